@@ -45,9 +45,9 @@ def judge(h: Harness) -> Tuple[str, str]:
             h.untouched()
     except Told as e:
         shown = " ".join(str(e).split())
-        if e.name == "DaemonDied" and any(group.kills() for group in h.groups) and not h.dies:
+        if e.name == "DaemonDiedError" and any(group.kills() for group in h.groups) and not h.dies:
             return KILLED, shown
-        if e.name == "DaemonDied" and not h.dies:
+        if e.name == "DaemonDiedError" and not h.dies:
             return CRASH, shown
         if not e.ours:
             return RAW, shown + " " + " | ".join(e.trace.strip().splitlines()[-3:])

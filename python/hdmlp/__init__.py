@@ -1,18 +1,64 @@
 """HDMLP feeds training samples to machine-learning jobs so that accelerators never wait for storage.
 
-``hdmlp.torch`` has the datasets and loaders for torch, ``hdmlp.data`` those that need
-nothing but Python, ``hdmlp.Job`` is the interface of the HDMLP thesis. The work is done by a
-daemon, one per node and user, which the first loader starts.
+:mod:`hdmlp.torch` has datasets and loaders for torch, :mod:`hdmlp.data` those that need nothing but
+Python, and :class:`hdmlp.Job` is the interface of the HDMLP thesis. A daemon does the work, one per
+node and user; the first loader starts it.
 
-Everything the package has to say goes to ``logging.getLogger("hdmlp")``: warnings reach the standard error of a program that
-configures no logging.
+The package logs to ``logging.getLogger("hdmlp")``. In a program that configures no logging,
+warnings go to standard error.
 """
 
 from __future__ import annotations
 
+from . import errors
 from ._version import __version__
-from .errors import *  # noqa: F401,F403
-from .errors import __all__ as _errors
+from .errors import (
+    AccessDeniedError,
+    AuditError,
+    BusyError,
+    ClosedError,
+    ConfigError,
+    DaemonDiedError,
+    DaemonNotFoundError,
+    DatasetError,
+    DatasetNotFoundError,
+    EndError,
+    HDMLPError,
+    InternalError,
+    LimitError,
+    MismatchError,
+    ProtocolError,
+    SampleError,
+    StallTimeoutError,
+    VersionError,
+    WorkerDiedError,
+)
 from .job import Job
 
-__all__ = ["Job", "__version__", *_errors]
+__all__ = [
+    "AccessDeniedError",
+    "AuditError",
+    "BusyError",
+    "ClosedError",
+    "ConfigError",
+    "DaemonDiedError",
+    "DaemonNotFoundError",
+    "DatasetError",
+    "DatasetNotFoundError",
+    "EndError",
+    "HDMLPError",
+    "InternalError",
+    "Job",
+    "LimitError",
+    "MismatchError",
+    "ProtocolError",
+    "SampleError",
+    "StallTimeoutError",
+    "VersionError",
+    "WorkerDiedError",
+    "__version__",
+]
+
+
+def __getattr__(name: str) -> type[HDMLPError]:
+    return errors.__getattr__(name)  # the deprecated names of exceptions

@@ -6,7 +6,7 @@ import os
 import pwd
 import stat
 
-from .errors import ConfigError, PermissionError_
+from .errors import AccessDeniedError, ConfigError
 
 #: Bytes that the kernel takes as a path, or as an abstract name.
 _LONGEST_NAME = 107
@@ -70,8 +70,8 @@ def user_name(uid: int) -> str:
         return str(uid)
 
 
-def foreign(where: str, uid: int) -> PermissionError_:
-    return PermissionError_(
+def foreign(where: str, uid: int) -> AccessDeniedError:
+    return AccessDeniedError(
         f"the socket {shown(where)} belongs to user {user_name(uid)}, not to {user_name(os.geteuid())}; set XDG_RUNTIME_DIR to a directory of "
         "your own (mode 0700), or HDMLP_SOCKET to another path or name"
     )

@@ -8,7 +8,7 @@ ready. What they consist of lies in shared memory either way.
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Callable, Deque, Optional
+from typing import Any, Callable
 
 from ._source import Taken
 from ._stream import Stream
@@ -30,9 +30,9 @@ class Ahead:
     def __init__(self, stream: Stream, make: Callable[[Taken], Any]):
         self._stream = stream
         self._make = make
-        self._made: Deque[Taken] = deque()
-        self._error: Optional[HDMLPError] = None  # of the stream, to raise after what is made
-        self._error_at: Optional[int] = None
+        self._made: deque[Taken] = deque()
+        self._error: HDMLPError | None = None  # of the stream, to raise after what is made
+        self._error_at: int | None = None
         self.stall = self.python = 0
 
     @property
@@ -45,7 +45,7 @@ class Ahead:
         self._made.clear()
 
     @property
-    def position(self) -> Optional[int]:
+    def position(self) -> int | None:
         """What :meth:`next` yields next, or None if nothing comes."""
         if self._made:
             return self._position_of(self._made[0])
@@ -68,7 +68,7 @@ class Ahead:
         self._error = None
         self._stream.seek(position)
 
-    def take(self, position: int) -> Optional[Taken]:
+    def take(self, position: int) -> Taken | None:
         """The batch at a position, if it is made and is still to be yielded; else None, as after :meth:`close`."""
         if not self._made:
             return None

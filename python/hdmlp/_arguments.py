@@ -5,7 +5,8 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
-from typing import Any, Dict, Iterable, Optional
+from collections.abc import Iterable
+from typing import Any
 
 from .errors import ConfigError
 
@@ -40,7 +41,7 @@ KEYS = (
 _PATHS = ("cache_dir", "index_dir", "tls_cert", "tls_key", "tls_ca")
 
 
-def configuration(keywords: Dict[str, Any], others: Iterable[str] = ()) -> Dict[str, Any]:
+def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
     """The configuration keys among a loader's keyword arguments, as JSON values.
 
     Args:
@@ -73,7 +74,7 @@ def configuration(keywords: Dict[str, Any], others: Iterable[str] = ()) -> Dict[
     return arguments
 
 
-def settings(arguments: Dict[str, Any], config_file: Optional[str]) -> Dict[str, Any]:
+def settings(arguments: dict[str, Any], config_file: str | None) -> dict[str, Any]:
     """The part of a request that says how to run: ``arguments``, ``environment``, ``config_file``."""
     environment = {k: v for k, v in os.environ.items() if k.startswith("HDMLP_")}
     config_file = config_file or environment.get("HDMLP_CONFIG") or ""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Tuple
-
 import numpy
 
 from ._segments import Block
@@ -19,7 +17,7 @@ class Leased(numpy.ndarray):
     __slots__ = ("lease",)
 
 
-def leased(block: Block, dtype: numpy.dtype, shape: Tuple[int, ...]) -> Leased:
+def leased(block: Block, dtype: numpy.dtype, shape: tuple[int, ...]) -> Leased:
     """The block as an array.
 
     Numpy checks nothing less than ``memoryview`` does: a shape that reaches beyond the segment is a TypeError.

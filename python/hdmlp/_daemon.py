@@ -10,23 +10,24 @@ import struct
 import subprocess
 import threading
 import time
-from typing import Any, Dict, Iterator, Optional, Sequence, Tuple
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from . import _memory, _oom
 from . import _protocol as protocol
+from ._address import address, foreign, shown
 from ._version import __version__
 from ._view import View
 from .errors import (
+    AccessDeniedError,
     ConfigError,
-    DaemonDied,
+    DaemonDiedError,
     DaemonNotFoundError,
     LimitError,
-    PermissionError_,
     ProtocolError,
     VersionError,
     from_answer,
 )
-from ._address import foreign, shown, address
 
 log = logging.getLogger("hdmlp")
 
@@ -59,7 +60,7 @@ def find_binary() -> str:
     )
 
 
-def _on_path() -> Optional[str]:
+def _on_path() -> str | None:
     """The first ``hdmlp`` on ``PATH`` that is a binary: the console script only calls back here."""
     for directory in os.environ.get("PATH", os.defpath).split(os.pathsep):
         found = shutil.which("hdmlp", path=directory or os.curdir)
@@ -74,7 +75,7 @@ def _on_path() -> Optional[str]:
     return None
 
 
-def last_words(fd: Optional[int], limit: int = 4096) -> str:
+def last_words(fd: int | None, limit: int = 4096) -> str:
     """The end of the daemon's log, at most ``limit`` bytes and 20 lines; empty if there is none."""
     if fd is None:
         return ""
@@ -86,14 +87,16 @@ def last_words(fd: Optional[int], limit: int = 4096) -> str:
     return "\n".join([line for line in text.splitlines() if line.strip()][-20:])
 
 
-def died(what: str, fd: Optional[int]) -> DaemonDied:
+def died(what: str, fd: int | None) -> DaemonDiedError:
     """The error for a daemon that is gone, its last words included."""
     words = last_words(fd)
-    return DaemonDied(f"{what}; its last words:\n{words}" if words else f"{what}; it left no words")
+    return DaemonDiedError(
+        f"{what}; its last words:\n{words}" if words else f"{what}; it left no words"
+    )
 
 
 #: Daemons that this process, the first of the pair, started, by process ID: how they ended is known to it, and to no fork of it.
-_children: Dict[Tuple[int, int], subprocess.Popen] = {}
+_children: dict[tuple[int, int], subprocess.Popen] = {}
 
 
 class _Starter:
@@ -125,7 +128,7 @@ class _Starter:
             os.close(self.log)
             raise DaemonNotFoundError(f"cannot run {binary}: {error}") from None
         _children[os.getpid(), self.process.pid] = self.process
-        self.ended: Optional[float] = None
+        self.ended: float | None = None
         # Reaps the daemon when it ends, so that it is no zombie.
         threading.Thread(target=self.process.wait, name="hdmlp-reaper", daemon=True).start()
         log.debug("started %s, pid %d", binary, self.process.pid)
@@ -156,8 +159,8 @@ class Client:
     def __init__(
         self,
         connection: protocol.Connection,
-        welcome: Dict[str, Any],
-        log_fd: Optional[int],
+        welcome: dict[str, Any],
+        log_fd: int | None,
         peer: int = 0,
     ):
         self.connection = connection
@@ -180,7 +183,7 @@ class Client:
         except Exception:
             pass
 
-    def died(self, what: str = "the HDMLP daemon died") -> DaemonDied:
+    def died(self, what: str = "the HDMLP daemon died") -> DaemonDiedError:
         """The error for the daemon's end, with its last words."""
         reason = self._watch.reason(self._status())
         if reason:
@@ -190,7 +193,7 @@ class Client:
             )
         return died(f"{what} (pid {self.pid})", self.log)
 
-    def _status(self) -> Optional[int]:
+    def _status(self) -> int | None:
         """How the daemon ended, if this process started it. Its socket is closed a moment before it can be waited for."""
         child = _children.get((os.getpid(), self._peer))
         if child is None:
@@ -206,14 +209,14 @@ def connect() -> Client:
 
     Raises:
         ConfigError: it does not start because of what it is configured with, by variables or file.
-        DaemonDied: it does not start or does not answer within 10 seconds.
+        DaemonDiedError: it does not start or does not answer within 10 seconds.
         DaemonNotFoundError: there is no binary to start.
-        PermissionError_: the socket belongs to another user.
+        AccessDeniedError: the socket belongs to another user.
         LimitError: RLIMIT_FSIZE is too low for a daemon.
         VersionError: it is of another version than this package.
     """
     deadline = time.monotonic() + DEADLINE
-    started: Optional[_Starter] = None
+    started: _Starter | None = None
     attempts = 0
     pause = 0.001
     try:
@@ -233,7 +236,7 @@ def connect() -> Client:
                 if code == 2 and words:  # wrong input
                     raise ConfigError(words.removeprefix("hdmlp: "))
                 if code == 0 and attempts >= 3:
-                    raise DaemonDied(
+                    raise DaemonDiedError(
                         f"no daemon answers at {shown(address())}, and none can be started, because another process holds that socket: "
                         "a daemon that hangs, or another user's process; set HDMLP_SOCKET to another path or name"
                     )
@@ -253,7 +256,7 @@ def connect() -> Client:
             started.close()
 
 
-def _try_connect(deadline: float) -> Optional[Client]:
+def _try_connect(deadline: float) -> Client | None:
     where = address()
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     if sock.fileno() <= 2:
@@ -272,7 +275,7 @@ def _try_connect(deadline: float) -> Optional[Client]:
                 owner = os.geteuid()
             if owner != os.geteuid():
                 raise foreign(where, owner) from None
-            raise PermissionError_(
+            raise AccessDeniedError(
                 f"connect to {shown(where)}: {error.strerror}; set HDMLP_SOCKET to another path or name"
             ) from None
         except OSError as error:
@@ -335,14 +338,14 @@ def _other_version(client: Client) -> VersionError:
     )
 
 
-def request(client: Client, frame: bytes, answers, progress=None, fds=()) -> Dict[str, Any]:
+def request(client: Client, frame: bytes, answers, progress=None, fds=()) -> dict[str, Any]:
     """Sends ``frame``, with ``fds``, and waits for one of the types ``answers``; for a connection without a stream.
 
     Returns:
         the answer's JSON object.
 
     Raises:
-        HDMLPError: what the daemon answered, or :class:`DaemonDied`.
+        HDMLPError: what the daemon answered, or :class:`DaemonDiedError`.
     """
     connection = client.connection
     try:
@@ -372,7 +375,7 @@ def request(client: Client, frame: bytes, answers, progress=None, fds=()) -> Dic
             progress(None)
 
 
-def check(params: Dict[str, Any]) -> Dict[str, Any]:
+def check(params: dict[str, Any]) -> dict[str, Any]:
     """What the daemon says of a job's configuration and transforms: ``on_error``, the policy that holds.
 
     Args:
@@ -395,7 +398,7 @@ def check(params: Dict[str, Any]) -> Dict[str, Any]:
         client.close()
 
 
-def call(calls: Sequence[Tuple[str, Dict[str, Any]]], progress=None) -> Iterator[Any]:
+def call(calls: Sequence[tuple[str, dict[str, Any]]], progress=None) -> Iterator[Any]:
     """Calls about a dataset, one after another on a connection of their own, so that all see one version of it.
 
     Args:

@@ -1,12 +1,12 @@
-"""What an iteration takes its batches from, and what it gets."""
+"""What an iteration takes its batches from."""
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any, NamedTuple, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
-from ._source import BatchSource, Taken
+from ._source import BatchSource
 from ._stream import Stream
 from .errors import ClosedError
 
@@ -85,12 +85,17 @@ class Feed:
         """Reports whether the iteration is the feed's last user."""
         return self.user is not None and self.user() is user
 
+    def working(self) -> tuple[Stream, BatchSource]:
+        """Returns the stream and the source, after opening them if they do not work."""
+        stream, source = self._stream, self._source
+        if stream is None or source is None or source.broken:
+            self.close()
+            stream, source = self._stream, self._source = self._connect()
+        return stream, source
+
     def ready(self) -> Stream:
         """Returns the stream, after opening it if there is none that works."""
-        if self._stream is None or self.broken:
-            self.close()
-            self._stream, self._source = self._connect()
-        return self._stream
+        return self.working()[0]
 
     def restart(self) -> None:
         """Has the source, if there is one, ask the daemon for what comes next."""
@@ -122,19 +127,73 @@ def _closed() -> ClosedError:
     return ClosedError("the loader is closed")
 
 
-class Brought(NamedTuple):
-    """A batch that was made.
+class Owner(Protocol):
+    """What opens the jobs of feeds, and is referred to weakly by them."""
 
-    Attributes:
-        taken: What it was made of.
-        batch: What the user gets.
-        error: What the user's code raised in its place; None if it raised nothing.
-        stall: Nanoseconds that ``next()`` blocked for it.
-        python: Nanoseconds, of ``stall``, for which Python code was making it.
+    def _connect(self, number: int) -> tuple[Stream, BatchSource]:
+        """Opens the job for the feed of this number."""
+
+
+class Feeds:
+    """The feeds of a loader, one for each iteration that lives at the same time.
+
+    Not safe for concurrent use: the loader's lock guards it.
+
+    Args:
+        owner: The loader.
     """
 
-    taken: Taken
-    batch: Any
-    error: Exception | None
-    stall: int
-    python: int
+    def __init__(self, owner: Owner):
+        self._owner = weakref.ref(owner)
+        self._feeds: list[Feed] = []
+
+    def __len__(self) -> int:
+        return len(self._feeds)
+
+    def __getitem__(self, number: int) -> Feed:
+        return self._feeds[number]
+
+    def first(self) -> Feed:
+        """Returns the first feed, which has an iteration's stream or waits for one."""
+        return self._feeds[0] if self._feeds else self._add()
+
+    def free(self) -> Feed:
+        """Returns a feed that no other iteration uses."""
+        return next((feed for feed in self._feeds if feed.free), None) or self._add()
+
+    def of(self, user: User) -> tuple[int, Feed]:
+        """Returns the iteration's feed, or one that no other iteration uses, and its number."""
+        for number, feed in enumerate(self._feeds):
+            if feed.free or feed.used_by(user):
+                feed.user = weakref.ref(user)
+                return number, feed
+        feed = self._add()
+        feed.user = weakref.ref(user)
+        return len(self._feeds) - 1, feed
+
+    def index(self, feed: Feed) -> int:
+        """Returns the feed's number."""
+        return self._feeds.index(feed)
+
+    def _add(self) -> Feed:
+        number, reference = len(self._feeds), self._owner
+
+        def connect() -> tuple[Stream, BatchSource]:
+            owner = reference()
+            if owner is None:
+                raise _closed()
+            return owner._connect(number)
+
+        self._feeds.append(Feed(connect))
+        return self._feeds[-1]
+
+    def retire(self) -> None:
+        """Closes all feeds for good, and forgets them."""
+        for feed in self._feeds:
+            feed.retire()
+        self._feeds.clear()
+
+    def close(self) -> None:
+        """Closes all feeds. Idempotent."""
+        for feed in self._feeds:
+            feed.close()

@@ -10,7 +10,8 @@ import logging
 import os
 import secrets
 import sys
-from typing import Any, Dict, Iterator, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 from . import _nodes
 from ._launchers import LAUNCHERS, Launcher, Variables, number
@@ -43,17 +44,17 @@ class Place(NamedTuple):
     local_rank: int
     source: str
     nodes: int = 1
-    node: Optional[int] = 0
+    node: int | None = 0
     local_world_size: int = 0
-    master: Optional[str] = None
+    master: str | None = None
     node_source: str = "a single node"
     problem: str = ""
 
 
 def find(
-    rank: Optional[int] = None,
-    world_size: Optional[int] = None,
-    environ: Optional[Mapping[str, str]] = None,
+    rank: int | None = None,
+    world_size: int | None = None,
+    environ: Mapping[str, str] | None = None,
 ) -> Place:
     """This process's place.
 
@@ -91,7 +92,7 @@ def find(
     return place
 
 
-def look(environ: Optional[Mapping[str, str]] = None) -> Place:
+def look(environ: Mapping[str, str] | None = None) -> Place:
     """The place as :func:`find` has it, without its warnings.
 
     Raises:
@@ -128,7 +129,7 @@ def _alone(environ: Mapping[str, str]) -> Place:
     return Place(0, 1, 0, "a single process")
 
 
-def _from_torch(local: int) -> Optional[Place]:
+def _from_torch(local: int) -> Place | None:
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)
     if distributed is None or not distributed.is_available() or not distributed.is_initialized():
@@ -136,7 +137,7 @@ def _from_torch(local: int) -> Optional[Place]:
     return Place(distributed.get_rank(), distributed.get_world_size(), local, "torch.distributed")
 
 
-def _from_environment(environ: Mapping[str, str]) -> Optional[Place]:
+def _from_environment(environ: Mapping[str, str]) -> Place | None:
     for launcher, variables in _variables():
         if variables.needed is not None and variables.needed not in environ:
             continue
@@ -150,12 +151,12 @@ def _from_environment(environ: Mapping[str, str]) -> Optional[Place]:
     return None
 
 
-def _variables() -> Iterator[Tuple[Launcher, Variables]]:
+def _variables() -> Iterator[tuple[Launcher, Variables]]:
     """Where launchers say which rank a process is, in the order in which they are believed."""
     return ((launcher, variables) for launcher in LAUNCHERS for variables in launcher.ranks)
 
 
-def doubts(place: Place, environ: Optional[Mapping[str, str]] = None) -> str:
+def doubts(place: Place, environ: Mapping[str, str] | None = None) -> str:
     """Why the launcher's variables may be what is wrong when a job does not start; empty if nothing speaks for it."""
     environ = os.environ if environ is None else environ
     return _contradiction(place, environ) or _nodes.unknown_host(place, environ)
@@ -182,7 +183,7 @@ def _contradiction(place: Place, environ: Mapping[str, str]) -> str:
     return ""
 
 
-def job_key(place: Place, name: str, environ: Optional[Mapping[str, str]] = None) -> str:
+def job_key(place: Place, name: str, environ: Mapping[str, str] | None = None) -> str:
     """What all ranks of one job, and nobody else, say to the daemon.
 
     Args:
@@ -233,8 +234,8 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
 
 
 def cluster(
-    place: Place, name: str, environ: Optional[Mapping[str, str]] = None
-) -> Optional[Dict[str, Any]]:
+    place: Place, name: str, environ: Mapping[str, str] | None = None
+) -> dict[str, Any] | None:
     """What OPEN says about the nodes of the job; None if there is one. See :func:`hdmlp._nodes.cluster`."""
     environ = os.environ if environ is None else environ
     if place.nodes <= 1:
@@ -243,7 +244,7 @@ def cluster(
     return _nodes.cluster(place, name, None if key.startswith("nodes-") else key, environ)
 
 
-_nonces: Dict[int, str] = {}
+_nonces: dict[int, str] = {}
 
 
 def _nonce() -> str:

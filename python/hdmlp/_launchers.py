@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from typing import List, Mapping, NamedTuple, Optional, Tuple
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from .errors import ConfigError
 
@@ -29,9 +30,9 @@ class Layout(NamedTuple):
     """
 
     nodes: int = 1
-    node: Optional[int] = 0
+    node: int | None = 0
     local_world_size: int = 0
-    master: Optional[str] = None
+    master: str | None = None
     source: str = "a single node"
     problem: str = ""
 
@@ -54,9 +55,9 @@ class Variables(NamedTuple):
     """
 
     rank: str
-    sizes: Tuple[str, ...]
+    sizes: tuple[str, ...]
     local_rank: str
-    needed: Optional[str] = None
+    needed: str | None = None
 
 
 class Launcher:
@@ -68,25 +69,25 @@ class Launcher:
     """
 
     name = ""
-    ranks: Tuple[Variables, ...] = ()
+    ranks: tuple[Variables, ...] = ()
 
-    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+    def layout(self, process: Process, environ: Environ) -> Layout | None:
         """On which node the process is; None if this launcher has not started it, or does not say."""
         return None
 
-    def launch(self, environ: Environ) -> Optional[str]:
+    def launch(self, environ: Environ) -> str | None:
         """What the launcher calls this launch, the same in all its processes and not in those of the next."""
         return None
 
-    def first_host(self, nodes: int, environ: Environ) -> Optional[str]:
+    def first_host(self, nodes: int, environ: Environ) -> str | None:
         """The host of node 0 of a job of that many nodes, whoever started the processes."""
         return None
 
-    def node(self, environ: Environ) -> Optional[int]:
+    def node(self, environ: Environ) -> int | None:
         """Which node this is, where the launcher knows nothing of the others."""
         return None
 
-    def secret(self, environ: Environ) -> Optional[str]:
+    def secret(self, environ: Environ) -> str | None:
         """What only the processes of the launch know; ConfigError if they can have nothing in common unless the user gives it."""
         return None
 
@@ -101,7 +102,7 @@ class Torchrun(Launcher):
     name = "torchrun"
     ranks = (Variables("RANK", ("WORLD_SIZE",), "LOCAL_RANK"),)
 
-    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+    def layout(self, process: Process, environ: Environ) -> Layout | None:
         nodes, node = number(environ, "GROUP_WORLD_SIZE"), number(environ, "GROUP_RANK")
         if nodes is None or node is None:
             return None
@@ -124,7 +125,7 @@ class MPI(Launcher):
 
     local_size = size = local_rank = ""
 
-    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+    def layout(self, process: Process, environ: Environ) -> Layout | None:
         rank, world_size = process.rank, process.world_size
         local = number(environ, self.local_size)
         if not local or number(environ, self.size) not in (None, world_size):
@@ -152,7 +153,7 @@ class MPI(Launcher):
             f"{local} ranks on this node (local rank {local_rank}) of {nodes}",
         )
 
-    def launch(self, environ: Environ) -> Optional[str]:
+    def launch(self, environ: Environ) -> str | None:
         names = ("PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "PMI_JOBID")
         job = next((environ[name] for name in names if environ.get(name)), None) or hydra(environ)
         return f"mpi-{job}" if job else None
@@ -169,7 +170,7 @@ class OpenMPI(MPI):
         "OMPI_COMM_WORLD_LOCAL_RANK",
     )
 
-    def secret(self, environ: Environ) -> Optional[str]:
+    def secret(self, environ: Environ) -> str | None:
         key = environ.get("OMPI_MCA_orte_precondition_transports", "")
         if len(re.sub("[^0-9a-f]", "", key)) >= 32 and set(key) - set(
             "0-"
@@ -199,7 +200,7 @@ class Slurm(Launcher):
         ),
     )
 
-    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+    def layout(self, process: Process, environ: Environ) -> Layout | None:
         tasks = number(environ, "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS", "SLURM_NPROCS")
         nodes, node = (
             number(environ, "SLURM_STEP_NUM_NODES", "SLURM_NNODES"),
@@ -219,12 +220,12 @@ class Slurm(Launcher):
         local = counts[node] if node < len(counts) else 0
         return Layout(nodes, node, local, hosts[0] if hosts else None, self.name)
 
-    def launch(self, environ: Environ) -> Optional[str]:
+    def launch(self, environ: Environ) -> str | None:
         if environ.get("SLURM_JOB_ID") and environ.get("SLURM_STEP_ID"):
             return f"slurm-{environ['SLURM_JOB_ID']}.{environ['SLURM_STEP_ID']}"
         return None
 
-    def first_host(self, nodes: int, environ: Environ) -> Optional[str]:
+    def first_host(self, nodes: int, environ: Environ) -> str | None:
         if nodes < 2 or number(environ, "SLURM_JOB_NUM_NODES", "SLURM_NNODES") != nodes:
             return None
         return next(
@@ -256,7 +257,7 @@ class Kubernetes(Launcher):
 
     name = "Kubernetes"
 
-    def layout(self, process: Process, environ: Environ) -> Optional[Layout]:
+    def layout(self, process: Process, environ: Environ) -> Layout | None:
         node, world_size = self.node(environ), process.world_size
         if node is None:
             return None
@@ -273,10 +274,10 @@ class Kubernetes(Launcher):
             )
         return Layout(world_size // local, node, local, None, self.name)
 
-    def node(self, environ: Environ) -> Optional[int]:
+    def node(self, environ: Environ) -> int | None:
         return number(environ, "JOB_COMPLETION_INDEX")
 
-    def secret(self, environ: Environ) -> Optional[str]:
+    def secret(self, environ: Environ) -> str | None:
         if "JOB_COMPLETION_INDEX" in environ or "KUBERNETES_SERVICE_HOST" in environ:
             raise ConfigError(
                 "the nodes of the job need a secret in common, and pods share no home directory: "
@@ -287,7 +288,7 @@ class Kubernetes(Launcher):
 
 #: All launchers: one line each. The first that says something is believed. MPI's stand before Slurm: within a Slurm job they
 #: start their processes by srun, one per node, and what Slurm says is about those.
-LAUNCHERS: Tuple[Launcher, ...] = (
+LAUNCHERS: tuple[Launcher, ...] = (
     Torchrun(),
     OpenMPI(),
     MPICH(),
@@ -298,7 +299,7 @@ LAUNCHERS: Tuple[Launcher, ...] = (
 )
 
 
-def number(environ: Environ, *names: str) -> Optional[int]:
+def number(environ: Environ, *names: str) -> int | None:
     """The first of these variables that is a whole number."""
     for name in names:
         value = (environ.get(name) or "").strip()
@@ -307,12 +308,12 @@ def number(environ: Environ, *names: str) -> Optional[int]:
     return None
 
 
-def addresses(environ: Environ) -> List[str]:
+def addresses(environ: Environ) -> list[str]:
     """``HDMLP_NODES``, taken apart."""
     return [part.strip() for part in (environ.get("HDMLP_NODES") or "").split(",") if part.strip()]
 
 
-def hydra(environ: Environ) -> Optional[str]:
+def hydra(environ: Environ) -> str | None:
     """Where MPICH's mpirun listens, host:port: no variable of its own tells one launch from the next.
 
     It says so to its proxy on each node, an ancestor of all ranks there. None if there is no such ancestor to be seen.
@@ -333,9 +334,9 @@ def hydra(environ: Environ) -> Optional[str]:
     return None
 
 
-def expand_counts(text: str) -> List[int]:
+def expand_counts(text: str) -> list[int]:
     """Slurm's ``2(x3),1`` as ``[2, 2, 2, 1]``."""
-    out: List[int] = []
+    out: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
         if match is None or len(out) + int(match.group(2) or 1) > 1 << 20:
@@ -344,9 +345,9 @@ def expand_counts(text: str) -> List[int]:
     return out
 
 
-def expand_hosts(text: str, most: int = 1 << 16) -> List[str]:
+def expand_hosts(text: str, most: int = 1 << 16) -> list[str]:
     """Slurm's ``n[01-03,7],gpu5`` as names, in order."""
-    out: List[str] = []
+    out: list[str] = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
         names = [""]
         for piece in re.findall(r"\[[^\]]*\]|[^\[\]]+", part.strip()):
@@ -358,8 +359,8 @@ def expand_hosts(text: str, most: int = 1 << 16) -> List[str]:
     return out
 
 
-def _range(text: str, most: int) -> List[str]:
-    out: List[str] = []
+def _range(text: str, most: int) -> list[str]:
+    out: list[str] = []
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
         if not dash:

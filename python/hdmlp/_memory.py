@@ -89,7 +89,8 @@ def _temporary() -> int:
 
 def above_standard(fd: int) -> int:
     """``fd``, or, where it is one of 0 to 2 because a standard stream is closed, another descriptor of the same file, and ``fd`` closed:
-    what libraries print must not get there."""
+    what libraries print must not get there.
+    """
     if fd > 2:
         return fd
     import fcntl

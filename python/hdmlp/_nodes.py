@@ -14,7 +14,8 @@ import socket
 import stat
 import sys
 import zlib
-from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple, TypeVar
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
 
 from ._launchers import LAUNCHERS, Layout, Process, addresses, number
 from .errors import ConfigError
@@ -44,7 +45,7 @@ def layout(rank: int, world_size: int, local_rank: int, environ: Mapping[str, st
     return _by_hand(_master(found, environ), environ)
 
 
-def first(found: Iterable[Optional[_T]]) -> Optional[_T]:
+def first(found: Iterable[_T | None]) -> _T | None:
     """The first that is something."""
     return next((one for one in found if one is not None), None)
 
@@ -97,7 +98,7 @@ def _by_hand(found: Layout, environ: Mapping[str, str]) -> Layout:
     return found
 
 
-def _own(listed: List[str]) -> Optional[int]:
+def _own(listed: list[str]) -> int | None:
     """Which of these nodes this host is, by its name; None if it is none, or several."""
     own = socket.gethostname().lower().split(".")[0]
     found = [
@@ -108,7 +109,7 @@ def _own(listed: List[str]) -> Optional[int]:
     return found[0] if len(found) == 1 else None
 
 
-def split_address(address: str) -> Tuple[str, Optional[int]]:
+def split_address(address: str) -> tuple[str, int | None]:
     """``host``, ``host:port``, ``[address]``, ``[address]:port`` or a bare IPv6 address."""
     match = re.fullmatch(r"\[([^\]]+)\](?::(\d+))?", address) or re.fullmatch(
         r"([^:]+)(?::(\d+))?", address
@@ -123,7 +124,7 @@ def split_address(address: str) -> Tuple[str, Optional[int]]:
     return match.group(1), None if port is None else int(port)
 
 
-def port(launch_key: Optional[str], environ: Mapping[str, str]) -> int:
+def port(launch_key: str | None, environ: Mapping[str, str]) -> int:
     """The first of the ports of the job's first loader, if the configuration has no ``port``: node 0's daemon is found there.
 
     From HDMLP_PORT, the port in HDMLP_NODES, ten above MASTER_PORT, or the launch's key, in this order.
@@ -154,8 +155,8 @@ def ordinal(name: str) -> int:
 
 
 def cluster(
-    place: Any, name: str, launch_key: Optional[str], environ: Optional[Mapping[str, str]] = None
-) -> Optional[Dict[str, Any]]:
+    place: Any, name: str, launch_key: str | None, environ: Mapping[str, str] | None = None
+) -> dict[str, Any] | None:
     """What OPEN says about the nodes of the job; None if there is one.
 
     Args:
@@ -301,7 +302,7 @@ def _read(path: str, source: str) -> str:
         raise ConfigError(f"{source}={path}: {error}") from None
 
 
-def _from_store(place: Any, environ: Mapping[str, str]) -> Optional[str]:
+def _from_store(place: Any, environ: Mapping[str, str]) -> str | None:
     """By torch's store: rank 0 draws. Whoever reaches the store can read it."""
     torch = sys.modules.get("torch")
     distributed = getattr(torch, "distributed", None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from typing import Dict, List, NamedTuple, Optional
+from typing import NamedTuple
 
 _UNLIMITED = 1 << 60
 
@@ -28,12 +28,12 @@ def _read(path: str) -> str:
         return ""
 
 
-def _number(text: str, name: str = "") -> Optional[int]:
+def _number(text: str, name: str = "") -> int | None:
     found = re.search(rf"^{name}\s*(\d+)\s*$", text, re.MULTILINE)
     return int(found.group(1)) if found else None
 
 
-def groups(pid: int, root: str = "/") -> List[_Group]:
+def groups(pid: int, root: str = "/") -> list[_Group]:
     """The directories of the control groups that limit the process's memory: its own, and those above."""
     mine = [
         line.split(":", 2) for line in _read(os.path.join(root, f"proc/{pid}/cgroup")).splitlines()
@@ -68,7 +68,7 @@ def groups(pid: int, root: str = "/") -> List[_Group]:
     return found
 
 
-def _counts(group: _Group) -> Optional[_Counts]:
+def _counts(group: _Group) -> _Counts | None:
     """What the group counts; None where it limits no memory, or is gone."""
 
     def read(name: str) -> str:
@@ -92,7 +92,7 @@ class Watch:
     """Remembers what a process's control groups have counted so far."""
 
     def __init__(self, pid: int, root: str = "/"):
-        self._before: Dict[_Group, _Counts] = {}
+        self._before: dict[_Group, _Counts] = {}
         self._root = root
         for group in groups(pid, root) if pid > 0 else ():
             counts = _counts(group)
@@ -103,7 +103,7 @@ class Watch:
     def _kills_on_machine(self) -> int:
         return _number(_read(os.path.join(self._root, "proc/vmstat")), "oom_kill") or 0
 
-    def reason(self, status: Optional[int]) -> Optional[str]:
+    def reason(self, status: int | None) -> str | None:
         """Why the kernel killed the process, which has ended; None: nothing shows that it did.
 
         Args:

@@ -6,7 +6,8 @@ import math
 import multiprocessing
 import os
 import sys
-from typing import Any, Iterator, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 from . import _launcher
 
@@ -42,7 +43,7 @@ def workers_that_pay(available: int, ranks: int) -> int:
     return min(max(share - 1, 2), MOST_WORKERS)
 
 
-def unasked(context: Any) -> Tuple[int, str]:
+def unasked(context: Any) -> tuple[int, str]:
     """How many workers to start where the user did not say, and the sentence that says so; empty: there is nothing to be said.
 
     Args:
@@ -100,7 +101,7 @@ def _quotas(root: str) -> Iterator[float]:
     except OSError:
         return
     for line in lines:
-        _, controllers, path = (line.split(":", 2) + ["", ""])[:3]
+        _, controllers, path = ([*line.split(":", 2), "", ""])[:3]
         if controllers and "cpu" not in controllers.split(","):
             continue
         mount = os.path.join(root, "sys/fs/cgroup", controllers)

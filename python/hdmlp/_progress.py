@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from typing import Any, Dict, Optional
+from typing import Any
 
 log = logging.getLogger("hdmlp")
 
@@ -21,7 +21,7 @@ class Progress:
         self._since = time.monotonic()
         self._shown = 0
 
-    def __call__(self, progress: Optional[Dict[str, Any]]) -> None:
+    def __call__(self, progress: dict[str, Any] | None) -> None:
         if progress is None:
             if self._shown:
                 self._write("")

@@ -17,7 +17,8 @@ import socket
 import struct
 import weakref
 from collections import deque
-from typing import Any, Deque, Dict, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
 from .errors import ProtocolError
 
@@ -51,7 +52,7 @@ _FD_SPACE = socket.CMSG_SPACE(64 * array.array("i").itemsize)
 _CHUNK = 32768
 
 #: Connections of this process, which a forked child must not share with it.
-_connections: "weakref.WeakSet[Connection]" = weakref.WeakSet()
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
 
 def _abandon_all() -> None:
@@ -79,7 +80,7 @@ class Connection:
 
     def __init__(self, sock: socket.socket, with_fd: frozenset = WITH_FD):
         sock.setblocking(False)
-        self._sock: Optional[socket.socket] = sock
+        self._sock: socket.socket | None = sock
         self._with_fd = with_fd
         self._recv = sock.recvmsg_into
         self._send = sock.send
@@ -88,7 +89,7 @@ class Connection:
         self._start = 0
         self._end = 0
         self._out = bytearray()
-        self._fds: Deque[int] = deque()
+        self._fds: deque[int] = deque()
         self._eof = False
         #: True while bytes are between the kernel and our books. Found set on
         #: entry: an exception struck there, and the connection is of no more use.
@@ -97,7 +98,13 @@ class Connection:
 
     @property
     def closed(self) -> bool:
+        """Whether the connection was closed."""
         return self._sock is None
+
+    @property
+    def unusable(self) -> bool:
+        """Whether the connection was closed, or an exception struck while it was in use."""
+        return self._sock is None or self.torn
 
     def fileno(self) -> int:
         if self._sock is None:
@@ -182,7 +189,7 @@ class Connection:
                 "file descriptors were lost on the way: too many open files (ulimit -n)?"
             )
 
-    def frame(self) -> Optional[Tuple[int, bytearray, Optional[int]]]:
+    def frame(self) -> tuple[int, bytearray, int | None] | None:
         """The next whole frame that has been read: type, payload, descriptor; None if there is none.
 
         The payload is the caller's own. So is the descriptor: the caller closes it.
@@ -276,7 +283,7 @@ class Connection:
         """True while there are bytes that the socket has not taken."""
         return bool(self._out)
 
-    def wait(self, timeout: Optional[float]) -> bool:
+    def wait(self, timeout: float | None) -> bool:
         """Waits until there is something to read, or to write if bytes are queued.
 
         Args:
@@ -298,12 +305,12 @@ def encode(kind: int, payload=b"") -> bytes:
     return HEADER.pack(len(payload), kind) + payload
 
 
-def encode_json(kind: int, value: Dict[str, Any]) -> bytes:
+def encode_json(kind: int, value: dict[str, Any]) -> bytes:
     """A whole frame with a JSON payload."""
     return encode(kind, json.dumps(value, separators=(",", ":")).encode())
 
 
-def decode_json(payload) -> Dict[str, Any]:
+def decode_json(payload) -> dict[str, Any]:
     """A JSON payload, which must be an object."""
     try:
         value = json.loads(bytes(payload))

@@ -19,7 +19,7 @@ import pickle
 import struct
 import sys
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable
 
 from . import _memory
 from ._segments import Lease, Segment
@@ -37,7 +37,7 @@ def _aligned(n: int) -> int:
     return (n + _ALIGN - 1) & -_ALIGN
 
 
-def rebuild_tensor(buffer, dtype, shape: Tuple[int, ...]):
+def rebuild_tensor(buffer, dtype, shape: tuple[int, ...]):
     """A tensor on the bytes of ``buffer``."""
     import torch
 
@@ -49,7 +49,7 @@ def rebuild_tensor(buffer, dtype, shape: Tuple[int, ...]):
 class _Slot:
     """One memfd of a worker."""
 
-    __slots__ = ("number", "size", "map", "address", "used", "_owner")
+    __slots__ = ("_owner", "address", "map", "number", "size", "used")
 
     def __init__(self, number: int, size: int, fd: int):
         self.number = number
@@ -68,7 +68,8 @@ class _Slot:
 
 class Slots:
     """A worker's slots. ``announce(number, size, fd)`` tells the training process of a new one,
-    ``forget(number)`` of one that will not be used again."""
+    ``forget(number)`` of one that will not be used again.
+    """
 
     #: Free slots beyond these are given up.
     SPARE = 8
@@ -76,8 +77,8 @@ class Slots:
     def __init__(self, announce: Callable[[int, int, int], None], forget: Callable[[int], None]):
         self._announce = announce
         self._forget = forget
-        self._busy: Dict[int, _Slot] = {}
-        self._free: List[_Slot] = []
+        self._busy: dict[int, _Slot] = {}
+        self._free: list[_Slot] = []
         self._count = 0
 
     def take(self, size: int) -> _Slot:
@@ -114,9 +115,9 @@ class Place:
 
     def __init__(self, slots: Slots):
         self._slots = slots
-        self.taken: List[_Slot] = []
+        self.taken: list[_Slot] = []
 
-    def reserve(self, nbytes: int) -> Tuple[Any, int]:
+    def reserve(self, nbytes: int) -> tuple[Any, int]:
         """Room for ``nbytes`` bytes: a writable buffer, and the offset in it."""
         slot = self.taken[-1] if self.taken else None
         if slot is None or slot.size - slot.used < nbytes:
@@ -124,11 +125,11 @@ class Place:
             self.taken.append(slot)
         return slot.map, slot.place(nbytes)
 
-    def find(self, address: int, nbytes: int) -> Optional[Tuple[_Slot, int]]:
+    def find(self, address: int, nbytes: int) -> tuple[_Slot, int] | None:
         """Where in the room an address lies, if it does."""
         for slot in self.taken:
             offset = address - slot.address
-            if 0 <= offset and offset + nbytes <= slot.size:
+            if offset >= 0 and offset + nbytes <= slot.size:
                 return slot, offset
         return None
 
@@ -150,12 +151,12 @@ class Arena:
     SPARE = 4
 
     def __init__(self) -> None:
-        self._pieces: Dict[int, Segment] = {}
-        self._freed: Deque[Tuple[int, ...]] = deque()
-        self._free: List[int] = []
+        self._pieces: dict[int, Segment] = {}
+        self._freed: deque[tuple[int, ...]] = deque()
+        self._free: list[int] = []
         self._count = 0
 
-    def reserve(self, nbytes: int) -> Tuple[memoryview, int]:
+    def reserve(self, nbytes: int) -> tuple[memoryview, int]:
         """Room for ``nbytes`` bytes: a writable buffer, and the offset in it."""
         while self._freed:
             self._free += self._freed.popleft()
@@ -184,9 +185,9 @@ class _Pickler(pickle.Pickler):
 
     def __init__(self, file: io.BytesIO):
         super().__init__(file, protocol=5, buffer_callback=self._note)
-        self.buffers: List[Tuple[Any, Optional[int]]] = []
-        self._addresses: Dict[int, int] = {}
-        self._keep: List[Any] = []
+        self.buffers: list[tuple[Any, int | None]] = []
+        self._addresses: dict[int, int] = {}
+        self._keep: list[Any] = []
 
     def _note(self, buffer: pickle.PickleBuffer) -> bool:
         self.buffers.append((buffer.raw(), self._addresses.get(id(buffer))))
@@ -236,7 +237,7 @@ def encode(task: int, value: Any, place: Place) -> bytes:
     return b"".join([head, *(BUFFER.pack(s, 0, o, n) for s, o, n in table), pickled])
 
 
-def _copy(raw, nbytes: int, place: Place) -> Optional[Tuple[_Slot, int]]:
+def _copy(raw, nbytes: int, place: Place) -> tuple[_Slot, int] | None:
     if not nbytes:
         return None
     memory, offset = place.reserve(nbytes)
@@ -244,24 +245,24 @@ def _copy(raw, nbytes: int, place: Place) -> Optional[Tuple[_Slot, int]]:
     return place.taken[-1], offset
 
 
-def _table(payload: bytearray) -> List[Tuple[int, int, int, int]]:
+def _table(payload: bytearray) -> list[tuple[int, int, int, int]]:
     _, count, _ = RESULT_HEAD.unpack_from(payload)
     return list(
         BUFFER.iter_unpack(payload[RESULT_HEAD.size : RESULT_HEAD.size + BUFFER.size * count])
     )
 
 
-def _numbers(table: List[Tuple[int, int, int, int]]) -> Tuple[int, ...]:
+def _numbers(table: list[tuple[int, int, int, int]]) -> tuple[int, ...]:
     return tuple({slot & ~_IN_SLOT for slot, _, _, nbytes in table if nbytes})
 
 
-def slots_of(payload: bytearray) -> Tuple[int, ...]:
+def slots_of(payload: bytearray) -> tuple[int, ...]:
     """The slots that a RESULT occupies, to be returned if nobody wants the batch."""
     return _numbers(_table(payload))
 
 
 def decode(
-    payload: bytearray, segments: Dict[int, Segment], give_back: Callable[[Any], None]
+    payload: bytearray, segments: dict[int, Segment], give_back: Callable[[Any], None]
 ) -> Any:
     """The batch of a RESULT, its tensors and arrays writable and where the worker put them.
 

@@ -18,7 +18,8 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
-from typing import Any, Callable, Sequence
+from collections.abc import Sequence
+from typing import Any, Callable
 
 from ._protocol import U32
 from .errors import LimitError, ProtocolError
@@ -37,7 +38,7 @@ class Lease:
     as harmless as ``deque.append``.
     """
 
-    __slots__ = ("slots", "give_back")
+    __slots__ = ("give_back", "slots")
 
     def __init__(self, slots: Sequence[int], give_back: Callable[[Any], None]):
         self.slots = slots
@@ -60,7 +61,7 @@ class Segment:
         ProtocolError: the memory is shorter than ``size``; reading it would be a bus error.
     """
 
-    __slots__ = ("size", "writable", "map", "_type", "_whole")
+    __slots__ = ("_type", "_whole", "map", "size", "writable")
 
     def __init__(self, fd: int, size: int, writable: bool):
         have = os.fstat(fd).st_size
@@ -101,7 +102,7 @@ class Block(Lease):
         ProtocolError: it reaches beyond the segment.
     """
 
-    __slots__ = ("segment", "begin", "size")
+    __slots__ = ("begin", "segment", "size")
 
     def __init__(
         self,
@@ -134,7 +135,7 @@ class Returns:
     For one thread at a time.
     """
 
-    __slots__ = ("_words", "_noted")
+    __slots__ = ("_noted", "_words")
 
     def __init__(self, fd: int, offset: int):
         if os.fstat(fd).st_size < offset + _PAGE:

@@ -102,7 +102,7 @@ class BatchSource(Protocol):
             timeout: Seconds to wait at most; 0 means no limit.
 
         Raises:
-            StallTimeout: The time is up. The source stays usable.
+            StallTimeoutError: The time is up. The source stays usable.
             HDMLPError: The source ended here; says why.
         """
 

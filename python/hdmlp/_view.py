@@ -11,10 +11,10 @@ import logging
 import os
 import re
 import threading
-from typing import Any, Callable, Dict, Optional, Tuple
+from typing import Any, Callable
 
 from . import _protocol as protocol
-from .errors import DatasetError, DatasetNotFoundError, LimitError, PermissionError_
+from .errors import AccessDeniedError, DatasetError, DatasetNotFoundError, LimitError
 
 log = logging.getLogger("hdmlp")
 
@@ -56,12 +56,12 @@ class View:
         fds: the two descriptors; the view owns them.
 
     Raises:
-        DatasetNotFoundError, PermissionError_, DatasetError: the root cannot be opened; names it and what to do.
+        DatasetNotFoundError, AccessDeniedError, DatasetError: the root cannot be opened; names it and what to do.
         LimitError: too many files are open.
     """
 
-    def __init__(self, path: str, timeout: Optional[float] = None):
-        self.fds: Tuple[int, ...] = ()
+    def __init__(self, path: str, timeout: float | None = None):
+        self.fds: tuple[int, ...] = ()
         try:
             root = patiently(
                 path,
@@ -84,14 +84,14 @@ class View:
         for fd in fds:
             os.close(fd)
 
-    def __enter__(self) -> "View":
+    def __enter__(self) -> View:
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.close()
 
 
-def seconds(source_timeout: Any) -> Optional[float]:
+def seconds(source_timeout: Any) -> float | None:
     """``source_timeout`` as a configuration has it, in seconds; None where it is not given, or wrong, which the daemon says."""
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*", str(source_timeout))
     return float(found[1]) * _UNITS[found[2]] or None if found else None
@@ -101,7 +101,7 @@ def patiently(
     path: str,
     call: Callable[[], Any],
     undo: Callable[[Any], Any] = lambda _: None,
-    timeout: Optional[float] = None,
+    timeout: float | None = None,
 ) -> Any:
     """What ``call`` returns, which may hang in the kernel where the file system of ``path`` does not answer.
 
@@ -113,7 +113,7 @@ def patiently(
         OSError: what ``call`` raises; ETIMEDOUT if the time is up.
     """
     timeout = timeout or _TIMEOUT
-    done, lock, results, late = threading.Event(), threading.Lock(), [], []  # type: Any, Any, List[Any], List[bool]
+    done, lock, results, late = threading.Event(), threading.Lock(), [], []
 
     def run() -> None:
         try:
@@ -163,15 +163,15 @@ def _failure(path: str, error: OSError) -> Exception:
     kind = {
         errno.ENOENT: DatasetNotFoundError,
         errno.ENOTDIR: DatasetNotFoundError,
-        errno.EACCES: PermissionError_,
-        errno.EPERM: PermissionError_,
+        errno.EACCES: AccessDeniedError,
+        errno.EPERM: AccessDeniedError,
     }.get(error.errno or 0, DatasetError)
     return kind(text, {"path": path})
 
 
-def answer(connection: protocol.Connection, path: Optional[str]) -> None:
+def answer(connection: protocol.Connection, path: str | None) -> None:
     """Answers a RENEW: opens the dataset at ``path`` again."""
-    reply: Dict[str, Any] = {"view": False, "error": "the process has no dataset"}
+    reply: dict[str, Any] = {"view": False, "error": "the process has no dataset"}
     if path is not None:
         try:
             with View(path) as view:

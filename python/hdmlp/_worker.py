@@ -14,7 +14,7 @@ import socket
 import sys
 import traceback
 from collections import deque
-from typing import Any, Callable, Deque, Dict, Optional, Tuple
+from typing import Any, Callable
 
 from . import _protocol as protocol
 from ._recipe import Recipe
@@ -37,8 +37,8 @@ class Worker:
         self._connection = protocol.Connection(sock, TO_WORKER_WITH_FD)
         self._recipe = recipe
         self._seed = seed
-        self._segments: Dict[int, Segment] = {}
-        self._tasks: Deque[Any] = deque()
+        self._segments: dict[int, Segment] = {}
+        self._tasks: deque[Any] = deque()
         self._cancelled = 0
         self._slots = Slots(self._announce, self._forget)
 
@@ -60,7 +60,7 @@ class Worker:
             else:
                 self._do(*task)
 
-    def _sort(self, kind: int, payload: bytearray, fd: Optional[int]) -> None:
+    def _sort(self, kind: int, payload: bytearray, fd: int | None) -> None:
         if kind == TASK:
             number = protocol.U64.unpack_from(payload)[0]
             self._tasks.append((number, payload[8:]))
@@ -108,7 +108,7 @@ def describe(error: BaseException) -> bytes:
     sample = getattr(error, "sample", None)
     sample = sample if isinstance(sample, int) else None
     try:
-        pickled: Optional[bytes] = pickle.dumps(error)
+        pickled: bytes | None = pickle.dumps(error)
         pickle.loads(pickled)
     except Exception:
         pickled = None
@@ -143,7 +143,7 @@ def main(
     recipe: Recipe,
     seed: int,
     number: int,
-    init: Optional[Callable[[int], None]],
+    init: Callable[[int], None] | None,
 ) -> None:
     """The process's entry."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides
@@ -165,7 +165,7 @@ def main(
         pass
 
 
-def rebuild_error(payload: bytes) -> Tuple[BaseException, str, Optional[int]]:
+def rebuild_error(payload: bytes) -> tuple[BaseException, str, int | None]:
     """What :func:`describe` packed: the exception, or a RuntimeError in its place; its traceback; the sample."""
     pickled, text, sample = pickle.loads(payload)
     error = None

@@ -15,7 +15,7 @@ import signal
 import socket
 import time
 from collections import deque
-from typing import Any, Callable, Deque, Dict, List, Optional, Tuple
+from typing import Any, Callable
 
 from . import _protocol as protocol
 from . import _worker
@@ -23,8 +23,8 @@ from ._recipe import Recipe
 from ._results import SLOT_BODY, decode, slots_of
 from ._segments import Segment
 from ._source import HEAD_SIZE, Taken, TaskSource
-from .errors import ClosedError, HDMLPError, StallTimeout, WorkerDied
 from ._worker_failures import Failed, RemoteTraceback
+from .errors import ClosedError, HDMLPError, StallTimeoutError, WorkerDiedError
 
 log = logging.getLogger("hdmlp")
 
@@ -32,9 +32,9 @@ _TICK_MS = 50
 
 
 class _Task:
-    __slots__ = ("number", "position", "taken", "worker", "result", "stale")
+    __slots__ = ("number", "position", "result", "stale", "taken", "worker")
 
-    def __init__(self, number: int, position: int, taken: Taken, worker: "_Handle"):
+    def __init__(self, number: int, position: int, taken: Taken, worker: _Handle):
         self.number = number
         self.position = position
         self.taken = taken
@@ -52,14 +52,14 @@ class _Handle:
         context: Any,
         recipe: Recipe,
         seed: int,
-        init: Optional[Callable[[int], None]],
+        init: Callable[[int], None] | None,
     ):
         mine, theirs = socket.socketpair()
         self.number = number
         self.connection = protocol.Connection(mine, _worker.FROM_WORKER_WITH_FD)
-        self.tasks: Dict[int, _Task] = {}
-        self.segments: Dict[int, Segment] = {}
-        self.freed: Deque[Tuple[int, ...]] = deque()
+        self.tasks: dict[int, _Task] = {}
+        self.segments: dict[int, Segment] = {}
+        self.freed: deque[tuple[int, ...]] = deque()
         self.events = select.POLLIN  # that a wait ends with
         self.process = context.Process(
             target=_worker.main,
@@ -78,7 +78,7 @@ class _Handle:
         except protocol.Disconnected:
             raise self.died() from None
 
-    def died(self) -> WorkerDied:
+    def died(self) -> WorkerDiedError:
         """The error for this worker's end."""
         self.process.join(1.0)
         code = self.process.exitcode
@@ -88,13 +88,13 @@ class _Handle:
                 how = f"was killed by {signal.Signals(-code).name}"
             except ValueError:
                 how = f"was killed by signal {-code}"
-        return WorkerDied(
+        return WorkerDiedError(
             f"worker {self.number} of the loader (pid {self.process.pid}) {how}"
             + ("; out of memory?" if code == -signal.SIGKILL else "")
         )
 
     def return_slots(self) -> None:
-        numbers: List[int] = []
+        numbers: list[int] = []
         while self.freed:
             numbers += self.freed.popleft()
         if numbers:
@@ -135,7 +135,7 @@ class Pool:
         workers: int,
         prefetch: int,
         context: Any,
-        init: Optional[Callable[[int], None]] = None,
+        init: Callable[[int], None] | None = None,
     ):
         self._recipe = recipe
         self._count = workers
@@ -143,16 +143,16 @@ class Pool:
         self._context = context
         self._init = init
         self._pid = os.getpid()
-        self._stream: Optional[TaskSource] = None
-        self._workers: List[_Handle] = []
-        self._by_fd: Dict[int, _Handle] = {}
-        self._order: Deque[_Task] = deque()
-        self._error: Optional[HDMLPError] = None  # of the stream, to raise after what is under way
-        self._error_at: Optional[int] = None
-        self._end: Optional[int] = (
+        self._stream: TaskSource | None = None
+        self._workers: list[_Handle] = []
+        self._by_fd: dict[int, _Handle] = {}
+        self._order: deque[_Task] = deque()
+        self._error: HDMLPError | None = None  # of the stream, to raise after what is under way
+        self._error_at: int | None = None
+        self._end: int | None = (
             None  # nothing from this position on is handed out; None: there is none
         )
-        self._fds: Dict[int, Tuple[int, int]] = {}
+        self._fds: dict[int, tuple[int, int]] = {}
         self._tasks = 0
         self._busy = False
         self._workers_only: Any = None
@@ -196,8 +196,7 @@ class Pool:
         return (
             self._busy
             or self._stream is None
-            or self._stream.broken
-            and self._error is None  # else what is under way comes first
+            or (self._stream.broken and self._error is None)  # else what is under way comes first
             or any(w.connection.closed or w.connection.torn for w in self._workers)
         )
 
@@ -233,7 +232,7 @@ class Pool:
     # Batches.
 
     @property
-    def position(self) -> Optional[int]:
+    def position(self) -> int | None:
         """What :meth:`next` yields next, or None if nothing is under way, or there is nobody to make it."""
         if self._order:
             return self._order[0].position
@@ -247,7 +246,7 @@ class Pool:
         self._error = None
         self._stream.restart()
 
-    def renew(self, end: Optional[int]) -> None:
+    def renew(self, end: int | None) -> None:
         """Has new workers, which see the program as it is when they start, do what comes next, up to the position ``end``."""
         self._give_up()
         workers, self._workers = self._workers, []
@@ -258,7 +257,7 @@ class Pool:
         self._by_fd.clear()
         self._end = end
 
-    def take(self, position: int) -> Optional[Taken]:
+    def take(self, position: int) -> Taken | None:
         """None: what a batch is made of may take time to be handed over."""
         return None
 
@@ -291,8 +290,8 @@ class Pool:
         :attr:`python` for how many of them a worker had it.
 
         Raises:
-            WorkerDied: a worker ended.
-            StallTimeout: no batch within ``timeout`` seconds (0: for ever).
+            WorkerDiedError: a worker ended.
+            StallTimeoutError: no batch within ``timeout`` seconds (0: for ever).
             and what the stream raises.
         """
         if self._busy:
@@ -318,7 +317,7 @@ class Pool:
                 if working:
                     self.python += now - before
                 if timeout and now - begin > timeout * 1e9:
-                    raise StallTimeout(f"no batch within timeout={timeout:g} seconds")
+                    raise StallTimeoutError(f"no batch within timeout={timeout:g} seconds")
             self.stall = now - begin
         task = self._order.popleft()
         self._busy = True
@@ -327,7 +326,7 @@ class Pool:
         return task.taken._replace(content=(task.worker, task.result))
 
     @staticmethod
-    def value(content: Tuple[_Handle, Any]) -> Any:
+    def value(content: tuple[_Handle, Any]) -> Any:
         """The batch itself, or the :class:`Failed` in its place."""
         worker, result = content
         if isinstance(result, Failed):
@@ -368,7 +367,7 @@ class Pool:
                 return
             self._sort(worker, *frame)
 
-    def _sort(self, worker: _Handle, kind: int, payload: bytearray, fd: Optional[int]) -> None:
+    def _sort(self, worker: _Handle, kind: int, payload: bytearray, fd: int | None) -> None:
         if kind == _worker.SLOT:
             number, _, size = SLOT_BODY.unpack(payload)
             try:

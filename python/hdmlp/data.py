@@ -284,7 +284,7 @@ class DataLoader(Loader):
             to equal length, as torch does, and the last batch may be short.
         collate_fn: called with a list of (memoryview, int), with transforms of (array, int); what it returns is the batch.
         transforms: a list of :mod:`hdmlp.transforms`, which the daemon carries out; None: samples stay as they are.
-        timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeout`; 0: for ever.
+        timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeoutError`; 0: for ever.
         name: the loader's name, the same on all ranks; by default its number in the process.
         verify: check at the end of each epoch that all ranks together got every sample, and of every sample that its bytes are those of
             its file: each node reads each sample that it delivers from the source once (:class:`AuditError`).

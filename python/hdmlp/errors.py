@@ -1,142 +1,151 @@
-"""Every exception that HDMLP raises.
+"""The exceptions that HDMLP raises.
 
-All of them are :class:`HDMLPError`, which is a ``RuntimeError``; where Python has
-a closer word (``ValueError``, ``FileNotFoundError``, ``PermissionError``,
-``TimeoutError``) the subclass is that as well, so that code written for torch's
-loaders catches what it caught before.
+All of them are :class:`HDMLPError`, which is a ``RuntimeError``. Where Python has a more specific
+exception (``ValueError``, ``FileNotFoundError``, ``PermissionError``, ``TimeoutError``), the
+subclass is that one as well, so code written for torch's loaders catches what it caught before.
 
-A script that does not catch one ends as with any other exception, with exit status 1: only the ``hdmlp``
-command has status 2 for wrong input.
+A script that does not catch an exception exits with status 1. Only the ``hdmlp`` command exits with
+status 2 for wrong input.
 """
 
 from __future__ import annotations
 
-from typing import Any, Dict, Optional
+import warnings
+from collections.abc import Mapping
+from typing import Any
 
 __all__ = [
-    "HDMLPError",
+    "AccessDeniedError",
+    "AuditError",
+    "BusyError",
+    "ClosedError",
     "ConfigError",
+    "DaemonDiedError",
+    "DaemonNotFoundError",
     "DatasetError",
     "DatasetNotFoundError",
-    "SampleError",
-    "MismatchError",
-    "LimitError",
-    "BusyError",
-    "PermissionError_",
-    "VersionError",
-    "ProtocolError",
-    "InternalError",
-    "AuditError",
-    "DaemonDied",
-    "DaemonNotFoundError",
-    "ClosedError",
-    "StallTimeout",
-    "WorkerDied",
     "EndError",
+    "HDMLPError",
+    "InternalError",
+    "LimitError",
+    "MismatchError",
+    "ProtocolError",
+    "SampleError",
+    "StallTimeoutError",
+    "VersionError",
+    "WorkerDiedError",
 ]
 
 
 class HDMLPError(RuntimeError):
-    """Anything that HDMLP reports.
+    """Base class of the exceptions that HDMLP raises.
+
+    Args:
+        message: What happened, to what, why, and what to do.
+        details: What the daemon said beside the message.
 
     Attributes:
-        kind: the error's kind in the protocol, such as ``"config"``.
-        details: what the daemon said beside the message; a dict, often empty. Where the iteration ended because another
-            rank's did, it has ``rank``, and in a job on several nodes ``node`` and ``host``.
+        kind: The error's kind in the protocol, such as ``"config"``.
+        details: What the daemon said beside the message; a dict, often empty. If the iteration
+            ended because another rank's did, it has ``rank``, and in a job on several nodes
+            ``node`` and ``host``.
     """
 
     kind = "internal"
 
-    def __init__(self, message: str = "", details: Optional[Dict[str, Any]] = None):
+    def __init__(self, message: str = "", details: Mapping[str, Any] | None = None):
         super().__init__(message)
         self.details = dict(details or {})
 
 
-class _WrongInput(HDMLPError, ValueError):
-    """A wrong value."""
+class _InputError(HDMLPError, ValueError):
+    """A value that the user gave is wrong."""
 
 
-class ConfigError(_WrongInput):
-    """A wrong argument, configuration key or value. The message names it and what is allowed."""
-
-    kind = "config"
-
-
-class DatasetError(_WrongInput):
-    """The dataset cannot be used: empty, or a class without samples."""
-
-    kind = "dataset"
-
-
-class DatasetNotFoundError(DatasetError, FileNotFoundError):
-    """The dataset's directory does not exist."""
+class _MessageOnlyError(HDMLPError):
+    """An error that is an ``OSError`` as well, whose text is its message without an errno."""
 
     def __str__(self) -> str:
         return str(self.args[0]) if self.args else ""
 
 
-class SampleError(HDMLPError):
-    """A sample could not be read, here or on another rank of the job: it ends the iteration on all of them.
+class ConfigError(_InputError):
+    """An argument, configuration key or value is wrong.
 
-    Attributes:
-        sample: its ID, an int in [0, number of samples), or None.
-        path: its path, a str, or None.
-        rank: another rank, if it is that one's iteration that could not go on; None: it is this one's.
+    The message names it, and says what is allowed.
+    """
+
+    kind = "config"
+
+
+class DatasetError(_InputError):
+    """The dataset cannot be used: it is empty, or a class of it has no samples."""
+
+    kind = "dataset"
+
+
+class DatasetNotFoundError(_MessageOnlyError, DatasetError, FileNotFoundError):
+    """The dataset's directory does not exist."""
+
+
+class SampleError(HDMLPError):
+    """A sample could not be read, on this rank or on another rank of the job.
+
+    It ends the iteration on all ranks.
     """
 
     kind = "sample"
 
     @property
-    def sample(self) -> Optional[int]:
+    def sample(self) -> int | None:
+        """The sample's ID, in [0, number of samples), or None if it is not known."""
         return self.details.get("sample")
 
     @property
-    def path(self) -> Optional[str]:
+    def path(self) -> str | None:
+        """The sample's path, or None if it is not known."""
         return self.details.get("path")
 
     @property
-    def rank(self) -> Optional[int]:
+    def rank(self) -> int | None:
+        """The other rank whose iteration failed, or None if it is this rank's."""
         return self.details.get("rank")
 
 
-class MismatchError(_WrongInput):
-    """Ranks of one job, or a saved state and a loader, disagree.
-
-    Attributes:
-        key: what they disagree about.
-        mine, theirs: the two values.
-    """
+class MismatchError(_InputError):
+    """Ranks of one job, or a saved state and a loader, disagree."""
 
     kind = "mismatch"
 
     @property
     def key(self) -> Any:
+        """What they disagree about, such as ``"seed"``."""
         return self.details.get("key")
 
     @property
     def mine(self) -> Any:
+        """The value on this rank, or of this loader."""
         return self.details.get("mine")
 
     @property
     def theirs(self) -> Any:
+        """The value on the other rank, or in the saved state."""
         return self.details.get("theirs")
 
 
 class LimitError(HDMLPError):
-    """Not enough memory, disk or open files.
-
-    Attributes:
-        need, limit: what is needed and what there is, as the daemon states them.
-    """
+    """There is not enough memory or disk space, or too many files are open."""
 
     kind = "limit"
 
     @property
     def need(self) -> Any:
+        """What is needed, as the daemon states it; None if it does not."""
         return self.details.get("need")
 
     @property
     def limit(self) -> Any:
+        """What is available, as the daemon states it; None if it does not."""
         return self.details.get("limit")
 
 
@@ -146,83 +155,72 @@ class BusyError(HDMLPError):
     kind = "busy"
 
 
-class PermissionError_(HDMLPError, PermissionError):
-    """The dataset, or the daemon, belongs to somebody else."""
+class AccessDeniedError(_MessageOnlyError, PermissionError):
+    """This process's user has no permission to read the dataset or to use the daemon."""
 
     kind = "permission"
 
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
-
 
 class VersionError(HDMLPError):
-    """Package and daemon are not of the same version.
-
-    Attributes:
-        daemon, process: the two versions, where they speak the same protocol.
-    """
+    """The package and the daemon are of different versions."""
 
     kind = "version"
 
     @property
     def daemon(self) -> Any:
+        """The daemon's version, or None if it speaks another protocol."""
         return self.details.get("daemon")
 
     @property
     def process(self) -> Any:
+        """This process's version, or None if the daemon speaks another protocol."""
         return self.details.get("process")
 
 
 class ProtocolError(HDMLPError):
-    """The other side said something that the protocol does not allow: a defect, please report it."""
+    """The other side sent something that the protocol does not allow: a bug, please report it."""
 
     kind = "protocol"
 
 
 class InternalError(HDMLPError):
-    """A defect in the daemon, please report it."""
+    """The daemon failed because of a bug, please report it."""
 
 
 class AuditError(HDMLPError):
-    """The samples delivered are not the samples due, or their bytes are not those of the source (``verify=True``).
+    """The samples delivered are not the samples due, or not the source's bytes (``verify=True``).
 
-    ``details`` has ``sample`` and ``path`` if it is about the bytes of one sample.
+    ``details`` has ``sample`` and ``path`` if the error is about the bytes of one sample.
     """
 
     kind = "audit"
 
 
-class DaemonDied(HDMLPError):
-    """The daemon is gone, or did not start. The message ends with its last words."""
+class DaemonDiedError(HDMLPError):
+    """The daemon ended, or did not start. The message ends with the last lines of its log."""
 
 
-class DaemonNotFoundError(HDMLPError, FileNotFoundError):
-    """There is no ``hdmlp`` binary in the package, in ``HDMLP_BINARY`` or on ``PATH``."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
+class DaemonNotFoundError(_MessageOnlyError, FileNotFoundError):
+    """No ``hdmlp`` binary is in the package, in ``HDMLP_BINARY`` or on ``PATH``."""
 
 
 class ClosedError(HDMLPError):
-    """The loader was closed, or its iteration was overtaken by a newer one."""
+    """The loader was closed, or a newer iteration has replaced this one."""
 
 
-class StallTimeout(HDMLPError, TimeoutError):
-    """``timeout`` seconds went by without a batch."""
-
-    def __str__(self) -> str:
-        return str(self.args[0]) if self.args else ""
+class StallTimeoutError(_MessageOnlyError, TimeoutError):
+    """No batch arrived within ``timeout`` seconds."""
 
 
-class WorkerDied(HDMLPError):
-    """A worker process of the loader ended by itself."""
+class WorkerDiedError(HDMLPError):
+    """A worker process of the loader ended."""
 
 
 class EndError(HDMLPError):
-    """More epochs, or samples, were asked for than the job has."""
+    """More epochs or samples were asked for than the job has."""
 
 
-_KINDS = {
+_KINDS: dict[str, type[HDMLPError]] = {
     cls.kind: cls
     for cls in (
         ConfigError,
@@ -231,7 +229,7 @@ _KINDS = {
         MismatchError,
         LimitError,
         BusyError,
-        PermissionError_,
+        AccessDeniedError,
         VersionError,
         ProtocolError,
         InternalError,
@@ -240,9 +238,33 @@ _KINDS = {
 }
 
 
-def from_answer(answer: Dict[str, Any]) -> HDMLPError:
-    """The exception for an error object of the protocol: ``kind``, ``message``, ``details``."""
+def from_answer(answer: Mapping[str, Any]) -> HDMLPError:
+    """Returns the exception for an error object of the protocol.
+
+    Args:
+        answer: The object: ``kind``, ``message`` and ``details``.
+    """
     cls = _KINDS.get(answer.get("kind", ""), HDMLPError)
     error = cls(str(answer.get("message", "unknown error")), answer.get("details"))
     error.kind = answer.get("kind", "internal")
     return error
+
+
+#: Names of earlier versions.
+_DEPRECATED = {
+    "DaemonDied": DaemonDiedError,
+    "PermissionError_": AccessDeniedError,
+    "StallTimeout": StallTimeoutError,
+    "WorkerDied": WorkerDiedError,
+}
+
+
+def __getattr__(name: str) -> type[HDMLPError]:
+    try:
+        cls = _DEPRECATED[name]
+    except KeyError:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
+    warnings.warn(
+        f"hdmlp.errors.{name} is deprecated; use {cls.__name__}", DeprecationWarning, stacklevel=2
+    )
+    return cls

@@ -10,7 +10,8 @@ New code does better with :mod:`hdmlp.torch` or :mod:`hdmlp.data`.
 from __future__ import annotations
 
 import time
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any, Callable
 
 from . import _launcher
 from ._arguments import whole_number
@@ -28,7 +29,7 @@ __all__ = ["Job"]
 class _JobLoader(Loader):
     """Yields what ``make`` makes of what the stream gave; None: just that."""
 
-    make: Optional[Callable[[Loader, Taken], Any]] = None
+    make: Callable[[Loader, Taken], Any] | None = None
 
     def _make(self, feed: Feed, taken: Taken) -> Any:
         return taken if self.make is None or not taken.n else self.make(self, taken)
@@ -62,10 +63,10 @@ class Job:
         epochs: int,
         distr_scheme: str = "uniform",
         drop_last_batch: bool = False,
-        transforms: Optional[List[Any]] = None,
-        seed: Optional[int] = None,
-        config_path: Optional[str] = None,
-        lib_path: Optional[str] = None,
+        transforms: list[Any] | None = None,
+        seed: int | None = None,
+        config_path: str | None = None,
+        lib_path: str | None = None,
     ):
         if distr_scheme != "uniform":
             raise ConfigError(f"distr_scheme={distr_scheme!r}: must be 'uniform'")
@@ -77,10 +78,10 @@ class Job:
         self.drop_last_batch = bool(drop_last_batch)
         self.seed = seed
         self._config_path = config_path
-        self._loader: Optional[_JobLoader] = None
+        self._loader: _JobLoader | None = None
         self._destroyed = False
-        self._batches: Optional[Iterator[Taken]] = None
-        self._left: Iterator[Tuple[str, memoryview]] = iter(())
+        self._batches: Iterator[Taken] | None = None
+        self._left: Iterator[tuple[str, memoryview]] = iter(())
         self._augmentation = 0.0
 
     def setup(self) -> None:
@@ -110,7 +111,7 @@ class Job:
             )
         return self._loader
 
-    def use_transforms(self, transforms: List[Any]) -> None:
+    def use_transforms(self, transforms: list[Any]) -> None:
         """Lets the daemon carry out these :mod:`hdmlp.transforms`.
 
         Raises:
@@ -125,7 +126,7 @@ class Job:
         self._transforms = list(transforms)
 
     @property
-    def output(self) -> Optional[Output]:
+    def output(self) -> Output | None:
         """What the transforms make of every sample; None: it stays as it is."""
         return self._ready().output
 
@@ -136,14 +137,14 @@ class Job:
         if self._loader is not None:
             self._loader.close()
 
-    def __enter__(self) -> "Job":
+    def __enter__(self) -> Job:
         self.setup()
         return self
 
     def __exit__(self, *_: Any) -> None:
         self.destroy()
 
-    def get(self) -> Tuple[str, memoryview]:
+    def get(self) -> tuple[str, memoryview]:
         """The next sample of this rank, through all epochs.
 
         Returns:
@@ -177,7 +178,7 @@ class Job:
             works: ``make`` does more than to hand over what lies there.
         """
 
-        def timed(loader: Loader, taken: Taken) -> List[Any]:
+        def timed(loader: Loader, taken: Taken) -> list[Any]:
             begin = time.perf_counter()
             made = make(loader, taken)
             self._augmentation += time.perf_counter() - begin
@@ -225,11 +226,11 @@ class Job:
         """Whether a last batch that is short is left out."""
         return self.drop_last_batch
 
-    def get_transforms(self) -> List[Any]:
+    def get_transforms(self) -> list[Any]:
         """The integrated transformations."""
         return list(self._transforms)
 
-    def get_metrics(self) -> Dict[str, Any]:
+    def get_metrics(self) -> dict[str, Any]:
         """What the job cost so far.
 
         Returns:
@@ -239,7 +240,7 @@ class Job:
         """
         loader = self._ready()
         report = loader.report()
-        locations: Dict[str, int] = {}
+        locations: dict[str, int] = {}
         for rank in report.get("ranks") or ():
             if rank["rank"] == loader.rank:
                 for epoch in rank["epochs"] or ():

@@ -119,7 +119,7 @@ def main() -> None:
         return
     try:
         with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
-            said["pid"] = loader._feeds[0].stream._client.pid
+            said["pid"] = loader._feeds[0].stream.daemon.pid
             print(
                 json.dumps({"ready": said["rank"], "pid": said["pid"], "process": os.getpid()}),
                 flush=True,
@@ -128,12 +128,13 @@ def main() -> None:
             while len(said["epochs"]) < epochs:
                 epoch, digest = len(said["epochs"]), hashlib.sha256()
                 try:
-                    for samples, labels in loader:
+                    batches = iter(loader)
+                    for samples, labels in batches:
                         for sample in samples:
                             digest.update(sample)
                         digest.update(bytes(labels.tolist()))
                         if tamper == epoch:
-                            loader._last().audit, tamper = loader._last().audit ^ 1, None
+                            batches.audit, tamper = batches.audit ^ 1, None
                         time.sleep(pause)
                         if lockstep is not None:
                             lockstep.step()

@@ -96,7 +96,7 @@ def test_samplers_without_an_end(folder, sampler, caplog):
     assert [
         r.message
         for r in caplog.records
-        if "does not say where its epochs end" in r.message and r.message.startswith("Yields")
+        if "has no __len__, or a wrong one" in r.message and r.message.startswith("Yields")
     ].__len__() == 1
 
 

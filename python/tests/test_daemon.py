@@ -33,7 +33,7 @@ def test_its_last_words_when_it_does_not_start(socket_name, tmp_path, monkeypatc
     )
     begin = time.monotonic()
     with pytest.raises(
-        errors.DaemonDied, match="(?s)status 3.*serve --from-process is out of luck"
+        errors.DaemonDiedError, match="(?s)status 3.*serve --from-process is out of luck"
     ):
         _daemon.connect()
     assert time.monotonic() - begin < 3
@@ -87,7 +87,7 @@ def test_a_silent_daemon_is_not_waited_for_for_ever(socket_name, monkeypatch):
     listener.bind(_daemon.address())
     listener.listen()
     begin = time.monotonic()
-    with pytest.raises(errors.DaemonDied):
+    with pytest.raises(errors.DaemonDiedError):
         _daemon.connect()
     assert time.monotonic() - begin < 3
     listener.close()
@@ -95,7 +95,7 @@ def test_a_silent_daemon_is_not_waited_for_for_ever(socket_name, monkeypatch):
 
 def test_no_zombie(socket_name, tmp_path, monkeypatch):
     monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", "exit 3\n"))
-    with pytest.raises(errors.DaemonDied):
+    with pytest.raises(errors.DaemonDiedError):
         _daemon.connect()
 
     def states():
@@ -120,7 +120,7 @@ def test_another_users_daemon_is_refused(daemon, monkeypatch):
     ours = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
     with pytest.raises(
-        errors.PermissionError_, match=f"belongs to user .*{ours}.*, not to .*{ours + 1}"
+        errors.AccessDeniedError, match=f"belongs to user .*{ours}.*, not to .*{ours + 1}"
     ):
         _daemon.connect()
     assert daemon.requests == []

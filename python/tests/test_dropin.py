@@ -194,9 +194,9 @@ def test_what_has_no_meaning_is_refused(folder):
     for make, says in (
         (
             lambda: ht.DataLoader(data, seed=1),
-            "seed=1, and neither shuffle nor sampler: .* say shuffle=True",
+            "seed=1, but neither shuffle nor sampler is given: .* give shuffle=True",
         ),
-        (lambda: ht.DataLoader(data, epochs=9), "epochs=9, and neither shuffle nor sampler"),
+        (lambda: ht.DataLoader(data, epochs=9), "epochs=9, but neither shuffle nor sampler"),
         (lambda: ht.DataLoader(data, memory="much"), "memory"),
         (lambda: ht.DataLoader(data, shuffle=True, memory="much"), "memory"),
         (lambda: ht.DataLoader(NUMBERS, memory="1GB"), "memory='1GB': no meaning for a Numbers"),
@@ -205,17 +205,17 @@ def test_what_has_no_meaning_is_refused(folder):
         (lambda: ht.DataLoader(data, in_order=False), "in_order=False"),
         (
             lambda: ht.DataLoader(data, shuffle=True, seed=1, generator=generator()),
-            "generator, and seed",
+            "generator contradicts seed",
         ),
         (
             lambda: ht.DataLoader(data, shuffle=True, shard=True, generator=generator()),
-            "generator, and shard",
+            "generator contradicts shard",
         ),
         (
             lambda: ht.DataLoader(data, shard=True, sampler=SequentialSampler(data)),
-            "shard=True, and sampler",
+            "shard=True contradicts sampler",
         ),
-        (lambda: ht.DataLoader(data, shard=False, rank=0, world_size=2), "shard=False, and rank"),
+        (lambda: ht.DataLoader(data, shard=False, rank=0, world_size=2), "shard=False contradicts rank"),
         (lambda: ht.DataLoader(data, rank=0), "rank is given without world_size"),
     ):
         with pytest.raises(errors.ConfigError, match=says):

@@ -7,6 +7,7 @@ import sys
 
 import pytest
 
+import hdmlp
 from hdmlp import errors
 
 WRONG = 'hdmlp.data.Folder("/nowhere")'
@@ -89,3 +90,27 @@ def test_the_command_ends_with_status_2_where_the_input_is_wrong():
 def test_errors_travel_between_processes(kind):
     error = pickle.loads(pickle.dumps(kind("text", {"key": "seed"})))
     assert type(error) is kind and str(error) == "text" and error.details == {"key": "seed"}
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("DaemonDied", "DaemonDiedError"),
+        ("PermissionError_", "AccessDeniedError"),
+        ("StallTimeout", "StallTimeoutError"),
+        ("WorkerDied", "WorkerDiedError"),
+    ],
+)
+@pytest.mark.parametrize("module", [hdmlp, errors])
+def test_deprecated_names_are_the_same_classes_and_warn(module, old, new):
+    with pytest.warns(DeprecationWarning, match=f"hdmlp.errors.{old} is deprecated; use {new}"):
+        cls = getattr(module, old)
+    assert cls is getattr(module, new)
+    assert old not in module.__all__
+
+
+def test_all_exceptions_are_exported_by_the_package_and_end_in_error():
+    assert set(errors.__all__) <= set(hdmlp.__all__)
+    assert all(name.endswith("Error") for name in errors.__all__)
+    with pytest.raises(AttributeError, match="module 'hdmlp.errors' has no attribute 'Nothing'"):
+        errors.Nothing  # noqa: B018

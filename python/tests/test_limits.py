@@ -32,7 +32,7 @@ try:
         for _ in range(2):
             for samples, _ in loader:
                 digests += [hashlib.sha256(bytes(sample)).hexdigest() for sample in samples]
-        log = _daemon.last_words(loader._feeds[0].stream._client.log)
+        log = _daemon.last_words(loader._feeds[0].stream.daemon.log)
     said = {"digests": digests, "log": log}
 except Exception as error:
     said = {"error": type(error).__name__, "text": str(error), "details": getattr(error, "details", None)}

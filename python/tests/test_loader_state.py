@@ -124,7 +124,7 @@ def test_a_dataset_that_changed_while_the_loader_was_open_is_refused(daemon, fol
     """When the job is opened again; and the connection does not stay."""
     daemon.die_at = (0, 3)
     batches = iter(loader)
-    with pytest.raises(errors.DaemonDied):
+    with pytest.raises(errors.DaemonDiedError):
         list(batches)
     daemon.die_at = None
     with open(os.path.join(folder, "ant", "new.jpg"), "wb") as file:

@@ -69,7 +69,7 @@ def test_a_crop_of_a_bomb_takes_memory_for_the_crop(images):
     dataset = ht.ImageFolder(images, [T.CenterCrop(224), T.ToTensor()])
     with ht.DataLoader(dataset, 3, shuffle=False, epochs=1, source_timeout="5m") as loader:
         got = torch.cat([x for x, _ in loader])
-        most = peak(loader._engine._feeds[0].stream._client.pid)
+        most = peak(loader._engine._feeds[0].stream.daemon.pid)
     for i, (path, _) in enumerate(dataset.samples):
         want = (
             torch.zeros(3, 224, 224)
@@ -86,7 +86,7 @@ def test_what_can_never_fit_is_the_samples_fault(images):
     options = dict(shuffle=False, epochs=1, decode_memory="64MiB", transform_threads=4)
     with ht.DataLoader(dataset, 12, on_error="skip", **options) as loader:
         [[got, _]] = list(loader)
-        most, faults = peak(loader._engine._feeds[0].stream._client.pid), loader.report()["faults"]
+        most, faults = peak(loader._engine._feeds[0].stream.daemon.pid), loader.report()["faults"]
     ordinary = [path for i, (path, _) in enumerate(dataset.samples) if i % 3 != 2]
     assert len(got) == len(ordinary)
     for x, path in zip(got, ordinary):
@@ -128,5 +128,5 @@ def test_large_images_wait_for_each_other(tmp_path):
                 assert torch.equal(
                     x, V.ToTensor()(decoded(path).resize((64, 64), Image.BILINEAR))
                 ), path
-        most = peak(loader._engine._feeds[0].stream._client.pid)
+        most = peak(loader._engine._feeds[0].stream.daemon.pid)
     assert most < (128 + 150) * MIB, f"{most / MIB:.0f} MiB"

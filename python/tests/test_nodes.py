@@ -69,7 +69,7 @@ def test_daemon_killed(binary, folder, alone, tmp_path):
     run.wait_epoch(EPOCHS - 1, [0, 1])
     done.touch()
     said, _ = run.end()
-    assert said[2]["kind"] == "DaemonDied"
+    assert said[2]["kind"] == "DaemonDiedError"
     assert said[0]["epochs"] == alone[0] and said[1]["epochs"] == alone[1]
 
 

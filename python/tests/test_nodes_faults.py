@@ -71,7 +71,7 @@ def test_taken_over(binary, folder, reference, tmp_path, gates):
     assert source(after) - source(before[:2]) <= before[2]["source"]
     open(options["until"], "w").close()
     said, _ = run.end()
-    assert said[2]["kind"] == "DaemonDied"
+    assert said[2]["kind"] == "DaemonDiedError"
     assert said[0]["epochs"] == reference[0] and said[1]["epochs"] == reference[1]
 
 
@@ -147,7 +147,7 @@ def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
     said, status = run.end()
     assert status == 0 and 2 not in said
     assert (
-        said[0]["kind"] == "DaemonDied"
+        said[0]["kind"] == "DaemonDiedError"
         and said[0]["epochs"] == reference[0][: len(said[0]["epochs"])]
     )
     assert said[1]["epochs"] == reference[1]

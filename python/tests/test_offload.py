@@ -203,10 +203,10 @@ def test_ranks_and_resuming_change_nothing(folder):
 def test_a_daemon_that_dies_changes_nothing(folder):
     one = pixels(folder, epochs=[0])
     with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5, shuffle=True) as loader:
-        pid = loader._engine._feeds[0].stream._client.pid
+        pid = loader._engine._feeds[0].stream.daemon.pid
         kept = next(iter(loader))[0]
         os.kill(pid, signal.SIGKILL)
-        with pytest.raises(errors.DaemonDied):
+        with pytest.raises(errors.DaemonDiedError):
             for _ in range(10_000):
                 for _ in loader:
                     pass
@@ -216,7 +216,7 @@ def test_a_daemon_that_dies_changes_nothing(folder):
                 torch.equal(one[0, i], x) for i, x in zip(loader.explain(0, step).ids, images)
             )
             assert step > 0 or torch.equal(images, kept)
-        assert step == 9 and loader._engine._feeds[0].stream._client.pid != pid
+        assert step == 9 and loader._engine._feeds[0].stream.daemon.pid != pid
 
 
 def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
@@ -242,7 +242,7 @@ TENSOR = [T.Resize((16, 16)), T.ToTensor()]
 
 def spans(loader):
     """The addresses of the staging buffer, and what lies beside it."""
-    for segment in loader._engine._feeds[0].stream._segments.values():
+    for segment in loader._engine._feeds[0].stream._staging.segments.values():
         if segment.writable:
             begin = ctypes.addressof(ctypes.c_char.from_buffer(segment.map))
             yield begin, begin + segment.size

@@ -87,7 +87,7 @@ def test_a_bad_image(tmp_path, name):
     assert len(dataset) == 5
     with ht.DataLoader(dataset, 1, shuffle=False) as loader:
         batches = iter(loader)
-        pid = loader._engine._feeds[0].stream._client.pid
+        pid = loader._engine._feeds[0].stream.daemon.pid
         next(batches)
         with pytest.raises(errors.SampleError, match=reason) as caught:
             next(batches)
@@ -104,7 +104,7 @@ def test_a_bad_image(tmp_path, name):
             for i in (0, 2, 3, 4)
         ]
         assert torch.equal(images, torch.stack(want)) and labels.tolist() == [0] * 4
-        assert loader._engine._feeds[0].stream._client.pid == pid
+        assert loader._engine._feeds[0].stream.daemon.pid == pid
 
 
 @pytest.fixture(scope="module")

@@ -57,7 +57,7 @@ def test_memory_stays_where_it_is(tmp_path):
                 assert sum(len(images) for images, _ in loader) == 390
             assert len(loader.report()["faults"]) == 10
             if job >= 0:
-                sizes.append(resident(loader._engine._feeds[0].stream._client.pid))
+                sizes.append(resident(loader._engine._feeds[0].stream.daemon.pid))
     # It goes up and down by 2 MB with the garbage collector, so the least of each half counts. Measured: less than 0.5 MB
     # more, with HDMLP_SOAK=400 1 MB. 2 MB are 200 bytes of each sample.
     half = len(sizes) // 2

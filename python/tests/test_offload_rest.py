@@ -79,7 +79,7 @@ def test_a_rest_of_tensors(folder, workers, said):
             num_workers=workers,
             shuffle=True,
         ) as loader:
-            assert loader._engine._transforms == [t.describe() for t in TENSOR]
+            assert loader._engine._session.transforms == [t.describe() for t in TENSOR]
             assert same(loader, want)
         [message] = said()
         assert name in message and "in Python, after what HDMLP does" in message
@@ -108,7 +108,10 @@ def test_a_rest_of_images(folder, workers, said):
         with ht.DataLoader(
             ht.ImageFolder(folder, transform), 4, seed=3, num_workers=workers, shuffle=True
         ) as loader:
-            assert [t["name"] for t in loader._engine._transforms] == ["CenterCrop", "Grayscale"]
+            assert [t["name"] for t in loader._engine._session.transforms] == [
+                "CenterCrop",
+                "Grayscale",
+            ]
             assert same(loader, want)
         [message] = said()
         assert (
@@ -130,7 +133,9 @@ def test_all_of_it_in_python(folder, said):
     ):
         with loader:
             assert (
-                loader._engine._transforms is None and loader.output is None and same(loader, want)
+                loader._engine._session.transforms is None
+                and loader.output is None
+                and same(loader, want)
             )
     assert said() == []
     with ht.DataLoader(
@@ -139,9 +144,10 @@ def test_all_of_it_in_python(folder, said):
         seed=3,
         shuffle=True,
     ) as loader:
-        assert [t["name"] for t in loader._engine._transforms] == ["Resize", "Ragged"] and next(
-            iter(loader)
-        )[0].shape == (4, 3, 16, 16)
+        assert [t["name"] for t in loader._engine._session.transforms] == [
+            "Resize",
+            "Ragged",
+        ] and next(iter(loader))[0].shape == (4, 3, 16, 16)
     [message] = said()
     assert (
         message
@@ -170,7 +176,7 @@ def test_loaders_of_torchvision(folder):
         dataset = ht.ImageFolder(folder, LIKEWISE, loader=load)
         assert dataset[0][0].shape == (3, 20, 16)
         with ht.DataLoader(dataset, 4, seed=3, shuffle=True) as loader:
-            assert loader._engine._transforms == [t.describe() for t in TENSOR] and same(
+            assert loader._engine._session.transforms == [t.describe() for t in TENSOR] and same(
                 loader, want
             )
     assert not ht.ImageFolder(folder, loader=default_loader).raw
@@ -307,7 +313,7 @@ def test_a_jobs_batches(folder):
             s.writable and begin <= images.data_ptr() < begin + s.size
             for s, begin in (
                 (s, ctypes.addressof(ctypes.c_char.from_buffer(s.map)))
-                for s in job._loader._feeds[0].stream._segments.values()
+                for s in job._loader._feeds[0].stream._staging.segments.values()
                 if s.writable
             )
         )
@@ -373,9 +379,9 @@ def test_slots_are_noted(folder, noted):
         ht.ImageFolder(folder, TENSOR), 4, seed=3, epochs=40, staging_buffer="64KiB", shuffle=True
     ) as loader:
         stream = loader._engine._feeds[0].stream
-        offered, count = stream._returns, acknowledged(stream)
+        offered, count = stream._staging.returns, acknowledged(stream)
         if not noted:  # as on processors that do not keep the order of stores
-            stream._returns = None
+            stream._staging.returns = None
         kept = []
         for epoch in range(40):
             got = []
@@ -407,7 +413,7 @@ def test_more_is_kept_than_can_be_noted(folder):
             kept = [(images, images.clone()) for _ in range(20) for images, _ in loader]
             assert len(kept) == 420 and all(torch.equal(view, was) for view, was in kept)
             del kept
-        assert len(stream._segments) <= 2 + len(stream._items)
+        assert len(stream._staging.segments) <= 2 + len(stream._items)
 
 
 # Arrays.

@@ -299,7 +299,7 @@ def test_what_no_policy_can_mean(folder, monkeypatch):
         with ht.DataLoader(dataset, 4, offload=False, sampler=Endless(), on_error=policy) as loader:
             with pytest.raises(
                 errors.ConfigError,
-                match=f"on_error='{policy}': Endless does not say where its epochs end",
+                match=f"on_error='{policy}': Endless has no __len__, or a wrong one",
             ):
                 iter(loader)
     monkeypatch.setenv("HDMLP_ON_ERROR", "skip")

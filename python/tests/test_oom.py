@@ -130,12 +130,12 @@ from hdmlp import data, errors
 loader = data.DataLoader(sys.argv[1], batch_size=4, prefetch_batches=1, memory="1MB")
 batches = iter(loader)
 next(batches)
-print(loader._feeds[0].stream._client.pid, flush=True)
+print(loader._feeds[0].stream.daemon.pid, flush=True)
 sys.stdin.readline()
 try:
     for _ in range(100):
         next(batches)
-except errors.DaemonDied as error:
+except errors.DaemonDiedError as error:
     print(error)
 """
 HOG = "import sys; x = []; sys.stdin.readline()\nwhile True: x.append(bytearray(4000000))"

@@ -163,7 +163,7 @@ def test_kept_images_stay(folder, options):
     with ht.DataLoader(
         ht.ImageFolder(folder), 4, shuffle=False, raw=False, collate_fn=list, **options
     ) as loader:
-        assert [t["name"] for t in loader._opened()._transforms] == ["Ragged"]
+        assert [t["name"] for t in loader._opened()._session.transforms] == ["Ragged"]
         for _ in range(3):
             kept = [image for batch in loader for image, _ in batch]
             assert len(kept) == len(want) and all(map(equal, kept, want))
@@ -253,7 +253,7 @@ def test_a_fixed_size_is_preferred(folder):
         with ht.DataLoader(
             ht.ImageFolder(folder, transform), 4, shuffle=False, num_workers=0
         ) as loader:
-            assert [t["name"] for t in loader._opened()._transforms] == native
+            assert [t["name"] for t in loader._opened()._session.transforms] == native
 
 
 def test_ours_say_what_to_do(folder):

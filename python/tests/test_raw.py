@@ -80,7 +80,7 @@ def test_no_copy(daemon, folder):
     numpy = pytest.importorskip("numpy")
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         samples = next(iter(loader)).samples
-        segment = loader._feeds[0].stream._segments[0]
+        segment = loader._feeds[0].stream._staging.segments[0]
         base = numpy.frombuffer(segment.map, numpy.uint8).ctypes.data
         for sample in samples:
             address = numpy.frombuffer(sample, numpy.uint8).ctypes.data

@@ -20,7 +20,7 @@ from raw import expected, read
         ("mismatch", errors.MismatchError),
         ("limit", errors.LimitError),
         ("busy", errors.BusyError),
-        ("permission", errors.PermissionError_),
+        ("permission", errors.AccessDeniedError),
         ("version", errors.VersionError),
         ("protocol", errors.ProtocolError),
         ("internal", errors.InternalError),
@@ -53,7 +53,7 @@ def test_death_is_told_at_once_with_last_words(daemon, folder):
     batches = iter(loader)
     next(batches), next(batches)
     begin = time.monotonic()
-    with pytest.raises(errors.DaemonDied, match="the disk is on fire"):
+    with pytest.raises(errors.DaemonDiedError, match="the disk is on fire"):
         next(batches)
     assert time.monotonic() - begin < 1
     daemon.die_at = None
@@ -88,7 +88,7 @@ def test_interrupt_inside_a_section_reopens(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         batches = iter(loader)
         next(batches)
-        loader._feeds[0].stream._busy = True
+        loader._feeds[0].stream._link.busy = True
         assert [read(b.samples) for b in batches] == expected(loader, 25, 0)[1:]
 
 

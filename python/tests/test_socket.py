@@ -262,7 +262,7 @@ def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
     refused, served, serve = map(json.loads, ended.stdout.splitlines())
     if listens:
         assert (
-            refused["error"] == "PermissionError_"
+            refused["error"] == "AccessDeniedError"
             and "belongs to user nobody (65534), not to root (0)" in refused["text"]
         )
         assert serve[0] == 2 and "belongs to user nobody (65534), not to root (0)" in serve[1]

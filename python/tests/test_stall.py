@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
 import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, _loader, _workers, data, transforms as T  # noqa: E402
+from hdmlp import Job, _bring, _workers, data, transforms as T  # noqa: E402
 from hdmlp.torch import _epochs, _local  # noqa: E402
 from reference import jpegs  # noqa: E402
 
@@ -90,7 +90,7 @@ def stalls(report):
 
 @pytest.mark.parametrize("transform", ["all in Python", "after the daemon"])
 def test_transforms_in_next(real, folder, monkeypatch, transform):
-    clock = Clock(monkeypatch, _loader)
+    clock = Clock(monkeypatch, _bring)
     steps = (
         [Slow(clock)]
         if transform == "all in Python"
@@ -110,7 +110,7 @@ def test_transforms_in_next(real, folder, monkeypatch, transform):
 
 def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
     """What it took until a sample turned out to be no image counts as well."""
-    clock = Clock(monkeypatch, _loader)
+    clock = Clock(monkeypatch, _bring)
     root = jpegs(tmp_path / "data", {"ant": 4})
     with open(os.path.join(root, "ant", "0002.jpg"), "wb") as file:
         file.write(b"no image")
@@ -124,7 +124,7 @@ def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
 
 def test_all_that_python_does(real, folder, monkeypatch):
     """target_transform, collate_fn with and without transforms, samplers, and loaders without torch."""
-    clock = Clock(monkeypatch, _loader)
+    clock = Clock(monkeypatch, _bring)
 
     def slow(value):
         clock.now += SECOND
@@ -170,7 +170,7 @@ def test_all_that_python_does(real, folder, monkeypatch):
 
 
 def test_a_transform_that_fails_counts(real, folder, monkeypatch):
-    clock = Clock(monkeypatch, _loader)
+    clock = Clock(monkeypatch, _bring)
 
     def fails(value):
         clock.now += SECOND
@@ -187,7 +187,7 @@ def test_a_transform_that_fails_counts(real, folder, monkeypatch):
 
 
 def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch):
-    Ticking(monkeypatch, _loader)  # whatever is measured in Python takes a second
+    Ticking(monkeypatch, _bring)  # whatever is measured in Python takes a second
     for loader in (
         ht.DataLoader(
             ht.ImageFolder(folder, [T.Resize((8, 8)), T.ToTensor()]), 4, shuffle=True, seed=1
@@ -201,7 +201,7 @@ def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch)
 
 def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
     """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per sample."""
-    clock = Clock(monkeypatch, _loader)
+    clock = Clock(monkeypatch, _bring)
     with ht.DataLoader(
         ht.ImageFolder(folder, [Slow(clock)]),
         4,

@@ -7,7 +7,7 @@ import os
 import pytest
 
 from hdmlp import _protocol as protocol
-from hdmlp import _stream
+from hdmlp import _acks
 from hdmlp.errors import EndError, HDMLPError, ProtocolError, SampleError
 from peer import PAGE, Peer
 
@@ -50,7 +50,7 @@ def yielded(peer, generation, positions, slot=None):
 
 def steady(peer, generation=1):
     """Takes so many batches that from now on one acknowledgement speaks for several; returns the next position."""
-    first = _stream._ACK_FIRST
+    first = _acks.ACK_FIRST
     yielded(peer, generation, range(first))
     assert len(peer.heard()) == first
     return first
@@ -59,15 +59,15 @@ def steady(peer, generation=1):
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch):
     """No acknowledgement is sent because time has passed."""
-    monkeypatch.setattr(_stream, "_ACK_AFTER", 1 << 62)
+    monkeypatch.setattr(_acks, "ACK_AFTER", 1 << 62)
 
 
 def test_one_acknowledgement_speaks_for_several_batches(start):
     peer = start()
     at = steady(peer)
-    yielded(peer, 1, range(at, at + 3 * _stream._ACK_EVERY))
+    yielded(peer, 1, range(at, at + 3 * _acks.ACK_EVERY))
     assert [said[:4] for said in peer.heard()] == [
-        ("ACK", 1, 0, at + n * _stream._ACK_EVERY - 1) for n in (1, 2, 3)
+        ("ACK", 1, 0, at + n * _acks.ACK_EVERY - 1) for n in (1, 2, 3)
     ]
 
 
@@ -77,7 +77,7 @@ def test_one_acknowledgement_speaks_for_several_batches(start):
         (lambda s: s.seek(50), [("ITERATE", 2, 0, 50)]),
         (lambda s: s.say_waiting(), [("WAIT", 1)]),
         (lambda s: s.call("report"), [("CALL", "report")]),
-        (lambda s: s.tell(), []),
+        (lambda s: s._acks.flush(), []),
     ],
 )
 def test_what_was_put_off_is_said_before_anything_that_rests_on_it(start, what, says):
@@ -88,7 +88,7 @@ def test_what_was_put_off_is_said_before_anything_that_rests_on_it(start, what, 
     peer.say_json(protocol.REPLY, {"id": 1, "result": None})
     what(peer.stream)
     assert peer.heard() == [("ACK", 1, 0, at + 1, []), *says]
-    peer.stream.tell()
+    peer.stream._acks.flush()
     assert peer.heard() == []
 
 

@@ -214,7 +214,7 @@ def test_a_killed_worker_is_told_at_once(daemon, folder):
         dataset(folder, suicidal), batch_size=4, seed=3, num_workers=2, shuffle=True
     ) as loader:
         begin = time.monotonic()
-        with pytest.raises(errors.WorkerDied, match="SIGKILL"):
+        with pytest.raises(errors.WorkerDiedError, match="SIGKILL"):
             list(loader)
         assert time.monotonic() - begin < 5
 
@@ -227,7 +227,7 @@ def test_the_daemon_dies_behind_workers(daemon, folder):
         batches = iter(loader)
         for ids in expected(loader)[:4]:
             assert ids_of(next(batches)[0]) == ids
-        with pytest.raises(errors.DaemonDied, match="on fire"):
+        with pytest.raises(errors.DaemonDiedError, match="on fire"):
             next(batches)
         daemon.die_at = None
         assert [ids_of(x) for x, _ in batches] == expected(loader)[4:]

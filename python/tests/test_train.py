@@ -170,17 +170,17 @@ def test_killed_daemon(images):
     batches = iter(loader)
     first = [bytes(x) for x in next(batches)[0]]
     del batches
-    pid = loader._engine._feeds[0].stream._client.pid
+    pid = loader._engine._feeds[0].stream.daemon.pid
     os.kill(pid, signal.SIGKILL)
     begin = time.monotonic()
-    with pytest.raises(errors.DaemonDied):
+    with pytest.raises(errors.DaemonDiedError):
         for _ in range(10_000):
             for _ in loader:
                 pass
     assert time.monotonic() - begin < 5
     loader.set_epoch(0)
     assert [bytes(x) for x in next(iter(loader))[0]] == first
-    assert loader._engine._feeds[0].stream._client.pid != pid
+    assert loader._engine._feeds[0].stream.daemon.pid != pid
     loader.close()
 
 
@@ -286,7 +286,7 @@ def test_interrupt_ends_a_script_at_once(images, workers):
 def test_the_daemon_ends_when_nobody_is_left(images):
     with ht.DataLoader(ht.ImageFolder(images), 4, seed=1, shuffle=True) as loader:
         next(iter(loader))
-        pid = loader._engine._feeds[0].stream._client.pid
+        pid = loader._engine._feeds[0].stream.daemon.pid
     deadline = time.monotonic() + 8
     while os.path.exists(f"/proc/{pid}") and time.monotonic() < deadline:
         time.sleep(0.1)

@@ -53,21 +53,28 @@ class Drawings:
     """What each rank of a loader drew in its first epoch.
 
     Args:
-        name: the loader's, the same on all ranks.
-        share: this rank's.
+        name: The loader's name, the same on all ranks.
+        share: This rank's part.
+
+    Attributes:
+        left: Whether this rank has left its indices.
     """
 
     def __init__(self, name: str, share: Share):
         self._name, self._share = name, share
+        self.left = False
 
     def leave(self, epoch: int, indices: bytes, samples: int | None) -> None:
-        """Leaves what this rank drew where the others find it, and compares if they all have.
+        """Leaves what this rank drew for the other ranks, once; the last one compares.
 
         Args:
-            epoch: its number, for messages.
-            indices: in order, each 64 bits.
-            samples: of the dataset; None: it does not say.
+            epoch: The epoch's number, for messages.
+            indices: The indices in order, 64 bits each.
+            samples: The dataset's length; None: it has none.
         """
+        if self.left:
+            return
+        self.left = True
         distributed = torch.distributed
         if (
             not distributed.is_available()

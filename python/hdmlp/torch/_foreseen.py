@@ -1,4 +1,4 @@
-"""What a sampler is going to yield in an epoch, had before it is asked for."""
+"""What a sampler is going to yield in an epoch, before it is iterated."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import copy
 import itertools
 import random
 import sys
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+import torch
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -17,11 +19,9 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-import torch
-
 from ._drawn import Drawn, Generators, parts
 
-#: Samples of an epoch that is drawn at once, at most, beside eight times the dataset.
+#: Limit of an epoch that is drawn at once, in samples; eight times the dataset's length is added.
 _LONGEST = 1 << 20
 
 #: Samplers of torch's that yield the same again from the same generators.
@@ -36,23 +36,80 @@ _REPEATABLE = (
 _PLAIN = (int, float, str, bytes, bool, type(None))
 
 
+class Foreseen(NamedTuple):
+    """What is known of an epoch before its sampler is iterated.
+
+    Attributes:
+        batches: All batches of the epoch, including those which a state has left behind; None:
+            they cannot be had ahead.
+        most: The most batches that the epoch may have to be had ahead.
+        endless: The sampler does not say where its epochs end, or says it wrongly.
+    """
+
+    batches: list[Any] | None
+    most: int
+    endless: bool
+
+    @property
+    def empty(self) -> bool:
+        """Reports whether there is nothing that the daemon could be told."""
+        return self.endless or self.batches == []
+
+    @property
+    def why_empty(self) -> str:
+        """Why there is nothing, for other ranks' messages."""
+        if self.endless:
+            return "its sampler does not say where its epochs end"
+        return "its sampler yields nothing"
+
+
+def foresee(
+    sampler: Any,
+    dataset: Any,
+    length: int | None,
+    generator: torch.Generator | None,
+    state: dict[str, Any] | None,
+    base_seed: int | None,
+) -> Foreseen:
+    """Returns what the sampler is going to yield; it and the generators stay where they are.
+
+    Args:
+        sampler: torch's index sampler.
+        dataset: The loader's dataset.
+        length: Its length; None: it has none.
+        generator: The loader's.
+        state: From which the epoch resumes; None: it begins.
+        base_seed: As for :class:`Drawn`.
+    """
+    most = most_batches(sampler, length or 0)
+    if not most:
+        return Foreseen(None, most, endless=True)
+    stands = stand_in(sampler, dataset)
+    if stands is None:
+        return Foreseen(None, most, endless=False)
+    batches = ahead(stands, generator, state, base_seed, most)
+    return Foreseen(batches, most, endless=batches is None)
+
+
 def most_batches(sampler: Any, samples: int) -> int:
-    """How many batches an epoch of a sampler over so many samples may have to be had ahead, by what the sampler says; 0: it does not say."""
+    """Returns how many batches an epoch may have to be had ahead, by the sampler's own length.
+
+    0 if the sampler has no length, or if the epoch is too long.
+    """
     try:
         length = len(sampler)
-    except (TypeError, NotImplementedError):  # without an end, for all that is known
+    except (TypeError, NotImplementedError):
         return 0
-    return (
-        0
-        if length * (getattr(sampler, "batch_size", None) or 1) > _LONGEST + 8 * samples
-        else 2 * length + 1
-    )
+    if length * (getattr(sampler, "batch_size", None) or 1) > _LONGEST + 8 * samples:
+        return 0
+    return 2 * length + 1
 
 
 def stand_in(sampler: Any, dataset: Any) -> Any:
-    """What can be iterated in the sampler's place and leaves it as it is; None: it cannot be copied.
+    """Returns what can be iterated in the sampler's place without changing it.
 
-    That is the sampler itself where iterating it changes nothing but generators: torch's own samplers, and what accelerate makes of their batches.
+    That is the sampler itself if iterating it changes nothing but generators, as with torch's own
+    samplers and with what accelerate makes of their batches. None: it cannot be copied.
     """
     accelerate = sys.modules.get("accelerate.data_loader")
     within = sampler
@@ -64,8 +121,10 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
     inner = within.sampler if type(within) is BatchSampler else within
     if type(inner) in _REPEATABLE and not any("__iter__" in vars(s) for s in (within, inner)):
         return sampler
-    # Generators are not copied: whoever iterates the copy puts their states back. The dataset may be large.
-    memo: dict[int, Any] = {id(shared): shared for shared in (dataset, random.random.__self__)}
+    # Generators are shared, as their states are restored afterwards; so is the dataset, which may
+    # be large.
+    python = random.random.__self__  # type: ignore[attr-defined]  # the module's own generator
+    memo: dict[int, Any] = {id(shared): shared for shared in (dataset, python)}
     for _, part in parts(sampler):
         memo.update(
             (id(value), value)
@@ -76,7 +135,7 @@ def stand_in(sampler: Any, dataset: Any) -> Any:
 
 
 def _copied_sampler(sampler: Any, memo: dict[int, Any]) -> Any:
-    if hasattr(sampler, "__next__"):  # what it yields is gone from it
+    if hasattr(sampler, "__next__"):  # an iterator: what a copy yields, it no longer would
         return None
     if not hasattr(sampler, "__dict__"):
         try:
@@ -92,14 +151,14 @@ def _copied_sampler(sampler: Any, memo: dict[int, Any]) -> Any:
         else:
             try:
                 value = _copied(value, memo)
-            except Exception:  # a running generator, for instance: shared, it would be used up
+            except Exception:  # a running generator, for instance, which must not be shared
                 return None
         result.__dict__[name] = value
     return result
 
 
 def _copied(value: Any, memo: dict[int, Any]) -> Any:
-    """A copy of a value; deepcopy takes a second for a million numbers."""
+    """Returns a deep copy; ``deepcopy`` itself takes a second for a million numbers."""
     if type(value) is list and all(type(v) in _PLAIN for v in value):
         return list(value)
     if type(value) is dict:
@@ -114,9 +173,10 @@ def ahead(
     base_seed: int | None,
     most: int,
 ) -> list[Any] | None:
-    """All batches that :class:`Drawn` will yield, those that it skips as well; the generators stay where they are.
+    """Returns all batches that :class:`Drawn` will yield, including those that it skips.
 
-    None: they are more than so many. Where the sampler raises, those before; it does so again when it is asked itself.
+    The generators keep their states. None: there are more than ``most``. If the sampler raises,
+    the batches before that; it raises again when it is iterated itself.
     """
     generators = Generators(sampler, generator)
     now = generators.state()
@@ -130,7 +190,7 @@ def ahead(
 def again(
     sampler: Any, generators: Generators, before: dict[str, Any], most: int
 ) -> list[Any] | None:
-    """What the sampler yields with the generators as they were before; they stay where they are."""
+    """Returns what the sampler yields from earlier states of the generators, which they keep."""
     now = generators.state()
     try:
         generators.set(before)
@@ -139,10 +199,10 @@ def again(
         generators.set(now)
 
 
-def _listed(batches: Any, most: int, found: list[Any]) -> list[Any] | None:
+def _listed(batches: Iterable[Any], most: int, found: list[Any]) -> list[Any] | None:
     try:
         for batch in itertools.islice(batches, most + 1 - len(found)):
-            found.append(batch)
+            found.append(batch)  # noqa: PERF402  # keeps what came before an exception
     except Exception:
         return found
     return None if len(found) > most else found

@@ -1,4 +1,4 @@
-"""Epochs that a sampler draws, served by the daemon: it is told the order of each when it begins."""
+"""Epochs which a sampler draws, served by the daemon: it is told each one's order."""
 
 from __future__ import annotations
 
@@ -7,41 +7,44 @@ import itertools
 import operator
 import os
 import secrets
-import weakref
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Dict, Optional, Sequence, Tuple
+from typing import Any
 
 from .. import _daemon, _memory
-from .._feed import Brought, Feed
+from .._bring import Brought
+from .._feed import Feed, User
 from .._options import Options
 from .._source import BatchSource
 from .._stream import Stream
 from ..data import Folder
-from ._served import Making, Served
+from ._making import Making
+from ._served import Processes, Served
 
 
 class Order:
-    """The batches of one epoch.
+    """The batches of one epoch, as the daemon takes them.
 
     Args:
-        batches: lists of indices.
-        subset: what the indices are places in; None: samples.
-        samples: of the dataset.
-        epoch: its number; first: that of the first batch in it; for messages.
+        batches: Lists of indices.
+        subset: The samples to which the indices refer; None: all.
+        samples: The number of samples of the dataset.
+        epoch: The epoch's number, for messages.
+        first: The first batch's number in the epoch, for messages.
 
     Attributes:
-        sizes: of the batches, u32.
-        ids: their samples, i32.
+        sizes: The batches' sizes, uint32.
+        ids: Their samples' IDs, int32.
 
     Raises:
-        IndexError: an index lies outside the dataset.
-        TypeError: what the sampler yields is no index, or no list of them.
+        IndexError: An index is outside the dataset.
+        TypeError: The sampler yields something other than lists of indices.
     """
 
     def __init__(
         self,
         batches: Sequence[Sequence[Any]],
-        subset: Optional[Sequence[int]],
+        subset: Sequence[int] | None,
         samples: int,
         epoch: int,
         first: int = 0,
@@ -54,14 +57,16 @@ class Order:
                 self.sizes.append(len(batch))
             except TypeError:
                 raise TypeError(
-                    f"the batch sampler yields {batch!r:.80} {where}; it must yield lists of indices"
+                    f"the batch sampler yields {batch!r:.80} {where}; it must yield lists of "
+                    "indices"
                 ) from None
             for index in batch:
                 try:
                     place = operator.index(index)
                 except TypeError:
                     raise TypeError(
-                        f"the sampler yields {index!r:.80} {where}; a folder's samples have whole numbers for indices"
+                        f"the sampler yields {index!r:.80} {where}; a folder's samples have whole "
+                        "numbers as indices"
                     ) from None
                 if not -count <= place < count:
                     raise IndexError(
@@ -72,12 +77,16 @@ class Order:
 
 
 class Given(Served):
-    """The jobs of one loader whose orders are given, each opened as one rank. It yields nothing itself: :meth:`feed` says where an epoch's batches come from.
+    """The jobs of one loader to which orders are given, each opened as one rank.
+
+    It yields nothing itself: :meth:`feed` returns what an epoch's batches are taken from.
 
     Args:
-        options: those of :class:`Served`; of ``stream``, ``global_batch`` counts.
-        seed: of the job; None: the daemon draws it.
-        dataset, made, more: those of :class:`Served`.
+        dataset: As for :class:`Served`.
+        made: As for :class:`Served`.
+        options: As for :class:`Served`; of ``stream``, only ``global_batch`` applies.
+        processes: As for :class:`Served`.
+        seed: The job's seed; None: the daemon draws it.
     """
 
     def __init__(
@@ -85,26 +94,21 @@ class Given(Served):
         dataset: Folder,
         made: Making,
         options: Options,
+        processes: Processes,
         *,
-        seed: Optional[int],
-        **more: Any,
+        seed: int | None,
     ):
-        self._orders: Dict[
-            int, Tuple[int, Order]
-        ] = {}  # by the feed's number: its epoch, and that one's order
-        # A job that is over may not have ended yet, and takes no other order; nor does that of the loader that this one's is a copy of.
+        # By the feed's number: its epoch, and that epoch's order.
+        self._orders: dict[int, tuple[int, Order]] = {}
+        # Each job has another name: one that is over may not have ended yet, and takes no other
+        # order; nor does the job of a loader of which this one is a copy.
         self._jobs = (f".{secrets.token_hex(4)}.{n}" for n in itertools.count())
-        super().__init__(
-            dataset,
-            made,
-            replace(options, stream=replace(options.stream, shuffle="given", seed=seed)),
-            opens=False,
-            **more,
-        )
+        stream = replace(options.stream, shuffle="given", seed=seed)
+        super().__init__(dataset, made, replace(options, stream=stream), processes, opens=False)
 
     def _open_stream(
-        self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
-    ) -> Tuple[Stream, BatchSource]:
+        self, client: _daemon.Client, request: dict[str, Any], fds: Sequence[int] = ()
+    ) -> tuple[Stream, BatchSource]:
         epoch, order = self._orders[self._opening]
         request["job"] += next(self._jobs)
         request["stream"] = {
@@ -124,33 +128,31 @@ class Given(Served):
         finally:
             os.close(fd)
 
-    def _connect(self, number: int) -> Tuple[Stream, BatchSource]:
+    def _connect(self, number: int) -> tuple[Stream, BatchSource]:
         self._opening = number
         return super()._connect(number)
 
-    def feed(self, user: Any, epoch: int, order: Order) -> Tuple[Feed, int]:
-        """The user's feed, or one that no other iteration uses, to which the order of the epoch was given; and the epoch's number there."""
+    def feed(self, user: User, epoch: int, order: Order) -> tuple[Feed, int]:
+        """Gives the daemon an epoch's order.
+
+        Args:
+            user: The iteration that takes the batches.
+            epoch: The epoch's number.
+            order: Its order.
+
+        Returns:
+            The user's feed, or one which no other iteration uses; and the epoch's number there.
+        """
         with self._turn:
             return self._feed_for(user, epoch, order)
 
-    def _feed_of(self, user: Any) -> Tuple[int, Feed]:
-        for number, feed in enumerate(self._feeds):
-            if feed.free or feed.used_by(user):
-                break
-        else:
-            number, feed = len(self._feeds), self._new_feed()
-            self._feeds.append(feed)
-        feed.user = weakref.ref(user)
-        return number, feed
-
-    def _feed_for(self, user: Any, epoch: int, order: Order) -> Tuple[Feed, int]:
-        number, feed = self._feed_of(user)
+    def _feed_for(self, user: User, epoch: int, order: Order) -> tuple[Feed, int]:
+        number, feed = self._feeds.of(user)
         was = self._orders.get(number)
         self._orders[number] = epoch, order
-        usable = not feed.broken and was is not None
-        if usable and was[1].sizes == order.sizes and epoch > was[0]:
+        if was is not None and not feed.broken and was[1].sizes == order.sizes and epoch > was[0]:
             self._give(feed.stream, epoch, order)
-            feed.source.restart()  # the last epoch's end may still be on its way
+            feed.restart()  # the last epoch's end may still be on its way
             self._renew(feed, None)
         else:
             feed.close()
@@ -173,18 +175,22 @@ class Given(Served):
     @property
     def fingerprint(self) -> str:
         """The dataset's version."""
-        return self.dataset.facts["fingerprint"]
+        return str(self.dataset.facts["fingerprint"])
 
     @property
-    def seed_of_job(self) -> int:
-        """What random numbers of transforms follow from."""
+    def seed_of_job(self) -> Any:
+        """The seed of transforms' random numbers; None before the daemon has drawn it."""
         return self._spec["seed"]
 
     @property
     def opened(self) -> bool:
-        """True if an epoch was served."""
-        return bool(self._feeds)
+        """Reports whether an epoch was served."""
+        return len(self._feeds) > 0
 
     def bring(self, feed: Feed, position: int) -> Brought:
-        """The batch at a position, as the user gets it."""
+        """Takes the batch at a position, and makes what the user gets."""
         return self._bring(feed, position)
+
+    def finish_epoch(self, feed: Feed, epoch: int) -> None:
+        """Verifies an epoch which was delivered from its first batch on, if that is wanted."""
+        self._finish_epoch(feed, epoch)

@@ -1,39 +1,39 @@
-"""In which order a loader delivers its dataset: what of it is known ahead, from torch's sampler or from the loader's arguments."""
+"""Orders which are known ahead: from torch's samplers, or from the loader's arguments."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any, Callable, NamedTuple
 
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
-
 import torch
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, SequentialSampler
 
 
 class Seeded(RandomSampler):
-    """What ``shuffle=True, seed=...`` is as a sampler: each epoch the order of ``DistributedSampler`` with one replica and this seed.
+    """The sampler of ``shuffle=True, seed=...``.
+
+    Each epoch has the order of a ``DistributedSampler`` with one replica and the same seed.
 
     Args:
-        data_source: the dataset.
-        seed: of the order.
+        data_source: The dataset.
+        seed: The order's seed.
 
     Attributes:
-        epoch: which epoch the next iteration yields; it counts on by itself.
+        epoch: The epoch that the next iteration yields; each iteration adds 1.
     """
 
     def __init__(self, data_source: Any, seed: int):
-        # What RandomSampler's own does, but for asking the dataset's length, which a loader that opens it brings.
-        self.data_source, self.replacement, self._num_samples, self.generator = (
-            data_source,
-            False,
-            None,
-            None,
-        )
+        # RandomSampler's own __init__ asks for the dataset's length. The loader learns it when it
+        # opens the job, which saves a call to the daemon.
+        self.data_source = data_source
+        self.replacement = False
+        self._num_samples = None
+        self.generator = None
         self.seed = seed
         self.epoch = 0
 
     def set_epoch(self, epoch: int) -> None:
-        """The next iteration yields this epoch."""
+        """Sets the epoch that the next iteration yields."""
         self.epoch = epoch
 
     def __iter__(self) -> Iterator[int]:
@@ -43,16 +43,18 @@ class Seeded(RandomSampler):
         return iter(torch.randperm(len(self.data_source), generator=generator).tolist())
 
 
-class Shared(DistributedSampler):
-    """What ``shard=True`` is as a sampler: a ``DistributedSampler`` whose ranks are settled when they are needed.
+class Shared(DistributedSampler[Any]):
+    """The sampler of ``shard=True``: a ``DistributedSampler`` which settles its rank when needed.
 
     Args:
-        dataset: the dataset.
-        settle: returns rank and number of replicas.
-        shuffle, seed, drop_last: as of ``DistributedSampler``.
+        dataset: The dataset.
+        settle: Returns rank and number of replicas.
+        shuffle: As for ``DistributedSampler``.
+        seed: The same.
+        drop_last: The same.
 
     Attributes:
-        epoch: which epoch the next iteration yields; it counts on by itself.
+        epoch: The epoch that the next iteration yields; each iteration adds 1.
     """
 
     def __init__(
@@ -63,51 +65,51 @@ class Shared(DistributedSampler):
         seed: int,
         drop_last: bool,
     ):
-        self.dataset, self.shuffle, self.seed, self.drop_last, self.epoch = (
-            dataset,
-            shuffle,
-            seed,
-            drop_last,
-            0,
-        )
+        self.dataset = dataset
+        self.shuffle = shuffle
+        self.seed = seed
+        self.drop_last = drop_last
+        self.epoch = 0
         self._settle = settle
 
     @property
-    def rank(self) -> int:
-        """Which of the replicas this is."""
+    def rank(self) -> int:  # type: ignore[override]
+        """The rank of this process."""
         return self._settle()[0]
 
     @property
-    def num_replicas(self) -> int:
-        """How many share an epoch."""
+    def num_replicas(self) -> int:  # type: ignore[override]
+        """The number of ranks that share an epoch."""
         return self._settle()[1]
 
-    def _same(self) -> DistributedSampler:
+    def _plain(self) -> DistributedSampler[Any]:
         rank, replicas = self._settle()
-        sampler = DistributedSampler(
+        sampler: DistributedSampler[Any] = DistributedSampler(
             self.dataset, replicas, rank, self.shuffle, self.seed, self.drop_last
         )
         sampler.set_epoch(self.epoch)
         return sampler
 
     def __len__(self) -> int:
-        return len(self._same())
+        return len(self._plain())
 
-    def __iter__(self) -> Iterator[int]:
-        sampler = self._same()
+    def __iter__(self) -> Iterator[Any]:
+        sampler = self._plain()
         self.epoch += 1
         return iter(sampler)
 
 
 class Known(NamedTuple):
-    """An order that the daemon knows for all epochs.
+    """An order which the daemon knows for all epochs.
 
     Attributes:
         shuffle: ``"torch"``, ``"feistel"`` or ``"none"``.
-        seed: None: drawn by node 0's daemon.
-        replicas, rank: how many share an epoch, and which of them this is; None: settled when the first batch or the length is asked for.
-        pad: repeat samples to give all the same number; else leave some out.
-        follows: the sampler whose ``epoch`` says which epoch comes; None: they come one after the other.
+        seed: The order's seed; None: node 0's daemon draws it.
+        replicas: The number of ranks that share an epoch; None: it is settled when the first
+            batch or the length is asked for.
+        rank: This process's rank among them; None: likewise.
+        pad: Repeat samples so that all ranks get the same number; otherwise leave some out.
+        follows: The sampler whose ``epoch`` is the next epoch; None: epochs are counted.
     """
 
     shuffle: str
@@ -115,20 +117,21 @@ class Known(NamedTuple):
     replicas: int | None
     rank: int | None
     pad: bool
-    follows: DistributedSampler | None
+    follows: DistributedSampler[Any] | None
 
 
 def known(dataset: Any, sampler: Any, batch_sampler: Any) -> Known | None:
-    """The order of a sampler that can be asked ahead; None: only iterating it tells.
+    """Returns the order of a sampler which is known ahead; None: only iterating reveals it.
 
-    Sub-classes may yield anything, so that only torch's own classes and ours count, over the loader's own dataset.
+    A subclass may yield anything, so only torch's own classes and ours count, and only over the
+    loader's own dataset.
     """
     if type(batch_sampler) is not BatchSampler or batch_sampler.sampler is not sampler:
         return None
     if (
         type(sampler) is DistributedSampler
         and not _replaced(sampler)
-        and len(sampler.dataset) == len(dataset)
+        and len(sampler.dataset) == len(dataset)  # type: ignore[arg-type]
         and 0 <= sampler.seed < 1 << 64
         and len(sampler) == _share(len(dataset), sampler.num_replicas, sampler.drop_last)
     ):
@@ -151,11 +154,20 @@ def known(dataset: Any, sampler: Any, batch_sampler: Any) -> Known | None:
     return None
 
 
+def ordered_by(sampler: Any, batch_sampler: Any) -> str:
+    """Returns the argument which decides the order, for a message."""
+    if type(batch_sampler) is BatchSampler:
+        return f"sampler={type(sampler).__name__}"
+    if batch_sampler is not None:
+        return f"batch_sampler={type(batch_sampler).__name__}"
+    return "batch_size=None"
+
+
 def _share(samples: int, replicas: int, drop_last: bool) -> int:
-    """Samples of each of so many replicas."""
+    """Returns the number of samples of each replica."""
     return samples // replicas if drop_last else -(-samples // replicas)
 
 
 def _replaced(sampler: Any) -> bool:
-    """True if methods were put over the class's."""
+    """Reports whether an instance has methods of its own instead of its class's."""
     return "__iter__" in vars(sampler) or "set_epoch" in vars(sampler)

@@ -1,78 +1,110 @@
-"""Epochs of which the samplers of all ranks draw a part each: one job over several nodes, which reads what any rank needs from the source once."""
+"""Epochs of which the samplers of all ranks draw a part each: one job over several nodes.
+
+Together, the nodes read each sample that any rank needs from the source once.
+"""
 
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Dict, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any, Callable, NamedTuple
 
 from .. import _daemon, _launcher, _memory
-from .._feed import Brought, Feed
+from .._bring import Brought
+from .._feed import Feed, User
+from .._options import Options
 from .._source import BatchSource
 from .._stream import Stream
+from ..data import Folder
 from ..errors import ConfigError
 from ._given import Given, Order
-from ._served import Served
+from ._making import Making
+from ._served import Processes, Served
 
 
 class PartsOf(NamedTuple):
-    """The parts that ranks of several nodes may give.
+    """How the ranks of several nodes give parts of epochs.
 
     Attributes:
-        make: makes :class:`Parts`.
-        why: this rank can give none; empty: it can.
-        job: the number of the loader's first job.
+        make: Makes :class:`Parts`.
+        why: Why this rank can give none; empty: it can.
+        job: The number of the loader's first job.
     """
 
-    make: Callable[..., "Parts"]
+    make: Callable[..., Parts]
     why: str
     job: int = 0
 
 
 class _Part(NamedTuple):
-    """What a feed has given last.
+    """What a feed was given last.
 
     Attributes:
-        epoch: its number in the job.
-        order: this rank's part; None: it gives none, and ``why``.
-        job: which of the loader's jobs it is in.
+        epoch: Its number in the job.
+        order: This rank's part; None: it gives none.
+        why: Why it gives none; else empty.
+        job: The number of the loader's job.
     """
 
     epoch: int
-    order: Optional[Order]
+    order: Order | None
     why: str
     job: int
 
 
 class Parts(Given):
-    """The jobs of one loader on all ranks of several nodes: each rank gives its own part of an epoch when it begins it, and gets its first batch when
-    all have. Every rank must use the loader alike.
+    """The jobs of one loader on all ranks of several nodes.
 
-    Epochs are numbered one after the other as they are given. An epoch that the user broke off and begins again is the same one: a rank that has looked
-    at its first batch, which others have not, is not ahead of them.
+    Each rank gives its own part of an epoch when it begins it, and gets its first batch when all
+    have. Every rank must use the loader alike.
+
+    Epochs are numbered in the order in which they are given. An epoch which the user breaks off
+    and begins again keeps its number, so a rank which looked at its first batch is not ahead of
+    those which did not.
 
     Args:
-        batch: samples of a batch.
-        own_seed: what random numbers of this rank would follow from if it read by itself; rank 0's is the job's.
-        job: the number of the first job; a later one has the next.
-        epoch: the number of the first epoch.
-        *args, **more: those of :class:`Given`.
+        dataset: As for :class:`Given`.
+        made: As for :class:`Given`.
+        options: As for :class:`Given`.
+        processes: As for :class:`Given`.
+        batch: Samples per batch.
+        own_seed: The seed of this rank's random numbers if it read on its own; rank 0's is the
+            job's.
+        job: The number of the first job; a later one has the next.
+        epoch: The number of the first epoch.
+        seed: As for :class:`Given`.
 
     Attributes:
-        next: the number of the next epoch.
+        job: The number of the current job.
+        next: The number of the next epoch.
     """
 
-    def __init__(self, *args: Any, batch: int, own_seed: int, job: int, epoch: int, **more: Any):
-        super().__init__(*args, **more)
+    def __init__(
+        self,
+        dataset: Folder,
+        made: Making,
+        options: Options,
+        processes: Processes,
+        *,
+        batch: int,
+        own_seed: int,
+        job: int,
+        epoch: int,
+        seed: int | None,
+    ):
+        super().__init__(dataset, made, options, processes, seed=seed)
         self._batch, self._own_seed, self.job, self.next = batch, own_seed, job, epoch
-        self._given: Dict[int, _Part] = {}  # by the feed's number
-        self._through: Dict[int, bool] = {}  # likewise, whether its epoch's last batch was taken
+        self._given: dict[int, _Part] = {}  # by the feed's number
+        self._through: dict[int, bool] = {}  # likewise: its epoch's last batch was taken
 
     def _open_stream(
-        self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
-    ) -> Tuple[Stream, BatchSource]:
+        self, client: _daemon.Client, request: dict[str, Any], fds: Sequence[int] = ()
+    ) -> tuple[Stream, BatchSource]:
         part = self._given[self._opening]
         ids = b"" if part.order is None else part.order.ids
-        name = f"{self._name}+{self._opening}" if self._opening else self._name
+        name = self._session.name
+        if self._opening:
+            name += f"+{self._opening}"
         request["job"] = _launcher.job_key(self._place, f"{name}.parts{part.job}")
         request["stream"] = {
             **request["stream"],
@@ -92,20 +124,21 @@ class Parts(Given):
         finally:
             os.close(fd)
 
-    def _feed_for(self, user: Any, epoch: int, order: Order) -> Tuple[Feed, int]:
-        number, feed = self._feed_of(user)
+    def _feed_for(self, user: User, epoch: int, order: Order) -> tuple[Feed, int]:
+        number, feed = self._feeds.of(user)
         was = self._given.get(number)
-        if (
+        again = (
             was is not None
+            and was.order is not None
             and was.order.ids == order.ids
             and (self.next == was.epoch or not self._through[number])
-        ):
+        )
+        if was is not None and again:
             epoch = was.epoch
         else:
             epoch = self.next
-            if (
-                was is not None and epoch <= was.epoch
-            ):  # back: the daemons do not know that one any more
+            if was is not None and epoch <= was.epoch:
+                # Going back: the daemons no longer know that epoch.
                 feed.close()
                 self.job += 1
             self._given[number] = _Part(epoch, order, "", self.job)
@@ -113,25 +146,23 @@ class Parts(Given):
             feed.close()
             feed.ready()
         else:
-            if epoch != was.epoch:
+            if was is None or epoch != was.epoch:
                 self._give(feed.stream, epoch, order)
-            feed.source.restart()  # the last epoch's end may still be on its way
+            feed.restart()  # the last epoch's end may still be on its way
             self._renew(feed, None)
         self._through[number] = False
         self.next = epoch + 1
         return feed, epoch
 
     def leave(self, why: str) -> None:
-        """Tells the other ranks that this one reads by itself, and why; then all do so.
+        """Tells the other ranks that this one reads on its own, and why; then all of them do.
 
         Raises:
-            ConfigError: the same, from the daemon.
+            ConfigError: The same, from the daemon.
         """
         with self._turn:
             part = _Part(self.next, None, why[:1000], self.job)
-            if not self._feeds:
-                self._feeds.append(self._new_feed())
-            feed = self._feeds[0]
+            feed = self._feeds.first()
             if feed.broken:
                 self._given[0] = part
                 feed.close()
@@ -147,7 +178,7 @@ class Parts(Given):
                 os.close(fd)
 
     def bring(self, feed: Feed, position: int) -> Brought:
-        """See :meth:`Given.bring`."""
+        """Takes the batch at a position, and makes what the user gets."""
         brought = super().bring(feed, position)
         if (position + 1) % feed.stream.steps == 0:
             self._through[self._feeds.index(feed)] = True
@@ -155,5 +186,5 @@ class Parts(Given):
 
     @staticmethod
     def ends(error: BaseException) -> bool:
-        """True if after this error each rank may read by itself."""
+        """Reports whether each rank may read on its own after an error."""
         return isinstance(error, ConfigError) and bool(error.details.get("apart"))

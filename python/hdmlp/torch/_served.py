@@ -1,145 +1,80 @@
-"""A folder's batches, served by the daemon: as they are in the files, or decoded and transformed there; what is left runs here."""
+"""A folder's batches, served by the daemon; what it cannot do runs here or in workers."""
 
 from __future__ import annotations
 
 import multiprocessing
-import pickle
-from dataclasses import replace
-from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Callable
 
 import torch
+from torch.utils.data import DataLoader
 
 from .. import _daemon
 from .._ahead import Ahead
 from .._feed import Feed
+from .._iteration import Iteration
 from .._loader import Loader
 from .._options import Options
 from .._output import Handed, Output
 from .._progress import Progress
-from .._recipe import Composed, Recipe, generators_kept
+from .._recipe import generators_kept
 from .._results import Arena
 from .._source import BatchSource, Taken, column
 from .._stream import Stream
 from .._worker_failures import Failed, RemoteTraceback
 from .._workers import Pool
 from ..data import Folder, described
-from ._batch import default_collate, labels_of, pinned, stack_into
-from ._datasets import Mirror, Relabelled
-from ._folder import offload, pil_loader
+from ._batch import labels_of, pinned
 from ._init import WorkerInit
+from ._making import Making
 from ._repeats import Repeating
 
 
-class Making(NamedTuple):
-    """What is made of a dataset's samples.
+@dataclass(frozen=True)
+class Processes:
+    """Where Python's part of batches runs, as torch's arguments of the same names say.
 
     Attributes:
-        transforms: what the daemon does.
-        recipe: what Python does after it; None: nothing but handing it over.
-        collate: the user's own, from (samples, labels) to a batch, where there is no recipe; None: there is none.
-        target_transform: applied to labels where there is no recipe.
-        raw: samples stay as they are.
+        workers: The number of worker processes; 0: this process does it.
+        prefetch_factor: Batches under way per worker.
+        context: A multiprocessing context or its start method; None: the default.
+        init: Called in each worker with its number; None: nothing is.
+        persistent: Workers stay over epochs. Otherwise each epoch has new ones, which see the
+            user's objects as they are then.
+        pin_memory: Copy tensors to pinned memory, if CUDA is available.
     """
 
-    transforms: List[Any]
-    recipe: Optional[Recipe]
-    collate: Optional[Callable]
-    target_transform: Optional[Callable]
-    raw: bool
+    workers: int
+    prefetch_factor: int
+    context: Any
+    init: Callable[[int], None] | None
+    persistent: bool
+    pin_memory: bool
 
-    @property
-    def draws(self) -> bool:
-        """True if random numbers may be drawn for it: by a transform of the daemon's that is random, or by whatever Python does."""
-        return self.recipe is not None or any(
-            str(t["name"]).startswith(("Random", "ColorJitter"))
-            for t in described(self.transforms) or ()
+    @classmethod
+    def of(cls, loader: DataLoader[Any]) -> Processes:
+        """Returns what a loader's attributes say now."""
+        factor = loader.prefetch_factor
+        return cls(
+            workers=loader.num_workers,
+            prefetch_factor=2 if factor is None else factor,
+            context=loader.multiprocessing_context,
+            init=loader.worker_init_fn,
+            persistent=loader.persistent_workers,
+            pin_memory=loader.pin_memory,
         )
-
-    def says(self, copied: bool) -> Any:
-        """What it does, for comparing: of the daemon's transforms, their parameters; of the user's objects, which they are.
-
-        Args:
-            copied: workers have copies of the user's objects, so that what they are made of counts as well, if it can be told.
-        """
-        own = [self.target_transform]
-        if self.recipe is not None:
-            own += [
-                self.recipe.target_transform,
-                None if isinstance(self.recipe.loader, Handed) else self.recipe.loader,
-                *getattr(self.recipe.transform, "steps", [self.recipe.transform]),
-            ]
-        return described(self.transforms), [_identity(value, copied) for value in own]
-
-
-def _identity(value: Any, copied: bool) -> Any:
-    """What tells an object from others, as long as it lives."""
-    if copied:
-        try:
-            return pickle.dumps(value)
-        except Exception:  # a closure, for instance: the same object is taken for the same
-            pass
-    if isinstance(value, Relabelled):  # which is made anew each time
-        return value.labels, _identity(value.then, copied)
-    return id(value)
-
-
-def making(
-    dataset: Folder,
-    raw: Optional[bool],
-    labels: str,
-    collate: Optional[Callable],
-    wanted: bool,
-    say: bool,
-) -> Making:
-    """What is made of the samples of a dataset, by its transforms, and by the loader's arguments.
-
-    Args:
-        raw: bytes (True), decoded (False), or as the dataset says (None).
-        labels: ``"index"`` or ``"name"``.
-        collate: the user's; None: the default.
-        wanted: let the daemon do what it can.
-        say: log what it cannot do.
-    """
-    raw = getattr(dataset, "raw", True) if raw is None else raw
-    target_transform = getattr(dataset, "target_transform", None)
-    if labels == "name":
-        target_transform = (
-            Relabelled(*dataset.named())
-            if isinstance(dataset, Mirror)
-            else Relabelled(dataset.classes, target_transform)
-        )
-    if raw:
-        return Making([], None, collate, target_transform, True)
-    load, transform = getattr(dataset, "loader", pil_loader), getattr(dataset, "transform", None)
-    found = offload(load, transform, wanted, say, ragged=True)
-    if found.described:
-        load, transform = (
-            Handed(found.hands, Composed([pil_loader, *found.done])),
-            Composed(found.rest) if found.rest else None,
-        )
-        if transform is None and collate is None and found.hands != "ragged":
-            return Making(found.described, None, None, target_transform, False)
-    recipe = Recipe(
-        load,
-        transform,
-        target_transform,
-        collate or default_collate,
-        stack_into if collate is None else None,
-        load is pil_loader,
-    )
-    return Making(found.described, recipe, collate, target_transform, False)
 
 
 class Served(Loader):
     """The job of one loader, opened as one rank.
 
     Args:
-        dataset: the folder.
-        made: what is made of its samples.
-        workers, prefetch_factor, context, worker_init_fn: the worker processes for what runs in Python, as torch has them.
-        persistent: workers stay over epochs; else each epoch has new ones, which see the user's objects as they are then.
-        pin_memory: copy tensors to pinned memory, where CUDA is available.
-        options, opens: what :class:`Loader` takes; the transforms are those of ``made``.
+        dataset: The folder.
+        made: What is made of its samples.
+        options: As for :class:`~hdmlp._loader.Loader`; the transforms are those of ``made``.
+        processes: Where Python's part runs.
+        opens: As for :class:`~hdmlp._loader.Loader`.
     """
 
     def __init__(
@@ -147,66 +82,36 @@ class Served(Loader):
         dataset: Folder,
         made: Making,
         options: Options,
+        processes: Processes,
         *,
-        workers: int,
-        prefetch_factor: Optional[int],
-        context: Any,
-        worker_init_fn: Optional[Callable[[int], None]],
-        persistent: bool,
-        pin_memory: bool,
         opens: bool = True,
     ):
         subset, place = options.stream.subset, options.place
-        if made.recipe is not None and (
-            options.stream.shuffle == "given"
-            or subset is not None
-            and len(set(subset)) < len(subset)
-        ):
+        repeats = subset is not None and len(set(subset)) < len(subset)
+        if made.recipe is not None and (options.stream.shuffle == "given" or repeats):
             made = made._replace(recipe=Repeating(made.recipe, place.rank, place.world_size))
         self._made = made
-        self._workers = workers
-        self._prefetch_factor = 2 if prefetch_factor is None else prefetch_factor
-        self._context = context
-        self._worker_init_fn = worker_init_fn
-        self._persistent = persistent
-        self._pin_memory = pin_memory
+        self._processes = processes
         self._arena = Arena()
-        self._works = (
-            made.recipe is not None
-            or made.collate is not None
-            or made.target_transform is not None
-            or bool(pin_memory)
-        )
+        self._works = made.runs_user_code or bool(processes.pin_memory)
         super().__init__(
             dataset, replace(options, transforms=described(made.transforms)), opens=opens
         )
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_arena": Arena()}
 
+    # Opening.
+
     def _open_stream(
-        self, client: _daemon.Client, request: Dict[str, Any], fds: Sequence[int] = ()
-    ) -> Tuple[Stream, BatchSource]:
-        if self._made.recipe is None or not self._workers:
+        self, client: _daemon.Client, request: dict[str, Any], fds: Sequence[int] = ()
+    ) -> tuple[Stream, BatchSource]:
+        if self._made.recipe is None or not self._processes.workers:
             stream, source = super()._open_stream(client, request, fds)
             self._tell_output(stream)
             make = self._maker(stream.output)
             return stream, source if make is None else Ahead(stream, make)
-        context = self._context
-        if context is None or isinstance(context, str):
-            context = multiprocessing.get_context(context)
-        pool = Pool(
-            self._made.recipe,
-            self._workers,
-            self._prefetch_factor,
-            context,
-            WorkerInit(
-                self._worker_init_fn,
-                getattr(self.dataset, "of", self.dataset),
-                self._workers,
-                False,
-            ),
-        )
+        pool = self._new_pool()
         try:
             stream = Stream(client, request, Progress(), pool.on_segment, pool.on_drop, fds)
         except BaseException:
@@ -216,13 +121,24 @@ class Served(Loader):
         self._tell_output(stream)
         return stream, pool
 
-    def _begin(self, iteration: Any) -> None:
-        super()._begin(iteration)
-        self._renew(iteration.feed, iteration.end)
+    def _new_pool(self) -> Pool:
+        processes = self._processes
+        context = processes.context
+        if context is None or isinstance(context, str):
+            context = multiprocessing.get_context(context)
+        dataset = getattr(self.dataset, "of", self.dataset)
+        init = WorkerInit(processes.init, dataset, processes.workers, False)
+        assert self._made.recipe is not None
+        return Pool(self._made.recipe, processes.workers, processes.prefetch_factor, context, init)
 
-    def _renew(self, feed: Feed, end: Optional[int]) -> None:
-        """Has an epoch that ends at this position made by new workers, unless they are to stay."""
-        if feed.is_open and isinstance(feed.source, Pool) and not self._persistent:
+    def _begin(self, iteration: Iteration) -> Feed:
+        feed = super()._begin(iteration)
+        self._renew(feed, iteration.end)
+        return feed
+
+    def _renew(self, feed: Feed, end: int | None) -> None:
+        """Has new workers make an epoch that ends at this position, unless they are to stay."""
+        if feed.is_open and isinstance(feed.source, Pool) and not self._processes.persistent:
             feed.source.renew(end)
 
     def _tell_output(self, stream: Stream) -> None:
@@ -230,39 +146,45 @@ class Served(Loader):
         if recipe is not None and isinstance(recipe.loader, Handed):
             recipe.loader.output = stream.output
 
-    def _maker(self, output: Optional[Output]) -> Optional[Callable[[Taken], Any]]:
-        """What makes a batch of what was taken, if nothing of the user's runs then; else None. It must not hold the loader."""
+    def _maker(self, output: Output | None) -> Callable[[Taken], Any] | None:
+        """Returns what makes a batch of what was taken; None: the user's code runs for it.
+
+        It must not refer to the loader, which could not be collected then.
+        """
         if self._works:
             return None
         if self._made.transforms:
-            return lambda taken: [output.tensor(taken.content, taken.n), labels_of(taken)]
+            assert output is not None
+            tensor = output.tensor
+            return lambda taken: [tensor(taken.content, taken.n), labels_of(taken)]
         return lambda taken: (taken.content, labels_of(taken))
+
+    # Making batches.
 
     def _make(self, feed: Feed, taken: Taken) -> Any:
         made = self._made
         if isinstance(feed.source, Ahead):
             return taken.content
         if made.recipe is not None:
-            batch = self._cooked(feed, taken)
+            batch = self._run_recipe(feed, taken)
         elif made.transforms:
-            batch = [
-                feed.stream.output.tensor(taken.content, taken.n),
-                labels_of(taken, made.target_transform),
-            ]
+            output = feed.stream.output
+            assert output is not None
+            labels = labels_of(taken, made.target_transform)
+            batch = [output.tensor(taken.content, taken.n), labels]
         elif made.collate is None:
             batch = taken.content, labels_of(taken, made.target_transform)
         else:
-            labels = column(taken.payload, taken.n, "labels")
+            targets: list[Any] = column(taken.payload, taken.n, "labels")
             if made.target_transform is not None:
-                labels = map(made.target_transform, labels)
-            batch = made.collate(list(zip(taken.content, labels)))
-        if self._pin_memory and torch.cuda.is_available():
+                targets = list(map(made.target_transform, targets))
+            batch = made.collate(list(zip(taken.content, targets)))
+        if self._processes.pin_memory and torch.cuda.is_available():
             batch = pinned(batch)
         return batch
 
-    def _cooked(self, feed: Feed, taken: Taken) -> Any:
-        """The batch that the recipe makes, here or in a worker; its exceptions name the sample."""
-        recipe = self._made.recipe
+    def _run_recipe(self, feed: Feed, taken: Taken) -> Any:
+        """Makes the batch here or in a worker; exceptions name the sample."""
         if isinstance(feed.source, Pool):
             value = feed.source.value(taken.content)
             if isinstance(value, Failed):
@@ -272,11 +194,13 @@ class Served(Loader):
                     f"in worker {value.worker}, {where}:\n{value.text}"
                 )
             return value
+        recipe = self._made.recipe
+        assert recipe is not None
         try:
             with generators_kept():
                 output = feed.stream.output
                 views = taken.content if output is None else output.split(taken.content, taken.n)
-                seed = self._spec["seed"]
+                seed = self.seed
                 if isinstance(recipe, Repeating):
                     seed = recipe.seed_of(seed, taken.step)
                 batch = recipe.samples(
@@ -293,14 +217,14 @@ class Served(Loader):
             self._name_sample(error, getattr(error, "sample", None), taken)
             raise
 
-    def _name_sample(self, error: BaseException, sample: Any, taken: Taken) -> None:
-        """Puts the sample's ID and path on an exception of the user's code."""
+    def _name_sample(self, error: Any, sample: Any, taken: Taken) -> None:
+        """Adds the sample's ID and path to an exception of the user's code."""
         path = None
         if isinstance(sample, int):
             try:
                 path = self.dataset.sample(sample)[0]
-            except Exception:
-                pass  # the exception at hand matters more
+            except Exception:  # the exception at hand matters more
+                pass
         try:
             error.sample, error.path = sample, path
         except AttributeError:

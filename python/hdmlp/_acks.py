@@ -1,0 +1,106 @@
+"""Which batches were yielded and which slots are free, as the daemon is told."""
+
+from __future__ import annotations
+
+import time
+
+from . import _protocol as protocol
+from ._link import Link
+from ._staging import Staging
+
+#: Batches that one ACK acknowledges at most; fewer where the daemon stages few batches ahead.
+ACK_EVERY = 16
+#: Nanoseconds after which the next ACK is sent in any case.
+ACK_AFTER = 1_000_000_000
+#: Batches of a generation of which each has an ACK of its own, during the daemon's slow start.
+ACK_FIRST = 16
+
+
+class Acks:
+    """Tells the daemon what was yielded, in as few frames as possible.
+
+    Most calls of :meth:`ack` send nothing. Slots are noted in the return ring, where the daemon
+    looks for them, and one frame acknowledges several batches: those before its own had nothing to
+    report. An epoch's first and last batch are acknowledged at once, because the epoch's time is
+    measured between them.
+
+    Args:
+        link: Where ACKs are sent.
+        staging: Whose free slots are returned.
+        prefetch: Batches that the daemon stages ahead of the last ACK.
+        steps: Batches per epoch.
+    """
+
+    def __init__(self, link: Link, staging: Staging, prefetch: int, steps: int):
+        self._link = link
+        self._staging = staging
+        self._every = max(1, min(ACK_EVERY, prefetch // 4))
+        self._last_step = steps - 1
+        self._generation = 0
+        self._deferred: tuple[int, int, int, int, int] | None = None  # of the last batch
+        self._count = 0  # batches that it acknowledges
+        self._sent_at = 0  # when the last ACK was sent, in ns
+        self._first = 0  # batches that are still to be acknowledged one by one
+
+    def begin(self, generation: int) -> None:
+        """Starts a generation of batches."""
+        self.flush()
+        self._generation, self._first = generation, ACK_FIRST
+
+    def ack(self, epoch: int, step: int, stall: int, python: int, audit: int) -> None:
+        """Says that a batch was yielded, and returns the slots that are free.
+
+        Args:
+            epoch: The batch's epoch.
+            step: Its number in the epoch.
+            stall: Nanoseconds that ``next()`` blocked for it.
+            python: Nanoseconds, of ``stall``, for which Python code was making it.
+            audit: The sum of the epoch's audits up to and including it.
+        """
+        self._count += 1
+        self._deferred = (epoch, step, stall, python, audit)
+        staging = self._staging
+        if staging.freed and staging.returns is not None:
+            self._link.busy = True  # what is drained and not noted would be lost
+            staging.note()
+            self._link.busy = False
+        if (
+            stall
+            or staging.freed
+            or self._first
+            or self._count >= self._every
+            or step in (0, self._last_step)
+            or time.monotonic_ns() - self._sent_at > ACK_AFTER
+        ):
+            if self._first:
+                self._first -= 1
+            self.flush()
+
+    def flush(self) -> None:
+        """Sends the ACK that :meth:`ack` has deferred, if there is one."""
+        if self._deferred is None:
+            return
+        batch, self._deferred = self._deferred, None
+        self._count, self._sent_at = 0, time.monotonic_ns()
+        self._send(*batch)
+
+    def return_slots(self) -> None:
+        """Returns the slots that are free, if there are any, without acknowledging a batch."""
+        self._link.flush()
+        if self._staging.freed:
+            self._send(protocol.NO_BATCH, 0, 0, 0, 0)
+
+    def _send(self, epoch: int, step: int, stall: int, python: int, audit: int) -> None:
+        slots = self._staging.drain() if self._staging.freed else b""
+        frame = protocol.ACK_FRAME.pack(
+            protocol.ACK_BODY + len(slots),
+            protocol.ACK,
+            self._generation,
+            epoch,
+            step,
+            stall,
+            python,
+            audit,
+            len(slots) >> 2,
+        )
+        self._link.send(frame + slots if slots else frame)

@@ -1,0 +1,92 @@
+"""A stream's connection to the daemon, as those who send on it see it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from . import _daemon
+from . import _protocol as protocol
+from .errors import ClosedError, HDMLPError
+
+log = logging.getLogger("hdmlp")
+
+
+class Link:
+    """A greeted connection of one stream.
+
+    That the daemon has ended is for the reader to find, because what the daemon sent before comes
+    first. So sending to a daemon that has ended does nothing.
+
+    Args:
+        client: The connection; the link owns it.
+
+    Attributes:
+        connection: Its frames.
+        busy: A section is under way in which the stream's books do not match the daemon's. Set
+            outside of a section, it says that an exception struck in one, in practice a
+            KeyboardInterrupt, and that the link is of no more use.
+    """
+
+    def __init__(self, client: _daemon.Client):
+        self.client = client
+        self.connection = client.connection
+        self.busy = False
+        self._ended = False  # the daemon has ended, and the reader knows
+
+    @property
+    def broken(self) -> bool:
+        """Whether the link can no longer be used."""
+        return self.busy or self.connection.unusable
+
+    def close(self) -> None:
+        """Closes the connection. Idempotent."""
+        self.client.close()
+
+    def send(self, frame: bytes) -> None:
+        """Sends a frame.
+
+        Raises:
+            ClosedError: The link is broken.
+        """
+        if self._ended:
+            return
+        if self.broken:
+            raise self.interrupted()
+        try:
+            self.connection.send(frame)
+        except protocol.Disconnected as error:
+            log.debug("cannot send to the daemon: %s", error)
+
+    def send_fds(self, frame: bytes, fds: Sequence[int]) -> None:
+        """Sends a frame with descriptors."""
+        try:
+            self.connection.send_fds(frame, fds)
+        except protocol.Disconnected as error:
+            log.debug("cannot send to the daemon: %s", error)
+
+    def flush(self) -> None:
+        """Sends what is queued, as far as the socket takes it."""
+        if not self.connection.writing:
+            return
+        try:
+            self.connection.flush()
+        except protocol.Disconnected as error:
+            log.debug("cannot send to the daemon: %s", error)
+
+    def ended(self) -> HDMLPError:
+        """Notes that the daemon hung up; returns the error that says why nothing more comes."""
+        if self.connection.unusable:
+            return self.interrupted()
+        error = self.client.died()
+        self.connection.close()
+        self._ended = True
+        return error
+
+    @staticmethod
+    def interrupted() -> ClosedError:
+        """Returns the error for the use of a broken link."""
+        return ClosedError(
+            "the loader was closed or interrupted, or two threads took batches from it at once: "
+            "iterate again, and in one thread; or make a loader for each thread"
+        )

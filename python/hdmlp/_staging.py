@@ -1,0 +1,115 @@
+"""The staging buffer, as the training process maps it: where batches lie, and slots to return."""
+
+from __future__ import annotations
+
+from collections import deque
+
+from . import _protocol as protocol
+from ._output import Output
+from ._segments import Block, Lease, Returns, Segment
+from .errors import ProtocolError
+
+#: Bytes per sample before columns of a BATCH payload, after its head; see docs/FORMATS.md.
+_OFFSETS, _LENGTHS, _SEGMENTS, _COLUMNS = 8, 16, 28, 32
+_HEAD = protocol.BATCH_HEAD.size
+
+
+class Staging:
+    """The segments of a stream's staging buffer.
+
+    Attributes:
+        segments: By number.
+        freed: Slots that the program has given up, each entry as they stood in a BATCH. Any thread
+            may append.
+        returns: Where the daemon looks for slots that are free; None where it does not.
+    """
+
+    def __init__(self) -> None:
+        self.segments: dict[int, Segment] = {}
+        self.freed: deque[bytes] = deque()
+        self.returns: Returns | None = None
+
+    def free(self, slots: bytes) -> None:
+        """Notes slots, as they stood in the BATCH, as free."""
+        if slots:
+            self.freed.append(slots)
+
+    def drain(self) -> bytes:
+        """Takes all slots that are free."""
+        freed, slots = self.freed, []
+        while freed:
+            slots.append(freed.popleft())
+        return b"".join(slots)
+
+    def note(self) -> None:
+        """Notes free slots where the daemon looks for them, as far as there is room."""
+        if self.returns is not None:
+            self.free(self.returns.note(self.drain()))
+
+    def ends(self, position: int) -> bool:
+        """Reports whether the stream ends before ``position`` or an earlier batch.
+
+        It does where another rank's stream ended before it.
+        """
+        return self.returns is not None and self.returns.ends(position)
+
+    def content(
+        self, payload: bytearray, n: int, slots: bytes, output: Output | None
+    ) -> list[memoryview] | Block:
+        """Returns the samples of a batch, which keep its slots.
+
+        Args:
+            payload: The BATCH payload.
+            n: The number of samples.
+            slots: The slots that the batch occupies.
+            output: What the samples are; None means bytes.
+
+        Raises:
+            ProtocolError: The batch does not lie in the segments.
+        """
+        if not n:
+            self.free(slots)
+            return []
+        if output is not None and not output.ragged:
+            return self._block(payload, n, slots, output.nbytes)
+        return self._views(payload, n, slots)
+
+    def _views(self, payload: bytearray, n: int, slots: bytes) -> list[memoryview]:
+        lease = Lease(slots, self.freed.append)
+        columns = memoryview(payload)[_HEAD:]
+        offsets = columns[_OFFSETS * n : _LENGTHS * n].cast("Q").tolist()
+        lengths = columns[_LENGTHS * n : (_LENGTHS + 8) * n].cast("Q").tolist()
+        segments = columns[_SEGMENTS * n : _COLUMNS * n]
+        first = segments[:4]
+        try:
+            if segments == bytes(first) * n:
+                number = int.from_bytes(first, "little")
+                view = self.segments[number].view(lease).toreadonly()
+                views = [view[o : o + length] for o, length in zip(offsets, lengths)]
+            else:
+                numbers = segments.cast("I").tolist()
+                whole = {s: self.segments[s].view(lease).toreadonly() for s in set(numbers)}
+                views = [
+                    whole[s][o : o + length] for s, o, length in zip(numbers, offsets, lengths)
+                ]
+        except KeyError as error:
+            raise ProtocolError(f"a batch names segment {error}, which did not come") from None
+        if sum(map(len, views)) != sum(lengths):
+            raise ProtocolError("a batch reaches beyond its segment")
+        return views
+
+    def _block(self, payload: bytearray, n: int, slots: bytes, size: int) -> Block:
+        """Returns a batch of samples of ``size`` bytes each, which lie one after the other."""
+        (begin,) = protocol.U64.unpack_from(payload, _HEAD + _OFFSETS * n)
+        (last,) = protocol.U64.unpack_from(payload, _HEAD + _LENGTHS * n - 8)
+        segments = payload[_HEAD + _SEGMENTS * n : _HEAD + _COLUMNS * n]
+        lengths = payload[_HEAD + _LENGTHS * n : _HEAD + (_LENGTHS + 8) * n]
+        segment = self.segments.get(int.from_bytes(segments[:4], "little"))
+        if (
+            segment is None
+            or segments != segments[:4] * n
+            or last != begin + (n - 1) * size
+            or lengths != protocol.U64.pack(size) * n
+        ):
+            raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
+        return Block(slots, self.freed.append, segment, begin, n * size)

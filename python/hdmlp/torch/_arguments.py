@@ -1,0 +1,247 @@
+"""The loader's arguments which torch's loader does not have, checked and settled."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils.data import DistributedSampler, IterableDataset
+
+from .._arguments import whole_number
+from .._options import order_of
+from ..errors import ConfigError
+from ._drawn import parts
+
+log = logging.getLogger("hdmlp")
+
+#: Those which have no meaning for a dataset whose samples the daemon does not read: defaults.
+_FOR_FOLDERS: dict[str, Any] = {
+    "verify": False,
+    "raw": None,
+    "offload": True,
+    "labels": "index",
+    "config_file": None,
+}
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """HDMLP's own arguments of a :class:`~hdmlp.torch.DataLoader`.
+
+    Attributes:
+        shard: The ranks share each epoch because of the loader's own arguments.
+        epochs: Epochs of the run; None: no end.
+        offload: The daemon carries out the transforms which it knows.
+        labels: ``"index"`` or ``"name"``.
+        name: The loader's name; None: its number.
+        verify: Check each epoch's samples.
+        raw: Deliver bytes (True) or decoded samples (False); None: the dataset decides.
+        config_file: A TOML file of configuration keys.
+        keys: Configuration keys, checked.
+        order: ``"torch"``, ``"feistel"`` or ``"none"``: the order that ``shuffle`` asks for.
+        seed: The order's seed; None: there is none, or it is drawn.
+        given_seed: The ``seed`` argument, which a sampler may override.
+    """
+
+    shard: bool
+    epochs: int | None
+    offload: bool
+    labels: str
+    name: str | None
+    verify: bool
+    raw: bool | None
+    config_file: str | None
+    keys: Mapping[str, Any]
+    order: str
+    seed: int | None
+    given_seed: int | None
+
+    def attributes(self) -> dict[str, Any]:
+        """Returns the loader's attributes of the same names as the arguments, without the keys.
+
+        Frameworks read them from ``vars(loader)`` when they make the loader anew.
+        """
+        names = ("shard", "epochs", "offload", "labels", "name", "verify", "raw", "config_file")
+        return {name: getattr(self, name) for name in names}
+
+    def with_seed(self, seed: int) -> Arguments:
+        """Returns the arguments with the seed of a saved state."""
+        return dataclasses.replace(self, seed=seed)
+
+    def for_frameworks(self) -> dict[str, Any]:
+        """Returns the arguments which a framework's loader loses: see :func:`use_in`."""
+        defaults = {**_FOR_FOLDERS, "shard": False, "epochs": None}
+        own = {
+            name: getattr(self, name)
+            for name, default in defaults.items()
+            if getattr(self, name) != default
+        }
+        if self.given_seed is not None:
+            own["seed"] = self.given_seed
+        return {**own, **self.keys}
+
+    def check_for_other_datasets(self, dataset: Any, why: str) -> None:
+        """Checks the arguments for a dataset which the daemon does not serve.
+
+        Args:
+            dataset: The dataset.
+            why: Why the daemon does not serve it; may be empty.
+
+        Raises:
+            ConfigError: An argument has no meaning for such a dataset.
+        """
+        given = dict(self.keys)
+        for name, default in _FOR_FOLDERS.items():
+            if getattr(self, name) != default:
+                given[name] = getattr(self, name)
+        if isinstance(dataset, IterableDataset):
+            own = {"shard": self.shard or None, "seed": self.seed, "epochs": self.epochs}
+            given.update((name, value) for name, value in own.items() if value is not None)
+        if self.order == "feistel":
+            given["shuffle"] = "feistel"
+        if given:
+            listed = ", ".join(f"{name}={value!r}" for name, value in given.items())
+            raise ConfigError(
+                f"{listed}: no meaning for a {type(dataset).__name__}, whose samples HDMLP does "
+                "not read itself; leave it out, or use hdmlp.torch.ImageFolder"
+                f"{f' ({why})' if why else ''}"
+            )
+
+
+def settle(
+    *,
+    shuffle: bool | str | None,
+    sampler: Any,
+    batch_sampler: Any,
+    generator: torch.Generator | None,
+    shard: bool | None,
+    epochs: int | None,
+    seed: int | None,
+    rank: int | None,
+    world_size: int | None,
+    offload: bool,
+    labels: str,
+    name: str | None,
+    verify: bool,
+    raw: bool | None,
+    config_file: str | None,
+    keys: Mapping[str, Any],
+) -> Arguments:
+    """Checks the arguments, alone and together.
+
+    Raises:
+        ConfigError: An argument is wrong, or two contradict each other.
+    """
+    order = order_of(False if shuffle is None else shuffle)
+    if labels not in ("index", "name"):
+        raise ConfigError(f"labels={labels!r}: must be 'index' or 'name'")
+    if seed is not None and whole_number("seed", seed, 0) >> 64:
+        raise ConfigError(f"seed={seed}: must be below 2^64")
+    settled_epochs = None if epochs is None else whole_number("epochs", epochs, 1)
+    shares = _is_shared(shard, rank, world_size, sampler, batch_sampler)
+    return Arguments(
+        shard=shares,
+        epochs=settled_epochs,
+        offload=bool(offload),
+        labels=labels,
+        name=name,
+        verify=bool(verify),
+        raw=None if raw is None else bool(raw),
+        config_file=config_file,
+        keys=keys,
+        order=order,
+        seed=_settled_seed(
+            seed, shuffle, sampler, batch_sampler, generator, settled_epochs, shares
+        ),
+        given_seed=seed,
+    )
+
+
+def check_torchs(timeout: float, pin_memory_device: str, in_order: bool) -> None:
+    """Checks arguments of torch's loader of which HDMLP takes fewer values.
+
+    Raises:
+        ConfigError: A value is not supported.
+    """
+    if not isinstance(timeout, (int, float)) or not timeout >= 0:
+        raise ConfigError(f"timeout={timeout!r}: must be 0 or more seconds")
+    if pin_memory_device:
+        raise ConfigError(
+            f"pin_memory_device={pin_memory_device!r}: not supported; leave it out: tensors are "
+            "pinned for the current device"
+        )
+    if not in_order:
+        raise ConfigError("in_order=False: HDMLP delivers batches in order; leave it out")
+
+
+def _is_shared(
+    shard: bool | None,
+    rank: int | None,
+    world_size: int | None,
+    sampler: Any,
+    batch_sampler: Any,
+) -> bool:
+    """Reports whether ranks share each epoch because of the loader's own arguments."""
+    given = rank is not None or world_size is not None
+    if given and shard is False:
+        raise ConfigError(
+            "shard=False contradicts rank and world_size, which say which part of each epoch this "
+            "rank gets; leave one of them out"
+        )
+    if (given or shard) and isinstance(sampler, DistributedSampler):
+        if given:
+            raise ConfigError(
+                "rank and world_size: the DistributedSampler has them already; leave them out"
+            )
+        return False  # the sampler does it
+    if (given or shard) and (sampler is not None or batch_sampler is not None):
+        raise ConfigError(
+            f"shard=True contradicts {'sampler' if sampler is not None else 'batch_sampler'}, "
+            "which decides itself which samples this rank gets; leave one of them out, or give a "
+            "DistributedSampler"
+        )
+    return bool(given or shard)
+
+
+def _settled_seed(
+    seed: int | None,
+    shuffle: bool | str | None,
+    sampler: Any,
+    batch_sampler: Any,
+    generator: torch.Generator | None,
+    epochs: int | None,
+    shared: bool,
+) -> int | None:
+    """Returns the seed of the order; None: there is none, or it is drawn."""
+    ordered = sampler is not None or batch_sampler is not None
+    for name, value in (("seed", seed), ("epochs", epochs)):
+        if value is not None and shuffle is None and not ordered:
+            raise ConfigError(
+                f"{name}={value}, but neither shuffle nor sampler is given: as in torch, the "
+                "default is shuffle=False, which delivers every epoch by ID; give shuffle=True, "
+                "or shuffle=False if that is meant"
+            )
+    if ordered and seed is not None:
+        seeds = _seeds_of(sampler if batch_sampler is None else batch_sampler)
+        if seed not in seeds:
+            log.warning(
+                "seed=%s is ignored: the sampler's own seed (%s) applies",
+                seed,
+                getattr(sampler, "seed", "none"),
+            )
+            return None
+    if generator is not None and shuffle and (seed is not None or shared):
+        raise ConfigError(
+            f"generator contradicts {'seed' if seed is not None else 'shard'}: the order is that "
+            "of DistributedSampler, which draws from no generator; leave generator out, and give "
+            "seed"
+        )
+    return seed
+
+
+def _seeds_of(sampler: Any) -> Iterable[Any]:
+    return [getattr(part, "seed", None) for _, part in parts(sampler)]

@@ -1,0 +1,183 @@
+"""The order of a loader, as far as the daemon knows it, and the epoch that comes next."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import BatchSampler, RandomSampler
+
+from .._arguments import whole_number
+from ..errors import ConfigError
+from ._arguments import Arguments
+from ._content import Content
+from ._order import Known, Seeded, known
+from ._ranks import Ranks
+
+if TYPE_CHECKING:
+    from ._loader import DataLoader
+    from ._served import Served
+
+log = logging.getLogger("hdmlp")
+
+
+class Ordering:
+    """The order of a loader which the daemon serves, and where it comes from.
+
+    The loader is passed to each method and not kept, so that there is no reference cycle.
+
+    Args:
+        arguments: The loader's own arguments.
+        content: What it delivers.
+        ranks: Which rank it is.
+        sampler: Its sampler.
+
+    Attributes:
+        known: The order; None: only iterating the sampler reveals it.
+    """
+
+    def __init__(self, arguments: Arguments, content: Content, ranks: Ranks, sampler: Any):
+        self._arguments = arguments
+        self._content = content
+        self._ranks = ranks
+        # The sampler's epoch when it was last seen; a different one was set by the user.
+        self._sampler_epoch: int = getattr(sampler, "epoch", 0)
+        # What random numbers of transforms follow from if no seed was given.
+        self._drawn_seed: int | None = None
+        self._warned = False
+        self.known: Known | None = None
+
+    def find(self, loader: DataLoader) -> Known | None:
+        """Returns the order that the daemon knows, as the loader's sampler is now."""
+        arguments = self._arguments
+        if self._content.folder is None or loader.batch_size is None:
+            return None
+        if arguments.shard:
+            return Known(arguments.order, arguments.seed, None, None, not loader.drop_last, None)
+        if arguments.order == "feistel":
+            return Known(arguments.order, arguments.seed, 1, 0, True, None)
+        order = known(loader.dataset, loader.sampler, loader.batch_sampler)
+        if order is None:
+            return None
+        if order.follows is not None:
+            assert order.replicas is not None
+            # A job has each rank once, so it cannot serve several ranks with the same place.
+            return None if self._ranks.in_groups(order.replicas) else order
+        return order._replace(seed=arguments.seed) if order.shuffle == "none" else order
+
+    @property
+    def draws(self) -> bool:
+        """Reports whether transforms use what torch draws when the loader is iterated."""
+        return (
+            self.known is not None
+            and self.known.seed is None
+            and not self._arguments.shard
+            and self._content.draws
+        )
+
+    # The seed.
+
+    def seed_for(self, loader: DataLoader, was: Served | None) -> int | None:
+        """Returns the seed of the job; None: the daemon draws it.
+
+        Args:
+            loader: The loader.
+            was: What served it before.
+        """
+        if self.known is not None and self.known.seed is not None:
+            return self.known.seed
+        if self._arguments.shard:
+            return None if was is None else was.seed
+        if self._drawn_seed is None and self.draws:
+            self._drawn_seed = _next_draw(loader.generator)
+        return self._drawn_seed or 0
+
+    def note_seed(self, engine: Served) -> None:
+        """Notes the seed after a state was loaded."""
+        if self.known is not None and self.known.seed is None:
+            self._drawn_seed = engine.seed
+
+    def seed_of_state(self, loader: DataLoader, state: Any) -> int | None:
+        """Returns the seed of a state for a loader which is shuffled without one; else None.
+
+        Raises:
+            ConfigError: The loader has a generator, or the seed is not a number.
+        """
+        if (
+            self._arguments.seed is not None
+            or self._arguments.shard
+            or self._arguments.order != "torch"
+            or type(loader.sampler) is not RandomSampler
+            or not isinstance(state, dict)
+        ):
+            return None
+        seed = state.get("seed")
+        if seed is None:
+            return None
+        if loader.generator is not None:
+            raise ConfigError(
+                f"the state is of a loader with seed={seed}, and this one draws from its "
+                f"generator: leave generator out, and give seed={seed}"
+            )
+        return whole_number("seed of the state", seed, 0)
+
+    def adopt_seed(self, loader: DataLoader, seed: int) -> Arguments:
+        """Replaces the sampler of a loader which is shuffled without a seed by one with a seed."""
+        self._arguments = self._arguments.with_seed(seed)
+        sampler = Seeded(loader.dataset, seed)
+        # torch's own __setattr__ refuses changes after __init__.
+        object.__setattr__(loader, "sampler", sampler)
+        if loader.batch_size is not None:
+            batches = BatchSampler(sampler, loader.batch_size, loader.drop_last)
+            object.__setattr__(loader, "batch_sampler", batches)
+        self.known = self.find(loader)
+        return self._arguments
+
+    # The epoch.
+
+    def begin(self, engine: Served) -> None:
+        """Sets the first epoch of the first engine to the sampler's."""
+        if self._sampler_epoch:
+            engine.set_epoch(self._sampler_epoch)
+
+    def set_epoch(self, sampler: Any, epoch: int) -> None:
+        """Sets the sampler's epoch, if it has one."""
+        if hasattr(sampler, "set_epoch"):
+            sampler.set_epoch(epoch)
+            self._sampler_epoch = epoch
+
+    def resume(self, epoch: int) -> None:
+        """Sets the epoch of the sampler that the order follows, if it follows one."""
+        if self.known is not None and self.known.follows is not None:
+            self._sampler_epoch = epoch
+            self.known.follows.set_epoch(epoch)
+
+    def follow_sampler(self, engine: Served) -> None:
+        """Moves the engine to the epoch of the sampler that the order follows."""
+        assert self.known is not None and self.known.follows is not None
+        sampler = self.known.follows
+        epoch = sampler.epoch
+        unchanged = epoch == self._sampler_epoch
+        repeats = unchanged and engine.next_epoch == epoch + 1
+        if repeats and not self._warned and (sampler.shuffle or self._content.draws):
+            self._warned = True
+            log.warning(
+                "epoch %d of the DistributedSampler comes again: its order is the same, as in "
+                "torch, and so are the random numbers of transforms; call "
+                "sampler.set_epoch(epoch) before each epoch",
+                epoch,
+            )
+        if not unchanged or not engine.fresh:
+            self._sampler_epoch = epoch
+            engine.set_epoch(epoch)
+
+
+def _next_draw(own: torch.Generator | None) -> int:
+    """Returns what torch's loader draws when it is iterated next; the generator keeps its state."""
+    generator = torch.default_generator if own is None else own
+    now = generator.get_state()
+    try:
+        return int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
+    finally:
+        generator.set_state(now)

@@ -1,0 +1,100 @@
+"""The worker processes of a loader which the daemon does not serve."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from .._workers import Pool
+from ._draws import Draws
+from ._init import WorkerInit
+from ._items import Items
+
+if TYPE_CHECKING:
+    from ._epochs import Epoch
+
+
+@dataclass
+class Workers:
+    """Worker processes, and the source of their tasks.
+
+    Attributes:
+        pool: The processes.
+        draws: The tasks.
+        user: The epoch that they make, or made last.
+    """
+
+    pool: Pool
+    draws: Draws
+    user: weakref.ref[Epoch]
+
+    @property
+    def free(self) -> bool:
+        """Reports whether another epoch may have them."""
+        user = self.user()
+        return user is None or user.over
+
+    def close(self) -> None:
+        """Ends the processes. Idempotent."""
+        self.pool.close()
+        self.draws.close()
+
+
+class Pools:
+    """Worker processes for each epoch that is under way.
+
+    Args:
+        items: What the workers make.
+        count: The number of workers of a pool.
+        prefetch: Batches under way per worker.
+        context: The multiprocessing context.
+        init: The user's ``worker_init_fn``.
+        persistent: Workers stay for the next epoch.
+    """
+
+    def __init__(
+        self,
+        items: Items,
+        count: int,
+        prefetch: int,
+        context: Any,
+        init: Callable[[int], None] | None,
+        persistent: bool,
+    ):
+        self._items = items
+        self._count = count
+        self._prefetch = prefetch
+        self._context = context
+        self._init = init
+        self._persistent = persistent
+        self._open: list[Workers] = []
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open": []}
+
+    def workers(self, user: Epoch) -> Workers:
+        """Returns workers which no other epoch uses."""
+        for workers in list(self._open):
+            if not workers.free:
+                continue
+            if self._persistent and not workers.pool.broken:
+                workers.user = weakref.ref(user)
+                return workers
+            # As in torch, a new epoch's workers see the dataset as it is now.
+            workers.close()
+            self._open.remove(workers)
+        init = WorkerInit(self._init, self._items.dataset, self._count, True)
+        pool = Pool(self._items, self._count, self._prefetch, self._context, init)
+        draws = Draws()
+        pool.attach(draws)
+        workers = Workers(pool, draws, weakref.ref(user))
+        self._open.append(workers)
+        return workers
+
+    def close(self) -> None:
+        """Ends all workers. Idempotent."""
+        for workers in self._open:
+            workers.close()
+        self._open = []

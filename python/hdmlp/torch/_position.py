@@ -1,0 +1,200 @@
+"""Where a loader is whose order its sampler draws, and how it resumes from a state."""
+
+from __future__ import annotations
+
+import hashlib
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from .. import _launcher
+from .._arguments import whole_number
+from ..errors import ConfigError, MismatchError
+
+if TYPE_CHECKING:
+    import array
+
+    from ._epochs import Batches
+
+State = dict[str, Any]
+
+
+def process_rank() -> int:
+    """Returns this process's rank in the launch; 0 if the launcher does not say."""
+    try:
+        return _launcher.find(None, None).rank
+    except ConfigError:  # incomplete variables, which do not matter here
+        return 0
+
+
+class Position:
+    """The epoch that comes next, and the state of the one under way.
+
+    A state is taken at each batch, by the last iteration that began. The states are:
+
+    * ``resume``: A loaded state; the next iteration delivers the rest of its epoch.
+    * ``at``: The state of the last iteration, or of the next one's beginning after its end.
+    * ``after``: The state of the epoch that ended before the next one begins. To resume from
+      there, the ended epoch is drawn again, so that its sampler and generators are where it left
+      them.
+
+    Args:
+        seed: The seed of items' random numbers; None: it is drawn for each epoch.
+        subset: The samples that the items are; None: all.
+
+    Attributes:
+        epoch: The number of the next iteration's epoch.
+        seed: The seed of items' random numbers.
+        base_seed: What torch draws for its workers, if they stay over epochs; None: not drawn yet.
+        length: The dataset's length when the last epoch began; None: it has none.
+    """
+
+    def __init__(self, seed: int | None, subset: array.array[int] | None, length: int | None):
+        self.epoch = 0
+        self.seed = seed
+        self.base_seed: int | None = None
+        self.length = length
+        self._subset_sum = (
+            None if subset is None else hashlib.blake2b(subset.tobytes(), digest_size=8).hexdigest()
+        )
+        self._resume: State | None = None
+        self._at: State | None = None
+        self._after: State | None = None
+        self._last: weakref.ref[Batches] | None = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}
+
+    # Iteration.
+
+    def take(self) -> tuple[State | None, State | None]:
+        """Returns the state from which the next iteration resumes, and the one it comes after."""
+        resume, self._resume = self._resume, None
+        return resume, self._after
+
+    def begin(self, iteration: Batches) -> None:
+        """Notes that an iteration has begun."""
+        self._last = weakref.ref(iteration)
+        self._at, self._after = iteration.state(), None
+
+    def is_last(self, iteration: Batches) -> bool:
+        """Reports whether an iteration is the last one that began."""
+        return self._last is not None and self._last() is iteration
+
+    def yielded(self, iteration: Batches) -> None:
+        """Notes a batch of the last iteration."""
+        self._at = iteration.state()
+
+    def ended(self, iteration: Batches, next_head: State) -> None:
+        """Notes that the last iteration's epoch is over.
+
+        Args:
+            iteration: The iteration.
+            next_head: The beginning of the next epoch's state.
+        """
+        self._after = {**iteration.state(), "ended": iteration.ended}
+        self._at = {**next_head, "step": 0, "after": self._after}
+
+    # States.
+
+    def head(self, epoch: int, numbers: dict[str, int]) -> State:
+        """Returns the beginning of every state.
+
+        Args:
+            epoch: The state's epoch.
+            numbers: What :meth:`Jobs.numbers` returned.
+        """
+        return {
+            "version": 1,
+            "kind": "sampler",
+            "epoch": epoch,
+            **numbers,
+            "rank": process_rank(),
+            **self._agreed(),
+        }
+
+    def _agreed(self) -> State:
+        """Returns what must be the same in the loader that resumes."""
+        agreed = {"seed": self.seed, "samples": self.length, "subset": self._subset_sum}
+        return {key: value for key, value in agreed.items() if value is not None}
+
+    def state_dict(self, numbers: dict[str, int]) -> State:
+        """Returns the last iteration's state."""
+        if self._resume is not None:
+            return dict(self._resume)
+        if self._at is None:
+            return {**self.head(self.epoch, numbers), "step": 0}
+        return dict(self._at)
+
+    def load(self, state: State, length: int | None, redraw: Callable[[State], None]) -> int:
+        """Takes a state from which the next iteration resumes.
+
+        Args:
+            state: The state.
+            length: The dataset's length now.
+            redraw: Draws an epoch which is over again.
+
+        Returns:
+            The number of the epoch in a job that ranks share.
+
+        Raises:
+            ConfigError: It is not a state of such a loader.
+            MismatchError: It belongs to another dataset or seed.
+        """
+        if not isinstance(state, dict) or state.get("version") != 1:
+            raise ConfigError(f"not a state of an HDMLP loader: {state!r:.200}")
+        if state.get("kind") != "sampler":
+            raise ConfigError(
+                "the state is of a loader whose order follows from its arguments "
+                f"(shuffle={state.get('shuffle')!r}, seed={state.get('seed')}), and this one's "
+                "order from a sampler: make the loader as that one was made"
+            )
+        if self.seed is None:
+            self.seed = state.get("seed")
+        self.length = length
+        self._check(state)
+        self.epoch = whole_number("epoch of the state", state.get("epoch"), 0)
+        number = whole_number("number of the state", state.get("number", self.epoch), 0)
+        if state.get("rank") != process_rank():
+            # accelerate saves one rank's state for all, and the others drew other indices.
+            state = _of_another_rank(state)
+        self._resume = state if "generators" in state else None
+        self._at, self._after = None, state.get("after")
+        if self._after is not None:
+            redraw(self._after)
+            self._at = state
+        return number
+
+    def _check(self, state: State) -> None:
+        mine = self._agreed()
+        for key in ("seed", "samples", "subset"):
+            here, saved = mine.get(key), state.get(key)
+            if here != saved:
+                advice = f": make the loader with seed={saved!r}" if key == "seed" else ""
+                raise MismatchError(
+                    f"{key} is {here!r} here, but {saved!r} in the saved state, of epoch "
+                    f"{state.get('epoch')}{advice}",
+                    {"key": key, "mine": here, "theirs": saved},
+                )
+
+    def set_epoch(self, epoch: int) -> int | None:
+        """Sets the next epoch's number; returns it, or None if a loaded state decides."""
+        if self._resume is not None:
+            return None
+        self.epoch = whole_number("epoch", epoch, 0)
+        return self.epoch
+
+    def follow(self, other: Position) -> None:
+        """Continues where another engine is."""
+        self.epoch = other.epoch
+        self.base_seed = other.base_seed
+        self._resume, self._at, self._after = other._resume, other._at, other._after
+
+
+def _of_another_rank(state: State) -> State:
+    """Returns a state without the digest of what its rank drew, to resume on another rank."""
+    if "drawn" in state:
+        state = {**state, "drawn": ""}
+    if "after" in state:
+        state = {**state, "after": _of_another_rank(state["after"])}
+    return state

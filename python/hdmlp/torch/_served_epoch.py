@@ -1,0 +1,212 @@
+"""An epoch whose order a sampler draws and whose batches the daemon serves."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from .._bring import Brought
+from .._feed import Feed
+from ..errors import ConfigError
+from ._drawn import Drawn, Generators, same
+from ._epochs import Batches
+from ._foreseen import Foreseen, again, stand_in
+from ._given import Given, Order
+
+if TYPE_CHECKING:
+    from ._jobs import Jobs
+    from ._local import Local
+
+#: Why a rank no longer gives its part of epochs.
+_DIFFERS = "its sampler yields something other than a copy of it did before"
+
+_MASK = 0xFFFFFFFFFFFFFFFF
+
+
+class ServedEpoch(Batches):
+    """An epoch served by the daemon.
+
+    The daemon is told the whole order ahead, as it was foreseen. The sampler itself is iterated
+    as far ahead as torch's loader would, so that it and its generators are where torch leaves
+    them. What it yields then applies: if it differs from what was foreseen, because of what
+    happened in the meantime, the daemon is told the batches as they are drawn.
+
+    States, of which only the second may follow the first:
+
+    * foreseen: ``_batches`` are all of the epoch's, and ``_order`` is made of them.
+    * drawn: ``_batches`` are those which were drawn so far, and ``_order`` is made of the ones
+      which were not yielded when it was given.
+
+    Args:
+        local: The engine whose epoch it is.
+        jobs: The daemon's jobs.
+        drawn: What the sampler yields.
+        epoch: Its number.
+        foreseen: What was foreseen.
+    """
+
+    def __init__(self, local: Local, jobs: Jobs, drawn: Drawn, epoch: int, foreseen: Foreseen):
+        super().__init__(local, drawn, epoch)
+        self._jobs = jobs
+        self._first = self._pulled = drawn.step
+        self._most = foreseen.most
+        self._drawn_all = False
+        self._audit = 0
+        self._feed: Feed | None = None
+        self._given: Given | None = None  # whose feed it is
+        self._number = epoch  # the epoch's number in that job
+        self._begin = 0  # the batch with which the order begins
+        self._order: Order | None = None
+        self._unforeseen = foreseen.batches is None
+        if foreseen.batches is None:
+            local.warn_unforeseen()
+            self.before = functools.partial(
+                jobs.leave_parts,
+                "its sampler cannot be copied, so that what it yields cannot be had ahead",
+            )
+        else:
+            try:
+                self._order = jobs.order(foreseen.batches, epoch)
+            except (IndexError, TypeError) as error:  # raised again when the sampler yields it
+                self._unforeseen = True
+                self.before = functools.partial(jobs.leave_parts, str(error))
+        self._batches: list[Any] = list(drawn.skipped)
+        if foreseen.batches is not None and not self._unforeseen:
+            self._batches = foreseen.batches
+        self._pull(local.workers * local.prefetch)
+
+    # Drawing.
+
+    def _pull(self, count: int) -> None:
+        """Draws so many more batches, as torch's loader does at this point."""
+        for _ in range(count):
+            if self._drawn_all:
+                return
+            generators = before = None
+            if self._pulled == 0 and not self._unforeseen:
+                generators = Generators(self._local.sampler, self._local.generator)
+                before = generators.state()
+            for indices in self._drawn:
+                break
+            else:
+                self._drawn_all = True
+                if self._pulled < len(self._batches):
+                    self._part_from(self._pulled)
+                return
+            if self._unforeseen:
+                self._batches.append(indices)
+            elif self._pulled == len(self._batches) or not same(
+                indices, self._batches[self._pulled]
+            ):
+                anew = None
+                if generators is not None and before is not None:
+                    anew = self._foresee_again(generators, before)
+                if anew and same(indices, anew[0]):
+                    # Something drew from the generators between iter() and here.
+                    self._batches, self._feed = anew, None
+                    self._order = self._jobs.order(anew, self.epoch)
+                else:
+                    self._part_from(self._pulled)
+                    self._batches.append(indices)
+            self._pulled += 1
+
+    def _foresee_again(self, generators: Generators, before: dict[str, Any]) -> list[Any] | None:
+        stands = stand_in(self._local.sampler, self._local.dataset)
+        return None if stands is None else again(stands, generators, before, self._most)
+
+    def _order_of_drawn(self) -> Order:
+        """Returns the order of what was drawn and not yielded yet.
+
+        If one of these batches is invalid, only of the next one.
+        """
+        try:
+            return self._jobs.order(self._batches[self._step :], self.epoch, self._step)
+        except (IndexError, TypeError):
+            following = self._batches[self._step : self._step + 1]
+            return self._jobs.order(following, self.epoch, self._step)
+
+    def _part_from(self, step: int) -> None:
+        """Forgets what was foreseen from this batch on."""
+        self._local.warn_unforeseen()
+        self._unforeseen = True
+        del self._batches[step:]
+        self._order = None
+
+    # Iteration.
+
+    def state(self) -> dict[str, Any]:
+        """Returns the state from which the epoch can be resumed."""
+        head = self._local.head(self.epoch)
+        if "number" in head and self._feed is not None:
+            head["number"] = self._number
+        return {
+            **head,
+            "fingerprint": self._jobs.given.fingerprint,
+            "job_seed": self._jobs.given.seed_of_job,
+            **self._drawn.state(self._step),
+        }
+
+    @property
+    def complete(self) -> bool:
+        """Reports whether that was the last batch, as far as it is known."""
+        return self._step == len(self._batches) and (self._drawn_all or not self._unforeseen)
+
+    def _next(self) -> Any:
+        if not self.failed:
+            self._pull(1)
+        if self._step == len(self._batches):
+            self.over = True
+            if self._unforeseen:
+                self._jobs.leave_parts(_DIFFERS)
+            elif self._feed is not None and self._given is not None and not self._first:
+                self._given.finish_epoch(self._feed, self._number)
+            raise StopIteration
+        return self._batch()
+
+    def _brought(self) -> tuple[Feed, Brought]:
+        """Has the daemon bring the next batch; returns it, and its feed."""
+        if self.failed and self._feed is not None and not self._feed.used_by(self):
+            self._feed = None
+        self.failed = False
+        if self._unforeseen and (
+            self._order is None or self._step - self._begin == len(self._order.sizes)
+        ):
+            self._jobs.leave_parts(_DIFFERS)
+            self._begin, self._feed = self._step, None
+            self._order = self._order_of_drawn()
+        assert self._order is not None
+        if self._feed is None or self._given is None:
+            self._given = self._jobs.given
+            self._feed, self._number = self._given.feed(self, self.epoch, self._order)
+        feed = self._feed
+        if feed.broken:
+            feed.ready()
+        try:
+            position = self._number * feed.stream.steps + self._step - self._begin
+            return feed, self._given.bring(feed, position)
+        except BaseException:
+            self.failed = True
+            raise
+
+    def _batch(self) -> Any:
+        try:
+            feed, brought = self._brought()
+        except ConfigError as error:
+            if not self._jobs.goes_apart(error):
+                raise
+            # The job that follows knows nothing of what was served before.
+            self._feed, self.failed = None, False
+            self._first, self._audit = self._step, 0
+            feed, brought = self._brought()
+        taken = brought.taken
+        self._step += 1
+        self._audit = (self._audit + taken.audit) & _MASK
+        feed.stream.ack(taken.epoch, taken.step, brought.stall, brought.python, self._audit)
+        self._local.counted(self, taken.n, brought.stall, brought.python)
+        if brought.error is not None:
+            try:
+                raise brought.error
+            finally:
+                # The error's traceback refers to this frame, which would keep the batch's slots.
+                del brought, taken
+        return brought.batch
