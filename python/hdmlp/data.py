@@ -71,6 +71,10 @@ class Folder:
     Nothing is read before it is asked for; the daemon scans the directory once for all ranks. An object that has told its
     length, classes or files stands for that version of the dataset: once it changed, a loader of the object raises.
 
+    A subclass with another :attr:`kind` is a dataset of that kind of source (``hdmlp kinds`` lists
+    them). Its samples need not be files: :attr:`samples` has their names instead of paths, and
+    ``dataset[i]`` raises :class:`~hdmlp.errors.ConfigError`.
+
     Args:
         root: the directory.
         extensions: suffixes of the files that are samples, such as ``[".jpg"]``, upper or lower
@@ -81,6 +85,7 @@ class Folder:
         ConfigError: ``extensions`` is not a list of texts.
     """
 
+    #: Name of the kind of source, as ``hdmlp kinds`` has it.
     kind = "folder"
 
     def __init__(
@@ -178,7 +183,10 @@ class Folder:
 
     @property
     def samples(self) -> List[Tuple[str, int]]:
-        """(path, class number) of every sample, by ID. One call per 10,000 samples, then kept."""
+        """(path, class number) of every sample, by ID. One call per 10,000 samples, then kept.
+
+        Of a kind other than ``"folder"``, (name, class number).
+        """
         self._fetch(range((len(self) + _PAGE - 1) // _PAGE))
         return Fixed(sample for number in sorted(self._pages) for sample in self._pages[number])
 
@@ -197,16 +205,20 @@ class Folder:
         ]
         pages = self._call(("dataset", {}), *calls)
         self.check_version(next(pages)["fingerprint"])
-        prefix = os.path.join(self.root, "")
+        prefix = os.path.join(self.root, "") if self._has_files() else ""
         for number, got in zip(missing, pages):
             self._pages[number] = [(prefix + path, label) for path, label in got]
+
+    def _has_files(self) -> bool:
+        """Report whether each sample is a file below ``root``, which Python can read itself."""
+        return self.kind == Folder.kind
 
     def __len__(self) -> int:
         """The number of samples, F."""
         return int(self.facts["samples"])
 
     def sample(self, index: int) -> Tuple[str, int]:
-        """(path, class number) of one sample."""
+        """(path, class number) of one sample; (name, class number) if it is not a file."""
         index, count = operator.index(index), len(self)
         if not -count <= index < count:
             raise IndexError(f"sample {index} of {count}")
@@ -216,6 +228,11 @@ class Folder:
     def __getitem__(self, index: int) -> Tuple[Any, int]:
         """(bytes, class number) of one sample, read from its file, past the daemon and its caches."""
         path, label = self.sample(index)
+        if not self._has_files():
+            raise ConfigError(
+                f"sample {index} ({path}) of {self!r}: only the daemon reads samples of the kind "
+                f"{self.kind!r}, so there is no dataset[i]; take them from a DataLoader of hdmlp"
+            )
         with open(
             path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
         ) as file:  # a FIFO must not keep us
