@@ -1,55 +1,86 @@
-# make demo    the main job: train a small network through HDMLP and through torch's loader
-# make quick   after each edit: linters, and the tests that are fast (under a minute on 2 processors, once Go's caches are warm)
-# make test    everything: linters, Go tests with the race detector, Python tests (12 minutes on 2 processors)
-# make bench   HDMLP and other loaders side by side (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3, SAVE=1)
-# make fuzz    every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or package's name)
-# make fuzz-corpus  a choice of what these runs found interesting, from Go's cache into testdata/fuzz
-# make asan    the codecs' tests and fuzz inputs, with sanitizers in their C code and in the libraries that it calls
-# make faults  do harm to HDMLP from outside, as root, and judge what came of it (ONLY=word, PRODUCT=tree)
-# make frameworks  the newest torch, and Lightning, accelerate, transformers, timm, torchdata with it, from PyPI (about 6 GB, kept in build/frameworks)
-# make tables  the thesis's tables 5.1 to 5.6 beside what the simulator's profile thesis makes of them
-# make build   the static binary, into the Python package
-# make wheel   the wheel that carries it, into dist/
+# make demo           train a small network through HDMLP and through torch's loader, and compare
+# make quick          after each edit: linters and the fast tests (under a minute on 2 processors,
+#                     with warm Go caches)
+# make test           everything: linters, Go tests with the race detector, Python tests
+#                     (12 minutes on 2 processors)
+# make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
+#                     SAVE=1)
+# make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
+#                     package's name)
+# make fuzz-corpus    copies a selection of interesting inputs from Go's cache to testdata/fuzz
+# make asan           the codecs' tests and fuzz inputs, with sanitizers in their C code and in the
+#                     libraries that they call
+# make faults         as root: injects faults from outside and judges the results (ONLY=word,
+#                     PRODUCT=tree)
+# make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm and
+#                     torchdata, from PyPI (about 6 GB, kept in build/frameworks)
+# make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
+# make docs           the docs site, into build/docs: pages, API reference, commands, configuration
+# make build          the static binary, into the Python package
+# make wheel          the wheel that carries it, into dist/ (ARCH=aarch64: cross-built); installs
+#                     nothing that only tests need
+# make sdist          the source distribution, into dist/
+# make test-aarch64   as root: the conformance suites for 64-bit ARM, in a Debian root of that
+#                     architecture, under qemu's emulation
+# make train-aarch64  as root: installs the wheel for 64-bit ARM in that root, and trains
 #
-# Each target first sets up what it needs (make setup does all of it): Debian packages
-# as root, Go tools into build/bin, Python tools into .venv. What was done is
-# remembered in build/.
+# Each target first installs what it needs (make setup installs everything): Debian packages, as
+# root; Go tools, into build/bin; Python tools, into .venv. Stamp files in build/ record what has
+# been installed.
 
 GO      ?= go
 PYTHON  := /usr/bin/python3
 VENV    := .venv
 BIN     := build/bin
-VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' python/hdmlp/_version.py)
 
-# Exactly these, or a new release decides what our code looks like.
+# The machine that a wheel is for: x86_64 or aarch64.
+MACHINE := $(shell uname -m)
+ARCH    ?= $(MACHINE)
+
+# Pinned: a new release would change what passes the linters.
 STATICCHECK := honnef.co/go/tools/cmd/staticcheck@v0.8.2
 GOFUMPT     := mvdan.cc/gofumpt@v0.9.2
 OPENCV      := opencv-python-headless==4.8.1.78
 
-# What gofumpt looks at: all that nobody generates.
-GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb.go" -not -name "*.connect.go")
+# The files that gofumpt checks: all but generated ones.
+GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb.go" \
+	-not -name "*.connect.go")
 
-# Rooms whose tests compute much, and in which nothing starts a goroutine (house_test.go looks): the race detector makes
-# them many times slower, and can find nothing in them that it does not find in the tests of the rooms above.
-SEQUENTIAL := ./internal/simulate ./internal/simulate/render/page ./internal/transform/codec ./internal/transform/pixels
-# The rooms whose tests wait for the network, for other processes or for much computing, which quick leaves out.
-SLOW := cmd/hdmlp|bench/.*|internal/(cluster|coordinator|devcluster|dataset/folder|exchange|node|simulate|transform|transform/codec|transform/pixels)
+# Packages whose tests are compute-bound and start no goroutine (house_test.go checks): the race
+# detector makes them many times slower, and finds nothing that the other packages' tests do not.
+SEQUENTIAL := ./internal/simulate ./internal/simulate/render/page \
+	./internal/transform/codec ./internal/transform/pixels
+# Packages whose tests wait for the network or for processes, or compute for long: quick omits them.
+comma := ,
+space := $(subst ,, )
+SLOW_INTERNAL := cluster coordinator devcluster dataset/folder exchange node simulate \
+	transform transform/codec transform/pixels
+SLOW := cmd/hdmlp|bench/.*|internal/($(subst $(space),|,$(strip $(SLOW_INTERNAL))))
+
+# What must hold on every architecture: sources, storage classes, transforms, layouts in memory.
+CONFORMANCE := ./internal/dataset/... ./internal/digest/... ./internal/storageclass/... \
+	./internal/staging/... ./internal/exchange/wire \
+	./internal/transform ./internal/transform/codec ./internal/transform/pixels
 
 PYTEST := $(VENV)/bin/python -m pytest -q --dist worksteal
 
 export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: all build throttle exchange quick test test-go test-python lint fuzz fuzz-corpus asan wheel demo bench faults frameworks tables setup clean
+.PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint \
+	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults frameworks \
+	docs tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
 
-# Always asks the Go tool, which knows best whether anything changed. Static, C libraries included: it runs on any Linux.
+# Always runs go build, which tracks what has changed. C libraries are linked statically, so the
+# binary runs on any Linux.
 build: | build/go.stamp
-	CGO_ENABLED=1 $(GO) build -tags netgo,osusergo -trimpath \
-		-ldflags "-s -w -linkmode external -extldflags -static -X main.version=$(VERSION)" \
-		-o python/hdmlp/bin/hdmlp ./cmd/hdmlp
+	GO="$(GO)" scripts/build python/hdmlp/bin/hdmlp
+
+build-aarch64: | build/go.stamp build/aarch64.stamp
+	GO="$(GO)" scripts/aarch64 scripts/build build/aarch64/hdmlp
 
 throttle exchange: %: | build/go.stamp
 	CGO_ENABLED=0 $(GO) build -trimpath -o $(BIN)/$@ ./bench/$@
@@ -58,7 +89,7 @@ quick: lint build $(VENV)/stamp
 	$(GO) test -vet=off $$($(GO) list ./... | grep -vE '/($(SLOW))$$')
 	$(PYTEST) -n 2 -m "not slow" python/tests bench/tests
 
-# Go's tests and Python's wait much, for timeouts and for processes to start, so that both run at the same time.
+# Both suites spend much time waiting, for timeouts and processes, so they run together.
 test: lint
 	$(MAKE) --keep-going --jobs=2 --output-sync=line test-go test-python
 
@@ -89,56 +120,104 @@ fuzz-corpus: | build/go.stamp
 asan: build/test.stamp build/asan.stamp
 	GO="$(GO)" scripts/asan
 
-wheel: build $(VENV)/stamp
-	rm -rf dist
-	$(VENV)/bin/python -m build --wheel --no-isolation --outdir dist $(dir $(firstword $(wildcard pyproject.toml python/pyproject.toml)))
-	@ls -l dist/*.whl
+ifeq ($(ARCH),$(MACHINE))
+wheel: build
+WHEEL_BINARY := python/hdmlp/bin/hdmlp
+else
+wheel: build-$(ARCH)
+WHEEL_BINARY := build/$(ARCH)/hdmlp
+endif
+wheel: build/wheel/stamp
+	rm -f dist/*_$(ARCH).whl
+	GO="$(GO)" HDMLP_WHEEL_BINARY=$(WHEEL_BINARY) \
+		build/wheel/bin/python -m build --wheel --no-isolation --outdir dist .
+	@ls -l dist/*_$(ARCH).whl
+
+sdist: build/wheel/stamp
+	rm -f dist/*.tar.gz
+	build/wheel/bin/python -m build --sdist --no-isolation --outdir dist .
+	@ls -l dist/*.tar.gz
+
+test-aarch64: | build/go.stamp build/aarch64.stamp
+	scripts/aarch64-root true
+	scripts/aarch64 $(GO) test -vet=off -timeout 60m -tags netgo,osusergo \
+		-ldflags "-linkmode external -extldflags -static" \
+		-exec $(CURDIR)/scripts/aarch64-root $(CONFORMANCE)
+
+train-aarch64: | build/aarch64.stamp
+	$(MAKE) wheel ARCH=aarch64
+	scripts/aarch64-root python3 -m venv --clear --system-site-packages /opt/hdmlp
+	scripts/aarch64-root /opt/hdmlp/bin/pip install --no-index $(CURDIR)/dist/*_aarch64.whl
+	scripts/aarch64-root /opt/hdmlp/bin/hdmlp --version
+	scripts/aarch64-root /opt/hdmlp/bin/python scripts/aarch64_train.py
 
 demo: build throttle build/demo.stamp
 	$(PYTHON) bench/demo.py
 
-comma := ,
-# What is measured with the newest torch, which is large: its environment is built if one of these is asked for, or all.
+# Scenarios with the newest torch, which is large: its environment is built only for these.
 NEWEST := o p q frameworks
-bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(subst $(comma), ,$(SCENARIO))),all),build/frameworks/stamp)
+bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(subst $(comma), ,$(SCENARIO))),all),\
+	build/frameworks/stamp)
 bench: build throttle exchange build/bench.stamp build/opencv/stamp
 	$(PYTHON) bench/run.py $(if $(QUICK),--quick) $(if $(SCENARIO),--scenario $(SCENARIO)) \
 		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save)
 
 faults: build throttle build/bench.stamp $(VENV)/stamp
-	$(VENV)/bin/python bench/faults/run.py --json build/faults.json $(addprefix --only ,$(ONLY)) $(if $(PRODUCT),--product $(PRODUCT))
+	$(VENV)/bin/python bench/faults/run.py --json build/faults.json $(addprefix --only ,$(ONLY)) \
+		$(if $(PRODUCT),--product $(PRODUCT))
 	$(if $(ONLY)$(PRODUCT),,$(PYTHON) bench/faults/report.py build/faults.json docs/RELIABILITY.md)
 
 frameworks: build build/frameworks/stamp
-	build/frameworks/bin/python -m pytest -q python/frameworks $(wildcard python/tests/test_dropin*.py) python/tests/test_ranks.py \
-		python/tests/test_torch.py python/tests/test_train.py python/tests/test_timm.py python/tests/test_foreign.py \
-		python/tests/test_epoch_ends.py python/tests/test_worker_info.py
+	build/frameworks/bin/python -m pytest -q python/frameworks \
+		$(wildcard python/tests/test_dropin*.py) $(patsubst %,python/tests/test_%.py, \
+		ranks torch train timm foreign epoch_ends worker_info)
+
+# Warnings are errors: broken links, pages that docs/index.md does not list, malformed docstrings.
+docs: build build/docs-env/stamp
+	rm -rf build/docs
+	$(PYTHON) docs/site/pages.py python/hdmlp/bin/hdmlp build/docs-source
+	build/docs-env/bin/python -m sphinx --quiet --fail-on-warning --keep-going \
+		-c docs/site -d build/docs-trees build/docs-source build/docs
 
 tables: | build/go.stamp
 	HDMLP_FULL_TABLES=1 $(GO) test ./internal/simulate -count 1 -run '^TestFullTables$$' -v
 
-setup: build/test.stamp build/demo.stamp build/bench.stamp $(VENV)/stamp $(BIN)/staticcheck $(BIN)/gofumpt
+setup: build/test.stamp build/demo.stamp build/bench.stamp $(VENV)/stamp \
+		$(BIN)/staticcheck $(BIN)/gofumpt
 
 clean:
 	rm -rf build dist $(VENV) .pytest_cache python/hdmlp/bin
 
 # What the targets need.
 
-build/go.stamp build/test.stamp build/demo.stamp build/bench.stamp build/asan.stamp: build/%.stamp: scripts/setup
+PIP_INSTALL := pip install --quiet --disable-pip-version-check
+
+STAMPS := $(patsubst %,build/%.stamp,go wheel aarch64 test demo bench asan)
+$(STAMPS): build/%.stamp: scripts/setup
 	GO="$(GO)" scripts/setup $*
 	@mkdir -p build && touch $@
 
-$(VENV)/stamp: requirements-dev.txt build/test.stamp
+build/wheel/stamp: requirements-wheel.txt | build/wheel.stamp
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m $(PIP_INSTALL) -r requirements-wheel.txt
+	@touch $@
+
+$(VENV)/stamp: requirements-dev.txt requirements-wheel.txt build/test.stamp
 	$(PYTHON) -m venv --system-site-packages $(VENV)
-	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-dev.txt
+	$(VENV)/bin/python -m $(PIP_INSTALL) -r requirements-dev.txt
 	@touch $@
 
 build/frameworks/stamp: requirements-frameworks.txt build/test.stamp
 	$(PYTHON) -m venv build/frameworks
-	build/frameworks/bin/python -m pip install --quiet --disable-pip-version-check -r requirements-frameworks.txt
+	build/frameworks/bin/python -m $(PIP_INSTALL) -r requirements-frameworks.txt
 	@touch $@
 
-# A peer of the benchmark. Without it, as where there is no network, its rounds fail and the others are measured.
+build/docs-env/stamp: requirements-docs.txt build/test.stamp
+	$(PYTHON) -m venv --system-site-packages build/docs-env
+	build/docs-env/bin/python -m $(PIP_INSTALL) --ignore-installed -r requirements-docs.txt
+	@touch $@
+
+# A peer in the benchmark. If it cannot be installed, its rounds fail and the others are measured.
 build/opencv/stamp: Makefile $(VENV)/stamp
 	rm -rf build/opencv
 	-$(VENV)/bin/python -m pip install -q --no-deps --target build/opencv $(OPENCV)

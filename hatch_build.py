@@ -1,24 +1,74 @@
-"""Puts the static binary into the wheel, and says which machines the wheel is for."""
+"""Puts the static ``hdmlp`` binary into the wheel, and names the platforms that the wheel is for.
+
+Without further ado the binary is built from the source beside this file, with Go, so that pip can
+install a source distribution or a clone. ``make wheel`` names one that it has built, which may be
+for another machine, in the variable ``HDMLP_WHEEL_BINARY``.
+"""
 
 import os
+import shutil
+import subprocess
+import sys
+import tempfile
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-BINARY = "python/hdmlp/bin/hdmlp"
+#: The machines that there are wheels for, by the ``e_machine`` of their ELF binaries.
+MACHINES = {62: "x86_64", 183: "aarch64"}
+
+#: The binary is linked statically: neither glibc nor musl matters, nor their versions.
+PLATFORMS = "manylinux_2_17_{0}.manylinux2014_{0}.musllinux_1_1_{0}"
+
+INSTEAD = (
+    "Or install a wheel, which carries the binary and needs none of this: "
+    "pip install --only-binary hdmlp hdmlp (Linux on x86-64 or aarch64)."
+)
 
 
 class BinaryHook(BuildHookInterface):
-    """Takes what ``make build`` has built; an editable install does without it."""
+    """Adds the binary to a wheel; an editable install uses the one that ``make build`` makes."""
 
     def initialize(self, version, build_data):
-        path = os.path.join(self.root, BINARY)
-        if not os.path.isfile(path):
-            if version == "editable":
-                return
-            raise FileNotFoundError(f"{path} is missing: run `make build` first")
-        with open(path, "rb") as file:
-            if file.read(4) != b"\x7fELF":
-                raise ValueError(f"{path} is not a Linux binary")
+        if version == "editable":
+            return
+        if not sys.platform.startswith("linux"):
+            sys.exit(f"hdmlp runs on Linux only, on x86-64 and aarch64; this is {sys.platform}.")
+        self.scratch = tempfile.mkdtemp(prefix="hdmlp-wheel-")
+        binary = os.environ.get("HDMLP_WHEEL_BINARY")
+        if binary:
+            binary = os.path.join(self.root, binary)
+        else:
+            binary = os.path.join(self.scratch, "hdmlp")
+            self._run("scripts/build", binary)
+        licenses = os.path.join(self.scratch, "THIRD_PARTY_LICENSES")
+        with open(licenses, "wb") as file:
+            self._run("scripts/licenses", binary, stdout=file)
         build_data["pure_python"] = False
-        build_data["tag"] = "py3-none-manylinux_2_17_x86_64"
-        build_data["force_include"][path] = "hdmlp/bin/hdmlp"
+        build_data["tag"] = f"py3-none-{PLATFORMS.format(machine(binary))}"
+        build_data["force_include"][binary] = "hdmlp/bin/hdmlp"
+        build_data["force_include"][licenses] = "hdmlp/bin/THIRD_PARTY_LICENSES"
+
+    def finalize(self, version, build_data, artifact_path):
+        if hasattr(self, "scratch"):
+            shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def _run(self, script, *arguments, **options):
+        """Runs a script, which says itself what it misses: a traceback would only hide that."""
+        command = ["sh", os.path.join(self.root, script), *arguments]
+        sys.stdout.flush()
+        if subprocess.run(command, stdin=subprocess.DEVNULL, **options).returncode:
+            shutil.rmtree(self.scratch, ignore_errors=True)
+            sys.exit(f"hdmlp: {script} failed; the reason is above. {INSTEAD}")
+
+
+def machine(path):
+    """The machine that a binary is for, by its ELF header."""
+    try:
+        with open(path, "rb") as file:
+            head = file.read(20)
+    except FileNotFoundError:
+        sys.exit(f"hdmlp: there is no binary at {path}: run `make build` first.")
+    name = MACHINES.get(int.from_bytes(head[18:20], "little"))
+    if not head.startswith(b"\x7fELF") or name is None:
+        sys.exit(f"hdmlp: {path} is not a Linux binary for {' or '.join(MACHINES.values())}.")
+    return name

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import tempfile
+import textwrap
 from typing import Any, Dict, List
 
 os.environ.setdefault("MPLCONFIGDIR", tempfile.gettempdir())
@@ -32,28 +33,40 @@ def _bars(
     colours = [_OURS if name.startswith("HDMLP") else _OTHERS for name in names]
     whiskers = errors if any(len(v) > 1 for v in values) else None
     axes.barh(names, middles, xerr=whiskers, color=colours, ecolor="#0f172a", capsize=3)
+    longest = [max(v) for v in values]
     for row, middle in enumerate(middles):
         axes.annotate(
-            f" {middle:,.0f}" if middle >= 1000 else f" {middle:.3g}",
-            (middle, row),
-            xytext=(4, 6),
+            f"{middle:,.0f}" if middle >= 1000 else f"{middle:.3g}",
+            (longest[row], row),
+            xytext=(6, 0),
             textcoords="offset points",
+            verticalalignment="center",
             fontsize=8,
         )
     axes.invert_yaxis()
     if max(middles) > 50 * min(middles):
         axes.set_xscale("log")
-        axes.set_xlim(min(middles) / 3, max(middles) * 6)
+        axes.set_xlim(min(middles) / 3, max(longest) * 10)
     else:
-        axes.margins(x=0.2)
+        axes.set_xlim(0, max(longest) * 1.25)
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_xlabel(unit + (", logarithmic" if axes.get_xscale() == "log" else ""), fontsize=9)
     axes.tick_params(labelsize=8)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def draw(report: Dict[str, Any], path: str) -> bool:
-    """Draws what a report of run.py has into a PNG; False: nothing of it is drawn."""
+def _wrap_titles(figure: Any) -> None:
+    """Breaks each title that is wider than its axes, which the layout does not see to."""
+    for axes in figure.axes:
+        title, text = axes._left_title, axes.get_title(loc="left")
+        for limit in range(len(text), 10, -1):
+            title.set_text(textwrap.fill(text, limit))
+            if title.get_window_extent().width <= axes.get_window_extent().width:
+                break
+
+
+def figure_of(report: Dict[str, Any]) -> Any:
+    """The figure of a report of run.py; None if it has nothing to draw."""
     found = {key: scenario for key, scenario in report["scenarios"].items() if scenario["medians"]}
     panels: List[Any] = []
     if "a" in found:
@@ -62,7 +75,7 @@ def draw(report: Dict[str, Any], path: str) -> bool:
         panels.append(("(b) 3 KB, warm, raw", "b", "rate", "samples/s"))
     if "c" in found:
         panels += [
-            ("(c) throttled: stall per epoch and rank, from epoch 1 on", "c", "stall", "s"),
+            ("(c) throttled: stall per epoch and rank, after epoch 0", "c", "stall", "s"),
             ("(c) throttled: bytes read from the source", "c", "bytes", "MB", 1e-6),
             ("(c) throttled: all epochs, start included", "c", "total", "s"),
         ]
@@ -87,7 +100,7 @@ def draw(report: Dict[str, Any], path: str) -> bool:
         if key in found:
             panels += [
                 (
-                    f"({key}) {count} nodes: stall per epoch and rank, from epoch 1 on",
+                    f"({key}) {count} nodes: stall per epoch and rank, after epoch 0",
                     key,
                     "stall",
                     "s",
@@ -107,7 +120,7 @@ def draw(report: Dict[str, Any], path: str) -> bool:
             ("(l) 3 KB samples from a peer", "l", "veth, 3 KB", "MB/s"),
         ]
     if not panels:
-        return False
+        return None
     rows = (len(panels) + 1) // 2
     height = 2.4 * rows + 0.6
     figure, grid = pyplot.subplots(rows, 2, figsize=(12, height), squeeze=False)
@@ -118,7 +131,18 @@ def draw(report: Dict[str, Any], path: str) -> bool:
     machine = report["machine"]
     note = f"{machine['processors']} x {machine['processor']}, torch {machine['torch']}, {machine['commit']}, {report['at']}"
     figure.suptitle(note + ("  (quick)" if report["quick"] else ""), fontsize=8)
-    figure.tight_layout(rect=(0, 0, 1, 1 - 0.3 / height))
+    below = (0, 0, 1, 1 - 0.3 / height)
+    figure.tight_layout(rect=below)
+    _wrap_titles(figure)
+    figure.tight_layout(rect=below)  # once more, for titles that now have two lines
+    return figure
+
+
+def draw(report: Dict[str, Any], path: str) -> bool:
+    """Draws a report of run.py into a PNG, and reports whether it has anything to draw."""
+    figure = figure_of(report)
+    if figure is None:
+        return False
     figure.savefig(path, dpi=110)
     pyplot.close(figure)
     return True

@@ -226,12 +226,13 @@ def page(report: Dict[str, Any]) -> str:
     lines = [
         "# Frameworks",
         "",
-        "Each framework with HDMLP's loader against the same with torch's, with 1 and with 2 ranks.",
-        "`make bench SCENARIO=frameworks SAVE=1` writes this page; the scripts and tests are in python/frameworks.",
+        "Each framework was run with HDMLP's loader and with torch's, on 1 rank and on 2 ranks.",
+        "[The guide](guides/frameworks.md) has the code that each needs.",
+        "`make bench SCENARIO=frameworks SAVE=1` writes this page; scripts and tests are in python/frameworks.",
         "",
-        "- **same samples**: every rank is given the same samples in the same batches, in training and in validation.",
-        "- **exact resume**: from a state kept amid an epoch the rest of the epoch follows, and no other sample.",
-        "- **epoch time**: two epochs with HDMLP's loader over the same with torch's, from making it to the end, in turn; medians.",
+        "- **same samples**: every rank gets the same samples in the same batches, in training and validation.",
+        "- **exact resume**: a state saved in the middle of an epoch is followed by exactly the rest of the epoch.",
+        "- **epoch time**: the time of two epochs with HDMLP's loader, its construction included, divided by that with torch's; both run in turn, and the figure is the median.",
         "",
         f"Measured: {scenario['title'].split('; ', 1)[1]}.",
         f"At commit {scenario['commit']}, {scenario['at']}, {report['machine']['processors']} processors ({report['machine']['processor']}).",
@@ -255,7 +256,7 @@ def page(report: Dict[str, Any]) -> str:
         *(f"{sentence[0].upper()}{sentence[1:]}." for sentence in scenario["conclusions"]),
     ]
     if report["quick"]:
-        lines += ["", "A quick run: the times are those of one turn, with few images."]
+        lines += ["", "This was a quick run: each time is of one turn, with few images."]
     busy = sum(
         max(result["others"], result.get("stolen", 0)) > 0.05
         for results in scenario["rounds"].values()
@@ -265,7 +266,7 @@ def page(report: Dict[str, Any]) -> str:
         count = sum(map(len, scenario["rounds"].values()))
         lines += [
             "",
-            f"In {busy} of {count} rounds others used more than 5 % of the machine, so that of the times only the ratios mean something.",
+            f"In {busy} of {count} rounds other programs used more than 5 % of the machine: compare ratios, not times.",
         ]
     return (
         "\n".join(

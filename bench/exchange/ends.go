@@ -42,11 +42,11 @@ func member(node int, tls *tls.Config) exchange.Identity {
 	}
 }
 
-// arena is samples of one size, in memory outside of the Go heap.
+// arena is samples of one size, in memory outside the Go heap.
 type arena struct {
 	bytes   []byte
 	size    int
-	digests []uint32 // as a cache has them: taken when the samples were read
+	digests []uint32 // taken once, as in a cache
 }
 
 func newArena(total int64, size int) (*arena, error) {
@@ -79,7 +79,7 @@ func (a *arena) Sample(context.Context, int32, func([]byte, uint32) error) error
 	return exchange.ErrNotHeld
 }
 
-// serve serves samples of the first size, in both ways, until its standard input ends.
+// serve serves samples of the first size, over exchange and gRPC, until its standard input ends.
 func serve(ctx context.Context, o options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -137,7 +137,7 @@ func profile(o options, name string) (stop func()) {
 	return func() { pprof.StopCPUProfile(); f.Close() }
 }
 
-// fetched is what a client says that it got.
+// fetched is the result that a client prints.
 type fetched struct {
 	Bytes   int64
 	Seconds float64
@@ -146,7 +146,7 @@ type fetched struct {
 	P99     time.Duration
 }
 
-// fetch fetches random samples for a while, and prints a fetched.
+// fetch fetches random samples for the measurement's duration, and prints a fetched.
 func fetch(ctx context.Context, o options) error {
 	sizes, err := o.sizeList()
 	if err != nil {
@@ -159,7 +159,7 @@ func fetch(ctx context.Context, o options) error {
 	}
 	defer end()
 	callers := o.callersFor(size)
-	const own = 4 // buffers of each caller
+	const own = 4 // buffers per caller
 	room, err := newArena(int64(callers*own*size), size)
 	if err != nil {
 		return err
@@ -210,7 +210,7 @@ func fetch(ctx context.Context, o options) error {
 	})
 }
 
-// ownProcessorTime is what this process has used.
+// ownProcessorTime returns the processor time of this process.
 func ownProcessorTime() time.Duration {
 	var r unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &r) != nil {
@@ -219,7 +219,7 @@ func ownProcessorTime() time.Duration {
 	return time.Duration(r.Utime.Nano() + r.Stime.Nano())
 }
 
-// processorTime is what a process and its threads have used.
+// processorTime returns the processor time of a process and its threads.
 func processorTime(pid int) (time.Duration, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

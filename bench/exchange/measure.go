@@ -26,11 +26,11 @@ type result struct {
 	CPU    float64       `json:"cpu_seconds_per_gb"` // client and server
 	Median time.Duration `json:"median_ns"`
 	P99    time.Duration `json:"p99_ns"`
-	// median of exchange's rate over this one's, round by round
+	// median over the rounds of exchange's rate divided by this one's
 	Against float64 `json:"times_rate"`
 }
 
-// measure takes turns between the peers, round by round, and returns medians.
+// measure alternates between the peers, round by round, and returns medians.
 func measure(ctx context.Context, o options) ([]result, error) {
 	sizes, err := o.sizeList()
 	if err != nil {
@@ -100,11 +100,11 @@ func table(w io.Writer, results []result) {
 	t.Flush()
 }
 
-// path is what lies between client and server.
+// path is the network path between client and server.
 type path struct {
 	name       string
 	addr       string
-	in, out    []string // what a command of the server, of the client, starts with
+	in, out    []string // prefix of the server's and of the client's command
 	namespaces []string
 }
 
@@ -144,14 +144,14 @@ func newPath(o options) (*path, error) {
 	return p, nil
 }
 
-// close removes the namespaces, and with them the link.
+// close removes the namespaces, and the link with them.
 func (p *path) close() {
 	for _, ns := range p.namespaces {
 		exec.Command("ip", "netns", "del", ns).Run()
 	}
 }
 
-// command is a process that ends when this one does.
+// command returns a command whose process ends when this one does.
 func command(ctx context.Context, prefix []string, args ...string) *exec.Cmd {
 	words := slices.Concat(prefix, args)
 	c := exec.CommandContext(ctx, words[0], words[1:]...)
@@ -168,8 +168,9 @@ func (p *path) once(ctx context.Context, o options, name string, size int) (resu
 		return r, p.iperf3(ctx, o, &r)
 	case "exchange", "exchange-tls", "grpc", "grpc-raw":
 	default:
-		return r, fmt.Errorf("no peer is called %q: exchange, exchange-tls, grpc, grpc-raw, iperf3",
-			name)
+		return r,
+			fmt.Errorf("unknown peer %q; known are exchange, exchange-tls, grpc, grpc-raw, iperf3",
+				name)
 	}
 	self, err := os.Executable()
 	if err != nil {
@@ -199,7 +200,7 @@ func (p *path) once(ctx context.Context, o options, name string, size int) (resu
 	defer server.Wait()
 	defer stdin.Close()
 	if line, err := bufio.NewReader(stdout).ReadString('\n'); err != nil {
-		return r, fmt.Errorf("the server said %q: %w", line, err)
+		return r, fmt.Errorf("the server printed %q: %w", line, err)
 	}
 	before, err := processorTime(server.Process.Pid)
 	if err != nil {
@@ -224,8 +225,8 @@ func (p *path) once(ctx context.Context, o options, name string, size int) (resu
 	return r, nil
 }
 
-// iperf3 measures one TCP connection with nothing behind it: it sends one block
-// of memory again and again, from the side where samples lie, and looks at nothing.
+// iperf3 measures plain TCP connections: it sends one block of memory over and over, in the
+// direction of the samples, and does not look at the bytes.
 func (p *path) iperf3(ctx context.Context, o options, r *result) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

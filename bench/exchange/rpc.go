@@ -16,9 +16,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
+// getter fetches sample id into dst.
 type getter func(ctx context.Context, id int32, dst []byte) error
 
-// connect makes what fetches samples from the peer.
+// connect returns a getter for the peer, and a function that closes its connections.
 func connect(ctx context.Context, o options) (get getter, end func(), err error) {
 	if o.peers == "exchange" || o.peers == "exchange-tls" {
 		id, port := member(1, nil), exchangePort
@@ -85,7 +86,7 @@ func connect(ctx context.Context, o options) (get getter, end func(), err error)
 
 func complete(n int, dst []byte) error {
 	if n != len(dst) {
-		return fmt.Errorf("gRPC: sample of %d bytes, not %d", n, len(dst))
+		return fmt.Errorf("gRPC: sample has %d bytes, not %d", n, len(dst))
 	}
 	return nil
 }
@@ -95,7 +96,7 @@ const (
 	window = 16 << 20
 )
 
-// newRPC is a gRPC server of a's samples.
+// newRPC returns a gRPC server of a's samples.
 func newRPC(o options, a *arena) *grpc.Server {
 	var settings []grpc.ServerOption
 	handler := plain
@@ -137,7 +138,7 @@ func raw(srv any, _ context.Context, decode func(any) error,
 	return &message{mem.BufferSlice{mem.SliceBuffer(sample)}}, nil
 }
 
-// message is bytes, and asItIs a codec that leaves them where they are.
+// message is bytes, and asItIs a codec that does not copy them.
 type message struct{ data mem.BufferSlice }
 
 type asItIs struct{}

@@ -351,3 +351,28 @@ def test_results_can_be_written(tmp_path):
     }
     chart.draw(report, str(tmp_path / "chart.png"))
     assert (tmp_path / "chart.png").stat().st_size > 1000
+
+
+def test_texts_of_the_chart_lie_within_it():
+    """No title, label or number of docs/performance.png is cut, or runs into another panel."""
+    pytest.importorskip("matplotlib")
+    import chart
+
+    with open(os.path.join(HERE, "../../docs/performance.json"), encoding="utf-8") as file:
+        figure = chart.figure_of(json.load(file))
+    figure.draw_without_rendering()
+    height = figure.bbox.y1
+    panels = [axes for axes in figure.axes if axes.get_visible()]
+    assert len(panels) > 10
+    for axes in panels:
+        box, right = axes.get_tightbbox(), axes.get_window_extent().x1
+        assert 0 <= box.x0 and box.y1 <= height and 0 <= box.y0
+        for text in (axes._left_title, *axes.texts):
+            assert text.get_window_extent().x1 <= right + 1, text.get_text()
+    assert not any(
+        one.get_tightbbox().overlaps(other.get_tightbbox())
+        for one in panels
+        for other in panels
+        if one is not other
+    )
+    chart.pyplot.close(figure)

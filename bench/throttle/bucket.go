@@ -13,29 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// burst is how far a late reader may catch up. Without it, the time between the end
-// of a transfer and the next request would be lost on a source that several readers
-// keep busy; with it, at most burst worth of bytes come faster than the bandwidth
-// after a pause, and never more than bandwidth * (t + burst) in any time t.
+// burst is how far a late reader may catch up. Without it, the time between the end of a transfer
+// and the next request would be lost on a source that several readers keep busy; with it, at most
+// burst worth of bytes arrive faster than the bandwidth after a pause, and never more than
+// bandwidth * (t + burst) in any time t.
 const burst = 5 * time.Millisecond
 
-// A bucket shares a bandwidth among all readers, first come, first served.
+// bucket shares a bandwidth among all readers, first come, first served.
 //
-// It is a token bucket kept as one point in time: free, when everything promised so
-// far has been transferred. A request moves free on by its own transfer time and
-// may be answered at the new free. So requests larger than the burst go into debt
-// instead of being cut up, a reader that wakes up late delays nobody else, and the
-// rate is exact over a long run, whatever the accuracy of a single sleep.
+// It is a token bucket, kept as a point in time: free, at which everything promised so far has been
+// transferred. A request advances free by its own transfer time and may be answered at the new
+// free. So requests larger than the burst go into debt instead of being split, a reader that wakes
+// up late delays no other, and the rate is exact over a long run, whatever the accuracy of a single
+// sleep.
 type bucket struct {
 	now func() int64 // monotonic, ns
 
-	mu struct {
+	mu struct { // guards the following
 		sync.Mutex
 		free int64 // ns
 	}
 }
 
-// take promises n bytes at the given rate and returns when they are there.
+// take promises n bytes at the given rate and returns when they have been transferred.
 func (b *bucket) take(n int, bytesPerSecond int64) (due int64) {
 	if bytesPerSecond <= 0 || n <= 0 {
 		return 0
@@ -48,7 +48,7 @@ func (b *bucket) take(n int, bytesPerSecond int64) (due int64) {
 	return b.mu.free
 }
 
-// monotonic is the clock that sleepUntil sleeps by.
+// monotonic returns the time of the clock by which sleeper sleeps.
 func monotonic() int64 {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
@@ -57,13 +57,13 @@ func monotonic() int64 {
 	return ts.Nano()
 }
 
-// A sleeper blocks until a point in time, to a few dozen microseconds: the runtime's
-// own timers may be a millisecond late.
+// sleeper blocks until a point in time, accurate to a few dozen microseconds: the runtime's own
+// timers may be a millisecond late.
 //
-// A system call that blocks costs the runtime more than the whole rest of a request:
-// it looks every 20 us whether to take the processor away from the blocked thread.
-// So sleeps do without the runtime's knowledge and keep their processor, which costs
-// nothing as long as others are left; beyond that many they give it away.
+// A blocking system call costs the runtime more than the rest of a request: every 20 us it checks
+// whether to take the processor away from the blocked thread. So sleeps are hidden from the runtime
+// and keep their processor, which costs nothing as long as others are left; beyond that number they
+// release it.
 type sleeper struct {
 	keeping atomic.Int32
 }
@@ -87,7 +87,7 @@ func (s *sleeper) until(t int64) {
 		if errno != unix.EINTR {
 			return
 		}
-		runtime.Gosched() // the signal may be the garbage collector's
+		runtime.Gosched() // the signal may come from the garbage collector
 	}
 }
 
@@ -105,7 +105,7 @@ var units = []struct {
 	{"", 1},
 }
 
-// parseBytes reads "40MB", "1.5GiB" or a plain number of bytes.
+// parseBytes parses "40MB", "1.5GiB" or a plain number of bytes.
 func parseBytes(s string) (int64, error) {
 	for _, u := range units {
 		number, ok := strings.CutSuffix(s, u.suffix)

@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-func TestParseBytes(t *testing.T) {
+func TestParseBytesAcceptsUnits(t *testing.T) {
 	for text, want := range map[string]int64{
 		"0": 0, "17": 17, "3B": 3, "40MB": 40_000_000, "1.5KiB": 1536, "2 GiB": 2 << 30,
 		"165MiB": 165 << 20,
@@ -23,9 +23,9 @@ func TestParseBytes(t *testing.T) {
 	}
 }
 
-// Whatever is asked for and when: never more than bandwidth * (t + burst) in the
-// time t since the first request, and never later than if each request had the
-// bandwidth alone from the moment it came or the one before it was done.
+// TestBucketKeepsTheRate: for any requests at any time, never more than bandwidth * (t + burst) in
+// the time t since the first request, and never later than if each request had the bandwidth to
+// itself from its arrival or from the end of the one before it.
 func TestBucketKeepsTheRate(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const start = int64(time.Hour)
@@ -53,7 +53,7 @@ func TestBucketKeepsTheRate(t *testing.T) {
 	})
 }
 
-func TestBucketUnlimited(t *testing.T) {
+func TestBucketWithoutALimitDoesNotWait(t *testing.T) {
 	b := bucket{now: func() int64 { return 5 }}
 	if due := b.take(1<<30, 0); due != 0 {
 		t.Errorf("due at %d without a limit, want at once", due)

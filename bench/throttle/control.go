@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The control socket speaks lines. A request is one of
+// The control socket exchanges lines. A request is one of
 //
 //	counters
 //	set KEY=VALUE ...
 //
-// with the keys bandwidth, latency, fail-rate, fail-seed, fail, hang and hang-names,
-// written as on the command line. The answer is one line of JSON: the snapshot after the
-// request, or {"error": "..."}, with nothing changed.
+// with the keys bandwidth, latency, fail-rate, fail-seed, fail, hang and hang-names, in the format
+// of the command line. The answer is one line of JSON: the snapshot after the request, or {"error":
+// "..."} with nothing changed.
 
-// A snapshot is what the socket answers with.
+// snapshot is the answer of the socket.
 type snapshot struct {
 	Opens     int64  `json:"opens"`
 	Reads     int64  `json:"reads"`
@@ -32,18 +32,17 @@ type snapshot struct {
 	Hung      int64  `json:"hung"`
 	Bandwidth int64  `json:"bandwidth"`
 	Latency   int64  `json:"latency_ns"`
-	CPU       int64  `json:"cpu_ns"` // used by the server so far
+	CPU       int64  `json:"cpu_ns"` // processor time of the server
 	Priority  string `json:"priority"`
 }
 
-// A control listens until close.
+// control answers on a socket until close.
 type control struct {
 	listener net.Listener
 	path     string
 }
 
-// listen starts to answer on the path; its goroutines end with close, and with the
-// connections.
+// listen starts to answer on the path; its goroutines end with close, and with the connections.
 func listen(path string, src *source, priority string) (*control, error) {
 	l, err := net.Listen("unix", path)
 	if err != nil {

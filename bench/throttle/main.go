@@ -1,26 +1,24 @@
-// Command throttle mounts a read-only view of a folder that is as slow as it is
-// told to be: a bandwidth shared by all readers, a latency for every open of a
-// regular file, and faults where they are asked for. It stands in for a shared
-// file system in measurements and tests.
+// Command throttle mounts a read-only view of a directory that is slow on purpose: with a bandwidth
+// shared by all readers, a latency for every open of a regular file, and optional faults. It stands
+// in for a shared file system in measurements and tests.
 //
-// What it owns:
+// It owns:
 //
-//   - The mount. Files are opened for direct I/O, so the page cache hides nothing:
-//     every byte that a reader gets passed through here, and was counted. Names
-//     and attributes are neither throttled nor counted, and the kernel may keep
-//     them for --attr-timeout.
-//   - The counters: opens, reads and bytes, exact, served as JSON over a Unix
-//     socket outside of the mount (control.go).
-//   - Its own priority. The server runs in the real-time class where it is allowed
-//     to; otherwise a busy machine would make the source slower than it says, and
-//     a measurement would show who took the processor from it.
+//   - The mount. Files are opened for direct I/O, so the page cache hides nothing: every byte that
+//     a reader gets passed through this process and was counted. Names and attributes are neither
+//     throttled nor counted, and the kernel may cache them for --attr-timeout.
+//   - The counters: opens, reads and bytes, exact, served as JSON over a Unix socket outside the
+//     mount (control.go).
+//   - Its own priority. The server runs in the real-time class if it is permitted to; otherwise a
+//     busy machine would make the source slower than configured, and measurements would depend on
+//     the load.
 //
-// It ends, and takes the mount with it, on SIGINT, on SIGTERM and when the process
-// that started it ends, however that ends. It never writes to the folder.
+// It exits and unmounts on SIGINT, on SIGTERM, and when the process that started it ends, however
+// that ends. It never writes to the directory.
 //
-// Concurrency: go-fuse calls the nodes from one goroutine per request; what they
-// share is the bucket (a mutex), the settings (an atomic pointer to an immutable
-// value), the sleeper and the counters (atomics).
+// Concurrency: go-fuse calls the nodes from one goroutine per request; they share the bucket (a
+// mutex), the settings (an atomic pointer to an immutable value), the sleeper and the counters
+// (atomics).
 package main
 
 import (
@@ -38,8 +36,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processors is GOMAXPROCS of the server: the readers that may sleep at the same
-// time at no cost (see sleeper), and some for those that do not.
+// processors is GOMAXPROCS of the server: the readers that may sleep at the same time at no cost
+// (see sleeper), plus spareProcessors for the others.
 const (
 	processors      = 32
 	spareProcessors = 8
@@ -67,7 +65,7 @@ func main() {
 	}
 }
 
-// A usageError says what is wrong with the command line.
+// usageError reports a wrong command line.
 type usageError struct{ error }
 
 func (e *usageError) Unwrap() error { return e.error }
@@ -76,8 +74,8 @@ func usagef(format string, args ...any) error {
 	return &usageError{fmt.Errorf(format, args...)}
 }
 
-// run mounts, prints one line to out once the mount can be used, and blocks until
-// the mount is gone.
+// run mounts the source, prints one line to out when the mount can be used, and blocks until it is
+// unmounted.
 func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	opts, err := parse(args, errs)
 	if err != nil {
@@ -88,7 +86,8 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	if !opts.normal {
 		if priority, err = raisePriority(); err != nil {
 			fmt.Fprintf(errs,
-				"throttle: no real-time priority, figures depend on who else runs: %v\n", err)
+				"throttle: no real-time priority; figures depend on the load of the machine: %v\n",
+				err)
 		}
 	}
 	ctx, stop := signal.NotifyContext(ctx, unix.SIGINT, unix.SIGTERM)
@@ -127,30 +126,30 @@ func parse(args []string, errs io.Writer) (options, error) {
 	fs.SetOutput(errs)
 	fs.Usage = func() {
 		fmt.Fprint(errs, "Usage: throttle --source DIR --mount DIR [flags]\n\n"+
-			"Mount a read-only, throttled, counted view of a folder, until SIGTERM or the end of "+
-			"the parent.\n\nFlags:\n")
+			"Mount a read-only, throttled, counted view of a directory, until SIGTERM or the "+
+			"end of the "+
+			"parent process.\n\nFlags:\n")
 		fs.PrintDefaults()
-		fmt.Fprint(errs, "\nEXIT STATUS\n  0  the mount was taken down\n  1  it could not be "+
+		fmt.Fprint(errs, "\nEXIT STATUS\n  0  the source was unmounted\n  1  it could not be "+
 			"mounted\n  2  the command line is wrong\n")
 	}
-	fs.StringVar(&o.source, "source", "", "`folder` to show")
-	fs.StringVar(&o.mount, "mount", "", "empty `folder` to show it in")
+	fs.StringVar(&o.source, "source", "", "`directory` to show")
+	fs.StringVar(&o.mount, "mount", "", "empty `directory` to mount it on")
 	fs.StringVar(&o.stats, "stats-socket", "",
-		"`path` of a Unix socket that answers with the counters and takes changes")
+		"`path` of a Unix socket that returns the counters and accepts changes")
 	fs.StringVar(&bandwidth, "bandwidth", "0",
-		"`bytes` per second over all readers, as 40MB; 0: unlimited")
+		"`bytes` per second over all readers, such as 40MB; 0: unlimited")
 	fs.DurationVar(&o.settings.latency, "latency", 0, "time that every open of a file takes")
 	fs.Float64Var(&o.settings.failRate, "fail-rate", 0, "share of reads that fail with EIO, 0 to 1")
-	fs.Uint64Var(&o.settings.failSeed, "fail-seed", 1, "seed of the failing reads")
+	fs.Uint64Var(&o.settings.failSeed, "fail-seed", 1, "seed of the random failures")
 	fs.StringVar(&o.settings.fail, "fail", "",
-		"`pattern` of files whose reads all fail with EIO; matched with the name or the path "+
+		"`pattern` of files whose reads all fail with EIO, matched with the name or the path "+
 			"below the source")
 	fs.StringVar(&o.settings.hang, "hang", "", "`pattern` of files whose reads never return")
 	fs.StringVar(&o.settings.hangNames, "hang-names", "",
-		"`pattern` of files and folders that are never found, nor listed: the system call "+
-			"does not return")
+		"`pattern` of files and directories whose lookup and listing never return")
 	fs.DurationVar(&o.attrTimeout, "attr-timeout", time.Minute,
-		"how long the kernel may keep names and attributes")
+		"how long the kernel may cache names and attributes")
 	fs.BoolVar(&o.normal, "normal-priority", false, "stay in the normal scheduling class")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -180,13 +179,13 @@ func parse(args []string, errs io.Writer) (options, error) {
 			return o, usagef("%s: %w", dir.flag, err)
 		}
 		if !st.IsDir() {
-			return o, usagef("%s: %s is not a folder", dir.flag, dir.path)
+			return o, usagef("%s: %s is not a directory", dir.flag, dir.path)
 		}
 	}
 	return o, nil
 }
 
-// settings say how the source behaves. A value is never changed, only replaced.
+// settings are the behavior of the source. A value is never modified, only replaced.
 type settings struct {
 	bandwidth int64 // bytes per second; 0: unlimited
 	latency   time.Duration

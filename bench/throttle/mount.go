@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A mounted source. gone is closed when the mount was taken down, by whomever.
+// mounted is a mounted source. gone is closed when it was unmounted, by this process or another.
 type mounted struct {
 	dir  string
 	gone chan struct{}
 }
 
-// mount shows the source in dir. Its serving goroutines end with the mount.
+// mount mounts the source on dir. Its goroutines end with the mount.
 func mount(src *source, dir string, attrTimeout time.Duration) (*mounted, error) {
 	var st syscall.Stat_t
 	if err := syscall.Stat(src.root, &st); err != nil {
@@ -37,7 +37,7 @@ func mount(src *source, dir string, attrTimeout time.Duration) (*mounted, error)
 			DirectMount:   true,
 			Options:       []string{"ro"},
 			DisableXAttrs: true,
-			DisableSplice: true, // what is answered lies in memory
+			DisableSplice: true, // answers are in memory
 			Logger:        log.New(os.Stderr, "throttle: ", 0),
 		},
 	})
@@ -52,8 +52,7 @@ func mount(src *source, dir string, attrTimeout time.Duration) (*mounted, error)
 	return m, nil
 }
 
-// close takes the mount away, at once and even from readers that still use it:
-// what they read next fails.
+// close unmounts the source at once, even if it is in use: later reads fail.
 func (m *mounted) close() {
 	select {
 	case <-m.gone:

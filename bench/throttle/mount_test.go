@@ -22,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asThrottle makes the test binary behave as the command.
+// asThrottle makes the test binary run as the command.
 const asThrottle = "THROTTLE_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -46,7 +46,7 @@ func mountable(t *testing.T) {
 	f.Close()
 }
 
-// folder makes a folder of files of the given sizes in two classes.
+// folder creates a directory of files with the given sizes, in two classes.
 func folder(t *testing.T, sizes []int) (dir string, content map[string][]byte) {
 	t.Helper()
 	dir = t.TempDir()
@@ -68,7 +68,7 @@ func folder(t *testing.T, sizes []int) (dir string, content map[string][]byte) {
 	return dir, content
 }
 
-// A throttled source that runs as a process of its own.
+// running is a throttled source that runs as a process of its own.
 type running struct {
 	t      *testing.T
 	dir    string
@@ -148,7 +148,7 @@ func isMounted(t *testing.T, dir string) bool {
 	return strings.Contains(string(mounts), " "+dir+" ")
 }
 
-// readAll reads all files with the given number of readers and returns the time.
+// readAll reads all files with the given number of readers and returns how long it took.
 func readAll(t *testing.T, dir string, content map[string][]byte, readers int) time.Duration {
 	t.Helper()
 	begin := time.Now()
@@ -184,11 +184,11 @@ func sum(content map[string][]byte) (n int64) {
 	return n
 }
 
-// No reader is ever faster than the bandwidth, whatever the size of the files and
-// however many read, and every byte is counted, twice when it is read twice. That the
-// rate is kept to the other side as well is TestBucketKeepsTheRate's, in virtual time: here
-// the reader may have to wait for a processor.
-func TestBandwidthAndCounters(t *testing.T) {
+// TestBandwidthIsAnUpperLimit: no reader is ever faster than the bandwidth, for any size of files
+// and any number of readers, and every byte is counted, twice if it is read twice. That the rate is
+// reached as well is checked by TestBucketKeepsTheRate, in virtual time: here the reader may have
+// to wait for a processor.
+func TestBandwidthIsAnUpperLimit(t *testing.T) {
 	mountable(t)
 	for _, test := range []struct {
 		name      string
@@ -222,9 +222,9 @@ func TestBandwidthAndCounters(t *testing.T) {
 	}
 }
 
-// An open takes at least its latency; opens of several readers overlap; names and
-// attributes take none.
-func TestLatency(t *testing.T) {
+// TestLatencyAppliesToOpens: an open takes at least its latency, opens of several readers overlap,
+// and names and attributes have none.
+func TestLatencyAppliesToOpens(t *testing.T) {
 	mountable(t)
 	source, content := folder(t, repeat(100, 100))
 	const latency = 5 * time.Millisecond
@@ -259,7 +259,7 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-func TestReadOnly(t *testing.T) {
+func TestMountIsReadOnly(t *testing.T) {
 	mountable(t)
 	source, content := folder(t, []int{10})
 	r := start(t, source)
@@ -277,7 +277,7 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-func TestFaults(t *testing.T) {
+func TestFaultsAreInjected(t *testing.T) {
 	mountable(t)
 	source, content := folder(t, repeat(1000, 40))
 	r := start(t, source, "--fail", "class0/*", "--fail-seed", "7")
@@ -298,7 +298,7 @@ func TestFaults(t *testing.T) {
 		t.Errorf("%d of %d files failed with half of all reads failing", failed, len(content))
 	}
 
-	// A read that hangs ends when the pattern is taken back.
+	// A read that hangs ends when the pattern is reset.
 	r.ask("set fail-rate=0 hang=0003.jpg")
 	var done sync.WaitGroup
 	done.Go(func() {
@@ -313,8 +313,8 @@ func TestFaults(t *testing.T) {
 	readAll(t, r.dir, content, 4)
 }
 
-// The mount goes with a process that was started for it and is killed, even while a
-// reader hangs.
+// TestEndsWithItsParent: the mount ends when the process that started it is killed, even while a
+// read hangs.
 func TestEndsWithItsParent(t *testing.T) {
 	mountable(t)
 	source, _ := folder(t, []int{10, 10})
@@ -329,7 +329,7 @@ func TestEndsWithItsParent(t *testing.T) {
 	var reader sync.WaitGroup
 	reader.Go(func() {
 		if _, err := os.ReadFile(filepath.Join(dir, "class1/0001.jpg")); err == nil {
-			t.Error("a read that hangs returned")
+			t.Error("a read that should hang returned")
 		}
 	})
 	if err := shell.Process.Kill(); err != nil {
@@ -340,7 +340,7 @@ func TestEndsWithItsParent(t *testing.T) {
 	reader.Wait()
 }
 
-func TestCommandLine(t *testing.T) {
+func TestWrongCommandLineIsNamed(t *testing.T) {
 	dir := t.TempDir()
 	for _, test := range []struct {
 		args []string
@@ -363,7 +363,7 @@ func TestCommandLine(t *testing.T) {
 	}
 }
 
-func TestControlRefuses(t *testing.T) {
+func TestControlRefusesInvalidRequests(t *testing.T) {
 	src := newSource(t.TempDir(), settings{bandwidth: 7})
 	for _, line := range []string{
 		"", "get", "set", "set bandwidth", "set speed=1",

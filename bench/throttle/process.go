@@ -12,9 +12,9 @@ import (
 // fifoPriority is above every normal process and below the kernel's own threads.
 const fifoPriority = 10
 
-// raisePriority moves all threads of the process into the real-time class, or, where
-// that is refused, to the highest normal priority, and says what it reached. Threads
-// that the runtime makes later inherit it from the thread that makes them.
+// raisePriority moves all threads of the process to the real-time class or, if that is refused, to
+// the highest normal priority, and returns what it reached. Threads that the runtime creates later
+// inherit it from the thread that creates them.
 func raisePriority() (string, error) {
 	refused := eachThread(func(tid int) error {
 		return unix.SchedSetAttr(tid,
@@ -32,8 +32,8 @@ func raisePriority() (string, error) {
 	return "nice -20", refused
 }
 
-// eachThread applies set to every thread, and again until no thread is left that was
-// started by one not yet set.
+// eachThread applies set to every thread, and repeats until all threads, which may start new ones
+// meanwhile, are set.
 func eachThread(set func(tid int) error) error {
 	done := make(map[int]bool)
 	for fresh := true; fresh; {
@@ -56,11 +56,11 @@ func eachThread(set func(tid int) error) error {
 	return nil
 }
 
-// onParentEnd calls end once the process that started this one is gone, even when it
-// was killed. Its goroutine waits for that, or for the end of this process.
+// onParentEnd calls end when the process that started this one ends, even if it was killed. Its
+// goroutine waits for that, or for the end of this process.
 func onParentEnd(end func()) error {
 	parent := os.Getppid()
-	if parent == 0 { // outside of this namespace: it cannot be watched
+	if parent == 0 { // outside this namespace: cannot be watched
 		return nil
 	}
 	fd, err := unix.PidfdOpen(parent, 0)
@@ -71,7 +71,7 @@ func onParentEnd(end func()) error {
 	if err != nil {
 		return os.NewSyscallError("pidfd_open", err)
 	}
-	if os.Getppid() != parent { // it ended, and its number was given away
+	if os.Getppid() != parent { // it ended, and its ID was reused
 		end()
 	}
 	go func() {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A source is the folder behind the mount, with what is shared by all its files.
+// source is the directory that is mounted, and the state that all its files share.
 type source struct {
 	root     string
 	dev      uint64
@@ -28,21 +28,21 @@ type source struct {
 // current is the settings in force.
 type current struct {
 	settings
-	replaced chan struct{} // closed when others take their place
+	replaced chan struct{} // closed when the settings are replaced
 
-	faults struct {
+	faults struct { // guards the following
 		sync.Mutex
 		rng *rand.Rand
 	}
 }
 
-// counts is what readers got. Names and attributes are not counted.
+// counts are the counters of what readers got. Names and attributes are not counted.
 type counts struct {
 	opens  atomic.Int64
-	reads  atomic.Int64 // answered with bytes or with the end of the file
+	reads  atomic.Int64 // answered with bytes or end of file
 	bytes  atomic.Int64
 	failed atomic.Int64 // reads that failed, injected or not
-	hung   atomic.Int64 // reads, and other requests, that hang now
+	hung   atomic.Int64 // reads and other requests that hang at the moment
 }
 
 func newSource(root string, s settings) *source {
@@ -57,14 +57,14 @@ func newCurrent(s settings) *current {
 	return c
 }
 
-// set puts other settings in force. Reads that hang look at them again.
+// set replaces the settings. Requests that hang check the new ones.
 func (s *source) set(to settings) {
 	old := s.settings.Swap(newCurrent(to))
 	close(old.replaced)
 }
 
-// matches reports whether the pattern names the file: by its path below the source
-// or by its last element. An empty pattern names none.
+// matches reports whether the pattern matches the file's path below the source, or its last
+// element. An empty pattern matches no file.
 func matches(pattern, name string) bool {
 	if pattern == "" {
 		return false
@@ -74,8 +74,8 @@ func matches(pattern, name string) bool {
 	return whole || last
 }
 
-// fault returns what stands in the way of a read of the named file. It blocks while
-// the file hangs.
+// fault returns the injected error of a read of the named file, if any. It blocks while the file
+// hangs.
 func (s *source) fault(ctx context.Context, name string) syscall.Errno {
 	c, errno := s.whileHangs(ctx, name, func(now settings) string { return now.hang })
 	switch {
@@ -87,14 +87,14 @@ func (s *source) fault(ctx context.Context, name string) syscall.Errno {
 	return 0
 }
 
-// nameFault is fault for what asks about the name, and not for bytes.
+// nameFault is fault for requests about names instead of bytes.
 func (s *source) nameFault(ctx context.Context, name string) syscall.Errno {
 	_, errno := s.whileHangs(ctx, name, func(now settings) string { return now.hangNames })
 	return errno
 }
 
-// whileHangs blocks for as long as the pattern names the file, and returns the
-// settings in which it does not.
+// whileHangs blocks while the pattern matches the name, and returns the settings in which it does
+// not.
 func (s *source) whileHangs(ctx context.Context, name string,
 	pattern func(settings) string,
 ) (*current, syscall.Errno) {
@@ -123,7 +123,7 @@ func (c *current) drawFault() bool {
 	return c.faults.rng.Float64() < c.failRate
 }
 
-// A node is one file or folder of the source.
+// node is one file or directory of the source.
 type node struct {
 	fs.Inode
 	src *source
@@ -140,11 +140,11 @@ var (
 	_ fs.FileReleaser   = (*file)(nil)
 )
 
-// below returns the path below the source, real the path to go to.
+// below returns the path below the source, and real the path in the mounted directory.
 func (n *node) below() string { return n.Path(n.Root()) }
 func (n *node) real() string  { return filepath.Join(n.src.root, n.below()) }
 
-// Lookup answers for one name of a folder.
+// Lookup looks up a name in a directory.
 func (n *node) Lookup(ctx context.Context, name string,
 	out *fuse.EntryOut,
 ) (*fs.Inode, syscall.Errno) {
@@ -160,10 +160,10 @@ func (n *node) Lookup(ctx context.Context, name string,
 	return n.NewInode(ctx, &node{src: n.src}, id), 0
 }
 
-// bitsOf moves the difference of two devices to where no inode number is.
+// bitsOf moves the difference of two device numbers to bits that inode numbers do not use.
 func bitsOf(dev uint64) uint64 { return dev<<32 | dev>>32 }
 
-// Getattr answers for a file or folder.
+// Getattr returns the attributes of a file or directory.
 func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) syscall.Errno {
 	var st syscall.Stat_t
 	if err := syscall.Lstat(n.real(), &st); err != nil {
@@ -173,7 +173,7 @@ func (n *node) Getattr(_ context.Context, _ fs.FileHandle, out *fuse.AttrOut) sy
 	return 0
 }
 
-// Readdir lists a folder.
+// Readdir lists a directory.
 func (n *node) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
 	if errno := n.src.nameFault(ctx, n.below()); errno != 0 {
 		return nil, errno
@@ -181,7 +181,7 @@ func (n *node) Readdir(ctx context.Context) (fs.DirStream, syscall.Errno) {
 	return fs.NewLoopbackDirStream(n.real())
 }
 
-// Readlink says where a link leads.
+// Readlink returns the target of a link.
 func (n *node) Readlink(context.Context) ([]byte, syscall.Errno) {
 	buf := make([]byte, unix.PathMax)
 	k, err := unix.Readlink(n.real(), buf)
@@ -191,7 +191,7 @@ func (n *node) Readlink(context.Context) ([]byte, syscall.Errno) {
 	return buf[:k], 0
 }
 
-// Statfs is that of the folder behind.
+// Statfs returns the status of the source's file system.
 func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	var st syscall.Statfs_t
 	if err := syscall.Statfs(n.real(), &st); err != nil {
@@ -201,7 +201,7 @@ func (n *node) Statfs(_ context.Context, out *fuse.StatfsOut) syscall.Errno {
 	return 0
 }
 
-// Open takes the time that an open takes, then opens for direct I/O.
+// Open waits for the latency, then opens the file for direct I/O.
 func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, syscall.Errno) {
 	if flags&syscall.O_ACCMODE != syscall.O_RDONLY {
 		return nil, 0, syscall.EROFS
@@ -217,14 +217,14 @@ func (n *node) Open(_ context.Context, flags uint32) (fs.FileHandle, uint32, sys
 	return &file{src: n.src, name: n.below(), fd: fd}, fuse.FOPEN_DIRECT_IO | fuse.FOPEN_NOFLUSH, 0
 }
 
-// A file is one open regular file.
+// file is one open regular file.
 type file struct {
 	src  *source
 	name string
 	fd   int
 }
 
-// Read reads at once and answers when the bytes would have been transferred.
+// Read reads at once, and answers when the bytes would have been transferred.
 func (f *file) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
 	if errno := f.src.fault(ctx, f.name); errno != 0 {
 		f.src.counts.failed.Add(1)
@@ -241,7 +241,7 @@ func (f *file) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResul
 	return fuse.ReadResultData(dest[:k]), 0
 }
 
-// Release closes the file behind.
+// Release closes the source's file.
 func (f *file) Release(context.Context) syscall.Errno {
 	return fs.ToErrno(syscall.Close(f.fd))
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// version is set by the linker from python/hdmlp/_version.py.
-var version = "0.1.0"
+// version is set by the linker, from python/hdmlp/_version.py.
+var version = "devel"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)

@@ -1,10 +1,10 @@
-// Package access turns the seed of the shuffle into the access stream of every
-// rank and epoch: which samples a rank reads, in which order (R of thesis
-// equation 3.1), and, the other way, who reads a given sample when. From it come
-// access frequencies (thesis 3.2.1), first and next accesses.
+// Package access derives, from the seed of the shuffle, the access stream of every rank and epoch:
+// which samples a rank reads and in which order (R of thesis equation 3.1), and conversely which
+// ranks read a given sample, and when. Access frequencies (thesis 3.2.1), first and next accesses
+// follow from it.
 //
-// Everything here is a pure function of a Spec, or of orders that are given: no I/O, no goroutine
-// that outlives a call. A Stream and its Epochs are safe for concurrent use.
+// Everything here is a pure function of a Spec, or of given orders: no I/O, and no goroutine that
+// outlives a call. A Stream and its Epochs are safe for concurrent use.
 package access
 
 // Shuffle is how the permutation of an epoch is drawn from the seed.
@@ -18,7 +18,7 @@ const (
 	Feistel Shuffle = "feistel"
 	// Sequential does not shuffle, as DistributedSampler(shuffle=False).
 	Sequential Shuffle = "none"
-	// Given does not draw: somebody else does, and says each epoch's order (NewGiven,
+	// Given takes the order of each epoch from the caller instead of drawing it (NewGiven,
 	// NewGivenShared).
 	Given Shuffle = "given"
 )
@@ -53,8 +53,8 @@ type Spec struct {
 	Shuffle     Shuffle // default Torch
 	Scheme      Scheme  // default Strided
 	Tail        Tail    // default Pad
-	// Subset, if not nil, is the part of the dataset that the stream is over: position p of what is
-	// shuffled, dealt out and padded is sample Subset[p], as in torch.utils.data.Subset. Samples
-	// may repeat. It must not change as long as the stream is in use.
+	// Subset, if not nil, restricts the stream to a part of the dataset: position p of what is
+	// shuffled, distributed and padded is sample Subset[p], as in torch.utils.data.Subset. Samples
+	// may repeat. It must not change while the stream is in use.
 	Subset []int32
 }

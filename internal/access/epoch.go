@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// Epoch is one epoch of a stream: a permutation of its positions, or an order that was given, dealt
-// out to steps and ranks. It is safe for concurrent use. Under Torch and Given it holds 4 bytes per
-// position, and 4 more, and as many per sample where these may repeat, once Find has been called;
-// otherwise O(1).
+// Epoch is one epoch of a stream: a permutation of its positions, or a given order, distributed to
+// steps and ranks. It is safe for concurrent use. Under Torch and Given it takes 4 bytes per
+// position; once Find has been called, 4 more, and another 4 per sample if samples may repeat.
+// Otherwise it takes O(1) memory.
 type Epoch struct {
 	s       *Stream
 	number  int
@@ -24,18 +24,18 @@ type Epoch struct {
 
 // Place is one read of a sample in an epoch.
 type Place struct {
-	Rank  int // who reads it
+	Rank  int // the rank that reads it
 	Index int // At(Rank, Index) is the sample
-	Step  int // in which batch of the epoch
+	Step  int // the batch of the epoch
 }
 
-// Epoch returns epoch e >= 0, which may lie beyond the Spec's Epochs: the seed defines it all the
-// same. Under Torch it draws the permutation, some ten nanoseconds per sample; keep the Epoch
-// rather than asking again. Under Given it is nil for an epoch that was not given, or was
-// forgotten.
+// Epoch returns epoch e >= 0, which may be beyond the Spec's Epochs: the seed defines it all the
+// same. Under Torch it draws the permutation, which takes some ten nanoseconds per sample, so keep
+// the Epoch instead of calling again. Under Given it returns nil for an epoch that was not given or
+// was forgotten.
 func (s *Stream) Epoch(e int) *Epoch { return s.epoch(e, nil) }
 
-// EpochInto is Epoch, in the memory of one that is not used any more; nil: none.
+// EpochInto is Epoch, but reuses the memory of an epoch that is no longer used, if it is not nil.
 func (s *Stream) EpochInto(old *Epoch, e int) *Epoch {
 	if old == nil || old.shared {
 		return s.epoch(e, nil)
@@ -43,7 +43,7 @@ func (s *Stream) EpochInto(old *Epoch, e int) *Epoch {
 	return s.epoch(e, old.perm)
 }
 
-// epoch is Epoch, with the permutation in buf where it is large enough.
+// epoch is Epoch, with the permutation in buf if that is large enough.
 func (s *Stream) epoch(e int, buf []int32) *Epoch {
 	if e < 0 {
 		panic(fmt.Sprintf("access: epoch %d", e))
@@ -82,8 +82,8 @@ func (s *Stream) epoch(e int, buf []int32) *Epoch {
 // Number returns the epoch's number, from 0.
 func (e *Epoch) Number() int { return e.number }
 
-// sample returns the sample at position p of the epoch. Positions past the last
-// one that is shuffled repeat the permutation from its start, as many times round as needed.
+// sample returns the sample at position p of the epoch. Positions after the last shuffled one
+// repeat the permutation from its start, as often as needed.
 func (e *Epoch) sample(p int) int32 {
 	if p >= e.s.n {
 		p %= e.s.n
@@ -100,8 +100,8 @@ func (e *Epoch) sample(p int) int32 {
 	return int32(p)
 }
 
-// appendPositions is the inverse of sample: it appends the positions of a sample, without those
-// that repeat the permutation, in ascending order.
+// appendPositions is the inverse of sample: it appends the positions of a sample in ascending
+// order, except those that repeat the permutation.
 func (e *Epoch) appendPositions(dst []int, sample int) []int {
 	switch {
 	case e.list != nil:
@@ -130,9 +130,10 @@ func (e *Epoch) appendPositions(dst []int, sample int) []int {
 	return dst
 }
 
-// Occurrence returns for each sample of the rank's batch at the step how often the epoch has the
-// sample beside, so that no two are the same: 0 for one of them, 1 for the next. It counts what a
-// subset or a given order has more than once, not what padding repeats. nil: all are 0.
+// Occurrence numbers the occurrences of a sample within the epoch: for each sample of the rank's
+// batch at the step it returns 0 for the sample's first occurrence, 1 for the next, and so on. It
+// counts samples that a subset or a given order has more than once, not those that padding repeats.
+// nil means that all are 0.
 func (e *Epoch) Occurrence(rank, step int) []int32 {
 	s := e.s
 	l := e.list
@@ -154,8 +155,7 @@ func (e *Epoch) Occurrence(rank, step int) []int32 {
 	return out
 }
 
-// Has reports whether the sample is one of those that the epoch is made of: of the subset, or of a
-// given order.
+// Has reports whether the epoch has the sample: whether the subset or the given order contains it.
 func (e *Epoch) Has(sample int) bool {
 	if e.s.given != nil {
 		return e.list.has(sample)
@@ -163,8 +163,7 @@ func (e *Epoch) Has(sample int) bool {
 	return e.s.Has(sample)
 }
 
-// Has reports whether some epoch may read the sample: not where the stream is over a subset without
-// it.
+// Has reports whether an epoch may read the sample. It is false for samples outside the Subset.
 func (s *Stream) Has(sample int) bool { return s.subset == nil || s.subset.has(sample) }
 
 // appendSamples appends the samples of a share of the batch that starts at position base.
@@ -191,8 +190,8 @@ func (e *Epoch) appendSamples(dst []int32, base int, sh share) []int32 {
 }
 
 // Batch appends to dst the samples of the rank's batch at the step, in the order
-// in which the rank reads them: B^{h,i} of thesis 3.1.3. It allocates only where dst has no
-// room. The batch is empty where the scheme leaves the rank nothing.
+// in which the rank reads them: B^{h,i} of thesis 3.1.3. It allocates only if dst lacks capacity.
+// The batch is empty if the scheme leaves the rank nothing.
 func (e *Epoch) Batch(dst []int32, rank, step int) []int32 {
 	m := e.s.checkStep(step)
 	return e.appendSamples(dst, e.s.base(step), e.s.share(m, rank))
@@ -217,7 +216,7 @@ func (e *Epoch) At(rank, i int) int {
 	g := e.s.batch
 	step, j := e.s.full, i
 	sh := e.s.share(g, rank)
-	if e.s.starts != nil { // the one rank reads all
+	if e.s.starts != nil { // a single rank reads everything
 		step, sh = 0, e.s.share(e.s.delivered, rank)
 	} else if i >= 0 && i < e.s.full*sh.n {
 		step, j = i/sh.n, i%sh.n
@@ -237,8 +236,8 @@ func (e *Epoch) At(rank, i int) int {
 }
 
 // Find returns every read of the sample in the epoch, by position and, under Whole, by rank:
-// usually one, none where the sample is dropped, more where it pads or is in the order more than
-// once. O(1) per read; under Torch and Given the first call inverts the order.
+// usually one, none if the sample is dropped, and several if it pads or the order repeats it. It
+// takes O(1) per read; under Torch and Given the first call inverts the order.
 func (e *Epoch) Find(sample int) []Place {
 	s := e.s
 	if sample < 0 || sample >= s.spec.Samples {
@@ -256,7 +255,7 @@ func (e *Epoch) Find(sample int) []Place {
 	return places
 }
 
-// appendReads appends who reads a position.
+// appendReads appends the reads of a position.
 func (s *Stream) appendReads(places []Place, p int) []Place {
 	step := s.stepOf(p)
 	if s.starts != nil {
@@ -272,9 +271,9 @@ func (s *Stream) appendReads(places []Place, p int) []Place {
 	return append(places, Place{rank, step*s.share(s.batch, rank).n + j, step})
 }
 
-// Reads yields, as (rank, sample), what the ranks read in the epoch, in the
-// order in which they need it together: step by step, every rank's first sample of the batch,
-// every rank's second one, and so on. No ranks at all means every rank.
+// Reads yields what the ranks read in the epoch, as (rank, sample), in the order in which they need
+// it together: step by step, each rank's first sample of the batch, then each rank's second, and so
+// on. Without arguments it covers every rank.
 func (e *Epoch) Reads(ranks ...int) iter.Seq2[int, int32] {
 	if len(ranks) == 0 {
 		ranks = make([]int, e.s.spec.WorldSize)

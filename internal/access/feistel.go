@@ -6,12 +6,12 @@ import (
 )
 
 // The Feistel shuffle is a keyed bijection on [0, F). An x of [0, a*b), a and b
-// about sqrt(F), is the pair (x div b, x mod b); each round adds to
-// one half, modulo its range, a keyed hash of the other, which subtracting undoes.
-// As a*b exceeds F by less than 2*sqrt(F)+1, an image outside [0, F) is rare: then the
-// bijection is applied again (cycle walking), which is still a bijection on [0, F).
+// about sqrt(F), is the pair (x div b, x mod b). Each round adds a keyed hash of one half to the
+// other, modulo its range; subtracting undoes it. As a*b exceeds F by less than 2*sqrt(F)+1, an
+// image outside [0, F) is rare. The bijection is then applied again (cycle walking), which is still
+// a bijection on [0, F).
 
-// rounds of the network. Four fail the test of adjacent differences.
+// rounds of the network. With four, the test of adjacent differences fails.
 const rounds = 6
 
 // minHalf keeps the domain of a tiny F large enough for the rounds to mix.

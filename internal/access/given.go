@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// NewGiven returns a stream of one rank whose epochs are given instead of drawn, as they become
-// known: by Give. batches are the samples of each batch of an epoch, so that an epoch may be longer
-// or shorter than the dataset, of which it may repeat samples and leave others out. epochs is E; 0:
-// no end. What the stream's Spec says of GlobalBatch is the largest batch.
+// NewGiven returns a stream of one rank whose epochs are given to it, by Give, as they become
+// known. batches has the size of each batch of an epoch. An epoch may be longer or shorter than the
+// dataset: it may repeat samples and leave others out. epochs is E; 0 means no end. GlobalBatch of
+// the stream's Spec is the size of the largest batch.
 func NewGiven(samples int, batches []int32, epochs int) (*Stream, error) {
 	spec := Spec{
 		Samples:     samples,
@@ -44,10 +44,10 @@ func NewGiven(samples int, batches []int32, epochs int) (*Stream, error) {
 	}, nil
 }
 
-// NewGivenShared is NewGiven for several ranks, each of which takes as many samples of an epoch,
-// entries, in batches of as many, batch, but for a last one that may be short. What Give is given
-// is all ranks' samples, interleaved: that at index i*ranks + r is the i-th of rank r. So the epoch
-// is dealt out as under Strided, with global batches of ranks*batch.
+// NewGivenShared is NewGiven for several ranks, each of which takes entries samples per epoch in
+// batches of batch samples; its last batch may be short. Give takes the samples of all ranks,
+// interleaved: the one at index i*ranks + r is the i-th of rank r. The epoch is thus distributed as
+// under Strided, with global batches of ranks*batch.
 func NewGivenShared(samples, ranks, batch, entries, epochs int) (*Stream, error) {
 	spec := Spec{
 		Samples:     samples,
@@ -75,22 +75,22 @@ func NewGivenShared(samples, ranks, batch, entries, epochs int) (*Stream, error)
 	}, nil
 }
 
-// givenEpochs are the orders that are known. An order never changes.
+// givenEpochs holds the known orders. An order never changes.
 type givenEpochs struct {
 	mu     sync.RWMutex
 	epochs map[int]*list
 }
 
-// epoch returns an epoch's order; nil: it is not known.
+// epoch returns an epoch's order, or nil if it is not known.
 func (g *givenEpochs) epoch(e int) *list {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.epochs[e]
 }
 
-// Give adds an epoch to a given stream: its samples, in order. They must not change any more. To
-// give an epoch again is well with the same samples, and an error with others, which names the
-// first that differs.
+// Give adds an epoch to a given stream: its samples, in order, which the caller must not change
+// afterwards. Giving an epoch again does nothing if the samples are the same, and otherwise fails
+// with an error that names the first difference.
 func (s *Stream) Give(epoch int, ids []int32) error {
 	if s.given == nil {
 		return fmt.Errorf("access: epoch %d is given to a stream that draws its epochs", epoch)
@@ -124,10 +124,10 @@ func (s *Stream) Give(epoch int, ids []int32) error {
 	return nil
 }
 
-// Given reports whether the epoch's order is known, as it always is where epochs are drawn.
+// Given reports whether the epoch's order is known. It always is if the stream draws its epochs.
 func (s *Stream) Given(epoch int) bool { return s.given == nil || s.given.epoch(epoch) != nil }
 
-// GivenEpochs returns the epochs of a given stream that are known, in ascending order.
+// GivenEpochs returns the known epochs of a given stream, in ascending order.
 func (s *Stream) GivenEpochs() []int {
 	if s.given == nil {
 		return nil
@@ -137,8 +137,7 @@ func (s *Stream) GivenEpochs() []int {
 	return slices.Sorted(maps.Keys(s.given.epochs))
 }
 
-// Forget frees the epochs of a given stream that come before one. Epochs that were handed out stay
-// as they are.
+// Forget frees the epochs of a given stream before one. Epochs that Epoch has returned stay valid.
 func (s *Stream) Forget(before int) {
 	if s.given == nil {
 		return
@@ -148,8 +147,8 @@ func (s *Stream) Forget(before int) {
 	maps.DeleteFunc(s.given.epochs, func(e int, _ *list) bool { return e < before })
 }
 
-// Fixed returns the stream with the epochs that are known now: what is given or forgotten later
-// does not change it.
+// Fixed returns a snapshot of the stream with the epochs that are known now; later calls of Give
+// and Forget do not change it.
 func (s *Stream) Fixed() *Stream {
 	if s.given == nil {
 		return s
@@ -168,11 +167,11 @@ type list struct {
 
 	bits    sync.Once // guards members and again
 	members []uint64  // a bit per sample that is in the list
-	again   bool      // one is more than once
+	again   bool      // a sample is in the list more than once
 
 	invert sync.Once // guards start and place
-	start  []int32   // per sample, where its places begin; one more for the last one's end
-	place  []int32   // of all samples: at which index they are, in ascending order
+	start  []int32   // per sample, where its part of place begins; one more entry for the end
+	place  []int32   // per sample, the indices at which it is in the list, in ascending order
 }
 
 func newList(ids []int32, samples int) *list { return &list{ids: ids, samples: samples} }
@@ -225,7 +224,7 @@ func (l *list) places(sample int) []int32 {
 			sum += n
 			l.start[k] = sum
 		}
-		// from behind: what is left in start is where a sample's places begin
+		// Fill backwards, so that start ends up at the beginning of each sample's part.
 		for i := len(l.ids) - 1; i >= 0; i-- {
 			k := l.ids[i]
 			l.start[k]--

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 )
 
-// NewListed is New for a stream whose permutations are given instead of drawn: orders[e] is that of
-// epoch e, and beyond the last one they start again. Shuffle and Seed of the spec say nothing. Each
-// order must have every sample once; they must not change as long as the stream is in use.
+// NewListed is New for a stream with given permutations: orders[e] is that of epoch e, and after
+// the last one they start again. It ignores Shuffle and Seed of the spec. Each order must have
+// every sample once, and must not change while the stream is in use.
 func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 	if len(orders) == 0 {
 		return nil, fmt.Errorf("access: no orders; there must be one for at least one epoch")
@@ -41,9 +41,9 @@ func NewListed(spec Spec, orders [][]int32) (*Stream, error) {
 	return s, nil
 }
 
-// Orders draws the permutations of the stream's first epochs, 4 bytes per position and epoch, on
-// all cores: for NewListed, by whoever goes over them many times or has several streams of the same
-// samples.
+// Orders draws the permutations of the stream's first epochs on all cores, 4 bytes per position and
+// epoch. Pass them to NewListed to iterate over them many times, or to share them among several
+// streams of the same samples.
 func (s *Stream) Orders(epochs int) [][]int32 {
 	orders := make([][]int32, epochs)
 	var next atomic.Int64

@@ -10,25 +10,25 @@ import (
 const (
 	maxSamples = 1<<31 - 1
 	maxRanks   = 1 << 20
-	maxBatch   = 1<<62 - 1 // one that is larger than an epoch takes no more than the epoch
+	maxBatch   = 1<<62 - 1 // a batch larger than an epoch is cut to the epoch
 )
 
-// Stream is the access stream of all ranks over all epochs. It is immutable, but for the epochs of
-// a given one, takes O(1) memory, but for those and a subset, and is safe for concurrent use.
+// Stream is the access stream of all ranks over all epochs. It is safe for concurrent use, and
+// immutable except for Give and Forget. It takes O(1) memory besides given epochs and a subset.
 type Stream struct {
 	spec      Spec
 	n         int // positions that are shuffled: F, or the length of the subset or of a given epoch
 	batch     int // positions of a global batch: GlobalBatch, or fewer if an epoch has fewer
-	positions int // P: positions of an epoch, what the tail adds or leaves out included
+	positions int // P: positions of an epoch after the tail has padded or dropped
 	delivered int // positions that some batch delivers: P, less a dropped last batch
-	full      int // batches of so many positions
+	full      int // batches of that many positions
 	steps     int // full, plus one for a short last batch that is delivered
 	feistel   domain
 	listed    [][]int32 // permutations of the first epochs that were given, or kept
 	again     bool      // they start again after the last
 	subset    *list     // nil: all samples
-	// of a given stream of one rank: where each batch begins, and the last one ends; nil: batches
-	// have one size
+	// starts is, in a given stream of one rank, where each batch begins and the last one ends;
+	// nil: all batches have the same size.
 	starts []int32
 	given  *givenEpochs // nil: epochs are drawn
 }
@@ -88,7 +88,7 @@ func New(spec Spec) (*Stream, error) {
 	return s, nil
 }
 
-// subsetLength is what errors call it.
+// subsetLength is the subset's length in errors.
 const subsetLength = "the number of samples in Subset"
 
 func (spec Spec) validate() error {
@@ -141,17 +141,17 @@ func oneOf[T ~string](field string, v T, allowed ...T) error {
 	return fmt.Errorf("access: %s is %q; allowed: %s", field, string(v), strings.Join(words, ", "))
 }
 
-// Spec returns what defines the stream, defaults filled in.
+// Spec returns the stream's Spec with its defaults filled in.
 func (s *Stream) Spec() Spec { return s.spec }
 
-// Steps returns T, the number of batches per epoch: the same on every rank, though
-// a rank's share of a batch may be empty.
+// Steps returns T, the number of batches per epoch. It is the same on every rank, although a rank's
+// share of a batch may be empty.
 func (s *Stream) Steps() int { return s.steps }
 
 // RankSamples returns how many samples the rank reads per epoch.
 func (s *Stream) RankSamples(rank int) int {
 	if s.starts != nil {
-		return s.share(s.delivered, rank).n // of the one rank
+		return s.share(s.delivered, rank).n // there is one rank
 	}
 	n := s.full * s.share(s.batch, rank).n
 	if s.steps > s.full {
@@ -160,14 +160,14 @@ func (s *Stream) RankSamples(rank int) int {
 	return n
 }
 
-// Delivered returns the number of positions that are delivered per epoch, over
-// all ranks. A position that every rank gets (Whole) counts once.
+// Delivered returns the number of positions that all ranks together deliver per epoch. A position
+// that every rank gets (Whole) counts once.
 func (s *Stream) Delivered() int { return s.delivered }
 
-// Deal returns how the global batch at the step is dealt out: its positions, counted from the
-// batch's first, in the order in which the ranks need them together (as Reads), and the rank that
-// reads each. Under Whole every rank reads every position, and ranks is nil. Steps with as many
-// positions (BatchSize) have the same deal.
+// Deal returns how the global batch at the step is distributed: its positions, relative to the
+// batch's first, in the order in which the ranks need them together (as in Reads), and the rank
+// that reads each. Under Whole every rank reads every position, and ranks is nil. Steps of the same
+// size (BatchSize) have the same result.
 func (s *Stream) Deal(step int) (positions, ranks []int32) {
 	m := s.checkStep(step)
 	positions = make([]int32, 0, m)
@@ -204,8 +204,8 @@ func (s *Stream) batchSize(step int) int {
 	return min(s.batch, s.positions-step*s.batch)
 }
 
-// base returns the first position of global batch `step`; with the number of steps, a position that
-// no batch delivers.
+// base returns the first position of global batch `step`, or, for the number of steps, the first
+// position that no batch delivers.
 func (s *Stream) base(step int) int {
 	if s.starts != nil {
 		return int(s.starts[step])
@@ -252,10 +252,10 @@ func (s *Stream) share(m, rank int) share {
 
 // boundary is where rank's slice of a batch of m positions begins under Imbalanced.
 //
-// The thesis states the sizes 2*ceil(|B|/N) for one half of the ranks and
-// ceil(|B|/N)/2 for the other. These add up to 1.25*|B|, so no partition of
-// the batch can have them. What is kept is their proportion, four to one: the batch is cut at
-// cumulative weights, 4 for each of the first N/2 ranks and 1 for each of the others.
+// The thesis states the sizes 2*ceil(|B|/N) for one half of the ranks and ceil(|B|/N)/2 for the
+// other. These add up to 1.25*|B|, so no partition of the batch can have them. Their proportion of
+// four to one is kept: the batch is cut at cumulative weights, 4 for each of the first N/2 ranks
+// and 1 for each of the others.
 func (s *Stream) boundary(m, rank int) int {
 	return m * s.weight(rank) / s.weight(s.spec.WorldSize)
 }

@@ -62,9 +62,9 @@ func temper(y uint32) uint32 {
 	return y ^ y>>18
 }
 
-// wideRandperm is the length from which torch.randperm draws 64 bits per element, in
-// today's torch. Old versions do not: torch 1.13 draws 32 bits whatever the length, so
-// from here on (214 million samples) their orders differ from today's torch and from ours.
+// wideRandperm is the length from which current versions of torch.randperm draw 64 bits per
+// element. torch 1.13 draws 32 bits at any length, so from this length on (214 million samples) its
+// orders differ from those of current versions and from ours.
 const wideRandperm = (1<<32 - 1) / 20
 
 // randperm fills r with torch.randperm(len(r)) of a CPU generator seeded with seed.
@@ -81,9 +81,9 @@ func randperm(r []int32, seed uint32) {
 	shuffle32(r, &g)
 }
 
-// shuffle32 is torch's Fisher-Yates on 32-bit randoms. It first draws a block of swaps and
-// touches what they will swap: these reads do not depend on each other, so where r exceeds the
-// processor's caches, they wait for memory together instead of one after another.
+// shuffle32 is torch's Fisher-Yates shuffle on 32-bit random numbers. It first draws a block of
+// swaps and touches the elements that they will swap: as these reads are independent of each other,
+// their cache misses overlap if r exceeds the processor's caches.
 func shuffle32(r []int32, g *mt19937) {
 	var other [mtN]uint32
 	for i := 0; i < len(r)-1; {
@@ -108,7 +108,8 @@ func shuffle32(r []int32, g *mt19937) {
 	}
 }
 
-// shuffle64 is torch's inside-out Fisher-Yates on 64-bit randoms; it needs no initial values.
+// shuffle64 is torch's inside-out Fisher-Yates shuffle on 64-bit random numbers; it needs no
+// initial values.
 func shuffle64(r []int32, g *mt19937) {
 	for i := range r {
 		z := g.uint64() % uint64(i+1)

@@ -1,14 +1,14 @@
-// Package admission bounds what connections may cost before the other side has proved that it
-// belongs to the job.
+// Package admission limits what unauthenticated connections may cost.
 //
-// A Listener wraps another one. What it accepts is pending until Conn.Admit: pending connections
-// have a budget of time and bytes each, and of number, per address and in total. Where one too many
-// comes, the oldest pending connection of the address that has the most makes room for it. So a
-// flood ends its own connections: another address keeps its few, and even from the flood's own
-// address a handshake passes that takes no longer than a whole budget of connections takes to
-// arrive. Rejected: to refuse the newest, which lets whoever came first keep everybody out.
+// A Listener wraps another one. An accepted connection is pending until Conn.Admit. Each pending
+// connection is limited in time and bytes, and their number is limited per address and in total. A
+// connection over the limit replaces the oldest pending one of the address that has the most. So a
+// flood ends its own connections: other addresses keep their few, and even a handshake from the
+// flood's own address succeeds if it takes no longer than a full set of connections takes to
+// arrive. Rejected: to refuse the newest connection, which lets the first to come keep all others
+// out.
 //
-// The package does not know how anybody proves anything, and has no say in what is admitted.
+// The package does not authenticate, and does not decide what is admitted.
 package admission
 
 import (
@@ -21,23 +21,22 @@ import (
 	"time"
 )
 
-// Limits are the budget of connections that are pending. What is 0 is not limited.
+// Limits are the limits of pending connections; 0 means no limit.
 type Limits struct {
-	Total      int           // how many there may be
-	PerAddress int           // of them, from one address; of IPv6, from one /64 network
-	Time       time.Duration // how long each may be pending
-	Bytes      int64         // how many bytes may be read from each
+	Total      int           // number of pending connections
+	PerAddress int           // of them, from one address; for IPv6, from one /64 network
+	Time       time.Duration // for which each may be pending
+	Bytes      int64         // that may be read from each
 }
 
-// Why a pending connection was closed. Its Read and Write return these.
+// The reasons why a pending connection was closed, as returned by its Read and Write.
 var (
-	ErrCrowded = errors.New("closed before its handshake was over, as the oldest one: too many " +
-		"connections had not proved themselves yet")
-	ErrTime  = errors.New("closed: its handshake took too long")
-	ErrBytes = errors.New("closed: it sent too much before its handshake was over")
+	ErrCrowded = errors.New("closed as the oldest unauthenticated connection: there were too many")
+	ErrTime    = errors.New("closed: the handshake took too long")
+	ErrBytes   = errors.New("closed: too many bytes before the end of the handshake")
 )
 
-// Listener accepts connections that are pending. They are all *Conn.
+// Listener accepts connections, which are pending at first. They are all *Conn.
 type Listener struct {
 	net.Listener
 	limits Limits
@@ -45,11 +44,11 @@ type Listener struct {
 	mu struct { // guards the following
 		sync.Mutex
 		pending []*Conn        // oldest first
-		of      map[string]int // how many of them, by address
+		of      map[string]int // their number by address
 	}
 }
 
-// Listen makes a Listener of l.
+// Listen returns a Listener that wraps l.
 func Listen(l net.Listener, limits Limits) *Listener {
 	out := &Listener{Listener: l, limits: limits}
 	out.mu.of = map[string]int{}
@@ -70,14 +69,14 @@ func (l *Listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Pending is how many connections are pending.
+// Pending returns the number of pending connections.
 func (l *Listener) Pending() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.mu.pending)
 }
 
-// enter takes c in, and returns who is to make room for it.
+// enter adds c to the pending connections, and returns the one that it replaces, if any.
 func (l *Listener) enter(c *Conn) (victim *Conn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -98,7 +97,7 @@ func (l *Listener) enter(c *Conn) (victim *Conn) {
 	return victim
 }
 
-// most is how many an address has at the most; under mu.
+// most returns the largest number of pending connections of an address; mu is held.
 func (l *Listener) most() int {
 	most := 0
 	for _, n := range l.mu.of {
@@ -111,7 +110,7 @@ func (l *Listener) oldest(is func(*Conn) bool) *Conn {
 	return l.mu.pending[slices.IndexFunc(l.mu.pending, is)]
 }
 
-// remove reports whether c was pending; under mu.
+// remove removes c, and reports whether it was pending; mu is held.
 func (l *Listener) remove(c *Conn) bool {
 	at := slices.Index(l.mu.pending, c)
 	if at < 0 {
@@ -133,7 +132,7 @@ func (l *Listener) leave(c *Conn) bool {
 	return l.remove(c)
 }
 
-// Conn is a connection that is pending at first.
+// Conn is an accepted connection, which is pending until it is admitted or closed.
 type Conn struct {
 	net.Conn
 	listener *Listener
@@ -141,12 +140,12 @@ type Conn struct {
 	timer    *time.Timer // guarded by the listener's mu
 	left     atomic.Int64
 	admitted atomic.Bool
-	why      atomic.Pointer[error] // it was ended
+	why      atomic.Pointer[error] // why it was closed by the Listener
 }
 
-// Admit lifts the connection's limits. Call it as soon as the other side has proved itself, and
-// before it can know so: what it sends from then on does not count. It fails where the connection
-// has been ended meanwhile.
+// Admit lifts the connection's limits. Call it as soon as the other side has proved itself, before
+// telling it so: what it sends afterwards does not count. Admit fails if the connection has been
+// closed.
 func (c *Conn) Admit() error {
 	if !c.listener.leave(c) {
 		return c.because(net.ErrClosed)
@@ -155,10 +154,10 @@ func (c *Conn) Admit() error {
 	return nil
 }
 
-// NetConn is the connection beneath.
+// NetConn returns the wrapped connection.
 func (c *Conn) NetConn() net.Conn { return c.Conn }
 
-// Read counts what it reads while the connection is pending.
+// Read counts the bytes that it reads while the connection is pending.
 func (c *Conn) Read(b []byte) (int, error) {
 	if c.listener.limits.Bytes == 0 || c.admitted.Load() {
 		n, err := c.Conn.Read(b)
@@ -167,7 +166,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	if left := c.left.Load(); left > 0 {
 		b = b[:min(int64(len(b)), left)]
 	} else {
-		c.expel(ErrBytes) // or it was admitted just now
+		c.expel(ErrBytes) // a no-op if it was admitted just now
 	}
 	n, err := c.Conn.Read(b)
 	c.left.Add(-int64(n))
@@ -179,7 +178,8 @@ func (c *Conn) Write(b []byte) (int, error) {
 	return n, c.because(err)
 }
 
-// SetDeadline, SetReadDeadline and SetWriteDeadline name the reason where the connection was ended.
+// SetDeadline is net.Conn's; like Read, it returns the reason if the Listener closed the
+// connection.
 func (c *Conn) SetDeadline(t time.Time) error { return c.because(c.Conn.SetDeadline(t)) }
 
 // SetReadDeadline is net.Conn's.
@@ -194,20 +194,20 @@ func (c *Conn) Close() error {
 	return c.Conn.Close()
 }
 
-// expel ends it, if it is pending still.
+// expel closes the connection if it is still pending.
 func (c *Conn) expel(why error) {
 	if c.listener.leave(c) {
 		c.end(why)
 	}
 }
 
-// end closes a connection that is pending no more, and was not admitted.
+// end closes a connection that is no longer pending and was not admitted.
 func (c *Conn) end(why error) {
 	c.why.Store(&why)
 	_ = c.Conn.Close()
 }
 
-// because makes the reason of err, if c was ended for one.
+// because replaces err by the reason why the Listener closed c, if it did.
 func (c *Conn) because(err error) error {
 	if why := c.why.Load(); err != nil && why != nil {
 		return *why
@@ -215,8 +215,8 @@ func (c *Conn) because(err error) error {
 	return err
 }
 
-// addressOf is what counts as one address: a host, or of IPv6 a network, since whoever has one
-// address there has many.
+// addressOf returns what counts as one address: a host, or for IPv6 a /64 network, whose hosts have
+// many addresses.
 func addressOf(a net.Addr) string {
 	if a == nil {
 		return ""

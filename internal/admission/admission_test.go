@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// from is a listener of connections that say where they come from.
+// from is a listener whose connections have given remote addresses.
 type from chan net.Conn
 
 type placed struct {
@@ -29,8 +29,8 @@ func (f from) Accept() (net.Conn, error) { return <-f, nil }
 func (f from) Close() error              { return nil }
 func (f from) Addr() net.Addr            { return place("here") }
 
-// knock connects from an address: the near end, and what was accepted.
-func knock(t *testing.T, l *Listener, at string) (near net.Conn, c *Conn) {
+// connect dials from an address, and returns both ends of the connection.
+func connect(t *testing.T, l *Listener, at string) (near net.Conn, c *Conn) {
 	t.Helper()
 	near, far := net.Pipe()
 	go func() { l.Listener.(from) <- placed{far, at} }()
@@ -42,7 +42,7 @@ func knock(t *testing.T, l *Listener, at string) (near net.Conn, c *Conn) {
 	return near, got.(*Conn)
 }
 
-// ended says why a connection was closed; nil: it was not.
+// ended returns why a connection was closed, nil if it was not.
 func ended(c *Conn) error {
 	if err := c.SetReadDeadline(time.Unix(1, 0)); err != nil {
 		return c.because(err)
@@ -54,35 +54,35 @@ func ended(c *Conn) error {
 	return err
 }
 
-// TestCrowd: who floods makes room for others, and keeps nobody out.
-func TestCrowd(t *testing.T) {
+// TestFloodReplacesItsOwnConnections: an address that floods the listener does not keep others out.
+func TestFloodReplacesItsOwnConnections(t *testing.T) {
 	l := Listen(make(from), Limits{Total: 6, PerAddress: 4})
-	_, friend := knock(t, l, "10.0.0.2:1")
+	_, friend := connect(t, l, "10.0.0.2:1")
 	var flood []*Conn
 	for i := range 10 {
-		_, c := knock(t, l, fmt.Sprintf("10.0.0.1:%d", i))
+		_, c := connect(t, l, fmt.Sprintf("10.0.0.1:%d", i))
 		flood = append(flood, c)
 	}
 	for i, c := range flood {
 		if err := ended(c); (i < 6) != errors.Is(err, ErrCrowded) {
-			t.Errorf("connection %d of an address that may have 4 of 10: %v", i, err)
+			t.Errorf("connection %d of 10, of an address with a limit of 4: %v", i, err)
 		}
 	}
 	if l.Pending() != 5 {
 		t.Errorf("%d are pending, not 5", l.Pending())
 	}
-	// In total: the address that has most gives way, its oldest first.
-	_, second := knock(t, l, "10.0.0.3:1")
-	_, third := knock(t, l, "10.0.0.4:1")
+	// In total: the oldest connection of the address with the most is replaced.
+	_, second := connect(t, l, "10.0.0.3:1")
+	_, third := connect(t, l, "10.0.0.4:1")
 	if err := ended(flood[6]); !errors.Is(err, ErrCrowded) {
-		t.Errorf("the flood's oldest gave no way: %v", err)
+		t.Errorf("the flood's oldest connection was not replaced: %v", err)
 	}
 	for _, c := range []*Conn{friend, second, third, flood[7]} {
 		if err := ended(c); err != nil {
 			t.Error(err)
 		}
 	}
-	// Who is admitted does not count any more, and can not be ended.
+	// An admitted connection no longer counts, and cannot be replaced.
 	if err := friend.Admit(); err != nil {
 		t.Error(err)
 	}
@@ -90,7 +90,7 @@ func TestCrowd(t *testing.T) {
 		t.Errorf("%d are pending, not 5", l.Pending())
 	}
 	if err := flood[0].Admit(); err == nil {
-		t.Error("a connection was admitted that had been closed")
+		t.Error("a closed connection was admitted")
 	}
 	second.Close()
 	second.Close()
@@ -99,15 +99,15 @@ func TestCrowd(t *testing.T) {
 	}
 }
 
-func TestTime(t *testing.T) {
+func TestPendingTimeIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := Listen(make(from), Limits{Time: 5 * time.Second})
-		near, slow := knock(t, l, "10.0.0.1:1")
-		_, proved := knock(t, l, "10.0.0.1:2")
+		near, slow := connect(t, l, "10.0.0.1:1")
+		_, proved := connect(t, l, "10.0.0.1:2")
 		if err := proved.Admit(); err != nil {
 			t.Fatal(err)
 		}
-		go near.Write([]byte("x")) // that it says something gains it nothing
+		go near.Write([]byte("x")) // input does not extend the time
 		if _, err := slow.Read(make([]byte, 9)); err != nil {
 			t.Error(err)
 		}
@@ -124,14 +124,14 @@ func TestTime(t *testing.T) {
 	})
 }
 
-func TestBytes(t *testing.T) {
+func TestPendingBytesAreLimited(t *testing.T) {
 	l := Listen(make(from), Limits{Bytes: 100})
-	near, c := knock(t, l, "10.0.0.1:1")
+	near, c := connect(t, l, "10.0.0.1:1")
 	go near.Write(make([]byte, 200))
 	if n, err := io.Copy(io.Discard, c); n != 100 || !errors.Is(err, ErrBytes) {
 		t.Errorf("%d bytes were read, then %v", n, err)
 	}
-	near, c = knock(t, l, "10.0.0.1:2")
+	near, c = connect(t, l, "10.0.0.1:2")
 	go near.Write(make([]byte, 1000))
 	if _, err := io.ReadFull(c, make([]byte, 100)); err != nil {
 		t.Error(err)
@@ -144,7 +144,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-func TestAddresses(t *testing.T) {
+func TestIPv6NetworkCountsAsOneAddress(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"10.0.0.1:1", "10.0.0.1"},
 		{"[::ffff:10.0.0.1]:1", "10.0.0.1"},

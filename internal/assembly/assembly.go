@@ -1,6 +1,5 @@
-// Package assembly puts a job on this node together: what it agrees on with other nodes, its order,
-// the memory that it may take, the cache of its dataset, its transforms and its plan; and takes it
-// apart again.
+// Package assembly puts together a job on this node: the agreement with other nodes, the order, the
+// memory claim, the cache of the dataset, the transforms and the plan. It also takes jobs apart.
 package assembly
 
 import (
@@ -25,42 +24,42 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
 
-// Node is what all jobs of a node have in common.
+// Node is what all jobs of a node share.
 type Node struct {
 	Budget     *budget.Budget
 	Strategy   planner.Strategy
-	Processors int // that transforms may use
-	// Version and Protocol are the software's and its protocol's, the same on all nodes of a job.
+	Processors int // limit for transforms
+	// Version and Protocol are those of the software, and must be the same on all nodes of a job.
 	Version  string
 	Protocol int
-	// Network is how nodes reach each other; nil: the system's.
+	// Network is how nodes reach each other; nil: the system's network.
 	Network coordinator.Network
-	// Samples, if not nil, stands between this node's samples and the other nodes: what they
-	// connect to is what it makes of the listener. For tests, of nodes that lie.
+	// Samples, if not nil, wraps the listener that serves this node's samples. It lets tests play
+	// corrupting nodes.
 	Samples func(net.Listener) net.Listener
 }
 
-// Spec is what a job is put together from.
+// Spec describes the job to put together.
 type Spec struct {
-	Request *request.Open // of the rank that makes the job
+	Request *request.Open // the request of the rank that makes the job
 	Config  *config.Config
 	Said    *request.Order
-	Dataset *catalog.Dataset // which is closed with the assembly
-	// by which the ranks of several nodes give epochs together; nil: they do not
+	Dataset *catalog.Dataset // closed with the assembly
+	// Turns exchanges the orders that ranks on several nodes supply; nil: they supply none.
 	Turns *order.Turns
 	Life  context.Context // ends with the job
 	End   context.CancelCauseFunc
 	Local coordinator.Job
-	// Ranks waits until all ranks of this node have come, and returns them.
+	// Ranks waits until all ranks of this node have joined, and returns them.
 	Ranks    func(context.Context) ([]int, error)
 	Progress request.Progress
 	Log      *slog.Logger
 }
 
-// Assembly is a job with all that it works with.
+// Assembly is a job and everything that it works with.
 type Assembly struct {
 	Job    *job.Job
-	Config *config.Config // in force: what is derived may be smaller than in the specification
+	Config *config.Config // in force: derived sizes may be smaller than in Spec
 	Order  *order.Order
 	// Coordinator is nil if the job has one node.
 	Coordinator *coordinator.Coordinator
@@ -69,12 +68,12 @@ type Assembly struct {
 	spec         Spec
 	parts        job.Parts
 	agreed       coordinator.Agreement
-	claim        *budget.Claim  // nil: it has none yet
-	cached       bool           // the dataset's cache was joined
-	preprocessor *runner.Runner // nil: samples are delivered as they are
+	claim        *budget.Claim  // nil: not admitted yet
+	cached       bool           // whether the dataset's cache was joined
+	preprocessor *runner.Runner // nil: samples are delivered unchanged
 }
 
-// Assemble puts a job together. If it fails, nothing is left of it.
+// Assemble puts together a job. If it fails, nothing is left running or open.
 func Assemble(ctx context.Context, n *Node, s Spec) (*Assembly, error) {
 	a := &Assembly{node: n, spec: s, Config: s.Config}
 	a.parts = job.Parts{
@@ -138,23 +137,22 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
 		return err
 	}
-	// now, so that a node that has a plan sooner, and asks for a sample, waits until it is known
-	// which one keeps it
+	// Serve before the job is open: a node that has a plan sooner, and asks for a sample, then
+	// waits until this node knows what it is to keep.
 	if a.Coordinator != nil {
 		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
 	}
 	if madeBy == a.Config {
 		a.adviseRoom()
 	} else if text := request.Differences(madeBy, a.Config); text != "" {
-		a.Job.Warn("another job has the dataset open, and what it said of the caches holds: " +
+		a.Job.Warn("another job opened this dataset first; its cache settings apply: " +
 			text)
 	}
 	a.Job.Opened()
 	return nil
 }
 
-// agree settles what all nodes of the job must have alike, and returns what its ranks say of the
-// order together.
+// agree settles what must be the same on all nodes, and returns what the ranks say of the order.
 func (a *Assembly) agree(ctx context.Context) (*request.Order, error) {
 	said, given := a.spec.Said, a.spec.Request.Stream.Seed
 	a.agreed = coordinator.Agreement{
@@ -181,7 +179,7 @@ func (a *Assembly) agree(ctx context.Context) (*request.Order, error) {
 	return said, nil
 }
 
-// form finds the other nodes.
+// form finds the other nodes, and agrees with them.
 func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 	ranks, err := a.spec.Ranks(ctx)
 	if err != nil {
@@ -206,7 +204,7 @@ func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 	return err
 }
 
-// facts are what the nodes of the job must agree on.
+// facts returns the agreement keys and this node's values.
 func (a *Assembly) facts() (facts []coordinator.Fact) {
 	seed := "drawn"
 	if given := a.spec.Request.Stream.Seed; given != nil {
@@ -226,7 +224,7 @@ func (a *Assembly) facts() (facts []coordinator.Fact) {
 	return facts
 }
 
-// ranks are those of this node.
+// ranks returns the ranks of this node.
 func (a *Assembly) ranks() []int {
 	if a.Coordinator != nil {
 		return a.Coordinator.Ranks()[a.Coordinator.Me()]
@@ -238,7 +236,7 @@ func (a *Assembly) ranks() []int {
 	return ranks
 }
 
-// plan says how the job is planned; what is the job's own, it adds itself.
+// plan returns the planner's options, except those that package job adds.
 func (a *Assembly) plan() planner.Options {
 	o := planner.Options{Strategy: a.node.Strategy}
 	for _, c := range a.spec.Dataset.Classes() {
@@ -251,10 +249,10 @@ func (a *Assembly) plan() planner.Options {
 	return o
 }
 
-// adviseRoom warns if the caches hold only a part of the dataset, because every epoch then reads
-// the rest again.
+// adviseRoom adds a warning if the caches hold only a part of the dataset, because every epoch then
+// reads the rest again.
 func (a *Assembly) adviseRoom() {
-	room, total := a.Job.Planner().Room(), a.Order.Bytes()
+	capacity, total := a.Job.Planner().Room(), a.Order.Bytes()
 	whose := "dataset's"
 	switch {
 	case a.Order.Said().Subset != nil:
@@ -262,10 +260,11 @@ func (a *Assembly) adviseRoom() {
 	case a.Order.Given():
 		whose = "first epoch's"
 	}
-	if room < total && a.Job.Planner().Keeps() {
-		a.Job.Warn(fmt.Sprintf("the caches have room for %s of the %s %s; the rest is read from "+
-			"the source in every epoch: raise memory, or give cache_dir on a fast local disk",
-			size.Format(room), whose, size.Format(total)))
+	if capacity < total && a.Job.Planner().Keeps() {
+		a.Job.Warn(fmt.Sprintf("the caches hold %s of the %s %s; the rest is read from "+
+			"the source in "+
+			"every epoch: raise memory, or set cache_dir to a directory on a fast local disk",
+			size.Format(capacity), whose, size.Format(total)))
 	}
 }
 
@@ -296,8 +295,8 @@ func (a *Assembly) Close() {
 	a.spec.Dataset.Close()
 }
 
-// drawSeed draws a seed that torch's manual_seed takes: 63 bits, and no overflow when an epoch is
-// added to it.
+// drawSeed returns a random seed that torch.manual_seed accepts: below 2^62, so that adding an
+// epoch does not overflow 63 bits.
 func drawSeed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails

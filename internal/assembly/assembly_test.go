@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// TestDrawnSeeds: a seed that is drawn fits into 63 bits, also with an epoch added to it.
-func TestDrawnSeeds(t *testing.T) {
+// TestDrawnSeedsLeaveRoomForEpochs checks that a drawn seed fits into 63 bits, even with an epoch
+// added.
+func TestDrawnSeedsLeaveRoomForEpochs(t *testing.T) {
 	for range 100 {
 		if seed := drawSeed(); seed > math.MaxInt64/2 {
 			t.Fatalf("seed %d", seed)

@@ -11,8 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/runner"
 )
 
-// compile prepares what the job wants done to its samples. start starts the threads that do it;
-// nil: nothing is to be done.
+// compile compiles the job's transforms. start starts the threads that apply them; nil: there are
+// no transforms.
 func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	if !a.spec.Request.Transformed() {
 		return nil, nil
@@ -27,9 +27,10 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 		threads, most := a.Config.TransformThreads, a.node.Processors
 		if threads > most {
 			c.Warnings = append(c.Warnings,
-				fmt.Sprintf("transform_threads = %d: the daemon may use %d "+
-					"processors, so that it is %d; more would only be in each other's way",
-					threads, most, most))
+				fmt.Sprintf("transform_threads = %d: limited to %d, the number of CPUs "+
+					"available to "+
+					"the daemon",
+					threads, most))
 			threads = most
 		}
 		a.preprocessor = runner.New(program,
@@ -43,8 +44,8 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	}, nil
 }
 
-// admit has the node's budget admit the job, all that it may ever take here. What is derived may
-// become smaller by that.
+// admit has the node's budget admit the job with all memory that it may ever take on this node.
+// Derived sizes may become smaller.
 func (a *Assembly) admit(c *job.Config) (err error) {
 	d := budget.Demand{
 		Job: a.spec.Request.Job, Ranks: len(c.Ranks), Decodes: c.Samples != nil,
@@ -59,8 +60,8 @@ func (a *Assembly) admit(c *job.Config) (err error) {
 	return err
 }
 
-// classMemory is what memory classes may take for the job's dataset, if their stores are not open
-// already.
+// classMemory returns how much memory the memory classes may take for the job's dataset; 0 if their
+// stores are open already.
 func (a *Assembly) classMemory() (sum int64) {
 	if a.spec.Dataset.Cached() {
 		return 0
@@ -73,8 +74,8 @@ func (a *Assembly) classMemory() (sum int64) {
 	return sum
 }
 
-// planMemory is what it takes to make the plan, where one is made, and to keep books of the
-// samples.
+// planMemory returns how much memory it takes to make the plan, if one is made, and for the sample
+// tables.
 func (a *Assembly) planMemory() int64 {
 	nodes := 1
 	if a.Coordinator != nil {

@@ -1,9 +1,9 @@
-// Package audit tells whether an epoch delivered each sample that it should, exactly once. Each
-// rank counts a set hash of what it was given (a sum of access.Mix); the sum over all ranks must be
-// that of the epoch's samples, whoever read them and in whatever order.
+// Package audit verifies that an epoch delivered each of its samples exactly once. Each rank
+// computes a set hash of what was delivered to it (a sum of access.Mix). The sum over all ranks
+// must be that of the epoch's samples, independent of which rank read them and in which order.
 //
-// A Book keeps what the ranks of one node say of their ways through epochs. To get the parts of
-// other nodes' ranks is not its business.
+// A Book records the progress of one node's ranks through epochs. Collecting the parts of other
+// nodes' ranks is the caller's task.
 package audit
 
 import (
@@ -13,39 +13,40 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// Delivered is what a rank was given in an epoch.
+// Delivered describes what was delivered to a rank in an epoch.
 type Delivered struct {
 	Hash    uint64 `json:"hash"`
 	Samples int64  `json:"samples"`
-	// Missing is the set hash of what the policy for errors left out, less that of what stood in.
+	// Missing is the set hash of the samples that on_error left out, minus that of substitutes.
 	Missing uint64 `json:"missing"`
 }
 
-// Part is one rank's part of an epoch, as nodes tell each other.
+// Part is one rank's part of an epoch, as nodes exchange it.
 type Part struct {
 	Rank int `json:"rank"`
-	// the step that it began with; not 0 where a job was resumed in the middle
+	// the step at which the rank began; not 0 if a job resumed in the middle of an epoch
 	From     int  `json:"from"`
 	Finished bool `json:"finished"`
-	Left     bool `json:"left"` // it will not finish: it is gone, or went on to a later epoch
+	Left     bool `json:"left"` // it will not finish: it has left, or began a later epoch
 	Delivered
 }
 
-// Result is what an epoch delivered, against what it should have.
+// Result compares what an epoch delivered with what it should have delivered.
 type Result struct {
 	Epoch    int    `json:"epoch"`
 	Complete bool   `json:"complete"` // all ranks have finished the epoch, and the hashes agree
 	Expected string `json:"expected"` // set hash of the epoch's samples, hex
-	// Delivered is the sum of what the ranks counted.
+	// Delivered is the sum of the ranks' set hashes, hex.
 	Delivered string `json:"delivered"`
 	Samples   int64  `json:"samples"` // delivered over all ranks
-	// ranks that left before they finished the epoch, or of which nothing was heard
+	// ranks that left before they finished the epoch, or did not report
 	Missing []int  `json:"missing"`
-	Why     string `json:"why,omitempty"` // of the latter
+	Why     string `json:"why,omitempty"` // why the latter did not report
 }
 
-// Compare adds the parts of all ranks up, and compares them with what the epoch should have
-// delivered from where they began. Where ranks began at different steps it is not complete.
+// Compare adds up the parts of all ranks and compares the sum with what the epoch should have
+// delivered from the step at which they began. If ranks began at different steps, the result is not
+// complete.
 func Compare(epoch *access.Epoch, parts []Part) *Result {
 	r := &Result{Epoch: epoch.Number(), Missing: []int{}}
 	var hash, missing uint64

@@ -7,35 +7,35 @@ import (
 	"sync"
 )
 
-// Kept is for how many epochs, counted back from the last that a rank has finished, an audit can be
-// asked for.
+// Kept is the number of epochs that can be audited, counted back from the last that a rank has
+// finished.
 const Kept = 16
 
-// Book keeps the ways of a node's ranks through epochs, and what was found of epochs that were
-// audited. Its methods are safe for concurrent use.
+// Book records the progress of a node's ranks through epochs, and the results of audits. Its
+// methods are safe for concurrent use.
 type Book struct {
 	ranks []int
 
 	mu   sync.Mutex   // guards what follows
 	ways map[way]Part // by epoch and rank
-	left map[int]bool // ranks that have left, and not joined again
-	// by epoch; those that succeeded stay, while their epoch may be asked for
+	left map[int]bool // ranks that have left and not joined again
+	// by epoch; those that succeeded stay as long as their epoch can be audited
 	audits  map[int]*flight
 	last    int           // the last epoch that a rank has finished
 	changed chan struct{} // closed and replaced when ways or left change
 }
 
-// way is one rank's way through one epoch.
+// way identifies one rank's pass through one epoch.
 type way struct{ epoch, rank int }
 
-// flight is an audit that was begun once for all who ask.
+// flight is an audit that is run once for all callers.
 type flight struct {
 	done   chan struct{}
 	result *Result
 	err    error
 }
 
-// NewBook returns an empty book of a node that has these ranks.
+// NewBook returns an empty book for a node with these ranks.
 func NewBook(ranks []int) *Book {
 	return &Book{
 		ranks:   ranks,
@@ -46,14 +46,14 @@ func NewBook(ranks []int) *Book {
 	}
 }
 
-// Join notes that a rank takes part, be it again.
+// Join records that a rank takes part, for the first time or again.
 func (b *Book) Join(rank int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	delete(b.left, rank)
 }
 
-// Leave notes that a rank has gone: it is waited for no more.
+// Leave records that a rank has left, so that Parts no longer waits for it.
 func (b *Book) Leave(rank int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,8 +61,8 @@ func (b *Book) Leave(rank int) {
 	b.signal()
 }
 
-// Begin notes that a rank begins to go through an epoch, with a step. What it finished there and
-// behind it before counts no more.
+// Begin records that a rank begins an epoch at a step. It discards what the rank had finished in
+// this epoch and later ones.
 func (b *Book) Begin(rank, epoch, step int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +72,7 @@ func (b *Book) Begin(rank, epoch, step int) {
 	b.signal()
 }
 
-// Finish notes what a rank was given in an epoch that it is through.
+// Finish records what was delivered to a rank in an epoch that it has finished.
 func (b *Book) Finish(rank, epoch int, d Delivered) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -87,14 +87,13 @@ func (b *Book) Finish(rank, epoch int, d Delivered) {
 	b.signal()
 }
 
-// signal wakes who waits for ranks. b.mu is held.
+// signal wakes the calls that wait for ranks. b.mu must be held.
 func (b *Book) signal() {
 	close(b.changed)
 	b.changed = make(chan struct{})
 }
 
-// Check tells whether an epoch, with which ranks may not have begun yet, can be audited, or is too
-// long ago.
+// Check returns an error if an epoch is too old to be audited. Ranks may not have begun it yet.
 func (b *Book) Check(epoch int) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -110,15 +109,15 @@ func (b *Book) Check(epoch int) error {
 	return fmt.Errorf("the last %d epochs can be audited, from epoch %d on", Kept, oldest)
 }
 
-// Last is the latest epoch that a rank has finished.
+// Last returns the latest epoch that a rank has finished.
 func (b *Book) Last() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.last
 }
 
-// Parts waits until each rank has finished the epoch, or will not, and returns their parts, in the
-// order of ranks.
+// Parts waits until each rank has finished the epoch or cannot finish it any more, and returns the
+// parts in the order of ranks.
 func (b *Book) Parts(ctx context.Context, epoch int) ([]Part, error) {
 	for {
 		b.mu.Lock()
@@ -136,7 +135,7 @@ func (b *Book) Parts(ctx context.Context, epoch int) ([]Part, error) {
 	}
 }
 
-// parts lists the ranks' parts, and tells whether there are any to be waited for. b.mu is held.
+// parts lists the ranks' parts, and reports whether any are still outstanding. b.mu must be held.
 func (b *Book) parts(epoch int) (out []Part, waiting bool) {
 	for _, rank := range b.ranks {
 		p := b.ways[way{epoch, rank}]
@@ -150,7 +149,7 @@ func (b *Book) parts(epoch int) (out []Part, waiting bool) {
 	return out, waiting
 }
 
-// beyond tells whether a rank has begun a later epoch. b.mu is held.
+// beyond reports whether a rank has begun a later epoch. b.mu must be held.
 func (b *Book) beyond(epoch, rank int) bool {
 	for w := range b.ways {
 		if w.rank == rank && w.epoch > epoch {
@@ -160,8 +159,9 @@ func (b *Book) beyond(epoch, rank int) bool {
 	return false
 }
 
-// Once has an epoch audited, once for all who ask, also later; until a rank begins there again. If
-// who audits fails, because its ctx has ended, the next one of those that wait does.
+// Once runs an epoch's audit once for all callers, including later ones, until a rank begins the
+// epoch again. If the audit fails because its caller's ctx has ended, the next waiting caller runs
+// it.
 func (b *Book) Once(ctx context.Context, epoch int,
 	audit func(context.Context) (*Result, error),
 ) (*Result, error) {

@@ -1,12 +1,11 @@
-// Package breaker is a circuit breaker over the other nodes of a job, which makes them one place to
-// read samples from: it knows which node answers for a sample, and which of them is worth asking
-// now.
+// Package breaker reads samples from the other nodes of a job, with a circuit breaker per node: it
+// knows which node owns a sample, and which nodes are worth asking at the moment.
 //
-// A node that is dead, hangs, is much slower than the source, or sends something else than was
-// asked for is passed by: its samples are read from the source until it is well again. That costs
-// time and bytes, never data or order (DESIGN 7: never wait for one place).
+// A node that is dead, hangs, is much slower than the source, or sends corrupt data is bypassed:
+// its samples are read from the source until it works again. That costs time and bytes, but never
+// changes data or order (DESIGN 7: never wait for one place).
 //
-// A Set is safe for concurrent use. It starts no goroutine, and closes nothing.
+// A Set is safe for concurrent use. It starts no goroutine and closes nothing.
 package breaker
 
 import (
@@ -21,39 +20,39 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Fetcher brings samples from one node; an *exchange.Client is one.
+// Fetcher fetches samples from one node; *exchange.Client implements it.
 type Fetcher interface {
 	Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error)
 }
 
-// Options say what a Set consists of.
+// Options configure a Set.
 type Options struct {
 	Node  int       // this node
 	Peers []Fetcher // by node; nil for this one
-	// Source is how long a read from the source takes at the moment; 0: not known.
+	// Source returns how long a read from the source takes at the moment, 0 if that is not known.
 	Source func() time.Duration
 	Now    func() time.Time // nil: time.Now
-	// told when a node is passed by, and when it is asked again; nil: nobody
+	// Tell is called when a node is bypassed and when it is asked again; nil: not called.
 	Tell func(node int, text string)
 }
 
-// ErrPassedBy: the node is not asked at the moment.
-var ErrPassedBy = errors.New("the node that answers for the sample is passed by")
+// ErrBypassed reports that the sample's owner is not asked at the moment.
+var ErrBypassed = errors.New("the sample's owner is bypassed")
 
-// errSilent: the node took too long.
+// errSilent reports that the node took too long.
 var errSilent = errors.New("no answer")
 
-// Set is the other nodes.
+// Set is the circuit breakers of the other nodes.
 type Set struct {
 	node     int
 	source   func() time.Duration
 	now      func() time.Time
 	tell     func(node int, text string)
-	owner    atomic.Pointer[func(id int) int] // nil: nobody answers for anything yet
+	owner    atomic.Pointer[func(id int) int] // nil: no sample has an owner yet
 	circuits []*circuit
 }
 
-// NewSet returns a set of nodes that are all alive. Nobody answers for anything before SetOwner.
+// NewSet returns a Set whose nodes are all alive. Until SetOwner no sample has an owner.
 func NewSet(o Options) *Set {
 	s := &Set{node: o.Node, source: o.Source, now: o.Now, tell: o.Tell}
 	if s.source == nil {
@@ -74,17 +73,17 @@ func NewSet(o Options) *Set {
 	return s
 }
 
-// SetOwner says which node answers for each sample: -1, or one of the nodes.
+// SetOwner sets the function that returns each sample's owner: a node, or -1.
 func (s *Set) SetOwner(owner func(id int) int) { s.owner.Store(&owner) }
 
-// SetAlive says whether a node is there.
+// SetAlive sets whether a node is alive.
 func (s *Set) SetAlive(node int, alive bool) {
 	if uint(node) < uint(len(s.circuits)) {
 		s.say(node, s.circuits[node].setAlive(alive))
 	}
 }
 
-// of returns the node that answers for the sample, if it is another one.
+// of returns the sample's owner, if it is another node.
 func (s *Set) of(id int) (int, *circuit) {
 	owner := s.owner.Load()
 	if owner == nil {
@@ -97,18 +96,18 @@ func (s *Set) of(id int) (int, *circuit) {
 	return n, s.circuits[n]
 }
 
-// Answers tells whether another node answers for the sample, and is worth asking now.
+// Answers reports whether another node owns the sample and is worth asking now.
 func (s *Set) Answers(id int) bool {
 	_, c := s.of(id)
 	return c != nil && c.worth(s.now(), s.source())
 }
 
-// Fetch brings a sample from the node that answers for it, and returns the node and the digest of
-// the sample's bytes. Any error means: read it from the source.
+// Fetch fetches a sample from its owner, and returns the owner and the digest of the sample's
+// bytes. On any error the caller should read the sample from the source.
 func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error) {
 	n, c := s.of(id)
 	if c == nil {
-		return -1, 0, fmt.Errorf("sample %d: %w", id, ErrPassedBy)
+		return -1, 0, fmt.Errorf("sample %d: %w", id, ErrBypassed)
 	}
 	fetcher, bound := c.ask(s.source())
 	within, cancel := context.WithTimeout(ctx, bound)
@@ -130,7 +129,7 @@ func (s *Set) say(node int, text string) {
 	}
 }
 
-// States describes all other nodes.
+// States returns the state of all other nodes.
 func (s *Set) States() []stats.Peer {
 	var out []stats.Peer
 	for n, c := range s.circuits {
@@ -143,37 +142,39 @@ func (s *Set) States() []stats.Peer {
 	return out
 }
 
-// circuit is the breaker of one node.
+// circuit is the circuit breaker of one node. It is open, which means that the node is bypassed,
+// until a time, after which a request probes the node.
 type circuit struct {
-	remote bool // it is not this node
+	remote bool // false for this node
 	mu     struct {
-		sync.Mutex
-		fetcher Fetcher
-		alive   bool
-		latency time.Duration // moving average of requests that were answered
-		until   time.Time     // passed by until then
-		pause   time.Duration // how long it was passed by last
-		skipped int           // requests that were not made because it is slow
-		said    bool          // that it is passed by
-		failed  int64
-		reason  string
+		sync.Mutex // guards the following
+		fetcher    Fetcher
+		alive      bool
+		latency    time.Duration // moving average of answered requests
+		until      time.Time     // the circuit is open until then
+		pause      time.Duration // for how long it was opened last
+		skipped    int           // requests that were not made because the node is slow
+		said       bool          // Tell was called with the node being bypassed
+		failed     int64
+		reason     string // of the last failure
 	}
 }
 
 const (
-	shortest = 2 * time.Second  // the least that a request may take before its node is passed by
-	longest  = 10 * time.Second // the most
-	// times the average, or times what the source takes: that is too slow
+	shortest = 2 * time.Second  // least time limit of a request
+	longest  = 10 * time.Second // largest time limit of a request
+	// A request's limit is patience times the latency, or times what the source takes. A node whose
+	// latency is over patience times the source's, plus slack, is too slow.
 	patience = 8
 	slack    = 500 * time.Millisecond
-	// one of so many requests goes to a node that is too slow, to see whether it still is
+	// one request in probe goes to a node that is too slow, to see whether it still is
 	probe = 64
 
 	firstPause = 500 * time.Millisecond
 	lastPause  = 30 * time.Second
 )
 
-// worth tells whether the node is worth asking.
+// worth reports whether the node is worth asking.
 func (c *circuit) worth(now time.Time, source time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -187,9 +188,9 @@ func (c *circuit) worth(now time.Time, source time.Duration) bool {
 	return c.mu.skipped%probe == 0
 }
 
-// ask returns the way to the node, and how long it may take: it may have to read the sample from
-// the source, which takes it as long as it takes this node. As long as neither is known it may take
-// longest.
+// ask returns the node's fetcher and the time limit of a request: the node may have to read the
+// sample from the source, which takes it as long as it takes this node. While neither time is known
+// the limit is longest.
 func (c *circuit) ask(source time.Duration) (Fetcher, time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -200,7 +201,7 @@ func (c *circuit) ask(source time.Duration) (Fetcher, time.Duration) {
 	return c.mu.fetcher, min(max(patience*expected, shortest), longest)
 }
 
-// answered notes what became of a request, and returns what there is to say.
+// answered notes the result of a request, and returns the text for Tell, if any.
 func (c *circuit) answered(now time.Time, took time.Duration, err error) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -220,9 +221,9 @@ func (c *circuit) answered(now time.Time, took time.Duration, err error) string 
 	c.mu.reason = err.Error()
 	switch {
 	case errors.Is(err, exchange.ErrNotHeld), errors.Is(err, exchange.ErrFailed):
-		return "" // it is well
+		return "" // the node works
 	case now.Before(c.mu.until):
-		return "" // the others that were under way
+		return "" // other requests that were in flight
 	case errors.Is(err, exchange.ErrCorrupt), errors.Is(err, exchange.ErrRefused):
 		c.mu.pause = lastPause
 	default:
@@ -233,7 +234,7 @@ func (c *circuit) answered(now time.Time, took time.Duration, err error) string 
 		return ""
 	}
 	c.mu.said = true
-	return fmt.Sprintf("is passed by, and its samples are read from the source: %v", err)
+	return fmt.Sprintf("is bypassed; its samples are read from the source: %v", err)
 }
 
 func (c *circuit) setAlive(alive bool) string {
@@ -245,7 +246,7 @@ func (c *circuit) setAlive(alive bool) string {
 	c.mu.alive = alive
 	if alive {
 		c.mu.until, c.mu.pause, c.mu.latency, c.mu.said = time.Time{}, 0, 0, false
-		return "is there again"
+		return "is back"
 	}
 	return "is gone; its samples are read from the source, or taken over by other nodes"
 }

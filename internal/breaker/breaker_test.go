@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange"
 )
 
-// node is a peer as a test wants it.
+// node is a peer that behaves as a test sets it.
 type node struct {
 	takes time.Duration
 	err   error
@@ -54,7 +54,7 @@ func newRig(n int) *rig {
 	return r
 }
 
-// read is what a cache does: it returns where it read from.
+// read reads a sample as a cache does, and returns from where.
 func (r *rig) read(id int) string {
 	if r.set.Answers(id) {
 		dst := make([]byte, 1)
@@ -71,11 +71,11 @@ func (r *rig) read(id int) string {
 	return "source"
 }
 
-func TestOwners(t *testing.T) {
+func TestOnlyOwnedSamplesAreFetchedFromPeers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(3)
 		if r.read(1) != "source" {
-			t.Error("somebody answers before anybody is said to")
+			t.Error("a sample has an owner before SetOwner")
 		}
 		r.set.SetOwner(func(id int) int { return id - 1 })
 		for id, want := range map[int]string{
@@ -92,9 +92,9 @@ func TestOwners(t *testing.T) {
 	})
 }
 
-// TestHangs: a node that hangs costs each of the first requests two seconds, and then nothing for
-// growing pauses.
-func TestHangs(t *testing.T) {
+// TestHangingNodeIsBypassed: a node that hangs costs each of the first requests two seconds, and
+// then nothing for growing pauses.
+func TestHangingNodeIsBypassed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2)
 		r.set.SetOwner(func(int) int { return 1 })
@@ -118,7 +118,7 @@ func TestHangs(t *testing.T) {
 				t.Error("not asked though it answers again")
 			}
 		}
-		if want := "1 is passed by, and its samples are read from the source: |1 " +
+		if want := "1 is bypassed; its samples are read from the source: |1 " +
 			"answers again"; len(r.said) != 2 ||
 			!strings.HasPrefix(r.said[0], strings.Split(want, "|")[0]) ||
 			r.said[1] != strings.Split(want, "|")[1] {
@@ -127,9 +127,9 @@ func TestHangs(t *testing.T) {
 	})
 }
 
-// TestSlow: a node that is much slower than the source is only probed. TestBound: a node has so
-// long to answer as follows from what the source takes, which it may have to read first.
-func TestBound(t *testing.T) {
+// TestTimeLimitFollowsTheSource: a node gets a time to answer that depends on how long the source
+// takes, since it may have to read the sample first.
+func TestTimeLimitFollowsTheSource(t *testing.T) {
 	for source, want := range map[time.Duration]time.Duration{
 		0:                      longest, // nothing is known yet
 		10 * time.Millisecond:  shortest,
@@ -144,14 +144,16 @@ func TestBound(t *testing.T) {
 			begun := time.Now()
 			if _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1)); err == nil ||
 				time.Since(begun) != want {
-				t.Errorf("where the source takes %v: %v after %v, want an error after %v", source,
+				t.Errorf("with a source that takes %v: %v after %v, want an error after %v", source,
 					err, time.Since(begun), want)
 			}
 		})
 	}
 }
 
-func TestSlow(t *testing.T) {
+// TestSlowNodeIsOnlyProbed: a node that is much slower than the source gets few requests, until it
+// is fast again.
+func TestSlowNodeIsOnlyProbed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2)
 		r.source = 10 * time.Millisecond
@@ -177,7 +179,7 @@ func TestSlow(t *testing.T) {
 	})
 }
 
-func TestFailures(t *testing.T) {
+func TestFailureKindsOpenTheCircuit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for kind, c := range map[error]struct {
 			asked int // of 20 requests within a second
@@ -210,7 +212,7 @@ func TestFailures(t *testing.T) {
 	})
 }
 
-func TestDead(t *testing.T) {
+func TestDeadNodeIsNotAsked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2)
 		r.set.SetOwner(func(int) int { return 1 })

@@ -1,6 +1,7 @@
-// Package budget is the memory of a node, among its jobs: what each may take, and has not taken
-// yet, beside storage classes. A job whose sum would not fit is refused before it takes anything,
-// because pages are taken as they are used, and exceeding a limit triggers the OOM killer.
+// Package budget tracks a node's memory among its jobs: what each job may still take, apart from
+// what it has taken already and from open storage classes. A job whose total would not fit is
+// refused before it takes anything: pages are committed only as they are used, so exceeding a limit
+// later would trigger the OOM killer.
 //
 // All methods of Budget and Claim are safe for concurrent use.
 package budget
@@ -19,53 +20,53 @@ import (
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
 
-// Budget is the memory of a node. The zero value refuses nothing; what is set, is set before use.
+// Budget is the memory of a node. The zero value refuses nothing. Its exported fields must be set
+// before first use.
 type Budget struct {
-	// Available measures what there is; nil: that is not known, and nothing is refused.
+	// Available returns the available memory in bytes. If nil, nothing is refused.
 	Available func() (int64, error)
-	// Bound says in words what bounds it; nil: nothing is said.
+	// Bound describes what limits the available memory, for error messages. It may be nil.
 	Bound func() string
-	// Promised is how many bytes the open storage classes in memory may still take; nil: none are
-	// open.
+	// Promised returns how many bytes the open storage classes in memory may still take. It may be
+	// nil if none are open.
 	Promised func() int64
-	// Yield, if not nil, gives up what is cached for no job, where that is in the way of what jobs
-	// may take.
+	// Yield, if not nil, evicts what is cached for no job if it competes with what jobs may take.
 	Yield func() error
 
-	admission sync.Mutex // held while a job is checked
+	admission sync.Mutex // held while a job is admitted
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the following
 	claims map[*Claim]struct{}
 }
 
-// Claim is what a job may take.
+// Claim is the memory that one job may take.
 type Claim struct {
 	budget *Budget
-	buffer int64 // of one rank
-	ranks  int   // of this node
+	buffer int64 // bytes of one rank's staging buffer
+	ranks  int   // number of ranks on this node
 	decode int64
-	orders int64 // of epochs that are yet to be given
+	orders int64 // bytes for orders of epochs that have not been supplied yet
 
-	// budget.mu guards what follows.
-	class   int64 // of memory classes that are yet to be opened, which then count themselves
+	// Guarded by budget.mu:
+	class   int64 // memory classes about to be opened; once open, they are counted by Promised
 	buffers map[int]*staging.Buffer
 }
 
-// Demand is what a job needs, at most.
+// Demand is the most that a job needs. Sizes are in bytes.
 type Demand struct {
-	Job     string // its name
-	Buffer  int64  // of a rank of this node that needs the largest staging buffer
-	Ranks   int    // of this node
-	Decodes bool   // what decoding takes is in the configuration
-	Orders  int64  // for orders of epochs that are yet to be given
-	Plan    int64  // for the plan, and tables of the samples
-	Class   int64  // for its memory class, if that is not open already
+	Job     string // name
+	Buffer  int64  // the largest staging buffer of a rank on this node
+	Ranks   int    // number of ranks on this node
+	Decodes bool   // whether it decodes; the configuration has the size
+	Orders  int64  // orders of epochs that have not been supplied yet
+	Plan    int64  // the plan and the sample tables
+	Class   int64  // the memory class, unless it is already open
 }
 
 func (c *Claim) staging() int64 { return c.buffer * int64(c.ranks) }
 
-// Outstanding is how many bytes the jobs may still take. What decoding takes at the moment counts
-// as not taken: it comes and goes.
+// Outstanding returns how many bytes the jobs may still take. The memory in use for decoding counts
+// as not yet taken, because it varies.
 func (b *Budget) Outstanding() (sum int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -78,7 +79,7 @@ func (b *Budget) Outstanding() (sum int64) {
 	return sum
 }
 
-// opening is how many bytes the storage classes may take that are about to be opened.
+// opening returns how many bytes the storage classes that are about to be opened may take.
 func (b *Budget) opening() (sum int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -95,21 +96,21 @@ func (b *Budget) promised() int64 {
 	return b.Promised()
 }
 
-// Opened notes that the job's storage classes are open.
+// Opened records that the job's storage classes are open.
 func (c *Claim) Opened() {
 	c.budget.mu.Lock()
 	defer c.budget.mu.Unlock()
 	c.class = 0
 }
 
-// Drop takes the claim back.
+// Drop releases the claim.
 func (c *Claim) Drop() {
 	c.budget.mu.Lock()
 	defer c.budget.mu.Unlock()
 	delete(c.budget.claims, c)
 }
 
-// Staged notes that a rank has its buffer; nil: that it has left.
+// Staged records the staging buffer of a rank, or, if buffer is nil, that the rank has left.
 func (c *Claim) Staged(rank int, buffer *staging.Buffer) {
 	c.budget.mu.Lock()
 	defer c.budget.mu.Unlock()
@@ -120,42 +121,41 @@ func (c *Claim) Staged(rank int, buffer *staging.Buffer) {
 	}
 }
 
-// Check refuses what the memory has no room for, beside what jobs may still take. advice says how
-// less is needed.
+// Check returns an error if the available memory, less what jobs may still take, is smaller than
+// bytes. what names the purpose; advice says how to need less.
 func (b *Budget) Check(bytes int64, what, advice string) error {
 	if b.Available == nil {
 		return nil
 	}
 	available, err := b.Available()
 	if err != nil {
-		return fmt.Errorf("%s: how much memory there is: %w", what, err)
+		return fmt.Errorf("%s: measure available memory: %w", what, err)
 	}
 	promised := Add(b.Outstanding(), b.promised())
 	left := max(available-promised, 0)
 	if bytes <= left {
 		return nil
 	}
-	return failure.Over(fmt.Sprintf("%s: %s needed; %s of memory are available, of which jobs "+
-		"may still take %s; %s, or give the job more memory",
+	return failure.Over(fmt.Sprintf("%s: %s needed, but of %s of available memory %s is reserved "+
+		"by jobs; %s, or give the job more memory",
 		what, size.Format(bytes), size.Format(available), size.Format(promised), advice), bytes,
 		left)
 }
 
-// summand is a part of the memory that a job needs.
+// summand is one part of the memory that a job needs.
 type summand struct {
 	bytes int64
 	what  string
 }
 
-// decodeShare is the share of the memory that other jobs leave which a derived decode_memory has at
-// most: one in so many.
+// decodeShare bounds a derived decode_memory to 1/decodeShare of the memory that other jobs leave.
 const decodeShare = 32
 
-// Admit checks that the node has the memory for a job, all of it that the job may ever take here:
-// its memory class, the staging buffers of all its ranks of this node, decoding, and its plan;
-// beside what other jobs may still take, and what is in use. What is derived is made smaller where
-// the sum would not fit: the configuration that comes back says so. Where that is not enough, or
-// all is given, the job is refused.
+// Admit reserves all the memory that a job may ever take on this node: its memory class, the
+// staging buffers of its ranks on this node, decoding, and its plan. Reservations of other jobs and
+// memory in use are accounted for. If the total does not fit, derived sizes are reduced, and the
+// returned configuration has the reduced values. If that is not enough, or all sizes were set by
+// the user, Admit returns an error.
 func (b *Budget) Admit(d Demand, cfg *config.Config) (*Claim, *config.Config, error) {
 	b.admission.Lock()
 	defer b.admission.Unlock()
@@ -182,14 +182,14 @@ func (b *Budget) Admit(d Demand, cfg *config.Config) (*Claim, *config.Config, er
 	return c, cfg, nil
 }
 
-// admit is Admit of a claim that is not made yet. b.admission is held.
+// admit computes the sizes of claim c for Admit. b.admission must be held.
 func (b *Budget) admit(c *Claim, d Demand, cfg *config.Config) (*config.Config, error) {
 	if b.Available == nil {
 		return cfg, nil
 	}
 	available, err := b.Available()
 	if err != nil {
-		return nil, fmt.Errorf("job %s: how much memory there is: %w", request.Name(d.Job), err)
+		return nil, fmt.Errorf("job %s: measure available memory: %w", request.Name(d.Job), err)
 	}
 	c.class = d.Class
 	others := Add(Add(b.Outstanding(), b.opening()), b.promised())
@@ -203,7 +203,7 @@ func (b *Budget) admit(c *Claim, d Demand, cfg *config.Config) (*config.Config, 
 		cfg = &smaller
 	}
 	derived := c.decode > 0 && request.Derived(cfg, "decode_memory")
-	// A share of what others leave, so that a process can open loader after loader.
+	// Leave a share to later jobs, so that one process can open several loaders.
 	if share := (available - others) / decodeShare; derived && others > 0 && share < c.decode {
 		shrinkDecode(share)
 	}
@@ -222,13 +222,13 @@ func (b *Budget) admit(c *Claim, d Demand, cfg *config.Config) (*config.Config, 
 		{c.staging(), fmt.Sprintf("for staging buffers (%d of %s: staging_buffer)",
 			c.ranks, size.Format(c.buffer))},
 		{c.decode, "for decoding (decode_memory)"},
-		{d.Plan, "for the plan of who caches what (policy), and tables of the samples"},
-		{c.orders, "for the orders of epochs that are yet to be given, and tables of them"},
-		{others, "that other jobs of this daemon may still take"},
+		{d.Plan, "for the placement plan (policy) and sample tables"},
+		{c.orders, "for the orders of epochs not yet supplied"},
+		{others, "reserved by other jobs of this daemon"},
 	}), sum(), available)
 }
 
-// refusal says what the sum is, what there is, and what to set.
+// refusal returns a message that says what is needed, what is available, and what to change.
 func (b *Budget) refusal(need, available int64, c *Claim, job string, summands []summand) string {
 	var list []string
 	for _, s := range summands {
@@ -240,25 +240,26 @@ func (b *Budget) refusal(need, available int64, c *Claim, job string, summands [
 	if b.Bound != nil {
 		where = b.Bound()
 	}
-	advice := "make staging_buffer or the batch smaller"
+	advice := "reduce staging_buffer or the batch size"
 	if c.decode > 0 {
-		advice = "make staging_buffer, decode_memory or the batch smaller"
+		advice = "reduce staging_buffer, decode_memory or the batch size"
 	}
 	if left := available - (need - c.class); c.class > 0 && left > 0 {
 		advice = "set memory to " + size.Format(left) + " or less, " + advice
 	} else if c.class > 0 {
-		advice = "set memory to less, and " + advice
+		advice = "reduce memory, and " + advice
 	}
-	left := "nothing is available"
+	left := "no memory is available"
 	if available > 0 {
 		left = fmt.Sprintf("%s (%d bytes) are available", size.Format(available), available)
 	}
-	return fmt.Sprintf("not enough memory for job %s: %s (%d bytes) needed, which are %s; %s%s; "+
-		"%s, or raise the limit",
+	return fmt.Sprintf("not enough memory for job %s: %s (%d bytes) needed: %s; %s%s; "+
+		"%s, or raise "+
+		"the limit",
 		job, size.Format(need), need, strings.Join(list, ", "), left, where, advice)
 }
 
-// shrink makes the derived memory class of a configuration smaller.
+// shrink returns a copy of cfg whose memory class has the given capacity.
 func shrink(cfg *config.Config, capacity int64) *config.Config {
 	smaller := *cfg
 	smaller.Memory = capacity
@@ -271,7 +272,7 @@ func shrink(cfg *config.Config, capacity int64) *config.Config {
 	return &smaller
 }
 
-// Add is a+b, at most the largest number there is: both come from users.
+// Add returns a+b, or math.MaxInt64 if that overflows: sizes come from users.
 func Add(a, b int64) int64 {
 	if b > 0 && a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -10,9 +10,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// TestFewFiles: a job whose reads would run into the limit of open files is told
-// so at the start.
-func TestFewFiles(t *testing.T) {
+// TestJobThatNeedsTooManyFilesIsRefused checks that a job whose reads would exceed the limit of
+// open files is refused when it starts.
+func TestJobThatNeedsTooManyFilesIsRefused(t *testing.T) {
 	err := CheckFiles(1 << 40)
 	var e *failure.Error
 	if !errors.As(err, &e) || e.Kind != failure.Limit ||
@@ -21,13 +21,13 @@ func TestFewFiles(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 	if err := CheckFiles(4); err != nil {
-		t.Errorf("four threads: %v", err)
+		t.Errorf("4 threads: %v", err)
 	}
 }
 
-// TestClassesThatAreYetToBeOpened: the memory of storage classes that another job is about to open
-// is claimed until they are open, and what a rank's buffer has taken is claimed no more.
-func TestClassesThatAreYetToBeOpened(t *testing.T) {
+// TestUnopenedClassesCountAsClaimed checks that storage classes another job is about to open count
+// as claimed until they are open, and that a rank's buffer counts less once it is resident.
+func TestUnopenedClassesCountAsClaimed(t *testing.T) {
 	available := int64(1135)
 	b := &Budget{
 		Available: func() (int64, error) { return available, nil },
@@ -43,37 +43,37 @@ func TestClassesThatAreYetToBeOpened(t *testing.T) {
 		t.Errorf("%d bytes are outstanding, want 28", got)
 	}
 	if c, _, err := b.Admit(mine, cfg); err != nil {
-		t.Errorf("what fits beside the other's classes: %v", err)
+		t.Errorf("a job that fits together with the other's classes: %v", err)
 	} else {
 		c.Drop()
 	}
 	available--
 	if _, _, err := b.Admit(mine, cfg); err == nil ||
 		failure.Of(err).Details["need"] != int64(1135) {
-		t.Errorf("what does not fit beside them: %v", err)
+		t.Errorf("a job that does not fit together with the other's classes: %v", err)
 	}
 	other.Opened()
 	available = 1035
 	c, _, err := b.Admit(mine, cfg)
 	if err != nil {
-		t.Errorf("beside classes that are open, and counted as promised: %v", err)
+		t.Errorf("the other's classes are open and counted as promised: %v", err)
 	}
 	c.Drop()
 	other.Drop()
 	if got := b.Outstanding(); got != 0 {
-		t.Errorf("%d bytes are outstanding, and there is no job", got)
+		t.Errorf("%d bytes are outstanding without any job", got)
 	}
 }
 
-// TestJobsAreAdmittedOneByOne: while one job's memory is checked, no other job is admitted, and one
-// that was is claimed.
+// TestJobsAreAdmittedOneByOne checks that no job is admitted while another one is checked, and that
+// an admitted job keeps its claim.
 func TestJobsAreAdmittedOneByOne(t *testing.T) {
 	var b Budget
 	checked := 0
 	b.Available = func() (int64, error) {
 		checked++
 		if b.admission.TryLock() {
-			t.Error("nothing keeps other jobs from being admitted at the same time")
+			t.Error("other jobs can be admitted at the same time")
 			b.admission.Unlock()
 		}
 		return 15, nil
@@ -81,7 +81,7 @@ func TestJobsAreAdmittedOneByOne(t *testing.T) {
 	if _, _, err := b.Admit(Demand{Buffer: 10, Ranks: 1}, &config.Config{}); err != nil {
 		t.Error(err)
 	}
-	for range 2 { // one that was refused claims nothing
+	for range 2 { // a refused job claims nothing
 		if _, _, err := b.Admit(Demand{Buffer: 10, Ranks: 1}, &config.Config{}); err == nil ||
 			failure.Of(err).Details["need"] != int64(20) {
 			t.Errorf("a second job: %v", err)
@@ -92,9 +92,9 @@ func TestJobsAreAdmittedOneByOne(t *testing.T) {
 	}
 }
 
-// TestDerivedClassIsMadeAsSmallAsItCanBe: to a class of one byte, which holds nothing, and not
-// further: what else does not fit is refused.
-func TestDerivedClassIsMadeAsSmallAsItCanBe(t *testing.T) {
+// TestDerivedClassShrinksBeforeJobIsRefused checks that a derived memory class shrinks to 1 byte,
+// which holds nothing, before a job is refused.
+func TestDerivedClassShrinksBeforeJobIsRefused(t *testing.T) {
 	available := int64(11)
 	b := &Budget{Available: func() (int64, error) { return available, nil }}
 	d := Demand{Class: 100, Buffer: 10, Ranks: 1}
@@ -108,17 +108,17 @@ func TestDerivedClassIsMadeAsSmallAsItCanBe(t *testing.T) {
 	}
 	if smaller.Memory != 1 || smaller.StorageClasses[0].Capacity != 1 || cfg.Memory != 100 ||
 		cfg.StorageClasses[0].Capacity != 100 {
-		t.Errorf("of %+v it makes %+v", cfg, smaller)
+		t.Errorf("%+v became %+v", cfg, smaller)
 	}
 	c.Drop()
 	available = 5
 	if _, _, err := b.Admit(d, cfg); err == nil || failure.Of(err).Details["need"] != int64(11) {
-		t.Errorf("the buffer alone does not fit: %v", err)
+		t.Errorf("the buffer alone is too large: %v", err)
 	}
 }
 
-// TestSumsOfHugeSizes: sizes come from users, and their sum is never less than one of them.
-func TestSumsOfHugeSizes(t *testing.T) {
+// TestAddSaturates checks that sums of sizes that users set saturate.
+func TestAddSaturates(t *testing.T) {
 	if got := Add(math.MaxInt64-1, 2); got != math.MaxInt64 {
 		t.Errorf("%d", got)
 	}

@@ -9,15 +9,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// sparedFiles is how many descriptors a job may need beside those of its source:
-// stores, staging buffers, connections and their watches.
+// sparedFiles is how many descriptors a job may need besides those of its source: stores, staging
+// buffers, connections and their watches.
 const sparedFiles = 16
 
-// CheckFiles refuses a job whose reads would run into the limit of open files.
+// CheckFiles returns an error if a job with so many reading threads would exceed the limit of open
+// files.
 func CheckFiles(threads int) error {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return nil // then the reads say so
+		return nil // the reads then fail with the reason
 	}
 	open, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -16,10 +16,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// content is what a sample of that size holds.
+// content returns the bytes of a sample of the given size.
 func content(id int, size int64) []byte { return cachetest.Content(id, size) }
 
-// rig is a cache over a fake source, and a job's use of it.
+// rig is a cache over a fake source, with one job's use of it.
 type rig struct {
 	t      *testing.T
 	source *cachetest.Source
@@ -39,11 +39,11 @@ type rigOptions struct {
 	fill        bool
 	timeout     time.Duration
 	hook        func(ctx context.Context, id int) error
-	planAll     bool // the first class is to hold everything, whatever its room
-	keepAll     bool // the file class is to keep everything that is read
+	planAll     bool // plan all samples for the first class, whatever its capacity
+	keepAll     bool // the file class keeps everything that is read
 }
 
-// plain is a rig whose samples have 100 bytes.
+// plain returns options for samples of 100 bytes.
 func plain(samples int) rigOptions {
 	return rigOptions{sizes: slices.Repeat([]int{100}, samples), threads: 3}
 }
@@ -84,14 +84,14 @@ func (g *rig) close() {
 	g.opened.Close(g.t)
 }
 
-// fetched brings a sample to a worker of its own.
+// fetched fetches a sample with a new worker.
 func (g *rig) fetched(t *testing.T, r *Request, id int) ([]byte, Place, error) {
 	t.Helper()
 	s, err := g.cache.FetchView(t.Context(), &Worker{}, r, id)
 	return bytes.Clone(s.Data), s.From, err
 }
 
-// fetch brings a sample to where the plan has it, or else into a buffer.
+// fetch fetches a sample to where the plan wants it, or else into a buffer.
 func (g *rig) fetch(ctx context.Context, id int) ([]byte, error) {
 	s, err := g.cache.Fetch(ctx, &Request{}, id, make([]byte, g.source.Index.Size(id)))
 	return s.Data, err

@@ -10,20 +10,19 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// OnError says what happens to a sample that cannot be read (DESIGN 12).
+// OnError is the policy for a sample that cannot be read (DESIGN 12).
 type OnError string
 
 const (
-	Raise OnError = "raise" // the stream ends with the error, in order
+	Raise OnError = "raise" // the stream ends with the error, at the sample's batch
 	Skip  OnError = "skip"  // the batch is delivered without the sample
-	// the next sample by ID that can be read stands in, of those that the epoch is made of
+	// Substitute delivers the next readable sample by ID, of those in the epoch, instead.
 	Substitute OnError = "substitute"
 )
 
-// Faults remembers a job's unreadable samples, so that a decision that was taken
-// once holds for all of the job's ranks and epochs. A source that does not answer
-// is no reason to leave samples out: that is raised under every policy. Its
-// methods are safe for concurrent use.
+// Faults records a job's unreadable samples, so that a decision holds for all of the job's ranks
+// and epochs. A source that does not answer is no reason to leave out samples: that error is
+// returned under every policy. Its methods are safe for concurrent use.
 type Faults struct {
 	policy OnError
 	some   atomic.Bool // fast path: true once any fault is recorded
@@ -35,19 +34,20 @@ type Faults struct {
 type fault struct {
 	stats.Fault
 	err error
-	// by a process, which would find the same again: it is not tried again under any policy
+	// reported is set if a process reported the fault. It would find the same again, so the sample
+	// is not tried again under any policy.
 	reported bool
 }
 
-// NewFaults returns an empty list under the policy.
+// NewFaults returns an empty record.
 func NewFaults(policy OnError) *Faults {
 	return &Faults{policy: policy, bad: make(map[int]*fault)}
 }
 
-// Policy is what happens to a sample that cannot be read.
+// Policy returns the policy for samples that cannot be read.
 func (f *Faults) Policy() OnError { return f.policy }
 
-// List returns the faults so far, by sample.
+// List returns the faults recorded so far, by sample.
 func (f *Faults) List() []stats.Fault {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,8 +59,8 @@ func (f *Faults) List() []stats.Fault {
 	return out
 }
 
-// Known returns the error that a sample failed with before, if it is not to be tried again: the
-// policy leaves such samples out, or a process has reported it.
+// Known returns the error of a sample that is not to be tried again, because the policy leaves such
+// samples out, or a process has reported it.
 func (f *Faults) Known(id int) error {
 	if !f.some.Load() {
 		return nil
@@ -73,8 +73,8 @@ func (f *Faults) Known(id int) error {
 	return nil
 }
 
-// Report notes that a process cannot decode a sample, for a reason that it says: from now on it is
-// one that cannot be read. It returns the policy.
+// Report records that a process cannot decode a sample, which from now on counts as unreadable. It
+// returns the policy.
 func (f *Faults) Report(c *Cache, id int, reason string) OnError {
 	err := &dataset.SampleError{
 		ID:   id,
@@ -88,7 +88,8 @@ func (f *Faults) Report(c *Cache, id int, reason string) OnError {
 	return f.policy
 }
 
-// remember returns what is known of a sample that failed with err. f.mu is held.
+// remember returns the fault of a sample, recorded with err if there is none yet. f.mu must be
+// held.
 func (f *Faults) remember(id int, sample *dataset.SampleError, err error) *fault {
 	x := f.bad[id]
 	if x == nil {
@@ -107,8 +108,8 @@ func (f *Faults) remember(id int, sample *dataset.SampleError, err error) *fault
 	return x
 }
 
-// Forgive decides about a sample that failed with err. An error that is not the sample's own comes
-// back; nil means that the policy leaves it out, and it is remembered.
+// Forgive records a sample that failed with err, and returns nil if the policy leaves it out. It
+// returns err under policy Raise, and if the error is not the sample's own.
 func (f *Faults) Forgive(id int, err error) error {
 	var sample *dataset.SampleError
 	if !errors.As(err, &sample) || errors.Is(err, dataset.ErrUnavailable) {

@@ -8,32 +8,35 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Sample is a sample as a fetch has brought it.
+// Sample is a fetched sample.
 type Sample struct {
-	Data    []byte  // its bytes, which must not be changed where they lie in a class
-	InPlace bool    // they lie in a class, where a process can read them
+	Data    []byte  // must not be modified if InPlace
+	InPlace bool    // Data is in a class, where a process can read it
 	At      Located // where, if InPlace
-	From    Place   // where it was found
-	Read    bool    // this very fetch read it from the source
+	From    Place   // the tier that it was found in
+	Read    bool    // this fetch read it from the source
 }
 
-// errElsewhere: the sample is on its way from another node, and a read on behalf of a third must
-// not wait for it.
-var errElsewhere = errors.New("the node itself asks another one for the sample")
+// errElsewhere: this node is fetching the sample from another node, and a read on behalf of a third
+// node must not wait for that.
+var errElsewhere = errors.New("this node is fetching the sample from another one")
 
-// Fetch brings a sample: into the class that the plan wants it in, if it can be delivered from
-// there, else into dst. A sample that lies in such a class already stays there. ErrNoRoom: it needs
-// a buffer, and dst has less than its size. ErrAbandoned: see there.
+// Fetch brings a sample into the class that the plan wants it in, if it can be delivered from
+// there, else into dst. A sample already in such a class stays there. Fetch returns ErrNoRoom if
+// the sample needs a buffer and dst is too short, and ErrAbandoned if its read was given up.
 //
-// Each turn of the loop looks where the sample lies, else joins its flight: what a flight has
-// brought is then found where it lies, unless it came as a copy; and one that failed for its
-// leader's reasons alone is no answer.
+// Each iteration:
+//
+//   - returns the sample if it is in a class;
+//   - else joins its flight. The leader brings the sample. A follower waits; it has the sample if
+//     it got a copy, and else looks again, as it does if the flight failed for reasons of its
+//     leader alone.
 func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Sample, error) {
 	size := c.index.Size(id)
-	noClass := false // its class turned out to have no room for it, now
+	noClass := false // its class turned out to have no capacity for it now
 	var followed *flight
 	for {
-		var to *class // in which it is to lie; nil: it goes to into
+		var to *class // the class to bring it into; nil: into
 		if !noClass {
 			if at, data, ok := c.view(id); ok {
 				s := Sample{Data: data, InPlace: true, At: at, From: at.Place()}
@@ -80,8 +83,8 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 	}
 }
 
-// FetchView is Fetch where the bytes alone are wanted: in a class, or in the worker's buffer. They
-// are valid until the worker's next fetch.
+// FetchView is Fetch for callers that only need the bytes, in a class or in the worker's buffer.
+// They are valid until the worker's next fetch.
 func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
 	s, err := c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
 	if size := int(c.index.Size(id)); errors.Is(err, ErrNoRoom) && cap(w.buffer) < size {
@@ -91,8 +94,8 @@ func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (S
 	return s, err
 }
 
-// lead brings a sample, for a flight that the caller leads, into the class to, or if that is nil
-// into the buffer.
+// lead brings a sample for a flight that the caller leads: into class to, or, if that is nil, into
+// the buffer into. It lands the flight.
 func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
 	into []byte,
 ) (s Sample, err error) {
@@ -123,10 +126,10 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
 	return s, nil
 }
 
-// leadInto is bring for a flight that brings the sample into a class.
+// leadInto is bring into a class.
 func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class) (Sample, error) {
 	id := int(fl.id)
-	if at, _, ok := c.view(id); ok { // the flight before this one brought it
+	if at, _, ok := c.view(id); ok { // the flight before this one has brought it
 		return Sample{From: at.Place()}, nil
 	}
 	var got struct {
@@ -141,20 +144,21 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class)
 	})
 	switch {
 	case err == nil:
-		c.kept(to, id, got.origin)
+		c.confirmKept(to, id, got.origin)
 	case ctx.Err() != nil:
 	case errors.Is(err, storageclass.ErrFull):
 		c.demoted.set(id)
 		err = ErrNoRoom
-	// a read that hangs and was given up is filling it, or another cache over the same store
+	// Not begun: a hung read that was given up, or another cache over the same store, is filling
+	// it.
 	case !got.begun:
 		err = ErrNoRoom
 	}
 	return got.Sample, err
 }
 
-// bring brings a sample into a buffer: from a class, which the flight before this one may have put
-// it in, or by a read.
+// bring brings a sample into a buffer: from a class, into which the previous flight may have put
+// it, or by a read.
 func (c *Cache) bring(ctx context.Context, r *Request, fl *flight,
 	dst []byte,
 ) (Sample, storageclass.Origin, error) {
@@ -171,8 +175,8 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight,
 }
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
-// source. A read for another node never asks a third (its Request has no Peers), so that no two
-// nodes ever wait for each other.
+// source. A read for another node never asks a third one (its Request has no Peers), so that no two
+// nodes wait for each other.
 func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 	dst []byte,
 ) (Place, storageclass.Origin, error) {
@@ -182,7 +186,7 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 		node, digest, err := r.Peers.Fetch(ctx, id, dst)
 		c.speed[Peer].end(start, len(dst), err)
 		if err == nil {
-			origin, err := c.cameFrom(node, id, digest)
+			origin, err := c.remoteOrigin(node, id, digest)
 			return Peer, origin, err
 		}
 	}
@@ -195,7 +199,7 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclas
 	if err := ctx.Err(); err != nil {
 		return storageclass.Origin{}, err
 	}
-	if err := c.refuse(id); err != nil {
+	if err := c.tooManyHung(id); err != nil {
 		return storageclass.Origin{}, err
 	}
 	start := c.speed[Source].begin()
@@ -206,12 +210,11 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclas
 	}
 	c.sourceSamples.Add(1)
 	c.sourceBytes.Add(int64(len(dst)))
-	return c.wasRead(id, dst, stamp)
+	return c.sourceOrigin(id, dst, stamp)
 }
 
-// keep puts what was read into the class that a plan wants it in, and into those that keep
-// everything, if a plan wants anything kept. What a class refuses costs a read later, not this
-// sample.
+// keep puts a sample that was read into the class that a plan wants it in, and into those that keep
+// everything, if any plan keeps something. A class that refuses it costs another read later.
 func (c *Cache) keep(id int, data []byte, origin storageclass.Origin) {
 	if c.planned.Load() == nil {
 		return
@@ -220,7 +223,7 @@ func (c *Cache) keep(id int, data []byte, origin storageclass.Origin) {
 		cl := &c.classes[j]
 		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
 			_ = cl.Store.Put(id, data, origin)
-			c.kept(cl, id, origin)
+			c.confirmKept(cl, id, origin)
 		}
 	}
 }

@@ -9,42 +9,45 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// Peers are the other nodes of the job: the node that owns a sample reads it from the source once,
-// keeps it, and gives it to the others. Methods are called from many goroutines.
+// Peers gives access to the other nodes of a job: the node that owns a sample reads it from the
+// source once, keeps it, and sends it to the others. Methods must be safe for concurrent use.
 type Peers interface {
-	// Answers reports whether another node owns the sample, and is worth asking now.
+	// Answers reports whether another node owns the sample and is not bypassed now.
 	Answers(id int) bool
-	// Fetch brings the sample from there into dst, which is its own until it returns, and returns
-	// which node that was and the digest that the node took when it read the sample from the
-	// source. After any error the sample is read from the source: the node may be slow, dead, or
-	// lie.
+	// Fetch fetches the sample from its owner into dst, which it may write to until it returns. It
+	// returns the owner, and the digest that the owner took when it read the sample from the
+	// source. After any error the sample is read from the source: the peer may be slow, dead or
+	// corrupting.
 	Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error)
 }
 
-// Request says on whose behalf samples are fetched. It does not change once it is used, so that one
-// serves a consumer's samples all.
+// Request says on whose behalf samples are fetched. It does not change once it is used, so that all
+// fetches of a consumer can share one.
 type Request struct {
 	Peers    Peers    // the other nodes that may be asked; nil: none
-	Consumer Consumer // nil: they are read ahead of time, or for another node
-	remote   bool     // for another node
+	Consumer Consumer // nil: ahead of time, or for another node
+	remote   bool     // on behalf of another node
 }
 
-// flight is one read of a sample, from when a fetch has found that no class holds it until all that
-// want it are told. So none is read twice at a time. The fetch that begins it leads it; those that
-// come later follow, which means that they wait.
+// flight is one read of a sample, from when a fetch has found that no class holds it until all
+// fetches that wait for it are told. So no sample is read twice at the same time. The fetch that
+// begins a flight leads it; later ones follow, which means that they wait.
 //
 //	          land            done is closed
 //	flying ----------> landing ----------> landed
 //	   |     giveUp                 land
 //	   +----------> givenUp --------------------> returned
 //
-//	flying    In its shard's map, and others may join. The shard's mutex guards state and followers. The buffer that is
-//	          read into is the leader's.
-//	landing   Not in the map. followers, place and err are the leader's, which copies to the followers' buffers.
-//	landed    The end. place and err do not change; they may be read once done is closed.
-//	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err is the watchdog's, which
-//	          closes done; then it does not change. The leader's buffer may still be written to, the followers' are not.
-//	returned  The end: the read has come back after all, and its leader, which has waited for done, knows what happened.
+//	flying    In its shard's map; others may join. The shard's mutex guards state and followers.
+//	          The buffer that is read into is the leader's.
+//	landing   Not in the map. followers, place and err belong to the leader, which copies to the
+//	          followers' buffers.
+//	landed    Final. place and err do not change, and may be read once done is closed.
+//	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err
+//	          belongs to the watchdog until it closes done; then it does not change. The leader's
+//	          buffer may still be written to, the followers' are not.
+//	returned  Final: the read has returned after all, and its leader, which has waited for done,
+//	          knows what happened.
 //
 // id, since, by, remote and copies never change.
 type flight struct {
@@ -57,7 +60,7 @@ type flight struct {
 	done   chan struct{}
 	place  Place
 	err    error
-	// followers are the buffers of those that want a copy of what the leader reads.
+	// followers are the buffers of the fetches that get a copy.
 	followers [][]byte
 }
 
@@ -75,7 +78,7 @@ func (s flightState) String() string {
 	return [...]string{"flying", "landing", "landed", "given up", "returned"}[s]
 }
 
-// follows reports whether a flight may come from a state to the next.
+// follows reports whether state s may come after from.
 func (s flightState) follows(from flightState) bool {
 	switch s {
 	case landing, givenUp:
@@ -96,31 +99,31 @@ func (fl *flight) to(next flightState) {
 	fl.state = next
 }
 
-// Why a flight brought nothing.
+// Reasons why a flight brought nothing.
 var (
-	// errGivenUp: it failed for its leader's reasons alone.
-	errGivenUp = errors.New("the read was cancelled by the request that began it")
-	// ErrNoRoom: the class that the plan gave the sample has no room for it, and the fetch has no
-	// buffer that could take it.
-	ErrNoRoom = errors.New("no room for the sample in its storage class, and no buffer for it")
-	// ErrAbandoned: the read hung, the watchdog gave it up and has told everyone that waited:
-	// nothing may be done with the sample, nor with what waited for it.
+	// errGivenUp: the flight failed for reasons of its leader alone.
+	errGivenUp = errors.New("the reader that led this fetch was cancelled")
+	// ErrNoRoom: the class that the plan assigns the sample to has no capacity for it, and the
+	// fetch has no buffer for it.
+	ErrNoRoom = errors.New("the sample's storage class is full, and there is no buffer for it")
+	// ErrAbandoned: the read hung, and the watchdog gave it up and told all that waited for it. The
+	// caller must not touch the sample, nor what waited for it.
 	ErrAbandoned = errors.New("the read returned after it was given up")
 )
 
-// retry reports whether a flight failed for its leader's reasons alone.
+// retry reports whether a flight failed for reasons of its leader alone.
 func retry(err error) bool {
 	return errors.Is(err, errGivenUp) || errors.Is(err, ErrNoRoom)
 }
 
-// flights are the flights under way.
+// flights are the flights in progress.
 type flights struct {
 	shards [64]shard
 }
 
 type shard struct {
-	sync.Mutex
-	byID map[int32]*flight
+	sync.Mutex // guards byID, and state and followers of its flights
+	byID       map[int32]*flight
 }
 
 func newFlights() *flights {
@@ -133,11 +136,11 @@ func newFlights() *flights {
 
 func (f *flights) shard(id int32) *shard { return &f.shards[int(id)%len(f.shards)] }
 
-// join makes the caller the leader of the sample's flight, or a follower of the one under way. A
-// follower with a buffer gets a copy, which copied reports, if the leader reads into a buffer too.
-// A read for another node must not wait for a flight that asks another node: two nodes that
-// disagree for a moment about who owns a sample would wait for each other. So it follows no such
-// flight, and gets no copy.
+// join makes the caller the leader of the sample's flight, or a follower of the one in progress. A
+// follower with a buffer gets a copy, reported by copied, if the leader reads into a buffer too. A
+// read for another node must not wait for a flight that asks another node, because two nodes that
+// temporarily disagree about the sample's owner would wait for each other: it gets no copy, and its
+// caller must not wait.
 func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copied bool) {
 	s := f.shard(int32(id))
 	s.Lock()
@@ -161,9 +164,9 @@ func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copie
 	return fl, true, false
 }
 
-// land ends a flight for its leader, which has the sample in data, or err: none can join any more,
-// and followers get their copies. It reports whether the flight landed: if not, the watchdog had
-// given it up, and has told everyone by now.
+// land ends a flight for its leader, which has the sample in data, or err: no fetch can join any
+// more, and followers get their copies. It reports whether the flight landed; if not, the watchdog
+// has given it up, and has told all that waited.
 func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
 	s := f.shard(fl.id)
 	s.Lock()
@@ -190,15 +193,15 @@ func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
 	return true
 }
 
-// wait waits for a flight. It does not look at ctx while the flight may still write into the
-// follower's buffer.
+// wait waits until the flight has ended. It does not return earlier when ctx is done, because the
+// flight may still write into the follower's buffer.
 func (fl *flight) wait(ctx context.Context) error {
 	<-fl.done
 	return ctx.Err()
 }
 
 // giveUp takes the flights that began before the given time away from their leaders. The caller
-// tells why, and closes done.
+// must set their errors, and close done.
 func (f *flights) giveUp(before time.Time) (late []*flight) {
 	for i := range f.shards {
 		s := &f.shards[i]
@@ -215,7 +218,7 @@ func (f *flights) giveUp(before time.Time) (late []*flight) {
 	return late
 }
 
-// each calls look with every flight that can be joined. look must not take long: it holds joins up.
+// each calls look for every flight that can be joined. look must be quick: joins wait for it.
 func (f *flights) each(look func(fl *flight)) {
 	for i := range f.shards {
 		s := &f.shards[i]

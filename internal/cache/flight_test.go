@@ -14,14 +14,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// TestReadOnce: however many ask at the same time, the source is read once, and
-// everybody gets the bytes, with and without a class to put them in.
-func TestReadOnce(t *testing.T) {
-	for _, room := range []int64{0, 400} {
+// TestConcurrentFetchesReadOnce checks that concurrent fetches of a sample read it from the source
+// once, and all get its bytes, with and without a class to put it in.
+func TestConcurrentFetchesReadOnce(t *testing.T) {
+	for _, capacity := range []int64{0, 400} {
 		synctest.Test(t, func(t *testing.T) {
 			gate := make(chan struct{})
 			o := plain(4)
-			o.memory = room
+			o.memory = capacity
 			o.hook = func(context.Context, int) error { <-gate; return nil }
 			g := newRig(t, o)
 			defer g.close()
@@ -35,9 +35,9 @@ func TestReadOnce(t *testing.T) {
 						t.Error(err)
 						return
 					}
-					if !bytes.Equal(s.Data, content(3, 100)) || s.InPlace != (room > 0) ||
+					if !bytes.Equal(s.Data, content(3, 100)) || s.InPlace != (capacity > 0) ||
 						s.From != Source {
-						t.Errorf("wrong bytes, or not where they should be: in place %v, from %v",
+						t.Errorf("wrong bytes or wrong location: in place %v, from %v",
 							s.InPlace, s.From)
 					}
 					if !s.InPlace && &s.Data[0] != &dst[0] {
@@ -52,23 +52,24 @@ func TestReadOnce(t *testing.T) {
 			close(gate)
 			all.Wait()
 			if n := g.source.Reads[3].Load(); n != 1 || read.Load() != 1 {
-				t.Errorf("room %d: the source was read %d times, by %d fetches as they say", room,
+				t.Errorf("capacity %d: the source was read %d times, and %d fetches report it",
+					capacity,
 					n, read.Load())
 			}
 		})
 	}
 }
 
-// TestCancelledLeader: a fetch that waits for a read that its leader cancels, because
-// its job ended, reads by itself. The source says then that it did not answer, as
-// a patient one does when it is told to stop trying.
-func TestCancelledLeader(t *testing.T) {
+// TestFollowerReadsAfterLeaderIsCancelled checks that a fetch reads by itself if the read that it
+// waits for is cancelled because its leader's job ended. The cancelled source reports that it did
+// not answer, as a retrying one does when it is told to stop.
+func TestFollowerReadsAfterLeaderIsCancelled(t *testing.T) {
 	for name, c := range map[string]struct {
-		room int64
-		late bool // the leader's time is up; else it is cancelled
+		capacity int64
+		late     bool // the leader's deadline passes; else it is cancelled
 	}{
 		"into a buffer":         {},
-		"in place":              {room: 400},
+		"in place":              {capacity: 400},
 		"out of time":           {late: true},
 		"in place, out of time": {400, true},
 	} {
@@ -76,7 +77,7 @@ func TestCancelledLeader(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				first := true
 				o := plain(4)
-				o.memory = c.room
+				o.memory = c.capacity
 				o.hook = func(ctx context.Context, id int) error {
 					if !first {
 						return nil
@@ -114,14 +115,14 @@ func TestCancelledLeader(t *testing.T) {
 	}
 }
 
-// forgets is a store that has a sample, but not where it lies.
+// forgets is a store that holds samples without saying where.
 type forgets struct{ storageclass.InPlace }
 
 func (forgets) Locate(int) (int64, bool) { return 0, false }
 
-// TestASampleThatItsClassDoesNotShowGoesToTheBuffer: as where it is put in doubt as soon as it is
-// there.
-func TestASampleThatItsClassDoesNotShowGoesToTheBuffer(t *testing.T) {
+// TestUnlocatedSampleGoesToTheBuffer checks that a sample goes to the buffer if its class holds it
+// but cannot locate it, for example because it was put in doubt just then.
+func TestUnlocatedSampleGoesToTheBuffer(t *testing.T) {
 	o := plain(4)
 	o.memory = 400
 	g := newRig(t, o)

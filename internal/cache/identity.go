@@ -11,26 +11,26 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// # Which copies count
+// # Valid copies
 //
 // Every sample has a digest, taken when it was first read from the source, here or by another node.
-// Bytes of the sample that come another way, later, are compared with it: that two reads of one
-// sample differ is an error, never a choice.
+// Bytes of the sample that arrive later in another way are compared with it: two reads of one
+// sample that differ are an error, never a choice.
 //
-// A copy that a storage class holds counts once it was confirmed: it was put there by this cache,
-// or what it was made of is still what the source has (Origin.SameInstance), which takes one stat
-// of the file. So copies that are left from before the cache was made, or before another job came
-// to use it (Doubt), are confirmed when they are first needed, by the worker that would else read
-// them. One that does not count is dropped and read anew. A stat that fails confirms nothing, and
-// leaves it to the read from the source to say why.
+// A copy in a storage class is valid once it was confirmed: it was put there by this cache, or the
+// file that it was made from is still the source's (Origin.SameInstance), which takes one stat of
+// the file. So copies from before the cache was made, or before another job began to use it
+// (Doubt), are confirmed when they are first needed, by the worker that would otherwise read them.
+// A copy that is not valid is dropped, and the sample is read again. If the stat fails, nothing is
+// confirmed, and the read from the source will report the reason.
 
-// ConflictError says that two nodes of a job have read different bytes for one sample.
+// ConflictError reports that two nodes of a job have read different bytes for one sample.
 type ConflictError struct {
 	Sample       int
-	Path         string // where this node has it
+	Path         string // on this node
 	Node         int    // the other node
-	Than         int    // the node whose bytes this one knows; -1: it has read them itself
-	Mine, Theirs uint32 // the digests that this node knows, and the other one's
+	Than         int    // the node that sent the bytes known here; -1: this node has read them
+	Mine, Theirs uint32 // the digest known here, and the other node's
 }
 
 func (e *ConflictError) Error() string {
@@ -39,27 +39,27 @@ func (e *ConflictError) Error() string {
 		than = fmt.Sprintf("node %d", e.Than)
 	}
 	return fmt.Sprintf("sample %d (%s): node %d has other bytes (digest %08x) than %s (%08x), "+
-		"although names, sizes and times agree: "+
-		"the nodes read different files; mount the same dataset on all of them", e.Sample,
+		"although names, sizes and times agree: the nodes read different files; mount the same "+
+		"dataset on all of them", e.Sample,
 		printable.Name(e.Path), e.Node, e.Theirs, than, e.Mine)
 }
 
-// VerifyError says that bytes which were to be delivered are not those that the source has.
+// VerifyError reports that bytes about to be delivered differ from the source's.
 type VerifyError struct {
 	Sample    int
 	Path      string
-	From      string // where the bytes were taken from
+	From      string // the tier that the bytes came from
 	Got, Want uint32 // digests
 }
 
 func (e *VerifyError) Error() string {
-	return fmt.Sprintf("sample %d (%s): the bytes from %s (digest %08x) are not those of the "+
-		"file (%08x): "+
-		"look for more with `hdmlp cache check` if there is a cache directory, and whether all "+
-		"nodes mount the same dataset", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
+	return fmt.Sprintf("sample %d (%s): the bytes from %s (digest %08x) differ from the file's "+
+		"(%08x): check that all nodes mount the same dataset, and run `hdmlp cache "+
+		"check` if there "+
+		"is a cache directory", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
 }
 
-// digests are the digests of the samples, by ID, as far as they are known. An entry is
+// digests are the known digests of the samples, by ID. An entry has
 //
 //	bits 0 to 31   the digest
 //	bits 32 to 55  the node that it was learned from, plus 1; 0: this one
@@ -67,8 +67,8 @@ func (e *VerifyError) Error() string {
 //	bit 63         the entry is there
 type digests []atomic.Uint64
 
-// BytesPerSample is the memory that a Cache takes for each sample of its dataset, held or not:
-// digests, sets, and what plans give it.
+// BytesPerSample is the memory that a Cache takes for each sample of its dataset, held or not: its
+// digest, bits, and planned class.
 const BytesPerSample = 8 + 1 + 1
 
 const (
@@ -85,10 +85,10 @@ func (d digests) of(id int) (sum uint32, known bool) {
 // own reports whether this cache has read the sample from the source itself.
 func (d digests) own(id int) bool { return d[id].Load()&digestOwn != 0 }
 
-// node is the node that the digest was learned from; -1: this one.
+// node returns the node that the digest was learned from; -1: this one.
 func (d digests) node(id int) int { return int(d[id].Load()>>32&(1<<24-1)) - 1 }
 
-// learn notes a digest, if none is known yet, and returns the one that is known then.
+// learn records a digest if none is known yet, and returns the one that is then known.
 func (d digests) learn(id int, sum uint32, node int) uint32 {
 	if d[id].CompareAndSwap(0, digestKnown|uint64(node+1)<<32|uint64(sum)) {
 		return sum
@@ -96,7 +96,7 @@ func (d digests) learn(id int, sum uint32, node int) uint32 {
 	return uint32(d[id].Load())
 }
 
-// liesIn is the hash of the directory that the dataset lies in now.
+// liesIn returns the hash of the directory that the dataset is currently in.
 func (c *Cache) liesIn() uint32 {
 	if c.directory == nil {
 		return 0
@@ -104,8 +104,9 @@ func (c *Cache) liesIn() uint32 {
 	return dataset.PlaceHash(c.directory.Place())
 }
 
-// cameFrom takes note that another node gave a sample with this digest.
-func (c *Cache) cameFrom(node, id int, digest uint32) (storageclass.Origin, error) {
+// remoteOrigin returns the origin of a sample that another node sent with this digest, or an error
+// if another digest is known.
+func (c *Cache) remoteOrigin(node, id int, digest uint32) (storageclass.Origin, error) {
 	if known := c.digests.learn(id, digest, node); known != digest {
 		return storageclass.Origin{},
 			&ConflictError{
@@ -124,8 +125,11 @@ func (c *Cache) cameFrom(node, id int, digest uint32) (storageclass.Origin, erro
 	}, nil
 }
 
-// wasRead takes note that the sample, read from the source, has these bytes.
-func (c *Cache) wasRead(id int, data []byte, stamp dataset.Stamp) (storageclass.Origin, error) {
+// sourceOrigin returns the origin of a sample that was read from the source with these bytes, or an
+// error if another digest is known.
+func (c *Cache) sourceOrigin(id int, data []byte,
+	stamp dataset.Stamp,
+) (storageclass.Origin, error) {
 	sum := digest.Of(data)
 	switch known := c.digests.learn(id, sum, -1); {
 	case known == sum:
@@ -145,20 +149,21 @@ func (c *Cache) wasRead(id int, data []byte, stamp dataset.Stamp) (storageclass.
 	default:
 		return storageclass.Origin{}, &dataset.SampleError{
 			ID: id, Path: c.path(id), Kind: dataset.ErrChanged,
-			Err: fmt.Errorf("its bytes (digest %08x) are not those that were read before (%08x), "+
-				"although size and modification time are", sum, known),
+			Err: fmt.Errorf("its bytes (digest %08x) differ from those read earlier "+
+				"(%08x), although "+
+				"size and modification time are the same", sum, known),
 		}
 	}
 	c.digests[id].Or(digestOwn)
 	return storageclass.Origin{Digest: sum, Place: c.liesIn(), Instance: stamp.Instance()}, nil
 }
 
-// Doubt has every copy confirmed again when it is next needed: a job has begun to use the cache
-// that was not there when the copies were made.
+// Doubt makes every copy be confirmed again when it is next needed. It is called when a job begins
+// to use the cache that was not there when the copies were made.
 func (c *Cache) Doubt() { c.confirmed.clear() }
 
-// confirm decides whether the copies of a sample that the classes hold count, if that is not known
-// yet. It may block, as reads from the source do.
+// confirm determines whether the classes' copies of a sample are valid, if that is not known yet.
+// It may block, as reads from the source do.
 func (c *Cache) confirm(ctx context.Context, id int) {
 	if c.confirmed.has(id) || !c.Has(id) {
 		return
@@ -184,9 +189,9 @@ func (c *Cache) confirm(ctx context.Context, id int) {
 	}
 }
 
-// kept notes that a class holds the sample as this cache read it.
-func (c *Cache) kept(cl *class, id int, origin storageclass.Origin) {
-	// another cache over the store may have put its own
+// confirmKept records that a class's copy is valid if it is the one that this cache has read.
+func (c *Cache) confirmKept(cl *class, id int, origin storageclass.Origin) {
+	// Another cache over the store may have put another copy.
 	if held, ok := cl.Store.Origin(id); ok && held == origin {
 		c.confirmed.set(id)
 	}

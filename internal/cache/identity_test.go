@@ -14,24 +14,24 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// TestWhichCopiesCount: a copy that is left from another cache, in memory or on disk, is served
-// where its file is still the same instance, or where it was made of another directory's. Else the
-// source is read, and the copy replaced.
-func TestWhichCopiesCount(t *testing.T) {
+// TestWhichCopiesAreValid checks that a copy that an earlier cache has left, in memory or on disk,
+// is served if its file is still the same instance, or if it was made from another directory's
+// file. Otherwise the source is read, and the copy replaced.
+func TestWhichCopiesAreValid(t *testing.T) {
 	for _, class := range []string{"memory", "file"} {
 		for name, c := range map[string]struct {
 			change func(s *cachetest.Source)
-			counts bool
+			valid  bool
 		}{
-			"nothing happened": {func(*cachetest.Source) {}, true},
+			"nothing changed": {func(*cachetest.Source) {}, true},
 			"the file was replaced": {func(s *cachetest.Source) {
 				s.Changed = func(int) int64 { return 6 }
 			}, false},
 			"the dataset was moved": {func(s *cachetest.Source) {
 				s.Inode, s.Changed = 8, func(int) int64 { return 6 }
 			}, true},
-			"it was mounted again":     {func(s *cachetest.Source) { s.Inode = 8 }, true},
-			"the file cannot be asked": {func(s *cachetest.Source) { s.Bad[2] = true }, false},
+			"the file system was remounted": {func(s *cachetest.Source) { s.Inode = 8 }, true},
+			"the stat fails":                {func(s *cachetest.Source) { s.Bad[2] = true }, false},
 		} {
 			t.Run(class+", "+name, func(t *testing.T) {
 				o := plain(4)
@@ -65,19 +65,19 @@ func TestWhichCopiesCount(t *testing.T) {
 					}
 				case err != nil:
 					t.Error(err)
-				case !c.counts:
+				case !c.valid:
 					other(2, want)
 					fallthrough
 				default:
-					if !bytes.Equal(got, want) || (place == Source) == c.counts {
-						t.Errorf("other bytes (%v), or from another place than expected: %v",
+					if !bytes.Equal(got, want) || (place == Source) == c.valid {
+						t.Errorf("different bytes: %v, or unexpected tier: %v",
 							!bytes.Equal(got, want), place)
 					}
 					before := next.source.Stats.Load()
 					if again, place, err := next.fetched(t, &Request{}, 2); err != nil ||
 						place == Source || !bytes.Equal(again, want) ||
 						next.source.Stats.Load() != before {
-						t.Errorf("the second time: from %v, %v; asked for %d times more", place,
+						t.Errorf("the second fetch: from %v, %v; %d more stats", place,
 							err, next.source.Stats.Load()-before)
 					}
 				}
@@ -86,8 +86,8 @@ func TestWhichCopiesCount(t *testing.T) {
 	}
 }
 
-// TestDoubt: once a cache is in doubt, its copies are confirmed again, each once.
-func TestDoubt(t *testing.T) {
+// TestDoubt checks that Doubt makes every copy be confirmed again, once.
+func TestDoubtConfirmsCopiesOnceMore(t *testing.T) {
 	o := plain(4)
 	o.memory, o.planAll = 400, true
 	g := newRig(t, o)
@@ -95,59 +95,59 @@ func TestDoubt(t *testing.T) {
 	now := int64(5)
 	g.source.Changed = func(int) int64 { return now }
 	if _, _, err := g.fetched(t, &Request{}, 1); err != nil || g.source.Stats.Load() != 0 {
-		t.Fatalf("%v; asked %d times", err, g.source.Stats.Load())
+		t.Fatalf("%v; %d stats", err, g.source.Stats.Load())
 	}
 	g.cache.Doubt()
 	if _, _, ok := g.cache.Held(1); ok {
-		t.Error("a copy in doubt is given to other nodes where it lies")
+		t.Error("a copy in doubt is served to other nodes")
 	}
 	for range 2 {
 		if _, place, err := g.fetched(t, &Request{}, 1); err != nil || place == Source ||
 			g.source.Stats.Load() != 1 {
-			t.Errorf("from %v, %v; asked %d times", place, err, g.source.Stats.Load())
+			t.Errorf("from %v, %v; %d stats", place, err, g.source.Stats.Load())
 		}
 	}
 	g.cache.Doubt()
-	now++ // it was rewritten in place, with its times set back
+	now++ // the file was rewritten in place, and its times set back
 	g.source.Bytes = func(_ int, dst []byte) { dst[0] ^= 0xff }
 	if _, _, err := g.fetched(t, &Request{}, 1); !errors.Is(err, dataset.ErrChanged) {
 		t.Errorf("a file that was rewritten while jobs read it: %v", err)
 	}
 }
 
-// TestConflictOfOthers: two other nodes that give different bytes are both named.
-func TestConflictOfOthers(t *testing.T) {
+// TestConflictNamesBothRemoteNodes checks the error if two other nodes send different bytes.
+func TestConflictNamesBothRemoteNodes(t *testing.T) {
 	g := newRig(t, plain(4))
 	defer g.close()
-	if _, err := g.cache.cameFrom(2, 1, 7); err != nil {
+	if _, err := g.cache.remoteOrigin(2, 1, 7); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.cache.cameFrom(2, 1, 7); err != nil {
+	if _, err := g.cache.remoteOrigin(2, 1, 7); err != nil {
 		t.Error(err)
 	}
-	_, err := g.cache.cameFrom(5, 1, 8)
+	_, err := g.cache.remoteOrigin(5, 1, 8)
 	if err == nil || !strings.Contains(err.Error(),
 		"node 5 has other bytes (digest 00000008) than node 2 (00000007)") {
 		t.Error(err)
 	}
 }
 
-// gives is a node that owns every sample, and gives it with these bytes.
-type gives struct {
+// fakePeer owns every sample, and returns data or err.
+type fakePeer struct {
 	data func(id int) []byte
 	err  error
 }
 
-func (p *gives) Answers(int) bool { return true }
+func (p *fakePeer) Answers(int) bool { return true }
 
-func (p *gives) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
+func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
 	copy(dst, p.data(id))
 	return 3, digest.Of(dst), p.err
 }
 
-// TestConflict: that another node read other bytes than this one is found whichever came first, and
-// named.
-func TestConflict(t *testing.T) {
+// TestConflictWithThisNode checks that a node that has read other bytes than this one is detected
+// and named, whichever of them read first.
+func TestConflictWithThisNode(t *testing.T) {
 	other := func(id int) []byte {
 		b := content(id, 100)
 		b[9] ^= 1
@@ -160,7 +160,7 @@ func TestConflict(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			g := newRig(t, plain(4))
 			defer g.close()
-			p := &gives{data: other}
+			p := &fakePeer{data: other}
 			if !peerFirst {
 				p.err = errors.New("not now")
 			}
@@ -184,15 +184,15 @@ func TestConflict(t *testing.T) {
 					conflict.Theirs, mine, theirs)
 			}
 			if NewFaults(Raise).Forgive(1, err) == nil {
-				t.Error("a policy forgives it")
+				t.Error("policy raise forgives a conflict")
 			}
 		})
 	}
 }
 
-// TestCopyOfOtherBytesIsDropped: a copy whose digest is not the one that is known of the sample is
-// dropped, though its file is the same instance.
-func TestCopyOfOtherBytesIsDropped(t *testing.T) {
+// TestCopyWithAnotherDigestIsDropped checks that a copy is dropped if its digest differs from the
+// known one, even if its file is the same instance.
+func TestCopyWithAnotherDigestIsDropped(t *testing.T) {
 	o := plain(4)
 	o.memory, o.planAll = 400, true
 	g := newRig(t, o)
@@ -201,7 +201,7 @@ func TestCopyOfOtherBytesIsDropped(t *testing.T) {
 	if err := g.stores[0].Put(2, other, storageclass.Origin{Digest: digest.Of(other)}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := g.cache.cameFrom(3, 2, digest.Of(want)); err != nil {
+	if _, err := g.cache.remoteOrigin(3, 2, digest.Of(want)); err != nil {
 		t.Fatal(err)
 	}
 	for _, from := range []Place{Source, FirstClass} {

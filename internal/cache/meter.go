@@ -7,16 +7,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// meter measures the reads from one place.
+// meter measures the reads from one tier.
 type meter struct {
 	mu       sync.Mutex
 	total    stats.Speed
-	recent   time.Duration // moving average of what a read takes
+	recent   time.Duration // moving average of the duration of a read
 	underWay int
-	since    time.Time // when underWay left 0
+	since    time.Time // when underWay became 1
 }
 
-// begin notes the begin of a read, and returns when it was.
+// begin records the beginning of a read, and returns its time.
 func (m *meter) begin() time.Time {
 	now := time.Now()
 	m.mu.Lock()
@@ -27,7 +27,7 @@ func (m *meter) begin() time.Time {
 	return now
 }
 
-// end notes the end of a read that began at start; one that failed brought nothing.
+// end records the end of a read that began at start.
 func (m *meter) end(start time.Time, bytes int, err error) {
 	now := time.Now()
 	m.mu.Lock()
@@ -56,7 +56,7 @@ func (m *meter) speed() stats.Speed {
 	return s
 }
 
-// latency is how long a read takes at the moment, on average; 0: there was none yet.
+// latency returns the moving average of the duration of a read; 0 before the first one.
 func (m *meter) latency() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestBusy: a place is busy while any read of it is under way; its seconds are those of all reads.
-func TestBusy(t *testing.T) {
+// TestBusyTime checks that a tier is busy while any read of it is in progress, and that Seconds is
+// the sum over all reads.
+func TestBusyTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m meter
 		first := m.begin()
@@ -18,7 +19,7 @@ func TestBusy(t *testing.T) {
 		<-time.After(2 * time.Second)
 		m.end(first, 10, nil)
 		if s := m.speed(); s.Busy != 4 || s.Seconds != 4 {
-			t.Errorf("with a read under way: %+v", s)
+			t.Errorf("with a read in progress: %+v", s)
 		}
 		<-time.After(time.Second)
 		m.end(second, 10, nil)
@@ -29,8 +30,8 @@ func TestBusy(t *testing.T) {
 	})
 }
 
-// TestSourceLatency: the latency is a moving average over successful reads that begins with the
-// first one.
+// TestSourceLatency checks that the latency is a moving average over successful reads that starts
+// with the first one.
 func TestSourceLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lasts time.Duration

@@ -8,17 +8,17 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Place is where a sample is found: the source, another node, or a storage class.
+// Place is the tier that a sample is found in: the source, another node, or a storage class.
 type Place int32
 
-// The places; storage class j (from 1) is FirstClass+j-1.
+// The tiers. Storage class j (from 1) is FirstClass+j-1.
 const (
 	Source Place = iota
 	Peer
 	FirstClass
 )
 
-// PlaceName names a place as reports do.
+// PlaceName returns the name of a tier, as in reports.
 func (c *Cache) PlaceName(p Place) string {
 	switch {
 	case p == Source:
@@ -31,33 +31,33 @@ func (c *Cache) PlaceName(p Place) string {
 	return fmt.Sprintf("place %d", p)
 }
 
-// Places is how many places there are: Place is in [0, Places).
+// Places returns the number of tiers: Place is in [0, Places).
 func (c *Cache) Places() int { return int(FirstClass) + len(c.classes) }
 
-// Class is a storage class of the node with the dataset's store in it.
+// Class is a storage class of the node, with its store for the dataset.
 type Class struct {
 	Name  string
 	Store storageclass.Store
-	// KeepAll: the class has room for the whole dataset and survives restarts, so it keeps a copy
-	// of everything that is read, whatever the plan gives it.
+	// KeepAll is set if the class has capacity for the whole dataset and survives restarts: it then
+	// keeps a copy of everything that is read, besides what plans assign to it.
 	KeepAll bool
 }
 
 type class struct {
 	Class
-	inPlace storageclass.InPlace // nil if samples cannot be delivered where they lie
+	inPlace storageclass.InPlace // nil: samples cannot be delivered from where they are
 }
 
-// Located is a sample that lies in a storage class where the process can read it.
+// Located is the location of a sample in a storage class where processes can read it.
 type Located struct {
 	Class  int // from 0
 	Offset int64
 }
 
-// Place is the class's.
+// Place returns the tier of the class.
 func (l Located) Place() Place { return FirstClass + Place(l.Class) }
 
-// Locate finds a sample that can be delivered where it lies.
+// Locate returns the location of a sample that can be delivered from where it is.
 func (c *Cache) Locate(id int) (Located, bool) {
 	if !c.confirmed.has(id) {
 		return Located{}, false
@@ -89,8 +89,8 @@ func (c *Cache) class(id int) int {
 	return int((*planned)[id])
 }
 
-// destination is the class where the sample is to lie and can be delivered from; nil: there is
-// none. It may be another one the next time, when the plan has changed.
+// destination returns the class that is to hold the sample and from which it can be delivered; nil:
+// none. The result may change with the plan.
 func (c *Cache) destination(id int) *class {
 	if j := c.class(id); j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id) {
 		return &c.classes[j-1]
@@ -98,7 +98,7 @@ func (c *Cache) destination(id int) *class {
 	return nil
 }
 
-// Destined reports whether a sample is to lie in a class where it can be delivered from.
+// Destined reports whether a sample is to be held by a class from which it can be delivered.
 func (c *Cache) Destined(id int) bool { return c.destination(id) != nil }
 
 // Has reports whether any class holds the sample.
@@ -107,8 +107,8 @@ func (c *Cache) Has(id int) bool {
 		slices.ContainsFunc(c.classes, func(cl class) bool { return cl.Store.Has(id) })
 }
 
-// readHeld copies the sample from the fastest class that holds it, if its copies count. A corrupt
-// copy has been dropped by its store: the next class is asked.
+// readHeld copies a sample from the fastest class that holds it, if its copies are valid. If a
+// store finds its copy corrupt, it drops it, and the next class is tried.
 func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
 	if !c.confirmed.has(id) {
 		return 0, false
@@ -128,7 +128,7 @@ func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
 	return 0, false
 }
 
-// bitset is a set of samples that many goroutines may add to.
+// bitset is a set of samples. It is safe for concurrent use.
 type bitset []atomic.Uint32
 
 func newBitset(n int) bitset     { return make(bitset, (n+31)/32) }

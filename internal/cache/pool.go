@@ -5,57 +5,57 @@ import (
 	"time"
 )
 
-// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, come first, in
-// the order in which the whole job will need their samples; what is left of the workers fills
-// storage classes ahead of time. A quarter of them is kept from filling, so that a batch that is
-// needed soon never waits for a row of slow reads that are not.
+// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, run first, in the
+// order in which the whole job needs their samples. The remaining workers fill storage classes
+// ahead of time. A quarter of the workers never fills, so that a batch that is needed soon does not
+// wait for a series of slow reads that are not.
 type pool struct {
 	workers sync.WaitGroup
 
-	mu      sync.Mutex
-	changed *sync.Cond
+	mu      sync.Mutex // guards the following, except threads and maxFilling
+	changed *sync.Cond // signals new tasks, new fills, and closed
 	tasks   taskHeap
 	seq     int64
 	fills   []*fill
-	turn    int // the fill whose turn it is
-	filling int // workers that fill
+	turn    int // index of the fill that was served last
+	filling int // number of workers that fill
 	closed  bool
 
 	threads, maxFilling int
 }
 
-// Task is a sample to bring for a consumer. Order is the global step that needs it: the lowest is
-// brought first.
+// Task is a sample to bring for a consumer. Order is the global step that needs it; the task with
+// the lowest Order runs first.
 type Task struct {
 	Order    int64
 	Consumer Consumer
-	Index    int // of the consumer's samples
+	Index    int // of the sample in the consumer
 	seq      int64
 }
 
-// Consumer is what workers fetch samples for: a batch, of which the cache knows no more than this.
+// Consumer is what workers fetch samples for, such as a batch.
 type Consumer interface {
-	// Bring fetches the consumer's sample i, on one of the workers, with the consumer's Request. It
-	// reports whether a fetch returned ErrAbandoned: then the worker ends, because another has
-	// taken its place.
+	// Bring fetches the consumer's sample i on a worker, with the consumer's Request. It reports
+	// whether a fetch returned ErrAbandoned: the worker then ends, because another one has replaced
+	// it.
 	Bring(w *Worker, i int) (abandoned bool)
-	// GivenUp says that a read for a sample of the consumer hangs and was given up, with the error
-	// that it fails with. The read's buffer may be written to until that Bring reports that it was
+	// GivenUp reports that a read for the consumer hangs and was given up, and the error that it
+	// fails with. The read's buffer may be written to until that Bring reports that it was
 	// abandoned.
 	GivenUp(err error)
 }
 
 // fill is a list of samples to bring into their classes ahead of time.
 type fill struct {
-	ids []int32 // what is left, in order
-	// run brings a sample, and reports whether a fetch was abandoned.
+	ids []int32 // the remaining samples, in order
+	// run brings a sample, and reports whether the fetch was abandoned.
 	run func(w *Worker, id int) (abandoned bool)
 }
 
-// Worker has the buffers of a goroutine that fetches samples, from one to the next.
+// Worker holds the buffers that a goroutine reuses from one fetch to the next.
 type Worker struct {
-	buffer []byte // of FetchView
-	again  []byte // of Verify
+	buffer []byte // for FetchView
+	again  []byte // for Verify
 }
 
 func newPool(threads int) *pool {
@@ -67,8 +67,8 @@ func newPool(threads int) *pool {
 	return p
 }
 
-// replace starts a worker in place of one that hangs in a read. That one counts as a worker until
-// it ends, but takes no more tasks.
+// replace starts a worker in place of one whose read hangs. That one counts as a worker until it
+// ends, but no longer takes tasks. filled reports whether it was filling.
 func (p *pool) replace(filled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +94,7 @@ func (p *pool) submit(tasks []Task) {
 	}
 }
 
-// addFill starts filling; removeFill ends it, without waiting for reads under way.
+// addFill starts a fill; removeFill ends it without waiting for reads in progress.
 func (p *pool) addFill(ids []int32, run func(w *Worker, id int) (abandoned bool)) *fill {
 	f := &fill{ids: ids, run: run}
 	p.mu.Lock()
@@ -111,7 +111,7 @@ func (p *pool) removeFill(f *fill) {
 	p.forget(f)
 }
 
-// forget takes a fill off the list. p.mu is held.
+// forget removes a fill from the list. p.mu must be held.
 func (p *pool) forget(f *fill) {
 	for i, g := range p.fills {
 		if g == f {
@@ -121,7 +121,7 @@ func (p *pool) forget(f *fill) {
 	}
 }
 
-// work is one worker.
+// work runs one worker.
 func (p *pool) work() {
 	var w Worker
 	p.mu.Lock()
@@ -143,7 +143,7 @@ func (p *pool) work() {
 	}
 }
 
-// fillOne brings the next sample of the fill whose turn it is. p.mu is held.
+// fillOne brings the next sample of the next fill, round-robin. p.mu must be held.
 func (p *pool) fillOne(w *Worker) (abandoned bool) {
 	p.turn = (p.turn + 1) % len(p.fills)
 	f := p.fills[p.turn]
@@ -158,7 +158,7 @@ func (p *pool) fillOne(w *Worker) (abandoned bool) {
 	abandoned = f.run(w, int(id))
 	p.mu.Lock()
 	if abandoned {
-		return true // replace has counted it off
+		return true // replace has already decremented filling
 	}
 	p.filling--
 	if len(p.fills) > 0 {
@@ -167,8 +167,8 @@ func (p *pool) fillOne(w *Worker) (abandoned bool) {
 	return false
 }
 
-// close ends the workers once the queue is empty, and waits for them at most the given time,
-// because a read that hangs in the kernel cannot be interrupted. It reports whether all have ended.
+// close ends the workers once the queue is empty. It waits for them at most patience, because a
+// read that hangs in the kernel cannot be interrupted, and reports whether all have ended.
 func (p *pool) close(patience time.Duration) bool {
 	p.mu.Lock()
 	p.closed = true
@@ -190,8 +190,8 @@ func (p *pool) close(patience time.Duration) bool {
 	}
 }
 
-// taskHeap is a heap of tasks by the step that needs them, then by arrival. Not container/heap's,
-// which allocates for each task that comes and goes.
+// taskHeap is a heap of tasks by the step that needs them, then by arrival. It does not use
+// container/heap, which allocates for each task.
 type taskHeap []Task
 
 func (h taskHeap) less(i, j int) bool {
@@ -217,7 +217,7 @@ func (h *taskHeap) push(t Task) {
 func (h *taskHeap) pop() Task {
 	s := *h
 	first, last := s[0], len(s)-1
-	s[0], s[last] = s[last], Task{} // which must not keep its consumer
+	s[0], s[last] = s[last], Task{} // do not retain the consumer
 	s = s[:last]
 	*h = s
 	for i := 0; ; {

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestFillQuarter: filling never takes all workers.
-func TestFillQuarter(t *testing.T) {
+// TestFillLeavesAQuarterOfTheWorkers checks that filling never takes all workers.
+func TestFillLeavesAQuarterOfTheWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		under := make(chan int, 100)
@@ -32,7 +32,7 @@ func TestFillQuarter(t *testing.T) {
 		g.cache.Submit([]Task{{Consumer: b}})
 		synctest.Wait()
 		if n := len(under); n != 4 {
-			t.Errorf("%d reads are under way, want that of the task too", n)
+			t.Errorf("%d reads are in progress, want also the task's", n)
 		}
 		close(gate)
 		if err := <-b.done; err != nil {
@@ -42,12 +42,12 @@ func TestFillQuarter(t *testing.T) {
 	})
 }
 
-// consumer is a batch of one sample.
+// consumer is a consumer with one sample.
 type consumer struct {
 	cache *Cache
 	id    int
-	done  chan error // has what came of it
-	back  chan bool  // if not nil: has it when Bring returns, and whether it was abandoned
+	done  chan error // receives the result
+	back  chan bool  // if not nil, receives Bring's result
 }
 
 func (b *consumer) Bring(*Worker, int) (abandoned bool) {
@@ -64,9 +64,9 @@ func (b *consumer) Bring(*Worker, int) (abandoned bool) {
 
 func (b *consumer) GivenUp(err error) { b.done <- err }
 
-// TestTasksComeInTheOrderInWhichTheyAreNeeded: by the step that needs them, and of one step in the
-// order in which they came.
-func TestTasksComeInTheOrderInWhichTheyAreNeeded(t *testing.T) {
+// TestTasksRunInTheOrderOfNeed checks that tasks are ordered by the step that needs them, and
+// within a step by arrival.
+func TestTasksRunInTheOrderOfNeed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var h taskHeap
 		var want []Task
@@ -78,11 +78,11 @@ func TestTasksComeInTheOrderInWhichTheyAreNeeded(t *testing.T) {
 		for seq := range rapid.IntRange(0, 60).Draw(t, "tasks") {
 			if len(want) > 0 && rapid.IntRange(0, 3).Draw(t, "pop") == 0 {
 				if sorted(); h.pop() != want[0] {
-					t.Fatal("another task came")
+					t.Fatal("pop returned another task")
 				}
 				want = want[1:]
 				if h[:len(h)+1][len(h)] != (Task{}) {
-					t.Fatal("the heap keeps a task that it has given away")
+					t.Fatal("the heap retains a popped task")
 				}
 				continue
 			}
@@ -106,8 +106,7 @@ func TestTasksComeInTheOrderInWhichTheyAreNeeded(t *testing.T) {
 	})
 }
 
-// TestFillsTakeTurns: where several jobs have samples to be read ahead, the workers alternate
-// between them.
+// TestFillsTakeTurns checks that the workers alternate between the fills of several jobs.
 func TestFillsTakeTurns(t *testing.T) {
 	p := &pool{threads: 1, maxFilling: 1}
 	p.changed = sync.NewCond(&p.mu)
@@ -121,6 +120,6 @@ func TestFillsTakeTurns(t *testing.T) {
 		p.fillOne(&Worker{})
 	}
 	if slices.Sort(order); !slices.Equal(order, []int{1, 2, 11, 12}) {
-		t.Errorf("of four reads these were the samples: %v", order)
+		t.Errorf("the first 4 reads were of samples %v", order)
 	}
 }

@@ -7,11 +7,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// Submit has the workers bring samples for consumers: each calls its Consumer's Bring, once.
+// Submit queues tasks for the workers. Each calls its Consumer's Bring once.
 func (c *Cache) Submit(tasks []Task) { c.pool.submit(tasks) }
 
-// Held returns a sample that lies in memory, where it lies, and its digest: valid until the cache's
-// stores are closed.
+// Held returns a sample that is in memory, without copying it, and its digest. The bytes are valid
+// until the cache's stores are closed.
 func (c *Cache) Held(id int) (data []byte, digest uint32, ok bool) {
 	if uint(id) >= uint(c.index.Len()) {
 		return nil, 0, false
@@ -23,11 +23,11 @@ func (c *Cache) Held(id int) (data []byte, digest uint32, ok bool) {
 	return data, digest, known
 }
 
-// Serve brings a sample for another node, and calls send with it and its digest, once. The bytes
-// are valid until send returns. It reads the sample from the source if it has to, and keeps it as
-// the plan says; at most as many reads are under way for others as for the node itself. source is
-// how many bytes this very call read from the source. The error is dataset.ErrNoSample where the
-// node asks another one for the sample itself.
+// Serve brings a sample for another node, and calls send once with it and its digest. The bytes are
+// valid until send returns. Serve reads the sample from the source if necessary, and keeps it if
+// the plan says so; other nodes may have at most as many reads in progress as the node itself.
+// source is the number of bytes that this call read from the source. The error is
+// dataset.ErrNoSample if this node is itself fetching the sample from another one.
 func (c *Cache) Serve(ctx context.Context, id int,
 	send func(data []byte, digest uint32) error,
 ) (source int64, err error) {
@@ -47,19 +47,19 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	}
 	switch {
 	case err == nil:
-		digest, _ := c.digests.of(id) // known since the sample was fetched
+		digest, _ := c.digests.of(id) // known, because the sample was fetched
 		err = send(s.Data, digest)
 	case err == ErrAbandoned:
 		err = errGivenUp
 	case errors.Is(err, errElsewhere):
 		err = dataset.ErrNoSample
 	}
-	if cap(w.buffer) > keptBuffer {
+	if cap(w.buffer) > maxIdleBuffer {
 		w.buffer = nil
 	}
 	c.remoteWorkers.Put(w)
 	return source, err
 }
 
-// keptBuffer is how many bytes of buffer are kept per remote-read worker from one read to the next.
-const keptBuffer = 1 << 20
+// maxIdleBuffer is the scratch memory retained per remote-read worker between reads, in bytes.
+const maxIdleBuffer = 1 << 20

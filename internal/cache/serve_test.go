@@ -16,16 +16,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// given is what another node is given that asks for a sample.
-type given struct {
+// served is what Serve delivers to another node.
+type served struct {
 	data   []byte
 	digest uint32
-	source int64 // bytes that were read from the source for it
+	source int64 // bytes read from the source for it
 	err    error
 }
 
-// serve has the cache serve a sample to another node.
-func (g *rig) serve(ctx context.Context, id int) (got given) {
+// serve makes the cache serve a sample to another node.
+func (g *rig) serve(ctx context.Context, id int) (got served) {
 	got.source, got.err = g.cache.Serve(ctx, id, func(data []byte, digest uint32) error {
 		got.data, got.digest = bytes.Clone(data), digest
 		return nil
@@ -33,25 +33,26 @@ func (g *rig) serve(ctx context.Context, id int) (got given) {
 	return got
 }
 
-// TestOtherNodesAreGivenBytesAndDigest: another node is given a sample's bytes and digest, and
-// Serve reports what it read from the source for that.
-func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
+// TestServeSendsBytesAndDigest checks that another node gets a sample's bytes and digest, and that
+// Serve reports what it read from the source.
+func TestServeSendsBytesAndDigest(t *testing.T) {
 	for name, c := range map[string]struct {
-		room, again int64 // what is kept, and what the source gives the second time
+		capacity, again int64 // of the class; bytes read from the source the second time
 	}{"kept": {400, 0}, "not kept": {0, 100}} {
 		t.Run(name, func(t *testing.T) {
 			o := plain(4)
-			o.memory = c.room
+			o.memory = c.capacity
 			g := newRig(t, o)
 			defer g.close()
 			for _, source := range []int64{100, c.again} {
 				got := g.serve(t.Context(), 3)
 				if got.err != nil || got.source != source ||
 					!bytes.Equal(got.data, content(3, 100)) || got.digest != digest.Of(got.data) {
-					t.Errorf("given %+v, want the sample and %d bytes from the source", got, source)
+					t.Errorf("served %+v, want the sample and %d bytes from the source", got,
+						source)
 				}
 			}
-			if data, sum, ok := g.cache.Held(3); ok != (c.room > 0) ||
+			if data, sum, ok := g.cache.Held(3); ok != (c.capacity > 0) ||
 				ok && (!bytes.Equal(data, content(3, 100)) || sum != digest.Of(data)) {
 				t.Errorf("held: %v, with digest %08x", ok, sum)
 			}
@@ -59,9 +60,9 @@ func TestOtherNodesAreGivenBytesAndDigest(t *testing.T) {
 	}
 }
 
-// TestOtherNodesAreGivenWarmCopiesWithTheirDigest: the digest of a copy that an earlier cache has
-// left is known once the copy is confirmed.
-func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
+// TestServeSendsDigestOfWarmCopy checks that the digest of a copy that an earlier cache has left is
+// known once the copy is confirmed.
+func TestServeSendsDigestOfWarmCopy(t *testing.T) {
 	o := plain(4)
 	o.memory = 400
 	g := newRig(t, o)
@@ -72,16 +73,15 @@ func TestOtherNodesAreGivenWarmCopiesWithTheirDigest(t *testing.T) {
 	}
 	if got := g.serve(t.Context(), 2); got.err != nil || got.source != 0 ||
 		got.digest != digest.Of(want) || !bytes.Equal(got.data, want) {
-		t.Errorf("given %+v", got)
+		t.Errorf("served %+v", got)
 	}
 	if _, sum, ok := g.cache.Held(2); !ok || sum != digest.Of(want) {
 		t.Errorf("held: %v, with digest %08x", ok, sum)
 	}
 }
 
-// TestNumbersThatAreNoSampleAreRefused: another node may ask for any number; one that is no sample
-// is refused.
-func TestNumbersThatAreNoSampleAreRefused(t *testing.T) {
+// TestServeRefusesInvalidIDs checks that a request for a number that is no sample's is refused.
+func TestServeRefusesInvalidIDs(t *testing.T) {
 	o := plain(4)
 	o.memory = 400
 	g := newRig(t, o)
@@ -89,7 +89,7 @@ func TestNumbersThatAreNoSampleAreRefused(t *testing.T) {
 	for _, id := range []int{-1, -64, math.MinInt32, 4, math.MaxInt32} {
 		if got := g.serve(t.Context(), id); !errors.Is(got.err, dataset.ErrNoSample) ||
 			got.data != nil {
-			t.Errorf("sample %d: given %+v", id, got)
+			t.Errorf("sample %d: served %+v", id, got)
 		}
 		if _, _, ok := g.cache.Held(id); ok || g.cache.Has(id) {
 			t.Errorf("sample %d is held", id)
@@ -97,29 +97,30 @@ func TestNumbersThatAreNoSampleAreRefused(t *testing.T) {
 	}
 }
 
-// waits is a node that owns every sample, and answers once gate is closed.
-type waits struct {
-	gives
+// slowPeer owns every sample, and answers once gate is closed.
+type slowPeer struct {
+	fakePeer
 	gate chan struct{}
 }
 
-func (p *waits) Fetch(ctx context.Context, id int, dst []byte) (int, uint32, error) {
+func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte) (int, uint32, error) {
 	<-p.gate
-	return p.gives.Fetch(ctx, id, dst)
+	return p.fakePeer.Fetch(ctx, id, dst)
 }
 
-// TestGuestsDoNotWaitForAnotherNode: a sample that this node is asking another node for is refused
-// to a third at once, and the third's buffer is not written to when the sample arrives.
-func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
-	for name, room := range map[string]int64{"into a buffer": 0, "in place": 400} {
+// TestRemoteReadsDoNotWaitForAnotherNode checks that a sample that this node is fetching from
+// another one is refused to a third at once, and that the third's buffer is not written to when the
+// sample arrives.
+func TestRemoteReadsDoNotWaitForAnotherNode(t *testing.T) {
+	for name, capacity := range map[string]int64{"into a buffer": 0, "in place": 400} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				o := plain(4)
-				o.memory = room
+				o.memory = capacity
 				g := newRig(t, o)
 				defer g.close()
-				p := &waits{
-					gives{data: func(id int) []byte { return content(id, 100) }},
+				p := &slowPeer{
+					fakePeer{data: func(id int) []byte { return content(id, 100) }},
 					make(chan struct{}),
 				}
 				own := make(chan error)
@@ -133,12 +134,12 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 				synctest.Wait()
 				if got := g.serve(t.Context(), 1); !errors.Is(got.err, dataset.ErrNoSample) ||
 					got.data != nil {
-					t.Errorf("given %+v", got)
+					t.Errorf("served %+v", got)
 				}
 				dst := make([]byte, 100)
 				if _, err := g.cache.Fetch(t.Context(), &Request{remote: true}, 1,
 					dst); !errors.Is(err, errElsewhere) {
-					t.Errorf("told %v", err)
+					t.Errorf("Fetch returned %v", err)
 				}
 				close(p.gate)
 				if err := <-own; err != nil {
@@ -156,29 +157,29 @@ func TestGuestsDoNotWaitForAnotherNode(t *testing.T) {
 	}
 }
 
-// TestWhatAnotherNodeGivesIsNotReadFromTheSource: neither by the fetch that asked, nor in what the
-// cache counts.
-func TestWhatAnotherNodeGivesIsNotReadFromTheSource(t *testing.T) {
-	for _, room := range []int64{0, 400} {
+// TestPeerFetchIsNotASourceRead checks that a sample from another node counts as read from the
+// source neither in the result of Fetch nor in the cache's totals.
+func TestPeerFetchIsNotASourceRead(t *testing.T) {
+	for _, capacity := range []int64{0, 400} {
 		o := plain(4)
-		o.memory = room
+		o.memory = capacity
 		g := newRig(t, o)
-		p := &gives{data: func(id int) []byte { return content(id, 100) }}
+		p := &fakePeer{data: func(id int) []byte { return content(id, 100) }}
 		s, err := g.cache.Fetch(t.Context(), &Request{Peers: p}, 1, make([]byte, 100))
 		if err != nil || s.From != Peer || s.Read || !bytes.Equal(s.Data, content(1, 100)) {
-			t.Errorf("room %d: from %v, read %v, %v", room, s.From, s.Read, err)
+			t.Errorf("capacity %d: from %v, read %v, %v", capacity, s.From, s.Read, err)
 		}
 		if samples, bytes := g.cache.SourceReads(); samples != 0 || bytes != 0 {
-			t.Errorf("room %d: %d samples and %d bytes count as read from the source", room,
+			t.Errorf("capacity %d: %d samples and %d bytes count as read from the source", capacity,
 				samples, bytes)
 		}
 		g.close()
 	}
 }
 
-// TestGuestsAreBounded: no more reads are under way for other nodes than the node has threads for
-// itself.
-func TestGuestsAreBounded(t *testing.T) {
+// TestRemoteReadsAreBounded checks that at most as many reads are in progress for other nodes as
+// the node has threads.
+func TestRemoteReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		var under atomic.Int32
@@ -191,33 +192,33 @@ func TestGuestsAreBounded(t *testing.T) {
 			all.Go(func() {
 				if got := g.serve(t.Context(), id); got.err != nil ||
 					!bytes.Equal(got.data, content(id, 100)) {
-					t.Errorf("sample %d: given %+v", id, got)
+					t.Errorf("sample %d: served %+v", id, got)
 				}
 			})
 		}
 		synctest.Wait()
 		if n := under.Load(); n != 3 {
-			t.Errorf("%d reads are under way, want 3", n)
+			t.Errorf("%d reads are in progress, want 3", n)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if got := g.serve(ctx, 0); !errors.Is(got.err, context.Canceled) {
-			t.Errorf("a node whose request was cancelled is given %+v", got)
+			t.Errorf("a cancelled request was served %+v", got)
 		}
 		close(gate)
 		all.Wait()
 	})
 }
 
-// TestHungGuestsLeaveNothingBehind: reads for other nodes that were given up, and return later with
-// an error, take no worker from the node, and later reads succeed.
-func TestHungGuestsLeaveNothingBehind(t *testing.T) {
+// TestHungRemoteReadsLeaveNothingBehind checks that reads for other nodes that were given up, and
+// return later with an error, take no worker from the node, and that later reads succeed.
+func TestHungRemoteReadsLeaveNothingBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const guests = 8
+		const reads = 8
 		gate := make(chan struct{})
 		var back atomic.Bool
-		o := plain(guests)
-		o.threads, o.timeout = guests, time.Minute
+		o := plain(reads)
+		o.threads, o.timeout = reads, time.Minute
 		o.hook = func(_ context.Context, id int) error {
 			if back.Load() {
 				return nil
@@ -228,10 +229,10 @@ func TestHungGuestsLeaveNothingBehind(t *testing.T) {
 		g := newRig(t, o)
 		defer g.close()
 		var all sync.WaitGroup
-		for id := range guests {
+		for id := range reads {
 			all.Go(func() {
 				if got := g.serve(t.Context(), id); got.err == nil {
-					t.Errorf("sample %d: given %+v", id, got)
+					t.Errorf("sample %d: served %+v", id, got)
 				}
 			})
 		}
@@ -244,10 +245,10 @@ func TestHungGuestsLeaveNothingBehind(t *testing.T) {
 		back.Store(true)
 		close(gate)
 		all.Wait()
-		for id := range guests {
+		for id := range reads {
 			if got := g.serve(t.Context(), id); got.err != nil ||
 				!bytes.Equal(got.data, content(id, 100)) {
-				t.Errorf("sample %d: afterwards it is given %+v", id, got)
+				t.Errorf("sample %d: served %+v afterwards", id, got)
 			}
 		}
 	})

@@ -6,9 +6,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// TestFlightsGoOnlyWhereTheyMay: of all pairs of states only those that are written at flight
-// follow each other, and with invariants any other panics.
-func TestFlightsGoOnlyWhereTheyMay(t *testing.T) {
+// TestFlightStateTransitions checks that only the documented transitions are allowed, and that any
+// other panics if invariants are enabled.
+func TestFlightStateTransitions(t *testing.T) {
 	may := map[[2]flightState]bool{
 		{flying, landing}: true, {landing, landed}: true, {flying, givenUp}: true,
 		{givenUp, returned}: true,

@@ -12,27 +12,28 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// fetcher is one that asks for a sample in a transcript.
+// fetcher is a fetch in a transcript.
 type fetcher struct {
 	fl     *flight
 	leads  bool
 	buffer []byte
 }
 
-// owner answers for every sample, or none.
+// owner makes another node own all samples, or none.
 type owner bool
 
 func (o owner) Answers(int) bool { return bool(o) }
 
 func (owner) Fetch(context.Context, int, []byte) (int, uint32, error) { panic("not asked") }
 
-// TestFlightTranscript plays flights of samples step by step:
+// TestFlightTranscript runs the transcripts in testdata/flights step by step:
 //
-//	join NAME... [buffer] [peer] [remote]  those ask for sample 7, one after the other: with a buffer; in a job whose other
-//	                                       node owns the sample; on behalf of another node
-//	land NAME DATA|ERROR                   it ends its flight
-//	give-up, tell                          the watchdog takes away all flights; it closes what it took
-//	look NAME...                           what each knows
+//	join NAME [buffer] [peer] [remote]  NAME asks for sample 7: with a buffer; in a job whose other
+//	                                    node owns the sample; on behalf of another node
+//	land NAME DATA|ERROR                NAME ends its flight
+//	give-up                             the watchdog takes away all flights
+//	tell                                the watchdog closes the flights that it took away
+//	look NAME...                        prints what each fetch knows
 func TestFlightTranscript(t *testing.T) {
 	results := map[string]error{
 		"cancelled": context.Canceled, "no-room": ErrNoRoom, "missing": errors.New("missing"),

@@ -6,28 +6,27 @@ import (
 	"sync"
 )
 
-// Use is what one job does with a Cache: what it wants kept there, what it has read ahead, and
-// which other nodes it asks. Jobs that share a cache come and go, and each takes with it what it
-// brought. Its methods may be called by many goroutines at a time, but for Close, which is the
-// last.
+// Use is one job's use of a Cache: what it wants kept there, what it reads ahead, and which other
+// nodes it asks. Jobs that share a cache come and go independently. Its methods are safe for
+// concurrent use, except Close, which must be the last call.
 type Use struct {
 	cache   *Cache
-	request Request // of what is read ahead
-	fills   []*fill // guarded by cache.uses
-	plan    [][]int32
+	request Request   // for reading ahead
+	fills   []*fill   // guarded by cache.uses
+	plan    [][]int32 // guarded by cache.uses
 
-	ctx    context.Context // of the filling
+	ctx    context.Context // for filling
 	cancel context.CancelFunc
 }
 
-// uses are the jobs that use a cache, in the order in which they came.
+// uses are the jobs that use a cache, oldest first. The mutex guards list.
 type uses struct {
 	sync.Mutex
 	list []*Use
 }
 
-// Use begins a job's use of the cache, which wants nothing kept yet. peers are the job's other
-// nodes; nil: it has one node.
+// Use begins a job's use of the cache, which keeps nothing for it yet. peers are the job's other
+// nodes; nil: the job has one node.
 func (c *Cache) Use(peers Peers) *Use {
 	u := &Use{cache: c, request: Request{Peers: peers}}
 	u.ctx, u.cancel = context.WithCancel(context.Background())
@@ -37,9 +36,9 @@ func (c *Cache) Use(peers Peers) *Use {
 	return u
 }
 
-// Keep says, per class, which samples the job wants kept there, in place of what it said before.
-// What lies in a class already stays. Where jobs want a sample in different classes, the one that
-// came first decides.
+// Keep sets, by class, which samples the job wants kept, and replaces its earlier plan. Samples
+// that a class already holds stay. If jobs want a sample in different classes, the oldest job
+// decides.
 func (u *Use) Keep(plan [][]int32) {
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()
@@ -47,7 +46,7 @@ func (u *Use) Keep(plan [][]int32) {
 	u.cache.combine()
 }
 
-// combine makes one plan of what all jobs want. c.uses is held.
+// combine merges the plans of all jobs. c.uses must be held.
 func (c *Cache) combine() {
 	planned, any := make([]uint8, c.index.Len()), false
 	for _, u := range c.uses.list {
@@ -66,11 +65,11 @@ func (c *Cache) combine() {
 	}
 }
 
-// Fill brings the samples of the plan, which Keep has been told, into their storage classes ahead
-// of time, class by class in the plan's order (thesis 3.2.2: by first access), while the staging
+// Fill brings the samples of a plan that was passed to Keep into their storage classes ahead of
+// time, class by class in the plan's order (thesis 3.2.2: by first access), while the staging
 // buffers leave the source idle. read is called for each sample that was read from the source. A
-// sample that cannot be read is left to the batch that needs it: the policy for errors is the
-// job's.
+// sample that cannot be read is left to the batch that needs it, because the job's policy for
+// errors decides.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
@@ -86,8 +85,8 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	}
 }
 
-// bring brings a sample into the class that it is to lie in, if there is one that does not hold it.
-// What a class has no room for is not read.
+// bring brings a sample into the class that is to hold it, unless there is none or it does so
+// already. A sample for which its class has no capacity is not read.
 func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	c := u.cache
 	j := c.class(id)
@@ -102,7 +101,7 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	return c.FetchView(u.ctx, w, &u.request, id)
 }
 
-// Close ends the job's use: nothing more is read ahead for it, nor kept. Reads under way go on
+// Close ends the job's use: nothing more is read ahead or kept for it. Reads in progress continue
 // until the cache is closed.
 func (u *Use) Close() {
 	u.cancel()

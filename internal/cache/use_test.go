@@ -7,10 +7,10 @@ import (
 	"testing/synctest"
 )
 
-// TestFirstJobDecidesWhereSamplesLie: where jobs that share a cache want a sample in different
-// classes, the job that came first of those that are still open decides; a sample that no job wants
-// any more is not kept.
-func TestFirstJobDecidesWhereSamplesLie(t *testing.T) {
+// TestOldestJobDecidesWhereSamplesAreKept checks that if jobs that share a cache want a sample in
+// different classes, the oldest open job decides, and that a sample that no job wants any more is
+// not kept.
+func TestOldestJobDecidesWhereSamplesAreKept(t *testing.T) {
 	o := plain(6)
 	o.memory, o.file, o.dir = 200, 200, t.TempDir()
 	g := newRig(t, o)
@@ -20,30 +20,30 @@ func TestFirstJobDecidesWhereSamplesLie(t *testing.T) {
 		t.Helper()
 		for id, class := range want {
 			if got := g.cache.class(id); got != class {
-				t.Errorf("%s: sample %d is to lie in class %d, want %d", when, id, got, class)
+				t.Errorf("%s: sample %d is planned for class %d, want %d", when, id, got, class)
 			}
 		}
 	}
 	first.Keep([][]int32{{0, 1}, {2}})
 	second.Keep([][]int32{{2, 3}, {0, 4}})
-	check("both", 1, 1, 2, 1, 2, 0)
+	check("both jobs", 1, 1, 2, 1, 2, 0)
 	first.Keep([][]int32{{5}})
-	check("the first wants others now", 2, 0, 1, 1, 2, 1)
+	check("the first job changed its plan", 2, 0, 1, 1, 2, 1)
 	first.Keep([][]int32{{0, 1}, {2}})
-	check("it is the first still", 1, 1, 2, 1, 2, 0)
+	check("the first job changed back", 1, 1, 2, 1, 2, 0)
 	first.Close()
-	check("the second alone", 2, 0, 1, 1, 2, 0)
+	check("the second job alone", 2, 0, 1, 1, 2, 0)
 	second.Close()
-	check("none", 0, 0, 0, 0, 0, 0)
+	check("no job", 0, 0, 0, 0, 0, 0)
 	if g.cache.planned.Load() != nil {
-		t.Error("without a job something is to be kept")
+		t.Error("there is a plan without a job")
 	}
-	g.use = g.cache.Use(nil) // which the rig closes
+	g.use = g.cache.Use(nil) // the rig closes it
 }
 
-// TestKeepAllKeepsWhatIsRead: a class that keeps everything gets a copy of what is read into
-// another class too, and of nothing if no job's plan keeps anything.
-func TestKeepAllKeepsWhatIsRead(t *testing.T) {
+// TestKeepAllKeepsEverythingRead checks that a class that keeps everything also gets a copy of what
+// is read into another class, but nothing if no job's plan keeps anything.
+func TestKeepAllKeepsEverythingRead(t *testing.T) {
 	for name, planned := range map[string]bool{"with a plan": true, "without": false} {
 		t.Run(name, func(t *testing.T) {
 			o := plain(4)
@@ -61,15 +61,15 @@ func TestKeepAllKeepsWhatIsRead(t *testing.T) {
 				}
 			}
 			if held := slices.Sorted(slices.Values(g.stores[1].Held())); !slices.Equal(held, want) {
-				t.Errorf("it keeps %v, want %v", held, want)
+				t.Errorf("the class keeps %v, want %v", held, want)
 			}
 		})
 	}
 }
 
-// TestFillReportsWhatItReadFromTheSource: and nothing that lay in another class, or that a batch
-// has read.
-func TestFillReportsWhatItReadFromTheSource(t *testing.T) {
+// TestFillReportsOnlySourceReads checks that Fill does not report samples that another class held
+// or that a batch has read.
+func TestFillReportsOnlySourceReads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(4)
 		o.memory = 400
@@ -88,8 +88,9 @@ func TestFillReportsWhatItReadFromTheSource(t *testing.T) {
 	})
 }
 
-// TestFillReadsNothingThatItsClassHasNoRoomFor: neither the first time nor later.
-func TestFillReadsNothingThatItsClassHasNoRoomFor(t *testing.T) {
+// TestFillSkipsSamplesThatDoNotFit checks that Fill never reads a sample for which its class has no
+// capacity.
+func TestFillSkipsSamplesThatDoNotFit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8)
 		o.memory, o.planAll = 300, true
@@ -106,8 +107,8 @@ func TestFillReadsNothingThatItsClassHasNoRoomFor(t *testing.T) {
 	})
 }
 
-// TestFillLeavesAloneWhatItsClassHolds: it does not read copies that lie where they are to.
-func TestFillLeavesAloneWhatItsClassHolds(t *testing.T) {
+// TestFillSkipsHeldSamples checks that Fill does not read copies that are where they are to be.
+func TestFillSkipsHeldSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(4)
 		o.file, o.dir = 400, t.TempDir()
@@ -118,7 +119,8 @@ func TestFillLeavesAloneWhatItsClassHolds(t *testing.T) {
 			synctest.Wait()
 		}
 		if file := g.cache.Speeds()[FirstClass]; file.Samples != 0 || len(g.stores[0].Held()) != 4 {
-			t.Errorf("%d are held, and %d copies were read", len(g.stores[0].Held()), file.Samples)
+			t.Errorf("%d samples are held, and %d copies were read", len(g.stores[0].Held()),
+				file.Samples)
 		}
 	})
 }

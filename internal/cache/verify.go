@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
-// Verify compares bytes that are to be delivered with the source's: those that this cache has read
-// there itself, or reads for it now, once.
+// Verify compares bytes about to be delivered with the source's: with the digest of this cache's
+// own read, or, if there was none, by reading the sample from the source now.
 func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Place) error {
 	got := digest.Of(data)
 	want, _ := c.digests.of(id)

@@ -9,25 +9,26 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// watcher is a Cache's watchdog. A system call that hangs, as on a network file system whose server
-// is gone, cannot be interrupted. So that its batch fails in time all the same, the watchdog gives
-// the read up: it ends the flight with an error, for the leader's consumer and for all followers,
-// and starts another worker in the place of the one that hangs. The read itself goes on, so:
+// watcher is a Cache's watchdog. A system call that hangs, for example on a network file system
+// whose server is gone, cannot be interrupted. To let its batch fail in time anyway, the watchdog
+// gives the read up: it ends the flight with an error, for the leader's consumer and for all
+// followers, and starts another worker in place of the one that hangs. The read itself continues,
+// so:
 //
-//   - its batch is done, but its room in the staging buffer is not used again, nor unmapped, before the read has
-//     ended (Consumer.GivenUp);
-//   - in a storage class it stays what it is, a Fill under way;
+//   - its batch is done, but the batch's memory in the staging buffer is neither reused nor
+//     unmapped before the read has ended (Consumer.GivenUp);
+//   - in a storage class it remains a Fill in progress;
 //   - followers have buffers of their own, which it never touches;
-//   - Cache.Close says that not all has ended.
+//   - Cache.Close reports that not all workers have ended.
 //
-// A read that comes back late finds its flight given up (land): its worker ends, and touches
-// nothing of the batch. What it read is kept, if it was read.
+// When a hung read returns, it finds its flight given up (land): its worker ends without touching
+// the batch. If the read succeeded, the sample is kept.
 //
-// Every read that hangs holds a thread of the system. Once there are as many as the pool has
-// workers, and fewHung at least, the source is not asked any more until one comes back.
+// Every hung read occupies an operating system thread. Once there are as many as the pool has
+// workers, and at least minHung, no more reads are started until one returns.
 //
-// The rejected alternative, a goroutine per read that its caller waits for with a timer, costs
-// every read a switch of goroutines for the sake of the rare hang.
+// Rejected: a goroutine per read, which its caller waits for with a timer. It costs every read a
+// goroutine switch for the sake of a rare event.
 type watcher struct {
 	stop chan struct{} // nil: there is no watchdog
 	done sync.WaitGroup
@@ -35,15 +36,15 @@ type watcher struct {
 	hanging atomic.Int32 // len(mu.hung)
 	mu      struct {
 		sync.Mutex
-		hung map[*flight]struct{} // given up and not yet returned
+		hung map[*flight]struct{} // given up and not yet returned; guarded by Mutex
 	}
 }
 
-// fewHung reads that hang do not make a source one that is gone.
-const fewHung = 4
+// minHung is the least number of hung reads after which a source counts as gone.
+const minHung = 4
 
-// start has giveUp called with the time before which a read that is still under way must have begun
-// to be late.
+// start starts the watchdog, which calls giveUp regularly with the time before which a read must
+// have begun to be late.
 func (w *watcher) start(timeout time.Duration, giveUp func(before time.Time)) {
 	w.mu.hung = make(map[*flight]struct{})
 	if timeout <= 0 {
@@ -58,8 +59,8 @@ func (w *watcher) start(timeout time.Duration, giveUp func(before time.Time)) {
 			case <-w.stop:
 				return
 			case now := <-ticker.C:
-				// A tenth more than the timeout, because a patient source makes its
-				// last attempt when that is over.
+				// A tenth more than the timeout: the retrying source makes its last attempt when
+				// the timeout ends.
 				giveUp(now.Add(-timeout - timeout/10))
 			}
 		}
@@ -74,7 +75,7 @@ func (w *watcher) end() {
 	}
 }
 
-// gaveUp takes note of a read that was given up; returned, that it has ended.
+// gaveUp records a read that was given up; returned records that it has ended.
 func (w *watcher) gaveUp(fl *flight) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,11 +90,11 @@ func (w *watcher) returned(fl *flight) {
 	w.hanging.Store(int32(len(w.mu.hung)))
 }
 
-// giveUp gives up the reads that began before the given time. done is closed last: a leader that
-// comes back waits for it (land), and so finds that its consumer knows.
+// giveUp gives up the reads that began before the given time. It closes done last: a leader that
+// returns waits for that (land), so its consumer has been told by then.
 func (c *Cache) giveUp(before time.Time) {
 	for _, fl := range c.flights.giveUp(before) {
-		fl.err = c.hangs(fl)
+		fl.err = c.hungError(fl)
 		c.watcher.gaveUp(fl)
 		if !fl.by.remote {
 			c.pool.replace(fl.by.Consumer == nil)
@@ -105,36 +106,38 @@ func (c *Cache) giveUp(before time.Time) {
 	}
 }
 
-func (c *Cache) hangs(fl *flight) error {
+func (c *Cache) hungError(fl *flight) error {
 	return &dataset.SampleError{
 		ID: int(fl.id), Path: c.path(int(fl.id)), Kind: dataset.ErrUnavailable,
-		Err: fmt.Errorf("the read hangs since %v, longer than source_timeout (%v); see whether "+
-			"what the path lies on still answers",
+		Err: fmt.Errorf("no answer for %v, more than source_timeout (%v): check that the "+
+			"file system "+
+			"of the path still responds",
 			time.Since(fl.since).Round(time.Millisecond), c.timeout),
 	}
 }
 
-// refuse fails a read where too many hang already.
-func (c *Cache) refuse(id int) error {
+// tooManyHung returns an error if no more reads may be started because too many hang.
+func (c *Cache) tooManyHung(id int) error {
 	n := int(c.watcher.hanging.Load())
-	if n < max(c.pool.threads, fewHung) {
+	if n < max(c.pool.threads, minHung) {
 		return nil
 	}
 	return &dataset.SampleError{
 		ID: id, Path: c.path(id), Kind: dataset.ErrUnavailable,
-		Err: fmt.Errorf("not tried, because %d reads before it hang for longer than "+
-			"source_timeout (%v)", n, c.timeout),
+		Err: fmt.Errorf("not read, because %d earlier reads have hung for longer than "+
+			"source_timeout "+
+			"(%v)", n, c.timeout),
 	}
 }
 
-// Waiting is a read that is under way.
+// Waiting is a read in progress.
 type Waiting struct {
 	Sample int
 	Path   string // where the source has it
 	Since  time.Time
 }
 
-// Waiting describes the read that has been under way longest; ok is false where none is.
+// Waiting returns the read that has been in progress longest; ok is false if there is none.
 func (c *Cache) Waiting() (longest Waiting, ok bool) {
 	look := func(fl *flight) {
 		if !ok || fl.since.Before(longest.Since) {

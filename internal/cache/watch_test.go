@@ -12,9 +12,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// TestHungFollowers: a fetch that waits for another's read that hangs fails too,
-// and its buffer is not written to later.
-func TestHungFollowers(t *testing.T) {
+// TestFollowersOfHungReadFail checks that a fetch that waits for another one's hung read fails too,
+// and that its buffer is not written to later.
+func TestFollowersOfHungReadFail(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(4)
@@ -36,8 +36,8 @@ func TestHungFollowers(t *testing.T) {
 	})
 }
 
-// TestHungFill: filling goes on past a read that hangs.
-func TestHungFill(t *testing.T) {
+// TestFillContinuesPastHungRead checks that filling continues when a read hangs.
+func TestFillContinuesPastHungRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(8)
@@ -46,7 +46,7 @@ func TestHungFill(t *testing.T) {
 		g := newRig(t, o)
 		<-time.After(2 * time.Minute)
 		if held := g.stores[0].Held(); len(held) != 7 {
-			t.Errorf("%v are held, want all but the one that hangs", held)
+			t.Errorf("samples %v are held, want all but the hung one", held)
 		}
 		g.cache.pool.mu.Lock()
 		if n := g.cache.pool.filling; n != 0 {
@@ -56,19 +56,20 @@ func TestHungFill(t *testing.T) {
 		close(gate)
 		synctest.Wait()
 		if held := g.stores[0].Held(); len(held) != 8 {
-			t.Errorf("%v are held after the read came back, want all", held)
+			t.Errorf("samples %v are held after the read returned, want all", held)
 		}
 		g.cache.pool.mu.Lock()
 		if n := g.cache.pool.filling; n != 0 {
-			t.Errorf("after the read came back %d workers count as filling, want none", n)
+			t.Errorf("after the read returned %d workers count as filling, want none", n)
 		}
 		g.cache.pool.mu.Unlock()
 		g.close()
 	})
 }
 
-// TestWaiting: the read that has been under way longest is named.
-func TestWaiting(t *testing.T) {
+// TestWaitingReturnsTheOldestRead checks that Waiting names the read that has been in progress
+// longest.
+func TestWaitingReturnsTheOldestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(4)
@@ -93,7 +94,7 @@ func TestWaiting(t *testing.T) {
 	})
 }
 
-// slowConsumer takes its time to learn that a read for it was given up.
+// slowConsumer delays GivenUp until tell is closed.
 type slowConsumer struct {
 	consumer
 	tell chan struct{}
@@ -110,9 +111,8 @@ func (b *slowConsumer) Bring(*Worker, int) (abandoned bool) {
 	return err == ErrAbandoned
 }
 
-// TestConsumersAreToldBeforeTheReadReturns: a read that was given up and comes back finds that its
-// consumer knows, so that the consumer cannot be told that the read is over before it is told that
-// the read hangs.
+// TestConsumersAreToldBeforeTheReadReturns checks that a hung read that returns after it was given
+// up finds its consumer told: GivenUp must not come after the end of the read.
 func TestConsumersAreToldBeforeTheReadReturns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -130,22 +130,22 @@ func TestConsumersAreToldBeforeTheReadReturns(t *testing.T) {
 		close(gate)
 		synctest.Wait()
 		if len(b.back) > 0 {
-			t.Error("the read returned to a consumer that does not know yet that it was given up")
+			t.Error("the read returned before its consumer was told that it was given up")
 		}
 		close(b.tell)
 		if err := <-b.done; !errors.Is(err, dataset.ErrUnavailable) {
-			t.Errorf("it failed with %v", err)
+			t.Errorf("the read failed with %v", err)
 		}
 		if !<-b.back {
-			t.Error("the fetch does not say that it was abandoned")
+			t.Error("the fetch does not report that it was abandoned")
 		}
 		g.close()
 	})
 }
 
-// TestWorkersAreAsManyAsBefore: a worker whose read was given up is replaced, and ends when the
-// read returns, whether it read for a batch or ahead of time.
-func TestWorkersAreAsManyAsBefore(t *testing.T) {
+// TestHungWorkersAreReplaced checks that a worker whose read was given up is replaced, and ends
+// when the read returns, whether it read for a batch or ahead of time.
+func TestHungWorkersAreReplaced(t *testing.T) {
 	for name, fill := range map[string]bool{"for a batch": false, "ahead of time": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -181,7 +181,7 @@ func TestWorkersAreAsManyAsBefore(t *testing.T) {
 				}
 				synctest.Wait()
 				if n := len(under); n != 1+2 {
-					t.Errorf("%d reads are under way at a time, want 2", n-1)
+					t.Errorf("%d reads are in progress, want 2", n-1)
 				}
 				g.cache.pool.mu.Lock()
 				if n := g.cache.pool.filling; n != 0 {

@@ -12,19 +12,19 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Class is a storage class with the store that a dataset's cache uses of it.
+// Class is a storage class, with its store for a dataset.
 type Class struct {
 	Name  string // memory, file, file-2, ...
 	Store storageclass.Store
-	Room  int64
-	// what is read, beside what plans give it: a later run then starts warm although memory held it
-	// all
+	Room  int64 // capacity in bytes
+	// KeepsAll is set if the class keeps everything that is read, besides what plans assign to it,
+	// so that a later run starts warm even if memory held everything.
 	KeepsAll bool
 }
 
-// JoinCache joins the dataset's cache, or makes it by the configuration; madeBy is the one that it
-// was made by. What belongs to a job alone, its plan and its other nodes, is in its Use of the
-// cache: so jobs may come and go in any order. Each leaves it with LeaveCache.
+// JoinCache returns the dataset's cache, and makes it by the configuration if there is none. madeBy
+// is the configuration that it was made by. What belongs to one job, its plan and its other nodes,
+// is in its Use of the cache, so jobs may come and go in any order. Each must call LeaveCache.
 func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *config.Config,
 	err error,
 ) {
@@ -57,7 +57,7 @@ func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *co
 // Cached reports whether the dataset has a cache.
 func (d *Dataset) Cached() bool { return d.entry.cached.Load() }
 
-// Promised is how many bytes the open stores in memory may still take, of all datasets.
+// Promised returns how many bytes the open stores in memory may still take, over all datasets.
 func (c *Catalog) Promised() (sum int64) {
 	c.mu.Lock()
 	entries := slices.Collect(maps.Values(c.datasets))
@@ -66,8 +66,8 @@ func (c *Catalog) Promised() (sum int64) {
 		e.promise.Lock()
 		for _, class := range e.promise.classes {
 			if _, ok := class.Store.(storageclass.InPlace); ok {
-				room, used := class.Store.Room()
-				sum += max(room-used, 0)
+				capacity, used := class.Store.Room()
+				sum += max(capacity-used, 0)
 			}
 		}
 		e.promise.Unlock()
@@ -81,7 +81,7 @@ func (e *entry) promises(classes []Class) {
 	e.promise.classes = classes
 }
 
-// LeaveCache lets the dataset's cache go; the last one closes it.
+// LeaveCache leaves the dataset's cache. The last call closes it.
 func (d *Dataset) LeaveCache() {
 	e := d.entry
 	e.mu.Lock()
@@ -92,18 +92,18 @@ func (d *Dataset) LeaveCache() {
 	e.promises(nil)
 	if e.cache.Close() {
 		d.closeStores(e.classes)
-	} else { // where the read still writes to must stay as it is
+	} else { // the memory that the hung read may write to must remain
 		e.stuck = true
 		d.catalog.stuck.Store(true)
 		e.log.Error("a read from the source hangs: the dataset's caches stay in memory until the " +
-			"daemon ends")
+			"daemon exits")
 	}
 	e.cache, e.madeBy, e.classes = nil, nil, nil
 	e.cached.Store(false)
 }
 
-// openStores opens the storage classes' stores for the dataset, each
-// with as much room as it may have and the dataset needs.
+// openStores opens the storage classes' stores for the dataset, each with as much of its capacity
+// as the dataset needs.
 func (d *Dataset) openStores(classes []config.StorageClass) (out []Class, err error) {
 	same := map[string]int{}
 	for _, c := range classes {
@@ -135,14 +135,14 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 			Bytes:      index.Bytes(),
 		},
 	}
-	room := c.Capacity
-	if room == 0 { // what there is
-		if room, err = class.Available(ds); err != nil {
+	capacity := c.Capacity
+	if capacity == 0 { // all that is available
+		if capacity, err = class.Available(ds); err != nil {
 			return Class{}, err
 		}
 	}
-	room = min(room, index.Bytes())
-	store, err := class.Open(ds, room)
+	capacity = min(capacity, index.Bytes())
+	store, err := class.Open(ds, capacity)
 	if err != nil {
 		return Class{}, err
 	}
@@ -150,8 +150,8 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	return Class{
 		Name:     c.Kind,
 		Store:    store,
-		Room:     room,
-		KeepsAll: !inPlace && room >= index.Bytes(),
+		Room:     capacity,
+		KeepsAll: !inPlace && capacity >= index.Bytes(),
 	}, nil
 }
 
@@ -163,7 +163,7 @@ func (d *Dataset) closeStores(classes []Class) {
 	}
 }
 
-// Classes are the storage classes of the dataset's cache, which the caller has joined.
+// Classes returns the storage classes of the dataset's cache, which the caller must have joined.
 func (d *Dataset) Classes() []Class {
 	e := d.entry
 	e.mu.Lock()
@@ -171,7 +171,7 @@ func (d *Dataset) Classes() []Class {
 	return slices.Clone(e.classes)
 }
 
-// Segments calls yield for the storage classes whose samples lie in shared memory, by their place
+// Segments calls yield for each storage class whose samples are in shared memory, with its index
 // among the classes.
 func (d *Dataset) Segments(yield func(class int, file *os.File, size int64)) {
 	for i, c := range d.Classes() {
@@ -182,20 +182,20 @@ func (d *Dataset) Segments(yield func(class int, file *os.File, size int64)) {
 	}
 }
 
-// Reports tell how full the storage classes are; there are none once the cache is closed.
+// Reports returns how full the storage classes are; none once the cache is closed.
 func (d *Dataset) Reports() (out []stats.Class) {
 	e := d.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.classes {
-		room, used := c.Store.Room()
-		out = append(out, stats.Class{Name: c.Name, Room: room, Used: used})
+		capacity, used := c.Store.Room()
+		out = append(out, stats.Class{Name: c.Name, Room: capacity, Used: used})
 	}
 	return out
 }
 
-// BookMemory is how many bytes it takes to keep books of so many samples in a dataset's cache with
-// so many storage classes.
+// BookMemory estimates how many bytes the sample tables of a dataset's cache take, for these
+// numbers of samples and storage classes.
 func BookMemory(samples, classes int) int64 {
 	return int64(samples) * int64(cache.BytesPerSample+storageclass.BytesPerSample*classes)
 }

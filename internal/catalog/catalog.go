@@ -1,10 +1,10 @@
-// Package catalog opens datasets for the jobs of a node. Every Open looks at the dataset anew. If
-// what it finds is a dataset that is open already, the same version in the same directory, it joins
-// that: a dataset has one index, and, while jobs read it, one cache with its storage classes. What
-// a job wants of that cache is not its business.
+// Package catalog opens datasets for the jobs of a node. Every Open scans the dataset again. If it
+// finds one that is already open, the same version in the same directory, it joins that: a dataset
+// has one index, and, while jobs read it, one cache with its storage classes. What a job wants from
+// the cache is not the catalog's concern.
 //
-// A Catalog is given the kinds of sources and storage classes that there are, and knows none by
-// itself. All methods of Catalog and Dataset are safe for concurrent use.
+// A Catalog is given the available kinds of sources and storage classes, and knows none by itself.
+// All methods of Catalog and Dataset are safe for concurrent use.
 package catalog
 
 import (
@@ -25,12 +25,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Progress is told how the opening of a dataset goes: how many files have been
-// found, or, if it is not empty, of something that somebody should look after.
-// It may be called often, and from any goroutine.
+// Progress reports how the opening of a dataset proceeds: how many files have been found, or, if it
+// is not empty, a warning. It may be called often, and from any goroutine.
 type Progress func(files int64, warning string)
 
-// Kinds are the kinds of sources and storage classes that there are.
+// Kinds are the available kinds of sources and storage classes.
 type Kinds struct {
 	Sources []dataset.Kind
 	Classes []storageclass.Kind
@@ -41,10 +40,10 @@ type Catalog struct {
 	kinds Kinds
 	log   *slog.Logger
 
-	mu invariants.Mutex[Catalog] // guards what follows
-	// by key: has a token unless somebody is opening such a dataset
+	mu invariants.Mutex[Catalog] // guards the following
+	// opening has, by key, a channel that holds a token unless such a dataset is being opened.
 	opening  map[string]chan struct{}
-	datasets map[identity]*entry           // that are open
+	datasets map[identity]*entry           // the open ones
 	classes  map[string]storageclass.Class // by kind and path
 
 	stuck atomic.Bool // a read hangs: some storage class stays open for good
@@ -61,8 +60,8 @@ func New(kinds Kinds, log *slog.Logger) *Catalog {
 	}
 }
 
-// Close releases the storage classes. No dataset's cache may be in use. Where a read from the
-// source hangs, they are left to the end of the process.
+// Close releases the storage classes. No dataset's cache may be in use. If a read from the source
+// hangs, they remain open until the process exits.
 func (c *Catalog) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,15 +75,15 @@ func (c *Catalog) Close() error {
 	return errors.Join(errs...)
 }
 
-// identity says which dataset it is: how it was asked for, its version, and the directory that it
-// was found in.
+// identity identifies a dataset: how it was asked for, its version, and the directory in which it
+// was found.
 type identity struct {
 	key           string
 	fingerprint   [16]byte
 	device, inode uint64
 }
 
-// entry is a dataset that is open, and its cache while jobs read it.
+// entry is an open dataset, with its cache while jobs read it.
 type entry struct {
 	identity identity
 	spec     dataset.Spec // how it was first asked for
@@ -93,27 +92,28 @@ type entry struct {
 	views    *views
 	refs     int // guarded by Catalog.mu
 
-	cached    atomic.Bool             // cache is there
-	mu        invariants.Mutex[entry] // guards what follows
+	cached    atomic.Bool             // whether cache is set
+	mu        invariants.Mutex[entry] // guards the following
 	cache     *cache.Cache
-	madeBy    *config.Config // its
+	madeBy    *config.Config // what cache was made by
 	cacheRefs int
 	classes   []Class
 	stuck     bool // a read hangs: its stores and source stay open for good
 
-	promise struct { // beside mu, which is held while a cache waits for its reads to end
+	// promise is separate from mu, which is held while a cache waits for its reads to end.
+	promise struct {
 		sync.Mutex
-		classes []Class // whose stores may still grow
+		classes []Class // guarded by Mutex; those whose stores may still grow
 	}
 }
 
-// key says how a dataset is asked for.
+// key returns the key of datasets that are asked for in the same way.
 func key(spec dataset.Spec, indexDir string) string {
 	return fmt.Sprintf("%s\x00%s\x00%q\x00%s", spec.Kind, spec.Path, spec.Extensions, indexDir)
 }
 
-// Dataset is an open dataset. It stays as it is, whatever happens to its
-// directory, until everyone who opened it has closed it.
+// Dataset is an open dataset. It does not change, whatever happens to its directory, until it is
+// closed by all who opened it.
 type Dataset struct {
 	catalog *Catalog
 	entry   *entry
@@ -121,8 +121,8 @@ type Dataset struct {
 	once    sync.Once
 }
 
-// Open opens a dataset as the view shows it (nil: as this process sees it), or joins those who have
-// the same one open. The view belongs to the caller.
+// Open opens a dataset as the view shows it (nil: as this process sees it), or joins the one that
+// is already open. The view belongs to the caller.
 func (c *Catalog) Open(ctx context.Context, spec dataset.Spec, view *dataset.View,
 	cfg *config.Config, progress Progress,
 ) (*Dataset, error) {
@@ -135,7 +135,7 @@ func (c *Catalog) Open(ctx context.Context, spec dataset.Spec, view *dataset.Vie
 		})
 	}
 	k := key(spec, cfg.IndexDir)
-	// One at a time: the next one finds the index that the first has written.
+	// One at a time, so that the next one finds the index that the first has written.
 	done, err := c.turn(ctx, k)
 	if err != nil {
 		return nil, err
@@ -159,7 +159,7 @@ func (c *Catalog) Open(ctx context.Context, spec dataset.Spec, view *dataset.Vie
 	return &Dataset{catalog: c, entry: c.enter(k, e, view), view: view}, nil
 }
 
-// turn waits until nobody else opens a dataset of this key.
+// turn waits until no other dataset of this key is being opened.
 func (c *Catalog) turn(ctx context.Context, key string) (done func(), err error) {
 	c.mu.Lock()
 	token := c.opening[key]
@@ -177,7 +177,7 @@ func (c *Catalog) turn(ctx context.Context, key string) (done func(), err error)
 	}
 }
 
-// enter returns the entry that is open for the dataset that was found, or makes found that.
+// enter returns the open entry for the dataset that was found, or makes found that entry.
 func (c *Catalog) enter(key string, found *entry, view *dataset.View) *entry {
 	found.identity = identity{key: key, fingerprint: found.source.Index().Fingerprint()}
 	if placed, ok := dataset.As[dataset.Placed](found.source); ok {
@@ -198,7 +198,7 @@ func (c *Catalog) enter(key string, found *entry, view *dataset.View) *entry {
 	if err := found.source.Close(); err != nil {
 		e.log.Error("close dataset", "error", err)
 	}
-	// Files may have been rewritten since the others looked at them.
+	// Files may have been rewritten since the dataset was last opened.
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cache != nil {
@@ -207,13 +207,13 @@ func (c *Catalog) enter(key string, found *entry, view *dataset.View) *entry {
 	return e
 }
 
-// See adds another view of the dataset, which it may be opened through again; forget takes it back.
+// See adds another view through which the dataset may be opened again; forget removes it.
 func (d *Dataset) See(view *dataset.View) (forget func()) {
 	d.entry.views.add(view)
 	return func() { d.entry.views.remove(view) }
 }
 
-// Place identifies the directory that the dataset lies in now; zero where its source has none.
+// Place identifies the directory that the dataset is currently in; zero if its source has none.
 func (d *Dataset) Place() (device, inode uint64) {
 	if placed, ok := dataset.As[dataset.Placed](d.entry.source); ok {
 		return placed.Place()
@@ -221,7 +221,7 @@ func (d *Dataset) Place() (device, inode uint64) {
 	return 0, 0
 }
 
-// Cached tells whether somebody uses a cache of the dataset, whatever index_dir he has.
+// Cached reports whether a cache of the dataset is in use, with any index_dir.
 func (c *Catalog) Cached(spec dataset.Spec) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -237,7 +237,7 @@ func (c *Catalog) Cached(spec dataset.Spec) bool {
 // Index returns the dataset's index.
 func (d *Dataset) Index() *dataset.Index { return d.entry.source.Index() }
 
-// Close lets the dataset go. Closing twice does nothing.
+// Close closes the dataset. It is idempotent.
 func (d *Dataset) Close() {
 	d.once.Do(func() {
 		c, e := d.catalog, d.entry
@@ -294,7 +294,7 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 	return class, nil
 }
 
-// unknown refuses a kind that there is not among those that there are.
+// unknown returns an error for an unknown kind that lists the available ones.
 func unknown[K any](what, kind string, kinds []K, name func(K) string) error {
 	var names []string
 	for _, k := range kinds {
@@ -303,7 +303,7 @@ func unknown[K any](what, kind string, kinds []K, name func(K) string) error {
 	slices.Sort(names)
 	return &failure.Error{
 		Kind: failure.Config,
-		Message: fmt.Sprintf("%s kind %q is not known; there are: %s", what, kind,
+		Message: fmt.Sprintf("unknown %s kind %q; available: %s", what, kind,
 			strings.Join(names, ", ")),
 	}
 }

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake is a source of 10 samples of 100 bytes.
+// fake is a source with 10 samples of 100 bytes.
 type fake struct {
 	index  *dataset.Index
 	shelf  *shelf
@@ -58,17 +58,17 @@ func (s fake) Close() error {
 
 const total = 1000
 
-// shelf is a catalog of fakes, and what was done to them.
+// shelf is a catalog of fake sources, and records what was done with them.
 type shelf struct {
 	*Catalog
 	opened, closed int
-	opening        func(ctx context.Context) error // before a dataset is there
-	reading        func()                          // before a sample is read; nil: nothing
-	// samples asked for, whether they are still the same
+	opening        func(ctx context.Context) error // called before a dataset is opened
+	reading        func()                          // called before a sample is read; may be nil
+	// stats counts the calls of Stat.
 	stats atomic.Int64
 
-	// What is found at the path now: in which directory, and which version. And through which view
-	// it was opened last.
+	// The state of the path: its directory, and its version. view is the one through which it was
+	// opened last.
 	inode, version uint64
 	view           *dataset.View
 }
@@ -116,7 +116,7 @@ func newShelf(t *testing.T) *shelf {
 
 var spec = dataset.Spec{Kind: "fake", Path: "/data"}
 
-// open opens the dataset as one that keeps its index in a directory.
+// open opens the dataset with a configuration.
 func (c *shelf) open(t *testing.T, cfg *config.Config) *Dataset {
 	t.Helper()
 	d, err := c.Open(t.Context(), spec, nil, cfg, func(int64, string) {})
@@ -126,8 +126,8 @@ func (c *shelf) open(t *testing.T, cfg *config.Config) *Dataset {
 	return d
 }
 
-// TestDescribed: a store on a disk says which dataset it is of.
-func TestDescribed(t *testing.T) {
+// TestStoreDescribesItsDataset checks that a store on disk has a description of its dataset.
+func TestStoreDescribesItsDataset(t *testing.T) {
 	c := newShelf(t)
 	dir := t.TempDir()
 	cfg := &config.Config{
@@ -157,9 +157,9 @@ func TestDescribed(t *testing.T) {
 	}
 }
 
-// TestShared: who opens a dataset that is open has the same index and the same cache; both go with
-// the last who has them.
-func TestShared(t *testing.T) {
+// TestIndexAndCacheAreShared checks that opening an open dataset returns the same index and cache,
+// and that both are closed with the last user.
+func TestIndexAndCacheAreShared(t *testing.T) {
 	c := newShelf(t)
 	cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{
 		{Kind: "memory", Capacity: 400},
@@ -168,44 +168,47 @@ func TestShared(t *testing.T) {
 	}}
 	a, b := c.open(t, cfg), c.open(t, cfg)
 	if a.Index() != b.Index() || c.opened != 2 || c.closed != 1 {
-		t.Errorf("opened %d times, closed %d: the second looks for itself, and joins the first",
+		t.Errorf("opened %d times, closed %d times; want 2 and 1: the second scans again, and "+
+			"joins the first",
 			c.opened, c.closed)
 	}
 	if c.Cached(spec) {
-		t.Error("it is cached before anybody has asked for a cache")
+		t.Error("the dataset is cached before JoinCache")
 	}
 	cache, madeBy, err := a.JoinCache(cfg)
 	if err != nil || madeBy != cfg || !c.Cached(spec) {
-		t.Fatalf("made by it: %t, cached: %t, %v", madeBy == cfg, c.Cached(spec), err)
+		t.Fatalf("made by cfg: %t, cached: %t, %v", madeBy == cfg, c.Cached(spec), err)
 	}
 	again, madeBy, err := b.JoinCache(&config.Config{SourceThreads: 7})
 	if err != nil || madeBy != cfg || again != cache {
-		t.Errorf("the second: made by the first %t, the same %t, %v", madeBy == cfg, again == cache,
+		t.Errorf("the second: made by cfg: %t, the same cache: %t, %v", madeBy == cfg,
+			again == cache,
 			err)
 	}
 	for i, want := range []struct {
 		name     string
-		room     int64
+		capacity int64
 		keepsAll bool
 	}{{"memory", 400, false}, {"file", total, true}, {"file-2", 500, false}} {
-		if got := b.Classes()[i]; got.Name != want.name || got.Room != want.room ||
+		if got := b.Classes()[i]; got.Name != want.name || got.Room != want.capacity ||
 			got.KeepsAll != want.keepsAll {
 			t.Errorf("class %d: %+v, want %+v", i, got, want)
 		}
-		if got := b.Reports()[i]; got.Name != want.name || got.Room != want.room || got.Used != 0 {
+		if got := b.Reports()[i]; got.Name != want.name || got.Room != want.capacity ||
+			got.Used != 0 {
 			t.Errorf("report %d: %+v, want %+v", i, got, want)
 		}
 	}
 	a.LeaveCache()
 	a.Close()
-	a.Close() // does nothing
+	a.Close() // idempotent
 	if !c.Cached(spec) || c.closed != 1 || len(b.Classes()) != 3 {
-		t.Errorf("the second has lost what the first has left: %d closed, classes %+v", c.closed,
+		t.Errorf("the second lost what the first left: %d closed, classes %+v", c.closed,
 			b.Classes())
 	}
 	b.LeaveCache()
 	if c.Cached(spec) || c.closed != 1 || b.Reports() != nil {
-		t.Errorf("the cache is still there: %+v, %d closed", b.Reports(), c.closed)
+		t.Errorf("the cache is still open: %+v, %d closed", b.Reports(), c.closed)
 	}
 	b.Close()
 	if c.closed != 2 {
@@ -217,8 +220,9 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// TestIndexDirs: with its index elsewhere it is another one; its cache counts all the same.
-func TestIndexDirs(t *testing.T) {
+// TestIndexDirsAreSeparateDatasets checks that a dataset with another index_dir is a separate one,
+// and that Cached reports its cache all the same.
+func TestIndexDirsAreSeparateDatasets(t *testing.T) {
 	c := newShelf(t)
 	a, b := c.open(t, &config.Config{}), c.open(t, &config.Config{IndexDir: "/elsewhere"})
 	if c.opened != 2 {
@@ -232,9 +236,9 @@ func TestIndexDirs(t *testing.T) {
 	b.Close()
 }
 
-// TestFailed: what fails leaves nothing, is told to all who wait, and is tried anew by who comes
-// then.
-func TestFailed(t *testing.T) {
+// TestFailedOpenLeavesNothing checks that a failure is returned, leaves nothing open, and does not
+// affect later attempts.
+func TestFailedOpenLeavesNothing(t *testing.T) {
 	c := newShelf(t)
 	c.opening = func(context.Context) error { return errors.New("no such directory") }
 	if _, err := c.Open(t.Context(), spec, nil, &config.Config{}, nil); err == nil ||
@@ -255,9 +259,9 @@ func TestFailed(t *testing.T) {
 	d.Close()
 }
 
-// TestGivenUp: where the one who opens it goes away, the next of those that wait opens it; who
-// waits may go away too.
-func TestGivenUp(t *testing.T) {
+// TestCancelledOpen checks that if the one that opens a dataset is cancelled, the next one that
+// waits opens it, and that waiting can be cancelled too.
+func TestCancelledOpen(t *testing.T) {
 	c := newShelf(t)
 	opening := make(chan struct{})
 	c.opening = func(ctx context.Context) error {
@@ -276,11 +280,11 @@ func TestGivenUp(t *testing.T) {
 	first, leave := context.WithCancel(t.Context())
 	go ask(first)
 	<-opening
-	waits, tire := context.WithCancel(t.Context())
+	waits, cancel := context.WithCancel(t.Context())
 	go ask(waits)
-	tire()
+	cancel()
 	if err := <-told; !errors.Is(err, context.Canceled) {
-		t.Errorf("who waits and goes away is told %v", err)
+		t.Errorf("the cancelled waiting Open returned %v", err)
 	}
 	c.opening = func(context.Context) error { return nil }
 	go ask(t.Context())
@@ -290,23 +294,23 @@ func TestGivenUp(t *testing.T) {
 		a, b = b, a
 	}
 	if !errors.Is(a, context.Canceled) || b != nil {
-		t.Errorf("they are told %v and %v", a, b)
+		t.Errorf("the other two returned %v and %v", a, b)
 	}
 }
 
-// TestUnknown: a kind that there is not is named, with those that there are.
-func TestUnknown(t *testing.T) {
+// TestUnknownKinds checks that the error for an unknown kind lists the available ones.
+func TestUnknownKinds(t *testing.T) {
 	c := newShelf(t)
 	_, err := c.Open(t.Context(), dataset.Spec{Kind: "tape"}, nil, &config.Config{}, nil)
 	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
-		!strings.Contains(e.Message, `dataset kind "tape" is not known; there are: fake, none`) {
+		!strings.Contains(e.Message, `unknown dataset kind "tape"; available: fake, none`) {
 		t.Error(err)
 	}
 	d := c.open(t, &config.Config{})
 	_, _, err = d.JoinCache(&config.Config{StorageClasses: []config.StorageClass{{Kind: "tape"}}})
 	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
 		!strings.Contains(e.Message,
-			`storage class kind "tape" is not known; there are: file, memory`) {
+			`unknown storage class kind "tape"; available: file, memory`) {
 		t.Error(err)
 	}
 	d.Close()

@@ -25,7 +25,7 @@ func join(t *testing.T, d *Dataset, cfg *config.Config) *cache.Cache {
 	return cache
 }
 
-// inMemory is a configuration with one storage class.
+// inMemory returns a configuration with one storage class.
 func inMemory(capacity int64) *config.Config {
 	return &config.Config{
 		SourceThreads:  1,
@@ -33,7 +33,7 @@ func inMemory(capacity int64) *config.Config {
 	}
 }
 
-// bring has the cache bring a sample, and keep it.
+// bring makes the cache fetch and keep a sample.
 func bring(t *testing.T, c *cache.Cache, id int32) {
 	t.Helper()
 	u := c.Use(nil)
@@ -46,9 +46,9 @@ func bring(t *testing.T, c *cache.Cache, id int32) {
 	}
 }
 
-// TestOtherDirectoriesAndVersionsAreOtherDatasets: Open joins an open dataset only if the path
-// leads to the same version in the same directory: a process in another container must not be
-// served files that it does not see itself.
+// TestOtherDirectoriesAndVersionsAreOtherDatasets checks that Open joins an open dataset only if
+// the path leads to the same version in the same directory: a process in another container must not
+// be served files that it does not see itself.
 func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 	for name, change := range map[string]func(c *shelf){
 		"another directory": func(c *shelf) { c.inode = 8 },
@@ -65,12 +65,11 @@ func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 				t.Errorf("%d datasets are open, %d sources were closed", len(c.datasets), c.closed)
 			}
 			if _, inode := second.Place(); inode != c.inode {
-				t.Errorf("the second lies in directory %d, and was found in %d", inode, c.inode)
+				t.Errorf("the second is in directory %d, but was found in %d", inode, c.inode)
 			}
 			mine, others := join(t, first, cfg), join(t, second, cfg)
 			if mine == others || join(t, third, cfg) != others {
-				t.Error("caches are shared by those that have different datasets, or not by " +
-					"those that have the same")
+				t.Error("different datasets share a cache, or the same dataset has several caches")
 			}
 			for _, d := range []*Dataset{first, second, third} {
 				d.LeaveCache()
@@ -80,8 +79,8 @@ func TestOtherDirectoriesAndVersionsAreOtherDatasets(t *testing.T) {
 	}
 }
 
-// TestJoiningDoubtsTheCopies: files may have been rewritten since they were cached, so after each
-// Open every copy is confirmed again when it is next needed.
+// TestJoiningDoubtsTheCopies checks that every copy is confirmed again after each Open, because
+// files may have been rewritten since they were cached.
 func TestJoiningDoubtsTheCopies(t *testing.T) {
 	c := newShelf(t)
 	cfg := inMemory(400)
@@ -89,15 +88,15 @@ func TestJoiningDoubtsTheCopies(t *testing.T) {
 	cache := join(t, first, cfg)
 	bring(t, cache, 3)
 	if _, _, ok := cache.Held(3); !ok || c.stats.Load() != 0 {
-		t.Errorf("held: %v; asked for %d times", ok, c.stats.Load())
+		t.Errorf("held: %v; %d stats", ok, c.stats.Load())
 	}
 	second := c.open(t, cfg)
 	if _, _, ok := cache.Held(3); ok {
-		t.Error("the copy counts, although another one has joined")
+		t.Error("the copy is served unconfirmed after another Open")
 	}
 	for range 2 {
 		if bring(t, cache, 3); c.stats.Load() != 1 {
-			t.Errorf("asked for %d times, want once", c.stats.Load())
+			t.Errorf("%d stats, want 1", c.stats.Load())
 		}
 	}
 	first.LeaveCache()
@@ -105,9 +104,9 @@ func TestJoiningDoubtsTheCopies(t *testing.T) {
 	second.Close()
 }
 
-// TestPromised: the memory that open stores may still take is counted, less what they have taken,
-// until the cache is closed; space on disks is not.
-func TestPromised(t *testing.T) {
+// TestPromisedMemory checks that Promised counts the memory that open stores may still take until
+// the cache is closed, but no disk space.
+func TestPromisedMemory(t *testing.T) {
 	c := newShelf(t)
 	cfg := inMemory(400)
 	cfg.StorageClasses = append(cfg.StorageClasses,
@@ -121,20 +120,20 @@ func TestPromised(t *testing.T) {
 	}
 	promised("without a cache", 0)
 	cache := join(t, d, cfg)
-	promised("with one", 400)
+	promised("with a cache", 400)
 	bring(t, cache, 3)
-	promised("with a sample in it", 300)
+	promised("with a sample", 300)
 	join(t, d, cfg)
 	d.LeaveCache()
-	promised("while one uses it", 300)
+	promised("while one user is left", 300)
 	d.LeaveCache()
-	promised("when it is closed", 0)
+	promised("after it is closed", 0)
 	d.Close()
 }
 
-// TestAnyProcessOpensTheRootAgain: every process that has the dataset open, or has added its view,
-// is asked to open the root again; one that has left is not.
-func TestAnyProcessOpensTheRootAgain(t *testing.T) {
+// TestAnyProcessCanRenewTheRoot checks that every process that has the dataset open, or has added
+// its view, is asked to open the root again, but none that has left.
+func TestAnyProcessCanRenewTheRoot(t *testing.T) {
 	c := newShelf(t)
 	var mu sync.Mutex
 	var asked []string
@@ -158,33 +157,32 @@ func TestAnyProcessOpensTheRootAgain(t *testing.T) {
 	}
 	first := open(view("first"))
 	if c.view.Root != os.Stdin || c.view.Slash != os.Stdin {
-		t.Error("it is not opened through the descriptors of the process")
+		t.Error("the dataset is not opened through the descriptors of the process")
 	}
-	renew := c.view.Renew // of the source that stays
+	renew := c.view.Renew // of the source that stays open
 	are := func(when string, want ...string) {
 		t.Helper()
 		asked = nil
 		if _, err := renew(t.Context()); err == nil ||
 			!slices.Equal(slices.Sorted(slices.Values(asked)), want) {
-			t.Errorf("%s: asked are %v, want %v; %v", when, asked, want, err)
+			t.Errorf("%s: %v were asked, want %v; %v", when, asked, want, err)
 		}
 	}
-	are("the first", "first")
+	are("the first only", "first")
 	second := open(view("second"))
 	are("both", "first", "second")
 	first.Close()
-	are("the first has gone", "second")
+	are("the first has left", "second")
 	forget := second.See(view("third"))
 	second.Close()
-	are("the second has gone", "third")
+	are("the second has left", "third")
 	forget()
-	are("all have gone")
+	are("all have left")
 }
 
-// TestHangingReadKeepsWhatItWritesTo: if a read hangs when the last job leaves, the source and the
-// storage classes stay open for the rest of the process's life, and the catalog's Close does not
-// fail.
-func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
+// TestHungReadKeepsStoresOpen checks that if a read hangs when the last job leaves, the source and
+// the storage classes remain open until the process exits, and the catalog's Close does not fail.
+func TestHungReadKeepsStoresOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newShelf(t)
 		gate, under := make(chan struct{}), make(chan struct{})
@@ -200,10 +198,10 @@ func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
 		d.LeaveCache()
 		d.Close()
 		if c.closed != 0 {
-			t.Error("the source was closed, and a read of it hangs")
+			t.Error("the source was closed while a read of it hangs")
 		}
 		if d.Reports() != nil || c.Cached(spec) {
-			t.Error("the cache is still there")
+			t.Error("the cache is still open")
 		}
 		if err := c.Close(); err != nil {
 			t.Error(err)
@@ -213,8 +211,8 @@ func TestHangingReadKeepsWhatItWritesTo(t *testing.T) {
 	})
 }
 
-// TestWarningsReachTheProcess: warnings and progress of opening a dataset reach the process that
-// opens it.
+// TestWarningsReachTheProcess checks that warnings and progress of opening a dataset are reported
+// to the process that opens it.
 func TestWarningsReachTheProcess(t *testing.T) {
 	c := newShelf(t)
 	open := c.kinds.Sources[0].Open
@@ -243,9 +241,9 @@ func TestWarningsReachTheProcess(t *testing.T) {
 	d.Close()
 }
 
-// TestCapacityThatIsLeftOpen: a storage class without a capacity has what its class has available,
-// and no more than the dataset needs.
-func TestCapacityThatIsLeftOpen(t *testing.T) {
+// TestUnsetCapacity checks that a storage class without a capacity gets what is available, but no
+// more than the dataset needs.
+func TestUnsetCapacity(t *testing.T) {
 	for available, want := range map[int64]int64{250: 250, 1 << 20: total} {
 		c := newShelf(t)
 		ram := memory.New(memory.Options{Limit: func() (int64, error) { return available, nil }})
@@ -253,7 +251,7 @@ func TestCapacityThatIsLeftOpen(t *testing.T) {
 		d := c.open(t, &config.Config{})
 		join(t, d, inMemory(0))
 		if got := d.Classes()[0].Room; got != want {
-			t.Errorf("of %d bytes that are available it may have %d, want %d", available, got, want)
+			t.Errorf("capacity %[2]d of %[1]d available bytes, want %[3]d", available, got, want)
 		}
 		d.LeaveCache()
 		d.Close()

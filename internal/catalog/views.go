@@ -9,8 +9,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// views are the processes that have a dataset open. Where its root has to be opened again, each of
-// them can do so.
+// views are the views of the processes that have a dataset open. If its root must be opened again,
+// any of them can do so.
 type views struct {
 	mu  invariants.Mutex[views]
 	all []*dataset.View
@@ -35,14 +35,14 @@ func (v *views) remove(view *dataset.View) {
 	}
 }
 
-// renew has all processes open the dataset again, and returns the first view that comes. Those that
-// come later are closed.
+// renew asks all processes to open the dataset again, and returns the first view that arrives.
+// Later ones are closed.
 func (v *views) renew(ctx context.Context) (*dataset.View, error) {
 	v.mu.Lock()
 	all := slices.Clone(v.all)
 	v.mu.Unlock()
 	if len(all) == 0 {
-		return nil, errors.New("no process that opened it is left")
+		return nil, errors.New("no process that opened the dataset is left")
 	}
 	type answer struct {
 		view *dataset.View
@@ -51,7 +51,7 @@ func (v *views) renew(ctx context.Context) (*dataset.View, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	answers := make(chan answer, len(all))
 	for _, view := range all {
-		go func() { // ends with Renew, which ends with ctx
+		go func() { // ends with Renew, which ends when ctx is done
 			view, err := view.Renew(ctx)
 			answers <- answer{view, err}
 		}()
@@ -64,7 +64,7 @@ func (v *views) renew(ctx context.Context) (*dataset.View, error) {
 			continue
 		}
 		cancel()
-		go func() { // ends with the other calls of Renew, which end with ctx
+		go func() { // ends with the other calls of Renew, which end when ctx is done
 			for range left {
 				if late := <-answers; late.err == nil {
 					_ = late.view.Close()

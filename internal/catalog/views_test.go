@@ -10,9 +10,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// TestRenew: the first process that opens the dataset again is enough; one that never answers keeps
-// nobody waiting, and what comes late is closed.
-func TestRenew(t *testing.T) {
+// TestRenewReturnsTheFirstView checks that the first process that opens the dataset again is
+// enough, that one that never answers does not delay it, and that late views are closed.
+func TestRenewReturnsTheFirstView(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newViews()
 		if _, err := v.renew(t.Context()); err == nil {
@@ -45,7 +45,7 @@ func TestRenew(t *testing.T) {
 		}
 		synctest.Wait()
 		if _, err := late.Root.Stat(); err == nil {
-			t.Error("a view that came late is open")
+			t.Error("a late view is still open")
 		}
 		_ = first.Close()
 		v.remove(quick)

@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// Listen listens at host and port of the network, the system's if it is nil, for what. Its error is
-// an *AddressError of the node.
+// Listen listens on host and port of the network, or of the system's if network is nil; what names
+// the purpose in errors. While the port is in use it retries for some seconds. Its error is an
+// *AddressError of the node.
 func Listen(ctx context.Context, network Network, node int, what, host string,
 	port int,
 ) (l net.Listener, err error) {
@@ -28,12 +29,11 @@ func Listen(ctx context.Context, network Network, node int, what, host string,
 	return l, nil
 }
 
-// overlap is how long what belongs to a job may still be in the hands of the one before it: a
-// launcher that starts a job again ends its processes, and does not wait until their daemons have
-// ended what they did for them.
+// overlap is how long a port may stay in use by the previous run of a job: a launcher that restarts
+// a job ends its processes, but does not wait for their daemons to exit.
 const overlap = 4 * time.Second
 
-// patiently listens; where the port is in use it tries again, for a while.
+// patiently calls listen, and retries for a while if the port is in use.
 func patiently(ctx context.Context, listen func() error) error {
 	for until := time.Now().Add(overlap); ; {
 		err := listen()
@@ -48,21 +48,21 @@ func patiently(ctx context.Context, listen func() error) error {
 	}
 }
 
-// refusal says why a node cannot listen at an address.
+// refusal returns the error for an address on which a node cannot listen.
 func refusal(node int, what, where string, err error) *AddressError {
 	why := err.Error()
 	switch {
 	case isErrno(err, syscall.EADDRINUSE):
-		why = "the port is in use: another job's, or a daemon that has not ended yet. The key " +
-			"port (HDMLP_PORT) chooses others"
+		why = "the port is in use by another job, or by a daemon that has not exited yet; set " +
+			"port (HDMLP_PORT) to use other ports"
 	case isErrno(err, syscall.EADDRNOTAVAIL):
-		why = "this host does not have that address"
+		why = "this host has no such address"
 	case isErrno(err, syscall.EACCES):
-		why = "ports below 1024 are for root"
+		why = "ports below 1024 need root privileges"
 	}
 	return &AddressError{
 		Node:  node,
-		Doing: "listen at",
+		Doing: "listen on",
 		What:  what,
 		Where: where,
 		Why:   why,
@@ -70,14 +70,14 @@ func refusal(node int, what, where string, err error) *AddressError {
 	}
 }
 
-// isErrno also knows errors that memberlist has made texts of.
+// isErrno reports whether err is e, even if memberlist has reduced it to its text.
 func isErrno(err error, e syscall.Errno) bool {
 	return errors.Is(err, e) || strings.HasSuffix(err.Error(), e.Error())
 }
 
-// Local finds the address of this host that a user means by an interface ("eth0"), an address, a
-// network ("10.1.0.0/16"), or a name; "" for "". IPv4 comes before IPv6. Its error is an
-// *AddressError of the node.
+// Local returns this host's address for what a user gives: an interface ("eth0"), an address, a
+// network ("10.1.0.0/16") or a host name; "" for "". It prefers IPv4. Its error is an *AddressError
+// of the node.
 func Local(node int, what string) (string, error) {
 	if what == "" {
 		return "", nil
@@ -93,7 +93,7 @@ func Local(node int, what string) (string, error) {
 	}
 	have, err := interfaces()
 	if err != nil {
-		return refuse("this host's interfaces: %v", err)
+		return refuse("listing this host's interfaces failed: %v", err)
 	}
 	var wanted []netip.Prefix
 	switch network, err := netip.ParsePrefix(what); {
@@ -113,8 +113,8 @@ func Local(node int, what string) (string, error) {
 		}
 		addresses, err := resolve(what)
 		if err != nil {
-			return refuse("it is no interface or address, and as a name: %v; this host has %s", err,
-				list(have))
+			return refuse("it is no interface or address of this host, and as a host name: %v; "+
+				"this host has %s", err, list(have))
 		}
 		for _, a := range addresses {
 			if ip, err := netip.ParseAddr(a); err == nil {
@@ -132,29 +132,29 @@ func Local(node int, what string) (string, error) {
 				if w.Contains(own) {
 					return own.String(), nil
 				}
-				// all of 127.0.0.0/8 is this host
+				// all of 127.0.0.0/8 is local to this host
 				if own.IsLoopback() && i.prefix.Masked().Contains(w.Addr()) {
 					return w.Addr().String(), nil
 				}
 			}
 		}
 	}
-	return refuse("it is none of this host's, which has %s", list(have))
+	return refuse("this host has no such address; it has %s", list(have))
 }
 
-// own is one address of this host.
-type own struct {
+// hostAddress is one address of this host.
+type hostAddress struct {
 	name   string // the interface's
 	down   bool
 	prefix netip.Prefix
 }
 
-func interfaces() ([]own, error) {
+func interfaces() ([]hostAddress, error) {
 	all, err := net.Interfaces()
 	if err != nil {
 		return nil, err
 	}
-	var out []own
+	var out []hostAddress
 	for _, i := range all {
 		addresses, err := i.Addrs()
 		if err != nil {
@@ -163,16 +163,16 @@ func interfaces() ([]own, error) {
 		for _, a := range addresses {
 			p, err := netip.ParsePrefix(a.String())
 			if err != nil || p.Addr().IsLinkLocalUnicast() {
-				// a link-local address means nothing without its interface, on another host
+				// other hosts cannot use a link-local address, which is relative to an interface
 				continue
 			}
-			out = append(out, own{i.Name, i.Flags&net.FlagUp == 0, p})
+			out = append(out, hostAddress{i.Name, i.Flags&net.FlagUp == 0, p})
 		}
 	}
 	return out, nil
 }
 
-func list(have []own) string {
+func list(have []hostAddress) string {
 	var words []string
 	for _, i := range have {
 		word := i.name + " " + i.prefix.Addr().String()
@@ -187,7 +187,7 @@ func list(have []own) string {
 	return strings.Join(words, ", ")
 }
 
-// resolve makes IP addresses of a host.
+// resolve returns the IP addresses of a host.
 func resolve(host string) ([]string, error) {
 	if net.ParseIP(host) != nil {
 		return []string{host}, nil

@@ -17,67 +17,68 @@ type node struct {
 	instance string
 	gossip   string
 	down     bool
-	// unheard: gossip said that this instance is gone, or does not know it. Only then may gossip
-	// say that it is back: late news of a daemon that is known to have ended must not.
+	// unheard: gossip reported this instance as dead, or does not know it. Only then may gossip
+	// report it alive again: outdated news must not revive a daemon that is known to have ended.
 	unheard bool
-	since   time.Time // when we heard of this instance first
+	since   time.Time // when this node learned of the instance
 }
 
-// event is something to tell who asked by Notify.
+// event is a change to report to the listeners of Notify.
 type event struct {
 	node  int
 	alive bool
 }
 
-// agent is this node's half. What the hub says comes in by handle, from one goroutine at a time;
-// what gossip says by heard. Three sources know of a node's end, whichever is first counts: its
-// stream's end at node 0 when its port then refuses connections (a killed daemon: at once), node
-// 0's word for it, and memberlist (a host or link that is silent: about 12 s, so that a daemon that
-// gets no CPU for 10 s stays in). Whoever is wrongly thought gone is back as soon as it is heard.
+// agent is every node's half. The hub's messages arrive by handle, from one goroutine at a time;
+// gossip's news by heard. A node's end is detected in three ways, of which the first counts: its
+// stream to node 0 ends and its port then refuses connections (a killed daemon: at once), node 0
+// reports it, or memberlist does (a silent host or link: about 12 s, so that a daemon that gets no
+// CPU for 10 s stays a member). A node that was wrongly thought gone is back as soon as it is
+// heard.
 //
-// Lock order: memberlist's, agent.mu, hub.mu. Nothing of memberlist's is called under agent.mu.
+// Lock order: memberlist's, agent.mu, hub.mu. No function of memberlist is called under agent.mu.
 type agent struct {
-	o        Options
-	instance string
-	hub      *hub // on node 0
-	once     sync.Once
-	formed   chan struct{} // closed when all may go
-	gone     chan struct{} // closed when forming has failed
-	done     chan struct{} // closed by close
-	last     chan struct{} // closed by finish: no further connection to node 0
-	finish   func()
-	tasks    sync.WaitGroup
-	events   *outbox[event]
-	life     context.Context // ends with done
-	end      context.CancelFunc
+	o           Options
+	instance    string
+	hub         *hub // on node 0
+	once        sync.Once
+	formed      chan struct{} // closed when the cluster has formed
+	gone        chan struct{} // closed when forming has failed
+	done        chan struct{} // closed by close
+	noReconnect chan struct{} // closed by finish: do not reconnect to node 0
+	finish      func()
+	tasks       sync.WaitGroup
+	events      *outbox[event]
+	life        context.Context // ends with done
+	end         context.CancelFunc
 
-	mu        invariants.Mutex[agent]
+	mu        invariants.Mutex[agent] // guards the following
 	closed    bool
-	went      bool // formed is closed
+	hasFormed bool // formed is closed
 	failure   error
-	limit     time.Time // forming ends with an error then
+	limit     time.Time // forming fails then
 	status    *pb.Status
-	trouble   string // why node 0 is not reached
-	refused   error  // by a job that runs in node 0's place
-	up        link   // to the hub; nil: there is none
+	trouble   string // why node 0 is not connected
+	refused   error  // by another job that is running at node 0's address
+	up        link   // to the hub; nil if not connected
 	nodes     map[int]*node
 	welcoming bool         // between welcome and complete
-	incoming  []*pb.Member // of that
+	incoming  []*pb.Member // members received while welcoming
 	broadcast []byte
 	calls     map[uint64]*call
 	queries   map[uint64]*query
 	lastCall  uint64 // of calls and queries
-	replies   int    // to others' questions, under way
+	replies   int    // answers to other nodes in progress
 	listeners []func(int, bool)
 	gossip    *gossip
 }
 
 const (
-	grace = 2 * time.Second // beyond the deadline, for those who are to be told
-	// to meet the others, for who only wants to say that it cannot take part
+	grace = 2 * time.Second // after the deadline, to tell the other nodes
+	// tellTime is the time to reach node 0 for a node that only reports its failure.
 	tellTime  = 5 * time.Second
 	flushTime = 500 * time.Millisecond
-	checkTime = time.Second // for a connection to a node that may be gone
+	checkTime = time.Second // to dial a node that may be gone
 )
 
 func newAgent(o Options) *agent {
@@ -92,8 +93,8 @@ func newAgent(o Options) *agent {
 	if o.Failure != nil {
 		a.limit = time.Now().Add(min(o.Deadline, tellTime))
 	}
-	a.last = make(chan struct{})
-	a.finish = sync.OnceFunc(func() { close(a.last) })
+	a.noReconnect = make(chan struct{})
+	a.finish = sync.OnceFunc(func() { close(a.noReconnect) })
 	a.tasks.Go(func() {
 		for {
 			e, ok := a.events.take(a.done)
@@ -111,24 +112,24 @@ func newAgent(o Options) *agent {
 	return a
 }
 
-// alone is the cluster of one node.
+// alone makes the cluster of a single node.
 func (a *agent) alone() {
 	a.nodes[0] = &node{
 		Member:   Member{0, a.o.Exchange, a.o.Ranks, a.o.Payload},
 		instance: a.instance,
 	}
 	a.broadcast = a.o.Broadcast
-	a.went = true
+	a.hasFormed = true
 }
 
-// connected: the hub listens by up. It returns what to register with.
+// connected notes the link to the hub of a new connection.
 func (a *agent) connected(up link) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.up, a.incoming, a.welcoming = up, nil, false
 }
 
-// disconnected: it does not anymore.
+// disconnected notes that the link is gone.
 func (a *agent) disconnected(up link) {
 	a.mu.Lock()
 	if a.up != up {
@@ -145,7 +146,7 @@ func (a *agent) disconnected(up link) {
 	})
 	a.unanswered(func(int) bool { return true })
 	zero, doubt := node{}, false
-	if z := a.nodes[0]; a.went && z != nil && !z.down {
+	if z := a.nodes[0]; a.hasFormed && z != nil && !z.down {
 		zero, doubt = *z, true
 	}
 	a.mu.Unlock()
@@ -154,7 +155,7 @@ func (a *agent) disconnected(up link) {
 	}
 }
 
-// registration is what this node says of itself now; failure: why it cannot take part.
+// registration returns this node's registration, with the reason why it cannot take part, if any.
 func (a *agent) registration(failure error) *pb.Register {
 	r := a.o.register(a.instance)
 	if failure != nil {
@@ -164,20 +165,20 @@ func (a *agent) registration(failure error) *pb.Register {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.went {
+	if a.hasFormed {
 		r.Formed, r.Broadcast = true, a.broadcast
 	}
 	return r
 }
 
-// handle takes a message of the hub's.
+// handle handles a message from the hub.
 func (a *agent) handle(m *pb.Message) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch k := m.GetKind().(type) {
 	case *pb.Message_Accepted:
 		a.trouble, a.refused = "", nil
-		// Node 0's deadline counts; only if it says nothing does this node's own.
+		// Node 0's deadline applies; this node's own only if node 0 does not answer.
 		left := min(time.Duration(k.Accepted.GetRemainingMs())*time.Millisecond, 24*time.Hour)
 		if limit := time.Now().Add(left + grace); a.hub == nil && limit.After(a.limit) {
 			a.limit = limit
@@ -191,7 +192,7 @@ func (a *agent) handle(m *pb.Message) error {
 		if !a.sane(k.Member) {
 			return errHandshake
 		}
-		if !a.welcoming { // a node came back
+		if !a.welcoming { // a node rejoined
 			if len(a.nodes) == a.o.Nodes {
 				a.learn(k.Member)
 			}
@@ -214,15 +215,15 @@ func (a *agent) handle(m *pb.Message) error {
 		}
 		a.start()
 	case *pb.Message_Go:
-		if !a.went && len(a.nodes) == a.o.Nodes && a.failure == nil {
-			a.went = true
+		if !a.hasFormed && len(a.nodes) == a.o.Nodes && a.failure == nil {
+			a.hasFormed = true
 			close(a.formed)
 		}
 	case *pb.Message_Abort:
 		err := decodeFailure(k.Abort)
 		other, _ := err.(*JobError)
 		_, late := err.(*LateError)
-		if !a.went && (late || other != nil && other.Running) {
+		if !a.hasFormed && (late || other != nil && other.Running) {
 			a.keeps(err)
 		} else {
 			a.failLocked(err)
@@ -245,7 +246,7 @@ func (a *agent) handle(m *pb.Message) error {
 	return nil
 }
 
-// task runs f in a goroutine that close waits for; false: it is too late.
+// task runs f in a goroutine that close waits for. It returns false if the agent is closed.
 func (a *agent) task(f func()) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -265,7 +266,7 @@ func isDone(done <-chan struct{}) bool {
 	}
 }
 
-// leave tells the others that this node goes.
+// leave notifies the other nodes that this node leaves.
 func (a *agent) leave() {
 	a.finish()
 	a.mu.Lock()
@@ -279,7 +280,7 @@ func (a *agent) leave() {
 	}
 }
 
-// close ends all that the agent has begun.
+// close ends the agent's goroutines and waits for them.
 func (a *agent) close() {
 	a.mu.Lock()
 	if a.closed {

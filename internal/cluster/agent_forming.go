@@ -9,7 +9,7 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// wait waits until the cluster has formed, or cannot.
+// wait waits until the cluster has formed or has failed to.
 func (a *agent) wait(ctx context.Context) error {
 	for {
 		a.mu.Lock()
@@ -38,9 +38,9 @@ func (a *agent) wait(ctx context.Context) error {
 	}
 	_, late := err.(*MissingError)
 	_, canceled := err.(*CanceledError)
-	if a.hub != nil && !late && !canceled { // nodes that come a little later are told as well
+	if a.hub != nil && !late && !canceled { // nodes that join a little later are told as well
 		patience := grace
-		if a.hub.own.GetFailure() != nil { // the others may not have begun yet
+		if a.hub.own.GetFailure() != nil { // the others may not have started yet
 			patience = tellTime
 		}
 		select {
@@ -52,7 +52,7 @@ func (a *agent) wait(ctx context.Context) error {
 	return err
 }
 
-// canceled tells the others that this node goes before it began.
+// canceled tells the other nodes that this node leaves before the cluster has formed.
 func (a *agent) canceled() {
 	err := &CanceledError{a.o.Node}
 	if a.hub != nil {
@@ -67,7 +67,7 @@ func (a *agent) canceled() {
 	}
 }
 
-// late ends forming, if the deadline has not been moved.
+// late fails forming, unless the deadline has been moved.
 func (a *agent) late() {
 	a.mu.Lock()
 	if time.Until(a.limit) > 0 {
@@ -78,11 +78,11 @@ func (a *agent) late() {
 	status, trouble, refused := a.status, a.trouble, a.refused
 	a.mu.Unlock()
 	switch {
-	case a.o.Failure != nil: // nobody was there to be told
+	case a.o.Failure != nil: // node 0 could not be told
 		a.fail(a.o.Failure)
 		return
 	case a.hub != nil:
-		a.hub.expire() // tells this node as well
+		a.hub.expire() // notifies this node as well
 		return
 	case refused != nil:
 		a.fail(refused)
@@ -92,7 +92,7 @@ func (a *agent) late() {
 		a.fail(&AddressError{
 			Node: a.o.Node, Doing: "reach", What: "node 0", Where: a.o.Join, Waited: a.o.Deadline,
 			Why: trouble +
-				". Is node 0's daemon there, with the same addresses, and its port open?",
+				". Check that node 0's daemon is running at this address and that its port is open",
 		})
 		return
 	}
@@ -110,7 +110,7 @@ func (a *agent) late() {
 
 func present(n int, address string) string { return fmt.Sprintf("node %d (%s)", n, address) }
 
-// fail ends forming. After it, only the log hears of it.
+// fail ends forming with err; after the cluster has formed err is only logged.
 func (a *agent) fail(err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -118,22 +118,22 @@ func (a *agent) fail(err error) {
 }
 
 func (a *agent) failLocked(err error) {
-	if a.went {
-		a.o.Log.Warn("node 0 does not let this node back in", "reason", err)
+	if a.hasFormed {
+		a.o.Log.Warn("node 0 refused to let this node rejoin", "reason", err)
 	} else if a.failure == nil {
 		a.failure = err
 		close(a.gone)
 	}
 }
 
-// waiting says what is waited for.
+// waiting returns what forming waits for, for Progress.
 func (a *agent) waiting() string {
 	var missing []int
 	for _, n := range a.status.GetMissing() {
 		missing = append(missing, int(n))
 	}
 	if len(missing) == 0 {
-		return "all nodes are there"
+		return "all nodes have joined"
 	}
 	s := fmt.Sprintf("waiting for %s of %d", numbers("node", missing), a.o.Nodes)
 	if r := a.status.GetRefused(); len(r) > 0 {
@@ -142,7 +142,7 @@ func (a *agent) waiting() string {
 	return s
 }
 
-// start takes part in failure detection, then tells the hub; under mu.
+// start joins failure detection, then reports ready to the hub; mu is held.
 func (a *agent) start() {
 	up := a.up
 	if a.closed || up == nil {

@@ -15,7 +15,7 @@ func (a *agent) sane(m *pb.Member) bool {
 	return int(m.GetNode()) < a.o.Nodes && err == nil
 }
 
-// learn takes in a member as node 0 sees it; under mu.
+// learn stores a member as node 0 reports it; mu is held.
 func (a *agent) learn(m *pb.Member) {
 	n := int(m.GetNode())
 	old := a.nodes[n]
@@ -42,7 +42,7 @@ func (a *agent) learn(m *pb.Member) {
 	}
 }
 
-// mark notes that an instance is gone, or back; it returns whether that is news. Under mu.
+// mark notes that an instance is gone, or back. It reports whether that is news; mu is held.
 func (a *agent) mark(n int, instance string, down bool) bool {
 	m := a.nodes[n]
 	if m == nil || m.instance != instance || m.down == down || n == a.o.Node {
@@ -52,12 +52,12 @@ func (a *agent) mark(n int, instance string, down bool) bool {
 	if down {
 		a.unanswered(func(gone int) bool { return gone == n })
 	}
-	a.o.Log.Info("a node went or came back", "node", n, "alive", !down)
+	a.o.Log.Info("a node was lost or came back", "node", n, "alive", !down)
 	a.events.put(event{n, !down})
 	return true
 }
 
-// heard is what gossip says; memberlist calls it under its lock.
+// heard handles gossip's news of a node; memberlist calls it under its lock.
 func (a *agent) heard(n int, instance string, alive bool) {
 	a.mu.Lock()
 	m := a.nodes[n]
@@ -72,7 +72,7 @@ func (a *agent) heard(n int, instance string, alive bool) {
 	}
 }
 
-// pass has node 0 tell all that a node is gone, or back.
+// pass has node 0, if this is it, tell all nodes that a node is gone, or back.
 func (a *agent) pass(n int, instance string, alive bool) {
 	switch {
 	case a.hub == nil:
@@ -83,9 +83,9 @@ func (a *agent) pass(n int, instance string, alive bool) {
 	}
 }
 
-// check finds out whether a node whose stream has ended is gone: nobody listens at its port
-// anymore. A port that takes connections, or does not answer, proves nothing; that is for
-// memberlist.
+// check finds out whether a node whose stream has ended is gone, which it is if its port refuses
+// connections. A port that accepts connections, or does not answer, proves nothing; such a node is
+// left to memberlist.
 func (a *agent) check(n int, instance, gossip string) {
 	a.task(func() {
 		for _, pause := range []time.Duration{
@@ -108,7 +108,7 @@ func (a *agent) check(n int, instance, gossip string) {
 				continue
 			}
 			if a.hub != nil {
-				a.hub.down(n, instance) // tells this node as well
+				a.hub.down(n, instance) // notifies this node as well
 				return
 			}
 			a.mu.Lock()
@@ -119,8 +119,8 @@ func (a *agent) check(n int, instance, gossip string) {
 	})
 }
 
-// mend looks from time to time for nodes that gossip lost: memberlist itself forgets who was silent
-// for long, so that after a link was cut neither side would find the other again.
+// mend periodically looks for nodes that gossip has lost: memberlist forgets nodes that were silent
+// for long, so after a link was cut neither side would find the other again.
 func (a *agent) mend() {
 	for i := 0; ; i++ {
 		select {
@@ -129,39 +129,40 @@ func (a *agent) mend() {
 		case <-time.After(mendPause):
 		}
 		if lost := a.survey(time.Now()); len(lost) > 0 {
-			_ = a.gossip.join(lost[i%len(lost)]) // gone, as we thought
+			_ = a.gossip.join(lost[i%len(lost)]) // fails if the node is indeed gone
 		}
 	}
 }
 
-// survey compares those who belong here with whom gossip knows, and returns the addresses of those
-// it should look for. Gossip does not watch whom it has not heard of: where a link is cut before
-// two nodes have heard of each other, it never tells that they are gone.
+// survey compares the members with the nodes that gossip knows, and returns the addresses of those
+// that gossip should look for. Gossip does not watch a node that it has never heard of: if a link
+// is cut before two nodes have heard of each other, gossip never reports them as dead, so survey
+// does after unheardTime.
 func (a *agent) survey(now time.Time) (lost []string) {
 	a.mu.Lock()
-	went := a.went
+	went := a.hasFormed
 	a.mu.Unlock()
 	if !went {
 		return nil
 	}
 	knows := a.gossip.knows()
-	var strangers []*node
+	var unheard []*node
 	a.mu.Lock()
 	for _, n := range a.nodes {
 		if n.Node == a.o.Node || knows[gossipName(n.Node, n.instance)] {
 			continue
 		}
-		if !n.down && now.Sub(n.since) > strangerTime {
+		if !n.down && now.Sub(n.since) > unheardTime {
 			n.unheard = true
 			a.mark(n.Node, n.instance, true)
-			strangers = append(strangers, n)
+			unheard = append(unheard, n)
 		}
 		if n.unheard || !n.down {
 			lost = append(lost, n.gossip)
 		}
 	}
 	a.mu.Unlock()
-	for _, n := range strangers {
+	for _, n := range unheard {
 		a.pass(n.Node, n.instance, false)
 	}
 	slices.Sort(lost)

@@ -15,8 +15,8 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// loneAgent is node 1 of some, without a network. It knows all nodes: their instances are a, b, c,
-// as they are numbered.
+// loneAgent returns the agent of node 1, without a network. It knows all nodes; their instances are
+// a, b, c, in the order of their numbers.
 func loneAgent(t *testing.T, nodes int) *agent {
 	t.Helper()
 	a := newAgent(Options{
@@ -40,20 +40,20 @@ func memberOf(n int) *pb.Member {
 	return &pb.Member{Node: uint32(n), Instance: string(rune('a' + n)), Gossip: "127.0.0.1:1"}
 }
 
-// TestGossipAloneDoesNotBringANodeBack: late news of a daemon that is known to have ended revives
-// nothing; what gossip itself took for gone it may take back.
-func TestGossipAloneDoesNotBringANodeBack(t *testing.T) {
+// TestGossipAloneDoesNotReviveANode: outdated news does not revive a daemon that is known to have
+// ended; gossip may only revive what it reported as dead.
+func TestGossipAloneDoesNotReviveANode(t *testing.T) {
 	a := loneAgent(t, 3)
 	for _, step := range []struct {
 		what  string
 		do    func()
 		alive bool
 	}{
-		{"all is well", func() { a.heard(2, "c", true) }, true},
+		{"it is alive", func() { a.heard(2, "c", true) }, true},
 		{"node 0 says that it has ended", func() { _ = a.handle(down(2, "c")) }, false},
 		{"gossip has not noticed", func() { a.heard(2, "c", true) }, false},
 		{"gossip has noticed", func() { a.heard(2, "c", false) }, false},
-		{"gossip takes that back", func() { a.heard(2, "c", true) }, true},
+		{"gossip reports it alive", func() { a.heard(2, "c", true) }, true},
 		{"gossip tells of an earlier daemon's end", func() { a.heard(2, "before", false) }, true},
 		{"gossip does not hear it", func() { a.heard(2, "c", false) }, false},
 		{"gossip hears an earlier daemon", func() { a.heard(2, "before", true) }, false},
@@ -71,8 +71,8 @@ func down(node uint32, instance string) *pb.Message {
 	return &pb.Message{Kind: &pb.Message_Down{Down: &pb.Down{Node: node, Instance: instance}}}
 }
 
-// TestOnlyARefusedPortProvesANodesEnd: a node whose stream has ended is gone where its port refuses
-// connections; where it cannot be reached, or takes them, it may live.
+// TestOnlyARefusedPortProvesANodesEnd: a node whose stream has ended is gone if its port refuses
+// connections; if the port accepts them, or cannot be reached, the node may be alive.
 func TestOnlyARefusedPortProvesANodesEnd(t *testing.T) {
 	listens, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -81,7 +81,7 @@ func TestOnlyARefusedPortProvesANodesEnd(t *testing.T) {
 	defer listens.Close()
 	for address, alive := range map[string]bool{
 		listens.Addr().String(): true,
-		"255.255.255.255:1":     true, // where no route leads
+		"255.255.255.255:1":     true, // no route
 		refusing(t):             false,
 	} {
 		synctest.Test(t, func(t *testing.T) {
@@ -95,8 +95,8 @@ func TestOnlyARefusedPortProvesANodesEnd(t *testing.T) {
 	}
 }
 
-// refusing is an address that refuses connections until the test ends: something has its port, and
-// does not listen.
+// refusing returns an address that refuses connections until the test ends: its port is bound, but
+// not listening.
 func refusing(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -114,12 +114,13 @@ func refusing(t *testing.T) string {
 	return fmt.Sprintf("127.0.0.1:%d", at.(*syscall.SockaddrInet4).Port)
 }
 
-// pendingGather begins a gather, and returns once it waits for node 0.
+// pendingGather starts a gather, and returns when it waits for node 0.
 func pendingGather(t *testing.T,
 	a *agent,
-) (link *paperLink, result chan [][]byte, failure chan error) {
+) (link *recordingLink, result chan [][]byte, failure chan error) {
 	t.Helper()
-	link, result, failure = &paperLink{desk: &desk{}}, make(chan [][]byte, 1), make(chan error, 1)
+	link, result, failure = &recordingLink{harness: &harness{}}, make(chan [][]byte, 1),
+		make(chan error, 1)
 	a.connected(link)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	t.Cleanup(cancel)
@@ -128,7 +129,7 @@ func pendingGather(t *testing.T,
 		result <- parts
 		failure <- err
 	}()
-	eventually(t, "the gather is under way", func() bool {
+	eventually(t, "the gather is in progress", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.calls) == 1
@@ -136,8 +137,7 @@ func pendingGather(t *testing.T,
 	return link, result, failure
 }
 
-// TestGatherEndsWithTheConnection: a gather that is under way when node 0 is lost fails, and says
-// so.
+// TestGatherEndsWithTheConnection: a gather in progress fails when node 0 is lost.
 func TestGatherEndsWithTheConnection(t *testing.T) {
 	a := loneAgent(t, 2)
 	link, _, failure := pendingGather(t, a)
@@ -148,9 +148,8 @@ func TestGatherEndsWithTheConnection(t *testing.T) {
 	}
 }
 
-// TestPartsOfNodesThatDoNotExistAreIgnored: what node 0 says of a node beyond the cluster does no
-// harm.
-func TestPartsOfNodesThatDoNotExistAreIgnored(t *testing.T) {
+// TestPartsOfUnknownNodesAreIgnored: a part of a node or a gather that does not exist does no harm.
+func TestPartsOfUnknownNodesAreIgnored(t *testing.T) {
 	a := loneAgent(t, 2)
 	_, result, failure := pendingGather(t, a)
 	for _, m := range []*pb.Message{
@@ -171,26 +170,26 @@ func TestPartsOfNodesThatDoNotExistAreIgnored(t *testing.T) {
 	}
 }
 
-// TestMembersAreAsManyAsNodes: node 0 tells of each node once; more, or of one that does not exist,
-// ends the connection and takes no memory.
-func TestMembersAreAsManyAsNodes(t *testing.T) {
+// TestMembersMustMatchTheNodes: node 0 sends every node's member once; too many or too few, or a
+// node that does not exist, end the connection and are not stored.
+func TestMembersMustMatchTheNodes(t *testing.T) {
 	welcome := &pb.Message{Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{}}}
 	complete := &pb.Message{Kind: &pb.Message_Complete{Complete: &pb.Complete{}}}
 	member := func(n int) *pb.Message {
 		return &pb.Message{Kind: &pb.Message_Member{Member: memberOf(n)}}
 	}
 	for what, said := range map[string][]*pb.Message{
-		"one too many":          {welcome, member(0), member(1), member(2), member(0)},
-		"one too few":           {welcome, member(0), member(1), complete},
-		"one that is not there": {welcome, member(3)},
+		"one too many":            {welcome, member(0), member(1), member(2), member(0)},
+		"one too few":             {welcome, member(0), member(1), complete},
+		"one that does not exist": {welcome, member(3)},
 		"one without an address": {
 			welcome,
 			{Kind: &pb.Message_Member{Member: &pb.Member{Gossip: "nowhere"}}},
 		},
-		"what only node 0 may hear": {readyMessage},
+		"a message for node 0 only": {readyMessage},
 	} {
 		a := loneAgent(t, 3)
-		a.connected(&paperLink{desk: &desk{}})
+		a.connected(&recordingLink{harness: &harness{}})
 		for i, m := range said {
 			if err := a.handle(m); (err != nil) != (i == len(said)-1) {
 				t.Errorf("%s: message %d: %v", what, i, err)

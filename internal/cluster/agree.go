@@ -7,8 +7,8 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// examine compares what a node says of itself with node 0 and with those that are there.
-// It reports the first difference.
+// examine compares a node's registration with that of node 0 and of the nodes that have joined. It
+// returns the first difference as an error.
 func (h *hub) examine(p *participant) error {
 	theirs, own := p.reg, h.own
 	n := p.node()
@@ -35,7 +35,7 @@ func (h *hub) examine(p *participant) error {
 	if n >= h.nodes() {
 		return &OptionError{
 			"node", fmt.Sprint(n),
-			fmt.Sprintf("must be in [0, nodes), and nodes is %d; %s says so", h.nodes(), p.seen),
+			fmt.Sprintf("must be in [0, nodes), where nodes is %d; sent by %s", h.nodes(), p.seen),
 		}
 	}
 	if a, b := theirs.GetWorldSize(), own.GetWorldSize(); a != b {
@@ -48,7 +48,7 @@ func (h *hub) examine(p *participant) error {
 		if r >= own.GetWorldSize() {
 			return &RankError{int(r), int(own.GetWorldSize()), []int{n}}
 		}
-		for other := range h.nodes() { // in order, so that the same pair is named always
+		for other := range h.nodes() { // in order, so that the reported pair is deterministic
 			if q := h.participants[other]; other != n && q != nil &&
 				slices.Contains(q.reg.GetRanks(), r) {
 				return &RankError{
@@ -61,20 +61,20 @@ func (h *hub) examine(p *participant) error {
 	if was := h.members[n]; h.phase == running && was != nil &&
 		!slices.Equal(was.GetRanks(), theirs.GetRanks()) {
 		return differs("ranks", fmt.Sprint(theirs.GetRanks()),
-			fmt.Sprint(was.GetRanks())+" before, as told to the others, and so")
+			fmt.Sprint(was.GetRanks())+" when the job began, and so")
 	}
 	for _, address := range []string{theirs.GetExchange(), theirs.GetGossip()} {
 		if _, _, err := splitAddress(address); err != nil {
 			return &OptionError{
 				"address", address,
-				fmt.Sprintf("%v; node %d (%s) says so", err, n, p.seen),
+				fmt.Sprintf("%v; sent by node %d (%s)", err, n, p.seen),
 			}
 		}
 	}
 	return nil
 }
 
-// difference is the first fact that is not the same in both.
+// difference returns the first fact that is not the same in both.
 func difference(theirs, own []*pb.Fact) (key, a, b string, ok bool) {
 	values := make(map[string]string, len(own))
 	for _, f := range own {
@@ -99,7 +99,8 @@ func difference(theirs, own []*pb.Fact) (key, a, b string, ok bool) {
 	return "", "", "", true
 }
 
-// covered reports whether the ranks of all nodes are the world, and their payloads not too much.
+// covered returns an error unless the ranks of all nodes cover the world size and their payloads
+// are within MaxTotal.
 func (h *hub) covered() error {
 	has := make(map[uint32]bool)
 	total := int64(0)

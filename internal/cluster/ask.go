@@ -7,14 +7,14 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// MaxAnswer is how long an answer may be, in bytes.
+// MaxAnswer is the largest answer, in bytes.
 const MaxAnswer = 1 << 20
 
-// mostQuestions is how many questions of others a node answers at a time; to further ones it gives
-// no answer.
-func (o *Options) mostQuestions() int { return 64 + 4*o.Nodes }
+// maxQuestions is how many questions of other nodes a node answers at a time; further ones get no
+// answer.
+func (o *Options) maxQuestions() int { return 64 + 4*o.Nodes }
 
-// ask passes p's question on. The hub remembers nothing of it: answers name who asked.
+// ask forwards p's question. The hub keeps no state of it: an answer names the node that asked.
 func (h *hub) ask(p *participant, q *pb.Question) {
 	for n := range h.nodes() {
 		other := h.participants[n]
@@ -40,7 +40,7 @@ func (h *hub) ask(p *participant, q *pb.Question) {
 	}
 }
 
-// answer passes p's answer on to who asked, if that node is still there.
+// answer forwards p's answer to the node that asked, if it is still connected.
 func (h *hub) answer(p *participant, a *pb.Answer) error {
 	if len(a.GetData()) > MaxAnswer {
 		return &LimitError{
@@ -63,10 +63,11 @@ func (h *hub) answer(p *participant, a *pb.Answer) error {
 	return nil
 }
 
-// query is one question of this node's, under its agent's mu until done is closed.
+// query is one question of this node's. Its fields are guarded by the agent's mu until done is
+// closed.
 type query struct {
 	answers [][]byte
-	waits   map[int]bool // for these nodes
+	waits   map[int]bool // nodes that have not answered
 	done    chan struct{}
 }
 
@@ -103,18 +104,18 @@ func (a *agent) ask(ctx context.Context, what string) [][]byte {
 	return q.answers
 }
 
-// answered is a node's answer; under mu.
+// answered handles a node's answer; mu is held.
 func (a *agent) answered(m *pb.Answer) {
 	if q := a.queries[m.GetId()]; q != nil {
 		data := m.GetData()
 		if data == nil && !m.GetNone() {
-			data = []byte{} // given, and empty
+			data = []byte{} // answered, but empty
 		}
 		a.settle(m.GetId(), int(m.GetNode()), data)
 	}
 }
 
-// settle notes a node's answer, nil for none, to a query; the last one ends it. Under mu.
+// settle stores a node's answer to a query, nil for none; the last one completes it. mu is held.
 func (a *agent) settle(id uint64, n int, data []byte) {
 	q := a.queries[id]
 	if !q.waits[n] {
@@ -128,7 +129,7 @@ func (a *agent) settle(id uint64, n int, data []byte) {
 	}
 }
 
-// unanswered gives up the answers of a node, or of all if node 0 is not reached; under mu.
+// unanswered gives up waiting for the answers of the nodes for which gone is true; mu is held.
 func (a *agent) unanswered(gone func(n int) bool) {
 	for id, q := range a.queries {
 		for n := range q.waits {
@@ -139,7 +140,7 @@ func (a *agent) unanswered(gone func(n int) bool) {
 	}
 }
 
-// reply answers a question in a goroutine of its own; under mu.
+// reply answers a question in its own goroutine; mu is held.
 func (a *agent) reply(q *pb.Question) {
 	up := a.up
 	if up == nil {
@@ -149,7 +150,7 @@ func (a *agent) reply(q *pb.Question) {
 		m.Id, m.Node = q.GetId(), q.GetNode()
 		up.Send(&pb.Message{Kind: &pb.Message_Answer{Answer: m}})
 	}
-	if a.closed || a.o.Answer == nil || a.replies == a.o.mostQuestions() {
+	if a.closed || a.o.Answer == nil || a.replies == a.o.maxQuestions() {
 		send(&pb.Answer{None: true})
 		return
 	}

@@ -12,9 +12,9 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// answering is a cluster whose nodes answer a question by their number and the question. "nothing"
-// has no answer, "long" one that is too long, and "wait" none before stop is closed or the node's
-// cluster ends.
+// answering forms a cluster whose nodes answer a question with their number and the question. The
+// answer to "nothing" is nil, that to "long" is too long, and "wait" is answered when stop is
+// closed or the node's cluster ends.
 func answering(t *testing.T, l *lab) (clusters []*Cluster, stop chan struct{}) {
 	t.Helper()
 	stop = make(chan struct{})
@@ -43,9 +43,9 @@ func answering(t *testing.T, l *lab) (clusters []*Cluster, stop chan struct{}) {
 	return clusters, stop
 }
 
-// TestAsk: every node gets the others' answers, each under its number, whoever asks and however
-// many at a time.
-func TestAsk(t *testing.T) {
+// TestAskReturnsEveryNodesAnswer: under the node's number, for any asking node and many questions
+// at a time.
+func TestAskReturnsEveryNodesAnswer(t *testing.T) {
 	clusters, _ := answering(t, newLab(t, 4))
 	asked := make(chan error)
 	for i, c := range clusters {
@@ -80,7 +80,7 @@ func TestAsk(t *testing.T) {
 	}
 	if answers := clusters[1].Ask(t.Context(), "empty"); answers[0] == nil || answers[1] != nil ||
 		answers[3] == nil {
-		t.Errorf("an empty answer is none: %q", answers)
+		t.Errorf("an empty answer was taken for none: %q", answers)
 	}
 	for _, c := range clusters {
 		c.agent.mu.Lock()
@@ -91,9 +91,9 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAskSilent: who does not answer holds nobody up longer than ctx, who dies meanwhile or is dead
-// holds nobody up, and a late answer does no harm.
-func TestAskSilent(t *testing.T) {
+// TestAskDoesNotWaitForSilentNodes: a node that does not answer delays Ask at most until ctx ends,
+// a dead node not at all, and a late answer does no harm.
+func TestAskDoesNotWaitForSilentNodes(t *testing.T) {
 	clusters, stop := answering(t, newLab(t, 3))
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -130,35 +130,36 @@ func TestAskSilent(t *testing.T) {
 		defer clusters[1].agent.mu.Unlock()
 		return clusters[1].agent.up == nil
 	})
-	for n, answer := range clusters[1].Ask(t.Context(), "anybody") {
+	for n, answer := range clusters[1].Ask(t.Context(), "a question") {
 		if answer != nil {
 			t.Errorf("node %d answers %q without node 0", n, answer)
 		}
 	}
 }
 
-// TestAskTooMany: a node answers so many questions at a time, and no more.
-func TestAskTooMany(t *testing.T) {
+// TestConcurrentQuestionsAreLimited: questions over the limit get no answer.
+func TestConcurrentQuestionsAreLimited(t *testing.T) {
 	clusters, stop := answering(t, newLab(t, 2))
 	heard := make(chan []byte)
-	most := clusters[1].agent.o.mostQuestions()
+	most := clusters[1].agent.o.maxQuestions()
 	for range most + 1 {
 		go func() { heard <- clusters[0].Ask(t.Context(), "wait")[1] }()
 	}
 	if first := <-heard; first != nil {
-		t.Errorf("the one too many is answered: %q", first)
+		t.Errorf("a question over the limit was answered: %q", first)
 	}
 	close(stop)
 	for range most {
 		if string(<-heard) != "1: wait" {
-			t.Error("one was not answered")
+			t.Error("a question was not answered")
 		}
 	}
 }
 
-// TestAskRules: what the hub takes of a node.
-func TestAskRules(t *testing.T) {
-	d := newDesk(3)
+// TestHubChecksQuestionsAndAnswers: before all nodes have joined there are no answers, long answers
+// are refused, and answers to nodes that are not connected are dropped.
+func TestHubChecksQuestionsAndAnswers(t *testing.T) {
+	d := newHarness(3)
 	participants := []*participant{
 		d.participant(0, "x", 3), d.participant(1, "a", 3),
 		d.participant(2, "b", 3),
@@ -170,7 +171,7 @@ func TestAskRules(t *testing.T) {
 	if err := d.hub.receive(participants[1], question); err != nil {
 		t.Error(err)
 	}
-	if got := participants[1].link.(*paperLink).got; len(got) != 3 ||
+	if got := participants[1].link.(*recordingLink).got; len(got) != 3 ||
 		!got[1].GetAnswer().GetNone() || !got[2].GetAnswer().GetNone() {
 		t.Errorf("before all are there: %v", got)
 	}
@@ -182,7 +183,8 @@ func TestAskRules(t *testing.T) {
 	if err := d.hub.receive(participants[0], long); !errors.As(err, new(*LimitError)) {
 		t.Errorf("an answer that is too long: %v", err)
 	}
-	for _, node := range []uint32{0, 2, 7, 1<<32 - 1} { // itself, who is not there, and nobody
+	// itself, a node that is not connected, and ones that do not exist
+	for _, node := range []uint32{0, 2, 7, 1<<32 - 1} {
 		said := len(d.said)
 		if err := d.hub.receive(participants[0],
 			&pb.Message{

@@ -1,24 +1,25 @@
-// Package cluster lets the daemons of one job on several nodes find each other and agree.
+// Package cluster forms the cluster of the daemons of one job: one daemon per node.
 //
-// Node 0 listens; the others join it. Before anything else is said both sides prove that they know
-// the job's secret. When all nodes are there, hold the same facts true, and their ranks cover the
-// world size, Form returns on every node; where they do not, it returns the same error on every
-// node. From then on nodes watch each other (hashicorp/memberlist), gather small values and ask
-// each other through node 0, and a node whose daemon was restarted may come back under its number.
+// Node 0 listens and the other nodes join it. Before anything else is exchanged, both sides prove
+// that they know the job's secret. When all nodes have joined, their facts (the agreement keys) are
+// equal and their ranks cover the world size, Form returns on every node; otherwise it returns the
+// same error on every node. From then on the nodes watch each other (hashicorp/memberlist), gather
+// small values and ask each other through node 0, and a node whose daemon was restarted may rejoin
+// under its number.
 //
-// Who does what:
+// The parts:
 //
-//	hub      node 0's half: a state machine without a network; decides who belongs
+//	hub      node 0's half: a state machine without a network; decides which nodes belong
 //	agent    every node's half, node 0's too: the members as this node knows them
-//	session  one proven and sealed stream between an agent and the hub (server, dial)
-//	gossip   memberlist: who is alive, without node 0 (transport: its streams and datagrams)
+//	session  one authenticated and sealed stream between an agent and the hub (server, dial)
+//	gossip   memberlist: which nodes are alive, without node 0 (transport: its streams and datagrams)
 //
-// INVARIANTS. Nothing listens before Form is called, and nothing but loopback or the addresses
-// given. No byte about the job is sent to who has not proven knowledge of the secret. Limits are
-// checked before memory is taken. Everything that waits ends with its context, its deadline, or
-// Close.
+// INVARIANTS. Nothing listens before Form is called, and then only on loopback or the addresses
+// given. No byte about the job is sent to a peer that has not proved that it knows the secret.
+// Limits are checked before memory is allocated. Everything that waits ends with its context, its
+// deadline, or Close.
 //
-// It does not move samples, and does not know what facts and payloads mean.
+// The package does not move samples, and does not interpret facts and payloads.
 package cluster
 
 import (
@@ -37,66 +38,68 @@ import (
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
-// Limits of what nodes give each other.
+// Limits of what nodes exchange.
 const (
-	// Options.Payload, Options.Broadcast, and what one node gives to a Gather
+	// MaxPayload limits Options.Payload, Options.Broadcast, and one node's part of a Gather.
 	MaxPayload = 4 << 20
-	MaxTotal   = 256 << 20 // all nodes' payloads together
+	MaxTotal   = 256 << 20 // payloads of all nodes together
 	MaxNodes   = 1 << 16
 )
 
-// Fact is something that must be equal on all nodes.
+// Fact is an agreement key with this node's value. All nodes must have the same facts.
 type Fact struct{ Key, Value string }
 
-// Options say who this node is.
+// Options configure Form.
 type Options struct {
-	Job       string // the same on all nodes, unlike any other job's
+	Job       string // the same on all nodes, and unique to the job
 	Node      int    // in [0, Nodes)
 	Nodes     int
 	WorldSize int
-	Ranks     []int // of this node; all nodes' are [0, WorldSize)
-	// Listen is where node 0 listens for the others, host:port.
+	Ranks     []int // of this node; those of all nodes cover [0, WorldSize)
+	// Listen is the address on which node 0 listens for the other nodes, host:port.
 	Listen string
-	// Listening, if not nil, is told where node 0 listens.
+	// Listening, if not nil, is called with the address on which node 0 listens.
 	Listening func(net.Addr)
-	// Join is node 0's address, for the others.
+	// Join is node 0's address, which the other nodes dial.
 	Join string
-	// Exchange is where this node serves samples, host:port; host empty: the address under
-	// which node 0 and this node see each other.
+	// Exchange is the address on which this node serves samples, host:port. If the host is empty,
+	// it is the address under which node 0 and this node see each other.
 	Exchange string
-	// Gossip is where this node takes part in failure detection, TCP and UDP; empty: host of
-	// Exchange, and its port plus one, or if that is in use any that is free.
+	// Gossip is this node's address for failure detection, TCP and UDP. If empty, it is the host of
+	// Exchange with its port plus one, or with any free port if that one is in use.
 	Gossip string
-	// Whole, of node 0: the job needs all nodes from its start. A daemon that was restarted is not
-	// let back in; one that was cut off is.
+	// Whole, on node 0, means that the job needs all nodes from its start: a daemon that was
+	// restarted cannot rejoin; one that was disconnected can.
 	Whole bool
-	// Network is how nodes reach each other; nil: the system's.
+	// Network is how nodes reach each other; nil: the network of the operating system.
 	Network Network
 	Secret  identity.Secret
-	TLS     *tls.Config // of both roles; nil: none
-	// Failure is why this node cannot take part. Form then tells the others so by node 0, if that
-	// is reached within some seconds, and returns it. Exchange and Gossip mean nothing then.
+	TLS     *tls.Config // as client and as server; nil: no TLS
+	// Failure is the reason why this node cannot take part. Form then reports it to the other nodes
+	// through node 0, if node 0 can be reached within some seconds, and returns it. Exchange and
+	// Gossip are ignored.
 	Failure  error
 	Deadline time.Duration
 	Facts    []Fact
-	// Payload is given to every node.
+	// Payload is sent to every node.
 	Payload []byte
-	// Broadcast is node 0's, given to every node.
+	// Broadcast, on node 0, is sent to every node.
 	Broadcast []byte
-	// Answer answers another node's question (Cluster.Ask), at most MaxAnswer bytes; nil: there is
-	// no answer. It is called by several goroutines at a time, from before Form returns, and
-	// returns soon once ctx, which ends with the cluster, is done. nil: this node answers nothing.
+	// Answer returns the answer to another node's question (Cluster.Ask), at most MaxAnswer bytes,
+	// or nil for no answer. It is called from several goroutines, possibly before Form returns, and
+	// must return soon after ctx, which ends with the cluster, is done. A nil Answer answers no
+	// question.
 	Answer   func(ctx context.Context, what string) []byte
 	Log      *slog.Logger
-	Progress func(string) // what is waited for; called by one goroutine at a time
-	// Refused is told, on node 0, of who was not let in while the cluster forms; called by several
-	// goroutines, and must not block.
+	Progress func(string) // called with what Form waits for; never concurrently
+	// Refused, on node 0, is called with the reason whenever a connection is refused while the
+	// cluster forms. It is called from several goroutines and must not block.
 	Refused func(error)
 
 	gossipIsDefault bool
 }
 
-// Member is one node of the cluster, as last heard.
+// Member is one node of the cluster, as last reported.
 type Member struct {
 	Node     int
 	Exchange string // host:port
@@ -104,18 +107,17 @@ type Member struct {
 	Payload  []byte
 }
 
-// Cluster is this node's part in a formed cluster. Its methods may be called by many
-// goroutines at a time.
+// Cluster is this node's handle on a formed cluster. Its methods are safe for concurrent use.
 type Cluster struct {
 	agent *agent
 	stop  func()
-	halt  func() // ends connections without a word; for tests
+	halt  func() // ends connections without a leave message; for tests
 }
 
-// Form finds the other nodes. It returns when all of them are there and agree; else with
-// one of the package's errors, the same on every node that can be reached, at the latest
-// after Deadline and a grace of some seconds. Canceling ctx ends it at once; once Form has
-// returned, ctx means nothing.
+// Form joins the cluster of the job. It returns when all nodes have joined and agree, and otherwise
+// one of the package's errors, the same on every node that can be reached, at the latest some
+// seconds after Deadline. Canceling ctx makes it return at once; after Form has returned, ctx has
+// no effect.
 func Form(ctx context.Context, o Options) (*Cluster, error) {
 	if err := o.complete(); err != nil {
 		return nil, err
@@ -145,7 +147,7 @@ func Form(ctx context.Context, o Options) (*Cluster, error) {
 	return &Cluster{a, func() { a.leave(); stop(); a.close() }, halt}, nil
 }
 
-// complete checks options and sets what is empty.
+// complete validates the options and sets defaults.
 func (o *Options) complete() error {
 	bad := func(option, value, why string) error { return &OptionError{option, value, why} }
 	switch {
@@ -153,7 +155,7 @@ func (o *Options) complete() error {
 		return bad("nodes", strconv.Itoa(o.Nodes), "must be in [1, "+strconv.Itoa(MaxNodes)+"]")
 	case o.Node < 0 || o.Node >= o.Nodes:
 		return bad("node", strconv.Itoa(o.Node),
-			"must be in [0, nodes), and nodes is "+strconv.Itoa(o.Nodes))
+			"must be in [0, nodes), where nodes is "+strconv.Itoa(o.Nodes))
 	case o.WorldSize < 1:
 		return bad("world_size", strconv.Itoa(o.WorldSize), "must be at least 1")
 	case len(o.Payload) > MaxPayload:
@@ -165,10 +167,10 @@ func (o *Options) complete() error {
 	for i, r := range o.Ranks {
 		if r < 0 || r >= o.WorldSize {
 			return bad("ranks", strconv.Itoa(r),
-				"must be in [0, world_size), and world_size is "+strconv.Itoa(o.WorldSize))
+				"must be in [0, world_size), where world_size is "+strconv.Itoa(o.WorldSize))
 		}
 		if i > 0 && r == o.Ranks[i-1] {
-			return bad("ranks", strconv.Itoa(r), "is there twice")
+			return bad("ranks", strconv.Itoa(r), "is listed twice")
 		}
 	}
 	o.Network = orSystem(o.Network)
@@ -190,7 +192,7 @@ func (o *Options) complete() error {
 	if len(o.Secret) < identity.MinSecret {
 		return bad("secret", strconv.Itoa(len(o.Secret))+" bytes",
 			"must have at least "+strconv.Itoa(identity.MinSecret)+
-				" bytes: 'openssl rand -hex 32' draws a good one")
+				" bytes; 'openssl rand -hex 32' prints a good one")
 	}
 	named := []struct{ name, value string }{{"join", o.Join}, {"exchange", o.Exchange}}
 	if o.Node == 0 {
@@ -215,7 +217,7 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// splitAddress takes host:port apart; the host may be empty.
+// splitAddress splits host:port; the host may be empty.
 func splitAddress(s string) (host string, port int, err error) {
 	host, p, err := net.SplitHostPort(s)
 	if err != nil {
@@ -228,42 +230,44 @@ func splitAddress(s string) (host string, port int, err error) {
 	return host, int(n), nil
 }
 
-// Members are all nodes, by number.
+// Members returns all nodes, by number.
 func (c *Cluster) Members() []Member { return c.agent.list() }
 
-// Dial connects to where a node serves samples, as it was last heard; it ends with ctx.
+// Dial connects to the address on which a node serves samples, as last reported.
 func (c *Cluster) Dial(ctx context.Context, node int) (net.Conn, error) {
 	return c.agent.o.Network.Dial(ctx, c.agent.list()[node].Exchange)
 }
 
-// Broadcast is what node 0 gave to all. Not to be changed.
+// Broadcast returns what node 0 sent to all nodes. The caller must not modify it.
 func (c *Cluster) Broadcast() []byte { return c.agent.told() }
 
-// Alive reports whether a node's daemon is there as far as this node knows. A daemon that was
-// killed is known to be gone within a second, a host or link that is silent after about 12.
+// Alive reports whether a node's daemon is running, as far as this node knows. A daemon that was
+// killed is noticed within a second; a host or link that is silent, after about 12 seconds.
 func (c *Cluster) Alive(node int) bool { return c.agent.alive(node) }
 
-// Notify calls f whenever a node goes or comes (back), from one goroutine, in order. Members
-// has a node's new address when f is told that it is alive; a node that was restarted before
-// anybody noticed is told to have gone and come. f must not block for long, and not call Close.
+// Notify calls f whenever a node is lost or comes back, from one goroutine, in order. When f is
+// called with alive true, Members already has the node's new address. A node that was restarted
+// before its loss was noticed is reported as lost and then as back. f must not block for long, and
+// must not call Close.
 func (c *Cluster) Notify(f func(node int, alive bool)) { c.agent.notify(f) }
 
-// Gather is collective: every node calls it with the same name and its own bytes, and gets all
-// nodes' bytes, by number. Names should be unlike those of earlier gathers ("audit of epoch 3"),
-// and at any time a node takes part in at most one of a name. What a node gave before its ctx ended
-// may still count for the others.
+// Gather is collective: every node calls it with the same name and its own bytes, and gets the
+// bytes of all nodes, by number. A name should not be reused ("audit of epoch 3"), and a node can
+// have only one gather of a name in progress. A node's bytes may count for the others even if its
+// own ctx ended first.
 //
-// With a GatherError what the living nodes gave is returned beside it, nil for the others.
+// If nodes are missing, Gather returns a *GatherError together with what the others gave; the
+// entries of the missing nodes are nil.
 func (c *Cluster) Gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	return c.agent.gather(ctx, what, mine)
 }
 
-// Ask puts a question to all other nodes, by way of node 0, and returns what their Options.Answer
-// said, by number. Of this node, and of those that are gone, have no answer, or gave none before
-// ctx ended, it is nil.
+// Ask sends a question to all other nodes, through node 0, and returns what their Options.Answer
+// returned, by number. The entry is nil for this node, and for nodes that are gone, have no answer,
+// or did not answer before ctx ended.
 func (c *Cluster) Ask(ctx context.Context, what string) [][]byte { return c.agent.ask(ctx, what) }
 
-// Close leaves the cluster: the others are told at once that this node is gone. Idempotent.
+// Close leaves the cluster; the other nodes are notified at once. Close is idempotent.
 func (c *Cluster) Close() error {
 	c.agent.once.Do(c.stop)
 	return nil
@@ -291,7 +295,7 @@ func toUints(s []int) []uint32 {
 	return out
 }
 
-// register is what this node says of itself.
+// register describes this node in the message with which it joins.
 func (o *Options) register(instance string) *pb.Register {
 	r := &pb.Register{
 		Job: o.Job, Node: uint32(o.Node), Instance: instance, Nodes: uint32(o.Nodes),

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-func TestForm(t *testing.T) {
+func TestNodesFormACluster(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 8} {
 		t.Run(fmt.Sprint(n), func(t *testing.T) {
 			clusters := newLab(t, n).formed()
@@ -30,19 +30,19 @@ func TestForm(t *testing.T) {
 						t.Errorf("node %d knows %+v", i, m)
 					}
 					if !c.Alive(j) {
-						t.Errorf("node %d thinks that %d is dead", i, j)
+						t.Errorf("node %d considers node %d dead", i, j)
 					}
 				}
 				if c.Alive(n) || c.Alive(-1) {
-					t.Error("a node that does not exist lives")
+					t.Error("a node that does not exist is alive")
 				}
 			}
 		})
 	}
 }
 
-// TestDisagree: every way in which a start can go wrong is told on every node.
-func TestDisagree(t *testing.T) {
+// TestEveryNodeGetsTheSameError: a start that fails on a disagreement fails alike on all nodes.
+func TestEveryNodeGetsTheSameError(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		change func(o *Options)
@@ -82,7 +82,7 @@ func TestDisagree(t *testing.T) {
 			if o.Node == 2 {
 				o.Ranks = []int{1, 5}
 			}
-		}, "nodes 0 and 2 claim rank 1: a rank belongs to one node"},
+		}, "nodes 0 and 2 both claim rank 1: give every rank to one node"},
 		{"a rank too few", func(o *Options) {
 			if o.Node == 2 {
 				o.Ranks = []int{4}
@@ -92,8 +92,7 @@ func TestDisagree(t *testing.T) {
 			if o.Node == 2 {
 				o.Node, o.Ranks = 1, []int{2, 3}
 			}
-		}, "both 127.0.0.1:* and 127.0.0.1:* say that they are node 1: every node needs a " +
-			"number of its own"},
+		}, "both 127.0.0.1:* and 127.0.0.1:* claim to be node 1: give every node its own number"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -107,7 +106,7 @@ func TestDisagree(t *testing.T) {
 	}
 }
 
-func TestLocal(t *testing.T) {
+func TestLocalFindsAnAddressOfThisHost(t *testing.T) {
 	for what, want := range map[string]string{
 		"": "", "lo": "127.0.0.1", "127.0.0.1": "127.0.0.1", "127.1.2.3": "127.1.2.3",
 		"127.0.0.0/8": "127.0.0.1", "localhost": "127.0.0.1",
@@ -129,9 +128,9 @@ func TestLocal(t *testing.T) {
 	}
 }
 
-// TestCancel: it ends within a second, and all nodes are told.
-func TestCancel(t *testing.T) {
-	for _, who := range []int{0, 1} {
+// TestCancelEndsFormingOnAllNodes: within a second.
+func TestCancelEndsFormingOnAllNodes(t *testing.T) {
+	for _, canceledNode := range []int{0, 1} {
 		l := newLab(t, 3)
 		ctx, cancel := context.WithCancel(t.Context())
 		var all sync.WaitGroup
@@ -146,7 +145,7 @@ func TestCancel(t *testing.T) {
 			}
 			all.Go(func() {
 				mine := t.Context()
-				if i == who {
+				if i == canceledNode {
 					mine = ctx
 				}
 				if i > 0 {
@@ -165,20 +164,21 @@ func TestCancel(t *testing.T) {
 			t.Errorf("it took %v", d)
 		}
 		var canceled *CanceledError
-		if !errors.Is(errs[who], context.Canceled) || !errors.As(errs[1-who], &canceled) ||
-			canceled.Node != who {
+		if !errors.Is(errs[canceledNode], context.Canceled) ||
+			!errors.As(errs[1-canceledNode], &canceled) ||
+			canceled.Node != canceledNode {
 			t.Errorf("got %v", errs)
 		}
 	}
 }
 
-func TestOptions(t *testing.T) {
+func TestInvalidOptionsAreNamed(t *testing.T) {
 	for want, change := range map[string]func(o *Options){
 		`nodes="0"`:            func(o *Options) { o.Nodes = 0 },
 		`node="2"`:             func(o *Options) { o.Node = 2 },
 		`world_size="0"`:       func(o *Options) { o.WorldSize = 0 },
 		`ranks="9"`:            func(o *Options) { o.Ranks = []int{9} },
-		`ranks="1": is there`:  func(o *Options) { o.Ranks = []int{1, 1} },
+		`ranks="1": is listed`: func(o *Options) { o.Ranks = []int{1, 1} },
 		`secret="5 bytes"`:     func(o *Options) { o.Secret = []byte("short") },
 		`listen="x"`:           func(o *Options) { o.Listen = "x" },
 		`exchange=":x"`:        func(o *Options) { o.Exchange = ":x" },

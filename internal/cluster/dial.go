@@ -17,12 +17,12 @@ import (
 )
 
 const (
-	firstPause = 50 * time.Millisecond // between attempts to reach node 0
+	firstPause = 50 * time.Millisecond // between attempts to dial node 0
 	lastPause  = time.Second
 )
 
-// join keeps this node connected to node 0, until stop, or halt, which lets nothing go out.
-// Attempts begin anew when a connection is lost, before the cluster has formed and after.
+// join keeps this node connected to node 0, until stop is called, or halt, which does not flush. It
+// reconnects when the connection is lost, before the cluster has formed and after.
 func join(a *agent) (stop, halt func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -33,13 +33,13 @@ func join(a *agent) (stop, halt func()) {
 			if met && !a.kept() {
 				pauses.Reset()
 			}
-			if ctx.Err() != nil || isDone(a.last) || a.fatal(err) {
+			if ctx.Err() != nil || isDone(a.noReconnect) || a.fatal(err) {
 				return
 			}
 			select {
 			case <-ctx.Done():
 				return
-			case <-a.last:
+			case <-a.noReconnect:
 				return
 			case <-time.After(pauses.Next()):
 			}
@@ -55,7 +55,7 @@ func join(a *agent) (stop, halt func()) {
 		a.mu.Lock()
 		up := a.up
 		a.mu.Unlock()
-		if up != nil { // let what was sent go out
+		if up != nil { // flush what was sent
 			up.Close()
 			select {
 			case <-ended:
@@ -66,7 +66,7 @@ func join(a *agent) (stop, halt func()) {
 	}, halt
 }
 
-// fatal: no further attempt would end otherwise.
+// fatal reports whether another attempt would fail as well.
 func (a *agent) fatal(err error) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -78,29 +78,31 @@ func (a *agent) fatal(err error) bool {
 	default:
 		return false
 	}
-	if a.went { // node 0's place is taken by somebody else's daemon; that may end
+	if a.hasFormed { // another job's daemon is at node 0's address, perhaps not for long
 		return false
 	}
 	a.failLocked(err)
 	return true
 }
 
-// kept reports whether another job keeps node 0's place.
+// kept reports whether another job is running at node 0's address.
 func (a *agent) kept() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.refused != nil
 }
 
-// keeps notes that a job that runs, and may be about to end, keeps node 0's place; under mu.
+// keeps notes that another job, which may be about to end, is running at node 0's address; mu is
+// held.
 func (a *agent) keeps(refused error) {
-	if a.refused == nil && !a.went && !a.closed {
-		a.o.Progress(fmt.Sprintf("node %d waits for node 0: %v", a.o.Node, refused))
+	if a.refused == nil && !a.hasFormed && !a.closed {
+		a.o.Progress(fmt.Sprintf("node %d is waiting for node 0: %v", a.o.Node, refused))
 	}
 	a.refused = refused
 }
 
-// attend is one stay: from connecting to the connection's end. met: the handshake was completed.
+// attend runs one Attend call, from dialing to the end of the connection. met reports whether the
+// handshake was completed.
 func (a *agent) attend(ctx context.Context) (met bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -115,23 +117,23 @@ func (a *agent) attend(ctx context.Context) (met bool, err error) {
 		err = context.DeadlineExceeded
 	}
 	if failed := dialer.failure(); err != nil && failed != nil {
-		err = failed // connect says EOF
+		err = failed // connect only reports EOF
 	}
 	if err != nil {
 		return false, a.explain(err)
 	}
 	failure := a.bind(ctx, dialer.local())
-	// before anybody else sends
+	// before other goroutines can send
 	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(failure)}})
 	a.connected(c)
 	if failure != nil {
-		a.fail(failure) // and stay until all of it was sent
+		a.fail(failure) // and stay connected until it was sent
 	}
 	pumped := make(chan struct{})
-	go func() { // ends with the box, or with ctx
+	go func() { // ends with the box or with ctx
 		defer close(pumped)
 		if c.pump(ctx.Done()) == nil {
-			_ = st.CloseRequest() // node 0 sees the end of what was sent, and ends the stream
+			_ = st.CloseRequest() // node 0 reads to the end and closes the stream
 		} else {
 			cancel()
 		}
@@ -152,12 +154,12 @@ func (a *agent) attend(ctx context.Context) (met bool, err error) {
 	return true, err
 }
 
-// call begins an Attend over a connection of its own.
+// call starts an Attend call on a connection of its own.
 func (a *agent) call(ctx context.Context,
 	dialer *trackingDialer,
 ) *connect.BidiStreamForClient[pb.Frame, pb.Frame] {
 	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true) // TLS is the dialer's
+	protocols.SetUnencryptedHTTP2(true) // TLS is done by the dialer
 	client := pb.NewControlClient(&http.Client{Transport: &http.Transport{
 		DialContext: dialer.dial, Protocols: protocols, DisableCompression: true,
 		MaxResponseHeaderBytes: 16 << 10,
@@ -170,8 +172,8 @@ func (a *agent) call(ctx context.Context,
 	return client.Attend(ctx)
 }
 
-// bind binds the sockets of failure detection, once it is known which address to bind to. It
-// returns why this node can not take part, if it cannot.
+// bind binds the sockets of failure detection, once the local address is known. It returns the
+// reason why this node cannot take part, if any.
 func (a *agent) bind(ctx context.Context, local string) error {
 	if a.o.Failure != nil || a.gossip != nil {
 		return a.o.Failure
@@ -186,7 +188,7 @@ func (a *agent) bind(ctx context.Context, local string) error {
 	return nil
 }
 
-// explain notes why node 0 was not reached, for who waits.
+// explain turns the error of an attempt into one that a user understands, and reports it.
 func (a *agent) explain(err error) error {
 	var version versionMismatch
 	switch {
@@ -222,15 +224,16 @@ func (a *agent) explain(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		trouble = fmt.Sprintf("no answer within %v", handshakeTime)
 	default:
-		trouble = "what answers there is not a daemon of HDMLP that waits for nodes (" + trouble +
+		trouble = "the service there is not an HDMLP daemon that is waiting for nodes (" + trouble +
 			")"
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.refused = nil
-	if a.trouble != trouble && !a.went && !a.closed {
+	if a.trouble != trouble && !a.hasFormed && !a.closed {
 		a.trouble = trouble
-		a.o.Progress(fmt.Sprintf("node %d waits for node 0 at %s: %s", a.o.Node, a.o.Join, trouble))
+		a.o.Progress(fmt.Sprintf("node %d is waiting for node 0 at %s: %s", a.o.Node, a.o.Join,
+			trouble))
 	}
 	return err
 }

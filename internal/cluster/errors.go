@@ -10,27 +10,27 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// ErrClosed is what a Cluster's methods return after Close.
-var ErrClosed = errors.New("the cluster was left")
+// ErrClosed is returned by a Cluster's methods after Close.
+var ErrClosed = errors.New("the cluster is closed")
 
-// OptionError: an option of Form that cannot be.
+// OptionError reports an invalid option of Form.
 type OptionError struct{ Option, Value, Why string }
 
 func (e *OptionError) Error() string { return fmt.Sprintf("%s=%q: %s", e.Option, e.Value, e.Why) }
 
-// AddressError: an address that cannot be listened at, or not be reached.
+// AddressError reports an address that a node could not listen on or reach.
 type AddressError struct {
-	Node   int    // whose
-	Doing  string // "listen at", "reach" or "use"
-	What   string // what is, or should be, there
+	Node   int    // the node that reports it
+	Doing  string // "listen on", "reach" or "use"
+	What   string // what is expected at the address
 	Where  string
 	Waited time.Duration
 	Why    string
 
-	cause error // on the node itself
+	cause error // only on the node itself
 }
 
-// Unwrap gives the cause, where there is one.
+// Unwrap returns the cause, which only the node itself knows.
 func (e *AddressError) Unwrap() error { return e.cause }
 
 func (e *AddressError) Error() string {
@@ -42,89 +42,89 @@ func (e *AddressError) Error() string {
 		waited, e.Why)
 }
 
-// MissingError: some nodes did not come in time.
+// MissingError reports that some nodes did not join in time.
 type MissingError struct {
 	Nodes   int
 	Missing []int
 	Present []string // "node 0 (host:port)"
-	Refused []string // who came and was not let in, and why
+	Refused []string // connections that were refused, and why
 	Waited  time.Duration
 }
 
 func (e *MissingError) Error() string {
-	s := fmt.Sprintf("%s of %d did not come within %v; there: %s", numbers("node", e.Missing),
-		e.Nodes,
-		e.Waited.Round(time.Millisecond), strings.Join(e.Present, ", "))
+	s := fmt.Sprintf("%s of %d did not join within %v; present: %s", numbers("node", e.Missing),
+		e.Nodes, e.Waited.Round(time.Millisecond), strings.Join(e.Present, ", "))
 	if len(e.Refused) > 0 {
 		s += "; refused: " + strings.Join(e.Refused, "; ")
 	}
-	return s + ". Look at those nodes' logs; they must reach node 0's port"
+	return s + ". See the logs of the missing nodes; they must be able to reach node 0's port"
 }
 
-// SecretError: the other side does not know this job's secret.
+// SecretError reports that the other side does not know this job's secret.
 type SecretError struct {
-	Node    int    // who says so
+	Node    int    // the node that reports it
 	Address string // of the other side
-	Claimed int    // which node the other side says it is, if this is node 0
-	Running bool   // node 0's job: it may be another one than this node's
+	Claimed int    // the node that the other side claims to be, if Node is 0
+	Running bool   // the job at Address is running; it may be another job than this node's
 }
 
 func (e *SecretError) Error() string {
 	switch {
 	case e.Running:
-		return fmt.Sprintf("node %d does not know the secret of the job that runs at %s, where "+
-			"node 0 should be: two jobs use one port, a daemon of an earlier start still runs, "+
-			"or nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)",
-			e.Node, e.Address)
+		return fmt.Sprintf("node %d does not have the secret of the job running at %s, "+
+			"where node 0 "+
+			"should be: two jobs use one port, a daemon of an earlier start is still running, or "+
+			"the nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)", e.Node, e.Address)
 	case e.Node == 0:
-		return fmt.Sprintf("%s, which says that it is node %d, does not know this job's secret: "+
-			"give all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Address, e.Claimed)
+		return fmt.Sprintf("%s, which claims to be node %d, does not have this job's "+
+			"secret: set the "+
+			"same HDMLP_SECRET or HDMLP_SECRET_FILE on all nodes", e.Address, e.Claimed)
 	}
-	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: give all nodes the "+
-		"same, by HDMLP_SECRET or HDMLP_SECRET_FILE", e.Node, e.Address)
+	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: set the same "+
+		"HDMLP_SECRET or HDMLP_SECRET_FILE on all nodes", e.Node, e.Address)
 }
 
-// TLSError: the two sides cannot talk by TLS, or only one of them would.
+// TLSError reports that the TLS handshake failed, or that only one side uses TLS.
 type TLSError struct {
-	Node    int    // who says so
+	Node    int    // the node that reports it
 	Address string // of the other side
 	Why     string
 }
 
 func (e *TLSError) Error() string {
 	if e.Node == 0 {
-		return fmt.Sprintf("%s was refused by TLS: %s", e.Address, e.Why)
+		return fmt.Sprintf("%s was refused during the TLS handshake: %s", e.Address, e.Why)
 	}
-	return fmt.Sprintf("node %d and node 0 (%s) cannot talk by TLS: %s", e.Node, e.Address, e.Why)
+	return fmt.Sprintf("TLS handshake of node %d with node 0 (%s) failed: %s", e.Node, e.Address,
+		e.Why)
 }
 
-// VersionError: the other side speaks another version of the control protocol.
+// VersionError reports that the other side speaks another version of the control protocol.
 type VersionError struct {
 	Address      string
 	Mine, Theirs uint32
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s speaks version %d of the control protocol, this node %d: install the "+
-		"same version of hdmlp on all nodes",
-		e.Address, e.Theirs, e.Mine)
+	return fmt.Sprintf("%s speaks version %d of the control protocol, this node version "+
+		"%d: install "+
+		"the same version of hdmlp on all nodes", e.Address, e.Theirs, e.Mine)
 }
 
-// JobError: a node of another job came.
+// JobError reports a node that belongs to another job.
 type JobError struct {
 	Node           int
 	Address        string
 	Theirs, Node0s string
-	Running        bool // node 0's job: it may be the one before, which is about to end
+	Running        bool // node 0's job is running; it may be the previous one, about to end
 }
 
 func (e *JobError) Error() string {
 	return fmt.Sprintf("node %d (%s) belongs to job %q, node 0 to job %q: two jobs use one port, "+
-		"or a daemon of an earlier start still runs",
-		e.Node, e.Address, e.Theirs, e.Node0s)
+		"or a daemon of an earlier start is still running", e.Node, e.Address, e.Theirs, e.Node0s)
 }
 
-// DifferenceError: a fact that is not the same on all nodes.
+// DifferenceError reports a fact that is not the same on all nodes.
 type DifferenceError struct {
 	Node    int
 	Address string
@@ -138,18 +138,18 @@ func (e *DifferenceError) Error() string {
 		e.Address, e.Node0s)
 }
 
-// DuplicateError: two nodes claim one node number.
+// DuplicateError reports two nodes with one node number.
 type DuplicateError struct {
 	Node          int
 	First, Second string // addresses
 }
 
 func (e *DuplicateError) Error() string {
-	return fmt.Sprintf("both %s and %s say that they are node %d: every node needs a "+
-		"number of its own", e.First, e.Second, e.Node)
+	return fmt.Sprintf("both %s and %s claim to be node %d: give every node its own number",
+		e.First, e.Second, e.Node)
 }
 
-// RankError: two nodes claim one rank, or one claims a rank that cannot be.
+// RankError reports a rank that two nodes claim, or that is out of range.
 type RankError struct {
 	Rank, WorldSize int
 	Nodes           []int
@@ -160,11 +160,12 @@ func (e *RankError) Error() string {
 		return fmt.Sprintf("node %d has rank %d, but world_size is %d", e.Nodes[0], e.Rank,
 			e.WorldSize)
 	}
-	return fmt.Sprintf("%s claim rank %d: a rank belongs to one node", numbers("node", e.Nodes),
+	return fmt.Sprintf("%s both claim rank %d: give every rank to one node",
+		numbers("node", e.Nodes),
 		e.Rank)
 }
 
-// CoverageError: all nodes are there, but not all ranks.
+// CoverageError reports that all nodes have joined but some ranks have no node.
 type CoverageError struct {
 	WorldSize int
 	Missing   []int
@@ -175,7 +176,7 @@ func (e *CoverageError) Error() string {
 		numbers("rank", e.Missing))
 }
 
-// LimitError: more bytes than are allowed.
+// LimitError reports more bytes than are allowed.
 type LimitError struct {
 	What        string
 	Size, Limit int64
@@ -185,7 +186,7 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("%s has %d bytes, the limit is %d", e.What, e.Size, e.Limit)
 }
 
-// GatherError: some nodes gave nothing to a gather, because they are gone.
+// GatherError reports that some nodes did not contribute to a gather because they are gone.
 type GatherError struct {
 	What    string
 	Missing []int
@@ -193,37 +194,39 @@ type GatherError struct {
 }
 
 func (e *GatherError) Error() string {
-	who := "some node"
+	who := "some nodes"
 	if len(e.Missing) > 0 {
 		who = numbers("node", e.Missing)
 	}
 	return fmt.Sprintf("gather %q: nothing from %s: %s", e.What, who, e.Why)
 }
 
-// LateError: a daemon came when the job had begun, and the job needs all nodes from the start.
+// LateError reports a daemon that came after the job had begun, where the job needs all nodes from
+// its start.
 type LateError struct {
 	Node    int
 	Address string
 }
 
 func (e *LateError) Error() string {
-	return fmt.Sprintf("node %d (%s) comes when the job has begun: if its first daemon has died, "+
-		"the job cannot go on; start all ranks again", e.Node, e.Address)
+	return fmt.Sprintf("node %d (%s) came after the job had begun: if its first daemon "+
+		"died, the job "+
+		"cannot continue; restart all ranks", e.Node, e.Address)
 }
 
-// CanceledError: a node was stopped while the cluster was forming.
+// CanceledError reports that a node was stopped while the cluster was forming.
 type CanceledError struct{ Node int }
 
 func (e *CanceledError) Error() string {
-	return fmt.Sprintf("node %d was stopped before all nodes were there", e.Node)
+	return fmt.Sprintf("node %d was stopped before all nodes had joined", e.Node)
 }
 
-// RemoteError is another node's error that has no type of its own here.
+// RemoteError is an error of another node that has no type of its own here.
 type RemoteError struct{ Text string }
 
 func (e *RemoteError) Error() string { return e.Text }
 
-// failures are the errors that travel, with the kinds under which they do.
+// failures maps the kinds of errors that are sent to other nodes to their types.
 var failures = map[string]func() error{
 	"option":     func() error { return new(OptionError) },
 	"address":    func() error { return new(AddressError) },
@@ -283,13 +286,14 @@ func decodeFailure(f *pb.Failure) error {
 		err = make()
 	}
 	if json.Unmarshal(f.GetDetail(), err) != nil {
-		return &RemoteError{fmt.Sprintf("another node failed, and what it says cannot be "+
-			"understood (%q)", f.GetKind())}
+		return &RemoteError{fmt.Sprintf("another node failed with an error of kind %q that this "+
+			"node cannot decode", f.GetKind())}
 	}
 	return err
 }
 
-// numbers writes "node 3", "nodes 1 and 2", "ranks 0, 1, 2 and 13 more".
+// numbers formats node or rank numbers, as in "node 3", "nodes 1 and 2", "ranks 0, 1, 2 and 13
+// more".
 func numbers(noun string, n []int) string {
 	const most = 16
 	if len(n) == 1 {

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func TestMissing(t *testing.T) {
+func TestMissingNodesAreNamedAtTheDeadline(t *testing.T) {
 	l := newLab(t, 4)
 	l.wait = 700 * time.Millisecond
 	started := time.Now()
@@ -21,9 +21,9 @@ func TestMissing(t *testing.T) {
 		var missing *MissingError
 		if !errors.As(err, &missing) || !slices.Equal(missing.Missing, []int{1, 3}) {
 			t.Errorf("got %v", err)
-		} else if want := "nodes 1 and 3 of 4 did not come within 700ms; there: node 0 " +
-			"(127.0.0.1:*), node 2 (127.0.0.1:*). Look at those nodes' logs; they must reach " +
-			"node 0's port"; !like(err.Error(), want) {
+		} else if want := "nodes 1 and 3 of 4 did not join within 700ms; present: node 0 " +
+			"(127.0.0.1:*), node 2 (127.0.0.1:*). See the logs of the missing nodes; they must " +
+			"be able to reach node 0's port"; !like(err.Error(), want) {
 			t.Errorf("got %v", err)
 		}
 	}
@@ -32,8 +32,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestSecret: who does not know the secret is told at once, node 0 at the deadline.
-func TestSecret(t *testing.T) {
+// TestAnotherSecretIsReported: to the node at once, and by node 0 at the deadline.
+func TestAnotherSecretIsReported(t *testing.T) {
 	l := newLab(t, 2)
 	l.wait = 1500 * time.Millisecond
 	_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
@@ -48,13 +48,13 @@ func TestSecret(t *testing.T) {
 	var missing *MissingError
 	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
 		!like(missing.Refused[0],
-			"127.0.0.1:*, which says that it is node 1, does not know this job's secret: give "+
-				"all nodes the same, by HDMLP_SECRET or HDMLP_SECRET_FILE") {
+			"127.0.0.1:*, which claims to be node 1, does not have this job's secret: set the "+
+				"same HDMLP_SECRET or HDMLP_SECRET_FILE on all nodes") {
 		t.Errorf("node 0: %v", errs[0])
 	}
 }
 
-func TestAnotherJob(t *testing.T) {
+func TestNodeOfAnotherJobIsRefused(t *testing.T) {
 	l := newLab(t, 2)
 	l.wait = 1500 * time.Millisecond
 	_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
@@ -72,8 +72,8 @@ func TestAnotherJob(t *testing.T) {
 	}
 }
 
-// TestAddresses: ports in use, nobody there, and somebody else there.
-func TestAddresses(t *testing.T) {
+// TestUnusableAddressesAreNamed: ports in use, no listener, and another service.
+func TestUnusableAddressesAreNamed(t *testing.T) {
 	used, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -86,17 +86,19 @@ func TestAddresses(t *testing.T) {
 	}{
 		"listen": {0, func(o *Options) {
 			o.Listen = used.Addr().String()
-		}, "could not listen at 127.0.0.1:* (control): the port is in use: another job's, or a " +
-			"daemon that has not ended yet. The key port (HDMLP_PORT) chooses others"},
+		}, "could not listen on 127.0.0.1:* (control): the port is in use by another " +
+			"job, or by a " +
+			"daemon that has not exited yet; set port (HDMLP_PORT) to use other ports"},
 		"gossip": {0, func(o *Options) {
 			o.Gossip = used.Addr().String()
-		}, "could not listen at 127.0.0.1:* (failure detection, TCP and UDP): the port is in " +
-			"use: another job's, or a daemon that has not ended yet. The key port (HDMLP_PORT) " +
-			"chooses others"},
-		"nobody": {1, func(o *Options) {
+		}, "could not listen on 127.0.0.1:* (failure detection, TCP and UDP): the port is in use " +
+			"by another job, or by a daemon that has not exited yet; set port " +
+			"(HDMLP_PORT) to use " +
+			"other ports"},
+		"no listener": {1, func(o *Options) {
 			o.Join = "127.0.0.1:1"
-		}, "could not reach 127.0.0.1:* (node 0) within 500ms: connection refused. Is node 0's " +
-			"daemon there, with the same addresses, and its port open?"},
+		}, "could not reach 127.0.0.1:* (node 0) within 500ms: connection refused. Check that " +
+			"node 0's daemon is running at this address and that its port is open"},
 		"no such host": {1, func(o *Options) { o.Join = "no.such.host.invalid:1" }, ""},
 		"silence":      {1, func(o *Options) { o.Join = used.Addr().String() }, ""},
 	} {
@@ -116,9 +118,9 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestFailure: a node that cannot take part says so to all, whether it knew that before it had met
-// node 0 or not.
-func TestFailure(t *testing.T) {
+// TestFailureOfOneNodeIsReportedByAll: whether the node knew of it before it connected to node 0 or
+// not.
+func TestFailureOfOneNodeIsReportedByAll(t *testing.T) {
 	used, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -135,12 +137,12 @@ func TestFailure(t *testing.T) {
 		}, "node 2 could not use nosuch0.invalid (interface): "},
 		"found out": {1, func(o *Options) {
 			o.Gossip = used.Addr().String()
-		}, "node 1 could not listen at " + used.Addr().String() +
+		}, "node 1 could not listen on " + used.Addr().String() +
 			" (failure detection, TCP and UDP): the port is in use"},
 		"node 0": {0, func(o *Options) {
 			_, o.Failure = Listen(t.Context(), nil, 0, "samples", "127.0.0.1",
 				used.Addr().(*net.TCPAddr).Port)
-		}, "node 0 could not listen at " + used.Addr().String() + " (samples): the port is in use"},
+		}, "node 0 could not listen on " + used.Addr().String() + " (samples): the port is in use"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -161,8 +163,9 @@ func TestFailure(t *testing.T) {
 	}
 }
 
-// TestFailureAlone: who cannot take part does not wait long for node 0 to be told.
-func TestFailureAlone(t *testing.T) {
+// TestFailedNodeDoesNotWaitLong: a node that cannot take part returns even if it cannot tell node
+// 0.
+func TestFailedNodeDoesNotWaitLong(t *testing.T) {
 	l := newLab(t, 2)
 	l.wait = 500 * time.Millisecond
 	o := l.options(1)
@@ -172,9 +175,9 @@ func TestFailureAlone(t *testing.T) {
 	}
 }
 
-// TestStrangers: who knocks without the secret is named once, however often he comes, and stops
-// nothing.
-func TestStrangers(t *testing.T) {
+// TestUnauthenticatedConnectionsDoNotStopTheStart: they are logged once per host, and the cluster
+// forms.
+func TestUnauthenticatedConnectionsDoNotStopTheStart(t *testing.T) {
 	l := newLab(t, 2)
 	var log lines
 	refused := make(chan string, 100)
@@ -193,7 +196,7 @@ func TestStrangers(t *testing.T) {
 	all.Go(func() {
 		for got := range refused {
 			if got != "*cluster.SecretError" {
-				t.Errorf("a stranger got %s", got)
+				t.Errorf("a node with another secret got %s", got)
 			}
 		}
 		clusters, errs := l.form(t.Context(), []int{1}, nil)

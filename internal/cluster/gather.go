@@ -9,16 +9,16 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-const mostGathers = 64 // at a time
+const maxGathers = 64 // open at a time
 
-// round is one gather at node 0: open from the first node's contribution until every
-// node that is up and has a stream has contributed. Others are not waited for, but if one comes
-// back before the end it is. INVARIANT: parts and ids have the same keys but for
-// nodes that went after they gave.
+// round is one gather at node 0: open from the first contribution until every node that is up and
+// has a stream has contributed. Nodes that are down are not waited for, unless they rejoin before
+// the end. INVARIANT: parts and ids have the same keys, except for nodes that were lost after they
+// contributed.
 type round struct {
 	parts map[int][]byte
-	ids   map[int]uint64 // of the calls to be answered
-	bytes int
+	ids   map[int]uint64 // of the calls to answer
+	bytes int            // of all parts
 }
 
 func (h *hub) contribute(p *participant, c *pb.Contribution) error {
@@ -30,7 +30,7 @@ func (h *hub) contribute(p *participant, c *pb.Contribution) error {
 	var err error
 	switch {
 	case h.phase != running:
-		err = &GatherError{what, h.missing(), "not all nodes are there"}
+		err = &GatherError{what, h.missing(), "not all nodes have joined"}
 	case len(c.GetData()) > MaxPayload:
 		return &LimitError{
 			fmt.Sprintf("gather %q of node %d", what, n), int64(len(c.GetData())),
@@ -41,8 +41,8 @@ func (h *hub) contribute(p *participant, c *pb.Contribution) error {
 			fmt.Sprintf("gather %q of all nodes together", what),
 			int64(r.bytes + len(c.GetData())), MaxTotal,
 		}
-	case h.gathers[what] == nil && len(h.gathers) == mostGathers:
-		err = &GatherError{what, []int{n}, fmt.Sprintf("%d gathers are open already", mostGathers)}
+	case h.gathers[what] == nil && len(h.gathers) == maxGathers:
+		err = &GatherError{what, []int{n}, fmt.Sprintf("%d gathers are open already", maxGathers)}
 	}
 	if err != nil {
 		p.Send(&pb.Message{
@@ -71,7 +71,7 @@ func (h *hub) withdraw(p *participant, w *pb.Withdraw) {
 	}
 }
 
-// settle ends the rounds that wait for nobody who is there.
+// settle completes the rounds that no longer wait for any node.
 func (h *hub) settle() {
 	for what, r := range h.gathers {
 		h.settleOne(what, r)
@@ -109,7 +109,7 @@ func (h *hub) settleOne(what string, r *round) {
 	}
 }
 
-// call is one gather of this node's, under its agent's mu until done is closed.
+// call is one gather of this node's. Its fields are guarded by the agent's mu until done is closed.
 type call struct {
 	what  string
 	parts [][]byte
@@ -131,12 +131,17 @@ func (a *agent) gather(ctx context.Context, what string, mine []byte) ([][]byte,
 		return nil, ErrClosed
 	case a.up == nil:
 		a.mu.Unlock()
-		return nil, &GatherError{what, []int{0}, "node 0 is not there, and gathers go through it"}
+		return nil,
+			&GatherError{what, []int{0}, "node 0 is not connected, and gathers go through it"}
 	}
 	for _, c := range a.calls {
 		if c.what == what {
 			a.mu.Unlock()
-			return nil, &GatherError{what, []int{a.o.Node}, "this node takes part in it already"}
+			return nil, &GatherError{
+				what,
+				[]int{a.o.Node},
+				"this node has a gather of that name in progress",
+			}
 		}
 	}
 	a.lastCall++
@@ -171,12 +176,12 @@ func (a *agent) gather(ctx context.Context, what string, mine []byte) ([][]byte,
 	return nil, fmt.Errorf("gather %q: %w", what, ctx.Err())
 }
 
-// part and gathered are node 0's answers; under mu.
+// part stores one node's part, and gathered the end of a gather; both hold mu.
 func (a *agent) part(p *pb.Part) {
 	if c := a.calls[p.GetId()]; c != nil && int(p.GetNode()) < len(c.parts) {
 		c.parts[p.GetNode()] = p.GetData()
 		if p.GetData() == nil {
-			c.parts[p.GetNode()] = []byte{} // given, and empty
+			c.parts[p.GetNode()] = []byte{} // contributed, but empty
 		}
 	}
 }
@@ -196,7 +201,7 @@ func (a *agent) gathered(g *pb.Gathered) {
 	close(c.done)
 }
 
-// endCalls fails all gathers that wait; under mu.
+// endCalls fails all gathers in progress; mu is held.
 func (a *agent) endCalls(why func(what string) error) {
 	for id, c := range a.calls {
 		delete(a.calls, id)

@@ -15,33 +15,33 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// Time limits of failure detection. A node that does not answer is suspected after one to two
-// probes, and declared dead unless it says within suspicion probes that it lives. With these, a
-// node that gets no CPU for 10 s is not declared dead; one that is cut off is, within about 12 s
-// (18 s where there are more than 10 nodes and few of them notice).
+// Time limits of failure detection. A node that does not answer is suspected after one or two
+// probes, and declared dead unless it refutes that within suspicion probes. With these values a
+// node that gets no CPU for 10 s is not declared dead; one that is disconnected is, within about 12
+// s (18 s if there are more than 10 nodes and few of them notice).
 const (
 	probeInterval = time.Second
 	probeTimeout  = 500 * time.Millisecond
 	suspicion     = 10
 	mendPause     = 5 * time.Second
-	strangerTime  = 10 * time.Second // after so long, a node that gossip has never heard of is gone
+	unheardTime   = 10 * time.Second // after which a node that gossip never heard of is gone
 	leaveTime     = 300 * time.Millisecond
 )
 
-// gossip is memberlist as it is used here. Its sockets are bound before the node registers, since
-// their port is told to the others; it begins to speak when all nodes are known.
+// gossip wraps memberlist. Its sockets are bound before the node registers, since the other nodes
+// are told their port; it starts to send when all members are known.
 type gossip struct {
 	log       *slog.Logger
 	key       []byte
 	transport *transport
-	address   string // host:port; host empty: as others see this node
+	address   string // host:port; if the host is empty, as other nodes see this node
 
-	mu     invariants.Mutex[gossip]
+	mu     invariants.Mutex[gossip] // guards the following
 	list   *memberlist.Memberlist
 	closed bool
 }
 
-// newGossip binds. at is the address of Options; local the one to bind to where at has no host.
+// newGossip binds the sockets. at is Options.Gossip; local is the host to bind to if at has none.
 func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, error) {
 	g := &gossip{log: o.Log, key: o.Secret.Derive(labelGossip, []byte(o.Job))}
 	refuse := func(err error) error {
@@ -58,14 +58,14 @@ func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, erro
 			return nil, refuse(err)
 		}
 		host = found[0]
-		bind = []string{host, ""} // or everywhere, where the host is not this machine's: behind NAT
+		bind = []string{host, ""} // all addresses if the host is not this machine's: NAT
 	}
 	if local == "" && host == "" {
 		bind = []string{""}
 	}
 	ports := []int{port}
 	if o.gossipIsDefault && port != 0 {
-		ports = append(ports, 0) // nobody asked for this one, and the others are told which it is
+		ports = append(ports, 0) // a default port: the other nodes are told the actual one
 	}
 	for _, p := range ports {
 		for _, b := range bind {
@@ -85,7 +85,7 @@ func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, erro
 		if err == nil || !isErrno(err, syscall.EADDRINUSE) {
 			break
 		}
-		o.Log.Info("the port beside the exchange's is in use; failure detection takes another",
+		o.Log.Info("the port after the exchange's is in use; failure detection uses another",
 			"port", p)
 	}
 	if err != nil {
@@ -95,7 +95,7 @@ func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, erro
 	return g, nil
 }
 
-// listenGossip binds TCP and UDP to one port; any, if port is 0. Host empty: everywhere.
+// listenGossip binds TCP and UDP to one port, any if port is 0; an empty host is all addresses.
 func listenGossip(host string, port int, o *Options) (t *transport, err error) {
 	hosts := []string{host}
 	if host == "" {
@@ -115,7 +115,7 @@ func listenGossip(host string, port int, o *Options) (t *transport, err error) {
 	return nil, err
 }
 
-// gossipName is unlike that of any earlier daemon of the node.
+// gossipName returns a memberlist name that is unique to the node's daemon.
 func gossipName(n int, instance string) string { return strconv.Itoa(n) + "." + instance }
 
 func splitName(name string) (n int, instance string, ok bool) {
@@ -124,7 +124,7 @@ func splitName(name string) (n int, instance string, ok bool) {
 	return n, instance, ok && err == nil
 }
 
-// start begins to speak under name, as others reach it at own. Idempotent.
+// start joins memberlist under name; own is the address that other nodes use. It is idempotent.
 func (g *gossip) start(name, own string, heard func(n int, instance string, alive bool)) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -152,8 +152,8 @@ func (g *gossip) start(name, own string, heard func(n int, instance string, aliv
 	return err
 }
 
-// join gets to know all that the node at address knows. It also tells it, if it thinks
-// that this node is dead, that it is not.
+// join exchanges state with the node at address. If that node thinks that this node is dead, this
+// corrects it.
 func (g *gossip) join(address string) error {
 	g.mu.Lock()
 	list, closed := g.list, g.closed
@@ -165,7 +165,7 @@ func (g *gossip) join(address string) error {
 	return err
 }
 
-// knows are the names of those who are there, or only suspected to be gone.
+// knows returns the names of the nodes that are alive or only suspected.
 func (g *gossip) knows() map[string]bool {
 	g.mu.Lock()
 	list := g.list
@@ -184,7 +184,7 @@ func (g *gossip) leave() {
 	list := g.list
 	g.mu.Unlock()
 	if list != nil {
-		_ = list.Leave(leaveTime) // nobody may be left to hear it
+		_ = list.Leave(leaveTime) // there may be no node left to hear it
 	}
 }
 
@@ -202,7 +202,7 @@ func (g *gossip) close() {
 	_ = g.transport.Shutdown()
 }
 
-// listener passes memberlist's events on.
+// listener forwards memberlist's events.
 type listener func(n int, instance string, alive bool)
 
 func (f listener) tell(n *memberlist.Node, alive bool) {
@@ -215,7 +215,7 @@ func (f listener) NotifyJoin(n *memberlist.Node)  { f.tell(n, true) }
 func (f listener) NotifyLeave(n *memberlist.Node) { f.tell(n, false) }
 func (f listener) NotifyUpdate(*memberlist.Node)  {}
 
-// logWriter makes debug messages of other libraries' lines: whatever matters is said elsewhere.
+// logWriter logs the lines of other libraries at debug level: what matters is reported elsewhere.
 type logWriter struct{ log *slog.Logger }
 
 func (w logWriter) Write(p []byte) (int, error) {

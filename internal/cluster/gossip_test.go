@@ -10,8 +10,8 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// TestGossipIsSealed: what failure detection says, in datagrams and in streams, can be opened by
-// who has the job's key alone.
+// TestGossipIsSealed: the datagrams and streams of failure detection can only be opened with the
+// job's key.
 func TestGossipIsSealed(t *testing.T) {
 	o := Options{
 		Node:    0,

@@ -11,17 +11,17 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// link is how the hub speaks to one node. Neither method blocks.
+// link is how the hub sends to one node. Neither method blocks.
 type link interface {
 	Send(*pb.Message)
 	Close() // after what was sent
 }
 
-// participant is one stay of one node: from its Register to the end of its stream.
+// participant is one registered stream of a node: from its Register to the end of the stream.
 type participant struct {
 	link
-	seen  string // host:port from which it came
-	local string // host:port of ours at which it came
+	seen  string // host:port of the node, as node 0 sees it
+	local string // host:port of node 0 that the node dialed
 	reg   *pb.Register
 	ready bool
 }
@@ -31,59 +31,60 @@ func (p *participant) node() int { return int(p.reg.GetNode()) }
 type phase int
 
 const (
-	forming   phase = iota // not all nodes are there
-	welcoming              // all are there and agree; not all watch each other yet
-	running                // all have been told to go
-	failed                 // all are told why
+	forming   phase = iota // some nodes have not joined
+	welcoming              // all nodes have joined and agree; not all watch each other yet
+	running                // all nodes have been sent Go
+	failed                 // all nodes are sent the failure
 )
 
-// hub is node 0's half: who belongs to the cluster. It is a state machine that knows no network:
-// what arrives comes in by attach, receive, detach and expire, what is to be said goes out by
-// links, and time by after.
+// hub is node 0's half: it decides which nodes belong to the cluster. It is a state machine without
+// a network: input arrives by attach, receive, detach and expire, output leaves by links, and
+// timers are set by after.
 //
-//	forming --all there--> welcoming --all ready--> running
-//	   ^                      |                        |
-//	   +------one goes--------+              nodes go and come back
+//	forming --all joined--> welcoming --all ready--> running
+//	   ^                       |                        |
+//	   +--a node disconnects---+              nodes leave and rejoin
 //
-// forming and welcoming go to failed by any difference, claim or deadline; there is no way back.
-// A node's stay is told from its daemon's next by instance. Where two claim one number, the older
-// is asked (ping): if it answers within contestTime, the newcomer is a second node of that number.
+// Any difference, conflicting claim or deadline moves forming and welcoming to failed, which is
+// final. A node's daemon is distinguished from its next daemon by instance. If two daemons claim
+// one number, the hub pings the older: if it answers within contestTime, the newcomer is rejected
+// as a duplicate, otherwise it takes the number over.
 //
-// Node 0's own agent is a participant like the others, the first one: its Register is what the
-// others' are compared with, and what it says itself cannot differ.
+// Node 0's own agent is the first participant: the registrations of the others are compared with
+// its own, which therefore cannot differ.
 //
-// INVARIANTS (under mu): members has one entry per node that was part of the welcomed cluster;
-// participants has at most one per node; the hub never waits for a link.
+// INVARIANTS (under mu): members has one entry per node of the welcomed cluster; participants has
+// at most one per node; the hub never waits for a link.
 type hub struct {
-	after func(time.Duration, func()) // calls the function later
-	check func(node int, instance, gossip string)
-	// notify is told of who is not let in while the cluster forms; it does not block.
+	after func(time.Duration, func())             // calls the function after the duration
+	check func(node int, instance, gossip string) // finds out whether the node is gone
+	// notify is called for connections refused while the cluster forms; it does not block.
 	notify func(error)
 	log    *slog.Logger
 
-	whole bool // see Options
+	whole bool // see Options.Whole
 
-	mu           invariants.Mutex[hub]
+	mu           invariants.Mutex[hub] // guards the following
 	phase        phase
 	failure      error
 	own          *pb.Register
 	participants map[int]*participant
-	members      map[int]*pb.Member   // as told to all
+	members      map[int]*pb.Member   // as sent to all nodes
 	contest      map[int]*participant // newcomers whose number is taken
-	refused      []string             // who was not let in, and why
-	turned       map[string]bool      // hosts of strangers that were turned away
-	told         map[int]bool         // nodes that were told of the failure
-	allTold      chan struct{}        // closed when all of them were
+	refused      []string             // refused connections, and why; for people who wait
+	loggedHosts  map[string]bool      // hosts whose refused connections were logged
+	told         map[int]bool         // nodes that were sent the failure
+	allTold      chan struct{}        // closed when all nodes were
 	deadline     time.Time
 	waited       time.Duration
-	stale        bool // a status is due
+	stale        bool // a status message is scheduled
 	gathers      map[string]*round
 }
 
 const (
 	contestTime = 2 * time.Second
 	statusPause = 100 * time.Millisecond
-	mostRefused = 16
+	maxRefused  = 16
 )
 
 func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
@@ -92,8 +93,8 @@ func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
 		check: func(int, string, string) {}, notify: func(error) {},
 		log: log, own: own,
 		participants: map[int]*participant{}, members: map[int]*pb.Member{},
-		contest: map[int]*participant{},
-		turned:  map[string]bool{}, told: map[int]bool{}, allTold: make(chan struct{}),
+		contest:     map[int]*participant{},
+		loggedHosts: map[string]bool{}, told: map[int]bool{}, allTold: make(chan struct{}),
 		deadline: time.Now().Add(deadline), waited: deadline,
 		gathers: map[string]*round{},
 	}
@@ -101,7 +102,8 @@ func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
 
 func (h *hub) nodes() int { return int(h.own.GetNodes()) }
 
-// attach takes a node in, or says why not. The caller calls receive and detach for it either way.
+// attach adds a node to the cluster, or sends it the reason why not. The caller calls receive and
+// detach for it either way.
 func (h *hub) attach(p *participant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,7 +135,7 @@ func (h *hub) attach(p *participant) {
 	})
 }
 
-// accept makes p its node's participant, in place of the one before.
+// accept makes p its node's participant, replacing the previous one.
 func (h *hub) accept(p *participant) {
 	n := p.node()
 	if old := h.participants[n]; old != nil {
@@ -141,7 +143,7 @@ func (h *hub) accept(p *participant) {
 	}
 	h.participants[n] = p
 	if p.reg.GetFormed() && n != 0 && h.phase != running {
-		h.own.Broadcast = p.reg.GetBroadcast() // this node 0 is new, the job is not
+		h.own.Broadcast = p.reg.GetBroadcast() // node 0 was restarted, the job was not
 	}
 	p.Send(&pb.Message{
 		Kind: &pb.Message_Accepted{
@@ -150,7 +152,7 @@ func (h *hub) accept(p *participant) {
 	})
 	switch {
 	case h.phase == running:
-		h.log.Info("a node is back", "node", n, "address", p.seen)
+		h.log.Info("a node rejoined", "node", n, "address", p.seen)
 		m := h.member(p)
 		m.Down = true // until it is ready
 		h.members[n] = m
@@ -163,7 +165,7 @@ func (h *hub) accept(p *participant) {
 	}
 }
 
-// welcome tells all nodes of each other, if they agree.
+// welcome sends all nodes the members, if they agree.
 func (h *hub) welcome() {
 	if err := h.covered(); err != nil {
 		h.fail(err)
@@ -180,7 +182,7 @@ func (h *hub) welcome() {
 	}
 }
 
-// greet tells p who belongs to the cluster.
+// greet sends p the members of the cluster.
 func (h *hub) greet(p *participant) {
 	p.Send(&pb.Message{
 		Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{Broadcast: h.own.GetBroadcast()}},
@@ -191,12 +193,12 @@ func (h *hub) greet(p *participant) {
 	p.Send(&pb.Message{Kind: &pb.Message_Complete{Complete: &pb.Complete{}}})
 }
 
-// receive takes a message of p's. It returns an error for what p may not say now.
+// receive handles a message from p. It returns an error for a message that p may not send now.
 func (h *hub) receive(p *participant, m *pb.Message) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	n := p.node()
-	if h.participants[n] != p { // replaced, refused or waiting: what it says means nothing
+	if h.participants[n] != p { // replaced, refused or contesting: its messages are ignored
 		return nil
 	}
 	switch k := m.GetKind().(type) {
@@ -205,7 +207,7 @@ func (h *hub) receive(p *participant, m *pb.Message) error {
 	case *pb.Message_Failed:
 		err := decodeFailure(k.Failed)
 		if h.phase == running {
-			h.log.Warn("a node could not come back", "node", n, "reason", err)
+			h.log.Warn("a node could not rejoin", "node", n, "reason", err)
 			h.drop(p)
 			return nil
 		}
@@ -234,7 +236,7 @@ func (h *hub) receive(p *participant, m *pb.Message) error {
 	return nil
 }
 
-// ready: p watches the others. When all do, they may go.
+// ready notes that p takes part in failure detection. When all nodes do, they are sent Go.
 func (h *hub) ready(p *participant) {
 	p.ready = true
 	goAhead := &pb.Message{Kind: &pb.Message_Go{Go: &pb.Go{}}}
@@ -257,7 +259,7 @@ func (h *hub) ready(p *participant) {
 	}
 }
 
-// all sends to every participant but one.
+// all sends m to every participant except but.
 func (h *hub) all(m *pb.Message, but *participant) {
 	for _, n := range slices.Sorted(maps.Keys(h.participants)) {
 		if p := h.participants[n]; p != but {
@@ -266,7 +268,7 @@ func (h *hub) all(m *pb.Message, but *participant) {
 	}
 }
 
-// detach: p's stream has ended.
+// detach removes p, whose stream has ended.
 func (h *hub) detach(p *participant) {
 	h.mu.Lock()
 	n := p.node()
@@ -286,7 +288,7 @@ func (h *hub) detach(p *participant) {
 	}
 }
 
-// drop takes p out; who waits for its number takes its place.
+// drop removes p; a newcomer that contests its number takes it over.
 func (h *hub) drop(p *participant) {
 	n := p.node()
 	delete(h.participants, n)
@@ -309,7 +311,7 @@ func (h *hub) drop(p *participant) {
 	}
 }
 
-// down: a node's daemon is known to be gone.
+// down is called when a node's daemon is known to be gone.
 func (h *hub) down(node int, instance string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -321,7 +323,7 @@ func (h *hub) lose(node int, instance string) {
 	if m == nil || m.GetInstance() != instance || m.GetDown() {
 		return
 	}
-	m = &pb.Member{ // the old one may be on its way to somebody
+	m = &pb.Member{ // a new message: the old one may be queued in a link
 		Node: m.Node, Instance: m.Instance, Exchange: m.Exchange, Gossip: m.Gossip, Ranks: m.Ranks,
 		Payload: m.Payload, Down: true,
 	}
@@ -332,7 +334,7 @@ func (h *hub) lose(node int, instance string) {
 	h.settle()
 }
 
-// up takes back a down: the node was heard again.
+// up reverts a down: the node was heard again.
 func (h *hub) up(node int, instance string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -8,7 +8,7 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// member describes a participant to the others, its addresses complete.
+// member returns p's description for the other nodes, with complete addresses.
 func (h *hub) member(p *participant) *pb.Member {
 	host := h.host(p)
 	return &pb.Member{
@@ -18,8 +18,8 @@ func (h *hub) member(p *participant) *pb.Member {
 	}
 }
 
-// address is where a participant is, for people. Node 0, which listens at all its addresses, is
-// where the others reached it.
+// address returns a participant's address for messages. Node 0, which may listen on all its
+// addresses, is shown under the one that the others dialed.
 func (h *hub) address(p *participant) string {
 	if p.node() == 0 && len(h.participants) > 1 {
 		return fillHost(p.seen, h.host(p))
@@ -27,8 +27,9 @@ func (h *hub) address(p *participant) string {
 	return p.seen
 }
 
-// host is the address of a node that names none. Node 0's is where the others reached it, a
-// loopback address only where there is no other; so is that of who reached it through loopback.
+// host returns the host for a participant's addresses that name none. For node 0 it is the address
+// that the others dialed, preferably not a loopback address; likewise for a node that dialed node 0
+// through loopback.
 func (h *hub) host(p *participant) string {
 	if p.node() != 0 {
 		host, _, _ := net.SplitHostPort(p.seen)
@@ -43,7 +44,7 @@ func (h *hub) host(p *participant) string {
 			best = host
 		}
 	}
-	if p.node() != 0 && isLoopback(best) { // all on one machine: the address it came from
+	if p.node() != 0 && isLoopback(best) { // all nodes are on one machine: use its source address
 		if host, _, _ := net.SplitHostPort(p.seen); host != "" {
 			return host
 		}

@@ -7,8 +7,8 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// reject keeps p out. While the cluster forms that ends the start for all, unless p belongs to
-// another job.
+// reject refuses p. While the cluster forms this fails the start on all nodes, unless p belongs to
+// another job or is late.
 func (h *hub) reject(p *participant, err error) {
 	other, _ := err.(*JobError)
 	if other != nil {
@@ -16,7 +16,7 @@ func (h *hub) reject(p *participant, err error) {
 	}
 	_, late := err.(*LateError)
 	if other != nil || late || h.phase == running {
-		h.turnAway(p.seen, err)
+		h.rejectOnce(p.seen, err)
 		p.Send(&pb.Message{Kind: &pb.Message_Abort{Abort: encodeFailure(err)}})
 		p.Close()
 		return
@@ -25,9 +25,9 @@ func (h *hub) reject(p *participant, err error) {
 	h.tell(p)
 }
 
-// note remembers who was refused, for who waits, and wonders.
+// note records a refusal, which is reported to those who wait for the cluster to form.
 func (h *hub) note(err error) {
-	if what := err.Error(); len(h.refused) < mostRefused && !slices.Contains(h.refused, what) {
+	if what := err.Error(); len(h.refused) < maxRefused && !slices.Contains(h.refused, what) {
 		h.refused = append(h.refused, what)
 		h.status()
 		if h.phase != running {
@@ -36,12 +36,12 @@ func (h *hub) note(err error) {
 	}
 }
 
-// refuse is turnAway for who does not hold mu, of those that could not prove who they are. That
-// stops nothing: any host can connect.
+// refuse rejects an unauthenticated connection, which never fails the start: any host can connect.
+// The caller must not hold mu.
 func (h *hub) refuse(address string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.turnAway(address, err)
+	h.rejectOnce(address, err)
 }
 
 // runs reports whether the job has begun.
@@ -51,20 +51,20 @@ func (h *hub) runs() bool {
 	return h.phase == running
 }
 
-// turnAway is note for who may come again and again. It is said once per host, and of a few: nobody
-// can fill the log.
-func (h *hub) turnAway(address string, err error) {
+// rejectOnce logs and notes a rejection at most once per host, and for a limited number of hosts,
+// so that refused connections cannot fill the log. The caller holds mu.
+func (h *hub) rejectOnce(address string, err error) {
 	host, _, _ := net.SplitHostPort(address)
-	if h.turned[host] || len(h.turned) == mostRefused {
+	if h.loggedHosts[host] || len(h.loggedHosts) == maxRefused {
 		h.log.Debug("a connection was refused", "reason", err)
 		return
 	}
-	h.turned[host] = true
+	h.loggedHosts[host] = true
 	h.log.Warn("a connection was refused", "reason", err)
 	h.note(err)
 }
 
-// expire: the deadline has come.
+// expire fails the start: the deadline has passed.
 func (h *hub) expire() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -80,7 +80,7 @@ func (h *hub) expire() {
 				e.Present = append(e.Present, present(n, h.address(p)))
 			}
 		}
-		if len(e.Missing) == 0 { // all came, and some never got ready
+		if len(e.Missing) == 0 { // all joined, but some never became ready
 			for n, p := range h.participants {
 				if !p.ready {
 					e.Missing = append(e.Missing, n)
@@ -101,7 +101,7 @@ func (h *hub) missing() (out []int) {
 	return out
 }
 
-// fail ends the start: all who are there are told, and all who come later.
+// fail ends the start: all nodes that have joined are sent err, and so are all that join later.
 func (h *hub) fail(err error) {
 	if h.phase == failed || h.phase == running {
 		return
@@ -115,7 +115,7 @@ func (h *hub) fail(err error) {
 	}
 }
 
-// abort is fail for who does not hold mu.
+// abort is fail for callers that do not hold mu.
 func (h *hub) abort(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -133,7 +133,7 @@ func (h *hub) tell(p *participant) {
 	}
 }
 
-// status tells all, not at once but soon, who is there.
+// status schedules a status message to all participants.
 func (h *hub) status() {
 	if h.stale || h.phase != forming {
 		return

@@ -16,21 +16,21 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// desk is a hub without a network or a clock: what it says is written down.
-type desk struct {
+// harness is a hub without a network or a clock; it records what the hub sends.
+type harness struct {
 	hub    *hub
 	said   []string
 	timers []func()
 }
 
-type paperLink struct {
-	desk   *desk
-	who    string
-	got    []*pb.Message
-	closed bool
+type recordingLink struct {
+	harness *harness
+	who     string
+	got     []*pb.Message
+	closed  bool
 }
 
-func (l *paperLink) Send(m *pb.Message) {
+func (l *recordingLink) Send(m *pb.Message) {
 	l.got = append(l.got, m)
 	line := strings.TrimPrefix(fmt.Sprintf("%T", m.GetKind()), "*clusterpb.Message_")
 	switch k := m.GetKind().(type) {
@@ -46,13 +46,13 @@ func (l *paperLink) Send(m *pb.Message) {
 	case *pb.Message_Gathered:
 		line += fmt.Sprintf(" missing %v", k.Gathered.GetMissing())
 	}
-	l.desk.said = append(l.desk.said, l.who+" <- "+line)
+	l.harness.said = append(l.harness.said, l.who+" <- "+line)
 }
 
-func (l *paperLink) Close() { l.closed = true }
+func (l *recordingLink) Close() { l.closed = true }
 
-func newDesk(nodes int) *desk {
-	d := &desk{}
+func newHarness(nodes int) *harness {
+	d := &harness{}
 	d.hub = newHub(d.participant(0, "x", nodes).reg, time.Hour,
 		slog.New(slog.NewTextHandler(io.Discard, nil)))
 	d.hub.after = func(_ time.Duration, f func()) { d.timers = append(d.timers, f) }
@@ -62,10 +62,10 @@ func newDesk(nodes int) *desk {
 	return d
 }
 
-func (d *desk) participant(node int, instance string, nodes int) *participant {
+func (d *harness) participant(node int, instance string, nodes int) *participant {
 	who := fmt.Sprintf("%d.%s", node, instance)
 	return &participant{
-		link: &paperLink{desk: d, who: who}, seen: fmt.Sprintf("10.0.0.%d:1", node),
+		link: &recordingLink{harness: d, who: who}, seen: fmt.Sprintf("10.0.0.%d:1", node),
 		local: "10.0.0.200:2",
 		reg: &pb.Register{
 			Job: "job", Node: uint32(node), Instance: instance, Nodes: uint32(nodes),
@@ -75,7 +75,7 @@ func (d *desk) participant(node int, instance string, nodes int) *participant {
 	}
 }
 
-func (d *desk) ring() {
+func (d *harness) fireTimers() {
 	timers := d.timers
 	d.timers = nil
 	for _, f := range timers {
@@ -88,23 +88,24 @@ var (
 	pongMessage  = &pb.Message{Kind: &pb.Message_Pong{Pong: &pb.Pong{}}}
 )
 
-// expect compares what was said since the last time.
-func (d *desk) expect(t *testing.T, step string, want ...string) {
+// expect compares what the hub sent since the last call.
+func (d *harness) expect(t *testing.T, step string, want ...string) {
 	t.Helper()
 	if !slices.Equal(d.said, want) {
-		t.Errorf("%s: said\n  %s\nwant\n  %s", step, strings.Join(d.said, "\n  "),
+		t.Errorf("%s: sent\n  %s\nwant\n  %s", step, strings.Join(d.said, "\n  "),
 			strings.Join(want, "\n  "))
 	}
 	d.said = nil
 }
 
-// TestTranscript follows one cluster: forming, a death while it forms, running, a death, a second
-// daemon of a living node, a return, and a silent stream that is replaced.
-func TestTranscript(t *testing.T) {
-	d := newDesk(2)
+// TestHubThroughTheLifeOfACluster follows one cluster: forming, a node that dies meanwhile,
+// running, a node that dies, its return, a second daemon of a living node, and a silent stream that
+// is replaced.
+func TestHubThroughTheLifeOfACluster(t *testing.T) {
+	d := newHarness(2)
 	zero, one := d.participant(0, "x", 2), d.participant(1, "a", 2)
 	d.hub.attach(zero)
-	d.ring()
+	d.fireTimers()
 	d.expect(t, "node 0", "0.x <- Accepted", "0.x <- Status missing [1]")
 	d.hub.attach(one)
 	d.expect(t, "node 1", "1.a <- Accepted",
@@ -118,7 +119,7 @@ func TestTranscript(t *testing.T) {
 	}
 	_ = d.hub.receive(zero, readyMessage)
 	d.hub.detach(one)
-	d.ring()
+	d.fireTimers()
 	d.expect(t, "it dies before it is ready", "0.x <- Status missing [1]")
 	one = d.participant(1, "b", 2)
 	d.hub.attach(one)
@@ -146,22 +147,22 @@ func TestTranscript(t *testing.T) {
 	d.expect(t, "a second one", "1.c <- Ping")
 	_ = d.hub.receive(one, pongMessage)
 	d.expect(t, "the first lives",
-		"1.d <- Abort: both 10.0.0.1:1 and 10.0.0.1:1 say that they are node 1: every node needs "+
-			"a number of its own")
+		"1.d <- Abort: both 10.0.0.1:1 and 10.0.0.1:1 claim to be node 1: give every node its own "+
+			"number")
 	d.timers = nil
 	d.hub.attach(d.participant(1, "e", 2))
-	d.ring()
+	d.fireTimers()
 	d.expect(t, "the first is silent", "1.c <- Ping", "1.e <- Accepted", "1.e <- Welcome",
 		"1.e <- Member 0.x down=false", "1.e <- Member 1.e down=true", "1.e <- Complete")
 }
 
-// TestOrders: nodes that come, go, come again and get ready in any order end up running, all told
-// the same.
-func TestOrders(t *testing.T) {
+// TestClusterRunsInAnyOrderOfEvents: nodes that join, leave, rejoin and become ready in any order
+// end up running, with the same members.
+func TestClusterRunsInAnyOrderOfEvents(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		nodes := rapid.IntRange(2, 6).Draw(t, "nodes")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		d := newDesk(nodes)
+		d := newHarness(nodes)
 		d.hub.attach(d.participant(0, "x", nodes))
 		now := make([]*participant, nodes)
 		for i := range rapid.IntRange(0, 40).Draw(t, "restarts") {
@@ -176,7 +177,7 @@ func TestOrders(t *testing.T) {
 				_ = d.hub.receive(p, readyMessage)
 			}
 			if random.IntN(4) == 0 {
-				d.ring()
+				d.fireTimers()
 			}
 		}
 		for n := 1; n < nodes; n++ {
@@ -192,7 +193,7 @@ func TestOrders(t *testing.T) {
 			t.Fatalf("phase %d after %v", d.hub.phase, d.said)
 		}
 		for n := 1; n < nodes; n++ {
-			l := now[n].link.(*paperLink)
+			l := now[n].link.(*recordingLink)
 			if _, ok := l.got[len(l.got)-1].GetKind().(*pb.Message_Go); !ok &&
 				!slices.ContainsFunc(l.got, func(m *pb.Message) bool { return m.GetGo() != nil }) {
 				t.Fatalf("node %d was not told to go", n)
@@ -204,7 +205,7 @@ func TestOrders(t *testing.T) {
 	})
 }
 
-// FuzzHub: whatever a proven node says, the hub and an agent stay whole.
+// FuzzHub: no message of an authenticated node makes the hub or an agent panic.
 func FuzzHub(f *testing.F) {
 	for _, m := range []*pb.Message{
 		readyMessage, pongMessage,
@@ -237,7 +238,7 @@ func FuzzHub(f *testing.F) {
 		f.Add(ready, b)
 	}
 	f.Fuzz(func(t *testing.T, first, second []byte) {
-		d := newDesk(2)
+		d := newHarness(2)
 		zero, one := d.participant(0, "x", 2), d.participant(1, "a", 2)
 		d.hub.attach(zero)
 		a := newAgent(Options{
@@ -249,7 +250,7 @@ func FuzzHub(f *testing.F) {
 		})
 		defer a.close()
 		a.gossip = &gossip{closed: true}
-		a.connected(&paperLink{desk: d})
+		a.connected(&recordingLink{harness: d})
 		for i, b := range [][]byte{first, second} {
 			m := new(pb.Message)
 			if proto.Unmarshal(b, m) != nil {
@@ -263,11 +264,11 @@ func FuzzHub(f *testing.F) {
 			_ = a.handle(m)
 		}
 		d.hub.detach(one)
-		d.ring()
+		d.fireTimers()
 	})
 }
 
-// FuzzFailure: an error from another node is an error here, whatever it says.
+// FuzzFailure: any failure message of another node decodes to an error, which survives re-encoding.
 func FuzzFailure(f *testing.F) {
 	for kind := range failures {
 		f.Add(kind, []byte(`{"Node":1,"Missing":[1,2],"Nodes":[1]}`))

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 
 var secret = []byte("a secret that all nodes of the test know")
 
-// lab is what the nodes of a test have in common.
+// lab holds what the nodes of a test share.
 type lab struct {
 	t     *testing.T
 	nodes int
@@ -98,7 +98,7 @@ func upTo(n int) (out []int) {
 	return out
 }
 
-// formed is form where nothing may fail.
+// formed is form for tests in which forming must succeed.
 func (l *lab) formed() []*Cluster {
 	l.t.Helper()
 	c, errs := l.form(l.t.Context(), upTo(l.nodes), nil)
@@ -108,7 +108,7 @@ func (l *lab) formed() []*Cluster {
 	return c
 }
 
-// like compares with a text in which * stands for a port.
+// like reports whether s matches a pattern in which * stands for a port.
 func like(s, pattern string) bool {
 	parts := strings.Split(pattern, "*")
 	for i, p := range parts {
@@ -123,7 +123,7 @@ func like(s, pattern string) bool {
 	return s == ""
 }
 
-// lines is a log that is read while it is written.
+// lines is a log that can be read while it is written.
 type lines struct {
 	mu   sync.Mutex
 	text strings.Builder

@@ -16,7 +16,7 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// sealed is a message's only part, as one frame.
+// sealed returns a message as a single frame.
 func sealed(t *testing.T, c *session, m *pb.Message) *pb.Frame {
 	t.Helper()
 	plain, err := proto.Marshal(m)
@@ -26,9 +26,9 @@ func sealed(t *testing.T, c *session, m *pb.Message) *pb.Frame {
 	return &pb.Frame{Kind: &pb.Frame_Sealed{Sealed: c.out.close(append([]byte{0}, plain...))}}
 }
 
-// TestMessageHasALimit: who knows the secret cannot make the other side take memory without end by
-// a message that does not end.
-func TestMessageHasALimit(t *testing.T) {
+// TestMessageSizeIsLimited: an authenticated peer cannot exhaust the other side's memory with a
+// message that does not end.
+func TestMessageSizeIsLimited(t *testing.T) {
 	up, down := pipes()
 	n, z := newSession(up, secret, 1, []byte("n"), []byte("z"), false),
 		newSession(down, secret, 1, []byte("n"), []byte("z"), true)
@@ -47,19 +47,19 @@ func TestMessageHasALimit(t *testing.T) {
 	}
 }
 
-// TestOwnFramesDoNotOpen: what a side has sealed is of no use where it is given back to it.
+// TestOwnFramesDoNotOpen: a side does not accept frames that it sealed itself.
 func TestOwnFramesDoNotOpen(t *testing.T) {
 	for _, isZero := range []bool{false, true} {
 		p, _ := pipes()
 		c := newSession(p, secret, 1, []byte("n"), []byte("z"), isZero)
 		p.in <- sealed(t, c, readyMessage)
 		if m, err := c.receive(); !errors.Is(err, errSeal) {
-			t.Errorf("node 0's: %v: it took %v, %v", isZero, m, err)
+			t.Errorf("node 0: %v: it accepted %v, %v", isZero, m, err)
 		}
 	}
 }
 
-// alone starts node 0, which waits for others until the test ends.
+// alone starts node 0, which waits for other nodes until the test ends.
 func (l *lab) alone() {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -74,8 +74,7 @@ func (l *lab) alone() {
 	<-l.at
 }
 
-// prove connects to node 0 and proves to know the secret, as a node; what is said then is the
-// test's.
+// prove connects to node 0 and performs a node's side of the handshake; the test sends the rest.
 func (l *lab) prove(node int) *session {
 	l.t.Helper()
 	o := l.options(node)
@@ -94,21 +93,21 @@ func (l *lab) prove(node int) *session {
 	return c
 }
 
-// TestRegisterOfAProvedNode: who has proved to know the secret is taken in as the node that the
-// proof was for, and in frames that are not larger than they may be.
-func TestRegisterOfAProvedNode(t *testing.T) {
+// TestRegisterIsCheckedAgainstTheProof: a node can register only as the node that its proof was
+// for, and only in frames within the limit.
+func TestRegisterIsCheckedAgainstTheProof(t *testing.T) {
 	l := newLab(t, 3)
 	l.alone()
 	for what, c := range map[string]struct {
 		change func(r *pb.Register)
 		taken  bool
 	}{
-		"as it should be": {func(*pb.Register) {}, true},
+		"as the proved node": {func(*pb.Register) {}, true},
 		"as another node": {func(r *pb.Register) {
 			r.Node, r.Ranks = 2, []uint32{4, 5}
 		}, false},
 		"in a frame too large": {func(r *pb.Register) { r.Payload = make([]byte, 1<<20) }, false},
-		"in a frame just right": {func(r *pb.Register) {
+		"in a frame within the limit": {func(r *pb.Register) {
 			r.Payload = make([]byte, maxPart/2)
 		}, true},
 	} {
@@ -121,13 +120,13 @@ func TestRegisterOfAProvedNode(t *testing.T) {
 				&pb.Message{Kind: &pb.Message_Register{Register: reg}}))
 			m, err := c2.receive()
 			if taken := err == nil && m.GetAccepted() != nil; taken != c.taken {
-				t.Errorf("it was taken in: %v; %v, %v", taken, m, err)
+				t.Errorf("accepted: %v; %v, %v", taken, m, err)
 			}
 		})
 	}
 }
 
-// loud is a node 0 that knows the secret, and then says more in one frame than may be.
+// loud is a node 0 that has the secret and sends a frame over the limit.
 type loud struct{ t *testing.T }
 
 func (z loud) Attend(_ context.Context, st *connect.BidiStream[pb.Frame, pb.Frame]) error {
@@ -141,8 +140,8 @@ func (z loud) Attend(_ context.Context, st *connect.BidiStream[pb.Frame, pb.Fram
 		}))
 }
 
-// TestFrameOfNode0HasALimit: nor does a node take any frame from node 0.
-func TestFrameOfNode0HasALimit(t *testing.T) {
+// TestFrameSizeOfNode0IsLimited: a node accepts no frame over the limit, even from node 0.
+func TestFrameSizeOfNode0IsLimited(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -164,13 +163,13 @@ func TestFrameOfNode0HasALimit(t *testing.T) {
 	l := newLab(t, 2)
 	l.join = listener.Addr().String()
 	if m, err := l.prove(1).receive(); connect.CodeOf(err) != connect.CodeResourceExhausted {
-		t.Errorf("it took %d bytes, %v", proto.Size(m), err)
+		t.Errorf("it accepted %d bytes, %v", proto.Size(m), err)
 	}
 }
 
-// TestStrangerCanNotSayMuch: a connection that proves nothing is cut off after some kilobytes,
-// whatever they are.
-func TestStrangerCanNotSayMuch(t *testing.T) {
+// TestUnauthenticatedInputIsLimited: a connection without a proof is closed after some kilobytes of
+// any input.
+func TestUnauthenticatedInputIsLimited(t *testing.T) {
 	l := newLab(t, 2)
 	l.alone()
 	c, err := net.Dial("tcp", l.join)
@@ -182,7 +181,7 @@ func TestStrangerCanNotSayMuch(t *testing.T) {
 		t.Fatal(err)
 	}
 	go func() { _, _ = io.Copy(io.Discard, c) }()
-	// What begins HTTP/2, and then frames of a type that does not exist, which it leaves alone.
+	// The HTTP/2 preface, then frames of an unknown type, which HTTP/2 ignores.
 	const size = 16 << 10
 	said := append([]byte("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"), 0, 0, 0, 4, 0, 0, 0, 0, 0)
 	frame := append([]byte{0, size >> 8, 0, 0xbb, 0, 0, 0, 0, 0}, bytes.Repeat([]byte{7}, size)...)
@@ -192,5 +191,5 @@ func TestStrangerCanNotSayMuch(t *testing.T) {
 		}
 		said = frame
 	}
-	t.Error("it took 64 MiB")
+	t.Error("it accepted 64 MiB")
 }

@@ -13,10 +13,10 @@ import (
 	"time"
 )
 
-// nodeVariable makes the test binary one node of a cluster, for tests that stop or kill it.
+// nodeVariable makes the test binary a node of a cluster, for tests that stop or kill it.
 const nodeVariable = "HDMLP_TEST_NODE"
 
-// asNode is that node: it lives until it is killed.
+// asNode runs that node until it is killed.
 func asNode(spec string) {
 	parts := strings.Fields(spec)
 	node, _ := strconv.Atoi(parts[0])
@@ -32,9 +32,9 @@ func asNode(spec string) {
 	select {}
 }
 
-// TestDetection: a process that is stopped for 10 s is not declared dead, one that is killed is, at
-// once, and one that stays silent is after a while.
-func TestDetection(t *testing.T) {
+// TestDeadNodesAreDetected: a killed process is declared dead at once, one that stays silent after
+// a while, and one that is stopped for 10 s is not.
+func TestDeadNodesAreDetected(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes 45 seconds")
 	}
@@ -70,7 +70,7 @@ func TestDetection(t *testing.T) {
 	started := time.Now()
 	_ = processes[0].Process.Kill()
 	eventually(t, "killed", func() bool { return !c.Alive(1) })
-	t.Logf("a killed node was known to be gone after %v", time.Since(started))
+	t.Logf("a killed node was declared dead after %v", time.Since(started))
 
 	_ = processes[1].Process.Signal(syscall.SIGSTOP)
 	<-time.After(10 * time.Second)
@@ -89,7 +89,7 @@ func TestDetection(t *testing.T) {
 		<-time.After(10 * time.Millisecond)
 	}
 	if c.Alive(3) {
-		t.Error("a silent node is thought alive after 30 s")
+		t.Error("a silent node is considered alive after 30 s")
 	}
 	t.Logf("a silent node was declared dead after %v", time.Since(started))
 	_ = processes[2].Process.Signal(syscall.SIGCONT)
@@ -97,8 +97,8 @@ func TestDetection(t *testing.T) {
 	for !c.Alive(3) && time.Since(started) < 30*time.Second {
 		<-time.After(10 * time.Millisecond)
 	}
-	t.Logf("it was alive again %v after it was", time.Since(started))
+	t.Logf("it was considered alive %v after it was resumed", time.Since(started))
 	if !c.Alive(3) {
-		t.Error("a node that woke is thought dead")
+		t.Error("a node that was resumed is considered dead")
 	}
 }

@@ -5,18 +5,18 @@ import (
 	"net"
 )
 
-// Network is how a node reaches the others and is reached. Addresses are host:port; a host that is
-// empty is any of this node's, port 0 any that is free. Errors are those of package net:
-// EADDRINUSE, EADDRNOTAVAIL, EACCES and ECONNREFUSED are told apart. Node 0's address may be a
-// name, which Dial looks up; others are looked up before, by the system.
+// Network is how a node reaches the other nodes and is reached by them. Addresses are host:port; an
+// empty host is any address of this node, port 0 any free port. Errors are those of package net:
+// EADDRINUSE, EADDRNOTAVAIL, EACCES and ECONNREFUSED are distinguished. Node 0's address may be a
+// host name, which Dial resolves; other names are resolved before, by the system's resolver.
 //
-// All methods may be called by many goroutines at a time.
+// All methods must be safe for concurrent use.
 type Network interface {
-	// Listen takes connections.
+	// Listen accepts connections on address.
 	Listen(address string) (net.Listener, error)
-	// Dial connects; it ends with ctx.
+	// Dial connects to address; it gives up when ctx ends.
 	Dial(ctx context.Context, address string) (net.Conn, error)
-	// ListenPacket takes and sends datagrams, of failure detection.
+	// ListenPacket receives and sends the datagrams of failure detection.
 	ListenPacket(address string) (net.PacketConn, error)
 }
 
@@ -33,7 +33,7 @@ func (system) ListenPacket(address string) (net.PacketConn, error) {
 	return net.ListenPacket("udp", address)
 }
 
-// orSystem is n, or the system's network where none was chosen.
+// orSystem returns n, or the system's network if n is nil.
 func orSystem(n Network) Network {
 	if n == nil {
 		return system{}

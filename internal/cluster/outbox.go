@@ -2,13 +2,13 @@ package cluster
 
 import "sync"
 
-// outbox is a queue without an upper end, between who must not block (the hub, under its lock)
-// and who may. What is in it refers to payloads and does not copy them.
+// outbox is an unbounded queue between a sender that must not block (the hub, under its lock) and a
+// receiver that may. It refers to payloads and does not copy them.
 type outbox[T any] struct {
-	mu     sync.Mutex
+	mu     sync.Mutex // guards queue and closed
 	queue  []T
 	closed bool
-	wake   chan struct{} // has a token when there may be something new
+	wake   chan struct{} // has a token if the queue may have changed
 }
 
 func newOutbox[T any]() *outbox[T] { return &outbox[T]{wake: make(chan struct{}, 1)} }
@@ -20,7 +20,7 @@ func (o *outbox[T]) signal() {
 	}
 }
 
-// put appends, unless the box is closed.
+// put appends v, unless the box is closed.
 func (o *outbox[T]) put(v T) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -30,7 +30,7 @@ func (o *outbox[T]) put(v T) {
 	}
 }
 
-// close lets take return false once the queue is empty.
+// close makes take return false once the queue is empty.
 func (o *outbox[T]) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -38,8 +38,8 @@ func (o *outbox[T]) close() {
 	o.signal()
 }
 
-// take waits for the next one; false: the box is closed and empty, or done is. For one taker at a
-// time.
+// take waits for the next value. It returns false when the box is closed and empty, or done is
+// closed. Only one goroutine may take at a time.
 func (o *outbox[T]) take(done <-chan struct{}) (v T, ok bool) {
 	for {
 		o.mu.Lock()

@@ -2,9 +2,7 @@ package cluster
 
 import (
 	"bytes"
-	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +12,7 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// eventually waits for something that other goroutines bring about.
+// eventually waits for a condition that other goroutines establish.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !f(); {
@@ -25,7 +23,7 @@ func eventually(t *testing.T, what string, f func() bool) {
 	}
 }
 
-// kill ends a node as kill -9 does: it says nothing.
+// kill ends a node as kill -9 does: it sends no message.
 func (c *Cluster) kill() {
 	c.agent.once.Do(func() {
 		a := c.agent
@@ -39,64 +37,7 @@ func (c *Cluster) kill() {
 	})
 }
 
-// gatherAll calls Gather on all nodes.
-func gatherAll(ctx context.Context, clusters []*Cluster, what string,
-	data func(i int) []byte,
-) ([][][]byte, []error) {
-	out, errs := make([][][]byte, len(clusters)), make([]error, len(clusters))
-	var all sync.WaitGroup
-	for i, c := range clusters {
-		all.Go(func() { out[i], errs[i] = c.Gather(ctx, what, data(i)) })
-	}
-	all.Wait()
-	return out, errs
-}
-
-func TestGather(t *testing.T) {
-	clusters := newLab(t, 3).formed()
-	var all sync.WaitGroup
-	for round := range 20 { // many at a time
-		all.Go(func() {
-			data := func(i int) []byte { return bytes.Repeat([]byte{byte(i)}, round*i*5000) }
-			out, errs := gatherAll(t.Context(), clusters, fmt.Sprint(round), data)
-			if err := errors.Join(errs...); err != nil {
-				t.Error(err)
-				return
-			}
-			for i := range clusters {
-				for j := range clusters {
-					if out[i][j] == nil || !bytes.Equal(out[i][j], data(j)) {
-						t.Errorf("round %d: node %d got %d bytes of node %d", round, i,
-							len(out[i][j]), j)
-					}
-				}
-			}
-		})
-	}
-	all.Wait()
-	if _, err := clusters[1].Gather(t.Context(), "x", make([]byte, MaxPayload+1)); !errors.As(err,
-		new(*LimitError)) {
-		t.Errorf("too much: %v", err)
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
-	if _, err := clusters[1].Gather(ctx, "alone", nil); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("alone: %v", err)
-	}
-	hub := clusters[0].agent.hub
-	eventually(t, "node 0 knows that it was given up", func() bool {
-		hub.mu.Lock()
-		defer hub.mu.Unlock()
-		return len(hub.gathers) == 0
-	})
-	if _, errs := gatherAll(t.Context(), clusters, "alone", func(int) []byte {
-		return nil
-	}); errors.Join(errs...) != nil {
-		t.Error("after a gather that was given up:", errs)
-	}
-}
-
-// watch collects what Notify tells.
+// watch collects the events of Notify.
 func watch(c *Cluster) func() []event {
 	var mu sync.Mutex
 	var seen []event
@@ -112,9 +53,9 @@ func watch(c *Cluster) func() []event {
 	}
 }
 
-// TestDeath: a killed node is known to be gone soon; a gather says who is missing, and gives the
-// rest; the node comes back under its number, with a new address.
-func TestDeath(t *testing.T) {
+// TestKilledNodeIsMissedAndRejoins: its end is noticed soon; a gather names it as missing and
+// returns the rest; the node rejoins under its number, with a new address.
+func TestKilledNodeIsMissedAndRejoins(t *testing.T) {
 	l := newLab(t, 3)
 	clusters := l.formed()
 	seen := watch(clusters[1])
@@ -171,15 +112,15 @@ func TestDeath(t *testing.T) {
 		return slices.Equal(seen(), []event{{2, false}, {2, true}})
 	})
 
-	_ = clusters[2].Close() // in order, this time
+	_ = clusters[2].Close() // this time without a kill
 	eventually(t, "third event", func() bool {
 		return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}})
 	})
 }
 
-// TestStranger: a node of which gossip has never heard, because a link was cut too early, is gone
-// after some time, and there as soon as it is heard.
-func TestStranger(t *testing.T) {
+// TestNodeUnknownToGossipIsGoneAfterAWhile: a node that gossip never heard of, because a link was
+// cut too early, counts as gone after some time, and as alive as soon as it is heard.
+func TestNodeUnknownToGossipIsGoneAfterAWhile(t *testing.T) {
 	clusters := newLab(t, 3).formed()
 	for _, c := range clusters {
 		eventually(t, "all know each other", func() bool {
@@ -190,7 +131,7 @@ func TestStranger(t *testing.T) {
 	seen := watch(clusters[1])
 	now := time.Now()
 	if lost := a.survey(now.Add(time.Hour)); len(lost) > 0 || len(seen()) > 0 {
-		t.Fatalf("%v, %v are missed, and all are there", lost, seen())
+		t.Fatalf("%v, %v are missed, although all are known", lost, seen())
 	}
 	a.mu.Lock()
 	other := *a.nodes[2]
@@ -201,26 +142,26 @@ func TestStranger(t *testing.T) {
 		Exchange: other.Exchange,
 	})
 	a.mu.Unlock()
-	if lost := a.survey(now.Add(strangerTime / 2)); !slices.Equal(lost, []string{other.gossip}) ||
+	if lost := a.survey(now.Add(unheardTime / 2)); !slices.Equal(lost, []string{other.gossip}) ||
 		!clusters[1].Alive(2) {
 		t.Errorf("not looked for, or given up too early: %v", lost)
 	}
-	if lost := a.survey(now.Add(2 * strangerTime)); !slices.Equal(lost, []string{other.gossip}) ||
+	if lost := a.survey(now.Add(2 * unheardTime)); !slices.Equal(lost, []string{other.gossip}) ||
 		clusters[1].Alive(2) {
 		t.Errorf("not looked for, or not given up: %v", lost)
 	}
 	a.heard(2, "another", true)
 	if !clusters[1].Alive(2) {
-		t.Error("it is not there although it was heard")
+		t.Error("it is not alive although it was heard")
 	}
 	eventually(t, "all events", func() bool {
 		return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}, {2, true}})
 	})
 }
 
-// TestIntruder: while the cluster runs, nobody takes a living node's place, and who differs stays
-// out.
-func TestIntruder(t *testing.T) {
+// TestRunningClusterRefusesDuplicates: no daemon takes the number of a living node, and one that
+// differs cannot rejoin.
+func TestRunningClusterRefusesDuplicates(t *testing.T) {
 	l := newLab(t, 2)
 	clusters := l.formed()
 	_, errs := l.form(t.Context(), []int{1}, nil)
@@ -237,9 +178,9 @@ func TestIntruder(t *testing.T) {
 	}
 }
 
-// TestNode0Dies: the others go on, gathers say why they do not; a new node 0 is found,
-// and is told what the old one gave.
-func TestNode0Dies(t *testing.T) {
+// TestClusterSurvivesNode0: the other nodes continue, gathers fail and say why; a new node 0 is
+// found, and takes over the old one's broadcast.
+func TestClusterSurvivesNode0(t *testing.T) {
 	l := newLab(t, 3)
 	clusters := l.formed()
 	seen := watch(clusters[2])
@@ -247,7 +188,7 @@ func TestNode0Dies(t *testing.T) {
 	for _, c := range clusters[1:] {
 		eventually(t, "node 0 is dead", func() bool { return !c.Alive(0) })
 		if !c.Alive(1) || !c.Alive(2) {
-			t.Error("the others are not")
+			t.Error("the other nodes are not alive")
 		}
 		var g *GatherError
 		if _, err := c.Gather(t.Context(), "x", nil); !errors.As(err, &g) ||
@@ -283,7 +224,7 @@ func TestNode0Dies(t *testing.T) {
 	})
 }
 
-func TestClosed(t *testing.T) {
+func TestCloseEndsGathers(t *testing.T) {
 	clusters := newLab(t, 2).formed()
 	pending := make(chan error)
 	go func() {
@@ -314,9 +255,9 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestLate: where the job needs all nodes from its start, a daemon that was restarted is told at
-// the deadline that it is too late, node 0's own too; a node that is cut off comes back.
-func TestLate(t *testing.T) {
+// TestRestartedDaemonIsLate: where the job needs all nodes from its start, a daemon that was
+// restarted fails at the deadline, node 0's own too; a node that was disconnected rejoins.
+func TestRestartedDaemonIsLate(t *testing.T) {
 	l := newLab(t, 3)
 	whole := func(o *Options) { o.Whole = true }
 	clusters, errs := l.form(t.Context(), upTo(3), whole)
@@ -359,15 +300,15 @@ func TestLate(t *testing.T) {
 	var missing *MissingError
 	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
 		!strings.Contains(missing.Refused[0], "node 1 (127.0.0.1:") ||
-		!strings.Contains(missing.Refused[0], "comes when the job has begun") {
+		!strings.Contains(missing.Refused[0], "came after the job had begun") {
 		t.Errorf("node 0: %v", errs[0])
 	}
 }
 
-// TestRestart: a job that is started again before the one before it has ended, under another name
-// or with another secret, waits for that: node 0 for its port, the others for a node 0 that knows
-// them.
-func TestRestart(t *testing.T) {
+// TestRestartedJobWaitsForThePreviousOne: a job that is restarted, under another name or with
+// another secret, before the previous one has ended: node 0 waits for its port, the other nodes for
+// their own node 0.
+func TestRestartedJobWaitsForThePreviousOne(t *testing.T) {
 	for name, change := range map[string]func(o *Options){
 		"another job":    func(o *Options) { o.Job = "job, again" },
 		"another secret": func(o *Options) { o.Secret = []byte("another secret, just as long") },
@@ -379,9 +320,9 @@ func TestRestart(t *testing.T) {
 			go func() {
 				defer close(done)
 				hub := before[0].agent.hub
-				for turnedAway := false; !turnedAway; time.Sleep(time.Millisecond) {
+				for refused := false; !refused; time.Sleep(time.Millisecond) {
 					hub.mu.Lock()
-					turnedAway = len(hub.refused) > 0
+					refused = len(hub.refused) > 0
 					hub.mu.Unlock()
 				}
 				for _, c := range before {
@@ -402,9 +343,9 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// TestAnotherJobStays: who does not know the secret of a job that runs in node 0's place says while
-// it waits what it waits for, and at the deadline what may be wrong.
-func TestAnotherJobStays(t *testing.T) {
+// TestAnotherJobAtNode0sAddressIsReported: a node that finds another running job there reports it
+// while it waits, and fails with it at the deadline.
+func TestAnotherJobAtNode0sAddressIsReported(t *testing.T) {
 	l := newLab(t, 2)
 	l.formed()
 	l.wait = 2 * time.Second
@@ -415,15 +356,14 @@ func TestAnotherJobStays(t *testing.T) {
 				said <- text
 			}
 	})
-	const why = "node 1 does not know the secret of the job that runs at 127.0.0.1:*, where node " +
-		"0 should be: " +
-		"two jobs use one port, a daemon of an earlier start still runs, or nodes have different " +
-		"secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)"
+	const why = "node 1 does not have the secret of the job running at 127.0.0.1:*, where node 0 " +
+		"should be: two jobs use one port, a daemon of an earlier start is still running, or the " +
+		"nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)"
 	var wrong *SecretError
 	if !errors.As(errs[0], &wrong) || !like(errs[0].Error(), why) {
 		t.Error(errs[0])
 	}
-	if text := <-said; len(said) > 0 || !like(text, "node 1 waits for node 0: "+why) {
+	if text := <-said; len(said) > 0 || !like(text, "node 1 is waiting for node 0: "+why) {
 		t.Errorf("it said %q, and %d lines more", text, len(said))
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"errors"
 )
 
-// Labels keep apart what is derived from one secret.
+// Labels separate the values that are derived from one secret.
 const (
 	labelJoin   = "hdmlp cluster 1: proof of a node"
 	labelAccept = "hdmlp cluster 1: proof of node 0"
@@ -22,8 +22,9 @@ const (
 	labelListener = "hdmlp cluster 1: proof of who listens for gossip streams"
 )
 
-// seal encrypts one direction of a stream. A key is used for one stream and direction only, so that
-// the number of the frame will do as nonce; a frame left out, repeated or moved does not open.
+// seal encrypts one direction of a stream. A key is used for one stream and direction only, so the
+// frame's number serves as the nonce; a frame that was dropped, repeated or reordered does not
+// open.
 type seal struct {
 	aead cipher.AEAD
 	n    uint64
@@ -50,7 +51,7 @@ func (s *seal) nonce() []byte {
 
 func (s *seal) close(plain []byte) []byte { return s.aead.Seal(nil, s.nonce(), plain, nil) }
 
-var errSeal = errors.New("a frame was changed on its way, or is not from who it should be")
+var errSeal = errors.New("a frame was modified in transit, or was sealed with another key")
 
 func (s *seal) open(sealed []byte) ([]byte, error) {
 	plain, err := s.aead.Open(sealed[:0], s.nonce(), sealed, nil)

@@ -18,20 +18,20 @@ import (
 const (
 	handshakeTime = 10 * time.Second
 	pingAfter     = 10 * time.Second // of silence on a connection
-	pingTime      = 15 * time.Second // without an answer: the connection is gone
-	// that may come before the proof: of HTTP/2, and of TLS with its certificates
+	pingTime      = 15 * time.Second // without an answer, after which the connection is closed
+	// greetingBytes may be read before the proof: for HTTP/2, and TLS with its certificates.
 	greetingBytes = 64 << 10
 	whatControl   = "control"
 )
 
-// server lets nodes into the hub by network.
+// server connects nodes to the hub over the network.
 type server struct {
 	agent *agent
 	hub   *hub
 }
 
-// pendingLimits are those of connections that have not proved yet that they know the secret, at a
-// port that all nodes may connect to at once.
+// pendingLimits returns the limits of unauthenticated connections to a port to which all nodes may
+// connect at once.
 func pendingLimits(nodes int, bytes int64) admission.Limits {
 	return admission.Limits{
 		Total:      192 + min(nodes, 1024),
@@ -41,8 +41,8 @@ func pendingLimits(nodes int, bytes int64) admission.Limits {
 	}
 }
 
-// serve makes a the agent of node 0: it listens for the others, until stop, or halt, which lets
-// nothing go out.
+// serve makes a the agent of node 0 and listens for the other nodes, until stop is called, or halt,
+// which does not flush.
 func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	host, port, _ := splitAddress(a.o.Listen)
 	listener, err := Listen(ctx, a.o.Network, 0, whatControl, host, port)
@@ -67,7 +67,7 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	mux.Handle(pb.NewControlHandler(s, connect.WithReadMaxBytes(maxFrame),
 		connect.WithCompression("gzip", nil, nil)))
 	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true) // TLS is the entrance's
+	protocols.SetUnencryptedHTTP2(true) // TLS is done by entrance
 	web := &http.Server{
 		Handler: withDeadlines(mux), Protocols: protocols, ReadHeaderTimeout: handshakeTime,
 		IdleTimeout:    handshakeTime,
@@ -82,14 +82,14 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 			return context.WithValue(ctx, visitorKey{}, c)
 		},
 	}
-	door := &entrance{
+	ln := &entrance{
 		admission.Listen(listener, pendingLimits(a.o.Nodes, greetingBytes)), a.o.TLS,
 		func(address, why string) {
 			a.hub.refuse(address, &TLSError{0, address, why})
 		},
 	}
 	a.tasks.Go(func() {
-		if err := web.Serve(door); !errors.Is(err, http.ErrServerClosed) {
+		if err := web.Serve(ln); !errors.Is(err, http.ErrServerClosed) {
 			a.fail(refusal(0, whatControl, a.o.Listen, err))
 		}
 	})
@@ -102,7 +102,7 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 		a.hub.shut()
 		ctx, cancel := context.WithTimeout(context.Background(), flushTime)
 		defer cancel()
-		_ = web.Shutdown(ctx) // lets what was sent go out
+		_ = web.Shutdown(ctx) // flushes what was sent
 		halt()
 	}, halt, nil
 }
@@ -119,19 +119,19 @@ func (a *agent) attachLocal(own *pb.Register) (detach func()) {
 			if !ok {
 				return
 			}
-			_ = a.handle(m) // our own hub says nothing wrong
+			_ = a.handle(m) // our own hub sends only valid messages
 		}
 	})
 	return box.close
 }
 
-// localLink is the hub's way to its own agent.
+// localLink is the hub's link to its own agent.
 type localLink struct{ box *outbox[*pb.Message] }
 
 func (l localLink) Send(m *pb.Message) { l.box.put(m) }
 func (l localLink) Close()             {}
 
-// localUp is the way back.
+// localUp is the own agent's link to the hub.
 type localUp struct {
 	hub         *hub
 	participant *participant
@@ -140,7 +140,7 @@ type localUp struct {
 func (l localUp) Send(m *pb.Message) { _ = l.hub.receive(l.participant, m) }
 func (l localUp) Close()             {}
 
-// shut closes all links, so that streams end when what was sent has gone out.
+// shut closes all links, so that streams end after what was sent was flushed.
 func (h *hub) shut() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -153,11 +153,11 @@ func (h *hub) shut() {
 }
 
 type (
-	visitorKey   struct{} // the stream's connection
+	visitorKey   struct{} // key of the stream's connection
 	deadlinesKey struct{}
 )
 
-// withDeadlines hands a stream's deadlines to its handler, past connect.
+// withDeadlines makes a stream's deadlines available to its handler, which connect does not.
 func withDeadlines(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := context.WithValue(r.Context(), deadlinesKey{}, http.NewResponseController(w))
@@ -165,7 +165,7 @@ func withDeadlines(h http.Handler) http.Handler {
 	})
 }
 
-// Attend is one node's stay. Close waits for it.
+// Attend serves one node's stream. Closing the agent waits for it.
 func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb.Frame]) error {
 	over := make(chan struct{})
 	defer close(over)
@@ -177,7 +177,7 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 	seen := st.Peer().Addr
 	c, reg, err := s.meet(ctx, st)
 	if err != nil {
-		return s.turnAway(seen, err)
+		return s.rejectHandshake(seen, err)
 	}
 	_ = deadlines.SetReadDeadline(time.Time{})
 
@@ -186,9 +186,9 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 		p.local = local.String()
 	}
 	pumped := make(chan error, 1)
-	go func() { // ends with the box, or with the stream, whose end Attend waits for
+	go func() { // ends with the box, or with the stream; Attend waits for it
 		err := c.pump(ctx.Done())
-		_ = deadlines.SetReadDeadline(time.Unix(1, 0)) // so Attend ends
+		_ = deadlines.SetReadDeadline(time.Unix(1, 0)) // so that Attend returns
 		pumped <- err
 	}()
 	s.hub.attach(p)
@@ -208,7 +208,7 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 	return nil
 }
 
-// meet is the handshake, and the first message.
+// meet performs the handshake and receives the Register message.
 func (s *server) meet(ctx context.Context, st stream) (*session, *pb.Register, error) {
 	v := ctx.Value(visitorKey{}).(*visitor)
 	session, err := identity.Binding(v.Conn, labelBinding)
@@ -231,15 +231,16 @@ func (s *server) meet(ctx context.Context, st stream) (*session, *pb.Register, e
 	return c, reg, nil
 }
 
-// turnAway says on both sides why a handshake failed, and to the stranger not more than that.
-func (s *server) turnAway(seen string, err error) error {
+// rejectHandshake logs on node 0 why a handshake failed, and returns what the client may know of
+// it.
+func (s *server) rejectHandshake(seen string, err error) error {
 	var version versionMismatch
-	var who stranger
+	var claimed unauthenticated
 	switch {
-	case errors.As(err, &who):
-		s.hub.refuse(seen, &SecretError{Address: seen, Claimed: int(who)})
+	case errors.As(err, &claimed):
+		s.hub.refuse(seen, &SecretError{Address: seen, Claimed: int(claimed)})
 		if s.hub.runs() {
-			return connect.NewError(connect.CodeAborted, errors.New("another job runs here"))
+			return connect.NewError(connect.CodeAborted, errors.New("another job is running here"))
 		}
 		return connect.NewError(connect.CodeUnauthenticated, errSecret)
 	case errors.As(err, &version):

@@ -16,27 +16,29 @@ const (
 	protocolVersion = 1
 	maxPart         = 64 << 10             // of a message, in one frame
 	maxFrame        = maxPart + 2<<10      // a frame
-	maxMessage      = 2*MaxPayload + 1<<20 // a message, put together
+	maxMessage      = 2*MaxPayload + 1<<20 // a message, reassembled
 )
 
-// stream is either end of an Attend call.
+// stream is one end of an Attend call.
 type stream interface {
 	Send(*pb.Frame) error
 	Receive() (*pb.Frame, error)
 }
 
-// session is a stream whose other side has proven that it knows the secret. Send queues; one
-// goroutine writes (pump), one reads (receive).
+// session is an authenticated stream: its other side has proved that it knows the secret. Send
+// queues; one goroutine writes (pump), one reads (receive).
 //
-// The handshake: both sides draw a nonce. The node proves itself first, so that who only knocks at
-// node 0's port learns nothing, not even something to try guesses of the secret on. Each proof
-// covers both nonces, the node's number and the direction: it cannot be replayed, reflected, or
-// passed off as another node's. Both directions' keys come from secret and nonces in the same way.
-// Over TLS a proof also covers a secret of that TLS session, so that nobody can stand between,
-// whatever the certificates are worth. Rejected: TLS with certificates as the only way, which no
-// launcher hands out; a pre-shared-key mode of TLS, which crypto/tls does not have; certificates
-// whose key comes from the secret, on which whoever knocks could try guesses of it. There is no
-// forward secrecy without TLS.
+// The handshake: both sides draw a nonce. The node proves itself first, so an unauthenticated
+// client of node 0 learns nothing, not even a value on which to test guesses of the secret. Each
+// proof covers both nonces, the node's number and the direction, so it cannot be replayed,
+// reflected, or used as another node's. The keys of both directions are derived from the secret and
+// the nonces in the same way. Over TLS a proof also covers the channel binding of the TLS session,
+// so that no third party can relay the handshake, whatever the certificates are worth. Without TLS
+// there is no forward secrecy.
+//
+// Rejected alternatives: TLS with certificates as the only way, which no launcher distributes; TLS
+// with a pre-shared key, which crypto/tls does not have; certificates whose key is derived from the
+// secret, on which any client could test guesses of it.
 type session struct {
 	stream stream
 	node   int // of the node's side
@@ -48,17 +50,18 @@ type session struct {
 func nodeBytes(node uint32) []byte { return binary.LittleEndian.AppendUint32(nil, node) }
 
 var (
-	errSecret    = errors.New("the other side does not know the secret")
-	errHandshake = errors.New("not HDMLP's handshake")
+	errSecret    = errors.New("the other side does not have the secret")
+	errHandshake = errors.New("not a valid HDMLP handshake")
 )
 
-// stranger: who says that it is this node, and does not know the secret.
-type stranger uint32
+// unauthenticated is the error for a client that claims to be this node but does not have the
+// secret.
+type unauthenticated uint32
 
-func (s stranger) Error() string { return errSecret.Error() }
-func (s stranger) Unwrap() error { return errSecret }
+func (u unauthenticated) Error() string { return errSecret.Error() }
+func (u unauthenticated) Unwrap() error { return errSecret }
 
-// versionMismatch: the other side's version.
+// versionMismatch is the error for another protocol version, which is its value.
 type versionMismatch uint32
 
 func (v versionMismatch) Error() string {
@@ -67,15 +70,14 @@ func (v versionMismatch) Error() string {
 
 // ask sends a frame and waits for the answer.
 func ask(s stream, f *pb.Frame) (*pb.Frame, error) {
-	// EOF: the reason is to be received
+	// after EOF, Receive returns the reason
 	if err := s.Send(f); err != nil && !errors.Is(err, io.EOF) {
 		return nil, err
 	}
 	return s.Receive()
 }
 
-// transcript is what both sides have said before they prove themselves: their nonces, and which
-// node it is.
+// transcript is what both sides have sent before their proofs: their nonces, and the node's number.
 func transcript(secret identity.Secret, nodes, zeros []byte, node uint32,
 	bound []byte,
 ) identity.Transcript {
@@ -86,7 +88,8 @@ func transcript(secret identity.Secret, nodes, zeros []byte, node uint32,
 	}
 }
 
-// greet is the node's side of the handshake. bound is asked when the connection is there.
+// greet is the node's side of the handshake. bound returns the channel binding; it is called when
+// the connection is established.
 func greet(s stream, secret identity.Secret, node int,
 	bound func() ([]byte, error),
 ) (*session, error) {
@@ -121,8 +124,8 @@ func greet(s stream, secret identity.Secret, node int,
 	return newSession(s, secret, node, mine, theirs, false), nil
 }
 
-// admit is node 0's side. proved is called once the node has proved itself, before it can know so;
-// its error ends the handshake.
+// admit is node 0's side of the handshake. proved is called when the node's proof was verified,
+// before the node is told; an error of proved ends the handshake.
 func admit(s stream, secret identity.Secret, bound []byte, proved func() error) (*session, error) {
 	f, err := s.Receive()
 	if err != nil {
@@ -150,7 +153,7 @@ func admit(s stream, secret identity.Secret, bound []byte, proved func() error) 
 	}
 	both := transcript(secret, theirs, mine, n, bound)
 	if !both.Proves(labelJoin, f.GetProof().GetMac()) {
-		return nil, stranger(n)
+		return nil, unauthenticated(n)
 	}
 	if err := proved(); err != nil {
 		return nil, err
@@ -177,10 +180,10 @@ func newSession(s stream, secret identity.Secret, node int, nodes, zeros []byte,
 // Send queues a message.
 func (c *session) Send(m *pb.Message) { c.box.put(m) }
 
-// Close ends the session after what was sent has gone out.
+// Close ends the session after all queued messages were sent.
 func (c *session) Close() { c.box.close() }
 
-// pump writes what is queued until Close, done, or the stream's end.
+// pump writes queued messages until Close is called, done is closed, or the stream ends.
 func (c *session) pump(done <-chan struct{}) error {
 	for {
 		m, ok := c.box.take(done)

@@ -10,7 +10,7 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// pipe is a stream without a network; change may change what passes.
+// pipe is a stream without a network; change, if not nil, may modify frames on their way.
 type pipe struct {
 	in, out chan *pb.Frame
 	change  func(*pb.Frame)
@@ -38,7 +38,7 @@ func (p *pipe) Receive() (*pb.Frame, error) {
 
 func noBinding() ([]byte, error) { return nil, nil }
 
-// shake is a handshake between two sides.
+// shake performs a handshake between two sides.
 func shake(node, zero *pipe, nodes, zeros []byte) (n, z *session, nodeErr, zeroErr error) {
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -53,7 +53,7 @@ func shake(node, zero *pipe, nodes, zeros []byte) (n, z *session, nodeErr, zeroE
 	return
 }
 
-func TestHandshake(t *testing.T) {
+func TestHandshakeAcceptsOnlyValidProofs(t *testing.T) {
 	node, zero := pipes()
 	_, z, nodeErr, zeroErr := shake(node, zero, secret, secret)
 	if nodeErr != nil || zeroErr != nil || z.node != 3 {
@@ -93,23 +93,23 @@ func TestHandshake(t *testing.T) {
 	if version := versionMismatch(0); !errors.As(zeroErr, &version) || version != 7 {
 		t.Error("version:", zeroErr)
 	}
-	node, zero = pipes() // a node that meets itself, or its own proof
+	node, zero = pipes() // a node that is sent its own frames
 	if _, err := greet(&pipe{in: reflected(node), out: node.out}, secret, 3,
 		noBinding); err == nil {
-		t.Error("a reflection was taken for node 0")
+		t.Error("a reflection was accepted as node 0")
 	}
 	_ = zero
 }
 
-// TestStrangerIsNotAdmitted: what is done once a node has proved itself is done then, and for no
+// TestOnlyAProvedNodeIsAdmitted: proved is called once for a node with a valid proof, and for no
 // other.
-func TestStrangerIsNotAdmitted(t *testing.T) {
+func TestOnlyAProvedNodeIsAdmitted(t *testing.T) {
 	for name, c := range map[string]struct {
 		secret   []byte
 		change   func(*pb.Proof)
 		admitted int
 	}{
-		"all is well":             {secret, func(*pb.Proof) {}, 1},
+		"a valid proof":           {secret, func(*pb.Proof) {}, 1},
 		"another secret":          {[]byte("another one, as long as that"), func(*pb.Proof) {}, 0},
 		"a proof of another node": {secret, func(p *pb.Proof) { p.Node = 2 }, 0},
 		"no proof":                {secret, func(p *pb.Proof) { p.Mac = nil }, 0},
@@ -137,7 +137,7 @@ func TestStrangerIsNotAdmitted(t *testing.T) {
 	}
 }
 
-// reflected gives a node its own frames back.
+// reflected sends a node's own frames back to it.
 func reflected(p *pipe) chan *pb.Frame {
 	back := make(chan *pb.Frame, 10)
 	go func() {
@@ -148,8 +148,9 @@ func reflected(p *pipe) chan *pb.Frame {
 	return back
 }
 
-// TestSealed: long messages arrive, and whatever was changed, moved or repeated does not.
-func TestSealed(t *testing.T) {
+// TestModifiedFramesDoNotOpen: long messages arrive; frames that were modified, dropped, reordered
+// or repeated are refused.
+func TestModifiedFramesDoNotOpen(t *testing.T) {
 	data := bytes.Repeat([]byte("0123456789"), 30000)
 	send := func(change func([]*pb.Frame) []*pb.Frame) (int, error) {
 		up, down := pipes()

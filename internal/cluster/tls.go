@@ -14,27 +14,27 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// TLS is beneath HTTP/2, which is always spoken with prior knowledge: so both sides run its
-// handshake themselves, and can tell what was wrong with it.
+// TLS is beneath HTTP/2, which is always spoken with prior knowledge, so both sides run the TLS
+// handshake themselves and can report why it failed.
 
-// Whoever speaks TLS begins with the first byte. The others are what those who mean it otherwise
-// are sent, in their own language, so that they can say what is wrong.
+// tlsHandshake is the first byte of a TLS handshake. noTLS and wantTLS are the answers to a client
+// that expected the opposite, in that client's own protocol, so that it can report what is wrong.
 const tlsHandshake = 0x16
 
 var (
-	// An alert: fatal, protocol_version.
+	// A TLS alert: fatal, protocol_version.
 	noTLS = []byte{0x15, 3, 1, 0, 2, 2, 70}
-	// Of HTTP/2: empty SETTINGS, and GOAWAY with INADEQUATE_SECURITY.
+	// HTTP/2: empty SETTINGS, and GOAWAY with INADEQUATE_SECURITY.
 	wantTLS = []byte{0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 8, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 12}
 )
 
 const (
-	onlyHere  = "this node asks for TLS, that one does not: set tls to the same on all nodes"
-	onlyThere = "that node asks for TLS, this one does not: set tls to the same on all nodes"
+	onlyHere  = "this node uses TLS, that one does not: set tls to the same value on all nodes"
+	onlyThere = "that node uses TLS, this one does not: set tls to the same value on all nodes"
 )
 
-// entrance is node 0's listener, which takes in who has not proved yet to know the secret. refused
-// is told of who came in and cannot talk with this node by TLS.
+// entrance is node 0's listener, which accepts connections that are not authenticated yet. refused
+// is called for a client whose TLS handshake failed.
 type entrance struct {
 	*admission.Listener
 	tls     *tls.Config
@@ -53,26 +53,26 @@ func (e *entrance) Accept() (net.Conn, error) {
 	return v, nil
 }
 
-// visitor is a connection that came in.
+// visitor is an accepted connection.
 type visitor struct {
 	net.Conn
 	raw      *admission.Conn
 	entrance *entrance
-	met      bool // Read was called; of the reader
+	started  bool // Read was called; used by the reader only
 }
 
-// admit: who came in has proved to know the secret. A connection is admitted once; streams do not
-// follow each other on one.
+// admit marks the connection as authenticated. It is called once per connection, since a connection
+// carries one stream.
 func (v *visitor) admit() error { return v.raw.Admit() }
 
-// Read finds out first whether both sides mean the same by TLS.
+// Read first checks that both sides use TLS, or that neither does.
 func (v *visitor) Read(b []byte) (int, error) {
-	first := !v.met
-	v.met = true
+	first := !v.started
+	v.started = true
 	session, secure := v.Conn.(*tls.Conn)
 	if first && secure {
 		if err := session.Handshake(); err != nil {
-			v.turnAway(err)
+			v.reject(err)
 			return 0, err
 		}
 	}
@@ -85,7 +85,7 @@ func (v *visitor) Read(b []byte) (int, error) {
 	return n, err
 }
 
-func (v *visitor) turnAway(err error) {
+func (v *visitor) reject(err error) {
 	why := tlsTrouble(err)
 	if why == onlyHere {
 		v.answer(wantTLS)
@@ -95,18 +95,19 @@ func (v *visitor) turnAway(err error) {
 	}
 }
 
-// answer sends a last word, and waits for the other side to go: it is lost where the connection is
-// closed on what was not read.
+// answer sends a last message and waits for the client to close: the message is lost if a
+// connection is closed with unread input.
 func (v *visitor) answer(word []byte) {
 	_ = v.raw.SetDeadline(time.Now().Add(flushTime))
 	_, _ = v.raw.Write(word)
 	_, _ = io.CopyN(io.Discard, v.raw, 1<<20)
 }
 
-// Close does not wait for the other side, as TLS's goodbye would.
+// Close does not wait for TLS's close_notify exchange.
 func (v *visitor) Close() error { return v.raw.Close() }
 
-// tlsTrouble says what was wrong with a TLS handshake; "" if it was cut short, which says nothing.
+// tlsTrouble explains why a TLS handshake failed; "" if the connection was cut short, which
+// explains nothing.
 func tlsTrouble(err error) string {
 	switch fault, reason := identity.Diagnose(err); fault {
 	case identity.CutShort:
@@ -114,16 +115,16 @@ func tlsTrouble(err error) string {
 	case identity.NotTLS:
 		return onlyHere
 	case identity.Rejected:
-		return fmt.Sprintf("that node does not accept this one's certificate (%v)", reason)
+		return fmt.Sprintf("that node rejected this one's certificate (%v)", reason)
 	case identity.Untrusted:
-		return fmt.Sprintf("that node's certificate is not accepted: %v", reason)
+		return fmt.Sprintf("that node's certificate was rejected: %v", reason)
 	default:
 		return reason.Error()
 	}
 }
 
-// trackingDialer makes the connection of one stay, with TLS where it is asked for, and remembers
-// what became of it: closing it ends everything that HTTP keeps for it.
+// trackingDialer dials the connection of one Attend call, with TLS if configured, and records its
+// error. Closing the dialer severs the connection and with it everything that HTTP holds for it.
 type trackingDialer struct {
 	network Network
 	tls     *tls.Config
@@ -174,14 +175,14 @@ func (d *trackingDialer) secure(ctx context.Context, raw net.Conn,
 	return c, nil
 }
 
-// tlsError: node 0 was reached, but not by TLS.
+// tlsError is the error of a connection on which node 0 was reached but the TLS handshake failed.
 type tlsError struct{ error }
 
 func (e tlsError) Unwrap() error { return e.error }
 
-// dialled is a connection to node 0. With TLS 1.3 what node 0 thinks of this node's certificate
-// comes when the handshake is over here, as an error of the first Read; HTTP would keep it to
-// itself.
+// dialled is a connection to node 0. With TLS 1.3 the server's verdict on the client's certificate
+// arrives after the client's handshake has completed, as an error of the first Read, which HTTP
+// would not report.
 type dialled struct {
 	net.Conn
 	raw    net.Conn
@@ -198,10 +199,10 @@ func (c *dialled) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// Close does not wait for the other side, as TLS's goodbye would.
+// Close does not wait for TLS's close_notify exchange.
 func (c *dialled) Close() error { return c.raw.Close() }
 
-// local is this machine's address towards node 0.
+// local returns the local address of the connection to node 0.
 func (d *trackingDialer) local() string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -212,7 +213,7 @@ func (d *trackingDialer) local() string {
 	return host
 }
 
-// bound is the connection's secret (identity.Binding).
+// bound returns the connection's channel binding (identity.Binding).
 func (d *trackingDialer) bound() ([]byte, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

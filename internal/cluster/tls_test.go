@@ -40,7 +40,7 @@ func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-func TestTLS(t *testing.T) {
+func TestTLSFailuresNameTheirCause(t *testing.T) {
 	pair, pool := certificate(t)
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool}
 	_, errs := newLab(t, 3).form(t.Context(), upTo(3), func(o *Options) { o.TLS = config })
@@ -56,17 +56,16 @@ func TestTLS(t *testing.T) {
 	}{
 		"node 0 is not trusted": {
 			config, &tls.Config{RootCAs: x509.NewCertPool()},
-			"that node does not accept this one's certificate (tls: bad certificate)",
-			"that node's certificate is not accepted: x509: certificate signed by " +
-				"unknown authority",
+			"that node rejected this one's certificate (tls: bad certificate)",
+			"that node's certificate was rejected: x509: certificate signed by unknown authority",
 		},
 		"node 1 is not trusted": {
 			demanding, without,
 			"tls: client didn't provide a certificate",
-			"that node does not accept this one's certificate (tls: certificate required)",
+			"that node rejected this one's certificate (tls: certificate required)",
 		},
-		"only node 0 asks for it": {config, nil, onlyHere, onlyThere},
-		"only node 1 asks for it": {nil, config, onlyThere, onlyHere},
+		"only node 0 uses it": {config, nil, onlyHere, onlyThere},
+		"only node 1 uses it": {nil, config, onlyThere, onlyHere},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -81,16 +80,17 @@ func TestTLS(t *testing.T) {
 			}
 			var missing *MissingError
 			if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
-				!like(missing.Refused[0], "127.0.0.1:* was refused by TLS: "+c.zeros) {
+				!like(missing.Refused[0],
+					"127.0.0.1:* was refused during the TLS handshake: "+c.zeros) {
 				t.Errorf("node 0: %v", errs[0])
 			}
 		})
 	}
 }
 
-// TestBetween: where certificates prove nothing, who stands between two nodes and passes on what
-// they say is found out.
-func TestBetween(t *testing.T) {
+// TestRelayIsDetected: where certificates prove nothing, a relay between two nodes cannot pass the
+// handshake.
+func TestRelayIsDetected(t *testing.T) {
 	pair, _ := certificate(t)
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -108,7 +108,7 @@ func TestBetween(t *testing.T) {
 				return
 			}
 			<-l.at
-			between(t.Context(), tls.Server(c, config), l.join, config)
+			relay(t.Context(), tls.Server(c, config), l.join, config)
 		}
 	}()
 	clusters, errs := l.form(t.Context(), upTo(2), func(o *Options) {
@@ -117,7 +117,7 @@ func TestBetween(t *testing.T) {
 			o.Join = listener.Addr().String()
 		}
 	})
-	for _, c := range clusters { // none, if all is well
+	for _, c := range clusters { // none, if the test passes
 		if c != nil {
 			_ = c.Close()
 		}
@@ -134,8 +134,8 @@ func TestBetween(t *testing.T) {
 	}
 }
 
-// between passes on what is said on one connection, both ways, until it ends.
-func between(ctx context.Context, from net.Conn, to string, config *tls.Config) {
+// relay forwards one connection, both ways, until it ends.
+func relay(ctx context.Context, from net.Conn, to string, config *tls.Config) {
 	defer from.Close()
 	onward, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", to)
 	if err != nil {

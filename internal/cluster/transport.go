@@ -20,24 +20,24 @@ import (
 )
 
 const (
-	proofTime = 5 * time.Second // for the proof on a stream of failure detection
-	// memberlist's are 1400 bytes at the most, and what sealing adds
+	proofTime = 5 * time.Second // for the proof on a stream
+	// memberlist's datagrams are at most 1400 bytes, plus what sealing adds
 	datagramLimit = 2048
-	datagramRoom  = 2 << 20 // asked of the kernel, for datagrams that wait
-	// What a stream may carry: the state of all nodes, one way. A node's is its name, address and
-	// versions, 150 bytes.
+	datagramRoom  = 2 << 20 // requested receive buffer of the kernel
+	// Limits of a stream, one way: it carries the state of all nodes. A node's state is its name,
+	// address and versions, 150 bytes.
 	streamFixed   = 64 << 10
 	streamPerNode = 512
 )
 
-// proofMagic begins a stream of failure detection, and has the version of its proof.
+// proofMagic begins a stream of failure detection and contains the version of its proof.
 var proofMagic = []byte("HDMG\x01\x00\x00\x00")
 
-const proofGreeting = 8 + identity.NonceSize // either side's first words
+const proofGreeting = 8 + identity.NonceSize // the first message of either side
 
-// transport is memberlist's way to the network. Memberlist itself takes up to 20 MiB from whoever
-// connects before it looks who that is; so here a stream begins with a proof of the secret, both
-// ways, and a datagram that was not sealed under the job's key is dropped where it was read.
+// transport is memberlist's network. Memberlist itself reads up to 20 MiB from any client before it
+// authenticates it; here a stream begins with a mutual proof of the secret, and a datagram that was
+// not sealed under the job's key is dropped where it was read.
 //
 // The proof, of 40, 72 and 32 bytes:
 //
@@ -45,12 +45,12 @@ const proofGreeting = 8 + identity.NonceSize // either side's first words
 //	dialler   magic, nonce D, HMAC(key, "... dialler", L, D)
 //	listener  HMAC(key, "... listener", L, D)
 //
-// What follows is memberlist's, sealed by itself, and bounded: who sits on the network between can
-// speak in a stream that others have proved, and can fill that bound, not more.
+// What follows is memberlist's, which seals it, and is bounded: an attacker on the network path can
+// inject into an authenticated stream, but at most that many bytes.
 type transport struct {
 	key     identity.Secret // of proofs
 	aead    cipher.AEAD
-	most    int64 // bytes that a stream may carry
+	limit   int64 // bytes that a stream may carry, each way
 	network Network
 	tcp     *admission.Listener
 	udp     net.PacketConn
@@ -58,10 +58,10 @@ type transport struct {
 	streams chan net.Conn
 	over    context.Context // ends with Shutdown
 	end     context.CancelFunc
-	all     sync.WaitGroup
+	tasks   sync.WaitGroup
 }
 
-// listenTransport binds TCP and UDP of a host to a port, any if it is 0.
+// listenTransport binds TCP and UDP of a host to a port, any port if it is 0.
 func listenTransport(network Network, host string, port int, secret identity.Secret, job string,
 	nodes int,
 ) (*transport, error) {
@@ -75,7 +75,7 @@ func listenTransport(network Network, host string, port int, secret identity.Sec
 		return nil, err
 	}
 	if socket, ok := udp.(*net.UDPConn); ok {
-		_ = socket.SetReadBuffer(datagramRoom) // what the system allows will do
+		_ = socket.SetReadBuffer(datagramRoom) // the system may grant less
 	}
 	block, err := aes.NewCipher(secret.Derive(labelGossip, []byte(job)))
 	if err != nil {
@@ -87,22 +87,22 @@ func listenTransport(network Network, host string, port int, secret identity.Sec
 	}
 	t := &transport{
 		key: secret.Derive(labelStream, []byte(job)), aead: aead, network: network,
-		most:    streamFixed + streamPerNode*int64(nodes),
+		limit:   streamFixed + streamPerNode*int64(nodes),
 		tcp:     admission.Listen(tcp, pendingLimits(nodes, proofGreeting+identity.ProofSize)),
 		udp:     udp,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),
 	}
 	t.over, t.end = context.WithCancel(context.Background())
-	t.all.Go(t.accept)
-	t.all.Go(t.receive)
+	t.tasks.Go(t.accept)
+	t.tasks.Go(t.receive)
 	return t, nil
 }
 
-// port is the one that was bound.
+// port returns the port that was bound.
 func (t *transport) port() int { return portOf(t.tcp) }
 
 func portOf(l net.Listener) int {
-	_, port, _ := splitAddress(l.Addr().String()) // a listener's is right
+	_, port, _ := splitAddress(l.Addr().String()) // a listener's address is valid
 	return port
 }
 
@@ -110,10 +110,10 @@ func (t *transport) accept() {
 	for {
 		c, err := t.tcp.Accept()
 		if err == nil {
-			t.all.Go(func() { t.admit(c.(*admission.Conn)) })
+			t.tasks.Go(func() { t.admit(c.(*admission.Conn)) })
 			continue
 		}
-		select { // out of file descriptors, for one: some may come back
+		select { // e.g. out of file descriptors, which may be temporary
 		case <-t.over.Done():
 			return
 		case <-time.After(firstPause):
@@ -121,7 +121,7 @@ func (t *transport) accept() {
 	}
 }
 
-// admit gives a stream to memberlist, once who dialled has proved itself.
+// admit passes a stream to memberlist, after the dialler's proof.
 func (t *transport) admit(c *admission.Conn) {
 	stop := context.AfterFunc(t.over, func() { _ = c.Close() })
 	defer stop()
@@ -130,13 +130,13 @@ func (t *transport) admit(c *admission.Conn) {
 		return
 	}
 	select {
-	case t.streams <- &bounded{c.NetConn(), t.most}:
+	case t.streams <- &bounded{c.NetConn(), t.limit}:
 	case <-t.over.Done():
 		_ = c.Close()
 	}
 }
 
-// challenge is the listener's side of the proof; admission bounds its time.
+// challenge is the listener's side of the proof; admission limits its duration.
 func (t *transport) challenge(c *admission.Conn) error {
 	mine := identity.Nonce()
 	if _, err := c.Write(append(proofMagic[:len(proofMagic):len(proofMagic)],
@@ -155,7 +155,7 @@ func (t *transport) challenge(c *admission.Conn) error {
 	if !both.Proves(labelDialler, words[proofGreeting:]) {
 		return errSecret
 	}
-	if err := c.Admit(); err != nil { // before who dialled can know, and send more
+	if err := c.Admit(); err != nil { // before the dialler learns of it and sends more
 		return err
 	}
 	if err := c.SetDeadline(time.Now().Add(proofTime)); err != nil { // memberlist sets its own
@@ -165,7 +165,7 @@ func (t *transport) challenge(c *admission.Conn) error {
 	return err
 }
 
-// prove is the dialler's side.
+// prove is the dialler's side of the proof.
 func (t *transport) prove(c net.Conn) error {
 	var words [proofGreeting]byte
 	if _, err := io.ReadFull(c, words[:]); err != nil {
@@ -191,12 +191,12 @@ func (t *transport) prove(c net.Conn) error {
 	return nil
 }
 
-// transcript is what both ends of a stream have said before they prove themselves.
+// transcript is what both ends of a stream have sent before their proofs.
 func (t *transport) transcript(listener, dialler []byte) identity.Transcript {
 	return identity.Transcript{Secret: t.key, Said: [][]byte{listener, dialler}}
 }
 
-// nonceOf takes a greeting apart.
+// nonceOf returns the nonce of a greeting.
 func nonceOf(greeting []byte) ([]byte, error) {
 	if string(greeting[:len(proofMagic)]) != string(proofMagic) {
 		return nil, errHandshake
@@ -204,8 +204,8 @@ func nonceOf(greeting []byte) ([]byte, error) {
 	return greeting[len(proofMagic):], nil
 }
 
-// receive passes datagrams on that were sealed under the job's key. Others cost one try to open
-// them, and no memory that stays.
+// receive passes on the datagrams that were sealed under the job's key. Others cost one attempt to
+// open them and no allocation.
 func (t *transport) receive() {
 	var buffer, scratch [datagramLimit]byte
 	for {
@@ -234,8 +234,8 @@ func (t *transport) receive() {
 	}
 }
 
-// sealed reports whether memberlist will be able to open a datagram: a byte 1, a nonce, and what
-// AES-GCM made. Memberlist opens it once more; it takes memory before it knows.
+// sealed reports whether memberlist can open a datagram: a byte 1, a nonce, and the output of
+// AES-GCM. Memberlist opens it again, but allocates memory before it knows whether it can.
 func (t *transport) sealed(b, scratch []byte) bool {
 	nonce := 1 + t.aead.NonceSize()
 	if len(b) < nonce+t.aead.Overhead() || len(b) == datagramLimit || b[0] != 1 {
@@ -256,7 +256,7 @@ func (t *transport) FinalAdvertiseAddr(ip string, port int) (net.IP, int, error)
 
 // WriteTo implements memberlist.Transport.
 func (t *transport) WriteTo(b []byte, address string) (time.Time, error) {
-	to, err := netip.ParseAddrPort(address) // memberlist's are those that nodes advertise
+	to, err := netip.ParseAddrPort(address) // memberlist passes the addresses that nodes advertise
 	if err != nil {
 		return time.Time{}, err
 	}
@@ -285,7 +285,7 @@ func (t *transport) DialTimeout(address string, timeout time.Duration) (net.Conn
 		_ = c.Close()
 		return nil, fmt.Errorf("failure detection at %s: %w", address, err)
 	}
-	return &bounded{c, t.most}, nil
+	return &bounded{c, t.limit}, nil
 }
 
 // PacketCh implements memberlist.Transport.
@@ -294,18 +294,18 @@ func (t *transport) PacketCh() <-chan *memberlist.Packet { return t.packets }
 // StreamCh implements memberlist.Transport.
 func (t *transport) StreamCh() <-chan net.Conn { return t.streams }
 
-// Shutdown implements memberlist.Transport. It waits until nothing of the transport goes on.
+// Shutdown implements memberlist.Transport. It waits for the transport's goroutines.
 func (t *transport) Shutdown() error {
 	t.end()
 	err := errors.Join(t.tcp.Close(), t.udp.Close())
-	t.all.Wait()
+	t.tasks.Wait()
 	return err
 }
 
-// bounded is a proved stream, of which only so much is read.
+// bounded is an authenticated stream of which at most left bytes are read.
 type bounded struct {
 	net.Conn
-	left int64 // of the reader
+	left int64 // used by the reader only
 }
 
 var errStreamLimit = errors.New("a stream of failure detection carries more than all nodes' state")

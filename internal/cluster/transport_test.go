@@ -32,9 +32,9 @@ func newTransport(t testing.TB, secret identity.Secret) *transport {
 
 func addressOf(t *transport) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(t.port())) }
 
-// TestStream: who knows the secret comes through, both ways, and only so much is read of him, by
-// either side.
-func TestStream(t *testing.T) {
+// TestAuthenticatedStreamIsBounded: a stream whose ends have the secret is opened, and either end
+// reads at most the limit.
+func TestAuthenticatedStreamIsBounded(t *testing.T) {
 	here, there := newTransport(t, jobSecret), newTransport(t, jobSecret)
 	near, err := there.DialTimeout(addressOf(here), 5*time.Second)
 	if err != nil {
@@ -44,18 +44,18 @@ func TestStream(t *testing.T) {
 	far := <-here.StreamCh()
 	defer far.Close()
 	for side, way := range map[string][2]net.Conn{
-		"who listens": {far, near},
-		"who dials":   {near, far},
+		"listener": {far, near},
+		"dialler":  {near, far},
 	} {
 		var said sync.WaitGroup
 		said.Go(func() {
-			// fails, where the other side has read enough
-			_, _ = way[1].Write(make([]byte, here.most+1))
+			// fails once the other side has read its limit
+			_, _ = way[1].Write(make([]byte, here.limit+1))
 		})
-		n, err := io.Copy(io.Discard, io.LimitReader(way[0], here.most+1))
-		if n != here.most || !errors.Is(err, errStreamLimit) {
+		n, err := io.Copy(io.Discard, io.LimitReader(way[0], here.limit+1))
+		if n != here.limit || !errors.Is(err, errStreamLimit) {
 			t.Errorf("%s: %d bytes were read of a stream that may have %d, then %v", side, n,
-				here.most, err)
+				here.limit, err)
 		}
 		said.Wait()
 	}
@@ -64,17 +64,17 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestStreamOfStrangers: memberlist sees no stream whose proof is not right, whichever side is the
-// stranger.
-func TestStreamOfStrangers(t *testing.T) {
-	here, stranger := newTransport(t, jobSecret), newTransport(t, another)
-	if _, err := stranger.DialTimeout(addressOf(here), 5*time.Second); err == nil {
-		t.Error("a stranger was let in")
+// TestUnauthenticatedStreamIsRefused: memberlist gets no stream without a valid proof, whichever
+// side lacks the secret.
+func TestUnauthenticatedStreamIsRefused(t *testing.T) {
+	here, other := newTransport(t, jobSecret), newTransport(t, another)
+	if _, err := other.DialTimeout(addressOf(here), 5*time.Second); err == nil {
+		t.Error("a dialler without the secret was accepted")
 	}
-	if _, err := here.DialTimeout(addressOf(stranger), 5*time.Second); err == nil {
-		t.Error("a stranger was believed")
+	if _, err := here.DialTimeout(addressOf(other), 5*time.Second); err == nil {
+		t.Error("a listener without the secret was accepted")
 	}
-	// A proof that was right for another stream, and one that the listener would give.
+	// A proof that was valid for another stream, and the listener's proof.
 	for _, made := range []func(theirs, mine []byte) []byte{
 		func(_, mine []byte) []byte {
 			return here.transcript(identity.Nonce(), mine).Proof(labelDialler)
@@ -88,7 +88,7 @@ func TestStreamOfStrangers(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		// nor does a stream that was let in keep the test
+		// so that a stream that was accepted does not block the test
 		_ = c.SetReadDeadline(time.Now().Add(10 * time.Second))
 		var greeting [proofGreeting]byte
 		if _, err := io.ReadFull(c, greeting[:]); err != nil {
@@ -98,19 +98,19 @@ func TestStreamOfStrangers(t *testing.T) {
 		_, _ = c.Write(append(append(bytes.Clone(proofMagic), mine...),
 			made(greeting[len(proofMagic):], mine)...))
 		if n, err := io.Copy(io.Discard, c); n > 0 {
-			t.Errorf("a proof that is not right was answered with %d bytes, %v", n, err)
+			t.Errorf("an invalid proof was answered with %d bytes, %v", n, err)
 		}
 	}
 	select {
 	case <-here.StreamCh():
-		t.Error("memberlist was given a stranger's stream")
+		t.Error("memberlist was given an unauthenticated stream")
 	default:
 	}
 }
 
-// TestListenerWithoutTheSecretIsNotBelieved: who dials takes no answer for the listener's proof
-// that can be given without the secret, nor one that was right for another stream.
-func TestListenerWithoutTheSecretIsNotBelieved(t *testing.T) {
+// TestListenerWithoutTheSecretIsRefused: the dialler accepts no answer that can be given without
+// the secret as the listener's proof, nor a proof that was valid for another stream.
+func TestListenerWithoutTheSecretIsRefused(t *testing.T) {
 	here := newTransport(t, jobSecret)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -175,8 +175,8 @@ func sealFor(t testing.TB, key, plain []byte) []byte {
 	return aead.Seal(append([]byte{1}, nonce...), nonce, plain, nil)
 }
 
-// TestDatagrams: only what the job's key has sealed is passed on, and the rest takes no memory.
-func TestDatagrams(t *testing.T) {
+// TestOnlySealedDatagramsArePassedOn: the others are dropped without an allocation.
+func TestOnlySealedDatagramsArePassedOn(t *testing.T) {
 	here := newTransport(t, jobSecret)
 	key := jobSecret.Derive(labelGossip, []byte("job"))
 	right := sealFor(t, key, []byte("ping"))
@@ -200,25 +200,26 @@ func TestDatagrams(t *testing.T) {
 	}
 	if p := <-here.PacketCh(); !bytes.Equal(p.Buf, right) ||
 		p.From.String() != c.LocalAddr().String() {
-		t.Errorf("from %v came % x", p.From, p.Buf)
+		t.Errorf("received % x from %v", p.Buf, p.From)
 	}
 	var scratch [datagramLimit]byte
 	for _, b := range forged {
 		b = b[:min(len(b), datagramLimit)]
 		if here.sealed(b, scratch[:0]) {
-			t.Errorf("% x was taken", b[:min(len(b), 40)])
+			t.Errorf("% x was accepted", b[:min(len(b), 40)])
 		}
 		if n := testing.AllocsPerRun(100, func() { here.sealed(b, scratch[:0]) }); n > 0 {
-			t.Errorf("a forged datagram of %d bytes takes memory %v times", len(b), n)
+			t.Errorf("a forged datagram of %d bytes costs %v allocations", len(b), n)
 		}
 	}
 }
 
-// TestShutdownUnderWay: a transport that memberlist never listened to ends all the same, whatever
-// has come.
-func TestShutdownUnderWay(t *testing.T) {
+// TestShutdownWithPendingInput: a transport whose streams and datagrams memberlist never took shuts
+// down.
+func TestShutdownWithPendingInput(t *testing.T) {
 	here, there := newTransport(t, jobSecret), newTransport(t, jobSecret)
-	near, err := there.DialTimeout(addressOf(here), 5*time.Second) // proved, and waits to be taken
+	// authenticated, and waiting to be taken
+	near, err := there.DialTimeout(addressOf(here), 5*time.Second)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -232,15 +233,17 @@ func TestShutdownUnderWay(t *testing.T) {
 		[]byte("x")), addressOf(here)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the silent one has come", func() bool { return here.tcp.Pending() == 1 })
+	eventually(t, "the silent connection is pending", func() bool {
+		return here.tcp.Pending() == 1
+	})
 	_ = here.Shutdown() // returns
 	if _, err := io.Copy(io.Discard, silent); err != nil && !errors.Is(err, io.EOF) {
 		t.Log(err) // reset, or ended
 	}
 }
 
-// FuzzChallenge: whatever who dials says first, he is turned away, and nothing more than a greeting
-// is said.
+// FuzzChallenge: a dialler without the secret is refused, whatever it sends, and gets no more than
+// a greeting.
 func FuzzChallenge(f *testing.F) {
 	f.Add([]byte{})
 	f.Add(append(bytes.Clone(proofMagic), make([]byte, identity.NonceSize+identity.ProofSize)...))
@@ -258,7 +261,7 @@ func FuzzChallenge(f *testing.F) {
 		_, _ = c.Write(b)
 		_ = c.(*net.TCPConn).CloseWrite()
 		if n, _ := io.Copy(io.Discard, c); n > proofGreeting {
-			t.Errorf("%d bytes were said", n)
+			t.Errorf("%d bytes were sent", n)
 		}
 	})
 }

@@ -19,15 +19,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/networktest"
 )
 
-// virtual is three nodes of a job, in memory and in virtual time: each in the cluster, and with an
-// exchange of samples.
+// virtual is three nodes of a job, in memory and in virtual time: each is in the cluster and has an
+// exchange server and clients.
 type virtual struct {
 	t        *testing.T
 	network  *networktest.Network
 	secret   identity.Secret
 	tls      *tls.Config
 	clusters [3]*cluster.Cluster
-	news     [3]chan string // what each node is told of others, and when
+	news     [3]chan string // the events that each node is notified of
 	servers  [3]*exchange.Server
 	clients  [3][3]*exchange.Client
 	serving  sync.WaitGroup
@@ -36,7 +36,7 @@ type virtual struct {
 
 func ip(node int) string { return fmt.Sprintf("10.0.0.%d", node+1) }
 
-// start forms the cluster and connects the exchanges; called in a bubble.
+// start forms the cluster and connects the exchanges. It must be called in a synctest bubble.
 func start(t *testing.T) *virtual {
 	t.Helper()
 	drawn, err := identity.DrawTLS()
@@ -128,22 +128,22 @@ func (v *virtual) stop() {
 	all.Wait()
 }
 
-// hears waits until a node is told something, and returns how long that took.
+// hears waits until a node is notified of an event, and returns how long that took.
 func (v *virtual) hears(n int, what string) time.Duration {
 	v.t.Helper()
 	began := time.Now()
 	select {
 	case got := <-v.news[n]:
 		if got != what {
-			v.t.Errorf("node %d is told %q, not %q", n, got, what)
+			v.t.Errorf("node %d is notified of %q, not %q", n, got, what)
 		}
 	case <-time.After(time.Hour):
-		v.t.Fatalf("node %d is never told %q", n, what)
+		v.t.Fatalf("node %d is never notified of %q", n, what)
 	}
 	return time.Since(began)
 }
 
-// held are a node's samples: those whose ID is the node's, counted by three.
+// held is a node's samples: those whose ID is the node's number modulo three.
 type held int
 
 func (h held) Held(id int32) ([]byte, uint32, bool) {
@@ -175,8 +175,8 @@ func (v *virtual) fetch(n int, id int32) error {
 	return nil
 }
 
-// TestClusterRunsInMemory: three nodes find each other, gather, ask, and exchange samples by TLS,
-// without a socket or a second that passes.
+// TestClusterRunsInMemory: three nodes form a cluster, gather, ask, and exchange samples over TLS,
+// without a socket and in virtual time.
 func TestClusterRunsInMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := start(t)
@@ -214,8 +214,8 @@ func TestClusterRunsInMemory(t *testing.T) {
 	})
 }
 
-// TestNodeThatIsCutOffIsMissedAndComesBack: in virtual time that a test could not wait for.
-func TestNodeThatIsCutOffIsMissedAndComesBack(t *testing.T) {
+// TestDisconnectedNodeIsMissedAndRejoins: over hours of virtual time.
+func TestDisconnectedNodeIsMissedAndRejoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := start(t)
 		defer v.stop()
@@ -223,7 +223,8 @@ func TestNodeThatIsCutOffIsMissedAndComesBack(t *testing.T) {
 			time.Sleep(10 * time.Minute)
 			for n := range v.news {
 				if len(v.news[n]) > 0 {
-					t.Fatalf("round %d: all is well, and node %d is told %q", round, n, <-v.news[n])
+					t.Fatalf("round %d: all nodes are connected, but node %d is notified of %q",
+						round, n, <-v.news[n])
 				}
 			}
 			v.network.Cut(ip(2))
@@ -233,10 +234,10 @@ func TestNodeThatIsCutOffIsMissedAndComesBack(t *testing.T) {
 				}
 			}
 			if err := v.fetch(0, 2); !errors.Is(err, exchange.ErrUnavailable) {
-				t.Errorf("a sample of a node that is cut off: %v", err)
+				t.Errorf("a sample of a disconnected node: %v", err)
 			}
 			if err := v.fetch(0, 1); err != nil {
-				t.Errorf("a sample of a node that is there: %v", err)
+				t.Errorf("a sample of a connected node: %v", err)
 			}
 			v.network.Join(ip(2))
 			for n := range 2 {
@@ -244,7 +245,7 @@ func TestNodeThatIsCutOffIsMissedAndComesBack(t *testing.T) {
 			}
 			v.clients[0][2].Reconnect()
 			if err := v.fetch(0, 2); err != nil {
-				t.Errorf("a sample of a node that is back: %v", err)
+				t.Errorf("a sample of a rejoined node: %v", err)
 			}
 			time.Sleep(time.Minute)
 			for len(v.news[2]) > 0 { // it missed the others
@@ -253,7 +254,7 @@ func TestNodeThatIsCutOffIsMissedAndComesBack(t *testing.T) {
 			for n, c := range v.clusters {
 				for other := range v.clusters {
 					if !c.Alive(other) {
-						t.Errorf("round %d: node %d thinks that node %d is gone", round, n, other)
+						t.Errorf("round %d: node %d considers node %d gone", round, n, other)
 					}
 				}
 			}

@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
-// fileClass is one [[storage_class]] entry, complete but for what Auto stands for.
+// fileClass is one [[storage_class]] entry, complete except for values that are Auto.
 type fileClass struct {
 	StorageClass
 	key string // "storage_class[0]"
@@ -42,30 +42,34 @@ func (r *resolver) readClasses(value any) {
 	}
 }
 
-// classParameters are the keys of a [[storage_class]] entry.
+// classParameters returns the keys of a [[storage_class]] entry.
 func (r *resolver) classParameters() []Parameter {
 	var names []string
 	for _, k := range r.input.Classes {
 		names = append(names, k.Name)
 	}
 	return []Parameter{
-		{Key: "kind", Kind: Enum, Values: names, Help: "What the class is"},
+		{Key: "kind", Kind: Enum, Values: names, Help: "Kind of the class"},
 		{
 			Key: "capacity", Kind: Size, Min: 1, Default: Auto,
-			Derived: "what the disk has free, less disk_reserve; " + r.those(false) +
-				" must say it",
-			Help: "Bytes that samples may take",
+			Derived: "the free space of the disk, less disk_reserve; required for " +
+				r.kindsText(false),
+			Help: "Bytes that samples may occupy",
 		},
-		{Key: "path", Kind: Path, Help: "Directory of the class, " + r.those(true) + " only"},
+		{
+			Key: "path", Kind: Path,
+			Help: "Directory of the class, only for " + r.kindsText(true),
+		},
 		{
 			Key: "threads", Kind: Int, Min: 1, Max: 1024, Default: Auto, Derived: "cache_threads",
-			Help: "Samples that are read from it at the same time",
+			Help: "Samples read from it at the same time",
 		},
 	}
 }
 
-// those are the kinds with a directory, or those without, as a user writes them: kind = "file".
-func (r *resolver) those(directory bool) string {
+// kindsText lists the kinds with a directory, or those without, as a user writes them: kind =
+// "file".
+func (r *resolver) kindsText(directory bool) string {
 	var names []string
 	for _, k := range r.input.Classes {
 		if k.Directory == directory {
@@ -75,7 +79,8 @@ func (r *resolver) those(directory bool) string {
 	return suggest.List(names)
 }
 
-// kind finds a kind by its name; there is none if the name was wrong, which has been said.
+// kind returns the kind of this name. It is not found if the name was wrong, which has been
+// reported.
 func (r *resolver) kind(name string) (storageclass.Kind, bool) {
 	i := slices.IndexFunc(r.input.Classes, func(k storageclass.Kind) bool { return k.Name == name })
 	if i < 0 {
@@ -84,7 +89,8 @@ func (r *resolver) kind(name string) (storageclass.Kind, bool) {
 	return r.input.Classes[i], true
 }
 
-// askedByKeys is the class of this kind that the job's keys ask for.
+// askedByKeys returns the class of this kind that the job's keys describe; asked is false if they
+// describe none.
 func (r *resolver) askedByKeys(k storageclass.Kind) (class StorageClass, asked bool) {
 	class = StorageClass{
 		Kind:     k.Name,
@@ -98,14 +104,14 @@ func (r *resolver) askedByKeys(k storageclass.Kind) (class StorageClass, asked b
 	return class, class.Capacity > 0
 }
 
-// field is the value of a key that a kind names; zero for "".
+// field returns the value of a key that a kind names; zero for "".
 func field[T any](c *Config, key string) (value T) {
 	if key == "" {
 		return value
 	}
 	p, ok := Lookup(key)
 	if !ok {
-		panic("config: a kind of storage class names the key " + key + ", which there is not")
+		panic("config: a kind of storage class names the unknown key " + key)
 	}
 	return *p.field(c).(*T)
 }
@@ -159,15 +165,16 @@ func (r *resolver) readClass(key string, table map[string]any) fileClass {
 	return class
 }
 
-// takeClasses makes StorageClasses of the file's entries, which replace the keys that ask for
+// takeClasses sets StorageClasses from the file's entries, which replace the keys that describe
 // classes.
 func (r *resolver) takeClasses() {
 	for _, key := range r.classKeys() {
 		if g, ok := r.given[key]; ok {
 			r.problem(Problem{
 				Key: key, Value: g.text, Source: g.source,
-				Wrong:   fmt.Sprintf("%s has [[storage_class]] entries, which replace it", r.file),
-				Allowed: "one of the two",
+				Wrong: fmt.Sprintf("conflicts with the [[storage_class]] entries of %s, "+
+					"which replace it", r.file),
+				Allowed: "this key or [[storage_class]] entries, not both",
 			})
 		}
 		r.config.Origins[key] = Origin{
@@ -186,7 +193,7 @@ func (r *resolver) takeClasses() {
 	}
 }
 
-// classKeys are the job's keys that ask for a class.
+// classKeys returns the job's keys that describe a class.
 func (r *resolver) classKeys() (keys []string) {
 	for _, k := range r.input.Classes {
 		for _, key := range []string{k.PathKey, k.SizeKey} {
@@ -198,7 +205,7 @@ func (r *resolver) classKeys() (keys []string) {
 	return keys
 }
 
-// checkClasses checks each class, and what all together take of the machine.
+// checkClasses checks each class, and that all of them together fit the machine.
 func (r *resolver) checkClasses() {
 	var memory int64
 	var paths []string
@@ -215,8 +222,8 @@ func (r *resolver) checkClasses() {
 				r.problem(path)
 				continue
 			case slices.Contains(paths, class.Path):
-				path.Wrong, path.Allowed = "the directory of another class",
-					"a directory for each class"
+				path.Wrong, path.Allowed = "already the directory of another class",
+					"a directory of its own for each class"
 				r.problem(path)
 			}
 			paths = append(paths, class.Path)
@@ -231,14 +238,16 @@ func (r *resolver) checkClasses() {
 			r.problem(capacity)
 		}
 		if class.Path != "" {
-			path.Wrong, path.Allowed = kind.Name+" has no path", "only with "+r.those(true)
+			path.Wrong, path.Allowed = "a "+kind.Name+" class has no path",
+				"only with "+r.kindsText(true)
 			r.problem(path)
 		}
 		r.checkMemory(capacity, memory)
 	}
 }
 
-// classProblems gives the problems that class i's capacity and path would be, in the user's words.
+// classProblems returns problems with key, value and origin of class i's capacity and path, as the
+// user wrote them, to be completed by the caller.
 func (r *resolver) classProblems(i int, kind storageclass.Kind) (capacity, path Problem) {
 	capacity.Key, path.Key = kind.SizeKey, kind.PathKey
 	if r.classes != nil {
@@ -254,8 +263,8 @@ func (r *resolver) classProblems(i int, kind storageclass.Kind) (capacity, path 
 	return capacity, path
 }
 
-// checkMemory refuses a capacity with which all classes in memory together, need
-// bytes, are larger than the memory.
+// checkMemory rejects a capacity with which all memory classes together, which take need bytes,
+// exceed the available memory.
 func (r *resolver) checkMemory(capacity Problem, need int64) {
 	available := r.input.Machine.AvailableMemory
 	if available == nil || need == 0 {
@@ -263,7 +272,7 @@ func (r *resolver) checkMemory(capacity Problem, need int64) {
 	}
 	limit, err := available()
 	if err != nil {
-		capacity.Wrong, capacity.Err = "measure the memory that is available: "+err.Error(), err
+		capacity.Wrong, capacity.Err = "cannot measure the available memory: "+err.Error(), err
 		r.problem(capacity)
 		return
 	}
@@ -272,7 +281,7 @@ func (r *resolver) checkMemory(capacity Problem, need int64) {
 	}
 }
 
-// checkDisk refuses a capacity that is larger than the disk, and says what an
+// checkDisk rejects a capacity that exceeds the free space of the disk, and records what an
 // automatic one would be now.
 func (r *resolver) checkDisk(capacity Problem, class StorageClass, kind storageclass.Kind) {
 	free := r.input.Machine.FreeDisk
@@ -286,7 +295,8 @@ func (r *resolver) checkDisk(capacity Problem, class StorageClass, kind storagec
 		return
 	}
 	if kind.Held != nil {
-		// not made yet, or not ours: the class says so
+		// An error means that the directory does not exist yet, or is not a cache; the class itself
+		// reports that.
 		if held, err := kind.Held(class.Path); err == nil {
 			limit = addSizes(limit, held)
 		}
@@ -303,12 +313,12 @@ func (r *resolver) checkDisk(capacity Problem, class StorageClass, kind storagec
 	}
 	r.config.Origins[capacity.Key] = Origin{
 		Value: Auto,
-		Source: fmt.Sprintf("measured: %s for it in %s, less disk_reserve", size.Format(limit),
-			class.Path),
+		Source: fmt.Sprintf("measured: %s available to it in %s, less disk_reserve",
+			size.Format(limit), class.Path),
 	}
 }
 
-// addSizes is a+b, at most the largest number there is: both come from users.
+// addSizes returns a+b, or the largest int64 if that overflows: both come from users.
 func addSizes(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -324,7 +334,7 @@ func tooLarge(p Problem, what string, need, limit int64) Problem {
 	return p
 }
 
-// LimitError is the cause of a Problem with a capacity that the machine has not got.
+// LimitError is the cause of a Problem with a capacity that exceeds what the machine has.
 type LimitError struct {
 	What  string // "memory", "the disk of /nvme"
 	Need  int64  // bytes

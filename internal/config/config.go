@@ -1,16 +1,14 @@
-// Package config is what a user can set: one table of parameters, from which
-// the keys of the file, the HDMLP_* variables, the arguments of a job and the
-// help come, and the passes that make a Config of them: parse, default, derive,
-// validate.
+// Package config is what a user can configure: one table of parameters, which defines the keys of
+// the file, the HDMLP_* variables, the arguments of a job and their help, and the passes that turn
+// them into a Config: parse, default, derive, validate.
 //
-// Arguments beat HDMLP_* variables, which beat the file (TOML), which beats what
-// is derived or measured. All that is wrong is reported at once, each Problem
-// with its key, its value, where that came from, and what is allowed.
+// Arguments take precedence over HDMLP_* variables, these over the file (TOML), and the file over
+// derived or measured defaults. All errors are reported at once, each as a Problem with its key,
+// its value, the origin of the value, and what is allowed.
 //
-// The package keeps no state. HDMLP_* variables and machine facts are handed in;
-// from the process's own environment it takes where the user's home and
-// configuration directories are. A Config that Resolve has returned is
-// complete and must not be changed; it is safe for concurrent use.
+// The package keeps no state. HDMLP_* variables and facts about the machine are passed in; only the
+// user's home and configuration directories are taken from the process's own environment. A Config
+// returned by Resolve is complete, must not be changed, and is safe for concurrent use.
 package config
 
 import (
@@ -29,111 +27,110 @@ import (
 
 // Config is a validated configuration. Sizes are bytes.
 type Config struct {
-	Memory           int64  // of the class in memory, per job; 0: none, or StorageClasses says it
-	DecodeMemory     int64  // of all threads that transform, together
-	CacheDir         string // of the file class; "": none, or StorageClasses says it
-	CacheSize        int64  // of the file class; 0: what the disk has free, less DiskReserve
+	Memory           int64  // of the memory class, per job; 0: none, or given in StorageClasses
+	DecodeMemory     int64  // of all transforming threads together
+	CacheDir         string // of the file class; "": none, or given in StorageClasses
+	CacheSize        int64  // of the file class; 0: the disk's free space, less DiskReserve
 	DiskReserve      int64  // of every file class's disk; 0: file.Options' default
-	StagingBuffer    int64  // per rank; 0: to be chosen from the size of a batch
+	StagingBuffer    int64  // per rank; 0: computed from the size of a batch
 	PrefetchBatches  int
 	SourceThreads    int
 	CacheThreads     int
-	TransformThreads int // samples that are transformed at the same time; 0: as many as pay off
+	TransformThreads int // samples transformed at the same time; 0: tuned automatically
 	SourceTimeout    time.Duration
 	OnError          string // raise, skip, substitute
-	Policy           string // the name of one that the engine runs (placement/policies)
-	IndexDir         string // "": beside the dataset, where that can be written
-	// first of those that nodes of a job use; 0: node 0's is the launcher's, the others any
+	Policy           string // name of a policy that the engine runs (placement/policies)
+	IndexDir         string // "": in the dataset's directory, if that is writable
+	// Port is the first port that the nodes of a job use; 0: the launcher's on node 0, any on
+	// others
 	Port int
-	// where other nodes reach this one: an interface, address, network or name; "": where node 0
-	// sees it
+	// Interface is where other nodes reach this one: an interface, address, network or name; "":
+	// the address that node 0 sees
 	Interface    string
 	StartTimeout time.Duration
 	TLS          bool   // between the nodes of a job
-	TLSCert      string // "": trust by the job's secret alone
+	TLSCert      string // "": nodes authenticate by the job's secret alone
 	TLSKey       string
 	TLSCA        string
 	Linger       time.Duration
 	Metrics      string // host:port; "": no metrics
 	LogLevel     string // debug, info, warn, error
 
-	// StorageClasses are the classes 1..J of a job, fastest first: the
-	// [[storage_class]] entries of the file, or else those that memory, cache_dir
-	// and cache_size ask for.
+	// StorageClasses are the classes 1..J of a job, fastest first: the [[storage_class]] entries of
+	// the file, or else those that memory, cache_dir and cache_size ask for.
 	StorageClasses []StorageClass
-	// Environment has the performance model's numbers that the file gives.
+	// Environment holds the performance model's numbers that the file gives.
 	Environment Environment
-	// Origins tells, for every key of the table and every other key of the file
-	// that was given, its value and where that came from.
+	// Origins has the value and its origin for every key of the table, and for every other key
+	// given in the file.
 	Origins map[string]Origin
 }
 
-// StorageClass is one class that a job is to have on the node.
+// StorageClass is one class that a job has on the node.
 type StorageClass struct {
-	Kind     string // its name, as Input.Classes has it
-	Capacity int64  // bytes; 0, of one in a directory: what the disk has free, less Reserve
-	Path     string // its directory; "": it is in memory
-	Threads  int    // p_j: samples that are read from it at the same time
+	Kind     string // name of the kind, as in Input.Classes
+	Capacity int64  // bytes; 0, of a directory: the disk's free space, less Reserve
+	Path     string // its directory; "": the class is in memory
+	Threads  int    // p_j: samples read from it at the same time
 	Reserve  int64  // bytes left free on the directory's disk; 0: the kind's default
 }
 
-// InMemory reports whether the class takes memory, and not a directory.
+// InMemory reports whether the class is in memory rather than in a directory.
 func (c StorageClass) InMemory() bool { return c.Path == "" }
 
-// Environment has numbers of the performance model (thesis 3.1). What is zero or
-// missing was not given and is measured.
+// Environment holds numbers of the performance model (thesis 3.1). A number that is zero or missing
+// was not given, and is measured.
 type Environment struct {
 	Compute       float64         // c, MB/s
 	Preprocess    float64         // beta, MB/s
 	Network       float64         // b_c, MB/s
 	SourceNetwork float64         // b_fs, MB/s
-	Source        map[int]float64 // t: MB/s of the source against the number of nodes that read
+	Source        map[int]float64 // t: MB/s of the source by the number of reading nodes
 }
 
-// Origin tells where a value came from.
+// Origin says where a value came from.
 type Origin struct {
-	Value  string // as it was written, or what was derived
+	Value  string // as it was written, or as it was derived
 	Source string // "argument", "HDMLP_MEMORY", a file's path, "default", "measured: half of ..."
 }
 
-// Input is what a Config is made of.
+// Input is what Resolve makes a Config from.
 type Input struct {
-	// Arguments are keys with JSON values: strings, numbers; nil: not given.
+	// Arguments maps keys to JSON values, strings or numbers; nil: not given.
 	Arguments map[string]any
-	// Environment has the HDMLP_* variables; others are ignored.
+	// Environment holds the HDMLP_* variables; others are ignored.
 	Environment map[string]string
-	// File is the path of a TOML file, which must exist. "": HDMLP_CONFIG of
-	// Environment, or none. See DefaultFile.
+	// File is the path of a TOML file, which must exist. "": the one that HDMLP_CONFIG of
+	// Environment names, or none. See DefaultFile.
 	File string
-	// Machine gives the facts from which defaults are derived.
+	// Machine provides the facts from which defaults are derived.
 	Machine Machine
-	// Classes are the kinds of storage classes that there are.
+	// Classes are the available kinds of storage classes.
 	Classes []storageclass.Kind
 }
 
-// Machine gives facts about this machine. A nil function is a fact not known:
-// nothing is derived from it or held against it, and memory is then 0 unless
-// it is set.
+// Machine provides facts about this machine. A nil function means that the fact is unknown: nothing
+// is derived from it or checked against it, and memory is then 0 unless it is set.
 type Machine struct {
-	// AvailableMemory is how many bytes a new job's memory class could have:
-	// what is available, and what idle stores hold.
+	// AvailableMemory returns how many bytes a new job's memory class could have: the available
+	// memory and what idle stores hold.
 	AvailableMemory func() (int64, error)
-	// MemoryBound says what bounds that, to be put behind the number: " (of ...)"; nil: not known.
+	// MemoryBound returns what bounds that, as a suffix to the number: " (of ...)"; nil: unknown.
 	MemoryBound func() string
-	// FreeDisk is how many bytes are free on the disk of the directory, which need not exist.
+	// FreeDisk returns how many bytes are free on the disk of dir, which need not exist.
 	FreeDisk func(dir string) (int64, error)
-	// Processors is how many the process may use, at least 1.
+	// Processors is the number of CPUs that the process may use, at least 1.
 	Processors int
 }
 
-// Problem is one thing wrong with the configuration.
+// Problem is one error in the configuration.
 type Problem struct {
 	Key     string // "memory"; "" for the file as a whole
 	Value   string // as it was given
-	Source  string // where it came from
+	Source  string // where the value came from
 	Wrong   string // what is wrong with it
 	Allowed string // what is allowed; may be empty
-	Err     error  // the cause, where there is one; may be nil
+	Err     error  // the cause; may be nil
 }
 
 func (p *Problem) Error() string {
@@ -149,10 +146,10 @@ func (p *Problem) Error() string {
 	return b.String()
 }
 
-// Unwrap gives the cause.
+// Unwrap returns the cause, or nil.
 func (p *Problem) Unwrap() error { return p.Err }
 
-// Resolve makes a Config. Its error joins one *Problem for each thing wrong.
+// Resolve makes a Config from input. Its error joins one *Problem for each mistake.
 func Resolve(input Input) (*Config, error) {
 	r := resolver{
 		input:  input,
@@ -171,9 +168,9 @@ func Resolve(input Input) (*Config, error) {
 	return r.config, nil
 }
 
-// DefaultFile is the file that is read when a user names none: what HDMLP_CONFIG
-// in env says, or hdmlp/config.toml in the user's configuration directory
-// (XDG_CONFIG_HOME, or ~/.config), if it is there. "": none.
+// DefaultFile returns the path of the file to read when the user names none: the one that
+// HDMLP_CONFIG in env names, or hdmlp/config.toml in the user's configuration directory
+// (XDG_CONFIG_HOME, or ~/.config), if it exists. It returns "" if there is none.
 func DefaultFile(env map[string]string) string {
 	if file := env["HDMLP_CONFIG"]; file != "" {
 		return file
@@ -195,8 +192,8 @@ type given struct {
 	source string
 }
 
-// resolver carries the passes of Resolve. Each layer overwrites what a weaker
-// one has given.
+// resolver holds the state of Resolve's passes. Each layer overwrites the values of those with
+// lower precedence.
 type resolver struct {
 	input    Input
 	config   *Config
@@ -241,8 +238,8 @@ func (r *resolver) readArguments() {
 	}
 }
 
-// take records a key's value from one layer. otherKeys are allowed besides those
-// of the table, and read elsewhere.
+// take records a key's value from one layer. otherKeys are allowed in addition to those of the
+// table, and are read elsewhere.
 func (r *resolver) take(key string, value any, source string, otherKeys []string) {
 	text, scalar := toText(value)
 	p, known := Lookup(key)
@@ -270,7 +267,7 @@ func (r *resolver) take(key string, value any, source string, otherKeys []string
 	}
 }
 
-// parse reads every parameter's text, or its default's, into the Config.
+// parse parses every parameter's text, or else its default, into the Config.
 func (r *resolver) parse() {
 	for _, p := range parameters {
 		value := given{p.Default, "default"}

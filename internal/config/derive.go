@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
-// derive measures what Auto stands for, where it is not left to others (the
-// field is zero then), and makes StorageClasses.
+// derive replaces Auto by measured values, except where another package does that (the field is
+// zero then), and sets StorageClasses.
 func (r *resolver) derive() {
 	if r.isAuto("decode_memory") {
 		r.deriveDecodeMemory()
@@ -27,7 +27,7 @@ func (r *resolver) derive() {
 	}
 }
 
-// validate checks what concerns several keys, or the machine.
+// validate checks what involves several keys, or the machine.
 func (r *resolver) validate() {
 	r.checkTLS()
 	r.checkClasses()
@@ -42,7 +42,7 @@ func (r *resolver) deriveMemory() {
 	if available == nil {
 		r.config.Origins["memory"] = Origin{
 			Value:  "0",
-			Source: "default: how much is available is not known",
+			Source: "default: the available memory is unknown",
 		}
 		return
 	}
@@ -51,7 +51,7 @@ func (r *resolver) deriveMemory() {
 		p, _ := Lookup("memory")
 		r.problem(Problem{
 			Key: "memory", Value: Auto, Source: "default",
-			Wrong: "measure the memory that is available: " + err.Error(), Allowed: p.Allowed(),
+			Wrong: "cannot measure the available memory: " + err.Error(), Allowed: p.Allowed(),
 			Err: err,
 		})
 		return
@@ -63,18 +63,18 @@ func (r *resolver) deriveMemory() {
 	}
 }
 
-// LeastDecodeMemory is the smallest decode_memory that is derived: an image of 10 million pixels
-// fits, on as many threads as pay off.
+// LeastDecodeMemory is the smallest decode_memory that is derived, in bytes: an image of 10 million
+// pixels fits.
 const LeastDecodeMemory = 64 << 20
 
-// deriveDecodeMemory leaves room for memory, which by default is half of what is available, and for
-// the rest.
+// deriveDecodeMemory leaves enough for the memory class, by default half of what is available, and
+// for everything else.
 func (r *resolver) deriveDecodeMemory() {
 	const most, perProcessor, unknown = 4 << 30, 256 << 20, 1 << 30
 	m := r.input.Machine
-	n, source := int64(unknown), "default: how much is available is not known"
+	n, source := int64(unknown), "default: the available memory is unknown"
 	if m.AvailableMemory != nil {
-		// deriveMemory or checkMemory says so
+		// An error is reported by deriveMemory or checkMemory.
 		if available, err := m.AvailableMemory(); err == nil {
 			n, source = available/8,
 				fmt.Sprintf("measured: an eighth of %s available", size.Format(available))
@@ -88,7 +88,8 @@ func (r *resolver) deriveDecodeMemory() {
 	}
 }
 
-// checkTLS refuses some of tls's files without the others, and files that nobody would look at.
+// checkTLS rejects an incomplete set of tls files, and files that would be ignored because tls is
+// off.
 func (r *resolver) checkTLS() {
 	c := r.config
 	files := []struct{ key, path string }{
@@ -112,9 +113,10 @@ func (r *resolver) checkTLS() {
 		}
 		switch {
 		case f.path == "":
-			problem.Wrong = "missing: " + given[0].key + " is given, and the three belong together"
+			problem.Wrong = "missing: " + given[0].key +
+				" is given, and tls_cert, tls_key and tls_ca need each other"
 		case !c.TLS:
-			problem.Wrong, problem.Allowed = "of no use while tls is off", "tls = on"
+			problem.Wrong, problem.Allowed = "has no effect while tls is off", "only with tls = on"
 		default:
 			continue
 		}

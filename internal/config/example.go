@@ -8,21 +8,22 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Example writes a configuration file with every key at its default, commented
-// out, and with its help.
+// Example returns a configuration file with every key at its default, commented out, together with
+// its help.
 func Example(classes []storageclass.Kind) string {
 	var b strings.Builder
 	b.WriteString(`# Configuration of HDMLP.
 #
-# Arguments of a job beat HDMLP_* variables, which beat this file, which beats
-# what is derived or measured. "hdmlp config" shows what is in force, and why.
+# Arguments of a job override HDMLP_* variables, which override this file, which
+# overrides derived and measured defaults. "hdmlp config" shows the values in force
+# and their origins.
 `)
 	for _, scope := range []struct {
 		scope Scope
 		title string
 	}{
-		{Job, "Every job"},
-		{Daemon, "The daemon, as whoever starts it has it"},
+		{Job, "Each job"},
+		{Daemon, "The daemon; read when it starts"},
 	} {
 		fmt.Fprintf(&b, "\n# --- %s\n", scope.title)
 		for _, p := range parameters {
@@ -55,14 +56,14 @@ func Example(classes []storageclass.Kind) string {
 		}
 	}
 	b.WriteString(`
-# --- The performance model's numbers, MB/s; what is missing is measured
+# --- Numbers of the performance model, in MB/s; missing ones are measured
 
 #[environment]
-#compute = 640.0          # what the training consumes
-#preprocess = 2000.0      # what one node transforms
+#compute = 640.0          # consumed by the training on one node
+#preprocess = 2000.0      # transformed by one node
 #network = 1200.0         # between two nodes
 #source_network = 1200.0  # between a node and the source
-#source = { 1 = 330.0, 4 = 1000.0, 8 = 1200.0 }  # the source, by the number of nodes that read
+#source = { 1 = 330.0, 4 = 1000.0, 8 = 1200.0 }  # of the source, by the number of reading nodes
 `)
 	return b.String()
 }
@@ -74,7 +75,7 @@ func tomlValue(p Parameter) string {
 	return strconv.Quote(p.Default)
 }
 
-// comment writes text as lines of at most 78 characters.
+// comment writes text as comment lines of at most 78 characters.
 func comment(b *strings.Builder, text string) {
 	line := "#"
 	for word := range strings.FieldsSeq(text) {

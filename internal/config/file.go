@@ -16,17 +16,17 @@ import (
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
-// maxFile is the largest configuration file that is read, in bytes.
+// maxFile is the size limit of a configuration file, in bytes.
 const maxFile = 1 << 20
 
-// The tables that a file may have besides the keys of the table of parameters.
+// The tables that a file may have in addition to the keys of parameters.
 const (
 	keyStorageClass = "storage_class"
 	keyEnvironment  = "environment"
 )
 
-// readFile reads the TOML file, if there is one, into r.given, r.classes and the
-// Config's Environment.
+// readFile reads the TOML file, if one is named, into r.given, r.classes and the Config's
+// Environment.
 func (r *resolver) readFile() {
 	r.file = r.input.File
 	if r.file == "" {
@@ -57,9 +57,9 @@ func decodeFile(path string) (map[string]any, error) {
 	if err != nil {
 		var named *fs.PathError
 		if errors.As(err, &named) {
-			err = named.Err // who asked says which file
+			err = named.Err // the caller names the file
 		}
-		return nil, fmt.Errorf("read the configuration, a TOML file of at most %s: %w",
+		return nil, fmt.Errorf("cannot read the configuration (a TOML file of at most %s): %w",
 			size.Format(maxFile), err)
 	}
 	table := map[string]any{}
@@ -107,14 +107,14 @@ func (r *resolver) readModel(value any) {
 	}
 }
 
-// readCurve reads the source's throughput against the number of nodes.
+// readCurve reads the source's throughput by the number of reading nodes.
 func (r *resolver) readCurve(key string, value any) {
 	table, ok := value.(map[string]any)
 	if !ok {
 		r.problem(Problem{
 			Key: key, Value: fmt.Sprint(value), Source: r.file,
 			Wrong:   "not a table",
-			Allowed: `{"1" = 66, "2" = 120}: MB/s against the number of nodes that read`,
+			Allowed: `{"1" = 66, "2" = 120}: MB/s by the number of reading nodes`,
 		})
 		return
 	}
@@ -140,7 +140,7 @@ func (r *resolver) throughput(key string, value any) float64 {
 	if err != nil || !(number > 0) || math.IsInf(number, 0) {
 		r.problem(Problem{
 			Key: key, Value: text, Source: r.file,
-			Wrong: "not a throughput", Allowed: "MB/s, more than 0",
+			Wrong: "not a throughput", Allowed: "a number of MB/s greater than 0",
 		})
 	}
 	r.config.Origins[key] = Origin{Value: text, Source: r.file}

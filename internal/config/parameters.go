@@ -8,7 +8,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
-// Kind says how a parameter's text is read.
+// Kind is the type of a parameter's value, which says how its text is parsed.
 type Kind string
 
 // The kinds of parameters.
@@ -17,23 +17,23 @@ const (
 	Int      Kind = "int"      // a whole number
 	Duration Kind = "duration" // "30s", "2m"; a plain number is seconds
 	Enum     Kind = "enum"     // one of Parameter.Values
-	Path     Kind = "path"     // an absolute path, "~/" for the home directory; may be empty
+	Path     Kind = "path"     // an absolute path, or one below "~/"; may be empty
 	Address  Kind = "address"  // "host:port"; may be empty
 	Switch   Kind = "switch"   // on or off; true and false as well
-	// of this host: an interface, an address, a network or a name; may be empty
+	// Network is an interface, address, network or name of this host; may be empty.
 	Network Kind = "network"
 )
 
-// Scope says whose parameter it is.
+// Scope says what a parameter belongs to: a job or the daemon.
 type Scope string
 
 // The scopes of parameters.
 const (
 	Job    Scope = "job"    // every job has its own
-	Daemon Scope = "daemon" // the node's process; taken from whoever starts it
+	Daemon Scope = "daemon" // the node's daemon; read when it starts
 )
 
-// Auto is the text that asks for what is derived or measured.
+// Auto is the value that stands for a derived or measured one.
 const Auto = "auto"
 
 // Parameter is one key of the configuration.
@@ -43,171 +43,175 @@ type Parameter struct {
 	Scope   Scope
 	Default string   // as a user would write it; Auto: derived, or measured on this machine
 	Derived string   // what Auto stands for, in words
-	Values  []string // of an Enum
-	Min     int64    // bytes, a count, or nanoseconds
-	Max     int64    // the same; 0: no limit
+	Values  []string // allowed values of an Enum
+	Min     int64    // in bytes, a count, or nanoseconds
+	Max     int64    // in the same unit; 0: no limit
 	Help    string   // one sentence, without its full stop
 
-	field func(*Config) any // where the value goes: *int64, *int, *bool, *time.Duration or *string
+	// field returns where the value goes: *int64, *int, *bool, *time.Duration or *string
+	field func(*Config) any
 }
 
-// parameters is the one table of what can be configured. Flags, keys of the
-// file, HDMLP_* variables, their help and the example file come from it.
+// parameters is the only table of what can be configured. Flags, keys of the file, HDMLP_*
+// variables, their help and the example file are generated from it.
 var parameters = [...]Parameter{
 	{
 		Key: "memory", Kind: Size, Scope: Job, Default: Auto,
-		Derived: "half of the memory that is available",
-		Help:    "Memory in which the node caches samples of a job; 0: none",
+		Derived: "half of the available memory",
+		Help:    "Memory in which the node caches samples of a job; 0: no cache in memory",
 		field:   func(c *Config) any { return &c.Memory },
 	},
 	{
 		Key: "decode_memory", Kind: Size, Scope: Job, Default: Auto, Min: 16 << 20,
-		Derived: "an eighth of the memory that is available; 64 MiB at least, and 4 GiB or 256 " +
-			"MiB per processor at most; less where memory leaves less",
-		Help: "Memory that all threads together may take to decode and transform images, " +
-			"beside memory and staging_buffer. Images that do not fit wait for others; one that " +
-			"can never fit is handled by on_error",
+		Derived: "an eighth of the available memory; at least 64 MiB, at most 4 GiB or 256 MiB " +
+			"per CPU, whichever is larger; less if memory leaves less",
+		Help: "Memory that all threads together may use to decode and transform images, in " +
+			"addition to memory and staging_buffer. Images that do not fit wait for others; one " +
+			"that can never fit is handled as on_error says",
 		field: func(c *Config) any { return &c.DecodeMemory },
 	},
 	{
 		Key: "cache_dir", Kind: Path, Scope: Job,
 		Help: "Directory on a fast local disk in which the node caches samples, also for later " +
-			"jobs; empty: none. HDMLP creates it, and refuses one that holds anything else",
+			"jobs; empty: no cache on disk. HDMLP creates it, and refuses a directory that holds " +
+			"anything else",
 		field: func(c *Config) any { return &c.CacheDir },
 	},
 	{
 		Key: "cache_size", Kind: Size, Scope: Job, Default: Auto, Min: 1,
-		Derived: "what the disk has free, less disk_reserve",
-		Help:    "Bytes of cache_dir that samples may take",
+		Derived: "the free space of the disk, less disk_reserve",
+		Help:    "Bytes that samples may occupy in cache_dir",
 		field:   func(c *Config) any { return &c.CacheSize },
 	},
 	{
 		Key: "disk_reserve", Kind: Size, Scope: Job, Default: Auto, Min: 1,
 		Derived: "5 % of the disk, at least 1 GiB",
-		Help:    "Bytes of cache_dir's disk that are left free",
+		Help:    "Bytes to leave free on the disk of cache_dir",
 		field:   func(c *Config) any { return &c.DiskReserve },
 	},
 	{
 		Key: "staging_buffer", Kind: Size, Scope: Job, Default: Auto, Min: 64 << 10,
-		Derived: "chosen from the size of a batch",
-		Help:    "Shared memory, per rank, in which batches wait for the training process",
-		field:   func(c *Config) any { return &c.StagingBuffer },
+		Derived: "computed from the size of a batch",
+		Help: "Shared memory, per rank, that holds batches until the training " +
+			"process takes them",
+		field: func(c *Config) any { return &c.StagingBuffer },
 	},
 	{
 		Key: "prefetch_batches", Kind: Int, Scope: Job, Default: "64", Min: 1, Max: 65536,
-		Help:  "Batches that are staged ahead of the training process, at the most",
+		Help:  "Maximum number of batches staged ahead of the training process",
 		field: func(c *Config) any { return &c.PrefetchBatches },
 	},
 	{
 		Key: "source_threads", Kind: Int, Scope: Job, Default: "16", Min: 1, Max: 1024,
-		Help:  "Samples that are read from the source at the same time",
+		Help:  "Samples read from the source at the same time",
 		field: func(c *Config) any { return &c.SourceThreads },
 	},
 	{
 		Key: "cache_threads", Kind: Int, Scope: Job, Default: "4", Min: 1, Max: 1024,
-		Help:  "Samples that are read from each cache at the same time",
+		Help:  "Samples read from each storage class at the same time",
 		field: func(c *Config) any { return &c.CacheThreads },
 	},
 	{
 		Key: "transform_threads", Kind: Int, Scope: Job, Default: "0", Max: 1024,
-		Help: "Samples that are transformed at the same time; 0: as many as pay off, found " +
-			"while running. Never more than the processors that the daemon may use",
+		Help: "Samples transformed at the same time, at most one per CPU that the daemon may " +
+			"use; 0: tuned automatically while the job runs",
 		field: func(c *Config) any { return &c.TransformThreads },
 	},
 	{
 		Key: "source_timeout", Kind: Duration, Scope: Job, Default: "60s",
 		Min: int64(100 * time.Millisecond), Max: int64(24 * time.Hour),
-		Help: "How long one read from the source may take, retries included, and one system " +
-			"call while the dataset is scanned",
+		Help: "Limit on one read from the source, retries included, and on one system call while " +
+			"the dataset is scanned",
 		field: func(c *Config) any { return &c.SourceTimeout },
 	},
 	{
 		Key: "on_error", Kind: Enum, Scope: Job, Default: "raise",
 		Values: []string{"raise", "skip", "substitute"},
-		Help:   "What happens when a sample cannot be read or decoded",
+		Help:   "What to do when a sample cannot be read or decoded",
 		field:  func(c *Config) any { return &c.OnError },
 	},
 	{
 		Key: "policy", Kind: Enum, Scope: Job, Default: policies.Default().Name(),
 		Values: policies.Names(policies.Engine()),
-		Help:   "Who caches which samples: " + policiesDo(),
+		Help:   "Which node caches which samples: " + policiesDo(),
 		field:  func(c *Config) any { return &c.Policy },
 	},
 	{
 		Key: "index_dir", Kind: Path, Scope: Job, Default: Auto,
-		Derived: "beside the dataset, or where that is read-only in the user's cache directory",
-		Help:    "Directory that keeps the indexes of datasets, so that a scan is done once",
-		field:   func(c *Config) any { return &c.IndexDir },
+		Derived: "in the dataset's directory or, if that is read-only, in the user's " +
+			"cache directory",
+		Help:  "Directory that keeps the indexes of datasets, so that each is scanned only once",
+		field: func(c *Config) any { return &c.IndexDir },
 	},
 	{
 		Key: "port", Kind: Int, Scope: Job, Default: Auto, Min: 1, Max: 65532,
-		Derived: "node 0's from the launcher's variables; the others are any that are " +
-			"free, and told",
-		Help: "First of the ports at which the daemons of a job on several nodes reach each " +
-			"other: node 0 is found there (TCP), samples are served at the next (TCP), and " +
-			"failure detection is at the one after (TCP and UDP); 4 more for each further loader",
+		Derived: "on node 0 derived from the launcher's variables; on other nodes any free " +
+			"ports, which they announce",
+		Help: "First of three consecutive ports on which the daemons of a multi-node job reach " +
+			"each other: control on node 0 (TCP), samples (TCP) and failure detection (TCP and " +
+			"UDP); each further loader of the script uses ports 4 higher",
 		field: func(c *Config) any { return &c.Port },
 	},
 	{
 		Key: "interface", Kind: Network, Scope: Job,
-		Help: "Where the other nodes of a job reach this one, and the only place where it is " +
-			"listened for them; empty: all addresses, and the others are told the one that " +
+		Help: "Where the other nodes of a job reach this one, and the only address this node " +
+			"listens on for them; empty: listen on all addresses, and announce the one that " +
 			"node 0 sees",
 		field: func(c *Config) any { return &c.Interface },
 	},
 	{
 		Key: "start_timeout", Kind: Duration, Scope: Job, Default: "5m", Min: int64(time.Second),
 		Max:   int64(24 * time.Hour),
-		Help:  "How long the nodes of a job wait for each other at the start",
+		Help:  "How long the nodes of a job wait for each other when it starts",
 		field: func(c *Config) any { return &c.StartTimeout },
 	},
 	{
 		Key: "tls", Kind: Switch, Scope: Job, Default: "off",
-		Help: "Whether control and samples go over TLS 1.3 between the nodes of a job; without " +
-			"tls_cert they trust each other by the job's secret alone",
+		Help: "Whether the nodes of a job use TLS 1.3 for control messages and samples; without " +
+			"tls_cert they authenticate each other by the job's secret alone",
 		field: func(c *Config) any { return &c.TLS },
 	},
 	{
 		Key: "tls_cert", Kind: Path, Scope: Job,
-		Help: "This node's certificate for tls, PEM, with those between it and tls_ca behind " +
-			"it; needs tls_key and tls_ca",
+		Help: "PEM file with this node's certificate for tls, followed by the intermediate ones " +
+			"up to tls_ca; needs tls_key and tls_ca",
 		field: func(c *Config) any { return &c.TLSCert },
 	},
 	{
 		Key: "tls_key", Kind: Path, Scope: Job,
-		Help:  "The private key of tls_cert, PEM",
+		Help:  "PEM file with the private key of tls_cert",
 		field: func(c *Config) any { return &c.TLSKey },
 	},
 	{
 		Key: "tls_ca", Kind: Path, Scope: Job,
-		Help: "The authorities, PEM, of which the other nodes' certificates must come, for tls; " +
-			"whatever names these carry",
+		Help: "PEM bundle of the CAs that sign the nodes' certificates, for tls; host names are " +
+			"not checked",
 		field: func(c *Config) any { return &c.TLSCA },
 	},
 	{
 		Key: "linger", Kind: Duration, Scope: Daemon, Default: "30s",
-		Max:   int64(7 * 24 * time.Hour),
-		Help:  "How long the daemon stays, its caches warm, when the last process has gone",
+		Max: int64(7 * 24 * time.Hour),
+		Help: "How long the daemon stays, its caches warm, after the last process has " +
+			"disconnected",
 		field: func(c *Config) any { return &c.Linger },
 	},
 	{
 		Key: "metrics", Kind: Address, Scope: Daemon,
-		Help:  "Where the daemon serves its metrics to Prometheus; empty: nowhere",
+		Help:  "Address at which the daemon serves Prometheus metrics; empty: none",
 		field: func(c *Config) any { return &c.Metrics },
 	},
 	{
 		Key: "log_level", Kind: Enum, Scope: Daemon, Default: "info",
 		Values: []string{"debug", "info", "warn", "error"},
-		Help:   "How much the daemon's log says",
+		Help:   "Least severe level of messages in the daemon's log",
 		field:  func(c *Config) any { return &c.LogLevel },
 	},
 }
 
-// Parameters returns the table of what can be configured, in the order in which
-// it is shown to users.
+// Parameters returns a copy of the table of parameters, in the order in which users see it.
 func Parameters() []Parameter { return slices.Clone(parameters[:]) }
 
-// Lookup finds a parameter by its key.
+// Lookup returns the parameter of this key, and whether there is one.
 func Lookup(key string) (Parameter, bool) {
 	i := slices.IndexFunc(parameters[:], func(p Parameter) bool { return p.Key == key })
 	if i < 0 {
@@ -216,11 +220,11 @@ func Lookup(key string) (Parameter, bool) {
 	return parameters[i], true
 }
 
-// Variable is the environment variable of the parameter: HDMLP_MEMORY.
+// Variable returns the name of the parameter's environment variable, such as HDMLP_MEMORY.
 func (p Parameter) Variable() string { return "HDMLP_" + strings.ToUpper(p.Key) }
 
-// otherVariables are HDMLP_* variables that are not configuration keys; names
-// that begin with daemonPrefix are the daemon's own.
+// otherVariables are HDMLP_* variables that are not configuration keys. Names that begin with
+// daemonPrefix are reserved for the daemon.
 var otherVariables = [...]string{
 	"HDMLP_BINARY", "HDMLP_CONFIG", "HDMLP_NODE", "HDMLP_NODES", "HDMLP_SECRET",
 	"HDMLP_SECRET_FILE", "HDMLP_SOCKET",
@@ -228,7 +232,7 @@ var otherVariables = [...]string{
 
 const daemonPrefix = "HDMLP_DAEMON_"
 
-// policiesDo says in half a sentence for each policy what it does.
+// policiesDo returns half a sentence for each policy on what it does.
 func policiesDo() string {
 	var does []string
 	for _, p := range policies.Engine() {

@@ -17,7 +17,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
-// Allowed says in words what the parameter takes.
+// Allowed returns, in words, which values the parameter takes.
 func (p Parameter) Allowed() string {
 	var text string
 	switch p.Kind {
@@ -29,7 +29,8 @@ func (p Parameter) Allowed() string {
 	case Int:
 		text = fmt.Sprintf("a whole number from %d to %d", p.Min, p.Max)
 	case Duration:
-		text = fmt.Sprintf(`a time such as "30s", "500ms" or "2m" (a plain number is seconds), from %v to %v`,
+		text = fmt.Sprintf(`a duration such as "30s", "500ms" or "2m" `+
+			"(a plain number is seconds), from %v to %v",
 			time.Duration(p.Min), time.Duration(p.Max))
 	case Enum:
 		text = suggest.List(p.Values)
@@ -40,7 +41,7 @@ func (p Parameter) Allowed() string {
 	case Address:
 		text = `an address such as "127.0.0.1:9400" or ":9400"`
 	case Network:
-		text = `of this host: an interface ("eth0"), an address, a network ("10.1.0.0/16") or a name`
+		text = `an interface ("eth0"), address, network ("10.1.0.0/16") or name of this host`
 	}
 	if (p.Kind == Path || p.Kind == Address || p.Kind == Network) && p.Default == "" {
 		text += "; empty: none"
@@ -51,7 +52,8 @@ func (p Parameter) Allowed() string {
 	return text
 }
 
-// parse reads text into field, which must be of the kind's type.
+// parse parses text into field, whose type must be the one that the kind requires. Its error says
+// only what is wrong; the caller adds key, value and what is allowed.
 func (p Parameter) parse(text string, field any) error {
 	text = strings.TrimSpace(text)
 	switch field := field.(type) {
@@ -59,7 +61,7 @@ func (p Parameter) parse(text string, field any) error {
 		n, err := size.Parse(text)
 		if err != nil {
 			if errors.Is(err, size.ErrRange) {
-				return fmt.Errorf("more than %d bytes", int64(math.MaxInt64))
+				return fmt.Errorf("larger than %d bytes", int64(math.MaxInt64))
 			}
 			return errors.New("not a size")
 		}
@@ -85,7 +87,7 @@ func (p Parameter) parse(text string, field any) error {
 		case "off", "false":
 			*field = false
 		default:
-			return errors.New("neither on nor off")
+			return errors.New("not a switch")
 		}
 		return nil
 	case *time.Duration:
@@ -117,7 +119,7 @@ func (p Parameter) parseString(text string) (string, error) {
 	switch {
 	case p.Kind == Enum:
 		if !slices.Contains(p.Values, text) {
-			return "", errors.New("not one of the values" + suggest.Nearest(text, p.Values))
+			return "", errors.New("unknown value" + suggest.Nearest(text, p.Values))
 		}
 	case text == "":
 	case p.Kind == Path:
@@ -131,7 +133,7 @@ func (p Parameter) parseString(text string) (string, error) {
 			return "", errors.New("not a port from 0 to 65535")
 		}
 	case p.Kind == Network && strings.ContainsFunc(text, unicode.IsSpace):
-		return "", errors.New("not one word")
+		return "", errors.New("contains white space")
 	}
 	return text, nil
 }
@@ -140,7 +142,7 @@ func parsePath(text string) (string, error) {
 	if rest, ok := strings.CutPrefix(text, "~/"); ok {
 		home, err := os.UserHomeDir()
 		if err != nil {
-			return "", fmt.Errorf("there is no home directory: %w", err)
+			return "", fmt.Errorf("the home directory is unknown: %w", err)
 		}
 		text = filepath.Join(home, rest)
 	}
@@ -148,7 +150,7 @@ func parsePath(text string) (string, error) {
 		return "", errors.New("not an absolute path")
 	}
 	if strings.ContainsRune(text, 0) {
-		return "", errors.New("holds a zero byte")
+		return "", errors.New("contains a zero byte")
 	}
 	return filepath.Clean(text), nil
 }
@@ -156,19 +158,19 @@ func parsePath(text string) (string, error) {
 func parseDuration(text string) (time.Duration, error) {
 	if seconds, err := strconv.ParseFloat(text, 64); err == nil {
 		if !(math.Abs(seconds) < math.MaxInt64/float64(time.Second)) {
-			return 0, errors.New("not a time")
+			return 0, errors.New("not a duration")
 		}
 		return time.Duration(seconds * float64(time.Second)), nil
 	}
 	d, err := time.ParseDuration(strings.ReplaceAll(text, " ", ""))
 	if err != nil {
-		return 0, errors.New("not a time")
+		return 0, errors.New("not a duration")
 	}
 	return d, nil
 }
 
-// toText writes a value of JSON or TOML as a user would in the environment.
-// scalar is false for lists, tables and the like; text then describes it.
+// toText formats a JSON or TOML value as a user would write it in an environment variable. scalar
+// is false for lists, tables and the like; text then describes the value.
 func toText(value any) (text string, scalar bool) {
 	switch v := value.(type) {
 	case string:

@@ -7,18 +7,19 @@ import (
 	"time"
 )
 
-// askTime is how long the other nodes have to answer.
+// askTime is how long the other nodes have to answer a question.
 const askTime = 2 * time.Second
 
-// The questions that nodes ask each other. What follows on the word is in JSON.
+// The questions that nodes ask each other. Arguments follow the word as JSON.
 const (
-	askReport  = "report"  // and nothing; the answer is a NodeReport
-	askAudit   = "audit"   // an auditQuestion; an auditAnswer
-	askStopped = "stopped" // the stops of the node that asks; whatever the answer, they were heard
-	askMissing = "missing" // a turn of parts; the ranks that have not given theirs
+	askReport  = "report"  // no argument; the answer is a NodeReport
+	askAudit   = "audit"   // an auditQuestion; the answer is an auditAnswer
+	askStopped = "stopped" // the asking node's stops; any answer means that they were received
+	// the number of a turn; the answer is the ranks that have not supplied their parts
+	askMissing = "missing"
 )
 
-// answer answers another node's question.
+// answer returns the answer to another node's question.
 func (c *Coordinator) answer(ctx context.Context, what string) []byte {
 	word, text, _ := strings.Cut(what, " ")
 	switch word {
@@ -36,7 +37,7 @@ func (c *Coordinator) answer(ctx context.Context, what string) []byte {
 	return nil
 }
 
-// marshal encodes what always can be.
+// marshal encodes a value whose encoding cannot fail.
 func marshal(v any) []byte {
 	text, err := json.Marshal(v)
 	if err != nil {
@@ -45,8 +46,8 @@ func marshal(v any) []byte {
 	return text
 }
 
-// ask puts a question to the other nodes, with what it is about, if that is not nil, and returns
-// their answers, by number; nil: there was none within the time.
+// ask puts a question to the other nodes, with the argument about unless that is nil. It returns
+// their answers by node number; nil where there was none within the time.
 func (c *Coordinator) ask(ctx context.Context, within time.Duration, word string,
 	about any,
 ) [][]byte {
@@ -58,19 +59,19 @@ func (c *Coordinator) ask(ctx context.Context, within time.Duration, word string
 	return c.cluster.Ask(ctx, word)
 }
 
-// silence is why a node gives no answer.
+// silence is the reason why a node gives no answer.
 type silence int
 
 const (
-	slow   silence = iota // nothing is known; it may answer yet
-	gone                  // it is gone
-	cutOff                // node 0 is gone, by way of which nodes ask each other
+	slow   silence = iota // unknown; it may answer later
+	gone                  // the node is gone
+	cutOff                // node 0, which relays questions, is gone
 )
 
-// Alive reports whether a node is there, as far as is known.
+// Alive reports whether a node is alive, as far as this node knows.
 func (c *Coordinator) Alive(node int) bool { return c.cluster.Alive(node) }
 
-// silent tells why a node gives no answer.
+// silent returns why a node gives no answer.
 func (c *Coordinator) silent(n int) silence {
 	switch {
 	case !c.cluster.Alive(n):
@@ -81,7 +82,7 @@ func (c *Coordinator) silent(n int) silence {
 	return slow
 }
 
-// Missing is order.Nodes'.
+// Missing implements order.Nodes.
 func (c *Coordinator) Missing(ctx context.Context, turn int) (missing []int) {
 	for _, answer := range c.ask(ctx, askTime, askMissing, turn) {
 		var ranks []int
@@ -92,17 +93,17 @@ func (c *Coordinator) Missing(ctx context.Context, turn int) (missing []int) {
 	return missing
 }
 
-// answerMissing answers another node's question for the ranks that it waits for.
+// answerMissing answers another node's question which ranks have not supplied their parts.
 func (c *Coordinator) answerMissing(ctx context.Context, text string) []byte {
 	now, cancel := context.WithCancel(ctx)
-	cancel() // a job that is not open yet has nothing to say
+	cancel() // do not wait: a job that is not open yet has no answer
 	var asked int
 	if open, err := c.o.Local.Ready(now); err != nil || !open ||
 		json.Unmarshal([]byte(text), &asked) != nil {
 		return nil
 	}
 	turn, ranks := c.o.Local.Missing()
-	if turn != asked { // it was heard of meanwhile
+	if turn != asked { // the turn has ended meanwhile
 		ranks = nil
 	}
 	return marshal(ranks)

@@ -12,37 +12,38 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 )
 
-// An epoch's audit over several nodes. Each node, once its own ranks are through, asks all others
-// for their parts, and the question tells its own: so when it has its answers, every node has what
-// it has to say, and it may leave the job. Node 0, without which the others cannot ask any more,
-// then tells every node all parts. A node that is asked answers when its ranks are through, or
-// after auditWait that they are not; then it is asked again. Rejected: a gather, which ends only
-// when all nodes call it, and so never where the ranks of one of them break the epoch off, or do
-// not verify.
+// An epoch's audit over several nodes. Each node asks all others for their parts once its own ranks
+// have finished the epoch, and the question carries its own parts. So a node that has its answers
+// has told every node what it has to say, and may leave the job. Node 0, which relays the
+// questions, then sends all parts to every node, because the others cannot ask once it is gone. A
+// node that is asked answers when its ranks have finished, or after auditWait that they have not;
+// then it is asked again. Rejected: a gather, which ends only when all nodes call it, and so never
+// if the ranks of one of them break off the epoch or do not verify.
 
 const (
-	// auditWait is for how long a node that is asked waits for its ranks.
+	// auditWait is how long a node that is asked waits for its ranks.
 	auditWait = 10 * time.Second
-	// auditPause lies between two questions to a node that gave no answer although it is there.
+	// auditPause is the pause before a node that is alive but gave no answer is asked again.
 	auditPause = 250 * time.Millisecond
 )
 
-// auditQuestion asks for a node's part, and tells those of others, by node.
+// auditQuestion asks for a node's parts, and carries those of others by node number.
 type auditQuestion struct {
 	Epoch int                  `json:"epoch"`
 	Told  map[int][]audit.Part `json:"told"`
 }
 
-// auditAnswer is a node's part.
+// auditAnswer is a node's parts.
 type auditAnswer struct {
-	Done  bool         `json:"done"` // all its ranks are through
+	Done  bool         `json:"done"` // all its ranks have finished the epoch
 	Parts []audit.Part `json:"parts"`
 }
 
-// nodeEpoch is a node's way through an epoch.
+// nodeEpoch identifies an epoch on a node.
 type nodeEpoch struct{ node, epoch int }
 
-// Audit returns the parts of all other nodes' ranks, and, where nothing was heard of some, why.
+// Audit returns the parts of all other nodes' ranks, and why parts of some nodes are missing, if
+// any are.
 func (c *Coordinator) Audit(ctx context.Context, epoch int,
 	mine []audit.Part,
 ) (parts []audit.Part, why string, err error) {
@@ -67,7 +68,7 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int,
 			var a auditAnswer
 			if err := json.Unmarshal(answer, &a); err != nil || a.Done && !c.covers(n, a.Parts) {
 				return nil, "",
-					fmt.Errorf("node %d says what is no part of an audit: %.200q", n, answer)
+					fmt.Errorf("node %d sent an invalid answer to the audit: %.200q", n, answer)
 			}
 			if a.Done {
 				known[n] = a.Parts
@@ -95,14 +96,14 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int,
 	return parts, strings.Join(whys, "; "), nil
 }
 
-// lastParts are the parts of a node that gave no answer: nil, if it is to be asked again; what it
-// said when it asked; or, with the reason, nothing but its ranks.
+// lastParts returns the parts of a node that gave no answer: nil if it is to be asked again; what
+// it sent when it asked; or only its ranks, with the reason why nothing else is known.
 func (c *Coordinator) lastParts(n, epoch int) (parts []audit.Part, why string) {
 	switch c.silent(n) {
 	case gone:
 		why = fmt.Sprintf("node %d is gone", n)
 	case cutOff:
-		why = fmt.Sprintf("node %d can not be asked, as node 0 is gone", n)
+		why = fmt.Sprintf("node %d cannot be asked, because node 0 is gone", n)
 	default:
 		return nil, ""
 	}
@@ -118,7 +119,7 @@ func (c *Coordinator) lastParts(n, epoch int) (parts []audit.Part, why string) {
 	return parts, why
 }
 
-// covers reports whether parts are those of exactly a node's ranks, and may be.
+// covers reports whether parts are valid and those of exactly a node's ranks.
 func (c *Coordinator) covers(n int, parts []audit.Part) bool {
 	if n < 0 || n >= c.nodes() {
 		return false
@@ -133,7 +134,7 @@ func (c *Coordinator) covers(n int, parts []audit.Part) bool {
 	return slices.Equal(ranks, c.cluster.Members()[n].Ranks)
 }
 
-// answerAudit notes the parts that a question tells, and gives those of this node.
+// answerAudit stores the parts that a question carries, and answers with those of this node.
 func (c *Coordinator) answerAudit(ctx context.Context, text string) []byte {
 	var q auditQuestion
 	ctx, cancel := context.WithTimeout(ctx, auditWait)
@@ -150,7 +151,7 @@ func (c *Coordinator) answerAudit(ctx context.Context, text string) []byte {
 	return marshal(auditAnswer{err == nil, parts})
 }
 
-// tell notes other nodes' parts.
+// tell stores other nodes' parts.
 func (c *Coordinator) tell(q *auditQuestion) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

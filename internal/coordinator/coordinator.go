@@ -1,9 +1,9 @@
-// Package coordinator is what the nodes of a job tell each other: they find each other and agree on
-// what the job is, fetch samples from one another, hear of ranks that stop, and add their reports
-// and audits up.
+// Package coordinator implements what the nodes of a job tell each other: they find each other,
+// agree on what the job is, fetch samples from one another, hear of ranks that stop, and merge
+// their reports and audits.
 //
-// It knows the cluster, and of the job on this node what others may ask of it (Job). All methods of
-// Coordinator are safe for concurrent use.
+// It uses package cluster, and knows the job on this node only by what others may ask of it (Job).
+// All methods of Coordinator are safe for concurrent use.
 package coordinator
 
 import (
@@ -25,62 +25,64 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Job is the job on this node, of which the other nodes ask.
+// Job is the job on this node, as the other nodes' questions need it.
 type Job interface {
-	// Ready waits until the job is open on this node, and reports whether it is, or could not be
-	// opened.
+	// Ready waits until the job is open on this node or could not be opened, and reports whether it
+	// is open.
 	Ready(ctx context.Context) (open bool, err error)
-	// Summary is its state on this node, be it open or not; nil: it could not be opened.
+	// Summary returns the job's state on this node, whether or not it is open; nil: it could not be
+	// opened.
 	Summary() *stats.ClusterReport
-	// Steps are those of an epoch. The job is open.
+	// Steps returns the number of steps in an epoch. The job must be open.
 	Steps() int
-	// AuditParts waits until this node's ranks are through an epoch, and returns what they were
-	// delivered. The job is open.
+	// AuditParts waits until this node's ranks have finished an epoch, and returns what was
+	// delivered to them. The job must be open.
 	AuditParts(ctx context.Context, epoch int) ([]audit.Part, error)
-	// Missing is the turn in which ranks give their parts of an epoch, and those of this node that
-	// have not. The job is open.
+	// Missing returns the turn in which ranks supply their parts of an epoch, and the ranks of this
+	// node that have not. The job must be open.
 	Missing() (turn int, ranks []int)
 }
 
-// Samples are those of this node. They belong to others once they are sent.
+// Samples are the samples of this node. Bytes belong to the receiver once they are sent.
 type Samples interface {
-	// Held is the sample, if it lies in memory.
+	// Held returns the sample if it is in memory.
 	Held(id int) (data []byte, digest uint32, ok bool)
-	// Has reports whether the sample is held, wherever.
+	// Has reports whether the sample is held in any storage class.
 	Has(id int) bool
-	// Serve sends a sample, and returns how many bytes left the source for it.
+	// Serve sends a sample, and returns how many bytes it read from the source for that.
 	Serve(ctx context.Context, id int,
 		send func(data []byte, digest uint32) error) (source int64, err error)
-	// SourceLatency is how long the source takes for a sample at the moment.
+	// SourceLatency returns how long the source currently takes for a sample.
 	SourceLatency() time.Duration
 }
 
-// Coordinator is a job's part in a cluster of nodes: the other nodes' caches as a place to read
-// from, this node's as one for them, and what they tell each other.
+// Coordinator is one node's part in the cluster of a job's nodes: it reads from the other nodes'
+// caches, serves this node's cache to them, and exchanges control messages.
 type Coordinator struct {
 	o        Options
 	me       int
-	tls      *tls.Config // nil: without TLS
+	tls      *tls.Config // nil: no TLS
 	cluster  *cluster.Cluster
 	peers    *breaker.Set
 	listener net.Listener
-	clients  []*exchange.Client // by node; nil for this one
-	server   *exchange.Server   // once there is a cache
-	ended    chan error         // of the server
+	clients  []*exchange.Client // by node; nil for this node
+	server   *exchange.Server   // nil until there is a cache
+	ended    chan error         // receives the server's error
 	holder   atomic.Pointer[holder]
 
-	back  chan struct{}      // has a token when a node may have come back
-	hush  context.CancelFunc // ends tellStops
-	tells sync.WaitGroup
+	back            chan struct{}      // receives a token when a node may have come back
+	cancelBroadcast context.CancelFunc // ends broadcastStops
+	broadcasts      sync.WaitGroup
 
+	// watch is separate from mu because note is called with it held.
 	watch struct {
 		sync.Mutex
-		gone map[int]bool
-		note func(node int, there bool) // nil: nothing watches
+		gone map[int]bool               // guarded by Mutex
+		note func(node int, there bool) // guarded by Mutex; nil: nothing watches
 	}
 
-	mu   sync.Mutex    // guards what follows
-	last map[int]heard // what nodes last said of themselves
+	mu   sync.Mutex    // guards the following
+	last map[int]heard // by node, its latest report
 	told map[nodeEpoch][]audit.Part
 }
 
@@ -96,10 +98,10 @@ func newCoordinator(o Options) *Coordinator {
 	return c
 }
 
-// Me is this node.
+// Me returns the number of this node.
 func (c *Coordinator) Me() int { return c.me }
 
-// Ranks are those of each node.
+// Ranks returns the ranks of each node.
 func (c *Coordinator) Ranks() [][]int {
 	members := c.cluster.Members()
 	ranks := make([][]int, len(members))
@@ -109,13 +111,13 @@ func (c *Coordinator) Ranks() [][]int {
 	return ranks
 }
 
-// Peers are the other nodes' caches.
+// Peers returns the other nodes' caches.
 func (c *Coordinator) Peers() *breaker.Set { return c.peers }
 
-// States say how well the other nodes answer.
+// States returns how well each other node answers.
 func (c *Coordinator) States() []stats.Peer { return c.peers.States() }
 
-// connect makes the ways to the other nodes, and watches whether they are there.
+// connect creates the clients for the other nodes, and watches whether these are alive.
 func (c *Coordinator) connect() {
 	fetchers := make([]breaker.Fetcher, c.nodes())
 	c.clients = make([]*exchange.Client, c.nodes())
@@ -141,16 +143,16 @@ func (c *Coordinator) connect() {
 	})
 	c.cluster.Notify(c.note)
 	for n := range c.nodes() {
-		if !c.cluster.Alive(n) { // it went before we listened
+		if !c.cluster.Alive(n) { // it left before Notify
 			c.note(n, false)
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	c.hush = cancel
-	c.tells.Go(func() { c.tellStops(ctx) })
+	c.cancelBroadcast = cancel
+	c.broadcasts.Go(func() { c.broadcastStops(ctx) })
 }
 
-// note takes notice that a node is there, or gone.
+// note records that a node is alive or gone.
 func (c *Coordinator) note(node int, there bool) {
 	if there {
 		c.clients[node].Reconnect()
@@ -168,7 +170,7 @@ func (c *Coordinator) note(node int, there bool) {
 	}
 }
 
-// Watch is planner.Nodes'.
+// Watch implements planner.Nodes.
 func (c *Coordinator) Watch(note func(node int, there bool)) {
 	c.watch.Lock()
 	defer c.watch.Unlock()
@@ -180,7 +182,7 @@ func (c *Coordinator) Watch(note func(node int, there bool)) {
 	}
 }
 
-// SetOwner is planner.Nodes'.
+// SetOwner implements planner.Nodes.
 func (c *Coordinator) SetOwner(owner func(id int) int) { c.peers.SetOwner(owner) }
 
 func (c *Coordinator) nodes() int { return c.o.Nodes }
@@ -195,9 +197,9 @@ func (c *Coordinator) identity() exchange.Identity {
 	}
 }
 
-// Serve gives the other nodes samples that this one holds, and, where readsOnce says that samples
-// are read once for all nodes, those that it has to read; read is told of the bytes that left the
-// source for it.
+// Serve starts to serve samples to the other nodes: those that this node holds, and, if readsOnce
+// reports that samples are read once for all nodes, those that it has to read. read is called with
+// the number of bytes read from the source.
 func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bool, error),
 	read func(bytes int64),
 ) {
@@ -206,9 +208,9 @@ func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bo
 	var named refusals
 	c.server = exchange.NewServer(c.identity(), h, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) {
-			// EOF: it only looked whether a node is there, as the nodes do at the start
+			// EOF: the connection was only a probe, which nodes make at the start
 			if !errors.Is(err, io.EOF) && named.first(addr) {
-				c.o.Log.Warn("refused a connection; further ones of this host are not mentioned",
+				c.o.Log.Warn("refused a connection; further ones from this host are not logged",
 					"from", addr, "error", err)
 			}
 		},
@@ -221,8 +223,8 @@ func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bo
 	go func() { c.ended <- c.server.Serve(context.Background(), listener) }()
 }
 
-// gather is the cluster's Gather, with a bound: a node that is there, and says nothing for as long
-// as nodes wait for each other at the start, is like one that is gone.
+// gather is cluster.Gather with a timeout: a node that is alive but silent for as long as nodes
+// wait for each other at the start counts as gone.
 func (c *Coordinator) gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	within, cancel := context.WithTimeout(ctx, c.o.Timeout)
 	defer cancel()
@@ -236,11 +238,12 @@ func (c *Coordinator) gather(ctx context.Context, what string, mine []byte) ([][
 	return all, err
 }
 
-// Close leaves the cluster: no node is asked any more, and none asks. It may not be complete.
+// Close leaves the cluster; no questions are asked or answered after it. It may be called on a
+// coordinator that was only partly formed.
 func (c *Coordinator) Close() {
-	if c.hush != nil {
-		c.hush()
-		c.tells.Wait()
+	if c.cancelBroadcast != nil {
+		c.cancelBroadcast()
+		c.broadcasts.Wait()
 	}
 	if c.server != nil {
 		c.server.Close()
@@ -259,13 +262,13 @@ func (c *Coordinator) Close() {
 	}
 }
 
-// Gather is order.Nodes'.
+// Gather implements order.Nodes.
 func (c *Coordinator) Gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	all, err := c.cluster.Gather(ctx, what, mine)
 	return all, c.gathered(err)
 }
 
-// GatherInTime is order.Nodes'.
+// GatherInTime implements order.Nodes.
 func (c *Coordinator) GatherInTime(ctx context.Context, what string,
 	mine []byte,
 ) ([][]byte, error) {
@@ -273,8 +276,8 @@ func (c *Coordinator) GatherInTime(ctx context.Context, what string,
 	return all, c.gathered(err)
 }
 
-// gathered leaves errors alone that say which nodes are missing, and makes others what a process
-// understands.
+// gathered returns errors that say which nodes are missing as they are, and makes all others errors
+// that a process understands.
 func (c *Coordinator) gathered(err error) error {
 	var missing *cluster.GatherError
 	if err == nil || errors.As(err, &missing) {

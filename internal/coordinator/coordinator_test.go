@@ -22,10 +22,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// fakeSamples are some that are held, and others that the source has.
+// fakeSamples has some samples in memory, and others in its source.
 type fakeSamples struct {
 	held   map[int]bool
-	source int // samples from 0
+	source int // the source has samples 0 to source-1
 	reads  int
 }
 
@@ -48,8 +48,8 @@ func (f *fakeSamples) Serve(_ context.Context, id int,
 	return 1000, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}))
 }
 
-// TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce: a sample that is held is sent; one that is
-// not is read from the source for another node only if the plan reads once, and that read is
+// TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce checks that a held sample is sent, and that
+// another one is read from the source for a remote node only if the plan reads once; that read is
 // charged to this node.
 func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	f := &fakeSamples{held: map[int]bool{3: true}, source: samples}
@@ -92,8 +92,8 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestNodesGiveEachOtherSamples: over TLS as without, a node fetches from another one what that
-// holds, and the ports speak TLS if that is on.
+// TestNodesGiveEachOtherSamples checks that a node fetches a sample from the node that holds it,
+// with and without TLS, and that all ports speak TLS if it is on.
 func TestNodesGiveEachOtherSamples(t *testing.T) {
 	for _, on := range []bool{false, true} {
 		c := formed(t, 2, func(o *Options) { o.TLS = on })
@@ -110,7 +110,7 @@ func TestNodesGiveEachOtherSamples(t *testing.T) {
 			t.Errorf("TLS %v: fetched %v from node %d, digest %d: %v", on, data, node, sum, err)
 		}
 		if states := c[0].States(); len(states) != 1 || states[0].Node != 1 {
-			t.Errorf("TLS %v: the other nodes are %+v", on, states)
+			t.Errorf("TLS %v: States returned %+v", on, states)
 		}
 		if on {
 			for _, m := range c[0].cluster.Members() {
@@ -121,7 +121,7 @@ func TestNodesGiveEachOtherSamples(t *testing.T) {
 	}
 }
 
-// speaksTLS checks that a port does.
+// speaksTLS checks that a port accepts TLS connections.
 func speaksTLS(t *testing.T, what, address string) {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{InsecureSkipVerify: true})
@@ -132,8 +132,9 @@ func speaksTLS(t *testing.T, what, address string) {
 	conn.Close()
 }
 
-// TestCertificatesThatAreGivenAreUsed: no key is drawn in the place of files that cannot be read.
-func TestCertificatesThatAreGivenAreUsed(t *testing.T) {
+// TestGivenCertificatesAreNotReplaced checks that no key is generated in place of files that cannot
+// be read.
+func TestGivenCertificatesAreNotReplaced(t *testing.T) {
 	certificates := func(o Options) (*tls.Config, error) { return newCoordinator(o).certificates() }
 	var o Options
 	if c, err := certificates(o); c != nil || err != nil {
@@ -141,24 +142,24 @@ func TestCertificatesThatAreGivenAreUsed(t *testing.T) {
 	}
 	o.TLS = true
 	if c, err := certificates(o); err != nil || len(c.Certificates) != 1 {
-		t.Errorf("none is given: %v, %v", c, err)
+		t.Errorf("no certificate is given: %v, %v", c, err)
 	}
 	dir := t.TempDir()
 	o.Cert, o.Key, o.CA = dir+"/cert.pem", dir+"/key.pem", dir+"/ca.pem"
 	if c, err := certificates(o); c != nil || err == nil || !strings.Contains(err.Error(), o.Cert) {
-		t.Errorf("one is given that is not there: %v, %v", c, err)
+		t.Errorf("the certificate's file is missing: %v, %v", c, err)
 	}
 	if err := os.WriteFile(o.Cert, []byte("none"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if c, err := certificates(o); c != nil || err == nil || !strings.Contains(err.Error(), o.Key) {
-		t.Errorf("its key is not there: %v, %v", c, err)
+		t.Errorf("the key's file is missing: %v, %v", c, err)
 	}
 }
 
-// TestNodeThatIsBackIsReachedAtOnce: an attempt to connect that waits for an answer which was lost
-// is given up when the node is known to be back, and the stops are told to it.
-func TestNodeThatIsBackIsReachedAtOnce(t *testing.T) {
+// TestReturnedNodeIsReachedAtOnce checks that an attempt to connect whose answer was lost is given
+// up once the node is known to be back.
+func TestReturnedNodeIsReachedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dials := make(chan time.Time, 8)
 		client := exchange.NewClient(exchange.Identity{
@@ -174,7 +175,7 @@ func TestNodeThatIsBackIsReachedAtOnce(t *testing.T) {
 		c := newCoordinator(Options{Nodes: 2})
 		c.clients, c.peers = []*exchange.Client{nil, client},
 			breaker.NewSet(breaker.Options{Peers: []breaker.Fetcher{nil, client}})
-		// it connects when it is first used
+		// it connects on first use
 		go func() { _, _ = client.Fetch(t.Context(), 0, make([]byte, 1)) }()
 		<-dials
 		<-time.After(time.Second)
@@ -183,15 +184,15 @@ func TestNodeThatIsBackIsReachedAtOnce(t *testing.T) {
 		known := time.Now()
 		c.note(1, true)
 		if again := <-dials; !again.Equal(known) {
-			t.Errorf("the next attempt was made %v after it was known", again.Sub(known))
+			t.Errorf("the next attempt was made %v after the node was back", again.Sub(known))
 		}
 		<-c.back
 	})
 }
 
-// TestNothingIsLeftOfNodesThatDisagree: each node is told what differs, with its own value and the
-// other's.
-func TestNothingIsLeftOfNodesThatDisagree(t *testing.T) {
+// TestDisagreeingNodesAreToldTheDifference checks that each node is told what differs, with its own
+// value and the other's, and that nothing is left running.
+func TestDisagreeingNodesAreToldTheDifference(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -214,7 +215,7 @@ func TestNothingIsLeftOfNodesThatDisagree(t *testing.T) {
 	done.Wait()
 }
 
-// sockets counts those of this process.
+// sockets counts the sockets of this process.
 func sockets(t *testing.T) (n int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -230,26 +231,27 @@ func sockets(t *testing.T) (n int) {
 	return n
 }
 
-// TestNothingListensForANodeThatFindsNoOther: the port for its samples is closed again.
-func TestNothingListensForANodeThatFindsNoOther(t *testing.T) {
+// TestFailedFormClosesItsPort checks that a node that finds no other node closes its port for
+// samples.
+func TestFailedFormClosesItsPort(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()                                  // and node 0 does not answer there
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which closes sockets that were forgotten
+	defer l.Close()                                  // node 0 does not answer
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would close leaked sockets
 	before := sockets(t)
 	o := options(t, 2, 1, l.Addr().String())
 	o.Timeout = 100 * time.Millisecond
 	if _, _, err := Form(t.Context(), o); err == nil {
-		t.Fatal("it found another node")
+		t.Fatal("Form found another node")
 	}
 	eventually(t, "all sockets are closed", func() bool { return sockets(t) == before })
 }
 
-// TestWatchTellsOfNodesThatAreGone: before and after, and of those that come back; none is told of
-// that has always been there.
-func TestWatchTellsOfNodesThatAreGone(t *testing.T) {
+// TestWatchReportsNodesThatLeaveAndReturn checks that Watch reports nodes that were gone before it
+// and changes after it, but no node that was always alive.
+func TestWatchReportsNodesThatLeaveAndReturn(t *testing.T) {
 	c := newCoordinator(Options{Nodes: 4})
 	c.peers, c.clients = breaker.NewSet(breaker.Options{Peers: make([]breaker.Fetcher, 4)}),
 		[]*exchange.Client{
@@ -266,11 +268,11 @@ func TestWatchTellsOfNodesThatAreGone(t *testing.T) {
 	c.note(3, false)
 	c.note(1, false)
 	if want := []string{"2 false", "3 false", "1 false"}; !slices.Equal(told, want) {
-		t.Errorf("told is %q, want %q", told, want)
+		t.Errorf("notified of %q, want %q", told, want)
 	}
 }
 
-// TestMeeting: where node 0 is found, by launcher, configuration and loader.
+// TestMeeting checks where node 0 is found, by launcher, configuration and loader.
 func TestMeeting(t *testing.T) {
 	for _, c := range []struct {
 		address      string
@@ -284,7 +286,7 @@ func TestMeeting(t *testing.T) {
 		{"n0:29510", 0, 7000, "n0", 7000},
 		{"n0:29510", 2, 7000, "n0", 7008},
 		{"n0:65532", 0, 0, "n0", 65532},
-		{"n0:65533", 0, 0, "n0", 65533 - 32768}, // its last port would be too high
+		{"n0:65533", 0, 0, "n0", 65533 - 32768}, // its last port would exceed 65535
 		{"n0:29510", 1, 65532, "n0", 65536 - 32768},
 		{"n0:29510", 256, 0, "", -1},
 		{"n0:29510", -1, 0, "", -1},

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const samples = 40
 
-// local is the job on a node, as a test has it.
+// local is a fake of the job on this node.
 type local struct {
 	ready  chan struct{} // closed once it is open
 	failed bool
@@ -61,7 +61,7 @@ func (l *local) AuditParts(ctx context.Context, epoch int) ([]audit.Part, error)
 	return l.parts(ctx, epoch)
 }
 
-// index is that of a dataset of 40 samples.
+// index returns the index of a dataset of 40 samples.
 func index(t *testing.T) *dataset.Index {
 	t.Helper()
 	b := dataset.NewBuilder([]string{"a"}, []string{".x"})
@@ -80,7 +80,7 @@ func index(t *testing.T) *dataset.Index {
 	return x
 }
 
-// options are those of a node of several, with two ranks each.
+// options returns the options of one of several nodes, with 2 ranks each.
 func options(t *testing.T, nodes, node int, address string) Options {
 	return Options{
 		Job: "j", WorldSize: 2 * nodes, Nodes: nodes, Node: node,
@@ -92,7 +92,7 @@ func options(t *testing.T, nodes, node int, address string) Options {
 	}
 }
 
-// formed are nodes that have found each other over loopback.
+// formed returns nodes that have formed a cluster over loopback.
 func formed(t *testing.T, nodes int, change ...func(*Options)) []*Coordinator {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -100,12 +100,12 @@ func formed(t *testing.T, nodes int, change ...func(*Options)) []*Coordinator {
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
-	l.Close() // for node 0
+	l.Close() // free the port for node 0
 	all, errs := make([]*Coordinator, nodes), make([]error, nodes)
 	var done sync.WaitGroup
 	for n := range nodes {
 		o := options(t, nodes, n, address)
-		o.Seed += uint64(n) // which node 0 says
+		o.Seed += uint64(n) // node 0's seed is the one agreed on
 		for _, c := range change {
 			c(&o)
 		}
@@ -141,7 +141,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline.C:
-			t.Fatalf("in vain: %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }

@@ -22,31 +22,30 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lockstep"
 )
 
-// Options say which of a job's nodes this is, and what it tells the others.
+// Options describe this node's part in a job.
 type Options struct {
-	Job           string // its name
+	Job           string // name
 	WorldSize     int
 	Nodes, Node   int
-	Ranks         []int  // of this node
+	Ranks         []int  // ranks of this node
 	Address       string // host:port of node 0's daemon, for the job's first loader
-	Loader        int    // this one's number
+	Loader        int    // this loader's number
 	Secret        string
-	Seed          uint64 // the job's, if this is node 0
-	Facts         []Fact // which all nodes must agree on
+	Seed          uint64 // the job's seed, used if this is node 0
+	Facts         []Fact // the agreement keys: all nodes must have the same values
 	Index         *dataset.Index
-	Port          int // 0: that of Address
+	Port          int // 0: the port of Address
 	Interface     string
-	Network       Network       // over which nodes reach each other; nil: the system's
-	Timeout       time.Duration // for which nodes wait for each other at the start
+	Network       Network       // how nodes reach each other; nil: the system's network
+	Timeout       time.Duration // how long nodes wait for each other at the start
 	TLS           bool
-	Cert, Key, CA string // files; empty: keys are drawn
+	Cert, Key, CA string // files; empty: keys are generated
 	Local         Job
 	Stops         *lockstep.Stops
-	// Wrap, if not nil, stands between this node's samples and the other nodes: what they connect
-	// to is what it makes of the listener.
+	// Wrap, if not nil, wraps the listener that serves this node's samples.
 	Wrap func(net.Listener) net.Listener
-	// Progress is told which nodes are waited for, and, as a warning, what was refused. It may
-	// block.
+	// Progress reports which nodes are being waited for, and, with warning, which connections were
+	// refused. It may block.
 	Progress func(text string, warning bool)
 	Log      *slog.Logger
 }
@@ -54,13 +53,13 @@ type Options struct {
 // Network is how nodes reach each other.
 type Network = cluster.Network
 
-// Fact is something that all nodes of a job must say alike.
+// Fact is an agreement key and this node's value: all nodes of a job must have the same.
 type Fact = cluster.Fact
 
 // Agreement is what the nodes of a job have agreed on.
 type Agreement struct {
-	Seed    uint64   // node 0's
-	Version [16]byte // of the dataset, as node 0 has it
+	Seed    uint64   // node 0's seed
+	Version [16]byte // the dataset's version on node 0
 }
 
 // Form finds the other nodes, and agrees with them on what the job is.
@@ -102,8 +101,8 @@ func (c *Coordinator) form(ctx context.Context) (a Agreement, err error) {
 	return a, nil
 }
 
-// options listens for samples, and says what the cluster is to know of this node: also why it
-// cannot take part.
+// options opens the listener for samples, and returns what the cluster is to know of this node; if
+// this node cannot take part, it includes the reason.
 func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 	o := &c.o
 	host, ports, err := o.meeting()
@@ -118,7 +117,7 @@ func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 	local, err := cluster.Local(o.Node, o.Interface)
 	if o.Node == 0 {
 		if err != nil {
-			return cluster.Options{}, clusterError(c.me, err) // and listen nowhere
+			return cluster.Options{}, clusterError(c.me, err) // do not listen at all
 		}
 		options.Listen = net.JoinHostPort(cmp.Or(local, host), strconv.Itoa(ports))
 		options.Broadcast = binary.LittleEndian.AppendUint64(nil, o.Seed)
@@ -144,8 +143,8 @@ func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 // reachTime is how long a node may take to answer a connection at the start.
 const reachTime = 10 * time.Second
 
-// reach finds out whether samples can be fetched: each node connects to the next one, and all hear
-// what came of it. A port that is closed would otherwise only make the job slow.
+// reach checks that samples can be fetched: each node connects to the next one, and all learn the
+// results. Otherwise a closed port would merely make the job slow.
 func (c *Coordinator) reach(ctx context.Context) error {
 	next := c.cluster.Members()[(c.me+1)%c.nodes()]
 	says := ""
@@ -162,8 +161,9 @@ func (c *Coordinator) reach(ctx context.Context) error {
 		says = (&cluster.AddressError{
 			Node: c.me, Doing: "reach", What: fmt.Sprintf("samples of node %d", next.Node),
 			Where: next.Exchange,
-			Why: why + ". The keys port and interface say where a node serves samples, and that " +
-				"port must be open",
+			Why: why +
+				"; the samples of a node are served on the port and interface that the keys " +
+				"port and interface set: open that port",
 		}).Error()
 	}
 	all, err := c.gather(ctx, "reach", []byte(says))
@@ -172,14 +172,14 @@ func (c *Coordinator) reach(ctx context.Context) error {
 	}
 	for _, text := range all {
 		if len(text) > 0 {
-			return failure.Input("the nodes of the job did not come together: %s", text)
+			return failure.Input("forming the job's cluster of nodes: %s", text)
 		}
 	}
 	return nil
 }
 
-// compareContents refuses nodes whose datasets have the same listing and other contents. A file
-// that one of them cannot read is not compared. The job's version is node 0's.
+// compareContents returns an error if the nodes' datasets have the same listing but different
+// contents. A file that a node cannot read is not compared. The job's version is node 0's.
 func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, err error) {
 	index := c.o.Index
 	mine, err := json.Marshal(nodeContents{
@@ -199,8 +199,7 @@ func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, er
 		if err := json.Unmarshal(text, &theirs); err != nil ||
 			len(theirs.Contents) != len(index.Contents()) {
 			return version,
-				failure.Input("node %d of the job says of its dataset's contents what cannot "+
-					"be understood: %v",
+				failure.Input("node %d sent dataset contents that cannot be decoded: %v",
 					n, err)
 		}
 		if n == 0 {
@@ -212,8 +211,8 @@ func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, er
 			return version, failure.Differs("dataset contents",
 				hex.EncodeToString(theirs.Version[:]), hex.EncodeToString(first.Version[:]),
 				map[string]any{"sample": id, "node": n},
-				"sample %d (%s) has other bytes on node %d than on node 0, although the datasets "+
-					"of both have the same names, sizes and times: "+
+				"sample %d (%s) has other bytes on node %d than on node 0, although both datasets "+
+					"have the same names, sizes and times: "+
 					"versions %x and %x; mount the same dataset on all nodes", id, index.Name(id),
 				n, theirs.Version[:8], first.Version[:8])
 		}
@@ -221,17 +220,17 @@ func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, er
 	return first.Version, nil
 }
 
-// nodeContents is what a node tells of its dataset.
+// nodeContents describes a node's dataset to node 0.
 type nodeContents struct {
 	Version  [16]byte
 	Contents [][16]byte // in the order of dataset.Index.Excerpts
 }
 
-// longWait is for how long nodes wait for each other before a process is warned of it.
+// longWait is how long nodes wait for each other before the process is warned.
 const longWait = 10 * time.Second
 
-// tellWaiting lets the process that opened the job hear which nodes are waited for, and which were
-// refused, until stop. The cluster, which tells it, never waits for the process.
+// tellWaiting tells the process that opened the job which nodes are being waited for, and which
+// were refused, until stop is called. The cluster, which reports them, never waits for the process.
 func tellWaiting(o *cluster.Options, progress func(text string, warning bool)) (stop func()) {
 	type saying struct {
 		text    string
@@ -273,12 +272,12 @@ func tellWaiting(o *cluster.Options, progress func(text string, warning bool)) (
 	}
 }
 
-// portsPerLoader are what one loader of a script has: where node 0 is found, where samples are
-// served, failure detection, and a spare.
+// portsPerLoader is the number of consecutive ports that each loader of a script uses: rendezvous
+// with node 0, samples, failure detection, and a spare.
 const portsPerLoader = 4
 
-// meeting is node 0's host, and the first of this loader's ports: the configuration's, or else what
-// the launcher gave.
+// meeting returns node 0's host, and the first of this loader's ports: the configured one, or else
+// the launcher's.
 func (o *Options) meeting() (host string, port int, err error) {
 	host, text, err := net.SplitHostPort(o.Address)
 	if err != nil {
@@ -287,9 +286,9 @@ func (o *Options) meeting() (host string, port int, err error) {
 	given, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || o.Loader < 0 || o.Loader > 255 {
 		return "", 0,
-			failure.Input("cluster.address = %q, cluster.loader = %d: a port is below 65536, a "+
-				"loader below 256",
-				o.Address, o.Loader)
+			failure.Input("cluster.address = %q, cluster.loader = %d: the port must be "+
+				"below 65536 "+
+				"and the loader below 256", o.Address, o.Loader)
 	}
 	port = cmp.Or(o.Port, int(given)) + portsPerLoader*o.Loader
 	if port+portsPerLoader > 1<<16 {
@@ -298,7 +297,7 @@ func (o *Options) meeting() (host string, port int, err error) {
 	return host, port, nil
 }
 
-// certificates are how nodes talk to each other; nil: without TLS.
+// certificates returns the TLS configuration between nodes; nil: no TLS.
 func (c *Coordinator) certificates() (*tls.Config, error) {
 	switch {
 	case !c.o.TLS:
@@ -309,7 +308,7 @@ func (c *Coordinator) certificates() (*tls.Config, error) {
 	return identity.LoadTLS(c.o.Cert, c.o.Key, c.o.CA)
 }
 
-// clusterError makes an error of the cluster one that a process of node me understands.
+// clusterError converts an error of package cluster into one that a process of node me understands.
 func clusterError(me int, err error) error {
 	var difference *cluster.DifferenceError
 	if errors.As(err, &difference) {
@@ -328,7 +327,7 @@ func clusterError(me int, err error) error {
 		return err
 	}
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		return fmt.Errorf("the nodes of the job did not come together: %w", err)
+		return fmt.Errorf("forming the job's cluster of nodes: %w", err)
 	}
-	return failure.Input("the nodes of the job did not come together: %v", err)
+	return failure.Input("forming the job's cluster of nodes: %v", err)
 }

@@ -10,18 +10,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange"
 )
 
-// holder serves what a cache has, and, where samples are read once for all nodes, what it has to
-// read.
+// holder implements exchange.Holder: it serves the samples of a cache, and, where samples are read
+// once for all nodes, those that it has to read.
 type holder struct {
 	samples  Samples
 	readOnce func(context.Context) (bool, error)
-	read     func(bytes int64) // told of what was read from the source
+	read     func(bytes int64) // called with the bytes read from the source
 }
 
-// Held is exchange.Holder's.
+// Held implements exchange.Holder.
 func (h *holder) Held(id int32) ([]byte, uint32, bool) { return h.samples.Held(int(id)) }
 
-// Sample is exchange.Holder's.
+// Sample implements exchange.Holder.
 func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32) error) error {
 	if !h.samples.Has(int(id)) {
 		switch once, err := h.readOnce(ctx); {
@@ -41,21 +41,21 @@ func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32)
 	return err
 }
 
-// refusals are the hosts whose connections were refused. Each is named once, and only so many: the
-// log lies in memory, and a flood must not fill it.
+// refusals tracks the hosts whose connections were refused. Each is logged once, and at most
+// maxRefusals of them: the log is in memory, and a flood of connections must not fill it.
 type refusals struct {
-	mu    sync.Mutex
+	mu    sync.Mutex // guards hosts
 	hosts map[string]bool
 }
 
-const mostRefusals = 16
+const maxRefusals = 16
 
-// first says whether this is to be told: the first one of its host.
+// first reports whether a refused connection is the first one from its host and is to be logged.
 func (r *refusals) first(addr net.Addr) bool {
 	host, _, _ := net.SplitHostPort(addr.String())
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.hosts[host] || len(r.hosts) == mostRefusals {
+	if r.hosts[host] || len(r.hosts) == maxRefusals {
 		return false
 	}
 	if r.hosts == nil {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestRefusals: a flood is told of once per host, and of a few hosts.
-func TestRefusals(t *testing.T) {
+// TestRefusals checks that a flood of connections is logged once per host, for a few hosts.
+func TestFloodOfConnectionsIsLoggedOncePerHost(t *testing.T) {
 	var r refusals
 	told := 0
 	for host := range 100 {
@@ -17,7 +17,7 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}
-	if told != mostRefusals {
-		t.Errorf("%d are told of, not %d", told, mostRefusals)
+	if told != maxRefusals {
+		t.Errorf("%d refusals are logged, want %d", told, maxRefusals)
 	}
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// heard is what a node said of itself, and when.
+// heard is a node's latest report, and when it arrived.
 type heard struct {
 	report stats.NodeReport
 	at     time.Time
 }
 
-// Reports are those of all nodes; mine is this one's.
+// Reports returns the reports of all nodes; mine is this node's.
 func (c *Coordinator) Reports(ctx context.Context, mine stats.NodeReport) []stats.NodeReport {
 	answers := c.ask(ctx, askTime, askReport, nil)
 	now := time.Now()
@@ -39,7 +39,7 @@ func (c *Coordinator) Reports(ctx context.Context, mine stats.NodeReport) []stat
 	return out
 }
 
-// part is a node's answer, or else what it said last. c.mu is held.
+// part returns the report in a node's answer, or else its latest report. c.mu must be held.
 func (c *Coordinator) part(n int, answer []byte, now time.Time) stats.NodeReport {
 	var r stats.NodeReport
 	var err error
@@ -58,13 +58,13 @@ func (c *Coordinator) part(n int, answer []byte, now time.Time) stats.NodeReport
 	}
 	switch why := c.silent(n); {
 	case err != nil:
-		r.Why = fmt.Sprintf("it says what is no report: %v", err)
+		r.Why = fmt.Sprintf("it sent an invalid report: %v", err)
 	case why == gone:
 		r.Why = "it is gone"
 	case why == cutOff:
-		r.Why = "node 0, by way of which nodes ask each other, is gone"
+		r.Why = "node 0, which relays questions between nodes, is gone"
 	default:
-		r.Why = fmt.Sprintf("nothing was heard within %v", askTime)
+		r.Why = fmt.Sprintf("timed out after %v", askTime)
 	}
 	return r
 }

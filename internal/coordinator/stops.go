@@ -7,15 +7,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/lockstep"
 )
 
-// stoppedPause lies between two attempts to tell a node that is there, and did not answer.
+// stoppedPause is the pause between attempts to send stops to a node that is alive but did not
+// answer.
 const stoppedPause = 250 * time.Millisecond
 
-// tellStops tells the other nodes of this node's stops, whenever these change, until ctx ends: and
-// once more then, because a process that does not expect an error leaves the job with it. What is
-// told is always the whole list: a node that was cut off is told when it is back what it has
-// missed.
-func (c *Coordinator) tellStops(ctx context.Context) {
-	heard := make([]int, c.nodes()) // by node, the version of the list that it was last told
+// broadcastStops sends this node's stops to the other nodes whenever they change, until ctx ends,
+// and once more after that, because a process that does not handle the error leaves the job with
+// it. The whole list is sent each time, so a node that was cut off catches up when it is back.
+func (c *Coordinator) broadcastStops(ctx context.Context) {
+	heard := make([]int, c.nodes()) // by node, the version of the list that it received last
 	for {
 		list, version, changed := c.o.Stops.Own()
 		var again <-chan time.Time
@@ -41,7 +41,7 @@ func (c *Coordinator) tellStops(ctx context.Context) {
 	}
 }
 
-// untold reports whether a node that can be asked was not told of this version.
+// untold reports whether a node that can be asked has not received this version.
 func (c *Coordinator) untold(heard []int, version int) bool {
 	for n, last := range heard {
 		if n != c.me && last < version && c.silent(n) == slow {
@@ -51,12 +51,12 @@ func (c *Coordinator) untold(heard []int, version int) bool {
 	return false
 }
 
-// answerStopped hears another node's stops. It needs no job that is open: a rank that has not begun
-// is told as well when it does.
+// answerStopped takes in another node's stops. The job need not be open: a rank that has not begun
+// is told when it does.
 func (c *Coordinator) answerStopped(text string) []byte {
 	list, err := lockstep.Decode([]byte(text), c.o.WorldSize, c.o.Nodes)
 	if err != nil {
-		c.o.Log.Warn("a node says what is no list of ranks that stopped", "error", err)
+		c.o.Log.Warn("a node sent an invalid list of stopped ranks", "error", err)
 		return nil
 	}
 	c.o.Stops.Hear(list)

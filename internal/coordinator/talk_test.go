@@ -14,9 +14,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// TestLeadOfANodeThatIsGone: a node that is gone is taken to have begun where the others did, and
-// to have kept what a whole epoch needs.
-func TestLeadOfANodeThatIsGone(t *testing.T) {
+// TestLeadOfLostNode checks that a node that is gone is assumed to have begun where the others did,
+// and to have kept what a whole epoch needs.
+func TestLeadOfLostNode(t *testing.T) {
 	c := formed(t, 3)
 	c[2].Close()
 	for _, node := range c[:2] {
@@ -39,16 +39,17 @@ func TestLeadOfANodeThatIsGone(t *testing.T) {
 	}
 }
 
-// TestReportsThatAreNone: what a node says that is wrong, or nothing, never counts as an answer.
-func TestReportsThatAreNone(t *testing.T) {
+// TestInvalidReportsCountAsNoAnswer checks that a node that sends an invalid report, or none,
+// counts as not answering.
+func TestInvalidReportsCountAsNoAnswer(t *testing.T) {
 	c := formed(t, 2)
 	now := time.Now()
 	if r := c[0].part(1, []byte(`{"batches": "many"}`), now); r.Answering || r.Age >= 0 ||
-		!strings.Contains(r.Why, "no report") {
+		!strings.Contains(r.Why, "invalid report") {
 		t.Errorf("%+v", r)
 	}
 	if r := c[0].part(1, nil, now); r.Answering || r.Age >= 0 ||
-		r.Why != "nothing was heard within 2s" {
+		r.Why != "timed out after 2s" {
 		t.Errorf("%+v", r)
 	}
 	if got := c[1].answer(t.Context(), "something else"); got != nil {
@@ -59,9 +60,9 @@ func TestReportsThatAreNone(t *testing.T) {
 	}
 }
 
-// TestMissingParts: a node that is asked for the turn that comes next says which of its ranks have
-// not given their parts, and else, or as long as its job is not open, nothing.
-func TestMissingParts(t *testing.T) {
+// TestMissingParts checks that a node asked about the next turn returns those of its ranks that
+// have not supplied their parts, and otherwise, or while its job is not open, nothing.
+func TestAnswerListsRanksWithMissingParts(t *testing.T) {
 	l := newLocal()
 	l.turn, l.missed = 3, []int{2}
 	c := newCoordinator(Options{Local: l})
@@ -80,8 +81,9 @@ func TestMissingParts(t *testing.T) {
 	}
 }
 
-// TestStopsThatCannotBe: a list of stops that cannot be is not heard, and gets no answer.
-func TestStopsThatCannotBe(t *testing.T) {
+// TestInvalidStopsAreIgnored checks that an invalid list of stops is not taken in, and gets no
+// answer.
+func TestInvalidStopsAreIgnored(t *testing.T) {
 	for list, heard := range map[string]bool{
 		`[{"rank": 3, "node": 1, "round": 0, "at": 0, "error": {"kind": "sample"}}]`: true,
 		`{"rank": 3}`: false,
@@ -107,9 +109,9 @@ func parts(ranks ...int) (out []audit.Part) {
 	return out
 }
 
-// TestAuditRules: of what other nodes say, only what is of all ranks of a node, and not of this
-// one, and can be, is taken.
-func TestAuditRules(t *testing.T) {
+// TestInvalidAuditPartsAreIgnored checks that parts are taken in only if they are valid, of all
+// ranks of one node, and not of this node.
+func TestInvalidAuditPartsAreIgnored(t *testing.T) {
 	c := formed(t, 2)[0]
 	for _, told := range []map[int][]audit.Part{
 		{0: parts(0, 1)},
@@ -122,39 +124,39 @@ func TestAuditRules(t *testing.T) {
 		nil,
 	} {
 		if c.tell(&auditQuestion{5, told}); len(c.told) > 0 {
-			t.Errorf("%v is taken: %v", told, c.told)
+			t.Errorf("%v was stored: %v", told, c.told)
 		}
 	}
 	c.tell(&auditQuestion{5, map[int][]audit.Part{1: parts(3, 2)}})
 	if len(c.told[nodeEpoch{1, 5}]) != 2 {
-		t.Errorf("noted is %v", c.told)
+		t.Errorf("stored %v", c.told)
 	}
 	c.tell(&auditQuestion{5 + audit.Kept, nil})
 	if len(c.told) > 0 {
-		t.Errorf("noted is still %v", c.told)
+		t.Errorf("still stored %v", c.told)
 	}
 	if answer := c.answer(t.Context(), askAudit+" {"); answer != nil {
-		t.Errorf("what is no question is answered: %s", answer)
+		t.Errorf("an invalid question is answered: %s", answer)
 	}
 }
 
-// TestAuditOfWhatCannotBe: an answer that cannot be a part of the epoch ends the audit with an
-// error that names the node.
-func TestAuditOfWhatCannotBe(t *testing.T) {
+// TestInvalidAuditAnswer checks that an invalid answer ends the audit with an error that names the
+// node.
+func TestInvalidAuditAnswer(t *testing.T) {
 	c := formed(t, 2, func(o *Options) {
 		o.Local.(*local).parts = func(context.Context, int) ([]audit.Part, error) {
 			return []audit.Part{{Rank: 2, From: 99}, {Rank: 3}}, nil
 		}
 	})
 	if got, _, err := c[0].Audit(t.Context(), 0, parts(0, 1)); err == nil ||
-		!strings.Contains(err.Error(), "node 1 says what is no part of an audit") {
+		!strings.Contains(err.Error(), "node 1 sent an invalid answer to the audit") {
 		t.Errorf("told %+v, %v", got, err)
 	}
 }
 
-// TestAuditGivenUp: an audit that is given up while it waits for another node ends, and the other
-// node has been told what this one's ranks were delivered.
-func TestAuditGivenUp(t *testing.T) {
+// TestAbandonedAudit checks that an audit ends when it is cancelled while it waits for another
+// node, and that the other node has been told this node's parts.
+func TestAbandonedAudit(t *testing.T) {
 	c := formed(t, 2, func(o *Options) {
 		o.Local.(*local).parts = func(ctx context.Context, _ int) ([]audit.Part, error) {
 			<-ctx.Done()

@@ -15,7 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// call answers a CALL, beside the reader.
+// call answers a CALL in a task of its own.
 func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 	var m protocol.CallMessage
 	if err := protocol.DecodeJSON(p, &m); err != nil {
@@ -27,21 +27,21 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 		return err
 	}
 	select {
-	case x.slots <- struct{}{}:
+	case x.callSlots <- struct{}{}:
 	default:
 		_ = view.Close()
-		return fmt.Errorf("%w: more than %d calls under way", protocol.ErrProtocol, maxCalls)
+		return fmt.Errorf("%w: more than %d calls are pending", protocol.ErrProtocol, maxCalls)
 	}
 	x.tasks.Go(func() {
 		reply := protocol.ReplyMessage{ID: m.ID}
 		result, err := x.answer(ctx, m, view)
-		_ = view.Close() // what needs it has descriptors of its own
+		_ = view.Close() // its users have duplicated the descriptors
 		if err != nil {
-			reply.Error = explain(err)
+			reply.Error = errorMessage(err)
 		} else {
 			reply.Result = result
 		}
-		<-x.slots
+		<-x.callSlots
 		if err := x.sendJSON(protocol.Reply, reply); errors.Is(err, protocol.ErrProtocol) {
 			reply.Result, reply.Error = nil, tooLong("the answer to "+m.Method, err)
 			_ = x.sendJSON(protocol.Reply, reply)
@@ -53,13 +53,13 @@ func (x *conn) call(ctx context.Context, p []byte, in *inbox) error {
 	return nil
 }
 
-// viewOf takes the descriptors that come with a call about a dataset.
+// viewOf returns the descriptors that come with a call about a dataset, or nil.
 func (x *conn) viewOf(m protocol.CallMessage, in *inbox) (*dataset.View, error) {
 	if m.Method != "dataset" && m.Method != "samples" {
 		return nil, nil
 	}
-	// What else is wrong with the parameters the answer says; the descriptors must not stay for the
-	// next call.
+	// Other errors in the parameters are reported by the answer. Here the descriptors must be
+	// closed, so that they are not taken for the next call's.
 	var p struct {
 		View bool `json:"view"`
 	}
@@ -73,24 +73,24 @@ func (x *conn) viewOf(m protocol.CallMessage, in *inbox) (*dataset.View, error) 
 	return in.view()
 }
 
-// tooLong tells a process that what it asked for fits into no frame.
+// tooLong is the error for an answer that does not fit into a frame.
 func tooLong(what string, err error) *protocol.ErrorMessage {
 	return &protocol.ErrorMessage{
 		Kind:    protocol.KindLimit,
-		Message: fmt.Sprintf("%s is too long: %v; ask for less at a time", what, err),
+		Message: fmt.Sprintf("%s is too long: %v; request less at a time", what, err),
 		Details: map[string]any{"limit": protocol.MaxPayload},
 	}
 }
 
-// maxSamples is how many samples one call lists.
+// maxSamples is the most samples that one call lists.
 const maxSamples = 10_000
 
-// answer does what a call asks for.
+// answer returns the result of a call.
 func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 	view *dataset.View,
 ) (any, error) {
-	if x.foreign != nil && m.Method != "stats" && m.Method != "shutdown" {
-		return nil, x.foreign
+	if x.versionErr != nil && m.Method != "stats" && m.Method != "shutdown" {
+		return nil, x.versionErr
 	}
 	switch m.Method {
 	case "explain", "report", "audit", "unusable":
@@ -109,10 +109,10 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 	case "samples":
 		return x.listSamples(ctx, m, view)
 	case "stats":
-		x.asked.Store(true)
+		x.queried.Store(true)
 		return x.d.stats(), nil
 	case "cluster":
-		x.asked.Store(true)
+		x.queried.Store(true)
 		p, err := params[struct {
 			Job string `json:"job"`
 		}](m)
@@ -134,7 +134,7 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 				Message: "jobs are running; use --force to end them",
 			}
 		}
-		return map[string]any{}, nil // and the end, once that is sent
+		return map[string]any{}, nil // call stops the daemon once this is sent
 	}
 	return nil, &protocol.ErrorMessage{
 		Kind:    protocol.KindProtocol,
@@ -142,7 +142,7 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 	}
 }
 
-// answerRank does what a process asks of its job: to explain, report or audit.
+// answerRank returns the result of a call about the process's own job.
 func answerRank(ctx context.Context, rank *node.Rank, m protocol.CallMessage) (any, error) {
 	switch m.Method {
 	case "explain":
@@ -190,7 +190,7 @@ func answerRank(ctx context.Context, rank *node.Rank, m protocol.CallMessage) (a
 	return rank.Report(), nil
 }
 
-// params reads what a call is about; a call may say nothing.
+// params decodes a call's parameters; a call may have none.
 func params[T any](m protocol.CallMessage) (p T, err error) {
 	if len(m.Params) > 0 && string(m.Params) != "null" {
 		err = protocol.DecodeJSON(m.Params, &p)
@@ -206,12 +206,12 @@ type datasetParams struct {
 	To   int `json:"to"`
 }
 
-// Decided is which policy holds for samples that cannot be used.
+// Decided says which policy applies to samples that cannot be used.
 type Decided struct {
 	OnError string `json:"on_error"`
 }
 
-// check says what is wrong with the configuration and the transforms of a job that is not open yet.
+// check validates the configuration and the transforms of a job before it is opened.
 func (x *conn) check(m protocol.CallMessage) (*Decided, error) {
 	p, err := params[struct {
 		protocol.Settings
@@ -230,7 +230,7 @@ func (x *conn) check(m protocol.CallMessage) (*Decided, error) {
 	return &Decided{cfg.OnError}, err
 }
 
-// openDataset opens the dataset of a call; it stays open with the connection.
+// openDataset opens the dataset of a call. It stays open as long as the connection.
 func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
 	view *dataset.View,
 ) (*catalog.Dataset, *datasetParams, error) {
@@ -246,7 +246,7 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
 	x.mu.Lock()
 	ds := x.datasets[asked]
 	x.mu.Unlock()
-	if ds != nil { // all calls of a connection see one version
+	if ds != nil { // all calls of a connection see the same version
 		return ds, &p, nil
 	}
 	progress := x.progress()
@@ -262,7 +262,7 @@ func (x *conn) openDataset(ctx context.Context, m protocol.CallMessage,
 		return nil, nil, err
 	}
 	x.mu.Lock()
-	if other := x.datasets[asked]; other != nil { // a call beside this one was faster
+	if other := x.datasets[asked]; other != nil { // a concurrent call was faster
 		x.mu.Unlock()
 		ds.Close()
 		return other, &p, nil
@@ -298,8 +298,9 @@ func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
 	if p.From < 0 || p.To < p.From || p.To > index.Len() || p.To-p.From > maxSamples {
 		return nil, &protocol.ErrorMessage{
 			Kind: protocol.KindConfig,
-			Message: fmt.Sprintf("samples from %d to %d: the dataset has 0 to %d, and one call "+
-				"lists at most %d", p.From, p.To, index.Len(), maxSamples),
+			Message: fmt.Sprintf("samples from %d to %d cannot be listed: the range must be "+
+				"within 0 to %d, and one call lists at most %d samples", p.From, p.To, index.Len(),
+				maxSamples),
 		}
 	}
 	list := make([][2]any, 0, p.To-p.From)
@@ -309,7 +310,7 @@ func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
 	return list, nil
 }
 
-// Stats is what `hdmlp stats` shows.
+// Stats describes the daemon and its jobs, as `hdmlp stats` shows them.
 type Stats struct {
 	Version     string          `json:"version"`
 	PID         int             `json:"pid"`
@@ -317,7 +318,8 @@ type Stats struct {
 	Jobs        []*stats.Report `json:"jobs"`
 }
 
-// ClusterStats is what `hdmlp stats --job` and `hdmlp top` show: jobs over all their nodes.
+// ClusterStats describes jobs over all their nodes, as `hdmlp stats --job` and `hdmlp top` show
+// them.
 type ClusterStats struct {
 	Jobs []*stats.ClusterReport `json:"jobs"`
 }

@@ -18,26 +18,24 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// answerTime is how long a daemon may take to answer. It asks the other nodes of a job for 2 s at
-// most.
-const answerTime = 10 * time.Second
+// answerTimeout is how long a daemon may take to answer. For its answer it waits for the other
+// nodes of a job for at most 2 s.
+const answerTimeout = 10 * time.Second
 
-// Client is a connection that commands use to ask the daemon. It is not safe for
-// concurrent use.
+// Client is a connection of a command to the daemon. It is not safe for concurrent use.
 type Client struct {
 	conn    *net.UnixConn
 	r       *bufio.Reader
 	address string
-	// the daemon's, as the kernel knows it; 0: it is in a PID namespace that is not visible here
-	pid     int
-	last    uint64
-	ctx     context.Context // when it ends, so does the connection
-	release func() bool
+	pid     int             // the daemon's, from the kernel; 0: in a PID namespace not visible here
+	last    uint64          // ID of the last call
+	ctx     context.Context // the connection is closed when it ends
+	release func() bool     // stops watching ctx
 }
 
-// Dial connects to a running daemon of the given version, until ctx ends. One of another version,
-// or protocol, is a
-// *protocol.ErrorMessage of KindVersion.
+// Dial connects to a running daemon of the given version; the connection is closed when ctx ends.
+// If the daemon has another version or protocol, Dial returns a *protocol.ErrorMessage of
+// KindVersion.
 func Dial(ctx context.Context, a *net.UnixAddr, version string) (*Client, error) {
 	c, welcome, err := dial(ctx, a, version)
 	if err == nil && welcome.Version != version {
@@ -52,18 +50,19 @@ func Dial(ctx context.Context, a *net.UnixAddr, version string) (*Client, error)
 	return c, nil
 }
 
-// dial connects to a daemon of any version. Where it was greeted and refused that, both client,
-// which may only be closed, and error are returned.
+// dial connects to a daemon of any version. If the daemon answers HELLO with an error, dial returns
+// both the error and a client, which may only be closed.
 func dial(ctx context.Context, a *net.UnixAddr,
 	version string,
 ) (*Client, *protocol.WelcomeMessage, error) {
 	conn, err := net.DialUnix("unix", nil, a)
 	switch {
-	case isGone(err):
+	case notListening(err):
 		return nil, nil, fmt.Errorf("no daemon is running for this user at %s: %w", a.Name, err)
 	case errors.Is(err, unix.EAGAIN):
-		return nil, nil, fmt.Errorf("the program that listens at %s accepts no connections: it "+
-			"is stopped or overloaded (`fuser %[1]s` or `ss -xlp` tells which process it is): %w",
+		return nil, nil, fmt.Errorf("the process that listens at %s does not accept connections; "+
+			"it is stopped or overloaded (`fuser %[1]s` or `ss -xlp` shows which "+
+			"process it is): %w",
 			a.Name, err)
 	case err != nil:
 		return nil, nil, fmt.Errorf("connect to the daemon at %s: %w", a.Name, err)
@@ -94,16 +93,16 @@ func dial(ctx context.Context, a *net.UnixAddr,
 	return c, welcome, err
 }
 
-// isGone reports whether a connection failed because nothing listens there.
-func isGone(err error) bool {
+// notListening reports whether a connection failed because nothing listens there.
+func notListening(err error) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.ENOENT)
 }
 
-// Find connects to the user's daemon. Where none listens at the endpoint of this process's
-// environment, one that was started with another is looked for.
+// Find connects to the user's daemon. If none listens at the endpoint of this process's
+// environment, it tries the endpoint of a daemon that was started with a different one.
 func Find(ctx context.Context, e socket.Endpoint, version string) (*Client, error) {
 	c, err := Dial(ctx, e.Addr, version)
-	if isGone(err) && e.Other != nil {
+	if notListening(err) && e.Other != nil {
 		other, otherErr := Dial(ctx, e.Other, version)
 		if otherErr == nil || isVersion(otherErr) {
 			return other, otherErr
@@ -112,10 +111,11 @@ func Find(ctx context.Context, e socket.Endpoint, version string) (*Client, erro
 	return c, err
 }
 
-// Stop ends the user's daemon, whatever version it is of.
+// Stop ends the user's daemon, which may have another version. Unless force is set, it fails if
+// jobs are running.
 func Stop(ctx context.Context, e socket.Endpoint, version string, force bool) error {
 	c, _, err := dial(ctx, e.Addr, version)
-	if isGone(err) && e.Other != nil {
+	if notListening(err) && e.Other != nil {
 		other, _, otherErr := dial(ctx, e.Other, version)
 		switch {
 		case otherErr == nil || isVersion(otherErr):
@@ -134,33 +134,34 @@ func Stop(ctx context.Context, e socket.Endpoint, version string, force bool) er
 		return err
 	case !force:
 		return fmt.Errorf("%w: it cannot be asked whether jobs are running; `hdmlp stop --force` "+
-			"ends it in any case, and jobs that run get an error", err)
+			"ends it anyway, and running jobs then fail with an error", err)
 	case c.pid <= 0:
-		return fmt.Errorf("%w: its process is not visible here (another PID namespace); "+
+		return fmt.Errorf("%w: its process is in another PID namespace and not visible here; "+
 			"end it there", err)
 	}
-	// It has just answered, and so it is this process.
+	// The daemon has just answered, so that the PID has not been reused.
 	if err := unix.Kill(c.pid, unix.SIGTERM); err != nil {
 		return fmt.Errorf("end the daemon, process %d: %w", c.pid, err)
 	}
 	return nil
 }
 
-// isVersion reports whether the daemon is of another version.
+// isVersion reports whether err says that the daemon has another version.
 func isVersion(err error) bool {
 	var m *protocol.ErrorMessage
 	return errors.As(err, &m) && m.Kind == protocol.KindVersion
 }
 
-// versionsDiffer is the error for a daemon and a process that are not of one version.
+// versionsDiffer is the error for a daemon and a process of different versions.
 func versionsDiffer(daemon string, daemonPID int, process string,
 	processPID int,
 ) *protocol.ErrorMessage {
 	return &protocol.ErrorMessage{
 		Kind: protocol.KindVersion,
-		Message: fmt.Sprintf("the daemon (pid %d) is hdmlp %s, and this process (pid %d) is "+
-			"hdmlp %s: both must be of one version; end the daemon with `hdmlp stop`, or set "+
-			"HDMLP_SOCKET to another path or name, for a second daemon",
+		Message: fmt.Sprintf("the daemon (pid %d) is hdmlp %s, but this process (pid %d) is "+
+			"hdmlp %s: both must have the same version; stop the daemon with `hdmlp stop`, and "+
+			"the next process starts one of its own version, or set HDMLP_SOCKET to another "+
+			"path or name to run a second daemon",
 			daemonPID, daemon, processPID, process),
 		Details: map[string]any{"daemon": daemon, "process": process, "pid": daemonPID},
 	}
@@ -172,8 +173,8 @@ func (c *Client) Close() error {
 	return c.conn.Close()
 }
 
-// Call asks the daemon and decodes its answer into result. What the daemon
-// refuses is a *protocol.ErrorMessage.
+// Call calls a method of the daemon and decodes its answer into result. An error from the daemon is
+// a *protocol.ErrorMessage.
 func (c *Client) Call(method string, params, result any) error {
 	p, err := json.Marshal(params)
 	if err != nil {
@@ -199,9 +200,9 @@ func (c *Client) Call(method string, params, result any) error {
 	return json.Unmarshal(reply.Result, result)
 }
 
-// ask sends a message, and returns the payload of the frame of type answer that comes for it.
+// ask sends a message, and returns the payload of the answer, a frame of type answer.
 func (c *Client) ask(t protocol.Type, v any, answer protocol.Type) ([]byte, error) {
-	err := c.conn.SetDeadline(time.Now().Add(answerTime))
+	err := c.conn.SetDeadline(time.Now().Add(answerTimeout))
 	if err == nil {
 		err = c.send(t, v)
 	}
@@ -213,27 +214,28 @@ func (c *Client) ask(t protocol.Type, v any, answer protocol.Type) ([]byte, erro
 	case err != nil && c.ctx.Err() != nil:
 		return nil, c.ctx.Err()
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return nil, c.silent()
+		return nil, c.noAnswer()
 	}
 	if errors.Is(err, protocol.ErrProtocol) {
-		return nil, fmt.Errorf("what answers at %s is no HDMLP daemon (`ss -xlp` tells which "+
-			"process it is); set HDMLP_SOCKET to another path or name: %w", c.address, err)
+		return nil, fmt.Errorf("the process that answers at %s is not an HDMLP daemon (`ss -xlp` "+
+			"shows which process it is); set HDMLP_SOCKET to another path or name: %w", c.address,
+			err)
 	}
 	return payload, err
 }
 
-// silent is the error for a daemon that does not answer.
-func (c *Client) silent() error {
-	text := fmt.Sprintf("the daemon at %s has not answered within %v: it is stopped or "+
-		"overloaded, or another program listens there; ", c.address, answerTime)
+// noAnswer is the error for a daemon that does not answer in time.
+func (c *Client) noAnswer() error {
+	text := fmt.Sprintf("the daemon at %s did not answer within %v: it is stopped or overloaded, "+
+		"or another program listens there; ", c.address, answerTimeout)
 	if c.pid <= 0 {
 		return errors.New(text +
-			"its process is not visible here (another PID namespace): continue it (kill -CONT) " +
-			"or end it (kill -KILL) there")
+			"its process is in another PID namespace and not visible here: resume it (kill " +
+			"-CONT) or end it (kill -KILL) there")
 	}
 	return fmt.Errorf("%sits process is %d: see `ps -o pid,stat,args -p %[2]d`; `kill -CONT "+
-		"%[2]d` continues a stopped one, `kill -KILL %[2]d` ends it, and the jobs that it serves "+
-		"get an error", text, c.pid)
+		"%[2]d` resumes a stopped one, `kill -KILL %[2]d` ends it, and the jobs that it "+
+		"serves then fail", text, c.pid)
 }
 
 func (c *Client) send(t protocol.Type, v any) error {
@@ -249,7 +251,7 @@ func (c *Client) receive(t protocol.Type) ([]byte, error) {
 	for {
 		var header [8]byte
 		if _, err := io.ReadFull(c.r, header[:]); err != nil {
-			return nil, errors.Join(errors.New("the daemon ended the connection"), err)
+			return nil, errors.Join(errors.New("the daemon closed the connection"), err)
 		}
 		size := binary.LittleEndian.Uint32(header[:])
 		if size > protocol.MaxPayload {

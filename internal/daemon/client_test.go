@@ -3,17 +3,90 @@ package daemon
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
+	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// TestOtherVersion: a daemon of another version is named, and can be asked what it does, and to
-// end.
-func TestOtherVersion(t *testing.T) {
+// TestClientQueriesAndStopsTheDaemon makes the calls of commands while one job runs and another is
+// being opened.
+func TestClientQueriesAndStopsTheDaemon(t *testing.T) {
+	r := start(t)
+	x := r.hello()
+	x.open()
+	slow := r.hello()
+	slow.json(protocol.Open,
+		openMessage(func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "slow", "/slow" }))
+	c, err := Dial(t.Context(), r.address, "test")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	var stats Stats
+	for len(stats.Jobs) < 2 { // until the second OPEN has arrived
+		if err := c.Call("stats", nil, &stats); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if stats.Connections != 3 || stats.PID != os.Getpid() || stats.Version != "test" {
+		t.Errorf("stats %+v", stats)
+	}
+	if a, b := stats.Jobs[0], stats.Jobs[1]; a.Job != "j" || a.Assembling || b.Job != "slow" ||
+		!b.Assembling || b.Dataset != "/slow" {
+		t.Errorf("jobs %+v, %+v", a, b)
+	}
+	var over ClusterStats
+	if err := c.Call("cluster", map[string]any{"job": "j"}, &over); err != nil ||
+		len(over.Jobs) != 1 || over.Jobs[0].Job != "j" || len(over.Jobs[0].Nodes) != 1 {
+		t.Errorf("job j over all nodes: %+v, %v", over, err)
+	}
+	over = ClusterStats{}
+	if err := c.Call("cluster", nil, &over); err != nil || len(over.Jobs) != 2 ||
+		!over.Jobs[1].Nodes[0].Assembling {
+		t.Errorf("all jobs over all nodes: %+v, %v", over, err)
+	}
+	x.close()
+	for len(stats.Jobs) > 1 {
+		stats = Stats{}
+		if err := c.Call("stats", nil, &stats); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// The job that is being opened keeps the daemon busy as well.
+	var busy *protocol.ErrorMessage
+	if err := c.Call("shutdown", map[string]any{}, &struct{}{}); !errors.As(err, &busy) ||
+		busy.Kind != protocol.KindBusy {
+		t.Errorf("shutdown while a job is opened: %v", err)
+	}
+	if err := c.Call("shutdown", map[string]any{"force": true}, &struct{}{}); err != nil {
+		t.Errorf("shutdown: %v", err)
+	}
+	for {
+		if _, err := slow.receive(); err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
+				t.Errorf("the other process got %v", err)
+			}
+			break
+		}
+	}
+	r.end()
+	if _, err := Dial(t.Context(), r.address, "test"); err == nil ||
+		!strings.Contains(err.Error(), "no daemon is running") {
+		t.Errorf("dial after the end: %v", err)
+	}
+}
+
+// TestDaemonOfAnotherVersionCanBeQueriedAndStopped checks also that other calls fail with an error
+// that names both versions.
+func TestDaemonOfAnotherVersionCanBeQueriedAndStopped(t *testing.T) {
 	r := start(t)
 	e := socket.Endpoint{Addr: r.address}
 	c, _, err := dial(t.Context(), r.address, "9.9")
@@ -32,13 +105,13 @@ func TestOtherVersion(t *testing.T) {
 	if err := c.Call("stats", nil, &struct{}{}); err != nil {
 		t.Errorf("stats: %v", err)
 	}
-	// Where nothing is at the first place, the second is looked at.
+	// If nothing listens at the first address, the second is tried.
 	e = socket.Endpoint{
 		Addr:  &net.UnixAddr{Name: filepath.Join(t.TempDir(), "none"), Net: "unix"},
 		Other: r.address,
 	}
 	if _, err := Find(t.Context(), e, "9.9"); !isVersion(err) {
-		t.Errorf("find at the second place: %v", err)
+		t.Errorf("find at the second address: %v", err)
 	}
 	if err := Stop(t.Context(), e, "9.9", false); err != nil {
 		t.Errorf("stop: %v", err)
@@ -46,8 +119,7 @@ func TestOtherVersion(t *testing.T) {
 	r.end()
 }
 
-// TestCancelledClient: a client that waits for an answer ends with its context.
-func TestCancelledClient(t *testing.T) {
+func TestClientReturnsWhenItsContextIsCancelled(t *testing.T) {
 	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "silent"), Net: "unix"}
 	l, err := net.ListenUnix("unix", address)
 	if err != nil {

@@ -21,32 +21,34 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// conn is one process's connection.
+// conn is one process's connection. Fields marked "reader only" belong to the goroutine that reads
+// frames.
 type conn struct {
 	d   *Daemon
 	c   *net.UnixConn
 	log *slog.Logger
 
-	rank    atomic.Pointer[node.Rank] // set by OPEN
-	opens   bool                      // OPEN was received; reader's own
-	greeted bool                      // HELLO was received; reader's own
-	holds   atomic.Bool               // a job is open, or being opened
-	asked   atomic.Bool               // what the daemon does, as `hdmlp stats` and `hdmlp top` do
-	tasks   sync.WaitGroup            // calls and OPEN under way
-	// foreign is why a process of another version gets nothing, but may ask for stats and for the
-	// daemon's end; nil: it is of ours. Set before frames are read.
-	foreign *protocol.ErrorMessage
-	slots   chan struct{} // limits calls under way
+	rank     atomic.Pointer[node.Rank] // set when OPEN succeeds
+	openSeen bool                      // OPEN was received; reader only
+	greeted  bool                      // HELLO was received; reader only
+	holdsJob atomic.Bool               // a job is open, or being opened
+	// the status was queried, as by `hdmlp stats` and `hdmlp top`
+	queried atomic.Bool
+	tasks   sync.WaitGroup // pending calls and OPEN
+	// versionErr is set, before frames are read, if the process has another version: it gets this
+	// error for everything but the calls "stats" and "shutdown".
+	versionErr *protocol.ErrorMessage
+	callSlots  chan struct{} // limits pending calls
 
-	stage *run // the generation being staged; reader's own
+	stage *run // the generation being staged; reader only
 
-	wmu struct { // guards writing
+	wmu struct { // guards writing to c
 		sync.Mutex
 		buf []byte
 	}
 
 	renewal renewal
-	over    chan struct{} // closed when the connection has ended
+	ended   chan struct{} // closed when the connection has ended
 
 	mu       sync.Mutex                  // guards datasets
 	datasets map[string]*catalog.Dataset // that calls have asked about
@@ -59,25 +61,25 @@ type run struct {
 	done       chan struct{}
 }
 
-// maxCalls is how many calls of one connection may be under way.
+// maxCalls is the limit on pending calls of one connection.
 const maxCalls = 16
 
 func newConn(d *Daemon, c *net.UnixConn) *conn {
 	return &conn{
-		d:        d,
-		c:        c,
-		log:      d.cfg.Log,
-		slots:    make(chan struct{}, maxCalls),
-		over:     make(chan struct{}),
-		datasets: make(map[string]*catalog.Dataset),
+		d:         d,
+		c:         c,
+		log:       d.cfg.Log,
+		callSlots: make(chan struct{}, maxCalls),
+		ended:     make(chan struct{}),
+		datasets:  make(map[string]*catalog.Dataset),
 	}
 }
 
-// looksOn tells of a connection whose run has returned whether it was only there to see what the
-// daemon does.
-func (x *conn) looksOn() bool { return x.asked.Load() && !x.opens }
+// observer reports whether the connection only queried the daemon's status. Its run must have
+// returned.
+func (x *conn) observer() bool { return x.queried.Load() && !x.openSeen }
 
-// run serves the connection until it ends.
+// run serves the connection until it ends, and releases everything that it holds.
 func (x *conn) run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	closed := context.AfterFunc(ctx, func() { x.c.Close() })
@@ -87,7 +89,7 @@ func (x *conn) run(ctx context.Context) {
 	}
 	cancel()
 	closed()
-	close(x.over)
+	close(x.ended)
 	x.c.Close()
 	x.stopStage()
 	x.tasks.Wait()
@@ -99,9 +101,9 @@ func (x *conn) run(ctx context.Context) {
 	}
 }
 
-// refuse ends a connection that broke the rules, with a word of why.
+// refuse sends the error that ends the connection.
 func (x *conn) refuse(err error) {
-	m := explain(err)
+	m := errorMessage(err)
 	if m.Kind == protocol.KindProtocol || m.Kind == protocol.KindPermission {
 		x.log.Warn("connection refused", "error", err)
 	}
@@ -109,7 +111,8 @@ func (x *conn) refuse(err error) {
 	_ = x.sendJSON(protocol.Error, m)
 }
 
-// handshake checks who is there, and reads frames.
+// handshake checks the peer's user and version, answers HELLO, and then reads frames until the
+// connection ends. It returns the error to refuse the connection with; nil if the process is gone.
 func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	cred, err := socket.Peer(x.c)
 	if err != nil {
@@ -118,22 +121,22 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	if int(cred.Uid) != os.Geteuid() {
 		return &protocol.ErrorMessage{
 			Kind: protocol.KindPermission,
-			Message: fmt.Sprintf("this daemon serves user %d and not user %d: start one "+
+			Message: fmt.Sprintf("this daemon serves user %d and not user %d; start a daemon "+
 				"of your own", os.Geteuid(), cred.Uid),
 		}
 	}
 	in := newInbox(x.c)
 	defer in.close()
 	r := bufio.NewReaderSize(in, 64<<10)
-	_ = x.c.SetReadDeadline(time.Now().Add(x.d.patience))
+	_ = x.c.SetReadDeadline(time.Now().Add(x.d.helloTimeout))
 	t, p, err := protocol.ReadFrame(r, make([]byte, 4096))
 	switch {
 	case err == nil:
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return fmt.Errorf("%w: no HELLO within %v", protocol.ErrProtocol, x.d.patience)
+		return fmt.Errorf("%w: no HELLO within %v", protocol.ErrProtocol, x.d.helloTimeout)
 	case errors.Is(err, protocol.ErrProtocol):
 		return err
-	default: // the process is gone, or the daemon ends
+	default: // the process is gone, or the daemon shuts down
 		return nil
 	}
 	if t != protocol.Hello {
@@ -146,16 +149,16 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	if hello.Protocol != protocol.Version {
 		return &protocol.ErrorMessage{
 			Kind: protocol.KindVersion,
-			Message: fmt.Sprintf("the process (hdmlp %s, pid %d) speaks protocol %d, the daemon "+
-				"(hdmlp %s, pid %d) protocol %d: install one version on the node, and end the "+
-				"daemon with `hdmlp stop --force`, or set HDMLP_SOCKET to another path or name, "+
-				"for a second daemon",
+			Message: fmt.Sprintf("this process (hdmlp %s, pid %d) uses protocol %d, but the daemon "+
+				"(hdmlp %s, pid %d) uses protocol %d: both must have the same version; stop the "+
+				"daemon with `hdmlp stop --force`, which ends its jobs with an error, or set "+
+				"HDMLP_SOCKET to another path or name to run a second daemon",
 				hello.Version, hello.PID, hello.Protocol, x.d.cfg.Version, os.Getpid(),
 				protocol.Version),
 		}
 	}
 	if hello.Version != x.d.cfg.Version {
-		x.foreign = versionsDiffer(x.d.cfg.Version, os.Getpid(), hello.Version, hello.PID)
+		x.versionErr = versionsDiffer(x.d.cfg.Version, os.Getpid(), hello.Version, hello.PID)
 	}
 	x.greeted = true
 	_ = x.c.SetReadDeadline(time.Time{})
@@ -172,12 +175,13 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 		return err
 	}
 	if err := x.sendWithFile(frame, x.d.cfg.LogFile); err != nil {
-		return nil // it is gone
+		return nil // the process is gone
 	}
 	return x.frames(ctx, r, in)
 }
 
-// frames reads and handles frames until the connection ends.
+// frames reads and handles frames until the connection ends. It returns the error to refuse the
+// connection with.
 func (x *conn) frames(ctx context.Context, r io.Reader, in *inbox) error {
 	buf := make([]byte, 64<<10)
 	var slots []uint32
@@ -187,10 +191,10 @@ func (x *conn) frames(ctx context.Context, r io.Reader, in *inbox) error {
 			if errors.Is(err, protocol.ErrProtocol) && ctx.Err() == nil {
 				return err
 			}
-			return nil // the process is gone, or the daemon ends
+			return nil // the process is gone, or the daemon shuts down
 		}
-		if x.foreign != nil && t != protocol.Call {
-			return x.foreign
+		if x.versionErr != nil && t != protocol.Call {
+			return x.versionErr
 		}
 		switch t {
 		case protocol.Ack:
@@ -220,16 +224,16 @@ func (x *conn) frames(ctx context.Context, r io.Reader, in *inbox) error {
 	}
 }
 
-// open makes or joins a job, beside the reader: a scan may take long.
+// open creates or joins a job in a task of its own, because a scan may take long.
 func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 	var m protocol.OpenMessage
 	if err := protocol.DecodeJSON(p, &m); err != nil {
 		return err
 	}
-	if x.opens {
+	if x.openSeen {
 		return fmt.Errorf("%w: a second OPEN on one connection", protocol.ErrProtocol)
 	}
-	var view *dataset.View // nil: a kind of dataset that is no directory
+	var view *dataset.View // nil: the dataset is not a directory
 	if m.Dataset.View {
 		var err error
 		if view, err = in.view(); err != nil {
@@ -244,18 +248,18 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 			return err
 		}
 	}
-	x.opens = true
-	x.holds.Store(true)
+	x.openSeen = true
+	x.holdsJob.Store(true)
 	x.tasks.Go(func() {
 		rank, err := x.d.cfg.Node.Open(ctx, openRequest(&m), view, x.progress())
-		_ = view.Close()          // what needs it has descriptors of its own
+		_ = view.Close()          // its users have duplicated the descriptors
 		_ = m.Stream.List.Close() // it has been read
 		if err != nil {
 			if ctx.Err() == nil {
 				x.log.Warn("job refused", "job", m.Job, "rank", m.Rank, "error", err)
 			}
-			x.holds.Store(false)
-			_ = x.sendJSON(protocol.Error, explain(err))
+			x.holdsJob.Store(false)
+			_ = x.sendJSON(protocol.Error, errorMessage(err))
 			return
 		}
 		x.log.Info("rank joined", "job", m.Job, "rank", m.Rank, "world_size", m.WorldSize)
@@ -276,13 +280,13 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 		}
 		if err := x.sendJSON(protocol.Opened, openedMessage(rank.Opened())); errors.Is(err,
 			protocol.ErrProtocol) {
-			_ = x.sendJSON(protocol.Error, explain(tooLong("the answer to OPEN", err)))
+			_ = x.sendJSON(protocol.Error, errorMessage(tooLong("the answer to OPEN", err)))
 		}
 	})
 	return nil
 }
 
-// iterate begins a generation; the one before ends first.
+// iterate starts a generation, after stopping the previous one.
 func (x *conn) iterate(ctx context.Context, p []byte) error {
 	m, err := protocol.DecodeIterate(p)
 	if err != nil {
@@ -295,7 +299,7 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 	x.stopStage()
 	epoch, step := int(m.Epoch), int(m.Step)
 	if err := rank.Check(epoch, step); err != nil {
-		e := explain(err)
+		e := errorMessage(err)
 		e.Generation = m.Generation
 		_ = x.sendJSON(protocol.Error, e)
 		return nil
@@ -314,7 +318,7 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 		case err == nil:
 			_ = x.send(protocol.AppendEnd(nil, s.generation))
 		default:
-			e := explain(err)
+			e := errorMessage(err)
 			e.Generation = s.generation
 			_ = x.sendJSON(protocol.Error, e)
 		}
@@ -322,9 +326,10 @@ func (x *conn) iterate(ctx context.Context, p []byte) error {
 	return nil
 }
 
-// give takes the order of another epoch. It is read here, so that an ITERATE that follows finds it;
-// it lies in memory. One that is wrong ends the generation, and its ERROR belongs to none, so that
-// the process hears it even if it has asked for another.
+// give reads the order of another epoch. It does so in the reader, so that a following ITERATE
+// finds the order; the list is in memory, so that reading does not block. A wrong order ends the
+// generation with an ERROR that names none, so that the process sees it even if it has already
+// asked for another generation.
 func (x *conn) give(p []byte, in *inbox) error {
 	var m protocol.GiveMessage
 	if err := protocol.DecodeJSON(p, &m); err != nil {
@@ -341,7 +346,7 @@ func (x *conn) give(p []byte, in *inbox) error {
 	}
 	if err := rank.Give(giveRequest(m), file); err != nil {
 		x.stopStage()
-		_ = x.sendJSON(protocol.Error, explain(err))
+		_ = x.sendJSON(protocol.Error, errorMessage(err))
 	}
 	return nil
 }
@@ -354,7 +359,7 @@ func (x *conn) stopStage() {
 	}
 }
 
-// ack takes slots back and notes a batch as yielded.
+// ack returns slots to the staging buffer and records a batch as yielded.
 func (x *conn) ack(p []byte, slots *[]uint32) error {
 	m, err := protocol.DecodeAck(p, (*slots)[:0])
 	if err != nil {
@@ -371,8 +376,8 @@ func (x *conn) ack(p []byte, slots *[]uint32) error {
 			return fmt.Errorf("%w: %v", protocol.ErrProtocol, err)
 		}
 		if retired != 0 {
-			// Not here: the stage may be blocked in a write until the process
-			// reads, and the process in one until this goroutine does.
+			// Not in this goroutine: the stage may be blocked in a write until the process reads,
+			// and the process until this goroutine reads.
 			x.tasks.Go(func() { _ = x.send(protocol.AppendDrop(nil, retired)) })
 		}
 	}

@@ -1,12 +1,11 @@
-// Package daemon is the node's process: it serves jobs to the training processes
-// of one user over a Unix socket (DESIGN 8), and ends a set time after the last of
-// them is gone, whatever way they ended.
+// Package daemon is the node's process: it serves jobs to the training processes of one user over a
+// Unix socket (DESIGN 8), and exits a set time after the last of them has disconnected, no matter
+// how it ended.
 //
-// Every connection has one goroutine that reads and handles frames, one that
-// stages batches while a job is open (Rank.Run), and short-lived ones for calls that
-// take time. Frames are written under the connection's lock. A process that ends
-// without closing its socket, because children of it keep it open, is
-// noticed by its pidfd.
+// Each connection has one goroutine that reads and handles frames, one that stages batches while a
+// job is open (Rank.Run), and short-lived ones for slow calls. Frames are written under the
+// connection's lock. If a process ends but its socket stays open, because children inherited it,
+// its pidfd reports the end.
 package daemon
 
 import (
@@ -26,50 +25,50 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// Config says how a daemon runs.
+// Config configures a daemon.
 type Config struct {
 	Version string
 	Node    *node.Node
 	Linger  time.Duration // how long to stay after the last connection; 0: end with it
 	Log     *slog.Logger
-	// LogFile is handed to processes, to read the daemon's last words from.
+	// LogFile is passed to processes, which read from it why the daemon died.
 	LogFile *os.File
 }
 
 const (
-	// patience is how long a daemon waits for its first connection, and a
-	// connection for its first frame.
-	patience = 10 * time.Second
-	// farewell is how long a daemon that ends waits for its connections: one
-	// may be held up by a system call that hangs.
-	farewell = 5 * time.Second
+	// helloTimeout is how long a daemon waits for its first connection, and a connection for its
+	// first frame.
+	helloTimeout = 10 * time.Second
+	// shutdownTimeout is how long a daemon that shuts down waits for its connections: one may be
+	// blocked in a system call that hangs.
+	shutdownTimeout = 5 * time.Second
 )
 
-// Daemon serves connections.
+// Daemon serves the connections of one node's processes.
 type Daemon struct {
-	cfg      Config
-	stop     context.CancelFunc
-	patience time.Duration
+	cfg          Config
+	stop         context.CancelFunc
+	helloTimeout time.Duration
 
-	mu    sync.Mutex
-	conns map[*conn]struct{}
-	idle  *time.Timer // running while there are no connections
-	waits time.Time   // how long it waits for the first connection
-	// when it ends, if nobody comes who does more than look on; zero: nobody has been here
-	until time.Time
-	// nobody came within the linger time: whoever comes now is not greeted, and finds another
-	// daemon
-	leaves bool
+	mu            sync.Mutex // guards the following
+	conns         map[*conn]struct{}
+	idle          *time.Timer // runs while there are no connections
+	firstDeadline time.Time   // when the daemon exits if no process connects at all
+	// idleDeadline is when the daemon exits unless a connection does more than query its status;
+	// zero before the first client.
+	idleDeadline time.Time
+	// leaving is set when the linger time has passed: later connections are closed before HELLO,
+	// and their clients look for another daemon.
+	leaving bool
 }
 
-// New returns a daemon.
+// New returns a daemon that is not running yet.
 func New(cfg Config) *Daemon {
-	return &Daemon{cfg: cfg, patience: patience, conns: make(map[*conn]struct{})}
+	return &Daemon{cfg: cfg, helloTimeout: helloTimeout, conns: make(map[*conn]struct{})}
 }
 
-// Run serves connections until ctx is done, a process asks for the end, or nobody
-// has been connected for the linger time. It closes the listener. What remains is
-// cut off: processes see their connection end.
+// Run serves connections until ctx is done, a process asks for the shutdown, or no process has been
+// connected for the linger time. It closes the listener, and then the connections that remain.
 func (d *Daemon) Run(ctx context.Context, l socket.Listener) error {
 	ctx, d.stop = context.WithCancel(ctx)
 	defer d.stop()
@@ -77,8 +76,8 @@ func (d *Daemon) Run(ctx context.Context, l socket.Listener) error {
 	defer closed()
 
 	d.mu.Lock()
-	d.waits = time.Now().Add(max(d.cfg.Linger, d.patience))
-	d.idle = time.AfterFunc(time.Until(d.waits), d.leave)
+	d.firstDeadline = time.Now().Add(max(d.cfg.Linger, d.helloTimeout))
+	d.idle = time.AfterFunc(time.Until(d.firstDeadline), d.endIfIdle)
 	d.mu.Unlock()
 
 	var conns sync.WaitGroup
@@ -86,15 +85,16 @@ func (d *Daemon) Run(ctx context.Context, l socket.Listener) error {
 		conns.Go(func() { d.serve(ctx, c) })
 	})
 	d.stop()
-	if !within(farewell, conns.Wait) {
-		d.cfg.Log.Error("some connections do not end, because a system call hangs: the daemon " +
-			"ends without them")
+	if !within(shutdownTimeout, conns.Wait) {
+		d.cfg.Log.Error("some connections did not end because a system call hangs; the daemon "+
+			"exits without them", "waited", shutdownTimeout)
 		return err
 	}
 	return errors.Join(err, d.cfg.Node.Close())
 }
 
-// accept hands connections on until the listener is closed.
+// accept passes connections to serve until the listener is closed. It keeps a spare descriptor, so
+// that when the process has none left it can still accept a connection and report the error to it.
 func (d *Daemon) accept(ctx context.Context, l socket.Listener, serve func(*net.UnixConn)) error {
 	spare, _ := os.Open(os.DevNull)
 	defer func() { spare.Close() }()
@@ -107,14 +107,14 @@ func (d *Daemon) accept(ctx context.Context, l socket.Listener, serve func(*net.
 		case errors.Is(err, net.ErrClosed):
 			return nil
 		case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-			// The spare descriptor serves to tell the process.
+			// Use the spare descriptor to tell the process.
 			spare.Close()
 			if c, again := l.AcceptUnix(); again == nil {
-				d.turnAway(c, err)
+				d.rejectForFiles(c, err)
 			}
 			spare, _ = os.Open(os.DevNull)
 		}
-		d.cfg.Log.Error("accept", "error", err)
+		d.cfg.Log.Error("accept failed", "error", err)
 		pause := time.NewTimer(100 * time.Millisecond)
 		select {
 		case <-pause.C:
@@ -125,15 +125,16 @@ func (d *Daemon) accept(ctx context.Context, l socket.Listener, serve func(*net.
 	}
 }
 
-// turnAway tells a process that there are too few descriptors to serve it.
-func (d *Daemon) turnAway(c *net.UnixConn, err error) {
+// rejectForFiles closes a connection with an error that says the descriptors are exhausted.
+func (d *Daemon) rejectForFiles(c *net.UnixConn, err error) {
 	defer c.Close()
 	var files unix.Rlimit
 	_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &files) // 0: not known
 	m := &protocol.ErrorMessage{
 		Kind: protocol.KindLimit,
-		Message: fmt.Sprintf("the daemon (pid %d) can open no more files for another process: "+
-			"%v; RLIMIT_NOFILE is %d: raise it (ulimit -n) up to %d before the daemon starts",
+		Message: fmt.Sprintf("the daemon (pid %d) cannot serve another process because it has no "+
+			"file descriptors left: %v (RLIMIT_NOFILE is %d); raise the limit (ulimit -n), to at "+
+			"most %d, before the daemon starts",
 			os.Getpid(), err, files.Cur, files.Max),
 		Details: map[string]any{"need": files.Cur + 1, "limit": files.Cur},
 	}
@@ -143,7 +144,7 @@ func (d *Daemon) turnAway(c *net.UnixConn, err error) {
 	}
 }
 
-// within calls wait, and tells whether it has returned in time.
+// within calls wait, and reports whether it returned within d.
 func within(d time.Duration, wait func()) bool {
 	done := make(chan struct{})
 	go func() { // ends with wait, or with the process
@@ -160,22 +161,22 @@ func within(d time.Duration, wait func()) bool {
 	}
 }
 
-// leave ends the daemon, unless somebody has come at the last moment.
-func (d *Daemon) leave() {
+// endIfIdle stops the daemon, unless a process connected at the last moment.
+func (d *Daemon) endIfIdle() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.conns) == 0 {
-		d.leaves = true
+		d.leaving = true
 		d.stop()
 	}
 }
 
-// serve runs one connection. Those that only look on do not make the daemon stay any longer once
-// they are gone.
+// serve runs one connection. One that only queried the daemon's status does not extend the linger
+// time.
 func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 	x := newConn(d, c)
 	d.mu.Lock()
-	if d.leaves {
+	if d.leaving {
 		d.mu.Unlock()
 		c.Close()
 		return
@@ -188,34 +189,34 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 
 	d.mu.Lock()
 	delete(d.conns, x)
-	// One that did not even greet, as of a second daemon that looks who has the socket, or of
-	// another user, counts for nothing.
-	if x.greeted && (d.until.IsZero() || !x.looksOn()) {
-		d.until = time.Now().Add(d.cfg.Linger)
+	// A connection without HELLO does not count: it may be a second daemon's, which checks who owns
+	// the socket, or another user's.
+	if x.greeted && (d.idleDeadline.IsZero() || !x.observer()) {
+		d.idleDeadline = time.Now().Add(d.cfg.Linger)
 	}
 	if len(d.conns) == 0 {
-		until := d.until
+		until := d.idleDeadline
 		if until.IsZero() {
-			until = d.waits
+			until = d.firstDeadline
 		}
 		d.idle.Reset(time.Until(until))
 	}
 	d.mu.Unlock()
 }
 
-// busy tells whether any connection but the given one has a job open, or opens one.
-func (d *Daemon) busy(but *conn) bool {
+// busy reports whether any connection other than except has a job open, or is opening one.
+func (d *Daemon) busy(except *conn) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for c := range d.conns {
-		if c != but && c.holds.Load() {
+		if c != except && c.holdsJob.Load() {
 			return true
 		}
 	}
 	return false
 }
 
-// stats describes the daemon and its jobs.
+// stats returns what the daemon and its jobs are doing.
 func (d *Daemon) stats() *Stats {
 	d.mu.Lock()
 	n := len(d.conns)

@@ -3,22 +3,17 @@ package daemon
 import (
 	"encoding/binary"
 	"encoding/json"
-	"errors"
-	"io"
-	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/protocol"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// TestLife: a rank from HELLO to END, over a real socket and shared memory, and the
-// end of the daemon after it.
-func TestLife(t *testing.T) {
+// TestRankIsServedFromHelloToEnd runs a rank over a real socket and shared memory, and checks that
+// the daemon exits after it.
+func TestRankIsServedFromHelloToEnd(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	opened := x.open()
@@ -72,7 +67,7 @@ func TestLife(t *testing.T) {
 		!strings.Contains(string(result), `"ids":[`) {
 		t.Errorf("explain: %s, %v", result, failure)
 	}
-	// Once more from the middle, in a new generation; and behind the epochs that were planned.
+	// Once more from the middle, in a new generation; and after the epochs that were planned.
 	x.send(iterate(2, 1, 2))
 	if b := x.batch(); b.generation != 2 || b.epoch != 1 || b.step != 2 {
 		t.Errorf("batch %+v of the second generation", b)
@@ -95,8 +90,7 @@ func TestLife(t *testing.T) {
 	r.end()
 }
 
-// TestCalls: what needs no job, and what does.
-func TestCalls(t *testing.T) {
+func TestCallsReturnResultsAndErrors(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	for _, method := range []string{"explain", "report", "audit"} {
@@ -109,15 +103,17 @@ func TestCalls(t *testing.T) {
 	for _, c := range []struct{ method, params, kind, words string }{
 		{"dance", "{}", protocol.KindProtocol, `"dance"`},
 		{"dataset", `{"knd": 1}`, protocol.KindProtocol, "knd"},
-		{"cluster", `{"job": "train"}`, protocol.KindConfig, "none is running"},
+		{"cluster", `{"job": "train"}`, protocol.KindConfig, "no jobs are running"},
 		{"cluster", `{"jobs": 1}`, protocol.KindProtocol, "jobs"},
 		{"dataset", `{"kind": "tape", "path": "/data"}`, protocol.KindConfig, "tape"},
 		{
-			"samples", `{"kind": "fake", "path": "/data", "from": 3, "to": 30}`, protocol.KindConfig,
+			"samples", `{"kind": "fake", "path": "/data", "from": 3, "to": 30}`,
+			protocol.KindConfig,
 			"0 to 20",
 		},
 		{
-			"samples", `{"kind": "fake", "path": "/long", "from": 0, "to": 10000}`, protocol.KindLimit,
+			"samples", `{"kind": "fake", "path": "/long", "from": 0, "to": 10000}`,
+			protocol.KindLimit,
 			"too long",
 		},
 		{
@@ -147,155 +143,9 @@ func TestCalls(t *testing.T) {
 	r.end()
 }
 
-// greetedAs greets as a process of that version, and goes on.
-func greetedAs(version string, hello func(func(*protocol.HelloMessage)) func(*client),
-	then func(*client),
-) func(*client) {
-	return func(x *client) {
-		hello(func(m *protocol.HelloMessage) { m.Version = version })(x)
-		unix.Close(x.expect(protocol.Welcome).fd)
-		then(x)
-	}
-}
-
-// TestRules: who does not keep to the protocol is told, and cut off; the daemon
-// serves the others.
-func TestRules(t *testing.T) {
-	r := start(t)
-	other := r.hello()
-	other.open(func(m *protocol.OpenMessage) { m.Job = "other"; m.Stream.Epochs = 0 })
-	hello := func(change func(*protocol.HelloMessage)) func(*client) {
-		return func(x *client) {
-			m := protocol.HelloMessage{Protocol: protocol.Version, Version: "test", PID: 1}
-			change(&m)
-			x.json(protocol.Hello, m)
-		}
-	}
-	bytes := func(b string) func(*client) { return func(x *client) { x.send([]byte(b)) } }
-	greeted := func(then func(x *client)) func(*client) {
-		return func(x *client) {
-			hello(func(*protocol.HelloMessage) {})(x)
-			unix.Close(x.expect(protocol.Welcome).fd)
-			then(x)
-		}
-	}
-	opened := func(then func(x *client)) func(*client) {
-		return greeted(func(x *client) {
-			x.open(func(m *protocol.OpenMessage) { m.Job = x.t.Name() })
-			then(x)
-		})
-	}
-	for name, c := range map[string]struct {
-		do    func(*client)
-		kind  string
-		words string
-	}{
-		"http":  {bytes("GET / HTTP/1.1\r\n\r\n"), protocol.KindProtocol, "header"},
-		"zeros": {bytes(strings.Repeat("\x00", 64)), protocol.KindProtocol, "header"},
-		"too long": {
-			bytes("\xff\xff\xff\x7f\x01\x00\x00\x00"), protocol.KindProtocol,
-			"limit",
-		},
-		"no HELLO": {
-			bytes("\x02\x00\x00\x00\x02\x00\x00\x00{}"), protocol.KindProtocol,
-			"not HELLO",
-		},
-		"HELLO not JSON": {
-			bytes("\x02\x00\x00\x00\x01\x00\x00\x00[["), protocol.KindProtocol,
-			"EOF",
-		},
-		"version": {hello(func(m *protocol.HelloMessage) {
-			m.Protocol = 99
-		}), protocol.KindVersion, "protocol 99"},
-		"other version": {greetedAs("0.0.7", hello, func(x *client) {
-			x.json(protocol.Open, openMessage())
-		}), protocol.KindVersion, "(pid 1) is hdmlp 0.0.7"},
-		"HELLO twice": {
-			greeted(hello(func(*protocol.HelloMessage) {})),
-			protocol.KindProtocol, "type 1",
-		},
-		"ITERATE too soon": {greeted(func(x *client) {
-			x.send(iterate(1, 0, 0))
-		}), protocol.KindProtocol, "before a job"},
-		"ACK too soon": {greeted(func(x *client) {
-			x.send(ack(1, 0, 0, 0))
-		}), protocol.KindProtocol, "before a job"},
-		"OPEN with a typo": {greeted(func(x *client) {
-			x.send(protocol.AppendFrame(nil, protocol.Open, []byte(`{"jub": 1}`)))
-		}), protocol.KindProtocol, "jub"},
-		"second OPEN": {opened(func(x *client) {
-			x.json(protocol.Open, openMessage())
-		}), protocol.KindProtocol, "second OPEN"},
-		"unknown slot": {opened(func(x *client) {
-			x.send(ack(1, protocol.NoBatch, 0, 0, 77))
-		}), protocol.KindProtocol, "slot 77"},
-		"ITERATE cut short": {opened(func(x *client) {
-			x.send(protocol.AppendFrame(nil, protocol.Iterate, []byte{1}))
-		}), protocol.KindProtocol, "ITERATE of 1 bytes"},
-		"WAIT cut short": {opened(func(x *client) {
-			x.send(protocol.AppendFrame(nil, protocol.Wait, []byte{1}))
-		}), protocol.KindProtocol, "WAIT of 1 bytes"},
-		"many calls": {opened(func(x *client) {
-			for range maxCalls + 1 {
-				x.json(protocol.Call, protocol.CallMessage{
-					ID:     1,
-					Method: "audit",
-					Params: json.RawMessage(`{"epoch": 1}`),
-				})
-			}
-		}), protocol.KindProtocol, "16 calls"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			x := r.dial()
-			x.t = t
-			c.do(x)
-			if m := x.refused(); m.Kind != c.kind || !strings.Contains(m.Message, c.words) {
-				t.Errorf("told %+v, want %s with %q", m, c.kind, c.words)
-			}
-			var err error
-			for err == nil { // answers to calls that were under way may still come
-				_, err = x.receive()
-			}
-			if errors.Is(err, os.ErrDeadlineExceeded) {
-				t.Error("the connection was not ended")
-			}
-			x.close()
-		})
-	}
-	other.send(iterate(1, 5, 0))
-	if b := other.batch(); b.epoch != 5 {
-		t.Errorf("the other process got %+v", b)
-	}
-	other.close()
-	r.end()
-}
-
-// TestSlotsInTheMaking: slots that were not described yet can not be returned,
-// though their numbers can be guessed: a read may be writing to them.
-func TestSlotsInTheMaking(t *testing.T) {
-	r := start(t)
-	x := r.hello()
-	x.open(func(m *protocol.OpenMessage) {
-		m.Arguments = map[string]any{"memory": "0", "policy": "naive"}
-	})
-	x.send(iterate(1, 0, 0))
-	x.send(wait(1))
-	b := x.batch()
-	x.send(wait(1)) // the next one is staged, maybe sent
-	if len(b.slots) != 1 {
-		t.Fatalf("slots %v", b.slots)
-	}
-	x.send(ack(1, 0, 0, 0, b.slots[0], b.slots[0]+50))
-	if m := x.refused(); m.Kind != protocol.KindProtocol {
-		t.Errorf("%+v", m)
-	}
-	x.close()
-	r.end()
-}
-
-// TestOpenRefused: a job that can not be is refused, and the daemon ends as if
-// nothing had been.
-func TestOpenRefused(t *testing.T) {
+// TestRejectedOpenLeavesNothingBehind opens an impossible job, and checks that the daemon is idle
+// and exits after it.
+func TestRejectedOpenLeavesNothingBehind(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.json(protocol.Open, openMessage(func(m *protocol.OpenMessage) {
@@ -312,9 +162,8 @@ func TestOpenRefused(t *testing.T) {
 	r.end()
 }
 
-// TestNoHello: a connection that says nothing is ended.
-func TestNoHello(t *testing.T) {
-	r := start(t, func(d *Daemon) { d.patience = 50 * time.Millisecond })
+func TestConnectionWithoutHelloTimesOut(t *testing.T) {
+	r := start(t, func(d *Daemon) { d.helloTimeout = 50 * time.Millisecond })
 	x := r.dial()
 	if m := x.refused(); m.Kind != protocol.KindProtocol ||
 		!strings.Contains(m.Message, "no HELLO within 50ms") {
@@ -323,9 +172,9 @@ func TestNoHello(t *testing.T) {
 	r.end()
 }
 
-// TestDisappears: processes that close in the middle of a batch, of OPEN, of a
-// frame; the daemon ends after the last.
-func TestDisappears(t *testing.T) {
+// TestDaemonExitsAfterProcessesDisappear closes connections in the middle of a batch, of OPEN and
+// of a frame.
+func TestDaemonExitsAfterProcessesDisappear(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.open(func(m *protocol.OpenMessage) { m.Stream.Epochs = 0 })
@@ -342,9 +191,9 @@ func TestDisappears(t *testing.T) {
 	r.end()
 }
 
-// TestNeverReads: a process that asks and never reads holds up itself alone, and
-// can neither keep the daemon from ending.
-func TestNeverReads(t *testing.T) {
+// TestProcessThatNeverReadsBlocksOnlyItself has a process request batches and never read: others
+// are served, and the daemon can be stopped.
+func TestProcessThatNeverReadsBlocksOnlyItself(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.open(func(m *protocol.OpenMessage) { m.Stream.Epochs = 0; m.Arguments["memory"] = "2000B" })
@@ -364,71 +213,4 @@ func TestNeverReads(t *testing.T) {
 		t.Errorf("shutdown: %v", failure)
 	}
 	r.end()
-}
-
-// TestClient: what commands ask.
-func TestClient(t *testing.T) {
-	r := start(t)
-	x := r.hello()
-	x.open()
-	slow := r.hello()
-	slow.json(protocol.Open,
-		openMessage(func(m *protocol.OpenMessage) { m.Job, m.Dataset.Path = "slow", "/slow" }))
-	c, err := Dial(t.Context(), r.address, "test")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer c.Close()
-	var stats Stats
-	for len(stats.Jobs) < 2 { // until the second OPEN has arrived
-		if err := c.Call("stats", nil, &stats); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if stats.Connections != 3 || stats.PID != os.Getpid() || stats.Version != "test" {
-		t.Errorf("stats %+v", stats)
-	}
-	if a, b := stats.Jobs[0], stats.Jobs[1]; a.Job != "j" || a.Assembling || b.Job != "slow" ||
-		!b.Assembling || b.Dataset != "/slow" {
-		t.Errorf("jobs %+v, %+v", a, b)
-	}
-	var over ClusterStats
-	if err := c.Call("cluster", map[string]any{"job": "j"}, &over); err != nil ||
-		len(over.Jobs) != 1 || over.Jobs[0].Job != "j" || len(over.Jobs[0].Nodes) != 1 {
-		t.Errorf("job j over all nodes: %+v, %v", over, err)
-	}
-	over = ClusterStats{}
-	if err := c.Call("cluster", nil, &over); err != nil || len(over.Jobs) != 2 ||
-		!over.Jobs[1].Nodes[0].Assembling {
-		t.Errorf("all jobs over all nodes: %+v, %v", over, err)
-	}
-	x.close()
-	for len(stats.Jobs) > 1 {
-		stats = Stats{}
-		if err := c.Call("stats", nil, &stats); err != nil {
-			t.Fatal(err)
-		}
-	}
-	// The job that is being opened keeps the daemon busy as well.
-	var busy *protocol.ErrorMessage
-	if err := c.Call("shutdown", map[string]any{}, &struct{}{}); !errors.As(err, &busy) ||
-		busy.Kind != protocol.KindBusy {
-		t.Errorf("shutdown while a job is opened: %v", err)
-	}
-	if err := c.Call("shutdown", map[string]any{"force": true}, &struct{}{}); err != nil {
-		t.Errorf("shutdown: %v", err)
-	}
-	for {
-		if _, err := slow.receive(); err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, unix.ECONNRESET) {
-				t.Errorf("the other process got %v", err)
-			}
-			break
-		}
-	}
-	r.end()
-	if _, err := Dial(t.Context(), r.address, "test"); err == nil ||
-		!strings.Contains(err.Error(), "no daemon is running") {
-		t.Errorf("dial after the end: %v", err)
-	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// sendFiles sends a call that takes no descriptors, with so many of them.
+// sendFiles sends n descriptors with a call that takes none.
 func (x *client) sendFiles(n int) {
 	x.t.Helper()
 	frame, err := protocol.AppendJSON(nil, protocol.Call,
@@ -36,20 +36,20 @@ func (x *client) sendFiles(n int) {
 	}
 }
 
-// TestDescriptorsThatNobodyAskedFor: a process cannot fill the daemon with open files: neither bit
-// by bit, nor with more at once than the daemon takes.
-func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
+// TestUnexpectedDescriptorsEndTheConnection checks that a process cannot exhaust the daemon's
+// descriptors, neither gradually nor with more at once than the daemon receives.
+func TestUnexpectedDescriptorsEndTheConnection(t *testing.T) {
 	r := start(t)
 	stays := r.hello()
 	for name, c := range map[string]struct {
 		counts []int
 		words  string
 	}{
-		"bit by bit": {
-			[]int{mostFiles / 2, mostFiles / 2, 1},
-			"descriptors that belong to no frame",
+		"gradually": {
+			[]int{maxPendingFiles / 2, maxPendingFiles / 2, 1},
+			"file descriptors belong to no frame",
 		},
-		"at once": {[]int{3 * mostFiles}, "descriptors were lost on the way"},
+		"at once": {[]int{3 * maxPendingFiles}, "file descriptors were lost in transit"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := r.hello()
@@ -68,8 +68,8 @@ func TestDescriptorsThatNobodyAskedFor(t *testing.T) {
 	r.end()
 }
 
-// idleConn is a connection whose frames the test hands over itself, with the descriptors that have
-// come.
+// idleConn returns a connection whose frames the test passes to it directly, and an inbox with so
+// many received descriptors.
 func idleConn(t *testing.T, files int) (*conn, *inbox) {
 	t.Helper()
 	near, far := pair(t)
@@ -87,7 +87,7 @@ func idleConn(t *testing.T, files int) (*conn, *inbox) {
 	return newConn(d, near), in
 }
 
-// allClosed reports whether files were closed by what they were given to.
+// allClosed reports whether all files were closed already. It closes those that were not.
 func allClosed(files []*os.File) bool {
 	closed := true
 	for _, f := range files {
@@ -96,9 +96,9 @@ func allClosed(files []*os.File) bool {
 	return closed
 }
 
-// TestViewThatNobodyWaitsFor: the descriptors of a VIEW that comes unasked, or too late, are
-// closed.
-func TestViewThatNobodyWaitsFor(t *testing.T) {
+// TestDescriptorsOfAnUnexpectedViewAreClosed sends a VIEW that was not requested, as one that
+// arrives too late.
+func TestDescriptorsOfAnUnexpectedViewAreClosed(t *testing.T) {
 	x, in := idleConn(t, viewFiles)
 	files := in.files
 	if err := x.viewed([]byte(`{"view": true, "error": ""}`), in); err != nil ||
@@ -106,12 +106,13 @@ func TestViewThatNobodyWaitsFor(t *testing.T) {
 		t.Errorf("%v, and %d descriptors are left", err, len(in.files))
 	}
 	if !allClosed(files) {
-		t.Error("its descriptors stay open")
+		t.Error("its descriptors are still open")
 	}
 }
 
-// TestDescriptorsOfACallThatIsWrong: they are closed, and not taken for those of the next call.
-func TestDescriptorsOfACallThatIsWrong(t *testing.T) {
+// TestDescriptorsOfAMalformedCallAreClosed checks that they are not taken for those of the next
+// call.
+func TestDescriptorsOfAMalformedCallAreClosed(t *testing.T) {
 	x, in := idleConn(t, viewFiles)
 	files := in.files
 	view, err := x.viewOf(protocol.CallMessage{

@@ -15,7 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// client is a training process, frame by frame.
+// client acts as a training process, frame by frame.
 type client struct {
 	t    *testing.T
 	c    *net.UnixConn
@@ -23,10 +23,10 @@ type client struct {
 	fds  []int
 	next uint64
 	maps map[uint32][]byte
-	held []frame // what came before a reply, and is no reply
+	held []frame // batches and ends that arrived while another frame was expected
 }
 
-// frame is one that came; fd is -1 where it carries none.
+// frame is a received frame; fd is -1 if it carries none.
 type frame struct {
 	kind    protocol.Type
 	payload []byte
@@ -44,7 +44,7 @@ func (r *running) dial() *client {
 	return x
 }
 
-// hello dials and greets.
+// hello dials and sends HELLO.
 func (r *running) hello() *client {
 	r.t.Helper()
 	x := r.dial()
@@ -70,7 +70,7 @@ func (x *client) close() {
 func (x *client) send(b []byte) {
 	x.t.Helper()
 	if _, err := x.c.Write(b); err != nil {
-		// the daemon may have ended the connection: what it said tells why
+		// The daemon may have closed the connection: the error that it sent says why.
 		x.t.Logf("send: %v", err)
 	}
 }
@@ -84,9 +84,9 @@ func (x *client) json(t protocol.Type, v any) {
 	x.send(b)
 }
 
-// receive reads the next frame; io.EOF: the daemon has ended the connection.
+// receive reads the next frame. It returns io.EOF if the daemon has closed the connection.
 func (x *client) receive() (frame, error) {
-	_ = x.c.SetReadDeadline(time.Now().Add(time.Minute)) // what takes longer hangs
+	_ = x.c.SetReadDeadline(time.Now().Add(time.Minute)) // longer means that it hangs
 	for {
 		if len(x.buf) >= 8 {
 			if n := 8 + int(binary.LittleEndian.Uint32(x.buf)); len(x.buf) >= n {
@@ -121,8 +121,8 @@ func (x *client) receive() (frame, error) {
 	}
 }
 
-// expect reads frames up to the first of a type; segments are mapped on the way,
-// batches and ends kept for later.
+// expect reads frames up to the first of a type. It maps segments on the way, and keeps batches and
+// ends for later.
 func (x *client) expect(kind protocol.Type) frame {
 	x.t.Helper()
 	if i := slices.IndexFunc(x.held, func(f frame) bool { return f.kind == kind }); i >= 0 {
@@ -170,7 +170,7 @@ func (x *client) mapSegment(f frame) {
 	x.maps[number] = m
 }
 
-// refused reads up to an ERROR and then the end of the connection.
+// refused reads frames up to an ERROR, and returns it.
 func (x *client) refused() protocol.ErrorMessage {
 	x.t.Helper()
 	var m protocol.ErrorMessage
@@ -221,7 +221,7 @@ func openMessage(change ...func(*protocol.OpenMessage)) protocol.OpenMessage {
 	return m
 }
 
-// call calls, and gives the result or the error.
+// call makes a call, and returns its result or error.
 func (x *client) call(method string, params string) (json.RawMessage, *protocol.ErrorMessage) {
 	x.t.Helper()
 	x.next++
@@ -275,7 +275,7 @@ type batch struct {
 	ids, slots  []uint32
 }
 
-// batch reads the next one and looks at its samples' bytes.
+// batch reads the next batch and checks its samples' bytes.
 func (x *client) batch() batch {
 	x.t.Helper()
 	p := x.expect(protocol.Batch).payload
@@ -302,7 +302,7 @@ func (x *client) batch() batch {
 		}
 		for _, v := range data[off : off+length] {
 			if v != byte(id) {
-				x.t.Fatalf("sample %d has other bytes", id)
+				x.t.Fatalf("sample %d has wrong bytes", id)
 			}
 		}
 	}

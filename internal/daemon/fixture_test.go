@@ -30,11 +30,11 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fakeSource has samples of 100 bytes that consist of their own number.
+// fakeSource has samples of 100 bytes, each with the sample's number as its value.
 type fakeSource struct {
 	index  *dataset.Index
-	broken error         // what every read ends with
-	open   *atomic.Int64 // how many sources are
+	broken error         // returned by every read, if not nil
+	open   *atomic.Int64 // number of open sources
 }
 
 func (s fakeSource) Index() *dataset.Index { return s.index }
@@ -56,9 +56,9 @@ func (s fakeSource) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, 
 
 func (s fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
 
-// fakeNode knows the dataset kind "fake": 20 samples, or for the path /long 10,000 whose names are
-// very long, and for /wide one more than a call lists. /slow takes until the opener goes away, and
-// of /broken no sample can be read. sources counts those that are open.
+// fakeNode returns a node with the dataset kind "fake". It has 20 samples; at the path /long 10,000
+// with very long names, and at /wide one more than a call lists. Opening /slow blocks until the
+// opener gives up, and no sample of /broken can be read. sources counts open ones.
 func fakeNode(sources *atomic.Int64) *node.Node {
 	open := func(ctx context.Context, path string, _ dataset.OpenOptions) (dataset.Indexed, error) {
 		n, name, broken := 20, "%04d.x", error(nil)
@@ -100,12 +100,12 @@ type running struct {
 	address *net.UnixAddr
 	ended   chan error
 	stop    context.CancelFunc
-	sources atomic.Int64 // that are open
+	sources atomic.Int64 // number of open sources
 }
 
 var addresses atomic.Int64
 
-// start starts a daemon that ends with its last connection.
+// start starts a daemon that exits after its last connection.
 func start(t *testing.T, change ...func(*Daemon)) *running {
 	t.Helper()
 	address := &net.UnixAddr{
@@ -140,7 +140,7 @@ func start(t *testing.T, change ...func(*Daemon)) *running {
 	return r
 }
 
-// end waits until the daemon has ended by itself. Then no dataset is open.
+// end waits until the daemon has exited by itself, and checks that no dataset is open.
 func (r *running) end() {
 	r.t.Helper()
 	patience := time.NewTimer(time.Minute)

@@ -14,8 +14,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// FuzzFrames: whatever a process sends once it is greeted, the connection is
-// served or ended, and nothing of it is left. Slots and jobs are real.
+// FuzzFrames sends arbitrary bytes after HELLO: the connection must be served or ended, and leave
+// nothing behind. Slots and jobs are real.
 func FuzzFrames(f *testing.F) {
 	open, err := protocol.AppendJSON(nil, protocol.Open, openMessage())
 	if err != nil {
@@ -78,7 +78,7 @@ func FuzzFrames(f *testing.F) {
 		x := newConn(d, near)
 		in := newInbox(near)
 		defer in.close()
-		for range 3 { // for frames that bring a list: 3 and 4 as sizes of batches, then samples
+		for range 3 { // for frames that carry a list: batch sizes 3 and 4, then samples
 			in.files = append(in.files, memfd(t, 3, 4, 1, 1, 2, 3, 5, 8, 13))
 		}
 		_ = x.frames(ctx, &paced{x: x, r: bytes.NewReader(data)}, in)
@@ -106,7 +106,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// paced lets an OPEN end before it gives out what follows, as a process would.
+// paced waits for the end of an OPEN before it returns what follows, as a process would.
 type paced struct {
 	x *conn
 	r *bytes.Reader
@@ -114,7 +114,8 @@ type paced struct {
 
 func (p *paced) Read(b []byte) (int, error) {
 	deadline := time.Now().Add(time.Second) // for a dataset that never opens
-	for p.x.opens && p.x.holds.Load() && p.x.rank.Load() == nil && time.Now().Before(deadline) {
+	for p.x.openSeen && p.x.holdsJob.Load() && p.x.rank.Load() == nil &&
+		time.Now().Before(deadline) {
 		runtime.Gosched()
 	}
 	return p.r.Read(b)

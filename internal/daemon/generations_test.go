@@ -8,7 +8,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// batches is how many batches the report counts as yielded in an epoch.
+// batches returns how many batches of an epoch the report counts as yielded.
 func (x *client) batches(epoch int) int {
 	x.t.Helper()
 	var report struct {
@@ -26,8 +26,8 @@ func (x *client) batches(epoch int) int {
 	return 0
 }
 
-// TestAckOfAnEarlierGenerationDoesNotCount: what a process yielded before it began anew is not
-// noted as yielded of what it is given now.
+// TestAckOfAnEarlierGenerationDoesNotCount checks that batches yielded before a restart are not
+// counted for the current generation.
 func TestAckOfAnEarlierGenerationDoesNotCount(t *testing.T) {
 	r := start(t)
 	x := r.hello()
@@ -41,7 +41,7 @@ func TestAckOfAnEarlierGenerationDoesNotCount(t *testing.T) {
 	}
 	x.send(ack(1, 0, 0, first.audit, first.slots...))
 	if n := x.batches(0); n != 0 {
-		t.Errorf("%d batches count, of a generation that is over", n)
+		t.Errorf("%d batches of an earlier generation count", n)
 	}
 	x.send(ack(2, 0, 0, again.audit, again.slots...))
 	if n := x.batches(0); n != 1 {
@@ -51,9 +51,9 @@ func TestAckOfAnEarlierGenerationDoesNotCount(t *testing.T) {
 	r.end()
 }
 
-// TestWaitOfAnEarlierGenerationAsksForNothing: under a policy that stages nothing ahead, only a
-// WAIT of the generation brings a batch.
-func TestWaitOfAnEarlierGenerationAsksForNothing(t *testing.T) {
+// TestWaitOfAnEarlierGenerationIsIgnored uses a policy that stages nothing ahead, so that only a
+// WAIT of the current generation requests a batch.
+func TestWaitOfAnEarlierGenerationIsIgnored(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.open(func(m *protocol.OpenMessage) {
@@ -61,11 +61,11 @@ func TestWaitOfAnEarlierGenerationAsksForNothing(t *testing.T) {
 	})
 	x.send(iterate(2, 0, 0))
 	x.send(wait(1))
-	for range 20 { // time for a batch that should not come
+	for range 20 { // time for a batch that must not come
 		x.batches(0)
 	}
 	if len(x.held) > 0 {
-		t.Error("a batch was brought that was not asked for")
+		t.Error("got a batch that was not requested")
 	}
 	x.send(wait(2))
 	if b := x.batch(); b.generation != 2 || b.step != 0 {
@@ -75,8 +75,8 @@ func TestWaitOfAnEarlierGenerationAsksForNothing(t *testing.T) {
 	r.end()
 }
 
-// TestErrorOfAStageNamesItsGeneration: a process that has begun anew meanwhile can tell that the
-// error is not about what it asks for now.
+// TestErrorOfAStageNamesItsGeneration checks what a process needs to ignore errors of an earlier
+// generation.
 func TestErrorOfAStageNamesItsGeneration(t *testing.T) {
 	r := start(t)
 	x := r.hello()

@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// memfd returns a list as a process passes it; it belongs to the caller.
+// memfd returns a file with a list, as a process passes it. The caller must close it.
 func memfd(t *testing.T, list ...int32) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("list", unix.MFD_CLOEXEC)
@@ -59,7 +59,7 @@ func (x *client) openGiven(epochs int, first ...int32) protocol.OpenedMessage {
 	return m
 }
 
-// epoch takes an epoch's two batches, and gives their samples.
+// epoch receives an epoch's two batches, and returns their samples.
 func (x *client) epoch(generation uint64, epoch uint32) (ids []uint32) {
 	x.t.Helper()
 	var audit uint64
@@ -75,9 +75,9 @@ func (x *client) epoch(generation uint64, epoch uint32) (ids []uint32) {
 	return ids
 }
 
-// TestGive: epochs are delivered as they are given; the generation ends after the last that is
-// known.
-func TestGive(t *testing.T) {
+// TestGivenEpochsAreDeliveredInOrder checks also that the generation ends after the last known
+// epoch.
+func TestGivenEpochsAreDeliveredInOrder(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	if o := x.openGiven(3, 9, 9, 9, 1, 2, 3, 4); o.Positions != 7 || o.Steps != 2 ||
@@ -110,9 +110,9 @@ func TestGive(t *testing.T) {
 	r.end()
 }
 
-// TestGiveWrong: an order that cannot be ends the generation, with an ERROR of none, and the
-// connection goes on.
-func TestGiveWrong(t *testing.T) {
+// TestWrongOrderEndsTheGeneration checks that its ERROR names no generation, and that the
+// connection can be used after it.
+func TestWrongOrderEndsTheGeneration(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.openGiven(0, 9, 9, 9, 1, 2, 3, 4)
@@ -135,7 +135,7 @@ func TestGiveWrong(t *testing.T) {
 	y := r.hello()
 	x.json(protocol.Give, protocol.GiveMessage{Epoch: 2, Entries: 7})
 	if m := x.refused(); m.Kind != protocol.KindProtocol ||
-		!strings.Contains(m.Message, "came without its descriptor") {
+		!strings.Contains(m.Message, "came without its file descriptor") {
 		t.Errorf("%+v", m)
 	}
 	x.close()
@@ -149,8 +149,7 @@ func TestGiveWrong(t *testing.T) {
 	r.end()
 }
 
-// TestSubset: a list comes with OPEN, and a job is over that part.
-func TestSubset(t *testing.T) {
+func TestJobOverASubset(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	x.sendList(protocol.Open, openMessage(func(m *protocol.OpenMessage) {
@@ -171,7 +170,7 @@ func TestSubset(t *testing.T) {
 		m.Stream.Subset = &protocol.SubsetMessage{Count: 7}
 	}))
 	if m := y.refused(); m.Kind != protocol.KindProtocol ||
-		!strings.Contains(m.Message, "came without its descriptor") {
+		!strings.Contains(m.Message, "came without its file descriptor") {
 		t.Errorf("%+v", m)
 	}
 	y.close()

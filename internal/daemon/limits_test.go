@@ -13,14 +13,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// TestRefusedCallsGiveTheirPlaceBack: a connection may have some calls under way, and any number
-// one after the other, refused or not.
-func TestRefusedCallsGiveTheirPlaceBack(t *testing.T) {
+// TestFailedCallsReleaseTheirSlots checks that the limit is on pending calls: there may be any
+// number of calls one after the other, whether or not they fail.
+func TestFailedCallsReleaseTheirSlots(t *testing.T) {
 	r := start(t)
 	x := r.hello()
 	for range 2 * maxCalls {
 		if _, failure := x.call("dance", "{}"); failure == nil {
-			t.Error("it dances")
+			t.Error("an unknown method succeeded")
 		}
 		if _, failure := x.call("stats", "{}"); failure != nil {
 			t.Error(failure)
@@ -30,15 +30,15 @@ func TestRefusedCallsGiveTheirPlaceBack(t *testing.T) {
 	r.end()
 }
 
-// crowded is a listener of one connection, for which there is no descriptor at first.
-type crowded struct {
+// exhausted is a listener with one connection, for which there is no file descriptor at first.
+type exhausted struct {
 	conn    *net.UnixConn
 	accepts int
 }
 
-func (c *crowded) Close() error { return nil }
+func (c *exhausted) Close() error { return nil }
 
-func (c *crowded) AcceptUnix() (*net.UnixConn, error) {
+func (c *exhausted) AcceptUnix() (*net.UnixConn, error) {
 	switch c.accepts++; c.accepts {
 	case 1:
 		return nil, &net.OpError{Op: "accept", Err: os.NewSyscallError("accept4", unix.EMFILE)}
@@ -48,12 +48,12 @@ func (c *crowded) AcceptUnix() (*net.UnixConn, error) {
 	return nil, net.ErrClosed
 }
 
-// TestWithoutDescriptorsAProcessIsTold: a daemon that can open no more files says so to who comes,
-// and goes on.
-func TestWithoutDescriptorsAProcessIsTold(t *testing.T) {
+// TestProcessGetsAnErrorWhenDescriptorsAreExhausted checks also that the daemon then continues to
+// accept.
+func TestProcessGetsAnErrorWhenDescriptorsAreExhausted(t *testing.T) {
 	r := start(t)
 	near, far := pair(t)
-	l := &crowded{conn: near}
+	l := &exhausted{conn: near}
 	if err := r.d.accept(t.Context(), l, func(*net.UnixConn) {
 		t.Error("it was served")
 	}); err != nil || l.accepts != 3 {
@@ -68,9 +68,7 @@ func TestWithoutDescriptorsAProcessIsTold(t *testing.T) {
 	r.end()
 }
 
-// TestClientTakesNoFrameBeyondTheLimit: what says that more follows than a frame may have is no
-// daemon.
-func TestClientTakesNoFrameBeyondTheLimit(t *testing.T) {
+func TestClientRejectsFramesOverTheLimit(t *testing.T) {
 	address := &net.UnixAddr{Name: filepath.Join(t.TempDir(), "liar"), Net: "unix"}
 	l, err := net.ListenUnix("unix", address)
 	if err != nil {

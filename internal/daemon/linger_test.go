@@ -16,8 +16,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// TestLinger: the daemon stays for a while, and whoever comes meanwhile keeps it.
-func TestLinger(t *testing.T) {
+// TestDaemonLingersAfterTheLastConnection checks also that each new connection restarts the linger
+// time.
+func TestDaemonLingersAfterTheLastConnection(t *testing.T) {
 	r := start(t, func(d *Daemon) { d.cfg.Linger = 300 * time.Millisecond })
 	for range 3 {
 		x := r.hello()
@@ -30,12 +31,12 @@ func TestLinger(t *testing.T) {
 	}
 }
 
-// TestComesAtTheLastMoment: who was greeted is served, although the linger time ends just then; who
-// comes after that is not greeted.
-func TestComesAtTheLastMoment(t *testing.T) {
+// TestConnectionAtTheEndOfTheLingerTime checks that a process that got WELCOME is served although
+// the linger time just ended, and that later connections are closed without WELCOME.
+func TestConnectionAtTheEndOfTheLingerTime(t *testing.T) {
 	r := start(t)
 	x := r.hello()
-	r.d.leave() // as the timer does that fires before it is stopped
+	r.d.endIfIdle() // as by a timer that fires just before it is stopped
 	if _, m := x.call("stats", "{}"); m != nil {
 		t.Errorf("stats: %+v", m)
 	}
@@ -44,13 +45,13 @@ func TestComesAtTheLastMoment(t *testing.T) {
 	near, far := pair(t)
 	r.d.serve(t.Context(), near)
 	if n, err := far.Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("a daemon that has left says %d byte(s), %v", n, err)
+		t.Errorf("a daemon that is leaving sent %d bytes, %v", n, err)
 	}
 	far.Close()
 }
 
-// TestOnlookers: who only looks at what runs does not keep the daemon, however often he comes.
-func TestOnlookers(t *testing.T) {
+// TestStatusQueriesDoNotKeepTheDaemonAlive queries the status over and over.
+func TestStatusQueriesDoNotKeepTheDaemonAlive(t *testing.T) {
 	const linger = 300 * time.Millisecond
 	r := start(t, func(d *Daemon) { d.cfg.Linger = linger })
 	x := r.hello()
@@ -64,21 +65,20 @@ func TestOnlookers(t *testing.T) {
 			c.Close()
 		}
 		if err != nil {
-			t.Logf("it was gone after %d looks", looks)
+			t.Logf("it was gone after %d queries", looks)
 			break
 		}
 		if time.Now().After(limit) {
-			t.Fatalf("the daemon is still there after %d looks", looks)
+			t.Fatalf("the daemon is still there after %d queries", looks)
 		}
 	}
 	r.end()
 }
 
-// TestTurnAway: without descriptors to spare a process is told need and limit.
-func TestTurnAway(t *testing.T) {
+func TestDescriptorErrorNamesNeedAndLimit(t *testing.T) {
 	r := start(t)
 	near, far := pair(t)
-	r.d.turnAway(near, unix.EMFILE)
+	r.d.rejectForFiles(near, unix.EMFILE)
 	x := &client{t: t, c: far, maps: map[uint32][]byte{}}
 	m := x.refused()
 	if m.Kind != protocol.KindLimit ||
@@ -91,7 +91,7 @@ func TestTurnAway(t *testing.T) {
 	r.end()
 }
 
-// pair is a connected pair of sockets.
+// pair returns a connected pair of sockets.
 func pair(t testing.TB) (near, far *net.UnixConn) {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
@@ -111,10 +111,10 @@ func pair(t testing.TB) (near, far *net.UnixConn) {
 	return ends[0], ends[1]
 }
 
-// TestSecondDaemonLooks: a daemon that lost the race for the socket looks who has it. That is no
-// process to serve, and the one that won, though it is to end with its last connection, waits for
-// its first one.
-func TestSecondDaemonLooks(t *testing.T) {
+// TestSecondDaemonIsNotAClient checks that when a daemon that lost the race for the socket connects
+// to see who owns it, the winner does not take that for its first client: although it would exit
+// after its last connection, it still waits for the first one.
+func TestSecondDaemonIsNotAClient(t *testing.T) {
 	r := start(t)
 	if _, err := socket.Listen(socket.Endpoint{Addr: r.address}); !errors.Is(err,
 		socket.ErrRunning) {

@@ -6,9 +6,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchProcess calls ended when the process ends. The returned function ends the
-// watch; it is nil where the process can not be watched, because it lives in
-// another PID namespace or the kernel is too old.
+// watchProcess calls ended when the process ends. The returned function stops watching; it is nil
+// if the process cannot be watched, because it is in another PID namespace or the kernel is too
+// old.
 func watchProcess(pid int, ended func()) (stop func()) {
 	if pid <= 0 {
 		return nil
@@ -27,8 +27,8 @@ func watchProcess(pid int, ended func()) (stop func()) {
 	go func() {
 		defer close(done)
 		gone := false
-		// The runtime's poller calls the function whenever the pidfd may be
-		// readable, which it is once the process has ended.
+		// The runtime's poller calls this function whenever the pidfd may be readable, which it is
+		// once the process has ended.
 		_ = raw.Read(func(fd uintptr) bool {
 			p := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
 			n, _ := unix.Poll(p, 0)

@@ -16,11 +16,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// process is what the test binary does instead of testing, in a process of its own.
+// process runs in a child process of the test instead of the tests.
 func process(mode string) int {
 	address := &net.UnixAddr{Name: os.Getenv("HDMLP_TEST_ADDRESS"), Net: "unix"}
 	switch mode {
-	case "train": // with a child that inherits the socket, and is not told of our end
+	case "train": // with a child that inherits the socket, and outlives this process
 		c, err := net.DialUnix("unix", nil, address)
 		if err != nil {
 			fmt.Println(err)
@@ -48,13 +48,13 @@ func process(mode string) int {
 		}
 		fmt.Println(child.Process.Pid)
 		_, _ = io.Copy(io.Discard, os.Stdin)
-	case "hold": // until whoever tests closes our input
+	case "hold": // until the test closes our input
 		_, _ = io.Copy(io.Discard, os.Stdin)
 	case "greet":
 		if _, err := Dial(context.Background(), address, "test"); err != nil {
 			fmt.Println(err)
 		}
-		// without the client's own look at who is there
+		// without the client's own check of the daemon's user
 		conn, err := net.DialUnix("unix", nil, address)
 		if err != nil {
 			fmt.Println(err)
@@ -74,9 +74,9 @@ func (r *running) command(mode string) *exec.Cmd {
 	return cmd
 }
 
-// TestKilledWithChild: a training process is killed with -9, and its child keeps
-// the socket open: the daemon notices all the same, and ends.
-func TestKilledWithChild(t *testing.T) {
+// TestDaemonNoticesAKilledProcessWhoseChildHoldsTheSocket kills a training process with SIGKILL
+// while its child keeps the socket open: the daemon must still notice, and exit.
+func TestDaemonNoticesAKilledProcessWhoseChildHoldsTheSocket(t *testing.T) {
 	r := start(t)
 	cmd := r.command("train")
 	input, err := cmd.StdinPipe()
@@ -110,8 +110,7 @@ func TestKilledWithChild(t *testing.T) {
 	_ = syscall.Kill(child, syscall.SIGKILL)
 }
 
-// TestOtherUser: a process of another user is told that the daemon is not for it.
-func TestOtherUser(t *testing.T) {
+func TestProcessOfAnotherUserIsRejected(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root can become another user")
 	}
@@ -123,14 +122,14 @@ func TestOtherUser(t *testing.T) {
 	stays.close()
 	if errors.Is(err, os.ErrPermission) {
 		r.end()
-		t.Skipf("the test binary can not be run by another user here: %v", err)
+		t.Skipf("the test binary cannot be run by another user here: %v", err)
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"belongs to user root (0)", "serves user 0 and not user 65534"} {
 		if !strings.Contains(string(out), want) {
-			t.Errorf("the other user's process says %q, and not %q", out, want)
+			t.Errorf("the other user's process says %q, want %q", out, want)
 		}
 	}
 	r.end()

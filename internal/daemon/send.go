@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// sendBatch describes a batch to the process.
+// sendBatch sends a batch's description, after any segments that it needs.
 func (x *conn) sendBatch(generation uint64, b *stage.Batch) error {
 	for _, e := range b.Extras {
 		if err := x.sendWithFile(protocol.AppendSegment(nil, e.Segment, protocol.SegmentWritable,
@@ -35,8 +35,8 @@ func (x *conn) send(frame []byte) error {
 	return err
 }
 
-// sendJSON sends v. An error that is protocol.ErrProtocol: v does not fit into a
-// frame, and the process must be told something else.
+// sendJSON sends v. It returns protocol.ErrProtocol if v does not fit into a frame; the caller must
+// then send something else.
 func (x *conn) sendJSON(t protocol.Type, v any) error {
 	frame, err := protocol.AppendJSON(nil, t, v)
 	if err != nil {
@@ -46,7 +46,7 @@ func (x *conn) sendJSON(t protocol.Type, v any) error {
 	return x.send(frame)
 }
 
-// sendWithFile sends a frame and, with its first byte, a file descriptor.
+// sendWithFile sends a frame together with a file descriptor, which goes with its first byte.
 func (x *conn) sendWithFile(frame []byte, f *os.File) error {
 	x.wmu.Lock()
 	defer x.wmu.Unlock()
@@ -57,8 +57,8 @@ func (x *conn) sendWithFile(frame []byte, f *os.File) error {
 	return err
 }
 
-// progress returns a function that tells the process how far something has
-// come: what was said already, a few times a second at most.
+// progress returns a function that reports progress to the process. Updates of the same step are
+// limited to five per second; warnings and new steps are sent at once.
 func (x *conn) progress() request.Progress {
 	var mu sync.Mutex
 	var last time.Time

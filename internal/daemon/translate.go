@@ -12,17 +12,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// What processes say and are told, in the words of the protocol and in those of the rooms below,
-// which do not know it. This file is the only place where one becomes the other.
+// This file translates between the protocol's messages and the types of the packages below, which
+// do not import the protocol. No other file does.
 
-// Protocol is the version of the protocol that the daemon speaks.
+// Protocol is the protocol version that the daemon speaks.
 const Protocol = protocol.Version
 
-// A batch that the rooms below allow fits into its frame. This does not compile where it does not.
+// A batch of the largest size that request allows fits into a frame: otherwise this does not
+// compile.
 const _ = uint(protocol.MaxBatch - request.MaxBatch)
 
-// explain says of any error what a process is told. The result is the caller's.
-func explain(err error) *protocol.ErrorMessage {
+// errorMessage returns the message that a process gets for err. The caller owns the result.
+func errorMessage(err error) *protocol.ErrorMessage {
 	var message *protocol.ErrorMessage
 	switch {
 	case errors.As(err, &message):
@@ -47,7 +48,7 @@ func settings(m protocol.Settings) request.Settings {
 	}
 }
 
-// openRequest is what an OPEN asks for.
+// openRequest translates OPEN.
 func openRequest(m *protocol.OpenMessage) request.Open {
 	s := &m.Stream
 	out := request.Open{

@@ -15,7 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// fill sets every field of a message to something else than zero, and to another value each.
+// fill sets every field of a message to a different nonzero value.
 func fill(v reflect.Value, n *int) {
 	*n++
 	switch v.Kind() {
@@ -59,8 +59,8 @@ func fill(v reflect.Value, n *int) {
 	}
 }
 
-// same compares what two types have under the same names, and finds no field of to that from does
-// not have.
+// same compares fields of the same names in two values, and reports fields that only one of them
+// has.
 func same(t *testing.T, path string, from, to reflect.Value) {
 	t.Helper()
 	switch to.Kind() {
@@ -72,7 +72,7 @@ func same(t *testing.T, path string, from, to reflect.Value) {
 			name := to.Type().Field(i).Name
 			f := from.FieldByName(name)
 			if !f.IsValid() {
-				t.Errorf("%s.%s is in %v alone", path, name, to.Type())
+				t.Errorf("%s.%s exists only in %v", path, name, to.Type())
 				continue
 			}
 			same(t, path+"."+name, f, to.Field(i))
@@ -81,7 +81,7 @@ func same(t *testing.T, path string, from, to reflect.Value) {
 			name := from.Type().Field(i).Name
 			if !to.FieldByName(name).IsValid() && name != "View" && name != "Generation" &&
 				name != "Total" {
-				t.Errorf("%s.%s is in %v alone", path, name, from.Type())
+				t.Errorf("%s.%s exists only in %v", path, name, from.Type())
 			}
 		}
 	case reflect.Pointer:
@@ -97,8 +97,8 @@ func same(t *testing.T, path string, from, to reflect.Value) {
 	}
 }
 
-// TestNothingIsLostInTranslation: every field of a message is in the request that it becomes, and
-// the other way round.
+// TestNothingIsLostInTranslation checks that every field of a message is in the request made from
+// it, and vice versa.
 func TestNothingIsLostInTranslation(t *testing.T) {
 	n := 0
 	var open protocol.OpenMessage
@@ -128,9 +128,8 @@ func TestNothingIsLostInTranslation(t *testing.T) {
 	}
 }
 
-// TestExplain: a process is told the kind, the words and the details of whatever went wrong,
-// however deep that lies.
-func TestExplain(t *testing.T) {
+// TestErrorMessageKeepsKindTextAndDetails checks this for errors at any depth of wrapping.
+func TestErrorMessageKeepsKindTextAndDetails(t *testing.T) {
 	details := map[string]any{"key": "seed"}
 	known := &protocol.ErrorMessage{Kind: protocol.KindBusy, Message: "busy", Details: details}
 	for _, c := range []struct {
@@ -143,27 +142,27 @@ func TestExplain(t *testing.T) {
 			protocol.KindMismatch,
 		},
 		{protocol.ErrProtocol, protocol.KindProtocol},
-		{errors.New("unheard of"), protocol.KindInternal},
+		{errors.New("unknown"), protocol.KindInternal},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("open it: %w", c.err)} {
-			m := explain(err)
+			m := errorMessage(err)
 			if m.Kind != c.kind || m.Message == "" ||
 				(c.kind == protocol.KindBusy ||
 					c.kind == protocol.KindMismatch) != (m.Details["key"] == "seed") {
-				t.Errorf("%v: told as %+v", err, m)
+				t.Errorf("%v: reported as %+v", err, m)
 			}
 		}
 	}
-	explain(known).Generation = 5
+	errorMessage(known).Generation = 5
 	if known.Generation != 0 {
-		t.Error("what is told of an error is not the caller's")
+		t.Error("the message is shared with the error")
 	}
 	for _, kind := range []failure.Kind{
 		failure.Config, failure.Dataset, failure.Sample,
 		failure.Mismatch, failure.Limit, failure.Busy, failure.Audit, failure.Internal,
 	} {
-		if m := explain(&failure.Error{Kind: kind}); m.Kind != string(kind) {
-			t.Errorf("%s is told as %s", kind, m.Kind)
+		if m := errorMessage(&failure.Error{Kind: kind}); m.Kind != string(kind) {
+			t.Errorf("%s is reported as %s", kind, m.Kind)
 		}
 	}
 }

@@ -17,17 +17,17 @@ import (
 )
 
 const (
-	// viewFiles is how many descriptors a view has: the dataset's root and "/".
+	// viewFiles is the number of descriptors of a view: the dataset's root and "/".
 	viewFiles = 2
-	// mostFiles is how many descriptors may have come and not been asked for.
-	mostFiles = 4 * viewFiles
-	// renewTime is how long a process may take to open its view again: it answers when it next
-	// waits for a batch.
-	renewTime = 30 * time.Second
+	// maxPendingFiles is the limit on received descriptors that no frame has claimed yet.
+	maxPendingFiles = 4 * viewFiles
+	// renewTimeout is how long a process may take to reopen its view: it answers when it next waits
+	// for a batch.
+	renewTimeout = 30 * time.Second
 )
 
-// inbox reads a connection, and keeps the descriptors that come with its bytes, in order. It
-// belongs to the connection's reader.
+// inbox reads a connection, and queues the descriptors that come with its bytes. It belongs to the
+// connection's reader.
 type inbox struct {
 	conn  *net.UnixConn
 	oob   []byte
@@ -35,10 +35,10 @@ type inbox struct {
 }
 
 func newInbox(conn *net.UnixConn) *inbox {
-	return &inbox{conn: conn, oob: make([]byte, unix.CmsgSpace(4*mostFiles))}
+	return &inbox{conn: conn, oob: make([]byte, unix.CmsgSpace(4*maxPendingFiles))}
 }
 
-// Read is io.Reader's.
+// Read implements io.Reader.
 func (in *inbox) Read(p []byte) (int, error) {
 	n, oobn, flags, _, err := in.conn.ReadMsgUnix(p, in.oob)
 	if oobn > 0 {
@@ -47,10 +47,10 @@ func (in *inbox) Read(p []byte) (int, error) {
 		}
 	}
 	if flags&unix.MSG_CTRUNC != 0 && err == nil {
-		err = fmt.Errorf("%w: descriptors were lost on the way: too many at once, or too many "+
-			"open files (ulimit -n)", protocol.ErrProtocol)
+		err = fmt.Errorf("%w: file descriptors were lost in transit: too many at once, or too "+
+			"many open files (ulimit -n)", protocol.ErrProtocol)
 	}
-	n = max(n, 0) // it is -1 with an error
+	n = max(n, 0) // it is -1 if there is an error
 	if n == 0 && err == nil {
 		err = io.EOF
 	}
@@ -65,24 +65,24 @@ func (in *inbox) take(oob []byte) error {
 	for _, m := range messages {
 		fds, err := unix.ParseUnixRights(&m)
 		if err != nil {
-			continue // it carries none
+			continue // it carries no descriptors
 		}
 		for _, fd := range fds {
 			unix.CloseOnExec(fd)
 			in.files = append(in.files, os.NewFile(uintptr(fd), "view"))
 		}
 	}
-	if len(in.files) > mostFiles {
-		return fmt.Errorf("%w: %d descriptors that belong to no frame", protocol.ErrProtocol,
+	if len(in.files) > maxPendingFiles {
+		return fmt.Errorf("%w: %d file descriptors belong to no frame", protocol.ErrProtocol,
 			len(in.files))
 	}
 	return nil
 }
 
-// view takes the two descriptors of a frame that says it brought them.
+// view returns the two descriptors of a frame that announces them.
 func (in *inbox) view() (*dataset.View, error) {
 	if len(in.files) < viewFiles {
-		return nil, fmt.Errorf("%w: a frame that is to bring %d descriptors brought %d",
+		return nil, fmt.Errorf("%w: a frame that must carry %d file descriptors carried %d",
 			protocol.ErrProtocol, viewFiles, len(in.files))
 	}
 	v := &dataset.View{Root: in.files[0], Slash: in.files[1]}
@@ -90,11 +90,11 @@ func (in *inbox) view() (*dataset.View, error) {
 	return v, nil
 }
 
-// file takes the one descriptor of a frame that brings one.
+// file returns the descriptor of a frame that must carry one.
 func (in *inbox) file() (*os.File, error) {
 	if len(in.files) == 0 {
-		return nil, fmt.Errorf("%w: a frame that is to bring a list of samples came without "+
-			"its descriptor", protocol.ErrProtocol)
+		return nil, fmt.Errorf("%w: a frame that must carry a list of samples came without its "+
+			"file descriptor", protocol.ErrProtocol)
 	}
 	f := in.files[0]
 	in.files = in.files[1:]
@@ -108,12 +108,12 @@ func (in *inbox) close() {
 	in.files = nil
 }
 
-// renewal is a process's view of its dataset that is asked for again.
+// renewal is the state of a request to the process to reopen its view of the dataset.
 type renewal struct {
-	one sync.Mutex // held while one is asked for
+	serial sync.Mutex // held during a request, so that there is one at a time
 
-	mu      sync.Mutex // guards what follows
-	answers chan renewed
+	mu      sync.Mutex   // guards answers
+	answers chan renewed // nil: no request is pending
 }
 
 type renewed struct {
@@ -121,17 +121,17 @@ type renewed struct {
 	err  error
 }
 
-// renew has the process open its dataset's root and "/" again.
+// renew asks the process to reopen its dataset's root and "/", and waits for the descriptors.
 func (x *conn) renew(ctx context.Context) (*dataset.View, error) {
-	x.renewal.one.Lock()
-	defer x.renewal.one.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, renewTime)
+	x.renewal.serial.Lock()
+	defer x.renewal.serial.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, renewTimeout)
 	defer cancel()
 	answers := make(chan renewed, 1)
 	x.renewal.mu.Lock()
 	x.renewal.answers = answers
 	x.renewal.mu.Unlock()
-	defer func() { // an answer that is late is nobody's
+	defer func() { // close an answer that comes too late
 		x.renewal.mu.Lock()
 		defer x.renewal.mu.Unlock()
 		x.renewal.answers = nil
@@ -141,22 +141,23 @@ func (x *conn) renew(ctx context.Context) (*dataset.View, error) {
 		default:
 		}
 	}()
-	// ends when the process reads, or with the connection. No task, which the connection may be
-	// waiting for already
+	// Ends when the process reads, or with the connection. It is not one of x.tasks, which the
+	// connection may be waiting for already.
 	go func() {
 		_ = x.send(protocol.AppendFrame(nil, protocol.Renew, nil))
 	}()
 	select {
 	case a := <-answers:
 		return a.view, a.err
-	case <-x.over:
-		return nil, errors.New("the process that opened it is gone")
+	case <-x.ended:
+		return nil, errors.New("the process that opened the dataset is gone")
 	case <-ctx.Done():
-		return nil, fmt.Errorf("the process that opened it did not open it again: %w", ctx.Err())
+		return nil,
+			fmt.Errorf("the process that opened the dataset did not reopen it: %w", ctx.Err())
 	}
 }
 
-// viewed handles a VIEW.
+// viewed handles VIEW, the answer to RENEW.
 func (x *conn) viewed(p []byte, in *inbox) error {
 	var m protocol.ViewMessage
 	if err := protocol.DecodeJSON(p, &m); err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
-// TestKnown: digests lie on disk and come from other nodes, so they must not change. The values are
-// the lower halves of those of xxHash's own xxhsum -H3.
+// TestKnown: digests are stored on disk and sent between nodes, so they must never change. The
+// values are the lower halves of those that xxHash's own xxhsum -H3 prints.
 func TestKnown(t *testing.T) {
 	for text, want := range map[string]uint32{
 		"":      0x38d394c2,

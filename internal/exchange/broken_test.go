@@ -12,13 +12,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
-// TestFetchDoesNotWaitForAPeerThatBreaksConnections: where a peer lets a client in and ends each
-// connection before anything has come, a call in the pause between two attempts fails at once, as
-// where attempts fail.
+// TestFetchDoesNotWaitForAPeerThatBreaksConnections: if a peer accepts connections but ends each
+// before its first frame, a call in the pause between two attempts fails at once, as if attempts
+// failed.
 func TestFetchDoesNotWaitForAPeerThatBreaksConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
-		go crook(t.Context(), p, func(net.Conn, func() wire.Request) {})
+		go rogueServer(t.Context(), p, func(net.Conn, func() wire.Request) {})
 		c := NewClient(node(1), 0, p.dial, ClientOptions{})
 		_ = c.Connect(t.Context())
 		synctest.Wait() // the second connection was lost as well, and the client pauses
@@ -32,13 +32,13 @@ func TestFetchDoesNotWaitForAPeerThatBreaksConnections(t *testing.T) {
 	})
 }
 
-// TestFetchWaitsForOneConnection: a call that finds none waits for the one that is being made;
-// where that was lost before the call could use it, it fails with the reason, and does not wait for
-// another.
+// TestFetchWaitsForOneConnection: a call without a connection waits for the one that is being made;
+// if that is lost before the call could use it, the call fails with the reason and does not wait
+// for another.
 func TestFetchWaitsForOneConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := NewClient(node(1), 0, nil, ClientOptions{})
-		// Of one lane, whose part the test plays.
+		// The test plays the part of the only lane.
 		c.mu.started, c.mu.trying = true, []bool{true}
 		connection := func() *link.Link {
 			near, far := net.Pipe()
@@ -62,7 +62,7 @@ func TestFetchWaitsForOneConnection(t *testing.T) {
 			t.Fatalf("it did not wait: %v", <-waits)
 		}
 		next := connection()
-		next.Fail(ErrUnavailable) // at once, and so no call finds it
+		next.Fail(ErrUnavailable) // before a call can find it
 		c.note(0, t.Context(), next, nil, true)
 		synctest.Wait()
 		if len(waits) > 0 {
@@ -76,13 +76,13 @@ func TestFetchWaitsForOneConnection(t *testing.T) {
 	})
 }
 
-// TestPeerThatDoesNotAnswerACancelLosesItsConnection: a request that took too long is cancelled,
-// and a peer that does not answer that either, though it answers others, is taken for broken: tags
+// TestPeerThatDoesNotAnswerACancelLosesItsConnection: a request that timed out is cancelled; a peer
+// that does not answer that either counts as broken, even if it answers other requests: the tags
 // would run out.
 func TestPeerThatDoesNotAnswerACancelLosesItsConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
-		go crook(t.Context(), p, func(conn net.Conn, next func() wire.Request) {
+		go rogueServer(t.Context(), p, func(conn net.Conn, next func() wire.Request) {
 			for r := next(); r.Sample >= 0; r = next() {
 				if r.Sample != 1 {
 					conn.Write(good(r))
@@ -115,9 +115,9 @@ func TestPeerThatDoesNotAnswerACancelLosesItsConnection(t *testing.T) {
 	})
 }
 
-// TestPlaceOfABrokenHandshakeIsFree: a connection that ends between its proof and the server's
-// answer leaves its node's place to the next.
-func TestPlaceOfABrokenHandshakeIsFree(t *testing.T) {
+// TestBrokenHandshakeDoesNotCountAsAConnection: a connection that ends between its proof and the
+// server's verdict does not count against its node's limit.
+func TestBrokenHandshakeDoesNotCountAsAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		refused := make(chan error, 1)
@@ -128,12 +128,12 @@ func TestPlaceOfABrokenHandshakeIsFree(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := node(1).greet(t.Context(), &hangsUp{Conn: conn, after: 2}, 0, 8,
+		if _, err := node(1).greet(t.Context(), &closesAfter{Conn: conn, after: 2}, 0, 8,
 			time.Minute); err == nil {
-			t.Fatal("the handshake went well")
+			t.Fatal("the handshake succeeded")
 		}
 		<-refused
-		synctest.Wait() // the server is through with it
+		synctest.Wait() // the server has cleaned up
 		c := NewClient(node(1), 0, p.dial, ClientOptions{})
 		if err := c.Connect(t.Context()); err != nil {
 			t.Error(err)
@@ -143,13 +143,13 @@ func TestPlaceOfABrokenHandshakeIsFree(t *testing.T) {
 	})
 }
 
-// hangsUp is a connection that ends after so many writes.
-type hangsUp struct {
+// closesAfter is a connection that closes after a number of writes.
+type closesAfter struct {
 	net.Conn
 	after int
 }
 
-func (h *hangsUp) Write(b []byte) (int, error) {
+func (h *closesAfter) Write(b []byte) (int, error) {
 	n, err := h.Conn.Write(b)
 	if h.after--; h.after == 0 {
 		h.Conn.Close()
@@ -157,9 +157,8 @@ func (h *hangsUp) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// TestStatsCount: what a client was given and refused, and what a server gave, is counted, and
-// stays when connections end.
-func TestStatsCount(t *testing.T) {
+// TestStatsCountSamplesAndFailures: on both sides, and connections that have ended included.
+func TestStatsCountSamplesAndFailures(t *testing.T) {
 	ln, dial := overTCP(t)
 	h := newHolder(10, 20, 30, 40)
 	h.read = func(ctx context.Context, id int32) error {
@@ -178,12 +177,12 @@ func TestStatsCount(t *testing.T) {
 	_, _ = c.Fetch(given, 3, make([]byte, 40))
 	_, _ = c.Fetch(t.Context(), -1, nil)
 	if got := c.Stats(); got.Samples != 2 || got.Bytes != 30 || got.Failed != 4 {
-		t.Errorf("the client has counted %+v", got)
+		t.Errorf("the client counted %+v", got)
 	}
 	c.Close()
 	waitFor(t, func() bool { p := s.Stats().Peers; return len(p) == 1 && p[0].Connections == 0 })
 	if got := s.Stats().Peers[0]; got.Node != 1 || got.Samples != 2 || got.Bytes != 30 ||
 		got.Failures < 2 {
-		t.Errorf("the server has counted %+v", got)
+		t.Errorf("the server counted %+v", got)
 	}
 }

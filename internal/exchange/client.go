@@ -17,26 +17,24 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// ClientOptions say how a Client talks to its peer. The zero value is of use.
+// ClientOptions configure a Client. The zero value is valid.
 type ClientOptions struct {
-	// Conns is how many connections are kept; 0 stands for 1.
+	// Conns is the number of connections; 0 means 1.
 	Conns int
-	// Window is how many requests may be under way on one connection, at most
-	// wire.MaxWindow; 0 stands for 512. The server may grant less.
+	// Window is how many requests may be in flight on one connection, at most wire.MaxWindow; 0
+	// means 512. The server may grant less.
 	Window int
-	// Timeout is how long a peer may take to answer, and to connect; 0 stands
-	// for 10 seconds. A Fetch ends within one and a quarter of it, once more if
-	// the connection broke under it.
+	// Timeout is how long the peer may take to answer, and to accept a connection; 0 means 10
+	// seconds. A Fetch ends within 1.25 times Timeout, or twice that if its connection is lost.
 	Timeout time.Duration
-	// KeepAlive is how long a connection may be silent before a sign of life is
-	// asked for; 0 stands for 10 seconds.
+	// KeepAlive is how long a connection may be silent before the client sends a PING; 0 means 10
+	// seconds.
 	KeepAlive time.Duration
-	// LastPause is how long the pauses between attempts to connect become; 0
-	// stands for 5 seconds.
+	// LastPause is the longest pause between attempts to connect; 0 means 5 seconds.
 	LastPause time.Duration
-	// Changed, if not nil, is called when a connection is made (nil), and when
-	// one is lost or an attempt fails (why). Calls come from the Client's own
-	// goroutines, and must not call Close.
+	// Changed, if not nil, is called with nil when a connection was made, and with the reason when
+	// one was lost or an attempt failed. It is called from the Client's own goroutines, and must
+	// not call Close.
 	Changed func(err error)
 }
 
@@ -62,8 +60,8 @@ func (o ClientOptions) filled() ClientOptions {
 	return o
 }
 
-// Client fetches samples from one peer. It connects when it is first used, keeps
-// its connections, and makes new ones in place of those that are lost.
+// Client fetches samples from one peer. It connects on first use, keeps its connections, and
+// replaces those that are lost.
 type Client struct {
 	id   Identity
 	peer int
@@ -74,7 +72,7 @@ type Client struct {
 	close context.CancelFunc
 	lanes sync.WaitGroup
 
-	links  atomic.Pointer[[]*link.Link] // those that are up; replaced, never changed
+	links  atomic.Pointer[[]*link.Link] // open connections; replaced, never modified
 	counts link.Counts
 	failed atomic.Int64
 
@@ -82,17 +80,17 @@ type Client struct {
 		invariants.Mutex[Client]
 		started bool
 		closed  bool
-		// by lane: a connection is up, or about to be; false once an attempt has failed
+		// by lane: a connection is open or being made; false after an attempt has failed
 		trying  []bool
 		made    int64         // connections
-		err     error         // why there is none; nil at first
+		err     error         // of the last failure; nil at first
 		changed chan struct{} // closed, and replaced, when any of this changes
 		attempt context.Context
-		again   context.CancelFunc // ends attempt: what is under way to connect begins anew
+		again   context.CancelFunc // ends attempt, so that lanes connect again at once
 	}
 }
 
-// NewClient makes a client of node id for node peer. dial makes a connection to it.
+// NewClient returns a Client of node id for node peer. dial connects to the peer.
 func NewClient(id Identity, peer int, dial func(ctx context.Context) (net.Conn, error),
 	o ClientOptions,
 ) *Client {
@@ -104,16 +102,15 @@ func NewClient(id Identity, peer int, dial func(ctx context.Context) (net.Conn, 
 	return c
 }
 
-// Connect waits until a connection is up, or says why that failed.
+// Connect waits until a connection is open, or returns why connecting failed.
 func (c *Client) Connect(ctx context.Context) error {
 	_, err := c.connection(ctx)
 	return err
 }
 
-// Fetch fills dst, whose length must be the sample's, with sample id, and returns
-// its digest: that of the peer's Holder, which dst was compared with. The error is a
-// *FetchError that tells what to do; then dst holds anything. Any number of calls
-// may be under way.
+// Fetch reads sample id into dst, whose length must be the sample's, and returns the digest that
+// the peer's Holder reported, against which dst was verified. The error is a *FetchError, whose
+// kind says what to do; the contents of dst are then undefined. Fetch may be called concurrently.
 func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error) {
 	if id < 0 || len(dst) > wire.MaxSample {
 		c.failed.Add(1)
@@ -121,7 +118,7 @@ func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32
 			Peer: c.peer,
 			ID:   id,
 			Kind: ErrNotHeld,
-			Err: fmt.Errorf("IDs are not negative, and samples have %d bytes at most; "+
+			Err: fmt.Errorf("an ID must not be negative, and a sample may have at most %d bytes; "+
 				"this one has %d", wire.MaxSample, len(dst)),
 		}
 	}
@@ -143,7 +140,7 @@ func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32
 	}
 }
 
-// kindOf finds the kind in an error that has one, or is a context's.
+// kindOf returns the kind of an error: one of the package's, or a context's error.
 func kindOf(err error) error {
 	for _, kind := range []error{
 		ErrClosed, ErrNotHeld, ErrFailed, ErrCorrupt, ErrRefused,
@@ -156,7 +153,7 @@ func kindOf(err error) error {
 	return ErrUnavailable
 }
 
-// lost says what became of a connection, as an error with a kind.
+// lost returns the error for a connection that ended with err, with a kind.
 func lost(err error) error {
 	switch {
 	case errors.Is(err, wire.ErrFrame):
@@ -169,7 +166,7 @@ func lost(err error) error {
 	return fmt.Errorf("%w: connection lost: %w", ErrUnavailable, err)
 }
 
-// Close ends all connections and waits for everything. Calls under way return ErrClosed.
+// Close closes all connections and waits for them. Calls in progress return ErrClosed.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.mu.closed = true
@@ -179,12 +176,12 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// pick is the connection with the fewest calls under way; nil: there is none.
+// pick returns the connection with the fewest calls in flight, nil if there is none.
 func (c *Client) pick() *link.Link {
 	var best *link.Link
 	for _, l := range *c.links.Load() {
 		if l.Down() {
-			continue // its lane is about to take it out
+			continue // its lane is about to remove it
 		}
 		if best == nil || l.InFlight() < best.InFlight() {
 			best = l
@@ -193,9 +190,9 @@ func (c *Client) pick() *link.Link {
 	return best
 }
 
-// connection is one that is up. It waits for one while it is being made for the first time, or
-// again after it was lost, but not while attempts fail. Nor does it wait for another one where one
-// was made and lost meanwhile: a peer that breaks each connection would keep it for ever.
+// connection returns an open connection. It waits for one that is being made for the first time, or
+// again after it was lost, but not while attempts fail. Nor does it wait again if a connection was
+// made and lost meanwhile: a peer that breaks every connection would block it forever.
 func (c *Client) connection(ctx context.Context) (*link.Link, error) {
 	if l := c.pick(); l != nil {
 		return l, nil
@@ -242,9 +239,9 @@ func (c *Client) start() {
 	}
 }
 
-// Reconnect makes all connections anew, at once, for when the peer is known to be back: those there
-// are may lead to nowhere without knowing it yet, attempts may wait for answers that were lost, or
-// for their pause to end. Calls under way go on with the new ones.
+// Reconnect replaces all connections at once. It is for a peer that is known to be back: existing
+// connections may be broken without the client knowing, and attempts may be waiting for a lost
+// answer or for their pause to end. Calls in progress continue on the new connections.
 func (c *Client) Reconnect() {
 	c.mu.Lock()
 	c.mu.again()
@@ -254,11 +251,11 @@ func (c *Client) Reconnect() {
 	}
 	c.mu.Unlock()
 	for _, l := range *c.links.Load() {
-		l.Fail(fmt.Errorf("%w: the connection is made anew", ErrUnavailable))
+		l.Fail(fmt.Errorf("%w: the connection is being replaced", ErrUnavailable))
 	}
 }
 
-// lane keeps one connection up.
+// lane maintains one connection.
 func (c *Client) lane(i int) {
 	pauses := identity.Backoff{First: firstPause, Last: c.o.LastPause}
 	for c.ctx.Err() == nil {
@@ -271,7 +268,7 @@ func (c *Client) lane(i int) {
 		if up {
 			began := time.Now()
 			err = lost(l.Run(c.ctx))
-			// A peer that breaks every connection at once is one that fails to connect.
+			// A peer that breaks every connection at once counts as failing to connect.
 			if time.Since(began) > c.o.Timeout {
 				pauses.Reset()
 			}
@@ -290,8 +287,8 @@ func (c *Client) lane(i int) {
 	}
 }
 
-// note records what became of a lane, and tells those who wait: without an error, that its
-// connection l is up; else that l is lost, or nil, that the attempt has failed. wait: calls are to
+// note records a lane's state and wakes callers that wait for it: if err is nil, connection l is
+// open; otherwise l was lost, or, if l is nil, the attempt failed. wait says whether callers should
 // wait for the lane's next connection.
 func (c *Client) note(lane int, attempt context.Context, l *link.Link, err error, wait bool) {
 	if c.o.Changed != nil && c.ctx.Err() == nil {
@@ -319,7 +316,7 @@ func (c *Client) note(lane int, attempt context.Context, l *link.Link, err error
 	c.mu.changed = make(chan struct{})
 }
 
-// connect makes one connection, up to the end of the handshake.
+// connect makes one connection, including the handshake.
 func (c *Client) connect(ctx context.Context) (*link.Link, error) {
 	if err := c.id.check(); err != nil {
 		return nil, err

@@ -1,28 +1,25 @@
-// Package exchange carries samples between the daemons of one job: own frames
-// over persistent TCP connections. docs/FORMATS.md describes them byte by byte.
+// Package exchange transfers samples between the daemons of one job, in frames of its own over
+// persistent TCP connections. docs/FORMATS.md describes them byte by byte.
 //
-// A node runs one Server, which serves what its Holder holds, and one Client per
-// peer. Connections go one way: requests from the client, samples from the
-// server. Before anything else is said, both prove that they know the job's
-// secret (handshake.go).
+// A node runs one Server, which serves what its Holder holds, and one Client per peer. A connection
+// goes one way: requests from the client, samples from the server. Before anything else is
+// exchanged, both sides prove that they have the job's secret (handshake.go).
 //
 // Invariants:
 //
-//   - Every Fetch ends: with the sample in dst, its length and checksum
-//     checked, or with an error whose kind says what to do, within the context's
-//     time and within the options' bound.
-//   - dst belongs to Fetch until Fetch returns, and never longer, whatever is
-//     on its way for it (package link).
-//   - Nothing that a peer sends makes the other take memory: lengths, counts
-//     and tags are checked against limits that stand before the first frame.
-//   - Every request has exactly one answer, and its tag is taken until that
-//     comes.
+//   - Every Fetch ends within the context's time and within the options' bound: with the sample in
+//     dst, its length and checksum verified, or with an error whose kind says what to do.
+//   - dst belongs to Fetch until Fetch returns, and no longer, even if an answer is still being
+//     received (package link).
+//   - No input from a peer makes the other side allocate memory: lengths, counts and tags are
+//     checked against limits that are fixed before the first frame.
+//   - Every request has exactly one answer, and its tag is in use until the answer arrives.
 //
-// Client and Server may be used from any number of goroutines. They own the
-// goroutines that they start, and Close waits for all of them.
+// Client and Server are safe for concurrent use. They own the goroutines that they start, and Close
+// waits for all of them.
 //
-// The package knows neither datasets nor plans, does not choose who is asked,
-// and never asks anybody else: a caller whose peer fails reads elsewhere.
+// The package knows neither datasets nor plans, does not choose the peer, and never tries another
+// one: a caller whose peer fails reads the sample elsewhere.
 package exchange
 
 import (
@@ -35,28 +32,28 @@ import (
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
-// Kinds of failure, by what a caller does about them. All errors of Fetch and
-// Connect are one of these.
+// Kinds of failure, by what a caller should do. Every error of Fetch and Connect is one of these,
+// or the context's.
 var (
-	// ErrUnavailable: the peer cannot be reached, or was too slow. Read the
-	// sample elsewhere; ask this peer again later.
+	// ErrUnavailable: the peer cannot be reached, or was too slow. Read the sample elsewhere; ask
+	// this peer again later.
 	ErrUnavailable = wire.ErrUnavailable
 	// ErrNotHeld: the peer does not have the sample and will not read it. Read it elsewhere, and do
 	// not ask this peer for this sample again.
 	ErrNotHeld = wire.ErrNotHeld
-	// ErrFailed: the peer is well, but could not read the sample. Read it elsewhere.
+	// ErrFailed: the peer works, but could not read the sample. Read it elsewhere.
 	ErrFailed = wire.ErrFailed
-	// ErrCorrupt: what came was not the sample: another length or checksum, or no
-	// frame at all. Read it elsewhere, and report the peer.
+	// ErrCorrupt: the answer was not the sample: it has another length or checksum, or is not a
+	// valid frame. Read the sample elsewhere, and report the peer.
 	ErrCorrupt = wire.ErrCorrupt
-	// ErrRefused: peer and caller are not of one job; a *HandshakeError says in
-	// what they differ. Nothing gets better by itself.
+	// ErrRefused: the two sides do not belong to one job; a *HandshakeError names the difference.
+	// Retrying does not help.
 	ErrRefused = wire.ErrRefused
 	// ErrClosed: the Client was closed.
 	ErrClosed = wire.ErrClosed
 )
 
-// FetchError is why a sample did not come.
+// FetchError reports why a sample could not be fetched.
 type FetchError struct {
 	Peer int   // the node that was asked
 	ID   int32 // the sample
@@ -68,13 +65,13 @@ func (e *FetchError) Error() string {
 	switch {
 	case e.Err == nil:
 		return fmt.Sprintf("sample %d from node %d: %v", e.ID, e.Peer, e.Kind)
-	case errors.Is(e.Err, e.Kind): // which it says itself
+	case errors.Is(e.Err, e.Kind): // Err's text includes the kind's
 		return fmt.Sprintf("sample %d from node %d: %v", e.ID, e.Peer, e.Err)
 	}
 	return fmt.Sprintf("sample %d from node %d: %v: %v", e.ID, e.Peer, e.Kind, e.Err)
 }
 
-// Unwrap gives the kind and what happened.
+// Unwrap returns the kind and the cause.
 func (e *FetchError) Unwrap() []error {
 	if e.Err == nil {
 		return []error{e.Kind}
@@ -82,30 +79,29 @@ func (e *FetchError) Unwrap() []error {
 	return []error{e.Kind, e.Err}
 }
 
-// Holder is what a node serves from. A sample's digest (package digest) is taken when its bytes
-// were read from the source: the Server computes none, and so whoever receives bytes that have
-// rotted since finds out. Methods are called from many goroutines.
+// Holder provides the samples that a Server serves. A sample's digest (package digest) is taken
+// when its bytes are read from the source. The Server computes none, so a receiver detects bytes
+// that were damaged since. Methods are called concurrently.
 type Holder interface {
-	// Held gives the sample where it lies, if it lies in memory and can be had
-	// without waiting, and its digest. The bytes must stay as they are until the Server is
-	// closed. It must return at once; false sends the request to Sample.
+	// Held returns the sample and its digest if it lies in memory and is available without waiting.
+	// It must return at once; if held is false the request goes to Sample. The bytes must not
+	// change until the Server is closed.
 	Held(id int32) (data []byte, digest uint32, held bool)
-	// Sample calls send once with the sample's bytes, which must stay as they
-	// are until send returns: when they were written, or the peer is gone, and their digest. It
-	// may take as long as a read from the source does, and ends early when ctx
-	// does: the peer no longer wants the sample. An error that is
-	// ErrNotHeld tells the peer so; any other says that the sample could not be
-	// read, and its text is sent along.
+	// Sample calls send once with the sample's bytes and their digest. The bytes must not change
+	// until send returns, which it does when they were written or the peer is gone. Sample may take
+	// as long as a read from the source, and must return early if ctx is canceled: the peer no
+	// longer wants the sample. If the error is ErrNotHeld, the peer is told so; any other means
+	// that the sample could not be read, and its text is sent along.
 	Sample(ctx context.Context, id int32, send func(data []byte, digest uint32) error) error
 }
 
-// Identity says which node of which job somebody is.
+// Identity identifies a node of a job.
 type Identity struct {
 	Job    string // at most 256 bytes
 	Node   int    // in [0, Nodes)
 	Nodes  int    // at most 2^20
 	Secret identity.Secret
-	TLS    *tls.Config // nil: plain TCP. Samples are then readable on the network
+	TLS    *tls.Config // nil: plain TCP, on which samples can be read in transit
 }
 
 const (
@@ -116,13 +112,14 @@ const (
 func (id Identity) check() error {
 	switch {
 	case len(id.Secret) < identity.MinSecret:
-		return fmt.Errorf("%w: the job's secret has %d bytes, %d are needed", ErrRefused,
+		return fmt.Errorf("%w: the job's secret has %d bytes; at least %d are needed", ErrRefused,
 			len(id.Secret), identity.MinSecret)
 	case len(id.Job) > maxJob:
-		return fmt.Errorf("%w: the job's name has %d bytes, %d are allowed", ErrRefused,
+		return fmt.Errorf("%w: the job's name has %d bytes; at most %d are allowed", ErrRefused,
 			len(id.Job), maxJob)
 	case id.Nodes < 1 || id.Nodes > maxNodes || id.Node < 0 || id.Node >= id.Nodes:
-		return fmt.Errorf("%w: node %d of %d: nodes count from 0, and there may be %d of them",
+		return fmt.Errorf("%w: invalid node %d of %d: nodes count from 0, and there may "+
+			"be at most %d",
 			ErrRefused, id.Node, id.Nodes, maxNodes)
 	}
 	return nil

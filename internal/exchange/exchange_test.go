@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-func TestFetch(t *testing.T) {
-	const directSize = 16 << 10 // from which on package link reads into the destination
+func TestFetchReturnsTheSample(t *testing.T) {
+	const directSize = 16 << 10 // from which package link reads directly into the destination
 	sizes := []int{
 		0, 1, 3072, 3073, directSize - 1, directSize, directSize + 1, 112640, 112641,
 		1 << 20, 5<<20 + 7, 0,
@@ -31,7 +31,7 @@ func TestFetch(t *testing.T) {
 						if err := fetched(c, context.Background(), int32(id), dst); err != nil {
 							t.Error(err)
 						} else if !bytes.Equal(dst, h.samples[id]) {
-							t.Errorf("sample %d is not what it was", id)
+							t.Errorf("sample %d has other bytes", id)
 						}
 					})
 				}
@@ -51,13 +51,13 @@ func TestFetch(t *testing.T) {
 	}
 }
 
-func TestAnswersOtherThanTheSample(t *testing.T) { everywhere(t, testAnswersOtherThanTheSample) }
+func TestErrorsHaveTheirKind(t *testing.T) { overAllTransports(t, testErrorsHaveTheirKind) }
 
-func testAnswersOtherThanTheSample(t *testing.T, ln net.Listener, dial dialer) {
+func testErrorsHaveTheirKind(t *testing.T, ln net.Listener, dial dialer) {
 	h := newHolder(10, 10, 10, 10)
 	h.read = func(_ context.Context, id int32) error {
 		if id == 3 {
-			return errors.New("the disk is on fire")
+			return errors.New("I/O error")
 		}
 		return nil
 	}
@@ -90,9 +90,9 @@ func testAnswersOtherThanTheSample(t *testing.T, ln net.Listener, dial dialer) {
 	}
 }
 
-// TestLeaving: a caller whose time is up leaves at once, and nobody writes to
-// its buffer from then on, wherever its sample is: not sent, or half here.
-func TestLeaving(t *testing.T) {
+// TestBufferBelongsToTheCallerAfterATimeout: a Fetch whose context ends returns at once, and its
+// buffer is not written to afterwards, whether the sample was not sent or partly received.
+func TestBufferBelongsToTheCallerAfterATimeout(t *testing.T) {
 	for name, listen := range transports {
 		t.Run(name, func(t *testing.T) {
 			ln, dial := listen(t)
@@ -113,7 +113,7 @@ func TestLeaving(t *testing.T) {
 						cancel()
 						if err == nil {
 							if !bytes.Equal(dst, h.samples[id]) {
-								t.Error("not the sample")
+								t.Error("another sample")
 							}
 							continue
 						}
@@ -121,7 +121,7 @@ func TestLeaving(t *testing.T) {
 							t.Error(err)
 						}
 						copy(dst, mark)
-						// Whatever is still to come comes before this does.
+						// The rest of the late answer arrives before this one.
 						other := make([]byte, size)
 						if err := fetched(c, context.Background(), 0, other); err != nil {
 							t.Error(err)
@@ -141,10 +141,10 @@ func TestLeaving(t *testing.T) {
 	}
 }
 
-// TestTurns: a peer that asks for all there is does not keep another waiting for more than a turn.
-func TestTurns(t *testing.T) { everywhere(t, testTurns) }
+// TestPeersTakeTurns: a peer with many requests delays another peer by one turn at most.
+func TestPeersTakeTurns(t *testing.T) { overAllTransports(t, testPeersTakeTurns) }
 
-func testTurns(t *testing.T, ln net.Listener, dial dialer) {
+func testPeersTakeTurns(t *testing.T, ln net.Listener, dial dialer) {
 	sizes := make([]int, 400)
 	h := newHolder(sizes...)
 	var mu sync.Mutex
@@ -179,8 +179,8 @@ func testTurns(t *testing.T, ln net.Listener, dial dialer) {
 	}
 }
 
-// TestCancelReachesHolder: what nobody waits for is not read on.
-func TestCancelReachesHolder(t *testing.T) { everywhere(t, testCancelReachesHolder) }
+// TestCancelReachesHolder: the read of a cancelled request is cancelled.
+func TestCancelReachesHolder(t *testing.T) { overAllTransports(t, testCancelReachesHolder) }
 
 func testCancelReachesHolder(t *testing.T, ln net.Listener, dial dialer) {
 	h := newHolder(1, 1)
@@ -202,8 +202,8 @@ func testCancelReachesHolder(t *testing.T, ln net.Listener, dial dialer) {
 	waitFor(t, func() bool { return c.Stats().InFlight == 0 })
 }
 
-// TestReconnect: a connection that is lost is replaced, and its calls are made again.
-func TestReconnect(t *testing.T) {
+// TestLostConnectionIsReplaced: and its calls are repeated.
+func TestLostConnectionIsReplaced(t *testing.T) {
 	ln, dial := overTCP(t)
 	h := newHolder(112640)
 	serve(t, ln, node(0), h, ServerOptions{})
@@ -227,9 +227,9 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-func TestClose(t *testing.T) { everywhere(t, testClose) }
+func TestCloseEndsCalls(t *testing.T) { overAllTransports(t, testCloseEndsCalls) }
 
-func testClose(t *testing.T, ln net.Listener, dial dialer) {
+func testCloseEndsCalls(t *testing.T, ln net.Listener, dial dialer) {
 	h := newHolder(1, 1)
 	h.read = func(ctx context.Context, _ int32) error { <-ctx.Done(); return ctx.Err() }
 	s := serve(t, ln, node(0), h, ServerOptions{})
@@ -252,8 +252,9 @@ func testClose(t *testing.T, ln net.Listener, dial dialer) {
 	}
 }
 
-// TestAllocations: in the long run a sample costs no memory.
-func TestAllocations(t *testing.T) {
+// TestFetchAllocations: in the long run a sample costs at most two allocations, on both sides
+// together.
+func TestFetchAllocations(t *testing.T) {
 	ln, dial := overTCP(t)
 	serve(t, ln, node(0), newHolder(112640, 0, 3072), ServerOptions{})
 	c := client(t, dial, ClientOptions{})

@@ -15,8 +15,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
-// TestOneSlowSample: a peer that works, but not for this sample, keeps its connection.
-func TestOneSlowSample(t *testing.T) {
+// TestSlowSampleKeepsTheConnection: a peer that is slow for one sample only keeps its connection.
+func TestSlowSampleKeepsTheConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		h := newHolder(10, 10, 10)
@@ -38,7 +38,7 @@ func TestOneSlowSample(t *testing.T) {
 				t.Error(err)
 			}
 		default:
-			t.Error("the slow one still waits")
+			t.Error("the fetch of the slow sample has not ended")
 		}
 		synctest.Wait()
 		if got := c.Stats(); got.Connections != 1 || got.InFlight != 0 {
@@ -49,9 +49,9 @@ func TestOneSlowSample(t *testing.T) {
 	})
 }
 
-// TestIdle: a connection that nobody uses stays, and one whose peer is gone without a word is
+// TestIdleConnectionIsKept: an idle connection stays open, and one whose peer has become silent is
 // replaced.
-func TestIdle(t *testing.T) {
+func TestIdleConnectionIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		s := NewServer(node(0), newHolder(10), ServerOptions{})
@@ -83,16 +83,16 @@ func TestIdle(t *testing.T) {
 	})
 }
 
-// faulty is a connection with faults.
+// faulty is a connection that injects faults.
 type faulty struct {
 	net.Conn
 	mu     sync.Mutex
 	r      *rand.Rand
-	silent bool    // writes go nowhere
-	delay  float64 // how likely a call takes its time,
-	cut    float64 // ends the connection,
-	flip   float64 // changes a bit
-	proved int     // bytes that pass unharmed in either direction: the handshake
+	silent bool    // discard writes
+	delay  float64 // probability that a call is delayed,
+	cut    float64 // that it ends the connection,
+	flip   float64 // that it flips a bit
+	proved int     // bytes that pass without faults, in both directions together: the handshake
 }
 
 func (f *faulty) fate(b []byte) (n int, delay time.Duration, cut bool) {
@@ -144,9 +144,9 @@ func (f *faulty) Write(b []byte) (int, error) {
 	return f.Conn.Write(b)
 }
 
-// TestFaults: whatever the line does, every Fetch returns in time, with the
-// sample or with an error; and when the line is well again, so are fetches.
-func TestFaults(t *testing.T) {
+// TestFetchEndsOnAFaultyNetwork: with any faults of the network every Fetch returns in time, with
+// the sample or an error; when the faults end, fetches succeed again.
+func TestFetchEndsOnAFaultyNetwork(t *testing.T) {
 	for seed := range uint64(20) {
 		synctest.Test(t, func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 5))
@@ -169,13 +169,13 @@ func TestFaults(t *testing.T) {
 				ServerOptions{Reading: 4, ReadingPerConn: 3, Timeout: 2 * time.Second})
 			go s.Serve(t.Context(), p)
 			var mu sync.Mutex
-			well := false
+			healthy := false
 			cutRate, flipRate := r.Float64()*0.01, r.Float64()*0.01
 			c := NewClient(node(1), 0, func(ctx context.Context) (net.Conn, error) {
 				conn, err := p.dial(ctx)
 				mu.Lock()
 				defer mu.Unlock()
-				if well || err != nil {
+				if healthy || err != nil {
 					return conn, err
 				}
 				return &faulty{
@@ -215,20 +215,20 @@ func TestFaults(t *testing.T) {
 							t.Errorf("not a FetchError: %v", err)
 						}
 						if err == nil && !bytes.Equal(dst, h.samples[id]) {
-							t.Errorf("sample %d is not what it was", id)
+							t.Errorf("sample %d has other bytes", id)
 						}
 					}
 				})
 			}
 			all.Wait()
 			mu.Lock()
-			well = true
+			healthy = true
 			mu.Unlock()
-			wellAgain := time.Now()
+			healthySince := time.Now()
 			for fetched(c, t.Context(), 0, make([]byte, sizes[0])) != nil ||
 				fetched(c, t.Context(), 4, make([]byte, sizes[4])) != nil {
-				if time.Since(wellAgain) > 5*time.Minute {
-					t.Fatal("fetches fail although the line is well")
+				if time.Since(healthySince) > 5*time.Minute {
+					t.Fatal("fetches fail although the network is healthy")
 				}
 				time.Sleep(time.Second)
 			}
@@ -238,8 +238,8 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestDeafClient: one that asks and does not read holds up nobody else, and is cut off.
-func TestDeafClient(t *testing.T) {
+// TestClientThatDoesNotReadIsDisconnected: and it does not delay other clients.
+func TestClientThatDoesNotReadIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		lost := make(chan error, 2)
@@ -270,19 +270,19 @@ func TestDeafClient(t *testing.T) {
 			}
 		}
 		if time.Since(began) > time.Second {
-			t.Error("the deaf client held up another")
+			t.Error("the client that does not read delayed another")
 		}
 		if err := <-lost; err == nil {
-			t.Error("it was not cut off")
+			t.Error("it was not disconnected")
 		}
 		c.Close()
 		s.Close()
 	})
 }
 
-// TestPeerIsBack: a client that is told that its peer is back waits for nothing: not for the pause
-// between attempts, not for an attempt that hangs, and not for a connection that leads nowhere.
-func TestPeerIsBack(t *testing.T) {
+// TestReconnectDoesNotWait: not for the pause between attempts, not for an attempt that hangs, and
+// not for a broken connection.
+func TestReconnectDoesNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		s := NewServer(node(0), newHolder(10), ServerOptions{})
@@ -312,7 +312,7 @@ func TestPeerIsBack(t *testing.T) {
 		}, ClientOptions{Timeout: time.Minute, KeepAlive: time.Hour, LastPause: time.Hour})
 		fetch := func(when string) {
 			t.Helper()
-			change("leads there")
+			change("connects")
 			c.Reconnect()
 			began := time.Now()
 			if err := fetched(c, t.Context(), 0, make([]byte, 10)); err != nil ||
@@ -324,7 +324,7 @@ func TestPeerIsBack(t *testing.T) {
 
 		change("refuses")
 		c.Reconnect()
-		time.Sleep(2 * time.Hour) // pauses have become long
+		time.Sleep(2 * time.Hour) // the pauses have grown
 		if err := fetched(c, t.Context(), 0, make([]byte, 10)); !errors.Is(err, ErrUnavailable) {
 			t.Error(err)
 		}
@@ -341,12 +341,12 @@ func TestPeerIsBack(t *testing.T) {
 		waits := make(chan error, 1)
 		go func() { waits <- fetched(c, t.Context(), 0, make([]byte, 10)) }()
 		synctest.Wait()
-		fetch("with a connection that leads nowhere")
+		fetch("with a broken connection")
 		if err := <-waits; err != nil {
-			t.Errorf("the call under way did not go on: %v", err)
+			t.Errorf("the call in flight did not continue: %v", err)
 		}
 		c.Close()
-		c.Reconnect() // nothing happens
+		c.Reconnect() // has no effect
 		s.Close()
 	})
 }

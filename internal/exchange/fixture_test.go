@@ -23,7 +23,7 @@ var secret = []byte("sixteen bytes or more")
 
 func node(n int) Identity { return Identity{Job: "job", Node: n, Nodes: 4, Secret: secret} }
 
-// bytesOf is what sample id of a size holds.
+// bytesOf returns the bytes of sample id with a size.
 func bytesOf(id int32, size int) []byte {
 	b := make([]byte, size)
 	r := rand.New(rand.NewPCG(uint64(id), uint64(size)))
@@ -33,7 +33,7 @@ func bytesOf(id int32, size int) []byte {
 	return b
 }
 
-// holder holds samples: of even ID in memory, of odd ID behind Sample.
+// holder holds samples: those with even IDs in memory, those with odd IDs are read by Sample.
 type holder struct {
 	samples [][]byte
 	read    func(ctx context.Context, id int32) error // before Sample sends; may be nil
@@ -65,7 +65,7 @@ func fetched(c *Client, ctx context.Context, id int32, dst []byte) error {
 
 func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32) error) error {
 	if int(id) >= len(h.samples) {
-		return fmt.Errorf("it is not mine: %w", ErrNotHeld)
+		return fmt.Errorf("not in this holder: %w", ErrNotHeld)
 	}
 	if h.read != nil {
 		if err := h.read(ctx, id); err != nil {
@@ -74,7 +74,7 @@ func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32)
 	}
 	lent := bytes.Clone(h.samples[id])
 	err := send(lent, digest.Of(lent))
-	clear(lent) // whoever still sends it sends zeros
+	clear(lent) // a send that still goes on would send zeros
 	return err
 }
 
@@ -106,7 +106,7 @@ func (p *pipes) dial(ctx context.Context) (net.Conn, error) {
 	case p.conns <- theirs:
 		return mine, nil
 	case <-p.done:
-		return nil, errors.New("nobody listens")
+		return nil, errors.New("the listener is closed")
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -125,7 +125,7 @@ func overTCP(t testing.TB) (net.Listener, dialer) {
 	}
 }
 
-// overTLS is overTCP, and TLS over it.
+// overTLS is overTCP with TLS on top.
 func overTLS(t testing.TB) (net.Listener, dialer) {
 	pair, pool := certificate(t)
 	ln, dial := overTCP(t)
@@ -171,8 +171,8 @@ var transports = map[string]func(testing.TB) (net.Listener, dialer){
 	"pipe": overPipes,
 }
 
-// everywhere runs a test over every transport.
-func everywhere(t *testing.T, test func(t *testing.T, ln net.Listener, dial dialer)) {
+// overAllTransports runs a test over every transport.
+func overAllTransports(t *testing.T, test func(t *testing.T, ln net.Listener, dial dialer)) {
 	for name, listen := range transports {
 		t.Run(name, func(t *testing.T) {
 			ln, dial := listen(t)
@@ -190,23 +190,23 @@ func inFlight(s *Server, node int) int {
 	return 0
 }
 
-// soon is what comes next, where something has to come.
-func soon[T any](t *testing.T, c <-chan T) (v T) {
+// receive returns the next value, which has to arrive.
+func receive[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-c:
 	case <-time.After(time.Minute):
-		t.Fatal("it did not come to that")
+		t.Fatal("timed out")
 	}
 	return v
 }
 
-// waitFor yields until what it waits for is so.
-func waitFor(t *testing.T, so func() bool) {
+// waitFor waits until a condition holds.
+func waitFor(t *testing.T, holds func() bool) {
 	t.Helper()
-	for since := time.Now(); !so(); {
+	for since := time.Now(); !holds(); {
 		if time.Since(since) > 10*time.Second {
-			t.Fatal("it did not come to that")
+			t.Fatal("timed out")
 		}
 		select {
 		case <-time.After(time.Millisecond):

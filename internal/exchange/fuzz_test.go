@@ -18,9 +18,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write testdata anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the files in testdata")
 
-// golden is a handshake as in docs/FORMATS.md.
+// golden returns the handshake of docs/FORMATS.md.
 func golden() map[string][]byte {
 	nonce := func(first byte) (n [32]byte) {
 		for i := range n {
@@ -56,8 +56,8 @@ func golden() map[string][]byte {
 	}
 }
 
-// TestGolden: a handshake is what it was. Another outcome is another version.
-func TestGolden(t *testing.T) {
+// TestHandshakeMatchesGoldenFiles: the encoding does not change within a version.
+func TestHandshakeMatchesGoldenFiles(t *testing.T) {
 	for name, b := range golden() {
 		file := filepath.Join("testdata", name+".hex")
 		if *rewrite {
@@ -84,15 +84,15 @@ func FuzzHello(f *testing.F) {
 			return
 		}
 		if !bytes.HasPrefix(b, got) {
-			t.Error("it returned bytes that were not there")
+			t.Error("it returned bytes that it did not read")
 		}
 		if h.version == wire.Version && !bytes.Equal(h.append(nil), got) {
-			t.Errorf("%+v was made of % x", h, got)
+			t.Errorf("%+v was decoded from % x", h, got)
 		}
 	})
 }
 
-// script is a connection on which a peer says what stands in a script, and reads nothing.
+// script is a connection whose peer sends a script and reads nothing.
 type script struct {
 	io.Reader
 	net.Conn
@@ -105,8 +105,8 @@ func (s script) SetDeadline(time.Time) error      { return nil }
 func (s script) SetReadDeadline(time.Time) error  { return nil }
 func (s script) SetWriteDeadline(time.Time) error { return nil }
 
-// resealed gives the frames in b right checksums, as far as they are whole: a fuzzer does not find
-// those, and what lies behind them is what it is to reach.
+// resealed corrects the checksums of the complete frames in b: a fuzzer does not find valid
+// checksums, but has to reach the code after their verification.
 func resealed(b []byte) []byte {
 	b = bytes.Clone(b)
 	for at := 0; len(b)-at >= wire.HeaderSize; {
@@ -122,8 +122,7 @@ func resealed(b []byte) []byte {
 	return b
 }
 
-// FuzzServer: whatever a client says behind its handshake, the connection ends, and nothing is left
-// of it.
+// FuzzServer: whatever a client sends after its handshake, the connection ends and leaves no reads.
 func FuzzServer(f *testing.F) {
 	frame := func(h wire.Header, payload []byte) []byte { return wire.AppendFrame(nil, h, payload) }
 	requests := func(all ...wire.Request) (b []byte) {

@@ -14,21 +14,20 @@ import (
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
-// The handshake. Each side says who it is and draws a nonce (HELLO), then
-// proves that it knows the secret:
+// The handshake. Each side identifies itself and draws a nonce (HELLO), then proves that it has the
+// secret:
 //
 //	client                          server
 //	HELLO  ---------------------------->
 //	       <----------------------------  HELLO
-//	       both compare: a difference ends it here, and either side names it
+//	       both compare; a difference ends the handshake, and each side names it
 //	PROOF  ---------------------------->  checked in constant time
-//	       <----------------------------  VERDICT: accepted, and PROOF; or why not
+//	       <----------------------------  VERDICT: accepted, with PROOF; or the refusal
 //
-// A proof (identity.Transcript) covers both HELLOs whole: nonces, identities,
-// roles, windows, versions. So it is of no use in another handshake, to another
-// node, or in the other direction.
+// A proof (identity.Transcript) covers both HELLOs entirely: nonces, identities, roles, windows,
+// versions. So it cannot be used in another handshake, for another node, or in the other direction.
 //
-// The first eight bytes of a HELLO never change, so that versions can be compared.
+// The first eight bytes of a HELLO are the same in all versions, so that versions can be compared.
 const (
 	helloMagic  = "HDMX"
 	helloFixed  = 8
@@ -48,41 +47,41 @@ const (
 	refusedSecret = 1
 	refusedBusy   = 2
 
-	// What may be read from a client before it has proved itself: the HELLO and the proof, TLS and
-	// its certificates.
+	// Limit of what is read from a client before its proof: the HELLO and the proof, TLS and its
+	// certificates.
 	pendingBytes = 64 << 10
 )
 
-var errBusy = errors.New("as many connections of the node as are allowed")
+var errBusy = errors.New("too many connections of the node")
 
-// HandshakeError is a difference between two nodes that must not be. It is an
-// ErrRefused.
+// HandshakeError is a difference between two nodes that prevents a connection. It is an ErrRefused.
 type HandshakeError struct {
 	Addr         string // the peer's
 	What         string // "protocol", "version", "job", "node", "nodes", "secret"
-	Mine, Theirs string // the values; empty for a secret
+	Mine, Theirs string // the values; empty if What is "secret"
 }
 
 func (e *HandshakeError) Error() string {
 	switch e.What {
 	case "secret":
-		return fmt.Sprintf("%s: the job's secret differs: give all nodes the same", e.Addr)
+		return fmt.Sprintf("%s: the job's secret differs: set the same secret on all nodes", e.Addr)
 	case "protocol":
-		return fmt.Sprintf("%s is no sample exchange, or TLS is asked for on one side "+
-			"only: it sent %s", e.Addr, e.Theirs)
+		return fmt.Sprintf("%s does not speak the sample exchange protocol, or only one side uses "+
+			"TLS: it sent %s", e.Addr, e.Theirs)
 	}
 	return fmt.Sprintf("%s: %s differs: here %s, there %s", e.Addr, e.What, e.Mine, e.Theirs)
 }
 
-// Unwrap gives ErrRefused.
+// Unwrap returns ErrRefused.
 func (e *HandshakeError) Unwrap() error { return ErrRefused }
 
+// hello is a HELLO.
 type hello struct {
 	version uint16
 	role    uint8
 	window  int
-	node    int // who says this
-	to      int // to whom
+	node    int // the sender
+	to      int // the receiver
 	nodes   int
 	nonce   [identity.NonceSize]byte
 	job     string
@@ -101,8 +100,8 @@ func (h hello) append(b []byte) []byte {
 	return append(b, h.job...)
 }
 
-// readHello reads a HELLO, and returns its bytes as well. Of another version
-// only that is read.
+// readHello reads a HELLO, and returns its bytes as well. Of another version it reads only the
+// version.
 func readHello(r io.Reader) (hello, []byte, error) {
 	b := make([]byte, helloFixed, helloFixed+helloRest+maxJob)
 	if _, err := io.ReadFull(r, b); err != nil {
@@ -137,7 +136,7 @@ func readHello(r io.Reader) (hello, []byte, error) {
 	return h, b, nil
 }
 
-// compare names the first difference between what we say and what they say.
+// compare returns the first difference between this side's HELLO and the other's.
 func compare(mine, theirs hello) error {
 	differ := func(what string, mine, theirs any) error {
 		return &HandshakeError{What: what, Mine: fmt.Sprint(mine), Theirs: fmt.Sprint(theirs)}
@@ -146,7 +145,7 @@ func compare(mine, theirs hello) error {
 	case theirs.version != mine.version:
 		return differ("version", mine.version, theirs.version)
 	case theirs.role == mine.role:
-		return &HandshakeError{What: "protocol", Theirs: "a HELLO of our own role"}
+		return &HandshakeError{What: "protocol", Theirs: "a HELLO of the same role"}
 	case theirs.job != mine.job:
 		return differ("job", fmt.Sprintf("%q", mine.job), fmt.Sprintf("%q", theirs.job))
 	case theirs.nodes != mine.nodes:
@@ -159,14 +158,14 @@ func compare(mine, theirs hello) error {
 	return nil
 }
 
-// transcript is what the sides of conn have said before they prove themselves.
+// transcript is what both sides of conn have sent before their proofs.
 func (id Identity) transcript(conn net.Conn, client, server []byte) (identity.Transcript, error) {
 	bound, err := identity.Binding(conn, labelBinding)
 	return identity.Transcript{Secret: id.Secret, Said: [][]byte{client, server}, Binding: bound},
 		err
 }
 
-// greet runs the client's side of the handshake, and returns the window.
+// greet performs the client's side of the handshake, and returns the window.
 func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int,
 	patience time.Duration,
 ) (int, error) {
@@ -190,8 +189,8 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int,
 		}
 		theirs, got, err := readHello(conn)
 		if errors.Is(err, io.EOF) {
-			return fmt.Errorf("it closed the connection before it said who it is; it may ask for "+
-				"TLS, or be full: %w", err)
+			return fmt.Errorf("it closed the connection before its HELLO; it may require TLS, or "+
+				"have too many connections: %w", err)
 		} else if err != nil {
 			return err
 		}
@@ -212,7 +211,7 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int,
 		switch verdict[0] {
 		case accepted:
 		case refusedBusy:
-			return fmt.Errorf("%w: it has as many connections of node %d as it allows",
+			return fmt.Errorf("%w: it allows no further connection of node %d",
 				ErrUnavailable, id.Node)
 		default:
 			return &HandshakeError{What: "secret"}
@@ -226,9 +225,9 @@ func (id Identity) greet(ctx context.Context, conn net.Conn, peer, window int,
 	return granted, err
 }
 
-// welcome runs the server's side, and returns the client's node and the window. admit is asked when
-// the client has proved itself, before it can know so, and says why it cannot be taken in: errBusy,
-// if there is no room for it.
+// welcome performs the server's side of the handshake, and returns the client's node and the
+// window. admit is called when the client's proof was verified, before the client is told; its
+// error refuses the client: errBusy, if the node has too many connections.
 func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patience time.Duration,
 	admit func(node int) error,
 ) (node, granted int, err error) {
@@ -269,7 +268,7 @@ func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patie
 			verdict[0], err = refusedSecret, &HandshakeError{What: "secret"}
 		} else if err = admit(theirs.node); err == errBusy {
 			verdict[0], err = refusedBusy,
-				fmt.Errorf("%w: node %d has as many connections as are allowed", ErrUnavailable,
+				fmt.Errorf("%w: node %d has too many connections", ErrUnavailable,
 					theirs.node)
 		} else if err != nil {
 			return err
@@ -285,7 +284,7 @@ func (id Identity) welcome(ctx context.Context, conn net.Conn, window int, patie
 	return node, granted, err
 }
 
-// secure finishes TLS, where it is, before the first byte is read or written, and draws the nonce.
+// secure completes the TLS handshake, if there is TLS, before the first byte, and draws the nonce.
 func secure(ctx context.Context, conn net.Conn, h *hello) error {
 	if session, ok := conn.(*tls.Conn); ok {
 		if err := session.HandshakeContext(ctx); err != nil {
@@ -296,10 +295,11 @@ func secure(ctx context.Context, conn net.Conn, h *hello) error {
 	return nil
 }
 
-// bounded runs a handshake within its time, and gives its errors a kind and the peer's address.
+// bounded runs a handshake within its time limit, and adds a kind and the peer's address to its
+// error.
 func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake func() error) error {
-	// A deadline that is set twice is the later call's, so a context that ends
-	// just now must come after ours: AfterFunc starts after it.
+	// The last deadline that is set applies, so a context that ends just now must set its own after
+	// this one: AfterFunc starts after it.
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
@@ -340,7 +340,7 @@ func bounded(ctx context.Context, conn net.Conn, patience time.Duration, shake f
 	return fmt.Errorf("%w: handshake with %s: %w", ErrUnavailable, addr, err)
 }
 
-// newSession wraps conn in TLS where it is asked for.
+// newSession wraps conn in TLS, if the identity has a TLS config.
 func (id Identity) newSession(conn net.Conn, server bool) net.Conn {
 	switch {
 	case id.TLS == nil:

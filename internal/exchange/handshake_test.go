@@ -22,8 +22,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/admission"
 )
 
-// TestDifferences: both sides name what differs, and nothing is served.
-func TestDifferences(t *testing.T) {
+// TestDifferencesAreNamedOnBothSides: and nothing is served.
+func TestDifferencesAreNamedOnBothSides(t *testing.T) {
 	tests := map[string]struct {
 		change func(id *Identity)
 		peer   int
@@ -53,12 +53,12 @@ func TestDifferences(t *testing.T) {
 			defer c.Close()
 			for side, err := range map[string]error{
 				"client": fetched(c, context.Background(), 0, make([]byte, 1)),
-				"server": soon(t, refused),
+				"server": receive(t, refused),
 			} {
 				var differs *HandshakeError
 				if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) ||
 					differs.What != test.what {
-					t.Errorf("the %s says: %v", side, err)
+					t.Errorf("the %s reports: %v", side, err)
 				} else if !strings.Contains(err.Error(), test.values[0]) ||
 					!strings.Contains(err.Error(), test.values[1]) {
 					t.Errorf("the %s does not name %v: %v", side, test.values, err)
@@ -68,7 +68,7 @@ func TestDifferences(t *testing.T) {
 	}
 }
 
-func TestOtherVersion(t *testing.T) {
+func TestAnotherVersionIsNamed(t *testing.T) {
 	mine, theirs := net.Pipe()
 	defer mine.Close()
 	go func() {
@@ -84,7 +84,7 @@ func TestOtherVersion(t *testing.T) {
 	}
 }
 
-func TestIdentityThatCanNotBe(t *testing.T) {
+func TestInvalidIdentityIsRefused(t *testing.T) {
 	for name, change := range map[string]func(id *Identity){
 		"short secret": func(id *Identity) { id.Secret = []byte("short") },
 		"long name":    func(id *Identity) { id.Job = strings.Repeat("x", maxJob+1) },
@@ -95,18 +95,19 @@ func TestIdentityThatCanNotBe(t *testing.T) {
 		ln, dial := overTCP(t)
 		if err := NewServer(id, newHolder(), ServerOptions{}).Serve(context.Background(),
 			ln); !errors.Is(err, ErrRefused) {
-			t.Errorf("%s: the server says %v", name, err)
+			t.Errorf("%s: the server reports %v", name, err)
 		}
 		c := NewClient(id, 0, dial, ClientOptions{})
 		if err := c.Connect(context.Background()); !errors.Is(err, ErrRefused) {
-			t.Errorf("%s: the client says %v", name, err)
+			t.Errorf("%s: the client reports %v", name, err)
 		}
 		c.Close()
 	}
 }
 
-// TestReplay: what proved a client once proves nothing the next time, nor in the other direction.
-func TestReplay(t *testing.T) {
+// TestReplayedProofIsRefused: a proof is valid neither in another handshake nor in the other
+// direction.
+func TestReplayedProofIsRefused(t *testing.T) {
 	ln, dial := overTCP(t)
 	refused := make(chan error, 10)
 	serve(t, ln, node(0), newHolder(1),
@@ -129,14 +130,14 @@ func TestReplay(t *testing.T) {
 	if _, err := again.Write(said.Bytes()); err != nil {
 		t.Fatal(err)
 	}
-	if err := soon(t, refused); !errors.Is(err, ErrRefused) ||
+	if err := receive(t, refused); !errors.Is(err, ErrRefused) ||
 		!strings.Contains(err.Error(), "secret") {
 		t.Error(err)
 	}
 	client, server := []byte("client's hello"), []byte("server's hello")
 	if bytes.Equal(proof(secret, labelClient, client, server),
 		proof(secret, labelServer, client, server)) {
-		t.Error("a proof is of use in the other direction")
+		t.Error("a proof is valid in the other direction")
 	}
 }
 
@@ -150,8 +151,9 @@ func (t tee) Write(b []byte) (int, error) {
 	return t.Conn.Write(b)
 }
 
-// TestPending: those who say nothing are bounded in number and in time, and keep nobody out.
-func TestPending(t *testing.T) {
+// TestPendingConnectionsAreLimited: silent connections are limited in number and in time, and do
+// not keep others out.
+func TestPendingConnectionsAreLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()
 		var refused, crowded, late atomic.Int32
@@ -178,23 +180,23 @@ func TestPending(t *testing.T) {
 		}
 		synctest.Wait()
 		if got := crowded.Load(); got != 2 || refused.Load() != 2 {
-			t.Errorf("%d made room for others, of %d that were refused; not 2", got, refused.Load())
+			t.Errorf("%d of %d refused connections were replaced, not 2", got, refused.Load())
 		}
 		c := NewClient(node(1), 0, p.dial, ClientOptions{})
 		if err := fetched(c, t.Context(), 0, make([]byte, 1)); err != nil {
-			t.Error("with all places taken:", err)
+			t.Error("at the limit of pending connections:", err)
 		}
 		time.Sleep(5 * time.Second) // in the bubble
 		synctest.Wait()
 		if got := late.Load(); got != 2 || refused.Load() != 5 {
-			t.Errorf("%d took too long, and %d were refused, not 2 and 5", got, refused.Load())
+			t.Errorf("%d timed out and %d were refused, not 2 and 5", got, refused.Load())
 		}
 		c.Close()
 		s.Close()
 	})
 }
 
-func TestConnsPerNode(t *testing.T) {
+func TestConnectionsPerNodeAreLimited(t *testing.T) {
 	ln, dial := overTCP(t)
 	serve(t, ln, node(0), newHolder(1), ServerOptions{ConnsPerNode: 2})
 	first := client(t, dial, ClientOptions{Conns: 2})
@@ -204,12 +206,12 @@ func TestConnsPerNode(t *testing.T) {
 	})
 	second := client(t, dial, ClientOptions{})
 	if err := second.Connect(context.Background()); !errors.Is(err, ErrUnavailable) ||
-		!strings.Contains(err.Error(), "connections") {
+		!strings.Contains(err.Error(), "no further connection") {
 		t.Error(err)
 	}
 }
 
-// certificate makes a self-signed one, and a pool that trusts it.
+// certificate returns a self-signed certificate, and a pool that trusts it.
 func certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -233,7 +235,7 @@ func certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
 }
 
-func TestTLS(t *testing.T) {
+func TestTLSFailuresNameTheirCause(t *testing.T) {
 	pair, pool := certificate(t)
 	own := &tls.Config{Certificates: []tls.Certificate{pair}}
 	demanding := &tls.Config{
@@ -245,11 +247,11 @@ func TestTLS(t *testing.T) {
 	both := &tls.Config{RootCAs: pool, ServerName: "hdmlp", Certificates: []tls.Certificate{pair}}
 	for name, c := range map[string]struct {
 		server, client         *tls.Config
-		serverSays, clientSays string // "": nothing is wrong
+		serverSays, clientSays string // "" if the handshake succeeds
 	}{
 		"trust":            {own, trusting, "", ""},
 		"trust, both ways": {demanding, both, "", ""},
-		"nobody vouches for the server": {
+		"the server is not trusted": {
 			own,
 			&tls.Config{RootCAs: x509.NewCertPool(), ServerName: "hdmlp"}, "bad certificate",
 			"unknown authority",
@@ -260,11 +262,11 @@ func TestTLS(t *testing.T) {
 		},
 		"a client without TLS": {
 			own, nil,
-			"TLS is asked for on one side only: it sent 48 44 4d 58", "it may ask for TLS",
+			"only one side uses TLS: it sent 48 44 4d 58", "it may require TLS",
 		},
 		"a server without TLS": {
 			nil, trusting,
-			"TLS is asked for on one side only: it sent 16 03 01", "TLS: ",
+			"only one side uses TLS: it sent 16 03 01", "TLS: ",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -282,27 +284,27 @@ func TestTLS(t *testing.T) {
 					dst := make([]byte, len(want))
 					if err := fetched(client, context.Background(), int32(id), dst); err != nil ||
 						!bytes.Equal(dst, want) {
-						t.Error("not the sample:", err)
+						t.Error("another sample:", err)
 					}
 				}
 				return
 			}
 			err := client.Connect(context.Background())
 			if err == nil || !strings.Contains(err.Error(), c.clientSays) {
-				t.Errorf("the client says: %v", err)
+				t.Errorf("the client reports: %v", err)
 			}
 			if c.server != nil && c.client != nil && !errors.Is(err, ErrRefused) {
-				t.Errorf("asking again would help, it says: %v", err)
+				t.Errorf("not a refusal: %v", err)
 			}
-			if err := soon(t, refused); !strings.Contains(err.Error(), c.serverSays) {
-				t.Errorf("the server says: %v", err)
+			if err := receive(t, refused); !strings.Contains(err.Error(), c.serverSays) {
+				t.Errorf("the server reports: %v", err)
 			}
 		})
 	}
 }
 
-// TestOnTheWire: without TLS a sample can be read where it passes, with it nothing of it can.
-func TestOnTheWire(t *testing.T) {
+// TestTLSHidesSamplesOnTheNetwork: without TLS a sample can be read in transit, with TLS it cannot.
+func TestTLSHidesSamplesOnTheNetwork(t *testing.T) {
 	pair, pool := certificate(t)
 	for _, secure := range []bool{false, true} {
 		ln, dial := overTCP(t)
@@ -328,7 +330,7 @@ func TestOnTheWire(t *testing.T) {
 	}
 }
 
-// tapped is a connection that somebody listens in on.
+// tapped is a connection whose input is recorded.
 type tapped struct {
 	net.Conn
 	heard io.Writer

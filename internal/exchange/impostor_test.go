@@ -14,17 +14,17 @@ import (
 	"github.com/hdmlp/hdmlp/internal/identity"
 )
 
-// proof is what the side with this label shows where the sides have said these HELLOs, without TLS.
+// proof returns the proof of the side with the label for these HELLOs, without TLS.
 func proof(secret []byte, label string, client, server []byte) []byte {
 	return identity.Transcript{Secret: secret, Said: [][]byte{client, server}}.Proof(label)
 }
 
-// TestServerWithoutTheSecretIsNotBelieved: a client takes no answer for the server's proof that can
-// be given without the secret, nor one that was right for another connection.
-func TestServerWithoutTheSecretIsNotBelieved(t *testing.T) {
+// TestServerWithoutTheSecretIsRefused: the client accepts no answer that can be given without the
+// secret as the server's proof, nor a proof of another connection.
+func TestServerWithoutTheSecretIsRefused(t *testing.T) {
 	hello, verdict := overheard(t)
 	for name, proved := range map[string]func(clients, clientsProof []byte) []byte{
-		"nothing but that it accepts": func(_, _ []byte) []byte {
+		"only an acceptance": func(_, _ []byte) []byte {
 			return make([]byte, identity.ProofSize)
 		},
 		"the client's own proof": func(_, proof []byte) []byte { return proof },
@@ -53,18 +53,18 @@ func TestServerWithoutTheSecretIsNotBelieved(t *testing.T) {
 			var differs *HandshakeError
 			if !errors.Is(err, ErrRefused) || !errors.As(err, &differs) ||
 				differs.What != "secret" {
-				t.Errorf("the client says: %v", err)
+				t.Errorf("the client reports: %v", err)
 			}
 		})
 	}
 }
 
-// overheard is what the server says in a handshake that goes well.
+// overheard returns what the server sends in a successful handshake.
 func overheard(t *testing.T) (hello, verdict []byte) {
 	t.Helper()
 	mine, theirs := net.Pipe()
 	defer mine.Close()
-	defer theirs.Close() // once both are through
+	defer theirs.Close() // after the handshake
 	var said bytes.Buffer
 	welcomed := make(chan error, 1)
 	go func() {
@@ -82,9 +82,9 @@ func overheard(t *testing.T) (hello, verdict []byte) {
 	return all[:len(all)-verdictSize], all[len(all)-verdictSize:]
 }
 
-// TestManInTheMiddleIsFoundOut: where certificates prove nothing, both sides notice that what
-// stands between them has a TLS session with each, and passes on what they say.
-func TestManInTheMiddleIsFoundOut(t *testing.T) {
+// TestManInTheMiddleIsDetected: where certificates prove nothing, both sides detect a relay that
+// has a TLS session with each of them.
+func TestManInTheMiddleIsDetected(t *testing.T) {
 	pair, _ := certificate(t)
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
 	ln, dial := overTCP(t)
@@ -115,17 +115,17 @@ func TestManInTheMiddleIsFoundOut(t *testing.T) {
 	middle.Close()
 	all.Wait()
 	if clientSays == nil {
-		t.Fatal("the client takes it for the server")
+		t.Fatal("the client accepted the relay as the server")
 	}
-	for side, err := range map[string]error{"client": clientSays, "server": soon(t, refused)} {
+	for side, err := range map[string]error{"client": clientSays, "server": receive(t, refused)} {
 		var differs *HandshakeError
 		if !errors.As(err, &differs) || differs.What != "secret" {
-			t.Errorf("the %s says: %v", side, err)
+			t.Errorf("the %s reports: %v", side, err)
 		}
 	}
 }
 
-// passOn copies what is said on two connections from each to the other, until one ends.
+// passOn relays two connections to each other, until one ends.
 func passOn(all *sync.WaitGroup, a, b net.Conn) {
 	for _, way := range [][2]net.Conn{{a, b}, {b, a}} {
 		all.Go(func() {
@@ -136,20 +136,20 @@ func passOn(all *sync.WaitGroup, a, b net.Conn) {
 	}
 }
 
-// TestStrangerIsNotAdmitted: nothing is done for a connection, and no place taken, before it has
-// proved that it knows the secret, and only as a node that the job has.
-func TestStrangerIsNotAdmitted(t *testing.T) {
-	stranger := node(1)
-	stranger.Secret = []byte("another secret, as long")
+// TestOnlyAProvedNodeIsAdmitted: admit is called only for a connection that has proved that it has
+// the secret, as a node of the job.
+func TestOnlyAProvedNodeIsAdmitted(t *testing.T) {
+	impostor := node(1)
+	impostor.Secret = []byte("another secret, as long")
 	beyond := node(4)
 	beyond.Nodes = 4
 	other := node(1)
 	other.Job = "other"
 	for name, id := range map[string]Identity{
-		"another secret":        stranger,
+		"another secret":        impostor,
 		"a node beyond the job": beyond,
 		"another job":           other,
-		"all is well":           node(1),
+		"a valid proof":         node(1),
 	} {
 		mine, theirs := net.Pipe()
 		admitted := 0
@@ -169,9 +169,10 @@ func TestStrangerIsNotAdmitted(t *testing.T) {
 			mine.Close()
 		}
 		serverSays := <-welcomed
-		if well := name == "all is well"; well != (err == nil) || well != (serverSays == nil) ||
-			well != (admitted == 1) {
-			t.Errorf("%s: admitted %d times; the client says %v, the server %v", name, admitted,
+		if valid := name == "a valid proof"; valid != (err == nil) ||
+			valid != (serverSays == nil) ||
+			valid != (admitted == 1) {
+			t.Errorf("%s: admitted %d times; the client reports %v, the server %v", name, admitted,
 				err, serverSays)
 		}
 		mine.Close()

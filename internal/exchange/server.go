@@ -13,32 +13,32 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// ServerOptions say what a Server allows. The zero value is of use.
+// ServerOptions configure a Server. The zero value is valid.
 type ServerOptions struct {
-	// Window is how many requests may be under way on one connection, at most
-	// wire.MaxWindow; 0 stands for 512.
+	// Window is how many requests may be in flight on one connection, at most wire.MaxWindow; 0
+	// means 512.
 	Window int
-	// Reading is how many calls of Holder.Sample may go on that have nothing to
-	// send yet; 0 stands for 64. The connections take turns.
+	// Reading limits the calls of Holder.Sample that have not called send yet; 0 means 64. The
+	// connections take turns.
 	Reading int
-	// ReadingPerConn is how many calls of Holder.Sample one connection may have,
-	// those included that wait for it to take what they send; 0 stands for 16.
+	// ReadingPerConn limits the calls of Holder.Sample of one connection, including those whose
+	// bytes are still being sent; 0 means 16.
 	ReadingPerConn int
-	// ConnsPerNode is how many connections a node may have; 0 stands for 8.
+	// ConnsPerNode limits the connections of one node; 0 means 8.
 	ConnsPerNode int
-	// Pending is how many connections may be in the handshake, in total and from one address, and
-	// for how long; 0 stands for 256, 64 and 5 seconds. Where one too many comes, an older one is
-	// closed (see admission).
+	// Pending and PendingPerAddress limit the connections in the handshake, in total and per
+	// address, and PendingTime limits its duration; 0 means 256, 64 and 5 seconds. At the limit a
+	// new connection replaces an older one (see package admission).
 	Pending, PendingPerAddress int
 	PendingTime                time.Duration
-	// Timeout is how long the sending of up to a megabyte may take; 0 stands for 10 seconds.
+	// Timeout is how long it may take to send up to a megabyte; 0 means 10 seconds.
 	Timeout time.Duration
-	// Idle is how long a client may say nothing, signs of life included; 0
-	// stands for a minute. It must be more than the clients' KeepAlive.
+	// Idle is how long a client may be silent, keep-alives included; 0 means a minute. It must be
+	// longer than the clients' KeepAlive.
 	Idle time.Duration
-	// Refused, if not nil, is told of every connection that did not pass the
-	// handshake, and Lost of every one that ended, with the reason: io.EOF where the
-	// client closed it. They may be called from any goroutine, and must not call Close.
+	// Refused, if not nil, is called for every connection that failed the handshake, and Lost for
+	// every connection that ended, with the reason: io.EOF if the client closed it. They may be
+	// called from any goroutine, and must not call Close.
 	Refused func(addr net.Addr, err error)
 	Lost    func(node int, err error)
 }
@@ -68,18 +68,17 @@ func (o ServerOptions) filled() ServerOptions {
 	return o
 }
 
-// Server serves the samples of one node to the others.
+// Server serves the samples of one node to the other nodes.
 //
 // # Turns
 //
-// What lies in memory is answered by the connection that asks, and needs no turn: each
-// connection has its own writer, and the kernel shares the link. What has to be
-// read goes through Holder.Sample, of which Reading calls may go on. Connections
-// that have such requests stand in a queue; the first gives one of
-// its requests, and goes to the end. So a peer that asks for much makes the others
-// wait for one of its requests each, not for all. A call that has something to send
-// gives its place to the next; it still counts for its own connection, so that a
-// peer that does not take what it asked for holds up itself alone.
+// Samples in memory are answered directly by their connection: each connection has its own writer,
+// and the kernel shares the network link among them. Samples that have to be read go through
+// Holder.Sample, of which at most Reading calls run at a time. Connections with such requests form
+// a queue; the first one starts one of its requests and moves to the end. So a peer with many
+// requests delays each other peer by one of them, not by all. A call that has called send no longer
+// counts against Reading, but still counts for its connection, so a peer that does not read its
+// answers only delays itself.
 type Server struct {
 	id Identity
 	h  Holder
@@ -97,11 +96,11 @@ type Server struct {
 		serving map[*serverConn]struct{}
 		conns   map[int]int       // by node; reserved ones included
 		past    map[int]PeerStats // by node: connections that ended
-		queue   []*serverConn     // that have requests to be read, and may
+		queue   []*serverConn     // connections whose next read may start
 	}
 }
 
-// NewServer makes a server of what h holds. It starts nothing.
+// NewServer returns a Server of the samples of h. It starts no goroutine.
 func NewServer(id Identity, h Holder, o ServerOptions) *Server {
 	s := &Server{id: id, h: h, o: o.filled()}
 	s.ctx, s.close = context.WithCancel(context.Background())
@@ -110,8 +109,8 @@ func NewServer(id Identity, h Holder, o ServerOptions) *Server {
 	return s
 }
 
-// Serve accepts connections until ctx ends or Close is called, which is no
-// error, or ln fails. It closes ln, and returns when nothing of it goes on.
+// Serve accepts connections until ctx ends or Close is called, for which it returns nil, or ln
+// fails. It closes ln, and returns when all its connections have ended.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	defer ln.Close()
 	if err := s.id.check(); err != nil {
@@ -132,7 +131,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	var conns sync.WaitGroup
 	defer conns.Wait()
 	defer cancel()
-	door := admission.Listen(ln,
+	pending := admission.Listen(ln,
 		admission.Limits{
 			Total:      s.o.Pending,
 			PerAddress: s.o.PendingPerAddress,
@@ -140,7 +139,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			Bytes:      pendingBytes,
 		})
 	for pause := 5 * time.Millisecond; ; {
-		conn, err := door.Accept()
+		conn, err := pending.Accept()
 		var temporary interface{ Temporary() bool }
 		switch {
 		case ctx.Err() != nil, s.ctx.Err() != nil:
@@ -159,7 +158,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		case !errors.As(err, &temporary) || !temporary.Temporary():
 			return err
 		}
-		// Out of file descriptors, for one: some may come back.
+		// Out of file descriptors, for example, which may be temporary.
 		select {
 		case <-time.After(pause):
 			pause = min(2*pause, time.Second)
@@ -168,7 +167,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	}
 }
 
-// Close ends all connections and waits for everything. What Held gave may change from here on.
+// Close ends all connections and waits for them. After it, bytes returned by Held may change.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	s.mu.closed = true
@@ -178,7 +177,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// enter notes a connection that Close is to wait for; false: it is too late.
+// enter registers a connection for Close to wait for. It returns false if the Server is closed.
 func (s *Server) enter() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,7 +203,8 @@ func (s *Server) serve(ctx context.Context, conn *admission.Conn) {
 	defer s.all.Done()
 	session := s.id.newSession(conn, true)
 	if own, ok := conn.NetConn().(*tls.Conn); ok {
-		// the listener's, as binding has to see; its number and time are bounded, not its bytes
+		// TLS is the listener's, as identity.Binding has to see it. admission limits the number and
+		// time of such connections, but not their bytes.
 		session = own
 	}
 	taken := -1
@@ -230,7 +230,7 @@ func (s *Server) serve(ctx context.Context, conn *admission.Conn) {
 		return
 	}
 	if s.id.TLS == nil {
-		session = conn.NetConn() // which can do more, such as writev
+		session = conn.NetConn() // which supports writev
 	}
 	err = newServerConn(s, session, node, window).run(ctx)
 	if s.o.Lost != nil {

@@ -22,49 +22,48 @@ import (
 )
 
 const (
-	// A write takes no further sample from here on. There is a deadline for so
-	// much: a bound on how slowly a peer may take what it asked for.
+	// A write stops collecting samples at either limit. The deadline of a write is per writeBytes:
+	// it bounds how slowly a peer may read its answers.
 	writeBytes = 1 << 20
 	writeCount = 256
-	// The kernel takes samples ahead of the link only as far as this (not
-	// counting what is on its way): what waits is better left where it lies than copied into
-	// memory that is cold by the time it is sent. Takes a third off the processor time
-	// over loopback. Below 64 KiB, the largest segment, the link runs dry.
+	// The kernel buffers at most this much ahead of the network link (not counting what is in
+	// flight): a sample is better left where it lies than copied into memory that is cold by the
+	// time it is sent. This saves a third of the processor time over loopback. Below 64 KiB, the
+	// largest segment, the link runs dry.
 	unsentBytes = 96 << 10
-	// TLS makes a record, and a system call, of whatever it is given, up to 16 KiB: so it is given
-	// a few whole ones.
+	// TLS makes a record, and a system call, of every write, up to 16 KiB; so writes to it are
+	// buffered into a few whole records.
 	recordBytes = 64 << 10
 )
 
 // serverConn is one connection of a server, from its handshake to its end.
 //
-// The reader takes requests, and answers at once what lies in memory, by
-// putting it among those that are ready; the others are read by goroutines of their
-// own (turns.go). The writer sends what is ready, as much as there is, headers and samples
-// in one writev from where they lie.
+// The reader receives requests. Samples in memory become ready answers at once; the others are read
+// by goroutines of their own (turns.go). The writer sends all answers that are ready, headers and
+// samples in one writev from where they lie.
 //
-// A tag is free again when the writer takes its answer, before it is sent: the
-// client cannot know the answer before that, and may ask again the moment it does.
+// A tag is free again when the writer takes its answer, before the answer is sent: the client
+// cannot receive the answer earlier, and may reuse the tag as soon as it does.
 type serverConn struct {
 	s      *Server
 	conn   net.Conn
-	whole  *bufio.Writer // makes whole records of what TLS is given; nil without it
+	whole  *bufio.Writer // buffers whole TLS records; nil without TLS
 	node   int
 	wake   chan struct{}
-	quiet  chan struct{} // closed when the writer has ended: nothing is being sent
+	quiet  chan struct{} // closed when the writer has ended and nothing is being sent
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	reads  sync.WaitGroup
 
 	// Guarded by Server.mu.
-	waiting []uint32 // tags whose samples have to be read
-	reading int      // calls of Holder.Sample
+	waiting []uint32 // tags of requests that wait to be read
+	reading int      // calls of Holder.Sample in progress
 	queued  bool
 
 	mu struct { // guards the following
 		invariants.Mutex[serverConn]
 		table    []entry  // by tag
-		ready    []uint32 // tags, in the order in which they became so
+		ready    []uint32 // tags of ready answers, in order
 		pong     bool
 		inFlight int
 		stats    PeerStats
@@ -77,8 +76,8 @@ type entry struct {
 	taken     bool
 	cancelled bool
 	since     time.Time
-	cancel    context.CancelFunc // while it is being read
-	data      []byte             // the answer: a sample, with its sum,
+	cancel    context.CancelFunc // while the sample is being read; else nil
+	data      []byte             // the answer: a sample with its digest,
 	sum       uint32
 	code      wire.Code // or a failure with a text
 	text      string
@@ -97,15 +96,15 @@ func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 	socket := conn
 	if session, ok := conn.(*tls.Conn); ok {
 		socket = session.NetConn()
-		if guest, ok := socket.(*admission.Conn); ok {
-			socket = guest.NetConn()
+		if pending, ok := socket.(*admission.Conn); ok {
+			socket = pending.NetConn()
 		}
 		c.whole = bufio.NewWriterSize(session, recordBytes)
 	}
 	if tcp, ok := socket.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
 			raw.Control(func(fd uintptr) {
-				// Without it, it is only slower.
+				// An optimization; failure is harmless.
 				_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_NOTSENT_LOWAT,
 					unsentBytes)
 			})
@@ -114,7 +113,7 @@ func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 	return c
 }
 
-// run serves until the connection ends, and says why it did.
+// run serves the connection until it ends, and returns the reason.
 func (c *serverConn) run(ctx context.Context) error {
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.ctx, func() { _ = identity.Sever(c.conn) })
@@ -131,12 +130,12 @@ func (c *serverConn) run(ctx context.Context) error {
 	return context.Cause(c.ctx)
 }
 
-// read takes requests until the connection ends.
+// read receives frames until the connection ends.
 func (c *serverConn) read() error {
 	var (
 		r    = bufio.NewReaderSize(c.conn, 64<<10)
 		head [wire.HeaderSize]byte
-		// the longest CANCEL and REQUEST
+		// the longest CANCEL or REQUEST
 		payload = make([]byte, max(4*wire.MaxWindow, wire.RequestSize*len(c.mu.table)))
 	)
 	for {
@@ -180,8 +179,8 @@ func (c *serverConn) read() error {
 	}
 }
 
-// request takes the requests in b: those whose samples lie in memory are ready, the others wait for
-// their turn.
+// request handles the requests in b: samples in memory become ready answers, the others wait for
+// their turn to be read.
 func (c *serverConn) request(b []byte) error {
 	now := time.Now()
 	missing := 0
@@ -216,7 +215,7 @@ func (c *serverConn) request(b []byte) error {
 	return nil
 }
 
-// answer makes data the answer, or a failure where it is not as long as the client expects.
+// answer makes data the answer, or a failure if its length is not what the client expects.
 func (e *entry) answer(data []byte, sum uint32) {
 	if len(data) != int(e.Length) {
 		e.code, e.text = wire.CodeLength, fmt.Sprintf("%d bytes, not %d", len(data), e.Length)
@@ -238,7 +237,7 @@ func (e *entry) fail(err error) {
 	}
 }
 
-// drop cancels requests. Those that were answered meanwhile are none of the client's mistakes.
+// drop cancels requests. A request that was answered in the meantime is ignored.
 func (c *serverConn) drop(b []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -273,7 +272,7 @@ func (c *serverConn) kick() {
 	}
 }
 
-// write sends what is ready until the connection ends.
+// write sends ready answers until the connection ends.
 func (c *serverConn) write() {
 	defer close(c.quiet)
 	out := outlet{c: c}
@@ -292,17 +291,17 @@ func (c *serverConn) write() {
 	}
 }
 
-// outlet is one write: answers, and what they are made of.
+// outlet is one write: the answers that it sends and the buffers for them.
 type outlet struct {
 	c       *serverConn
 	entries []entry
 	heads   []byte
 	bytes   int // of samples
 	vecs    net.Buffers
-	rest    net.Buffers // what send has not written; a field, so that it need not be allocated
+	rest    net.Buffers // unsent part of vecs; a field, to avoid an allocation
 }
 
-// gather takes ready answers, and frees their tags. false: there are none.
+// gather takes ready answers and frees their tags. It returns false if there are none.
 func (o *outlet) gather() bool {
 	c := o.c
 	o.entries = o.entries[:0]
@@ -311,7 +310,7 @@ func (o *outlet) gather() bool {
 	for o.bytes = 0; n < len(c.mu.ready) && n < writeCount && o.bytes < writeBytes; n++ {
 		e := &c.mu.table[c.mu.ready[n]]
 		if e.cancelled && e.data != nil {
-			// Nobody waits for it: don't send it all.
+			// The client no longer wants the sample.
 			if e.sent != nil {
 				close(e.sent)
 			}
@@ -361,7 +360,7 @@ func (o *outlet) gather() bool {
 	return true
 }
 
-// send writes what gather took, and tells those who lent it.
+// send writes what gather collected, and notifies the lenders.
 func (o *outlet) send() error {
 	c := o.c
 	patience := c.s.o.Timeout * time.Duration(1+o.bytes/writeBytes)

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// ClientStats is what a Client has done, as of now.
+// ClientStats is a snapshot of a Client's counters.
 type ClientStats struct {
 	Peer        int
-	Samples     int64         // that came whole
-	Bytes       int64         // of these
-	Failed      int64         // calls of Fetch that ended in an error, contexts' included
-	Connected   int           // connections that are up
-	Connections int64         // made so far
+	Samples     int64         // received intact
+	Bytes       int64         // of these samples
+	Failed      int64         // calls of Fetch that returned an error, a context's included
+	Connected   int           // open connections
+	Connections int64         // connections made so far
 	InFlight    int           // requests without an answer
 	Latency     time.Duration // from request to answer: a moving average
-	Err         error         // why the last connection was lost or not made; nil: none was
+	Err         error         // of the last connection that was lost or failed; nil if none was
 }
 
-// Stats returns a snapshot.
+// Stats returns a snapshot of the counters.
 func (c *Client) Stats() ClientStats {
 	s := ClientStats{
 		Peer:    c.peer,
@@ -39,25 +39,25 @@ func (c *Client) Stats() ClientStats {
 	return s
 }
 
-// PeerStats is what a Server has done for one node.
+// PeerStats is a snapshot of a Server's counters for one node.
 type PeerStats struct {
 	Node        int
 	Samples     int64         // sent
-	Bytes       int64         // of these
-	Failures    int64         // requests answered otherwise
-	Connections int           // that are up
+	Bytes       int64         // of these samples
+	Failures    int64         // requests answered with a failure
+	Connections int           // open connections
 	InFlight    int           // requests without an answer
 	Latency     time.Duration // from request to answer: a moving average
 }
 
-// ServerStats is what a Server has done, as of now.
+// ServerStats is a snapshot of a Server's counters.
 type ServerStats struct {
-	Peers   []PeerStats // by node; those that were ever connected
-	Refused int64       // connections that did not pass the handshake
-	Reading int         // calls of Holder.Sample that have nothing to send yet
+	Peers   []PeerStats // by node; those that ever connected
+	Refused int64       // connections that failed the handshake
+	Reading int         // calls of Holder.Sample that have not called send yet
 }
 
-// Stats returns a snapshot.
+// Stats returns a snapshot of the counters.
 func (s *Server) Stats() ServerStats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +80,7 @@ func (s *Server) Stats() ServerStats {
 	return out
 }
 
-// add adds what one connection did.
+// add adds the counters of one connection.
 func (n *PeerStats) add(o PeerStats) {
 	n.Samples += o.Samples
 	n.Bytes += o.Bytes

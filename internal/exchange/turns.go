@@ -6,14 +6,14 @@ import (
 	"fmt"
 )
 
-// join takes a connection in.
+// join registers a connection.
 func (s *Server) join(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.serving[c] = struct{}{}
 }
 
-// part lets a connection go: what it still waits for is not read.
+// part removes a connection; its requests that wait to be read are dropped.
 func (s *Server) part(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -26,8 +26,8 @@ func (s *Server) part(c *serverConn) {
 	s.mu.past[c.node] = past
 }
 
-// wait puts a request among those to be read. There are as many of a connection as its window at
-// most.
+// wait adds a request to those that wait to be read. A connection has at most as many as its
+// window.
 func (s *Server) wait(c *serverConn, tag uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -35,7 +35,7 @@ func (s *Server) wait(c *serverConn, tag uint32) {
 	s.line(c)
 }
 
-// line puts c at the end of the queue, if it has something to be read and may.
+// line appends c to the queue, if it has requests to be read and is below its limit. s.mu is held.
 func (s *Server) line(c *serverConn) {
 	if !c.queued && len(c.waiting) > 0 && c.reading < s.o.ReadingPerConn {
 		c.queued = true
@@ -43,7 +43,7 @@ func (s *Server) line(c *serverConn) {
 	}
 }
 
-// dispatch starts as many reads as may go on.
+// dispatch starts as many reads as the limits allow.
 func (s *Server) dispatch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +52,7 @@ func (s *Server) dispatch() {
 		s.mu.queue = s.mu.queue[:copy(s.mu.queue, s.mu.queue[1:])]
 		c.queued = false
 		if len(c.waiting) == 0 {
-			continue // it has parted
+			continue // its connection has ended
 		}
 		tag := c.waiting[0]
 		c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
@@ -63,7 +63,7 @@ func (s *Server) dispatch() {
 	}
 }
 
-// read has one sample read, and answers with it.
+// read has the holder read one sample, and makes it the request's answer.
 func (s *Server) read(c *serverConn, tag uint32) {
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
@@ -73,9 +73,9 @@ func (s *Server) read(c *serverConn, tag uint32) {
 	id, dropped := e.Sample, e.cancelled
 	c.mu.Unlock()
 
-	reads := true // holds one of the Server's Reading
+	reads := true // counts as one of the Server's Reading
 	sent := false
-	err := errors.New("cancelled")
+	err := errors.New("cancelled before it was read")
 	if !dropped {
 		err = s.h.Sample(ctx, id, func(data []byte, digest uint32) error {
 			if sent {
@@ -98,7 +98,7 @@ func (s *Server) read(c *serverConn, tag uint32) {
 	s.rest(c)
 }
 
-// rest gives back a place among those that read (nil), or among a connection's.
+// rest ends a read: one of the Server's if c is nil, else one of c's.
 func (s *Server) rest(c *serverConn) {
 	s.mu.Lock()
 	if c == nil {
@@ -111,7 +111,8 @@ func (s *Server) rest(c *serverConn) {
 	s.dispatch()
 }
 
-// lend makes data the answer to a request, and waits until it was written, or never will be.
+// lend makes data the answer to a request, and waits until it was written or the connection has
+// ended.
 func (c *serverConn) lend(tag uint32, data []byte, digest uint32) error {
 	sent := make(chan struct{})
 	c.mu.Lock()

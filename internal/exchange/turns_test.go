@@ -13,9 +13,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
-// bench is a server over pipes, in a bubble of its own clock. Reads of its holder (of samples with
-// odd IDs) wait until they are let go.
-type bench struct {
+// fixture is a server over pipes in a synctest bubble. Reads by its holder, of samples with odd
+// IDs, wait until gate is closed.
+type fixture struct {
 	t *testing.T
 	p *pipes
 	h *holder
@@ -26,13 +26,13 @@ type bench struct {
 	ended chan error
 
 	mu   sync.Mutex
-	read []int32 // samples whose read has begun
+	read []int32 // samples whose read has begun; guarded by mu
 }
 
-// onBench runs a test in a bubble.
-func onBench(t *testing.T, o ServerOptions, test func(t *testing.T, b *bench)) {
+// withServer runs a test with a fixture in a bubble.
+func withServer(t *testing.T, o ServerOptions, test func(t *testing.T, b *fixture)) {
 	synctest.Test(t, func(t *testing.T) {
-		b := &bench{
+		b := &fixture{
 			t:     t,
 			p:     newPipes(),
 			h:     newHolder(make([]int, 200)...),
@@ -44,7 +44,7 @@ func onBench(t *testing.T, o ServerOptions, test func(t *testing.T, b *bench)) {
 			b.mu.Lock()
 			b.read = append(b.read, id)
 			b.mu.Unlock()
-			<-b.gate // a read from a source that knows no cancellation
+			<-b.gate // a read from a source that cannot be cancelled
 			return nil
 		}
 		o.Lost = func(_ int, err error) { b.lost <- err }
@@ -58,14 +58,14 @@ func onBench(t *testing.T, o ServerOptions, test func(t *testing.T, b *bench)) {
 	})
 }
 
-// client connects a client that is closed by the test.
-func (b *bench) client(node int, o ClientOptions) *Client {
+// client returns a client, which the test has to close.
+func (b *fixture) client(node int, o ClientOptions) *Client {
 	id := Identity{Job: "job", Node: node, Nodes: 4, Secret: secret}
 	return NewClient(id, 0, b.p.dial, o)
 }
 
-// raw is a connection of a client that has proved itself; what follows is the test's.
-func (b *bench) raw(node, window int) net.Conn {
+// raw returns a client's connection after the handshake; the test sends the rest.
+func (b *fixture) raw(node, window int) net.Conn {
 	b.t.Helper()
 	conn, err := b.p.dial(b.t.Context())
 	if err != nil {
@@ -79,7 +79,7 @@ func (b *bench) raw(node, window int) net.Conn {
 }
 
 // ask sends a REQUEST for samples without bytes, with tags from 0 on.
-func (b *bench) ask(conn net.Conn, ids ...int32) {
+func (b *fixture) ask(conn net.Conn, ids ...int32) {
 	b.t.Helper()
 	var requests []byte
 	for tag, id := range ids {
@@ -89,15 +89,15 @@ func (b *bench) ask(conn net.Conn, ids ...int32) {
 	b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindRequest}, requests))
 }
 
-func (b *bench) send(conn net.Conn, frame []byte) {
+func (b *fixture) send(conn net.Conn, frame []byte) {
 	b.t.Helper()
 	if _, err := conn.Write(frame); err != nil {
 		b.t.Fatal(err)
 	}
 }
 
-// answer reads the next frame's header, and leaves its payload.
-func (b *bench) answer(conn net.Conn) wire.Header {
+// answer reads the next frame's header, but not its payload.
+func (b *fixture) answer(conn net.Conn) wire.Header {
 	b.t.Helper()
 	var head [wire.HeaderSize]byte
 	if _, err := io.ReadFull(conn, head[:]); err != nil {
@@ -110,17 +110,17 @@ func (b *bench) answer(conn net.Conn) wire.Header {
 	return h
 }
 
-// begun are the samples whose read has begun.
-func (b *bench) begun() []int32 {
+// begun returns the samples whose read has begun.
+func (b *fixture) begun() []int32 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return append([]int32(nil), b.read...)
 }
 
-// TestWindowIsTheSmallerOne: a client that would have more requests under way than the server has
-// room for keeps to the server's window.
-func TestWindowIsTheSmallerOne(t *testing.T) {
-	onBench(t, ServerOptions{Window: 4}, func(t *testing.T, b *bench) {
+// TestSmallerWindowApplies: a client whose window is larger than the server's keeps to the
+// server's.
+func TestSmallerWindowApplies(t *testing.T) {
+	withServer(t, ServerOptions{Window: 4}, func(t *testing.T, b *fixture) {
 		c := b.client(1, ClientOptions{Window: 64})
 		var all sync.WaitGroup
 		for id := int32(1); id < 40; id += 2 {
@@ -132,7 +132,7 @@ func TestWindowIsTheSmallerOne(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := inFlight(b.s, 1); n != 4 {
-			t.Errorf("%d requests are under way, not 4", n)
+			t.Errorf("%d requests are in flight, not 4", n)
 		}
 		close(b.gate)
 		all.Wait()
@@ -143,9 +143,9 @@ func TestWindowIsTheSmallerOne(t *testing.T) {
 	})
 }
 
-// TestCancelledRequestIsNotRead: what nobody waits for any more when its turn comes is not read.
+// TestCancelledRequestIsNotRead: if it was cancelled before its turn.
 func TestCancelledRequestIsNotRead(t *testing.T) {
-	onBench(t, ServerOptions{Reading: 1}, func(t *testing.T, b *bench) {
+	withServer(t, ServerOptions{Reading: 1}, func(t *testing.T, b *fixture) {
 		c := b.client(1, ClientOptions{})
 		first := make(chan error, 1)
 		go func() { first <- fetched(c, t.Context(), 1, nil) }()
@@ -174,10 +174,9 @@ func TestCancelledRequestIsNotRead(t *testing.T) {
 	})
 }
 
-// TestRequestsOfAClosedConnectionAreNotRead: what was waiting to be read when its connection ended
-// is not read.
+// TestRequestsOfAClosedConnectionAreNotRead: if they were waiting when the connection ended.
 func TestRequestsOfAClosedConnectionAreNotRead(t *testing.T) {
-	onBench(t, ServerOptions{Reading: 1}, func(t *testing.T, b *bench) {
+	withServer(t, ServerOptions{Reading: 1}, func(t *testing.T, b *fixture) {
 		conn := b.raw(1, 8)
 		b.ask(conn, 1, 3, 5)
 		synctest.Wait()
@@ -191,10 +190,10 @@ func TestRequestsOfAClosedConnectionAreNotRead(t *testing.T) {
 	})
 }
 
-// TestConnectionWithManyReadsGetsThemAll: requests beyond what one connection may have read at a
-// time wait, and are read.
-func TestConnectionWithManyReadsGetsThemAll(t *testing.T) {
-	onBench(t, ServerOptions{Reading: 8, ReadingPerConn: 2}, func(t *testing.T, b *bench) {
+// TestReadsOverTheConnectionsLimitWait: requests over the limit of concurrent reads of one
+// connection are read later.
+func TestReadsOverTheConnectionsLimitWait(t *testing.T) {
+	withServer(t, ServerOptions{Reading: 8, ReadingPerConn: 2}, func(t *testing.T, b *fixture) {
 		c := b.client(1, ClientOptions{})
 		var all sync.WaitGroup
 		for id := int32(1); id < 20; id += 2 {
@@ -214,10 +213,10 @@ func TestConnectionWithManyReadsGetsThemAll(t *testing.T) {
 	})
 }
 
-// TestCancelledAnswerLetsItsLenderGo: an answer that was ready when its request was cancelled is
-// not sent, and what was lent for it is given back while the connection goes on.
-func TestCancelledAnswerLetsItsLenderGo(t *testing.T) {
-	onBench(t, ServerOptions{}, func(t *testing.T, b *bench) {
+// TestCancelledAnswerReleasesItsSample: an answer that was ready when its request was cancelled is
+// not sent, and its sample is released while the connection stays open.
+func TestCancelledAnswerReleasesItsSample(t *testing.T) {
+	withServer(t, ServerOptions{}, func(t *testing.T, b *fixture) {
 		close(b.gate)
 		for id := range b.h.samples {
 			b.h.samples[id] = bytesOf(int32(id), 10)
@@ -276,10 +275,10 @@ func (l *lenders) count(by int) {
 	l.n += by
 }
 
-// TestSilentClientIsCutOff: a connection on which nothing is said for the idle time ends, so that a
-// client that is gone without a word does not keep its place.
-func TestSilentClientIsCutOff(t *testing.T) {
-	onBench(t, ServerOptions{Idle: time.Minute}, func(t *testing.T, b *bench) {
+// TestSilentClientIsDisconnected: a connection that is silent for the idle time is closed, so that
+// a client that has vanished does not count against its node's limit.
+func TestSilentClientIsDisconnected(t *testing.T) {
+	withServer(t, ServerOptions{Idle: time.Minute}, func(t *testing.T, b *fixture) {
 		conn := b.raw(1, 8)
 		began := time.Now()
 		if err := <-b.lost; err == nil || errors.Is(err, io.EOF) ||
@@ -290,18 +289,17 @@ func TestSilentClientIsCutOff(t *testing.T) {
 	})
 }
 
-// TestSlowReaderIsWaitedFor: a large sample may take as long as its size allows, and not only as
-// long as a small one.
-func TestSlowReaderIsWaitedFor(t *testing.T) {
+// TestSlowReaderGetsALargeSample: the time to send an answer grows with its size.
+func TestSlowReaderGetsALargeSample(t *testing.T) {
 	const size = 8 << 20
-	onBench(t, ServerOptions{Timeout: 2 * time.Second}, func(t *testing.T, b *bench) {
+	withServer(t, ServerOptions{Timeout: 2 * time.Second}, func(t *testing.T, b *fixture) {
 		b.h.samples[0] = bytesOf(0, size)
 		conn := b.raw(1, 8)
 		b.ask(conn, 0)
 		if h := b.answer(conn); h.Length != size {
 			t.Errorf("%+v", h)
 		}
-		for range 16 { // a megabyte a second
+		for range 16 { // one megabyte per second
 			time.Sleep(500 * time.Millisecond)
 			if _, err := io.CopyN(io.Discard, conn, size/16); err != nil {
 				t.Fatal(err)

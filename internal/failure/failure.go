@@ -1,8 +1,8 @@
-// Package failure says what went wrong in a job, in the form in which processes and other nodes are
-// told: its kind, which the process's exception follows from, a sentence, and what it is about.
+// Package failure defines the errors that a job reports to processes and other nodes: a kind, which
+// determines the process's exception, a sentence, and details.
 //
-// The rooms between the daemon and the engine refuse with an Error; those below have errors of
-// their own, and Of knows what kind each of them is. An Error does not change once it is made.
+// The packages between the daemon and the engine return an Error; those below have error types of
+// their own, and Of converts them. An Error does not change once it is made.
 package failure
 
 import (
@@ -12,22 +12,22 @@ import (
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
-// Kind is what kind of failure it is.
+// Kind is the kind of a failure.
 type Kind string
 
 // Kinds of failures.
 const (
-	Config   Kind = "config"   // of what the user said
-	Dataset  Kind = "dataset"  // of the dataset as a whole
-	Sample   Kind = "sample"   // of one sample
-	Mismatch Kind = "mismatch" // ranks or nodes differ
+	Config   Kind = "config"   // the user's input is wrong
+	Dataset  Kind = "dataset"  // the dataset as a whole cannot be used
+	Sample   Kind = "sample"   // one sample cannot be used
+	Mismatch Kind = "mismatch" // ranks or nodes disagree
 	Limit    Kind = "limit"    // a limit of the system was reached
-	Busy     Kind = "busy"     // something else has what was asked for
-	Audit    Kind = "audit"    // bytes that were delivered are not the source's
+	Busy     Kind = "busy"     // what was requested is in use
+	Audit    Kind = "audit"    // delivered bytes differ from the source's
 	Internal Kind = "internal" // anything else
 )
 
-// Error is a failure of a kind. Its JSON is how nodes tell each other.
+// Error is a failure. Nodes send it to each other as JSON.
 type Error struct {
 	Kind    Kind           `json:"kind"`
 	Message string         `json:"message"`
@@ -36,26 +36,26 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// MarshalJSON encodes the failure with its text printable: it may have names of files in it.
-// Details are exact.
+// MarshalJSON escapes unprintable characters in the text, which may contain file names. Details are
+// exact.
 func (e Error) MarshalJSON() ([]byte, error) {
 	type plain Error
 	e.Message = printable.Text(e.Message)
 	return json.Marshal(plain(e))
 }
 
-// Input refuses what a user said.
+// Input returns a Config failure: the user's input is wrong.
 func Input(format string, args ...any) error {
 	return &Error{Kind: Config, Message: fmt.Sprintf(format, args...)}
 }
 
-// Over refuses what would exceed a limit.
+// Over returns a Limit failure: need exceeds limit.
 func Over(text string, need, limit int64) error {
 	return &Error{Kind: Limit, Message: text, Details: map[string]any{"need": need, "limit": limit}}
 }
 
-// Differs refuses a rank or a node that says another thing of key than the others; more are further
-// details.
+// Differs returns a Mismatch failure: a rank or node has another value for key than the others.
+// more holds further details.
 func Differs(key string, mine, theirs any, more map[string]any, format string, args ...any) error {
 	details := map[string]any{"key": key, "mine": mine, "theirs": theirs}
 	for k, v := range more {

@@ -12,13 +12,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// onlyProblem reports whether the configuration has one problem and no more.
+// onlyProblem reports whether err is a configuration's error with exactly one problem.
 func onlyProblem(err error) bool {
 	joined, ok := err.(interface{ Unwrap() []error }) // as config.Resolve returns it
 	return ok && len(joined.Unwrap()) == 1
 }
 
-// Of says of any error what a process is told. The result is the caller's.
+// Of returns the failure that a process gets for err. The caller owns the result.
 func Of(err error) *Error {
 	var known *Error
 	var sample *dataset.SampleError

@@ -16,9 +16,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// TestOf: a process is told the kind of an error, which its exception follows from, and what it is
-// about, however deep that lies.
-func TestOf(t *testing.T) {
+// TestOfKeepsKindAndDetails checks this for errors at any depth of wrapping.
+func TestOfKeepsKindAndDetails(t *testing.T) {
 	limits := map[string]any{"need": int64(3), "limit": int64(2)}
 	both := []error{&config.Problem{}, &config.LimitError{Need: 3, Limit: 2}}
 	for _, c := range []struct {
@@ -53,7 +52,7 @@ func TestOf(t *testing.T) {
 		{errors.Join(both[1]), Limit, limits},
 		{errors.Join(both...), Config, nil},
 		{syscall.ENOMEM, Limit, nil},
-		{errors.New("unheard of"), Internal, nil},
+		{errors.New("unknown"), Internal, nil},
 	} {
 		errs := []error{c.err}
 		if _, joined := c.err.(interface{ Unwrap() []error }); !joined {
@@ -65,15 +64,15 @@ func TestOf(t *testing.T) {
 				t.Errorf("%v: kind %s, want %s; details %s", err, m.Kind, c.kind, diff)
 			}
 			if m.Message == "" {
-				t.Errorf("%v: no words", err)
+				t.Errorf("%v: no message", err)
 			}
 		}
 	}
 }
 
-// TestFailuresBetweenNodes: what nodes tell each other of a failure comes out as it went in, but
-// for what a terminal would obey.
-func TestFailuresBetweenNodes(t *testing.T) {
+// TestFailureSurvivesEncoding checks that a failure is the same after encoding and decoding, except
+// that control characters in its text are escaped.
+func TestFailureSurvivesEncoding(t *testing.T) {
 	text, err := json.Marshal(Error{
 		Kind:    Sample,
 		Message: "a\x1b",
@@ -92,8 +91,7 @@ func TestFailuresBetweenNodes(t *testing.T) {
 	}
 }
 
-// TestRefusals: what refuses says what kind of failure it is, and what it is about.
-func TestRefusals(t *testing.T) {
+func TestConstructorsSetKindAndDetails(t *testing.T) {
 	for _, c := range []struct{ got, want error }{
 		{Input("rank %d", 3), &Error{Kind: Config, Message: "rank 3"}},
 		{
@@ -120,6 +118,6 @@ func TestRefusals(t *testing.T) {
 	known := Input("rank 3").(*Error)
 	Of(known).Message = "changed"
 	if known.Message != "rank 3" {
-		t.Error("what Of returns is not the caller's")
+		t.Error("the result of Of is shared with its argument")
 	}
 }

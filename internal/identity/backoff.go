@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// Backoff makes the pauses between attempts to reach a node: from First on each is twice the one
-// before, up to Last. A pause is drawn between half of that and all of it, so that nodes that lost
-// the same connection do not come back all at once. It is for one goroutine.
+// Backoff returns the pauses between attempts to reach a node: First, then twice the previous one
+// each, up to Last. A pause is random between half of that value and all of it, so that nodes that
+// lost the same connection do not reconnect at once. It is not safe for concurrent use.
 type Backoff struct {
 	First, Last time.Duration
 
@@ -21,8 +21,8 @@ func (b *Backoff) Next() time.Duration {
 	return pause/2 + rand.N(pause/2+1)
 }
 
-// Reset begins anew: the node was reached.
+// Reset restarts the pauses at First; call it when the node was reached.
 func (b *Backoff) Reset() { b.next = 0 }
 
-// Fresh reports whether there was no pause since the node was reached.
+// Fresh reports whether Next has not been called since the last Reset.
 func (b *Backoff) Fresh() bool { return b.next == 0 }

@@ -5,19 +5,19 @@ import (
 	"time"
 )
 
-// TestPausesDouble: up to the last, drawn from the upper half, and from the first on again once the
-// node was reached.
+// TestPausesDouble: up to Last, each random in the upper half, and starting again from First after
+// Reset.
 func TestPausesDouble(t *testing.T) {
 	for range 100 {
 		b := Backoff{First: 50 * time.Millisecond, Last: time.Second}
 		for round := range 2 {
 			if !b.Fresh() {
-				t.Fatalf("round %d: it has paused", round)
+				t.Fatalf("round %d: not fresh", round)
 			}
 			for _, most := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
 				most *= time.Millisecond
 				if got := b.Next(); got < most/2 || got > most || b.Fresh() {
-					t.Fatalf("round %d: a pause of %v where it is to be at most %v", round, got,
+					t.Fatalf("round %d: a pause of %v; at most %v expected", round, got,
 						most)
 				}
 			}
@@ -33,11 +33,11 @@ func TestPausesOfDifferentNodesDiffer(t *testing.T) {
 		pauses[b.Next()] = true
 	}
 	if len(pauses) < 2 {
-		t.Error("all nodes come back at the same moment")
+		t.Error("all nodes reconnect at the same moment")
 	}
 }
 
-// TestShortLastPause: where the last pause is shorter than the first, it holds.
+// TestShortLastPause: a Last that is shorter than First limits all pauses.
 func TestShortLastPause(t *testing.T) {
 	b := Backoff{First: time.Second, Last: time.Millisecond}
 	for range 3 {

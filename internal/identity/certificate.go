@@ -15,42 +15,42 @@ import (
 	"github.com/hdmlp/hdmlp/internal/inputfile"
 )
 
-// maxFile is the largest file that is read, in bytes.
+// maxFile is the size limit of the files that are read, in bytes.
 const maxFile = 1 << 20
 
-// Certificates carry no names that are compared, because nodes find each other under whatever
-// address a launcher gives. Who the other side is, it proves by the job's secret, bound to the TLS
-// session (Transcript): so not even a node that has a certificate can stand between two others.
+// The names in certificates are not checked, because nodes reach each other at any address that a
+// launcher provides. The other side proves who it is by the job's secret, bound to the TLS session
+// (Transcript), so even a node with a valid certificate cannot relay between two others.
 //
-// A configuration is for both roles and TLS 1.3 alone. It must not be changed, and may be used by
-// many goroutines.
+// A configuration is for clients and servers, and for TLS 1.3 only. It must not be modified, and is
+// safe for concurrent use.
 
-// DrawTLS makes TLS that rests on the job's secret alone: a key drawn for this process, in a
-// certificate that says nothing and that is not checked. Rejected: a key derived from the secret,
-// which both sides could compare; an unauthenticated client would be shown something to try guesses
-// of the secret on.
+// DrawTLS returns a TLS configuration that relies on the job's secret alone: a key generated for
+// this process, in a certificate without information that is not verified. Rejected: a key derived
+// from the secret, which both sides could compare; an unauthenticated client would see a value on
+// which to test guesses of the secret.
 func DrawTLS() (*tls.Config, error) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	if err != nil {
-		return nil, fmt.Errorf("draw a key for TLS: %w", err)
+		return nil, fmt.Errorf("generate a key for TLS: %w", err)
 	}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "hdmlp"},
-		// RFC 5280: it has no end
+		// RFC 5280: no expiry
 		NotBefore: time.Unix(0, 0), NotAfter: time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC),
 	}
 	der, err := x509.CreateCertificate(rand.Reader, template, template, public, private)
 	if err != nil {
-		return nil, fmt.Errorf("make a certificate for TLS: %w", err)
+		return nil, fmt.Errorf("create a certificate for TLS: %w", err)
 	}
 	c := base()
 	c.Certificates = []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}
 	return c, nil
 }
 
-// LoadTLS makes TLS by certificates: this node's, and the authorities that must have signed every
-// other node's. All files are PEM. It says at once if this node's own would be refused by a node
-// with the same authorities. Errors name the key of the configuration.
+// LoadTLS returns a TLS configuration with certificates: this node's, and the authorities that must
+// have signed the certificate of every other node. All files are PEM. It fails if nodes with the
+// same authorities would reject this node's certificate. Errors name the configuration key.
 func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	chain, err := read("tls_cert", cert)
 	if err != nil {
@@ -70,14 +70,14 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	}
 	pool := x509.NewCertPool()
 	if !pool.AppendCertsFromPEM(authorities) {
-		return nil, fmt.Errorf("tls_ca = %q: holds no certificate in PEM", ca)
+		return nil, fmt.Errorf("tls_ca = %q: contains no PEM certificate", ca)
 	}
 	own, err := parse(chain)
 	if err != nil {
 		return nil, fmt.Errorf("tls_cert = %q: %w", cert, err)
 	}
 	if err := verify(own, pool); err != nil {
-		return nil, fmt.Errorf("tls_cert = %q is not good by tls_ca = %q: %w", cert, ca, err)
+		return nil, fmt.Errorf("tls_cert = %q is not trusted by tls_ca = %q: %w", cert, ca, err)
 	}
 	c := base()
 	c.Certificates = []tls.Certificate{pair}
@@ -94,19 +94,19 @@ func LoadTLS(cert, key, ca string) (*tls.Config, error) {
 	return c, nil
 }
 
-// base is what both kinds have in common. Names are not compared, so TLS's own check cannot be
-// used: LoadTLS has one.
+// base returns what both configurations share. Since names are not checked, TLS's own verification
+// cannot be used; LoadTLS sets its own.
 func base() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13, InsecureSkipVerify: true, SessionTicketsDisabled: true,
-		// small records are for pages that are shown while they load
+		// small records only benefit pages that are rendered while they load
 		DynamicRecordSizingDisabled: true,
 	}
 }
 
 func verify(chain []*x509.Certificate, authorities *x509.CertPool) error {
 	if len(chain) == 0 {
-		return errors.New("there is none")
+		return errors.New("no certificate")
 	}
 	between := x509.NewCertPool()
 	for _, c := range chain[1:] {

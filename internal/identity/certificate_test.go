@@ -64,8 +64,8 @@ func sign(t *testing.T, by *authority,
 	return c, key, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}))
 }
 
-// node writes a node's files: its certificate with those in chain behind it, its key, and what it
-// trusts.
+// node writes a node's files: its certificate followed by those in chain, its key, and the
+// authorities that it trusts.
 func (a *authority) node(until time.Time, trusted string, chain ...string) (cert, key, ca string) {
 	_, private, text := sign(a.t, a,
 		&x509.Certificate{
@@ -90,7 +90,7 @@ func (a *authority) node(until time.Time, trusted string, chain ...string) (cert
 		write("ca.pem", trusted)
 }
 
-// talk lets two nodes shake hands and say a word, and returns what either has against it.
+// talk runs a TLS handshake and sends a word, and returns the error of either side.
 func talk(t *testing.T, server, client *tls.Config) (serverSays, clientSays error) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -124,7 +124,7 @@ func talk(t *testing.T, server, client *tls.Config) (serverSays, clientSays erro
 	return <-done, clientSays
 }
 
-func TestDrawnKeysAreEnough(t *testing.T) {
+func TestDrawTLSNeedsNoFiles(t *testing.T) {
 	one, err := DrawTLS()
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +138,7 @@ func TestDrawnKeysAreEnough(t *testing.T) {
 	}
 }
 
-func TestFiles(t *testing.T) {
+func TestOnlyTrustedCertificatesAreAccepted(t *testing.T) {
 	later := time.Now().Add(time.Hour)
 	root, other := newAuthority(t, nil), newAuthority(t, nil)
 	between := newAuthority(t, root)
@@ -170,12 +170,12 @@ func TestFiles(t *testing.T) {
 		t.Errorf("a client without a certificate: %v, %v", a, b)
 	}
 	if a, b := talk(t, drawn, one); a == nil || !errors.As(b, &refused) {
-		t.Errorf("a server whose certificate nobody signed: %v, %v", a, b)
+		t.Errorf("a server with a self-signed certificate: %v, %v", a, b)
 	}
 }
 
-// TestBadFiles: what is wrong is said before anybody is talked to, by the configuration's key.
-func TestBadFiles(t *testing.T) {
+// TestUnusableFilesAreNamed: LoadTLS reports what is wrong, by the configuration's key.
+func TestUnusableFilesAreNamed(t *testing.T) {
 	root, other := newAuthority(t, nil), newAuthority(t, nil)
 	cert, key, ca := root.node(time.Now().Add(time.Hour), root.pem)
 	_, otherKey, otherCA := other.node(time.Now().Add(time.Hour), other.pem)
@@ -191,10 +191,10 @@ func TestBadFiles(t *testing.T) {
 		},
 		"another's key":  {cert, otherKey, ca, []string{"tls_key = ", "does not match"}},
 		"no certificate": {key, key, ca, []string{"tls_cert = ", "PEM"}},
-		"no authority":   {cert, key, key, []string{"tls_ca = ", "holds no certificate"}},
+		"no authority":   {cert, key, key, []string{"tls_ca = ", "contains no PEM certificate"}},
 		"another authority": {
 			cert, key, otherCA,
-			[]string{"tls_cert = ", "is not good by tls_ca = ", "unknown authority"},
+			[]string{"tls_cert = ", "is not trusted by tls_ca = ", "unknown authority"},
 		},
 		"expired": {expired, expiredKey, ca, []string{"tls_cert = ", "expired"}},
 	} {

@@ -1,16 +1,18 @@
-// Package identity is how nodes of one job know each other, whatever protocol they speak: by the
-// job's secret.
+// Package identity authenticates the nodes of one job to each other, by the job's secret, whatever
+// protocol they use.
 //
-//   - Secret: what keys and proofs are derived from. It is never sent, nor is anything that guesses of it
-//     could be tried on before the other side has proved that it knows it.
-//   - Transcript: the proofs of a handshake, one per side. Each covers all that both sides have said, and, over TLS, a secret
-//     of the TLS session, so that it cannot be replayed, reflected, or passed on by a third party between the two.
-//   - DrawTLS and LoadTLS: TLS, of which certificates are the smaller part: TLS keeps others out, the proof tells who it is.
+//   - Secret: the secret from which keys and proofs are derived. It is never sent, and nothing on
+//     which guesses of it could be tested is sent before the other side has proved that it has it.
+//   - Transcript: the proofs of a handshake, one per side. Each covers everything that both sides
+//     have sent and, over TLS, the channel binding of the TLS session, so it cannot be replayed,
+//     reflected, or relayed by a third party.
+//   - DrawTLS and LoadTLS: TLS configurations. TLS keeps third parties out; the proof, not the
+//     certificate, authenticates the peer.
 //   - Backoff: the pauses between attempts to reach a node.
 //
-// Each protocol (cluster, exchange) has messages and labels of its own, and brings them to a
-// Transcript. What connections may cost before the proof is admission's. The package keeps no state
-// and starts no goroutine.
+// Each protocol (cluster, exchange) has its own messages and labels, and passes them to a
+// Transcript. Package admission limits what connections may cost before the proof. The package
+// keeps no state and starts no goroutine.
 package identity
 
 import (
@@ -21,19 +23,18 @@ import (
 )
 
 const (
-	// MinSecret is how short a secret may be, in bytes.
+	// MinSecret is the minimum length of a secret, in bytes.
 	MinSecret = 16
-	// NonceSize and ProofSize are in bytes.
+	// NonceSize and ProofSize are lengths in bytes.
 	NonceSize = 32
 	ProofSize = sha256.Size
 )
 
-// Secret is what the nodes of one job know, and nothing else does: MinSecret bytes or more, drawn
-// at random.
+// Secret is the shared secret of the nodes of one job: at least MinSecret random bytes.
 type Secret []byte
 
-// Derive returns a key, or a proof, of 32 bytes: HMAC-SHA256 under the secret of the label and the
-// parts, each after its length. The label keeps apart what is derived for different purposes.
+// Derive returns a key or proof of 32 bytes: HMAC-SHA256 under the secret of the label and the
+// parts, each preceded by its length. The label separates what is derived for different purposes.
 func (s Secret) Derive(label string, parts ...[]byte) []byte {
 	h := hmac.New(sha256.New, s)
 	var length [8]byte
@@ -49,27 +50,27 @@ func (s Secret) Derive(label string, parts ...[]byte) []byte {
 	return h.Sum(nil)
 }
 
-// Nonce draws what a side says once, in one handshake.
+// Nonce returns random bytes that a side sends once, in one handshake.
 func Nonce() []byte {
 	b := make([]byte, NonceSize)
 	_, _ = rand.Read(b) // never fails
 	return b
 }
 
-// Transcript is what two sides have said in a handshake, of which each then proves that it knows
-// the secret. Who connected proves itself first, so that an unauthenticated client learns nothing,
-// not even something to try guesses of the secret on.
+// Transcript is what two sides have sent in a handshake, for which each then proves that it has the
+// secret. The client proves itself first, so an unauthenticated client learns nothing, not even a
+// value on which to test guesses of the secret.
 //
-// Said must hold a nonce of either side, and all that a side must not be able to pass off as
-// something else. Every side and protocol has a label of its own.
+// Said must contain a nonce of either side, and everything that a side must not be able to use in
+// another context. Every side of every protocol has its own label.
 type Transcript struct {
 	Secret Secret
 	Said   [][]byte
-	// Binding is the connection's; nil without TLS.
+	// Binding is the connection's channel binding; nil without TLS.
 	Binding []byte
 }
 
-// Proof is what the side with this label shows.
+// Proof returns the proof of the side with the label.
 func (t Transcript) Proof(label string) []byte {
 	parts := append([][]byte(nil), t.Said...)
 	if t.Binding != nil {
@@ -78,7 +79,7 @@ func (t Transcript) Proof(label string) []byte {
 	return t.Secret.Derive(label, parts...)
 }
 
-// Proves reports whether proof is that of the side with this label, in constant time.
+// Proves reports, in constant time, whether proof is that of the side with the label.
 func (t Transcript) Proves(label string, proof []byte) bool {
 	return hmac.Equal(proof, t.Proof(label))
 }

@@ -8,9 +8,9 @@ import (
 
 var secret = Secret("a secret of the job, long enough")
 
-// TestDerivedKeysAreWhatTheyWere: docs/FORMATS.md has the layout, and nodes of one job must derive
-// the same.
-func TestDerivedKeysAreWhatTheyWere(t *testing.T) {
+// TestDerivedKeysDoNotChange: docs/FORMATS.md has the layout, and all nodes of a job must derive
+// the same keys.
+func TestDerivedKeysDoNotChange(t *testing.T) {
 	for want, parts := range map[string][][]byte{
 		"0cb9a198cb94397ef31680f4d54f41897af6b917a31b2cbd03e2f19f5ac463f6": nil,
 		"90f05007b4c46207204b07e7057edfdb4e8ba6ed5edbea1c647327e17725ba98": {
@@ -24,8 +24,8 @@ func TestDerivedKeysAreWhatTheyWere(t *testing.T) {
 	}
 }
 
-// TestDerivedKeysDiffer: in secret, label, and in every part, where one ends, and how many there
-// are.
+// TestDerivedKeysDiffer: by secret, by label, and by every part, its length and the number of
+// parts.
 func TestDerivedKeysDiffer(t *testing.T) {
 	one, two := []byte("one"), []byte("two")
 	keys := map[string]string{}
@@ -49,21 +49,21 @@ func TestDerivedKeysDiffer(t *testing.T) {
 	}
 }
 
-func TestNoncesAreDrawn(t *testing.T) {
+func TestNoncesAreRandom(t *testing.T) {
 	one, two := Nonce(), Nonce()
 	if len(one) != NonceSize || bytes.Equal(one, two) || bytes.Equal(one, make([]byte, NonceSize)) {
 		t.Errorf("% x, % x", one, two)
 	}
 }
 
-// TestProofsAreOfNoOtherUse: a proof holds for the secret, the side, the words and the TLS session
-// that it was made for alone.
-func TestProofsAreOfNoOtherUse(t *testing.T) {
+// TestProofIsBoundToItsTranscript: a proof is valid only for the secret, the side, the messages and
+// the TLS session that it was made for.
+func TestProofIsBoundToItsTranscript(t *testing.T) {
 	said := [][]byte{Nonce(), Nonce()}
 	here := Transcript{Secret: secret, Said: said, Binding: []byte("session")}
 	proof := here.Proof("client")
 	if !here.Proves("client", proof) {
-		t.Fatal("a right proof is not taken")
+		t.Fatal("a valid proof was refused")
 	}
 	for name, there := range map[string]Transcript{
 		"another secret": {
@@ -85,7 +85,7 @@ func TestProofsAreOfNoOtherUse(t *testing.T) {
 		"no TLS":              {Secret: secret, Said: said},
 	} {
 		if there.Proves("client", proof) {
-			t.Errorf("%s: the proof is taken", name)
+			t.Errorf("%s: the proof was accepted", name)
 		}
 	}
 	changed := bytes.Clone(proof)
@@ -95,10 +95,10 @@ func TestProofsAreOfNoOtherUse(t *testing.T) {
 		"nothing": nil, "zeros": make([]byte, ProofSize),
 	} {
 		if here.Proves("client", wrong) {
-			t.Errorf("a proof is taken: %s", name)
+			t.Errorf("a proof was accepted: %s", name)
 		}
 	}
 	if len(said) != 2 || cap(said) != 2 {
-		t.Error("what was said has changed")
+		t.Error("Said was modified")
 	}
 }

@@ -10,8 +10,9 @@ import (
 	"syscall"
 )
 
-// Binding is a secret of conn's TLS session, which its two ends alone know (RFC 8446, 7.5), for the
-// protocol of this exporter label; nil without TLS. The TLS handshake must be over.
+// Binding returns the channel binding of conn's TLS session: keying material that only its two ends
+// know (RFC 8446, 7.5), for the protocol of the exporter label. It returns nil without TLS. The TLS
+// handshake must be complete.
 func Binding(conn net.Conn, label string) ([]byte, error) {
 	session, ok := conn.(*tls.Conn)
 	if !ok {
@@ -21,8 +22,7 @@ func Binding(conn net.Conn, label string) ([]byte, error) {
 	return state.ExportKeyingMaterial(label, nil, NonceSize)
 }
 
-// Sever closes a connection at once. TLS would say goodbye first, which can wait for the other
-// side.
+// Sever closes a connection at once, without TLS's close_notify, which can block on the other side.
 func Sever(conn net.Conn) error {
 	if session, ok := conn.(*tls.Conn); ok {
 		conn = session.NetConn()
@@ -30,20 +30,20 @@ func Sever(conn net.Conn) error {
 	return conn.Close()
 }
 
-// Fault is what was wrong with a TLS handshake.
+// Fault is the cause of a failed TLS handshake.
 type Fault int
 
 const (
 	Unknown   Fault = iota // none of the others
-	CutShort               // the connection ended, or time was up: that says nothing about TLS
-	NotTLS                 // the other side does not speak TLS
-	Rejected               // the other side does not accept this one: its alert
-	Untrusted              // the other side's certificate is not accepted here
+	CutShort               // the connection ended or timed out, which says nothing about TLS
+	NotTLS                 // the other side does not use TLS
+	Rejected               // the other side rejected this one: its alert
+	Untrusted              // the other side's certificate was rejected here
 )
 
-// Diagnose finds the fault in err, an error of a TLS handshake, or of the first Read after it: with
-// TLS 1.3 what the listening side thinks of a client's certificate comes only then. reason is the
-// part of err that says it.
+// Diagnose returns the cause of err, an error of a TLS handshake or of the first Read after it:
+// with TLS 1.3 a client learns only then whether the server accepted its certificate. reason is the
+// part of err that describes the cause.
 func Diagnose(err error) (fault Fault, reason error) {
 	var op *net.OpError
 	var untrusted *tls.CertificateVerificationError

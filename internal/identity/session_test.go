@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// sessions is both ends of a TLS session over a pipe.
+// sessions returns both ends of a TLS session over a pipe.
 func sessions(t *testing.T) (client, server *tls.Conn) {
 	t.Helper()
 	config, err := DrawTLS()
@@ -31,8 +31,8 @@ func sessions(t *testing.T) (client, server *tls.Conn) {
 	return client, server
 }
 
-// TestBindingIsOfOneSession: both ends of a TLS session have the same one, and no other session
-// has; each protocol has its own.
+// TestBindingIsOfOneSession: it is equal at both ends of a TLS session, and differs between
+// sessions and between protocols.
 func TestBindingIsOfOneSession(t *testing.T) {
 	client, server := sessions(t)
 	other, _ := sessions(t)
@@ -58,15 +58,14 @@ func TestBindingIsOfOneSession(t *testing.T) {
 	}
 }
 
-// TestSeverSaysNoGoodbye: the connection beneath TLS is closed although the other side takes
-// nothing.
-func TestSeverSaysNoGoodbye(t *testing.T) {
+// TestSeverDoesNotWait: it closes the connection beneath TLS even if the other side does not read.
+func TestSeverDoesNotWait(t *testing.T) {
 	client, server := sessions(t)
 	if err := Sever(client); err != nil {
 		t.Error(err)
 	}
 	if n, err := server.NetConn().Read(make([]byte, 1)); n != 0 || !errors.Is(err, io.EOF) {
-		t.Errorf("%d bytes came, %v", n, err)
+		t.Errorf("%d bytes arrived, %v", n, err)
 	}
 	near, far := net.Pipe()
 	defer far.Close()
@@ -74,11 +73,11 @@ func TestSeverSaysNoGoodbye(t *testing.T) {
 		t.Error(err)
 	}
 	if _, err := near.Write([]byte{1}); err == nil {
-		t.Error("it is open")
+		t.Error("the connection is open")
 	}
 }
 
-func TestFaultsAreToldApart(t *testing.T) {
+func TestFaultsAreDistinguished(t *testing.T) {
 	alert := func(text string) error {
 		return &net.OpError{Op: "remote error", Err: errors.New(text)}
 	}

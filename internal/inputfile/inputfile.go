@@ -1,6 +1,6 @@
 // Package inputfile reads the files that a user names: configuration, certificates, scenarios,
-// pictures. A name may be that of anything: a pipe that nobody writes to, a device without an end.
-// Only regular files up to a limit are read.
+// images. Such a name may refer to anything, such as a pipe without a writer or an endless device,
+// so only regular files up to a limit are read.
 package inputfile
 
 import (
@@ -12,10 +12,10 @@ import (
 	"syscall"
 )
 
-// ErrNotRegular is the reason of an error for a directory, pipe, device or socket.
+// ErrNotRegular is the cause of the error for a directory, pipe, device or socket.
 var ErrNotRegular = errors.New("not a regular file")
 
-// Read returns a file's contents, of at most limit bytes. It does not wait for a pipe's writer.
+// Read returns the contents of a file of at most limit bytes. It does not wait for a pipe's writer.
 // Errors are *fs.PathError and name the file.
 func Read(path string, limit int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK|syscall.O_NOCTTY, 0)
@@ -30,7 +30,7 @@ func Read(path string, limit int64) ([]byte, error) {
 	if !info.Mode().IsRegular() {
 		return nil, &fs.PathError{Op: "read", Path: path, Err: ErrNotRegular}
 	}
-	// its size says less: it may grow, or be one of /proc
+	// The size that Stat reports is no bound: the file may grow, and files in /proc report 0.
 	data, err := io.ReadAll(io.LimitReader(file, limit+1))
 	if err != nil {
 		return nil, err

@@ -27,7 +27,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// TestNoFiles reads what a plain open or read would wait for, or never come to the end of.
+// TestNoFiles reads what would block a plain open or read, or never end.
 func TestNoFiles(t *testing.T) {
 	dir := t.TempDir()
 	pipe := filepath.Join(dir, "pipe")

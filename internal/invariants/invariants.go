@@ -1,17 +1,17 @@
-// Package invariants switches checks on that are too dear for production, by the build tag of its
-// name: freed memory is poisoned, a release that comes twice or a use after it panics, state
-// machines check their transitions, and locks their order. Guard what costs something:
+// Package invariants enables checks that are too expensive for production, with the build tag
+// invariants: freed memory is poisoned, double releases and uses after a release panic, state
+// machines check their transitions, and locks check their order. Guard checks that cost something:
 //
 //	if invariants.Enabled {
 //		b.checkTransition(from, to)
 //	}
 //
-// The compiler removes such a block where the tag is not set.
+// Without the tag the compiler removes such a block.
 package invariants
 
 import "fmt"
 
-// Check panics if ok is false and the tag is set.
+// Check panics if ok is false, in builds with the tag.
 func Check(ok bool, format string, args ...any) {
 	if Enabled && !ok {
 		panic("invariant violated: " + fmt.Sprintf(format, args...))

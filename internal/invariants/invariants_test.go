@@ -14,20 +14,20 @@ type (
 	third struct{}
 )
 
-// says returns what f panics with.
+// says returns the message with which f panics.
 func says(t *testing.T, f func()) (message string) {
 	t.Helper()
 	defer func() {
 		var ok bool
 		if message, ok = recover().(string); !ok {
-			t.Fatal("it does not panic")
+			t.Fatal("it did not panic")
 		}
 	}()
 	f()
 	return ""
 }
 
-func TestCheckPanicsIfWhatIsToHoldDoesNot(t *testing.T) {
+func TestCheckPanicsIfTheConditionIsFalse(t *testing.T) {
 	Check(true, "not said")
 	if got := says(t, func() {
 		Check(false, "%d slots", 3)
@@ -36,7 +36,7 @@ func TestCheckPanicsIfWhatIsToHoldDoesNot(t *testing.T) {
 	}
 }
 
-// freshOrder makes the test's locks the only ones that were ever taken.
+// freshOrder discards the recorded order of locks for the duration of the test.
 func freshOrder(t *testing.T) {
 	before := held.after
 	held.after = map[string]map[string]bool{}
@@ -59,11 +59,11 @@ func TestLocksTakenInTheReverseOrderPanic(t *testing.T) {
 		want) {
 		t.Error(got)
 	}
-	a.Lock() // the one that panicked is not held
+	a.Lock() // the lock that panicked is not held
 	a.Unlock()
 }
 
-func TestACircleOfThreeLocksPanics(t *testing.T) {
+func TestCycleOfThreeLocksPanics(t *testing.T) {
 	freshOrder(t)
 	var a Mutex[outer]
 	var b Mutex[inner]
@@ -110,7 +110,7 @@ func TestLocksOfSeveralGoroutinesDoNotNest(t *testing.T) {
 	b.Unlock()
 }
 
-func TestALockUnlockedByAnotherGoroutineIsHeldNoLonger(t *testing.T) {
+func TestLockUnlockedByAnotherGoroutineIsNotHeld(t *testing.T) {
 	freshOrder(t)
 	var a Mutex[outer]
 	var b Mutex[inner]
@@ -124,7 +124,7 @@ func TestALockUnlockedByAnotherGoroutineIsHeldNoLonger(t *testing.T) {
 	b.Lock()
 	b.Unlock()
 	if len(held.after) > 0 {
-		t.Errorf("a lock that was not held is said to be: %v", held.after)
+		t.Errorf("a lock that was not held was recorded as held: %v", held.after)
 	}
 }
 
@@ -135,19 +135,19 @@ func TestTryLockTakesAFreeLockInAnyOrder(t *testing.T) {
 	a.Lock()
 	b.Lock()
 	if b.TryLock() {
-		t.Error("a lock that is held is taken")
+		t.Error("TryLock took a held lock")
 	}
 	b.Unlock()
 	a.Unlock()
 	b.Lock()
 	if !a.TryLock() {
-		t.Error("a free lock is not taken")
+		t.Error("TryLock did not take a free lock")
 	}
 	a.Unlock()
 	b.Unlock()
 }
 
-func TestMemoryWrittenAfterItWasGivenBackPanics(t *testing.T) {
+func TestWriteAfterReleasePanics(t *testing.T) {
 	memory := make([]byte, 300<<10)
 	var p Poison
 	end := int64(len(memory)) - 7
@@ -155,14 +155,14 @@ func TestMemoryWrittenAfterItWasGivenBackPanics(t *testing.T) {
 	memory[end-1] = 1
 	p.Release(memory, 10, end)
 	if memory[9] != 0 || memory[10] == 0 || memory[end-1] == 1 || memory[end] != 0 {
-		t.Fatal("not the memory that was given back is overwritten")
+		t.Fatal("other memory than the released part was overwritten")
 	}
 	p.Reserve(memory, 10, 1000)
 	memory[10] = 1
 	memory[200<<10] = 1
 	if got := says(t, func() {
 		p.Reserve(memory, 1000, int64(len(memory)))
-	}); !strings.Contains(got, "byte 204800 was written after it was given back: 0x1") {
+	}); !strings.Contains(got, "byte 204800 was written after its release: 0x1") {
 		t.Error(got)
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"sync"
 )
 
-// Mutex is a sync.Mutex of a type whose locks nest with others. Where the tag is set, the order in
-// which goroutines take such locks is recorded by the type Of that the lock guards, and one that is
-// taken in the reverse order panics, whether or not two goroutines meet in it. The zero value is
-// unlocked. Locks of one type must not nest.
+// Mutex is a sync.Mutex for locks that nest with others. In builds with the tag, the order in which
+// goroutines take such locks is recorded by the type Of that the lock guards, and taking one in the
+// reverse order panics, even if no two goroutines contend for it. The zero value is unlocked. Locks
+// of one type must not nest.
 type Mutex[Of any] struct{ mu sync.Mutex }
 
 // Lock locks m.
@@ -25,7 +25,8 @@ func (m *Mutex[Of]) Lock() {
 	m.mu.Lock()
 }
 
-// TryLock locks m if it is not locked. It cannot deadlock, but what is locked while m is held can.
+// TryLock locks m if it is unlocked, and reports whether it did. It cannot deadlock by itself, but
+// taking other locks while m is held can.
 func (m *Mutex[Of]) TryLock() bool {
 	if !m.mu.TryLock() {
 		return false
@@ -42,18 +43,18 @@ func (m *Mutex[Of]) Unlock() {
 
 func class[Of any]() string { return reflect.TypeFor[Of]().String() }
 
-// held are the locks of this process. The order is one for all: two tests in which locks nest
-// differently are a finding too.
+// held are the locks of this process. The order is process-wide: two tests in which locks nest
+// differently are a finding, too.
 var held = locks{by: map[string][]string{}, after: map[string]map[string]bool{}}
 
 type locks struct {
-	mu    sync.Mutex
-	by    map[string][]string        // by goroutine, what it holds, in the order of locking
-	after map[string]map[string]bool // what was locked while the key was held
+	mu    sync.Mutex                 // guards the following
+	by    map[string][]string        // by goroutine: the classes that it holds, in locking order
+	after map[string]map[string]bool // by class: the classes that were locked while it was held
 }
 
-// acquire notes that this goroutine is about to lock one of a class; it panics if that can end in a
-// deadlock.
+// acquire notes that this goroutine is about to take a lock of a class, and panics if that can
+// cause a deadlock.
 func (l *locks) acquire(class string) {
 	me := goroutine()
 	l.mu.Lock()
@@ -81,8 +82,8 @@ func (l *locks) tried(class string) {
 	l.by[me] = append(l.by[me], class)
 }
 
-// release notes that this goroutine unlocks one of a class; a lock may be unlocked by another
-// goroutine than locked it.
+// release notes that this goroutine unlocks a lock of a class; it may have been locked by another
+// goroutine.
 func (l *locks) release(class string) {
 	me := goroutine()
 	l.mu.Lock()
@@ -111,8 +112,8 @@ func (l *locks) remove(goroutine, class string) bool {
 	return false
 }
 
-// path is how locks were seen to nest from one class down to another; nil if they were not. seen
-// ends circles: a Mutex that panics leaves none, but nothing here depends on that.
+// path returns how locks were seen to nest from one class to another, nil if they were not. seen
+// ends cycles: a Mutex that panics records none, but path does not depend on that.
 func (l *locks) path(from, to string, seen []string) []string {
 	if slices.Contains(seen, from) {
 		return nil
@@ -129,7 +130,7 @@ func (l *locks) path(from, to string, seen []string) []string {
 	return nil
 }
 
-// goroutine is the number of the calling goroutine, as its stack's first line has it.
+// goroutine returns the number of the calling goroutine, from the first line of its stack.
 func goroutine() string {
 	var buffer [64]byte
 	line := buffer[:runtime.Stack(buffer[:], false)]

@@ -2,6 +2,5 @@
 
 package invariants
 
-// Enabled reports whether the binary checks what always holds, at a price that production does not
-// pay.
+// Enabled reports whether this build has the invariants tag, and so the expensive checks.
 const Enabled = false

@@ -2,13 +2,13 @@
 
 package invariants
 
-// Poison finds uses of memory after it was given back. The memory's owner keeps one beside its list
-// of what is free, and holds its lock when it calls the methods.
+// Poison finds uses of memory after its release. The memory's owner keeps one next to its free
+// list, and calls the methods with its lock held.
 type Poison struct{}
 
-// Release overwrites [from, to) of memory, which was just given back: what still reads it reads
+// Release overwrites [from, to) of memory, which was just released, so that later reads get
 // nonsense.
 func (*Poison) Release([]byte, int64, int64) {}
 
-// Reserve panics if anything has written to [from, to) of memory since it was given back.
+// Reserve panics if [from, to) of memory was written since its release.
 func (*Poison) Reserve([]byte, int64, int64) {}

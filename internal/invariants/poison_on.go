@@ -7,10 +7,10 @@ import (
 	"fmt"
 )
 
-// Poison finds uses of memory after it was given back. The memory's owner keeps one beside its list
-// of what is free, and holds its lock when it calls the methods.
+// Poison finds uses of memory after its release. The memory's owner keeps one next to its free
+// list, and calls the methods with its lock held.
 type Poison struct {
-	// the memory's end that was never reserved, and so is not poisoned either, begins here
+	// used is the end of the memory that was ever reserved; memory from there on is not poisoned.
 	used int64
 }
 
@@ -18,7 +18,7 @@ const poison = 0xdb
 
 var poisoned = bytes.Repeat([]byte{poison}, 64<<10)
 
-// Release overwrites [from, to) of memory, which was just given back: what still reads it reads
+// Release overwrites [from, to) of memory, which was just released, so that later reads get
 // nonsense.
 func (p *Poison) Release(memory []byte, from, to int64) {
 	for rest := memory[from:to]; len(rest) > 0; {
@@ -26,15 +26,15 @@ func (p *Poison) Release(memory []byte, from, to int64) {
 	}
 }
 
-// Reserve panics if anything has written to [from, to) of memory since it was given back.
+// Reserve panics if [from, to) of memory was written since its release.
 func (p *Poison) Reserve(memory []byte, from, to int64) {
 	for at := from; at < min(to, p.used); {
 		part := memory[at:min(at+int64(len(poisoned)), to, p.used)]
 		if !bytes.Equal(part, poisoned[:len(part)]) {
 			for i, b := range part {
 				if b != poison {
-					panic(fmt.Sprintf("invariant violated: byte %d was written after it was "+
-						"given back: %#x in [%d, %d)", at+int64(i), b, from, to))
+					panic(fmt.Sprintf("invariant violated: byte %d was written after its "+
+						"release: %#x in [%d, %d)", at+int64(i), b, from, to))
 				}
 			}
 		}

@@ -8,16 +8,17 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// Audit waits until every rank of the job has finished the epoch, or left, and compares what they
-// were delivered with what the epoch should deliver. Of an epoch that was audited, it says what was
-// found then.
+// Audit waits until every rank of the job has finished the epoch or left, and compares what was
+// delivered to them with what the epoch should deliver. For an epoch that was audited before, it
+// returns the earlier result.
 func (r *Rank) Audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	j := r.job
 	if epochs := j.p.Order.Stream().Spec().Epochs; epoch < 0 ||
 		epochs > 0 && epoch >= epochs && epoch > j.book.Last() {
 		return nil,
-			failure.Input("audit of epoch %d: the job has %d epochs (0: no end), counted from 0, "+
-				"and no rank has finished one behind them",
+			failure.Input("audit of epoch %d: epoch out of range: the job has %d epochs "+
+				"(0: no end), "+
+				"counted from 0, and no rank has finished a later one",
 				epoch, epochs)
 	}
 	if err := j.book.Check(epoch); err != nil {
@@ -32,7 +33,7 @@ func (r *Rank) Audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	return result, nil
 }
 
-// audit is Audit once for all ranks of this node.
+// audit performs an epoch's audit, once for all ranks of this node.
 func (j *Job) audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	parts, err := j.book.Parts(ctx, epoch)
 	why := ""
@@ -47,8 +48,9 @@ func (j *Job) audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	e := j.p.Order.Epoch(epoch)
 	if e == nil {
 		return nil,
-			failure.Input("the order of epoch %d is over and forgotten: ask before a batch of "+
-				"another epoch is taken",
+			failure.Input("the order of epoch %d is no longer known: audit an epoch "+
+				"before taking a "+
+				"batch of the next one",
 				epoch)
 	}
 	result := audit.Compare(e, parts)
@@ -56,8 +58,8 @@ func (j *Job) audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	return result, nil
 }
 
-// AuditParts waits until this node's ranks are through an epoch, and returns what they were
-// delivered.
+// AuditParts waits until this node's ranks have finished an epoch, and returns what was delivered
+// to them.
 func (j *Job) AuditParts(ctx context.Context, epoch int) ([]audit.Part, error) {
 	return j.book.Parts(ctx, epoch)
 }

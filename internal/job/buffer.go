@@ -7,23 +7,23 @@ import (
 )
 
 const (
-	smallestBuffer = 32 << 20 // bytes of staging buffer, unless four batches need more
+	smallestBuffer = 32 << 20 // bytes, unless 4 batches need more
 	batchesStaged  = 4
-	// bytes of staging buffer where samples become images of different sizes, unless two batches
-	// need more
-	mostRagged = 512 << 20
+	// maxRagged is the largest default if transforms produce images of different sizes, in bytes,
+	// unless 2 batches need more.
+	maxRagged = 512 << 20
 )
 
-// Sizes say how large what is made of samples is.
+// Sizes estimates the sizes of transformed samples.
 type Sizes interface {
-	// Expected is about how many bytes a sample becomes that has so many now.
+	// Expected estimates the size of the transform's result for a sample of the given size.
 	Expected(bytes float64) float64
 	// Ragged reports whether results differ in size.
 	Ragged() bool
 }
 
-// BufferSize is the size of a rank's staging buffer, and a warning where that is not what was asked
-// for. asked is 0 where that is left open; program, if not nil, makes what is delivered.
+// BufferSize returns the size of a rank's staging buffer, and a warning if that is not the size
+// asked for. asked is 0 if the size is left open; program is nil if samples are not transformed.
 func BufferSize(o *order.Order, rank int, asked int64,
 	program Sizes,
 ) (bytes int64, warning string) {
@@ -41,12 +41,13 @@ func BufferSize(o *order.Order, rank int, asked int64,
 	switch {
 	case bytes == 0:
 		bytes = max(smallestBuffer, batchesStaged*batch)
-		if program != nil && program.Ragged() { // how much that is, is a guess
-			bytes = min(bytes, max(mostRagged, 2*batch))
+		if program != nil && program.Ragged() { // the sizes are only an estimate
+			bytes = min(bytes, max(maxRagged, 2*batch))
 		}
 	case bytes < 2*batch:
-		warning = fmt.Sprintf("staging_buffer = %d bytes is less than two batches of about %d "+
-			"bytes: it is made %d",
+		warning = fmt.Sprintf("staging_buffer = %d bytes is less than 2 batches of "+
+			"about %d bytes; "+
+			"using %d bytes",
 			bytes, batch, 2*batch)
 		bytes = 2 * batch
 	}

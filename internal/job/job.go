@@ -1,9 +1,9 @@
-// Package job is one training job on this node: its ranks, what they are delivered, and what it
-// answers when they ask: what it waited for, whether every sample was delivered exactly once, which
-// samples a step had.
+// Package job implements one training job on this node: its ranks, what is delivered to them, and
+// the answers to their questions: what the job waited for, whether every sample was delivered
+// exactly once, which samples a step had.
 //
-// There is no network in sight: what the job has to ask its other nodes, it asks Nodes. What makes
-// a job, and when it ends, node and assembly decide. All methods of Job and Rank are safe for
+// The package does no networking: it reaches the job's other nodes through Nodes. Packages node and
+// assembly decide how a job is made and when it ends. All methods of Job and Rank are safe for
 // concurrent use.
 package job
 
@@ -28,59 +28,59 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Nodes are the nodes of a job, to the job on one of them.
+// Nodes gives a job access to its other nodes.
 type Nodes interface {
-	// Audit returns what the other nodes' ranks were delivered in an epoch; mine is what this one's
-	// were. why names the nodes of which nothing was heard.
+	// Audit returns what was delivered to the other nodes' ranks in an epoch; mine is what was
+	// delivered to this node's ranks. why names the nodes that did not answer.
 	Audit(ctx context.Context, epoch int,
 		mine []audit.Part) (parts []audit.Part, why string, err error)
-	// Reports are those of all nodes; mine is this one's.
+	// Reports returns the reports of all nodes; mine is this node's.
 	Reports(ctx context.Context, mine stats.NodeReport) []stats.NodeReport
-	// States say how well the other nodes answer.
+	// States returns how well each other node answers.
 	States() []stats.Peer
 }
 
-// Dataset is what the job reads, as it lies on this node.
+// Dataset is the dataset that a job reads, as open on this node.
 type Dataset interface {
-	// Segments calls yield for the storage classes whose samples lie in shared memory, by their
-	// place among the classes.
+	// Segments calls yield for each storage class whose samples are in shared memory, with its
+	// index among the classes.
 	Segments(yield func(class int, file *os.File, size int64))
-	// Reports tell how full the storage classes are.
+	// Reports returns how full the storage classes are.
 	Reports() []stats.Class
 }
 
-// Preprocessor makes what is delivered of the samples.
+// Preprocessor transforms samples into what is delivered.
 type Preprocessor interface {
 	stage.Preprocessor
 	Report() *stats.Preprocessing
 }
 
-// Memory is told of the memory that ranks take.
+// Memory tracks the memory that ranks take.
 type Memory interface {
-	// Staged notes that a rank has its staging buffer; nil: that it has left.
+	// Staged records the staging buffer of a rank, or, if b is nil, that the rank has left.
 	Staged(rank int, b *staging.Buffer)
 }
 
-// Config is what a job is made of. It does not change.
+// Config describes a job. It does not change.
 type Config struct {
 	Request *request.Open // of the rank that made the job
-	Seed    uint64        // that was given, drawn or agreed on
+	Seed    uint64        // given, drawn or agreed on
 	Version [16]byte      // of the dataset; with several nodes, as node 0 has it
-	Ranks   []int         // of this node
+	Ranks   []int         // ranks of this node
 
-	// What is in force of the configuration.
+	// The configuration in force:
 	Policy   string
 	OnError  string
-	Staging  int64 // bytes of a rank's staging buffer; 0: as many as its batches need
-	Prefetch int   // batches that are staged and not taken, at most
-	Threads  int   // that read from the source
+	Staging  int64 // bytes of a rank's staging buffer; 0: derived from its batches
+	Prefetch int   // most batches staged and not yet taken
+	Threads  int   // threads that read from the source
 
 	Warnings []string
-	Output   *Output // what every sample becomes; nil: it stays as it is
-	Samples  Sizes   // of the program that makes that; nil: there is none
+	Output   *Output // the format of transformed samples; nil: delivered unchanged
+	Samples  Sizes   // sizes of transformed samples; nil: delivered unchanged
 }
 
-// Parts are what a job works with. They belong to the caller, and outlive the job.
+// Parts are what a job works with. They belong to the caller, and must outlive the job.
 type Parts struct {
 	Life         context.Context // ends with the job
 	End          context.CancelCauseFunc
@@ -89,7 +89,7 @@ type Parts struct {
 	Cache        *cache.Cache
 	Use          *cache.Use // of the cache
 	Stops        *lockstep.Stops
-	Preprocessor Preprocessor // nil: samples are delivered as they are
+	Preprocessor Preprocessor // nil: samples are delivered unchanged
 	Nodes        Nodes        // nil: the job has one node
 	Peers        cache.Peers  // nil: the job has one node
 	Memory       Memory
@@ -97,24 +97,24 @@ type Parts struct {
 	Log          *slog.Logger
 }
 
-// Job is one training job on this node: its ranks are the processes that opened it under the same
-// name with the same parameters.
+// Job is one training job on this node. Its ranks are the processes that opened it under the same
+// name and with the same parameters.
 type Job struct {
 	config   Config
 	p        Parts
 	planner  *planner.Planner
 	faults   *cache.Faults
 	book     *audit.Book
-	fillRead *stage.Ledger // source reads of the filler, and for other nodes
-	epochNow atomic.Int64  // the epoch that was last begun or yielded from
+	fillRead *stage.Ledger // what was read from the source for no batch of this node
+	epochNow atomic.Int64  // the epoch that a rank began or took a batch of last
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
 	warnings []string
 }
 
-// New makes a job, and has it planned. Close ends it; no rank may have it open then.
+// New returns a job, and starts its planning. Close must be called only after all ranks have left.
 func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, error) {
 	j := &Job{
 		config: c, p: p, warnings: append([]string{}, c.Warnings...),
@@ -128,8 +128,8 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 	plan.Use, plan.Read, plan.Staged, plan.Ahead = p.Use, j.ReadAhead, j.staged, c.Prefetch
 	plan.Fail, plan.Log = j.Fail, p.Log
 	plan.Admit = func(bytes int64) error {
-		return p.Admit(bytes, "plan of who caches what",
-			"make memory or epochs smaller, or take policy minio")
+		return p.Admit(bytes, "placement plan",
+			"reduce memory or epochs, or use policy minio")
 	}
 	var err error
 	if j.planner, err = planner.New(ctx, plan); err != nil {
@@ -138,7 +138,7 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 	return j, nil
 }
 
-// Opened notes that ranks may come: from now on they may be told of epochs that others give.
+// Opened records that ranks may join: from now on they may be told of epochs that others supply.
 func (j *Job) Opened() {
 	j.p.Order.Opened(func() {
 		j.mu.Lock()
@@ -149,13 +149,13 @@ func (j *Job) Opened() {
 	})
 }
 
-// Close ends the planning.
+// Close ends planning.
 func (j *Job) Close() { j.planner.Close() }
 
-// Planner has the job's plan.
+// Planner returns the planner of the job.
 func (j *Job) Planner() *planner.Planner { return j.planner }
 
-// staged is how many batches the rank has staged that is furthest.
+// staged returns how many batches the rank that is furthest ahead has staged.
 func (j *Job) staged() (most int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -165,20 +165,20 @@ func (j *Job) staged() (most int) {
 	return most
 }
 
-// ReadAhead charges what was read from the source for no batch of this node: to fill classes, or
-// for other nodes.
+// ReadAhead accounts for bytes read from the source for no batch of this node: to fill storage
+// classes, or for other nodes.
 func (j *Job) ReadAhead(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) }
 
-// Seed is the job's.
+// Seed returns the job's seed.
 func (j *Job) Seed() uint64 { return j.config.Seed }
 
-// Fail ends the job with an error, on all its ranks here.
+// Fail ends the job with an error, for all its ranks on this node.
 func (j *Job) Fail(err error) {
-	j.p.Log.Error("the job fails", "error", err)
+	j.p.Log.Error("job failed", "error", err)
 	j.p.End(err)
 }
 
-// failure is why the job failed; nil: it has not.
+// failure returns the error with which the job failed; nil: it has not.
 func (j *Job) failure() error {
 	if err := context.Cause(j.p.Life); err != nil && !errors.Is(err, context.Canceled) {
 		return err
@@ -193,33 +193,34 @@ func (j *Job) Has(rank int) (open, ever bool) {
 	return j.ranks[rank] != nil, j.ledgers[rank] != nil
 }
 
-// goesOn notes that a process is in an epoch, which it begins with a step.
+// goesOn records that a process is in an epoch, which it began at a step.
 func (j *Job) goesOn(epoch, from int) {
 	j.epochNow.Store(int64(epoch))
 	j.p.Order.GoesOn(epoch, from)
 }
 
-// Warn adds a warning, which every rank is told that joins.
+// Warn adds a warning for every rank that joins from now on.
 func (j *Job) Warn(text string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.warnings = append(j.warnings, text)
 }
 
-// NewStops returns the stops of a job that no rank has begun.
+// NewStops returns the stops of a job before any rank has begun.
 func NewStops(m *request.Open, log *slog.Logger) *lockstep.Stops {
 	node, host := 0, ""
 	if m.Spans() {
 		node = m.Cluster.Node
 		host, _ = os.Hostname()
-		host = cmp.Or(host, "without a name")
+		host = cmp.Or(host, "unnamed host")
 	}
 	return lockstep.New(node, host, func(told error) { log.Warn(told.Error()) })
 }
 
-// Disagree ends the job on all its ranks here if a rank that was never in it means another order:
-// without it the others could not train either, and would wait for it. One that was in the job, and
-// comes again with another order, is refused alone: the others may come again as well.
+// Disagree ends the job for all its ranks on this node if refused is about the order and rank was
+// never in the job: without that rank the others could not train, and would wait for it. A rank
+// that was in the job, and comes back with another order, is refused alone, because the others may
+// come back with it as well.
 func (j *Job) Disagree(rank int, refused error) {
 	e, ok := request.OfOrder(refused)
 	if !ok {
@@ -228,7 +229,7 @@ func (j *Job) Disagree(rank int, refused error) {
 	if _, was := j.Has(rank); !was {
 		j.Fail(&failure.Error{
 			Kind:    e.Kind,
-			Message: "the job's ranks disagree, and all of them end: " + e.Message,
+			Message: "the job's ranks disagree, so all of them end: " + e.Message,
 			Details: e.Details,
 		})
 	}

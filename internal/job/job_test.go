@@ -29,8 +29,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// The dataset here has 12 samples of 100 bytes, each of its own number; a job has 2 ranks, and 3
-// steps an epoch.
+// The test dataset has 12 samples of 100 bytes, each filled with its number. A job has 2 ranks, and
+// 3 steps per epoch.
 const (
 	samples    = 12
 	sampleSize = 100
@@ -47,13 +47,13 @@ func (source) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, error)
 	return 0, nil
 }
 
-// noClasses are the storage classes of a dataset that has none.
+// noClasses is a dataset without storage classes.
 type noClasses struct{}
 
 func (noClasses) Segments(func(int, *os.File, int64)) {}
 func (noClasses) Reports() []stats.Class              { return nil }
 
-// memory notes which ranks have staging buffers.
+// memory records which ranks have staging buffers.
 type memory struct {
 	mu    sync.Mutex
 	ranks []int
@@ -69,10 +69,10 @@ func (m *memory) Staged(rank int, b *staging.Buffer) {
 	}
 }
 
-// nodes are a job's, of which the test speaks for the other ones.
+// nodes are the nodes of a job; the test plays the other ones.
 type nodes struct {
 	audits int
-	mine   []audit.Part // as they were told
+	mine   []audit.Part // as passed to Audit
 	others []audit.Part
 }
 
@@ -88,7 +88,7 @@ func (n *nodes) Reports(_ context.Context, mine stats.NodeReport) []stats.NodeRe
 
 func (n *nodes) States() []stats.Peer { return []stats.Peer{{Node: 1}} }
 
-// world is a job with what it works with.
+// world is a job and what it works with.
 type world struct {
 	*Job
 	memory *memory
@@ -153,7 +153,7 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 			t.Error("a read hangs")
 		}
 		if len(w.memory.ranks) > 0 {
-			t.Errorf("ranks %v have their buffers still", w.memory.ranks)
+			t.Errorf("ranks %v still have their buffers", w.memory.ranks)
 		}
 	})
 	return w
@@ -168,7 +168,7 @@ func (w *world) join(t *testing.T, rank int) *Rank {
 	return r
 }
 
-// epoch has a process take all batches of an epoch, and returns what it was given.
+// epoch takes all batches of an epoch, and returns the IDs that were delivered.
 func epoch(t *testing.T, r *Rank, epoch int) (ids []int32) {
 	t.Helper()
 	done := errors.New("the epoch is over")
@@ -199,9 +199,9 @@ func epoch(t *testing.T, r *Rank, epoch int) (ids []int32) {
 	return ids
 }
 
-// TestRanksAreGivenTheirPartsOfTheOrder: batch by batch, and the audit of an epoch that both have
-// taken is complete.
-func TestRanksAreGivenTheirPartsOfTheOrder(t *testing.T) {
+// TestRanksGetTheirPartsOfTheOrder checks that ranks get their parts batch by batch, and that the
+// audit of an epoch that both have taken is complete.
+func TestRanksGetTheirPartsOfTheOrder(t *testing.T) {
 	w := start(t, nil)
 	view := w.p.Order.Epoch(1)
 	for rank := range 2 {
@@ -212,7 +212,7 @@ func TestRanksAreGivenTheirPartsOfTheOrder(t *testing.T) {
 			want = view.Batch(want, rank, step)
 		}
 		if got := epoch(t, r, 1); !slices.Equal(got, want) {
-			t.Errorf("rank %d is given %v, want %v", rank, got, want)
+			t.Errorf("rank %d got %v, want %v", rank, got, want)
 		}
 		if rank == 1 {
 			if a, err := r.Audit(t.Context(), 1); err != nil || !a.Complete ||
@@ -227,8 +227,8 @@ func TestRanksAreGivenTheirPartsOfTheOrder(t *testing.T) {
 	}
 }
 
-// TestAuditAsksTheOtherNodesOnce: for all ranks of this node together; what they say counts, and so
-// does why some say nothing.
+// TestAuditAsksTheOtherNodesOnce checks that the other nodes are asked once for all ranks of this
+// node, and that both their parts and the reason for missing ones are used.
 func TestAuditAsksTheOtherNodesOnce(t *testing.T) {
 	n := new(nodes)
 	w := start(t, func(c *Config, p *Parts) { c.Ranks, p.Nodes = []int{0}, n })
@@ -251,8 +251,8 @@ func TestAuditAsksTheOtherNodesOnce(t *testing.T) {
 	}
 }
 
-// TestReportOverNodes: is the sum of what all say.
-func TestReportOverNodes(t *testing.T) {
+// TestClusterReportIsTheSumOverNodes checks that all nodes' reports are added up.
+func TestClusterReportIsTheSumOverNodes(t *testing.T) {
 	w := start(t, func(c *Config, p *Parts) { c.Ranks, p.Nodes = []int{0}, new(nodes) })
 	r := w.join(t, 0)
 	defer r.Close()
@@ -265,14 +265,14 @@ func TestReportOverNodes(t *testing.T) {
 	}
 }
 
-// TestEveryRankIsToldThatTheJobFails: one that is being given batches, and one that asks for some
-// afterwards.
-func TestEveryRankIsToldThatTheJobFails(t *testing.T) {
+// TestEveryRankIsToldThatTheJobFailed checks a rank that is receiving batches, and one that asks
+// for some afterwards.
+func TestEveryRankIsToldThatTheJobFailed(t *testing.T) {
 	w := start(t, nil)
 	first, second := w.join(t, 0), w.join(t, 1)
 	defer first.Close()
 	defer second.Close()
-	why := errors.New("the roof came down")
+	why := errors.New("out of memory")
 	for _, r := range []*Rank{first, second} {
 		err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
 			w.Fail(why)
@@ -284,9 +284,9 @@ func TestEveryRankIsToldThatTheJobFails(t *testing.T) {
 	}
 }
 
-// TestRankThatMeansAnotherOrderEndsTheJob: unless it was in it before, or what it means is not
-// about the order.
-func TestRankThatMeansAnotherOrderEndsTheJob(t *testing.T) {
+// TestRankWithAnotherOrderEndsTheJob checks that a rank whose order differs ends the job, unless it
+// was in the job before, or the difference is not about the order.
+func TestRankWithAnotherOrderEndsTheJob(t *testing.T) {
 	w := start(t, nil)
 	w.join(t, 0).Close()
 	refused := func(key string) error {
@@ -305,8 +305,9 @@ func TestRankThatMeansAnotherOrderEndsTheJob(t *testing.T) {
 	}
 }
 
-// TestRankIsTaken: by one process at a time, whose buffer counts until it leaves.
-func TestRankIsTaken(t *testing.T) {
+// TestRankHasOneProcess checks that one process at a time has a rank, and that its buffer counts
+// until it leaves.
+func TestRankHasOneProcess(t *testing.T) {
 	w := start(t, nil)
 	r := w.join(t, 1)
 	if open, ever := w.Has(1); !open || !ever || !slices.Equal(w.memory.ranks, []int{1}) {
@@ -323,14 +324,15 @@ func TestRankIsTaken(t *testing.T) {
 	w.join(t, 1).Close()
 }
 
-// ragged makes images of different sizes of samples, ten times as large.
+// ragged stands for a transform to images of different sizes, ten times as large as the samples.
 type ragged struct{}
 
 func (ragged) Expected(bytes float64) float64 { return 10 * bytes }
 func (ragged) Ragged() bool                   { return true }
 
-// TestBufferHasRoomForTwoBatches: whatever was asked for; where that is left open, for four.
-func TestBufferHasRoomForTwoBatches(t *testing.T) {
+// TestBufferHoldsTwoBatches checks that the buffer holds at least 2 batches, whatever size was
+// asked for.
+func TestBufferHoldsTwoBatches(t *testing.T) {
 	o := start(t, nil).p.Order
 	const batch = 2 * sampleSize
 	for _, c := range []struct {

@@ -17,28 +17,29 @@ import (
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
 
-// Rank is one training process of a job: a stream of batches of its own.
+// Rank is one training process of a job, with its own stream of batches.
 type Rank struct {
 	job    *Job
 	rank   int
 	buffer *staging.Buffer
 	stager *stage.Stager
 	ledger *stage.Ledger
-	// through has a token when the process has come to the last batch of the stream, or of an epoch
-	// that was given.
+	// through receives a token when the process has taken the last batch of the stream, or of an
+	// epoch that was supplied.
 	through chan struct{}
-	// begun is the batch that the Run began with, and taken the one of it that the process took
-	// last, counted through all epochs; negative: none.
+	// begun is the first batch of the current Run, and taken the last batch of it that the process
+	// took, in steps counted over all epochs; negative: none.
 	begun, taken atomic.Int64
-	// has a token when taken has come to the end of an epoch that was given, or another one was
-	// given
+	// news receives a token when taken has reached the end of a supplied epoch, or another epoch
+	// was supplied.
 	news chan struct{}
-	once sync.Once
-	// the process has reported a sample, and asks for the batch that has it again
+	once sync.Once // guards Close
+	// reported is set when the process has reported a sample, and will ask again for the batch with
+	// it.
 	reported atomic.Bool
 }
 
-// Join makes a rank. verify: the bytes of every sample are compared with the source's.
+// Join adds a rank to the job. If verify is set, every sample's bytes are compared with the source.
 func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	size, warning := BufferSize(j.p.Order, rank, j.config.Staging, j.config.Samples)
 	j.mu.Lock()
@@ -46,8 +47,8 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	if j.ranks[rank] != nil {
 		return nil, &failure.Error{
 			Kind: failure.Busy,
-			Message: fmt.Sprintf("rank %d of job %s is taken by another process: give every "+
-				"process a rank of its own, or the loader a name of its own",
+			Message: fmt.Sprintf("rank %d of job %s is in use by another process: give every "+
+				"process its own rank, or the loader its own name",
 				rank, request.Name(j.config.Request.Job)),
 		}
 	}
@@ -71,7 +72,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		Stream: j.p.Order.Stream(), Epoch: j.p.Order.Epoch, Rank: rank,
 		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch,
 		First: j.firstBatches(rank),
-		Lazy:  !j.planner.Prefetches(), May: j.planner.Gate(),
+		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
 		Faults: j.faults, Ledger: r.ledger, Verify: verify,
 	}
 	if j.p.Order.Given() {
@@ -88,17 +89,17 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	return r, nil
 }
 
-// Number is the rank's number in its job.
+// Number returns the rank's number in its job.
 func (r *Rank) Number() int { return r.rank }
 
-// firstBatches is how many batches are staged before the process has taken one: two, or as many as
-// keep the reading threads busy.
+// firstBatches returns how many batches are staged before the process has taken one: two, or as
+// many as keep the reading threads busy.
 func (j *Job) firstBatches(rank int) int {
 	batch := max(j.p.Order.Stream().RankSamples(rank)/j.p.Order.Stream().Steps(), 1)
 	return max(2, (2*j.config.Threads+batch-1)/batch)
 }
 
-// Opened is what a process is told of the job that it has opened.
+// Opened is what a process is told of a job when it opens it.
 type Opened struct {
 	Samples     int
 	Classes     []string
@@ -108,25 +109,25 @@ type Opened struct {
 	Seed        uint64
 	Steps       int
 	RankSamples int
-	// that an epoch has before it is padded or cut: samples of the dataset, of the subset, of an
-	// epoch that is given
+	// Positions is the length of an epoch before padding or truncation: the number of samples in
+	// the dataset, the subset, or a supplied epoch.
 	Positions int
-	// PrefetchBatches is how many batches are staged that the process has not taken, at most.
+	// PrefetchBatches is the most batches that are staged and not yet taken.
 	PrefetchBatches int
 	Warnings        []string
-	Output          *Output // what every sample becomes; nil: it stays as it is
+	Output          *Output // the format of transformed samples; nil: delivered unchanged
 }
 
-// Output says what transforms make of every sample: an array.
+// Output is the format of transformed samples: arrays.
 type Output struct {
-	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand
-	// before each sample's own levels.
+	// Shape is the shape of the array. If height and width, the first two, are 0, they vary, and
+	// are stored before each sample's pixels.
 	Shape []int
-	// Type is the elements': uint8, float16, bfloat16 or float32.
+	// Type is the element type: uint8, float16, bfloat16 or float32.
 	Type string
 }
 
-// Opened describes the job to its process.
+// Opened returns the description of the job for its process.
 func (r *Rank) Opened() Opened {
 	j := r.job
 	index := j.p.Order.Index()
@@ -145,36 +146,42 @@ func (r *Rank) Opened() Opened {
 	}
 }
 
-// Segment is shared memory that batches may lie in.
+// Segment is a shared-memory segment that batches may lie in.
 type Segment struct {
 	Number   uint32
 	File     *os.File
 	Size     int64
 	Writable bool
-	Returns  bool // behind it is a page in which the process may note slots that it gives back
+	Returns  bool // a page after it is the return ring, in which the process may release slots
 }
 
-// Segments lists the segments that exist from the start; a batch announces others.
+// Segments returns the segments that exist from the start; batches announce others.
 func (r *Rank) Segments() []Segment {
 	file, size := r.buffer.Ring()
-	out := []Segment{{Number: 0, File: file, Size: size, Writable: true, Returns: r.buffer.Notes()}}
+	out := []Segment{{
+		Number:   0,
+		File:     file,
+		Size:     size,
+		Writable: true,
+		Returns:  r.buffer.HasReturnRing(),
+	}}
 	r.job.p.Dataset.Segments(func(class int, file *os.File, size int64) {
 		out = append(out, Segment{Number: stage.ClassSegment(class), File: file, Size: size})
 	})
 	return out
 }
 
-// Check refuses a step of an epoch that the rank cannot begin with.
+// Check returns an error if the rank cannot begin at this step of the epoch.
 func (r *Rank) Check(epoch, step int) error {
 	return r.job.p.Order.Check(r.rank, epoch, step, r.job.planner.Plan() != nil)
 }
 
-// Give adds the order of an epoch, or this rank's part of it, which lies in the file; the file
-// stays the caller's.
+// Give adds the order of an epoch, or this rank's part of it, from a file. The file remains the
+// caller's.
 func (r *Rank) Give(m request.Give, file *os.File) error {
 	apart, err := r.job.p.Order.Give(r.rank, m, file, r.job.p.Admit)
 	if apart {
-		r.job.book.Leave(r.rank) // it is through with no epoch any more
+		r.job.book.Leave(r.rank) // it does not finish epochs any more
 	}
 	if err == nil && !r.job.p.Order.Turns() {
 		notify(r.news)
@@ -183,8 +190,8 @@ func (r *Rank) Give(m request.Give, file *os.File) error {
 }
 
 // Run stages batches from (epoch, step) on; see stage.Stager.Run. It returns nil when the process
-// has come to the last one. It ends with the job's error if that fails, and before the batch at
-// which another rank's Run ended with an error, on whatever node, with that error.
+// has taken the last one. If the job fails, it returns the job's error; if another rank's Run, on
+// any node, ended with an error, it returns that error before the same batch.
 func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch) error) error {
 	within, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -197,9 +204,9 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch)
 	run := r.job.p.Stops.Begin(r.rank, epoch*r.job.p.Order.Stream().Steps()+step, cancel,
 		r.buffer.End)
 	err := r.stage(within, epoch, step, func(b *stage.Batch) error {
-		return run.Hand(func() error { return emit(b) })
+		return run.Deliver(func() error { return emit(b) })
 	})
-	// what the process has not come to may still end before
+	// Batches that the process has not taken may still be cut off by another rank's stop.
 	for last, any := run.Last(); err == nil && any && r.taken.Load() < int64(last); {
 		select {
 		case <-r.through:
@@ -210,7 +217,7 @@ func (r *Rank) Run(ctx context.Context, epoch, step int, emit func(*stage.Batch)
 	return run.End(err, ctx.Err() != nil)
 }
 
-// stage is Run, whatever other ranks do.
+// stage is Run without regard to other ranks.
 func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batch) error) error {
 	j := r.job
 	if err := j.failure(); err != nil {
@@ -233,31 +240,33 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batc
 	return err
 }
 
-// Unusable notes that the process cannot decode a sample: for all ranks and epochs it is one that
-// cannot be read, and the policy for these decides. The process asks for the batch again, with a
-// Run that begins there, and goes on; or ends, with the sample's error, as all ranks do.
+// Unusable records that the process cannot decode a sample, which from now on counts as unreadable
+// for all ranks and epochs. It returns the policy for such samples. The process then asks again for
+// the batch, with a Run that begins there, and goes on; or it ends with the sample's error, as all
+// ranks do.
 func (r *Rank) Unusable(sample int, reason string) (policy string, err error) {
 	index := r.job.p.Order.Index()
 	if sample < 0 || sample >= index.Len() {
 		return "",
-			failure.Input("sample %d is not one of the dataset's, 0 to %d", sample, index.Len()-1)
+			failure.Input("sample %d out of range: the dataset has samples 0 to %d", sample,
+				index.Len()-1)
 	}
 	r.reported.Store(true)
 	return string(r.job.faults.Report(r.job.p.Cache, sample, reason)), nil
 }
 
-// Wait says that the process is blocked in next().
+// Wait records that the process is blocked in next().
 func (r *Rank) Wait() { r.stager.Wait() }
 
-// Return takes a slot of the staging buffer back; retired is the segment that
-// ended with it, 0 for none.
+// Return releases a slot of the staging buffer. retired is the segment that was removed with it, or
+// 0.
 func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Return(slot) }
 
-// Yielded notes that a batch was handed to the training loop. hash is the set hash of what was
-// handed over in the epoch so far.
+// Yielded records that the training loop has received a batch. hash is the set hash of what it has
+// received in the epoch so far.
 func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	if !r.ledger.Yielded(epoch, step, stall) {
-		return // it was not sent since the last Run
+		return // the batch belongs to an earlier Run
 	}
 	r.stager.Taken(epoch, step)
 	r.job.planner.Feeds(r.rank)
@@ -277,9 +286,9 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	}
 }
 
-// await waits until an epoch is given, or the process has taken the last batch before it: then the
-// Run ends there. An epoch of which the process has given its part, and with which it has begun the
-// Run, comes when the other ranks have given theirs.
+// await waits until the order of an epoch is known, or the process has taken the last batch before
+// that epoch, where the Run then ends. If the process has supplied its part of the epoch, and begun
+// the Run with it, await waits until the other ranks have supplied theirs.
 func (r *Rank) await(ctx context.Context, epoch int) error {
 	o := r.job.p.Order
 	last := int64(epoch*o.Stream().Steps() - 1)
@@ -299,7 +308,7 @@ func (r *Rank) await(ctx context.Context, epoch int) error {
 	return nil
 }
 
-// notify leaves a token for the goroutine that waits.
+// notify leaves a token for the goroutine that waits on c.
 func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -307,7 +316,7 @@ func notify(c chan struct{}) {
 	}
 }
 
-// Close leaves the job. Run must have returned.
+// Close makes the rank leave the job. Run must have returned.
 func (r *Rank) Close() {
 	r.once.Do(func() {
 		j := r.job

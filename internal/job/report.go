@@ -11,26 +11,26 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Report reports the job as it is on this node.
+// Report returns the state of the job on this node.
 func (r *Rank) Report() *stats.Report { return r.job.Report() }
 
-// ClusterReport asks the job's other nodes, and adds up what they say. A node that does not answer
-// within 2 s is reported as last heard.
+// ClusterReport returns the merged reports of all nodes of the job. For a node that does not answer
+// within 2 s it has the latest report.
 func (r *Rank) ClusterReport(ctx context.Context) *stats.ClusterReport {
 	return r.job.ClusterReport(ctx)
 }
 
-// Summary is Report's, added up.
+// Summary returns the totals of Report.
 func (j *Job) Summary() *stats.ClusterReport { return Summary(j.Report()) }
 
-// Summary adds a report of this node up.
+// Summary returns the totals of a report of this node.
 func Summary(r *stats.Report) *stats.ClusterReport {
 	c := r.Summary()
-	c.Nodes[0].Host, _ = os.Hostname() // empty: it has none
+	c.Nodes[0].Host, _ = os.Hostname() // empty if it has none
 	return c
 }
 
-// ClusterReport asks the job's other nodes, and adds up what they say.
+// ClusterReport returns the merged reports of all nodes of the job.
 func (j *Job) ClusterReport(ctx context.Context) *stats.ClusterReport {
 	c := j.Summary()
 	if j.p.Nodes == nil {
@@ -39,7 +39,7 @@ func (j *Job) ClusterReport(ctx context.Context) *stats.ClusterReport {
 	return c.Over(j.p.Nodes.Reports(ctx, c.Nodes[0]))
 }
 
-// Described is a report of what is known of a job before it is open.
+// Described returns a report of what is known of a job before it is open.
 func Described(m *request.Open, policy string) *stats.Report {
 	r := &stats.Report{
 		Job: m.Job, Dataset: m.Dataset.Path, Policy: policy, Nodes: 1, WorldSize: m.WorldSize,
@@ -51,13 +51,13 @@ func Described(m *request.Open, policy string) *stats.Report {
 	return r
 }
 
-// Report reports the job as it is on this node.
+// Report returns the state of the job on this node.
 func (j *Job) Report() *stats.Report {
 	o, stream := j.p.Order, &j.config.Request.Stream
 	index := o.Index()
 	r := Described(j.config.Request, j.config.Policy)
 	r.Samples, r.Bytes = index.Len(), index.Bytes()
-	if o.Turns() { // as the parts have it
+	if o.Turns() { // as the parts define it
 		r.GlobalBatch = o.Stream().Spec().GlobalBatch
 	}
 	r.Seed, r.Planned, r.Steps = j.config.Seed, stream.Epochs, o.Stream().Steps()
@@ -76,14 +76,14 @@ func (j *Job) Report() *stats.Report {
 	if j.p.Preprocessor != nil {
 		r.Preprocessing = j.p.Preprocessor.Report()
 	}
-	var room int64 // of the classes of all nodes
+	var capacity int64 // of the classes of all nodes
 	switch {
 	case !j.planner.Caches():
 	case j.p.Nodes != nil:
-		room = j.planner.Room()
-	default: // a store that was warm may have more than was asked for
+		capacity = j.planner.Room()
+	default: // a warm store may be larger than was asked for
 		for _, c := range r.Classes {
-			room += c.Room
+			capacity += c.Room
 		}
 	}
 	if j.p.Nodes != nil {
@@ -91,11 +91,11 @@ func (j *Job) Report() *stats.Report {
 	}
 	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
 	r.Demands = o.Demands()
-	r.Complete(j.fillRead.Epochs(), room)
+	r.Complete(j.fillRead.Epochs(), capacity)
 	return r
 }
 
-// rankReports are those of all ranks that ever joined here, by number.
+// rankReports returns the reports of all ranks that ever joined on this node, by number.
 func (j *Job) rankReports() []stats.RankReport {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package lockstep ends the streams of a job's ranks at the same batch when one of them cannot go
-// on (Stops), over all nodes.
+// Package lockstep ends the streams of a job's ranks at the same batch, over all nodes, when one of
+// them cannot go on (Stops).
 //
-// It is a state machine without a network and without a clock: what nodes tell each other is data
-// (Stop), which the coordinator carries. Its methods are safe for concurrent use. testdata has
-// transcripts of what happens when.
+// It is a state machine without network and clock: what nodes tell each other is data (Stop), which
+// package coordinator transmits. Its methods are safe for concurrent use. testdata/stops has
+// transcripts of typical sequences. transcripts of what happens when.
 package lockstep
 
 import (
@@ -19,51 +19,56 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// Stops makes the error that one rank's stream ends with the end of all ranks' streams, and at the
-// same batch: every rank gets what comes before it, and then the error. A rank that got that batch
-// would go into a step for which another has no samples, and wait for it, in an allreduce, until a
-// user kills it. So the news overtakes batches that are on their way to a process
-// (staging.Buffer.End). Rejected: to end the others where they are. The rank that stopped would
-// wait in the same way for those that are behind it; and it is staged ahead, so that its loop may
-// break off before the batch, and no rank would have had to stop.
+// Stops turns the error that ends one rank's stream into the end of all ranks' streams at the same
+// batch: every rank gets the batches before it, and then the error. A rank that got that batch
+// would start a step for which another rank has no samples, and wait for it in an allreduce until
+// it is killed. So the news overtakes batches that were already sent to a process
+// (staging.Buffer.End). Rejected: ending the other streams where they are. The rank that stopped
+// would then wait in an allreduce for slower ranks; and since it is staged ahead of its training
+// loop, the loop may break off before the failed batch, and no rank would have had to stop.
 //
-// Ranks catch the error and begin again, not at the same time, and nodes hear late of each other.
-// So each rank counts rounds, from 0: one more when a run of it ends with an error, its own or
-// another rank's. A stop is of its run's round. It concerns the runs of other ranks that are in
-// this round or before, unless they begin behind its batch. From that follows:
+// Ranks catch the error and begin again at different times, and nodes hear of each other with a
+// delay. So each rank counts failure epochs, here called rounds, from 0: the count increases when
+// one of its runs ends with an error, its own or another rank's. A stop belongs to the round of its
+// run. It applies to runs of other ranks that are in this round or an earlier one, unless they
+// begin after its batch. It follows:
 //
-//   - Each rank gets one error per round, whichever others stop in it, and in whatever order that is heard.
-//   - A rank that was told and begins again is not told again, whether the one that stopped has begun again or not.
-//   - A rank that begins when the one that stopped has begun again joins it: it goes on to its round, and is told nothing.
-//   - A run that a stop concerns ends with it, also if the rank that stopped begins again meanwhile: that one may have gone back to
-//     where the others must go back to as well.
-//   - Where several ranks stop in a round, all end before the first of their batches, though each may name its own error.
+//   - Each rank gets one error per round, however many others stop in it, and in whatever order
+//     that is heard.
+//   - A rank that was told and begins again is not told again, whether or not the one that stopped
+//     has begun again.
+//   - A rank that begins after the one that stopped has begun again joins its round, and is told
+//     nothing.
+//   - A run that a stop applies to ends with it even if the rank that stopped begins again
+//     meanwhile: that rank may have gone back to where the others must go back to as well.
+//   - If several ranks stop in a round, all end before the first of their batches, though each may
+//     report its own error.
 type Stops struct {
-	node int    // this one
-	host string // its name; empty: the job has one node
+	node int    // this node's number
+	host string // this node's host name; empty if the job has one node
 
-	mu      sync.Mutex
-	last    map[int]Stop     // by rank, of all nodes
+	mu      sync.Mutex       // guards the following
+	last    map[int]Stop     // by rank, over all nodes
 	rounds  map[int]int      // by rank, of this node
-	runs    map[int]*Run     // the last one of each rank of this node, though it may have ended
+	runs    map[int]*Run     // the latest run of each rank of this node, which may have ended
 	version int              // counts changes of this node's own stops
-	changed chan struct{}    // closed and replaced with each
-	say     func(told error) // of each stop, once; for the log
+	changed chan struct{}    // closed and replaced with each version
+	say     func(told error) // called once per stop, for the log
 }
 
-// Stop is the end of a rank's stream with an error, as nodes tell each other.
+// Stop is the end of a rank's stream with an error, as sent between nodes.
 type Stop struct {
 	Rank  int    `json:"rank"`
 	Node  int    `json:"node"`
 	Host  string `json:"host"`
 	Round int    `json:"round"`
-	// the batch that could not be delivered: steps, counted through all epochs
+	// At is the batch that could not be delivered, in steps counted over all epochs.
 	At    int           `json:"at"`
 	Over  bool          `json:"over"` // the rank has begun again
 	Error failure.Error `json:"error"`
 }
 
-// told is the error for the other ranks: of the same kind, with the same details, and where it
+// told returns the error for the other ranks: with the same kind and details, and where it
 // happened.
 func (p *Stop) told() error {
 	e := p.Error
@@ -81,34 +86,36 @@ func (p *Stop) told() error {
 	return &e
 }
 
-// Run is a rank's way through the stream, from Begin to End. Its states:
+// Run is one pass of a rank through the stream, from Begin to End. Its states:
 //
-//   - running: batches are handed on; stop, if there is one, lies ahead.
-//   - stopped: all batches before stop.At were handed on; Hand hands on no more, and the run is cancelled.
-//   - ended: after an End with an error, which its process may not have come to yet. Only stop may still become an
-//     earlier one. An End without one, or of a rank that goes on, forgets the run.
+//   - running: batches are delivered; stop, if set, lies ahead.
+//   - stopped: all batches before stop.At were delivered; Deliver refuses more, and the run is
+//     cancelled.
+//   - ended: after an End with an error that the process may not have reached yet. stop may only
+//     still change to an earlier one. An End without an error, or of a rank that goes on, forgets
+//     the run.
 //
-// Its fields are guarded by Stops.mu, but for those that Begin sets.
+// Its fields are guarded by Stops.mu, except those that Begin sets.
 type Run struct {
 	stops *Stops
 	rank  int
-	from  int // the batch that it begins with, counted as stop.At
-	// Both are called under stops.mu.
-	cancel func()       // ends it
-	note   func(at int) // tells its process at once of stop.At; negative: there is none
+	from  int // the first batch, counted like Stop.At
+	// cancel and note are called with Stops.mu held.
+	cancel func()       // ends the run
+	note   func(at int) // publishes stop.At to the process at once; negative: none
 
 	round int
-	next  int   // the batch that comes next
-	stop  *Stop // it ends before stop.At; nil: no rank has stopped
-	lost  error // that a batch could not be handed on: the process is gone
+	next  int   // the next batch
+	stop  *Stop // the run ends before stop.At; nil: no rank has stopped
+	lost  error // error of a batch that could not be sent, because the process is gone
 	ended bool
 }
 
-// errStopped ends a run's staging; its process gets stop.told instead.
+// errStopped ends a run's staging; its process gets stop.told() instead.
 var errStopped = errors.New("another rank has stopped")
 
-// New returns the stops of a job that no rank has begun. host is the node's name, empty if the job
-// has one node; say is called with each stop once, for the log.
+// New returns the stops of a job before any rank has begun. host is the node's name, empty if the
+// job has one node. say is called once for each stop, for the log.
 func New(node int, host string, say func(told error)) *Stops {
 	return &Stops{
 		node: node, host: host, say: say,
@@ -117,7 +124,9 @@ func New(node int, host string, say func(told error)) *Stops {
 	}
 }
 
-// Begin notes that a rank of this node begins a run. A rank has one at a time.
+// Begin starts a run of a rank of this node at batch at. A rank has at most one run at a time.
+// cancel ends the run; note publishes to the process before which batch its stream ends, or a
+// negative number if it does not. Both are called with Stops' lock held.
 func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -144,15 +153,15 @@ func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 	return r
 }
 
-// apply has a run end with a stop, if this concerns it. One that has ended with an error, which its
-// process may not have come to, ends with it before that batch if it is an earlier one. s.mu is
-// held.
+// apply makes run r end with stop p if p applies to it. A run that has ended with an error of its
+// own, which its process may not have reached yet, ends with p if p's batch is earlier. s.mu must
+// be held.
 func (s *Stops) apply(r *Run, p Stop) {
 	switch {
 	case p.Rank == r.rank || p.Round < r.round:
 	case r.ended && (p.Round > r.round || p.At >= r.next):
 	case p.At < r.from:
-		r.round = p.Round + 1 // it is past what happened in that round
+		r.round = p.Round + 1 // it begins after what happened in that round
 	case r.stop == nil || p.At < r.stop.At:
 		r.stop = &p
 		r.note(p.At)
@@ -162,12 +171,12 @@ func (s *Stops) apply(r *Run, p Stop) {
 	}
 }
 
-// Hand hands the next batch on by emit, unless the run ends before it.
-func (r *Run) Hand(emit func() error) error {
+// Deliver sends the next batch by calling emit, unless the run ends before it.
+func (r *Run) Deliver(emit func() error) error {
 	s := r.stops
 	s.mu.Lock()
 	stopped := r.stopped()
-	invariants.Check(!r.ended, "rank %d hands a batch on after the end of its run", r.rank)
+	invariants.Check(!r.ended, "rank %d delivers a batch after the end of its run", r.rank)
 	s.mu.Unlock()
 	if stopped {
 		return errStopped
@@ -180,19 +189,19 @@ func (r *Run) Hand(emit func() error) error {
 		return err
 	}
 	if r.next++; r.stopped() {
-		r.cancel() // the batch that it waits for now is not to come
+		r.cancel() // the batch that it is waiting for will not come
 	}
 	return nil
 }
 
-// stopped reports whether the run has come to its end. stops.mu is held.
+// stopped reports whether the run has reached its stop. stops.mu must be held.
 func (r *Run) stopped() bool { return r.stop != nil && r.next >= r.stop.At }
 
-// Last is the last batch that was handed on, counted as Stop.At; any reports whether there was one.
-// It is for the goroutine that calls Hand.
+// Last returns the last batch that was delivered, counted like Stop.At; any reports whether there
+// was one. Only the goroutine that calls Deliver may call it.
 func (r *Run) Last() (at int, any bool) { return r.next - 1, r.next > r.from }
 
-// End notes that a run has ended, with err, and returns what its process is told. interrupted: the
+// End ends the run with err, and returns the error for its process. interrupted reports that the
 // process has asked for another run, or is gone.
 func (r *Run) End(err error, interrupted bool) error {
 	s := r.stops
@@ -232,15 +241,15 @@ func (r *Run) End(err error, interrupted bool) error {
 	return err
 }
 
-// Leave forgets the last run of a rank of this node, whose process is gone; it must have ended.
+// Leave forgets the last run of a rank of this node whose process is gone. The run must have ended.
 func (s *Stops) Leave(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, rank)
 }
 
-// Own lists the last stop of each rank of this node that ever stopped, by rank. version is another
-// one whenever the list is; changed is closed when it becomes another one.
+// Own returns the last stop of each rank of this node that ever stopped, ordered by rank. version
+// changes whenever the list does, and changed is closed then.
 func (s *Stops) Own() (list []Stop, version int, changed <-chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +261,7 @@ func (s *Stops) Own() (list []Stop, version int, changed <-chan struct{}) {
 	return list, s.version, s.changed
 }
 
-// Hear takes in what another node's Own is. It may be heard late, and again.
+// Hear merges another node's Own list. Lists may arrive late and more than once.
 func (s *Stops) Hear(list []Stop) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,15 +282,15 @@ func (s *Stops) Hear(list []Stop) {
 	}
 }
 
-// signal wakes what waits for changes of this node's own stops. s.mu is held.
+// signal wakes goroutines that wait for changes of this node's own stops. s.mu must be held.
 func (s *Stops) signal() {
 	s.version++
 	close(s.changed)
 	s.changed = make(chan struct{})
 }
 
-// Decode reads what another node's Own was, of a job of so many ranks on so many nodes. A list of
-// which any cannot be is refused as a whole.
+// Decode decodes another node's Own list, for a job with the given numbers of ranks and nodes. It
+// returns an error if any entry is out of range.
 func Decode(text []byte, ranks, nodes int) ([]Stop, error) {
 	var list []Stop
 	if err := json.Unmarshal(text, &list); err != nil {
@@ -291,9 +300,8 @@ func Decode(text []byte, ranks, nodes int) ([]Stop, error) {
 		if p.Rank < 0 || p.Rank >= ranks || p.Node < 0 || p.Node >= nodes || p.Round < 0 ||
 			p.At < 0 {
 			return nil,
-				fmt.Errorf("rank %d of node %d stops before batch %d in round %d; there are %d "+
-					"ranks on %d nodes",
-					p.Rank, p.Node, p.At, p.Round, ranks, nodes)
+				fmt.Errorf("rank %d of node %d stops before batch %d in round %d; the job has "+
+					"%d ranks on %d nodes", p.Rank, p.Node, p.At, p.Round, ranks, nodes)
 		}
 	}
 	return list, nil

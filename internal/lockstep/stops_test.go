@@ -13,17 +13,17 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// TestTranscripts plays the transcripts in testdata/stops. Ranks 0 and 1 are on node 0, ranks 2 and
+// TestTranscripts runs the transcripts in testdata/stops. Ranks 0 and 1 are on node 0, ranks 2 and
 // 3 on node 1.
 //
-//	begin rank= at=      the rank begins a run at this batch
-//	hand rank= batches=  so many batches come, one after the other
-//	fail rank=           the next one cannot be delivered
-//	end rank=            what the rank is told at the end of its run
-//	again rank= at=      its process asks for another run, which begins at this batch
-//	leave rank=          its process is gone
-//	where rank=          where it is
-//	tell from=           what the node has to say reaches the other one
+//	begin rank= at=         the rank begins a run at this batch
+//	deliver rank= batches=  delivers this many batches
+//	fail rank=              the next batch cannot be delivered
+//	end rank=               ends the run, and prints what the rank is told
+//	again rank= at=         the process asks for another run, which begins at this batch
+//	leave rank=             the process is gone
+//	where rank=             prints the state of the run
+//	tell from=              sends the node's own stops to the other node
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/stops", func(t *testing.T, path string) {
 		p := newPlayer()
@@ -36,14 +36,14 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// player has the ranks of a transcript.
+// player runs the ranks of a transcript.
 type player struct {
 	nodes    [2]*Stops
 	log      strings.Builder
-	noted    [4]int // where the ranks' processes see that their streams end
+	noted    [4]int // by rank, the batch before which its process sees its stream end
 	runs     map[int]*Run
 	canceled map[int]bool
-	ends     map[int]error // with which the runs end, if they do by themselves
+	ends     map[int]error // by rank, the error with which its run ends by itself
 }
 
 func newPlayer() *player {
@@ -65,9 +65,9 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 	case "begin":
 		d.ScanArgs(t, "at", &at)
 		return p.begin(rank, at)
-	case "hand":
+	case "deliver":
 		d.ScanArgs(t, "batches", &batches)
-		return p.hand(rank, batches)
+		return p.deliver(rank, batches)
 	case "fail":
 		p.ends[rank] = &failure.Error{
 			Kind:    failure.Sample,
@@ -81,7 +81,7 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 			p.ends[rank] = context.Canceled
 		}
 		if p.ends[rank] == nil {
-			return "it goes on"
+			return "the run goes on"
 		}
 		told := p.runs[rank].End(p.ends[rank], false)
 		return fmt.Sprintf("before batch %d: %v", p.runs[rank].next, told)
@@ -106,7 +106,7 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 		p.nodes[1-from].Hear(list)
 		return ""
 	}
-	d.Fatalf(t, "there is no command %q", d.Cmd)
+	d.Fatalf(t, "unknown command %q", d.Cmd)
 	return ""
 }
 
@@ -118,23 +118,23 @@ func (p *player) begin(rank, at int) string {
 	return p.state(rank)
 }
 
-func (p *player) hand(rank, batches int) string {
+func (p *player) deliver(rank, batches int) string {
 	for range batches {
 		switch {
 		case p.ends[rank] != nil:
-			return "it has ended before"
+			return "the run has already ended"
 		case p.canceled[rank]:
 			p.ends[rank] = context.Canceled
 			return p.state(rank)
 		}
-		if p.ends[rank] = p.runs[rank].Hand(func() error { return nil }); p.ends[rank] != nil {
+		if p.ends[rank] = p.runs[rank].Deliver(func() error { return nil }); p.ends[rank] != nil {
 			break
 		}
 	}
 	return p.state(rank)
 }
 
-// state says where a run is.
+// state describes a run.
 func (p *player) state(rank int) string {
 	r := p.runs[rank]
 	s := fmt.Sprintf("round %d, batch %d is next", r.round, r.next)
@@ -142,13 +142,14 @@ func (p *player) state(rank int) string {
 		s += fmt.Sprintf(", ends before %d", at)
 	}
 	if p.canceled[rank] || errors.Is(p.ends[rank], errStopped) {
-		s += ", and so now"
+		s += ", stopped"
 	}
 	return s
 }
 
-// TestNodesSpeakForTheirOwnRanks: a stop that is told of another node's rank is not taken.
-func TestNodesSpeakForTheirOwnRanks(t *testing.T) {
+// TestNodesReportOnlyTheirOwnRanks checks that a node ignores stops of ranks that do not belong to
+// the node that reports them.
+func TestNodesReportOnlyTheirOwnRanks(t *testing.T) {
 	var said []string
 	s := New(0, "a", func(told error) { said = append(said, told.Error()) })
 	ended := false
@@ -156,42 +157,45 @@ func TestNodesSpeakForTheirOwnRanks(t *testing.T) {
 	known := Stop{Rank: 2, Node: 1, Host: "b", At: 9, Error: failure.Error{Message: "true"}}
 	s.Hear([]Stop{known})
 	said = nil
-	for _, lie := range []Stop{
+	for _, forged := range []Stop{
 		{Rank: 2, Node: 2, Round: 5},
 		{Rank: 2, Node: 2, Over: true},
 		{Rank: 0, Node: 0},
 		{Rank: 1, Node: 0, Round: 3},
 	} {
-		s.Hear([]Stop{lie})
+		s.Hear([]Stop{forged})
 		if len(said) > 0 || len(s.last) != 1 || s.last[2].Node != 1 || s.last[2].Over ||
 			s.last[2].Round != 0 || ended || r.stop.At != 9 {
-			t.Errorf("%+v is taken: %q, %+v", lie, said, s.last)
+			t.Errorf("%+v is taken: %q, %+v", forged, said, s.last)
 		}
 	}
 }
 
-// TestLostProcess: where a batch can not be handed on, nobody else has to stop.
-func TestLostProcess(t *testing.T) {
+// TestLostProcessStopsNoOtherRank checks that no other rank stops when a batch cannot be sent to a
+// process.
+func TestLostProcessStopsNoOtherRank(t *testing.T) {
 	s := New(0, "", func(error) {})
 	gone := errors.New("broken pipe")
 	first := s.Begin(0, 0, func() {
-		t.Error("the rank whose process is gone is told something")
+		t.Error("the rank whose process is gone was cancelled")
 	}, func(int) {})
-	s.Begin(1, 0, func() { t.Error("another rank is told that a process is gone") }, func(int) {})
-	if err := first.Hand(func() error { return gone }); !errors.Is(err, gone) {
-		t.Errorf("handed: %v", err)
+	s.Begin(1, 0, func() {
+		t.Error("another rank was cancelled because a process is gone")
+	}, func(int) {})
+	if err := first.Deliver(func() error { return gone }); !errors.Is(err, gone) {
+		t.Errorf("Deliver: %v", err)
 	}
 	if err := first.End(gone, false); !errors.Is(err, gone) {
-		t.Errorf("ended: %v", err)
+		t.Errorf("End: %v", err)
 	}
 	if list, version, _ := s.Own(); len(list) != 0 || version != 0 {
-		t.Errorf("told is %v", list)
+		t.Errorf("the node reports stops: %v", list)
 	}
 }
 
-// TestTold: the other ranks' error is of the same kind, with the same details, and names where it
-// happened.
-func TestTold(t *testing.T) {
+// TestErrorForOtherRanksSaysWhereItHappened checks that the error for other ranks has the same kind
+// and details, and says where it happened.
+func TestErrorForOtherRanksSaysWhereItHappened(t *testing.T) {
 	details := map[string]any{"sample": 17, "path": "x/17.jpg"}
 	p := Stop{
 		Rank: 3,
@@ -215,12 +219,13 @@ func TestTold(t *testing.T) {
 	p.Host, p.Error.Details = "", nil
 	if told := failure.Of(p.told()); told.Message != "rank 3 stopped: sample 17 (x/17.jpg): gone" ||
 		fmt.Sprint(told.Details) != "map[rank:3]" {
-		t.Errorf("on one node: %s, %v", told.Message, told.Details)
+		t.Errorf("with one node: %s, %v", told.Message, told.Details)
 	}
 }
 
-// TestStopsThatCannotBe: a list of stops of which any cannot be is refused as a whole.
-func TestStopsThatCannotBe(t *testing.T) {
+// TestDecodeRefusesImpossibleStops checks that a list of stops with any impossible entry is refused
+// as a whole.
+func TestDecodeRefusesImpossibleStops(t *testing.T) {
 	for name, c := range map[string]struct {
 		list  string
 		heard bool

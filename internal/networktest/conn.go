@@ -10,18 +10,18 @@ import (
 )
 
 const (
-	wayBytes    = 256 << 10 // that a connection holds each way before a Write waits
-	socketHolds = 1000      // datagrams
+	wayBytes    = 256 << 10 // buffer of a connection, each way
+	socketHolds = 1000      // datagrams that a socket buffers
 )
 
-// way is one direction of a connection; under the network's mu.
+// way is one direction of a connection; guarded by the network's mu.
 type way struct {
-	data  []byte // written and not read yet
-	ended bool   // the end that writes has closed
-	deaf  bool   // the end that reads has closed
+	data  []byte // written and not yet read
+	ended bool   // the writing end has closed
+	deaf  bool   // the reading end has closed
 }
 
-// conn is one end of a connection.
+// conn is one end of a connection; closed and the deadlines are guarded by the network's mu.
 type conn struct {
 	network       *Network
 	local, remote netip.AddrPort
@@ -93,7 +93,7 @@ func (c *conn) Close() error {
 	return nil
 }
 
-// end closes this end; under mu.
+// end closes this end; mu is held.
 func (c *conn) end() {
 	c.closed, c.out.ended, c.in.deaf = true, true, true
 	c.network.changed.Broadcast()
@@ -111,7 +111,7 @@ func (c *conn) SetDeadline(t time.Time) error {
 func (c *conn) SetReadDeadline(t time.Time) error  { c.read.set(c.network, t); return nil }
 func (c *conn) SetWriteDeadline(t time.Time) error { c.write.set(c.network, t); return nil }
 
-// socket takes datagrams.
+// socket sends and receives datagrams; closed, queue and read are guarded by the network's mu.
 type socket struct {
 	network *Network
 	at      netip.AddrPort

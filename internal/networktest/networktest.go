@@ -1,14 +1,14 @@
-// Package networktest is a network in memory. Its hosts listen, connect and send datagrams as those
-// of a real one do, with the same errors, and a host can be cut off from the others and joined to
-// them again. So tests run several nodes in one process, and, in a bubble of testing/synctest, in
-// virtual time.
+// Package networktest simulates a network in memory. Its hosts listen, connect and send datagrams
+// like those of a real one, with the same errors, and a host can be disconnected from the others
+// and reconnected. So a test can run several nodes in one process and, in a testing/synctest
+// bubble, in virtual time.
 //
-// A connection has a buffer each way and delivers at once what the other end has written; while
-// either end is cut off, nothing arrives, not even that the other end has closed. Nothing is lost
-// but datagrams: to a host that is cut off, to a port at which nothing listens, and beyond what a
-// socket holds.
+// A connection has a buffer each way and delivers at once what the other end has written. While
+// either end is disconnected nothing arrives, not even that the other end has closed. Nothing is
+// lost but datagrams: those to a disconnected host, to a port without a listener, and over a
+// socket's buffer.
 //
-// The package starts no goroutine. All methods may be called by many.
+// The package starts no goroutine. All methods are safe for concurrent use.
 package networktest
 
 import (
@@ -22,11 +22,11 @@ import (
 	"time"
 )
 
-// Network is some hosts that reach each other.
+// Network is a set of hosts that reach each other.
 type Network struct {
-	mu      sync.Mutex // guards all that the network consists of
-	changed *sync.Cond // any of it has changed
-	ports   uint16     // the last that was chosen
+	mu      sync.Mutex // guards the state of the network and of all that belongs to it
+	changed *sync.Cond // the state has changed
+	ports   uint16     // the last port that was chosen
 	streams map[netip.AddrPort]*listener
 	packets map[netip.AddrPort]*socket
 	cut     map[netip.Addr]bool
@@ -43,10 +43,10 @@ func New() *Network {
 	return n
 }
 
-// Cut cuts a host off from all others.
+// Cut disconnects a host from all others.
 func (n *Network) Cut(ip string) { n.set(ip, true) }
 
-// Join takes Cut back.
+// Join reconnects a host that Cut disconnected.
 func (n *Network) Join(ip string) { n.set(ip, false) }
 
 func (n *Network) set(ip string, cut bool) {
@@ -56,22 +56,22 @@ func (n *Network) set(ip string, cut bool) {
 	n.changed.Broadcast()
 }
 
-// reaches reports whether what one address sends arrives at another; under mu.
+// reaches reports whether what from sends arrives at to; mu is held.
 func (n *Network) reaches(from, to netip.Addr) bool {
 	return from == to || !n.cut[from] && !n.cut[to]
 }
 
-// Host is one address of the network.
+// Host is one host of the network, with one address.
 type Host struct {
 	network *Network
 	ip      netip.Addr
 }
 
-// Host returns the host of an IP address.
+// Host returns the host with an IP address.
 func (n *Network) Host(ip string) *Host { return &Host{n, netip.MustParseAddr(ip)} }
 
-// bind finds the address that a host means by host:port; taken reports whether that is in use.
-// Under mu.
+// bind returns the address that host:port means to the host; taken reports whether an address is in
+// use. mu is held.
 func (h *Host) bind(address string, taken func(netip.AddrPort) bool) (netip.AddrPort, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -95,7 +95,8 @@ func (h *Host) bind(address string, taken func(netip.AddrPort) bool) (netip.Addr
 	return at, nil
 }
 
-// Listen takes connections to host:port; the host may be empty or unspecified, and port 0 is any.
+// Listen listens for connections on host:port; the host may be empty or unspecified, and port 0 is
+// any free port.
 func (h *Host) Listen(address string) (net.Listener, error) {
 	n := h.network
 	n.mu.Lock()
@@ -109,7 +110,7 @@ func (h *Host) Listen(address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Dial connects to host:port. It ends with ctx; without a listener there it is refused.
+// Dial connects to host:port; it gives up when ctx ends. Without a listener it is refused.
 func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	n := h.network
 	failed := func(err error) error { return &net.OpError{Op: "dial", Net: "tcp", Err: err} }
@@ -143,7 +144,7 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return &conn{network: n, local: from, remote: to, in: down, out: up}, nil
 }
 
-// ListenPacket takes datagrams to host:port, as Listen does connections.
+// ListenPacket listens for datagrams on host:port, as Listen does for connections.
 func (h *Host) ListenPacket(address string) (net.PacketConn, error) {
 	n := h.network
 	n.mu.Lock()
@@ -157,6 +158,7 @@ func (h *Host) ListenPacket(address string) (net.PacketConn, error) {
 	return s, nil
 }
 
+// listener accepts connections; closed and waiting are guarded by the network's mu.
 type listener struct {
 	network *Network
 	at      netip.AddrPort
@@ -179,7 +181,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// Close ends connections that were not accepted.
+// Close stops listening and ends the connections that were not accepted.
 func (l *listener) Close() error {
 	n := l.network
 	n.mu.Lock()
@@ -198,10 +200,10 @@ func (l *listener) Close() error {
 
 func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.at) }
 
-// deadline is when a call ends; zero: never.
+// deadline is when a blocked call times out; zero means never.
 type deadline struct{ at time.Time }
 
-// set moves it, and wakes those who wait then.
+// set sets the deadline, and wakes blocked calls when it passes.
 func (d *deadline) set(n *Network, at time.Time) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

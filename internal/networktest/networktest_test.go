@@ -17,7 +17,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// connected is a connection from 10.0.0.2 to 10.0.0.1.
+// connected returns a connection from 10.0.0.2 to 10.0.0.1.
 func connected(t *testing.T, n *Network) (near, far net.Conn) {
 	t.Helper()
 	l, err := n.Host("10.0.0.1").Listen(":0")
@@ -42,7 +42,7 @@ func connected(t *testing.T, n *Network) (near, far net.Conn) {
 func TestBytesArriveInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := connected(t, New())
-		sent := bytes.Repeat([]byte("0123456789"), wayBytes/4) // more than is held on its way
+		sent := bytes.Repeat([]byte("0123456789"), wayBytes/4) // more than the buffer holds
 		go func() {
 			_, _ = near.Write(sent)
 			_ = near.Close()
@@ -51,10 +51,10 @@ func TestBytesArriveInOrder(t *testing.T) {
 			t.Errorf("%d bytes of %d, %v", len(got), len(sent), err)
 		}
 		if _, err := far.Write([]byte{1}); !errors.Is(err, syscall.EPIPE) {
-			t.Errorf("written to an end that is closed: %v", err)
+			t.Errorf("writing to a closed end: %v", err)
 		}
 		if _, err := near.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("read from it: %v", err)
+			t.Errorf("reading from a closed end: %v", err)
 		}
 		_ = far.Close()
 	})
@@ -77,12 +77,12 @@ func TestDeadlinesEndCalls(t *testing.T) {
 		_ = near.SetDeadline(time.Time{})
 		_, _ = far.Write([]byte{7})
 		if n, err := near.Read(make([]byte, 9)); n != 1 || err != nil {
-			t.Errorf("with the deadline taken back: %d, %v", n, err)
+			t.Errorf("after the deadline was removed: %d, %v", n, err)
 		}
 	})
 }
 
-func TestAddressesAreTakenOnce(t *testing.T) {
+func TestAddressIsBoundOnce(t *testing.T) {
 	n := New()
 	host := n.Host("10.0.0.1")
 	l, err := host.Listen("10.0.0.1:80")
@@ -103,18 +103,18 @@ func TestAddressesAreTakenOnce(t *testing.T) {
 	}
 	_ = l.Close()
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Errorf("accepted after the end: %v", err)
+		t.Errorf("Accept after Close: %v", err)
 	}
 	if _, err := n.Host("10.0.0.2").Dial(t.Context(), "10.0.0.1:80"); !errors.Is(err,
 		syscall.ECONNREFUSED) {
-		t.Errorf("dialled after the end: %v", err)
+		t.Errorf("Dial after Close: %v", err)
 	}
 	if _, err := host.Listen(":80"); err != nil {
-		t.Errorf("a port that is free again: %v", err)
+		t.Errorf("a port that was freed: %v", err)
 	}
 }
 
-func TestNothingArrivesAtAHostThatIsCutOff(t *testing.T) {
+func TestNothingArrivesAtADisconnectedHost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New()
 		near, far := connected(t, n)
@@ -123,23 +123,23 @@ func TestNothingArrivesAtAHostThatIsCutOff(t *testing.T) {
 		_ = near.Close()
 		_ = far.SetReadDeadline(time.Now().Add(time.Hour))
 		if _, err := far.Read(make([]byte, 9)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("it hears something: %v", err)
+			t.Errorf("it received something: %v", err)
 		}
 		within, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if _, err := n.Host("10.0.0.2").Dial(within, "10.0.0.1:1"); !errors.Is(err,
 			context.DeadlineExceeded) {
-			t.Errorf("it is reached: %v", err)
+			t.Errorf("it was reached: %v", err)
 		}
 		n.Join("10.0.0.1")
 		_ = far.SetReadDeadline(time.Time{})
 		if got, err := io.ReadAll(far); err != nil || !bytes.Equal(got, []byte{7}) {
-			t.Errorf("joined again it hears % x, %v", got, err)
+			t.Errorf("after Join it received % x, %v", got, err)
 		}
 	})
 }
 
-func TestDatagramsArriveWholeOrNotAtAll(t *testing.T) {
+func TestDatagramsArriveOrAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New()
 		here, err := n.Host("10.0.0.1").ListenPacket(":7")

@@ -11,8 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// refused opens a job with a rank on every node, with the message changed for each, and returns
-// what all are told.
+// refused opens a job with a rank on every node, with the message changed for each, and returns the
+// errors.
 func (c *nodes) refused(change func(node int, m *request.Open)) []*failure.Error {
 	c.t.Helper()
 	told, address := make([]*failure.Error, len(c.list)), c.address()
@@ -23,7 +23,7 @@ func (c *nodes) refused(change func(node int, m *request.Open)) []*failure.Error
 			change(i, &m)
 			r, err := node.Open(c.t.Context(), m, nil, func(request.Step) {})
 			if err == nil {
-				c.t.Errorf("node %d: it was opened", i)
+				c.t.Errorf("node %d: the job was opened", i)
 				r.Close()
 				err = errors.New("none")
 			}
@@ -34,10 +34,10 @@ func (c *nodes) refused(change func(node int, m *request.Open)) []*failure.Error
 	return told
 }
 
-// TestNodesWithOtherSeedsAreRefused: every node is told which key differs on which node, before
-// anything is read.
+// TestNodesWithOtherSeedsAreRefused checks that every node is told which key differs on which node,
+// before anything is read.
 func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
-	for name, seed := range map[string]*uint64{"another": new(uint64), "one that is drawn": nil} {
+	for name, seed := range map[string]*uint64{"another": new(uint64), "a drawn one": nil} {
 		c := newNodes(t, 3, false)
 		for i, e := range c.refused(func(node int, m *request.Open) {
 			if node == 2 {
@@ -55,8 +55,8 @@ func TestNodesWithOtherSeedsAreRefused(t *testing.T) {
 	}
 }
 
-// TestNodesWithOtherContentsAreRefused: if files with the same names, sizes and times have other
-// bytes on one node, every node is told which one.
+// TestNodesWithOtherContentsAreRefused checks that if files with the same names, sizes and times
+// have other bytes on one node, every node is told which one.
 func TestNodesWithOtherContentsAreRefused(t *testing.T) {
 	c := newNodes(t, 3, false)
 	c.worlds[2].contents = 1
@@ -69,9 +69,9 @@ func TestNodesWithOtherContentsAreRefused(t *testing.T) {
 	c.close()
 }
 
-// TestRanksThatSeeOtherFilesAreRefused: a rank in another container joins a job only if it sees the
-// same dataset at the path. Neither the path nor the directory alone shows that: below another root
-// directory symbolic links may lead elsewhere.
+// TestRanksThatSeeOtherFilesAreRefused checks that a rank in another container joins a job only if
+// it sees the same dataset at the path. Neither the path nor the directory alone proves that: below
+// another root directory symbolic links may lead elsewhere.
 func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 	opened := func(path string) *os.File {
 		f, err := os.Open(path)
@@ -84,15 +84,15 @@ func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 	here, there, slash, container := t.TempDir(), t.TempDir(), "/", t.TempDir()
 	for name, c := range map[string]struct {
 		root, slash string
-		files       string // what it sees; the first rank sees "data"
+		files       string // what the rank sees; the first rank sees "data"
 		joins       bool
-		scans       int64 // how often the dataset is looked at for it
+		scans       int64 // how often the dataset is scanned for it
 	}{
-		"the same directory":                         {here, slash, "data", true, 0},
-		"the same files in another directory":        {there, slash, "data", true, 1},
-		"other files in another directory":           {there, slash, "more", false, 1},
-		"the same directory from another root":       {here, container, "data", true, 1},
-		"links from another root lead to other ones": {here, container, "more", false, 1},
+		"the same directory":                          {here, slash, "data", true, 0},
+		"the same files in another directory":         {there, slash, "data", true, 1},
+		"other files in another directory":            {there, slash, "more", false, 1},
+		"the same directory from another root":        {here, container, "data", true, 1},
+		"links from another root lead to other files": {here, container, "more", false, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var scans int64
@@ -116,12 +116,12 @@ func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 			second, err := n.Open(t.Context(), message(1, 2), view(c.root, c.slash, c.files),
 				func(request.Step) {})
 			if (err == nil) != c.joins || scans-before != c.scans {
-				t.Errorf("told %v, after %d looks at the dataset", err, scans-before)
+				t.Errorf("got %v, after %d scans of the dataset", err, scans-before)
 			}
 			if err != nil {
 				if e := failure.Of(err); e.Kind != failure.Mismatch ||
 					e.Details["key"] != "dataset" || e.Details["mine"] == e.Details["theirs"] {
-					t.Errorf("told %+v", e)
+					t.Errorf("got %+v", e)
 				}
 			} else {
 				second.Close()

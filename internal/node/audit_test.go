@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// field is a job of two ranks on each of some nodes; 4 steps an epoch with six ranks.
+// field is a job of 2 ranks on each of some nodes. With 6 ranks an epoch has 4 steps.
 type field struct {
 	t      *testing.T
 	worlds []*world
@@ -30,7 +30,7 @@ func newField(t *testing.T, nodes int) *field {
 	return f
 }
 
-// close closes all ranks, and finds nothing left.
+// close closes all ranks, and checks that nothing is left.
 func (f *field) close() {
 	f.t.Helper()
 	for _, r := range f.ranks {
@@ -41,7 +41,7 @@ func (f *field) close() {
 	}
 }
 
-// audit has ranks audit an epoch at a time, and gives what they are told, by rank.
+// audit has ranks audit an epoch concurrently, and returns the results by rank.
 func (f *field) audit(epoch int, ranks ...int) map[int]*audit.Result {
 	f.t.Helper()
 	var mu sync.Mutex
@@ -65,8 +65,8 @@ func (f *field) audit(epoch int, ranks ...int) map[int]*audit.Result {
 
 var sixRanks = []int{0, 1, 2, 3, 4, 5}
 
-// TestAuditOverNodes: every rank on every node is told the same, and that all samples were
-// delivered; at the end too, where each leaves as soon as it was told, node 0 first.
+// TestAuditOverNodes checks that every rank on every node gets the same complete result, also in
+// the last epoch, where each rank leaves as soon as it has the result, node 0 first.
 func TestAuditOverNodes(t *testing.T) {
 	f := newField(t, 3)
 	const last = 3
@@ -78,7 +78,7 @@ func TestAuditOverNodes(t *testing.T) {
 				a, err := r.Audit(t.Context(), epoch)
 				if err != nil || !a.Complete || a.Samples != 42 || len(a.Missing) > 0 ||
 					a.Why != "" {
-					t.Errorf("rank %d is told of epoch %d %+v, %v", i, epoch, a, err)
+					t.Errorf("rank %d, epoch %d: %+v, %v", i, epoch, a, err)
 				}
 			}
 			r.Close()
@@ -88,9 +88,9 @@ func TestAuditOverNodes(t *testing.T) {
 	f.close()
 }
 
-// TestAuditFindsOverNodes: what a rank of another node should not have been given makes the sum
-// another for everybody.
-func TestAuditFindsOverNodes(t *testing.T) {
+// TestAuditFindsErrorsOverNodes checks that a wrong delivery on one node makes the audit fail on
+// all.
+func TestAuditFindsErrorsOverNodes(t *testing.T) {
 	f := newField(t, 3)
 	together(f.ranks, func(r *Rank) {
 		if _, err := takeSaying(r, at{}, at{1, 0}, func(sum uint64) uint64 {
@@ -104,22 +104,22 @@ func TestAuditFindsOverNodes(t *testing.T) {
 	})
 	for r, a := range f.audit(0, sixRanks...) {
 		if a.Complete || a.Expected == a.Delivered || len(a.Missing) > 0 {
-			t.Errorf("rank %d is told %+v", r, a)
+			t.Errorf("rank %d: %+v", r, a)
 		}
 	}
 	f.close()
 }
 
-// TestAuditWithoutThem: ranks that leave, break an epoch off, or whose node is gone are named, and
-// hold nobody up.
-func TestAuditWithoutThem(t *testing.T) {
-	// A node that goes in order may have said before that its ranks have left: then there is no
-	// reason to be told.
+// TestAuditWithoutSomeRanks checks that ranks that leave, break off an epoch, or whose node is gone
+// are named, and do not block the audit.
+func TestAuditWithoutSomeRanks(t *testing.T) {
+	// A node that leaves in order may have reported before that its ranks have left. Then no reason
+	// is given.
 	missing := func(t *testing.T, audits map[int]*audit.Result, ranks []int, whys ...string) {
 		t.Helper()
 		for r, a := range audits {
 			if a.Complete || !slices.Equal(a.Missing, ranks) || !slices.Contains(whys, a.Why) {
-				t.Errorf("rank %d is told %+v; missing are %v: %q", r, a, ranks, whys)
+				t.Errorf("rank %d: %+v; missing are %v: %q", r, a, ranks, whys)
 			}
 		}
 	}
@@ -160,7 +160,7 @@ func TestAuditWithoutThem(t *testing.T) {
 		f.close()
 	})
 	t.Run("node 0 gone", func(t *testing.T) {
-		const unasked = "node 2 can not be asked, as node 0 is gone"
+		const unasked = "node 2 cannot be asked, because node 0 is gone"
 		f := newField(t, 3)
 		together(f.ranks[2:4], func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
 		told := make(chan map[int]*audit.Result)
@@ -172,9 +172,9 @@ func TestAuditWithoutThem(t *testing.T) {
 	})
 }
 
-// TestAuditGivenUp: a rank that goes while it waits is told so, and another one of its node goes on
-// in its place.
-func TestAuditGivenUp(t *testing.T) {
+// TestCancelledAudit checks that a rank whose audit is cancelled gets the error, and that the audit
+// continues for another rank of its node.
+func TestCancelledAudit(t *testing.T) {
 	f := newField(t, 2)
 	together(f.ranks[:3], func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,7 +191,7 @@ func TestAuditGivenUp(t *testing.T) {
 	}
 	consume(t, f.ranks[3], at{}, at{1, 0})
 	if a := (<-stays)[1]; !a.Complete {
-		t.Errorf("rank 1 is told %+v", a)
+		t.Errorf("rank 1: %+v", a)
 	}
 	f.close()
 }

@@ -5,20 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 const (
-	kib  = 1 << 10
-	plan = 40 * (64 + 24 + 8 + 10 + 20) // of who caches what, and tables with one storage class
+	kib = 1 << 10
+	// the placement plan, and the sample tables with one storage class
+	plan = 40 * (64 + 24 + 8 + 10 + 20)
 )
 
-// TestSumOfMemory: a job is refused whose memory class fits, and the sum of all that it may take
-// does not; what is said are the summands and the limit.
-func TestSumOfMemory(t *testing.T) {
+// TestSumOfMemory checks that a job is refused if the sum of all that it may take does not fit,
+// even if its memory class does, and that the error has the summands and the limit.
+func TestJobIsRefusedIfItsMemoryDoesNotFit(t *testing.T) {
 	for name, c := range map[string]struct {
 		available int64
 		ranks     int
@@ -42,7 +45,7 @@ func TestSumOfMemory(t *testing.T) {
 			},
 			says: []string{
 				"24.0 MiB for decoding (decode_memory)",
-				"make staging_buffer, decode_memory or the batch smaller",
+				"reduce staging_buffer, decode_memory or the batch size",
 			},
 		},
 		"derived memory": {
@@ -63,11 +66,11 @@ func TestSumOfMemory(t *testing.T) {
 			if c.need == 0 {
 				r := open(t, n, message(0, c.ranks, c.change...))
 				if sum := n.options.Budget.Outstanding() + n.catalog.Promised(); sum > c.available {
-					t.Errorf("the job may take %d bytes, and %d are available", sum, c.available)
+					t.Errorf("the job may take %d bytes, but %d are available", sum, c.available)
 				}
 				r.Close()
 				if n.options.Budget.Outstanding() != 0 || n.catalog.Promised() != 0 {
-					t.Error("claims are left of a job that has ended")
+					t.Error("claims of an ended job are left")
 				}
 				return
 			}
@@ -85,16 +88,16 @@ func TestSumOfMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryOfOtherJobs: what a job may still take is not there for another one, and is when it has
-// ended.
-func TestMemoryOfOtherJobs(t *testing.T) {
+// TestMemoryIsReservedUntilTheJobEnds checks that what a job may still take is not available to
+// another one until the job has ended.
+func TestMemoryIsReservedUntilTheJobEnds(t *testing.T) {
 	w := world{available: func() (int64, error) { return total + 178*kib + plan, nil }}
 	n := w.node()
-	// which may take 64 KiB for its buffer still, whatever of its class is filled
+	// It may still take 64 KiB for its buffer, however much of its class is filled.
 	first := open(t, n, message(0, 1))
 	other := message(0, 2, func(m *request.Open) { m.Job, m.Dataset.Path = "k", "/else" })
 	if e := refusal(t, n, other); !strings.Contains(e.Message,
-		"that other jobs of this daemon may still take") {
+		"reserved by other jobs of this daemon") {
 		t.Errorf("%+v", e)
 	}
 	first.Close()
@@ -102,9 +105,9 @@ func TestMemoryOfOtherJobs(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestClassesThatAreOpenCountOnce: what another job's memory class may still take is claimed by its
-// store, and no longer by the job.
-func TestClassesThatAreOpenCountOnce(t *testing.T) {
+// TestOpenClassesCountOnce checks that what another job's memory class may still take is counted
+// for its store, and no longer for the job.
+func TestOpenClassesCountOnce(t *testing.T) {
 	w := world{available: func() (int64, error) { return 2*total + 128*kib + plan + total/2, nil }}
 	n := w.node()
 	keepsNothing := set("policy", "staging")
@@ -116,8 +119,8 @@ func TestClassesThatAreOpenCountOnce(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestManyJobs: what is derived leaves room for job after job of one process.
-func TestManyJobs(t *testing.T) {
+// TestManyJobs checks that derived sizes leave memory for many jobs of one process.
+func TestDerivedSizesLeaveMemoryForManyJobs(t *testing.T) {
 	w := world{available: func() (int64, error) { return 16 << 30, nil }}
 	n := w.node()
 	var jobs []*Rank
@@ -135,8 +138,8 @@ func TestManyJobs(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestSmallBufferIsMadeLarger: a staging buffer has room for two batches, whatever was asked for;
-// the process is warned.
+// TestSmallBufferIsMadeLarger checks that a staging buffer holds at least 2 batches, and that the
+// process is warned if it asked for less.
 func TestSmallBufferIsMadeLarger(t *testing.T) {
 	var w world
 	n := w.node()
@@ -146,16 +149,16 @@ func TestSmallBufferIsMadeLarger(t *testing.T) {
 	}
 	if warnings := r.Opened().Warnings; len(warnings) != 1 ||
 		!strings.Contains(warnings[0],
-			"staging_buffer = 65536 bytes is less than two batches of about 40000 bytes: it "+
-				"is made 80000") {
+			"staging_buffer = 65536 bytes is less than 2 batches of about 40000 bytes; using "+
+				"80000 bytes") {
 		t.Errorf("warnings %q", warnings)
 	}
 	r.Close()
 	w.close(t, n)
 }
 
-// TestOtherCachesYield: once a job's caches are open, what is cached for no job gives way to what
-// jobs may take; an error of that refuses the job.
+// TestOtherCachesYield checks that what is cached for no job is evicted once a job's caches are
+// open, and that an error of that refuses the job.
 func TestOtherCachesYield(t *testing.T) {
 	var w world
 	n := w.node()
@@ -163,15 +166,78 @@ func TestOtherCachesYield(t *testing.T) {
 	var fails error
 	n.options.Budget.Yield = func() error {
 		if yields++; n.catalog.Promised() == 0 || n.options.Budget.Outstanding() == 0 {
-			t.Error("asked to yield before it is known to what")
+			t.Error("Yield was called before the claims were known")
 		}
 		return fails
 	}
-	m := message(0, 1, set("policy", "staging")) // which leaves the class as empty as it was
+	m := message(0, 1, set("policy", "staging")) // leaves the class empty
 	open(t, n, m).Close()
 	fails = errors.New("the disk is gone")
 	if e := refusal(t, n, m); yields != 2 || !strings.Contains(e.Message, "the disk is gone") {
 		t.Errorf("yielded %d times; told %+v", yields, e)
 	}
 	w.close(t, n)
+}
+
+// TestOrdersAreClaimed checks that the memory for orders that have not been given yet is reserved,
+// and is available when they are.
+func TestOrdersAreClaimed(t *testing.T) {
+	var available atomic.Int64
+	available.Store(1 << 30)
+	w := world{available: func() (int64, error) { return available.Load(), nil }}
+	n := w.node()
+	order := make([]int32, 100_000)
+	r := open(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
+		set("staging_buffer", nil), set("memory", "10000B")))
+	buffer, _ := job.BufferSize(r.entry.open.Order, 0, 0, nil)
+	if got, least := n.options.Budget.Outstanding()-buffer, int64(3*4*len(order)); got < least {
+		t.Errorf("%d bytes are claimed besides the staging buffer, want at least %d", got, least)
+	}
+	available.Store(0)
+	if err := give(t, r, 1, order); err != nil {
+		t.Error(err)
+	}
+	r.Close()
+	available.Store(401 * kib)
+	if e := refusal(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
+		set("memory", "10000B"))); !strings.Contains(e.Message,
+		"1.1 MiB for the orders of epochs not yet supplied") {
+		t.Errorf("%+v", e)
+	}
+	w.close(t, n)
+}
+
+// TestBatchLargerThanTheDataset checks that such a batch is one short batch, and takes no more
+// memory than that.
+func TestBatchLargerThanTheDataset(t *testing.T) {
+	for _, ranks := range []int{1, 3} {
+		w := world{}
+		n := w.node()
+		var all []*Rank
+		for r := range ranks {
+			all = append(all, open(t, n,
+				message(r, ranks, set("staging_buffer", nil), set("memory", "0"),
+					func(m *request.Open) {
+						m.Stream.GlobalBatch, m.Stream.Tail = 1<<31, "keep"
+					})))
+		}
+		seen := make([]atomic.Int32, samples)
+		together(all, func(r *Rank) {
+			for _, ids := range consume(t, r, at{}, end) {
+				for _, k := range ids {
+					seen[k].Add(1)
+				}
+			}
+			if size := r.Segments()[0].Size; size > 32<<20 {
+				t.Errorf("a staging buffer of %d bytes", size)
+			}
+		})
+		for k := range seen {
+			if seen[k].Load() != 4 {
+				t.Errorf("sample %d was delivered %d times in 4 epochs", k, seen[k].Load())
+			}
+		}
+		closeAll(all)
+		w.close(t, n)
+	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestNodesWithOneDaemon: of two nodes that share a host and its daemon the second is refused at
-// once, rather than waited for.
-func TestNodesWithOneDaemon(t *testing.T) {
+// TestNodesWithOneDaemonAreRefused checks that if two nodes share a host and its daemon, the second
+// one is refused at once.
+func TestNodesWithOneDaemonAreRefused(t *testing.T) {
 	c := newNodes(t, 1, false)
 	address := c.address()
 	on := func(node int) request.Open {
@@ -40,7 +40,7 @@ func TestNodesWithOneDaemon(t *testing.T) {
 	if !errors.As(err, &refused) || refused.Kind != failure.Mismatch ||
 		refused.Details["mine"] != 1 || refused.Details["theirs"] != 0 ||
 		!strings.Contains(refused.Message,
-			"rank 1 of job j is on node 1, but this daemon is the job's on node 0") ||
+			"rank 1 of job j is on node 1, but this daemon already serves node 0") ||
 		!strings.Contains(refused.Message, "HDMLP_SOCKET") {
 		t.Errorf("%+v", err)
 	}

@@ -24,39 +24,40 @@ import (
 // entry is a job under its name, from when the first rank asks for it until the last one has left.
 // Its states:
 //
-//   - being put together: ready is open. The rank that made it assembles it, the others wait.
-//   - open: ready is closed, and err nil. Ranks join and leave.
-//   - failed: ready is closed, and err says why. It has no name any more, so that a rank that comes then makes a new one.
-//   - over: the last of those that hold it has released it, and it was taken apart.
+//   - starting: ready is open. The rank that made the entry assembles the job, the others wait.
+//   - open: ready is closed, and err is nil. Ranks join and leave.
+//   - failed: ready is closed, and err is the reason. The entry is no longer listed, so a rank that
+//     comes now makes a new one.
+//   - over: the last reference was released, and the job was taken apart.
 //
-// It answers what other nodes ask of the job (coordinator.Job).
+// It answers questions of other nodes about the job (coordinator.Job).
 type entry struct {
 	node    *Node
 	log     *slog.Logger
-	request request.Open   // of the rank that made the job
-	config  *config.Config // which was made of that
+	request request.Open   // from the rank that made the entry
+	config  *config.Config // made from request
 	turns   *order.Turns   // nil: ranks give no parts of epochs
 	began   time.Time      // when Open was called
-	scanned atomic.Int64   // files that the scan of the dataset has found so far
-	// life ends with the job; its cause is why, if it failed.
+	scanned atomic.Int64   // files that the dataset's scan has found so far
+	// life ends with the job. Its cause is the error with which the job failed, if it did.
 	life context.Context
 	end  context.CancelCauseFunc
 
 	ready chan struct{}
-	// Immutable once ready is closed. open is the job, if err is nil.
+	// Immutable once ready is closed. open is the job if err is nil.
 	err     error
 	open    *assembly.Assembly
 	dataset *catalog.Dataset
-	vantage dataset.Vantage // of the process that made the job
+	vantage dataset.Vantage // of the process that made the entry
 
-	mu      sync.Mutex    // guards what follows
-	refs    int           // ranks that are opening it or have it open
-	came    []int         // ranks of this node that have asked to open it
+	mu      sync.Mutex    // guards the following
+	refs    int           // number of ranks that are opening the job or have it open
+	came    []int         // ranks of this node that have asked to open the job
 	changed chan struct{} // closed and replaced when came changes
 }
 
 func newEntry(n *Node, m request.Open, cfg *config.Config) *entry {
-	m.Stream.List = nil // it is the caller's
+	m.Stream.List = nil // it belongs to the caller
 	e := &entry{
 		node: n, log: n.log.With("job", m.Job), request: m, config: cfg, began: time.Now(),
 		ready: make(chan struct{}), changed: make(chan struct{}),
@@ -65,7 +66,7 @@ func newEntry(n *Node, m request.Open, cfg *config.Config) *entry {
 	return e
 }
 
-// localRanks waits until all ranks of this node have come, and returns them.
+// localRanks waits until all ranks of this node have asked to open the job, and returns them.
 func (e *entry) localRanks(ctx context.Context) ([]int, error) {
 	want, limit := e.request.Cluster.LocalWorldSize, e.config.StartTimeout
 	timeout := time.NewTimer(limit)
@@ -85,15 +86,16 @@ func (e *entry) localRanks(ctx context.Context) ([]int, error) {
 			return nil, ctx.Err()
 		case <-timeout.C:
 			return nil,
-				failure.Input("of the %d ranks of node %d only %v opened the loader within %v: "+
-					"start the others there too, or correct their number, which the launcher or "+
-					"LOCAL_WORLD_SIZE says",
+				failure.Input("of the %d ranks of node %d only %v opened the loader "+
+					"within %v: start "+
+					"the others there too, or correct their number in LOCAL_WORLD_SIZE, which the "+
+					"launcher sets",
 					want, e.request.Cluster.Node, ranks, limit)
 		}
 	}
 }
 
-// forget takes the job off the node's list, so that no rank joins it any more.
+// forget removes the job from the node's list, so that no more ranks join it.
 func (e *entry) forget() {
 	e.node.mu.Lock()
 	defer e.node.mu.Unlock()
@@ -102,13 +104,13 @@ func (e *entry) forget() {
 	}
 }
 
-// quit is release for a rank that did not come to join: the others are not to wait for it.
+// quit is release for a rank that did not join. It tells the other ranks not to wait for this one.
 func (e *entry) quit(rank int) {
 	joined := false
 	select {
 	case <-e.ready:
 		if e.err == nil {
-			joined, _ = e.open.Job.Has(rank) // another process is this rank
+			joined, _ = e.open.Job.Has(rank) // another process has this rank
 		}
 	default:
 	}
@@ -118,7 +120,7 @@ func (e *entry) quit(rank int) {
 	e.release()
 }
 
-// release leaves the job; the last one ends it.
+// release releases a reference. The last one ends the job.
 func (e *entry) release() {
 	e.node.mu.Lock()
 	e.mu.Lock()
@@ -133,7 +135,7 @@ func (e *entry) release() {
 	case !last:
 	case e.open != nil:
 		e.open.Close()
-	default: // nothing was put together
+	default: // the job was not assembled
 		e.end(context.Canceled)
 		if e.turns != nil {
 			e.turns.Close()
@@ -141,7 +143,7 @@ func (e *entry) release() {
 	}
 }
 
-// Ready is coordinator.Job's.
+// Ready implements coordinator.Job.
 func (e *entry) Ready(ctx context.Context) (open bool, err error) {
 	select {
 	case <-e.ready:
@@ -156,15 +158,15 @@ func (e *entry) Ready(ctx context.Context) (open bool, err error) {
 	}
 }
 
-// Steps is coordinator.Job's.
+// Steps implements coordinator.Job.
 func (e *entry) Steps() int { return e.open.Order.Stream().Steps() }
 
-// AuditParts is coordinator.Job's.
+// AuditParts implements coordinator.Job.
 func (e *entry) AuditParts(ctx context.Context, epoch int) ([]audit.Part, error) {
 	return e.open.Job.AuditParts(ctx, epoch)
 }
 
-// Missing is coordinator.Job's.
+// Missing implements coordinator.Job.
 func (e *entry) Missing() (turn int, ranks []int) {
 	if e.turns == nil {
 		return -1, nil
@@ -172,7 +174,7 @@ func (e *entry) Missing() (turn int, ranks []int) {
 	return e.turns.Missing()
 }
 
-// Summary is coordinator.Job's.
+// Summary implements coordinator.Job.
 func (e *entry) Summary() *stats.ClusterReport {
 	r := e.report()
 	if r == nil {
@@ -181,7 +183,7 @@ func (e *entry) Summary() *stats.ClusterReport {
 	return job.Summary(r)
 }
 
-// report reports the job as it is, be it open or not yet; nil: it could not be opened.
+// report returns the state of the job, whether or not it is open; nil: it could not be opened.
 func (e *entry) report() *stats.Report {
 	select {
 	case <-e.ready:
@@ -194,7 +196,7 @@ func (e *entry) report() *stats.Report {
 	}
 }
 
-// clusterReport is nil if the job could not be opened.
+// clusterReport returns the merged reports of all nodes; nil: the job could not be opened.
 func (e *entry) clusterReport(ctx context.Context) *stats.ClusterReport {
 	select {
 	case <-e.ready:
@@ -206,7 +208,7 @@ func (e *entry) clusterReport(ctx context.Context) *stats.ClusterReport {
 	return e.Summary()
 }
 
-// assembling reports a job that is being put together.
+// assembling returns the report of a job that is starting.
 func (e *entry) assembling() *stats.Report {
 	e.mu.Lock()
 	ranks := e.refs
@@ -217,8 +219,11 @@ func (e *entry) assembling() *stats.Report {
 	}
 	r := job.Described(&e.request, e.config.Policy)
 	r.Assembling = true
-	r.Sentence = fmt.Sprintf("The job is being put together since %.1f s%s; %d of %d rank(s) "+
-		"wait for it.",
-		time.Since(e.began).Seconds(), found, ranks, e.request.WorldSize)
+	noun := "ranks"
+	if e.request.WorldSize == 1 {
+		noun = "rank"
+	}
+	r.Sentence = fmt.Sprintf("The job has been starting for %.1f s%s; %d of %d %s waiting.",
+		time.Since(e.began).Seconds(), found, ranks, e.request.WorldSize, noun)
 	return r
 }

@@ -33,7 +33,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// Every dataset here has 40 samples of 1000 bytes in two classes.
+// The test dataset has 40 samples of 1000 bytes in two classes.
 const (
 	samples    = 40
 	sampleSize = 1000
@@ -44,7 +44,7 @@ const (
 type fakeSource struct {
 	world         *world
 	index         *dataset.Index
-	device, inode uint64 // of its root, where it was opened through a view
+	device, inode uint64 // of its root, if opened through a view
 }
 
 func (s *fakeSource) Index() *dataset.Index { return s.index }
@@ -71,17 +71,18 @@ func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) (dataset.Stam
 
 func (s *fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
 
-// world is what a test's node finds on its machine.
+// world is the machine of a test's node.
 type world struct {
-	open, bytes atomic.Int64                                   // sources open; bytes read
-	read        func(ctx context.Context, id int) error        // before every read
-	scan        func(ctx context.Context, n func(int64)) error // before a dataset is there
-	available   func() (int64, error)
-	ram         *memory.Class
-	disk        string
-	// what files are named, by who looks; nil: the same for all
+	open, bytes atomic.Int64                            // open sources; bytes read
+	read        func(ctx context.Context, id int) error // called before every read
+	// called before a dataset is opened
+	scan      func(ctx context.Context, n func(int64)) error
+	available func() (int64, error)
+	ram       *memory.Class
+	disk      string
+	// sees returns the prefix of file names for a view; nil: the same for all views.
 	sees     func(view *dataset.View) string
-	contents byte // other ones are in the files where it is another
+	contents byte // part of the files' contents
 }
 
 func (w *world) node() *Node {
@@ -144,7 +145,7 @@ func (w *world) node() *Node {
 	}, slog.New(slog.DiscardHandler))
 }
 
-// close closes the node and finds everything given back.
+// close closes the node, and checks that nothing is left.
 func (w *world) close(t *testing.T, n *Node) {
 	t.Helper()
 	w.empty(t, n)
@@ -153,7 +154,7 @@ func (w *world) close(t *testing.T, n *Node) {
 	}
 }
 
-// empty finds nothing left of any job.
+// empty checks that nothing is left of any job.
 func (w *world) empty(t *testing.T, n *Node) {
 	t.Helper()
 	n.mu.Lock()
@@ -164,10 +165,10 @@ func (w *world) empty(t *testing.T, n *Node) {
 	if k := w.open.Load(); k != 0 {
 		t.Errorf("%d sources are left open", k)
 	}
-	eventually(t, "staging buffers are given back", func() bool { return stagingBuffers(t) == 0 })
+	eventually(t, "staging buffers are closed", func() bool { return stagingBuffers(t) == 0 })
 }
 
-// stagingBuffers counts those of this process.
+// stagingBuffers counts the staging buffers of this process.
 func stagingBuffers(t *testing.T) (n int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -194,12 +195,13 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline.C:
-			t.Fatalf("in vain: %s", what)
+			t.Fatalf("timed out waiting until %s", what)
 		}
 	}
 }
 
-// message opens job "j" on /data as one of some ranks, 10 samples a step.
+// message returns a request to open job "j" on /data as one of several ranks, with 10 samples per
+// step.
 func message(rank, ranks int, change ...func(*request.Open)) request.Open {
 	seed := uint64(7)
 	m := request.Open{
@@ -238,8 +240,8 @@ func open(t *testing.T, n *Node, m request.Open) *Rank {
 
 type at struct{ epoch, step int }
 
-// consume is a training process that takes batches from one place up to, and not
-// with, another, and looks at the bytes of each sample.
+// consume plays a training process that takes the batches in [from, to), and checks the bytes of
+// each sample.
 func consume(t *testing.T, r *Rank, from, to at) map[at][]int32 {
 	t.Helper()
 	out, err := take(r, from, to)
@@ -255,8 +257,7 @@ func take(r *Rank, from, to at) (map[at][]int32, error) {
 	return takeSaying(r, from, to, func(sum uint64) uint64 { return sum })
 }
 
-// takeSaying is take by a process that says something else of what it was given: says is told the
-// sum.
+// takeSaying is take by a process that reports the audit sum that says returns for the true one.
 func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]int32, error) {
 	out := map[at][]int32{}
 	var sum uint64
@@ -296,7 +297,7 @@ func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]in
 	return out, err
 }
 
-// read is what a process finds where a sample of a batch lies.
+// read returns the bytes of a sample of a batch, as a process reads them.
 func read(r *Rank, b *stage.Batch, i int) ([]byte, error) {
 	data := make([]byte, b.Lengths[i])
 	for _, e := range b.Extras {
@@ -311,10 +312,10 @@ func read(r *Rank, b *stage.Batch, i int) ([]byte, error) {
 			return data, err
 		}
 	}
-	return nil, fmt.Errorf("there is no segment %d", b.Segments[i])
+	return nil, fmt.Errorf("no segment %d", b.Segments[i])
 }
 
-// sampleBytes is read, of what must be there.
+// sampleBytes is read for a sample that must exist.
 func sampleBytes(t *testing.T, r *Rank, b *stage.Batch, i int) []byte {
 	t.Helper()
 	data, err := read(r, b, i)
@@ -324,7 +325,7 @@ func sampleBytes(t *testing.T, r *Rank, b *stage.Batch, i int) []byte {
 	return data
 }
 
-// end is behind everything.
+// end is after the last batch.
 var end = at{math.MaxInt, 0}
 
 // together runs one process per rank.
@@ -336,13 +337,13 @@ func together(ranks []*Rank, process func(r *Rank)) {
 	all.Wait()
 }
 
-// refusal is what a process is told that opens with a message.
+// refusal returns the error with which Open refuses a message.
 func refusal(t *testing.T, n *Node, m request.Open) *failure.Error {
 	t.Helper()
 	r, err := n.Open(t.Context(), m, nil, func(request.Step) {})
 	if err == nil {
 		r.Close()
-		t.Fatal("it was opened")
+		t.Fatal("the job was opened")
 	}
 	return failure.Of(err)
 }

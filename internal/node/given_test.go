@@ -13,8 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// TestGivenEpochs: epochs are delivered as they are given; a run ends with the last one that is
-// known, and goes on into one that comes in time; those that are over are forgotten.
+// TestGivenEpochs checks that epochs are delivered as given, that a run ends with the last known
+// epoch or continues into one that is given in time, and that orders of past epochs are dropped.
 func TestGivenEpochs(t *testing.T) {
 	batches := []int32{3, 1, 6}
 	orders := [][]int32{
@@ -54,14 +54,14 @@ func TestGivenEpochs(t *testing.T) {
 				}
 				r.Wait()
 				check(t, consume(t, r, at{}, end), 0)
-				// what is read before is kept only where epoch 0 has it
+				// What is read earlier is kept only if epoch 0 has it.
 				<-r.entry.open.Job.Planner().Done()
 				if a, err := r.Audit(t.Context(), 0); err != nil || !a.Complete || a.Samples != 10 {
 					t.Errorf("audit %+v, %v", a, err)
 				}
 				if err := r.Check(1, 0); err == nil ||
 					!strings.Contains(err.Error(), "epoch 1 was not given") {
-					t.Errorf("an epoch that is not there: %v", err)
+					t.Errorf("an unknown epoch: %v", err)
 				}
 				for e := 1; e < 3; e++ {
 					if err := give(t, r, e, orders[e]); err != nil {
@@ -75,20 +75,20 @@ func TestGivenEpochs(t *testing.T) {
 				check(t, consume(t, r, at{1, 0}, end), 1, 2)
 				if known := r.entry.open.Order.Stream().GivenEpochs(); !slices.Equal(known,
 					[]int{2}) {
-					t.Errorf("epochs %v are known, and 2 was the last", known)
+					t.Errorf("epochs %v are known, want only 2", known)
 				}
 				if a, err := r.Audit(t.Context(), 2); err != nil || !a.Complete {
 					t.Errorf("audit %+v, %v", a, err)
 				}
 				if _, err := r.Explain(1, 0, -1); err == nil ||
 					!strings.Contains(err.Error(), "epoch 1 was not given, or is over") {
-					t.Errorf("explained what is forgotten: %v", err)
+					t.Errorf("explained an epoch whose order was dropped: %v", err)
 				}
 				if err := give(t, r, 3, orders[3]); err != nil {
 					t.Fatal(err)
 				}
 				r.Wait()
-				got := consume(t, r, at{3, 1}, end) // amid an epoch
+				got := consume(t, r, at{3, 1}, end) // in the middle of an epoch
 				if len(got) != 2 || !slices.Equal(got[at{3, 2}], wanted(3, 2)) {
 					t.Errorf("resumed: %v", got)
 				}
@@ -109,9 +109,9 @@ func TestGivenEpochs(t *testing.T) {
 	}
 }
 
-// TestGivenInTime: an epoch that is given before the process has taken the last batch of the one
-// before it is gone into without another Run, however far the run is ahead.
-func TestGivenInTime(t *testing.T) {
+// TestEpochGivenInTime checks that a run continues into an epoch that is given before the process
+// has taken the last batch of the previous one, however far the run is ahead.
+func TestEpochGivenInTime(t *testing.T) {
 	w := world{}
 	n := w.node()
 	r := open(t, n,
@@ -148,9 +148,9 @@ func TestGivenInTime(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestGiveRefused: an order that cannot be is refused with epoch, index and value, and a process
-// cannot give ahead without end.
-func TestGiveRefused(t *testing.T) {
+// TestInvalidOrdersAreRefused checks that an invalid order is refused with epoch, index and value,
+// and that a process cannot give orders too far ahead.
+func TestInvalidOrdersAreRefused(t *testing.T) {
 	w := world{}
 	n := w.node()
 	r := open(t, n, message(0, 1, by(t, []int32{2, 1}, 0, []int32{1, 2, 3}), func(m *request.Open) {
@@ -163,7 +163,7 @@ func TestGiveRefused(t *testing.T) {
 	}{
 		{1, []int32{1, 2, 40}, "epoch 1 is given with sample 40 at index 2; allowed: 0 to 39"},
 		{1, []int32{1, -2, 3}, "epoch 1 is given with sample -2 at index 1"},
-		{1, []int32{1, 2}, "the order of epoch 1 has 2 samples; the batches of an epoch have 3"},
+		{1, []int32{1, 2}, "the order of epoch 1 has 2 samples, but an epoch's batches have 3"},
 		{
 			0,
 			[]int32{1, 2, 4},
@@ -178,7 +178,7 @@ func TestGiveRefused(t *testing.T) {
 		{
 			4,
 			[]int32{1, 2, 3},
-			"the order of epoch 4 is given, while those of epochs [0 1 2 3] are known",
+			"the order of epoch 4 is given too early: those of epochs [0 1 2 3]",
 		},
 	} {
 		err := give(t, r, c.epoch, c.ids)
@@ -197,8 +197,8 @@ func TestGiveRefused(t *testing.T) {
 	r.Close()
 	drawn := open(t, n, message(0, 1))
 	if err := give(t, drawn, 1, make([]int32, samples)); err == nil ||
-		!strings.Contains(err.Error(), "the orders of this job are drawn") {
-		t.Errorf("given to a job that draws: %v", err)
+		!strings.Contains(err.Error(), "this job draws its orders") {
+		t.Errorf("an order for a job that draws its own: %v", err)
 	}
 	drawn.Close()
 	w.close(t, n)

@@ -1,5 +1,5 @@
-// Package node is a machine, or a part of one, that has jobs: it knows them by name, lets ranks
-// open and join them, and has the catalog of the datasets that they share.
+// Package node manages the jobs of a node, a machine or a part of one: it finds them by name, lets
+// ranks open and join them, and holds the catalog of the datasets that they share.
 //
 // All methods of Node and Rank are safe for concurrent use.
 package node
@@ -17,26 +17,26 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// Options are what a node is given.
+// Options are the options of a Node.
 type Options struct {
 	assembly.Node
-	Kinds catalog.Kinds // of datasets and storage classes
-	// Machine measures what defaults are derived from.
+	Kinds catalog.Kinds // kinds of datasets and storage classes
+	// Machine determines the defaults.
 	Machine config.Machine
 }
 
-// Node is a machine, or a part of one, that has jobs.
+// Node holds the jobs of a machine, or of a part of one.
 type Node struct {
 	options Options
 	log     *slog.Logger
 	catalog *catalog.Catalog
 
-	mu     sync.Mutex        // guards what follows
+	mu     sync.Mutex        // guards the following
 	jobs   map[string]*entry // by name
 	closed bool
 }
 
-// New returns a node without jobs. The budget is told what it has to know of the machine.
+// New returns a node without jobs. It sets the fields of the budget that describe the machine.
 func New(o Options, log *slog.Logger) *Node {
 	n := &Node{
 		options: o,
@@ -50,8 +50,8 @@ func New(o Options, log *slog.Logger) *Node {
 	return n
 }
 
-// Close releases the storage classes. No job may be open, and none is opened any more. Where a read
-// from the source hangs, they are left to the end of the process.
+// Close releases the storage classes. No job may be open, and none can be opened any more. If a
+// read from the source hangs, they remain open until the process exits.
 func (n *Node) Close() error {
 	n.mu.Lock()
 	n.closed = true
@@ -59,14 +59,14 @@ func (n *Node) Close() error {
 	return n.catalog.Close()
 }
 
-// OpenDataset opens a dataset for a process that has no job, or joins those that have it open.
+// OpenDataset opens a dataset for a process without a job, or joins the one that is already open.
 func (n *Node) OpenDataset(ctx context.Context, spec dataset.Spec, view *dataset.View,
 	cfg *config.Config, progress catalog.Progress,
 ) (*catalog.Dataset, error) {
 	return n.catalog.Open(ctx, spec, view, cfg, progress)
 }
 
-// Resolve makes a configuration of what a process sent.
+// Resolve returns the configuration from what a process sent.
 func (n *Node) Resolve(s request.Settings) (*config.Config, error) {
 	return n.resolve(s, n.options.Machine)
 }
@@ -81,7 +81,7 @@ func (n *Node) resolve(s request.Settings, machine config.Machine) (*config.Conf
 	})
 }
 
-// has reports whether the job is there already, or a cache of its dataset.
+// has reports whether the job is already listed, or its dataset cached.
 func (n *Node) has(m *request.Open) bool {
 	n.mu.Lock()
 	there := n.jobs[m.Job] != nil

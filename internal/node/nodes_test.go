@@ -17,7 +17,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// nodes are several nodes in this process, each with its own memory class, which find each other
+// nodes are several nodes in this process, each with its own memory class, which reach each other
 // over loopback.
 type nodes struct {
 	t      *testing.T
@@ -26,7 +26,7 @@ type nodes struct {
 	reads  [samples]atomic.Int32 // from the source, over all nodes
 }
 
-// newNodes makes n nodes. background: no plan is made at once.
+// newNodes returns n nodes. If background is set, no plan is made at once.
 func newNodes(t *testing.T, n int, background bool) *nodes {
 	c := &nodes{t: t}
 	for range n {
@@ -40,7 +40,7 @@ func newNodes(t *testing.T, n int, background bool) *nodes {
 	return c
 }
 
-// address is where node 0 of a job can listen.
+// address returns an address where node 0 of a job can listen.
 func (c *nodes) address() string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -73,13 +73,13 @@ func (c *nodes) open(change ...func(*request.Open)) []*Rank {
 	return ranks
 }
 
-// epochs has all ranks go through epochs [from, to), each together, as in training, and compares
-// what they get with what the stream says.
+// epochs runs all ranks through epochs [from, to), each epoch together, as in training, and
+// compares what they get with the stream.
 func (c *nodes) epochs(ranks []*Rank, from, to int) {
 	c.t.Helper()
 	for e := from; e < to; e++ {
 		together(ranks, func(r *Rank) {
-			r.Wait() // before naive reads anything
+			r.Wait() // before policy naive reads anything
 			for here, ids := range consume(c.t, r, at{e, 0}, at{e + 1, 0}) {
 				if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(),
 					here.step); !slices.Equal(ids, want) {
@@ -107,10 +107,10 @@ func (c *nodes) close() {
 
 func closeAll(ranks []*Rank) { together(ranks, (*Rank).Close) }
 
-// TestPolicies: over several nodes each policy delivers the stream, with a plan that was there
-// first and with one that is made meanwhile; and those that read once do so where the caches
-// together hold the dataset.
-func TestPolicies(t *testing.T) {
+// TestPoliciesOverNodes checks that each policy delivers the stream over several nodes, with a plan
+// made at once and in the background, and that policies that read once do so if the caches together
+// hold the dataset.
+func TestPoliciesOverNodes(t *testing.T) {
 	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
 			for _, scheme := range []string{"strided", "whole"} {
@@ -138,21 +138,21 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestPlanMeanwhile: where the job begins in the middle of an epoch, nothing is read twice either,
-// and the report says when the plan is there.
-func TestPlanMeanwhile(t *testing.T) {
+// TestBackgroundPlanAmidAnEpoch checks that nothing is read twice if the job begins in the middle
+// of an epoch, and that the report says whether there is a plan.
+func TestBackgroundPlanAmidAnEpoch(t *testing.T) {
 	c := newNodes(t, 3, true)
 	ranks := c.open(set("memory", "14000B"))
 	for _, r := range ranks {
 		if p := r.Report(); !p.Planning {
-			t.Error("nobody has begun, and the report does not say that there is no plan")
+			t.Error("no rank has begun, but the report says that there is a plan")
 		}
 	}
 	together(ranks, func(r *Rank) { consume(t, r, at{1, 2}, at{2, 0}) })
 	for _, r := range ranks {
 		<-r.entry.open.Job.Planner().Done()
 		if r.Report().Planning {
-			t.Error("the plan is there, and the report does not say so")
+			t.Error("there is a plan, but the report says that there is none")
 		}
 	}
 	c.epochs(ranks, 2, 4)
@@ -164,8 +164,8 @@ func TestPlanMeanwhile(t *testing.T) {
 	c.close()
 }
 
-// TestJobsShareACache: a job that joins another's caches finds what they hold, and goes on when the
-// other one ends: it still asks the other nodes for what they hold, and they answer.
+// TestJobsShareACache checks that a job that joins another one's caches finds what they hold, and
+// continues when the other one ends: it still asks the other nodes for what they hold.
 func TestJobsShareACache(t *testing.T) {
 	for _, background := range []bool{false, true} {
 		c := newNodes(t, 2, background)
@@ -185,8 +185,8 @@ func TestJobsShareACache(t *testing.T) {
 	}
 }
 
-// TestJobsOpenedAtOnce: no node waits with one job for another that it has not begun to open, in
-// whatever order they come.
+// TestJobsOpenedAtOnce checks that jobs that are opened in any order on two nodes do not wait for
+// each other.
 func TestJobsOpenedAtOnce(t *testing.T) {
 	c := newNodes(t, 2, false)
 	var all sync.WaitGroup
@@ -201,8 +201,7 @@ func TestJobsOpenedAtOnce(t *testing.T) {
 	c.close()
 }
 
-// held is a policy whose plan is made when a test lets it be, and can not be made at all if err
-// says so.
+// held is a policy whose Plan waits for the test, and fails with err if that is set.
 type held struct {
 	policies.Cooperative
 	free chan struct{}
@@ -217,7 +216,7 @@ func (h held) Plan(in placement.Input) (*placement.Plan, error) {
 	return h.Cooperative.Plan(in)
 }
 
-// hold gives nodes a policy whose plan waits, until free is closed.
+// hold gives nodes a policy whose plan waits until free is closed.
 func hold(err error, nodes ...*Node) (free chan struct{}) {
 	free = make(chan struct{})
 	for _, n := range nodes {
@@ -229,9 +228,9 @@ func hold(err error, nodes ...*Node) (free chan struct{}) {
 	return free
 }
 
-// TestFlowWithoutAPlan: batches flow as long as there is none, on one node and on several; each
-// sample is read once all the same.
-func TestFlowWithoutAPlan(t *testing.T) {
+// TestBatchesFlowWithoutAPlan checks that batches flow while there is no plan, on one node and on
+// several, and that each sample is still read only once.
+func TestBatchesFlowWithoutAPlan(t *testing.T) {
 	for n := 1; n <= 3; n += 2 {
 		c := newNodes(t, n, true)
 		free := hold(nil, c.list...)
@@ -239,7 +238,7 @@ func TestFlowWithoutAPlan(t *testing.T) {
 		c.epochs(ranks, 0, 2)
 		if !ranks[0].Report().Planning ||
 			!strings.Contains(ranks[0].Report().Sentence, "still being planned") {
-			t.Errorf("%d nodes: the report does not say that there is no plan", n)
+			t.Errorf("%d nodes: the report says that there is a plan", n)
 		}
 		close(free)
 		c.epochs(ranks, 2, 4)
@@ -255,22 +254,23 @@ func TestFlowWithoutAPlan(t *testing.T) {
 	}
 }
 
-// unable is a policy that does not even know how to begin.
+// unable is a policy whose First fails.
 type unable struct{ held }
 
 func (unable) First(placement.Input, placement.Lead) (*placement.Plan, error) {
-	return nil, errors.New("no beginning")
+	return nil, errors.New("no first plan")
 }
 
-// TestNoBeginning: the same error reaches ranks, and the job can still be reported.
-func TestNoBeginning(t *testing.T) {
+// TestFirstFails checks that ranks get the error if a policy's First fails, and that the job can
+// still be reported.
+func TestFirstFails(t *testing.T) {
 	var w world
 	n := w.node()
 	n.options.Strategy.AtOnce = -1
 	n.options.Strategy.Policy = func(string) (placement.Policy, error) { return unable{}, nil }
 	r := open(t, n, message(0, 1))
 	if _, err := take(r, at{0, 0}, end); err == nil ||
-		!strings.Contains(err.Error(), "no beginning") {
+		!strings.Contains(err.Error(), "no first plan") {
 		t.Errorf("got %v", err)
 	}
 	r.entry.open.Job.Planner().Close()
@@ -281,7 +281,7 @@ func TestNoBeginning(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestPlanFails: who waits for batches is told when the plan can not be made.
+// TestPlanFails checks that ranks that wait for batches get the error if the plan cannot be made.
 func TestPlanFails(t *testing.T) {
 	var w world
 	n := w.node()
@@ -300,12 +300,13 @@ func TestPlanFails(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestNoRoomForAPlan: a plan that the memory has no room for is refused before it is begun.
-func TestNoRoomForAPlan(t *testing.T) {
+// TestPlanTooLargeForMemory checks that a plan that does not fit in memory is refused before it is
+// begun.
+func TestPlanTooLargeForMemory(t *testing.T) {
 	w := world{available: func() (int64, error) { return 500 + 64<<10 + 1000, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("memory", "500B")))
-	if e.Kind != failure.Limit || !strings.Contains(e.Message, "plan of who caches what") {
+	if e.Kind != failure.Limit || !strings.Contains(e.Message, "placement plan") {
 		t.Errorf("refused as %+v", e)
 	}
 	w.close(t, n)

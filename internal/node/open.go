@@ -24,7 +24,7 @@ import (
 type Rank struct {
 	*job.Rank
 	entry  *entry
-	forget func() // forgets its process's view of the dataset; nil: there is none
+	forget func() // removes its process's view of the dataset; may be nil
 	once   sync.Once
 }
 
@@ -42,9 +42,9 @@ func (r *Rank) Close() {
 	})
 }
 
-// Open makes the job of the request, or joins it, as one rank. The rank's Close leaves it; the job
-// ends with its last rank. view is the dataset as the rank's process sees it; nil: as this process
-// does. It belongs to the caller, and its Renew must work until the Rank is closed.
+// Open creates the job of the request, or joins it, as one rank. The rank's Close leaves it; the
+// job ends with its last rank. view is the dataset as the rank's process sees it; nil: as this
+// process does. It belongs to the caller, and its Renew must work until the Rank is closed.
 func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 	progress request.Progress,
 ) (*Rank, error) {
@@ -54,7 +54,8 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 	cfg, err := n.Resolve(m.Settings)
 	joins := false
 	if err != nil && n.has(&m) {
-		// What the job, or another one on the dataset, has taken is there for it.
+		// The defaults do not fit because of what this job, or another one on the dataset, has
+		// already taken: resolve without limits of the machine, since the rank shares that.
 		joins = true
 		cfg, err = n.resolve(m.Settings, config.Machine{})
 	}
@@ -62,7 +63,7 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 		return nil, err
 	}
 	if joins && !n.has(&m) {
-		return n.Open(ctx, m, view, progress) // it ended just now
+		return n.Open(ctx, m, view, progress) // it has just ended
 	}
 	said, err := request.ReadOrder(&m, n.options.Budget.Check)
 	if err != nil {
@@ -77,7 +78,7 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 			if ctx.Err() != nil {
 				e.err = ctx.Err()
 			}
-			e.forget() // a rank that comes now tries anew
+			e.forget() // so that a rank that comes now tries again
 		}
 		close(e.ready)
 	}
@@ -99,8 +100,8 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 	return r, nil
 }
 
-// enter returns the entry of the job, as one more of those that are opening it, each of which
-// releases it. The one that made it assembles it.
+// enter returns the entry of the job, with a reference that the caller must release. made reports
+// whether it is new: then the caller must assemble it.
 func (n *Node) enter(m request.Open, cfg *config.Config,
 	said *request.Order,
 ) (e *entry, made bool, err error) {
@@ -108,7 +109,10 @@ func (n *Node) enter(m request.Open, cfg *config.Config,
 	defer n.mu.Unlock()
 	if n.closed {
 		return nil, false,
-			&failure.Error{Kind: failure.Busy, Message: "the daemon ends: start the process again"}
+			&failure.Error{
+				Kind:    failure.Busy,
+				Message: "the daemon is shutting down; restart this process",
+			}
 	}
 	e = n.jobs[m.Job]
 	if made = e == nil; made {
@@ -134,7 +138,7 @@ func (n *Node) enter(m request.Open, cfg *config.Config,
 	return e, made, nil
 }
 
-// assemble opens the dataset, and puts the job together on it.
+// assemble opens the dataset, and assembles the job.
 func (e *entry) assemble(ctx context.Context, view *dataset.View, said *request.Order,
 	progress request.Progress,
 ) error {
@@ -166,8 +170,8 @@ func (e *entry) assemble(ctx context.Context, view *dataset.View, said *request.
 	return err
 }
 
-// join makes a rank of the job, if that was opened and the rank means the same as the one that made
-// it.
+// join adds the rank to the job, if the job could be opened and the rank's parameters agree with
+// those of the rank that made it.
 func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, said *request.Order,
 	view *dataset.View, made bool,
 ) (*Rank, error) {
@@ -201,9 +205,9 @@ func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, s
 	return r, nil
 }
 
-// sees refuses a rank whose process sees another dataset at the path than the one that made the
-// job: it may run in another container. Which directory it is, and from where it is seen, tells
-// without looking into it.
+// sees returns an error if the rank's process, which may run in another container, sees another
+// dataset at the path than the process that made the job. If both see the same directory from the
+// same place, the dataset need not be opened to know.
 func (e *entry) sees(ctx context.Context, m *request.Open, view *dataset.View) error {
 	if view == nil {
 		return nil
@@ -232,6 +236,6 @@ func (e *entry) sees(ctx context.Context, m *request.Open, view *dataset.View) e
 	return failure.Differs("dataset", hex.EncodeToString(mine[:]), hex.EncodeToString(theirs[:]),
 		nil,
 		"rank %d sees another dataset at %s than rank %d of job %s: version %x here and %x "+
-			"there; mount the same one for all ranks",
+			"there; mount the same dataset for all ranks",
 		m.Rank, m.Dataset.Path, e.request.Rank, m.Job, mine[:8], theirs[:8])
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestMismatch: ranks that disagree in any parameter are told which, and both
+// TestMismatch checks that ranks that disagree in any parameter are told which one, and both
 // values.
 func TestMismatch(t *testing.T) {
 	var w world
@@ -67,7 +67,7 @@ func TestMismatch(t *testing.T) {
 			}
 		}
 	}
-	// Null stands for whatever the seed is, and for no transforms.
+	// Null agrees with any seed, and stands for no transforms.
 	second := open(t, n,
 		message(1, 2, func(m *request.Open) { m.Stream.Seed, m.Transforms = nil, []byte("null") }))
 	if second.Opened().Seed != 7 {
@@ -78,8 +78,8 @@ func TestMismatch(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestDisagreement: a rank that means another order ends the job on all ranks, unless it was in the
-// job before; what says nothing of the order ends none.
+// TestDisagreement checks that a rank with another order ends the job on all ranks, unless it was
+// in the job before, or the difference is not about the order.
 func TestDisagreement(t *testing.T) {
 	seed := uint64(8)
 	other := func(m *request.Open) { m.Stream.Seed = &seed }
@@ -105,7 +105,7 @@ func TestDisagreement(t *testing.T) {
 			var told *failure.Error
 			switch {
 			case !c.ends && err != nil:
-				t.Errorf("it ended the first rank's stream: %v", err)
+				t.Errorf("the first rank's stream ended: %v", err)
 			case c.ends && (!errors.As(err, &told) || told.Kind != failure.Mismatch ||
 				!strings.Contains(told.Message, refused.Message)):
 				t.Errorf("the first rank is told %v, want %v", err, refused)
@@ -116,8 +116,9 @@ func TestDisagreement(t *testing.T) {
 	}
 }
 
-// TestRefused: what can not be is refused with its reason, and nothing is left.
-func TestRefused(t *testing.T) {
+// TestInvalidRequestsAreRefused checks that invalid requests are refused with the reason, and leave
+// nothing behind.
+func TestInvalidRequestsAreRefused(t *testing.T) {
 	var w world
 	n := w.node()
 	for _, c := range []struct {
@@ -180,27 +181,27 @@ func TestRefused(t *testing.T) {
 	}
 	w.close(t, n)
 	if e := refusal(t, n, message(0, 1)); e.Kind != failure.Busy {
-		t.Errorf("after the end: %+v", e)
+		t.Errorf("after Close: %+v", e)
 	}
 }
 
-func TestRankTaken(t *testing.T) {
+func TestRankInUseIsRefused(t *testing.T) {
 	var w world
 	n := w.node()
 	first := open(t, n, message(0, 2))
 	e := refusal(t, n, message(0, 2))
-	if e.Kind != failure.Busy || !strings.Contains(e.Message, "rank 0 of job j is taken") {
+	if e.Kind != failure.Busy || !strings.Contains(e.Message, "rank 0 of job j is in use") {
 		t.Errorf("%+v", e)
 	}
 	first.Close()
-	first.Close() // once more does nothing
+	first.Close() // idempotent
 	again := open(t, n, message(0, 2))
 	again.Close()
 	w.close(t, n)
 }
 
-// TestSeedDrawnOnce: ranks that leave the seed to the daemon get the same one.
-func TestSeedDrawnOnce(t *testing.T) {
+// TestSeedIsDrawnOnce checks that ranks that leave the seed to the daemon get the same one.
+func TestSeedIsDrawnOnce(t *testing.T) {
 	var w world
 	n := w.node()
 	const ranks = 8
@@ -235,9 +236,9 @@ func TestSeedDrawnOnce(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestMakerGoesAway: the process that puts the job together ends meanwhile: one of
-// those who wait for it takes over.
-func TestMakerGoesAway(t *testing.T) {
+// TestWaitingRankTakesOver checks that if the process that assembles the job ends, a rank that
+// waits for the job takes over.
+func TestWaitingRankTakesOver(t *testing.T) {
 	scanning := make(chan int, 2)
 	w := world{}
 	first := true
@@ -267,16 +268,16 @@ func TestMakerGoesAway(t *testing.T) {
 	go func() { joined <- open(t, n, message(1, 2)) }()
 	eventually(t, "both ranks wait", func() bool {
 		r := n.Reports()
-		return len(r) == 1 && strings.Contains(r[0].Sentence, "2 of 2 rank(s)")
+		return len(r) == 1 && strings.Contains(r[0].Sentence, "2 of 2 ranks waiting")
 	})
 	r := n.Reports()[0]
 	if !r.Assembling || r.Job != "j" || r.Dataset != "/data" || r.WorldSize != 2 ||
 		!strings.Contains(r.Sentence, "1234 files found") {
-		t.Errorf("report of a job that is put together: %+v", r)
+		t.Errorf("report of a job that is starting: %+v", r)
 	}
 	cancel()
 	if err := <-made; !errors.Is(err, context.Canceled) {
-		t.Errorf("the maker got %v", err)
+		t.Errorf("the first rank got %v", err)
 	}
 	other := <-joined
 	if other == nil {
@@ -289,9 +290,9 @@ func TestMakerGoesAway(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestLateRank: memory that the job has taken itself is not missing when its next
-// rank comes, nor for a second job on the dataset.
-func TestLateRank(t *testing.T) {
+// TestLaterRanksAndJobsShareMemory checks that memory that the job itself has taken is available to
+// its next rank, and to a second job on the dataset.
+func TestLaterRanksAndJobsShareMemory(t *testing.T) {
 	w := world{}
 	available := int64(1 << 30)
 	w.available = func() (int64, error) { return available, nil }
@@ -314,9 +315,9 @@ func TestLateRank(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestNoMemory: a machine that has not the memory for a staging buffer is told
+// TestTooLittleMemory checks that a job whose staging buffer does not fit in memory is refused with
 // need and limit before anything is taken.
-func TestNoMemory(t *testing.T) {
+func TestTooLittleMemory(t *testing.T) {
 	w := world{available: func() (int64, error) { return 1 << 20, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("staging_buffer", "2MiB")))
@@ -324,14 +325,15 @@ func TestNoMemory(t *testing.T) {
 		e.Details["limit"] != int64(1<<20) ||
 		!strings.Contains(e.Message,
 			"2.0 MiB for staging buffers (1 of 2.0 MiB: staging_buffer)") ||
-		!strings.Contains(e.Message, "make staging_buffer") {
+		!strings.Contains(e.Message, "reduce staging_buffer") {
 		t.Errorf("%+v", e)
 	}
 	w.close(t, n)
 }
 
-// TestOpened: each rank is told of the dataset, and how many samples are its own.
-func TestOpened(t *testing.T) {
+// TestOpenedDescribesTheJob checks that each rank is told about the dataset, and how many samples
+// it gets.
+func TestOpenedDescribesTheJob(t *testing.T) {
 	var w world
 	n := w.node()
 	for rank, want := range []int{14, 14, 12} {
@@ -343,18 +345,18 @@ func TestOpened(t *testing.T) {
 			o.Positions != samples || o.Seed != 7 ||
 			!slices.Equal(o.Classes, []string{"a", "b"}) ||
 			!slices.Equal(o.ClassSizes, []int{20, 20}) {
-			t.Errorf("rank %d is told %+v", rank, o)
+			t.Errorf("rank %d: %+v", rank, o)
 		}
 		r.Close()
 	}
 	w.close(t, n)
 }
 
-// TestAdviceOnRoom: a process is told if the caches have no room for what each epoch needs, unless
-// its policy caches nothing.
-func TestAdviceOnRoom(t *testing.T) {
+// TestSmallCachesAreWarnedAbout checks that a process is warned if the caches cannot hold what each
+// epoch needs, unless its policy caches nothing.
+func TestSmallCachesAreWarnedAbout(t *testing.T) {
 	for _, c := range []struct{ policy, memory, want string }{
-		{"cooperative", "20000B", "room for 19.5 KiB of the dataset's 39.1 KiB"},
+		{"cooperative", "20000B", "hold 19.5 KiB of the dataset's 39.1 KiB"},
 		{"cooperative", "40000B", ""},
 		{"naive", "20000B", ""},
 	} {

@@ -15,20 +15,19 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 )
 
-// over makes a job one over a subset.
+// over returns a change of a request to a job over a subset.
 func over(t *testing.T, ids []int32) func(*request.Open) {
 	return func(m *request.Open) {
 		m.Stream.Subset, m.Stream.List = &request.Subset{Count: len(ids)}, requesttest.List(t, ids)
 	}
 }
 
-// by makes a job one whose epochs are given, with these and from first on.
+// by returns a change of a request to a job with given epochs, from epoch first on.
 func by(t *testing.T, batches []int32, first int, epochs ...[]int32) func(*request.Open) {
 	return func(m *request.Open) {
 		m.Stream.Shuffle = "given"
@@ -46,8 +45,8 @@ func give(t *testing.T, r *Rank, epoch int, ids []int32) error {
 	return r.Give(request.Give{Epoch: epoch, Entries: len(ids)}, requesttest.List(t, ids))
 }
 
-// TestSubset: ranks are delivered a part of the dataset as a sampler over the part would have it;
-// nothing else is read, whatever room there is; and the bound is over that part.
+// TestSubset checks that ranks get a part of the dataset as a sampler over that part would draw it,
+// that nothing else is read, and that the bound is over that part.
 func TestSubset(t *testing.T) {
 	subset := []int32{39, 3, 3, 17, 0, 21, 8, 9, 30, 31, 32, 33, 34}
 	for _, shuffle := range []string{"torch", "feistel", "none"} {
@@ -79,7 +78,7 @@ func TestSubset(t *testing.T) {
 				t.Fatal(err)
 			}
 			together(ranks, func(r *Rank) {
-				r.Wait() // before naive reads anything
+				r.Wait() // before policy naive reads anything
 				for here, ids := range consume(t, r, at{}, end) {
 					want := plain.Epoch(here.epoch).Batch(nil, r.Number(), here.step)
 					for i, p := range want {
@@ -100,7 +99,7 @@ func TestSubset(t *testing.T) {
 				t.Errorf("report %+v", r)
 			}
 			if slices.Contains([]string{"naive", "staging"}, policy.Name()) {
-				// Ranks that need a sample at the same time share a read, and padding adds some.
+				// Ranks that need a sample at the same time share a read, and padding adds reads.
 				if left := w.bytes.Load(); r.Bound != 4*needed || left < needed {
 					t.Errorf("%s: %d bytes left the source, and the bound is %d", policy.Name(),
 						left, r.Bound)
@@ -115,8 +114,8 @@ func TestSubset(t *testing.T) {
 	}
 }
 
-// TestSubsetOverNodes: what holds on one node does on several, with a plan that is there at once or
-// made meanwhile; samples that are there twice are read from the source once.
+// TestSubsetOverNodes checks a subset over several nodes, with a plan made at once and in the
+// background. Samples that occur twice are read from the source once.
 func TestSubsetOverNodes(t *testing.T) {
 	var subset []int32
 	for k := range int32(20) {
@@ -135,8 +134,8 @@ func TestSubsetOverNodes(t *testing.T) {
 	}
 }
 
-// TestSubsetsDiffer: ranks, and nodes, whose subsets differ are refused, and named.
-func TestSubsetsDiffer(t *testing.T) {
+// TestDifferentSubsetsAreRefused checks ranks and nodes whose subsets differ.
+func TestDifferentSubsetsAreRefused(t *testing.T) {
 	var w world
 	n := w.node()
 	first := open(t, n, message(0, 2, over(t, []int32{1, 2, 3})))
@@ -176,9 +175,9 @@ func TestSubsetsDiffer(t *testing.T) {
 	c.close()
 }
 
-// TestBadLists: what comes with OPEN may be anything; it is refused with what is wrong, before
-// memory is taken for it.
-func TestBadLists(t *testing.T) {
+// TestInvalidListsAreRefused checks that an invalid list that comes with OPEN is refused with the
+// reason before memory is taken for it.
+func TestInvalidListsAreRefused(t *testing.T) {
 	var w world
 	n := w.node()
 	pipe, other, err := os.Pipe()
@@ -218,9 +217,9 @@ func TestBadLists(t *testing.T) {
 		change func(*request.Open)
 	}{
 		{failure.Config, "stream.subset came without its descriptor", with(nil, 3)},
-		{failure.Config, "its descriptor is no memfd", with(pipe, 3)},
-		{failure.Config, "its descriptor is no memfd", with(dir, 3)},
-		{failure.Config, "its descriptor is no memfd", with(regular, 3)},
+		{failure.Config, "its descriptor is not a memfd", with(pipe, 3)},
+		{failure.Config, "its descriptor is not a memfd", with(dir, 3)},
+		{failure.Config, "its descriptor is not a memfd", with(regular, 3)},
 		{
 			failure.Config, "its descriptor has 8 bytes, and 12 are needed",
 			with(requesttest.List(t, []int32{1, 2}), 3),
@@ -231,8 +230,8 @@ func TestBadLists(t *testing.T) {
 			failure.Config, "has 0 bytes, and 1073741824 are needed",
 			with(requesttest.List(t), request.MaxList),
 		},
-		{failure.Config, "1 epoch(s) of 0 samples", with(requesttest.List(t), 0)},
-		{failure.Config, "1 epoch(s) of -5 samples", with(requesttest.List(t), -5)},
+		{failure.Config, "1 x 0 samples", with(requesttest.List(t), 0)},
+		{failure.Config, "1 x -5 samples", with(requesttest.List(t), -5)},
 		{
 			failure.Config, "Subset has sample 40 at index 1; allowed: 0 to 39",
 			over(t, []int32{1, 40}),
@@ -248,7 +247,7 @@ func TestBadLists(t *testing.T) {
 		{failure.Config, `stream.shuffle = "given"`, func(m *request.Open) {
 			m.Stream.Shuffle = "given"
 		}},
-		{failure.Config, "at most one of them", func(m *request.Open) {
+		{failure.Config, "give at most one", func(m *request.Open) {
 			given(func(*request.Given) {})(m)
 			m.Stream.Subset = &request.Subset{Count: 1}
 		}},
@@ -264,7 +263,7 @@ func TestBadLists(t *testing.T) {
 			failure.Config, "stream.given.batches = 268435457",
 			given(func(g *request.Given) { g.Batches = request.MaxList + 1 }),
 		},
-		{failure.Config, "0 epoch(s) of 3 samples", given(func(g *request.Given) { g.Epochs = 0 })},
+		{failure.Config, "0 x 3 samples", given(func(g *request.Given) { g.Epochs = 0 })},
 		{
 			failure.Config, "at most 268435456 samples",
 			given(func(g *request.Given) { g.Epochs, g.Entries = 1<<20, 1<<20 }),
@@ -304,7 +303,7 @@ func TestBadLists(t *testing.T) {
 	w.available = func() (int64, error) { return 1 << 20, nil }
 	n = w.node()
 	large := requesttest.List(t)
-	if err := large.Truncate(4 * request.MaxList); err != nil { // it takes no memory
+	if err := large.Truncate(4 * request.MaxList); err != nil { // sparse: it takes no memory
 		t.Fatal(err)
 	}
 	if e := refusal(t, n, message(0, 1, with(large, request.MaxList))); e.Kind != failure.Limit ||
@@ -314,36 +313,8 @@ func TestBadLists(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestOrdersAreClaimed: orders that are yet to be given count as memory that the job may take, and
-// then it may.
-func TestOrdersAreClaimed(t *testing.T) {
-	var available atomic.Int64
-	available.Store(1 << 30)
-	w := world{available: func() (int64, error) { return available.Load(), nil }}
-	n := w.node()
-	order := make([]int32, 100_000)
-	r := open(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
-		set("staging_buffer", nil), set("memory", "10000B")))
-	buffer, _ := job.BufferSize(r.entry.open.Order, 0, 0, nil)
-	if got, least := n.options.Budget.Outstanding()-buffer, int64(3*4*len(order)); got < least {
-		t.Errorf("%d bytes are claimed beside the staging buffer, want %d at least", got, least)
-	}
-	available.Store(0)
-	if err := give(t, r, 1, order); err != nil {
-		t.Error(err)
-	}
-	r.Close()
-	available.Store(401 * kib)
-	if e := refusal(t, n, message(0, 1, by(t, []int32{50_000, 50_000}, 0, order),
-		set("memory", "10000B"))); !strings.Contains(e.Message,
-		"1.1 MiB for the orders of epochs that are yet to be given") {
-		t.Errorf("%+v", e)
-	}
-	w.close(t, n)
-}
-
-// TestStandInOfTheSubset: a sample that cannot be read is replaced by one of the subset, or of the
-// epoch that is given: one of the validation set must not stand in for one of the training set.
+// TestStandInOfTheSubset checks that a sample that cannot be read is replaced by one of the subset
+// or given epoch: a validation sample must not stand in for a training sample.
 func TestStandInOfTheSubset(t *testing.T) {
 	for name, change := range map[string]func(*request.Open){
 		"subset": over(t, []int32{5, 30, 12}),
@@ -373,41 +344,6 @@ func TestStandInOfTheSubset(t *testing.T) {
 			t.Errorf("%s: sample 12 was not read", name)
 		}
 		r.Close()
-		w.close(t, n)
-	}
-}
-
-// TestLargeBatch: a batch that is larger than the dataset is one short batch, and takes no more
-// room than that.
-func TestLargeBatch(t *testing.T) {
-	for _, ranks := range []int{1, 3} {
-		w := world{}
-		n := w.node()
-		var all []*Rank
-		for r := range ranks {
-			all = append(all, open(t, n,
-				message(r, ranks, set("staging_buffer", nil), set("memory", "0"),
-					func(m *request.Open) {
-						m.Stream.GlobalBatch, m.Stream.Tail = 1<<31, "keep"
-					})))
-		}
-		seen := make([]atomic.Int32, samples)
-		together(all, func(r *Rank) {
-			for _, ids := range consume(t, r, at{}, end) {
-				for _, k := range ids {
-					seen[k].Add(1)
-				}
-			}
-			if size := r.Segments()[0].Size; size > 32<<20 {
-				t.Errorf("a staging buffer of %d bytes", size)
-			}
-		})
-		for k := range seen {
-			if seen[k].Load() != 4 {
-				t.Errorf("sample %d was delivered %d times in 4 epochs", k, seen[k].Load())
-			}
-		}
-		closeAll(all)
 		w.close(t, n)
 	}
 }

@@ -14,23 +14,23 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// refusedApart tells whether each rank may read by itself, for this reason.
+// refusedApart checks that each rank is refused for this reason, and may read apart.
 func refusedApart(t *testing.T, what string, errs []error, why string) {
 	t.Helper()
 	for r, err := range errs {
 		var e *failure.Error
 		if !errors.As(err, &e) || e.Kind != failure.Config || e.Details[order.Apart] != true ||
 			!strings.Contains(e.Message, why) {
-			t.Errorf("%s: rank %d is told %v; want %q", what, r, err, why)
+			t.Errorf("%s: rank %d got %v; want %q", what, r, err, why)
 		}
 	}
 }
 
-// TestIrregularParts: where the ranks' parts make no order that can be shared, all ranks are told
-// alike, and nothing of the job is left.
+// TestIrregularParts checks that if the ranks' parts do not make an order that can be shared, all
+// ranks get the same error, and nothing of the job is left.
 func TestIrregularParts(t *testing.T) {
 	for what, c := range map[string]struct {
-		of3  func(t *testing.T) func(*request.Open) // what rank 3 brings
+		of3  func(t *testing.T) func(*request.Open) // what rank 3 gives
 		want string
 	}{
 		"another length": {func(t *testing.T) func(*request.Open) {
@@ -58,13 +58,13 @@ func TestIrregularParts(t *testing.T) {
 	}
 }
 
-// TestPartsThatDisagree: a part of a later epoch that has another length, or is of another epoch,
-// ends the job on all ranks, before that epoch and not sooner, with an error that names both; where
-// all change alike, each may read by itself, and so it may where one rank says that it does.
+// TestPartsThatDisagree checks that if a part of a later epoch has another length, or is of another
+// epoch, the job ends on all ranks just before that epoch, with an error that names both values. If
+// all parts change alike, or a rank says that it reads apart, each may read apart.
 func TestPartsThatDisagree(t *testing.T) {
 	const batch, n = 2, 6
 	for what, c := range map[string]struct {
-		gives   func(t *testing.T, r *Rank) error // all ranks, after epoch 0
+		gives   func(t *testing.T, r *Rank) error // called for all ranks after epoch 0
 		next    func(r *Rank) int
 		apart   bool
 		message string
@@ -127,8 +127,8 @@ func TestPartsThatDisagree(t *testing.T) {
 	}
 }
 
-// TestPartsOfARankThatLeaves: the others get what is known, and then an error that names the rank,
-// whether its node goes with it or not.
+// TestPartsOfARankThatLeaves checks that the others get the known epochs, and then an error that
+// names the rank or its node.
 func TestPartsOfARankThatLeaves(t *testing.T) {
 	const batch, n = 2, 6
 	for each, want := range map[int]string{2: "rank 3 has left the job", 1: "node 1 is gone"} {
@@ -153,7 +153,7 @@ func TestPartsOfARankThatLeaves(t *testing.T) {
 	}
 }
 
-// TestAuditsDoNotWaitForARankThatReadsApart: although it has not come to the end of the epoch.
+// TestAuditsDoNotWaitForARankThatReadsApart checks this for a rank that has not finished the epoch.
 func TestAuditsDoNotWaitForARankThatReadsApart(t *testing.T) {
 	const batch, n = 2, 6
 	c := newNodes(t, 2, false)
@@ -171,9 +171,9 @@ func TestAuditsDoNotWaitForARankThatReadsApart(t *testing.T) {
 	c.close()
 }
 
-// TestPartsGivenUp: a process that is gone before the others have come is not waited for any more,
-// and a new job can be opened.
-func TestPartsGivenUp(t *testing.T) {
+// TestCancelledOpenWithParts checks that a process that is gone before the other nodes have come is
+// no longer waited for, and that a new job can be opened.
+func TestCancelledOpenWithParts(t *testing.T) {
 	c := newNodes(t, 2, false)
 	address := c.address()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -198,9 +198,8 @@ func TestPartsGivenUp(t *testing.T) {
 	c.close()
 }
 
-// TestBadParts: what a process says of its part may be anything; it is refused before memory is
-// taken for it.
-func TestBadParts(t *testing.T) {
+// TestInvalidPartsAreRefused checks that an invalid part is refused before memory is taken for it.
+func TestInvalidPartsAreRefused(t *testing.T) {
 	var w world
 	n := w.node()
 	change := func(f func(g *request.Given)) func(*request.Open) {
@@ -220,9 +219,9 @@ func TestBadParts(t *testing.T) {
 		"stream.given.batch = 9223372036854775807": func(g *request.Given) {
 			g.Batch = 1<<63 - 1
 		},
-		"stream.given.first = -1":                        func(g *request.Given) { g.First = -1 },
-		"epochs = 2":                                     func(g *request.Given) { g.Epochs = 2 },
-		"1 epoch(s) of 0 samples":                        func(g *request.Given) { g.Entries = 0 },
+		"stream.given.first = -1": func(g *request.Given) { g.First = -1 },
+		"epochs = 2":              func(g *request.Given) { g.Epochs = 2 },
+		"1 x 0 samples":           func(g *request.Given) { g.Entries = 0 },
 		"its descriptor has 12 bytes, and 16 are needed": func(g *request.Given) { g.Entries = 4 },
 	} {
 		if e := refusal(t, n, message(0, 2, change(f))); e.Kind != failure.Config ||
@@ -256,17 +255,17 @@ func TestBadParts(t *testing.T) {
 		}
 	}
 	if err := give(t, ranks[0], 3, sampled(0, 3, 6)); err == nil ||
-		!strings.Contains(err.Error(), "while those of epochs 1 and 2 wait for the other ranks") {
+		!strings.Contains(err.Error(), "those of epochs 1 and 2 still wait for the other ranks") {
 		t.Errorf("a third epoch ahead: %v", err)
 	}
 	closeAll(ranks)
 	c.close()
 }
 
-// TestPartsWaitedForInVain: a rank that has begun an epoch which no other begins, because they wait
-// for it in the one before, reads apart after start_timeout; the others are told when they come to
-// that epoch. It does not matter whether another rank of its node has begun it as well.
-func TestPartsWaitedForInVain(t *testing.T) {
+// TestWaitForPartsTimesOut checks that a rank that has begun an epoch that no other begins, because
+// they wait for it in the previous one, reads apart after start_timeout, and that the others are
+// told when they come to that epoch, whether or not another rank of its node has begun it as well.
+func TestWaitForPartsTimesOut(t *testing.T) {
 	const batch, n = 2, 6
 	for each := 1; each <= 2; each++ {
 		for ahead := 1; ahead <= each; ahead++ { // ranks of node 0 that go on

@@ -18,8 +18,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// partOf makes a job one in which this rank gives its part, with batches of this size, from epoch
-// first on.
+// partOf returns a change of a request to one that gives a rank's part, with batches of this size,
+// from epoch first on.
 func partOf(t *testing.T, batch, first int, ids []int32) func(*request.Open) {
 	return func(m *request.Open) {
 		m.Stream.Shuffle, m.Stream.Epochs, m.Stream.Seed = "given", 0, nil
@@ -34,7 +34,7 @@ func partOf(t *testing.T, batch, first int, ids []int32) func(*request.Open) {
 	}
 }
 
-// apartFrom makes a rank one that gives no part.
+// apartFrom returns a change of a request to one of a rank that gives no part.
 func apartFrom(t *testing.T, why string) func(*request.Open) {
 	return func(m *request.Open) {
 		partOf(t, 0, 0, nil)(m)
@@ -42,7 +42,7 @@ func apartFrom(t *testing.T, why string) func(*request.Open) {
 	}
 }
 
-// sampled draws a part of an epoch: n samples, with repeats, as a user's sampler yields them.
+// sampled returns a part of an epoch: n samples, with repeats, as a user's sampler may yield them.
 func sampled(rank, epoch, n int) []int32 {
 	rng := rand.New(rand.NewPCG(uint64(rank), uint64(epoch)))
 	ids := make([]int32, n)
@@ -52,7 +52,7 @@ func sampled(rank, epoch, n int) []int32 {
 	return ids
 }
 
-// openParts opens a job with `each` ranks on every node. change says what each rank brings; the
+// openParts opens a job with each ranks on every node. change returns the changes for a rank. The
 // errors are by rank.
 func (c *nodes) openParts(each int,
 	change func(rank int) []func(*request.Open),
@@ -71,7 +71,7 @@ func (c *nodes) openParts(each int,
 	return ranks, errs
 }
 
-// mustOpenParts opens a job whose ranks have n samples of each epoch, in batches of this size.
+// mustOpenParts opens a job whose ranks have n samples per epoch, in batches of this size.
 func (c *nodes) mustOpenParts(each, batch, n int, change ...func(*request.Open)) []*Rank {
 	c.t.Helper()
 	ranks, errs := c.openParts(each, func(r int) []func(*request.Open) {
@@ -83,8 +83,8 @@ func (c *nodes) mustOpenParts(each, batch, n int, change ...func(*request.Open))
 	return ranks
 }
 
-// trained has a rank give its part of an epoch, unless that came with OPEN, and go through it from
-// a step on; what it gets is its part.
+// trained makes a rank give its part of an epoch, unless that came with OPEN, and take its batches
+// from a step on. It checks that these are the rank's part.
 func trained(t *testing.T, r *Rank, epoch, step, batch, n int) {
 	t.Helper()
 	ids := sampled(r.Number(), epoch, n)
@@ -94,7 +94,7 @@ func trained(t *testing.T, r *Rank, epoch, step, batch, n int) {
 	if err := r.Check(epoch, step); err != nil {
 		t.Error(err)
 	}
-	r.Wait() // before naive reads anything
+	r.Wait() // before policy naive reads anything
 	got := consume(t, r, at{epoch, step}, end)
 	steps := (n + batch - 1) / batch
 	if len(got) != steps-step {
@@ -109,9 +109,9 @@ func trained(t *testing.T, r *Rank, epoch, step, batch, n int) {
 	}
 }
 
-// TestPartsOverNodes: ranks of several nodes that give each epoch's order together are each given
-// its own part, under each policy, with a plan that is there at once or made meanwhile; the audit
-// is over all of them.
+// TestPartsOverNodes checks that ranks on several nodes that give each epoch's order together each
+// get their own part, under each policy, with a plan made at once and in the background, and that
+// the audit is over all of them.
 func TestPartsOverNodes(t *testing.T) {
 	const each, batch, n, epochs = 2, 3, 10, 4
 	for _, policy := range policies.Engine() {
@@ -151,7 +151,7 @@ func TestPartsOverNodes(t *testing.T) {
 	}
 }
 
-// TestPartsAreReadOnce: where the nodes together have room for the dataset, what several epochs
+// TestPartsAreReadOnce checks that if the nodes together can hold the dataset, what several epochs
 // need is read from the source once, whichever epoch and node needs it first.
 func TestPartsAreReadOnce(t *testing.T) {
 	const each, batch, n, epochs = 2, 3, 8, 5
@@ -178,9 +178,9 @@ func TestPartsAreReadOnce(t *testing.T) {
 	}
 }
 
-// TestPartsWaitForThePlan: an epoch that may need samples which the first did not is begun when it
-// is known who keeps them.
-func TestPartsWaitForThePlan(t *testing.T) {
+// TestLaterPartsWaitForThePlan checks that an epoch that may need samples that the first one did
+// not begins only when it is known which node keeps them.
+func TestLaterPartsWaitForThePlan(t *testing.T) {
 	const batch, n, epochs = 3, 8, 4
 	c := newNodes(t, 2, true)
 	free := hold(nil, c.list...)
@@ -213,9 +213,8 @@ func TestPartsWaitForThePlan(t *testing.T) {
 	c.close()
 }
 
-// TestPartsBeginAnywhere: a job resumes amid an epoch; ranks break an epoch off, and begin it
-// again, or go on with the next one, and none waits for a rank that has given its part and does
-// something else.
+// TestPartsBeginAnywhere checks that a job resumes in the middle of an epoch, and that ranks may
+// break off an epoch and begin it again, or go on with another one, without waiting for each other.
 func TestPartsBeginAnywhere(t *testing.T) {
 	const batch, n = 2, 7
 	c := newNodes(t, 2, false)
@@ -233,7 +232,7 @@ func TestPartsBeginAnywhere(t *testing.T) {
 		if err := give(t, r, 6, sampled(r.Number(), 6, n)); err != nil {
 			t.Error(err)
 		}
-		consume(t, r, at{6, 0}, at{6, 1 + r.Number()}) // and breaks off
+		consume(t, r, at{6, 0}, at{6, 1 + r.Number()}) // breaks off
 	})
 	together(ranks, func(r *Rank) { trained(t, r, 9, 0, batch, n) }) // all jump
 	if a, err := ranks[3].Audit(t.Context(), 9); err != nil || !a.Complete {
@@ -243,9 +242,9 @@ func TestPartsBeginAnywhere(t *testing.T) {
 	c.close()
 }
 
-// TestPartsWait: a rank that begins an epoch before the others waits, and is given it when they
-// come; meanwhile the others go on with theirs, and what the rank gives again is compared.
-func TestPartsWait(t *testing.T) {
+// TestEarlyRankWaitsForParts checks that a rank that begins an epoch before the others waits until
+// they come, while they finish theirs, and that a part given again is compared.
+func TestEarlyRankWaitsForParts(t *testing.T) {
 	const batch, n = 2, 6
 	c := newNodes(t, 2, false)
 	ranks := c.mustOpenParts(1, batch, n)
@@ -262,7 +261,7 @@ func TestPartsWait(t *testing.T) {
 	}()
 	eventually(t, "the early rank gives its part", func() bool { return early.Check(1, 0) == nil })
 	if err := give(t, early, 1, sampled(0, 1, n)); err != nil {
-		t.Errorf("the same again: %v", err)
+		t.Errorf("the same order again: %v", err)
 	}
 	if x, err := early.Explain(1, 0, -1); err == nil {
 		t.Errorf("explained %+v", x)
@@ -272,10 +271,10 @@ func TestPartsWait(t *testing.T) {
 	}
 	if missing := early.entry.open.Coordinator.Missing(t.Context(), 1); !slices.Equal(missing,
 		[]int{1}) {
-		t.Errorf("node 1 says that ranks %v are missing", missing)
+		t.Errorf("node 1 reports that ranks %v are missing", missing)
 	}
 	if missing := early.entry.open.Coordinator.Missing(t.Context(), 2); len(missing) > 0 {
-		t.Errorf("of a turn that has not come node 1 says that ranks %v are missing", missing)
+		t.Errorf("for a later turn node 1 reports that ranks %v are missing", missing)
 	}
 	trained(t, late, 0, 0, batch, n)
 	select {
@@ -293,9 +292,10 @@ func TestPartsWait(t *testing.T) {
 	c.close()
 }
 
-// TestPartsInPieces: an order that takes several rounds to tell arrives as it was given.
-func TestPartsInPieces(t *testing.T) {
-	const n = 5 << 18 // 5 MiB per rank, more than a node may tell at a time
+// TestLargePartsArriveInPieces checks that an order that is sent in several pieces arrives
+// unchanged.
+func TestLargePartsArriveInPieces(t *testing.T) {
+	const n = 5 << 18 // 5 MiB per rank, more than a node may send at a time
 	c := newNodes(t, 2, false)
 	ranks := c.mustOpenParts(1, 1<<10, n, set("staging_buffer", "8MiB"), func(m *request.Open) {
 		m.Arguments["prefetch_batches"] = 1.0
@@ -316,9 +316,9 @@ func TestPartsInPieces(t *testing.T) {
 	c.close()
 }
 
-// TestPartsOccur: a sample that two ranks have draws other random numbers on each, wherever it is
-// read.
-func TestPartsOccur(t *testing.T) {
+// TestOccurrencesOverRanks checks that a sample that two ranks have gets different random numbers
+// on each.
+func TestOccurrencesOverRanks(t *testing.T) {
 	c := newNodes(t, 2, false)
 	ranks, errs := c.openParts(1, func(int) []func(*request.Open) {
 		return []func(*request.Open){partOf(t, 2, 0, []int32{7, 7, 9, 7})}
@@ -346,9 +346,9 @@ func TestPartsOccur(t *testing.T) {
 	c.close()
 }
 
-// TestPartsRunOn: a rank that gives its next epoch while its run still waits for more takes that
-// epoch in another run, and nothing twice.
-func TestPartsRunOn(t *testing.T) {
+// TestEpochGivenDuringARun checks that a rank that gives its next epoch while its run still waits
+// takes that epoch in another run, and no batch twice.
+func TestEpochGivenDuringARun(t *testing.T) {
 	const batch, n = 3, 6
 	c := newNodes(t, 2, false)
 	ranks := c.mustOpenParts(1, batch, n)

@@ -10,7 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// watched is a policy whose plans a test sees, and changes.
+// watched is a policy whose plans a test observes and changes.
 type watched struct {
 	policies.Cooperative
 	first func(placement.Lead, *placement.Plan)
@@ -33,14 +33,14 @@ func (p watched) Plan(in placement.Input) (*placement.Plan, error) {
 	return plan, err
 }
 
-// TestPlanIsOneForAllNodes: every node plans with the longest lead of all, so that all make the
-// same plan; and no node asks others by its plan before all have theirs. Node 0 has a planner; the
-// test speaks for that of node 1.
+// TestPlanIsOneForAllNodes checks that every node plans with the longest window, so that all make
+// the same plan, and that no node asks others by its plan before all have theirs. Node 0 has a
+// planner; the test plays that of node 1.
 func TestPlanIsOneForAllNodes(t *testing.T) {
 	c := newNodes(t, 2, false)
 	var mu sync.Mutex
 	var leads []placement.Lead
-	var before, plan []int32 // who answers for samples by the first plan, and by the last one
+	var before, plan []int32 // owners by the first plan, and by the final one
 	n := c.list[0]
 	n.options.Strategy.AtOnce = -1
 	n.options.Strategy.Policy = func(string) (placement.Policy, error) {
@@ -67,7 +67,7 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	said, err := o.Leads(t.Context(), placement.Lead{Steps: 1}, steps)
 	if want := []placement.Lead{{Steps: steps}, {Steps: 1}}; err != nil ||
 		!slices.Equal(said, want) {
-		t.Errorf("the nodes say that their leads are %+v, want %+v; %v", said, want, err)
+		t.Errorf("the nodes' windows are %+v, want %+v; %v", said, want, err)
 	}
 	eventually(t, "node 0 has its plan", func() bool {
 		return j.Job.Planner().Plan().Policy == "made"
@@ -75,12 +75,12 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	mu.Lock()
 	for _, lead := range leads {
 		if lead.Steps != steps {
-			t.Errorf("node 0 plans with a lead of %+v, and the longest has %d steps", lead, steps)
+			t.Errorf("node 0 plans with a window of %+v, but the longest has %d steps", lead, steps)
 		}
 	}
 	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, before) ||
 		slices.Equal(before, plan) {
-		t.Errorf("before node 1 has its plan, node 0 asks by its own: %v, before it %v", now,
+		t.Errorf("before node 1 has its plan, node 0 uses owners %v, want %v", now,
 			before)
 	}
 	mu.Unlock()
@@ -89,15 +89,15 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	}
 	<-j.Job.Planner().Done()
 	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, plan) {
-		t.Errorf("when both have a plan, node 0 asks by %v", now)
+		t.Errorf("when both have a plan, node 0 uses owners %v", now)
 	}
 	closeAll(ranks)
 	c.close()
 }
 
-// TestWhatIsKeptBesidesIsBroughtToFasterClasses: the plan has the faster classes hold samples that
-// a class which keeps everything has from before, and the source is not read for that.
-func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
+// TestPlanCopiesWarmSamplesToFasterClasses checks that the plan has faster classes hold samples
+// that a class that keeps everything already has, and that the source is not read for that.
+func TestPlanCopiesWarmSamplesToFasterClasses(t *testing.T) {
 	w := world{disk: t.TempDir()}
 	n := w.node()
 	m := message(0, 1, set("cache_dir", w.disk), set("cache_size", "1MB"))
@@ -114,7 +114,7 @@ func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 			len(disk.Store.Held()), disk.KeepsAll)
 	}
 	if planned := r.entry.open.Job.Planner().Plan().Nodes[0].Classes; len(planned[0]) != samples {
-		t.Errorf("memory is to hold %v", planned[0])
+		t.Errorf("memory is planned to hold %v", planned[0])
 	}
 	consume(t, r, at{0, 0}, at{1, 0})
 	if got := w.bytes.Load(); got != 0 {
@@ -124,8 +124,9 @@ func TestWhatIsKeptBesidesIsBroughtToFasterClasses(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestLeadCoversWhatMayBeStaged: a lead does not end before a step that a rank was let to stage.
-func TestLeadCoversWhatMayBeStaged(t *testing.T) {
+// TestWindowCoversStagedSteps checks that a window does not end before a step that a rank was
+// allowed to stage.
+func TestWindowCoversStagedSteps(t *testing.T) {
 	c := newNodes(t, 2, false)
 	c.list[0].options.Strategy.AtOnce = -1
 	ranks := c.open(set("memory", "22000B"), set("prefetch_batches", 1.0), func(m *request.Open) {
@@ -142,7 +143,7 @@ func TestLeadCoversWhatMayBeStaged(t *testing.T) {
 	o := ranks[1].entry.open.Coordinator
 	leads, err := o.Leads(t.Context(), placement.Lead{Steps: 1}, 20)
 	if err != nil || leads[0].Steps < 15 {
-		t.Errorf("the leads are %+v, and step 14 may be staged; %v", leads, err)
+		t.Errorf("the windows are %+v, but step 14 may be staged; %v", leads, err)
 	}
 	if err := o.Planned(t.Context()); err != nil {
 		t.Error(err)

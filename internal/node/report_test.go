@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// onNodes makes rank's message one of a job over nodes with as many ranks each.
+// onNodes returns a change of a request to a job over nodes with each ranks.
 func onNodes(nodes, each int, address string) func(*request.Open) {
 	return func(m *request.Open) {
 		m.Cluster = &request.Cluster{
@@ -24,7 +24,7 @@ func onNodes(nodes, each int, address string) func(*request.Open) {
 	}
 }
 
-// spread opens the job on nodes of their own, and returns its ranks in order.
+// spread opens the job with each ranks on each node, and returns its ranks in order.
 func spread(t *testing.T, nodes []*Node, each int, change ...func(*request.Open)) []*Rank {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -32,7 +32,7 @@ func spread(t *testing.T, nodes []*Node, each int, change ...func(*request.Open)
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
-	if err := l.Close(); err != nil { // for node 0
+	if err := l.Close(); err != nil { // free the port for node 0
 		t.Fatal(err)
 	}
 	ranks := make([]*Rank, len(nodes)*each)
@@ -52,8 +52,8 @@ func spread(t *testing.T, nodes []*Node, each int, change ...func(*request.Open)
 	return ranks
 }
 
-// TestClusterReport: every node hears the same of the job, the sum of what its ranks did; of who is
-// gone, what it said last.
+// TestClusterReport checks that every node reports the same totals for the job, and the latest
+// report of a node that is gone.
 func TestClusterReport(t *testing.T) {
 	worlds := []*world{{}, {}, {}}
 	nodes := make([]*Node, len(worlds))
@@ -70,19 +70,19 @@ func TestClusterReport(t *testing.T) {
 	for i, r := range ranks {
 		c := r.ClusterReport(t.Context())
 		if c.Node != i/2 || len(c.Nodes) != 3 || c.Planned != 4 || c.Steps != 4 {
-			t.Errorf("rank %d is told %+v", i, c)
+			t.Errorf("rank %d: %+v", i, c)
 			break
 		}
 		var sum stats.Tally
 		for n, node := range c.Nodes {
 			if !node.Answering || node.Why != "" || node.Node != n || node.Address != "127.0.0.1" ||
 				len(node.Classes) != 1 || len(node.Ranks) != 2 {
-				t.Errorf("rank %d is told of node %d %+v", i, n, node)
+				t.Errorf("rank %d reports node %d as %+v", i, n, node)
 			}
 			for k, rank := range node.Ranks {
 				if rank.Rank != 2*n+k || !rank.Open || rank.Batches != 8 ||
 					rank.Position != (stats.Position{Epoch: 2}) || rank.Staging.Size == 0 {
-					t.Errorf("rank %d is told of rank %d %+v", i, rank.Rank, rank)
+					t.Errorf("rank %d reports rank %d as %+v", i, rank.Rank, rank)
 				}
 			}
 			sum.Add(&node.Tally)
@@ -97,7 +97,7 @@ func TestClusterReport(t *testing.T) {
 		}
 		if c.Total.Batches != 48 || c.Total.Samples != 84 || consumed != 84 ||
 			c.Total.Source.Bytes != read {
-			t.Errorf("rank %d is told of %+v in all; %d bytes left the source", i, c.Total, read)
+			t.Errorf("rank %d reports a total of %+v; %d bytes left the source", i, c.Total, read)
 		}
 		if sum.Batches != c.Total.Batches || sum.Source != c.Total.Source ||
 			!maps.Equal(sum.Reads, c.Total.Reads) {
@@ -109,7 +109,7 @@ func TestClusterReport(t *testing.T) {
 		if i == 0 {
 			first = c
 		} else if a, b := text(t, first.Total), text(t, c.Total); a != b {
-			t.Errorf("node 0 hears %s, node %d %s", a, c.Node, b)
+			t.Errorf("node 0 reports %s, node %d %s", a, c.Node, b)
 		}
 	}
 	if s := first.Sentence; !strings.HasPrefix(s,
@@ -126,7 +126,7 @@ func TestClusterReport(t *testing.T) {
 	gone := c.Nodes[2]
 	if gone.Answering || gone.Age < 0 || gone.Why != "it is gone" || gone.Batches != 16 ||
 		c.Total.Batches != 48 {
-		t.Errorf("of who is gone: %+v, in all %+v", gone, c.Total)
+		t.Errorf("the lost node: %+v, the total: %+v", gone, c.Total)
 	}
 	if !strings.Contains(c.Sentence, "Node 2 does not answer: it is gone.") {
 		t.Error(c.Sentence)
@@ -139,9 +139,9 @@ func TestClusterReport(t *testing.T) {
 	}
 }
 
-// TestClusterReportUncached: where no node keeps anything, the least that can leave the source is
-// the dataset in each epoch, on one node and on several.
-func TestClusterReportUncached(t *testing.T) {
+// TestUncachedBound checks that if no node keeps anything, the bound is the dataset in each epoch,
+// on one node and on several.
+func TestUncachedBound(t *testing.T) {
 	for _, count := range []int{1, 2} {
 		worlds, nodes := make([]*world, count), make([]*Node, count)
 		for i := range worlds {
@@ -149,9 +149,9 @@ func TestClusterReportUncached(t *testing.T) {
 			nodes[i] = worlds[i].node()
 		}
 		ranks := spread(t, nodes, 2, set("policy", "naive"))
-		// one after the other: two that need a sample at the same time read it once
+		// One after the other: two that need a sample at the same time read it once.
 		for _, r := range ranks {
-			r.Wait() // before naive reads anything
+			r.Wait() // before policy naive reads anything
 			consume(t, r, at{}, end)
 		}
 		c := ranks[0].ClusterReport(t.Context())
@@ -177,12 +177,13 @@ func text(t *testing.T, v any) string {
 	return string(b)
 }
 
-// TestClusterReports: by name or a part of it; a job of one node is its own cluster.
-func TestClusterReports(t *testing.T) {
+// TestClusterReportsByName checks selection by name or a part of it. A job of one node is its own
+// cluster.
+func TestClusterReportsByName(t *testing.T) {
 	w := &world{}
 	n := w.node()
 	if _, err := n.ClusterReports(t.Context(), "j"); err == nil ||
-		!strings.Contains(err.Error(), "none is running") {
+		!strings.Contains(err.Error(), "no jobs are running") {
 		t.Error(err)
 	}
 	if all, err := n.ClusterReports(t.Context(), ""); len(all) != 0 || err != nil {
@@ -209,7 +210,7 @@ func TestClusterReports(t *testing.T) {
 	}
 	_, err := n.ClusterReports(t.Context(), "valid")
 	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
-		!strings.Contains(e.Message, "running are a train, a train, the other, b train") {
+		!strings.Contains(e.Message, "running jobs: a train, a train, the other, b train") {
 		t.Error(err)
 	}
 	for _, r := range ranks {

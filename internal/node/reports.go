@@ -11,7 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Reports lists the reports of all jobs, by name.
+// Reports returns the reports of all jobs, by name.
 func (n *Node) Reports() []*stats.Report {
 	var out []*stats.Report
 	for _, e := range n.list() {
@@ -22,8 +22,8 @@ func (n *Node) Reports() []*stats.Report {
 	return out
 }
 
-// ClusterReports are those of the jobs whose name is, or if there is none, whose names contain the
-// given one, by name; see Rank.ClusterReport. Empty: all jobs.
+// ClusterReports returns the reports of the job with this name, or if there is none, of the jobs
+// whose names contain it, by name; see Rank.ClusterReport. An empty name selects all jobs.
 func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.ClusterReport, error) {
 	jobs := n.list()
 	var names []string
@@ -38,11 +38,11 @@ func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.Cluste
 		})
 	}
 	if len(jobs) == 0 && name != "" {
-		running := "none is running"
+		running := "no jobs are running"
 		if len(names) > 0 {
-			running = "running are " + strings.Join(names, ", ")
+			running = "running jobs: " + strings.Join(names, ", ")
 		}
-		return nil, failure.Input("no job of this daemon is named %q, or has that in its name: %s",
+		return nil, failure.Input("no job of this daemon has a name that contains %q; %s",
 			name, running)
 	}
 	out := make([]*stats.ClusterReport, len(jobs))
@@ -54,7 +54,7 @@ func (n *Node) ClusterReports(ctx context.Context, name string) ([]*stats.Cluste
 	return slices.DeleteFunc(out, func(c *stats.ClusterReport) bool { return c == nil }), nil
 }
 
-// list returns the jobs, by name.
+// list returns the jobs by name.
 func (n *Node) list() []*entry {
 	n.mu.Lock()
 	defer n.mu.Unlock()

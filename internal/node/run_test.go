@@ -14,7 +14,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// TestAudit: over two ranks and all epochs, and explain says what was delivered.
+// TestAudit checks the audit over two ranks and all epochs, and that Explain returns what was
+// delivered.
 func TestAudit(t *testing.T) {
 	var w world
 	n := w.node()
@@ -68,9 +69,9 @@ func TestAudit(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestAuditResumed: begun in the middle of an epoch, with samples left out, and
-// with an epoch that is gone through twice.
-func TestAuditResumed(t *testing.T) {
+// TestAuditOfResumedEpochs checks epochs that begin in the middle, with samples left out, and that
+// are run twice.
+func TestAuditOfResumedEpochs(t *testing.T) {
 	w := world{read: func(_ context.Context, id int) error {
 		if id%7 == 3 {
 			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrMissing}
@@ -106,9 +107,9 @@ func TestAuditResumed(t *testing.T) {
 	}
 }
 
-// TestAuditAfterwards: what a rank was given counts as it was, also when its process is gone, and
-// when another has its place.
-func TestAuditAfterwards(t *testing.T) {
+// TestAuditAfterRanksLeft checks that what was delivered to a rank still counts when its process is
+// gone, and when another one has its rank.
+func TestAuditAfterRanksLeft(t *testing.T) {
 	w := world{read: func(_ context.Context, id int) error {
 		if id == 3 {
 			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrMissing}
@@ -135,9 +136,9 @@ func TestAuditAfterwards(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestAuditWaits: for ranks that are still at it, not for those that left; and a
-// wrong sum is found.
-func TestAuditWaits(t *testing.T) {
+// TestAuditWaitsForRanks checks that an audit waits for ranks that are still in the epoch, but not
+// for those that left, and that it finds a wrong sum.
+func TestAuditWaitsForRanks(t *testing.T) {
 	var w world
 	n := w.node()
 	ranks := []*Rank{open(t, n, message(0, 2)), open(t, n, message(1, 2))}
@@ -153,12 +154,12 @@ func TestAuditWaits(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := ranks[0].Audit(ctx, 0); !errors.Is(err, context.Canceled) {
-		t.Errorf("an audit that was given up: %v", err)
+		t.Errorf("a cancelled audit: %v", err)
 	}
 	consume(t, ranks[1], at{0, 0}, at{0, 2})
 	select {
 	case a := <-audited:
-		t.Errorf("audited before rank 1 was through: %+v", a)
+		t.Errorf("audited before rank 1 had finished: %+v", a)
 	default:
 	}
 	ranks[1].Close()
@@ -181,8 +182,9 @@ func TestAuditWaits(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestAuditOfLongAgo: what is not kept is refused, not waited for.
-func TestAuditOfLongAgo(t *testing.T) {
+// TestAuditOfOldEpochIsRefused checks that an audit of an epoch that is no longer known does not
+// wait.
+func TestAuditOfOldEpochIsRefused(t *testing.T) {
 	var w world
 	n := w.node()
 	r := open(t, n,
@@ -199,28 +201,28 @@ func TestAuditOfLongAgo(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestBound: whatever the caches hold, the source gives no more than the bound
-// over four epochs, and the report's sums are those of its parts.
+// TestBound checks that, whatever the caches hold, at most the bound is read from the source over
+// four epochs, and that the report's totals are the sums of its parts.
 func TestBound(t *testing.T) {
-	for _, room := range []string{"0B", "20000B", "40000B"} {
+	for _, memory := range []string{"0B", "20000B", "40000B"} {
 		var w world
 		n := w.node()
 		ranks := []*Rank{
-			open(t, n, message(0, 2, set("memory", room))),
-			open(t, n, message(1, 2, set("memory", room))),
+			open(t, n, message(0, 2, set("memory", memory))),
+			open(t, n, message(1, 2, set("memory", memory))),
 		}
 		together(ranks, func(r *Rank) { consume(t, r, at{0, 0}, end) })
 		r := ranks[0].Report()
 		if got := w.bytes.Load(); r.Source.Bytes != got || float64(got) > 1.01*float64(r.Bound) {
 			t.Errorf("memory %s: %d bytes left the source, the report says %d, the bound is %d",
-				room, got, r.Source.Bytes, r.Bound)
+				memory, got, r.Source.Bytes, r.Bound)
 		}
 		var bySummary, byRank int64
 		var reads int64
 		for _, e := range r.Epochs {
 			bySummary += e.Source.Bytes
 			if e.Batches != 8 || e.Samples != samples {
-				t.Errorf("memory %s: epoch %+v", room, e)
+				t.Errorf("memory %s: epoch %+v", memory, e)
 			}
 			for _, a := range e.Reads {
 				reads += a.Samples
@@ -232,19 +234,19 @@ func TestBound(t *testing.T) {
 			}
 		}
 		if bySummary != r.Source.Bytes || byRank != 4*samples || reads != 4*samples {
-			t.Errorf("memory %s: parts do not sum up: %d of %d bytes, %d and %d of %d samples",
-				room, bySummary, r.Source.Bytes, byRank, reads, 4*samples)
+			t.Errorf("memory %s: the parts do not add up: %d of %d bytes, %d and %d of %d samples",
+				memory, bySummary, r.Source.Bytes, byRank, reads, 4*samples)
 		}
 		if want := map[string]int64{
 			"0B":     4 * total,
 			"20000B": total + 3*total/2,
 			"40000B": total,
-		}[room]; r.Bound != want {
-			t.Errorf("memory %s: bound %d, want %d", room, r.Bound, want)
+		}[memory]; r.Bound != want {
+			t.Errorf("memory %s: bound %d, want %d", memory, r.Bound, want)
 		}
 		if !strings.Contains(r.Sentence, "4 epochs") || r.BoundShare > 1.01 || r.Utilisation < 0 ||
 			r.Utilisation > 1 {
-			t.Errorf("memory %s: share %v, utilisation %v, %q", room, r.BoundShare, r.Utilisation,
+			t.Errorf("memory %s: share %v, utilisation %v, %q", memory, r.BoundShare, r.Utilisation,
 				r.Sentence)
 		}
 		for _, r := range ranks {
@@ -254,8 +256,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestTwoJobs: two jobs on one dataset share its cache.
-func TestTwoJobs(t *testing.T) {
+// TestTwoJobsShareACache checks that two jobs on one dataset share its cache.
+func TestTwoJobsShareACache(t *testing.T) {
 	var w world
 	n := w.node()
 	a := open(t, n, message(0, 1))
@@ -269,7 +271,7 @@ func TestTwoJobs(t *testing.T) {
 		t.Errorf("reports %+v", r)
 	}
 	if warnings := b.Opened().Warnings; len(warnings) != 0 {
-		t.Errorf("warnings %q, and they say the same of the caches", warnings)
+		t.Errorf("warnings %q, although the cache settings are the same", warnings)
 	}
 	c := open(t, n,
 		message(0, 1, set("source_threads", "9"), func(m *request.Open) { m.Job = "l" }))
@@ -280,14 +282,14 @@ func TestTwoJobs(t *testing.T) {
 	}
 	c.Close()
 	a.Close()
-	consume(t, b, at{0, 0}, end) // the other one goes on
+	consume(t, b, at{0, 0}, end) // the other job goes on
 	b.Close()
 	w.close(t, n)
 }
 
-// TestWarm: a job that comes again finds memory warm on the same node, and the
-// file class on the next one.
-func TestWarm(t *testing.T) {
+// TestReopenedJobIsWarm checks that a job that is opened again finds memory warm on the same node,
+// and the file class on the next one.
+func TestReopenedJobIsWarm(t *testing.T) {
 	for _, where := range []string{"memory", "file", "both"} {
 		w := world{disk: t.TempDir()}
 		n := w.node()
@@ -304,7 +306,7 @@ func TestWarm(t *testing.T) {
 		if got := w.bytes.Swap(0); got != total {
 			t.Errorf("%s: %d bytes left the source at first, want %d", where, got, total)
 		}
-		if where != "memory" { // a restart of the daemon
+		if where != "memory" { // the daemon is restarted
 			w.close(t, n)
 			w.ram = nil
 			n = w.node()
@@ -322,8 +324,8 @@ func TestWarm(t *testing.T) {
 	}
 }
 
-// TestYieldedUnknown: what was never sent counts nowhere.
-func TestYieldedUnknown(t *testing.T) {
+// TestUnsentBatchesDoNotCount checks that batches that were never sent count nowhere.
+func TestUnsentBatchesDoNotCount(t *testing.T) {
 	var w world
 	n := w.node()
 	r := open(t, n, message(0, 1))
@@ -350,9 +352,9 @@ func TestYieldedUnknown(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestSourceHangs: the stream ends in time, job and node can be closed, and the
-// dataset can be opened again; the report names what hangs.
-func TestSourceHangs(t *testing.T) {
+// TestHungSource checks that when a read hangs the stream ends in time, job and node can be closed,
+// the dataset can be opened again, and the report names what hangs.
+func TestHungSource(t *testing.T) {
 	gate := make(chan struct{})
 	var hung atomic.Bool
 	w := world{read: func(_ context.Context, id int) error {
@@ -391,7 +393,7 @@ func TestSourceHangs(t *testing.T) {
 		t.Errorf("close the node: %v", err)
 	}
 	close(gate)
-	eventually(t, "the read that hung gives its buffer back", func() bool {
+	eventually(t, "the hung read's buffer is closed", func() bool {
 		return stagingBuffers(t) == 0
 	})
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// unreadable is the error of a sample that nobody can read.
+// unreadable returns the error of a sample that cannot be read.
 func unreadable(id int) error {
 	return &dataset.SampleError{
 		ID:   id,
@@ -22,7 +22,7 @@ func unreadable(id int) error {
 	}
 }
 
-// first finds where a rank needs a sample for the first time.
+// first returns the position at which a rank first needs a sample.
 func first(r *Rank, sample int) at {
 	for epoch := 0; ; epoch++ {
 		for step := range r.entry.open.Order.Stream().Steps() {
@@ -34,17 +34,17 @@ func first(r *Rank, sample int) at {
 	}
 }
 
-// stopAll has all ranks go through the stream from its beginning, until one of them can not be
-// given a sample: it ends before that batch, and all with that error. None was given anything else
-// than its stream.
+// stopAll runs all ranks from the beginning until a sample cannot be read for one of them: that
+// rank ends before the sample's batch, and all end with its error. It checks that each got only its
+// stream.
 func (c *nodes) stopAll(ranks []*Rank, rank, sample int) {
 	c.t.Helper()
 	missing := first(ranks[rank], sample)
 	together(ranks, func(r *Rank) {
-		r.Wait() // before naive reads anything
+		r.Wait() // before policy naive reads anything
 		got, err := take(r, at{0, 0}, end)
 		if err == nil {
-			c.t.Errorf("rank %d was told nothing", r.Number())
+			c.t.Errorf("rank %d got no error", r.Number())
 			return
 		}
 		m := failure.Of(err)
@@ -55,7 +55,7 @@ func (c *nodes) stopAll(ranks []*Rank, rank, sample int) {
 		}
 		if m.Kind != failure.Sample || fmt.Sprint(m.Details["sample"]) != fmt.Sprint(sample) ||
 			!strings.HasPrefix(m.Message, text) {
-			c.t.Errorf("rank %d was told %+v, want %s", r.Number(), m, text)
+			c.t.Errorf("rank %d got %+v, want %s", r.Number(), m, text)
 		}
 		if steps := r.entry.open.Order.Stream().Steps(); r.Number() == rank &&
 			len(got) != missing.epoch*steps+missing.step {
@@ -70,9 +70,9 @@ func (c *nodes) stopAll(ranks []*Rank, rank, sample int) {
 	})
 }
 
-// TestOneStopsAll: where one rank's stream ends because its node can not read a sample, those of
-// all ranks on all nodes do. When it can be read again, and they begin again, they get the stream;
-// and they are told anew of another sample.
+// TestOneStopsAll checks that if one rank's stream ends because its node cannot read a sample,
+// those of all ranks on all nodes end; that they get the stream when the sample can be read and
+// they begin again; and that they are told of a later failure too.
 func TestOneStopsAll(t *testing.T) {
 	c := newNodes(t, 3, false)
 	var bad [3]atomic.Int32 // by node
@@ -96,15 +96,15 @@ func TestOneStopsAll(t *testing.T) {
 	c.close()
 }
 
-// TestStopIsToldOnLeaving: a rank that stops, and leaves the job at once, as a process does that
-// does not expect the error, has told the others.
-func TestStopIsToldOnLeaving(t *testing.T) {
+// TestStopIsReportedOnLeaving checks that a rank that stops, and leaves the job at once, as a
+// process does that does not handle the error, has told the others.
+func TestStopIsReportedOnLeaving(t *testing.T) {
 	c := newNodes(t, 3, false)
 	c.worlds[1].read = func(_ context.Context, id int) error { return unreadable(id) }
 	ranks := c.open(set("policy", "naive"))
 	ranks[1].Wait()
 	if _, err := take(ranks[1], at{1, 1}, end); err == nil {
-		t.Error("it did not stop")
+		t.Error("rank 1 did not stop")
 	}
 	ranks[1].Close()
 	for _, r := range []*Rank{ranks[0], ranks[2]} {
@@ -112,16 +112,16 @@ func TestStopIsToldOnLeaving(t *testing.T) {
 		got, err := take(r, at{0, 0}, end)
 		if err == nil || !strings.HasPrefix(err.Error(), "rank 1 on node 1") ||
 			len(got) != r.entry.open.Order.Stream().Steps()+1 {
-			t.Errorf("rank %d got %d batches, and was told %v", r.Number(), len(got), err)
+			t.Errorf("rank %d got %d batches, and %v", r.Number(), len(got), err)
 		}
 		r.Close()
 	}
 	c.close()
 }
 
-// TestStopWhileWaiting: a rank that waits for its batch of the step that another one could not be
-// given is told at once.
-func TestStopWhileWaiting(t *testing.T) {
+// TestStopReachesWaitingRanks checks that a rank that waits for its batch of the step that failed
+// on another rank is told at once.
+func TestStopReachesWaitingRanks(t *testing.T) {
 	var bad, slow atomic.Int32
 	bad.Store(-1)
 	slow.Store(-1)

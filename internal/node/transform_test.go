@@ -13,19 +13,20 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// arrays makes of every sample, 1000 times its ID, an array of floats.
+// arrays sets transforms of a sample, whose 1000 bytes all are its ID, to an array of floats.
 func arrays(m *request.Open) {
-	m.Transforms = []byte(
-		`[{"name": "Reshape", "w": 10, "h": 20, "c": 5, "dtype": "uint8"}, {"name": "ScaleShift16", "scale": 0.5, "shift": [1, 2, 3, 4, 5]}]`,
-	)
+	m.Transforms = []byte(`[
+		{"name": "Reshape", "w": 10, "h": 20, "c": 5, "dtype": "uint8"},
+		{"name": "ScaleShift16", "scale": 0.5, "shift": [1, 2, 3, 4, 5]}
+	]`)
 }
 
-// checkArrays checks that a batch lies in one piece and that every element is what arrays makes of
-// its sample, and gives it back.
+// checkArrays checks that a batch is one tensor, and that every element is the result of arrays. It
+// returns the batch's slot.
 func checkArrays(t *testing.T, r *Rank, b *stage.Batch) error {
 	t.Helper()
 	if len(b.Slots) != 1 {
-		t.Errorf("a batch of %d samples lies in %d slots", len(b.IDs), len(b.Slots))
+		t.Errorf("a batch of %d samples has %d slots", len(b.IDs), len(b.Slots))
 	}
 	for i, id := range b.IDs {
 		if b.Segments[i] != 0 || b.Lengths[i] != 4*sampleSize ||
@@ -46,8 +47,8 @@ func checkArrays(t *testing.T, r *Rank, b *stage.Batch) error {
 	return err
 }
 
-// TestTransforms: two ranks are told what samples become, and get it, in one piece; the report
-// counts what was read and what each transform took.
+// TestTransforms checks that two ranks are told the format of results, and get them as one tensor,
+// and that the report counts what was read and the time of each transform.
 func TestTransforms(t *testing.T) {
 	var w world
 	n := w.node()
@@ -55,7 +56,7 @@ func TestTransforms(t *testing.T) {
 	together(ranks, func(r *Rank) {
 		out := r.Opened().Output
 		if out == nil || !slices.Equal(out.Shape, []int{10, 20, 5}) || out.Type != "float32" {
-			t.Errorf("rank %d is told %+v", r.Number(), out)
+			t.Errorf("rank %d: output %+v", r.Number(), out)
 		}
 		err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
 			defer r.Yielded(b.Epoch, b.Step, stage.Stall{}, b.Audit)
@@ -77,7 +78,8 @@ func TestTransforms(t *testing.T) {
 		}
 	}
 	if read != 4*total {
-		t.Errorf("read %d bytes, want %d: those of the samples, not of the arrays", read, 4*total)
+		t.Errorf("read %d bytes, want %d: the size of the samples, not of the arrays", read,
+			4*total)
 	}
 	for _, r := range ranks {
 		r.Close()
@@ -85,7 +87,8 @@ func TestTransforms(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestRaggedTransforms: the process is told that sizes differ, and gets what is no image as it is.
+// TestRaggedTransforms checks that the process is told that sizes vary, and gets samples that are
+// not images unchanged.
 func TestRaggedTransforms(t *testing.T) {
 	var w world
 	n := w.node()
@@ -94,7 +97,7 @@ func TestRaggedTransforms(t *testing.T) {
 	}))
 	if out := r.Opened().Output; out == nil || !slices.Equal(out.Shape, []int{0, 0, 3}) ||
 		out.Type != "uint8" {
-		t.Errorf("the process is told %+v", out)
+		t.Errorf("output %+v", out)
 	}
 	seen := 0
 	err := r.Run(t.Context(), 0, 0, func(b *stage.Batch) error {
@@ -102,7 +105,7 @@ func TestRaggedTransforms(t *testing.T) {
 			data := sampleBytes(t, r, b, i)
 			if len(data) != 8+sampleSize || binary.LittleEndian.Uint64(data) != 0 ||
 				data[8] != byte(id) || b.Offsets[i]%8 != 0 {
-				t.Errorf("sample %d is %d bytes, %x and so on", id, len(data),
+				t.Errorf("sample %d has %d bytes, beginning with %x", id, len(data),
 					data[:min(len(data), 10)])
 			}
 			seen++
@@ -122,8 +125,8 @@ func TestRaggedTransforms(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestThreadsOfTransforms: there are no more than processors, 4 here, whatever is asked for.
-func TestThreadsOfTransforms(t *testing.T) {
+// TestTransformThreadsAreLimited checks that there are at most as many threads as CPUs, here 4.
+func TestTransformThreadsAreLimited(t *testing.T) {
 	for asked, want := range map[float64]int{0: 4, 3: 3, 64: 4} {
 		var w world
 		n := w.node()
@@ -142,9 +145,9 @@ func TestThreadsOfTransforms(t *testing.T) {
 	}
 }
 
-// TestTransformsFail: what the transforms can not work with is decided about as what can not be
-// read.
-func TestTransformsFail(t *testing.T) {
+// TestTransformFaults checks that samples that cannot be transformed are treated like samples that
+// cannot be read.
+func TestTransformFaults(t *testing.T) {
 	for policy, want := range map[string]string{
 		"raise":      "uint8 has 5000",
 		"skip":       "",

@@ -11,8 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// on runs a rank from one place up to, and not with, another, as a process that has counted audit
-// so far; what it was given, and the sum.
+// on runs a rank over [from, to), as a process whose audit sum so far is audit. It returns what was
+// delivered, and the new sum.
 func on(r *Rank, from, to at, audit uint64) (map[at][]uint32, uint64, error) {
 	out := map[at][]uint32{}
 	err := r.Run(context.Background(), from.epoch, from.step, func(b *stage.Batch) error {
@@ -35,10 +35,9 @@ func on(r *Rank, from, to at, audit uint64) (map[at][]uint32, uint64, error) {
 	return out, audit, err
 }
 
-// TestUnusable: a sample that a process cannot decode is left out, or another stands in for it,
-// from the batch at hand on, for all ranks; and the epoch is audited as if it had gone through
-// without a stop.
-func TestUnusable(t *testing.T) {
+// TestUnusableSamples checks that a sample that a process cannot decode is left out or substituted
+// from the current batch on, for all ranks, and that the epoch's audit is complete.
+func TestUnusableSamples(t *testing.T) {
 	for _, policy := range []string{"skip", "substitute"} {
 		t.Run(policy, func(t *testing.T) {
 			var w world
@@ -57,7 +56,7 @@ func TestUnusable(t *testing.T) {
 				t.Fatal(err)
 			}
 			bad := x.IDs[3]
-			if got, err := r.Unusable(int(bad), "no picture"); got != policy || err != nil {
+			if got, err := r.Unusable(int(bad), "not an image"); got != policy || err != nil {
 				t.Fatalf("policy %q, %v", got, err)
 			}
 			rest, _, err := on(r, at{0, 2}, at{1, 0}, audit)
@@ -90,7 +89,7 @@ func TestUnusable(t *testing.T) {
 			faults := r.Report().Faults
 			if len(faults) != 1 || faults[0].Sample != int(bad) || faults[0].Count < 2 ||
 				faults[0].Policy != policy ||
-				faults[0].Reason != "the file cannot be decoded in Python: no picture" {
+				faults[0].Reason != "the file cannot be decoded in Python: not an image" {
 				t.Errorf("faults %+v", faults)
 			}
 			for _, sample := range []int{-1, samples} {
@@ -106,16 +105,16 @@ func TestUnusable(t *testing.T) {
 	}
 }
 
-// TestUnusableElsewhere: where the process does not go on with the batch after its last one, the
-// epoch is gone through anew.
-func TestUnusableElsewhere(t *testing.T) {
+// TestUnusableThenElsewhere checks that the epoch is counted again if the process does not continue
+// with the batch after its last one.
+func TestUnusableThenElsewhere(t *testing.T) {
 	var w world
 	n := w.node()
 	r := open(t, n, message(0, 1, set("on_error", "skip")))
 	if _, _, err := on(r, at{0, 0}, at{0, 2}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := r.Unusable(5, "no picture"); err != nil {
+	if _, err := r.Unusable(5, "not an image"); err != nil {
 		t.Fatal(err)
 	}
 	for _, from := range []at{{0, 3}, {0, 0}, {1, 2}} {
@@ -130,8 +129,8 @@ func TestUnusableElsewhere(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestUnusableRaises: the rank ends at the batch with an error that names the sample, and so do the
-// others; again and again.
+// TestUnusableRaises checks that under policy raise the rank ends at the batch with an error that
+// names the sample, each time, and that the other ranks end too.
 func TestUnusableRaises(t *testing.T) {
 	var w world
 	n := w.node()
@@ -143,7 +142,7 @@ func TestUnusableRaises(t *testing.T) {
 	if _, _, err := on(ranks[0], at{0, 0}, at{0, 1}, 0); err != nil {
 		t.Fatal(err)
 	}
-	if policy, err := ranks[0].Unusable(int(x.IDs[0]), "no picture"); policy != "raise" ||
+	if policy, err := ranks[0].Unusable(int(x.IDs[0]), "not an image"); policy != "raise" ||
 		err != nil {
 		t.Fatalf("%q, %v", policy, err)
 	}

@@ -12,10 +12,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestAJobRunsOverNodesInVirtualTime: whole nodes, with a network in memory, in a bubble: they form
-// a job, deliver what the stream says, and read each sample once, in no time at all; a node that is
-// cut off is read around.
-func TestAJobRunsOverNodesInVirtualTime(t *testing.T) {
+// TestJobOverNodesInVirtualTime runs whole nodes with a network in memory in virtual time: they
+// form a job, deliver the stream, read each sample once, and read around a node that is cut off.
+func TestJobOverNodesInVirtualTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 3
 		began, network := time.Now(), networktest.New()
@@ -51,7 +50,7 @@ func TestAJobRunsOverNodesInVirtualTime(t *testing.T) {
 		network.Join("10.0.0.3")
 		closeAll(ranks)
 		c.close()
-		// in the bubble: a probe of the failure detection that was under way comes to its end
+		// Let a probe of the failure detection that is in progress end inside the bubble.
 		time.Sleep(time.Minute)
 		if took := time.Since(began); took > 10*time.Minute {
 			t.Errorf("it took %v", took)

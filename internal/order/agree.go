@@ -8,12 +8,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// Apart is what Details say of an error after which each rank may read by itself, in a job of its
-// own.
+// Apart is a key in the Details of errors after which each rank may read apart: by itself, in a job
+// of its own.
 const Apart = "apart"
 
-// Unformed is the error of nodes that did not come together: what does not say that they differ
-// keeps no rank from reading by itself.
+// Unformed converts the error of nodes that could not form a cluster. Unless the error says that
+// the nodes differ, ranks may still read apart.
 func (p *Turns) Unformed(err error) error {
 	var e *failure.Error
 	if p == nil || !errors.As(err, &e) || e.Kind != failure.Config {
@@ -22,8 +22,8 @@ func (p *Turns) Unformed(err error) error {
 	return readApart("%s", e.Message)
 }
 
-// regular tells why the parts of turn 0 make no order that can be shared: then each rank reads
-// apart. all are by rank.
+// regular returns why the parts of turn 0 do not make an order that can be shared, so that each
+// rank must read apart; nil if they do. all is ordered by rank.
 func (p *Turns) regular(all []*request.Part) error {
 	if err := withoutPart(all); err != nil {
 		return err
@@ -47,15 +47,16 @@ func (p *Turns) regular(all []*request.Part) error {
 	return nil
 }
 
-// agree tells why the parts of a later turn make no epoch of so many samples per rank. Ranks that
-// all have another number of samples read apart; ranks that disagree are an error.
+// agree returns why the parts of a later turn do not make an epoch of entries samples per rank; nil
+// if they do. If all ranks have the same other number of samples, they must read apart; if ranks
+// disagree, the error says so.
 func (p *Turns) agree(all []*request.Part, entries int) error {
 	if err := withoutPart(all); err != nil {
 		return err
 	}
 	first := all[0]
 	if first.Epoch < p.last {
-		return readApart("they go back from epoch %d to epoch %d", p.last, first.Epoch)
+		return readApart("the ranks go back from epoch %d to epoch %d", p.last, first.Epoch)
 	}
 	differs := func(key string, x *request.Part, mine, theirs int, format string,
 		args ...any,
@@ -98,7 +99,7 @@ func (p *Turns) agree(all []*request.Part, entries int) error {
 	return nil
 }
 
-// withoutPart tells which rank gave no part.
+// withoutPart returns an error if a rank has not given a part.
 func withoutPart(all []*request.Part) error {
 	epoch := 0
 	for _, x := range all {
@@ -118,19 +119,17 @@ func withoutPart(all []*request.Part) error {
 	return nil
 }
 
-// lost is the error of an epoch of which a part will not come.
+// lost returns the error for an epoch of which a part will never be given.
 func lost(epoch int, why string, details map[string]any) error {
 	details["key"], details["epoch"] = "the order of an epoch", epoch
 	return &failure.Error{
 		Kind: failure.Mismatch, Details: details,
-		Message: fmt.Sprintf("the order of epoch %d cannot be known: %s, and has not given "+
-			"its part of "+
-			"it; start all ranks again",
-			epoch, why),
+		Message: fmt.Sprintf("the order of epoch %d cannot be determined: %s without giving its "+
+			"part of it; restart all ranks", epoch, why),
 	}
 }
 
-// readApart is an error after which each rank reads by itself.
+// readApart returns an error after which each rank reads by itself.
 func readApart(format string, args ...any) error {
 	return &failure.Error{
 		Kind: failure.Config, Message: "the nodes cannot exchange the order that the ranks' " +

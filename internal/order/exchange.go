@@ -14,13 +14,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// exchangePiece is how many bytes of an order all nodes tell at a time, together: node 0 has as
-// many of them in memory for each node that is slow.
+// exchangePiece is how many bytes of an order all nodes together send at a time. It bounds the
+// memory that node 0 needs for each slow node.
 const exchangePiece = 16 << 20
 
-// gather tells the other nodes what this one's ranks say of a turn, and returns what all ranks do,
-// by rank. In turn 0 it waits as long as nodes wait for each other at the start, and else without a
-// bound.
+// gather sends the other nodes what this node's ranks give in a turn, and returns what all ranks
+// give, by rank. In turn 0 it waits as long as nodes wait for each other at the start, later
+// without a limit.
 func (p *Turns) gather(ctx context.Context, turn int,
 	mine []*request.Part,
 ) ([]*request.Part, error) {
@@ -39,29 +39,30 @@ func (p *Turns) gather(ctx context.Context, turn int,
 	return decodeParts(texts, p.nodes.Ranks(), p.world)
 }
 
-// decodeParts are the parts that nodes told of their ranks, by rank.
+// decodeParts decodes the parts that nodes sent, and returns them by rank.
 func decodeParts(texts [][]byte, nodes [][]int, world int) ([]*request.Part, error) {
 	all := make([]*request.Part, world)
 	for n, due := range nodes {
 		var theirs []*request.Part
 		if err := json.Unmarshal(texts[n], &theirs); err != nil || slices.Contains(theirs, nil) {
-			return nil, failure.Input("node %d says of its ranks' parts of an epoch what cannot "+
-				"be understood: %v",
-				n, err)
+			return nil,
+				failure.Input("node %d sent parts of an epoch that cannot be decoded: %v", n,
+					err)
 		}
 		ranks := make([]int, len(theirs))
 		for i, x := range theirs {
 			ranks[i] = x.Rank
 			if x.Entries < 0 || x.Batch < 0 || x.Epoch < 0 || x.Epoch > request.MaxEpoch {
 				return nil,
-					failure.Input("node %d says of rank %d's part that it is %d samples of epoch "+
-						"%d, in batches of %d",
+					failure.Input("node %d sent an invalid part of rank %d: %d samples of "+
+						"epoch %d, in "+
+						"batches of %d",
 						n, x.Rank, x.Entries, x.Epoch, x.Batch)
 			}
 		}
 		if !slices.Equal(ranks, due) {
 			return nil,
-				failure.Input("node %d tells parts of ranks %v, and has ranks %v", n, ranks, due)
+				failure.Input("node %d sent parts of ranks %v, but has ranks %v", n, ranks, due)
 		}
 		for _, x := range theirs {
 			all[x.Rank] = x
@@ -70,12 +71,12 @@ func decodeParts(texts [][]byte, nodes [][]int, world int) ([]*request.Part, err
 	return all, nil
 }
 
-// gone makes an error of a gather one that names the nodes which are missing.
+// gone converts an error of a gather into one that names the nodes that are missing.
 func (p *Turns) gone(err error, mine []*request.Part) error {
 	var e *cluster.GatherError
 	switch {
 	case errors.As(err, &e) && len(e.Missing) == 0:
-		return readApart("%v", err) // a node that has given up, for instance
+		return readApart("%v", err) // for example, a node that has given up
 	case e == nil:
 		return err
 	}
@@ -90,8 +91,8 @@ func (p *Turns) gone(err error, mine []*request.Part) error {
 		who, strings.Trim(fmt.Sprint(e.Missing), "[]")), map[string]any{"node": e.Missing[0]})
 }
 
-// samples tells the other nodes the samples of this one's parts of a turn, of so many entries each,
-// and returns all parts as one order: the i-th sample of rank r at index i*ranks + r.
+// samples sends the other nodes the samples of this node's parts of a turn, entries of each rank,
+// and returns all parts as one order: sample i of rank r at index i*world + r.
 func (p *Turns) samples(ctx context.Context, turn int, mine []*request.Part,
 	entries int,
 ) ([]int32, error) {
@@ -122,13 +123,12 @@ func (p *Turns) samples(ctx context.Context, turn int, mine []*request.Part,
 	return order, nil
 }
 
-// interleave puts a piece of what a node tells of its ranks' parts, at most size bytes from one on,
-// where it belongs in the order of all ranks.
+// interleave puts a piece of a node's parts, at most size bytes at offset from, where it belongs in
+// the order of all ranks.
 func interleave(order []int32, piece []byte, from, size int, ranks []int, entries int) error {
 	whole, world := 4*entries*len(ranks), len(order)/entries
 	if want := min(from+size, whole) - min(from, whole); len(piece) != want {
-		return fmt.Errorf("it tells %d bytes of its ranks' parts of an epoch, from %d on, "+
-			"and %d are due",
+		return fmt.Errorf("it sent %d bytes of its ranks' parts of an epoch at offset %d, want %d",
 			len(piece), from, want)
 	}
 	for at := from / 4; len(piece) > 0; at++ {
@@ -138,19 +138,18 @@ func interleave(order []int32, piece []byte, from, size int, ranks []int, entrie
 	return nil
 }
 
-// sayWaiting logs which ranks have not given their parts of an epoch that a rank of this node waits
+// logWaiting logs which ranks have not given their parts of an epoch that a rank of this node waits
 // for.
-func (p *Turns) sayWaiting(epoch int) {
+func (p *Turns) logWaiting(epoch int) {
 	turn, missing := p.Missing()
 	missing = append(missing, p.nodes.Missing(p.life, turn)...)
 	slices.Sort(missing)
-	p.log.Warn("waiting for an epoch that other ranks have not begun: what it has is known "+
-		"once all ranks "+
-		"have drawn it",
+	p.log.Warn("waiting for other ranks to begin an epoch: its order is known once all ranks have "+
+		"drawn their parts",
 		"epoch", epoch, "ranks", missing)
 }
 
-// Missing are the ranks of this node that have not given their part of the turn that comes next.
+// Missing returns the next turn, and the ranks of this node that have not given their part of it.
 func (p *Turns) Missing() (turn int, ranks []int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -10,9 +10,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 )
 
-// TestInterleave: whatever ranks nodes have, and in however many pieces they tell of them, the
-// order has each rank's samples where the rank reads them.
-func TestInterleave(t *testing.T) {
+// TestInterleave checks that the order has each rank's samples where the rank reads them, whichever
+// node has which ranks, and however the parts are cut into pieces.
+func TestInterleavePutsEachRanksSamplesInPlace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world, entries := rapid.IntRange(1, 9).Draw(t, "ranks"),
 			rapid.IntRange(1, 20).Draw(t, "entries")
@@ -37,12 +37,12 @@ func TestInterleave(t *testing.T) {
 				}
 				if err := interleave(order, append(slices.Clone(piece), 0, 0, 0, 0), from, size,
 					ranks, entries); err == nil {
-					t.Fatal("a piece that is too long is taken")
+					t.Fatal("a piece that is too long is accepted")
 				}
 				if len(piece) > 0 {
 					if err := interleave(order, piece[:len(piece)-1], from, size, ranks,
 						entries); err == nil {
-						t.Fatal("a piece that is too short is taken")
+						t.Fatal("a piece that is too short is accepted")
 					}
 				}
 			}
@@ -55,11 +55,12 @@ func TestInterleave(t *testing.T) {
 	})
 }
 
-// TestNodesThatTellNoParts: what another node says of its ranks may be anything; it is refused, and
-// the node named.
-func TestNodesThatTellNoParts(t *testing.T) {
+// TestInvalidPartsAreRefused checks that decodeParts refuses anything invalid that another node
+// sends, and names the node.
+func TestInvalidPartsAreRefused(t *testing.T) {
 	members := [][]int{{0, 2}, {1}}
-	good := `[{"rank":0,"epoch":3,"batch":2,"entries":5,"seed":18446744073709551615},{"rank":2,"left":true}]`
+	good := `[{"rank":0,"epoch":3,"batch":2,"entries":5,"seed":18446744073709551615},` +
+		`{"rank":2,"left":true}]`
 	all, err := decodeParts([][]byte{[]byte(good), []byte(`[{"rank":1,"apart":"why"}]`)}, members,
 		3)
 	if err != nil || all[0].Entries != 5 || all[0].Seed != 1<<64-1 || all[1].Apart != "why" ||
@@ -67,21 +68,19 @@ func TestNodesThatTellNoParts(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for text, want := range map[string]string{
-		"": "node 1 says of its ranks' parts of an epoch what " +
-			"cannot be understood",
-		"null":         "node 1 tells parts of ranks [], and has ranks [1]",
-		"[null]":       "cannot be understood",
-		`{"rank":1}`:   "cannot be understood",
-		`[{"rank":0}]`: "node 1 tells parts of ranks [0], and has ranks [1]",
-		`[{"rank":1},{"rank":1}]`: "node 1 tells parts of ranks [1 1], and " +
-			"has ranks [1]",
-		`[{"rank":-1}]`:                      "node 1 tells parts of ranks [-1]",
+		"":                                   "node 1 sent parts of an epoch that cannot be decoded",
+		"null":                               "node 1 sent parts of ranks [], but has ranks [1]",
+		"[null]":                             "cannot be decoded",
+		`{"rank":1}`:                         "cannot be decoded",
+		`[{"rank":0}]`:                       "node 1 sent parts of ranks [0], but has ranks [1]",
+		`[{"rank":1},{"rank":1}]`:            "node 1 sent parts of ranks [1 1], but has ranks [1]",
+		`[{"rank":-1}]`:                      "node 1 sent parts of ranks [-1]",
 		`[{"rank":1,"entries":-1}]`:          "-1 samples of epoch 0",
 		`[{"rank":1,"epoch":-1}]`:            "epoch -1",
 		`[{"rank":1,"epoch":4294967296}]`:    "epoch 4294967296",
 		`[{"rank":1,"batch":-5}]`:            "in batches of -5",
-		`[{"rank":1,"entries":"many"}]`:      "cannot be understood",
-		`[{"rank":1,"seed":-1,"entries":1}]`: "cannot be understood",
+		`[{"rank":1,"entries":"many"}]`:      "cannot be decoded",
+		`[{"rank":1,"seed":-1,"entries":1}]`: "cannot be decoded",
 	} {
 		if all, err := decodeParts([][]byte{[]byte(good), []byte(text)}, members, 3); err == nil ||
 			!strings.Contains(err.Error(), want) {

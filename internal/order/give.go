@@ -10,35 +10,36 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// Give adds the order of an epoch, or a rank's part of it, which lies in the file; the file stays
-// the caller's. apart: the rank gives no further ones. admit refuses a part that is longer than
-// those before, where there is no memory for it.
+// Give adds the order of an epoch, or a rank's part of it, from a file. The file remains the
+// caller's. apart reports that the rank will give no more parts. admit returns an error if there is
+// not enough memory for a part that is longer than earlier ones.
 func (o *Order) Give(rank int, m request.Give, file *os.File,
 	admit request.Admit,
 ) (apart bool, err error) {
 	what := fmt.Sprintf("the order of epoch %d", m.Epoch)
 	if !o.Given() {
-		return false, failure.Input("%s is given, but the orders of this job are drawn: "+
-			"stream.shuffle is %q",
-			what, o.stream.Spec().Shuffle)
+		return false,
+			failure.Input("%s is given, but this job draws its orders: stream.shuffle is %q",
+				what, o.stream.Spec().Shuffle)
 	}
 	if m.Epoch < 0 || m.Epoch > request.MaxEpoch {
-		return false, failure.Input("%s is given: epochs are 0 to %d", what, request.MaxEpoch)
+		return false, failure.Input("%s is given: epochs must be 0 to %d", what, request.MaxEpoch)
 	}
 	if o.turns != nil {
 		return m.Apart != "", o.givePart(rank, m, what, file, admit)
 	}
 	if held := o.stream.GivenEpochs(); len(held) >= o.held && !slices.Contains(held, m.Epoch) {
 		return false,
-			failure.Input("%s is given, while those of epochs %v are known and not over: at "+
-				"most %d may be, so give it later",
+			failure.Input("%s is given too early: those of epochs %v are not over yet, and "+
+				"at most %d "+
+				"may be known at a time",
 				what, held, o.held)
 	}
 	if n := o.stream.Delivered(); m.Entries != n {
 		return false,
-			failure.Input("%s has %d samples; the batches of an epoch have %d", what, m.Entries, n)
+			failure.Input("%s has %d samples, but an epoch's batches have %d", what, m.Entries, n)
 	}
-	ids, err := request.ReadSamples(file, what, m.Entries, nil) // the job has claimed the memory
+	ids, err := request.ReadSamples(file, what, m.Entries, nil) // the memory is already claimed
 	if err != nil {
 		return false, err
 	}
@@ -48,8 +49,8 @@ func (o *Order) Give(rank int, m request.Give, file *os.File,
 	return false, nil
 }
 
-// givePart adds a rank's part of an epoch. That it has another length than those before the other
-// ranks hear as well.
+// givePart adds a rank's part of an epoch. A part of another length than earlier ones is accepted
+// here, because the other ranks must learn of it too.
 func (o *Order) givePart(rank int, m request.Give, what string, file *os.File,
 	admit request.Admit,
 ) error {
@@ -63,7 +64,7 @@ func (o *Order) givePart(rank int, m request.Give, what string, file *os.File,
 	if mine.Apart != "" {
 		return o.turns.give(mine)
 	}
-	if m.Entries <= o.stream.RankSamples(rank) { // the job has claimed the memory
+	if m.Entries <= o.stream.RankSamples(rank) { // the memory is already claimed
 		admit = nil
 	}
 	var err error

@@ -12,16 +12,16 @@ import (
 
 // need is what a job reads of its dataset.
 type need struct {
-	// of the samples that it needs at all, each once; of those of its first epoch, if epochs are
-	// given
+	// bytes is the total size of the samples that the job reads, each counted once; if epochs are
+	// given, of those in the first one.
 	bytes     int64
-	mean      float64 // bytes of a sample, as often as it is read
-	positions int     // samples of an epoch, before it is padded or cut
+	mean      float64 // mean size of a sample, weighted by how often it is read
+	positions int     // samples of an epoch before padding or truncation
 
-	mu     sync.Mutex // guards what follows, of epochs that are given
+	mu     sync.Mutex // guards the following, which describes given epochs
 	begun  map[int]bool
 	epochs []placement.Demand
-	seen   []uint64 // a bit per sample that an epoch begun has needed
+	seen   []uint64 // a bit for each sample that some epoch begun so far needs
 }
 
 func needOf(o *request.Order, index *dataset.Index) *need {
@@ -43,7 +43,7 @@ func needOf(o *request.Order, index *dataset.Index) *need {
 	return n
 }
 
-// newBytes adds up the samples whose bits are not set yet, and sets them.
+// newBytes returns the total size of the samples whose bits in seen are not set, and sets these.
 func newBytes(ids []int32, seen []uint64, size func(int) int64) (sum int64) {
 	for _, k := range ids {
 		if bit := uint64(1) << (k % 64); seen[k/64]&bit == 0 {
@@ -54,7 +54,7 @@ func newBytes(ids []int32, seen []uint64, size func(int) int64) (sum int64) {
 	return sum
 }
 
-// Demands returns those of the epochs begun, in their order, if epochs are given.
+// Demands returns the demands of the epochs begun so far, in order, if epochs are given.
 func (o *Order) Demands() []placement.Demand {
 	n := o.need
 	n.mu.Lock()
@@ -62,8 +62,8 @@ func (o *Order) Demands() []placement.Demand {
 	return slices.Clone(n.epochs)
 }
 
-// GoesOn notes that a process is in an epoch, which it begins with a step: those before it are
-// over, but for other ranks (Turns).
+// GoesOn records that a process is in an epoch, which it began at a step. Earlier epochs are then
+// over, unless other ranks may still be in them (Turns).
 func (o *Order) GoesOn(epoch, from int) {
 	if !o.Given() {
 		return
@@ -93,8 +93,8 @@ func (o *Order) GoesOn(epoch, from int) {
 	n.epochs = append(n.epochs, d)
 }
 
-// Needed leaves of each class what an epoch needs that is given: it is not known whether anything
-// else will ever be read, and so it is kept when it is, and not read ahead.
+// Needed reduces each class to the samples that known epochs need, if epochs are given. Other
+// samples may never be read, so they are kept if they are, but not read ahead.
 func (o *Order) Needed(classes [][]int32) [][]int32 {
 	known := o.stream.GivenEpochs()
 	if !o.Given() {
@@ -102,7 +102,7 @@ func (o *Order) Needed(classes [][]int32) [][]int32 {
 	}
 	var epochs []*access.Epoch
 	for _, e := range known {
-		if epoch := o.stream.Epoch(e); epoch != nil { // not forgotten meanwhile
+		if epoch := o.stream.Epoch(e); epoch != nil { // not dropped meanwhile
 			epochs = append(epochs, epoch)
 		}
 	}
@@ -117,9 +117,9 @@ func (o *Order) Needed(classes [][]int32) [][]int32 {
 	return out
 }
 
-// Memory is how many bytes orders may still take that are yet to be given, and what is looked up in
-// them: what came with OPEN is there. transformed: what is random in a transform tells one
-// occurrence of a sample from another.
+// Memory estimates how many bytes the orders that have not been given yet may take, with their
+// lookup tables. Orders that came with OPEN exist already. transformed is set if samples are
+// transformed: random transforms distinguish the occurrences of a sample.
 func (o *Order) Memory(transformed bool) int64 {
 	spec := o.stream.Spec()
 	if !o.Given() && spec.Subset == nil {
@@ -127,8 +127,8 @@ func (o *Order) Memory(transformed bool) int64 {
 	}
 	const perEntry = 4
 	samples, positions := int64(o.index.Len()), int64(o.need.positions)
-	tables := samples / 8                  // a bit per sample
-	if transformed && o.stream.Repeats() { // where each occurrence is
+	tables := samples / 8                  // a bit for each sample
+	if transformed && o.stream.Repeats() { // positions of each occurrence
 		tables += perEntry * (samples + positions)
 	}
 	if spec.Subset != nil {
@@ -137,12 +137,12 @@ func (o *Order) Memory(transformed bool) int64 {
 	return int64(o.held-len(o.stream.GivenEpochs()))*perEntry*positions + int64(o.held)*tables
 }
 
-// Bytes are those of the samples that the job needs at all, each once; of those of its first epoch,
-// if epochs are given.
+// Bytes returns the total size of the samples that the job reads, each counted once; if epochs are
+// given, of those in the first one.
 func (o *Order) Bytes() int64 { return o.need.bytes }
 
-// Mean is how many bytes a sample has, weighted by how often it is read.
+// Mean returns the mean size of a sample in bytes, weighted by how often it is read.
 func (o *Order) Mean() float64 { return o.need.mean }
 
-// Positions are samples of an epoch, before it is padded or cut.
+// Positions returns the number of samples in an epoch before padding or truncation.
 func (o *Order) Positions() int { return o.need.positions }

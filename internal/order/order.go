@@ -1,6 +1,6 @@
-// Package order is the order in which a job reads: its access stream, what that needs of the
-// dataset, and the epochs that processes give, each alone or, over several nodes, a part each in
-// turns (Turns).
+// Package order implements the order in which a job reads its samples: the access stream, what it
+// needs of the dataset, and the orders of epochs that processes give, either whole or, over several
+// nodes, in parts that are exchanged in turns (Turns).
 //
 // All methods of Order and Turns are safe for concurrent use.
 package order
@@ -16,32 +16,31 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// leastHeld is how many epochs may have been given and not be over, unless more come with OPEN: the
-// one that runs, the next one, and some that a process has gone back from, or gives ahead of its
-// jump.
-const leastHeld = 4
+// minHeld is how many given epochs may be known at a time, unless more come with OPEN: the current
+// one, the next one, and some that a process has gone back from, or gives before it jumps ahead.
+const minHeld = 4
 
-// keptEpochs is how many epochs' permutations a job keeps: ranks and the staging buffers' reading
-// ahead are at most that far apart, as a rule.
+// keptEpochs is how many epochs' permutations a job keeps: usually ranks and their prefetching are
+// at most that far apart.
 const keptEpochs = 3
 
 // Order is the order of a job.
 type Order struct {
 	stream *access.Stream
 	index  *dataset.Index
-	said   *request.Order // what the ranks said of it, without lists
-	held   int            // how many epochs that are given may be known at a time
+	said   *request.Order // what the ranks said of the order, without lists
+	held   int            // how many given epochs may be known at a time
 	turns  *Turns         // nil: ranks give no parts
 	need   *need
 
-	epochs struct { // has a lock of its own: to draw an epoch takes long
+	epochs struct { // separate lock: drawing an epoch takes long
 		sync.Mutex
-		kept []*access.Epoch // those that ranks are in, newest last
+		kept []*access.Epoch // guarded by Mutex; the epochs that ranks are in, newest last
 	}
 }
 
-// New makes the order of a job: of what its ranks asked for, what they said beside, and the seed
-// that was agreed on. With turns, which were opened, said has what came of turn 0.
+// New returns the order of a job, made from what its ranks asked for and said, and the agreed seed.
+// If turns is not nil, it must be open, and said must include the result of turn 0.
 func New(m *request.Open, said *request.Order, seed uint64, index *dataset.Index,
 	turns *Turns,
 ) (*Order, error) {
@@ -50,17 +49,18 @@ func New(m *request.Open, said *request.Order, seed uint64, index *dataset.Index
 		return nil, err
 	}
 	if largest := min(stream.Spec().GlobalBatch, stream.Delivered()); largest > request.MaxBatch {
-		return nil, failure.Input("the global batch of %d samples (%d ranks) is larger than %d, "+
-			"the most that a batch may have: make batch_size smaller",
-			largest, m.WorldSize, request.MaxBatch)
+		return nil,
+			failure.Input("the global batch of %d samples (%d ranks) is larger than the limit "+
+				"of %d: reduce batch_size",
+				largest, m.WorldSize, request.MaxBatch)
 	}
 	return &Order{
-		stream: stream, index: index, said: said.Brief(), held: max(leastHeld, len(said.Epochs)),
+		stream: stream, index: index, said: said.Brief(), held: max(minHeld, len(said.Epochs)),
 		turns: turns, need: needOf(said, index),
 	}, nil
 }
 
-// newStream makes the access stream of a dataset of so many samples.
+// newStream returns the access stream for a dataset with this number of samples.
 func newStream(m *request.Open, said *request.Order, seed uint64, samples int,
 	turns bool,
 ) (stream *access.Stream, err error) {
@@ -96,34 +96,34 @@ func newStream(m *request.Open, said *request.Order, seed uint64, samples int,
 	return stream, nil
 }
 
-// Opened notes that the job is open: from now on ranks' further parts of epochs are exchanged, and
-// news is called when an epoch is known.
+// Opened records that the job is open: from now on ranks' further parts are exchanged, and news is
+// called when an epoch becomes known.
 func (o *Order) Opened(news func()) {
 	if o.turns != nil {
 		o.turns.opened(o.stream, o.said.First, news)
 	}
 }
 
-// Stream is the job's access stream.
+// Stream returns the job's access stream.
 func (o *Order) Stream() *access.Stream { return o.stream }
 
-// Index is the index of the dataset that it is over.
+// Index returns the index of the dataset.
 func (o *Order) Index() *dataset.Index { return o.index }
 
-// First is the epoch that the job begins with.
+// First returns the job's first epoch.
 func (o *Order) First() int { return o.said.First }
 
-// Said is what ranks that join must say as well.
+// Said returns what ranks that join must say as well.
 func (o *Order) Said() *request.Order { return o.said }
 
-// Turns reports whether ranks give their parts of epochs.
+// Turns reports whether ranks give parts of epochs.
 func (o *Order) Turns() bool { return o.turns != nil }
 
-// Given reports whether processes give the epochs' orders.
+// Given reports whether processes give the orders of epochs.
 func (o *Order) Given() bool { return o.stream.Spec().Shuffle == access.Given }
 
-// Epoch returns a view of an epoch; the last few are kept, because ranks share them. nil: the
-// process is to give it, and has not, or it is over.
+// Epoch returns a view of an epoch. Ranks share the views of the last few epochs. It returns nil if
+// the processes give orders, and that epoch's is not known yet or no longer.
 func (o *Order) Epoch(e int) *access.Epoch {
 	if o.Given() {
 		return o.stream.Epoch(e)
@@ -143,12 +143,12 @@ func (o *Order) Epoch(e int) *access.Epoch {
 	return v
 }
 
-// Check refuses a step of an epoch that a rank cannot begin with. planned: epochs after the last
-// may be read.
+// Check returns an error if a rank cannot begin at this step of the epoch. planned is set if there
+// is a plan: epochs after the last one may be read then.
 func (o *Order) Check(rank, epoch, step int, planned bool) error {
 	spec := o.stream.Spec()
 	if spec.Epochs > 0 && epoch >= spec.Epochs && !planned {
-		return failure.Input("epoch %d is behind the job's last: it has %d epochs, counted "+
+		return failure.Input("epoch %d out of range: the job has %d epochs, counted "+
 			"from 0, and is "+
 			"not planned yet",
 			epoch, spec.Epochs)
@@ -157,11 +157,11 @@ func (o *Order) Check(rank, epoch, step int, planned bool) error {
 		return failure.Input("epoch %d was not given, or is over: give its order first", epoch)
 	}
 	if step > o.stream.Steps() {
-		return failure.Input("step %d is behind the epoch's last: it has %d steps, counted from 0",
+		return failure.Input("step %d out of range: an epoch has %d steps, counted from 0",
 			step, o.stream.Steps())
 	}
 	return nil
 }
 
-// Await waits until an epoch is known, or will not be: ranks give their parts of it.
+// Await waits until an epoch of which ranks give parts is known, or never will be.
 func (o *Order) Await(ctx context.Context, epoch int) error { return o.turns.Await(ctx, epoch) }

@@ -20,17 +20,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestTranscripts plays the transcripts in testdata/turns. Ranks 0 and 1 are on node 0, ranks 2 and
-// 3 on node 1; nodes wait for each other for 30 s at the start, and a part has two samples. What
-// comes of a command follows: what ranks are told, and which turn comes next on each node.
+// TestTranscripts runs the transcripts in testdata/turns. Ranks 0 and 1 are on node 0, ranks 2 and
+// 3 on node 1. At the start nodes wait 30 s for each other. A part has 2 samples. The output of a
+// command is what ranks were told, and the next turn of each node.
 //
-//	open ids=         the ranks open the job with these samples of epoch 0, a letter for two: those of a are 0 and 1, those of b 2 and 3
-//	give rank= epoch= ids=   a rank gives its part of an epoch
-//	apart rank= epoch=       or says that it gives none, because it reads apart
-//	await rank= epoch=       a rank waits for an epoch
-//	leave rank=              a rank has gone
-//	gone node=               a node has gone, with its ranks
-//	wait for=                time passes
+//	open ids=               the ranks open the job with these samples of epoch 0; each letter
+//	                        stands for 2 samples: a for 0 and 1, b for 2 and 3
+//	give rank= epoch= ids=  a rank gives its part of an epoch
+//	apart rank= epoch=      a rank gives no part, because it reads apart
+//	await rank= epoch=      a rank waits for an epoch
+//	leave rank=             a rank leaves
+//	gone node=              a node fails, with its ranks
+//	wait for=               time passes
 func TestTranscripts(t *testing.T) {
 	datadriven.Walk(t, "testdata/turns", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -45,15 +46,15 @@ func TestTranscripts(t *testing.T) {
 	})
 }
 
-// hub is what lies between two nodes.
+// hub connects the two nodes.
 type hub struct {
 	mu      sync.Mutex
 	said    map[string][2][]byte
 	gone    [2]bool
-	changed chan struct{} // closed and replaced with each
+	changed chan struct{} // closed and replaced with each change
 }
 
-// member is a node at the hub.
+// member is a node's connection to the hub.
 type member struct {
 	hub *hub
 	me  int
@@ -92,13 +93,13 @@ func (m member) GatherInTime(ctx context.Context, what string, mine []byte) ([][
 	return m.Gather(ctx, what, mine)
 }
 
-// signal wakes those that wait. h.mu is held.
+// signal wakes waiting goroutines. h.mu must be held.
 func (h *hub) signal() {
 	close(h.changed)
 	h.changed = make(chan struct{})
 }
 
-// player has the nodes of a transcript.
+// player runs the nodes of a transcript.
 type player struct {
 	hub     *hub
 	turns   [2]*Turns
@@ -182,11 +183,11 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) {
 		}
 		<-time.After(length)
 	default:
-		d.Fatalf(t, "there is no command %q", d.Cmd)
+		d.Fatalf(t, "unknown command %q", d.Cmd)
 	}
 }
 
-// part is a rank's part of an epoch: two samples for each letter.
+// part returns a rank's part of an epoch: 2 samples for each letter.
 func part(rank, epoch int, ids string) *request.Part {
 	x := &request.Part{Rank: rank, Epoch: epoch, Batch: 2, Entries: 2 * len(ids)}
 	for _, c := range ids {
@@ -223,7 +224,7 @@ func (p *player) open(t *testing.T, ids string) {
 	}
 }
 
-// state says what ranks were told since, and what the nodes know.
+// state returns what ranks were told since the last call, and what the nodes know.
 func (p *player) state() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -15,74 +15,74 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// Nodes are the nodes of a job, to its Turns.
+// Nodes gives Turns access to the nodes of a job.
 type Nodes interface {
-	// Ranks are those of each node.
+	// Ranks returns the ranks of each node.
 	Ranks() [][]int
-	// Me is this node.
+	// Me returns the number of this node.
 	Me() int
-	// Gather tells the other nodes what this one says of a matter, and returns what all say, when
-	// all have. It waits without a bound. An error that is no cluster.GatherError is a process's to
-	// read.
+	// Gather sends mine to the other nodes under the name what, and returns what each node sent,
+	// once all have. It waits without a limit. Errors other than cluster.GatherError are fit for
+	// the process.
 	Gather(ctx context.Context, what string, mine []byte) ([][]byte, error)
-	// GatherInTime is Gather, and waits for as long as nodes do for each other at the start.
+	// GatherInTime is Gather with the timeout with which nodes wait for each other at the start.
 	GatherInTime(ctx context.Context, what string, mine []byte) ([][]byte, error)
-	// Missing asks the other nodes which of their ranks have not given their parts of a turn, and
-	// returns those that are known.
+	// Missing returns those of the other nodes' ranks known not to have given their parts of a
+	// turn.
 	Missing(ctx context.Context, turn int) []int
 }
 
-// Turns are the orders of epochs that the ranks of a job on several nodes give together, each its
-// own part. An epoch is known once all nodes have said their ranks' parts of it.
+// Turns exchanges the orders of epochs that the ranks of a job on several nodes give together, each
+// rank its own part. An epoch is known once all nodes have sent their ranks' parts of it.
 //
-// Ranks give epochs in turns: in turn 0 what came with OPEN, in each further one the epoch that
-// they begin next. A rank that waits for an epoch gives no further one, so that none is more than a
-// turn ahead of the others. When each rank of this node has given its part of the turn, or one has
-// left and never will, the node tells the others (exchange), and learns theirs. Then every node
-// knows the same parts, and comes to the same end: the epoch is known, or, for good, none is any
-// more. A rank waits for that as long as nodes wait for each other at the start (giveUp): another
-// one may wait for it in the epoch before, if it alone has begun an epoch that its process then
-// gave up.
+// Ranks give epochs in turns: in turn 0 the parts that came with OPEN, in each later turn the epoch
+// that they begin next. A rank that waits for an epoch gives no more parts, so no rank is more than
+// one turn ahead of the others. When every rank of this node has given its part of the turn, or one
+// has left and never will, the node sends them to the other nodes (exchange), and receives theirs.
+// Then every node has the same parts, and comes to the same result: the epoch is known, or no later
+// epoch ever will be. A rank waits for that as long as nodes wait for each other at the start
+// (giveUp), because another rank may wait for it in an earlier epoch, if it alone has begun an
+// epoch that its process then gave up.
 //
-// From that follows what a node may forget: in a turn all ranks have left the epoch of the one
-// before the last.
+// It follows what a node may forget: in any turn, all ranks have left the epoch of the turn before
+// the last.
 type Turns struct {
 	life    context.Context // of the job
-	timeout time.Duration   // for which nodes wait for each other at the start
+	timeout time.Duration   // how long nodes wait for each other at the start
 	log     *slog.Logger
 
-	// Set by Open.
+	// Set by Open:
 	nodes Nodes
-	ranks []int // of this node
+	ranks []int // ranks of this node
 	world int
-	// Set by Opened.
+	// Set by opened:
 	stream *access.Stream
 	news   func() // tells this node's ranks that an epoch is known
 
-	mu sync.Mutex
-	// by rank of this node, those that were not exchanged yet, in their order
+	mu sync.Mutex // guards the following
+	// given has, by rank of this node, the parts not exchanged yet, in order.
 	given map[int][]*request.Part
-	left  map[int]bool // ranks of this node that have left, and not come back
-	turn  int          // the one that comes next
-	busy  bool         // it is being exchanged, or the job is not open yet
-	last  int          // the epoch of the turn before
-	err   error        // why no further epoch will be known; nil: they will
-	// ends the wait for the other nodes' parts; nil: none is under way
+	left  map[int]bool // ranks of this node that have left and not come back
+	turn  int          // the next turn
+	busy  bool         // the turn is being exchanged, or the job is not open yet
+	last  int          // the epoch of the previous turn
+	err   error        // why no later epoch will be known; nil: they will
+	// cancel ends the wait for the other nodes' parts; nil: not waiting.
 	cancel func()
-	// why this node's ranks read apart, where one has waited for too long
+	// gaveUp is why this node's ranks read apart, if one has waited for too long.
 	gaveUp  string
 	changed chan struct{} // closed and replaced when an epoch is known, or err is set
 	tasks   sync.WaitGroup
 }
 
-// longWait is for how long a rank waits for others before that is logged.
+// longWait is how long a rank waits for others before that is logged.
 const longWait = 10 * time.Second
 
-// mostQueued is how many epochs a rank may have given that are not exchanged yet.
-const mostQueued = 2
+// maxQueued is how many epochs a rank may have given that are not exchanged yet.
+const maxQueued = 2
 
-// NewTurns returns turns in which no rank has given anything; timeout is for how long nodes wait
-// for each other at the start.
+// NewTurns returns turns in which no rank has given a part. timeout is how long nodes wait for each
+// other at the start.
 func NewTurns(life context.Context, timeout time.Duration, log *slog.Logger) *Turns {
 	return &Turns{
 		life:    life,
@@ -95,8 +95,8 @@ func NewTurns(life context.Context, timeout time.Duration, log *slog.Logger) *Tu
 	}
 }
 
-// Came notes what a rank brings with OPEN, as its part of turn 0; in a job that is open already it
-// is given.
+// Came records the part of turn 0 that a rank brings with OPEN. If the job is open already, Rejoin
+// takes the part instead.
 func (p *Turns) Came(mine *request.Part) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +106,8 @@ func (p *Turns) Came(mine *request.Part) {
 	}
 }
 
-// give notes a rank's part of the epoch that it begins next, or of one that is known, which must be
-// the same then.
+// give records a rank's part of the epoch that it begins next, or of an epoch that is known, which
+// must then be the same.
 func (p *Turns) give(mine *request.Part) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,10 +123,9 @@ func (p *Turns) give(mine *request.Part) error {
 		return nil // the rank is told when it asks for the epoch
 	case len(queue) > 0 && queue[len(queue)-1].Same(mine):
 		return nil
-	case len(queue) == mostQueued:
-		return failure.Input("the order of epoch %d is given, while those of epochs %d and "+
-			"%d wait for "+
-			"the other ranks: give it later",
+	case len(queue) == maxQueued:
+		return failure.Input("the order of epoch %d is given too early: those of epochs %d and %d "+
+			"still wait for the other ranks",
 			mine.Epoch, queue[0].Epoch, queue[1].Epoch)
 	}
 	p.given[mine.Rank] = append(queue, mine)
@@ -134,7 +133,7 @@ func (p *Turns) give(mine *request.Part) error {
 	return nil
 }
 
-// Rejoin is give for what a rank brings with OPEN to a job that is open already.
+// Rejoin is give for the part that a rank brings with OPEN to a job that is already open.
 func (p *Turns) Rejoin(mine *request.Part) error {
 	if err := p.give(mine); err != nil || mine.Apart == "" {
 		return err
@@ -142,11 +141,11 @@ func (p *Turns) Rejoin(mine *request.Part) error {
 	return readApart("rank %d: %s", mine.Rank, mine.Apart)
 }
 
-// compare refuses a part of a known epoch that is another one than the rank has given.
+// compare returns an error if a part of a known epoch differs from the one that the rank gave.
 func (p *Turns) compare(known *access.Epoch, mine *request.Part) error {
 	n := p.stream.RankSamples(mine.Rank)
 	if len(mine.IDs) != n {
-		return failure.Input("epoch %d is given again with %d samples, which had %d", mine.Epoch,
+		return failure.Input("epoch %d is given again with %d samples; it had %d", mine.Epoch,
 			len(mine.IDs), n)
 	}
 	for i, k := range mine.IDs {
@@ -159,7 +158,7 @@ func (p *Turns) compare(known *access.Epoch, mine *request.Part) error {
 	return nil
 }
 
-// Leave notes that a rank has gone. What it has given holds.
+// Leave records that a rank has left. Parts that it has given remain valid.
 func (p *Turns) Leave(rank int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -167,8 +166,8 @@ func (p *Turns) Leave(rank int) {
 	p.start()
 }
 
-// expects reports whether a rank may ask for an epoch that is not known: it has given its part of
-// it, or will be told why it gets none.
+// expects reports whether a rank may ask for an epoch that is not known: it has given its part, or
+// Await will return the error.
 func (p *Turns) expects(rank, epoch int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -176,7 +175,7 @@ func (p *Turns) expects(rank, epoch int) bool {
 		slices.ContainsFunc(p.given[rank], func(x *request.Part) bool { return x.Epoch == epoch })
 }
 
-// Await waits until an epoch is known, or will not be.
+// Await waits until an epoch is known, or never will be.
 func (p *Turns) Await(ctx context.Context, epoch int) error {
 	patience, timeout := time.NewTimer(longWait), time.NewTimer(p.timeout)
 	defer patience.Stop()
@@ -194,7 +193,7 @@ func (p *Turns) Await(ctx context.Context, epoch int) error {
 		select {
 		case <-changed:
 		case <-patience.C:
-			p.tasks.Go(func() { p.sayWaiting(epoch) })
+			p.tasks.Go(func() { p.logWaiting(epoch) })
 		case <-timeout.C:
 			p.giveUp(epoch)
 		case <-ctx.Done():
@@ -203,7 +202,7 @@ func (p *Turns) Await(ctx context.Context, epoch int) error {
 	}
 }
 
-// start has the turn exchanged if this node has all that it can say of it. p.mu is held.
+// start starts the exchange of the turn if this node's parts of it are complete. p.mu must be held.
 func (p *Turns) start() {
 	if p.busy || p.err != nil {
 		return
@@ -232,8 +231,8 @@ func (p *Turns) start() {
 	})
 }
 
-// giveUp has this node's ranks read apart, because one has waited for an epoch for so long. The
-// other nodes learn it when they come to the turn.
+// giveUp makes this node's ranks read apart, because one has waited too long for an epoch. The
+// other nodes learn of it when they come to the turn.
 func (p *Turns) giveUp(epoch int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -253,7 +252,7 @@ func (p *Turns) giveUp(epoch int) {
 	p.tasks.Go(func() { p.tellApart(turn, mine) })
 }
 
-// tellApart tells the other nodes, when they come to the turn, that this one's ranks read apart.
+// tellApart tells the other nodes, when they come to the turn, that this node's ranks read apart.
 func (p *Turns) tellApart(turn int, mine []*request.Part) {
 	p.mu.Lock()
 	why := p.gaveUp
@@ -262,11 +261,11 @@ func (p *Turns) tellApart(turn int, mine []*request.Part) {
 	for i, x := range mine {
 		told[i] = &request.Part{Rank: x.Rank, Epoch: x.Epoch, Apart: why}
 	}
-	_, _ = p.gather(p.life, turn, told) // what they say does not matter any more
+	_, _ = p.gather(p.life, turn, told) // their answers no longer matter
 }
 
-// heads are the parts that this node has to tell in the turn; whole: of all its ranks, or one has
-// left that has given none. p.mu is held.
+// heads returns the parts that this node sends in the turn. whole reports whether they are final:
+// every rank has given one, or a rank has left without. p.mu must be held.
 func (p *Turns) heads() (mine []*request.Part, whole bool) {
 	waits := false
 	for _, rank := range p.ranks {
@@ -282,9 +281,9 @@ func (p *Turns) heads() (mine []*request.Part, whole bool) {
 	return mine, whole || !waits
 }
 
-// end notes that a turn was exchanged, and begins the next if that can be. p.mu is held.
+// end records that a turn was exchanged, and starts the next one if it can. p.mu must be held.
 func (p *Turns) end(err error) {
-	invariants.Check(p.busy, "turn %d ends, and was not begun", p.turn)
+	invariants.Check(p.busy, "turn %d ends before it has begun", p.turn)
 	p.err = cmp.Or(p.err, err)
 	p.turn++
 	p.busy = false
@@ -297,15 +296,15 @@ func (p *Turns) end(err error) {
 	p.start()
 }
 
-// wake ends the waits for an epoch that is known now, or never will be. p.mu is held.
+// wake ends the waits for an epoch that is now known, or never will be. p.mu must be held.
 func (p *Turns) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})
 }
 
-// Open exchanges turn 0, once the nodes have found each other, and returns what the job's stream is
-// made of: the first part, whose seed counts where none is given, and the order of all parts. admit
-// is asked for the memory that orders take.
+// Open exchanges turn 0, once the nodes have formed a cluster. It returns what the job's stream is
+// made from: the first part, whose seed is used if none was set, and the order of all parts. admit
+// is asked for the memory of the orders.
 func (p *Turns) Open(ctx context.Context, nodes Nodes,
 	admit request.Admit,
 ) (first request.Part, order []int32, err error) {
@@ -330,8 +329,8 @@ func (p *Turns) Open(ctx context.Context, nodes Nodes,
 				"each; allowed: %d samples in all",
 				ranks, entries, request.MaxList)
 	}
-	if err := admit(int64(leastHeld)*4*int64(ranks*entries), "stream.given: the orders of epochs",
-		"give shorter ones"); err != nil {
+	if err := admit(int64(minHeld)*4*int64(ranks*entries), "stream.given: the orders of epochs",
+		"use shorter epochs"); err != nil {
 		return request.Part{}, nil, err
 	}
 	if order, err = p.samples(ctx, 0, mine, entries); err != nil {
@@ -340,8 +339,8 @@ func (p *Turns) Open(ctx context.Context, nodes Nodes,
 	return *all[0], order, nil
 }
 
-// opened notes that the job has its stream: from now on ranks' further epochs are exchanged, and
-// news is called when one is known.
+// opened records that the job has its stream: from now on ranks' further parts are exchanged, and
+// news is called when an epoch becomes known.
 func (p *Turns) opened(stream *access.Stream, epoch int, news func()) {
 	p.stream, p.news = stream, news
 	p.mu.Lock()
@@ -350,8 +349,8 @@ func (p *Turns) opened(stream *access.Stream, epoch int, news func()) {
 	p.end(nil)
 }
 
-// exchange tells the other nodes the samples of this one's parts of a turn, and makes of all parts
-// an epoch that is known.
+// exchange sends the other nodes the samples of this node's parts of a turn, and adds the epoch
+// that all parts make to the stream.
 func (p *Turns) exchange(ctx context.Context, turn int, mine, all []*request.Part) error {
 	stream := p.stream
 	if err := p.agree(all, stream.RankSamples(0)); err != nil {
@@ -366,10 +365,10 @@ func (p *Turns) exchange(ctx context.Context, turn int, mine, all []*request.Par
 		return failure.Input("%v", err)
 	}
 	stream.Forget(p.last)
-	p.last = epoch // no other turn is under way
+	p.last = epoch // no other turn is in progress
 	p.news()
 	return nil
 }
 
-// Close waits for what goes on; the job's life has ended.
+// Close waits until exchanges have ended. The job's life must have ended.
 func (p *Turns) Close() { p.tasks.Wait() }

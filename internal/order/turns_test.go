@@ -15,7 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// silent is a job of which this node has all ranks that speak; rank 1 is on another node.
+// silent plays a job whose rank 1, on another node, gives only its first part.
 type silent struct{}
 
 func (silent) Ranks() [][]int                     { return [][]int{{0}, {1}} }
@@ -34,7 +34,7 @@ func (silent) Gather(ctx context.Context, _ string, _ []byte) ([][]byte, error) 
 	return nil, ctx.Err()
 }
 
-// lines is a log that tests read while it is written.
+// lines is a log that can be read while it is written.
 type lines struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
@@ -48,9 +48,9 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// TestRanksThatAreWaitedForAreLogged: a rank that waits for long for an epoch that others have not
-// begun has their ranks named in the log, this node's and others'.
-func TestRanksThatAreWaitedForAreLogged(t *testing.T) {
+// TestWaitForOtherRanksIsLogged checks that the log names the ranks of all nodes that have not
+// begun an epoch for which a rank has waited long.
+func TestWaitForOtherRanksIsLogged(t *testing.T) {
 	log := &lines{written: make(chan struct{})}
 	life, end := context.WithCancel(t.Context())
 	p := NewTurns(life, time.Hour, slog.New(slog.NewTextHandler(log, nil)))
@@ -69,7 +69,7 @@ func TestRanksThatAreWaitedForAreLogged(t *testing.T) {
 	if turn, missing := p.Missing(); turn != 1 || !slices.Equal(missing, []int{0}) {
 		t.Errorf("in turn %d ranks %v are missing", turn, missing)
 	}
-	p.sayWaiting(1)
+	p.logWaiting(1)
 	<-log.written
 	if text := log.text.String(); !strings.Contains(text,
 		fmt.Sprintf("epoch=1 ranks=%q", "[0 1]")) {

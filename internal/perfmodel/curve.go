@@ -6,20 +6,20 @@ import (
 	"sort"
 )
 
-// Point is a measured throughput: what Clients threads or nodes get together.
+// Point is a measured throughput: the total of Clients threads or nodes.
 type Point struct {
 	Clients int     // threads, or nodes; at least 1
 	MBps    float64 // MB/s
 }
 
-// Curve is a throughput as a function of the number of clients: measured
-// points, by ascending Clients.
+// Curve is a throughput as a function of the number of clients: measured points in ascending order
+// of Clients.
 type Curve []Point
 
 // Constant is the curve of a throughput that does not depend on the number of clients.
 func Constant(mbps float64) Curve { return Curve{{1, mbps}} }
 
-// NewCurve makes a curve of measurements in any order.
+// NewCurve returns the curve through measurements in any order.
 func NewCurve(measured map[int]float64) Curve {
 	c := make(Curve, 0, len(measured))
 	for n, v := range measured {
@@ -29,9 +29,9 @@ func NewCurve(measured map[int]float64) Curve {
 	return c
 }
 
-// At returns the throughput of x clients, MB/s: linear between the two
-// neighbouring points (thesis equation 4.1), and that of the first or last point
-// outside them. The curve must have a point.
+// At returns the throughput of x clients in MB/s: interpolated linearly between the neighbouring
+// points (thesis equation 4.1), and constant outside the measured range. The curve must have a
+// point.
 func (c Curve) At(x float64) float64 {
 	i := sort.Search(len(c), func(i int) bool { return float64(c[i].Clients) >= x })
 	if i == 0 {

@@ -1,11 +1,10 @@
-// Package perfmodel is the performance model of thesis 3.1: the numbers that
-// describe a machine, and the time that each way to fetch a sample takes. The
-// config file, the probe, the engine and the simulator all describe a machine
-// with its Environment.
+// Package perfmodel is the performance model of thesis 3.1: the numbers that describe a machine,
+// and the time that each way of fetching a sample takes. The configuration file and the simulator
+// describe a machine by its Environment.
 //
-// Everything is a pure function of its arguments: no I/O, no state, no goroutine. An
-// Environment that nobody changes is safe for concurrent use. Sizes are in
-// MB (1e6 bytes), rates in MB/s, times in seconds. The package knows neither samples nor plans.
+// All functions are pure: no I/O, no state, no goroutines. An Environment that does not change is
+// safe for concurrent use. Sizes are in MB (1e6 bytes), rates in MB/s, times in seconds. The
+// package knows neither samples nor plans.
 package perfmodel
 
 import (
@@ -14,14 +13,14 @@ import (
 	"math"
 )
 
-// Environment describes one node and what it is connected to (thesis 3.1.1).
+// Environment describes one node and its connections (thesis 3.1.1).
 type Environment struct {
 	Compute          float64 // c: rate at which training consumes samples, MB/s
 	Preprocess       float64 // beta: rate at which a thread transforms samples, MB/s
 	PeerBandwidth    float64 // b_c: network bandwidth between nodes, MB/s
 	SourceBandwidth  float64 // b_fs: network bandwidth to the source, MB/s
-	SourceThroughput Curve   // t(gamma): what the source gives gamma reading nodes together, MB/s
-	// what each request to the source takes besides, seconds; the papers have 0
+	SourceThroughput Curve   // t(gamma): total rate of the source for gamma reading nodes, MB/s
+	// latency of each request to the source, seconds; 0 in the papers
 	SourceLatency float64
 	Classes       []Class // storage classes; 0 is the staging buffer, then fastest first
 }
@@ -34,8 +33,8 @@ type Class struct {
 	Write    Curve   // w_j(p): aggregate random write throughput of p threads, MB/s
 }
 
-// Validate checks that every number is there and makes sense. The error joins
-// all that is wrong; each names the key as the papers write it (b_c, r_1) and what is allowed.
+// Validate checks that every number is present and plausible. The error joins everything that is
+// wrong; each part names the key as in the papers (b_c, r_1) and what is allowed.
 func (e *Environment) Validate() error {
 	var errs []error
 	positive := func(key string, v float64) {
@@ -73,7 +72,7 @@ func (e *Environment) Validate() error {
 	return nil
 }
 
-// LocalCapacity returns D = d_1 + ... + d_J of a node, MB; the staging buffer does not count.
+// LocalCapacity returns D = d_1 + ... + d_J of a node in MB, without the staging buffer.
 func (e *Environment) LocalCapacity() float64 {
 	var d float64
 	for j := 1; j < len(e.Classes); j++ {

@@ -1,26 +1,26 @@
 package perfmodel
 
-// ReadRate returns r_j(p_j)/p_j, what one of the class's threads reads, MB/s.
+// ReadRate returns r_j(p_j)/p_j, the read rate of one of the class's threads, MB/s.
 func (e *Environment) ReadRate(j int) float64 {
 	c := &e.Classes[j]
 	return c.Read.At(float64(c.Threads)) / float64(c.Threads)
 }
 
-// WriteRate returns w_j(p_j)/p_j, what one of the class's threads writes, MB/s.
+// WriteRate returns w_j(p_j)/p_j, the write rate of one of the class's threads, MB/s.
 func (e *Environment) WriteRate(j int) float64 {
 	c := &e.Classes[j]
 	return c.Write.At(float64(c.Threads)) / float64(c.Threads)
 }
 
-// SourceRate returns min(b_fs, t(gamma)/gamma), what one of gamma nodes that
-// read from the source at the same time gets, MB/s. gamma is at least 1, the reader itself.
+// SourceRate returns min(b_fs, t(gamma)/gamma), the rate of each of gamma nodes that read from the
+// source at the same time, MB/s. gamma counts the reader itself, so it is at least 1.
 func (e *Environment) SourceRate(gamma int) float64 {
 	g := float64(max(1, gamma))
 	return min(e.SourceBandwidth, e.SourceThroughput.At(g)/g)
 }
 
-// FetchSource returns the time to fetch size MB from the source while gamma-1 other
-// nodes read from it as well: thesis equation 3.5, plus the source's latency. Seconds.
+// FetchSource returns the time in seconds to fetch size MB from the source while gamma-1 other
+// nodes read from it too: thesis equation 3.5, plus the source's latency.
 func (e *Environment) FetchSource(size float64, gamma int) float64 {
 	return e.SourceLatency + size/e.SourceRate(gamma)
 }
@@ -66,7 +66,7 @@ func (e *Environment) Available(dst, reads []float64) []float64 {
 // when it is available and the sizes in MB (thesis equation 3.2). The first one is consumed once it
 // is available. Appends to dst; seconds from the start of training.
 func (e *Environment) Consume(dst, avail, sizes []float64) []float64 {
-	free := 0.0 // when the computation on the previous sample has ended
+	free := 0.0 // when the computation on the previous sample ends
 	for f, a := range avail {
 		t := max(a, free)
 		dst = append(dst, t)

@@ -1,9 +1,9 @@
-// Package planner decides which plan a job goes by: it asks the policy for one, at once or while
-// batches flow, follows it together with the other nodes, and keeps it in step with which of these
-// are there.
+// Package planner manages the placement plan of a job: it has the policy make one, at once or while
+// batches flow, switches to it together with the other nodes, and adapts it as nodes leave and come
+// back.
 //
-// It does not read samples: what a plan has a node keep and read ahead, its Use does, and whom it
-// asks, its Nodes do. All methods of Planner are safe for concurrent use.
+// It does not read samples: Use keeps and reads ahead what the plan says, and Nodes reaches the
+// other nodes. All methods of Planner are safe for concurrent use.
 package planner
 
 import (
@@ -23,92 +23,92 @@ import (
 const (
 	// openEnd is the planning horizon of a stream without an end, in epochs.
 	openEnd = 100
-	// planAtOnce is how long planning may keep a job from being open; a plan that takes longer is
-	// made while batches flow.
+	// planAtOnce is the longest estimated planning time for which a job waits when it is opened; a
+	// plan that takes longer is made while batches flow.
 	planAtOnce = 50 * time.Millisecond
 )
 
-// Nodes are the nodes of a job, to a planner.
+// Nodes gives a planner access to the nodes of a job.
 type Nodes interface {
-	// Rooms tells the other nodes what this one's classes have room for and hold, and returns what
-	// all say, with their ranks.
+	// Rooms sends the others the capacity of this node's storage classes and what they hold, and
+	// returns those of all nodes, with their ranks.
 	Rooms(ctx context.Context, mine placement.Node) ([]placement.Node, error)
-	// Leads tells the others how far this node will come before it has a plan, and returns what all
-	// say. An epoch has so many steps.
+	// Leads sends the others this node's bootstrap window, how far it may read before it has a
+	// plan, and returns those of all nodes. steps is the number of steps in an epoch.
 	Leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error)
-	// Planned waits until all nodes that are there have their plans.
+	// Planned waits until all nodes that are alive have their plans.
 	Planned(ctx context.Context) error
-	// Watch has note called for every node that is gone now, and whenever one goes or comes back,
-	// one call at a time.
+	// Watch has note called for every node that is gone now, and whenever a node goes or comes
+	// back. Calls do not overlap.
 	Watch(note func(node int, there bool))
-	// SetOwner says which node is asked for a sample.
+	// SetOwner sets the function that returns which node is asked for a sample.
 	SetOwner(owner func(id int) int)
 }
 
-// Use does what a plan says on this node. Sets of samples are given per storage class.
+// Use carries out a plan on this node. Sets of samples are given by storage class.
 type Use interface {
-	// Keep says which samples are kept, if they are read.
+	// Keep sets which samples are kept when they are read.
 	Keep(classes [][]int32)
-	// Fill has samples read ahead; read is told of the bytes that left the source for it.
+	// Fill reads samples ahead; read is called with the bytes read from the source for that.
 	Fill(classes [][]int32, read func(bytes int64))
 }
 
 // Class is a storage class of this node.
 type Class struct {
-	Room     int64
+	Room     int64 // capacity in bytes
 	Held     []int32
-	KeepsAll bool // what is read, beside what plans give it
+	KeepsAll bool // whether it keeps everything that is read, besides what plans assign to it
 }
 
-// Strategy is how plans are made. The zero value: as the room decides.
+// Strategy is how plans are made. The zero value is the default.
 type Strategy struct {
-	// Policy finds a policy by its name; nil: policies.ByName.
+	// Policy returns the policy with a name; nil: policies.ByName.
 	Policy func(name string) (placement.Policy, error)
-	// AtOnce is how long planning may keep a job from being open. 0: 50 ms; negative: every plan
-	// that can be is made while batches flow.
+	// AtOnce is the longest estimated planning time for which a job waits when it is opened. 0: 50
+	// ms; negative: every plan is made while batches flow, if the policy allows it.
 	AtOnce time.Duration
 }
 
-// Options are what a planner is given.
+// Options are the options of a planner.
 type Options struct {
 	Strategy
 	Name   string         // of the policy
 	Stream *access.Stream // of the job
-	First  int            // the epoch that the job begins with
+	First  int            // the first epoch of the job
 	Size   func(id int) int64
-	// Needed leaves of each class what is worth reading ahead.
+	// Needed reduces each class's samples to those that are worth reading ahead.
 	Needed  func(classes [][]int32) [][]int32
 	Classes []Class
 	Use     Use
-	Read    func(bytes int64) // told of what is read ahead
+	Read    func(bytes int64) // called with the bytes that are read ahead
 	Me      int               // this node's number
 	Nodes   Nodes             // nil: the job has one node
-	// Turns: ranks give their parts of epochs, so that a later one may have anything.
+	// Turns is set if ranks supply their parts of epochs: a later epoch may have any samples then.
 	Turns bool
-	// Staged is how many batches the rank that is furthest has staged.
+	// Staged returns how many batches the rank that is furthest ahead has staged.
 	Staged func() int
-	Ahead  int // batches that may be staged and not taken
-	// Admit refuses a plan that the memory has no room for.
+	Ahead  int // most batches staged and not yet taken
+	// Admit returns an error if there is not enough memory for a plan.
 	Admit func(bytes int64) error
-	// Fail ends the job, because there is no plan.
+	// Fail ends the job if the plan cannot be made.
 	Fail func(error)
 	Log  *slog.Logger
 }
 
-// Planner has the plan of a job on one node.
+// Planner holds the plan of a job on one node.
 type Planner struct {
-	o      Options
-	about  placement.About
-	nodes  []placement.Node // without what they hold, which is in the plan
-	roster roster
+	o        Options
+	about    placement.About
+	nodes    []placement.Node // without what they hold, which the plan has
+	failover failover
 	// plan is the plan in force; nil until planning has produced one.
 	plan      atomic.Pointer[placement.Plan]
-	meanwhile *meanwhile    // nil: the plan was there at once
+	bootstrap *bootstrap    // nil: the plan was made at once
 	done      chan struct{} // closed when planning has ended
 }
 
-// New asks the policy for the job's plan, or starts to have it made while batches flow. Close ends
-// the planner.
+// New has the policy make the job's plan, or starts that in the background if it takes long. Close
+// ends the planner.
 func New(ctx context.Context, o Options) (*Planner, error) {
 	o.Policy, o.AtOnce = orElse(o.Policy, policies.ByName), cmp.Or(o.AtOnce, planAtOnce)
 	p := &Planner{o: o, done: make(chan struct{})}
@@ -126,10 +126,10 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 		return nil, err
 	}
 	if o.Nodes != nil {
-		o.Nodes.Watch(p.roster.note)
+		o.Nodes.Watch(p.failover.note)
 	}
 	if starter, ok := policy.(placement.Starter); ok && planTime(in) > o.AtOnce {
-		p.meanwhile = startMeanwhile(p, starter, in)
+		p.bootstrap = startBootstrap(p, starter, in)
 		return p, nil
 	}
 	in.Context = ctx
@@ -149,17 +149,17 @@ func orElse[F any](f, other func(string) (F, error)) func(string) (F, error) {
 	return f
 }
 
-// Keeps reports whether the policy has the classes hold samples.
+// Keeps reports whether the policy has storage classes hold samples.
 func (p *Planner) Keeps() bool { return p.about.Copies != placement.NoCopies }
 
-// Close ends the planning. The plan stays in force.
+// Close ends planning. The plan remains in force.
 func (p *Planner) Close() {
-	if p.meanwhile != nil {
-		p.meanwhile.close()
+	if p.bootstrap != nil {
+		p.bootstrap.close()
 	}
 }
 
-// input is what the policy looks at: the nodes with their classes, and what these hold.
+// input returns the policy's input: the nodes with their storage classes, and what these hold.
 func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 	o, node := &p.o, placement.Node{}
 	for r := range o.Stream.Spec().WorldSize {
@@ -168,7 +168,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 	for _, c := range o.Classes {
 		held := c.Held
 		if c.KeepsAll {
-			node.Kept = append(node.Kept, held...) // faster classes may have copies
+			node.Kept = append(node.Kept, held...) // faster classes may hold copies of them
 			held = nil
 		}
 		node.Capacity = append(node.Capacity, c.Room)
@@ -177,7 +177,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 	in := placement.Input{
 		Stream: o.Stream.Fixed(), Epochs: o.First + openEnd, From: o.First,
 		Nodes: []placement.Node{node},
-		// An empty file takes no room, and no policy divides by it.
+		// An empty file takes no capacity, but policies must not divide by 0.
 		Size: func(id int) int64 { return max(o.Size(id), 1) },
 	}
 	if o.Nodes != nil {
@@ -189,7 +189,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 	return in, nil
 }
 
-// capacities are nodes without what they hold.
+// capacities returns nodes without what they hold.
 func capacities(nodes []placement.Node) []placement.Node {
 	out := slices.Clone(nodes)
 	for i := range out {
@@ -198,7 +198,7 @@ func capacities(nodes []placement.Node) []placement.Node {
 	return out
 }
 
-// Memory is about how many bytes it takes to make a plan for so many nodes.
+// Memory estimates how many bytes it takes to make a plan for this number of nodes.
 func Memory(stream *access.Stream, first, nodes int) int64 {
 	return policies.Memory(placement.Input{
 		Stream: stream,
@@ -222,13 +222,13 @@ func planTime(in placement.Input) time.Duration {
 	return time.Duration(samples * (perSample + perRead*float64(epochs)))
 }
 
-// ours is this node's part of a plan: per class, the samples that it is to hold.
+// ours returns this node's part of a plan: by class, the samples to hold.
 func (p *Planner) ours(plan *placement.Plan) [][]int32 { return plan.Nodes[p.o.Me].Classes }
 
-// adopt lets the plan say what is kept, and who is asked for what.
+// adopt makes plan decide what is kept and which nodes are asked, without reading ahead.
 func (p *Planner) adopt(plan *placement.Plan) {
 	if p.o.Nodes != nil {
-		p.roster.follow(plan, p.nodes, p.o.Size, func(now *placement.Plan) {
+		p.failover.follow(plan, p.nodes, p.o.Size, func(now *placement.Plan) {
 			p.o.Use.Keep(p.ours(now))
 			if now.Remote {
 				p.o.Nodes.SetOwner(now.OwnerOf)
@@ -240,7 +240,7 @@ func (p *Planner) adopt(plan *placement.Plan) {
 	p.plan.Store(plan)
 }
 
-// follow does what the plan says from now on, for good.
+// follow adopts the final plan, and starts to read ahead by it.
 func (p *Planner) follow(plan *placement.Plan) {
 	p.adopt(plan)
 	if !plan.OnRead {
@@ -248,14 +248,14 @@ func (p *Planner) follow(plan *placement.Plan) {
 	}
 }
 
-// Plan is the plan in force; nil: nothing has been read yet, and there is none.
+// Plan returns the plan in force; nil until the node has begun to read.
 func (p *Planner) Plan() *placement.Plan { return p.plan.Load() }
 
-// Room is how many bytes the storage classes of all nodes have.
+// Room returns the total capacity of the storage classes of all nodes, in bytes.
 func (p *Planner) Room() (sum int64) {
 	for _, n := range p.nodes {
-		for _, room := range n.Capacity {
-			sum += room
+		for _, capacity := range n.Capacity {
+			sum += capacity
 		}
 	}
 	return sum
@@ -264,10 +264,10 @@ func (p *Planner) Room() (sum int64) {
 // Prefetches reports whether the staging buffers are filled ahead of time.
 func (p *Planner) Prefetches() bool {
 	plan := p.plan.Load()
-	return plan == nil || plan.Prefetch // no policy that does not is planned meanwhile
+	return plan == nil || plan.Prefetch // all policies that plan in the background prefetch
 }
 
-// Caches reports whether some node keeps anything for the job, or will.
+// Caches reports whether some node keeps samples for the job, or will.
 func (p *Planner) Caches() bool {
 	plan := p.plan.Load()
 	return plan == nil || p.Planning() ||
@@ -286,40 +286,40 @@ func (p *Planner) Planning() bool {
 	}
 }
 
-// Done is closed when the plan is there for good, or cannot be made.
+// Done returns a channel that is closed when the final plan is in force, or cannot be made.
 func (p *Planner) Done() <-chan struct{} { return p.done }
 
-// Begin notes that the node begins to read, at a step. As long as there is no plan, the first call
-// decides what is kept.
+// Begin records that this node begins to read at a step. If there is no plan yet, the first call
+// decides what is kept until then.
 func (p *Planner) Begin(epoch, step int) error {
-	if p.meanwhile == nil {
+	if p.bootstrap == nil {
 		return nil
 	}
-	return p.meanwhile.begin(epoch, step)
+	return p.bootstrap.begin(epoch, step)
 }
 
-// Feeds notes that a rank has got a batch.
+// Feeds records that a rank has a batch.
 func (p *Planner) Feeds(rank int) {
-	if p.meanwhile != nil {
-		p.meanwhile.feeds(rank)
+	if p.bootstrap != nil {
+		p.bootstrap.feeds(rank)
 	}
 }
 
-// Gate lets a batch be staged, or waits until it may be; nil: all may be, because the plan is
-// there.
+// Gate returns a function that returns when a batch may be staged; nil: all may be staged, because
+// the plan was made at once.
 func (p *Planner) Gate() func(ctx context.Context, epoch, step int) error {
-	if p.meanwhile == nil {
+	if p.bootstrap == nil {
 		return nil
 	}
-	return p.meanwhile.may
+	return p.bootstrap.may
 }
 
-// ReadsOnce reports whether a node that is asked for a sample reads it from the source. A node that
-// has not begun does not know yet what it is to keep: the others wait until it has.
+// ReadsOnce reports whether this node reads a sample from the source if another node asks for it.
+// It waits until this node has begun, because only then is it known what the node is to keep.
 func (p *Planner) ReadsOnce(ctx context.Context) (bool, error) {
-	if p.meanwhile != nil {
+	if p.bootstrap != nil {
 		select {
-		case <-p.meanwhile.begun:
+		case <-p.bootstrap.begun:
 		case <-ctx.Done():
 			return false, ctx.Err()
 		}

@@ -19,21 +19,21 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const samples = 40
 
-// node is one of three of a job, the only one that is there: the test speaks for the others.
+// node is the first of a job's three nodes; the test plays the others.
 type node struct {
 	leads []placement.Lead // of the other nodes
 	gone  []int
 
-	mu    sync.Mutex
-	room  placement.Node   // as it was told
-	lead  placement.Lead   // as it was told
-	owner func(id int) int // in force
-	kept  [][]int32        // in force
-	note  func(node int, there bool)
+	mu       sync.Mutex
+	reported placement.Node   // as passed to Rooms
+	lead     placement.Lead   // as passed to Leads
+	owner    func(id int) int // in force
+	kept     [][]int32        // in force
+	note     func(node int, there bool)
 }
 
 func (n *node) Rooms(_ context.Context, mine placement.Node) ([]placement.Node, error) {
-	n.room = mine
+	n.reported = mine
 	nodes := make([]placement.Node, 3)
 	for i := range nodes {
 		nodes[i] = placement.Node{
@@ -75,7 +75,7 @@ func (n *node) Keep(classes [][]int32) {
 
 func (n *node) Fill([][]int32, func(int64)) {}
 
-// held is a policy whose plan is made when the test lets it be.
+// held is a policy whose Plan waits for the test.
 type held struct {
 	policies.Cooperative
 	begun, free chan struct{}
@@ -121,9 +121,9 @@ func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Optio
 	return p
 }
 
-// TestRanksWaitAtTheEndOfTheLead: as long as there is no plan, ranks may read up to the end of the
-// longest lead of all nodes, and wait there for the plan.
-func TestRanksWaitAtTheEndOfTheLead(t *testing.T) {
+// TestRanksWaitAtTheEndOfTheWindow checks that without a plan ranks may read up to the end of the
+// longest window of all nodes, and wait there for the plan.
+func TestRanksWaitAtTheEndOfTheWindow(t *testing.T) {
 	n := &node{leads: []placement.Lead{{Step: 1, Steps: 3}, {Step: 1, Steps: 9}}}
 	policy := held{begun: make(chan struct{}), free: make(chan struct{})}
 	p := start(t, n, policy)
@@ -136,42 +136,42 @@ func TestRanksWaitAtTheEndOfTheLead(t *testing.T) {
 	}
 	p.Feeds(0)
 	<-policy.begun
-	p.meanwhile.mu.Lock()
-	end := p.meanwhile.end
-	p.meanwhile.mu.Unlock()
-	if end < 1+9 || end > 1+p.meanwhile.in.Stream.Steps() {
-		t.Errorf("the lead ends at step %d", end)
+	p.bootstrap.mu.Lock()
+	end := p.bootstrap.end
+	p.bootstrap.mu.Unlock()
+	if end < 1+9 || end > 1+p.bootstrap.in.Stream.Steps() {
+		t.Errorf("the window ends at step %d", end)
 	}
 	waits := make(chan error, 1)
 	go func() { waits <- gate(t.Context(), 0, end) }()
 	if err := gate(t.Context(), 0, end-1); err != nil {
-		t.Errorf("the last step of the lead: %v", err)
+		t.Errorf("the last step of the window: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if err := gate(ctx, 0, end); !errors.Is(err, context.Canceled) {
-		t.Errorf("the step after the lead, given up: %v", err)
+		t.Errorf("the step after the window, cancelled: %v", err)
 	}
 	if !p.Planning() {
-		t.Error("it says that there is a plan")
+		t.Error("Planning reports that there is a plan")
 	}
 	select {
 	case err := <-waits:
-		t.Errorf("the step after the lead did not wait: %v", err)
+		t.Errorf("the step after the window did not wait: %v", err)
 	default:
 	}
 	close(policy.free)
 	if err := <-waits; err != nil {
-		t.Errorf("the step after the lead: %v", err)
+		t.Errorf("the step after the window: %v", err)
 	}
 	if p.Planning() {
-		t.Error("the plan is there, and it says that there is none")
+		t.Error("Planning reports that there is no plan")
 	}
 }
 
-// TestTheLeadBeginsWhereTheNodeBegins: the other nodes are told where the first rank began to read,
-// wherever later ones begin.
-func TestTheLeadBeginsWhereTheNodeBegins(t *testing.T) {
+// TestWindowBeginsWhereTheFirstRankBegins checks that the other nodes are told where the first rank
+// began to read, wherever later ones begin.
+func TestWindowBeginsWhereTheFirstRankBegins(t *testing.T) {
 	n := &node{
 		leads: []placement.Lead{{Epoch: 1, Step: 2, Steps: 4}, {Epoch: 1, Step: 2, Steps: 4}},
 	}
@@ -184,19 +184,19 @@ func TestTheLeadBeginsWhereTheNodeBegins(t *testing.T) {
 	p.Feeds(0)
 	<-p.Done()
 	if n.lead.Epoch != 1 || n.lead.Step != 2 || n.lead.Steps < 1 {
-		t.Errorf("a lead of %+v", n.lead)
+		t.Errorf("the window is %+v", n.lead)
 	}
 }
 
-// TestNodeThatHasNotBegunIsWaitedFor: as long as its ranks have not begun, and it has no plan, a
-// node does not know what it is to keep: requests for samples wait.
-func TestNodeThatHasNotBegunIsWaitedFor(t *testing.T) {
+// TestRequestsWaitUntilTheNodeHasBegun checks that requests for samples wait while a node has no
+// plan and its ranks have not begun, because it does not know yet what it is to keep.
+func TestRequestsWaitUntilTheNodeHasBegun(t *testing.T) {
 	n := &node{leads: []placement.Lead{{Steps: 1}, {Steps: 1}}}
 	p := start(t, n, policies.Cooperative{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if once, err := p.ReadsOnce(ctx); once || !errors.Is(err, context.Canceled) {
-		t.Errorf("before it has begun: %v, %v", once, err)
+		t.Errorf("before the node has begun: %v, %v", once, err)
 	}
 	waits := make(chan bool)
 	go func() {
@@ -207,13 +207,13 @@ func TestNodeThatHasNotBegunIsWaitedFor(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !<-waits {
-		t.Error("it does not read for others once it has begun")
+		t.Error("the node does not read for others after it has begun")
 	}
 }
 
-// TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo: under a policy that keeps nothing, no node
-// reads for another one.
-func TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo(t *testing.T) {
+// TestRemoteReadsNeedAPlanThatReadsOnce checks that no node reads for another one under a policy
+// that keeps nothing.
+func TestRemoteReadsNeedAPlanThatReadsOnce(t *testing.T) {
 	for name, want := range map[string]bool{"cooperative": true, "staging": false} {
 		policy, err := policies.ByName(name)
 		if err != nil {
@@ -226,9 +226,9 @@ func TestSamplesAreReadForOthersOnlyWhereThePlanSaysSo(t *testing.T) {
 	}
 }
 
-// TestWhatAClassKeepsBesidesIsNotHeldForThePlan: what a class has that keeps all that is read, the
-// plan may bring to faster ones.
-func TestWhatAClassKeepsBesidesIsNotHeldForThePlan(t *testing.T) {
+// TestPlanMayCopyFromAClassThatKeepsAll checks that samples in a class that keeps everything are
+// reported as kept, not held, so that the plan may copy them to faster classes.
+func TestPlanMayCopyFromAClassThatKeepsAll(t *testing.T) {
 	n := &node{}
 	all := slices.Collect(func(yield func(int32) bool) {
 		for id := range int32(samples) {
@@ -242,23 +242,23 @@ func TestWhatAClassKeepsBesidesIsNotHeldForThePlan(t *testing.T) {
 			[]Class{{Room: 60000, Held: []int32{3}}, {Room: 60000, Held: all, KeepsAll: true}}
 	})
 	if p.Gate() != nil || p.Planning() {
-		t.Error("a plan that is quick to make is not made at once")
+		t.Error("a quick plan is not made at once")
 	}
-	if len(n.room.Kept) != samples || !slices.Equal(n.room.Held[0], []int32{3}) ||
-		len(n.room.Held[1]) != 0 {
-		t.Errorf("the other nodes are told %+v", n.room)
+	if len(n.reported.Kept) != samples || !slices.Equal(n.reported.Held[0], []int32{3}) ||
+		len(n.reported.Held[1]) != 0 {
+		t.Errorf("Rooms was called with %+v", n.reported)
 	}
 	if p.Room() != 3*120000 {
-		t.Errorf("all classes together have room for %d bytes", p.Room())
+		t.Errorf("the capacity of all classes is %d bytes", p.Room())
 	}
 	if len(n.kept) != 2 || len(n.kept[0]) == 0 || !slices.Contains(n.kept[0], 3) {
-		t.Errorf("kept are %v", n.kept)
+		t.Errorf("%v are kept", n.kept)
 	}
 }
 
-// TestNodesThatAreGoneOwnNothing: whether a node went before there was a plan or after, it is asked
-// for nothing.
-func TestNodesThatAreGoneOwnNothing(t *testing.T) {
+// TestLostNodesOwnNothing checks that nodes that are gone own no samples, whether they left before
+// there was a plan or after.
+func TestLostNodesOwnNothing(t *testing.T) {
 	n := &node{gone: []int{1}}
 	start(t, n, policies.Cooperative{}, func(o *Options) { o.AtOnce = 0 })
 	owned := func(node int) (sum int) {

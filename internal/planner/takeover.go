@@ -6,22 +6,22 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// roster keeps the plan in step with which nodes are there: the samples of those that are gone are
-// taken over by others (placement.Plan.TakeOver), and given back when they return. What the owners
-// of a moment do not agree on, because they have not heard of it at the same time, costs a read
-// from the source, since a node that is asked for a sample reads it.
-type roster struct {
-	mu    sync.Mutex
+// failover adapts the plan to the nodes that are alive: others take over the samples of nodes that
+// are gone (placement.Plan.TakeOver), and give them back when these return. While nodes have not
+// all heard of a change they may disagree about owners. That costs a read from the source, because
+// a node that is asked for a sample reads it.
+type failover struct {
+	mu    sync.Mutex // guards the following
 	gone  map[int]bool
-	plan  *placement.Plan // for when all are there; nil: there is none yet
+	plan  *placement.Plan // for all nodes; nil: there is none yet
 	nodes []placement.Node
 	size  func(id int) int64
-	use   func(*placement.Plan)
+	use   func(*placement.Plan) // adopts an adapted plan
 }
 
-// follow has the plan used, from now on as it is for the nodes that are there. use is called at
-// once, and whenever the plan becomes another, one call at a time.
-func (r *roster) follow(plan *placement.Plan, nodes []placement.Node, size func(id int) int64,
+// follow makes plan the one that is adapted from now on. use is called with the adapted plan at
+// once and whenever it changes. Calls do not overlap.
+func (r *failover) follow(plan *placement.Plan, nodes []placement.Node, size func(id int) int64,
 	use func(*placement.Plan),
 ) {
 	r.mu.Lock()
@@ -30,8 +30,8 @@ func (r *roster) follow(plan *placement.Plan, nodes []placement.Node, size func(
 	r.apply()
 }
 
-// note takes notice that a node is there, or gone.
-func (r *roster) note(node int, there bool) {
+// note records that a node is alive or gone.
+func (r *failover) note(node int, there bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone == nil {
@@ -43,8 +43,8 @@ func (r *roster) note(node int, there bool) {
 	}
 }
 
-// apply uses the plan as it is now. r.mu is held.
-func (r *roster) apply() {
+// apply adapts the plan, and calls use. r.mu must be held.
+func (r *failover) apply() {
 	if r.plan != nil {
 		r.use(r.plan.TakeOver(func(node int) bool { return !r.gone[node] }, r.nodes, r.size))
 	}

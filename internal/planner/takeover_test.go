@@ -7,9 +7,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// TestRoster: the plan in use is that of the nodes that are there, whether they went before there
-// was one or after, and whichever is followed.
-func TestRoster(t *testing.T) {
+// TestFailoverFollowsLiveNodes checks that the adapted plan has owners that are alive, whether
+// others left before there was a plan or after, and after a change of plan.
+func TestFailoverFollowsLiveNodes(t *testing.T) {
 	plan := func(owner ...int32) *placement.Plan {
 		p := &placement.Plan{
 			Remote:   true,
@@ -23,7 +23,7 @@ func TestRoster(t *testing.T) {
 		return p
 	}
 	nodes := slices.Repeat([]placement.Node{{Capacity: []int64{10}}}, 3)
-	var r roster
+	var r failover
 	var owners []int32
 	follow := func(p *placement.Plan) {
 		r.follow(p, nodes, func(int) int64 {

@@ -1,9 +1,9 @@
-// Package printable brings text that came from outside, such as names of files and of jobs, into a
-// form in which it does nothing to a terminal or a log: it cannot pass for a line of its own, and
-// it cannot change what is shown. It does no I/O.
+// Package printable escapes untrusted text, such as the names of files and jobs, for terminals and
+// logs: escaped text cannot forge a line of its own or change what a terminal shows. It does no
+// I/O.
 //
-// Name is for a name within a message. Text is for a whole message, as the last step before it
-// leaves: there ends of lines are the message's own.
+// Use Name for a name within a message. Use Text for a whole message, as the last step before it is
+// printed: line breaks in it are the message's own, and stay.
 package printable
 
 import (
@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// Name returns the name as it is if all of it is printable, and else as strconv.Quote writes it.
+// Name returns the name itself if all of it is printable, and otherwise its strconv.Quote form.
 func Name(name string) string {
 	for i := 0; i < len(name); {
 		r, n := utf8.DecodeRuneInString(name[i:])
@@ -26,7 +26,7 @@ func Name(name string) string {
 	return name
 }
 
-// Text returns a text, of several lines perhaps, in which what a terminal acts on is escaped.
+// Text returns a text of one or more lines with everything escaped that a terminal would act on.
 func Text(text string) string {
 	return Escape(text, func(r rune) string {
 		quoted := strconv.QuoteRune(r)
@@ -34,7 +34,7 @@ func Text(text string) string {
 	})
 }
 
-// Escape replaces what is neither printable nor the end of a line, and bytes that are not UTF-8.
+// Escape escapes runes that are neither printable nor a line break, and bytes that are not UTF-8.
 func Escape(text string, escape func(rune) string) string {
 	var b strings.Builder
 	for i := 0; i < len(text); {

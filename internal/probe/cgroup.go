@@ -15,8 +15,8 @@ type group struct {
 	v2  bool
 }
 
-// groupsAt finds the control groups that limit the process in a controller: its
-// own and all above it, of both versions. What cannot be read limits nothing.
+// groupsAt returns the control groups that limit the process in a controller: its own and all above
+// it, of both versions. A group that cannot be read imposes no limit.
 func groupsAt(root, controller string) []group {
 	own, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -32,7 +32,7 @@ func groupsAt(root, controller string) []group {
 		if !ok {
 			continue
 		}
-		// Inside a container the mount may show only a part of the hierarchy.
+		// In a container the mount may show only a part of the hierarchy.
 		below, err := filepath.Rel(m.root, path)
 		if err != nil || below == ".." || strings.HasPrefix(below, "../") {
 			below = "."
@@ -51,11 +51,11 @@ func groupsAt(root, controller string) []group {
 // mount is a mounted hierarchy of control groups.
 type mount struct {
 	root string // the group that is mounted
-	at   string // where
+	at   string // the mount point
 	v2   bool
 }
 
-// parseMounts finds, in /proc/self/mountinfo, the hierarchies that may have the controller.
+// parseMounts returns the hierarchies in /proc/self/mountinfo that may have the controller.
 func parseMounts(text, controller string) []mount {
 	var mounts []mount
 	for line := range strings.Lines(text) {
@@ -73,13 +73,13 @@ func parseMounts(text, controller string) []mount {
 	return mounts
 }
 
-// unescape undoes mountinfo's octal escapes.
+// unescape decodes mountinfo's octal escapes.
 func unescape(text string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(text)
 }
 
-// parseMembership finds, in /proc/self/cgroup, the process's group in the
-// controller's hierarchy.
+// parseMembership returns the process's group in the controller's hierarchy, from
+// /proc/self/cgroup.
 func parseMembership(text, controller string, v2 bool) (path string, ok bool) {
 	for line := range strings.Lines(text) {
 		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
@@ -94,14 +94,14 @@ func parseMembership(text, controller string, v2 bool) (path string, ok bool) {
 	return "", false
 }
 
-// memory is the group's limit in bytes, and what it uses that it could not give
-// up at once. ok is false if it has no limit.
+// memory returns the group's limit in bytes, and what it uses and cannot reclaim at once. ok is
+// false if it has no limit.
 func (g group) memory() (limit, used int64, ok bool) {
 	names := []string{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
 	limit = math.MaxInt64
 	if g.v2 {
 		names = []string{"memory.max", "memory.current", "inactive_file"}
-		limit = g.number("memory.high") // beyond it, the kernel slows the group down
+		limit = g.number("memory.high") // above it, the kernel throttles the group
 	}
 	limit = min(limit, g.number(names[0]))
 	used = g.number(names[1])
@@ -118,7 +118,7 @@ func (g group) memory() (limit, used int64, ok bool) {
 	return limit, max(used, 0), true
 }
 
-// number reads a file with one number; the largest number if it has none.
+// number returns the number in a file, or math.MaxInt64 if there is none.
 func (g group) number(name string) int64 {
 	text, err := os.ReadFile(filepath.Join(g.dir, name))
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package probe finds out what this machine has for us: memory, disk and open files. It counts
-// what the process may use, so limits of control groups (v1 and v2) count as well as the hardware.
+// Package probe measures what this process may use of the machine: memory, disk space and open
+// files. The limits of control groups (v1 and v2) count as well as the hardware.
 //
-// Nothing is cached; every call looks again. All functions are safe for
-// concurrent use. What is read from /proc and /sys is parsed by pure functions.
+// Nothing is cached; every call measures anew. All functions are safe for concurrent use. The
+// contents of /proc and /sys are parsed by pure functions.
 package probe
 
 import (
@@ -18,21 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MemoryInfo is memory in bytes.
+// MemoryInfo describes memory, in bytes.
 type MemoryInfo struct {
-	Total     int64 // what the process could ever have
-	Available int64 // what it could take now without pushing anything out
+	Total     int64 // the most the process could ever use
+	Available int64 // what it could allocate now without evicting anything
 
-	// Group is the directory of the control group that leaves less than the machine has available,
-	// and than any other; "": none. Limit is what it may take, Used what it has taken that it could
-	// not give up at once.
+	// Group is the directory of the control group that determines Available; "" if the machine
+	// does. Limit is the group's limit, and Used what it uses and cannot reclaim at once.
 	Group       string
 	Limit, Used int64
 }
 
-// Memory measures the memory: the smallest of what the kernel has available and
-// what every control group that holds the process leaves. A group's page cache
-// that is not in active use counts as available.
+// Memory measures the memory: the least of what the kernel has available and what each control
+// group of the process leaves. A group's inactive page cache counts as available.
 func Memory() (MemoryInfo, error) { return memoryAt("/") }
 
 func memoryAt(root string) (MemoryInfo, error) {
@@ -58,8 +56,8 @@ func memoryAt(root string) (MemoryInfo, error) {
 	return m, nil
 }
 
-// sysinfo is what the kernel tells without /proc. It knows nothing of most of the page cache, which
-// could be taken as well.
+// sysinfo is what the kernel reports without /proc. It leaves out most of the page cache, which
+// could be reclaimed as well.
 func sysinfo() (MemoryInfo, error) {
 	var s unix.Sysinfo_t
 	if err := unix.Sysinfo(&s); err != nil {
@@ -72,8 +70,8 @@ func sysinfo() (MemoryInfo, error) {
 	}, nil
 }
 
-// parseMeminfo reads /proc/meminfo. Kernels older than 3.14 have no
-// MemAvailable; what is free, and caches, then stand for it.
+// parseMeminfo parses /proc/meminfo. Kernels before 3.14 have no MemAvailable; free memory and
+// caches take its place.
 func parseMeminfo(text string) (MemoryInfo, error) {
 	values := map[string]int64{}
 	for line := range strings.Lines(text) {
@@ -102,14 +100,14 @@ func parseMeminfo(text string) (MemoryInfo, error) {
 	return MemoryInfo{Total: total, Available: min(available, total)}, nil
 }
 
-// DiskInfo is a file system's room in bytes.
+// DiskInfo describes a file system's space, in bytes.
 type DiskInfo struct {
 	Total int64
-	Free  int64 // what this user may take
+	Free  int64 // what this user may use
 }
 
-// Disk measures the file system that path lies on, or would lie on: of a path
-// that does not exist, its nearest parent that does counts.
+// Disk measures the file system that holds path, or would hold it: if path does not exist, that of
+// its nearest existing parent.
 func Disk(path string) (DiskInfo, error) {
 	for {
 		var st unix.Statfs_t
@@ -125,7 +123,7 @@ func Disk(path string) (DiskInfo, error) {
 	}
 }
 
-// blocks is n*size, at most the largest number there is.
+// blocks returns n*size, or math.MaxInt64 if that is less.
 func blocks(n uint64, size int64) int64 {
 	if size <= 0 || n > uint64(math.MaxInt64/size) {
 		return math.MaxInt64
@@ -133,8 +131,8 @@ func blocks(n uint64, size int64) int64 {
 	return int64(n) * size
 }
 
-// FileLimit is how many files the process may have open, and how far it may
-// raise that itself.
+// FileLimit returns how many files the process may have open, and how far it may raise that limit
+// itself.
 func FileLimit() (soft, hard uint64, err error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -143,8 +141,7 @@ func FileLimit() (soft, hard uint64, err error) {
 	return limit.Cur, limit.Max, nil
 }
 
-// RaiseFileLimit raises the number of files that may be open as far as it goes,
-// and returns it.
+// RaiseFileLimit raises the limit of open files as far as the process may, and returns it.
 func RaiseFileLimit() (uint64, error) {
 	soft, hard, err := FileLimit()
 	if err != nil || soft == hard {
@@ -156,7 +153,7 @@ func RaiseFileLimit() (uint64, error) {
 	return hard, nil
 }
 
-// RaiseFileSizeLimit raises the length that a file may have as far as it goes, and returns it in
+// RaiseFileSizeLimit raises the limit of a file's size as far as the process may, and returns it in
 // bytes.
 func RaiseFileSizeLimit() (uint64, error) {
 	var limit unix.Rlimit

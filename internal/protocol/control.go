@@ -19,7 +19,7 @@ type HelloMessage struct {
 	PID      int    `json:"pid"`
 }
 
-// WelcomeMessage answers it.
+// WelcomeMessage answers HELLO.
 type WelcomeMessage struct {
 	Protocol int    `json:"protocol"`
 	Version  string `json:"version"`
@@ -31,18 +31,18 @@ type DatasetMessage struct {
 	Kind       string   `json:"kind"` // "folder"
 	Path       string   `json:"path"`
 	Extensions []string `json:"extensions"` // nil: torchvision's
-	// View: with the frame's first byte come two descriptors: of the dataset's root directory, and
-	// of the process's "/".
+	// View says that two file descriptors come with the frame's first byte: of the dataset's root
+	// directory, and of the process's "/".
 	View bool `json:"view"`
 }
 
-// ViewMessage answers Renew.
+// ViewMessage answers RENEW.
 type ViewMessage struct {
-	View  bool   `json:"view"`  // descriptors came along, as with DatasetMessage
-	Error string `json:"error"` // why not
+	View  bool   `json:"view"`  // two descriptors come with it, as for DatasetMessage
+	Error string `json:"error"` // why View is false
 }
 
-// StreamMessage gives the access stream's parameters.
+// StreamMessage holds the access stream's parameters.
 type StreamMessage struct {
 	Seed        *uint64 `json:"seed"` // nil: drawn by the daemon
 	Epochs      int     `json:"epochs"`
@@ -51,39 +51,39 @@ type StreamMessage struct {
 	Shuffle     string  `json:"shuffle"`
 	Scheme      string  `json:"scheme"`
 	Tail        string  `json:"tail"`
-	// Subset: the stream is over a part of the dataset; Given: Shuffle is "given", and the process
-	// says the order of each epoch. At most one of them; with either a descriptor comes, after
-	// those of the view. nil: neither.
+	// Subset restricts the stream to a part of the dataset. Given is set if Shuffle is "given": the
+	// process gives the order of each epoch. At most one of the two is not nil; the frame then
+	// carries one more descriptor, after those of the view.
 	Subset *SubsetMessage `json:"subset"`
 	Given  *GivenMessage  `json:"given"`
-	// List is that descriptor, once it has come.
+	// List is that descriptor, once it has been received.
 	List *os.File `json:"-"`
 }
 
-// SubsetMessage says what the list holds: the samples of the subset, i32 each.
+// SubsetMessage describes a list with the samples of the subset, as i32.
 type SubsetMessage struct {
 	Count int `json:"count"`
 }
 
-// GivenMessage says what the list holds: the sizes of an epoch's batches, u32 each, then the
-// samples of epochs from First on, i32 each. In a job of several ranks it is this rank's part: its
-// batches have Batch samples, but for a last one that may be short, and the list holds no sizes.
+// GivenMessage describes a list with the sizes of an epoch's batches, as u32, followed by the
+// samples of Epochs epochs from First on, as i32. In a job with several ranks it describes this
+// rank's part: each batch has Batch samples, except that the last may be shorter, and the list
+// holds no sizes.
 type GivenMessage struct {
 	Batches int `json:"batches"`
 	Entries int `json:"entries"` // samples of an epoch
-	Epochs  int `json:"epochs"`  // from 1
+	Epochs  int `json:"epochs"`  // at least 1
 	First   int `json:"first"`
 	Batch   int `json:"batch"`
-	// Seed is what random numbers would follow from if the rank read alone: that of rank 0 is the
-	// job's.
+	// Seed is the seed of random numbers if the rank read alone; rank 0's is the job's.
 	Seed uint64 `json:"seed"`
-	// Apart is why the rank gives no order that the ranks can share; then each reads by itself.
-	// Empty: it gives one.
+	// Apart says why the rank gives no order that the ranks can share, so that each reads by
+	// itself. It is empty if the rank gives one.
 	Apart string `json:"apart"`
 }
 
-// GiveMessage brings the order of another epoch, in a descriptor: the samples, i32 each. Apart is
-// as in GivenMessage, and then there are none.
+// GiveMessage gives the order of another epoch: a descriptor carries its samples, as i32. Apart is
+// as in GivenMessage; if it is set, there are no samples.
 type GiveMessage struct {
 	Epoch   int    `json:"epoch"`
 	Entries int    `json:"entries"`
@@ -97,17 +97,17 @@ type Settings struct {
 	ConfigFile  string            `json:"config_file"`
 }
 
-// OpenMessage makes or joins a job as one rank.
+// OpenMessage creates or joins a job as one rank.
 type OpenMessage struct {
 	Job       string         `json:"job"`
 	Rank      int            `json:"rank"`
 	WorldSize int            `json:"world_size"`
 	Dataset   DatasetMessage `json:"dataset"`
 	Stream    StreamMessage  `json:"stream"`
-	// Transforms describes what is made of every sample (docs/FORMATS.md); nil: nothing.
+	// Transforms describes the transforms of every sample (docs/FORMATS.md); nil: none.
 	Transforms json.RawMessage `json:"transforms"`
 	Cluster    *ClusterMessage `json:"cluster"` // nil: all ranks are on this node
-	// Verify: compare the bytes of every sample with the source's.
+	// Verify requests that the bytes of every sample are compared with the source's.
 	Verify bool `json:"verify"`
 	Settings
 }
@@ -117,15 +117,15 @@ type ClusterMessage struct {
 	Nodes          int `json:"nodes"`
 	Node           int `json:"node"`             // from 0
 	LocalWorldSize int `json:"local_world_size"` // ranks on this node
-	// host:port of node 0's daemon, for the job's first loader
+	// Address is the host:port of node 0's daemon, for the job's first loader.
 	Address string `json:"address"`
-	// this one's number: its ports are so many times 4 above; less than 256
+	// Loader is this loader's number, less than 256: its ports are 4*Loader higher.
 	Loader int `json:"loader"`
-	// the job's, the same on all nodes, and nobody else's
+	// Secret is the job's secret, the same on all nodes.
 	Secret string `json:"secret"`
 }
 
-// OpenedMessage answers it.
+// OpenedMessage answers OPEN.
 type OpenedMessage struct {
 	Samples     int      `json:"samples"`
 	Classes     []string `json:"classes"`
@@ -135,27 +135,26 @@ type OpenedMessage struct {
 	Seed        uint64   `json:"seed"`
 	Steps       int      `json:"steps"`
 	RankSamples int      `json:"rank_samples"`
-	// that an epoch has before it is padded or cut: samples of the dataset, of the subset, of an
-	// epoch that is given
+	// Positions is the length of an epoch before it is padded or cut: samples of the dataset, of
+	// the subset, or of a given epoch.
 	Positions int `json:"positions"`
-	// PrefetchBatches is how many batches the daemon stages that no ACK has spoken for, at the
-	// most.
+	// PrefetchBatches is the maximum number of staged batches that no ACK has covered yet.
 	PrefetchBatches int      `json:"prefetch_batches"`
 	Warnings        []string `json:"warnings"`
-	// Output is what every sample becomes; nil: it stays as it is.
+	// Output describes what transforms make of every sample; nil: there are no transforms.
 	Output *OutputMessage `json:"output"`
 }
 
-// OutputMessage says what transforms make of every sample: an array.
+// OutputMessage describes the array that transforms make of every sample.
 type OutputMessage struct {
-	// Shape is the array's. Where height and width, the first two, are 0, they differ, and stand
-	// before each sample's own levels.
+	// Shape is the array's shape. If height and width, the first two, are 0, they differ between
+	// samples and precede each sample's pixels.
 	Shape []int `json:"shape"`
-	// Type is the elements': uint8, float16, bfloat16 or float32.
+	// Type is the element type: uint8, float16, bfloat16 or float32.
 	Type string `json:"type"`
 }
 
-// CallMessage asks for something and gets a ReplyMessage with the same ID.
+// CallMessage calls a method. It is answered by a ReplyMessage with the same ID.
 type CallMessage struct {
 	ID     uint64          `json:"id"`
 	Method string          `json:"method"`
@@ -169,18 +168,17 @@ type ReplyMessage struct {
 	Error  *ErrorMessage `json:"error,omitempty"`
 }
 
-// ProgressMessage tells how far something slow has come. Total 0: unknown; Done as well: What says
-// it all.
+// ProgressMessage reports the progress of a slow operation. A Total of 0 means unknown; if Done is
+// 0 too, only What counts.
 type ProgressMessage struct {
 	What  string `json:"what"`
 	Done  int64  `json:"done"`
 	Total int64  `json:"total"`
-	// Warning: somebody should look after it.
+	// Warning marks a problem that a user should look into.
 	Warning bool `json:"warning,omitempty"`
 }
 
-// ErrorMessage is an error as a process sees it; Kind decides which Python
-// exception it becomes.
+// ErrorMessage is an error as a process sees it. Kind decides which Python exception it becomes.
 type ErrorMessage struct {
 	Kind       string         `json:"kind"`
 	Message    string         `json:"message"`
@@ -205,16 +203,16 @@ const (
 
 func (e *ErrorMessage) Error() string { return e.Message }
 
-// MarshalJSON encodes the message with its text printable: it may have names of files in it.
-// Details are exact.
+// MarshalJSON escapes unprintable characters in the text, which may contain file names. Details are
+// exact.
 func (e ErrorMessage) MarshalJSON() ([]byte, error) {
 	type plain ErrorMessage
 	e.Message = printable.Text(e.Message)
 	return json.Marshal(plain(e))
 }
 
-// MarshalJSON encodes the message with its warnings printable, and as a list even if there are
-// none.
+// MarshalJSON escapes unprintable characters in warnings, and encodes them as a list even if there
+// are none.
 func (m OpenedMessage) MarshalJSON() ([]byte, error) {
 	type plain OpenedMessage
 	warnings := make([]string, len(m.Warnings))
@@ -225,15 +223,14 @@ func (m OpenedMessage) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(m))
 }
 
-// MarshalJSON encodes the message with its text printable.
+// MarshalJSON escapes unprintable characters in the text.
 func (m ProgressMessage) MarshalJSON() ([]byte, error) {
 	type plain ProgressMessage
 	m.What = printable.Text(m.What)
 	return json.Marshal(plain(m))
 }
 
-// DecodeJSON decodes a request strictly: unknown keys, and anything behind the
-// object, are errors.
+// DecodeJSON decodes a request strictly: unknown keys, and anything after the object, are errors.
 func DecodeJSON(p []byte, v any) error {
 	d := json.NewDecoder(bytes.NewReader(p))
 	d.DisallowUnknownFields()
@@ -246,12 +243,12 @@ func DecodeJSON(p []byte, v any) error {
 		return malformed("%v", err)
 	}
 	if d.More() {
-		return malformed("something follows the JSON object")
+		return malformed("unexpected data after the JSON object")
 	}
 	return nil
 }
 
-// outOfRange is the error for a number that a user gave, and that does not fit where it belongs.
+// outOfRange is the error for a user's number that does not fit its field.
 func outOfRange(e *json.UnmarshalTypeError) error {
 	name := e.Field[strings.LastIndexByte(e.Field, '.')+1:]
 	if name == "global_batch" {

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestPrintable: the texts of messages do nothing to a terminal, and details are exact.
-func TestPrintable(t *testing.T) {
+// TestTextsAreEscapedAndDetailsAreExact checks that texts of messages cannot control a terminal.
+func TestTextsAreEscapedAndDetailsAreExact(t *testing.T) {
 	for _, c := range []struct {
 		message any
 		want    string
@@ -35,8 +35,7 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
-// TestPrintableWarnings: so do warnings, which are a list even if there are none.
-func TestPrintableWarnings(t *testing.T) {
+func TestWarningsAreEscapedAndAlwaysAList(t *testing.T) {
 	for _, c := range []struct {
 		warnings []string
 		want     string
@@ -52,8 +51,8 @@ func TestPrintableWarnings(t *testing.T) {
 	}
 }
 
-// TestNumbersOfUsers: a number that does not fit is an error of the user's, and names the key.
-func TestNumbersOfUsers(t *testing.T) {
+// TestNumbersOutOfRangeAreConfigErrors checks also that the error names the key.
+func TestNumbersOutOfRangeAreConfigErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"stream": {"global_batch": 100000000000000000000}}`: "batch_size, over all ranks, is " +
 			"100000000000000000000; allowed: a whole number up to 9223372036854775807",

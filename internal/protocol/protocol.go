@@ -1,9 +1,8 @@
-// Package protocol is the language between the daemon and training processes:
-// frames over a Unix stream socket, JSON for control, fixed binary layouts for
-// what happens once per batch. docs/FORMATS.md describes it byte by byte; the
-// Python side is python/hdmlp/_protocol.py.
+// Package protocol is the protocol between the daemon and training processes: frames over a Unix
+// stream socket, JSON for control, fixed binary layouts for what is sent once per batch.
+// docs/FORMATS.md describes it byte by byte; the Python side is python/hdmlp/_protocol.py.
 //
-// The package encodes, decodes and checks; it holds no state and starts nothing.
+// The package encodes, decodes and validates; it has no state and no goroutines.
 package protocol
 
 import (
@@ -13,30 +12,30 @@ import (
 	"io"
 )
 
-// Version of the protocol.
+// Version is the version of the protocol.
 //
 //   - 1: first version.
-//   - 2: OPEN and calls about a dataset bring descriptors of what the process sees; RENEW asks for them again. OPEN says
-//     whether bytes are to be verified.
-//   - 3: ACK says which part of the stall was Python's.
+//   - 2: OPEN and calls about a dataset carry file descriptors of the dataset's root and "/",
+//     RENEW requests them again; OPEN says whether to verify bytes.
+//   - 3: ACK says which part of the stall was spent in Python.
 const Version = 3
 
 const (
 	headerSize = 8        // u32 payload length, u8 type, 3 bytes of zero
-	MaxPayload = 16 << 20 // limit of a frame's payload, in bytes
-	// What a process sends is shorter: before its HELLO it may take no more than that, and then no
-	// more than its lists of slots.
+	MaxPayload = 16 << 20 // limit on a frame's payload, in bytes
+	// Limits on frames from a process: HELLO, and all others, of which a list of slots is the
+	// longest.
 	maxHello   = 4 << 10
 	maxRequest = 1 << 20
 )
 
-// Type of a frame.
+// Type is the type of a frame.
 type Type uint8
 
 // Frames from a process to the daemon.
 const (
 	Hello   Type = 1 // JSON HelloMessage; first on every connection
-	Open    Type = 2 // JSON OpenMessage: make or join a job as one rank
+	Open    Type = 2 // JSON OpenMessage: create or join a job as one rank
 	Iterate Type = 3 // IterateMessage, 16 bytes
 	Ack     Type = 4 // AckMessage, 44 bytes and 4 per slot
 	Wait    Type = 5 // u64 generation
@@ -56,20 +55,19 @@ const (
 	End      Type = 135 // u64 generation
 	Progress Type = 136 // JSON ProgressMessage
 	Drop     Type = 137 // u32 segment
-	Renew    Type = 138 // empty: open the dataset's root again
+	Renew    Type = 138 // empty: reopen the dataset's root
 )
 
-// ErrProtocol is at the root of every decoding error: the peer does not speak
-// this protocol.
+// ErrProtocol is wrapped by every decoding error: the peer does not follow this protocol.
 var ErrProtocol = errors.New("not the HDMLP protocol")
 
 func malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrProtocol, fmt.Sprintf(format, args...))
 }
 
-// ReadFrame reads one frame that a process sent. The payload is read into buf
-// if it fits there, and is valid until buf is used again. io.EOF: the peer
-// closed the connection between two frames.
+// ReadFrame reads one frame sent by a process. The payload is read into buf if it fits, and is then
+// valid until buf is reused. ReadFrame returns io.EOF if the peer closed the connection between two
+// frames.
 func ReadFrame(r io.Reader, buf []byte) (Type, []byte, error) {
 	var header [headerSize]byte
 	if _, err := io.ReadFull(r, header[:]); err != nil {
@@ -91,7 +89,7 @@ func ReadFrame(r io.Reader, buf []byte) (Type, []byte, error) {
 		return 0, nil, malformed("frame of type %d with %d bytes, the limit is %d", t, size, limit)
 	}
 	if int(size) > cap(buf) {
-		// Grow as bytes arrive, so that a length alone takes no memory.
+		// Grow as bytes arrive, so that a length alone allocates nothing.
 		payload, err := io.ReadAll(io.LimitReader(r, int64(size)))
 		if err == nil && len(payload) < int(size) {
 			err = io.ErrUnexpectedEOF
@@ -119,7 +117,7 @@ func appendHeader(dst []byte, t Type, size int) []byte {
 	return append(dst, byte(t), 0, 0, 0)
 }
 
-// IterateMessage asks for batches from (Epoch, Step) on.
+// IterateMessage requests the batches from (Epoch, Step) on.
 type IterateMessage struct {
 	Generation  uint64
 	Epoch, Step uint32
@@ -137,21 +135,20 @@ func DecodeIterate(p []byte) (IterateMessage, error) {
 	}, nil
 }
 
-// NoBatch as an acknowledged epoch: only slots are returned.
+// NoBatch is the epoch of an ACK that only returns slots.
 const NoBatch = 1<<32 - 1
 
-// AckMessage tells that a batch was yielded to the training loop and that slots
-// are free again.
+// AckMessage says that a batch was yielded to the training loop, and returns slots.
 type AckMessage struct {
 	Generation  uint64
 	Epoch, Step uint32
-	StallNanos  uint64 // time that next() was blocked for this batch
-	PythonNanos uint64 // the part of it in which Python made the batch: at most StallNanos
-	Audit       uint64 // set hash of the epoch's samples so far
-	Slots       []uint32
+	StallNanos  uint64   // how long next() was blocked for this batch
+	PythonNanos uint64   // part of StallNanos in which Python built the batch
+	Audit       uint64   // set hash of the epoch's samples so far
+	Slots       []uint32 // returned to the staging buffer
 }
 
-// DecodeAck decodes an Ack payload; slots are appended to the given slice.
+// DecodeAck decodes an Ack payload. It appends the slots to the given slice.
 func DecodeAck(p []byte, slots []uint32) (AckMessage, error) {
 	if len(p) < 44 {
 		return AckMessage{}, malformed("ACK of %d bytes, at least 44 are needed", len(p))
@@ -191,11 +188,11 @@ func DecodeWait(p []byte) (generation uint64, err error) {
 // Segment flags.
 const (
 	SegmentWritable = 1
-	SegmentReturns  = 2 // behind the segment's bytes is a page in which slots may be returned
+	SegmentReturns  = 2 // a page after the segment's bytes is a return ring for slots
 )
 
-// AppendSegment appends the frame that announces a segment; its file
-// descriptor must go with the frame's first byte.
+// AppendSegment appends the frame that announces a segment. The segment's file descriptor must be
+// sent with the frame's first byte.
 func AppendSegment(dst []byte, segment, flags uint32, size uint64) []byte {
 	dst = appendHeader(dst, Segment, 16)
 	dst = binary.LittleEndian.AppendUint32(dst, segment)
@@ -215,7 +212,7 @@ func AppendEnd(dst []byte, generation uint64) []byte {
 	return binary.LittleEndian.AppendUint64(dst, generation)
 }
 
-// BatchMessage describes a batch that lies in shared memory. The columns have
+// BatchMessage describes a batch in shared memory. Labels, Offsets, Lengths, IDs and Segments have
 // one entry per sample.
 type BatchMessage struct {
 	Generation  uint64
@@ -226,7 +223,7 @@ type BatchMessage struct {
 	Lengths     []uint64
 	IDs         []uint32
 	Segments    []uint32
-	Slots       []uint32 // what the process gives back
+	Slots       []uint32 // for the process to return
 }
 
 // AppendBatch appends the batch's frame.
@@ -261,5 +258,5 @@ func AppendBatch(dst []byte, b *BatchMessage) []byte {
 	return dst
 }
 
-// MaxBatch is the most samples that fit into a batch's frame, with room for slots.
+// MaxBatch is the maximum number of samples in a batch's frame, which also has to hold slots.
 const MaxBatch = (MaxPayload - 4096) / 40

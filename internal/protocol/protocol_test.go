@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestBatchLayout pins the one binary message that Python takes apart, byte by byte.
+// TestBatchLayout pins the only binary message that Python decodes, byte by byte.
 func TestBatchLayout(t *testing.T) {
 	got := AppendBatch(nil, &BatchMessage{
 		Generation: 1, Epoch: 2, Step: 3, Audit: 4,
@@ -36,12 +36,9 @@ func TestSmallFramesLayout(t *testing.T) {
 	for want, got := range map[string][]byte{
 		"10000000" + "83" + "000000" + "05000000" + "03000000" +
 			"0000010000000000": AppendSegment(nil, 5, SegmentWritable|SegmentReturns, 1<<16),
-		"04000000" + "89" + "000000" + "05000000": AppendDrop(nil,
-			5),
-		"08000000" + "87" + "000000" + "0700000000000000": AppendEnd(nil,
-			7),
-		"02000000" + "8a" + "000000" +
-			"7b7d": AppendFrame(nil, Renew, []byte("{}")),
+		"04000000" + "89" + "000000" + "05000000":         AppendDrop(nil, 5),
+		"08000000" + "87" + "000000" + "0700000000000000": AppendEnd(nil, 7),
+		"02000000" + "8a" + "000000" + "7b7d":             AppendFrame(nil, Renew, []byte(`{}`)),
 	} {
 		if diff := cmp.Diff(want, hex.EncodeToString(got)); diff != "" {
 			t.Error(diff)
@@ -49,8 +46,8 @@ func TestSmallFramesLayout(t *testing.T) {
 	}
 }
 
-// TestDecodeSmallFrames: fields are where they belong, and of another length nothing is taken.
-func TestDecodeSmallFrames(t *testing.T) {
+// TestSmallFramesAreDecodedAtTheirExactLengthOnly decodes ITERATE and WAIT.
+func TestSmallFramesAreDecodedAtTheirExactLengthOnly(t *testing.T) {
 	iterate, err := hex.DecodeString("0100000000000000" + "02000000" + "03000000")
 	if err != nil {
 		t.Fatal(err)
@@ -73,8 +70,8 @@ func TestDecodeSmallFrames(t *testing.T) {
 	}
 }
 
-// TestFramesFit: what a process may send, and what the daemon may.
-func TestFramesFit(t *testing.T) {
+// TestFramesUpToTheLimitAreAccepted checks the limits in both directions.
+func TestFramesUpToTheLimitAreAccepted(t *testing.T) {
 	for kind, limit := range map[Type]int{
 		Hello: maxHello,
 		Open:  maxRequest,
@@ -116,9 +113,8 @@ func TestFramesFit(t *testing.T) {
 	}
 }
 
-// TestLengthTakesNoMemory: a process that only says that a frame is large costs the daemon no more
-// than it sends.
-func TestLengthTakesNoMemory(t *testing.T) {
+// TestLengthAloneAllocatesNothing announces a large frame and sends one byte of it.
+func TestLengthAloneAllocatesNothing(t *testing.T) {
 	said := binary.LittleEndian.AppendUint32(nil, maxRequest)
 	said = append(said, byte(Call), 0, 0, 0, '{')
 	buf := make([]byte, 64)
@@ -129,7 +125,7 @@ func TestLengthTakesNoMemory(t *testing.T) {
 	}
 	runtime.ReadMemStats(&after)
 	if took := after.TotalAlloc - before.TotalAlloc; took > maxRequest/4 {
-		t.Errorf("a frame of which one byte came took %d bytes", took)
+		t.Errorf("a frame of which one byte arrived allocated %d bytes", took)
 	}
 }
 
@@ -196,7 +192,7 @@ func TestDecodeAck(t *testing.T) {
 	}
 	lying := ackPayload(want)
 	binary.LittleEndian.PutUint32(lying[40:], 1<<30)
-	// a part that is larger than the whole
+	// Python's part of the stall is larger than the stall.
 	more := ackPayload(AckMessage{StallNanos: 4, PythonNanos: 5})
 	for _, p := range [][]byte{nil, lying, lying[:43], ackPayload(want)[:49], more} {
 		if _, err := DecodeAck(p, nil); !errors.Is(err, ErrProtocol) {
@@ -222,7 +218,7 @@ func TestDecodeJSON(t *testing.T) {
 	}
 }
 
-// FuzzReadFrame feeds the daemon's decoders what a hostile process could send.
+// FuzzReadFrame feeds the daemon's decoders with what a hostile process could send.
 func FuzzReadFrame(f *testing.F) {
 	f.Add(AppendFrame(nil, Ack, ackPayload(AckMessage{Slots: []uint32{1}})))
 	f.Add(AppendFrame(nil, Iterate, make([]byte, 16)))
@@ -230,7 +226,8 @@ func FuzzReadFrame(f *testing.F) {
 	f.Add(AppendFrame(nil, Open, []byte(`{"job":"x","stream":{"seed":null}}`)))
 	f.Add(AppendFrame(nil, Open,
 		[]byte(
-			`{"job":"x","stream":{"subset":{"count":3},"given":{"batches":1,"entries":2,"epochs":1,"first":0}}}`,
+			`{"job":"x","stream":{"subset":{"count":3},`+
+				`"given":{"batches":1,"entries":2,"epochs":1,"first":0}}}`,
 		)))
 	f.Add(AppendFrame(nil, Give, []byte(`{"epoch":1,"entries":2}`)))
 	f.Add(AppendFrame(nil, Call, []byte(`{"id":1,"method":"stats","params":{}}`)))

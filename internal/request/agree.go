@@ -16,17 +16,17 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// Setting is a parameter as a rank gave it.
+// Setting is a parameter's key and value, as given by a rank.
 type Setting struct {
 	Key   string
 	Value any
 }
 
-// Shared are the settings that all ranks of a job must share, on all nodes. The seed is not among
-// them: node 0 may draw it.
+// Shared returns the settings that all ranks of a job must share, on all nodes. The seed is not
+// among them, because node 0 may draw it.
 func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 	batch := m.Stream.GlobalBatch
-	if o.Part != nil { // of batches that differ, parts tells
+	if o.Part != nil { // the batches of parts are compared separately
 		batch = 0
 	}
 	return []Setting{
@@ -43,8 +43,8 @@ func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 	}
 }
 
-// settings are those that all ranks of a node must share. What is derived or measured may differ:
-// it is what the first rank found.
+// settings returns what all ranks of a node must share. Derived and measured values may differ; the
+// first rank's apply.
 func settings(m *Open, cfg *config.Config, o *Order, seed uint64) []Setting {
 	return slices.Concat([]Setting{
 		{"world_size", m.WorldSize},
@@ -69,7 +69,7 @@ func settings(m *Open, cfg *config.Config, o *Order, seed uint64) []Setting {
 	})
 }
 
-// caching are those that make a dataset's cache.
+// caching returns the settings that determine a dataset's cache.
 func caching(cfg *config.Config) []Setting {
 	classes := "none"
 	if strings.HasSuffix(cfg.Origins["memory"].Source, "replaces it") {
@@ -87,7 +87,8 @@ func caching(cfg *config.Config) []Setting {
 	}
 }
 
-// given is a setting of which only what the user said counts.
+// given returns a setting with the user's value, or Auto if the value was derived, measured or a
+// default.
 func given(cfg *config.Config, key string, value any) Setting {
 	if source := cfg.Origins[key].Source; source == "" || strings.HasPrefix(source, "default") ||
 		strings.HasPrefix(source, "measured") {
@@ -96,8 +97,8 @@ func given(cfg *config.Config, key string, value any) Setting {
 	return Setting{key, fmt.Sprint(value)}
 }
 
-// Differences names what the configurations would make of a dataset's cache, where they differ;
-// empty: nowhere.
+// Differences lists the cache settings that differ between two configurations; "" if there are
+// none.
 func Differences(theirs, mine *config.Config) string {
 	var out []string
 	others := caching(theirs)
@@ -110,33 +111,33 @@ func Differences(theirs, mine *config.Config) string {
 	return strings.Join(out, ", ")
 }
 
-// Derived reports whether the user left a key of the configuration open.
+// Derived reports whether a key of the configuration was not set by the user.
 func Derived(cfg *config.Config, key string) bool {
 	return given(cfg, key, nil).Value == config.Auto
 }
 
-// Alongside refuses a rank that is on another node of the job than a rank that this daemon has: it
-// would be waited for, and not come.
+// Alongside returns an error for a rank on another node of the job than the first rank, which this
+// daemon already serves: its own node would wait for it in vain.
 func (m *Open) Alongside(first *Open) error {
 	here := first.Cluster
 	if here == nil || m.Cluster == nil || m.Cluster.Node == here.Node {
 		return nil
 	}
 	return failure.Differs("node", m.Cluster.Node, here.Node, nil,
-		"rank %d of job %s is on node %d, but this daemon is the job's on node %d: nodes that "+
-			"share a host need daemons of their own, "+
-			"by another HDMLP_SOCKET for each node", m.Rank, m.Job, m.Cluster.Node, here.Node)
+		"rank %d of job %s is on node %d, but this daemon already serves node %d of the job; "+
+			"nodes on the same host need a daemon each: set a different HDMLP_SOCKET for each node",
+		m.Rank, m.Job, m.Cluster.Node, here.Node)
 }
 
-// Said is what a rank has said: its request, the configuration that was made of it, and the order.
+// Said is a rank's request together with the configuration and the order made from it.
 type Said struct {
 	Open   *Open
 	Config *config.Config
 	Order  *Order
 }
 
-// Compare refuses a rank that says something else than the rank that made the job. The job's seed
-// is the one that was agreed: a rank that leaves it open means that one.
+// Compare returns an error if a rank's settings differ from those of the rank that created the job.
+// seed is the one that the job agreed on; a rank without a seed of its own uses it.
 func Compare(first, other Said, seed uint64) error {
 	theirs := settings(first.Open, first.Config, first.Order, seed)
 	if given := other.Open.Stream.Seed; given != nil {
@@ -146,7 +147,7 @@ func Compare(first, other Said, seed uint64) error {
 		if mine.Value != theirs[i].Value {
 			return failure.Differs(mine.Key, mine.Value, theirs[i].Value, nil,
 				"rank %d disagrees with rank %d of job %s: %s is %v here and %v there; all ranks "+
-					"must say the same",
+					"must use the same value",
 				other.Open.Rank, first.Open.Rank, first.Open.Job, mine.Key, mine.Value,
 				theirs[i].Value)
 		}
@@ -154,7 +155,8 @@ func Compare(first, other Said, seed uint64) error {
 	return nil
 }
 
-// OfOrder reports whether an error of Compare is about which samples ranks get, and in which order.
+// OfOrder returns the failure in err, an error of Compare, and reports whether it is about which
+// samples ranks get and in which order.
 func OfOrder(err error) (refused *failure.Error, ok bool) {
 	if !errors.As(err, &refused) {
 		return nil, false
@@ -167,18 +169,18 @@ func OfOrder(err error) (refused *failure.Error, ok bool) {
 	return nil, false
 }
 
-// mostClasses is how many classes of a dataset are compared one by one.
+// mostClasses is the number of classes up to which a dataset's classes are compared one by one.
 const mostClasses = 1000
 
-// Listing are the facts of a dataset's listing, which nodes compare; contents are compared apart.
-// The first that differs is what a user gets to read: so it is that of a class, and says what of it
-// differs.
+// Listing returns the agreement keys of a dataset's listing, which nodes compare; contents are
+// compared separately. An error names the first key that differs: so those of classes come first,
+// and say what differs.
 func Listing(x *dataset.Index) []Setting {
 	names, sizes := x.Classes(), x.ClassSizes()
 	if len(names) > mostClasses {
 		names, sizes = []string{""}, []int{x.Len()}
 	}
-	var facts []Setting
+	var keys []Setting
 	var line []byte
 	id := 0
 	for i, name := range names {
@@ -195,21 +197,21 @@ func Listing(x *dataset.Index) []Setting {
 		if name != "" {
 			key = fmt.Sprintf("class %q of the dataset", name)
 		}
-		facts = append(facts,
-			Setting{Key: key, Value: fmt.Sprintf("%d samples of %d bytes (hash of names "+
-				"and sizes: %016x)",
-				sizes[i], total, files.Sum64())})
+		keys = append(keys, Setting{
+			Key: key,
+			Value: fmt.Sprintf("%d samples of %d bytes (hash of names and sizes: %016x)",
+				sizes[i], total, files.Sum64()),
+		})
 	}
-	// All else being equal.
+	// This one differs alone only if everything else is equal.
 	hash := x.Listing()
-	return append(facts, Setting{
-		Key: "dataset fingerprint (names and sizes are equal, modification times differ)",
-		Value: fmt.Sprintf("%x",
-			hash[:8]),
+	return append(keys, Setting{
+		Key:   "dataset fingerprint (names and sizes are equal, modification times differ)",
+		Value: fmt.Sprintf("%x", hash[:8]),
 	})
 }
 
-// listed is what a rank wants done to the samples, as text without blanks.
+// listed returns a rank's transforms as text without blanks.
 func listed(m *Open) string {
 	if !m.Transformed() {
 		return "none"
@@ -221,7 +223,7 @@ func listed(m *Open) string {
 	return b.String()
 }
 
-// node says which of how many nodes a rank is on.
+// node describes a rank's node for comparison.
 func node(m *Open) string {
 	if m.Cluster == nil {
 		return "one"

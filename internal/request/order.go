@@ -15,41 +15,40 @@ import (
 	"github.com/hdmlp/hdmlp/internal/failure"
 )
 
-// Order is what a process says of its stream beside parameters: a part of the dataset, or the
-// orders of epochs. The zero value: nothing.
+// Order is what a process gives for its stream in addition to parameters: a part of the dataset, or
+// the orders of epochs. The zero value means neither.
 type Order struct {
-	Part    *Part // of an epoch that the ranks of several nodes give together
-	Subset  []int32
-	Batches []int32 // of each epoch that is given
-	First   int     // the first epoch that was given with the request
-	Epochs  [][]int32
-	Digest  string // of what the ranks of a job must agree on
+	Part    *Part     // this rank's part of an epoch that the ranks of several nodes give together
+	Subset  []int32   // samples
+	Batches []int32   // sizes of the batches of each given epoch
+	First   int       // the first epoch given with the request
+	Epochs  [][]int32 // samples of the epochs from First on
+	Digest  string    // of what the ranks of a job must agree on
 }
 
-// Brief is the order without the lists that are long.
+// Brief returns the order without its long lists.
 func (o *Order) Brief() *Order {
 	brief := *o
 	brief.Batches, brief.Epochs = nil, nil
 	return &brief
 }
 
-// Admit refuses what the memory has no room for; advice says how less is needed. nil: it has room
-// for anything.
+// Admit reserves memory, or returns an error if there is too little; advice says how to need less.
+// A nil Admit admits everything.
 type Admit func(bytes int64, what, advice string) error
 
-// ReadOrder reads the list that came with a request.
+// ReadOrder reads the list that came with a request, and validates it.
 func ReadOrder(m *Open, admit Admit) (*Order, error) {
 	stream := &m.Stream
 	if given := access.Shuffle(stream.Shuffle) == access.Given; given != (stream.Given != nil) {
 		return nil,
-			failure.Input("stream.shuffle = %q: it is %q where the process gives the epochs' "+
-				"orders (stream.given), and else not",
-				stream.Shuffle, access.Given)
+			failure.Input("stream.shuffle = %q: it must be %q if the process gives the epochs' "+
+				"orders (stream.given), and only then", stream.Shuffle, access.Given)
 	}
 	switch {
 	case stream.Subset != nil && stream.Given != nil:
-		return nil, failure.Input("stream.subset and stream.given: at most one of them; orders " +
-			"that are given have samples of the dataset")
+		return nil, failure.Input("stream.subset and stream.given are both set; give at most " +
+			"one: given orders consist of samples of the whole dataset")
 	case stream.Subset != nil:
 		return readSubset(stream, admit)
 	case stream.Given != nil:
@@ -57,11 +56,9 @@ func ReadOrder(m *Open, admit Admit) (*Order, error) {
 		case m.Spans():
 			return readPart(m, admit)
 		case m.WorldSize != 1:
-			return nil, failure.Input("stream.given: orders that the process gives are those "+
-				"of one rank, "+
-				"unless there are several nodes, and the world size is %d: give a "+
-				"DistributedSampler, or one process",
-				m.WorldSize)
+			return nil, failure.Input("stream.given: on a single node only a job with one rank "+
+				"can give its own order, but the world size is %d; use a DistributedSampler, or "+
+				"one process", m.WorldSize)
 		}
 		return readGiven(stream, admit)
 	}
@@ -116,7 +113,7 @@ func readGiven(stream *Stream, admit Admit) (*Order, error) {
 	return o, nil
 }
 
-// digestOf is what nodes compare instead of a list.
+// digestOf returns the digest that nodes compare instead of a list.
 func digestOf(list []int32) string {
 	h := sha256.New()
 	var piece [4096]byte
@@ -129,7 +126,7 @@ func digestOf(list []int32) string {
 	return fmt.Sprintf("%x", h.Sum(nil)[:8])
 }
 
-// ReadSamples reads so many samples from a descriptor; what brought it. admit is as in Admit.
+// ReadSamples reads a number of samples from a descriptor. what names the request's key for errors.
 func ReadSamples(file *os.File, what string, entries int, admit Admit) ([]int32, error) {
 	l, err := openList(file, what, 1, entries, 0)
 	if err == nil {
@@ -141,24 +138,22 @@ func ReadSamples(file *os.File, what string, entries int, admit Admit) ([]int32,
 	return l.read(entries)
 }
 
-// list reads 32-bit numbers from a descriptor that a process passed, which may be anything.
+// list reads 32-bit numbers from a descriptor that a process passed. The descriptor is not trusted.
 type list struct {
 	file *os.File
-	what string // brought it
-	at   int64
-	need int64 // bytes of it that are to be read
+	what string // key of the request, for errors
+	at   int64  // offset of the next read
+	need int64  // bytes to read
 	size int64
 }
 
-// openList looks at a descriptor that is to hold `rows` times `entries` numbers after `before` of
-// them. It must be in memory: a read of it neither blocks nor fails then, and never waits for
-// another file system.
+// openList checks a descriptor that must hold `before` numbers followed by `rows` times `entries`.
+// It must be a memfd, so that a read neither blocks nor fails, nor waits for another file system.
 func openList(file *os.File, what string, rows, entries, before int) (*list, error) {
 	if rows < 1 || rows > MaxList || entries < 1 || entries > MaxList || rows*entries > MaxList {
 		return nil,
-			failure.Input("%s: %d epoch(s) of %d samples; allowed: at least 1, and at most %d "+
-				"samples in all",
-				what, rows, entries, MaxList)
+			failure.Input("%s: %d x %d samples (epochs x samples of each); allowed: at least 1 "+
+				"of each, and at most %d samples in all", what, rows, entries, MaxList)
 	}
 	if file == nil {
 		return nil, failure.Input("%s came without its descriptor", what)
@@ -170,7 +165,7 @@ func openList(file *os.File, what string, rows, entries, before int) (*list, err
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil ||
 		st.Mode&unix.S_IFMT != unix.S_IFREG {
 		return nil,
-			failure.Input("%s: its descriptor is no memfd: pass one made by memfd_create", what)
+			failure.Input("%s: its descriptor is not a memfd; pass one made by memfd_create", what)
 	}
 	l := &list{
 		file: file,
@@ -184,7 +179,7 @@ func openList(file *os.File, what string, rows, entries, before int) (*list, err
 	return l, nil
 }
 
-// list refuses a list that the memory has no room for.
+// list returns an error if there is too little memory for the list.
 func (admit Admit) list(l *list) error {
 	if admit == nil {
 		return nil
@@ -197,8 +192,8 @@ func (l *list) short(need int64) error {
 		l.what, l.size, need)
 }
 
-// read reads the next entries, a piece at a time. Nothing is mapped, so that it does not matter if
-// the process makes the file shorter meanwhile.
+// read reads the next entries, piece by piece. It does not map the file, so that a process which
+// truncates it meanwhile does no harm.
 func (l *list) read(entries int) ([]int32, error) {
 	out := make([]int32, 0, entries)
 	piece := make([]byte, min(4*entries, 1<<20))

@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 )
 
-// TestListShrinks: a descriptor that gets shorter while it is read is an error, and no more.
-func TestListShrinks(t *testing.T) {
+// TestListTruncatedWhileReadIsAnError checks that it does no more harm than that.
+func TestListTruncatedWhileReadIsAnError(t *testing.T) {
 	f := requesttest.List(t, make([]int32, 1<<20))
 	l, err := openList(f, "stream.subset", 1, 1<<20, 0)
 	if err != nil {

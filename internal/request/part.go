@@ -7,22 +7,23 @@ import (
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
-// Part is one rank's part of an epoch that the ranks of several nodes give together, as nodes tell
-// each other; the samples are told apart.
+// Part is one rank's part of an epoch that the ranks of several nodes give together. Nodes send it
+// to each other as JSON, and the samples separately.
 type Part struct {
 	Rank    int `json:"rank"`
 	Epoch   int `json:"epoch"`
-	Batch   int `json:"batch"`   // samples of its batches, but for the last
-	Entries int `json:"entries"` // samples
-	// of what its process would draw for its samples alone; rank 0's counts, in turn 0
+	Batch   int `json:"batch"`   // samples of each of its batches, except the last
+	Entries int `json:"entries"` // number of samples
+	// Seed is the seed that its process would use if the rank read alone; the job uses rank 0's, of
+	// turn 0.
 	Seed uint64 `json:"seed"`
-	// why the rank reads apart from the others, and gives nothing
+	// Apart says why the rank reads by itself, and gives no samples; "": it does not.
 	Apart string  `json:"apart,omitempty"`
 	Left  bool    `json:"left,omitempty"` // the rank has left
 	IDs   []int32 `json:"-"`
 }
 
-// Same reports whether a part says the same.
+// Same reports whether two parts have the same epoch, samples and Apart.
 func (a *Part) Same(b *Part) bool {
 	return a.Epoch == b.Epoch && a.Apart == b.Apart && slices.Equal(a.IDs, b.IDs)
 }
@@ -32,10 +33,8 @@ func readPart(m *Open, admit Admit) (*Order, error) {
 	g := m.Stream.Given
 	switch {
 	case g.First < 0 || g.First > MaxEpoch || g.Epochs != 1:
-		return nil, failure.Input("stream.given.first = %d, epochs = %d: ranks that share "+
-			"epochs give one "+
-			"at a time, 0 to %d",
-			g.First, g.Epochs, MaxEpoch)
+		return nil, failure.Input("stream.given.first = %d, epochs = %d: ranks that share epochs "+
+			"give one at a time, 0 to %d", g.First, g.Epochs, MaxEpoch)
 	case g.Apart == "" && (g.Batch < 1 || g.Batch > MaxBatch):
 		return nil, failure.Input("stream.given.batch = %d: allowed: 1 to %d", g.Batch, MaxBatch)
 	}
@@ -49,7 +48,7 @@ func readPart(m *Open, admit Admit) (*Order, error) {
 			Apart: printable.Text(g.Apart),
 		},
 	}
-	o.Digest = "a part of each rank" // these are compared when all have come
+	o.Digest = "a part of each rank" // parts are compared once all ranks have given theirs
 	if o.Part.Apart != "" {
 		return o, nil
 	}

@@ -1,9 +1,9 @@
-// Package request is what a process asks for when it opens a job as one rank: which dataset, in
-// which order, on which nodes, by which settings. It checks that, reads the lists of samples that
-// come in descriptors, and compares what ranks and nodes say.
+// Package request is a process's request to open a job as one rank: the dataset, its order, the
+// nodes and the settings. It validates the request, reads the lists of samples that come in file
+// descriptors, and compares the requests of ranks and nodes.
 //
-// A request does not change once it is made. What its job settles with other nodes, such as a seed
-// that is drawn, the job has.
+// A request does not change once it is made. Values that a job agrees on with other nodes, such as
+// a seed that is drawn, are kept by the job.
 package request
 
 import (
@@ -17,29 +17,28 @@ import (
 )
 
 const (
-	// MaxJob is how many bytes a job's name may have.
+	// MaxJob is the limit on the bytes of a job's name.
 	MaxJob = 256
-	// MaxList is how many samples a list may have that comes in a descriptor, and how many batches
-	// an epoch that is given.
+	// MaxList is the limit on the samples of a list that comes in a descriptor, and on the batches
+	// of a given epoch.
 	MaxList = 1 << 28
-	// MaxBatch is the most samples that a batch may have: its frame to the process has room for no
-	// more.
+	// MaxBatch is the limit on the samples of a batch: its frame to the process holds no more.
 	MaxBatch = 419_328
-	// MaxEpoch is the largest epoch that may be given: frames count them in 32 bits.
+	// MaxEpoch is the largest number of a given epoch: frames have 32 bits for it.
 	MaxEpoch = 1<<31 - 1
 )
 
-// Open asks for a job as one rank.
+// Open requests to create or join a job as one rank.
 type Open struct {
 	Job       string // its name
 	Rank      int
 	WorldSize int
 	Dataset   dataset.Spec
 	Stream    Stream
-	// Transforms describes what is made of every sample (docs/FORMATS.md); nil: nothing.
+	// Transforms describes the transforms of every sample (docs/FORMATS.md); nil: none.
 	Transforms json.RawMessage
 	Cluster    *Cluster // nil: all ranks are on this node
-	// Verify: compare the bytes of every sample with the source's.
+	// Verify requests that the bytes of every sample are compared with the source's.
 	Verify bool
 	Settings
 }
@@ -51,7 +50,7 @@ type Settings struct {
 	ConfigFile  string
 }
 
-// Stream has the access stream's parameters.
+// Stream holds the access stream's parameters.
 type Stream struct {
 	Seed        *uint64 // nil: drawn by the daemon
 	Epochs      int
@@ -60,38 +59,37 @@ type Stream struct {
 	Shuffle     string
 	Scheme      string
 	Tail        string
-	// Subset: the stream is over a part of the dataset; Given: Shuffle is "given", and the process
-	// says the order of each epoch. At most one of them; nil: neither.
+	// Subset restricts the stream to a part of the dataset. Given is set if Shuffle is "given": the
+	// process gives the order of each epoch. At most one of the two is not nil.
 	Subset *Subset
 	Given  *Given
-	// List is the descriptor that has the samples of either. It belongs to the caller of ReadOrder.
+	// List is the descriptor with the samples of either. The caller of ReadOrder closes it.
 	List *os.File
 }
 
-// Subset says what the list holds: the samples of the subset, i32 each.
+// Subset describes a list with the samples of the subset, as i32.
 type Subset struct {
 	Count int
 }
 
-// Given says what the list holds: the sizes of an epoch's batches, u32 each, then the samples of
-// epochs from First on, i32 each. In a job of several ranks it is this rank's part: its batches
-// have Batch samples, but for a last one that may be short, and the list holds no sizes.
+// Given describes a list with the sizes of an epoch's batches, as u32, followed by the samples of
+// Epochs epochs from First on, as i32. In a job with several ranks it describes this rank's part:
+// each batch has Batch samples, except that the last may be shorter, and the list holds no sizes.
 type Given struct {
 	Batches int
 	Entries int // samples of an epoch
-	Epochs  int // from 1
+	Epochs  int // at least 1
 	First   int
 	Batch   int
-	// Seed is what random numbers would follow from if the rank read alone: that of rank 0 is the
-	// job's.
+	// Seed is the seed of random numbers if the rank read alone; rank 0's is the job's.
 	Seed uint64
-	// Apart is why the rank gives no order that the ranks can share; then each reads by itself.
-	// Empty: it gives one.
+	// Apart says why the rank gives no order that the ranks can share, so that each reads by
+	// itself. It is empty if the rank gives one.
 	Apart string
 }
 
-// Give brings the order of another epoch, in a descriptor: the samples, i32 each. Apart is as in
-// Given, and then there are none.
+// Give gives the order of another epoch: a descriptor carries its samples, as i32. Apart is as in
+// Given; if it is set, there are no samples.
 type Give struct {
 	Epoch   int
 	Entries int
@@ -104,29 +102,29 @@ type Cluster struct {
 	Node           int    // from 0
 	LocalWorldSize int    // ranks on this node
 	Address        string // host:port of node 0's daemon, for the job's first loader
-	Loader         int    // this one's number: its ports are so many times 4 above; less than 256
-	Secret         string // the job's, the same on all nodes
+	Loader         int    // this loader's number, less than 256: its ports are 4*Loader higher
+	Secret         string // the job's secret, the same on all nodes
 }
 
-// Step says how far the opening of a job has come.
+// Step is a step of opening a job.
 type Step struct {
 	What    string
 	Done    int64 // files of a scan
-	Warning bool  // a user should look after it
+	Warning bool  // a problem that a user should look into
 }
 
-// Progress is told of steps. It may be called often, and from any goroutine.
+// Progress is called with each step. It may be called often, and from any goroutine.
 type Progress func(Step)
 
-// Check refuses a rank that its job cannot have.
+// Check validates the rank, the world size and the job's name.
 func (m *Open) Check() error {
 	if m.WorldSize < 1 || m.Rank < 0 || m.Rank >= m.WorldSize {
-		return failure.Input("rank %d is outside the world size %d: ranks are 0 to %d",
+		return failure.Input("rank %d is out of range for world size %d: ranks are 0 to %d",
 			m.Rank, m.WorldSize, m.WorldSize-1)
 	}
 	if len(m.Job) > MaxJob {
-		return failure.Input("the job's name has %d bytes, %d are allowed: %.40s...", len(m.Job),
-			MaxJob, m.Job)
+		return failure.Input("the job's name has %d bytes, but at most %d are allowed: %.40s...",
+			len(m.Job), MaxJob, m.Job)
 	}
 	return nil
 }
@@ -134,15 +132,15 @@ func (m *Open) Check() error {
 // Spans reports whether the job has several nodes.
 func (m *Open) Spans() bool { return m.Cluster != nil && m.Cluster.Nodes > 1 }
 
-// Transformed reports whether anything is made of the samples.
+// Transformed reports whether the request has transforms.
 func (m *Open) Transformed() bool { return Describes(m.Transforms) }
 
-// Describes reports whether a description of transforms has any.
+// Describes reports whether transforms describes any transforms.
 func Describes(transforms json.RawMessage) bool {
 	return len(transforms) > 0 && string(transforms) != "null"
 }
 
-// Compile is the program that does what a description of transforms says.
+// Compile compiles a description of transforms.
 func Compile(transforms json.RawMessage) (*transform.Program, error) {
 	program, err := transform.Compile(transforms)
 	if err != nil {
@@ -151,10 +149,10 @@ func Compile(transforms json.RawMessage) (*transform.Program, error) {
 	return program, nil
 }
 
-// Name is a job's name as it can be shown.
+// Name returns a job's name with unprintable characters escaped.
 func Name(job string) string { return printable.Name(job) }
 
-// Scanning is the step of a dataset's scan that has found so many files.
+// Scanning returns the step of a dataset's scan that has found so many files.
 func Scanning(path string, files int64) Step {
 	return Step{What: "scanning " + printable.Name(path), Done: files}
 }

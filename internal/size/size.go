@@ -1,5 +1,5 @@
-// Package size reads and writes numbers of bytes as people write them: "10GB",
-// "64MiB", "23.1 GiB". Pure functions.
+// Package size parses and formats byte counts in the form people write them: "10GB", "64MiB",
+// "23.1 GiB". Its functions are pure.
 package size
 
 import (
@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Allowed says what Parse takes, for messages.
+// Allowed describes what Parse accepts, for messages.
 const Allowed = `a size such as "10GB" (10^9 bytes), "64MiB" (2^20) or 1048576`
 
-// ErrRange: a size that no number of 64 bits holds.
+// ErrRange is the error for a size that does not fit into an int64.
 var ErrRange = errors.New("more than the largest size")
 
 var units = map[string]int64{
@@ -22,8 +22,8 @@ var units = map[string]int64{
 	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40, "pib": 1 << 50,
 }
 
-// Parse reads a size: a decimal number, and a unit from B to PB (powers of
-// 1000) or KiB to PiB (powers of 1024), in any case. Fractions of a byte are cut off.
+// Parse parses a size: a decimal number and a unit from B to PB (powers of 1000) or from KiB to PiB
+// (powers of 1024), in upper or lower case. Fractions of a byte are truncated.
 func Parse(text string) (int64, error) {
 	text = strings.TrimSpace(text)
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ \t")
@@ -43,7 +43,7 @@ func Parse(text string) (int64, error) {
 	return bytes.Int64(), nil
 }
 
-// Format writes a number of bytes for people: "512 bytes", "23.1 GiB".
+// Format formats a byte count for people: "512 bytes", "23.1 GiB".
 func Format(n int64) string {
 	if n > -1024 && n < 1024 {
 		return fmt.Sprintf("%d bytes", n)

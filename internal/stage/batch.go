@@ -13,74 +13,76 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// batch is a Batch in the making.
+// batch is a Batch that is being staged.
 //
 //	          begin              arrived, the last             sent
 //	planned --------> fetching ---------------------> staged --------> sent
 //	                   ^    |                           |
 //	              begin|    | arrived, the last,        | discard
-//	                   |    v and some have no room     v
+//	                   |    v and some have no memory   v
 //	                  parked ----------------------> discarded
 //	                                discard
 //
-//	planned    The walker's, which lays it out: all fields.
-//	fetching   Entry i of the columns, parts, spent and wants is that of the worker that brings sample i, from when it takes
-//	           the task until the sample has arrived. What several workers may set is guarded by mu. The last arrival,
-//	           the one that brings left to 0, sees all of that, sets what sums it up, and closes done.
-//	staged     The publisher's, once done is closed: all samples are there, or err says which cannot be.
-//	parked     The publisher's: all have arrived but those in parked, which have no room. It takes room for them, and has them
-//	           brought again.
-//	sent       The process's: what is in Batch, and the slots.
-//	discarded  The end. The slots are given back, once no read that was given up may write to them (hung).
+//	planned    All fields belong to the walker, which lays the batch out.
+//	fetching   Entry i of the columns, parts, spent and wants belongs to the worker that brings
+//	           sample i, from when it takes the task until the sample has arrived. What several
+//	           workers may set is guarded by mu. The last arrival, which brings left to 0, sees all
+//	           of that, computes the totals, and closes done.
+//	staged     Belongs to the publisher once done is closed: all samples are there, or err says
+//	           which one cannot be.
+//	parked     Belongs to the publisher: all samples have arrived except those in parked, for which
+//	           there was no memory. It reserves memory for them, and has them brought again.
+//	sent       The slots, and what Batch describes, belong to the process.
+//	discarded  Final. The slots are freed once no read that was given up may write to them (hung).
 //
-// A worker whose read was given up owns nothing any more: the watchdog has arrived in its place
+// A worker whose read was given up owns nothing any more: the watchdog has counted its arrival
 // (GivenUp).
 type batch struct {
 	Batch
 	state batchState
 
 	o       *Options
-	sizes   *sizes        // of the rank's results, where they differ
-	staged  *atomic.Int64 // counts the rank's staged batches
+	sizes   *sizes        // sizes of the rank's results, if they vary
+	staged  *atomic.Int64 // number of the rank's staged batches
 	view    *access.Epoch
 	ctx     context.Context
 	request cache.Request
 	order   int64 // the global step
-	// occurs says per sample how often the epoch has it besides (access.Epoch.Occurrence), where
-	// samples are preprocessed; nil: never.
+	// occurs is, for each sample, the number of its occurrence in the epoch, from 0
+	// (access.Epoch.Occurrence), if samples are preprocessed; nil: all are 0.
 	occurs []int32
 
 	parts  []part
-	spent  []time.Duration // by preprocessing: per sample, per step
-	wants  []int64         // where results differ in size, per sample: how many bytes it lacked
+	spent  []time.Duration // time of preprocessing, by sample and step
+	wants  []int64         // by sample: bytes that did not fit, if results vary in size
 	left   atomic.Int32    // samples that have not arrived
-	latest atomic.Int32    // the sample that was the last to be brought, plus 1; 0: none had to be
-	done   chan struct{}   // closed when left gets to 0
-	// What was read from the source and is not charged yet.
+	latest atomic.Int32    // the sample that was brought last, plus 1; 0: none had to be
+	done   chan struct{}   // closed when left reaches 0
+	// What was read from the source and is not accounted for yet.
 	sourceSamples, sourceBytes atomic.Int64
-	// hung are the reads that were given up and may still write to the batch's room.
+	// hung counts the reads that were given up and may still write to the batch's memory.
 	hung sync.WaitGroup
 
 	mu      sync.Mutex // guards the following while samples are fetched
 	err     error
-	failed  int // the sample that err is about
+	failed  int // the position of the sample that err is about
 	leftOut bool
 	extraID []uint32
 	extras  []staging.Extra
-	missing uint64 // set hash of the samples that were left out, less that of those that stand in
-	slab    slab   // where results differ in size: room for them
-	parked  []int  // samples that have none
+	missing uint64 // set hash of the samples that were left out, minus that of their stand-ins
+	slab    slab   // memory for results that vary in size
+	parked  []int  // positions of the samples for which there was no memory
 
-	roomWait time.Duration // the wait for room in the buffer
-	planned  time.Time
-	ready    time.Time // when the last sample arrived
+	allocWait time.Duration // time spent waiting for memory in the buffer
+	planned   time.Time
+	ready     time.Time // when the last sample arrived
 }
 
-// part is what a batch knows of one of its samples.
+// part is the state of one sample of a batch.
 type part struct {
-	room    []byte      // its part of the staging buffer; nil: it lies in a class, or has none yet
-	bytes   int64       // of it, as it was read
-	from    cache.Place // where it was found
+	dst     []byte      // its memory in the staging buffer; nil: it is in a class, or has none yet
+	bytes   int64       // size of the sample as it was read
+	from    cache.Place // the tier in which it was found
 	slow    bool        // preprocessing took longer than fetching
 	skipped bool
 }
@@ -100,7 +102,7 @@ func (s batchState) String() string {
 	return [...]string{"planned", "fetching", "staged", "parked", "sent", "discarded"}[s]
 }
 
-// follows reports whether a batch may come from a state to the next.
+// follows reports whether state s may come after from.
 func (s batchState) follows(from batchState) bool {
 	switch s {
 	case fetching:
@@ -123,14 +125,14 @@ func (b *batch) to(next batchState) {
 	b.state = next
 }
 
-// begin says that so many samples are to arrive from now on.
+// begin starts the fetching of this many samples.
 func (b *batch) begin(samples int) {
 	b.to(fetching)
 	b.left.Store(int32(samples))
 	b.done = make(chan struct{})
 }
 
-// arrived counts one sample; the last one ends the fetching.
+// arrived counts the arrival of one sample. The last one ends the fetching.
 func (b *batch) arrived() {
 	if b.left.Add(-1) > 0 {
 		return
@@ -148,7 +150,7 @@ func (b *batch) arrived() {
 	close(b.done)
 }
 
-// trim gives back what the batch has reserved in vain, once nothing more goes there.
+// trim releases memory that the batch has reserved but not used. No more results may be added.
 func (b *batch) trim() {
 	if b.slab.slot.Data != nil {
 		b.o.Buffer.Trim(b.slab.slot.ID, b.slab.used)
@@ -156,13 +158,13 @@ func (b *batch) trim() {
 	}
 }
 
-// setInPlace notes that position i of the batch is the sample id, which lies in a class.
+// setInPlace sets position i of the batch to sample id, which is in a class.
 func (b *batch) setInPlace(i, id int, at cache.Located) {
 	b.Segments[i], b.Offsets[i] = ClassSegment(at.Class), uint64(at.Offset)
 	b.set(i, id, at.Place())
 }
 
-// set notes that position i of the batch is the sample id, which was found there.
+// set sets position i of the batch to sample id, which was found in tier from.
 func (b *batch) set(i, id int, from cache.Place) {
 	index := b.o.Cache.Index()
 	size := index.Size(id)
@@ -170,8 +172,8 @@ func (b *batch) set(i, id int, from cache.Place) {
 	b.parts[i].from, b.parts[i].bytes = from, size
 }
 
-// fail notes that the batch cannot be delivered, because of sample i. The first one by position
-// counts, not by time: it is the same in every run.
+// fail records that the batch cannot be delivered because of the sample at position i. The error at
+// the first position is kept, not the first in time, so that it is the same in every run.
 func (b *batch) fail(i int, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -180,14 +182,14 @@ func (b *batch) fail(i int, err error) {
 	}
 }
 
-// GivenUp is cache.Consumer's.
+// GivenUp implements cache.Consumer.
 func (b *batch) GivenUp(err error) {
 	b.hung.Add(1)
-	b.fail(len(b.IDs), err) // what failed by itself comes first
+	b.fail(len(b.IDs), err) // errors of samples take precedence
 	b.arrived()
 }
 
-// correctAudit takes notice that the batch has other samples than the stream says.
+// correctAudit accounts for a difference between the batch and the stream.
 func (b *batch) correctAudit(difference uint64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -195,7 +197,7 @@ func (b *batch) correctAudit(difference uint64) {
 	b.missing -= difference
 }
 
-// skip leaves a sample out.
+// skip leaves out the sample at position i.
 func (b *batch) skip(i int) {
 	b.parts[i].skipped = true
 	b.mu.Lock()
@@ -203,7 +205,7 @@ func (b *batch) skip(i int) {
 	b.mu.Unlock()
 }
 
-// addSlot takes notice of a slot that was taken for a sample after the layout.
+// addSlot adds a slot that was reserved after the layout.
 func (b *batch) addSlot(slot staging.Slot, extra *staging.Extra) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -213,8 +215,8 @@ func (b *batch) addSlot(slot staging.Slot, extra *staging.Extra) {
 	}
 }
 
-// compact takes skipped samples out of the columns. What lies sample by sample, as one tensor,
-// stays so.
+// compact removes skipped samples from the columns. Results that form one tensor are moved
+// together.
 func (b *batch) compact() {
 	if !b.leftOut {
 		return
@@ -227,7 +229,7 @@ func (b *batch) compact() {
 		if !b.o.inOnePiece() {
 			b.Offsets[n] = b.Offsets[i]
 		} else if n < i {
-			copy(b.parts[n].room, b.parts[i].room)
+			copy(b.parts[n].dst, b.parts[i].dst)
 		}
 		b.Labels[n], b.Lengths[n] = b.Labels[i], b.Lengths[i]
 		b.IDs[n], b.Segments[n] = b.IDs[i], b.Segments[i]
@@ -237,11 +239,11 @@ func (b *batch) compact() {
 	b.IDs, b.Segments = b.IDs[:n], b.Segments[:n]
 }
 
-// delivery is what the ledger has to know of a batch that goes to the process.
+// delivery returns what the ledger needs to know of a batch that is sent.
 func (b *batch) delivery() delivery {
 	d := delivery{
 		epoch: b.Epoch, step: b.Step, missing: b.missing,
-		planned: b.planned, ready: b.ready, roomWait: b.roomWait, reads: b.o.Ledger.noReads(),
+		planned: b.planned, ready: b.ready, allocWait: b.allocWait, reads: b.o.Ledger.noReads(),
 	}
 	for i := range b.parts {
 		if p := &b.parts[i]; !p.skipped {

@@ -10,9 +10,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// BenchmarkSamples is what a sample costs on its way into a batch, by where it is found: raw or
-// transformed, in memory, or read from the source each time, which costs nothing but the bytes that
-// it makes.
+// BenchmarkSamples measures what it costs to stage a sample, by where it is found: raw or
+// transformed, in memory, or read each time from the fake source, which costs only generating its
+// bytes.
 func BenchmarkSamples(b *testing.B) {
 	for _, c := range []struct {
 		name      string
@@ -44,7 +44,7 @@ func BenchmarkSamples(b *testing.B) {
 			g := newRig(b, o)
 			defer g.close()
 			r := g.ranks[0]
-			n := -samples // the first epoch brings them into memory
+			n := -samples // the first epoch brings the samples into memory
 			err := r.stager.Run(context.Background(), 0, 0, func(x *Batch) error {
 				if n == 0 {
 					b.ReportAllocs()

@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-func TestRaise(t *testing.T) {
+func TestRaiseNamesTheSample(t *testing.T) {
 	var back atomic.Bool
 	o := plain(8, 1)
 	o.hook = func(_ context.Context, id int) error {
@@ -47,9 +47,9 @@ func TestRaise(t *testing.T) {
 	}
 }
 
-// TestLeftOut: skip and substitute, over two epochs; what was decided once is not
-// tried again, and the audit knows what is missing.
-func TestLeftOut(t *testing.T) {
+// TestLeftOutSamples checks skip and substitute over two epochs: a decision is kept without another
+// attempt, and the audit accounts for what is missing.
+func TestLeftOutSamples(t *testing.T) {
 	for _, c := range []struct {
 		policy  cache.OnError
 		epoch   []int
@@ -110,8 +110,8 @@ func TestLeftOut(t *testing.T) {
 	}
 }
 
-// TestAuditOfTheLastWay: an epoch that is begun anew is counted anew.
-func TestAuditOfTheLastWay(t *testing.T) {
+// TestAuditCountsTheLastPass checks that an epoch that is begun again is counted again.
+func TestAuditCountsTheLastPass(t *testing.T) {
 	o := plain(8, 2)
 	o.policy = cache.Skip
 	g := newRig(t, o)
@@ -130,7 +130,7 @@ func TestAuditOfTheLastWay(t *testing.T) {
 		}
 	}
 	if e := g.ranks[0].ledger.Epochs()[0]; e.Samples != 14 {
-		t.Errorf("the report says %d samples of epoch 0, want all 14 that were delivered",
+		t.Errorf("the report has %d samples of epoch 0, want all 14 that were delivered",
 			e.Samples)
 	}
 }
@@ -150,8 +150,7 @@ func TestNothingLeftToSubstitute(t *testing.T) {
 	}
 }
 
-// TestUnavailableIsRaised: a source that does not answer is no reason to leave
-// samples out.
+// TestUnavailableIsRaised checks that samples are not left out because the source does not answer.
 func TestUnavailableIsRaised(t *testing.T) {
 	for _, policy := range []cache.OnError{cache.Raise, cache.Skip, cache.Substitute} {
 		o := plain(4, 1)
@@ -173,9 +172,9 @@ func TestUnavailableIsRaised(t *testing.T) {
 	}
 }
 
-// TestLeftOutStaysOut: a sample that was left out is not delivered later because
-// somebody else has brought it into a class.
-func TestLeftOutStaysOut(t *testing.T) {
+// TestLeftOutSampleStaysOut checks that a sample that was left out is not delivered later because a
+// remote read has brought it into a class.
+func TestLeftOutSampleStaysOut(t *testing.T) {
 	o := plain(4, 2)
 	o.policy, o.memory = cache.Skip, 400
 	g := newRig(t, o)
@@ -190,7 +189,7 @@ func TestLeftOutStaysOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, ok := g.cache.Locate(2); !ok {
-		t.Fatal("it has not come into the class")
+		t.Fatal("the sample is not in the class")
 	}
 	second, err := g.run(g.ranks[0], step{1, 0}, 0, 0)
 	if err != nil {
@@ -202,35 +201,35 @@ func TestLeftOutStaysOut(t *testing.T) {
 	}
 }
 
-// TestExtraGivenBack: a stand-in that needs a segment of its own gives it back when
-// its batch fails.
-func TestExtraGivenBack(t *testing.T) {
+// TestFailedBatchFreesStandInsSegment checks that the segment allocated for a stand-in is freed
+// when its batch fails.
+func TestFailedBatchFreesStandInsSegment(t *testing.T) {
 	o := plain(4, 1)
 	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
 	fail := errors.New("broken")
 	o.hook = func(_ context.Context, id int) error {
-		if id == 1 { // by then the stand-in's segment is there
+		if id == 1 { // by then the stand-in's segment is allocated
 			return fail
 		}
 		return nil
 	}
 	g := newRig(t, o)
-	g.source.Bad[0] = true // its room is too small for sample 1
+	g.source.Bad[0] = true // its memory is too small for sample 1
 	if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, fail) {
 		t.Fatalf("error %v", err)
 	}
 	g.ranks[0].stager.reap.Wait()
 	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
-		t.Errorf("%d bytes of the ring and %d beside it are still in use", ring, extra)
+		t.Errorf("%d bytes of the ring and %d outside it are still in use", ring, extra)
 	}
 	g.close()
 }
 
-// TestLargerStandIn: a stand-in that is larger than the sample which it replaces is delivered
-// whole, in a segment of its own, and the process gives that back as any other.
-func TestLargerStandIn(t *testing.T) {
+// TestLargerStandInGetsItsOwnSegment checks that a stand-in that is larger than the sample that it
+// replaces is delivered completely, and that the process returns its segment like any other.
+func TestLargerStandInGetsItsOwnSegment(t *testing.T) {
 	o := plain(4, 1)
-	// the second batch lies further on in the ring
+	// The second batch is further on in the ring.
 	o.policy, o.sizes = cache.Substitute, []int{100, 100, 100, 5000}
 	g := newRig(t, o)
 	defer g.close()
@@ -240,13 +239,13 @@ func TestLargerStandIn(t *testing.T) {
 		t.Errorf("got %v, %v", ids(out[step{0, 1}]), err)
 	}
 	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
-		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use",
+		t.Errorf("everything was returned, but %d bytes of the ring and %d outside it are in use",
 			ring, extra)
 	}
 }
 
-// TestStandInAfterALargerOneThatFails: a stand-in that follows one for which a segment was taken,
-// and which could not be read either, is delivered from where it lies.
+// TestStandInAfterALargerOneThatFails checks that a stand-in is delivered from the right place if a
+// larger one before it, for which a segment was allocated, could not be read.
 func TestStandInAfterALargerOneThatFails(t *testing.T) {
 	o := plain(4, 1)
 	o.policy, o.sizes = cache.Substitute, []int{100, 5000, 100, 100}
@@ -258,12 +257,12 @@ func TestStandInAfterALargerOneThatFails(t *testing.T) {
 		t.Errorf("got %v, %v", ids(out[step{0, 0}]), err)
 	}
 	if ring, extra := g.ranks[0].buffer.Usage(); ring != 0 || extra != 0 {
-		t.Errorf("everything was given back, and %d bytes of the ring and %d beside it are in use",
+		t.Errorf("everything was returned, but %d bytes of the ring and %d outside it are in use",
 			ring, extra)
 	}
 }
 
-// TestStandInIsOfTheEpoch: only a sample of the epoch's subset stands in for another one.
+// TestStandInIsOfTheEpoch checks that only samples of the epoch's subset stand in for others.
 func TestStandInIsOfTheEpoch(t *testing.T) {
 	o := plain(8, 1)
 	o.policy, o.spec.Subset = cache.Substitute, []int32{0, 2, 5, 6}
@@ -276,12 +275,12 @@ func TestStandInIsOfTheEpoch(t *testing.T) {
 	}
 }
 
-// TestReportedIsNotTriedAgain: a sample that a process has reported as undecodable is not read
-// again, though the policy is to raise.
-func TestReportedIsNotTriedAgain(t *testing.T) {
+// TestReportedSampleIsNotReadAgain checks that a sample that a process has reported as undecodable
+// is not read again, even under policy raise.
+func TestReportedSampleIsNotReadAgain(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()
-	if policy := g.faults.Report(g.cache, 3, "no picture"); policy != cache.Raise {
+	if policy := g.faults.Report(g.cache, 3, "not an image"); policy != cache.Raise {
 		t.Errorf("the policy is %q", policy)
 	}
 	for range 2 {
@@ -293,13 +292,13 @@ func TestReportedIsNotTriedAgain(t *testing.T) {
 		}
 	}
 	if n := g.source.Reads[3].Load(); n != 0 {
-		t.Errorf("it was read %d times", n)
+		t.Errorf("the sample was read %d times", n)
 	}
 }
 
-// TestStandInsThatAreKnownToFailAreNotTried: a sample that was left out is not read again to stand
-// in for another one.
-func TestStandInsThatAreKnownToFailAreNotTried(t *testing.T) {
+// TestKnownFaultsDoNotStandIn checks that a sample that was left out is not read again to stand in
+// for another one.
+func TestKnownFaultsDoNotStandIn(t *testing.T) {
 	o := plain(8, 2)
 	o.policy, o.threads = cache.Substitute, 1
 	g := newRig(t, o)
@@ -315,9 +314,9 @@ func TestStandInsThatAreKnownToFailAreNotTried(t *testing.T) {
 	}
 }
 
-// TestStandInThatIsUnavailableIsRaised: a source that does not answer is no reason to leave a
-// stand-in out either.
-func TestStandInThatIsUnavailableIsRaised(t *testing.T) {
+// TestUnavailableStandInIsRaised checks that stand-ins are not left out because the source does not
+// answer.
+func TestUnavailableStandInIsRaised(t *testing.T) {
 	o := plain(4, 1)
 	o.policy = cache.Substitute
 	o.hook = func(_ context.Context, id int) error {

@@ -10,7 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// Bring is cache.Consumer's.
+// Bring implements cache.Consumer.
 func (b *batch) Bring(w *cache.Worker, i int) (abandoned bool) {
 	id := int(b.IDs[i])
 	err := b.ctx.Err()
@@ -25,7 +25,7 @@ func (b *batch) Bring(w *cache.Worker, i int) (abandoned bool) {
 	}
 	switch {
 	case err == cache.ErrAbandoned:
-		b.hung.Done() // the watchdog has said for it that it failed
+		b.hung.Done() // the watchdog has recorded the failure
 		return true
 	case err != nil && err != errParked:
 		b.fail(i, err)
@@ -34,18 +34,18 @@ func (b *batch) Bring(w *cache.Worker, i int) (abandoned bool) {
 	return false
 }
 
-// bring fetches the sample id for position i of the batch and notes where it lies.
+// bring fetches sample id for position i of the batch, and records where it is.
 func (b *batch) bring(w *cache.Worker, i, id int) error {
 	if b.o.Preprocessor != nil {
 		return b.preprocess(w, i, id)
 	}
 	c := b.o.Cache
-	s, err := c.Fetch(b.ctx, &b.request, id, b.parts[i].room)
+	s, err := c.Fetch(b.ctx, &b.request, id, b.parts[i].dst)
 	if errors.Is(err, cache.ErrNoRoom) {
 		if err = b.extend(i, c.Index().Size(id)); err != nil {
 			return err
 		}
-		s, err = c.Fetch(b.ctx, &b.request, id, b.parts[i].room)
+		s, err = c.Fetch(b.ctx, &b.request, id, b.parts[i].dst)
 	}
 	if b.count(id, s, err); err != nil {
 		return err
@@ -65,20 +65,19 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	return nil
 }
 
-// extend gives a sample that was expected to lie in a class, or to be smaller, room in a segment of
-// its own.
+// extend allocates a segment for a sample that was expected to be in a class, or to be smaller.
 func (b *batch) extend(i int, size int64) error {
 	slot, extra, err := b.o.Buffer.AllocExtra(size)
 	if err != nil {
 		return err
 	}
 	b.addSlot(slot, extra)
-	b.parts[i].room = slot.Data
+	b.parts[i].dst = slot.Data
 	b.Segments[i], b.Offsets[i] = slot.Segment, 0
 	return nil
 }
 
-// preprocess is bring where samples become something else on the way.
+// preprocess is bring for samples that are transformed.
 func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	c, p := b.o.Cache, b.o.Preprocessor
 	begun := time.Now()
@@ -100,8 +99,8 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	}
 	steps := len(b.spent) / len(b.parts)
 	spent := b.spent[i*steps : (i+1)*steps : (i+1)*steps]
-	room := func(size int) ([]byte, error) { return b.roomFor(i, size) }
-	if err := p.Apply(room, s.Data, b.Epoch, draw, spent); err != nil {
+	alloc := func(size int) ([]byte, error) { return b.resultBuffer(i, size) }
+	if err := p.Apply(alloc, s.Data, b.Epoch, draw, spent); err != nil {
 		clear(spent)
 		if errors.Is(err, errParked) {
 			return errParked
@@ -109,17 +108,17 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 		return &dataset.SampleError{ID: id, Path: c.Path(id), Kind: dataset.ErrContent, Err: err}
 	}
 	b.set(i, id, s.From)
-	b.Lengths[i] = uint64(len(b.parts[i].room))
+	b.Lengths[i] = uint64(len(b.parts[i].dst))
 	b.parts[i].slow = time.Since(fetched) > fetched.Sub(begun)
 	b.latest.Store(int32(i + 1))
 	return nil
 }
 
-// roomFor returns where the result of sample i goes, which has so many bytes; errParked if there is
-// no room. It is asked again where a result is made in another way.
-func (b *batch) roomFor(i, size int) ([]byte, error) {
-	if b.o.inOnePiece() || len(b.parts[i].room) == size {
-		return b.parts[i].room, nil
+// resultBuffer returns a buffer of size bytes for the result of sample i, or errParked if there is
+// no memory. It may be called again with another size.
+func (b *batch) resultBuffer(i, size int) ([]byte, error) {
+	if b.o.inOnePiece() || len(b.parts[i].dst) == size {
+		return b.parts[i].dst, nil
 	}
 	b.sizes.add(size)
 	b.mu.Lock()
@@ -137,13 +136,13 @@ func (b *batch) roomFor(i, size int) ([]byte, error) {
 		from = &slab{slot: slot}
 		part = from.take(size)
 	}
-	b.parts[i].room = part
+	b.parts[i].dst = part
 	b.Segments[i], b.Offsets[i] = from.slot.Segment, uint64(from.slot.Offset+from.used-whole(size))
 	return part, nil
 }
 
-// count takes note of what a fetch has read from the source. One whose batch is done, because the
-// read was given up, has it charged at once.
+// count accounts for what a fetch has read from the source. If the read was given up, the batch is
+// already done, and the ledger is charged at once.
 func (b *batch) count(id int, s cache.Sample, err error) {
 	if !s.Read {
 		return
@@ -157,9 +156,9 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 	b.sourceBytes.Add(bytes)
 }
 
-// decide handles the sample id of position i, which was not brought, as the job's policy says,
-// which is about samples that cannot be. All other errors come back: so where a stand-in is parked,
-// all this is done again when there is room.
+// decide applies the job's policy to sample id at position i, which failed with err. It returns nil
+// if the sample was left out or substituted, and else the error. A substitute may be parked: then
+// all of this is done again when there is memory.
 func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 	faults := b.o.Faults
 	if err := faults.Forgive(id, err); err != nil {
@@ -185,5 +184,5 @@ func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 			return err
 		}
 	}
-	return fmt.Errorf("no readable sample is left to substitute sample %d by: %w", id, err)
+	return fmt.Errorf("no readable sample is left to substitute for sample %d: %w", id, err)
 }

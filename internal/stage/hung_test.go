@@ -14,16 +14,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// TestHungRead: the stream ends in time, with an error that says what hangs; the
-// room that the read may still write to is not used again; the engine goes on
-// with as many workers as before; closing does not hang; and when the read comes
-// back after all, everything is given back.
+// TestHungRead checks that when a read hangs, the stream ends in time, with an error that says what
+// hangs; that the memory that the read may still write to is not reused; that the number of workers
+// stays the same; that closing does not hang; and that everything is freed when the read returns.
 func TestHungRead(t *testing.T) {
-	for _, room := range []int64{0, 800} {
+	for _, capacity := range []int64{0, 800} {
 		synctest.Test(t, func(t *testing.T) {
 			gate := make(chan struct{})
 			o := plain(8, 2)
-			o.threads, o.timeout, o.memory, o.hook = 1, time.Minute, room,
+			o.threads, o.timeout, o.memory, o.hook = 1, time.Minute, capacity,
 				cachetest.Hanging(gate, 5)
 			g := newRig(t, o)
 			begin := time.Now()
@@ -35,7 +34,7 @@ func TestHungRead(t *testing.T) {
 				t.Fatalf("error %v, want that sample 5 is unavailable", err)
 			}
 			for _, want := range []string{
-				"sample 5", g.source.Path(5), "hangs since 1m",
+				"sample 5", g.source.Path(5), "no answer for 1m",
 				"source_timeout (1m0s)",
 			} {
 				if !strings.Contains(err.Error(), want) {
@@ -55,13 +54,13 @@ func TestHungRead(t *testing.T) {
 			b := g.ranks[0].buffer
 			synctest.Wait()
 			used, _ := b.Usage()
-			if room == 0 && used == 0 {
-				t.Error("the room of the hung read was given back")
+			if capacity == 0 && used == 0 {
+				t.Error("the hung read's memory was freed")
 			}
-			// The source answers again, all but the one read.
+			// The source answers again, except for the hung read.
 			out, err = g.run(g.ranks[0], step{0, 2}, 0, 0)
 			if err != nil || !slices.Equal(stream(out), []int{4, 5, 6, 7, 0, 1, 2, 3, 4, 5, 6, 7}) {
-				t.Errorf("after a read that hangs the stream is %v, %v", stream(out), err)
+				t.Errorf("after a hung read the stream is %v, %v", stream(out), err)
 			}
 			for at, got := range out {
 				if !equal(got, g.want(0, at)) {
@@ -71,21 +70,21 @@ func TestHungRead(t *testing.T) {
 			begin = time.Now()
 			g.ranks[0].stager.Close()
 			if g.cache.Close() {
-				t.Error("Close says that all reads have ended")
+				t.Error("Close reports that all reads have ended")
 			}
 			if took := time.Since(begin); took > 2*time.Second {
 				t.Errorf("Close took %v", took)
 			}
-			if used, _ := b.Usage(); room == 0 && used == 0 {
-				t.Error("the room of the hung read was given back")
+			if used, _ := b.Usage(); capacity == 0 && used == 0 {
+				t.Error("the hung read's memory was freed")
 			}
 			close(gate)
 			synctest.Wait()
 			if used, _ := b.Usage(); used != 0 {
-				t.Errorf("%d bytes are in use after the read came back", used)
+				t.Errorf("%d bytes are in use after the read returned", used)
 			}
 			if w, ok := g.cache.Waiting(); ok {
-				t.Errorf("%+v is said to hang after all came back", w)
+				t.Errorf("%+v is reported to hang after all reads returned", w)
 			}
 			var charged int64
 			for _, e := range g.ranks[0].ledger.Epochs() {
@@ -104,8 +103,8 @@ func TestHungRead(t *testing.T) {
 	}
 }
 
-// TestManyHungReads: a source that is gone does not take thread after thread.
-func TestManyHungReads(t *testing.T) {
+// TestHungReadsAreBounded checks that a source that is gone does not block ever more threads.
+func TestHungReadsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		var under atomic.Int32
@@ -120,11 +119,12 @@ func TestManyHungReads(t *testing.T) {
 			}
 		}
 		if n := under.Load(); n < 5 || n > 10 {
-			t.Errorf("%d reads were begun, want 5 that hang, and 5 at the most that were "+
-				"under way then", n)
+			t.Errorf("%d reads were started, want 5 that hang, and at most 5 that were "+
+				"in progress "+
+				"then", n)
 		}
 		_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
-		if err == nil || !strings.Contains(err.Error(), "not tried, because ") {
+		if err == nil || !strings.Contains(err.Error(), "not read, because ") {
 			t.Errorf("error %v does not say why it was not tried", err)
 		}
 		close(gate)
@@ -136,8 +136,8 @@ func TestManyHungReads(t *testing.T) {
 	})
 }
 
-// TestStopWhileHung: whoever ends the stream does not wait for a read that hangs.
-func TestStopWhileHung(t *testing.T) {
+// TestRunEndsWhileAReadHangs checks that cancelling a Run does not wait for a hung read.
+func TestRunEndsWhileAReadHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(8, 1)
@@ -154,7 +154,7 @@ func TestStopWhileHung(t *testing.T) {
 			t.Errorf("Run returned %v", err)
 		}
 		if used, _ := g.ranks[0].buffer.Usage(); used == 0 {
-			t.Error("the room of the read that is under way was given back")
+			t.Error("the memory of the read in progress was freed")
 		}
 		close(gate)
 		synctest.Wait()

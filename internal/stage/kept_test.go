@@ -16,8 +16,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// TestCorruptCopy: a copy on disk that has gone bad is read from the source again.
-func TestCorruptCopy(t *testing.T) {
+// TestCorruptCopyIsReadAgain checks that a sample is read from the source again if its copy on disk
+// is corrupt.
+func TestCorruptCopyIsReadAgain(t *testing.T) {
 	o := plain(4, 2)
 	o.file, o.dir = 400, t.TempDir()
 	g := newRig(t, o)
@@ -49,9 +50,9 @@ func TestCorruptCopy(t *testing.T) {
 	}
 }
 
-// TestDemotion: a class that has less room than its plan is no fault: what does
-// not fit is read from the source whenever it is needed.
-func TestDemotion(t *testing.T) {
+// TestPlanLargerThanItsClass checks that a class that is smaller than its plan is no fault: samples
+// that do not fit are read from the source whenever they are needed.
+func TestPlanLargerThanItsClass(t *testing.T) {
 	o := plain(8, 3)
 	o.memory, o.planAll, o.fill = 300, true, true
 	g := newRig(t, o)
@@ -77,13 +78,13 @@ func TestDemotion(t *testing.T) {
 	}
 }
 
-// TestPlanChanges: another plan, at whatever time, changes where samples lie, and nothing else.
-// Each epoch is begun with one and ends with another; within it they change at every read.
-func TestPlanChanges(t *testing.T) {
+// TestPlanChangesDoNotChangeTheStream checks that a change of plan at any time only changes where
+// samples are kept. Here the plan changes at every read.
+func TestPlanChangesDoNotChangeTheStream(t *testing.T) {
 	o := plain(64, 6)
 	o.memory, o.file, o.dir, o.fill = 1600, 1600, t.TempDir(), true
 	var all [][][]int32
-	for n := range 4 { // the classes change places, and lose all that they had
+	for n := range 4 { // the classes swap, and lose all that they had
 		var plan [][]int32
 		for class := range 2 {
 			var ids []int32
@@ -119,8 +120,8 @@ func TestPlanChanges(t *testing.T) {
 	}
 }
 
-// TestSharedStore: two caches over one store, because one dataset was opened under
-// two names: what the other one is filling is read into the staging buffer.
+// TestSharedStore checks two caches over one store, because one dataset was opened under two names:
+// a sample that one cache is filling is read into the staging buffer by the other.
 func TestSharedStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
@@ -145,8 +146,9 @@ func TestSharedStore(t *testing.T) {
 	})
 }
 
-// TestSpeedsAndPlaces: what was read from where is counted and named.
-func TestSpeedsAndPlaces(t *testing.T) {
+// TestReadsAreCountedByTier checks that reads are counted and named by the tier that they came
+// from.
+func TestReadsAreCountedByTier(t *testing.T) {
 	o := plain(4, 2)
 	o.memory, o.file, o.dir = 200, 200, t.TempDir()
 	g := newRig(t, o)
@@ -175,8 +177,8 @@ func TestSpeedsAndPlaces(t *testing.T) {
 	}
 }
 
-// TestPoolOrder: workers bring what the job needs first, whoever asked first.
-func TestPoolOrder(t *testing.T) {
+// TestWorkersFollowTheOrderOfNeed checks that workers first bring what the job needs first.
+func TestWorkersFollowTheOrderOfNeed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		var order []int
@@ -219,8 +221,9 @@ func TestPoolOrder(t *testing.T) {
 	})
 }
 
-// TestNoRoomIsTakenForWhatGoesToAClass: in the staging buffer.
-func TestNoRoomIsTakenForWhatGoesToAClass(t *testing.T) {
+// TestSamplesForAClassTakeNoSlots checks that no memory of the staging buffer is reserved for
+// samples that go to a class.
+func TestSamplesForAClassTakeNoSlots(t *testing.T) {
 	o := plain(4, 2)
 	o.memory = 400
 	g := newRig(t, o)
@@ -238,7 +241,7 @@ func TestNoRoomIsTakenForWhatGoesToAClass(t *testing.T) {
 	}
 }
 
-// everything is a node that owns every sample, and gives it.
+// everything is a peer that owns every sample.
 type everything struct{}
 
 func (everything) Answers(int) bool { return true }
@@ -248,8 +251,8 @@ func (everything) Fetch(_ context.Context, id int, dst []byte) (int, uint32, err
 	return 1, digest.Of(dst), nil
 }
 
-// TestNodesOfTheJobAreAsked: for what they own.
-func TestNodesOfTheJobAreAsked(t *testing.T) {
+// TestOwnersAreAsked checks that samples that other nodes own are fetched from them.
+func TestOwnersAreAsked(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()
 	g.ranks[0].stager.o.Peers = everything{}

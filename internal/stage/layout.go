@@ -8,33 +8,33 @@ import (
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
 
-// layOut finds the samples that can be delivered where they lie, takes room for the others, and
-// lists what has to be brought.
+// layOut locates the samples that can be delivered from where they are, reserves memory for the
+// others, and returns the tasks that bring them.
 func (b *batch) layOut(ctx context.Context) (tasks []cache.Task, err error) {
 	if b.o.ragged() {
 		return b.layOutRagged(ctx)
 	}
 	c := b.o.Cache
-	room := make([]int64, len(b.IDs)) // bytes of each sample in the staging buffer
+	lengths := make([]int64, len(b.IDs)) // bytes of each sample in the staging buffer
 	var need int64
 	for i, k := range b.IDs {
 		id := int(k)
 		if b.o.Preprocessor != nil {
-			room[i] = int64(b.o.Preprocessor.Size())
+			lengths[i] = int64(b.o.Preprocessor.Size())
 		} else {
-			// A sample that was left out once stays out, though it may be there now.
+			// A sample that was left out stays out, even if it is in a class now.
 			if at, ok := c.Locate(id); ok && !b.o.Verify && b.o.Faults.Known(id) == nil {
 				b.setInPlace(i, id, at)
 				continue
 			}
 			if !c.Destined(id) {
-				room[i] = c.Index().Size(id)
+				lengths[i] = c.Index().Size(id)
 			}
 		}
 		tasks = append(tasks, b.task(i))
-		if room[i] > 0 {
+		if lengths[i] > 0 {
 			b.Offsets[i] = uint64(need)
-			if need += room[i]; b.o.Preprocessor == nil {
+			if need += lengths[i]; b.o.Preprocessor == nil {
 				need = (need + 7) &^ 7
 			}
 		}
@@ -46,10 +46,10 @@ func (b *batch) layOut(ctx context.Context) (tasks []cache.Task, err error) {
 	if err != nil {
 		return nil, err
 	}
-	for i, size := range room {
+	for i, size := range lengths {
 		if size > 0 {
 			off := int64(b.Offsets[i])
-			b.parts[i].room = slot.Data[off : off+size : off+size]
+			b.parts[i].dst = slot.Data[off : off+size : off+size]
 			b.Offsets[i] += uint64(slot.Offset)
 			b.Segments[i] = slot.Segment
 		}
@@ -57,7 +57,7 @@ func (b *batch) layOut(ctx context.Context) (tasks []cache.Task, err error) {
 	return tasks, nil
 }
 
-// layOutRagged is layOut for results of different sizes.
+// layOutRagged is layOut for results that vary in size.
 func (b *batch) layOutRagged(ctx context.Context) (tasks []cache.Task, err error) {
 	if len(b.IDs) == 0 {
 		return nil, nil
@@ -83,14 +83,14 @@ func (b *batch) layOutRagged(ctx context.Context) (tasks []cache.Task, err error
 	return tasks, nil
 }
 
-// reserve takes room for the batch in the staging buffer, and waits until there is some.
+// reserve allocates memory for the batch in the staging buffer, and waits until there is enough.
 func (b *batch) reserve(ctx context.Context, bytes int64) (staging.Slot, error) {
 	start := time.Now()
 	slot, extra, err := b.o.Buffer.Alloc(ctx, bytes)
 	if err != nil {
 		return staging.Slot{}, err
 	}
-	b.roomWait = time.Since(start)
+	b.allocWait = time.Since(start)
 	b.Slots = append(b.Slots, slot.ID)
 	if extra != nil {
 		b.Extras = append(b.Extras, *extra)
@@ -98,7 +98,7 @@ func (b *batch) reserve(ctx context.Context, bytes int64) (staging.Slot, error) 
 	return slot, nil
 }
 
-// task is to bring sample i.
+// task returns the task that brings the sample at position i.
 func (b *batch) task(i int) cache.Task {
 	return cache.Task{Order: b.order, Consumer: b, Index: i}
 }

@@ -10,37 +10,38 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Causes of stall besides the places of cache.Cache.
+// Causes of stalls besides the tiers of cache.Cache.
 const (
 	causeConsumer = "consumer" // the staging buffer was full of batches that the process kept
-	causeHandover = "handover" // the batch was ready: what is left is the way to the process
+	causeHandover = "handover" // the batch was ready: what remains is the transfer to the process
 	// The last sample of the batch took longer to preprocess than to fetch. The stall is divided
-	// among the steps, by what each took for the batch; a step's cause is this and its name.
+	// among the steps by the time of each for the batch; the cause is this prefix and the step's
+	// name.
 	causeTransform = "transform "
 )
 
 // Stall is how long next() was blocked for a batch.
 type Stall struct {
 	All    time.Duration
-	Python time.Duration // the part of it in which Python's own code made the batch: stats.Python
+	Python time.Duration // the part in which Python code made the batch: stats.Python
 }
 
-// Ledger is one rank's stall ledger (DESIGN 7): every blocked nanosecond of
-// next() is charged to one cause, every sample to the place that it came from, by
-// epoch. Its methods are safe for concurrent use.
+// Ledger is the stall ledger of one rank (DESIGN 7). By epoch, it charges all time for which next()
+// was blocked to causes, and counts every sample for the tier that it came from. Its methods are
+// safe for concurrent use.
 type Ledger struct {
 	place  func(cache.Place) string
 	places int
-	steps  []string // of preprocessing
+	steps  []string // names of the preprocessing steps
 
-	mu     sync.Mutex
+	mu     sync.Mutex // guards the following
 	epochs map[int]*epochAccount
 	sent   []sentBatch // emitted and not yet yielded, in order
-	last   struct {    // the one yielded last
+	last   struct {    // the batch yielded last
 		epoch, step int
-		ok          bool // there is one
+		ok          bool // whether there is one
 	}
-	goesOn bool // the next restart is GoOn's
+	goesOn bool // the next restart continues the epoch (GoOn)
 }
 
 type epochAccount struct {
@@ -51,33 +52,33 @@ type epochAccount struct {
 	started          time.Time // first batch yielded
 	ended            time.Time // last batch yielded so far
 
-	// Of the rank's last way through the epoch alone, for the audit.
+	// Of the rank's latest pass through the epoch only, for the audit:
 	delivered int64  // samples
-	missing   uint64 // set hash of samples left out, less that of their stand-ins
+	missing   uint64 // set hash of samples left out, minus that of their stand-ins
 }
 
-// delivery is what the ledger has to know of a batch that goes to the process.
+// delivery is what the ledger needs to know of a batch that is sent.
 type delivery struct {
 	epoch, step    int
 	samples        int64
-	missing        uint64         // set hash of samples left out, less that of their stand-ins
+	missing        uint64         // set hash of samples left out, minus that of their stand-ins
 	reads          []stats.Amount // by Place
 	planned, ready time.Time      // when the batch was laid out, and when it was complete
-	roomWait       time.Duration  // it waited so long for room in the staging buffer
-	fetched        bool           // something had to be fetched; if so:
-	last           cache.Place    // where the last sample was found
-	slow           bool           // for it, preprocessing took longer than fetching; if so:
+	allocWait      time.Duration  // time spent waiting for memory in the staging buffer
+	fetched        bool           // some sample had to be fetched; if so:
+	last           cache.Place    // the tier in which the last sample was found
+	slow           bool           // preprocessing it took longer than fetching it; if so:
 	spent          []time.Duration
 }
 
-// sentBatch is a batch whose stall has not arrived yet.
+// sentBatch is a batch that was emitted and not yet yielded.
 type sentBatch struct {
 	delivery
 	cause string
 }
 
-// NewLedger returns an empty ledger for a rank that reads through the cache, and whose samples are
-// preprocessed in these steps; nil: they are not.
+// NewLedger returns an empty ledger for a rank that reads through the cache. steps are the names of
+// the preprocessing steps; nil: samples are not preprocessed.
 func NewLedger(c *cache.Cache, steps []string) *Ledger {
 	return &Ledger{
 		place:  c.PlaceName,
@@ -87,9 +88,9 @@ func NewLedger(c *cache.Cache, steps []string) *Ledger {
 	}
 }
 
-// GoOn reports whether the batch yielded last is the one before this, in the same epoch. If so, the
-// rank's next Run, which must begin with this batch, goes on with the way through the epoch that it
-// is on: what the epoch's audit has counted stays.
+// GoOn reports whether the batch yielded last is the one before this one, in the same epoch. If so,
+// the rank's next Run, which must begin with this batch, continues the current pass through the
+// epoch: what was counted for the epoch's audit is kept.
 func (l *Ledger) GoOn(epoch, step int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -97,8 +98,8 @@ func (l *Ledger) GoOn(epoch, step int) bool {
 	return l.goesOn
 }
 
-// restart forgets what was emitted and will not be yielded, and what the audit of
-// the epoch and those after it counted, as the rank begins anew there; see GoOn.
+// restart forgets batches that were emitted and will not be yielded, and what was counted for the
+// audits of this epoch and later ones, unless GoOn reported that the pass continues.
 func (l *Ledger) restart(epoch int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -114,7 +115,7 @@ func (l *Ledger) restart(epoch int) {
 	}
 }
 
-// account returns the epoch's account. l.mu is held.
+// account returns the epoch's account. l.mu must be held.
 func (l *Ledger) account(epoch int) *epochAccount {
 	a := l.epochs[epoch]
 	if a == nil {
@@ -127,7 +128,7 @@ func (l *Ledger) account(epoch int) *epochAccount {
 	return a
 }
 
-// Source charges a read from the source to an epoch.
+// Source counts a read from the source for an epoch.
 func (l *Ledger) Source(epoch int, bytes int64) {
 	l.sourceReads(epoch, stats.Amount{Samples: 1, Bytes: bytes})
 }
@@ -141,14 +142,14 @@ func (l *Ledger) sourceReads(epoch int, read stats.Amount) {
 	l.mu.Unlock()
 }
 
-// noReads has an entry for each place.
+// noReads returns zero amounts for all tiers.
 func (l *Ledger) noReads() []stats.Amount { return make([]stats.Amount, l.places) }
 
-// emitted notes a batch that goes to the process.
+// emitted records a batch that is sent to the process.
 func (l *Ledger) emitted(d delivery) {
 	s := sentBatch{delivery: d}
 	switch fetching := d.ready.Sub(d.planned); {
-	case d.roomWait > fetching:
+	case d.allocWait > fetching:
 		s.cause = causeConsumer
 	case d.fetched && d.slow:
 		s.cause = causeTransform
@@ -162,11 +163,10 @@ func (l *Ledger) emitted(d delivery) {
 	l.mu.Unlock()
 }
 
-// Yielded charges a batch that the training loop was given:
-// where its samples came from, and how long next() was blocked for it. The batches
-// emitted before it were yielded too, without stall: one acknowledgement may speak for
-// several. Only batches that were emitted since the last restart, each once, are
-// counted; ok reports whether this one was.
+// Yielded records that the training loop has received a batch, charges the time for which next()
+// was blocked for it, and counts its samples. Batches emitted before it count as yielded too,
+// without a stall: one acknowledgement may stand for several. Batches are counted once, and only if
+// emitted since the last restart; ok reports whether this one was counted.
 func (l *Ledger) Yielded(epoch, step int, stall Stall) (ok bool) {
 	now := time.Now()
 	l.mu.Lock()
@@ -188,21 +188,21 @@ func (l *Ledger) Yielded(epoch, step int, stall Stall) (ok bool) {
 	return last >= 0
 }
 
-// Last returns the batch that was yielded last; ok: there was one.
+// Last returns the batch that was yielded last; ok is false if there is none.
 func (l *Ledger) Last() (epoch, step int, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.last.epoch, l.last.step, l.last.ok
 }
 
-// charge adds a yielded batch to its epoch's account. l.mu is held.
+// charge adds a yielded batch to its epoch's account. l.mu must be held.
 func (l *Ledger) charge(s *sentBatch, stall Stall, now time.Time) {
 	a := l.account(s.epoch)
 	if a.batches == 0 {
 		a.started = now.Add(-stall.All)
 	}
 	if s.ready.Before(now.Add(-stall.All)) {
-		s.cause = causeHandover // it lay there when next() began to wait
+		s.cause = causeHandover // it was ready when next() began to wait
 	}
 	a.batches++
 	a.samples += s.samples
@@ -218,8 +218,8 @@ func (l *Ledger) charge(s *sentBatch, stall Stall, now time.Time) {
 	}
 }
 
-// blame charges what the process waited for a batch to its cause, or to the steps of preprocessing.
-// l.mu is held.
+// blame charges the time for which the process waited for a batch to its cause, or to the steps of
+// preprocessing. l.mu must be held.
 func (l *Ledger) blame(a *epochAccount, s *sentBatch, stall time.Duration) {
 	if s.cause != causeTransform {
 		a.stall[s.cause] += stall
@@ -237,7 +237,7 @@ func (l *Ledger) blame(a *epochAccount, s *sentBatch, stall time.Duration) {
 	}
 }
 
-// Epochs reports every epoch that was begun, in order.
+// Epochs returns the tallies of all epochs that were begun, in order.
 func (l *Ledger) Epochs() []stats.EpochTally {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -264,9 +264,9 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 	return out
 }
 
-// Delivered returns how many samples the process was given on its last way through the epoch, and
-// the set hash (a sum of access.Mix) of those that the policy for errors left out, less that of
-// those that stood in.
+// Delivered returns how many samples the process received in its latest pass through the epoch, and
+// the set hash (a sum of access.Mix) of those that the policy for errors left out, minus that of
+// their stand-ins.
 func (l *Ledger) Delivered(epoch int) (samples int64, missing uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

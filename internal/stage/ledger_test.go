@@ -10,7 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// made is a batch of epoch 0 as it leaves the stager: three samples of 10 bytes.
+// made returns a batch of epoch 0 as it is sent: 3 samples of 10 bytes.
 func made(step int, planned, ready time.Time, change func(*delivery)) delivery {
 	d := delivery{
 		step:    step,
@@ -23,16 +23,16 @@ func made(step int, planned, ready time.Time, change func(*delivery)) delivery {
 	return d
 }
 
-// TestCauses: what next() waited for is charged to the one thing that held the
-// batch up.
-func TestCauses(t *testing.T) {
+// TestCauses checks that a stall is charged to the one thing that delayed the batch.
+func TestStallHasOneCause(t *testing.T) {
 	const second = time.Second
 	for _, c := range []struct {
 		name   string
 		change func(*delivery)
 		took   time.Duration // from planning to completion
-		late   time.Duration // completion to the process asking; negative: it asked before
-		want   string
+		// from completion to the process's request; negative: it asked before
+		late time.Duration
+		want string
 	}{
 		{"from the source", func(d *delivery) {
 			d.fetched, d.last = true, cache.Source
@@ -41,13 +41,13 @@ func TestCauses(t *testing.T) {
 			d.fetched, d.last = true, cache.FirstClass+1
 		}, second, -second / 2, "file"},
 		{"in place", func(*delivery) {}, 0, -second / 2, causeHandover},
-		{"no room", func(d *delivery) {
-			d.roomWait, d.fetched, d.last = 2*second, true, cache.Source
+		{"no memory", func(d *delivery) {
+			d.allocWait, d.fetched, d.last = 2*second, true, cache.Source
 		}, second, -second / 2, causeConsumer},
-		{"some room, slow source", func(d *delivery) {
-			d.roomWait, d.fetched, d.last = second/2, true, cache.Source
+		{"little memory, slow source", func(d *delivery) {
+			d.allocWait, d.fetched, d.last = second/2, true, cache.Source
 		}, second, -second / 2, "source"},
-		{"ready before it was asked for", func(d *delivery) {
+		{"ready before the request", func(d *delivery) {
 			d.fetched, d.last = true, cache.Source
 		}, second, second, causeHandover},
 	} {
@@ -79,9 +79,10 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// TestPython: what Python made of a batch within next() is its own cause, and the rest is charged
-// as ever, also where the batch was ready before it was asked for.
-func TestPython(t *testing.T) {
+// TestPythonsShareOfAStall checks that the time in which Python code made the batch is a cause of
+// its own, and that the rest is charged as usual, even if the batch was ready before it was asked
+// for.
+func TestPythonsShareOfAStall(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		late time.Duration
@@ -89,7 +90,7 @@ func TestPython(t *testing.T) {
 	}{
 		{"after the source", -time.Second, map[string]float64{"source": 1, "python": 3}},
 		{
-			"of a batch that was ready", time.Second,
+			"of a ready batch", time.Second,
 			map[string]float64{causeHandover: 1, "python": 3},
 		},
 	} {
@@ -113,8 +114,8 @@ func TestPython(t *testing.T) {
 	}
 }
 
-// TestYieldedOnce: only what was sent since the last restart counts, once.
-func TestYieldedOnce(t *testing.T) {
+// TestBatchesCountOnce checks that only batches sent since the last restart count, and once.
+func TestBatchesCountOnce(t *testing.T) {
 	l := &Ledger{
 		place:  func(cache.Place) string { return "source" },
 		places: 1,
@@ -125,11 +126,11 @@ func TestYieldedOnce(t *testing.T) {
 	send(0)
 	send(1)
 	if !l.Yielded(0, 0, Stall{}) || l.Yielded(0, 0, Stall{}) {
-		t.Error("a batch counts other than once")
+		t.Error("a batch does not count exactly once")
 	}
 	l.restart(0)
 	if l.Yielded(0, 1, Stall{}) {
-		t.Error("a batch of before the restart counts")
+		t.Error("a batch sent before the restart counts")
 	}
 	if l.Yielded(7, 3, Stall{All: time.Hour}) {
 		t.Error("a batch that was never sent counts")
@@ -147,8 +148,8 @@ func TestYieldedOnce(t *testing.T) {
 	}
 }
 
-// TestSecondsOfAnEpoch: an epoch lasts from when its first batch was asked for until its last one
-// was yielded.
+// TestSecondsOfAnEpoch checks that an epoch lasts from the request for its first batch until its
+// last one was yielded.
 func TestSecondsOfAnEpoch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Ledger{
@@ -170,9 +171,10 @@ func TestSecondsOfAnEpoch(t *testing.T) {
 	})
 }
 
-// TestGoOn: a Run goes on with the epoch's audit only if it begins with the batch after the one
-// yielded last; otherwise the audit counts the epoch anew. GoOn holds for one Run.
-func TestGoOn(t *testing.T) {
+// TestGoOnContinuesTheEpoch checks that a Run continues the epoch's audit only if it begins with
+// the batch after the one yielded last. Otherwise the epoch is counted again. GoOn holds for one
+// Run.
+func TestGoOnContinuesTheEpoch(t *testing.T) {
 	for _, c := range []struct {
 		epoch, step int
 		goesOn      bool
@@ -191,14 +193,14 @@ func TestGoOn(t *testing.T) {
 			epochs: map[int]*epochAccount{},
 		}
 		if l.GoOn(c.epoch, c.step) {
-			t.Errorf("%+v: it goes on with nothing", c)
+			t.Errorf("%+v: GoOn holds before any batch", c)
 		}
 		for step := range 3 {
 			l.emitted(made(step, time.Now(), time.Now(), func(d *delivery) { d.epoch = 1 }))
 			l.Yielded(1, step, Stall{})
 		}
 		if got := l.GoOn(c.epoch, c.step); got != c.goesOn {
-			t.Errorf("%+v: it goes on: %v", c, got)
+			t.Errorf("%+v: GoOn is %v", c, got)
 		}
 		for _, kept := range []bool{c.goesOn || c.epoch > 1, c.epoch > 1} {
 			l.restart(c.epoch)
@@ -209,9 +211,9 @@ func TestGoOn(t *testing.T) {
 	}
 }
 
-// TestStallIsThatOfTheBatchAcknowledged: where one acknowledgement speaks for several batches, what
-// next() waited for is charged to the last of them.
-func TestStallIsThatOfTheBatchAcknowledged(t *testing.T) {
+// TestStallBelongsToTheAcknowledgedBatch checks that if one acknowledgement stands for several
+// batches, the stall is charged to the last of them.
+func TestStallBelongsToTheAcknowledgedBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Ledger{
 			place:  func(p cache.Place) string { return []string{"source", "peer"}[p] },

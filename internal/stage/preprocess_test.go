@@ -16,8 +16,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// summary makes of every sample a few bytes that say which it was, of which epoch, and what was in
-// it.
+// summary turns every sample into a few bytes that identify the sample, the epoch, and the sample's
+// bytes.
 type summary struct{ bad map[int]bool }
 
 var errBad = errors.New("no summary of that")
@@ -27,15 +27,15 @@ func (summary) Steps() []string { return []string{"Read", "Sum"} }
 
 func (summary) Expected(int64) int64 { return 20 }
 
-func (d summary) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
+func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int,
 	spent []time.Duration,
 ) error {
-	dst, err := room(20)
+	dst, err := alloc(20)
 	if err != nil {
 		return err
 	}
 	if len(dst) != 20 || cap(dst) != 20 || len(spent) != 2 {
-		panic("wrong room")
+		panic("wrong buffer")
 	}
 	if d.bad[id] {
 		return errBad
@@ -66,9 +66,9 @@ func summaryRig(t *testing.T, policy cache.OnError, bad ...int) *rig {
 	})
 }
 
-// TestPreprocessFails: what cannot be preprocessed is treated as what cannot be read, and what is
-// left of a batch stays one piece.
-func TestPreprocessFails(t *testing.T) {
+// TestPreprocessingFaults checks that samples that cannot be preprocessed are treated like samples
+// that cannot be read, and that the rest of the batch remains one tensor.
+func TestPreprocessingFaults(t *testing.T) {
 	for policy, want := range map[cache.OnError][]int{
 		cache.Skip:       {0, 2, 5},
 		cache.Substitute: {0, 2, 2, 5, 5, 5},
@@ -86,7 +86,7 @@ func TestPreprocessFails(t *testing.T) {
 			sum := crc32.ChecksumIEEE(cachetest.Content(want[i], g.source.Index.Size(want[i])))
 			if s.id != want[i] || binary.LittleEndian.Uint64(s.data[8:]) != uint64(want[i]) ||
 				binary.LittleEndian.Uint32(s.data[16:]) != sum {
-				t.Errorf("%s: place %d is sample %d with %x, want sample %d", policy, i, s.id,
+				t.Errorf("%s: position %d has sample %d with %x, want sample %d", policy, i, s.id,
 					s.data, want[i])
 			}
 		}
@@ -108,9 +108,9 @@ func TestPreprocessFails(t *testing.T) {
 	}
 }
 
-// TestPreprocessLies: results lie one after the other, and samples are accounted for by what was
-// read, not by what they became.
-func TestPreprocessLies(t *testing.T) {
+// TestResultsFormOneTensor checks that results are contiguous, and that samples are counted by
+// their size when read, not by the size of the result.
+func TestResultsFormOneTensor(t *testing.T) {
 	g := summaryRig(t, cache.Raise)
 	defer g.close()
 	r := g.ranks[0]
@@ -138,7 +138,7 @@ func TestPreprocessLies(t *testing.T) {
 	}
 }
 
-// TestStallByTransform: a stall for preprocessing is divided among its steps.
+// TestStallByTransform checks that a stall for preprocessing is divided among the steps.
 func TestStallByTransform(t *testing.T) {
 	g := summaryRig(t, cache.Raise)
 	defer g.close()
@@ -155,13 +155,13 @@ func TestStallByTransform(t *testing.T) {
 	}
 }
 
-// late is a preprocessor that finds out late that it cannot make some samples.
+// late is a preprocessor that fails late for some samples.
 type late struct {
 	summary
 	bad map[int]bool
 }
 
-func (p late) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
+func (p late) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int,
 	spent []time.Duration,
 ) error {
 	<-time.After(time.Second)
@@ -169,12 +169,12 @@ func (p late) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
 		spent[0] += time.Second
 		return errBad
 	}
-	return p.summary.Apply(room, src, epoch, id, spent)
+	return p.summary.Apply(alloc, src, epoch, id, spent)
 }
 
-// TestStallIsNotChargedToStepsThatFailed: a stall is divided among the steps by what they took for
-// the samples that are delivered; for a batch without any it is charged to where the last one was
-// found.
+// TestStallIsNotChargedToStepsThatFailed checks that a stall is divided among the steps by their
+// times for the samples that are delivered. For a batch without any it is charged to the tier in
+// which the last sample was found.
 func TestStallIsNotChargedToStepsThatFailed(t *testing.T) {
 	for name, c := range map[string]struct {
 		bad   map[int]bool

@@ -8,29 +8,29 @@ import (
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
 
-// Results of different sizes. The size of a sample's result is known once its header has been read,
-// which is when it is preprocessed; its batch takes room before, in the order of the stream. So a
-// batch reserves what its samples are expected to take, each takes a part of that when it knows how
-// much, and what is left over goes back to the ring. A sample that finds no room takes some of the
-// ring that is free at the time; if there is none it is parked: it is brought again, into room that
-// is taken then, when its batch is the one that the process gets next.
+// Results of different sizes. The size of a result is known once the sample's header has been read,
+// when it is preprocessed, but its batch reserves memory earlier, in the order of the stream. So a
+// batch reserves what its results are expected to take, each result takes a part of that once its
+// size is known, and the rest is released to the ring. A result that does not fit takes free memory
+// of the ring; if there is none, its sample is parked: it is brought again, into memory reserved
+// then, when its batch is the next one for the process.
 //
-// No worker ever waits for room, so none is kept from samples of other ranks, which this one may be
-// waiting for. And the memory is bounded as it is for results of one size: the ring, and one batch
-// in an extra segment if the process waits for it. Rejected: to read headers first, which is a
-// second read from the source; and a part of the ring for each sample when it is there, in whatever
-// order, of which the batch that is needed first might get none.
+// No worker ever waits for memory, so none is blocked for samples of other ranks, for which this
+// rank may be waiting. And memory is bounded as for results of one size: the ring, and one batch in
+// an extra segment if the process waits for it. Rejected: reading the headers first, which reads
+// each sample from the source twice; and allocating each result when it is ready, in any order,
+// which may leave no memory for the batch that is needed first.
 
-// errParked is why a sample is not there yet: it has no room.
-var errParked = errors.New("no room for the result yet")
+// errParked reports that there was no memory for a result.
+var errParked = errors.New("no memory for the result yet")
 
-// slab is room of a batch that its samples take parts of.
+// slab is memory of a batch of which its results take parts.
 type slab struct {
 	slot staging.Slot
 	used int64 // bytes
 }
 
-// take takes a part of n bytes; nil: so much is not left.
+// take returns a part of n bytes; nil: there is not enough left.
 func (s *slab) take(n int) []byte {
 	if s.used+int64(n) > int64(len(s.slot.Data)) {
 		return nil
@@ -40,18 +40,18 @@ func (s *slab) take(n int) []byte {
 	return part
 }
 
-// whole is how much of a slab a part of n bytes takes: parts begin at multiples of 8.
+// whole returns how much of a slab a part of n bytes takes: parts begin at multiples of 8.
 func whole(n int) int64 { return (int64(n) + 7) &^ 7 }
 
-// sizes is what is known of how large results are. It is safe for concurrent use.
+// sizes estimates the sizes of results. It is safe for concurrent use.
 type sizes struct {
-	mu            sync.Mutex
+	mu            sync.Mutex // guards the following
 	n             int
-	mean, squares float64 // of the results; sum of the squared differences from the mean (Welford)
+	mean, squares float64 // mean, and sum of squared differences from it (Welford)
 }
 
-// fewSizes is how many results say too little.
-const fewSizes = 16
+// minSizes is the least number of results for an estimate.
+const minSizes = 16
 
 func (s *sizes) add(bytes int) {
 	s.mu.Lock()
@@ -62,12 +62,12 @@ func (s *sizes) add(bytes int) {
 	s.squares += off * (float64(bytes) - s.mean)
 }
 
-// expect is what so many results take all but surely: three standard deviations more than on
-// average.
+// expect returns how many bytes this number of results almost certainly fits in: three standard
+// deviations more than the mean.
 func (s *sizes) expect(samples int) (bytes int64, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.n < fewSizes {
+	if s.n < minSizes {
 		return 0, false
 	}
 	n := float64(samples)

@@ -15,11 +15,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// ragged makes of every sample a result whose size depends on the sample and the epoch, and which
-// may ask for room twice.
+// ragged turns every sample into a result whose size depends on the sample and the epoch. For some
+// samples it calls alloc more than once.
 type ragged struct {
 	largest int
-	wrong   int64 // what it expects of every sample
+	wrong   int64 // what it expects for every sample
 	bad     map[int]bool
 }
 
@@ -28,29 +28,29 @@ func (r ragged) Expected(int64) int64   { return r.wrong }
 func (ragged) Steps() []string          { return []string{"Make"} }
 func (r ragged) size(epoch, id int) int { return 24 + int(access.Mix(epoch, id)%uint64(r.largest)) }
 
-func (r ragged) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
+func (r ragged) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int,
 	_ []time.Duration,
 ) error {
 	size := r.size(epoch, id)
 	if id%5 == 0 {
-		if _, err := room(size + 16); err != nil {
+		if _, err := alloc(size + 16); err != nil {
 			return err
 		}
 	}
 	if id%3 == 0 {
-		if _, err := room(size + 8); err != nil {
+		if _, err := alloc(size + 8); err != nil {
 			return fmt.Errorf("at first: %w", err)
 		}
 	}
 	if r.bad[id] {
 		return errBad
 	}
-	dst, err := room(size)
+	dst, err := alloc(size)
 	if err != nil {
 		return err
 	}
 	if len(dst) != size || cap(dst) != size {
-		panic("wrong room")
+		panic("wrong buffer")
 	}
 	for i := range dst {
 		dst[i] = byte(id + i)
@@ -61,10 +61,10 @@ func (r ragged) Apply(room func(int) ([]byte, error), src []byte, epoch, id int,
 	return nil
 }
 
-// TestRagged: results of different sizes come whole and in order, however small the buffer is,
-// whatever is expected of them, and whatever the process keeps; and the buffer is whole again at
-// the end.
-func TestRagged(t *testing.T) {
+// TestRaggedResults checks that results of different sizes are complete and in order, however small
+// the buffer is, whatever size is expected, and whatever the process keeps; and that the buffer is
+// empty at the end.
+func TestRaggedResults(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		samples := rapid.IntRange(1, 60).Draw(t, "samples")
 		made := make([]int, samples)
@@ -106,7 +106,7 @@ func TestRagged(t *testing.T) {
 				}
 			}
 			if used, extra := g.ranks[r].buffer.Usage(); used != 0 || extra != 0 {
-				t.Fatalf("everything was returned, and %d and %d bytes are in use", used, extra)
+				t.Fatalf("everything was returned, but %d and %d bytes are in use", used, extra)
 			}
 			for _, e := range g.ranks[r].ledger.Epochs() {
 				charged += e.Source.Samples
@@ -119,8 +119,8 @@ func TestRagged(t *testing.T) {
 	})
 }
 
-// TestRaggedFaults: what cannot be made is left out or stands in, where results differ in size and
-// find no room as well.
+// TestRaggedFaults checks that samples that cannot be transformed are left out or substituted even
+// if results vary in size and do not fit.
 func TestRaggedFaults(t *testing.T) {
 	for policy, want := range map[cache.OnError][]int{
 		cache.Skip:       {0, 2, 5},
@@ -197,12 +197,11 @@ func TestRaggedFaults(t *testing.T) {
 	}
 }
 
-// TestRaggedLearns: a batch reserves what results were before, so that the ring holds as many as
-// fit.
-func TestRaggedLearns(t *testing.T) {
+// TestSizesAreLearned checks that a batch reserves memory by the sizes of earlier results.
+func TestSizesAreLearned(t *testing.T) {
 	var s sizes
 	if _, known := s.expect(10); known {
-		t.Error("it knows without having seen any")
+		t.Error("a size is expected before any result")
 	}
 	for i := range 1000 {
 		s.add(900 + 200*(i%2))

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is an engine over a fake source: one cache, and ranks that can be run.
+// rig is a stager over a fake source: one cache, and ranks that can be run.
 type rig struct {
 	t      cachetest.T
 	source *cachetest.Source
@@ -40,7 +40,7 @@ type testRank struct {
 	ledger *Ledger
 }
 
-// seen is a sample as a training process saw it.
+// seen is a sample as the training process receives it.
 type seen struct {
 	id, label int
 	data      []byte
@@ -48,8 +48,8 @@ type seen struct {
 
 type step struct{ epoch, step int }
 
-// run consumes a rank's batches from (epoch, at) on, until `until` batches were
-// taken (0: all), keeping up to `keep` of them before it returns their slots.
+// run takes a rank's batches from step from on, until it has taken until batches (0: all). It keeps
+// up to keep batches before it returns their slots.
 func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, error) {
 	out := map[step][]seen{}
 	stop := errors.New("stop")
@@ -92,7 +92,7 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 			kept = kept[1:]
 		}
 		r.stager.Taken(b.Epoch, b.Step)
-		r.stager.Wait() // as a process that always waits
+		r.stager.Wait() // like a process that always waits
 		return nil
 	})
 	for _, b := range kept {
@@ -104,7 +104,7 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 	return out, err
 }
 
-// giveBack gives a batch's slots back, as the process does.
+// giveBack returns a batch's slots, as the process does.
 func (g *rig) giveBack(r *testRank, b *Batch) {
 	for _, slot := range b.Slots {
 		if _, err := r.buffer.Return(slot); err != nil {
@@ -125,7 +125,7 @@ type rigOptions struct {
 	lazy, fill   bool
 	timeout      time.Duration
 	hook         func(ctx context.Context, id int) error
-	planAll      bool // the first class is to hold everything, whatever its room
+	planAll      bool // plan all samples for the first class, whatever its capacity
 	policy       cache.OnError
 	preprocessor Preprocessor
 	memoryClass  *memory.Class
@@ -192,21 +192,21 @@ func (g *rig) close() {
 	g.opened.Close(g.t)
 }
 
-// serve has the cache bring a sample for another node.
+// serve makes the cache fetch a sample for another node.
 func (g *rig) serve(id int) error {
 	_, err := g.cache.Serve(context.Background(), id, func([]byte, uint32) error { return nil })
 	return err
 }
 
-// want is what the stream says a rank sees in a step.
+// want returns what the stream delivers to a rank in a step.
 func (g *rig) want(rank int, at step) []seen {
 	out := []seen{}
 	for _, id := range g.stream.Epoch(at.epoch).Batch(nil, rank, at.step) {
 		s := g.seen(int(id))
 		if p := g.ranks[rank].stager.o.Preprocessor; p != nil {
 			var made []byte
-			room := func(size int) ([]byte, error) { made = make([]byte, size); return made, nil }
-			if err := p.Apply(room, s.data, at.epoch, int(id),
+			alloc := func(size int) ([]byte, error) { made = make([]byte, size); return made, nil }
+			if err := p.Apply(alloc, s.data, at.epoch, int(id),
 				make([]time.Duration, len(p.Steps()))); err != nil {
 				panic(err)
 			}
@@ -235,10 +235,10 @@ func ids(s []seen) []int {
 	return out
 }
 
-// same gives n samples of 100 bytes.
+// same returns n sizes of 100 bytes.
 func same(n int) []int { return slices.Repeat([]int{100}, n) }
 
-// plain is a rig of one rank that reads samples 0, 1, 2... two at a time.
+// plain returns options for one rank that reads samples 0, 1, 2... two at a time.
 func plain(samples, epochs int) rigOptions {
 	return rigOptions{
 		sizes: same(samples),
@@ -255,7 +255,7 @@ func plain(samples, epochs int) rigOptions {
 	}
 }
 
-// stream is what a run saw, in order.
+// stream returns the IDs that a run delivered, in order.
 func stream(out map[step][]seen) []int {
 	keys := make([]step, 0, len(out))
 	for at := range out {

@@ -8,11 +8,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// Run stages the batches from (epoch, step) on and calls emit with each, in order. It returns nil
-// after the stream's last batch, or that of the last epoch that is given, or the first error: of
-// emit, of ctx, or a sample's that the job's policy does not forgive. Run may be called again, once
-// it has returned. A batch belongs to emit; what was staged and not emitted is given back to the
-// buffer.
+// Run stages the batches from (epoch, step) on, and calls emit with each, in order. It returns nil
+// after the last batch of the stream, or of the last epoch that is given, or the first error: of
+// emit, of ctx, or of a sample if the job's policy does not forgive it. Run may be called again
+// once it has returned. A batch belongs to emit; batches that were staged and not emitted are
+// discarded.
 func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	queue := make(chan *batch, s.o.Ahead)
@@ -33,7 +33,7 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 		s.discard(b)
 	}
 	walker.Wait()
-	// Reset at the end: the process may wait before the next Run has begun.
+	// Reset at the end, because the process may wait before the next Run has begun.
 	s.settle(-1)
 	select {
 	case <-s.demand:
@@ -45,7 +45,12 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 	return err
 }
 
-// publish sends batches, in order.
+// publish emits batches, in order:
+//
+//  1. wait until all samples of the batch have arrived (complete);
+//  2. mark its slots as sent to the process, and enter the batch in the ledger;
+//  3. subtract it from the batches in progress, and clear the process's wait for it (settle);
+//  4. emit it.
 func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Batch) error) error {
 	for b := range queue {
 		if err := s.complete(ctx, b); err != nil {
@@ -55,10 +60,10 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 		b.compact()
 		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
 		b.Extras = append(b.Extras, b.extras...)
-		s.o.Buffer.Hand(b.Slots)
+		s.o.Buffer.MarkSent(b.Slots)
 		s.o.Ledger.emitted(b.delivery())
-		// Before emit: once the process has the batch it may wait for the next
-		// one, and that must not be undone.
+		// Before emit: once the process has the batch it may wait for the next one, and settle must
+		// not clear that.
 		s.settle(1)
 		if err := emit(&b.Batch); err != nil {
 			s.discard(b)
@@ -69,8 +74,8 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 	return nil
 }
 
-// complete waits until all samples of the next batch are there, and takes room for those that are
-// parked.
+// complete waits until all samples of the next batch are there. It reserves memory for those that
+// are parked.
 func (s *Stager) complete(ctx context.Context, b *batch) error {
 	for {
 		select {
@@ -87,7 +92,7 @@ func (s *Stager) complete(ctx context.Context, b *batch) error {
 	}
 }
 
-// unpark brings the parked samples of a batch whose other samples are there.
+// unpark brings the parked samples of a batch whose other samples have arrived.
 func (s *Stager) unpark(ctx context.Context, b *batch) error {
 	var need int64
 	tasks := make([]cache.Task, len(b.parked))
@@ -103,8 +108,8 @@ func (s *Stager) unpark(ctx context.Context, b *batch) error {
 		return err
 	}
 	waited := time.Since(start)
-	b.roomWait += waited
-	b.planned = b.planned.Add(waited) // fetching does not take the longer for it
+	b.allocWait += waited
+	b.planned = b.planned.Add(waited) // the wait for memory does not count as fetching
 	b.addSlot(slot, extra)
 	b.slab, b.parked = slab{slot: slot}, nil
 	b.begin(len(tasks))

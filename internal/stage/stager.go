@@ -10,24 +10,24 @@ import (
 // Stager stages one rank's batches.
 type Stager struct {
 	o      Options
-	demand chan struct{} // Lazy: one token per batch asked for
+	demand chan struct{} // Lazy: a token for each batch asked for
 	reap   sync.WaitGroup
 
-	mu          sync.Mutex
-	outstanding int // batches planned and not yet sent
-	// Of the Run: the step that it began with, counted through all epochs, and how many batches
-	// were laid out, emitted, and taken by the process.
+	mu          sync.Mutex // guards the following, except sizes, moved and staged
+	outstanding int        // batches planned and not yet sent
+	// Of the current Run: the step that it began with, counted over all epochs, and how many
+	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
-	waiting                        bool // the process is blocked, and has got nothing since
-	lacking                        bool // the next batch waits for room
+	waiting                        bool // the process is blocked, and has received nothing since
+	lacking                        bool // the next batch waits for memory
 
-	sizes sizes // of results, where they differ
+	sizes sizes // of results, if they vary
 
-	moved  chan struct{} // has a token after taken has changed
+	moved  chan struct{} // receives a token when taken has changed
 	staged atomic.Int64
 }
 
-// New returns a stager; it owns the buffer from now on.
+// New returns a stager, which owns the buffer from now on.
 func New(o Options) *Stager {
 	if o.First == 0 {
 		o.First = o.Ahead
@@ -35,8 +35,8 @@ func New(o Options) *Stager {
 	return &Stager{o: o, demand: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
 }
 
-// settle takes n batches, or all if n is negative and the process gets no more, off the count of
-// those on their way, and with them whatever the process has waited for so far.
+// settle subtracts n batches from those in progress, and clears the process's wait for them. If n
+// is negative, it does so for all batches: the process gets no more of them.
 func (s *Stager) settle(n int) {
 	s.mu.Lock()
 	if n < 0 {
@@ -50,7 +50,7 @@ func (s *Stager) settle(n int) {
 	s.mu.Unlock()
 }
 
-// discard gives a batch's room back, once no read writes to it any more.
+// discard frees a batch's memory once no read writes to it any more.
 func (s *Stager) discard(b *batch) {
 	s.reap.Go(func() {
 		<-b.done
@@ -62,7 +62,8 @@ func (s *Stager) discard(b *batch) {
 	})
 }
 
-// Wait says that the process is blocked in next(); Taken was called for all that it has taken.
+// Wait records that the process is blocked in next(). Taken must have been called for all batches
+// that it has taken.
 func (s *Stager) Wait() {
 	if s.o.Lazy {
 		select {
@@ -76,8 +77,8 @@ func (s *Stager) Wait() {
 	s.urge()
 }
 
-// urge has the buffer make room where the process waits for it: no batch is on its way, or the next
-// one lacks room. s.mu is held.
+// urge makes the buffer allocate beyond the ring if the process is blocked for lack of memory: no
+// batch is in progress, or the next one lacks memory. s.mu must be held.
 func (s *Stager) urge() {
 	switch starved := s.waiting && s.taken == s.emitted; {
 	case starved && s.lacking:
@@ -85,12 +86,12 @@ func (s *Stager) urge() {
 	case starved && s.outstanding == 0:
 		s.o.Buffer.Urge(true)
 	case s.waiting:
-		s.o.Buffer.Look() // a batch is on its way to the process
+		s.o.Buffer.Poll() // a batch is on its way to the process
 	}
 }
 
-// lack says whether the next batch waits for room, so that nothing comes to the process unless it
-// gets some.
+// lack records whether the next batch waits for memory, so that the process receives nothing until
+// it gets some.
 func (s *Stager) lack(yes bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -98,14 +99,14 @@ func (s *Stager) lack(yes bool) {
 	s.urge()
 }
 
-// Taken says that the process has taken the batches up to this one.
+// Taken records that the process has taken all batches up to this one.
 func (s *Stager) Taken(epoch, step int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.take(min(epoch*s.o.Stream.Steps()+step+1-s.begin, s.emitted))
 }
 
-// take notes that the process has taken n batches of the Run. s.mu is held.
+// take records that the process has taken n batches of the Run. s.mu must be held.
 func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
@@ -117,8 +118,7 @@ func (s *Stager) take(n int) {
 	}
 }
 
-// hold waits until the process has taken enough batches for another one, and counts that as laid
-// out.
+// hold waits until another batch may be staged, and counts it as laid out.
 func (s *Stager) hold(ctx context.Context) error {
 	for {
 		s.mu.Lock()
@@ -138,16 +138,15 @@ func (s *Stager) hold(ctx context.Context) error {
 	}
 }
 
-// Close gives the staging buffer back once the last read into it has ended. Run
-// must have returned.
+// Close unmaps the staging buffer once the last read into it has ended. Run must have returned.
 func (s *Stager) Close() {
-	// A read that hangs in the kernel may still write to the buffer: then it is
-	// never unmapped, rather than something else being overwritten.
+	// A read that hangs in the kernel may still write to the buffer. Then the buffer is never
+	// unmapped, so that nothing else is overwritten.
 	go func() {
 		s.reap.Wait()
 		s.o.Buffer.Close()
 	}()
 }
 
-// Staged is how many batches have been read so far.
+// Staged returns how many batches have been staged so far.
 func (s *Stager) Staged() int { return int(s.staged.Load()) }

@@ -16,8 +16,8 @@ import (
 
 var errEnough = errors.New("enough")
 
-// TestSlowStart: a Run stages First batches before the process has taken any, two more with each
-// that it takes, and Ahead at the most.
+// TestSlowStart checks that a Run stages First batches before the process has taken any, two more
+// with each that it takes, and at most Ahead.
 func TestSlowStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(80, 1)
@@ -37,7 +37,7 @@ func TestSlowStart(t *testing.T) {
 				t.Errorf("%d batches taken: %d were staged, want %d", taken, s.Staged(), want)
 			}
 		}
-		s.Taken(0, 1) // an old acknowledgement, which arrives late
+		s.Taken(0, 1) // an old acknowledgement that arrives late
 		if s.taken != 4 {
 			t.Errorf("after an old acknowledgement %d batches count as taken, want 4", s.taken)
 		}
@@ -46,8 +46,8 @@ func TestSlowStart(t *testing.T) {
 	})
 }
 
-// TestRunGoesOnAfterTheLastEpoch: a Run that begins after the last planned epoch delivers the
-// stream all the same.
+// TestRunGoesOnAfterTheLastEpoch checks that a Run that begins after the last planned epoch still
+// delivers the stream.
 func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {
 	g := newRig(t, plain(4, 1))
 	defer g.close()
@@ -57,12 +57,12 @@ func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {
 	}
 }
 
-// TestWaitBetweenRuns: a process that keeps the batches of one Run, and waits for a batch before
-// the next Run has begun, gets that batch in a segment of its own.
+// TestWaitBetweenRuns checks that a process that keeps the batches of one Run, and waits for a
+// batch before the next Run has begun, gets that batch in an extra segment.
 func TestWaitBetweenRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8, 1)
-		o.sizes, o.buffer = slices.Repeat([]int{2000}, 8), 4096 // room for one batch
+		o.sizes, o.buffer = slices.Repeat([]int{2000}, 8), 4096 // holds one batch
 		g := newRig(t, o)
 		defer g.close()
 		r := g.ranks[0]
@@ -86,14 +86,15 @@ func TestWaitBetweenRuns(t *testing.T) {
 			return errEnough
 		})
 		if !errors.Is(err, errEnough) || extras != 1 {
-			t.Errorf("the second Run ended with %v, after a batch in %d segments of its own", err,
+			t.Errorf("the second Run ended with %v, after a batch in %d extra segments", err,
 				extras)
 		}
 		g.giveBack(r, kept)
 	})
 }
 
-// TestSamplesBeginAtMultiplesOf8: samples of odd sizes are aligned in the staging buffer.
+// TestSamplesBeginAtMultiplesOf8 checks that samples of odd sizes are aligned in the staging
+// buffer.
 func TestSamplesBeginAtMultiplesOf8(t *testing.T) {
 	o := plain(4, 1)
 	o.sizes, o.spec.GlobalBatch = []int{1, 3, 12, 100}, 4
@@ -114,8 +115,8 @@ func TestSamplesBeginAtMultiplesOf8(t *testing.T) {
 	}
 }
 
-// TestRepeatsAreDrawnApart: a sample that an epoch has twice is preprocessed twice, with different
-// random numbers.
+// TestRepeatsAreDrawnApart checks that a sample that occurs twice in an epoch is preprocessed
+// twice, with different random numbers.
 func TestRepeatsAreDrawnApart(t *testing.T) {
 	o := plain(4, 1)
 	o.preprocessor, o.spec.Subset, o.spec.GlobalBatch = summary{}, []int32{2, 1, 2}, 3
@@ -135,22 +136,22 @@ func TestRepeatsAreDrawnApart(t *testing.T) {
 	}
 }
 
-// lasting is a preprocessor that takes its time.
+// lasting is a preprocessor that takes some time.
 type lasting struct {
 	summary
 	time.Duration
 }
 
-func (p lasting) Apply(room func(int) ([]byte, error), src []byte, epoch, draw int,
+func (p lasting) Apply(alloc func(int) ([]byte, error), src []byte, epoch, draw int,
 	spent []time.Duration,
 ) error {
 	<-time.After(p.Duration)
 	spent[1] += p.Duration
-	return p.summary.Apply(room, src, epoch, draw, spent)
+	return p.summary.Apply(alloc, src, epoch, draw, spent)
 }
 
-// TestStallIsChargedToTheSlower: a stall is charged to fetching or to preprocessing, whichever took
-// longer for the last sample.
+// TestStallIsChargedToTheSlower checks that a stall is charged to fetching or preprocessing,
+// whichever took longer for the last sample.
 func TestStallIsChargedToTheSlower(t *testing.T) {
 	for cause, c := range map[string]struct{ fetch, make time.Duration }{
 		"source": {3 * time.Second, time.Second}, "transform Sum": {time.Second, 3 * time.Second},
@@ -177,9 +178,9 @@ func TestStallIsChargedToTheSlower(t *testing.T) {
 	}
 }
 
-// TestRaggedGivesBackWhatItReservedInVain: a complete batch takes no more of the ring than its
-// results do.
-func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
+// TestUnusedReservationIsReleased checks that a complete batch takes no more of the ring than its
+// results.
+func TestUnusedReservationIsReleased(t *testing.T) {
 	p := ragged{largest: 300, wrong: 1 << 20}
 	g := newRig(t, rigOptions{
 		sizes: same(4), spec: access.Spec{
@@ -196,7 +197,7 @@ func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
 	r := g.ranks[0]
 	var taken int64
 	for id := range 4 {
-		if taken += whole(p.size(0, id)); id%3 == 0 { // which asks for other room first
+		if taken += whole(p.size(0, id)); id%3 == 0 { // it asks for another size first
 			taken += whole(p.size(0, id) + 8)
 		}
 		if id%5 == 0 {
@@ -205,7 +206,7 @@ func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
 	}
 	err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
 		if used, extra := r.buffer.Usage(); used < taken || used >= taken+64 || extra != 0 {
-			t.Errorf("%d bytes of the ring and %d beside it are in use for results of %d", used,
+			t.Errorf("%d bytes of the ring and %d outside it are in use for results of %d", used,
 				extra, taken)
 		}
 		g.giveBack(r, b)
@@ -216,19 +217,19 @@ func TestRaggedGivesBackWhatItReservedInVain(t *testing.T) {
 	}
 }
 
-// TestEveryEpochAndBatchIsAskedFor: Await before each epoch that a Run comes to, May before each
-// batch; an error of either ends the Run.
-func TestEveryEpochAndBatchIsAskedFor(t *testing.T) {
-	var asked []step
+// TestAwaitAndGateAreCalled checks that Await is called before each epoch of a Run, and Gate before
+// each batch, and that an error of either ends the Run.
+func TestAwaitAndGateAreCalled(t *testing.T) {
+	var called []step
 	g := newRig(t, plain(4, 3))
 	defer g.close()
 	s := g.ranks[0].stager
 	s.o.Await = func(_ context.Context, epoch int) error {
-		asked = append(asked, step{epoch, -1})
+		called = append(called, step{epoch, -1})
 		return nil
 	}
-	s.o.May = func(_ context.Context, epoch, at int) error {
-		if asked = append(asked, step{epoch, at}); epoch == 2 && at == 1 {
+	s.o.Gate = func(_ context.Context, epoch, at int) error {
+		if called = append(called, step{epoch, at}); epoch == 2 && at == 1 {
 			return errEnough
 		}
 		return nil
@@ -243,163 +244,12 @@ func TestEveryEpochAndBatchIsAskedFor(t *testing.T) {
 		{2, -1},
 		{2, 0},
 		{2, 1},
-	}; !errors.Is(err, errEnough) || len(out) != 4 || !slices.Equal(asked, want) {
-		t.Errorf("asked for %v, want %v; %d batches, %v", asked, want, len(out), err)
+	}; !errors.Is(err, errEnough) || len(out) != 4 || !slices.Equal(called, want) {
+		t.Errorf("called for %v, want %v; %d batches, %v", called, want, len(out), err)
 	}
 	s.o.Await = func(context.Context, int) error { return errEnough }
 	if out, err := g.run(g.ranks[0], step{0, 0}, 0, 0); !errors.Is(err, errEnough) ||
 		len(out) != 0 {
 		t.Errorf("%d batches, %v", len(out), err)
 	}
-}
-
-// roomFor is a rig whose staging buffer has room for so many batches, and whose rank's Run sends
-// its batches to got once it is begun.
-func roomFor(t *testing.T, batches int,
-	hook func(ctx context.Context, id int) error,
-) (g *rig, got chan *Batch, begin, end func()) {
-	o := plain(8, 2)
-	o.sizes, o.buffer, o.hook = slices.Repeat([]int{2000}, 8), 4096*int64(batches), hook
-	g = newRig(t, o)
-	got = make(chan *Batch, 8)
-	ctx, cancel := context.WithCancel(t.Context())
-	var ended sync.WaitGroup
-	begin = func() {
-		ended.Go(func() {
-			_ = g.ranks[0].stager.Run(ctx, 0, 0, func(b *Batch) error { got <- b; return nil })
-		})
-	}
-	return g, got, begin, func() {
-		cancel()
-		ended.Wait()
-		g.close()
-	}
-}
-
-// TestStallForRoomIsTheConsumers: what next() waits for while the process keeps all of the staging
-// buffer is charged to the consumer.
-func TestStallForRoomIsTheConsumers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		g, got, begin, end := roomFor(t, 1, nil)
-		defer end()
-		r := g.ranks[0]
-		begin()
-		first := <-got
-		r.ledger.Yielded(0, 0, Stall{})
-		<-time.After(5 * time.Second)
-		g.giveBack(r, first)
-		second := <-got
-		r.ledger.Yielded(0, 1, Stall{All: time.Second})
-		if stall := r.ledger.Epochs()[0].Stall; stall[causeConsumer] != 1 {
-			t.Errorf("stall %v, want 1 s for the consumer", stall)
-		}
-		g.giveBack(r, second)
-	})
-}
-
-// sized is a preprocessor whose results have the size that a sample's ID says, and which expects
-// 1000 bytes.
-type sized struct{ summary }
-
-func (sized) Size() int            { return 0 }
-func (sized) Expected(int64) int64 { return 1000 }
-
-func (sized) Apply(room func(int) ([]byte, error), _ []byte, _, id int, _ []time.Duration) error {
-	_, err := room(1000 * (1 + id/2))
-	return err
-}
-
-// TestStallForRoomOfAParkedSampleIsTheConsumers: also where the room is found to lack when the
-// batch is nearly complete.
-func TestStallForRoomOfAParkedSampleIsTheConsumers(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		o := plain(4, 1)
-		o.buffer, o.preprocessor = 4096, sized{}
-		g := newRig(t, o)
-		defer g.close()
-		r, got := g.ranks[0], make(chan *Batch, 2)
-		var ended sync.WaitGroup
-		ended.Go(func() {
-			if err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
-				got <- b
-				return nil
-			}); err != nil {
-				t.Error(err)
-			}
-		})
-		first := <-got
-		r.ledger.Yielded(0, 0, Stall{})
-		<-time.After(5 * time.Second)
-		if len(got) > 0 {
-			t.Fatal("there was room for both")
-		}
-		g.giveBack(r, first)
-		second := <-got
-		r.ledger.Yielded(0, 1, Stall{All: time.Second})
-		if stall := r.ledger.Epochs()[0].Stall; stall[causeConsumer] != 1 {
-			t.Errorf("stall %v, want 1 s for the consumer", stall)
-		}
-		g.giveBack(r, second)
-		ended.Wait()
-	})
-}
-
-// TestSegmentForAProcessThatWaits: where the process keeps the whole buffer, the next batch lies in
-// a segment of its own once the process waits for it, has taken all that was sent, and nothing is
-// on its way; and not before.
-func TestSegmentForAProcessThatWaits(t *testing.T) {
-	extra := func(g *rig) int64 {
-		<-time.After(time.Second)
-		_, bytes := g.ranks[0].buffer.Usage()
-		return bytes
-	}
-	t.Run("it waited for the batch before", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			g, got, begin, end := roomFor(t, 1, nil)
-			defer end()
-			s := g.ranks[0].stager
-			s.o.First = 1
-			s.Wait()
-			begin()
-			first := <-got
-			s.Taken(0, 0)
-			if n := extra(g); n != 0 || len(got) > 0 {
-				t.Errorf("it does not wait, and %d bytes are in a segment", n)
-			}
-			s.Wait()
-			second := <-got
-			if len(second.Extras) != 1 {
-				t.Errorf("it waits, and gets a batch with the segments %v", second.Extras)
-			}
-			g.giveBack(g.ranks[0], first)
-			g.giveBack(g.ranks[0], second)
-		})
-	})
-	t.Run("a batch is on its way", func(t *testing.T) {
-		synctest.Test(t, func(t *testing.T) {
-			gate := make(chan struct{})
-			g, got, begin, end := roomFor(t, 2, func(_ context.Context, id int) error {
-				if id == 2 { // of the second batch
-					<-gate
-				}
-				return nil
-			})
-			defer end()
-			s := g.ranks[0].stager
-			begin()
-			first := <-got
-			s.Taken(0, 0)
-			s.Wait()
-			if n := extra(g); n != 0 {
-				t.Errorf("while the batch that it waits for is read, %d bytes are in a segment", n)
-			}
-			close(gate)
-			second := <-got
-			if n := extra(g); n != 0 || len(second.Extras) > 0 || len(got) > 0 {
-				t.Errorf("it got the batch that was read, and %d bytes are in a segment", n)
-			}
-			g.giveBack(g.ranks[0], first)
-			g.giveBack(g.ranks[0], second)
-		})
-	})
 }

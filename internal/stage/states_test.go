@@ -7,9 +7,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// TestBatchesGoOnlyWhereTheyMay: of all pairs of states only those that are written at batch follow
-// each other, and with invariants any other panics.
-func TestBatchesGoOnlyWhereTheyMay(t *testing.T) {
+// TestBatchStateTransitions checks that only the documented transitions are allowed, and that any
+// other panics if invariants are enabled.
+func TestBatchStateTransitions(t *testing.T) {
 	may := map[[2]batchState]bool{
 		{planned, fetching}: true, {fetching, staged}: true, {fetching, parked}: true,
 		{parked, fetching}: true,
@@ -35,9 +35,9 @@ func TestBatchesGoOnlyWhereTheyMay(t *testing.T) {
 	}
 }
 
-// TestTheFirstSampleThatFailsIsNamed: by its position in the batch, not by time, and before one
-// whose read was given up.
-func TestTheFirstSampleThatFailsIsNamed(t *testing.T) {
+// TestFirstFailureByPositionIsReported checks that the error of a batch is that of its first failed
+// sample by position, not by time, and takes precedence over a read that was given up.
+func TestFirstFailureByPositionIsReported(t *testing.T) {
 	g := newRig(t, plain(8, 1))
 	defer g.close()
 	b, tasks, err := g.ranks[0].stager.prepare(t.Context(), g.stream.Epoch(0), 0)
@@ -60,6 +60,6 @@ func TestTheFirstSampleThatFailsIsNamed(t *testing.T) {
 	b.hung.Done()
 	g.ranks[0].stager.discard(b)
 	if g.ranks[0].stager.reap.Wait(); b.state != discarded {
-		t.Errorf("it is %v", b.state)
+		t.Errorf("the batch is %v", b.state)
 	}
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// TestStream is the property that matters to training: whatever the ranks,
-// classes, sizes, threads, buffers, habits of the process and resume points, each
-// rank sees exactly what the stream says, and where the caches hold the dataset
-// each sample is read from the source once.
+// TestStream is the property that matters to training: for any ranks, classes, sizes, threads,
+// buffers, habits of the process and resume points, each rank gets exactly what the stream says,
+// and if the caches hold the dataset each sample is read from the source once.
 func TestStream(t *testing.T) {
 	dir := t.TempDir()
 	run := 0
@@ -102,9 +101,9 @@ func TestStream(t *testing.T) {
 	})
 }
 
-// TestAhead: no more batches are read than the process has taken, and Ahead, though it was sent
-// them.
-func TestAhead(t *testing.T) {
+// TestAheadBoundsStaging checks that at most Ahead batches are staged that the process has not
+// taken, even if they were sent to it.
+func TestAheadBoundsStaging(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const ahead, batch = 2, 4
 		g := newRig(t, rigOptions{
@@ -125,7 +124,7 @@ func TestAhead(t *testing.T) {
 		var ended sync.WaitGroup
 		sent := 0
 		ended.Go(func() { _ = s.Run(ctx, 0, 0, func(*Batch) error { sent++; return nil }) })
-		s.Wait() // for the first, before it is there
+		s.Wait() // for the first batch, before it is staged
 		for taken := range 30 {
 			synctest.Wait()
 			if want := taken + ahead; s.Staged() != want || sent != want {

@@ -10,20 +10,21 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// TestVerify: every sample is compared with the source's bytes, wherever it was taken from, and
-// read there once for that.
-func TestVerify(t *testing.T) {
+// TestVerifyFindsWrongCopies checks that every sample is compared with the source's bytes, whatever
+// tier it came from, and is read from the source once for that.
+func TestVerifyFindsWrongCopies(t *testing.T) {
 	for name, c := range map[string]struct {
 		memory, file int64
-		confirmed    bool // the copies count already
+		confirmed    bool // the copies are confirmed beforehand
 		preprocessor Preprocessor
 	}{
-		"memory": {memory: 400}, "memory that counts": {memory: 400, confirmed: true},
-		"memory, transformed":             {memory: 400, preprocessor: summary{}},
-		"memory that counts, transformed": {memory: 400, confirmed: true, preprocessor: summary{}},
-		"file":                            {file: 400},
-		"file, transformed":               {file: 400, preprocessor: summary{}},
-		"nowhere":                         {}, "nowhere, transformed": {preprocessor: summary{}},
+		"memory": {memory: 400}, "confirmed memory": {memory: 400, confirmed: true},
+		"memory, transformed":           {memory: 400, preprocessor: summary{}},
+		"confirmed memory, transformed": {memory: 400, confirmed: true, preprocessor: summary{}},
+		"file":                          {file: 400},
+		"file, transformed":             {file: 400, preprocessor: summary{}},
+		"not cached":                    {},
+		"not cached, transformed":       {preprocessor: summary{}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			o := plain(4, 2)

@@ -9,12 +9,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// walk walks the stream, and queues its batches in order.
+// walk schedules the stream's batches, and queues them in order.
 func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch) error {
 	spec := s.o.Stream.Spec()
 	steps := s.o.Stream.Steps()
 	last := spec.Epochs
-	if epoch >= last { // the process goes on after what was planned, or there is no end
+	if epoch >= last { // the process goes on past the planned epochs, or the stream has no end
 		last = math.MaxInt
 	}
 	for e := epoch; e < last; e++ {
@@ -37,8 +37,8 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 			} else if err := s.hold(ctx); err != nil {
 				return err
 			}
-			if s.o.May != nil {
-				if err := s.o.May(ctx, e, t); err != nil {
+			if s.o.Gate != nil {
+				if err := s.o.Gate(ctx, e, t); err != nil {
 					return err
 				}
 			}
@@ -49,7 +49,7 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 			s.mu.Lock()
 			s.outstanding++
 			s.mu.Unlock()
-			// The tasks first: a full queue must not keep them from starting.
+			// Submit first: a full queue must not keep the tasks from starting.
 			if len(tasks) > 0 {
 				s.o.Cache.Submit(tasks)
 			}
@@ -65,7 +65,7 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 	return nil
 }
 
-// prepare lays a batch out, and lists what has to be brought for it.
+// prepare lays out a batch, and returns the tasks that bring its samples.
 func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 	step int,
 ) (*batch, []cache.Task, error) {
@@ -103,6 +103,6 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 	}
 	b.planned = time.Now()
 	b.begin(len(tasks) + 1)
-	b.arrived() // the layout itself: a batch that lacks nothing is complete
+	b.arrived() // the layout itself, so that a batch without tasks is complete
 	return b, tasks, nil
 }

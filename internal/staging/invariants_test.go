@@ -7,35 +7,35 @@ import (
 	"testing"
 )
 
-// TestWhatMustNotHappenToASlotPanics: with the tag invariants.
-func TestWhatMustNotHappenToASlotPanics(t *testing.T) {
+// TestMisuseOfSlotsPanics checks that misuse of slots panics if invariants are checked.
+func TestMisuseOfSlotsPanics(t *testing.T) {
 	for _, c := range []struct {
 		name, want string
 		harm       func(b *Buffer, freed Slot)
 	}{
-		{"it is freed twice", "is freed, and is not in use", func(b *Buffer, freed Slot) {
+		{"freed twice", "is freed, but is not in use", func(b *Buffer, freed Slot) {
 			_, _ = b.Free(freed.ID)
 		}},
-		{"it is trimmed after it was freed", "trim of slot", func(b *Buffer, freed Slot) {
+		{"trimmed after it was freed", "trim of slot", func(b *Buffer, freed Slot) {
 			b.Trim(freed.ID, 0)
 		}},
 		{
-			"it is handed over after it was freed", "is described to the process",
+			"marked as sent after it was freed", "is marked as sent",
 			func(b *Buffer, freed Slot) {
-				b.Hand([]uint32{freed.ID})
+				b.MarkSent([]uint32{freed.ID})
 			},
 		},
 		{
-			"it is written after it was freed", "was written after it was given back: 0x7",
+			"written after it was freed", "was written after its release: 0x7",
 			func(b *Buffer, freed Slot) {
 				freed.Data[100] = 7
 				_, _ = b.TryAlloc(4096)
 			},
 		},
-		{"its extent is free twice", "free extents", func(b *Buffer, freed Slot) {
+		{"extent freed twice", "free extents", func(b *Buffer, freed Slot) {
 			b.insert(extent{freed.Offset, 64})
 		}},
-		{"its extent is lost", "neither free nor in a slot", func(b *Buffer, freed Slot) {
+		{"extent lost", "neither free nor in a slot", func(b *Buffer, freed Slot) {
 			s, _ := b.TryAlloc(64)
 			delete(b.mu.slots, s.ID)
 			other, _ := b.TryAlloc(64)
@@ -49,7 +49,7 @@ func TestWhatMustNotHappenToASlotPanics(t *testing.T) {
 			}
 			s, ok := b.TryAlloc(4096)
 			if !ok {
-				t.Fatal("an empty ring has no room")
+				t.Fatal("an empty ring has no free memory")
 			}
 			clear(s.Data)
 			if _, err := b.Free(s.ID); err != nil {
@@ -60,7 +60,7 @@ func TestWhatMustNotHappenToASlotPanics(t *testing.T) {
 			}
 			defer func() {
 				if said, _ := recover().(string); !strings.Contains(said, c.want) {
-					t.Errorf("it panics with %q, not %q", said, c.want)
+					t.Errorf("panic with %q, want %q", said, c.want)
 				}
 			}()
 			c.harm(b, s)

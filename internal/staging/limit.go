@@ -8,27 +8,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LimitError says which of the system's limits keeps a buffer from being made.
+// LimitError reports a system limit that keeps a buffer from being created.
 type LimitError struct {
 	What  string // what was tried
-	Need  int64  // bytes; of open files, one more than there are
-	Limit int64  // bytes or files; 0: not known
+	Need  int64  // bytes, or number of open files
+	Limit int64  // bytes or files; 0: unknown
 	Hint  string // which limit it is, and what to do
-	Err   error  // what the system said
+	Err   error  // the system's error
 }
 
 func (e *LimitError) Error() string { return fmt.Sprintf("%s: %v: %s", e.What, e.Err, e.Hint) }
 
-// Unwrap gives what the system said.
+// Unwrap returns the system's error.
 func (e *LimitError) Unwrap() error { return e.Err }
 
-// limited makes a *LimitError of err where a limit of the system is behind it.
+// limited returns err as a *LimitError if a system limit caused it.
 func limited(what string, size int64, err error) error {
 	var limit unix.Rlimit
 	e := &LimitError{What: what, Need: size, Err: err}
 	switch {
 	case errors.Is(err, unix.EMFILE):
-		_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // 0: not known
+		_ = unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) // 0: unknown
 		e.Need, e.Limit = int64(limit.Cur)+1, int64(limit.Cur)
 		e.Hint = fmt.Sprintf("all %d files that RLIMIT_NOFILE allows are open, and one more is "+
 			"needed; raise it (ulimit -n) up to %d", limit.Cur, limit.Max)
@@ -36,17 +36,19 @@ func limited(what string, size int64, err error) error {
 		e.Need = 1
 		e.Hint = "this machine has as many files open as fs.file-max allows, and one more is needed"
 	case errors.Is(err, unix.EFBIG):
-		_ = unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) // 0: not known
+		_ = unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) // 0: unknown
 		e.Limit = int64(min(limit.Cur, math.MaxInt64))
-		e.Hint = fmt.Sprintf("%d bytes are needed, and shared memory counts as a file, of which "+
-			"RLIMIT_FSIZE allows %d bytes; raise it (ulimit -f) before the daemon starts, or "+
-			"make staging_buffer or the batch smaller", size, limit.Cur)
+		e.Hint = fmt.Sprintf("%d bytes are needed, but RLIMIT_FSIZE limits files, "+
+			"including shared "+
+			"memory, to %d bytes; raise it (ulimit -f) before the daemon starts, or reduce "+
+			"staging_buffer or the batch size", size, limit.Cur)
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOSPC):
-		e.Hint = fmt.Sprintf("%d bytes are needed; make staging_buffer or the batch smaller", size)
+		e.Hint = fmt.Sprintf("%d bytes are needed; reduce staging_buffer or the batch size", size)
 		if unix.Getrlimit(unix.RLIMIT_AS, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
 			e.Limit = int64(limit.Cur)
-			e.Hint = fmt.Sprintf("%d bytes are needed beside what is mapped, RLIMIT_AS is %d; "+
-				"raise it (ulimit -v), or make staging_buffer or the batch smaller", size,
+			e.Hint = fmt.Sprintf("%d more bytes are needed, but RLIMIT_AS is %d; raise it "+
+				"(ulimit -v), "+
+				"or reduce staging_buffer or the batch size", size,
 				limit.Cur)
 		}
 	default:
@@ -55,14 +57,15 @@ func limited(what string, size int64, err error) error {
 	return e
 }
 
-// notMade makes a *LimitError of what memfd_create says.
+// notMade converts an error of memfd_create into a *LimitError.
 func notMade(what string, size int64, err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS) {
 		return &LimitError{
 			What: what,
 			Need: size,
 			Err:  err,
-			Hint: "batches are handed over in memory of memfd_create; allow that system call in " +
+			Hint: "batches are passed in shared memory from memfd_create; allow that " +
+				"system call in  " +
 				"the container's seccomp profile (it needs Linux 3.17 or later)",
 		}
 	}

@@ -8,8 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReturn: a process can return what it was given, once, and nothing else.
-func TestReturn(t *testing.T) {
+// TestReturnAcceptsSentSlotsOnce checks that a process can return the slots that it was sent, once,
+// and no others.
+func TestReturnAcceptsSentSlotsOnce(t *testing.T) {
 	b, err := New(4096)
 	if err != nil {
 		t.Fatal(err)
@@ -20,10 +21,10 @@ func TestReturn(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := b.Return(s.ID); err == nil ||
-		!strings.Contains(err.Error(), "was not handed over") {
+		!strings.Contains(err.Error(), "was not sent") {
 		t.Errorf("a slot that is still being filled was returned: %v", err)
 	}
-	b.Hand([]uint32{s.ID})
+	b.MarkSent([]uint32{s.ID})
 	if _, err := b.Return(s.ID); err != nil {
 		t.Error(err)
 	}
@@ -35,9 +36,9 @@ func TestReturn(t *testing.T) {
 	}
 }
 
-// TestLimits: an error says which limit of the system was met, what is needed and
-// what there is.
-func TestLimits(t *testing.T) {
+// TestLimitErrors checks that an error names the system limit, what is needed, and what is
+// available.
+func TestLimitErrors(t *testing.T) {
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		t.Fatal(err)
@@ -52,22 +53,22 @@ func TestLimits(t *testing.T) {
 		{unix.ENOMEM, 4096, 0, "4096 bytes are needed"},
 		{unix.EFBIG, 4096, 0, "RLIMIT_FSIZE"},
 	} {
-		err := limited("create a thing", 4096, c.err)
+		err := limited("create a buffer", 4096, c.err)
 		var l *LimitError
 		if !errors.As(err, &l) || !errors.Is(err, c.err) || l.Need != c.need ||
 			(c.limit > 0 && l.Limit != c.limit) {
 			t.Errorf("%v: %+v", c.err, err)
 		} else if !strings.Contains(err.Error(), c.words) ||
-			!strings.Contains(err.Error(), "create a thing") {
+			!strings.Contains(err.Error(), "create a buffer") {
 			t.Errorf("%v: %q does not say %q", c.err, err, c.words)
 		}
 	}
 	var l *LimitError
-	if err := limited("create a thing", 1, unix.EPERM); errors.As(err, &l) ||
+	if err := limited("create a buffer", 1, unix.EPERM); errors.As(err, &l) ||
 		!errors.Is(err, unix.EPERM) {
 		t.Errorf("EPERM is no limit: %v", err)
 	}
-	// For real: more than any address space.
+	// A real failure: more than any address space.
 	if _, err := New(1 << 48); !errors.As(err, &l) || l.Need != 1<<48+returnsSize {
 		t.Errorf("a buffer of 2^48 bytes: %v", err)
 	}

@@ -7,23 +7,23 @@ import (
 	"unsafe"
 )
 
-// returns are the slots that the process has noted as free, in the page of shared memory behind the
-// ring (docs/FORMATS.md, "Returns"). To note one costs the process two stores, where to send a
-// frame costs it a system call that wakes the daemon, on a processor that may be asleep: a tenth of
-// what handing a batch over takes. The price is that somebody has to look: the buffer does, but
-// only while it waits for room.
+// returnRing holds the slots that the process has released, in the page of shared memory after the
+// ring (docs/FORMATS.md, "Returns"). Releasing a slot here costs the process two stores. Sending a
+// frame would cost it a system call that wakes the daemon, possibly on a sleeping processor: a
+// tenth of the cost of delivering a batch. The price is that the buffer must poll, which it does
+// only while it waits for memory.
 //
-// The page is words of 64 bits: how many entries have been taken, which only the daemon writes; a
+// The page consists of 64-bit words: the number of entries taken, which only the daemon writes; a
 // ring of entries, which only the process writes; and where the stream ends (Buffer.End). Entry n,
-// counted from 1, is n modulo 2^32 in the upper half and the slot in the lower one: one store,
-// which says by itself that it is there. The process writes entry n+entries only once n was taken.
+// counted from 1, has n modulo 2^32 in its upper half and the slot in its lower half, so a single
+// store shows that it is valid. The process writes entry n+entries only after n was taken.
 //
-// The store must not be seen before what the process did with the slot's memory. Python has no
-// fences; x86 keeps the order of stores, and of loads before stores, and elsewhere slots are
-// returned by frames.
-type returns struct {
+// The store must not become visible before what the process did with the slot's memory. Python has
+// no fences. x86 keeps stores in order, and loads before later stores; on other processors slots
+// are returned by frames.
+type returnRing struct {
 	words []uint64
-	taken uint64 // entries
+	taken uint64 // number of entries taken
 }
 
 const (
@@ -33,13 +33,13 @@ const (
 	ordered = runtime.GOARCH == "amd64"
 )
 
-// newReturns returns those in a page that is zero.
-func newReturns(page []byte) returns {
-	return returns{words: unsafe.Slice((*uint64)(unsafe.Pointer(&page[0])), returnsSize/8)}
+// newReturnRing returns the return ring in a zeroed page.
+func newReturnRing(page []byte) returnRing {
+	return returnRing{words: unsafe.Slice((*uint64)(unsafe.Pointer(&page[0])), returnsSize/8)}
 }
 
-// next takes the next entry; ok: there is one.
-func (r *returns) next() (slot uint32, ok bool) {
+// next takes the next entry; ok reports whether there is one.
+func (r *returnRing) next() (slot uint32, ok bool) {
 	n := r.taken + 1
 	entry := atomic.LoadUint64(&r.words[1+n%entries])
 	if uint32(entry>>32) != uint32(n) {
@@ -50,13 +50,13 @@ func (r *returns) next() (slot uint32, ok bool) {
 	return uint32(entry), true
 }
 
-// end is the word that says where the stream ends.
-func (r *returns) end() *uint64 { return &r.words[1+entries] }
+// end returns the word that says where the stream ends.
+func (r *returnRing) end() *uint64 { return &r.words[1+entries] }
 
-// looking is when somebody who waits for room looks at the returns again: after half the time that
-// he has waited so far. So what was noted is seen at most half as late again, and to wait for a
-// step of a second costs a few dozen looks.
-type looking struct {
+// poller schedules the polls of the return ring while an allocation waits: each after half the time
+// waited so far. So a release is seen at most half as late again, and waiting for a step of one
+// second costs a few dozen polls.
+type poller struct {
 	began time.Time
 	timer *time.Timer
 }
@@ -66,8 +66,8 @@ const (
 	latest  = 10 * time.Millisecond
 )
 
-// again calls wake when it is time to look.
-func (l *looking) again(wake func()) {
+// again schedules the next call of wake.
+func (l *poller) again(wake func()) {
 	switch {
 	case !ordered:
 	case l.timer == nil:
@@ -78,7 +78,7 @@ func (l *looking) again(wake func()) {
 	}
 }
 
-func (l *looking) end() {
+func (l *poller) end() {
 	if l.timer != nil {
 		l.timer.Stop()
 	}

@@ -11,7 +11,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// process is the other side of a buffer, with a mapping of its own.
+// process plays the process that reads a buffer, with its own mapping.
 type process struct {
 	words []uint64
 	noted uint64
@@ -23,8 +23,8 @@ func newProcess(t interface {
 }, b *Buffer,
 ) (p *process, end func()) {
 	t.Helper()
-	if !b.Notes() {
-		t.Fatal("the buffer offers no returns")
+	if !b.HasReturnRing() {
+		t.Fatal("the buffer has no return ring")
 	}
 	f, size := b.Ring()
 	page, err := unix.Mmap(int(f.Fd()), size, returnsSize, unix.PROT_READ|unix.PROT_WRITE,
@@ -32,10 +32,10 @@ func newProcess(t interface {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &process{words: newReturns(page).words}, func() { _ = unix.Munmap(page) }
+	return &process{words: newReturnRing(page).words}, func() { _ = unix.Munmap(page) }
 }
 
-// note notes a slot as free; ok: there was room for it.
+// note adds a slot to the return ring; ok reports whether there was space.
 func (p *process) note(slot uint32) (ok bool) {
 	if p.noted-atomic.LoadUint64(&p.words[0]) == entries {
 		return false
@@ -51,9 +51,9 @@ func skipUnordered(t *testing.T) {
 	}
 }
 
-// TestNoted takes slots and notes them as free in random order, many more than there are entries:
-// what is noted is room again, what is not noted stays as it is.
-func TestNoted(t *testing.T) {
+// TestReturnRing takes slots and returns them in random order, many more than there are entries:
+// exactly the slots that are returned become free.
+func TestReturnRing(t *testing.T) {
 	skipUnordered(t)
 	rapid.Check(t, func(t *rapid.T) {
 		b, err := New(1 << 16)
@@ -63,7 +63,7 @@ func TestNoted(t *testing.T) {
 		defer b.Close()
 		p, end := newProcess(t, b)
 		defer end()
-		// So that what is 32 bits of the count wraps around.
+		// Let the 32-bit part of the count wrap around.
 		start := rapid.SampledFrom([]uint64{0, entries - 1, 1<<32 - 3, 1<<33 - entries}).Draw(t,
 			"start")
 		p.noted, b.mu.returns.taken, p.words[0] = start, start, start
@@ -81,7 +81,7 @@ func TestNoted(t *testing.T) {
 					if !ok {
 						return
 					}
-					b.Hand([]uint32{s.ID})
+					b.MarkSent([]uint32{s.ID})
 					out = append(out, s.ID)
 				}
 			},
@@ -90,7 +90,7 @@ func TestNoted(t *testing.T) {
 					i := rand.IntN(len(out))
 					if !p.note(out[i]) {
 						if p.noted-b.mu.returns.taken != entries {
-							t.Fatalf("no room after %d notes, of which %d were taken", p.noted,
+							t.Fatalf("no space after %d entries, of which %d were taken", p.noted,
 								b.mu.returns.taken)
 						}
 						return
@@ -103,16 +103,17 @@ func TestNoted(t *testing.T) {
 					t.Fatalf("%d bytes are in use, for %d slots of %d", used, len(out), align)
 				}
 				b.checkInvariants(t)
-				if b.mu.confused != nil {
-					t.Fatal(b.mu.confused)
+				if b.mu.returnsErr != nil {
+					t.Fatal(b.mu.returnsErr)
 				}
 			},
 		})
 	})
 }
 
-// TestLooks: who waits for room finds what is noted meanwhile, by itself and when told to look.
-func TestLooks(t *testing.T) {
+// TestAllocPollsTheReturnRing checks that a waiting allocation finds slots that are returned
+// meanwhile, by itself and when told to poll.
+func TestAllocPollsTheReturnRing(t *testing.T) {
 	skipUnordered(t)
 	for name, tell := range map[string]bool{"by itself": false, "told": true} {
 		t.Run(name, func(t *testing.T) {
@@ -128,7 +129,7 @@ func TestLooks(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				b.Hand([]uint32{s.ID})
+				b.MarkSent([]uint32{s.ID})
 				got := make(chan error)
 				go func() {
 					s, extra, err := b.Alloc(t.Context(), 3000)
@@ -140,7 +141,7 @@ func TestLooks(t *testing.T) {
 				synctest.Wait()
 				p.note(s.ID)
 				if tell {
-					b.Look()
+					b.Poll()
 				}
 				if err := <-got; err != nil {
 					t.Fatal(err)
@@ -150,9 +151,9 @@ func TestLooks(t *testing.T) {
 	}
 }
 
-// TestNotesThatWereNotTakenStay: the process may write a note only once the note before it in the
-// same place was taken.
-func TestNotesThatWereNotTakenStay(t *testing.T) {
+// TestReturnRingIsBounded checks that the process may write an entry only once the previous one in
+// the same place was taken.
+func TestReturnRingIsBounded(t *testing.T) {
 	skipUnordered(t)
 	b, err := New(2 * entries * align)
 	if err != nil {
@@ -164,11 +165,11 @@ func TestNotesThatWereNotTakenStay(t *testing.T) {
 	for round := range 2 {
 		noted := 0
 		for {
-			s, ok := b.TryAlloc(1) // which takes what was noted
+			s, ok := b.TryAlloc(1) // TryAlloc takes the entries
 			if !ok {
 				break
 			}
-			b.Hand([]uint32{s.ID})
+			b.MarkSent([]uint32{s.ID})
 		}
 		for id := range b.mu.slots {
 			if !p.note(id) {
@@ -177,17 +178,18 @@ func TestNotesThatWereNotTakenStay(t *testing.T) {
 			noted++
 		}
 		if noted != entries {
-			t.Errorf("round %d: %d notes, and there is room for %d", round, noted, entries)
+			t.Errorf("round %d: %d entries were written, want %d", round, noted, entries)
 		}
 		if used, _ := b.Usage(); used != b.size-entries*align {
-			t.Errorf("round %d: %d bytes are in use after %d of %d slots were noted", round, used,
+			t.Errorf("round %d: %d bytes are in use after %d of %d slots were returned", round,
+				used,
 				entries, b.size/align)
 		}
 	}
 }
 
-// TestLooksEverySoOften: a note is seen soon, however long the buffer has waited for room.
-func TestLooksEverySoOften(t *testing.T) {
+// TestPollsAreFrequent checks that an entry is seen soon, however long the buffer has waited.
+func TestPollsAreFrequent(t *testing.T) {
 	skipUnordered(t)
 	synctest.Test(t, func(t *testing.T) {
 		b, err := New(4096)
@@ -201,7 +203,7 @@ func TestLooksEverySoOften(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		b.Hand([]uint32{s.ID})
+		b.MarkSent([]uint32{s.ID})
 		got := make(chan time.Time)
 		go func() {
 			if _, _, err := b.Alloc(t.Context(), 4096); err != nil {
@@ -218,18 +220,18 @@ func TestLooksEverySoOften(t *testing.T) {
 	})
 }
 
-// TestEnd: the word behind the returns says before which batch the stream ends, counted from 1; 0:
-// before none.
-func TestEnd(t *testing.T) {
+// TestEndIsPublished checks that the word after the return ring says before which batch the stream
+// ends, counted from 1; 0: it does not end.
+func TestEndIsPublished(t *testing.T) {
 	b, err := New(4096)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer b.Close()
 	word := b.mu.returns.end()
-	if want := &newReturns(b.ring.data[b.size:]).words[returnsSize/8-1]; word != want ||
+	if want := &newReturnRing(b.ring.data[b.size:]).words[returnsSize/8-1]; word != want ||
 		*word != 0 {
-		t.Error("it is not the last of the page, or not 0 at first")
+		t.Error("the word is not the last one of the page, or not 0 at first")
 	}
 	for n, want := range map[int]uint64{-1: 0, 0: 1, 41: 42} {
 		if b.End(n); *word != want {
@@ -238,24 +240,25 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// TestConfused: a process that notes what it does not have ends its stream, and nothing else.
-func TestConfused(t *testing.T) {
+// TestInvalidReturnsEndTheStream checks that invalid entries in the return ring make allocations
+// fail without corrupting the buffer.
+func TestInvalidReturnsEndTheStream(t *testing.T) {
 	skipUnordered(t)
 	for name, slot := range map[string]func(b *Buffer) uint32{
 		"unknown": func(*Buffer) uint32 { return 77 },
-		"not handed over": func(b *Buffer) uint32 {
+		"not sent": func(b *Buffer) uint32 {
 			s, _, _ := b.Alloc(t.Context(), 100)
 			return s.ID
 		},
 		"twice": func(b *Buffer) uint32 {
 			s, _, _ := b.Alloc(t.Context(), 100)
-			b.Hand([]uint32{s.ID})
+			b.MarkSent([]uint32{s.ID})
 			_, _ = b.Return(s.ID)
 			return s.ID
 		},
 		"in an extra segment": func(b *Buffer) uint32 {
 			s, _, _ := b.AllocExtra(100)
-			b.Hand([]uint32{s.ID})
+			b.MarkSent([]uint32{s.ID})
 			return s.ID
 		},
 	} {
@@ -276,7 +279,7 @@ func TestConfused(t *testing.T) {
 	}
 }
 
-// FuzzReturns: whatever the process writes there, the buffer stays whole.
+// FuzzReturns checks that the buffer remains valid whatever the process writes to the return ring.
 func FuzzReturns(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, page []byte) {
@@ -290,7 +293,7 @@ func FuzzReturns(f *testing.F) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.Hand([]uint32{s.ID})
+			b.MarkSent([]uint32{s.ID})
 		}
 		copy(b.ring.data[b.size:], page)
 		_, _, _ = b.Alloc(t.Context(), 100)
@@ -298,8 +301,8 @@ func FuzzReturns(f *testing.F) {
 	})
 }
 
-// TestTryAllocLooks: what was noted is room for it as well.
-func TestTryAllocLooks(t *testing.T) {
+// TestTryAllocTakesReturns checks that TryAlloc polls the return ring.
+func TestTryAllocTakesReturns(t *testing.T) {
 	skipUnordered(t)
 	b, err := New(4096)
 	if err != nil {
@@ -311,13 +314,13 @@ func TestTryAllocLooks(t *testing.T) {
 	for range 3 {
 		s, ok := b.TryAlloc(4096)
 		if !ok {
-			t.Fatal("no room, although all was noted as free")
+			t.Fatal("no free memory, although all slots were returned")
 		}
-		b.Hand([]uint32{s.ID})
+		b.MarkSent([]uint32{s.ID})
 		p.note(s.ID)
 	}
 	p.note(77)
 	if s, ok := b.TryAlloc(1); ok {
-		t.Errorf("slot %d for a process that notes what it does not have", s.ID)
+		t.Errorf("got slot %d after an invalid return", s.ID)
 	}
 }

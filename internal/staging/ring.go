@@ -4,8 +4,8 @@ import "github.com/hdmlp/hdmlp/internal/invariants"
 
 type extent struct{ off, size int64 }
 
-// fit takes n bytes from the ring: from the first extent behind the last
-// allocation that is large enough, else from the first one of all. b.mu is held.
+// fit allocates n bytes from the ring: from the first large enough extent after the last
+// allocation, or else from the first one of all. b.mu must be held.
 func (b *Buffer) fit(n int64) (Slot, bool) {
 	n = aligned(n)
 	best := -1
@@ -36,10 +36,10 @@ func (b *Buffer) fit(n int64) (Slot, bool) {
 	return Slot{ID: id, Offset: got.off, Data: b.ring.data[got.off : got.off+n : got.off+n]}, true
 }
 
-// aligned is the size of a slot of n bytes.
+// aligned returns the size of a slot for n bytes.
 func aligned(n int64) int64 { return max((n+align-1)/align*align, align) }
 
-// insert gives an extent back to the free list, merged with its neighbours.
+// insert adds an extent to the free list, and merges it with its neighbours. b.mu must be held.
 func (b *Buffer) insert(e extent) {
 	b.mu.poison.Release(b.ring.data, e.off, e.off+e.size)
 	free := b.mu.free
@@ -68,7 +68,7 @@ func (b *Buffer) insert(e extent) {
 	}
 }
 
-// checkFree panics if the free extents are not what mu says of them. b.mu is held.
+// checkFree panics if the free extents violate the invariants of b.mu. b.mu must be held.
 func (b *Buffer) checkFree() {
 	used, end := b.size, int64(-1)
 	for _, e := range b.mu.free {
@@ -81,5 +81,5 @@ func (b *Buffer) checkFree() {
 		}
 	}
 	invariants.Check(used == 0 && end <= b.size,
-		"staging: %d bytes are neither free nor in a slot, free are %v", used, b.mu.free)
+		"staging: %d bytes are neither free nor in a slot; free extents are %v", used, b.mu.free)
 }

@@ -12,9 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestNumbersOfSlots: no slot gets the number of one that the process keeps, also after the numbers
-// wrap around.
-func TestNumbersOfSlots(t *testing.T) {
+// TestSlotIDsAreUnique checks that no slot gets the ID of one in use, even after IDs wrap around.
+func TestSlotIDsAreUnique(t *testing.T) {
 	b, err := New(4096)
 	if err != nil {
 		t.Fatal(err)
@@ -36,13 +35,13 @@ func TestNumbersOfSlots(t *testing.T) {
 		take()
 	}
 	if s, _, err := b.AllocExtra(1); err != nil || s.ID&extraSlot == 0 {
-		t.Errorf("slot %#x in a segment of its own: %v", s.ID, err)
+		t.Errorf("slot %#x in an extra segment: %v", s.ID, err)
 	}
 }
 
-// TestSealed: the size of the ring and of extra segments cannot be changed through their
-// descriptors, nor can their seals.
-func TestSealed(t *testing.T) {
+// TestSegmentsAreSealed checks that neither the size of the ring and of extra segments nor their
+// seals can be changed through their descriptors.
+func TestSegmentsAreSealed(t *testing.T) {
 	b, err := New(8192)
 	if err != nil {
 		t.Fatal(err)
@@ -59,17 +58,17 @@ func TestSealed(t *testing.T) {
 	for _, f := range []*os.File{ring, extra.File} {
 		for _, size := range []int64{0, 1 << 20} {
 			if err := unix.Ftruncate(int(f.Fd()), size); !errors.Is(err, unix.EPERM) {
-				t.Errorf("%s is made %d bytes: %v", f.Name(), size, err)
+				t.Errorf("%s could be resized to %d bytes: %v", f.Name(), size, err)
 			}
 		}
 		if _, err := unix.FcntlInt(f.Fd(), unix.F_ADD_SEALS, unix.F_SEAL_WRITE); !errors.Is(err,
 			unix.EPERM) {
-			t.Errorf("%s is sealed against writing: %v", f.Name(), err)
+			t.Errorf("%s could be sealed against writing: %v", f.Name(), err)
 		}
 	}
 }
 
-// extraSegments counts the descriptors and the mappings that this process has of extra segments.
+// extraSegments counts this process's descriptors and mappings of extra segments.
 func extraSegments(t *testing.T) (open, mapped int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -89,9 +88,9 @@ func extraSegments(t *testing.T) (open, mapped int) {
 	return open, strings.Count(string(maps), "hdmlp-staging-extra")
 }
 
-// TestExtraSegmentsAreGivenBack: an extra segment is closed and unmapped with its slot, or with the
-// buffer.
-func TestExtraSegmentsAreGivenBack(t *testing.T) {
+// TestExtraSegmentsAreReleased checks that an extra segment is closed and unmapped with its slot,
+// or with the buffer.
+func TestExtraSegmentsAreReleased(t *testing.T) {
 	b, err := New(4096)
 	if err != nil {
 		t.Fatal(err)
@@ -111,29 +110,29 @@ func TestExtraSegmentsAreGivenBack(t *testing.T) {
 		}
 	}
 	are("at first", 4)
-	b.Hand([]uint32{slots[0].ID, slots[1].ID})
+	b.MarkSent([]uint32{slots[0].ID, slots[1].ID})
 	if retired, err := b.Return(slots[0].ID); err != nil || retired != slots[0].Segment {
 		t.Errorf("segment %d ended: %v", retired, err)
 	}
 	if retired, err := b.Free(slots[2].ID); err != nil || retired != slots[2].Segment {
 		t.Errorf("segment %d ended: %v", retired, err)
 	}
-	are("two were given back:", 2)
+	are("after two were freed", 2)
 	b.Close()
 	b.Close()
-	are("the buffer is closed:", 0)
+	are("after Close", 0)
 }
 
-// TestNothingAfterClose: Alloc returns os.ErrClosed once the buffer is closed, also where it was
-// waiting then.
-func TestNothingAfterClose(t *testing.T) {
+// TestAllocAfterClose checks that Alloc returns os.ErrClosed once the buffer is closed, even if it
+// was waiting then.
+func TestAllocAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b, err := New(4096)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if _, ok := b.TryAlloc(4096); !ok {
-			t.Fatal("no room")
+			t.Fatal("no free memory")
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -146,20 +145,20 @@ func TestNothingAfterClose(t *testing.T) {
 		b.Close()
 		_, _, asks := b.AllocFirst(ctx, 1)
 		if err := <-waits; !errors.Is(err, os.ErrClosed) || !errors.Is(asks, os.ErrClosed) {
-			t.Errorf("who waits is told %v, who asks %v", err, asks)
+			t.Errorf("the waiting Alloc returned %v, a later one %v", err, asks)
 		}
 		if s, ok := b.TryAlloc(1); ok {
-			t.Errorf("slot %d after the end", s.ID)
+			t.Errorf("slot %d after Close", s.ID)
 		}
 	})
 }
 
-// TestUrgeIsWithdrawn: each call of Urge or UrgeFirst replaces the one before it, for both kinds of
-// callers.
-func TestUrgeIsWithdrawn(t *testing.T) {
+// TestUrgeReplacesEarlierCalls checks that each call of Urge or UrgeFirst replaces the previous
+// one, for both kinds of allocations.
+func TestUrgeReplacesEarlierCalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		urge        func(b *Buffer)
-		next, first bool // which callers are urged
+		next, first bool // which allocations are urged
 	}{
 		"the next":            {func(b *Buffer) { b.Urge(true) }, true, false},
 		"the first":           {func(b *Buffer) { b.UrgeFirst() }, false, true},
@@ -177,7 +176,7 @@ func TestUrgeIsWithdrawn(t *testing.T) {
 					}
 					defer b.Close()
 					if _, ok := b.TryAlloc(4096); !ok {
-						t.Fatal("no room")
+						t.Fatal("no free memory")
 					}
 					c.urge(b)
 					ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -188,7 +187,7 @@ func TestUrgeIsWithdrawn(t *testing.T) {
 					}
 					if _, extra, err := alloc(ctx, 100); (extra != nil) != urged ||
 						(err == nil) != urged {
-						t.Errorf("first %v: got a segment of its own: %v, %v", first, extra != nil,
+						t.Errorf("first %v: got an extra segment: %v, %v", first, extra != nil,
 							err)
 					}
 				})
@@ -197,8 +196,8 @@ func TestUrgeIsWithdrawn(t *testing.T) {
 	}
 }
 
-// TestResident: pages of the ring count once they are used.
-func TestResident(t *testing.T) {
+// TestResidentCountsUsedPages checks that pages of the ring count once they are used.
+func TestResidentCountsUsedPages(t *testing.T) {
 	b, err := New(64 << 20)
 	if err != nil {
 		t.Fatal(err)
@@ -207,6 +206,6 @@ func TestResident(t *testing.T) {
 	before := b.Resident()
 	b.Data(0, 1)[0] = 1
 	if after := b.Resident(); before >= 32<<20 || after <= before || after >= 32<<20 {
-		t.Errorf("%d bytes at first, %d when a page was used, of %d", before, after, b.size)
+		t.Errorf("%d bytes at first, %d after a page was used, of %d", before, after, b.size)
 	}
 }

@@ -1,21 +1,19 @@
-// Package staging is the staging buffer, class 0 of the performance model: a
-// ring in shared memory that the daemon fills with coming batches, and that one
-// training process reads without copying.
+// Package staging implements the staging buffer, class 0 of the performance model: a ring in shared
+// memory that the daemon fills with upcoming batches, and that one training process reads without
+// copying.
 //
-// A Buffer hands out slots, contiguous parts of a memfd. A slot belongs to
-// whoever fills it until it is described to the process, then to the process
-// until it gives it back (when the last array or tensor on it is collected). Slots
-// come back in any order, so the ring is kept as a list of free extents, used in
-// the ring's order (next fit): a batch that the user keeps blocks its own bytes
-// and nothing else.
+// A Buffer allocates slots, contiguous parts of a memfd. The code that fills a slot owns it until
+// it is described to the process. The process then owns it until it returns it, when the last array
+// or tensor on it is collected. Slots are returned in any order, so the ring is kept as a list of
+// free extents, used in ring order (next fit): a batch that the user keeps blocks only its own
+// bytes.
 //
-// A process that keeps so many batches that none fits any more, and asks for the
-// next one, gets it in an extra segment of its own, which is given back with its
-// slot: a program that collects batches in a list uses more memory, and
-// never hangs.
+// If a process keeps so many batches that no other fits, and asks for the next one, that batch gets
+// an extra segment, which is released with its slot. So a program that collects batches in a list
+// uses more memory, and never hangs.
 //
-// A process gives slots back in one of two ways: it says so (Return), or it notes them in shared
-// memory, behind the ring, where the buffer looks when it needs room (returns.go).
+// A process returns slots in one of two ways: by a frame (Return), or in the return ring, in shared
+// memory after the ring, which the buffer polls when it needs memory (returns.go).
 package staging
 
 import (
@@ -33,19 +31,19 @@ import (
 // align is the alignment of slots: a cache line, enough for every tensor type.
 const align = 64
 
-// Slot is a part of the buffer.
+// Slot is an allocated part of the buffer.
 type Slot struct {
-	ID      uint32 // its top bit is set if the slot lies in an extra segment
-	Segment uint32 // 0: the ring; above: an extra segment
+	ID      uint32 // the top bit is set if the slot is in an extra segment
+	Segment uint32 // 0: the ring; otherwise an extra segment
 	Offset  int64  // within the segment
 	Data    []byte
 }
 
-// extraSlot is the bit of Slot.ID that says so: such a slot is given back by Return, because its
-// segment ends with it.
+// extraSlot is the bit of Slot.ID of slots in extra segments. Such a slot must be returned by a
+// frame, because its segment ends with it.
 const extraSlot = 1 << 31
 
-// Extra is a segment made beside the ring for one slot.
+// Extra is a segment created for one slot.
 type Extra struct {
 	Segment uint32
 	File    *os.File
@@ -54,27 +52,29 @@ type Extra struct {
 
 // Buffer is one rank's staging buffer. Its methods are safe for concurrent use.
 type Buffer struct {
-	ring memory // and the returns behind it
+	ring memory // includes the return ring after it
 	size int64  // of the ring
 
+	// mu guards its fields. Those of returns are also accessed by the process.
 	mu struct {
 		sync.Mutex
-		changed *sync.Cond
+		changed *sync.Cond // signals freed memory, urgency, polls, and closed
 
-		// INVARIANT: free is sorted by offset, its extents are disjoint, not empty
-		// and not adjacent; free and the ring's slots together are the ring.
+		// INVARIANT: free is sorted by offset, and its extents are disjoint, not empty and not
+		// adjacent; free and the slots in the ring together cover the ring.
 		free   []extent
 		poison invariants.Poison // of free
-		next   int64             // where the last allocation ended: the ring goes on from there
+		// where the last allocation ended; the next one is searched from there
+		next int64
 
-		slots    map[uint32]held
-		lastSlot uint32
-		returns  returns
-		confused error // what was wrong with something that the process noted there
-		lastSeg  uint32
-		extra    int64 // bytes in extra segments
-		urgent   bool  // the process is blocked and nothing is on its way to it
-		// urgentFirst is urgent where what is on its way to the process lacks room.
+		slots      map[uint32]held
+		lastSlot   uint32
+		returns    returnRing
+		returnsErr error // an invalid entry in the return ring; no allocation succeeds any more
+		lastSeg    uint32
+		extra      int64 // bytes in extra segments
+		urgent     bool  // the process is blocked, and nothing is on its way to it
+		// urgentFirst is urgent, if what is on its way to the process lacks memory.
 		urgentFirst bool
 		closed      bool
 	}
@@ -83,12 +83,12 @@ type Buffer struct {
 type held struct {
 	segment uint32
 	extent  extent
-	extra   *memory // nil for the ring
-	handed  bool    // it was described to the process
+	extra   *memory // nil if in the ring
+	sent    bool    // it was described to the process
 }
 
-// New makes a buffer whose ring has size bytes, rounded up to whole pages.
-// Pages take memory once they are used.
+// New returns a buffer whose ring has size bytes, rounded up to whole pages. Pages take memory when
+// they are first used.
 func New(size int64) (*Buffer, error) {
 	page := int64(os.Getpagesize())
 	size = max((size+page-1)/page*page, page)
@@ -97,17 +97,17 @@ func New(size int64) (*Buffer, error) {
 		return nil, err
 	}
 	b := &Buffer{ring: ring, size: size}
-	b.mu.returns = newReturns(ring.data[size:])
+	b.mu.returns = newReturnRing(ring.data[size:])
 	b.mu.changed = sync.NewCond(&b.mu)
 	b.mu.free = []extent{{0, size}}
 	b.mu.slots = make(map[uint32]held)
 	return b, nil
 }
 
-// Ring returns the ring's memfd and its size in bytes. It is segment 0.
+// Ring returns the ring's memfd and its size in bytes. The ring is segment 0.
 func (b *Buffer) Ring() (*os.File, int64) { return b.ring.file, b.size }
 
-// Resident is how many bytes of the ring have taken memory.
+// Resident returns how many bytes of the ring occupy memory.
 func (b *Buffer) Resident() int64 {
 	var st unix.Stat_t
 	if unix.Fstat(int(b.ring.file.Fd()), &st) != nil {
@@ -116,15 +116,15 @@ func (b *Buffer) Resident() int64 {
 	return st.Blocks * 512
 }
 
-// Notes tells whether the process may note in shared memory what it gives back: in the page behind
-// the ring, in the ring's memfd.
-func (b *Buffer) Notes() bool { return ordered }
+// HasReturnRing reports whether the process may return slots in the return ring, in the page after
+// the ring in the ring's memfd.
+func (b *Buffer) HasReturnRing() bool { return ordered }
 
-// End notes in shared memory, behind the ring, that the stream ends before its nth batch, which may
-// be on its way to the process already, and so overtakes it; negative: it does not.
+// End publishes in shared memory that the stream ends before its nth batch; negative: it does not.
+// The process sees this even if it has not yet received that batch, which may have been sent.
 func (b *Buffer) End(n int) { atomic.StoreUint64(b.mu.returns.end(), uint64(n+1)) }
 
-// Data returns part of the ring, as the process sees it.
+// Data returns a part of the ring, as the process sees it.
 func (b *Buffer) Data(offset, length uint64) []byte {
 	return b.ring.data[offset : offset+length : offset+length]
 }
@@ -141,14 +141,14 @@ func (b *Buffer) Usage() (ring, extra int64) {
 	return used, b.mu.extra
 }
 
-// Alloc returns a slot of n bytes. It blocks until the ring has room, ctx is
-// done, or the buffer is urged (see Urge): then the slot lies in an extra
-// segment, which is returned beside it. So does one that is larger than the ring.
+// Alloc allocates a slot of n bytes. It blocks until the ring has enough free memory, ctx is done,
+// or the buffer is urged (see Urge). In the last case, or if n is larger than the ring, the slot is
+// in an extra segment, which is returned as well.
 func (b *Buffer) Alloc(ctx context.Context, n int64) (Slot, *Extra, error) {
 	return b.alloc(ctx, n, false)
 }
 
-// AllocFirst is Alloc for what the process gets next; UrgeFirst urges it, and not others.
+// AllocFirst is Alloc for the batch that the process gets next. It is urged by UrgeFirst only.
 func (b *Buffer) AllocFirst(ctx context.Context, n int64) (Slot, *Extra, error) {
 	return b.alloc(ctx, n, true)
 }
@@ -156,8 +156,8 @@ func (b *Buffer) AllocFirst(ctx context.Context, n int64) (Slot, *Extra, error) 
 func (b *Buffer) alloc(ctx context.Context, n int64, first bool) (Slot, *Extra, error) {
 	stop := context.AfterFunc(ctx, b.wake)
 	defer stop()
-	var look looking
-	defer look.end()
+	var poll poller
+	defer poll.end()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for {
@@ -168,8 +168,8 @@ func (b *Buffer) alloc(ctx context.Context, n int64, first bool) (Slot, *Extra, 
 			return Slot{}, nil, os.ErrClosed
 		}
 		b.collect()
-		if b.mu.confused != nil {
-			return Slot{}, nil, b.mu.confused
+		if b.mu.returnsErr != nil {
+			return Slot{}, nil, b.mu.returnsErr
 		}
 		if s, ok := b.fit(n); ok {
 			return s, nil, nil
@@ -178,24 +178,24 @@ func (b *Buffer) alloc(ctx context.Context, n int64, first bool) (Slot, *Extra, 
 			*urgent = false
 			return b.allocExtra(n)
 		}
-		look.again(b.wake)
+		poll.again(b.wake)
 		b.mu.changed.Wait()
 	}
 }
 
-// TryAlloc returns a slot of n bytes in the ring, if it has room now.
+// TryAlloc allocates a slot of n bytes in the ring if it has enough free memory now.
 func (b *Buffer) TryAlloc(n int64) (Slot, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.collect()
-	if b.mu.closed || b.mu.confused != nil {
+	if b.mu.closed || b.mu.returnsErr != nil {
 		return Slot{}, false
 	}
 	return b.fit(n)
 }
 
-// Trim gives back what lies behind the first n bytes of a slot, which was not described to the
-// process yet. The segment of one that is not in the ring stays as large as it is.
+// Trim frees all but the first n bytes of a slot that was not described to the process yet. An
+// extra segment keeps its size.
 func (b *Buffer) Trim(slot uint32, n int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -212,7 +212,7 @@ func (b *Buffer) Trim(slot uint32, n int64) {
 	}
 }
 
-// AllocExtra returns a slot of n bytes in a segment of its own, at once.
+// AllocExtra allocates a slot of n bytes in an extra segment, without blocking.
 func (b *Buffer) AllocExtra(n int64) (Slot, *Extra, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -242,9 +242,8 @@ func (b *Buffer) newSlot(h held, kind uint32) uint32 {
 	}
 }
 
-// Hand notes that slots are described to the process, which may return them from
-// now on.
-func (b *Buffer) Hand(slots []uint32) {
+// MarkSent marks slots as described to the process, which may return them from now on.
+func (b *Buffer) MarkSent(slots []uint32) {
 	if len(slots) == 0 {
 		return
 	}
@@ -254,61 +253,61 @@ func (b *Buffer) Hand(slots []uint32) {
 		h, ok := b.mu.slots[slot]
 		if invariants.Enabled {
 			invariants.Check(ok || b.mu.closed,
-				"staging: slot %d is described to the process, and is not in use", slot)
+				"staging: slot %d is marked as sent, but is not in use", slot)
 		}
 		if ok {
-			h.handed = true
+			h.sent = true
 			b.mu.slots[slot] = h
 		}
 	}
 }
 
-// Return takes a slot back from the process, as Free does. One that the process has
-// not got is an error, because something may be writing to it.
+// Return frees a slot for the process, as Free does. A slot that was not sent to the process is an
+// error, because it may still be written to.
 func (b *Buffer) Return(slot uint32) (retired uint32, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.giveBack(slot)
 }
 
-// giveBack is Return; b.mu is held.
+// giveBack implements Return. b.mu must be held.
 func (b *Buffer) giveBack(slot uint32) (retired uint32, err error) {
-	if h, ok := b.mu.slots[slot]; ok && !h.handed {
-		return 0, fmt.Errorf("staging buffer: slot %d was not handed over yet", slot)
+	if h, ok := b.mu.slots[slot]; ok && !h.sent {
+		return 0, fmt.Errorf("staging buffer: slot %d was not sent yet", slot)
 	}
 	return b.free(slot)
 }
 
-// collect takes back what the process has noted. b.mu is held.
+// collect frees the slots in the return ring. b.mu must be held.
 func (b *Buffer) collect() {
-	for b.mu.confused == nil && !b.mu.closed {
+	for b.mu.returnsErr == nil && !b.mu.closed {
 		slot, ok := b.mu.returns.next()
 		if !ok {
 			return
 		}
 		if slot&extraSlot != 0 {
-			b.mu.confused = fmt.Errorf("staging buffer: slot %#x lies in an extra segment, and "+
-				"was noted among the returns instead of acknowledged", slot)
+			b.mu.returnsErr = fmt.Errorf("staging buffer: slot %#x in an extra segment was "+
+				"returned in "+
+				"the return ring instead of by a frame", slot)
 			return
 		}
-		_, b.mu.confused = b.giveBack(slot)
+		_, b.mu.returnsErr = b.giveBack(slot)
 	}
 }
 
-// Free takes a slot back that nobody writes to any more. retired is the extra
-// segment that ended with it, 0 if none did. A slot that is not out is an error:
-// whoever sent it is confused.
+// Free frees a slot that is no longer written to. retired is the extra segment that ended with it,
+// or 0. A slot that is not in use is an error.
 func (b *Buffer) Free(slot uint32) (retired uint32, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if invariants.Enabled {
 		_, ok := b.mu.slots[slot]
-		invariants.Check(ok || b.mu.closed, "staging: slot %d is freed, and is not in use", slot)
+		invariants.Check(ok || b.mu.closed, "staging: slot %d is freed, but is not in use", slot)
 	}
 	return b.free(slot)
 }
 
-// free is Free; b.mu is held.
+// free implements Free. b.mu must be held.
 func (b *Buffer) free(slot uint32) (retired uint32, err error) {
 	h, ok := b.mu.slots[slot]
 	if !ok {
@@ -325,8 +324,8 @@ func (b *Buffer) free(slot uint32) (retired uint32, err error) {
 	return 0, nil
 }
 
-// Urge says whether the process is blocked while nothing is on its way to it:
-// then waiting for it to give slots back could last for ever.
+// Urge sets whether the process is blocked while nothing is on its way to it. Waiting for it to
+// return slots could then last for ever, so an allocation gets an extra segment.
 func (b *Buffer) Urge(urgent bool) {
 	b.mu.Lock()
 	b.mu.urgent, b.mu.urgentFirst = urgent, false
@@ -336,8 +335,8 @@ func (b *Buffer) Urge(urgent bool) {
 	}
 }
 
-// UrgeFirst is Urge(true) where what is on its way to the process is what lacks room: for
-// AllocFirst alone.
+// UrgeFirst is Urge(true) if what is on its way to the process lacks memory. It affects AllocFirst
+// only.
 func (b *Buffer) UrgeFirst() {
 	b.mu.Lock()
 	b.mu.urgent, b.mu.urgentFirst = false, true
@@ -345,7 +344,7 @@ func (b *Buffer) UrgeFirst() {
 	b.wake()
 }
 
-// urgency is whether a caller of AllocFirst, or of Alloc, is urged. b.mu is held.
+// urgency returns the flag that urges Alloc, or, if first is set, AllocFirst. b.mu must be held.
 func (b *Buffer) urgency(first bool) *bool {
 	if first {
 		return &b.mu.urgentFirst
@@ -353,8 +352,9 @@ func (b *Buffer) urgency(first bool) *bool {
 	return &b.mu.urgent
 }
 
-// Look makes Alloc look at once for what the process has noted as free: it waits for a batch now.
-func (b *Buffer) Look() { b.wake() }
+// Poll makes a blocked Alloc poll the return ring at once, because the process waits for a batch
+// now.
+func (b *Buffer) Poll() { b.wake() }
 
 func (b *Buffer) wake() {
 	b.mu.Lock()
@@ -362,8 +362,8 @@ func (b *Buffer) wake() {
 	b.mu.Unlock()
 }
 
-// Close unmaps everything. Nobody may still write to a slot; what the process
-// has mapped stays valid for it.
+// Close unmaps all memory. No slot may still be written to. What the process has mapped remains
+// valid for it.
 func (b *Buffer) Close() {
 	b.mu.Lock()
 	defer b.mu.Unlock()

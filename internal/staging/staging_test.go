@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// checkInvariants: free extents are sorted, apart, not empty, and make up the
-// ring together with the slots.
+// checkInvariants checks that free extents are sorted, not adjacent, not empty, and cover the ring
+// together with the slots.
 func (b *Buffer) checkInvariants(t interface{ Fatalf(string, ...any) }) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -37,9 +37,9 @@ func (b *Buffer) checkInvariants(t interface{ Fatalf(string, ...any) }) {
 	}
 }
 
-// TestSlots takes and returns slots in random order: no two ever overlap, and
-// when all are back the ring is whole again.
-func TestSlots(t *testing.T) {
+// TestSlotsNeverOverlap takes and frees slots in random order: no two ever overlap, and when all
+// are freed the ring is whole again.
+func TestSlotsNeverOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b, err := New(int64(rapid.IntRange(1, 1<<18).Draw(t, "size")))
 		if err != nil {
@@ -112,16 +112,16 @@ func TestSlots(t *testing.T) {
 			free(id)
 		}
 		if len(b.mu.free) != 1 || b.mu.free[0] != (extent{0, b.size}) {
-			t.Fatalf("everything was returned, and free is %v", b.mu.free)
+			t.Fatalf("everything was freed, but the free extents are %v", b.mu.free)
 		}
 		if ring, extra := b.Usage(); ring != 0 || extra != 0 {
-			t.Fatalf("everything was returned, and %d and %d bytes are in use", ring, extra)
+			t.Fatalf("everything was freed, but %d and %d bytes are in use", ring, extra)
 		}
 	})
 }
 
-// TestKeptSlot keeps one slot for ever: the rest of the ring stays usable.
-func TestKeptSlot(t *testing.T) {
+// TestKeptSlotBlocksOnlyItself keeps one slot for ever: the rest of the ring remains usable.
+func TestKeptSlotBlocksOnlyItself(t *testing.T) {
 	b, err := New(64 << 10)
 	if err != nil {
 		t.Fatal(err)
@@ -142,8 +142,8 @@ func TestKeptSlot(t *testing.T) {
 	}
 }
 
-// TestWaiting: Alloc waits for room, for ctx, or until it is urged.
-func TestWaiting(t *testing.T) {
+// TestAllocWaits checks that Alloc waits for free memory, for ctx, or until it is urged.
+func TestAllocWaits(t *testing.T) {
 	alloc := func(b *Buffer, ctx context.Context) chan any {
 		done := make(chan any, 1)
 		go func() {
@@ -178,7 +178,7 @@ func TestWaiting(t *testing.T) {
 		default:
 		}
 	}
-	t.Run("for room", func(t *testing.T) {
+	t.Run("for memory", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			b, slot := full(t)
 			defer b.Close()
@@ -237,19 +237,19 @@ func TestWaiting(t *testing.T) {
 			synctest.Wait()
 			b.UrgeFirst()
 			if extra := <-first; extra == nil {
-				t.Error("the first got no segment of its own")
+				t.Error("the first got no extra segment")
 			}
 			blocked(t, second)
 			b.Urge(true)
 			if extra, ok := (<-second).(*Extra); !ok || extra == nil {
-				t.Error("the second got no segment of its own")
+				t.Error("the second got no extra segment")
 			}
 		})
 	})
 }
 
-// TestUnknownSlot: slots that are not out are refused.
-func TestUnknownSlot(t *testing.T) {
+// TestUnknownSlotsAreRefused checks that slots that are not in use are refused.
+func TestUnknownSlotsAreRefused(t *testing.T) {
 	b, err := New(1)
 	if err != nil {
 		t.Fatal(err)
@@ -264,13 +264,13 @@ func TestUnknownSlot(t *testing.T) {
 	}
 	for _, id := range []uint32{s.ID, 0, rand.Uint32() | 1<<31} {
 		if _, err := b.Return(id); err == nil {
-			t.Errorf("slot %d was taken back twice or never given", id)
+			t.Errorf("slot %d was returned, but is not in use", id)
 		}
-		if invariants.Enabled { // then Free, which only the daemon calls, panics
+		if invariants.Enabled { // Free, which only the daemon calls, then panics
 			continue
 		}
 		if _, err := b.Free(id); err == nil {
-			t.Errorf("slot %d was freed twice or never given", id)
+			t.Errorf("slot %d was freed, but is not in use", id)
 		}
 	}
 }

@@ -199,7 +199,7 @@ func TestOver(t *testing.T) {
 	silent := NodeReport{
 		Node:  2,
 		Age:   -1,
-		Why:   "nothing was heard within 2s",
+		Why:   "timed out after 2s",
 		Ranks: []RankTally{{Rank: 4}},
 	}
 	assembling := NodeReport{
@@ -227,8 +227,8 @@ func TestOver(t *testing.T) {
 		"5 ranks on 4 nodes took 32 batches and waited 2.400 s each for data; 83 % of the time " +
 			"was for the source. 160 bytes left the source, 0.13 times",
 		" Who caches what is still being planned on node 1. Node 3: The job is being put " +
-			"together. Node 0 does not answer: it is gone. Node 2 does not answer: nothing was " +
-			"heard within 2s.",
+			"together. Node 0 does not answer: it is gone. Node 2 does not answer: timed out " +
+			"after 2s.",
 	} {
 		if !strings.Contains(all.Sentence, want) {
 			t.Errorf("%q lacks %q", all.Sentence, want)

@@ -1,32 +1,31 @@
 package storageclass
 
-// Kind describes a kind of storage class: to the configuration, which checks what users say of one,
-// and to the daemon, which makes it. Each is one sub-package, which returns its Kind, and one line
-// in the table of cmd/hdmlp/kinds.go.
+// Kind describes a kind of storage class: to the configuration, which validates its options, and to
+// the daemon, which creates classes. Each kind is one sub-package, which returns its Kind, and one
+// line in the table of cmd/hdmlp/kinds.go.
 type Kind struct {
-	Name string // as [[storage_class]] has it
-	Help string // where samples lie, in one sentence without its full stop
-	// Directory: samples lie in a directory, which each class of the kind has for itself; if no
-	// capacity is given, it takes what the disk has free. Otherwise they lie in memory, which all
-	// such classes share, and the capacity must be given.
+	Name string // as used in [[storage_class]]
+	Help string // where samples are kept, in one sentence without its full stop
+	// Directory means that a class keeps its samples in a directory of its own; if no capacity is
+	// given, it uses what the disk has free. Otherwise samples lie in memory, which all such
+	// classes share, and a capacity must be given.
 	Directory bool
-	// SizeKey and PathKey are the configuration keys with which a job asks for one such class
-	// without [[storage_class]]: its capacity and, of a kind with a directory, its path. "": there
-	// are none.
+	// SizeKey and PathKey are the configuration keys with which a job requests one such class
+	// without [[storage_class]]: its capacity and, if Directory is set, its path. "" if there is no
+	// such key.
 	SizeKey, PathKey string
-	// Held returns the bytes that a class finds in its directory, and may take again. nil: nothing
-	// is kept there.
+	// Held returns the bytes that a class finds in its directory and can reuse; nil if the kind
+	// keeps nothing there.
 	Held func(dir string) (int64, error)
-	// New makes a class. An error says what is wrong with the options, or is a *LimitError.
+	// New creates a class. Its error describes what is wrong with the options, or is a *LimitError.
 	New func(o Options) (Class, error)
 }
 
-// Options are what the configuration says of one class. A kind without a directory may make one
-// class for all.
+// Options are the configuration of one class. A kind without a directory may use one class for all.
 type Options struct {
 	Dir string
-	// bytes that samples may take; 0: what the disk has free, less Reserve
+	// bytes that samples may take; 0: what the disk has free, minus Reserve
 	Capacity int64
-	Reserve  int64             // bytes of the disk that are left free; 0: the kind's default
-	Warn     func(text string) // is told what a user should know; safe for concurrent use
+	Reserve  int64             // bytes of the disk to leave free; 0: the kind's default
+	Warn     func(text string) // reports what a user should know; safe for concurrent use
 }

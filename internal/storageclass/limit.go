@@ -6,11 +6,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
-// LimitError refuses a room that a class cannot have.
+// LimitError reports that a class cannot provide the room that was requested.
 type LimitError struct {
-	What  string // what was asked for, and of which class: "a store in /nvme/cache"
+	What  string // what was requested, and of which class: "a store in /nvme/cache"
 	Need  int64  // bytes
-	Limit int64  // bytes: the most that could be had
+	Limit int64  // bytes: the most that is available
 	Hint  string // what a user can do; may be empty
 }
 
@@ -19,7 +19,7 @@ func (e *LimitError) Error() string {
 	if need == limit {
 		need, limit = fmt.Sprintf("%d bytes", e.Need), fmt.Sprintf("%d", e.Limit)
 	}
-	text := fmt.Sprintf("%s: %s needed, at most %s can be had", e.What, need, limit)
+	text := fmt.Sprintf("%s: %s needed, at most %s available", e.What, need, limit)
 	if e.Hint != "" {
 		text += "; " + e.Hint
 	}

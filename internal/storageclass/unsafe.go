@@ -2,11 +2,11 @@ package storageclass
 
 import "github.com/hdmlp/hdmlp/internal/printable"
 
-// UnsafeError refuses a place that other users could have written to, or that is
-// not what it should be: what is read there might be theirs, and what is written there
-// might go elsewhere.
+// UnsafeError refuses a file or directory to which other users could have written, or that is not
+// of the expected type: what is read there could be theirs, and what is written there could end up
+// elsewhere.
 type UnsafeError struct {
-	Path   string // the directory or file
+	Path   string // the file or directory
 	Reason string // what is wrong with it: "belongs to user 1001 (mode 0755), ..."
 	Hint   string // what a user can do
 }

@@ -1,5 +1,5 @@
-// Package suggest finds what somebody may have meant by a name that is not known,
-// for the messages of all that reads names: keys, variables, arguments. It is pure.
+// Package suggest finds the known name that was probably meant by an unknown one, for messages
+// about keys, variables and arguments. It is pure.
 package suggest
 
 import (
@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Nearest is `; did you mean "x"?` for the known name that is nearest to an
-// unknown one, or nothing if none is near.
+// Nearest returns `; did you mean "x"?` for the known name nearest to an unknown one, or "" if none
+// is near.
 func Nearest(unknown string, known []string) string {
 	best, bestDistance := "", len(unknown)/3+1
 	for _, name := range known {
@@ -22,7 +22,7 @@ func Nearest(unknown string, known []string) string {
 	return fmt.Sprintf("; did you mean %q?", best)
 }
 
-// distance is Levenshtein's, of the first 64 bytes.
+// distance is the Levenshtein distance of the first 64 bytes.
 func distance(a, b string) int {
 	a, b = a[:min(len(a), 64)], b[:min(len(b), 64)]
 	row := make([]int, len(b)+1)
@@ -44,7 +44,7 @@ func distance(a, b string) int {
 	return row[len(b)]
 }
 
-// List writes alternatives: "a, b or c".
+// List joins alternatives: "a, b or c".
 func List(values []string) string {
 	if len(values) < 2 {
 		return strings.Join(values, "")

@@ -112,7 +112,7 @@ func TestScreens(t *testing.T) {
 	}
 	silent := func(j *stats.ClusterReport) {
 		n := &j.Nodes[1]
-		n.Answering, n.Age, n.Why = false, 12, "nothing was heard within 2s"
+		n.Answering, n.Age, n.Why = false, 12, "timed out after 2s"
 		j.Nodes = append(j.Nodes,
 			stats.NodeReport{
 				Node:    2,

@@ -1,4 +1,7 @@
-"""The code of README.md runs as it stands there, and HDMLP's daemon serves its samples."""
+"""The code of README.md and of the guide to frameworks runs as it stands there.
+
+HDMLP's daemon, and not a loop in Python, serves its samples.
+"""
 
 import os
 import pathlib
@@ -11,12 +14,11 @@ import pytest
 ROOT = pathlib.Path(__file__).parents[2]
 BLOCKS = {
     block.split("\n", 1)[0][2:].split(":")[0].split(",")[0]: block
-    for block in re.findall(
-        r"^```python\n(.*?)^```$", (ROOT / "README.md").read_text(), re.M | re.S
-    )
+    for page in ("README.md", "docs/guides/frameworks.md")
+    for block in re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.M | re.S)
 }
 
-# What README takes for granted.
+# What they take for granted.
 BEFORE = """
 import sys
 
@@ -50,8 +52,10 @@ model = Model()
 optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 """
 
-# By the framework that a block's first line names: what README takes for granted of it, and how the result is used or checked.
+# By the framework that a block's first line names: what is taken for granted of it, and how the result is used or checked.
 AROUND = {
+    "before": ("import torchvision", "assert sum(len(labels) for _, labels in loader) == 300"),
+    "after": ("", "assert sum(len(labels) for _, labels in loader) == served(loader) == 300"),
     "validation": ("", "assert Model.seen == served(validation) == 300 and 0 <= correct <= 300"),
     "Lightning": (
         """
@@ -127,7 +131,7 @@ def test_every_block_is_run():
 
 @pytest.mark.parametrize("name", AROUND)
 def test_the_code_of_readme(name, pictures, tmp_path):
-    if name != "validation":
+    if name not in ("before", "after", "validation"):
         pytest.importorskip(name.lower())
     before, after = AROUND[name]
     script = tmp_path / "script.py"

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 
-from ._daemon import find_binary
+from ._binary import find_binary
 from .errors import DaemonNotFoundError
 
 
 def main() -> None:
-    """Replaces this process by the binary, with the same arguments."""
+    """Replaces this process with the binary, with the same arguments."""
     try:
         binary = find_binary()
     except DaemonNotFoundError as error:

@@ -1,15 +1,15 @@
 """The frames between Python and the daemon: docs/FORMATS.md, version 3.
 
-This module owns the byte layout and one connection's buffers. It never waits,
-except in :meth:`Connection.wait`: reading takes what is there, writing queues what
-the socket does not take. A KeyboardInterrupt can therefore only strike harmlessly
-while waiting, or mark the connection as torn (:attr:`Connection.torn`); it never
-leaves a half-read frame behind that would be taken for a whole one.
+This module owns the byte layout and one connection's buffers. It never waits, except in
+:meth:`Connection.wait`: reading takes what is there, writing queues what the socket does not take.
+So a KeyboardInterrupt either strikes while waiting, and does no harm, or leaves the connection
+marked as torn. It never leaves a frame that was read in part and would be taken for a whole one.
 """
 
 from __future__ import annotations
 
 import array
+import contextlib
 import json
 import os
 import select
@@ -17,8 +17,8 @@ import socket
 import struct
 import weakref
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Optional
 
 from .errors import ProtocolError
 
@@ -51,6 +51,9 @@ _FD_SPACE = socket.CMSG_SPACE(64 * array.array("i").itemsize)
 #: Bytes that one read takes at most: some batches' messages, not a burst of a hundred.
 _CHUNK = 32768
 
+#: A frame that was read: type, payload, descriptor.
+Frame = tuple[int, bytearray, Optional[int]]
+
 #: Connections of this process, which a forked child must not share with it.
 _connections: weakref.WeakSet[Connection] = weakref.WeakSet()
 
@@ -64,21 +67,25 @@ os.register_at_fork(after_in_child=_abandon_all)
 
 
 class Disconnected(Exception):
-    """The other side closed the connection, or it cannot be used any more."""
+    """The other side closed the connection, or it can no longer be used."""
 
 
 class Connection:
     """Frames over a Unix stream socket, with file descriptors beside them.
 
-    Args:
-        sock: a connected socket; the connection owns it from here on.
-        with_fd: the types of incoming frames that bring a file descriptor.
+    A child process made by ``fork`` finds the connection closed, so that the other side sees this
+    process end when it ends.
 
-    A child process made by ``fork`` finds the connection closed, so that the
-    other side sees this process end when it ends.
+    Args:
+        sock: A connected socket; the connection owns it.
+        with_fd: The types of incoming frames that bring a file descriptor.
+
+    Attributes:
+        torn: Bytes are on their way between the kernel and the buffers. Set on entry, it says that
+            an exception struck there, and that the connection is of no more use.
     """
 
-    def __init__(self, sock: socket.socket, with_fd: frozenset = WITH_FD):
+    def __init__(self, sock: socket.socket, with_fd: frozenset[int] = WITH_FD):
         sock.setblocking(False)
         self._sock: socket.socket | None = sock
         self._with_fd = with_fd
@@ -91,8 +98,6 @@ class Connection:
         self._out = bytearray()
         self._fds: deque[int] = deque()
         self._eof = False
-        #: True while bytes are between the kernel and our books. Found set on
-        #: entry: an exception struck there, and the connection is of no more use.
         self.torn = False
         _connections.add(self)
 
@@ -107,12 +112,13 @@ class Connection:
         return self._sock is None or self.torn
 
     def fileno(self) -> int:
+        """Returns the socket's descriptor."""
         if self._sock is None:
             raise Disconnected("the connection is closed")
         return self._sock.fileno()
 
     def close(self) -> None:
-        """Closes the socket and the descriptors that nobody took. Idempotent."""
+        """Closes the socket and the descriptors that were not taken. Idempotent."""
         sock, self._sock = self._sock, None
         if sock is not None:
             sock.close()
@@ -120,23 +126,24 @@ class Connection:
             os.close(self._fds.popleft())
 
     def __del__(self) -> None:
-        try:
+        with contextlib.suppress(Exception):
             self.close()
-        except Exception:
-            pass
 
     # Reading.
 
     def fill(self) -> bool:
-        """Reads what is there, without waiting; False if there is nothing.
+        """Reads what is there, without waiting.
+
+        Returns:
+            False if there is nothing.
 
         Raises:
-            Disconnected: the other side is gone and all it said has been read.
+            Disconnected: The other side hung up, and all that it sent has been read.
         """
         if self.torn or self._sock is None:
             raise Disconnected("the connection is closed" if not self.torn else "interrupted")
         if self._eof:
-            raise Disconnected("the other side is gone")
+            raise Disconnected("the other side hung up")
         self.torn = True
         if self._start == self._end:
             self._start = self._end = 0
@@ -159,11 +166,14 @@ class Connection:
         self.torn = False
         if n == 0:
             self._eof = True
-            raise Disconnected("the other side is gone")
+            raise Disconnected("the other side hung up")
         return True
 
     def _make_room(self) -> None:
-        """Moves what is not taken yet to the front, of a larger buffer if that, or the frame that it begins with, needs one."""
+        """Moves what was not taken yet to the front of the buffer.
+
+        The buffer grows if that, or the frame that it begins with, needs more room.
+        """
         size = self._end - self._start
         need = HEADER.size
         if size >= HEADER.size:
@@ -178,7 +188,7 @@ class Connection:
             self._buffer[:size] = self._buffer[self._start : self._end]
         self._start, self._end = 0, size
 
-    def _take_fds(self, ancillary, flags: int) -> None:
+    def _take_fds(self, ancillary: list[tuple[int, int, bytes]], flags: int) -> None:
         for level, kind, data in ancillary:
             if level == socket.SOL_SOCKET and kind == socket.SCM_RIGHTS:
                 fds = array.array("i")
@@ -186,11 +196,11 @@ class Connection:
                 self._fds.extend(fds)
         if flags & socket.MSG_CTRUNC:
             raise ProtocolError(
-                "file descriptors were lost on the way: too many open files (ulimit -n)?"
+                "file descriptors were lost in transit: too many open files (ulimit -n)?"
             )
 
-    def frame(self) -> tuple[int, bytearray, int | None] | None:
-        """The next whole frame that has been read: type, payload, descriptor; None if there is none.
+    def frame(self) -> Frame | None:
+        """Returns the next whole frame that has been read, or None if there is none.
 
         The payload is the caller's own. So is the descriptor: the caller closes it.
         """
@@ -214,11 +224,11 @@ class Connection:
 
     # Writing.
 
-    def send(self, frame) -> None:
+    def send(self, frame: bytes) -> None:
         """Sends a whole frame; what the socket does not take now is queued.
 
         Raises:
-            Disconnected: the other side is gone.
+            Disconnected: The other side hung up.
         """
         if self.torn or self._sock is None:
             raise Disconnected("the connection is closed")
@@ -239,7 +249,11 @@ class Connection:
         self.torn = False
 
     def flush(self) -> bool:
-        """Sends what is queued, as far as the socket takes it; True if nothing is left."""
+        """Sends what is queued, as far as the socket takes it.
+
+        Returns:
+            True if nothing is left.
+        """
         if not self._out:
             return True
         if self.torn or self._sock is None:
@@ -260,7 +274,7 @@ class Connection:
         """Sends a frame with descriptors on its first byte, waiting until the socket takes it.
 
         Raises:
-            Disconnected: the other side is gone.
+            Disconnected: The other side hung up.
         """
         while not self.flush():
             self.wait(None)
@@ -280,14 +294,14 @@ class Connection:
 
     @property
     def writing(self) -> bool:
-        """True while there are bytes that the socket has not taken."""
+        """Whether there are bytes that the socket has not taken."""
         return bool(self._out)
 
     def wait(self, timeout: float | None) -> bool:
         """Waits until there is something to read, or to write if bytes are queued.
 
         Args:
-            timeout: seconds; None waits for ever.
+            timeout: Seconds; None means no limit.
 
         Returns:
             False if the time is up.
@@ -300,18 +314,22 @@ class Connection:
         return bool(ready)
 
 
-def encode(kind: int, payload=b"") -> bytes:
-    """A whole frame."""
+def encode(kind: int, payload: bytes | bytearray = b"") -> bytes:
+    """Returns a whole frame."""
     return HEADER.pack(len(payload), kind) + payload
 
 
 def encode_json(kind: int, value: dict[str, Any]) -> bytes:
-    """A whole frame with a JSON payload."""
+    """Returns a whole frame with a JSON payload."""
     return encode(kind, json.dumps(value, separators=(",", ":")).encode())
 
 
-def decode_json(payload) -> dict[str, Any]:
-    """A JSON payload, which must be an object."""
+def decode_json(payload: bytes | bytearray) -> dict[str, Any]:
+    """Returns a JSON payload.
+
+    Raises:
+        ProtocolError: It is no JSON object.
+    """
     try:
         value = json.loads(bytes(payload))
     except ValueError as error:
@@ -322,14 +340,14 @@ def decode_json(payload) -> dict[str, Any]:
 
 
 def mix64(x: int) -> int:
-    """What SplitMix64 draws from the state x, an unsigned 64-bit integer."""
+    """Returns what SplitMix64 draws from the state ``x``, an unsigned 64-bit integer."""
     x = (x + 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
     x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
     x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
     return x ^ (x >> 31)
 
 
-def audit_sum(epoch: int, ids) -> int:
-    """The audit of a batch: the sum modulo 2^64 of mix64(epoch << 32 | ID) over its IDs."""
+def audit_sum(epoch: int, ids: Iterable[int]) -> int:
+    """Returns a batch's audit: the sum modulo 2^64 of mix64(epoch << 32 | ID) over its IDs."""
     base = epoch << 32
     return sum(mix64(base | i) for i in ids) & 0xFFFFFFFFFFFFFFFF

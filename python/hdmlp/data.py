@@ -1,10 +1,12 @@
 """Datasets, and a loader that needs neither torch nor numpy.
 
-import hdmlp.data
-loader = hdmlp.data.DataLoader(hdmlp.data.Folder("/data/train"), batch_size=64, epochs=2, seed=1)
-for epoch in range(2):
-    for samples, labels in loader:
-        ...
+    dataset = hdmlp.data.Folder("/data/train")
+    loader = hdmlp.data.DataLoader(dataset, batch_size=64, epochs=2, seed=1)
+    for epoch in range(2):
+        for samples, labels in loader:
+            ...
+
+Rank and world size come from the launcher.
 """
 
 from __future__ import annotations

@@ -196,9 +196,10 @@ def together(hosts, lines, work, environment=None):
 def documented(path, pattern, folder):
     """The command lines of a document, with the folder in place of theirs."""
     with open(os.path.join(os.path.dirname(EXAMPLES), path)) as file:
+        text = re.sub(r" *\\\n *", " ", file.read())  # a line may go on after a backslash
         return [
             line.replace("/data/train", folder)
-            for line in re.findall(rf"^    ({pattern} .*)$", file.read(), re.MULTILINE)
+            for line in re.findall(rf"^    ({pattern} .*)$", text, re.MULTILINE)
         ]
 
 

@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+import hdmlp
+
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs/testdata/contributing"
 BLOCKS = re.findall(
@@ -71,7 +73,18 @@ def run(tree, *command, **environment):
 def program(tree):
     if not os.path.exists(GO):
         pytest.skip("no Go")
-    run(tree, GO, "build", *FLAGS, "-o", "python/hdmlp/bin/hdmlp", "./cmd/hdmlp")
+    version = f"-X main.version={hdmlp.__version__}"
+    run(
+        tree,
+        GO,
+        "build",
+        *FLAGS,
+        "-ldflags",
+        version,
+        "-o",
+        "python/hdmlp/bin/hdmlp",
+        "./cmd/hdmlp",
+    )
     return tree / "python/hdmlp/bin/hdmlp"
 
 

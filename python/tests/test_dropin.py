@@ -215,7 +215,10 @@ def test_what_has_no_meaning_is_refused(folder):
             lambda: ht.DataLoader(data, shard=True, sampler=SequentialSampler(data)),
             "shard=True contradicts sampler",
         ),
-        (lambda: ht.DataLoader(data, shard=False, rank=0, world_size=2), "shard=False contradicts rank"),
+        (
+            lambda: ht.DataLoader(data, shard=False, rank=0, world_size=2),
+            "shard=False contradicts rank",
+        ),
         (lambda: ht.DataLoader(data, rank=0), "rank is given without world_size"),
     ):
         with pytest.raises(errors.ConfigError, match=says):

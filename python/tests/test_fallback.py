@@ -53,9 +53,7 @@ def test_numbers_that_normalize_cannot_have():
         assert len(parts.rest) == 1 and says in parts.why
     norm = V.Normalize(0.5, 0.5)
     del norm.std
-    assert (
-        "not those that HDMLP knows" in T.split([V.Resize((9, 9)), V.ToTensor(), norm]).why
-    )
+    assert "not those that HDMLP knows" in T.split([V.Resize((9, 9)), V.ToTensor(), norm]).why
 
 
 ROTATE, ERASE = V.RandomRotation(5), V.RandomErasing()

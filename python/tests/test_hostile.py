@@ -211,7 +211,7 @@ def test_forged_cache(real, folder, tmp_path):
             os.chown(os.path.join(directory, name), 1001, 1001)
     with pytest.raises(
         errors.ConfigError,
-        match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user 0.*name another directory",
+        match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user 0.*choose another directory",
     ):
         with data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache) as loader:
             assert epoch(loader) == list(range(25))
@@ -222,7 +222,7 @@ def test_cache_that_others_may_write_to(real, folder, tmp_path):
     fill(folder, cache, "sample")
     os.chmod(cache, 0o777)
     with pytest.raises(
-        errors.ConfigError, match=rf"{cache} can be written to by others .*mode 0777.*chmod 700"
+        errors.ConfigError, match=rf"{cache} is writable by others .*mode 0777.*chmod 700"
     ):
         data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache)
     with data.DataLoader(

@@ -72,7 +72,7 @@ def test_a_host_that_nobody_knows(hosts, slurm, folder, raw):
     )
     assert status != 0 and not raw.records()
     assert (
-        "node 1 of 2 did not come" in out
+        "node 1 of 2 did not join" in out
         and "nosuch.invalid, from MASTER_ADDR, is not known on node1" in out
     )
 

@@ -231,7 +231,7 @@ def test_the_length_of_files_is_raised(rank, folder):
             3 << 20,
             {},
             33558528,
-            "RLIMIT_FSIZE allows 3145728 bytes; raise it (ulimit -f) before the daemon starts, or make staging_buffer",
+            "to 3145728 bytes; raise it (ulimit -f) before the daemon starts, or reduce staging_buffer",
         ),
         (
             3 << 20,

@@ -18,6 +18,7 @@ ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)
 sys.path.insert(0, os.path.join(ROOT, "bench"))
 from throttled import Throttled, Unavailable  # noqa: E402
 
+import hdmlp  # noqa: E402
 import hdmlp.data as data  # noqa: E402
 
 pytestmark = pytest.mark.slow
@@ -388,17 +389,22 @@ def liar(tmp_path_factory):
     if shutil.which("go") is None:
         pytest.skip("the lying daemon is built with Go")
     path = tmp_path_factory.mktemp("liar") / "hdmlp"
-    subprocess.run(["go", "test", "-c", "-o", str(path), "./cmd/hdmlp"], check=True, cwd=ROOT)
+    version = f"-X github.com/hdmlp/hdmlp/cmd/hdmlp.version={hdmlp.__version__}"
+    subprocess.run(
+        ["go", "test", "-c", "-ldflags", version, "-o", str(path), "./cmd/hdmlp"],
+        check=True,
+        cwd=ROOT,
+    )
     return str(path)
 
 
 @pytest.mark.parametrize(
     "lie, words",
     [
-        ("garbage", "not a frame of the sample exchange"),
-        ("another-byte", "its checksum does not hold"),
+        ("garbage", "invalid frame of the sample exchange"),
+        ("another-byte", "its checksum does not match"),
         ("too-long", "as the answer to sample"),
-        ("half", "peer sent something else"),
+        ("half", "corrupt answer from peer"),
         ("nothing", "no answer within"),
     ],
 )
@@ -423,7 +429,7 @@ def test_peer_lies(binary, folder, liar, reference, tmp_path, lie, words):
     for rank in (0, 1):
         run.wait(
             lambda: any(
-                "node 2 is passed by" in line and words in line
+                "node 2 is bypassed" in line and words in line
                 for line in run.log(rank).splitlines()
             ),
             f"node {rank} tells of the liar",

@@ -125,13 +125,13 @@ def test_another_dataset(binary, folder, tmp_path, change):
             2,
             {1: {"environment": {"RANK": "0"}}},
             "ConfigError",
-            "nodes 0 and 1 claim rank 0: a rank belongs to one node",
+            "nodes 0 and 1 both claim rank 0: give every rank to one node",
         ),
         (
             3,
             {2: {"environment": {"GROUP_RANK": "1"}}},
             "ConfigError",
-            rf"both {IP}:\d+ and {IP}:\d+ say that they are node 1: every node needs a number of its own",
+            rf"both {IP}:\d+ and {IP}:\d+ claim to be node 1: give every node its own number",
         ),
         (
             2,
@@ -164,7 +164,7 @@ def test_fewer_nodes(binary, folder, tmp_path):
         check(
             said[rank],
             "ConfigError",
-            rf"node 1 of 3 did not come within 4s; there: node 0 \({IP}:29510\), node 2 \({IP}:\d+\)\. Look at those nodes' logs",
+            rf"node 1 of 3 did not join within 4s; present: node 0 \({IP}:29510\), node 2 \({IP}:\d+\)\. See the logs of the missing nodes",
         )
 
 
@@ -177,7 +177,7 @@ def test_fewer_ranks(binary, folder, tmp_path):
         "ConfigError",
         r"of the 2 ranks of node 1 only \[1\] opened the loader within 4s: start the others there too, or .* LOCAL_WORLD_SIZE",
     )
-    check(said[0], "ConfigError", r"node 1 of 2 did not come within 4s")
+    check(said[0], "ConfigError", r"node 1 of 2 did not join within 4s")
 
 
 def test_wrong_secret(binary, folder, tmp_path):
@@ -194,12 +194,12 @@ def test_wrong_secret(binary, folder, tmp_path):
     check(
         said[1],
         "ConfigError",
-        rf"node 1 and node 0 \({IP}:29510\) do not have the same secret: give all nodes the same",
+        rf"node 1 and node 0 \({IP}:29510\) do not have the same secret: set the same HDMLP_SECRET",
     )
     check(
         said[0],
         "ConfigError",
-        rf"node 1 of 2 did not come within 4s; .*refused: {IP}:\d+, which says that it is node 1, does not know this job's secret",
+        rf"node 1 of 2 did not join within 4s; .*refused: {IP}:\d+, which claims to be node 1, does not have this job's secret",
     )
 
 
@@ -216,7 +216,7 @@ def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
     run.wait(
         lambda: any(
             line.startswith("[0.0] WARNING")
-            and "which says that it is node 1, does not know this job's secret" in line
+            and "which claims to be node 1, does not have this job's secret" in line
             for line in run.other
         ),
         "node 0 says so",
@@ -232,22 +232,22 @@ def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
     [
         (
             {0: {"occupy": 7000}},
-            r"node 0 could not listen at :7000 \(control\): the port is in use.* The key port \(HDMLP_PORT\) chooses others",
+            r"node 0 could not listen on :7000 \(control\): the port is in use.* set port \(HDMLP_PORT\) to use other ports",
             rf"node 1 could not reach {IP}:7000 \(node 0\) within 4s: no answer",
         ),
         (
             {0: {"occupy": 7001}},
-            r"node 0 could not listen at :7001 \(samples\): the port is in use",
+            r"node 0 could not listen on :7001 \(samples\): the port is in use",
             None,
         ),
         (
             {1: {"occupy": 7001}},
-            r"node 1 could not listen at :7001 \(samples\): the port is in use",
+            r"node 1 could not listen on :7001 \(samples\): the port is in use",
             None,
         ),
         (
             {1: {"occupy": 7002}},
-            r"node 1 could not listen at :7002 \(failure detection, TCP and UDP\): the port is in use",
+            r"node 1 could not listen on :7002 \(failure detection, TCP and UDP\): the port is in use",
             None,
         ),
     ],
@@ -286,15 +286,15 @@ def test_unreachable(binary, folder, tmp_path, nodes, words):
         binary, folder, tmp_path, 2, {}, {1: {"environment": {"HDMLP_NODES": nodes}}}, [0, 1]
     )
     check(said[1], "ConfigError", words)
-    check(said[0], "ConfigError", "node 1 of 2 did not come within 4s")
+    check(said[0], "ConfigError", "node 1 of 2 did not join within 4s")
 
 
 @pytest.mark.parametrize(
     "interface, why",
     [
-        ("eth7", "it is no interface or address, and as a name: lookup eth7"),
-        ("192.0.2.7", "it is none of this host's"),
-        ("172.31.255.0/24", "it is none of this host's"),
+        ("eth7", "it is no interface or address of this host, and as a host name: lookup eth7"),
+        ("192.0.2.7", "this host has no such address"),
+        ("172.31.255.0/24", "this host has no such address"),
     ],
 )
 def test_address_of_another_host(binary, folder, tmp_path, interface, why):
@@ -393,14 +393,14 @@ def test_chosen_ports_and_interface(binary, folder, alone, tmp_path, tls):
         (
             "on",
             "off",
-            "that node asks for TLS, this one does not: set tls to the same",
-            "this node asks for TLS, that one does not",
+            "that node uses TLS, this one does not: set tls to the same value",
+            "this node uses TLS, that one does not",
         ),
         (
             "off",
             "on",
-            "this node asks for TLS, that one does not: set tls to the same",
-            "that node asks for TLS, this one does not",
+            "this node uses TLS, that one does not: set tls to the same value",
+            "that node uses TLS, this one does not",
         ),
     ],
 )
@@ -415,12 +415,12 @@ def test_tls_on_one_side(binary, folder, tmp_path, zero, one, one_says, zero_say
         [0, 1],
     )
     check(
-        said[1], "ConfigError", rf"node 1 and node 0 \({IP}:29510\) cannot talk by TLS: {one_says}"
+        said[1], "ConfigError", rf"TLS handshake of node 1 with node 0 \({IP}:29510\) failed: {one_says}"
     )
     check(
         said[0],
         "ConfigError",
-        rf"node 1 of 2 did not come within 4s; .*refused: {IP}:\d+ was refused by TLS: {zero_says}",
+        rf"node 1 of 2 did not join within 4s; .*refused: {IP}:\d+ was refused during the TLS handshake: {zero_says}",
     )
 
 
@@ -513,12 +513,12 @@ def test_wrong_certificate(binary, folder, tmp_path, authorities):
     check(
         said[1],
         "ConfigError",
-        r"cannot talk by TLS: that node's certificate is not accepted: x509: certificate signed by unknown authority",
+        r"failed: that node's certificate was rejected: x509: certificate signed by unknown authority",
     )
     check(
         said[0],
         "ConfigError",
-        rf"refused: {IP}:\d+ was refused by TLS: that node does not accept this one's certificate \(tls: bad certificate\)",
+        rf"refused: {IP}:\d+ was refused during the TLS handshake: that node rejected this one's certificate \(tls: bad certificate\)",
     )
 
 
@@ -532,5 +532,5 @@ def test_certificate_that_can_not_be(binary, folder, tmp_path, authorities):
         check(
             value,
             "ConfigError",
-            r'tls_cert = ".*/ours\.pem" is not good by tls_ca = ".*/theirs-ca\.pem": x509',
+            r'tls_cert = ".*/ours\.pem" is not trusted by tls_ca = ".*/theirs-ca\.pem": x509',
         )

@@ -297,7 +297,7 @@ def test_descriptors_that_are_no_lists(real, folder, tmp_path):
     (tmp_path / "list").write_bytes(bytes(400))
     read, write = os.pipe()
     for fd in (read, os.open(tmp_path, os.O_RDONLY), os.open(tmp_path / "list", os.O_RDONLY)):
-        with pytest.raises(errors.ConfigError, match="its descriptor is no memfd"):
+        with pytest.raises(errors.ConfigError, match="its descriptor is not a memfd"):
             Job(folder, fd=fd, subset={"count": 2})
     os.close(write)
 
@@ -307,7 +307,7 @@ def test_wrong_orders_are_named(real, folder):
     with Job(folder, *lists, **stream) as job:
         for ids, said in (
             ([1, 2, 30], "epoch 1 is given with sample 30 at index 2; allowed: 0 to 24"),
-            ([1, 2], "the order of epoch 1 has 2 samples; the batches of an epoch have 3"),
+            ([1, 2], "the order of epoch 1 has 2 samples, but an epoch's batches have 3"),
         ):
             job.give(1, ids)
             with pytest.raises(errors.ConfigError, match=said):

@@ -150,7 +150,7 @@ def test_descriptors_that_get_lost_are_an_error(pair):
         with pytest.raises(OSError):
             while True:
                 gaps.append(os.dup(fd))
-        with pytest.raises(ProtocolError, match="lost on the way: too many open files"):
+        with pytest.raises(ProtocolError, match="lost in transit: too many open files"):
             connection.fill()
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, before)

@@ -141,8 +141,7 @@ def test_a_shuffled_loader_that_is_not_shared_warns_once(folder, tmp_path):
     (tmp_path / "s.py").write_text(code)
     _, said = run(*TORCHRUN, f"--master_port={free_port()}", str(tmp_path / "s.py"), folder)
     assert (
-        said.count("not shared among the 2 ranks: each rank gets all samples; give shard=True")
-        == 4
+        said.count("not shared among the 2 ranks: each rank gets all samples; give shard=True") == 4
     )  # each loader of each process, once
 
 

@@ -1,5 +1,5 @@
-// Package cachetest is what tests of caches, and of what reads through them, stand on: a source
-// whose bytes follow from the sample and whose faults the test chooses, and real stores, with a
+// Package cachetest provides fakes for tests of caches, and of what reads through them: a source
+// whose bytes follow from the sample's ID and whose faults the test chooses, and real stores with a
 // plan for what they are to hold.
 package cachetest
 
@@ -23,23 +23,23 @@ type T interface {
 	Fatal(args ...any)
 }
 
-// Source holds samples whose bytes follow from their ID.
+// Source is a fake source. The bytes of a sample follow from its ID.
 type Source struct {
 	Index *dataset.Index
 	Reads []atomic.Int32
-	Bad   map[int]bool // cannot be read
+	Bad   map[int]bool // samples that cannot be read
 
-	Hook func(ctx context.Context, id int) error // not nil: called first by every Read
+	Hook func(ctx context.Context, id int) error // if not nil, called first by every Read
 
-	// What is there now: where, which instance of each file, and with what bytes. nil: the same for
-	// ever.
+	// The current state of the source: its directory, the instance of each file, and its bytes.
+	// nil: as at the beginning.
 	Inode   uint64
 	Changed func(id int) int64
 	Bytes   func(id int, dst []byte)
 	Stats   atomic.Int32
 }
 
-// NewSource returns a source with samples of these sizes.
+// NewSource returns a source with samples of the given sizes.
 func NewSource(t T, sizes []int) *Source {
 	b := dataset.NewBuilder([]string{"a", "b"}, []string{".x"})
 	b.Directory(dataset.Directory{Path: "", Class: -1})
@@ -57,7 +57,7 @@ func NewSource(t T, sizes []int) *Source {
 	return &Source{Index: index, Reads: make([]atomic.Int32, len(sizes)), Bad: map[int]bool{}}
 }
 
-// Content is what a sample of that size holds.
+// Content returns the bytes of a sample of the given size.
 func Content(id int, size int64) []byte {
 	b := make([]byte, size)
 	r := rand.New(rand.NewPCG(uint64(id), 1))
@@ -69,7 +69,7 @@ func Content(id int, size int64) []byte {
 	return b
 }
 
-// Place is dataset.Placed's.
+// Place implements dataset.Placed.
 func (s *Source) Place() (device, inode uint64) { return 1, s.Inode }
 
 func (s *Source) stamp(id int) dataset.Stamp {
@@ -79,7 +79,7 @@ func (s *Source) stamp(id int) dataset.Stamp {
 	return dataset.NewStamp(s.Index.Size(id), 0, s.Changed(id), uint64(id))
 }
 
-// Read is dataset.Source's.
+// Read implements dataset.Source.
 func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	s.Reads[id].Add(1)
 	if s.Hook != nil {
@@ -97,7 +97,7 @@ func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, e
 	return s.stamp(id), nil
 }
 
-// Stat is dataset.Source's.
+// Stat implements dataset.Source.
 func (s *Source) Stat(_ context.Context, id int) (dataset.Stamp, error) {
 	s.Stats.Add(1)
 	if s.Bad[id] {
@@ -106,13 +106,13 @@ func (s *Source) Stat(_ context.Context, id int) (dataset.Stamp, error) {
 	return s.stamp(id), nil
 }
 
-// Close is dataset.Source's.
+// Close implements dataset.Source.
 func (s *Source) Close() error { return nil }
 
-// Path is dataset.Locator's.
+// Path implements dataset.Locator.
 func (s *Source) Path(id int) string { return "/source/" + s.Index.Name(id) }
 
-// Hanging is a Hook under which the first read of each of the given samples hangs, as if in the
+// Hanging returns a Hook that makes the first read of each of the given samples hang, as if in the
 // kernel, until gate is closed.
 func Hanging(gate <-chan struct{}, samples ...int) func(context.Context, int) error {
 	hung := make([]atomic.Bool, 100)
@@ -124,24 +124,25 @@ func Hanging(gate <-chan struct{}, samples ...int) func(context.Context, int) er
 	}
 }
 
-// Options say which stores there are.
+// Options say which stores to open.
 type Options struct {
-	Memory, File int64         // bytes; 0: there is none
-	MemoryClass  *memory.Class // of the store in memory; nil: its own
-	Dir          string        // of the one on disk
-	PlanAll      bool          // the first is to hold everything, whatever its room
+	Memory, File int64         // capacity in bytes; 0: no such store
+	MemoryClass  *memory.Class // nil: a new one
+	Dir          string        // of the file class
+	PlanAll      bool          // plan all samples for the first store, whatever its capacity
 }
 
-// Stores are the stores of a source's samples.
+// Stores are the open stores for a source's samples.
 type Stores struct {
 	Names  []string // memory, file
 	Stores []storageclass.Store
-	// what each is to hold: the first has the first samples, as many as there is room for
+	// Plan is what each store is to hold: the first samples that fit the first store, then the
+	// next.
 	Plan [][]int32
 	file *file.Class
 }
 
-// Open opens stores for a source.
+// Open opens stores for the samples of a source.
 func Open(t T, s *Source, o Options) *Stores {
 	out := &Stores{}
 	ds := storageclass.Dataset{
@@ -150,14 +151,14 @@ func Open(t T, s *Source, o Options) *Stores {
 		Size:        s.Index.Size,
 	}
 	next := 0
-	add := func(name string, class storageclass.Class, room int64) {
-		store, err := class.Open(ds, room)
+	add := func(name string, class storageclass.Class, capacity int64) {
+		store, err := class.Open(ds, capacity)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var ids []int32
-		for ; next < s.Index.Len() && (o.PlanAll || room >= s.Index.Size(next)); next++ {
-			room -= s.Index.Size(next)
+		for ; next < s.Index.Len() && (o.PlanAll || capacity >= s.Index.Size(next)); next++ {
+			capacity -= s.Index.Size(next)
 			ids = append(ids, int32(next))
 		}
 		out.Names, out.Stores, out.Plan = append(out.Names, name), append(out.Stores, store),
@@ -184,7 +185,7 @@ func Open(t T, s *Source, o Options) *Stores {
 	return out
 }
 
-// Close closes them.
+// Close closes the stores.
 func (s *Stores) Close(t T) {
 	for _, store := range s.Stores {
 		if err := store.Close(); err != nil {

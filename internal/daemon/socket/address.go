@@ -11,23 +11,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Endpoint is where this user's daemon listens, by the rule of docs/FORMATS.md, which
-// python/hdmlp/_daemon.py follows as well.
+// Endpoint is where this user's daemon listens. docs/FORMATS.md defines it;
+// python/hdmlp/_address.py implements the same rule.
 type Endpoint struct {
 	Addr *net.UnixAddr
-	// private: the socket is in a directory of ours below XDG_RUNTIME_DIR, which the daemon makes.
+	// private means that the socket is in a directory of this user below XDG_RUNTIME_DIR, which the
+	// daemon creates.
 	private bool
-	// Other is where commands look for a daemon next: one that was started without XDG_RUNTIME_DIR,
-	// or before sockets were paths. nil: nowhere.
+	// Other is the address at which commands look next, for a daemon that was started without
+	// XDG_RUNTIME_DIR. nil: none.
 	Other *net.UnixAddr
 }
 
-// longestName is how many bytes the kernel takes as a path, or as an abstract name.
+// longestName is the kernel's limit on the bytes of a socket's path or abstract name.
 const longestName = 107
 
-// Address returns where this user's daemon listens: where HDMLP_SOCKET says, else below
-// XDG_RUNTIME_DIR if that is a directory of this user alone, else at an abstract name. An error is
-// wrong input.
+// Address returns where this user's daemon listens: at HDMLP_SOCKET if that is set, else below
+// XDG_RUNTIME_DIR if that directory is private to this user, else at an abstract name. An error
+// means that a variable has a wrong value.
 func Address(environment func(string) string) (Endpoint, error) {
 	abstract := &net.UnixAddr{Name: "@hdmlp-" + strconv.Itoa(os.Geteuid()), Net: "unix"}
 	key, e := "HDMLP_SOCKET", Endpoint{}
@@ -60,7 +61,7 @@ func Address(environment func(string) string) (Endpoint, error) {
 	return e, nil
 }
 
-// private reports whether dir is a directory of this user alone that can be written to.
+// private reports whether dir is a writable directory that only this user can access.
 func private(dir string) bool {
 	var st unix.Stat_t
 	return strings.HasPrefix(dir, "/") && unix.Stat(dir, &st) == nil &&
@@ -68,7 +69,7 @@ func private(dir string) bool {
 		int(st.Uid) == os.Geteuid() && st.Mode&0o777 == 0o700 && unix.Access(dir, unix.W_OK) == nil
 }
 
-// userName is how messages name a user.
+// userName returns a user's name and number for messages.
 func userName(uid uint32) string {
 	id := strconv.FormatUint(uint64(uid), 10)
 	if u, err := user.LookupId(id); err == nil {

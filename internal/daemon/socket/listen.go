@@ -1,5 +1,5 @@
-// Package socket is where a node's daemon is found: the address that a process's environment says,
-// and the lock by which one daemon alone listens there.
+// Package socket determines where a node's daemon listens, from the environment of a process, and
+// takes that address with a lock so that only one daemon listens there.
 package socket
 
 import (
@@ -14,20 +14,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrRunning: another daemon listens there, or has not ended yet.
+// ErrRunning is returned by Listen if another daemon listens there, or has not ended yet.
 var ErrRunning = errors.New("a daemon is running already")
 
-// Listener is where a daemon takes connections.
+// Listener accepts a daemon's connections.
 type Listener interface {
 	AcceptUnix() (*net.UnixConn, error)
 	Close() error
 }
 
-// Listen takes the endpoint for this process alone. ErrRunning: another process has it.
+// Listen takes the endpoint for this process alone. It returns ErrRunning if another process has
+// it.
 //
-// The kernel frees an abstract name with the process that holds it. A path it leaves behind, so
-// that beside the socket there is a lock file: the process that has locked it, and no other, may
-// remove the socket and make a new one.
+// The kernel frees an abstract name when the process that holds it ends, but it does not remove a
+// path. So there is a lock file next to a socket with a path: only the process that has locked it
+// may remove the socket and create a new one.
 func Listen(e Endpoint) (Listener, error) {
 	if strings.HasPrefix(e.Addr.Name, "@") {
 		l, err := net.ListenUnix("unix", e.Addr)
@@ -48,11 +49,12 @@ func Listen(e Endpoint) (Listener, error) {
 	return l, nil
 }
 
-// taken says who has an abstract name that is in use.
+// taken returns the error for an abstract name that is in use.
 func taken(a *net.UnixAddr) error {
 	conn, err := net.DialUnix("unix", nil, a)
 	if err != nil {
-		return fmt.Errorf("%w: the socket %s is in use", ErrRunning, a.Name) // it begins, or ends
+		// The other daemon is starting or shutting down.
+		return fmt.Errorf("%w: the socket %s is in use", ErrRunning, a.Name)
 	}
 	defer conn.Close()
 	cred, err := Peer(conn)
@@ -62,28 +64,28 @@ func taken(a *net.UnixAddr) error {
 	return ErrRunning
 }
 
-// Foreign is the error for a socket that another user has.
+// Foreign is the error for a socket that belongs to another user.
 func Foreign(a *net.UnixAddr, uid uint32) error {
 	return fmt.Errorf("the socket %s belongs to user %s, not to %s; set XDG_RUNTIME_DIR to a "+
 		"directory of your own (mode 0700), or HDMLP_SOCKET to another path or name",
 		a.Name, userName(uid), userName(uint32(os.Geteuid())))
 }
 
-// directory is the open directory of a path socket.
+// directory is the open directory of a socket that has a path.
 type directory struct {
 	file *os.File
 	path string
 }
 
-// openDirectory opens the endpoint's directory. One below XDG_RUNTIME_DIR is made, and must be this
-// user's alone.
+// openDirectory opens the endpoint's directory. One below XDG_RUNTIME_DIR is created if needed, and
+// must be accessible to this user alone.
 func openDirectory(e Endpoint) (directory, error) {
 	path := filepath.Dir(e.Addr.Name)
 	flags := unix.O_RDONLY | unix.O_DIRECTORY | unix.O_CLOEXEC
 	if e.private {
 		flags |= unix.O_NOFOLLOW
 		if err := unix.Mkdir(path, 0o700); err != nil && !errors.Is(err, unix.EEXIST) {
-			return directory{}, fmt.Errorf("make the directory %s of the daemon's socket: %w; "+
+			return directory{}, fmt.Errorf("create the directory %s of the daemon's socket: %w; "+
 				"set HDMLP_SOCKET to another path or name", path, err)
 		}
 	}
@@ -107,7 +109,7 @@ func openDirectory(e Endpoint) (directory, error) {
 	return d, nil
 }
 
-// listen takes the lock, removes what a daemon that was killed has left, and binds the socket.
+// listen takes the lock, removes what a killed daemon left, and binds the socket.
 func (d directory) listen(a *net.UnixAddr) (Listener, error) {
 	name := filepath.Base(a.Name)
 	lock, err := d.lock(name + ".lock")
@@ -123,7 +125,7 @@ func (d directory) listen(a *net.UnixAddr) (Listener, error) {
 	return l.with(lock), nil
 }
 
-// lock opens and locks the file of this name in the directory.
+// lock opens and locks the file of this name in the directory, which it creates if needed.
 func (d directory) lock(name string) (*os.File, error) {
 	path := filepath.Join(d.path, name)
 	for {
@@ -141,9 +143,9 @@ func (d directory) lock(name string) (*os.File, error) {
 		case st.Mode&unix.S_IFMT != unix.S_IFREG || int(st.Uid) != os.Geteuid():
 			err = fmt.Errorf("it is not a regular file of user %s: remove it, or set "+
 				"HDMLP_SOCKET to another path or name", userName(uint32(os.Geteuid())))
-		case st.Size != 0: // a daemon writes nothing into its lock file
-			err = fmt.Errorf("it has %d bytes, and so it is no daemon's lock file, which is "+
-				"empty: it is left as it is; set HDMLP_SOCKET to another path or name", st.Size)
+		case st.Size != 0: // a daemon writes nothing to its lock file
+			err = fmt.Errorf("it has %d bytes, but a daemon's lock file is empty; it is left as "+
+				"it is; set HDMLP_SOCKET to another path or name", st.Size)
 		default:
 			err = unix.Flock(fd, unix.LOCK_EX|unix.LOCK_NB)
 		}
@@ -154,8 +156,8 @@ func (d directory) lock(name string) (*os.File, error) {
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		// A daemon that ends removes its lock file: then another process may have made, and locked,
-		// a new one.
+		// A daemon removes its lock file when it ends. Another process may then have created and
+		// locked a new one.
 		err = unix.Fstatat(int(d.file.Fd()), name, &now, unix.AT_SYMLINK_NOFOLLOW)
 		if err == nil && now.Ino == st.Ino && now.Dev == st.Dev {
 			return f, nil
@@ -167,21 +169,22 @@ func (d directory) lock(name string) (*os.File, error) {
 	}
 }
 
-// bind makes the socket. The lock is held.
+// bind creates the socket. The caller holds the lock.
 func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 	var st unix.Stat_t
 	err := unix.Fstatat(int(d.file.Fd()), name, &st, unix.AT_SYMLINK_NOFOLLOW)
 	switch {
 	case errors.Is(err, unix.ENOENT):
 	case err != nil:
-		return nil, fmt.Errorf("look at %s: %w", a.Name, err)
+		return nil, fmt.Errorf("stat %s: %w", a.Name, err)
 	case st.Mode&unix.S_IFMT != unix.S_IFSOCK:
 		return nil, fmt.Errorf("%s is not a socket, and is left as it is; set HDMLP_SOCKET to "+
 			"another path or name", a.Name)
 	case int(st.Uid) != os.Geteuid():
 		return nil, Foreign(a, st.Uid)
 	default:
-		// Ours, and of no daemon that holds the lock. Still it may be another program's.
+		// The socket is this user's, and of no daemon that holds the lock. It may be another
+		// program's.
 		conn, err := net.DialUnix("unix", nil, a)
 		if err == nil {
 			conn.Close()
@@ -192,7 +195,8 @@ func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 		}
 		if err := unix.Unlinkat(int(d.file.Fd()), name, 0); err != nil &&
 			!errors.Is(err, unix.ENOENT) {
-			return nil, fmt.Errorf("remove the socket %s of a daemon that is gone: %w", a.Name, err)
+			return nil,
+				fmt.Errorf("remove the socket %s of a daemon that has ended: %w", a.Name, err)
 		}
 	}
 	before := unix.Umask(0o177)
@@ -202,17 +206,17 @@ func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 		return nil,
 			fmt.Errorf("listen at %s: %w; set HDMLP_SOCKET to another path or name", a.Name, err)
 	}
-	l.SetUnlinkOnClose(false) // it would remove what is there, whatever that is
+	l.SetUnlinkOnClose(false) // it would remove whatever is at the path by then
 	p := &pathListener{UnixListener: l, dir: d, name: name}
 	if err := unix.Fstatat(int(d.file.Fd()), name, &p.made, unix.AT_SYMLINK_NOFOLLOW); err != nil {
 		l.Close()
-		return nil, fmt.Errorf("the directory %s was replaced while the daemon began to "+
-			"listen in it: %w", d.path, err)
+		return nil, fmt.Errorf("the directory %s was replaced while the daemon created its "+
+			"socket in it: %w", d.path, err)
 	}
 	return p, nil
 }
 
-// unlock removes the lock file of this name if it is still f, and nothing was written into it.
+// unlock removes the lock file of this name if it is still f, and is still empty.
 func (d directory) unlock(name string, f *os.File) {
 	var st unix.Stat_t
 	if unix.Fstat(int(f.Fd()), &st) == nil && st.Size == 0 {
@@ -220,7 +224,7 @@ func (d directory) unlock(name string, f *os.File) {
 	}
 }
 
-// removeThat removes the entry of this name if it is still that file.
+// removeThat removes the directory entry of this name if it is still that file.
 func (d directory) removeThat(name string, that *unix.Stat_t) {
 	var now unix.Stat_t
 	if unix.Fstatat(int(d.file.Fd()), name, &now, unix.AT_SYMLINK_NOFOLLOW) == nil &&
@@ -229,7 +233,7 @@ func (d directory) removeThat(name string, that *unix.Stat_t) {
 	}
 }
 
-// pathListener listens at a path, with the lock of it.
+// pathListener listens at a path, and holds its lock.
 type pathListener struct {
 	*net.UnixListener
 	dir  directory
@@ -245,8 +249,8 @@ func (p *pathListener) with(lock *os.File) *pathListener {
 	return p
 }
 
-// Close ends listening and removes socket and lock file. From then on another daemon may take its
-// place.
+// Close stops listening and removes the socket and the lock file. After that another daemon may
+// listen at the path.
 func (p *pathListener) Close() error {
 	p.once.Do(func() {
 		p.dir.removeThat(p.name, &p.made)
@@ -258,7 +262,7 @@ func (p *pathListener) Close() error {
 	return p.err
 }
 
-// Peer returns who is at the other end of the connection.
+// Peer returns the credentials of the process at the other end of the connection.
 func Peer(c *net.UnixConn) (*unix.Ucred, error) {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -26,8 +26,9 @@ func mustAddress(t *testing.T, environment map[string]string) Endpoint {
 	return e
 }
 
-// TestAddress: the rule of docs/FORMATS.md, which python/tests/test_socket.py checks of both sides.
-func TestAddress(t *testing.T) {
+// TestAddressFollowsTheDocumentedRule checks the rule of docs/FORMATS.md;
+// python/tests/test_socket.py compares both implementations.
+func TestAddressFollowsTheDocumentedRule(t *testing.T) {
 	private, open := t.TempDir(), t.TempDir()
 	if err := errors.Join(os.Chmod(private, 0o700), os.Chmod(open, 0o755)); err != nil {
 		t.Fatal(err)
@@ -66,9 +67,9 @@ func TestAddress(t *testing.T) {
 
 func userNumber() string { return strconv.Itoa(os.Geteuid()) }
 
-// TestListenAtPath: one process has the path at a time; what a killed one left is replaced, and
+// TestOneDaemonListensAtAPath checks also that only what a killed daemon left is replaced, and
 // nothing else.
-func TestListenAtPath(t *testing.T) {
+func TestOneDaemonListensAtAPath(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "d.sock")
 	e := mustAddress(t, map[string]string{"HDMLP_SOCKET": path})
@@ -87,7 +88,7 @@ func TestListenAtPath(t *testing.T) {
 		t.Errorf("a daemon that has ended left %v", left)
 	}
 
-	// As after kill -9: the socket is there, and the lock file, and nothing holds them.
+	// As after kill -9: the socket and the lock file exist, and no process holds them.
 	stale, err := net.ListenUnix("unix", e.Addr)
 	if err != nil {
 		t.Fatal(err)
@@ -101,7 +102,7 @@ func TestListenAtPath(t *testing.T) {
 	if err != nil {
 		t.Fatalf("after a daemon that was killed: %v", err)
 	}
-	// It was removed by hand, and another one is there: that is not removed.
+	// If the socket was replaced by another program's, that one is not removed.
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +140,8 @@ func TestListenAtPath(t *testing.T) {
 	}
 }
 
-// TestLockOfAnother: a file with contents in the place of the lock file is the user's, and stays.
-func TestLockOfAnother(t *testing.T) {
+// TestLockFileWithContentsIsLeftAlone puts a user's file at the path of the lock file.
+func TestLockFileWithContentsIsLeftAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	e := mustAddress(t, map[string]string{"HDMLP_SOCKET": path})
 	write := func() {
@@ -177,8 +178,7 @@ func TestLockOfAnother(t *testing.T) {
 	kept("after a daemon during which it was written")
 }
 
-// TestListenPrivately: the directory below XDG_RUNTIME_DIR is made, and must be this user's alone.
-func TestListenPrivately(t *testing.T) {
+func TestDirectoryBelowRuntimeDirMustBePrivate(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -207,8 +207,8 @@ func TestListenPrivately(t *testing.T) {
 	}
 }
 
-// TestListenAtOnce: of many that begin and end at once there is one at a time.
-func TestListenAtOnce(t *testing.T) {
+// TestConcurrentListenersTakeTurns starts and stops many at once: there must be one at a time.
+func TestConcurrentListenersTakeTurns(t *testing.T) {
 	e := mustAddress(t, map[string]string{"HDMLP_SOCKET": filepath.Join(t.TempDir(), "d.sock")})
 	var now, most, served atomic.Int64
 	var all sync.WaitGroup

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// givenTo makes a file another user's; only root can.
+// givenTo gives a file to another user, which only root can do.
 func givenTo(t *testing.T, path string) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -20,9 +20,9 @@ func givenTo(t *testing.T, path string) {
 	}
 }
 
-// TestRuntimeDirectoryOfAnotherUser: XDG_RUNTIME_DIR counts only where it is this user's own, and
-// not, as after su, the user's before.
-func TestRuntimeDirectoryOfAnotherUser(t *testing.T) {
+// TestRuntimeDirectoryOfAnotherUserIsIgnored has XDG_RUNTIME_DIR name another user's directory, as
+// after su.
+func TestRuntimeDirectoryOfAnotherUserIsIgnored(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o700); err != nil {
 		t.Fatal(err)
@@ -34,9 +34,8 @@ func TestRuntimeDirectoryOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestSocketDirectoryOfAnotherUser: no daemon listens in a directory whose owner could put another
-// socket there.
-func TestSocketDirectoryOfAnotherUser(t *testing.T) {
+// TestSocketDirectoryOfAnotherUserIsRejected: its owner could put another socket there.
+func TestSocketDirectoryOfAnotherUserIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	own := filepath.Join(dir, "hdmlp")
 	if err := errors.Join(os.Chmod(dir, 0o700), os.Mkdir(own, 0o700)); err != nil {
@@ -52,9 +51,8 @@ func TestSocketDirectoryOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestLockOfAnotherUser: a lock file of another user, who could remove it and let a second daemon
-// in, is no lock.
-func TestLockOfAnotherUser(t *testing.T) {
+// TestLockFileOfAnotherUserIsRejected: its owner could remove it, and a second daemon could start.
+func TestLockFileOfAnotherUserIsRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "d.sock")
 	if err := os.WriteFile(path+".lock", nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -72,8 +70,7 @@ func TestLockOfAnotherUser(t *testing.T) {
 	}
 }
 
-// TestSocketOfAnotherUser: a socket that another user has left is not removed.
-func TestSocketOfAnotherUser(t *testing.T) {
+func TestSocketOfAnotherUserIsNotRemoved(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "d.sock")
 	e := mustAddress(t, map[string]string{"HDMLP_SOCKET": path})
 	stale, err := net.ListenUnix("unix", e.Addr)

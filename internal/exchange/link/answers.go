@@ -9,7 +9,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
-// read takes answers until the connection ends, and says why it did.
+// read receives answers until the connection ends, and returns the reason.
 func (l *Link) read() error {
 	for {
 		b, err := l.in.peek(wire.HeaderSize)
@@ -36,21 +36,21 @@ func (l *Link) read() error {
 		}
 		copy(c.head[:], b) // settle publishes it
 		l.in.r += wire.HeaderSize
-		var verdict error
+		var result error
 		if h.Kind == wire.KindSample {
 			err = l.in.payload(c, int(h.Length))
 		} else {
-			verdict, err = l.failure(c, h)
+			result, err = l.failure(c, h)
 		}
 		if err != nil {
 			return l.blame(c, err)
 		}
-		l.answered(c, h, verdict)
+		l.answered(c, h, result)
 	}
 }
 
-// expect finds the call that h answers. A wrong answer is settled as such, and
-// ends the connection: nothing after it can be trusted.
+// expect finds the call that h answers. A wrong answer settles the call as corrupt and ends the
+// connection: nothing after it can be trusted.
 func (l *Link) expect(h wire.Header) (*call, error) {
 	if h.Tag >= uint32(len(l.calls)) {
 		return nil, wire.Malformed("an answer with tag %d; the window is %d", h.Tag, len(l.calls))
@@ -59,14 +59,14 @@ func (l *Link) expect(h wire.Header) (*call, error) {
 	defer l.mu.Unlock()
 	c := &l.calls[h.Tag]
 	if c.next == unlisted {
-		return nil, wire.Malformed("an answer with tag %d, which was not asked for", h.Tag)
+		return nil, wire.Malformed("an answer with tag %d, which has no request", h.Tag)
 	}
 	if c.sample != h.Sample || (h.Kind == wire.KindSample && c.length != h.Length) {
 		err := wire.Malformed("sample %d of %d bytes as the answer to sample %d of %d bytes",
 			h.Sample, h.Length, c.sample, c.length)
 		l.unlist(c)
 		if c.settle(fmt.Errorf("%w: %w", wire.ErrCorrupt, err)) {
-			l.flying.Add(-1)
+			l.inFlight.Add(-1)
 		}
 		return nil, err
 	}
@@ -74,8 +74,8 @@ func (l *Link) expect(h wire.Header) (*call, error) {
 	return c, nil
 }
 
-// failure reads a FAILURE's text, and makes an error of it.
-func (l *Link) failure(c *call, h wire.Header) (verdict, err error) {
+// failure reads a FAILURE's text and returns the call's error.
+func (l *Link) failure(c *call, h wire.Header) (result, err error) {
 	b, err := l.in.peek(int(h.Length))
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (l *Link) failure(c *call, h wire.Header) (verdict, err error) {
 	if !wire.Sealed(c.head[:], digest.Of(b)) {
 		return nil, wire.Malformed("a FAILURE with a wrong checksum")
 	}
-	text := fmt.Errorf("it says: %q", b)
+	text := fmt.Errorf("the peer says: %q", b)
 	l.in.r += int(h.Length)
 	switch h.Code {
 	case wire.CodeNotHeld:
@@ -103,13 +103,14 @@ func (l *Link) blame(c *call, err error) error {
 		defer l.mu.Unlock()
 		l.unlist(c)
 		if c.settle(fmt.Errorf("%w: %w", wire.ErrCorrupt, err)) {
-			l.flying.Add(-1)
+			l.inFlight.Add(-1)
 		}
 	}
 	return err
 }
 
-func (l *Link) answered(c *call, h wire.Header, verdict error) {
+// answered settles a call with its answer.
+func (l *Link) answered(c *call, h wire.Header, result error) {
 	l.mu.Lock()
 	l.unlist(c)
 	l.hear()
@@ -121,7 +122,7 @@ func (l *Link) answered(c *call, h wire.Header, verdict error) {
 		l.o.Counts.Samples.Add(1)
 		l.o.Counts.Bytes.Add(int64(h.Length))
 	}
-	if c.settle(verdict) {
+	if c.settle(result) {
 		l.release(c)
 	}
 }

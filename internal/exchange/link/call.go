@@ -7,49 +7,48 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// call is one request of a client on one connection, from when it takes a tag
-// until its answer came. There is one per tag, used again and again.
+// call is one request on one connection, from taking a tag until its answer has arrived. There is
+// one call per tag, which is reused.
 //
 // # Who may write to dst
 //
-// Only the connection's reader does, and only in inlet, with mu held; inlet
-// never waits for the network with mu held: it copies what has come already, or
-// makes one read that does not block. A caller that leaves early takes mu and
-// sets dst to nil. So it waits for one copy at most, whatever the peer does, and
-// when leave has returned nobody writes to dst: what still comes for it goes to
-// the reader's own buffer. The connection need not be torn, and the tag stays
-// taken until the answer has come, so that a late answer never meets a new call.
+// Only the connection's reader, in inlet, and only with mu held; inlet never waits for the network
+// with mu held: it copies bytes that have arrived, or makes one non-blocking read. A caller that
+// leaves early takes mu and sets dst to nil. So it waits for at most one copy, whatever the peer
+// does, and after leave has returned dst is not written to: further bytes of the answer go to the
+// reader's own buffer. The connection need not be closed, and the tag stays in use until the answer
+// has arrived, so a late answer never meets a new call.
 //
-// # Who gives the tag back
+// # Who releases the tag
 //
-// Whoever comes second of the caller and the answer (settled, left). The
-// connection's end counts as the answer to everything.
+// The later one of the caller and the answer (settled, left). The end of the connection counts as
+// the answer to all calls.
 type call struct {
 	tag  uint32
-	done chan error // what the caller is told, once; capacity 1
-	// a sample's header, whose sum covers dst; the caller's to read once it is told
+	done chan error // the result for the caller, sent once; capacity 1
+	// header of the sample, whose checksum covers dst; the caller reads it after done
 	head [wire.HeaderSize]byte
 
 	mu  invariants.Mutex[call] // guards the following
-	dst []byte                 // nil: the caller has left, or was told
-	// there is no caller any more, or it was told before the answer came
+	dst []byte                 // nil if the caller has left or has its result
+	// the caller has left, or got its result before the answer
 	left    bool
-	told    bool // there is a message in done
-	settled bool // the answer came
+	told    bool // the result was sent to done
+	settled bool // the answer has arrived
 
-	// Guarded by link.mu; length does not change while the call is under way.
+	// Guarded by Link.mu; length does not change while the call is in flight.
 	sample     int32
 	length     uint32
-	since      time.Time // zero where the time it takes is not measured
-	deadline   int64     // the tick of the watch at which its time is up
-	frames     uint64    // that had come when it was made
+	since      time.Time // zero if the call is not timed
+	deadline   int64     // tick of the watch at which the call times out
+	frames     uint64    // frames received before the call was made
 	receiving  bool      // its payload is being read
-	expired    bool      // its time was up once; its answer is still to come
-	cancelled  bool      // the server is told, or about to be
-	prev, next int32     // neighbours in order of deadline; unlisted: not under way
+	expired    bool      // it timed out, and its answer has not arrived
+	cancelled  bool      // a CANCEL was sent, or is about to be
+	prev, next int32     // neighbours by deadline; unlisted if not in flight
 }
 
-// leave takes dst away. told: there is a message in done all the same.
+// leave takes dst back for the caller. told reports whether the result is already in done.
 func (c *call) leave() (told bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,8 +58,8 @@ func (c *call) leave() (told bool) {
 	return c.told
 }
 
-// settle gives the caller its answer. gone: there is no caller, and the tag is
-// the connection's to give back.
+// settle sends the caller its result. gone reports that the caller has left, so that the tag has to
+// be released by the connection.
 func (c *call) settle(err error) (gone bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -72,8 +71,8 @@ func (c *call) settle(err error) (gone bool) {
 	return c.left
 }
 
-// expire tells the caller that its time is up, as if it had left at this moment:
-// the answer, should it come, has nobody, and gives the tag back.
+// expire sends the caller a timeout, as if the caller had left at this moment: a late answer is
+// discarded, and releases the tag.
 func (c *call) expire(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -83,7 +82,7 @@ func (c *call) expire(err error) {
 	}
 }
 
-// expiry marks the error of a call whose tag is not its caller's to give back.
+// expiry marks the error of a call whose tag the caller must not release.
 type expiry struct{ error }
 
 func (e *expiry) Unwrap() error { return e.error }

@@ -12,35 +12,34 @@ import (
 
 const (
 	inletSize = 64 << 10
-	// Samples from this size on are read straight into their destination, all
-	// but what came in one piece with their header. Below it a read per sample
-	// would cost more than a copy from a buffer that holds many of them.
+	// Samples of at least this size are read directly into their destination, except for what
+	// arrived together with their header. For smaller ones a read per sample costs more than a copy
+	// from a buffer that holds many of them.
 	directSize = 16 << 10
 	lowatSize  = 64 << 10
 )
 
-// inlet reads a client's connection. Of one goroutine.
+// inlet reads a client's connection. It is used by one goroutine.
 //
-// From a TCP socket it reads with readv: the rest of the payload into its
-// destination, and what comes after it into the buffer, in one system call that
-// does not wait. It waits without touching the destination, as call
-// demands. Other connections (TLS, pipes in tests) cannot do that: there the
-// payload goes through the buffer.
+// From a TCP socket it reads with readv: the rest of the payload into its destination, and what
+// follows into the buffer, in one non-blocking system call. It waits without touching the
+// destination, as call requires. Other connections (TLS, pipes in tests) do not support that; their
+// payloads go through the buffer.
 type inlet struct {
 	conn net.Conn
-	raw  syscall.RawConn // nil: not a socket
+	raw  syscall.RawConn // nil: not a TCP socket
 	buf  []byte
-	r, w int // buf[r:w] was read and not yet used
-	// ahead is how much is read beyond what is asked for: a header where
-	// samples are large, so that their payloads do not go through the buffer.
+	r, w int // buf[r:w] was read and not yet consumed
+	// ahead is how much is read beyond what is requested: one header if samples are large, so that
+	// their payloads do not go through the buffer.
 	ahead int
 
-	// lowat is how many bytes must have come before the reader is woken: as many
-	// as are sure to come, up to lowatSize. On a link that is slower than memory
-	// it would else wake for every packet.
+	// lowat is how many bytes must have arrived before the reader is woken: as many as are certain
+	// to arrive, up to lowatSize. Otherwise the reader would wake for every packet on a network
+	// link that is slower than memory.
 	lowat int
 
-	step func(fd uintptr) bool // in.try, made once
+	step func(fd uintptr) bool // in.try, to avoid an allocation per read
 	vecs [][]byte
 	call *call
 	off  int
@@ -65,7 +64,7 @@ func newInlet(conn net.Conn) *inlet {
 	return in
 }
 
-// peek gives the next n bytes, without using them up.
+// peek returns the next n bytes without consuming them.
 func (in *inlet) peek(n int) ([]byte, error) {
 	if in.w-in.r < n && len(in.buf)-in.r < n {
 		in.w = copy(in.buf, in.buf[in.r:in.w])
@@ -93,7 +92,7 @@ func (in *inlet) peek(n int) ([]byte, error) {
 	return in.buf[in.r : in.r+n], nil
 }
 
-// payload reads a sample's bytes into c's destination, or past everybody if its caller has left.
+// payload reads a sample's bytes into c's destination, or discards them if the caller has left.
 func (in *inlet) payload(c *call, length int) error {
 	in.ahead = inletSize
 	if length >= directSize {
@@ -135,7 +134,7 @@ func (in *inlet) payload(c *call, length int) error {
 	return nil
 }
 
-// try makes one read that does not wait. false: nothing has come yet.
+// try makes one non-blocking read. It returns false if nothing has arrived yet.
 func (in *inlet) try(fd uintptr) bool {
 	c := in.call
 	c.mu.Lock()
@@ -145,7 +144,7 @@ func (in *inlet) try(fd uintptr) bool {
 	if c.dst != nil {
 		in.vecs = append(in.vecs, c.dst[in.off:], in.buf[:in.ahead])
 	} else {
-		// The buffer takes what is not wanted; w must not count it.
+		// The buffer receives what is discarded; w must not count it.
 		in.vecs = append(in.vecs, in.buf[:min(rest, len(in.buf))])
 	}
 	for {
@@ -163,15 +162,15 @@ func (in *inlet) try(fd uintptr) bool {
 	}
 }
 
-// wakeAt sets lowat. Linux looks at once whether so much is there already, so
-// nothing is missed between a read that found less and this.
+// wakeAt sets lowat. Linux checks at once whether that many bytes have arrived, so no wakeup is
+// lost between a read that found less and this call.
 func (in *inlet) wakeAt(fd uintptr, n int) {
 	if n != in.lowat && unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVLOWAT, n) == nil {
 		in.lowat = n
 	}
 }
 
-// cut is the error for a connection that ends within a payload.
+// cut returns the error for a connection that ends within a payload.
 func cut(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF

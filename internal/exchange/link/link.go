@@ -1,13 +1,14 @@
-// Package link is a client's half of one connection of an exchange of samples, from its handshake
-// to its end: any number of calls at a time, found again by their tags, and what ends those that
-// take too long.
+// Package link is the client's half of one connection of the sample exchange, after its handshake:
+// it runs any number of concurrent calls, matches answers to calls by their tags, and ends calls
+// that take too long.
 //
-//   - dst belongs to Fetch until Fetch returns, and never longer, whatever is on its way for it (call.go).
+//   - dst belongs to Fetch until Fetch returns, and no longer, even if an answer is still being
+//     received (call.go).
 //   - Every Fetch ends, within the options' bound and within its context's time.
-//   - Nothing that the server sends takes memory.
+//   - No input from the server makes a Link allocate memory.
 //
-// A Link may be used by many goroutines at a time. Run owns those that it starts, and waits for
-// them. Who connects, and what becomes of a call whose connection was lost, is package exchange's.
+// A Link is safe for concurrent use. Run owns the goroutines that it starts, and waits for them.
+// Package exchange makes the connections, and repeats calls whose connection was lost.
 package link
 
 import (
@@ -27,68 +28,67 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// ErrBroken: the connection ended under a call that was not the reason for it.
+// ErrBroken reports that the connection ended during a call that was not the cause.
 var ErrBroken = errors.New("connection lost")
 
-// One call in so many is timed.
-const measured = 8
+// latencySampleRate: one call in 8 is timed.
+const latencySampleRate = 8
 
 // Neighbours in the list of deadlines.
 const (
-	none     = -1 // the list ends here
-	unlisted = -2 // the call is not under way
+	none     = -1 // the end of the list
+	unlisted = -2 // the call is not in flight
 )
 
-// Options say how long things may take, and where they are counted.
+// Options configure a Link.
 type Options struct {
 	Timeout   time.Duration // for an answer
-	KeepAlive time.Duration // of silence before a sign of life is asked for
-	Counts    *Counts
+	KeepAlive time.Duration // of silence before a PING is sent
+	Counts    *Counts       // counters of intact samples
 }
 
-// Counts are the samples that came whole, of all links that count there.
+// Counts are the samples that were received intact, over all links that share the counters.
 type Counts struct{ Samples, Bytes atomic.Int64 }
 
-// Link is one connection of a client, from its handshake to its end.
+// Link is one connection of a client, after its handshake.
 //
-// Callers put their requests into a buffer; the writer takes all that has
-// gathered and sends it at once, so that the more callers there are the larger
-// its writes become. The reader finds the call of each answer by its tag. The
-// watch ends calls that take too long, and the connection if it is to blame.
+// Callers append their requests to a buffer; the writer sends all that has accumulated at once, so
+// the more callers there are, the larger its writes become. The reader finds the call of each
+// answer by its tag. The watch ends calls that take too long, and the connection if it is the
+// cause.
 //
-// Whoever finds the connection at fault calls Fail, which closes it. The reader
-// then ends, and it alone settles the calls that are left: it is the
-// only one who writes to their destinations.
+// A goroutine that finds the connection at fault calls Fail, which closes it. The reader then ends,
+// and it alone settles the remaining calls, since only it writes to their destinations.
 type Link struct {
-	o      Options
-	conn   net.Conn
-	in     *inlet
-	free   chan uint32 // tags that may be taken
-	calls  []call      // by tag
-	wake   chan struct{}
-	tick   time.Duration // of the watch
-	dead   chan struct{} // closed by Fail
-	flying atomic.Int32
-	down   atomic.Bool // Fail was called
+	o        Options
+	conn     net.Conn
+	in       *inlet
+	free     chan uint32 // free tags
+	calls    []call      // by tag
+	wake     chan struct{}
+	tick     time.Duration // of the watch
+	dead     chan struct{} // closed by Fail
+	inFlight atomic.Int32
+	down     atomic.Bool // Fail was called
 
 	mu struct { // guards the following
 		invariants.Mutex[Link]
-		out         []byte   // requests that are not sent yet
-		cancels     []uint32 // tags, the same
-		ping        bool     // to be sent
-		pinged      bool     // and was asked for since the last whole frame
-		frames      uint64   // whole ones that came
-		now         int64    // ticks of the watch: the time, as far as deadlines go
+		out         []byte   // requests that have not been sent
+		cancels     []uint32 // tags of cancellations that have not been sent
+		ping        bool     // a PING has to be sent
+		pinged      bool     // a PING was requested since the last intact frame
+		frames      uint64   // intact frames received
+		now         int64    // coarse clock, in ticks of the watch, for deadlines
 		heard       int64    // the tick at which frames last grew
-		asked       uint64   // calls so far
-		first, last int32    // calls under way, by deadline
-		err         error    // why it ended
+		asked       uint64   // calls made
+		first, last int32    // calls in flight, by deadline
+		err         error    // why the connection ended
 		latency     time.Duration
 	}
 }
 
-// New makes a Link of a connection whose handshake is over, with as many tags as the window. It
-// starts nothing.
+// New returns a Link for a connection whose handshake is complete, with as many tags as the window.
+// It starts no goroutine.
 func New(conn net.Conn, window int, o Options) *Link {
 	l := &Link{
 		o: o, conn: conn, in: newInlet(conn),
@@ -105,15 +105,15 @@ func New(conn net.Conn, window int, o Options) *Link {
 	return l
 }
 
-// Run serves the connection until it ends, and says why.
+// Run serves the connection until it ends, and returns the reason.
 func (l *Link) Run(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { l.Fail(wire.ErrClosed) })
 	defer stop()
-	var others sync.WaitGroup
-	others.Go(l.write)
-	others.Go(l.watch)
+	var helpers sync.WaitGroup
+	helpers.Go(l.write)
+	helpers.Go(l.watch)
 	l.Fail(l.read())
-	others.Wait()
+	helpers.Wait()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for l.mu.first != none {
@@ -124,7 +124,7 @@ func (l *Link) Run(ctx context.Context) error {
 	return l.mu.err
 }
 
-// Fail ends the connection. The first reason stays.
+// Fail ends the connection. The first call's reason is kept.
 func (l *Link) Fail(err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -136,34 +136,34 @@ func (l *Link) Fail(err error) {
 	}
 }
 
-// Worked reports whether anything came that was whole.
+// Worked reports whether an intact frame was received.
 func (l *Link) Worked() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.frames > 0
 }
 
-// Down reports whether the connection has ended, or is about to.
+// Down reports whether the connection has ended, or is about to end.
 func (l *Link) Down() bool { return l.down.Load() }
 
-// InFlight is how many calls are under way.
-func (l *Link) InFlight() int { return int(l.flying.Load()) }
+// InFlight returns the number of calls in flight.
+func (l *Link) InFlight() int { return int(l.inFlight.Load()) }
 
-// Latency is how long an answer takes, a moving average; 0: not known.
+// Latency returns a moving average of the time to an answer, 0 if it is not known.
 func (l *Link) Latency() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.latency
 }
 
-// Err is why the connection has ended.
+// Err returns why the connection has ended, nil if it has not.
 func (l *Link) Err() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.mu.err
 }
 
-// Fetch asks for one sample, and returns its digest. Errors without a kind are the context's.
+// Fetch fetches one sample and returns its digest. An error without a kind is the context's.
 func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err error) {
 	var tag uint32
 	select {
@@ -178,9 +178,9 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err
 		}
 	}
 	c := &l.calls[tag]
-	l.flying.Add(1)
+	l.inFlight.Add(1)
 	if !l.send(c, id, dst) {
-		l.flying.Add(-1)
+		l.inFlight.Add(-1)
 		return 0, ErrBroken
 	}
 	select {
@@ -194,16 +194,16 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err
 	}
 	if err == nil {
 		if sum = digest.Of(dst); !wire.Sealed(c.head[:], sum) {
-			err = fmt.Errorf("%w: its checksum does not hold", wire.ErrCorrupt)
+			err = fmt.Errorf("%w: its checksum does not match", wire.ErrCorrupt)
 		}
 	} else if expired := (*expiry)(nil); err == ErrBroken || errors.As(err, &expired) {
-		return 0, err // the tag is not ours
+		return 0, err // the tag is released elsewhere
 	}
 	l.release(c)
 	return sum, err
 }
 
-// send puts a request into the buffer, and wakes the writer if that was empty.
+// send appends a request to the buffer, and wakes the writer if the buffer was empty.
 func (l *Link) send(c *call, id int32, dst []byte) bool {
 	c.mu.Lock()
 	c.dst, c.left, c.told, c.settled = dst, false, false, false
@@ -216,7 +216,7 @@ func (l *Link) send(c *call, id int32, dst []byte) bool {
 	c.sample, c.length, c.since = id, uint32(len(dst)), time.Time{}
 	c.deadline, c.frames = l.mu.now+l.ticks(l.o.Timeout), l.mu.frames
 	c.receiving, c.expired, c.cancelled = false, false, false
-	if l.mu.asked++; l.mu.asked%measured == 0 {
+	if l.mu.asked++; l.mu.asked%latencySampleRate == 0 {
 		c.since = time.Now()
 	}
 	l.list(c)
@@ -239,7 +239,7 @@ func (l *Link) kick() {
 	}
 }
 
-// cancel tells the server that c is no longer waited for. Its answer comes all the same.
+// cancel tells the server that c's answer is no longer wanted; an answer still arrives.
 func (l *Link) cancel(c *call) {
 	l.mu.Lock()
 	l.cancelLocked(c)
@@ -255,11 +255,11 @@ func (l *Link) cancelLocked(c *call) {
 }
 
 func (l *Link) release(c *call) {
-	l.flying.Add(-1)
+	l.inFlight.Add(-1)
 	l.free <- c.tag
 }
 
-// write sends what has gathered, until the connection ends.
+// write sends what has accumulated, until the connection ends.
 func (l *Link) write() {
 	var out, spare []byte
 	for {
@@ -268,7 +268,7 @@ func (l *Link) write() {
 		case <-l.dead:
 			return
 		}
-		// Those who are about to ask may do so first: one write for all of them.
+		// Yield so that concurrent requests coalesce into one write.
 		runtime.Gosched()
 		l.mu.Lock()
 		out, l.mu.out = l.mu.out, spare[:0]
@@ -292,9 +292,9 @@ func (l *Link) write() {
 	}
 }
 
-// appendCancels appends a CANCEL of the calls that are still under way. A tag
-// that was answered meanwhile, and may have been taken again, is left out; one
-// that was cancelled again stands for the new call.
+// appendCancels appends a CANCEL of the cancelled calls that are still in flight. A tag that was
+// answered in the meantime, and may be in use by another call, is left out, unless that call was
+// cancelled as well.
 func (l *Link) appendCancels(out []byte) []byte {
 	var tags []byte
 	for _, tag := range l.mu.cancels {

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// script is a connection on which a peer says what stands in a script, and reads nothing.
+// script is a connection whose peer sends a script and reads nothing.
 type script struct {
 	io.Reader
 	net.Conn
@@ -31,8 +31,8 @@ func (s script) SetDeadline(time.Time) error      { return nil }
 func (s script) SetReadDeadline(time.Time) error  { return nil }
 func (s script) SetWriteDeadline(time.Time) error { return nil }
 
-// resealed gives the frames in b right checksums, as far as they are whole: a fuzzer does not find
-// those, and what lies behind them is what it is to reach.
+// resealed corrects the checksums of the complete frames in b: a fuzzer does not find valid
+// checksums, but has to reach the code after their verification.
 func resealed(b []byte) []byte {
 	b = bytes.Clone(b)
 	for at := 0; len(b)-at >= wire.HeaderSize; {
@@ -48,8 +48,8 @@ func resealed(b []byte) []byte {
 	return b
 }
 
-// filling is what a large sample's payload consists of in FuzzClient, whose inputs are to be small:
-// it minimises them.
+// filling is the payload of large samples in FuzzClient. It is not part of the fuzzer's inputs,
+// which have to stay small.
 var filling = func() []byte {
 	b := make([]byte, 2*inletSize)
 	for i, r := 0, rand.New(rand.NewPCG(2, 1)); i < len(b); i++ {
@@ -58,7 +58,7 @@ var filling = func() []byte {
 	return b
 }()
 
-// answers are frames that a server may send to the calls of FuzzClient, and some that it may not.
+// answers returns valid and invalid answers to the calls of FuzzClient.
 func answers() map[string][]byte {
 	frame := func(h wire.Header, payload []byte) []byte { return wire.AppendFrame(nil, h, payload) }
 	sample := func(tag uint32) []byte {
@@ -72,7 +72,7 @@ func answers() map[string][]byte {
 	}
 	all := map[string][]byte{
 		"sample": sample(0), "sample-empty": sample(1), "sample-large": sample(5),
-		"sample-large-nobody-waits-for": sample(2), "sample-nobody-waits-for": sample(6),
+		"sample-large-caller-left": sample(2), "sample-caller-left": sample(6),
 		"not-held":      failure(0, wire.CodeNotHeld, ""),
 		"failed":        failure(1, wire.CodeFailed, "no such file"),
 		"cancelled":     failure(2, wire.CodeCancelled, ""),
@@ -99,13 +99,13 @@ func answers() map[string][]byte {
 	return all
 }
 
-// lengths of the samples 0, 1 and 2 that FuzzClient asks for: some bytes, none, and more than the
-// buffer of a connection.
+// lengths of the samples 0, 1 and 2 that FuzzClient fetches: some bytes, none, and more than a
+// connection's buffer.
 var lengths = [3]int{5, 0, inletSize + 100}
 
-// FuzzClient: whatever a server says behind its handshake, every call ends, and none that succeeds
-// with another sample than the checksum was made of. What is said is b, and so much of filling; it
-// comes in pieces of a size.
+// FuzzClient: whatever a server sends after its handshake, every call ends, and a call succeeds
+// only if the checksum matches its destination. The server sends b and then fill bytes of filling,
+// in pieces of a size.
 func FuzzClient(f *testing.F) {
 	for _, b := range answers() {
 		fill := uint32(0)
@@ -129,13 +129,13 @@ func FuzzClient(f *testing.F) {
 			b = resealed(b)
 		}
 		var conn net.Conn = script{Reader: &pieces{bytes.NewReader(b), int(piece)}}
-		if socket { // which is read from in another way
+		if socket { // which is read with readv
 			conn = say(t, ln, b)
 		}
 		l := New(conn, 16,
 			Options{Timeout: 10 * time.Second, KeepAlive: 10 * time.Second, Counts: new(Counts)})
-		// Of 16 tags every fourth is free; of those that are under way every third is one whose
-		// caller has left.
+		// Of 16 tags every fourth is free, and every fourth belongs to a call whose caller has
+		// left.
 		type asked struct {
 			*call
 			dst  []byte
@@ -150,12 +150,12 @@ func FuzzClient(f *testing.F) {
 				free = append(free, tag)
 				continue
 			}
-			l.flying.Add(1)
+			l.inFlight.Add(1)
 			if !l.send(a.call, int32(tag%3), a.dst) {
 				t.Fatal("not sent")
 			}
 			if a.left && a.leave() {
-				t.Fatal("it was told before anything came")
+				t.Fatal("the call ended before any input")
 			}
 			calls = append(calls, a)
 		}
@@ -169,16 +169,16 @@ func FuzzClient(f *testing.F) {
 			switch {
 			case a.left:
 				if !bytes.Equal(a.dst, make([]byte, len(a.dst))) {
-					t.Errorf("bytes were written for tag %d, for which nobody waits", a.tag)
+					t.Errorf("bytes were written for tag %d, whose caller has left", a.tag)
 				}
 				continue
 			case len(a.done) == 0:
 				t.Errorf("the call with tag %d never ended", a.tag)
 				continue
 			}
-			// A sample counts once its sum holds, as in fetch. The bytes of these frames are the
-			// fuzzer's: what must hold is that a sum that holds is over what lies in the
-			// destination now.
+			// A sample counts if its checksum matches, as in Fetch. The fuzzer chose the bytes of
+			// the frames; what must hold is that a matching checksum covers the current
+			// contents of the destination.
 			if err := <-a.done; err == nil && wire.Sealed(a.head[:], digest.Of(a.dst)) {
 				h, err := wire.Parse(a.head[:], true)
 				if err != nil || h.Kind != wire.KindSample || h.Tag != a.tag ||
@@ -187,17 +187,17 @@ func FuzzClient(f *testing.F) {
 						a.tag%3, len(a.dst), h)
 				}
 				if !bytes.Contains(b, a.dst) {
-					t.Errorf("the call with tag %d was given bytes that nobody sent", a.tag)
+					t.Errorf("the call with tag %d was given bytes that were not sent", a.tag)
 				}
 			}
 		}
-		if n := l.flying.Load(); n < 0 {
-			t.Errorf("%d calls are under way", n)
+		if n := l.inFlight.Load(); n < 0 {
+			t.Errorf("%d calls are in flight", n)
 		}
 	})
 }
 
-// pieces gives what it reads in pieces of a size, as a network does; whole, if that is 0.
+// pieces limits reads to a size, as a network does; 0 is no limit.
 type pieces struct {
 	io.Reader
 	size int
@@ -210,7 +210,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 	return p.Reader.Read(b)
 }
 
-// say makes a TCP connection on which a peer says b, and then no more.
+// say returns a TCP connection whose peer sends b and then closes its side.
 func say(t *testing.T, ln net.Listener, b []byte) net.Conn {
 	conn, err := net.Dial("tcp", ln.Addr().String())
 	if err != nil {
@@ -221,9 +221,9 @@ func say(t *testing.T, ln net.Listener, b []byte) net.Conn {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { peer.Close() })
-	conn.(*net.TCPConn).SetLinger(0) // many follow each other, and their ports are to be free again
+	conn.(*net.TCPConn).SetLinger(0) // releases the port at once, since there are many connections
 	go func() {
-		peer.Write(b) // fails where the client has heard enough
+		peer.Write(b) // fails if the client has closed the connection
 		peer.(*net.TCPConn).CloseWrite()
 	}()
 	return conn

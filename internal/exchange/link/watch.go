@@ -7,16 +7,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
-// watch ends what takes too long, and asks for a sign of life where nothing is heard.
+// watch ends calls that take too long, and sends a PING if the connection is silent.
 //
-// A call whose time is up ends alone if whole frames came since it was
-// made: the peer works, and only this sample is slow. Otherwise, and where its
-// own payload is what does not come, the connection is at fault. The call's tag
-// stays taken; that it is cancelled is answered within as long again, or the
-// peer does not keep to the rules.
+// A call that times out ends alone if intact frames arrived since it was made: the peer works, and
+// only this sample is slow. Otherwise, or if it is its own payload that stalls, the connection is
+// at fault. The call's tag stays in use; its CANCEL must be answered within another Timeout, or the
+// peer violates the protocol.
 //
-// Time is counted in ticks: a clock that is read for every call costs more than
-// the rest of the watch.
+// Time is counted in ticks: reading a clock for every call would cost more than the rest of the
+// watch.
 func (l *Link) watch() {
 	ticker := time.NewTicker(l.tick)
 	defer ticker.Stop()
@@ -33,10 +32,10 @@ func (l *Link) watch() {
 	}
 }
 
-// ticks is how many make d, at least: the first may be short.
+// ticks returns how many ticks take at least d; the first tick may be short.
 func (l *Link) ticks(d time.Duration) int64 { return int64((d+l.tick-1)/l.tick) + 1 }
 
-// hear notes a whole frame.
+// hear notes an intact frame.
 func (l *Link) hear() {
 	l.mu.frames++
 	l.mu.heard, l.mu.pinged = l.mu.now, false
@@ -55,12 +54,12 @@ func (l *Link) inspect() error {
 		slow := fmt.Errorf("%w: no answer within %v", wire.ErrUnavailable, l.o.Timeout)
 		switch {
 		case c.receiving:
-			slow = fmt.Errorf("%w: sample %d did not come to its end within %v",
+			slow = fmt.Errorf("%w: sample %d was incomplete after %v",
 				wire.ErrUnavailable, c.sample, l.o.Timeout)
 		case l.mu.frames == c.frames:
-			slow = fmt.Errorf("%w: nothing was heard within %v", wire.ErrUnavailable, l.o.Timeout)
+			slow = fmt.Errorf("%w: no frame arrived within %v", wire.ErrUnavailable, l.o.Timeout)
 		case c.expired:
-			slow = fmt.Errorf("%w: a request that was cancelled had no answer", wire.ErrUnavailable)
+			slow = fmt.Errorf("%w: a cancelled request was not answered", wire.ErrUnavailable)
 		default:
 			l.unlist(c)
 			c.expired, c.deadline = true, l.mu.now+l.ticks(l.o.Timeout)
@@ -69,7 +68,7 @@ func (l *Link) inspect() error {
 			l.cancelLocked(c)
 			continue
 		}
-		// Whose time is up is told so; the others, that the connection was lost.
+		// Calls that timed out get this error; the others, that the connection was lost.
 		for at := l.mu.first; at != none; at = l.calls[at].next {
 			if late := &l.calls[at]; l.mu.now >= late.deadline {
 				late.expire(slow)
@@ -79,7 +78,7 @@ func (l *Link) inspect() error {
 	}
 	switch quiet := l.mu.now - l.mu.heard; {
 	case l.mu.pinged && quiet >= l.ticks(l.o.KeepAlive)+l.ticks(l.o.Timeout):
-		return fmt.Errorf("%w: nothing was heard for %v", wire.ErrUnavailable,
+		return fmt.Errorf("%w: no frame arrived for %v", wire.ErrUnavailable,
 			time.Duration(quiet)*l.tick)
 	case !l.mu.pinged && quiet >= l.ticks(l.o.KeepAlive):
 		l.mu.ping, l.mu.pinged = true, true
@@ -87,7 +86,7 @@ func (l *Link) inspect() error {
 	return nil
 }
 
-// list puts c at the end of the calls under way; deadlines never go down.
+// list appends c to the calls in flight; deadlines never decrease.
 func (l *Link) list(c *call) {
 	c.prev, c.next = l.mu.last, none
 	if l.mu.last == none {

@@ -1,8 +1,8 @@
-// Package wire is what two ends of an exchange of samples say to each other, as bytes: frames, each
-// a header and a payload. docs/FORMATS.md describes them. What is read is checked against limits
-// that stand before the first frame.
+// Package wire encodes and decodes the frames that the two ends of a sample exchange send to each
+// other: a header and a payload each. docs/FORMATS.md describes them. Input is checked against
+// limits that are fixed before the first frame.
 //
-// It does no I/O and keeps no state.
+// The package does no I/O and keeps no state.
 package wire
 
 import (
@@ -14,44 +14,45 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
-// Version of the frames and of the handshake.
+// Version is the version of the frames and of the handshake.
 //
 //   - 1: first version.
-//   - 2: payloads are summed by the samples' digest, which was a CRC-32C.
-//   - 3: kind 2, ASK, is gone; proofs are made as the control protocol's.
+//   - 2: payloads are checksummed by the samples' digest instead of CRC-32C.
+//   - 3: kind 2, ASK, was removed; proofs are made as in the control protocol.
 const Version = 3
 
 // A frame is a header and a payload. All integers are little-endian:
 //
 //	1  kind
-//	1  code: why, in a failure; else 0
+//	1  code of a failure; else 0
 //	2  zero
 //	4  tag
 //	4  sample
 //	4  length of the payload
-//	4  CRC-32C of the 16 bytes above, begun with the payload's digest
+//	4  CRC-32C of the 16 bytes above, seeded with the payload's digest
 //
-// That the payload comes first in the sum lets a sender sum a sample once, and
-// send it with any header.
+// Since the payload's digest seeds the checksum, a sender computes a sample's digest once and can
+// send the sample with any header.
 const (
 	HeaderSize  = 20
 	RequestSize = 12 // u32 tag, u32 sample, u32 length that the client expects
 
-	// MaxSample is how large a sample may be.
+	// MaxSample is the largest size of a sample.
 	MaxSample = 1<<31 - 1
-	// MaxWindow is how many requests may be under way on one connection.
+	// MaxWindow is the largest number of requests in flight on one connection.
 	MaxWindow = 4096
 
 	MaxMessage = 512 // bytes of text in a FAILURE
 )
 
-// Kind is what a frame is.
+// Kind is the kind of a frame.
 type Kind uint8
 
 // From client to server.
 const (
-	KindRequest Kind = 1 // n times: u32 tag, u32 sample, u32 length; tags are free
-	// n times u32 tag: no longer wanted; its answer may be a FAILURE, but comes
+	KindRequest Kind = 1 // n times: u32 tag, u32 sample, u32 length; the tags must be free
+	// n times: u32 tag of a request that is no longer wanted; it is still answered, maybe by
+	// FAILURE
 	KindCancel Kind = 3
 	KindPing   Kind = 4 // empty; answered by PONG
 )
@@ -63,7 +64,7 @@ const (
 	KindPong    Kind = 131 // empty
 )
 
-// Code says in a FAILURE why.
+// Code is the reason in a FAILURE.
 type Code uint8
 
 const (
@@ -75,10 +76,10 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrFrame is at the root of every decoding error: what came is no frame.
-var ErrFrame = errors.New("not a frame of the sample exchange")
+// ErrFrame is wrapped by every decoding error.
+var ErrFrame = errors.New("invalid frame of the sample exchange")
 
-// Malformed is an ErrFrame that says what is wrong.
+// Malformed returns an ErrFrame with a description of what is wrong.
 func Malformed(format string, args ...any) error {
 	return fmt.Errorf("%w: %s", ErrFrame, fmt.Sprintf(format, args...))
 }
@@ -92,7 +93,7 @@ type Header struct {
 	Length uint32 // of the payload
 }
 
-// Put writes h into b; payload is the payload's digest.
+// Put encodes h into b; payload is the payload's digest.
 func (h Header) Put(b []byte, payload uint32) {
 	_ = b[HeaderSize-1]
 	b[0], b[1], b[2], b[3] = byte(h.Kind), byte(h.Code), 0, 0
@@ -102,13 +103,13 @@ func (h Header) Put(b []byte, payload uint32) {
 	binary.LittleEndian.PutUint32(b[16:], crc32.Update(payload, castagnoli, b[:16]))
 }
 
-// Sealed reports whether payload's sum and the header make the sum in b.
+// Sealed reports whether the checksum in header b matches the header and the payload's digest.
 func Sealed(b []byte, payload uint32) bool {
 	return binary.LittleEndian.Uint32(b[16:]) == crc32.Update(payload, castagnoli, b[:16])
 }
 
-// Parse reads a header from b and checks every field that can be checked
-// without the payload. fromServer: which direction it came from.
+// Parse decodes a header from b and checks every field that can be checked without the payload.
+// fromServer is the direction of the frame.
 func Parse(b []byte, fromServer bool) (Header, error) {
 	_ = b[HeaderSize-1]
 	h := Header{
@@ -135,7 +136,8 @@ func Parse(b []byte, fromServer bool) (Header, error) {
 		return h, Malformed("header % x", b[:HeaderSize])
 	}
 	if h.Length > limit || h.Length%unit != 0 {
-		return h, Malformed("frame of kind %d with %d bytes; a multiple of %d up to %d is allowed",
+		return h, Malformed("frame of kind %d with %d bytes; the size must be a multiple of %d "+
+			"and at most %d",
 			h.Kind, h.Length, unit, limit)
 	}
 	switch tagged := h.Kind == KindSample || h.Kind == KindFailure; {
@@ -146,7 +148,7 @@ func Parse(b []byte, fromServer bool) (Header, error) {
 	return h, nil
 }
 
-// Request is one of those in a REQUEST.
+// Request is one request of a REQUEST frame.
 type Request struct {
 	Tag    uint32
 	Sample int32
@@ -160,7 +162,7 @@ func AppendRequest(b []byte, r Request) []byte {
 	return binary.LittleEndian.AppendUint32(b, r.Length)
 }
 
-// ParseRequest reads one request from b, for a connection with a window.
+// ParseRequest decodes one request from b, for a connection with the window.
 func ParseRequest(b []byte, window int) (Request, error) {
 	r := Request{
 		Tag:    binary.LittleEndian.Uint32(b),

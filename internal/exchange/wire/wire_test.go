@@ -12,9 +12,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write testdata anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the files in testdata")
 
-// golden are the frames of docs/FORMATS.md, one of each kind.
+// golden returns the frames of docs/FORMATS.md, one of each kind.
 func golden() map[string][]byte {
 	frame := func(h Header, payload []byte) []byte { return AppendFrame(nil, h, payload) }
 	requests := AppendRequest(nil, Request{Tag: 7, Sample: 1234567, Length: 112640})
@@ -30,8 +30,8 @@ func golden() map[string][]byte {
 	}
 }
 
-// TestGolden: frames are what they were. Another outcome is another version.
-func TestGolden(t *testing.T) {
+// TestFramesMatchGoldenFiles: the encoding does not change within a version.
+func TestFramesMatchGoldenFiles(t *testing.T) {
 	for name, b := range golden() {
 		file := filepath.Join("testdata", name+".hex")
 		if *rewrite {
@@ -49,9 +49,9 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// TestLengthsHaveLimits: a header that announces more than its kind may have is no header,
-// whichever side it comes from.
-func TestLengthsHaveLimits(t *testing.T) {
+// TestLengthsAreLimited: a header whose length is over the limit of its kind is invalid, in either
+// direction.
+func TestLengthsAreLimited(t *testing.T) {
 	for k, limit := range map[Kind]int{
 		KindRequest: RequestSize * MaxWindow, KindCancel: 4 * MaxWindow, KindPing: 0,
 		KindSample: MaxSample, KindFailure: MaxMessage, KindPong: 0,

@@ -149,7 +149,7 @@ func TestDocumentation(t *testing.T) {
 			without = append(without, "`"+p.Name()+"`")
 		}
 	}
-	if want := "| policies that the thesis has not | " + strings.Join(without, ", ") +
+	if want := "| policies that are not in the thesis | " + strings.Join(without, ", ") +
 		" |"; !strings.Contains(text(t, "docs/SIMULATOR.md"), want) {
 		t.Errorf("docs/SIMULATOR.md lacks %q", want)
 	}

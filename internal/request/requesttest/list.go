@@ -1,4 +1,4 @@
-// Package requesttest makes what processes pass with requests, for tests.
+// Package requesttest makes, for tests, the descriptors that processes pass with requests.
 package requesttest
 
 import (
@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// List returns lists of samples, one after the other, in a descriptor as a process passes it. It is
-// closed with the test.
+// List returns a descriptor with lists of samples, one after the other, as a process passes it. It
+// is closed when the test ends.
 func List(t *testing.T, lists ...[]int32) *os.File {
 	t.Helper()
 	fd, err := unix.MemfdCreate("list", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
@@ -25,7 +25,7 @@ func List(t *testing.T, lists ...[]int32) *os.File {
 	return f
 }
 
-// Encoded returns what is in the descriptor.
+// Encoded returns the bytes of List's descriptor.
 func Encoded(lists ...[]int32) (b []byte) {
 	for _, list := range lists {
 		for _, v := range list {

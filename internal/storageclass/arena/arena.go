@@ -1,11 +1,11 @@
-// Package arena gives out the bytes of a storage class's store: where in its
-// segment or file the next sample goes. It owns numbers only, never bytes.
+// Package arena allocates the bytes of a storage class's store: where in its segment or file the
+// next sample goes. It handles numbers only, never bytes.
 //
-// Samples are laid one after the other, without padding or headers, so a space
-// of n bytes takes samples whose sizes sum up to n exactly. Bytes that come back
-// (a read that failed, a sample found corrupt) are given out again, first fit.
+// Samples are laid out one after the other, without padding or headers, so a space of n bytes takes
+// samples whose sizes add up to exactly n. Bytes that are released (a read that failed, a corrupt
+// sample) are allocated again, first fit.
 //
-// A Space is not safe for concurrent use: its owner has the lock.
+// A Space is not safe for concurrent use: its owner's lock guards it.
 package arena
 
 import (
@@ -16,14 +16,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// Space is the room of one store.
+// Space allocates the bytes of one store.
 //
 // INVARIANT: 0 <= used <= room, used + bytes in free == end,
 // free is sorted by offset, its extents neither touch nor reach end.
 type Space struct {
 	room  int64 // bytes that may be in use
 	dense bool  // whether offsets, too, must stay below room
-	end   int64 // first byte never given out
+	end   int64 // end of the allocated part
 	used  int64
 	free  []Extent
 }
@@ -31,16 +31,15 @@ type Space struct {
 // Extent is a run of bytes.
 type Extent struct{ Offset, Length int64 }
 
-// New returns an empty space of room bytes. A dense space gives out no byte at
-// or beyond room, so what lies scattered after failures may not take a large
-// sample; a space that is not dense (a file, whose holes cost nothing) goes
-// beyond it as long as the bytes in use fit.
+// New returns an empty space of room bytes. A dense space allocates no byte at or beyond room, so a
+// large sample may not fit after failures have left holes; a space that is not dense (a file, whose
+// holes cost nothing) goes beyond room as long as the bytes in use fit.
 func New(room int64, dense bool) Space {
 	return Space{room: room, dense: dense}
 }
 
-// Restore returns the space in which exactly the extents in use are taken;
-// they must be sorted by offset and not overlap.
+// Restore returns the space in which exactly the extents in use are allocated; they must be sorted
+// by offset and must not overlap.
 func Restore(room int64, dense bool, inUse iter.Seq[Extent]) Space {
 	s := New(room, dense)
 	for e := range inUse {
@@ -56,8 +55,7 @@ func Restore(room int64, dense bool, inUse iter.Seq[Extent]) Space {
 	return s
 }
 
-// Reserve takes n bytes. ok is false where there is no room for them; nothing
-// has changed then.
+// Reserve allocates n bytes. If there is no room for them ok is false, and nothing has changed.
 func (s *Space) Reserve(n int64) (offset int64, ok bool) {
 	if n < 0 || n > s.room-s.used {
 		return 0, false
@@ -88,13 +86,13 @@ func (s *Space) Reserve(n int64) (offset int64, ok bool) {
 	return offset, true
 }
 
-// Release gives back what Reserve has taken.
+// Release frees what Reserve has allocated.
 func (s *Space) Release(offset, n int64) {
 	if n == 0 {
 		return
 	}
 	if offset < 0 || n < 0 || offset+n > s.end || n > s.used {
-		panic(fmt.Sprintf("arena: release of [%d, %d) which is not in use", offset, offset+n))
+		panic(fmt.Sprintf("arena: release of [%d, %d) which is not allocated", offset, offset+n))
 	}
 	if invariants.Enabled {
 		for _, e := range s.free {
@@ -127,14 +125,14 @@ func (s *Space) Release(offset, n int64) {
 	}
 }
 
-// Resize changes the room. It must not be less than what is in use, nor, in a
-// dense space, less than End.
+// Resize changes the room. It must not be less than what is in use nor, in a dense space, less than
+// End.
 func (s *Space) Resize(room int64) { s.room = room }
 
 // Room returns the bytes that may be in use, and those in use.
 func (s *Space) Room() (total, used int64) { return s.room, s.used }
 
-// End is the first byte that no extent in use reaches.
+// End returns the end of the last extent in use.
 func (s *Space) End() int64 { return s.end }
 
 func (e Extent) end() int64 { return e.Offset + e.Length }

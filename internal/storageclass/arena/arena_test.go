@@ -20,7 +20,7 @@ func (s *Space) check(t *rapid.T) {
 	}
 }
 
-// TestSpaceAgainstBytes holds every byte of a space against an array of owners.
+// TestSpaceAgainstBytes compares a space with an array that has the owner of every byte.
 func TestSpaceAgainstBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const room = 200
@@ -41,7 +41,7 @@ func TestSpaceAgainstBytes(t *testing.T) {
 				}
 				for b := offset; b < offset+n; b++ {
 					if owner[b] {
-						t.Fatalf("byte %d given out twice", b)
+						t.Fatalf("byte %d allocated twice", b)
 					}
 					owner[b] = true
 				}
@@ -75,7 +75,7 @@ func TestSpaceAgainstBytes(t *testing.T) {
 	})
 }
 
-func TestReleaseOfWhatIsFreePanics(t *testing.T) {
+func TestReleaseOfFreeBytesPanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {
 			t.Fatal("no panic")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestReleaseOfWhatIsFreeInPartPanics(t *testing.T) {
+func TestReleaseOfPartlyFreeBytesPanics(t *testing.T) {
 	s := New(100, true)
 	for range 4 {
 		s.Reserve(10)
@@ -16,7 +16,7 @@ func TestReleaseOfWhatIsFreeInPartPanics(t *testing.T) {
 	defer func() {
 		if said, _ := recover().(string); !strings.Contains(said,
 			"release of [0, 11), of which {10 10} is free") {
-			t.Errorf("it panics with %q", said)
+			t.Errorf("panic %q", said)
 		}
 	}()
 	s.Release(0, 11)

@@ -2,34 +2,35 @@ package arena
 
 import "slices"
 
-// Order remembers in which order samples came. A sample that has gone costs nothing until as many
-// have gone as are left: its entries stay, and Held leaves them out. Its owner has the lock.
+// Order records the order in which samples were added. A removed sample's entry stays, and is
+// skipped by Held, until as many entries are stale as are left: removal is amortized. Its owner's
+// lock guards it.
 type Order struct {
-	came []int32
-	gone int // entries that are not a sample's last, or whose sample is not held
+	added []int32
+	stale int // entries that are not a sample's last, or whose sample is not held
 }
 
-// NewOrder returns the order of samples that came like this, each once.
-func NewOrder(came []int32) Order { return Order{came: came} }
+// NewOrder returns the order of samples that were added in this order, each once.
+func NewOrder(added []int32) Order { return Order{added: added} }
 
-// Came notes that a sample is held from now on.
-func (o *Order) Came(id int32) { o.came = append(o.came, id) }
+// Came notes that a sample was added.
+func (o *Order) Came(id int32) { o.added = append(o.added, id) }
 
-// Gone notes that a sample which came is not held any more; held reports which are.
+// Gone notes that a sample was removed; held reports which samples are held.
 func (o *Order) Gone(held func(id int32) bool) {
-	if o.gone++; 2*o.gone > len(o.came) {
-		o.came, o.gone = o.Held(held), 0
+	if o.stale++; 2*o.stale > len(o.added) {
+		o.added, o.stale = o.Held(held), 0
 	}
 }
 
-// Held returns the samples that are held, in the order in which they came last.
+// Held returns the samples that are held, in the order in which they were last added.
 func (o *Order) Held(held func(id int32) bool) []int32 {
-	if o.gone == 0 {
-		return slices.Clone(o.came)
+	if o.stale == 0 {
+		return slices.Clone(o.added)
 	}
-	seen := make(map[int32]bool, len(o.came)-o.gone)
-	list := make([]int32, 0, len(o.came)-o.gone)
-	for _, id := range slices.Backward(o.came) {
+	seen := make(map[int32]bool, len(o.added)-o.stale)
+	list := make([]int32, 0, len(o.added)-o.stale)
+	for _, id := range slices.Backward(o.added) {
 		if !seen[id] && held(id) {
 			seen[id] = true
 			list = append(list, id)

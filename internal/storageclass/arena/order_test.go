@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestOrder compares an Order with a list from which samples are deleted.
-func TestOrder(t *testing.T) {
+// TestOrderMatchesAList compares an Order with a list from which samples are deleted.
+func TestOrderMatchesAList(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var o Order
 		var want []int32
@@ -25,8 +25,8 @@ func TestOrder(t *testing.T) {
 			if got := o.Held(held); !slices.Equal(got, want) {
 				t.Fatalf("held %v, want %v", got, want)
 			}
-			if len(o.came) > 2*len(want)+1 {
-				t.Fatalf("%d entries for %d samples", len(o.came), len(want))
+			if len(o.added) > 2*len(want)+1 {
+				t.Fatalf("%d entries for %d samples", len(o.added), len(want))
 			}
 		}
 	})

@@ -26,25 +26,26 @@ const (
 	wordLimit         = 64       // bytes of a kind, an extension and hdmlp's version
 )
 
-// Description says what a store's dataset is. Samples are never served because of it: it is for
-// people, and for `hdmlp cache check`, which finds the dataset by it and then compares versions.
+// Description describes a store's dataset. It does not decide whether samples are served: it is for
+// people, and for `hdmlp cache check`, which uses it to find the dataset and then compares
+// versions.
 //
-// One that was read may hold any characters in its path and extensions: to be printed, those
-// that a terminal acts on must be escaped.
+// The path and extensions of one that was read may contain any characters: escape those that a
+// terminal interprets before printing them.
 type Description struct {
 	Format      int       `json:"format"`
-	Version     string    `json:"version"` // of the dataset: the store's name
+	Version     string    `json:"version"` // of the dataset, which is the store's name
 	Kind        string    `json:"kind"`
 	Path        string    `json:"path"`
 	Extensions  []string  `json:"extensions"`
 	Samples     int64     `json:"samples"`
 	Bytes       int64     `json:"bytes"`
-	HDMLP       string    `json:"hdmlp"` // its version
+	HDMLP       string    `json:"hdmlp"` // version of hdmlp
 	FirstOpened time.Time `json:"first_opened"`
 	LastOpened  time.Time `json:"last_opened"`
 }
 
-// encode returns the file's bytes.
+// encode returns the contents of the file.
 func (d *Description) encode() ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -59,42 +60,42 @@ func (d *Description) encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// decodeDescription reads the file of the store of this name. It takes nothing that encode could
-// not have written.
+// decodeDescription decodes the file of the store with this name. It rejects anything that encode
+// could not have written.
 func decodeDescription(b []byte, name string) (*Description, error) {
 	decoder := json.NewDecoder(bytes.NewReader(b))
 	decoder.DisallowUnknownFields()
 	d := &Description{}
 	if err := decoder.Decode(d); err != nil {
-		return nil, fmt.Errorf("it is no description of a dataset: %w", err)
+		return nil, fmt.Errorf("not a description of a dataset: %w", err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("something follows the description")
+		return nil, errors.New("unexpected data after the description")
 	}
 	words := append([]string{d.Kind, d.HDMLP}, d.Extensions...)
 	for _, w := range words {
 		if len(w) > wordLimit || !utf8.ValidString(w) ||
 			strings.ContainsFunc(w, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			return nil, fmt.Errorf("%.80q is not a kind, an extension or a version", w)
+			return nil, fmt.Errorf("%.80q is not a valid kind, extension or version", w)
 		}
 	}
 	switch {
 	case d.Format != descriptionFormat:
-		return nil, fmt.Errorf("format %d, not %d", d.Format, descriptionFormat)
+		return nil, fmt.Errorf("format %d; this version knows %d", d.Format, descriptionFormat)
 	case d.Version != name:
-		return nil, fmt.Errorf("it belongs to version %.40q", d.Version)
+		return nil, fmt.Errorf("it describes version %.40q", d.Version)
 	case d.Path != "" && (!filepath.IsAbs(d.Path) || len(d.Path) >= unix.PathMax ||
 		strings.ContainsRune(d.Path, 0)):
 		return nil, fmt.Errorf("%.80q is not an absolute path", d.Path)
 	case d.Samples < 0 || d.Samples > math.MaxInt32:
-		return nil, fmt.Errorf("%d samples", d.Samples)
+		return nil, fmt.Errorf("invalid number of samples: %d", d.Samples)
 	case d.Bytes < 0:
-		return nil, fmt.Errorf("%d bytes", d.Bytes)
+		return nil, fmt.Errorf("invalid number of bytes: %d", d.Bytes)
 	}
 	return d, nil
 }
 
-// readDescription reads the description of the store s; nil if there is none.
+// readDescription reads the description of store s; it returns nil if there is none.
 func readDescription(s *disk.Directory) (*Description, error) {
 	f, err := s.Open(descriptionName, unix.O_RDONLY)
 	if errors.Is(err, os.ErrNotExist) {
@@ -118,7 +119,7 @@ func readDescription(s *disk.Directory) (*Description, error) {
 	return d, nil
 }
 
-// describe writes the description of the store s, which is opened now.
+// describe writes the description of store s, which is being opened.
 func describe(s *disk.Directory, version string, ds storageclass.Dataset, now time.Time) error {
 	d := &Description{
 		Format: descriptionFormat, Version: storeName(ds.Fingerprint),

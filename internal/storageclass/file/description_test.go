@@ -16,7 +16,7 @@ import (
 
 const goldenVersion = "0123456789abcdef0123456789abcdef"
 
-// described is what testdata/dataset says.
+// described returns the description in testdata/dataset.
 func described() *Description {
 	return &Description{
 		Format: 1, Version: goldenVersion, Kind: "folder", Path: "/data/<a> & \u00fc\x1b[31m",
@@ -27,8 +27,8 @@ func described() *Description {
 	}
 }
 
-// TestDescriptionLayout holds the layout of docs/FORMATS.md against a golden file.
-func TestDescriptionLayout(t *testing.T) {
+// TestDescriptionMatchesGoldenFile checks the layout of docs/FORMATS.md.
+func TestDescriptionMatchesGoldenFile(t *testing.T) {
 	got, err := described().encode()
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func TestDescriptionLayout(t *testing.T) {
 	}
 }
 
-func TestHostileDescriptions(t *testing.T) {
+func TestHostileDescriptionsAreRejected(t *testing.T) {
 	golden, err := os.ReadFile("testdata/dataset")
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestHostileDescriptions(t *testing.T) {
 		"another format":                   {`"format": 1`, `"format": 2`},
 		"another store's":                  {goldenVersion, "f" + goldenVersion[1:]},
 		"a negative number of samples":     {`1281167`, `-1`},
-		"more samples than there can be":   {`1281167`, `2147483648`},
+		"too many samples":                 {`1281167`, `2147483648`},
 		"a number of samples out of range": {`1281167`, `1e300`},
 		"negative bytes":                   {`146899265000`, `-1`},
 		"no time":                          {`2026-11-22T`, `yesterday`},
@@ -80,16 +80,16 @@ func TestHostileDescriptions(t *testing.T) {
 			t.Fatalf("%s: nothing was changed", name)
 		}
 		if d, err := decodeDescription([]byte(b), goldenVersion); err == nil {
-			t.Errorf("%s: it was taken: %+v", name, d)
+			t.Errorf("%s: accepted: %+v", name, d)
 		} else if strings.ContainsAny(err.Error(), "\x1b\x07\u009b") {
-			t.Errorf("%s: %q would act on a terminal", name, err)
+			t.Errorf("%s: %q contains terminal escapes", name, err)
 		}
 	}
 }
 
-// TestDescribe: every opening writes the description anew, and keeps when the store was first
-// opened; a damaged one, and one that is too large, are replaced.
-func TestDescribe(t *testing.T) {
+// TestOpenUpdatesTheDescription: every opening rewrites the description, but keeps the time of the
+// first opening; a damaged or too large description is replaced.
+func TestOpenUpdatesTheDescription(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cache")
 	warned := ""
 	ds := storageclass.Dataset{
@@ -166,10 +166,10 @@ func TestDescribe(t *testing.T) {
 			t.Errorf("replaced: %+v", again)
 		}
 	}
-	// The samples are of use without it.
+	// The samples can be used without it.
 	ds.About.Path = "/" + strings.Repeat("\x01", descriptionLimit)
 	open()
-	if !strings.Contains(warned, "describe the store") {
+	if !strings.Contains(warned, "write the description") {
 		t.Errorf("warned of %q", warned)
 	}
 }
@@ -188,7 +188,7 @@ func FuzzDecodeDescription(f *testing.F) {
 		}
 		again, err := d.encode()
 		if err != nil {
-			return // times of years that JSON has none of; more escapes than there were
+			return // years that JSON cannot represent; more escapes than in the input
 		}
 		back, err := decodeDescription(again, goldenVersion)
 		if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/storageclasstest"
 )
 
-// refused checks that err refuses path, and says these words.
+// refused checks that err refuses path and contains the words.
 func refused(t *testing.T, what string, err error, path string, words ...string) {
 	t.Helper()
 	var notOurs *storageclass.UnsafeError
@@ -30,7 +30,7 @@ func refused(t *testing.T, what string, err error, path string, words ...string)
 	}
 }
 
-// warmCache is a cache that holds a dataset's samples.
+// warmCache returns the directory of a cache that holds samples of a dataset.
 func warmCache(t *testing.T, ds storageclass.Dataset) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "cache")
@@ -41,7 +41,7 @@ func warmCache(t *testing.T, ds storageclass.Dataset) string {
 	return dir
 }
 
-// must fails the test for the first error.
+// must fails the test if there is an error.
 func must(t *testing.T, errs ...error) {
 	t.Helper()
 	if err := errors.Join(errs...); err != nil {
@@ -49,10 +49,10 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// TestForeignDirectory refuses a cache that another user could have filled.
-func TestForeignDirectory(t *testing.T) {
+// TestCacheOfAnotherUserIsRefused: and a cache to which another user could have written.
+func TestCacheOfAnotherUserIsRefused(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 5, 100)
-	me, stranger := os.Geteuid(), 1001
+	me, otherUser := os.Geteuid(), 1001
 	for name, c := range map[string]struct {
 		change func(dir string) error
 		below  string // what is refused
@@ -65,33 +65,33 @@ func TestForeignDirectory(t *testing.T) {
 			return os.Chmod(dir, 0o777|os.ModeSticky)
 		}, "", []string{"mode 1777", "chmod 700"}},
 		"its owner": {func(dir string) error {
-			return os.Chown(dir, stranger, -1)
+			return os.Chown(dir, otherUser, -1)
 		}, "", []string{"user 1001", fmt.Sprintf("user %d:", me), "another directory"}},
 		"a store's mode": {func(dir string) error {
 			return os.Chmod(path(dir, ds, ""), 0o777)
 		}, "store", []string{"mode 0777"}},
 		"a store's owner": {func(dir string) error {
-			return os.Chown(path(dir, ds, ""), stranger, -1)
+			return os.Chown(path(dir, ds, ""), otherUser, -1)
 		}, "store", []string{"user 1001"}},
 		"data's mode": {func(dir string) error {
 			return os.Chmod(path(dir, ds, "data"), 0o666)
 		}, "data", []string{"mode 0666"}},
 		"data's owner": {func(dir string) error {
-			return os.Chown(path(dir, ds, "data"), stranger, -1)
+			return os.Chown(path(dir, ds, "data"), otherUser, -1)
 		}, "data", []string{"user 1001"}},
 		"dataset's owner": {func(dir string) error {
-			return os.Chown(path(dir, ds, "dataset"), stranger, -1)
+			return os.Chown(path(dir, ds, "dataset"), otherUser, -1)
 		}, "dataset", []string{"user 1001"}},
 		"index's owner": {func(dir string) error {
-			return os.Chown(path(dir, ds, "index"), stranger, -1)
+			return os.Chown(path(dir, ds, "index"), otherUser, -1)
 		}, "index", []string{"user 1001"}},
 		"the marker's": {func(dir string) error {
-			return os.Chown(filepath.Join(dir, "HDMLP-CACHE"), stranger, -1)
+			return os.Chown(filepath.Join(dir, "HDMLP-CACHE"), otherUser, -1)
 		}, "HDMLP-CACHE", nil},
 	} {
 		dir := warmCache(t, ds)
 		if err := c.change(dir); errors.Is(err, syscall.EPERM) {
-			continue // only root gives files away
+			continue // only root can change owners
 		} else if err != nil {
 			t.Fatal(err)
 		}
@@ -114,10 +114,9 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
-// TestPlanted: a link, FIFO or directory in the place of a cache's file is refused,
-// and what it leads to is left alone, whether it is there from the beginning or comes
-// before a store is opened.
-func TestPlanted(t *testing.T) {
+// TestPlantedEntryIsRefused: a link, FIFO or directory in place of a cache's file is refused, and
+// the target is not touched, whether it was there when the cache was opened or was planted later.
+func TestPlantedEntryIsRefused(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 5, 100)
 	precious := []byte("precious")
 	for name, plant := range map[string]func(path, victim string) error{
@@ -129,7 +128,7 @@ func TestPlanted(t *testing.T) {
 		for _, target := range []string{"data", "index", "index.new", "dataset", "dataset.new"} {
 			for _, late := range []bool{false, true} {
 				if late && strings.HasSuffix(target, ".new") {
-					continue // what is written there is made anew
+					continue // these files are always newly created
 				}
 				what := fmt.Sprintf("%s as %s, late: %v", name, target, late)
 				dir := warmCache(t, ds)
@@ -158,8 +157,8 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// TestLinkedStore refuses a store's directory that is a link to one elsewhere.
-func TestLinkedStore(t *testing.T) {
+// TestLinkedStoreIsRefused checks that a store's directory must not be a symbolic link.
+func TestLinkedStoreIsRefused(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 5, 100)
 	dir, elsewhere := warmCache(t, ds), t.TempDir()
 	store := filepath.Clean(path(dir, ds, ""))
@@ -176,18 +175,18 @@ func TestLinkedStore(t *testing.T) {
 	refused(t, "planted", err, store, "symbolic link")
 	storageclasstest.Close(t, c)
 	if entries, err := os.ReadDir(elsewhere); err != nil || len(entries) != 1 {
-		t.Errorf("elsewhere there is %v, %v", entries, err)
+		t.Errorf("the link's target contains %v, %v", entries, err)
 	}
 }
 
-// TestCacheIsALink: a link of ours to the directory is followed, once.
-func TestCacheIsALink(t *testing.T) {
+// TestLinkToTheCacheIsFollowedOnce: if it belongs to this user.
+func TestLinkToTheCacheIsFollowedOnce(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 5, 100)
 	dir := warmCache(t, ds)
 	link := filepath.Join(t.TempDir(), "link")
 	must(t, os.Symlink(dir, link))
 	c := newClass(t, link, 10_000)
-	must(t, os.Remove(link), os.Symlink(t.TempDir(), link)) // leads elsewhere now
+	must(t, os.Remove(link), os.Symlink(t.TempDir(), link)) // now points elsewhere
 	s := storageclasstest.Open(t, c, ds, 1000)
 	storageclasstest.Check(t, s, ds, 0, 1, 2)
 	storageclasstest.Put(t, s, ds, 3)

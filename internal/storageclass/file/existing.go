@@ -18,23 +18,23 @@ import (
 )
 
 var (
-	// ErrNoCache refuses a directory that is not a cache, or one of another version.
-	ErrNoCache = errors.New("the directory is not a cache of HDMLP")
-	// ErrIndex says that a store's index is damaged, or another version's or dataset's: the
-	// store holds nothing, and the next job that opens it begins it anew.
-	ErrIndex = errors.New("the store's index is damaged or of another version of hdmlp, so that " +
-		"its samples are not used")
+	// ErrNoCache refuses a directory that is not a cache, or is one of another version.
+	ErrNoCache = errors.New("the directory is not an HDMLP cache")
+	// ErrIndex reports that a store's index is damaged, or belongs to another version or dataset:
+	// the store holds nothing, and the next job that opens it recreates it.
+	ErrIndex = errors.New("the store's index is damaged or of another version of hdmlp; its " +
+		"samples are not used")
 )
 
-// Cache is a cache directory that is there already, for commands that look at it or clear it.
-// Nothing is changed but by Lock, which writes the process's ID into the marker, Drop, Remove and
-// RemoveMarker; these need the lock. For one goroutine.
+// Cache is an existing cache directory, for commands that inspect or clear it. Only Lock, which
+// writes the process's ID into the marker, Drop, Remove and RemoveMarker change it; the last three
+// need the lock. It is not safe for concurrent use.
 type Cache struct {
 	dir    *disk.Directory
-	marker disk.File // locked; nil: it is only looked at
+	marker disk.File // locked; nil if the cache is only read
 }
 
-// Existing opens the cache. Errors: fs.ErrNotExist, ErrNoCache, *storageclass.UnsafeError.
+// Existing opens a cache. Errors: fs.ErrNotExist, ErrNoCache, *storageclass.UnsafeError.
 func Existing(path string) (*Cache, error) {
 	dir, err := disk.OpenCache(disk.System{}, path)
 	if err != nil {
@@ -48,8 +48,8 @@ func Existing(path string) (*Cache, error) {
 	return c, nil
 }
 
-// look reads the marker, and returns which process has the directory: its ID, or
-// "unknown"; "" if no process has it.
+// look reads the marker, and returns the ID of the process that has the directory open, "unknown"
+// if the marker has none, or "" if no process has it.
 func (c *Cache) look() (pid string, err error) {
 	marker, err := c.dir.Open(markerName, unix.O_RDONLY)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -62,25 +62,26 @@ func (c *Cache) look() (pid string, err error) {
 	text := markerContents(marker)
 	if !bytes.HasPrefix(text, []byte(markerVersion)) {
 		line, _, _ := bytes.Cut(text[:min(len(text), 80)], []byte("\n"))
-		return "", fmt.Errorf("%s: %w that this version knows: %s says %q, not %q", c.dir.Path(),
+		return "", fmt.Errorf("%s: %w of this version: %s contains %q, not %q", c.dir.Path(),
 			ErrNoCache, markerName, line, strings.TrimSpace(markerVersion))
 	}
-	err = disk.Flock(marker, unix.LOCK_SH) // for a moment: lockMarker knows of it
+	err = disk.Flock(marker, unix.LOCK_SH) // briefly; lockMarker retries
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return markerPID(text), nil
 	}
 	return "", err
 }
 
-// User returns the ID of the process that has the cache, or "unknown"; "" if none has.
+// User returns the ID of the process that has the cache open, "unknown" if the marker has none, or
+// "" if no process has it.
 func (c *Cache) User() (pid string, err error) {
 	if c.marker != nil {
-		return "", nil // we have
+		return "", nil // this process has it
 	}
 	return c.look()
 }
 
-// Lock keeps daemons away until Close. ErrInUse: one has the directory.
+// Lock keeps daemons out until Close. It returns ErrInUse if a process has the directory open.
 func (c *Cache) Lock() error {
 	marker, err := c.dir.Open(markerName, unix.O_RDWR)
 	if err != nil {
@@ -94,7 +95,7 @@ func (c *Cache) Lock() error {
 	return nil
 }
 
-// Close gives the directory back.
+// Close releases the directory.
 func (c *Cache) Close() error {
 	var err error
 	if c.marker != nil {
@@ -103,18 +104,18 @@ func (c *Cache) Close() error {
 	return errors.Join(err, c.dir.Close())
 }
 
-// StoreInfo is what a store says of itself. Its samples are counted by the index alone.
+// StoreInfo describes a store. Its samples are counted by the index alone.
 type StoreInfo struct {
 	Fingerprint [16]byte
 	Used        time.Time    // when it was last opened
 	Samples     int          // of the dataset; -1: not known
 	Held        int          // samples
-	HeldBytes   int64        // theirs
-	Description *Description // nil: there is none, or none that can be used
+	HeldBytes   int64        // of these samples
+	Description *Description // nil if there is none, or it cannot be used
 	Problem     error        // why the index or the description cannot be used
 }
 
-// Stores lists the stores, the one used last first.
+// Stores lists the stores, the one opened last first.
 func (c *Cache) Stores() ([]StoreInfo, error) {
 	var stores []StoreInfo
 	err := eachStore(c.dir, func(fingerprint [16]byte, used time.Time, dir *disk.Directory) error {
@@ -145,7 +146,7 @@ func (c *Cache) Stores() ([]StoreInfo, error) {
 	return stores, err
 }
 
-// count counts what the index says is held.
+// count counts the samples that are held according to the index.
 func (s *StoreInfo) count(dir *disk.Directory) error {
 	data, size, err := openData(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -171,7 +172,7 @@ func (s *StoreInfo) count(dir *disk.Directory) error {
 	if !ok || fingerprint != s.Fingerprint {
 		return ErrIndex
 	}
-	lengths := map[uint32]uint64{} // by ID; it takes as much as the index has records
+	lengths := map[uint32]uint64{} // by ID; at most one entry per record of the index
 	_, _, err = readIndex(index, fingerprint, samples, func(r record) {
 		delete(lengths, r.id)
 		if uint64(r.id) < uint64(samples) && r.length != dropped && r.offset <= uint64(size) &&
@@ -199,8 +200,8 @@ func openData(dir *disk.Directory) (disk.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// Contents are the samples of a store, for comparing them. Its methods may be called in
-// parallel, Close last.
+// Contents are the samples of a store, for comparison. Its methods may be called in parallel,
+// except Close.
 type Contents struct {
 	store *store
 	held  []int32
@@ -236,18 +237,18 @@ func (c *Cache) Contents(ds storageclass.Dataset) (*Contents, error) {
 	return x, nil
 }
 
-// Held are the IDs of the samples, sorted. The caller must not change them.
+// Held returns the IDs of the samples, sorted. The caller must not modify them.
 func (x *Contents) Held() []int32 { return x.held }
 
-// Copy is what Compare finds.
+// Copy is the result of Compare.
 type Copy struct {
-	Digest   uint32 // of the bytes that are there
-	Recorded uint32 // and of those that were put
-	Equal    bool   // the bytes are those that they were compared with
+	Digest   uint32 // of the copy's bytes
+	Recorded uint32 // the digest in the index
+	Equal    bool   // the copy's bytes are equal to want
 }
 
-// Compare reads the copy of sample id, in pieces as long as buffer, and compares it with want,
-// whose length must be the sample's size; nil: with nothing.
+// Compare reads the copy of sample id, in pieces of the length of buffer, and compares it with
+// want, whose length must be the sample's size; a nil want is not compared.
 func (x *Contents) Compare(id int, want, buffer []byte) (Copy, error) {
 	size := x.store.sampleSize(id)
 	offset := x.store.where[id].Load() - 1
@@ -266,11 +267,11 @@ func (x *Contents) Compare(id int, want, buffer []byte) (Copy, error) {
 	return found, nil
 }
 
-// Close closes the files.
+// Close closes the store's files.
 func (x *Contents) Close() error { return x.store.data.Close() }
 
-// Drop has the dataset's store forget samples. It writes the index anew, so that a failure leaves
-// the store as it was.
+// Drop removes samples from the dataset's store. It writes a new index, so a failure leaves the
+// store unchanged.
 func (c *Cache) Drop(ds storageclass.Dataset, ids []int32) error {
 	name := storeName(ds.Fingerprint)
 	used, err := c.dir.CheckDirectory(name)
@@ -282,7 +283,7 @@ func (c *Cache) Drop(ds storageclass.Dataset, ids []int32) error {
 		return err
 	}
 	defer dir.Close()     //nolint:errcheck // a directory has nothing to lose
-	defer dir.Touch(used) // a new file changed it, and no job has used the store
+	defer dir.Touch(used) // restores the time of the last use, which the new file has changed
 	class := &Class{Options: Options{Dir: c.dir.Path(), Warn: func(string) {}}, dir: c.dir}
 	s := newStore(class, ds)
 	if err := s.openFiles(dir, math.MaxInt64); err != nil {
@@ -299,8 +300,8 @@ func (c *Cache) Drop(ds storageclass.Dataset, ids []int32) error {
 	return errors.Join(err, closed)
 }
 
-// Remove deletes the store's files. kept: its directory stays, because something that is not ours
-// is in it.
+// Remove deletes the store's files. kept reports that its directory remains, because it contains
+// other files.
 func (c *Cache) Remove(fingerprint [16]byte) (kept bool, err error) {
 	if err := removeStore(c.dir, storeName(fingerprint)); err != nil {
 		return false, err
@@ -308,5 +309,5 @@ func (c *Cache) Remove(fingerprint [16]byte) (kept bool, err error) {
 	return c.dir.Has(storeName(fingerprint))
 }
 
-// RemoveMarker deletes the marker: the directory is no cache any more.
+// RemoveMarker deletes the marker; the directory is then no longer a cache.
 func (c *Cache) RemoveMarker() error { return c.dir.Remove(markerName) }

@@ -44,7 +44,7 @@ func contentsOf(t *testing.T, dir string) map[string]string {
 	return out
 }
 
-func TestExistingIsNotMade(t *testing.T) {
+func TestExistingCreatesNothing(t *testing.T) {
 	missing := filepath.Join(t.TempDir(), "missing")
 	if c, err := file.Existing(missing); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%v, %v", c, err)
@@ -68,9 +68,8 @@ func TestExistingIsNotMade(t *testing.T) {
 	refused(t, "mode", err, unsafe, "mode 0770")
 }
 
-// TestExistingInUse: a cache that a daemon has is listed, and not locked; one that is locked no
-// daemon takes.
-func TestExistingInUse(t *testing.T) {
+// TestCacheInUseIsListedButNotLocked: and a locked cache cannot be opened by a daemon.
+func TestCacheInUseIsListedButNotLocked(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 200, 10)
 	dir := t.TempDir()
 	class := newClass(t, dir, 10_000)
@@ -85,7 +84,7 @@ func TestExistingInUse(t *testing.T) {
 	stores, err := c.Stores()
 	if err != nil || len(stores) != 1 || stores[0].Held != 128 || stores[0].HeldBytes != 1280 ||
 		stores[0].Samples != 200 {
-		t.Errorf("%+v, %v", stores, err) // the others wait to be written
+		t.Errorf("%+v, %v", stores, err) // the other records are pending
 	}
 	if err := c.Lock(); !errors.Is(err, file.ErrInUse) ||
 		!strings.Contains(err.Error(), fmt.Sprint(os.Getpid())) {
@@ -97,15 +96,14 @@ func TestExistingInUse(t *testing.T) {
 	}
 	must(t, c.Lock())
 	if _, err := file.New(file.Options{Dir: dir, Disk: bigDisk}); !errors.Is(err, file.ErrInUse) {
-		t.Errorf("a class has the directory as well: %v", err)
+		t.Errorf("a class opened the locked directory: %v", err)
 	}
 	must(t, c.Close())
 	storageclasstest.Close(t, newClass(t, dir, 10_000))
 }
 
-// TestContents reads what is held without changing any file, a torn index and a damaged sample
-// included.
-func TestContents(t *testing.T) {
+// TestContentsAreReadWithoutAChange: with a torn index and a damaged sample, too.
+func TestContentsAreReadWithoutAChange(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 6, 100)
 	dir := t.TempDir()
 	class := newClass(t, dir, 10_000)
@@ -171,8 +169,8 @@ func TestContents(t *testing.T) {
 	storageclasstest.Close(t, store, class)
 }
 
-// TestRemove deletes nothing that is not ours.
-func TestRemove(t *testing.T) {
+// TestRemoveKeepsForeignFiles checks that only the cache's own files are deleted.
+func TestRemoveKeepsForeignFiles(t *testing.T) {
 	a, b := storageclasstest.Uniform(1, 10, 10), storageclasstest.Uniform(2, 10, 10)
 	dir := t.TempDir()
 	class := newClass(t, dir, 1000)

@@ -17,11 +17,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/storageclasstest"
 )
 
-// faulty is a disk on which operations fail. A write that fails has written the first half.
+// faulty is a disk that injects errors. A write that fails has written the first half.
 type faulty struct {
 	disk.Disk
 	mu sync.Mutex
-	// asked before every operation, by one goroutine at a time; nil: none fails
+	// called before every operation, with mu held; nil: no operation fails
 	fail func(op, name string) error
 }
 
@@ -117,7 +117,7 @@ func (f *faultyFile) Truncate(size int64) error {
 	return f.File.Truncate(size)
 }
 
-// on fails one operation on one file.
+// on fails one kind of operation on one file.
 func on(op, name string, err error) func(string, string) error {
 	return func(did, at string) error {
 		if did == op && at == name {
@@ -127,7 +127,7 @@ func on(op, name string, err error) func(string, string) error {
 	}
 }
 
-// faultyClass is a class on a disk that fails later, and what it warns of.
+// faultyClass returns a class on a disk that can fail, and its warnings.
 func faultyClass(t *testing.T, dir string) (*file.Class, *faulty, *[]string) {
 	t.Helper()
 	d, warnings := newFaulty(), new([]string)
@@ -144,9 +144,9 @@ func faultyClass(t *testing.T, dir string) (*file.Class, *faulty, *[]string) {
 	return c, d, warnings
 }
 
-// TestSampleThatTheDiskDoesNotGiveBackIsDropped: it counts as corrupt, others stay, and it can be
-// put again.
-func TestSampleThatTheDiskDoesNotGiveBackIsDropped(t *testing.T) {
+// TestUnreadableSampleIsDropped: it counts as corrupt, the other samples stay, and it can be put
+// again.
+func TestUnreadableSampleIsDropped(t *testing.T) {
 	c, d, _ := faultyClass(t, t.TempDir())
 	ds := storageclasstest.Uniform(1, 3, 1000)
 	s := storageclasstest.Open(t, c, ds, 3000)
@@ -163,8 +163,8 @@ func TestSampleThatTheDiskDoesNotGiveBackIsDropped(t *testing.T) {
 	storageclasstest.Close(t, s, c)
 }
 
-// TestTornWriteIsNotHeld: a sample of which a part was written is not held, now or after a restart,
-// and its bytes are free.
+// TestTornWriteIsNotHeld: a partly written sample is not held, now or after a restart, and its
+// bytes are free.
 func TestTornWriteIsNotHeld(t *testing.T) {
 	for _, fault := range []error{unix.EIO, unix.ENOSPC} {
 		dir := t.TempDir()
@@ -179,10 +179,10 @@ func TestTornWriteIsNotHeld(t *testing.T) {
 			t.Errorf("%v: got %v, warned %q", fault, err, *warnings)
 		}
 		if _, used := s.Room(); s.Has(1) || used != 1000 {
-			t.Errorf("%v: it is held: %v, and %d bytes are taken", fault, s.Has(1), used)
+			t.Errorf("%v: held: %v, and %d bytes are in use", fault, s.Has(1), used)
 		}
 		d.set(nil)
-		if fault == unix.EIO { // a disk that is full takes none until the store is opened again
+		if fault == unix.EIO { // after ENOSPC nothing is put until the store is reopened
 			storageclasstest.Put(t, s, ds, 2)
 			storageclasstest.Check(t, s, ds, 0, 2)
 			storageclasstest.Close(t, s, c)
@@ -197,8 +197,8 @@ func TestTornWriteIsNotHeld(t *testing.T) {
 	}
 }
 
-// TestTornIndexIsWrittenAgain: records of which a write has written half wait, and take the same
-// place.
+// TestTornIndexIsWrittenAgain: records whose write failed half-way stay pending and are written
+// again at the same offset.
 func TestTornIndexIsWrittenAgain(t *testing.T) {
 	dir := t.TempDir()
 	c, d, warnings := faultyClass(t, dir)
@@ -227,9 +227,9 @@ func TestTornIndexIsWrittenAgain(t *testing.T) {
 	storageclasstest.Close(t, s, again)
 }
 
-// TestClosedIndexThatWasTornHoldsWhatIsWhole: what the index says before the place where its last
-// write broke is held after a restart, and nothing else.
-func TestClosedIndexThatWasTornHoldsWhatIsWhole(t *testing.T) {
+// TestTornIndexKeepsItsWholeRecords: after a restart exactly the samples whose records were written
+// completely are held.
+func TestTornIndexKeepsItsWholeRecords(t *testing.T) {
 	dir := t.TempDir()
 	c, d, _ := faultyClass(t, dir)
 	ds := storageclasstest.Uniform(1, 200, 10)
@@ -242,14 +242,14 @@ func TestClosedIndexThatWasTornHoldsWhatIsWhole(t *testing.T) {
 	storageclasstest.Close(t, c)
 	again := newClass(t, dir, 1<<20)
 	s = storageclasstest.Open(t, again, ds, 2000)
-	storageclasstest.Check(t, s, ds, 5) // half of three records are one, and a half
+	storageclasstest.Check(t, s, ds, 5) // half of three records is one record and a half
 	storageclasstest.Close(t, s, again)
 }
 
-// TestEveryFaultLeavesACacheThatIsRight: whichever operation fails while a cache is made, filled,
-// read and opened again, no call gives another sample's bytes, and with the disk well again the
-// cache is of use, and what it holds is right.
-func TestEveryFaultLeavesACacheThatIsRight(t *testing.T) {
+// TestEveryFaultLeavesAnIntactCache: whichever operation fails while a cache is created, filled,
+// read and reopened, no call returns another sample's bytes, and when the faults end the cache
+// works and its samples are intact.
+func TestEveryFaultLeavesAnIntactCache(t *testing.T) {
 	for _, fault := range []error{unix.EIO, unix.ENOSPC} {
 		for at := 0; ; at++ {
 			if !faultAt(t, fault, at) {
@@ -262,7 +262,8 @@ func TestEveryFaultLeavesACacheThatIsRight(t *testing.T) {
 	}
 }
 
-// faultAt has the operation of this number fail; false: there were fewer.
+// faultAt fails the operation with the given number. It returns false if there were fewer
+// operations.
 func faultAt(t *testing.T, fault error, at int) (failed bool) {
 	t.Helper()
 	what, count := "none", 0
@@ -270,7 +271,7 @@ func faultAt(t *testing.T, fault error, at int) (failed bool) {
 	alike := map[string]int{}
 	d.fail = func(op, name string) error {
 		if alike[op+name]++; alike[op+name] > 10 {
-			return nil // one sample after the other
+			return nil // the same for one sample after the other
 		}
 		if count++; count-1 == at {
 			what, failed = op+" "+name, true
@@ -287,13 +288,13 @@ func faultAt(t *testing.T, fault error, at int) (failed bool) {
 		for _, id := range s.Held() {
 			if err := s.Read(int(id), dst); err == nil &&
 				!bytes.Equal(dst, storageclasstest.Bytes(ds, int(id))) {
-				complain("sample %d is another", id)
+				complain("sample %d has other bytes", id)
 			} else if err != nil && !errors.Is(err, storageclass.ErrCorrupt) {
 				complain("sample %d: %v", id, err)
 			}
 		}
 	}
-	for range 2 { // the second finds what the first has left
+	for range 2 { // the second opens what the first has left
 		c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 20, Reserve: 1, Disk: d})
 		if err != nil {
 			continue

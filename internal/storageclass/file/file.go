@@ -1,25 +1,24 @@
 // Package file is the storage class that holds samples on a local disk.
 //
-// It owns one directory, which it created or found empty, and marked with the
-// file HDMLP-CACHE; it refuses any other, and any that other users could have written
-// to (directory.go), and deletes nothing but its own files:
+// It owns one directory, which it created or found empty, and which it marked with the file
+// HDMLP-CACHE. It refuses any other directory, and any to which other users could have written
+// (package disk), and deletes only its own files:
 //
-//	HDMLP-CACHE              marker, locked (flock) while a daemon has the directory
+//	HDMLP-CACHE              marker, locked (flock) while a daemon has the directory open
 //	<fingerprint>/data       the samples, one after the other
-//	<fingerprint>/index      a journal of what lies where, with checksums
-//	<fingerprint>/dataset    what the dataset is (description.go), for people and commands
+//	<fingerprint>/index      a journal of the samples' locations, with checksums
+//	<fingerprint>/dataset    a description of the dataset (description.go), for people and commands
 //
-// Commands look at a cache, and clear it, through Existing (existing.go).
+// Commands inspect a cache, and clear it, through Existing (existing.go).
 //
-// The byte layout is in docs/FORMATS.md. What was held is found again after a
-// restart, a crash or kill -9: bytes are written before the journal says so, and
-// every Read checks the sample's digest, so a sample is right or not held.
-// Nothing waits for the disk to have it (fsync): after a power failure samples,
-// or a whole store, may be gone or found corrupt, and are read from the source
+// The byte layout is in docs/FORMATS.md. Samples are found again after a restart, a crash or kill
+// -9: a sample's bytes are written before its journal record, and every Read verifies the sample's
+// digest, so a sample is either intact or not held. Nothing is synced to the disk (fsync): after a
+// power failure samples, or a whole store, may be missing or corrupt, and are read from the source
 // again.
 //
-// A disk that runs full costs speed only: from then on new samples are refused
-// with ErrFull, and Warn is told once.
+// A full disk costs only speed: from then on new samples are refused with ErrFull, and Warn is
+// called once.
 package file
 
 import (
@@ -35,8 +34,8 @@ import (
 )
 
 var (
-	// ErrNotOurs refuses a directory that holds something and lacks the marker.
-	ErrNotOurs = errors.New("the directory is not empty and is not a cache of HDMLP")
+	// ErrNotOurs refuses a directory that is not empty and has no marker.
+	ErrNotOurs = errors.New("the directory is not empty and is not an HDMLP cache")
 	// ErrInUse refuses a directory that another process has open.
 	ErrInUse = errors.New("the cache directory is in use")
 )
@@ -45,10 +44,10 @@ const (
 	markerName = "HDMLP-CACHE"
 	dataName   = "data"
 	indexName  = "index"
-	newIndex   = "index.new" // an index on its way to become the index
+	newIndex   = "index.new" // renamed to indexName when complete
 
 	descriptionName = "dataset"
-	newDescription  = "dataset.new" // likewise
+	newDescription  = "dataset.new" // renamed to descriptionName when complete
 
 	markerVersion = "HDMLP-CACHE 1\n"
 	markerText    = markerVersion +
@@ -59,20 +58,19 @@ const (
 
 // Options configure a class.
 type Options struct {
-	// Dir is the directory; it is made if it is missing.
+	// Dir is the directory; it is created if it is missing.
 	Dir string
-	// Capacity is how many bytes samples may take in all. 0: what the disk has
-	// free, and what the cache has of it already, less Reserve.
+	// Capacity is how many bytes samples may take in total. 0: what the disk has free, plus what
+	// the cache already takes, minus Reserve.
 	Capacity int64
-	// Reserve is how many bytes of the disk are left free. 0: 5 % of the disk,
+	// Reserve is how many bytes of the disk to leave free. 0: 5 % of the disk,
 	// at least 1 GiB.
 	Reserve int64
-	// Warn is told what a user should know; it must be safe for concurrent use.
-	// nil: nobody is told.
+	// Warn reports what a user should know; it must be safe for concurrent use. nil: not called.
 	Warn func(message string)
-	// Version is hdmlp's, for the descriptions of stores.
+	// Version is hdmlp's version, for the descriptions of stores.
 	Version string
-	// Disk does the operations on files; nil: the system.
+	// Disk performs the file operations; nil: the operating system.
 	Disk disk.Disk
 }
 
@@ -82,8 +80,8 @@ type Class struct {
 	dir    *disk.Directory
 	marker disk.File // locked
 
-	full      atomic.Bool  // no new samples
-	unchecked atomic.Int64 // bytes written since the free disk was looked at
+	full      atomic.Bool  // new samples are refused
+	unchecked atomic.Int64 // bytes written since the free space was checked
 
 	mu struct {
 		invariants.Mutex[Class]
@@ -95,7 +93,8 @@ type Class struct {
 
 var _ storageclass.Class = (*Class)(nil)
 
-// New takes possession of the directory. Errors: ErrNotOurs, ErrInUse,
+// New opens and locks the directory, which it creates if it is missing. Errors: ErrNotOurs,
+// ErrInUse,
 // *storageclass.LimitError, *storageclass.UnsafeError.
 func New(options Options) (*Class, error) {
 	c := &Class{Options: options}
@@ -116,7 +115,7 @@ func New(options Options) (*Class, error) {
 	return c, nil
 }
 
-// in adds to an error which class it is of, unless it says so.
+// in adds the class's directory to an error, unless the error names it.
 func (c *Class) in(err error) error {
 	var notOurs *storageclass.UnsafeError
 	if errors.As(err, &notOurs) {
@@ -125,7 +124,7 @@ func (c *Class) in(err error) error {
 	return fmt.Errorf("file class in %s: %w", c.Dir, err)
 }
 
-// measure finds the stores that are there, and checks the capacity.
+// measure finds the existing stores, and checks the capacity.
 func (c *Class) measure() error {
 	stores, err := scan(c.dir)
 	if err != nil {
@@ -145,25 +144,25 @@ func (c *Class) measure() error {
 		return err
 	}
 	if c.Capacity == 0 && onDisk <= 0 {
-		c.Warn(fmt.Sprintf("nothing can be cached in %s: its disk has not even the %s free that "+
-			"are to be left so",
-			c.Dir, size.Format(c.Reserve)))
+		c.Warn(fmt.Sprintf("nothing can be cached in %s: its disk has less free space "+
+			"than the %s to "+
+			"leave free (disk_reserve)", c.Dir, size.Format(c.Reserve)))
 	}
 	if c.Capacity > onDisk {
 		return &storageclass.LimitError{
 			What: "a cache on the disk of " + c.Dir, Need: c.Capacity, Limit: max(onDisk, 0),
-			Hint: fmt.Sprintf("set cache_size to less; %s are left free on the disk (disk_reserve)",
+			Hint: fmt.Sprintf("reduce cache_size; %s of the disk are left free (disk_reserve)",
 				size.Format(c.Reserve)),
 		}
 	}
 	return nil
 }
 
-// Kind is the kind's name.
+// Kind returns the kind's name.
 func (c *Class) Kind() string { return Name }
 
-// Open is storageclass.Class's. Where a store that is found again holds more
-// than room, what came last beyond it is dropped.
+// Open implements storageclass.Class. If a store that is reopened holds more than room, its newest
+// samples are dropped.
 func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
 	if room < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
 		return nil, fmt.Errorf("file class: open a store of %d bytes for %d samples: out of range",
@@ -172,7 +171,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
-		return nil, fmt.Errorf("file class in %s: it is closed", c.Dir)
+		return nil, fmt.Errorf("file class in %s: the class is closed", c.Dir)
 	}
 	if s := c.mu.open[ds.Fingerprint]; s != nil {
 		if len(s.where) != ds.Samples {
@@ -196,7 +195,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	return s, nil
 }
 
-// Available is storageclass.Class's.
+// Available implements storageclass.Class.
 func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,8 +210,8 @@ func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 	return max(n, 0), nil
 }
 
-// Close gives the directory back; what it holds stays on disk. It is an error,
-// and changes nothing, while a store is open.
+// Close releases the directory; its contents stay on disk. If a store is open it returns an error
+// and changes nothing.
 func (c *Class) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// sized is the system's disk, of another size.
+// sized is the system's disk with another size.
 type sized struct {
 	disk.System
 	free  func() int64
@@ -38,7 +38,7 @@ func ofSize(free, total int64) disk.Disk {
 	return sized{free: func() int64 { return free }, total: total}
 }
 
-// bigDisk has room for everything.
+// bigDisk has practically unlimited space.
 var bigDisk = ofSize(math.MaxInt64/4, math.MaxInt64/4)
 
 func newClass(t testing.TB, dir string, capacity int64) storageclass.Class {
@@ -110,7 +110,7 @@ func TestWarmAfterRestart(t *testing.T) {
 	storageclasstest.Put(t, s, ds, 150)
 	storageclasstest.Close(t, s, c)
 
-	// Less room: the newest go, in the files as well.
+	// With less room the newest samples are dropped, from the files as well.
 	c = newClass(t, dir, 20000)
 	s = storageclasstest.Open(t, c, ds, 5050)
 	storageclasstest.Check(t, s, ds, ids[:50]...)
@@ -127,7 +127,7 @@ func TestWarmAfterRestart(t *testing.T) {
 	storageclasstest.Close(t, s, c)
 }
 
-func TestNotOurs(t *testing.T) {
+func TestDirectoryThatIsNotACacheIsRefused(t *testing.T) {
 	for name, prepare := range map[string]func(dir string) error{
 		"a file": func(dir string) error {
 			return os.WriteFile(filepath.Join(dir, "precious"), nil, 0o600)
@@ -149,7 +149,7 @@ func TestNotOurs(t *testing.T) {
 			t.Errorf("%s: got %v, %v", name, c, err)
 		}
 		if after, _ := os.ReadDir(dir); len(after) != len(before) {
-			t.Errorf("%s: something was left in the directory: %v", name, after)
+			t.Errorf("%s: the directory was changed: %v", name, after)
 		}
 	}
 	dir := t.TempDir()
@@ -166,7 +166,7 @@ func TestNotOurs(t *testing.T) {
 	}
 }
 
-func TestInUse(t *testing.T) {
+func TestCacheInUseIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	c := newClass(t, dir, 1)
 	_, err := file.New(file.Options{Dir: dir})
@@ -177,7 +177,7 @@ func TestInUse(t *testing.T) {
 	storageclasstest.Close(t, newClass(t, dir, 1))
 }
 
-func TestEvictionDeletesOnlyOurFiles(t *testing.T) {
+func TestEvictionKeepsForeignFiles(t *testing.T) {
 	dir := t.TempDir()
 	a, b := storageclasstest.Uniform(1, 10, 10), storageclasstest.Uniform(2, 10, 10)
 	c := newClass(t, dir, 100)
@@ -200,7 +200,7 @@ func TestEvictionDeletesOnlyOurFiles(t *testing.T) {
 	}
 }
 
-func TestCorruptSample(t *testing.T) {
+func TestCorruptSampleIsDropped(t *testing.T) {
 	dir := t.TempDir()
 	ds := storageclasstest.Uniform(1, 5, 100)
 	c := newClass(t, dir, 300)
@@ -212,7 +212,7 @@ func TestCorruptSample(t *testing.T) {
 		t.Fatalf("got %v, want ErrCorrupt", err)
 	}
 	storageclasstest.Check(t, s, ds, 0, 2)
-	storageclasstest.Put(t, s, ds, 3) // in its place
+	storageclasstest.Put(t, s, ds, 3) // in the freed bytes
 	storageclasstest.Check(t, s, ds, 0, 2, 3)
 	if err := keep(s, 1, storageclasstest.Bytes(ds, 1)); !errors.Is(err, storageclass.ErrFull) {
 		t.Fatalf("got %v, want ErrFull", err)
@@ -222,13 +222,13 @@ func TestCorruptSample(t *testing.T) {
 	c = newClass(t, dir, 300)
 	s = storageclasstest.Open(t, c, ds, 300)
 	storageclasstest.Check(t, s, ds, 0, 2, 3)
-	if err := os.Truncate(path(dir, ds, "data"), 250); err != nil { // someone cuts it
+	if err := os.Truncate(path(dir, ds, "data"), 250); err != nil { // truncated by another program
 		t.Fatal(err)
 	}
 	if err := s.Read(2, dst); !errors.Is(err, storageclass.ErrCorrupt) {
 		t.Fatalf("got %v, want ErrCorrupt", err)
 	}
-	storageclasstest.Put(t, s, ds, 2) // once more, last now
+	storageclasstest.Put(t, s, ds, 2) // again; it is the newest now
 	storageclasstest.Check(t, s, ds, 0, 3, 2)
 	storageclasstest.Close(t, s, c)
 
@@ -238,8 +238,8 @@ func TestCorruptSample(t *testing.T) {
 	storageclasstest.Close(t, s, c)
 }
 
-// TestDamagedIndex damages the files of a closed store.
-func TestDamagedIndex(t *testing.T) {
+// TestDamagedFilesKeepTheIntactSamples damages the files of a closed store.
+func TestDamagedFilesKeepTheIntactSamples(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 5, 100)
 	other := storageclasstest.Dataset(1, 100, 100, 99, 100, 100)
 	for name, c := range map[string]struct {
@@ -284,7 +284,7 @@ func TestDamagedIndex(t *testing.T) {
 			storageclasstest.Put(t, s, ds, 3, 1, 2, 0)
 			storageclasstest.Close(t, s, class)
 			c.damage(t, dir)
-			for range 2 { // what was found is what is written
+			for range 2 { // the second opens what the first has written
 				class = newClass(t, dir, 500)
 				s = storageclasstest.Open(t, class, c.reopen, 500)
 				want := c.want

@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/storageclasstest"
 )
 
-func TestDiskRunsFull(t *testing.T) {
+func TestFullDiskStopsCaching(t *testing.T) {
 	var free atomic.Int64
 	free.Store(200 << 20)
 	var warnings []string
@@ -30,7 +30,7 @@ func TestDiskRunsFull(t *testing.T) {
 	}
 	s := storageclasstest.Open(t, c, ds, 100<<20)
 	data := make([]byte, 1<<20)
-	free.Store(5 << 20) // somebody else takes it
+	free.Store(5 << 20) // another program uses it
 	put := 0
 	for id := range 100 {
 		switch err := keep(s, id, data); {
@@ -47,7 +47,7 @@ func TestDiskRunsFull(t *testing.T) {
 		t.Fatal(err)
 	}
 	storageclasstest.Close(t, s)
-	free.Store(200 << 20) // and gives it back
+	free.Store(200 << 20) // and frees it
 	s = storageclasstest.Open(t, c, ds, 100<<20)
 	if err := keep(s, 99, data); err != nil {
 		t.Fatal(err)
@@ -55,7 +55,7 @@ func TestDiskRunsFull(t *testing.T) {
 	storageclasstest.Close(t, s, c)
 }
 
-func TestCapacityLargerThanDisk(t *testing.T) {
+func TestCapacityLargerThanTheDiskIsRefused(t *testing.T) {
 	disk := ofSize(5<<30, 100<<30)
 	dir := t.TempDir()
 	_, err := file.New(file.Options{Dir: dir, Capacity: 1 << 30, Disk: disk})
@@ -65,13 +65,13 @@ func TestCapacityLargerThanDisk(t *testing.T) {
 	}
 	c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 30, Reserve: 4 << 30, Disk: disk})
 	if err != nil {
-		t.Fatal(err) // and the directory is free again
+		t.Fatal(err) // New releases the directory if it fails
 	}
 	storageclasstest.Close(t, c)
 }
 
-// TestNoSpace runs into a file system that is really full, where the test may mount one.
-func TestNoSpace(t *testing.T) {
+// TestENOSPCStopsCaching fills a real file system, if the test may mount one.
+func TestENOSPCStopsCaching(t *testing.T) {
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=700"); err != nil {
 		t.Skipf("mount a small tmpfs: %v", err)
@@ -79,7 +79,7 @@ func TestNoSpace(t *testing.T) {
 	t.Cleanup(func() { _ = syscall.Unmount(dir, syscall.MNT_DETACH) })
 	warnings := 0
 	c, err := file.New(file.Options{
-		Dir: dir, Capacity: 2 << 20, Reserve: 1, Disk: bigDisk, // what statfs says is wrong
+		Dir: dir, Capacity: 2 << 20, Reserve: 1, Disk: bigDisk, // statfs reports too much
 		Warn: func(string) { warnings++ },
 	})
 	if err != nil {

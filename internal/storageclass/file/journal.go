@@ -13,22 +13,22 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
-// The index is a header and then records, in the order in which things
-// happened; the last record of a sample counts. docs/FORMATS.md has the layout.
+// The index is a header followed by records in chronological order; the last record of a sample
+// applies. docs/FORMATS.md has the layout.
 const (
 	indexMagic   = "HDMLPIDX"
-	indexVersion = 2 // 1: the first; 2: with places and instances
+	indexVersion = 2 // 2 added places and instances
 	headerSize   = 64
 	recordSize   = 40
-	dropped      = ^uint64(0) // a record's length that says: not held any more
+	dropped      = ^uint64(0) // length of the record of a dropped sample
 )
 
-// batch is how many records are kept in memory before they are written.
+// batch is how many records are collected before they are written.
 const batch = 64
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// record says where a sample lies.
+// record is the location of a sample, or its removal.
 type record struct {
 	id     uint32
 	offset uint64 // in the data file
@@ -36,7 +36,7 @@ type record struct {
 	origin storageclass.Origin
 }
 
-// appendTo writes the record:
+// appendTo appends the encoded record:
 //
 //	u32 id, u32 digest of the sample, u64 offset, u64 length, u32 place,
 //	u32 instance, u32 zero, u32 CRC-32C of the 36 bytes before
@@ -52,7 +52,7 @@ func (r record) appendTo(b []byte) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
 }
 
-// decodeRecord reads recordSize bytes. ok is false where the checksum is wrong.
+// decodeRecord decodes recordSize bytes; ok is false if the checksum is wrong.
 func decodeRecord(b []byte) (r record, ok bool) {
 	if crc32.Checksum(b[:36], castagnoli) != binary.LittleEndian.Uint32(b[36:]) {
 		return record{}, false
@@ -68,7 +68,7 @@ func decodeRecord(b []byte) (r record, ok bool) {
 	}, true
 }
 
-// encodeHeader writes the header:
+// encodeHeader encodes the header:
 //
 //	8 bytes magic, u32 version, u32 zero, 16 bytes fingerprint, u64 F,
 //	20 bytes zero, u32 CRC-32C of the 60 bytes before
@@ -83,7 +83,7 @@ func encodeHeader(fingerprint [16]byte, samples int) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// decodeHeader reads a header; ok is false if it is none, or another version's.
+// decodeHeader decodes a header; ok is false if it is invalid, or of another version.
 func decodeHeader(b []byte) (fingerprint [16]byte, samples int, ok bool) {
 	f := binary.LittleEndian.Uint64(b[32:])
 	if f > math.MaxInt32 {
@@ -93,21 +93,20 @@ func decodeHeader(b []byte) (fingerprint [16]byte, samples int, ok bool) {
 	return fingerprint, int(f), string(b) == string(encodeHeader(fingerprint, int(f)))
 }
 
-// journal is the index file of an open store. Records are appended in memory
-// and written batch-wise; what a write that fails left half-done is written
-// again at the same place.
+// journal is the index file of an open store. Records are collected in memory and written in
+// batches; after a write that failed half-way they are written again at the same offset.
 type journal struct {
 	file disk.File
 
-	mu struct {
+	mu struct { // guards the following
 		invariants.Mutex[journal]
 		end     int64 // of the file
 		pending []byte
 	}
 }
 
-// add appends a record; flush writes it, and those before it, at once. An error
-// says that records wait in memory, and will be tried again.
+// add adds a record; with flush, it and the pending ones are written at once. After an error the
+// records stay pending and are written by a later call.
 func (j *journal) add(r record, flush bool) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -118,7 +117,7 @@ func (j *journal) add(r record, flush bool) error {
 	return j.flush()
 }
 
-// flush writes what waits. j.mu is held.
+// flush writes the pending records. j.mu is held.
 func (j *journal) flush() error {
 	if len(j.mu.pending) == 0 {
 		return nil
@@ -131,16 +130,16 @@ func (j *journal) flush() error {
 	return nil
 }
 
-// shut writes what waits and closes the file.
+// shut writes the pending records and closes the file.
 func (j *journal) shut() error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return errors.Join(j.flush(), j.file.Close())
 }
 
-// readIndex calls each with the index's records in order, and returns where
-// they end: a torn record at the end is not part of it, and records whose
-// checksum is wrong are left out. fresh: this is no index of that dataset.
+// readIndex calls each with the records of the index in order, and returns the end of the last one:
+// a torn record at the end is excluded, and records with a wrong checksum are skipped. fresh
+// reports that the file is not an index of that dataset.
 func readIndex(f io.Reader, fingerprint [16]byte, samples int,
 	each func(record),
 ) (end int64, fresh bool, err error) {

@@ -14,8 +14,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
-// TestIndexLayout holds the layout of docs/FORMATS.md against a golden file.
-func TestIndexLayout(t *testing.T) {
+// TestIndexMatchesGoldenFile checks the layout of docs/FORMATS.md.
+func TestIndexMatchesGoldenFile(t *testing.T) {
 	fingerprint := [16]byte{0: 1, 15: 16}
 	index := encodeHeader(fingerprint, 1000)
 	want := []record{
@@ -50,13 +50,13 @@ func TestIndexLayout(t *testing.T) {
 	}
 }
 
-// big is the system's disk, with room for everything.
+// big is the system's disk with practically unlimited space.
 type big struct{ disk.System }
 
 func (big) Free(int) (free, total int64, err error) { return 1 << 40, 1 << 40, nil }
 
-// TestOverlap opens an index whose records of drops were lost.
-func TestOverlap(t *testing.T) {
+// TestOverlappingSamplesAreDropped opens an index whose records of drops were lost.
+func TestOverlappingSamplesAreDropped(t *testing.T) {
 	dir := t.TempDir()
 	ds := storageclass.Dataset{
 		Fingerprint: [16]byte{1},
@@ -97,7 +97,7 @@ func TestOverlap(t *testing.T) {
 	if _, used := s.Room(); used != 70 {
 		t.Errorf("%d bytes in use, want 70", used)
 	}
-	for id := range 6 { // what was lost fits between
+	for id := range 6 { // the lost samples fit into the gaps
 		if err := s.Put(id, make([]byte, 10*id),
 			storageclass.Origin{Digest: digest.Of(make([]byte, 10*id))}); err != nil {
 			t.Error(err)

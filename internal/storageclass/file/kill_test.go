@@ -14,7 +14,7 @@ import (
 
 const victimDir = "HDMLP_TEST_VICTIM_DIR"
 
-// victim puts samples until it is killed, and says so after each.
+// victim puts samples until it is killed, and prints the ID of each.
 func victim(dir string) {
 	c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 30, Reserve: 1, Disk: bigDisk})
 	if err != nil {
@@ -33,7 +33,7 @@ func victim(dir string) {
 	}
 }
 
-func TestKill(t *testing.T) {
+func TestSamplesSurviveAKill(t *testing.T) {
 	dir := t.TempDir()
 	child := exec.Command(os.Args[0])
 	child.Env = append(os.Environ(), victimDir+"="+dir)

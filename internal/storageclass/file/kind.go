@@ -2,15 +2,15 @@ package file
 
 import "github.com/hdmlp/hdmlp/internal/storageclass"
 
-// Name is the kind's name.
+// Name is the name of the kind.
 const Name = "file"
 
-// Kind describes the class to the configuration. version is hdmlp's, for the descriptions of
-// stores.
+// Kind describes the class to the configuration. version is hdmlp's version, for the descriptions
+// of stores.
 func Kind(version string) storageclass.Kind {
 	return storageclass.Kind{
 		Name:      Name,
-		Help:      "a directory on a fast local disk, whose samples later jobs find again",
+		Help:      "a directory on a fast local disk, whose samples later jobs reuse",
 		Directory: true,
 		SizeKey:   "cache_size",
 		PathKey:   "cache_dir",

@@ -13,15 +13,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
-// Another process may have the marker locked for a moment only, to see whether it is in use
-// (Existing). So a lock that cannot be had is tried for again before the directory counts as in
-// use.
+// Another process may lock the marker briefly, to see whether the cache is in use (Existing). So
+// the lock is retried before the directory counts as in use.
 const (
 	lockAttempts = 20
 	lockPause    = 10 * time.Millisecond
 )
 
-// takeDirectory makes, checks, marks and locks the directory.
+// takeDirectory creates, checks, marks and locks the directory.
 func (c *Class) takeDirectory() (err error) {
 	if err := os.MkdirAll(c.Dir, 0o700); err != nil {
 		return err
@@ -49,7 +48,8 @@ func (c *Class) takeDirectory() (err error) {
 		}
 	}
 	if other != "" && !marked {
-		return fmt.Errorf("%w: it holds %q; name a directory that does not exist yet", ErrNotOurs,
+		return fmt.Errorf("%w: it contains %q; choose a directory that does not exist yet",
+			ErrNotOurs,
 			other)
 	}
 	marker, err := c.dir.Create(markerName)
@@ -64,8 +64,9 @@ func (c *Class) takeDirectory() (err error) {
 	return nil
 }
 
-// lockMarker locks the marker, checks what it says, and writes our pid into it.
-// An empty one is that of a process which was killed while it made it.
+// lockMarker locks the marker, checks its contents, and writes this process's ID into it. An empty
+// marker was left by a process that was killed while it created it. others reports whether the
+// directory has other contents.
 func lockMarker(marker disk.File, others bool) error {
 	err := disk.Flock(marker, unix.LOCK_EX)
 	for attempt := 1; errors.Is(err, unix.EWOULDBLOCK) && attempt < lockAttempts; attempt++ {
@@ -79,14 +80,14 @@ func lockMarker(marker disk.File, others bool) error {
 	case errors.Is(err, unix.EWOULDBLOCK):
 		return fmt.Errorf("%w by process %s", ErrInUse, markerPID(text))
 	case err == nil && unix.Fstat(int(marker.Fd()), &st) == nil && st.Nlink == 0:
-		return fmt.Errorf("%w: it was being removed (`hdmlp cache rm`); try again", ErrInUse)
+		return fmt.Errorf("%w: it is being removed by `hdmlp cache rm`; try again", ErrInUse)
 	case err != nil:
 		return fmt.Errorf("lock %s: %w", marker.Name(), err)
 	case n == 0 && others:
 		return fmt.Errorf("%w: %s is empty", ErrNotOurs, markerName)
 	case n > 0 && !bytes.HasPrefix(text, []byte(markerVersion)):
 		line, _, _ := bytes.Cut(text[:min(n, 80)], []byte("\n"))
-		return fmt.Errorf("%w that this version knows: %s says %q, not %q", ErrNotOurs, markerName,
+		return fmt.Errorf("%w of this version: %s contains %q, not %q", ErrNotOurs, markerName,
 			line, markerVersion[:len(markerVersion)-1])
 	}
 	mine := fmt.Appendf(nil, "%s%10d\n", markerText, os.Getpid())
@@ -96,14 +97,14 @@ func lockMarker(marker disk.File, others bool) error {
 	return marker.Truncate(int64(len(mine)))
 }
 
-// markerContents reads the marker; of one that is longer than ours are, the beginning.
+// markerContents reads the marker, up to a length that no marker of ours exceeds.
 func markerContents(marker disk.File) []byte {
 	text := make([]byte, 4096)
 	n, _ := marker.ReadAt(text, 0)
 	return text[:n]
 }
 
-// markerPID is the process that a marker names, or "unknown".
+// markerPID returns the ID of the process that a marker names, or "unknown".
 func markerPID(text []byte) string {
 	if _, after, ok := bytes.Cut(text, []byte("\npid ")); ok {
 		if pid, err := strconv.Atoi(string(bytes.TrimSpace(after))); err == nil {

@@ -24,9 +24,9 @@ func openMarker(t *testing.T, path string) *os.File {
 	return f
 }
 
-// TestLockedForAMoment: a process that only sees whether the cache is in use does not keep it from
-// being taken.
-func TestLockedForAMoment(t *testing.T) {
+// TestBriefLockOfTheMarkerIsWaitedFor: a process that only checks whether the cache is in use does
+// not keep a daemon out.
+func TestBriefLockOfTheMarkerIsWaitedFor(t *testing.T) {
 	path := filepath.Join(t.TempDir(), markerName)
 	looking, mine := openMarker(t, path), openMarker(t, path)
 	if err := disk.Flock(looking, unix.LOCK_SH); err != nil {
@@ -40,9 +40,9 @@ func TestLockedForAMoment(t *testing.T) {
 	})
 }
 
-// TestMarkerIsRemoved: a marker that `hdmlp cache rm` removes between opening and locking it is not
-// taken.
-func TestMarkerIsRemoved(t *testing.T) {
+// TestRemovedMarkerIsNotLocked: a marker that `hdmlp cache rm` removes between opening and locking
+// is refused.
+func TestRemovedMarkerIsNotLocked(t *testing.T) {
 	path := filepath.Join(t.TempDir(), markerName)
 	marker := openMarker(t, path)
 	if err := os.Remove(path); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
-// openStore opens, or makes, the dataset's store.
+// openStore opens the dataset's store, and creates it if it is missing.
 func openStore(c *Class, ds storageclass.Dataset, room int64) (_ *store, err error) {
 	dir, err := c.dir.Make(storeName(ds.Fingerprint))
 	if err != nil {
@@ -34,11 +34,11 @@ func openStore(c *Class, ds storageclass.Dataset, room int64) (_ *store, err err
 			s.closeFiles()
 			return nil, err
 		}
-		// Samples can be kept without it; a full disk may be the reason.
-		c.Warn(fmt.Sprintf("the cache in %s: describe the store of dataset %x: %v", c.Dir,
+		// Samples can be kept without a description; a full disk may be the cause.
+		c.Warn(fmt.Sprintf("cache in %s: write the description of dataset %x: %v", c.Dir,
 			ds.Fingerprint, err))
 	}
-	dir.Touch(s.opened) // the order of eviction, after a restart
+	dir.Touch(s.opened) // for the order of eviction after a restart
 	return s, nil
 }
 
@@ -55,7 +55,7 @@ func newStore(c *Class, ds storageclass.Dataset) *store {
 	}
 }
 
-// openFiles opens, or makes, the store's files in dir, and loads them.
+// openFiles opens the store's files in dir, creates them if they are missing, and loads the index.
 func (s *store) openFiles(dir *disk.Directory, room int64) (err error) {
 	if s.data, err = dir.Create(dataName); err != nil {
 		return err
@@ -76,21 +76,21 @@ func (s *store) closeFiles() {
 	_ = s.journal.file.Close()
 }
 
-// load reads the index and makes files and memory agree with what is held.
+// load reads the index and makes the files and the memory state consistent.
 func (s *store) load(dir *disk.Directory, room int64) error {
 	info, err := s.data.Stat()
 	if err != nil {
 		return err
 	}
-	if disk.Sparse(s.journal.file) { // none that we wrote; it may claim any length
-		return s.startAnew(room)
+	if disk.Sparse(s.journal.file) { // not written by us; it may have any length
+		return s.reset(room)
 	}
 	held, byOffset, end, fresh, err := s.recover(s.journal.file, info.Size(), room)
 	if err != nil {
 		return err
 	}
 	if fresh {
-		return s.startAnew(room)
+		return s.reset(room)
 	}
 	s.mu.order = arena.NewOrder(held)
 	s.mu.space = arena.Restore(room, false, func(yield func(arena.Extent) bool) {
@@ -105,18 +105,18 @@ func (s *store) load(dir *disk.Directory, room int64) error {
 		return err
 	}
 	if records := (end - headerSize) / recordSize; records != int64(len(held)) {
-		// A full disk may forbid it. The old index is right as well: what it
-		// says too much is found out by checksums.
+		// A full disk may prevent it. The old index is valid, too: records that do not hold
+		// are detected by checksums.
 		if err := s.rewriteIndex(dir); err != nil {
-			s.class.Warn(fmt.Sprintf("the cache in %s: %v", s.class.Dir, err))
+			s.class.Warn(fmt.Sprintf("cache in %s: %v", s.class.Dir, err))
 		}
 	}
 	return s.data.Truncate(s.mu.space.End())
 }
 
-// recover notes what is held, by the index and data of this size, and changes no file: the IDs in
-// the order in which they came and in that of their offsets, and where the index ends. fresh: the
-// index is not one of this dataset.
+// recover restores what is held from the index, given the size of the data file, and changes no
+// file. It returns the IDs in the order in which they were added and by offset, and where the index
+// ends. fresh reports that the file is not an index of this dataset.
 func (s *store) recover(index io.Reader,
 	dataSize, room int64,
 ) (held, byOffset []int32, end int64, fresh bool, err error) {
@@ -144,15 +144,15 @@ func (s *store) recover(index io.Reader,
 	return held, byOffset, end, false, nil
 }
 
-// fits reports whether the record can be true.
+// fits reports whether the record is plausible.
 func (s *store) fits(r record, dataSize int64) bool {
 	return r.length != dropped && r.length <= math.MaxInt64 &&
 		int64(r.length) == s.sampleSize(int(r.id)) &&
 		r.offset <= uint64(dataSize) && r.length <= uint64(dataSize)-r.offset
 }
 
-// startAnew empties both files.
-func (s *store) startAnew(room int64) error {
+// reset empties both files and starts a new index.
+func (s *store) reset(room int64) error {
 	if err := s.journal.file.Truncate(0); err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func (s *store) startAnew(room int64) error {
 	return nil
 }
 
-// lastOfEach leaves the last occurrence of every ID that is held, in order.
+// lastOfEach keeps the last occurrence of every ID that is held, in order.
 func (s *store) lastOfEach(came []int32) []int32 {
 	seen := make([]bool, len(s.where))
 	at := len(came)
@@ -181,8 +181,8 @@ func (s *store) lastOfEach(came []int32) []int32 {
 	return came[at:]
 }
 
-// dropOverlaps returns held in the order of offsets, and drops samples whose
-// bytes overlap: a drop's record between them was lost.
+// dropOverlaps returns held by offset, and drops samples whose bytes overlap, which happens if the
+// record of a drop between them was lost.
 func (s *store) dropOverlaps(held []int32) []int32 {
 	byOffset := slices.Clone(held)
 	slices.SortFunc(byOffset, func(a, b int32) int {
@@ -212,7 +212,7 @@ func (s *store) dropOverlaps(held []int32) []int32 {
 	return byOffset
 }
 
-// dropNewest drops what came last, beyond room bytes.
+// dropNewest drops the newest samples, beyond room bytes.
 func (s *store) dropNewest(held []int32, room int64) []int32 {
 	for i, id := range held {
 		n := s.sampleSize(int(id))
@@ -227,7 +227,7 @@ func (s *store) dropNewest(held []int32, room int64) []int32 {
 	return held
 }
 
-// rewriteIndex writes a new index of what is held and puts it in the old one's place.
+// rewriteIndex writes a new index of what is held and replaces the old one with it.
 func (s *store) rewriteIndex(dir *disk.Directory) error {
 	f, err := dir.CreateNew(newIndex)
 	if err != nil {
@@ -250,7 +250,7 @@ func (s *store) rewriteIndex(dir *disk.Directory) error {
 	if err != nil {
 		_ = f.Close()
 		_ = dir.Remove(newIndex)
-		return fmt.Errorf("write the index anew: %w", err)
+		return fmt.Errorf("rewrite the index: %w", err)
 	}
 	_ = s.journal.file.Close()
 	s.journal.file = f

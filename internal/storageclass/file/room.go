@@ -7,11 +7,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// checkEvery is how many bytes are written between two looks at the free disk.
+// checkEvery is how many bytes are written between two checks of the free disk space.
 const checkEvery = 64 << 20
 
-// onDisk is how many bytes all stores together may take: what the disk has free
-// and what they have of it, less the reserve. c.mu is held, or nobody else has c.
+// onDisk returns how many bytes all stores together may take: what the disk has free plus what they
+// take, minus the reserve. c.mu is held, or c is not shared yet.
 func (c *Class) onDisk() (int64, error) {
 	n, _, err := c.dir.Free()
 	if err != nil {
@@ -27,8 +27,8 @@ func (c *Class) onDisk() (int64, error) {
 	return n - c.Reserve, nil
 }
 
-// unpromised is what a new store could have if all idle stores were evicted.
-// It may be negative. c.mu is held.
+// unpromised returns what a new store could have if all idle stores were evicted. It may be
+// negative. c.mu is held.
 func (c *Class) unpromised() (int64, error) {
 	n, err := c.onDisk()
 	if err != nil {
@@ -44,20 +44,20 @@ func (c *Class) unpromised() (int64, error) {
 	return n, nil
 }
 
-// makeRoom evicts idle stores other than own, the one opened longest ago first,
-// until own can have room bytes. c.mu is held.
+// makeRoom evicts idle stores other than own, the one opened longest ago first, until own can have
+// room bytes. c.mu is held.
 func (c *Class) makeRoom(own [16]byte, room int64) error {
 	limit, err := c.unpromised()
 	if err != nil {
 		return err
 	}
 	if room == 0 {
-		return nil // nothing always fits, also where the disk has less than its reserve
+		return nil // zero bytes always fit, even if the disk has less free than its reserve
 	}
 	if room > limit {
 		return &storageclass.LimitError{
 			What: "a store on disk", Need: room, Limit: max(limit, 0),
-			Hint: "set cache_size to less, or make room on the disk",
+			Hint: "reduce cache_size, or free space on the disk",
 		}
 	}
 	for fingerprint, s := range c.mu.idle {
@@ -73,7 +73,7 @@ func (c *Class) makeRoom(own [16]byte, room int64) error {
 				oldest, found = fingerprint, true
 			}
 		}
-		if !found { // stores without bytes are left, which cannot be
+		if !found { // unreachable: without idle stores room is within limit
 			return fmt.Errorf("make room for %s: nothing is left to evict", size.Format(room))
 		}
 		if err := removeStore(c.dir, storeName(oldest)); err != nil {
@@ -85,19 +85,19 @@ func (c *Class) makeRoom(own [16]byte, room int64) error {
 	return nil
 }
 
-// wrote counts bytes, and looks at the disk now and then.
+// wrote counts written bytes, and checks the free disk space from time to time.
 func (c *Class) wrote(n int64) {
 	if c.unchecked.Add(n) < checkEvery {
 		return
 	}
 	c.unchecked.Store(0)
 	if free, _, err := c.dir.Free(); err == nil && free < c.Reserve {
-		c.stop(fmt.Sprintf("its disk has %s left of the %s that are to stay free",
+		c.stop(fmt.Sprintf("its disk has %s left, less than the %s to leave free (disk_reserve)",
 			size.Format(free), size.Format(c.Reserve)))
 	}
 }
 
-// stop refuses new samples from now on, and says why, once.
+// stop refuses new samples from now on, and warns with the reason, once.
 func (c *Class) stop(why string) {
 	if c.full.CompareAndSwap(false, true) {
 		c.Warn(fmt.Sprintf("no more samples are cached in %s: %s", c.Dir, why))

@@ -15,20 +15,19 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
-// What store.where says of a sample that is not held. One that is held has its
-// offset + 1 there.
+// Values of store.where for samples that are not held. For a sample that is held it is the offset +
+// 1.
 const (
 	absent = 0
-	coming = -1 // a Put runs, or it is being dropped
+	coming = -1 // a Put or a drop is in progress
 )
 
 // store holds the samples of one dataset.
 //
-// A sample goes from absent to coming by compare-and-swap, so one Put at a time has it. Putting
-// takes five steps: reserve bytes (under mu), write them (parallel), note the record (under the
+// A sample goes from absent to coming by compare-and-swap, so only one Put at a time has it. Put
+// takes five steps: reserve bytes (under mu), write them (in parallel), add the record (under the
 // journal's lock; every 64th writes), note the sample as held (under mu), store its offset.
-// Dropping a corrupt sample is the way back, and its record is written before its bytes can be
-// given out again.
+// Dropping a corrupt sample is the reverse; its record is written before its bytes can be reused.
 type store struct {
 	class       *Class
 	fingerprint [16]byte
@@ -37,11 +36,11 @@ type store struct {
 	journal     journal
 	opened      time.Time
 	where       []atomic.Int64
-	// Of what is held; stored before where.
+	// Of held samples; stored before where.
 	sums      []atomic.Uint32 // the samples' digests
 	instances []atomic.Uint64 // place << 32 | instance
 
-	opens int // class.mu guards it
+	opens int // guarded by class.mu
 
 	mu struct {
 		invariants.Mutex[store]
@@ -52,27 +51,27 @@ type store struct {
 
 var _ storageclass.Store = (*store)(nil)
 
-// Has is storageclass.Store's.
+// Has implements storageclass.Store.
 func (s *store) Has(id int) bool {
 	return uint(id) < uint(len(s.where)) && s.where[id].Load() > 0
 }
 
-// Held is storageclass.Store's.
+// Held implements storageclass.Store.
 func (s *store) Held() []int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.order.Held(s.holds)
 }
 
-// Room is storageclass.Store's. Samples cost their bytes and nothing else; the
-// index, 40 bytes a sample, comes out of the disk's reserve.
+// Room implements storageclass.Store. Samples take their bytes and nothing else; the index, 40
+// bytes per sample, is taken from the disk's reserve.
 func (s *store) Room() (total, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.space.Room()
 }
 
-// Put is storageclass.Store's.
+// Put implements storageclass.Store.
 func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	if err := s.check(id, len(data)); err != nil {
 		return fmt.Errorf("file class: put: %w", err)
@@ -103,13 +102,13 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	return nil
 }
 
-// note keeps the origin of a sample that is coming.
+// note stores the origin of a sample that is coming.
 func (s *store) note(id int, origin storageclass.Origin) {
 	s.sums[id].Store(origin.Digest)
 	s.instances[id].Store(uint64(origin.Place)<<32 | uint64(origin.Instance))
 }
 
-// Origin is storageclass.Store's.
+// Origin implements storageclass.Store.
 func (s *store) Origin(id int) (storageclass.Origin, bool) {
 	if !s.Has(id) {
 		return storageclass.Origin{}, false
@@ -126,7 +125,7 @@ func (s *store) origin(id int) storageclass.Origin {
 	}
 }
 
-// Drop is storageclass.Store's.
+// Drop implements storageclass.Store.
 func (s *store) Drop(id int) {
 	if uint(id) < uint(len(s.where)) {
 		if at := s.where[id].Load(); at > 0 {
@@ -135,7 +134,7 @@ func (s *store) Drop(id int) {
 	}
 }
 
-// write reserves bytes and writes data there.
+// write reserves bytes and writes data to them.
 func (s *store) write(id int, data []byte) (offset int64, err error) {
 	if s.class.full.Load() {
 		return 0, storageclass.ErrFull
@@ -160,7 +159,7 @@ func (s *store) write(id int, data []byte) (offset int64, err error) {
 	return 0, fmt.Errorf("file class: put sample %d: %w", id, err)
 }
 
-// why says what err is due to, where that is a limit of the process.
+// why explains err, and names the limit of the process that caused it, if one did.
 func why(err error) string {
 	var limit unix.Rlimit
 	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil &&
@@ -171,8 +170,7 @@ func why(err error) string {
 	return err.Error()
 }
 
-// Read is storageclass.Store's. A sample that the disk does not give back is
-// ErrCorrupt as well.
+// Read implements storageclass.Store. A sample that the disk fails to return is ErrCorrupt as well.
 func (s *store) Read(id int, dst []byte) error {
 	if uint(id) >= uint(len(s.where)) {
 		return storageclass.ErrNotHeld
@@ -196,7 +194,7 @@ func (s *store) Read(id int, dst []byte) error {
 	return storageclass.ErrCorrupt
 }
 
-// drop forgets the sample, if it is still that which lies at where == at.
+// drop removes the sample, if where is still at.
 func (s *store) drop(id int, at int64) {
 	if !s.where[id].CompareAndSwap(at, coming) {
 		return
@@ -215,10 +213,10 @@ func (s *store) drop(id int, at int64) {
 // holds reports whether sample id is held.
 func (s *store) holds(id int32) bool { return s.where[id].Load() > 0 }
 
-// Close is storageclass.Store's.
+// Close implements storageclass.Store.
 func (s *store) Close() error { return s.class.closeStore(s) }
 
-// shut writes what waits, closes the files, and returns the data file's size.
+// shut writes pending records, closes the files, and returns the data file's size.
 func (s *store) shut() (int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +224,7 @@ func (s *store) shut() (int64, error) {
 	return s.mu.space.End(), err
 }
 
-// check refuses an ID out of range, and a length that is not the sample's.
+// check returns an error for an ID out of range, or a length that is not the sample's.
 func (s *store) check(id, length int) error {
 	if id < 0 || id >= len(s.where) {
 		return fmt.Errorf("sample %d is not in [0, %d)", id, len(s.where))

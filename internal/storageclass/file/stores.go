@@ -9,19 +9,19 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 )
 
-// storeFiles are the files of a store, in the order in which they are removed.
+// storeFiles returns the files of a store, in the order in which they are removed.
 func storeFiles() []string {
 	return []string{indexName, newIndex, newDescription, dataName, descriptionName}
 }
 
-// idleStore is a store on disk that nobody has open.
+// idleStore is a store on disk that no job has open.
 type idleStore struct {
 	bytes int64     // of its data file
 	used  time.Time // when it was last opened
 }
 
-// Held is how many bytes a cache in dir takes on its disk, in use or not; 0 if
-// there is none.
+// Held returns how many bytes the cache in dir takes on its disk, in use or not; 0 if there is
+// none.
 func Held(dir string) (int64, error) {
 	d, err := disk.OpenCache(disk.System{}, dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -45,7 +45,7 @@ func Held(dir string) (int64, error) {
 	return sum, nil
 }
 
-// scan finds the stores in dir, and refuses what in them is not safe.
+// scan finds the stores in dir; it returns an error if a directory or file of theirs is not safe.
 func scan(dir *disk.Directory) (map[[16]byte]idleStore, error) {
 	stores := map[[16]byte]idleStore{}
 	err := eachStore(dir, func(fingerprint [16]byte, used time.Time, store *disk.Directory) error {
@@ -68,7 +68,7 @@ func scan(dir *disk.Directory) (map[[16]byte]idleStore, error) {
 	return stores, nil
 }
 
-// eachStore calls do with every store in dir, and when it was last opened.
+// eachStore calls do with every store in dir and the time when it was last opened.
 func eachStore(dir *disk.Directory,
 	do func(fingerprint [16]byte, used time.Time, store *disk.Directory) error,
 ) error {
@@ -91,7 +91,7 @@ func eachStore(dir *disk.Directory,
 		}
 		store, err := dir.OpenDirectory(name)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was evicted meanwhile
+			continue // it has been evicted
 		}
 		if err != nil {
 			return err
@@ -105,8 +105,7 @@ func eachStore(dir *disk.Directory,
 	return nil
 }
 
-// removeStore deletes a store's files, the index first, and its directory if nothing
-// else is in it.
+// removeStore deletes a store's files, the index first, and its directory if nothing else is in it.
 func removeStore(cache *disk.Directory, name string) error {
 	s, err := cache.OpenDirectory(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -125,5 +124,5 @@ func removeStore(cache *disk.Directory, name string) error {
 	return nil
 }
 
-// storeName is the name of a store's directory.
+// storeName returns the name of a store's directory.
 func storeName(fingerprint [16]byte) string { return hex.EncodeToString(fingerprint[:]) }

@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// TestABufferWrittenAfterItsFillFailedPanics: the bytes are another sample's by then.
-func TestABufferWrittenAfterItsFillFailedPanics(t *testing.T) {
+// TestBufferWrittenAfterAFailedFillPanics: its bytes may belong to another sample by then.
+func TestBufferWrittenAfterAFailedFillPanics(t *testing.T) {
 	class := New(Options{})
 	opened, err := class.Open(storageclass.Dataset{
 		Samples: 2,
@@ -36,8 +36,8 @@ func TestABufferWrittenAfterItsFillFailedPanics(t *testing.T) {
 	buffer[17] = 1
 	defer func() {
 		if said, _ := recover().(string); !strings.Contains(said,
-			"byte 17 was written after it was given back") {
-			t.Errorf("it panics with %q", said)
+			"byte 17 was written after its release") {
+			t.Errorf("panic %q", said)
 		}
 	}()
 	_ = s.Put(1, make([]byte, 1000), storageclass.Origin{})

@@ -1,19 +1,17 @@
 // Package memory is the storage class that holds samples in RAM.
 //
-// It owns one memfd per dataset. Only the daemon can write to it: it maps the
-// memfd first and seals it then, so that a process which gets the descriptor can
-// map it for reading and can neither write nor resize it. The samples lie
-// outside the Go heap, one after the other, and the index is one array of
-// offsets without a pointer, so the garbage collector never looks at either.
+// It owns one memfd per dataset. Only the daemon can write to it: the daemon maps the memfd first
+// and then seals it, so that a process which gets the descriptor can map it for reading but can
+// neither write nor resize it. The samples lie outside the Go heap, one after the other, and the
+// index is an array of offsets without pointers, so the garbage collector scans neither.
 //
-// The memfd is as large as the whole dataset, if address space allows it, and
-// its pages are taken only as samples come: a store that is opened again with
-// more room grows where it lies. Pages are taken with fallocate before they are
-// written, so memory that runs out is ErrFull and never a bus error. Sealed
-// memory cannot be given back in part: a store is evicted as a whole or stays.
+// The memfd is as large as the whole dataset, if address space allows it, and its pages are
+// allocated only as samples arrive: a store that is reopened with more room grows in place. Pages
+// are allocated with fallocate before they are written, so running out of memory is ErrFull and
+// never a bus error. Sealed memory cannot be freed in part: a store is evicted as a whole or stays.
 //
-// Has, Locate and Read take no lock. A store's methods must not be called after
-// its last Close: the class may evict it from then on.
+// Has, Locate and Read take no lock. A store's methods must not be called after its last Close,
+// after which the class may evict it.
 package memory
 
 import (
@@ -28,18 +26,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Options configure a class. The zero value has no limit but the machine's.
+// Options configure a class. The zero value has no limit except the machine's.
 type Options struct {
-	// Limit tells how many bytes of memory could be taken right now, on top of
-	// what the class has taken already (see Class.Taken): what package probe
-	// finds available. It is asked whenever a store is opened. nil: no limit.
+	// Limit returns how many bytes of memory could be allocated now, in addition to what the class
+	// has allocated (see Class.Taken), as measured by package probe. It is called whenever a store
+	// is opened; nil means no limit.
 	Limit func() (int64, error)
 }
 
 // Class is the storage class "memory".
 type Class struct {
 	limit func() (int64, error)
-	taken atomic.Int64 // bytes, of all stores
+	taken atomic.Int64 // bytes allocated by all stores
 
 	mu struct {
 		invariants.Mutex[Class]
@@ -61,22 +59,22 @@ func New(options Options) *Class {
 	return c
 }
 
-// Kind is the kind's name.
+// Kind returns the kind's name.
 func (c *Class) Kind() string { return Name }
 
-// Taken is the memory, in bytes, that the stores hold now, idle ones included.
-// It takes no lock: Options.Limit may call it.
+// Taken returns the memory, in bytes, that the stores have allocated, idle ones included. It takes
+// no lock, so Options.Limit may call it.
 func (c *Class) Taken() int64 { return c.taken.Load() }
 
-// Idle is the memory, in bytes, that evicting all idle stores would give back.
+// Idle returns the memory, in bytes, that evicting all idle stores would free.
 func (c *Class) Idle() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.idle()
 }
 
-// Open is storageclass.Class's. A store that is found again keeps all that it
-// holds, even where that is more than room.
+// Open implements storageclass.Class. A store that is reopened keeps all its samples, even if they
+// take more than room.
 func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
 	if room < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
 		return nil, fmt.Errorf("memory class: open a store of %d bytes for %d samples: "+
@@ -85,7 +83,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.mu.closed {
-		return nil, errors.New("memory class: it is closed")
+		return nil, errors.New("memory class: the class is closed")
 	}
 	s := c.mu.stores[ds.Fingerprint]
 	if s != nil && len(s.where) != ds.Samples {
@@ -122,7 +120,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	return s, nil
 }
 
-// Available is storageclass.Class's.
+// Available implements storageclass.Class.
 func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -138,7 +136,7 @@ func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 	return max(add(free, c.idle()), 0), nil
 }
 
-// Close evicts all stores. It is an error, and changes nothing, while one is open.
+// Close evicts all stores. If a store is open it returns an error and changes nothing.
 func (c *Class) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -154,8 +152,8 @@ func (c *Class) Close() error {
 	return nil
 }
 
-// makeRoom evicts idle stores other than own, the one opened longest ago first,
-// until own, or a new store if own is nil, can have room bytes. c.mu is held.
+// makeRoom evicts idle stores other than own, the one opened longest ago first, until own, or a new
+// store if own is nil, can have room bytes. c.mu is held.
 func (c *Class) makeRoom(own *store, room int64) error {
 	for {
 		free, err := c.free()
@@ -165,22 +163,22 @@ func (c *Class) makeRoom(own *store, room int64) error {
 		if own != nil {
 			free = add(free, own.taken())
 		}
-		if room <= max(free, 0) { // nothing always fits
+		if room <= max(free, 0) { // zero bytes always fit
 			return nil
 		}
 		oldest := c.oldest(own)
 		if oldest == nil {
 			return &storageclass.LimitError{
 				What: "a store in memory", Need: room, Limit: max(free, 0),
-				Hint: "set memory to less, or give the job more",
+				Hint: "reduce memory, or give the job more",
 			}
 		}
 		c.evict(oldest)
 	}
 }
 
-// Yield evicts idle stores, the one opened longest ago first, until what they leave is not less
-// than what Options.Limit and the open stores need.
+// Yield evicts idle stores, the one opened longest ago first, until the rest leaves what
+// Options.Limit and the open stores need.
 func (c *Class) Yield() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -194,8 +192,8 @@ func (c *Class) Yield() error {
 	}
 }
 
-// oldest is the idle store other than own that was opened longest ago; nil: there is none. c.mu is
-// held.
+// oldest returns the idle store other than own that was opened longest ago, nil if there is none.
+// c.mu is held.
 func (c *Class) oldest(own *store) (oldest *store) {
 	for _, s := range c.mu.stores {
 		if s != own && s.opens == 0 && (oldest == nil || cmp.Less(s.opened, oldest.opened)) {
@@ -205,12 +203,12 @@ func (c *Class) oldest(own *store) (oldest *store) {
 	return oldest
 }
 
-// free is what is left for new stores when the open ones take all the room that
-// they were promised. It may be negative. c.mu is held.
+// free returns what is left for new stores if the open ones use all the room that they were
+// promised. It may be negative. c.mu is held.
 func (c *Class) free() (int64, error) {
 	free, err := c.limit()
 	if err != nil {
-		return 0, fmt.Errorf("memory class: how much memory there is: %w", err)
+		return 0, fmt.Errorf("memory class: measure the available memory: %w", err)
 	}
 	for _, s := range c.mu.stores {
 		if s.opens > 0 {
@@ -221,7 +219,7 @@ func (c *Class) free() (int64, error) {
 	return free, nil
 }
 
-// evict forgets an idle store and gives its memory back. c.mu is held.
+// evict removes an idle store and frees its memory. c.mu is held.
 func (c *Class) evict(s *store) {
 	delete(c.mu.stores, s.fingerprint)
 	s.release()
@@ -248,7 +246,7 @@ func (c *Class) closeStore(s *store) error {
 	return nil
 }
 
-// add is a+b for b >= 0, at most the largest number there is.
+// add returns a+b for b >= 0, or the largest int64 if that overflows.
 func add(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64

@@ -12,7 +12,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// factory makes a class on a machine with capacity bytes of memory.
+// factory creates a class on a machine with capacity bytes of memory.
 func factory(_ testing.TB, capacity int64) storageclass.Class {
 	var c *memory.Class
 	c = memory.New(memory.Options{
@@ -25,9 +25,9 @@ func TestClass(t *testing.T) { storageclasstest.Run(t, factory) }
 
 func BenchmarkClass(b *testing.B) { storageclasstest.Benchmark(b, factory) }
 
-// TestNothingFits: a store of no bytes can be had where memory has run out, and idle stores are
-// given up for what others need.
-func TestNothingFits(t *testing.T) {
+// TestEmptyStoreAlwaysFits: a store of no bytes can be opened even if memory has run out, and idle
+// stores are evicted for what others need.
+func TestEmptyStoreAlwaysFits(t *testing.T) {
 	left := int64(1 << 20)
 	var c *memory.Class
 	c = memory.New(memory.Options{Limit: func() (int64, error) { return left - c.Taken(), nil }})

@@ -15,22 +15,22 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
 )
 
-// chunk is how much memory is taken at a time, in bytes.
+// chunk is how much memory is allocated at a time, in bytes.
 const chunk = 4 << 20
 
-// What store.where says of a sample that is not held. One that is held has its
-// offset + 1 there.
+// Values of store.where for samples that are not held. For a sample that is held it is the offset +
+// 1.
 const (
 	absent = 0
-	coming = -1 // a Put or Fill runs
+	coming = -1 // a Put or Fill is in progress
 )
 
 // store holds the samples of one dataset.
 //
-// A sample goes from absent to coming by compare-and-swap, which makes the
-// caller its only writer; its bytes are written without a lock, since nobody
-// else has them; the offset is stored last, so who finds it finds the bytes
-// complete. The lock covers what is given out, not what is written.
+// A sample goes from absent to coming by compare-and-swap, which makes the caller its only writer.
+// Its bytes are written without a lock, since they are not visible to others yet; the offset is
+// stored last, so a reader that finds the offset finds the bytes complete. The lock covers
+// allocation, not writing.
 type store struct {
 	class       *Class
 	fingerprint [16]byte
@@ -39,19 +39,19 @@ type store struct {
 	mapped      []byte // the whole segment, writable
 	size        int64  // of the segment
 	where       []atomic.Int64
-	// Of what is held; stored before where.
+	// Of held samples; stored before where.
 	digests   []atomic.Uint32
 	instances []atomic.Uint64 // place << 32 | instance
 
-	opens  int   // class.mu guards it
-	opened int64 // class.mu guards it: when the store was last opened, in Opens
+	opens  int   // guarded by class.mu
+	opened int64 // guarded by class.mu: value of class.mu.clock when the store was last opened
 
 	mu struct {
 		invariants.Mutex[store]
 		space    arena.Space
-		poison   invariants.Poison // of what is free in space
-		backed   int64             // bytes from the segment's start whose pages are there
-		refused  bool              // the kernel had no more pages
+		poison   invariants.Poison // of the free bytes in space
+		backed   int64             // bytes from the segment's start that have pages
+		refused  bool              // the kernel refused more pages
 		order    arena.Order
 		released bool
 	}
@@ -59,8 +59,8 @@ type store struct {
 
 var _ storageclass.InPlace = (*store)(nil)
 
-// newStore makes an empty store; its segment is as large as the dataset, or,
-// where address space is limited, as room.
+// newStore creates an empty store. Its segment is as large as the dataset or, if address space is
+// limited, as room.
 func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
 	var all int64
 	for id := range ds.Samples {
@@ -85,7 +85,7 @@ func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
 	return s, nil
 }
 
-// limited makes a *storageclass.LimitError of err where the system keeps the process from having
+// limited turns err into a *storageclass.LimitError if a limit of the system denies the process
 // such memory at all.
 func limited(room int64, err error) error {
 	e := &storageclass.LimitError{What: "a store in memory", Need: room}
@@ -93,23 +93,23 @@ func limited(room int64, err error) error {
 	switch {
 	case errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil:
 		e.Limit = int64(min(limit.Cur, math.MaxInt64))
-		e.Hint = fmt.Sprintf("shared memory counts as a file, of which RLIMIT_FSIZE allows %d "+
-			"bytes: raise it (ulimit -f) before the daemon starts, or set memory to less",
+		e.Hint = fmt.Sprintf("shared memory counts as a file, and RLIMIT_FSIZE allows %d "+
+			"bytes: raise it (ulimit -f) before the daemon starts, or reduce memory",
 			limit.Cur)
 	case errors.Is(err, errNoMemfd):
-		e.Hint = fmt.Sprintf("%v: samples are kept in memory of memfd_create; allow that system "+
-			"call in the container's seccomp profile (it needs Linux 3.17 or later)", err)
+		e.Hint = fmt.Sprintf("%v: samples in memory need memfd_create; allow that system call in "+
+			"the container's seccomp profile (it needs Linux 3.17 or later)", err)
 	default:
 		return err
 	}
 	return e
 }
 
-// errNoMemfd: the system call is blocked, or the kernel does not have it.
+// errNoMemfd reports that memfd_create is blocked, or missing in the kernel.
 var errNoMemfd = errors.New("memfd_create")
 
-// mapSegment makes the memfd, maps it and seals it, in this order: once it is
-// sealed, nobody can map it for writing any more.
+// mapSegment creates the memfd, maps it and seals it, in this order: once it is sealed, it can no
+// longer be mapped for writing.
 func (s *store) mapSegment(length int64) error {
 	page := int64(os.Getpagesize())
 	length = max((length+page-1)/page*page, page)
@@ -122,7 +122,7 @@ func (s *store) mapSegment(length int64) error {
 	}
 	if err := unix.Ftruncate(fd, length); err != nil {
 		unix.Close(fd)
-		return fmt.Errorf("make a memfd of %s: %w", size.Format(length), err)
+		return fmt.Errorf("resize a memfd to %s: %w", size.Format(length), err)
 	}
 	mapped, err := unix.Mmap(fd, 0, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
 	if err != nil {
@@ -154,26 +154,26 @@ func (s *store) release() {
 	s.class.taken.Add(-s.mu.backed)
 }
 
-// Has is storageclass.Store's.
+// Has implements storageclass.Store.
 func (s *store) Has(id int) bool {
 	return uint(id) < uint(len(s.where)) && s.where[id].Load() > 0
 }
 
-// Held is storageclass.Store's.
+// Held implements storageclass.Store.
 func (s *store) Held() []int32 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.order.Held(s.holds)
 }
 
-// Room is storageclass.Store's. Samples cost their bytes and nothing else.
+// Room implements storageclass.Store. Samples take their bytes and nothing else.
 func (s *store) Room() (total, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.space.Room()
 }
 
-// Put is storageclass.Store's.
+// Put implements storageclass.Store.
 func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	if err := s.check(id, len(data)); err != nil {
 		return fmt.Errorf("memory class: put: %w", err)
@@ -190,7 +190,7 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	return nil
 }
 
-// Origin is storageclass.Store's.
+// Origin implements storageclass.Store.
 func (s *store) Origin(id int) (storageclass.Origin, bool) {
 	if !s.Has(id) {
 		return storageclass.Origin{}, false
@@ -203,15 +203,15 @@ func (s *store) Origin(id int) (storageclass.Origin, bool) {
 	}, true
 }
 
-// Drop is storageclass.Store's. The sample's bytes are not given out again, because processes may
-// have them mapped: they come back when the store is evicted.
+// Drop implements storageclass.Store. The sample's bytes are not reused, because processes may have
+// them mapped; they are freed when the store is evicted.
 func (s *store) Drop(id int) {
 	if !s.Has(id) {
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Has(id) { // another Drop was not faster
+	if s.Has(id) { // no other Drop was faster
 		s.where[id].Store(absent)
 		s.mu.order.Gone(s.holds)
 	}
@@ -220,7 +220,7 @@ func (s *store) Drop(id int) {
 // holds reports whether sample id is held.
 func (s *store) holds(id int32) bool { return s.where[id].Load() > 0 }
 
-// Fill is storageclass.InPlace's.
+// Fill implements storageclass.InPlace.
 func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error)) error {
 	if err := s.check(id, -1); err != nil {
 		return fmt.Errorf("memory class: fill: %w", err)
@@ -252,7 +252,7 @@ func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error))
 	return nil
 }
 
-// Locate is storageclass.InPlace's.
+// Locate implements storageclass.InPlace.
 func (s *store) Locate(id int) (offset int64, ok bool) {
 	if uint(id) >= uint(len(s.where)) {
 		return 0, false
@@ -261,7 +261,7 @@ func (s *store) Locate(id int) (offset int64, ok bool) {
 	return at - 1, at > 0
 }
 
-// View is storageclass.InPlace's.
+// View implements storageclass.InPlace.
 func (s *store) View(id int) (data []byte, ok bool) {
 	offset, ok := s.Locate(id)
 	if !ok {
@@ -271,7 +271,7 @@ func (s *store) View(id int) (data []byte, ok bool) {
 	return s.mapped[offset:end:end], true
 }
 
-// Read is storageclass.Store's. It never returns ErrCorrupt: memory is trusted.
+// Read implements storageclass.Store. It never returns ErrCorrupt: memory is trusted.
 func (s *store) Read(id int, dst []byte) error {
 	offset, ok := s.Locate(id)
 	if !ok {
@@ -284,13 +284,14 @@ func (s *store) Read(id int, dst []byte) error {
 	return nil
 }
 
-// Segment is storageclass.InPlace's.
+// Segment implements storageclass.InPlace.
 func (s *store) Segment() (memfd *os.File, size int64) { return s.segment, s.size }
 
-// Close is storageclass.Store's.
+// Close implements storageclass.Store.
 func (s *store) Close() error { return s.class.closeStore(s) }
 
-// check refuses an ID out of range, and a length (unless negative) that is not the sample's.
+// check returns an error for an ID out of range, or a length (unless negative) that is not the
+// sample's.
 func (s *store) check(id, length int) error {
 	if id < 0 || id >= len(s.where) {
 		return fmt.Errorf("sample %d is not in [0, %d)", id, len(s.where))
@@ -301,8 +302,8 @@ func (s *store) check(id, length int) error {
 	return nil
 }
 
-// reserve takes the sample's bytes and their pages. The sample must be coming;
-// if there is no room, it is absent again.
+// reserve allocates the sample's bytes and their pages. The sample must be coming; if there is no
+// room, it becomes absent.
 func (s *store) reserve(id int) (int64, error) {
 	n := s.sampleSize(id)
 	s.mu.Lock()
@@ -320,8 +321,8 @@ func (s *store) reserve(id int) (int64, error) {
 	return offset, nil
 }
 
-// back takes pages from the kernel up to the segment's byte end, a chunk at a
-// time. s.mu is held.
+// back allocates pages up to the segment's byte end, a chunk at a time, and reports whether it
+// could. s.mu is held.
 func (s *store) back(end int64) bool {
 	if end <= s.mu.backed {
 		return true
@@ -356,7 +357,7 @@ func (s *store) publish(id int, offset int64, origin storageclass.Origin) {
 	s.where[id].Store(offset + 1)
 }
 
-// resize sets the room of a store that nobody has open.
+// resize sets the room of a store that no job has open.
 func (s *store) resize(room int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -364,14 +365,14 @@ func (s *store) resize(room int64) {
 	s.mu.refused = false
 }
 
-// end is the first byte of the segment that was never needed.
+// end returns the end of the part of the segment that was ever used.
 func (s *store) end() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.mu.space.End()
 }
 
-// taken is the memory that the store holds, in bytes.
+// taken returns the memory that the store has allocated, in bytes.
 func (s *store) taken() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -40,7 +40,7 @@ func Benchmark(b *testing.B, factory Factory) {
 			s := Open(b, c, ds, 64<<20)
 			b.SetBytes(size)
 			for b.Loop() {
-				if id == n { // a new store, in the old one's place
+				if id == n { // a new store, which evicts the old one
 					Close(b, s)
 					tag, id = tag%100+1, 0
 					ds.Fingerprint[0] = tag

@@ -11,7 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// testSimultaneousPuts puts each sample from several goroutines at the same moment.
+// testSimultaneousPuts puts each sample from several goroutines at the same time.
 func testSimultaneousPuts(t *testing.T, factory Factory) {
 	const samples, size, writers = 100, 20_000, 4
 	c := factory(t, samples*size)
@@ -38,8 +38,8 @@ func testSimultaneousPuts(t *testing.T, factory Factory) {
 	Close(t, s, c)
 }
 
-// testConcurrency puts every sample from several goroutines, in the same order so
-// that they meet, while others read.
+// testConcurrency puts every sample from several goroutines, in the same order so that they
+// contend, while other goroutines read.
 func testConcurrency(t *testing.T, factory Factory) {
 	const samples, fit = 400, 300
 	c := factory(t, fit*700)
@@ -104,8 +104,7 @@ func testConcurrency(t *testing.T, factory Factory) {
 	Close(t, s, c)
 }
 
-// testConcurrentOpens opens, uses and closes stores of several datasets that
-// push each other out.
+// testConcurrentOpens opens, uses and closes stores of several datasets that evict each other.
 func testConcurrentOpens(t *testing.T, factory Factory) {
 	c := factory(t, 4*100)
 	var jobs sync.WaitGroup
@@ -126,7 +125,7 @@ func testConcurrentOpens(t *testing.T, factory Factory) {
 				dst := make([]byte, 10)
 				if err := s.Read(i%10, dst); err != nil &&
 					!errors.Is(err, storageclass.ErrNotHeld) {
-					t.Errorf("read: %v", err) // not held: another Put of it still runs
+					t.Errorf("read: %v", err) // not held: another Put of it is still in progress
 				}
 				if err := s.Close(); err != nil {
 					t.Errorf("close: %v", err)

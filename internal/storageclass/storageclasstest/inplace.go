@@ -23,7 +23,7 @@ func testInPlace(t *testing.T, factory Factory) {
 		t.Skip("the class's samples do not lie in shared memory")
 	}
 	for name, test := range map[string]func(*testing.T, Factory){
-		"Fill": testFill, "FailedFillGivesBytesBack": testFailedFill,
+		"Fill": testFill, "FailedFillReleasesItsBytes": testFailedFill,
 		"SegmentIsReadOnly": testSegment, "ConcurrentFills": testConcurrentFills,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, factory) })
@@ -54,7 +54,7 @@ func testFill(t *testing.T, factory Factory) {
 		t.Fatalf("got %v, want ErrFull", err)
 	}
 	if err := fill(s, ds, 2); err == nil {
-		t.Fatal("filled what is held")
+		t.Fatal("filled a sample that is held")
 	}
 	if err := fill(s, ds, 4); err == nil {
 		t.Fatal("filled a sample that does not exist")
@@ -77,20 +77,20 @@ func testFailedFill(t *testing.T, factory Factory) {
 	s := Open(t, c, ds, 300)
 	p := s.(storageclass.InPlace)
 	failure := errors.New("the source fails")
-	// While one read that is going to fail has the middle, others take the rest.
+	// While a read that will fail holds some bytes, other samples take the rest.
 	err := p.Fill(0, func([]byte) (storageclass.Origin, error) {
 		if p.Has(0) {
 			t.Error("has a sample that is being filled")
 		}
 		if err := put(s, 0, Bytes(ds, 0)); err != nil { // does nothing
-			t.Errorf("put what is being filled: %v", err)
+			t.Errorf("put a sample that is being filled: %v", err)
 		}
 		if err := fill(s, ds, 0); err == nil {
-			t.Error("filled what is being filled")
+			t.Error("filled a sample that is being filled")
 		}
 		Put(t, s, ds, 1, 2)
 		if err := put(s, 3, Bytes(ds, 3)); !errors.Is(err, storageclass.ErrFull) {
-			t.Errorf("the room is taken: %v", err)
+			t.Errorf("put without room: %v", err)
 		}
 		return storageclass.Origin{}, failure
 	})
@@ -106,7 +106,7 @@ func testFailedFill(t *testing.T, factory Factory) {
 		}()
 		_ = p.Fill(4, func([]byte) (storageclass.Origin, error) { panic("the reader's") })
 	}()
-	Put(t, s, ds, 3) // into the hole
+	Put(t, s, ds, 3) // into the released bytes
 	Check(t, s, ds, 1, 2, 3)
 	Close(t, s, c)
 }
@@ -164,7 +164,7 @@ func testSegment(t *testing.T, factory Factory) {
 	Close(t, s, c)
 }
 
-// testConcurrentFills lets every other read fail the first time.
+// testConcurrentFills fills samples concurrently; every other read fails the first time.
 func testConcurrentFills(t *testing.T, factory Factory) {
 	const samples = 200
 	c := factory(t, samples*500)

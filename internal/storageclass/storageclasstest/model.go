@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// testModel runs random calls on a class with three datasets against a model of
-// what every store holds.
+// testModel compares random calls on a class with three datasets with a model of what every store
+// holds.
 func testModel(t *testing.T, factory Factory) {
 	sizes := []int64{0, 1, 7, 64, 100, 100, 250, 500}
 	rapid.Check(t, func(r *rapid.T) {
@@ -63,7 +63,7 @@ func testModel(t *testing.T, factory Factory) {
 	})
 }
 
-// rapidT lets helpers for testing.TB fail the rapid check, so that it shrinks.
+// rapidT lets helpers that take a testing.TB fail the rapid check, so that it shrinks.
 type rapidT struct {
 	testing.TB
 	r *rapid.T
@@ -90,8 +90,8 @@ func (m *modelStore) used() int64 {
 	return sum
 }
 
-// open opens the store. It may have been evicted, wholly, or where it held more
-// than its room now, lost what came last; nothing else.
+// open opens the store. The store may have been evicted as a whole or, if it held more than its
+// room is now, have lost its newest samples, but nothing else.
 func (m *modelStore) open(r *rapid.T, c storageclass.Class, room int64) {
 	available, err := c.Available(m.ds)
 	if err != nil {
@@ -147,12 +147,12 @@ func (m *modelStore) fill(r *rapid.T, id int, fails bool) {
 	m.kept(r, id, err)
 }
 
-// kept takes note of what should have happened to the sample.
+// kept checks the result of a Put or Fill and updates the model.
 func (m *modelStore) kept(r *rapid.T, id int, err error) {
 	switch {
 	case slices.Contains(m.held, id):
 		if err != nil {
-			r.Fatalf("put what is held: %v", err)
+			r.Fatalf("put a sample that is held: %v", err)
 		}
 	case m.used()+m.ds.Size(id) > m.room:
 		if !errors.Is(err, storageclass.ErrFull) {

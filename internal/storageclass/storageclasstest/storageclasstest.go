@@ -1,5 +1,5 @@
-// Package storageclasstest is what every storage class must do: Run, and how
-// fast it does it: Benchmark. A new class's test calls both with a Factory.
+// Package storageclasstest is the conformance suite of storage classes (Run), and their benchmark
+// (Benchmark). The test of a class calls both with a Factory.
 package storageclasstest
 
 import (
@@ -13,11 +13,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Factory makes an empty class that can hold capacity bytes of samples in all.
-// What it needs beyond the class it cleans up itself.
+// Factory creates an empty class that can hold capacity bytes of samples in total. It registers
+// cleanups for what it creates besides the class.
 type Factory func(t testing.TB, capacity int64) storageclass.Class
 
-// Run tests the class.
+// Run tests the classes that factory creates.
 func Run(t *testing.T, factory Factory) {
 	for _, test := range []struct {
 		name string
@@ -42,7 +42,7 @@ func Run(t *testing.T, factory Factory) {
 	}
 }
 
-// Dataset is a dataset whose samples have these sizes. tag makes its fingerprint.
+// Dataset returns a dataset whose samples have the given sizes. tag determines its fingerprint.
 func Dataset(tag byte, sizes ...int64) storageclass.Dataset {
 	return storageclass.Dataset{
 		Fingerprint: [16]byte{tag, 0xda},
@@ -51,12 +51,12 @@ func Dataset(tag byte, sizes ...int64) storageclass.Dataset {
 	}
 }
 
-// Uniform is a dataset of n samples of the same size.
+// Uniform returns a dataset of n samples of one size.
 func Uniform(tag byte, n int, size int64) storageclass.Dataset {
 	return Dataset(tag, slices.Repeat([]int64{size}, n)...)
 }
 
-// Bytes are the bytes that the tests take for a sample.
+// Bytes returns the bytes of a sample in the tests.
 func Bytes(ds storageclass.Dataset, id int) []byte {
 	data := make([]byte, ds.Size(id))
 	r := rand.New(rand.NewPCG(uint64(ds.Fingerprint[0]), uint64(id)))
@@ -66,7 +66,7 @@ func Bytes(ds storageclass.Dataset, id int) []byte {
 	return data
 }
 
-// OriginOf is the origin of a sample whose bytes are data.
+// OriginOf returns the origin of a sample with the given bytes.
 func OriginOf(id int, data []byte) storageclass.Origin {
 	return storageclass.Origin{
 		Digest: digest.Of(data), Place: 7, Instance: uint32(id) + 1000,
@@ -78,7 +78,7 @@ func put(s storageclass.Store, id int, data []byte) error {
 	return s.Put(id, data, OriginOf(id, data))
 }
 
-// Open opens a store and closes it when the test ends, before its class.
+// Open opens a store, which the test has to close before its class.
 func Open(t testing.TB, c storageclass.Class, ds storageclass.Dataset,
 	room int64,
 ) storageclass.Store {
@@ -100,8 +100,8 @@ func Put(t testing.TB, s storageclass.Store, ds storageclass.Dataset, ids ...int
 	}
 }
 
-// Check verifies that the store holds exactly the samples, in this order, and
-// that their bytes are right.
+// Check verifies that the store holds exactly the samples with these IDs, in this order, and that
+// their bytes and origins are right.
 func Check(t testing.TB, s storageclass.Store, ds storageclass.Dataset, ids ...int) {
 	t.Helper()
 	var held []int
@@ -160,7 +160,7 @@ func testRoundTrip(t *testing.T, factory Factory) {
 	Check(t, s, ds)
 	Put(t, s, ds, 3, 0, 2, 5)
 	Check(t, s, ds, 3, 0, 2, 5)
-	Put(t, s, ds, 3, 1, 3) // what is held already stays as it is
+	Put(t, s, ds, 3, 1, 3) // samples that are held do not change
 	Check(t, s, ds, 3, 0, 2, 5, 1)
 	data := Bytes(ds, 4)
 	if err := put(s, 4, data); err != nil {
@@ -214,8 +214,8 @@ func testWrongCalls(t *testing.T, factory Factory) {
 	}
 }
 
-// testDrop: a sample that was dropped is gone, also after the class has forgotten who had it open,
-// and may come again. Who has it in place keeps its bytes.
+// testDrop checks that a dropped sample is not held, even after the store was reopened, and can be
+// put again. A View of it keeps its bytes.
 func testDrop(t *testing.T, factory Factory) {
 	c := factory(t, 1000)
 	ds := Uniform(1, 4, 100)
@@ -234,18 +234,18 @@ func testDrop(t *testing.T, factory Factory) {
 		t.Fatal(err)
 	}
 	if view != nil && !bytes.Equal(view, Bytes(ds, 1)) {
-		t.Error("the bytes of a sample that was dropped were given out again")
+		t.Error("the bytes of a dropped sample were reused")
 	}
 	if s.Has(1) || slices.Contains(s.Held(), 1) {
-		t.Error("a sample that was dropped is held")
+		t.Error("a dropped sample is held")
 	}
 	if err := s.Read(1, make([]byte, 100)); !errors.Is(err, storageclass.ErrNotHeld) {
-		t.Errorf("read what was dropped: %v", err)
+		t.Errorf("read a dropped sample: %v", err)
 	}
 	Close(t, s)
 	s = Open(t, c, ds, 1000)
 	if s.Has(1) || !s.Has(0) || !s.Has(3) {
-		t.Errorf("after it was opened again it holds %v", s.Held())
+		t.Errorf("the reopened store holds %v", s.Held())
 	}
 	Put(t, s, ds, 1)
 	dst := make([]byte, 100)
@@ -275,7 +275,7 @@ func testExactRoom(t *testing.T, factory Factory) {
 		t.Fatalf("one byte more: %v, want ErrFull", err)
 	}
 	Check(t, s, ds, ids...)
-	Put(t, s, ds, 201) // no bytes: always room
+	Put(t, s, ds, 201) // zero bytes always fit
 	Check(t, s, ds, append(ids, 201)...)
 	Close(t, s, c)
 }
@@ -289,7 +289,7 @@ func testNoAllocations(t *testing.T, factory Factory) {
 	inPlace, _ := s.(storageclass.InPlace)
 	allocations := testing.AllocsPerRun(100, func() {
 		if !s.Has(0) || s.Has(1) || s.Read(0, dst) != nil || s.Read(1, dst) == nil {
-			t.Error("wrong answers")
+			t.Error("wrong results")
 		}
 		if inPlace != nil {
 			if _, ok := inPlace.Locate(0); !ok {

@@ -45,7 +45,7 @@ func testWarm(t *testing.T, factory Factory) {
 		t.Fatalf("%d bytes in use, want 1000", used)
 	}
 	Close(t, s)
-	// With less room than it holds: what is left is right, and within its room.
+	// With less room than it holds: the remaining samples are intact and within the room.
 	s = Open(t, c, ds, 500)
 	held := s.Held()
 	if len(held) < 10 || held[0] != 5 {
@@ -75,7 +75,7 @@ func testEviction(t *testing.T, factory Factory) {
 	if n, err := c.Available(fourth); err != nil || n != 300 {
 		t.Fatalf("available %d, %v, want 300", n, err)
 	}
-	s4 := Open(t, c, fourth, 150) // takes the place of 2 and 3
+	s4 := Open(t, c, fourth, 150) // evicts 2 and 3
 	s = Open(t, c, sets[0], 100)
 	Check(t, s, sets[0], all...)
 	cold := Open(t, c, sets[1], 50)
@@ -87,7 +87,7 @@ func testEviction(t *testing.T, factory Factory) {
 func testOpenStoresStay(t *testing.T, factory Factory) {
 	c := factory(t, 300)
 	a, b := Uniform(1, 10, 10), Uniform(2, 10, 10)
-	sa := Open(t, c, a, 200) // promised, though nothing is in it yet
+	sa := Open(t, c, a, 200) // promised, although it is empty
 	if n, err := c.Available(b); err != nil || n != 100 {
 		t.Fatalf("available %d, %v, want 100", n, err)
 	}

@@ -113,11 +113,7 @@ func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.P
 	for _, tick := range ticks(0, longest/seconds, n) {
 		x := from + scale(tick*seconds)
 		c.line(rule, 0.75, nil, vg.Point{X: x, Y: y}, vg.Point{X: x, Y: bottom + 3})
-		a := centre
-		if x < 12 {
-			a = left
-		}
-		c.text(x, bottom+11, tickText(tick), soft, a)
+		c.within(x, bottom+11, tickText(tick), soft)
 	}
 	c.text(from, bottom+26, "runtime, "+unit, soft, left)
 	noStall := func(vg.Length, vg.Length) {}

@@ -134,11 +134,7 @@ func (c *canvas) drawBatches(rows []*render.Policy, steps, epochs int, least, mo
 		n = 4
 	}
 	for _, b := range ticks(0, float64(steps), n) {
-		a := centre
-		if px(b) > end-14 {
-			a = right
-		}
-		c.text(px(b), y+7, tickText(b), soft, a)
+		c.within(px(b), y+7, tickText(b), soft)
 	}
 	c.text((from+end)/2, y+22, "batch", soft, centre)
 }

@@ -6,6 +6,7 @@ import (
 	"image/color"
 	"io"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
@@ -113,17 +114,38 @@ func (f *figure) png(w io.Writer) error {
 	return nil
 }
 
-// svg returns the figure as SVG. Its fonts are not in it: Liberation Sans has the widths of Arial
-// and Helvetica, one of which is everywhere.
+// svg returns the figure as SVG. The fonts are not part of it, and the one that a viewer has may be
+// wider than the one that texts were measured with; so each text says how wide it is to be drawn,
+// and nothing of it is cut or runs into its neighbour.
 func (f *figure) svg(width, margin vg.Length) ([]byte, error) {
-	c := vgsvg.New(width+2*margin, f.height(width)+2*margin)
+	c := &svgCanvas{Canvas: vgsvg.New(width+2*margin, f.height(width)+2*margin)}
 	f.render(c, width, margin)
 	var b bytes.Buffer
 	if _, err := c.WriteTo(&b); err != nil {
 		return nil, fmt.Errorf("draw %s: %w", f.name, err)
 	}
-	return bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"),
-		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;")), nil
+	drawn := bytes.ReplaceAll(b.Bytes(), []byte("font-family:Liberation Sans;"),
+		[]byte("font-family:Liberation Sans,Arial,Helvetica,sans-serif;"))
+	i := -1
+	return textStart.ReplaceAllFunc(drawn, func([]byte) []byte {
+		i++
+		return fmt.Appendf(nil, `<text textLength="%.5g" lengthAdjust="spacingAndGlyphs" `,
+			c.widths[i].Points())
+	}), nil
+}
+
+var textStart = regexp.MustCompile(`<text `)
+
+// svgCanvas notes the widths of texts in the order in which they are written.
+type svgCanvas struct {
+	*vgsvg.Canvas
+	widths []vg.Length
+}
+
+// FillString implements vg.Canvas.
+func (c *svgCanvas) FillString(f font.Face, at vg.Point, s string) {
+	c.widths = append(c.widths, f.Width(s))
+	c.Canvas.FillString(f, at, s)
 }
 
 // align is where a text stands from its point.
@@ -157,6 +179,12 @@ func (c *canvas) text(x, y vg.Length, s string, sty text.Style, a align) {
 	sty.XAlign, sty.YAlign = [...]text.XAlignment{text.XLeft, text.XCenter, text.XRight}[a],
 		text.YBottom
 	c.FillText(sty, vg.Point{X: x, Y: c.h - y - sty.Font.Size*0.36}, s)
+}
+
+// within writes a line with its middle at (x, y), or as near to x as the figure's edges allow.
+func (c *canvas) within(x, y vg.Length, s string, sty text.Style) {
+	half := sty.Width(s) / 2
+	c.text(max(half, min(x, c.w-half)), y, s, sty, centre)
 }
 
 // onPaper writes a line as text does, on a ground that nothing shines through.

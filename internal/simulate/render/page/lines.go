@@ -175,7 +175,7 @@ func (l *lineChart) draw() {
 		if x-w/2 < last+4 {
 			continue // its neighbour's number is in the way
 		}
-		c.text(x, l.bottom+11, l.label(i), soft, centre)
+		c.within(x, l.bottom+11, l.label(i), soft)
 		last = x + w/2
 	}
 	c.line(softInk, 0.75, nil, vg.Point{X: l.left, Y: l.bottom}, vg.Point{X: l.right, Y: l.bottom})

@@ -13,14 +13,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// Directory is a directory of a cache, held by its descriptor. Everything in it
-// is reached by its name below that descriptor and never through a link, so that
-// what was checked is what is used, whatever becomes of the path meanwhile.
+// Directory is a directory of a cache, held by its descriptor. Everything in it is accessed by name
+// relative to that descriptor and never through a link, so that what was checked is what is used,
+// even if the path changes.
 //
-// Nothing in a cache may be another user's: a sample with a right checksum is
-// taken for the source's, and files are truncated and written. So all directories and files
-// must belong to the effective user, give others no right to write, and be no links,
-// symbolic or hard.
+// Nothing in a cache may belong to another user: a sample with a valid checksum is trusted like the
+// source, and files are truncated and written. So all directories and files must belong to the
+// effective user, must not be writable by others, and must not be symbolic or hard links.
 type Directory struct {
 	disk  Disk
 	path  string
@@ -28,11 +27,11 @@ type Directory struct {
 	fd    int
 }
 
-// OpenCache opens the directory of a cache, which may be a symbolic link of ours or
+// OpenCache opens the directory of a cache. The path may be a symbolic link of this user's or
 // root's.
 func OpenCache(disk Disk, path string) (*Directory, error) {
 	path = filepath.Clean(path)
-	hint := "name another directory, which is then made"
+	hint := "choose another directory, which is then created"
 	if st, err := lstat(unix.AT_FDCWD, path); err != nil {
 		return nil, &fs.PathError{Op: "stat", Path: path, Err: err}
 	} else if kind(&st) == unix.S_IFLNK && st.Uid != uint32(os.Geteuid()) && st.Uid != 0 {
@@ -54,10 +53,10 @@ func OpenCache(disk Disk, path string) (*Directory, error) {
 	return d, nil
 }
 
-// Path is where the directory was when it was opened.
+// Path returns the path of the directory when it was opened.
 func (d *Directory) Path() string { return d.path }
 
-// check refuses a directory that others could have written to.
+// check refuses a directory to which others could have written.
 func (d *Directory) check() error {
 	var st unix.Stat_t
 	if err := retry(func() error { return unix.Fstat(d.fd, &st) }); err != nil {
@@ -66,35 +65,39 @@ func (d *Directory) check() error {
 	return safe(&st, d.path, d.cache)
 }
 
-// safe refuses what belongs to another user, or what others may write to.
+// safe returns an error for a file or directory that belongs to another user or is writable by
+// others.
 func safe(st *unix.Stat_t, path, cache string) error {
 	e := &storageclass.UnsafeError{Path: path}
-	other := fmt.Sprintf("name another directory, such as %s, which is then made",
+	other := fmt.Sprintf("choose another directory, such as %s, which is then created",
 		filepath.Join(cache, "hdmlp"))
 	switch me := os.Geteuid(); {
 	case int64(st.Uid) != int64(me):
 		e.Reason = fmt.Sprintf("belongs to user %d (mode %04o), and the daemon runs as user %d: "+
 			"the samples in it may be forged", st.Uid, st.Mode&0o7777, me)
-		e.Hint = "name another directory, which is then made, or have the owner give it to you, " +
+		e.Hint = "choose another directory, which is then created, or have the owner " +
+			"give it to you " +
 			"empty (chown, chmod 700)"
 	case st.Mode&0o022 != 0 && kind(st) == unix.S_IFDIR:
-		e.Reason = fmt.Sprintf("can be written to by others than its owner (user %d, mode %04o): "+
+		e.Reason = fmt.Sprintf("is writable by others than its owner (user %d, mode %04o): "+
 			"the samples in it may be forged", st.Uid, st.Mode&0o7777)
-		e.Hint = "empty it, if others may have been there, and chmod 700 it, or " + other
+		e.Hint = "empty it, if others may have written to it, and chmod 700 it, or " + other
 	case st.Mode&0o022 != 0:
-		e.Reason = fmt.Sprintf("can be written to by others than its owner (user %d, mode %04o): "+
+		e.Reason = fmt.Sprintf("is writable by others than its owner (user %d, mode %04o): "+
 			"the samples in it may be forged", st.Uid, st.Mode&0o7777)
 		e.Hint = "remove it, or " + other
 	case kind(st) == unix.S_IFLNK:
-		e.Reason = fmt.Sprintf("is a symbolic link (of user %d), which a cache has none of", st.Uid)
+		e.Reason = fmt.Sprintf("is a symbolic link (of user %d), which is not allowed in a cache",
+			st.Uid)
 		e.Hint = "remove it, or " + other
 	case kind(st) != unix.S_IFDIR && kind(st) != unix.S_IFREG:
 		e.Reason = fmt.Sprintf("is neither a file nor a directory (user %d, mode %07o)", st.Uid,
 			st.Mode)
 		e.Hint = "remove it, or " + other
 	case kind(st) == unix.S_IFREG && st.Nlink > 1:
-		e.Reason = fmt.Sprintf("has %d names (hard links; user %d, mode %04o), so that to write "+
-			"to it may change a file elsewhere", st.Nlink, st.Uid, st.Mode&0o7777)
+		e.Reason = fmt.Sprintf("has %d names (hard links; user %d, mode %04o), so "+
+			"writing to it may "+
+			"change a file elsewhere", st.Nlink, st.Uid, st.Mode&0o7777)
 		e.Hint = "remove it, or " + other
 	default:
 		return nil
@@ -102,20 +105,20 @@ func safe(st *unix.Stat_t, path, cache string) error {
 	return e
 }
 
-// CheckFile refuses the entry of this name if it is not safe, or not a file; one that is not there
-// is fine.
+// CheckFile returns the size of the file with this name; 0 if it does not exist. It returns an
+// error if the entry is not safe, or not a file.
 func (d *Directory) CheckFile(name string) (size int64, err error) {
 	size, _, err = d.checkEntry(name, unix.S_IFREG)
 	return size, err
 }
 
-// CheckDirectory is CheckFile for a directory, and returns when it was changed.
+// CheckDirectory is like CheckFile for a directory, and returns its modification time.
 func (d *Directory) CheckDirectory(name string) (modified time.Time, err error) {
 	_, modified, err = d.checkEntry(name, unix.S_IFDIR)
 	return modified, err
 }
 
-// Has reports whether there is an entry of this name.
+// Has reports whether there is an entry with this name.
 func (d *Directory) Has(name string) (bool, error) {
 	_, err := lstat(d.fd, name)
 	if errors.Is(err, unix.ENOENT) {
@@ -136,7 +139,7 @@ func (d *Directory) checkEntry(name string,
 		return 0, time.Time{}, &fs.PathError{Op: "stat", Path: path, Err: err}
 	}
 	if kind(&st) == unix.S_IFLNK {
-		st.Mode &^= 0o777 // a link's say nothing
+		st.Mode &^= 0o777 // a link's mode has no meaning
 	}
 	if err := safe(&st, path, d.cache); err != nil {
 		return 0, time.Time{}, err
@@ -149,13 +152,13 @@ func (d *Directory) checkEntry(name string,
 		return 0, time.Time{}, &storageclass.UnsafeError{
 			Path:   path,
 			Reason: "is not " + what,
-			Hint:   "remove it, or name another directory, which is then made",
+			Hint:   "remove it, or choose another directory, which is then created",
 		}
 	}
 	return st.Size, time.Unix(st.Mtim.Unix()), nil
 }
 
-// Names lists the directory.
+// Names returns the names of the directory's entries.
 func (d *Directory) Names() ([]string, error) {
 	fd, err := openat(d.fd, ".", unix.O_RDONLY|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -166,7 +169,7 @@ func (d *Directory) Names() ([]string, error) {
 	return f.Readdirnames(-1)
 }
 
-// Make opens the directory of this name below d, and makes it if it is missing.
+// Make opens the directory with this name below d, and creates it if it is missing.
 func (d *Directory) Make(name string) (*Directory, error) {
 	err := retry(func() error { return unix.Mkdirat(d.fd, name, 0o700) })
 	if err != nil && !errors.Is(err, unix.EEXIST) {
@@ -175,9 +178,9 @@ func (d *Directory) Make(name string) (*Directory, error) {
 	return d.OpenDirectory(name)
 }
 
-// OpenDirectory opens the directory of this name below d.
+// OpenDirectory opens the directory with this name below d.
 func (d *Directory) OpenDirectory(name string) (*Directory, error) {
-	if _, err := d.CheckDirectory(name); err != nil { // says what it is if it is not right
+	if _, err := d.CheckDirectory(name); err != nil { // for an error that says what is wrong
 		return nil, err
 	}
 	path := filepath.Join(d.path, name)
@@ -193,14 +196,14 @@ func (d *Directory) OpenDirectory(name string) (*Directory, error) {
 	return s, nil
 }
 
-// Create opens the file of this name for reading and writing, and makes it if it is missing.
+// Create opens the file with this name for reading and writing, and creates it if it is missing.
 func (d *Directory) Create(name string) (File, error) {
 	return d.Open(name, unix.O_RDWR|unix.O_CREAT)
 }
 
-// Open opens the file of this name, with flags of open(2).
+// Open opens the file with this name, with flags of open(2).
 func (d *Directory) Open(name string, flags int) (File, error) {
-	if _, err := d.CheckFile(name); err != nil { // before a FIFO or device could be opened
+	if _, err := d.CheckFile(name); err != nil { // so that no FIFO or device is opened
 		return nil, err
 	}
 	path := filepath.Join(d.path, name)
@@ -222,7 +225,7 @@ func (d *Directory) Open(name string, flags int) (File, error) {
 	return f, nil
 }
 
-// CreateNew makes the file of this name, in the place of what lies there.
+// CreateNew creates the file with this name, and replaces an existing one.
 func (d *Directory) CreateNew(name string) (File, error) {
 	if err := d.Remove(name); err != nil {
 		return nil, err
@@ -235,7 +238,7 @@ func (d *Directory) CreateNew(name string) (File, error) {
 	return f, nil
 }
 
-// Rename gives a file another name in the directory.
+// Rename renames a file in the directory.
 func (d *Directory) Rename(from, to string) error {
 	if err := d.disk.Rename(d.fd, from, to); err != nil {
 		return &fs.PathError{Op: "rename", Path: filepath.Join(d.path, from), Err: err}
@@ -243,7 +246,7 @@ func (d *Directory) Rename(from, to string) error {
 	return nil
 }
 
-// Remove deletes the file of this name, if it is there; of a link, the link.
+// Remove deletes the file with this name, if it exists; for a symbolic link, the link.
 func (d *Directory) Remove(name string) error {
 	if err := d.disk.Remove(d.fd, name); err != nil && !errors.Is(err, unix.ENOENT) {
 		return &fs.PathError{Op: "remove", Path: filepath.Join(d.path, name), Err: err}
@@ -251,16 +254,16 @@ func (d *Directory) Remove(name string) error {
 	return nil
 }
 
-// RemoveEmpty deletes the directory of this name, if nothing is in it.
+// RemoveEmpty deletes the directory with this name, if it is empty.
 func (d *Directory) RemoveEmpty(name string) { _ = unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR) }
 
-// Touch sets the directory's times.
+// Touch sets the directory's access and modification times.
 func (d *Directory) Touch(t time.Time) {
 	tv := unix.NsecToTimeval(t.UnixNano())
 	_ = unix.Futimes(d.fd, []unix.Timeval{tv, tv})
 }
 
-// Free returns the bytes that are free for us on the directory's disk, and all it has.
+// Free returns the bytes of the directory's disk that this user can use, and its size.
 func (d *Directory) Free() (free, total int64, err error) {
 	if free, total, err = d.disk.Free(d.fd); err != nil {
 		return 0, 0, fmt.Errorf("statfs %s: %w", d.path, err)
@@ -268,5 +271,5 @@ func (d *Directory) Free() (free, total int64, err error) {
 	return free, total, nil
 }
 
-// Close gives the descriptor back.
+// Close closes the descriptor.
 func (d *Directory) Close() error { return unix.Close(d.fd) }

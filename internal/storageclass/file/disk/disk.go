@@ -1,12 +1,12 @@
-// Package disk is where a file class keeps its files: directories that no other user could have
-// written to, held by their descriptors (Directory), and the operations on files in them (Disk),
-// which a test or another kind of disk replaces.
+// Package disk stores the files of a file class: directories to which no other user could have
+// written, held by their descriptors (Directory), and the operations on files in them (Disk), which
+// a test or another kind of disk replaces.
 //
-// Safety is Directory's, by the system's own calls whatever the Disk: it checks whom directories
-// and files belong to, before and after they are opened. A Disk does what it is told.
+// Safety is Directory's task, by system calls of its own whatever the Disk: it checks the owners
+// and modes of directories and files before and after they are opened. A Disk performs no checks.
 //
-// The package knows nothing of samples, and keeps no state but descriptors. All may be used by many
-// goroutines at a time.
+// The package knows nothing of samples, and keeps no state but descriptors. It is safe for
+// concurrent use.
 package disk
 
 import (
@@ -18,18 +18,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk opens, renames and removes files, and tells what is free. A directory is an open descriptor,
-// names are those of its entries, and errors those of the system (unix.ENOSPC, unix.EIO).
+// Disk opens, renames and removes files, and returns the free space. A directory is an open
+// descriptor, names are those of its entries, and errors are the system's (unix.ENOSPC, unix.EIO).
 type Disk interface {
-	// Open is openat(2); files that it makes are their owner's alone. path is for the file's Name.
+	// Open is openat(2); files that it creates are accessible to their owner only. path is the
+	// file's Name.
 	Open(dir int, name, path string, flags int) (File, error)
 	Rename(dir int, from, to string) error
 	Remove(dir int, name string) error
-	// Free returns the bytes that are free for us on the directory's disk, and all it has.
+	// Free returns the bytes of the directory's disk that this user can use, and its size.
 	Free(dir int) (free, total int64, err error)
 }
 
-// File is an open file; *os.File is one. A WriteAt that fails may have written a part.
+// File is an open file; *os.File implements it. A WriteAt that fails may have written a part.
 type File interface {
 	io.Reader
 	io.ReaderAt
@@ -42,7 +43,7 @@ type File interface {
 	Fd() uintptr // for locks, and for Directory's checks
 }
 
-// System is the operating system's file systems.
+// System is the operating system's file system.
 type System struct{}
 
 // Open implements Disk.
@@ -73,7 +74,7 @@ func (System) Free(dir int) (free, total int64, err error) {
 	return int64(st.Bavail) * st.Bsize, int64(st.Blocks) * st.Bsize, nil
 }
 
-// Flock locks f or unlocks it (flock(2)), and does not wait.
+// Flock locks or unlocks f (flock(2)) without waiting.
 func Flock(f File, how int) error {
 	return retry(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
 }
@@ -99,16 +100,16 @@ func openat(dir int, name string, flags int, mode uint32) (fd int, err error) {
 	return fd, err
 }
 
-// lstat asks for name below dir; of a link, for the link.
+// lstat returns the status of name below dir; for a symbolic link, of the link.
 func lstat(dir int, name string) (st unix.Stat_t, err error) {
 	err = retry(func() error { return unix.Fstatat(dir, name, &st, unix.AT_SYMLINK_NOFOLLOW) })
 	return st, err
 }
 
-// kind is the part of the mode that says what a thing is.
+// kind returns the file type bits of the mode.
 func kind(st *unix.Stat_t) uint32 { return st.Mode & unix.S_IFMT }
 
-// retry calls f until no signal interrupts it.
+// retry calls f until it is not interrupted by a signal.
 func retry(f func() error) error {
 	for {
 		if err := f(); !errors.Is(err, unix.EINTR) {

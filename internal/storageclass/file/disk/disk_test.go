@@ -11,8 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// racing is the system's disk, on which something happens between Directory's check and the
-// operation.
+// racing is the system's disk; it calls before between Directory's check and the operation.
 type racing struct {
 	System
 	before func(name string)
@@ -23,9 +22,9 @@ func (d racing) Open(dir int, name, path string, flags int) (File, error) {
 	return d.System.Open(dir, name, path, flags)
 }
 
-// TestWhatComesAfterTheCheckIsRefused: a link that takes a file's place between the check and the
-// opening is not followed, whichever kind it is and however the file is opened.
-func TestWhatComesAfterTheCheckIsRefused(t *testing.T) {
+// TestLinkPlantedAfterTheCheckIsRefused: a link that replaces a file between the check and the
+// opening is not followed, whatever its kind and however the file is opened.
+func TestLinkPlantedAfterTheCheckIsRefused(t *testing.T) {
 	for kind, plant := range map[string]func(victim, path string) error{
 		"symlink":   os.Symlink,
 		"hard link": os.Link,
@@ -65,8 +64,8 @@ func TestWhatComesAfterTheCheckIsRefused(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsHeldByItsDescriptor: whatever becomes of the path, what is done below it is done
-// where it was opened.
+// TestDirectoryIsHeldByItsDescriptor: operations apply to the directory that was opened, even if
+// its path changes.
 func TestDirectoryIsHeldByItsDescriptor(t *testing.T) {
 	root := t.TempDir()
 	dir, moved := filepath.Join(root, "cache"), filepath.Join(root, "moved")
@@ -101,16 +100,16 @@ func TestDirectoryIsHeldByItsDescriptor(t *testing.T) {
 		t.Errorf("%d bytes, %v", size, err)
 	}
 	if has, err := store.Has("new"); has || err != nil {
-		t.Errorf("the old name is there: %v, %v", has, err)
+		t.Errorf("the old name exists: %v, %v", has, err)
 	}
 	if err := store.Remove("data"); err != nil {
 		t.Error(err)
 	}
 	d.RemoveEmpty("store")
 	if has, err := d.Has("store"); has || err != nil {
-		t.Errorf("the directory is there: %v, %v", has, err)
+		t.Errorf("the directory exists: %v, %v", has, err)
 	}
 	if entries, err := os.ReadDir(filepath.Join(dir, "store")); err != nil || len(entries) > 0 {
-		t.Errorf("in the path's place there is %v, %v", entries, err)
+		t.Errorf("the directory now at the path contains %v, %v", entries, err)
 	}
 }

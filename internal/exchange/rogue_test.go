@@ -13,8 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
-// crook is a server that proves itself, and then does as it likes.
-func crook(ctx context.Context, p *pipes,
+// rogueServer is a server that passes the handshake, and then behaves as the test says.
+func rogueServer(ctx context.Context, p *pipes,
 	behave func(conn net.Conn, requests func() wire.Request),
 ) {
 	for {
@@ -60,9 +60,9 @@ func good(r wire.Request) []byte {
 		bytesOf(r.Sample, int(r.Length)))
 }
 
-// TestCrooks: whatever a peer does that knows the secret, Fetch returns in time
-// with an error that says what to do.
-func TestCrooks(t *testing.T) {
+// TestFetchFromARogueServer: whatever an authenticated peer does, Fetch returns in time, with an
+// error of the right kind.
+func TestFetchFromARogueServer(t *testing.T) {
 	const size = 1000
 	tests := map[string]struct {
 		behave func(conn net.Conn, next func() wire.Request)
@@ -96,7 +96,7 @@ func TestCrooks(t *testing.T) {
 			b[15] = 0x7F
 			conn.Write(b)
 		}, ErrCorrupt},
-		"a tag of nobody": {func(conn net.Conn, next func() wire.Request) {
+		"a tag without a request": {func(conn net.Conn, next func() wire.Request) {
 			r := next()
 			r.Tag++
 			conn.Write(good(r))
@@ -130,7 +130,7 @@ func TestCrooks(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}, ErrUnavailable},
-		"only signs of life": {func(conn net.Conn, next func() wire.Request) {
+		"only PONGs": {func(conn net.Conn, next func() wire.Request) {
 			next()
 			for {
 				if _, err := conn.Write(wire.AppendFrame(nil, wire.Header{Kind: wire.KindPong},
@@ -140,7 +140,7 @@ func TestCrooks(t *testing.T) {
 				time.Sleep(time.Second)
 			}
 		}, ErrUnavailable},
-		"a failure that is none": {func(conn net.Conn, next func() wire.Request) {
+		"a damaged failure": {func(conn net.Conn, next func() wire.Request) {
 			b := wire.AppendFrame(nil,
 				wire.Header{Kind: wire.KindFailure, Code: wire.CodeNotHeld, Tag: next().Tag},
 				[]byte("text"))
@@ -152,7 +152,7 @@ func TestCrooks(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p := newPipes()
-				go crook(t.Context(), p, test.behave)
+				go rogueServer(t.Context(), p, test.behave)
 				c := NewClient(node(1), 0, p.dial,
 					ClientOptions{Timeout: 2 * time.Second, Window: 16})
 				began := time.Now()
@@ -166,15 +166,15 @@ func TestCrooks(t *testing.T) {
 				}
 				c.Close()
 				p.Close()
-				time.Sleep(2 * time.Hour) // in the bubble: crooks come to their end
+				time.Sleep(2 * time.Hour) // in the bubble: rogue servers end
 			})
 		})
 	}
 }
 
-// TestClientsThatDoNotKeepToTheRules: a client that proved itself, and then does
-// as it likes, is cut off; the server serves the others.
-func TestClientsThatDoNotKeepToTheRules(t *testing.T) {
+// TestClientThatViolatesTheProtocolIsDisconnected: even if it is authenticated; the server serves
+// the others.
+func TestClientThatViolatesTheProtocolIsDisconnected(t *testing.T) {
 	one := wire.AppendRequest(nil, wire.Request{Tag: 0, Sample: 1, Length: 10})
 	frame := func(k wire.Kind, b []byte) []byte {
 		return wire.AppendFrame(nil, wire.Header{Kind: k}, b)
@@ -191,12 +191,12 @@ func TestClientsThatDoNotKeepToTheRules(t *testing.T) {
 			wire.AppendRequest(nil, wire.Request{Tag: 8, Sample: 1})),
 		"a sample below zero": frame(wire.KindRequest,
 			wire.AppendRequest(nil, wire.Request{Sample: -1})),
-		"half a request":      frame(wire.KindRequest, one[:7]),
-		"more than allowed":   frame(wire.KindCancel, make([]byte, 4*wire.MaxWindow+4)),
-		"a damaged frame":     damaged,
-		"a length too large":  huge,
-		"a kind that is none": frame(2, []byte{1, 0, 0, 0}),
-		"cancel too large":    frame(wire.KindCancel, []byte{8, 0, 0, 0}),
+		"half a request":     frame(wire.KindRequest, one[:7]),
+		"more than allowed":  frame(wire.KindCancel, make([]byte, 4*wire.MaxWindow+4)),
+		"a damaged frame":    damaged,
+		"a length too large": huge,
+		"an unknown kind":    frame(2, []byte{1, 0, 0, 0}),
+		"cancel too large":   frame(wire.KindCancel, []byte{8, 0, 0, 0}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

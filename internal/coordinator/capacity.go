@@ -15,15 +15,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// room is what a node tells the others of its storage classes. Sets of samples are packed, so that
-// nodes can tell of warm caches of large datasets too.
-type room struct {
+// capacityReport describes a node: the sizes of its storage classes, and what they hold. Sets of
+// samples are packed, so that warm caches of large datasets fit as well.
+type capacityReport struct {
 	Capacity []int64  `json:"capacity"`
-	Held     [][]byte `json:"held,omitempty"` // per class
+	Held     [][]byte `json:"held,omitempty"` // by class
 	Kept     []byte   `json:"kept,omitempty"`
 }
 
-// pack writes a set of samples: a bit for each, from sample 0 at the lowest bit of the first byte,
+// pack encodes a set of samples as a bitmap, sample 0 in the lowest bit of the first byte,
 // compressed (RFC 1951).
 func pack(ids []int32) []byte {
 	if len(ids) == 0 {
@@ -37,13 +37,14 @@ func pack(ids []int32) []byte {
 		set[id/8] |= 1 << (id % 8)
 	}
 	var out bytes.Buffer
-	w, _ := flate.NewWriter(&out, flate.BestSpeed) // fails for no known level
-	_, _ = w.Write(set)                            // nor a buffer
+	w, _ := flate.NewWriter(&out, flate.BestSpeed) // cannot fail: the level is valid
+	_, _ = w.Write(set)                            // cannot fail: the writer is a buffer
 	_ = w.Close()
 	return out.Bytes()
 }
 
-// unpack reads what pack wrote of a dataset of so many samples, in ascending order.
+// unpack decodes a set that pack encoded, for a dataset with the given number of samples. The
+// result is in ascending order.
 func unpack(packed []byte, samples int) ([]int32, error) {
 	if len(packed) == 0 {
 		return nil, nil
@@ -69,33 +70,34 @@ func unpack(packed []byte, samples int) ([]int32, error) {
 	return ids, nil
 }
 
-// encodeRoom is what the others are told of this node. most is how many bytes it may take; where it
-// takes more, the plan is made as if the node held nothing yet.
-func encodeRoom(mine placement.Node, most int) (text []byte, whole bool, err error) {
-	r := room{Capacity: mine.Capacity, Kept: pack(mine.Kept)}
+// encodeCapacity encodes this node's capacity report. If that takes more than most bytes, the sets
+// of samples are left out, and the plan is made as if the node held nothing yet; whole reports
+// whether they are included.
+func encodeCapacity(mine placement.Node, most int) (text []byte, whole bool, err error) {
+	r := capacityReport{Capacity: mine.Capacity, Kept: pack(mine.Kept)}
 	for _, ids := range mine.Held {
 		r.Held = append(r.Held, pack(ids))
 	}
 	if text, err = json.Marshal(r); err != nil || len(text) <= most {
 		return text, true, err
 	}
-	text, err = json.Marshal(room{Capacity: mine.Capacity})
+	text, err = json.Marshal(capacityReport{Capacity: mine.Capacity})
 	return text, false, err
 }
 
-// decodeRoom is what a node told.
-func decodeRoom(text []byte, samples int) (node placement.Node, err error) {
-	var r room
+// decodeCapacity decodes a node's capacity report.
+func decodeCapacity(text []byte, samples int) (node placement.Node, err error) {
+	var r capacityReport
 	if err := json.Unmarshal(text, &r); err != nil {
 		return node, err
 	}
 	if len(r.Held) > len(r.Capacity) {
-		return node, fmt.Errorf("%d storage classes hold samples, and there are %d", len(r.Held),
+		return node, fmt.Errorf("%d storage classes hold samples, but the node has %d", len(r.Held),
 			len(r.Capacity))
 	}
 	for j, capacity := range r.Capacity {
 		if capacity < 0 {
-			return node, fmt.Errorf("storage class %d has room for %d bytes", j+1, capacity)
+			return node, fmt.Errorf("storage class %d has a capacity of %d bytes", j+1, capacity)
 		}
 	}
 	node.Capacity, node.Held = r.Capacity, make([][]int32, len(r.Capacity))
@@ -105,20 +107,21 @@ func decodeRoom(text []byte, samples int) (node placement.Node, err error) {
 		}
 	}
 	if node.Kept, err = unpack(r.Kept, samples); err != nil {
-		return node, fmt.Errorf("what it keeps: %w", err)
+		return node, fmt.Errorf("kept samples: %w", err)
 	}
 	return node, nil
 }
 
-// Rooms tells the others what this node's classes have room for and hold, and returns what all do.
+// Rooms implements planner.Nodes.
 func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placement.Node, error) {
-	text, whole, err := encodeRoom(mine, min(cluster.MaxPayload, cluster.MaxTotal/c.nodes()))
+	text, whole, err := encodeCapacity(mine, min(cluster.MaxPayload, cluster.MaxTotal/c.nodes()))
 	if err != nil {
 		return nil, err
 	}
 	if !whole {
-		c.o.Log.Warn("the other nodes are not told what this node's caches hold, because that is " +
-			"too much to tell: it may be read again")
+		c.o.Log.Warn("the list of samples in this node's caches is too large to send " +
+			"to the other " +
+			"nodes; the samples may be read again")
 	}
 	all, err := c.gather(ctx, "room", text)
 	if err != nil {
@@ -126,17 +129,16 @@ func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placeme
 	}
 	out := make([]placement.Node, len(all))
 	for n, member := range c.cluster.Members() {
-		if out[n], err = decodeRoom(all[n], c.o.Index.Len()); err != nil {
-			return nil, failure.Input("node %d says of its storage classes: %v", n, err)
+		if out[n], err = decodeCapacity(all[n], c.o.Index.Len()); err != nil {
+			return nil, failure.Input("node %d sent an invalid capacity report: %v", n, err)
 		}
 		out[n].Ranks = member.Ranks
 	}
 	return out, nil
 }
 
-// Leads tells the others how far this node will come before it has a plan, and returns what all
-// say. A node that is gone is taken to have begun where the others did, and to have kept what it
-// could in an epoch of so many steps.
+// Leads implements planner.Nodes. A node that is gone is assumed to have begun where the others
+// did, and to have kept what it could in an epoch.
 func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead,
 	steps int,
 ) ([]placement.Lead, error) {
@@ -159,7 +161,7 @@ func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead,
 			continue
 		}
 		if leads[n], err = decodeLead(all[n], steps); err != nil {
-			return nil, fmt.Errorf("node %d says of where it begins: %w", n, err)
+			return nil, fmt.Errorf("node %d sent an invalid bootstrap window: %w", n, err)
 		}
 		known = leads[n]
 	}
@@ -171,7 +173,7 @@ func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead,
 	return leads, nil
 }
 
-// decodeLead is what a node told of its lead; an epoch has so many steps.
+// decodeLead decodes a node's bootstrap window, given the number of steps in an epoch.
 func decodeLead(text []byte, steps int) (l placement.Lead, err error) {
 	if err := json.Unmarshal(text, &l); err != nil {
 		return l, err
@@ -183,12 +185,12 @@ func decodeLead(text []byte, steps int) (l placement.Lead, err error) {
 	return l, nil
 }
 
-// Planned waits until all nodes that are there have their plans.
+// Planned implements planner.Nodes.
 func (c *Coordinator) Planned(ctx context.Context) error {
 	_, err := c.gather(ctx, "planned", nil)
 	var gone *cluster.GatherError
 	if ctx.Err() != nil || errors.As(err, &gone) {
-		return ctx.Err() // a node that is gone is not waited for
+		return ctx.Err() // do not wait for a node that is gone
 	}
 	return err
 }

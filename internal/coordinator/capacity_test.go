@@ -11,8 +11,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// TestRoom: what a node tells of its classes is what the others read, and small.
-func TestRoom(t *testing.T) {
+// TestCapacityReportRoundTrip checks that a capacity report decodes to what was encoded, and is
+// small.
+func TestCapacityReportRoundTrip(t *testing.T) {
 	const samples = 1_000_003
 	r := rand.New(rand.NewPCG(1, 2))
 	all := make([]int32, samples)
@@ -28,35 +29,36 @@ func TestRoom(t *testing.T) {
 		Held:     [][]int32{some, {samples - 1, 0}},
 		Kept:     all,
 	}
-	text, whole, err := encodeRoom(told, 1<<20)
+	text, whole, err := encodeCapacity(told, 1<<20)
 	if err != nil || !whole {
 		t.Fatalf("%d bytes; %v, %v", len(text), whole, err)
 	}
-	got, err := decodeRoom(text, samples)
+	got, err := decodeCapacity(text, samples)
 	want := placement.Node{
 		Capacity: told.Capacity,
 		Held:     [][]int32{sorted, {0, samples - 1}},
 		Kept:     all,
 	}
 	if err != nil || !cmp.Equal(got, want) {
-		t.Errorf("another node was read: %v", err)
+		t.Errorf("decoding returned something else: %v", err)
 	}
 
-	text, whole, err = encodeRoom(told, 1000)
+	text, whole, err = encodeCapacity(told, 1000)
 	if err != nil || whole || len(text) > 1000 {
 		t.Fatalf("%d bytes; %v, %v", len(text), whole, err)
 	}
-	got, err = decodeRoom(text, samples)
+	got, err = decodeCapacity(text, samples)
 	if want := (placement.Node{Capacity: told.Capacity, Held: [][]int32{nil, nil}}); err != nil ||
 		!cmp.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
 
-// TestRoomOfAnother: what is said of other samples than there are, or is nothing at all, is named.
-func TestRoomOfAnother(t *testing.T) {
+// TestInvalidCapacityReports checks that reports of impossible samples, or that are malformed, are
+// refused with the reason.
+func TestInvalidCapacityReports(t *testing.T) {
 	tell := func(node placement.Node) string {
-		text, _, err := encodeRoom(node, 1<<20)
+		text, _, err := encodeCapacity(node, 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,24 +72,25 @@ func TestRoomOfAnother(t *testing.T) {
 		tell(placement.Node{
 			Capacity: []int64{1},
 			Kept:     []int32{1 << 20},
-		}): "what it keeps: more than 21 samples",
+		}): "kept samples: more than 21 samples",
 		tell(placement.Node{
 			Capacity: []int64{1},
 			Held:     [][]int32{{1}, {2}},
-		}): "2 storage classes hold samples, and there are 1",
-		`{"capacity":[1],"kept":"AAEC"}`: "what it keeps: unexpected EOF",
-		`{"capacity":[1,-1]}`:            "storage class 2 has room for -1 bytes",
+		}): "2 storage classes hold samples, but the node has 1",
+		`{"capacity":[1],"kept":"AAEC"}`: "kept samples: unexpected EOF",
+		`{"capacity":[1,-1]}`:            "storage class 2 has a capacity of -1 bytes",
 		"{":                              "unexpected end",
 	} {
-		if _, err := decodeRoom([]byte(text), 21); err == nil ||
+		if _, err := decodeCapacity([]byte(text), 21); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
 	}
 }
 
-// TestLeadOfAnother: what is said of steps that there are not, or is nothing at all, is named.
-func TestLeadOfAnother(t *testing.T) {
+// TestInvalidLeads checks that bootstrap windows out of range, or that are malformed, are refused
+// with the reason.
+func TestInvalidLeads(t *testing.T) {
 	for _, text := range []string{
 		`{"Epoch":0,"Step":0,"Steps":0}`,
 		`{"Epoch":3,"Step":5,"Steps":5}`,

@@ -1,0 +1,112 @@
+"""The code and the commands of docs/guides run as they stand there, and HDMLP's daemon serves the samples."""
+
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[2]
+BINARY = ROOT / "python/hdmlp/bin/hdmlp"
+GUIDES = {page.stem: page.read_text() for page in sorted((ROOT / "docs/guides").glob("*.md"))}
+#: Those of the frameworks need the frameworks: python/frameworks/test_readme.py runs them.
+PYTHON = {
+    f"{name}, {block.splitlines()[0][2:]}": block
+    for name, text in GUIDES.items()
+    if name != "frameworks"
+    for block in re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+}
+COMMANDS = [
+    (name, line)
+    for name, text in GUIDES.items()
+    for block in re.findall(r"^```sh\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    for line in block.replace("\\\n", "").splitlines()
+]
+
+#: What the guides take for granted.
+BEFORE = """
+import sys
+
+from torchvision import transforms
+
+import hdmlp.torch as ht
+
+train = val = sys.argv[1]
+cache = sys.argv[2]
+transform = transforms.Compose([transforms.RandomResizedCrop(64), transforms.ToTensor()])
+"""
+#: The daemon, and no loop in Python, has served the last loader's samples.
+AFTER = """
+assert sum(epoch["samples"] for rank in loader.report()["ranks"] for epoch in rank["epochs"])
+"""
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory):
+    """160 JPEGs in two classes."""
+    numpy, image = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
+    root = tmp_path_factory.mktemp("guides") / "data"
+    for number in range(160):
+        folder = root / f"class{number % 2}"
+        folder.mkdir(parents=True, exist_ok=True)
+        pixels = numpy.random.default_rng(number).integers(0, 255, (96, 128, 3), numpy.uint8)
+        image.fromarray(pixels).save(folder / f"{number}.jpg")
+    return root
+
+
+def run(command, folder, **variables):
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "python"), "HDMLP_LINGER": "0"}
+    environment.update(HDMLP_SOCKET=f"guides-{os.getpid()}", HDMLP_MEMORY="64MiB", **variables)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", PYTHON)
+def test_code(block, pictures, tmp_path):
+    pytest.importorskip("torchvision")
+    script = tmp_path / "script.py"
+    script.write_text("\n".join([BEFORE, PYTHON[block], AFTER]))
+    run([sys.executable, str(script), str(pictures), str(tmp_path / "cache")], tmp_path)
+
+
+@pytest.fixture(scope="module")
+def cache(pictures, tmp_path_factory):
+    """A directory that holds copies of the pictures."""
+    folder = tmp_path_factory.mktemp("guides") / "cache"
+    script = "import sys, hdmlp.data\nfor _ in hdmlp.data.DataLoader(sys.argv[1], epochs=1): pass"
+    command = [sys.executable, "-c", script, str(pictures)]
+    run(command, folder.parent, HDMLP_CACHE_DIR=str(folder))
+    return folder
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("guide", "line"), COMMANDS)
+def test_commands(guide, line, pictures, cache, tmp_path):
+    """The scenario of the guide to the simulator is where its commands look for it."""
+    first, *more = re.findall(r"^```toml\n(.*?)^```$", GUIDES["sizing"], re.MULTILINE | re.DOTALL)
+    for scenario in (first, first + "\n".join(more)):
+        (tmp_path / "cluster.toml").write_text(scenario)
+        name, *arguments = line.replace("/data/train", str(pictures)).split()
+        assert name == "hdmlp"
+        assert run(
+            [str(BINARY), *arguments], tmp_path, HOME=str(tmp_path), HDMLP_CACHE_DIR=str(cache)
+        )
+        if "cluster.toml" not in line:
+            break
+
+
+def test_every_guide_is_tried():
+    assert {name.split(",")[0] for name in PYTHON} == GUIDES.keys() - {"frameworks"}
+    assert {name for name, _ in COMMANDS} >= {"sizing", "slow", "memory"}
