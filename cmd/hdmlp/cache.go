@@ -41,7 +41,8 @@ EXIT STATUS
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(newCacheLsCommand(), newCacheCheckCommand(), newCacheRmCommand())
+	cmd.AddCommand(withJSON(newCacheLsCommand()), withJSON(newCacheCheckCommand()),
+		withJSON(newCacheRmCommand()))
 	return cmd
 }
 

@@ -115,14 +115,7 @@ func flipCopy(t *testing.T, dir, version string, at int64) {
 // status runs a command and returns what it printed and its exit status.
 func status(t *testing.T, args ...string) (code int, out, errs string) {
 	t.Helper()
-	cmd := newRootCommand()
-	var o, e bytes.Buffer
-	cmd.SetOut(&o)
-	cmd.SetErr(&e)
-	cmd.SetIn(strings.NewReader("y\n")) // not a terminal
-	cmd.SetArgs(args)
-	ran, err := cmd.ExecuteContextC(t.Context())
-	return exitCode(ran, err), o.String(), e.String()
+	return statusOf(t, newRootCommand(), args...)
 }
 
 // quiet isolates a test from the user's configuration.

@@ -44,6 +44,10 @@ EXIT STATUS
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
+			asJSON, _ := cmd.Flags().GetBool("json")
+			if example && asJSON {
+				return badInput("--json and --example: give one of them; an example is TOML")
+			}
 			if example {
 				_, err := io.WriteString(out, config.Example(describedClasses()))
 				return err
@@ -61,7 +65,6 @@ EXIT STATUS
 				},
 				Classes: describedClasses(),
 			}
-			asJSON, _ := cmd.Flags().GetBool("json")
 			return runConfig(input, asJSON, out)
 		},
 	}

@@ -24,8 +24,8 @@ func newDevCommand() *cobra.Command {
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(newDevClusterCommand(), newDevLinkCommand(), newDevExecCommand(),
-		newDevReapCommand())
+	cmd.AddCommand(withJSON(newDevClusterCommand()), withJSON(newDevLinkCommand()),
+		newDevExecCommand(), newDevReapCommand())
 	return cmd
 }
 

@@ -217,17 +217,26 @@ func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	semantics, err := os.ReadFile("../../docs/SEMANTICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, k := range sources() {
-		if k.Help == "" || k.Open == nil || !strings.Contains(string(formats), "| `"+k.Name+"` |") {
-			t.Errorf("the source %q has no help, cannot be opened, or has no row in "+
-				"docs/FORMATS.md", k.Name)
+		if k.Help == "" || k.Open == nil {
+			t.Errorf("the source %q lacks Help or Open: set both in its Kind", k.Name)
+		}
+		if row := "| `" + k.Name + "` |"; !strings.Contains(string(formats), row) {
+			t.Errorf("the source %q is not described: add a row %q to the table of sources in "+
+				"docs/FORMATS.md", k.Name, row+" ...")
 		}
 	}
 	for _, k := range describedClasses() {
-		if k.Help == "" || k.New == nil ||
-			!strings.Contains(string(operations), "| `"+k.Name+"` |") {
-			t.Errorf("the storage class %q has no help, cannot be made, or has no row in "+
-				"docs/OPERATIONS.md", k.Name)
+		if k.Help == "" || k.New == nil {
+			t.Errorf("the storage class %q lacks Help or New: set both in its Kind", k.Name)
+		}
+		if row := "| `" + k.Name + "` |"; !strings.Contains(string(operations), row) {
+			t.Errorf("the storage class %q is not described: add a row %q to the table of storage "+
+				"classes in docs/OPERATIONS.md", k.Name, row+" ...")
 		}
 		for key, kind := range map[string]config.Kind{
 			k.SizeKey: config.Size,
@@ -243,9 +252,15 @@ func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 				k.PathKey)
 		}
 	}
+	ours := []string{"Reshape", "ScaleShift16", "Ragged"} // which torchvision does not have
 	for _, name := range transform.Names() {
 		if !regexp.MustCompile("(?m)^\\| (`\\w+`, )*`" + name + "`").Match(formats) {
-			t.Errorf("the transform %s has no row in docs/FORMATS.md", name)
+			t.Errorf("the transform %s is not described: add a row to the table of transforms in "+
+				"docs/FORMATS.md", name)
+		}
+		if !strings.Contains(string(semantics), name) && !slices.Contains(ours, name) {
+			t.Errorf("docs/SEMANTICS.md does not name the transform %s: add a row for what it draws, "+
+				"or add it to what equals torchvision", name)
 		}
 	}
 }

@@ -58,8 +58,10 @@ EXIT STATUS
 			}
 			return cmd.Help()
 		},
+		PersistentPreRunE: refuseJSON,
 	}
-	root.PersistentFlags().Bool("json", false, "print JSON, also for errors")
+	root.PersistentFlags().Bool("json", false,
+		"print JSON, also for errors; commands without JSON output refuse it")
 	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(commands()...)
 	return root
