@@ -18,6 +18,7 @@ var (
 	ErrLinkCycle           = errors.New("a symbolic link leads back to a directory above it")
 	ErrUnsettled           = errors.New("its files change while they are listed")
 	ErrExtensions          = errors.New("the list of extensions is wrong")
+	ErrFormat              = errors.New("a file in it does not have the format of this kind")
 )
 
 // Error says why a dataset can not be opened, and what to do.

@@ -66,6 +66,10 @@ class Folder:
     classes or files stands for that version of the dataset: if it changes, a loader of the object
     raises :class:`~hdmlp.errors.MismatchError`.
 
+    A subclass with another :attr:`kind` is a dataset of that kind of source (``hdmlp kinds`` lists
+    them). Its samples need not be files: :attr:`samples` has their names instead of paths, and
+    ``dataset[i]`` raises :class:`~hdmlp.errors.ConfigError`.
+
     Args:
         root: The directory.
         extensions: Suffixes of the files that are samples, such as ``[".jpg"]``, in upper or lower
@@ -80,6 +84,7 @@ class Folder:
         ConfigError: ``extensions`` is not a list of strings.
     """
 
+    #: Name of the kind of source, as ``hdmlp kinds`` has it.
     kind = "folder"
 
     def __init__(self, root: str | os.PathLike[str], extensions: Sequence[str] | None = None):
@@ -184,7 +189,8 @@ class Folder:
     def samples(self) -> list[tuple[str, int]]:
         """(path, class number) of every sample, by ID.
 
-        Fetched from the daemon with one call per 10,000 samples, then kept.
+        Fetched from the daemon with one call per 10,000 samples, then kept. Of a kind other than
+        ``"folder"``, (name, class number).
         """
         self._fetch(range((len(self) + _PAGE - 1) // _PAGE))
         return Fixed(sample for number in sorted(self._pages) for sample in self._pages[number])
@@ -204,16 +210,20 @@ class Folder:
         ]
         pages = self._call(("dataset", {}), *calls)
         self.check_version(next(pages)["fingerprint"])
-        prefix = os.path.join(self.root, "")
+        prefix = os.path.join(self.root, "") if self._has_files() else ""
         for number, got in zip(missing, pages):
             self._pages[number] = [(prefix + path, label) for path, label in got]
+
+    def _has_files(self) -> bool:
+        """Report whether each sample is a file below ``root``, which Python can read itself."""
+        return self.kind == Folder.kind
 
     def __len__(self) -> int:
         """Returns the number of samples."""
         return int(self.facts["samples"])
 
     def sample(self, index: int) -> tuple[str, int]:
-        """Returns (path, class number) of one sample.
+        """Returns (path, class number) of one sample; (name, class number) if it is not a file.
 
         Args:
             index: The sample's ID; a negative one counts from the end.
@@ -237,6 +247,11 @@ class Folder:
             SampleError: It is not a regular file.
         """
         path, label = self.sample(index)
+        if not self._has_files():
+            raise ConfigError(
+                f"sample {index} ({path}) of {self!r}: only the daemon reads samples of the kind "
+                f"{self.kind!r}, so there is no dataset[i]; take them from a DataLoader of hdmlp"
+            )
         with open(path, "rb", opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise SampleError(
