@@ -547,5 +547,5 @@ def test_another_program_listens(binary, tmp_path, monkeypatch):
         finally:
             thread.join()
     for text in (said, str(failed.value)):
-        assert where in text and "no HDMLP daemon" in text and "HDMLP_SOCKET" in text
+        assert where in text and "not an HDMLP daemon" in text and "HDMLP_SOCKET" in text
     assert code == 1
