@@ -105,7 +105,7 @@ func (x *conn) run(ctx context.Context) {
 func (x *conn) refuse(err error) {
 	m := errorMessage(err)
 	if m.Kind == protocol.KindProtocol || m.Kind == protocol.KindPermission {
-		x.log.Warn("connection refused", "error", err)
+		x.log.Warn("connection rejected", "error", err)
 	}
 	_ = x.c.SetWriteDeadline(time.Now().Add(time.Second))
 	_ = x.sendJSON(protocol.Error, m)
