@@ -37,8 +37,8 @@ func sourceKind(name string) (dataset.Kind, error) {
 		}
 		names = append(names, k.Name)
 	}
-	return dataset.Kind{},
-		badInput("dataset kind %q is not known; there are: %s", name, strings.Join(names, ", "))
+	return dataset.Kind{}, badInput("dataset kind %q is not known; there are: %s", name,
+		strings.Join(names, ", "))
 }
 
 // pathsOf returns a function from a sample's ID to its path, for messages. Paths are empty if the

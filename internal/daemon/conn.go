@@ -278,8 +278,8 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 				return
 			}
 		}
-		if err := x.sendJSON(protocol.Opened, openedMessage(rank.Opened())); errors.Is(err,
-			protocol.ErrProtocol) {
+		err = x.sendJSON(protocol.Opened, openedMessage(rank.Opened()))
+		if errors.Is(err, protocol.ErrProtocol) {
 			_ = x.sendJSON(protocol.Error, errorMessage(tooLong("the answer to OPEN", err)))
 		}
 	})

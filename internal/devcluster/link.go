@@ -134,8 +134,7 @@ func (l Link) State() (LinkState, error) {
 	s := LinkState{Down: port.Attrs().Flags&net.FlagUp == 0}
 	qdiscs, err := e.bridge.QdiscList(port)
 	if err != nil {
-		return LinkState{},
-			fmt.Errorf("link of node %d: list queueing disciplines: %w", l.node, err)
+		return LinkState{}, fmt.Errorf("link of node %d: list queueing disciplines: %w", l.node, err)
 	}
 	for _, q := range qdiscs {
 		switch q := q.(type) {
