@@ -2,20 +2,41 @@ package main
 
 import "github.com/spf13/cobra"
 
-// commands lists every command: one line each.
+// commands returns all commands, one line each. Those marked withJSON accept the flag --json.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
-		newDatasetCommand(),
+		withJSON(newDatasetCommand()),
 		newCacheCommand(),
-		newAccessCommand(),
-		newConfigCommand(),
-		newKindsCommand(),
+		withJSON(newAccessCommand()),
+		withJSON(newConfigCommand()),
+		withJSON(newKindsCommand()),
 		newServeCommand(nodeOptions),
-		newStatsCommand(),
-		newTopCommand(),
+		withJSON(newStatsCommand()),
+		withJSON(newTopCommand()), // refuses it, and names a command that prints JSON
 		newStopCommand(),
-		newSimulateCommand(),
-		newTransformCommand(),
+		withJSON(newSimulateCommand()),
+		withJSON(newTransformCommand()),
 		newDevCommand(),
 	}
+}
+
+// jsonAnnotation is the key of the annotation that withJSON leaves.
+const jsonAnnotation = "json"
+
+// withJSON marks a command that evaluates --json; every other command refuses the flag.
+func withJSON(cmd *cobra.Command) *cobra.Command {
+	cmd.Annotations = map[string]string{jsonAnnotation: "evaluated"}
+	return cmd
+}
+
+// refuseJSON runs before each command, and refuses --json where it would be ignored.
+func refuseJSON(cmd *cobra.Command, args []string) error {
+	given, _ := cmd.Flags().GetBool("json")
+	if !given || cmd.Annotations[jsonAnnotation] != "" {
+		return nil
+	}
+	if cmd.HasSubCommands() && len(args) > 0 {
+		return nil // not a command of the group, as its RunE says
+	}
+	return badInput("%s prints no JSON: leave out --json", cmd.CommandPath())
 }

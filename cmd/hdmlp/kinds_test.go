@@ -20,7 +20,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
-// program lists the files of the program, Go and Python, without tests.
+// programFiles lists the files of the program, Go and Python, without tests.
 func programFiles(t *testing.T) (files []string) {
 	t.Helper()
 	for _, top := range []string{"cmd", "internal", "python/hdmlp"} {
@@ -54,8 +54,8 @@ var (
 	pythonKind = regexp.MustCompile(`\bkind\b["']?\s*(?:[=!]=|[=:]|in)[\s(\[{]*["'](\w+)["']`)
 )
 
-// quoted are the string literals of a file, those of them that are a kind by what stands beside
-// them, and its identifiers.
+// quoted holds the string literals of a file, those of them that are kinds judging by the code
+// around them, and the file's identifiers.
 type quoted struct{ literals, kinds, identifiers map[string]bool }
 
 func wordsOf(t *testing.T, path string) quoted {
@@ -103,7 +103,7 @@ func wordsOf(t *testing.T, path string) quoted {
 	return w
 }
 
-// kind notes value if it is a literal, and name says that it is a kind.
+// kind records value if it is a literal and name indicates a kind.
 func (w quoted) kind(name, value ast.Expr) {
 	if selector, ok := name.(*ast.SelectorExpr); ok {
 		name = selector.Sel
@@ -124,15 +124,15 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// homonyms are where the name of a kind means something else. Names that are configuration keys as
-// well need none: of them only what stands beside something called a kind counts.
+// homonyms lists where the name of a kind means something else. Names that are also configuration
+// keys need no entry: they count only next to something called a kind.
 var homonyms = map[string]string{
 	"cmd/hdmlp/config.go file":    "the flag --file",
 	"cmd/hdmlp/dataset.go file":   "a count of files",
 	"python/hdmlp/data.py folder": "the class for folders",
 }
 
-func TestKindsAreNamedWhereTheyLiveAlone(t *testing.T) {
+func TestKindsAreNamedOnlyWhereTheyAreDefined(t *testing.T) {
 	home := map[string]string{}
 	for _, k := range sources() {
 		home[k.Name] = "internal/dataset/" + k.Name + "/"
@@ -153,19 +153,19 @@ func TestKindsAreNamedWhereTheyLiveAlone(t *testing.T) {
 			case homonyms[path+" "+name] != "":
 				used[path+" "+name] = true
 			default:
-				t.Errorf("%s names the kind %q: a list of kinds of its own? Take it from "+
+				t.Errorf("%s names the kind %q; instead of a list of its own it should use "+
 					"cmd/hdmlp/kinds.go", path, name)
 			}
 		}
 	}
 	for where := range homonyms {
 		if !used[where] {
-			t.Errorf("%s: it is not named there any more: take it from the list of homonyms", where)
+			t.Errorf("%s: the name is gone; remove the entry from homonyms", where)
 		}
 	}
 }
 
-func TestTransformsAreNamedInTheirFilesAlone(t *testing.T) {
+func TestTransformsAreNamedOnlyInTheirFiles(t *testing.T) {
 	files := map[string][]string{}
 	for _, path := range programFiles(t) {
 		if filepath.Ext(path) != ".go" {
@@ -186,7 +186,7 @@ func TestTransformsAreNamedInTheirFilesAlone(t *testing.T) {
 	}
 }
 
-func TestCommandsAreNamedInTheirFilesAndOneTable(t *testing.T) {
+func TestCommandsAreNamedOnlyInTheirFilesAndOneTable(t *testing.T) {
 	constructor := regexp.MustCompile(`^new[A-Z]\w*Command$`)
 	files := map[string][]string{}
 	for _, path := range programFiles(t) {
@@ -208,7 +208,7 @@ func TestCommandsAreNamedInTheirFilesAndOneTable(t *testing.T) {
 	}
 }
 
-func TestKindsAreDescribed(t *testing.T) {
+func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 	formats, err := os.ReadFile("../../docs/FORMATS.md")
 	if err != nil {
 		t.Fatal(err)
@@ -217,24 +217,33 @@ func TestKindsAreDescribed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	semantics, err := os.ReadFile("../../docs/SEMANTICS.md")
+	if err != nil {
+		t.Fatal(err)
+	}
 	for _, k := range sources() {
-		if k.Help == "" || k.Open == nil || !strings.Contains(string(formats), "| `"+k.Name+"` |") {
-			t.Errorf("the source %q has no help, cannot be opened, or has no row in "+
-				"docs/FORMATS.md", k.Name)
+		if k.Help == "" || k.Open == nil {
+			t.Errorf("the source %q lacks Help or Open: set both in its Kind", k.Name)
+		}
+		if row := "| `" + k.Name + "` |"; !strings.Contains(string(formats), row) {
+			t.Errorf("the source %q is not described: add a row %q to the table of sources in "+
+				"docs/FORMATS.md", k.Name, row+" ...")
 		}
 	}
 	for _, k := range describedClasses() {
-		if k.Help == "" || k.New == nil ||
-			!strings.Contains(string(operations), "| `"+k.Name+"` |") {
-			t.Errorf("the storage class %q has no help, cannot be made, or has no row in "+
-				"docs/OPERATIONS.md", k.Name)
+		if k.Help == "" || k.New == nil {
+			t.Errorf("the storage class %q lacks Help or New: set both in its Kind", k.Name)
+		}
+		if row := "| `" + k.Name + "` |"; !strings.Contains(string(operations), row) {
+			t.Errorf("the storage class %q is not described: add a row %q to the table of storage "+
+				"classes in docs/OPERATIONS.md", k.Name, row+" ...")
 		}
 		for key, kind := range map[string]config.Kind{
 			k.SizeKey: config.Size,
 			k.PathKey: config.Path,
 		} {
 			if p, known := config.Lookup(key); key != "" && (!known || p.Kind != kind) {
-				t.Errorf("the storage class %q is asked for by the key %q, which is no %s", k.Name,
+				t.Errorf("the storage class %q names the key %q, which is not of type %s", k.Name,
 					key, kind)
 			}
 		}
@@ -243,14 +252,20 @@ func TestKindsAreDescribed(t *testing.T) {
 				k.PathKey)
 		}
 	}
+	ours := []string{"Reshape", "ScaleShift16", "Ragged"} // which torchvision does not have
 	for _, name := range transform.Names() {
 		if !regexp.MustCompile("(?m)^\\| (`\\w+`, )*`" + name + "`").Match(formats) {
-			t.Errorf("the transform %s has no row in docs/FORMATS.md", name)
+			t.Errorf("the transform %s is not described: add a row to the table of transforms in "+
+				"docs/FORMATS.md", name)
+		}
+		if !strings.Contains(string(semantics), name) && !slices.Contains(ours, name) {
+			t.Errorf("docs/SEMANTICS.md does not name the transform %s: add a row for what it draws, "+
+				"or add it to what equals torchvision", name)
 		}
 	}
 }
 
-func TestKindsLists(t *testing.T) {
+func TestKindsListsAllKinds(t *testing.T) {
 	var text, asJSON bytes.Buffer
 	if err := runKinds(false, &text); err != nil {
 		t.Fatal(err)

@@ -120,6 +120,11 @@ class State:
 
     def _check_movable(self, step: ours.Transform) -> None:
         """Raise Unknown if the transform's result differs between the image and the tensor."""
+        if not step._same_on_tensor:
+            raise Unknown(
+                "torchvision's result on a tensor differs from that on an image; "
+                "put it before ToTensor"
+            )
         if isinstance(step, (ours.Resize, ours.RandomResizedCrop)):
             modes = step.interpolation
             several = modes if isinstance(modes, tuple) else (modes,)
@@ -143,11 +148,6 @@ class State:
             is_level = not self.normalized and (self.dtype == "uint8" or not any(levels))
             if pads and step.padding_mode == "constant" and not is_level:
                 raise Unknown("its fill is not a level from 0 to 255; put it before ToTensor")
-        elif isinstance(step, (ours.ColorJitter, ours.Grayscale)):
-            raise Unknown(
-                "torchvision computes colours of tensors differently from those of images; "
-                "put it before ToTensor"
-            )
 
     def _note_size(self, step: ours.Transform) -> None:
         """Note the size and channels of the transform's result."""

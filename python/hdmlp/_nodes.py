@@ -184,7 +184,7 @@ def cluster(
     if not local:
         if place.world_size % place.nodes:
             raise ConfigError(
-                f"{place.world_size} ranks ({place.source}) can not be the same number on each of {place.nodes} nodes "
+                f"{place.world_size} ranks ({place.source}) cannot be the same number on each of {place.nodes} nodes "
                 f"({place.node_source}), and nobody says how many are on this one: set LOCAL_WORLD_SIZE"
             )
         local = place.world_size // place.nodes

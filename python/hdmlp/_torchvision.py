@@ -307,14 +307,13 @@ def _resize(t: Any) -> list[Step]:
 
 
 def _random_crop(t: Any) -> list[Step]:
-    if (
-        ".v2." in type(t).__module__
-        and t.padding is not None
-        and t.pad_if_needed
-        and t.padding_mode in ("reflect", "symmetric")
-    ):
-        raise ValueError("v2 mirrors once where padding and pad_if_needed meet")
-    return [ours.RandomCrop(t.size, t.padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
+    padding = t.padding
+    if ".v2." in type(t).__module__ and padding is not None:
+        if t.pad_if_needed and t.padding_mode in ("reflect", "symmetric"):
+            raise ValueError("v2 mirrors once where padding and pad_if_needed meet")
+        left, right, top, bottom = padding  # v2 keeps it in this order
+        padding = [left, top, right, bottom]
+    return [ours.RandomCrop(t.size, padding, t.pad_if_needed, _plain_fill(t), t.padding_mode)]
 
 
 def _convert(t: Any) -> list[Step]:

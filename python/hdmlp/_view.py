@@ -34,14 +34,14 @@ _REASONS = {
         "give the directory that holds one sub-directory per class",
     ),
     errno.EACCES: (
-        "the directory can not be read",
+        "the directory cannot be read",
         "give this user the permission to read and to enter it (chmod a+rx)",
     ),
     errno.EPERM: (
-        "the directory can not be read",
+        "the directory cannot be read",
         "give this user the permission to read and to enter it (chmod a+rx)",
     ),
-    errno.ELOOP: ("the directory can not be read", "check the symbolic links on its path"),
+    errno.ELOOP: ("the directory cannot be read", "check the symbolic links on its path"),
 }
 
 

@@ -68,3 +68,22 @@ def test_launchers_variables_stand_in_their_table_alone():
         assert path.name == "_launchers.py" or not named, (
             f"{path.name} names variables of launchers: {named}"
         )
+
+
+@pytest.mark.parametrize("kind", ["folder", "strips"])
+def test_samples_of_kinds_without_files_have_names(kind, tmp_path, monkeypatch):
+    answers = [
+        {"samples": 1, "classes": ["cat"], "fingerprint": "0f", "class_sizes": [1]},
+        [["cat/1", 0]],
+    ]
+    monkeypatch.setattr(data.Folder, "_call", lambda _, *calls: iter(answers[: len(calls)]))
+    dataset = type("Dataset", (data.Folder,), {"kind": kind})(tmp_path)
+    (tmp_path / "cat").mkdir()
+    (tmp_path / "cat/1").write_bytes(b"a sample")
+    if kind == "folder":
+        assert dataset.samples == [(str(tmp_path / "cat/1"), 0)] and dataset[0] == (b"a sample", 0)
+        return
+    assert dataset.samples == dataset.imgs == [dataset.sample(0)] == [("cat/1", 0)]
+    message = "sample 0 .cat/1. of .*only the daemon reads .*'strips'.*take them from a DataLoader"
+    with pytest.raises(errors.ConfigError, match=message):
+        dataset[0]

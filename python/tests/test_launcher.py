@@ -159,6 +159,7 @@ GIVEN = {
 
 @pytest.mark.parametrize("each", LAUNCHERS, ids=lambda each: each.name)
 def test_every_launcher_places_its_rank_and_is_described(each):
+    assert each.name in GIVEN, f"add what {each.name} gives to rank 2 of 4 to GIVEN"
     place = launcher.find(environ=GIVEN[each.name])
     assert (place.rank, place.world_size, place.local_rank) == (2, 4, 0)
     assert each.name in (place.source, place.node_source)
@@ -168,7 +169,7 @@ def test_every_launcher_places_its_rank_and_is_described(each):
         assert (place.node, place.nodes) == (0, 1)
     rows = re.findall(r"^\| ([^|]*) \|.*\|.*\|.*\|$", OPERATIONS.read_text(), re.M)
     assert any(re.search(rf"\b{re.escape(each.name)}\b", row) for row in rows), (
-        "it has no row in docs/OPERATIONS.md"
+        f"add a row for {each.name} to the table of launchers in docs/OPERATIONS.md"
     )
 
 
@@ -280,7 +281,7 @@ def test_doubts_stand_in_the_error(real, folder, monkeypatch):
             "OMPI_COMM_WORLD_SIZE": "2",
         }.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(errors.BusyError, match="rank 0 .* is taken .* OMPI_COMM_WORLD_RANK=1"):
+        with pytest.raises(errors.BusyError, match="rank 0 .* is in use .* OMPI_COMM_WORLD_RANK=1"):
             data.DataLoader(data.Folder(folder), batch_size=4, name="d")
 
 

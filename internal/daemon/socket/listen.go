@@ -186,25 +186,27 @@ func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 		// The socket is this user's, and of no daemon that holds the lock. It may be another
 		// program's.
 		conn, err := net.DialUnix("unix", nil, a)
-		if err == nil {
+		switch {
+		case err == nil:
 			conn.Close()
-		}
-		if !errors.Is(err, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("another program listens at %s, or it cannot be reached (%v): "+
-				"it is left as it is; set HDMLP_SOCKET to another path or name", a.Name, err)
+			return nil, fmt.Errorf("another program listens at %s; it is left as it is; set "+
+				"HDMLP_SOCKET to another path or name", a.Name)
+		case !errors.Is(err, unix.ECONNREFUSED):
+			return nil, fmt.Errorf("another program listens at %s and does not accept "+
+				"connections (%w); it is left as it is; set HDMLP_SOCKET to another path or name",
+				a.Name, err)
 		}
 		if err := unix.Unlinkat(int(d.file.Fd()), name, 0); err != nil &&
 			!errors.Is(err, unix.ENOENT) {
-			return nil,
-				fmt.Errorf("remove the socket %s of a daemon that has ended: %w", a.Name, err)
+			return nil, fmt.Errorf("remove the socket %s of a daemon that has ended: %w", a.Name, err)
 		}
 	}
 	before := unix.Umask(0o177)
 	l, err := net.ListenUnix("unix", a)
 	unix.Umask(before)
 	if err != nil {
-		return nil,
-			fmt.Errorf("listen at %s: %w; set HDMLP_SOCKET to another path or name", a.Name, err)
+		return nil, fmt.Errorf("listen at %s: %w; set HDMLP_SOCKET to another path or name",
+			a.Name, err)
 	}
 	l.SetUnlinkOnClose(false) // it would remove whatever is at the path by then
 	p := &pathListener{UnixListener: l, dir: d, name: name}

@@ -12,6 +12,9 @@ class Transform:
     """
 
     _in_torchvision = True  # torchvision has a class of the same name
+    #: Whether torchvision's result on a tensor is that on the image, so that the daemon may apply
+    #: the transform before ToTensor where the list has it afterwards.
+    _same_on_tensor = False
 
     def describe(self) -> dict[str, Any]:
         """Describe the transform as the daemon takes it.

@@ -92,6 +92,8 @@ class Resize(Transform):
         ValueError: An argument is out of range.
     """
 
+    _same_on_tensor = True
+
     def __init__(
         self,
         size: int | Sequence[int],
@@ -149,6 +151,8 @@ class CenterCrop(Transform):
         ValueError: ``size`` is out of range.
     """
 
+    _same_on_tensor = True
+
     def __init__(self, size: int | Sequence[int]):
         self.size = as_size(size)
 
@@ -174,6 +178,8 @@ class RandomCrop(Transform):
         TypeError: An argument has the wrong type.
         ValueError: An argument is out of range.
     """
+
+    _same_on_tensor = True
 
     def __init__(
         self,
@@ -221,6 +227,8 @@ class RandomResizedCrop(Transform):
         TypeError: An argument has the wrong type.
         ValueError: An argument is out of range.
     """
+
+    _same_on_tensor = True
 
     def __init__(
         self,
@@ -271,6 +279,8 @@ class RandomHorizontalFlip(Transform):
         ValueError: ``p`` is outside [0, 1].
     """
 
+    _same_on_tensor = True
+
     def __init__(self, p: float = 0.5):
         self.p = as_probability(p)
 
@@ -308,6 +318,8 @@ class Pad(Transform):
         TypeError: An argument has the wrong type.
         ValueError: An argument is out of range.
     """
+
+    _same_on_tensor = True
 
     def __init__(
         self,

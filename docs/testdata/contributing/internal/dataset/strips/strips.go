@@ -1,7 +1,7 @@
-// Package strips is a dataset as a directory with one file per class, NAME.strip: its samples one
-// after the other, each after its length, 4 bytes, little endian.
+// Package strips reads a dataset that is a directory with one file per class, CLASS.strip: its
+// samples one after another, each preceded by its length, 4 bytes, little-endian.
 //
-// A Strips does not change once it is open; all methods may be called in parallel, Close last.
+// A Strips is immutable once it is open; all methods may be called concurrently, Close last.
 package strips
 
 import (
@@ -27,7 +27,7 @@ const suffix = ".strip"
 func Kind() dataset.Kind {
 	return dataset.Kind{
 		Name:       "strips",
-		Help:       "a directory with one file per class, in which samples lie one after the other",
+		Help:       "a directory with one file per class, which holds its samples one after another",
 		Extensions: []string{suffix},
 		Open: func(ctx context.Context, path string,
 			o dataset.OpenOptions,
@@ -44,8 +44,9 @@ func Kind() dataset.Kind {
 // Strips is an open dataset.
 type Strips struct {
 	files   []*os.File // by class
+	sizes   []int64    // of the files when they were listed, in bytes
 	index   *dataset.Index
-	offsets []int64 // of samples' bytes, in their file
+	offsets []int64 // by sample, of its bytes in their file
 }
 
 func open(ctx context.Context, path string, view *dataset.View) (_ *Strips, err error) {
@@ -75,14 +76,14 @@ func open(ctx context.Context, path string, view *dataset.View) (_ *Strips, err 
 		s.files = append(s.files, os.NewFile(uintptr(fd), where))
 		b.Directory(dataset.Directory{Path: name, Class: class})
 		if err := s.list(ctx, b, s.files[class]); err != nil {
-			return nil, &dataset.Error{Path: where, Kind: dataset.ErrUnavailable, Err: err}
+			return nil, err
 		}
 	}
 	s.index, err = b.Build()
 	return s, err
 }
 
-// classesIn are the classes that have a file, sorted.
+// classesIn returns the classes that have a file, sorted.
 func classesIn(root *tree.Root) (classes []string, err error) {
 	entries, err := tree.NewLister().List(root.FD(), func() {})
 	for _, e := range entries {
@@ -94,27 +95,43 @@ func classesIn(root *tree.Root) (classes []string, err error) {
 	return classes, err
 }
 
-// list adds the samples of one file.
+// list adds the samples of one file. The stamp is taken first, so that a file which is written to
+// meanwhile differs from the index afterwards.
 func (s *Strips) list(ctx context.Context, b *dataset.Builder, f *os.File) error {
+	bad := func(kind, err error) error {
+		return &dataset.Error{Path: f.Name(), Kind: kind, Err: err}
+	}
+	st, err := tree.StatOpen(int(f.Fd()))
+	if err != nil {
+		return bad(dataset.ErrUnavailable, err)
+	}
+	modified, changed := tree.Times(&st)
+	stamp := dataset.NewStamp(st.Size, modified, changed, st.Ino)
 	var head [4]byte
-	for i, at := 0, int64(0); ctx.Err() == nil; i++ {
-		if _, err := f.ReadAt(head[:], at); errors.Is(err, io.EOF) {
-			return nil
-		} else if err != nil {
-			return err
+	n, at := 0, int64(0)
+	for ; at < st.Size && ctx.Err() == nil; n++ {
+		if _, err := f.ReadAt(head[:], at); err != nil && !errors.Is(err, io.EOF) {
+			return bad(dataset.ErrUnavailable, err)
 		}
 		size := int64(binary.LittleEndian.Uint32(head[:]))
-		b.Sample(fmt.Sprintf("%09d", i), size, 0, 0)
+		if at+4+size > st.Size {
+			return bad(dataset.ErrFormat, fmt.Errorf("the sample at byte %d ends after the file", at))
+		}
+		b.Sample(fmt.Sprintf("%09d", n), size, modified, stamp)
 		s.offsets = append(s.offsets, at+4)
 		at += 4 + size
 	}
+	if n == 0 && ctx.Err() == nil {
+		return bad(dataset.ErrEmptyClass, nil)
+	}
+	s.sizes = append(s.sizes, st.Size)
 	return ctx.Err()
 }
 
-// Index says what the samples are.
+// Index returns the index of the samples.
 func (s *Strips) Index() *dataset.Index { return s.index }
 
-// Read reads sample id into dst.
+// Read reads sample id into dst, and then looks whether its file is still as listed.
 func (s *Strips) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	if err := s.check(ctx, id); err != nil {
 		return 0, err
@@ -122,21 +139,39 @@ func (s *Strips) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, e
 	if int64(len(dst)) != s.index.Size(id) {
 		return 0, s.failed(id, dataset.ErrLength, nil)
 	}
-	switch _, err := s.files[s.index.Label(id)].ReadAt(dst, s.offsets[id]); {
-	case errors.Is(err, io.EOF):
-		return 0, s.failed(id, dataset.ErrShort, nil)
-	case err != nil:
+	_, err := s.files[s.index.Label(id)].ReadAt(dst, s.offsets[id])
+	if err != nil && !errors.Is(err, io.EOF) {
 		return 0, s.failed(id, dataset.ErrUnavailable, err)
 	}
-	return 0, nil
+	return s.Stat(ctx, id)
 }
 
-// Stat says that there are no stamps: strips are not written again.
+// Stat compares the sample's file with the index, and returns its stamp.
 func (s *Strips) Stat(ctx context.Context, id int) (dataset.Stamp, error) {
-	return 0, s.check(ctx, id)
+	if err := s.check(ctx, id); err != nil {
+		return 0, err
+	}
+	class := s.index.Label(id)
+	st, err := tree.StatOpen(int(s.files[class].Fd()))
+	if err != nil {
+		return 0, s.failed(id, dataset.ErrUnavailable, err)
+	}
+	modified, changed := tree.Times(&st)
+	stamp := dataset.NewStamp(st.Size, modified, changed, st.Ino)
+	switch {
+	case st.Size == 0:
+		return 0, s.failed(id, dataset.ErrEmpty, nil)
+	case st.Size < s.sizes[class]:
+		return 0, s.failed(id, dataset.ErrShort, nil)
+	case st.Size > s.sizes[class]:
+		return 0, s.failed(id, dataset.ErrLong, nil)
+	case stamp.Written(s.index.Stamp(id)):
+		return 0, s.failed(id, dataset.ErrChanged, nil)
+	}
+	return stamp, nil
 }
 
-// Path is where the sample lies, for people.
+// Path returns where the sample lies, for messages.
 func (s *Strips) Path(id int) string {
 	return fmt.Sprintf("%s at byte %d", s.files[s.index.Label(id)].Name(), s.offsets[id])
 }

@@ -2,9 +2,11 @@ package strips
 
 import (
 	"encoding/binary"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/sourcetest"
@@ -17,14 +19,70 @@ func TestKeepsTheContractOfSources(t *testing.T) {
 			name := filepath.Join(dir, s.Class+suffix)
 			before, _ := os.ReadFile(name) // not there yet: empty
 			data := binary.LittleEndian.AppendUint32(before, uint32(len(s.Data)))
-			if err := os.WriteFile(name, append(data, s.Data...), 0o600); err != nil {
-				t.Fatal(err)
-			}
+			write(t, name, append(data, s.Data...))
 		}
 		source, err := Kind().Open(t.Context(), dir, dataset.OpenOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return sourcetest.Fixture{Source: source, Index: source.Index()}
+		index := source.Index()
+		return sourcetest.Fixture{
+			Source: source,
+			Index:  index,
+			Shared: true,
+			Damage: func(id int, fault sourcetest.Fault) bool {
+				return damage(t, filepath.Join(dir, index.Classes()[index.Label(id)]+suffix), fault)
+			},
+		}
 	})
+}
+
+// damage does this to a file of which a sample is the last, and reports whether it can. A file
+// that is removed, or replaced, is not noticed: the source has it open.
+func damage(t *testing.T, path string, fault sourcetest.Fault) bool {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	switch fault {
+	case sourcetest.Shortened:
+		data = data[:len(data)-1]
+	case sourcetest.Lengthened:
+		data = append(data, 0)
+	case sourcetest.Emptied:
+		data = nil
+	case sourcetest.Rewritten:
+		data[len(data)-1]++
+	default:
+		return false
+	}
+	write(t, path, data)
+	if err := os.Chtimes(path, time.Now(), time.Now().Add(time.Hour)); err != nil {
+		t.Fatal(err)
+	}
+	return true
+}
+
+func TestFilesOfAnotherFormatAreRefused(t *testing.T) {
+	for text, want := range map[string]error{
+		"":                  dataset.ErrEmptyClass,
+		"\x01\x00":          dataset.ErrFormat,
+		"\x02\x00\x00\x00a": dataset.ErrFormat,
+	} {
+		dir := t.TempDir()
+		write(t, filepath.Join(dir, "cat"+suffix), []byte(text))
+		var refused *dataset.Error
+		_, err := Kind().Open(t.Context(), dir, dataset.OpenOptions{})
+		if !errors.As(err, &refused) || !errors.Is(err, want) {
+			t.Errorf("%q: %v, want a dataset.Error: %v", text, err, want)
+		}
+	}
+}
+
+func write(t *testing.T, path string, data []byte) {
+	t.Helper()
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
 }
