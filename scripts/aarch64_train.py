@@ -56,7 +56,10 @@ def main():
             assert sorted(delivered) == sorted(expected), (
                 "a batch differs from what PIL and torch make"
             )
-        print(f"{EPOCHS} epochs of {len(expected)} samples, bit for bit as PIL and torch make them")
+        print(
+            f"{EPOCHS} epochs of {len(expected)} samples, bit for bit as PIL and torch make them",
+            flush=True,
+        )
         script = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../examples/train.py")
         subprocess.run([sys.executable, script, root], check=True)
 

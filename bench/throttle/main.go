@@ -126,9 +126,8 @@ func parse(args []string, errs io.Writer) (options, error) {
 	fs.SetOutput(errs)
 	fs.Usage = func() {
 		fmt.Fprint(errs, "Usage: throttle --source DIR --mount DIR [flags]\n\n"+
-			"Mount a read-only, throttled, counted view of a directory, until SIGTERM or the "+
-			"end of the "+
-			"parent process.\n\nFlags:\n")
+			"Mount a read-only, throttled, counted view of a directory, until SIGTERM or the end "+
+			"of the parent process.\n\nFlags:\n")
 		fs.PrintDefaults()
 		fmt.Fprint(errs, "\nEXIT STATUS\n  0  the source was unmounted\n  1  it could not be "+
 			"mounted\n  2  the command line is wrong\n")

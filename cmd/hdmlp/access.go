@@ -5,14 +5,15 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// accessOptions are what `hdmlp access` is asked for. A negative sample, rank, epoch or step was
-// not asked for.
+// accessOptions are the options of `hdmlp access`. A negative sample, rank, epoch or step was not
+// given.
 type accessOptions struct {
 	samples, nodes, epochs, batch int
 	seed                          uint64
@@ -27,14 +28,15 @@ func newAccessCommand() *cobra.Command {
 	var opts accessOptions
 	cmd := &cobra.Command{
 		Use:   "access",
-		Short: "Show what the seed says: who reads which sample when, and how often",
-		Long: `Show what the seed says about a training run, before it starts: how often a
-node reads each sample, as drawn and as the theory expects; who reads a
-given sample when (--sample); what a rank reads in a step (--rank, --epoch, --step).
+		Short: "Show which rank reads which sample when, and how often, for a given seed",
+		Long: `Show the accesses of a training run, which follow from its seed, before it starts:
+how often a node reads each sample, as drawn and as expected in theory; which rank
+reads a given sample when (--sample); what a rank reads in a step (--rank, --epoch,
+--step).
 
-Every node reads some samples far more often than others, which is what makes
-caching them worthwhile: of 10000 samples, four nodes and 1000 epochs
-each node reads about 323 samples more than 275 times, where 250 is the mean.
+Each node reads some samples far more often than others, which makes it worthwhile
+to cache them: with 10000 samples, 4 nodes and 1000 epochs, each node reads about
+323 samples more than 275 times, while the mean is 250.
 
 With the default --shuffle torch, ranks read exactly what torch's
 DistributedSampler and DataLoader with a batch size of BATCH/NODES would give them.
@@ -47,7 +49,7 @@ EXIT STATUS
   hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 --rank 3 --epoch 12 --step 0`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return badInput("access takes no arguments but flags, not %q", args[0])
+				return badInput("access takes only flags, but got the argument %q", args[0])
 			}
 			return nil
 		},
@@ -67,31 +69,37 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&opts.samples, "samples", 10000, "F, samples of the dataset")
-	flags.IntVar(&opts.nodes, "nodes", 4, "N, nodes, one rank on each")
-	flags.IntVar(&opts.epochs, "epochs", 90, "E, epochs of the run")
-	flags.IntVar(&opts.batch, "batch", 100, "samples of a step over all nodes")
-	flags.Uint64Var(&opts.seed, "seed", 0, "of the shuffle")
+	flags.IntVar(&opts.samples, "samples", 10000, "number of samples, F")
+	flags.IntVar(&opts.nodes, "nodes", 4, "number of nodes, N, with one rank on each")
+	flags.IntVar(&opts.epochs, "epochs", 90, "number of epochs, E")
+	flags.IntVar(&opts.batch, "batch", 100, "samples per step over all nodes")
+	flags.Uint64Var(&opts.seed, "seed", 0, "seed of the shuffle")
 	flags.Float64Var(&opts.delta, "delta", 0.1,
-		"count samples that are read more than (1+delta)*E/N times")
-	flags.StringVar(&opts.shuffle, "shuffle", string(access.Torch), "torch, feistel or none")
+		"count the samples that are read more than (1+delta)*E/N times")
+	flags.StringVar(&opts.shuffle, "shuffle", string(access.Torch),
+		"order of the samples: torch, feistel or none")
 	flags.StringVar(&opts.scheme, "scheme", string(access.Strided),
-		"how a batch is split: strided, uniform, whole or imbalanced")
+		"how a batch is split among ranks: strided, uniform, whole or imbalanced")
 	flags.StringVar(&opts.tail, "tail", string(access.Pad),
-		"samples that do not divide by the nodes: pad, drop or keep")
-	flags.BoolVar(&opts.dropLast, "drop-last", false, "drop an epoch's last, short batch")
-	flags.IntVar(&opts.sample, "sample", -1, "show who reads this sample when")
+		"what to do with samples left over when dividing by the nodes: pad, drop or keep")
+	flags.BoolVar(&opts.dropLast, "drop-last", false, "drop an incomplete last batch")
+	flags.IntVar(&opts.sample, "sample", -1, "show which rank reads this sample and when")
 	flags.IntVar(&opts.rank, "rank", -1,
-		"show what this rank reads (default: rank 0's frequencies)")
-	flags.IntVar(&opts.epoch, "epoch", -1, "in this epoch")
-	flags.IntVar(&opts.step, "step", -1, "in this step")
+		"show what this rank reads (default: the frequencies of rank 0)")
+	flags.IntVar(&opts.epoch, "epoch", -1, "show only this epoch")
+	flags.IntVar(&opts.step, "step", -1, "show the batch of this step")
 	for _, name := range []string{"sample", "rank", "epoch", "step"} {
-		flags.Lookup(name).DefValue = "" // they are off unless given
+		flags.Lookup(name).DefValue = "0" // help shows no default: they are off unless given
 	}
 	return cmd
 }
 
-// runAccess prints the answer to what opts ask.
+// accessFlags replaces the names of access.Spec's fields by those of flags.
+var accessFlags = strings.NewReplacer("access: ", "", "Samples is", "--samples is",
+	"WorldSize", "--nodes", "GlobalBatch", "--batch", "Shuffle is", "--shuffle is",
+	"Scheme is", "--scheme is", "Tail", "--tail")
+
+// runAccess prints what opts select.
 func runAccess(opts accessOptions, out io.Writer) error {
 	stream, err := access.New(access.Spec{
 		Samples: opts.samples, Seed: opts.seed, Epochs: opts.epochs, WorldSize: opts.nodes,
@@ -100,7 +108,7 @@ func runAccess(opts accessOptions, out io.Writer) error {
 		Tail: access.Tail(opts.tail),
 	})
 	if err != nil {
-		return badInput("%w", err)
+		return badInput("%s", accessFlags.Replace(err.Error()))
 	}
 	if err := opts.check(stream); err != nil {
 		return err
@@ -121,7 +129,7 @@ func runAccess(opts accessOptions, out io.Writer) error {
 	return nil
 }
 
-// check validates what the stream itself does not know of.
+// check validates the options that the stream itself does not know.
 func (opts accessOptions) check(stream *access.Stream) error {
 	below := func(name string, v, limit int) error {
 		if v >= limit {
@@ -145,17 +153,17 @@ func (opts accessOptions) check(stream *access.Stream) error {
 	}
 	switch {
 	case opts.sample >= 0 && (opts.rank >= 0 || opts.step >= 0):
-		return badInput("--sample asks who reads it when; it goes with --epoch alone, not with " +
-			"--rank or --step")
+		return badInput("--sample goes with --epoch alone, not with --rank or --step: it shows " +
+			"which rank reads the sample and when")
 	case opts.sample < 0 && (opts.epoch >= 0) != (opts.step >= 0):
-		return badInput("--epoch and --step go together: with --rank they show what it reads then")
+		return badInput("--epoch and --step go together: with --rank they select the batch to show")
 	case opts.step >= 0 && opts.rank < 0:
-		return badInput("--step needs --rank: whose batch?")
+		return badInput("--step needs --rank, the rank whose batch to show")
 	}
 	return nil
 }
 
-// readsAnswer says who reads a sample when.
+// readsAnswer lists the reads of a sample: which rank, and when.
 type readsAnswer struct {
 	Sample int        `json:"sample"`
 	Epochs int        `json:"epochs"`
@@ -198,7 +206,7 @@ func (a readsAnswer) print(out io.Writer) {
 	const most = 100
 	for i, r := range a.Reads {
 		if i == most {
-			fmt.Fprintf(out, "  ... and %d more; --json has them all\n", len(a.Reads)-most)
+			fmt.Fprintf(out, "  ... and %d more; --json lists all\n", len(a.Reads)-most)
 			break
 		}
 		fmt.Fprintf(out, "  %5d  %5d  %6d   %6d\n", r.Epoch, r.Rank, r.Step, r.Index)
@@ -219,7 +227,7 @@ func (a readsAnswer) print(out io.Writer) {
 	fmt.Fprintf(out, "\nRank %d reads it most: %s.\n", best, times(byRank[best]))
 }
 
-// readTimes says how often something is read.
+// readTimes returns how often something is read, in words.
 func readTimes(n int) string {
 	if n == 0 {
 		return "never read"
@@ -234,7 +242,7 @@ func times(n int) string {
 	return fmt.Sprintf("%d times", n)
 }
 
-// batchAnswer says what a rank reads in a step.
+// batchAnswer lists the samples that a rank reads in a step.
 type batchAnswer struct {
 	Rank    int     `json:"rank"`
 	Epoch   int     `json:"epoch"`

@@ -17,14 +17,15 @@ type frequencyAnswer struct {
 	Epochs    int     `json:"epochs"`
 	Mean      float64 `json:"mean"`
 	Delta     float64 `json:"delta"`
-	Threshold int     `json:"threshold"` // counted are samples read more often than this
-	// of them, thesis equation 3.8; null where it does not apply
+	Threshold int     `json:"threshold"`
+	// Expected and Drawn count samples that are read more than Threshold times. Expected is by
+	// thesis equation 3.8; null if that does not apply.
 	Expected *float64  `json:"expected"`
 	Drawn    int       `json:"drawn"`
 	Least    int       `json:"least"`
 	Most     int       `json:"most"`
 	Counts   []int     `json:"counts"`           // samples read Least, Least+1, ... Most times
-	Theory   []float64 `json:"theory,omitempty"` // and as many as are expected
+	Theory   []float64 `json:"theory,omitempty"` // the expected Counts
 	opts     accessOptions
 }
 
@@ -50,7 +51,7 @@ func frequencies(opts accessOptions, stream *access.Stream) frequencyAnswer {
 			a.Drawn++
 		}
 	}
-	// The theory is that of a full shuffle, of which every node gets the same part.
+	// The theory assumes a full shuffle, of which each node gets an equal part.
 	if s := stream.Spec(); s.Shuffle != access.Sequential &&
 		(s.Scheme == access.Strided || s.Scheme == access.Uniform) {
 		f, p := float64(opts.samples), 1/float64(opts.nodes)
@@ -63,7 +64,7 @@ func frequencies(opts accessOptions, stream *access.Stream) frequencyAnswer {
 	return a
 }
 
-// binomial returns P[X = k] of X ~ Binomial(n, p), exact up to rounding for any n.
+// binomial returns P[X = k] for X ~ Binomial(n, p), exact up to rounding for any n.
 func binomial(n, k int, p float64) float64 {
 	if k < 0 || k > n {
 		return 0
@@ -91,9 +92,8 @@ func binomialAbove(n, k int, p float64) float64 {
 }
 
 func (a frequencyAnswer) print(out io.Writer) {
-	fmt.Fprintf(out, "How often rank %d reads each of %d samples in %d epochs, one of %d nodes "+
-		"(%s shuffle, seed %d)\n\n",
-		a.Rank, a.Samples, a.Epochs, a.Nodes, a.opts.shuffle, a.opts.seed)
+	fmt.Fprintf(out, "How often rank %d of %d reads each of %d samples in %d epochs (%s shuffle, "+
+		"seed %d)\n\n", a.Rank, a.Nodes, a.Samples, a.Epochs, a.opts.shuffle, a.opts.seed)
 	a.histogram(out)
 	fmt.Fprintf(out, "\n  mean %.4g, least %d, most %d\n", a.Mean, a.Least, a.Most)
 	fmt.Fprintf(out, "  read more than %d times, (1 + %.4g) E/N:  %d samples", a.Threshold, a.Delta,
@@ -104,7 +104,7 @@ func (a frequencyAnswer) print(out io.Writer) {
 	fmt.Fprint(out, "\n")
 }
 
-// histogram prints the counts as bars, a dot where the theory expects them to end.
+// histogram prints the counts as bars, with a dot where theory expects each to end.
 func (a frequencyAnswer) histogram(out io.Writer) {
 	const lines, width = 16, 50
 	per := (len(a.Counts) + lines - 1) / lines
@@ -150,7 +150,7 @@ func (a frequencyAnswer) histogram(out io.Writer) {
 	}
 }
 
-// accessBar draws a bar of so many character cells, in eighths.
+// accessBar returns a bar of so many character cells, in eighths.
 func accessBar(cells float64) string {
 	eighths := int(cells*8 + 0.5)
 	s := strings.Repeat("█", eighths/8)

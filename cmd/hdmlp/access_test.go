@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// askAccess is a run over F=10000, N=4, E=1000 as the thesis has it, spoiled or refined by change.
+// askAccess runs the command on the thesis's example, F=10000, N=4, E=1000, with options changed by
+// change.
 func askAccess(t *testing.T, change func(*accessOptions)) (string, error) {
 	t.Helper()
 	opts := accessOptions{
@@ -22,7 +23,7 @@ func askAccess(t *testing.T, change func(*accessOptions)) (string, error) {
 	return out.String(), err
 }
 
-func TestAccessFrequencies(t *testing.T) {
+func TestAccessCountsFrequencies(t *testing.T) {
 	out, err := askAccess(t, func(*accessOptions) {})
 	if err != nil {
 		t.Fatal(err)
@@ -57,8 +58,7 @@ func TestAccessFrequencies(t *testing.T) {
 	}
 }
 
-// TestAccessAnswers: what --sample says and what --step says agree.
-func TestAccessAnswers(t *testing.T) {
+func TestAccessBySampleAndByStepAgree(t *testing.T) {
 	out, err := askAccess(t, func(o *accessOptions) { o.sample, o.epochs, o.json = 4711, 10, true })
 	if err != nil {
 		t.Fatal(err)
@@ -105,11 +105,11 @@ func TestAccessAnswers(t *testing.T) {
 	}
 }
 
-func TestAccessBadInput(t *testing.T) {
+func TestAccessNamesTheWrongFlag(t *testing.T) {
 	for want, change := range map[string]func(*accessOptions){
-		"Samples is 0":                 func(o *accessOptions) { o.samples = 0 },
-		"WorldSize is 0":               func(o *accessOptions) { o.nodes = 0 },
-		`Shuffle is "fair"; allowed`:   func(o *accessOptions) { o.shuffle = "fair" },
+		"--samples is 0":               func(o *accessOptions) { o.samples = 0 },
+		"--nodes is 0":                 func(o *accessOptions) { o.nodes = 0 },
+		`--shuffle is "fair"; allowed`: func(o *accessOptions) { o.shuffle = "fair" },
 		"--epochs is 0":                func(o *accessOptions) { o.epochs = 0 },
 		"--delta is -1":                func(o *accessOptions) { o.delta = -1 },
 		"--delta is NaN":               func(o *accessOptions) { o.delta = math.NaN() },
@@ -128,7 +128,7 @@ func TestAccessBadInput(t *testing.T) {
 		out, err := askAccess(t, change)
 		var input inputError
 		if !errors.As(err, &input) || !strings.Contains(err.Error(), want) || out != "" {
-			t.Errorf("error %v, output %q; want wrong input that says %q", err, out, want)
+			t.Errorf("error %v, output %q; want an input error that says %q", err, out, want)
 		}
 	}
 }

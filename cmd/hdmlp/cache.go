@@ -22,20 +22,21 @@ import (
 func newCacheCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "cache",
-		Short: "List, check and remove what cache directories hold",
-		Long: `List, check and remove what cache directories (cache_dir) hold. A cache directory
-has one store of samples for each version of a dataset; the store's version is
-the fingerprint that hdmlp dataset shows.
+		Short: "List, check and remove the contents of cache directories",
+		Long: `List, check and remove the contents of cache directories (cache_dir). A cache
+directory has one store of samples for each version of a dataset; the store's version
+is the fingerprint that hdmlp dataset shows.
 
 EXIT STATUS
   0  success
-  1  it was tried and failed; check: a sample is not as the dataset has it
+  1  failure; check: a sample differs from the dataset
   2  wrong input: not a cache directory, no such store, in use by a daemon, ...
   130  interrupted`,
-		Args: cobra.ArbitraryArgs, // so that RunE, not cobra, names an unknown command
+		Args: cobra.ArbitraryArgs, // so that RunE, not cobra, reports an unknown command
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return badInput("cache has no command %q; `hdmlp cache --help` lists them", args[0])
+				return badInput("unknown command %q of cache; `hdmlp cache --help` lists "+
+					"the commands", args[0])
 			}
 			return cmd.Help()
 		},
@@ -45,12 +46,12 @@ EXIT STATUS
 	return cmd
 }
 
-// shortVersion is how many hex digits of a version people are shown.
+// shortVersion is the number of hex digits of a version that people are shown.
 const shortVersion = 12
 
 func versionText(fingerprint [16]byte) string { return hex.EncodeToString(fingerprint[:]) }
 
-// openCache opens a cache directory that is there.
+// openCache opens an existing cache directory.
 func openCache(dir string) (*file.Cache, error) {
 	c, err := file.Existing(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,17 +59,18 @@ func openCache(dir string) (*file.Cache, error) {
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
 		return nil,
-			badInput("%s is not a directory; give one that was a cache_dir", printable.Name(dir))
+			badInput("%s is not a directory; give one that was used as cache_dir",
+				printable.Name(dir))
 	}
 	return c, cacheError(err)
 }
 
-// cacheError makes wrong input of those errors of a cache that are.
+// cacheError marks those errors of a cache as wrong input that the user caused.
 func cacheError(err error) error {
 	var unsafe *storageclass.UnsafeError
 	switch {
 	case errors.Is(err, file.ErrInUse):
-		return badInput("%w: end the daemon with `hdmlp stop`, or wait until the command that "+
+		return badInput("%w; end the daemon with `hdmlp stop`, or wait until the command that "+
 			"uses the directory has ended", err)
 	case errors.Is(err, file.ErrNoCache), errors.Is(err, file.ErrNotOurs), errors.As(err, &unsafe):
 		return inputError{err}
@@ -95,7 +97,7 @@ func cacheStores(c *file.Cache) ([]file.StoreInfo, error) {
 	return stores, cacheError(err)
 }
 
-// findStore finds the store whose version begins with these digits.
+// findStore returns the only store whose version begins with these digits.
 func findStore(dir string, stores []file.StoreInfo, version string) (*file.StoreInfo, error) {
 	var found []*file.StoreInfo
 	for i := range stores {
@@ -108,33 +110,33 @@ func findStore(dir string, stores []file.StoreInfo, version string) (*file.Store
 	case 1:
 		return found[0], nil
 	case 0:
-		return nil, badInput("--store %q: %s has no store whose version begins so%s", version, dir,
-			storeList(stores))
+		return nil, badInput("--store %q: no store in %s has a version that begins with it%s",
+			version, dir, storeList(stores))
 	}
-	return nil, badInput("--store %q: %s has %d stores whose versions begin so%s", version, dir,
-		len(found), storeList(stores))
+	return nil, badInput("--store %q: the versions of %d stores in %s begin with it%s", version,
+		len(found), dir, storeList(stores))
 }
 
-// storeList lists stores for an error.
+// storeList lists stores, for an error.
 func storeList(stores []file.StoreInfo) string {
 	if len(stores) == 0 {
-		return "; it holds none"
+		return "; the cache has no stores"
 	}
 	var b strings.Builder
-	b.WriteString("; it holds:")
+	b.WriteString("; the cache has:")
 	for i := range stores {
 		fmt.Fprintf(&b, "\n  %s", storeText(&stores[i]))
 	}
 	return b.String()
 }
 
-// storeText says in a few words which store it is.
+// storeText describes a store in a few words.
 func storeText(s *file.StoreInfo) string {
 	return fmt.Sprintf("%s  %s, %s, of %s", versionText(s.Fingerprint), count(s.Held, "sample"),
 		byteSize(float64(s.HeldBytes)), storeDataset(s))
 }
 
-// storeDataset is the dataset's path as the store's description has it.
+// storeDataset returns the dataset's path from the store's description.
 func storeDataset(s *file.StoreInfo) string {
 	if s.Description == nil || s.Description.Path == "" {
 		return "an unknown dataset"
@@ -142,8 +144,8 @@ func storeDataset(s *file.StoreInfo) string {
 	return printable.Name(s.Description.Path)
 }
 
-// printVisibleJSON prints v. What comes from a cache or from file names may hold characters
-// that JSON allows and a terminal acts on: they are escaped as well.
+// printVisibleJSON prints v as JSON. Data of a cache and file names may contain characters that
+// JSON allows but a terminal interprets: they are escaped, too.
 func printVisibleJSON(out io.Writer, v any) error {
 	var b bytes.Buffer
 	if err := printJSON(&b, v); err != nil {
@@ -153,7 +155,7 @@ func printVisibleJSON(out io.Writer, v any) error {
 	return err
 }
 
-// visibleJSON escapes what a terminal acts on, which JSON has in strings only.
+// visibleJSON escapes characters that a terminal interprets. In JSON they occur only in strings.
 func visibleJSON(text string) string {
 	return printable.Escape(text, func(r rune) string {
 		if high, low := utf16.EncodeRune(r); high != unicode.ReplacementChar {

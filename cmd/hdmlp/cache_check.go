@@ -21,18 +21,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 )
 
-// cacheCheckOptions are what `hdmlp cache check` is asked for.
+// cacheCheckOptions are the options of `hdmlp cache check`.
 type cacheCheckOptions struct {
 	dir      string
-	dataset  string // path; "": that of the store's description
+	dataset  string // path; "": the one in the store's description
 	store    string // beginning of a version; "": all
 	fix      bool
 	json     bool
 	indexDir string
 	timeout  time.Duration
 	scanned  func(files int64)  // progress of a scan; nil: none
-	compared func(done, of int) // and of the comparison, calls do not overlap; nil: none
-	opened   func()             // between the two; nil: none
+	compared func(done, of int) // progress of the comparison; calls do not overlap; nil: none
+	opened   func()             // called between the two; nil: none
 	warn     func(text string)  // nil: none
 }
 
@@ -40,23 +40,23 @@ func newCacheCheckCommand() *cobra.Command {
 	var opts cacheCheckOptions
 	cmd := &cobra.Command{
 		Use:   "check DIR",
-		Short: "Compare a cache directory with the dataset that its samples came from",
-		Long: `Compare the samples in a cache directory with the files of the dataset that they
-came from, byte by byte. Every file that the cache holds a copy of is read once.
+		Short: "Compare the samples in a cache directory with their dataset",
+		Long: `Compare the samples in a cache directory byte by byte with the files of the dataset
+that they were copied from. Each file that has a copy in the cache is read once.
 
-The dataset is looked for where the store's description has it, or at --dataset. It must be
-of the store's version: copies of another version are not used, and are not
+The dataset is expected at the path in the store's description, or at --dataset. It
+must have the store's version: copies of another version are neither used nor
 compared. No daemon can use the directory meanwhile.
 
 --fix drops copies that are corrupt or differ, so that the next job reads these
-samples from the dataset; the exit status is the same.
+samples from the dataset; it does not change the exit status.
 
 EXIT STATUS
-  0  all copies are as their files
-  1  a copy is corrupt or differs, or a file was changed or cannot be read; or
+  0  all copies are equal to their files
+  1  a copy is corrupt or differs, or a file has changed or cannot be read, or
      the source did not answer within source_timeout
   2  wrong input: not a cache directory, no such store, in use by a daemon, the
-     dataset is not there or of another version, ...
+     dataset is missing or has another version, ...
   130  interrupted`,
 		Example: `  hdmlp cache check /nvme/hdmlp
   hdmlp cache check /nvme/hdmlp --store 3f07c1 --dataset /data/imagenet --fix`,
@@ -84,21 +84,21 @@ EXIT STATUS
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.dataset, "dataset", "",
-		"where the dataset lies (default: where it was when the store was opened last)")
+		"path of the dataset (default: its path when the store was last opened)")
 	flags.StringVar(&opts.store, "store", "",
-		"the store whose version begins with these digits (default: all)")
+		"check the store whose version begins with these digits (default: all)")
 	flags.BoolVar(&opts.fix, "fix", false, "drop copies that are corrupt or differ")
 	return cmd
 }
 
-// checkView is what `hdmlp cache check --json` prints of one store. Sizes are in bytes.
+// checkView is what `hdmlp cache check --json` prints for one store. Sizes are in bytes.
 type checkView struct {
 	Dir        string    `json:"dir"`
 	Version    string    `json:"version"`
 	Dataset    string    `json:"dataset"`
 	Samples    int       `json:"samples"` // of the dataset
-	Held       int       `json:"held"`
-	Bytes      int64     `json:"bytes"` // of those held
+	Held       int       `json:"held"`    // samples with a copy in the store
+	Bytes      int64     `json:"bytes"`   // of the copies
 	Same       int       `json:"same"`
 	Corrupt    int       `json:"corrupt"`
 	Differ     int       `json:"differ"`
@@ -108,33 +108,33 @@ type checkView struct {
 	Findings   []finding `json:"findings"` // the first mostFindings by ID
 }
 
-// mostFindings is how many samples that are not as they should be are listed.
+// mostFindings is the limit on listed findings.
 const mostFindings = 20
 
-// finding is a sample whose copy and file could not be found to be the same.
+// finding is a sample whose copy and file are not known to be equal.
 type finding struct {
 	Sample int    `json:"sample"`
 	Path   string `json:"path"`
 	What   string `json:"what"` // corrupt, differs, source
 	Copy   string `json:"copy_digest,omitempty"`
-	// differs: the file's; corrupt: that recorded when the copy was made
+	// Other is the file's digest if What is differs, and the recorded one if it is corrupt.
 	Other string `json:"other_digest,omitempty"`
-	// why a file could not be compared, or a copy not be read
+	// Reason says why the file could not be compared, or the copy not be read.
 	Reason string `json:"reason,omitempty"`
 }
 
-// What a finding is.
+// Values of finding.What.
 const (
 	copyCorrupt  = "corrupt"
 	copyDiffers  = "differs"
 	sourceFailed = "source"
 )
 
-// bad is how many samples are not the same.
+// bad returns the number of samples that are not equal.
 func (v *checkView) bad() int { return v.Corrupt + v.Differ + v.Unreadable }
 
-// runCacheCheck compares stores with their datasets and prints what it found. A store
-// that cannot be compared does not keep the others from being so.
+// runCacheCheck compares stores with their datasets and prints its findings. If a store cannot be
+// compared, the others still are.
 func runCacheCheck(ctx context.Context, opts cacheCheckOptions, out io.Writer) (err error) {
 	if opts.warn == nil {
 		opts.warn = func(string) {}
@@ -159,7 +159,7 @@ func runCacheCheck(ctx context.Context, opts cacheCheckOptions, out io.Writer) (
 		stores = []file.StoreInfo{*s}
 	}
 	if opts.dataset != "" && len(stores) > 1 {
-		return badInput("--dataset %s: name the store to be compared with it (--store)%s",
+		return badInput("--dataset %s: choose the store to compare with it (--store)%s",
 			opts.dataset, storeList(stores))
 	}
 	views := []*checkView{}
@@ -186,7 +186,7 @@ func runCacheCheck(ctx context.Context, opts cacheCheckOptions, out io.Writer) (
 	} else if len(stores) == 0 {
 		_, err = fmt.Fprintf(out, "%s: nothing is cached\n", printable.Name(opts.dir))
 	}
-	if bad > 0 { // beats wrong input
+	if bad > 0 { // takes precedence over wrong input
 		verb := "are"
 		if bad == 1 {
 			verb = "is"
@@ -198,7 +198,7 @@ func runCacheCheck(ctx context.Context, opts cacheCheckOptions, out io.Writer) (
 	return errors.Join(append(failed, err)...)
 }
 
-// checkStore compares one store; what it found is nil where nothing was compared.
+// checkStore compares one store. The result is nil if nothing was compared.
 func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	opts cacheCheckOptions,
 ) (_ *checkView, err error) {
@@ -222,9 +222,9 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	defer func() { err = errors.Join(err, source.Close()) }()
 	index := source.Index()
 	if now := index.Fingerprint(); now != s.Fingerprint {
-		return nil, badInput("store %s was not compared: the dataset %s is of another version "+
-			"now, %s, so it is another one or was changed since. "+
-			"No job on it uses the store's samples; `hdmlp cache rm %s --store %s` removes them",
+		return nil, badInput("store %s was not compared: the dataset %s now has another version, "+
+			"%s, so it is a different dataset or has changed since; no job on it uses the "+
+			"store's samples, and `hdmlp cache rm %s --store %s` removes them",
 			version, path, versionText(now), opts.dir, version[:shortVersion])
 	}
 	ds := storageclass.Dataset{Fingerprint: s.Fingerprint, Samples: index.Len(), Size: index.Size}
@@ -260,8 +260,8 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	return &v, nil
 }
 
-// whereIs says of which kind the dataset of a store is, where it is to be looked for, and by which
-// extensions its samples are known.
+// whereIs returns the kind of a store's dataset, its path, and the extensions of its samples; nil:
+// the kind's default.
 func whereIs(s *file.StoreInfo,
 	opts cacheCheckOptions,
 ) (kind dataset.Kind, path string, extensions []string, err error) {
@@ -269,12 +269,13 @@ func whereIs(s *file.StoreInfo,
 	d := s.Description
 	if d == nil {
 		if path == "" {
-			why := "an older version of hdmlp made it"
+			why := "it was made by an older version of hdmlp"
 			if s.Problem != nil {
 				why = s.Problem.Error()
 			}
 			return kind, "", nil, badInput("store %s was not compared: it does not say which "+
-				"dataset it belongs to (%s); name it with --store and --dataset",
+				"dataset it belongs to (%s); give the store and its dataset with --store "+
+				"and --dataset",
 				versionText(s.Fingerprint), why)
 		}
 		return sources()[0], path, nil, nil
@@ -288,7 +289,7 @@ func whereIs(s *file.StoreInfo,
 	return kind, cmp.Or(path, d.Path), extensions, nil
 }
 
-// text is the view for people.
+// text formats the view for people.
 func (v *checkView) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, store %s of %s\n", printable.Name(v.Dir), v.Version[:shortVersion],
@@ -326,7 +327,7 @@ func (v *checkView) text() string {
 	return b.String()
 }
 
-// text says what was found, without the sample.
+// text describes the finding, without the sample.
 func (f *finding) text() string {
 	switch {
 	case f.What == sourceFailed:
@@ -334,14 +335,13 @@ func (f *finding) text() string {
 	case f.Reason != "":
 		return "the copy cannot be read: " + printable.Text(f.Reason)
 	case f.What == copyCorrupt:
-		return fmt.Sprintf("the copy is corrupt: it has digest %s, and had %s when it was made",
+		return fmt.Sprintf("the copy is corrupt: its digest is %s, and was %s when it was made",
 			f.Copy, f.Other)
 	}
-	return fmt.Sprintf("the copy differs: it has digest %s, the file has %s", f.Copy, f.Other)
+	return fmt.Sprintf("the copy differs: its digest is %s, the file's is %s", f.Copy, f.Other)
 }
 
-// compareProgress shows on a terminal how far the comparison is. Calls must not
-// overlap.
+// compareProgress shows the progress of a comparison on a terminal. Calls must not overlap.
 type compareProgress struct {
 	out  io.Writer
 	bars *mpb.Progress // nil: nothing is shown
@@ -365,7 +365,7 @@ func (p *compareProgress) update(done, of int) {
 	}
 }
 
-// close takes the bar away.
+// close removes the bar.
 func (p *compareProgress) close() {
 	if p.bars != nil {
 		p.bar.Abort(true)

@@ -19,12 +19,12 @@ import (
 )
 
 const (
-	comparers     = 8         // samples that are compared at the same time
+	comparers     = 8         // samples compared at the same time
 	compareMemory = 256 << 20 // bytes of files in memory; a larger file is compared alone
-	comparePiece  = 1 << 20   // of a copy, per comparer
+	comparePiece  = 1 << 20   // bytes of a copy read at once, per comparer
 )
 
-// checker compares all samples of a store with their files, several at a time.
+// checker compares all samples of a store with their files, several at the same time.
 type checker struct {
 	source   dataset.Source
 	locate   func(id int) string // path of a sample
@@ -36,10 +36,10 @@ type checker struct {
 	view checkView
 	drop []int32 // copies that are corrupt or differ
 	done int
-	told time.Time
+	told time.Time // when progress was last called
 }
 
-// run compares; an error says that the comparison could not be finished.
+// run compares all samples. An error means that the comparison could not be finished.
 func (k *checker) run(ctx context.Context) error {
 	k.view.Findings = []finding{}
 	held := k.contents.Held()
@@ -65,7 +65,7 @@ func (k *checker) run(ctx context.Context) error {
 					buffer = make([]byte, size)
 				}
 				err := k.compare(ctx, id, buffer[:size], piece)
-				if size > compareMemory/comparers { // a smaller one is used again
+				if size > compareMemory/comparers { // a smaller one is reused
 					buffer = nil
 				}
 				memory.Release(need)
@@ -85,11 +85,11 @@ func (k *checker) compare(ctx context.Context, id int, buffer, piece []byte) err
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case errors.Is(failed, dataset.ErrUnavailable):
-		return failed // the others would not be read either
+		return failed // other reads would fail, too
 	}
 	want := buffer
 	if failed != nil {
-		want = nil // the copy is checked nevertheless
+		want = nil // the copy's own checksum is still verified
 	}
 	found, err := k.contents.Compare(id, want, piece)
 	f := finding{Sample: id, Path: k.locate(id)}
@@ -114,7 +114,7 @@ func (k *checker) compare(ctx context.Context, id int, buffer, piece []byte) err
 
 func digestText(sum uint32) string { return fmt.Sprintf("%08x", sum) }
 
-// note counts what was found of a sample.
+// note records the finding of one sample.
 func (k *checker) note(f *finding, size int64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

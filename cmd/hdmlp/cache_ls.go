@@ -15,25 +15,26 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 )
 
-// cacheLsOptions are what `hdmlp cache ls` is asked for.
+// cacheLsOptions are the options of `hdmlp cache ls`.
 type cacheLsOptions struct {
 	dirs       []string
-	configured bool // dirs are the configuration's: one that is not there yet is no mistake
+	configured bool // dirs come from the configuration: they need not exist yet
 	json       bool
-	location   *time.Location // of times for people
+	location   *time.Location // time zone of times for people
 }
 
 func newCacheLsCommand() *cobra.Command {
 	opts := cacheLsOptions{location: time.Local}
 	return &cobra.Command{
 		Use:   "ls [DIR ...]",
-		Short: "List what cache directories hold",
-		Long: `List what cache directories hold: for each store its version, how many of its
+		Short: "List the contents of cache directories",
+		Long: `List the contents of cache directories: for each store its version, how many of its
 dataset's samples it holds, their bytes, when it was last opened, and the dataset's
-path. Without DIR, the directories of the configuration in force: cache_dir, or the
-[[storage_class]] entries of the file.
+path. Without DIR, list the directories of the configuration in force: cache_dir, or
+the [[storage_class]] entries of the file.
 
-Nothing is changed. What a running daemon has not written yet is not counted.
+The command changes nothing. Samples that a running daemon has not written yet are not
+counted.
 
 EXIT STATUS
   0  success
@@ -58,7 +59,7 @@ EXIT STATUS
 				}
 				if len(opts.dirs) == 0 {
 					return badInput("no cache directory is configured (cache_dir, " +
-						"HDMLP_CACHE_DIR): give one, as in `hdmlp cache ls /nvme/hdmlp`")
+						"HDMLP_CACHE_DIR); give one, as in `hdmlp cache ls /nvme/hdmlp`")
 				}
 			}
 			return runCacheLs(opts, cmd.OutOrStdout())
@@ -66,12 +67,12 @@ EXIT STATUS
 	}
 }
 
-// cacheView is what `hdmlp cache ls --json` prints of one directory. Sizes are in bytes.
+// cacheView is what `hdmlp cache ls --json` prints for one directory. Sizes are in bytes.
 type cacheView struct {
 	Dir    string      `json:"dir"`
 	Exists bool        `json:"exists"`
 	InUse  bool        `json:"in_use"`
-	PID    string      `json:"pid,omitempty"` // of the process that has it, where it is known
+	PID    string      `json:"pid,omitempty"` // of the process that uses it, if known
 	Bytes  int64       `json:"bytes"`
 	Stores []storeView `json:"stores"`
 }
@@ -83,11 +84,10 @@ type storeView struct {
 	Bytes       int64             `json:"bytes"`
 	Used        time.Time         `json:"last_used"`
 	Problem     string            `json:"problem,omitempty"`
-	Description *file.Description `json:"description"` // null: there is none that can be used
+	Description *file.Description `json:"description"` // null: missing or unusable
 }
 
-// runCacheLs prints what the directories hold. One that cannot be listed does not keep
-// the others from being shown.
+// runCacheLs prints the contents of the directories. If one cannot be listed, the others still are.
 func runCacheLs(opts cacheLsOptions, out io.Writer) error {
 	views := []*cacheView{}
 	var failed []error
@@ -113,7 +113,7 @@ func runCacheLs(opts cacheLsOptions, out io.Writer) error {
 	return errors.Join(failed...)
 }
 
-// viewCache looks at one directory.
+// viewCache returns the view of one directory.
 func viewCache(dir string, mayBeMissing bool) (*cacheView, error) {
 	v := &cacheView{Dir: dir, Stores: []storeView{}}
 	if _, err := os.Lstat(dir); errors.Is(err, fs.ErrNotExist) && mayBeMissing {
@@ -148,13 +148,13 @@ func viewCache(dir string, mayBeMissing bool) (*cacheView, error) {
 	return v, nil
 }
 
-// text is the view for people.
+// text formats the view for people.
 func (v *cacheView) text(location *time.Location) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s", printable.Name(v.Dir))
 	switch {
 	case !v.Exists:
-		b.WriteString(": nothing is cached yet, the directory does not exist\n")
+		b.WriteString(": nothing is cached yet; the directory does not exist\n")
 		return b.String()
 	case len(v.Stores) == 0:
 		b.WriteString(": nothing is cached")

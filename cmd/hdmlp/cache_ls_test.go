@@ -16,7 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 )
 
-func TestVisible(t *testing.T) {
+func TestTerminalControlCharactersAreEscaped(t *testing.T) {
 	text := "a\tb\n\x1b[1m \u009b \u202e \xff \U000e0001 \u00fc \U0001f600"
 	if got, want := printable.Text(text),
 		"a\tb\n"+`\x1b[1m \u009b \u202e \xff \U000e0001 `+"\u00fc \U0001f600"; got != want {
@@ -31,7 +31,7 @@ func TestVisible(t *testing.T) {
 	}
 }
 
-func TestCacheLs(t *testing.T) {
+func TestCacheLsListsStores(t *testing.T) {
 	quiet(t)
 	root, dir := tree(t, 20), filepath.Join(t.TempDir(), "cache")
 	version, index := fillCache(t, dir, root, nil, 3, 4, 5)
@@ -49,7 +49,7 @@ func TestCacheLs(t *testing.T) {
   version        samples      bytes  last used         dataset
   %s  17 of 20   %s  2027-01-15 08:00  %s
 
-%s: nothing is cached yet, the directory does not exist
+%s: nothing is cached yet; the directory does not exist
 `, dir, byteSize(float64(held)), version[:12], byteSize(float64(held)), root, missing)
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Error(diff)
@@ -93,8 +93,8 @@ func TestCacheLs(t *testing.T) {
 	}
 }
 
-// TestCacheWrongInput: whatever is not a cache of ours is refused, and left as it is.
-func TestCacheWrongInput(t *testing.T) {
+// TestCacheCommandsRejectOtherDirectories and leave them unchanged.
+func TestCacheCommandsRejectOtherDirectories(t *testing.T) {
 	quiet(t)
 	root, dir := tree(t, 4), filepath.Join(t.TempDir(), "cache")
 	version, _ := fillCache(t, dir, root, nil)

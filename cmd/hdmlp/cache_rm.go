@@ -16,13 +16,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 )
 
-// cacheRmOptions are what `hdmlp cache rm` is asked for.
+// cacheRmOptions are the options of `hdmlp cache rm`.
 type cacheRmOptions struct {
 	dir     string
 	store   string // beginning of a version; "": all
 	all     bool
 	json    bool
-	confirm func(ctx context.Context, question string) (bool, error) // nil: go ahead
+	confirm func(ctx context.Context, question string) (bool, error) // nil: do not ask
 }
 
 func newCacheRmCommand() *cobra.Command {
@@ -30,14 +30,15 @@ func newCacheRmCommand() *cobra.Command {
 	var yes bool
 	cmd := &cobra.Command{
 		Use:   "rm DIR",
-		Short: "Remove what a cache directory holds",
+		Short: "Remove the contents of a cache directory",
 		Long: `Remove one store (--store) of a cache directory, or everything that HDMLP keeps in
-it (--all), its mark included. Files that are not HDMLP's are left alone, and so is
-the directory itself. A directory that a running daemon has is refused.
+it (--all), including the file that marks it as a cache. Files that are not HDMLP's
+are left alone, and so is the directory itself. The command fails if a running daemon
+uses the directory.
 
 EXIT STATUS
   0  success
-  1  it was tried and failed, or the question was answered with no
+  1  failure, or the question was answered with no
   2  wrong input: neither --store nor --all, no such store, in use by a daemon, ...
   130  interrupted`,
 		Example: `  hdmlp cache rm /nvme/hdmlp --store 3f07c1
@@ -53,14 +54,15 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&opts.store, "store", "", "the store whose version begins with these digits")
+	flags.StringVar(&opts.store, "store", "",
+		"remove the store whose version begins with these digits")
 	flags.BoolVar(&opts.all, "all", false,
-		"all stores, and the mark that makes the directory a cache")
-	flags.BoolVar(&yes, "yes", false, "do not ask")
+		"remove all stores, and the file that marks the directory as a cache")
+	flags.BoolVar(&yes, "yes", false, "do not ask for confirmation")
 	return cmd
 }
 
-// oneDirectory is for commands that take one.
+// oneDirectory accepts exactly one argument, a directory.
 func oneDirectory(command string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -70,12 +72,13 @@ func oneDirectory(command string) cobra.PositionalArgs {
 	}
 }
 
-// asker asks on a terminal.
+// asker returns a function that asks a question on the terminal.
 func asker(in io.Reader, out io.Writer) func(context.Context, string) (bool, error) {
 	return func(ctx context.Context, question string) (bool, error) {
 		if f, ok := in.(*os.File); !ok || !isTerminal(f) {
 			return false,
-				badInput("nothing was removed: the input is no terminal to ask on; give --yes")
+				badInput("nothing was removed: standard input is not a terminal, so there is no " +
+					"way to ask for confirmation; give --yes")
 		}
 		fmt.Fprintf(out, "%s [y/N] ", question)
 		answer := make(chan string, 1)
@@ -99,14 +102,14 @@ type removedView struct {
 	Dir     string   `json:"dir"`
 	Removed []string `json:"removed"` // versions
 	Bytes   int64    `json:"bytes"`
-	// directories of stores in which something lies that is not HDMLP's
+	// Kept lists directories of stores that contain files that are not HDMLP's.
 	Kept []string `json:"kept"`
 }
 
 // runCacheRm removes stores.
 func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err error) {
 	if opts.all && opts.store != "" {
-		return badInput("--all and --store: give one of them")
+		return badInput("--all and --store are mutually exclusive; give one of them")
 	}
 	c, err := lockCache(opts.dir)
 	if err != nil {
@@ -117,7 +120,7 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 	if err != nil {
 		return err
 	}
-	question := fmt.Sprintf("remove all of the cache in %s, %s?", printable.Name(opts.dir),
+	question := fmt.Sprintf("remove the whole cache in %s (%s)?", printable.Name(opts.dir),
 		count(len(stores), "store"))
 	switch {
 	case opts.store != "":
@@ -128,7 +131,7 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 		stores = []file.StoreInfo{*s}
 		question = fmt.Sprintf("remove %s from %s?", storeText(s), printable.Name(opts.dir))
 	case !opts.all:
-		return badInput("what is to be removed from %s? Give --all, or --store and a version%s",
+		return badInput("nothing was removed from %s: give --all, or --store and a version%s",
 			opts.dir, storeList(stores))
 	}
 	if opts.confirm != nil {
@@ -146,14 +149,13 @@ func runCacheRm(ctx context.Context, opts cacheRmOptions, out io.Writer) (err er
 	fmt.Fprintf(out, "removed %s, %s, from %s\n", count(len(v.Removed), "store"),
 		byteSize(float64(v.Bytes)), printable.Name(opts.dir))
 	for _, kept := range v.Kept {
-		fmt.Fprintf(out, "kept %s: something lies in it that is not HDMLP's\n",
-			printable.Name(kept))
+		fmt.Fprintf(out, "kept %s: it contains files that are not HDMLP's\n", printable.Name(kept))
 	}
 	return err
 }
 
-// removeStores removes these stores and, with opts.all, the marker last: until then
-// the directory is a cache, which can be cleared again.
+// removeStores removes these stores and, with opts.all, the marker. The marker goes last, so that
+// after a failure the directory is still a cache and the command can be repeated.
 func removeStores(ctx context.Context, c *file.Cache, opts cacheRmOptions,
 	stores []file.StoreInfo,
 ) (*removedView, error) {

@@ -26,7 +26,7 @@ func listAll(t *testing.T, roots ...string) (names []string) {
 	return names
 }
 
-func TestCacheRm(t *testing.T) {
+func TestCacheRmRemovesStoresAndKeepsOtherFiles(t *testing.T) {
 	quiet(t)
 	dir := filepath.Join(t.TempDir(), "cache")
 	a, _ := fillCache(t, dir, tree(t, 6), nil)

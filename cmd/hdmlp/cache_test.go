@@ -41,8 +41,8 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// fillCache has a cache in dir hold all samples of the folder, but those in skip; it returns the
-// version and the index.
+// fillCache fills a cache in dir with all samples of the folder except those in skip. It returns
+// the version and the index.
 func fillCache(t *testing.T, dir, root string, extensions []string,
 	skip ...int,
 ) (string, *dataset.Index) {
@@ -74,7 +74,7 @@ func fillCache(t *testing.T, dir, root string, extensions []string,
 	return versionText(index.Fingerprint()), index
 }
 
-// notInVersion are IDs of samples whose contents the version does not cover.
+// notInVersion returns IDs of samples whose contents the version does not cover.
 func notInVersion(index *dataset.Index) (ids []int) {
 	covered := map[int]bool{}
 	for _, e := range index.Excerpts() {
@@ -88,7 +88,7 @@ func notInVersion(index *dataset.Index) (ids []int) {
 	return ids
 }
 
-// rewrite changes a file in place and puts its times back.
+// rewrite changes a file in place and restores its times.
 func rewrite(t *testing.T, path string) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -118,7 +118,7 @@ func status(t *testing.T, args ...string) (code int, out, errs string) {
 	return statusOf(t, newRootCommand(), args...)
 }
 
-// quiet keeps the user's configuration out of a test.
+// quiet isolates a test from the user's configuration.
 func quiet(t *testing.T) {
 	t.Helper()
 	for key := range hdmlpEnvironment() {
@@ -139,7 +139,7 @@ func checkJSON(t *testing.T, out string) []checkView {
 	return views
 }
 
-func TestCacheCheck(t *testing.T) {
+func TestCacheCheckFindsCorruptAndDifferentCopies(t *testing.T) {
 	quiet(t)
 	root, dir := tree(t, 200), filepath.Join(t.TempDir(), "cache")
 	version, index := fillCache(t, dir, root, nil, 100, 101)
@@ -215,9 +215,9 @@ func (f faultySource) Read(ctx context.Context, id int, dst []byte) (dataset.Sta
 	return f.Source.Read(ctx, id, dst)
 }
 
-// TestCacheCheckFaults: a file that was changed or cannot be read is counted, and its copy's
-// checksum looked at; a source that does not answer ends the comparison.
-func TestCacheCheckFaults(t *testing.T) {
+// TestCacheCheckCountsUnreadableFiles and still verifies their copies' checksums. A source that
+// does not answer ends the comparison.
+func TestCacheCheckCountsUnreadableFiles(t *testing.T) {
 	quiet(t)
 	root, dir := tree(t, 30), filepath.Join(t.TempDir(), "cache")
 	version, index := fillCache(t, dir, root, nil)
@@ -279,8 +279,7 @@ func TestCacheCheckFaults(t *testing.T) {
 	}
 }
 
-// TestCacheCheckFix drops what is wrong, and nothing else.
-func TestCacheCheckFix(t *testing.T) {
+func TestCacheCheckFixDropsOnlyBadCopies(t *testing.T) {
 	quiet(t)
 	root, dir := tree(t, 200), filepath.Join(t.TempDir(), "cache")
 	version, index := fillCache(t, dir, root, nil)
@@ -308,8 +307,8 @@ func TestCacheCheckFix(t *testing.T) {
 	}
 }
 
-// TestCacheCheckSeveralStores compares each with its own dataset, by its own extensions.
-func TestCacheCheckSeveralStores(t *testing.T) {
+// TestCacheCheckComparesEachStoreWithItsDataset, with the dataset's own extensions.
+func TestCacheCheckComparesEachStoreWithItsDataset(t *testing.T) {
 	quiet(t)
 	dir := filepath.Join(t.TempDir(), "cache")
 	one := tree(t, 20)
@@ -334,7 +333,8 @@ func TestCacheCheckSeveralStores(t *testing.T) {
 		a[:5]); code != 2 || !strings.Contains(errs, a) || out != "" {
 		t.Errorf("status %d, %s, %s", code, out, errs)
 	}
-	// One that differs beats one that cannot be compared, and both are told of.
+	// The status of a store that differs takes precedence over one that cannot be compared; both
+	// are reported.
 	must(t, os.RemoveAll(one))
 	flipCopy(t, dir, b, 5)
 	if code, out, errs := status(t, "cache", "check", dir); code != 1 ||
@@ -342,7 +342,7 @@ func TestCacheCheckSeveralStores(t *testing.T) {
 		!strings.Contains(out, "the copy is corrupt") {
 		t.Errorf("status %d, %s, %s", code, out, errs)
 	}
-	// What a terminal acts on is escaped.
+	// Terminal control characters are escaped.
 	description := filepath.Join(dir, a, "dataset")
 	text, err := os.ReadFile(description)
 	must(t, err, os.WriteFile(description,
@@ -360,14 +360,14 @@ func TestCacheCheckSeveralStores(t *testing.T) {
 			t.Errorf("%q: status %d, %q, %q", args, code, out, errs)
 		}
 	}
-	// Nor is it opened as another kind of source than it was.
+	// A dataset of an unknown kind is not opened as another kind.
 	must(t, os.WriteFile(description, bytes.Replace(text, []byte(`"folder"`), []byte(`"tape"`), 1),
 		0o600))
 	if code, _, errs := status(t, "cache", "check", dir, "--store", a); code != 2 ||
 		!strings.Contains(errs, `dataset kind "tape" is not known; there are: folder`) {
 		t.Errorf("status %d, %s", code, errs)
 	}
-	// Without a description the dataset has to be named.
+	// Without a description the dataset must be given.
 	must(t, os.Remove(filepath.Join(dir, b, "dataset")))
 	if code, _, errs := status(t, "cache", "check", dir, "--store", b); code != 2 ||
 		!strings.Contains(errs, "--dataset") {

@@ -2,7 +2,7 @@ package main
 
 import "github.com/spf13/cobra"
 
-// commands lists every command: one line each. The flag --json is for those marked withJSON.
+// commands returns all commands, one line each. Those marked withJSON accept the flag --json.
 func commands() []*cobra.Command {
 	return []*cobra.Command{
 		withJSON(newDatasetCommand()),

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
@@ -26,22 +27,21 @@ func newConfigCommand() *cobra.Command {
 	)
 	cmd := &cobra.Command{
 		Use:   "config",
-		Short: "Show what is configured, and where each value comes from",
-		Long: `Show what is configured for a job that is started here and now, and where
-each value comes from: arguments (--set) beat HDMLP_* variables, which beat the
-file, which beats what is derived from or measured on this machine.
+		Short: "Show the configuration in force, and where each value comes from",
+		Long: `Show the configuration of a job started here and now, and where each value comes
+from: arguments (--set) override HDMLP_* variables, which override the file, which
+overrides defaults that are derived from or measured on this machine.
 
-The file is --file, or what HDMLP_CONFIG names, or
-~/.config/hdmlp/config.toml if it is there.`,
+The file is --file, or the one that HDMLP_CONFIG names, or
+~/.config/hdmlp/config.toml if it exists.
+
+EXIT STATUS
+  0  success
+  2  wrong input: each wrong value is reported`,
 		Example: `  hdmlp config
   hdmlp config --set memory=64GiB --set cache_dir=/nvme/hdmlp
   hdmlp config --example > ~/.config/hdmlp/config.toml`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
-				return inputError{err}
-			}
-			return nil
-		},
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			out := cmd.OutOrStdout()
 			asJSON, _ := cmd.Flags().GetBool("json")
@@ -59,8 +59,10 @@ The file is --file, or what HDMLP_CONFIG names, or
 			environment := hdmlpEnvironment()
 			input := config.Input{
 				Arguments: arguments, Environment: environment,
-				File:    cmp.Or(file, config.DefaultFile(environment)),
-				Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
+				File: cmp.Or(file, config.DefaultFile(environment)),
+				Machine: config.Machine{
+					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: probe.Directory,
+				},
 				Classes: describedClasses(),
 			}
 			return runConfig(input, asJSON, out)
@@ -68,14 +70,14 @@ The file is --file, or what HDMLP_CONFIG names, or
 	}
 	cmd.Flags().StringVar(&file, "file", "", "configuration file (TOML)")
 	cmd.Flags().StringArrayVar(&set, "set", nil,
-		"key=value, as an argument of a job would set it; may be repeated")
+		"set a key as an argument of a job would, as key=value; may be repeated")
 	cmd.Flags().BoolVar(&example, "example", false,
-		"print a configuration file with every key, commented out")
+		"print a configuration file with all keys commented out")
 	return cmd
 }
 
-// configInForce is the configuration of a command: variables and the file, without facts of the
-// machine.
+// configInForce returns the configuration of a command, from variables and the file, without facts
+// about the machine.
 func configInForce() (*config.Config, error) {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{
@@ -114,7 +116,7 @@ func printConfigJSON(out io.Writer, c *config.Config, file string) error {
 	}
 	type class struct {
 		Kind     string `json:"kind"`
-		Capacity int64  `json:"capacity"` // 0: what the disk has free, less reserve
+		Capacity int64  `json:"capacity"` // 0: the disk's free space, less reserve
 		Path     string `json:"path,omitempty"`
 		Threads  int    `json:"threads"`
 	}
@@ -143,17 +145,17 @@ func printConfigJSON(out io.Writer, c *config.Config, file string) error {
 	return encoder.Encode(result)
 }
 
-// configPrinter lays the configuration out for people.
+// configPrinter formats the configuration for people.
 type configPrinter struct {
 	text   bytes.Buffer
 	width  int // of a line, in characters
-	name   int // of the first column
-	value  int // of the second; longer ones push the third aside
+	name   int // width of the first column
+	value  int // width of the second; longer values shift the third
 	colour bool
 }
 
-// whatIsFree stands for the capacity of a file class that was not given.
-const whatIsFree = "what is free"
+// freeSpace stands for the capacity of a file class that was not given.
+const freeSpace = "free space"
 
 const (
 	bold  = "1"
@@ -168,9 +170,9 @@ func (p *configPrinter) style(code, text string) string {
 }
 
 func (p *configPrinter) print(c *config.Config, file string) {
-	p.value = len(whatIsFree)
+	p.value = len(freeSpace)
 	for key, o := range c.Origins {
-		p.name = max(p.name, min(len(key), 16))
+		p.name = max(p.name, min(len(key), 18))
 		p.value = max(p.value, min(len(o.Value), 28))
 	}
 	fmt.Fprintf(&p.text, "%s  %s\n", p.style(bold, "File"), cmp.Or(file, "none"))
@@ -185,7 +187,7 @@ func (p *configPrinter) print(c *config.Config, file string) {
 				o := c.Origins[q.Key]
 				rows = append(rows, [3]string{q.Key, o.Value, o.Source})
 				text := q.Help
-				if q.Kind == config.Enum {
+				if q.Kind == config.Enum && !strings.Contains(text, q.Values[0]) {
 					text += ": " + strings.Join(q.Values, ", ")
 				}
 				help = append(help, text)
@@ -195,11 +197,11 @@ func (p *configPrinter) print(c *config.Config, file string) {
 	}
 	var classes [][3]string
 	for i, s := range c.StorageClasses {
-		capacity := whatIsFree
+		capacity := freeSpace
 		if s.Capacity > 0 {
 			capacity = size.Format(s.Capacity)
 		}
-		where := fmt.Sprintf("%d threads", s.Threads)
+		where := count(s.Threads, "thread")
 		if s.Path != "" {
 			where = s.Path + ", " + where
 		}
@@ -232,14 +234,14 @@ func (p *configPrinter) table(title string, rows [][3]string, help []string) {
 			continue
 		}
 		if !strings.HasPrefix(row[2], "default") && !strings.HasPrefix(row[2], "measured") {
-			value = p.style(bold, value) // somebody has said so
+			value = p.style(bold, value) // set by the user
 		}
 		fmt.Fprintf(&p.text, "  %s  %s  %s\n", name, value, row[2])
 		p.paragraph(p.name+4, help[i])
 	}
 }
 
-// paragraph prints words, faint, wrapped and indented.
+// paragraph prints text faint, wrapped and indented.
 func (p *configPrinter) paragraph(indent int, text string) {
 	line := ""
 	flush := func() {
@@ -258,7 +260,7 @@ func (p *configPrinter) paragraph(indent int, text string) {
 	flush()
 }
 
-// terminal tells how wide out is, and whether it shows colours.
+// terminal returns the width of out, and reports whether it shows colours.
 func terminal(out io.Writer) (width int, colour bool) {
 	f, ok := out.(*os.File)
 	if !ok {

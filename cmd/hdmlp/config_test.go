@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 )
 
-// configInput is a configuration of a machine with 20 GiB of memory.
+// configInput returns the configuration of a machine with 20 GiB of memory.
 func configInput(t *testing.T, file string) config.Input {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config.toml")
@@ -32,7 +32,7 @@ func configInput(t *testing.T, file string) config.Input {
 	}
 }
 
-func TestConfigTable(t *testing.T) {
+func TestConfigShowsValuesAndOrigins(t *testing.T) {
 	input := configInput(t, "cache_dir = '/nvme'\n[environment]\ncompute = 640")
 	var out bytes.Buffer
 	if err := runConfig(input, false, &out); err != nil {
@@ -46,7 +46,7 @@ func TestConfigTable(t *testing.T) {
 		" policy minio HDMLP_POLICY\n",
 		" cache_dir /nvme " + input.File + "\n",
 		" 1 memory 10.0 GiB 4 threads\n",
-		" 2 file what is free /nvme, 4 threads\n",
+		" 2 file free space /nvme, 4 threads\n",
 		" compute 640 MB/s " + input.File + "\n",
 	} {
 		if !strings.Contains(text, want) {
@@ -55,12 +55,12 @@ func TestConfigTable(t *testing.T) {
 	}
 	for line := range strings.Lines(out.String()) {
 		if strings.HasPrefix(line, "      ") && len(line) > 81 {
-			t.Errorf("help is too long: %q", line)
+			t.Errorf("the help's line is too long: %q", line)
 		}
 	}
 }
 
-func TestConfigJSON(t *testing.T) {
+func TestConfigPrintsJSON(t *testing.T) {
 	var out bytes.Buffer
 	if err := runConfig(configInput(t, ""), true, &out); err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestConfigJSON(t *testing.T) {
 	}
 }
 
-func TestConfigWrongInput(t *testing.T) {
+func TestConfigWithAWrongValueIsAnInputError(t *testing.T) {
 	var input inputError
 	if err := runConfig(configInput(t, "memory = 'lots'"), false, &bytes.Buffer{}); !errors.As(err,
 		&input) {

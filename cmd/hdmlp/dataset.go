@@ -19,10 +19,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// datasetOptions are what `hdmlp dataset` is asked for.
+// datasetOptions are the options of `hdmlp dataset`.
 type datasetOptions struct {
 	dir        string
-	kind       string // of source; "": the first
+	kind       string // of the source; "": the first kind
 	indexDir   string
 	extensions []string
 	rescan     bool
@@ -37,16 +37,17 @@ func newDatasetCommand() *cobra.Command {
 	var opts datasetOptions
 	cmd := &cobra.Command{
 		Use:   "dataset DIR",
-		Short: "Show what is in a dataset: classes, samples, sizes",
-		Long: `Show what is in a dataset: a folder with one sub-directory per class, as
-torchvision's ImageFolder takes it, with the same classes and the same order.
+		Short: "Show a dataset's classes, samples and sizes",
+		Long: `Show a dataset's classes, samples and sizes. A dataset is a folder with one
+subdirectory per class, as for torchvision's ImageFolder, with the same classes in
+the same order.
 
-The first look scans the folder, reads parts of 64 of its files, and keeps
-what it found in an index file; later ones, and jobs, scan only the directories
-that have changed. Files that were written to in place change no directory. A
-job that reads such a file notices it by its size and times, ends with an error
-that names it, and removes the index file, so that the next start scans again;
---rescan does this at once.
+The first run scans the folder, reads parts of 64 of its files, and keeps the result
+in an index file. Later runs, and jobs, scan only directories that have changed. A
+file that is rewritten in place does not change its directory: a job that reads it
+detects that by its size and times, fails with an error that names the file, and
+removes the index file, so that the next start scans the whole folder. --rescan scans
+it at once.
 
 EXIT STATUS
   0  success
@@ -58,7 +59,8 @@ EXIT STATUS
 				return badInput("dataset takes one directory, not %d", len(args))
 			}
 			if args[0] == "" {
-				return badInput("dataset: the directory's name is empty; the current one is \".\"")
+				return badInput("dataset: the directory's name is empty; use \".\" for the " +
+					"current one")
 			}
 			return nil
 		},
@@ -83,21 +85,20 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.rescan, "rescan", false, "scan the whole folder, whatever the index says")
+	flags.BoolVar(&opts.rescan, "rescan", false, "ignore the index, and scan the whole folder")
 	flags.StringVar(&opts.indexDir, "index-dir", "",
-		"directory of the index file (default: index_dir of the configuration; or else the "+
-			"folder itself, or where that cannot be written ~/.cache/hdmlp/index)")
+		"directory of the index file (default: index_dir of the configuration, or else the "+
+			"folder itself or, if that is read-only, ~/.cache/hdmlp/index)")
 	flags.StringSliceVar(&opts.extensions, "extensions", nil,
-		"endings of the names of samples, in any case (default: "+
+		"extensions of samples, in upper or lower case (default: "+
 			strings.Join(sources()[0].Extensions, ",")+")")
 	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
-		"kind of the source; `hdmlp kinds` lists them")
+		"kind of the source; hdmlp kinds lists them")
 	flags.BoolVar(&opts.classes, "classes", false, "list all classes")
 	return cmd
 }
 
-// runDataset opens the dataset and prints what is in it; opened is called
-// between the two.
+// runDataset opens the dataset and prints its contents; it calls opened between the two.
 func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened func()) error {
 	if opts.warn == nil {
 		opts.warn = func(string) {}
@@ -134,8 +135,8 @@ func runDataset(ctx context.Context, opts datasetOptions, out io.Writer, opened 
 	return errors.Join(err, f.Close())
 }
 
-// scanProgress shows on a terminal that a scan goes on, once it has taken a
-// second. Calls must not overlap.
+// scanProgress shows the progress of a scan on a terminal, once it has taken a second. Calls must
+// not overlap.
 type scanProgress struct {
 	out   io.Writer
 	start time.Time
@@ -160,7 +161,7 @@ func (p *scanProgress) update(files int64) {
 	p.bar.SetCurrent(files)
 }
 
-// close takes the bar away.
+// close removes the bar.
 func (p *scanProgress) close() {
 	if p.bars != nil {
 		p.bar.Abort(true)
@@ -169,7 +170,7 @@ func (p *scanProgress) close() {
 	}
 }
 
-// isTerminal tells whether w is a terminal.
+// isTerminal reports whether w is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := w.(*os.File)
 	if !ok {

@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// makeDataset makes a folder of samples: class and name to size.
+// makeDataset makes a folder of samples, from a map of class/name to size.
 func makeDataset(t *testing.T, sizes map[string]int) string {
 	t.Helper()
 	root := t.TempDir()
@@ -36,13 +36,13 @@ func datasetOutput(t *testing.T, opts datasetOptions) string {
 	return out.String()
 }
 
-func TestDatasetText(t *testing.T) {
+func TestDatasetPrintsText(t *testing.T) {
 	root := makeDataset(t, map[string]int{
 		"cat/1.jpg": 3000, "cat/2.jpg": 110_000, "cat/3.jpg": 120_000, "dog/1.jpg": 100_000,
 		"e\x1bl/1.jpg": 0, "e\x1bl/2.jpg": 1,
 	})
 	got := datasetOutput(t, datasetOptions{dir: root, classes: true, indexDir: root + ".index"})
-	// What differs from run to run is looked at by itself.
+	// What differs between runs is checked separately.
 	lines := strings.Split(got, "\n")
 	if lines[0] != root || !strings.HasPrefix(lines[3], "  scanned      in ") ||
 		!strings.HasSuffix(lines[3], "; 4 of 4 directories listed") ||
@@ -94,7 +94,7 @@ func TestDatasetText(t *testing.T) {
 	}
 }
 
-func TestDatasetJSON(t *testing.T) {
+func TestDatasetPrintsJSON(t *testing.T) {
 	root := makeDataset(t, map[string]int{"cat/1.npy": 3, "dog/1.NPY": 5, "dog/2.jpg": 7})
 	var got datasetView
 	if err := json.Unmarshal([]byte(datasetOutput(t,
@@ -114,9 +114,7 @@ func TestDatasetJSON(t *testing.T) {
 	}
 }
 
-// TestDatasetIndexDir: the index lies where jobs look for it, unless --index-dir says otherwise,
-// and the output names it.
-func TestDatasetNamed(t *testing.T) {
+func TestDatasetTakesOneDirectory(t *testing.T) {
 	quiet(t)
 	for says, args := range map[string][]string{
 		"takes one directory": {"dataset"},
@@ -129,7 +127,8 @@ func TestDatasetNamed(t *testing.T) {
 	}
 }
 
-func TestDatasetIndexDir(t *testing.T) {
+// TestDatasetIndexIsWhereJobsLookForIt unless --index-dir is given, and the output names it.
+func TestDatasetIndexIsWhereJobsLookForIt(t *testing.T) {
 	quiet(t)
 	root := makeDataset(t, map[string]int{"cat/1.jpg": 3})
 	configured, given := os.Getenv("HDMLP_INDEX_DIR"), filepath.Join(t.TempDir(), "given")
@@ -148,11 +147,11 @@ func TestDatasetIndexDir(t *testing.T) {
 		}
 	}
 	if _, err := os.Lstat(filepath.Join(root, ".hdmlp-index")); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("an index lies in the dataset as well: %v", err)
+		t.Errorf("there is an index in the dataset, too: %v", err)
 	}
 }
 
-func TestDatasetWrongInput(t *testing.T) {
+func TestDatasetThatCannotBeOpenedIsAnInputError(t *testing.T) {
 	root := makeDataset(t, map[string]int{"cat/1.jpg": 3, "dog/1.txt": 5})
 	for _, args := range [][]string{
 		{},
@@ -177,7 +176,7 @@ func TestDatasetWrongInput(t *testing.T) {
 	}
 }
 
-func TestNumbersForPeople(t *testing.T) {
+func TestNumbersAreFormattedForPeople(t *testing.T) {
 	for n, want := range map[float64]string{
 		0: "0 B", 1: "1 B", 1023: "1023 B", 1024: "1 KiB", 1536: "1.50 KiB", 10_300: "10.1 KiB",
 		110_000:       "107 KiB",

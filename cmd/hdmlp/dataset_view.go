@@ -28,18 +28,18 @@ type datasetView struct {
 		Histogram []sizeBin `json:"histogram"`
 	} `json:"sizes"`
 	Most   []classView `json:"most"`   // classes with the most samples
-	Fewest []classView `json:"fewest"` // and with the fewest
+	Fewest []classView `json:"fewest"` // classes with the fewest samples
 	Index  struct {
 		Path        string  `json:"path,omitempty"`
 		Bytes       int64   `json:"bytes"`
 		Error       string  `json:"error,omitempty"`
-		Loaded      bool    `json:"loaded"` // not scanned
-		Listed      int     `json:"listed"` // directories listed anew
+		Loaded      bool    `json:"loaded"` // from the file, not scanned
+		Listed      int     `json:"listed"` // directories that were listed
 		Directories int     `json:"directories"`
 		Seconds     float64 `json:"seconds"`
 	} `json:"index"`
 	List []classView `json:"class_list,omitempty"`
-	kept bool        // the kind keeps its index in a file
+	kept bool        // whether the kind keeps its index in a file
 }
 
 type sizeBin struct {
@@ -55,16 +55,15 @@ type classView struct {
 	Bytes   int64  `json:"bytes"`
 }
 
-// extremes is how many classes are shown as having the most and the fewest
-// samples.
+// extremes is the number of classes shown with the most and with the fewest samples.
 const extremes = 3
 
 // indexKeeper is implemented by sources that keep their index in a file.
 type indexKeeper interface {
-	IndexPath() string // "": it could not be written
-	IndexError() error // why not
-	FromIndex() bool   // the index was found, and not made
-	Listed() (listed, all int)
+	IndexPath() string         // "": it could not be written
+	IndexError() error         // why it could not be written
+	FromIndex() bool           // whether the index was loaded from the file
+	Listed() (listed, all int) // directories
 }
 
 func newDatasetView(root string, source dataset.Indexed, list bool,
@@ -116,7 +115,7 @@ func classViews(x *dataset.Index) []classView {
 	return classes
 }
 
-// text is the view for people.
+// text formats the view for people.
 func (v *datasetView) text() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s\n", printable.Name(v.Root))
@@ -140,7 +139,7 @@ func (v *datasetView) text() string {
 	return b.String()
 }
 
-// scan says what opening the dataset took, and where its index is.
+// scan prints how long it took to open the dataset, and where its index is.
 func (v *datasetView) scan(b *strings.Builder) {
 	if !v.kept {
 		fmt.Fprintf(b, "  %-12s in %s\n", "opened", seconds(v.Index.Seconds))
@@ -158,12 +157,12 @@ func (v *datasetView) scan(b *strings.Builder) {
 			byteSize(float64(v.Index.Bytes)))
 		return
 	}
-	fmt.Fprintf(b, "  %-12s not written, so that the next start has to scan again:\n  %-12s %s\n",
+	fmt.Fprintf(b, "  %-12s not written, so that the next start scans again:\n  %-12s %s\n",
 		"index", "",
 		strings.ReplaceAll(printableLines(v.Index.Error), "\n", "\n"+strings.Repeat(" ", 15)))
 }
 
-// histogram draws a bar for each bin; the longest has barWidth columns.
+// histogram prints a bar for each bin; the longest has barWidth columns.
 func (v *datasetView) histogram(b *strings.Builder) {
 	const barWidth = 36
 	most, width := 0, 0
@@ -182,8 +181,8 @@ func (v *datasetView) histogram(b *strings.Builder) {
 	}
 }
 
-// sizeBar is a bar of this many columns, exact to an eighth; what is there at all is
-// seen.
+// sizeBar returns a bar of this many columns, exact to an eighth. A bar that is not empty has at
+// least an eighth.
 func sizeBar(columns float64) string {
 	eighths := int(math.Round(columns * 8))
 	if eighths == 0 && columns > 0 {

@@ -14,11 +14,12 @@ import (
 func newDevCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dev",
-		Short: "Several nodes on this machine, for development and tests",
-		Args:  cobra.ArbitraryArgs, // so that RunE names an unknown command
+		Short: "Run several nodes on this machine, for development and tests",
+		Args:  cobra.ArbitraryArgs, // so that RunE, not cobra, reports an unknown command
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return badInput("there is no command %q; `hdmlp dev --help` lists them", args[0])
+				return badInput("unknown command %q of dev; `hdmlp dev --help` lists the commands",
+					args[0])
 			}
 			return cmd.Help()
 		},
@@ -28,7 +29,7 @@ func newDevCommand() *cobra.Command {
 	return cmd
 }
 
-// devError gives an error of devcluster its exit status.
+// devError marks those errors of devcluster as wrong input that are.
 func devError(err error) error {
 	if errors.Is(err, devcluster.ErrUnsupported) || errors.Is(err, devcluster.ErrNoRun) {
 		return inputError{err}
@@ -36,17 +37,17 @@ func devError(err error) error {
 	return err
 }
 
-// nodeOf reads the number of a node of a run.
+// nodeOf parses the number of a node of a run.
 func nodeOf(text string, r *devcluster.Running) (int, error) {
 	node, err := strconv.Atoi(text)
 	if err != nil || node < 0 || node >= r.Len() {
 		return 0,
-			badInput("there is no node %q in run %s; nodes are 0 to %d", text, r.Name(), r.Len()-1)
+			badInput("run %s has no node %q; its nodes are 0 to %d", r.Name(), text, r.Len()-1)
 	}
 	return node, nil
 }
 
-// perNode reads NODE=VALUE flags.
+// perNode parses NODE=VALUE flags.
 func perNode[T any](flag string, texts []string, parse func(string) (T, error),
 	set func(node int, value T),
 ) error {
@@ -55,7 +56,7 @@ func perNode[T any](flag string, texts []string, parse func(string) (T, error),
 		node, value, ok := strings.Cut(text, "=")
 		n, err := strconv.Atoi(node)
 		if !ok || err != nil {
-			faults = append(faults, fmt.Errorf("--%s %q: give it as NODE=VALUE", flag, text))
+			faults = append(faults, fmt.Errorf("--%s %q is not of the form NODE=VALUE", flag, text))
 			continue
 		}
 		v, err := parse(value)

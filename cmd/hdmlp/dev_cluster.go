@@ -17,7 +17,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/devcluster"
 )
 
-// devClusterOptions are what `hdmlp dev cluster` is asked for.
+// devClusterOptions are the options of `hdmlp dev cluster`.
 type devClusterOptions struct {
 	cluster           devcluster.Options
 	rate, delay       string
@@ -33,26 +33,26 @@ func newDevClusterCommand() *cobra.Command {
 		Use:   "cluster -n NODES [flags] -- COMMAND [ARGUMENTS]",
 		Short: "Run a command on several nodes of this machine",
 		Long: `Run a command on several nodes of this machine, once per rank, with the
-variables that torchrun sets. Every node has an HDMLP daemon of its own.
+environment variables that torchrun sets. Each node has an HDMLP daemon of its own.
 
-As root a node is a network namespace with an address of its own; its link to
-the others can be limited (--rate, --delay), and changed or cut while the
-command runs (hdmlp dev link). The machine's own network is not touched.
-Otherwise nodes are loopback addresses, 127.0.0.1 and up, without limits.
+As root, a node is a network namespace with an address of its own. Its link to the
+others can be limited (--rate, --delay), and changed or cut while the command runs
+(hdmlp dev link). The machine's own network is not changed. Otherwise, nodes are
+loopback addresses, 127.0.0.1 and up, without limits.
 
-Each line of output is marked [node.rank]. When a rank fails, the others get
-SIGTERM, and SIGKILL after 5 s; Ctrl-C ends everything within a second. Nothing
-is left behind: what ranks have started ends with them.
+Each line of output has a prefix [node.rank]. When a rank fails, the others get
+SIGTERM, and SIGKILL after 5 s; Ctrl-C ends everything within a second. Processes
+that ranks have started end with them, so that none is left.
 
-In values of --env, {node}, {rank} and {address} stand for the process's own, and
-in --mount {node}. Give each node a cache directory of its own, if it has one.
+In values of --env, {node}, {rank} and {address} stand for those of the process, and
+in --mount {node} does. If nodes use cache directories, give each one of its own.
 
 EXIT STATUS
-  0    every rank ended with 0
-  2    wrong input, or this machine can not do what was asked for; nothing was run
+  0    all ranks exited with status 0
+  2    wrong input, or not supported on this machine; nothing was run
   130  interrupted
-  any other, and 2 from a rank: that of the rank that failed first, 128 and the
-       signal's number if a signal ended it`,
+  Otherwise, the status of the rank that failed first: 128 plus the signal's number
+  if a signal killed it.`,
 		Example: `  hdmlp dev cluster -n 4 -- python train.py --epochs 3
   hdmlp dev cluster -n 4 --rate 1gbit --delay 1ms --rate-of 2=10mbit -- python train.py
   hdmlp dev cluster -n 2 --env 'HDMLP_CACHE_DIR=/tmp/cache-{node}' -- python train.py
@@ -67,26 +67,31 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
-	flags.SetInterspersed(false) // what follows the command is the command's
-	flags.IntVarP(&opts.cluster.Nodes, "nodes", "n", 0, "how many nodes; must be given")
+	flags.SetInterspersed(false) // flags after the command belong to the command
+	flags.IntVarP(&opts.cluster.Nodes, "nodes", "n", 0, "number of nodes (required)")
 	flags.IntVar(&opts.cluster.RanksPerNode, "ranks-per-node", 1, "processes on each node")
 	flags.StringVar(&opts.rate, "rate", "unlimited",
-		"of every node's link, each way: 10mbit, 1.5gbit, unlimited")
+		"rate of each node's link, each way, such as 10mbit or 1.5gbit")
 	flags.StringVar(&opts.delay, "delay", "0",
-		"of every node's link, each way; between two nodes lie two links: 1ms, 250us")
-	flags.StringArrayVar(&opts.rateOf, "rate-of", nil, "NODE=RATE: of one node's link")
-	flags.StringArrayVar(&opts.delayOf, "delay-of", nil, "NODE=DELAY: of one node's link")
+		"delay of each node's link, each way, such as 1ms or 250us; there are two links "+
+			"between two nodes")
+	flags.StringArrayVar(&opts.rateOf, "rate-of", nil,
+		"rate of one node's link, as NODE=RATE; may be repeated")
+	flags.StringArrayVar(&opts.delayOf, "delay-of", nil,
+		"delay of one node's link, as NODE=DELAY; may be repeated")
 	flags.StringArrayVar(&opts.cluster.Env, "env", nil,
-		"KEY=VALUE: an environment variable for every process")
+		"environment variable of each process, as KEY=VALUE; may be repeated")
 	flags.StringArrayVar(&opts.cluster.Mounts, "mount", nil,
-		"SOURCE:TARGET: a bind mount that only the node sees")
-	flags.StringVar(&opts.cluster.Name, "run", "", "the run's name (default: a new one)")
-	flags.IntVar(&opts.cluster.MasterPort, "master-port", 0, "MASTER_PORT (default: a free one)")
-	flags.BoolVar(&opts.cluster.Loopback, "loopback", false, "loopback addresses, as root too")
+		"bind mount that only the node sees, as SOURCE:TARGET; may be repeated")
+	flags.StringVar(&opts.cluster.Name, "run", "", "name of the run (default: a new one)")
+	flags.IntVar(&opts.cluster.MasterPort, "master-port", 0,
+		"value of MASTER_PORT (default: a free port)")
+	flags.BoolVar(&opts.cluster.Loopback, "loopback", false,
+		"use loopback addresses, even as root")
 	return cmd
 }
 
-// validate puts the flags together: one error for each fault.
+// validate combines the flags. Its error joins one for each mistake.
 func (o *devClusterOptions) validate() error {
 	var faults []error
 	var err error
@@ -121,14 +126,15 @@ func (o *devClusterOptions) validate() error {
 	}
 	if len(o.args) == 0 {
 		faults = append(faults,
-			errors.New("no command is given: hdmlp dev cluster -n 4 -- python train.py"))
+			errors.New("no command is given; for example: hdmlp dev cluster -n 4 -- "+
+				"python train.py"))
 	} else if _, err := exec.LookPath(o.args[0]); err != nil {
 		faults = append(faults, fmt.Errorf("command %q: %w", o.args[0], err))
 	}
 	return errors.Join(faults...)
 }
 
-// runDevCluster runs the command. With JSON, standard output is for the summary alone.
+// runDevCluster runs the command. With JSON, only the summary goes to standard output.
 func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.File) (err error) {
 	if err := o.validate(); err != nil {
 		return inputError{err}
@@ -141,14 +147,14 @@ func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.
 	defer func() {
 		err = errors.Join(err, c.Close())
 		if reaper != nil {
-			_ = reaper.Wait() // Close has let it go
+			_ = reaper.Wait() // Close has made it end
 		}
 	}()
 	if reaper, err = startReaper(c.StateFile()); err != nil {
 		return err
 	}
 	if !o.json {
-		fmt.Fprintf(stderr, "hdmlp: run %s: %d node(s), %s to %s\n", c.Name(), c.Len(),
+		fmt.Fprintf(stderr, "hdmlp: run %s: %s, %s to %s\n", c.Name(), count(c.Len(), "node"),
 			c.Node(0).Address(), c.Node(c.Len()-1).Address())
 		if why := c.OnLoopback(); why != nil {
 			fmt.Fprintf(stderr, "hdmlp: nodes are loopback addresses: %v\n", why)
@@ -179,9 +185,9 @@ func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.
 		printSummary(summary, stderr)
 	}
 	first := summary.Ranks[*summary.FirstFailed]
-	how := fmt.Sprintf("ended with status %d", first.ExitStatus)
+	how := fmt.Sprintf("exited with status %d", first.ExitStatus)
 	if first.Signal != "" {
-		how = fmt.Sprintf("was ended by signal %d (%s)", first.ExitStatus-128, first.Signal)
+		how = fmt.Sprintf("was killed by signal %d (%s)", first.ExitStatus-128, first.Signal)
 	}
 	return statusError{
 		summary.ExitStatus,
@@ -189,12 +195,12 @@ func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.
 	}
 }
 
-// startReaper starts the process that ends the run's processes should this one be killed.
+// startReaper starts the process that kills the run's processes if this one is killed.
 func startReaper(stateFile string) (*exec.Cmd, error) {
 	cmd := exec.Command("/proc/self/exe", "dev", "reap", stateFile)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // Ctrl-C is not for it
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // so that Ctrl-C does not reach it
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("start the process that cleans up: %w", err)
+		return nil, fmt.Errorf("start the process that cleans up after the run: %w", err)
 	}
 	return cmd, nil
 }
@@ -211,7 +217,7 @@ func printSummary(s *devcluster.Summary, out io.Writer) {
 func newDevReapCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    "reap STATE-FILE",
-		Short:  "Wait for the end of a cluster, and end what it left",
+		Short:  "Wait for the end of a cluster, and kill the processes that it left",
 		Hidden: true, // `hdmlp dev cluster` starts it
 		Args:   cobra.ExactArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {

@@ -17,28 +17,29 @@ func newDevExecCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "exec NODE [flags] -- COMMAND [ARGUMENTS]",
 		Short: "Run a command on a node while `hdmlp dev cluster` runs",
-		Long: `Run a command on a node while hdmlp dev cluster runs: to look at the node's
-daemon (hdmlp stats), or at its network. It belongs to the run, and ends with it.
+		Long: `Run a command on a node while hdmlp dev cluster runs, for example to inspect the
+node's daemon (hdmlp stats) or its network. The command is part of the run, and ends
+with it.
 
 EXIT STATUS
   2  wrong input: no such run, node or command
-  otherwise the command's own`,
+  Otherwise, the status of the command.`,
 		Example: `  hdmlp dev exec 1 -- hdmlp stats
   hdmlp dev exec 1 -- ip -s addr`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) < 2 {
-				return badInput("exec takes the number of a node, and a command: hdmlp dev exec " +
-					"1 -- hdmlp stats")
+				return badInput("exec takes the number of a node and a command, as in: hdmlp dev " +
+					"exec 1 -- hdmlp stats")
 			}
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return runDevExec(run, args) },
 	}
-	cmd.Flags().StringVar(&run, "run", "", "of this run (default: the only one)")
+	cmd.Flags().StringVar(&run, "run", "", "name of the run (default: the only one)")
 	return cmd
 }
 
-// runDevExec becomes the command; it returns only if it can not.
+// runDevExec replaces this process by the command. It returns only if that fails.
 func runDevExec(run string, args []string) error {
 	r, err := devcluster.Find(run)
 	if err != nil {
@@ -62,7 +63,7 @@ func runDevExec(run string, args []string) error {
 	return nil
 }
 
-// withVariables replaces variables of an environment.
+// withVariables returns the environment with variables added or replaced.
 func withVariables(environment, added []string) []string {
 	var out []string
 	for _, kv := range environment {

@@ -10,7 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/devcluster"
 )
 
-// devLinkOptions are what `hdmlp dev link` is asked for. Empty texts change nothing.
+// devLinkOptions are the options of `hdmlp dev link`. Empty strings change nothing.
 type devLinkOptions struct {
 	run, node   string
 	down, up    bool
@@ -23,14 +23,14 @@ func newDevLinkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link NODE [flags]",
 		Short: "Cut, restore or limit a node's link while `hdmlp dev cluster` runs",
-		Long: `Change a node's link while hdmlp dev cluster runs, and show what it can do.
-What is not given stays as it is. A link that is down loses what is sent, as if its
-cable were cut: nobody is told.
+		Long: `Change a node's link while hdmlp dev cluster runs, and show its state. Properties
+that are not given stay as they are. A link that is down drops all packets without
+notice, as if its cable were cut.
 
 EXIT STATUS
   0  success
-  1  it was tried and failed
-  2  wrong input: no such run or node, nodes without links, or a kernel without
+  1  failure
+  2  wrong input: no such run or node, nodes without links, or a kernel that lacks
      what is needed`,
 		Example: `  hdmlp dev link 1 --down
   hdmlp dev link 1 --up --rate 10mbit --delay 1ms
@@ -48,19 +48,19 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
-	flags.BoolVar(&opts.down, "down", false, "cut it")
-	flags.BoolVar(&opts.up, "up", false, "restore it")
-	flags.StringVar(&opts.rate, "rate", "", "each way: 10mbit, 1.5gbit, unlimited")
-	flags.StringVar(&opts.delay, "delay", "", "each way: 1ms, 250us, 0")
-	flags.StringVar(&opts.run, "run", "", "of this run (default: the only one)")
+	flags.BoolVar(&opts.down, "down", false, "cut the link")
+	flags.BoolVar(&opts.up, "up", false, "restore the link")
+	flags.StringVar(&opts.rate, "rate", "", "rate each way: 10mbit, 1.5gbit, unlimited")
+	flags.StringVar(&opts.delay, "delay", "", "delay each way: 1ms, 250us, 0")
+	flags.StringVar(&opts.run, "run", "", "name of the run (default: the only one)")
 	return cmd
 }
 
-// change applies what was asked for.
+// change returns the state s with the options applied.
 func (o devLinkOptions) change(s devcluster.LinkState) (devcluster.LinkState, error) {
 	var err error
 	if o.down && o.up {
-		return s, badInput("--down and --up exclude each other")
+		return s, badInput("--down and --up are mutually exclusive")
 	}
 	s.Down = o.down || s.Down && !o.up
 	if o.rate != "" {
@@ -78,7 +78,7 @@ func (o devLinkOptions) change(s devcluster.LinkState) (devcluster.LinkState, er
 
 func runDevLink(o devLinkOptions, out io.Writer) error {
 	if _, err := o.change(devcluster.LinkState{}); err != nil {
-		return err // before anything is looked for
+		return err // wrong flags are reported before a missing run
 	}
 	r, err := devcluster.Find(o.run)
 	if err != nil {

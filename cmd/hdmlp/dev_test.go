@@ -16,7 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/devcluster"
 )
 
-// newDevProgram is the real program, with a directory of its own for running clusters.
+// newDevProgram returns the real program, with its own directory for running clusters.
 func newDevProgram(t *testing.T) *program {
 	p := newProgram(t)
 	p.env = append(p.env, "XDG_RUNTIME_DIR="+t.TempDir())
@@ -30,14 +30,14 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// TestDevBadInput: each fault has its message, status 2, and nothing runs.
-func TestDevBadInput(t *testing.T) {
+// TestDevReportsEachWrongFlag checks also that the status is 2 and nothing runs.
+func TestDevReportsEachWrongFlag(t *testing.T) {
 	p := newDevProgram(t)
 	for _, c := range []struct {
 		args []string
 		want []string
 	}{
-		{[]string{"dev", "clutser"}, []string{`no command "clutser"`}},
+		{[]string{"dev", "clutser"}, []string{`unknown command "clutser"`}},
 		{[]string{"dev", "cluster", "--", "true"}, []string{"0 nodes; allowed: 1 to 250"}},
 		{[]string{"dev", "cluster", "-n", "2"}, []string{"no command is given"}},
 		{[]string{"dev", "cluster", "-n", "two", "--", "true"}, []string{`"two"`}},
@@ -55,16 +55,17 @@ func TestDevBadInput(t *testing.T) {
 				"x", "--rate-of", "7=1mbit", "--delay-of", "0=-1s", "--env", "A", "--run", "a/b",
 			},
 			[]string{
-				"--rate: ", "--delay: ", `--rate-of "x"`, "no node 7", `--delay-of "0=-1s"`,
+				"--rate: ", "--delay: ", `--rate-of "x"`, "link of node 7: no such node",
+				`--delay-of "0=-1s"`,
 				`environment "A"`, `"a/b"`, "no command",
 			},
 		},
 		{
 			[]string{"dev", "cluster", "-n", "2", "--loopback", "--rate", "1mbit", "--", "true"},
-			[]string{"limits of links need", "loopback addresses were asked for"},
+			[]string{"link limits need", "loopback addresses were requested"},
 		},
 		{[]string{"dev", "link"}, []string{"one argument"}},
-		{[]string{"dev", "link", "0", "--up", "--down"}, []string{"exclude each other"}},
+		{[]string{"dev", "link", "0", "--up", "--down"}, []string{"mutually exclusive"}},
 		{[]string{"dev", "link", "0", "--rate", "x"}, []string{"--rate: "}},
 		{[]string{"dev", "link", "0", "--delay", "x"}, []string{"--delay: "}},
 		{[]string{"dev", "link", "0"}, []string{"runs no cluster"}},
@@ -84,8 +85,8 @@ func TestDevBadInput(t *testing.T) {
 	}
 }
 
-// TestDevCluster: output, exit status and summary of a run that fails, and of one that does not.
-func TestDevCluster(t *testing.T) {
+// TestDevClusterPrintsOutputAndSummary runs commands that succeed, and commands that fail.
+func TestDevClusterPrintsOutputAndSummary(t *testing.T) {
 	p := newDevProgram(t)
 	args := []string{
 		"dev", "cluster", "-n", "3", "--loopback", "--env", "MINE={node}", "--", "sh",
@@ -101,7 +102,7 @@ func TestDevCluster(t *testing.T) {
 		t.Errorf("status %d, output %q", status, lines)
 	}
 	if !strings.Contains(stderr, "127.0.0.1 to 127.0.0.3") {
-		t.Errorf("it tells %q", stderr)
+		t.Errorf("it prints %q", stderr)
 	}
 	status, stdout, stderr = p.run(append([]string{"--json"},
 		append(args, "echo hello; if [ $RANK = 2 ]; then exit 42; fi; sleep 1000")...)...)
@@ -114,7 +115,7 @@ func TestDevCluster(t *testing.T) {
 		t.Errorf("status %d, summary %+v", status, summary)
 	}
 	if !strings.Contains(stderr, "[2.2] hello\n") || !strings.Contains(stderr, `"exit_status":42`) {
-		t.Errorf("it tells %q", stderr)
+		t.Errorf("it prints %q", stderr)
 	}
 }
 
@@ -146,11 +147,11 @@ func (p *program) cluster(nodes int, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// longSleep is a command that outlasts any test, and whose arguments no other test's processes
-// have, on this machine either.
+// longSleep returns a command that outlasts any test, with arguments that no other process on this
+// machine has.
 func longSleep() string { return fmt.Sprintf("sleep 4343.%d", time.Now().UnixNano()) }
 
-// commandLines counts processes with a text in their arguments.
+// commandLines counts the processes that have text in their arguments.
 func commandLines(text string) (n int) {
 	paths, _ := filepath.Glob("/proc/[0-9]*/cmdline")
 	for _, path := range paths {
@@ -162,8 +163,7 @@ func commandLines(text string) (n int) {
 	return n
 }
 
-// TestDevInterrupted: Ctrl-C ends everything, with status 130.
-func TestDevInterrupted(t *testing.T) {
+func TestInterruptEndsTheClusterWithStatus130(t *testing.T) {
 	p := newDevProgram(t)
 	sleep := longSleep()
 	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c",
@@ -180,9 +180,8 @@ func TestDevInterrupted(t *testing.T) {
 	}
 }
 
-// TestDevKilled: when the command itself is killed, what it ran ends as well, without anybody's
-// help.
-func TestDevKilled(t *testing.T) {
+// TestProcessesEndWhenTheClusterIsKilled kills `hdmlp dev cluster` itself with SIGKILL.
+func TestProcessesEndWhenTheClusterIsKilled(t *testing.T) {
 	p := newDevProgram(t)
 	sleep := longSleep()
 	cmd := p.cluster(2, "-n", "2", "--loopback", "--", "sh", "-c",
@@ -192,15 +191,14 @@ func TestDevKilled(t *testing.T) {
 	}
 	_ = cmd.Wait()
 	eventually(t, "the processes are alive", func() bool { return commandLines(sleep) == 0 })
-	// Who ends them forgets the run after that.
+	// The reaper kills them first, and then removes the run's state.
 	eventually(t, "the run is known", func() bool {
 		status, _, stderr := p.run("dev", "link", "0")
 		return status == 2 && strings.Contains(stderr, "runs no cluster")
 	})
 }
 
-// TestDevLinkAndExec: another process changes links, and runs commands on nodes.
-func TestDevLinkAndExec(t *testing.T) {
+func TestLinksChangeAndCommandsRunFromAnotherProcess(t *testing.T) {
 	needRoot(t)
 	p := newDevProgram(t)
 	p.cluster(2, "-n", "2", "--run", "linked", "--rate", "1gbit", "--", "sh", "-c",
@@ -243,8 +241,8 @@ func TestDevLinkAndExec(t *testing.T) {
 	}
 }
 
-// TestDevDaemons: every node has a daemon of its own, whichever way nodes are made.
-func TestDevDaemons(t *testing.T) {
+// TestEachNodeHasItsOwnDaemon for both kinds of nodes, namespaces and loopback addresses.
+func TestEachNodeHasItsOwnDaemon(t *testing.T) {
 	for _, flags := range [][]string{{"--loopback"}, {}} {
 		p := newDevProgram(t)
 		self, err := os.Executable()
@@ -252,7 +250,8 @@ func TestDevDaemons(t *testing.T) {
 			t.Fatal(err)
 		}
 		script := self + ` serve 2>/dev/null & i=0; until ` + self +
-			` stats >/dev/null 2>&1; do sleep 0.05; i=$((i+1)); [ $i -lt 200 ] || exit 1; done; echo ready; wait`
+			` stats >/dev/null 2>&1; do sleep 0.05; i=$((i+1)); [ $i -lt 200 ] || exit 1; done; ` +
+			`echo ready; wait`
 		p.cluster(2, append(append([]string{"-n", "2"}, flags...), "--", "sh", "-c", script)...)
 		var pids []string
 		for _, node := range []string{"0", "1"} {
@@ -268,7 +267,7 @@ func TestDevDaemons(t *testing.T) {
 	}
 }
 
-// eventually waits for something that happens soon, but nobody tells when.
+// eventually polls for a condition that becomes true soon.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)

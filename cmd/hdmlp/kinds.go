@@ -16,6 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
 	"github.com/hdmlp/hdmlp/internal/dataset/retry"
 	"github.com/hdmlp/hdmlp/internal/node"
+	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -29,7 +30,7 @@ func sources() []dataset.Kind {
 	}
 }
 
-// sourceKind finds a kind of source by its name.
+// sourceKind returns the kind of source of this name.
 func sourceKind(name string) (dataset.Kind, error) {
 	var names []string
 	for _, k := range sources() {
@@ -42,7 +43,8 @@ func sourceKind(name string) (dataset.Kind, error) {
 		badInput("dataset kind %q is not known; there are: %s", name, strings.Join(names, ", "))
 }
 
-// pathsOf says where a source has its samples, for people: nothing if it cannot tell.
+// pathsOf returns a function from a sample's ID to its path, for messages. Paths are empty if the
+// source has none.
 func pathsOf(source dataset.Source) func(id int) string {
 	if locator, ok := dataset.As[dataset.Locator](source); ok {
 		return locator.Path
@@ -59,7 +61,7 @@ func classes(ram *memory.Class) []storageclass.Kind {
 	}
 }
 
-// describedClasses are the kinds of storage classes for commands that only read configurations.
+// describedClasses returns the kinds of storage classes for commands that only read configurations.
 func describedClasses() []storageclass.Kind { return classes(memory.New(memory.Options{})) }
 
 // nodeOptions are what a daemon's node is given: the kinds that there are, and what its machine
@@ -82,11 +84,12 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 		},
 		MemoryBound: memoryBound,
 		FreeDisk:    freeDisk,
+		Directory:   probe.Directory,
 		Processors:  processors,
 	}, Node: assembly.Node{Budget: memoryBudget, Version: version, Protocol: daemon.Protocol}}
 }
 
-// patientSource is a source with retries around it, and its index.
+// patientSource is a source wrapped in retries, with its index.
 type patientSource struct {
 	*retry.Source
 	index *dataset.Index
@@ -94,7 +97,7 @@ type patientSource struct {
 
 func (p patientSource) Index() *dataset.Index { return p.index }
 
-// patient is the kind of source with retries around it.
+// patient returns the kind of source, wrapped in retries.
 func patient(k dataset.Kind) dataset.Kind {
 	open := k.Open
 	k.Open = func(ctx context.Context, path string,

@@ -20,7 +20,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
-// program lists the files of the program, Go and Python, without tests.
+// programFiles lists the files of the program, Go and Python, without tests.
 func programFiles(t *testing.T) (files []string) {
 	t.Helper()
 	for _, top := range []string{"cmd", "internal", "python/hdmlp"} {
@@ -54,8 +54,8 @@ var (
 	pythonKind = regexp.MustCompile(`\bkind\b["']?\s*(?:[=!]=|[=:]|in)[\s(\[{]*["'](\w+)["']`)
 )
 
-// quoted are the string literals of a file, those of them that are a kind by what stands beside
-// them, and its identifiers.
+// quoted holds the string literals of a file, those of them that are kinds judging by the code
+// around them, and the file's identifiers.
 type quoted struct{ literals, kinds, identifiers map[string]bool }
 
 func wordsOf(t *testing.T, path string) quoted {
@@ -103,7 +103,7 @@ func wordsOf(t *testing.T, path string) quoted {
 	return w
 }
 
-// kind notes value if it is a literal, and name says that it is a kind.
+// kind records value if it is a literal and name indicates a kind.
 func (w quoted) kind(name, value ast.Expr) {
 	if selector, ok := name.(*ast.SelectorExpr); ok {
 		name = selector.Sel
@@ -124,15 +124,15 @@ func literal(e ast.Expr) (string, bool) {
 	return text, err == nil
 }
 
-// homonyms are where the name of a kind means something else. Names that are configuration keys as
-// well need none: of them only what stands beside something called a kind counts.
+// homonyms lists where the name of a kind means something else. Names that are also configuration
+// keys need no entry: they count only next to something called a kind.
 var homonyms = map[string]string{
 	"cmd/hdmlp/config.go file":    "the flag --file",
 	"cmd/hdmlp/dataset.go file":   "a count of files",
 	"python/hdmlp/data.py folder": "the class for folders",
 }
 
-func TestKindsAreNamedWhereTheyLiveAlone(t *testing.T) {
+func TestKindsAreNamedOnlyWhereTheyAreDefined(t *testing.T) {
 	home := map[string]string{}
 	for _, k := range sources() {
 		home[k.Name] = "internal/dataset/" + k.Name + "/"
@@ -160,12 +160,12 @@ func TestKindsAreNamedWhereTheyLiveAlone(t *testing.T) {
 	}
 	for where := range homonyms {
 		if !used[where] {
-			t.Errorf("%s: it is not named there any more: take it from the list of homonyms", where)
+			t.Errorf("%s: the name is gone; remove the entry from homonyms", where)
 		}
 	}
 }
 
-func TestTransformsAreNamedInTheirFilesAlone(t *testing.T) {
+func TestTransformsAreNamedOnlyInTheirFiles(t *testing.T) {
 	files := map[string][]string{}
 	for _, path := range programFiles(t) {
 		if filepath.Ext(path) != ".go" {
@@ -186,7 +186,7 @@ func TestTransformsAreNamedInTheirFilesAlone(t *testing.T) {
 	}
 }
 
-func TestCommandsAreNamedInTheirFilesAndOneTable(t *testing.T) {
+func TestCommandsAreNamedOnlyInTheirFilesAndOneTable(t *testing.T) {
 	constructor := regexp.MustCompile(`^new[A-Z]\w*Command$`)
 	files := map[string][]string{}
 	for _, path := range programFiles(t) {
@@ -208,7 +208,7 @@ func TestCommandsAreNamedInTheirFilesAndOneTable(t *testing.T) {
 	}
 }
 
-func TestKindsAreDescribed(t *testing.T) {
+func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 	formats, err := os.ReadFile("../../docs/FORMATS.md")
 	if err != nil {
 		t.Fatal(err)
@@ -265,7 +265,7 @@ func TestKindsAreDescribed(t *testing.T) {
 	}
 }
 
-func TestKindsLists(t *testing.T) {
+func TestKindsListsAllKinds(t *testing.T) {
 	var text, asJSON bytes.Buffer
 	if err := runKinds(false, &text); err != nil {
 		t.Fatal(err)

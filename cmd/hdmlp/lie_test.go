@@ -11,7 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/node"
 )
 
-// lies are what a node may do that knows the job's secret: what it makes of what it would send.
+// lies maps names to what an authenticated but faulty node may do: each corrupts the bytes that an
+// honest node would send.
 var lies = map[string]func(honest []byte) []byte{
 	"garbage": func(honest []byte) []byte {
 		lie := make([]byte, len(honest))
@@ -36,14 +37,13 @@ var lies = map[string]func(honest []byte) []byte{
 	"nothing": func([]byte) []byte { return nil },
 }
 
-// lieTo is the real daemon, but for what it tells the other nodes of a job when they ask for
-// samples. Tests of the Python package build it (go test -c), and start it in place of the real
-// one.
+// lieTo runs the real daemon, except that it corrupts the samples that it sends to other nodes of a
+// job. Tests of the Python package build it (go test -c) and start it instead of the real one.
 func lieTo(how string) int {
 	lie := lies[how]
 	if lie == nil || len(os.Args) < 2 || os.Args[1] != "serve" {
 		fmt.Fprintf(os.Stderr,
-			"TEST_LIE=%s: there is no such lie, or the command is not serve: %q\n", how, os.Args)
+			"TEST_LIE=%s: unknown value, or the command is not serve: %q\n", how, os.Args)
 		return 2
 	}
 	cmd := newServeCommand(func(log *slog.Logger, processors int) node.Options {
@@ -59,7 +59,8 @@ func lieTo(how string) int {
 	return 0
 }
 
-// liar is a listener whose connections are honest up to the end of the handshake.
+// liar is a listener whose connections send correct bytes up to the end of the handshake, and
+// corrupt ones after it.
 type liar struct {
 	net.Listener
 	lie func([]byte) []byte
@@ -73,11 +74,12 @@ func (l liar) Accept() (net.Conn, error) {
 	return &lyingConn{Conn: conn, lie: l.lie, honest: 2}, nil
 }
 
-// lyingConn is used by one goroutine at a time: the handshake's, then the writer's.
+// lyingConn corrupts what is written after the handshake. It is used by one goroutine at a time:
+// the handshake's, then the writer's.
 type lyingConn struct {
 	net.Conn
 	lie    func([]byte) []byte
-	honest int // writes that are: who it is, and the verdict with its proof
+	honest int // number of correct writes: the node's identity, and the verdict with its proof
 }
 
 func (c *lyingConn) Write(b []byte) (int, error) {

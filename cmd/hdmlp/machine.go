@@ -12,26 +12,27 @@ func availableMemory() (int64, error) {
 	return m.Available, err
 }
 
-// ownGrowth is what the daemon itself may come to use beside what it uses at a job's start, and
-// what jobs are told they may take.
+// ownGrowth is memory reserved for the daemon itself, in addition to what it uses when a job starts
+// and what jobs may take.
 const ownGrowth = 16 << 20
 
-// memoryBound says what bounds the memory that is available.
+// memoryBound returns what bounds the available memory, as a suffix to the number.
 func memoryBound() string {
 	m, err := probe.Memory()
 	switch {
 	case err != nil:
 		return ""
 	case m.Group == "":
-		return fmt.Sprintf(" (of the machine's %s; %s more are left to the daemon itself)",
+		return fmt.Sprintf(" (of the machine's %s; another %s is reserved for the daemon itself)",
 			size.Format(m.Total), size.Format(ownGrowth))
 	}
-	return fmt.Sprintf(" (control group %s is limited to %s, of which its processes, the daemon "+
-		"and those that train among them, use %s; %s more are left to the daemon itself)",
+	return fmt.Sprintf(" (control group %s is limited to %s, of which its processes, including "+
+		"the daemon and the training processes, use %s; another %s is reserved for the "+
+		"daemon itself)",
 		m.Group, size.Format(m.Limit), size.Format(m.Used), size.Format(ownGrowth))
 }
 
-// freeDisk is what is free on the disk that dir is on, or will be.
+// freeDisk returns how many bytes are free on the disk of dir, which need not exist.
 func freeDisk(dir string) (int64, error) {
 	d, err := probe.Disk(dir)
 	return d.Free, err

@@ -1,5 +1,5 @@
-// Command hdmlp is the daemon that feeds training processes, and the tools
-// around it. One file per command: flags, wiring and printing, nothing else.
+// Command hdmlp is the daemon that feeds training processes, and the tools around it. Each command
+// has one file with flags, wiring and printing, and nothing else.
 package main
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"slices"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -23,8 +24,8 @@ var version = "devel"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	// A write beyond RLIMIT_FSIZE is to return its error, and not to end the process. Caught, and
-	// not ignored: programs that commands start would inherit that.
+	// A write beyond RLIMIT_FSIZE must return an error instead of killing the process. The signal
+	// is caught, not ignored, because programs that commands start would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGXFSZ)
 	root := newRootCommand()
 	cmd, err := root.ExecuteContextC(ctx)
@@ -38,40 +39,40 @@ func newRootCommand() *cobra.Command {
 		Short: "Feed training samples to machine-learning jobs so that accelerators never wait " +
 			"for storage",
 		Long: `HDMLP feeds training samples to machine-learning jobs so that accelerators
-never wait for storage. Training scripts use the Python package hdmlp, which
-starts the daemon by itself; the commands here look at datasets, at what the
-seed says, and at what a running job waits for.
+never wait for storage. Training scripts use the Python package hdmlp, which starts
+the daemon by itself. The commands here inspect datasets, the accesses that follow
+from a seed, caches and running jobs.
 
 EXIT STATUS
   0  success
-  1  it was tried and failed
-  2  wrong input: arguments, files, configuration; nothing was started
+  1  failure
+  2  wrong input (arguments, files or configuration); nothing was started
   130  interrupted`,
 		Version:       version,
 		SilenceErrors: true,
 		SilenceUsage:  true,
-		Args:          cobra.ArbitraryArgs, // so that RunE, not cobra, names an unknown command
+		Args:          cobra.ArbitraryArgs, // so that RunE, not cobra, reports an unknown command
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
-				return badInput("there is no command %q; `hdmlp --help` lists them", args[0])
+				return badInput("unknown command %q; `hdmlp --help` lists the commands", args[0])
 			}
 			return cmd.Help()
 		},
 		PersistentPreRunE: refuseJSON,
 	}
 	root.PersistentFlags().Bool("json", false,
-		"print JSON, errors included; a command that has none to print refuses it")
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return inputError{err} })
+		"print JSON, also for errors; commands without JSON output refuse it")
+	root.SetFlagErrorFunc(flagError)
 	root.AddCommand(commands()...)
 	return root
 }
 
-// inputError marks an error that the user's input caused: exit status 2.
+// inputError marks an error caused by the user's input: exit status 2.
 type inputError struct{ error }
 
 func (e inputError) Unwrap() error { return e.error }
 
-// statusError is the failure of another program, with its exit status.
+// statusError is an error with the exit status of another program.
 type statusError struct {
 	status int
 	error
@@ -79,26 +80,27 @@ type statusError struct {
 
 func (e statusError) Unwrap() error { return e.error }
 
-// badInput makes an inputError.
+// badInput returns an inputError.
 func badInput(format string, args ...any) error {
 	return inputError{fmt.Errorf(format, args...)}
 }
 
-// noArgs refuses arguments.
+// noArgs rejects arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return badInput("%s takes no arguments: %q", cmd.CommandPath(), args[0])
+		return badInput("%s takes no arguments, but got %q", cmd.Name(), args[0])
 	}
 	return nil
 }
 
-// wrongInput are the kinds of a daemon's errors that are wrong input, as in python/hdmlp/errors.py.
+// wrongInput lists the kinds of a daemon's errors that count as wrong input, as in
+// python/hdmlp/errors.py.
 var wrongInput = []string{
 	protocol.KindConfig, protocol.KindDataset, protocol.KindMismatch,
 	protocol.KindBusy, protocol.KindVersion,
 }
 
-// exitCode prints err, as the user asked, and gives the exit status.
+// exitCode prints err, as text or JSON, and returns the exit status.
 func exitCode(cmd *cobra.Command, err error) int {
 	if err == nil {
 		return 0
@@ -117,12 +119,13 @@ func exitCode(cmd *cobra.Command, err error) int {
 	case errors.Is(err, context.Canceled):
 		code = 130
 	}
+	message := strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
 	if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-		text, _ := json.Marshal(map[string]any{"error": err.Error(), "exit_status": code})
+		text, _ := json.Marshal(map[string]any{"error": message, "exit_status": code})
 		fmt.Fprintln(cmd.ErrOrStderr(), visibleJSON(string(text)))
 	} else {
-		// which may name files
-		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %s\n", printable.Text(err.Error()))
+		// The text may contain file names.
+		fmt.Fprintf(cmd.ErrOrStderr(), "hdmlp: %s\n", printable.Text(message))
 	}
 	return code
 }

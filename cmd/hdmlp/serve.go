@@ -28,16 +28,21 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats/prometheus"
 )
 
-// newServeCommand makes the command of a daemon whose node has these options.
+// newServeCommand returns the command that runs a daemon whose node has these options.
 func newServeCommand(options func(log *slog.Logger, processors int) node.Options) *cobra.Command {
 	var fromProcess bool
 	var set []string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Run this node's daemon",
-		Long: `Run this node's daemon in the foreground. Training processes start it by
+		Long: `Run this node's daemon in the foreground. Training processes start a daemon by
 themselves; run it by hand to keep caches warm between jobs for longer
-(--set linger=12h), or to see its log.`,
+(--set linger=12h), or to see its log.
+
+EXIT STATUS
+  0  the daemon ended in order
+  1  failure, such as a daemon that is running already
+  2  wrong input (arguments, files or configuration); nothing was started`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			arguments, err := parseSettings(set)
@@ -48,27 +53,28 @@ themselves; run it by hand to keep caches warm between jobs for longer
 		},
 	}
 	cmd.Flags().StringArrayVar(&set, "set", nil,
-		"key=value: a configuration key of the daemon: linger, metrics, log_level")
+		"set a configuration key of the daemon (linger, metrics, log_level), as key=value; may "+
+			"be repeated")
 	cmd.Flags().BoolVar(&fromProcess, "from-process", false,
-		"started by a training process: exit quietly if a daemon runs already")
+		"started by a training process: exit without an error if a daemon is running already")
 	return cmd
 }
 
-// filesNeeded is the number of open files below which a daemon is of no use; a
-// job's own need is checked when it opens.
+// filesNeeded is the smallest limit on open files with which a daemon starts. What a job needs is
+// checked when it opens.
 const filesNeeded = 64
 
-// fileSizeNeeded is the length of files in bytes below which a daemon is of no use; what a job
-// needs is checked when it opens.
+// fileSizeNeeded is the smallest limit on file sizes, in bytes, with which a daemon starts. What a
+// job needs is checked when it opens.
 const fileSizeNeeded = 1 << 20
 
-// checkFileSize raises the limit on the length of files as far as it goes, and refuses one that is
-// too small: shared memory counts as a file.
+// checkFileSize raises the limit on file sizes as far as possible, and returns an error if it is
+// still too small: it applies to shared memory, too.
 func checkFileSize() error {
 	limit, err := probe.RaiseFileSizeLimit()
 	if err == nil && limit < fileSizeNeeded {
-		return badInput("file size: the daemon needs files and shared memory of %d bytes, "+
-			"RLIMIT_FSIZE allows %d: raise its hard limit (ulimit -Hf)", fileSizeNeeded, limit)
+		return badInput("file size: the daemon needs files and shared memory of %d bytes, but "+
+			"RLIMIT_FSIZE allows only %d; raise its hard limit (ulimit -Hf)", fileSizeNeeded, limit)
 	}
 	return nil
 }
@@ -96,7 +102,7 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool,
 		if fromProcess {
 			return nil // another process was faster
 		}
-		return fmt.Errorf("%w at %s: see `hdmlp stats`, or end it with `hdmlp stop`", err,
+		return fmt.Errorf("%w at %s; see `hdmlp stats`, or end it with `hdmlp stop`", err,
 			endpoint.Addr.Name)
 	}
 	if err != nil {
@@ -104,16 +110,16 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool,
 	}
 	defer listener.Close() // Run closes it as well
 	log := newLogger(cfg.LogLevel)
-	if err := giveWay(); err != nil {
-		log.Debug("schedule as batch work", "error", err)
+	if err := scheduleAsBatch(); err != nil {
+		log.Debug("cannot schedule the daemon as batch work", "error", err)
 	}
 	files, err := probe.RaiseFileLimit()
 	if err != nil {
-		log.Warn("raise the limit of open files", "error", err)
+		log.Warn("cannot raise the limit on open files", "error", err)
 	}
 	if err == nil && files < filesNeeded {
-		return badInput("open files: the daemon needs %d, RLIMIT_NOFILE allows %d: raise its "+
-			"hard limit (ulimit -Hn)", filesNeeded, files)
+		return badInput("open files: the daemon needs %d, but RLIMIT_NOFILE allows only %d; "+
+			"raise its hard limit (ulimit -Hn)", filesNeeded, files)
 	}
 	if fromProcess {
 		signal.Ignore(syscall.SIGHUP)
@@ -143,24 +149,24 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool,
 	return err
 }
 
-// giveWay has the process scheduled as batch work (sched(7)): when it is woken it does not push the
-// thread aside that woke it, a training process in the middle of a step.
+// scheduleAsBatch sets the scheduling policy of all threads to SCHED_BATCH (sched(7)), so that a
+// thread that wakes up does not preempt the one that woke it: a training process in the middle of a
+// step.
 //
-// A thread begins with the policy of the one that starts it, which may be one whose turn has not
-// come. So passes are made over all threads until one finds nothing to change: then every thread
-// that it listed had been batch work before the pass began, and so had whatever started others
-// meanwhile.
-func giveWay() error {
+// A thread inherits the policy of the thread that starts it, which may not have been changed yet.
+// So passes are made over all threads until one finds nothing to change: then every listed thread
+// had the policy before that pass began, and so had every thread that it started meanwhile.
+func scheduleAsBatch() error {
 	for {
-		changed, err := giveWayOnce()
+		changed, err := batchPass()
 		if !changed || err != nil {
 			return err
 		}
 	}
 }
 
-// giveWayOnce makes one pass, and reports whether it changed the policy of a thread.
-func giveWayOnce() (changed bool, err error) {
+// batchPass makes one pass, and reports whether it changed the policy of a thread.
+func batchPass() (changed bool, err error) {
 	threads, err := os.ReadDir("/proc/self/task")
 	if err != nil {
 		return false, err
@@ -172,7 +178,7 @@ func giveWayOnce() (changed bool, err error) {
 		}
 		attr, err := unix.SchedGetAttr(id, 0)
 		if err == nil && attr.Policy == unix.SCHED_NORMAL {
-			attr.Policy = unix.SCHED_BATCH // its niceness stays
+			attr.Policy = unix.SCHED_BATCH // the nice value stays
 			err = unix.SchedSetAttr(id, attr, 0)
 			changed = true
 		}
@@ -183,10 +189,10 @@ func giveWayOnce() (changed bool, err error) {
 	return changed, nil
 }
 
-// shareProcessors returns how many processors the process may use, and lets Go schedule for twice
-// as many: a goroutine that decodes an image in C holds one of Go's for longer than Go's monitor
-// likes to wait, and where all are held so, the monitor polls every 20 microseconds and takes them
-// away, which costs a tenth of the throughput. What computes is bounded by who uses the number.
+// shareProcessors returns the number of CPUs that the process may use, and sets GOMAXPROCS to twice
+// that. A goroutine that decodes an image in C occupies a P for longer than Go's monitor waits; if
+// all are occupied, the monitor polls every 20 microseconds and retakes them, which costs a tenth
+// of the throughput. Callers use the returned number to bound what computes.
 func shareProcessors() int {
 	processors := runtime.GOMAXPROCS(0)
 	if processors > 1 {
@@ -195,8 +201,9 @@ func shareProcessors() int {
 	return processors
 }
 
-// sharedLog is the file that processes read the daemon's last words from: its standard error if the
-// process that started it has made that for the purpose, a memfd or another file without a name.
+// sharedLog returns the file from which processes read why the daemon died. It is the daemon's
+// standard error if the process that started it provided a file for the purpose, a memfd or another
+// file without a name.
 func sharedLog(fromProcess bool) (*os.File, error) {
 	var st unix.Stat_t
 	if fromProcess && unix.Fstat(2, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG &&
@@ -212,12 +219,12 @@ func sharedLog(fromProcess bool) (*os.File, error) {
 
 func newLogger(level string) *slog.Logger {
 	var l slog.Level
-	_ = l.UnmarshalText([]byte(level)) // config has checked it
+	_ = l.UnmarshalText([]byte(level)) // config has validated it
 	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: l}))
 }
 
-// What clients of the metrics may take. A scraper needs one connection, and asks in less than a
-// second; the answer of a large cluster takes some.
+// Limits for clients of the metrics. A scraper needs one connection, and sends its request within a
+// second; the answer of a large cluster takes several.
 const (
 	metricsConns           = 32
 	metricsConnsPerAddress = 8
@@ -227,11 +234,12 @@ const (
 	metricsIdle            = 2 * time.Minute // more than the usual scrape interval
 )
 
-// serveMetrics serves Prometheus's text format; stop ends it.
+// serveMetrics serves metrics in Prometheus's text format until stop is called.
 func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(), err error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {
-		return nil, fmt.Errorf("metrics = %q: %w", address, err)
+		return nil, fmt.Errorf("metrics = %q: cannot listen there: %w; choose another address",
+			address, err)
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics",
@@ -240,7 +248,7 @@ func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(
 		}))
 	mux.Handle("GET /metrics/cluster",
 		prometheus.Handler(func(ctx context.Context) []*stats.ClusterReport {
-			all, _ := here.ClusterReports(ctx, "") // only a name can be wrong
+			all, _ := here.ClusterReports(ctx, "") // without a name there is no error
 			return all
 		}))
 	server := &http.Server{
@@ -249,15 +257,15 @@ func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(
 		ReadHeaderTimeout: metricsRead, ReadTimeout: metricsRead, WriteTimeout: metricsWrite,
 		IdleTimeout: metricsIdle,
 	}
-	// Nobody proves anything here, so all connections stay pending: their number is what is
-	// bounded.
+	// Connections are never authenticated here, so that all of them count as pending, and their
+	// number is limited.
 	door := admission.Listen(l,
 		admission.Limits{Total: metricsConns, PerAddress: metricsConnsPerAddress})
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if err := server.Serve(door); !errors.Is(err, http.ErrServerClosed) {
-			log.Error("metrics", "error", err)
+			log.Error("cannot serve metrics", "error", err)
 		}
 	}()
 	log.Info("metrics are served", "address", l.Addr())
@@ -267,7 +275,7 @@ func serveMetrics(address string, here *node.Node, log *slog.Logger) (stop func(
 	}, nil
 }
 
-// hdmlpEnvironment is the part of the environment that is ours.
+// hdmlpEnvironment returns the HDMLP_* variables of the environment.
 func hdmlpEnvironment() map[string]string {
 	out := map[string]string{}
 	for _, kv := range os.Environ() {
@@ -278,13 +286,13 @@ func hdmlpEnvironment() map[string]string {
 	return out
 }
 
-// parseSettings makes arguments of key=value flags.
+// parseSettings parses key=value flags into arguments.
 func parseSettings(set []string) (map[string]any, error) {
 	out := map[string]any{}
 	for _, kv := range set {
 		k, v, ok := strings.Cut(kv, "=")
 		if !ok || k == "" {
-			return nil, badInput("--set %q: give it as key=value", kv)
+			return nil, badInput("--set %q is not of the form key=value", kv)
 		}
 		out[k] = v
 	}

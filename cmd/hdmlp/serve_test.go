@@ -24,7 +24,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/protocol"
 )
 
-// TestMain is the real program when it is told so.
+// TestMain runs the real program instead of the tests if the environment says so.
 func TestMain(m *testing.M) {
 	if os.Getenv("HDMLP_DAEMON_TEST") != "" {
 		main()
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// program is the real program, with a socket and a home of its own.
+// program runs the real program, with its own socket and home directory.
 type program struct {
 	t   *testing.T
 	env []string
@@ -61,7 +61,7 @@ func (p *program) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// run runs a command to its end, and gives its exit status.
+// run runs a command to its end, and returns its exit status and output.
 func (p *program) run(args ...string) (status int, stdout, stderr string) {
 	p.t.Helper()
 	var out, complaints bytes.Buffer
@@ -75,13 +75,13 @@ func (p *program) run(args ...string) (status int, stdout, stderr string) {
 	return cmd.ProcessState.ExitCode(), out.String(), complaints.String()
 }
 
-// serving is a `hdmlp serve` that runs.
+// serving is a running `hdmlp serve`.
 type serving struct {
 	cmd *exec.Cmd
 	log *logged
 }
 
-// logged collects what the daemon logs, and tells when a text was there.
+// logged collects the daemon's log, and signals each write.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -127,13 +127,13 @@ func (p *program) serve(until string, args ...string) *serving {
 	return s
 }
 
-// status waits for the end.
+// status waits for the daemon's end, and returns its exit status.
 func (s *serving) status() int {
 	_ = s.cmd.Wait()
 	return s.cmd.ProcessState.ExitCode()
 }
 
-func TestServe(t *testing.T) {
+func TestOneDaemonServesUntilItIsStopped(t *testing.T) {
 	p := newProgram(t)
 	for _, args := range [][]string{{"stats"}, {"stop"}} {
 		if status, _, complaint := p.run(args...); status != 1 ||
@@ -151,7 +151,7 @@ func TestServe(t *testing.T) {
 		t.Errorf("a second daemon, started by a process: %d, %s", status, complaint)
 	}
 	status, out, _ := p.run("stats")
-	if want := fmt.Sprintf("pid %d, 1 connection(s), 0 job(s)", s.cmd.Process.Pid); status != 0 ||
+	if want := fmt.Sprintf("pid %d, 1 connection, 0 jobs", s.cmd.Process.Pid); status != 0 ||
 		!strings.Contains(out, want) {
 		t.Errorf("stats: %d, %s", status, out)
 	}
@@ -169,9 +169,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestServeWithJob: a folder is served, stats shows the job, and stop refuses to
-// end it without force.
-func TestServeWithJob(t *testing.T) {
+// TestStatsAndStopOfADaemonWithAJob opens a job: stats and metrics show it, and stop needs --force.
+func TestStatsAndStopOfADaemonWithAJob(t *testing.T) {
 	p := newProgram(t)
 	data := t.TempDir()
 	for i := range 10 {
@@ -224,7 +223,7 @@ func TestServeWithJob(t *testing.T) {
 	}
 }
 
-// openJob opens a job on a folder, as a training process does.
+// openJob opens a job on a folder, as a training process would.
 func (p *program) openJob(data string) net.Conn {
 	p.t.Helper()
 	endpoint, err := socket.Address(func(string) string {
@@ -277,8 +276,7 @@ func (p *program) openJob(data string) net.Conn {
 	return nil
 }
 
-// TestServeSignals: the daemon ends in order when it is told to.
-func TestServeSignals(t *testing.T) {
+func TestServeShutsDownInOrderOnSignals(t *testing.T) {
 	p := newProgram(t)
 	for _, signal := range []os.Signal{syscall.SIGTERM, os.Interrupt} {
 		s := p.serve("daemon starts")
@@ -295,8 +293,8 @@ func TestServeSignals(t *testing.T) {
 	}
 }
 
-// TestServeRefused: what is wrong is named, with status 2, and nothing is started.
-func TestServeRefused(t *testing.T) {
+// TestServeReportsWrongInput with status 2, before it starts anything.
+func TestServeReportsWrongInput(t *testing.T) {
 	p := newProgram(t)
 	for _, c := range []struct {
 		args  []string
@@ -321,22 +319,22 @@ func TestServeRefused(t *testing.T) {
 	}
 }
 
-// TestFewFiles: a daemon that could not serve says so, with need and limit.
-func TestFewFiles(t *testing.T) {
+// TestServeNeedsEnoughDescriptors checks that the error names need and limit.
+func TestServeNeedsEnoughDescriptors(t *testing.T) {
 	p := newProgram(t)
 	cmd := exec.Command("/bin/sh", "-c", "ulimit -n 40 && exec \"$0\" serve",
 		"/proc/"+fmt.Sprint(os.Getpid())+"/exe")
 	cmd.Env = p.env
 	out, _ := cmd.CombinedOutput()
 	if status := cmd.ProcessState.ExitCode(); status != 2 ||
-		!strings.Contains(string(out), "needs 64, RLIMIT_NOFILE allows 40") {
+		!strings.Contains(string(out), "needs 64, but RLIMIT_NOFILE allows only 40") {
 		t.Errorf("status %d, %s", status, out)
 	}
 }
 
-// TestStoppedDaemon: commands do not wait for ever for a daemon that is stopped, nor for another
-// program at the socket.
-func TestStoppedDaemon(t *testing.T) {
+// TestCommandsGiveUpOnASilentDaemon checks that commands do not wait forever for a stopped daemon,
+// or for another program at the socket.
+func TestCommandsGiveUpOnASilentDaemon(t *testing.T) {
 	p := newProgram(t)
 	s := p.serve("daemon starts")
 	stopped := s.cmd.Process.Pid

@@ -16,18 +16,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render/page"
 )
 
-// simulateOptions are what `hdmlp simulate` is asked for.
+// simulateOptions are the options of `hdmlp simulate`.
 type simulateOptions struct {
 	file          string
 	policies      []string
-	profile, seed string // "": as the file says
+	profile, seed string // "": the file's
 	set, sweep    []string
 	scaling       string
 	json, csv     bool
 	dir           string // for the plots; "": none
-	width         int    // of the table
+	width         int    // of the table, in columns
 	colour        bool
-	progress      io.Writer // nil: none is shown
+	progress      io.Writer // nil: no progress is shown
 	memory        func() (int64, error)
 }
 
@@ -36,43 +36,42 @@ func newSimulateCommand() *cobra.Command {
 	var fromRun string
 	cmd := &cobra.Command{
 		Use:   "simulate SCENARIO.toml | --from-run REPORT.json",
-		Short: "Predict what each way of loading data would take on a machine",
-		Long: `Predict, in virtual time, what each way of loading data would take on a
-machine: runtimes, stalls, and where every sample would be read from. A scenario
-file describes the machine, the dataset and the training job; scenarios/ has
-those of the papers, and docs/SIMULATOR.md says how to describe your own.
+		Short: "Predict how long each way of loading data would take on a machine",
+		Long: `Predict, by simulation in virtual time, how each way of loading data would perform
+on a machine: runtimes, stalls, and where each sample would be read from. A scenario
+file describes the machine, the dataset and the training job; scenarios/ has those of
+the papers, and docs/SIMULATOR.md explains how to describe your own.
 
---profile model, the default, is a clean model; thesis computes what the
-thesis's own simulator computes, to compare with its tables.
+--profile model, the default, uses HDMLP's performance model; thesis computes what
+the thesis's simulator computes, for comparison with its tables.
 
---set puts a value in the place of the file's. Keys are dotted, and may leave out
-their table: epochs is job.epochs. A storage class goes by its number or name:
-storage_class.ram.capacity. Values are as in the file: numbers of MB and MB/s,
-or with units, such as 10GB/s.
+--set overrides a value of the file. Keys are dotted, and may omit their table:
+epochs is job.epochs. A storage class is named by its number or name:
+storage_class.ram.capacity. Values are written as in the file: numbers of MB and
+MB/s, or with units, such as 10GB/s.
 
---sweep runs the scenario for each of several values; given twice, for each
-combination of two keys' values. --scaling does so for numbers of nodes.
+--sweep runs the scenario for each of several values; if it is given twice, for each
+combination of two keys' values. --scaling does the same for numbers of nodes.
 
 EXIT STATUS
   0    success
-  1    it was tried and failed
+  1    failure
   2    wrong input; nothing was simulated
-  130  interrupted; what was finished has been printed`,
+  130  interrupted; finished simulations were printed`,
 		Example: `  hdmlp simulate scenarios/thesis-3.toml
   hdmlp simulate scenarios/thesis-4.toml --profile thesis --policy frequency,perfect --json
   hdmlp simulate scenarios/imagenet-1k.toml --set storage_class.ram.capacity=100GB --out plots
   hdmlp simulate scenarios/thesis-3.toml --scaling 1,2,4,8,16 --policy all
-  hdmlp simulate scenarios/thesis-environment.toml --sweep storage_class.ram.capacity=0,10240,20480`,
+  hdmlp simulate scenarios/thesis-environment.toml --sweep storage_class.ram.capacity=0,10240`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if fromRun != "" {
 				if len(args) > 0 {
-					return badInput("--from-run takes the place of a scenario file: leave out %q",
-						args[0])
+					return badInput("--from-run replaces the scenario file; omit %q", args[0])
 				}
 				return nil
 			}
 			if len(args) != 1 {
-				return badInput("simulate takes one scenario file, and got %d arguments", len(args))
+				return badInput("simulate takes one scenario file, but got %d arguments", len(args))
 			}
 			return nil
 		},
@@ -97,32 +96,33 @@ EXIT STATUS
 	}
 	flags := cmd.Flags()
 	flags.StringSliceVar(&opts.policies, "policy", nil,
-		"policies to compare, or all (default: what the file says)")
-	flags.StringVar(&opts.profile, "profile", "", "model or thesis (default: what the file says)")
-	flags.StringVar(&opts.seed, "seed", "", "of order and sizes (default: what the file says)")
+		"policies to compare, or all (default: the file's)")
+	flags.StringVar(&opts.profile, "profile", "", "model or thesis (default: the file's)")
+	flags.StringVar(&opts.seed, "seed", "", "seed of order and sizes (default: the file's)")
 	flags.StringArrayVar(&opts.set, "set", nil,
-		"KEY=VALUE, in the place of the file's; may be repeated")
-	flags.StringArrayVar(&opts.sweep, "sweep", nil, "KEY=V1,V2,..., simulate each; once or twice")
+		"override a value of the file, as KEY=VALUE; may be repeated")
+	flags.StringArrayVar(&opts.sweep, "sweep", nil,
+		"simulate each value of a key, as KEY=V1,V2,...; may be given twice")
 	flags.StringVar(&opts.scaling, "scaling", "",
-		"numbers of nodes, such as 1,2,4,8, simulate each")
+		"simulate each number of nodes, such as 1,2,4,8")
 	flags.BoolVar(&opts.csv, "csv", false, "print CSV")
 	flags.StringVar(&fromRun, "from-run", "",
-		"report of a job that has run, as JSON: simulate it from what it measured, and compare")
+		"simulate a finished job from its JSON report's measurements, and compare the two")
 	flags.StringVar(&opts.dir, "out", "",
 		"write plots (PNG, SVG), a page (index.html), JSON and CSV to this directory")
 	return cmd
 }
 
-// interrupted is the end of a simulation that somebody did not want to wait for.
+// interrupted is the error of a simulation that the user interrupted.
 type interrupted struct{}
 
 func (interrupted) Error() string { return "interrupted" }
 func (interrupted) Unwrap() error { return context.Canceled }
 
-// runSimulate simulates what opts ask for, and prints it.
+// runSimulate simulates what opts select, and prints the results.
 func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error {
 	if opts.json && opts.csv {
-		return badInput("--json and --csv: one of them")
+		return badInput("--json and --csv are mutually exclusive; give one of them")
 	}
 	plan, r, err := prepareSimulation(ctx, opts)
 	if err != nil {
@@ -155,8 +155,8 @@ func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error
 	return nil
 }
 
-// prepareSimulation reads, checks and draws everything, for as long as nobody interrupts it: the
-// sizes of billions of samples take a while.
+// prepareSimulation reads, validates and draws everything. It can be interrupted, because drawing
+// the sizes of billions of samples takes a while.
 func prepareSimulation(ctx context.Context,
 	opts simulateOptions,
 ) (*simulationPlan, *render.Report, error) {
@@ -188,7 +188,7 @@ type simulationPoint struct {
 	scenario *scenario.Scenario
 }
 
-// simulationPlan is everything that is to be simulated, checked.
+// simulationPlan is the validated description of everything to simulate.
 type simulationPlan struct {
 	opts    simulateOptions
 	file    *scenario.File
@@ -198,11 +198,11 @@ type simulationPlan struct {
 	largest int64 // memory of the largest simulation, in bytes
 }
 
-// maxSimulations bounds a sweep.
+// maxSimulations is the limit on the simulations of a sweep.
 const maxSimulations = 20_000
 
-// planSimulation reads the scenario with all its variations. The error is the user's, and says
-// everything that is wrong.
+// planSimulation reads the scenario with all its variations. Its error is caused by the user's
+// input, and lists all mistakes.
 func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 	file, err := scenario.Open(opts.file)
 	if err != nil {
@@ -238,11 +238,12 @@ func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 		case err != nil:
 			return nil, err
 		case len(p.sweeps) == 0:
-			note(s.Unmet()) // in a sweep, a policy that cannot run somewhere says so there
+			note(s.Unmet()) // in a sweep, the point where a policy cannot run reports it
 		}
 		p.points = append(p.points, simulationPoint{values, s})
 		if len(p.points)*len(s.Policies) > maxSimulations {
-			return nil, fmt.Errorf("--sweep asks for more than %d simulations", maxSimulations)
+			return nil, fmt.Errorf("--sweep needs more than %d simulations; give fewer values",
+				maxSimulations)
 		}
 	}
 	if faults == nil {
@@ -264,7 +265,7 @@ func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 	return p, nil
 }
 
-// overrides are the values that flags set in the place of the file's.
+// overrides returns the values of flags that override the file's.
 func (opts simulateOptions) overrides() ([]scenario.Override, error) {
 	var set []scenario.Override
 	var errs []error
@@ -296,12 +297,12 @@ func (opts simulateOptions) overrides() ([]scenario.Override, error) {
 	return set, errors.Join(errs...)
 }
 
-// sweeps are the keys to vary.
+// sweeps returns the keys to vary, with their values.
 func (opts simulateOptions) sweeps() ([]scenario.Sweep, error) {
 	if opts.scaling != "" {
 		if opts.sweep != nil {
-			return nil, errors.New("--scaling and --sweep: one of them; --sweep nodes=1,2,4 goes " +
-				"with a second key")
+			return nil, errors.New("--scaling and --sweep are mutually exclusive; --sweep " +
+				"nodes=1,2,4 can be combined with a second --sweep")
 		}
 		s, err := scenario.ParseSweep("environment.nodes=" + opts.scaling)
 		if err != nil {
@@ -319,7 +320,7 @@ func (opts simulateOptions) sweeps() ([]scenario.Sweep, error) {
 			return nil, fmt.Errorf("--sweep %w", err)
 		}
 		if slices.ContainsFunc(sweeps, func(o scenario.Sweep) bool { return o.Key == s.Key }) {
-			return nil, fmt.Errorf("--sweep %s is given twice; name another key, or all "+
+			return nil, fmt.Errorf("--sweep %s is given twice; give another key, or all "+
 				"values at once", s.Key)
 		}
 		sweeps = append(sweeps, s)
@@ -327,8 +328,8 @@ func (opts simulateOptions) sweeps() ([]scenario.Sweep, error) {
 	return sweeps, nil
 }
 
-// combinations returns every combination of the sweeps' values, the last key's changing fastest;
-// one that is empty if there are no sweeps.
+// combinations returns all combinations of the sweeps' values, in which the last key's change
+// fastest. Without sweeps there is a single, empty one.
 func combinations(sweeps []scenario.Sweep) [][]string {
 	all := [][]string{nil}
 	for _, s := range sweeps {

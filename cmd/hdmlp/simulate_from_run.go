@@ -13,8 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
-// comparison is what `hdmlp simulate --from-run` prints: a run, and what the
-// simulator says of it.
+// comparison is what `hdmlp simulate --from-run` prints: measurements of a run, and the simulator's
+// predictions.
 type comparison struct {
 	Report  string     `json:"report"`
 	Dataset string     `json:"dataset"`
@@ -31,12 +31,12 @@ type compared struct {
 	Error     float64 `json:"error"` // (predicted - measured) / measured
 }
 
-// maxRun is the largest run file that is read, in bytes.
+// maxRun is the size limit of a report, in bytes.
 const maxRun = 256 << 20
 
-// runFromRun simulates a job that has run, from what it measured, and compares. The samples' sizes
-// come from the dataset's index, which lies in indexDir or, if that is empty, where the kind of
-// source keeps it, if the dataset is still there.
+// runFromRun simulates a finished job from its measurements, and compares the two. If the dataset
+// still exists, the samples' sizes come from its index, which is in indexDir or, if that is empty,
+// where the kind of source keeps it.
 func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.Writer) error {
 	data, err := inputfile.Read(path, maxRun)
 	if err != nil {
@@ -48,7 +48,7 @@ func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.
 	}
 	var sizes func(int) int64
 	silent := func(string) {}
-	for _, kind := range sources() { // the report does not say of which it was
+	for _, kind := range sources() { // the report does not name the kind
 		source, err := kind.Open(ctx, run.Dataset,
 			dataset.OpenOptions{IndexDir: indexDir, Warn: silent, Tell: silent})
 		if err != nil {
@@ -78,8 +78,8 @@ func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.
 		return e.Encode(c)
 	}
 	if sizes == nil {
-		fmt.Fprintf(out, "the dataset %s is not there as it was: every sample is taken to have "+
-			"the mean size\n", run.Dataset)
+		fmt.Fprintf(out, "the dataset %s is missing or has changed; assuming the mean size for "+
+			"each sample\n", run.Dataset)
 	}
 	return printComparison(c, out)
 }

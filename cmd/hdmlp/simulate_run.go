@@ -31,8 +31,8 @@ func simulateOne(ctx context.Context, job *simulate.Job, profile simulate.Profil
 	return simulate.RunModel(ctx, job, policy)
 }
 
-// fitMemory decides how many simulations run at the same time, and refuses a scenario of which
-// there is no room for one.
+// fitMemory decides how many simulations run at the same time, and returns an error if the memory
+// is too small for one.
 func (p *simulationPlan) fitMemory() error {
 	shared, simulations := int64(0), 0
 	datasets := map[string]bool{}
@@ -46,11 +46,11 @@ func (p *simulationPlan) fitMemory() error {
 	}
 	available, err := p.opts.memory()
 	if err != nil {
-		return fmt.Errorf("how much memory is available: %w", err)
+		return fmt.Errorf("measure the available memory: %w", err)
 	}
 	if need := shared + p.largest; need > available {
-		return fmt.Errorf("%s: the simulation needs about %s of memory, and %s are available; "+
-			"fewer samples, epochs or nodes need less",
+		return fmt.Errorf("%s: the simulation needs about %s of memory, but only %s are "+
+			"available; use fewer samples, epochs or nodes",
 			p.opts.file, size.Format(need), size.Format(available))
 	}
 	p.workers = int(min(int64(runtime.GOMAXPROCS(0)), int64(simulations),
@@ -58,7 +58,7 @@ func (p *simulationPlan) fitMemory() error {
 	return nil
 }
 
-// perBatch tells whether the times of batches are to be plotted.
+// perBatch reports whether the times of batches will be plotted.
 func (p *simulationPlan) perBatch() bool { return p.opts.dir != "" && len(p.sweeps) == 0 }
 
 // simulation is one policy at one point.
@@ -74,10 +74,10 @@ type finished struct {
 	err    error
 }
 
-// patience is how long an interrupted simulation may take to end by itself.
-const patience = 500 * time.Millisecond
+// interruptTimeout is how long an interrupted simulation may take to end by itself.
+const interruptTimeout = 500 * time.Millisecond
 
-// run simulates everything, on all cores, and puts the results into r. stopped tells that ctx ended
+// run simulates everything, on all cores, and puts the results into r. It reports whether ctx ended
 // before everything was finished.
 func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
 	r *render.Report,
@@ -92,7 +92,7 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
 	defer bar.close()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// never blocks: workers end even if nobody waits for them any more
+	// The channel never blocks, so that workers end even after run has returned.
 	results := make(chan finished, len(todo))
 	p.start(ctx, todo, results)
 
@@ -116,7 +116,7 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
 			}
 		case <-ctx.Done():
 			if late == nil {
-				late = time.After(patience)
+				late = time.After(interruptTimeout)
 			}
 			select {
 			case f := <-results:
@@ -145,8 +145,8 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
 	return stopped, nil
 }
 
-// start begins the workers. Each ends when nothing is left, or soon after ctx ends; every
-// simulation gives a result.
+// start starts the workers. Each ends when nothing is left, or soon after ctx ends; every
+// simulation sends a result.
 func (p *simulationPlan) start(ctx context.Context, todo []simulation, results chan<- finished) {
 	var next atomic.Int64
 	jobs := make([]func() (*simulate.Job, error), len(p.points))
@@ -191,7 +191,7 @@ func (p *simulationPlan) one(ctx context.Context, s simulation,
 	return simulateOne(ctx, j, sc.Profile, s.name)
 }
 
-// report makes the report of the plan, without results.
+// report returns the report of the plan, without results.
 func (p *simulationPlan) report() *render.Report {
 	first := p.points[0].scenario
 	r := &render.Report{
@@ -211,11 +211,11 @@ func (p *simulationPlan) report() *render.Report {
 	return r
 }
 
-// boundMB is the least that can be read from the source, MB.
+// boundMB returns the least that can be read from the source, in MB.
 func boundMB(s *scenario.Scenario) float64 {
 	job, err := s.Job()
 	if err != nil {
-		return 0 // the run itself will say why
+		return 0 // the run itself reports the error
 	}
 	dataset := 0.0
 	for _, v := range job.Sizes {
@@ -225,7 +225,7 @@ func boundMB(s *scenario.Scenario) float64 {
 	return float64(placement.Bound(int64(dataset*1e6+0.5), int64(cached*1e6+0.5), s.Epochs)) / 1e6
 }
 
-// facts say in words what is simulated.
+// facts describes in words what is simulated.
 func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	e := &s.Env
 	rate := func(v float64) string { return words.Rounded(v) + "/s" }
@@ -273,14 +273,15 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 	}
 	for _, sweep := range p.sweeps {
 		facts = append(facts, render.Fact{
-			Name:  "Varied",
-			Value: sweep.Key + " = " + strings.Join(sweep.Values, ", ") + "; above with the first",
+			Name: "Varied",
+			Value: sweep.Key + " = " + strings.Join(sweep.Values, ", ") +
+				"; the facts above are for the first value",
 		})
 	}
 	return facts
 }
 
-// number writes how many there are of something.
+// number formats a number of things, with the plural where it is needed.
 func number(n int, what string) string {
 	text := words.Number(float64(n)) + " " + what
 	switch {
@@ -293,7 +294,7 @@ func number(n int, what string) string {
 	return text
 }
 
-// simulationBar shows on a terminal how far the simulations are. The zero value shows nothing.
+// simulationBar shows the progress of simulations on a terminal. The zero value shows nothing.
 type simulationBar struct {
 	bars *mpb.Progress
 	bar  *mpb.Bar
@@ -323,7 +324,7 @@ func newSimulationBar(out io.Writer, total int) *simulationBar {
 	return b
 }
 
-// done counts one more.
+// done counts one more finished simulation.
 func (b *simulationBar) done(name string) {
 	if b.bar != nil {
 		b.last.Store(&name)
@@ -331,7 +332,7 @@ func (b *simulationBar) done(name string) {
 	}
 }
 
-// close takes the bar away.
+// close removes the bar.
 func (b *simulationBar) close() {
 	if b.bar != nil {
 		b.bar.Abort(true)

@@ -21,9 +21,9 @@ import (
 )
 
 var rewriteSimulations = flag.Bool("rewrite-simulations", false,
-	"write the golden files of hdmlp simulate anew")
+	"rewrite the golden files of hdmlp simulate")
 
-// tinyScenario takes a moment: 2 nodes, 24 samples of one size, in an order that is written down.
+// tinyScenario runs in a moment: 2 nodes, 24 samples of one size, in a fixed order.
 const tinyScenario = `
 title = "A tiny job"
 [environment]
@@ -60,7 +60,7 @@ policies = ["all"]
 seed = 1
 `
 
-// tiny writes the scenario and what belongs to it, and returns its path.
+// tiny writes the scenario and its files, and returns its path.
 func tiny(t *testing.T, text string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -101,8 +101,8 @@ var goldenPolicies = []string{
 	"partitioned",
 }
 
-// TestSimulateGolden: the results of profile thesis, which is compared with the thesis's tables,
-// never change by a digit. -rewrite-simulations is for what may change around them: titles,
+// TestSimulateGolden checks that the results of profile thesis, which are compared with the thesis's
+// tables, never change by a digit. -rewrite-simulations is for what may change around them: titles,
 // columns, keys.
 func TestSimulateGolden(t *testing.T) {
 	for name, change := range map[string]func(*simulateOptions){
@@ -140,7 +140,7 @@ func TestSimulateGolden(t *testing.T) {
 	}
 }
 
-// simulateAnswer is what --json promises.
+// simulateAnswer has the documented keys of --json.
 type simulateAnswer struct {
 	Profile string
 	Seed    uint64
@@ -152,8 +152,9 @@ type simulateAnswer struct {
 	Policies map[string]simulate.Result
 }
 
-// TestSimulateModel: what the issue promises of the JSON holds for every policy.
-func TestSimulateModel(t *testing.T) {
+// TestSimulateJSONIsConsistentForEveryPolicy checks totals, the lower bound, and that no policy is
+// faster than perfect.
+func TestSimulateJSONIsConsistentForEveryPolicy(t *testing.T) {
 	out, err := askSimulate(t, func(o *simulateOptions) { o.json = true })
 	if err != nil {
 		t.Fatal(err)
@@ -193,8 +194,8 @@ func TestSimulateModel(t *testing.T) {
 	}
 }
 
-// TestSimulateAgain: neither the number of cores nor their order shows in the answer.
-func TestSimulateAgain(t *testing.T) {
+// TestSimulateIsDeterministic for any number of workers.
+func TestSimulateIsDeterministic(t *testing.T) {
 	ask := func(memory int64) string {
 		out, err := askSimulate(t, func(o *simulateOptions) {
 			o.json, o.scaling = true, "1,2,4"
@@ -210,7 +211,7 @@ func TestSimulateAgain(t *testing.T) {
 	}
 }
 
-func TestSimulateSweep(t *testing.T) {
+func TestSimulateSweepsValues(t *testing.T) {
 	out, err := askSimulate(t, func(o *simulateOptions) {
 		o.csv, o.sweep, o.policies = true, []string{"compute=50 MB/s,100,200"}, []string{"perfect"}
 	})
@@ -233,7 +234,7 @@ func TestSimulateSweep(t *testing.T) {
 	}
 }
 
-func TestSimulateOut(t *testing.T) {
+func TestSimulateWritesPlots(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "plots")
 	if _, err := askSimulate(t, func(o *simulateOptions) { o.dir = dir }); err != nil {
 		t.Fatal(err)
@@ -248,8 +249,8 @@ func TestSimulateOut(t *testing.T) {
 	}
 }
 
-// TestSimulateBadInput: exit status 2, one line per fault, nothing printed.
-func TestSimulateBadInput(t *testing.T) {
+// TestSimulateReportsEachMistake checks for exit status 2, one line per mistake, and no output.
+func TestSimulateReportsEachMistake(t *testing.T) {
 	for _, test := range []struct {
 		args []string
 		want []string
@@ -330,7 +331,7 @@ func TestSimulateBadInput(t *testing.T) {
 	}
 }
 
-func TestSimulateMemory(t *testing.T) {
+func TestSimulateThatDoesNotFitInMemoryIsRejected(t *testing.T) {
 	_, err := askSimulate(t, func(o *simulateOptions) {
 		o.memory = func() (int64, error) { return 1000, nil }
 	})
@@ -339,7 +340,7 @@ func TestSimulateMemory(t *testing.T) {
 		!strings.Contains(err.Error(), "1000 bytes are available") {
 		t.Errorf("got %v", err)
 	}
-	// The sizes of two billion samples are not drawn before it is refused.
+	// It is rejected before the sizes of two billion samples are drawn.
 	text := strings.NewReplacer(`sizes = "sizes.txt"`, "samples = 2147483647\nmu = 1",
 		`order = "order.txt"`, "").Replace(tinyScenario)
 	start := time.Now()
@@ -350,8 +351,8 @@ func TestSimulateMemory(t *testing.T) {
 	}
 }
 
-// TestSimulateInterrupted: what is finished is kept and printed, and the exit status is 130.
-func TestSimulateInterrupted(t *testing.T) {
+// TestInterruptedSimulationPrintsWhatIsFinished checks also that the exit status is 130.
+func TestInterruptedSimulationPrintsWhatIsFinished(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	opts := simulateOptions{
 		file: tiny(t, strings.NewReplacer(`sizes = "sizes.txt"`, "samples = 300000\nmu = 0.1",

@@ -28,11 +28,16 @@ func newStatsCommand() *cobra.Command {
 	var asMetrics bool
 	cmd := &cobra.Command{
 		Use:   "stats",
-		Short: "Show running jobs: stall by cause, bytes by place, caches",
-		Long: `Shows the jobs of this node's running daemon: what their ranks waited for, where
-bytes came from, what the caches hold. With --job, a job over all its nodes, as
-this node's daemon hears it from the others; a node that does not answer within
-2 seconds is shown as last heard.`,
+		Short: "Show running jobs: stalls by cause, bytes by tier, caches",
+		Long: `Show the jobs of this node's running daemon: what their ranks waited for, where
+bytes were read from, what the caches hold. With --job, show a job over all its
+nodes, as reported to this node's daemon; for a node that does not answer within
+2 seconds, its last report is shown.
+
+EXIT STATUS
+  0  success
+  1  failure, such as no running daemon
+  2  wrong input, or no such job`,
 		Example: `  hdmlp stats
   hdmlp stats --job train --json
   hdmlp stats --job train --prometheus`,
@@ -40,7 +45,7 @@ this node's daemon hears it from the others; a node that does not answer within
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, _ := cmd.Flags().GetBool("json")
 			if asJSON && asMetrics {
-				return badInput("--json and --prometheus: give one of them")
+				return badInput("--json and --prometheus are mutually exclusive; give one of them")
 			}
 			form := printForm{asJSON, asMetrics}
 			out := cmd.OutOrStdout()
@@ -68,12 +73,12 @@ this node's daemon hears it from the others; a node that does not answer within
 		},
 	}
 	cmd.Flags().StringVar(&name, "job", "",
-		"the job of this name, or those with this in their name, over all nodes")
+		"show jobs over all their nodes: the job of this name, or those whose names contain it")
 	cmd.Flags().BoolVar(&asMetrics, "prometheus", false, "print Prometheus's text format")
 	return cmd
 }
 
-// printForm is how statistics are printed: as JSON, as metrics, or as text.
+// printForm says how statistics are printed: as JSON, as metrics, or as text.
 type printForm struct{ json, metrics bool }
 
 func (f printForm) print(out io.Writer, value any, reports []*stats.ClusterReport,
@@ -90,7 +95,7 @@ func (f printForm) print(out io.Writer, value any, reports []*stats.ClusterRepor
 	return text()
 }
 
-// summaries are the reports of this node's part alone.
+// summaries returns reports of this node alone in the form of reports over all nodes.
 func summaries(reports []*stats.Report) []*stats.ClusterReport {
 	out := make([]*stats.ClusterReport, len(reports))
 	for i, r := range reports {
@@ -103,8 +108,15 @@ func newStopCommand() *cobra.Command {
 	var force bool
 	cmd := &cobra.Command{
 		Use:   "stop",
-		Short: "End the running daemon",
-		Args:  noArgs,
+		Short: "Stop the running daemon",
+		Long: `Stop this user's running daemon. Unless --force is given, a daemon with open jobs is
+not stopped.
+
+EXIT STATUS
+  0  success
+  1  failure, such as no running daemon
+  2  jobs are running, or wrong input`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			endpoint, err := address()
 			if err != nil {
@@ -112,17 +124,17 @@ func newStopCommand() *cobra.Command {
 			}
 			err = daemon.Stop(cmd.Context(), endpoint, version, force)
 			if errors.Is(err, io.EOF) {
-				return nil // it ended before it could answer
+				return nil // the daemon ended before it could answer
 			}
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&force, "force", false,
-		"even if jobs are running: their processes get an error")
+		"stop it even if jobs are running; their processes fail with an error")
 	return cmd
 }
 
-// address is where the user's daemon is to be found.
+// address returns where the user's daemon listens.
 func address() (socket.Endpoint, error) {
 	endpoint, err := socket.Address(os.Getenv)
 	if err != nil {
@@ -131,7 +143,7 @@ func address() (socket.Endpoint, error) {
 	return endpoint, nil
 }
 
-// ask calls the running daemon.
+// ask calls a method of the running daemon.
 func ask(ctx context.Context, method string, params, result any) error {
 	endpoint, err := address()
 	if err != nil {
@@ -146,8 +158,8 @@ func ask(ctx context.Context, method string, params, result any) error {
 }
 
 func printStats(s *daemon.Stats, out io.Writer) error {
-	fmt.Fprintf(out, "daemon %s, pid %d, %d connection(s), %d job(s)\n", s.Version, s.PID,
-		s.Connections, len(s.Jobs))
+	fmt.Fprintf(out, "daemon %s, pid %d, %s, %s\n", s.Version, s.PID,
+		count(s.Connections, "connection"), count(len(s.Jobs), "job"))
 	for _, j := range s.Jobs {
 		if err := printJob(j, out); err != nil {
 			return err
@@ -158,17 +170,17 @@ func printStats(s *daemon.Stats, out io.Writer) error {
 
 func printJob(j *stats.Report, out io.Writer) error {
 	if j.Assembling {
-		_, err := fmt.Fprintf(out, "\njob %s: %s, %d rank(s)\n%s\n", printable.Name(j.Job),
-			printable.Name(j.Dataset), j.WorldSize, j.Sentence)
+		_, err := fmt.Fprintf(out, "\njob %s: %s, %s\n%s\n", printable.Name(j.Job),
+			printable.Name(j.Dataset), count(j.WorldSize, "rank"), j.Sentence)
 		return err
 	}
-	fmt.Fprintf(out, "\njob %s: %s, %d samples, %s, policy %s, %d rank(s), global batch %d\n",
-		printable.Name(j.Job), printable.Name(j.Dataset), j.Samples, size.Format(j.Bytes), j.Policy,
-		j.WorldSize, j.GlobalBatch)
+	fmt.Fprintf(out, "\njob %s: %s, %s, %s, policy %s, %s, global batch %d\n",
+		printable.Name(j.Job), printable.Name(j.Dataset), count(j.Samples, "sample"),
+		size.Format(j.Bytes), j.Policy, count(j.WorldSize, "rank"), j.GlobalBatch)
 	fmt.Fprintf(out, "%s\n", j.Sentence)
 	if j.Waiting != nil && j.Waiting.Seconds > 1 {
-		fmt.Fprintf(out, "waiting for sample %d (%s) since %.1f s\n", j.Waiting.Sample,
-			printable.Name(j.Waiting.Path), j.Waiting.Seconds)
+		fmt.Fprintf(out, "waiting %.1f s for sample %d (%s)\n", j.Waiting.Seconds, j.Waiting.Sample,
+			printable.Name(j.Waiting.Path))
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "epoch\tbatches\tsamples\tseconds\tstall s\tsource\t\t  stall by cause\n")
@@ -183,13 +195,13 @@ func printJob(j *stats.Report, out io.Writer) error {
 		fmt.Fprintf(out, "class %s: %s of %s\n", c.Name, size.Format(c.Used), size.Format(c.Room))
 	}
 	for _, f := range j.Faults {
-		fmt.Fprintf(out, "unreadable: sample %d (%s): %s, %s, %d time(s)\n", f.Sample,
-			printable.Name(f.Path), printable.Text(f.Reason), f.Policy, f.Count)
+		fmt.Fprintf(out, "unreadable: sample %d (%s): %s; on_error %s, %s\n", f.Sample,
+			printable.Name(f.Path), printable.Text(f.Reason), f.Policy, times(f.Count))
 	}
 	return nil
 }
 
-// causes lists stalls, the longest first.
+// causes lists stalls by cause, the longest first.
 func causes(stall map[string]float64) string {
 	names := make([]string, 0, len(stall))
 	for name := range stall {
@@ -215,10 +227,10 @@ func printCluster(jobs []*stats.ClusterReport, out io.Writer) error {
 		if i > 0 {
 			fmt.Fprintln(out)
 		}
-		fmt.Fprintf(out,
-			"job %s: %s, %d samples, %s, policy %s, %d node(s), %d rank(s), global batch %d\n",
-			printable.Name(j.Job), printable.Name(j.Dataset), j.Samples, size.Format(j.Bytes),
-			j.Policy, len(j.Nodes), j.WorldSize, j.GlobalBatch)
+		fmt.Fprintf(out, "job %s: %s, %s, %s, policy %s, %s, %s, global batch %d\n",
+			printable.Name(j.Job), printable.Name(j.Dataset), count(j.Samples, "sample"),
+			size.Format(j.Bytes), j.Policy, count(len(j.Nodes), "node"),
+			count(j.WorldSize, "rank"), j.GlobalBatch)
 		fmt.Fprintf(out, "%s\n", j.Sentence)
 		if err := printNodes(j, out); err != nil {
 			return err
@@ -227,7 +239,7 @@ func printCluster(jobs []*stats.ClusterReport, out io.Writer) error {
 	return nil
 }
 
-// printNodes prints a table with a row per node, and what does not fit into it.
+// printNodes prints a table with a row per node, and after it what does not fit into the table.
 func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	places := readPlaces(j)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -246,7 +258,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 		name := strconv.Itoa(n.Node)
 		switch {
 		case n.Age < 0 || n.Assembling:
-			continue // there are no numbers; the sentence tells of it
+			continue // it has no numbers; the job's sentence mentions it
 		case !n.Answering:
 			name = fmt.Sprintf("%d, %.0f s ago", n.Node, n.Age)
 		}
@@ -271,16 +283,17 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	}
 	for _, n := range j.Nodes {
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
-			fmt.Fprintf(out, "node %d waits for sample %d (%s) since %.1f s\n", n.Node,
-				n.Waiting.Sample, printable.Name(n.Waiting.Path), n.Waiting.Seconds)
+			fmt.Fprintf(out, "node %d: waiting %.1f s for sample %d (%s)\n", n.Node,
+				n.Waiting.Seconds, n.Waiting.Sample, printable.Name(n.Waiting.Path))
 		}
 		for _, p := range n.PassedBy {
-			fmt.Fprintf(out, "node %d passes node %d by, %d sample(s) so far: %s\n", n.Node, p.Node,
-				p.Failed, cmp.Or(p.Reason, "the source is faster"))
+			fmt.Fprintf(out, "node %d bypasses node %d, %s so far: %s\n", n.Node, p.Node,
+				count(int(p.Failed), "sample"), cmp.Or(p.Reason, "the source is faster"))
 		}
 		for _, f := range n.Faults {
-			fmt.Fprintf(out, "unreadable on node %d: sample %d (%s): %s, %s, %d time(s)\n", n.Node,
-				f.Sample, printable.Name(f.Path), printable.Text(f.Reason), f.Policy, f.Count)
+			fmt.Fprintf(out, "unreadable on node %d: sample %d (%s): %s; on_error %s, %s\n", n.Node,
+				f.Sample, printable.Name(f.Path), printable.Text(f.Reason), f.Policy,
+				times(f.Count))
 		}
 		if more := n.Unreadable - len(n.Faults); more > 0 {
 			fmt.Fprintf(out, "unreadable on node %d: %d more\n", n.Node, more)
@@ -289,7 +302,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	return nil
 }
 
-// readPlaces lists where samples were read from, beside the source's column: other nodes first,
+// readPlaces lists the tiers that samples were read from, other than the source: other nodes first,
 // then the classes.
 func readPlaces(j *stats.ClusterReport) []string {
 	out := []string{}
@@ -302,5 +315,5 @@ func readPlaces(j *stats.ClusterReport) []string {
 	return out
 }
 
-// share is a part in per cent.
+// share returns a part in per cent.
 func share(part, whole int64) float64 { return 100 * float64(part) / float64(max(whole, 1)) }

@@ -11,9 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// TestPrintStats: what waits, what is put together and what could not be read is
-// said in words.
-func TestPrintStats(t *testing.T) {
+// TestStatsDescribeWaitingAssemblingAndUnreadable checks the sentences of `hdmlp stats`.
+func TestStatsDescribeWaitingAssemblingAndUnreadable(t *testing.T) {
 	s := &daemon.Stats{Version: "0.1.0", PID: 7, Connections: 2, Jobs: []*stats.Report{
 		{
 			Job:        "a",
@@ -47,13 +46,13 @@ func TestPrintStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, want := range []string{
-		"daemon 0.1.0, pid 7, 2 connection(s), 2 job(s)",
-		"job a: /slow, 2 rank(s)\nThe job is being put together",
+		"daemon 0.1.0, pid 7, 2 connections, 2 jobs",
+		"job a: /slow, 2 ranks\nThe job is being put together",
 		"job b: /data, 10 samples",
-		"waiting for sample 5 (/data/a/5.jpg) since 12.3 s",
+		"waiting 12.3 s for sample 5 (/data/a/5.jpg)",
 		"source 2.000, memory 0.100",
 		"class memory: 500 bytes of 1000 bytes",
-		"unreadable: sample 3 (/data/a/3.jpg): the file is missing, skip, 2 time(s)",
+		"unreadable: sample 3 (/data/a/3.jpg): the file is missing; on_error skip, 2 times",
 	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is not in\n%s", want, out.String())
@@ -61,9 +60,9 @@ func TestPrintStats(t *testing.T) {
 	}
 }
 
-// TestPrintCluster: a row per node and one for all; who does not answer is shown as last heard, or
-// not at all.
-func TestPrintCluster(t *testing.T) {
+// TestStatsOfAJobHaveARowPerNode and one for all. A node that does not answer has its last report,
+// or no row.
+func TestStatsOfAJobHaveARowPerNode(t *testing.T) {
 	tally := func(n int64) stats.Tally {
 		return stats.Tally{
 			Batches: n, Samples: 10 * n,
@@ -110,16 +109,16 @@ func TestPrintCluster(t *testing.T) {
 	if err := printCluster(jobs, &out); err != nil {
 		t.Fatal(err)
 	}
-	want := `job train: /data, 10 samples, 2.0 KiB, policy cooperative, 3 node(s), 4 rank(s), global batch 8
+	want := `job train: /data, 10 samples, 2.0 KiB, policy cooperative, 3 nodes, 4 ranks, global batch 8
 All is well.
          node  batches  samples  from source     peer    memory  staging  stall s    stall by cause
             0        4       40      4.0 MiB  4.0 KiB   8.0 KiB     10 %    4.100    source 4.000, peer 0.100
   1, 12 s ago        5       50      5.0 MiB  5.0 KiB  10.0 KiB     40 %    5.100    source 5.000, peer 0.100
           all        9       90      9.0 MiB  9.0 KiB  18.0 KiB     25 %    9.100    source 9.000, peer 0.100
 class memory: 250 bytes of 1000 bytes, by node: 0: 25 %, 1: 25 %
-node 0 waits for sample 5 (/data/a/5.jpg) since 12.3 s
-node 0 passes node 1 by, 4 sample(s) so far: i/o timeout
-unreadable on node 0: sample 3 (/data/a/3.jpg): the file is missing, skip, 2 time(s)
+node 0: waiting 12.3 s for sample 5 (/data/a/5.jpg)
+node 0 bypasses node 1, 4 samples so far: i/o timeout
+unreadable on node 0: sample 3 (/data/a/3.jpg): the file is missing; on_error skip, 2 times
 unreadable on node 0: 2 more
 `
 	if out.String() != want {
@@ -127,9 +126,8 @@ unreadable on node 0: 2 more
 	}
 }
 
-// TestStatsFlags: what can not be asked for together, or is empty, is refused before the daemon is
-// asked.
-func TestStatsFlags(t *testing.T) {
+// TestStatsRejectsConflictingAndEmptyFlags before it connects to the daemon.
+func TestStatsRejectsConflictingAndEmptyFlags(t *testing.T) {
 	for _, args := range []string{"stats --json --prometheus", "stats --job="} {
 		root := newRootCommand()
 		root.SetArgs(strings.Fields(args))
@@ -139,8 +137,7 @@ func TestStatsFlags(t *testing.T) {
 	}
 }
 
-// TestExitCode: one meaning for each status, in words and in JSON.
-func TestExitCode(t *testing.T) {
+func TestExitCodeFollowsTheErrorsKind(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want int

@@ -16,7 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/top"
 )
 
-// shortestInterval keeps top from being what the daemon is busy with.
+// shortestInterval keeps top from being a load on the daemon.
 const shortestInterval = 100 * time.Millisecond
 
 func newTopCommand() *cobra.Command {
@@ -25,28 +25,34 @@ func newTopCommand() *cobra.Command {
 	var once bool
 	cmd := &cobra.Command{
 		Use: "top",
-		Short: "Watch running jobs over all their nodes: bytes per second by place, stalls, " +
+		Short: "Watch running jobs over all their nodes: bytes per second by tier, stalls, " +
 			"caches, time left",
-		Long: `Shows the jobs of this node's daemon as they are now, each over all its nodes: how
-far they are and how long they take, MiB per second by the place they come from,
-the share of time in which ranks are stalled and what for, and how full staging
-buffers and storage classes are. It runs on any node of a job.
+		Long: `Show the current state of the jobs of this node's daemon, each over all its nodes:
+progress and remaining time, MiB per second by the tier they come from, the share of
+time that ranks are stalled and the causes, and how full staging buffers and storage
+classes are. The command can run on any node of a job.
 
-Keys: q, Esc and Ctrl-C leave; r hides or shows ranks, which are shown at first
-if there is room for them; up and down scroll.
-Where the output is no terminal, or one that can not move its cursor, screens
-are printed one after the other, until the daemon ends. NO_COLOR=1 leaves colours
-out.`,
+Keys: q, Esc and Ctrl-C quit; r hides or shows ranks, which are shown at first if
+they fit on the screen; up and down scroll.
+If the output is not a terminal, or is one that cannot move its cursor, screens are
+printed one after the other until the daemon ends. NO_COLOR=1 turns colours off.
+
+EXIT STATUS
+  0  success
+  1  failure, such as no running daemon
+  2  wrong input
+  130  interrupted`,
 		Example: `  hdmlp top
   hdmlp top --interval 5s --job train
   hdmlp top --once > now.txt`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON, _ := cmd.Flags().GetBool("json"); asJSON {
-				return badInput("top prints no JSON: `hdmlp stats --job NAME --json` does")
+				return badInput("top does not print JSON; use `hdmlp stats --job NAME --json`")
 			}
 			if interval < shortestInterval {
-				return badInput("--interval %v: at least %v", interval, shortestInterval)
+				return badInput("--interval is %v; it must be at least %v", interval,
+					shortestInterval)
 			}
 			o := top.Options{
 				Interval: interval, Out: cmd.OutOrStdout(),
@@ -61,15 +67,16 @@ out.`,
 			return top.Live(cmd.Context(), os.Stdin, o)
 		},
 	}
-	cmd.Flags().DurationVar(&interval, "interval", time.Second, "between screens, at least 100ms")
+	cmd.Flags().DurationVar(&interval, "interval", time.Second,
+		"time between screens, at least 100ms")
 	cmd.Flags().StringVar(&name, "job", "",
-		"the job of this name, or those with this in their name (default: all)")
+		"show the job of this name, or those whose names contain it (default: all)")
 	cmd.Flags().BoolVar(&once, "once", false,
-		"print one screen, with what happened within the interval, and end")
+		"print one screen, which covers one interval, and exit")
 	return cmd
 }
 
-// askCluster asks the daemon for jobs over all their nodes, and gives up when ctx ends.
+// askCluster gets the reports of jobs over all their nodes from the daemon, unless ctx ends before.
 func askCluster(ctx context.Context, name string) ([]*stats.ClusterReport, error) {
 	endpoint, err := address()
 	if err != nil {
@@ -85,7 +92,7 @@ func askCluster(ctx context.Context, name string) ([]*stats.ClusterReport, error
 	defer c.Close()
 	var answer daemon.ClusterStats
 	if err := c.Call("cluster", map[string]any{"job": name}, &answer); err != nil {
-		if errors.Is(err, io.EOF) { // it ends just now
+		if errors.Is(err, io.EOF) { // the daemon is shutting down
 			return nil, fmt.Errorf("%w: %w", top.ErrGone, err)
 		}
 		return nil, err

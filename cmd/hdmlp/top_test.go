@@ -8,9 +8,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/top"
 )
 
-// TestTop: what is wrong with its arguments, or that there is no daemon, is said at once where
-// there is no terminal.
-func TestTop(t *testing.T) {
+// TestTopReportsWrongInputAndAMissingDaemon without a terminal, where it must not wait for a
+// daemon.
+func TestTopReportsWrongInputAndAMissingDaemon(t *testing.T) {
 	t.Setenv("HDMLP_SOCKET", "hdmlp-test-nobody")
 	for args, words := range map[string]string{
 		"top --json":           "hdmlp stats --job NAME --json",

@@ -20,7 +20,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// transformOptions are what `hdmlp transform` is asked for.
+// transformOptions are the options of `hdmlp transform`.
 type transformOptions struct {
 	paths                []string
 	transforms, dir      string
@@ -33,23 +33,23 @@ func newTransformCommand() *cobra.Command {
 	var opts transformOptions
 	cmd := &cobra.Command{
 		Use:   "transform IMAGE... --transforms LIST --out DIR",
-		Short: "Show what transforms make of images",
-		Long: `Show what transforms make of images: what a training process would get, as PNG
-files in DIR, and all of it side by side in DIR/contact-sheet.png. Tensors are
-turned back into pixels for it: normalising is undone.
+		Short: "Show the results of transforms on images",
+		Long: `Apply transforms to images, and write what a training process would get as PNG files
+in DIR, together with an overview, DIR/contact-sheet.png. Tensors are converted back
+to pixels for this, which undoes normalisation.
 
-LIST is written as in a script, with the names and arguments of hdmlp.transforms,
-or is its JSON description (docs/FORMATS.md). Random parameters follow from the
-seed, the epoch and the sample's ID, as in training: the first IMAGE stands for
-sample --sample, the next one for the sample after it.
+LIST is written as in a script, with the names and arguments of hdmlp.transforms, or
+is its JSON description (docs/FORMATS.md). As in training, random parameters depend on
+the seed, the epoch and the sample's ID: the first IMAGE stands for sample --sample,
+the next one for the sample after it.
 
 EXIT STATUS
   0  success
-  1  an image can not be decoded or transformed; the others are written
-  2  wrong input: no such file, transforms that can not be compiled
+  1  an image cannot be decoded or transformed; the others were written
+  2  wrong input: no such file, transforms that cannot be compiled, ...
   130  interrupted`,
 		Example: `  hdmlp transform cat.jpg dog.jpg --out look --count 6 \
-      --transforms 'RandomResizedCrop(224), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4), ToTensor()'`,
+      --transforms 'RandomResizedCrop(224), ColorJitter(0.4, 0.4, 0.4), ToTensor()'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return badInput("transform takes one image or more")
@@ -64,24 +64,24 @@ EXIT STATUS
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.transforms, "transforms", "",
-		"the list, such as 'Resize(256), CenterCrop(224), ToTensor()'")
-	flags.StringVar(&opts.dir, "out", "", "directory for the pictures; made if it is not there")
-	flags.Uint64Var(&opts.seed, "seed", 0, "of the job")
-	flags.IntVar(&opts.epoch, "epoch", 0, "the first epoch that is shown")
-	flags.IntVar(&opts.count, "count", 1, "epochs that are shown, each with what it draws")
-	flags.IntVar(&opts.sample, "sample", 0, "ID of the sample that the first IMAGE stands for")
+		"list of transforms, such as 'Resize(256), CenterCrop(224), ToTensor()'")
+	flags.StringVar(&opts.dir, "out", "", "directory for the pictures; created if missing")
+	flags.Uint64Var(&opts.seed, "seed", 0, "seed of the job")
+	flags.IntVar(&opts.epoch, "epoch", 0, "first epoch to show")
+	flags.IntVar(&opts.count, "count", 1, "number of epochs to show")
+	flags.IntVar(&opts.sample, "sample", 0, "sample ID of the first IMAGE")
 	return cmd
 }
 
-// check refuses options that make no sense, and compiles the transforms.
+// check validates the options, and compiles the transforms.
 func (o transformOptions) check() (*transform.Program, error) {
 	const mostEpochs = 100
 	switch {
 	case strings.TrimSpace(o.transforms) == "":
-		return nil, badInput("--transforms is missing: which ones? For example " +
+		return nil, badInput("--transforms is missing; give a list such as " +
 			"'RandomResizedCrop(224), ToTensor()'")
 	case o.dir == "":
-		return nil, badInput("--out is missing: the directory for the pictures")
+		return nil, badInput("--out is missing; give a directory for the pictures")
 	case o.epoch < 0:
 		return nil, badInput("--epoch is %d; it must be 0 or more", o.epoch)
 	case o.count < 1 || o.count > mostEpochs:
@@ -99,10 +99,11 @@ func (o transformOptions) check() (*transform.Program, error) {
 	}
 	if program.Arrays() {
 		return nil,
-			badInput("--transforms: arrays have no picture: the list must be one for images")
+			badInput("--transforms: arrays have no picture; give transforms of images")
 	}
 	if program.Ragged() {
-		return nil, badInput("--transforms: Ragged is for what goes on in Python: leave it out")
+		return nil,
+			badInput("--transforms: Ragged is only for lists that continue in Python; omit it")
 	}
 	return program, nil
 }
@@ -129,27 +130,27 @@ type transformedImage struct {
 	Draws  []transformDraw `json:"draws,omitempty"`
 }
 
-// transformDraw is what one epoch makes of an image.
+// transformDraw is the result of one epoch for an image.
 type transformDraw struct {
 	Epoch int              `json:"epoch"`
 	File  string           `json:"file"`
 	Drawn []transformDrawn `json:"drawn"`
 }
 
-// transformDrawn is what a transform drew or decided.
+// transformDrawn holds the random parameters of a transform.
 type transformDrawn struct {
 	Transform  string             `json:"transform"`
 	Parameters map[string]float64 `json:"parameters"`
 	text       string
 }
 
-// transformTime is what a transform took per picture.
+// transformTime is the time that a transform took per picture.
 type transformTime struct {
 	Transform    string  `json:"transform"`
 	Milliseconds float64 `json:"milliseconds"`
 }
 
-// runTransform writes the pictures and prints what they are.
+// runTransform writes the pictures and prints a description of them.
 func runTransform(cmd *cobra.Command, opts transformOptions) error {
 	program, err := opts.check()
 	if err != nil {
@@ -177,7 +178,7 @@ func runTransform(cmd *cobra.Command, opts transformOptions) error {
 	return errors.Join(append(answer.failures, err)...)
 }
 
-// maxPicture is the largest file of a picture that is read, in bytes.
+// maxPicture is the size limit of an image's file, in bytes.
 const maxPicture = 1 << 30
 
 // transformAll makes the pictures and the contact sheet.
@@ -246,7 +247,7 @@ func transformAll(cmd *cobra.Command, opts transformOptions,
 	return answer, writePNG(answer.Sheet, sheet.draw())
 }
 
-// drawnBy lists what was drawn for the worker's last sample.
+// drawnBy returns the random parameters of the worker's last sample.
 func drawnBy(program *transform.Program, w *transform.Worker) []transformDrawn {
 	list := []transformDrawn{}
 	for _, d := range w.Drawn() {
@@ -272,7 +273,7 @@ func writePNG(path string, picture image.Image) (err error) {
 	return png.Encode(f, picture)
 }
 
-// print is the answer for people.
+// print formats the answer for people.
 func (a *transformAnswer) print(out io.Writer) error {
 	var b strings.Builder
 	shape := strings.Trim(strings.Join(strings.Fields(fmt.Sprint(a.Output.Shape)), " x "), "[]")
@@ -297,12 +298,12 @@ func (a *transformAnswer) print(out io.Writer) error {
 			fmt.Fprintf(&b, "  %-22s %7.2f ms\n", t.Transform, t.Milliseconds)
 		}
 	}
-	fmt.Fprintf(&b, "\nAll of them: %s\n", printable.Name(a.Sheet))
+	fmt.Fprintf(&b, "\nOverview: %s\n", printable.Name(a.Sheet))
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// decodeWhole decodes an image as it is stored, for looking at.
+// decodeWhole decodes an image as it is stored, for the contact sheet.
 func decodeWhole(data []byte) (image.Image, error) {
 	var d codec.Decoder
 	defer d.Close()

@@ -18,9 +18,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
-// contactSheet is a table of pictures: a row per image, first as it is stored, then what each
-// epoch makes of it. Where a transform cuts a part out of the image as stored, the part's
-// outline is drawn there, in the colour of its epoch.
+// contactSheet is a table of pictures. It has a row per image: first the image as stored, then its
+// result in each epoch. If a transform crops the image as stored, the crop is outlined there in the
+// colour of its epoch.
 type contactSheet struct {
 	opts transformOptions
 	rows []*sheetRow
@@ -32,10 +32,10 @@ type sheetRow struct {
 	stored  image.Image
 	failure string
 	cells   []image.Image
-	parts   []image.Rectangle // cut out, one per cell; empty: not known
+	parts   []image.Rectangle // crops, one per cell; empty: unknown
 }
 
-// The sheet's measures, in pixels. Of more rows than mostRows the rest is left out, and the sheet
+// The sheet's dimensions, in pixels, and the limit on its rows. If there are more images, the sheet
 // says so.
 const (
 	sheetCell   = 200
@@ -46,7 +46,7 @@ const (
 	mostRows    = 50
 )
 
-// Colours of epochs, told apart also by those who see red and green alike (Okabe and Ito).
+// Colours of epochs, which people with red-green colour blindness can distinguish (Okabe and Ito).
 var sheetColours = []color.NRGBA{
 	{0, 114, 178, 255},
 	{230, 159, 0, 255},
@@ -65,14 +65,14 @@ func newContactSheet(opts transformOptions) *contactSheet {
 	return s
 }
 
-// row begins the row of the next image.
+// row adds the row of the next image.
 func (s *contactSheet) row(path string) *sheetRow {
 	r := &sheetRow{path: path}
 	s.rows = append(s.rows, r)
 	return r
 }
 
-// original is the image as it is stored.
+// original sets the image as it is stored.
 func (r *sheetRow) original(data []byte) {
 	if picture, err := decodeWhole(data); err == nil {
 		r.stored = picture
@@ -81,10 +81,10 @@ func (r *sheetRow) original(data []byte) {
 
 func (r *sheetRow) fail(err error) { r.failure = err.Error() }
 
-// add is what the next epoch makes of the image.
+// add adds the result of the next epoch.
 func (r *sheetRow) add(picture image.Image, drawn []transform.Drawn) {
 	var part image.Rectangle
-	// The first transform after decoding sees the image as it is stored.
+	// The input of the first transform after decoding is the image as stored.
 	if len(drawn) > 0 && drawn[0].Step == 1 {
 		values := map[string]int{}
 		for _, p := range drawn[0].Params {
@@ -99,7 +99,7 @@ func (r *sheetRow) add(picture image.Image, drawn []transform.Drawn) {
 	r.parts = append(r.parts, part)
 }
 
-// draw lays the sheet out.
+// draw renders the sheet.
 func (s *contactSheet) draw() image.Image {
 	rows := s.rows[:min(len(s.rows), mostRows)]
 	columns := 1 + s.opts.count
@@ -146,7 +146,8 @@ func (s *contactSheet) draw() image.Image {
 	return sheet
 }
 
-// place draws a picture as large as a cell allows, small ones by whole factors, and returns where.
+// place draws a picture scaled to fit a cell, small ones by a whole factor, and returns its
+// rectangle.
 func place(sheet draw.Image, picture image.Image, left, top int) image.Rectangle {
 	size := picture.Bounds().Size()
 	factor := float64(sheetCell) / float64(max(size.X, size.Y))
@@ -162,7 +163,7 @@ func place(sheet draw.Image, picture image.Image, left, top int) image.Rectangle
 	return at
 }
 
-// outline draws where part lies in a picture of that size, which lies at.
+// outline outlines part, a rectangle of a picture of the given size that is drawn in at.
 func outline(sheet *image.NRGBA, at image.Rectangle, size image.Point, part image.Rectangle,
 	c color.NRGBA,
 ) {
@@ -183,7 +184,7 @@ func outline(sheet *image.NRGBA, at image.Rectangle, size image.Point, part imag
 	}
 }
 
-// text writes one line, and cuts it off where it is wider than width.
+// text writes one line, truncated to width.
 func (s *contactSheet) text(sheet draw.Image, left, base, width int, c color.Color, line string) {
 	if s.face == nil {
 		return

@@ -13,7 +13,7 @@ import (
 	"testing"
 )
 
-// askTransform runs hdmlp transform, and gives what it printed and its exit status.
+// askTransform runs hdmlp transform, and returns its output and exit status.
 func askTransform(t *testing.T, args ...string) (out, messages string, code int) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -60,9 +60,9 @@ func readPNG(t *testing.T, path string) image.Image {
 	return m
 }
 
-// TestTransform: the pictures are what the list says, normalised or not, and the answer says what
-// was drawn.
-func TestTransform(t *testing.T) {
+// TestTransformWritesPictures checks their pixels, normalised or not, and that the answer has the
+// random parameters.
+func TestTransformWritesPictures(t *testing.T) {
 	a, b := paintedPNG(t, "a.png", 60, 40), paintedPNG(t, "b.png", 300, 500)
 	dir := filepath.Join(t.TempDir(), "new", "look")
 	out, messages, code := askTransform(t, a, b, "--json", "--out", dir, "--count", "3", "--epoch",
@@ -102,8 +102,8 @@ func TestTransform(t *testing.T) {
 	}
 }
 
-// TestTransformText: what is printed for people, and that a bad image does not stop the others.
-func TestTransformText(t *testing.T) {
+// TestTransformContinuesAfterABadImage checks also the text for people.
+func TestTransformContinuesAfterABadImage(t *testing.T) {
 	good, bad := paintedPNG(t, "good.png", 60, 40), filepath.Join(t.TempDir(), "bad.jpg")
 	if err := os.WriteFile(bad, []byte("\xff\xd8\xffnonsense"), 0o600); err != nil {
 		t.Fatal(err)
@@ -123,8 +123,8 @@ func TestTransformText(t *testing.T) {
 	}
 }
 
-// TestTransformRefuses: bad input is refused before anything is written.
-func TestTransformRefuses(t *testing.T) {
+// TestTransformReportsWrongInput before it writes anything.
+func TestTransformReportsWrongInput(t *testing.T) {
 	img := paintedPNG(t, "a.png", 6, 4)
 	dir, pipe := filepath.Join(t.TempDir(), "out"), filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(pipe, 0o600); err != nil {

@@ -18,7 +18,7 @@ func printJSON(out io.Writer, v any) error {
 	return e.Encode(v)
 }
 
-// byteSize is a size for people: three digits, in units of 1024.
+// byteSize formats a size for people: three digits, in units of 1024.
 func byteSize(n float64) string {
 	units := []string{"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"}
 	unit := 0
@@ -37,7 +37,7 @@ func byteSize(n float64) string {
 	return strconv.FormatFloat(n, 'f', digits, 64) + " " + units[unit]
 }
 
-// thousands is 1234567 as "1,234,567".
+// thousands formats 1234567 as "1,234,567".
 func thousands(n int) string {
 	text := strconv.Itoa(n)
 	for i := len(text) - 3; i > 0 && text[i-1] != '-'; i -= 3 {

@@ -18,14 +18,19 @@ myst_heading_anchors = 4  # as GitHub names them
 myst_links_external_new_tab = False
 
 # The docstrings are Google's style; types come from the annotations.
-suppress_warnings = ["ref.python"]  # napoleon takes a word before a colon for a type
+suppress_warnings = ["ref.python"]  # napoleon takes words before colons for types
 napoleon_numpy_docstring = False
 napoleon_use_ivar = True  # what a docstring lists is not documented a second time as a member
 napoleon_use_rtype = False
+autodoc_inherit_docstrings = False  # a method that only implements its base's is left out
 autodoc_member_order = "groupwise"
 autodoc_typehints = "description"
 autodoc_typehints_description_target = "documented_params"
-autodoc_default_options = {"show-inheritance": True}
+autodoc_default_options = {
+    "show-inheritance": True,
+    # What private bases define is listed, and what these define is not.
+    "inherited-members": "OSError,BaseException,HDMLPError,DataLoader,Dataset,Transform,tuple",
+}
 autodoc_class_signature = "mixed"
 python_maximum_signature_line_length = 80
 
@@ -56,6 +61,27 @@ def code_blocks(app, what, name, obj, options, lines):
             at += 2
 
 
+def public_bases(app, name, obj, options, bases):
+    """Shows the public classes that a class derives from, in the place of private ones."""
+    bases[:] = dict.fromkeys(
+        public
+        for base in bases
+        for public in (base.__bases__ if base.__name__.startswith("_") else (base,))
+    )
+
+
+def skip(app, what, name, obj, skipped, options):
+    """Leaves out a named tuple's fields, which the docstring of the tuple describes."""
+    return (obj.__doc__ or "").startswith("Alias for field number") or None
+
+
+def dashes(app, doctree):
+    """Sets a dash between a parameter and its description, which Sphinx writes as two hyphens."""
+    for text in list(doctree.findall(nodes.Text)):
+        if text == " -- ":
+            text.parent.replace(text, nodes.Text(" \N{EN DASH} "))
+
+
 class PageNames(SphinxTransform):
     """Makes a link of a page's name where the text only says it, as in docs/OPERATIONS.md."""
 
@@ -63,6 +89,7 @@ class PageNames(SphinxTransform):
     name = re.compile(r"\b(?:docs/)?([A-Z][A-Z_]+)\.md\b")
 
     def apply(self) -> None:
+        """Replaces the names in a document's text."""
         for text in list(self.document.findall(nodes.Text)):
             parent = text.parent
             while parent is not None and not isinstance(parent, self.left_alone):
@@ -79,6 +106,7 @@ class PageNames(SphinxTransform):
     )
 
     def linked(self, text):
+        """Yields the text in pieces, with links in the place of names."""
         at = 0
         for match in self.name.finditer(text):
             if match[1] in self.env.found_docs and match[1] != self.env.docname:
@@ -98,5 +126,9 @@ class PageNames(SphinxTransform):
 
 
 def setup(app):
+    """Registers what this file adds to Sphinx."""
     app.connect("autodoc-process-docstring", code_blocks, priority=400)  # before napoleon
+    app.connect("autodoc-process-bases", public_bases)
+    app.connect("autodoc-skip-member", skip)
+    app.connect("doctree-read", dashes)
     app.add_transform(PageNames)

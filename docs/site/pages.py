@@ -6,6 +6,7 @@ module for Sphinx to fill from the docstrings. docs/index.md lists the pages, an
 the navigation: Sphinx warns about a page that is in none of them.
 """
 
+import html
 import json
 import os
 import pathlib
@@ -101,8 +102,12 @@ def parameters(hdmlp: str) -> str:
         text += f"\n## {title}\n\n| key, default | meaning |\n| --- | --- |\n"
         for key in known:
             if key["scope"] == scope:
-                name, meaning = key["key"], f"{key['help']}.<br>*Allowed:* {key['allowed']}."
-                text += f"| `{name}`<br>`{defaults[name]}` | {meaning} |\n"
+                name, default = key["key"], defaults[key["key"]]
+                meaning, allowed = (
+                    html.escape(key[part], quote=False).replace("|", "\\|")
+                    for part in ("help", "allowed")
+                )
+                text += f"| `{name}`<br>`{default}` | {meaning}.<br>*Allowed:* {allowed}. |\n"
     return text
 
 
@@ -127,9 +132,8 @@ def home(index: str, names: "Iterable[str]") -> str:
 
     The navigation is a hidden toctree for each heading, of the pages that are listed below it.
     """
-    heading = "## Reference\n\n"
-    entries = "".join(f"- [{name.rsplit('.', 1)[0]}](reference/{name})\n" for name in names)
-    index = index.replace(heading, f"{heading}{entries}\n")
+    listed = "".join(f"- [](reference/{name})\n" for name in names)  # by their titles
+    index = re.sub(r"(?<=^## Reference\n\n).*?(?=\n## )", listed, index, flags=re.M | re.S)
     trees = []
     for section in re.split(r"^## ", index, flags=re.MULTILINE)[1:]:
         pages = re.findall(r"^- \[.*?\]\((?!\w+:)(\S+)\.(?:md|rst)\)", section, re.MULTILINE)
@@ -140,6 +144,7 @@ def home(index: str, names: "Iterable[str]") -> str:
 
 
 def main(hdmlp: str, directory: str) -> None:
+    """Writes all pages, with what HDMLP prints, to a directory, which it makes anew."""
     site, pages = pathlib.Path(directory), reference(hdmlp)
     shutil.rmtree(site, ignore_errors=True)
     made = {f"reference/{name}": text for name, text in pages.items()}

@@ -182,10 +182,10 @@ func (c *Conn) Write(b []byte) (int, error) {
 // connection.
 func (c *Conn) SetDeadline(t time.Time) error { return c.because(c.Conn.SetDeadline(t)) }
 
-// SetReadDeadline is net.Conn's.
+// SetReadDeadline is like SetDeadline, for reads.
 func (c *Conn) SetReadDeadline(t time.Time) error { return c.because(c.Conn.SetReadDeadline(t)) }
 
-// SetWriteDeadline is net.Conn's.
+// SetWriteDeadline is like SetDeadline, for writes.
 func (c *Conn) SetWriteDeadline(t time.Time) error { return c.because(c.Conn.SetWriteDeadline(t)) }
 
 // Close closes the connection, pending or not.

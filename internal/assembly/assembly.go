@@ -261,9 +261,8 @@ func (a *Assembly) adviseRoom() {
 		whose = "first epoch's"
 	}
 	if capacity < total && a.Job.Planner().Keeps() {
-		a.Job.Warn(fmt.Sprintf("the caches hold %s of the %s %s; the rest is read from "+
-			"the source in "+
-			"every epoch: raise memory, or set cache_dir to a directory on a fast local disk",
+		a.Job.Warn(fmt.Sprintf("the caches hold %s of the %s %s; the rest is read from the source "+
+			"in every epoch: raise memory, or set cache_dir to a directory on a fast local disk",
 			size.Format(capacity), whose, size.Format(total)))
 	}
 }

@@ -79,7 +79,7 @@ func (s *Set) SetOwner(owner func(id int) int) { s.owner.Store(&owner) }
 // SetAlive sets whether a node is alive.
 func (s *Set) SetAlive(node int, alive bool) {
 	if uint(node) < uint(len(s.circuits)) {
-		s.say(node, s.circuits[node].setAlive(alive))
+		s.report(node, s.circuits[node].setAlive(alive))
 	}
 }
 
@@ -118,12 +118,12 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest u
 		err = fmt.Errorf("sample %d: %w within %v", id, errSilent, bound)
 	}
 	if ctx.Err() == nil {
-		s.say(n, c.answered(s.now(), s.now().Sub(begun), err))
+		s.report(n, c.answered(s.now(), s.now().Sub(begun), err))
 	}
 	return n, digest, err
 }
 
-func (s *Set) say(node int, text string) {
+func (s *Set) report(node int, text string) {
 	if text != "" {
 		s.tell(node, text)
 	}
@@ -145,18 +145,18 @@ func (s *Set) States() []stats.Peer {
 // circuit is the circuit breaker of one node. It is open, which means that the node is bypassed,
 // until a time, after which a request probes the node.
 type circuit struct {
-	remote bool // false for this node
-	mu     struct {
-		sync.Mutex // guards the following
-		fetcher    Fetcher
-		alive      bool
-		latency    time.Duration // moving average of answered requests
-		until      time.Time     // the circuit is open until then
-		pause      time.Duration // for how long it was opened last
-		skipped    int           // requests that were not made because the node is slow
-		said       bool          // Tell was called with the node being bypassed
-		failed     int64
-		reason     string // of the last failure
+	remote bool     // false for this node
+	mu     struct { // guards the following
+		sync.Mutex
+		fetcher  Fetcher
+		alive    bool
+		latency  time.Duration // moving average of answered requests
+		until    time.Time     // the circuit is open until then
+		pause    time.Duration // for how long it was opened last
+		skipped  int           // requests that were not made because the node is slow
+		reported bool          // Tell was called with the node being bypassed
+		failed   int64
+		reason   string // of the last failure
 	}
 }
 
@@ -211,8 +211,8 @@ func (c *circuit) answered(now time.Time, took time.Duration, err error) string 
 			c.mu.latency = took
 		}
 		c.mu.pause = 0
-		if c.mu.said {
-			c.mu.said = false
+		if c.mu.reported {
+			c.mu.reported = false
 			return "answers again"
 		}
 		return ""
@@ -230,10 +230,10 @@ func (c *circuit) answered(now time.Time, took time.Duration, err error) string 
 		c.mu.pause = min(max(2*c.mu.pause, firstPause), lastPause)
 	}
 	c.mu.until = now.Add(c.mu.pause)
-	if c.mu.said {
+	if c.mu.reported {
 		return ""
 	}
-	c.mu.said = true
+	c.mu.reported = true
 	return fmt.Sprintf("is bypassed; its samples are read from the source: %v", err)
 }
 
@@ -245,7 +245,7 @@ func (c *circuit) setAlive(alive bool) string {
 	}
 	c.mu.alive = alive
 	if alive {
-		c.mu.until, c.mu.pause, c.mu.latency, c.mu.said = time.Time{}, 0, 0, false
+		c.mu.until, c.mu.pause, c.mu.latency, c.mu.reported = time.Time{}, 0, 0, false
 		return "is back"
 	}
 	return "is gone; its samples are read from the source, or taken over by other nodes"

@@ -253,9 +253,8 @@ func (b *Budget) refusal(need, available int64, c *Claim, job string, summands [
 	if available > 0 {
 		left = fmt.Sprintf("%s (%d bytes) are available", size.Format(available), available)
 	}
-	return fmt.Sprintf("not enough memory for job %s: %s (%d bytes) needed: %s; %s%s; "+
-		"%s, or raise "+
-		"the limit",
+	return fmt.Sprintf("not enough memory for job %s: %s (%d bytes) needed: %s; %s%s; %s, or "+
+		"raise the limit",
 		job, size.Format(need), need, strings.Join(list, ", "), left, where, advice)
 }
 

@@ -28,8 +28,8 @@ func CheckFiles(threads int) error {
 	if need <= files.Cur {
 		return nil
 	}
-	return failure.Over(fmt.Sprintf("open files: %d needed (%d are open, source_threads = %d, "+
-		"and %d more), RLIMIT_NOFILE is %d; raise it (ulimit -n) up to %d before the daemon "+
-		"starts, or make source_threads smaller",
+	return failure.Over(fmt.Sprintf("open files: %d needed (%d are open, source_threads = %d, and "+
+		"%d more), RLIMIT_NOFILE is %d; raise it (ulimit -n) up to %d before the daemon starts, "+
+		"or make source_threads smaller",
 		need, len(open), threads, sparedFiles, files.Cur, files.Max), int64(need), int64(files.Cur))
 }

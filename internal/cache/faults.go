@@ -27,7 +27,7 @@ type Faults struct {
 	policy OnError
 	some   atomic.Bool // fast path: true once any fault is recorded
 
-	mu  sync.Mutex
+	mu  sync.Mutex // guards bad
 	bad map[int]*fault
 }
 

@@ -17,8 +17,8 @@ type Sample struct {
 	Read    bool    // this fetch read it from the source
 }
 
-// errElsewhere: this node is fetching the sample from another node, and a read on behalf of a third
-// node must not wait for that.
+// errElsewhere reports that this node is fetching the sample from another node, and a read on
+// behalf of a third node must not wait for that.
 var errElsewhere = errors.New("this node is fetching the sample from another one")
 
 // Fetch brings a sample into the class that the plan wants it in, if it can be delivered from

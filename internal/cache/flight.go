@@ -101,13 +101,13 @@ func (fl *flight) to(next flightState) {
 
 // Reasons why a flight brought nothing.
 var (
-	// errGivenUp: the flight failed for reasons of its leader alone.
+	// errGivenUp reports that the flight failed for reasons of its leader alone.
 	errGivenUp = errors.New("the reader that led this fetch was cancelled")
-	// ErrNoRoom: the class that the plan assigns the sample to has no capacity for it, and the
-	// fetch has no buffer for it.
+	// ErrNoRoom reports that the class that the plan assigns the sample to has no capacity for it,
+	// and the fetch has no buffer for it.
 	ErrNoRoom = errors.New("the sample's storage class is full, and there is no buffer for it")
-	// ErrAbandoned: the read hung, and the watchdog gave it up and told all that waited for it. The
-	// caller must not touch the sample, nor what waited for it.
+	// ErrAbandoned reports that the read hung, and the watchdog gave it up and told all that waited
+	// for it. The caller must not touch the sample, nor what waited for it.
 	ErrAbandoned = errors.New("the read returned after it was given up")
 )
 

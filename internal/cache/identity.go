@@ -54,9 +54,8 @@ type VerifyError struct {
 
 func (e *VerifyError) Error() string {
 	return fmt.Sprintf("sample %d (%s): the bytes from %s (digest %08x) differ from the file's "+
-		"(%08x): check that all nodes mount the same dataset, and run `hdmlp cache "+
-		"check` if there "+
-		"is a cache directory", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
+		"(%08x): check that all nodes mount the same dataset, and run `hdmlp cache check` if "+
+		"there is a cache directory", e.Sample, printable.Name(e.Path), e.From, e.Got, e.Want)
 }
 
 // digests are the known digests of the samples, by ID. An entry has
@@ -149,9 +148,8 @@ func (c *Cache) sourceOrigin(id int, data []byte,
 	default:
 		return storageclass.Origin{}, &dataset.SampleError{
 			ID: id, Path: c.path(id), Kind: dataset.ErrChanged,
-			Err: fmt.Errorf("its bytes (digest %08x) differ from those read earlier "+
-				"(%08x), although "+
-				"size and modification time are the same", sum, known),
+			Err: fmt.Errorf("its bytes (digest %08x) differ from those read earlier (%08x), "+
+				"although size and modification time are the same", sum, known),
 		}
 	}
 	c.digests[id].Or(digestOwn)

@@ -86,7 +86,7 @@ func TestWhichCopiesAreValid(t *testing.T) {
 	}
 }
 
-// TestDoubt checks that Doubt makes every copy be confirmed again, once.
+// TestDoubtConfirmsCopiesOnceMore checks that Doubt makes every copy be confirmed again, once.
 func TestDoubtConfirmsCopiesOnceMore(t *testing.T) {
 	o := plain(4)
 	o.memory, o.planAll = 400, true

@@ -9,7 +9,7 @@ import (
 
 // meter measures the reads from one tier.
 type meter struct {
-	mu       sync.Mutex
+	mu       sync.Mutex // guards the following
 	total    stats.Speed
 	recent   time.Duration // moving average of the duration of a read
 	underWay int

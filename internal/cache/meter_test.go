@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestBusyTime checks that a tier is busy while any read of it is in progress, and that Seconds is
-// the sum over all reads.
-func TestBusyTime(t *testing.T) {
+// TestTierIsBusyWhileAnyReadIsInProgress checks that a tier is busy while any read of it is in
+// progress, and that Seconds is the sum over all reads.
+func TestTierIsBusyWhileAnyReadIsInProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var m meter
 		first := m.begin()
@@ -30,9 +30,9 @@ func TestBusyTime(t *testing.T) {
 	})
 }
 
-// TestSourceLatency checks that the latency is a moving average over successful reads that starts
-// with the first one.
-func TestSourceLatency(t *testing.T) {
+// TestSourceLatencyIsAMovingAverage checks that the latency is a moving average over successful
+// reads that starts with the first one.
+func TestSourceLatencyIsAMovingAverage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lasts time.Duration
 		fails := errors.New("no")

@@ -19,10 +19,10 @@ type Use struct {
 	cancel context.CancelFunc
 }
 
-// uses are the jobs that use a cache, oldest first. The mutex guards list.
+// uses are the jobs that use a cache, oldest first.
 type uses struct {
-	sync.Mutex
-	list []*Use
+	sync.Mutex // guards list, and the plan and fills of its elements
+	list       []*Use
 }
 
 // Use begins a job's use of the cache, which keeps nothing for it yet. peers are the job's other

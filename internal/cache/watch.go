@@ -109,9 +109,8 @@ func (c *Cache) giveUp(before time.Time) {
 func (c *Cache) hungError(fl *flight) error {
 	return &dataset.SampleError{
 		ID: int(fl.id), Path: c.path(int(fl.id)), Kind: dataset.ErrUnavailable,
-		Err: fmt.Errorf("no answer for %v, more than source_timeout (%v): check that the "+
-			"file system "+
-			"of the path still responds",
+		Err: fmt.Errorf("no answer for %v, more than source_timeout (%v): check that the file "+
+			"system of the path still responds",
 			time.Since(fl.since).Round(time.Millisecond), c.timeout),
 	}
 }
@@ -125,8 +124,7 @@ func (c *Cache) tooManyHung(id int) error {
 	return &dataset.SampleError{
 		ID: id, Path: c.path(id), Kind: dataset.ErrUnavailable,
 		Err: fmt.Errorf("not read, because %d earlier reads have hung for longer than "+
-			"source_timeout "+
-			"(%v)", n, c.timeout),
+			"source_timeout (%v)", n, c.timeout),
 	}
 }
 

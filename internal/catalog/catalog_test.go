@@ -259,9 +259,9 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 	d.Close()
 }
 
-// TestCancelledOpen checks that if the one that opens a dataset is cancelled, the next one that
-// waits opens it, and that waiting can be cancelled too.
-func TestCancelledOpen(t *testing.T) {
+// TestNextOpenTakesOverFromACancelledOne checks that if the one that opens a dataset is cancelled,
+// the next one that waits opens it, and that waiting can be cancelled too.
+func TestNextOpenTakesOverFromACancelledOne(t *testing.T) {
 	c := newShelf(t)
 	opening := make(chan struct{})
 	c.opening = func(ctx context.Context) error {
@@ -298,8 +298,9 @@ func TestCancelledOpen(t *testing.T) {
 	}
 }
 
-// TestUnknownKinds checks that the error for an unknown kind lists the available ones.
-func TestUnknownKinds(t *testing.T) {
+// TestUnknownKindListsTheAvailableOnes checks that the error for an unknown kind lists the
+// available ones.
+func TestUnknownKindListsTheAvailableOnes(t *testing.T) {
 	c := newShelf(t)
 	_, err := c.Open(t.Context(), dataset.Spec{Kind: "tape"}, nil, &config.Config{}, nil)
 	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||

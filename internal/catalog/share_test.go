@@ -104,9 +104,9 @@ func TestJoiningDoubtsTheCopies(t *testing.T) {
 	second.Close()
 }
 
-// TestPromisedMemory checks that Promised counts the memory that open stores may still take until
-// the cache is closed, but no disk space.
-func TestPromisedMemory(t *testing.T) {
+// TestPromisedCountsOpenMemoryClasses checks that Promised counts the memory that open stores may
+// still take until the cache is closed, but no disk space.
+func TestPromisedCountsOpenMemoryClasses(t *testing.T) {
 	c := newShelf(t)
 	cfg := inMemory(400)
 	cfg.StorageClasses = append(cfg.StorageClasses,
@@ -241,9 +241,9 @@ func TestWarningsReachTheProcess(t *testing.T) {
 	d.Close()
 }
 
-// TestUnsetCapacity checks that a storage class without a capacity gets what is available, but no
-// more than the dataset needs.
-func TestUnsetCapacity(t *testing.T) {
+// TestUnsetCapacityIsWhatIsAvailable checks that a storage class without a capacity gets what is
+// available, but no more than the dataset needs.
+func TestUnsetCapacityIsWhatIsAvailable(t *testing.T) {
 	for available, want := range map[int64]int64{250: 250, 1 << 20: total} {
 		c := newShelf(t)
 		ram := memory.New(memory.Options{Limit: func() (int64, error) { return available, nil }})

@@ -12,7 +12,7 @@ import (
 // views are the views of the processes that have a dataset open. If its root must be opened again,
 // any of them can do so.
 type views struct {
-	mu  invariants.Mutex[views]
+	mu  invariants.Mutex[views] // guards all
 	all []*dataset.View
 }
 

@@ -224,7 +224,7 @@ func (a *agent) handle(m *pb.Message) error {
 		other, _ := err.(*JobError)
 		_, late := err.(*LateError)
 		if !a.hasFormed && (late || other != nil && other.Running) {
-			a.keeps(err)
+			a.noteOccupied(err)
 		} else {
 			a.failLocked(err)
 		}

@@ -68,12 +68,12 @@ func (a *agent) heard(n int, instance string, alive bool) {
 	}
 	a.mu.Unlock()
 	if news {
-		a.pass(n, instance, alive)
+		a.report(n, instance, alive)
 	}
 }
 
-// pass has node 0, if this is it, tell all nodes that a node is gone, or back.
-func (a *agent) pass(n int, instance string, alive bool) {
+// report has node 0, if this is it, tell all nodes that a node is gone, or back.
+func (a *agent) report(n int, instance string, alive bool) {
 	switch {
 	case a.hub == nil:
 	case alive:
@@ -119,30 +119,30 @@ func (a *agent) check(n int, instance, gossip string) {
 	})
 }
 
-// mend periodically looks for nodes that gossip has lost: memberlist forgets nodes that were silent
-// for long, so after a link was cut neither side would find the other again.
-func (a *agent) mend() {
+// rejoinLost periodically looks for nodes that gossip has lost: memberlist forgets nodes that were
+// silent for long, so after a link was cut neither side would find the other again.
+func (a *agent) rejoinLost() {
 	for i := 0; ; i++ {
 		select {
 		case <-a.done:
 			return
-		case <-time.After(mendPause):
+		case <-time.After(rejoinPause):
 		}
-		if lost := a.survey(time.Now()); len(lost) > 0 {
+		if lost := a.lostNodes(time.Now()); len(lost) > 0 {
 			_ = a.gossip.join(lost[i%len(lost)]) // fails if the node is indeed gone
 		}
 	}
 }
 
-// survey compares the members with the nodes that gossip knows, and returns the addresses of those
-// that gossip should look for. Gossip does not watch a node that it has never heard of: if a link
-// is cut before two nodes have heard of each other, gossip never reports them as dead, so survey
-// does after unheardTime.
-func (a *agent) survey(now time.Time) (lost []string) {
+// lostNodes compares the members with the nodes that gossip knows, and returns the addresses of
+// those that gossip should look for. Gossip does not watch a node that it has never heard of: if a
+// link is cut before two nodes have heard of each other, gossip never reports them as dead, so
+// lostNodes does after unheardTime.
+func (a *agent) lostNodes(now time.Time) (lost []string) {
 	a.mu.Lock()
-	went := a.hasFormed
+	formed := a.hasFormed
 	a.mu.Unlock()
-	if !went {
+	if !formed {
 		return nil
 	}
 	knows := a.gossip.knows()
@@ -163,7 +163,7 @@ func (a *agent) survey(now time.Time) (lost []string) {
 	}
 	a.mu.Unlock()
 	for _, n := range unheard {
-		a.pass(n.Node, n.instance, false)
+		a.report(n.Node, n.instance, false)
 	}
 	slices.Sort(lost)
 	return lost

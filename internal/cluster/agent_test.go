@@ -54,10 +54,10 @@ func TestGossipAloneDoesNotReviveANode(t *testing.T) {
 		{"gossip has not noticed", func() { a.heard(2, "c", true) }, false},
 		{"gossip has noticed", func() { a.heard(2, "c", false) }, false},
 		{"gossip reports it alive", func() { a.heard(2, "c", true) }, true},
-		{"gossip tells of an earlier daemon's end", func() { a.heard(2, "before", false) }, true},
+		{"gossip reports an earlier daemon's end", func() { a.heard(2, "before", false) }, true},
 		{"gossip does not hear it", func() { a.heard(2, "c", false) }, false},
 		{"gossip hears an earlier daemon", func() { a.heard(2, "before", true) }, false},
-		{"gossip tells of this node's end", func() { a.heard(1, "b", false) }, false},
+		{"gossip reports this node's end", func() { a.heard(1, "b", false) }, false},
 	} {
 		step.do()
 		if a.alive(2) != step.alive || !a.alive(1) {

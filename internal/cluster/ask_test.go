@@ -58,7 +58,7 @@ func TestAskReturnsEveryNodesAnswer(t *testing.T) {
 						want = ""
 					}
 					if string(answer) != want {
-						asked <- fmt.Errorf("node %d hears of node %d %q, want %q", i, n, answer,
+						asked <- fmt.Errorf("node %d got of node %d %q, want %q", i, n, answer,
 							want)
 						return
 					}

@@ -12,7 +12,7 @@
 //	hub      node 0's half: a state machine without a network; decides which nodes belong
 //	agent    every node's half, node 0's too: the members as this node knows them
 //	session  one authenticated and sealed stream between an agent and the hub (server, dial)
-//	gossip   memberlist: which nodes are alive, without node 0 (transport: its streams and datagrams)
+//	gossip   memberlist: which nodes are alive, without node 0 (its network: transport)
 //
 // INVARIANTS. Nothing listens before Form is called, and then only on loopback or the addresses
 // given. No byte about the job is sent to a peer that has not proved that it knows the secret.

@@ -128,7 +128,7 @@ func TestLocalFindsAnAddressOfThisHost(t *testing.T) {
 	}
 }
 
-// TestCancelEndsFormingOnAllNodes: within a second.
+// TestCancelEndsFormingOnAllNodes: a canceled context ends forming on every node within a second.
 func TestCancelEndsFormingOnAllNodes(t *testing.T) {
 	for _, canceledNode := range []int{0, 1} {
 		l := newLab(t, 3)

@@ -30,7 +30,7 @@ func join(a *agent) (stop, halt func()) {
 		defer close(ended)
 		for pauses := (identity.Backoff{First: firstPause, Last: lastPause}); ; {
 			met, err := a.attend(ctx)
-			if met && !a.kept() {
+			if met && !a.occupied() {
 				pauses.Reset()
 			}
 			if ctx.Err() != nil || isDone(a.noReconnect) || a.fatal(err) {
@@ -45,7 +45,7 @@ func join(a *agent) (stop, halt func()) {
 			}
 		}
 	})
-	a.tasks.Go(a.mend)
+	a.tasks.Go(a.rejoinLost)
 	halt = func() {
 		cancel()
 		<-ended
@@ -85,16 +85,16 @@ func (a *agent) fatal(err error) bool {
 	return true
 }
 
-// kept reports whether another job is running at node 0's address.
-func (a *agent) kept() bool {
+// occupied reports whether another job is running at node 0's address.
+func (a *agent) occupied() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.refused != nil
 }
 
-// keeps notes that another job, which may be about to end, is running at node 0's address; mu is
-// held.
-func (a *agent) keeps(refused error) {
+// noteOccupied notes that another job, which may be about to end, is running at node 0's address;
+// mu is held.
+func (a *agent) noteOccupied(refused error) {
 	if a.refused == nil && !a.hasFormed && !a.closed {
 		a.o.Progress(fmt.Sprintf("node %d is waiting for node 0: %v", a.o.Node, refused))
 	}
@@ -102,7 +102,12 @@ func (a *agent) keeps(refused error) {
 }
 
 // attend runs one Attend call, from dialing to the end of the connection. met reports whether the
-// handshake was completed.
+// handshake was completed. The steps:
+//
+//  1. dial and authenticate, within handshakeTime (greet);
+//  2. bind the sockets of failure detection, and send Register;
+//  3. send queued messages (pump) and handle received ones, until either ends;
+//  4. note the disconnection, and wait for pump.
 func (a *agent) attend(ctx context.Context) (met bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -199,7 +204,7 @@ func (a *agent) explain(err error) error {
 	case connect.CodeOf(err) == connect.CodeAborted:
 		a.mu.Lock()
 		defer a.mu.Unlock()
-		a.keeps(&SecretError{Node: a.o.Node, Address: a.o.Join, Running: true})
+		a.noteOccupied(&SecretError{Node: a.o.Node, Address: a.o.Join, Running: true})
 		return err
 	}
 	if insecure := new(tlsError); errors.As(err, insecure) {
@@ -224,8 +229,8 @@ func (a *agent) explain(err error) error {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		trouble = fmt.Sprintf("no answer within %v", handshakeTime)
 	default:
-		trouble = "the service there is not an HDMLP daemon that is waiting for nodes (" + trouble +
-			")"
+		trouble = fmt.Sprintf("the service there is not an HDMLP daemon that is waiting for nodes "+
+			"(%s)", trouble)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

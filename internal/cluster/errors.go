@@ -71,14 +71,13 @@ type SecretError struct {
 func (e *SecretError) Error() string {
 	switch {
 	case e.Running:
-		return fmt.Sprintf("node %d does not have the secret of the job running at %s, "+
-			"where node 0 "+
-			"should be: two jobs use one port, a daemon of an earlier start is still running, or "+
-			"the nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)", e.Node, e.Address)
+		return fmt.Sprintf("node %d does not have the secret of the job running at %s, where node "+
+			"0 should be: two jobs use one port, a daemon of an earlier start is still running, "+
+			"or the nodes have different secrets (HDMLP_SECRET, HDMLP_SECRET_FILE)",
+			e.Node, e.Address)
 	case e.Node == 0:
-		return fmt.Sprintf("%s, which claims to be node %d, does not have this job's "+
-			"secret: set the "+
-			"same HDMLP_SECRET or HDMLP_SECRET_FILE on all nodes", e.Address, e.Claimed)
+		return fmt.Sprintf("%s, which claims to be node %d, does not have this job's secret: set "+
+			"the same HDMLP_SECRET or HDMLP_SECRET_FILE on all nodes", e.Address, e.Claimed)
 	}
 	return fmt.Sprintf("node %d and node 0 (%s) do not have the same secret: set the same "+
 		"HDMLP_SECRET or HDMLP_SECRET_FILE on all nodes", e.Node, e.Address)
@@ -106,9 +105,8 @@ type VersionError struct {
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s speaks version %d of the control protocol, this node version "+
-		"%d: install "+
-		"the same version of hdmlp on all nodes", e.Address, e.Theirs, e.Mine)
+	return fmt.Sprintf("%s speaks version %d of the control protocol, this node version %d: "+
+		"install the same version of hdmlp on all nodes", e.Address, e.Theirs, e.Mine)
 }
 
 // JobError reports a node that belongs to another job.
@@ -194,11 +192,11 @@ type GatherError struct {
 }
 
 func (e *GatherError) Error() string {
-	who := "some nodes"
+	missing := "some nodes"
 	if len(e.Missing) > 0 {
-		who = numbers("node", e.Missing)
+		missing = numbers("node", e.Missing)
 	}
-	return fmt.Sprintf("gather %q: nothing from %s: %s", e.What, who, e.Why)
+	return fmt.Sprintf("gather %q: no data from %s: %s", e.What, missing, e.Why)
 }
 
 // LateError reports a daemon that came after the job had begun, where the job needs all nodes from
@@ -209,9 +207,8 @@ type LateError struct {
 }
 
 func (e *LateError) Error() string {
-	return fmt.Sprintf("node %d (%s) came after the job had begun: if its first daemon "+
-		"died, the job "+
-		"cannot continue; restart all ranks", e.Node, e.Address)
+	return fmt.Sprintf("node %d (%s) came after the job had begun: if its first daemon died, the "+
+		"job cannot continue; restart all ranks", e.Node, e.Address)
 }
 
 // CanceledError reports that a node was stopped while the cluster was forming.

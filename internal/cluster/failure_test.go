@@ -86,15 +86,13 @@ func TestUnusableAddressesAreNamed(t *testing.T) {
 	}{
 		"listen": {0, func(o *Options) {
 			o.Listen = used.Addr().String()
-		}, "could not listen on 127.0.0.1:* (control): the port is in use by another " +
-			"job, or by a " +
-			"daemon that has not exited yet; set port (HDMLP_PORT) to use other ports"},
+		}, "could not listen on 127.0.0.1:* (control): the port is in use by another job, or by " +
+			"a daemon that has not exited yet; set port (HDMLP_PORT) to use other ports"},
 		"gossip": {0, func(o *Options) {
 			o.Gossip = used.Addr().String()
 		}, "could not listen on 127.0.0.1:* (failure detection, TCP and UDP): the port is in use " +
-			"by another job, or by a daemon that has not exited yet; set port " +
-			"(HDMLP_PORT) to use " +
-			"other ports"},
+			"by another job, or by a daemon that has not exited yet; set port (HDMLP_PORT) to " +
+			"use other ports"},
 		"no listener": {1, func(o *Options) {
 			o.Join = "127.0.0.1:1"
 		}, "could not reach 127.0.0.1:* (node 0) within 500ms: connection refused. Check that " +

@@ -196,7 +196,7 @@ func (a *agent) gathered(g *pb.Gathered) {
 	case g.GetFailure() != nil:
 		c.parts, c.err = nil, decodeFailure(g.GetFailure())
 	case len(g.GetMissing()) > 0:
-		c.err = &GatherError{c.what, toInts(g.GetMissing()), "their daemons are gone"}
+		c.err = &GatherError{c.what, toInts(g.GetMissing()), "not alive"}
 	}
 	close(c.done)
 }

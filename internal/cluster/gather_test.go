@@ -97,9 +97,9 @@ func TestWithdrawOfAnEarlierCallChangesNothing(t *testing.T) {
 // gathers.
 func TestGathersAreLimited(t *testing.T) {
 	d, participants := runningHarness(t, 66)
-	if err := d.contribute(participants[1], 1, "large",
-		make([]byte, MaxPayload+1)); !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
-		t.Errorf("too much of one node: %v, and %d gathers are open", err, len(d.hub.gathers))
+	err := d.contribute(participants[1], 1, "large", make([]byte, MaxPayload+1))
+	if !errors.As(err, new(*LimitError)) || len(d.hub.gathers) != 0 {
+		t.Errorf("over the limit of one node: %v, and %d gathers are open", err, len(d.hub.gathers))
 	}
 	data := make([]byte, MaxPayload)
 	for i, p := range participants[:64] {
@@ -113,13 +113,13 @@ func TestGathersAreLimited(t *testing.T) {
 	for range 2 { // a refused contribution does not count
 		if err := d.contribute(participants[64], 100, "total", data); err != nil ||
 			!errors.As(refused(participants[64]), new(*LimitError)) {
-			t.Errorf("too much of all nodes: %v, %v", err, refused(participants[64]))
+			t.Errorf("over the limit of all nodes: %v, %v", err, refused(participants[64]))
 		}
 	}
 	d.withdraw(participants[0], 0, "total")
 	if _ = d.contribute(participants[64], 101, "total",
 		data); d.hub.gathers["total"].parts[64] == nil {
-		t.Error("what was withdrawn still counts")
+		t.Error("a withdrawn contribution still counts")
 	}
 
 	for i := range maxGathers - 1 {
@@ -147,7 +147,7 @@ func TestPayloadsAreLimited(t *testing.T) {
 	one.reg.Payload = make([]byte, MaxPayload+1)
 	d.hub.attach(one)
 	if err := d.hub.failure; !errors.As(err, new(*LimitError)) {
-		t.Errorf("too much of one node: %v", err)
+		t.Errorf("over the limit of one node: %v", err)
 	}
 
 	const nodes = 65
@@ -159,7 +159,7 @@ func TestPayloadsAreLimited(t *testing.T) {
 		d.hub.attach(p)
 	}
 	if err := d.hub.failure; !errors.As(err, new(*LimitError)) {
-		t.Errorf("too much of all nodes: %v", err)
+		t.Errorf("over the limit of all nodes: %v", err)
 	}
 }
 
@@ -211,6 +211,9 @@ func TestRefusedConnectionsDoNotFillTheLog(t *testing.T) {
 	}
 }
 
+// noData is the empty contribution of every node.
+func noData(int) []byte { return nil }
+
 // gatherAll calls Gather on all nodes.
 func gatherAll(ctx context.Context, clusters []*Cluster, what string,
 	data func(i int) []byte,
@@ -246,9 +249,9 @@ func TestGatherReturnsEveryNodesBytes(t *testing.T) {
 		})
 	}
 	all.Wait()
-	if _, err := clusters[1].Gather(t.Context(), "x", make([]byte, MaxPayload+1)); !errors.As(err,
-		new(*LimitError)) {
-		t.Errorf("too much: %v", err)
+	_, err := clusters[1].Gather(t.Context(), "x", make([]byte, MaxPayload+1))
+	if !errors.As(err, new(*LimitError)) {
+		t.Errorf("over the limit: %v", err)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -261,9 +264,7 @@ func TestGatherReturnsEveryNodesBytes(t *testing.T) {
 		defer hub.mu.Unlock()
 		return len(hub.gathers) == 0
 	})
-	if _, errs := gatherAll(t.Context(), clusters, "alone", func(int) []byte {
-		return nil
-	}); errors.Join(errs...) != nil {
+	if _, errs := gatherAll(t.Context(), clusters, "alone", noData); errors.Join(errs...) != nil {
 		t.Error("after a gather that timed out:", errs)
 	}
 }

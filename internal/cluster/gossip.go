@@ -23,7 +23,7 @@ const (
 	probeInterval = time.Second
 	probeTimeout  = 500 * time.Millisecond
 	suspicion     = 10
-	mendPause     = 5 * time.Second
+	rejoinPause   = 5 * time.Second
 	unheardTime   = 10 * time.Second // after which a node that gossip never heard of is gone
 	leaveTime     = 300 * time.Millisecond
 )

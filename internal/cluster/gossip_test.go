@@ -62,8 +62,8 @@ func TestGossipIsSealed(t *testing.T) {
 	if err := <-sent; err != nil {
 		t.Fatal(err)
 	}
-	// Memberlist's: a byte for the kind and four for the length, which the seal covers; then as a
-	// datagram.
+	// Memberlist's framing: a byte for the kind and four for the length, which the seal covers; the
+	// rest is sealed like a datagram.
 	const header, nonce = 5, 12
 	if err != nil || len(said) < header+1+nonce {
 		t.Fatalf("a stream of %d bytes, %v", len(said), err)

@@ -71,7 +71,7 @@ type hub struct {
 	participants map[int]*participant
 	members      map[int]*pb.Member   // as sent to all nodes
 	contest      map[int]*participant // newcomers whose number is taken
-	refused      []string             // refused connections, and why; for people who wait
+	refused      []string             // refused connections, and why; sent with status
 	loggedHosts  map[string]bool      // hosts whose refused connections were logged
 	told         map[int]bool         // nodes that were sent the failure
 	allTold      chan struct{}        // closed when all nodes were
@@ -108,7 +108,7 @@ func (h *hub) attach(p *participant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.phase == failed {
-		h.tell(p)
+		h.sendFailure(p)
 		return
 	}
 	if err := h.examine(p); err != nil {

@@ -22,7 +22,7 @@ func (h *hub) reject(p *participant, err error) {
 		return
 	}
 	h.fail(err)
-	h.tell(p)
+	h.sendFailure(p)
 }
 
 // note records a refusal, which is reported to those who wait for the cluster to form.
@@ -108,10 +108,10 @@ func (h *hub) fail(err error) {
 	}
 	h.phase, h.failure = failed, err
 	for _, p := range h.participants {
-		h.tell(p)
+		h.sendFailure(p)
 	}
 	for _, p := range h.contest {
-		h.tell(p)
+		h.sendFailure(p)
 	}
 }
 
@@ -122,7 +122,7 @@ func (h *hub) abort(err error) {
 	h.fail(err)
 }
 
-func (h *hub) tell(p *participant) {
+func (h *hub) sendFailure(p *participant) {
 	p.Send(&pb.Message{Kind: &pb.Message_Abort{Abort: encodeFailure(h.failure)}})
 	p.Close()
 	if n := p.node(); !h.told[n] && n < h.nodes() {

@@ -25,7 +25,7 @@ type harness struct {
 
 type recordingLink struct {
 	harness *harness
-	who     string
+	name    string
 	got     []*pb.Message
 	closed  bool
 }
@@ -46,7 +46,7 @@ func (l *recordingLink) Send(m *pb.Message) {
 	case *pb.Message_Gathered:
 		line += fmt.Sprintf(" missing %v", k.Gathered.GetMissing())
 	}
-	l.harness.said = append(l.harness.said, l.who+" <- "+line)
+	l.harness.said = append(l.harness.said, l.name+" <- "+line)
 }
 
 func (l *recordingLink) Close() { l.closed = true }
@@ -63,9 +63,9 @@ func newHarness(nodes int) *harness {
 }
 
 func (d *harness) participant(node int, instance string, nodes int) *participant {
-	who := fmt.Sprintf("%d.%s", node, instance)
+	name := fmt.Sprintf("%d.%s", node, instance)
 	return &participant{
-		link: &recordingLink{harness: d, who: who}, seen: fmt.Sprintf("10.0.0.%d:1", node),
+		link: &recordingLink{harness: d, name: name}, seen: fmt.Sprintf("10.0.0.%d:1", node),
 		local: "10.0.0.200:2",
 		reg: &pb.Register{
 			Job: "job", Node: uint32(node), Instance: instance, Nodes: uint32(nodes),

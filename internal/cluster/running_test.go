@@ -103,9 +103,7 @@ func TestKilledNodeIsMissedAndRejoins(t *testing.T) {
 	if string(again[0].Broadcast()) != "seed" {
 		t.Error("another broadcast")
 	}
-	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte {
-		return nil
-	}); errors.Join(errs...) != nil {
+	if _, errs := gatherAll(t.Context(), clusters, "all", noData); errors.Join(errs...) != nil {
 		t.Error(errs)
 	}
 	eventually(t, "both events", func() bool {
@@ -130,7 +128,7 @@ func TestNodeUnknownToGossipIsGoneAfterAWhile(t *testing.T) {
 	a := clusters[1].agent
 	seen := watch(clusters[1])
 	now := time.Now()
-	if lost := a.survey(now.Add(time.Hour)); len(lost) > 0 || len(seen()) > 0 {
+	if lost := a.lostNodes(now.Add(time.Hour)); len(lost) > 0 || len(seen()) > 0 {
 		t.Fatalf("%v, %v are missed, although all are known", lost, seen())
 	}
 	a.mu.Lock()
@@ -142,11 +140,11 @@ func TestNodeUnknownToGossipIsGoneAfterAWhile(t *testing.T) {
 		Exchange: other.Exchange,
 	})
 	a.mu.Unlock()
-	if lost := a.survey(now.Add(unheardTime / 2)); !slices.Equal(lost, []string{other.gossip}) ||
+	if lost := a.lostNodes(now.Add(unheardTime / 2)); !slices.Equal(lost, []string{other.gossip}) ||
 		!clusters[1].Alive(2) {
 		t.Errorf("not looked for, or given up too early: %v", lost)
 	}
-	if lost := a.survey(now.Add(2 * unheardTime)); !slices.Equal(lost, []string{other.gossip}) ||
+	if lost := a.lostNodes(now.Add(2 * unheardTime)); !slices.Equal(lost, []string{other.gossip}) ||
 		clusters[1].Alive(2) {
 		t.Errorf("not looked for, or not given up: %v", lost)
 	}
@@ -212,9 +210,7 @@ func TestClusterSurvivesNode0(t *testing.T) {
 	eventually(t, "the events", func() bool {
 		return slices.Equal(seen(), []event{{0, false}, {0, true}})
 	})
-	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte {
-		return nil
-	}); errors.Join(errs...) != nil {
+	if _, errs := gatherAll(t.Context(), clusters, "all", noData); errors.Join(errs...) != nil {
 		t.Error(errs)
 	}
 	seen1 := watch(clusters[1])
@@ -279,9 +275,7 @@ func TestRestartedDaemonIsLate(t *testing.T) {
 		p := connection()
 		return p != nil && p != first
 	})
-	if _, errs := gatherAll(t.Context(), clusters, "all", func(int) []byte {
-		return nil
-	}); errors.Join(errs...) != nil {
+	if _, errs := gatherAll(t.Context(), clusters, "all", noData); errors.Join(errs...) != nil {
 		t.Error(errs)
 	}
 

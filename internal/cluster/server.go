@@ -41,8 +41,9 @@ func pendingLimits(nodes int, bytes int64) admission.Limits {
 	}
 }
 
-// serve makes a the agent of node 0 and listens for the other nodes, until stop is called, or halt,
-// which does not flush.
+// serve makes a the agent of node 0: it listens on the control port, binds the sockets of failure
+// detection, creates the hub with its own agent as the first participant, and serves the other
+// nodes' Attend calls until stop is called, or halt, which does not flush.
 func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	host, port, _ := splitAddress(a.o.Listen)
 	listener, err := Listen(ctx, a.o.Network, 0, whatControl, host, port)
@@ -67,7 +68,7 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	mux.Handle(pb.NewControlHandler(s, connect.WithReadMaxBytes(maxFrame),
 		connect.WithCompression("gzip", nil, nil)))
 	protocols := new(http.Protocols)
-	protocols.SetUnencryptedHTTP2(true) // TLS is done by entrance
+	protocols.SetUnencryptedHTTP2(true) // TLS is done by tlsListener
 	web := &http.Server{
 		Handler: withDeadlines(mux), Protocols: protocols, ReadHeaderTimeout: handshakeTime,
 		IdleTimeout:    handshakeTime,
@@ -79,10 +80,10 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 			PingTimeout:          pingTime,
 		},
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
-			return context.WithValue(ctx, visitorKey{}, c)
+			return context.WithValue(ctx, connKey{}, c)
 		},
 	}
-	ln := &entrance{
+	ln := &tlsListener{
 		admission.Listen(listener, pendingLimits(a.o.Nodes, greetingBytes)), a.o.TLS,
 		func(address, why string) {
 			a.hub.refuse(address, &TLSError{0, address, why})
@@ -93,7 +94,7 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 			a.fail(refusal(0, whatControl, a.o.Listen, err))
 		}
 	})
-	a.tasks.Go(a.mend)
+	a.tasks.Go(a.rejoinLost)
 	halt = func() {
 		_ = web.Close()
 		detach()
@@ -119,7 +120,7 @@ func (a *agent) attachLocal(own *pb.Register) (detach func()) {
 			if !ok {
 				return
 			}
-			_ = a.handle(m) // our own hub sends only valid messages
+			_ = a.handle(m) // the own hub sends only valid messages
 		}
 	})
 	return box.close
@@ -153,7 +154,7 @@ func (h *hub) shut() {
 }
 
 type (
-	visitorKey   struct{} // key of the stream's connection
+	connKey      struct{} // key of the stream's connection
 	deadlinesKey struct{}
 )
 
@@ -210,7 +211,7 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 
 // meet performs the handshake and receives the Register message.
 func (s *server) meet(ctx context.Context, st stream) (*session, *pb.Register, error) {
-	v := ctx.Value(visitorKey{}).(*visitor)
+	v := ctx.Value(connKey{}).(*acceptedConn)
 	session, err := identity.Binding(v.Conn, labelBinding)
 	if err != nil {
 		return nil, nil, err

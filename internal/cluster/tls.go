@@ -33,40 +33,40 @@ const (
 	onlyThere = "that node uses TLS, this one does not: set tls to the same value on all nodes"
 )
 
-// entrance is node 0's listener, which accepts connections that are not authenticated yet. refused
-// is called for a client whose TLS handshake failed.
-type entrance struct {
+// tlsListener is node 0's listener, which accepts connections that are not authenticated yet.
+// refused is called for a client whose TLS handshake failed.
+type tlsListener struct {
 	*admission.Listener
 	tls     *tls.Config
 	refused func(address, why string)
 }
 
-func (e *entrance) Accept() (net.Conn, error) {
+func (e *tlsListener) Accept() (net.Conn, error) {
 	c, err := e.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	v := &visitor{Conn: c, raw: c.(*admission.Conn), entrance: e}
+	v := &acceptedConn{Conn: c, raw: c.(*admission.Conn), tlsListener: e}
 	if e.tls != nil {
 		v.Conn = tls.Server(c, e.tls)
 	}
 	return v, nil
 }
 
-// visitor is an accepted connection.
-type visitor struct {
+// acceptedConn is an accepted connection.
+type acceptedConn struct {
 	net.Conn
-	raw      *admission.Conn
-	entrance *entrance
-	started  bool // Read was called; used by the reader only
+	raw         *admission.Conn
+	tlsListener *tlsListener
+	started     bool // Read was called; used by the reader only
 }
 
 // admit marks the connection as authenticated. It is called once per connection, since a connection
 // carries one stream.
-func (v *visitor) admit() error { return v.raw.Admit() }
+func (v *acceptedConn) admit() error { return v.raw.Admit() }
 
 // Read first checks that both sides use TLS, or that neither does.
-func (v *visitor) Read(b []byte) (int, error) {
+func (v *acceptedConn) Read(b []byte) (int, error) {
 	first := !v.started
 	v.started = true
 	session, secure := v.Conn.(*tls.Conn)
@@ -79,32 +79,32 @@ func (v *visitor) Read(b []byte) (int, error) {
 	n, err := v.Conn.Read(b)
 	if first && !secure && n > 0 && b[0] == tlsHandshake {
 		v.answer(noTLS)
-		v.entrance.refused(v.RemoteAddr().String(), onlyThere)
+		v.tlsListener.refused(v.RemoteAddr().String(), onlyThere)
 		return 0, errHandshake
 	}
 	return n, err
 }
 
-func (v *visitor) reject(err error) {
+func (v *acceptedConn) reject(err error) {
 	why := tlsTrouble(err)
 	if why == onlyHere {
 		v.answer(wantTLS)
 	}
 	if why != "" {
-		v.entrance.refused(v.RemoteAddr().String(), why)
+		v.tlsListener.refused(v.RemoteAddr().String(), why)
 	}
 }
 
 // answer sends a last message and waits for the client to close: the message is lost if a
 // connection is closed with unread input.
-func (v *visitor) answer(word []byte) {
+func (v *acceptedConn) answer(word []byte) {
 	_ = v.raw.SetDeadline(time.Now().Add(flushTime))
 	_, _ = v.raw.Write(word)
 	_, _ = io.CopyN(io.Discard, v.raw, 1<<20)
 }
 
 // Close does not wait for TLS's close_notify exchange.
-func (v *visitor) Close() error { return v.raw.Close() }
+func (v *acceptedConn) Close() error { return v.raw.Close() }
 
 // tlsTrouble explains why a TLS handshake failed; "" if the connection was cut short, which
 // explains nothing.
@@ -129,7 +129,7 @@ type trackingDialer struct {
 	network Network
 	tls     *tls.Config
 
-	mu    invariants.Mutex[trackingDialer]
+	mu    invariants.Mutex[trackingDialer] // guards the following
 	conns []net.Conn
 	ended bool
 	err   error

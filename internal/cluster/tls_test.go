@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// certificate makes one for 127.0.0.1, and a pool that trusts it.
+// certificate returns a certificate for 127.0.0.1, and a pool that trusts it.
 func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -214,7 +214,8 @@ func TestClusterRunsInMemory(t *testing.T) {
 	})
 }
 
-// TestDisconnectedNodeIsMissedAndRejoins: over hours of virtual time.
+// TestDisconnectedNodeIsMissedAndRejoins: a node is disconnected and reconnected twice, in the
+// course of half an hour of virtual time.
 func TestDisconnectedNodeIsMissedAndRejoins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := start(t)

@@ -119,6 +119,8 @@ type Machine struct {
 	MemoryBound func() string
 	// FreeDisk returns how many bytes are free on the disk of dir, which need not exist.
 	FreeDisk func(dir string) (int64, error)
+	// Directory returns an error if path is not a directory and cannot become one.
+	Directory func(path string) error
 	// Processors is the number of CPUs that the process may use, at least 1.
 	Processors int
 }

@@ -113,8 +113,8 @@ func (r *resolver) checkTLS() {
 		}
 		switch {
 		case f.path == "":
-			problem.Wrong = "missing: " + given[0].key +
-				" is given, and tls_cert, tls_key and tls_ca need each other"
+			problem.Wrong, problem.Allowed = "missing, although "+given[0].key+
+				" is given: tls_cert, tls_key and tls_ca go together", "an absolute path"
 		case !c.TLS:
 			problem.Wrong, problem.Allowed = "has no effect while tls is off", "only with tls = on"
 		default:

@@ -73,8 +73,8 @@ var parameters = [...]Parameter{
 	{
 		Key: "cache_dir", Kind: Path, Scope: Job,
 		Help: "Directory on a fast local disk in which the node caches samples, also for later " +
-			"jobs; empty: no cache on disk. HDMLP creates it, and refuses a directory that holds " +
-			"anything else",
+			"jobs; empty: no cache on disk. HDMLP creates it, but not its parent, and refuses a " +
+			"directory that holds anything else",
 		field: func(c *Config) any { return &c.CacheDir },
 	},
 	{

@@ -86,7 +86,10 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 		},
 		"one of three": {
 			arguments: map[string]any{"tls": true, "tls_cert": "/c.pem"},
-			want:      []string{`tls_key = "" (default): missing: tls_cert is given`, "tls_ca = "},
+			want: []string{
+				`tls_key = "" (default): missing, although tls_cert is given`,
+				"tls_ca = ",
+			},
 		},
 		"without tls": {
 			variables: map[string]string{

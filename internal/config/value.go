@@ -30,8 +30,8 @@ func (p Parameter) Allowed() string {
 		text = fmt.Sprintf("a whole number from %d to %d", p.Min, p.Max)
 	case Duration:
 		text = fmt.Sprintf(`a duration such as "30s", "500ms" or "2m" `+
-			"(a plain number is seconds), from %v to %v",
-			time.Duration(p.Min), time.Duration(p.Max))
+			"(a plain number is seconds), from %s to %s",
+			shortDuration(time.Duration(p.Min)), shortDuration(time.Duration(p.Max)))
 	case Enum:
 		text = suggest.List(p.Values)
 	case Switch:
@@ -48,6 +48,18 @@ func (p Parameter) Allowed() string {
 	}
 	if p.Default == Auto {
 		text += fmt.Sprintf("; %q: %s", Auto, p.Derived)
+	}
+	return text
+}
+
+// shortDuration formats d without trailing zero units: "24h", not "24h0m0s".
+func shortDuration(d time.Duration) string {
+	text := d.String()
+	if strings.HasSuffix(text, "m0s") {
+		text = strings.TrimSuffix(text, "0s")
+	}
+	if strings.HasSuffix(text, "h0m") {
+		text = strings.TrimSuffix(text, "0m")
 	}
 	return text
 }

@@ -119,9 +119,8 @@ func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placeme
 		return nil, err
 	}
 	if !whole {
-		c.o.Log.Warn("the list of samples in this node's caches is too large to send " +
-			"to the other " +
-			"nodes; the samples may be read again")
+		c.o.Log.Warn("the list of samples in this node's caches is too large to send to the " +
+			"other nodes; the samples may be read again")
 	}
 	all, err := c.gather(ctx, "room", text)
 	if err != nil {

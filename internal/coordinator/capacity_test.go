@@ -54,9 +54,9 @@ func TestCapacityReportRoundTrip(t *testing.T) {
 	}
 }
 
-// TestInvalidCapacityReports checks that reports of impossible samples, or that are malformed, are
-// refused with the reason.
-func TestInvalidCapacityReports(t *testing.T) {
+// TestInvalidCapacityReportsAreRefused checks that reports of impossible samples, or that are
+// malformed, are refused with the reason.
+func TestInvalidCapacityReportsAreRefused(t *testing.T) {
 	tell := func(node placement.Node) string {
 		text, _, err := encodeCapacity(node, 1<<20)
 		if err != nil {
@@ -88,9 +88,9 @@ func TestInvalidCapacityReports(t *testing.T) {
 	}
 }
 
-// TestInvalidLeads checks that bootstrap windows out of range, or that are malformed, are refused
-// with the reason.
-func TestInvalidLeads(t *testing.T) {
+// TestInvalidLeadsAreRefused checks that bootstrap windows out of range, or that are malformed, are
+// refused with the reason.
+func TestInvalidLeadsAreRefused(t *testing.T) {
 	for _, text := range []string{
 		`{"Epoch":0,"Step":0,"Steps":0}`,
 		`{"Epoch":3,"Step":5,"Steps":5}`,

@@ -272,8 +272,9 @@ func TestWatchReportsNodesThatLeaveAndReturn(t *testing.T) {
 	}
 }
 
-// TestMeeting checks where node 0 is found, by launcher, configuration and loader.
-func TestMeeting(t *testing.T) {
+// TestMeetingFollowsLauncherAndLoader checks where node 0 is found, by launcher, configuration and
+// loader.
+func TestMeetingFollowsLauncherAndLoader(t *testing.T) {
 	for _, c := range []struct {
 		address      string
 		loader, port int // the configuration's port

@@ -161,9 +161,8 @@ func (c *Coordinator) reach(ctx context.Context) error {
 		says = (&cluster.AddressError{
 			Node: c.me, Doing: "reach", What: fmt.Sprintf("samples of node %d", next.Node),
 			Where: next.Exchange,
-			Why: why +
-				"; the samples of a node are served on the port and interface that the keys " +
-				"port and interface set: open that port",
+			Why: why + "; a node serves its samples on the interface and port that the keys " +
+				"interface and port set: make sure that this port is open",
 		}).Error()
 	}
 	all, err := c.gather(ctx, "reach", []byte(says))
@@ -172,7 +171,7 @@ func (c *Coordinator) reach(ctx context.Context) error {
 	}
 	for _, text := range all {
 		if len(text) > 0 {
-			return failure.Input("forming the job's cluster of nodes: %s", text)
+			return failure.Input("the job's nodes could not form a cluster: %s", text)
 		}
 	}
 	return nil
@@ -212,9 +211,9 @@ func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, er
 				hex.EncodeToString(theirs.Version[:]), hex.EncodeToString(first.Version[:]),
 				map[string]any{"sample": id, "node": n},
 				"sample %d (%s) has other bytes on node %d than on node 0, although both datasets "+
-					"have the same names, sizes and times: "+
-					"versions %x and %x; mount the same dataset on all nodes", id, index.Name(id),
-				n, theirs.Version[:8], first.Version[:8])
+					"have the same names, sizes and times: versions %x and %x; mount the same "+
+					"dataset on all nodes",
+				id, index.Name(id), n, theirs.Version[:8], first.Version[:8])
 		}
 	}
 	return first.Version, nil
@@ -285,10 +284,8 @@ func (o *Options) meeting() (host string, port int, err error) {
 	}
 	given, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || o.Loader < 0 || o.Loader > 255 {
-		return "", 0,
-			failure.Input("cluster.address = %q, cluster.loader = %d: the port must be "+
-				"below 65536 "+
-				"and the loader below 256", o.Address, o.Loader)
+		return "", 0, failure.Input("cluster.address = %q, cluster.loader = %d: the port must be "+
+			"below 65536 and the loader below 256", o.Address, o.Loader)
 	}
 	port = cmp.Or(o.Port, int(given)) + portsPerLoader*o.Loader
 	if port+portsPerLoader > 1<<16 {
@@ -327,7 +324,7 @@ func clusterError(me int, err error) error {
 		return err
 	}
 	if errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) {
-		return fmt.Errorf("forming the job's cluster of nodes: %w", err)
+		return fmt.Errorf("the job's nodes could not form a cluster: %w", err)
 	}
-	return failure.Input("forming the job's cluster of nodes: %v", err)
+	return failure.Input("the job's nodes could not form a cluster: %v", err)
 }

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestRefusals checks that a flood of connections is logged once per host, for a few hosts.
+// TestFloodOfConnectionsIsLoggedOncePerHost checks that a flood of connections is logged once per
+// host, for a few hosts.
 func TestFloodOfConnectionsIsLoggedOncePerHost(t *testing.T) {
 	var r refusals
 	told := 0

@@ -14,9 +14,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// TestLeadOfLostNode checks that a node that is gone is assumed to have begun where the others did,
-// and to have kept what a whole epoch needs.
-func TestLeadOfLostNode(t *testing.T) {
+// TestLostNodeIsAssumedToHaveReadAnEpoch checks that a node that is gone is assumed to have begun
+// where the others did, and to have kept what a whole epoch needs.
+func TestLostNodeIsAssumedToHaveReadAnEpoch(t *testing.T) {
 	c := formed(t, 3)
 	c[2].Close()
 	for _, node := range c[:2] {
@@ -60,8 +60,9 @@ func TestInvalidReportsCountAsNoAnswer(t *testing.T) {
 	}
 }
 
-// TestMissingParts checks that a node asked about the next turn returns those of its ranks that
-// have not supplied their parts, and otherwise, or while its job is not open, nothing.
+// TestAnswerListsRanksWithMissingParts checks that a node asked about the next turn returns those
+// of its ranks that have not supplied their parts, and otherwise, or while its job is not open,
+// nothing.
 func TestAnswerListsRanksWithMissingParts(t *testing.T) {
 	l := newLocal()
 	l.turn, l.missed = 3, []int{2}
@@ -140,9 +141,9 @@ func TestInvalidAuditPartsAreIgnored(t *testing.T) {
 	}
 }
 
-// TestInvalidAuditAnswer checks that an invalid answer ends the audit with an error that names the
-// node.
-func TestInvalidAuditAnswer(t *testing.T) {
+// TestInvalidAuditAnswerNamesTheNode checks that an invalid answer ends the audit with an error
+// that names the node.
+func TestInvalidAuditAnswerNamesTheNode(t *testing.T) {
 	c := formed(t, 2, func(o *Options) {
 		o.Local.(*local).parts = func(context.Context, int) ([]audit.Part, error) {
 			return []audit.Part{{Rank: 2, From: 99}, {Rank: 3}}, nil
@@ -154,9 +155,9 @@ func TestInvalidAuditAnswer(t *testing.T) {
 	}
 }
 
-// TestAbandonedAudit checks that an audit ends when it is cancelled while it waits for another
-// node, and that the other node has been told this node's parts.
-func TestAbandonedAudit(t *testing.T) {
+// TestCancelledAuditHasToldTheOtherNodes checks that an audit ends when it is cancelled while it
+// waits for another node, and that the other node has been told this node's parts.
+func TestCancelledAuditHasToldTheOtherNodes(t *testing.T) {
 	c := formed(t, 2, func(o *Options) {
 		o.Local.(*local).parts = func(ctx context.Context, _ int) ([]audit.Part, error) {
 			<-ctx.Done()

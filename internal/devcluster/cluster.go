@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Cluster is several nodes on this machine. New makes one, and Close ends it and
+// Cluster is several nodes on this machine. New creates one, and Close removes it and kills
 // everything that runs on it.
 type Cluster struct {
 	options    Options
@@ -28,7 +28,7 @@ type Cluster struct {
 	closeError error
 }
 
-// Node is a node of a cluster.
+// Node is one node of a cluster.
 type Node struct {
 	cluster *Cluster
 	index   int
@@ -36,11 +36,11 @@ type Node struct {
 	thread  *thread // its processes' parent, in the node's namespaces if it has any
 }
 
-// errAsked is why nodes are loopback addresses although they need not be.
-var errAsked = errors.New("loopback addresses were asked for")
+// errRequested is the reason for loopback addresses if namespaces would be possible.
+var errRequested = errors.New("loopback addresses were requested")
 
-// New makes a cluster: after it has ended what dead runs left. It starts a thread for
-// each node, and no process.
+// New creates a cluster, after killing what dead runs left. It starts a thread for each node, and
+// no process.
 func New(o Options) (*Cluster, error) {
 	if err := o.Check(); err != nil {
 		return nil, err
@@ -52,7 +52,7 @@ func New(o Options) (*Cluster, error) {
 	}
 	c.marker = "hdmlp-dev-" + c.name + "-" + random(8)
 	if c.loopback = privileged(); c.loopback == nil && o.Loopback {
-		c.loopback = errAsked
+		c.loopback = errRequested
 	}
 	if what := o.needNamespaces(); what != "" && c.loopback != nil {
 		return nil, unsupported{fmt.Errorf("%s need nodes with network namespaces, not loopback "+
@@ -67,7 +67,7 @@ func New(o Options) (*Cluster, error) {
 	return c, nil
 }
 
-// random is n random bytes, in hexadecimal.
+// random returns n random bytes, in hexadecimal.
 func random(n int) string {
 	b := make([]byte, n)
 	_, _ = rand.Read(b) // it never fails
@@ -104,7 +104,7 @@ func (c *Cluster) start() error {
 	return err
 }
 
-// start starts the node's thread, and makes its namespaces and its link.
+// start starts the node's thread, and creates its namespaces and its link.
 func (n *Node) start(bits int) (err error) {
 	if n.cluster.loopback != nil {
 		n.thread, err = newThread(func() error { return nil })
@@ -127,8 +127,8 @@ func (n *Node) start(bits int) (err error) {
 	return l.Set(n.cluster.options.link(n.index))
 }
 
-// freePort is a port of node 0 that nobody listens on. It is below those that the
-// kernel gives to outgoing connections.
+// freePort returns a free port of node 0, below those that the kernel uses for outgoing
+// connections.
 func (c *Cluster) freePort() (port int, err error) {
 	if c.options.MasterPort != 0 {
 		return c.options.MasterPort, nil
@@ -147,22 +147,23 @@ func (c *Cluster) freePort() (port int, err error) {
 	return 0, fmt.Errorf("no port from 20000 to 32000 is free at %s", c.nodes[0].Address())
 }
 
-// Name is the run's name.
+// Name returns the run's name.
 func (c *Cluster) Name() string { return c.name }
 
-// OnLoopback says why the nodes are loopback addresses; nil if they are namespaces.
+// OnLoopback returns why the nodes are loopback addresses; nil if they are namespaces.
 func (c *Cluster) OnLoopback() error { return c.loopback }
 
-// StateFile is where other processes find the run: what [Reap] takes.
+// StateFile returns the path of the run's state file, by which other processes find the run. It is
+// the argument of [Reap].
 func (c *Cluster) StateFile() string { return c.state.path }
 
-// Len is the number of nodes.
+// Len returns the number of nodes.
 func (c *Cluster) Len() int { return len(c.nodes) }
 
-// Node is node i, from 0.
+// Node returns node i, counted from 0.
 func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
 
-// Link is node i's link.
+// Link returns node i's link.
 func (c *Cluster) Link(i int) Link {
 	n := c.nodes[i]
 	l := Link{node: i, err: c.noLinks()}
@@ -186,17 +187,17 @@ func noLinks(why string) error {
 	return unsupported{fmt.Errorf("the nodes are loopback addresses, which have no links: %s", why)}
 }
 
-// Address is the node's IP address.
+// Address returns the node's IP address.
 func (n *Node) Address() string { return n.address.String() }
 
-// Do calls f on a thread that is on the node: sockets that f opens itself (not in goroutines that
-// it starts) are the node's. Calls for one node come one after the other, and Close waits for them.
+// Do calls f on a thread of the node: sockets that f opens itself, not in goroutines that it
+// starts, are on the node. Calls for the same node are serialised, and Close waits for them.
 func (n *Node) Do(f func() error) error {
 	return n.thread.do(f)
 }
 
-// Close ends every process of the run, whoever started it, and takes nodes and
-// links away.
+// Close kills all processes of the run, no matter which process started them, and removes nodes and
+// links.
 func (c *Cluster) Close() error {
 	c.closeOnce.Do(func() { c.closeError = c.close() })
 	return c.closeError

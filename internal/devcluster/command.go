@@ -10,15 +10,15 @@ import (
 	"syscall"
 )
 
-// Cmd is a command that runs on a node. Start must be this type's own, and what
-// starts it: Run and the like.
+// Cmd is a command that runs on a node. It overrides Start, and the methods of exec.Cmd that call
+// Start.
 type Cmd struct {
 	*exec.Cmd
 	node *Node
 }
 
-// Command prepares a command that runs on the node as the node's rank local, with torchrun's
-// variables. It is ended by SIGKILL when the cluster is closed or this process dies.
+// Command returns a command to run on the node as its local rank, with torchrun's variables. The
+// command gets SIGKILL when the cluster is closed or this process dies.
 func (n *Node) Command(local int, name string, args ...string) *Cmd {
 	cmd := exec.Command(name, args...)
 	cmd.Env = n.environment(os.Environ(), local)
@@ -29,7 +29,7 @@ func (n *Node) Command(local int, name string, args ...string) *Cmd {
 // Start starts the command on its node.
 func (c *Cmd) Start() error { return c.node.Do(c.Cmd.Start) }
 
-// Run runs the command on its node to its end.
+// Run runs the command on its node, and waits for its end.
 func (c *Cmd) Run() error {
 	if err := c.Start(); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (c *Cmd) Run() error {
 	return c.Wait()
 }
 
-// Output runs the command and gives what it wrote to its standard output.
+// Output runs the command and returns its standard output.
 func (c *Cmd) Output() ([]byte, error) {
 	var out bytes.Buffer
 	c.Stdout = &out
@@ -45,7 +45,7 @@ func (c *Cmd) Output() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// CombinedOutput runs the command and gives all that it wrote.
+// CombinedOutput runs the command and returns its standard output and standard error.
 func (c *Cmd) CombinedOutput() ([]byte, error) {
 	var out bytes.Buffer
 	c.Stdout, c.Stderr = &out, &out
@@ -53,15 +53,15 @@ func (c *Cmd) CombinedOutput() ([]byte, error) {
 	return out.Bytes(), err
 }
 
-// inherited says whether a process on a node gets a variable that this process has. What an
-// outer torchrun has set is about another job.
+// inherited reports whether a process on a node inherits a variable of this process. Variables that
+// an outer torchrun has set belong to another job.
 func inherited(key string) bool {
 	return !strings.HasPrefix(key, "TORCHELASTIC_") && key != "HDMLP_SECRET" &&
 		key != "ROLE_NAME" && key != "ROLE_RANK" && key != "ROLE_WORLD_SIZE"
 }
 
-// environment is what a process on the node gets: of base what is about no other job, and what
-// torchrun sets.
+// environment returns the environment of a process on the node: base without variables of other
+// jobs, and torchrun's variables.
 func (n *Node) environment(base []string, local int) []string {
 	c := n.cluster
 	ranks := c.options.RanksPerNode
@@ -90,8 +90,8 @@ func (n *Node) environment(base []string, local int) []string {
 	set("TORCHELASTIC_MAX_RESTARTS", 0)
 	set("HDMLP_SECRET", c.secret)
 	set("HDMLP_SOCKET", socket(c.marker, n.index))
-	// The host's name leads to an address that is not the node's: torch's backends are told where
-	// to listen.
+	// The host's name resolves to an address that is not the node's, so torch's backends need the
+	// interface to listen on.
 	set("GLOO_SOCKET_IFNAME", interfaceName)
 	set("NCCL_SOCKET_IFNAME", interfaceName)
 	set("TP_SOCKET_IFNAME", interfaceName)
@@ -103,6 +103,6 @@ func (n *Node) environment(base []string, local int) []string {
 	return out
 }
 
-// socket is the name of a node's daemon's socket: nodes share this machine's XDG_RUNTIME_DIR, and
-// without namespaces the abstract names as well.
+// socket returns the name of the socket of a node's daemon. Nodes share this machine's
+// XDG_RUNTIME_DIR and, without namespaces, abstract names, so the name must be unique.
 func socket(marker string, node int) string { return marker + "-" + strconv.Itoa(node) }

@@ -65,8 +65,7 @@ func TestParseDelay(t *testing.T) {
 	}
 }
 
-// TestBadOptions: each fault has its message.
-func TestBadOptions(t *testing.T) {
+func TestCheckReportsEachWrongOption(t *testing.T) {
 	err := devcluster.Options{
 		Nodes: 251, RanksPerNode: -1, Name: "../x", MasterPort: 70000,
 		Link:   devcluster.LinkState{Rate: 1, Delay: -1},
@@ -79,20 +78,19 @@ func TestBadOptions(t *testing.T) {
 	for _, want := range []string{
 		"251 nodes; allowed: 1 to 250", "-1 ranks per node", `run name "../x"`, "master port 70000",
 		"rate 1bit", "delay -1ns",
-		"no node 300", `environment "B"`, `environment "=C"`,
+		"link of node 300: no such node", `environment "B"`, `environment "=C"`,
 		`mount "/does/not/exist:/tmp" on node 0`,
 	} {
 		if n := strings.Count(err.Error(), want); n != 1 {
-			t.Errorf("%q is said %d times in:\n%v", want, n, err)
+			t.Errorf("%q occurs %d times in:\n%v", want, n, err)
 		}
 	}
 }
 
-// TestLoopbackLimits: what loopback addresses do not have is refused.
-func TestLoopbackLimits(t *testing.T) {
+func TestLoopbackNodesRejectLimitsAndMounts(t *testing.T) {
 	for name, o := range map[string]devcluster.Options{
-		"limits of links": {Nodes: 1, Loopback: true, Link: devcluster.LinkState{Rate: 1e6}},
-		"mounts":          {Nodes: 1, Loopback: true, Mounts: []string{"/tmp:/tmp"}},
+		"link limits": {Nodes: 1, Loopback: true, Link: devcluster.LinkState{Rate: 1e6}},
+		"mounts":      {Nodes: 1, Loopback: true, Mounts: []string{"/tmp:/tmp"}},
 	} {
 		if _, err := devcluster.New(o); !errors.Is(err, devcluster.ErrUnsupported) ||
 			!strings.Contains(err.Error(), name) {
@@ -109,8 +107,8 @@ func TestLoopbackLimits(t *testing.T) {
 	}
 }
 
-// TestStateFiles: state files that are not ours are not believed.
-func TestStateFiles(t *testing.T) {
+// TestStateFilesOfOthersAreRejected checks also that Find needs a name if there are several runs.
+func TestStateFilesOfOthersAreRejected(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_RUNTIME_DIR", dir)
 	if _, err := devcluster.Find(""); !errors.Is(err, devcluster.ErrNoRun) {

@@ -11,12 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LinkState is what a link can do. The zero value is a link that is up, as fast
-// as the machine, without delay.
+// LinkState is the state of a link. The zero value is a link that is up, without limits.
 type LinkState struct {
-	Down  bool          // as if the cable were cut: what is sent is lost
+	Down  bool          // as if the cable were cut: packets are lost
 	Rate  Rate          // in each direction
-	Delay time.Duration // of every packet, in each direction; between two nodes it passes two links
+	Delay time.Duration // of each packet, in each direction; there are two links between two nodes
 }
 
 // check validates the state.
@@ -25,18 +24,18 @@ func (s LinkState) check() error { return errors.Join(checkRate(s.Rate), checkDe
 // nodeEnd is the name of a link's end inside its node.
 const nodeEnd = "eth0"
 
-// Link is what joins a node to the bridge: a veth pair. Its settings are the kernel's alone, so
-// that several processes may change them.
+// Link is the veth pair that joins a node to the bridge. Its settings are kept only in the kernel,
+// so that several processes can change them.
 type Link struct {
 	node         int
 	bridge, home namespace
-	err          error // why there is none
+	err          error // why the node has no link
 }
 
-// bridgeEnd is the name of the link's end at the bridge.
+// bridgeEnd returns the name of the link's end at the bridge.
 func (l Link) bridgeEnd() string { return fmt.Sprintf("node%d", l.node) }
 
-// ends are the link's two ends, and how to change them.
+// ends holds netlink handles for the link's two ends.
 type ends struct {
 	bridge, node *netlink.Handle
 }
@@ -72,12 +71,12 @@ func handle(n namespace) (*netlink.Handle, error) {
 	defer f.Close()
 	h, err := netlink.NewHandleAt(netns.NsHandle(f.Fd()), unix.NETLINK_ROUTE)
 	if err != nil {
-		return nil, explain("open a netlink socket in a node's namespace", "", err)
+		return nil, kernelError("open a netlink socket in a node's namespace", "", err)
 	}
 	return h, nil
 }
 
-// Set changes the link. What is on its way while limits change may be lost.
+// Set changes the link. Packets in transit while limits change may be lost.
 func (l Link) Set(s LinkState) error {
 	if err := s.check(); err != nil {
 		return fmt.Errorf("link of node %d: %w", l.node, err)
@@ -102,7 +101,7 @@ func (l Link) set(e ends, s LinkState) error {
 	if err != nil {
 		return fmt.Errorf("find %s: %w", nodeEnd, err)
 	}
-	if s.Down { // first of all, so that nothing passes without limits
+	if s.Down { // first, so that nothing passes without limits
 		if err := e.bridge.LinkSetDown(port); err != nil {
 			return fmt.Errorf("set %s down: %w", l.bridgeEnd(), err)
 		}
@@ -121,7 +120,7 @@ func (l Link) set(e ends, s LinkState) error {
 	return nil
 }
 
-// State tells what the link can do now.
+// State returns the current state of the link.
 func (l Link) State() (LinkState, error) {
 	e, err := l.open()
 	if err != nil {
@@ -149,11 +148,11 @@ func (l Link) State() (LinkState, error) {
 	return s, nil
 }
 
-// tick is the unit in which the kernel tells netem's delays.
+// tick is the unit of netem's delays in the kernel.
 const tick = 64 * time.Nanosecond
 
-// limit sets what leaves an interface: netem delays it, and a token bucket
-// behind that, or alone, lets it out at the rate.
+// limit limits what leaves an interface: netem delays packets, followed by a token bucket that
+// limits the rate; each may be absent.
 func limit(h *netlink.Handle, link netlink.Link, s LinkState) error {
 	name, index := link.Attrs().Name, link.Attrs().Index
 	present, err := h.QdiscList(link)
@@ -177,8 +176,8 @@ func limit(h *netlink.Handle, link netlink.Link, s LinkState) error {
 		q := netlink.NewNetem(attrs,
 			netlink.NetemQdiscAttrs{Latency: uint32(s.Delay.Microseconds()), Limit: netemPackets})
 		if err := h.QdiscAdd(q); err != nil {
-			return explain(fmt.Sprintf("delay %s by %v", name, s.Delay),
-				"netem (module sch_netem, CONFIG_NET_SCH_NETEM): delays need it; try "+
+			return kernelError(fmt.Sprintf("delay %s by %v", name, s.Delay),
+				"netem (module sch_netem, CONFIG_NET_SCH_NETEM), which delays need; try "+
 					"`modprobe sch_netem`", err)
 		}
 		parent = netlink.MakeHandle(1, 1)
@@ -190,20 +189,20 @@ func limit(h *netlink.Handle, link netlink.Link, s LinkState) error {
 				Parent:    parent,
 				Handle:    netlink.MakeHandle(2, 0),
 			})); err != nil {
-			return explain(fmt.Sprintf("limit %s to %s", name, s.Rate),
-				"tbf (module sch_tbf, CONFIG_NET_SCH_TBF): limits of bandwidth need it; try "+
+			return kernelError(fmt.Sprintf("limit %s to %s", name, s.Rate),
+				"tbf (module sch_tbf, CONFIG_NET_SCH_TBF), which rate limits need; try "+
 					"`modprobe sch_tbf`", err)
 		}
 	}
 	return nil
 }
 
-// netemPackets is how many packets may be on their way: 32 Gbit/s for a second would be more,
-// but segments come joined, up to 64 KiB each.
+// netemPackets is the limit on delayed packets. 32 Gbit/s for a second would be more, but segments
+// are coalesced, up to 64 KiB each.
 const netemPackets = 100_000
 
-// bucket is a token bucket that holds 5 ms at the rate, so that a busy machine
-// can keep up, and queues for another 50 ms.
+// bucket returns a token bucket that holds 5 ms at the rate, so that a busy machine can keep up,
+// and queues for another 50 ms.
 func bucket(r Rate, attrs netlink.QdiscAttrs) *netlink.Tbf {
 	bytes := uint64(r) / 8
 	burst := max(bytes/200, 16<<10)

@@ -18,9 +18,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/devcluster"
 )
 
-// TestMain is, when it is told so, a process that runs a cluster and will be killed. Otherwise it
-// checks that tests leave nothing: no goroutines, no interfaces, no names of namespaces, no state
-// files.
+// TestMain runs a cluster that will be killed if the environment says so. Otherwise it checks that
+// tests leave no goroutines, interfaces, named namespaces or state files.
 func TestMain(m *testing.M) {
 	if script := os.Getenv("DEVCLUSTER_TEST_SCRIPT"); script != "" {
 		victim(script)
@@ -37,7 +36,7 @@ func TestMain(m *testing.M) {
 		status = 1
 	}
 	if after := network(); status == 0 && !slices.Equal(before, after) {
-		fmt.Fprintf(os.Stderr, "the machine's network had %q and has %q\n", before, after)
+		fmt.Fprintf(os.Stderr, "the machine's network was %q and is %q\n", before, after)
 		status = 1
 	}
 	if left, _ := filepath.Glob(dir + "/hdmlp-dev/*"); status == 0 && len(left) > 0 {
@@ -67,7 +66,7 @@ func victim(script string) {
 	os.Exit(1)
 }
 
-// network lists what the machine shows of its network: interfaces, and namespaces with names.
+// network lists the machine's interfaces and named namespaces.
 func network() []string {
 	var out []string
 	interfaces, _ := net.Interfaces()
@@ -82,8 +81,8 @@ func network() []string {
 	return out
 }
 
-// namespaces are the network namespaces in which processes or threads are, this process's own
-// threads counted.
+// namespaces returns the network namespaces of all processes and threads, including this process's
+// own threads.
 func namespaces(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -101,7 +100,7 @@ func namespaces(t *testing.T) map[string]bool {
 	return out
 }
 
-// needNamespaces skips a test that needs network namespaces where they can not be had.
+// needNamespaces skips a test if network namespaces are not available.
 func needNamespaces(t *testing.T) {
 	t.Helper()
 	c, err := devcluster.New(devcluster.Options{Nodes: 1})
@@ -117,7 +116,7 @@ func needNamespaces(t *testing.T) {
 	}
 }
 
-// newCluster makes a cluster, and takes it away after the test.
+// newCluster creates a cluster, and closes it after the test.
 func newCluster(t *testing.T, o devcluster.Options) *devcluster.Cluster {
 	t.Helper()
 	c, err := devcluster.New(o)
@@ -132,7 +131,7 @@ func newCluster(t *testing.T, o devcluster.Options) *devcluster.Cluster {
 	return c
 }
 
-// onBoth runs a test on nodes of both kinds.
+// onBoth runs a test with both kinds of nodes.
 func onBoth(t *testing.T, test func(t *testing.T, o devcluster.Options)) {
 	t.Run("namespaces", func(t *testing.T) {
 		needNamespaces(t)
@@ -141,7 +140,7 @@ func onBoth(t *testing.T, test func(t *testing.T, o devcluster.Options)) {
 	t.Run("loopback", func(t *testing.T) { test(t, devcluster.Options{Loopback: true}) })
 }
 
-// eventually waits for something that happens soon, but nobody tells when.
+// eventually polls for a condition that becomes true soon.
 func eventually(t *testing.T, what string, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -155,7 +154,7 @@ func eventually(t *testing.T, what string, done func() bool) {
 	t.Fatalf("20 s later, %s", what)
 }
 
-// alive counts processes that have a text in their arguments.
+// alive counts the processes that have text in their arguments.
 func alive(t *testing.T, text string) int {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")

@@ -8,24 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrUnsupported marks what this machine, or this user, can not do: privileges
-// or parts of the kernel are missing. The message says which.
+// ErrUnsupported marks errors because privileges or parts of the kernel are missing. The message
+// says which.
 var ErrUnsupported = errors.New("not supported here")
 
-// unsupported is an error that is ErrUnsupported, without saying so.
+// unsupported is an error that matches ErrUnsupported, without its text.
 type unsupported struct{ error }
 
 func (unsupported) Is(target error) bool { return target == ErrUnsupported }
 
-// namespace names the network namespace that a thread holds, for other processes too.
+// namespace identifies the network namespace that a thread holds, also for other processes.
 type namespace struct {
 	PID int `json:"pid"`
 	TID int `json:"tid"`
-	// of the namespace; guards against numbers that were given out again
+	// Inode is the namespace's inode, which guards against reused PIDs and TIDs.
 	Inode uint64 `json:"inode"`
 }
 
-// open opens the namespace; kind is "net" or "mnt". It is only opened if it is still the same.
+// open opens the namespace if it still has the same inode; kind is "net" or "mnt".
 func (n namespace) open(kind string) (*os.File, error) {
 	dir := fmt.Sprintf("/proc/%d/task/%d/ns/", n.PID, n.TID)
 	var s unix.Stat_t
@@ -39,7 +39,7 @@ func (n namespace) open(kind string) (*os.File, error) {
 	return f, nil
 }
 
-// privileged says why this process may not make namespaces, if it may not.
+// privileged returns an error that says why this process may not create namespaces; nil if it may.
 func privileged() error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -58,35 +58,37 @@ func privileged() error {
 	return nil
 }
 
-// unshare gives the calling thread a network namespace of its own, and with
-// mounts a mount namespace, whose mounts others do not see.
+// unshare moves the calling thread to a new network namespace and, if there are mounts, to a new
+// mount namespace that hides them from other threads.
 func unshare(mounts []mount) error {
 	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		return explain("make a network namespace", "network namespaces (CONFIG_NET_NS)", err)
+		return kernelError("create a network namespace", "network namespaces (CONFIG_NET_NS)", err)
 	}
 	if len(mounts) == 0 {
 		return nil
 	}
 	if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
-		return explain("make a mount namespace", "mount namespaces", err)
+		return kernelError("create a mount namespace", "mount namespaces", err)
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		return explain("keep mounts to a node", "", err)
+		return kernelError("make mounts private to a node", "", err)
 	}
 	for _, m := range mounts {
 		if err := unix.Mount(m.from, m.to, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
-			return explain(fmt.Sprintf("mount %s at %s", m.from, m.to), "", err)
+			return kernelError(fmt.Sprintf("mount %s at %s", m.from, m.to), "", err)
 		}
 	}
 	return nil
 }
 
-// explain says what err means when doing something that needs a part of the kernel.
-func explain(doing, part string, err error) error {
+// kernelError returns the error of an operation that needs privileges and, unless it is empty, a
+// part of the kernel.
+func kernelError(doing, part string, err error) error {
 	switch {
 	case errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES):
-		return unsupported{fmt.Errorf("%s: %w: this process may not; it needs CAP_NET_ADMIN and "+
-			"CAP_SYS_ADMIN, and no container or seccomp profile that takes them away", doing, err)}
+		return unsupported{fmt.Errorf("%s: %w: this process lacks the privileges; it needs "+
+			"CAP_NET_ADMIN and CAP_SYS_ADMIN, which containers and seccomp profiles may remove",
+			doing, err)}
 	case part != "" && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOENT) ||
 		errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS)):
 		return unsupported{fmt.Errorf("%s: %w: this kernel has no %s", doing, err, part)}

@@ -9,8 +9,8 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// subnet chooses the nodes' network, 10.x.y.0/24, by the run's name, past those that
-// the machine has: a node can not reach them, but who reads a log is not to wonder.
+// subnet chooses the nodes' network, 10.x.y.0/24, by the run's name. It skips networks of the
+// machine: nodes cannot reach them, but equal addresses would make logs confusing.
 func subnet(run string) netip.Prefix {
 	var taken []*net.IPNet
 	if addresses, err := net.InterfaceAddrs(); err == nil {
@@ -27,7 +27,8 @@ func subnet(run string) netip.Prefix {
 		free := true
 		for _, n := range taken {
 			ones, _ := n.Mask.Size()
-			// all of 10.0.0.0/8 has nothing free to offer
+			// If the machine has all of 10.0.0.0/8, nothing in it is free, and the overlap is
+			// accepted.
 			free = free && (ones < 9 || !n.Contains(ip))
 		}
 		if free {
@@ -36,14 +37,14 @@ func subnet(run string) netip.Prefix {
 	}
 }
 
-// makeBridge makes the bridge; it runs on the bridge's thread.
+// makeBridge creates the bridge; it runs on the bridge's thread.
 func makeBridge() error {
 	if err := unshare(nil); err != nil {
 		return err
 	}
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: "bridge"}}
 	if err := netlink.LinkAdd(bridge); err != nil {
-		return explain("make a bridge",
+		return kernelError("create a bridge",
 			"bridges (module bridge, CONFIG_BRIDGE); try `modprobe bridge`", err)
 	}
 	if err := netlink.LinkSetUp(bridge); err != nil {
@@ -52,7 +53,7 @@ func makeBridge() error {
 	return nil
 }
 
-// plug makes node's link and joins it to the bridge; it runs on the bridge's thread.
+// plug creates a node's link and joins it to the bridge; it runs on the bridge's thread.
 func plug(l Link, tid int) error {
 	bridge, err := netlink.LinkByName("bridge")
 	if err != nil {
@@ -63,13 +64,13 @@ func plug(l Link, tid int) error {
 		PeerName:  nodeEnd, PeerNamespace: netlink.NsPid(tid),
 	}
 	if err := netlink.LinkAdd(pair); err != nil {
-		return explain("make a link", "veth pairs (module veth, CONFIG_VETH); try `modprobe veth`",
-			err)
+		return kernelError("create a link",
+			"veth pairs (module veth, CONFIG_VETH); try `modprobe veth`", err)
 	}
 	return nil
 }
 
-// address gives the node's end of its link an address; it runs on the node's thread.
+// address assigns an address to the node's end of its link; it runs on the node's thread.
 func address(a netip.Addr, bits int) error {
 	lo, err := netlink.LinkByName("lo")
 	if err != nil {
@@ -86,7 +87,7 @@ func address(a netip.Addr, bits int) error {
 		&netlink.Addr{
 			IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, 32)},
 		}); err != nil {
-		return fmt.Errorf("give %s the address %s: %w", nodeEnd, a, err)
+		return fmt.Errorf("assign the address %s to %s: %w", a, nodeEnd, err)
 	}
 	if err := netlink.LinkSetUp(end); err != nil {
 		return fmt.Errorf("set %s up: %w", nodeEnd, err)

@@ -43,8 +43,7 @@ func connect(t *testing.T, from, to *devcluster.Node) (client, server net.Conn) 
 	return client, server
 }
 
-// TestConnectivity: every node reaches every other at its address.
-func TestConnectivity(t *testing.T) {
+func TestEveryNodeReachesEveryOther(t *testing.T) {
 	onBoth(t, func(t *testing.T, o devcluster.Options) {
 		o.Nodes = 3
 		c := newCluster(t, o)
@@ -63,9 +62,9 @@ func TestConnectivity(t *testing.T) {
 	})
 }
 
-// TestIsolation: a node sees its own interfaces and its own abstract sockets, and this machine sees
-// none of them.
-func TestIsolation(t *testing.T) {
+// TestNodesAreIsolatedFromTheMachine checks that a node has its own interfaces and abstract
+// sockets, which are not visible outside.
+func TestNodesAreIsolatedFromTheMachine(t *testing.T) {
 	needNamespaces(t)
 	before := network()
 	c := newCluster(t, devcluster.Options{Nodes: 2})
@@ -94,12 +93,12 @@ func TestIsolation(t *testing.T) {
 	}
 	if conn, err := net.Dial("unix", name); err == nil {
 		conn.Close()
-		t.Error("a node's abstract socket is to be seen from outside")
+		t.Error("a node's abstract socket is visible outside")
 	}
 }
 
-// TestNothingIsLeft: a closed cluster leaves no namespace, and with it no link; many can be made.
-func TestNothingIsLeft(t *testing.T) {
+// TestClosedClusterLeavesNothing checks that it leaves no namespace, and so no link.
+func TestClosedClusterLeavesNothing(t *testing.T) {
 	needNamespaces(t)
 	before := namespaces(t)
 	for range 5 {
@@ -127,7 +126,7 @@ func TestNothingIsLeft(t *testing.T) {
 			t.Errorf("the second Close: %v", err)
 		}
 		if err := c.Node(0).Do(func() error { return nil }); err == nil {
-			t.Error("a closed cluster's node does something")
+			t.Error("a closed cluster's node still runs calls")
 		}
 		if err := c.Link(0).Set(devcluster.LinkState{}); err == nil {
 			t.Error("a closed cluster's link can be changed")
@@ -140,7 +139,7 @@ func TestNothingIsLeft(t *testing.T) {
 	}
 }
 
-// send moves bytes, and tells how long that took.
+// send transfers bytes, and returns how long that took.
 func send(t *testing.T, from, to net.Conn, bytes int64) time.Duration {
 	t.Helper()
 	failed := make(chan error, 1)
@@ -162,9 +161,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { return len(p), nil }
 
-// TestRate: a limited link lets no more than its rate through, in either direction, and other links
-// more.
-func TestRate(t *testing.T) {
+// TestRateLimitsOneLinkInBothDirections checks also that other links are faster.
+func TestRateLimitsOneLinkInBothDirections(t *testing.T) {
 	needNamespaces(t)
 	const rate, bytes = 8e6, 1 << 20 // a second's worth, and the bucket
 	c := newCluster(t,
@@ -188,8 +186,8 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// TestLinkState: what is set is what is told, by the kernel; a state that can not be is refused.
-func TestLinkState(t *testing.T) {
+// TestLinkStateIsKeptByTheKernel checks also that an invalid state is rejected.
+func TestLinkStateIsKeptByTheKernel(t *testing.T) {
 	needNamespaces(t)
 	c := newCluster(t, devcluster.Options{Nodes: 1})
 	for _, want := range []devcluster.LinkState{
@@ -217,14 +215,14 @@ func TestLinkState(t *testing.T) {
 		{Delay: time.Hour},
 	} {
 		if err := c.Link(0).Set(bad); err == nil {
-			t.Errorf("%+v is taken", bad)
+			t.Errorf("%+v is accepted", bad)
 		}
 	}
 }
 
-// TestDelay: where the kernel has netem a packet takes four delays there and back, else the error
-// says what is missing.
-func TestDelay(t *testing.T) {
+// TestRoundTripTakesFourDelays if the kernel has netem; otherwise the error must say what is
+// missing.
+func TestRoundTripTakesFourDelays(t *testing.T) {
 	needNamespaces(t)
 	const delay = 20 * time.Millisecond
 	want := devcluster.LinkState{Delay: delay, Rate: 1e9}
@@ -234,7 +232,7 @@ func TestDelay(t *testing.T) {
 			!strings.Contains(err.Error(), "sch_netem") {
 			t.Fatal(err)
 		}
-		t.Skipf("delays can not be tested here: %v", err)
+		t.Skipf("delays cannot be tested here: %v", err)
 	}
 	defer c.Close()
 	if got, err := c.Link(0).State(); err != nil || got != want {
@@ -245,13 +243,12 @@ func TestDelay(t *testing.T) {
 	send(t, client, server, 1)
 	send(t, server, client, 1)
 	if took := time.Since(start); took < 4*delay {
-		t.Errorf("there and back took %v, with 4 delays of %v", took, delay)
+		t.Errorf("the round trip took %v, with 4 delays of %v", took, delay)
 	}
 }
 
-// TestCut: what is sent over a link that is down does not arrive; TCP's arrives when it is up
-// again.
-func TestCut(t *testing.T) {
+// TestLinkThatIsDownDropsPackets checks also that TCP recovers when the link is up again.
+func TestLinkThatIsDownDropsPackets(t *testing.T) {
 	needNamespaces(t)
 	c := newCluster(t, devcluster.Options{Nodes: 3})
 	client, server := connect(t, c.Node(0), c.Node(1))
@@ -267,7 +264,7 @@ func TestCut(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n, err := server.Read(b); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("over a link that is down came %d bytes (%v)", n, err)
+		t.Errorf("got %d bytes over a link that is down (%v)", n, err)
 	}
 	other, third := connect(t, c.Node(0), c.Node(2)) // the others' links are up
 	send(t, other, third, 1)
@@ -282,8 +279,7 @@ func TestCut(t *testing.T) {
 	}
 }
 
-// TestMounts: what is mounted on a node is to be seen there alone.
-func TestMounts(t *testing.T) {
+func TestMountsAreVisibleOnlyOnTheirNode(t *testing.T) {
 	needNamespaces(t)
 	dir := t.TempDir()
 	for _, d := range []string{"0", "1", "here"} {
@@ -306,6 +302,6 @@ func TestMounts(t *testing.T) {
 		}
 	}
 	if left, _ := os.ReadDir(filepath.Join(dir, "here")); len(left) > 0 {
-		t.Error("the mount is to be seen outside")
+		t.Error("the mount is visible outside")
 	}
 }

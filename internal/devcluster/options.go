@@ -10,28 +10,29 @@ import (
 	"strings"
 )
 
-// Options describe a cluster. Only Nodes must be given.
+// Options describe a cluster. Only Nodes is required.
 type Options struct {
 	Nodes        int
 	RanksPerNode int               // 0: 1
-	Name         string            // the run's name; empty: drawn
-	Loopback     bool              // loopback addresses, although namespaces could be made
-	Link         LinkState         // of every link
-	LinkOf       map[int]LinkState // of some nodes, instead of Link
-	// KEY=VALUE for every process; {node}, {rank} and {address} stand for its own
+	Name         string            // the run's name; empty: random
+	Loopback     bool              // use loopback addresses even if namespaces are possible
+	Link         LinkState         // initial state of all links
+	LinkOf       map[int]LinkState // initial state of some nodes' links, instead of Link
+	// Env has KEY=VALUE for every process; {node}, {rank} and {address} stand for the process's
+	// own.
 	Env []string
-	// SOURCE:TARGET, bind mounts that only the node sees; {node} stands for its own
+	// Mounts has SOURCE:TARGET, bind mounts that only the node sees; {node} stands for its number.
 	Mounts     []string
 	MasterPort int // 0: a free one
 }
 
-// maxNodes is what a /24 network, and a machine, has room for.
+// maxNodes is the number of nodes that fit into a /24 network, and on a machine.
 const maxNodes = 250
 
-// runName is what a run may be called.
+// runName matches valid names of runs.
 var runName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,31}$`)
 
-// Check validates the options: one error for each fault, joined.
+// Check validates the options. Its error joins one for each mistake.
 func (o Options) Check() error {
 	var faults []error
 	fault := func(format string, args ...any) {
@@ -54,7 +55,7 @@ func (o Options) Check() error {
 	}
 	for node, s := range o.LinkOf {
 		if o.Nodes > 0 && (node < 0 || node >= o.Nodes) {
-			fault("there is no node %d to set a link of; nodes are 0 to %d", node, o.Nodes-1)
+			fault("link of node %d: no such node; nodes are 0 to %d", node, o.Nodes-1)
 		}
 		if err := s.check(); err != nil {
 			fault("link of node %d: %w", node, err)
@@ -62,36 +63,36 @@ func (o Options) Check() error {
 	}
 	for _, kv := range o.Env {
 		if k, _, ok := strings.Cut(kv, "="); !ok || k == "" {
-			fault("environment %q; give it as KEY=VALUE", kv)
+			fault("environment %q is not of the form KEY=VALUE", kv)
 		}
 	}
 	for node := range min(max(o.Nodes, 1), maxNodes) {
 		_, err := o.mounts(node)
 		if err != nil {
 			faults = append(faults, err)
-			break // the others have the same fault
+			break // other nodes have the same mistake
 		}
 	}
 	return errors.Join(faults...)
 }
 
-// needNamespaces names what can not be had of loopback addresses, if asked for.
+// needNamespaces names an option that loopback addresses do not support; "" if there is none.
 func (o Options) needNamespaces() string {
 	if len(o.Mounts) > 0 {
 		return "mounts"
 	}
 	if o.Link != (LinkState{}) {
-		return "limits of links"
+		return "link limits"
 	}
 	for _, s := range o.LinkOf {
 		if s != (LinkState{}) {
-			return "limits of links"
+			return "link limits"
 		}
 	}
 	return ""
 }
 
-// link is the state in which node's link starts.
+// link returns the initial state of node's link.
 func (o Options) link(node int) LinkState {
 	if s, ok := o.LinkOf[node]; ok {
 		return s
@@ -102,14 +103,14 @@ func (o Options) link(node int) LinkState {
 // mount is a bind mount.
 type mount struct{ from, to string }
 
-// mounts are the mounts of a node.
+// mounts returns the mounts of a node.
 func (o Options) mounts(node int) ([]mount, error) {
 	var out []mount
 	for _, text := range o.Mounts {
 		from, to, ok := strings.Cut(strings.ReplaceAll(text, "{node}", strconv.Itoa(node)), ":")
 		if !ok || from == "" || !filepath.IsAbs(to) {
-			return nil, fmt.Errorf("mount %q; give it as SOURCE:TARGET, the target as an "+
-				"absolute path", text)
+			return nil, fmt.Errorf("mount %q is not of the form SOURCE:TARGET with an absolute "+
+				"path as target", text)
 		}
 		from, err := filepath.Abs(from)
 		if err != nil {
@@ -117,7 +118,8 @@ func (o Options) mounts(node int) ([]mount, error) {
 		}
 		for _, path := range []string{from, to} {
 			if _, err := os.Stat(path); err != nil {
-				return nil, fmt.Errorf("mount %q on node %d: %w; both must exist", text, node, err)
+				return nil, fmt.Errorf("mount %q on node %d: %w; source and target must exist",
+					text, node, err)
 			}
 		}
 		out = append(out, mount{from, to})

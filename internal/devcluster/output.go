@@ -8,18 +8,18 @@ import (
 	"sync"
 )
 
-// longestLine is where a line is cut that does not end.
+// longestLine is the length at which a line is split.
 const longestLine = 64 << 10
 
-// output writes what many processes print: whole lines, one at a time, each with
-// its process's name in front.
+// output writes what many processes print: whole lines, one at a time, each with a prefix that
+// names its process.
 type output struct {
 	colour bool
-	mu     sync.Mutex // held while a line is written, to whichever writer
+	mu     sync.Mutex // held while a line is written, to any writer
 }
 
-// copy writes the lines of one process until there are no more. A writer that
-// fails loses lines, but the process is not kept waiting.
+// copy copies the lines of one process until its output ends. If a writer fails, lines are lost,
+// but the process is not blocked.
 func (o *output) copy(to io.Writer, from io.Reader, node, rank int) {
 	prefix := fmt.Sprintf("[%d.%d] ", node, rank)
 	if o.colour {
@@ -36,10 +36,10 @@ func (o *output) copy(to io.Writer, from io.Reader, node, rank int) {
 	}
 }
 
-// splitLines splits at the ends of lines. A carriage return ends a line as well: progress bars
-// print one for each state, and would overwrite other processes' lines.
+// splitLines returns a split function for lines. A carriage return also ends a line, because
+// progress bars print one for each update, and would overwrite other processes' lines.
 func splitLines() bufio.SplitFunc {
-	returned := false // a carriage return came last: a line feed now belongs to it
+	returned := false // the last byte was a carriage return: a line feed now belongs to it
 	return func(data []byte, atEOF bool) (int, []byte, error) {
 		if returned && len(data) > 0 && data[0] == '\n' {
 			returned = false
@@ -47,7 +47,7 @@ func splitLines() bufio.SplitFunc {
 		}
 		end := bytes.IndexAny(data, "\r\n")
 		switch {
-		case end == 0 && data[0] == '\r': // at the line's beginning it ends nothing
+		case end == 0 && data[0] == '\r': // at the beginning of a line it is ignored
 			returned = false
 			return 1, nil, nil
 		case end >= 0:

@@ -12,14 +12,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processes are those of a run, whoever started them.
+// processes identifies the processes of a run, no matter which process started them.
 type processes struct {
 	marker string
-	// the nodes', by inode; only while somebody holds them: numbers are given out again
+	// namespaces has the inodes of the nodes' namespaces. They are valid only while a thread holds
+	// the namespaces, because inode numbers are reused.
 	namespaces map[uint64]bool
 }
 
-// processes are the cluster's.
+// processes returns the cluster's processes.
 func (c *Cluster) processes() processes {
 	p := processes{marker: c.marker, namespaces: map[uint64]bool{}}
 	if c.loopback != nil {
@@ -33,8 +34,8 @@ func (c *Cluster) processes() processes {
 			p.namespaces[ns.Inode] = true
 		}
 	}
-	// Nothing makes a node's namespace this process's own; what it would lead to is too bad to rely
-	// on that.
+	// This process is never in a node's namespace; but if it were, every process in its namespace
+	// would be killed. So rule it out.
 	var own unix.Stat_t
 	if unix.Stat("/proc/self/ns/net", &own) == nil {
 		delete(p.namespaces, own.Ino)
@@ -42,7 +43,7 @@ func (c *Cluster) processes() processes {
 	return p
 }
 
-// has tells whether pid is a process of the run.
+// has reports whether pid is a process of the run.
 func (p processes) has(pid int) bool {
 	dir := "/proc/" + strconv.Itoa(pid)
 	var s unix.Stat_t
@@ -54,13 +55,13 @@ func (p processes) has(pid int) bool {
 		[]byte("\x00TORCHELASTIC_RUN_ID="+p.marker+"\x00"))
 }
 
-// signal sends a signal to every process of the run that is not in asked, puts it
-// there, and tells how many processes there are. One that is about to become another
-// program (execve) has no variables for a moment, and may be overlooked.
+// signal sends a signal to each process of the run that is not in asked, adds it to asked, and
+// returns the number of processes. A process in the middle of execve has no variables for a moment,
+// and may be missed.
 func (p processes) signal(s syscall.Signal, asked map[int]bool) (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return 0, fmt.Errorf("look for processes: %w", err)
+		return 0, fmt.Errorf("list processes: %w", err)
 	}
 	n := 0
 	for _, e := range entries {
@@ -68,7 +69,7 @@ func (p processes) signal(s syscall.Signal, asked map[int]bool) (int, error) {
 		if err != nil || pid == os.Getpid() || !p.has(pid) {
 			continue
 		}
-		// A handle first (a pidfd), then the question again: the number may have gone to another.
+		// Get a handle (a pidfd) first, and then check again: the PID may have been reused.
 		process, err := os.FindProcess(pid)
 		if err != nil {
 			continue
@@ -88,7 +89,7 @@ func (p processes) signal(s syscall.Signal, asked map[int]bool) (int, error) {
 	return n, nil
 }
 
-// zombie tells whether a process has ended, and its parent has not noticed.
+// zombie reports whether a process has ended, but was not waited for yet.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
@@ -98,8 +99,8 @@ func zombie(pid int) bool {
 	return after >= 0 && after+2 < len(stat) && stat[after+2] == 'Z'
 }
 
-// kill ends all processes, again until there are none, twice: some may have been about to
-// start others, or been overlooked.
+// kill kills all processes until it finds none twice in a row: some may have been about to start
+// others, or been missed.
 func (p processes) kill() error {
 	none := 0
 	for range 400 {
@@ -114,8 +115,8 @@ func (p processes) kill() error {
 		}
 		time.Sleep(5 * time.Millisecond)
 	}
-	return fmt.Errorf("processes of run %s are still there 2 s after SIGKILL: they wait for a "+
-		"device, see `ps -eo pid,stat,wchan,args`", p.marker)
+	return fmt.Errorf("processes of run %s are still alive 2 s after SIGKILL, probably blocked "+
+		"in the kernel; see `ps -eo pid,stat,wchan,args`", p.marker)
 }
 
 func (c *Cluster) kill() error { return c.processes().kill() }

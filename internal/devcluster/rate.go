@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// Rate is a number of bits per second. 0 is no limit.
+// Rate is a number of bits per second; 0 means unlimited.
 type Rate int64
 
-// What a limited link can have: less than a packet in ten seconds is of no use,
-// and the kernel's token bucket counts no more.
+// Bounds of a limited rate: less than a packet in ten seconds is useless, and the kernel's token
+// bucket does not support more.
 const (
 	minRate Rate = 8e3
 	maxRate Rate = 32e9
 )
 
-// maxDelay is the longest that a link can take.
+// maxDelay is the longest delay of a link.
 const maxDelay = 60 * time.Second
 
 var rateUnits = []struct {
@@ -26,7 +26,7 @@ var rateUnits = []struct {
 	bits Rate
 }{{"gbit", 1e9}, {"mbit", 1e6}, {"kbit", 1e3}, {"bit", 1}}
 
-// ParseRate reads a rate as tc(8) writes it: "10mbit", "1.5gbit", "unlimited".
+// ParseRate parses a rate in the notation of tc(8): "10mbit", "1.5gbit", "unlimited".
 func ParseRate(text string) (Rate, error) {
 	lower := strings.ToLower(strings.TrimSpace(text))
 	if lower == "unlimited" {
@@ -44,7 +44,7 @@ func ParseRate(text string) (Rate, error) {
 		}
 		bits := value * float64(u.bits)
 		if bits < float64(minRate) || bits > float64(maxRate) {
-			return 0, fmt.Errorf("rate %q is out of bounds; allowed: %s to %s, and \"unlimited\"",
+			return 0, fmt.Errorf("rate %q is out of range; allowed: %s to %s, and \"unlimited\"",
 				text, minRate, maxRate)
 		}
 		return Rate(bits), nil
@@ -53,7 +53,7 @@ func ParseRate(text string) (Rate, error) {
 		"bit, kbit, mbit, gbit) or \"unlimited\"", text)
 }
 
-// String writes the rate as ParseRate reads it.
+// String formats the rate as ParseRate parses it.
 func (r Rate) String() string {
 	if r == 0 {
 		return "unlimited"
@@ -66,7 +66,7 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%dbit", int64(r))
 }
 
-// ParseDelay reads a delay: "1ms", "250us", "0".
+// ParseDelay parses a delay: "1ms", "250us", "0".
 func ParseDelay(text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -77,14 +77,14 @@ func ParseDelay(text string) (time.Duration, error) {
 
 func checkDelay(d time.Duration) error {
 	if d < 0 || d > maxDelay {
-		return fmt.Errorf("delay %v is out of bounds; allowed: 0 to %v", d, maxDelay)
+		return fmt.Errorf("delay %v is out of range; allowed: 0 to %v", d, maxDelay)
 	}
 	return nil
 }
 
 func checkRate(r Rate) error {
 	if r != 0 && (r < minRate || r > maxRate) {
-		return fmt.Errorf("rate %dbit is out of bounds; allowed: %s to %s, and 0 for no limit",
+		return fmt.Errorf("rate %dbit is out of range; allowed: %s to %s, and 0 for no limit",
 			int64(r), minRate, maxRate)
 	}
 	return nil

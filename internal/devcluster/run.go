@@ -14,70 +14,71 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RunOptions say what to run on a cluster.
+// RunOptions describe what to run on a cluster.
 type RunOptions struct {
 	Args           []string // the command and its arguments
 	Stdout, Stderr io.Writer
 	Colour         bool
 }
 
-// How long processes have between SIGTERM and SIGKILL: after one has failed,
-// after the user has interrupted the run, and those that ranks left when all is well.
+// Time between SIGTERM and SIGKILL: after a rank has failed, after the user has interrupted the
+// run, and for processes that are left when all ranks have succeeded.
 const (
 	graceFailed      = 5 * time.Second
 	graceInterrupted = 500 * time.Millisecond
 	graceLeft        = time.Second
 )
 
-// Summary says how a run went.
+// Summary is the result of a run.
 type Summary struct {
 	Run         string        `json:"run"`
 	Nodes       int           `json:"nodes"`
 	Seconds     float64       `json:"seconds"`
 	Interrupted bool          `json:"interrupted"`
 	ExitStatus  int           `json:"exit_status"`
-	FirstFailed *int          `json:"first_failed"` // a rank; nil if none failed by itself
+	FirstFailed *int          `json:"first_failed"` // rank; nil if none failed by itself
 	Ranks       []RankSummary `json:"ranks"`
 }
 
-// RankSummary says how a rank's process ended.
+// RankSummary is the result of a rank's process.
 type RankSummary struct {
 	Rank       int     `json:"rank"`
 	Node       int     `json:"node"`
 	LocalRank  int     `json:"local_rank"`
 	PID        int     `json:"pid"`
-	ExitStatus int     `json:"exit_status"` // 128 + the signal's number if a signal ended it
+	ExitStatus int     `json:"exit_status"` // 128 + the signal's number if a signal killed it
 	Signal     string  `json:"signal,omitempty"`
 	Seconds    float64 `json:"seconds"`
 }
 
-// run is a command that runs on all nodes.
+// run is a command that runs on all nodes. Its fields belong to the goroutine of Run, except over
+// and readers.
 type run struct {
 	cluster *Cluster
 	options RunOptions
 	output  output
 	started time.Time
 	exits   chan exit
-	pipes   []*os.File  // ends from which processes' output is read
-	over    atomic.Bool // all processes have ended: what they wrote is still to be read
+	pipes   []*os.File  // reading ends of the pipes for processes' output
+	over    atomic.Bool // all processes have ended; some output may still be unread
 	readers sync.WaitGroup
 	summary Summary
-	err     error // what went wrong beside the ranks
+	err     error // what failed apart from the ranks
 	stopped bool  // SIGTERM was sent
 	timer   *time.Timer
 }
 
-// exit is that a rank's process ended.
+// exit is the end of a rank's process.
 type exit struct {
 	rank  int
 	state *os.ProcessState
 	err   error
 }
 
-// Run runs the command once for each rank, and waits for all. When one fails, or ctx ends, the
-// others are ended too, and in any case every process that they left on the nodes. The error is for
-// what went wrong beside the ranks, whose exit statuses are in the summary; it is ctx's if that has
-// ended.
+// Run runs the command once for each rank, and waits for all of them. When one fails, or ctx ends,
+// Run kills the others. In any case it then kills the processes that ranks have left on the nodes.
+// The summary has the ranks' exit statuses; the error is for everything else, and is ctx's if that
+// has ended.
 func (c *Cluster) Run(ctx context.Context, o RunOptions) (*Summary, error) {
 	ranks := len(c.nodes) * c.options.RanksPerNode
 	r := &run{
@@ -136,18 +137,18 @@ func (r *run) start(rank int) error {
 	return nil
 }
 
-// pipe is for a process to write to; its lines go to w.
+// pipe returns a pipe for a process to write to; its lines are copied to w.
 func (r *run) pipe(w io.Writer, node, rank int) (*os.File, error) {
 	from, to, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("make a pipe for rank %d: %w", rank, err)
 	}
 	r.pipes = append(r.pipes, from)
-	r.readers.Go(func() { r.output.copy(w, patient{from, &r.over}, node, rank) })
+	r.readers.Go(func() { r.output.copy(w, pipeReader{from, &r.over}, node, rank) })
 	return to, nil
 }
 
-// wait waits for the processes that were started, and ends them if it has to.
+// wait waits for the running processes, and stops them if one fails or ctx ends.
 func (r *run) wait(ctx context.Context, running int) {
 	interrupted := ctx.Done()
 	for running > 0 {
@@ -164,7 +165,7 @@ func (r *run) wait(ctx context.Context, running int) {
 	}
 }
 
-// ended notes how a rank's process ended.
+// ended records the end of a rank's process.
 func (r *run) ended(e exit) {
 	s := &r.summary.Ranks[e.rank]
 	s.Seconds = time.Since(r.started).Seconds()
@@ -184,7 +185,7 @@ func (r *run) ended(e exit) {
 	}
 }
 
-// stop asks all processes to end, and has them killed after some time.
+// stop sends SIGTERM to all processes, and starts the timer after which wait kills them.
 func (r *run) stop(grace time.Duration) {
 	if _, err := r.cluster.processes().signal(unix.SIGTERM, map[int]bool{}); err != nil {
 		r.err = errors.Join(r.err, err)
@@ -193,7 +194,7 @@ func (r *run) stop(grace time.Duration) {
 	r.timer.Reset(grace)
 }
 
-// end ends what the ranks left, and reads the output to its end.
+// end kills the processes that ranks have left, and reads the output to its end.
 func (r *run) end() {
 	r.timer.Stop()
 	p := r.cluster.processes()
@@ -207,7 +208,7 @@ func (r *run) end() {
 	r.err = errors.Join(r.err, err, p.kill())
 	r.over.Store(true)
 	for _, f := range r.pipes {
-		_ = f.SetReadDeadline(time.Now().Add(graceLeft)) // for those that read now
+		_ = f.SetReadDeadline(time.Now().Add(graceLeft)) // for reads that are blocked already
 	}
 	r.readers.Wait()
 	for _, f := range r.pipes {
@@ -215,14 +216,14 @@ func (r *run) end() {
 	}
 }
 
-// patient reads what processes wrote for as long as it takes to pass it on; once they are
-// over it does not wait for more, from a process that hid from us.
-type patient struct {
+// pipeReader reads a pipe. Once over is set, it gives up after graceLeft: a process that was missed
+// may still hold the pipe open.
+type pipeReader struct {
 	*os.File
 	over *atomic.Bool
 }
 
-func (p patient) Read(b []byte) (int, error) {
+func (p pipeReader) Read(b []byte) (int, error) {
 	if p.over.Load() {
 		_ = p.SetReadDeadline(time.Now().Add(graceLeft))
 	}

@@ -29,8 +29,8 @@ func script(t *testing.T, ctx context.Context, c *devcluster.Cluster,
 	return s, out.String(), complaints.String(), err
 }
 
-// TestVariables: processes get torchrun's variables, and nothing of an outer job.
-func TestVariables(t *testing.T) {
+// TestProcessesGetTorchrunsVariables and none of an outer job.
+func TestProcessesGetTorchrunsVariables(t *testing.T) {
 	t.Setenv("TORCHELASTIC_USE_AGENT_STORE", "True")
 	t.Setenv("RANK", "77")
 	t.Setenv("HDMLP_SECRET", "outer")
@@ -39,7 +39,9 @@ func TestVariables(t *testing.T) {
 		o.Env = []string{"CACHE=/tmp/{node}/{rank}/{address}"}
 		c := newCluster(t, o)
 		_, stdout, _, err := script(t, context.Background(), c,
-			`echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE $CACHE $MASTER_ADDR $TORCHELASTIC_USE_AGENT_STORE- ${#HDMLP_SECRET} ${TORCHELASTIC_RUN_ID%-*}`)
+			`echo $RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $GROUP_RANK/$GROUP_WORLD_SIZE `+
+				`$CACHE $MASTER_ADDR $TORCHELASTIC_USE_AGENT_STORE- ${#HDMLP_SECRET} `+
+				`${TORCHELASTIC_RUN_ID%-*}`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,14 +60,15 @@ func TestVariables(t *testing.T) {
 	})
 }
 
-// TestFirstFailureCounts: the status is the first failing rank's; the others are ended, and all
-// that they started.
-func TestFirstFailureCounts(t *testing.T) {
+// TestStatusIsThatOfTheFirstFailure checks also that the other ranks and all their processes are
+// killed.
+func TestStatusIsThatOfTheFirstFailure(t *testing.T) {
 	onBoth(t, func(t *testing.T, o devcluster.Options) {
 		o.Nodes = 3
 		c := newCluster(t, o)
 		s, stdout, _, err := script(t, context.Background(), c,
-			`setsid sleep 4242.1 & if [ $RANK = 1 ]; then exit 7; fi; trap 'echo ended; exit 9' TERM; sleep 4242.1 & wait`)
+			`setsid sleep 4242.1 & if [ $RANK = 1 ]; then exit 7; fi; `+
+				`trap 'echo ended; exit 9' TERM; sleep 4242.1 & wait`)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,8 +82,7 @@ func TestFirstFailureCounts(t *testing.T) {
 	})
 }
 
-// TestSignalled: a rank that a signal ends fails with 128 and its number.
-func TestSignalled(t *testing.T) {
+func TestStatusOfARankKilledByASignalIs128PlusItsNumber(t *testing.T) {
 	c := newCluster(t, devcluster.Options{Nodes: 1, Loopback: true})
 	s, _, _, err := script(t, context.Background(), c, `kill -SEGV $$`)
 	if err != nil || s.ExitStatus != 139 || s.Ranks[0].Signal != "segmentation fault" {
@@ -88,8 +90,8 @@ func TestSignalled(t *testing.T) {
 	}
 }
 
-// TestSuccess: all is well when all ranks end with 0, and what they left is ended.
-func TestSuccess(t *testing.T) {
+// TestRunSucceedsIfAllRanksDo and kills the processes that they left.
+func TestRunSucceedsIfAllRanksDo(t *testing.T) {
 	onBoth(t, func(t *testing.T, o devcluster.Options) {
 		o.Nodes = 2
 		c := newCluster(t, o)
@@ -105,8 +107,8 @@ func TestSuccess(t *testing.T) {
 	})
 }
 
-// TestInterrupt: an interrupted run ends soon, even if its processes ignore signals.
-func TestInterrupt(t *testing.T) {
+// TestInterruptedRunEndsSoon even if its processes ignore signals.
+func TestInterruptedRunEndsSoon(t *testing.T) {
 	onBoth(t, func(t *testing.T, o devcluster.Options) {
 		o.Nodes = 2
 		c := newCluster(t, o)
@@ -121,7 +123,7 @@ func TestInterrupt(t *testing.T) {
 			cancel()
 		}()
 		s, _, _, err := script(t, ctx, c, `trap '' TERM INT; setsid sleep 4242.3 & sleep 4242.3`)
-		// less than one on a machine that does nothing else
+		// less than a second on an idle machine
 		if took := time.Since(<-interrupted); took > 4*time.Second {
 			t.Errorf("it took %v to end", took)
 		}
@@ -134,8 +136,8 @@ func TestInterrupt(t *testing.T) {
 	})
 }
 
-// TestNotStarted: a command that can not be started ends those that were.
-func TestNotStarted(t *testing.T) {
+// TestCommandThatCannotStartEndsTheRun and kills those that did start.
+func TestCommandThatCannotStartEndsTheRun(t *testing.T) {
 	c := newCluster(t, devcluster.Options{Nodes: 2, Loopback: true})
 	_, err := c.Run(context.Background(),
 		devcluster.RunOptions{
@@ -148,9 +150,9 @@ func TestNotStarted(t *testing.T) {
 	}
 }
 
-// TestKilled: when the process that runs a cluster is killed its ranks die at once, and what
-// they have started when somebody looks: the next cluster's process.
-func TestKilled(t *testing.T) {
+// TestKilledClusterIsCleanedUpByTheNext kills the process that runs a cluster: its ranks die at
+// once, and what they started when the next cluster is created.
+func TestKilledClusterIsCleanedUpByTheNext(t *testing.T) {
 	onBoth(t, func(t *testing.T, o devcluster.Options) {
 		before := namespaces(t)
 		cmd := startVictim(t, `setsid sleep 4242.4 & echo ready; exec sleep 4242.5`, o)
@@ -183,7 +185,7 @@ func TestKilled(t *testing.T) {
 		_ = cmd.Wait()
 		eventually(t, "ranks are alive", func() bool { return alive(t, "sleep 4242.5") == 0 })
 		if _, err := devcluster.Find("victim"); err == nil {
-			t.Error("the dead run is said to run")
+			t.Error("the dead run is listed as running")
 		}
 		if alive(t, "sleep 4242.4") != 2 {
 			t.Error("what the ranks started is gone already: this test tests nothing")
@@ -204,8 +206,8 @@ func TestKilled(t *testing.T) {
 	})
 }
 
-// TestReap: a process that waits for a run's end ends what it left.
-func TestReap(t *testing.T) {
+// TestReapKillsWhatARunLeft waits for the run's end first.
+func TestReapKillsWhatARunLeft(t *testing.T) {
 	cmd := startVictim(t, `setsid sleep 4242.6 & echo ready; exec sleep 4242.7`,
 		devcluster.Options{Loopback: true})
 	reaped := make(chan error, 1)
@@ -214,7 +216,7 @@ func TestReap(t *testing.T) {
 	}()
 	select {
 	case err := <-reaped:
-		t.Fatalf("a run that lives is reaped (%v)", err)
+		t.Fatalf("a live run is reaped (%v)", err)
 	case <-time.After(50 * time.Millisecond):
 	}
 	if err := cmd.Process.Kill(); err != nil {
@@ -228,11 +230,12 @@ func TestReap(t *testing.T) {
 	}
 }
 
-// TestLines: lines of many processes are whole, marked, and complete.
-func TestLines(t *testing.T) {
+// TestLinesOfManyProcessesAreWhole, have a prefix, and are complete.
+func TestLinesOfManyProcessesAreWhole(t *testing.T) {
 	c := newCluster(t, devcluster.Options{Nodes: 2, RanksPerNode: 2, Loopback: true})
 	_, stdout, stderr, err := script(t, context.Background(), c,
-		`i=0; while [ $i -lt 200 ]; do echo line $i of $RANK; echo to stderr >&2; i=$((i+1)); done; printf 'bar\rbar 2\r\nno end'`)
+		`i=0; while [ $i -lt 200 ]; do echo line $i of $RANK; echo to stderr >&2; i=$((i+1)); done; `+
+			`printf 'bar\rbar 2\r\nno end'`)
 	if err != nil {
 		t.Fatal(err)
 	}

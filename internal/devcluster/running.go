@@ -11,13 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Running is a cluster that another process runs.
+// Running is a cluster that is run by another process.
 type Running struct{ state state }
 
-// ErrNoRun is that there is no such run.
+// ErrNoRun is returned if there is no such run.
 var ErrNoRun = errors.New("no such run")
 
-// Find finds a cluster of this user that runs: by its name, or if that is empty the only one.
+// Find returns this user's running cluster of this name or, if run is empty, the only one.
 func Find(run string) (*Running, error) {
 	all, err := running()
 	if err != nil {
@@ -35,13 +35,14 @@ func Find(run string) (*Running, error) {
 		return nil, fmt.Errorf("%w: user %d runs no cluster; start one with `hdmlp dev cluster`",
 			ErrNoRun, os.Getuid())
 	case run == "":
-		return nil, fmt.Errorf("%w: several clusters run, say which: %s", ErrNoRun,
-			strings.Join(names, ", "))
+		return nil,
+			fmt.Errorf("%w: several clusters are running; choose one with --run: %s", ErrNoRun,
+				strings.Join(names, ", "))
 	}
-	return nil, fmt.Errorf("%w: %q; there is %s", ErrNoRun, run, strings.Join(names, ", "))
+	return nil, fmt.Errorf("%w: %q; running: %s", ErrNoRun, run, strings.Join(names, ", "))
 }
 
-// running are the states of all runs that live.
+// running returns the states of all live runs.
 func running() ([]state, error) {
 	paths, err := stateFiles()
 	if err != nil {
@@ -65,13 +66,13 @@ func running() ([]state, error) {
 	return out, nil
 }
 
-// Name is the run's name.
+// Name returns the run's name.
 func (r *Running) Name() string { return r.state.Run }
 
-// Len is the number of nodes.
+// Len returns the number of nodes.
 func (r *Running) Len() int { return len(r.state.Nodes) }
 
-// Link is node i's link.
+// Link returns node i's link.
 func (r *Running) Link(i int) Link {
 	if r.state.Loopback != "" {
 		return Link{node: i, err: noLinks(r.state.Loopback)}
@@ -79,8 +80,8 @@ func (r *Running) Link(i int) Link {
 	return Link{node: i, bridge: r.state.Bridge, home: r.state.Nodes[i].Namespace}
 }
 
-// Enter puts the calling goroutine on node i, for the rest of its life, and gives the variables
-// that a process there needs. It is to be followed by exec.
+// Enter moves the calling goroutine to node i for good, and returns the variables that a process
+// there needs. The caller must then call exec.
 func (r *Running) Enter(i int) (environment []string, err error) {
 	n := r.state.Nodes[i]
 	environment = []string{
@@ -117,7 +118,7 @@ func enter(n namespace, kind string, flag int) error {
 	}
 	defer f.Close()
 	if err := unix.Setns(int(f.Fd()), flag); err != nil {
-		return explain("enter a node's namespace", "", err)
+		return kernelError("enter a node's namespace", "", err)
 	}
 	return nil
 }

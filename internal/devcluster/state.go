@@ -16,8 +16,8 @@ import (
 // stateVersion is the version of state files.
 const stateVersion = 1
 
-// state is what other processes need to know of a run. Its file is locked for as long
-// as the run's process lives: who can lock it has found a dead run.
+// state is what other processes need to know about a run. Its file is locked as long as the run's
+// process lives: if another process can lock it, the run is dead.
 type state struct {
 	Version  int         `json:"version"`
 	Run      string      `json:"run"`
@@ -30,7 +30,7 @@ type state struct {
 type nodeState struct {
 	Address   string    `json:"address"`
 	Namespace namespace `json:"namespace"`
-	Mounts    bool      `json:"mounts"` // it has a mount namespace as well
+	Mounts    bool      `json:"mounts"` // it also has a mount namespace
 }
 
 func (c *Cluster) describe() (s state, err error) {
@@ -50,7 +50,7 @@ func (c *Cluster) describe() (s state, err error) {
 	return s, nil
 }
 
-// stateDir is where this user's state files lie: nobody else may write there.
+// stateDir returns the directory of this user's state files, which only the user can access.
 func stateDir() (string, error) {
 	dir := fmt.Sprintf("%s/hdmlp-dev-%d", os.TempDir(), os.Getuid())
 	for _, parent := range []string{
@@ -63,7 +63,7 @@ func stateDir() (string, error) {
 		}
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
-		return "", fmt.Errorf("make the directory of running clusters: %w", err)
+		return "", fmt.Errorf("create the directory of running clusters: %w", err)
 	}
 	info, err := os.Lstat(dir)
 	if err != nil {
@@ -71,8 +71,8 @@ func stateDir() (string, error) {
 	}
 	if s := info.Sys().(*syscall.Stat_t); !info.IsDir() || int(s.Uid) != os.Getuid() ||
 		info.Mode().Perm()&0o077 != 0 {
-		return "", fmt.Errorf("%s must be a directory that belongs to user %d alone (mode 0700): "+
-			"see who made it, and remove it", dir, os.Getuid())
+		return "", fmt.Errorf("%s must be a directory that only user %d can access (mode 0700); "+
+			"check its origin, and remove it", dir, os.Getuid())
 	}
 	return dir, nil
 }
@@ -83,7 +83,7 @@ type stateFile struct {
 	file *os.File // holds the lock
 }
 
-// newStateFile writes a state file. It is locked before it has its name.
+// newStateFile writes a state file, which is locked before it gets its name.
 func newStateFile(s state) (*stateFile, error) {
 	dir, err := stateDir()
 	if err != nil {
@@ -91,7 +91,7 @@ func newStateFile(s state) (*stateFile, error) {
 	}
 	f, err := os.CreateTemp(dir, ".new-*")
 	if err != nil {
-		return nil, fmt.Errorf("make a state file: %w", err)
+		return nil, fmt.Errorf("create a state file: %w", err)
 	}
 	defer os.Remove(f.Name())
 	path := filepath.Join(dir, s.Run+".json")
@@ -105,15 +105,15 @@ func newStateFile(s state) (*stateFile, error) {
 	if err != nil {
 		f.Close()
 		if errors.Is(err, os.ErrExist) {
-			return nil, fmt.Errorf("a run named %q is running already (%s); give this one "+
-				"another name", s.Run, path)
+			return nil, fmt.Errorf("a run named %q is running already (%s); choose another name",
+				s.Run, path)
 		}
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
 	return &stateFile{path, f}, nil
 }
 
-// remove removes the file; a nil file is removed already.
+// remove removes the file. It does nothing if s is nil.
 func (s *stateFile) remove() error {
 	if s == nil {
 		return nil
@@ -126,7 +126,7 @@ func (s *stateFile) remove() error {
 	return nil
 }
 
-// flock is flock(2) that goes on after signals.
+// flock calls flock(2), and repeats it if a signal interrupts it.
 func flock(f *os.File, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
@@ -135,7 +135,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// readState opens and validates a state file. The file is to be closed.
+// readState opens and validates a state file. The caller must close the file.
 func readState(path string) (*os.File, state, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -144,7 +144,8 @@ func readState(path string) (*os.File, state, error) {
 	s, err := parseState(f)
 	if err != nil {
 		f.Close()
-		return nil, state{}, fmt.Errorf("%s: %w; if no run is called so, remove it", path, err)
+		return nil, state{},
+			fmt.Errorf("%s: %w; if there is no run of this name, remove the file", path, err)
 	}
 	return f, s, nil
 }
@@ -157,7 +158,7 @@ func parseState(f *os.File) (s state, err error) {
 	if u := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || int(u.Uid) != os.Getuid() ||
 		info.Mode().Perm()&0o077 != 0 {
 		return s,
-			fmt.Errorf("it is not a file that belongs to user %d alone (mode 0600)", os.Getuid())
+			fmt.Errorf("it is not a file that only user %d can access (mode 0600)", os.Getuid())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	if err != nil {
@@ -168,18 +169,18 @@ func parseState(f *os.File) (s state, err error) {
 	}
 	switch {
 	case s.Version != stateVersion:
-		return s, fmt.Errorf("it is of version %d, and this program reads version %d", s.Version,
+		return s, fmt.Errorf("it has version %d, but this program reads version %d", s.Version,
 			stateVersion)
 	case !runName.MatchString(s.Run) || s.Run+".json" != info.Name() ||
 		!strings.HasPrefix(s.Marker, "hdmlp-dev-"+s.Run+"-"):
-		return s, errors.New("it is not a state file: its name is not its run's")
+		return s, errors.New("it is not a state file: its name differs from its run's")
 	case len(s.Nodes) < 1 || len(s.Nodes) > maxNodes:
 		return s, fmt.Errorf("it is not a state file: it has %d nodes", len(s.Nodes))
 	}
 	return s, nil
 }
 
-// stateFiles are the paths of all state files.
+// stateFiles returns the paths of all state files.
 func stateFiles() ([]string, error) {
 	dir, err := stateDir()
 	if err != nil {
@@ -188,7 +189,7 @@ func stateFiles() ([]string, error) {
 	return filepath.Glob(dir + "/*.json")
 }
 
-// Sweep ends what runs have left whose process died without ending them.
+// Sweep kills the processes of dead runs, whose own process died without doing so.
 func Sweep() error {
 	paths, err := stateFiles()
 	if err != nil {
@@ -200,9 +201,9 @@ func Sweep() error {
 	return err
 }
 
-// Reap waits for the end of the process that has the state file, and ends what
-// the run left, if it left anything. It is to run in a process of its own, which
-// no signal reaches that ends the first.
+// Reap waits for the end of the process that holds the state file, and kills the processes that the
+// run has left. It must run in a process of its own, which does not get the signals that end the
+// first.
 func Reap(path string) error { return reap(path, unix.LOCK_EX) }
 
 func reap(path string, how int) error {
@@ -215,13 +216,13 @@ func reap(path string, how int) error {
 	}
 	defer f.Close()
 	if err := flock(f, how); errors.Is(err, unix.EWOULDBLOCK) {
-		return nil // it lives
+		return nil // the run is alive
 	} else if err != nil {
 		return fmt.Errorf("lock %s: %w", path, err)
 	}
 	var now unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &now); err != nil || now.Nlink == 0 {
-		return err // it ended as it should
+		return err // the run ended in order, and removed its file
 	}
 	if err := (processes{marker: s.Marker}).kill(); err != nil {
 		return err

@@ -10,17 +10,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errClosed is what a closed cluster's parts answer.
+// errClosed is returned by methods of a closed cluster's parts.
 var errClosed = errors.New("the cluster is closed")
 
-// thread is an operating-system thread in namespaces of its own. It holds them
-// for as long as it lives, and carries out what is to happen inside: processes
-// that it starts and sockets that it opens belong to its namespaces. It is never
-// given back to Go's scheduler: it ends with its goroutine, and its namespaces with
-// it, as do the processes that asked for that (PDEATHSIG).
+// thread is an operating-system thread in its own namespaces. It keeps them alive as long as it
+// lives, and runs calls inside them: processes that it starts and sockets that it opens belong to
+// its namespaces. It is never returned to Go's scheduler: it ends with its goroutine, and with it
+// end its namespaces and the processes that have PDEATHSIG set.
 //
-// Rejected: entering a namespace held by a file descriptor for each call. A
-// mount namespace can not be left again by a thread that others share files with.
+// Rejected: entering a namespace held by a file descriptor for each call. A thread that shares
+// file-system state with others cannot leave a mount namespace again.
 type thread struct {
 	tid   int
 	calls chan func()
@@ -28,7 +27,7 @@ type thread struct {
 	done  chan struct{}
 }
 
-// newThread starts a thread, which runs setup first: to make its namespaces.
+// newThread starts a thread, which first runs setup to create its namespaces.
 func newThread(setup func() error) (*thread, error) {
 	t := &thread{calls: make(chan func()), quit: make(chan struct{}), done: make(chan struct{})}
 	started := make(chan error)
@@ -43,9 +42,9 @@ func newThread(setup func() error) (*thread, error) {
 func (t *thread) run(setup func() error, started chan<- error) {
 	runtime.LockOSThread()
 	if unix.Gettid() == os.Getpid() {
-		// The process's main thread stays where it is: its namespaces are the
-		// process's to everybody who looks, and it can not end. While it is
-		// locked here, another goroutine gets another thread.
+		// The main thread must not move: other processes see its namespaces as those of the
+		// process, and it cannot end. While it is locked here, another goroutine gets another
+		// thread.
 		answer := make(chan error)
 		go t.run(setup, answer)
 		err := <-answer
@@ -78,11 +77,11 @@ func (t *thread) do(f func() error) error {
 	}
 }
 
-// close ends the thread; it must be called once.
+// close ends the thread. It must be called only once.
 func (t *thread) close() {
 	close(t.quit)
 	<-t.done
-	// The goroutine has ended, its thread does at once; the kernel tells when.
+	// The goroutine has ended, and its thread ends right after it; /proc shows when.
 	for range 1000 {
 		if _, err := os.Stat(fmt.Sprintf("/proc/self/task/%d", t.tid)); err != nil {
 			return
@@ -91,7 +90,7 @@ func (t *thread) close() {
 	}
 }
 
-// namespace names the thread's network namespace.
+// namespace returns the identity of the thread's network namespace.
 func (t *thread) namespace() (namespace, error) {
 	path := fmt.Sprintf("/proc/%d/task/%d/ns/net", os.Getpid(), t.tid)
 	var s unix.Stat_t

@@ -202,7 +202,7 @@ func testCancelReachesHolder(t *testing.T, ln net.Listener, dial dialer) {
 	waitFor(t, func() bool { return c.Stats().InFlight == 0 })
 }
 
-// TestLostConnectionIsReplaced: and its calls are repeated.
+// TestLostConnectionIsReplaced: calls whose connection is lost are repeated on the new one.
 func TestLostConnectionIsReplaced(t *testing.T) {
 	ln, dial := overTCP(t)
 	h := newHolder(112640)
@@ -246,8 +246,8 @@ func testCloseEndsCalls(t *testing.T, ln net.Listener, dial dialer) {
 	}
 	s.Close()
 	other := client(t, dial, ClientOptions{Timeout: time.Second})
-	if err := fetched(other, context.Background(), 0, make([]byte, 1)); !errors.Is(err,
-		ErrUnavailable) {
+	err := fetched(other, context.Background(), 0, make([]byte, 1))
+	if !errors.Is(err, ErrUnavailable) {
 		t.Error(err)
 	}
 }

@@ -238,7 +238,7 @@ func TestFetchEndsOnAFaultyNetwork(t *testing.T) {
 	}
 }
 
-// TestClientThatDoesNotReadIsDisconnected: and it does not delay other clients.
+// TestClientThatDoesNotReadIsDisconnected: until then it does not delay other clients.
 func TestClientThatDoesNotReadIsDisconnected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPipes()

@@ -22,7 +22,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/admission"
 )
 
-// TestDifferencesAreNamedOnBothSides: and nothing is served.
+// TestDifferencesAreNamedOnBothSides: client and server report what differs and its values.
 func TestDifferencesAreNamedOnBothSides(t *testing.T) {
 	tests := map[string]struct {
 		change func(id *Identity)

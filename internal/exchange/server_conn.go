@@ -45,15 +45,15 @@ const (
 // A tag is free again when the writer takes its answer, before the answer is sent: the client
 // cannot receive the answer earlier, and may reuse the tag as soon as it does.
 type serverConn struct {
-	s      *Server
-	conn   net.Conn
-	whole  *bufio.Writer // buffers whole TLS records; nil without TLS
-	node   int
-	wake   chan struct{}
-	quiet  chan struct{} // closed when the writer has ended and nothing is being sent
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	reads  sync.WaitGroup
+	s          *Server
+	conn       net.Conn
+	records    *bufio.Writer // buffers whole TLS records; nil without TLS
+	node       int
+	wake       chan struct{}
+	writerDone chan struct{} // closed when the writer has ended and nothing is being sent
+	ctx        context.Context
+	cancel     context.CancelCauseFunc
+	reads      sync.WaitGroup
 
 	// Guarded by Server.mu.
 	waiting []uint32 // tags of requests that wait to be read
@@ -86,11 +86,11 @@ type entry struct {
 
 func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 	c := &serverConn{
-		s:     s,
-		conn:  conn,
-		node:  node,
-		wake:  make(chan struct{}, 1),
-		quiet: make(chan struct{}),
+		s:          s,
+		conn:       conn,
+		node:       node,
+		wake:       make(chan struct{}, 1),
+		writerDone: make(chan struct{}),
 	}
 	c.mu.table = make([]entry, window)
 	socket := conn
@@ -99,7 +99,7 @@ func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 		if pending, ok := socket.(*admission.Conn); ok {
 			socket = pending.NetConn()
 		}
-		c.whole = bufio.NewWriterSize(session, recordBytes)
+		c.records = bufio.NewWriterSize(session, recordBytes)
 	}
 	if tcp, ok := socket.(*net.TCPConn); ok {
 		if raw, err := tcp.SyscallConn(); err == nil {
@@ -117,12 +117,12 @@ func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 func (c *serverConn) run(ctx context.Context) error {
 	c.ctx, c.cancel = context.WithCancelCause(ctx)
 	stop := context.AfterFunc(c.ctx, func() { _ = identity.Sever(c.conn) })
-	c.s.join(c)
+	c.s.add(c)
 	var writer sync.WaitGroup
 	writer.Go(c.write)
 	c.cancel(c.read())
 	writer.Wait()
-	c.s.part(c)
+	c.s.remove(c)
 	c.reads.Wait()
 	if stop() {
 		_ = identity.Sever(c.conn)
@@ -171,7 +171,7 @@ func (c *serverConn) read() error {
 			c.mu.Lock()
 			c.mu.pong = true
 			c.mu.Unlock()
-			c.kick()
+			c.wakeWriter()
 		}
 		if err != nil {
 			return err
@@ -211,7 +211,7 @@ func (c *serverConn) request(b []byte) error {
 	if missing > 0 {
 		c.s.dispatch()
 	}
-	c.kick()
+	c.wakeWriter()
 	return nil
 }
 
@@ -262,10 +262,10 @@ func (c *serverConn) settle(tag uint32, err error) {
 	c.mu.table[tag].fail(err)
 	c.mu.ready = append(c.mu.ready, tag)
 	c.mu.Unlock()
-	c.kick()
+	c.wakeWriter()
 }
 
-func (c *serverConn) kick() {
+func (c *serverConn) wakeWriter() {
 	select {
 	case c.wake <- struct{}{}:
 	default:
@@ -274,7 +274,7 @@ func (c *serverConn) kick() {
 
 // write sends ready answers until the connection ends.
 func (c *serverConn) write() {
-	defer close(c.quiet)
+	defer close(c.writerDone)
 	out := outlet{c: c}
 	for {
 		select {
@@ -368,10 +368,10 @@ func (o *outlet) send() error {
 		return err
 	}
 	var err error
-	if o.rest = o.vecs; c.whole == nil {
+	if o.rest = o.vecs; c.records == nil {
 		_, err = o.rest.WriteTo(c.conn)
-	} else if _, err = o.rest.WriteTo(c.whole); err == nil {
-		err = c.whole.Flush()
+	} else if _, err = o.rest.WriteTo(c.records); err == nil {
+		err = c.records.Flush()
 	}
 	clear(o.vecs)
 	if err != nil {

@@ -6,15 +6,15 @@ import (
 	"fmt"
 )
 
-// join registers a connection.
-func (s *Server) join(c *serverConn) {
+// add registers a connection.
+func (s *Server) add(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.mu.serving[c] = struct{}{}
 }
 
-// part removes a connection; its requests that wait to be read are dropped.
-func (s *Server) part(c *serverConn) {
+// remove removes a connection; its requests that wait to be read are dropped.
+func (s *Server) remove(c *serverConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.mu.serving, c)
@@ -32,11 +32,11 @@ func (s *Server) wait(c *serverConn, tag uint32) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	c.waiting = append(c.waiting, tag)
-	s.line(c)
+	s.enqueue(c)
 }
 
-// line appends c to the queue, if it has requests to be read and is below its limit. s.mu is held.
-func (s *Server) line(c *serverConn) {
+// enqueue appends c to the queue, if it has requests to be read and is below its limit. s.mu is held.
+func (s *Server) enqueue(c *serverConn) {
 	if !c.queued && len(c.waiting) > 0 && c.reading < s.o.ReadingPerConn {
 		c.queued = true
 		s.mu.queue = append(s.mu.queue, c)
@@ -58,7 +58,7 @@ func (s *Server) dispatch() {
 		c.waiting = c.waiting[:copy(c.waiting, c.waiting[1:])]
 		c.reading++
 		s.mu.reading++
-		s.line(c)
+		s.enqueue(c)
 		c.reads.Go(func() { s.read(c, tag) })
 	}
 }
@@ -82,7 +82,7 @@ func (s *Server) read(c *serverConn, tag uint32) {
 				return errors.New("send was called twice")
 			}
 			sent, reads = true, false
-			s.rest(nil)
+			s.endRead(nil)
 			return c.lend(tag, data, digest)
 		})
 		if err == nil {
@@ -93,19 +93,19 @@ func (s *Server) read(c *serverConn, tag uint32) {
 		c.settle(tag, fmt.Errorf("sample %d: %w", id, err))
 	}
 	if reads {
-		s.rest(nil)
+		s.endRead(nil)
 	}
-	s.rest(c)
+	s.endRead(c)
 }
 
-// rest ends a read: one of the Server's if c is nil, else one of c's.
-func (s *Server) rest(c *serverConn) {
+// endRead ends a read: one of the Server's if c is nil, else one of c's.
+func (s *Server) endRead(c *serverConn) {
 	s.mu.Lock()
 	if c == nil {
 		s.mu.reading--
 	} else {
 		c.reading--
-		s.line(c)
+		s.enqueue(c)
 	}
 	s.mu.Unlock()
 	s.dispatch()
@@ -122,11 +122,11 @@ func (c *serverConn) lend(tag uint32, data []byte, digest uint32) error {
 	e.sent = sent
 	c.mu.ready = append(c.mu.ready, tag)
 	c.mu.Unlock()
-	c.kick()
+	c.wakeWriter()
 	select {
 	case <-sent:
 		return nil
-	case <-c.quiet:
+	case <-c.writerDone:
 		return context.Cause(c.ctx)
 	}
 }

@@ -143,7 +143,7 @@ func TestSmallerWindowApplies(t *testing.T) {
 	})
 }
 
-// TestCancelledRequestIsNotRead: if it was cancelled before its turn.
+// TestCancelledRequestIsNotRead: a request that is cancelled before its turn is not read.
 func TestCancelledRequestIsNotRead(t *testing.T) {
 	withServer(t, ServerOptions{Reading: 1}, func(t *testing.T, b *fixture) {
 		c := b.client(1, ClientOptions{})
@@ -174,7 +174,8 @@ func TestCancelledRequestIsNotRead(t *testing.T) {
 	})
 }
 
-// TestRequestsOfAClosedConnectionAreNotRead: if they were waiting when the connection ended.
+// TestRequestsOfAClosedConnectionAreNotRead: requests that wait for their turn when the connection
+// ends are not read.
 func TestRequestsOfAClosedConnectionAreNotRead(t *testing.T) {
 	withServer(t, ServerOptions{Reading: 1}, func(t *testing.T, b *fixture) {
 		conn := b.raw(1, 8)

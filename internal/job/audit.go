@@ -15,11 +15,9 @@ func (r *Rank) Audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	j := r.job
 	if epochs := j.p.Order.Stream().Spec().Epochs; epoch < 0 ||
 		epochs > 0 && epoch >= epochs && epoch > j.book.Last() {
-		return nil,
-			failure.Input("audit of epoch %d: epoch out of range: the job has %d epochs "+
-				"(0: no end), "+
-				"counted from 0, and no rank has finished a later one",
-				epoch, epochs)
+		return nil, failure.Input("audit of epoch %d: epoch out of range: the job has %d epochs "+
+			"(0: no end), counted from 0, and no rank has finished a later one",
+			epoch, epochs)
 	}
 	if err := j.book.Check(epoch); err != nil {
 		return nil, failure.Input("audit of epoch %d: %v", epoch, err)
@@ -47,11 +45,9 @@ func (j *Job) audit(ctx context.Context, epoch int) (*audit.Result, error) {
 	}
 	e := j.p.Order.Epoch(epoch)
 	if e == nil {
-		return nil,
-			failure.Input("the order of epoch %d is no longer known: audit an epoch "+
-				"before taking a "+
-				"batch of the next one",
-				epoch)
+		return nil, failure.Input("the order of epoch %d is no longer known: audit an epoch "+
+			"before taking a batch of the next one",
+			epoch)
 	}
 	result := audit.Compare(e, parts)
 	result.Why = why

@@ -45,9 +45,8 @@ func BufferSize(o *order.Order, rank int, asked int64,
 			bytes = min(bytes, max(maxRagged, 2*batch))
 		}
 	case bytes < 2*batch:
-		warning = fmt.Sprintf("staging_buffer = %d bytes is less than 2 batches of "+
-			"about %d bytes; "+
-			"using %d bytes",
+		warning = fmt.Sprintf("staging_buffer = %d bytes is less than 2 batches of about %d "+
+			"bytes; using %d bytes",
 			bytes, batch, 2*batch)
 		bytes = 2 * batch
 	}

@@ -247,9 +247,8 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batc
 func (r *Rank) Unusable(sample int, reason string) (policy string, err error) {
 	index := r.job.p.Order.Index()
 	if sample < 0 || sample >= index.Len() {
-		return "",
-			failure.Input("sample %d out of range: the dataset has samples 0 to %d", sample,
-				index.Len()-1)
+		return "", failure.Input("sample %d out of range: the dataset has samples 0 to %d", sample,
+			index.Len()-1)
 	}
 	r.reported.Store(true)
 	return string(r.job.faults.Report(r.job.p.Cache, sample, reason)), nil

@@ -105,8 +105,8 @@ func TestAddressIsBoundOnce(t *testing.T) {
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Accept after Close: %v", err)
 	}
-	if _, err := n.Host("10.0.0.2").Dial(t.Context(), "10.0.0.1:80"); !errors.Is(err,
-		syscall.ECONNREFUSED) {
+	_, err = n.Host("10.0.0.2").Dial(t.Context(), "10.0.0.1:80")
+	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Errorf("Dial after Close: %v", err)
 	}
 	if _, err := host.Listen(":80"); err != nil {
@@ -127,8 +127,8 @@ func TestNothingArrivesAtADisconnectedHost(t *testing.T) {
 		}
 		within, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		if _, err := n.Host("10.0.0.2").Dial(within, "10.0.0.1:1"); !errors.Is(err,
-			context.DeadlineExceeded) {
+		_, err := n.Host("10.0.0.2").Dial(within, "10.0.0.1:1")
+		if !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("it was reached: %v", err)
 		}
 		n.Join("10.0.0.1")

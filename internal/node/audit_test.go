@@ -65,9 +65,9 @@ func (f *field) audit(epoch int, ranks ...int) map[int]*audit.Result {
 
 var sixRanks = []int{0, 1, 2, 3, 4, 5}
 
-// TestAuditOverNodes checks that every rank on every node gets the same complete result, also in
-// the last epoch, where each rank leaves as soon as it has the result, node 0 first.
-func TestAuditOverNodes(t *testing.T) {
+// TestAuditIsTheSameOnAllNodes checks that every rank on every node gets the same complete result,
+// also in the last epoch, where each rank leaves as soon as it has the result, node 0 first.
+func TestAuditIsTheSameOnAllNodes(t *testing.T) {
 	f := newField(t, 3)
 	const last = 3
 	var all sync.WaitGroup
@@ -110,9 +110,9 @@ func TestAuditFindsErrorsOverNodes(t *testing.T) {
 	f.close()
 }
 
-// TestAuditWithoutSomeRanks checks that ranks that leave, break off an epoch, or whose node is gone
-// are named, and do not block the audit.
-func TestAuditWithoutSomeRanks(t *testing.T) {
+// TestAuditNamesMissingRanks checks that ranks that leave, break off an epoch, or whose node is
+// gone are named, and do not block the audit.
+func TestAuditNamesMissingRanks(t *testing.T) {
 	// A node that leaves in order may have reported before that its ranks have left. Then no reason
 	// is given.
 	missing := func(t *testing.T, audits map[int]*audit.Result, ranks []int, whys ...string) {
@@ -172,9 +172,9 @@ func TestAuditWithoutSomeRanks(t *testing.T) {
 	})
 }
 
-// TestCancelledAudit checks that a rank whose audit is cancelled gets the error, and that the audit
-// continues for another rank of its node.
-func TestCancelledAudit(t *testing.T) {
+// TestCancelledAuditContinuesForOtherRanks checks that a rank whose audit is cancelled gets the
+// error, and that the audit continues for another rank of its node.
+func TestCancelledAuditContinuesForOtherRanks(t *testing.T) {
 	f := newField(t, 2)
 	together(f.ranks[:3], func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
 	ctx, cancel := context.WithCancel(t.Context())

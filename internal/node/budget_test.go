@@ -19,8 +19,9 @@ const (
 	plan = 40 * (64 + 24 + 8 + 10 + 20)
 )
 
-// TestSumOfMemory checks that a job is refused if the sum of all that it may take does not fit,
-// even if its memory class does, and that the error has the summands and the limit.
+// TestJobIsRefusedIfItsMemoryDoesNotFit checks that a job is refused if the sum of all that it may
+// take does not fit, even if its memory class does, and that the error has the summands and the
+// limit.
 func TestJobIsRefusedIfItsMemoryDoesNotFit(t *testing.T) {
 	for name, c := range map[string]struct {
 		available int64
@@ -119,7 +120,8 @@ func TestOpenClassesCountOnce(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestManyJobs checks that derived sizes leave memory for many jobs of one process.
+// TestDerivedSizesLeaveMemoryForManyJobs checks that derived sizes leave memory for many jobs of
+// one process.
 func TestDerivedSizesLeaveMemoryForManyJobs(t *testing.T) {
 	w := world{available: func() (int64, error) { return 16 << 30, nil }}
 	n := w.node()

@@ -85,12 +85,10 @@ func (e *entry) localRanks(ctx context.Context) ([]int, error) {
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-timeout.C:
-			return nil,
-				failure.Input("of the %d ranks of node %d only %v opened the loader "+
-					"within %v: start "+
-					"the others there too, or correct their number in LOCAL_WORLD_SIZE, which the "+
-					"launcher sets",
-					want, e.request.Cluster.Node, ranks, limit)
+			return nil, failure.Input("of the %d ranks of node %d only %v opened the loader "+
+				"within %v: start the others there too, or correct their number in "+
+				"LOCAL_WORLD_SIZE, which the launcher sets",
+				want, e.request.Cluster.Node, ranks, limit)
 		}
 	}
 }

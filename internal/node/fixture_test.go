@@ -75,7 +75,7 @@ func (s *fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 
 type world struct {
 	open, bytes atomic.Int64                            // open sources; bytes read
 	read        func(ctx context.Context, id int) error // called before every read
-	// called before a dataset is opened
+	// scan, if not nil, is called before a dataset is opened
 	scan      func(ctx context.Context, n func(int64)) error
 	available func() (int64, error)
 	ram       *memory.Class

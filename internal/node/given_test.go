@@ -13,9 +13,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// TestGivenEpochs checks that epochs are delivered as given, that a run ends with the last known
-// epoch or continues into one that is given in time, and that orders of past epochs are dropped.
-func TestGivenEpochs(t *testing.T) {
+// TestGivenEpochsAreDelivered checks that epochs are delivered as given, that a run ends with the
+// last known epoch or continues into one that is given in time, and that orders of past epochs are
+// dropped.
+func TestGivenEpochsAreDelivered(t *testing.T) {
 	batches := []int32{3, 1, 6}
 	orders := [][]int32{
 		{39, 39, 0, 5, 1, 2, 3, 4, 5, 6},
@@ -73,8 +74,8 @@ func TestGivenEpochs(t *testing.T) {
 				}
 				r.Wait()
 				check(t, consume(t, r, at{1, 0}, end), 1, 2)
-				if known := r.entry.open.Order.Stream().GivenEpochs(); !slices.Equal(known,
-					[]int{2}) {
+				known := r.entry.open.Order.Stream().GivenEpochs()
+				if !slices.Equal(known, []int{2}) {
 					t.Errorf("epochs %v are known, want only 2", known)
 				}
 				if a, err := r.Audit(t.Context(), 2); err != nil || !a.Complete {
@@ -109,9 +110,9 @@ func TestGivenEpochs(t *testing.T) {
 	}
 }
 
-// TestEpochGivenInTime checks that a run continues into an epoch that is given before the process
-// has taken the last batch of the previous one, however far the run is ahead.
-func TestEpochGivenInTime(t *testing.T) {
+// TestRunContinuesIntoAnEpochGivenInTime checks that a run continues into an epoch that is given
+// before the process has taken the last batch of the previous one, however far the run is ahead.
+func TestRunContinuesIntoAnEpochGivenInTime(t *testing.T) {
 	w := world{}
 	n := w.node()
 	r := open(t, n,

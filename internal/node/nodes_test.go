@@ -81,8 +81,8 @@ func (c *nodes) epochs(ranks []*Rank, from, to int) {
 		together(ranks, func(r *Rank) {
 			r.Wait() // before policy naive reads anything
 			for here, ids := range consume(c.t, r, at{e, 0}, at{e + 1, 0}) {
-				if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(),
-					here.step); !slices.Equal(ids, want) {
+				epoch := r.entry.open.Order.Stream().Epoch(here.epoch)
+				if want := epoch.Batch(nil, r.Number(), here.step); !slices.Equal(ids, want) {
 					c.t.Errorf("rank %d, %+v: samples %v, want %v", r.Number(), here, ids, want)
 				}
 			}
@@ -107,10 +107,10 @@ func (c *nodes) close() {
 
 func closeAll(ranks []*Rank) { together(ranks, (*Rank).Close) }
 
-// TestPoliciesOverNodes checks that each policy delivers the stream over several nodes, with a plan
-// made at once and in the background, and that policies that read once do so if the caches together
-// hold the dataset.
-func TestPoliciesOverNodes(t *testing.T) {
+// TestPoliciesDeliverTheStreamOverNodes checks that each policy delivers the stream over several
+// nodes, with a plan made at once and in the background, and that policies that read once do so if
+// the caches together hold the dataset.
+func TestPoliciesDeliverTheStreamOverNodes(t *testing.T) {
 	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
 			for _, scheme := range []string{"strided", "whole"} {
@@ -138,9 +138,9 @@ func TestPoliciesOverNodes(t *testing.T) {
 	}
 }
 
-// TestBackgroundPlanAmidAnEpoch checks that nothing is read twice if the job begins in the middle
+// TestJobMayBeginAmidAnEpoch checks that nothing is read twice if the job begins in the middle
 // of an epoch, and that the report says whether there is a plan.
-func TestBackgroundPlanAmidAnEpoch(t *testing.T) {
+func TestJobMayBeginAmidAnEpoch(t *testing.T) {
 	c := newNodes(t, 3, true)
 	ranks := c.open(set("memory", "14000B"))
 	for _, r := range ranks {
@@ -177,8 +177,8 @@ func TestJobsShareACache(t *testing.T) {
 		closeAll(first)
 		c.epochs(second, 1, 4)
 		if total, most := c.read(); total != samples || most != 1 {
-			t.Errorf("background=%v: the source was read %d times, one sample %d times; "+
-				"want %d, and 1", background, total, most, samples)
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; want %d, "+
+				"and 1", background, total, most, samples)
 		}
 		closeAll(second)
 		c.close()
@@ -261,9 +261,9 @@ func (unable) First(placement.Input, placement.Lead) (*placement.Plan, error) {
 	return nil, errors.New("no first plan")
 }
 
-// TestFirstFails checks that ranks get the error if a policy's First fails, and that the job can
-// still be reported.
-func TestFirstFails(t *testing.T) {
+// TestRanksGetTheErrorOfTheFirstPlan checks that ranks get the error if a policy's First fails, and
+// that the job can still be reported.
+func TestRanksGetTheErrorOfTheFirstPlan(t *testing.T) {
 	var w world
 	n := w.node()
 	n.options.Strategy.AtOnce = -1
@@ -281,8 +281,9 @@ func TestFirstFails(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestPlanFails checks that ranks that wait for batches get the error if the plan cannot be made.
-func TestPlanFails(t *testing.T) {
+// TestRanksGetTheErrorOfThePlan checks that ranks that wait for batches get the error if the plan
+// cannot be made.
+func TestRanksGetTheErrorOfThePlan(t *testing.T) {
 	var w world
 	n := w.node()
 	free := hold(errors.New("no memory"), n)
@@ -300,9 +301,9 @@ func TestPlanFails(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestPlanTooLargeForMemory checks that a plan that does not fit in memory is refused before it is
-// begun.
-func TestPlanTooLargeForMemory(t *testing.T) {
+// TestPlanTooLargeForMemoryIsRefused checks that a plan that does not fit in memory is refused
+// before it is begun.
+func TestPlanTooLargeForMemoryIsRefused(t *testing.T) {
 	w := world{available: func() (int64, error) { return 500 + 64<<10 + 1000, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("memory", "500B")))

@@ -13,9 +13,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// TestMismatch checks that ranks that disagree in any parameter are told which one, and both
-// values.
-func TestMismatch(t *testing.T) {
+// TestMismatchNamesTheParameter checks that ranks that disagree in any parameter are told which
+// one, and both values.
+func TestMismatchNamesTheParameter(t *testing.T) {
 	var w world
 	n := w.node()
 	first := open(t, n, message(0, 2))
@@ -78,9 +78,9 @@ func TestMismatch(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestDisagreement checks that a rank with another order ends the job on all ranks, unless it was
-// in the job before, or the difference is not about the order.
-func TestDisagreement(t *testing.T) {
+// TestRankWithAnotherOrderEndsAllRanks checks that a rank with another order ends the job on all
+// ranks, unless it was in the job before, or the difference is not about the order.
+func TestRankWithAnotherOrderEndsAllRanks(t *testing.T) {
 	seed := uint64(8)
 	other := func(m *request.Open) { m.Stream.Seed = &seed }
 	for name, c := range map[string]struct {
@@ -315,9 +315,9 @@ func TestLaterRanksAndJobsShareMemory(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestTooLittleMemory checks that a job whose staging buffer does not fit in memory is refused with
-// need and limit before anything is taken.
-func TestTooLittleMemory(t *testing.T) {
+// TestBufferTooLargeForMemoryIsRefused checks that a job whose staging buffer does not fit in
+// memory is refused with need and limit before anything is taken.
+func TestBufferTooLargeForMemoryIsRefused(t *testing.T) {
 	w := world{available: func() (int64, error) { return 1 << 20, nil }}
 	n := w.node()
 	e := refusal(t, n, message(0, 1, set("staging_buffer", "2MiB")))
@@ -363,8 +363,8 @@ func TestSmallCachesAreWarnedAbout(t *testing.T) {
 		var w world
 		n := w.node()
 		r := open(t, n, message(0, 1, set("policy", c.policy), set("memory", c.memory)))
-		if warnings := strings.Join(r.Opened().Warnings,
-			"; "); !strings.Contains(warnings, c.want) || c.want == "" && warnings != "" {
+		warnings := strings.Join(r.Opened().Warnings, "; ")
+		if !strings.Contains(warnings, c.want) || c.want == "" && warnings != "" {
 			t.Errorf("%+v: warnings %q", c, warnings)
 		}
 		r.Close()

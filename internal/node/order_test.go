@@ -45,9 +45,9 @@ func give(t *testing.T, r *Rank, epoch int, ids []int32) error {
 	return r.Give(request.Give{Epoch: epoch, Entries: len(ids)}, requesttest.List(t, ids))
 }
 
-// TestSubset checks that ranks get a part of the dataset as a sampler over that part would draw it,
-// that nothing else is read, and that the bound is over that part.
-func TestSubset(t *testing.T) {
+// TestSubsetIsDeliveredAndNothingElseRead checks that ranks get a part of the dataset as a sampler
+// over that part would draw it, that nothing else is read, and that the bound is over that part.
+func TestSubsetIsDeliveredAndNothingElseRead(t *testing.T) {
 	subset := []int32{39, 3, 3, 17, 0, 21, 8, 9, 30, 31, 32, 33, 34}
 	for _, shuffle := range []string{"torch", "feistel", "none"} {
 		for _, policy := range policies.Engine() {
@@ -114,9 +114,9 @@ func TestSubset(t *testing.T) {
 	}
 }
 
-// TestSubsetOverNodes checks a subset over several nodes, with a plan made at once and in the
-// background. Samples that occur twice are read from the source once.
-func TestSubsetOverNodes(t *testing.T) {
+// TestSubsetIsReadOnceOverNodes checks a subset over several nodes, with a plan made at once and in
+// the background. Samples that occur twice are read from the source once.
+func TestSubsetIsReadOnceOverNodes(t *testing.T) {
 	var subset []int32
 	for k := range int32(20) {
 		subset = append(subset, 2*k, 2*k)
@@ -126,8 +126,8 @@ func TestSubsetOverNodes(t *testing.T) {
 		ranks := c.open(over(t, subset), set("memory", "11000B"))
 		c.epochs(ranks, 0, 4)
 		if total, most := c.read(); total != 20 || most != 1 {
-			t.Errorf("background=%v: the source was read %d times, one sample %d times; "+
-				"want 20, and 1", background, total, most)
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; want 20, "+
+				"and 1", background, total, most)
 		}
 		closeAll(ranks)
 		c.close()
@@ -313,9 +313,9 @@ func TestInvalidListsAreRefused(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestStandInOfTheSubset checks that a sample that cannot be read is replaced by one of the subset
-// or given epoch: a validation sample must not stand in for a training sample.
-func TestStandInOfTheSubset(t *testing.T) {
+// TestStandInIsOfTheSubset checks that a sample that cannot be read is replaced by one of the
+// subset or given epoch: a validation sample must not stand in for a training sample.
+func TestStandInIsOfTheSubset(t *testing.T) {
 	for name, change := range map[string]func(*request.Open){
 		"subset": over(t, []int32{5, 30, 12}),
 		"given":  by(t, []int32{3}, 0, []int32{5, 30, 12}),

@@ -26,9 +26,9 @@ func refusedApart(t *testing.T, what string, errs []error, why string) {
 	}
 }
 
-// TestIrregularParts checks that if the ranks' parts do not make an order that can be shared, all
-// ranks get the same error, and nothing of the job is left.
-func TestIrregularParts(t *testing.T) {
+// TestIrregularPartsAreRefusedOnAllRanks checks that if the ranks' parts do not make an order that
+// can be shared, all ranks get the same error, and nothing of the job is left.
+func TestIrregularPartsAreRefusedOnAllRanks(t *testing.T) {
 	for what, c := range map[string]struct {
 		of3  func(t *testing.T) func(*request.Open) // what rank 3 gives
 		want string
@@ -58,10 +58,10 @@ func TestIrregularParts(t *testing.T) {
 	}
 }
 
-// TestPartsThatDisagree checks that if a part of a later epoch has another length, or is of another
-// epoch, the job ends on all ranks just before that epoch, with an error that names both values. If
-// all parts change alike, or a rank says that it reads apart, each may read apart.
-func TestPartsThatDisagree(t *testing.T) {
+// TestDisagreeingPartsEndTheJob checks that if a part of a later epoch has another length, or is of
+// another epoch, the job ends on all ranks just before that epoch, with an error that names both
+// values. If all parts change alike, or a rank says that it reads apart, each may read apart.
+func TestDisagreeingPartsEndTheJob(t *testing.T) {
 	const batch, n = 2, 6
 	for what, c := range map[string]struct {
 		gives   func(t *testing.T, r *Rank) error // called for all ranks after epoch 0
@@ -127,9 +127,9 @@ func TestPartsThatDisagree(t *testing.T) {
 	}
 }
 
-// TestPartsOfARankThatLeaves checks that the others get the known epochs, and then an error that
-// names the rank or its node.
-func TestPartsOfARankThatLeaves(t *testing.T) {
+// TestRankThatLeavesEndsTheJobAtTheNextEpoch checks that the others get the known epochs, and then
+// an error that names the rank or its node.
+func TestRankThatLeavesEndsTheJobAtTheNextEpoch(t *testing.T) {
 	const batch, n = 2, 6
 	for each, want := range map[int]string{2: "rank 3 has left the job", 1: "node 1 is gone"} {
 		c := newNodes(t, 2, false)
@@ -171,9 +171,9 @@ func TestAuditsDoNotWaitForARankThatReadsApart(t *testing.T) {
 	c.close()
 }
 
-// TestCancelledOpenWithParts checks that a process that is gone before the other nodes have come is
-// no longer waited for, and that a new job can be opened.
-func TestCancelledOpenWithParts(t *testing.T) {
+// TestCancelledOpenIsNotWaitedFor checks that a process that is gone before the other nodes have
+// come is no longer waited for, and that a new job can be opened.
+func TestCancelledOpenIsNotWaitedFor(t *testing.T) {
 	c := newNodes(t, 2, false)
 	address := c.address()
 	ctx, cancel := context.WithCancel(t.Context())

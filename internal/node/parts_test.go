@@ -109,10 +109,10 @@ func trained(t *testing.T, r *Rank, epoch, step, batch, n int) {
 	}
 }
 
-// TestPartsOverNodes checks that ranks on several nodes that give each epoch's order together each
-// get their own part, under each policy, with a plan made at once and in the background, and that
-// the audit is over all of them.
-func TestPartsOverNodes(t *testing.T) {
+// TestRanksGetTheirOwnParts checks that ranks on several nodes that give each epoch's order
+// together each get their own part, under each policy, with a plan made at once and in the
+// background, and that the audit is over all of them.
+func TestRanksGetTheirOwnParts(t *testing.T) {
 	const each, batch, n, epochs = 2, 3, 10, 4
 	for _, policy := range policies.Engine() {
 		for _, background := range []bool{false, true} {
@@ -135,8 +135,8 @@ func TestPartsOverNodes(t *testing.T) {
 					}
 				})
 				for _, r := range ranks {
-					if known := r.entry.open.Order.Stream().GivenEpochs(); !slices.Equal(known,
-						[]int{epochs - 2, epochs - 1}) {
+					known := r.entry.open.Order.Stream().GivenEpochs()
+					if !slices.Equal(known, []int{epochs - 2, epochs - 1}) {
 						t.Errorf("epochs %v are known after %d", known, epochs)
 					}
 					if p := r.Report(); p.GlobalBatch != batch*len(ranks) ||
@@ -170,8 +170,8 @@ func TestPartsAreReadOnce(t *testing.T) {
 			together(ranks, func(r *Rank) { trained(t, r, e, 0, batch, n) })
 		}
 		if total, most := c.read(); total != len(needed) || most != 1 {
-			t.Errorf("background=%v: the source was read %d times, one sample %d times; "+
-				"want %d, and 1", background, total, most, len(needed))
+			t.Errorf("background=%v: the source was read %d times, one sample %d times; want %d, "+
+				"and 1", background, total, most, len(needed))
 		}
 		closeAll(ranks)
 		c.close()
@@ -269,8 +269,8 @@ func TestEarlyRankWaitsForParts(t *testing.T) {
 	if turn, missing := late.entry.turns.Missing(); turn != 1 || !slices.Equal(missing, []int{1}) {
 		t.Errorf("turn %d waits for ranks %v of node 1", turn, missing)
 	}
-	if missing := early.entry.open.Coordinator.Missing(t.Context(), 1); !slices.Equal(missing,
-		[]int{1}) {
+	missing := early.entry.open.Coordinator.Missing(t.Context(), 1)
+	if !slices.Equal(missing, []int{1}) {
 		t.Errorf("node 1 reports that ranks %v are missing", missing)
 	}
 	if missing := early.entry.open.Coordinator.Missing(t.Context(), 2); len(missing) > 0 {
@@ -346,9 +346,9 @@ func TestOccurrencesOverRanks(t *testing.T) {
 	c.close()
 }
 
-// TestEpochGivenDuringARun checks that a rank that gives its next epoch while its run still waits
-// takes that epoch in another run, and no batch twice.
-func TestEpochGivenDuringARun(t *testing.T) {
+// TestEpochGivenDuringARunTakesAnotherRun checks that a rank that gives its next epoch while its
+// run still waits takes that epoch in another run, and no batch twice.
+func TestEpochGivenDuringARunTakesAnotherRun(t *testing.T) {
 	const batch, n = 3, 6
 	c := newNodes(t, 2, false)
 	ranks := c.mustOpenParts(1, batch, n)

@@ -52,9 +52,9 @@ func spread(t *testing.T, nodes []*Node, each int, change ...func(*request.Open)
 	return ranks
 }
 
-// TestClusterReport checks that every node reports the same totals for the job, and the latest
-// report of a node that is gone.
-func TestClusterReport(t *testing.T) {
+// TestAllNodesReportTheSameTotals checks that every node reports the same totals for the job, and
+// the latest report of a node that is gone.
+func TestAllNodesReportTheSameTotals(t *testing.T) {
 	worlds := []*world{{}, {}, {}}
 	nodes := make([]*Node, len(worlds))
 	for i, w := range worlds {
@@ -139,9 +139,9 @@ func TestClusterReport(t *testing.T) {
 	}
 }
 
-// TestUncachedBound checks that if no node keeps anything, the bound is the dataset in each epoch,
-// on one node and on several.
-func TestUncachedBound(t *testing.T) {
+// TestBoundWithoutCachesCountsAllEpochs checks that if no node keeps anything, the bound is the
+// dataset in each epoch, on one node and on several.
+func TestBoundWithoutCachesCountsAllEpochs(t *testing.T) {
 	for _, count := range []int{1, 2} {
 		worlds, nodes := make([]*world, count), make([]*Node, count)
 		for i := range worlds {
@@ -177,9 +177,9 @@ func text(t *testing.T, v any) string {
 	return string(b)
 }
 
-// TestClusterReportsByName checks selection by name or a part of it. A job of one node is its own
-// cluster.
-func TestClusterReportsByName(t *testing.T) {
+// TestClusterReportsAreSelectedByName checks selection by name or a part of it. A job of one node
+// is its own cluster.
+func TestClusterReportsAreSelectedByName(t *testing.T) {
 	w := &world{}
 	n := w.node()
 	if _, err := n.ClusterReports(t.Context(), "j"); err == nil ||

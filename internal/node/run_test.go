@@ -14,9 +14,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-// TestAudit checks the audit over two ranks and all epochs, and that Explain returns what was
-// delivered.
-func TestAudit(t *testing.T) {
+// TestAuditAgreesWithExplain checks the audit over two ranks and all epochs, and that Explain
+// returns what was delivered.
+func TestAuditAgreesWithExplain(t *testing.T) {
 	var w world
 	n := w.node()
 	ranks := []*Rank{open(t, n, message(0, 2)), open(t, n, message(1, 2))}
@@ -69,9 +69,9 @@ func TestAudit(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestAuditOfResumedEpochs checks epochs that begin in the middle, with samples left out, and that
-// are run twice.
-func TestAuditOfResumedEpochs(t *testing.T) {
+// TestResumedEpochsAreAudited checks epochs that begin in the middle, with samples left out, and
+// that are run twice.
+func TestResumedEpochsAreAudited(t *testing.T) {
 	w := world{read: func(_ context.Context, id int) error {
 		if id%7 == 3 {
 			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrMissing}
@@ -107,9 +107,9 @@ func TestAuditOfResumedEpochs(t *testing.T) {
 	}
 }
 
-// TestAuditAfterRanksLeft checks that what was delivered to a rank still counts when its process is
-// gone, and when another one has its rank.
-func TestAuditAfterRanksLeft(t *testing.T) {
+// TestDeliveriesCountAfterRanksLeft checks that what was delivered to a rank still counts when its
+// process is gone, and when another one has its rank.
+func TestDeliveriesCountAfterRanksLeft(t *testing.T) {
 	w := world{read: func(_ context.Context, id int) error {
 		if id == 3 {
 			return &dataset.SampleError{ID: id, Path: "p", Kind: dataset.ErrMissing}
@@ -201,9 +201,9 @@ func TestAuditOfOldEpochIsRefused(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestBound checks that, whatever the caches hold, at most the bound is read from the source over
-// four epochs, and that the report's totals are the sums of its parts.
-func TestBound(t *testing.T) {
+// TestSourceReadsStayWithinTheBound checks that, whatever the caches hold, at most the bound is
+// read from the source over four epochs, and that the report's totals are the sums of its parts.
+func TestSourceReadsStayWithinTheBound(t *testing.T) {
 	for _, memory := range []string{"0B", "20000B", "40000B"} {
 		var w world
 		n := w.node()
@@ -352,9 +352,9 @@ func TestUnsentBatchesDoNotCount(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestHungSource checks that when a read hangs the stream ends in time, job and node can be closed,
-// the dataset can be opened again, and the report names what hangs.
-func TestHungSource(t *testing.T) {
+// TestHungSourceEndsTheStreamInTime checks that when a read hangs the stream ends in time, job and
+// node can be closed, the dataset can be opened again, and the report names what hangs.
+func TestHungSourceEndsTheStreamInTime(t *testing.T) {
 	gate := make(chan struct{})
 	var hung atomic.Bool
 	w := world{read: func(_ context.Context, id int) error {

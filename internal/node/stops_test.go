@@ -26,8 +26,8 @@ func unreadable(id int) error {
 func first(r *Rank, sample int) at {
 	for epoch := 0; ; epoch++ {
 		for step := range r.entry.open.Order.Stream().Steps() {
-			if slices.Contains(r.entry.open.Order.Stream().Epoch(epoch).Batch(nil, r.Number(),
-				step), int32(sample)) {
+			ids := r.entry.open.Order.Stream().Epoch(epoch).Batch(nil, r.Number(), step)
+			if slices.Contains(ids, int32(sample)) {
 				return at{epoch, step}
 			}
 		}
@@ -62,18 +62,18 @@ func (c *nodes) stopAll(ranks []*Rank, rank, sample int) {
 			c.t.Errorf("rank %d got %d batches before %+v", r.Number(), len(got), missing)
 		}
 		for here, ids := range got {
-			if want := r.entry.open.Order.Stream().Epoch(here.epoch).Batch(nil, r.Number(),
-				here.step); !slices.Equal(ids, want) {
+			epoch := r.entry.open.Order.Stream().Epoch(here.epoch)
+			if want := epoch.Batch(nil, r.Number(), here.step); !slices.Equal(ids, want) {
 				c.t.Errorf("rank %d, %+v: samples %v, want %v", r.Number(), here, ids, want)
 			}
 		}
 	})
 }
 
-// TestOneStopsAll checks that if one rank's stream ends because its node cannot read a sample,
-// those of all ranks on all nodes end; that they get the stream when the sample can be read and
-// they begin again; and that they are told of a later failure too.
-func TestOneStopsAll(t *testing.T) {
+// TestOneStoppedRankStopsAll checks that if one rank's stream ends because its node cannot read a
+// sample, those of all ranks on all nodes end; that they get the stream when the sample can be read
+// and they begin again; and that they are told of a later failure too.
+func TestOneStoppedRankStopsAll(t *testing.T) {
 	c := newNodes(t, 3, false)
 	var bad [3]atomic.Int32 // by node
 	for n, w := range c.worlds {

@@ -47,9 +47,9 @@ func checkArrays(t *testing.T, r *Rank, b *stage.Batch) error {
 	return err
 }
 
-// TestTransforms checks that two ranks are told the format of results, and get them as one tensor,
-// and that the report counts what was read and the time of each transform.
-func TestTransforms(t *testing.T) {
+// TestResultsAreDeliveredAndReported checks that two ranks are told the format of results, and get
+// them as one tensor, and that the report counts what was read and the time of each transform.
+func TestResultsAreDeliveredAndReported(t *testing.T) {
 	var w world
 	n := w.node()
 	ranks := []*Rank{open(t, n, message(0, 2, arrays)), open(t, n, message(1, 2, arrays))}
@@ -87,9 +87,9 @@ func TestTransforms(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestRaggedTransforms checks that the process is told that sizes vary, and gets samples that are
-// not images unchanged.
-func TestRaggedTransforms(t *testing.T) {
+// TestResultsOfDifferentSizesAreDelivered checks that the process is told that sizes vary, and gets
+// samples that are not images unchanged.
+func TestResultsOfDifferentSizesAreDelivered(t *testing.T) {
 	var w world
 	n := w.node()
 	r := open(t, n, message(0, 1, func(m *request.Open) {
@@ -145,9 +145,9 @@ func TestTransformThreadsAreLimited(t *testing.T) {
 	}
 }
 
-// TestTransformFaults checks that samples that cannot be transformed are treated like samples that
-// cannot be read.
-func TestTransformFaults(t *testing.T) {
+// TestTransformFaultsFollowThePolicy checks that samples that cannot be transformed are treated
+// like samples that cannot be read.
+func TestTransformFaultsFollowThePolicy(t *testing.T) {
 	for policy, want := range map[string]string{
 		"raise":      "uint8 has 5000",
 		"skip":       "",

@@ -35,9 +35,10 @@ func on(r *Rank, from, to at, audit uint64) (map[at][]uint32, uint64, error) {
 	return out, audit, err
 }
 
-// TestUnusableSamples checks that a sample that a process cannot decode is left out or substituted
-// from the current batch on, for all ranks, and that the epoch's audit is complete.
-func TestUnusableSamples(t *testing.T) {
+// TestUnusableSamplesAreLeftOutOrSubstituted checks that a sample that a process cannot decode is
+// left out or substituted from the current batch on, for all ranks, and that the epoch's audit is
+// complete.
+func TestUnusableSamplesAreLeftOutOrSubstituted(t *testing.T) {
 	for _, policy := range []string{"skip", "substitute"} {
 		t.Run(policy, func(t *testing.T) {
 			var w world
@@ -105,9 +106,9 @@ func TestUnusableSamples(t *testing.T) {
 	}
 }
 
-// TestUnusableThenElsewhere checks that the epoch is counted again if the process does not continue
-// with the batch after its last one.
-func TestUnusableThenElsewhere(t *testing.T) {
+// TestEpochIsCountedAgainAfterAJump checks that the epoch is counted again if the process does not
+// continue with the batch after its last one.
+func TestEpochIsCountedAgainAfterAJump(t *testing.T) {
 	var w world
 	n := w.node()
 	r := open(t, n, message(0, 1, set("on_error", "skip")))
@@ -129,9 +130,9 @@ func TestUnusableThenElsewhere(t *testing.T) {
 	w.close(t, n)
 }
 
-// TestUnusableRaises checks that under policy raise the rank ends at the batch with an error that
-// names the sample, each time, and that the other ranks end too.
-func TestUnusableRaises(t *testing.T) {
+// TestUnusableSampleEndsAllRanks checks that under policy raise the rank ends at the batch with an
+// error that names the sample, each time, and that the other ranks end too.
+func TestUnusableSampleEndsAllRanks(t *testing.T) {
 	var w world
 	n := w.node()
 	ranks := []*Rank{open(t, n, message(0, 2)), open(t, n, message(1, 2))}

@@ -53,11 +53,9 @@ func decodeParts(texts [][]byte, nodes [][]int, world int) ([]*request.Part, err
 		for i, x := range theirs {
 			ranks[i] = x.Rank
 			if x.Entries < 0 || x.Batch < 0 || x.Epoch < 0 || x.Epoch > request.MaxEpoch {
-				return nil,
-					failure.Input("node %d sent an invalid part of rank %d: %d samples of "+
-						"epoch %d, in "+
-						"batches of %d",
-						n, x.Rank, x.Entries, x.Epoch, x.Batch)
+				return nil, failure.Input("node %d sent an invalid part of rank %d: %d samples of "+
+					"epoch %d, in batches of %d",
+					n, x.Rank, x.Entries, x.Epoch, x.Batch)
 			}
 		}
 		if !slices.Equal(ranks, due) {

@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 )
 
-// TestInterleave checks that the order has each rank's samples where the rank reads them, whichever
-// node has which ranks, and however the parts are cut into pieces.
+// TestInterleavePutsEachRanksSamplesInPlace checks that the order has each rank's samples where the
+// rank reads them, whichever node has which ranks, and however the parts are cut into pieces.
 func TestInterleavePutsEachRanksSamplesInPlace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		world, entries := rapid.IntRange(1, 9).Draw(t, "ranks"),
@@ -68,7 +68,8 @@ func TestInvalidPartsAreRefused(t *testing.T) {
 		t.Errorf("%+v, %v", all, err)
 	}
 	for text, want := range map[string]string{
-		"":                                   "node 1 sent parts of an epoch that cannot be decoded",
+		"": "node 1 sent parts of an epoch that " +
+			"cannot be decoded",
 		"null":                               "node 1 sent parts of ranks [], but has ranks [1]",
 		"[null]":                             "cannot be decoded",
 		`{"rank":1}`:                         "cannot be decoded",

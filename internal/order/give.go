@@ -29,15 +29,13 @@ func (o *Order) Give(rank int, m request.Give, file *os.File,
 		return m.Apart != "", o.givePart(rank, m, what, file, admit)
 	}
 	if held := o.stream.GivenEpochs(); len(held) >= o.held && !slices.Contains(held, m.Epoch) {
-		return false,
-			failure.Input("%s is given too early: those of epochs %v are not over yet, and "+
-				"at most %d "+
-				"may be known at a time",
-				what, held, o.held)
+		return false, failure.Input("%s is given too early: those of epochs %v are not over yet, "+
+			"and at most %d may be known at a time",
+			what, held, o.held)
 	}
 	if n := o.stream.Delivered(); m.Entries != n {
-		return false,
-			failure.Input("%s has %d samples, but an epoch's batches have %d", what, m.Entries, n)
+		return false, failure.Input("%s has %d samples, but an epoch's batches have %d", what,
+			m.Entries, n)
 	}
 	ids, err := request.ReadSamples(file, what, m.Entries, nil) // the memory is already claimed
 	if err != nil {

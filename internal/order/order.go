@@ -148,9 +148,8 @@ func (o *Order) Epoch(e int) *access.Epoch {
 func (o *Order) Check(rank, epoch, step int, planned bool) error {
 	spec := o.stream.Spec()
 	if spec.Epochs > 0 && epoch >= spec.Epochs && !planned {
-		return failure.Input("epoch %d out of range: the job has %d epochs, counted "+
-			"from 0, and is "+
-			"not planned yet",
+		return failure.Input("epoch %d out of range: the job has %d epochs, counted from 0, and "+
+			"is not planned yet",
 			epoch, spec.Epochs)
 	}
 	if epoch >= 0 && !o.stream.Given(epoch) && (o.turns == nil || !o.turns.expects(rank, epoch)) {

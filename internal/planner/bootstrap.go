@@ -31,7 +31,7 @@ const (
 //
 // A window ends early enough to leave most of the plan its freedom, and late enough that the plan
 // should be ready by then. If it is not, because ranks read faster than their first batches
-// suggested, they wait for the plan at the end of the window (may). So nothing is read that the
+// suggested, they wait for the plan at the end of the window (gate). So nothing is read that the
 // plan does not account for, except under policy frequency, which keeps nothing before it has a
 // plan.
 type bootstrap struct {
@@ -40,7 +40,7 @@ type bootstrap struct {
 	in      placement.Input
 
 	once sync.Once // guards begin, which sets the following
-	// the job's stream with the epochs known at begin; nil once there is a plan
+	// fixed is the job's stream with the epochs known at begin; nil once there is a plan
 	fixed *access.Stream
 	lead  placement.Lead
 	began time.Time
@@ -119,9 +119,9 @@ func (p *bootstrap) feeds(rank int) {
 	}
 }
 
-// may returns when a batch may be staged: at once if it is in the window, else when there is a
+// gate returns when a batch may be staged: at once if it is in the window, else when there is a
 // plan.
-func (p *bootstrap) may(ctx context.Context, epoch, step int) error {
+func (p *bootstrap) gate(ctx context.Context, epoch, step int) error {
 	at := epoch*p.in.Stream.Steps() + step
 	p.mu.Lock()
 	free := at < p.end

@@ -311,7 +311,7 @@ func (p *Planner) Gate() func(ctx context.Context, epoch, step int) error {
 	if p.bootstrap == nil {
 		return nil
 	}
-	return p.bootstrap.may
+	return p.bootstrap.gate
 }
 
 // ReadsOnce reports whether this node reads a sample from the source if another node asks for it.

@@ -47,9 +47,9 @@ func TestRaiseNamesTheSample(t *testing.T) {
 	}
 }
 
-// TestLeftOutSamples checks skip and substitute over two epochs: a decision is kept without another
-// attempt, and the audit accounts for what is missing.
-func TestLeftOutSamples(t *testing.T) {
+// TestLeftOutSamplesAreNotTriedAgain checks skip and substitute over two epochs: a decision is kept
+// without another attempt, and the audit accounts for what is missing.
+func TestLeftOutSamplesAreNotTriedAgain(t *testing.T) {
 	for _, c := range []struct {
 		policy  cache.OnError
 		epoch   []int

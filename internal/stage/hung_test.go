@@ -14,10 +14,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// TestHungRead checks that when a read hangs, the stream ends in time, with an error that says what
-// hangs; that the memory that the read may still write to is not reused; that the number of workers
-// stays the same; that closing does not hang; and that everything is freed when the read returns.
-func TestHungRead(t *testing.T) {
+// TestHungReadEndsTheStreamInTime checks that when a read hangs, the stream ends in time, with an
+// error that says what hangs; that the memory that the read may still write to is not reused; that
+// the number of workers stays the same; that closing does not hang; and that everything is freed
+// when the read returns.
+func TestHungReadEndsTheStreamInTime(t *testing.T) {
 	for _, capacity := range []int64{0, 800} {
 		synctest.Test(t, func(t *testing.T) {
 			gate := make(chan struct{})
@@ -119,9 +120,8 @@ func TestHungReadsAreBounded(t *testing.T) {
 			}
 		}
 		if n := under.Load(); n < 5 || n > 10 {
-			t.Errorf("%d reads were started, want 5 that hang, and at most 5 that were "+
-				"in progress "+
-				"then", n)
+			t.Errorf("%d reads were started, want 5 that hang, and at most 5 that were in "+
+				"progress then", n)
 		}
 		_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
 		if err == nil || !strings.Contains(err.Error(), "not read, because ") {

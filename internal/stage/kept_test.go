@@ -50,9 +50,9 @@ func TestCorruptCopyIsReadAgain(t *testing.T) {
 	}
 }
 
-// TestPlanLargerThanItsClass checks that a class that is smaller than its plan is no fault: samples
-// that do not fit are read from the source whenever they are needed.
-func TestPlanLargerThanItsClass(t *testing.T) {
+// TestPlanMayBeLargerThanItsClass checks that a class that is smaller than its plan is no fault:
+// samples that do not fit are read from the source whenever they are needed.
+func TestPlanMayBeLargerThanItsClass(t *testing.T) {
 	o := plain(8, 3)
 	o.memory, o.planAll, o.fill = 300, true, true
 	g := newRig(t, o)
@@ -120,9 +120,9 @@ func TestPlanChangesDoNotChangeTheStream(t *testing.T) {
 	}
 }
 
-// TestSharedStore checks two caches over one store, because one dataset was opened under two names:
-// a sample that one cache is filling is read into the staging buffer by the other.
-func TestSharedStore(t *testing.T) {
+// TestCachesMayShareAStore checks two caches over one store, because one dataset was opened under
+// two names: a sample that one cache is filling is read into the staging buffer by the other.
+func TestCachesMayShareAStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		o := plain(4, 1)

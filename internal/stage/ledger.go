@@ -231,8 +231,8 @@ func (l *Ledger) blame(a *epochAccount, s *sentBatch, stall time.Duration) {
 	}
 	for i, t := range s.spent {
 		if t > 0 {
-			a.stall[causeTransform+
-				l.steps[i]] += time.Duration(float64(stall) * float64(t) / float64(all))
+			cause := causeTransform + l.steps[i]
+			a.stall[cause] += time.Duration(float64(stall) * float64(t) / float64(all))
 		}
 	}
 }

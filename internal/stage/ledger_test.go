@@ -23,14 +23,14 @@ func made(step int, planned, ready time.Time, change func(*delivery)) delivery {
 	return d
 }
 
-// TestCauses checks that a stall is charged to the one thing that delayed the batch.
+// TestStallHasOneCause checks that a stall is charged to the one thing that delayed the batch.
 func TestStallHasOneCause(t *testing.T) {
 	const second = time.Second
 	for _, c := range []struct {
 		name   string
 		change func(*delivery)
 		took   time.Duration // from planning to completion
-		// from completion to the process's request; negative: it asked before
+		// late is the time from completion to the process's request; negative: it asked before
 		late time.Duration
 		want string
 	}{
@@ -79,10 +79,10 @@ func TestStallHasOneCause(t *testing.T) {
 	}
 }
 
-// TestPythonsShareOfAStall checks that the time in which Python code made the batch is a cause of
-// its own, and that the rest is charged as usual, even if the batch was ready before it was asked
-// for.
-func TestPythonsShareOfAStall(t *testing.T) {
+// TestPythonsShareOfAStallIsItsOwnCause checks that the time in which Python code made the batch is
+// a cause of its own, and that the rest is charged as usual, even if the batch was ready before it
+// was asked for.
+func TestPythonsShareOfAStallIsItsOwnCause(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		late time.Duration
@@ -148,9 +148,9 @@ func TestBatchesCountOnce(t *testing.T) {
 	}
 }
 
-// TestSecondsOfAnEpoch checks that an epoch lasts from the request for its first batch until its
-// last one was yielded.
-func TestSecondsOfAnEpoch(t *testing.T) {
+// TestEpochLastsFromRequestToYield checks that an epoch lasts from the request for its first batch
+// until its last one was yielded.
+func TestEpochLastsFromRequestToYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Ledger{
 			place:  func(cache.Place) string { return "source" },

@@ -66,9 +66,9 @@ func summaryRig(t *testing.T, policy cache.OnError, bad ...int) *rig {
 	})
 }
 
-// TestPreprocessingFaults checks that samples that cannot be preprocessed are treated like samples
-// that cannot be read, and that the rest of the batch remains one tensor.
-func TestPreprocessingFaults(t *testing.T) {
+// TestPreprocessingFaultsFollowThePolicy checks that samples that cannot be preprocessed are
+// treated like samples that cannot be read, and that the rest of the batch remains one tensor.
+func TestPreprocessingFaultsFollowThePolicy(t *testing.T) {
 	for policy, want := range map[cache.OnError][]int{
 		cache.Skip:       {0, 2, 5},
 		cache.Substitute: {0, 2, 2, 5, 5, 5},
@@ -138,8 +138,9 @@ func TestResultsFormOneTensor(t *testing.T) {
 	}
 }
 
-// TestStallByTransform checks that a stall for preprocessing is divided among the steps.
-func TestStallByTransform(t *testing.T) {
+// TestStallIsDividedAmongTransforms checks that a stall for preprocessing is divided among the
+// steps.
+func TestStallIsDividedAmongTransforms(t *testing.T) {
 	g := summaryRig(t, cache.Raise)
 	defer g.close()
 	l := g.ranks[0].ledger

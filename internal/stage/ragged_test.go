@@ -61,10 +61,10 @@ func (r ragged) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int
 	return nil
 }
 
-// TestRaggedResults checks that results of different sizes are complete and in order, however small
-// the buffer is, whatever size is expected, and whatever the process keeps; and that the buffer is
-// empty at the end.
-func TestRaggedResults(t *testing.T) {
+// TestRaggedResultsAreCompleteAndInOrder checks that results of different sizes are complete and in
+// order, however small the buffer is, whatever size is expected, and whatever the process keeps;
+// and that the buffer is empty at the end.
+func TestRaggedResultsAreCompleteAndInOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		samples := rapid.IntRange(1, 60).Draw(t, "samples")
 		made := make([]int, samples)
@@ -119,9 +119,9 @@ func TestRaggedResults(t *testing.T) {
 	})
 }
 
-// TestRaggedFaults checks that samples that cannot be transformed are left out or substituted even
-// if results vary in size and do not fit.
-func TestRaggedFaults(t *testing.T) {
+// TestRaggedFaultsFollowThePolicy checks that samples that cannot be transformed are left out or
+// substituted even if results vary in size and do not fit.
+func TestRaggedFaultsFollowThePolicy(t *testing.T) {
 	for policy, want := range map[cache.OnError][]int{
 		cache.Skip:       {0, 2, 5},
 		cache.Substitute: {0, 2, 2, 5, 5, 5},

@@ -16,9 +16,9 @@ import (
 
 var errEnough = errors.New("enough")
 
-// TestSlowStart checks that a Run stages First batches before the process has taken any, two more
-// with each that it takes, and at most Ahead.
-func TestSlowStart(t *testing.T) {
+// TestStagingStartsSlowly checks that a Run stages First batches before the process has taken any,
+// two more with each that it takes, and at most Ahead.
+func TestStagingStartsSlowly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(80, 1)
 		o.ahead = 7
@@ -57,9 +57,9 @@ func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {
 	}
 }
 
-// TestWaitBetweenRuns checks that a process that keeps the batches of one Run, and waits for a
-// batch before the next Run has begun, gets that batch in an extra segment.
-func TestWaitBetweenRuns(t *testing.T) {
+// TestWaitBetweenRunsGetsAnExtraSegment checks that a process that keeps the batches of one Run,
+// and waits for a batch before the next Run has begun, gets that batch in an extra segment.
+func TestWaitBetweenRunsGetsAnExtraSegment(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8, 1)
 		o.sizes, o.buffer = slices.Repeat([]int{2000}, 8), 4096 // holds one batch

@@ -14,10 +14,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
-// TestStream is the property that matters to training: for any ranks, classes, sizes, threads,
-// buffers, habits of the process and resume points, each rank gets exactly what the stream says,
-// and if the caches hold the dataset each sample is read from the source once.
-func TestStream(t *testing.T) {
+// TestRanksGetExactlyTheStream is the property that matters to training: for any ranks, classes,
+// sizes, threads, buffers, habits of the process and resume points, each rank gets exactly what the
+// stream says, and if the caches hold the dataset each sample is read from the source once.
+func TestRanksGetExactlyTheStream(t *testing.T) {
 	dir := t.TempDir()
 	run := 0
 	rapid.Check(t, func(t *rapid.T) {

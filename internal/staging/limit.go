@@ -38,17 +38,15 @@ func limited(what string, size int64, err error) error {
 	case errors.Is(err, unix.EFBIG):
 		_ = unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) // 0: unknown
 		e.Limit = int64(min(limit.Cur, math.MaxInt64))
-		e.Hint = fmt.Sprintf("%d bytes are needed, but RLIMIT_FSIZE limits files, "+
-			"including shared "+
-			"memory, to %d bytes; raise it (ulimit -f) before the daemon starts, or reduce "+
+		e.Hint = fmt.Sprintf("%d bytes are needed, but RLIMIT_FSIZE limits files, including "+
+			"shared memory, to %d bytes; raise it (ulimit -f) before the daemon starts, or reduce "+
 			"staging_buffer or the batch size", size, limit.Cur)
 	case errors.Is(err, unix.ENOMEM), errors.Is(err, unix.ENOSPC):
 		e.Hint = fmt.Sprintf("%d bytes are needed; reduce staging_buffer or the batch size", size)
 		if unix.Getrlimit(unix.RLIMIT_AS, &limit) == nil && limit.Cur != unix.RLIM_INFINITY {
 			e.Limit = int64(limit.Cur)
-			e.Hint = fmt.Sprintf("%d more bytes are needed, but RLIMIT_AS is %d; raise it "+
-				"(ulimit -v), "+
-				"or reduce staging_buffer or the batch size", size,
+			e.Hint = fmt.Sprintf("%d more bytes are needed, but RLIMIT_AS is %d; raise it (ulimit "+
+				"-v), or reduce staging_buffer or the batch size", size,
 				limit.Cur)
 		}
 	default:
@@ -64,9 +62,8 @@ func notMade(what string, size int64, err error) error {
 			What: what,
 			Need: size,
 			Err:  err,
-			Hint: "batches are passed in shared memory from memfd_create; allow that " +
-				"system call in  " +
-				"the container's seccomp profile (it needs Linux 3.17 or later)",
+			Hint: "batches are passed in shared memory from memfd_create; allow that system call " +
+				"in  the container's seccomp profile (it needs Linux 3.17 or later)",
 		}
 	}
 	return limited(what, size, err)

@@ -51,9 +51,9 @@ func skipUnordered(t *testing.T) {
 	}
 }
 
-// TestReturnRing takes slots and returns them in random order, many more than there are entries:
-// exactly the slots that are returned become free.
-func TestReturnRing(t *testing.T) {
+// TestReturnedSlotsBecomeFree takes slots and returns them in random order, many more than there
+// are entries: exactly the slots that are returned become free.
+func TestReturnedSlotsBecomeFree(t *testing.T) {
 	skipUnordered(t)
 	rapid.Check(t, func(t *rapid.T) {
 		b, err := New(1 << 16)

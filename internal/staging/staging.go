@@ -64,7 +64,7 @@ type Buffer struct {
 		// adjacent; free and the slots in the ring together cover the ring.
 		free   []extent
 		poison invariants.Poison // of free
-		// where the last allocation ended; the next one is searched from there
+		// next is where the last allocation ended, and the next search begins
 		next int64
 
 		slots      map[uint32]held
@@ -287,8 +287,7 @@ func (b *Buffer) collect() {
 		}
 		if slot&extraSlot != 0 {
 			b.mu.returnsErr = fmt.Errorf("staging buffer: slot %#x in an extra segment was "+
-				"returned in "+
-				"the return ring instead of by a frame", slot)
+				"returned in the return ring instead of by a frame", slot)
 			return
 		}
 		_, b.mu.returnsErr = b.giveBack(slot)

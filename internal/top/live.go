@@ -12,22 +12,22 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Options say what Live and Print show.
+// Options configure Live and Print.
 type Options struct {
-	// Ask returns the jobs. One call at a time; it returns when its context ends.
+	// Ask returns the jobs' reports. It must return when its context ends. Calls do not overlap.
 	Ask      func(context.Context) ([]*stats.ClusterReport, error)
-	Interval time.Duration // between one answer and the next question
+	Interval time.Duration // between an answer of Ask and its next call
 	Colour   bool
 	Out      io.Writer
 }
 
-// window is how far back the time left is measured from.
+// window is the time over which the speed for the remaining time is measured.
 const window = 15 * time.Second
 
-// history is the snapshots of the last window, the newest last.
+// history holds the snapshots of the last window, the newest last.
 type history []*Snapshot
 
-// add puts a snapshot behind the others, and forgets those that are too old, but for one.
+// add appends a snapshot, and drops those older than the window, except one.
 func (h history) add(s *Snapshot) history {
 	h = append(h, s)
 	for len(h) > 2 && s.At.Sub(h[1].At) >= window {
@@ -36,7 +36,7 @@ func (h history) add(s *Snapshot) history {
 	return h
 }
 
-// screen is the newest snapshot's.
+// screen returns the screen of the newest snapshot.
 func (h history) screen() Screen {
 	switch len(h) {
 	case 0:
@@ -47,8 +47,8 @@ func (h history) screen() Screen {
 	return Screen{Now: h[len(h)-1], Before: h[len(h)-2], Earlier: h[0]}
 }
 
-// Live shows the jobs in the terminal that In and Out are, until q, Ctrl-C or ctx's end. While
-// nobody answers the screen says why, and goes on asking.
+// Live shows the jobs in a terminal, whose input is in and output o.Out, until the user quits or
+// ctx ends. While Ask fails, the screen shows the error, and Live continues to call it.
 func Live(ctx context.Context, in io.Reader, o Options) error {
 	m := &model{ctx: ctx, o: o}
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(in), tea.WithOutput(o.Out),
@@ -62,46 +62,46 @@ func Live(ctx context.Context, in io.Reader, o Options) error {
 	return err
 }
 
-// model is Live's state; only the library's one goroutine touches it.
+// model is Live's state. It is used only by the library's goroutine.
 type model struct {
 	ctx     context.Context
 	o       Options
-	heard   history
+	history history
 	problem string
 	width   int
 	height  int
-	ranks   *bool // as r has chosen; nil: where there is room for them
-	from    int
+	ranks   *bool // the user's choice with r; nil: show ranks if they fit
+	from    int   // first line shown
 }
 
-// heardMsg is an answer.
-type heardMsg struct {
+// answerMsg is an answer of Ask.
+type answerMsg struct {
 	snapshot *Snapshot
 	err      error
 }
 
-// askMsg: it is time to ask.
+// askMsg says that it is time to call Ask.
 type askMsg struct{}
 
 func (m *model) Init() tea.Cmd { return m.ask }
 
 func (m *model) ask() tea.Msg {
 	jobs, err := m.o.Ask(m.ctx)
-	return heardMsg{&Snapshot{time.Now(), jobs}, err}
+	return answerMsg{&Snapshot{time.Now(), jobs}, err}
 }
 
-// Update is tea.Model's.
+// Update implements tea.Model.
 func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
-	case heardMsg:
+	case answerMsg:
 		m.problem = ""
 		if msg.err != nil {
 			m.problem = msg.err.Error()
-			m.heard = nil // whoever answers next may be another daemon
+			m.history = nil // the next answer may be another daemon's
 		} else {
-			m.heard = m.heard.add(msg.snapshot)
+			m.history = m.history.add(msg.snapshot)
 		}
 		return m, tea.Tick(m.o.Interval, func(time.Time) tea.Msg { return askMsg{} })
 	case askMsg:
@@ -128,27 +128,27 @@ func (m *model) key(key string) tea.Cmd {
 	return nil
 }
 
-// hidden is how many lines there are too many.
+// hidden returns the number of lines that do not fit.
 func (m *model) hidden() int {
 	s := m.screen()
-	return s.tooMany()
+	return s.overflow()
 }
 
 func (m *model) screen() Screen {
-	s := m.heard.screen()
+	s := m.history.screen()
 	s.Problem, s.Width, s.Height, s.Colour, s.From = m.problem, m.width, m.height, m.o.Colour,
 		m.from
 	s.Keys = "q quit  r ranks  up/down"
 	s.Ranks = true
 	if m.ranks != nil {
 		s.Ranks = *m.ranks
-	} else if s.tooMany() > 0 {
+	} else if s.overflow() > 0 {
 		s.Ranks = false
 	}
 	return s
 }
 
-// View is tea.Model's.
+// View implements tea.Model.
 func (m *model) View() tea.View {
 	if m.width == 0 { // before the first WindowSizeMsg
 		return tea.View{AltScreen: true}

@@ -20,7 +20,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// programVariable makes the test binary a program.
+// programVariable is set if the test binary runs as a program.
 const programVariable = "HDMLP_TEST_TOP"
 
 func TestMain(m *testing.M) {
@@ -30,7 +30,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// terminal is a pseudo-terminal, and what was written to it.
+// terminal is a pseudo-terminal, with what was written to it.
 type terminal struct {
 	t      *testing.T
 	master *os.File
@@ -101,7 +101,7 @@ func (x *terminal) press(keys string) {
 	}
 }
 
-// shows waits until some text is written, and forgets what came up to it.
+// shows waits until text is written, and drops the output up to its end.
 func (x *terminal) shows(text string) {
 	x.t.Helper()
 	limit := time.NewTimer(20 * time.Second)
@@ -115,8 +115,8 @@ func (x *terminal) shows(text string) {
 	}
 }
 
-// showsWhole is shows for what may be there already, or differ from that in a few places: the size
-// is changed until the whole screen is drawn anew with it.
+// showsWhole is like shows for text that may be on the screen already, or differ from it in a few
+// places: it changes the size until the whole screen is redrawn with the text.
 func (x *terminal) showsWhole(text string, columns, lines uint16) {
 	x.t.Helper()
 	limit := time.NewTimer(20 * time.Second)
@@ -136,7 +136,7 @@ func (x *terminal) showsWhole(text string, columns, lines uint16) {
 	}
 }
 
-// showed tells whether a text was written, and forgets what came before its end.
+// showed reports whether text was written, and drops the output up to its end.
 func (x *terminal) showed(text string) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -162,8 +162,8 @@ func (x *terminal) mode() unix.Termios {
 	return *m
 }
 
-// asProgram is what the test binary does instead of testing, in a process and a terminal of its
-// own: it shows a job that goes on, after a time in which nobody answers, until it gets SIGUSR1.
+// asProgram runs instead of the tests in a process with its own terminal: it shows a running job,
+// after a time without answers, until it gets SIGUSR1.
 func asProgram() int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
@@ -178,7 +178,7 @@ func asProgram() int {
 					select {
 					case <-there:
 					default:
-						return nil, errors.New("nobody is there yet")
+						return nil, errors.New("no daemon yet")
 					}
 				}
 				seconds++
@@ -195,9 +195,8 @@ func asProgram() int {
 	return 0
 }
 
-// TestLive: in a real terminal, what is asked for appears and stays up to date; keys do what they
-// should; who leaves finds the terminal as it was.
-func TestLive(t *testing.T) {
+// TestLiveUpdatesScreenAndRestoresTerminal runs in a real terminal, and presses all keys.
+func TestLiveUpdatesScreenAndRestoresTerminal(t *testing.T) {
 	for _, c := range []struct {
 		name, key string
 		status    int
@@ -224,7 +223,7 @@ func TestLive(t *testing.T) {
 				_ = cmd.Process.Kill()
 				_ = cmd.Wait()
 			})
-			x.shows("nobody is there yet")
+			x.shows("no daemon yet")
 			if err := cmd.Process.Signal(syscall.SIGUSR1); err != nil {
 				t.Fatal(err)
 			}
@@ -237,7 +236,7 @@ func TestLive(t *testing.T) {
 			x.showsWhole("rank 3", 80, 24)
 			x.showsWhole("/scratch/datasets/imagenet/train", 120, 40)
 			x.press(strings.Repeat("j", 30)) // down to the end
-			x.showsWhole("left the source", 80, 5)
+			x.showsWhole("read from the source", 80, 5)
 			x.press("k")
 			x.press(c.key)
 			if c.key == "" {
@@ -251,14 +250,14 @@ func TestLive(t *testing.T) {
 				t.Errorf("it ended with status %d, want %d", status, c.status)
 			}
 			if after := x.mode(); after != before {
-				t.Errorf("the terminal's mode is %+v, and was %+v", after, before)
+				t.Errorf("the terminal's mode is %+v after, and was %+v before", after, before)
 			}
 		})
 	}
 }
 
-// TestPrint: screens one after the other, without codes for terminals, until nobody answers.
-func TestPrint(t *testing.T) {
+// TestPrintWritesScreensUntilTheDaemonIsGone without escape sequences.
+func TestPrintWritesScreensUntilTheDaemonIsGone(t *testing.T) {
 	var out bytes.Buffer
 	answers := 0
 	o := Options{
@@ -285,7 +284,7 @@ func TestPrint(t *testing.T) {
 	}
 	answers = 3
 	if err := Print(t.Context(), o, false); !errors.Is(err, ErrGone) {
-		t.Errorf("nobody was there at all: %v", err)
+		t.Errorf("without a daemon: %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -295,13 +294,12 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// TestRoom: ranks are shown where there is room for them, or as the user says; scrolling ends with
-// the lines.
-func TestRoom(t *testing.T) {
+// TestRanksAreShownIfTheyFit unless the user chooses, and scrolling stops at the last line.
+func TestRanksAreShownIfTheyFit(t *testing.T) {
 	m := &model{
-		heard:  history{after(71, running(71, 3)), after(72, running(72, 3))},
-		width:  80,
-		height: 30,
+		history: history{after(71, running(71, 3)), after(72, running(72, 3))},
+		width:   80,
+		height:  30,
 	}
 	shown := func(want bool, when string) {
 		t.Helper()
@@ -313,14 +311,15 @@ func TestRoom(t *testing.T) {
 	m.height = 15
 	shown(false, "on a low screen")
 	m.key("r")
-	if s := m.screen(); !s.Ranks || s.tooMany() == 0 {
-		t.Errorf("they are asked for: %+v", s)
+	if s := m.screen(); !s.Ranks || s.overflow() == 0 {
+		t.Errorf("after r: %+v", s)
 	}
 	for range 100 {
 		m.key("down")
 	}
-	if s := m.screen(); m.from != s.tooMany() || !strings.Contains(s.Text(), "left the source") {
-		t.Errorf("%d lines are too many, and %d scrolled", s.tooMany(), m.from)
+	if s := m.screen(); m.from != s.overflow() ||
+		!strings.Contains(s.Text(), "read from the source") {
+		t.Errorf("%d lines are too many, and %d scrolled", s.overflow(), m.from)
 	}
 	m.key("up")
 	m.height = 30

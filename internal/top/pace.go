@@ -6,13 +6,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Snapshot is what was known of the jobs at a time.
+// Snapshot is the jobs' reports at a time.
 type Snapshot struct {
 	At   time.Time
 	Jobs []*stats.ClusterReport
 }
 
-// job finds a job of the same name; nil: there is none.
+// job returns the job of this name, or nil.
 func (s *Snapshot) job(name string) *stats.ClusterReport {
 	if s == nil {
 		return nil
@@ -25,7 +25,7 @@ func (s *Snapshot) job(name string) *stats.ClusterReport {
 	return nil
 }
 
-// node finds a node's part.
+// node returns a node's report if it has numbers, or nil.
 func node(j *stats.ClusterReport, number int) *stats.NodeReport {
 	if j == nil {
 		return nil
@@ -38,7 +38,7 @@ func node(j *stats.ClusterReport, number int) *stats.NodeReport {
 	return nil
 }
 
-// rank finds a rank's part.
+// rank returns a rank's part of a node's report, or nil.
 func rank(n *stats.NodeReport, number int) *stats.RankTally {
 	if n == nil {
 		return nil
@@ -51,17 +51,17 @@ func rank(n *stats.NodeReport, number int) *stats.RankTally {
 	return nil
 }
 
-// pace is what happened between two tallies, by second. Of what is not known there is nothing.
+// pace is the difference of two tallies per second. If known is false, the rest is unset.
 type pace struct {
 	known   bool
 	batches float64
-	bytes   map[string]float64 // by place; "source" is all that left it
-	stall   map[string]float64 // by cause, the share of the ranks' time, 0 to 1
+	bytes   map[string]float64 // by tier; "source" counts all reads from it
+	stall   map[string]float64 // by cause, as a share of the ranks' time, 0 to 1
 	ranks   int
 }
 
-// between compares two tallies of some ranks; without a time between them nothing is known.
-// Counters that went back, because a rank came anew, count as if nothing happened.
+// between returns the pace from one tally to the next of a number of ranks; it is unknown if no
+// time passed. Counters that went back, because a rank restarted, count as zero.
 func between(before, now *stats.Tally, seconds float64, ranks int) pace {
 	if before == nil || seconds <= 0 {
 		return pace{}
@@ -78,7 +78,7 @@ func between(before, now *stats.Tally, seconds float64, ranks int) pace {
 	return p
 }
 
-// add adds another pace, of other ranks.
+// add adds the pace of other ranks.
 func (p *pace) add(o pace) {
 	if !o.known {
 		return
@@ -101,15 +101,15 @@ func (p *pace) add(o pace) {
 	}
 }
 
-// stalled is the share of the time over all causes.
+// stalled returns the share of time over all causes.
 func (p *pace) stalled() (sum float64) {
 	for _, s := range p.stall {
 		sum += s
 	}
-	return min(1, sum) // a batch may bring the stall of a time before
+	return min(1, sum) // a batch may report a stall that began before the interval
 }
 
-// openRanks counts a node's ranks that are there.
+// openRanks counts a node's connected ranks.
 func openRanks(n *stats.NodeReport) (open int) {
 	for _, r := range n.Ranks {
 		if r.Open {
@@ -119,35 +119,37 @@ func openRanks(n *stats.NodeReport) (open int) {
 	return open
 }
 
-// apart is the time between what a node said at two snapshots, in seconds.
-func apart(before *Snapshot, old *stats.NodeReport, now *Snapshot, n *stats.NodeReport) float64 {
+// elapsed returns the time between a node's reports in two snapshots, in seconds.
+func elapsed(before *Snapshot, old *stats.NodeReport, now *Snapshot, n *stats.NodeReport) float64 {
 	return now.At.Sub(before.At).Seconds() - n.Age + old.Age
 }
 
-// nodePace is a node's pace since before. A node that does not answer has none.
+// nodePace returns a node's pace since before. It is unknown for a node that does not answer.
 func nodePace(before, now *Snapshot, name string, n *stats.NodeReport) pace {
 	old := node(before.job(name), n.Node)
 	if old == nil || !n.Answering {
 		return pace{}
 	}
-	return between(&old.Tally, &n.Tally, apart(before, old, now, n), openRanks(n))
+	return between(&old.Tally, &n.Tally, elapsed(before, old, now, n), openRanks(n))
 }
 
-// progress is how far a job is.
+// progress is the progress of a job.
 type progress struct {
-	epoch, step int     // that the rank which is furthest behind takes next
-	done        float64 // share of all batches, or without an end of the epoch's, 0 to 1
-	left        float64 // batches that this rank has to take until then
-	speed       float64 // batches per second and rank; 0: not known, or it stands still
+	epoch, step int // next of the rank that is furthest behind
+	// share of the job's batches, or of the epoch's if epochs are unlimited, 0 to 1
+	done  float64
+	left  float64 // batches that this rank still has to take
+	speed float64 // batches per second and rank; 0: unknown, or the job stands still
 }
 
-// progressOf finds how far the job is, and how fast it was since before.
+// progressOf returns the job's progress, with its speed since before, and reports whether it is
+// known.
 func progressOf(before, now *Snapshot, j *stats.ClusterReport) (progress, bool) {
 	least, found := 0, false
 	var moved, speeds float64
 	for i := range j.Nodes {
 		n := &j.Nodes[i]
-		if !n.Answering || n.Assembling { // where such a node is now nobody knows
+		if !n.Answering || n.Assembling { // such a node's progress is unknown
 			continue
 		}
 		old := node(before.job(j.Job), n.Node)
@@ -160,7 +162,7 @@ func progressOf(before, now *Snapshot, j *stats.ClusterReport) (progress, bool) 
 				least, found = at, true
 			}
 			if was := rank(old, r.Rank); was != nil {
-				if seconds := apart(before, old, now, n); seconds > 0 {
+				if seconds := elapsed(before, old, now, n); seconds > 0 {
 					moved += max(0, float64(at-was.Epoch*j.Steps-was.Step)) / seconds
 					speeds++
 				}

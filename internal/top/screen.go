@@ -1,9 +1,9 @@
-// Package top shows running jobs as they are now, one screen at a time: how far they are, how fast
-// samples come from where, what ranks wait for, how full caches are.
+// Package top shows the current state of running jobs, one screen at a time: their progress, the
+// throughput of each tier, what ranks wait for, and how full caches are.
 //
-// A Screen is drawn from snapshots alone (pure); Live keeps one in a terminal up to date, Print
-// writes one after the other. Only Live knows the terminal library. Nothing here asks a daemon: who
-// calls says how.
+// A Screen is a pure function of snapshots. Live keeps one up to date in a terminal, and Print
+// writes one after the other. Only Live uses the terminal library. The package does not connect to
+// a daemon: the caller passes a function that returns reports.
 package top
 
 import (
@@ -23,22 +23,23 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Screen is what is to be seen.
+// Screen is the content of one screen.
 type Screen struct {
-	Now    *Snapshot // nil: nothing was heard yet
-	Before *Snapshot // what rates are measured from; nil: there are none yet
-	// Earlier is what the time left is measured from: longer ago, so that it does not jump.
+	Now    *Snapshot // nil: there is no report yet
+	Before *Snapshot // rates are measured from it to Now; nil: there are no rates yet
+	// Earlier is older than Before: the remaining time is measured from it, so that it does not
+	// jump.
 	Earlier *Snapshot
-	Problem string // why there is nothing newer
-	Width   int    // columns; 0: as many as it takes
-	Height  int    // lines; 0: the same
+	Problem string // why there is no newer snapshot
+	Width   int    // columns; 0: unlimited
+	Height  int    // lines; 0: unlimited
 	Colour  bool
-	Ranks   bool   // show each of them, where a node has several
-	From    int    // first line after the title's that is shown
-	Keys    string // what keys do, for the title
+	Ranks   bool   // show each rank of nodes that have several
+	From    int    // first line shown after the title
+	Keys    string // help on keys, for the title
 }
 
-// colours of the terminal's own palette.
+// Styles and colours of the terminal's palette.
 const (
 	bold   = "1"
 	dim    = "2"
@@ -54,7 +55,7 @@ func (s *Screen) style(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// Lines draws the screen. None is longer than Width, and there are at most Height.
+// Lines returns the lines of the screen: at most Height, none longer than Width.
 func (s *Screen) Lines() []string {
 	lines := s.body()
 	shown := len(lines)
@@ -72,15 +73,15 @@ func (s *Screen) Lines() []string {
 	return out
 }
 
-// tooMany is how many lines there are for which there is no room.
-func (s *Screen) tooMany() int {
+// overflow returns the number of lines that do not fit on the screen.
+func (s *Screen) overflow() int {
 	if s.Height == 0 {
 		return 0
 	}
 	return max(0, len(s.body())+1-s.Height)
 }
 
-// Text is Lines as text.
+// Text returns Lines, joined.
 func (s *Screen) Text() string { return strings.Join(s.Lines(), "\n") }
 
 func (s *Screen) title() string {
@@ -135,7 +136,7 @@ func (s *Screen) job(j *stats.ClusterReport) []string {
 	about := fmt.Sprintf(": %d samples, %s, %s, %s%s, batch %d",
 		j.Samples, size.Format(j.Bytes), j.Policy, count(j.WorldSize, "rank"), nodes, j.GlobalBatch)
 	dataset := printable.Name(j.Dataset)
-	// its end tells more
+	// The end of a path is more informative than its beginning.
 	if most := max(8, s.Width-len(about)); s.Width > 0 && ansi.StringWidth(dataset) > most {
 		dataset = ansi.TruncateLeft(dataset, ansi.StringWidth(dataset)-most+1, "…")
 	}
@@ -147,23 +148,23 @@ func (s *Screen) job(j *stats.ClusterReport) []string {
 
 const barWidth = 20
 
-// progress is the line that says how far the job is, and how long it takes.
+// progress returns the line with the job's progress and remaining time.
 func (s *Screen) progress(j *stats.ClusterReport) string {
 	p, known := progressOf(s.Earlier, s.Now, j)
 	if !known {
-		return "no rank is there"
+		return "no rank is connected"
 	}
 	whole := min(barWidth, int(p.done*barWidth))
 	bar := "[" + s.style(green, strings.Repeat("=", whole)) + strings.Repeat(" ", barWidth-whole) +
 		"]"
-	where := fmt.Sprintf("epoch %d, no end", p.epoch+1)
-	left := "to the epoch's end"
+	where := fmt.Sprintf("epoch %d, unlimited", p.epoch+1)
+	left := "left in this epoch"
 	if j.Planned > 0 {
 		where, left = fmt.Sprintf("epoch %d of %d", min(p.epoch+1, j.Planned), j.Planned), "left"
 	}
 	text := fmt.Sprintf("%s %s %.1f %%", where, bar, 100*p.done)
 	if p.left == 0 {
-		return text + ", all batches are taken"
+		return text + ", all batches taken"
 	}
 	if slices.ContainsFunc(j.Nodes, func(n stats.NodeReport) bool { return n.Planning }) {
 		text += ", still planning"
@@ -171,11 +172,11 @@ func (s *Screen) progress(j *stats.ClusterReport) string {
 	if p.speed == 0 {
 		return text
 	}
-	return fmt.Sprintf("%s, %s %s, %s batches/s a rank", text, duration(p.left/p.speed), left,
+	return fmt.Sprintf("%s, %s %s, %s batches/s per rank", text, duration(p.left/p.speed), left,
 		number(p.speed))
 }
 
-// stall is the line that says what ranks wait for.
+// stall returns the line that says what ranks wait for.
 func (s *Screen) stall(j *stats.ClusterReport) string {
 	var p pace
 	for i := range j.Nodes {
@@ -199,7 +200,7 @@ func (s *Screen) stall(j *stats.ClusterReport) string {
 	return text + "; " + soFar
 }
 
-// severity is the colour of a stall.
+// severity returns the colour of a stall.
 func severity(share float64) string {
 	switch {
 	case share > 0.1:
@@ -210,16 +211,16 @@ func severity(share float64) string {
 	return ""
 }
 
-// causes are sorted, the worst first.
+// causes returns the causes of stalls, the longest first.
 func causes(stall map[string]float64) []string {
 	return slices.SortedFunc(maps.Keys(stall), func(a, b string) int {
 		return cmp.Or(cmp.Compare(stall[b], stall[a]), cmp.Compare(a, b))
 	})
 }
 
-// foot is what is worth to be said beside the table.
+// foot returns the lines after the table: totals, and problems of nodes.
 func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
-	held := []string{fmt.Sprintf("%s left the source, %.2f of the bound",
+	held := []string{fmt.Sprintf("%s from the source, %.2f of the bound",
 		size.Format(j.Total.Source.Bytes), j.BoundShare)}
 	for _, c := range j.Classes {
 		held = append(held,
@@ -234,12 +235,12 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 		}
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
 			out = append(out, s.style(yellow,
-				fmt.Sprintf("%ssample %d is read since %.0f s: %s", on, n.Waiting.Sample,
-					n.Waiting.Seconds, printable.Name(n.Waiting.Path))))
+				fmt.Sprintf("%swaiting %.0f s for sample %d: %s", on, n.Waiting.Seconds,
+					n.Waiting.Sample, printable.Name(n.Waiting.Path))))
 		}
 		for _, p := range n.PassedBy {
 			out = append(out, s.style(yellow,
-				fmt.Sprintf("%snode %d is passed by: %s", on, p.Node,
+				fmt.Sprintf("%snode %d is bypassed: %s", on, p.Node,
 					cmp.Or(p.Reason, "the source is faster"))))
 		}
 		if n.Unreadable > 0 {
@@ -254,7 +255,7 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 	return out
 }
 
-// number writes a rate in few characters.
+// number formats a rate in few characters.
 func number(v float64) string {
 	switch {
 	case v == 0:
@@ -267,7 +268,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'f', 0, 64)
 }
 
-// duration writes a time in its two largest units.
+// duration formats a time in its two largest units.
 func duration(seconds float64) string {
 	if seconds > 100*365*86400 || math.IsNaN(seconds) {
 		return "more than 100 years"

@@ -15,11 +15,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 const mib = 1 << 20
 
-// tally is what a rank has done after some seconds: each second 10 batches, and 0.2 s of stall.
+// tally returns a rank's tally after some seconds, with 10 batches and 0.2 s of stall per second.
 func tally(seconds float64) stats.Tally {
 	n := int64(10 * seconds)
 	return stats.Tally{
@@ -34,7 +34,7 @@ func tally(seconds float64) stats.Tally {
 	}
 }
 
-// sum adds tallies up.
+// sum adds tallies.
 func sum(of ...stats.Tally) (out stats.Tally) {
 	out = stats.Tally{Stall: map[string]float64{}, Reads: map[string]stats.Amount{}}
 	for _, t := range of {
@@ -52,7 +52,8 @@ func sum(of ...stats.Tally) (out stats.Tally) {
 	return out
 }
 
-// running is a job of 4 epochs with 500 steps after some seconds, on nodes with two ranks each.
+// running returns the report, after some seconds, of a job with 4 epochs of 500 steps, on nodes
+// with two ranks each.
 func running(seconds float64, nodes int) *stats.ClusterReport {
 	j := &stats.ClusterReport{
 		Job: "torchrun-none-0-gpu-a:29500/0", Dataset: "/scratch/datasets/imagenet/train",
@@ -99,8 +100,8 @@ func after(seconds float64, jobs ...*stats.ClusterReport) *Snapshot {
 	return &Snapshot{start.Add(time.Duration(seconds * float64(time.Second))), jobs}
 }
 
-// TestScreens draws the screens in testdata.
-func TestScreens(t *testing.T) {
+// TestScreensMatchGoldenFiles draws the screens in testdata.
+func TestScreensMatchGoldenFiles(t *testing.T) {
 	change := func(j *stats.ClusterReport, change func(*stats.ClusterReport)) *stats.ClusterReport {
 		change(j)
 		return j
@@ -262,14 +263,14 @@ func TestScreens(t *testing.T) {
 				t.Error(diff)
 			}
 			if !s.Colour && strings.Contains(got, "\x1b") {
-				t.Error("colours that nobody asked for")
+				t.Error("unexpected colours")
 			}
 		})
 	}
 }
 
-// TestPaces: what is measured, by hand.
-func TestPaces(t *testing.T) {
+// TestPacesAndDurations compares paces with results computed by hand.
+func TestPacesAndDurations(t *testing.T) {
 	before, now := after(10, running(10, 2)), after(12, running(12, 2))
 	p := nodePace(before, now, now.Jobs[0].Job, &now.Jobs[0].Nodes[1])
 	if !p.known || p.batches != 20 || p.bytes["peer"] != 60*mib || p.bytes["source"] != 4*mib ||
@@ -278,7 +279,7 @@ func TestPaces(t *testing.T) {
 	}
 	now.Jobs[0].Nodes[1].Age = 1 // a second later it would have been as much again
 	if p = nodePace(before, now, now.Jobs[0].Job, &now.Jobs[0].Nodes[1]); p.batches != 40 {
-		t.Errorf("what is a second old: %+v", p)
+		t.Errorf("with a report that is a second old: %+v", p)
 	}
 	late := running(1, 2)
 	if p = nodePace(after(10, running(10, 2)), after(12, late), late.Job,

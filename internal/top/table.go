@@ -11,24 +11,24 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// row is a node, a rank, or all of a job.
+// row is a row of the table: a node, a rank, or the whole job.
 type row struct {
 	name    string
 	ranks   string
 	pace    pace
 	staging stats.Staging
 	classes []stats.Class
-	note    string // instead of numbers
-	code    string // its colour
+	note    string // shown instead of numbers, if not empty
+	code    string // colour
 }
 
 // column is a column of the table.
 type column struct {
-	group string // over neighbouring ones with the same
+	group string // heading over neighbouring columns of the same group
 	head  string
-	left  bool // aligned
-	names bool // tells what the row is: a note stands behind it
-	drop  int  // where the screen is too narrow the highest goes first; 0: it stays
+	left  bool // left-aligned
+	names bool // identifies the row; also shown in rows with a note
+	drop  int  // on a narrow screen, the highest is dropped first; 0: never dropped
 	cell  func(*row) string
 	code  func(*row) string // a cell's colour; nil: the row's
 }
@@ -45,7 +45,7 @@ func (s *Screen) table(j *stats.ClusterReport) []string {
 			}
 		}
 		if worst < 0 {
-			break // the lines are cut
+			break // Lines truncates them
 		}
 		columns = slices.Delete(columns, worst, worst+1)
 		widths = slices.Delete(widths, worst, worst+1)
@@ -57,7 +57,8 @@ func (s *Screen) table(j *stats.ClusterReport) []string {
 	return out
 }
 
-// rows are the nodes, with Ranks their ranks, and if there are several all of them.
+// rows returns a row per node, with Ranks also one per rank, and a row for all nodes if there are
+// several.
 func (s *Screen) rows(j *stats.ClusterReport) (out []row) {
 	all := row{name: "all", staging: j.Staging, classes: j.Classes, code: bold}
 	names := nodeNames(j)
@@ -70,7 +71,7 @@ func (s *Screen) rows(j *stats.ClusterReport) (out []row) {
 		case !n.Answering:
 			r.note, r.code = "no answer: "+n.Why, red
 			if n.Age >= 0 {
-				r.note += fmt.Sprintf("; last heard %s ago", duration(n.Age))
+				r.note += fmt.Sprintf("; last report %s ago", duration(n.Age))
 			}
 		default:
 			r.pace = nodePace(s.Before, s.Now, j.Job, n)
@@ -97,7 +98,7 @@ func (s *Screen) rankRows(j *stats.ClusterReport, n *stats.NodeReport) (out []ro
 			staging: now.Staging,
 		}
 		if was := rank(old, now.Rank); was != nil && now.Open {
-			r.pace = between(&was.Tally, &now.Tally, apart(s.Before, old, s.Now, n), 1)
+			r.pace = between(&was.Tally, &now.Tally, elapsed(s.Before, old, s.Now, n), 1)
 		}
 		if !now.Open {
 			r.note, r.code = "has left", dim
@@ -107,7 +108,7 @@ func (s *Screen) rankRows(j *stats.ClusterReport, n *stats.NodeReport) (out []ro
 	return out
 }
 
-// nodeNames are numbers and hosts, or where hosts do not tell them apart addresses.
+// nodeNames returns the nodes' numbers and hosts, or addresses if hosts are not unique.
 func nodeNames(j *stats.ClusterReport) []string {
 	hosts := map[string]int{}
 	for _, n := range j.Nodes {
@@ -124,7 +125,7 @@ func nodeNames(j *stats.ClusterReport) []string {
 	return out
 }
 
-// rankNumbers are a node's ranks: "0-7", or "0,4".
+// rankNumbers formats a node's ranks: "0-7", or "0,4".
 func rankNumbers(n *stats.NodeReport) string {
 	var parts []string
 	for i := 0; i < len(n.Ranks); {
@@ -207,7 +208,7 @@ func columnsOf(j *stats.ClusterReport, rows []row) []column {
 	return out
 }
 
-// rate shows a part of what happened, where that is known.
+// rate returns a function that formats a part of a row's pace, or "-" if that is unknown.
 func rate(of func(*pace) string) func(*row) string {
 	return func(r *row) string {
 		if !r.pace.known {
@@ -226,7 +227,8 @@ func share(part, whole int64) string {
 
 const gap = 2 // between columns
 
-// measure finds how wide columns must be; a row with a note needs its names only.
+// measure returns the widths of columns. Rows with a note count only for columns that identify
+// rows.
 func measure(columns []column, rows []row) []int {
 	out := make([]int, len(columns))
 	for i, c := range columns {
@@ -256,7 +258,7 @@ func pad(text string, width int, left bool) string {
 	return blank + text
 }
 
-// groups is the line over the heads.
+// groups returns the line above the heads.
 func groups(columns []column, widths []int) string {
 	var b strings.Builder
 	for i := 0; i < len(columns); {

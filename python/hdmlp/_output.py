@@ -1,26 +1,31 @@
-"""What the daemon's transforms make of samples: arrays of one type, in shared memory; of one shape and one after the other, or images that each have their own size."""
+"""What the daemon's transforms make of samples: arrays of one type, in shared memory.
+
+All have one shape and are adjacent; or they are images which each have a size of their own
+("ragged").
+"""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
-from typing import Any, Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from ._segments import Block
 from .errors import ConfigError
 
-_SIZE = struct.Struct(
-    "<II"
-)  # before a ragged image's levels: height and width; both 0 before what is still encoded
+#: Before a ragged image's levels: its height and width, or 0 and 0 if it is still encoded.
+_SIZE = struct.Struct("<II")
 _SIZES = {"uint8": 1, "float16": 2, "bfloat16": 2, "float32": 4}
 
 
 def arrays_for(torch: Any) -> Any:
-    """:mod:`hdmlp._arrays`; None if numpy is missing, or is none that this torch works with."""
+    """Returns :mod:`hdmlp._arrays`; None if there is no numpy which this torch works with."""
     try:
+        import numpy
+
         from . import _arrays
 
-        torch.from_numpy(_arrays.numpy.empty(0))
+        torch.from_numpy(numpy.empty(0))
     except (ImportError, RuntimeError):
         return None
     return _arrays
@@ -30,13 +35,15 @@ class Output:
     """What every sample becomes.
 
     Args:
-        answer: the ``output`` of the daemon's OPENED (docs/FORMATS.md).
+        answer: The ``output`` of the daemon's OPENED (docs/FORMATS.md).
 
     Attributes:
-        shape: of a sample, without the batch's dimension.
-        ragged: the first two of these, height and width, differ, and are 0 here.
-        type: the elements' type: ``"uint8"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``.
-        count, nbytes: elements and bytes of a sample.
+        shape: The shape of a sample, without the batch's dimension.
+        ragged: Height and width, the first two of ``shape``, differ between samples; both are 0
+            there.
+        type: The elements' type: ``"uint8"``, ``"float16"``, ``"bfloat16"`` or ``"float32"``.
+        count: Number of elements of a sample.
+        nbytes: Number of bytes of a sample.
     """
 
     def __init__(self, answer: dict[str, Any]):
@@ -47,13 +54,18 @@ class Output:
         for edge in self.shape:
             self.count *= edge
         self.nbytes = self.count * _SIZES[self.type]
-        self._torch: Any = None  # once it is needed
+        # Imported when they are needed.
+        self._torch: Any = None
         self._dtype: Any = None
         self._leased: Any = None  # None: there is no numpy, or it does not have the type
-        self._element: Any = None  # the type as numpy has it
+        self._element: Any = None  # numpy's type
 
     def array(self, block: Block | None, n: int) -> Any:
-        """A batch of n as a numpy array of shape (n, ...), where it lies.
+        """Returns a batch as a numpy array of shape (n, ...), without copying it.
+
+        Args:
+            block: Where the batch is; None: it is empty.
+            n: Its number of samples.
 
         Raises:
             ConfigError: numpy is missing, or has no such type.
@@ -64,28 +76,34 @@ class Output:
             from ._arrays import leased
         except ImportError:
             raise ConfigError(
-                "transforms: numpy is needed for what they make; install it, or use hdmlp.torch"
+                "transforms: their results are numpy arrays, and numpy is missing; install it, or "
+                "use hdmlp.torch"
             ) from None
         if self.type == "bfloat16":
             raise ConfigError(
                 "transforms: numpy has no bfloat16; use float16 or float32, or hdmlp.torch"
             )
-        if not n:
+        if block is None or not n:
             return numpy.empty((0, *self.shape), self.type)
         return leased(block, numpy.dtype(self.type), (n, *self.shape)).view(numpy.ndarray)
 
     def tensor(self, block: Block | None, n: int) -> Any:
-        """A batch of n as a tensor of shape (n, ...), where it lies."""
+        """Returns a batch as a tensor of shape (n, ...), without copying it.
+
+        Args:
+            block: Where the batch is; None: it is empty.
+            n: Its number of samples.
+        """
         if self._torch is None:
             self._import()
-        if not n:
+        if block is None or not n:
             return self._torch.empty((0, *self.shape), dtype=self._dtype)
         if self._leased is None:
             return self._torch.frombuffer(block.view(), dtype=self._dtype).view(n, *self.shape)
         return self._torch.from_numpy(self._leased(block, self._element, (n, *self.shape)))
 
-    def sample(self, view: Sequence[int]) -> Any:
-        """A copy of one sample as a tensor."""
+    def sample(self, view: memoryview) -> Any:
+        """Returns a copy of one sample as a tensor."""
         if self._torch is None:
             self._import()
         return self._torch.frombuffer(bytearray(view), dtype=self._dtype).view(*self.shape)
@@ -96,14 +114,21 @@ class Output:
         self._dtype = getattr(torch, self.type)
         arrays = arrays_for(torch)
         if arrays is not None and self.type != "bfloat16":
-            self._leased, self._element = arrays.leased, arrays.numpy.dtype(self.type)
+            import numpy
+
+            self._leased, self._element = arrays.leased, numpy.dtype(self.type)
         self._torch = torch
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_torch": None, "_dtype": None, "_leased": None, "_element": None}
 
-    def split(self, block: Any, n: int) -> list[memoryview]:
-        """The samples of a batch of n, one by one. ``block``: where they lie in one piece; ragged ones are views already."""
+    def split(self, block: Any, n: int) -> Sequence[memoryview]:
+        """Returns the samples of a batch, one by one.
+
+        Args:
+            block: Where the batch is; if ragged, views of its samples, which are returned.
+            n: Its number of samples.
+        """
         if not n or self.ragged:
             return block or []
         view = block.view()
@@ -111,24 +136,28 @@ class Output:
 
 
 class Handed:
-    """Makes of what the daemon made what the rest of the transforms, in Python, are to be given.
+    """Adapts the daemon's output to the input of the remaining transforms, in Python.
 
     Args:
-        hands: ``"tensor"``, or ``"image"`` or ``"ragged"`` for a PIL image; see :class:`hdmlp._torchvision.Split`.
-        instead: from a file's bytes to what ragged images are, for those that the daemon leaves as they are in their files.
+        hands: ``"tensor"``, or ``"image"`` or ``"ragged"`` for a PIL image; see
+            :class:`hdmlp.transforms.Split`.
+        instead: From a file's bytes to what a ragged image is, for those which the daemon leaves
+            encoded.
 
     Attributes:
-        output: set once the job is open.
+        output: The daemon's output; set once the job is open.
     """
 
-    def __init__(self, hands: str, instead: Callable | None = None):
+    def __init__(self, hands: str, instead: Callable[[Any], Any] | None = None):
         self.hands, self.instead = hands, instead
         self.output: Output | None = None
 
-    def __call__(self, view: Sequence[int]) -> Any:
+    def __call__(self, view: memoryview) -> Any:
+        """Returns the input of the remaining transforms, for one sample."""
         output = self.output
+        assert output is not None
         if self.hands == "tensor":
-            return output.sample(view)  # a copy: what follows may write to it
+            return output.sample(view)  # a copy, as the transforms may write to it
         from PIL import Image
 
         height, width, channels = output.shape
@@ -136,6 +165,8 @@ class Handed:
             height, width = _SIZE.unpack_from(view)
             view = view[_SIZE.size :]
             if not height:
+                assert self.instead is not None
                 return self.instead(view)
-        # The bytes are a copy: PIL keeps three channels in its own way, and who keeps an image must not keep the batch.
+        # bytes() copies: PIL stores three channels in a layout of its own, and an image which the
+        # program keeps must not keep the whole batch.
         return Image.frombytes("L" if channels == 1 else "RGB", (width, height), bytes(view))

@@ -1,9 +1,8 @@
 """From a sample's bytes to what the model gets: decode, transform, collate.
 
-Transforms draw their random numbers from torch's, Python's and numpy's global
-generators. Each sample seeds these with a key made of the job's seed, the epoch
-and its ID, so that the result is the same whoever computes it: this process, or any
-number of workers.
+Transforms draw their random numbers from the global generators of torch, Python and numpy. Each
+sample seeds these with a key made of the job's seed, the epoch and its ID, so that the result is
+the same in this process and in any number of workers.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import random
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Callable
 
 from ._protocol import BATCH_HEAD, mix64
@@ -21,24 +20,29 @@ from ._source import column
 
 _MASK = 0xFFFFFFFFFFFFFFFF
 
+_FILE_OBJECT = re.compile(" <_io.BytesIO object at 0x[0-9a-f]+>")
+
 
 def sample_key(seed: int, epoch: int, sample: int) -> int:
-    """The 64-bit key of a sample's random numbers in an epoch."""
+    """Returns the 64-bit key of a sample's random numbers in an epoch."""
     return mix64((mix64(seed & _MASK) + mix64(epoch << 32 | sample)) & _MASK)
 
 
 def position_key(seed: int, epoch: int, step: int, place: int) -> int:
-    """The same for a sample that may come several times in an epoch: by its batch, and its place there."""
+    """Returns the key for a sample which may come several times in an epoch.
+
+    It is made of the sample's batch and its place there, instead of its ID.
+    """
     return mix64((mix64(sample_key(seed, epoch, step)) + place) & _MASK)
 
 
-def _numpy_random():
+def _numpy_random() -> Any:
     numpy = sys.modules.get("numpy")
     return getattr(numpy, "random", None)
 
 
 def seed_generators(key: int) -> None:
-    """Seeds Python's generator, and torch's and numpy's where they are imported."""
+    """Seeds Python's generator, and torch's and numpy's if they are imported."""
     random.seed(key)
     torch = sys.modules.get("torch")
     if torch is not None and hasattr(torch, "default_generator"):
@@ -50,7 +54,7 @@ def seed_generators(key: int) -> None:
 
 @contextmanager
 def generators_kept() -> Iterator[None]:
-    """Leaves the process's generators as they were."""
+    """Restores the process's generators at the end of a ``with`` block."""
     torch = sys.modules.get("torch")
     torch = torch if hasattr(torch, "default_generator") else None
     numpy_random = _numpy_random()
@@ -68,35 +72,44 @@ def generators_kept() -> Iterator[None]:
 
 
 class Undecodable(Exception):
-    """A sample of which HDMLP's own decoder, and no code of the user's, can make nothing. Its text is what that said.
+    """HDMLP's own decoder, and not the user's code, cannot decode a sample.
+
+    The message is the decoder's.
 
     Attributes:
-        sample: the sample's ID.
+        sample: The sample's ID.
     """
 
     sample: int
+
+
+def name_sample(error: Any, sample: Any) -> None:
+    """Sets ``sample`` on an exception of the user's code, if it takes attributes."""
+    with suppress(AttributeError):
+        error.sample = sample
 
 
 class Recipe:
     """How samples are made; goes to worker processes by fork or by pickle.
 
     Args:
-        loader: from a sample's bytes, a read-only memoryview, to an object such as an image.
-        transform: applied to that object; None: nothing.
-        target_transform: applied to the label; None: nothing.
-        collate: from a list of (object, label) to a batch.
-        stack: a faster ``collate`` that writes where it is told, called with (batch,
-            place); see :func:`hdmlp.torch.stack_into`. None: there is none.
-        decodes: ``loader`` is HDMLP's own: where it fails, the file is the reason (:class:`Undecodable`).
+        loader: From a sample's bytes, a read-only memoryview, to an object such as an image.
+        transform: Applied to that object; None: nothing is.
+        target_transform: Applied to the label; None: nothing is.
+        collate: From a list of (object, label) to a batch.
+        stack: A faster ``collate`` which is called with (batch, place) and writes where the place
+            says; see :func:`hdmlp.torch.stack_into`. None: there is none.
+        decodes: ``loader`` is HDMLP's own, so where it fails the file is the reason
+            (:class:`Undecodable`).
     """
 
     def __init__(
         self,
         loader: Callable[[memoryview], Any],
-        transform: Callable | None,
-        target_transform: Callable | None,
+        transform: Callable[[Any], Any] | None,
+        target_transform: Callable[[Any], Any] | None,
         collate: Callable[[list[Any]], Any],
-        stack: Callable | None = None,
+        stack: Callable[[list[Any], Any], Any] | None = None,
         decodes: bool = False,
     ):
         self.loader = loader
@@ -107,16 +120,16 @@ class Recipe:
         self.stack = stack
 
     def make(self, payload: bytearray, segments: dict[int, Any], seed: int, place: Any) -> Any:
-        """The batch that a BATCH payload describes, in a worker.
+        """Makes the batch which a BATCH payload describes, in a worker.
 
         Args:
-            payload: as the daemon sent it.
-            segments: the shared memory where samples lie, by number.
-            seed: the job's.
-            place: where the batch may go.
+            payload: As the daemon sent it.
+            segments: The shared memory in which samples are, by number.
+            seed: The job's.
+            place: Where the batch may be written.
         """
         _, epoch, _, n, _, _ = BATCH_HEAD.unpack_from(payload)
-        unleased = Lease((), None)
+        unleased = Lease(b"", _keep)  # the training process returns the slots
         views = [
             segments[s].view(unleased)[o : o + length]
             for s, o, length in zip(
@@ -138,19 +151,23 @@ class Recipe:
         seed: int,
         epoch: int,
     ) -> list[Any]:
-        """The batch's (object, label) pairs.
+        """Makes the batch's (object, label) pairs.
 
-        An exception of the loader or a transform carries the sample's ID as ``sample``.
+        An exception of the loader or a transform has the sample's ID as ``sample``.
+
+        Args:
+            views: The samples' bytes.
+            labels: Their class numbers.
+            ids: Their IDs.
+            seed: The job's.
+            epoch: The batch's.
 
         Raises:
-            Undecodable: see ``decodes``.
+            Undecodable: See ``decodes``.
         """
-        loader, transform, target_transform = (
-            self._decoded if self.decodes else self.loader,
-            self.transform,
-            self.target_transform,
-        )
-        made = []
+        loader = self._decoded if self.decodes else self.loader
+        transform, target_transform = self.transform, self.target_transform
+        made: list[Any] = []
         for view, label, sample in zip(views, labels, ids):
             seed_generators(sample_key(seed, epoch, sample))
             try:
@@ -160,10 +177,7 @@ class Recipe:
                 if target_transform is not None:
                     label = target_transform(label)
             except Exception as error:
-                try:
-                    error.sample = sample
-                except AttributeError:
-                    pass
+                name_sample(error, sample)
                 raise
             made.append((value, label))
         return made
@@ -171,19 +185,27 @@ class Recipe:
     def _decoded(self, view: memoryview) -> Any:
         try:
             return self.loader(view)
-        except (MemoryError, ImportError):  # which say nothing of the file
+        except (MemoryError, ImportError):  # not due to the file
             raise
         except Exception as error:
-            # PIL names its file object, which says nothing.
+            # PIL's messages contain the address of its file object.
             raise Undecodable(
-                f"{type(error).__name__}: {re.sub(' <_io.BytesIO object at 0x[0-9a-f]+>', '', str(error))}"
+                f"{type(error).__name__}: {_FILE_OBJECT.sub('', str(error))}"
             ) from error
 
 
-class Composed:
-    """Callables, one after the other."""
+def _keep(_: Any) -> None:
+    """Returns no slots."""
 
-    def __init__(self, steps: Sequence[Callable]):
+
+class Composed:
+    """Callables which are applied one after the other.
+
+    Args:
+        steps: The callables.
+    """
+
+    def __init__(self, steps: Sequence[Callable[[Any], Any]]):
         self.steps = list(steps)
 
     def __call__(self, value: Any) -> Any:

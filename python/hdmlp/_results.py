@@ -1,12 +1,12 @@
 """Batches on their way from a worker to the training process, without /dev/shm and without a copy.
 
-The worker pickles the batch with its tensors and arrays out of band: their bytes lie
-in slots, each a memfd that both processes map. The training process builds tensors and
-arrays on top of these; a slot returns to the worker when the last of them is gone.
+The worker pickles the batch with its tensors and arrays out of band: their bytes lie in slots, each
+a memfd that both processes map. The training process builds tensors and arrays on top of these. A
+slot returns to the worker when the last of them is gone.
 
-RESULT, the one frame per batch: u64 task, u32 number of buffers, u32 zero, then per
-buffer u32 slot, u32 zero, u64 offset, u64 length, then the pickle, or nothing if the
-last buffer is the pickle because it is large.
+RESULT, the one frame per batch: u64 task, u32 number of buffers, u32 zero, then per buffer u32
+slot, u32 zero, u64 offset, u64 length, then the pickle, or nothing if the last buffer is the pickle
+because it is large.
 """
 
 from __future__ import annotations
@@ -19,10 +19,14 @@ import pickle
 import struct
 import sys
 from collections import deque
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from . import _memory
 from ._segments import Lease, Segment
+
+if TYPE_CHECKING:
+    import torch
 
 RESULT_HEAD = struct.Struct("<QII")
 BUFFER = struct.Struct("<IIQQ")
@@ -37,13 +41,14 @@ def _aligned(n: int) -> int:
     return (n + _ALIGN - 1) & -_ALIGN
 
 
-def rebuild_tensor(buffer, dtype, shape: tuple[int, ...]):
-    """A tensor on the bytes of ``buffer``."""
+def rebuild_tensor(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
+    """Returns a tensor on the bytes of ``buffer``."""
     import torch
 
     if not len(memoryview(buffer)):
         return torch.empty(shape, dtype=dtype)
-    return torch.frombuffer(buffer, dtype=dtype).view(shape)
+    flat: torch.Tensor = torch.frombuffer(buffer, dtype=dtype)
+    return flat.view(shape)
 
 
 class _Slot:
@@ -60,15 +65,18 @@ class _Slot:
         self.used = 0
 
     def place(self, nbytes: int) -> int:
-        """Takes aligned room; its offset."""
+        """Takes aligned room; returns its offset."""
         offset = self.used
         self.used = _aligned(offset + nbytes)
         return offset
 
 
 class Slots:
-    """A worker's slots. ``announce(number, size, fd)`` tells the training process of a new one,
-    ``forget(number)`` of one that will not be used again.
+    """A worker's slots.
+
+    Args:
+        announce: Called with (number, size, descriptor) of a new slot.
+        forget: Called with the number of a slot that will not be used again.
     """
 
     #: Free slots beyond these are given up.
@@ -82,7 +90,7 @@ class Slots:
         self._count = 0
 
     def take(self, size: int) -> _Slot:
-        """A slot with at least ``size`` bytes."""
+        """Returns a slot with at least ``size`` bytes."""
         fitting = [slot for slot in self._free if slot.size >= size]
         if fitting:
             slot = min(fitting, key=lambda slot: slot.size)
@@ -102,7 +110,7 @@ class Slots:
         return slot
 
     def free(self, number: int) -> None:
-        """The training process is done with a slot."""
+        """Takes back a slot that the training process has returned."""
         self._free.append(self._busy.pop(number))
         if len(self._free) > self.SPARE:
             smallest = min(self._free, key=lambda slot: slot.size)
@@ -118,7 +126,7 @@ class Place:
         self.taken: list[_Slot] = []
 
     def reserve(self, nbytes: int) -> tuple[Any, int]:
-        """Room for ``nbytes`` bytes: a writable buffer, and the offset in it."""
+        """Returns room for ``nbytes`` bytes: a writable buffer, and the offset in it."""
         slot = self.taken[-1] if self.taken else None
         if slot is None or slot.size - slot.used < nbytes:
             slot = self._slots.take(nbytes)
@@ -126,7 +134,7 @@ class Place:
         return slot.map, slot.place(nbytes)
 
     def find(self, address: int, nbytes: int) -> tuple[_Slot, int] | None:
-        """Where in the room an address lies, if it does."""
+        """Returns the slot in which an address lies and its offset there, or None."""
         for slot in self.taken:
             offset = address - slot.address
             if offset >= 0 and offset + nbytes <= slot.size:
@@ -134,7 +142,7 @@ class Place:
         return None
 
     def give_up(self) -> None:
-        """Takes the room back; nothing of it was sent."""
+        """Takes the room back, of which nothing was sent."""
         for slot in self.taken:
             self._slots.free(slot.number)
         self.taken.clear()
@@ -143,8 +151,8 @@ class Place:
 class Arena:
     """Memory for batches that are made in the training process itself, used again and again.
 
-    Fresh memory costs more to touch than a batch costs to stack. ``reserve`` gives memory
-    that comes back when the last tensor on it is gone.
+    Touching fresh memory costs more than stacking a batch. What :meth:`reserve` returns comes back
+    when the last tensor on it is gone.
     """
 
     #: Free pieces that are kept.
@@ -157,7 +165,7 @@ class Arena:
         self._count = 0
 
     def reserve(self, nbytes: int) -> tuple[memoryview, int]:
-        """Room for ``nbytes`` bytes: a writable buffer, and the offset in it."""
+        """Returns room for ``nbytes`` bytes: a writable buffer, and the offset in it."""
         while self._freed:
             self._free += self._freed.popleft()
         while len(self._free) > self.SPARE:
@@ -181,7 +189,11 @@ class Arena:
 
 
 class _Pickler(pickle.Pickler):
-    """Pickles with the bytes of tensors and arrays left aside, in order, in ``buffers``."""
+    """Pickles with the bytes of tensors and arrays out of band.
+
+    Attributes:
+        buffers: These bytes, in order, and for tensors their addresses.
+    """
 
     def __init__(self, file: io.BytesIO):
         super().__init__(file, protocol=5, buffer_callback=self._note)
@@ -193,7 +205,8 @@ class _Pickler(pickle.Pickler):
         self.buffers.append((buffer.raw(), self._addresses.get(id(buffer))))
         return False
 
-    def reducer_override(self, value: Any):
+    def reducer_override(self, value: Any) -> Any:
+        """Puts the bytes of plain CPU tensors out of band."""
         torch = sys.modules.get("torch")
         if torch is None or type(value) is not torch.Tensor:
             return NotImplemented
@@ -217,7 +230,13 @@ class _Pickler(pickle.Pickler):
 
 
 def encode(task: int, value: Any, place: Place) -> bytes:
-    """The payload of a RESULT; what is not yet in ``place`` is copied there."""
+    """Returns the payload of a RESULT.
+
+    Args:
+        task: The task's number.
+        value: The batch.
+        place: Where its bytes go; what is not there yet is copied.
+    """
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(value)
@@ -228,16 +247,16 @@ def encode(task: int, value: Any, place: Place) -> bytes:
         if found is None:
             found = _copy(raw, nbytes, place)
         table.append((found[0].number, found[1], nbytes) if found else (0, 0, 0))
-    pickled = file.getbuffer()
-    if len(pickled) > _INLINE:
-        slot, offset = _copy(pickled, len(pickled), place)
-        table.append((slot.number | _IN_SLOT, offset, len(pickled)))
+    pickled: memoryview | bytes = file.getbuffer()
+    copied = _copy(pickled, len(pickled), place) if len(pickled) > _INLINE else None
+    if copied is not None:
+        table.append((copied[0].number | _IN_SLOT, copied[1], len(pickled)))
         pickled = b""
     head = RESULT_HEAD.pack(task, len(table), 0)
     return b"".join([head, *(BUFFER.pack(s, 0, o, n) for s, o, n in table), pickled])
 
 
-def _copy(raw, nbytes: int, place: Place) -> tuple[_Slot, int] | None:
+def _copy(raw: memoryview | bytes, nbytes: int, place: Place) -> tuple[_Slot, int] | None:
     if not nbytes:
         return None
     memory, offset = place.reserve(nbytes)
@@ -257,18 +276,19 @@ def _numbers(table: list[tuple[int, int, int, int]]) -> tuple[int, ...]:
 
 
 def slots_of(payload: bytearray) -> tuple[int, ...]:
-    """The slots that a RESULT occupies, to be returned if nobody wants the batch."""
+    """Returns the slots that a RESULT occupies, to free them if the batch is not wanted."""
     return _numbers(_table(payload))
 
 
 def decode(
     payload: bytearray, segments: dict[int, Segment], give_back: Callable[[Any], None]
 ) -> Any:
-    """The batch of a RESULT, its tensors and arrays writable and where the worker put them.
+    """Returns the batch of a RESULT, its tensors and arrays writable and in place.
 
     Args:
-        segments: the worker's slots by number.
-        give_back: called with a tuple of slot numbers when the last tensor on them is gone.
+        payload: The RESULT's payload.
+        segments: The worker's slots by number.
+        give_back: Called with a tuple of slot numbers when the last tensor on them is gone.
     """
     table = _table(payload)
     numbers = _numbers(table)
@@ -279,6 +299,7 @@ def decode(
         views[slot & ~_IN_SLOT][offset : offset + nbytes] if nbytes else bytearray()
         for slot, _, offset, nbytes in table
     ]
+    pickled: bytes | memoryview
     if table and table[-1][0] & _IN_SLOT:
         pickled = bytes(buffers.pop())
     else:

@@ -1,11 +1,12 @@
-"""What runs in a worker process: takes batches' descriptors, returns batches.
+"""What runs in a worker process: takes descriptors of batches, returns batches.
 
-A worker maps the daemon's segments itself and reads the samples where they lie. It ends
-when the training process does, however that ends: its socket tells.
+A worker maps the daemon's segments itself and reads the samples in place. It ends when the training
+process does, however that ends, because its socket is closed then.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import pickle
@@ -14,10 +15,10 @@ import socket
 import sys
 import traceback
 from collections import deque
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from . import _protocol as protocol
-from ._recipe import Recipe
 from ._results import SLOT_BODY, Place, Slots, encode
 from ._segments import Segment
 
@@ -30,15 +31,38 @@ TO_WORKER_WITH_FD = frozenset({protocol.SEGMENT})
 FROM_WORKER_WITH_FD = frozenset({SLOT})
 
 
-class Worker:
-    """One worker process's state."""
+class Maker(Protocol):
+    """What workers do; goes to them by fork or by pickle."""
 
-    def __init__(self, sock: socket.socket, recipe: Recipe, seed: int):
+    def make(
+        self, payload: bytearray, segments: dict[int, Segment], seed: int, place: Place
+    ) -> Any:
+        """Returns the batch of a task.
+
+        Args:
+            payload: The task's payload, as its source made it.
+            segments: The shared memory where samples lie, by number.
+            seed: The job's.
+            place: Where the batch may go.
+        """
+
+
+class Worker:
+    """One worker process's state.
+
+    Args:
+        sock: Connected to the training process.
+        recipe: What the worker does.
+        seed: The job's seed.
+    """
+
+    def __init__(self, sock: socket.socket, recipe: Maker, seed: int):
         self._connection = protocol.Connection(sock, TO_WORKER_WITH_FD)
         self._recipe = recipe
         self._seed = seed
         self._segments: dict[int, Segment] = {}
-        self._tasks: deque[Any] = deque()
+        # In the order in which they came: tasks, and numbers of segments to drop.
+        self._tasks: deque[tuple[int, bytearray] | int] = deque()
         self._cancelled = 0
         self._slots = Slots(self._announce, self._forget)
 
@@ -69,7 +93,7 @@ class Worker:
                 self._slots.free(slot)
         elif kind == CANCEL:
             self._cancelled = protocol.U64.unpack(payload)[0]
-        elif kind == protocol.SEGMENT:
+        elif kind == protocol.SEGMENT and fd is not None:
             number, _, size = protocol.SEGMENT_BODY.unpack(payload)
             try:
                 self._segments[number] = Segment(fd, size, False)
@@ -103,27 +127,30 @@ class Worker:
 
 
 def describe(error: BaseException) -> bytes:
-    """An exception, its traceback as text and the sample it names, pickled."""
+    """Returns an exception, its traceback as text and the sample it names, pickled."""
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     sample = getattr(error, "sample", None)
     sample = sample if isinstance(sample, int) else None
+    pickled = None
     try:
-        pickled: bytes | None = pickle.dumps(error)
+        pickled = pickle.dumps(error)
         pickle.loads(pickled)
     except Exception:
         pickled = None
     return pickle.dumps((pickled, text, sample))
 
 
-#: glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and what they are set to, in bytes; the latter's is the most that it takes.
+#: glibc's M_TRIM_THRESHOLD and M_MMAP_THRESHOLD, and their values in bytes; the latter's is the
+#: largest that is allowed.
 _KEPT = ((-1, 256 << 20), (-3, 32 << 20))
 
 
 def keep_memory() -> None:
     """Has malloc keep what is freed, up to 256 MiB.
 
-    Each transform of a picture allocates some hundred KB, and frees them: malloc would give them back to the kernel, and have each page cleared and
-    mapped anew, which is a quarter of the processor time of torchvision's transforms. A user's own setting holds.
+    Each transform of an image allocates some hundred KB, and frees them. By default malloc returns
+    them to the kernel, which clears and maps each page anew: a quarter of the processor time of
+    torchvision's transforms. A user's own setting takes precedence.
     """
     if any(
         name in os.environ
@@ -140,12 +167,20 @@ def keep_memory() -> None:
 
 def main(
     sock: socket.socket,
-    recipe: Recipe,
+    recipe: Maker,
     seed: int,
     number: int,
     init: Callable[[int], None] | None,
 ) -> None:
-    """The process's entry."""
+    """Runs a worker process.
+
+    Args:
+        sock: Connected to the training process.
+        recipe: What the worker does.
+        seed: The job's seed.
+        number: The worker's number in its pool.
+        init: Called with ``number`` first; None means nothing is.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the training process decides
     keep_memory()
     torch = sys.modules.get("torch")
@@ -165,15 +200,17 @@ def main(
         pass
 
 
-def rebuild_error(payload: bytes) -> tuple[BaseException, str, int | None]:
-    """What :func:`describe` packed: the exception, or a RuntimeError in its place; its traceback; the sample."""
+def rebuild_error(payload: bytes) -> tuple[Exception, str, int | None]:
+    """Unpacks what :func:`describe` packed.
+
+    Returns:
+        The exception, or a RuntimeError in its place; its traceback; the sample that it names.
+    """
     pickled, text, sample = pickle.loads(payload)
     error = None
     if pickled is not None:
-        try:
+        with contextlib.suppress(Exception):
             error = pickle.loads(pickled)
-        except Exception:
-            pass
     if not isinstance(error, Exception):
         error = RuntimeError(text.strip().splitlines()[-1])
     return error, text, sample

@@ -1,4 +1,4 @@
-"""What a worker process could not do, as the loader's process raises it."""
+"""What a worker process failed at, as the loader's process raises it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from . import _worker
 
 
 class RemoteTraceback(Exception):
-    """The traceback of an exception that happened in a worker, as text."""
+    """The traceback of an exception in a worker, as text."""
 
     def __init__(self, text: str):
         super().__init__(text)
@@ -17,7 +17,17 @@ class RemoteTraceback(Exception):
 
 
 class Failed:
-    """In place of a batch: the exception that a worker had."""
+    """The exception that a worker raised, in the place of a batch.
+
+    Args:
+        payload: What :func:`hdmlp._worker.describe` packed.
+        worker: The worker's number.
+
+    Attributes:
+        error: The exception, or a RuntimeError with its text.
+        text: The exception's traceback.
+        sample: The ID of the sample that it names; None if it names none.
+    """
 
     def __init__(self, payload: bytes, worker: int):
         self.error, self.text, self.sample = _worker.rebuild_error(payload)

@@ -1,137 +1,53 @@
 """The worker processes of a loader, and the batches under way through them.
 
-The pool stands between the stream and the loader, and looks like a stream: ``position``,
-``seek``, ``next``. It hands descriptors of batches, never bytes, to workers, at most
-``prefetch`` per worker that have not been yielded yet, and yields in order. A batch's
-slots go back to the daemon as soon as the worker is done with it.
+The pool is a source of batches in front of another source, of tasks: the daemon's stream, or drawn
+indices. It hands descriptors of batches, never bytes, to workers, at most ``prefetch`` per worker
+that have not been yielded yet, and yields in order. A batch's slots go back to the daemon as soon
+as the worker is done with it.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 import select
-import signal
-import socket
 import time
 from collections import deque
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from . import _protocol as protocol
 from . import _worker
-from ._recipe import Recipe
-from ._results import SLOT_BODY, decode, slots_of
+from ._handle import Handle, Task
+from ._results import SLOT_BODY, decode
 from ._segments import Segment
-from ._source import HEAD_SIZE, Taken, TaskSource
+from ._source import Taken, TaskSource
 from ._worker_failures import Failed, RemoteTraceback
-from .errors import ClosedError, HDMLPError, StallTimeoutError, WorkerDiedError
-
-log = logging.getLogger("hdmlp")
+from .errors import ClosedError, HDMLPError, StallTimeoutError
 
 _TICK_MS = 50
 
 
-class _Task:
-    __slots__ = ("number", "position", "result", "stale", "taken", "worker")
-
-    def __init__(self, number: int, position: int, taken: Taken, worker: _Handle):
-        self.number = number
-        self.position = position
-        self.taken = taken
-        self.worker = worker
-        self.result: Any = None
-        self.stale = False
-
-
-class _Handle:
-    """One worker, seen from the training process."""
-
-    def __init__(
-        self,
-        number: int,
-        context: Any,
-        recipe: Recipe,
-        seed: int,
-        init: Callable[[int], None] | None,
-    ):
-        mine, theirs = socket.socketpair()
-        self.number = number
-        self.connection = protocol.Connection(mine, _worker.FROM_WORKER_WITH_FD)
-        self.tasks: dict[int, _Task] = {}
-        self.segments: dict[int, Segment] = {}
-        self.freed: deque[tuple[int, ...]] = deque()
-        self.events = select.POLLIN  # that a wait ends with
-        self.process = context.Process(
-            target=_worker.main,
-            args=(theirs, recipe, seed, number, init),
-            name=f"hdmlp-worker-{number}",
-            daemon=True,
-        )
-        try:
-            self.process.start()
-        finally:
-            theirs.close()
-
-    def send(self, frame: bytes) -> None:
-        try:
-            self.connection.send(frame)
-        except protocol.Disconnected:
-            raise self.died() from None
-
-    def died(self) -> WorkerDiedError:
-        """The error for this worker's end."""
-        self.process.join(1.0)
-        code = self.process.exitcode
-        how = "ended by itself" if code is None else f"exited with status {code}"
-        if code is not None and code < 0:
-            try:
-                how = f"was killed by {signal.Signals(-code).name}"
-            except ValueError:
-                how = f"was killed by signal {-code}"
-        return WorkerDiedError(
-            f"worker {self.number} of the loader (pid {self.process.pid}) {how}"
-            + ("; out of memory?" if code == -signal.SIGKILL else "")
-        )
-
-    def return_slots(self) -> None:
-        numbers: list[int] = []
-        while self.freed:
-            numbers += self.freed.popleft()
-        if numbers:
-            payload = b"".join(protocol.U32.pack(n) for n in numbers)
-            self.send(protocol.encode(_worker.FREE, payload))
-
-    def end(self) -> None:
-        """Asks the process to end, by hanging up and by signal."""
-        self.connection.close()
-        if self.process.is_alive():
-            self.process.terminate()
-
-    def reap(self) -> None:
-        """Waits for the process's end, and makes it come if it does not."""
-        self.process.join(1.0)
-        if self.process.is_alive():
-            self.process.kill()
-            self.process.join(1.0)
-
-
 class Pool:
-    """Worker processes in front of a stream.
+    """Worker processes in front of a source of tasks.
+
+    The daemon's stream is made with the pool's :meth:`on_segment` and :meth:`on_drop`, then given
+    to :meth:`attach`. The workers start with the first :meth:`seek`.
 
     Args:
-        recipe: what the workers do.
-        workers: how many.
-        prefetch: batches per worker that may be under way.
-        context: a multiprocessing context.
-        init: called in each worker with its number.
+        recipe: What the workers do.
+        workers: The number of workers.
+        prefetch: Batches per worker that may be under way.
+        context: A multiprocessing context.
+        init: Called in each worker with its number; None means nothing is.
 
-    The stream is made with the pool's :meth:`on_segment` and :meth:`on_drop`, then given to
-    :meth:`attach`. The workers start with the first :meth:`seek`.
+    Attributes:
+        stall: Nanoseconds for which the last :meth:`next` blocked.
+        python: Nanoseconds, of ``stall``, for which a worker had the batch.
     """
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: _worker.Maker,
         workers: int,
         prefetch: int,
         context: Any,
@@ -143,126 +59,131 @@ class Pool:
         self._context = context
         self._init = init
         self._pid = os.getpid()
-        self._stream: TaskSource | None = None
-        self._workers: list[_Handle] = []
-        self._by_fd: dict[int, _Handle] = {}
-        self._order: deque[_Task] = deque()
-        self._error: HDMLPError | None = None  # of the stream, to raise after what is under way
+        self._attached: TaskSource | None = None
+        self._workers: list[Handle] = []
+        self._by_fd: dict[int, Handle] = {}
+        # What is under way, in the order in which it is yielded, and who has it.
+        self._order: deque[tuple[Task, Handle]] = deque()
+        self._error: HDMLPError | None = None  # of the source, to raise after what is under way
         self._error_at: int | None = None
-        self._end: int | None = (
-            None  # nothing from this position on is handed out; None: there is none
-        )
-        self._fds: dict[int, tuple[int, int]] = {}
+        self._end: int | None = None  # nothing from this position on is handed out
+        self._fds: dict[int, tuple[int, int]] = {}  # the daemon's segments: descriptor and size
         self._tasks = 0
+        # A section is under way in which the books do not match the workers'; see Link.busy.
         self._busy = False
-        self._workers_only: Any = None
-        self._all: Any = None
+        self._workers_only, self._all = select.poll(), select.poll()
         self.stall = self.python = 0
 
-    def attach(self, stream: TaskSource) -> None:
-        """Takes batches from ``stream`` from now on."""
-        self._stream = stream
+    def attach(self, source: TaskSource) -> None:
+        """Takes tasks from ``source`` from now on."""
+        self._attached = source
+
+    @property
+    def _source(self) -> TaskSource:
+        if self._attached is None:
+            raise ClosedError("the loader is closed")
+        return self._attached
 
     # Segments.
 
     def on_segment(self, number: int, fd: int, size: int) -> None:
-        """A segment came: workers that run, and those that will, get it."""
+        """Passes a segment of the daemon's on to workers that run, and to those that will."""
         self._fds[number] = (os.dup(fd), size)
         for worker in self._workers:
-            self._send_segment(worker, number)
+            worker.send_segment(number, *self._fds[number])
 
     def on_drop(self, number: int) -> None:
-        """No later batch names the segment."""
-        fd, _ = self._fds.pop(number, (None, 0))
-        if fd is not None:
-            os.close(fd)
+        """Forgets a segment that no later batch names."""
+        entry = self._fds.pop(number, None)
+        if entry is not None:
+            os.close(entry[0])
             for worker in self._workers:
                 worker.send(protocol.encode(protocol.DROP, protocol.U32.pack(number)))
-
-    def _send_segment(self, worker: _Handle, number: int) -> None:
-        fd, size = self._fds[number]
-        try:
-            worker.connection.send_fds(
-                protocol.encode(protocol.SEGMENT, protocol.SEGMENT_BODY.pack(number, 0, size)), [fd]
-            )
-        except protocol.Disconnected:
-            raise worker.died() from None
 
     # Life.
 
     @property
     def broken(self) -> bool:
-        """True if the pool cannot be used any more."""
-        return (
-            self._busy
-            or self._stream is None
-            or (self._stream.broken and self._error is None)  # else what is under way comes first
-            or any(w.connection.closed or w.connection.torn for w in self._workers)
-        )
+        """Whether the pool can no longer be used."""
+        source = self._attached
+        if self._busy or source is None:
+            return True
+        if source.broken and self._error is None:  # else what is under way comes first
+            return True
+        return any(w.connection.unusable for w in self._workers)
 
     def _start(self) -> None:
+        source = self._source
         self._workers_only, self._all = select.poll(), select.poll()
-        self._all.register(self._stream.fileno(), select.POLLIN)
+        self._all.register(source.fileno(), select.POLLIN)
+        seed = int(source.opened["seed"])
         for number in range(self._count):
-            worker = _Handle(
-                number, self._context, self._recipe, int(self._stream.opened["seed"]), self._init
-            )
+            worker = Handle(number, self._context, self._recipe, seed, self._init)
             self._workers.append(worker)
             fd = worker.connection.fileno()
             self._by_fd[fd] = worker
             self._workers_only.register(fd, worker.events)
             self._all.register(fd, worker.events)
-            for segment in list(self._fds):
-                self._send_segment(worker, segment)
+            for segment, entry in list(self._fds.items()):
+                worker.send_segment(segment, *entry)
 
-    def close(self) -> None:
-        """Ends the workers. Batches that the program keeps stay valid. Idempotent."""
-        workers, self._workers = self._workers, []
-        if os.getpid() == self._pid:  # in a forked child the workers are not ours to end
-            for worker in workers:
-                worker.end()
-            for worker in workers:
-                worker.reap()
-        for fd, _ in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
-        self._order.clear()
-        self._stream = None
-
-    # Batches.
-
-    @property
-    def position(self) -> int | None:
-        """What :meth:`next` yields next, or None if nothing is under way, or there is nobody to make it."""
-        if self._order:
-            return self._order[0].position
-        if not self._workers:
-            return None
-        return self._stream.position if self._error is None else self._error_at
-
-    def restart(self) -> None:
-        """Has the next :meth:`seek` ask the daemon, whatever was to come."""
-        self._give_up()
-        self._error = None
-        self._stream.restart()
-
-    def renew(self, end: int | None) -> None:
-        """Has new workers, which see the program as it is when they start, do what comes next, up to the position ``end``."""
-        self._give_up()
+    def _stop(self) -> None:
+        """Ends the workers. What they had goes back to the daemon."""
         workers, self._workers = self._workers, []
         for worker in workers:
             worker.end()
         for worker in workers:
             worker.reap()
+            for task in worker.tasks.values():
+                if self._attached is not None:
+                    self._attached.free(task.slots)
         self._by_fd.clear()
+
+    def close(self) -> None:
+        """Ends the workers. Batches that the program keeps stay valid. Idempotent."""
+        self._order.clear()
+        if os.getpid() == self._pid:
+            self._stop()
+        else:  # in a forked child the workers are the parent's to end
+            self._workers = []
+        for fd, _ in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+        self._attached = None
+
+    # Batches.
+
+    @property
+    def position(self) -> int | None:
+        """The position that :meth:`next` yields; None if nothing is under way or no worker runs."""
+        if self._order:
+            return self._order[0][0].position
+        if not self._workers:
+            return None
+        return self._source.position if self._error is None else self._error_at
+
+    def restart(self) -> None:
+        """Has the next :meth:`seek` ask the daemon, even for the position that is next."""
+        self._give_up()
+        self._error = None
+        self._source.restart()
+
+    def renew(self, end: int | None) -> None:
+        """Has new workers do what comes next, which see the program as it is when they start.
+
+        Args:
+            end: The position from which on nothing is handed out; None means there is none.
+        """
+        self._give_up()
+        self._stop()
         self._end = end
 
     def take(self, position: int) -> Taken | None:
-        """None: what a batch is made of may take time to be handed over."""
+        """Returns None: handing over what a worker made may take time."""
         return None
 
     def seek(self, position: int) -> None:
-        """Makes ``position`` what comes next; what is under way is given up if it is not that."""
+        """Makes ``position`` what comes next; gives up what is under way if it is not that."""
         if not self._workers:
             self._start()
         elif position == self.position:
@@ -271,63 +192,74 @@ class Pool:
         self._error = None
         for worker in self._workers:
             worker.send(protocol.encode(_worker.CANCEL, protocol.U64.pack(self._tasks)))
-        self._stream.seek(position)
+        self._source.seek(position)
 
     def start(self) -> None:
-        """Hands out what there is to be done, before the first :meth:`next`."""
+        """Hands out what there is to do, before the first :meth:`next`."""
         self._turn(0)
 
     def _give_up(self) -> None:
         """Takes back what is under way; it will not be yielded."""
-        for task in self._order:
+        for task, worker in self._order:
             task.stale = True
             if isinstance(task.result, bytearray):
-                task.worker.freed.append(slots_of(task.result))
+                worker.give_up(task.result)
         self._order.clear()
 
     def next(self, timeout: float = 0.0) -> Taken:
-        """The next batch; its ``content`` is what :meth:`value` takes. Waits for it; :attr:`stall` says for how many ns, and
-        :attr:`python` for how many of them a worker had it.
+        """Waits for the next batch and takes it; its ``content`` is what :meth:`value` takes.
+
+        Args:
+            timeout: Seconds to wait at most; 0 means no limit.
 
         Raises:
-            WorkerDiedError: a worker ended.
-            StallTimeoutError: no batch within ``timeout`` seconds (0: for ever).
-            and what the stream raises.
+            WorkerDiedError: A worker ended.
+            StallTimeoutError: The time is up.
+            HDMLPError: What the source of tasks raises.
         """
         if self._busy:
             raise ClosedError("the loader was interrupted; iterate again")
         self._turn(0)
-        if self._order and self._stream.ends(self._order[0].position):
-            self._give_up()  # the stream's error comes
+        if self._order and self._source.ends(self._order[0][0].position):
+            self._give_up()  # the source's error comes
         self.stall = self.python = 0
-        if not self._order or self._order[0].result is None:
-            begin = now = time.perf_counter_ns()
-            waiting = False
-            while not self._order or self._order[0].result is None:
-                if not self._order and self._error is not None:
-                    error, self._error = self._error, None
-                    raise error
-                if not self._order and not waiting:
-                    self._stream.say_waiting()
-                    waiting = True
-                self._stream.return_slots()
-                working = bool(self._order)  # a worker has the batch; else the daemon
-                self._turn(_TICK_MS)
-                before, now = now, time.perf_counter_ns()
-                if working:
-                    self.python += now - before
-                if timeout and now - begin > timeout * 1e9:
-                    raise StallTimeoutError(f"no batch within timeout={timeout:g} seconds")
-            self.stall = now - begin
-        task = self._order.popleft()
+        if not self._ready:
+            self._wait(timeout)
+        task, worker = self._order.popleft()
         self._busy = True
         self._dispatch()
         self._busy = False
-        return task.taken._replace(content=(task.worker, task.result))
+        return task.taken._replace(content=(worker, task.result))
+
+    @property
+    def _ready(self) -> bool:
+        """Whether the next batch is made."""
+        return bool(self._order) and self._order[0][0].result is not None
+
+    def _wait(self, timeout: float) -> None:
+        """Waits until the next batch is made, and measures for how long."""
+        begin = now = time.perf_counter_ns()
+        waiting = False
+        while not self._ready:
+            if not self._order and self._error is not None:
+                error, self._error = self._error, None
+                raise error
+            if not self._order and not waiting:
+                self._source.say_waiting()
+                waiting = True
+            self._source.return_slots()
+            working = bool(self._order)  # a worker has the batch; else the daemon
+            self._turn(_TICK_MS)
+            before, now = now, time.perf_counter_ns()
+            if working:
+                self.python += now - before
+            if timeout and now - begin > timeout * 1e9:
+                raise StallTimeoutError(f"no batch within timeout={timeout:g} seconds")
+        self.stall = now - begin
 
     @staticmethod
-    def value(content: tuple[_Handle, Any]) -> Any:
-        """The batch itself, or the :class:`Failed` in its place."""
+    def value(content: tuple[Handle, bytearray | Failed]) -> Any:
+        """Returns the batch itself, or the :class:`Failed` in its place."""
         worker, result = content
         if isinstance(result, Failed):
             return result
@@ -347,7 +279,10 @@ class Pool:
         self._busy = False
 
     def _await_room(self) -> None:
-        """Has a wait end as well when a worker can take more of what is queued for it: a task may be larger than what a socket holds."""
+        """Has a wait end as well when a worker can take more of what is queued for it.
+
+        A task may be larger than what a socket holds.
+        """
         for worker in self._workers:
             events = select.POLLIN | (select.POLLOUT if worker.connection.writing else 0)
             if events != worker.events:
@@ -355,7 +290,7 @@ class Pool:
                 self._workers_only.modify(worker.connection.fileno(), events)
                 self._all.modify(worker.connection.fileno(), events)
 
-    def _read(self, worker: _Handle) -> None:
+    def _read(self, worker: Handle) -> None:
         try:
             worker.connection.flush()
             more = worker.connection.fill()
@@ -367,8 +302,9 @@ class Pool:
                 return
             self._sort(worker, *frame)
 
-    def _sort(self, worker: _Handle, kind: int, payload: bytearray, fd: int | None) -> None:
-        if kind == _worker.SLOT:
+    def _sort(self, worker: Handle, kind: int, payload: bytearray, fd: int | None) -> None:
+        """Takes a worker's frame."""
+        if kind == _worker.SLOT and fd is not None:
             number, _, size = SLOT_BODY.unpack(payload)
             try:
                 worker.segments[number] = Segment(fd, size, True)
@@ -385,38 +321,32 @@ class Pool:
                 f"worker_init_fn, in worker {worker.number}:\n{failed.text}"
             )
         task = worker.tasks.pop(number)
-        taken = task.taken
-        self._stream.free(bytes(taken.payload[HEAD_SIZE + 32 * taken.n :]))
+        self._source.free(task.slots)
         if kind == _worker.RESULT:
             if task.stale:
-                worker.freed.append(slots_of(payload))
+                worker.give_up(payload)
             else:
                 task.result = payload
         elif kind == _worker.FAILED:
             task.result = Failed(bytes(payload[8:]), worker.number)
 
     def _dispatch(self) -> None:
+        """Hands batches that have come to workers, as many as may be under way."""
+        source = self._source
         while len(self._order) < self._capacity and self._error is None:
-            expected = self._stream.position
+            expected = source.position
             if self._end is not None and expected is not None and expected >= self._end:
                 return
             try:
-                taken = self._stream.poll()
+                taken = source.poll()
             except HDMLPError as error:
-                self._error, self._error_at = (
-                    error.with_traceback(None),
-                    expected,
-                )  # whose frames would keep the iterator
+                # Its frames would keep the iterator alive.
+                self._error, self._error_at = error.with_traceback(None), expected
                 return
             if taken is None:
                 return
             worker = min(self._workers, key=lambda w: len(w.tasks))
             self._tasks += 1
-            position = taken.epoch * self._stream.steps + taken.step
-            task = _Task(self._tasks, position, taken, worker)
-            worker.tasks[task.number] = task
-            worker.return_slots()
-            worker.send(
-                protocol.encode(_worker.TASK, protocol.U64.pack(task.number) + taken.payload)
-            )
-            self._order.append(task)
+            task = Task(self._tasks, taken.epoch * source.steps + taken.step, taken)
+            worker.assign(task)
+            self._order.append((task, worker))

@@ -1,12 +1,14 @@
-"""Datasets, and a loader that needs neither torch nor numpy.
+"""Datasets, and a loader which needs neither torch nor numpy.
 
-    dataset = hdmlp.data.Folder("/data/train")
-    loader = hdmlp.data.DataLoader(dataset, batch_size=64, epochs=2, seed=1)
+Example::
+
+    import hdmlp.data
+
+    folder = hdmlp.data.Folder("/data/train")
+    loader = hdmlp.data.DataLoader(folder, batch_size=64, epochs=2, seed=1)
     for epoch in range(2):
         for samples, labels in loader:
             ...
-
-Rank and world size come from the launcher.
 """
 
 from __future__ import annotations
@@ -14,19 +16,8 @@ from __future__ import annotations
 import operator
 import os
 import stat
-from typing import (
-    Any,
-    Callable,
-    Dict,
-    Iterable,
-    Iterator,
-    List,
-    NamedTuple,
-    Optional,
-    Sequence,
-    Tuple,
-    Union,
-)
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, NoReturn
 
 from . import _daemon, _launcher
 from ._arguments import configuration, parameters, settings, whole_number
@@ -41,58 +32,62 @@ from .transforms import describe
 
 __all__ = ["Batch", "DataLoader", "Folder"]
 
-#: Seconds for which a dataset looks whether its directory is there.
+#: Seconds for which a dataset waits for a directory that does not answer.
 _LOOK = 2.0
-#: Paths that one call brings.
+#: Paths that one call fetches.
 _PAGE = 10_000
-#: What a dataset tells, and is not told.
-_TOLD = ("root", "extensions", "samples", "imgs", "targets", "classes", "class_to_idx")
+#: Attributes which follow from the directory.
+_FIXED = ("root", "extensions", "samples", "imgs", "targets", "classes", "class_to_idx")
 
 
-class Fixed(list):
-    """A list that cannot be changed, because nothing would come of it."""
+class Fixed(list[Any]):
+    """A list that cannot be changed, because a change would have no effect."""
 
-    def _refuse(self, *_: Any, **__: Any) -> None:
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
         raise TypeError(
-            "this list says what is in the dataset's directory, and changing it would change nothing: use torch.utils.data.Subset "
-            "for some of the samples, target_transform for other labels, or list(...) for a copy"
+            "this list describes the dataset's directory, and changing it would have no effect: "
+            "use torch.utils.data.Subset for some of the samples, target_transform for other "
+            "labels, or list(...) for a copy"
         )
 
     append = extend = insert = remove = pop = clear = sort = reverse = _refuse
-    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse  # type: ignore[assignment]
+    __setitem__ = __delitem__ = __iadd__ = __imul__ = _refuse
 
     def __reduce__(self) -> Any:
         return list, (list(self),)
 
 
 class Folder:
-    """A directory with one sub-directory per class, as torchvision's ``ImageFolder`` reads it.
+    """A directory with one subdirectory per class, as torchvision's ``ImageFolder`` reads it.
 
-    Sample IDs count through the classes in the order of their names, and through
-    the files of a class in the order of their paths: torchvision's numbering.
-    Nothing is read before it is asked for; the daemon scans the directory once for all ranks. An object that has told its
-    length, classes or files stands for that version of the dataset: once it changed, a loader of the object raises.
+    Sample IDs are torchvision's: they count through the classes in the order of their names, and
+    through the files of a class in the order of their paths. Nothing is read before it is asked
+    for; the daemon scans the directory once for all ranks. An object which has returned its length,
+    classes or files stands for that version of the dataset: if it changes, a loader of the object
+    raises :class:`~hdmlp.errors.MismatchError`.
 
     A subclass with another :attr:`kind` is a dataset of that kind of source (``hdmlp kinds`` lists
     them). Its samples need not be files: :attr:`samples` has their names instead of paths, and
     ``dataset[i]`` raises :class:`~hdmlp.errors.ConfigError`.
 
     Args:
-        root: the directory.
-        extensions: suffixes of the files that are samples, such as ``[".jpg"]``, upper or lower
-            case; None: torchvision's image suffixes.
+        root: The directory.
+        extensions: Suffixes of the files that are samples, such as ``[".jpg"]``, in upper or lower
+            case. Default: torchvision's image suffixes.
+
+    Attributes:
+        root: The directory, as it was given.
+        extensions: The suffixes, as a tuple; None: torchvision's.
 
     Raises:
         DatasetNotFoundError: ``root`` is not a directory.
-        ConfigError: ``extensions`` is not a list of texts.
+        ConfigError: ``extensions`` is not a list of strings.
     """
 
     #: Name of the kind of source, as ``hdmlp kinds`` has it.
     kind = "folder"
 
-    def __init__(
-        self, root: Union[str, "os.PathLike[str]"], extensions: Optional[Sequence[str]] = None
-    ):
+    def __init__(self, root: str | os.PathLike[str], extensions: Sequence[str] | None = None):
         self.root = os.fsdecode(root)
         if not self.root:
             raise DatasetNotFoundError(
@@ -104,13 +99,14 @@ class Folder:
                 path = os.path.join(os.getcwd(), path)
             except FileNotFoundError:
                 raise DatasetNotFoundError(
-                    f"{self.root}: a relative path, and the current directory was deleted; give an absolute one"
+                    f"{self.root}: a relative path, and the current directory was deleted; give an "
+                    "absolute one"
                 ) from None
-        # What ".." leads to behind a symbolic link is for the system to say.
+        # After a symbolic link, only the system knows where ".." leads.
         self._path = os.path.realpath(path) if ".." in path.split(os.sep) else os.path.abspath(path)
         try:
             known = patiently(self._path, lambda: os.path.isdir(self._path), timeout=_LOOK)
-        except OSError:  # the file system does not answer: a loader waits for it as long as it is to, and says so
+        except OSError:  # the file system does not answer; a loader waits for it and says so
             known = True
         if not known:
             raise DatasetNotFoundError(f"{self.root}: there is no such directory")
@@ -121,29 +117,30 @@ class Folder:
                 f"extensions={extensions!r}: must be a list of suffixes such as '.jpg'"
             )
         self.extensions = None if extensions is None else tuple(extensions)
-        self._facts: Optional[Dict[str, Any]] = None
-        self._pages: Dict[int, List[Tuple[str, int]]] = {}
+        self._facts: dict[str, Any] | None = None
+        self._pages: dict[int, list[tuple[str, int]]] = {}
         self._made = True
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name in _TOLD and "_made" in self.__dict__:
+        if name in _FIXED and "_made" in self.__dict__:
             raise ConfigError(
-                f"{name} cannot be set, because the daemon lists the directory: use torch.utils.data.Subset for some of the samples, "
-                f"target_transform for other labels, or a {type(self).__name__} of another directory"
+                f"{name} cannot be set, because the daemon lists the directory: use "
+                "torch.utils.data.Subset for some of the samples, target_transform for other "
+                f"labels, or a {type(self).__name__} of another directory"
             )
         super().__setattr__(name, value)
 
-    def describe(self) -> Dict[str, Any]:
-        """The dataset as requests name it: ``kind``, ``path``, ``extensions``."""
+    def describe(self) -> dict[str, Any]:
+        """Returns the dataset as requests name it: ``kind``, ``path``, ``extensions``."""
         extensions = None if self.extensions is None else list(self.extensions)
         return {"kind": self.kind, "path": self._path, "extensions": extensions}
 
-    def _call(self, *calls: Tuple[str, Dict[str, Any]]) -> Iterator[Any]:
+    def _call(self, *calls: tuple[str, dict[str, Any]]) -> Iterator[Any]:
         named = {**self.describe(), **settings({}, None)}
         return _daemon.call([(method, {**named, **more}) for method, more in calls], Progress())
 
-    def told(self, opened: Dict[str, Any]) -> None:
-        """Takes from OPENED what a call would bring."""
+    def told(self, opened: dict[str, Any]) -> None:
+        """Takes from an OPENED object what would take a call otherwise."""
         if self._facts is None and "class_sizes" in opened:
             self._facts = {
                 key: opened[key]
@@ -151,50 +148,56 @@ class Folder:
             }
 
     def check_version(self, fingerprint: str) -> None:
-        """Raises MismatchError if what this object has told of the dataset is not of that version of it."""
+        """Checks that what this object has returned is of a version of the dataset.
+
+        Raises:
+            MismatchError: It is of another one.
+        """
         mine = None if self._facts is None else self._facts["fingerprint"]
         if mine not in (None, fingerprint):
             raise MismatchError(
-                f"{self._path}: the dataset changed after this object had told its length, classes or files: make a new {type(self).__name__}",
+                f"{self._path}: the dataset changed after this object had returned its length, "
+                f"classes or files: make a new {type(self).__name__}",
                 {"key": "fingerprint", "mine": mine, "theirs": fingerprint},
             )
 
     @property
-    def facts(self) -> Dict[str, Any]:
-        """What the daemon knows: ``samples``, ``classes``, ``bytes``, ``fingerprint``, ``class_sizes``."""
+    def facts(self) -> dict[str, Any]:
+        """``samples``, ``classes``, ``bytes``, ``fingerprint`` and ``class_sizes``."""
         if self._facts is None:
             (self._facts,) = self._call(("dataset", {}))
         return self._facts
 
     @property
-    def classes(self) -> List[str]:
+    def classes(self) -> list[str]:
         """The classes' names, sorted."""
         return Fixed(self.facts["classes"])
 
     @property
-    def class_to_idx(self) -> Dict[str, int]:
-        """From a class's name to its number."""
+    def class_to_idx(self) -> dict[str, int]:
+        """The classes' numbers by name."""
         return {name: i for i, name in enumerate(self.facts["classes"])}
 
     @property
-    def targets(self) -> List[int]:
+    def targets(self) -> list[int]:
         """The class number of every sample, by ID."""
         return Fixed(
             label for label, size in enumerate(self.facts["class_sizes"]) for _ in range(size)
         )
 
     @property
-    def samples(self) -> List[Tuple[str, int]]:
-        """(path, class number) of every sample, by ID. One call per 10,000 samples, then kept.
+    def samples(self) -> list[tuple[str, int]]:
+        """(path, class number) of every sample, by ID.
 
-        Of a kind other than ``"folder"``, (name, class number).
+        Fetched from the daemon with one call per 10,000 samples, then kept. Of a kind other than
+        ``"folder"``, (name, class number).
         """
         self._fetch(range((len(self) + _PAGE - 1) // _PAGE))
         return Fixed(sample for number in sorted(self._pages) for sample in self._pages[number])
 
     imgs = samples
 
-    def _page(self, number: int) -> List[Tuple[str, int]]:
+    def _page(self, number: int) -> list[tuple[str, int]]:
         self._fetch([number])
         return self._pages[number]
 
@@ -216,28 +219,40 @@ class Folder:
         return self.kind == Folder.kind
 
     def __len__(self) -> int:
-        """The number of samples, F."""
+        """Returns the number of samples."""
         return int(self.facts["samples"])
 
-    def sample(self, index: int) -> Tuple[str, int]:
-        """(path, class number) of one sample; (name, class number) if it is not a file."""
+    def sample(self, index: int) -> tuple[str, int]:
+        """Returns (path, class number) of one sample; (name, class number) if it is not a file.
+
+        Args:
+            index: The sample's ID; a negative one counts from the end.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
         index, count = operator.index(index), len(self)
         if not -count <= index < count:
             raise IndexError(f"sample {index} of {count}")
         index %= count
         return self._page(index // _PAGE)[index % _PAGE]
 
-    def __getitem__(self, index: int) -> Tuple[Any, int]:
-        """(bytes, class number) of one sample, read from its file, past the daemon and its caches."""
+    def __getitem__(self, index: int) -> tuple[Any, int]:
+        """Returns (bytes, class number) of one sample.
+
+        The file is read directly, without the daemon and its caches.
+
+        Raises:
+            IndexError: There is no such sample.
+            SampleError: It is not a regular file.
+        """
         path, label = self.sample(index)
         if not self._has_files():
             raise ConfigError(
                 f"sample {index} ({path}) of {self!r}: only the daemon reads samples of the kind "
                 f"{self.kind!r}, so there is no dataset[i]; take them from a DataLoader of hdmlp"
             )
-        with open(
-            path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)
-        ) as file:  # a FIFO must not keep us
+        with open(path, "rb", opener=_open_without_waiting) as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise SampleError(
                     f"sample {index} ({path}): it is not a regular file",
@@ -245,18 +260,23 @@ class Folder:
                 )
             return file.read(), label
 
-    def __getstate__(self) -> Dict[str, Any]:
+    def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_pages": {}}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self.root!r})"
 
 
-def described(transforms: Any) -> Optional[List[Dict[str, Any]]]:
-    """A list of :mod:`hdmlp.transforms` as the daemon takes it; None for no transforms.
+def _open_without_waiting(name: str, flags: int) -> int:
+    """Opens a file; a FIFO without a writer must not block."""
+    return os.open(name, flags | os.O_NONBLOCK)
+
+
+def described(transforms: Any) -> list[dict[str, Any]] | None:
+    """Returns a list of :mod:`hdmlp.transforms` as the daemon takes it; None if it is empty.
 
     Raises:
-        ConfigError: it has others, which the daemon can not carry out.
+        ConfigError: The daemon cannot carry out all of them.
     """
     if not transforms:
         return None
@@ -270,17 +290,17 @@ class Batch(NamedTuple):
     """One rank's batch.
 
     Attributes:
-        samples: the bytes of each sample, read-only, where they lie in shared memory: valid for
-            as long as the view, or anything made of it, is kept. ``bytes(x)`` makes a copy. With transforms a
-            numpy array of shape (n, ...), writable, which lies there as well.
-        labels: class numbers: a numpy int64 array of shape (n,), or a list where numpy is missing.
+        samples: The bytes of each sample as a read-only memoryview in shared memory, which is valid
+            as long as the view, or anything made of it, is kept; ``bytes(x)`` makes a copy. With
+            transforms, a writable numpy array of shape (n, ...) in shared memory.
+        labels: Class numbers: a numpy int64 array of shape (n,), or a list if numpy is missing.
     """
 
     samples: Any
     labels: Any
 
 
-def _numpy():
+def _numpy() -> Any:
     try:
         import numpy
     except ImportError:
@@ -289,48 +309,60 @@ def _numpy():
 
 
 class DataLoader(Loader):
-    """Feeds one rank with batches of raw samples, without torch.
+    """Delivers batches of raw samples to one rank, without torch.
 
     Args:
-        dataset: a :class:`Folder`, or a directory.
-        batch_size: samples per batch of this rank.
-        shuffle: True or ``"torch"``: the order of torch's ``DistributedSampler``; ``"feistel"``: another
-            random order, for very large datasets; False or ``"none"``: by ID.
-        epochs: epochs of the run; None: no end.
-        seed: of the order, in [0, 2^64); None: drawn by the daemon, the same on all ranks.
-        rank, world_size: both or neither; by default the launcher's.
-        drop_last: leave out what does not fill a batch on every rank. Otherwise ranks are padded
-            to equal length, as torch does, and the last batch may be short.
-        collate_fn: called with a list of (memoryview, int), with transforms of (array, int); what it returns is the batch.
-        transforms: a list of :mod:`hdmlp.transforms`, which the daemon carries out; None: samples stay as they are.
-        timeout: seconds to wait for a batch before :class:`~hdmlp.errors.StallTimeoutError`; 0: for ever.
-        name: the loader's name, the same on all ranks; by default its number in the process.
-        verify: check at the end of each epoch that all ranks together got every sample, and of every sample that its bytes are those of
-            its file: each node reads each sample that it delivers from the source once (:class:`AuditError`).
-        config_file: a TOML file of configuration keys.
-        **keys: configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
+        dataset: A :class:`Folder`, or a directory.
+        batch_size: Samples per batch of this rank. Default: 1.
+        shuffle: True or ``"torch"``: the order of torch's ``DistributedSampler``. ``"feistel"``:
+            another random order, for very large datasets. False or ``"none"``: by ID.
+            Default: True, unlike torch's.
+        epochs: Epochs of the run. Default: None, no end.
+        seed: The seed of the order, in [0, 2^64). Default: None, drawn by the daemon, the same on
+            all ranks.
+        rank: This process's rank. Default: the launcher's. Requires ``world_size``.
+        world_size: The number of ranks. Default: the launcher's. Requires ``rank``.
+        drop_last: If True, leave out samples that do not fill a batch on every rank. Otherwise
+            ranks are padded to equal length, as by torch, and the last batch may be short.
+            Default: False.
+        collate_fn: Called with a list of (memoryview, int), or with transforms (array, int); what
+            it returns is the batch. Default: None, which makes a :class:`Batch`.
+        transforms: A list of :mod:`hdmlp.transforms`, which the daemon carries out. Default: None,
+            samples stay as they are.
+        timeout: Seconds to wait for a batch before
+            :class:`~hdmlp.errors.StallTimeoutError` is raised; 0: no limit. Default: 0.
+        name: The loader's name, the same on all ranks. Default: its number in the process.
+        verify: At the end of each epoch, check that all ranks together got every sample, and that
+            each sample's bytes are those of its file. Each node then reads each sample that it
+            delivers from the source once. A difference raises
+            :class:`~hdmlp.errors.AuditError`. Default: False.
+        config_file: Path of a TOML file of configuration keys. Default: None.
+        **keys: Configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
+
+    Yields:
+        A :class:`Batch`, or what ``collate_fn`` returns.
 
     Raises:
-        HDMLPError: see :mod:`hdmlp.errors`.
+        HDMLPError: See :mod:`hdmlp.errors`.
     """
 
     def __init__(
         self,
-        dataset: Union[Folder, str],
+        dataset: Folder | str,
         batch_size: int = 1,
-        shuffle: Union[bool, str] = True,
+        shuffle: bool | str = True,
         *,
-        epochs: Optional[int] = None,
-        seed: Optional[int] = None,
-        rank: Optional[int] = None,
-        world_size: Optional[int] = None,
+        epochs: int | None = None,
+        seed: int | None = None,
+        rank: int | None = None,
+        world_size: int | None = None,
         drop_last: bool = False,
-        collate_fn: Optional[Callable] = None,
+        collate_fn: Callable[[list[Any]], Any] | None = None,
         transforms: Any = None,
         timeout: float = 0,
-        name: Optional[str] = None,
+        name: str | None = None,
         verify: bool = False,
-        config_file: Optional[str] = None,
+        config_file: str | None = None,
         **keys: Any,
     ):
         if not isinstance(dataset, Folder):
@@ -358,7 +390,7 @@ class DataLoader(Loader):
         )
         super().__init__(dataset, options)
         if self.output is not None:
-            self.output.array(None, 0)  # says whether numpy can have it
+            self.output.array(None, 0)  # raises here rather than in the first epoch
 
     def _make(self, feed: Feed, taken: Taken) -> Any:
         output = feed.stream.output

@@ -1,6 +1,7 @@
 """Several hosts of one machine, for launchers: with names of their own, and a stand-in for ssh to get there."""
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -58,12 +59,13 @@ class Hosts:
             stdout=subprocess.DEVNULL,
             text=True,
         )
-        said = self._cluster.stderr.readline()  # hdmlp: run NAME: 2 node(s), 10.1.2.1 to 10.1.2.2
-        if "node(s)" not in said:
+        said = self._cluster.stderr.readline()  # hdmlp: run NAME: 2 nodes, 10.1.2.1 to 10.1.2.2
+        address = re.search(r"\d nodes?, (\S+)", said)
+        if address is None:
             said += self._cluster.stderr.read()
             self._cluster.wait()
             raise OSError(said.strip())
-        network = said.split("node(s), ")[1].split()[0].rpartition(".")[0]
+        network = address[1].rpartition(".")[0]
         with open(known, "w") as file:  # in place: the hosts have this very file
             file.write("127.0.0.1 localhost\n")
             for number in range(count):

@@ -1,4 +1,4 @@
-"""What the documents name exists."""
+"""What the documents name, and link to, exists."""
 
 import pathlib
 import pkgutil
@@ -7,14 +7,29 @@ import re
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
+PAGES = ["README.md", "ARCHITECTURE.md"]
+PAGES += [str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["README.md", "ARCHITECTURE.md", *(f"docs/{p.name}" for p in (ROOT / "docs").glob("*.md"))],
-)
+@pytest.mark.parametrize("name", PAGES)
 def test_names_of_the_package(name):
     for dotted in re.findall(r"`(hdmlp(?:\.[A-Za-z_]\w*)+)[`(]", (ROOT / name).read_text()):
         if dotted.startswith("hdmlp.torch"):
             pytest.importorskip("torch")
         pkgutil.resolve_name(dotted)
+
+
+def anchors(page):
+    """The anchors that GitHub gives a page's headings."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading).lower().replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_links(name):
+    """Each relative link of a page leads to a file of the tree, and to one of its headings."""
+    page = ROOT / name
+    for path, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text()):
+        target = (page.parent / path) if path else page
+        assert target.exists(), path
+        assert not anchor or anchor in anchors(target), f"{path}#{anchor}"

@@ -69,7 +69,7 @@ def run(command, folder, **variables):
         check=False,
     )
     assert done.returncode == 0, done.stderr[-4000:]
-    return done.stdout
+    return done.stdout, done.stderr
 
 
 @pytest.mark.slow
@@ -100,11 +100,30 @@ def test_commands(guide, line, pictures, cache, tmp_path):
         (tmp_path / "cluster.toml").write_text(scenario)
         name, *arguments = line.replace("/data/train", str(pictures)).split()
         assert name == "hdmlp"
-        assert run(
+        printed, _ = run(
             [str(BINARY), *arguments], tmp_path, HOME=str(tmp_path), HDMLP_CACHE_DIR=str(cache)
         )
+        assert printed
         if "cluster.toml" not in line:
             break
+
+
+@pytest.mark.slow
+def test_quoted_warning(pictures, tmp_path):
+    """The warning that the guide to slow jobs quotes is the one that a lambda gets."""
+    pytest.importorskip("torchvision")
+    (quoted,) = re.findall(r"^```text\n(.*?)^```$", GUIDES["slow"], re.MULTILINE | re.DOTALL)
+    script = tmp_path / "script.py"
+    script.write_text(
+        BEFORE
+        + """
+transform.transforms[1:1] = [transforms.Lambda(lambda image: image)]
+loader = ht.DataLoader(ht.ImageFolder(train, transform), batch_size=32)
+print(len(next(iter(loader))))
+"""
+    )
+    command = [sys.executable, str(script), str(pictures), str(tmp_path / "cache")]
+    assert " ".join(quoted.split()) in " ".join(run(command, tmp_path)[1].split())
 
 
 def test_every_guide_is_tried():

@@ -1,11 +1,72 @@
 """What loaders hold, and until when; and what becomes of one whose daemon is stopped."""
 
+import contextlib
+import gc
+import os
 import subprocess
+import time
 
 import pytest
 
 from hdmlp import _daemon, data, errors
 from raw import read
+
+torch = pytest.importorskip("torch")
+
+import hdmlp.torch as ht  # noqa: E402
+from test_torch import dataset  # noqa: E402
+
+
+@pytest.fixture
+def uncollected():
+    """Switches the garbage collector off."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def descriptors():
+    found = set()
+    for fd in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(FileNotFoundError):  # the directory's own
+            found.add((fd, os.readlink(f"/proc/self/fd/{fd}")))
+    return found
+
+
+KINDS = {
+    "data": lambda folder: data.DataLoader(folder, batch_size=4),
+    "raw": lambda folder: ht.DataLoader(ht.ImageFolder(folder), 4),
+    "sampler": lambda folder: ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True),
+    "python": lambda folder: ht.DataLoader(dataset(folder), 4, num_workers=0),
+    "workers": lambda folder: ht.DataLoader(dataset(folder), 4, num_workers=2),
+    "persistent": lambda folder: ht.DataLoader(
+        dataset(folder), 4, num_workers=2, persistent_workers=True
+    ),
+    "items": lambda folder: ht.DataLoader(list(range(100)), 4, num_workers=0),
+    "items in workers": lambda folder: ht.DataLoader(list(range(100)), 4, num_workers=2),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_loader_dropped_after_break_closes_without_the_collector(real, folder, kind, uncollected):
+    """Its connections, its shared memory and its workers."""
+    with data.DataLoader(folder, batch_size=4) as other:  # what the process opens once stays open
+        next(iter(other))
+        loader = KINDS[kind](folder)
+        next(iter(loader))
+        del loader
+        gc.collect()
+        before = descriptors()
+        loader = KINDS[kind](folder)
+        for batch in loader:
+            break
+        assert kind == "items" or descriptors() != before
+        del loader, batch
+        deadline = time.monotonic() + 10
+        while descriptors() != before and time.monotonic() < deadline:
+            time.sleep(0.02)  # a thread that reaps a worker may hold its descriptor
+        assert descriptors() == before
 
 
 def test_a_daemon_that_is_stopped_names_the_way_to_continue(real, folder):

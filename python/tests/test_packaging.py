@@ -199,7 +199,7 @@ def test_a_build_without_go_says_so(path, tmp_path):
     assert status == 1
     assert said == (
         "Go is missing (go: not found), and the hdmlp binary is built with it. "
-        f"Install Go {required()} or newer from https://go.dev/dl, "
+        f"Install Go {required()} or newer from https://go.dev/dl,\n"
         "or set GO to the path of its go command.\n"
     )
 

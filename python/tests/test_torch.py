@@ -263,6 +263,34 @@ def test_break_with_workers(daemon, folder):
 
 
 @pytest.mark.slow
+def test_slots_of_a_task_in_a_worker_are_returned_after_a_break(daemon, folder):
+    daemon.slots = 4  # for one batch
+    quick = set()
+
+    def patient(sample):
+        if sample not in quick:
+            time.sleep(60)
+        return to_tensor(sample)
+
+    with ht.DataLoader(
+        dataset(folder, patient),
+        batch_size=4,
+        seed=3,
+        num_workers=1,
+        multiprocessing_context="fork",
+        shuffle=True,
+        timeout=2,
+    ) as loader:
+        quick.update(expected(loader)[0], expected(loader, 1)[0])
+        batches = iter(loader)
+        assert ids_of(next(batches)[0]) == expected(loader)[0]
+        with pytest.raises(errors.StallTimeoutError):  # the worker has the second batch
+            next(batches)
+        del batches
+        assert ids_of(next(iter(loader))[0]) == expected(loader, 1)[0]
+
+
+@pytest.mark.slow
 def test_slots_of_batches_given_up_are_used_again(daemon, folder):
     with ht.DataLoader(
         dataset(folder), batch_size=4, seed=3, num_workers=2, prefetch_factor=3, shuffle=True

@@ -171,6 +171,23 @@ def test_a_batch_that_comes_after_it_was_given_up_returns_its_slots(tmp_path):
     pool.close(), peer.close(), context.connection.close()
 
 
+def test_renewed_workers_leave_no_slots_of_the_daemon_taken(tmp_path):
+    """What a worker had when it was ended, after a loop was left by break."""
+    context = Played()
+    pool = Pool(None, 1, 2, context)
+    peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
+    pool.attach(peer.stream)
+    pool.seek(0)
+    for position in (0, 1):
+        peer.batch(1, position, [(0, 0, 10)], [5 + position])
+    pool.start()
+    pool.renew(None)
+    context.connection.close()
+    peer.stream.return_slots()
+    assert peer.heard()[-1] == ("ACK", 1, protocol.NO_BATCH, 0, [5, 6])
+    pool.close(), peer.close()
+
+
 class Task:
     """A worker without a process, and the training process's end of its connection."""
 

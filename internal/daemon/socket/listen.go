@@ -186,12 +186,15 @@ func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 		// The socket is this user's, and of no daemon that holds the lock. It may be another
 		// program's.
 		conn, err := net.DialUnix("unix", nil, a)
-		if err == nil {
+		switch {
+		case err == nil:
 			conn.Close()
-		}
-		if !errors.Is(err, unix.ECONNREFUSED) {
-			return nil, fmt.Errorf("another program listens at %s, or it cannot be reached (%v): "+
-				"it is left as it is; set HDMLP_SOCKET to another path or name", a.Name, err)
+			return nil, fmt.Errorf("another program listens at %s; it is left as it is; set "+
+				"HDMLP_SOCKET to another path or name", a.Name)
+		case !errors.Is(err, unix.ECONNREFUSED):
+			return nil, fmt.Errorf("another program listens at %s and does not accept "+
+				"connections (%w); it is left as it is; set HDMLP_SOCKET to another path or name",
+				a.Name, err)
 		}
 		if err := unix.Unlinkat(int(d.file.Fd()), name, 0); err != nil &&
 			!errors.Is(err, unix.ENOENT) {

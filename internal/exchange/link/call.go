@@ -32,9 +32,9 @@ type call struct {
 	mu  invariants.Mutex[call] // guards the following
 	dst []byte                 // nil if the caller has left or has its result
 	// the caller has left, or got its result before the answer
-	left    bool
-	told    bool // the result was sent to done
-	settled bool // the answer has arrived
+	left       bool
+	resultSent bool // the result was sent to done
+	settled    bool // the answer has arrived
 
 	// Guarded by Link.mu; length does not change while the call is in flight.
 	sample     int32
@@ -48,14 +48,14 @@ type call struct {
 	prev, next int32     // neighbours by deadline; unlisted if not in flight
 }
 
-// leave takes dst back for the caller. told reports whether the result is already in done.
-func (c *call) leave() (told bool) {
+// leave takes dst back for the caller. sent reports whether the result is already in done.
+func (c *call) leave() (sent bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.told {
+	if !c.resultSent {
 		c.dst, c.left = nil, true
 	}
-	return c.told
+	return c.resultSent
 }
 
 // settle sends the caller its result. gone reports that the caller has left, so that the tag has to
@@ -65,7 +65,7 @@ func (c *call) settle(err error) (gone bool) {
 	defer c.mu.Unlock()
 	c.dst, c.settled = nil, true
 	if !c.left {
-		c.told = true
+		c.resultSent = true
 		c.done <- err
 	}
 	return c.left
@@ -77,7 +77,7 @@ func (c *call) expire(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.left && !c.settled {
-		c.dst, c.left, c.told = nil, true, true
+		c.dst, c.left, c.resultSent = nil, true, true
 		c.done <- &expiry{err}
 	}
 }

@@ -206,7 +206,7 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err
 // send appends a request to the buffer, and wakes the writer if the buffer was empty.
 func (l *Link) send(c *call, id int32, dst []byte) bool {
 	c.mu.Lock()
-	c.dst, c.left, c.told, c.settled = dst, false, false, false
+	c.dst, c.left, c.resultSent, c.settled = dst, false, false, false
 	c.mu.Unlock()
 	l.mu.Lock()
 	if l.mu.err != nil {
@@ -227,12 +227,12 @@ func (l *Link) send(c *call, id int32, dst []byte) bool {
 	l.mu.out = wire.AppendRequest(l.mu.out, wire.Request{Tag: c.tag, Sample: id, Length: c.length})
 	l.mu.Unlock()
 	if idle {
-		l.kick()
+		l.wakeWriter()
 	}
 	return true
 }
 
-func (l *Link) kick() {
+func (l *Link) wakeWriter() {
 	select {
 	case l.wake <- struct{}{}:
 	default:
@@ -244,7 +244,7 @@ func (l *Link) cancel(c *call) {
 	l.mu.Lock()
 	l.cancelLocked(c)
 	l.mu.Unlock()
-	l.kick()
+	l.wakeWriter()
 }
 
 func (l *Link) cancelLocked(c *call) {

@@ -44,7 +44,7 @@ func (l *Link) hear() {
 func (l *Link) inspect() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	defer l.kick()
+	defer l.wakeWriter()
 	l.mu.now++
 	for l.mu.first != none {
 		c := &l.calls[l.mu.first]

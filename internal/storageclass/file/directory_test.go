@@ -49,7 +49,7 @@ func must(t *testing.T, errs ...error) {
 	}
 }
 
-// TestCacheOfAnotherUserIsRefused: and a cache to which another user could have written.
+// TestCacheOfAnotherUserIsRefused: so is a cache to which another user could have written.
 func TestCacheOfAnotherUserIsRefused(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 5, 100)
 	me, otherUser := os.Geteuid(), 1001
@@ -179,7 +179,8 @@ func TestLinkedStoreIsRefused(t *testing.T) {
 	}
 }
 
-// TestLinkToTheCacheIsFollowedOnce: if it belongs to this user.
+// TestLinkToTheCacheIsFollowedOnce: a link of this user's is followed when the cache is opened, and
+// not again.
 func TestLinkToTheCacheIsFollowedOnce(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 5, 100)
 	dir := warmCache(t, ds)

@@ -68,7 +68,7 @@ func TestExistingCreatesNothing(t *testing.T) {
 	refused(t, "mode", err, unsafe, "mode 0770")
 }
 
-// TestCacheInUseIsListedButNotLocked: and a locked cache cannot be opened by a daemon.
+// TestCacheInUseIsListedButNotLocked: conversely, a daemon cannot open a locked cache.
 func TestCacheInUseIsListedButNotLocked(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 200, 10)
 	dir := t.TempDir()
@@ -102,7 +102,8 @@ func TestCacheInUseIsListedButNotLocked(t *testing.T) {
 	storageclasstest.Close(t, newClass(t, dir, 10_000))
 }
 
-// TestContentsAreReadWithoutAChange: with a torn index and a damaged sample, too.
+// TestContentsAreReadWithoutAChange: reading a store with a torn index and a damaged sample changes
+// no file.
 func TestContentsAreReadWithoutAChange(t *testing.T) {
 	ds := storageclasstest.Uniform(1, 6, 100)
 	dir := t.TempDir()

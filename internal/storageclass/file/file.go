@@ -83,7 +83,7 @@ type Class struct {
 	full      atomic.Bool  // new samples are refused
 	unchecked atomic.Int64 // bytes written since the free space was checked
 
-	mu struct {
+	mu struct { // guards the following
 		invariants.Mutex[Class]
 		open   map[[16]byte]*store
 		idle   map[[16]byte]idleStore
@@ -144,9 +144,8 @@ func (c *Class) measure() error {
 		return err
 	}
 	if c.Capacity == 0 && onDisk <= 0 {
-		c.Warn(fmt.Sprintf("nothing can be cached in %s: its disk has less free space "+
-			"than the %s to "+
-			"leave free (disk_reserve)", c.Dir, size.Format(c.Reserve)))
+		c.Warn(fmt.Sprintf("nothing can be cached in %s: its disk has less free space than the %s "+
+			"to leave free (disk_reserve)", c.Dir, size.Format(c.Reserve)))
 	}
 	if c.Capacity > onDisk {
 		return &storageclass.LimitError{
@@ -176,7 +175,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	if s := c.mu.open[ds.Fingerprint]; s != nil {
 		if len(s.where) != ds.Samples {
 			return nil,
-				fmt.Errorf("file class: dataset %x has %d samples, its store was made for %d",
+				fmt.Errorf("file class: dataset %x has %d samples, its store was created for %d",
 					ds.Fingerprint, ds.Samples, len(s.where))
 		}
 		s.opens++

@@ -65,9 +65,9 @@ func (c *Class) takeDirectory() (err error) {
 }
 
 // lockMarker locks the marker, checks its contents, and writes this process's ID into it. An empty
-// marker was left by a process that was killed while it created it. others reports whether the
+// marker was left by a process that was killed while it created it. hasContents reports whether the
 // directory has other contents.
-func lockMarker(marker disk.File, others bool) error {
+func lockMarker(marker disk.File, hasContents bool) error {
 	err := disk.Flock(marker, unix.LOCK_EX)
 	for attempt := 1; errors.Is(err, unix.EWOULDBLOCK) && attempt < lockAttempts; attempt++ {
 		time.Sleep(lockPause)
@@ -83,7 +83,7 @@ func lockMarker(marker disk.File, others bool) error {
 		return fmt.Errorf("%w: it is being removed by `hdmlp cache rm`; try again", ErrInUse)
 	case err != nil:
 		return fmt.Errorf("lock %s: %w", marker.Name(), err)
-	case n == 0 && others:
+	case n == 0 && hasContents:
 		return fmt.Errorf("%w: %s is empty", ErrNotOurs, markerName)
 	case n > 0 && !bytes.HasPrefix(text, []byte(markerVersion)):
 		line, _, _ := bytes.Cut(text[:min(n, 80)], []byte("\n"))

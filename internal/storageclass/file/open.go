@@ -76,7 +76,12 @@ func (s *store) closeFiles() {
 	_ = s.journal.file.Close()
 }
 
-// load reads the index and makes the files and the memory state consistent.
+// load reads the index and makes the files and the memory state consistent:
+//
+//  1. find the samples that are held (recover), or start over if the index is not valid;
+//  2. restore the allocated bytes;
+//  3. cut the index after its last whole record, and rewrite it if it has stale records;
+//  4. cut the data after the last sample.
 func (s *store) load(dir *disk.Directory, room int64) error {
 	info, err := s.data.Stat()
 	if err != nil {
@@ -120,7 +125,7 @@ func (s *store) load(dir *disk.Directory, room int64) error {
 func (s *store) recover(index io.Reader,
 	dataSize, room int64,
 ) (held, byOffset []int32, end int64, fresh bool, err error) {
-	came := []int32{} // IDs in the order of their records, some more than once
+	added := []int32{} // IDs in the order of their records, some more than once
 	end, fresh, err = readIndex(index, s.fingerprint, len(s.where), func(r record) {
 		if int64(r.id) >= int64(len(s.where)) {
 			return
@@ -131,12 +136,12 @@ func (s *store) recover(index io.Reader,
 		}
 		s.where[r.id].Store(int64(r.offset) + 1)
 		s.note(int(r.id), r.origin)
-		came = append(came, int32(r.id))
+		added = append(added, int32(r.id))
 	})
 	if err != nil || fresh {
 		return nil, nil, 0, fresh, err
 	}
-	held = s.lastOfEach(came)
+	held = s.lastOfEach(added)
 	byOffset = s.dropOverlaps(held)
 	held = slices.DeleteFunc(held, func(id int32) bool { return !s.Has(int(id)) })
 	held = s.dropNewest(held, room)
@@ -168,17 +173,17 @@ func (s *store) reset(room int64) error {
 }
 
 // lastOfEach keeps the last occurrence of every ID that is held, in order.
-func (s *store) lastOfEach(came []int32) []int32 {
+func (s *store) lastOfEach(added []int32) []int32 {
 	seen := make([]bool, len(s.where))
-	at := len(came)
-	for i := len(came) - 1; i >= 0; i-- {
-		if id := came[i]; !seen[id] && s.Has(int(id)) {
+	at := len(added)
+	for i := len(added) - 1; i >= 0; i-- {
+		if id := added[i]; !seen[id] && s.Has(int(id)) {
 			seen[id] = true
 			at--
-			came[at] = id
+			added[at] = id
 		}
 	}
-	return came[at:]
+	return added[at:]
 }
 
 // dropOverlaps returns held by offset, and drops samples whose bytes overlap, which happens if the

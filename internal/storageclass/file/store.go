@@ -42,7 +42,7 @@ type store struct {
 
 	opens int // guarded by class.mu
 
-	mu struct {
+	mu struct { // guards the following
 		invariants.Mutex[store]
 		space arena.Space
 		order arena.Order

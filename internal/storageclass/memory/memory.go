@@ -39,7 +39,7 @@ type Class struct {
 	limit func() (int64, error)
 	taken atomic.Int64 // bytes allocated by all stores
 
-	mu struct {
+	mu struct { // guards the following
 		invariants.Mutex[Class]
 		stores map[[16]byte]*store
 		clock  int64 // counts Opens, for the order of eviction
@@ -87,7 +87,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	}
 	s := c.mu.stores[ds.Fingerprint]
 	if s != nil && len(s.where) != ds.Samples {
-		return nil, fmt.Errorf("memory class: dataset %x has %d samples, its store was made for %d",
+		return nil, fmt.Errorf("memory class: dataset %x has %d samples, its store was created for %d",
 			ds.Fingerprint, ds.Samples, len(s.where))
 	}
 	if s != nil && s.opens > 0 {

@@ -46,7 +46,7 @@ type store struct {
 	opens  int   // guarded by class.mu
 	opened int64 // guarded by class.mu: value of class.mu.clock when the store was last opened
 
-	mu struct {
+	mu struct { // guards the following
 		invariants.Mutex[store]
 		space    arena.Space
 		poison   invariants.Poison // of the free bytes in space

@@ -145,7 +145,7 @@ func testSegment(t *testing.T, factory Factory) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		Put(t, s, ds, 0) // seen through a mapping that is older
+		Put(t, s, ds, 0) // visible through an existing mapping
 		for id := range 2 {
 			offset, ok := p.Locate(id)
 			if !ok || !bytes.Equal(mapped[offset:offset+3000], Bytes(ds, id)) {

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Callable
 
-import torch.utils.data
-
 import torch
+import torch.utils.data
 
 
 class WorkerInit:

@@ -24,7 +24,9 @@ class Items:
     def __init__(self, dataset: Any, collate: Callable, batched: bool):
         self.dataset, self.collate, self.batched = dataset, collate, batched
 
-    def make(self, payload: bytes, segments: dict[int, Any], seed: int, place: Any) -> Any:
+    def make(
+        self, payload: bytes | bytearray, segments: dict[int, Any], seed: int, place: Any
+    ) -> Any:
         """The batch of a task, in a worker; see :meth:`Recipe.make`."""
         return self.batch(*pickle.loads(payload), place)
 

@@ -75,9 +75,8 @@ func safe(st *unix.Stat_t, path, cache string) error {
 	case int64(st.Uid) != int64(me):
 		e.Reason = fmt.Sprintf("belongs to user %d (mode %04o), and the daemon runs as user %d: "+
 			"the samples in it may be forged", st.Uid, st.Mode&0o7777, me)
-		e.Hint = "choose another directory, which is then created, or have the owner " +
-			"give it to you " +
-			"empty (chown, chmod 700)"
+		e.Hint = "choose another directory, which is then created, or have the owner give it to " +
+			"you empty (chown, chmod 700)"
 	case st.Mode&0o022 != 0 && kind(st) == unix.S_IFDIR:
 		e.Reason = fmt.Sprintf("is writable by others than its owner (user %d, mode %04o): "+
 			"the samples in it may be forged", st.Uid, st.Mode&0o7777)
@@ -95,9 +94,8 @@ func safe(st *unix.Stat_t, path, cache string) error {
 			st.Mode)
 		e.Hint = "remove it, or " + other
 	case kind(st) == unix.S_IFREG && st.Nlink > 1:
-		e.Reason = fmt.Sprintf("has %d names (hard links; user %d, mode %04o), so "+
-			"writing to it may "+
-			"change a file elsewhere", st.Nlink, st.Uid, st.Mode&0o7777)
+		e.Reason = fmt.Sprintf("has %d names (hard links; user %d, mode %04o), so writing to it "+
+			"may change a file elsewhere", st.Nlink, st.Uid, st.Mode&0o7777)
 		e.Hint = "remove it, or " + other
 	default:
 		return nil
