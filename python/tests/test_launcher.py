@@ -281,7 +281,7 @@ def test_doubts_stand_in_the_error(real, folder, monkeypatch):
             "OMPI_COMM_WORLD_SIZE": "2",
         }.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(errors.BusyError, match="rank 0 .* is taken .* OMPI_COMM_WORLD_RANK=1"):
+        with pytest.raises(errors.BusyError, match="rank 0 .* is in use .* OMPI_COMM_WORLD_RANK=1"):
             data.DataLoader(data.Folder(folder), batch_size=4, name="d")
 
 
