@@ -310,7 +310,7 @@ def test_address_of_another_host(binary, folder, tmp_path, interface, why):
 
 
 def test_samples_that_can_not_be_reached(binary, folder, tmp_path):
-    """A node serves samples where the others can not fetch them: its loopback address."""
+    """A node serves samples where the others cannot fetch them: its loopback address."""
     said = start(
         binary, folder, tmp_path, 3, {"start_timeout": "60s"}, {1: {"interface": "lo"}}, [0, 1, 2]
     )
