@@ -10,8 +10,10 @@ warnings go to standard error.
 
 from __future__ import annotations
 
-from . import _platform  # noqa: F401, I001  # first: refuses platforms that are not supported
-from . import errors
+from . import (
+    _platform,  # noqa: F401  # first: refuses platforms that are not supported
+    errors,
+)
 from ._version import __version__
 from .errors import (
     AccessDeniedError,
