@@ -58,9 +58,8 @@ func openCache(dir string) (*file.Cache, error) {
 		return nil, badInput("%s: there is no such directory", printable.Name(dir))
 	}
 	if errors.Is(err, syscall.ENOTDIR) {
-		return nil,
-			badInput("%s is not a directory; give one that was used as cache_dir",
-				printable.Name(dir))
+		return nil, badInput("%s is not a directory; give one that was used as cache_dir",
+			printable.Name(dir))
 	}
 	return c, cacheError(err)
 }

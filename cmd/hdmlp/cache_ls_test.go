@@ -119,7 +119,7 @@ func TestCacheCommandsRejectOtherDirectories(t *testing.T) {
 		{"rm"},
 		{"rm", dir},
 		{"rm", dir, "--yes"},
-		{"rm", dir, "--all"}, // there is no terminal to ask on
+		{"rm", dir, "--all"}, // standard input is not a terminal
 		{"rm", dir, "--all", "--store", version, "--yes"},
 		{"rm", dir, "--store", "zz", "--yes"},
 		{"rm", foreign, "--all", "--yes"},

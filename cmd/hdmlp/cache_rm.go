@@ -76,9 +76,8 @@ func oneDirectory(command string) cobra.PositionalArgs {
 func asker(in io.Reader, out io.Writer) func(context.Context, string) (bool, error) {
 	return func(ctx context.Context, question string) (bool, error) {
 		if f, ok := in.(*os.File); !ok || !isTerminal(f) {
-			return false,
-				badInput("nothing was removed: standard input is not a terminal, so there is no " +
-					"way to ask for confirmation; give --yes")
+			return false, badInput("nothing was removed: standard input is not a terminal " +
+				"on which to ask for confirmation; give --yes")
 		}
 		fmt.Fprintf(out, "%s [y/N] ", question)
 		answer := make(chan string, 1)

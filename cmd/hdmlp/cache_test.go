@@ -99,7 +99,7 @@ func rewrite(t *testing.T, path string) {
 	must(t, os.WriteFile(path, data, 0o644), os.Chtimes(path, info.ModTime(), info.ModTime()))
 }
 
-// flipCopy changes a byte of the copy at this place among those put.
+// flipCopy changes a byte of the store's data at this offset.
 func flipCopy(t *testing.T, dir, version string, at int64) {
 	t.Helper()
 	f, err := os.OpenFile(filepath.Join(dir, version, "data"), os.O_RDWR, 0)

@@ -83,8 +83,8 @@ func TestConfigPrintsJSON(t *testing.T) {
 
 func TestConfigWithAWrongValueIsAnInputError(t *testing.T) {
 	var input inputError
-	if err := runConfig(configInput(t, "memory = 'lots'"), false, &bytes.Buffer{}); !errors.As(err,
-		&input) {
+	err := runConfig(configInput(t, "memory = 'lots'"), false, &bytes.Buffer{})
+	if !errors.As(err, &input) {
 		t.Fatalf("got %v, want an input error", err)
 	}
 }

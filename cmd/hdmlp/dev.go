@@ -41,8 +41,7 @@ func devError(err error) error {
 func nodeOf(text string, r *devcluster.Running) (int, error) {
 	node, err := strconv.Atoi(text)
 	if err != nil || node < 0 || node >= r.Len() {
-		return 0,
-			badInput("run %s has no node %q; its nodes are 0 to %d", r.Name(), text, r.Len()-1)
+		return 0, badInput("run %s has no node %q; its nodes are 0 to %d", r.Name(), text, r.Len()-1)
 	}
 	return node, nil
 }

@@ -22,8 +22,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// sources are the kinds of sources: one line each. The first is what commands take a path for that
-// do not name a kind.
+// sources returns the kinds of sources, one line each. The first is the default of commands.
 func sources() []dataset.Kind {
 	return []dataset.Kind{
 		folder.Kind(availableMemory),
@@ -39,8 +38,8 @@ func sourceKind(name string) (dataset.Kind, error) {
 		}
 		names = append(names, k.Name)
 	}
-	return dataset.Kind{},
-		badInput("dataset kind %q is not known; there are: %s", name, strings.Join(names, ", "))
+	return dataset.Kind{}, badInput("dataset kind %q is not known; there are: %s", name,
+		strings.Join(names, ", "))
 }
 
 // pathsOf returns a function from a sample's ID to its path, for messages. Paths are empty if the
@@ -52,8 +51,8 @@ func pathsOf(source dataset.Source) func(id int) string {
 	return func(int) string { return "" }
 }
 
-// classes are the kinds of storage classes, fastest first: one line each. ram is the one class in
-// the daemon's memory.
+// classes returns the kinds of storage classes, fastest first, one line each. ram is the only class
+// in the daemon's memory.
 func classes(ram *memory.Class) []storageclass.Kind {
 	return []storageclass.Kind{
 		memory.Kind(ram),
@@ -64,8 +63,8 @@ func classes(ram *memory.Class) []storageclass.Kind {
 // describedClasses returns the kinds of storage classes for commands that only read configurations.
 func describedClasses() []storageclass.Kind { return classes(memory.New(memory.Options{})) }
 
-// nodeOptions are what a daemon's node is given: the kinds that there are, and what its machine
-// has.
+// nodeOptions returns the options of a daemon's node: the available kinds, and the facts about its
+// machine.
 func nodeOptions(log *slog.Logger, processors int) node.Options {
 	memoryBudget := new(budget.Budget)
 	ram := memory.New(memory.Options{Limit: func() (int64, error) {

@@ -153,7 +153,7 @@ func TestKindsAreNamedOnlyWhereTheyAreDefined(t *testing.T) {
 			case homonyms[path+" "+name] != "":
 				used[path+" "+name] = true
 			default:
-				t.Errorf("%s names the kind %q: a list of kinds of its own? Take it from "+
+				t.Errorf("%s names the kind %q; instead of a list of its own it should use "+
 					"cmd/hdmlp/kinds.go", path, name)
 			}
 		}
@@ -243,7 +243,7 @@ func TestKindsHaveHelpAndDocumentation(t *testing.T) {
 			k.PathKey: config.Path,
 		} {
 			if p, known := config.Lookup(key); key != "" && (!known || p.Kind != kind) {
-				t.Errorf("the storage class %q is asked for by the key %q, which is no %s", k.Name,
+				t.Errorf("the storage class %q names the key %q, which is not of type %s", k.Name,
 					key, kind)
 			}
 		}

@@ -29,7 +29,7 @@ var lies = map[string]func(honest []byte) []byte{
 	"too-long": func(honest []byte) []byte {
 		lie := slices.Clone(honest)
 		if len(lie) >= 16 {
-			lie[15] = 0x7F // the length's last byte, if this is a frame's beginning
+			lie[15] = 0x7F // the last byte of the length, if a frame begins here
 		}
 		return lie
 	},

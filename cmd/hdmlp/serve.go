@@ -74,7 +74,7 @@ func checkFileSize() error {
 	limit, err := probe.RaiseFileSizeLimit()
 	if err == nil && limit < fileSizeNeeded {
 		return badInput("file size: the daemon needs files and shared memory of %d bytes, but "+
-			"RLIMIT_FSIZE allows only %d; raise its hard limit (ulimit -Hf)", fileSizeNeeded, limit)
+			"RLIMIT_FSIZE allows %d; raise its hard limit (ulimit -Hf)", fileSizeNeeded, limit)
 	}
 	return nil
 }
@@ -118,7 +118,7 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool,
 		log.Warn("cannot raise the limit on open files", "error", err)
 	}
 	if err == nil && files < filesNeeded {
-		return badInput("open files: the daemon needs %d, but RLIMIT_NOFILE allows only %d; "+
+		return badInput("open files: the daemon needs %d, but RLIMIT_NOFILE allows %d; "+
 			"raise its hard limit (ulimit -Hn)", filesNeeded, files)
 	}
 	if fromProcess {

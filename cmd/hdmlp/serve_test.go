@@ -327,7 +327,7 @@ func TestServeNeedsEnoughDescriptors(t *testing.T) {
 	cmd.Env = p.env
 	out, _ := cmd.CombinedOutput()
 	if status := cmd.ProcessState.ExitCode(); status != 2 ||
-		!strings.Contains(string(out), "needs 64, but RLIMIT_NOFILE allows only 40") {
+		!strings.Contains(string(out), "needs 64, but RLIMIT_NOFILE allows 40") {
 		t.Errorf("status %d, %s", status, out)
 	}
 }

@@ -241,14 +241,14 @@ func printCluster(jobs []*stats.ClusterReport, out io.Writer) error {
 
 // printNodes prints a table with a row per node, and after it what does not fit into the table.
 func printNodes(j *stats.ClusterReport, out io.Writer) error {
-	places := readPlaces(j)
+	tiers := readTiers(j)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprintf(w, "node\tbatches\tsamples\tfrom source\t%sstaging\tstall s\t\t  stall by cause\n",
-		strings.Join(append(places, ""), "\t"))
+		strings.Join(append(tiers, ""), "\t"))
 	row := func(name string, t *stats.Tally, staging stats.Staging) {
 		fmt.Fprintf(w, "%s\t%d\t%d\t%s\t", name, t.Batches, t.Samples, size.Format(t.Source.Bytes))
-		for _, place := range places {
-			fmt.Fprintf(w, "%s\t", size.Format(t.Reads[place].Bytes))
+		for _, tier := range tiers {
+			fmt.Fprintf(w, "%s\t", size.Format(t.Reads[tier].Bytes))
 		}
 		fmt.Fprintf(w, "%.0f %%\t%.3f\t\t  %s\n", share(staging.Used+staging.Extra, staging.Size),
 			t.StallSeconds(), causes(t.Stall))
@@ -302,9 +302,9 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 	return nil
 }
 
-// readPlaces lists the tiers that samples were read from, other than the source: other nodes first,
+// readTiers lists the tiers that samples were read from, other than the source: other nodes first,
 // then the classes.
-func readPlaces(j *stats.ClusterReport) []string {
+func readTiers(j *stats.ClusterReport) []string {
 	out := []string{}
 	if len(j.Nodes) > 1 {
 		out = append(out, "peer")

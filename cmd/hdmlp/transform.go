@@ -98,12 +98,10 @@ func (o transformOptions) check() (*transform.Program, error) {
 		return nil, badInput("%w", err)
 	}
 	if program.Arrays() {
-		return nil,
-			badInput("--transforms: arrays have no picture; give transforms of images")
+		return nil, badInput("--transforms: arrays have no picture; give transforms of images")
 	}
 	if program.Ragged() {
-		return nil,
-			badInput("--transforms: Ragged is only for lists that continue in Python; omit it")
+		return nil, badInput("--transforms: Ragged is only for lists that continue in Python; omit it")
 	}
 	return program, nil
 }

@@ -105,7 +105,7 @@ func (x *conn) run(ctx context.Context) {
 func (x *conn) refuse(err error) {
 	m := errorMessage(err)
 	if m.Kind == protocol.KindProtocol || m.Kind == protocol.KindPermission {
-		x.log.Warn("connection refused", "error", err)
+		x.log.Warn("connection rejected", "error", err)
 	}
 	_ = x.c.SetWriteDeadline(time.Now().Add(time.Second))
 	_ = x.sendJSON(protocol.Error, m)
@@ -278,8 +278,8 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 				return
 			}
 		}
-		if err := x.sendJSON(protocol.Opened, openedMessage(rank.Opened())); errors.Is(err,
-			protocol.ErrProtocol) {
+		err = x.sendJSON(protocol.Opened, openedMessage(rank.Opened()))
+		if errors.Is(err, protocol.ErrProtocol) {
 			_ = x.sendJSON(protocol.Error, errorMessage(tooLong("the answer to OPEN", err)))
 		}
 	})

@@ -116,8 +116,8 @@ func pair(t testing.TB) (near, far *net.UnixConn) {
 // after its last connection, it still waits for the first one.
 func TestSecondDaemonIsNotAClient(t *testing.T) {
 	r := start(t)
-	if _, err := socket.Listen(socket.Endpoint{Addr: r.address}); !errors.Is(err,
-		socket.ErrRunning) {
+	_, err := socket.Listen(socket.Endpoint{Addr: r.address})
+	if !errors.Is(err, socket.ErrRunning) {
 		t.Fatal(err)
 	}
 	deadline := time.Now().Add(5 * time.Second)

@@ -115,7 +115,7 @@ func TestProtocolErrorEndsOnlyThatConnection(t *testing.T) {
 			x.t = t
 			c.do(x)
 			if m := x.refused(); m.Kind != c.kind || !strings.Contains(m.Message, c.words) {
-				t.Errorf("told %+v, want %s with %q", m, c.kind, c.words)
+				t.Errorf("got %+v, want %s with %q", m, c.kind, c.words)
 			}
 			var err error
 			for err == nil { // answers to pending calls may still arrive

@@ -152,8 +152,7 @@ func (x *conn) renew(ctx context.Context) (*dataset.View, error) {
 	case <-x.ended:
 		return nil, errors.New("the process that opened the dataset is gone")
 	case <-ctx.Done():
-		return nil,
-			fmt.Errorf("the process that opened the dataset did not reopen it: %w", ctx.Err())
+		return nil, fmt.Errorf("the process that opened the dataset did not reopen it: %w", ctx.Err())
 	}
 }
 

@@ -67,17 +67,17 @@ func As[T any](source Source) (T, bool) {
 	return none, false
 }
 
-// Reasons for which a sample can not be read. All but ErrUnavailable are
-// permanent: to try again can not help.
+// Reasons for which a sample cannot be read. All but ErrUnavailable are
+// permanent: to try again cannot help.
 var (
 	ErrMissing     = errors.New("the file is missing")
-	ErrUnreadable  = errors.New("the file can not be read")
+	ErrUnreadable  = errors.New("the file cannot be read")
 	ErrShort       = errors.New("the file is shorter than when the dataset was scanned")
 	ErrLong        = errors.New("the file is longer than when the dataset was scanned")
 	ErrEmpty       = errors.New("the file is empty")
 	ErrChanged     = errors.New("the file was changed after the dataset was scanned")
 	ErrUnavailable = errors.New("the source did not answer")
-	ErrContent     = errors.New("the job's transforms can not work with the file")
+	ErrContent     = errors.New("the job's transforms cannot work with the file")
 	ErrPython      = errors.New("the file cannot be decoded in Python")
 	// These two are mistakes of the caller.
 	ErrNoSample = errors.New("there is no sample with this number")

@@ -7,12 +7,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
-// Reasons for which a dataset can not be opened. All are the user's to mend;
+// Reasons for which a dataset cannot be opened. All are the user's to mend;
 // where the source does not answer, the reason is ErrUnavailable instead.
 var (
 	ErrNoDirectory         = errors.New("there is no such directory")
 	ErrNotDirectory        = errors.New("it is not a directory")
-	ErrUnreadableDirectory = errors.New("the directory can not be read")
+	ErrUnreadableDirectory = errors.New("the directory cannot be read")
 	ErrNoClasses           = errors.New("there are no classes in it")
 	ErrEmptyClass          = errors.New("there are classes without samples")
 	ErrLinkCycle           = errors.New("a symbolic link leads back to a directory above it")
@@ -21,7 +21,7 @@ var (
 	ErrFormat              = errors.New("a file in it does not have the format of this kind")
 )
 
-// Error says why a dataset can not be opened, and what to do.
+// Error says why a dataset cannot be opened, and what to do.
 type Error struct {
 	Path string // the directory
 	Kind error  // one of the reasons above, or ErrUnavailable

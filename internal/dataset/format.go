@@ -36,7 +36,7 @@ const (
 	maxTable = math.MaxInt32
 )
 
-// ErrIndex marks an index file that can not be used: it is no index, of another
+// ErrIndex marks an index file that cannot be used: it is no index, of another
 // version, or damaged. The dataset has to be scanned again.
 var ErrIndex = errors.New("not a usable dataset index")
 
@@ -283,7 +283,7 @@ func (x *Index) verifyDirectories() error {
 	return nil
 }
 
-// validPath tells whether path leads to below the root.
+// validPath reports whether path leads to below the root.
 func validPath(path string) bool {
 	for part := range strings.SplitSeq(path, "/") {
 		if part == "" || part == "." || part == ".." {

@@ -145,7 +145,7 @@ func (x *Index) Directories() iter.Seq2[int, Directory] {
 	}
 }
 
-// Equal tells whether two indexes are the same in all that they hold, times of
+// Equal reports whether two indexes are the same in all that they hold, times of
 // directories included.
 func (x *Index) Equal(other *Index) bool { return bytes.Equal(x.image, other.image) }
 
@@ -205,7 +205,7 @@ func (x *Index) Directory(dir int) Directory {
 	return d
 }
 
-// Settled tells whether times of a directory that was listed at now can be
+// Settled reports whether times of a directory that was listed at now can be
 // trusted to change with the directory: not if it changed shortly before (its
 // clock may tick as rarely as every two seconds), nor if a tool that makes
 // images set them all to the beginning of time.

@@ -98,8 +98,8 @@ func TestLoopbackNodesRejectLimitsAndMounts(t *testing.T) {
 		}
 	}
 	c := newCluster(t, devcluster.Options{Nodes: 1, Loopback: true})
-	if err := c.Link(0).Set(devcluster.LinkState{Down: true}); !errors.Is(err,
-		devcluster.ErrUnsupported) {
+	err := c.Link(0).Set(devcluster.LinkState{Down: true})
+	if !errors.Is(err, devcluster.ErrUnsupported) {
 		t.Errorf("a link of a loopback address: %v", err)
 	}
 	if _, err := c.Link(0).State(); !errors.Is(err, devcluster.ErrUnsupported) {

@@ -134,8 +134,7 @@ func (l Link) State() (LinkState, error) {
 	s := LinkState{Down: port.Attrs().Flags&net.FlagUp == 0}
 	qdiscs, err := e.bridge.QdiscList(port)
 	if err != nil {
-		return LinkState{},
-			fmt.Errorf("link of node %d: list queueing disciplines: %w", l.node, err)
+		return LinkState{}, fmt.Errorf("link of node %d: list queueing disciplines: %w", l.node, err)
 	}
 	for _, q := range qdiscs {
 		switch q := q.(type) {
@@ -169,9 +168,7 @@ func limit(h *netlink.Handle, link netlink.Link, s LinkState) error {
 	parent := uint32(netlink.HANDLE_ROOT)
 	if s.Delay > 0 {
 		attrs := netlink.QdiscAttrs{
-			LinkIndex: index,
-			Parent:    parent,
-			Handle:    netlink.MakeHandle(1, 0),
+			LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(1, 0),
 		}
 		q := netlink.NewNetem(attrs,
 			netlink.NetemQdiscAttrs{Latency: uint32(s.Delay.Microseconds()), Limit: netemPackets})
@@ -183,12 +180,10 @@ func limit(h *netlink.Handle, link netlink.Link, s LinkState) error {
 		parent = netlink.MakeHandle(1, 1)
 	}
 	if s.Rate > 0 {
-		if err := h.QdiscAdd(bucket(s.Rate,
-			netlink.QdiscAttrs{
-				LinkIndex: index,
-				Parent:    parent,
-				Handle:    netlink.MakeHandle(2, 0),
-			})); err != nil {
+		attrs := netlink.QdiscAttrs{
+			LinkIndex: index, Parent: parent, Handle: netlink.MakeHandle(2, 0),
+		}
+		if err := h.QdiscAdd(bucket(s.Rate, attrs)); err != nil {
 			return kernelError(fmt.Sprintf("limit %s to %s", name, s.Rate),
 				"tbf (module sch_tbf, CONFIG_NET_SCH_TBF), which rate limits need; try "+
 					"`modprobe sch_tbf`", err)

@@ -83,10 +83,8 @@ func address(a netip.Addr, bits int) error {
 	if err != nil {
 		return fmt.Errorf("find %s: %w", nodeEnd, err)
 	}
-	if err := netlink.AddrAdd(end,
-		&netlink.Addr{
-			IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, 32)},
-		}); err != nil {
+	network := &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(bits, 32)}
+	if err := netlink.AddrAdd(end, &netlink.Addr{IPNet: network}); err != nil {
 		return fmt.Errorf("assign the address %s to %s: %w", a, nodeEnd, err)
 	}
 	if err := netlink.LinkSetUp(end); err != nil {

@@ -125,10 +125,7 @@ func (r *run) start(rank int) error {
 		return fmt.Errorf("start rank %d on node %d: %w", rank, node, err)
 	}
 	r.summary.Ranks[rank] = RankSummary{
-		Rank:      rank,
-		Node:      node,
-		LocalRank: local,
-		PID:       cmd.Process.Pid,
+		Rank: rank, Node: node, LocalRank: local, PID: cmd.Process.Pid,
 	}
 	go func() { // wait receives from it
 		err := cmd.Wait()

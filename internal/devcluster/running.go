@@ -35,9 +35,8 @@ func Find(run string) (*Running, error) {
 		return nil, fmt.Errorf("%w: user %d runs no cluster; start one with `hdmlp dev cluster`",
 			ErrNoRun, os.Getuid())
 	case run == "":
-		return nil,
-			fmt.Errorf("%w: several clusters are running; choose one with --run: %s", ErrNoRun,
-				strings.Join(names, ", "))
+		return nil, fmt.Errorf("%w: several clusters are running; choose one with --run: %s", ErrNoRun,
+			strings.Join(names, ", "))
 	}
 	return nil, fmt.Errorf("%w: %q; running: %s", ErrNoRun, run, strings.Join(names, ", "))
 }

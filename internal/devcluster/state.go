@@ -144,8 +144,8 @@ func readState(path string) (*os.File, state, error) {
 	s, err := parseState(f)
 	if err != nil {
 		f.Close()
-		return nil, state{},
-			fmt.Errorf("%s: %w; if there is no run of this name, remove the file", path, err)
+		return nil, state{}, fmt.Errorf("%s: %w; if there is no run of this name, remove the file",
+			path, err)
 	}
 	return f, s, nil
 }
@@ -157,8 +157,7 @@ func parseState(f *os.File) (s state, err error) {
 	}
 	if u := info.Sys().(*syscall.Stat_t); !info.Mode().IsRegular() || int(u.Uid) != os.Getuid() ||
 		info.Mode().Perm()&0o077 != 0 {
-		return s,
-			fmt.Errorf("it is not a file that only user %d can access (mode 0600)", os.Getuid())
+		return s, fmt.Errorf("it is not a file that only user %d can access (mode 0600)", os.Getuid())
 	}
 	text, err := io.ReadAll(io.LimitReader(f, 1<<20))
 	if err != nil {

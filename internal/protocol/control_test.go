@@ -65,8 +65,8 @@ func TestNumbersOutOfRangeAreConfigErrors(t *testing.T) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
-	if err := DecodeJSON([]byte(`{"stream": {"epochs": "two"}}`), new(OpenMessage)); !errors.Is(err,
-		ErrProtocol) {
+	err := DecodeJSON([]byte(`{"stream": {"epochs": "two"}}`), new(OpenMessage))
+	if !errors.Is(err, ErrProtocol) {
 		t.Errorf("a text: %v", err)
 	}
 }

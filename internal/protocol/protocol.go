@@ -162,8 +162,8 @@ func DecodeAck(p []byte, slots []uint32) (AckMessage, error) {
 		Audit:       binary.LittleEndian.Uint64(p[32:]),
 	}
 	if m.PythonNanos > m.StallNanos {
-		return AckMessage{},
-			malformed("ACK of %d ns of Python in a stall of %d ns", m.PythonNanos, m.StallNanos)
+		return AckMessage{}, malformed("ACK of %d ns of Python in a stall of %d ns",
+			m.PythonNanos, m.StallNanos)
 	}
 	n := int(binary.LittleEndian.Uint32(p[40:]))
 	p = p[44:]

@@ -41,9 +41,8 @@ type Admit func(bytes int64, what, advice string) error
 func ReadOrder(m *Open, admit Admit) (*Order, error) {
 	stream := &m.Stream
 	if given := access.Shuffle(stream.Shuffle) == access.Given; given != (stream.Given != nil) {
-		return nil,
-			failure.Input("stream.shuffle = %q: it must be %q if the process gives the epochs' "+
-				"orders (stream.given), and only then", stream.Shuffle, access.Given)
+		return nil, failure.Input("stream.shuffle = %q: it must be %q if the process gives the "+
+			"epochs' orders (stream.given), and only then", stream.Shuffle, access.Given)
 	}
 	switch {
 	case stream.Subset != nil && stream.Given != nil:
@@ -151,9 +150,8 @@ type list struct {
 // It must be a memfd, so that a read neither blocks nor fails, nor waits for another file system.
 func openList(file *os.File, what string, rows, entries, before int) (*list, error) {
 	if rows < 1 || rows > MaxList || entries < 1 || entries > MaxList || rows*entries > MaxList {
-		return nil,
-			failure.Input("%s: %d x %d samples (epochs x samples of each); allowed: at least 1 "+
-				"of each, and at most %d samples in all", what, rows, entries, MaxList)
+		return nil, failure.Input("%s: %d x %d samples (epochs x samples of each); allowed: at "+
+			"least 1 of each, and at most %d samples in all", what, rows, entries, MaxList)
 	}
 	if file == nil {
 		return nil, failure.Input("%s came without its descriptor", what)
@@ -164,8 +162,8 @@ func openList(file *os.File, what string, rows, entries, before int) (*list, err
 	}
 	if _, err := unix.FcntlInt(file.Fd(), unix.F_GET_SEALS, 0); err != nil ||
 		st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return nil,
-			failure.Input("%s: its descriptor is not a memfd; pass one made by memfd_create", what)
+		return nil, failure.Input("%s: its descriptor is not a memfd; pass one made by memfd_create",
+			what)
 	}
 	l := &list{
 		file: file,

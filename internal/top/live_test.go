@@ -80,7 +80,7 @@ func newTerminal(t *testing.T, columns, lines uint16) *terminal {
 	}()
 	t.Cleanup(func() {
 		_ = tty.Close()
-		<-read // the last one who had it open is gone
+		<-read // ends when the last process has closed the terminal
 		_ = master.Close()
 	})
 	return x

@@ -68,8 +68,8 @@ func between(before, now *stats.Tally, seconds float64, ranks int) pace {
 	}
 	p := pace{known: true, bytes: map[string]float64{}, stall: map[string]float64{}, ranks: ranks}
 	p.batches = max(0, float64(now.Batches-before.Batches)) / seconds
-	for place, a := range now.Reads {
-		p.bytes[place] = max(0, float64(a.Bytes-before.Reads[place].Bytes)) / seconds
+	for tier, a := range now.Reads {
+		p.bytes[tier] = max(0, float64(a.Bytes-before.Reads[tier].Bytes)) / seconds
 	}
 	p.bytes["source"] = max(0, float64(now.Source.Bytes-before.Source.Bytes)) / seconds
 	for cause, s := range now.Stall {
@@ -87,8 +87,8 @@ func (p *pace) add(o pace) {
 		*p = pace{known: true, bytes: map[string]float64{}, stall: map[string]float64{}}
 	}
 	p.batches += o.batches
-	for place, b := range o.bytes {
-		p.bytes[place] += b
+	for tier, b := range o.bytes {
+		p.bytes[tier] += b
 	}
 	if all := p.ranks + o.ranks; all > 0 {
 		for cause := range p.stall {

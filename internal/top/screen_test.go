@@ -45,8 +45,8 @@ func sum(of ...stats.Tally) (out stats.Tally) {
 		for cause, s := range t.Stall {
 			out.Stall[cause] += s
 		}
-		for place, a := range t.Reads {
-			out.Reads[place] = stats.Amount{Bytes: out.Reads[place].Bytes + a.Bytes}
+		for tier, a := range t.Reads {
+			out.Reads[tier] = stats.Amount{Bytes: out.Reads[tier].Bytes + a.Bytes}
 		}
 	}
 	return out

@@ -157,18 +157,18 @@ func columnsOf(j *stats.ClusterReport, rows []row) []column {
 	if slices.ContainsFunc(rows, func(r row) bool { return strings.HasPrefix(r.name, "  rank") }) {
 		out[1].head = "ranks, at"
 	}
-	places := []string{"source"}
+	tiers := []string{"source"}
 	if len(j.Nodes) > 1 {
-		places = append(places, "peer")
+		tiers = append(tiers, "peer")
 	}
 	for _, c := range j.Classes {
-		places = append(places, c.Name)
+		tiers = append(tiers, c.Name)
 	}
-	for _, place := range places {
+	for _, tier := range tiers {
 		out = append(out, column{
 			group: "MiB/s from",
-			head:  place,
-			cell:  rate(func(p *pace) string { return number(p.bytes[place] / (1 << 20)) }),
+			head:  tier,
+			cell:  rate(func(p *pace) string { return number(p.bytes[tier] / (1 << 20)) }),
 		})
 	}
 	out = append(out,

@@ -164,7 +164,7 @@ func (a *arguments) numbers(name string, least, most float64, allowed string,
 	return list
 }
 
-// hasNull tells whether a list holds a null, which would pass for a zero.
+// hasNull reports whether a list holds a null, which would pass for a zero.
 func hasNull(raw json.RawMessage) bool {
 	var list []*float64
 	return json.Unmarshal(raw, &list) == nil && slices.Contains(list, nil)

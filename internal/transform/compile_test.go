@@ -206,7 +206,7 @@ var faults = []struct {
 	},
 	{
 		`[{"name": "CenterCrop", "size": 20}, {"name": "RandomCrop", "size": 21}]`,
-		[]string{"21 x 21 pixels can not be cut from 20 x 20"},
+		[]string{"21 x 21 pixels cannot be cut from 20 x 20"},
 	},
 	{
 		`[{"name": "CenterCrop", "size": 20}, {"name": "Pad", "padding": -10}]`,
@@ -307,7 +307,7 @@ var faults = []struct {
 	},
 }
 
-// TestFaults: what can not work is refused, and the message says where, what, and what is allowed.
+// TestFaults: what cannot work is refused, and the message says where, what, and what is allowed.
 func TestFaults(t *testing.T) {
 	for _, f := range faults {
 		p, err := Compile([]byte(f.description))

@@ -65,7 +65,7 @@ func TestBelow(t *testing.T) {
 			t.Errorf("below(%d): chi-squared is %.1f, more than %.1f", n, chi, limit)
 		}
 	}
-	// Half of the range that 64 bits can not divide: rejected draws must not pile up at either end.
+	// Half of the range that 64 bits cannot divide: rejected draws must not pile up at either end.
 	low := 0
 	n := 3 << 61
 	for sample := range 10000 {

@@ -74,7 +74,7 @@ func (a *arguments) border() border {
 	return b
 }
 
-// mirrors tells whether the border depends on more of the image than its outermost pixels.
+// mirrors reports whether the border depends on more of the image than its outermost pixels.
 func (b border) mirrors() bool { return b.mode == "reflect" || b.mode == "symmetric" }
 
 func (b border) follow(k *known) error {

@@ -49,14 +49,14 @@ func (s randomCropped) follow(k *known) error {
 		m := s.padding
 		width, height := k.width+m.left+m.right, k.height+m.top+m.bottom
 		if width < s.width || height < s.height {
-			return fmt.Errorf("%d x %d pixels can not be cut from %d x %d; pad_if_needed=True "+
+			return fmt.Errorf("%d x %d pixels cannot be cut from %d x %d; pad_if_needed=True "+
 				"would put a border around them",
 				s.width, s.height, width, height)
 		}
 	}
 	if k.shorter > 0 && !s.needed && s.padding == (margins{}) &&
 		min(s.width, s.height) > k.shorter {
-		return fmt.Errorf("%d x %d pixels can not be cut from images whose shorter edge is %d; "+
+		return fmt.Errorf("%d x %d pixels cannot be cut from images whose shorter edge is %d; "+
 			"pad_if_needed=True would put a border around them",
 			s.width, s.height, k.shorter)
 	}
@@ -85,7 +85,7 @@ func (s randomCropped) apply(v *view, d *draws) error {
 		}
 	}
 	if whole.Dx() < s.width || whole.Dy() < s.height {
-		return fmt.Errorf("%d x %d pixels can not be cut from an image of %d x %d "+
+		return fmt.Errorf("%d x %d pixels cannot be cut from an image of %d x %d "+
 			"(pad_if_needed=True would put a border around it)",
 			s.width, s.height, whole.Dx(), whole.Dy())
 	}

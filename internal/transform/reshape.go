@@ -52,7 +52,7 @@ type array struct {
 	scale, shift []float32 // (x - shift) * scale, one per place along the last axis; nil: none
 }
 
-// check tells whether every sample can become what the array is to be.
+// check reports whether every sample can become what the array is to be.
 func (a *array) check() error {
 	if a.scale == nil && (a.from == "int16" || a.from == "uint16") {
 		return fmt.Errorf("transforms: tensors of %s are not supported; add ScaleShift16 after "+

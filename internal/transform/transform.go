@@ -46,7 +46,7 @@ type kind struct {
 // A step is a transform with its arguments. It does not change once built.
 type step interface {
 	// follow turns what is known about what comes in into what is known about
-	// what goes out. An error says why the step can not stand here, or can
+	// what goes out. An error says why the step cannot stand here, or can
 	// not work on any sample.
 	follow(k *known) error
 }
@@ -55,7 +55,7 @@ type step interface {
 // is made of them.
 type mover interface {
 	step
-	// apply changes the view. An error says why this sample can not have it.
+	// apply changes the view. An error says why this sample cannot have it.
 	apply(v *view, d *draws) error
 }
 

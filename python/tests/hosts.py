@@ -29,7 +29,7 @@ class Hosts:
         directory: for files of this run.
 
     Raises:
-        OSError: this machine, or this user, can not have them.
+        OSError: this machine, or this user, cannot have them.
     """
 
     def __init__(self, binary, directory, count=2, names=()):

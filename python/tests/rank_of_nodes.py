@@ -20,7 +20,7 @@ OPTIONS is a JSON object: the loader's arguments, and
     together a directory, and how many ranks there are: with their daemons started, all open the loader at once
     lockstep a directory, and how many ranks there are: at each step the rank waits there for all of them, as in an allreduce
     hold     a step and a file: before that step of epoch 0 the rank waits until the file is there
-    again    a file: where a sample can not be read the rank says so, waits until the file is there, and begins anew
+    again    a file: where a sample cannot be read the rank says so, waits until the file is there, and begins anew
     absent   true: the rank does not open the loader, and stays until
 """
 

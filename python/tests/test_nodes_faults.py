@@ -227,7 +227,7 @@ def test_source_fails_now_and_then(binary, shaky, reference, tmp_path):
 
 
 def stopped(run, ranks, words):
-    """Waits until all ranks were told that a sample can not be read, and says who was told of another rank's; by rank, what they were told is in run.caught."""
+    """Waits until all ranks were told that a sample cannot be read, and says who was told of another rank's; by rank, what they were told is in run.caught."""
     run.wait(lambda: len(run.caught) == ranks, "all ranks are told", 30)
     told = [value for value in run.caught.values() if "rank" in value["details"]]
     for value in told:
@@ -327,7 +327,7 @@ def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ra
 
 
 def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
-    """A node that can not be told is told when its link is mended, and its rank ends before the same step as the others."""
+    """A node that cannot be told is told when its link is mended, and its rank ends before the same step as the others."""
     step = 8
     name = not_read_at_the_start(binary, shaky, needed(folder, tmp_path, 3, 1, step))
     shaky.set(hang=name)

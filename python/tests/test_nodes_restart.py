@@ -203,7 +203,7 @@ def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
 
 
 def test_daemon_that_comes_again(binary, folder, tmp_path):
-    """A node whose daemon died can not take part in the job any more: its rank, started again alone, is told so."""
+    """A node whose daemon died cannot take part in the job any more: its rank, started again alone, is told so."""
     machines = Machines(binary, 3, tmp_path)
     options = {"epochs": 400, "batch_size": 8, "memory": "6MB", "state": None, "steps": 10}
     try:

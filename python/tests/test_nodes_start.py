@@ -310,7 +310,7 @@ def test_address_of_another_host(binary, folder, tmp_path, interface, why):
 
 
 def test_samples_that_can_not_be_reached(binary, folder, tmp_path):
-    """A node serves samples where the others can not fetch them: its loopback address."""
+    """A node serves samples where the others cannot fetch them: its loopback address."""
     said = start(
         binary, folder, tmp_path, 3, {"start_timeout": "60s"}, {1: {"interface": "lo"}}, [0, 1, 2]
     )
@@ -415,7 +415,9 @@ def test_tls_on_one_side(binary, folder, tmp_path, zero, one, one_says, zero_say
         [0, 1],
     )
     check(
-        said[1], "ConfigError", rf"TLS handshake of node 1 with node 0 \({IP}:29510\) failed: {one_says}"
+        said[1],
+        "ConfigError",
+        rf"TLS handshake of node 1 with node 0 \({IP}:29510\) failed: {one_says}",
     )
     check(
         said[0],

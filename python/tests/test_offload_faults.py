@@ -1,4 +1,4 @@
-"""Images that can not be decoded, and lists that can not be carried out: who is told what, and that all else goes on."""
+"""Images that cannot be decoded, and lists that cannot be carried out: who is told what, and that all else goes on."""
 
 import io
 import re
@@ -234,7 +234,7 @@ def test_what_is_bad_is_bad_in_every_epoch(tmp_path, transforms):
             assert [len(images) for _ in range(2) for images, _ in loader] == [1, 1]
 
 
-# Lists that can not be carried out.
+# Lists that cannot be carried out.
 
 
 class Said(T.Transform):

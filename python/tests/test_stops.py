@@ -1,4 +1,4 @@
-"""A rank whose iteration can not go on ends that of the other ranks of its job: through worker processes and the thesis's interface as well.
+"""A rank whose iteration cannot go on ends that of the other ranks of its job: through worker processes and the thesis's interface as well.
 
 Both ranks of a job are in this process, and take turns. That of jobs over several nodes is in test_nodes_faults.
 """

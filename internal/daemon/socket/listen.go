@@ -198,16 +198,15 @@ func (d directory) bind(name string, a *net.UnixAddr) (*pathListener, error) {
 		}
 		if err := unix.Unlinkat(int(d.file.Fd()), name, 0); err != nil &&
 			!errors.Is(err, unix.ENOENT) {
-			return nil,
-				fmt.Errorf("remove the socket %s of a daemon that has ended: %w", a.Name, err)
+			return nil, fmt.Errorf("remove the socket %s of a daemon that has ended: %w", a.Name, err)
 		}
 	}
 	before := unix.Umask(0o177)
 	l, err := net.ListenUnix("unix", a)
 	unix.Umask(before)
 	if err != nil {
-		return nil,
-			fmt.Errorf("listen at %s: %w; set HDMLP_SOCKET to another path or name", a.Name, err)
+		return nil, fmt.Errorf("listen at %s: %w; set HDMLP_SOCKET to another path or name",
+			a.Name, err)
 	}
 	l.SetUnlinkOnClose(false) // it would remove whatever is at the path by then
 	p := &pathListener{UnixListener: l, dir: d, name: name}

@@ -15,7 +15,7 @@
 // # Where it differs from ImageFolder
 //
 // A symbolic link that leads back to a directory above it is an error (there, a
-// walk until the system gives up), and so is a directory that can not be read
+// walk until the system gives up), and so is a directory that cannot be read
 // (there, it is left out). Extensions are compared without regard to case
 // whatever the case in which they are given (there, those given in upper case
 // match nothing).
@@ -50,7 +50,7 @@ type Options struct {
 	// any case; nil stands for Extensions().
 	Extensions []string
 	// IndexDir is the directory for the index file. "" is the folder itself,
-	// where the file is hidden, and where that can not be written
+	// where the file is hidden, and where that cannot be written
 	// $XDG_CACHE_HOME/hdmlp/index or ~/.cache/hdmlp/index.
 	IndexDir string
 	// Rescan scans the folder as if there were no index.
@@ -99,7 +99,7 @@ type Folder struct {
 	fromIndex bool
 
 	buffers sync.Pool // of *readBuffer
-	// noAtime: files are opened with O_NOATIME, until one can not be.
+	// noAtime: files are opened with O_NOATIME, until one cannot be.
 	noAtime atomic.Bool
 	closed  atomic.Bool
 	stale   sync.Once // the index file is outdated, and removed
@@ -237,7 +237,7 @@ func (f *Folder) IndexPath() string { return f.indexPath }
 // scan the folder again. It is nil if it was written, or needed not be.
 func (f *Folder) IndexError() error { return f.indexErr }
 
-// FromIndex tells whether an index file was found and served, so that the folder
+// FromIndex reports whether an index file was found and served, so that the folder
 // was scanned in part at most.
 func (f *Folder) FromIndex() bool { return f.fromIndex }
 

@@ -181,7 +181,7 @@ func TestUnreadableDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close() //nolint:errcheck // it was only read
-		// Another's file can not be opened without touching its access time.
+		// Another's file cannot be opened without touching its access time.
 		last := f.Index().Len() - 1
 		if f.Path(last) != foreign || !f.noAtime.Load() {
 			t.Fatalf("the last sample is %s", f.Path(last))

@@ -46,7 +46,7 @@ func lower(s string) string {
 	return strings.ToLower(strings.ReplaceAll(s, "\u0130", "i\u0307"))
 }
 
-// matches tells whether name ends with one of extensions, which are in lower
+// matches reports whether name ends with one of extensions, which are in lower
 // case.
 func matches(name string, extensions []string) bool {
 	for i := range len(name) {
@@ -63,7 +63,7 @@ func matches(name string, extensions []string) bool {
 	return false
 }
 
-// equalLower tells whether s, with its ASCII letters in lower case, is e.
+// equalLower reports whether s, with its ASCII letters in lower case, is e.
 func equalLower(s, e string) bool {
 	for i := range len(s) {
 		c := s[i]

@@ -23,7 +23,7 @@ const openFlags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCT
 
 // Read fills dst with sample id. The file is asked for its size and times once its bytes have been
 // read, so that a file that changes meanwhile is noticed as well. A path that is no regular file
-// can not block it. A system call that hangs, as on a network file system that is gone, can not be
+// cannot block it. A system call that hangs, as on a network file system that is gone, cannot be
 // cancelled: ctx is looked at before each.
 func (f *Folder) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	if err := f.check(ctx, id); err != nil {
@@ -179,7 +179,7 @@ func (f *Folder) systemError(id int, err error) error {
 	return f.sampleError(id, kind, err)
 }
 
-// kindOf tells what can not be mended from what may pass. What is not known
+// kindOf tells what cannot be mended from what may pass. What is not known
 // counts as the latter: it is tried again, and after a while given up.
 func kindOf(err error) error {
 	switch {

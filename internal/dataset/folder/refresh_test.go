@@ -20,7 +20,7 @@ import (
 )
 
 // settled is a folder whose directories have settled: the index trusts their times.
-// They can not be made older than they are, so it is the clock of the tests
+// They cannot be made older than they are, so it is the clock of the tests
 // that runs ahead.
 type settled struct {
 	t    *testing.T
@@ -281,7 +281,7 @@ func TestIndexGoesWhereItCan(t *testing.T) {
 		f := open(t, other.root, Options{})
 		if filepath.Dir(f.IndexPath()) != filepath.Join(cache, "hdmlp", "index") ||
 			f.IndexError() != nil || f.FromIndex() != fromIndex {
-			t.Errorf("where it can not be written: %s, %v, from index: %v", f.IndexPath(),
+			t.Errorf("where it cannot be written: %s, %v, from index: %v", f.IndexPath(),
 				f.IndexError(), f.FromIndex())
 		}
 	}

@@ -169,7 +169,7 @@ func (s *scanner) ask(c *caller, n *node, entries []tree.Entry) error {
 			continue
 		}
 		// What is no regular file, or a link to nothing, is a sample to
-		// ImageFolder too; it can not be read, but it takes its number.
+		// ImageFolder too; it cannot be read, but it takes its number.
 		f := sample{name: e.Name}
 		if tree.IsReg(&st) {
 			var changed int64
@@ -197,7 +197,7 @@ func (s *scanner) ask(c *caller, n *node, entries []tree.Entry) error {
 var errVanished = errors.New("the file has vanished")
 
 // statEntry says what e is, behind a symbolic link if it is one. A link that
-// leads nowhere, or where this user can not go, is given as a link.
+// leads nowhere, or where this user cannot go, is given as a link.
 func (s *scanner) statEntry(c *caller, n *node,
 	e tree.Entry,
 ) (st unix.Stat_t, link bool, err error) {

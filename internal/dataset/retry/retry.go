@@ -6,7 +6,7 @@
 // input/output errors while others can be read is ErrUnreadable after a second or
 // so, and not when the time is up.
 //
-// It also watches over reads that hang. A system call that is blocked can not be
+// It also watches over reads that hang. A system call that is blocked cannot be
 // cancelled, so nothing ends such a read; Options.Slow is told about it, once.
 //
 // A Source may be used from many goroutines. New starts one goroutine, the
@@ -38,7 +38,7 @@ type Options struct {
 	// included; 0 stands for 10 seconds.
 	SlowAfter time.Duration
 	// Slow, if not nil, is called once for each read that is slow, while it
-	// goes on: which sample, where it lies ("" if the source can not tell), and
+	// goes on: which sample, where it lies ("" if the source cannot tell), and
 	// since when. Calls come from one goroutine, and must not call Close.
 	Slow func(id int, path string, since time.Time)
 	// Retried, if not nil, is called before each pause, from the goroutine

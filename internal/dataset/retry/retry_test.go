@@ -208,7 +208,7 @@ func TestSlowReadsAreToldOnce(t *testing.T) {
 func TestNothingIsAllocated(t *testing.T) {
 	s := New(&scripted{read: func(context.Context, int, []byte) error { return nil }},
 		Options{Slow: func(int, string, time.Time) {}})
-	defer s.Close() //nolint:errcheck // it can not fail
+	defer s.Close() //nolint:errcheck // it cannot fail
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(1000, func() { _, _ = s.Read(ctx, 1, nil) }); n != 0 {
 		t.Errorf("%v allocations per read", n)
@@ -229,7 +229,7 @@ func TestTheSourceIsFoundThroughIt(t *testing.T) {
 func BenchmarkRead(b *testing.B) {
 	s := New(&scripted{read: func(context.Context, int, []byte) error { return nil }},
 		Options{Slow: func(int, string, time.Time) {}})
-	defer s.Close() //nolint:errcheck // it can not fail
+	defer s.Close() //nolint:errcheck // it cannot fail
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := s.Read(b.Context(), 1, nil); err != nil {

@@ -100,7 +100,7 @@ func TestBadInput(t *testing.T) {
 		{"a PNG of no columns", claiming(wholePNG, 0, 30), ErrCorrupt, "0 x 30"},
 		{"a JPEG bomb", claiming(whole, 65000, 65000), ErrTooLarge, "65000 x 65000"},
 		{"a PNG bomb", claiming(wholePNG, 1<<30, 1<<30), ErrTooLarge, "max_pixels is 178956970"},
-		{"a PNG that can not be so large", claiming(wholePNG, 13000, 13000), ErrTruncated, "13000"},
+		{"a PNG that cannot be so large", claiming(wholePNG, 13000, 13000), ErrTruncated, "13000"},
 		{"a JPEG of 12 bits", twelve, ErrUnsupported, "12 bits"},
 		{
 			"a JPEG without tables",

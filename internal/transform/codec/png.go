@@ -129,7 +129,7 @@ func layoutOf(src []byte) (l pngLayout, ok bool) {
 // pngSamples is how many samples a pixel has, by colour type.
 var pngSamples = [...]int{pngGray: 1, pngRGB: 3, pngPalette: 1, pngGrayAlpha: 2, pngRGBA: 4}
 
-// pngHolds looks whether a PNG is large enough for its pixels. Who knows that they can not be there
+// pngHolds looks whether a PNG is large enough for its pixels. Who knows that they cannot be there
 // takes no memory for them.
 func pngHolds(src []byte, h *Header) error {
 	if most := int64(len(src)) * deflateRatio; pngBytes(src, h) > most {

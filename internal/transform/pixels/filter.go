@@ -163,7 +163,7 @@ func reach(source int, start, length float64, target, from, to int, f Filter) (f
 	return first, last
 }
 
-// whole tells whether a part is all of source pixels.
+// whole reports whether a part is all of source pixels.
 func whole(source int, start, length float64) bool {
 	return start == 0 && length == float64(source)
 }

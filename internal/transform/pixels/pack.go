@@ -64,7 +64,7 @@ const channels = 3
 // NewPacker returns the Packer for t.
 func NewPacker(t Target) (*Packer, error) {
 	if (t.Unit || len(t.Mean) > 0 || len(t.Std) > 0) && t.Type == Uint8 {
-		return nil, fmt.Errorf("a tensor of type %v can not be scaled or normalised", t.Type)
+		return nil, fmt.Errorf("a tensor of type %v cannot be scaled or normalised", t.Type)
 	}
 	if len(t.Mean) != len(t.Std) || (len(t.Mean) > 1 && len(t.Mean) != channels) {
 		return nil, fmt.Errorf("normalising takes one mean and one std for each of 3 channels, "+

@@ -60,7 +60,7 @@ func (r *Resizer) ResizePart(
 type Part struct{ X, Y, Width, Height float64 }
 
 // ResizeBox is ResizePart of part b of the image, as PIL's src.resize((width, height), filter,
-// box). A part that is not all of the image can not have the filter Nearest.
+// box). A part that is not all of the image cannot have the filter Nearest.
 func (r *Resizer) ResizeBox(
 	dst, src *Image, origin image.Point, fullW, fullH int, b Part, width, height int,
 	window image.Rectangle, f Filter,

@@ -33,7 +33,7 @@ EXIT STATUS
 		},
 	}
 	cmd.Flags().StringVar(&kind, "kind", sources()[0].Name,
-		"kind of the source; `hdmlp kinds` lists them")
+		"kind of the source; hdmlp kinds lists them")
 	return cmd
 }
 
