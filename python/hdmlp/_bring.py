@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ._feed import Feed
 from ._recipe import Undecodable
-from ._source import Taken
+from ._source import BatchSource, Taken
 from .errors import SampleError
 
 log = logging.getLogger("hdmlp")
@@ -36,6 +36,7 @@ class Brought(NamedTuple):
 
 def bring(
     feed: Feed,
+    source: BatchSource,
     position: int,
     make: Callable[[Feed, Taken], Any],
     timeout: float,
@@ -47,7 +48,8 @@ def bring(
     the sample.
 
     Args:
-        feed: Where the batch comes from; it is open.
+        feed: The iteration's feed.
+        source: The feed's source.
         position: Which batch.
         make: Makes what the user gets.
         timeout: Seconds to wait at most; 0 means no limit.
@@ -56,7 +58,6 @@ def bring(
     Raises:
         HDMLPError: What the source raises.
     """
-    source = feed.source
     stall = python = 0
     bad: Undecodable | None = None
     while True:

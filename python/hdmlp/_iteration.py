@@ -126,7 +126,9 @@ class Iteration:
         stream, source = feed.working()
         self._take, self._ack = source.take, stream.ack
         try:
-            brought = bring(feed, self.position, loader._make, loader.timeout, loader._works)
+            brought = bring(
+                feed, source, self.position, loader._make, loader.timeout, loader._works
+            )
         except BaseException:
             self.failed = True
             raise
