@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
@@ -55,8 +56,10 @@ The file is --file, or what HDMLP_CONFIG names, or
 			environment := hdmlpEnvironment()
 			input := config.Input{
 				Arguments: arguments, Environment: environment,
-				File:    cmp.Or(file, config.DefaultFile(environment)),
-				Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
+				File: cmp.Or(file, config.DefaultFile(environment)),
+				Machine: config.Machine{
+					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: probe.Directory,
+				},
 				Classes: describedClasses(),
 			}
 			asJSON, _ := cmd.Flags().GetBool("json")

@@ -16,6 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
 	"github.com/hdmlp/hdmlp/internal/dataset/retry"
 	"github.com/hdmlp/hdmlp/internal/node"
+	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -78,6 +79,7 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 		},
 		MemoryBound: memoryBound,
 		FreeDisk:    freeDisk,
+		Directory:   probe.Directory,
 		Processors:  processors,
 	}, Node: assembly.Node{Budget: memoryBudget, Version: version, Protocol: daemon.Protocol}}
 }

@@ -204,7 +204,9 @@ func (r *resolver) checkClasses() {
 				r.problem(path)
 			}
 			paths = append(paths, class.Path)
-			r.checkDisk(capacity, class, kind)
+			if r.checkDirectory(path, class.Path) {
+				r.checkDisk(capacity, class, kind)
+			}
 			continue
 		}
 		memory = addSizes(memory, class.Capacity)

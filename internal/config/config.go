@@ -119,6 +119,8 @@ type Machine struct {
 	MemoryBound func() string
 	// FreeDisk is how many bytes are free on the disk of the directory, which need not exist.
 	FreeDisk func(dir string) (int64, error)
+	// Directory reports why a path is no directory and cannot become one.
+	Directory func(path string) error
 	// Processors is how many the process may use, at least 1.
 	Processors int
 }

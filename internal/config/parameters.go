@@ -67,7 +67,7 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "cache_dir", Kind: Path, Scope: Job,
-		Help:  "Directory on a fast local disk in which the node caches samples, also for later jobs; empty: none. HDMLP creates it, and refuses one that holds anything else",
+		Help:  "Directory on a fast local disk in which the node caches samples, also for later jobs; empty: none. HDMLP creates it, but not its parent, and refuses one that holds anything else",
 		field: func(c *Config) any { return &c.CacheDir },
 	},
 	{

@@ -1,4 +1,4 @@
-"""HDMLP feeds training samples to machine-learning jobs so that accelerators never wait for storage.
+"""Feeds training samples to machine-learning jobs, so accelerators never wait for storage.
 
 :mod:`hdmlp.torch` has datasets and loaders for torch, :mod:`hdmlp.data` those that need nothing but
 Python, and :class:`hdmlp.Job` is the interface of the HDMLP thesis. A daemon does the work, one per

@@ -136,3 +136,22 @@ def test_wrong_arguments(daemon, folder, tmp_path):
         data.DataLoader(str(tmp_path / "nowhere"))
     data.DataLoader(folder, memory="1GB", cache_dir="x").close()
     assert daemon.requests[-1]["arguments"] == {"memory": "1GB", "cache_dir": os.path.abspath("x")}
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("file", "it is not a directory"),
+        ("file/below", "a part of the path is not a directory"),
+        ("missing/below", "its parent directory .*/missing does not exist"),
+    ],
+)
+def test_an_unusable_cache_dir_is_named_by_its_key(real, folder, tmp_path, path, reason):
+    (tmp_path / "file").write_bytes(b"")
+    path = tmp_path / path
+    with pytest.raises(errors.ConfigError, match=f"cache_dir = .{path}. .argument.: {reason}"):
+        data.DataLoader(folder, cache_dir=path, memory="1MB")
+    assert not (tmp_path / "missing").exists()
+    with data.DataLoader(folder, cache_dir=tmp_path / "new", memory="1MB") as loader:
+        next(iter(loader))
+    assert (tmp_path / "new").is_dir()

@@ -1,0 +1,44 @@
+package config_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+)
+
+// TestAnUnusableDirectoryIsRefusedByItsKey resolves keys and classes of a file with a directory
+// that the machine refuses, whose disk is then not measured.
+func TestAnUnusableDirectoryIsRefusedByItsKey(t *testing.T) {
+	refuses := machine
+	refuses.Directory = func(path string) error {
+		if path == "/cache/file" {
+			return errors.New("it is not a directory")
+		}
+		return nil
+	}
+	refuses.FreeDisk = func(dir string) (int64, error) {
+		if dir == "/cache/file" {
+			t.Error("the disk of the directory was measured")
+		}
+		return 100 << 30, nil
+	}
+	input := config.Input{Machine: refuses, Classes: classes, Arguments: map[string]any{"cache_dir": "/cache/file"}}
+	_, err := config.Resolve(input)
+	if err == nil || !strings.Contains(err.Error(), `cache_dir = "/cache/file" (argument): it is not a directory`) {
+		t.Errorf("by its key: %v", err)
+	}
+	input.Arguments["cache_dir"] = "/cache/other"
+	if _, err := config.Resolve(input); err != nil {
+		t.Errorf("another directory: %v", err)
+	}
+	_, err = config.Resolve(config.Input{Machine: refuses, Classes: classes, File: file(t, `
+[[storage_class]]
+kind = "file"
+path = "/cache/file"
+`)})
+	if err == nil || !strings.Contains(err.Error(), ".path") || !strings.Contains(err.Error(), "it is not a directory") {
+		t.Errorf("by its class: %v", err)
+	}
+}
