@@ -101,7 +101,7 @@ def _leave_out(feed: Feed, bad: Undecodable) -> None:
             "sample %d (%s) cannot be decoded in Python, and %s (on_error=%s): %s",
             bad.sample,
             getattr(bad, "path", None) or "path unknown",
-            "is left out" if policy == "skip" else "the next one that can be stands in for it",
+            "is left out" if policy == "skip" else "is replaced by another sample",
             policy,
             bad,
         )
