@@ -55,7 +55,7 @@ class State:
         return self.array + self.image + self.tensor
 
     def take(self, step: Step) -> None:
-        """Add a transform.
+        """Adds a transform.
 
         Raises:
             Unknown: The daemon cannot carry it out here.
@@ -119,7 +119,7 @@ class State:
         self.image = [*self.image, step]
 
     def _check_movable(self, step: ours.Transform) -> None:
-        """Raise Unknown if the transform's result differs between the image and the tensor."""
+        """Raises Unknown if the transform's result differs between the image and the tensor."""
         if isinstance(step, (ours.Resize, ours.RandomResizedCrop)):
             modes = step.interpolation
             several = modes if isinstance(modes, tuple) else (modes,)
@@ -150,7 +150,7 @@ class State:
             )
 
     def _note_size(self, step: ours.Transform) -> None:
-        """Note the size and channels of the transform's result."""
+        """Notes the size and channels of the transform's result."""
         if isinstance(step, ours.Grayscale):
             self.channels = step.num_output_channels
         elif isinstance(step, ours.Resize):
