@@ -12,11 +12,14 @@ import re
 import socket
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from ._launchers import LAUNCHERS, Layout, Process, addresses, number
 from ._secret import secret
 from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from ._launcher import Place
 
 _T = TypeVar("_T")
 
@@ -171,7 +174,7 @@ def ordinal(name: str) -> int:
 
 
 def cluster(
-    place: Any, name: str, launch_key: str | None, environ: Mapping[str, str] | None = None
+    place: Place, name: str, launch_key: str | None, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any] | None:
     """Returns OPEN's object about the nodes of the job; None if there is one node.
 
@@ -218,7 +221,7 @@ def cluster(
     }
 
 
-def unnamed(place: Any, environ: Mapping[str, str]) -> str:
+def unnamed(place: Place, environ: Mapping[str, str]) -> str:
     """Returns a warning if rank 0 is on another host, and nothing says which nodes there are.
 
     Empty if all is well. May ask a name server.
@@ -255,7 +258,7 @@ def _is_own(host: str) -> bool:
     return False
 
 
-def unknown_host(place: Any, environ: Mapping[str, str]) -> str:
+def unknown_host(place: Place, environ: Mapping[str, str]) -> str:
     """Returns a sentence about node 0's host if its name cannot be resolved, else nothing.
 
     May ask a name server.

@@ -8,16 +8,19 @@ import secrets
 import stat
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ._launchers import LAUNCHERS
 from .errors import ConfigError
+
+if TYPE_CHECKING:
+    from ._launcher import Place
 
 #: The least bytes of a secret.
 MIN_SECRET = 16
 
 
-def secret(place: Any, environ: Mapping[str, str]) -> str:
+def secret(place: Place, environ: Mapping[str, str]) -> str:
     """Returns what only the job's nodes know; docs/OPERATIONS.md says how safe each source is.
 
     The sources are, in this order: HDMLP_SECRET, the file HDMLP_SECRET_FILE, torch's store, the
@@ -78,7 +81,7 @@ def _read(path: str, source: str) -> str:
         raise ConfigError(f"{source}={path}: {error}") from None
 
 
-def _from_store(place: Any, environ: Mapping[str, str]) -> str | None:
+def _from_store(place: Place, environ: Mapping[str, str]) -> str | None:
     """Returns the secret in torch's store, where rank 0 puts it.
 
     Any process that reaches the store can read it.

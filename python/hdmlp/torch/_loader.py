@@ -110,7 +110,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     Raises:
         HDMLPError: See :mod:`hdmlp.errors`.
-        ValueError: torch refuses the arguments; or TypeError, as torch does.
+        ValueError: torch refuses the arguments; or TypeError.
     """
 
     def __init__(
@@ -193,7 +193,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def __setattr__(self, name: str, value: Any) -> None:
         if getattr(self, "_complete", False):
             check_settable(self, name)
-        super().__setattr__(name, value)  # type: ignore[no-untyped-call]
+        torchs: Any = super()  # whose method has no types in some releases
+        torchs.__setattr__(name, value)
 
     def close(self) -> None:
         """Leaves the job. Batches that the program keeps stay valid. Idempotent."""
@@ -204,8 +205,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # What it is made of.
 
     @property
     def _engine(self) -> Engine | None:
