@@ -1,10 +1,9 @@
 package placement
 
-// Bound returns the fewest bytes that a run of E epochs can read from the
-// source, for a dataset of S bytes and caches of `cached` bytes over all nodes (N*D): every
-// byte once, and in every later epoch what the caches cannot hold, since where each sample is
-// needed once per epoch a cache of x bytes serves at most x of an epoch's reads.
-// It is S + (E-1)*max(0, S-N*D).
+// Bound returns the fewest bytes that a run of E epochs can read from the source, for a dataset of
+// S bytes and caches of `cached` bytes over all nodes (N*D): every byte once, and in every later
+// epoch what the caches cannot hold. (Each sample is needed once per epoch, so a cache of x bytes
+// serves at most x bytes of an epoch's reads.) It is S + (E-1)*max(0, S-N*D).
 func Bound(dataset, cached int64, epochs int) int64 {
 	if epochs <= 0 {
 		return 0
@@ -12,11 +11,11 @@ func Bound(dataset, cached int64, epochs int) int64 {
 	return dataset + int64(epochs-1)*max(0, dataset-cached)
 }
 
-// Demand is what an epoch needs: the bytes of its samples, each once, and of those that no epoch
-// before it needed.
+// Demand is what an epoch needs: the bytes of its samples, each counted once, and of those that no
+// earlier epoch needed.
 type Demand struct{ Bytes, New int64 }
 
-// BoundOf is Bound where epochs need different samples: an epoch reads from the source what was
+// BoundOf is Bound for epochs that need different samples: an epoch reads from the source what was
 // never read before, and at least what caches of `cached` bytes cannot hold of it.
 func BoundOf(epochs []Demand, cached int64) (bound int64) {
 	for _, e := range epochs {

@@ -2,7 +2,7 @@ package placement
 
 import "testing"
 
-func TestBoundOf(t *testing.T) {
+func TestBoundOfEpochsWithDifferentSamples(t *testing.T) {
 	same := []Demand{{100, 100}, {100, 0}, {100, 0}}
 	if got, want := BoundOf(same, 40), Bound(100, 40, 3); got != want {
 		t.Errorf("epochs that need the same: %d, want %d", got, want)
@@ -12,7 +12,7 @@ func TestBoundOf(t *testing.T) {
 	}
 }
 
-func TestBound(t *testing.T) {
+func TestBoundOfEqualEpochs(t *testing.T) {
 	for _, c := range []struct {
 		dataset, cached int64
 		epochs          int

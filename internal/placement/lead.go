@@ -4,32 +4,32 @@ import (
 	"fmt"
 )
 
-// Lead is the part of the stream that the ranks may have come through before there is a plan:
-// global batches, counted from one of an epoch.
+// Lead is the bootstrap window: the part of the stream that the ranks may read before the plan is
+// in force. It is a number of global batches from a step of an epoch on.
 type Lead struct {
 	Epoch, Step int
-	Steps       int // at most as many as an epoch has
+	Steps       int // at most the steps of an epoch
 }
 
-// Starter is a policy whose plan takes a pass over the whole stream or more, and that knows what
-// nodes may do meanwhile.
+// Starter is a policy whose plan takes at least a pass over the whole stream, and which defines
+// what nodes do in the bootstrap window.
 //
-// In an epoch each sample is needed by one node, but for what padding repeats. So until there is a
-// plan each node reads from the source what it needs itself, and where nodes share their caches
-// answers for it: all nodes know that from the stream, hardly anybody has to ask anybody, and
-// nothing is read twice. What is read so is kept where it was read, or with the node that has most
-// room where it does not fit, and Resume tells Plan that it is there: a plan leaves samples where
-// they are. The longer the lead, the more samples lie with the node that needed them first instead
-// of the one that needs them most often. That costs local hits, and no read from the source.
+// In an epoch only one node needs each sample, except for repeats from padding. So until there is a
+// plan each node reads from the source what it needs itself and, if nodes share their caches, owns
+// it: all nodes derive this from the stream, remote reads are rare, and nothing is read twice. The
+// samples read are kept on the node that read them or, if they do not fit, on the node with the
+// most free capacity, and Resume passes this on to Plan: a plan leaves samples where they are. The
+// longer the window, the more samples are on the node that needed them first instead of the one
+// that needs them most often. That costs local hits, but no reads from the source.
 type Starter interface {
 	Policy
-	// First returns what nodes do in the lead: what they hold already, then, in the order in which
-	// it is read, what they keep of it. It takes one pass over the lead.
+	// First returns the plan for the lead: what nodes hold already, then what they keep of the
+	// lead, in the order in which it is read. It takes one pass over the lead.
 	First(in Input, lead Lead) (*Plan, error)
 }
 
-// Resume returns the input for the plan that follows First: nodes hold what they have, and what
-// they kept or will have kept at the end of their leads. leads are by node; mostly all are the
+// Resume returns the input for the plan that follows First: nodes hold what they held before, and
+// what they will have kept at the end of their leads. leads is indexed by node; usually all are the
 // same.
 func Resume(p Starter, in Input, leads []Lead) (Input, error) {
 	if len(leads) != len(in.Nodes) {

@@ -1,21 +1,19 @@
-// Package placement decides where samples are cached: a policy turns the access
-// stream, the sizes of the samples, the capacities and the performance model into
-// a plan, which says for every node and storage class which samples it holds and
-// in which order it is filled (thesis 3.2.2).
+// Package placement decides where samples are cached: a policy turns the access stream, the sizes
+// of the samples, the capacities and the performance model into a plan, which states for every node
+// and storage class which samples it holds and in which order it is filled (thesis 3.2.2).
 //
-// INVARIANT: a class of a plan never takes more bytes than its capacity, and a node holds a
-// sample in at most one class. A plan is a pure function of the Input, so
-// all nodes that compute it agree. What a class holds already stays, as classes only
-// grow, and takes its room.
+// INVARIANT: a class of a plan never takes more bytes than its capacity, and a node holds a sample
+// in at most one class. A plan is a pure function of the Input, so all nodes that compute it agree.
+// Samples that a class already holds stay, because classes only grow, and count against its
+// capacity.
 //
-// This room has what a policy is given and what it makes. The policies, each a file with a line in
-// one table, are in policies below; builder has the ways to fill caches that they choose from;
-// simulated has what a policy may say to the simulator besides; policytest is the suite that each
-// of them passes.
+// This package defines the input and output of policies. The policies, each a file and a line in a
+// table, are in package policies; builder has the algorithms for filling caches that they share;
+// simulated has what a policy may define for the simulator; policytest is the conformance suite.
 //
 // Pure: no I/O, no goroutine that outlives a call. Policies hold no state and are safe for
-// concurrent use. Nothing here runs a plan: that is what stage and simulate do. Memory is
-// proportional to the samples plus the copies planned, never to nodes times samples.
+// concurrent use. Nothing here executes a plan: stage and simulate do. Memory is proportional to
+// the samples plus the copies planned, never to nodes times samples.
 package placement
 
 import (
@@ -27,26 +25,27 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
-// Input is all that a policy may look at.
+// Input is everything that a policy may use.
 type Input struct {
-	Stream *access.Stream // who reads what, when
-	// the horizon, where the stream has no end; otherwise ignored. It ends before an epoch that is
-	// not given
+	Stream *access.Stream // which rank reads which samples, and when
+	// the horizon if the stream has no end; otherwise ignored. It ends before the first epoch that
+	// is not given
 	Epochs int
-	From   int                    // the first epoch still to come; default 0
-	Nodes  []Node                 // every rank of the stream on exactly one of them
-	Size   func(id int) int64     // bytes of a sample, above 0; cheap
-	Env    *perfmodel.Environment // nil: the node's own classes beat peers, peers beat the source
-	// Context ends the planning early, at the next epoch that is gone over; nil: never. Its error
-	// is then Plan's.
+	From   int                // the first epoch to plan for; default 0
+	Nodes  []Node             // every rank of the stream on exactly one of them
+	Size   func(id int) int64 // bytes of a sample, above 0; must be cheap
+	// nil: own classes are faster than peers, and peers than the source
+	Env *perfmodel.Environment
+	// Context cancels planning, which checks it once per epoch, and its error is then Plan's. nil:
+	// planning is not cancelled.
 	Context context.Context
 }
 
 // Given reports whether the stream's epochs are given, so that they may have any samples, and
-// nothing is known of epochs to come.
+// future epochs are unknown.
 func (in *Input) Given() bool { return in.Stream.Spec().Shuffle == access.Given }
 
-// Ended tells that nobody waits for the plan any more: the Context's error.
+// Ended returns the Context's error, or nil if planning should continue.
 func (in *Input) Ended() error {
 	if in.Context == nil {
 		return nil
@@ -54,34 +53,35 @@ func (in *Input) Ended() error {
 	return in.Context.Err()
 }
 
-// Node is a node as a policy sees it.
+// Node is a policy's view of a node.
 type Node struct {
 	Ranks    []int     // the ranks that run on it
 	Capacity []int64   // bytes of the storage classes 1..J, fastest first
-	Held     [][]int32 // what each of these classes holds already; may be shorter than Capacity
-	// Kept is what the node has besides, in classes that keep a copy of all that is read, whatever
-	// the plan gives them. It takes no room of theirs here. To bring it into another class, or to
-	// another node, takes no read from the source.
+	Held     [][]int32 // what each of these classes already holds; may be shorter than Capacity
+	// Kept is what the node holds besides, in classes that keep a copy of everything that is read,
+	// whatever the plan. It does not count against their capacity here. Moving it to another class
+	// or node takes no read from the source.
 	Kept []int32
 }
 
-// Plan says who caches what. It must not be changed once made.
+// Plan states which node caches which samples. It must not be modified.
 type Plan struct {
 	Policy   string     // the name of the policy that made it
-	Prefetch bool       // the staging buffer is filled ahead of time; false for naive alone
+	Prefetch bool       // the staging buffer is filled ahead of time; false only for naive
 	Remote   bool       // nodes may read from each other's classes
-	Owner    []int32    // per sample the node that answers for it, -1: nobody. nil: nobody for any
+	Owner    []int32    // per sample its owner, or -1; nil: no sample has one
 	Nodes    []NodePlan // as Input.Nodes
 
-	// ReadOnce: who needs a sample that its owner has not got yet asks the owner, who reads it at
-	// once, keeps it and answers: nobody else reads it from the source.
+	// ReadOnce means that only a sample's owner reads it from the source: a node that needs a
+	// sample requests it from the owner, which, if it does not hold it yet, reads, keeps and
+	// returns it.
 	ReadOnce bool
-	// OnRead: classes keep what the node reads for its own training, and nothing is read ahead to
-	// fill them.
+	// OnRead means that classes keep what the node reads for its own training, and that nothing is
+	// read ahead to fill them.
 	OnRead bool
 }
 
-// Unsupported is the error of a policy that cannot run what it is asked for.
+// Unsupported is the error of a policy that cannot plan for the input.
 type Unsupported struct {
 	Policy string
 	Reason string
@@ -91,12 +91,12 @@ func (e *Unsupported) Error() string { return e.Policy + ": " + e.Reason }
 
 // NodePlan is one node's part of a plan.
 type NodePlan struct {
-	// Classes has, for each storage class 1..J, the samples that it holds, in the order
-	// in which it is filled; what is held already comes first.
+	// Classes has, for each storage class 1..J, its samples in the order in which it is filled;
+	// samples that it already holds come first.
 	Classes [][]int32
 }
 
-// OwnerOf returns the node that answers for the sample, -1 if nobody does.
+// OwnerOf returns the owner of the sample, or -1 if it has none.
 func (p *Plan) OwnerOf(id int) int {
 	if p.Owner == nil {
 		return -1
@@ -104,10 +104,10 @@ func (p *Plan) OwnerOf(id int) int {
 	return int(p.Owner[id])
 }
 
-// maxNodes is what a node number in the tables of reads can count.
+// maxNodes is the most nodes that the tables of reads can number.
 const maxNodes = 1<<16 - 1
 
-// Check checks the input. It returns the horizon [in.From, to) and the node of every rank.
+// Check validates the input. It returns the horizon [in.From, to) and the node of every rank.
 func (in *Input) Check() (to int, nodeOf []int32, err error) {
 	if in.Stream == nil || in.Size == nil {
 		return 0, nil, errors.New("placement: Stream and Size must be given")
@@ -180,7 +180,8 @@ func (in *Input) Check() (to int, nodeOf []int32, err error) {
 	}
 	for k := range spec.Samples {
 		if s := in.Size(k); s <= 0 {
-			return 0, nil, fmt.Errorf("placement: sample %d has %d bytes; it must have some", k, s)
+			return 0, nil,
+				fmt.Errorf("placement: sample %d has %d bytes; it must have at least 1", k, s)
 		}
 	}
 	if in.Env != nil {

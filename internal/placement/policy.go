@@ -1,40 +1,40 @@
 package placement
 
-// Policy makes plans. It holds no state, is comparable, and is safe for concurrent use.
+// Policy makes plans. Implementations are stateless, comparable and safe for concurrent use.
 type Policy interface {
-	// Name is what flags, configuration and reports call it.
+	// Name returns the policy's name in flags, configuration and reports.
 	Name() string
-	// About says what there is to know of it without a plan.
+	// About returns the policy's properties.
 	About() About
-	// Plan computes the plan. It fails only for an invalid input, for one that the policy cannot
-	// run (Unsupported), or with the Context's error.
+	// Plan computes the plan. Its errors are those of an invalid input, Unsupported, and the
+	// Context's.
 	Plan(in Input) (*Plan, error)
 }
 
-// About describes a policy to whoever offers, checks or draws policies: no other room has a list of
-// them.
+// About describes a policy to the packages that offer, validate or plot policies; no other package
+// has a list of them.
 type About struct {
 	// what it does, in a few words, for help: "reads each sample once for all nodes"
 	Does string
-	// the engine runs it; otherwise the simulator alone, and its stream has one rank per node
+	// the engine supports it; otherwise only the simulator does, with one rank per node
 	Engine      bool
 	Stages      bool    // the staging buffer is filled ahead of time, so there must be one
-	Needs       Classes // the storage classes that it cannot do without
+	Needs       Classes // the storage classes that it requires
 	Copies      Copies  // how many copies it plans
-	CountsReads bool    // planning makes a table of who reads what when
-	Line        Line    // how plots draw it
+	CountsReads bool    // planning builds a table of all reads
+	Line        Line    // its line in plots
 }
 
-// Classes are storage classes that a policy cannot do without.
+// Classes are the storage classes that a policy requires.
 type Classes int
 
 const (
-	NoClass    Classes = iota // it runs without any
+	NoClass    Classes = iota // it requires none
 	FirstClass                // it keeps samples in class 1
-	SomeClass                 // it keeps samples in whichever classes have room
+	SomeClass                 // it keeps samples in any class with free capacity
 )
 
-// Copies is how many copies of samples a policy plans at most, as far as there is room.
+// Copies is the most copies of a sample that a policy plans, as far as they fit.
 type Copies int
 
 const (
@@ -46,7 +46,7 @@ const (
 	OnEveryNode // each sample on every node
 )
 
-// Line is the line of a policy in plots: its colour, 0xRRGGBB, and whether it is dashed, for
+// Line is the line of a policy in plots: its colour, 0xRRGGBB, and whether it is dashed, as for
 // policies that are variants of another one.
 type Line struct {
 	Colour uint32

@@ -6,25 +6,27 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// TakeOver returns the plan for as long as only some of the nodes are there: p itself if nobody is
-// missing whom a sample needs, else one in which another node answers for each sample of those who
-// are. nodes and size are what p was made from.
+// TakeOver returns the plan to use while some nodes are unavailable. It is p itself if the
+// unavailable nodes own no samples; otherwise their samples have other owners in it. available
+// reports whether a node is available; nodes and size are what p was made from.
 //
-// A node whose classes have a copy by p is the first choice. For the others of a plan that reads
-// once, a node is chosen that has room left, and it is to keep them there. Where nobody has, nobody
-// answers for the sample: whoever needs it reads it from the source, since to ask somebody who does
-// not keep it saves nothing.
+// A node that has a copy of the sample by p is the first choice. If there is none, and the plan is
+// ReadOnce, a node with free capacity becomes the owner and keeps the sample. If there is no such
+// node either, the sample has no owner and is read from the source: a remote read from a node that
+// does not keep it saves nothing.
 //
-// Among those who may, the highest hash of node and sample decides (rendezvous hashing). So all
-// nodes that see the same ones agree without a word, load is spread evenly, and when one more goes
-// few samples change hands. What p gives a node stays with it: classes only get longer, and p holds
-// again when everybody is back.
-func (p *Plan) TakeOver(there func(node int) bool, nodes []Node, size func(id int) int64) *Plan {
-	const nobody = -1
-	var left []int // the nodes that are there
+// Among the candidates, the one with the highest hash of node and sample is chosen (rendezvous
+// hashing). So all nodes that see the same nodes agree without communication, load is balanced, and
+// few samples move when another node fails. A node keeps what p assigns to it: classes only get
+// longer, and p applies again when all nodes are back.
+func (p *Plan) TakeOver(available func(node int) bool, nodes []Node,
+	size func(id int) int64,
+) *Plan {
+	const none = -1
+	var left []int // the available nodes
 	gone := make([]bool, len(p.Nodes))
 	for n := range p.Nodes {
-		if gone[n] = !there(n); !gone[n] {
+		if gone[n] = !available(n); !gone[n] {
 			left = append(left, n)
 		}
 	}
@@ -36,13 +38,13 @@ func (p *Plan) TakeOver(there func(node int) bool, nodes []Node, size func(id in
 	owner := slices.Clone(p.Owner)
 	for k := range owner {
 		if missed(k) {
-			owner[k] = nobody
+			owner[k] = none
 		}
 	}
 	for _, n := range left {
 		for _, class := range p.Nodes[n].Classes {
 			for _, k := range class {
-				if missed(int(k)) && (owner[k] == nobody ||
+				if missed(int(k)) && (owner[k] == none ||
 					access.Mix(n, int(k)) > access.Mix(int(owner[k]), int(k))) {
 					owner[k] = int32(n)
 				}
@@ -56,31 +58,31 @@ func (p *Plan) TakeOver(there func(node int) bool, nodes []Node, size func(id in
 	}
 
 	after.Nodes = slices.Clone(p.Nodes)
-	room := make([][]int64, len(p.Nodes)) // that p leaves, by class
+	free := make([][]int64, len(p.Nodes)) // capacity that p leaves, by node and class
 	for _, n := range left {
 		after.Nodes[n].Classes = slices.Clone(p.Nodes[n].Classes)
-		room[n] = slices.Clone(nodes[n].Capacity)
+		free[n] = slices.Clone(nodes[n].Capacity)
 		for j, class := range p.Nodes[n].Classes {
-			after.Nodes[n].Classes[j] = slices.Clip(class) // p's own must not grow
+			after.Nodes[n].Classes[j] = slices.Clip(class) // do not append to p's own
 			for _, k := range class {
-				room[n][j] -= size(int(k))
+				free[n][j] -= size(int(k))
 			}
 		}
 	}
 	for k := range owner {
-		if owner[k] != nobody || !missed(k) {
+		if owner[k] != none || !missed(k) {
 			continue
 		}
-		need, best, in := size(k), nobody, 0
+		need, best, in := size(k), none, 0
 		for _, n := range left {
-			j := slices.IndexFunc(room[n], func(r int64) bool { return r >= need })
-			if j >= 0 && (best == nobody || access.Mix(n, k) > access.Mix(best, k)) {
+			j := slices.IndexFunc(free[n], func(r int64) bool { return r >= need })
+			if j >= 0 && (best == none || access.Mix(n, k) > access.Mix(best, k)) {
 				best, in = n, j
 			}
 		}
-		if best != nobody {
+		if best != none {
 			owner[k] = int32(best)
-			room[best][in] -= need
+			free[best][in] -= need
 			class := &after.Nodes[best].Classes[in]
 			*class = append(*class, int32(k))
 		}

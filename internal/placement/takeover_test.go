@@ -12,9 +12,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestTakeOver: whoever goes, exactly one of those who are left answers for each sample that
-// somebody can have, and no class takes more than it has room for.
-func TestTakeOver(t *testing.T) {
+// TestEverySampleThatFitsHasOneOwnerAfterTakeOver: whichever nodes fail, each sample that a
+// remaining node can hold has exactly one owner, and no class exceeds its capacity.
+func TestEverySampleThatFitsHasOneOwnerAfterTakeOver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 6).Draw(t, "nodes")
 		samples := rapid.IntRange(2*n, 300).Draw(t, "samples")
@@ -46,7 +46,7 @@ func TestTakeOver(t *testing.T) {
 		after := p.TakeOver(there, in.Nodes, size)
 
 		holders := make([][]int, samples)
-		room := int64(0) // the largest that is left anywhere
+		room := int64(0) // the largest free capacity of a class
 		for i, node := range after.Nodes {
 			for j, class := range node.Classes {
 				left := in.Nodes[i].Capacity[j]
@@ -55,13 +55,13 @@ func TestTakeOver(t *testing.T) {
 					holders[k] = append(holders[k], i)
 				}
 				if left < 0 {
-					t.Fatalf("class %d of node %d has %d bytes too many", j+1, i, -left)
+					t.Fatalf("class %d of node %d exceeds its capacity by %d bytes", j+1, i, -left)
 				}
 				if there(i) {
 					room = max(room, left)
 				}
 				if !slices.Equal(class[:len(p.Nodes[i].Classes[j])], p.Nodes[i].Classes[j]) {
-					t.Fatalf("class %d of node %d lost what it had", j+1, i)
+					t.Fatalf("class %d of node %d lost samples", j+1, i)
 				}
 			}
 		}
@@ -69,22 +69,23 @@ func TestTakeOver(t *testing.T) {
 			!slices.EqualFunc(after.Nodes, p.Nodes, func(a, b placement.NodePlan) bool {
 				return slices.EqualFunc(a.Classes, b.Classes, slices.Equal[[]int32])
 			}) {
-			t.Fatalf("%s: nodes are to keep what they are not asked for", policy.Name())
+			t.Fatalf("%s: nodes keep samples that they do not own", policy.Name())
 		}
 		for k := range samples {
 			was, is := p.OwnerOf(k), after.OwnerOf(k)
 			switch {
 			case was < 0 || there(was):
 				if is != was {
-					t.Fatalf("sample %d of node %d, which is there, went to node %d", k, was, is)
+					t.Fatalf("sample %d of node %d, which is available, moved to node %d", k, was,
+						is)
 				}
 			case is >= 0:
 				if !there(is) || !slices.Contains(holders[k], is) {
-					t.Fatalf("node %d took over sample %d; it is there: %v; those who are to "+
-						"hold it: %v", is, k, there(is), holders[k])
+					t.Fatalf("node %d took over sample %d; it is available: %v; the sample's "+
+						"holders: %v", is, k, there(is), holders[k])
 				}
 			case p.ReadOnce && room >= size(k):
-				t.Fatalf("nobody took over sample %d of %d bytes, and there is room for %d", k,
+				t.Fatalf("no node took over sample %d of %d bytes, although %d fit", k,
 					size(k), room)
 			}
 		}
@@ -94,7 +95,7 @@ func TestTakeOver(t *testing.T) {
 			t.Fatal("the plan itself was changed")
 		}
 		if back := p.TakeOver(func(int) bool { return true }, in.Nodes, size); back != p {
-			t.Fatal("with everybody there it is another plan")
+			t.Fatal("the plan differs with all nodes available")
 		}
 	})
 }
@@ -112,9 +113,9 @@ func clone(p *placement.Plan) *placement.Plan {
 	return &c
 }
 
-// TestTakeOverIsSpread: samples of who went go to all others in about equal parts, and most stay
-// there when another goes.
-func TestTakeOverIsSpread(t *testing.T) {
+// TestTakenOverSamplesAreBalanced: the samples of a failed node go to all others in about equal
+// parts, and stay there when another node fails.
+func TestTakenOverSamplesAreBalanced(t *testing.T) {
 	const samples, n = 20000, 5
 	size := func(int) int64 { return 1 }
 	in := placement.Input{
@@ -145,14 +146,14 @@ func TestTakeOverIsSpread(t *testing.T) {
 		if p.OwnerOf(k) == 2 {
 			count[one.OwnerOf(k)]++
 			if heir := one.OwnerOf(k); heir != 4 && two.OwnerOf(k) != heir {
-				t.Fatalf("sample %d went from node %d to node %d because node 4 went", k, heir,
+				t.Fatalf("sample %d moved from node %d to node %d because node 4 failed", k, heir,
 					two.OwnerOf(k))
 			}
 		}
 	}
 	for i, c := range count {
 		if want := samples / n / (n - 1); i != 2 && (c < want*9/10 || c > want*11/10) {
-			t.Errorf("node %d took over %d samples; its part is %d", i, c, want)
+			t.Errorf("node %d took over %d samples; its equal part is %d", i, c, want)
 		}
 	}
 }

@@ -10,15 +10,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Directory reports why path is no directory and cannot become one by creating its last component
-// alone: more than that is not created, because a parent that is missing is usually misspelt, or
-// on a file system that is not mounted. An error of another kind is left to those who open the
-// directory.
+// Directory returns an error if path is not a directory and cannot become one by creating its last
+// component alone. More is not created, because a missing parent is usually misspelt or on a file
+// system that is not mounted. Other errors are left to the code that opens the directory.
 func Directory(path string) error {
 	info, err := os.Stat(path)
 	switch {
 	case err == nil && !info.IsDir():
-		return errors.New("it is not a directory; name a directory, or a path at which one can be created")
+		return errors.New("it is not a directory; name a directory, or a path at which one " +
+			"can be created")
 	case errors.Is(err, unix.ENOTDIR):
 		return errors.New("a part of the path is not a directory; correct the path")
 	case !errors.Is(err, fs.ErrNotExist):
@@ -26,7 +26,8 @@ func Directory(path string) error {
 	}
 	parent := filepath.Dir(path)
 	if _, err := os.Stat(parent); errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("its parent directory %s does not exist; correct the path, mount its file system, or create the parent", parent)
+		return fmt.Errorf("its parent directory %s does not exist; correct the path, mount its "+
+			"file system, or create the parent", parent)
 	}
 	return nil
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestDirectoriesOfWhichOnlyTheLastComponentMayBeMissing(t *testing.T) {
+func TestOnlyTheLastComponentOfADirectoryMayBeMissing(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "file"), nil, 0o600); err != nil {
 		t.Fatal(err)

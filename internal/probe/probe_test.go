@@ -17,8 +17,8 @@ const (
 	gib = int64(1) << 30
 )
 
-// TestMachines looks at the machines in testdata, each a root directory.
-func TestMachines(t *testing.T) {
+// TestMemoryOfMachines measures the machines in testdata, each a root directory.
+func TestMemoryOfMachines(t *testing.T) {
 	for name, want := range map[string]MemoryInfo{
 		"plain": {Total: 32 * gib, Available: 20 * gib}, // no control groups
 		"old":   {Total: 32 * gib, Available: 3 * gib},  // no MemAvailable
@@ -27,12 +27,13 @@ func TestMachines(t *testing.T) {
 		// own group unlimited, its parent not
 		"v2-parent": {Total: 4 * gib, Available: 1 * gib},
 		"v2-high":   {Total: 2 * gib, Available: gib},               // memory.high below memory.max
-		"v1":        {Total: 16 * gib, Available: 10*gib + 512*mib}, // slurm's nesting
-		// the mount shows the container's group only
+		"v1":        {Total: 16 * gib, Available: 10*gib + 512*mib}, // nested groups, as from Slurm
+		// the mount shows only the container's group
 		"docker-v1": {Total: 2 * gib, Available: 1 * gib},
-		"full":      {Total: gib, Available: 0},             // more used than the limit
-		"unlimited": {Total: 32 * gib, Available: 20 * gib}, // v1's "no limit" number
-		// nonsense in the groups' files
+		"full":      {Total: gib, Available: 0}, // more used than the limit
+		// the number that means "no limit" in v1
+		"unlimited": {Total: 32 * gib, Available: 20 * gib},
+		// invalid contents of the groups' files
 		"damaged": {Total: 32 * gib, Available: 20 * gib},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -50,14 +51,14 @@ func TestMachines(t *testing.T) {
 		})
 	}
 	if _, err := memoryAt("testdata/nowhere"); err == nil {
-		t.Error("measured the memory of no machine")
+		t.Error("measured the memory of a machine that does not exist")
 	}
 	if _, err := parseMeminfo("MemFree: 1 kB\n"); err == nil {
 		t.Error("measured memory without a total")
 	}
 }
 
-func TestThisMachine(t *testing.T) {
+func TestMemoryAndDiskOfThisMachine(t *testing.T) {
 	m, err := Memory()
 	if err != nil || m.Available <= 0 || m.Available > m.Total {
 		t.Errorf("memory %+v, %v", m, err)
@@ -68,11 +69,11 @@ func TestThisMachine(t *testing.T) {
 		t.Errorf("disk %+v, %v", d, err)
 	}
 	if _, err := Disk("\x00"); err == nil {
-		t.Error("measured the disk of no path")
+		t.Error("measured the disk of an invalid path")
 	}
 }
 
-func TestRaiseFileLimit(t *testing.T) {
+func TestRaiseFileLimitRaisesToTheHardLimit(t *testing.T) {
 	soft, hard, err := FileLimit()
 	if err != nil || hard < 100 {
 		t.Fatalf("%d, %d, %v", soft, hard, err)
@@ -89,7 +90,7 @@ func TestRaiseFileLimit(t *testing.T) {
 	}
 }
 
-func TestBlocks(t *testing.T) {
+func TestBlocksSaturate(t *testing.T) {
 	if got := blocks(3, 4096); got != 12288 {
 		t.Error(got)
 	}

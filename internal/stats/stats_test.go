@@ -225,7 +225,8 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 		t.Errorf("the report of one node has become %+v", c)
 	}
 	for _, want := range []string{
-		"5 ranks on 4 nodes took 32 batches and waited 2.400 s each for data; 83 % of the wait was for the source. 160 bytes were read from the source, 0.13 times",
+		"5 ranks on 4 nodes took 32 batches and waited 2.400 s each for data; 83 % of the wait " +
+			"was for the source. 160 bytes were read from the source, 0.13 times",
 		" The cache plan is still being made on node 1. Node 3: The job is being put " +
 			"together. Node 0 does not answer: it is gone. Node 2 does not answer: timed out " +
 			"after 2s.",

@@ -1,16 +1,15 @@
-// Package builder is what policies make their plans with: a Builder collects copies of samples on
-// nodes, as far as there is room, by one or several ways to choose them, and Finish puts them in
-// the order in which classes are filled.
+// Package builder has the algorithms that policies share: a Builder collects copies of samples on
+// nodes, within their capacities, chosen by one or several methods, and Finish sorts them into the
+// order in which classes are filled.
 //
-// A policy says which ways in which order, and how the plan is run; what is common to several, or
-// long, is here:
+// A policy chooses the methods, their order and how the plan is executed. The methods are:
 //
 //   - FirstCopies: one copy of each sample, greedily by what it saves all nodes (first.go)
-//   - FillOwn, FillUnread: what each node reads most often itself, and then anything (own.go)
-//   - KeepFirst, KeepFirstEpoch, KeepAsRead, KeepLater: what nodes read first, in that order (keep.go)
+//   - FillOwn, FillUnread: what each node reads most often itself, then any samples (own.go)
+//   - KeepFirst, KeepFirstEpoch, KeepAsRead, KeepLater: what nodes read first, in order (keep.go)
 //   - KeepParts, KeepRuns, KeepRest: contiguous parts of the dataset (parts.go)
 //
-// A Builder belongs to one call of Plan and is used up by Finish.
+// A Builder belongs to one call of Plan; Finish ends its use.
 package builder
 
 import (
@@ -23,30 +22,29 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// Builder collects copies; finish puts them in the order of filling.
+// Builder collects copies; Finish sorts them into the order of filling.
 //
-// It takes 8 bytes per sample and 16 per copy. Copies hang in one list per sample: memory follows
-// what is planned, whatever the number of nodes.
+// It takes 8 bytes per sample and 16 per copy. The copies of a sample are a linked list: memory is
+// proportional to what is planned, whatever the number of nodes.
 type Builder struct {
 	in         *placement.Input
 	to         int     // the horizon is epochs [in.From, to)
 	nodeOf     []int32 // of every rank
-	full, last deal    // of a largest global batch, and of an epoch's last one
+	full, last deal    // of a full global batch, and of an epoch's last one
 	room       [][]int64
 	open       *roomiest
-	head       []int32 // per sample its first copy; -1: none
+	head       []int32 // per sample its first copy, or -1
 	copies     []copyOf
-	owner      []int32 // per sample; -1: nobody
-	// per sample the node that keeps it besides, of several any; -1: none does. nil: nobody keeps
-	// any
+	owner      []int32 // per sample, or -1
+	// per sample a node that has it in Kept, or -1; nil: no node has any
 	keeper []int32
 	bytes  int64 // of all samples
 	least  int64 // bytes of the smallest sample
-	most   int64 // and of the largest
+	most   int64 // bytes of the largest sample
 
-	// Seconds per MB from the source while all nodes read from it, from another node's class 1,
-	// from the node's own, and what each read from the source takes besides. Without an
-	// environment, reading from the source costs twice what the network costs.
+	// Seconds per MB from the source while all nodes read from it, from another node's class 1 and
+	// from the node's own, and the latency of a read from the source. Without an environment, the
+	// source costs twice as much as the network.
 	source, peer, local, latency float64
 }
 
@@ -54,35 +52,34 @@ type Builder struct {
 type copyOf struct {
 	k    int32
 	next int32 // the sample's next copy; -1: none
-	// the epoch in which it is first needed, counted from the horizon's start, or one of the below
+	// the epoch in which it is first needed, counted from the horizon's start, or a constant below
 	first int32
 	node  uint16
-	class uint8 // noClass: it was given up
+	class uint8 // noClass: it was dropped
 }
 
-// What copyOf.first says instead of an epoch.
+// Values of copyOf.first that are not epochs.
 const (
-	held    = -1 - iota // the class has it already
-	never               // nobody that it serves needs it within the horizon
-	unknown             // the policy does not know; finish looks
+	held    = -1 - iota // the class already holds it
+	never               // no node that it serves needs it within the horizon
+	unknown             // the policy does not know; Finish looks it up
 )
 
-// noClass is above every class that copyOf.class can count.
+// noClass is above every class that copyOf.class can hold.
 const noClass = math.MaxUint8
 
-// AllClasses stands for all classes of a node, where a policy says how many of its first ones it
-// may use.
+// AllClasses means all classes of a node, where a parameter is the number of classes to use.
 const AllClasses = noClass
 
-// deal is how a global batch is dealt out: its positions in the order in which they are needed, and
-// the node that reads each; nil: every node reads all.
+// deal is the assignment of a global batch to nodes: its positions in the order in which they are
+// needed, and the node that reads each; nil if every node reads all.
 type deal struct {
 	position []int32
 	node     []uint16
 }
 
-// New checks the input, and takes over what classes hold already, as far
-// as their capacities go.
+// New validates the input and returns a Builder with the copies that classes already hold, as far
+// as they fit.
 func New(in *placement.Input) (*Builder, error) {
 	to, nodeOf, err := in.Check()
 	if err != nil {
@@ -124,7 +121,7 @@ func New(in *placement.Input) (*Builder, error) {
 	}
 	b.findKeepers()
 	largest, steps := 0, in.Stream.Steps()
-	if in.Given() { // its batches differ
+	if in.Given() { // batches differ
 		for step := range steps {
 			if in.Stream.BatchSize(step) > in.Stream.BatchSize(largest) {
 				largest = step
@@ -135,8 +132,8 @@ func New(in *placement.Input) (*Builder, error) {
 	return b, nil
 }
 
-// findKeepers chooses, for each sample that is kept, one of the nodes that do: the one with the
-// highest hash, so that each gets its part.
+// findKeepers chooses for each kept sample one of the nodes that keep it, the one with the highest
+// hash, so that the samples are spread over the nodes.
 func (b *Builder) findKeepers() {
 	for n, node := range b.in.Nodes {
 		if len(node.Kept) > 0 && b.keeper == nil {
@@ -150,7 +147,7 @@ func (b *Builder) findKeepers() {
 	}
 }
 
-// OwnKept makes who keeps a sample answer for it, if nobody else does.
+// OwnKept makes the keepers of samples that have no owner their owners.
 func (b *Builder) OwnKept() {
 	for k, n := range b.keeper {
 		if b.owner[k] < 0 {
@@ -171,8 +168,8 @@ func (b *Builder) deal(step int) deal {
 	return d
 }
 
-// dealOf returns the deal of a step. Where batches differ by more than a short last one there is
-// one rank (access.NewGiven), and so the deal of a batch is how that of a larger one begins.
+// dealOf returns the deal of a step. If batches differ in more than a short last one, there is one
+// rank (access.NewGiven), and so the deal of a batch is a prefix of that of a larger one.
 func (b *Builder) dealOf(step int) deal {
 	switch m := b.in.Stream.BatchSize(step); m {
 	case len(b.full.position):
@@ -185,13 +182,13 @@ func (b *Builder) dealOf(step int) deal {
 }
 
 // steps yields, step by step, the samples of an epoch in the order in which the nodes together need
-// them, and the node that reads each; nil: every node reads all. They are valid until the next
+// them, and the node that reads each; nil if every node reads all. They are valid until the next
 // step.
 func (b *Builder) steps(epoch *access.Epoch) iter.Seq2[[]int32, []uint16] {
 	return b.stepsFrom(epoch, 0)
 }
 
-// stepsFrom is steps from one of them on.
+// stepsFrom is steps from a step on.
 func (b *Builder) stepsFrom(epoch *access.Epoch, from int) iter.Seq2[[]int32, []uint16] {
 	return func(yield func([]int32, []uint16) bool) {
 		batch, ids := make([]int32, 0, len(b.full.position)), make([]int32, len(b.full.position))
@@ -219,8 +216,8 @@ func (b *Builder) has(node int, k int32) bool {
 	return false
 }
 
-// expect makes room for so many further copies, or for fewer where the nodes have room for fewer of
-// mean size.
+// expect reserves memory for this many further copies, or for as many of mean size as fit on the
+// nodes if that is less.
 func (b *Builder) expect(copies int) {
 	var room float64
 	for _, classes := range b.room {
@@ -232,7 +229,7 @@ func (b *Builder) expect(copies int) {
 	b.copies = slices.Grow(b.copies, int(min(float64(copies), fit*1.02+float64(len(b.room)))))
 }
 
-// add gives the node a copy, which it first needs in epoch `first`.
+// add adds a copy on the node, which first needs it in epoch `first`.
 func (b *Builder) add(node, class int, k int32, size int64, first int32) {
 	b.room[node][class] -= size
 	b.open.update(node)
@@ -241,8 +238,8 @@ func (b *Builder) add(node, class int, k int32, size int64, first int32) {
 	b.head[k] = int32(len(b.copies) - 1)
 }
 
-// put gives the node a copy, in the first of its classes, from class `from` on, that has room for
-// it.
+// put adds a copy in the first class of the node, from class `from` on, in which it fits, and
+// reports whether there is one.
 func (b *Builder) put(node, from int, k int32, size int64, first int32) bool {
 	for j := from; j < len(b.room[node]); j++ {
 		if size <= b.room[node][j] {
@@ -253,12 +250,11 @@ func (b *Builder) put(node, from int, k int32, size int64, first int32) bool {
 	return false
 }
 
-// OneEpoch ends the horizon after its first epoch: where each epoch reads the same, one says as
-// much as all.
+// OneEpoch limits the horizon to its first epoch, which is enough if all epochs read the same
+// samples.
 func (b *Builder) OneEpoch() { b.to = b.in.From + 1 }
 
-// Frequencies returns, per sample, how often all nodes together read it within the horizon, as far
-// as that is known.
+// Frequencies returns, per sample, how often all nodes together read it within the known horizon.
 func (b *Builder) Frequencies() []uint32 {
 	ranks := make([]int, len(b.nodeOf))
 	for r := range ranks {
@@ -273,22 +269,23 @@ func (b *Builder) PeersPay() bool { return b.peer < b.source }
 // SecondCopiesPay reports whether a node's own copy is faster than another node's.
 func (b *Builder) SecondCopiesPay() bool { return b.local < b.peer }
 
-// fullUp reports whether no sample at all could fit on the node any more.
+// fullUp reports whether not even the smallest sample fits on the node.
 func (b *Builder) fullUp(node int) bool { return b.open.room(node) < b.least }
 
-// Tidy collects what is not used any more, where it is much: the table of reads is so large that
-// the collector would else wait for as much garbage again.
+// Tidy runs the garbage collector if there is much garbage: the table of reads is so large that the
+// collector would otherwise wait for as much again.
 func (b *Builder) Tidy() {
 	if len(b.head) >= many {
 		runtime.GC()
 	}
 }
 
-// roomiest finds the node whose largest class has most room: a tree of maxima over the nodes.
+// roomiest finds the node with the most free capacity in one class. It is a tree of maxima over the
+// nodes.
 type roomiest struct {
 	b    *Builder
-	tree []int32 // tree[1] is the root; tree[leaves+n] is node n, -1 beyond the last
-	rest []int64 // per node, the most room that one of its classes has
+	tree []int32 // tree[1] is the root; tree[leaves+n] is node n, or -1 after the last
+	rest []int64 // per node, the most free capacity of one of its classes
 }
 
 func newRoomiest(b *Builder) *roomiest {
@@ -321,14 +318,14 @@ func (t *roomiest) node() int           { return int(t.tree[1]) }
 func (t *roomiest) most() int64         { return t.rest[t.tree[1]] }
 func (t *roomiest) room(node int) int64 { return t.rest[node] }
 
-// update takes notice that the node has less room.
+// update updates the tree after the node's free capacity has decreased.
 func (t *roomiest) update(node int) {
 	var most int64
 	for _, r := range t.b.room[node] {
 		most = max(most, r)
 	}
 	t.rest[node] = most
-	// further up it was not the roomiest
+	// it was not the roomiest above this level
 	for i := (len(t.tree)/2 + node) / 2; i >= 1 && t.tree[i] == int32(node); i /= 2 {
 		t.tree[i] = t.larger(t.tree[2*i], t.tree[2*i+1])
 	}

@@ -2,11 +2,11 @@ package builder
 
 import "slices"
 
-// SortClasses deals each node's copies out to its classes anew, where it has several: into the
-// fastest what gains most per byte from lying there instead of in the slowest, by what the node
-// itself reads and, if it answers for the sample, what the others read. What is held already stays
-// where it is. Copies that no class takes any more, because the sizes fit together worse, are given
-// up, but for a sample's first copy: then the node stays as it was.
+// SortClasses redistributes each node's copies over its classes, if it has several: the fastest
+// class gets the samples that gain most per byte compared with the slowest, counting the node's own
+// reads and, if it owns the sample, those of other nodes. Samples that a class already holds stay
+// there. Copies that no longer fit, because the sizes pack less well, are dropped, unless one is a
+// sample's first copy: then the node is left as it was.
 func (b *Builder) SortClasses(r *Reads) {
 	classes := 0
 	for _, node := range b.in.Nodes {
@@ -37,7 +37,7 @@ func (b *Builder) SortClasses(r *Reads) {
 			gain[c] = float32(own)
 		}
 	})
-	// per node its copies: what they gain, most first, above their place in b.copies
+	// per node its copies as keys: the gain, largest first, above the index in b.copies
 	of := make([][]uint64, len(b.in.Nodes))
 	for i, n := range b.perNode() {
 		of[i] = make([]uint64, 0, n)
@@ -90,7 +90,7 @@ func (b *Builder) perNode() []int {
 	return count
 }
 
-// remove takes a copy, not its owner's, off its sample's list.
+// remove removes a copy, which must not be its owner's, from its sample's list.
 func (b *Builder) remove(copyAt int32) {
 	at := &b.head[b.copies[copyAt].k]
 	for *at != copyAt {

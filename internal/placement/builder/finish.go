@@ -10,14 +10,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// Finish makes the plan, and uses the builder up. Each class is filled in the order in which its
-// samples are first needed (thesis 3.2.2, rule 1): by the node itself, or, if shared and the node
-// is the sample's owner, by anyone. What is held comes first, what is never needed last, by ID.
+// Finish returns the plan and ends the use of the builder. Each class is filled in the order in
+// which its samples are first needed (thesis 3.2.2, rule 1): by the node itself or, if shared and
+// the node is the sample's owner, by any node. Samples that are already held come first, those that
+// are never needed last, by ID.
 //
-// The copies say in which epoch they are first needed. So counting gives every epoch's section of
-// every class, and the epochs can be gone over in parallel, each once, and only those in which
-// something is first needed. Beside the plan this takes 5 bytes per copy and, per core, an epoch's
-// order and a bit per sample.
+// The copies have the epoch in which they are first needed. So counting gives every epoch's section
+// of every class, and the epochs can be processed in parallel, each once, and only those in which
+// something is first needed. In addition to the plan this takes 5 bytes per copy and, per core, an
+// epoch's order and a bit per sample.
 func (b *Builder) Finish(policy string, remote, shared bool) *placement.Plan {
 	b.lookUp(shared)
 	s := newSections(b)
@@ -41,7 +42,7 @@ func (b *Builder) Finish(policy string, remote, shared bool) *placement.Plan {
 		}
 	}
 
-	done := make([]bool, len(b.copies)) // where an epoch repeats samples
+	done := make([]bool, len(b.copies)) // for epochs that repeat samples
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range min(len(s.needed), runtime.GOMAXPROCS(0)) {
@@ -88,7 +89,7 @@ func (b *Builder) Finish(policy string, remote, shared bool) *placement.Plan {
 	return p
 }
 
-// FinishInOrder is finish for a policy that gave each node its copies in the order in which its
+// FinishInOrder is Finish for a policy that added each node's copies in the order in which its
 // classes are to be filled.
 func (b *Builder) FinishInOrder(policy string, remote bool) *placement.Plan {
 	p := b.emptyPlan(policy, remote)
@@ -128,12 +129,12 @@ func (b *Builder) emptyPlan(policy string, remote bool) *placement.Plan {
 	return p
 }
 
-// serves reports whether a copy is for read i of a step.
+// serves reports whether a copy serves read i of a step.
 func (b *Builder) serves(c *copyOf, nodes []uint16, i int, shared bool) bool {
 	return nodes == nil || c.node == nodes[i] || shared && b.owner[c.k] == int32(c.node)
 }
 
-// lookUp finds out in which epoch the copies are first needed of which the policy did not say.
+// lookUp determines the first epoch of the copies for which the policy did not set it.
 func (b *Builder) lookUp(shared bool) {
 	left := 0
 	for i := range b.copies {
@@ -165,13 +166,13 @@ func (b *Builder) lookUp(shared bool) {
 	}
 }
 
-// sections are the parts of each class's list: what it holds already, what is first needed in each
+// sections are the parts of each class's list: what it already holds, what is first needed in each
 // epoch, what is never needed.
 type sections struct {
 	class  []int     // per node, the number of its first class
 	lists  [][]int32 // per class
-	next   [][]int32 // per section and class, where in the list the section's next sample goes
-	needed [][]int32 // per epoch, with room for the samples whose copies are first needed in it
+	next   [][]int32 // per section and class, the index of the section's next sample in the list
+	needed [][]int32 // per epoch, with capacity for the samples whose copies are first needed in it
 }
 
 func newSections(b *Builder) *sections {
@@ -206,7 +207,7 @@ func newSections(b *Builder) *sections {
 	return s
 }
 
-// of returns where the copy's section has its next place.
+// of returns the index of the next sample of the copy's section.
 func (s *sections) of(c *copyOf) *int32 {
 	section := int(c.first) + 1
 	switch c.first {
@@ -218,7 +219,7 @@ func (s *sections) of(c *copyOf) *int32 {
 	return &s.next[section][s.class[c.node]+int(c.class)]
 }
 
-// place puts the copy where its section of its class's list goes on.
+// place appends the copy to its section of its class's list.
 func (s *sections) place(c *copyOf) {
 	at := s.of(c)
 	s.lists[s.class[c.node]+int(c.class)][*at] = c.k

@@ -5,15 +5,15 @@ import (
 	"slices"
 )
 
-// candidates is how many nodes a sample may choose from before it takes any that has room.
+// candidates is how many preferred nodes a sample has before it is placed on any node where it
+// fits.
 const candidates = 4
 
 // FirstCopies places one copy of every sample that fits, greedily by benefit per byte. A sample
-// whose best node has no room any more comes again later, with the benefit that it has on the next
-// best.
+// that does not fit on its best node is queued again with its benefit on the next best.
 //
-// Beside the table of reads this takes 32 bytes per sample, of which 4 are gone when the copies are
-// placed.
+// In addition to the table of reads this takes 32 bytes per sample, of which 4 are released before
+// the copies are placed.
 func (b *Builder) FirstCopies(r *Reads) {
 	order, delivered := b.firstNeeded()
 	r.load(0) // before there is more
@@ -55,9 +55,9 @@ func (b *Builder) FirstCopies(r *Reads) {
 	b.OwnKept()
 }
 
-// rank returns a key for every sample that nobody holds, in the order in which first copies are
-// placed: benefit, largest first, above the sample's place in order. It also says where each sample
-// would rather lie, and makes the best of those that hold a sample its owner.
+// rank returns a key for every sample that no node holds, in the order in which first copies are
+// placed: benefit, largest first, above the sample's index in order. It also fills choice with each
+// sample's preferred nodes, and makes the best holder of a sample its owner.
 func (b *Builder) rank(r *Reads, order []int32, choice []wanted) []uint64 {
 	turn := make([]int32, len(b.head))
 	for i, k := range order {
@@ -65,12 +65,12 @@ func (b *Builder) rank(r *Reads, order []int32, choice []wanted) []uint64 {
 	}
 	rank := make([]uint64, len(order))
 	r.eachAtOnce(func(k int32, row *row) {
-		needed := b.in.Stream.Has(int(k)) // else it is not in order
+		needed := b.in.Stream.Has(int(k)) // otherwise it is not in order
 		if b.head[k] >= 0 {
 			b.owner[k] = b.bestHolder(k, row)
 			for c := b.head[k]; c >= 0; c = b.copies[c].next {
 				if c := &b.copies[c]; int32(c.node) == b.owner[k] && c.first != held {
-					c.first = unknown // others need it as well
+					c.first = unknown // other nodes need it as well
 				}
 			}
 			if needed {
@@ -81,13 +81,13 @@ func (b *Builder) rank(r *Reads, order []int32, choice []wanted) []uint64 {
 		switch {
 		case !needed:
 			return
-		case b.keeper != nil && b.keeper[k] >= 0: // anybody else would have to be given it
+		case b.keeper != nil && b.keeper[k] >= 0: // it would have to be sent to any other node
 			keeper := b.keeper[k]
 			choice[k] = wanted{{
 				uint16(keeper),
 				uint16(min(max(row.count[keeper], 1), math.MaxUint16)),
 			}}
-		case !r.whole: // otherwise every node is as good as any
+		case !r.whole: // otherwise all nodes are equally good
 			choice[k] = mostReads(row)
 		}
 		benefit := b.benefitPerByte(b.in.Size(int(k)), row.total, int(choice[k][0].count))
@@ -98,7 +98,7 @@ func (b *Builder) rank(r *Reads, order []int32, choice []wanted) []uint64 {
 	return rank[:placed]
 }
 
-// ascending maps a float to bits that sort as it does; descending is its inverse.
+// ascending maps a float to bits that sort like it; descending reverses that order.
 func ascending(f float32) uint32 {
 	if bits := math.Float32bits(f); f < 0 {
 		return ^bits
@@ -149,10 +149,10 @@ func (h *keyHeap) pop() uint64 {
 // nodeReads is how often a node reads a sample.
 type nodeReads struct{ node, count uint16 }
 
-// wanted are the nodes that a sample would rather lie on, most reads first; a count of 0 ends them.
+// wanted are the preferred nodes of a sample, most reads first, up to a count of 0.
 type wanted [candidates]nodeReads
 
-// at returns how often candidate i reads the sample, 0 beyond the last.
+// at returns how often candidate i reads the sample, or 0 after the last.
 func (w *wanted) at(i int) uint16 {
 	if i >= len(w) {
 		return 0
@@ -160,15 +160,15 @@ func (w *wanted) at(i int) uint16 {
 	return w[i].count
 }
 
-// drop forgets the first i candidates.
+// drop removes the first i candidates.
 func (w *wanted) drop(i int) {
 	var rest wanted
 	copy(rest[:], w[min(i, len(w)):])
 	*w = rest
 }
 
-// mostReads returns the nodes that read a sample most often, most first. Nodes that
-// tie stand in the order in which they first read it: at random, so that none is favoured.
+// mostReads returns the nodes that read a sample most often, most first. Ties are in the order in
+// which the nodes first read it, which is random, so that no node is favoured.
 func mostReads(row *row) (top wanted) {
 	for _, n := range row.by {
 		c := nodeReads{uint16(n.node), uint16(min(row.count[n.node], math.MaxUint16))}
@@ -184,9 +184,9 @@ func mostReads(row *row) (top wanted) {
 	return top
 }
 
-// choose returns the node that gets the first copy of a sample, and which candidate's count it has:
-// the one that reads k most often among those with room, the roomiest where they tie; any other
-// node, and a number beyond the candidates, if none of them has room; -1 if it fits nowhere.
+// choose returns the node for the first copy of a sample, and the index of its candidate: among the
+// candidates on which it fits, the one that reads it most often, the roomiest if they tie; if it
+// fits on no candidate, another node and an index after the candidates; -1 if it fits nowhere.
 func (b *Builder) choose(size int64, choice *wanted) (node, candidate int) {
 	if b.open.most() < size {
 		return -1, 0
@@ -220,8 +220,8 @@ func (b *Builder) bestHolder(k int32, row *row) int32 {
 }
 
 // firstNeeded returns every sample that the stream may read, in the order in which the nodes
-// together first need it; those that the first epoch does not deliver come last. The first so many
-// are those that it does.
+// together first need them. The first `delivered` samples are those that the first epoch delivers;
+// the others come last.
 func (b *Builder) firstNeeded() (order []int32, delivered int) {
 	order = make([]int32, 0, len(b.head))
 	seen := make([]bool, len(b.head))

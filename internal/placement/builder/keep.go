@@ -7,7 +7,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// NewLead is New for the epochs of a lead. Whoever holds a sample already answers for it.
+// NewLead is New for the epochs of a lead. Nodes own the samples that they already hold.
 func NewLead(in *placement.Input, lead placement.Lead) (*Builder, error) {
 	steps := in.Stream.Steps()
 	if lead.Epoch < 0 || lead.Step < 0 || lead.Step > steps || lead.Steps < 0 ||
@@ -24,7 +24,7 @@ func NewLead(in *placement.Input, lead placement.Lead) (*Builder, error) {
 	return b, nil
 }
 
-// OwnHeld makes who holds a sample already answer for it; of several the first.
+// OwnHeld makes nodes the owners of the samples that they already hold; of several, the first.
 func (b *Builder) OwnHeld() {
 	for i := range b.copies {
 		if c := &b.copies[i]; b.owner[c.k] < 0 {
@@ -33,9 +33,9 @@ func (b *Builder) OwnHeld() {
 	}
 }
 
-// KeepFirst gives every node what it reads first in the lead and nobody holds, as far as it fits;
-// what does not, goes to the node that has most room, if so wanted. Where all nodes read everything
-// they take turns.
+// KeepFirst assigns to each node the samples that it is the first to read in the lead and that no
+// node holds, as far as they fit. If elsewhere is true, the others go to the node with the most
+// free capacity. If all nodes read everything, they take turns.
 func (b *Builder) KeepFirst(lead placement.Lead, elsewhere bool) {
 	b.expect(len(b.head))
 	b.walk(lead, func(_ int, ids []int32, nodes []uint16) bool {
@@ -55,8 +55,8 @@ func (b *Builder) KeepFirst(lead placement.Lead, elsewhere bool) {
 	})
 }
 
-// walk goes over the steps of a lead, as far as the horizon goes, until f returns false. nodes says
-// who reads each sample; nil: every node reads all.
+// walk calls f for the steps of a lead within the horizon until f returns false. nodes has the
+// reader of each sample; nil if every node reads all.
 func (b *Builder) walk(lead placement.Lead, f func(epoch int, ids []int32, nodes []uint16) bool) {
 	var epoch *access.Epoch
 	step, left := lead.Step, lead.Steps
@@ -71,15 +71,15 @@ func (b *Builder) walk(lead placement.Lead, f func(epoch int, ids []int32, nodes
 	}
 }
 
-// Keep gives the node a copy of sample k, in the first of its classes that has room, unless it
-// holds one already, and makes it answer for k if nobody does; otherwise it reports that there is
-// no room.
+// Keep adds a copy of sample k in the first class of the node in which it fits, unless the node
+// already has one, and makes the node the owner of k if it has none. It reports whether the node
+// has a copy.
 func (b *Builder) Keep(node, k int) bool {
 	return b.has(node, int32(k)) || b.keep(node, AllClasses, int32(k), unknown)
 }
 
-// keep gives the node the first copy of k, in the first of its first `classes` classes that has
-// room, or says that none has.
+// keep adds the first copy of k in the first of the node's first `classes` classes in which it
+// fits, and reports whether it fits.
 func (b *Builder) keep(node, classes int, k, first int32) bool {
 	size := b.in.Size(int(k))
 	for j := range b.room[node][:min(classes, len(b.room[node]))] {
@@ -94,12 +94,13 @@ func (b *Builder) keep(node, classes int, k, first int32) bool {
 	return false
 }
 
-// KeepFirstEpoch gives every node what it reads first in the first epoch, as far as it fits.
+// KeepFirstEpoch assigns to each node the samples that it is the first to read in the first epoch,
+// as far as they fit.
 func (b *Builder) KeepFirstEpoch(classes int) {
 	b.expect(len(b.head))
 	for ids, nodes := range b.steps(b.in.Stream.Epoch(b.in.From)) {
 		for i, k := range ids {
-			readers := b.nodeOf // all of them
+			readers := b.nodeOf // all nodes
 			if nodes != nil {
 				readers = []int32{int32(nodes[i])}
 			}
@@ -112,9 +113,9 @@ func (b *Builder) KeepFirstEpoch(classes int) {
 	}
 }
 
-// KeepLater gives the room that is left to samples that no epoch reads which was given so far, by
-// ID: a later one may. Which node reads them then is not known, so that each goes to the node that
-// has most room.
+// KeepLater fills the remaining capacity with samples that no epoch given so far reads, by ID: a
+// later epoch may. The node that will read them is not known, so each goes to the node with the
+// most free capacity.
 func (b *Builder) KeepLater() {
 	if !b.in.Given() {
 		return
@@ -126,7 +127,8 @@ func (b *Builder) KeepLater() {
 	}
 }
 
-// KeepLaterAlone is keepLater where no node asks another: each may keep any of them.
+// KeepLaterAlone is KeepLater for plans without remote reads: each node may keep any of these
+// samples.
 func (b *Builder) KeepLaterAlone() {
 	if !b.in.Given() {
 		return
@@ -140,7 +142,7 @@ func (b *Builder) KeepLaterAlone() {
 	}
 }
 
-// KeepAsRead gives nodes what they read in the lead, in that order, until they are full.
+// KeepAsRead assigns to nodes what they read in the lead, in that order, until they are full.
 func (b *Builder) KeepAsRead(lead placement.Lead) {
 	b.expect(lead.Steps * len(b.full.position))
 	b.walk(lead, func(epoch int, ids []int32, nodes []uint16) bool {
@@ -158,19 +160,20 @@ func (b *Builder) KeepAsRead(lead placement.Lead) {
 	})
 }
 
-// From is everything from an epoch to the horizon.
+// From returns the lead from an epoch to the horizon.
 func (b *Builder) From(epoch int) placement.Lead {
 	return placement.Lead{Epoch: epoch, Steps: b.in.Stream.Steps() * (b.to - epoch)}
 }
 
-// keepRead gives the node what it reads in the epoch, if it has room for it and has not got it.
+// keepRead adds a copy of a sample that the node reads in the epoch, if it fits and the node has
+// none.
 func (b *Builder) keepRead(node, k int32, size int64, epoch int) {
 	if size <= b.open.room(int(node)) && !b.has(int(node), k) {
 		b.keep(int(node), AllClasses, k, int32(epoch-b.in.From))
 	}
 }
 
-// Nothing is a plan without copies.
+// Nothing returns a plan without copies.
 func Nothing(policy string, prefetch bool, in placement.Input) (*placement.Plan, error) {
 	if _, _, err := in.Check(); err != nil {
 		return nil, err

@@ -2,10 +2,10 @@ package builder
 
 import "slices"
 
-// radixMost is how many keys at most are sorted with as much memory again.
+// radixMost is the most keys that are sorted with a second buffer of the same size.
 const radixMost = 1 << 20
 
-// sortKeys sorts keys whose low words ascend already.
+// sortKeys sorts keys whose low words are already ascending.
 func sortKeys(keys []uint64) {
 	const digit, small = 11, 512
 	if len(keys) < small || len(keys) > radixMost {

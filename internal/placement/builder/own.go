@@ -2,12 +2,11 @@ package builder
 
 import "slices"
 
-// FillOwn fills the room that nodes have left with the samples that they read most often
-// themselves, at least `least` times, and have not got. No node's samples are ever sorted: a first
-// pass adds up, per node, frequency and first epoch, the bytes that are read so; from these it
-// follows in the second at which byte of the node's sorted list a sample lies, and so in which
-// class. The third fills the gaps that remain. Samples that are larger than any node's room are
-// passed over.
+// FillOwn fills the nodes' remaining capacity with the samples that they read most often
+// themselves, at least `least` times, and do not hold. It sorts no node's samples: a first pass
+// sums the bytes per node, frequency and first epoch; from these the second pass derives a sample's
+// offset in the node's sorted list, and so its class. The third pass fills the remaining gaps.
+// Samples that fit on no node are skipped.
 func (b *Builder) FillOwn(r *Reads, least uint32) {
 	if b.open.most() < b.least {
 		return
@@ -15,7 +14,7 @@ func (b *Builder) FillOwn(r *Reads, least uint32) {
 	room, most := slices.Clone(b.open.rest), b.open.most()
 	holders := newHolders(b)
 	offset := make([][]int64, len(b.in.Nodes))   // per node and level
-	level := func(count uint32, n *reader) int { // higher is wanted more
+	level := func(count uint32, n *reader) int { // higher is read more often or earlier
 		return int(count)*r.epochs + r.epochs - 1 - int(n.first)
 	}
 	var fits func(k int32) bool // nil: any
@@ -76,7 +75,7 @@ func (b *Builder) FillOwn(r *Reads, least uint32) {
 			}
 		}
 	})
-	// What lay across the end of a class or of the node, and smaller samples in the gaps.
+	// Place samples that straddled the end of a class or of the node, and smaller ones in the gaps.
 	fits = func(k int32) bool { return b.in.Size(int(k)) <= b.open.most() }
 	r.each(fits, func(k int32, row *row) {
 		size := b.in.Size(int(k))
@@ -90,8 +89,9 @@ func (b *Builder) FillOwn(r *Reads, least uint32) {
 	})
 }
 
-// FillUnread fills the room that is left with what the nodes never read, by ID: "until no more
-// samples are left or no more space is left". Samples outside the stream's subset are none of them.
+// FillUnread fills the remaining capacity with samples that the nodes never read, by ID: "until no
+// more samples are left or no more space is left". Samples outside the stream's subset are
+// excluded.
 func (b *Builder) FillUnread() {
 	holders := newHolders(b)
 	for k := 0; k < len(b.head) && b.open.most() >= b.least; k++ {
@@ -108,7 +108,7 @@ func (b *Builder) FillUnread() {
 	}
 }
 
-// holders tells which nodes hold a sample, without going through its list for each of them.
+// holders looks up which nodes hold a sample, in one pass over the sample's list.
 type holders struct {
 	b    *Builder
 	k    int32
@@ -117,7 +117,7 @@ type holders struct {
 
 func newHolders(b *Builder) *holders { return &holders{b: b, last: make([]int32, len(b.in.Nodes))} }
 
-// look looks up who holds sample k now.
+// look looks up the nodes that hold sample k now.
 func (h *holders) look(k int32) {
 	h.k = k
 	for c := h.b.head[k]; c >= 0; c = h.b.copies[c].next {
@@ -128,8 +128,8 @@ func (h *holders) look(k int32) {
 // has reports whether the node held the sample when it was looked up.
 func (h *holders) has(node int32) bool { return h.last[node] == h.k+1 }
 
-// OwnFastest makes who has a sample in its fastest class answer for it; several take turns over the
-// samples.
+// OwnFastest makes a node that holds a sample in the fastest class its owner; nodes that tie take
+// turns.
 func (b *Builder) OwnFastest() {
 	for k := range b.owner {
 		best, ties := uint8(noClass), 0

@@ -7,10 +7,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// part is the samples [from, to).
+// part is the range [from, to) of samples.
 type part struct{ from, to int32 }
 
-// contiguous cuts the dataset into one part per node, as equal as can be.
+// contiguous splits the dataset into one part per node, of sizes that differ by at most 1.
 func contiguous(in *placement.Input) []part {
 	f, parts := in.Stream.Spec().Samples, make([]part, len(in.Nodes))
 	for n := range parts {
@@ -36,7 +36,7 @@ func (b *Builder) PartsFit(classes int) bool {
 	return true
 }
 
-// KeepParts gives every node as much of its contiguous part as fits into its first `classes`
+// KeepParts assigns to each node as much of its contiguous part as fits into its first `classes`
 // classes.
 func (b *Builder) KeepParts(classes int) {
 	b.expect(len(b.head))
@@ -47,8 +47,7 @@ func (b *Builder) KeepParts(classes int) {
 	}
 }
 
-// KeepRuns gives every node as many samples as fit, the next node from where the one before it
-// stopped.
+// KeepRuns assigns to each node as many samples as fit, starting where the previous node stopped.
 func (b *Builder) KeepRuns(classes int) {
 	b.expect(len(b.head))
 	k := 0
@@ -59,7 +58,7 @@ func (b *Builder) KeepRuns(classes int) {
 	}
 }
 
-// KeepRest gives what nobody has to nodes that have room, each as much as fits before the next.
+// KeepRest assigns samples that no node has to the nodes in order, each as many as fit.
 func (b *Builder) KeepRest(classes int) {
 	n := 0
 	for k := range b.head {
@@ -71,8 +70,8 @@ func (b *Builder) KeepRest(classes int) {
 	}
 }
 
-// FinishPreload makes the plan of a policy that loads samples before training, in the order of
-// their ID.
+// FinishPreload returns the plan of a policy that loads samples before training, in the order of
+// their IDs.
 func (b *Builder) FinishPreload(policy string) *placement.Plan {
 	p := b.FinishInOrder(policy, true)
 	for _, node := range p.Nodes {
@@ -83,13 +82,13 @@ func (b *Builder) FinishPreload(policy string) *placement.Plan {
 	return p
 }
 
-// NeedClasses refuses nodes that have no room in their first `classes` classes, or several ranks,
-// and streams that are not over the whole dataset.
+// NeedClasses returns an error if a node has no capacity in its first `classes` classes or several
+// ranks, or if the stream is not over the whole dataset.
 func NeedClasses(policy string, in *placement.Input, classes int) error {
 	if in.Given() || in.Stream.Spec().Subset != nil {
 		return &placement.Unsupported{
 			Policy: policy,
-			Reason: "it runs with orders of the whole dataset that are drawn from a seed",
+			Reason: "it supports only orders of the whole dataset that are drawn from a seed",
 		}
 	}
 	for n, node := range in.Nodes {
@@ -102,13 +101,13 @@ func NeedClasses(policy string, in *placement.Input, classes int) error {
 		if len(node.Capacity) == 0 || room == 0 {
 			return &placement.Unsupported{
 				Policy: policy,
-				Reason: fmt.Sprintf("node %d has no storage class with room to cache anything", n),
+				Reason: fmt.Sprintf("node %d has no storage class with capacity for samples", n),
 			}
 		}
 		if !slices.Equal(node.Ranks, []int{n}) {
 			return &placement.Unsupported{
 				Policy: policy,
-				Reason: fmt.Sprintf("node %d has ranks %v; it runs with rank n alone on node n", n,
+				Reason: fmt.Sprintf("node %d has ranks %v; it supports only rank n on node n", n,
 					node.Ranks),
 			}
 		}

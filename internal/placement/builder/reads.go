@@ -12,31 +12,31 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// Reads tells, sample by sample, which nodes read it how often within the horizon.
+// Reads is a table of how often each node reads each sample within the horizon.
 //
-// A table of who reads what in which epoch has F*E entries, of as many bits as a node's number
-// takes: for 1024 nodes 11, five in a word, so 1.6 bytes per read. It is made for one range of
-// samples at a time, of at most tableWords; where all samples fit into one range it is made once
-// and kept, otherwise each pass draws the epochs anew. Epochs are drawn in parallel. Each fills a
-// part of the table of its own, a word per sample for a few epochs, because it comes to the samples
-// in random order, and the less memory these writes are spread over, the faster they are.
+// The table has F*E entries, one per sample and epoch, of as many bits as a node's number takes:
+// for 1024 nodes 11, five in a word, so 1.6 bytes per read. It is built for one range of samples at
+// a time, of at most tableWords; if all samples fit into one range it is built once and kept,
+// otherwise each pass draws the epochs again. Epochs are drawn in parallel. Each fills its own part
+// of the table, a word per sample for a few epochs: the writes are in random order, and the less
+// memory they are spread over, the faster they are.
 type Reads struct {
 	b      *Builder
 	epochs int
-	// every node reads what every other one does, or there is one, whose samples repeat: the table
-	// only counts
+	// whole: all nodes read the same samples, or one node reads samples repeatedly; the table only
+	// counts
 	whole bool
-	times bool // and each rank of a node reads it
-	// bits of an entry: a node's number plus 1, or 0 where the epoch does not deliver the sample
+	times bool // if whole, each rank of a node reads all samples
+	// bits of an entry: a node's number plus 1, or 0 if the epoch does not deliver the sample
 	width   uint
-	perWord int // epochs in a word
+	perWord int // epochs per word
 	words   int // per sample
 	span    int // samples in a range
-	lo, hi  int // the range that the table is made for
+	lo, hi  int // the range that the table holds
 	table   []uint64
-	entries []uint32 // if whole, per sample of the range, in how many epochs it is read
-	// what is read more than once in an epoch: padding, and what a subset or a given order has more
-	// than once
+	entries []uint32 // if whole, per sample of the range, the number of epochs that read it
+	// reads of a sample after the first in an epoch: padding, and repeats in a subset or a given
+	// order
 	repeats map[int32][]repeat
 }
 
@@ -44,9 +44,10 @@ const (
 	// tableWords bounds the table: 14.2 million samples over 90 epochs on 1024 nodes are one range,
 	// of 2.0 GB.
 	tableWords = 1 << 28
-	// block is how many samples a worker goes through at a time.
+	// block is how many samples a worker processes at a time.
 	block = 1024
-	// many samples are worth to be spread over all cores, and to have their memory looked after.
+	// many is the number of samples from which work is spread over all cores and memory is
+	// collected early.
 	many = 1 << 20
 )
 
@@ -63,11 +64,11 @@ type reader struct {
 	first int32 // the epoch of its first read, counted from the horizon's start
 }
 
-// row is who reads a sample: the nodes in the order of their first read, but for those that only
-// padding makes read it.
+// row holds the readers of a sample in the order of their first read, without those that read it
+// only because of padding.
 type row struct {
 	by    []reader
-	count []uint32 // per node, how often it does
+	count []uint32 // per node, its number of reads
 	total int      // of all nodes
 }
 
@@ -92,8 +93,8 @@ func NewReads(b *Builder) *Reads {
 	return r
 }
 
-// each calls f for every sample that is worth it, nil meaning all, ascending. The row is valid
-// during the call.
+// each calls f for every sample for which worth returns true (nil: for all), in ascending order.
+// The row is valid during the call.
 func (r *Reads) each(worth func(k int32) bool, f func(k int32, row *row)) {
 	row := r.newRow()
 	for lo := range r.ranges {
@@ -161,7 +162,7 @@ func (r *Reads) read(row *row, k int) {
 			c := count[node]
 			count[node] = c + 1
 			by[n] = reader{int32(node), e}
-			n += int((c - 1) >> 31) // to stay if c is 0; a branch would be hard to predict
+			n += int((c - 1) >> 31) // unchanged if c is 0; a branch would be hard to predict
 			total++
 		}
 	}
@@ -180,7 +181,7 @@ func (r *Reads) read(row *row, k int) {
 	row.by, row.total = row.by[:n], total
 }
 
-// readWhole reads a sample where the table only counts.
+// readWhole is read for a table that only counts.
 func (r *Reads) readWhole(row *row, k int) {
 	row.by, row.total = row.by[:0], 0
 	for n, node := range r.b.in.Nodes {
@@ -194,7 +195,7 @@ func (r *Reads) readWhole(row *row, k int) {
 	}
 }
 
-// load makes the table for the range of samples from lo on.
+// load builds the table for the range of samples from lo on.
 func (r *Reads) load(lo int) {
 	hi := min(len(r.b.head), lo+r.span)
 	if r.lo == lo && r.hi == hi {
@@ -246,17 +247,17 @@ func (r *Reads) load(lo int) {
 	}
 	all.Wait()
 	r.b.Tidy()
-	for _, list := range r.repeats { // whichever epoch came first
+	for _, list := range r.repeats { // epochs finish in any order
 		slices.SortFunc(list, func(x, y repeat) int {
 			return cmp.Or(cmp.Compare(x.first, y.first), cmp.Compare(x.node, y.node))
 		})
 	}
 }
 
-// Drop gives the table up; the next pass would make it anew.
+// Drop releases the table; another pass would rebuild it.
 func (r *Reads) Drop() { r.table, r.lo, r.hi = nil, 0, 0 }
 
-// repeat notes a further read of a sample in an epoch.
+// repeat records a further read of a sample in an epoch.
 func (r *Reads) repeat(k, epoch int32, node uint16) {
 	list := r.repeats[k]
 	if i := slices.IndexFunc(list, func(x repeat) bool { return x.node == node }); i >= 0 {
@@ -266,7 +267,7 @@ func (r *Reads) repeat(k, epoch int32, node uint16) {
 	r.repeats[k] = append(list, repeat{epoch, 1, node})
 }
 
-// loadWhole counts, for all samples.
+// loadWhole counts the reads of all samples.
 func (r *Reads) loadWhole() {
 	r.entries = make([]uint32, r.hi)
 	var epoch *access.Epoch
@@ -280,8 +281,8 @@ func (r *Reads) loadWhole() {
 	}
 }
 
-// Memory returns about how many bytes it takes to make a plan that counts reads (Frequency,
-// Cooperative), the plan included.
+// Memory returns the approximate number of bytes that a plan that counts reads (Frequency,
+// Cooperative) takes to make, including the plan.
 func Memory(in placement.Input) int64 {
 	const perSample, perCopy, perRepeated, perRepeat = 64, 24, 64, 24
 	samples := int64(in.Stream.Spec().Samples)

@@ -11,8 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestReads compares the table, made for several ranges of samples, with a replay.
-func TestReads(t *testing.T) {
+// TestReadsMatchAReplayOfTheStream builds the table for several ranges of samples.
+func TestReadsMatchAReplayOfTheStream(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := policytest.DrawInput(t)
 		b, err := New(&in)
@@ -78,7 +78,7 @@ func TestReads(t *testing.T) {
 	})
 }
 
-func TestSortKeys(t *testing.T) {
+func TestSortKeysSorts(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n, seed := rapid.IntRange(0, 3000).Draw(t, "keys"), rapid.IntRange(0, 1000).Draw(t, "seed")
 		mask := rapid.Uint32().Draw(t, "mask")
@@ -93,9 +93,9 @@ func TestSortKeys(t *testing.T) {
 	})
 }
 
-// TestMemory: the memory expected of a plan is that of the table of reads, and so much for each
-// sample.
-func TestMemory(t *testing.T) {
+// TestMemoryIsThatOfTheTableAndTheSamples: the memory of a plan is that of the table of reads, and
+// a fixed number of bytes per sample.
+func TestMemoryIsThatOfTheTableAndTheSamples(t *testing.T) {
 	const samples, perSample = 500, 88
 	for _, c := range []struct{ nodes, epochs, horizon, from int }{
 		{1, 4, 0, 0},

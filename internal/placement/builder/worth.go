@@ -1,7 +1,7 @@
 package builder
 
 // benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation
-// 3.13): all nodes read it total times, the node that gets the copy own times of these.
+// 3.13). All nodes together read it total times, the node with the copy own times of these.
 func (b *Builder) benefitPerByte(size int64, total, own int) float32 {
 	source := b.source
 	if b.latency > 0 {
@@ -11,11 +11,11 @@ func (b *Builder) benefitPerByte(size int64, total, own int) float32 {
 }
 
 // NetworkIsSlow reports whether reading from a peer instead of the source saves less than reading
-// from the node's own class instead of a peer's: then copies for the node itself may be worth more
-// than first copies for others.
+// from the node's own class instead of a peer's. If so, copies for the node itself may be worth
+// more than first copies for other nodes.
 func (b *Builder) NetworkIsSlow() bool { return b.source-b.peer < b.peer-b.local }
 
-// FetchTime returns the sum of thesis equation 3.13 over all nodes, seconds.
+// FetchTime returns the sum of thesis equation 3.13 over all nodes, in seconds.
 func (b *Builder) FetchTime(r *Reads) float64 {
 	e := b.in.Env
 	source := 1 / e.SourceRate(len(b.in.Nodes))
@@ -23,17 +23,18 @@ func (b *Builder) FetchTime(r *Reads) float64 {
 	for j := 1; j < len(local); j++ {
 		local[j] = e.FetchLocal(1, j)
 	}
-	own := make([]float64, len(b.in.Nodes)) // of the sample, where the node holds it; else 0
+	// time per MB of the current sample from the node's own class; 0 if it does not hold it
+	own := make([]float64, len(b.in.Nodes))
 	sum := 0.0
 	r.each(nil, func(k int32, row *row) {
-		anybody := source
+		anyNode := source
 		for c := b.head[k]; c >= 0; c = b.copies[c].next {
 			j := int(b.copies[c].class) + 1
 			own[b.copies[c].node] = local[j]
-			anybody = min(anybody, e.FetchPeer(1, j))
+			anyNode = min(anyNode, e.FetchPeer(1, j))
 		}
 		for _, n := range row.by {
-			at := anybody
+			at := anyNode
 			if t := own[n.node]; t > 0 {
 				at = min(at, t)
 			}

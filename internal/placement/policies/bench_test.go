@@ -19,7 +19,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// benchJob is a job on the thesis's environment (5.2.1), class capacities scaled by `scale`.
+// benchJob returns a job in the thesis's environment (5.2.1), with class capacities scaled by
+// `scale`.
 func benchJob(b *testing.B, f, epochs, nodeCount, globalBatch int,
 	mu, sigma, scale float64,
 ) placement.Input {
@@ -55,10 +56,11 @@ func benchJob(b *testing.B, f, epochs, nodeCount, globalBatch int,
 
 // BenchmarkPlan plans three jobs: the thesis's scenario 4 at a tenth of its samples and capacities;
 // ImageNet-22k on four nodes; ImageNet-22k over 90 epochs on 1024 nodes whose classes together hold
-// all of it, or half. It reports the processor's time and the most memory that the process had,
-// which is that of the run if it runs alone:
+// all of it, or half. It reports the CPU time and the peak memory of the process, which is that of
+// the benchmark if it runs alone:
 //
-//	go test ./internal/placement/policies -run '^$' -benchtime 1x -bench 'Plan/imagenet-22k/1024_nodes/all/cooperative'
+//	go test ./internal/placement/policies -run '^$' -benchtime 1x \
+//	    -bench 'Plan/imagenet-22k/1024_nodes/all/cooperative'
 func BenchmarkPlan(b *testing.B) {
 	bench := func(name string, job func(*testing.B) placement.Input, policies ...placement.Policy) {
 		b.Run(name, func(b *testing.B) {
@@ -121,10 +123,10 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// forgetPeak sets the process's peak of resident memory to what it has now, where Linux lets it.
+// forgetPeak resets the process's peak resident memory to its current value, if Linux permits.
 func forgetPeak() { _ = os.WriteFile("/proc/self/clear_refs", []byte("5"), 0) }
 
-// peak returns the most resident memory that the process had, bytes.
+// peak returns the process's peak resident memory in bytes.
 func peak(b *testing.B) int64 {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {

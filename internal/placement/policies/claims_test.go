@@ -20,8 +20,8 @@ import (
 
 const root = "../../../"
 
-// parsed has the Go files under a directory of the repository, without tests and fixtures, by their
-// paths in it.
+// parsed returns the Go files below a directory of the repository, without tests and fixtures, by
+// their paths in the repository.
 func parsed(t *testing.T, dir string) map[string]*ast.File {
 	files := map[string]*ast.File{}
 	err := filepath.WalkDir(root+dir, func(path string, d fs.DirEntry, err error) error {
@@ -44,7 +44,7 @@ func parsed(t *testing.T, dir string) map[string]*ast.File {
 	return files
 }
 
-// TestEveryPolicyIsInTheTable: a type with a Plan of its own has a line in the table.
+// TestEveryPolicyIsInTheTable checks that each type with a method Plan has a line in the table.
 func TestEveryPolicyIsInTheTable(t *testing.T) {
 	var lines []string
 	for _, p := range All() {
@@ -64,9 +64,9 @@ func TestEveryPolicyIsInTheTable(t *testing.T) {
 	}
 }
 
-// TestNobodyElseHasAList: the name of a policy is written in its own file alone. Others take it
-// from the table.
-func TestNobodyElseHasAList(t *testing.T) {
+// TestOnlyTheTableListsPolicies checks that the name of a policy appears only in its own file.
+// Other code takes it from the table.
+func TestOnlyTheTableListsPolicies(t *testing.T) {
 	names := Names(All())
 	// the staging buffer's name as well
 	names = slices.DeleteFunc(names, func(name string) bool { return name == "staging" })
@@ -80,7 +80,7 @@ func TestNobodyElseHasAList(t *testing.T) {
 				if l, ok := n.(*ast.BasicLit); ok && l.Kind == token.STRING {
 					if text, err := strconv.Unquote(l.Value); err == nil &&
 						slices.Contains(names, text) {
-						t.Errorf("%s names policy %q: ask package policies instead", path, text)
+						t.Errorf("%s names policy %q: use package policies instead", path, text)
 					}
 				}
 				return true
@@ -95,7 +95,7 @@ func TestNobodyElseHasAList(t *testing.T) {
 	}
 	for _, path := range append(python, deeper...) {
 		if found := quoted.FindString(text(t, strings.TrimPrefix(path, root))); found != "" {
-			t.Errorf("%s names policy %s: the daemon knows what there is", path, found)
+			t.Errorf("%s names policy %s: the daemon has the list", path, found)
 		}
 	}
 }
@@ -108,9 +108,9 @@ func text(t *testing.T, path string) string {
 	return string(b)
 }
 
-// TestDocumentation: every policy has its row: in OPERATIONS.md what the engine runs, in
-// SIMULATOR.md what the simulator alone does; and no row is about a policy that there is not.
-func TestDocumentation(t *testing.T) {
+// TestEveryPolicyIsDocumented checks that every policy has a row, those that the engine runs in
+// OPERATIONS.md, those of the simulator alone in SIMULATOR.md, and that every row has a policy.
+func TestEveryPolicyIsDocumented(t *testing.T) {
 	for file, c := range map[string]struct {
 		heading  string
 		policies []placement.Policy
@@ -139,7 +139,7 @@ func TestDocumentation(t *testing.T) {
 		}
 		for _, name := range rows {
 			if !slices.Contains(Names(c.policies), name) {
-				t.Errorf("%s has a row about %q, which is no policy there", file, name)
+				t.Errorf("%s has a row for %q, which is not a policy there", file, name)
 			}
 		}
 	}

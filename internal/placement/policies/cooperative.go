@@ -5,24 +5,24 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/builder"
 )
 
-// Cooperative minimises the fetch times of all nodes together, where thesis equation 3.13 has each
-// node minimise its own. The first copy of a sample, on whichever node, saves every later read by
-// anyone a read from the source, and that node's own reads the network as well; a further copy
-// saves only its own node's reads the network. So first copies come first, by benefit per byte,
-// each on the node that reads the sample most often and has room; then nodes fill what is left with
-// what they themselves read most. No sample is cached twice while another that would fit is cached
-// nowhere, whatever the model's numbers: the source is what all nodes share, and its load is what
-// does not scale.
+// Cooperative minimises the fetch times of all nodes together; in thesis equation 3.13 each node
+// minimises its own. The first copy of a sample, on any node, saves all nodes their later reads
+// from the source, and its own node also the network transfers; a further copy only saves its own
+// node the transfers. So first copies come first, by benefit per byte, each on the node that reads
+// the sample most often among those where it fits; then nodes fill the remaining capacity with what
+// they read most often themselves. Whatever the model's numbers, no sample is cached twice while
+// another that would fit is not cached: all nodes share the source, and its load is what does not
+// scale.
 //
-// On one node, and on any number whose classes hold the dataset, a run of the plan reads from the
-// source what Bound says, up to the bytes left over at the end of each class, which are fewer than
-// the smallest sample that is not cached.
+// On one node, and on any number of nodes whose classes hold the dataset, a run of the plan reads
+// Bound bytes from the source, up to the unused bytes at the end of each class, which are fewer
+// than the smallest sample that is not cached.
 type Cooperative struct{}
 
-// Name is "cooperative".
+// Name returns "cooperative".
 func (Cooperative) Name() string { return "cooperative" }
 
-// About describes it.
+// About describes the policy.
 func (Cooperative) About() placement.About {
 	return placement.About{
 		Does:        "reads each sample from the source once for all nodes",
@@ -41,7 +41,7 @@ func (c Cooperative) Plan(in placement.Input) (*placement.Plan, error) {
 		return nil, err
 	}
 	alone := len(in.Nodes) == 1
-	if alone && !in.Given() { // it reads every sample in every epoch: one epoch says as much as all
+	if alone && !in.Given() { // it reads every sample in every epoch: one epoch is enough
 		b.OneEpoch()
 	}
 	r := builder.NewReads(b)
@@ -65,11 +65,11 @@ func (c Cooperative) Plan(in placement.Input) (*placement.Plan, error) {
 	r.Drop()
 	b.Tidy()
 	p := b.Finish(c.Name(), true, true)
-	p.ReadOnce = b.PeersPay() // otherwise nobody asks an owner for what it has not got
+	p.ReadOnce = b.PeersPay() // otherwise a remote read of a sample that is not cached does not pay
 	return p, in.Ended()
 }
 
-// First lets each node keep and answer for what it reads first.
+// First makes each node keep and own what it reads first.
 func (c Cooperative) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
 	b, err := builder.NewLead(&in, lead)
 	if err != nil {

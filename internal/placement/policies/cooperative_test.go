@@ -15,7 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// measure replays the stream against a plan whose copies are all there.
+// measure replays the stream against a plan whose classes are full.
 func measure(in placement.Input, p *placement.Plan) (covered, local float64) {
 	spec := in.Stream.Spec()
 	anywhere := make([]bool, spec.Samples)
@@ -42,12 +42,12 @@ func measure(in placement.Input, p *placement.Plan) (covered, local float64) {
 	return float64(held) / float64(spec.Samples), float64(hits) / float64(total)
 }
 
-// TestCoverage meets the table that made us cache for the cluster instead of for each node: with
-// caches that together are as large as the dataset, frequency leaves a part of it uncovered,
-// cooperative nothing, at about the same local hits.
-func TestCoverage(t *testing.T) {
-	// One percentage point: the table came from other seeds and broke ties between equally frequent
-	// samples differently.
+// TestCooperativeCoversMoreThanFrequency reproduces the measurements behind Cooperative: with
+// caches that together are as large as the dataset, frequency leaves a part of it uncached,
+// cooperative nothing, with about the same local hits.
+func TestCooperativeCoversMoreThanFrequency(t *testing.T) {
+	// One percentage point: the measurements had other seeds and broke ties between equally
+	// frequent samples differently.
 	const f, tolerance = 20000, 0.01
 	for _, row := range []struct {
 		n, epochs                                    int
@@ -93,8 +93,9 @@ func TestCoverage(t *testing.T) {
 	}
 }
 
-// TestCooperativeReachesTheBound: no sample stays uncached for which a class has room, on one node
-// and on several, so what is left over is less than the smallest uncached sample in every class.
+// TestCooperativeReachesTheBound checks that no sample that fits into a class stays uncached, on
+// one node and on several: every class has less capacity left than the smallest uncached sample
+// needs.
 func TestCooperativeReachesTheBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := policytest.DrawInput(t)
@@ -112,7 +113,8 @@ func TestCooperativeReachesTheBound(t *testing.T) {
 					room -= in.Size(int(k))
 				}
 				if room >= least {
-					t.Fatalf("class %d of node %d has %d bytes left, and a sample of %d is nowhere",
+					t.Fatalf("class %d of node %d has %d bytes left, and a sample of %d "+
+						"is not cached",
 						j+1, n, room, least)
 				}
 			}
@@ -120,7 +122,7 @@ func TestCooperativeReachesTheBound(t *testing.T) {
 	})
 }
 
-// TestOneNodeReadsTheBound counts the source's bytes over a run of one node.
+// TestOneNodeReadsTheBound counts the bytes that one node reads from the source.
 func TestOneNodeReadsTheBound(t *testing.T) {
 	const f, epochs = 5000, 6
 	size := func(id int) int64 { return 20_000 + int64(access.Mix(3, id)%200_000) }
@@ -150,8 +152,8 @@ func TestOneNodeReadsTheBound(t *testing.T) {
 	}
 }
 
-// TestWarmRestart: a plan keeps what is held and adds nothing that lies elsewhere already.
-func TestWarmRestart(t *testing.T) {
+// TestWarmRestartKeepsThePlan: a plan keeps what is held and adds no copy of it elsewhere.
+func TestWarmRestartKeepsThePlan(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
 			access.Spec{Samples: 1000, Seed: 3, Epochs: 9, WorldSize: 4, GlobalBatch: 40}),
@@ -166,9 +168,9 @@ func TestWarmRestart(t *testing.T) {
 	}
 }
 
-// TestFurtherCopies: caches larger than the dataset hold more copies, unless peers are as fast as
-// own classes.
-func TestFurtherCopies(t *testing.T) {
+// TestSpareCapacityHoldsFurtherCopies: caches larger than the dataset hold further copies, unless
+// peers are as fast as own classes.
+func TestSpareCapacityHoldsFurtherCopies(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
 			access.Spec{Samples: 1000, Seed: 3, Epochs: 20, WorldSize: 2, GlobalBatch: 40}),
@@ -199,9 +201,9 @@ func TestFurtherCopies(t *testing.T) {
 	}
 }
 
-// TestLaterSamplesAreSpread: where the nodes together have room for the dataset, each sample has
-// one node that keeps it, be it for an epoch that is yet to be given.
-func TestLaterSamplesAreSpread(t *testing.T) {
+// TestSamplesOfLaterEpochsAreSpread: if the dataset fits into the caches of the nodes together,
+// each sample is kept by one node, even if only a future epoch may need it.
+func TestSamplesOfLaterEpochsAreSpread(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		f, n := rapid.IntRange(20, 200).Draw(t, "samples"), rapid.IntRange(2, 5).Draw(t, "nodes")
 		s, err := access.NewGivenShared(f, n, 3, rapid.IntRange(1, f/n).Draw(t, "entries"), 0)
@@ -223,7 +225,7 @@ func TestLaterSamplesAreSpread(t *testing.T) {
 			p := policytest.Plan(t, policy, in)
 			for k := range f {
 				if p.OwnerOf(k) < 0 {
-					t.Fatalf("%s: no node keeps sample %d of %d, and there is room for %d",
+					t.Fatalf("%s: no node keeps sample %d of %d bytes, although %d are free",
 						policy.Name(), k, f, n*room)
 				}
 			}
@@ -231,9 +233,9 @@ func TestLaterSamplesAreSpread(t *testing.T) {
 	})
 }
 
-// TestKept: what nodes keep besides is brought to the other classes by those who keep it; nobody
-// reads it from the source. That holds for the plan, and for what nodes do before there is one.
-func TestKept(t *testing.T) {
+// TestNodesOwnWhatTheyKeep: a sample that a node has in Kept gets its owner from those nodes, and
+// is not read from the source, in the plan and in the bootstrap window.
+func TestNodesOwnWhatTheyKeep(t *testing.T) {
 	const samples, n = 400, 3
 	in := placement.Input{
 		Stream: policytest.Stream(t,
@@ -268,24 +270,24 @@ func TestKept(t *testing.T) {
 	for k := range samples {
 		for name, p := range map[string]*placement.Plan{"plan": full, "lead": lead} {
 			if o := p.OwnerOf(k); k%4 != 3 && (o < 0 || !keeps[o][k]) {
-				t.Errorf("%s: node %d answers for sample %d, and does not keep it", name, o, k)
+				t.Errorf("%s: node %d owns sample %d, but does not keep it", name, o, k)
 			}
 		}
 		if o := full.OwnerOf(k); o < 0 ||
 			!slices.ContainsFunc(full.Nodes[o].Classes, func(ids []int32) bool {
 				return slices.Contains(ids, int32(k))
 			}) {
-			t.Errorf("sample %d: node %d answers for it, and is not to hold it", k, o)
+			t.Errorf("sample %d: node %d owns it, but the plan does not place it there", k, o)
 		} else if k%4 == 2 {
 			owned[o]++
 		}
 	}
 	if owned[0] < samples/16 || owned[1] < samples/16 {
-		t.Errorf("of the samples that nodes 0 and 1 keep both, they answer for %v", owned)
+		t.Errorf("of the samples that both nodes 0 and 1 keep, they own %v", owned)
 	}
 	in.Nodes[1].Kept = []int32{samples}
 	if _, err := (Cooperative{}).Plan(in); err == nil ||
 		!strings.Contains(err.Error(), "node 1 keeps sample 400") {
-		t.Errorf("a sample that is none: %v", err)
+		t.Errorf("a sample that does not exist: %v", err)
 	}
 }

@@ -10,18 +10,18 @@ import (
 )
 
 // DeepIO keeps samples in RAM, class 1, which it fills before training, and nodes read from each
-// other's (thesis 2.3, 4.1.4). If a node's share of the dataset fits, node i holds the i-th of N
-// contiguous parts; otherwise, "hybrid", it starts with the sample at which the node before it
-// stopped and holds as many as fit. In order, samples in nobody's RAM are read from the source when
-// training asks for them.
+// other's RAM (thesis 2.3, 4.1.4). If a node's share of the dataset fits, node i holds the i-th of
+// N contiguous parts; otherwise ("hybrid") it holds as many samples as fit, starting where the
+// previous node stopped. In ordered mode, samples in no node's RAM are read from the source when
+// training requests them.
 type DeepIO struct {
-	// Opportunistic: only samples in RAM are trained on. Every epoch is a full shuffle of these,
-	// repeated where they are fewer than the epoch has positions; each position is as likely to be
-	// read from any node as that node's share of them.
+	// Opportunistic means that training uses only samples in RAM. Every epoch is a full shuffle of
+	// these, repeated if they are fewer than the epoch's positions; the probability that a position
+	// is read from a node is that node's share of the samples.
 	Opportunistic bool
 }
 
-// Name is "deepio_ordered" or "deepio_opportunistic".
+// Name returns "deepio_ordered" or "deepio_opportunistic".
 func (d DeepIO) Name() string {
 	if d.Opportunistic {
 		return "deepio_opportunistic"
@@ -29,7 +29,7 @@ func (d DeepIO) Name() string {
 	return "deepio_ordered"
 }
 
-// About describes it.
+// About describes the policy.
 func (d DeepIO) About() placement.About {
 	does := "loads contiguous parts into memory before training"
 	if d.Opportunistic {
@@ -44,7 +44,7 @@ func (d DeepIO) About() placement.About {
 	}
 }
 
-// Plan places contiguous parts, or as many as fit from where the node before stopped.
+// Plan places contiguous parts, or as many samples as fit from where the previous node stopped.
 func (d DeepIO) Plan(in placement.Input) (*placement.Plan, error) {
 	b, err := builder.New(&in)
 	if err != nil {
@@ -62,13 +62,13 @@ func (d DeepIO) Plan(in placement.Input) (*placement.Plan, error) {
 	if d.Opportunistic && len(owned(p)) == 0 {
 		return nil, &placement.Unsupported{
 			Policy: d.Name(),
-			Reason: "no sample fits into class 1, and it trains on nothing else",
+			Reason: "no sample fits into class 1, and it trains only on samples there",
 		}
 	}
 	return p, in.Ended()
 }
 
-// Run says how the simulator runs its plans.
+// Run returns how the simulator executes the policy's plans.
 func (d DeepIO) Run(in placement.Input, plan *placement.Plan) (run simulated.Run, err error) {
 	run = simulated.Run{Preload: true, CacheFirst: true, Demand: true}
 	if d.Opportunistic {
@@ -77,7 +77,7 @@ func (d DeepIO) Run(in placement.Input, plan *placement.Plan) (run simulated.Run
 	return run, err
 }
 
-// owned are the samples that some node answers for.
+// owned returns the samples that have an owner.
 func owned(p *placement.Plan) (ids []int32) {
 	for k, owner := range p.Owner {
 		if owner >= 0 {
@@ -87,11 +87,11 @@ func owned(p *placement.Plan) (ids []int32) {
 	return ids
 }
 
-// Original loads every node's share into memory, of the last node up to the last sample, if a
-// node's share of the bytes fits there; otherwise a node begins where the one before it stopped,
-// and loads until its memory is full. If opportunistic, every read is replaced by one of what the
-// node has loaded itself, with probability 1/(N-1), or else of what the node before it has; node 0
-// always reads its own (3.15).
+// Original loads every node's share into memory (the last node's up to the last sample) if a node's
+// share of the bytes fits there; otherwise a node begins where the previous one stopped, and loads
+// until its memory is full. If opportunistic, every read is replaced by one of a sample that the
+// node has loaded itself, with probability 1/(N-1), or else of one that the previous node has; node
+// 0 always reads its own (3.15).
 func (d DeepIO) Original() simulated.Rules {
 	rules := simulated.Rules{
 		Staging: true, Remote: true, Class: 1,

@@ -13,7 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// machine is an environment with these rates in MB/s: of the source for each node, of the network,
+// machine returns an environment with these rates in MB/s: of the source per node, of the network,
 // and of the storage classes from 1 on.
 func machine(source, network float64, classes ...float64) *perfmodel.Environment {
 	e := &perfmodel.Environment{
@@ -30,9 +30,9 @@ func machine(source, network float64, classes ...float64) *perfmodel.Environment
 	return e
 }
 
-// TestFastestClassTakesWhatGainsMost: of the samples that a node holds, its fastest class has those
-// for which that saves most time, including reads by other nodes of samples that the node owns; and
-// no class takes more bytes than its capacity.
+// TestFastestClassTakesWhatGainsMost checks that of the samples that a node holds, its fastest
+// class has those for which that saves most time, including reads by other nodes of samples that
+// the node owns, and that no class exceeds its capacity.
 func TestFastestClassTakesWhatGainsMost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(2, 4).Draw(t, "nodes")
@@ -65,7 +65,7 @@ func TestFastestClassTakesWhatGainsMost(t *testing.T) {
 		all := in.Stream.Frequencies(ranks(n), 0, 8)
 		for i, node := range p.Nodes {
 			own := in.Stream.Frequencies([]int{i}, 0, 8)
-			// what gains least in the first class, and most in the second
+			// the least gain in the first class, and the most in the second
 			least, most := math.Inf(1), math.Inf(-1)
 			for j, class := range node.Classes {
 				room := in.Nodes[i].Capacity[j]
@@ -82,28 +82,29 @@ func TestFastestClassTakesWhatGainsMost(t *testing.T) {
 					}
 				}
 				if room < 0 {
-					t.Fatalf("class %d of node %d takes %d bytes more than it has", j+1, i, -room)
+					t.Fatalf("class %d of node %d exceeds its capacity by %d bytes", j+1, i, -room)
 				}
 			}
 			if even && most > least*(1+1e-6) {
 				t.Fatalf("node %d has a sample in its slower class that would gain %v in the "+
-					"faster one, and one there that gains %v", i, most, least)
+					"faster one, which has a sample that gains %v", i, most, least)
 			}
 		}
 	})
 }
 
-// gains is what it saves, in seconds per MB, that a sample lies in class 1 instead of class 2: to a
-// read by the node itself, and by another one.
+// gains returns the seconds per MB that a sample in class 1 instead of class 2 saves a read by the
+// node itself, and by another node.
 func gains(e *perfmodel.Environment) (local, peer float64) {
 	source := 1 / e.SourceRate(1)
 	return min(source, e.FetchLocal(1, 2)) - min(source, e.FetchLocal(1, 1)),
 		min(source, e.FetchPeer(1, 2)) - min(source, e.FetchPeer(1, 1))
 }
 
-// TestSlowNetwork: where the network is hardly faster than the source, nodes cache what they
-// themselves read most often, if and only if that makes the sum of the fetch times smaller.
-func TestSlowNetwork(t *testing.T) {
+// TestNodesCacheForThemselvesOnSlowNetworks: if the network is hardly faster than the source, nodes
+// cache what they read most often themselves, if and only if that reduces the sum of the fetch
+// times.
+func TestNodesCacheForThemselvesOnSlowNetworks(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
 			access.Spec{
@@ -134,8 +135,8 @@ func TestSlowNetwork(t *testing.T) {
 	}
 }
 
-// TestLatencyMakesSmallSamplesWorthMore: where each read from the source has a latency, small
-// samples gain more per byte and are cached first.
+// TestLatencyMakesSmallSamplesWorthMore: if reads from the source have a latency, small samples
+// gain more per byte and are cached first.
 func TestLatencyMakesSmallSamplesWorthMore(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
@@ -152,7 +153,7 @@ func TestLatencyMakesSmallSamplesWorthMore(t *testing.T) {
 	}
 }
 
-// ranks are 0 to n-1.
+// ranks returns 0 to n-1.
 func ranks(n int) (list []int) {
 	for r := range n {
 		list = append(list, r)

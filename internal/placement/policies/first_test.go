@@ -10,9 +10,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestFirstReadsOnce: where nobody holds anything and the caches have room for the dataset, every
-// sample of the lead is kept by one node: its first reader while that has room.
-func TestFirstReadsOnce(t *testing.T) {
+// TestFirstKeepsEachSampleOnOneNode: with cold caches that hold the dataset, every sample of the
+// lead is kept by one node, its first reader if it fits there.
+func TestFirstKeepsEachSampleOnOneNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "nodes")
 		in := placement.Input{
@@ -53,15 +53,16 @@ func TestFirstReadsOnce(t *testing.T) {
 		if lead.Steps > 0 {
 			if reader, k := 0, int(in.Stream.Epoch(lead.Epoch).Batch(nil, 0,
 				lead.Step)[0]); first.OwnerOf(k) != reader {
-				t.Fatalf("node %d answers for sample %d, which node %d reads first",
+				t.Fatalf("node %d owns sample %d, which node %d reads first",
 					first.OwnerOf(k), k, reader)
 			}
 		}
 	})
 }
 
-// TestResumeFromTheFirstLead: the plan begins with the earliest epoch in which any node begins.
-func TestResumeFromTheFirstLead(t *testing.T) {
+// TestResumePlansFromTheEarliestLead: the plan begins with the earliest epoch in which any node's
+// lead begins.
+func TestResumePlansFromTheEarliestLead(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
 			access.Spec{Samples: 60, Epochs: 4, WorldSize: 3, GlobalBatch: 6}),
@@ -74,7 +75,7 @@ func TestResumeFromTheFirstLead(t *testing.T) {
 		}
 		if resumed, err := placement.Resume(Cooperative{}, in, leads); err != nil ||
 			resumed.From != 1 {
-			t.Errorf("leads from epochs %v: the plan is for those from %d on, %v", epochs,
+			t.Errorf("leads from epochs %v: the plan begins with epoch %d, %v", epochs,
 				resumed.From, err)
 		}
 	}

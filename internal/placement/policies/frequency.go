@@ -8,16 +8,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// Frequency is HDMLP as the thesis has it (3.2.2): each node caches the samples that it reads
-// most often itself, fastest class first, each class filled in the order of first access.
-// Samples that a node reads equally often go by the epoch in which it first does (by ID, all
-// nodes would choose the same ones, and more of the dataset would be cached nowhere), then by ID.
+// Frequency is the policy of HDMLP in the thesis (3.2.2): each node caches the samples that it
+// reads most often itself, fastest class first, each class filled in the order of first access.
+// Ties are broken by the epoch of the first read (by ID alone, all nodes would choose the same
+// samples, and more of the dataset would not be cached), then by ID.
 type Frequency struct{}
 
-// Name is "frequency".
+// Name returns "frequency".
 func (Frequency) Name() string { return "frequency" }
 
-// About describes it.
+// About describes the policy.
 func (Frequency) About() placement.About {
 	return placement.About{
 		Does:        "has each node keep what it reads most often itself, as the thesis",
@@ -29,7 +29,7 @@ func (Frequency) About() placement.About {
 	}
 }
 
-// Plan fills every node for itself.
+// Plan fills each node's classes independently.
 func (f Frequency) Plan(in placement.Input) (*placement.Plan, error) {
 	b, err := builder.New(&in)
 	if err != nil {
@@ -45,8 +45,8 @@ func (f Frequency) Plan(in placement.Input) (*placement.Plan, error) {
 	return b.Finish(f.Name(), true, false), in.Ended()
 }
 
-// First lets several nodes keep nothing: which samples a node reads most often does not show in its
-// first reads. One node reads all equally often, and keeps what it reads.
+// First keeps nothing on several nodes: a node's first reads do not show which samples it reads
+// most often. A single node reads all equally often, and keeps what it reads.
 func (f Frequency) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
 	b, err := builder.NewLead(&in, lead)
 	if err != nil {
@@ -58,11 +58,11 @@ func (f Frequency) First(in placement.Input, lead placement.Lead) (*placement.Pl
 	return b.FinishInOrder(f.Name(), true), in.Ended()
 }
 
-// Original fills every node's classes with the samples that it reads most often, each class by
-// threads of its own, while it trains. A class is filled from one list for all of them until the
-// next sample does not fit, and never with the list's last. One more pass over the classes follows
-// at every later request, for as long as it finds room: it goes on in the list where the one before
-// ended, and so may put a sample into the gap of an earlier class.
+// Original fills every node's classes with the samples that it reads most often, each class by its
+// own threads, during training. All classes are filled from one list, each until the next sample
+// does not fit, and never with the last of the list. Another pass over the classes follows at every
+// later request, as long as something fits: it continues in the list where the previous pass ended,
+// and so may put a sample into the gap of an earlier class.
 func (Frequency) Original() simulated.Rules {
 	return simulated.Rules{
 		Staging: true, Source: true, LogStarts: true,
@@ -100,9 +100,9 @@ func (Frequency) Original() simulated.Rules {
 }
 
 // thesisOrder returns all samples in the order in which node i caches them: by descending
-// frequency, then by number; and then, in blocks of the size of each class, the staging buffer's
-// first (3.6), by first access, with what the node never reads last. What comes after the blocks
-// stays in the order of frequency.
+// frequency, then by number; and then, within blocks of the size of each class, the staging
+// buffer's first (3.6), by first access, with samples that the node never reads last. Samples after
+// the blocks stay in the order of frequency.
 func thesisOrder(m *simulated.Machine, i int) []int32 {
 	files := len(m.Sizes)
 	reads := m.Reads[i]
@@ -118,7 +118,7 @@ func thesisOrder(m *simulated.Machine, i int) []int32 {
 	for _, n := range often {
 		begin[most-n+1]++
 	}
-	never := files - begin[most+1] // where those of frequency 0 begin
+	never := files - begin[most+1] // start of those of frequency 0
 	for n := range most + 1 {
 		begin[n+1] += begin[n]
 	}
@@ -128,8 +128,7 @@ func thesisOrder(m *simulated.Machine, i int) []int32 {
 		begin[most-n]++
 	}
 
-	// block b is the shortest run whose size exceeds d_b; one that no run exceeds takes what there
-	// is.
+	// block b is the shortest run whose size exceeds d_b, or all remaining samples if none does.
 	blockOf := make([]int8, files)
 	ends := make([]int, 0, len(m.Capacity))
 	next := 0
@@ -144,9 +143,9 @@ func thesisOrder(m *simulated.Machine, i int) []int32 {
 		blockOf[k] = -1
 	}
 
-	// In the order of first access, every file goes to the next place of its block; the walk marks
-	// what it has met by a frequency of 0, so that those never read are what is left, in their
-	// order.
+	// In the order of first access, every file is moved to the next position of its block. The loop
+	// marks the files that it has seen with a frequency of 0, so that those that are never read
+	// remain, in their order.
 	sorted := make([]int32, next)
 	place := make([]int, len(ends))
 	copy(place[1:], ends)

@@ -12,9 +12,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestFrequencyOrder compares with the definition, sorted: on a node of its own, most frequent
+// TestFrequencyFillsClassesMostFrequentFirst compares with the definition: per node, most frequent
 // first, class by class.
-func TestFrequencyOrder(t *testing.T) {
+func TestFrequencyFillsClassesMostFrequentFirst(t *testing.T) {
 	const f, n, epochs = 900, 3, 12
 	in := placement.Input{
 		Stream: policytest.Stream(t,
@@ -51,8 +51,8 @@ func TestFrequencyOrder(t *testing.T) {
 	}
 }
 
-// TestFrequencyOwnersAreTheFastest: the owner of a sample is a node that holds it in the fastest
-// class; nodes that tie take turns.
+// TestFrequencyOwnersAreTheFastest checks that the owner of a sample is a node that holds it in the
+// fastest class, and that nodes that tie take turns.
 func TestFrequencyOwnersAreTheFastest(t *testing.T) {
 	const f, n = 900, 3
 	in := placement.Input{
@@ -80,7 +80,7 @@ func TestFrequencyOwnersAreTheFastest(t *testing.T) {
 		}
 		owner := p.OwnerOf(k)
 		if len(best) == 0 != (owner < 0) || len(best) > 0 && !slices.Contains(best, owner) {
-			t.Fatalf("node %d answers for sample %d; nodes %v have it in the fastest class", owner,
+			t.Fatalf("node %d owns sample %d; nodes %v have it in the fastest class", owner,
 				k, best)
 		}
 		if len(best) == n {
@@ -90,13 +90,14 @@ func TestFrequencyOwnersAreTheFastest(t *testing.T) {
 	}
 	for node, k := range owned {
 		if k < ties/n/2 {
-			t.Errorf("of %d samples that all hold alike, node %d answers for %d", ties, node, k)
+			t.Errorf("of %d samples that all nodes hold in the same class, node %d owns %d", ties,
+				node, k)
 		}
 	}
 }
 
-// TestFrequencyFirst: several nodes keep nothing, so that the plan is the thesis's.
-func TestFrequencyFirst(t *testing.T) {
+// TestFrequencyKeepsNothingBeforeThePlan: on several nodes, so that the plan is that of the thesis.
+func TestFrequencyKeepsNothingBeforeThePlan(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
 			access.Spec{Samples: 60, Epochs: 4, WorldSize: 3, GlobalBatch: 6}),
@@ -109,6 +110,6 @@ func TestFrequencyFirst(t *testing.T) {
 	}
 	if with, without := policytest.Plan(t, Frequency{}, resumed),
 		policytest.Plan(t, Frequency{}, in); !cmp.Equal(with, without) {
-		t.Errorf("another plan: %s", cmp.Diff(without, with))
+		t.Errorf("the plan differs: %s", cmp.Diff(without, with))
 	}
 }

@@ -10,15 +10,15 @@ import (
 )
 
 // LBANN is the distributed in-memory data store of LBANN (thesis 2.3, 4.1.4): the nodes' RAM, class
-// 1, holds the dataset, and each reads from the others what it has not got. It refuses a dataset
-// larger than that.
+// 1, holds the dataset, and each node reads from the others what it does not hold. It does not
+// support datasets that are larger.
 type LBANN struct {
-	// Preloading: node i loads the i-th of N contiguous parts before training. Otherwise,
-	// "dynamic", a node keeps what it reads in the first epoch.
+	// Preloading means that node i loads the i-th of N contiguous parts before training. Otherwise
+	// ("dynamic") a node keeps what it reads in the first epoch.
 	Preloading bool
 }
 
-// Name is "lbann_preloading" or "lbann_dynamic".
+// Name returns "lbann_preloading" or "lbann_dynamic".
 func (l LBANN) Name() string {
 	if l.Preloading {
 		return "lbann_preloading"
@@ -26,7 +26,7 @@ func (l LBANN) Name() string {
 	return "lbann_dynamic"
 }
 
-// About describes it.
+// About describes the policy.
 func (l LBANN) About() placement.About {
 	does := "keeps each sample in the memory of the node that reads it first"
 	if l.Preloading {
@@ -41,7 +41,7 @@ func (l LBANN) About() placement.About {
 	}
 }
 
-// Plan gives every sample one node.
+// Plan assigns each sample to one node.
 func (l LBANN) Plan(in placement.Input) (*placement.Plan, error) {
 	b, err := builder.New(&in)
 	if err != nil {
@@ -59,7 +59,7 @@ func (l LBANN) Plan(in placement.Input) (*placement.Plan, error) {
 	}
 	if size > room {
 		return nil, &placement.Unsupported{Policy: l.Name(), Reason: fmt.Sprintf(
-			"the dataset has %.0f MB and class 1 of the nodes together %.0f MB; it must hold "+
+			"the dataset has %.0f MB, class 1 of all nodes together %.0f MB; it must hold "+
 				"the dataset", float64(size)/1e6, float64(room)/1e6)}
 	}
 	if l.Preloading {
@@ -76,13 +76,13 @@ func (l LBANN) Plan(in placement.Input) (*placement.Plan, error) {
 	return p, in.Ended()
 }
 
-// Run says how the simulator runs its plans.
+// Run returns how the simulator executes the policy's plans.
 func (l LBANN) Run(placement.Input, *placement.Plan) (simulated.Run, error) {
 	return simulated.Run{Preload: l.Preloading, CacheFirst: true}, nil
 }
 
-// Original has every node load its share before training, or else its first floor(F/N) samples, or
-// those of its first epoch if they are fewer, in their order, during it.
+// Original makes every node load its share before training or, if dynamic, its first floor(F/N)
+// samples, or those of its first epoch if they are fewer, in order, during training.
 func (l LBANN) Original() simulated.Rules {
 	return simulated.Rules{
 		Staging: true, Remote: true, Class: 1,

@@ -9,20 +9,20 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// Locality partitions the dataset over the nodes' caches, filled before training, and deals each
-// global batch out anew, so that nodes mostly read what they hold: first every node takes what it
-// holds, up to its share of the batch, then the surplus and what nobody holds go to those that have
-// too little (Yang and Cong, Accelerating Data Loading in Deep Neural Network Training, section 2).
-// The samples of a global batch stay the same, and so does the training.
+// Locality partitions the dataset over the nodes' caches, which are filled before training, and
+// redistributes each global batch so that nodes mostly read what they hold: first every node takes
+// what it holds, up to its share of the batch, then the surplus and what no node holds go to the
+// nodes that have too little (Yang and Cong, Accelerating Data Loading in Deep Neural Network
+// Training, section 2). The samples of a global batch stay the same, and so does the training.
 type Locality struct{}
 
-// Name is "locality".
+// Name returns "locality".
 func (Locality) Name() string { return "locality" }
 
-// About describes it.
+// About describes the policy.
 func (Locality) About() placement.About {
 	return placement.About{
-		Does:   "deals each batch out by which node holds what",
+		Does:   "distributes each batch by which node holds what",
 		Stages: true,
 		Needs:  placement.SomeClass,
 		Copies: placement.OnePerSample,
@@ -43,10 +43,10 @@ func (l Locality) Plan(in placement.Input) (*placement.Plan, error) {
 	return b.FinishPreload(l.Name()), in.Ended()
 }
 
-// Run says how the simulator runs its plans.
+// Run returns how the simulator executes the policy's plans.
 func (Locality) Run(in placement.Input, plan *placement.Plan) (simulated.Run, error) {
 	run := simulated.Run{Preload: true, CacheFirst: true}
-	if in.Stream.Spec().Scheme != access.Whole { // there, everybody reads everything anyway
+	if in.Stream.Spec().Scheme != access.Whole { // with Whole, every node reads all samples
 		run.Reorder = simulated.Regrouped(&in, plan.Owner)
 	}
 	return run, nil

@@ -6,14 +6,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// MinIO keeps, on each node for itself, the first samples that fit, in the order in which
-// the node reads them, and never evicts (CoorDL 4.1).
+// MinIO keeps, on each node independently, the first samples that fit, in the order in which the
+// node reads them, and never evicts (CoorDL 4.1).
 type MinIO struct{}
 
-// Name is "minio".
+// Name returns "minio".
 func (MinIO) Name() string { return "minio" }
 
-// About describes it.
+// About describes the policy.
 func (MinIO) About() placement.About {
 	return placement.About{
 		Does:   "has each node keep what it reads first, for itself, as CoorDL",
@@ -25,7 +25,7 @@ func (MinIO) About() placement.About {
 	}
 }
 
-// Plan walks the epochs until every node is full.
+// Plan goes through the epochs until every node is full.
 func (m MinIO) Plan(in placement.Input) (*placement.Plan, error) {
 	b, err := builder.New(&in)
 	if err != nil {
@@ -36,7 +36,7 @@ func (m MinIO) Plan(in placement.Input) (*placement.Plan, error) {
 	return b.FinishInOrder(m.Name(), false), in.Ended()
 }
 
-// First lets each node keep what it reads, as the plan does.
+// First makes each node keep what it reads, as the plan does.
 func (m MinIO) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
 	b, err := builder.NewLead(&in, lead)
 	if err != nil {
@@ -46,7 +46,7 @@ func (m MinIO) First(in placement.Input, lead placement.Lead) (*placement.Plan, 
 	return b.FinishInOrder(m.Name(), false), in.Ended()
 }
 
-// Run says how the simulator runs its plans.
+// Run returns how the simulator executes the policy's plans.
 func (MinIO) Run(placement.Input, *placement.Plan) (simulated.Run, error) {
 	return simulated.Run{CacheFirst: true}, nil
 }

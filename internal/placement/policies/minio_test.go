@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestMinIO compares with the definition: what a node reads first stays.
-func TestMinIO(t *testing.T) {
+// TestMinIOKeepsWhatIsReadFirst compares with the definition.
+func TestMinIOKeepsWhatIsReadFirst(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
 			access.Spec{Samples: 400, Seed: 3, Epochs: 9, WorldSize: 2, GlobalBatch: 8}),
@@ -26,6 +26,6 @@ func TestMinIO(t *testing.T) {
 		}
 	}
 	if p.Remote || p.Owner != nil {
-		t.Error("minio is each node for itself")
+		t.Error("minio must not have owners or remote reads")
 	}
 }

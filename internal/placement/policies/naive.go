@@ -6,13 +6,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// Naive reads from the source when asked: no prefetching, no caching (thesis 4.1.4, BasePolicy).
+// Naive reads from the source on demand: no prefetching, no caching (thesis 4.1.4, BasePolicy).
 type Naive struct{}
 
-// Name is "naive".
+// Name returns "naive".
 func (Naive) Name() string { return "naive" }
 
-// About describes it.
+// About describes the policy.
 func (Naive) About() placement.About {
 	return placement.About{
 		Does:   "reads from the source when asked",
@@ -21,10 +21,10 @@ func (Naive) About() placement.About {
 	}
 }
 
-// Plan plans no copies, and no staging ahead.
+// Plan returns a plan without copies or staging ahead of time.
 func (n Naive) Plan(in placement.Input) (*placement.Plan, error) {
 	return builder.Nothing(n.Name(), false, in)
 }
 
-// Original is BasePolicy.
+// Original returns the rules of BasePolicy.
 func (Naive) Original() simulated.Rules { return simulated.Rules{} }

@@ -13,7 +13,7 @@ import (
 )
 
 // firstNeeds returns, per sample, when the ranks together first need it before epoch `to`, counted
-// in reads from the horizon's start; math.MaxInt where they never do.
+// in reads from the horizon's start; math.MaxInt if they never do.
 func firstNeeds(in placement.Input, ranks []int, to int) []int {
 	first := make([]int, in.Stream.Spec().Samples)
 	for k := range first {
@@ -30,7 +30,7 @@ func firstNeeds(in placement.Input, ranks []int, to int) []int {
 	return first
 }
 
-// checkOrder compares the order in which classes are filled with its definition, sorted.
+// checkOrder compares the order in which classes are filled with its definition.
 func checkOrder(t interface{ Fatalf(string, ...any) }, in placement.Input, p *placement.Plan,
 	shared bool,
 ) {
@@ -39,7 +39,7 @@ func checkOrder(t interface{ Fatalf(string, ...any) }, in placement.Input, p *pl
 		t.Fatalf("%v", err)
 	}
 	if p.Policy == "cooperative" && len(in.Nodes) == 1 && !in.Given() {
-		to = in.From + 1 // it looks no further
+		to = in.From + 1 // it plans for one epoch
 	}
 	anyone := firstNeeds(in, nil, to)
 	for n, node := range p.Nodes {
@@ -70,8 +70,9 @@ func checkOrder(t interface{ Fatalf(string, ...any) }, in placement.Input, p *pl
 	}
 }
 
-// TestOrder: what is held first, then by first need, then what is never needed, by ID.
-func TestOrder(t *testing.T) {
+// TestClassesAreFilledInTheOrderOfFirstNeed: held samples come first, then others by first need,
+// then those that are never needed, by ID.
+func TestClassesAreFilledInTheOrderOfFirstNeed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := policytest.DrawInput(t)
 		checkOrder(t, in, policytest.Plan(t, Cooperative{}, in), true)

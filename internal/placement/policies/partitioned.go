@@ -7,14 +7,14 @@ import (
 )
 
 // Partitioned is CoorDL's partitioned cache (4.2): each node keeps what it reads in the first
-// epoch, as far as it fits, and never evicts; what it has not got it reads from the node that has.
-// Where room is left, nodes keep further copies of what they read later.
+// epoch, as far as it fits, and never evicts; what it does not hold it reads from the node that
+// does. In the remaining capacity, nodes keep further copies of what they read later.
 type Partitioned struct{}
 
-// Name is "partitioned".
+// Name returns "partitioned".
 func (Partitioned) Name() string { return "partitioned" }
 
-// About describes it.
+// About describes the policy.
 func (Partitioned) About() placement.About {
 	return placement.About{
 		Does:   "has each node keep what it reads in the first epoch, for all, as CoorDL",
@@ -26,7 +26,7 @@ func (Partitioned) About() placement.About {
 	}
 }
 
-// Plan walks the epochs until every node is full.
+// Plan goes through the epochs until every node is full.
 func (p Partitioned) Plan(in placement.Input) (*placement.Plan, error) {
 	b, err := builder.New(&in)
 	if err != nil {
@@ -41,7 +41,7 @@ func (p Partitioned) Plan(in placement.Input) (*placement.Plan, error) {
 	return plan, in.Ended()
 }
 
-// First lets each node keep what it reads first, as the plan does.
+// First makes each node keep what it reads first, as the plan does.
 func (p Partitioned) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
 	b, err := builder.NewLead(&in, lead)
 	if err != nil {
@@ -53,7 +53,7 @@ func (p Partitioned) First(in placement.Input, lead placement.Lead) (*placement.
 	return plan, in.Ended()
 }
 
-// Run says how the simulator runs its plans.
+// Run returns how the simulator executes the policy's plans.
 func (Partitioned) Run(placement.Input, *placement.Plan) (simulated.Run, error) {
 	return simulated.Run{CacheFirst: true}, nil
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// TestLBANNHoldsTheDataset: where memory has exactly room for the dataset, each sample lies on one
-// node, however unevenly the first epoch deals samples out.
+// TestLBANNHoldsTheDataset: if the dataset exactly fits into memory, each sample is on one node,
+// however unevenly the first epoch distributes the samples.
 func TestLBANNHoldsTheDataset(t *testing.T) {
 	for n := 2; n <= 4; n++ {
 		for _, scheme := range []access.Scheme{
@@ -45,8 +45,8 @@ func TestLBANNHoldsTheDataset(t *testing.T) {
 	}
 }
 
-// TestDeepIOTakesPartsThatJustFit: a node whose part fills its memory to the last byte still holds
-// its own part.
+// TestDeepIOTakesPartsThatJustFit: a node whose part fills its memory to the last byte holds its
+// own part.
 func TestDeepIOTakesPartsThatJustFit(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
@@ -60,8 +60,8 @@ func TestDeepIOTakesPartsThatJustFit(t *testing.T) {
 	}
 }
 
-// TestPartitionedOwnersReadFirst: who reads a sample first in the first epoch, and has room,
-// answers for it, whoever takes a further copy later.
+// TestPartitionedOwnersReadFirst: the node that reads a sample first in the first epoch owns it, if
+// it fits, even if other nodes later get copies.
 func TestPartitionedOwnersReadFirst(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
@@ -81,13 +81,13 @@ func TestPartitionedOwnersReadFirst(t *testing.T) {
 		copies += len(node.Classes[0])
 	}
 	if copies != 120 {
-		t.Errorf("%d copies, and there is room for 120", copies)
+		t.Errorf("%d copies, and 120 fit", copies)
 	}
 	for n := range in.Nodes {
 		for step := range in.Stream.Steps() {
 			for _, k := range in.Stream.Epoch(0).Batch(nil, n, step) {
 				if p.OwnerOf(int(k)) != n {
-					t.Errorf("node %d answers for sample %d, which node %d reads first",
+					t.Errorf("node %d owns sample %d, which node %d reads first",
 						p.OwnerOf(int(k)), k, n)
 				}
 			}

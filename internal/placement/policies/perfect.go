@@ -9,10 +9,10 @@ import (
 // Perfect never waits: the lower bound of the runtime (thesis 4.1.4, PerfectPrefetcher).
 type Perfect struct{}
 
-// Name is "perfect".
+// Name returns "perfect".
 func (Perfect) Name() string { return "perfect" }
 
-// About describes it.
+// About describes the policy.
 func (Perfect) About() placement.About {
 	return placement.About{
 		Does: "never waits: the lower bound of the runtime",
@@ -20,15 +20,15 @@ func (Perfect) About() placement.About {
 	}
 }
 
-// Plan plans nothing: whoever runs it finds every sample in the staging buffer.
+// Plan returns a plan without copies: every sample is in the staging buffer when it is needed.
 func (p Perfect) Plan(in placement.Input) (*placement.Plan, error) {
 	return builder.Nothing(p.Name(), true, in)
 }
 
-// Run says how the simulator runs its plans.
+// Run returns how the simulator executes the policy's plans.
 func (Perfect) Run(placement.Input, *placement.Plan) (simulated.Run, error) {
 	return simulated.Run{Ideal: true}, nil
 }
 
-// Original is PerfectPrefetcher.
+// Original returns the rules of PerfectPrefetcher.
 func (Perfect) Original() simulated.Rules { return simulated.Rules{Staged: true} }

@@ -12,14 +12,14 @@ import (
 )
 
 // Sharded stages disjoint contiguous shards on the nodes before training, as much of each as fits
-// into all classes; a node trains on its shard alone, in a new order in each epoch (Kurth et al.;
+// into all classes; a node trains only on its shard, in a new order in each epoch (Kurth et al.;
 // thesis 2.3, parallel data staging).
 type Sharded struct{}
 
-// Name is "sharded".
+// Name returns "sharded".
 func (Sharded) Name() string { return "sharded" }
 
-// About describes it.
+// About describes the policy.
 func (Sharded) About() placement.About {
 	return placement.About{
 		Does:   "has each node train on a shard of its own",
@@ -45,8 +45,8 @@ func (s Sharded) Plan(in placement.Input) (*placement.Plan, error) {
 		if len(shard(p, n)) == 0 {
 			return nil, &placement.Unsupported{
 				Policy: s.Name(),
-				Reason: fmt.Sprintf("no sample of its shard fits on node %d, and it trains on "+
-					"nothing else", n),
+				Reason: fmt.Sprintf("no sample of its shard fits on node %d, which trains only "+
+					"on its shard", n),
 			}
 		}
 	}
@@ -54,14 +54,14 @@ func (s Sharded) Plan(in placement.Input) (*placement.Plan, error) {
 	return p, in.Ended()
 }
 
-// shard is what a node holds, by ID.
+// shard returns the samples that a node holds, by ID.
 func shard(p *placement.Plan, node int) []int32 {
 	ids := slices.Concat(p.Nodes[node].Classes...)
 	slices.Sort(ids)
 	return ids
 }
 
-// Run says how the simulator runs its plans.
+// Run returns how the simulator executes the policy's plans.
 func (Sharded) Run(in placement.Input, plan *placement.Plan) (run simulated.Run, err error) {
 	run = simulated.Run{Preload: true, CacheFirst: true}
 	held := make([][]int32, len(plan.Nodes))

@@ -12,8 +12,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// TestNotOverParts: policies that change the order do so for whole datasets alone.
-func TestNotOverParts(t *testing.T) {
+// TestPoliciesWithOwnOrdersRefuseSubsets: policies that change the order support only whole
+// datasets.
+func TestPoliciesWithOwnOrdersRefuseSubsets(t *testing.T) {
 	given, err := access.NewGiven(4, []int32{4}, 1)
 	if err != nil {
 		t.Fatal(err)
@@ -45,8 +46,8 @@ func TestNotOverParts(t *testing.T) {
 	}
 }
 
-// TestLocalityKeepsBatches: every global batch has the samples that it had, every node as many as
-// it had, and more of those that it holds.
+// TestLocalityKeepsBatches: every global batch has the same samples, every node as many as before,
+// and more of those that it holds.
 func TestLocalityKeepsBatches(t *testing.T) {
 	for seed := range uint64(50) {
 		in := policytest.SimulatorInput(t, seed, 1)
@@ -88,21 +89,21 @@ func TestLocalityKeepsBatches(t *testing.T) {
 	}
 }
 
-// TestHeldOrders: sharded and opportunistic DeepIO read held samples only, all of them before any
-// again, and in another order in each epoch.
-func TestHeldOrders(t *testing.T) {
+// TestOrdersOfHeldSamplesAreFullShuffles: sharded and opportunistic DeepIO read only held samples,
+// all of them before any again, and in another order in each epoch.
+func TestOrdersOfHeldSamplesAreFullShuffles(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, policy := range []placement.Policy{Sharded{}, DeepIO{Opportunistic: true}} {
 			in := policytest.SimulatorInput(t, seed, 0.6)
 			p := policytest.Plan(t, policy, in)
 			run := runOf(t, policy, in, p)
 			holds := make([]map[int32]bool, len(in.Nodes))
-			anybody := map[int32]bool{}
+			held := map[int32]bool{}
 			for n, node := range p.Nodes {
 				holds[n] = map[int32]bool{}
 				for _, ids := range node.Classes {
 					for _, k := range ids {
-						holds[n][k], anybody[k] = true, true
+						holds[n][k], held[k] = true, true
 					}
 				}
 			}
@@ -129,7 +130,7 @@ func TestHeldOrders(t *testing.T) {
 					}
 				}
 				if policy == (DeepIO{Opportunistic: true}) {
-					checkEven(t, seed, p.Policy, together, anybody)
+					checkEven(t, seed, p.Policy, together, held)
 				} else {
 					for n := range counts {
 						checkEven(t, seed, p.Policy, counts[n], holds[n])
@@ -144,7 +145,7 @@ func TestHeldOrders(t *testing.T) {
 	}
 }
 
-// checkEven checks that only held samples were read, and none twice more often than another.
+// checkEven checks that only held samples were read, and that no two counts differ by more than 1.
 func checkEven(t *testing.T, seed uint64, policy string, counts map[int32]int,
 	held map[int32]bool,
 ) {
@@ -164,7 +165,7 @@ func checkEven(t *testing.T, seed uint64, policy string, counts map[int32]int,
 	}
 }
 
-func TestUnsupported(t *testing.T) {
+func TestPoliciesRefuseWhatTheyDoNotSupport(t *testing.T) {
 	for _, c := range []struct {
 		policy placement.Policy
 		share  float64
@@ -188,8 +189,8 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// TestDeepIOHoldsContiguousParts: each node its own, if all of them fit; otherwise as many samples
-// as fit, from where the node before it stopped.
+// TestDeepIOHoldsContiguousParts: each node holds its own part, if all parts fit; otherwise as many
+// samples as fit, from where the previous node stopped.
 func TestDeepIOHoldsContiguousParts(t *testing.T) {
 	for seed := range uint64(50) {
 		for _, share := range []float64{0.4, 0.9, 1.2, 3} {
@@ -221,7 +222,7 @@ func TestDeepIOHoldsContiguousParts(t *testing.T) {
 					next++
 				}
 				if fit && next != parts[n].to {
-					t.Fatalf("seed %d: node %d stops before sample %d, and its part ends before %d",
+					t.Fatalf("seed %d: node %d stops before sample %d, but its part ends before %d",
 						seed, n, next, parts[n].to)
 				}
 			}
@@ -229,7 +230,7 @@ func TestDeepIOHoldsContiguousParts(t *testing.T) {
 	}
 }
 
-// runOf is how the simulator runs a plan.
+// runOf returns how the simulator executes a plan.
 func runOf(t *testing.T, policy placement.Policy, in placement.Input,
 	p *placement.Plan,
 ) simulated.Run {

@@ -10,10 +10,10 @@ import (
 // buffering, tf.data, torch's DataLoader (thesis 4.1.4, StagingPoolPrefetcher).
 type Staging struct{}
 
-// Name is "staging".
+// Name returns "staging".
 func (Staging) Name() string { return "staging" }
 
-// About describes it.
+// About describes the policy.
 func (Staging) About() placement.About {
 	return placement.About{
 		Does:   "reads ahead from the source and keeps nothing",
@@ -23,10 +23,10 @@ func (Staging) About() placement.About {
 	}
 }
 
-// Plan plans no copies.
+// Plan returns a plan without copies.
 func (s Staging) Plan(in placement.Input) (*placement.Plan, error) {
 	return builder.Nothing(s.Name(), true, in)
 }
 
-// Original is StagingPoolPrefetcher.
+// Original returns the rules of StagingPoolPrefetcher.
 func (Staging) Original() simulated.Rules { return simulated.Rules{Staging: true, Source: true} }

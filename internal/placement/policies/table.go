@@ -1,8 +1,8 @@
-// Package policies has the policies: each in a file of its own with one line in one table, for
-// engine and simulator alike. Commands, configuration, reports, plots and the tests of the docs
-// take names and descriptions from here.
+// Package policies has the policies of the engine and the simulator, each in its own file with a
+// line in a table. Commands, configuration, reports, plots and the tests of the docs take names and
+// descriptions from here.
 //
-// What a policy has to be, package policytest checks; docs/CONTRIBUTING.md says how to add one.
+// Package policytest checks that policies conform; docs/CONTRIBUTING.md describes how to add one.
 package policies
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/builder"
 )
 
-// table has every policy, in the order in which they are shown.
+// table has every policy, in the order in which they are listed.
 var table = [...]placement.Policy{
 	Perfect{},
 	Naive{},
@@ -31,16 +31,16 @@ var table = [...]placement.Policy{
 	Partitioned{},
 }
 
-// Default is the policy of a job that names none.
+// Default returns the policy of a job that does not specify one.
 func Default() placement.Policy { return Cooperative{} }
 
-// Bound is the lower bound of the runtime, which the simulator runs as if it were a policy.
+// Bound returns the lower bound of the runtime, which the simulator runs like a policy.
 func Bound() placement.Policy { return Perfect{} }
 
-// All returns every policy, in the order in which they are shown. The simulator runs them all.
+// All returns every policy, in the order in which they are listed. The simulator supports all.
 func All() []placement.Policy { return slices.Clone(table[:]) }
 
-// Engine returns the policies that the engine runs.
+// Engine returns the policies that the engine supports.
 func Engine() []placement.Policy {
 	return slices.DeleteFunc(All(), func(p placement.Policy) bool { return !p.About().Engine })
 }
@@ -54,8 +54,8 @@ func Names(of []placement.Policy) []string {
 	return names
 }
 
-// ByName returns the policy of that name, of those that the engine runs; the error lists those
-// there are.
+// ByName returns the policy of that name among those that the engine supports; the error lists
+// them.
 func ByName(name string) (placement.Policy, error) {
 	p, err := ForSimulator(name)
 	switch known := strings.Join(Names(Engine()), ", "); {
@@ -67,7 +67,7 @@ func ByName(name string) (placement.Policy, error) {
 	return p, nil
 }
 
-// ForSimulator returns the policy of that name, of all there are.
+// ForSimulator returns the policy of that name among all policies.
 func ForSimulator(name string) (placement.Policy, error) {
 	for _, p := range table {
 		if p.Name() == name {
@@ -78,6 +78,6 @@ func ForSimulator(name string) (placement.Policy, error) {
 		fmt.Errorf("policy %q is unknown; allowed: %s", name, strings.Join(Names(table[:]), ", "))
 }
 
-// Memory returns about how many bytes it takes to make the plan of a policy that counts reads, the
-// plan included: more than any other takes.
+// Memory returns the approximate number of bytes that the plan of a policy that counts reads takes
+// to make, including the plan. Other policies take less.
 func Memory(in placement.Input) int64 { return builder.Memory(in) }

@@ -9,12 +9,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/policytest"
 )
 
-// simulatorOnly are the policies that the engine does not run.
+// simulatorOnly returns the policies that the engine does not support.
 func simulatorOnly() []placement.Policy {
 	return slices.DeleteFunc(All(), func(p placement.Policy) bool { return p.About().Engine })
 }
 
-func TestByName(t *testing.T) {
+func TestByNameReturnsTheEnginesPolicies(t *testing.T) {
 	for _, p := range Engine() {
 		if got, err := ByName(p.Name()); err != nil || got != p {
 			t.Errorf("ByName(%q) = %v, %v", p.Name(), got, err)
@@ -26,7 +26,7 @@ func TestByName(t *testing.T) {
 	}
 }
 
-func TestSimulatorOnly(t *testing.T) {
+func TestEngineRefusesPoliciesOfTheSimulator(t *testing.T) {
 	for _, p := range simulatorOnly() {
 		if _, err := ByName(p.Name()); err == nil ||
 			!strings.Contains(err.Error(), "runs in the simulator only") {
@@ -88,7 +88,7 @@ var entries = map[string]policytest.How{
 	"partitioned": {Prefetch: true, Remote: true, OnRead: true, CacheFirst: true},
 }
 
-// TestConformance: every policy passes the suite, each with an entry of its own.
+// TestConformance runs the suite for every policy, each with its own entry.
 func TestConformance(t *testing.T) {
 	for _, p := range All() {
 		t.Run(p.Name(), func(t *testing.T) {
@@ -102,18 +102,18 @@ func TestConformance(t *testing.T) {
 	}
 	for name := range entries {
 		if _, err := ForSimulator(name); err != nil {
-			t.Errorf("the conformance suite has an entry for %q, which no policy is", name)
+			t.Errorf("the conformance suite has an entry for %q, which is not a policy", name)
 		}
 	}
 }
 
-// TestNamesAndLines: no two policies have the same name, or the same line in plots.
-func TestNamesAndLines(t *testing.T) {
+// TestPoliciesHaveDifferentNamesAndLines: lines are those of plots.
+func TestPoliciesHaveDifferentNamesAndLines(t *testing.T) {
 	names, lines := map[string]bool{}, map[placement.Line]string{}
 	for _, p := range All() {
 		line := p.About().Line
 		if names[p.Name()] {
-			t.Errorf("two policies are called %s", p.Name())
+			t.Errorf("two policies have the name %s", p.Name())
 		}
 		if other, ok := lines[line]; ok {
 			t.Errorf("%s and %s have the same line in plots", p.Name(), other)
@@ -121,6 +121,6 @@ func TestNamesAndLines(t *testing.T) {
 		names[p.Name()], lines[line] = true, p.Name()
 	}
 	if d := Default(); !d.About().Engine || !names[d.Name()] {
-		t.Errorf("the default, %s, is none of those that the engine runs", d.Name())
+		t.Errorf("the engine does not support the default, %s", d.Name())
 	}
 }

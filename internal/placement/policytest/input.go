@@ -12,8 +12,8 @@ import (
 
 var schemes = []access.Scheme{access.Strided, access.Uniform, access.Whole, access.Imbalanced}
 
-// DrawGiven draws a stream of given epochs for so many ranks, of which the first is known and some
-// others are.
+// DrawGiven draws a stream of given epochs for this many ranks. The first epoch and some others are
+// known.
 func DrawGiven(t *rapid.T, f, ranks int) *access.Stream {
 	epochs := rapid.IntRange(1, 8).Draw(t, "epochs")
 	var s *access.Stream
@@ -40,8 +40,8 @@ func DrawGiven(t *rapid.T, f, ranks int) *access.Stream {
 	return s
 }
 
-// DrawInput draws a small job: any scheme, a part of the dataset or given epochs, uneven nodes,
-// some of them warm.
+// DrawInput draws a small job with any scheme, a part of the dataset or given epochs, and nodes of
+// different sizes, some of them warm.
 func DrawInput(t *rapid.T) placement.Input {
 	f := rapid.IntRange(1, 200).Draw(t, "samples")
 	w := rapid.IntRange(1, 8).Draw(t, "ranks")
@@ -99,7 +99,7 @@ func Stream(t interface{ Fatal(...any) }, spec access.Spec) *access.Stream {
 	return s
 }
 
-// Nodes gives n nodes a rank and the same classes each.
+// Nodes returns n nodes, each with one rank and the same classes.
 func Nodes(n int, capacity ...int64) []placement.Node {
 	list := make([]placement.Node, n)
 	for i := range list {
@@ -108,7 +108,7 @@ func Nodes(n int, capacity ...int64) []placement.Node {
 	return list
 }
 
-// Plan has the policy make its plan.
+// Plan returns the policy's plan for the input.
 func Plan(t interface{ Fatal(...any) }, p placement.Policy, in placement.Input) *placement.Plan {
 	made, err := p.Plan(in)
 	if err != nil {
@@ -117,7 +117,7 @@ func Plan(t interface{ Fatal(...any) }, p placement.Policy, in placement.Input) 
 	return made
 }
 
-// SimulatorInput draws a job as the simulator has them: one rank per node.
+// SimulatorInput draws a job as in the simulator, with one rank per node.
 func SimulatorInput(t *testing.T, seed uint64, share float64) placement.Input {
 	r := rand.New(rand.NewPCG(seed, 2))
 	n, f := 1+r.IntN(6), 20+r.IntN(200)

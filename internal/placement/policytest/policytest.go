@@ -1,11 +1,11 @@
-// Package policytest is the suite that every policy passes: plans are within capacities and the
-// same for the same input, owners hold what they answer for, what nodes hold already stays, bad
-// input is refused, planning ends with its context, and what nodes do before there is a plan agrees
-// with the plan that follows.
+// Package policytest is the conformance suite for policies: plans are within capacities and the
+// same for the same input, owners hold the samples that they own, samples that nodes already hold
+// stay, invalid input is refused, planning ends with its context, and the plan agrees with what
+// nodes do in the bootstrap window before it.
 //
-// Jobs are drawn (DrawInput) as the engine has them: any scheme, parts of the dataset, given
-// epochs, several ranks per node, warm caches; for policies that the simulator alone runs, as that
-// has them: one rank per node and cold caches.
+// Jobs are drawn at random (DrawInput) as in the engine: any scheme, parts of the dataset, given
+// epochs, several ranks per node, warm caches. For policies that only the simulator supports they
+// are as in the simulator: one rank per node and cold caches.
 package policytest
 
 import (
@@ -25,14 +25,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// How is how a policy's plans are run where several nodes share the job: its entry in the suite,
-// said apart from the policy so that neither changes without a word.
+// How is how a policy's plans are executed on several nodes. It is the policy's entry in the suite,
+// separate from the policy so that neither changes unnoticed.
 type How struct {
 	Prefetch, Remote, ReadOnce, OnRead         bool // of placement.Plan
 	Ideal, Preload, CacheFirst, Demand, Orders bool // of simulated.Run; Orders: it has a Reorder
 }
 
-// Run runs the suite.
+// Run runs the suite for policy.
 func Run(t *testing.T, policy placement.Policy, how How) {
 	t.Run("says what it is", func(t *testing.T) { says(t, policy) })
 	t.Run("plans are run as the entry says", func(t *testing.T) { runs(t, policy, how) })
@@ -74,7 +74,7 @@ func says(t *testing.T, policy placement.Policy) {
 	}
 }
 
-// several is a job of three nodes whose classes are large enough for every policy.
+// several returns a job of three nodes whose classes are large enough for every policy.
 func several(t *testing.T) placement.Input {
 	return placement.Input{
 		Stream: Stream(t, access.Spec{
@@ -109,12 +109,12 @@ func runs(t *testing.T, policy placement.Policy, want How) {
 	if copies := slices.ContainsFunc(p.Nodes, func(n placement.NodePlan) bool {
 		return len(n.Classes[0]) > 0
 	}); copies != (policy.About().Copies != placement.NoCopies) {
-		t.Errorf("it plans copies: %v, and About says %v", copies, policy.About().Copies)
+		t.Errorf("it plans copies: %v, but About has %v", copies, policy.About().Copies)
 	}
 	if policy.About().Copies == placement.OnePerSample {
 		for k, n := range copiesOf(p, 60) {
 			if n > 1 {
-				t.Errorf("%d nodes hold sample %d, and About says that each lies on one", n, k)
+				t.Errorf("%d nodes hold sample %d, but About has one copy per sample", n, k)
 			}
 		}
 	}
@@ -123,7 +123,7 @@ func runs(t *testing.T, policy placement.Policy, want How) {
 		no := (*placement.Unsupported)(nil)
 		if _, err := policy.Plan(in); errors.As(err,
 			&no) != (policy.About().Needs == placement.FirstClass) {
-			t.Errorf("without room in class 1: %v, and About says that it needs %v", err,
+			t.Errorf("without capacity in class 1: %v, but About requires %v", err,
 				policy.About().Needs)
 		}
 		in = several(t)
@@ -155,7 +155,7 @@ func copiesOf(p *placement.Plan, samples int) []int {
 	return count
 }
 
-// draw draws a job that the policy may be asked to plan.
+// draw draws a job that the policy may have to plan.
 func draw(t *rapid.T, policy placement.Policy) placement.Input {
 	in := DrawInput(t)
 	if policy.About().Engine {
@@ -204,7 +204,7 @@ func keeps(t *testing.T, policy placement.Policy) {
 				for _, k := range class {
 					sum += in.Size(int(k))
 					if !in.Stream.Has(int(k)) && !slices.Contains(held, k) {
-						t.Fatalf("node %d is to hold sample %d, which is never read", n, k)
+						t.Fatalf("the plan has node %d hold sample %d, which is never read", n, k)
 					}
 					if slices.Contains(holders[k], n) {
 						t.Fatalf("node %d holds sample %d twice", n, k)
@@ -220,13 +220,13 @@ func keeps(t *testing.T, policy placement.Policy) {
 		for k := range holders {
 			switch owner := p.OwnerOf(k); {
 			case owner >= 0 && !slices.Contains(holders[k], owner):
-				t.Fatalf("node %d answers for sample %d, which it does not hold", owner, k)
+				t.Fatalf("node %d owns sample %d, which it does not hold", owner, k)
 			case owner < 0 && p.Remote && len(holders[k]) > 0:
-				t.Fatalf("nobody answers for sample %d, which nodes %v hold", k, holders[k])
+				t.Fatalf("sample %d has no owner, but nodes %v hold it", k, holders[k])
 			}
 		}
 		if again := Plan(t, policy, in); !cmp.Equal(p, again) {
-			t.Fatalf("another plan for the same input: %s", cmp.Diff(p, again))
+			t.Fatalf("the plan differs for the same input: %s", cmp.Diff(p, again))
 		}
 		if policy.About().Copies == placement.NoCopies {
 			return
@@ -241,7 +241,7 @@ func keeps(t *testing.T, policy placement.Policy) {
 		}
 	})
 	if planned < asked/20 {
-		t.Errorf("it planned %d of %d jobs: that says little", planned, asked)
+		t.Errorf("it planned only %d of %d jobs", planned, asked)
 	}
 }
 
@@ -284,8 +284,8 @@ func refuses(t *testing.T, policy placement.Policy) {
 	}
 }
 
-// prefersRead: of given epochs, no sample that none of them reads gets room that one would have
-// fitted into which is read.
+// prefersRead checks that with given epochs no sample that none of them reads takes capacity in
+// which a sample that is read would fit.
 func prefersRead(t *testing.T, policy placement.Policy) {
 	rapid.Check(t, func(t *rapid.T) {
 		f := rapid.IntRange(1, 100).Draw(t, "samples")
@@ -302,7 +302,7 @@ func prefersRead(t *testing.T, policy placement.Policy) {
 			room += int(c)
 		}
 		if policy.About().Copies != placement.NoCopies && len(kept) != min(room, f) {
-			t.Fatalf("%d samples are kept, there is room for %d", len(kept), room)
+			t.Fatalf("%d samples are kept, but %d fit", len(kept), room)
 		}
 		for _, k := range kept {
 			if count[k] > 0 {
@@ -317,7 +317,7 @@ func prefersRead(t *testing.T, policy placement.Policy) {
 	})
 }
 
-// ends: nobody who waits for a plan any more is kept waiting by it.
+// ends checks that planning returns the error of a cancelled context.
 func ends(t *testing.T, policy placement.Starter) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -329,6 +329,6 @@ func ends(t *testing.T, policy placement.Starter) {
 		t.Errorf("the plan: %v", err)
 	}
 	if _, err := policy.First(in, placement.Lead{Steps: 5}); !errors.Is(err, context.Canceled) {
-		t.Errorf("what comes before it: %v", err)
+		t.Errorf("the plan of the bootstrap window: %v", err)
 	}
 }

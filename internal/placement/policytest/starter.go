@@ -10,7 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// DrawLead draws a lead that the input's horizon has room for.
+// DrawLead draws a lead within the input's horizon.
 func DrawLead(t *rapid.T, in placement.Input) placement.Lead {
 	steps, epochs := in.Stream.Steps(), in.Stream.Spec().Epochs
 	lead := placement.Lead{
@@ -25,8 +25,8 @@ func DrawLead(t *rapid.T, in placement.Input) placement.Lead {
 	return lead
 }
 
-// starts: what nodes keep before there is a plan fits, a longer lead only adds to it, and the plan
-// that follows leaves it all where it is.
+// starts checks that what nodes keep before there is a plan fits, that a longer lead only adds to
+// it, and that the plan that follows leaves it in place.
 func starts(t *testing.T, policy placement.Starter) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := DrawInput(t)
@@ -52,17 +52,17 @@ func starts(t *testing.T, policy placement.Starter) {
 				var sum int64
 				if had := longer.Nodes[n].Classes[j]; len(had) < len(class) ||
 					!slices.Equal(had[:len(class)], class) {
-					t.Fatalf("class %d of node %d has %v after a lead of %+v, and %v "+
+					t.Fatalf("class %d of node %d has %v after a lead of %+v, but %v "+
 						"after an epoch", j+1, n, class, lead, had)
 				}
 				for _, k := range class {
 					sum += in.Size(int(k))
 					if !slices.Contains(p.Nodes[n].Classes[j], k) {
-						t.Fatalf("the plan does not count with sample %d in class %d of node %d", k,
+						t.Fatalf("the plan lacks sample %d in class %d of node %d", k,
 							j+1, n)
 					}
 					if !read[k] && !slices.Contains(in.Nodes[n].Held[j], k) {
-						t.Fatalf("node %d keeps sample %d, which nobody reads in the lead %+v", n,
+						t.Fatalf("node %d keeps sample %d, which no node reads in the lead %+v", n,
 							k, lead)
 					}
 				}
@@ -77,13 +77,13 @@ func starts(t *testing.T, policy placement.Starter) {
 				!slices.ContainsFunc(first.Nodes[owner].Classes, func(ids []int32) bool {
 					return slices.Contains(ids, int32(k))
 				}) {
-				t.Fatalf("node %d answers for sample %d, which it does not keep", owner, k)
+				t.Fatalf("node %d owns sample %d, which it does not keep", owner, k)
 			}
 		}
 	})
 }
 
-// readIn are the samples that are read in a lead.
+// readIn returns the samples that are read in a lead.
 func readIn(s *access.Stream, lead placement.Lead) map[int32]bool {
 	read := map[int32]bool{}
 	epoch, step := lead.Epoch, lead.Step
@@ -113,10 +113,10 @@ func refusesLeads(t *testing.T, policy placement.Starter) {
 		{Steps: 11},
 	} {
 		if _, err := policy.First(in, lead); err == nil {
-			t.Errorf("%+v is taken", lead)
+			t.Errorf("%+v is accepted", lead)
 		}
 	}
 	if _, err := placement.Resume(policy, in, make([]placement.Lead, 2)); err == nil {
-		t.Error("two leads for three nodes are taken")
+		t.Error("two leads for three nodes are accepted")
 	}
 }

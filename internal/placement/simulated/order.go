@@ -7,9 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// shares is how the stream splits the global batches of an epoch: where each node's part of a full
-// and of the short last batch begins, counted from the batch's own start; one entry more than
-// nodes.
+// shares is the split of an epoch's global batches over the nodes: the offset of each node's part
+// in a full batch and in the short last one. It has one entry more than there are nodes.
 type shares struct {
 	full, last  []int
 	steps       int
@@ -33,7 +32,7 @@ func sharesOf(in *placement.Input) shares {
 	return s
 }
 
-// of returns where the parts of the batch at the step begin.
+// of returns the offsets of the parts of the batch at the step.
 func (s *shares) of(step int) []int {
 	if step < s.steps-1 {
 		return s.full
@@ -44,9 +43,9 @@ func (s *shares) of(step int) []int {
 // read returns how many samples the node reads in the steps before step.
 func (s *shares) read(node, step int) int { return step * (s.full[node+1] - s.full[node]) }
 
-// Shuffled returns the orders of a policy that trains on held samples only: one list for all nodes
-// together, or one per node. In each epoch a list is read in a new random order, and once more in
-// another where it is shorter than the epoch: all of it before anything again.
+// Shuffled returns the orders of a policy that trains only on held samples: one list for all nodes
+// together, or one per node. In each epoch a list is read in a new random order; if it is shorter
+// than the epoch it is read again in another order, each time completely.
 func Shuffled(in *placement.Input, held [][]int32) (func(int) Batches, error) {
 	lists := &heldLists{shares: sharesOf(in), held: held}
 	for n, list := range held {
@@ -69,7 +68,7 @@ type heldLists struct {
 	streams []*access.Stream
 }
 
-// heldEpoch is an epoch over held samples. A pass is one reading of a list.
+// heldEpoch is an epoch over held samples. A pass reads a list once.
 type heldEpoch struct {
 	*heldLists
 	passes [][]*access.Epoch // per list
@@ -109,13 +108,14 @@ func (e *heldEpoch) Batch(dst []int32, node, step int) []int32 {
 	return dst
 }
 
-// Regrouped returns the orders of a policy that deals global batches out by who owns what.
+// Regrouped returns the orders of a policy that distributes the samples of a global batch to their
+// owners.
 func Regrouped(in *placement.Input, owner []int32) func(int) Batches {
 	s, stream := sharesOf(in), in.Stream
 	return func(epoch int) Batches {
 		r := &regroupedEpoch{shares: s, ids: make([]int32, 0, stream.Delivered())}
 		from := stream.Epoch(epoch)
-		next := make([]int, len(in.Nodes)) // where the node's next sample goes
+		next := make([]int, len(in.Nodes)) // index for the node's next sample
 		var batch, spare []int32
 		for step := range s.steps {
 			at := s.of(step)
@@ -144,8 +144,7 @@ func Regrouped(in *placement.Input, owner []int32) func(int) Batches {
 	}
 }
 
-// regroupedEpoch is an epoch whose global batches were dealt out anew: in step order, and in each
-// by node.
+// regroupedEpoch is an epoch whose global batches were redistributed, sorted by step, then by node.
 type regroupedEpoch struct {
 	shares
 	ids []int32

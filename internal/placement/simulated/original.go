@@ -5,74 +5,73 @@ import (
 	"math/rand/v2"
 )
 
-// Original is a policy that the simulator of the thesis has as well.
+// Original is a policy that the simulator of the thesis also has.
 type Original interface {
-	// Original says what that makes of it.
+	// Original returns the rules of the policy in that simulator.
 	Original() Rules
 }
 
-// Rules is what makes a policy in the simulator of the thesis (simulator-semantics section 1,
-// policies). It places samples by rules of its own, in MB and by its own order, so that its plans
-// are not those of placement; profile thesis runs them to the letter.
+// Rules defines a policy in the simulator of the thesis (simulator-semantics section 1, policies).
+// That simulator places samples by different rules, in MB and in its own order, so its plans differ
+// from those of placement; profile thesis reproduces them exactly.
 type Rules struct {
-	Staged  bool // every sample lies in the staging buffer from the start
+	Staged  bool // every sample is in the staging buffer from the start
 	Staging bool // there is a staging prefetcher
-	Remote  bool // it reads copies of other nodes
+	Remote  bool // it reads copies from other nodes
 	Source  bool // it reads from the source
-	Class   int  // the one storage class that the policy needs; 0: none
-	// LogStarts says that the caches are filled during training, and P_i has the starts of the
+	Class   int  // the storage class that the policy requires; 0: none
+	// LogStarts is true if the caches are filled during training, and P_i has the starts of the
 	// reads.
 	LogStarts bool
-	// Loads yields what is read into the caches, in order; nil: nothing is.
+	// Loads yields what is read into the caches, in order; nil if nothing is.
 	Loads func(m *Machine) iter.Seq[Load]
-	// Redraw returns the sample that node i reads in the place of each of its own, once the caches
-	// are filled; nil: its own. own has, per node, the range of samples that it has loaded from the
-	// source.
+	// Redraw returns the sample that node i reads instead of each of its own once the caches are
+	// filled; nil if it reads its own. own has, per node, the range of samples that it has loaded
+	// from the source.
 	Redraw func(rng *rand.Rand, own []Range, i int) int32
-	// Refuses says why the policy cannot run on the machine, or ""; nil: it runs on every one.
+	// Refuses returns why the policy cannot run on the machine, or ""; nil if it runs on any.
 	Refuses func(m *Machine) string
 }
 
-// Machine is what a policy of the thesis looks at. Sizes are in MB.
+// Machine is the input of a policy of the thesis. Sizes are in MB.
 type Machine struct {
 	Sizes    []float64 // of the samples
-	Dataset  float64   // of all of them
+	Dataset  float64   // of all samples
 	Capacity []float64 // of the storage classes, the staging buffer first
 	Reads    [][]int32 // per node, what it reads in all epochs
-	PerEpoch []int     // per node, how many of these in an epoch
+	PerEpoch []int     // per node, the number of these in an epoch
 }
 
 // Range is the samples [From, To).
 type Range struct{ From, To int }
 
-// Share is node i's share of the samples.
+// Share returns node i's share of the samples.
 func (m *Machine) Share(i int) Range {
 	each := len(m.Sizes) / len(m.Reads)
 	return Range{i * each, (i + 1) * each}
 }
 
-// Load is what one loader of a node reads into a class, sample after sample.
+// Load is what one loader of a node reads into a class, in order.
 type Load struct {
 	Node, Class int
 	Samples     []int32
-	// Before: before training starts. Otherwise while it goes on.
+	// Before means before training starts; otherwise it is during training.
 	Before bool
-	// Remote: from other nodes, whose classes are there. Otherwise from the source.
+	// Remote means from the classes of other nodes; otherwise it is from the source.
 	Remote bool
-	// Later: 0, or that the Load waits for the node's so-manieth request for a batch after the
-	// first, and goes on with the loader of the class that came before.
+	// Later, if not 0, is the number of batch requests after the node's first for which the Load
+	// waits. It then continues with the loader of the preceding class.
 	Later int
 }
 
-// Room is what is left of a class, in MB. It adds up what is taken as the thesis does: whether the
+// Room is the free capacity of a class, in MB. It sums the sizes as the thesis does: whether the
 // last sample fits may depend on the order of the additions.
 type Room struct{ Used, Capacity float64 }
 
 // Fits reports whether s MB fit.
 func (r *Room) Fits(s float64) bool { return r.Used+s <= r.Capacity }
 
-// Fill returns the samples of a range, from its begin on, for as long as they fit, and takes their
-// room.
+// Fill returns the samples from the start of the range that fit, and adds their sizes to Used.
 func (r *Room) Fill(sizes []float64, of Range) []int32 {
 	var samples []int32
 	for k := of.From; k < of.To && r.Fits(sizes[k]); k++ {
@@ -91,7 +90,7 @@ func (r Range) All() []int32 {
 	return samples
 }
 
-// Draw draws a sample of a range, but never its last one (3.15), unless it is the only one.
+// Draw returns a random sample of a range, but never its last (3.15), unless it is the only one.
 func (r Range) Draw(rng *rand.Rand) int32 {
 	return int32(r.From + rng.IntN(max(1, r.To-1-r.From)))
 }

@@ -1,4 +1,4 @@
-// Package example is the policy that docs/CONTRIBUTING.md adds. No table has it.
+// Package example is the policy that docs/CONTRIBUTING.md adds as an example. It is in no table.
 package example
 
 import (
@@ -7,17 +7,17 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/builder"
 )
 
-// Hashed keeps each sample on the node that a hash of both names, as object caches do: a node need
-// not know the stream to know where a sample is, and how often anyone reads it does not count.
+// Hashed keeps each sample on the node with the highest hash of both, as object caches do: a node
+// can locate a sample without the stream, and how often nodes read it does not matter.
 type Hashed struct{}
 
-// Name is "hashed".
+// Name returns "hashed".
 func (Hashed) Name() string { return "hashed" }
 
-// About describes it.
+// About describes the policy.
 func (Hashed) About() placement.About {
 	return placement.About{
-		Does:   "keeps each sample on the node that its hash names",
+		Does:   "keeps each sample on the node that a hash selects",
 		Engine: true,
 		Stages: true,
 		Needs:  placement.SomeClass,
@@ -26,8 +26,8 @@ func (Hashed) About() placement.About {
 	}
 }
 
-// Plan gives each sample that is read to the node with the highest hash, and what does not fit
-// there to the next that has room.
+// Plan assigns each sample that is read to the node with the highest hash or, if it does not fit
+// there, to the next node where it does.
 func (h Hashed) Plan(in placement.Input) (*placement.Plan, error) {
 	b, err := builder.New(&in)
 	if err != nil {
@@ -50,7 +50,7 @@ func (h Hashed) Plan(in placement.Input) (*placement.Plan, error) {
 			}
 		}
 	}
-	b.KeepLater() // what no epoch reads that is known yet
+	b.KeepLater() // samples that no known epoch reads
 	p := b.Finish(h.Name(), true, true)
 	p.ReadOnce = b.PeersPay()
 	return p, in.Ended()

@@ -12,15 +12,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
-// TestConformance: the example passes the suite, with the entry that the document has.
+// TestConformance runs the suite for the example, with the entry that the document has.
 func TestConformance(t *testing.T) {
 	policytest.Run(t, example.Hashed{},
 		policytest.How{Prefetch: true, Remote: true, ReadOnce: true})
 }
 
-// TestSimulated: the simulator runs it; where the caches hold the dataset, each sample leaves the
+// TestSimulatorReadsEachSampleOnce: if the caches hold the dataset, each sample is read from the
 // source once.
-func TestSimulated(t *testing.T) {
+func TestSimulatorReadsEachSampleOnce(t *testing.T) {
 	class := func(capacity, rate float64) perfmodel.Class {
 		return perfmodel.Class{
 			Capacity: capacity,
@@ -45,13 +45,15 @@ func TestSimulated(t *testing.T) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	if math.Abs(r.SourceTotal-200) > 1e-6 || r.Reads.Remote.Samples == 0 {
-		t.Errorf("%v MB left the source, want 200; %d samples came from other nodes", r.SourceTotal,
+		t.Errorf("%v MB were read from the source, want 200; %d samples came from other nodes",
+			r.SourceTotal,
 			r.Reads.Remote.Samples)
 	}
 }
 
-// TestQuoted: the document quotes the file, from the policy's own comment on, and the entry.
-func TestQuoted(t *testing.T) {
+// TestDocumentQuotesTheExample: the document quotes the file, from the policy's comment on, and the
+// entry.
+func TestDocumentQuotesTheExample(t *testing.T) {
 	doc, err := os.ReadFile("../../../../docs/CONTRIBUTING.md")
 	if err != nil {
 		t.Fatal(err)
@@ -62,14 +64,14 @@ func TestQuoted(t *testing.T) {
 	}
 	_, code2, ok := strings.Cut(string(code), "\n// Hashed keeps")
 	if !ok {
-		t.Fatal("hashed.go has no policy")
+		t.Fatal("hashed.go does not define the policy")
 	}
 	for _, quote := range []string{
 		"// Hashed keeps" + code2,
 		`"hashed": {Prefetch: true, Remote: true, ReadOnce: true},`,
 	} {
 		if !strings.Contains(string(doc), quote) {
-			t.Errorf("docs/CONTRIBUTING.md does not quote, as it is:\n%s", quote)
+			t.Errorf("docs/CONTRIBUTING.md does not quote exactly:\n%s", quote)
 		}
 	}
 }
