@@ -6,7 +6,8 @@ import (
 )
 
 // errStuck reports a bug in the simulator: no event is left, and training has not ended.
-var errStuck = errors.New("simulate: no event is left before the end of training (a bug in the simulator)")
+var errStuck = errors.New(
+	"simulate: no event is left before the end of training (a bug in the simulator)")
 
 // looks is the number of events between two checks whether ctx is done.
 const looks = 1 << 16

@@ -11,14 +11,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
-// A param is an argument of a transform. Params stand in the order of the Python class's.
+// A param is a parameter of a transform. The params of a transform have the order of those of the
+// Python class.
 type param struct {
 	name     string
 	fallback string // JSON; "" means that the argument must be given
 }
 
-// arguments are those that a description gives one transform. Its getters
-// check what they return: a fault is noted, and the fallback returned.
+// arguments holds the arguments that a description gives to one transform. Its getters validate the
+// argument: if it is invalid they record a fault and return a valid value.
 type arguments struct {
 	place  string // of the transform, for messages
 	params []param
@@ -26,7 +27,7 @@ type arguments struct {
 	faults []error
 }
 
-// fault notes what is wrong with an argument, and what is allowed.
+// fault records an error in an argument, and what is allowed.
 func (a *arguments) fault(name, format string, args ...any) {
 	value := "not given"
 	if raw, ok := a.given[name]; ok {
@@ -44,7 +45,7 @@ func abbreviate(text string) string {
 	return text
 }
 
-// unknown notes the names that are no params.
+// unknown records the arguments that are not params.
 func (a *arguments) unknown() {
 	var names []string
 	for _, p := range a.params {
@@ -67,8 +68,8 @@ func (a *arguments) unknown() {
 	}
 }
 
-// decode reads an argument, or what stands for it, into value; false: it is
-// missing or not what value takes. A null is as good as none where that is the fallback.
+// decode reads an argument, or its fallback, into value. It returns false if the argument is
+// missing or has another type. A null is equivalent to no argument if null is the fallback.
 func (a *arguments) decode(name string, value any, allowed string) bool {
 	i := slices.IndexFunc(a.params, func(p param) bool { return p.name == name })
 	raw, given := a.given[name]
@@ -86,7 +87,7 @@ func (a *arguments) decode(name string, value any, allowed string) bool {
 	return true
 }
 
-// none tells that an argument is null, given or not.
+// none reports whether an argument is null, given or by default.
 func (a *arguments) none(name string) bool {
 	i := slices.IndexFunc(a.params, func(p param) bool { return p.name == name })
 	if raw, given := a.given[name]; given {
@@ -137,7 +138,7 @@ func (a *arguments) whole(name string, least, most int) int {
 	return int(v)
 }
 
-// numbers are one number or a list of as many as lengths allow.
+// numbers returns an argument that is one number or a list whose length is one of lengths.
 func (a *arguments) numbers(name string, least, most float64, allowed string,
 	lengths ...int,
 ) []float64 {
@@ -164,13 +165,13 @@ func (a *arguments) numbers(name string, least, most float64, allowed string,
 	return list
 }
 
-// hasNull reports whether a list holds a null, which would pass for a zero.
+// hasNull reports whether a list contains a null, which would be decoded as a zero.
 func hasNull(raw json.RawMessage) bool {
 	var list []*float64
 	return json.Unmarshal(raw, &list) == nil && slices.Contains(list, nil)
 }
 
-// wholes are numbers without fractions.
+// wholes is like numbers, for whole numbers.
 func (a *arguments) wholes(name string, least, most int, allowed string, lengths ...int) []int {
 	list := a.numbers(name, float64(least), float64(most), allowed, lengths...)
 	out := make([]int, len(list))
@@ -184,10 +185,10 @@ func (a *arguments) wholes(name string, least, most int, allowed string, lengths
 	return out
 }
 
-// maxEdge is the longest edge that a transform may be asked for.
+// maxEdge is the longest edge that an argument may request.
 const maxEdge = 1 << 16
 
-// size is a height and a width: one number for both, or two.
+// size returns an argument that is a height and a width: one number for both, or two.
 func (a *arguments) size(name string) (height, width int) {
 	list := a.wholes(name, 1, maxEdge, "a whole number or [height, width]", 1, 2)
 	if len(list) == 0 {
@@ -196,7 +197,7 @@ func (a *arguments) size(name string) (height, width int) {
 	return list[0], list[len(list)-1]
 }
 
-// pair is [least, most], in this order.
+// pair returns an argument of the form [least, most].
 func (a *arguments) pair(name string, least, most float64) (from, to float64) {
 	list := a.numbers(name, least, most, "[least, most]", 2)
 	if list == nil {

@@ -2,7 +2,7 @@ package transform
 
 import "image"
 
-// CenterCrop cuts out the middle. Where the image is smaller, black is put around it first.
+// CenterCrop crops the centre. A smaller image is first padded with black.
 //
 //	size  [height, width], or a whole number for both
 var centerCrop = kind{
@@ -30,8 +30,8 @@ func (s centered) apply(v *view, _ *draws) error {
 	return v.extend(image.Rect(left, top, left+s.width, top+s.height), border{})
 }
 
-// middle is where a crop begins: torchvision rounds a half to even where it
-// crops, and down where it pads.
+// middle returns where a centred crop begins: torchvision rounds halves to even when cropping, and
+// down when padding.
 func middle(have, want int) int {
 	if want > have {
 		return -((want - have) / 2)

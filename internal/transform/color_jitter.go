@@ -7,12 +7,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// ColorJitter changes brightness, contrast, saturation and hue, in random order, each as
-// PIL's ImageEnhance does it, and hue in PIL's HSV.
+// ColorJitter changes brightness, contrast and saturation as PIL's ImageEnhance does, and hue in
+// PIL's HSV, in random order.
 //
-//	brightness, contrast, saturation  [least, most] of the factor, or how far it may be from 1; 0: as it is
-//	hue                               [least, most] of the shift, within [-0.5, 0.5] of the circle, or how
-//	                                  far it may be from 0
+//	brightness, contrast, saturation
+//	     [least, most] of the factor, or its largest distance from 1; 0: no change
+//	hue  [least, most] of the shift, within [-0.5, 0.5] of the circle, or its largest distance from 0
 var colorJitter = kind{
 	name:   "ColorJitter",
 	params: []param{{"brightness", "0"}, {"contrast", "0"}, {"saturation", "0"}, {"hue", "0"}},
@@ -24,13 +24,14 @@ var colorJitter = kind{
 	},
 }
 
-// span is what a factor is drawn from.
+// span is the interval that a factor is drawn from.
 type span struct {
 	from, to float64
 	on       bool
 }
 
-// span is an argument that is null, one number, how far from the centre, or two.
+// span returns an argument that is null, one number (the largest distance from the centre) or
+// [least, most].
 func (a *arguments) span(name string, center, least, most float64) span {
 	raw, given := a.given[name]
 	if !given || strings.TrimSpace(string(raw)) == "null" {
@@ -86,19 +87,19 @@ func (s jitter) apply(v *view, d *draws) error {
 		case 2:
 			saturate(img, factor)
 		case 3:
-			// numpy's uint8 of a negative number, which wraps.
+			// As numpy's uint8, a negative number wraps.
 			turn(img, byte(int(factors[i]*255)))
 		}
 	}
 	return nil
 }
 
-// mean is the mean of an image's L, as ImageEnhance.Contrast rounds it.
+// mean returns the mean of an image's L, rounded as in ImageEnhance.Contrast.
 func mean(m *pixels.Image) byte {
 	return byte(float64(lumas(m))/float64(m.Width*m.Height) + 0.5)
 }
 
-// mix is a sample of PIL's Image.blend, in float32 as there.
+// mix computes one sample of PIL's Image.blend, in float32 as PIL does.
 func mix(a, b byte, factor float32) byte {
 	return clip(float32(a) + float32(factor*float32(int(b)-int(a))))
 }
@@ -117,12 +118,12 @@ func blend(m *pixels.Image, level byte, factor float32) {
 	}
 }
 
-// saturate mixes an image with itself in gray.
+// saturate mixes an image with its gray version.
 func saturate(m *pixels.Image, factor float32) {
 	if m.Channels == 1 {
 		return
 	}
-	// mix's product for every difference, and the level in float32.
+	// The product in mix for every difference, and every level as float32.
 	var product [511]float32
 	for d := range product {
 		product[d] = factor * float32(d-255)
@@ -138,7 +139,7 @@ func saturate(m *pixels.Image, factor float32) {
 	}
 }
 
-// clip is a level cut to what a byte holds, as PIL cuts it.
+// clip converts a level to a byte and clips it, as PIL does.
 func clip(v float32) byte {
 	switch {
 	case v <= 0:

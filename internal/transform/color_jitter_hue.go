@@ -7,7 +7,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// turn shifts the hue, in 256ths of the circle: it is toHSV and fromHSV, by tables.
+// turn shifts the hue by shift 256ths of the circle. It computes toHSV and fromHSV by tables.
 func turn(m *pixels.Image, shift byte) {
 	if m.Channels == 1 {
 		return
@@ -20,12 +20,12 @@ func turn(m *pixels.Image, shift byte) {
 	}
 }
 
-// tables hold what toHSV and fromHSV compute, by what it depends on.
+// tables holds the results of toHSV and fromHSV, indexed by the inputs that they depend on.
 type tables struct {
 	hue        [6][256][256]byte // the channels' order, high - middle, high - low
 	saturation [256][256]byte    // high, high - low
 	sector     [256]byte         // by hue
-	rest       [256]float32      // by hue: the place within the sector
+	rest       [256]float32      // by hue: the position within the sector
 	least      [256][256]byte    // value, saturation: the lowest channel
 	share      [256]float32      // by saturation
 }
@@ -46,7 +46,7 @@ var hueTables = sync.OnceValue(func() *tables {
 		}
 	}
 	for span := 1; span < 256; span++ {
-		// the highest channel is as high as can be: only differences matter
+		// the highest channel is at its maximum: only differences matter
 		for d := range span + 1 {
 			high, middle, low := byte(255), byte(255-d), byte(255-span)
 			for order, c := range [6][3]byte{
@@ -87,8 +87,8 @@ func (t *tables) turn(r, g, b, shift byte) (byte, byte, byte) {
 	}
 	h := t.hue[order][high-middle][high-low] + shift
 	p, f, share := t.least[high][s], t.rest[h], t.share[s]
-	// Of q and t of fromHSV one is used. Rounding half up is rounding half away from 0 for what is
-	// not negative.
+	// Only one of q and t in fromHSV is used. For non-negative numbers, rounding half up equals
+	// rounding half away from 0.
 	rising := byte(float64(high)*(1.0-float64(float64(share)*(1.0-float64(f)))) + 0.5)
 	if t.sector[h]&1 != 0 {
 		rising = byte(float64(high)*(1.0-float64(float32(share*f))) + 0.5)
@@ -108,7 +108,8 @@ func (t *tables) turn(r, g, b, shift byte) (byte, byte, byte) {
 	return high, p, rising
 }
 
-// toHSV is PIL's rgb2hsv, which computes in float here and in double there; the last bit counts.
+// toHSV is PIL's rgb2hsv, with float and double in the same places, so that results agree in the
+// last bit.
 func toHSV(r, g, b byte) (h, s, v byte) {
 	high, low := max(r, g, b), min(r, g, b)
 	if high == low {
@@ -134,7 +135,7 @@ func toHSV(r, g, b byte) (h, s, v byte) {
 	return byte(float64(hue) * 255.0), byte(float64(saturation) * 255.0), high
 }
 
-// level is a share of a level.
+// level returns the given share of a level.
 func level(v byte, share float64) byte {
 	return byte(min(max(math.Round(float64(v)*share), 0), 255))
 }

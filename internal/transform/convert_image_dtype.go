@@ -6,8 +6,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// ConvertImageDtype changes a tensor's type, and levels to numbers from 0 to 1 or back. Whatever is
-// computed before it is computed in float32, and rounded once.
+// ConvertImageDtype converts a tensor to another type, scaling between levels and numbers from 0 to
+// 1. The transforms before it compute in float32, and the result is rounded once.
 //
 //	dtype  uint8, float16, bfloat16 or float32
 var convertImageDtype = kind{

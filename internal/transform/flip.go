@@ -1,13 +1,13 @@
 package transform
 
-// RandomHorizontalFlip mirrors left and right, with probability p.
+// RandomHorizontalFlip mirrors an image horizontally with probability p.
 var randomHorizontalFlip = kind{
 	name:   "RandomHorizontalFlip",
 	params: []param{{"p", "0.5"}},
 	build:  func(a *arguments) step { return flipped{p: a.number("p", 0, 1)} },
 }
 
-// RandomVerticalFlip mirrors top and bottom, with probability p.
+// RandomVerticalFlip mirrors an image vertically with probability p.
 var randomVerticalFlip = kind{
 	name:   "RandomVerticalFlip",
 	params: []param{{"p", "0.5"}},

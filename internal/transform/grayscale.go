@@ -4,7 +4,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// Grayscale takes the colour out of an image, as PIL's convert("L").
+// Grayscale converts an image to gray, as PIL's convert("L").
 //
 //	num_output_channels  1, or 3 that are equal
 var grayscale = kind{
@@ -52,12 +52,12 @@ func (s gray) apply(v *view, _ *draws) error {
 	return nil
 }
 
-// luma is PIL's L of a colour: ITU-R 601-2, in 16 bits.
+// luma returns PIL's L of a colour: ITU-R 601-2, in 16 bits.
 func luma(r, g, b byte) byte {
 	return byte((uint32(r)*19595 + uint32(g)*38470 + uint32(b)*7471 + 0x8000) >> 16)
 }
 
-// lumas is the sum of an image's L.
+// lumas returns the sum of the L of an image's pixels.
 func lumas(m *pixels.Image) int {
 	sum := 0
 	for y := range m.Height {

@@ -9,10 +9,10 @@ import (
 // ImgDecode decodes an image, as PIL's Image.open(f).convert(mode) does.
 //
 //	mode        "RGB" or "L": three channels or one
-//	fast        decode a JPEG at a half, a quarter or an eighth where it is then still more
-//	            than twice as large as what it is resized to; not PIL's numbers any more
-//	orient      turn the image as its EXIF orientation says, as PIL's ImageOps.exif_transpose
-//	max_pixels  an image with more is refused; the default is where PIL refuses one
+//	fast        decode a JPEG at a half, a quarter or an eighth of its size if it is then still
+//	            more than twice as large as its resized size; results differ from PIL's
+//	orient      apply the EXIF orientation, as PIL's ImageOps.exif_transpose
+//	max_pixels  refuse images with more pixels; the default is PIL's limit
 var imgDecode = kind{
 	name: "ImgDecode",
 	params: []param{

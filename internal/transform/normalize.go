@@ -7,10 +7,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// Normalize takes mean from each channel of a tensor, and divides by std, in float32.
+// Normalize subtracts mean from each channel of a tensor and divides by std, in float32.
 //
 //	mean, std  a number for each channel, or one for all; std not 0
-//	inplace    of no effect
+//	inplace    has no effect
 var normalize = kind{
 	name:   "Normalize",
 	params: []param{{"mean", ""}, {"std", ""}, {"inplace", "false"}},
@@ -29,7 +29,7 @@ var normalize = kind{
 
 type normalized struct{ mean, std []float32 }
 
-// float32s are a number or a list of three, or of one.
+// float32s returns an argument that is a number, or a list of one or three.
 func (a *arguments) float32s(name string) []float32 {
 	var out []float32
 	for _, v := range a.numbers(name, -1e30, 1e30, "a number for each of 1 or 3 channels", 1, 3) {
@@ -58,7 +58,7 @@ func (s normalized) follow(k *known) error {
 	return nil
 }
 
-// spread is list, or its only number n times.
+// spread returns list, or its only number n times.
 func spread(list []float32, n int) []float32 {
 	for len(list) > 0 && len(list) < n {
 		list = append(list[:len(list):len(list)], list[0])

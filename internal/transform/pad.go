@@ -6,13 +6,13 @@ import (
 	"image"
 )
 
-// Pad puts a border around an image.
+// Pad adds a border to an image.
 //
 //	padding       [left, top, right, bottom], [left and right, top and bottom], or a whole number
-//	              for all; less than 0 cuts off
+//	              for all; negative numbers crop
 //	fill          the border's level, 0 to 255: a number, or one per channel
-//	padding_mode  constant: fill; edge: the outermost pixel; reflect: the image mirrored at its
-//	              outermost pixels; symmetric: at its edges, these pixels repeated
+//	padding_mode  constant: fill; edge: the outermost pixels; reflect: the image mirrored at its
+//	              outermost pixels; symmetric: mirrored at its edges, repeating these pixels
 var pad = kind{
 	name:   "Pad",
 	params: []param{{"padding", ""}, {"fill", "0"}, {"padding_mode", `"constant"`}},
@@ -24,10 +24,10 @@ type padded struct {
 	border  border
 }
 
-// margins are what is put on each side, in pixels.
+// margins is the width of the border on each side, in pixels.
 type margins struct{ left, top, right, bottom int }
 
-// padding is an argument that says margins.
+// padding returns an argument that specifies margins.
 func (a *arguments) padding(name string) margins {
 	allowed := "a whole number, [left and right, top and bottom] or [left, top, right, bottom]"
 	switch m := a.wholes(name, -maxEdge, maxEdge, allowed, 1, 2, 4); len(m) {
@@ -41,7 +41,7 @@ func (a *arguments) padding(name string) margins {
 	return margins{}
 }
 
-// outside is r with the margins put around it.
+// outside returns r extended by the margins.
 func (m margins) outside(r image.Rectangle) image.Rectangle {
 	return image.Rectangle{
 		image.Point{r.Min.X - m.left, r.Min.Y - m.top},
@@ -49,7 +49,7 @@ func (m margins) outside(r image.Rectangle) image.Rectangle {
 	}
 }
 
-// border is what is put around images: the arguments fill and padding_mode.
+// border is the contents of a border: the arguments fill and padding_mode.
 type border struct {
 	fill [3]byte
 	one  bool // fill is the same for all channels
@@ -112,8 +112,8 @@ func (s padded) apply(v *view, _ *draws) error {
 	return v.extend(whole, s.border)
 }
 
-// around is the image's rectangle with the margins put around it. What they cut off is cut
-// off at once: a border does not show it.
+// around returns the image's rectangle extended by the margins. It first crops what negative
+// margins cut off, so that a border does not show it.
 func (m margins) around(v *view) (image.Rectangle, error) {
 	width, height := v.size()
 	left := margins{

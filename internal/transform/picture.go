@@ -10,8 +10,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// Picture turns what Worker.Apply made back into an image, for looking at it: normalising is
-// undone, and numbers from 0 to 1 become levels.
+// Picture converts a result of Worker.Apply back into an image for display: it reverses Normalize
+// and converts numbers from 0 to 1 to levels. It returns an error for arrays and ragged images, and
+// if sample has the wrong length.
 func (p *Program) Picture(sample []byte) (*image.NRGBA, error) {
 	if p.known.stage == raw {
 		return nil, errors.New("an array cannot be shown as a picture")
@@ -41,7 +42,7 @@ func (p *Program) Picture(sample []byte) (*image.NRGBA, error) {
 	return picture, nil
 }
 
-// level is the grey level that element i, of this channel, was made of.
+// level returns the gray level from which element i, of this channel, was made.
 func (p *Program) level(sample []byte, i, channel int) byte {
 	t := &p.known.target
 	var v float32
@@ -62,7 +63,7 @@ func (p *Program) level(sample []byte, i, channel int) byte {
 	return byte(min(max(math.Round(float64(v)*255), 0), 255))
 }
 
-// half is the number that an IEEE half stands for.
+// half converts an IEEE half to a float32.
 func half(b uint16) float32 {
 	exponent, fraction := int(b>>10&31), float64(b&1023)/1024
 	v := math.Ldexp(1+fraction, exponent-15)

@@ -7,12 +7,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 )
 
-// Ragged ends a list whose images keep the sizes that they have: each is delivered with its height
-// and width before its pixels, for what is to be done with it elsewhere.
+// Ragged ends a list whose images keep their own sizes: each is delivered with its height and width
+// before its pixels, for further transforms outside the daemon.
 //
-//	largest  bytes that an image may become. One that would be larger is delivered encoded, as it is in its file, for a
-//	         decoder that takes one image at a time; so is one of a format that this package does not decode, and one whose
-//	         EXIF orientation may matter to who gets it. Which samples these are depends on their contents alone.
+//	largest  most bytes of a decoded image. A larger image is delivered encoded, as in its file, for
+//	         a decoder that handles one image at a time. So are images in a format that this
+//	         package does not decode, and images with an EXIF orientation, which may matter to the
+//	         receiver. Which samples are delivered encoded depends only on their contents.
 var ragged = kind{
 	name:   "Ragged",
 	params: []param{{"largest", "8388608"}},
@@ -23,9 +24,8 @@ var ragged = kind{
 
 type raggedEnd struct{ largest int }
 
-// raggedHead is how many bytes there are before a ragged sample's own: its height and its width,
-// u32 each, in pixels, before height x width x channels levels; both are 0 where the encoded image
-// follows.
+// raggedHead is the size in bytes of the header of a ragged sample: height and width in pixels, u32
+// each, followed by height x width x channels levels. Both are 0 if the encoded image follows.
 const raggedHead = 8
 
 func (s raggedEnd) follow(k *known) error {
@@ -36,15 +36,15 @@ func (s raggedEnd) follow(k *known) error {
 	return nil
 }
 
-// Ragged reports whether samples become images of different sizes: the height and width of Output
-// are 0 then.
+// Ragged reports whether samples become images of different sizes. The height and width of Output
+// are then 0.
 func (p *Program) Ragged() bool { return p.known.stage == sizes }
 
-// encodedRatio is how many times as many bytes as its file an image of the web or of a camera has
-// when it is decoded, about: 5 to 12.
+// encodedRatio is the typical ratio of an image's decoded size to its file size; 5 to 12 for images
+// from the web or cameras.
 const encodedRatio = 8
 
-// Expected is about how many bytes a sample becomes whose file has so many.
+// Expected estimates the output size in bytes of a sample whose file has the given size.
 func (p *Program) Expected(file float64) float64 {
 	k := &p.known
 	switch {
@@ -52,7 +52,7 @@ func (p *Program) Expected(file float64) float64 {
 		return float64(p.bytes)
 	case k.width > 0:
 		return float64(raggedHead + k.width*k.height*k.channels)
-	case k.shorter > 0: // of images that are half as long again
+	case k.shorter > 0: // of images with an aspect ratio of 3:2
 		return float64(raggedHead) + 1.5*float64(k.shorter*k.shorter*k.channels)
 	}
 	if pixels := encodedRatio * file / 3 * float64(k.channels); pixels <= float64(k.largest) {
@@ -61,8 +61,8 @@ func (p *Program) Expected(file float64) float64 {
 	return raggedHead + file
 }
 
-// ragged is Apply for samples whose size is not known before. room is asked before pixels are
-// computed, where the transforms allow it.
+// ragged is ApplyTo for samples whose size is not known in advance. It calls room before computing
+// pixels, if the transforms allow it.
 func (w *Worker) ragged(room Room, src []byte, key Key) error {
 	err := w.image(room, src, key)
 	for _, others := range []error{
@@ -76,13 +76,14 @@ func (w *Worker) ragged(room Room, src []byte, key Key) error {
 	return err
 }
 
-// Why an image is delivered encoded.
+// Reasons for delivering an image encoded.
 var (
 	errLarge  = errors.New("the image becomes larger than a ragged one may be")
 	errTurned = errors.New("the image has an EXIF orientation")
 )
 
-// raggedRoom takes room for an image, and returns that of its pixels.
+// raggedRoom gets memory for an image from room, writes the header, and returns the memory for the
+// pixels.
 func (w *Worker) raggedRoom(room Room, width, height int) ([]byte, error) {
 	size := int64(width) * int64(height) * int64(w.program.known.channels)
 	if size > int64(w.program.known.largest) {
@@ -97,7 +98,7 @@ func (w *Worker) raggedRoom(room Room, width, height int) ([]byte, error) {
 	return dst[raggedHead:], nil
 }
 
-// raggedEncoded delivers a sample as it is.
+// raggedEncoded delivers a sample in encoded form.
 func raggedEncoded(room Room, src []byte) error {
 	dst, err := room(raggedHead + len(src))
 	if err != nil {

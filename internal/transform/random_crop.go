@@ -5,13 +5,13 @@ import (
 	"image"
 )
 
-// RandomCrop cuts out a part of a fixed size, each place equally likely.
+// RandomCrop crops a part of a fixed size, at a uniformly random position.
 //
 //	size           [height, width], or a whole number for both
-//	padding        what is put around the image first, as Pad's; or null
-//	pad_if_needed  put as much on either side as the image is too small by
-//	fill           as Pad's
-//	padding_mode   as Pad's
+//	padding        border to add first, as in Pad; or null
+//	pad_if_needed  pad an image that is too small, on each side by as much as it is too small
+//	fill           as in Pad
+//	padding_mode   as in Pad
 var randomCrop = kind{
 	name: "RandomCrop",
 	params: []param{
@@ -70,7 +70,7 @@ func (s randomCropped) apply(v *view, d *draws) error {
 		return err
 	}
 	if s.needed && (whole.Dx() < s.width || whole.Dy() < s.height) {
-		// Each of up to three borders mirrors what the one before it made.
+		// Each of up to three borders mirrors the result of the one before.
 		if s.border.mirrors() {
 			if err := v.extend(whole, s.border); err != nil {
 				return err

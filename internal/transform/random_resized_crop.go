@@ -7,7 +7,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// RandomResizedCrop cuts out a part of random area and aspect ratio, and resizes it.
+// RandomResizedCrop crops a part of random area and aspect ratio and resizes it.
 //
 //	size           [height, width], or a whole number for both
 //	scale          [least, most] of the part's area, as a share of the image's
@@ -37,7 +37,7 @@ var randomResizedCrop = kind{
 type randomPart struct {
 	width, height int
 	scale, ratio  [2]float64
-	filters       []pixels.Filter // one is drawn where there are several
+	filters       []pixels.Filter // one is drawn per sample if there are several
 	order         pixels.Order
 }
 
@@ -68,8 +68,8 @@ func (s randomPart) apply(v *view, d *draws) error {
 	return v.resize(s.width, s.height, filter, s.order)
 }
 
-// part draws the part of a width x height image (torchvision's get_params): ten tries, and then as
-// much of the middle as the ratio allows.
+// part draws the part of a width x height image (torchvision's get_params): ten attempts, and then
+// the largest centre crop that ratio allows.
 func (s randomPart) part(width, height int, d *draws) image.Rectangle {
 	area := float64(width * height)
 	from, to := math.Log(s.ratio[0]), math.Log(s.ratio[1])

@@ -9,8 +9,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// Reshape says that a sample is not an image but the elements of an array of w x h x c, in C order,
-// and nothing else: the thesis's transform for scientific data.
+// Reshape declares that a sample is not an image but consists of exactly the elements of an array
+// of w x h x c, in C order. It is the thesis's transform for scientific data.
 //
 //	w, h, c  the array's shape
 //	dtype    of the elements, little endian: float32, int16, uint16 or uint8
@@ -45,14 +45,14 @@ func (s reshaped) follow(k *known) error {
 	return nil
 }
 
-// array is what becomes of a sample that is an array.
+// array describes the input and output of samples that are arrays.
 type array struct {
 	shape        [3]int
 	from         string
 	scale, shift []float32 // (x - shift) * scale, one per place along the last axis; nil: none
 }
 
-// check reports whether every sample can become what the array is to be.
+// check returns an error if the output type is not supported.
 func (a *array) check() error {
 	if a.scale == nil && (a.from == "int16" || a.from == "uint16") {
 		return fmt.Errorf("transforms: tensors of %s are not supported; add ScaleShift16 after "+
@@ -61,7 +61,7 @@ func (a *array) check() error {
 	return nil
 }
 
-// to is the type of what comes out.
+// to returns the type of the output.
 func (a *array) to() pixels.Type {
 	if a.scale == nil && a.from == "uint8" {
 		return pixels.Uint8
@@ -69,7 +69,7 @@ func (a *array) to() pixels.Type {
 	return pixels.Float32
 }
 
-// size is that of an element of the sample, in bytes.
+// size returns the size of an element of the sample, in bytes.
 func (a *array) size() int {
 	switch a.from {
 	case "uint8":
@@ -100,7 +100,7 @@ func (a *array) apply(dst, src []byte) error {
 	return nil
 }
 
-// element is one of the sample's elements.
+// element returns element i of the sample.
 func (a *array) element(src []byte, i int) float32 {
 	switch a.from {
 	case "uint8":

@@ -10,15 +10,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// Resize resizes an image, antialiased as PIL does it.
+// Resize resizes an image with PIL's antialiasing.
 //
 //	size           [height, width]; or a whole number: what the shorter edge becomes, the
 //	               other one in proportion
 //	interpolation  nearest, box, bilinear, hamming, bicubic or lanczos
-//	max_size       the most that the longer edge may become, or null; the shorter one shrinks for it
-//	antialias      of no effect: PIL antialiases always, but for nearest
-//	pillow         the release of Pillow whose pixels they are to be, 12 or 13: from 13 on it resizes along columns first
-//	               where the height shrinks, and by more than twice as many pixels as the width
+//	max_size       limit on the longer edge, or null; the shorter one shrinks in proportion
+//	antialias      has no effect: PIL always antialiases, except with nearest
+//	pillow         release of Pillow whose pixels to reproduce, 12 or 13: release 13 resizes along
+//	               columns first if the height shrinks by more than twice as many pixels as the
+//	               width
 var resize = kind{
 	name: "Resize",
 	params: []param{
@@ -57,7 +58,8 @@ type resized struct {
 	order            pixels.Order
 }
 
-// order is that of a resize's passes in a release of Pillow.
+// order returns the order of the two passes of a resize, from an argument that is a release of
+// Pillow.
 func (a *arguments) order(name string) pixels.Order {
 	if a.whole(name, 12, 13) == 13 {
 		return pixels.AsSteep
@@ -65,16 +67,16 @@ func (a *arguments) order(name string) pixels.Order {
 	return pixels.AlongRows
 }
 
-// filter is an interpolation, under torchvision's name.
+// filter returns an argument that is torchvision's name of an interpolation.
 func (a *arguments) filter(name string) pixels.Filter {
 	all, names := filters()
 	return all[slices.Index(names, a.choice(name, names...))]
 }
 
-// filters is one interpolation, or a list of some.
+// filters returns an argument that is one interpolation or a list of them.
 func (a *arguments) filters(name string) (chosen []pixels.Filter) {
 	var list []string
-	if json.Unmarshal(a.given[name], &list) != nil { // it is no list
+	if json.Unmarshal(a.given[name], &list) != nil { // not a list
 		return []pixels.Filter{a.filter(name)}
 	}
 	all, names := filters()
@@ -91,10 +93,10 @@ func (a *arguments) filters(name string) (chosen []pixels.Filter) {
 	return chosen
 }
 
-// maxFilters is how many interpolations a list of them may have.
+// maxFilters is the largest number of interpolations in a list.
 const maxFilters = 16
 
-// filters are the interpolations that there are, and their names.
+// filters returns all interpolations and their names.
 func filters() (all []pixels.Filter, names []string) {
 	all = []pixels.Filter{
 		pixels.Nearest, pixels.Box, pixels.Bilinear, pixels.Hamming,
@@ -106,14 +108,15 @@ func filters() (all []pixels.Filter, names []string) {
 	return all, names
 }
 
-// antialias checks an argument that has no effect.
+// antialias validates an argument that has no effect.
 func (a *arguments) antialias(name string) {
 	if raw, given := a.given[name]; given && string(raw) != "null" {
 		a.flag(name)
 	}
 }
 
-// size is what an image of this size becomes (torchvision's _compute_resized_output_size).
+// size returns the size that an image of this size is resized to (torchvision's
+// _compute_resized_output_size).
 func (s resized) size(width, height int) (int, int) {
 	if s.shorter == 0 {
 		return s.width, s.height

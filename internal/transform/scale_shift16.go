@@ -6,9 +6,10 @@ import (
 	"fmt"
 )
 
-// ScaleShift16 makes (x - shift) * scale of every element x of an array, in float32: the original's
-// transform for climate data of 16 channels, the array's last axis. (The original's code multiplies
-// by shift, against its own callers, who give shift = least and scale = 1 / (most - least).)
+// ScaleShift16 replaces every element x of an array by (x - shift) * scale, in float32. It is the
+// original's transform for climate data with 16 channels on the array's last axis. (The original's
+// code multiplies by shift, which contradicts its callers: they pass shift = least and scale = 1 /
+// (most - least).)
 //
 //	scale, shift  a number for each place along the last axis, or one for all
 var scaleShift16 = kind{
@@ -21,7 +22,7 @@ var scaleShift16 = kind{
 
 type scaled struct{ scale, shift []float32 }
 
-// perPlace are a number or a list of any length.
+// perPlace returns an argument that is a number or a list of any length.
 func (a *arguments) perPlace(name string) []float32 {
 	var list []float64
 	var one float64

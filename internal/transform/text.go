@@ -10,14 +10,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
-// Parse turns a list of transforms as it stands in a Python script into a
-// description for Compile:
+// Parse converts a list of transforms, written as in a Python script, into a description for
+// Compile:
 //
 //	RandomResizedCrop(224, scale=(0.5, 1)), RandomHorizontalFlip(), ToTensor()
 //
-// Names may have a module before them, the list may stand in brackets or in a
-// Compose. What already is a description is returned as it is. Values are checked by
-// Compile, not here.
+// Names may be qualified with a module, and the list may be in brackets or in a Compose. Text that
+// already is a description is returned unchanged. Parse does not validate values; Compile does.
 func Parse(text string) ([]byte, error) {
 	p := parser{rest: strings.TrimSpace(text)}
 	if json.Valid([]byte(p.rest)) {
@@ -30,7 +29,7 @@ func Parse(text string) ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// parser reads Python's calls, lists, names and literals.
+// parser parses Python's calls, lists, names and literals.
 type parser struct {
 	rest  string
 	depth int
@@ -38,7 +37,7 @@ type parser struct {
 
 func (p *parser) skip() { p.rest = strings.TrimLeftFunc(p.rest, unicode.IsSpace) }
 
-// take reports whether the text goes on with token, and passes over it.
+// take skips token if the text continues with it, and reports whether it did.
 func (p *parser) take(token string) bool {
 	p.skip()
 	rest, ok := strings.CutPrefix(p.rest, token)
@@ -56,7 +55,7 @@ func (p *parser) expected(what string) error {
 	return fmt.Errorf("%s expected at %s", what, strconv.Quote(abbreviate(p.rest)))
 }
 
-// calls reads the whole text: transforms, in brackets or not.
+// calls parses the whole text: transforms, in brackets or not.
 func (p *parser) calls() ([]map[string]any, error) {
 	closing := ""
 	if p.take("[") {
@@ -69,7 +68,7 @@ func (p *parser) calls() ([]map[string]any, error) {
 	return list, err
 }
 
-// list reads transforms up to the closing bracket, or the end.
+// list parses transforms up to the closing bracket or, if closing is "", the end.
 func (p *parser) list(closing string) ([]map[string]any, error) {
 	if p.depth++; p.depth > 20 {
 		return nil, fmt.Errorf("lists are nested too deeply")
@@ -104,7 +103,7 @@ func (p *parser) list(closing string) ([]map[string]any, error) {
 	}
 }
 
-// compose reads the list within Compose's brackets.
+// compose parses the list within the brackets of Compose.
 func (p *parser) compose(list []map[string]any) ([]map[string]any, error) {
 	closing := ")"
 	if p.take("[") {
@@ -117,7 +116,7 @@ func (p *parser) compose(list []map[string]any) ([]map[string]any, error) {
 	return append(list, inner...), err
 }
 
-// call reads a transform's arguments.
+// call parses the arguments of a transform.
 func (p *parser) call(list []map[string]any, name string) ([]map[string]any, error) {
 	k, err := kindOf(name)
 	if err != nil {
@@ -149,7 +148,7 @@ func (p *parser) call(list []map[string]any, name string) ([]map[string]any, err
 	return append(list, entry), nil
 }
 
-// name reads a name, and leaves out the modules before it; "" if there is none.
+// name parses a name and drops its modules; "" if there is no name.
 func (p *parser) name() string {
 	p.skip()
 	end := strings.IndexFunc(p.rest, func(r rune) bool {
@@ -166,8 +165,8 @@ func (p *parser) name() string {
 	return word[strings.LastIndexByte(word, '.')+1:]
 }
 
-// value reads a number, a text, a list or tuple, True, False, None, or the name
-// of a type or of an interpolation (torch.float16, InterpolationMode.BICUBIC).
+// value parses a number, a string, a list or tuple, True, False, None, or the name of a type or an
+// interpolation (torch.float16, InterpolationMode.BICUBIC).
 func (p *parser) value() (any, error) {
 	if p.depth++; p.depth > 20 {
 		return nil, fmt.Errorf("lists are nested too deeply")
@@ -221,7 +220,7 @@ func (p *parser) values(closing string) ([]any, error) {
 	return list, nil
 }
 
-// number reads a number, or the quotient of two: ratio=(3/4, 4/3).
+// number parses a number or the quotient of two, as in ratio=(3/4, 4/3).
 func (p *parser) number() (any, error) {
 	v, err := p.literal()
 	for err == nil && p.take("/") {
@@ -252,7 +251,7 @@ func (p *parser) literal() (float64, error) {
 	return v, nil
 }
 
-// kindOf finds a transform by its name.
+// kindOf returns the transform of that name, or an error that suggests a similar one.
 func kindOf(name string) (*kind, error) {
 	for i := range kinds {
 		if kinds[i].name == name {
@@ -264,7 +263,7 @@ func kindOf(name string) (*kind, error) {
 		strconv.Quote(abbreviate(name)), suggest.Nearest(name, names), strings.Join(names, ", "))
 }
 
-// Names are the names of all transforms, in the order of the documentation.
+// Names returns the names of all transforms, in the order of the documentation.
 func Names() (names []string) {
 	for _, k := range kinds {
 		names = append(names, k.name)

@@ -6,7 +6,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// ToTensor makes a tensor of an image: levels become numbers from 0 to 1.
+// ToTensor converts an image to a tensor, with levels scaled to numbers from 0 to 1.
 //
 //	dtype   float32, float16 or bfloat16; uint8 keeps the levels, as torchvision's PILToTensor
 //	layout  NCHW, torch's; or NHWC
@@ -27,7 +27,7 @@ type tensored struct {
 	layout pixels.Layout
 }
 
-// dtype is a tensor's type, under torch's name.
+// dtype returns an argument that is torch's name of a type.
 func (a *arguments) dtype(name string) pixels.Type {
 	all := []pixels.Type{pixels.Uint8, pixels.Float16, pixels.BFloat16, pixels.Float32}
 	names := make([]string, len(all))

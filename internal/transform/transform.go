@@ -1,22 +1,22 @@
-// Package transform makes of a sample's bytes what a training process gets: it
-// decodes, augments and writes the finished tensor where the caller says, under
-// torchvision's names and with torchvision's results (docs/SEMANTICS.md says how near).
+// Package transform converts a sample's bytes into the tensor that a training process gets: it
+// decodes, augments and writes the tensor to the caller's memory. Transforms have torchvision's
+// names and results (docs/SEMANTICS.md says how closely they match).
 //
-// A list of transforms is compiled once into a Program, which knows the shape and type of
-// what comes out, and does not change; each goroutine applies it with a Worker of its
-// own, whose buffers are used again for every sample.
+// A list of transforms is compiled once into a Program, which is immutable and knows the shape and
+// type of the output. Each goroutine applies it with its own Worker, which reuses its buffers for
+// every sample.
 //
-// Crops, resizes and flips are not carried out one by one. They are gathered in a
-// view (view.go), and only when pixels are needed is that part decoded which matters, and
-// only those pixels computed which are kept. ToTensor, ConvertImageDtype, Normalize and
-// the flips are one pass that writes the tensor.
+// Crops, resizes and flips are not executed one by one. They are collected in a view (view.go);
+// when pixels are needed, only the relevant part is decoded and only the pixels that are kept are
+// computed. ToTensor, ConvertImageDtype, Normalize and the flips are one pass that writes the
+// tensor.
 //
-// A transform is one file with its kind, and a line in the table kinds: what arguments it
-// takes, what it says about images before the first is seen (follow), and, for those that do
-// something of their own, what they do to one (apply).
+// A transform is one file with its kind, and a line in the table kinds. A kind defines the
+// arguments, the effect on what is known of images before the first one is read (follow) and, if
+// the transform changes pixels or the view, the effect on one image (apply).
 //
-// It starts no goroutine and reads no files; how images are decoded, resized and packed is
-// in codec and pixels.
+// The package starts no goroutines and reads no files. Packages codec and pixels decode, resize and
+// pack images.
 package transform
 
 import (
@@ -28,7 +28,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// kinds are all transforms, in the order of the documentation.
+// kinds lists all transforms, in the order of the documentation.
 var kinds = []kind{
 	imgDecode,
 	resize, centerCrop, randomCrop, randomResizedCrop, randomHorizontalFlip, randomVerticalFlip,
@@ -36,45 +36,43 @@ var kinds = []kind{
 	toTensor, convertImageDtype, normalize, scaleShift16, reshape, ragged,
 }
 
-// A kind is a transform as the table knows it.
+// A kind is an entry of the table of transforms.
 type kind struct {
 	name   string
 	params []param
 	build  func(a *arguments) step
 }
 
-// A step is a transform with its arguments. It does not change once built.
+// A step is a transform with its arguments. It is immutable.
 type step interface {
-	// follow turns what is known about what comes in into what is known about
-	// what goes out. An error says why the step cannot stand here, or can
-	// not work on any sample.
+	// follow updates k from what is known about the step's input to what is known about its output.
+	// It returns an error if the step cannot be at this position, or cannot work on any sample.
 	follow(k *known) error
 }
 
-// A mover is a step that changes images. The others only say what tensor
-// is made of them.
+// A mover is a step that changes images. The other steps only determine the tensor.
 type mover interface {
 	step
-	// apply changes the view. An error says why this sample cannot have it.
+	// apply changes the view. It returns an error if the step cannot be applied to this sample.
 	apply(v *view, d *draws) error
 }
 
-// known is what is known before the first sample.
+// known is what is known about samples at a position in the list, before the first sample is read.
 type known struct {
 	stage         stage
-	width, height int    // of images; 0: they differ from image to image
-	shorter       int    // the shorter edge where that is all that is known; else 0
-	varies        string // why width and height are 0, and what to add
+	width, height int    // of images; 0 if they differ between images
+	shorter       int    // the shorter edge if only that is known, else 0
+	varies        string // why width and height are 0, and what to add to the list
 	channels      int
 
 	fast, gray, orient bool          // how images are decoded
 	most               int64         // the most pixels that they may have
-	target             pixels.Target // what they become
-	array              *array        // or what array the sample is
-	largest            int           // bytes of an image, where sizes differ
+	target             pixels.Target // the tensor that images become
+	array              *array        // of samples that are arrays, else nil
+	largest            int           // most bytes of a ragged image
 }
 
-// stage is how far a sample has come.
+// stage is the form of a sample at a position in the list.
 type stage uint8
 
 const (
@@ -85,12 +83,12 @@ const (
 	sizes                // an image, each of its own size
 )
 
-// fixed says that images now have this size.
+// fixed sets the size that all images have from here on.
 func (k *known) fixed(width, height int) {
 	k.width, k.height, k.shorter, k.varies = width, height, 0, ""
 }
 
-// image says that a step works on images, and refuses it where there are none.
+// image returns an error if the input of a step that works on images is not an image.
 func (k *known) image() error {
 	switch k.stage {
 	case tensor:
@@ -103,16 +101,16 @@ func (k *known) image() error {
 	return nil
 }
 
-// Output says what a Program makes of every sample.
+// Output describes the output of a Program.
 type Output struct {
-	// Shape is channels, height, width or height, width, channels, as Layout says; or
-	// what Reshape says. Of a ragged Program height and width are 0.
+	// Shape is channels, height, width or height, width, channels, depending on Layout; for arrays
+	// it is that of Reshape. For a ragged Program height and width are 0.
 	Shape  []int
 	Type   pixels.Type
 	Layout pixels.Layout
 }
 
-// Bytes is the output's size; 0 of a ragged Program, where it differs.
+// Bytes returns the output's size in bytes; 0 for a ragged Program, where sizes differ.
 func (o Output) Bytes() int {
 	n := o.Type.Size()
 	for _, d := range o.Shape {
@@ -121,11 +119,10 @@ func (o Output) Bytes() int {
 	return n
 }
 
-// maxOutput is the most bytes that a sample may become.
+// maxOutput is the largest output of a sample, in bytes.
 const maxOutput = 1 << 30
 
-// Program is a compiled list of transforms. It does not change, and any number of
-// goroutines may use it.
+// Program is a compiled list of transforms. It is immutable and safe for concurrent use.
 type Program struct {
 	names  []string
 	steps  []step
@@ -135,12 +132,11 @@ type Program struct {
 	bytes  int // of a sample
 }
 
-// Compile checks a description, a JSON list of transforms (docs/FORMATS.md),
-// and prepares it. Where the list begins with neither ImgDecode nor Reshape,
-// ImgDecode() stands before it.
+// Compile compiles a description, which is a JSON list of transforms (docs/FORMATS.md). If the list
+// begins with neither ImgDecode nor Reshape, ImgDecode() is added at its beginning.
 //
-// The error tells of every fault: which transform, which argument, its value, and what is
-// allowed; or why what comes out would have no fixed size.
+// The error lists all faults: the transform, the argument, its value and what is allowed; or it
+// says why the output would have no fixed size.
 func Compile(description []byte) (*Program, error) {
 	var list []map[string]json.RawMessage
 	if err := json.Unmarshal(description, &list); err != nil {
@@ -176,7 +172,7 @@ func (p *Program) add(name string, s step) {
 	p.steps = append(p.steps, s)
 }
 
-// build makes entry i of a description a step.
+// build converts entry i of a description to a step. It returns the step, its name and the faults.
 func build(i int, entry map[string]json.RawMessage) (step, string, []error) {
 	var name string
 	if err := json.Unmarshal(entry["name"], &name); err != nil || name == "" {
@@ -196,8 +192,8 @@ func build(i int, entry map[string]json.RawMessage) (step, string, []error) {
 
 func place(i int, name string) string { return fmt.Sprintf("transforms[%d] %s", i, name) }
 
-// follow asks the steps, in order, what comes out; implied is how many of
-// them the description does not have.
+// follow computes what is known about the output, by the follow methods of the steps in order.
+// implied is the number of leading steps that the description does not have.
 func (p *Program) follow(implied int) error {
 	k := &p.known
 	for i, s := range p.steps {
@@ -219,7 +215,7 @@ func (p *Program) follow(implied int) error {
 	return nil
 }
 
-// prepare makes what workers share.
+// prepare initializes what workers share.
 func (p *Program) prepare() error {
 	p.bytes = p.Output().Bytes()
 	if p.known.stage == raw {
@@ -236,7 +232,7 @@ func (p *Program) prepare() error {
 	return nil
 }
 
-// output is what comes out if nothing else follows.
+// output returns the Output if no other step follows.
 func (k *known) output() Output {
 	o := Output{Type: k.target.Type, Layout: k.target.Layout}
 	switch {
@@ -252,7 +248,7 @@ func (k *known) output() Output {
 	return o
 }
 
-// Output says what every sample becomes.
+// Output returns the shape and type of every sample's output.
 func (p *Program) Output() Output {
 	o := p.known.output()
 	o.Shape = slices.Clone(o.Shape)
@@ -262,6 +258,6 @@ func (p *Program) Output() Output {
 // Arrays reports whether samples are arrays and not images.
 func (p *Program) Arrays() bool { return p.known.stage == raw }
 
-// Names are the transforms' names, an implied ImgDecode among them. Worker.Times and
-// Drawn count as they do.
+// Names returns the names of the steps, including an implied ImgDecode. Worker.Times and Drawn use
+// the same indices.
 func (p *Program) Names() []string { return slices.Clone(p.names) }

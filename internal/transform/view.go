@@ -9,24 +9,24 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// A view is an image in the making: box, a part of the source, resized, of
-// which window is kept, mirrored. Crops, resizes and flips only change what it
-// says; pixels are computed when a step needs them, and at the end.
+// A view is an image that has not been computed yet: box, a part of the source, is resized; window
+// of the result is kept, and mirrored. Crops, resizes and flips only change these parameters;
+// pixels are computed when a step needs them, and at the end.
 //
-// The source is the encoded sample at first, so that no more of it is decoded than
-// box and window call for, and after that the image that the last computation left in
-// one of the worker's two buffers.
+// The source is the encoded sample at first, so that only what box and window require is decoded;
+// after that it is the image that the last computation left in one of the worker's two buffers.
 type view struct {
 	w      *Worker
-	sample []byte // encoded; nil once it is decoded
+	sample []byte // encoded; nil after it was decoded
 	width  int    // of the encoded image, oriented
 	height int
 	jpeg   bool
-	source pixels.Image // once decoded
-	buffer int          // of the worker, which source lies in
+	source pixels.Image // after decoding
+	buffer int          // index of the worker's buffer that holds source
 	box    image.Rectangle
 	scaled bool // box is resized to full, of which window is kept
-	// of box, while it is computed: all of it, or what is left where pixels are cut
+	// the part of box that remains after decoding at a smaller size cuts pixels; used while
+	// computing
 	part    pixels.Part
 	full    image.Point
 	window  image.Rectangle
@@ -36,7 +36,7 @@ type view struct {
 	mirror  pixels.Flip
 }
 
-// size is the image's width and height.
+// size returns the image's width and height.
 func (v *view) size() (width, height int) {
 	if v.scaled {
 		return v.window.Dx(), v.window.Dy()
@@ -44,7 +44,7 @@ func (v *view) size() (width, height int) {
 	return v.box.Dx(), v.box.Dy()
 }
 
-// unflipped is where a rectangle of the image lies before it is mirrored.
+// unflipped returns the position of a rectangle of the image before mirroring.
 func (v *view) unflipped(r image.Rectangle) image.Rectangle {
 	width, height := v.size()
 	if v.mirror&pixels.FlipHorizontal != 0 {
@@ -56,10 +56,10 @@ func (v *view) unflipped(r image.Rectangle) image.Rectangle {
 	return r
 }
 
-// crop keeps r, which must not be empty and must lie inside.
+// crop keeps r, which must be non-empty and inside the image.
 func (v *view) crop(r image.Rectangle) { v.cut(v.unflipped(r)) }
 
-// cut is crop, of the image before it is mirrored.
+// cut is like crop, in coordinates before mirroring.
 func (v *view) cut(r image.Rectangle) {
 	if v.scaled {
 		v.window = r.Add(v.window.Min)
@@ -77,7 +77,7 @@ func (v *view) flip(vertical bool) {
 	}
 }
 
-// resize makes the image width x height, as PIL does.
+// resize resizes the image to width x height, as PIL does.
 func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error {
 	if w, h := v.size(); w == width && h == height {
 		return nil
@@ -87,8 +87,8 @@ func (v *view) resize(width, height int, f pixels.Filter, o pixels.Order) error 
 			return err
 		}
 	}
-	// A mirrored image resized is the resized image mirrored, but for filters that have to decide
-	// which of two pixels is nearer.
+	// Resizing and mirroring commute, except for filters that have to decide which of two pixels is
+	// nearer.
 	if v.mirror != 0 && (f == pixels.Nearest || f == pixels.Box) {
 		if err := v.compute(); err != nil {
 			return err
@@ -123,25 +123,24 @@ func reverse(m *pixels.Image, flip pixels.Flip) {
 	}
 }
 
-// pixels computes the image, all but its mirroring, for a step that changes the
-// pixels themselves, which it may do in place.
+// pixels computes the image except for its mirroring, for a step that changes the pixels. The step
+// may do that in place.
 func (v *view) pixels() (*pixels.Image, error) {
 	err := v.compute()
 	return &v.source, err
 }
 
-// spare is the buffer that source does not lie in. What is put there becomes
-// the image with become.
+// spare returns the buffer that does not hold source. become makes its contents the image.
 func (v *view) spare() *pixels.Image { return &v.w.buffers[1-v.buffer] }
 
-// become makes what was put into the spare buffer the image.
+// become makes the contents of the spare buffer the image.
 func (v *view) become() {
 	v.buffer = 1 - v.buffer
 	v.source = v.w.buffers[v.buffer]
 	v.box, v.scaled = v.source.Bounds(), false
 }
 
-// compute turns box and window into pixels.
+// compute computes the pixels that box and window describe.
 func (v *view) compute() error {
 	if w, h := v.size(); int64(w)*int64(h) > codec.MaxPixels {
 		return fmt.Errorf("an image of %d x %d pixels is too large; the limit is %d pixels", w, h,
@@ -172,8 +171,8 @@ func (v *view) compute() error {
 	return nil
 }
 
-// takeResize notes what resizing that part of the source needs, if it is resized: the result, rows
-// between two passes, and tables.
+// takeResize records the memory for resizing that part of the source, if it is resized: the result,
+// rows between two passes, and tables.
 func (v *view) takeResize(need image.Rectangle, channels int) error {
 	if !v.scaled {
 		return nil
@@ -187,7 +186,7 @@ func (v *view) takeResize(need image.Rectangle, channels int) error {
 	return w.spare(1-v.buffer, v.window.Dx(), v.window.Dy(), channels)
 }
 
-// need is the part of the source that is read.
+// need returns the part of the source that is read.
 func (v *view) need() image.Rectangle {
 	if !v.scaled {
 		return v.box
@@ -196,8 +195,8 @@ func (v *view) need() image.Rectangle {
 		v.filter).Add(v.box.Min)
 }
 
-// decode decodes the part of the sample that is needed, and returns it. Where the sample is decoded
-// at less than its full size, box becomes that of the smaller image.
+// decode decodes the part of the sample that is needed, and returns that part. If it decodes the
+// sample at a reduced size, it converts box to that size.
 func (v *view) decode() (need image.Rectangle, err error) {
 	v.w.lap(v.w.step)
 	k := &v.w.program.known
@@ -232,8 +231,8 @@ func (v *view) decode() (need image.Rectangle, err error) {
 	return want.Region, nil
 }
 
-// eighths says at how many eighths of its size the sample is decoded: the fewest that leave
-// box, where it is resized, enough larger than what it becomes.
+// eighths returns the size, in eighths, at which the sample is decoded: the smallest that leaves
+// box sufficiently larger than its resized size.
 func (v *view) eighths() int {
 	if !v.w.program.known.fast || !v.jpeg || !v.scaled || v.filter == pixels.Nearest {
 		return 8
@@ -246,10 +245,10 @@ func (v *view) eighths() int {
 	return 8
 }
 
-// enough says how many times as large, in sixteenths, an image decoded at n eighths must be as what
-// it is then resized to. These make 45 dB of photographs, with the default filter: the DCT's
-// reduction is none of PIL's filters, and less one the smaller n is. Twice as large makes 40 to 44,
-// once 30 to 40; more than it takes at a half would take most of what is gained.
+// enough returns how many times as large, in sixteenths, an image decoded at n eighths must be as
+// its resized size. These factors give 45 dB for photographs with the default filter: the DCT's
+// reduction differs from all of PIL's filters, the more the smaller n is. Twice as large gives 40
+// to 44 dB, the same size 30 to 40; a larger factor at a half would cost most of the gain.
 func enough(n int) int {
 	switch n {
 	case 4:
@@ -260,7 +259,8 @@ func enough(n int) int {
 	return 40
 }
 
-// reduce makes box what it is at n eighths: some of its pixels' edges are cut, which part says.
+// reduce converts box to a size of n eighths. Its edges may fall inside pixels of that size, which
+// part records.
 func (v *view) reduce(n int) {
 	down := func(x int) (pixel int, fraction float64) { return x * n / 8, float64(x*n%8) / 8 }
 	r := v.box
@@ -270,8 +270,7 @@ func (v *view) reduce(n int) {
 	v.box.Max.X, v.box.Max.Y = codec.ScaledSize(codec.JPEG, r.Max.X, r.Max.Y, n)
 }
 
-// extend is crop to a rectangle that may reach outside, where border says
-// what is there.
+// extend crops to a rectangle that may reach outside the image; b determines the pixels there.
 func (v *view) extend(r image.Rectangle, b border) error {
 	width, height := v.size()
 	bounds := image.Rect(0, 0, width, height)
@@ -284,7 +283,7 @@ func (v *view) extend(r image.Rectangle, b border) error {
 			r.Dy(), codec.MaxPixels)
 	}
 	r = v.unflipped(r)
-	if !b.mirrors() { // no more than the part that is seen, and at least the pixels next to it
+	if !b.mirrors() { // only the visible part, and at least the pixels next to it
 		inner := image.Rect(
 			min(max(r.Min.X, 0), width-1), min(max(r.Min.Y, 0), height-1),
 			min(max(r.Max.X, 1), width), min(max(r.Max.Y, 1), height))
@@ -313,8 +312,8 @@ func (v *view) extend(r image.Rectangle, b border) error {
 	return nil
 }
 
-// places says, for the places from..to-1 along an axis of n pixels, which pixel is
-// there; -1 for the fill.
+// places appends, for positions from..to-1 along an axis of n pixels, the pixel shown there, or -1
+// for the fill.
 func (b border) places(list []int, from, to, n int) []int {
 	for i := from; i < to; i++ {
 		at := i
@@ -338,14 +337,14 @@ func (b border) places(list []int, from, to, n int) []int {
 	return list
 }
 
-// paint fills a row.
+// paint fills a row with the fill colour.
 func (b border) paint(row []byte, channels int) {
 	for i := range row {
 		row[i] = b.fill[i%channels]
 	}
 }
 
-// draw fills a row with the pixels of another one that columns name.
+// draw fills a row with the pixels of src that columns lists.
 func (b border) draw(dst, src []byte, columns []int, channels int) {
 	for x, from := range columns {
 		to := dst[x*channels : (x+1)*channels]
@@ -357,7 +356,7 @@ func (b border) draw(dst, src []byte, columns []int, channels int) {
 	}
 }
 
-// note records what a step decided, where anybody wants to know.
+// note records what a step decided, if the worker is recording.
 func (v *view) note(params ...Param) {
 	if v.w.recording {
 		v.w.drawn = append(v.w.drawn,

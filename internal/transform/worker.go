@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// Worker applies a Program to one sample after the other. It belongs to one
-// goroutine, uses its memory again for every sample, and must be closed.
+// Worker applies a Program to samples, one at a time. It is not safe for concurrent use, reuses its
+// memory for every sample, and must be closed.
 type Worker struct {
 	program *Program
 	decoder codec.Decoder
@@ -22,15 +22,15 @@ type Worker struct {
 	view    view
 	draws   draws
 
-	step  int // under way
+	step  int // the current step
 	times []time.Duration
-	last  time.Time // up to which times are charged
+	last  time.Time // until when times have been charged
 
-	memory  int64 // bytes that a sample may take at once; 0: any number
-	taken   int64 // by the sample at hand, but for what follows
+	memory  int64 // most bytes that a sample may use at a time; 0: no limit
+	taken   int64 // bytes that the current sample uses, without the following
 	resized int64 // by resizing
 	spared  [2]int64
-	kept    int64 // bytes that may be kept from one sample to the next, where memory is limited
+	kept    int64 // most bytes to keep between samples, if memory is limited
 
 	recording bool
 	drawn     []Drawn
@@ -45,27 +45,28 @@ func (p *Program) Worker() *Worker {
 	}
 }
 
-// Close frees the decoder's memory, which the garbage collector does not know.
+// Close frees the decoder's C memory.
 func (w *Worker) Close() { w.decoder.Close() }
 
-// Memory is how many bytes the worker holds between samples, but for the decoder's: twice the
-// largest sample's pixels so far, and 128 MiB at most. While a sample is transformed it may be
-// more, which is given back.
+// Memory returns how many bytes the worker keeps between samples, without the decoder's: twice the
+// pixels of the largest sample so far, at most 128 MiB. While it transforms a sample it may use
+// more, which it frees afterwards.
 func (w *Worker) Memory() int { return cap(w.buffers[0].Pix) + cap(w.buffers[1].Pix) }
 
-// MemoryError is why a sample was not transformed that needs more memory than the worker may take,
-// and how much it needs. Where it gets more, it may turn out to need still more.
+// MemoryError reports that a sample needs more memory than the worker may use, and how much. After
+// a retry with that much, the sample may turn out to need still more.
 type MemoryError = codec.MemoryError
 
-// Limit sets how many bytes a sample may take at once, beside its own and the result: one that
-// needs more is a MemoryError. most is the most that this could be, kept how many bytes the worker
-// may keep from one sample to the next. A memory of 0 is any number.
+// Limit sets how many bytes a sample may use at a time, in addition to its own and the result:
+// Apply returns a MemoryError for a sample that needs more. most is the largest value that memory
+// could have, and kept is how many bytes the worker may keep between samples. A memory of 0 means
+// no limit.
 func (w *Worker) Limit(memory, most, kept int64) {
 	w.memory, w.kept = memory, kept
 	w.decoder.MostMemory = most
 }
 
-// Drop lets go of all that the worker keeps from one sample to the next, and gives it back to the
+// Drop frees all memory that the worker keeps between samples and returns it to the operating
 // system.
 func (w *Worker) Drop() {
 	w.decoder.Drop()
@@ -74,7 +75,7 @@ func (w *Worker) Drop() {
 	debug.FreeOSMemory()
 }
 
-// take reports whether the sample at hand may take what it is noted to need.
+// take returns a MemoryError if the current sample may not use the memory recorded for it.
 func (w *Worker) take() error {
 	if need := w.taken + w.resized + w.spared[0] + w.spared[1]; w.memory > 0 && need >= w.memory {
 		return &MemoryError{Need: need + 1}
@@ -82,16 +83,16 @@ func (w *Worker) take() error {
 	return nil
 }
 
-// spare notes that the sample needs an image of that size in a buffer.
+// spare records that the sample needs an image of that size in the buffer.
 func (w *Worker) spare(buffer, width, height, channels int) error {
 	w.spared[buffer] = max(w.spared[buffer], int64(width)*int64(height)*int64(channels))
 	return w.take()
 }
 
-// Times is how long each transform has taken so far, in the order of Program.Names. Decoding is
-// charged to ImgDecode, resizing to the transform that asked for it, whenever they were done; what
-// is fused (types, normalising, flips, layout) to ToTensor, or where there is none to the last
-// transform. The slice is the worker's own.
+// Times returns how long each transform has taken so far, in the order of Program.Names. Decoding
+// is charged to ImgDecode and resizing to the transform that requested it, whenever they were
+// executed; fused work (types, normalizing, flips, layout) is charged to ToTensor or, without one,
+// to the last transform. The caller must not modify the slice.
 func (w *Worker) Times() []time.Duration { return w.times }
 
 // lap charges the time since the last lap to a step.
@@ -101,31 +102,31 @@ func (w *Worker) lap(step int) {
 	w.last = now
 }
 
-// Param is something that a transform drew or decided.
+// Param is a parameter that a transform drew or decided.
 type Param struct {
 	Name  string
 	Value float64
 }
 
-// Drawn is what one transform drew or decided for a sample.
+// Drawn holds the parameters that one transform drew or decided for a sample.
 type Drawn struct {
-	Step   int // in Program.Names
+	Step   int // index in Program.Names
 	Params []Param
 }
 
-// Record makes the worker remember what is drawn, for Drawn. It costs allocations.
+// Record turns recording for Drawn on or off. Recording allocates.
 func (w *Worker) Record(on bool) { w.recording = on }
 
-// Drawn is what the transforms drew for the last sample, valid until the next.
+// Drawn returns what the transforms drew for the last sample. It is valid until the next sample.
 func (w *Worker) Drawn() []Drawn { return w.drawn }
 
-// Apply makes of a sample's bytes what Program.Output says, in dst, which must have
-// Output().Bytes() bytes. What it makes is a pure function of src and key. On an error what dst
-// holds is not specified.
+// Apply transforms the sample src and writes the result to dst, which must have Output().Bytes()
+// bytes. The result is a pure function of src and key. On error the contents of dst are
+// unspecified.
 //
-// The error wraps codec's where the image cannot be decoded, or MemoryError, and names the
-// transform; sample and path are the caller's to add. Nothing is retried: the same sample fails
-// the same way again.
+// The error names the transform and wraps codec's error if the image cannot be decoded, or a
+// MemoryError. The caller adds sample and path. Retrying is useless: the same sample fails the same
+// way again.
 func (w *Worker) Apply(dst, src []byte, key Key) error {
 	p := w.program
 	if want := p.bytes; len(dst) != want || p.Ragged() {
@@ -134,12 +135,12 @@ func (w *Worker) Apply(dst, src []byte, key Key) error {
 	return w.ApplyTo(func(int) ([]byte, error) { return dst, nil }, src, key)
 }
 
-// Room returns where a sample's result goes, which has so many bytes; or why there is no room.
+// Room returns size bytes of memory for the result of a sample, or an error if there is none.
 type Room func(size int) ([]byte, error)
 
-// ApplyTo is Apply where room says where the result goes. It is asked as soon as the result's size
-// is known, and again with another size where it turns out that a ragged sample has to be delivered
-// encoded. Its error is wrapped.
+// ApplyTo is like Apply, but gets the memory for the result from room. It calls room as soon as the
+// size is known, and again with another size if a ragged sample turns out to need delivery in
+// encoded form. It wraps an error of room.
 func (w *Worker) ApplyTo(room Room, src []byte, key Key) error {
 	p := w.program
 	w.last, w.drawn, w.step = time.Now(), w.drawn[:0], 0
@@ -162,15 +163,15 @@ func (w *Worker) ApplyTo(room Room, src []byte, key Key) error {
 		}
 		err = fmt.Errorf("%s: %w", p.names[w.step], err)
 	}
-	w.view = view{} // src is the caller's again
+	w.view = view{} // do not keep src
 	w.trim()
 	w.lap(w.step)
 	return err
 }
 
-// trim gives the memory of a large image back, to the system as well: the collector would let as
-// much again be taken before it looks, and keep it for minutes. That takes milliseconds, and an
-// image of that size hundreds.
+// trim frees the memory of a large image and returns it to the operating system: the garbage
+// collector would first let as much again be allocated, and would keep it for minutes. Trimming
+// takes milliseconds, an image of that size hundreds.
 func (w *Worker) trim() {
 	large := w.decoder.Trim()
 	for i := range w.buffers {
@@ -186,7 +187,7 @@ func (w *Worker) trim() {
 	}
 }
 
-// image is Apply for images.
+// image is ApplyTo for images.
 func (w *Worker) image(room Room, src []byte, key Key) error {
 	v := &w.view
 	header, err := w.decoder.Header(src)
@@ -223,7 +224,7 @@ func (w *Worker) image(room Room, src []byte, key Key) error {
 	return nil
 }
 
-// room takes room for the image as the steps have left it.
+// room gets memory for the image in its current size.
 func (w *Worker) room(room Room) ([]byte, error) {
 	if w.program.Ragged() {
 		width, height := w.view.size()
@@ -232,7 +233,7 @@ func (w *Worker) room(room Room) ([]byte, error) {
 	return room(w.program.bytes)
 }
 
-// begin is the view of a whole sample.
+// begin sets v to the view of a whole sample.
 func (v *view) begin(w *Worker, src []byte, h *codec.Header) {
 	*v = view{w: w, sample: src, width: h.Width, height: h.Height, jpeg: h.Format == codec.JPEG}
 	if w.program.known.orient {

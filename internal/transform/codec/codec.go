@@ -1,19 +1,19 @@
-// Package codec turns compressed images into pixels as PIL's Image.open(...).convert("RGB") does:
-// JPEG, PNG and WebP, with C libraries where the build has cgo (libjpeg-turbo, libdeflate,
-// libwebp), and with Go's decoders elsewhere. Formats are told apart by content, never by name.
+// Package codec decodes images as PIL's Image.open(...).convert("RGB") does: JPEG, PNG and WebP,
+// with C libraries in builds with cgo (libjpeg-turbo, libdeflate, libwebp), and with Go's decoders
+// otherwise. Formats are recognized by content, never by file name.
 //
-// A Decoder decodes what a caller Wants and no more: only the rows and columns of a region, as far
-// as the format allows, and a JPEG at full size or, by DCT scaling, smaller. What it gives of a
-// region is bit for bit what a full decode has there. A Decoder belongs to one goroutine, reuses
-// its memory, and must be closed: the C library's memory is not the garbage collector's.
+// A Decoder decodes only what a Want requests: the rows and columns of a region, as far as the
+// format allows, and a JPEG at full size or, by DCT scaling, at a reduced size. The result for a
+// region is bit for bit that of a full decode. A Decoder is not safe for concurrent use, reuses its
+// memory, and must be closed to free C memory.
 //
-// Decoding allocates nothing, once a Decoder's memory has grown. Go's decoders allocate their
-// image: in builds without cgo, and for what the others leave to them, which is interlaced and
-// damaged PNGs. libwebp takes its memory anew for each image, from C's heap, and returns it.
+// Decoding does not allocate in steady state, with two exceptions. Go's decoders allocate the
+// image; they are used in builds without cgo, and for interlaced and damaged PNGs. libwebp
+// allocates and frees its memory on the C heap for each image.
 //
-// Bad input gets a typed error, before memory is taken where the header shows it; whatever is wrong
-// with an image, it never ends the process. Package pixels holds the images; cropping, resizing and
-// policies are others'.
+// Invalid input results in a typed error, before memory is allocated if the header is invalid; it
+// never ends the process. Package pixels defines the images. Cropping and resizing are not part of
+// this package.
 package codec
 
 import (
@@ -24,7 +24,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// What can be wrong with an image. Errors of this package are Errors that wrap one of these.
+// The kinds of errors. All errors of this package, except MemoryError, are Errors that wrap one of
+// these.
 var (
 	ErrFormat      = errors.New("not a JPEG, PNG or WebP image")
 	ErrUnsupported = errors.New("unsupported image")
@@ -34,10 +35,10 @@ var (
 	ErrAnimated    = errors.New("animated image")
 )
 
-// Error says what is wrong with an image, and why.
+// Error describes why an image cannot be decoded.
 type Error struct {
 	Kind error  // one of the above
-	Why  string // in the decoder's words; may be empty
+	Why  string // details, possibly from the decoder; may be empty
 }
 
 func (e *Error) Error() string {
@@ -53,12 +54,12 @@ func fail(kind error, format string, args ...any) error {
 	return &Error{kind, fmt.Sprintf(format, args...)}
 }
 
-// MaxPixels is the default limit on an image's pixels: twice PIL's Image.MAX_IMAGE_PIXELS, from
-// where PIL refuses an image as a decompression bomb.
+// MaxPixels is the default limit on an image's pixels: twice PIL's Image.MAX_IMAGE_PIXELS, above
+// which PIL refuses an image as a decompression bomb.
 const MaxPixels = 2 * WarnPixels
 
-// WarnPixels is from where PIL warns of a decompression bomb: a quarter of 1 GiB at 3 bytes per
-// pixel.
+// WarnPixels is the number of pixels above which PIL warns of a decompression bomb: a quarter of 1
+// GiB at 3 bytes per pixel.
 const WarnPixels = 1024 * 1024 * 1024 / 4 / 3
 
 // Format is a compressed image's format.
@@ -78,7 +79,7 @@ func (f Format) String() string {
 	return [...]string{"JPEG", "PNG", "WebP"}[f-1]
 }
 
-// Header is what an image says of itself before its pixels.
+// Header holds the properties of an image that precede its pixels in the file.
 type Header struct {
 	Format        Format
 	Width, Height int // as stored: Orientation is not applied
@@ -86,10 +87,10 @@ type Header struct {
 	Channels      int // as stored: 1 gray, 3 colour (alpha is not counted), 4 CMYK
 	Progressive   bool
 
-	frame int // where the content of a JPEG's frame header starts
+	frame int // offset of the content of a JPEG's frame header
 }
 
-// Oriented returns the size after Orientation is applied.
+// Oriented returns the size after applying Orientation.
 func (h *Header) Oriented() (width, height int) {
 	if h.Orientation >= 5 {
 		return h.Height, h.Width
@@ -97,20 +98,20 @@ func (h *Header) Oriented() (width, height int) {
 	return h.Width, h.Height
 }
 
-// Large says whether PIL would warn of a decompression bomb.
+// Large reports whether PIL would warn of a decompression bomb.
 func (h *Header) Large() bool { return int64(h.Width)*int64(h.Height) > WarnPixels }
 
-// Want is what a caller wants of an image.
+// Want describes what to decode of an image.
 type Want struct {
 	Gray bool // one channel, as PIL's convert("L"); otherwise three, as convert("RGB")
-	// Orient applies the EXIF orientation, as PIL's ImageOps.exif_transpose. Sizes and regions are
-	// those of the oriented image then.
+	// Orient applies the EXIF orientation, as PIL's ImageOps.exif_transpose. Sizes and regions then
+	// refer to the oriented image.
 	Orient bool
 	// Scale decodes a JPEG at Scale eighths of its size (8, 4, 2 or 1; 0 is 8), rounded up: a cheap
 	// reduction in the DCT domain, as PIL's draft. Other formats ignore it, as PIL does. See
 	// ScaledSize.
 	Scale int
-	// Region is the part that is needed, of the scaled and oriented image. Empty means all of it.
+	// Region is the part to decode, in the scaled and oriented image. Empty means all of it.
 	Region image.Rectangle
 }
 
@@ -122,45 +123,44 @@ func ScaledSize(f Format, width, height, scale int) (w, h int) {
 	return (width*scale + 7) / 8, (height*scale + 7) / 8
 }
 
-// Decoder decodes images. It belongs to one goroutine. The zero value is ready to use.
+// Decoder decodes images. It is not safe for concurrent use. The zero value is ready to use.
 type Decoder struct {
 	// MaxPixels is the limit on an image's pixels; 0 means the constant of that name.
 	MaxPixels int64
-	// Memory is how many bytes Decode may take at once, the result included; an image that needs
-	// more gets a MemoryError, before they are taken. 0: any number.
+	// Memory is how many bytes Decode may use at a time, including the result. For an image that
+	// needs more, Decode returns a MemoryError before it allocates them. 0: no limit.
 	Memory int64
-	// MostMemory is the most that Memory could be: an image that needs more is decoded in a way
-	// that takes less and longer, where there is one. 0: any number. The pixels are the same.
+	// MostMemory is the largest value that Memory could have: an image that needs more is decoded
+	// in a slower way that needs less, if there is one. 0: no limit. The pixels are the same.
 	MostMemory int64
 
 	taken   int64
 	jpeg    jpegDecoder
 	png     pngDecoder
-	scratch pixels.Image // an image on its way to another orientation
-	cmyk    pixels.Image // and to another colour model
+	scratch pixels.Image // an image before it is oriented
+	cmyk    pixels.Image // an image before its colours are converted
 }
 
-// Close frees the memory that the garbage collector does not know. The Decoder can be used again.
+// Close frees the Decoder's C memory. The Decoder can be used again.
 func (d *Decoder) Close() {
 	d.jpeg.close()
 	d.png.close()
 }
 
-// MostKept is the most bytes of an image for which there should be room from one image to the next.
-// A larger one costs an allocation.
+// MostKept is the largest size in bytes of an image whose buffers are kept for the next image.
+// Larger buffers are allocated for each image.
 const MostKept = 64 << 20
 
-// Drop lets go of all memory that is kept from one image to the next, but for C's state.
+// Drop frees all memory that is kept between images, except for the state of the C libraries.
 func (d *Decoder) Drop() {
 	d.png.drop()
 	d.scratch, d.cmyk = pixels.Image{}, pixels.Image{}
 }
 
-// Kept is how many bytes are kept from one image to the next.
+// Kept returns how many bytes are kept between images.
 func (d *Decoder) Kept() int64 { return d.png.kept() + int64(cap(d.scratch.Pix)+cap(d.cmyk.Pix)) }
 
-// Trim lets go of the room that an image of more than MostKept bytes took, and says whether there
-// was any.
+// Trim frees buffers of more than MostKept bytes, and reports whether there were any.
 func (d *Decoder) Trim() bool {
 	large := d.png.trim()
 	for _, m := range []*pixels.Image{&d.scratch, &d.cmyk} {
@@ -171,8 +171,7 @@ func (d *Decoder) Trim() bool {
 	return large
 }
 
-// Header reads an image's header. It looks at no pixels, so that it tells nothing of whether they
-// are sound.
+// Header reads an image's header. It does not read the pixels, which may be corrupt or missing.
 func (d *Decoder) Header(src []byte) (Header, error) {
 	h, err := d.header(src)
 	if err != nil {
@@ -211,8 +210,8 @@ func (d *Decoder) header(src []byte) (Header, error) {
 	return Header{}, fail(ErrFormat, "starts with % x", src[:min(len(src), 8)])
 }
 
-// others are how images begin that torchvision takes for samples, or that are taken for JPEGs, and
-// that PIL decodes.
+// others lists prefixes of images in formats that only PIL decodes: those that torchvision accepts
+// as samples, and those with the extension of a JPEG.
 var others = []struct{ prefix, name string }{
 	{"GIF8", "GIF"},
 	{"BM", "BMP"},
@@ -226,9 +225,9 @@ func hasPrefix(src []byte, at int, prefix string) bool {
 	return len(src) >= at+len(prefix) && string(src[at:at+len(prefix)]) == prefix
 }
 
-// Decode decodes src into dst, which then holds at least what is wanted; origin is the place of
-// dst's first pixel in the whole image (scaled and oriented). On an error, dst's contents are not
-// specified.
+// Decode decodes src into dst, which then holds at least the region of want; origin is the position
+// of dst's first pixel in the whole image (scaled and oriented). On error the contents of dst are
+// unspecified.
 func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image.Point, err error) {
 	d.taken = 0
 	h, err := d.Header(src)
@@ -277,9 +276,9 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 	return oriented(covered, h.Orientation, w, ht).Min, nil
 }
 
-// guarded is for Go's decoders. It makes a panic an error: whatever they meet in a file, it is that
-// file's fault. And it looks whether the image has the size that its header says, as far as its
-// format leaves that open.
+// guarded calls one of Go's decoders. It converts a panic to an error, because a file that makes a
+// decoder panic is invalid, and it checks that the image has the size of its header, which some
+// formats do not guarantee.
 func guarded(h *Header, dst *pixels.Image, decode func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {

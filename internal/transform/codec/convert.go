@@ -11,7 +11,7 @@ func luma(r, g, b byte) byte {
 	return byte((uint32(r)*19595 + uint32(g)*38470 + uint32(b)*7471 + 0x8000) >> 16)
 }
 
-// toGray makes src one channel, in place.
+// toGray converts m to one channel, in place.
 func toGray(m *pixels.Image) {
 	if m.Channels == 1 {
 		return
@@ -33,8 +33,8 @@ func toGray(m *pixels.Image) {
 	}
 }
 
-// cmykToRGB makes dst of four channels, inverted as Adobe writes them, as PIL does: it takes every
-// CMYK JPEG as inverted (mode CMYK;I), and converts with its cmyk2rgb.
+// cmykToRGB converts four channels, inverted as Adobe writes them, to RGB. Like PIL it assumes that
+// every CMYK JPEG is inverted (mode CMYK;I), and computes PIL's cmyk2rgb.
 func cmykToRGB(dst, src []byte) {
 	for i := range len(src) / 4 {
 		c, m, y, k := 255-src[i*4], 255-src[i*4+1], 255-src[i*4+2], src[i*4+3]
@@ -42,15 +42,15 @@ func cmykToRGB(dst, src []byte) {
 	}
 }
 
-// inked returns how bright ink of one colour is on what black leaves (light): light -
+// inked returns the brightness of one colour of ink over the light that black leaves: light -
 // light*ink/255, rounded as Pillow's MULDIV255.
 func inked(ink, light byte) byte {
 	t := uint32(ink)*uint32(light) + 128
 	return byte(max(int32(light)-int32((t>>8+t)>>8), 0))
 }
 
-// fromImage makes dst out of what Go's decoders give, as PIL's convert("RGB") or convert("L") do:
-// alpha is dropped and not composited, palettes are looked up.
+// fromImage converts an image of Go's decoders to dst as PIL's convert("RGB") or convert("L") do:
+// alpha is dropped, not composited, and palettes are looked up.
 func fromImage(dst *pixels.Image, m image.Image, gray bool) error {
 	b := m.Bounds()
 	w, h := b.Dx(), b.Dy()
@@ -69,7 +69,7 @@ func fromImage(dst *pixels.Image, m image.Image, gray bool) error {
 			expandGray(row, m.Pix[y*m.Stride:][:w], channels)
 		case *image.Gray16:
 			for x := range w {
-				// PIL opens these as mode I, and clips where it makes them 8-bit.
+				// PIL opens these in mode I and clips them when it converts them to 8 bits.
 				v := m.Pix[y*m.Stride+2*x+1]
 				if m.Pix[y*m.Stride+2*x] != 0 {
 					v = 255
@@ -91,7 +91,7 @@ func fromImage(dst *pixels.Image, m image.Image, gray bool) error {
 				row[x*3], row[x*3+1], row[x*3+2] = paletteColor(m.Palette[i])
 			}
 		case *image.CMYK:
-			// image/jpeg has inverted these back, where an Adobe marker says so.
+			// image/jpeg has undone the inversion if there is an Adobe marker.
 			for x := range w {
 				p := m.Pix[y*m.Stride+4*x:]
 				row[x*3], row[x*3+1], row[x*3+2] = inked(p[0], 255-p[3]), inked(p[1], 255-p[3]),
@@ -122,7 +122,8 @@ func expandGray(row, gray []byte, channels int) {
 	}
 }
 
-// dropAlpha keeps the first byte of each of the three first samples of pixels of size bytes.
+// dropAlpha copies the first byte of each of the first three samples of every pixel. A pixel has
+// size bytes, a sample has sample bytes.
 func dropAlpha(row, from []byte, size, sample int) {
 	for x, at := 0, 0; at < len(from); x, at = x+3, at+size {
 		row[x], row[x+1], row[x+2] = from[at], from[at+sample], from[at+2*sample]

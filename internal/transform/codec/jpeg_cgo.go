@@ -2,8 +2,8 @@
 
 package codec
 
-// libjpeg-turbo is linked statically: entropy.c reads structures of jpegint.h, which only the
-// library built with that header is sure to have, and the binary needs no library where it runs.
+// libjpeg-turbo is linked statically: entropy.c accesses structures of jpegint.h, which match only
+// the library built with that header, and the binary needs no library at run time.
 
 /*
 #cgo CFLAGS: -O3 -Wall
@@ -21,11 +21,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// jpegDecoder is libjpeg-turbo's state, in C memory that is kept from image to image.
+// jpegDecoder holds libjpeg-turbo's state, in C memory that is kept between images.
 type jpegDecoder struct {
 	c       *C.codec_jpeg
 	request *C.codec_request
-	// plain leaves libjpeg's Huffman decoder in place. For tests.
+	// plain disables entropy.c. For tests.
 	plain bool
 }
 
@@ -36,7 +36,7 @@ func (j *jpegDecoder) close() {
 	}
 }
 
-// decodeJPEG decodes the part region of the scaled image into dst, in one call to C.
+// decodeJPEG decodes the given region of the scaled image into dst, in one call into C.
 func (d *Decoder) decodeJPEG(
 	dst *pixels.Image, src []byte, h *Header, want Want, region image.Rectangle,
 ) (image.Point, error) {

@@ -11,9 +11,9 @@ import (
 )
 
 // decodeJPEGGo decodes the whole image with image/jpeg, for builds without cgo. Its inverse DCT
-// rounds otherwise than libjpeg-turbo's, which makes samples differ by up to 4 (mean below 0.1). It
-// refuses what libjpeg decodes as well as it can (corrupt data), arithmetic coding and rare kinds
-// of subsampling; it reduces by averaging where libjpeg scales the DCT.
+// rounds differently from libjpeg-turbo's, so samples differ by up to 4 (mean below 0.1). It
+// refuses corrupt data, which libjpeg decodes as far as possible, arithmetic coding and rare kinds
+// of subsampling. It reduces by averaging, where libjpeg scales the DCT.
 func decodeJPEGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	m, err := jpeg.Decode(bytes.NewReader(src))
 	if err != nil {
@@ -33,8 +33,8 @@ func decodeJPEGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	return nil
 }
 
-// fromYCbCr converts planes as libjpeg-turbo does: chroma is interpolated where it is subsampled by
-// 2 ("fancy upsampling", jdsample.c), and repeated otherwise.
+// fromYCbCr converts planes as libjpeg-turbo does: chroma that is subsampled by 2 is interpolated
+// ("fancy upsampling", jdsample.c), other chroma is repeated.
 func fromYCbCr(dst *pixels.Image, m *image.YCbCr) {
 	w, h := m.Rect.Dx(), m.Rect.Dy()
 	dst.Reset(w, h, 3)
@@ -90,7 +90,7 @@ func interpolated(near, far []byte, x, y, across, down, columns int) byte {
 	return byte((3*sum(side) + sum(beside) + 8 - x%2) >> 4)
 }
 
-// fromGo makes an error of Go's decoders one of ours.
+// fromGo converts an error of Go's decoders to an Error.
 func fromGo(err error) error {
 	var unsupported jpeg.UnsupportedError
 	switch {
@@ -102,7 +102,8 @@ func fromGo(err error) error {
 	return fail(ErrCorrupt, "%v", err)
 }
 
-// average makes every n x n pixels one, in place; at the right and bottom fewer make one.
+// average replaces every n x n pixels by their average, in place; at the right and bottom edges
+// fewer pixels.
 func average(m *pixels.Image, n int) {
 	w, h := (m.Width+n-1)/n, (m.Height+n-1)/n
 	to := 0
@@ -116,8 +117,8 @@ func average(m *pixels.Image, n int) {
 						count++
 					}
 				}
-				// Never behind what is still to be read: to is at most the first sample that was
-				// just summed.
+				// This does not overwrite unread samples: to is at most the first sample just
+				// summed.
 				m.Pix[to] = byte((sum + count/2) / count)
 				to++
 			}

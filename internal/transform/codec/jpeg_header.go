@@ -21,7 +21,8 @@ const (
 func jpegHeader(src []byte) (Header, error) {
 	h := Header{Format: JPEG, Orientation: 1}
 	for at := 2; ; {
-		// Markers may be preceded by any number of fill bytes, and libjpeg skips what is no marker.
+		// Any number of fill bytes may precede a marker, and libjpeg skips bytes that are not
+		// markers.
 		for at < len(src) && src[at] != 0xff {
 			at++
 		}

@@ -22,8 +22,8 @@ func (d *Decoder) decodeJPEG(
 	return image.Point{}, guarded(h, dst, func() error { return decodeJPEGGo(dst, src, h, want) })
 }
 
-// goJPEG is how many bytes image/jpeg takes: planes, coefficients of 4 bytes for a progressive
-// image, and a copy where ink becomes light.
+// goJPEG returns how many bytes image/jpeg uses: planes, coefficients of 4 bytes for a progressive
+// image, and a copy for inverting CMYK.
 func goJPEG(h *Header) int64 {
 	sample := int64(h.Channels)
 	if h.Progressive {

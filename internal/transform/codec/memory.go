@@ -6,21 +6,21 @@ import (
 	"image"
 )
 
-// MemoryError refuses to decode an image for which Decoder.Memory is too little. Nothing is known
-// of its pixels yet.
+// MemoryError reports that an image needs more than Decoder.Memory. It is returned before the
+// pixels are read, so they may be invalid as well.
 type MemoryError struct {
-	Need int64 // bytes that the image takes at once, the result included
+	Need int64 // bytes that the image needs at a time, including the result
 }
 
 func (e *MemoryError) Error() string {
 	return fmt.Sprintf("the image needs %d bytes of memory", e.Need)
 }
 
-// wholePNG is the most bytes of a PNG's rows that are inflated in one piece, which is several times
-// as fast as row by row.
+// wholePNG is the largest size in bytes of a PNG's rows that are inflated at once, which is several
+// times as fast as in parts.
 const wholePNG = 256 << 20
 
-// take reports whether an image may take need bytes, and notes them.
+// take records that an image uses need bytes. It returns a MemoryError if that exceeds d.Memory.
 func (d *Decoder) take(need int64) error {
 	if d.Memory > 0 && need > d.Memory {
 		return &MemoryError{need}
@@ -29,10 +29,10 @@ func (d *Decoder) take(need int64) error {
 	return nil
 }
 
-// Taken is the number of bytes that the last image took at once, the result included.
+// Taken returns the number of bytes that the last image used at a time, including the result.
 func (d *Decoder) Taken() int64 { return d.taken }
 
-// decoded is how many bytes a decoded part takes, and as much again where it is turned afterwards.
+// decoded returns the size in bytes of a decoded part, doubled if it is oriented afterwards.
 func decoded(region image.Rectangle, channels int, h *Header) int64 {
 	n := int64(region.Dx()) * int64(region.Dy()) * int64(channels)
 	if h.Orientation != 1 {
@@ -41,17 +41,17 @@ func decoded(region image.Rectangle, channels int, h *Header) int64 {
 	return n
 }
 
-// whole is the region of an image that is decoded as a whole.
+// whole returns the region that is the whole image.
 func whole(h *Header) image.Rectangle { return image.Rect(0, 0, h.Width, h.Height) }
 
-// jpegBuffers is how many bytes libjpeg takes for rows of samples, and for the coefficients of an
-// image of several scans, which it keeps until it has read them all.
+// jpegBuffers returns how many bytes libjpeg uses for rows of samples and, for an image with
+// several scans, for the coefficients, which it keeps until it has read all scans.
 func jpegBuffers(src []byte, h *Header) int64 {
 	const rowsPerSample, rowsBeside = 12, 20 // of 8 x 8 blocks with a margin, and of pixels
 	frame := src[h.frame:]
 	n := int(frame[5])
 	if len(frame) < 6+3*n {
-		return 0 // libjpeg says so
+		return 0 // libjpeg reports the error
 	}
 	across, down := 1, 1
 	for c := range n {
@@ -70,15 +70,15 @@ func jpegBuffers(src []byte, h *Header) int64 {
 	return bytes
 }
 
-// blocks is how many blocks of 8 samples a component has along an axis, filled up to whole units of
-// factor blocks.
+// blocks returns how many blocks of 8 samples a component has along an axis, rounded up to whole
+// MCUs.
 func blocks(size, factor, most int) int64 {
 	units := (size + 8*most - 1) / (8 * most)
 	return int64(units * max(factor, 1))
 }
 
-// scanned is how many components the first scan of a JPEG has, from a marker after its frame header
-// on; 0 where there is none.
+// scanned returns the number of components in the first scan of a JPEG, searching from a marker
+// after the frame header on; 0 if there is no scan.
 func scanned(src []byte) int {
 	for at := 0; at+4 < len(src); {
 		if src[at] != 0xff || src[at+1] == 0xff {
@@ -93,8 +93,8 @@ func scanned(src []byte) int {
 	return 0
 }
 
-// goPNG is how many bytes image/png takes: an image, and another one where the rows are interlaced;
-// and a copy of the file, to mend it.
+// goPNG returns how many bytes image/png uses: an image, another one if the PNG is interlaced, and
+// a copy of the file, for mended.
 func goPNG(src []byte, h *Header) int64 {
 	const depth, colour, interlace = 24, 25, 28
 	pixel := int64(4)
@@ -110,8 +110,8 @@ func goPNG(src []byte, h *Header) int64 {
 	return int64(h.Width)*int64(h.Height)*pixel + 2*int64(len(src)) + decoded(whole(h), 3, h)
 }
 
-// webpBuffers is how many bytes a WebP decoder takes beside the result: rows of a lossy image; and
-// four bytes for each pixel of a lossless one, or of the alpha of a lossy one, which is lossless.
+// webpBuffers returns how many bytes a WebP decoder uses in addition to the result: rows of a lossy
+// image, and four bytes per pixel of a lossless image or of the lossless alpha of a lossy one.
 func webpBuffers(src []byte, h *Header) int64 {
 	const perColumn, tables = 256, 1 << 20
 	bytes := int64(h.Width)*perColumn + tables

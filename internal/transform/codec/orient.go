@@ -7,7 +7,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// EXIF's orientations: where the stored image's first row and column are to be seen.
+// EXIF orientations, with the equivalent operations of PIL.
 const (
 	mirrored   = 2 // FLIP_LEFT_RIGHT
 	halfTurned = 3 // ROTATE_180
@@ -18,8 +18,8 @@ const (
 	turnLeft   = 8 // ROTATE_90
 )
 
-// oriented returns where the part r of a stored width x height image lies once the orientation is
-// applied.
+// oriented returns the position of part r of a stored width x height image after applying the
+// orientation.
 func oriented(r image.Rectangle, orientation, width, height int) image.Rectangle {
 	if orientation == mirrored || orientation == halfTurned || orientation == transverse ||
 		orientation == turnLeft {
@@ -39,13 +39,13 @@ func oriented(r image.Rectangle, orientation, width, height int) image.Rectangle
 func stored(r image.Rectangle, orientation, width, height int) image.Rectangle {
 	if orientation >= transposed {
 		r = image.Rect(r.Min.Y, r.Min.X, r.Max.Y, r.Max.X)
-		// Transposed already, the mirrorings are those of the orientations below 5.
+		// After transposing, what remains is one of the orientations below 5.
 		orientation = [...]int{1, flipped, halfTurned, mirrored}[orientation-transposed]
 	}
 	return oriented(r, orientation, width, height)
 }
 
-// orient makes dst the image src with the orientation applied.
+// orient sets dst to src with the orientation applied.
 func orient(dst, src *pixels.Image, orientation int) {
 	n := src.Channels
 	if orientation >= transposed {
@@ -66,8 +66,8 @@ func orient(dst, src *pixels.Image, orientation int) {
 	}
 }
 
-// exifOrientation reads the orientation out of EXIF data (TIFF, from its byte order mark): tag
-// 0x0112 of the first directory. It is 1 where there is none, or none that makes sense.
+// exifOrientation returns the orientation from EXIF data (TIFF, starting with the byte order mark):
+// tag 0x0112 of the first directory. It returns 1 if the tag is missing or invalid.
 func exifOrientation(tiff []byte) int {
 	var order binary.ByteOrder
 	switch {

@@ -16,7 +16,7 @@ const (
 	pngRGBA      = 6
 )
 
-// pngHeader reads IHDR, and eXIf where it comes before the pixels.
+// pngHeader reads IHDR, and eXIf if it precedes the pixels.
 func pngHeader(src []byte) (Header, error) {
 	h := Header{Format: PNG, Orientation: 1, Channels: 3}
 	if len(src) < 33 {
@@ -41,7 +41,7 @@ func pngHeader(src []byte) (Header, error) {
 			if end <= int64(len(src)) {
 				h.Orientation = exifOrientation(src[at+8 : at+8+int(size)])
 			}
-		case "IHDR": // PIL goes by the last one
+		case "IHDR": // PIL uses the last one
 			return h, fail(ErrCorrupt, "PNG with a second header")
 		case "IDAT", "IEND":
 			return h, nil
@@ -54,8 +54,8 @@ func pngHeader(src []byte) (Header, error) {
 	return h, nil
 }
 
-// pngChunk returns what a PNG's chunk at is and holds, as far as it is there, and where the next
-// one starts; nothing where the file has ended.
+// pngChunk returns the type and the contents, which may be truncated, of the PNG chunk at offset
+// at, and the offset of the next one. It returns nil at the end of the file.
 func pngChunk(src []byte, at int) (kind, body []byte, next int) {
 	if at+8 > len(src) {
 		return nil, nil, at
@@ -64,7 +64,7 @@ func pngChunk(src []byte, at int) (kind, body []byte, next int) {
 	return src[at+4 : at+8], src[at+8 : min(next-4, len(src))], next
 }
 
-// pngColours is how many colours a PNG's palette has.
+// pngColours returns the number of colours in a PNG's palette.
 func pngColours(src []byte) (colours int) {
 	for at := len(pngSignature); ; {
 		kind, body, next := pngChunk(src, at)
@@ -78,16 +78,16 @@ func pngColours(src []byte) (colours int) {
 	}
 }
 
-// pngLayout is what decoding needs to know of a PNG beside its size.
+// pngLayout holds what decoding needs to know of a PNG in addition to its size.
 type pngLayout struct {
 	depth, colour int
 	palette       []byte // red, green and blue of each index
-	pixels        int    // where the first chunk of pixels starts
+	pixels        int    // offset of the first chunk of pixels
 }
 
-// layoutOf reads a PNG up to its pixels. It is not ok where the PNG is interlaced, not of a kind
-// that there is, or not sound up to there: PIL looks at the checksums of all chunks before the
-// pixels, as Go's decoder does.
+// layoutOf reads a PNG up to its pixels. ok is false if the PNG is interlaced, of an undefined
+// colour type, or corrupt up to there: PIL verifies the checksums of all chunks before the pixels,
+// as Go's decoder does.
 func layoutOf(src []byte) (l pngLayout, ok bool) {
 	const ihdr = len(pngSignature) + 8
 	l.depth, l.colour = int(src[ihdr+8]), int(src[ihdr+9])
@@ -100,7 +100,7 @@ func layoutOf(src []byte) (l pngLayout, ok bool) {
 	default:
 		return l, false
 	}
-	// deflate, the only set of filters, not interlaced
+	// compression deflate, filter method 0, not interlaced
 	if string(src[ihdr+10:ihdr+13]) != "\x00\x00\x00" {
 		return l, false
 	}
@@ -126,11 +126,11 @@ func layoutOf(src []byte) (l pngLayout, ok bool) {
 	}
 }
 
-// pngSamples is how many samples a pixel has, by colour type.
+// pngSamples is the number of samples per pixel, by colour type.
 var pngSamples = [...]int{pngGray: 1, pngRGB: 3, pngPalette: 1, pngGrayAlpha: 2, pngRGBA: 4}
 
-// pngHolds looks whether a PNG is large enough for its pixels. Who knows that they cannot be there
-// takes no memory for them.
+// pngHolds returns an error if a PNG is too small to contain its pixels, so that no memory is
+// allocated for them.
 func pngHolds(src []byte, h *Header) error {
 	if most := int64(len(src)) * deflateRatio; pngBytes(src, h) > most {
 		return fail(ErrTruncated, "PNG of %d x %d pixels in %d bytes", h.Width, h.Height, len(src))
@@ -138,10 +138,10 @@ func pngHolds(src []byte, h *Header) error {
 	return nil
 }
 
-// deflateRatio is the most that deflate compresses: 258 bytes in two codes of one bit each.
+// deflateRatio is the largest compression ratio of deflate: 258 bytes in two codes of one bit each.
 const deflateRatio = 1032
 
-// pngBytes returns how many bytes the pixels take, at least, before compression.
+// pngBytes returns a lower bound of the pixels' size in bytes before compression.
 func pngBytes(src []byte, h *Header) int64 {
 	if depth, kind := int64(src[24]), int(src[25]); kind < len(pngSamples) {
 		return int64(h.Height) * (int64(h.Width) * int64(pngSamples[kind]) * depth / 8)

@@ -27,12 +27,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// pngDecoder is libdeflate's state, in C memory that is kept from image to image, and ours.
+// pngDecoder holds libdeflate's state, in C memory that is kept between images, and Go buffers.
 type pngDecoder struct {
 	c       *C.codec_png
 	request *C.codec_png_request
-	packed  []byte // the zlib stream, where it lies in several chunks
-	raw     []byte // what it holds: filtered rows
+	packed  []byte // the zlib stream, if it is split over several chunks
+	raw     []byte // the inflated stream: filtered rows
 }
 
 func (p *pngDecoder) close() {
@@ -42,8 +42,8 @@ func (p *pngDecoder) close() {
 	*p = pngDecoder{}
 }
 
-// decodePNG decodes the part region, in one call to C, or the whole image with Go's decoder: what
-// is interlaced, and what is damaged, which Go's then says.
+// decodePNG decodes the given region in one call into C, or, if the PNG is interlaced or damaged,
+// the whole image with Go's decoder, which reports the damage.
 func (d *Decoder) decodePNG(
 	dst *pixels.Image, src []byte, h *Header, want Want, region image.Rectangle,
 ) (image.Point, error) {
@@ -87,19 +87,18 @@ func (d *Decoder) decodePNG(
 	return region.Min, nil
 }
 
-// inflating is about what Go's inflater takes.
+// inflating is the approximate memory of Go's inflater.
 const inflating = 64 << 10
 
-// row is how many bytes a row has, without the filter's.
+// row returns the bytes of a row, without the filter byte.
 func (l *pngLayout) row(h *Header) int { return (h.Width*pngSamples[l.colour]*l.depth + 7) / 8 }
 
-// pngRoom is how many bytes codec_png_decode needs for so many rows.
+// pngRoom returns how many bytes codec_png_decode needs for the given number of rows.
 func pngRoom(row, rows int) int64 {
 	return int64(row) + int64(row+1)*int64(rows) + C.codec_png_slack
 }
 
-// decode is decodePNG for the kinds of PNGs that png.c knows, all rows of which are inflated at
-// once.
+// decode is decodePNG for PNGs that png.c supports, with all rows inflated at once.
 func (p *pngDecoder) decode(dst *pixels.Image, src []byte, h *Header, gray bool,
 	region image.Rectangle,
 ) bool {
@@ -121,7 +120,7 @@ func (p *pngDecoder) decode(dst *pixels.Image, src []byte, h *Header, gray bool,
 	return ok
 }
 
-// prepare has room for rows inflated rows, and makes the request.
+// prepare makes room for the given number of inflated rows, and builds the request.
 func (p *pngDecoder) prepare(dst *pixels.Image, layout *pngLayout, h *Header, gray bool,
 	region image.Rectangle, rows int,
 ) {
@@ -149,11 +148,11 @@ func (p *pngDecoder) prepare(dst *pixels.Image, layout *pngLayout, h *Header, gr
 	}
 }
 
-// batch is how many rows are inflated at a time where the image is not inflated in one piece.
+// batch returns how many rows are inflated at a time if the image is not inflated at once.
 func (*pngDecoder) batch(row int) int { return max(1<<20/(row+1), 1) }
 
-// decodeRows is decode with few rows inflated at a time, by Go's inflater. It takes the same
-// streams as decode, see inflate_all.
+// decodeRows is decode with few rows inflated at a time, by Go's inflater. It accepts the same
+// streams as decode; see inflate_all.
 func (p *pngDecoder) decodeRows(dst *pixels.Image, src []byte, h *Header, gray bool,
 	region image.Rectangle,
 ) bool {
@@ -199,11 +198,11 @@ func (p *pngDecoder) decodeRows(dst *pixels.Image, src []byte, h *Header, gray b
 	return true
 }
 
-// pngChunks reads what the pixels' chunks hold, one after the other.
+// pngChunks reads the concatenated contents of the pixels' chunks.
 type pngChunks struct {
 	src  []byte
-	at   int    // the next chunk
-	body []byte // what is left of this one
+	at   int    // offset of the next chunk
+	body []byte // unread part of the current one
 }
 
 func (c *pngChunks) next() error {
@@ -256,9 +255,9 @@ func (p *pngDecoder) open() bool {
 	return true
 }
 
-// stream returns the pixels' zlib stream, whose first chunk is at. It lies in as many chunks as
-// whoever wrote it pleased. PIL does not look at their checksums, the stream having its own, nor at
-// what follows them.
+// stream returns the pixels' zlib stream, whose first chunk is at offset at. It may be split over
+// any number of chunks. Like PIL it verifies neither their checksums, because the stream has its
+// own, nor what follows them.
 func (p *pngDecoder) stream(src []byte, at int) []byte {
 	_, packed, at := pngChunk(src, at)
 	for several := false; ; several = true {

@@ -13,8 +13,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// decodePNGGo decodes the whole image with image/png: all PNGs of builds without cgo, and those
-// that png.c leaves. An animated PNG gives its default image, as in PIL.
+// decodePNGGo decodes the whole image with image/png: all PNGs in builds without cgo, and those
+// that png.c does not support. An animated PNG is decoded to its default image, as in PIL.
 func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	return guarded(h, dst, func() error {
 		m, err := png.Decode(bytes.NewReader(src))
@@ -23,7 +23,7 @@ func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 		}
 		if int64(h.Width)*int64(h.Height) > MostKept {
 			m = nil
-			runtime.GC() // what was made so far is as large as what will be
+			runtime.GC() // the garbage so far is as large as what follows
 		}
 		whole, cut := mended(src)
 		if whole != nil {
@@ -38,8 +38,8 @@ func decodePNGGo(dst *pixels.Image, src []byte, h *Header, want Want) error {
 	})
 }
 
-// fromPNG is fromImage, but refuses pixels that have no colour in the palette: PIL shows them in
-// gray up to version 12, and in black since. image/png has black there.
+// fromPNG is like fromImage, but refuses pixels without a colour in the palette: PIL shows them in
+// gray up to version 12, and in black since then. image/png shows black.
 func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
 	if p, ok := m.(*image.Paletted); ok {
 		if colours := pngColours(src); int(slices.Max(p.Pix)) >= colours {
@@ -51,8 +51,8 @@ func fromPNG(dst *pixels.Image, m image.Image, src []byte, gray bool) error {
 	return fromImage(dst, m, gray)
 }
 
-// mended looks whether a PNG is cut, and ends one that is cut within its last chunk of pixels, or
-// behind: PIL takes it for whole if all its pixels are there.
+// mended reports whether a PNG is truncated, and completes one that is truncated within or after
+// its last chunk of pixels: PIL accepts it if all its pixels are present.
 func mended(src []byte) (whole []byte, cut bool) {
 	last := -1
 	for at := len(pngSignature); at+8 <= len(src); {

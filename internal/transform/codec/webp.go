@@ -2,8 +2,8 @@ package codec
 
 import "encoding/binary"
 
-// webpHeader reads the first chunk (Google's WebP container specification): VP8X where there is
-// one, with the canvas and what else there is, or the pixels' own header.
+// webpHeader reads the first chunk (Google's WebP container specification): VP8X, with the canvas
+// size and the flags, or the header of the pixels.
 func webpHeader(src []byte) (Header, error) {
 	h := Header{Format: WebP, Orientation: 1, Channels: 3}
 	if len(src) < 30 {
@@ -40,7 +40,7 @@ func webpHeader(src []byte) (Header, error) {
 
 func uint24(b []byte) int { return int(b[0]) | int(b[1])<<8 | int(b[2])<<16 }
 
-// webpOrientation looks for the EXIF chunk, which comes after the pixels.
+// webpOrientation returns the orientation from the EXIF chunk, which follows the pixels.
 func webpOrientation(src []byte) int {
 	for at := int64(12); at+8 <= int64(len(src)); {
 		size := int64(binary.LittleEndian.Uint32(src[at+4:]))

@@ -21,12 +21,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
 )
 
-// decodeWebP decodes at least the part region, in one call to C.
+// decodeWebP decodes at least the given region, in one call into C.
 func (d *Decoder) decodeWebP(
 	dst *pixels.Image, src []byte, h *Header, want Want, region image.Rectangle,
 ) (image.Point, error) {
-	// libwebp needs not see the end of an image to decode a part of it, and would take what lies
-	// behind the end for pixels.
+	// libwebp decodes a part of an image without reading to its end, and would accept data after
+	// the end as pixels.
 	size := int64(binary.LittleEndian.Uint32(src[4:])) + 8
 	if size > int64(len(src)) {
 		return image.Point{},
@@ -39,7 +39,7 @@ func (d *Decoder) decodeWebP(
 		return image.Point{}, err
 	}
 	dst.Reset(region.Dx(), region.Dy(), 3)
-	var most C.size_t // what libwebp may take; 0: any number
+	var most C.size_t // what libwebp may allocate; 0: no limit
 	if d.Memory > 0 {
 		most = C.size_t(d.Memory - out)
 	}
@@ -49,7 +49,7 @@ func (d *Decoder) decodeWebP(
 		C.int(region.Min.X), C.int(region.Min.Y), C.int(region.Dx()), C.int(region.Dy()),
 		(*C.uint8_t)(unsafe.SliceData(dst.Pix)), C.size_t(dst.Stride), most, &need,
 	)
-	// A lossless image says only in its pixels how many tables it has: up to 1.3 GB of them.
+	// Only the pixels of a lossless image say how many tables it has, which may take up to 1.3 GB.
 	if most > 0 && need > most {
 		return image.Point{}, &MemoryError{max(out+int64(need), min(2*d.Memory, d.MostMemory))}
 	}
@@ -76,9 +76,9 @@ func (d *Decoder) decodeWebP(
 	return region.Min, nil
 }
 
-// upsampled returns what must be decoded for r to be what it is in the whole image: chroma, which
-// has half the size, is interpolated between neighbours, and what lies beyond a crop has none.
-// Crops start at even places.
+// upsampled returns the region to decode so that r equals that part of the whole image: chroma,
+// which has half the resolution, is interpolated between neighbours, which a crop lacks at its
+// edges. Crops start at even positions.
 func upsampled(r image.Rectangle) image.Rectangle {
 	return image.Rect((r.Min.X-1)&^1, (r.Min.Y-1)&^1, r.Max.X+1, r.Max.Y+1)
 }

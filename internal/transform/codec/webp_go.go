@@ -61,7 +61,7 @@ func fromVP8(dst *pixels.Image, m *image.YCbCr) {
 // edge returns the chroma of a pixel in the first column, or the last of an even width.
 func edge(near, far byte) int32 { return (3*int32(near) + int32(far) + 2) >> 2 }
 
-// between returns the chroma of a pixel next to sample near, with libwebp's two roundings.
+// between returns the chroma of a pixel next to sample near, rounded twice as in libwebp.
 func between(near, beside, far, diagonal byte) int32 {
 	n, b, f, d := int32(near), int32(beside), int32(far), int32(diagonal)
 	return ((n+b+f+d+8+2*(b+f))>>3 + n) >> 1

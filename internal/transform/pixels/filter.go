@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Filter is a way to resize, under PIL's name for it.
+// Filter is one of PIL's resampling filters.
 type Filter uint8
 
 // PIL's filters. All but Nearest are antialiased: where an image shrinks, their support grows with
@@ -77,22 +77,23 @@ func sinc(x float64) float64 {
 // and 2 for weights that overshoot.
 const precision = 32 - 8 - 2
 
-// axis says how one axis is resampled: target pixel i is the sum, over k, of weights[i*taps+k] *
-// source[first[i]+k]. Weights past the filter's end are 0, and so are those past the source's end:
-// readers look at first[i]+taps only where that lies inside the source, and at counts[i] otherwise.
+// axis holds the tables that resample one axis: target pixel i is the sum, over k, of
+// weights[i*taps+k] * source[first[i]+k]. Weights past the end of the filter or of the source are
+// 0. Users read taps source pixels from first[i] only if those are inside the source, and counts[i]
+// pixels otherwise.
 type axis struct {
 	taps    int
 	first   []int32
 	counts  []int32
 	weights []int32
 	scratch []float64
-	// What the tables were made for.
+	// The parameters that the tables were computed for.
 	source, target, from, to int
 	start, length            float64
 	filter                   Filter
 }
 
-// set makes a the tables that resample, of source pixels, those from start on, length of them, to
+// set computes the tables that resample the length pixels from start on, out of source pixels, to
 // target pixels, for targets from..to-1.
 func (a *axis) set(source int, start, length float64, target, from, to int, f Filter) {
 	if a.source == source && a.start == start && a.length == length && a.target == target &&
@@ -168,8 +169,8 @@ func whole(source int, start, length float64) bool {
 	return start == 0 && length == float64(source)
 }
 
-// nearest returns the source pixel that target pixel i takes. Pillow's ImagingScaleAffine adds the
-// scale up once per pixel, and rounding errors with it.
+// nearest returns the source pixel for target pixel i. It adds the scale once per pixel, as
+// Pillow's ImagingScaleAffine does, to get the same rounding errors.
 func nearest(source, target, i int) int {
 	scale := float64(source) / float64(target)
 	at := scale * 0.5
@@ -179,14 +180,14 @@ func nearest(source, target, i int) int {
 	return min(int(at), source-1)
 }
 
-// Support returns the part of an image of srcW x srcH that Resize reads to make that window of it
-// resized to width x height. A decoder needs to decode no more.
+// Support returns the part of an image of srcW x srcH that Resize reads to compute the given window
+// of the image resized to width x height. A decoder needs to decode only this part.
 func Support(srcW, srcH, width, height int, window image.Rectangle, f Filter) image.Rectangle {
 	return SupportBox(srcW, srcH, Part{0, 0, float64(srcW), float64(srcH)}, width, height, window,
 		f)
 }
 
-// SupportBox is Support for ResizeBox.
+// SupportBox is like Support, for ResizeBox.
 func SupportBox(srcW, srcH int, b Part, width, height int, window image.Rectangle,
 	f Filter,
 ) image.Rectangle {

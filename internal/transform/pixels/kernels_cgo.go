@@ -16,10 +16,10 @@ import (
 	"unsafe"
 )
 
-// level is what this machine's vector unit can do.
+// level is the best kernel level that this machine supports.
 var level = int(C.pixels_level())
 
-// address returns where s starts, for C.
+// address returns the address of the first element of s.
 func address[T any](s []T) unsafe.Pointer { return unsafe.Pointer(unsafe.SliceData(s)) }
 
 func (j *resample) run(k kernel) {
@@ -33,7 +33,7 @@ func (j *resample) run(k kernel) {
 	}
 }
 
-// runC is the resampling in C.
+// runC resamples in C.
 func (j *resample) runC(level int) {
 	var none axis
 	h, v := &none, &none
@@ -70,9 +70,9 @@ func (a *axis) c(origin int) C.pixels_axis {
 // kernelPlan is the Packer's table and constants, for C.
 type kernelPlan struct{ c C.pixels_plan }
 
-// prepare fills the plan in. The vector unit multiplies where it should divide, and corrects the
-// last bit: whether that gives exactly the table is tried on every sample and channel. If not,
-// samples are looked up.
+// prepare fills in the plan. Vector code replaces division by multiplication and corrects the last
+// bit. prepare checks for every sample and channel that the result equals the table; if not, the
+// plan uses table lookups.
 func (k *kernelPlan) prepare(p *Packer) {
 	t := &p.target
 	k.c._type = C.int(t.Type)

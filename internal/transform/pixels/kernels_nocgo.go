@@ -6,7 +6,7 @@ func (j *resample) run(kernel) { j.runGo() }
 
 func (p *Packer) pack(dst []byte, src *Image, flip Flip) { p.packGo(dst, src, flip) }
 
-// kernelPlan is nothing: the twin needs only the table.
+// kernelPlan is empty: the Go twin needs only the table.
 type kernelPlan struct{}
 
 func (*kernelPlan) prepare(*Packer) {}

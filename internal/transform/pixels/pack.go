@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Type is a tensor's type.
+// Type is the element type of a tensor.
 type Type uint8
 
 // Types of tensors, little endian in memory.
@@ -30,19 +30,19 @@ const (
 	HWC
 )
 
-// Flip says how an image is mirrored on its way into a tensor.
+// Flip says how an image is mirrored when it is packed into a tensor.
 type Flip uint8
 
-// Flips, which add up.
+// Flips, which can be combined.
 const (
 	FlipHorizontal Flip = 1 << iota
 	FlipVertical
 )
 
-// Target says what tensor an image becomes. Of a sample x the tensor gets, in float32 arithmetic
-// and in this order: x/255 if Unit (torchvision's ToTensor), then (x-Mean[c])/Std[c] if Mean is
-// given (Normalize), then the nearest value of the type, ties to even. Type Uint8 takes neither
-// Unit nor Mean.
+// Target describes the tensor that an image is packed into. A sample x is converted in float32
+// arithmetic, in this order: to x/255 if Unit (torchvision's ToTensor), to (x-Mean[c])/Std[c] if
+// Mean is set (Normalize), and to the nearest value of Type, ties to even. Type Uint8 allows
+// neither Unit nor Mean.
 type Target struct {
 	Type      Type
 	Layout    Layout
@@ -50,18 +50,18 @@ type Target struct {
 	Mean, Std []float32 // both or neither: one per channel, or one for all
 }
 
-// Packer writes images as tensors. It does not change once made.
+// Packer writes images as tensors. It is immutable and safe for concurrent use.
 type Packer struct {
 	target Target
-	// What each sample becomes, per channel: the reference for every way to compute it.
+	// The converted value of each sample, per channel: the reference for all kernels.
 	words   [channels][256]uint32
 	kernels kernelPlan
 }
 
-// channels is the most that a tensor has.
+// channels is the largest number of channels of a tensor.
 const channels = 3
 
-// NewPacker returns the Packer for t.
+// NewPacker returns the Packer for t, or an error if t is invalid.
 func NewPacker(t Target) (*Packer, error) {
 	if (t.Unit || len(t.Mean) > 0 || len(t.Std) > 0) && t.Type == Uint8 {
 		return nil, fmt.Errorf("a tensor of type %v cannot be scaled or normalized", t.Type)
@@ -86,7 +86,7 @@ func NewPacker(t Target) (*Packer, error) {
 	return p, nil
 }
 
-// word returns the bits that sample x of channel c becomes.
+// word returns the bits of the converted sample x of channel c.
 func (t *Target) word(x float32, c int) uint32 {
 	if t.Type == Uint8 {
 		return uint32(x)
@@ -123,7 +123,7 @@ func float16(x float32) uint16 {
 	sign := uint16(b >> 16 & 0x8000)
 	b &= 0x7fffffff
 	switch {
-	case b > 0x7f800000: // not a number
+	case b > 0x7f800000: // NaN
 		return sign | 0x7e00
 	case b >= 0x477ff000: // rounds to more than the largest half, 65504
 		return sign | 0x7c00
@@ -135,13 +135,13 @@ func float16(x float32) uint16 {
 	return sign | uint16((b-(127-15)<<23)>>13)
 }
 
-// Size returns the bytes of a tensor of a width x height image.
+// Size returns the size in bytes of the tensor of a width x height image.
 func (p *Packer) Size(width, height, channels int) int {
 	return width * height * channels * p.target.Type.Size()
 }
 
-// Pack writes src, mirrored as flip says, into dst as a tensor without padding. The image has one
-// or three channels; dst must have room.
+// Pack writes src, mirrored by flip, to dst as a tensor without padding. src must have one or three
+// channels, and dst at least Size bytes.
 func (p *Packer) Pack(dst []byte, src *Image, flip Flip) {
 	if src.Channels != 1 && src.Channels != channels {
 		panic(fmt.Sprintf("pixels: pack an image of %d channels", src.Channels))

@@ -1,15 +1,15 @@
-// Package pixels holds 8-bit interleaved images and the arithmetic that turns them into tensors:
-// resizing as PIL does it, and packing as torchvision's ToTensor and Normalize do it, to the bit.
+// Package pixels implements 8-bit interleaved images and their conversion to tensors: resizing as
+// in PIL, and packing as in torchvision's ToTensor and Normalize, bit for bit.
 //
-// A Resizer belongs to one goroutine and reuses its tables and buffers; a Packer does not change
-// once made, and any number of goroutines may use it. Neither allocates in steady state.
+// A Resizer reuses its tables and buffers and is not safe for concurrent use; a Packer is immutable
+// and safe for concurrent use. Neither allocates in steady state.
 //
-// Each operation exists twice: in Go (twin_*.go), and in C with vector instructions chosen when the
-// program runs (kernels.c, where the build has cgo). Both give the same bits, and the tests hold
-// one against the other. One call crosses into C per operation and image.
+// Each operation has two implementations: one in Go (twin_*.go), and with cgo one in C, with vector
+// instructions chosen at run time (resize.c, pack.c). Both give the same bits, which tests verify
+// by comparing them. Each operation on an image makes one call into C.
 //
-// It reads no files and knows no formats (package codec does), and decides no crops (package
-// transform does).
+// The package does not read files or decode formats (package codec does), and does not choose crops
+// (package transform does).
 package pixels
 
 import (
@@ -24,8 +24,8 @@ type Image struct {
 	Width, Height, Channels, Stride int
 }
 
-// Reset makes m an image of that size without padding. It reuses Pix where that is large enough,
-// and clears nothing.
+// Reset makes m an image of that size without padding. It reuses Pix if that is large enough, and
+// does not clear it.
 func (m *Image) Reset(width, height, channels int) {
 	n := width * height * channels
 	if cap(m.Pix) < n {
@@ -37,7 +37,7 @@ func (m *Image) Reset(width, height, channels int) {
 // Bounds returns the image's rectangle, from (0, 0).
 func (m *Image) Bounds() image.Rectangle { return image.Rect(0, 0, m.Width, m.Height) }
 
-// Sub returns the part r of m, which shares m's pixels. What of r lies outside m is cut off.
+// Sub returns the part of m inside r. It shares m's pixels.
 func (m *Image) Sub(r image.Rectangle) Image {
 	r = r.Intersect(m.Bounds())
 	if r.Empty() {
@@ -62,7 +62,7 @@ func (m *Image) CopyTo(dst *Image) {
 	}
 }
 
-// grow returns s with length n, and its old contents or not.
+// grow returns s with length n and unspecified contents.
 func grow[T any](s []T, n int) []T {
 	if cap(s) < n {
 		return slices.Grow(s[:0], n)[:n]

@@ -5,30 +5,30 @@ import (
 	"image"
 )
 
-// Resizer resizes images. It belongs to one goroutine.
+// Resizer resizes images. It is not safe for concurrent use.
 type Resizer struct {
 	Order                Order // of the two passes
 	horizontal, vertical axis
 	columns              []int32 // Nearest: the source column of each target column
 	rows                 []byte  // the rows between the two passes
-	columnwise           Image   // the same, where the pass along columns comes first
-	scratch              []byte  // the C kernels' room
-	kernel               kernel  // for tests: another than the best
+	columnwise           Image   // the same, if the pass along columns comes first
+	scratch              []byte  // scratch memory of the C kernels
+	kernel               kernel  // for tests: a kernel other than the best
 }
 
-// Kept is how many bytes the Resizer keeps from one image to the next, but for small tables.
+// Kept returns how many bytes the Resizer keeps between images, without small tables.
 func (r *Resizer) Kept() int64 {
 	return int64(cap(r.rows)) + int64(cap(r.columnwise.Pix)) + int64(cap(r.scratch))
 }
 
-// Order says along what an image is resized first. What is between two passes is rounded, so that
-// the result depends on it.
+// Order is the order of the two passes of a resize. The result depends on it, because samples are
+// rounded between the passes.
 type Order int
 
 // Orders of passes.
 const (
-	AlongRows Order = iota // first; as Pillow before release 13 does it
-	// as Pillow does it from release 13 on: along columns first where steep says so
+	AlongRows Order = iota // along rows first, as Pillow before release 13
+	// along columns first if steep, as Pillow from release 13 on
 	AsSteep
 )
 
@@ -38,15 +38,15 @@ func steep(fullW, fullH, width, height int) bool {
 	return fullH > height && fullH-height > 2*(fullW-width)
 }
 
-// Resize makes dst the part window of src resized to width x height, bit for bit as PIL's
-// src.resize((width, height), filter).crop(window). The window must not be empty and must lie
-// inside; dst must not share pixels with src.
+// Resize sets dst to the part window of src resized to width x height, bit for bit as PIL's
+// src.resize((width, height), filter).crop(window). The window must be non-empty and inside the
+// resized image; dst must not share pixels with src.
 func (r *Resizer) Resize(dst, src *Image, width, height int, window image.Rectangle, f Filter) {
 	r.ResizePart(dst, src, image.Point{}, src.Width, src.Height, width, height, window, f)
 }
 
-// ResizePart is Resize of an image of fullW x fullH, of which src holds a part that starts at
-// origin and covers at least Support's rectangle.
+// ResizePart is like Resize, for an image of fullW x fullH of which src is a part that starts at
+// origin and covers at least the rectangle that Support returns.
 func (r *Resizer) ResizePart(
 	dst, src *Image, origin image.Point, fullW, fullH, width, height int, window image.Rectangle,
 	f Filter,
@@ -55,12 +55,12 @@ func (r *Resizer) ResizePart(
 		height, window, f)
 }
 
-// Part is a part of an image, in pixels and fractions of pixels: what is left of an image, or of a
-// crop, in one that was decoded smaller.
+// Part is a part of an image, in pixels and fractions of pixels: the image or a crop, in the
+// coordinates of an image decoded at a reduced size.
 type Part struct{ X, Y, Width, Height float64 }
 
-// ResizeBox is ResizePart of part b of the image, as PIL's src.resize((width, height), filter,
-// box). A part that is not all of the image cannot have the filter Nearest.
+// ResizeBox is like ResizePart, for part b of the image, as PIL's src.resize((width, height),
+// filter, box). Filter Nearest is allowed only if b is the whole image.
 func (r *Resizer) ResizeBox(
 	dst, src *Image, origin image.Point, fullW, fullH int, b Part, width, height int,
 	window image.Rectangle, f Filter,
@@ -102,26 +102,26 @@ func (r *Resizer) ResizeBox(
 	}
 }
 
-// kernel says what does the arithmetic.
+// kernel selects an implementation.
 type kernel int
 
-// Kernels. From plain on they are kernels.h's levels.
+// Kernels. From plain on they are the levels of kernels.h.
 const (
 	best kernel = iota
 	inGo
 	plain
 )
 
-// resample is one antialiased resize: first along rows, then along columns, with a rounding to 8
-// bits between. An axis that keeps its size is nil and is not resampled.
+// resample is one antialiased resize: first along rows, then along columns, rounding to 8 bits in
+// between. An axis that keeps its size is nil and is not resampled.
 type resample struct {
 	dst, src             *Image
-	first                image.Point // src's place in the full image
+	first                image.Point // position of src in the full image
 	horizontal, vertical *axis
-	rows, scratch        *[]byte // room for the rows between, and for the kernels
+	rows, scratch        *[]byte // memory for the rows between the passes, and for the kernels
 }
 
-// nearest is Resize for Nearest.
+// nearest is ResizePart for Nearest.
 func (r *Resizer) nearest(
 	dst, src *Image, first image.Point, fullW, fullH, width, height int, window image.Rectangle,
 ) {

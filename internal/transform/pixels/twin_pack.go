@@ -2,10 +2,10 @@ package pixels
 
 import "encoding/binary"
 
-// packGo is Pack in Go: every sample through the Packer's table.
+// packGo is Pack in Go: it looks every sample up in the Packer's table.
 func (p *Packer) packGo(dst []byte, src *Image, flip Flip) {
 	n := src.Channels
-	// Steps of one sample, in elements of the tensor.
+	// Strides from a sample to the next column and channel, in elements of the tensor.
 	column, channel := n, 1
 	if p.target.Layout == CHW {
 		column, channel = 1, src.Width*src.Height

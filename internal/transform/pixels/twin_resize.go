@@ -1,14 +1,14 @@
 package pixels
 
-// half is what rounds a fixed-point sum to the nearest.
+// half is added to a fixed-point sum to round it to nearest.
 const half = 1 << (precision - 1)
 
-// clip returns a fixed-point sum as a sample.
+// clip converts a fixed-point sum to a sample.
 func clip(sum int32) byte {
 	return byte(min(max(sum>>precision, 0), 255))
 }
 
-// runGo is the resampling in Go.
+// runGo resamples in Go.
 func (j *resample) runGo() {
 	src := j.src
 	if j.horizontal != nil {
@@ -57,7 +57,7 @@ func horizontalGo(dst, src []byte, channels int, origin int32, a *axis) {
 	}
 }
 
-// verticalGo makes target row y out of src, whose first row is row origin of the full image.
+// verticalGo computes target row y from src, whose first row is row origin of the full image.
 func verticalGo(dst []byte, src *Image, y int, origin int32, a *axis) {
 	weights := a.weights[y*a.taps:][:a.counts[y]]
 	from := src.Pix[int(a.first[y]-origin)*src.Stride:]

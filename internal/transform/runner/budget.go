@@ -11,23 +11,24 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
-// budget bounds the memory of all threads together, beside what they read and what they make.
+// budget bounds the memory that all threads together use for transforming, in addition to input and
+// output.
 //
-// Each thread has an allowance for good: half of it for what it keeps from one sample to the next,
-// half for what a sample takes. Most samples take less, and cost nothing here. One that takes more
-// gives up what its thread keeps, and waits until the rest of the budget, which all threads share,
-// has what is lacking; those that wait are served in order, so that a large one is not overtaken
-// for ever. A thread that waits holds nothing of the rest, so that none waits for it.
+// Each thread has a permanent allowance: half of it for memory that it keeps between samples, half
+// for the current sample. Most samples need less and do not touch the budget. For a sample that
+// needs more, the thread frees what it keeps and acquires the missing amount from the rest of the
+// budget, which all threads share. Waiting threads are served in order, so that a large sample
+// cannot starve. A waiting thread holds nothing of the rest, so that no other thread waits for it.
 type budget struct {
 	total     int64
 	threads   int64
-	allowance int64 // of a thread
+	allowance int64 // bytes per thread
 	rest      *semaphore.Weighted
-	most      int64 // that one sample may take
+	most      int64 // bytes that one sample may use
 }
 
-// widestAllowance is the most that a thread has for good. Half of it, in pixels, is an image of 22
-// million.
+// widestAllowance is the largest allowance of a thread. Half of it holds an image of 22 million
+// pixels.
 const widestAllowance = 128 << 20
 
 func newBudget(total int64, threads int) *budget {
@@ -38,14 +39,14 @@ func newBudget(total int64, threads int) *budget {
 	return b
 }
 
-// limit sets what a worker may take without asking.
+// limit sets the worker's limits to its allowance.
 func (b *budget) limit(w *transform.Worker) {
 	if b != nil {
 		w.Limit(max(b.allowance/2, 1), b.most, b.allowance/2)
 	}
 }
 
-// apply is the worker's ApplyTo, with as much memory as the sample needs.
+// apply calls the worker's ApplyTo, with as much memory as the sample needs.
 func (b *budget) apply(w *transform.Worker, it *item) error {
 	err := w.ApplyTo(it.room, it.src, it.key)
 	var short *transform.MemoryError
@@ -63,27 +64,27 @@ func (b *budget) apply(w *transform.Worker, it *item) error {
 	return err
 }
 
-// large is apply for a sample that needs that much.
+// large is apply for a sample that needs more than the allowance.
 func (b *budget) large(w *transform.Worker, it *item, need int64) error {
 	lacking := max(need-b.allowance, 0)
 	w.Drop()
-	_ = b.rest.Acquire(context.Background(), lacking) // fails for no context that does not end
-	w.Limit(max(need, b.allowance), b.most, 0)        // and drops it all
+	_ = b.rest.Acquire(context.Background(), lacking) // cannot fail: the context never ends
+	w.Limit(max(need, b.allowance), b.most, 0)        // keep nothing
 	err := w.ApplyTo(it.room, it.src, it.key)
 	b.limit(w)
 	b.rest.Release(lacking)
 	return err
 }
 
-// enough is a budget with which one sample may take need.
+// enough returns a budget that allows one sample to use need bytes.
 func (b *budget) enough(need int64) int64 { return min(2*need, need+(b.threads-1)*widestAllowance) }
 
-// BudgetError refuses a sample that needs more memory than one may ever take.
+// BudgetError reports a sample that needs more memory than one sample may use.
 type BudgetError struct {
 	Need   int64 // bytes
-	Most   int64 // that one sample may take
+	Most   int64 // that one sample may use
 	Total  int64 // the budget
-	Enough int64 // a budget with which the sample may take what it needs
+	Enough int64 // a budget that would allow the sample
 }
 
 func (e *BudgetError) Error() string {

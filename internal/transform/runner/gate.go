@@ -5,37 +5,37 @@ import (
 	"time"
 )
 
-// gate lets a number of goroutines in at the same time, each with a worker, and measures whether
-// another number would do as well.
+// gate is a semaphore: it admits a limited number of goroutines at a time, each with a worker. It
+// measures throughput to tune that number.
 //
-// A goroutine that is inside does, before it leaves and for no longer than a turn, also what others
-// wait with, in the order in which they came. Each sample would otherwise wake a goroutine, and
-// often a thread of the system: up to a twentieth of the processors' time, measured.
+// Before a goroutine leaves, it also runs the items of waiting goroutines, in order of arrival and
+// for at most turnTime. Otherwise each sample would wake a goroutine, and often an OS thread, which
+// took up to a twentieth of the CPU time when measured.
 type gate struct {
 	now func() time.Time
 
 	mu   sync.Mutex // guards the following
-	open int        // how many may be inside
+	open int        // how many goroutines may be inside
 	in   int        // how many are
-	line []*item    // what waits to be done
-	used []*item    // which are free to be used again
+	line []*item    // waiting items, oldest first
+	used []*item    // items to reuse
 	workers
 
-	tuner *tuner // nil: the number is given
-	// A window is a time in which something always waited: only then the number of threads limits
-	// anything.
-	since time.Time // when the window began; zero: there is none
-	done  int       // what was done since
+	tuner *tuner // nil: the number is fixed
+	// A window is a period in which an item was always waiting: only then the number of threads
+	// limits throughput.
+	since time.Time // beginning of the window; zero: none
+	done  int       // items done since then
 }
 
-// item is something to do.
+// item is a sample to transform.
 type item struct {
 	work
 	came   time.Time
-	worker *worker // of the goroutine that is let in with the item; nil: it has to make one
-	after  *item   // the next one that the same goroutine did for others
-	// turn says to the goroutine that waits with the item that it is let in, or else that another
-	// did it.
+	worker *worker // for the goroutine that is admitted with the item; nil: it has to make one
+	after  *item   // the next item that the same goroutine did for another
+	// turn tells the goroutine that waits with the item that it is admitted (true), or that another
+	// goroutine has done the item (false).
 	turn chan bool
 }
 
@@ -43,8 +43,8 @@ const (
 	windowTime    = 250 * time.Millisecond
 	windowSamples = 16 // per thread
 
-	// turnTime is how long a goroutine goes on inside for others. What it did for them is known to
-	// them only afterwards.
+	// turnTime limits how long a goroutine runs items of others. They learn of the results only
+	// afterwards.
 	turnTime = 2 * time.Millisecond
 )
 
@@ -57,8 +57,9 @@ func newGate(o Options, now func() time.Time) *gate {
 	return g
 }
 
-// enter waits until the caller is let in, and then has to do the work and to call next until it is
-// out; or until another has done it, and the caller has to give the item to forget.
+// enter waits until the caller is admitted or another goroutine has done the work. In the first
+// case inside is true, and the caller must do the item and call next until that returns nil. In the
+// second the caller must pass the item to forget.
 func (g *gate) enter(w work) (it *item, inside bool) {
 	g.mu.Lock()
 	if n := len(g.used); n > 0 {
@@ -81,9 +82,9 @@ func (g *gate) enter(w work) (it *item, inside bool) {
 	return it, <-it.turn
 }
 
-// next says that the goroutine that is inside, since then, with its own item, has done an item with
-// the worker. It returns another one to do; or nil, and the caller is out, and has neither the
-// worker nor its own item any more.
+// next records that a goroutine, admitted at since with the item own, has done an item with the
+// worker w. It returns the next item to do. If it returns nil, the caller has left, and no longer
+// owns the worker and its own item.
 func (g *gate) next(since time.Time, own *item, w *worker) *item {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -97,14 +98,14 @@ func (g *gate) next(since time.Time, own *item, w *worker) *item {
 	for g.in < g.open && len(g.line) > 0 {
 		it := g.first()
 		it.worker = g.take()
-		it.turn <- true // has room for it
+		it.turn <- true // buffered, never blocks
 		g.in++
 	}
 	g.reuse(own)
 	return nil
 }
 
-// first takes the first item off the line. g.mu is held.
+// first removes the first item from the line. The caller must hold g.mu.
 func (g *gate) first() *item {
 	it := g.line[0]
 	g.line = append(g.line[:0], g.line[1:]...)
@@ -114,20 +115,21 @@ func (g *gate) first() *item {
 	return it
 }
 
-// forget takes an item back that another goroutine has done.
+// forget takes back an item that another goroutine has done.
 func (g *gate) forget(it *item) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.reuse(it)
 }
 
-// reuse has an item used again. g.mu is held.
+// reuse makes an item available for reuse. The caller must hold g.mu.
 func (g *gate) reuse(it *item) {
 	it.work, it.worker, it.after = work{}, nil, nil
 	g.used = append(g.used, it)
 }
 
-// measure counts what is done, and at the end of a window asks the tuner. g.mu is held.
+// measure counts a finished item, and at the end of a window asks the tuner for the number of
+// threads. The caller must hold g.mu.
 func (g *gate) measure(now time.Time) {
 	if g.since.IsZero() || g.tuner == nil {
 		return
@@ -139,21 +141,21 @@ func (g *gate) measure(now time.Time) {
 	}
 }
 
-// tuner finds the smallest number of threads that is as fast as any, within a tolerance: the
-// training process, and other jobs, need processors as well (thesis chapter 7 asks for a number
-// that is found while running).
+// tuner finds the smallest number of threads whose throughput is within a tolerance of the best:
+// the training process and other jobs need CPUs as well (thesis chapter 7 proposes to determine the
+// number at run time).
 //
-// It starts with as many as allowed and tries one less, for a window. If that was as fast, it stays
-// there and tries again; if not, it goes back, and tries again after a pause that doubles each
-// time, because the machine may have changed. After each pause it first tries one more. What a
-// number of threads achieved is compared with the best of the recent windows, so that small steps
-// down do not add up.
+// It starts with the largest number allowed and tries one thread less for a window. If that is as
+// fast, it keeps the lower number and tries the next; otherwise it goes back, and tries again after
+// a pause, because the load of the machine may change. The pause doubles each time. After a pause
+// it first tries one thread more. Trials are compared with the best of the recent windows, so that
+// small losses do not accumulate.
 type tuner struct {
 	threads, most int
 	best          float64 // samples per second, of the recent windows
 	from          int     // the number before the trial; 0: no trial
 	pause, wait   int     // windows
-	up            bool    // the next trial is of one more
+	up            bool    // the next trial adds a thread
 }
 
 const (
@@ -167,8 +169,8 @@ func newTuner(most int) *tuner {
 	return &tuner{threads: most, most: most, wait: 1, pause: shortest}
 }
 
-// next takes what the window achieved, in samples per second, and returns the number of threads for
-// the next one.
+// next returns the number of threads for the next window, given the rate of the last one in samples
+// per second.
 func (t *tuner) next(rate float64) int {
 	t.best *= forget
 	if t.from != 0 {
@@ -192,7 +194,7 @@ func (t *tuner) next(rate float64) int {
 	return t.threads
 }
 
-// judge ends a trial.
+// judge ends a trial with the given rate.
 func (t *tuner) judge(rate float64) {
 	fewer := t.threads < t.from
 	switch {

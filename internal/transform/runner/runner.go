@@ -1,12 +1,12 @@
-// Package runner applies a job's transforms to its samples, on as many threads as pay off.
+// Package runner applies a job's transforms to its samples, on a number of threads that it tunes.
 //
-// It owns the workers of a transform.Program. A goroutine that has a sample to transform calls
-// Apply, which waits until it is let in (gate), with a worker. It starts no goroutine. What comes
-// out does not depend on the number of threads; only time does (tuner).
+// It owns the workers of a transform.Program. A goroutine with a sample to transform calls Apply,
+// which waits for admission (gate) and a worker. The package starts no goroutines. Results do not
+// depend on the number of threads, which affects only speed (tuner).
 //
-// A sample takes one lock twice, the gate's: to be let in with a worker, and to leave with both
-// given back; or, where it has to wait, to join the line and to give its item back. Both are
-// needed, because the number of threads is bounded.
+// A sample acquires one lock, the gate's, twice: to enter with a worker and to leave; or, if it has
+// to wait, to join the line and to return its item. Both are needed because the number of threads
+// is bounded.
 package runner
 
 import (
@@ -16,21 +16,21 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
 
-// Options say how a job's samples are transformed.
+// Options configure a Runner.
 type Options struct {
-	Seed uint64 // of the job: random parameters are drawn from it
-	// Threads is how many samples are transformed at the same time; 0: as many as pay off, Most at
-	// the most.
+	Seed uint64 // of the job; random parameters are drawn from it
+	// Threads is how many samples are transformed at the same time; 0: tuned at run time, at most
+	// Most.
 	Threads int
-	Most    int // processors that the process may use, at least 1
-	// Memory is how many bytes all threads may take together, beside what they read and what they
-	// make; 0: any number.
+	Most    int // number of CPUs available to the process, at least 1
+	// Memory is how many bytes all threads together may use in addition to their input and output;
+	// 0: no limit.
 	Memory int64
 }
 
-// keptMemory is how many bytes of buffers a worker may keep from one sample to the next: enough for
-// images of some 10 million pixels. Larger ones are given back, so that a few giants do not hold
-// memory for good.
+// keptMemory is how many bytes of buffers a worker may keep between samples: enough for images of
+// about 10 million pixels. Larger buffers are freed, so that a few huge images do not hold memory
+// permanently.
 const keptMemory = 64 << 20
 
 // Runner transforms the samples of a job. It is safe for concurrent use.
@@ -66,31 +66,31 @@ func New(p *transform.Program, o Options) *Runner {
 	}
 }
 
-// Size is how many bytes every sample becomes; 0: that differs.
+// Size returns the size in bytes of every sample's result; 0 if sizes differ.
 func (p *Runner) Size() int { return p.size }
 
-// Expected is about how many bytes a sample becomes that has so many now.
+// Expected estimates the size of the result of a sample that has the given number of bytes.
 func (p *Runner) Expected(bytes int64) int64 { return int64(p.program.Expected(float64(bytes))) }
 
-// Steps are the names of the transforms, in order.
+// Steps returns the names of the transforms, in order.
 func (p *Runner) Steps() []string { return p.names }
 
-// work is a sample to transform, for the goroutine that waits for it.
+// work is a sample to transform and its result.
 type work struct {
 	room  transform.Room
 	src   []byte
 	key   transform.Key
 	spent []time.Duration
-	err   error // what came of it
+	err   error // result
 }
 
-// Apply makes of a sample's bytes what the process gets, where room says, which is asked once its
-// size is known: several times, and for several sizes, where it turns out that it takes more memory
-// or has to be delivered encoded. It waits for its turn; then it adds what each transform took to
-// spent, which has an entry per transform, and to each a share of the wait, in proportion: what it
-// waited for are other samples' transforms. draw is the sample's ID, or where an epoch has a sample
-// more than once another number for each; the same sample of the same epoch always becomes the same
-// by it. An error says what in src no transform can work with.
+// Apply transforms a sample and writes the result to memory that room returns. It calls room when
+// the size is known, and again, with possibly another size, if the sample needs more memory or has
+// to be delivered encoded. Apply waits for admission. It adds the time of each transform to spent,
+// which has an entry per transform, and distributes the time waited in proportion, because it
+// waited for transforms of other samples. draw is the sample's ID or, if an epoch has a sample
+// several times, a different number for each occurrence; epoch and draw determine all random
+// parameters. The error says why src cannot be transformed.
 func (p *Runner) Apply(room func(size int) ([]byte, error), src []byte, epoch, draw int,
 	spent []time.Duration,
 ) error {
@@ -106,14 +106,15 @@ func (p *Runner) Apply(room func(size int) ([]byte, error), src []byte, epoch, d
 	return err
 }
 
-// turn does the caller's own item, and others' while it may. It returns what came of its own.
+// turn does the caller's own item, and then those of others for up to turnTime. It returns the
+// error of its own.
 func (p *Runner) turn(own *item) (err error) {
 	began := time.Now()
 	w := own.worker
 	if w == nil {
 		w = p.newWorker()
 	}
-	// of those done for others, which wait until the end of the turn to be told
+	// items done for others, which are told at the end of the turn
 	var first, last *item
 	for it := own; it != nil; it = p.gate.next(began, own, w) {
 		w.apply(p.budget, it)
@@ -128,13 +129,13 @@ func (p *Runner) turn(own *item) (err error) {
 	}
 	for it := first; it != nil; {
 		after := it.after
-		it.turn <- false // has room for it; the item is the other's from now on
+		it.turn <- false // buffered, never blocks; from now on the other goroutine owns the item
 		it = after
 	}
 	return err
 }
 
-// worker is a transform.Worker, and what it did since it came to its present owner.
+// worker is a transform.Worker and its unreported work.
 type worker struct {
 	*transform.Worker
 	spent []time.Duration // by transform
@@ -159,8 +160,8 @@ func (w *worker) apply(b *budget, it *item) {
 	w.did++
 }
 
-// share adds to spent what each transform took, and of the time waited as much in proportion; all
-// of it to the first where none took any.
+// share adds to spent the time that each transform took and a proportional part of the time waited,
+// or all of waited to the first transform if none took any time.
 func share(spent, took []time.Duration, waited time.Duration) {
 	var all time.Duration
 	for _, t := range took {
@@ -175,7 +176,7 @@ func share(spent, took []time.Duration, waited time.Duration) {
 	}
 }
 
-// workers are those that no goroutine uses, and what all have done. The gate's mutex guards them.
+// workers holds the idle workers and the totals of all. The gate's mutex guards it.
 type workers struct {
 	spare   []*worker
 	closed  bool
@@ -183,7 +184,7 @@ type workers struct {
 	spent   []time.Duration // by transform
 }
 
-// take returns a worker; nil: there is none, and one has to be made.
+// take returns an idle worker, or nil if the caller has to make one.
 func (s *workers) take() *worker {
 	n := len(s.spare)
 	if n == 0 {
@@ -194,7 +195,7 @@ func (s *workers) take() *worker {
 	return w
 }
 
-// put takes a worker back, and counts what it did.
+// put takes back a worker and adds its work to the totals.
 func (s *workers) put(w *worker) {
 	s.samples += int64(w.did)
 	for i, t := range w.spent {
@@ -209,7 +210,7 @@ func (s *workers) put(w *worker) {
 	s.spare = append(s.spare, w)
 }
 
-// Close frees the workers. Those that are at work are freed when they are done.
+// Close frees the workers. Workers in use are freed when they are returned.
 func (p *Runner) Close() {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
@@ -221,7 +222,7 @@ func (p *Runner) Close() {
 	s.spare = nil
 }
 
-// Report says what transforming has taken so far.
+// Report returns the statistics of transforming so far.
 func (p *Runner) Report() *stats.Preprocessing {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()

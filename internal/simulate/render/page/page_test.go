@@ -137,7 +137,7 @@ func TestTextWithinPlots(t *testing.T) {
 	}
 }
 
-// checkText checks that a text lies within the width of a plot, or within its height if it is turned.
+// checkText checks that a text fits the width of a plot, or its height if the text is turned.
 func checkText(t *testing.T, f *figure, width vg.Length, text string) {
 	t.Helper()
 	var length, x, y float64
