@@ -10,9 +10,9 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Builder makes an Index: classes and extensions first, then directory by
-// directory in order of class, the root first, each with its samples in order.
-// It is for one goroutine. What goes wrong is said by Build.
+// Builder makes an Index from the classes and extensions, then the directories in the order of
+// their classes, the root first, each with its samples in order. It is not safe for concurrent use.
+// Build returns the first error.
 type Builder struct {
 	classes, extensions []string
 
@@ -26,20 +26,19 @@ type Builder struct {
 
 	dir     Directory
 	begun   bool
-	digest  []byte // what the digest of the directory covers so far
-	copied  []byte // the digest, where it is copied
+	digest  []byte // input of the directory's digest so far
+	copied  []byte // the digest, if the directory is copied
 	samples int
-	base    int // where the directory's names begin
+	base    int // offset of the directory's names
 	err     error
 }
 
-// NewBuilder makes a Builder for an index with these classes, and these endings
-// of file names.
+// NewBuilder returns a Builder for an index with these classes and file name extensions.
 func NewBuilder(classes, extensions []string) *Builder {
 	return &Builder{classes: slices.Clone(classes), extensions: slices.Clone(extensions)}
 }
 
-// Grow makes room for this many samples.
+// Grow reserves capacity for this many samples.
 func (b *Builder) Grow(samples int) {
 	b.sizes = slices.Grow(b.sizes, 8*samples)
 	b.stamps = slices.Grow(b.stamps, 8*samples)
@@ -47,15 +46,15 @@ func (b *Builder) Grow(samples int) {
 	b.names = slices.Grow(b.names, 16*samples)
 }
 
-// Directory begins a directory; First and End of d are not looked at.
+// Directory begins a directory; d.First and d.End are ignored.
 func (b *Builder) Directory(d Directory) {
 	b.finish()
 	b.dir, b.begun = d, true
 	b.paths = append(b.paths, d.Path...)
 }
 
-// Sample adds a sample to the directory begun last: its name in it, size in
-// bytes, modification time in nanoseconds since 1970, and its file's stamp.
+// Sample adds a sample to the current directory: its file name, size in bytes, modification time in
+// nanoseconds since 1970, and its file's stamp.
 func (b *Builder) Sample(name string, size, modified int64, stamp Stamp) {
 	b.digest = appendText(b.digest, name)
 	b.digest = binary.LittleEndian.AppendUint64(b.digest, uint64(size))
@@ -64,7 +63,7 @@ func (b *Builder) Sample(name string, size, modified int64, stamp Stamp) {
 	b.add(size, stamp)
 }
 
-// Copy begins directory dir of old, here as d, with all its samples.
+// Copy begins directory d, and adds all samples of directory dir of old to it.
 func (b *Builder) Copy(old *Index, dir int, d Directory) {
 	b.Directory(d)
 	from := old.Directory(dir)
@@ -97,7 +96,7 @@ func (b *Builder) fail(err error) {
 	}
 }
 
-// finish ends the directory begun last.
+// finish ends the current directory.
 func (b *Builder) finish() {
 	if !b.begun {
 		return
@@ -129,15 +128,15 @@ func (b *Builder) finish() {
 	b.digest, b.copied, b.begun = b.digest[:0], nil, false
 }
 
-// Build makes the index, without the contents of its excerpts (Index.WithContents). The
-// Builder is of no use afterwards.
+// Build returns the index, without the contents of its excerpts (Index.WithContents). The Builder
+// must not be used afterwards.
 func (b *Builder) Build() (*Index, error) {
 	b.finish()
 	if b.err != nil {
 		return nil, fmt.Errorf("build dataset index: %w", b.err)
 	}
 	if len(b.records) == 0 {
-		return nil, errors.New("build dataset index: there is no directory, not even the root")
+		return nil, errors.New("build dataset index: no directory was added, not even the root")
 	}
 	classEnds, classText := table(b.classes)
 	extensionEnds, extensionText := table(b.extensions)
@@ -181,7 +180,7 @@ func (b *Builder) Build() (*Index, error) {
 	return x, nil
 }
 
-// table is the reverse of texts.
+// table is the inverse of texts.
 func table(list []string) (ends, text []byte) {
 	for _, s := range list {
 		text = append(text, s...)

@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-func TestBuildRefuses(t *testing.T) {
+func TestBuildRefusesInvalidDirectoriesAndSamples(t *testing.T) {
 	root := Directory{Class: -1}
 	for what, build := range map[string]func(b *Builder){
 		"no root":              func(*Builder) {},
 		"a sample in the root": func(b *Builder) { b.Directory(root); b.Sample("1", 1, 0, 0) },
-		"a class that is none": func(b *Builder) {
+		"a class that does not exist": func(b *Builder) {
 			b.Directory(root)
 			b.Directory(Directory{Path: "a", Class: 2})
 		},

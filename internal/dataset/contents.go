@@ -8,16 +8,15 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// A dataset's version covers, beside the listing, the contents of some of its files,
-// so that datasets whose names, sizes and times are alike are told apart. Which files,
-// and which of their bytes, follows from the listing alone, so that all nodes read the
-// same ones.
+// A dataset's version covers the listing and the contents of some of its files, so that datasets
+// with equal names, sizes and times are distinguished. The listing alone determines which files,
+// and which of their bytes, so that all nodes read the same ones.
 const (
-	// excerptFiles is how many files there are excerpts of: all, if there are no more.
+	// excerptFiles is the number of files with an excerpt; smaller datasets have one of each file.
 	excerptFiles = 64
-	// A file of up to so many bytes is read as a whole, of others four pieces of
-	// a quarter of that: its beginning, its end, and two between. How many is a share
-	// of the dataset, 1/excerptPart of it for all excerpts together, between these two.
+	// A file of up to a certain size is read as a whole; of a larger one, four pieces of a quarter
+	// of that size are read: its beginning, its end, and two in between. The size is chosen so that
+	// all excerpts together are 1/excerptPart of the dataset, within these two limits.
 	leastWhole  = 4 << 10
 	mostWhole   = 256 << 10
 	excerptPart = 1024
@@ -26,13 +25,13 @@ const (
 // Extent is a piece of a file.
 type Extent struct{ Offset, Length int64 }
 
-// Excerpt is a file whose contents belong to the dataset's version, and which pieces of it.
+// Excerpt is a file whose contents the dataset's version covers, and the pieces that are read.
 type Excerpt struct {
 	ID     int
 	Pieces []Extent
 }
 
-// Excerpts lists the files whose contents belong to the version, by ID. It depends on the listing
+// Excerpts returns the files whose contents the version covers, by ID. It depends on the listing
 // alone.
 func (x *Index) Excerpts() []Excerpt {
 	state := binary.LittleEndian.Uint64(x.listing[:])
@@ -65,7 +64,7 @@ func (x *Index) Excerpts() []Excerpt {
 	return excerpts
 }
 
-// pieces are those that are read of a file of this size.
+// pieces returns the pieces that are read of a file of this size.
 func pieces(size, whole int64, draw func() uint64) []Extent {
 	if size <= whole {
 		return []Extent{{0, size}}
@@ -75,12 +74,12 @@ func pieces(size, whole int64, draw func() uint64) []Extent {
 	return []Extent{{0, piece}, {between(), piece}, {between(), piece}, {size - piece, piece}}
 }
 
-// Unreadable is the digest of a file that cannot be read. It says nothing of its contents: two
-// versions that differ only there may be one.
+// Unreadable is the digest of a file that cannot be read. It says nothing about the file's
+// contents: versions that differ only there may be the same.
 var Unreadable = [16]byte(xxh3.HashString128("hdmlp: unreadable").Bytes())
 
-// SameContents reports whether digests, in the order of Excerpts, show the contents that others
-// show, as far as both could be read; else it returns the place of the first that differs.
+// SameContents reports whether two lists of digests, in the order of Excerpts, agree wherever both
+// files could be read; if not, it returns the index of the first difference.
 func SameContents(digests, others [][16]byte) (differs int, same bool) {
 	for i, d := range digests {
 		if i < len(others) && d != others[i] && d != Unreadable && others[i] != Unreadable {
@@ -90,7 +89,7 @@ func SameContents(digests, others [][16]byte) (differs int, same bool) {
 	return 0, true
 }
 
-// ContentDigest is the digest of what was read of a file.
+// ContentDigest returns the digest of the pieces that were read of a file.
 func ContentDigest(pieces ...[]byte) [16]byte {
 	h := xxh3.New()
 	for _, p := range pieces {
@@ -118,7 +117,7 @@ func (x *Index) WithContents(digests [][16]byte) (*Index, error) {
 	return &y, nil
 }
 
-// Contents are the digests of the excerpts, in the order of Excerpts.
+// Contents returns the digests of the excerpts, in the order of Excerpts.
 func (x *Index) Contents() [][16]byte {
 	section := x.layout.contents.of(x.image)
 	digests := make([][16]byte, len(section)/16)

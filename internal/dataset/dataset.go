@@ -1,13 +1,11 @@
-// Package dataset says what the samples of a dataset are: how many, how large,
-// of which class, and how to read the bytes of one. Each kind of source (a
-// folder, and later tar shards, LMDB, HDF5, object stores) is one sub-package
-// that builds an Index and implements Source; conformance is checked by
-// package sourcetest.
+// Package dataset describes the samples of a dataset (their number, sizes and classes) and defines
+// how to read them. Each kind of source (a folder, and later tar shards, LMDB, HDF5, object stores)
+// is one sub-package that builds an Index and implements Source; package sourcetest checks that it
+// conforms.
 //
-// An Index is immutable and safe for concurrent use, and so must be a Source; a
-// Builder is for one goroutine. An Index is also a file, so that a dataset is
-// scanned once (format.go). The package caches nothing: keeping samples is
-// the business of storage classes, which it does not import.
+// An Index is immutable and safe for concurrent use, and so must be a Source; a Builder is for one
+// goroutine. An Index is also a file, so that a dataset is scanned once (format.go). The package
+// caches nothing: storage classes keep samples, and it does not import them.
 package dataset
 
 import (
@@ -18,40 +16,39 @@ import (
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
-// Source reads samples from where the dataset lies for good: the papers' PFS.
+// Source reads samples from the dataset's permanent storage, the PFS of the papers.
 type Source interface {
-	// Read fills dst with the bytes of one sample, and returns the stamp of the file
-	// that they came from. len(dst) must be the size that the index gives for id. It
-	// may be called from many goroutines, and blocks until dst is full or the read
-	// has failed; after it returns it never touches dst again. A file that was written
-	// to after the index was made is a failure of the kind ErrChanged, whatever its
-	// size. A failure is a *SampleError.
+	// Read fills dst with the bytes of one sample and returns the stamp of the file that they came
+	// from. len(dst) must be the size that the index gives for id. Read is safe for concurrent use;
+	// it blocks until dst is full or the read has failed, and does not touch dst after it returns.
+	// It fails with ErrChanged if the file was written to after the index was made, whatever its
+	// size. Every error is a *SampleError.
 	Read(ctx context.Context, id int, dst []byte) (Stamp, error)
-	// Stat returns the stamp of the sample's file as it is now, without reading it:
-	// what a copy of the sample is compared with before it counts. Failures are those
-	// of Read; zero means that the source has no stamps.
+	// Stat returns the current stamp of the sample's file without reading the file. A cached copy
+	// of the sample is valid only if its stamp agrees. Stat fails as Read does; a zero stamp means
+	// that the source has no stamps.
 	Stat(ctx context.Context, id int) (Stamp, error)
-	// Close releases what the source holds. No Read may be under way.
+	// Close releases the source's resources. No Read may be in progress.
 	Close() error
 }
 
-// Locator is a Source that knows where its samples lie. Decorators of a Source
-// need not implement it: As looks through them.
+// Locator is a Source that knows where its samples are stored. Decorators of a Source need not
+// implement it: As unwraps them.
 type Locator interface {
-	// Path is where the source has sample id, for people to read.
+	// Path returns where the source stores sample id, for messages.
 	Path(id int) string
 }
 
-// Prober is a Source that can find out whether a sample can be read without
-// reading all of it. Decorators need not implement it.
+// Prober is a Source that can check whether a sample is readable without reading all of it.
+// Decorators need not implement it.
 type Prober interface {
-	// Probe reads a little of sample id from where the dataset lies, and not from
-	// what the system has of it in memory. A failure is a *SampleError.
+	// Probe reads a few bytes of sample id from the dataset's storage, bypassing the page cache.
+	// Every error is a *SampleError.
 	Probe(ctx context.Context, id int) error
 }
 
-// As finds, in a source or in what it decorates, the first that is a T. A
-// decorator has a method Unwrap() Source.
+// As returns the first source that is a T in the chain that begins with source. A decorator has a
+// method Unwrap() Source.
 func As[T any](source Source) (T, bool) {
 	for source != nil {
 		if t, ok := source.(T); ok {
@@ -67,8 +64,7 @@ func As[T any](source Source) (T, bool) {
 	return none, false
 }
 
-// Reasons for which a sample cannot be read. All but ErrUnavailable are
-// permanent: to try again cannot help.
+// Reasons why a sample cannot be read. All but ErrUnavailable are permanent: retrying cannot help.
 var (
 	ErrMissing     = errors.New("the file is missing")
 	ErrUnreadable  = errors.New("the file cannot be read")
@@ -79,24 +75,24 @@ var (
 	ErrUnavailable = errors.New("the source did not answer")
 	ErrContent     = errors.New("the job's transforms cannot work with the file")
 	ErrPython      = errors.New("the file cannot be decoded in Python")
-	// These two are mistakes of the caller.
+	// The following two are errors of the caller.
 	ErrNoSample = errors.New("there is no sample with this number")
 	ErrLength   = errors.New("the buffer is not as long as the sample")
 )
 
-// SampleError says which sample could not be read, where it lies, and why.
+// SampleError reports which sample could not be read, where it is stored, and why.
 type SampleError struct {
 	ID   int    // the sample
-	Path string // where the source has it
+	Path string // where the source stores it
 	Kind error  // one of the reasons above
-	Err  error  // what the system said; may be nil
+	Err  error  // the underlying error; may be nil
 }
 
 func (e *SampleError) Error() string {
 	return fmt.Sprintf("sample %d (%s): %s", e.ID, printable.Name(e.Path), e.Reason())
 }
 
-// Reason says why the sample could not be read.
+// Reason returns why the sample could not be read.
 func (e *SampleError) Reason() string {
 	if e.Err == nil {
 		return e.Kind.Error()
@@ -104,7 +100,7 @@ func (e *SampleError) Reason() string {
 	return fmt.Sprintf("%v: %v", e.Kind, e.Err)
 }
 
-// Unwrap lets errors.Is find both the reason and what the system said.
+// Unwrap lets errors.Is find both the reason and the underlying error.
 func (e *SampleError) Unwrap() []error {
 	if e.Err == nil {
 		return []error{e.Kind}

@@ -9,24 +9,23 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// An index file comes with the dataset, so its header may claim anything. Decoding takes memory for
-// bytes that have been read, and not for bytes that are claimed: the image grows in steps, each
-// part is checked as soon as it is complete, and what the whole would take is compared with a limit
-// before the first part is read.
+// An index file comes with the dataset, so its header is untrusted. Decoding allocates memory for
+// bytes that have been read, not for bytes that the header claims: the image grows in steps, each
+// section is checked as soon as it is complete, and the memory that the whole index would need is
+// checked against a limit before the first section is read.
 
-// firstStep is how many bytes of an index are read before anything of it has
-// been checked but the header.
+// firstStep is how many bytes of an index are read when only its header has been checked.
 const firstStep = 1 << 20
 
-// growth is how many times the bytes read so far may be taken for the next step.
+// growth bounds the next step to this many times the bytes read so far.
 const growth = 4
 
-// MemoryError refuses an index that would take more memory than it may. It is
-// an ErrIndex.
+// MemoryError is the error of an index that needs more memory than the limit. It wraps ErrIndex.
 type MemoryError struct{ Need, Limit int64 }
 
 func (e *MemoryError) Error() string {
-	return fmt.Sprintf("%v: it takes %d bytes of memory, %d are allowed", ErrIndex, e.Need, e.Limit)
+	return fmt.Sprintf("%v: it needs %d bytes of memory, and %d are allowed", ErrIndex, e.Need,
+		e.Limit)
 }
 
 func (e *MemoryError) Unwrap() error { return ErrIndex }
@@ -34,10 +33,9 @@ func (e *MemoryError) Unwrap() error { return ErrIndex }
 // Decode is DecodeWithin without a limit.
 func Decode(r io.Reader, size int64) (*Index, error) { return DecodeWithin(r, size, math.MaxInt64) }
 
-// DecodeWithin reads an index of size bytes from r, which may take at most limit
-// bytes of memory. Memory grows with the bytes that r really gives and that
-// are right so far; what is returned has been checked as a whole. An error that
-// is ErrIndex means that the file cannot be used.
+// DecodeWithin reads an index of size bytes from r; it may use at most limit bytes of memory.
+// Memory grows only with bytes that were read and found valid; the index that is returned has been
+// checked as a whole. An error that wraps ErrIndex means that the file cannot be used.
 func DecodeWithin(r io.Reader, size, limit int64) (*Index, error) {
 	head := make([]byte, headerSize)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -70,7 +68,7 @@ func DecodeWithin(r io.Reader, size, limit int64) (*Index, error) {
 	return x, nil
 }
 
-// readTo reads the image up to end, in steps.
+// readTo reads the image up to offset end, in steps.
 func (x *Index) readTo(r io.Reader, end int) error {
 	for len(x.image) < end {
 		have := len(x.image)
@@ -87,14 +85,13 @@ func (x *Index) readTo(r io.Reader, end int) error {
 	return nil
 }
 
-// stage is a part of the image that can be checked when it, and what lies before
-// it, has been read.
+// stage is a part of the image that can be checked once the image has been read up to its end.
 type stage struct {
 	end    int
 	verify func() error
 }
 
-// stages are the parts in the order in which they lie.
+// stages returns the parts in the order of the image.
 func (x *Index) stages() []stage {
 	l := &x.layout
 	return []stage{
@@ -118,15 +115,15 @@ func (x *Index) stages() []stage {
 	}
 }
 
-// Memory that an index takes beside its image, in bytes, about.
+// Approximate memory that an index takes in addition to its image, in bytes.
 const (
-	perText = 16 + 4 // a string's header; where a class ends
-	// where its samples end; its entries in the maps of a scan that begins with the index
+	perText = 16 + 4 // a string header; the end of a class
+	// the end of its samples; its entries in the maps of a scan that starts from the index
 	perDirectory = 4 + 200
 )
 
-// memory is about how many bytes the index takes while it is decoded and used:
-// the image, a part of it once more while it grows, and the tables.
+// memory returns the approximate number of bytes that the index takes while it is decoded and used:
+// the image, a second copy of part of it while it grows, and the tables.
 func (l *layout) memory() int64 {
 	text := (l.classText.end - l.classText.first) + (l.extensionText.end - l.extensionText.first)
 	return int64(l.total) + int64(l.total)/growth + int64(text) +

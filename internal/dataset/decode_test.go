@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// zeros is what a file with a hole gives.
+// zeros reads like a file with a hole.
 type zeros struct{}
 
 func (zeros) Read(b []byte) (int, error) {
@@ -17,8 +17,8 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// claim is the header of an index that claims these numbers of entries, each with
-// the fewest bytes that it can have, and is right in itself.
+// claim returns a consistent header that claims these numbers of entries, each with the fewest
+// bytes that it can have, and the file size that it claims.
 func claim(samples, directories, classes uint64) ([]byte, int64) {
 	h := header{
 		samples: samples, directories: directories, classes: classes,
@@ -28,8 +28,8 @@ func claim(samples, directories, classes uint64) ([]byte, int64) {
 	return h.encode(), int64(h.total)
 }
 
-// taken runs f and returns how many bytes it allocated.
-func taken(f func()) uint64 {
+// allocated runs f and returns how many bytes it allocated.
+func allocated(f func()) uint64 {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	f()
@@ -37,9 +37,9 @@ func taken(f func()) uint64 {
 	return after.TotalAlloc - before.TotalAlloc
 }
 
-// TestDecodeOfHoles decodes files that claim gigabytes and hold zeros, or a few
-// bytes: no more memory is taken than for what they hold and is right.
-func TestDecodeOfHoles(t *testing.T) {
+// TestDecodeAllocatesForBytesReadNotClaimed decodes files that claim gigabytes and hold zeros, or a
+// few bytes: memory is allocated only for what they hold and is valid.
+func TestDecodeAllocatesForBytesReadNotClaimed(t *testing.T) {
 	for name, c := range map[string]struct {
 		samples, directories, classes uint64
 	}{
@@ -53,7 +53,7 @@ func TestDecodeOfHoles(t *testing.T) {
 			"some": io.LimitReader(zeros{}, 5<<20),
 		} {
 			var err error
-			n := taken(func() {
+			n := allocated(func() {
 				_, err = Decode(io.MultiReader(bytes.NewReader(head), rest), size)
 			})
 			if !errors.Is(err, ErrIndex) || n > 24<<20 {
@@ -61,7 +61,7 @@ func TestDecodeOfHoles(t *testing.T) {
 			}
 		}
 		var err error
-		n := taken(func() {
+		n := allocated(func() {
 			_, err = DecodeWithin(io.MultiReader(bytes.NewReader(head), zeros{}), size, 1<<30)
 		})
 		var memory *MemoryError
@@ -70,7 +70,7 @@ func TestDecodeOfHoles(t *testing.T) {
 			t.Errorf("%s, with a limit: %v; %d bytes taken of the %d claimed", name, err, n, size)
 		}
 	}
-	// What is wrong early is found before the rest is read.
+	// An early error is found before the rest is read.
 	head, size := claim(1<<20, 1<<10, 1<<10)
 	source := &io.LimitedReader{R: zeros{}, N: size}
 	if _, err := Decode(io.MultiReader(bytes.NewReader(head), source),
@@ -79,7 +79,7 @@ func TestDecodeOfHoles(t *testing.T) {
 	}
 }
 
-func TestDecodeWithin(t *testing.T) {
+func TestDecodeWithinRefusesIndexesAboveItsLimit(t *testing.T) {
 	good := encode(t, small(t))
 	l, err := parseHeader(good, int64(len(good)))
 	if err != nil {
@@ -95,8 +95,8 @@ func TestDecodeWithin(t *testing.T) {
 	}
 }
 
-// FuzzDecodeHeader decodes what begins with any bytes, claims what they say, and
-// goes on with zeros: what is taken is bounded by what is read.
+// FuzzDecodeHeader decodes arbitrary headers followed by zeros: the memory allocated is bounded by
+// the bytes read.
 func FuzzDecodeHeader(f *testing.F) {
 	good := encode(f, small(f))
 	f.Add(good)
@@ -139,11 +139,11 @@ func FuzzDecodeHeader(f *testing.F) {
 		size := int64(binary.LittleEndian.Uint64(b[16:]))
 		if max(h.samples, h.directories, h.classes, h.extensions, h.classText, h.extensionText,
 			h.pathText, h.nameText) <= maxText {
-			size = int64(h.layout().total) // the length that goes with the rest
+			size = int64(h.layout().total) // the length that matches the header
 			binary.LittleEndian.PutUint64(b[16:], uint64(size))
 		}
 		var err error
-		n := taken(func() {
+		n := allocated(func() {
 			_, err = Decode(io.MultiReader(bytes.NewReader(b), io.LimitReader(zeros{}, filled)),
 				size)
 		})

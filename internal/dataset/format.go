@@ -12,8 +12,7 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// The file of an index; docs/FORMATS.md, "The dataset index", has it byte by
-// byte.
+// The index file. docs/FORMATS.md, "The dataset index", describes it byte by byte.
 const (
 	indexMagic = "HDMLPIDX"
 	// Versions: 1, the first; 2, with stamps and contents.
@@ -23,29 +22,29 @@ const (
 	recordSize   = 64
 	checksumSize = 8
 
-	// sizes64: the sizes take 8 bytes each, not 4.
+	// sizes64 is set if sizes take 8 bytes each instead of 4.
 	sizes64 = 1 << 0
-	// settledFlag: see Directory.Settled.
+	// settledFlag is Directory.Settled.
 	settledFlag = 1 << 0
 	// noClass is the class of the root.
 	noClass = math.MaxUint32
 
-	// maxText bounds each part of an index that is text.
+	// maxText bounds each text section of an index.
 	maxText = 1 << 40
 	// maxTable bounds the number of classes, extensions and directories.
 	maxTable = math.MaxInt32
 )
 
-// ErrIndex marks an index file that cannot be used: it is no index, of another
-// version, or damaged. The dataset has to be scanned again.
+// ErrIndex marks a file that cannot be used as an index: it is not one, has another version, or is
+// damaged. The dataset has to be scanned again.
 var ErrIndex = errors.New("not a usable dataset index")
 
-// span is a part of the image.
+// span is a range of the image.
 type span struct{ first, end int }
 
 func (s span) of(image []byte) []byte { return image[s.first:s.end:s.end] }
 
-// layout says where in an image the sections lie.
+// layout holds the positions of an image's sections.
 type layout struct {
 	samples, directories, classes, extensions int
 	wide                                      bool // sizes take 8 bytes
@@ -55,10 +54,10 @@ type layout struct {
 	records, paths               span
 	nameEnds, names              span
 	sizes, stamps, contents      span
-	total                        int // checksum included
+	total                        int // including the checksum
 }
 
-// header is what the first bytes of the file say.
+// header is the decoded beginning of the file.
 type header struct {
 	flags                                        uint32
 	total                                        uint64
@@ -82,17 +81,17 @@ func (h *header) encode() []byte {
 	return b
 }
 
-// parseHeader reads and checks the header and says where the sections lie, for
-// a file of size bytes. Nothing has been allocated for them at this point.
+// parseHeader reads and checks the header of a file of size bytes and returns its layout. It
+// allocates nothing for the sections.
 func parseHeader(b []byte, size int64) (layout, error) {
 	bad := func(format string, args ...any) (layout, error) {
 		return layout{}, fmt.Errorf("%w: %s", ErrIndex, fmt.Sprintf(format, args...))
 	}
 	if len(b) < headerSize || string(b[:8]) != indexMagic {
-		return bad("it does not begin as one")
+		return bad("it does not begin with the magic number")
 	}
 	if v := binary.LittleEndian.Uint32(b[8:]); v != indexVersion {
-		return bad("version %d, not %d", v, indexVersion)
+		return bad("it has version %d, and this program reads version %d", v, indexVersion)
 	}
 	var h header
 	h.flags = binary.LittleEndian.Uint32(b[12:])
@@ -118,19 +117,19 @@ func parseHeader(b []byte, size int64) (layout, error) {
 		return bad("too much text")
 	case h.classText < h.classes || h.extensionText < h.extensions ||
 		h.pathText < h.directories-1 || h.nameText < h.samples:
-		// and so a header cannot claim entries that cost next to nothing
-		return bad("there are names without a single byte")
+		// so that a header cannot claim entries that take almost no bytes
+		return bad("it has more names than bytes of text")
 	case size < 0 || h.total != uint64(size):
 		return bad("%d bytes, not %d", size, h.total)
 	}
 	l := h.layout()
 	if uint64(l.total) != h.total {
-		return bad("%d bytes, and its parts add up to %d", h.total, l.total)
+		return bad("%d bytes, but its sections add up to %d", h.total, l.total)
 	}
 	return l, nil
 }
 
-// layout lays out the sections; the header's limits keep it from overflowing.
+// layout computes the positions of the sections. It cannot overflow: the header is within limits.
 func (h *header) layout() layout {
 	l := layout{
 		samples: int(h.samples), directories: int(h.directories),
@@ -179,8 +178,7 @@ func (r record) class() int {
 	return -1
 }
 
-// Encode writes the index to w, in one call. The bytes depend on the index
-// alone.
+// Encode writes the index to w in one call. The bytes depend on the index alone.
 func (x *Index) Encode(w io.Writer) error {
 	if _, err := w.Write(x.image); err != nil {
 		return fmt.Errorf("write dataset index: %w", err)
@@ -188,18 +186,18 @@ func (x *Index) Encode(w io.Writer) error {
 	return nil
 }
 
-// EncodedSize is the number of bytes that Encode writes, and about the memory
-// that the index takes.
+// EncodedSize returns the number of bytes that Encode writes, which is about the memory that the
+// index takes.
 func (x *Index) EncodedSize() int64 { return int64(len(x.image)) }
 
 func readError(err error) error {
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-		return fmt.Errorf("%w: it is cut off", ErrIndex)
+		return fmt.Errorf("%w: it is truncated", ErrIndex)
 	}
 	return fmt.Errorf("read dataset index: %w", err)
 }
 
-// verify checks all that the methods of Index rely on, and fills the tables.
+// verify checks everything that the methods of Index rely on, and fills the tables.
 func (x *Index) verify() error {
 	for _, s := range x.stages() {
 		if err := s.verify(); err != nil {
@@ -210,13 +208,13 @@ func (x *Index) verify() error {
 	return nil
 }
 
-// identify fills what identifies the dataset.
+// identify computes the listing's hash and the fingerprint.
 func (x *Index) identify() {
 	x.listing = x.hash()
 	x.fingerprint = x.version()
 }
 
-// texts cuts text into strings that end at the given offsets.
+// texts splits text into strings that end at the given offsets.
 func texts(ends, text []byte) ([]string, error) {
 	if len(ends) == 0 && len(text) == 0 {
 		return nil, nil
@@ -227,13 +225,13 @@ func texts(ends, text []byte) ([]string, error) {
 	for i := range list {
 		end := binary.LittleEndian.Uint32(ends[4*i:])
 		if end <= first || uint64(end) > uint64(len(all)) {
-			return nil, fmt.Errorf("text %d is out of place", i)
+			return nil, fmt.Errorf("text %d has an invalid offset", i)
 		}
 		list[i] = all[first:end]
 		first = end
 	}
 	if int(first) != len(all) {
-		return nil, errors.New("text is left over")
+		return nil, errors.New("there are bytes after the last text")
 	}
 	return list, nil
 }
@@ -252,12 +250,12 @@ func (x *Index) verifyDirectories() error {
 		case r.pathEnd() < pathEnd || r.pathEnd() > paths,
 			r.namesEnd() < namesEnd || r.namesEnd() > names,
 			r.samplesEnd() < samplesEnd || uint64(r.samplesEnd()) > uint64(x.layout.samples):
-			return fmt.Errorf("directory %d is out of place", i)
+			return fmt.Errorf("directory %d has an invalid offset", i)
 		case i == 0 &&
 			(r.class() != -1 || r.pathEnd() != 0 || r.samplesEnd() != 0 || r.namesEnd() != 0):
 			return errors.New("the first directory is not the root")
 		case i > 0 && (uint64(r.rawClass()) >= uint64(x.layout.classes) || r.class() < class):
-			return fmt.Errorf("directory %d is of class %d", i, r.class())
+			return fmt.Errorf("directory %d has the invalid class %d", i, r.class())
 		case r.flags()&^settledFlag != 0 || binary.LittleEndian.Uint32(r[28:]) != 0:
 			return fmt.Errorf("directory %d has unknown flags", i)
 		}
@@ -278,12 +276,12 @@ func (x *Index) verifyDirectories() error {
 		x.classEnds[c] = samplesEnd
 	}
 	if pathEnd != paths || namesEnd != names || uint64(samplesEnd) != uint64(x.layout.samples) {
-		return errors.New("something is left over behind the last directory")
+		return errors.New("there is data after the last directory")
 	}
 	return nil
 }
 
-// validPath reports whether path leads to below the root.
+// validPath reports whether path stays below the root.
 func validPath(path string) bool {
 	for part := range strings.SplitSeq(path, "/") {
 		if part == "" || part == "." || part == ".." {
@@ -296,7 +294,7 @@ func validPath(path string) bool {
 func (x *Index) verifyNames() error {
 	names := x.layout.names.of(x.image)
 	if bytes.IndexByte(names, '/') >= 0 || bytes.IndexByte(names, 0) >= 0 {
-		return errors.New("the name of a sample is no file name")
+		return errors.New("a sample's name is not a file name")
 	}
 	ends := x.layout.nameEnds.of(x.image)
 	id := 0
@@ -307,7 +305,7 @@ func (x *Index) verifyNames() error {
 		for ; id < int(x.dirSamples[dir]); id++ {
 			end := binary.LittleEndian.Uint32(ends[4*id:])
 			if end <= last || uint64(end) > length {
-				return fmt.Errorf("the name of sample %d is out of place", id)
+				return fmt.Errorf("the name of sample %d has an invalid offset", id)
 			}
 			if n := names[base+uint64(last) : base+uint64(end)]; n[0] == '.' &&
 				(len(n) == 1 || len(n) == 2 && n[1] == '.') {
@@ -316,7 +314,7 @@ func (x *Index) verifyNames() error {
 			last = end
 		}
 		if uint64(last) != length {
-			return fmt.Errorf("names are left over in directory %d", dir)
+			return fmt.Errorf("there are bytes after the last name in directory %d", dir)
 		}
 		base += length
 	}
@@ -328,7 +326,7 @@ func (x *Index) sumSizes() error {
 	sizes := x.layout.sizes.of(x.image)
 	if !x.layout.wide {
 		for i := 0; i+4 <= len(sizes); i += 4 {
-			size := uint64(binary.LittleEndian.Uint32(sizes[i:])) // 2^32 of these do not overflow
+			size := uint64(binary.LittleEndian.Uint32(sizes[i:])) // 2^32 of these cannot overflow
 			sum += size
 			largest = max(largest, size)
 		}
@@ -349,10 +347,9 @@ func (x *Index) sumSizes() error {
 	return nil
 }
 
-// hash hashes the listing: the names of the classes in their order and, for every sample
-// in its order, class, path below the root, size and modification time. It covers neither where
-// the root lies nor stamps; directories without samples and the times of directories
-// do not count either.
+// hash hashes the listing: the names of the classes in their order and, for every sample in its
+// order, class, path below the root, size and modification time. It covers neither the root's path
+// nor stamps, directories without samples, and the times of directories.
 func (x *Index) hash() [16]byte {
 	b := make([]byte, 0, 4096)
 	b = append(b, "hdmlp dataset 1\n"...)
@@ -372,7 +369,7 @@ func (x *Index) hash() [16]byte {
 		}
 		first = end
 		if len(b) > 1<<16 {
-			_, _ = h.Write(b) // a hash never fails
+			_, _ = h.Write(b) // hash.Hash never returns an error
 			b = b[:0]
 		}
 	}

@@ -14,8 +14,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestGolden holds the format where it is: files of this version are out there.
-func TestGolden(t *testing.T) {
+// TestFormatIsTheGoldenFiles pins the format: files of this version exist.
+func TestFormatIsTheGoldenFiles(t *testing.T) {
 	const path = "testdata/index-1.golden"
 	got := encode(t, small(t))
 	if *rewrite {
@@ -28,7 +28,8 @@ func TestGolden(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(want, got) {
-		t.Errorf("the file has changed; if that is meant, it takes a new version\nwant %x\ngot  %x",
+		t.Errorf("the file has changed; if that is intended, the format needs a new "+
+			"version\nwant %x\ngot  %x",
 			want, got)
 	}
 	x, err := decode(want)
@@ -42,7 +43,7 @@ func TestGolden(t *testing.T) {
 
 const goldenFingerprint = "aef23462c2b5e42a05ed0958fff0ed9f"
 
-func TestFingerprintCoversWhatItSays(t *testing.T) {
+func TestFingerprintCoversNamesSizesTimesAndClasses(t *testing.T) {
 	type sample struct {
 		dir, name      string
 		class          int
@@ -100,9 +101,9 @@ func TestFingerprintCoversWhatItSays(t *testing.T) {
 	}
 }
 
-// TestRoundTrip builds indexes at random and reads them back; a part of them by
-// way of Copy.
-func TestRoundTrip(t *testing.T) {
+// TestEncodedIndexDecodesToItself builds indexes at random and reads them back, some of them built
+// with Copy.
+func TestEncodedIndexDecodesToItself(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.StringMatching(`[a-z0-9\xc3\xa4._-]{1,12}x`)
 		classes := rapid.SliceOfNDistinct(name, 0, 5, rapid.ID).Draw(t, "classes")
@@ -163,7 +164,7 @@ func TestRoundTrip(t *testing.T) {
 	})
 }
 
-// sealed is a file with a right checksum and length.
+// sealed returns b with a valid checksum and length.
 func sealed(b []byte) []byte {
 	if len(b) < headerSize+checksumSize {
 		return b
@@ -175,7 +176,7 @@ func sealed(b []byte) []byte {
 	return b
 }
 
-func TestDecodeRefuses(t *testing.T) {
+func TestDecodeRefusesDamagedFiles(t *testing.T) {
 	good := encode(t, small(t))
 	for i := range good {
 		bad := bytes.Clone(good)
@@ -187,7 +188,7 @@ func TestDecodeRefuses(t *testing.T) {
 			t.Fatalf("cut off after %d bytes: %v", i, err)
 		}
 	}
-	// A length that lies takes no memory.
+	// A false length does not allocate memory.
 	for _, field := range []int{16, 24, 32, 40, 48, 56, 64, 72, 80} {
 		huge := bytes.Clone(good)
 		binary.LittleEndian.PutUint64(huge[field:], 1<<62)
@@ -203,7 +204,7 @@ func TestDecodeRefuses(t *testing.T) {
 	later := bytes.Clone(good)
 	later[8]++
 	if _, err := decode(sealed(later)); err == nil ||
-		!strings.Contains(err.Error(), "version 3, not 2") {
+		!strings.Contains(err.Error(), "version 3, and this program reads version 2") {
 		t.Errorf("a later version: %v", err)
 	}
 }
@@ -250,7 +251,7 @@ func FuzzDecode(f *testing.F) {
 			}
 			_ = x.Statistics()
 			if !bytes.Equal(encode(t, x), file) {
-				t.Fatal("it is written as something else")
+				t.Fatal("encoding it again gives other bytes")
 			}
 		}
 	})

@@ -9,29 +9,27 @@ import (
 	"time"
 )
 
-// MaxSamples is the largest number of samples of one dataset: a sample's ID
-// takes 32 bits wherever IDs are exchanged.
+// MaxSamples is the largest number of samples of one dataset: sample IDs are exchanged as 32-bit
+// numbers.
 const MaxSamples = 1<<32 - 2
 
-// Index says what the samples of a dataset are. It is immutable and safe for
-// concurrent use.
+// Index describes the samples of a dataset. It is immutable and safe for concurrent use.
 //
-// An Index is its own file: one block of memory, laid out as docs/FORMATS.md
-// says ("The dataset index"), in which the methods below look things up. There
-// is no pointer and no object per sample, so that the garbage collector never
-// sees a dataset's size, and reading an index back is one big read.
+// An Index is held in memory as it is stored on disk: one block, in the layout of docs/FORMATS.md
+// ("The dataset index"), which the methods below search. It has no pointer or object per sample, so
+// the cost of garbage collection does not grow with the dataset, and loading an index is one large
+// read.
 //
-// Samples are numbered from 0 in the order of their directories, and the
-// directories of a class lie together: both a sample's directory and its class
-// are found by binary search in tables that are short.
+// Samples are numbered from 0 in the order of their directories, and the directories of a class are
+// adjacent: both a sample's directory and its class are found by binary search in short tables.
 type Index struct {
 	image  []byte // the whole file, checksum included
-	layout layout // where in image the sections lie
+	layout layout // where the sections of image are
 
 	classes    []string
 	extensions []string
-	dirSamples []uint32 // per directory: the first sample behind it
-	classEnds  []uint32 // per class: the first sample behind it
+	dirSamples []uint32 // per directory: the first sample after it
+	classEnds  []uint32 // per class: the first sample after it
 
 	bytes       int64
 	largest     int64
@@ -39,56 +37,54 @@ type Index struct {
 	fingerprint [16]byte // hash of listing and contents
 }
 
-// Directory is one directory of the source, as it was when it was listed.
+// Directory is one directory of the source, as of when it was listed.
 type Directory struct {
-	Path  string // below the root, with slashes; "" is the root
+	Path  string // relative to the root, with slashes; "" is the root
 	Class int    // the class of the samples in it; -1 for the root
 	// Modified and Changed are its mtime and ctime, in nanoseconds since 1970.
 	Modified, Changed int64
-	// Settled: these times are old enough for any later change of the
-	// directory to change them too.
+	// Settled is true if these times are old enough that any later change of the directory changes
+	// them too.
 	Settled bool
-	// Samples in it, itself only: IDs from First to End-1.
+	// First and End delimit the samples in the directory itself: IDs First to End-1.
 	First, End int
 }
 
-// Len is F, the number of samples.
+// Len returns the number of samples (F in the papers).
 func (x *Index) Len() int { return x.layout.samples }
 
-// Bytes is S, the bytes of all samples.
+// Bytes returns the size of all samples together, in bytes (S in the papers).
 func (x *Index) Bytes() int64 { return x.bytes }
 
-// MaxSize is the size of the largest sample, in bytes; 0 if there is none.
+// MaxSize returns the size of the largest sample in bytes, or 0 if there is none.
 func (x *Index) MaxSize() int64 { return x.largest }
 
-// Classes are the names of the classes; a sample's label is the place of its
-// class in this list. The caller must not change it.
+// Classes returns the names of the classes; a sample's label is the position of its class in this
+// list. The caller must not change it.
 func (x *Index) Classes() []string { return x.classes }
 
-// Extensions are the endings of file names, in lower case, by which the samples
-// were picked; nil where the kind of source knows none. The caller must not
-// change it.
+// Extensions returns the file name extensions, in lower case, that select the samples; nil if the
+// kind of source has none. The caller must not change it.
 func (x *Index) Extensions() []string { return x.extensions }
 
-// Fingerprint is the dataset's version: it covers the listing (the names of the classes in
-// their order and, for every sample in its order, class, path below the root, size and
-// modification time) and the contents of the files that Excerpts lists. It covers neither
-// where the root lies nor the bytes of other files. So it is the same on every
-// start and every node for as long as the folder is unchanged, and a copy has the same one
-// if it kept the times of the files.
+// Fingerprint returns the dataset's version. It covers the listing (the names of the classes in
+// their order and, for every sample in its order, class, path below the root, size and modification
+// time) and the contents of the files that Excerpts lists. It covers neither the root's path nor
+// the bytes of other files. So it is the same on every start and every node as long as the folder
+// is unchanged, and a copy of the folder has the same one if it preserves file times.
 func (x *Index) Fingerprint() [16]byte { return x.fingerprint }
 
-// Listing is the hash of the listing alone.
+// Listing returns the hash of the listing alone.
 func (x *Index) Listing() [16]byte { return x.listing }
 
-// Label is the number of the class of sample id. It panics if there is no such
-// sample, as indexing a slice does.
+// Label returns the number of the class of sample id. It panics if there is no such sample, as
+// indexing a slice does.
 func (x *Index) Label(id int) int {
 	x.check(id)
 	return sort.Search(len(x.classEnds), func(i int) bool { return x.classEnds[i] > uint32(id) })
 }
 
-// Size is the size of sample id in bytes. It panics if there is no such sample.
+// Size returns the size of sample id in bytes. It panics if there is no such sample.
 func (x *Index) Size(id int) int64 {
 	x.check(id)
 	if x.layout.wide {
@@ -97,22 +93,21 @@ func (x *Index) Size(id int) int64 {
 	return int64(binary.LittleEndian.Uint32(x.layout.sizes.of(x.image)[4*id:]))
 }
 
-// Stamp is the stamp of sample id's file when it was listed. It panics if there is no such
-// sample.
+// Stamp returns the stamp that sample id's file had when it was listed. It panics if there is no
+// such sample.
 func (x *Index) Stamp(id int) Stamp {
 	x.check(id)
 	return Stamp(binary.LittleEndian.Uint64(x.layout.stamps.of(x.image)[8*id:]))
 }
 
-// Name is the path of sample id below the root, with slashes. It may be any
-// bytes but NUL: file names need not be UTF-8. It panics if there is no such
-// sample.
+// Name returns the path of sample id relative to the root, with slashes. It may hold any bytes but
+// NUL: file names need not be UTF-8. It panics if there is no such sample.
 func (x *Index) Name(id int) string {
 	var buf [256]byte
 	return string(x.AppendName(buf[:0], id))
 }
 
-// AppendName appends Name(id) to dst, and allocates nothing if dst has room.
+// AppendName appends Name(id) to dst. It does not allocate if dst has the capacity.
 func (x *Index) AppendName(dst []byte, id int) []byte {
 	x.check(id)
 	dir := sort.Search(len(x.dirSamples), func(i int) bool { return x.dirSamples[i] > uint32(id) })
@@ -122,7 +117,7 @@ func (x *Index) AppendName(dst []byte, id int) []byte {
 	return append(dst, x.base(dir, id)...)
 }
 
-// ClassSizes are the numbers of samples per class.
+// ClassSizes returns the number of samples per class.
 func (x *Index) ClassSizes() []int {
 	sizes := make([]int, len(x.classEnds))
 	first := uint32(0)
@@ -133,8 +128,8 @@ func (x *Index) ClassSizes() []int {
 	return sizes
 }
 
-// Directories goes through the directories in the order of their samples, the
-// root first, those without samples included.
+// Directories iterates over all directories in the order of their samples, the root first,
+// including those without samples.
 func (x *Index) Directories() iter.Seq2[int, Directory] {
 	return func(yield func(int, Directory) bool) {
 		for i := range x.layout.directories {
@@ -145,11 +140,10 @@ func (x *Index) Directories() iter.Seq2[int, Directory] {
 	}
 }
 
-// Equal reports whether two indexes are the same in all that they hold, times of
-// directories included.
+// Equal reports whether two indexes have the same contents, including the times of directories.
 func (x *Index) Equal(other *Index) bool { return bytes.Equal(x.image, other.image) }
 
-// String describes the index in a few words.
+// String returns a short description of the index.
 func (x *Index) String() string {
 	return fmt.Sprintf("%d samples in %d classes, %d bytes, fingerprint %x",
 		x.Len(), len(x.classes), x.bytes, x.fingerprint)
@@ -161,7 +155,7 @@ func (x *Index) check(id int) {
 	}
 }
 
-// path is the path of directory dir below the root.
+// path returns the path of directory dir relative to the root.
 func (x *Index) path(dir int) []byte {
 	first := uint64(0)
 	if dir > 0 {
@@ -170,7 +164,7 @@ func (x *Index) path(dir int) []byte {
 	return x.layout.paths.of(x.image)[first:x.record(dir).pathEnd()]
 }
 
-// base is the name of sample id, which lies in directory dir, within it.
+// base returns the file name of sample id, which is in directory dir.
 func (x *Index) base(dir, id int) []byte {
 	base := uint64(0)
 	first := 0
@@ -191,7 +185,7 @@ func (x *Index) record(dir int) record {
 	return record(x.layout.records.of(x.image)[dir*recordSize : (dir+1)*recordSize])
 }
 
-// Directory is the directory of this number, as Directories counts them.
+// Directory returns the directory with this number, in the order of Directories.
 func (x *Index) Directory(dir int) Directory {
 	r := x.record(dir)
 	d := Directory{
@@ -205,10 +199,9 @@ func (x *Index) Directory(dir int) Directory {
 	return d
 }
 
-// Settled reports whether times of a directory that was listed at now can be
-// trusted to change with the directory: not if it changed shortly before (its
-// clock may tick as rarely as every two seconds), nor if a tool that makes
-// images set them all to the beginning of time.
+// Settled reports whether the times of a directory that was listed at now are sure to change with
+// the directory. They are not if it changed shortly before (file system clocks may tick only every
+// two seconds), or if an image builder set all times to the epoch.
 func Settled(modified, changed int64, now time.Time) bool {
 	const granularity, beginning = 2 * time.Second, int64(time.Second)
 	newest := max(modified, changed)

@@ -15,10 +15,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
+var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// small is the index of the golden file: nested directories, one of them
-// without samples, a class name that is not UTF-8.
+// small returns the index of the golden file, which has nested directories, one without samples,
+// and a class name that is not UTF-8.
 func small(t testing.TB) *Index {
 	b := NewBuilder([]string{"cat", "d\xffg"}, []string{".jpeg", ".jpg"})
 	b.Directory(Directory{Class: -1})
@@ -65,7 +65,7 @@ func encode(t testing.TB, x *Index) []byte {
 
 func decode(b []byte) (*Index, error) { return Decode(bytes.NewReader(b), int64(len(b))) }
 
-func TestIndex(t *testing.T) {
+func TestIndexReturnsWhatWasBuilt(t *testing.T) {
 	built := small(t)
 	decoded, err := decode(encode(t, built))
 	if err != nil {
@@ -118,18 +118,18 @@ func TestIndex(t *testing.T) {
 		}
 	}
 	if !built.Equal(decoded) || built.Fingerprint() != decoded.Fingerprint() {
-		t.Error("the decoded index is another one")
+		t.Error("the decoded index differs")
 	}
 	buf := make([]byte, 0, 64)
 	if n := testing.AllocsPerRun(100, func() {
 		buf = built.AppendName(buf[:0], 2)
 		_ = built.Label(3) + int(built.Size(1))
 	}); n != 0 {
-		t.Errorf("%v allocations per look", n)
+		t.Errorf("%v allocations per lookup", n)
 	}
 }
 
-func TestSettled(t *testing.T) {
+func TestDirectoriesThatChangedRecentlyAreNotSettled(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	ago := func(d time.Duration) int64 { return now.Add(-d).UnixNano() }
 	for _, c := range []struct {
@@ -150,7 +150,7 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-func TestStatistics(t *testing.T) {
+func TestStatisticsMatchTheSizes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		sizes := rapid.SliceOfN(rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 1<<50)), 1,
 			50).Draw(t, "sizes")

@@ -5,40 +5,40 @@ import (
 	"time"
 )
 
-// Kind describes a kind of source to the daemon and to the commands, which know no kind by itself.
-// Each is one sub-package, which returns its Kind, and one line in the table of cmd/hdmlp/kinds.go.
+// Kind describes a kind of source to the daemon and the commands, which do not depend on particular
+// kinds. Each kind is a sub-package that returns its Kind, and a line in the table of
+// cmd/hdmlp/kinds.go.
 type Kind struct {
-	Name string // as requests and commands have it
-	Help string // what lies at the path, in one sentence without its full stop
-	// Extensions are the endings that the names of samples have if the user gives none; nil: names
-	// do not matter.
+	Name string // as in requests and commands
+	Help string // what the path must lead to, without a full stop
+	// Extensions are the default extensions of the names of samples; nil if names do not matter.
 	Extensions []string
-	// Open opens the dataset at path, a directory, with an index that is up to date. A failure is
-	// an *Error, or ctx's.
+	// Open opens the dataset in the directory path, with an up-to-date index. An error is an
+	// *Error, or ctx's.
 	Open func(ctx context.Context, path string, o OpenOptions) (Indexed, error)
 }
 
-// Indexed is a source with the index of its samples, which does not change.
+// Indexed is a source that has an index of its samples. The index does not change.
 type Indexed interface {
 	Source
 	Index() *Index
 }
 
-// OpenOptions say how to open a dataset, whatever its kind. What a kind has no use for it leaves
-// alone.
+// OpenOptions are the options for opening a dataset of any kind. A kind ignores those that do not
+// apply to it.
 type OpenOptions struct {
-	Extensions []string      // endings of the names of samples; nil: the kind's own
-	IndexDir   string        // directory that keeps the index; "": the kind says where
-	Rescan     bool          // scan as if there were no index
-	Timeout    time.Duration // how long one system call may take; 0: the kind says
+	Extensions []string      // of the names of samples; nil: the kind's default
+	IndexDir   string        // directory of the index file; "": the kind's default
+	Rescan     bool          // ignore an existing index
+	Timeout    time.Duration // of one system call; 0: the kind's default
 	// View is the dataset as the process that opens it sees it; nil: as this process does. Its
-	// descriptors are valid until Open has returned, its Renew as long as the source.
+	// descriptors are valid until Open returns, its Renew as long as the source is open.
 	View *View
 
-	// Progress may be nil. All three may be called from any goroutine.
+	// The following may be nil, and may be called from any goroutine.
 
-	Progress func(files int64) // how far a scan has come; may be called often
-	Warn     func(text string) // is told what a user should know, as long as the source is open
-	// as Warn, while Open runs: the process that opens the dataset is told as well
+	Progress func(files int64) // files scanned so far; may be called often
+	Warn     func(text string) // reports problems to the user while the source is open
+	// like Warn, during Open; also reported to the process that opens the dataset
 	Tell func(text string)
 }

@@ -1,6 +1,6 @@
 package dataset
 
-// Spec names a dataset, as a user does.
+// Spec is a dataset as a user specifies it.
 type Spec struct {
 	Kind       string   // "folder"
 	Path       string   // absolute

@@ -6,24 +6,22 @@ import (
 	"github.com/zeebo/xxh3"
 )
 
-// Stamp identifies the instance of a file that a sample's bytes came from. Its
-// upper half is a hash of size and modification time: where it differs from the
-// index's, the file was written to. Its lower half is a hash of inode and change
-// time: where only this half differs, the file was replaced by one with the same
-// times, or its owner, mode or links were changed, and whether its bytes are the same
-// is not known. The zero Stamp belongs to sources without stamps, and equals any other.
+// Stamp identifies the instance of a file that a sample's bytes came from. Its upper half is a hash
+// of size and modification time: if it differs from the index's, the file was written to. Its lower
+// half is a hash of inode and change time: if only this half differs, the file was replaced by one
+// with the same times, or its owner, mode or links changed, and its bytes may or may not be the
+// same. The zero Stamp is that of sources without stamps, and matches any other.
 //
-// The device is not part of it: device numbers change when a file system is mounted
-// again.
+// The device is not part of it: device numbers change when a file system is remounted.
 type Stamp uint64
 
-// NewStamp makes the stamp of a file: size in bytes, times in nanoseconds since 1970.
+// NewStamp returns the stamp of a file. The size is in bytes, times are in nanoseconds since 1970.
 func NewStamp(size, modified, changed int64, inode uint64) Stamp {
 	var b [16]byte
 	half := func(first, second uint64) Stamp {
 		binary.LittleEndian.PutUint64(b[:], first)
 		binary.LittleEndian.PutUint64(b[8:], second)
-		return Stamp(max(uint32(xxh3.Hash(b[:])), 1)) // 0 is for no stamp
+		return Stamp(max(uint32(xxh3.Hash(b[:])), 1)) // 0 means no stamp
 	}
 	return half(uint64(size), uint64(modified))<<32 | half(inode, uint64(changed))
 }
@@ -33,16 +31,16 @@ func (s Stamp) Written(since Stamp) bool {
 	return s != 0 && since != 0 && s>>32 != since>>32
 }
 
-// Instance is the lower half: inode and change time.
+// Instance returns the lower half: the hash of inode and change time.
 func (s Stamp) Instance() uint32 { return uint32(s) }
 
-// Placed is a Source whose dataset lies in a directory.
+// Placed is a Source whose dataset is a directory.
 type Placed interface {
-	// Place identifies the directory by its device and inode.
+	// Place returns the directory's device and inode.
 	Place() (device, inode uint64)
 }
 
-// PlaceHash makes one number of a directory's device and inode; never 0.
+// PlaceHash returns a hash of a directory's device and inode, which is never 0.
 func PlaceHash(device, inode uint64) uint32 {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], device)

@@ -6,26 +6,25 @@ import (
 	"slices"
 )
 
-// Statistics says how large the samples of a dataset are.
+// Statistics describes the sizes of a dataset's samples.
 type Statistics struct {
 	Smallest, Largest int64 // bytes
 	Mean              float64
-	// Median is the sample in the middle, the larger one of two.
+	// Median is the upper median.
 	Median int64
-	// Histogram counts samples by size, from the smallest sample's bin to the
-	// largest one's, empty ones between included.
+	// Histogram counts samples by size, from the smallest sample's bin to the largest one's,
+	// including empty bins in between.
 	Histogram []Bin
 }
 
-// Bin holds the samples of at least From bytes and less than To: a power of two
-// and the next, or 0 and 1.
+// Bin counts the samples of at least From and less than To bytes. From and To are successive powers
+// of two, or 0 and 1.
 type Bin struct {
 	From, To int64
 	Samples  int
 }
 
-// Statistics goes through all sizes, in linear time. It is the zero value for an
-// index without samples.
+// Statistics computes the statistics in linear time. They are zero for an index without samples.
 func (x *Index) Statistics() Statistics {
 	n := x.Len()
 	if n == 0 {
@@ -57,7 +56,7 @@ func (x *Index) Statistics() Statistics {
 	return s
 }
 
-// sizeOfRank sorts the sizes of one bin and gives the one of this rank.
+// sizeOfRank returns the size with this rank among the sizes of one bin.
 func (x *Index) sizeOfRank(bin, count, rank int) int64 {
 	sizes := make([]int64, 0, count)
 	for id := range x.Len() {

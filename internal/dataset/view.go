@@ -11,19 +11,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// View is a dataset as one process sees it: descriptors that the process opened itself, so
-// that a daemon in another mount namespace, or another root directory, reads the files
-// that the process would read, and not those that lie at the same path elsewhere.
+// View is a dataset as one process sees it: descriptors that the process opened itself, so that a
+// daemon with another mount namespace or root directory reads the files that the process would
+// read, and not those at the same path in its own.
 type View struct {
 	Root  *os.File // the dataset's root directory, open for reading
-	Slash *os.File // the process's "/", which absolute symbolic links start from
-	// Renew has the process open both again, after a file system was mounted anew. nil: it cannot.
+	Slash *os.File // the process's "/", from which absolute symbolic links are resolved
+	// Renew makes the process open both again after a file system was remounted; nil if it cannot.
 	Renew func(ctx context.Context) (*View, error)
 }
 
-// Vantage identifies the process's "/": in another mount namespace, or below another root
-// directory, it is another one. It is zero where the system cannot tell (before Linux 5.8 without
-// /proc), which equals no other.
+// Vantage identifies a process's "/": processes with different mount namespaces or root directories
+// have different ones. It is zero where it cannot be determined (before Linux 5.8 without /proc); a
+// zero Vantage equals no other.
 type Vantage struct{ mount, device, inode uint64 }
 
 // VantageOf returns the vantage of an open "/".
@@ -41,8 +41,8 @@ func VantageOf(slash *os.File) (Vantage, error) {
 	return Vantage{st.Mnt_id, unix.Mkdev(st.Dev_major, st.Dev_minor), st.Ino}, nil
 }
 
-// vantageOfOld is VantageOf where statx does not tell the mount, or is forbidden: /proc tells it
-// since Linux 3.15.
+// vantageOfOld is VantageOf for systems where statx does not report the mount or is forbidden. It
+// reads the mount from /proc (Linux 3.15).
 func vantageOfOld(slash *os.File) (Vantage, error) {
 	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", slash.Fd()))
 	if err != nil {
@@ -62,10 +62,10 @@ func vantageOfOld(slash *os.File) (Vantage, error) {
 	return Vantage{}, nil
 }
 
-// Same reports whether two vantages are known to be one.
+// Same reports whether two vantages are known to be the same.
 func (v Vantage) Same(other Vantage) bool { return v == other && v != Vantage{} }
 
-// Close closes the descriptors. It may be called on nil.
+// Close closes the descriptors. It does nothing on a nil View.
 func (v *View) Close() error {
 	if v == nil {
 		return nil

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// faultsTold is how many unreadable samples a node names to the others.
-const faultsTold = 16
+// maxFaults is how many unreadable samples a node reports to the others.
+const maxFaults = 16
 
-// RankTally is a rank's part.
+// RankTally is a rank's part of a NodeReport.
 type RankTally struct {
 	Rank int  `json:"rank"`
 	Open bool `json:"open"`
@@ -19,23 +19,24 @@ type RankTally struct {
 	Staging Staging `json:"staging"`
 }
 
-// NodeReport is a node's part in a job: its Report, with the epochs added up.
+// NodeReport is a node's part of a ClusterReport: its Report, with the epochs summed.
 type NodeReport struct {
 	Node    int    `json:"node"`
-	Host    string `json:"host"`    // its name
+	Host    string `json:"host"`    // host name
 	Address string `json:"address"` // as the other nodes see it; empty in a job of one node
-	// Answering: the node answered now. Otherwise Why says what is known of that, and all numbers
-	// are Age seconds old; a negative Age: there are none, it has not answered before.
+	// Answering is true if the node answered this request. Otherwise Why is the reason, and all
+	// numbers are Age seconds old; if Age is negative the node has never answered, and there are
+	// none.
 	Answering bool    `json:"answering"`
 	Why       string  `json:"why,omitempty"`
 	Age       float64 `json:"age_seconds"`
-	// Assembling: the job is not open on the node yet, and there are no numbers.
+	// Assembling is true while the job is being opened on the node; there are no numbers yet.
 	Assembling bool   `json:"assembling,omitempty"`
 	Sentence   string `json:"sentence,omitempty"`
 	Planning   bool   `json:"planning,omitempty"` // as in Report
 	Tally
 	Utilisation float64     `json:"utilisation"`
-	Bound       int64       `json:"bound_bytes"` // this node's share of it
+	Bound       int64       `json:"bound_bytes"` // this node's share
 	Classes     []Class     `json:"classes"`
 	Staging     Staging     `json:"staging"` // of all its ranks
 	Ranks       []RankTally `json:"ranks"`
@@ -44,11 +45,11 @@ type NodeReport struct {
 	Unreadable int      `json:"unreadable"`
 	Faults     []Fault  `json:"faults"`
 	Waiting    *Waiting `json:"waiting,omitempty"`
-	// PassedBy are the nodes that are there, and are not asked for samples.
+	// PassedBy are the nodes that are alive but bypassed.
 	PassedBy []Peer `json:"passed_by,omitempty"`
 }
 
-// ClusterReport is a job over all its nodes, as the daemon of one of them hears it.
+// ClusterReport describes a job over all its nodes, as the daemon of one of them knows it.
 type ClusterReport struct {
 	Job         string `json:"job"`
 	Dataset     string `json:"dataset"`
@@ -59,9 +60,9 @@ type ClusterReport struct {
 	GlobalBatch int    `json:"global_batch_size"`
 	Planned     int    `json:"planned_epochs"` // 0: no end
 	Steps       int    `json:"steps"`          // of an epoch
-	Node        int    `json:"node"`           // which was asked
+	Node        int    `json:"node"`           // the node that made the report
 	Sentence    string `json:"sentence"`
-	// Total adds the nodes up; those that do not answer count as they were last heard.
+	// Total sums the nodes; one that does not answer counts with its last numbers.
 	Total       Tally        `json:"total"`
 	Utilisation float64      `json:"utilisation"`
 	Bound       int64        `json:"bound_bytes"` // of all nodes, as in Report
@@ -72,8 +73,8 @@ type ClusterReport struct {
 	Nodes       []NodeReport `json:"nodes"`
 }
 
-// Summary is the report with its epochs added up, as a ClusterReport of this node alone. The node's
-// Host and Address are left empty.
+// Summary returns the report with its epochs summed, as a ClusterReport of this node alone. The
+// node's Host and Address are empty.
 func (r *Report) Summary() *ClusterReport {
 	c := &ClusterReport{
 		Job: r.Job, Dataset: r.Dataset, Samples: r.Samples, Bytes: r.Bytes, Policy: r.Policy,
@@ -86,12 +87,12 @@ func (r *Report) Summary() *ClusterReport {
 	return c
 }
 
-// node is this node's part.
+// node returns this node's part.
 func (r *Report) node() NodeReport {
 	n := NodeReport{
 		Node: r.Node, Answering: true, Assembling: r.Assembling, Planning: r.Planning,
 		Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
-		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), faultsTold)],
+		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
 		Waiting: r.Waiting,
 	}
 	if r.Assembling {
@@ -116,11 +117,11 @@ func (r *Report) node() NodeReport {
 			n.PassedBy = append(n.PassedBy, p)
 		}
 	}
-	n.Source = r.Source // with what no rank asked for
+	n.Source = r.Source // including what no rank requested
 	return n
 }
 
-// Over is the report of the same job over all these nodes, which are all that it has.
+// Over returns the report of the same job over nodes, which must be all of its nodes.
 func (c *ClusterReport) Over(nodes []NodeReport) *ClusterReport {
 	all := *c
 	all.Total, all.Bound, all.Staging, all.Unreadable, all.Classes, all.Nodes = Tally{}, 0,
@@ -136,7 +137,7 @@ func (s *Staging) add(o Staging) {
 	s.Extra += o.Extra
 }
 
-// sum adds the nodes up.
+// sum sums the nodes.
 func (c *ClusterReport) sum() {
 	heard := 0
 	for i := range c.Nodes {
@@ -158,13 +159,13 @@ func (c *ClusterReport) sum() {
 			c.Classes[at].Used += class.Used
 		}
 	}
-	// nodes that were never heard have a share as well
+	// nodes that never answered have a share as well
 	c.Bound = c.Bound / int64(max(heard, 1)) * int64(len(c.Nodes))
 	c.BoundShare = float64(c.Total.Source.Bytes) / float64(max(c.Bound, 1))
 	c.Utilisation = c.Total.Utilisation()
 }
 
-// sentence says what the numbers mean.
+// sentence summarises the numbers.
 func (c *ClusterReport) sentence() string {
 	var b strings.Builder
 	var silent, assembling, planning []string
@@ -191,7 +192,11 @@ func (c *ClusterReport) sentence() string {
 	}
 	b.WriteString(unreadable(c.Unreadable))
 	if len(planning) > 0 {
-		b.WriteString(" Who caches what is still being planned on node " +
+		nodes := "node "
+		if len(planning) > 1 {
+			nodes = "nodes "
+		}
+		b.WriteString(" The cache plan is still being made on " + nodes +
 			strings.Join(planning, ", ") + ".")
 	}
 	for _, text := range slices.Concat(assembling, silent) {

@@ -9,19 +9,19 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// Report is a job on one node: what its ranks there waited for, where every byte came
-// from, and how close it came to the lower bound (DESIGN 6 and 7). Complete makes its sums.
+// Report describes a job on one node: what its ranks there waited for, where every byte came from,
+// and how close it came to the lower bound (DESIGN 6 and 7). Complete computes its sums.
 type Report struct {
 	Job       string `json:"job"`
 	Dataset   string `json:"dataset"`
 	Samples   int    `json:"samples"`
 	Bytes     int64  `json:"bytes"`
-	Subset    bool   `json:"subset,omitempty"` // the job is over a part of the dataset
+	Subset    bool   `json:"subset,omitempty"` // the job uses a part of the dataset
 	Positions int    `json:"positions"`        // samples of an epoch, before it is padded or cut
-	// of the samples that the job reads at all; that its first epoch reads, if epochs are given
+	// bytes of the samples that the job reads; if epochs are given, that its first epoch reads
 	Needed      int64  `json:"needed_bytes"`
 	Policy      string `json:"policy"`
-	Node        int    `json:"node"` // this one, of Nodes
+	Node        int    `json:"node"` // this node's number, of Nodes
 	Nodes       int    `json:"nodes"`
 	WorldSize   int    `json:"world_size"`
 	GlobalBatch int    `json:"global_batch_size"`
@@ -33,45 +33,43 @@ type Report struct {
 	Scheme      string `json:"scheme"`
 	Tail        string `json:"tail"`
 	Threads     int    `json:"source_threads"`
-	Sentence    string `json:"sentence"` // what the numbers mean
-	// Assembling: the job is not open yet, because its dataset is scanned or its
-	// caches are opened; there are no numbers.
+	Sentence    string `json:"sentence"` // summary of the numbers
+	// Assembling is true while the job is being opened (its dataset is scanned or its caches are
+	// opened); there are no numbers yet.
 	Assembling bool `json:"assembling,omitempty"`
-	// Planning: batches flow, and the plan of who caches what is still being made.
+	// Planning is true while the cache plan is being made; batches are already delivered.
 	Planning bool    `json:"planning,omitempty"`
 	Stall    float64 `json:"stall_seconds"` // of next(), summed over ranks and epochs
-	// Utilisation is the share of the time, from asking for an epoch's first batch
-	// to yielding its last, in which next() was not blocked; over all ranks.
+	// Utilisation is the share of the time from the request for an epoch's first batch to the
+	// delivery of its last in which next() was not blocked, over all ranks.
 	Utilisation float64 `json:"utilisation"`
-	// Source is what left the source for this job, filling of classes included.
+	// Source is what was read from the source for this job, including fills of classes.
 	Source Amount `json:"source"`
-	// Bound is S + (E-1) max(0, S-D) for the epochs begun, S being Needed, and BoundShare how much
-	// of it Source is: 1 is the best that these caches allow, below 1 they were warm.
+	// Bound is S + (E-1) max(0, S-D) for the epochs begun, where S is Needed, and BoundShare is
+	// Source divided by it: 1 is the best possible with these caches, and below 1 they were warm.
 	Bound      int64   `json:"bound_bytes"`
 	BoundShare float64 `json:"bound_share"`
-	// Demands are those of the epochs begun where epochs are given; Bound is then
-	// placement.BoundOf.
+	// Demands are those of the epochs begun, if epochs are given; Bound is then placement.BoundOf.
 	Demands []placement.Demand `json:"-"`
 	Epochs  []Epoch            `json:"epochs"`
 	Ranks   []RankReport       `json:"ranks"`
 	Classes []Class            `json:"classes"`
 	Places  []Speed            `json:"places"`
 	Faults  []Fault            `json:"faults"`
-	// Preprocessing is what transforming the samples has taken; nil: they are delivered as they
-	// are.
+	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 	Waiting       *Waiting       `json:"waiting,omitempty"`
-	// Peers are the other nodes, as this one sees them; empty in a job of one node.
+	// Peers are the other nodes as this one sees them; empty in a job of one node.
 	Peers []Peer `json:"peers,omitempty"`
 }
 
-// Epoch is one epoch over all ranks of the node.
+// Epoch describes one epoch over all ranks of the node.
 type Epoch struct {
 	EpochTally
 	StallSeconds float64 `json:"stall_seconds"` // over all causes
 }
 
-// RankReport is one rank's part.
+// RankReport is one rank's part of a Report.
 type RankReport struct {
 	Rank int  `json:"rank"`
 	Open bool `json:"open"`
@@ -90,7 +88,7 @@ type Position struct {
 type Staging struct {
 	Size  int64 `json:"size"`
 	Used  int64 `json:"used"`
-	Extra int64 `json:"extra"` // beside the ring, because the process keeps many batches
+	Extra int64 `json:"extra"` // allocated outside the ring, because the process keeps many batches
 }
 
 // Class is one storage class, in bytes.
@@ -100,15 +98,15 @@ type Class struct {
 	Used int64  `json:"used"`
 }
 
-// Speed is what reads from one place have taken, over all jobs on the dataset, copies out of
-// storage classes included.
+// Speed is the cost of reads from one tier, over all jobs on the dataset, including copies out of
+// storage classes.
 type Speed struct {
 	Place   string  `json:"place"`
 	Samples int64   `json:"samples"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"` // summed over parallel reads
-	// Busy is the time in which at least one read was under way, in seconds: Bytes
-	// by it is the aggregate throughput, t(1) or r_j(p) of the performance model.
+	// Busy is the time in which at least one read was in progress, in seconds: Bytes/Busy is the
+	// aggregate throughput, t(1) or r_j(p) of the performance model.
 	Busy float64 `json:"busy_seconds"`
 }
 
@@ -117,56 +115,56 @@ type Fault struct {
 	Sample int    `json:"sample"`
 	Path   string `json:"path"`
 	Reason string `json:"reason"`
-	Count  int    `json:"count"`  // how often it was asked for
+	Count  int    `json:"count"`  // how often it was requested
 	Policy string `json:"policy"` // what was done instead: on_error
 }
 
-// Preprocessing is what transforming samples has taken.
+// Preprocessing is the cost of transforming samples.
 type Preprocessing struct {
 	Samples int64 `json:"samples"`
-	// Threads is how many samples are transformed at the same time at the most.
+	// Threads is the most samples that are transformed in parallel.
 	Threads    int         `json:"threads"`
 	Transforms []Transform `json:"transforms"`
 }
 
-// Transform is what one transform has taken.
+// Transform is the cost of one transform.
 type Transform struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"` // summed over threads
 }
 
-// Peer is what a node knows of another one.
+// Peer is the state of another node, as this node knows it.
 type Peer struct {
 	Node    int    `json:"node"`
 	Alive   bool   `json:"alive"`
-	Asked   bool   `json:"asked"` // and not passed by
+	Asked   bool   `json:"asked"` // false: bypassed
 	Latency int64  `json:"latency_ns"`
-	Failed  int64  `json:"failed"` // requests after which the sample was read from the source
+	Failed  int64  `json:"failed"` // requests whose sample was then read from the source
 	Reason  string `json:"reason"` // of the last failure
 }
 
-// Waiting is the read that has been under way longest.
+// Waiting is the read that has been in progress longest.
 type Waiting struct {
 	Sample  int     `json:"sample"`
 	Path    string  `json:"path"`
 	Seconds float64 `json:"seconds"`
 }
 
-// Complete adds the ranks' epochs up, with what was read for none of their batches, holds the sums
-// against the lower bound, and says what they mean. room is how many bytes the storage classes of
-// all nodes together keep.
-func (r *Report) Complete(beside []EpochTally, room int64) {
+// Complete sums the ranks' epochs and beside, what was read for none of their batches, compares the
+// sums with the lower bound, and sets Sentence. capacity is the capacity of the storage classes of
+// all nodes together, in bytes.
+func (r *Report) Complete(beside []EpochTally, capacity int64) {
 	r.sum(beside)
-	bound := placement.Bound(cmp.Or(r.Needed, r.Bytes), room, max(r.begun(), 1))
+	bound := placement.Bound(cmp.Or(r.Needed, r.Bytes), capacity, max(r.begun(), 1))
 	if len(r.Demands) > 0 {
-		bound = placement.BoundOf(r.Demands, room)
+		bound = placement.BoundOf(r.Demands, capacity)
 	}
 	r.Bound = bound / int64(max(r.Nodes, 1))
 	r.BoundShare = float64(r.Source.Bytes) / float64(max(r.Bound, 1))
 	r.Sentence = r.sentence()
 }
 
-// sum adds the ranks' epochs, and what was read beside them, up.
+// sum sums the ranks' epochs and what was read besides.
 func (r *Report) sum(beside []EpochTally) {
 	byEpoch := map[int]*Epoch{}
 	add := func(e *EpochTally) {
@@ -196,7 +194,7 @@ func (r *Report) sum(beside []EpochTally) {
 	r.Stall, r.Utilisation = all.StallSeconds(), all.Utilisation()
 }
 
-// begun is the number of epochs of which a batch was yielded.
+// begun returns the number of epochs of which a batch was delivered.
 func (r *Report) begun() int {
 	n := 0
 	for _, e := range r.Epochs {
@@ -207,7 +205,7 @@ func (r *Report) begun() int {
 	return n
 }
 
-// sentence says what the numbers mean.
+// sentence summarises the numbers.
 func (r *Report) sentence() string {
 	if r.begun() == 0 {
 		return "No batch has been read yet."
@@ -230,7 +228,7 @@ func (r *Report) sentence() string {
 	}
 	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound))
 	if r.Planning {
-		b.WriteString(" Who caches what is still being planned.")
+		b.WriteString(" The cache plan is still being made.")
 	}
 	b.WriteString(unreadable(len(r.Faults)))
 	return b.String()

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// ran is an epoch of a rank: 4 batches in 10 s, a quarter of them in next().
+// ran returns an epoch of a rank: 4 batches in 10 s, a quarter of it in next().
 func ran(epoch int, stall map[string]float64) EpochTally {
 	return EpochTally{epoch, Tally{
 		Batches: 4, Samples: 8, Seconds: 10, Stall: stall,
@@ -18,7 +18,8 @@ func ran(epoch int, stall map[string]float64) EpochTally {
 	}}
 }
 
-// report is one of two nodes of a job over 400 bytes, with two of its four ranks.
+// report returns the report of one of two nodes of a job over 400 bytes, with two of its four
+// ranks.
 func report() *Report {
 	stall := func(source, peer float64) map[string]float64 {
 		return map[string]float64{"source": source, "peer": peer}
@@ -44,8 +45,8 @@ func report() *Report {
 	}
 }
 
-// TestAdd: the parts of ranks in an epoch are summed, but their time is not; that of epochs is.
-func TestAdd(t *testing.T) {
+// TestTimeIsSummedOverEpochsButNotOverRanks: the other parts of ranks in an epoch are summed.
+func TestTimeIsSummedOverEpochsButNotOverRanks(t *testing.T) {
 	tally := func(n int64, seconds float64, stall map[string]float64,
 		reads map[string]Amount,
 	) EpochTally {
@@ -78,7 +79,7 @@ func TestAdd(t *testing.T) {
 	}
 	if diff := cmp.Diff(tally(1, 3, map[string]float64{"source": 1},
 		map[string]Amount{"memory": {1, 10}}), a); diff != "" {
-		t.Errorf("what is added is changed: %s", diff)
+		t.Errorf("Add changed its argument: %s", diff)
 	}
 	var all Tally
 	all.Add(&a.Tally)
@@ -89,9 +90,9 @@ func TestAdd(t *testing.T) {
 	}
 }
 
-// TestComplete: the sums are over ranks and epochs, what was read beside them included; the bound
-// is the node's share of all nodes'.
-func TestComplete(t *testing.T) {
+// TestCompleteSumsRanksAndEpochs: the sums include what was read besides; the bound is the node's
+// share of all nodes'.
+func TestCompleteSumsRanksAndEpochs(t *testing.T) {
 	r := report()
 	r.Complete([]EpochTally{{1, Tally{Source: Amount{4, 40}}}}, 200)
 	if r.Stall != 6 || r.Utilisation != 0.85 || r.Source != (Amount{12, 120}) {
@@ -107,16 +108,15 @@ func TestComplete(t *testing.T) {
 	}
 	const want = "In 2 epochs each of 2 ranks waited 3.000 s for data, 2.500 s of it in the " +
 		"first epoch and 0.500 s in each later one (utilisation there 95.0 %)" +
-		"; 83 % of the time was for the source. 120 bytes left the source, 0.40 times the least " +
-		"that these caches allow (300 bytes)."
+		"; 83 % of the wait was for the source. 120 bytes were read from the source, " +
+		"0.40 times the minimum for these caches (300 bytes)."
 	if r.Sentence != want {
 		t.Errorf("got  %s\nwant %s", r.Sentence, want)
 	}
 }
 
-// TestCompleteNothing: before the first batch there is nothing to be said, and nothing to divide
-// by.
-func TestCompleteNothing(t *testing.T) {
+// TestReportBeforeTheFirstBatchHasNoNumbers: there is nothing to report, and nothing to divide by.
+func TestReportBeforeTheFirstBatchHasNoNumbers(t *testing.T) {
 	r := &Report{Nodes: 1, Bytes: 400}
 	r.Complete(nil, 0)
 	if r.Sentence != "No batch has been read yet." || r.Utilisation != 0 || r.Bound != 400 ||
@@ -128,19 +128,20 @@ func TestCompleteNothing(t *testing.T) {
 	}
 }
 
-// TestSentence: who is to blame is named in words, if anybody is; and what is amiss is told.
-func TestSentence(t *testing.T) {
+// TestSentenceNamesTheMainCauseAndProblems: the main cause of stalls, if there is one, and
+// unreadable samples.
+func TestSentenceNamesTheMainCauseAndProblems(t *testing.T) {
 	for cause, want := range map[string]string{
-		"peer": "; 100 % of the time was for other nodes.",
-		"consumer": "; 100 % of the time was for room in the staging buffer, " +
-			"because the process keeps its batches.",
-		"handover": "; 100 % of the time was for batches that were ready: the way " +
-			"to the process.",
-		"python": "; 100 % of the time was for Python's part of making batches " +
-			"(transforms, collate_fn): give num_workers more processes, or use transforms that " +
-			"the daemon carries out.",
-		"transform ColorJitter": "; 100 % of the time was for the transform ColorJitter.",
-		"file":                  "; 100 % of the time was for storage class file.",
+		"peer": "; 100 % of the wait was for other nodes.",
+		"consumer": "; 100 % of the wait was for space in the staging buffer, because " +
+			"the process keeps its batches.",
+		"handover": "; 100 % of the wait was for the transfer of finished batches to " +
+			"the process.",
+		"python": "; 100 % of the wait was for Python code that makes batches " +
+			"(transforms, collate_fn): increase num_workers, or use transforms that the " +
+			"daemon can run.",
+		"transform ColorJitter": "; 100 % of the wait was for the transform ColorJitter.",
+		"file":                  "; 100 % of the wait was for storage class file.",
 	} {
 		r := &Report{
 			Nodes: 1,
@@ -150,15 +151,15 @@ func TestSentence(t *testing.T) {
 		r.Complete(nil, 0)
 		if !strings.Contains(r.Sentence, want) ||
 			!strings.HasSuffix(r.Sentence,
-				" Who caches what is still being planned. 1 sample could not be read or "+
+				" The cache plan is still being made. 1 sample could not be read or "+
 					"transformed.") {
 			t.Errorf("%s: %s", cause, r.Sentence)
 		}
 	}
 }
 
-// TestBlame: where nothing is waited for, nobody is to blame.
-func TestBlame(t *testing.T) {
+// TestNoStallHasNoCause: without stalls no cause is named.
+func TestNoStallHasNoCause(t *testing.T) {
 	for _, stall := range []map[string]float64{nil, {"source": 0.001}} {
 		if text := blame(stall); text != "" {
 			t.Errorf("%v: %s", stall, text)
@@ -166,18 +167,18 @@ func TestBlame(t *testing.T) {
 	}
 }
 
-// TestSummary: many faults are counted, the first of them told; of the other nodes those that are
-// there and not asked.
-func TestSummary(t *testing.T) {
+// TestSummaryHasTheFirstFaultsAndBypassedNodes: all faults are counted and the first listed; of the
+// other nodes, those that are alive but bypassed are listed.
+func TestSummaryHasTheFirstFaultsAndBypassedNodes(t *testing.T) {
 	r := report()
-	r.Faults, r.Source, r.Bound = make([]Fault, faultsTold+5), Amount{1, 7}, 5
+	r.Faults, r.Source, r.Bound = make([]Fault, maxFaults+5), Amount{1, 7}, 5
 	c := r.Summary()
-	if len(c.Nodes) != 1 || c.Node != 1 || c.Unreadable != faultsTold+5 ||
+	if len(c.Nodes) != 1 || c.Node != 1 || c.Unreadable != maxFaults+5 ||
 		c.Total.Source.Bytes != 7 || c.Bound != 5 || c.BoundShare != 1.4 {
 		t.Errorf("%+v", c)
 	}
 	n := c.Nodes[0]
-	if n.Node != 1 || !n.Answering || len(n.Faults) != faultsTold ||
+	if n.Node != 1 || !n.Answering || len(n.Faults) != maxFaults ||
 		n.Staging != (Staging{20, 7, 1}) || len(n.PassedBy) != 1 ||
 		n.PassedBy[0].Reason != "it lies" {
 		t.Errorf("%+v", n)
@@ -188,9 +189,9 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestOver: nodes that answer or have answered are summed, those that were never heard have a share
-// of the bound, and who does not answer is named.
-func TestOver(t *testing.T) {
+// TestOverCountsSilentNodesWithTheirLastNumbers: nodes that never answered have a share of the
+// bound, and nodes that do not answer are named.
+func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 	mine := report()
 	mine.Complete(nil, 200)
 	c := mine.Summary()
@@ -224,9 +225,8 @@ func TestOver(t *testing.T) {
 		t.Errorf("the report of one node has become %+v", c)
 	}
 	for _, want := range []string{
-		"5 ranks on 4 nodes took 32 batches and waited 2.400 s each for data; 83 % of the time " +
-			"was for the source. 160 bytes left the source, 0.13 times",
-		" Who caches what is still being planned on node 1. Node 3: The job is being put " +
+		"5 ranks on 4 nodes took 32 batches and waited 2.400 s each for data; 83 % of the wait was for the source. 160 bytes were read from the source, 0.13 times",
+		" The cache plan is still being made on node 1. Node 3: The job is being put " +
 			"together. Node 0 does not answer: it is gone. Node 2 does not answer: timed out " +
 			"after 2s.",
 	} {

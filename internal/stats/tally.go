@@ -1,11 +1,11 @@
-// Package stats says what a running job tells of itself: what its ranks were given, where that came
-// from, what they waited for, and how much of the least possible left the source; on a node
-// (Report), and on all nodes (ClusterReport). It adds these up, and says in a sentence what they
-// mean. As JSON they are what `hdmlp stats --json` prints, what Python's report() returns and what
-// nodes tell each other.
+// Package stats defines the reports of a running job: what its ranks received, where that came
+// from, what they waited for, and how the bytes read from the source compare with the lower bound,
+// for a node (Report) and for all nodes (ClusterReport). It computes the sums, and summarises them
+// in a sentence. As JSON the reports are what `hdmlp stats --json` prints, what Python's report()
+// returns and what nodes exchange.
 //
-// It is pure: values and arithmetic. The rooms that run a job fill the values in, those that show
-// one read them.
+// It is pure: values and arithmetic. The packages that run a job fill in the values, and those that
+// display one read them.
 package stats
 
 // Amount is a number of samples and their bytes.
@@ -20,24 +20,25 @@ func (a *Amount) Add(b Amount) {
 	a.Bytes += b.Bytes
 }
 
-// Python is the cause of what stalls have of the time in which the process or its workers made
-// batches with code in Python.
+// Python is the cause of stalls during which the process or its workers made batches in Python
+// code.
 const Python = "python"
 
-// Tally counts what training loops were given, where it came from, and what they waited for.
+// Tally counts what training loops received, where it came from, and what they waited for.
 type Tally struct {
 	Batches int64 `json:"batches"`
 	Samples int64 `json:"samples"`
-	// Seconds is, of an epoch, the time from asking for its first batch to yielding its last;
-	// otherwise the sum of these over epochs and ranks.
+	// Seconds is, for an epoch, the time from the request for its first batch to the delivery of
+	// its last; otherwise the sum of these over epochs and ranks.
 	Seconds float64            `json:"seconds"`
 	Stall   map[string]float64 `json:"stall"` // seconds of next(), by cause
-	Reads   map[string]Amount  `json:"reads"` // consumed samples by the place they were read from
-	// what left the source; of nodes, filling of classes and reads for others included
+	Reads   map[string]Amount  `json:"reads"` // consumed samples, by the tier they were read from
+	// what was read from the source; for nodes, including fills of classes and reads for other
+	// nodes
 	Source Amount `json:"source"`
 }
 
-// StallSeconds is the stall over all causes.
+// StallSeconds returns the stall over all causes.
 func (t *Tally) StallSeconds() (sum float64) {
 	for _, s := range t.Stall {
 		sum += s
@@ -45,7 +46,7 @@ func (t *Tally) StallSeconds() (sum float64) {
 	return sum
 }
 
-// Utilisation is the share of Seconds in which next() was not blocked; 0 if there are none.
+// Utilisation returns the share of Seconds in which next() was not blocked; 0 if Seconds is 0.
 func (t *Tally) Utilisation() float64 {
 	if t.Seconds <= 0 {
 		return 0
@@ -72,14 +73,14 @@ func (t *Tally) Add(o *Tally) {
 	t.Source.Add(o.Source)
 }
 
-// EpochTally is one epoch, of a rank or of several at the same time.
+// EpochTally is the tally of one epoch, for one rank or for several in parallel.
 type EpochTally struct {
 	Epoch int `json:"epoch"`
 	Tally
 }
 
-// Add adds another rank's part of the same epoch. Unlike Tally's, which counts the time of both, it
-// keeps the longer one.
+// Add adds another rank's part of the same epoch. Unlike Tally.Add, which adds the times, it keeps
+// the longer one.
 func (e *EpochTally) Add(o *EpochTally) {
 	longer := max(e.Seconds, o.Seconds)
 	e.Tally.Add(&o.Tally)

@@ -7,7 +7,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
-// worst is the cause of most of a stall.
+// worst returns the cause of the largest part of a stall, and that part.
 func worst(stall map[string]float64) (cause string, most float64) {
 	for c, s := range stall {
 		if s > most || (s == most && c < cause) {
@@ -17,7 +17,7 @@ func worst(stall map[string]float64) (cause string, most float64) {
 	return cause, most
 }
 
-// blame says what most of a stall was for, as the end of a clause; empty: nothing stands out.
+// blame names the main cause of a stall, as the end of a clause. It is empty if no cause dominates.
 func blame(stall map[string]float64) string {
 	var all float64
 	for _, s := range stall {
@@ -27,16 +27,17 @@ func blame(stall map[string]float64) string {
 	if most <= 0.05*all || all <= 0.001 {
 		return ""
 	}
-	return fmt.Sprintf("; %.0f %% of the time was for %s", 100*most/all, causeText(cause))
+	return fmt.Sprintf("; %.0f %% of the wait was for %s", 100*most/all, causeText(cause))
 }
 
-// fromSource says how much left the source, against the bound.
+// fromSource states how much was read from the source, compared with the bound.
 func fromSource(bytes int64, share float64, bound int64) string {
-	return fmt.Sprintf(" %s left the source, %.2f times the least that these caches allow (%s).",
+	return fmt.Sprintf(" %s were read from the source, %.2f times the minimum for these "+
+		"caches (%s).",
 		size.Format(bytes), share, size.Format(bound))
 }
 
-// unreadable says how many samples could not be given; empty: none.
+// unreadable states how many samples could not be delivered. It is empty if there are none.
 func unreadable(n int) string {
 	if n == 0 {
 		return ""
@@ -61,12 +62,12 @@ func causeText(cause string) string {
 	case "peer":
 		return "other nodes"
 	case "consumer":
-		return "room in the staging buffer, because the process keeps its batches"
+		return "space in the staging buffer, because the process keeps its batches"
 	case "handover":
-		return "batches that were ready: the way to the process"
+		return "the transfer of finished batches to the process"
 	case Python:
-		return "Python's part of making batches (transforms, collate_fn): give num_workers more " +
-			"processes, or use transforms that the daemon carries out"
+		return "Python code that makes batches (transforms, collate_fn): increase num_workers, " +
+			"or use transforms that the daemon can run"
 	}
 	if name, ok := strings.CutPrefix(cause, "transform "); ok {
 		return "the transform " + name

@@ -158,6 +158,7 @@ def test_what_to_run_passes_with_the_examples(commands, tree, program):
             assert words == ["make", "build"], command  # which the fixture program has done
 
 
+@pytest.mark.slow
 def test_a_job_uses_all_of_them(tree, program, tmp_path):
     (tmp_path / "strips").mkdir()
     run(

@@ -28,7 +28,7 @@ from identities import (
     read,
     short,
     write,
-)  # noqa: F401: fixtures
+)  # noqa: F401
 
 pytestmark = pytest.mark.slow
 

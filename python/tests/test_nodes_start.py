@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 import pytest
-from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401: fixtures
+from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401
 
 from hdmlp._version import __version__
 

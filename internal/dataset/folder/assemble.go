@@ -8,14 +8,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// assemble makes the index of a tree that has been scanned.
+// assemble builds the index of a scanned tree.
 func (s *scanner) assemble(root *node) (result, error) {
 	classes := root.children
 	slices.SortFunc(classes, func(a, b *node) int { return compare(a.path, b.path) })
 	if len(classes) == 0 {
 		return result{}, &dataset.Error{
 			Path: s.root.Path(), Kind: dataset.ErrNoClasses,
-			Hint: "it must hold one sub-directory per class, with the samples of the class below",
+			Hint: "it must hold one sub-directory per class, with the samples of the " +
+				"class below it",
 		}
 	}
 	res := result{all: 1, listed: 1} // the root, which is always listed
@@ -51,8 +52,8 @@ func (s *scanner) assemble(root *node) (result, error) {
 	}
 	b := dataset.NewBuilder(names, s.extensions)
 	b.Grow(total)
-	// The times of the root are not kept: it is listed at every start, and
-	// the index file changes them.
+	// The times of the root are not stored: it is listed at every start, and the index file changes
+	// them.
 	b.Directory(dataset.Directory{Class: -1})
 	for class, tree := range trees {
 		for _, n := range tree {
@@ -79,7 +80,7 @@ func (s *scanner) assemble(root *node) (result, error) {
 	return res, nil
 }
 
-// sizeOf is the number of samples in directory n itself.
+// sizeOf returns the number of samples in directory n itself.
 func (s *scanner) sizeOf(n *node) int {
 	if n.kept {
 		d := s.known.Directory(n.known)
@@ -110,7 +111,7 @@ func (s *scanner) emptyError(classes []string) error {
 	return &dataset.Error{
 		Path: s.root.Path(), Kind: dataset.ErrEmptyClass,
 		Hint: fmt.Sprintf("%s; a sample is a file whose name ends with %s; remove these "+
-			"directories, or name other extensions",
+			"directories, or pass other extensions",
 			text, strings.Join(s.extensions, ", ")),
 	}
 }

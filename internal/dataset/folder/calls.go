@@ -11,51 +11,49 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// calls watches over the system calls of one Open. One that hangs, as on a
-// network file system whose server is gone, cannot be cancelled, so Open does all
-// of them in goroutines that it leaves behind in that case: they end when the call
-// returns, or with the process, and give back what they hold.
+// calls monitors the system calls of one Open. A call that hangs, as on a network file system whose
+// server is down, cannot be cancelled, so Open makes all calls in goroutines that it abandons in
+// that case: they end when the call returns, or with the process, and release what they hold.
 //
-// A caller costs a scan two uncontended locks per call and reads no clock: the
-// watch notices that a call is the same one as at its last look. So it learns
-// of a hang up to one look late.
+// A caller costs a scan two uncontended locks per call and does not read the clock: await compares
+// each call with the one at its previous check, so it notices a hang up to one check late.
 type calls struct {
 	root string
 	opts Options
 
 	mu      sync.Mutex // guards the following
 	callers []*caller
-	told    *caller // its call is the one that Slow was told of
+	told    *caller // its call is the one that was passed to Slow
 	toldOf  uint64
 }
 
-// Times for Options that say nothing.
+// Defaults of Options.
 const (
 	defaultTimeout   = time.Minute
 	defaultSlowAfter = 10 * time.Second
 
-	// farewell is how long Open waits for its own end when it is cancelled, before it
-	// takes it that a system call hangs.
+	// farewell is how long a cancelled Open waits for its goroutines before it assumes that a
+	// system call hangs.
 	farewell = 250 * time.Millisecond
 )
 
-// Left counts the system calls that Opens have left behind because they hang. The
-// zero value is ready; all methods may be called in parallel.
+// Left counts the system calls that were abandoned because they hang. The zero value is ready to
+// use. It is safe for concurrent use.
 type Left struct{ n atomic.Int64 }
 
-// mostLeft is how many system calls may hang: each holds a thread, and a process
-// may have ten thousand.
+// mostLeft is how many system calls may hang: each blocks a thread, of which Go allows a process
+// ten thousand.
 const mostLeft = 1024
 
-// caller is one goroutine that makes system calls, one at a time.
+// caller is a goroutine that makes system calls, one at a time.
 type caller struct {
 	mu        sync.Mutex // guards the following
 	number    uint64     // of calls begun
 	busy      bool
 	op        string
-	dir, name string // what the call is about: name in dir, or dir itself
+	dir, name string // the call's object: name in dir, or dir itself
 
-	seen  uint64 // the watch's own: the call at its last look
+	seen  uint64 // only for await: the call at its previous check
 	since time.Time
 }
 
@@ -69,7 +67,7 @@ func newCalls(root string, opts Options) *calls {
 	return &calls{root: root, opts: opts}
 }
 
-// caller makes a caller that the watch looks at.
+// caller returns a new caller, whose calls are monitored.
 func (w *calls) caller() *caller {
 	c := new(caller)
 	w.mu.Lock()
@@ -78,7 +76,7 @@ func (w *calls) caller() *caller {
 	return c
 }
 
-// Begin notes a call: its name, and what it is about.
+// Begin records the start of a call: its name, and its object.
 func (c *caller) Begin(op, dir, name string) {
 	c.mu.Lock()
 	c.number++
@@ -86,7 +84,7 @@ func (c *caller) Begin(op, dir, name string) {
 	c.mu.Unlock()
 }
 
-// End notes that the call has returned.
+// End records that the call has returned.
 func (c *caller) End() {
 	c.mu.Lock()
 	c.busy = false
@@ -102,8 +100,8 @@ type hang struct {
 	since  time.Time
 }
 
-// longest finds the call that has been under way longest, not counting the time
-// lost since the last look.
+// longest returns the call that has been in progress longest, without the time lost since the
+// previous check.
 func (w *calls) longest(now time.Time, lost time.Duration) (h hang, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -124,7 +122,7 @@ func (w *calls) longest(now time.Time, lost time.Duration) (h hang, ok bool) {
 	return h, ok
 }
 
-// path is where name in dir lies; dir may be below the root.
+// path returns the path of name in dir, which may be relative to the root.
 func (w *calls) path(dir, name string) string {
 	if !filepath.IsAbs(dir) {
 		dir = filepath.Join(w.root, dir)
@@ -132,8 +130,8 @@ func (w *calls) path(dir, name string) string {
 	return filepath.Join(dir, name)
 }
 
-// open calls do, which opens the folder, and waits for it as await does. What it
-// opens too late is closed.
+// open calls do, which opens the folder, and waits for it as await does. A folder that is opened
+// too late is closed.
 func (w *calls) open(ctx context.Context,
 	do func(context.Context, *calls) (*Folder, error),
 ) (*Folder, error) {
@@ -143,18 +141,18 @@ func (w *calls) open(ctx context.Context,
 	if n := w.opts.Left.n.Load(); n >= mostLeft {
 		return nil, &dataset.Error{
 			Path: w.root, Kind: dataset.ErrUnavailable,
-			Hint: fmt.Sprintf("not tried, because %d system calls of attempts before it have not "+
-				"returned: see whether the file systems of the datasets still answer", n),
+			Hint: fmt.Sprintf("not tried, because %d system calls of earlier attempts have not "+
+				"returned: check whether the datasets' file systems still respond", n),
 		}
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel() // what is left behind ends as soon as it can
+	defer cancel() // abandoned goroutines end as soon as they can
 	var (
 		f    *Folder
 		err  error
 		done = make(chan struct{})
 	)
-	go func() { // ends before open does, or when the system call that hangs returns
+	go func() { // ends before open returns, or when the hanging system call returns
 		f, err = do(ctx, w)
 		close(done)
 	}()
@@ -164,7 +162,7 @@ func (w *calls) open(ctx context.Context,
 	}
 	n := w.busy()
 	w.opts.Left.n.Add(n)
-	go func() { // ends with the other one
+	go func() { // ends after the goroutine above
 		<-done
 		w.opts.Left.n.Add(-n)
 		if f != nil {
@@ -174,7 +172,7 @@ func (w *calls) open(ctx context.Context,
 	return nil, late
 }
 
-// busy is how many system calls are under way.
+// busy returns how many system calls are in progress.
 func (w *calls) busy() (n int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -188,9 +186,8 @@ func (w *calls) busy() (n int64) {
 	return n
 }
 
-// await waits for the end of what is watched, at most as long as no system call
-// hangs for longer than the timeout, and not much longer than ctx. Its error says
-// that it did not end.
+// await waits until done is closed. It returns an error if a system call hangs for longer than the
+// timeout, or shortly after ctx ends.
 func (w *calls) await(ctx context.Context, done <-chan struct{}) error {
 	period := min(max(min(w.opts.SlowAfter, w.opts.Timeout)/40, time.Millisecond),
 		100*time.Millisecond)
@@ -211,7 +208,7 @@ func (w *calls) await(ctx context.Context, done <-chan struct{}) error {
 		case <-patience:
 			return fmt.Errorf("scan %s: %w", w.root, ctx.Err())
 		case now := <-look.C:
-			// A process that was stopped, or starved, has not waited meanwhile.
+			// Time in which the process was stopped, or starved, does not count.
 			var lost time.Duration
 			if gap := now.Sub(last); gap > 10*period {
 				lost = gap
@@ -232,7 +229,7 @@ func (w *calls) await(ctx context.Context, done <-chan struct{}) error {
 	}
 }
 
-// tell tells of one call that is slow; of others not before that has returned.
+// tell passes one slow call to Slow, and others only after that call has returned.
 func (w *calls) tell(h hang) {
 	w.mu.Lock()
 	first := w.told != h.caller || w.toldOf != h.number
@@ -246,8 +243,8 @@ func (w *calls) tell(h hang) {
 func (w *calls) hangs(h hang, waited time.Duration) error {
 	return &dataset.Error{
 		Path: h.path, Kind: dataset.ErrUnavailable,
-		Hint: fmt.Sprintf("%s has not returned for %v, and source_timeout is %v: see whether the "+
-			"file system that it lies on still answers",
+		Hint: fmt.Sprintf("%s has not returned for %v, and source_timeout is %v: check whether "+
+			"its file system still responds",
 			h.op, waited.Round(100*time.Millisecond), w.opts.Timeout),
 	}
 }

@@ -14,42 +14,41 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 )
 
-// A file that cannot be read for now must not make another version of the dataset. It counts as
-// unreadable when it has failed more often in a row than a source explains that fails as often as
-// this one does for the other files.
+// A file that cannot be read temporarily must not change the dataset's version. It counts as
+// unreadable only when it has failed more often in a row than the failure rate of the other files
+// explains.
 const (
-	// contentDoubt is the probability, at most, that a file which is well counts as unreadable.
+	// contentDoubt bounds the probability that an intact file counts as unreadable.
 	contentDoubt = 1e-9
-	// A source where nothing can be read is left after so many attempts, a disk that takes long to
-	// find a sector bad after so much time: a version with unreadable files is that of any that can
-	// be read there.
+	// If nothing can be read, reading ends after this many attempts or, on a disk that is slow to
+	// report a bad sector, after this time: unreadable files match any contents.
 	mostAttempts = 32
 	attemptTime  = 20 * time.Second
 	attemptPause = 50 * time.Millisecond
 	longestPause = 250 * time.Millisecond
 )
 
-// contentReaders is how many files are read at once.
+// contentReaders is how many files are read in parallel.
 const contentReaders = 16
 
-// content is what came of reading an excerpt.
+// content is the result of reading an excerpt.
 type content struct {
 	digest [16]byte
-	stamp  dataset.Stamp // zero: it cannot be read
+	stamp  dataset.Stamp // zero if it cannot be read
 	kind   error         // why it cannot be read
-	err    error         // why the source does not answer
+	err    error         // why the source does not respond
 }
 
 func (c *content) failed() bool { return c.err != nil || errors.Is(c.kind, unix.EIO) }
 
-// contents reads the files that belong to the dataset's version, and returns their digests and
-// their stamps, zero for those that cannot be read. Each of its goroutines has a caller.
+// contents reads the files that the dataset's version covers, and returns their digests and stamps,
+// which are zero for files that cannot be read. Each of its goroutines has a caller.
 func contents(ctx context.Context, r *tree.Root, x *dataset.Index,
 	newCaller func() *caller,
 ) (digests [][16]byte, stamps []dataset.Stamp, err error) {
 	excerpts := x.Excerpts()
 	found := make([]content, len(excerpts))
-	left := make([]int, len(excerpts)) // those to be read
+	left := make([]int, len(excerpts)) // still to be read
 	for i := range left {
 		left[i] = i
 	}
@@ -58,7 +57,7 @@ func contents(ctx context.Context, r *tree.Root, x *dataset.Index,
 		callers[i] = newCaller()
 	}
 	begun := time.Now()
-	faults := 0 // attempts that failed, of files that could be read later
+	faults := 0 // failed attempts on files that could be read later
 	for attempt := 1; len(left) > 0; attempt++ {
 		readContents(ctx, r, x, excerpts, found, left, callers)
 		if err := ctx.Err(); err != nil {
@@ -89,15 +88,15 @@ func contents(ctx context.Context, r *tree.Root, x *dataset.Index,
 	return digests, stamps, nil
 }
 
-// attemptsFor is how often a file must fail before it counts as unreadable, where good others were
-// read after so many faults.
+// attemptsFor returns how often a file must fail before it counts as unreadable, if good other
+// files were read after this many faults.
 func attemptsFor(good, faults int) int {
-	// Half a fault more than there were: what never failed so far may all the same.
+	// Half a fault more than were counted: a source that has never failed still may.
 	share := (float64(faults) + 0.5) / float64(good+faults+1)
 	return min(int(math.Ceil(math.Log(contentDoubt)/math.Log(share))), mostAttempts)
 }
 
-// readContents reads those excerpts that are left, several at once.
+// readContents reads the excerpts that are left, several in parallel.
 func readContents(ctx context.Context, r *tree.Root, x *dataset.Index, excerpts []dataset.Excerpt,
 	found []content, left []int, callers []*caller,
 ) {
@@ -114,8 +113,8 @@ func readContents(ctx context.Context, r *tree.Root, x *dataset.Index, excerpts 
 	readers.Wait()
 }
 
-// outdated reports whether a file of the excerpts is not the one that the index lists: it was
-// written to or, if strict, replaced.
+// outdated reports whether a file of the excerpts was written to after it was listed or, if strict,
+// replaced.
 func outdated(x *dataset.Index, stamps []dataset.Stamp, strict bool) bool {
 	for i, p := range x.Excerpts() {
 		listed := x.Stamp(p.ID)
@@ -126,8 +125,8 @@ func outdated(x *dataset.Index, stamps []dataset.Stamp, strict bool) bool {
 	return false
 }
 
-// digest reads pieces of the file at path. A file that this user cannot read, or that its disk does
-// not give, is unreadable, and why says so; an error means that the source does not answer.
+// digest reads pieces of the file at path. If this user or the disk cannot read the file, it is
+// unreadable, and why is the reason; an error means that the source does not respond.
 func digest(r *tree.Root, call *caller, path string,
 	pieces []dataset.Extent,
 ) (sum [16]byte, stamp dataset.Stamp, why, err error) {
@@ -140,7 +139,7 @@ func digest(r *tree.Root, call *caller, path string,
 		return unreadable(err)
 	}
 	defer unix.Close(fd) //nolint:errcheck // it was only read
-	// Pieces lie apart: what lies behind them is not wanted, and is not to be read ahead.
+	// Pieces are far apart: disable read-ahead.
 	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM)
 	var st unix.Statx_t
 	if err := tree.StatxOpen(fd, &st); err != nil {
@@ -160,7 +159,7 @@ func digest(r *tree.Root, call *caller, path string,
 			if err != nil {
 				return unreadable(err)
 			}
-			if k == 0 { // it is shorter than listed: its stamp says so
+			if k == 0 { // shorter than listed, which its stamp shows
 				break
 			}
 			n += k
@@ -177,7 +176,7 @@ func unreadable(err error) (sum [16]byte, stamp dataset.Stamp, why, failure erro
 	return dataset.Unreadable, 0, err, nil
 }
 
-// sleep reports whether the time has passed before ctx ended.
+// sleep waits for the duration, and reports whether it passed before ctx ended.
 func sleep(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -1,30 +1,27 @@
-// Package folder is the dataset as a folder with one sub-directory per class,
-// as torchvision.datasets.ImageFolder takes it: the same classes, the same
-// samples, the same order.
+// Package folder implements a dataset.Source for a folder with one sub-directory per class, as
+// torchvision.datasets.ImageFolder reads it: the same classes, the same samples, the same order.
 //
 // # Scanning
 //
-// Open lists directories, in parallel, and asks for the size of every file by name; of files it
-// opens those that tell which dataset it is, 64 at most. What it finds is kept in an index file, so
-// that the next Open only asks every directory for its times and lists again those that have
-// changed. A file that is changed in place changes no directory. Open reads the files that belong
-// to the dataset's version, and scans again if one of them is not as listed; Read and Stat compare
-// every other file with the index, and remove an index that is outdated, so that the next Open
-// scans again.
+// Open lists directories, in parallel, and stats every file; it opens only the files whose contents
+// identify the dataset, at most 64. The result is stored in an index file, so that the next Open
+// only stats every directory and lists again those that have changed. A file that is changed in
+// place does not change its directory. Open therefore reads the files that the dataset's version
+// covers, and scans again if one of them is not as listed; Read and Stat compare every other file
+// with the index, and remove an outdated index, so that the next Open scans again.
 //
-// # Where it differs from ImageFolder
+// # Differences from ImageFolder
 //
-// A symbolic link that leads back to a directory above it is an error (there, a
-// walk until the system gives up), and so is a directory that cannot be read
-// (there, it is left out). Extensions are compared without regard to case
-// whatever the case in which they are given (there, those given in upper case
-// match nothing).
+// A symbolic link that leads back to a directory above it is an error (ImageFolder follows it until
+// the system refuses), and so is a directory that cannot be read (ImageFolder omits it). Extensions
+// are compared case-insensitively, whatever the case in which they are passed (in ImageFolder,
+// extensions in upper case match nothing).
 //
 // # Concurrency
 //
-// A Folder is immutable but for what Close does; all methods may be called in
-// parallel, Close last. Open starts goroutines and waits for them, but for those
-// in a system call that hangs (calls.go).
+// All methods of a Folder are safe for concurrent use, except that Close must be the last call.
+// Open starts goroutines and waits for them, except for those in a system call that hangs
+// (calls.go).
 package folder
 
 import (
@@ -44,68 +41,65 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 )
 
-// Options say how to open a folder. The zero value is torchvision's.
+// Options are the options of Open. The zero value opens the folder as torchvision does.
 type Options struct {
-	// Extensions are the endings of the names of files that are samples, in
-	// any case; nil stands for Extensions().
+	// Extensions are the file name extensions of samples, in any case; nil means Extensions().
 	Extensions []string
-	// IndexDir is the directory for the index file. "" is the folder itself,
-	// where the file is hidden, and where that cannot be written
-	// $XDG_CACHE_HOME/hdmlp/index or ~/.cache/hdmlp/index.
+	// IndexDir is the directory for the index file. "" means the folder itself, where the file is
+	// hidden, or, if that is not writable, $XDG_CACHE_HOME/hdmlp/index or ~/.cache/hdmlp/index.
 	IndexDir string
-	// Rescan scans the folder as if there were no index.
+	// Rescan makes Open ignore an existing index.
 	Rescan bool
-	// View, if not nil, is the folder as a process sees it; its root is that directory, whatever
-	// lies at its path here. Its descriptors are not needed once Open has returned.
+	// View, if not nil, is the folder as another process sees it; the root is its directory,
+	// whatever is at that path in this process. Its descriptors are not needed after Open returns.
 	View *dataset.View
-	// Progress, if not nil, is called now and then while files are counted,
-	// from any goroutine, one call at a time, with the number so far.
+	// Progress, if not nil, is called periodically during the scan with the number of files so far,
+	// from any goroutine, one call at a time.
 	Progress func(files int64)
-	// Memory, if not nil, says how many bytes of memory are available. An index
-	// file, which comes with the dataset, may take a quarter of them.
+	// Memory, if not nil, returns how many bytes of memory are available. An index file, which
+	// comes with the dataset, may take a quarter of them.
 	Memory func() (int64, error)
-	// Warn, if not nil, is told why an index file that is there is not used.
+	// Warn, if not nil, is called with the reason if an existing index file is not used.
 	Warn func(text string)
-	// Timeout is how long one system call may take before Open gives up, with a
-	// *dataset.Error that names the call and its path; 0 stands for a minute.
+	// Timeout is how long one system call may take before Open fails with a *dataset.Error that
+	// names the call and its path; 0 means a minute.
 	Timeout time.Duration
-	// SlowAfter is the time after which a system call counts as slow; 0 stands
-	// for 10 seconds.
+	// SlowAfter is the time after which a system call counts as slow; 0 means 10 seconds.
 	SlowAfter time.Duration
-	// Slow, if not nil, is called while a system call is slow: which one, of which
-	// path, and since when.
+	// Slow, if not nil, is called while a system call is slow, with its name, its path and its
+	// start time.
 	Slow func(op, path string, since time.Time)
-	// Left, if not nil, counts the system calls that hang over all folders that
-	// are given it, so that each further attempt does not cost more threads.
+	// Left, if not nil, counts the hanging system calls of all folders that share it, which bounds
+	// the threads that further attempts block.
 	Left *Left
 }
 
-// Extensions are the endings by which torchvision knows images.
+// Extensions returns the extensions of torchvision's IMG_EXTENSIONS.
 func Extensions() []string {
 	return []string{".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp"}
 }
 
 // Folder is an open folder: a dataset.Source.
 type Folder struct {
-	// of the root, absolute, as the view sees it
+	// path of the root, absolute, as the view sees it
 	path      string
-	renew     func(context.Context) (*dataset.View, error) // of the view; nil: there is none
+	renew     func(context.Context) (*dataset.View, error) // renews the view; nil if there is none
 	root      atomic.Pointer[tree.Root]                    // in use
 	index     *dataset.Index
 	scanned   result
-	places    []indexfile.Place // where its index file may lie
+	places    []indexfile.Place // where its index file may be
 	indexPath string
 	indexErr  error
 	fromIndex bool
 
 	buffers sync.Pool // of *readBuffer
-	// noAtime: files are opened with O_NOATIME, until one cannot be.
+	// noAtime is true until opening a file with O_NOATIME fails.
 	noAtime atomic.Bool
 	closed  atomic.Bool
-	stale   sync.Once // the index file is outdated, and removed
+	stale   sync.Once // removes the index file once it is outdated
 
 	reopening sync.Mutex
-	// all that there were; guarded by reopening. Reads may be under way below any of them
+	// all roots so far, guarded by reopening; reads may be in progress below any of them
 	roots []*tree.Root
 }
 
@@ -115,14 +109,14 @@ var (
 	_ dataset.Prober  = (*Folder)(nil)
 )
 
-// Open scans the folder root, or the part of it that has changed since its index
-// was written. An error of the user is a *dataset.Error; that the index could
-// not be written is none, see IndexError.
+// Open scans the folder root, or the part of it that has changed since its index was written.
+// Errors that the user can fix are a *dataset.Error. A failure to write the index is not an error;
+// IndexError returns it.
 func Open(ctx context.Context, root string, opts Options) (*Folder, error) {
 	return openAt(ctx, root, opts, time.Now())
 }
 
-// openAt opens the folder as Open would at the time now.
+// openAt is Open at the time now.
 func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Folder, error) {
 	extensions, err := normalize(opts.Extensions)
 	if err != nil {
@@ -156,7 +150,7 @@ func openAt(ctx context.Context, path string, opts Options, now time.Time) (*Fol
 		})
 }
 
-// load finds the index file, brings it up to date, and writes it if it was not.
+// load finds the index file, and updates and writes it if it is outdated.
 func (f *Folder) load(ctx context.Context, extensions []string, opts Options, now time.Time,
 	calls *calls,
 ) (err error) {
@@ -180,7 +174,7 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 		known: known, progress: opts.Progress, calls: calls, now: now,
 	}
 	f.scanned, err = scan(ctx, config)
-	for range 2 { // times to scan anew if the folder does not hold still, or the index is outdated
+	for range 2 { // rescan if the folder changes during the scan or the index is outdated
 		if errors.Is(err, errOutdated) {
 			known, config.known = nil, nil
 			f.scanned, err = scan(ctx, config)
@@ -201,19 +195,19 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 	return nil
 }
 
-// Index says what the samples are.
+// Index returns the index of the samples.
 func (f *Folder) Index() *dataset.Index { return f.index }
 
-// Root is the folder's absolute path.
+// Root returns the folder's absolute path.
 func (f *Folder) Root() string { return f.path }
 
-// Place identifies the root directory: its device and inode.
+// Place returns the root directory's device and inode.
 func (f *Folder) Place() (device, inode uint64) {
 	r := f.root.Load()
 	return r.Place()
 }
 
-// Path is the absolute path of sample id, or "" if there is none.
+// Path returns the absolute path of sample id, or "" if there is no such sample.
 func (f *Folder) Path(id int) string {
 	if id < 0 || id >= f.index.Len() {
 		return ""
@@ -230,22 +224,22 @@ func (f *Folder) appendPath(dst []byte, id int) []byte {
 	return f.index.AppendName(dst, id)
 }
 
-// IndexPath is where the index file lies; "" if it could be written nowhere.
+// IndexPath returns the path of the index file, or "" if it could not be written anywhere.
 func (f *Folder) IndexPath() string { return f.indexPath }
 
-// IndexError says why the index file could not be written: the next start has to
-// scan the folder again. It is nil if it was written, or needed not be.
+// IndexError returns why the index file could not be written, so that the next start has to scan
+// the folder again. It is nil if the file was written or is up to date.
 func (f *Folder) IndexError() error { return f.indexErr }
 
-// FromIndex reports whether an index file was found and served, so that the folder
-// was scanned in part at most.
+// FromIndex reports whether an index file was found and used, so that at most a part of the folder
+// was scanned.
 func (f *Folder) FromIndex() bool { return f.fromIndex }
 
-// Listed gives the number of directories that Open listed, and of all: what a
-// start on an index cost. The root is always listed.
+// Listed returns the number of directories that Open listed, and of all directories. The root is
+// always listed.
 func (f *Folder) Listed() (listed, all int) { return f.scanned.listed, f.scanned.all }
 
-// Close releases the folder. No Read may be under way.
+// Close releases the folder. No Read may be in progress.
 func (f *Folder) Close() error {
 	if f.closed.Swap(true) {
 		return nil
@@ -263,18 +257,18 @@ func (f *Folder) closeRoots() {
 	f.roots = nil
 }
 
-// normalize checks the extensions and brings them into one form.
+// normalize checks the extensions and returns them in lower case, sorted, without duplicates.
 func normalize(extensions []string) ([]string, error) {
 	if extensions == nil {
 		return Extensions(), nil
 	}
 	if len(extensions) == 0 {
-		return nil, errors.New("it is empty: no file can be a sample")
+		return nil, errors.New("it is empty, so no file is a sample")
 	}
 	list := make([]string, len(extensions))
 	for i, e := range extensions {
 		if e == "" || strings.ContainsAny(e, "/\x00") {
-			return nil, errors.New("an extension is a piece of a file name, such as .jpg")
+			return nil, errors.New("an extension is the end of a file name, such as .jpg")
 		}
 		list[i] = lower(e)
 	}
@@ -282,7 +276,7 @@ func normalize(extensions []string) ([]string, error) {
 	return slices.Compact(list), nil
 }
 
-// directoryError says what err means for the one who wants to open path.
+// directoryError returns the error of a directory that cannot be opened because of err.
 func directoryError(path string, err error) *dataset.Error {
 	e := &dataset.Error{Path: path, Err: err}
 	switch {

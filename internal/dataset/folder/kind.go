@@ -11,9 +11,9 @@ import (
 // Name is the kind's name.
 const Name = "folder"
 
-// Kind describes folders. memory says how many bytes of it are available; an index file may take a
-// quarter of them. All that are opened through the same Kind share the count of system calls that
-// hang.
+// Kind returns the kind for folders. memory returns how many bytes of memory are available; an
+// index file may take a quarter of them. All folders that are opened through the same Kind share
+// the count of hanging system calls.
 func Kind(memory func() (int64, error)) dataset.Kind {
 	left := new(Left)
 	return dataset.Kind{
@@ -38,7 +38,7 @@ func Kind(memory func() (int64, error)) dataset.Kind {
 	}
 }
 
-// slow says that the opening of a dataset waits for one system call.
+// slow returns the message for a slow system call while a dataset is opened.
 func slow(op, path string, since time.Time) string {
 	return fmt.Sprintf("opening the dataset: %s of %s has not returned for %.0f s", op, path,
 		time.Since(since).Seconds())

@@ -2,6 +2,6 @@
 
 package folder
 
-// sanitized: the tests run under the address sanitizer, for whose sake the compiler puts more on
-// the heap, and which keeps freed memory for a while.
+// sanitized is true if the tests run under the address sanitizer, with which the compiler allocates
+// more on the heap, and freed memory is kept for a while.
 const sanitized = false

@@ -6,16 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// compare orders file names and paths as Python's sorted does: by code points,
-// where a byte that is not part of valid UTF-8 counts as the code point
-// 0xDC00 + byte (os.fsdecode, "surrogateescape"). For valid UTF-8 that is the
-// order of the bytes.
+// compare orders file names and paths as Python's sorted does: by code points, where a byte that is
+// not part of valid UTF-8 counts as the code point 0xDC00 + byte (os.fsdecode, "surrogateescape").
+// For valid UTF-8 that is the order of the bytes.
 func compare(a, b string) int {
 	i := 0
 	for i < len(a) && i < len(b) && a[i] == b[i] {
 		i++
 	}
-	for i > 0 && a[i-1] >= utf8.RuneSelf { // to where a code point begins for sure
+	for i > 0 && a[i-1] >= utf8.RuneSelf { // back to the start of a code point
 		i--
 	}
 	a, b = a[i:], b[i:]
@@ -30,7 +29,7 @@ func compare(a, b string) int {
 	return cmp.Compare(len(a), len(b))
 }
 
-// codePoint is the first code point of s as Python decodes it.
+// codePoint returns the first code point of s as Python decodes it.
 func codePoint(s string) (rune, int) {
 	r, n := utf8.DecodeRuneInString(s)
 	if r == utf8.RuneError && n == 1 {
@@ -39,8 +38,7 @@ func codePoint(s string) (rune, int) {
 	return r, n
 }
 
-// lower is s in lower case as Python's str.lower has it, near enough for
-// endings of file names.
+// lower returns s in lower case like Python's str.lower, closely enough for file name extensions.
 func lower(s string) string {
 	// U+0130 is the one letter whose lower case is two code points.
 	return strings.ToLower(strings.ReplaceAll(s, "\u0130", "i\u0307"))

@@ -10,13 +10,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// probeSize is how much of a file Probe reads: one page, which is the least that a disk is asked
-// for.
+// probeSize is how much of a file Probe reads: one page, the least that a disk reads.
 const probeSize = 4096
 
-// Probe reads the first bytes of sample id, even if the file has become shorter or longer. What the
-// system holds of them is dropped before, because it says nothing of the disk or the server that
-// they came from.
+// Probe reads the first bytes of sample id, even if the file has become shorter or longer. It first
+// drops them from the page cache, which would say nothing about the state of the disk or server.
 func (f *Folder) Probe(ctx context.Context, id int) error {
 	if err := f.check(ctx, id); err != nil {
 		return err
@@ -30,7 +28,7 @@ func (f *Folder) Probe(ctx context.Context, id int) error {
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
 	_ = unix.Fadvise(fd, 0, probeSize, unix.FADV_DONTNEED)
-	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // no more than is asked for
+	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // no read-ahead
 	var room [probeSize]byte
 	for {
 		n, err := unix.Pread(fd, room[:], 0)

@@ -13,18 +13,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
 )
 
-// readBuffer is what one Read or Stat needs beside dst; it is used again by others.
+// readBuffer is the scratch memory of one Read or Stat. It is pooled.
 type readBuffer struct {
-	path []byte // with a zero behind it
+	path []byte // NUL-terminated
 	st   unix.Statx_t
 }
 
 const openFlags = unix.O_RDONLY | unix.O_CLOEXEC | unix.O_NONBLOCK | unix.O_NOCTTY
 
-// Read fills dst with sample id. The file is asked for its size and times once its bytes have been
-// read, so that a file that changes meanwhile is noticed as well. A path that is no regular file
-// cannot block it. A system call that hangs, as on a network file system that is gone, cannot be
-// cancelled: ctx is looked at before each.
+// Read fills dst with sample id. It stats the file after its bytes have been read, so that a change
+// during the read is detected as well. It does not block on a path that is not a regular file. A
+// system call that hangs, as on a network file system whose server is down, cannot be cancelled:
+// Read checks ctx before each call.
 func (f *Folder) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	if err := f.check(ctx, id); err != nil {
 		return 0, err
@@ -47,7 +47,7 @@ func (f *Folder) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, e
 	return f.judge(id, b, n)
 }
 
-// Stat asks for the file of sample id, and reads nothing.
+// Stat returns the current stamp of sample id's file without reading the file.
 func (f *Folder) Stat(ctx context.Context, id int) (dataset.Stamp, error) {
 	if err := f.check(ctx, id); err != nil {
 		return 0, err
@@ -77,7 +77,7 @@ func (f *Folder) check(ctx context.Context, id int) error {
 	return nil
 }
 
-// read reads the file at b.path into dst, and then asks for it.
+// read reads the file at b.path into dst, and then stats it.
 func (f *Folder) read(ctx context.Context, r *tree.Root, b *readBuffer,
 	dst []byte,
 ) (n int64, err error) {
@@ -105,7 +105,7 @@ func (f *Folder) read(ctx context.Context, r *tree.Root, b *readBuffer,
 	return n, nil
 }
 
-// judge compares the file of sample id, n bytes of which could be read, with the index.
+// judge compares the file of sample id, of which n bytes were read, with the index.
 func (f *Folder) judge(id int, b *readBuffer, n int64) (dataset.Stamp, error) {
 	size, has := f.index.Size(id), int64(b.st.Size)
 	if b.st.Mode&unix.S_IFMT != unix.S_IFREG {
@@ -123,7 +123,7 @@ func (f *Folder) judge(id int, b *readBuffer, n int64) (dataset.Stamp, error) {
 		return 0, f.changed(id, dataset.ErrLong, fmt.Errorf("%d bytes, not %d", has, size))
 	case stamp.Written(f.index.Stamp(id)):
 		return 0, f.changed(id, dataset.ErrChanged,
-			fmt.Errorf("it was last written to on %s; start the job again to use the files as "+
+			fmt.Errorf("it was last written to on %s; restart the job to use the files as "+
 				"they are now",
 				time.Unix(0, tree.Nanos(b.st.Mtime)).UTC().Format(time.RFC3339)))
 	case n < size:
@@ -133,8 +133,8 @@ func (f *Folder) judge(id int, b *readBuffer, n int64) (dataset.Stamp, error) {
 	return stamp, nil
 }
 
-// changed is the error of a file that is not as listed. The index file is removed, so that the next
-// Open lists all files again.
+// changed returns the error of a file that is not as listed. It removes the index file, so that the
+// next Open lists all files again.
 func (f *Folder) changed(id int, kind, err error) error {
 	f.stale.Do(func() {
 		for _, p := range f.places {
@@ -146,7 +146,7 @@ func (f *Folder) changed(id int, kind, err error) error {
 	return f.sampleError(id, kind, err)
 }
 
-// open opens b.path below the root.
+// open opens b.path relative to the root.
 func (f *Folder) open(ctx context.Context, r *tree.Root, b *readBuffer) (int, error) {
 	flags := openFlags
 	if f.noAtime.Load() {
@@ -157,7 +157,7 @@ func (f *Folder) open(ctx context.Context, r *tree.Root, b *readBuffer) (int, er
 		switch {
 		case errors.Is(err, unix.EINTR) && ctx.Err() == nil:
 		case errors.Is(err, unix.EPERM) && flags&unix.O_NOATIME != 0:
-			// Only the owner of a file may leave its access time alone.
+			// Only the owner of a file may open it with O_NOATIME.
 			flags &^= unix.O_NOATIME
 			f.noAtime.Store(false)
 		default:
@@ -170,7 +170,7 @@ func (f *Folder) sampleError(id int, kind, err error) error {
 	return &dataset.SampleError{ID: id, Path: f.Path(id), Kind: kind, Err: err}
 }
 
-// systemError says what an error of the system means for the sample.
+// systemError returns the SampleError for an error of a system call.
 func (f *Folder) systemError(id int, err error) error {
 	kind := kindOf(err)
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
@@ -179,8 +179,8 @@ func (f *Folder) systemError(id int, err error) error {
 	return f.sampleError(id, kind, err)
 }
 
-// kindOf tells what cannot be mended from what may pass. What is not known
-// counts as the latter: it is tried again, and after a while given up.
+// kindOf distinguishes permanent from temporary errors. Unknown errors count as temporary: they are
+// retried until the timeout.
 func kindOf(err error) error {
 	switch {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENOTDIR):
@@ -195,10 +195,11 @@ func kindOf(err error) error {
 	return dataset.ErrUnavailable
 }
 
-// tooManyFiles says which limit was met.
+// tooManyFiles adds the limit that was reached to err.
 func tooManyFiles(err error) error {
 	if errors.Is(err, unix.ENFILE) {
-		return fmt.Errorf("%w: this machine's limit, fs.file-max", err)
+		return fmt.Errorf("%w: this machine's limit on open files is reached; raise fs.file-max",
+			err)
 	}
 	var limit unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {

@@ -12,12 +12,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
-// mostRoots is how often a folder is opened anew: each time takes a descriptor.
+// mostRoots is how often a folder may be reopened: each time takes a descriptor.
 const mostRoots = 100
 
-// reopen is for a call that failed with err below the root was. Where the file system was mounted
-// again, it opens the root anew and returns nil: the call can be made again. Else it returns what
-// the call is to fail with.
+// reopen handles a call that failed with err below the root was. If the file system was remounted
+// it reopens the root and returns nil: the call can be retried. Otherwise it returns the error that
+// the call should return.
 func (f *Folder) reopen(ctx context.Context, was *tree.Root, err error) error {
 	if !tree.Gone(err) {
 		return err
@@ -28,10 +28,10 @@ func (f *Folder) reopen(ctx context.Context, was *tree.Root, err error) error {
 		return nil // another reader was faster
 	}
 	if errors.Is(err, unix.ESTALE) && was.Answers() {
-		return err // the root is still there: it is the file's own fault
+		return err // the root is accessible: the file is at fault
 	}
 	if len(f.roots) == 0 || len(f.roots) > mostRoots {
-		return err // it is closed; or the file system comes and goes
+		return err // it is closed, or the file system is remounted again and again
 	}
 	r, again := f.openAgain(ctx, was)
 	if again != nil {
@@ -42,14 +42,14 @@ func (f *Folder) reopen(ctx context.Context, was *tree.Root, err error) error {
 	return nil
 }
 
-// openAgain opens the root that is there now. It must hold the same dataset: the contents that
-// belong to the dataset's version are compared. Stamps are not, because a file system that was
-// mounted again may number its inodes anew.
+// openAgain opens the root that is now at the path. It must hold the same dataset: the contents
+// that the dataset's version covers are compared. Stamps are not, because inode numbers may change
+// when a file system is remounted.
 func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, error) {
 	var view *dataset.View
 	if was.Foreign() {
 		if f.renew == nil {
-			return nil, errors.New("the process that opened it is gone")
+			return nil, errors.New("the process that opened it has exited")
 		}
 		var err error
 		if view, err = f.renew(ctx); err != nil {

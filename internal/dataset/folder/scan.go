@@ -17,53 +17,52 @@ import (
 )
 
 const (
-	// scanWorkers bounds what is asked of the file system at once. It is
-	// round trips that take the time on network file systems, not this
-	// machine's cores.
+	// scanWorkers bounds the concurrent system calls. On network file systems round trips take the
+	// time, not this machine's cores.
 	scanWorkers = 32
-	// scanChunk is the number of files of one directory that one worker asks
-	// for; a larger directory is shared out.
+	// scanChunk is how many files of one directory one worker stats; larger directories are split
+	// among workers.
 	scanChunk = 256
 	// progressEvery is the least time between two calls of Progress.
 	progressEvery = 100 * time.Millisecond
 )
 
-// errOutdated: a directory that the index or its parent's listing has is gone.
-// Either a link leads nowhere any more, which changes no directory, or the
-// folder changes while it is scanned. It has to be scanned again.
+// errOutdated means that a directory in the index or in its parent's listing does not exist any
+// more: either the target of a link was removed, which does not change a directory, or the folder
+// changes while it is scanned. It has to be scanned again.
 var errOutdated = errors.New("the folder has changed")
 
-// scanConfig is what a scan works on.
+// scanConfig is the input of a scan.
 type scanConfig struct {
 	root       *tree.Root
 	extensions []string
 	known      *dataset.Index // nil: none
 	progress   func(int64)    // nil: none
 	calls      *calls
-	now        time.Time // not later than the scan's begin
+	now        time.Time // not later than the scan's start
 }
 
-// node is a directory on its way into the index.
+// node is a directory that is being scanned.
 type node struct {
 	path     string // below the root
 	parent   *node
-	linked   bool   // a symbolic link lies on its path, or may do so
+	linked   bool   // its path has, or may have, a symbolic link
 	dev, ino uint64 // 0: not known
 
 	known   int // its number in the known index, or -1
 	kept    bool
-	samples []sample // in order once the node is complete; none if kept
+	samples []sample // sorted once the node is complete; nil if kept
 
 	modified, changed int64
 	settled           bool
 
 	fd        int
-	remaining atomic.Int32 // chunks being asked for
+	remaining atomic.Int32 // chunks in progress
 	mu        sync.Mutex   // guards children, samples and settled while chunks are
 	children  []*node
 }
 
-// sample is a file on its way into the index.
+// sample is a file that was scanned.
 type sample struct {
 	name     string
 	size     int64
@@ -71,13 +70,12 @@ type sample struct {
 	stamp    dataset.Stamp
 }
 
-// task is a piece of a scan, done by the worker whose caller it is given.
+// task is a part of a scan. It runs in the worker whose caller is passed.
 type task func(*caller) error
 
-// scanner walks the tree with a stack of tasks and a fixed number of workers. A
-// task may push others; the scan ends when none is left, or one has failed. The
-// newest task is taken first, so that a directory that was opened is done with
-// before others are opened, and few are open at a time.
+// scanner walks the tree with a stack of tasks and a fixed number of workers. A task may push
+// others; the scan ends when none is left, or one has failed. The newest task is taken first, so
+// that an open directory is completed before others are opened, and few are open at a time.
 type scanner struct {
 	scanConfig
 	lister   *tree.Lister
@@ -85,25 +83,25 @@ type scanner struct {
 	numbers  map[string]int   // known directory -> its number
 	layered  sync.Map         // device -> whether it is an overlayfs, as uint64 -> bool
 	found    atomic.Int64
-	reported atomic.Int64 // when Progress was called last, ns
+	reported atomic.Int64 // time of the last call of Progress, ns
 
 	report sync.Mutex // held while Progress is called
 
 	mu      sync.Mutex // guards the following
 	wake    sync.Cond
 	tasks   []task
-	pending int // tasks pushed and not done
+	pending int // tasks pushed and not yet done
 	open    map[*node]struct{}
 	err     error
 }
 
-// result is what a scan found.
+// result is the result of a scan.
 type result struct {
 	index       *dataset.Index
-	listed, all int // directories listed anew, directories
+	listed, all int // number of directories listed, and of all
 }
 
-// scan lists what is not known, and makes the index. It gives the known index
+// scan lists the directories that are not known, and builds the index. It returns the known index
 // itself if nothing has changed.
 func scan(ctx context.Context, config scanConfig) (result, error) {
 	s := &scanner{scanConfig: config, lister: tree.NewLister(), open: make(map[*node]struct{})}
@@ -121,7 +119,7 @@ func scan(ctx context.Context, config scanConfig) (result, error) {
 		workers.Go(func() { s.work(s.calls.caller()) })
 	}
 	workers.Wait()
-	for n := range s.open { // what a failure left open
+	for n := range s.open { // left open by a failure
 		_ = unix.Close(n.fd)
 	}
 	if err := ctx.Err(); err != nil {
@@ -137,19 +135,19 @@ func scan(ctx context.Context, config scanConfig) (result, error) {
 	return s.withContents(ctx, res)
 }
 
-// withContents adds to a new index the contents that belong to the dataset's version, and compares
-// a known one with them.
+// withContents adds the contents that the dataset's version covers to a new index, and compares a
+// known index with them.
 func (s *scanner) withContents(ctx context.Context, res result) (result, error) {
 	digests, stamps, err := contents(ctx, s.root, res.index, s.calls.caller)
 	if err != nil {
 		return result{}, err
 	}
-	whole := res.index == s.known // nothing was listed anew
+	whole := res.index == s.known // nothing was listed again
 	same := true
 	if s.known != nil && s.known.Listing() == res.index.Listing() {
 		was := s.known.Contents()
 		_, same = dataset.SameContents(digests, was)
-		for i := range digests { // a file that cannot be read any more makes no other version
+		for i := range digests { // a file that can no longer be read does not change the version
 			if digests[i] == dataset.Unreadable {
 				digests[i] = was[i]
 			}
@@ -158,7 +156,7 @@ func (s *scanner) withContents(ctx context.Context, res result) (result, error) 
 	if outdated(res.index, stamps, s.known != nil) || !same {
 		return result{}, fmt.Errorf("%w: %w", errOutdated, &dataset.Error{
 			Path: s.root.Path(), Kind: dataset.ErrUnsettled,
-			Hint: "start again when nothing writes to them any more",
+			Hint: "try again when nothing writes to them any more",
 		})
 	}
 	if whole && slices.Equal(digests, s.known.Contents()) {
@@ -171,7 +169,7 @@ func (s *scanner) withContents(ctx context.Context, res result) (result, error) 
 	return res, err
 }
 
-// learn notes the tree of the known index.
+// learn records the tree of the known index.
 func (s *scanner) learn() {
 	s.numbers = make(map[string]int)
 	s.below = make(map[string][]int)

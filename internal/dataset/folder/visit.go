@@ -14,7 +14,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
-// visit keeps a directory as it is known, if its times show that it has not changed, or lists it.
+// visit takes a directory from the known index if its times show that it has not changed; otherwise
+// it lists it.
 func (s *scanner) visit(c *caller, n *node) error {
 	if n.known < 0 {
 		return s.list(c, n)
@@ -39,7 +40,7 @@ func (s *scanner) visit(c *caller, n *node) error {
 	n.kept, n.settled = true, true
 	n.modified, n.changed = modified, changed
 	n.dev, n.ino = st.Dev, st.Ino
-	n.linked = true // it is not known
+	n.linked = true // whether it has a link is not known
 	for _, i := range s.below[n.path] {
 		n.children = append(n.children, &node{
 			path: s.known.Directory(i).Path, parent: n, linked: true, known: i, fd: -1,
@@ -50,9 +51,9 @@ func (s *scanner) visit(c *caller, n *node) error {
 	return nil
 }
 
-// onOverlay reports whether directory n, on device dev, lies on overlayfs, or may do so. There a
-// directory that is made of several layers has the times of the uppermost, which do not tell of
-// entries that came to or left a lower one. The file system is asked once per device.
+// onOverlay reports whether directory n, on device dev, is or may be on overlayfs. There a merged
+// directory has the times of its uppermost layer, which do not change with the entries of lower
+// ones. The file system type is read once per device.
 func (s *scanner) onOverlay(c *caller, n *node, dev uint64) bool {
 	if known, ok := s.layered.Load(dev); ok {
 		return known.(bool)
@@ -61,7 +62,7 @@ func (s *scanner) onOverlay(c *caller, n *node, dev uint64) bool {
 	kind, err := s.root.FileSystem(n.path)
 	c.End()
 	if err != nil {
-		return true // listing it says what is wrong, if it still is
+		return true // listing it reports the error, if it persists
 	}
 	s.layered.Store(dev, kind == unix.OVERLAYFS_SUPER_MAGIC)
 	return kind == unix.OVERLAYFS_SUPER_MAGIC
@@ -75,7 +76,7 @@ func (s *scanner) pushChildren(children []*node) {
 	s.push(tasks...)
 }
 
-// list lists a directory and asks for the files in it.
+// list lists a directory and stats the files in it.
 func (s *scanner) list(c *caller, n *node) error {
 	c.Begin("open", n.path, "")
 	fd, err := s.root.Directory(n.path)
@@ -137,7 +138,7 @@ func (s *scanner) list(c *caller, n *node) error {
 	return s.ask(c, n, chunks[0])
 }
 
-// child is the directory of this name in n.
+// child returns the node of the directory of this name in n.
 func (s *scanner) child(n *node, name string, link bool) *node {
 	c := &node{path: name, parent: n, linked: n.linked || link, known: -1, fd: -1}
 	if n.path != "" {
@@ -149,7 +150,7 @@ func (s *scanner) child(n *node, name string, link bool) *node {
 	return c
 }
 
-// ask asks for the files of one chunk of a directory's entries.
+// ask stats the files of one chunk of a directory's entries.
 func (s *scanner) ask(c *caller, n *node, entries []tree.Entry) error {
 	samples := make([]sample, 0, len(entries))
 	var children []*node
@@ -168,8 +169,8 @@ func (s *scanner) ask(c *caller, n *node, entries []tree.Entry) error {
 		case n.parent == nil || !matches(e.Name, s.extensions):
 			continue
 		}
-		// What is no regular file, or a link to nothing, is a sample to
-		// ImageFolder too; it cannot be read, but it takes its number.
+		// ImageFolder also counts files that are not regular, and dangling links, as samples: they
+		// cannot be read, but they take a number.
 		f := sample{name: e.Name}
 		if tree.IsReg(&st) {
 			var changed int64
@@ -193,11 +194,11 @@ func (s *scanner) ask(c *caller, n *node, entries []tree.Entry) error {
 	return nil
 }
 
-// errVanished: a file was removed after the directory was listed.
+// errVanished means that a file was removed after its directory was listed.
 var errVanished = errors.New("the file has vanished")
 
-// statEntry says what e is, behind a symbolic link if it is one. A link that
-// leads nowhere, or where this user cannot go, is given as a link.
+// statEntry returns the status of e, or of the target if e is a symbolic link. For a dangling link,
+// or one whose target this user cannot access, it is the link's own.
 func (s *scanner) statEntry(c *caller, n *node,
 	e tree.Entry,
 ) (st unix.Stat_t, link bool, err error) {
@@ -210,7 +211,7 @@ func (s *scanner) statEntry(c *caller, n *node,
 	if err != nil || !tree.IsLnk(&st) {
 		return st, false, err
 	}
-	c.Begin("stat", n.path, e.Name) // what it leads to
+	c.Begin("stat", n.path, e.Name) // of its target
 	target, err := s.target(n, e.Name)
 	switch {
 	case err == nil:
@@ -222,7 +223,7 @@ func (s *scanner) statEntry(c *caller, n *node,
 	return st, true, err
 }
 
-// target says what the symbolic link of this name in n leads to.
+// target returns the status of the target of the symbolic link of this name in n.
 func (s *scanner) target(n *node, name string) (unix.Stat_t, error) {
 	if !s.root.Foreign() {
 		return tree.Stat(n.fd, name, 0)
@@ -233,7 +234,7 @@ func (s *scanner) target(n *node, name string) (unix.Stat_t, error) {
 	return s.root.Stat(name)
 }
 
-// complete puts a directory's files in order when all have been asked for.
+// complete sorts a directory's files after the last chunk.
 func (s *scanner) complete(c *caller, n *node) error {
 	c.Begin("stat", n.path, "")
 	st, err := tree.StatOpen(n.fd)
@@ -253,7 +254,7 @@ func (s *scanner) complete(c *caller, n *node) error {
 	return nil
 }
 
-// checkCycle looks for n among the directories above it.
+// checkCycle returns an error if n is one of the directories above it.
 func (s *scanner) checkCycle(n *node) error {
 	if !n.linked || n.ino == 0 {
 		return nil
@@ -278,7 +279,7 @@ func (s *scanner) directoryError(n *node, err error) error {
 	return directoryError(filepath.Join(s.root.Path(), n.path), err)
 }
 
-// count adds to the files found, and now and then says how many there are.
+// count adds to the files found, and periodically calls Progress.
 func (s *scanner) count(files int) {
 	total := s.found.Add(int64(files))
 	if s.progress == nil || !s.report.TryLock() {

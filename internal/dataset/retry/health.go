@@ -13,34 +13,34 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// A disk with a bad sector, or a storage server that lost one stripe, gives an input/output error
-// for one file for ever, and reads all others. A source that is down gives the same error for all.
-// Both look alike from one read, so each failed attempt to read the sample is followed by a small
-// read of another one, a probe. The fault is the sample's if it fails time and again while the
-// probes succeed, for a second at least, and more often in a row than the source's own
-// unreliability explains. If no other sample can be read either it is the source's, and the count
-// begins again when one can.
+// A disk with a bad sector, or a storage server that lost one stripe, returns an input/output error
+// for one file forever, and reads all others. A source that is down returns the same error for all
+// files. One read cannot distinguish the two, so each failed attempt to read the sample is followed
+// by a small read of another one, a probe. The sample is at fault if it keeps failing while the
+// probes succeed, for at least a second, and more often in a row than the source's own
+// unreliability explains. If no other sample can be read either, the source is at fault, and the
+// count restarts when one can.
 const (
-	// suspectTime is how long a sample has to fail, at least, while others can be read.
+	// suspectTime is the least time for which a sample has to fail while others can be read.
 	suspectTime = time.Second
-	// suspectPause is the longest pause between two attempts to read such a sample: others can
-	// be read, so the source is not overloaded, and the batch waits for an answer.
+	// suspectPause is the longest pause between two attempts to read such a sample: others can be
+	// read, so the source is not overloaded, and the batch is waiting.
 	suspectPause = 250 * time.Millisecond
-	// doubt is the probability, at most, that a source which fails now and then fails a sample that
-	// is well as often in a row. In an epoch of a million faulty reads none is blamed on the file.
+	// doubt bounds the probability that a source which fails now and then fails an intact sample
+	// that often in a row. In an epoch of a million failed reads no file is blamed wrongly.
 	doubt = 1e-9
-	// lastDoubt is the same once the time is up, where the alternative is that the job ends. It
-	// takes few attempts, because a disk may take half a minute to find a sector bad.
+	// lastDoubt is the same bound once the timeout has passed, when the alternative is to end the
+	// job. Few attempts reach it, because a disk may take half a minute to report a bad sector.
 	lastDoubt = 1e-4
-	// remembered is how many attempts the unreliability of the source is taken from.
+	// remembered is how many recent attempts the source's unreliability is estimated from.
 	remembered = 64
-	// probes is how many samples are tried, at most, after each failed attempt.
+	// probes is the most samples that are probed after each failed attempt.
 	probes = 3
 )
 
-// ownFaults are the errors that a single file can have while the source is well. A connection that
-// is lost, a handle that is stale or a device that is gone (ENOTCONN, ESTALE, ENODEV, ETIMEDOUT) is
-// always the source's.
+// ownFaults are the errors that a single file can have while the source is healthy. A lost
+// connection, a stale handle or a missing device (ENOTCONN, ESTALE, ENODEV, ETIMEDOUT) is always
+// the source's fault.
 var ownFaults = []error{
 	syscall.EIO, syscall.EUCLEAN, syscall.EBADMSG, syscall.ENODATA, syscall.EREMOTEIO,
 	syscall.EILSEQ,
@@ -51,31 +51,33 @@ func mayBeOwn(err error) bool {
 	return slices.ContainsFunc(ownFaults, func(own error) bool { return errors.Is(err, own) })
 }
 
-// suspicion is what one Read has against its sample. Its states: none (inRow is 0) -- a failed
-// attempt, and another sample can be read --> suspected, and counting -- no other can be read, or
-// the error is of another kind --> none.
+// suspicion is the evidence of one Read against its sample. Its states: none (inRow is 0) -- an
+// attempt failed, and another sample can be read --> suspected, and counting -- no other can be
+// read, or the error is of another kind --> none.
 type suspicion struct {
 	failed int // attempts of this Read that failed in a way that may be the sample's fault
-	// the last so many attempts failed, and after each another sample could be read
+	// inRow is how many of the last attempts failed in a row with another sample readable after
+	// each
 	inRow int
 	since time.Time // when the first of these failed
 }
 
-// health is what a Source knows of how well samples can be read. Its methods are safe for
-// concurrent use; what every read pays for it are two atomic operations.
+// health tracks how reliably samples can be read. Its methods are safe for concurrent use; it costs
+// each read two atomic operations.
 type health struct {
-	prober dataset.Prober // nil: the source has none, and every fault is the source's
+	prober dataset.Prober // nil: the source cannot probe, and every fault is the source's
 
 	succeeded atomic.Uint64 // reads that succeeded at the first attempt
-	// recent are samples that could be read lately, each plus 1; 0: none.
+	// recent are samples that were read recently, each plus 1; 0 is an empty entry.
 	recent [8]atomic.Int64
 
 	mu           sync.Mutex // guards the following
-	good, failed float64    // attempts to read samples that are well, the last ones
-	counted      uint64     // succeeded, as far as it is in good
+	good, failed float64    // recent attempts to read intact samples
+	counted      uint64     // the part of succeeded that good includes
 }
 
-// read notes that sample id was read, after so many attempts that failed: these were the source's.
+// read records that sample id was read after this many failed attempts, which were the source's
+// fault.
 func (h *health) read(id int, failed int) {
 	if h.prober == nil {
 		return
@@ -87,7 +89,7 @@ func (h *health) read(id int, failed int) {
 	}
 }
 
-// count notes attempts to read samples that are well.
+// count records attempts to read intact samples.
 func (h *health) count(good, failed int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,7 +98,7 @@ func (h *health) count(good, failed int) {
 	h.failed += float64(failed)
 }
 
-// fold brings good up to date, and lets old attempts fade. h.mu is held.
+// fold updates good and discounts old attempts. h.mu must be held.
 func (h *health) fold() {
 	now := h.succeeded.Load()
 	h.good += float64(now - h.counted)
@@ -107,18 +109,18 @@ func (h *health) fold() {
 	}
 }
 
-// enough is how often in a row a sample must fail before it is more than the source explains.
+// enough returns how often in a row a sample must fail before the source no longer explains it.
 func (h *health) enough(doubt float64) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.fold()
-	// Half a failure more than there were: what never failed so far may all the same.
+	// Half a failure more than were counted: a source that has never failed still may.
 	share := (h.failed + 0.5) / (h.good + h.failed + 1)
 	return int(math.Ceil(math.Log(doubt) / math.Log(share)))
 }
 
-// fails adds a failed attempt to what there is against sample id, and reports whether other
-// samples can be read.
+// fails adds a failed attempt to the evidence against sample id, and reports whether other samples
+// can be read.
 func (h *health) fails(ctx context.Context, s *suspicion, id int, err error) (others bool) {
 	if h.prober == nil || !mayBeOwn(err) {
 		s.inRow = 0
@@ -126,7 +128,7 @@ func (h *health) fails(ctx context.Context, s *suspicion, id int, err error) (ot
 	}
 	now := time.Now()
 	s.failed++
-	if !h.others(ctx, id, s.failed) {
+	if !h.probeOthers(ctx, id, s.failed) {
 		s.inRow = 0
 		return false
 	}
@@ -137,8 +139,8 @@ func (h *health) fails(ctx context.Context, s *suspicion, id int, err error) (ot
 	return true
 }
 
-// guilty reports whether the fault is the sample's. last: the time is up.
-func (h *health) guilty(s *suspicion, last bool) bool {
+// atFault reports whether the sample is at fault. last is true once the timeout has passed.
+func (h *health) atFault(s *suspicion, last bool) bool {
 	switch {
 	case s.inRow < 2:
 		return false
@@ -148,10 +150,10 @@ func (h *health) guilty(s *suspicion, last bool) bool {
 	return time.Since(s.since) >= suspectTime && s.inRow >= h.enough(doubt)
 }
 
-// others reports whether samples other than id can be read now: some that could be lately, or, if
-// there are none, some of those next to id, others each round. A probe is no sample: it is counted
-// neither as one nor with the bytes read.
-func (h *health) others(ctx context.Context, id, round int) bool {
+// probeOthers reports whether samples other than id can be read now. It probes some that were read
+// recently or, if there are none, neighbours of id, different ones in each round. Probes do not
+// count as samples or as bytes read.
+func (h *health) probeOthers(ctx context.Context, id, round int) bool {
 	left := probes
 	for i := 0; i < len(h.recent) && left > 0; i++ {
 		slot := &h.recent[(round+i)%len(h.recent)]
@@ -169,7 +171,7 @@ func (h *health) others(ctx context.Context, id, round int) bool {
 		}
 		slot.CompareAndSwap(known, 0)
 		left--
-		// else it is another file now, which says nothing of the source
+		// otherwise the file has changed, which says nothing about the source
 		if errors.Is(err, dataset.ErrUnavailable) {
 			h.count(0, 1)
 		}

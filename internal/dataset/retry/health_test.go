@@ -15,11 +15,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// shelf is a source of samples on which reads and probes end as fault says.
+// shelf is a source of samples whose reads and probes return what fault returns.
 type shelf struct {
 	samples int
 	fault   func(id int) error // nil: the sample can be read
-	takes   time.Duration      // every attempt that fails
+	takes   time.Duration      // duration of every failed attempt
 
 	mu            sync.Mutex
 	reads, probes int
@@ -69,7 +69,7 @@ func (s *shelf) try(id int) error {
 func (s *shelf) Path(id int) string { return fmt.Sprintf("/data/%d.jpg", id) }
 func (s *shelf) Close() error       { return nil }
 
-// bad is a shelf on which some samples give the error for ever.
+// bad returns a shelf on which the samples ids always return err.
 func bad(samples int, err error, ids ...int) *shelf {
 	all := make(map[int]bool)
 	for _, id := range ids {
@@ -83,10 +83,9 @@ func bad(samples int, err error, ids ...int) *shelf {
 	}}
 }
 
-// TestWhoseFaultItIs: a sample that fails while others can be read is at fault after a second or
-// two, and if no other can be read either it is the source that has not answered when the time is
-// up.
-func TestWhoseFaultItIs(t *testing.T) {
+// TestFaultIsTheSamplesIfOthersCanBeRead: such a sample is unreadable after a second or two. If no
+// other sample can be read either, the source is unavailable after the timeout.
+func TestFaultIsTheSamplesIfOthersCanBeRead(t *testing.T) {
 	all := make([]int, 100)
 	for i := range all {
 		all[i] = i
@@ -105,7 +104,8 @@ func TestWhoseFaultItIs(t *testing.T) {
 			2 * time.Second,
 		},
 		{
-			"the first to be read", bad(100, syscall.EIO, 7), nil, dataset.ErrUnreadable, time.Second,
+			"the first to be read", bad(100, syscall.EIO, 7), nil, dataset.ErrUnreadable,
+			time.Second,
 			2 * time.Second,
 		},
 		{
@@ -161,7 +161,8 @@ func TestWhoseFaultItIs(t *testing.T) {
 			timeout,
 		},
 		{
-			"timed out", bad(100, syscall.ETIMEDOUT, 7), all[20:60], dataset.ErrUnavailable, timeout,
+			"timed out", bad(100, syscall.ETIMEDOUT, 7), all[20:60], dataset.ErrUnavailable,
+			timeout,
 			timeout,
 		},
 		{
@@ -169,7 +170,8 @@ func TestWhoseFaultItIs(t *testing.T) {
 			timeout,
 		},
 		{
-			"too many files", bad(100, syscall.EMFILE, 7), all[20:60], dataset.ErrUnavailable, timeout,
+			"too many files", bad(100, syscall.EMFILE, 7), all[20:60], dataset.ErrUnavailable,
+			timeout,
 			timeout,
 		},
 		{
@@ -213,7 +215,7 @@ func TestWhoseFaultItIs(t *testing.T) {
 	}
 }
 
-// noProbes is a source that can only be read.
+// noProbes is a source that is not a Prober.
 type noProbes struct{ source dataset.Source }
 
 func (n noProbes) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
@@ -226,9 +228,9 @@ func (n noProbes) Path(id int) string {
 }
 func (n noProbes) Close() error { return n.source.Close() }
 
-// TestSeveralBadFiles: ten of two hundred, read one by one, do not add up to minutes, and few small
-// reads find them.
-func TestSeveralBadFiles(t *testing.T) {
+// TestSeveralBadFilesAreFoundQuickly: reading two hundred files, ten of them bad, one by one does
+// not take minutes, and few probes are needed.
+func TestSeveralBadFilesAreFoundQuickly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := bad(200, syscall.EIO, 0, 20, 40, 60, 61, 62, 63, 120, 140, 199)
 		s := New(source, Options{})
@@ -250,9 +252,9 @@ func TestSeveralBadFiles(t *testing.T) {
 	})
 }
 
-// TestAnUnreliableSource: where attempts fail at random no sample is blamed for it, and one that is
-// bad is found all the same.
-func TestAnUnreliableSource(t *testing.T) {
+// TestUnreliableSourceIsNotBlamedOnSamples: if attempts fail at random no sample is blamed, and a
+// bad one is still found.
+func TestUnreliableSourceIsNotBlamedOnSamples(t *testing.T) {
 	for _, share := range []float64{0.02, 0.1, 0.3} {
 		t.Run(fmt.Sprint(share), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -281,9 +283,9 @@ func TestAnUnreliableSource(t *testing.T) {
 	}
 }
 
-// TestASourceThatComesBack: it is down for a while, time and again, for all samples, and none is
-// blamed.
-func TestASourceThatComesBack(t *testing.T) {
+// TestOutagesOfTheSourceAreNotBlamedOnSamples: the source is repeatedly down for a while, for all
+// samples.
+func TestOutagesOfTheSourceAreNotBlamedOnSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		source := &shelf{samples: 100}
@@ -310,8 +312,8 @@ func TestASourceThatComesBack(t *testing.T) {
 	})
 }
 
-// TestASlowDisk: a disk that takes 30 seconds to find a sector bad leaves time for few attempts.
-func TestASlowDisk(t *testing.T) {
+// TestBadSampleOnSlowDiskIsFoundInFewAttempts: the disk takes 30 seconds to report a bad sector.
+func TestBadSampleOnSlowDiskIsFoundInFewAttempts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		source := bad(200, syscall.EIO, 120)
 		source.takes = 30 * time.Second
@@ -329,8 +331,9 @@ func TestASlowDisk(t *testing.T) {
 	})
 }
 
-// TestSamplesThatAreGone: that a sample which could be read is missing says nothing of the source.
-func TestSamplesThatAreGone(t *testing.T) {
+// TestMissingSamplesSayNothingAboutTheSource: samples that could be read before are missing when
+// they are probed.
+func TestMissingSamplesSayNothingAboutTheSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gone := false
 		source := &shelf{samples: 100}
@@ -358,8 +361,8 @@ func TestSamplesThatAreGone(t *testing.T) {
 	})
 }
 
-// TestCancelEndsASuspicion: a read that was cancelled ends without a verdict.
-func TestCancelEndsASuspicion(t *testing.T) {
+// TestCancelledReadReturnsNoVerdict: a cancelled read blames neither sample nor source.
+func TestCancelledReadReturnsNoVerdict(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		ctx, cancel := context.WithTimeout(t.Context(), 600*time.Millisecond)

@@ -1,16 +1,16 @@
-// Package retry makes a source patient: a dataset.Source around another that
-// reads again what was ErrUnavailable, with growing pauses, until it succeeds
-// or the time is up. Permanent failures are returned at once.
+// Package retry wraps a dataset.Source in one that retries reads that fail with ErrUnavailable,
+// with growing pauses, until they succeed or a timeout passes. Permanent failures are returned at
+// once.
 //
-// It tells a sample's fault from the source's (health.go): a sample that gives
-// input/output errors while others can be read is ErrUnreadable after a second or
-// so, and not when the time is up.
+// It distinguishes faults of a sample from those of the source (health.go): a sample that fails
+// with input/output errors while others can be read is ErrUnreadable after about a second, not only
+// after the timeout.
 //
-// It also watches over reads that hang. A system call that is blocked cannot be
-// cancelled, so nothing ends such a read; Options.Slow is told about it, once.
+// It also watches for reads that hang. A blocked system call cannot be cancelled, so nothing ends
+// such a read; Options.Slow is called once for it.
 //
-// A Source may be used from many goroutines. New starts one goroutine, the
-// watchdog, if there is a function to tell; Close ends it.
+// A Source is safe for concurrent use. New starts one goroutine, the watchdog, if Options.Slow is
+// set; Close ends it.
 package retry
 
 import (
@@ -29,27 +29,25 @@ const (
 	lastPause  = 5 * time.Second
 )
 
-// Options say how patient a Source is. The zero value is of use.
+// Options are the options of a Source. The zero value is ready to use.
 type Options struct {
-	// Timeout is the time from the first attempt to the last; 0 stands for 60
-	// seconds.
+	// Timeout is the time from the first attempt to the last; 0 means 60 seconds.
 	Timeout time.Duration
-	// SlowAfter is the time after which a read counts as slow, pauses
-	// included; 0 stands for 10 seconds.
+	// SlowAfter is the time, including pauses, after which a read counts as slow; 0 means 10
+	// seconds.
 	SlowAfter time.Duration
-	// Slow, if not nil, is called once for each read that is slow, while it
-	// goes on: which sample, where it lies ("" if the source cannot tell), and
-	// since when. Calls come from one goroutine, and must not call Close.
+	// Slow, if not nil, is called once for each slow read while the read is in progress, with the
+	// sample, its path ("" if the source is not a Locator), and when the read began. Calls come
+	// from one goroutine; Slow must not call Close.
 	Slow func(id int, path string, since time.Time)
-	// Retried, if not nil, is called before each pause, from the goroutine
-	// that reads.
+	// Retried, if not nil, is called before each pause, in the goroutine that reads.
 	Retried func(id int, attempt int, pause time.Duration, err error)
-	// Random gives numbers in [0, 1) for the jitter, from any goroutine; nil
-	// stands for rand.Float64.
+	// Random returns numbers in [0, 1) for the jitter, and may be called from any goroutine; nil
+	// means rand.Float64.
 	Random func() float64
 }
 
-// Source is a patient dataset.Source.
+// Source is a dataset.Source that retries reads of another one.
 type Source struct {
 	source dataset.Source
 	path   func(id int) string
@@ -62,12 +60,12 @@ type Source struct {
 
 	mu   sync.Mutex // guards the following
 	next uint64     // the key of the next read
-	// under way, by key; empty if nobody wants to know
+	// in progress, by key; empty without Options.Slow
 	reads map[uint64]*read
-	idle  []*read // to be used again
+	idle  []*read // to be reused
 }
 
-// read is one that is under way.
+// read is a read in progress.
 type read struct {
 	id    int
 	since time.Time
@@ -76,8 +74,8 @@ type read struct {
 
 var _ dataset.Source = (*Source)(nil)
 
-// New makes source patient, and takes it over: Close closes it. It starts the
-// watchdog's goroutine if opts.Slow is there.
+// New returns a Source that retries the reads of source and owns it: Close closes it. New starts
+// the watchdog's goroutine if opts.Slow is not nil.
 func New(source dataset.Source, opts Options) *Source {
 	if opts.Timeout <= 0 {
 		opts.Timeout = 60 * time.Second
@@ -102,14 +100,13 @@ func New(source dataset.Source, opts Options) *Source {
 	return s
 }
 
-// Unwrap is the source that is made patient.
+// Unwrap returns the source whose reads are retried.
 func (s *Source) Unwrap() dataset.Source { return s.source }
 
-// Read reads sample id into dst, as often as it takes. It ends early, with an
-// error that is ctx's, when ctx is done. When the time is up the error is a
-// *dataset.SampleError of the kind ErrUnavailable that tells the time waited and
-// holds the last failure; if the fault is the sample's it is of the kind
-// ErrUnreadable, and comes as soon as that is certain.
+// Read reads sample id into dst and retries as described above. It returns early, with ctx's error,
+// when ctx is done. After the timeout the error is a *dataset.SampleError of the kind
+// ErrUnavailable that states the time waited and wraps the last failure. If the sample is at fault
+// the error is of the kind ErrUnreadable, and is returned as soon as that is certain.
 func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {
 	since := time.Now()
 	if s.opts.Slow != nil {
@@ -133,7 +130,7 @@ func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, e
 		waited := time.Since(since)
 		last := waited >= s.opts.Timeout
 		switch {
-		case s.health.guilty(&suspect, last):
+		case s.health.atFault(&suspect, last):
 			return 0, s.sampleError(id, dataset.ErrUnreadable, attempt, waited,
 				"while other samples could be read, so the fault is the file's and not the "+
 					"source's: restore the file", err)
@@ -141,8 +138,7 @@ func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, e
 			return 0,
 				s.sampleError(id, dataset.ErrUnavailable, attempt, waited, "then given up", err)
 		}
-		// The last pause ends with the time, so that the last attempt is made
-		// when it is up and no sooner.
+		// The last pause ends at the timeout, so that the last attempt is made then and no sooner.
 		pause := min(s.pause(attempt, longest), s.opts.Timeout-waited)
 		if s.opts.Retried != nil {
 			s.opts.Retried(id, attempt, pause, err)
@@ -158,14 +154,13 @@ func (s *Source) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, e
 	}
 }
 
-// Stat asks once: a caller that gets no answer reads the sample, which is as patient as it gets.
+// Stat does not retry: if it fails the caller reads the sample, which does.
 func (s *Source) Stat(ctx context.Context, id int) (dataset.Stamp, error) {
 	return s.source.Stat(ctx, id)
 }
 
-// pause is the time to wait after this many attempts: twice as long each time, up to
-// longest, less up to a half, so that readers who failed together do not return
-// together.
+// pause returns the time to wait after this many attempts: twice as long each time, up to longest,
+// less a random part of up to a half, so that reads that failed together are not retried together.
 func (s *Source) pause(attempts int, longest time.Duration) time.Duration {
 	full := longest
 	if doublings := attempts - 1; doublings < 10 {
@@ -174,8 +169,8 @@ func (s *Source) pause(attempts int, longest time.Duration) time.Duration {
 	return full/2 + time.Duration(s.opts.Random()*float64(full/2))
 }
 
-// sampleError says how often and how long sample id was tried, what follows from it, and how the
-// last attempt failed.
+// sampleError returns an error that states how often and for how long sample id was tried, the
+// verdict, and how the last attempt failed.
 func (s *Source) sampleError(id int, kind error, attempts int, waited time.Duration, verdict string,
 	err error,
 ) error {
@@ -185,7 +180,7 @@ func (s *Source) sampleError(id int, kind error, attempts int, waited time.Durat
 	}
 	var sample *dataset.SampleError
 	path := s.path(id)
-	if errors.As(err, &sample) { // don't say twice which sample it is
+	if errors.As(err, &sample) { // do not name the sample twice
 		path = sample.Path
 		if sample.Err != nil {
 			err = sample.Err
@@ -209,7 +204,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// Close ends the watchdog and closes the source. No Read may be under way.
+// Close ends the watchdog and closes the source. No Read may be in progress.
 func (s *Source) Close() error {
 	s.once.Do(func() { close(s.stop) })
 	s.watcher.Wait()
@@ -238,7 +233,7 @@ func (s *Source) leave(key uint64) {
 	delete(s.reads, key)
 }
 
-// watch looks at the reads under way four times as often as they become slow.
+// watch checks the reads in progress, four times per SlowAfter.
 func (s *Source) watch() {
 	ticker := time.NewTicker(max(s.opts.SlowAfter/4, time.Millisecond))
 	defer ticker.Stop()
@@ -254,7 +249,7 @@ func (s *Source) watch() {
 	}
 }
 
-// slow gives the reads that have become slow, each once.
+// slow returns the reads that have become slow, each once.
 func (s *Source) slow(now time.Time) []read {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scripted is a source whose reads do what a function says.
+// scripted is a source whose reads call a function.
 type scripted struct {
 	read   func(ctx context.Context, id int, dst []byte) error
 	closed bool
@@ -104,7 +104,7 @@ func TestPermanentFailuresAreReturnedAtOnce(t *testing.T) {
 	}
 }
 
-func TestGivesUpWhenTheTimeIsUp(t *testing.T) {
+func TestGivesUpAfterTheTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start, last := time.Now(), time.Duration(0)
 		s := New(&scripted{read: func(context.Context, int, []byte) error {
@@ -131,7 +131,7 @@ func TestGivesUpWhenTheTimeIsUp(t *testing.T) {
 	})
 }
 
-func TestAReadThatHangsPastTheTimeIsTheLast(t *testing.T) {
+func TestReadThatOutlastsTheTimeoutIsNotRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := 0
 		s := New(&scripted{read: func(context.Context, int, []byte) error {
@@ -163,7 +163,7 @@ func TestCancelEndsAPause(t *testing.T) {
 	})
 }
 
-func TestSlowReadsAreToldOnce(t *testing.T) {
+func TestSlowIsCalledOncePerSlowRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type told struct {
 			id          int
@@ -194,18 +194,18 @@ func TestSlowReadsAreToldOnce(t *testing.T) {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
-		// The watchdog looks every 2.5 seconds.
+		// The watchdog checks every 2.5 seconds.
 		want := []told{{60, "/data/cat/1.jpg", 500 * time.Millisecond, 12500 * time.Millisecond}}
 		if diff := cmp.Diff(want, all, cmp.AllowUnexported(told{})); diff != "" {
 			t.Errorf("slow reads (-want +got):\n%s", diff)
 		}
 		if len(s.reads) != 0 || len(s.idle) != 3 {
-			t.Errorf("%d reads under way, %d idle", len(s.reads), len(s.idle))
+			t.Errorf("%d reads in progress, %d idle", len(s.reads), len(s.idle))
 		}
 	})
 }
 
-func TestNothingIsAllocated(t *testing.T) {
+func TestReadDoesNotAllocate(t *testing.T) {
 	s := New(&scripted{read: func(context.Context, int, []byte) error { return nil }},
 		Options{Slow: func(int, string, time.Time) {}})
 	defer s.Close() //nolint:errcheck // it cannot fail
@@ -215,14 +215,14 @@ func TestNothingIsAllocated(t *testing.T) {
 	}
 }
 
-func TestTheSourceIsFoundThroughIt(t *testing.T) {
+func TestAsUnwrapsTheSource(t *testing.T) {
 	s := New(New(&scripted{}, Options{}), Options{})
 	locator, ok := dataset.As[dataset.Locator](s)
 	if !ok || locator.Path(7) != "/data/cat/1.jpg" {
 		t.Error("the path was not found")
 	}
 	if _, ok := dataset.As[interface{ Nothing() }](s); ok {
-		t.Error("something was found that is not there")
+		t.Error("As found a type that is not in the chain")
 	}
 }
 

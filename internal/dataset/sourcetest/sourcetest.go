@@ -1,10 +1,9 @@
-// Package sourcetest checks that a kind of source keeps the contract of
-// dataset.Source: one call of Run in the tests of each implementation, and of
-// each decorator.
+// Package sourcetest checks that a kind of source fulfils the contract of dataset.Source. The tests
+// of each implementation, and of each decorator, call Run once.
 //
-// A Factory lays out samples that the suite makes up, as files, objects or
-// records, and opens them. What the suite says about them is all that it relies
-// on. Factories that can damage a sample let the suite check faults as well.
+// A Factory stores samples that the suite generates, as files, objects or records, and opens them.
+// It must not rely on anything else about them. If a factory can damage samples, the suite checks
+// faults as well.
 package sourcetest
 
 import (
@@ -22,20 +21,20 @@ import (
 
 // Sample is what a factory lays out.
 type Sample struct {
-	Class string // the class that it belongs to
+	Class string // its class
 	Name  string // within its class, ending with .jpg
 	Data  []byte // never empty
 }
 
-// Fault is a way in which a sample can be damaged after the dataset was opened.
+// Fault is a kind of damage to a sample after the dataset was opened.
 type Fault int
 
 const (
-	Removed    Fault = iota // it is gone
-	Shortened               // its last byte is gone
-	Lengthened              // there is one byte more
-	Emptied                 // no byte is left
-	Unreadable              // it is there, but no sample
+	Removed    Fault = iota // the sample does not exist
+	Shortened               // its last byte is missing
+	Lengthened              // it has one byte more
+	Emptied                 // it has no bytes
+	Unreadable              // it exists, but is not a sample
 	Rewritten               // it has other bytes, as many as before
 )
 
@@ -46,27 +45,27 @@ func (f Fault) String() string {
 	}[f]
 }
 
-// kinds says which reason a Read has to give.
+// kinds maps each fault to the kind of error that Read must return.
 var kinds = map[Fault]error{
 	Removed: dataset.ErrMissing, Shortened: dataset.ErrShort, Lengthened: dataset.ErrLong,
 	Emptied: dataset.ErrEmpty, Unreadable: dataset.ErrUnreadable, Rewritten: dataset.ErrChanged,
 }
 
-// Fixture is a dataset that a factory has laid out and opened.
+// Fixture is a dataset that a factory has stored and opened.
 type Fixture struct {
 	Source dataset.Source // closed by the suite
 	Index  *dataset.Index
-	// Shared is true if the samples of a class lie in one file, in order, so that damage to one
-	// may harm the others. Only the last sample of a file is then damaged, and the samples of
-	// other files must be unharmed.
+	// Shared is true if the samples of a class are in one file, in order, so that damage to one may
+	// affect the others. The suite then damages only the last sample of a file, and the samples in
+	// other files must be unaffected.
 	Shared bool
-	// Damage damages a sample in this way, and reports whether the source can notice that; if not,
-	// it does nothing. Nil: no fault is checked.
+	// Damage damages a sample, and reports whether the source can detect that; if it cannot, Damage
+	// does nothing. If Damage is nil, no faults are checked.
 	Damage func(id int, fault Fault) bool
 }
 
-// Factory lays out samples, which come in the order of class and name, and opens
-// them. IDs must follow that order.
+// Factory stores samples, which are in the order of class and name, and opens them. IDs must follow
+// that order.
 type Factory func(t *testing.T, samples []Sample) Fixture
 
 // Run checks the sources that factory makes.
@@ -80,8 +79,8 @@ func Run(t *testing.T, factory Factory) {
 	t.Run("Faults", func(t *testing.T) { testFaults(t, factory) })
 }
 
-// samples makes up a dataset: sizes about the borders of bytes, pages and read
-// sizes, contents that repeat nowhere.
+// samples generates a dataset: sizes around the boundaries of bytes, pages and read sizes, and
+// contents that never repeat.
 func samples() []Sample {
 	random := rand.NewChaCha8([32]byte([]byte("the same dataset in every test ."))) // 32 bytes
 	sizes := []int{
@@ -215,8 +214,8 @@ func testMisuse(t *testing.T, factory Factory) {
 	failed(t, "no buffer", read(t, f, 8, nil), 8, dataset.ErrLength)
 }
 
-// testStamps: as long as nothing happens to a sample its stamp is that of the index, if the source
-// has any.
+// testStamps checks that an unchanged sample's stamp is that of the index, if the source has
+// stamps.
 func testStamps(t *testing.T, factory Factory) {
 	f, list := setUp(t, factory)
 	for id, s := range list {
@@ -249,8 +248,8 @@ func testFaults(t *testing.T, factory Factory) {
 	for fault := Removed; fault <= Rewritten; fault++ {
 		t.Run(fault.String(), func(t *testing.T) {
 			f, list := setUp(t, factory)
-			// Of one byte, of a page, larger than a page, the largest. One
-			// byte less than one byte is none: another fault.
+			// Samples of one byte, of a page, larger than a page, the largest. A shortened sample
+			// of one byte would be empty, which is another fault.
 			harmed, unharmed := []int{0, 7, 11, 14}, []int{1, 8, 12}
 			if f.Shared {
 				harmed, unharmed = []int{14}, []int{15, 23, 44}

@@ -13,11 +13,11 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// memory is the smallest source that keeps the contract.
+// memory is a minimal source that fulfils the contract.
 type memory struct {
 	index   *dataset.Index
 	samples [][]byte
-	kinds   []error // where a sample is damaged
+	kinds   []error // of damaged samples
 }
 
 func (m *memory) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, error) {

@@ -9,13 +9,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// direntBytes is the size of the buffer into which directories are listed: one
-// system call, and on a network file system few round trips, for some thousand
-// entries.
+// direntBytes is the size of the buffer for listing directories: some thousand entries take one
+// system call and, on a network file system, few round trips.
 const direntBytes = 256 << 10
 
-// Lister lists directories and asks for files; it is Linux's own, so that a
-// directory costs one open and a file one fstatat, nothing else.
+// Lister lists directories. It uses Linux system calls directly, so that a directory costs one open
+// and a file one fstatat, and nothing else. It is safe for concurrent use.
 type Lister struct {
 	buffers sync.Pool // of *[]byte
 }
@@ -34,9 +33,8 @@ type Entry struct {
 	Kind uint8 // unix.DT_*
 }
 
-// List gives what is in the open directory fd, without "." and "..", in no
-// particular order. All names share one string. begin is called before each
-// system call.
+// List returns the entries of the open directory fd except "." and "..", in no particular order.
+// All names share one string. List calls begin before each system call.
 func (l *Lister) List(fd int, begin func()) ([]Entry, error) {
 	buffer := l.buffers.Get().(*[]byte)
 	defer l.buffers.Put(buffer)
@@ -55,8 +53,8 @@ func (l *Lister) List(fd int, begin func()) ([]Entry, error) {
 			break
 		}
 		for b := (*buffer)[:n]; len(b) >= direntHeader; {
-			// struct linux_dirent64: u64 inode, u64 offset, u16 length of
-			// the record, u8 type, name with a zero behind it.
+			// struct linux_dirent64: u64 inode, u64 offset, u16 length of the record, u8 type, name
+			// with a terminating NUL.
 			length := int(binary.NativeEndian.Uint16(b[16:]))
 			if length < direntHeader || length > len(b) {
 				return nil, unix.EIO
@@ -85,7 +83,7 @@ func (l *Lister) List(fd int, begin func()) ([]Entry, error) {
 
 const direntHeader = 19
 
-// Stat asks for path below fd, following symbolic links unless flags say
+// Stat returns the status of path relative to fd. It follows symbolic links unless flags say
 // otherwise.
 func Stat(fd int, path string, flags int) (unix.Stat_t, error) {
 	var st unix.Stat_t
@@ -97,7 +95,7 @@ func Stat(fd int, path string, flags int) (unix.Stat_t, error) {
 	}
 }
 
-// StatOpen asks for the open file fd.
+// StatOpen returns the status of the open file fd.
 func StatOpen(fd int) (unix.Stat_t, error) {
 	var st unix.Stat_t
 	for {
@@ -108,22 +106,21 @@ func StatOpen(fd int) (unix.Stat_t, error) {
 	}
 }
 
-// IsDir reports whether it is a directory.
+// IsDir reports whether st is a directory's.
 func IsDir(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFDIR }
 
-// IsReg reports whether it is a regular file.
+// IsReg reports whether st is a regular file's.
 func IsReg(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFREG }
 
-// IsLnk reports whether it is a symbolic link.
+// IsLnk reports whether st is a symbolic link's.
 func IsLnk(st *unix.Stat_t) bool { return st.Mode&unix.S_IFMT == unix.S_IFLNK }
 
-// Times are a file's mtime and ctime in nanoseconds since 1970.
+// Times returns a file's mtime and ctime in nanoseconds since 1970.
 func Times(st *unix.Stat_t) (modified, changed int64) {
 	return st.Mtim.Nano(), st.Ctim.Nano()
 }
 
-// openDirectory opens the directory at path below fd; "" is fd itself, opened
-// anew.
+// openDirectory opens the directory at path below relative to fd; "" reopens fd itself.
 func openDirectory(fd int, below string) (int, error) {
 	if below == "" {
 		below = "."
@@ -133,7 +130,7 @@ func openDirectory(fd int, below string) (int, error) {
 	})
 }
 
-// RetryEINTR calls f until it is not interrupted.
+// RetryEINTR calls f until its error is not EINTR.
 func RetryEINTR[T any](f func() (T, error)) (T, error) {
 	for {
 		v, err := f()

@@ -1,9 +1,9 @@
-// Package tree looks below one directory: it opens, lists and asks for what lies there, by paths
-// that start at a descriptor, so that they lead where they led when the directory was opened, and
-// where they lead for the process that opened it.
+// Package tree accesses the files below one directory: it opens, lists and stats them by paths
+// relative to a descriptor, so that they resolve as they did when the directory was opened, and as
+// they do for the process that opened it.
 //
-// All methods of a Root may be called in parallel, Close last. A Lister may be used in parallel as
-// well. What takes a path that ends with a zero allocates nothing.
+// All methods of a Root are safe for concurrent use, except that Close must be the last call. So is
+// a Lister. Functions that take a NUL-terminated path do not allocate.
 package tree
 
 import (
@@ -19,25 +19,25 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// Root is a root directory, opened: all paths are looked up below it.
+// Root is an open root directory, relative to which all paths are resolved.
 //
-// A process that sees other mounts than this one, or has another root directory, opened it
-// itself and passed the descriptor. Below it the kernel walks that process's mounts, but an
-// absolute symbolic link would lead to this process's files. So in such a foreign view
-// paths are looked up without symbolic links, and those that have one from the process's own
-// "/" (openat2, Linux 5.6).
+// A process with another mount namespace or root directory than this one opened it itself and
+// passed the descriptor. Below that descriptor the kernel follows the process's mounts, but an
+// absolute symbolic link would lead to this process's files. So in such a foreign view, paths are
+// first resolved without symbolic links; absolute links are resolved from the process's own "/"
+// (openat2, Linux 5.6).
 type Root struct {
 	fd      int
-	slash   int  // "/" of the process whose view it is
-	foreign bool // it is not this process's
+	slash   int  // "/" of the process that opened the root
+	foreign bool // that "/" is not this process's
 	local   bool // its file system knows all times without asking a server
 	path    string
 	dev     uint64
 	ino     uint64
 }
 
-// Open opens the folder at path as this process sees it; if it is there, as the view sees it.
-// The root has descriptors of its own.
+// Open opens the folder at path as this process sees it or, if view is not nil, as the view sees
+// it. The root has descriptors of its own.
 func Open(path string, view *dataset.View) (*Root, error) {
 	r := &Root{fd: -1, slash: -1, path: path}
 	var err error
@@ -69,25 +69,25 @@ func Open(path string, view *dataset.View) (*Root, error) {
 	return r, nil
 }
 
-// FD is the descriptor of the directory.
+// FD returns the descriptor of the directory.
 func (r *Root) FD() int { return r.fd }
 
-// Path is where the directory lay when it was opened, absolute.
+// Path returns the absolute path at which the directory was opened.
 func (r *Root) Path() string { return r.path }
 
-// Place identifies the directory: its device and inode.
+// Place returns the device and inode of the directory.
 func (r *Root) Place() (device, inode uint64) { return r.dev, r.ino }
 
-// Foreign reports whether the directory was opened by a process with other mounts, or another root
-// directory, than this one.
+// Foreign reports whether the directory was opened by a process with another mount namespace or
+// root directory than this one.
 func (r *Root) Foreign() bool { return r.foreign }
 
 func duplicate(f *os.File) (int, error) {
 	return RetryEINTR(func() (int, error) { return unix.FcntlInt(f.Fd(), unix.F_DUPFD_CLOEXEC, 3) })
 }
 
-// foreign reports whether slash is another root directory than this process's, or the same in
-// another mount namespace.
+// foreign reports whether slash is not this process's root directory, or is in another mount
+// namespace.
 func foreign(slash *os.File) (bool, error) {
 	fd, err := unix.Open("/", unix.O_PATH|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -112,8 +112,8 @@ func (r *Root) Close() {
 	}
 }
 
-// Open opens path, which ends with a zero, below the root. It allocates nothing where the view is
-// this process's.
+// Open opens the NUL-terminated path relative to the root. It does not allocate unless the root is
+// foreign.
 func (r *Root) Open(path []byte, flags int) (int, error) {
 	if !r.foreign {
 		return openat(r.fd, path, flags)
@@ -142,12 +142,12 @@ func openat2(dir int, path string, flags int, resolve uint64) (int, error) {
 	return RetryEINTR(func() (int, error) { return unix.Openat2(dir, path, &how) })
 }
 
-// mostLinks is how many symbolic links a path may lead through, as in the kernel.
+// mostLinks is how many symbolic links a path may have, as in the kernel.
 const mostLinks = 40
 
-// follow opens path, which has a symbolic link in it, below the root: part by part, so that the
-// root is that which was opened, whatever its path leads to by now. From an absolute link on the
-// kernel goes on from the process's "/".
+// follow opens path, which has a symbolic link in it, relative to the root. It resolves path
+// component by component, so that the root is the directory that was opened, whatever its path
+// leads to now. After an absolute link the kernel continues from the process's "/".
 func (r *Root) follow(path string, flags int) (int, error) {
 	dir, err := openat2(r.fd, ".", unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -173,7 +173,7 @@ func (r *Root) follow(path string, flags int) (int, error) {
 			}
 			parts = append(strings.Split(string(buffer[:n]), "/"), parts...)
 			continue
-		case !errors.Is(err, unix.EINVAL): // but not because it is no link
+		case !errors.Is(err, unix.EINVAL): // an error other than "not a link"
 			return -1, err
 		}
 		if len(parts) == 0 {
@@ -192,14 +192,14 @@ func (r *Root) follow(path string, flags int) (int, error) {
 	return openat2(dir, ".", flags, 0)
 }
 
-// atTop reports whether the open directory is the process's "/", which nothing lies above.
+// atTop reports whether the open directory is the process's "/".
 func (r *Root) atTop(dir int) bool {
 	here, err := StatOpen(dir)
 	top, topErr := StatOpen(r.slash)
 	return err == nil && topErr == nil && here.Dev == top.Dev && here.Ino == top.Ino
 }
 
-// canOpenat2 reports whether the system call is allowed: seccomp filters forbid it with EPERM.
+// canOpenat2 reports whether the system call is allowed; seccomp filters forbid it with EPERM.
 func (r *Root) canOpenat2() bool {
 	fd, err := unix.Openat2(r.fd, ".", &unix.OpenHow{Flags: unix.O_PATH | unix.O_CLOEXEC})
 	if err == nil {
@@ -208,15 +208,15 @@ func (r *Root) canOpenat2() bool {
 	return err == nil
 }
 
-// Answers reports whether the root is still there, by its server's word and not by what the system
-// remembers.
+// Answers reports whether the root is still accessible. It asks the file system's server and does
+// not rely on cached attributes.
 func (r *Root) Answers() bool {
 	var st unix.Statx_t
 	err := unix.Statx(r.fd, "", unix.AT_EMPTY_PATH|unix.AT_STATX_FORCE_SYNC, unix.STATX_TYPE, &st)
 	return !Gone(err)
 }
 
-// Directory opens the directory at path below the root; "" is the root itself, opened anew.
+// Directory opens the directory at path relative to the root; "" reopens the root itself.
 func (r *Root) Directory(path string) (int, error) {
 	if path == "" {
 		return openDirectory(r.fd, path)
@@ -227,7 +227,7 @@ func (r *Root) Directory(path string) (int, error) {
 	return openDirectory(r.fd, path)
 }
 
-// Stat asks for path below the root, behind symbolic links.
+// Stat returns the status of path relative to the root. It follows symbolic links.
 func (r *Root) Stat(path string) (unix.Stat_t, error) {
 	if !r.foreign {
 		return Stat(r.fd, path, 0)
@@ -240,7 +240,7 @@ func (r *Root) Stat(path string) (unix.Stat_t, error) {
 	return StatOpen(fd)
 }
 
-// FileSystem is the type of the file system on which the directory at path below the root lies.
+// FileSystem returns the type of the file system of the directory at path relative to the root.
 func (r *Root) FileSystem(path string) (int64, error) {
 	fd, err := r.Open(append([]byte(path), 0), unix.O_PATH|unix.O_CLOEXEC)
 	if err != nil {
@@ -252,7 +252,7 @@ func (r *Root) FileSystem(path string) (int64, error) {
 	return fs.Type, err
 }
 
-// Statx asks for the file at path, which ends with a zero, behind symbolic links.
+// Statx stores the status of the file at the NUL-terminated path in st. It follows symbolic links.
 func (r *Root) Statx(path []byte, st *unix.Statx_t) error {
 	if !r.foreign {
 		return statx(r.fd, path, 0, st)
@@ -265,14 +265,14 @@ func (r *Root) Statx(path []byte, st *unix.Statx_t) error {
 	return StatxOpen(fd, st)
 }
 
-// localFileSystems are those on which fstat, which wants the time of the last access as well, costs
-// less than statx.
+// localFileSystems are those on which fstat is cheaper than statx, although it also asks for the
+// access time.
 var localFileSystems = []int64{
 	unix.EXT4_SUPER_MAGIC, unix.XFS_SUPER_MAGIC, unix.BTRFS_SUPER_MAGIC,
 	unix.TMPFS_MAGIC, unix.F2FS_SUPER_MAGIC, unix.SQUASHFS_MAGIC,
 }
 
-// Ask asks for the open file fd.
+// Ask stores the status of the open file fd in st.
 func (r *Root) Ask(fd int, st *unix.Statx_t) error {
 	if !r.local {
 		return StatxOpen(fd, st)
@@ -291,26 +291,26 @@ func (r *Root) Ask(fd int, st *unix.Statx_t) error {
 	}
 }
 
-// fill brings what fstat says into the form of statx.
+// fill converts the result of fstat to that of statx.
 func fill(st *unix.Statx_t, old *unix.Stat_t) {
 	st.Mode, st.Ino, st.Size = uint16(old.Mode), old.Ino, uint64(old.Size)
 	st.Mtime = unix.StatxTimestamp{Sec: old.Mtim.Sec, Nsec: uint32(old.Mtim.Nsec)}
 	st.Ctime = unix.StatxTimestamp{Sec: old.Ctim.Sec, Nsec: uint32(old.Ctim.Nsec)}
 }
 
-// stampMask is what a stamp and a check of a file need. Access times are left out, for which FUSE
-// and network file systems would ask their server.
+// stampMask selects what a stamp and a check of a file need. It omits access times, for which FUSE
+// and network file systems would have to ask their server.
 const stampMask = unix.STATX_TYPE | unix.STATX_SIZE | unix.STATX_MTIME | unix.STATX_CTIME |
 	unix.STATX_INO
 
 var emptyPath = [1]byte{}
 
-// StatxOpen asks for the open file fd as statx does.
+// StatxOpen stores the status of the open file fd in st, by statx.
 func StatxOpen(fd int, st *unix.Statx_t) error {
 	return statx(fd, emptyPath[:], unix.AT_EMPTY_PATH, st)
 }
 
-// statx asks for path, which ends with a zero, below dir; flags say how.
+// statx is the system call for the NUL-terminated path relative to dir.
 func statx(dir int, path []byte, flags int, st *unix.Statx_t) error {
 	for {
 		_, _, errno := unix.Syscall6(unix.SYS_STATX, uintptr(dir),
@@ -328,7 +328,7 @@ func statx(dir int, path []byte, flags int, st *unix.Statx_t) error {
 	}
 }
 
-// statInstead is statx by way of fstatat.
+// statInstead implements statx with fstatat.
 func statInstead(dir int, path []byte, flags int, st *unix.Statx_t) error {
 	var old unix.Stat_t
 	var err error
@@ -344,10 +344,10 @@ func statInstead(dir int, path []byte, flags int, st *unix.Statx_t) error {
 	return nil
 }
 
-// Nanos is a time in nanoseconds since 1970.
+// Nanos returns a time in nanoseconds since 1970.
 func Nanos(t unix.StatxTimestamp) int64 { return t.Sec*1e9 + int64(t.Nsec) }
 
-// Gone reports whether an error says that the file system is not there any more.
+// Gone reports whether an error means that the file system is no longer accessible.
 func Gone(err error) bool {
 	return errors.Is(err, unix.ENOTCONN) || errors.Is(err, unix.ESTALE) ||
 		errors.Is(err, unix.ENODEV)

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestForeignRoot: below a root that another process opened, links lead where they lead in that
-// process's view, whose "/" is a directory here.
-func TestForeignRoot(t *testing.T) {
+// TestLinksBelowForeignRootResolveInItsView: the "/" of the other process's view is a directory
+// here.
+func TestLinksBelowForeignRootResolveInItsView(t *testing.T) {
 	top := t.TempDir()
 	for _, f := range []string{"data/a/1.jpg", "data/b/2.jpg", "store/3.jpg", "outside.jpg"} {
 		write(t, filepath.Join(top, f), f)
@@ -45,7 +45,7 @@ func TestForeignRoot(t *testing.T) {
 	if !r.canOpenat2() {
 		t.Skip("openat2 is not allowed here")
 	}
-	// What lies at the root's path by now is another dataset.
+	// Another dataset is now at the root's path.
 	if err := os.Rename(filepath.Join(top, "data"), filepath.Join(top, "moved")); err != nil {
 		t.Fatal(err)
 	}

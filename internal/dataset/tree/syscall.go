@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openat opens path, which ends with a zero, below dir: package unix's allocates a copy of the
-// path.
+// openat opens the NUL-terminated path relative to dir. Unlike unix.Openat it does not allocate a
+// copy of the path.
 func openat(dir int, path []byte, flags int) (int, error) {
 	fd, _, errno := unix.Syscall6(unix.SYS_OPENAT,
 		uintptr(dir), uintptr(unsafe.Pointer(unsafe.SliceData(path))), uintptr(flags), 0, 0, 0)

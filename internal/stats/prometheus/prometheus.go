@@ -1,5 +1,5 @@
-// Package prometheus shows the reports of jobs in Prometheus's text format. It is
-// the only package that knows Prometheus.
+// Package prometheus serves the reports of jobs in Prometheus's text format. No other package
+// imports the Prometheus client.
 package prometheus
 
 import (
@@ -16,7 +16,7 @@ import (
 )
 
 // Handler serves what reports returns at the time of each request. Labels are the job's name and
-// the node's number, and where it applies the rank, the cause of a stall, the place of a read or
+// the node's number and, where they apply, the rank, the cause of a stall, the tier of a read or
 // the storage class.
 func Handler(reports func(context.Context) []*stats.ClusterReport) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -24,7 +24,7 @@ func Handler(reports func(context.Context) []*stats.ClusterReport) http.Handler 
 	})
 }
 
-// Write writes the same.
+// Write writes what Handler serves.
 func Write(w io.Writer, reports []*stats.ClusterReport) error {
 	families, err := registry(reports).Gather()
 	if err != nil {
@@ -48,22 +48,22 @@ type collector []*stats.ClusterReport
 
 var (
 	up = desc("hdmlp_node_up",
-		"whether the node answered; if not, its other metrics are those last heard")
+		"whether the node answered; if not, its other metrics are its last known values")
 	stall = desc("hdmlp_stall_seconds_total", "time that next() was blocked, by cause",
 		"rank", "cause")
-	batches   = desc("hdmlp_batches_total", "batches handed to the training loop", "rank")
-	samples   = desc("hdmlp_samples_total", "samples handed to the training loop", "rank")
+	batches   = desc("hdmlp_batches_total", "batches delivered to the training loop", "rank")
+	samples   = desc("hdmlp_samples_total", "samples delivered to the training loop", "rank")
 	readBytes = desc("hdmlp_read_bytes_total",
-		"bytes of consumed samples by the place they were read from", "rank", "place")
-	sourceBytes = desc("hdmlp_source_bytes_total", "bytes that left the source for the job")
+		"bytes of consumed samples by the tier they were read from", "rank", "place")
+	sourceBytes = desc("hdmlp_source_bytes_total", "bytes read from the source for the job")
 	bound       = desc("hdmlp_source_bound_bytes",
-		"the least that could have left the source with these caches: the node's share of it")
+		"lower bound of the bytes read from the source with these caches: the node's share")
 	utilisation = desc("hdmlp_utilisation_ratio",
 		"share of the time in which next() was not blocked")
-	room = desc("hdmlp_storage_class_room_bytes", "room of a storage class for the dataset",
+	room = desc("hdmlp_storage_class_room_bytes", "capacity of a storage class for the dataset",
 		"class")
 	used = desc("hdmlp_storage_class_used_bytes",
-		"bytes that a storage class holds of the dataset", "class")
+		"bytes of the dataset that a storage class holds", "class")
 	staging = desc("hdmlp_staging_used_bytes", "bytes in use in a rank's staging buffer",
 		"rank")
 	stagingSize = desc("hdmlp_staging_size_bytes", "size of a rank's staging buffer", "rank")
@@ -74,10 +74,10 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 	return prometheus.NewDesc(name, help, append([]string{"job", "node"}, labels...), nil)
 }
 
-// Describe sends nothing: which label values there are is known at collection only.
+// Describe sends nothing: label values are known only at collection.
 func (c collector) Describe(chan<- *prometheus.Desc) {}
 
-// Collect turns the reports into metrics.
+// Collect sends the reports as metrics.
 func (c collector) Collect(out chan<- prometheus.Metric) {
 	for _, r := range c {
 		for i := range r.Nodes {
@@ -100,7 +100,7 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *stats.NodeRepo
 	}
 	send(up, prometheus.GaugeValue, answered)
 	if n.Age < 0 {
-		return // never heard
+		return // the node has never answered
 	}
 	for _, rank := range n.Ranks {
 		name := strconv.Itoa(rank.Rank)

@@ -18,7 +18,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// scrape reads the text format: metrics with their labels, and their values.
+// scrape parses the text format into values by metric with labels.
 func scrape(t *testing.T, reports ...*stats.ClusterReport) map[string]float64 {
 	t.Helper()
 	w := httptest.NewRecorder()
@@ -46,7 +46,7 @@ func scrape(t *testing.T, reports ...*stats.ClusterReport) map[string]float64 {
 	return out
 }
 
-func TestValues(t *testing.T) {
+func TestMetricsHaveTheReportsValues(t *testing.T) {
 	epoch := func(n int64) stats.EpochTally {
 		return stats.EpochTally{Tally: stats.Tally{
 			Batches: n, Samples: 10 * n,

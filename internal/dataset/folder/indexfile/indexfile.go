@@ -1,9 +1,8 @@
-// Package indexfile keeps the index of a folder in a file: beside the samples, or elsewhere where
-// that cannot be written. It says where such files lie, reads them as what anybody may have
-// written, and writes them as a whole or not at all. What is in an index is package dataset's
-// business.
+// Package indexfile stores the index of a folder in a file: next to the samples or, if that is not
+// writable, elsewhere. It determines the paths of such files, reads them as untrusted input, and
+// writes them atomically. The contents of an index are package dataset's concern.
 //
-// Files is for one goroutine.
+// A Files is not safe for concurrent use.
 package indexfile
 
 import (
@@ -23,25 +22,26 @@ import (
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
-// An index file comes with the dataset, which may be anybody's, so it is opened
-// as hostile: below a descriptor of its directory, without following a link,
-// without waiting (a FIFO), and only if it is a regular file whose bytes are
-// stored. Whose it may be follows from what the dataset's directory allows:
-// a user who may replace samples in it needs no forged index.
+// An index file comes with the dataset, which may be untrusted, so it is opened defensively:
+// relative to a descriptor of its directory, without following a link, without blocking (a FIFO),
+// and only if it is a regular file whose bytes are stored. The permissions of the dataset's
+// directory determine which owners are trusted: a user who may replace samples does not need a
+// forged index.
 
-// errDistrust: the index file is not one that may be used, whatever it holds.
-var errDistrust = errors.New("it cannot be trusted")
+// errDistrust means that the index file must not be used, whatever it holds.
+var errDistrust = errors.New("it is not trusted")
 
-// Place is where an index file may lie.
+// Place is a possible location of an index file.
 type Place struct {
 	dir, name string
 	beside    bool // in the dataset's root itself
 }
 
-// Path is the file's path.
+// Path returns the file's path.
 func (p Place) Path() string { return filepath.Join(p.dir, p.name) }
 
-// Remove removes the index file that lies at p. What cannot be removed is found outdated again.
+// Remove removes the index file at p. A file that cannot be removed is found outdated again at the
+// next start.
 func (p Place) Remove(rootFD int) {
 	if p.beside {
 		_ = unix.Unlinkat(rootFD, p.name, 0)
@@ -53,19 +53,19 @@ func (p Place) Remove(rootFD int) {
 // Files reads and writes the index files of one folder.
 type Files struct {
 	Root   string
-	RootFD int // Root, opened
+	RootFD int // descriptor of Root
 	Places []Place
-	Memory func() (int64, error) // bytes of memory that are available; nil: no limit
-	// is told why an index file that is there is not used; nil: nothing is
+	Memory func() (int64, error) // available memory in bytes; nil: no limit
+	// called with the reason if an existing index file is not used; may be nil
 	Warn  func(text string)
 	Calls Calls
 }
 
-// Calls is told of each system call, which may hang.
+// Calls monitors system calls, each of which may hang.
 type Calls interface {
-	// Begin says which call begins, on name in the directory dir, or on dir itself.
+	// Begin records the start of a call on name in the directory dir, or on dir itself.
 	Begin(op, dir, name string)
-	// End says that it has returned.
+	// End records that the call has returned.
 	End()
 }
 
@@ -99,8 +99,7 @@ func (x *Files) read(p Place) (_ *dataset.Index, err error) {
 		return nil, err
 	}
 	defer p.close(dir)
-	// Not opened before it is known to be a regular file: to open a device can
-	// have effects of its own.
+	// Opened only after it is known to be a regular file: opening a device can have side effects.
 	x.Calls.Begin("stat", p.dir, p.name)
 	st, err := tree.Stat(dir, p.name, unix.AT_SYMLINK_NOFOLLOW)
 	x.Calls.End()
@@ -141,11 +140,10 @@ func (x *Files) read(p Place) (_ *dataset.Index, err error) {
 	return dataset.DecodeWithin(&reader{fd: fd, calls: x.Calls, place: p}, st.Size, limit)
 }
 
-// An index file may take one part in indexShare of the memory that is available.
+// indexShare is the divisor of the available memory that an index file may take.
 const indexShare = 4
 
-// trust refuses a file that others than those who may change the samples could
-// have written.
+// trust returns an error if a user who may not change the samples could have written the file.
 func (x *Files) trust(p Place, st *unix.Stat_t) error {
 	x.Calls.Begin("stat", x.Root, "")
 	root, err := tree.StatOpen(x.RootFD)
@@ -158,12 +156,11 @@ func (x *Files) trust(p Place, st *unix.Stat_t) error {
 	}
 	me := uint32(os.Geteuid())
 	ours := st.Uid == me || st.Uid == 0
-	// In a directory without the sticky bit, all who may write may replace what is there.
+	// Without the sticky bit, every user with write permission may replace a directory's files.
 	open := p.beside && root.Mode&0o022 != 0 && root.Mode&unix.S_ISVTX == 0
 	if !ours && st.Uid != root.Uid && !open {
-		return fmt.Errorf("%w: it belongs to user %d, and neither to this user (%d), to root, "+
-			"nor to the owner of the dataset's directory (%d); remove it, so that it is "+
-			"written anew",
+		return fmt.Errorf("%w: it belongs to user %d, not to this user (%d), root or the owner "+
+			"of the dataset's directory (%d); remove it, and it is rebuilt",
 			errDistrust, st.Uid, me, root.Uid)
 	}
 	var allowed uint32
@@ -173,37 +170,37 @@ func (x *Files) trust(p Place, st *unix.Stat_t) error {
 		}
 	}
 	if wide := st.Mode & 0o022 &^ allowed; wide != 0 {
-		return fmt.Errorf("%w: others than its owner may write to it (mode %04o); run chmod go-w "+
-			"on it, or remove it", errDistrust, st.Mode&0o7777)
+		return fmt.Errorf("%w: users other than its owner may write to it (mode %04o); run chmod "+
+			"go-w on it, or remove it", errDistrust, st.Mode&0o7777)
 	}
 	return nil
 }
 
-// compression is how many times smaller than its size an index may lie on a disk
-// whose file system compresses. Names and sizes of files do not come near it.
+// compression is the largest plausible compression ratio of an index on a file system that
+// compresses. Names and sizes of files compress far less.
 const compression = 64
 
-// stored refuses a file with holes, and one with far fewer bytes on its disk than
-// it claims: an index is written as a whole, and has no use for either. Where the file system
-// cannot tell, what is read decides.
+// stored returns an error for a file with holes, or with far fewer bytes on disk than its size: an
+// index is written as a whole, and has neither. If the file system does not report this, reading
+// the file decides.
 func stored(fd int, st *unix.Stat_t) error {
 	if hole, err := unix.Seek(fd, 0, unix.SEEK_HOLE); err == nil && hole < st.Size {
-		return fmt.Errorf("%w: it has holes: it claims %s, and %s are stored; remove it, so that "+
-			"it is written anew",
+		return fmt.Errorf("%w: it has holes: its size is %s, but only %s are stored; remove it, "+
+			"and it is rebuilt",
 			errDistrust, size.Format(st.Size), size.Format(512*st.Blocks))
 	}
 	if _, err := unix.Seek(fd, 0, unix.SEEK_SET); err != nil {
 		return err
 	}
 	if st.Blocks > 0 && st.Size/compression > 512*st.Blocks {
-		return fmt.Errorf("%w: it claims %s, and %s are stored; remove it, so that it is "+
-			"written anew",
+		return fmt.Errorf("%w: its size is %s, but only %s are stored; remove it, and "+
+			"it is rebuilt",
 			errDistrust, size.Format(st.Size), size.Format(512*st.Blocks))
 	}
 	return nil
 }
 
-// reader reads from a descriptor, one watched system call at a time.
+// reader reads from a descriptor in monitored system calls.
 type reader struct {
 	fd    int
 	calls Calls
@@ -212,7 +209,7 @@ type reader struct {
 
 func (r *reader) Read(b []byte) (int, error) {
 	if len(b) > 8<<20 {
-		b = b[:8<<20] // so that one call that is slow is not taken for one that hangs
+		b = b[:8<<20] // so that a slow call is not mistaken for one that hangs
 	}
 	r.calls.Begin("read", r.place.dir, r.place.name)
 	defer r.calls.End()
@@ -226,7 +223,7 @@ func (r *reader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// write replaces the file at p as a whole, or not at all.
+// write replaces the file at p atomically.
 func (x *Files) write(p Place, index *dataset.Index) (err error) {
 	defer func() {
 		if err != nil {
@@ -266,7 +263,7 @@ func (x *Files) write(p Place, index *dataset.Index) (err error) {
 	if err := index.Encode(&writer{file, x.Calls, p}); err != nil {
 		return err
 	}
-	// All who may read the dataset may read its index, and no others: it has the names of its
+	// The users who may read the dataset may read its index, and no others: it has the names of its
 	// files.
 	mode := os.FileMode(0o600)
 	if root, err := tree.StatOpen(x.RootFD); err == nil {
@@ -281,11 +278,11 @@ func (x *Files) write(p Place, index *dataset.Index) (err error) {
 	if err := file.Close(); err != nil {
 		return err
 	}
-	// What lies at the name, a link or a FIFO perhaps, is replaced and not opened.
+	// An existing file of that name, perhaps a link or a FIFO, is replaced and not opened.
 	return unix.Renameat(dir, name, dir, p.name)
 }
 
-// tooLong says which limit a file was too long for.
+// tooLong adds the file size limit that was exceeded to err.
 func tooLong(err error) error {
 	var limit unix.Rlimit
 	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil &&
@@ -296,7 +293,7 @@ func tooLong(err error) error {
 	return err
 }
 
-// writer writes in parts, each of which is a watched system call.
+// writer writes to a descriptor in monitored system calls.
 type writer struct {
 	file  *os.File
 	calls Calls

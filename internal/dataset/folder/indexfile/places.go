@@ -15,18 +15,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
-// HiddenName is the index file's name where it lies in the folder itself.
+// HiddenName is the index file's name in the folder itself.
 const HiddenName = ".hdmlp-index"
 
-// Places are the paths at which the index of root may lie, best first. Each
-// set of extensions has files of its own, so that two jobs that differ in it do
-// not undo each other's; nil stands for the usual ones.
+// Places returns the possible locations of the index of root, best first. Each set of extensions
+// has its own files, so that jobs with different extensions do not overwrite each other's; nil
+// means the default extensions.
 func Places(root, dir string, extensions []string) ([]Place, error) {
 	suffix := ""
 	if extensions != nil {
 		suffix = "-" + short(strings.Join(extensions, "/"))
 	}
-	// The hash tells roots apart, the name is for people.
+	// The hash distinguishes roots; the name is for people.
 	elsewhere := filepath.Base(root) + "-" + short(root) + suffix + ".hdmlp-index"
 	if filepath.Base(root) == "/" {
 		elsewhere = "root" + suffix + ".hdmlp-index"
@@ -50,9 +50,9 @@ func short(s string) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// Read reads the first usable index of places. One that is damaged, of
-// another version, or for other extensions is as good as none: it is made
-// anew. One that is refused although it may be an index is told of.
+// Read returns the first usable index of places, and its path. It ignores an index that is damaged,
+// of another version, or for other extensions, and calls Warn for one that is not trusted or too
+// large.
 func (x *Files) Read(extensions []string) (*dataset.Index, string) {
 	for _, p := range x.Places {
 		index, err := x.read(p)
@@ -66,7 +66,7 @@ func (x *Files) Read(extensions []string) (*dataset.Index, string) {
 		switch {
 		case errors.As(err, &memory):
 			x.Warn(fmt.Sprintf("the dataset's index %s is not used, and the dataset is scanned "+
-				"instead: it takes %s of memory, and %s are allowed, a quarter of what "+
+				"instead: it needs %s of memory, and %s are allowed, a quarter of what "+
 				"is available",
 				p.Path(), size.Format(memory.Need), size.Format(memory.Limit)))
 		case errors.Is(err, errDistrust):
@@ -77,7 +77,7 @@ func (x *Files) Read(extensions []string) (*dataset.Index, string) {
 	return nil, ""
 }
 
-// Write writes index to the first of places that can be written.
+// Write writes index to the first of places that is writable, and returns its path.
 func (x *Files) Write(index *dataset.Index) (string, error) {
 	var errs []error
 	for _, p := range x.Places {
