@@ -15,7 +15,7 @@ def batches_kept(h):
     client.right(Listing(a), [1])
 
 
-@fault("batches are looked at after the loader was closed and the daemon killed")
+@fault("batches are read after the loader was closed and the daemon killed")
 def batches_outlive_the_daemon(h):
     a = h.dataset("a")
     client = h.open(a)
@@ -77,7 +77,7 @@ def batch_larger_than_the_dataset(h):
     h.open(a, batch=50).right(Listing(a))
 
 
-@fault("worlds of 3 and batches of 7 that nothing divides, padded and with drop_last")
+@fault("world size 3 and batches of 7 that do not divide the dataset, padded and with drop_last")
 def nothing_divides(h):
     a = h.dataset("a", classes=5, per_class=13)
     for drop in (False, True):
@@ -100,7 +100,7 @@ def one_sample(h):
     together(ranks, Listing(a), [0, 1])
 
 
-@fault("seeds 0, 2**63 and 2**64 - 2; then -1, 2**64 and 1.5, which are none", clear=["seed"])
+@fault("seeds 0, 2**63 and 2**64 - 2; then -1, 2**64 and 1.5, which are invalid", clear=["seed"])
 def seeds(h):
     a = h.dataset("a", classes=2)
     client = h.client()
@@ -113,7 +113,7 @@ def seeds(h):
     raise wrong("the seed 1.5 was accepted")
 
 
-@fault("ranks of one job say different seeds", clear=["seed"])
+@fault("ranks of one job set different seeds", clear=["seed"])
 def seeds_differ(h):
     a = h.dataset("a")
     ranks = [h.client(), h.client()]
@@ -124,7 +124,7 @@ def seeds_differ(h):
     raise wrong("different seeds were accepted")
 
 
-@fault("ranks of one job say different transforms", clear=["transform"])
+@fault("ranks of one job set different transforms", clear=["transform"])
 def transforms_differ(h):
     a = h.dataset("a", size=768)
     ranks = [h.client(), h.client()]
@@ -136,7 +136,7 @@ def transforms_differ(h):
 
 
 @fault(
-    "ranks of one job say different on_error, memory and batch sizes",
+    "ranks of one job set different on_error, memory and batch sizes",
     clear=["batch|on_error|memory"],
 )
 def keys_differ(h):
@@ -150,7 +150,7 @@ def keys_differ(h):
 
 
 @fault(
-    "torch's own loader is replaced word for word: ImageFolder, a DistributedSampler, worlds of one"
+    "torch's own loader is replaced, its arguments unchanged: ImageFolder, a DistributedSampler, world size 1"
 )
 def torch_script(h):
     a = h.dataset("a")
@@ -266,7 +266,7 @@ def bare_environment(h):
 
 
 @fault(
-    "a configuration key that is none, sizes that are none, a value out of range",
+    "an unknown configuration key, invalid sizes, a value out of range",
     clear=["source_threads"],
 )
 def wrong_keys(h):

@@ -102,7 +102,7 @@ def store_owned_by_another(h):
     use(h, a, where)
 
 
-@fault("cache_dir is ours and everybody may write to it (mode 0777)", clear=OWNER, item=8)
+@fault("cache_dir is ours and all users may write to it (mode 0777)", clear=OWNER, item=8)
 def writable_by_all(h):
     a = h.dataset("a")
     where = filled(h, a)
@@ -199,9 +199,7 @@ def symlink_store(h):
     use(h, a, where)
 
 
-@fault(
-    "in cache_dir, a store that is to be pushed out holds a symlink to a foreign directory", item=8
-)
+@fault("in cache_dir, a store that is to be evicted holds a symlink to a foreign directory", item=8)
 def symlink_in_an_old_store(h):
     a = h.dataset("a", size=4000)
     where = filled(h, a, cache_size="300KB")

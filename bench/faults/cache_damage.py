@@ -55,7 +55,7 @@ def data_truncated_under_a_job(h):
 
 
 @fault(
-    "batches that lie in the cache's mapped file are kept while somebody truncates it",
+    "batches that lie in the cache's mapped file are kept while another process truncates it",
     clear=["cache|data"],
 )
 def data_truncated_under_kept_batches(h):
@@ -104,7 +104,7 @@ def stores_swapped(h):
 
 
 @fault(
-    "the cache's index is empty, cut in a record, noise behind its header, doubled, and of an endless length, in turn"
+    "the cache's index is empty, cut in a record, noise after its header, doubled, and of an endless length, in turn"
 )
 def index_edited(h):
     a = h.dataset("a")
@@ -248,7 +248,7 @@ def disk_full(h):
     client.right(Listing(a), [0, 1, 2])
 
 
-@fault("somebody else fills cache_dir's disk under a running job")
+@fault("another process fills cache_dir's disk under a running job")
 def disk_fills_up(h):
     a = h.dataset("a", size=6000)
     h.folder("m")
@@ -306,7 +306,7 @@ def becomes_read_only(h):
 
 
 @fault(
-    "the daemon is killed at five random moments while it fills cache_dir; each time a new process goes on"
+    "the daemon is killed at five random moments while it fills cache_dir; each time a new process continues"
 )
 def killed_while_filling(h):
     a = h.dataset("a", size=20_000, per_class=25)

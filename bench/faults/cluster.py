@@ -32,7 +32,7 @@ def copies(h, nodes=2, **keys):
     return a, h.folder("train"), ("--mount", f"{h.tmp}/n{{node}}:{h.tmp}/train")
 
 
-@fault("three nodes of two ranks, nothing wrong with them, two epochs")
+@fault("three nodes of two ranks, no fault, two epochs")
 def three_nodes(h):
     a = h.dataset("a")
     ranks = h.cluster(3, ranks=2)
@@ -128,7 +128,7 @@ def tls_on_one(h):
     raise wrong("no error")
 
 
-@fault("one node comes 3 s late")
+@fault("one node starts 3 s late")
 def late(h):
     a = h.dataset("a")
     ranks = h.cluster(2)
@@ -140,7 +140,7 @@ def late(h):
     together(ranks, Listing(a))
 
 
-@fault("one node never comes", clear=["node", "1|one"])
+@fault("one node never starts", clear=["node", "1|one"])
 def never_comes(h):
     a = h.dataset("a")
     h.cluster(2)[0].open(a, start_timeout="4s")
@@ -192,7 +192,7 @@ def classes_differ(h):
     raise wrong("no error")
 
 
-@fault("nodes say different seeds", clear=["seed"])
+@fault("nodes set different seeds", clear=["seed"])
 def seeds_differ(h):
     a = h.dataset("a")
     ranks = h.cluster(2)
@@ -202,7 +202,7 @@ def seeds_differ(h):
     raise wrong("no error")
 
 
-@fault("nodes say different transforms", clear=["transform"])
+@fault("nodes set different transforms", clear=["transform"])
 def transforms_differ(h):
     a = h.dataset("a")
     ranks = h.cluster(2)
@@ -212,7 +212,7 @@ def transforms_differ(h):
     raise wrong("no error")
 
 
-@fault("nodes say different policies and on_error", clear=["policy|on_error"])
+@fault("nodes set different policies and on_error", clear=["policy|on_error"])
 def policies_differ(h):
     a = h.dataset("a")
     ranks = h.cluster(2)
@@ -224,9 +224,7 @@ def policies_differ(h):
     raise wrong("no error")
 
 
-@fault(
-    "nodes have different memory, cache directories and thread counts, which is their own affair"
-)
+@fault("nodes have different memory, cache directories and thread counts, which may differ")
 def rooms_differ(h):
     a = h.dataset("a")
     ranks = h.cluster(2)
@@ -370,7 +368,7 @@ def resumed_on_one_node(h):
 
 
 @fault(
-    "nodes see the dataset through symlinks that are put to another dataset before the second loader"
+    "nodes see the dataset through symlinks that are switched to another dataset before the second loader"
 )
 def symlinks_retargeted(h):
     a, b = h.dataset("a", salt="a", mtime=T0), h.dataset("b", salt="b", mtime=T0)

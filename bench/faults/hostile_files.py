@@ -310,7 +310,7 @@ def fifo_after_the_scan(h):
 
 
 @fault(
-    "a sample becomes a FIFO that somebody writes to after the scan, of equal length",
+    "a sample becomes a FIFO that another process writes to after the scan, of equal length",
     clear=["004.jpg"],
 )
 def fed_fifo_after_the_scan(h):

@@ -134,7 +134,7 @@ def index_dev_zero(h):
     h.client(cgroup=h.memory(600 << 20)).open(a, within=10, memory="50MB").right(Listing(a))
 
 
-@fault("the dataset's index is a symlink to a file of somebody else's")
+@fault("the dataset's index is a symlink to a file of another user")
 def index_symlink(h):
     a = h.dataset("a")
     h.folder("foreign")

@@ -85,7 +85,7 @@ def png_of_claims(h):
     h.client(cgroup=h.memory(600 << 20)).open(a, memory="50MB", transform=CROP).right(listing)
 
 
-@fault("a PNG's pixels end early; go on for 1 GB behind; are noise", clear=["evil.png"])
+@fault("a PNG's pixels end early; continue for 1 GB after; are noise", clear=["evil.png"])
 def png_of_wrong_length(h):
     for i, data in enumerate((zeros(100), zeros(1 << 30), h.random.randbytes(500))):
         evil = png(64, 64, data=data)
@@ -142,7 +142,7 @@ def jpeg_of_claims(h):
 
 
 @fault(
-    "noise, text, HTML of a download that failed, half a picture and a GIF, all called .png, are left out by on_error=skip"
+    "noise, text, HTML of a download that failed, half an image and a GIF, all called .png, are left out by on_error=skip"
 )
 def no_pictures(h):
     a, listing = pictures(h, b"<html>404</html>")
@@ -165,7 +165,7 @@ def no_pictures(h):
 
 
 @fault(
-    "pictures through torchvision's ImageFolder and through the daemon, byte by byte: JPEGs, grey, palette, alpha, 16 bit"
+    "images through torchvision's ImageFolder and through the daemon, byte by byte: JPEGs, grey, palette, alpha, 16 bit"
 )
 def pictures_of_all_kinds(h):
     import numpy as np

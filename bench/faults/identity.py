@@ -45,7 +45,7 @@ def containers_at_once(h):
 
 
 @fault(
-    "a container's dataset lies where the container that started the daemon has no file at all",
+    "a container's dataset is at a path where the container that started the daemon has no file at all",
     item=1,
 )
 def container_path_only_there(h):
@@ -211,7 +211,7 @@ def replaced_by_its_like(h):
 
 
 @fault(
-    "the directory is replaced by its like while a job has it open; what does that job get?",
+    "the directory is replaced by an equal one while a job has it open: what that job gets",
     clear=["sample|dataset|changed|replaced"],
 )
 def replaced_under_a_job(h):

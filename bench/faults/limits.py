@@ -108,7 +108,7 @@ while True:
 
 
 @fault(
-    "the OOM killer takes the daemon, because another process of the control group wants all memory",
+    "the OOM killer takes the daemon, because another process of the control group allocates all memory",
     clear=["OOM|out of memory"],
     item=10,
     dies=True,
@@ -284,7 +284,7 @@ def small_limits(h):
     h.client(before=limited(MEMLOCK=0, CORE=0)).open(a).right(Listing(a), [0, 1])
 
 
-@fault("/dev/null and stderr of the starting process are a pipe that nobody reads, full")
+@fault("/dev/null and stderr of the starting process are a full pipe that no process reads")
 def full_pipe(h):
     a = h.dataset("a")
     r, w = os.pipe()

@@ -81,7 +81,7 @@ def daemon_stopped_for_good(h):
         daemon.signal(signal.SIGCONT)
 
 
-@fault("a training process is killed with kill -9, and started again as the same rank")
+@fault("a training process is killed with kill -9, and restarted as the same rank")
 def rank_killed(h):
     a = h.dataset("a")
     for _ in range(3):
@@ -199,7 +199,7 @@ result = os.waitpid(pid, 0)[1]
 
 
 @fault(
-    "a forked child goes on with its parent's iterator, as both may with torch's loader",
+    "a forked child continues with its parent's iterator, as both may with torch's loader",
     clear=["fork|process"],
 )
 def fork_iterates(h):

@@ -19,25 +19,31 @@ OUTCOMES = [
 ]
 # The sections, and the modules that their faults are in.
 THEMES = {
-    "Whose bytes are these?": ("identity", "rewritten"),
-    "Datasets that mean harm": ("hostile_index", "hostile_files", "hostile_pictures"),
+    "Identity of datasets and files": ("identity", "rewritten"),
+    "Hostile datasets": ("hostile_index", "hostile_files", "hostile_pictures"),
     "The cache directory": ("cache", "cache_damage"),
     "Sources": ("source",),
     "Several nodes": ("cluster", "floods"),
     "Processes and sockets": ("processes", "sockets"),
     "Limits": ("limits",),
-    "The interface": ("states", "api"),
+    "The Python interface": ("states", "api"),
 }
 HEAD = """# Reliability
 
-What was done to HDMLP from outside, and what came of it. `make faults` does it again, as root on Linux, and writes this page from its
-results; `make faults ONLY=word` does a part of it. The harness, bench/faults, judges by an oracle that
-knows nothing of HDMLP: its own listing of the dataset in ImageFolder's order, torch's `DistributedSampler`, and digests of the bytes that `open()` reads.
+Faults that were injected into HDMLP from outside, and their outcomes.
+`make faults` repeats them, as root on Linux, and writes this page from its results;
+`make faults ONLY=word` runs a part of them.
+The harness, bench/faults, judges by an oracle that is independent of HDMLP:
+its own listing of the dataset in ImageFolder's order, torch's `DistributedSampler`,
+and digests of the bytes that `open()` reads.
 
-- **right stream**: every batch of every rank had the bytes and labels, in the order, that torch's loader would have given.
-- **clear error**: within its time an exception of HDMLP, or an exit status, whose message names what is concerned (each fault says which words).
-- Anything else is a defect: wrong data, a hang, a crash, a process killed for want of memory, an error that does not say what is wrong or that
-  is none of the user's, a file changed that is none of HDMLP's.
+- **right stream**: every batch of every rank had the bytes and labels, in the order,
+  that torch's loader would have delivered.
+- **clear error**: in time, an exception of HDMLP, or an exit status,
+  with a message that names what is concerned (each fault specifies which words).
+- Anything else is a defect: wrong data, a hang, a crash, a process killed for lack of memory,
+  an error that does not say what is wrong or is not meant for users,
+  a change to a file that HDMLP does not own.
 """
 
 

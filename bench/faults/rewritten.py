@@ -95,7 +95,7 @@ def rescan_with_index_dir(h):
     )
 
 
-@fault("the path is a symlink that is put to another dataset between two jobs of one daemon")
+@fault("the path is a symlink that is switched to another dataset between two jobs of one daemon")
 def symlink_retargeted_between_jobs(h):
     a, b = two(h)
     link = h.tmp / "current"
@@ -108,7 +108,7 @@ def symlink_retargeted_between_jobs(h):
 
 
 @fault(
-    "the path is a symlink that is put to another dataset between two epochs",
+    "the path is a symlink that is switched to another dataset between two epochs",
     clear=["dataset|sample|changed"],
 )
 def symlink_retargeted_between_epochs(h):
@@ -122,7 +122,7 @@ def symlink_retargeted_between_epochs(h):
     client.right(Listing(a), [1, 2], also=[Listing(b)])
 
 
-@fault("a class is a symlink that is put elsewhere between two jobs of one daemon")
+@fault("a class is a symlink that is switched to another directory between two jobs of one daemon")
 def class_symlink_retargeted(h):
     a, b = two(h)
     top = h.folder("top")

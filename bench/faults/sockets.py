@@ -267,7 +267,7 @@ def no_dev_shm(h):
 
 
 @fault(
-    "the binary is not there; is no program; is a program that does something else",
+    "the binary is not there; is not a program; is a program that does something else",
     clear=["false|daemon|binary|hdmlp"],
     dies=True,
 )

@@ -35,7 +35,7 @@ def again(h, at, real="real"):
 
 
 @fault(
-    "one file gives EIO for ever, with on_error=skip: the epoch must not stall for source_timeout",
+    "one file always gives EIO, with on_error=skip: the epoch must not stall for source_timeout",
     clear=None,
     item=11,
 )
@@ -45,7 +45,7 @@ def bad_sector_skipped(h):
     client.right(listing, [0, 1], within=15, skip=["004.jpg"])
 
 
-@fault("one file gives EIO for ever, with on_error=substitute", item=11)
+@fault("one file always gives EIO, with on_error=substitute", item=11)
 def bad_sector_substituted(h):
     at, listing, _ = source(h, "--fail", "class1/004.jpg")
     listing.paths[19] = "bad"
@@ -54,7 +54,7 @@ def bad_sector_substituted(h):
 
 
 @fault(
-    "one file gives EIO for ever, with on_error=raise",
+    "one file always gives EIO, with on_error=raise",
     clear=["004.jpg", "input/output|EIO|read"],
     item=11,
 )
@@ -63,7 +63,7 @@ def bad_sector_raised(h):
     h.open(at, **LEAN, source_timeout="6s").right(listing, within=15)
 
 
-@fault("five files of a hundred give EIO for ever, with on_error=skip and a cache", item=11)
+@fault("5 files of 100 always give EIO, with on_error=skip and a cache", item=11)
 def bad_sectors_skipped(h):
     at, listing, _ = source(h, "--fail", "00[0-4].jpg", classes=4, per_class=25)
     client = h.open(at, on_error="skip", source_timeout="30s")
@@ -71,7 +71,7 @@ def bad_sectors_skipped(h):
 
 
 @fault(
-    "all files give EIO for ever, with on_error=skip: that is the source's fault, not the samples'",
+    "all files always give EIO, with on_error=skip: that is the source's fault, not the samples'",
     clear=["jpg|source|train"],
     item=11,
 )
@@ -82,7 +82,7 @@ def all_bad(h):
     raise Verdict(RAW, "an empty epoch, and no error")
 
 
-@fault("a tenth of all reads give EIO, now and then")
+@fault("a tenth of all reads give EIO, at random")
 def flaky(h):
     at, listing, _ = source(h, "--fail-rate", "0.1")
     h.open(at, **LEAN).right(listing, [0, 1, 2])

@@ -21,7 +21,7 @@ def state_of_another_dataset(h):
 
 
 @fault(
-    "a state of a dataset is loaded for its like: equal names, sizes and times, other bytes",
+    "a state of a dataset is loaded for a similar one: equal names, sizes and times, other bytes",
     clear=["dataset|fingerprint|content"],
     item=2,
 )
@@ -104,7 +104,7 @@ def state_of_another_seed(h):
 
 
 @fault(
-    "states that somebody edited are loaded: negative, huge, of wrong types, empty, no dictionary",
+    "states that were edited by hand are loaded: negative, huge, of wrong types, empty, not a dictionary",
     clear=None,
 )
 def state_edited(h):
