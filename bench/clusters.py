@@ -10,13 +10,14 @@ import json
 import os
 import resource
 import subprocess
-from typing import Any, Dict, List
+from typing import Any
 
 import make_dataset
 import namespaces
 import rounds
-from scenarios import DATA, HDMLP, TORCH0, TORCH2, Behind, Figures, Scenario
 from throttled import Throttled, Unavailable
+
+from scenarios import DATA, HDMLP, TORCH0, TORCH2, Behind, Figures, Scenario
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -64,14 +65,14 @@ class Training(Behind):
         )
 
     def _train(
-        self, contender: Dict[str, Any], spec: Dict[str, Any], mount: Throttled
-    ) -> Dict[str, Any]:
+        self, contender: dict[str, Any], spec: dict[str, Any], mount: Throttled
+    ) -> dict[str, Any]:
         with namespaces.Nodes(self.ranks, contender.get("rate", "unlimited")) as nodes:
             return rounds.run(
                 contender, dict(spec, memory=spec["memory"] // self.ranks), mount, nodes
             )
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         said = []
         for contender in self.contenders[1:]:
             name = contender["name"]
@@ -130,7 +131,7 @@ class Bytes(Scenario):
             "shares": self.shares,
         }
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         size, nodes = self._dataset["bytes"], contender["nodes"]
         figures: Figures = {}
         results = []
@@ -167,7 +168,7 @@ class Bytes(Scenario):
             **{key: max(result[key] for result in results) for key in ("others", "stolen")},
         )
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         return [
             f"{contender['name']}: at most {max(medians[contender['name']][name] for name in self.shares):.4f} times the "
             f"bound left the source (wanted: 1.01)"
@@ -205,7 +206,7 @@ class Start(Scenario):
     def describe(self) -> Figures:
         return {"dataset": self._dataset, "nodes": self.nodes, "epochs": self.epochs}
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         with namespaces.Nodes(self.nodes) as nodes:
             indexed = subprocess.run(
                 [namespaces.BINARY, "dataset", self._path, "--index-dir", self._index],
@@ -250,7 +251,7 @@ class Start(Scenario):
         }
         return result
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         if HDMLP["name"] not in medians:
             return []
         first = medians[HDMLP["name"]]["first"]
@@ -295,7 +296,7 @@ class Exchange(Scenario):
     def describe(self) -> Figures:
         return {"seconds": self._seconds}
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         if not os.path.exists(EXCHANGE):
             raise Unavailable(f"{EXCHANGE} is missing: run `make exchange`")
         figures: Figures = {}
@@ -333,7 +334,7 @@ class Exchange(Scenario):
             **watch.shares(children_cpu() - before),
         }
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         if "HDMLP" not in medians:
             return []
         said = []
@@ -352,7 +353,7 @@ class Exchange(Scenario):
         return said
 
 
-def all_clusters(quick: bool) -> List[Scenario]:
+def all_clusters(quick: bool) -> list[Scenario]:
     """The scenarios."""
     return [
         Training("h", 2, 600 if quick else 3000),

@@ -13,18 +13,20 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import make_dataset
 import newest
 import rounds
+
 from scenarios import DATA, Figures, Scenario
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SCRIPTS = os.path.join(_ROOT, "python", "frameworks")
 sys.path.append(_SCRIPTS)
 
-from matrix import FRAMEWORKS, Framework  # noqa: E402
+from matrix import FRAMEWORKS, Framework
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -75,7 +77,7 @@ class Frameworks(Scenario):
     def __init__(self, samples: int, turns: int) -> None:
         self._samples, self._turns = samples, turns
         self._path = os.path.join(DATA, f"photos-{samples}")
-        self._outcomes: List[Dict[str, Any]] = []
+        self._outcomes: list[dict[str, Any]] = []
 
     def prepare(self) -> None:
         """Makes the images, and runs the tests."""
@@ -117,7 +119,7 @@ class Frameworks(Scenario):
     def describe(self) -> Figures:
         return {"dataset": self._dataset, "versions": self._versions, "tests": self._outcomes}
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         framework, ranks = Framework(**contender["framework"]), contender["ranks"]
         watch = rounds.Watch()
         seconds, cpu = self._train(framework, ranks)
@@ -196,7 +198,7 @@ class Frameworks(Scenario):
             for which in ("torch", "ours")
         }, cpu
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         bad = [
             name for name, row in medians.items() if (row["same"], row["resume"]) != ("yes", "yes")
         ]
@@ -209,7 +211,7 @@ class Frameworks(Scenario):
         ]
 
 
-def shown(outcomes: Sequence[Dict[str, Any]], framework: Framework, ranks: int) -> str:
+def shown(outcomes: Sequence[dict[str, Any]], framework: Framework, ranks: int) -> str:
     """What the tests of a framework say with so many ranks: yes, NO, or not tested."""
     found = {
         one["outcome"] for one in outcomes if (one["test"], one["ranks"]) == (framework.test, ranks)
@@ -219,7 +221,7 @@ def shown(outcomes: Sequence[Dict[str, Any]], framework: Framework, ranks: int) 
     return "yes" if found <= {"passed", "skipped"} else "NO"
 
 
-def page(report: Dict[str, Any]) -> str:
+def page(report: dict[str, Any]) -> str:
     """docs/FRAMEWORKS.md, of a report that has the scenario."""
     scenario = report["scenarios"][Frameworks.key]
     versions = scenario["conditions"]["versions"]
@@ -285,6 +287,6 @@ def page(report: Dict[str, Any]) -> str:
     )
 
 
-def all_frameworks(quick: bool) -> List[Scenario]:
+def all_frameworks(quick: bool) -> list[Scenario]:
     """The scenario."""
     return [Frameworks(200 if quick else 600, 1 if quick else 3)]

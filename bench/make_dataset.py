@@ -24,7 +24,7 @@ import multiprocessing
 import os
 import shutil
 import sys
-from typing import Callable, Dict, Tuple
+from typing import Callable
 
 import numpy
 from PIL import Image
@@ -122,7 +122,7 @@ def blob(index: int, mean_bytes: int) -> bytes:
     return numpy.random.default_rng([VERSION, index]).bytes(mean_bytes)
 
 
-KINDS: Dict[str, Tuple[Maker, int, int]] = {
+KINDS: dict[str, tuple[Maker, int, int]] = {
     # kind: maker, samples, mean bytes
     "photos": (photo, 3000, 113_000),
     "large": (large, 300, 400_000),
@@ -141,7 +141,7 @@ SUFFIXES = {"pngs": ".png", "webps": ".webp"}
 SIZES = {"photos": (500, 375), "large": (1600, 1200), "pngs": (500, 375), "webps": (500, 375)}
 
 
-def _write(task: Tuple[str, str, int, int]) -> int:
+def _write(task: tuple[str, str, int, int]) -> int:
     kind, path, index, mean_bytes = task
     data = KINDS[kind][0](index, mean_bytes)
     with open(path, "wb") as file:
@@ -151,7 +151,7 @@ def _write(task: Tuple[str, str, int, int]) -> int:
 
 def make(
     kind: str, directory: str, samples: int = 0, mean_bytes: int = 0, first: int = 0
-) -> Dict[str, object]:
+) -> dict[str, object]:
     """Makes the dataset unless it is there, and returns its description.
 
     Args:

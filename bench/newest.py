@@ -3,7 +3,6 @@
 import json
 import os
 import subprocess
-from typing import Dict
 
 from throttled import Unavailable
 
@@ -18,7 +17,7 @@ print(json.dumps({"python": platform.python_version(), **{name: importlib.metada
 """
 
 
-def versions(*packages: str) -> Dict[str, str]:
+def versions(*packages: str) -> dict[str, str]:
     """The versions of Python and of packages in the environment.
 
     Raises:

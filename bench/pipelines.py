@@ -5,11 +5,12 @@ the epochs, when all files are in memory.
 """
 
 import os
-from typing import Any, Dict, List
+from typing import Any
 
 import make_dataset
 import newest
 import rounds
+
 from scenarios import DATA, Figures, Scenario, warm_figures
 
 #: By name: what is done to every image, as torchvision's transforms; and the size that the source images have.
@@ -57,8 +58,8 @@ class Pipeline(Scenario):
         kind: str,
         samples: int,
         epochs: int,
-        targets: Dict[str, float],
-        contenders: List[Dict[str, Any]],
+        targets: dict[str, float],
+        contenders: list[dict[str, Any]],
     ) -> None:
         self.key = key
         self.contenders = contenders
@@ -96,7 +97,7 @@ class Pipeline(Scenario):
             **versions,
         }
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         result = rounds.run(
             contender,
             {
@@ -120,7 +121,7 @@ class Pipeline(Scenario):
         )
         return result
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         said = []
         best = next((ours["name"] for ours in (FAST, ONE, OURS) if ours["name"] in medians), None)
         for name, target in self._targets.items():
@@ -137,7 +138,7 @@ class Pipeline(Scenario):
         return said
 
 
-def all_pipelines(quick: bool) -> List[Scenario]:
+def all_pipelines(quick: bool) -> list[Scenario]:
     """The scenarios."""
     epochs = 2 if quick else 4
     return [

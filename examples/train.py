@@ -5,9 +5,9 @@ import sys
 
 import torch
 import torch.distributed as dist
+from hdmlp.torch import DataLoader, ImageFolder
 from torch.utils.data import DistributedSampler
 from torchvision import transforms
-from hdmlp.torch import DataLoader, ImageFolder
 
 EPOCHS, BATCH_SIZE = 4, 32
 

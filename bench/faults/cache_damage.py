@@ -4,10 +4,10 @@ import os
 import shutil
 import signal
 
+from cache import T0, filled, give_away, store, use
 from machine import bind, mount, umount, until
 from oracle import Listing, same
 from verdicts import fault
-from cache import T0, filled, give_away, store, use
 
 
 @fault("a bit of the cached data flips, between two processes and under a running job")
@@ -169,7 +169,7 @@ def copied_as_hard_links(h):
     a = h.dataset("a", size=3000)
     where = filled(h, a)
     shutil.copytree(where, h.tmp / "d", copy_function=os.link)
-    b = h.dataset("b", size=3000, salt="b", per_class=14)
+    h.dataset("b", size=3000, salt="b", per_class=14)
     first = use(h, a, where)
     second = h.client(env={"HDMLP_SOCKET": f"second-{h.token}"}).open(
         a, cache_dir=str(h.tmp / "d"), memory=0
@@ -177,7 +177,7 @@ def copied_as_hard_links(h):
     with open(a / "class0/new.jpg", "wb") as f:
         f.write(b"x" * 100)
     for e in (2, 3):
-        got = second.epoch(e)
+        second.epoch(e)
     first.right(Listing(h.dataset("again", size=3000)), [2])
 
 

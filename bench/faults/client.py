@@ -49,7 +49,7 @@ def do_open(path, api="data", batch=5, folder=None, transform=None, **keys):
     if transform is not None:
         import hdmlp.transforms as T
 
-        made = eval(transform, {"T": T})  # noqa: S307, the harness wrote it
+        made = eval(transform, {"T": T})
     if api == "torch":
         import hdmlp.torch as ht
 
@@ -115,7 +115,7 @@ def do_run(code):
     """Python of the fault's own. What it leaves in ``result`` is the answer."""
     space = globals()
     space["result"] = None
-    exec(code, space)  # noqa: S102
+    exec(code, space)
     return space["result"]
 
 

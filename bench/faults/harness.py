@@ -17,21 +17,22 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable
 
 from handles import Client, Daemon
-from machine import CLONE_NEWNS, Cgroup, MS_PRIVATE, MS_REC, bind, libc, mount, until
+from machine import CLONE_NEWNS, MS_PRIVATE, MS_REC, Cgroup, bind, libc, mount, until
 from oracle import digest_file, same
 from verdicts import (
     BROKEN,
     CRASH,
     FOREIGN,
-    Fault,
     HANG,
     KILLED,
     RAW,
     SKIPPED,
+    Fault,
     Told,
     Verdict,
     lacking,
@@ -90,9 +91,9 @@ class Harness:
         self.listener.bind(str(folder / "control"))
         (folder / "control").chmod(0o777)
         self.listener.listen(64)
-        self.clients: List[Client] = []
-        self.groups: List[Cgroup] = []
-        self.guarded: Dict[str, Any] = {}
+        self.clients: list[Client] = []
+        self.groups: list[Cgroup] = []
+        self.guarded: dict[str, Any] = {}
         self.started = 0
 
     # Files.
@@ -109,7 +110,7 @@ class Harness:
         per_class: int = 15,
         size: int = 400,
         salt: Any = 0,
-        mtime: Optional[int] = None,
+        mtime: int | None = None,
         sizes: str = "varied",
     ) -> Path:
         """A dataset of random bytes. Two of different salt have the same names and sizes, and with ``mtime`` the same times."""
@@ -182,14 +183,14 @@ class Harness:
     def client(
         self,
         *,
-        env: Optional[Dict[str, Optional[str]]] = None,
+        env: dict[str, str | None] | None = None,
         wrap: Sequence[str] = (),
-        before: Optional[Callable[[], None]] = None,
-        cgroup: Optional[Cgroup] = None,
-        user: Optional[int] = None,
-        cwd: Optional[Path] = None,
-        package: Optional[Path] = None,
-        mounts: Sequence[Tuple[Any, Any]] = (),
+        before: Callable[[], None] | None = None,
+        cgroup: Cgroup | None = None,
+        user: int | None = None,
+        cwd: Path | None = None,
+        package: Path | None = None,
+        mounts: Sequence[tuple[Any, Any]] = (),
         close_fds: bool = True,
     ) -> Client:
         """Starts a training process. ``mounts`` are bind mounts (source, target) that it alone sees, in a namespace of its own."""
@@ -233,7 +234,7 @@ class Harness:
         """A training process in plain surroundings, with a loader."""
         return self.client().open(path, **keys)
 
-    def accept(self, process: Optional[subprocess.Popen], within: float = 20) -> Client:
+    def accept(self, process: subprocess.Popen | None, within: float = 20) -> Client:
         deadline = time.monotonic() + within
         while not select.select([self.listener], [], [], 0.05)[0]:
             if process and process.poll() is not None:
@@ -287,7 +288,7 @@ class Harness:
         path = self.tmp / f"stderr-{client.token}"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def daemons(self) -> List[Daemon]:
+    def daemons(self) -> list[Daemon]:
         found = []
         for entry in os.listdir("/proc"):
             if entry.isdigit():
@@ -310,10 +311,10 @@ class Harness:
     def stop_daemon(self, hard: bool = False) -> None:
         for daemon in self.daemons():
             daemon.signal(signal.SIGKILL if hard else signal.SIGTERM)
-            until(lambda: not daemon.alive(), 10, "the end of the daemon after a signal")  # noqa: B023
+            until(lambda: not daemon.alive(), 10, "the end of the daemon after a signal")
 
     def hdmlp(
-        self, *arguments: str, within: float = 15, env: Optional[Dict[str, str]] = None, **more: Any
+        self, *arguments: str, within: float = 15, env: dict[str, str] | None = None, **more: Any
     ) -> subprocess.CompletedProcess:
         """The command."""
         try:
@@ -374,9 +375,9 @@ class Harness:
         nodes: int,
         *flags: str,
         ranks: int = 1,
-        cgroup: Optional[Cgroup] = None,
-        env: Optional[Dict[str, str]] = None,
-    ) -> List[Client]:
+        cgroup: Cgroup | None = None,
+        env: dict[str, str] | None = None,
+    ) -> list[Client]:
         """Clients on several nodes, by rank, under ``hdmlp dev cluster``."""
         with open(self.tmp / "stderr-cluster", "ab") as errors:
             process = subprocess.Popen(
@@ -440,18 +441,18 @@ class Harness:
 
 def all_of(
     clients: Sequence[Client], do: Callable[[Client], None], within: float = 25
-) -> List[Any]:
+) -> list[Any]:
     """Has all clients do the same at the same time; raises the first error, if any, when all have answered."""
     for client in clients:
         do(client)
-    answers: List[Any] = []
-    failure: Optional[BaseException] = None
+    answers: list[Any] = []
+    failure: BaseException | None = None
     deadline = time.monotonic() + within
     for client in clients:
         try:
             answers.append(client.answer(max(0.1, deadline - time.monotonic())))
         except (Told, Verdict) as e:
-            if failure is None or isinstance(failure, Told) and isinstance(e, Verdict):
+            if failure is None or (isinstance(failure, Told) and isinstance(e, Verdict)):
                 failure = e
     if failure:
         raise failure
@@ -467,7 +468,7 @@ def together(
 ) -> None:
     """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one per client."""
     for e in epochs:
-        all_of(clients, lambda c: c.send("iter", epoch=e), within)  # noqa: B023
+        all_of(clients, lambda c: c.send("iter", epoch=e), within)
         got = all_of(clients, lambda c: c.send("next"), within)
         for i, (client, batches) in enumerate(zip(clients, got)):
             one = listing[i] if isinstance(listing, list) else listing

@@ -5,10 +5,10 @@ import os
 import threading
 
 from harness import expecting
+from hostile_index import index
 from machine import NOBODY, bind, umount
 from oracle import Listing
 from verdicts import RAW, Verdict, fault, wrong
-from hostile_index import index
 
 
 @fault("a sample is a FIFO", clear=["bad.jpg"])

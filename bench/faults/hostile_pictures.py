@@ -211,6 +211,6 @@ def pictures_of_all_kinds(h):
     for i, path in enumerate(listing.paths):
         with Image.open(path) as picture:
             full = picture.convert("RGB")
-        left, top = int(round((full.width - 8) / 2.0)), int(round((full.height - 8) / 2.0))
+        left, top = round((full.width - 8) / 2.0), round((full.height - 8) / 2.0)
         listing.digests[i] = digest(np.asarray(full.crop((left, top, left + 8, top + 8))).tobytes())
     h.open(a, transform="[T.CenterCrop(8)]").right(listing, [0, 1])

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 from harness import together
+from hostile_files import nobody
 from machine import NOBODY, Cgroup, until
 from oracle import Listing
 from verdicts import RAW, Told, Verdict, fault, wrong
-from hostile_files import nobody
 
 
 def heavy(h, megabytes=170, size=1 << 20):

@@ -6,10 +6,10 @@ import signal
 import time
 
 from harness import all_of
-from machine import NOBODY, until
-from oracle import Listing, SEED, same
-from verdicts import RAW, Told, Verdict, fault, wrong
 from hostile_files import nobody
+from machine import NOBODY, until
+from oracle import SEED, Listing, same
+from verdicts import RAW, Told, Verdict, fault, wrong
 
 
 @fault("the daemon is killed with kill -9 in the middle of an epoch", clear=["daemon"], dies=True)
@@ -206,7 +206,7 @@ def fork_iterates(h):
     a = h.dataset("a", size=20_000)
     client = h.open(a, memory=0, staging_buffer="400KB")
     client.ask("iter")
-    got = client.ask("next", n=2)
+    client.ask("next", n=2)
     told = json.loads(
         client.run(
             """

@@ -4,10 +4,10 @@ import os
 import shutil
 import time
 
+from identity import LEAN, T0, two
 from machine import bind, mount, umount
 from oracle import Listing
 from verdicts import fault
-from identity import LEAN, T0, two
 
 
 def rewrite(h, path, restore):

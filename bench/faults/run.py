@@ -20,9 +20,9 @@ HERE = Path(__file__).resolve().parent
 TREE = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
-from harness import Product  # noqa: E402
-from judge import carry_out  # noqa: E402
-from verdicts import BROKEN, CLEAR, FAULTS, OUTCOMES, RIGHT, SKIPPED  # noqa: E402
+from harness import Product
+from judge import carry_out
+from verdicts import BROKEN, CLEAR, FAULTS, OUTCOMES, RIGHT, SKIPPED
 
 THEMES = [
     "identity",
@@ -114,7 +114,7 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    import torch.utils.data  # once, before the faults' processes are forked  # noqa: F401
+    importlib.import_module("torch.utils.data")  # once, before the faults' processes are forked
 
     results = []
     for f in chosen:

@@ -1,5 +1,6 @@
 """The daemon's socket, and where it starts: who takes its name, what connects to it, and what a sandbox takes away."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -12,10 +13,10 @@ import sys
 import time
 
 from harness import together
+from hostile_files import nobody
 from machine import NOBODY, libc
 from oracle import Listing
 from verdicts import RAW, Told, Verdict, fault, wrong
-from hostile_files import nobody
 
 SQUAT = """
 import socket, sys, time, os
@@ -146,10 +147,8 @@ def socket_flooded(h):
             frame(200, b""),
             frame(1, hello(h)) + frame(3, b""),
         )[i % 7]
-        try:
+        with contextlib.suppress(OSError):
             s.sendall(with_what)
-        except OSError:
-            pass
         held.append(s)
     first.right(Listing(a), [0])
     h.client(cgroup=group).open(a, memory="20MB", name="two").right(Listing(a), [0, 1])
@@ -171,10 +170,8 @@ def socket_flooded_with_bytes(h):
                 raise
             break
         s.settimeout(1)
-        try:
+        with contextlib.suppress(OSError):
             s.sendall(frame(1, bytes(15 << 20), length=16 << 20))
-        except OSError:
-            pass
         held.append(s)
     first.right(Listing(a), [0])
     h.client(cgroup=group).open(a, memory="20MB", name="two").right(Listing(a), [0, 1])

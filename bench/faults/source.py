@@ -8,7 +8,6 @@ from machine import bind, umount, until
 from oracle import Listing, same
 from verdicts import RAW, Told, Verdict, fault, wrong
 
-
 LEAN = {
     "memory": 0,
     "staging_buffer": "400KB",

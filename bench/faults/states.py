@@ -57,7 +57,7 @@ def state_after_a_rewrite(h):
     a = h.dataset("a")
     client = h.open(a)
     client.ask("iter")
-    got = client.ask("next", n=4)
+    client.ask("next", n=4)
     state = client.ask("state")
     client.end()
     h.stop_daemon()
@@ -80,7 +80,7 @@ def state_of_another_world(h):
         for r in ranks:
             r.answer()
         if state:
-            all_of(ranks, lambda c: c.send("load", state=state))  # noqa: B023
+            all_of(ranks, lambda c: c.send("load", state=state))
         all_of(ranks, lambda c: c.send("iter"))
         got = all_of(ranks, lambda c: c.send("next", n=1))
         for r, one in zip(ranks, got):

@@ -10,12 +10,12 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
-import clusters  # noqa: E402
-import make_dataset  # noqa: E402
-import namespaces  # noqa: E402
-import rounds  # noqa: E402
-import run  # noqa: E402
-from throttled import Throttled, Unavailable  # noqa: E402
+import clusters
+import make_dataset
+import namespaces
+import rounds
+import run
+from throttled import Throttled, Unavailable
 
 pytestmark = pytest.mark.slow
 

@@ -19,7 +19,7 @@ if OURS:
 
     LOADER = ht.DataLoader
 else:
-    from torch.utils.data import DataLoader as LOADER
+    from torch.utils.data import DataLoader as LOADER  # noqa: F401
 
 
 @atexit.register

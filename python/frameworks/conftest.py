@@ -12,7 +12,7 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "tests"))
 
-from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: E402, F401
+from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 
 
 def pytest_collection_modifyitems(items):

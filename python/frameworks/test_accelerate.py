@@ -7,9 +7,9 @@ import pytest
 accelerate = pytest.importorskip("accelerate")
 pytest.importorskip("transformers")
 
-import hdmlp.torch as ht  # noqa: E402
-import torch  # noqa: E402
-from hdmlp import errors  # noqa: E402
+import hdmlp.torch as ht
+import torch
+from hdmlp import errors
 
 
 @pytest.mark.parametrize(

@@ -12,12 +12,11 @@ import sys
 import time
 import warnings
 
+import hdmlp.torch as ht
 import torch
 import torch.utils.data
 import torchvision
 from torch.utils.data import DistributedSampler, RandomSampler
-
-import hdmlp.torch as ht
 
 EPOCHS, BATCH, WORKERS = 2, 32, 2
 
@@ -152,6 +151,7 @@ def pairs(items):
 def timm_train(kind, ranks):
     """train.py with ``--no-prefetcher``."""
     from functools import partial
+
     from timm.data.loader import _worker_init
 
     sampler = DistributedSampler(kind.data) if ranks > 1 else None

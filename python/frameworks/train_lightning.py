@@ -1,7 +1,6 @@
 """Lightning's Trainer. argv adds the strategy, and which parts to run."""
 
 import logging
-import os
 import warnings
 
 import lightning

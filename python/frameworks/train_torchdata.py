@@ -60,7 +60,7 @@ def kept(loader, number, step):
     for passed in range(number):
         list(epoch_of(loader, passed))
     batches = epoch_of(loader, number)
-    for batch in batches:
+    for _ in batches:
         step = None if step is None else step - 1
         if step == 0:
             break

@@ -7,14 +7,14 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-import hdmlp.torch as ht  # noqa: E402
-from items import Items, length  # noqa: E402, F401: for those who import them from here
+import hdmlp.torch as ht
+from items import Items, length  # noqa: F401
 from torch.utils.data import (
     ConcatDataset,
     Dataset,
     DistributedSampler,
     IterableDataset,
-    RandomSampler,  # noqa: E402
+    RandomSampler,
     Sampler,
     SequentialSampler,
     Subset,

@@ -8,9 +8,7 @@ import sys
 import textwrap
 
 import pytest
-
 from hdmlp import _daemon
-
 
 #: Reads some epochs and prints the hashes of what it was given, in order, or the error; then waits for its input to end
 #: if it is told to stay. Before each epoch but the first it waits for a line, if it is told to step.
@@ -46,8 +44,8 @@ def write(path, seed):
 
 def normalise(root):
     """Sets all times of files and directories to one, as tools that make images do."""
-    for directory, names, files in os.walk(root, topdown=False):
-        for name in files + ["."]:
+    for directory, _, files in os.walk(root, topdown=False):
+        for name in [*files, "."]:
             os.utime(os.path.join(directory, name), ns=(THEN * 10**9,) * 2)
 
 

@@ -13,9 +13,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from hdmlp import _daemon, errors  # noqa: E402
-from hosts import Hosts  # noqa: E402
-from reference import batches as reference, jpegs  # noqa: E402
+from hdmlp import _daemon, errors
+from hosts import Hosts
+from reference import batches as reference
+from reference import jpegs
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "examples")

@@ -14,7 +14,6 @@ import threading
 import time
 
 import pytest
-
 from hdmlp import _daemon, errors
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_of_nodes.py")

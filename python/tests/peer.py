@@ -1,5 +1,6 @@
 """The daemon's end of a stream, played by a test frame by frame, in one thread: what it says lies in the socket when the stream looks."""
 
+import contextlib
 import os
 import socket
 import struct
@@ -24,10 +25,8 @@ def descriptors(name):
     """How many descriptors of the memfd of that name this process has."""
     count = 0
     for fd in os.listdir("/proc/self/fd"):
-        try:
+        with contextlib.suppress(FileNotFoundError):  # closed by another thread
             count += os.readlink(f"/proc/self/fd/{fd}").startswith(f"/memfd:{name} ")
-        except FileNotFoundError:  # another thread's, which has closed it
-            pass
     return count
 
 

@@ -34,8 +34,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import hdmlp.data as data  # noqa: E402
-from hdmlp import _daemon, errors  # noqa: E402
+import hdmlp.data as data
+from hdmlp import _daemon, errors
 
 
 def places(loader) -> dict:
@@ -106,7 +106,7 @@ def main() -> None:
     hold, again = options.pop("hold", (0, None)), options.pop("again", None)
     lockstep = options.pop("lockstep", None)
     lockstep = lockstep and Lockstep(*lockstep, said["rank"])
-    keeper = _daemon.connect() if stay or together else None
+    _keeper = _daemon.connect() if stay or together else None
     if together is not None:
         place, ranks = together
         with open(os.path.join(place, f"{said['rank']}-{node}"), "w"):

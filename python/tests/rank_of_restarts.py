@@ -16,8 +16,8 @@ import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import hdmlp.data as data  # noqa: E402
-from hdmlp import errors  # noqa: E402
+import hdmlp.data as data
+from hdmlp import errors
 
 
 def main() -> None:

@@ -1,7 +1,6 @@
 """Batches that are made ahead: what comes, in which order, and what of it is given up."""
 
 import pytest
-
 from hdmlp._ahead import _MOST, Ahead
 from hdmlp._source import Taken
 from hdmlp.errors import SampleError

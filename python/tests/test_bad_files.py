@@ -11,12 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import _daemon, errors  # noqa: E402
-from torch.utils.data import DistributedSampler  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import _daemon, errors
+from torch.utils.data import DistributedSampler
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
-from throttled import Throttled, Unavailable  # noqa: E402
+from throttled import Throttled, Unavailable
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 FILES, BATCH, EPOCHS = 200, 10, 2
@@ -120,8 +120,8 @@ def test_a_bad_file_is_raised_at_once(mount):
         "while other samples could be read, so the fault is the file's and not the source's: restore the file"
         in str(caught.value)
     )
-    for loader in (loader, other):
-        loader.close()
+    loader.close()
+    other.close()
 
 
 def test_a_source_that_fails_is_waited_for(mount):
@@ -131,7 +131,7 @@ def test_a_source_that_fails_is_waited_for(mount):
     mount.set(fail="*.jpg")
     begun = time.monotonic()
     with pytest.raises(
-        errors.SampleError, match="the source did not answer: tried .* then given up"
+        errors.SampleError, match=r"the source did not answer: tried .* then given up"
     ) as caught:
         for _ in range(EPOCHS):
             for _ in zip(loader, other):
@@ -139,8 +139,8 @@ def test_a_source_that_fails_is_waited_for(mount):
     assert time.monotonic() - begun > 3.5
     assert "input/output error" in str(caught.value)
     assert loader.report()["faults"] == []
-    for loader in (loader, other):
-        loader.close()
+    loader.close()
+    other.close()
 
 
 def test_a_faulty_source_makes_no_other_version(mount, tmp_path):

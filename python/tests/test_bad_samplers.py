@@ -5,12 +5,11 @@ import itertools
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader, DistributedSampler, Sampler, Subset  # noqa: E402
-
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from dropin import Items, Numbers, length, same  # noqa: E402
-from test_groups import ranks  # noqa: E402, F401
+import hdmlp.torch as ht
+from dropin import Items, Numbers, length, same
+from hdmlp import errors
+from test_groups import ranks  # noqa: F401
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, Subset
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -128,7 +127,7 @@ def test_another_dataset(folder):
         state = loader.state_dict()
     with (
         ht.DataLoader(Subset(data, [1, 2, 4]), 1, shuffle=True) as loader,
-        pytest.raises(errors.MismatchError, match="subset is .* in the saved state, of epoch 0"),
+        pytest.raises(errors.MismatchError, match=r"subset is .* in the saved state, of epoch 0"),
     ):
         loader.load_state_dict(state)
     with (
@@ -168,7 +167,7 @@ def test_a_dataset_whose_length_changes():
 
 
 @pytest.mark.slow
-def test_ranks_that_disagree(ranks):  # noqa: F811
+def test_ranks_that_disagree(ranks):
     """They share a job, so that all of them raise: the one that came later when it is made, the other one with the next batch."""
     said, _ = ranks(
         """

@@ -12,7 +12,6 @@ import signal
 import subprocess
 
 import pytest
-
 from hdmlp import _daemon
 from identities import Rank, hashes, make, normalise, read
 from waiting import until

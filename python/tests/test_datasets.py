@@ -11,7 +11,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
-from PIL import Image  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from PIL import Image
 from torch.utils.data import (
     ConcatDataset,
     DataLoader,
@@ -19,11 +21,8 @@ from torch.utils.data import (
     Subset,
     WeightedRandomSampler,
     random_split,
-)  # noqa: E402
-from torchvision import datasets, transforms  # noqa: E402
-
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
+)
+from torchvision import datasets, transforms
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -11,10 +11,10 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler  # noqa: E402
-from dropin import LOADERS, NUMBERS, Numbers, Stream, epochs, generator, same, seeded  # noqa: E402
+import hdmlp.torch as ht
+from dropin import LOADERS, NUMBERS, Numbers, Stream, epochs, generator, same, seeded
+from hdmlp import errors
+from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 
 pytestmark = pytest.mark.usefixtures("real")
 

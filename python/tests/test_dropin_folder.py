@@ -6,16 +6,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
+import hdmlp.torch as ht
+from dropin import Items, content, epochs, generator, length, read, same, seeded
+from hdmlp import errors
 from torch.utils.data import (
     DataLoader,
     DistributedSampler,
     Sampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
-)  # noqa: E402
-from dropin import Items, content, epochs, generator, length, read, same, seeded  # noqa: E402
+)
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -149,7 +149,7 @@ def test_what_cannot_be_changed_raises(folder):
         lambda: data.samples.__delitem__(slice(10, None)),
         lambda: data.classes.sort(),
     ):
-        with pytest.raises(TypeError, match="torch.utils.data.Subset"):
+        with pytest.raises(TypeError, match=r"torch.utils.data.Subset"):
             change()
     for name in ("samples", "targets", "imgs", "classes", "class_to_idx", "root"):
         with pytest.raises(errors.ConfigError, match=f"{name} cannot be set"):

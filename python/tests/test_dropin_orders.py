@@ -6,15 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from torch.utils.data import (
-    DataLoader,
-    DistributedSampler,
-    RandomSampler,
-    Subset,
-    WeightedRandomSampler,
-)  # noqa: E402
+import hdmlp.torch as ht
 from dropin import (
     DRAWN,
     NUMBERS,
@@ -25,11 +17,19 @@ from dropin import (
     first_bytes,
     generator,
     jittered,
-    length,  # noqa: E402
+    length,
     parts,
     read,
     same,
     seeded,
+)
+from hdmlp import errors
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    Subset,
+    WeightedRandomSampler,
 )
 
 pytestmark = pytest.mark.usefixtures("real")

@@ -6,9 +6,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from dropin import NUMBERS, same  # noqa: E402
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, WeightedRandomSampler  # noqa: E402
+import hdmlp.torch as ht
+from dropin import NUMBERS, same
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, WeightedRandomSampler
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -10,10 +10,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from hdmlp.torch import _foreign  # noqa: E402
-from torch.utils.data import DataLoader, Subset  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from hdmlp.torch import _foreign
+from torch.utils.data import DataLoader, Subset
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 

@@ -1,5 +1,6 @@
 """Loaders of several ranks whose orders a sampler says: groups of ranks that read the same, and samplers that only iterating tells."""
 
+import itertools
 import sys
 import textwrap
 
@@ -7,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from test_ranks import free_port, run  # noqa: E402
+from test_ranks import free_port, run
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
@@ -189,7 +190,7 @@ def test_ranks_with_samplers_of_their_own(ranks, make):
 def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
     """Reported once, with the number of samples that two ranks get, whatever the dataset."""
     said, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me))", 3, dataset)
-    parts = [set(sum(r["got"][0], [])) for r in said]
+    parts = [set(itertools.chain.from_iterable(r["got"][0])) for r in said]
     several = sum(1 for x in set.union(*parts) if sum(x in part for part in parts) > 1)
     assert several >= 3, "choose other seeds"
     assert all(r["got"] == r["want"] for r in said)
@@ -228,5 +229,7 @@ def test_timms_repeated_augmentation(ranks):
         before="from timm.data.distributed_sampler import RepeatAugSampler",
     )
     assert all(r["got"] == r["want"] for r in said)
-    assert set(sum(said[0]["got"][0], [])) & set(sum(said[1]["got"][0], []))
+    assert set(itertools.chain.from_iterable(said[0]["got"][0])) & set(
+        itertools.chain.from_iterable(said[1]["got"][0])
+    )
     assert "go to more than one" not in log and "disagree" not in log

@@ -8,7 +8,6 @@ import subprocess
 import sys
 
 import pytest
-
 from hdmlp import _daemon, data, errors
 
 sys.path.insert(
@@ -17,8 +16,8 @@ sys.path.insert(
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "bench"
     ),
 )
-from throttled import Throttled, Unavailable  # noqa: E402
-from waiting import LIMIT, until, until_ended  # noqa: E402
+from throttled import Throttled, Unavailable
+from waiting import LIMIT, until, until_ended
 
 
 def ids(samples):

@@ -11,24 +11,23 @@ import subprocess
 import sys
 
 import pytest
-
 from hdmlp import _daemon, errors
 from hdmlp.data import DataLoader, Folder
 from identities import (
     FILES,
-    Rank,
     SIZE,
     THEN,
+    Rank,
     container,
     hashes,
-    lasting,
+    lasting,  # noqa: F401
     make,
     needs_root,
     normalise,
     read,
-    short,
+    short,  # noqa: F401
     write,
-)  # noqa: F401
+)
 
 pytestmark = pytest.mark.slow
 
@@ -240,7 +239,7 @@ def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
     count = len(told)
     write(sorted(data.glob("*/*.jpg"))[-1].with_name("zz.jpg"), "more")
     with pytest.raises(
-        errors.MismatchError, match="changed after this object had returned .*: make a new Folder"
+        errors.MismatchError, match=r"changed after this object had returned .*: make a new Folder"
     ):
         DataLoader(told, 4, seed=1)
     with pytest.raises(errors.MismatchError, match="changed after this object"):
@@ -296,14 +295,17 @@ def test_ranks_that_see_different_datasets(lasting, tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("one", "two", "three"):
         make(tmp_path / name, name)
-    place = lambda rank: {
-        "RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": "2",  # noqa: E731
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-    }
+
+    def place(rank):
+        return {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+        }
+
     first = Rank(
         tmp_path / "data",
         container([(tmp_path / "one", tmp_path / "data")]),

@@ -4,7 +4,6 @@ import os
 import subprocess
 
 import pytest
-
 from identities import Rank, hashes, make, needs_root, read
 
 pytestmark = pytest.mark.slow

@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-
-from hdmlp import _launcher as launcher
 from hdmlp import _arguments, _nodes, data, errors
+from hdmlp import _launcher as launcher
 from hdmlp._launchers import LAUNCHERS
 
 OPERATIONS = pathlib.Path(__file__).parents[2] / "docs/OPERATIONS.md"
@@ -52,7 +51,7 @@ def test_environments(environ, place):
 
 @pytest.mark.parametrize("environ", [{"RANK": "3"}, {"WORLD_SIZE": "4"}, {"HDMLP_NODES": "a,b"}])
 def test_half_of_a_place(environ):
-    with pytest.raises(errors.ConfigError, match="RANK|names 2 nodes"):
+    with pytest.raises(errors.ConfigError, match=r"RANK|names 2 nodes"):
         launcher.find(environ=environ)
 
 
@@ -281,7 +280,9 @@ def test_doubts_stand_in_the_error(real, folder, monkeypatch):
             "OMPI_COMM_WORLD_SIZE": "2",
         }.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(errors.BusyError, match="rank 0 .* is in use .* OMPI_COMM_WORLD_RANK=1"):
+        with pytest.raises(
+            errors.BusyError, match=r"rank 0 .* is in use .* OMPI_COMM_WORLD_RANK=1"
+        ):
             data.DataLoader(data.Folder(folder), batch_size=4, name="d")
 
 

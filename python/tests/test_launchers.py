@@ -3,6 +3,7 @@
 They start the examples as they are, and every rank must be given what torch's sampler, or a job on one node, gives it.
 """
 
+import itertools
 import json
 import os
 import re
@@ -17,8 +18,6 @@ import yaml
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from reference import batches as reference  # noqa: E402
-
 from launched import (
     ELASTIC,
     EPOCHS,
@@ -26,18 +25,19 @@ from launched import (
     MPI,
     SEED,
     WORLD,
-    alone,
-    alone_raw,
-    binary,
+    alone,  # noqa: F401
+    alone_raw,  # noqa: F401
+    binary,  # noqa: F401
     check,
-    documented,  # noqa: E402, F401: fixtures
-    folder,
-    hosts,
+    documented,
+    folder,  # noqa: F401
+    hosts,  # noqa: F401
     mpirun,
-    raw,
+    raw,  # noqa: F401
     together,
-    work,
+    work,  # noqa: F401
 )
+from reference import batches as reference
 
 pytestmark = pytest.mark.slow
 
@@ -78,7 +78,7 @@ def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
         for rank in range(world):
             with open(tmp_path / f"given-{world}-{rank}") as file:
                 ranks.append([json.loads(line) for line in file])
-        return [sorted(sum(step, [])) for step in zip(*ranks)]
+        return [sorted(itertools.chain.from_iterable(step)) for step in zip(*ranks)]
 
     expected = [
         sorted(map(zlib.crc32, samples))

@@ -11,7 +11,6 @@ import subprocess
 import sys
 
 import pytest
-
 from hdmlp import _daemon, errors
 
 pytestmark = pytest.mark.slow

@@ -16,10 +16,9 @@ from nodes import SAMPLES, Nodes, binary, folder, streams  # noqa: F401
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
-from throttled import Throttled, Unavailable  # noqa: E402
-
-import hdmlp  # noqa: E402
-import hdmlp.data as data  # noqa: E402
+import hdmlp
+import hdmlp.data as data
+from throttled import Throttled, Unavailable
 
 pytestmark = pytest.mark.slow
 

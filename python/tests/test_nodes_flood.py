@@ -134,7 +134,7 @@ def test_flood(binary, folder, alone, tmp_path, tls):
         "its addresses",
     )
     for port in PORTS.values():
-        run.wait(lambda: listens(run, 0, port), f"node 0 listens at {port}")  # noqa: B023
+        run.wait(lambda: listens(run, 0, port), f"node 0 listens at {port}")
     run.wait(
         lambda: listens(run, 1, PORTS["samples"]) and listens(run, 1, PORTS["gossip"]),
         "node 1 has come",

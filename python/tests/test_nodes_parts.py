@@ -11,8 +11,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from items import PATH  # noqa: E402
-from nodes import SAMPLES, binary, folder  # noqa: E402, F401
+from items import PATH
+from nodes import SAMPLES, binary, folder  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ HEAD = textwrap.dedent("""
 
 
 @pytest.fixture
-def run(binary, folder, tmp_path):  # noqa: F811
+def run(binary, folder, tmp_path):
     """Runs a script on two nodes with two ranks each: what its ranks said, and the log."""
 
     def start(script):

@@ -3,15 +3,15 @@
 Whatever is wrong is said on the node concerned and, as far as it can know, on node 0.
 """
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 
 import pytest
-from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401
-
 from hdmlp._version import __version__
+from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -326,10 +326,8 @@ def sockets(pid):
     """The addresses at which a process listens, TCP and UDP, as its own network namespace has them: (protocol, host in hex, port)."""
     own = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
-        try:
+        with contextlib.suppress(FileNotFoundError):
             own.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
-        except FileNotFoundError:
-            pass
     found = set()
     for protocol in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6"):
         with open(f"/proc/{pid}/net/{protocol}") as table:

@@ -12,9 +12,10 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import data, errors, transforms as T  # noqa: E402
-from reference import decoded, jpegs, picture  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import data, errors
+from hdmlp import transforms as T
+from reference import decoded, jpegs, picture
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")

@@ -9,9 +9,9 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import transforms as T  # noqa: E402
-from reference import batches, jpegs, read  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import transforms as T
+from reference import batches, jpegs, read
 
 V = torchvision.transforms
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]

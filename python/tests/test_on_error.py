@@ -11,9 +11,9 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 Image = pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, errors  # noqa: E402
-from reference import decoded, jpegs  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import Job, errors
+from reference import decoded, jpegs
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -178,7 +178,7 @@ def test_all_ranks_end(folder, workers):
     with pytest.raises(errors.SampleError):
         next(first)  # sample 2
     with pytest.raises(
-        errors.SampleError, match="rank 0 stopped: .*cannot be decoded in Python"
+        errors.SampleError, match=r"rank 0 stopped: .*cannot be decoded in Python"
     ) as caught:
         next(second)
     assert caught.value.sample == 2 and caught.value.rank == 0
@@ -303,5 +303,5 @@ def test_what_no_policy_can_mean(folder, monkeypatch):
             ):
                 iter(loader)
     monkeypatch.setenv("HDMLP_ON_ERROR", "skip")
-    with pytest.raises(errors.ConfigError, match="on_error='skip'.*batch_size"):
+    with pytest.raises(errors.ConfigError, match=r"on_error='skip'.*batch_size"):
         ht.DataLoader(dataset, batch_size=None)

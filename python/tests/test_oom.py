@@ -7,7 +7,6 @@ import sys
 import time
 
 import pytest
-
 from hdmlp import _oom
 
 pytestmark = pytest.mark.usefixtures("real")

@@ -3,7 +3,6 @@
 import os
 
 import pytest
-
 from hdmlp import _processors
 from hdmlp._processors import local_ranks, processors, unasked, workers_that_pay
 

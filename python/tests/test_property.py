@@ -10,12 +10,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import _daemon, errors  # noqa: E402
-from torch.utils.data import DistributedSampler  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import _daemon, errors
+from torch.utils.data import DistributedSampler
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
-from throttled import Throttled, Unavailable  # noqa: E402
+from throttled import Throttled, Unavailable
 
 pytestmark = pytest.mark.slow
 

@@ -10,10 +10,11 @@ numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 ImageOps = pytest.importorskip("PIL.ImageOps")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors, transforms as T  # noqa: E402
-from hdmlp._recipe import sample_key, seed_generators  # noqa: E402
-from reference import decoded, picture, read  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from hdmlp import transforms as T
+from hdmlp._recipe import sample_key, seed_generators
+from reference import decoded, picture, read
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -56,7 +57,7 @@ def folder(tmp_path_factory):
         ("l.bmp", "RGB", {}),
         ("m.jpg", "GIF", {"format": "GIF"}),
     ]
-    for number, name in enumerate(("ant", "bee")):
+    for name in ("ant", "bee"):
         (root / name).mkdir(parents=True)
         for file, mode, how in kinds:
             width, height = rng.integers(40, 90, 2).tolist()

@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from items import PATH  # noqa: E402
+from items import PATH
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
@@ -153,5 +153,5 @@ def test_a_place_that_changes(folder, monkeypatch):
         assert len(loader) == 7
         monkeypatch.setenv("RANK", "1")
         monkeypatch.setenv("WORLD_SIZE", "2")
-        with pytest.raises(errors.ConfigError, match="began as rank 0 of 1 .* now rank 1 of 2"):
+        with pytest.raises(errors.ConfigError, match=r"began as rank 0 of 1 .* now rank 1 of 2"):
             iter(loader)

@@ -7,9 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from torch.utils.data import Sampler  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from torch.utils.data import Sampler
 
 pytestmark = pytest.mark.usefixtures("real")
 

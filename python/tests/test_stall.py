@@ -11,10 +11,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, _bring, _workers, data, transforms as T  # noqa: E402
-from hdmlp.torch import _epochs, _local  # noqa: E402
-from reference import jpegs  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import Job, _bring, _workers, data
+from hdmlp import transforms as T
+from hdmlp.torch import _epochs, _local
+from reference import jpegs
 
 SECOND = 1_000_000_000
 

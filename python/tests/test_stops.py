@@ -5,9 +5,8 @@ Both ranks of a job are in this process, and take turns. That of jobs over sever
 
 import os
 
-import pytest
-
 import hdmlp.data as data
+import pytest
 from hdmlp import _launcher, errors
 from hdmlp.job import Job
 

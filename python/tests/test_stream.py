@@ -5,9 +5,8 @@ import mmap
 import os
 
 import pytest
-
-from hdmlp import _protocol as protocol
 from hdmlp import _acks
+from hdmlp import _protocol as protocol
 from hdmlp.errors import EndError, HDMLPError, ProtocolError, SampleError
 from peer import PAGE, Peer
 

@@ -13,9 +13,10 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import _daemon, transforms as T  # noqa: E402
-from reference import decoded, jpegs  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import _daemon
+from hdmlp import transforms as T
+from reference import decoded, jpegs
 
 V = torchvision.transforms
 MODES = (V.InterpolationMode.BILINEAR, V.InterpolationMode.BICUBIC)

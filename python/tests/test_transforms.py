@@ -8,7 +8,6 @@ import sys
 import types
 
 import pytest
-
 from hdmlp import transforms as T
 
 V = pytest.importorskip("torchvision.transforms")
@@ -187,7 +186,7 @@ def test_describes(transform):
     assert copy == transform and hash(copy) == hash(transform) and repr(copy) == repr(transform)
     assert transform != T.CenterCrop(4321)
     with pytest.raises(
-        TypeError, match="describes what the daemon does.*DataLoader of hdmlp"
+        TypeError, match=r"describes what the daemon does.*DataLoader of hdmlp"
     ) as caught:
         transform(b"")
     assert ("torchvision" in str(caught.value)) == hasattr(V, type(transform).__name__)
@@ -324,8 +323,8 @@ def test_others_may_do_anything():
 
 def test_presets():
     """What ``weights.transforms()`` gives is carried out, and is what it makes of an image."""
-    from PIL import Image
     import numpy as np
+    from PIL import Image
 
     presets = pytest.importorskip("torchvision.transforms._presets")
     preset = presets.ImageClassification(
@@ -388,7 +387,7 @@ def test_a_class_is_no_transform(given):
 
 
 def test_ours_cannot_run_in_python():
-    with pytest.raises(TypeError, match="CenterCrop.*cannot run in Python after"):
+    with pytest.raises(TypeError, match=r"CenterCrop.*cannot run in Python after"):
         T.split([V.RandomRotation(5), T.CenterCrop(3)])
     for given, message in [
         (

@@ -8,8 +8,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from torch.utils.data import get_worker_info  # noqa: E402
+import hdmlp.torch as ht
+from torch.utils.data import get_worker_info
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 

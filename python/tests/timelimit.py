@@ -4,6 +4,7 @@ A directory's conftest.py takes part by importing the three hooks. Setup, call a
 300 seconds, or what ``@pytest.mark.limit(seconds)`` says.
 """
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -74,10 +75,8 @@ def _ticks():
 
 
 def _send(pid, signum):
-    try:
+    with contextlib.suppress(OSError):
         os.kill(pid, signum)
-    except OSError:
-        pass
 
 
 def _shows(pid):
@@ -108,8 +107,8 @@ def started(since):
             marked.add(pid)
 
     def ours(pid):
-        return (
-            pid in marked or pid in parents and (parents[pid] == os.getpid() or ours(parents[pid]))
+        return pid in marked or (
+            pid in parents and (parents[pid] == os.getpid() or ours(parents[pid]))
         )
 
     return [pid for pid in sorted(young - {os.getpid()}) if ours(pid)]
