@@ -129,7 +129,10 @@ def figure_of(report: dict[str, Any]) -> Any:
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
     machine = report["machine"]
-    note = f"{machine['processors']} x {machine['processor']}, torch {machine['torch']}, {machine['commit']}, {report['at']}"
+    note = (
+        f"{machine['processors']} x {machine['processor']}, torch {machine['torch']}, "
+        f"{machine['commit']}, {report['at']}"
+    )
     figure.suptitle(note + ("  (quick)" if report["quick"] else ""), fontsize=8)
     below = (0, 0, 1, 1 - 0.3 / height)
     figure.tight_layout(rect=below)

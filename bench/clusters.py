@@ -1,8 +1,8 @@
-"""Several nodes on this machine: what leaves the source and how long ranks wait, how soon training starts, and how fast samples
-come from a peer.
+"""Several nodes on this machine: what leaves the source and how long ranks wait, how soon training
+starts, and how fast samples come from a peer.
 
-Nodes are network namespaces, with links of 1 Gbit/s or as fast as this machine is. They share its processors, so that steps are
-chosen such that they can carry the demand.
+Nodes are network namespaces, with links of 1 Gbit/s or as fast as this machine is. They share its
+processors, so that steps are chosen such that they can carry the demand.
 """
 
 import itertools
@@ -29,7 +29,8 @@ FREQUENCY = dict(HDMLP, name="HDMLP, policy frequency", policy="frequency")
 
 
 class Training(Behind):
-    """One rank on each of several nodes, behind one throttled mount; their caches together hold the dataset.
+    """One rank on each of several nodes, behind one throttled mount; their caches together hold the
+    dataset.
 
     A node needs 80 MB/s from the second epoch on, two thirds of what a link of 1 Gbit/s carries.
     """
@@ -82,10 +83,12 @@ class Training(Behind):
             if TORCH2["name"] in medians:
                 times = medians[TORCH2["name"]]["stall"] / ours["stall"]
                 said.append(
-                    f"{name}: stalls {times:.0f} times less than {TORCH2['name']} from the second epoch on (wanted: 100)"
+                    f"{name}: stalls {times:.0f} times less than {TORCH2['name']} from the "
+                    f"second epoch on (wanted: 100)"
                 )
             said.append(
-                f"{name}: utilisation {1 - ours['stall_share']:.2%} from the second epoch on (wanted: 99 %), and "
+                f"{name}: utilisation {1 - ours['stall_share']:.2%} from the second epoch on "
+                f"(wanted: 99 %), and "
                 f"{ours['utilisation']:.1%} where sleeping longer than a step counts as idle; "
                 f"{ours['share']:.4f} times the dataset left the source (wanted: at most 1.01)"
             )
@@ -93,7 +96,8 @@ class Training(Behind):
 
 
 class Bytes(Scenario):
-    """What leaves the source over all nodes and epochs, against the least that their caches allow."""
+    """What leaves the source over all nodes and epochs, against the least that their caches
+    allow."""
 
     key = "j"
     shares = {"all": 1.02, "half": 0.5, "quarter": 0.25}
@@ -118,8 +122,10 @@ class Bytes(Scenario):
         size = self._dataset["bytes"]
         self._step = self.global_batch * size / self._samples / (2 * self.bandwidth)
         self.title = (
-            f"{self._samples:,} JPEGs, {size / 1e6:.0f} MB, behind a mount of {self.bandwidth / 1e6:.0f} MB/s, "
-            f"{self.epochs} epochs, caches of all nodes together for all, half and a quarter of the dataset"
+            f"{self._samples:,} JPEGs, {size / 1e6:.0f} MB, behind a mount of "
+            f"{self.bandwidth / 1e6:.0f} MB/s, "
+            f"{self.epochs} epochs, caches of all nodes together for all, half and a quarter of "
+            f"the dataset"
         )
 
     def describe(self) -> Figures:
@@ -170,7 +176,8 @@ class Bytes(Scenario):
 
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         return [
-            f"{contender['name']}: at most {max(medians[contender['name']][name] for name in self.shares):.4f} times the "
+            f"{contender['name']}: at most "
+            f"{max(medians[contender['name']][name] for name in self.shares):.4f} times the "
             f"bound left the source (wanted: 1.01)"
             for contender in self.contenders
             if "policy" not in contender and contender["name"] in medians
@@ -196,7 +203,8 @@ class Start(Scenario):
         self._path = os.path.join(DATA, f"blobs-{samples}x1000")
         self._index = self._path + ".index"
         self.title = (
-            f"the start of {self.nodes} nodes: {samples:,} files of 1 KB, {self.epochs} epochs, the index is there; "
+            f"the start of {self.nodes} nodes: {samples:,} files of 1 KB, {self.epochs} epochs, "
+            f"the index is there; "
             f"seconds from the last node's loader being asked for, imports done"
         )
 
@@ -256,7 +264,8 @@ class Start(Scenario):
             return []
         first = medians[HDMLP["name"]]["first"]
         return [
-            f"HDMLP: every node has its first batch {first:.2f} s after the last one's start (wanted: 3)"
+            f"HDMLP: every node has its first batch {first:.2f} s after the last one's start "
+            f"(wanted: 3)"
         ]
 
 
@@ -267,7 +276,8 @@ def children_cpu() -> float:
 
 
 class Exchange(Scenario):
-    """Samples from a peer: HDMLP's frames, gRPC, and iperf3, which has no samples, on the same links."""
+    """Samples from a peer: HDMLP's frames, gRPC, and iperf3, which has no samples, on the same
+    links."""
 
     key = "l"
     title = "samples from a peer between two network namespaces"
@@ -347,7 +357,8 @@ class Exchange(Scenario):
                 if other in medians:
                     name = f"{path}, {size}"
                     said.append(
-                        f"{name}: HDMLP is {medians['HDMLP'][name] / medians[other][name]:.2f} times as fast as {other} "
+                        f"{name}: HDMLP is {medians['HDMLP'][name] / medians[other][name]:.2f} "
+                        f"times as fast as {other} "
                         f"(wanted: {target:g})"
                     )
         return said

@@ -183,15 +183,18 @@ def main() -> None:
     steps = SAMPLES / (RANKS * BATCH)
     bandwidth = int(size / (SHORTAGE * steps * STEP))
     print(
-        f"{SAMPLES} JPEGs, {size / 1e6:.0f} MB, {demo_rank.CLASSES} classes; {RANKS} ranks, {EPOCHS} epochs, global batch "
+        f"{SAMPLES} JPEGs, {size / 1e6:.0f} MB, {demo_rank.CLASSES} classes; {RANKS} ranks, "
+        f"{EPOCHS} epochs, global batch "
         f"{RANKS * BATCH}; a step takes {STEP * 1e3:.0f} ms (emulated accelerator)"
     )
     rival = "torch DataLoader"
     if demo_rank.WITHOUT_TORCH:
         rival = "reading when needed"
         print(
-            f"without torch ({demo_rank.WITHOUT_TORCH}): numpy trains a softmax regression, and HDMLP is compared "
-            "with reading files when they are needed; the script decodes by itself, which counts as stall"
+            f"without torch ({demo_rank.WITHOUT_TORCH}): numpy trains a softmax regression, and "
+            f"HDMLP is compared "
+            "with reading files when they are needed; the script decodes by itself, which counts "
+            "as stall"
         )
     results: dict[str, list[dict[str, Any]]] = {}
     try:
@@ -199,8 +202,10 @@ def main() -> None:
             with Throttled(folder, bandwidth, LATENCY) as mount:
                 if not results:
                     print(
-                        f"source: a mount of {bandwidth / 1e6:.1f} MB/s and {LATENCY * 1e3:.0f} ms per open; one epoch of "
-                        f"reading takes {size / bandwidth:.1f} s, one of training {steps * STEP:.1f} s"
+                        f"source: a mount of {bandwidth / 1e6:.1f} MB/s and {LATENCY * 1e3:.0f} "
+                        f"ms per open; one epoch of "
+                        f"reading takes {size / bandwidth:.1f} s, one of training "
+                        f"{steps * STEP:.1f} s"
                     )
                 results[name] = train(loader, mount.path, held_out, mount)
     except Unavailable as error:

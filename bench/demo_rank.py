@@ -158,7 +158,8 @@ def torch_transform() -> Any:
 
 
 def hdmlp_torch(spec: dict[str, Any]) -> Any:
-    """HDMLP as a script with torch uses it: a function from an epoch to its batches, and the loader."""
+    """HDMLP as a script with torch uses it: a function from an epoch to its batches, and the
+    loader."""
     import hdmlp.torch as ht
 
     dataset = ht.ImageFolder(spec["path"], transform=torch_transform())
@@ -252,7 +253,8 @@ def main(spec: dict[str, Any], exchange: Any, say: Any) -> None:
         LOCAL_RANK=str(spec["rank"]),
         WORLD_SIZE=str(spec["world_size"]),
     )
-    # A process that was spawned spawns its own, unlike a script's: its loaders' workers would import torch again.
+    # A process that was spawned spawns its own, unlike a script's: its loaders' workers would
+    # import torch again.
     multiprocessing.set_start_method("fork", force=True)
     trainer = (TorchTrainer if spec["consumer"] == "torch" else NumpyTrainer)(spec, exchange)
     began = time.monotonic()
@@ -267,7 +269,8 @@ def main(spec: dict[str, Any], exchange: Any, say: Any) -> None:
             trainer.step(images, labels)
             duration = spec["step"] * len(labels) / spec["batch_size"]
             time.sleep(max(0.0, step + duration - time.monotonic()))
-            busy += duration  # a step that waited for the other rank's gradients was not busy for longer
+            # A step that waited for the other rank's gradients was not busy for longer.
+            busy += duration
             asked = time.monotonic()
         end = time.monotonic()
         stall += end - asked

@@ -1,7 +1,8 @@
-"""Frameworks with HDMLP's loader against the same with torch's: the samples that ranks are given, resuming amid an epoch, and the time of an epoch.
+"""Frameworks with HDMLP's loader against the same with torch's: the samples that ranks are given,
+resuming amid an epoch, and the time of an epoch.
 
-The first two are what the tests of python/frameworks say, each of which checks both; the time is that of python/frameworks/time_epochs.py. All
-run in the environment of newest.py.
+The first two are what the tests of python/frameworks say, each of which checks both; the time is
+that of python/frameworks/time_epochs.py. All run in the environment of newest.py.
 """
 
 import contextlib
@@ -84,7 +85,8 @@ class Frameworks(Scenario):
         self._versions = newest.versions(*PACKAGES)
         self._dataset = make_dataset.make("photos", self._path, self._samples)
         self.title = (
-            f"frameworks with 1 and 2 ranks; times with {self._samples:,} JPEGs of 500x375, RandomResizedCrop(224), flip, ToTensor, Normalize, "
+            f"frameworks with 1 and 2 ranks; times with {self._samples:,} JPEGs of 500x375, "
+            f"RandomResizedCrop(224), flip, ToTensor, Normalize, "
             "2 workers, a model that computes next to nothing"
         )
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
@@ -144,7 +146,8 @@ class Frameworks(Scenario):
         }
 
     def _train(self, framework: Framework, ranks: int) -> Any:
-        """The seconds of an epoch with each loader, of the slowest rank, turn by turn; and the processor seconds that all of it took."""
+        """The seconds of an epoch with each loader, of the slowest rank, turn by turn; and the
+        processor seconds that all of it took."""
         with tempfile.TemporaryDirectory() as out:
             command = [newest.PYTHON]
             if ranks > 1:
@@ -230,14 +233,19 @@ def page(report: dict[str, Any]) -> str:
         "",
         "Each framework was run with HDMLP's loader and with torch's, on 1 rank and on 2 ranks.",
         "[The guide](guides/frameworks.md) has the code that each needs.",
-        "`make bench SCENARIO=frameworks SAVE=1` writes this page; scripts and tests are in python/frameworks.",
+        "`make bench SCENARIO=frameworks SAVE=1` writes this page; scripts and tests are in "
+        "python/frameworks.",
         "",
-        "- **same samples**: every rank gets the same samples in the same batches, in training and validation.",
-        "- **exact resume**: a state saved in the middle of an epoch is followed by exactly the rest of the epoch.",
-        "- **epoch time**: the time of two epochs with HDMLP's loader, its construction included, divided by that with torch's; both run in turn, and the figure is the median.",
+        "- **same samples**: every rank gets the same samples in the same batches, in training "
+        "and validation.",
+        "- **exact resume**: a state saved in the middle of an epoch is followed by exactly the "
+        "rest of the epoch.",
+        "- **epoch time**: the time of two epochs with HDMLP's loader, its construction "
+        "included, divided by that with torch's; both run in turn, and the figure is the median.",
         "",
         f"Measured: {scenario['title'].split('; ', 1)[1]}.",
-        f"At commit {scenario['commit']}, {scenario['at']}, {report['machine']['processors']} processors ({report['machine']['processor']}).",
+        f"At commit {scenario['commit']}, {scenario['at']}, {report['machine']['processors']} "
+        f"processors ({report['machine']['processor']}).",
         f"{', '.join(f'{name} {version}' for name, version in versions.items())}.",
         "",
         "| framework | ranks | same samples as torch | exact resume | epoch time / torch's |",
@@ -249,9 +257,11 @@ def page(report: dict[str, Any]) -> str:
         )
         row = scenario["medians"].get(contender["name"])
         lines.append(
-            f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | {row['ratio']:.2f} |"
+            f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | "
+            f"{row['ratio']:.2f} |"
             if row
-            else f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | FAILED |"
+            else f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | "
+            f"{tested} | FAILED |"
         )
     lines += [
         "",
@@ -268,7 +278,8 @@ def page(report: dict[str, Any]) -> str:
         count = sum(map(len, scenario["rounds"].values()))
         lines += [
             "",
-            f"In {busy} of {count} rounds other programs used more than 5 % of the machine: compare ratios, not times.",
+            f"In {busy} of {count} rounds other programs used more than 5 % of the machine: "
+            f"compare ratios, not times.",
         ]
     return (
         "\n".join(

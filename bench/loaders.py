@@ -113,7 +113,8 @@ class Torch:
 
 
 class Pipeline(Torch):
-    """Images made tensors by torchvision's transforms on PIL images, or by OpenCV, in DataLoader."""
+    """Images made tensors by torchvision's transforms on PIL images, or by OpenCV, in
+    DataLoader."""
 
     def start(self) -> None:
         import torch
@@ -289,8 +290,9 @@ class HDMLP:
 
 
 class Ready:
-    """Batches that are ready: torch's worker hands over a tensor that already lies in shared memory, again and again; or, if
-    `collated`, as all do that train with DataLoader, one that the default collate function has made there of samples in memory."""
+    """Batches that are ready: torch's worker hands over a tensor that already lies in shared
+    memory, again and again; or, if `collated`, as all do that train with DataLoader, one that the
+    default collate function has made there of samples in memory."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         import torch.utils.data

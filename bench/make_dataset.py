@@ -1,4 +1,5 @@
-"""Makes the datasets that demo and benchmark read: folders of class folders of images, which are JPEGs but for two kinds.
+"""Makes the datasets that demo and benchmark read: folders of class folders of images, which are
+JPEGs but for two kinds.
 
     make_dataset.py photos   DIR [--samples 3000] [--mean-bytes 113000]
     make_dataset.py large    DIR [--samples 300] [--mean-bytes 400000]
@@ -156,10 +157,12 @@ def make(
 
     Args:
         kind: a key of KINDS.
-        directory: where; a folder that this function made before is replaced if it is another dataset.
+        directory: where; a folder that this function made before is replaced if it is another
+            dataset.
         samples: how many; 0: the kind's own.
         mean_bytes: bytes per sample; 0: the kind's own.
-        first: the index of the first sample: datasets of one kind from disjoint indices share no sample.
+        first: the index of the first sample: datasets of one kind from disjoint indices share no
+            sample.
 
     Raises:
         FileExistsError: the directory exists and was not made here.

@@ -1,4 +1,5 @@
-"""Several nodes on this machine, each a network namespace with a link of its own, from Python: runs `hdmlp dev cluster`."""
+"""Several nodes on this machine, each a network namespace with a link of its own, from Python: runs
+`hdmlp dev cluster`."""
 
 import json
 import os

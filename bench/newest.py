@@ -1,4 +1,5 @@
-"""The newest torch and the frameworks around it, from PyPI: `make frameworks` builds their environment in build/frameworks."""
+"""The newest torch and the frameworks around it, from PyPI: `make frameworks` builds their
+environment in build/frameworks."""
 
 import json
 import os
@@ -29,6 +30,7 @@ def versions(*packages: str) -> dict[str, str]:
         )
     except (OSError, subprocess.CalledProcessError) as error:
         raise Unavailable(
-            f"{PYTHON} lacks {', '.join(packages)} (make frameworks builds it): {getattr(error, 'stderr', error)}"
+            f"{PYTHON} lacks {', '.join(packages)} (make frameworks builds it): "
+            f"{getattr(error, 'stderr', error)}"
         ) from None
     return json.loads(done.stdout)

@@ -1,7 +1,8 @@
-"""Images to tensors: the transforms that training scripts use, as torchvision, OpenCV and HDMLP carry them out.
+"""Images to tensors: the transforms that training scripts use, as torchvision, OpenCV and HDMLP
+carry them out.
 
-What is compared is processor time per image, over all processes of a contender, and images per second; in the later half of
-the epochs, when all files are in memory.
+What is compared is processor time per image, over all processes of a contender, and images per
+second; in the later half of the epochs, when all files are in memory.
 """
 
 import os
@@ -13,11 +14,13 @@ import rounds
 
 from scenarios import DATA, Figures, Scenario, warm_figures
 
-#: By name: what is done to every image, as torchvision's transforms; and the size that the source images have.
+#: By name: what is done to every image, as torchvision's transforms; and the size that the source
+#: images have.
 PIPELINES = {
     "crop": "RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize",
     "center": "Resize(256), CenterCrop(224), ToTensor, Normalize",
-    "augment": "RandomResizedCrop(224), RandomHorizontalFlip, TrivialAugmentWide, ToTensor, Normalize, RandomErasing(0.1)",
+    "augment": "RandomResizedCrop(224), RandomHorizontalFlip, TrivialAugmentWide, ToTensor, "
+    "Normalize, RandomErasing(0.1)",
     "timm": "timm's create_transform(224, is_training=True)",
 }
 
@@ -31,7 +34,8 @@ ONE = {"name": "HDMLP, 1 core", "contender": "hdmlp", "workers": 0, "cores": 1}
 TWO = {"name": "HDMLP, 2 cores", "contender": "hdmlp", "workers": 0, "cores": 2}
 FAST = {"name": "HDMLP, 1 core, fast", "contender": "hdmlp", "workers": 0, "cores": 1, "fast": True}
 
-#: With the newest torch; HDMLP with as many workers as it starts by default for what runs in Python.
+#: With the newest torch; HDMLP with as many workers as it starts by default for what runs in
+#: Python.
 NEWEST2 = {
     "name": "torch, 2 workers",
     "contender": "pipeline",
@@ -42,7 +46,8 @@ OURS = {"name": "HDMLP", "contender": "hdmlp", "workers": None, "python": newest
 
 
 class Pipeline(Scenario):
-    """Images in memory, decoded and augmented to float32 tensors of 3 x 224 x 224, batches of 64."""
+    """Images in memory, decoded and augmented to float32 tensors of 3 x 224 x 224, batches of
+    64."""
 
     columns = [
         ("cpu", "CPU/image", "{:.0f} us"),
@@ -79,7 +84,8 @@ class Pipeline(Scenario):
         self._dataset = make_dataset.make(self._kind, self._path, self._samples)
         width, height = make_dataset.SIZES[self._kind]
         self.title = (
-            f"{PIPELINES[self._pipeline]} of {self._samples:,} {FORMATS.get(self._kind, 'JPEGs')} of {width}x{height} and "
+            f"{PIPELINES[self._pipeline]} of {self._samples:,} "
+            f"{FORMATS.get(self._kind, 'JPEGs')} of {width}x{height} and "
             f"{self._dataset['bytes'] / self._samples / 1e3:.0f} KB"
         )
         for number in range(make_dataset.CLASSES):  # into the page cache
@@ -127,12 +133,15 @@ class Pipeline(Scenario):
         for name, target in self._targets.items():
             if {name, best} <= medians.keys():
                 said.append(
-                    f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the images per processor "
+                    f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the "
+                    f"images per processor "
                     f"second of {name} (wanted: {target:g})"
                 )
         if {ONE["name"], TWO["name"]} <= medians.keys():
             said.append(
-                f"two cores make {medians[TWO['name']]['rate'] / medians[ONE['name']]['rate']:.2f} times the images "
+                f"two cores make "
+                f"{medians[TWO['name']]['rate'] / medians[ONE['name']]['rate']:.2f} times the "
+                f"images "
                 f"per second of one (wanted: 1.85)"
             )
         return said

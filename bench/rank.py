@@ -50,7 +50,8 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
     """Trains all epochs; the clock of the times is the machine's monotonic one.
 
     `cpu` is what all processes have used by the end of the epoch.
-    `bytes` and `order`, a checksum of all labels and lengths in order, are those of the first epoch.
+    `bytes` and `order`, a checksum of all labels and lengths in order, are those of the first
+    epoch.
     """
     epochs = []
     clock = time.monotonic
@@ -108,7 +109,8 @@ def batch_lengths(samples: Any) -> list[int]:
 
 
 def run_ready(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
-    """Takes `batches` batches, each after a pause in which it became ready, and keeps the time of each."""
+    """Takes `batches` batches, each after a pause in which it became ready, and keeps the time of
+    each."""
     times: list[float] = []
     epoch, batches = 0, contender.epoch(0)
     while len(times) < spec["batches"]:

@@ -44,8 +44,8 @@ class Watch:
         self._before, self._began = machine_cpu(), time.monotonic()
 
     def shares(self, ours: float) -> dict[str, float]:
-        """`others`, the share of the machine that somebody else used, and `stolen`, its host; `ours`: processor seconds that
-        were the measurement's own."""
+        """`others`, the share of the machine that somebody else used, and `stolen`, its host;
+        `ours`: processor seconds that were the measurement's own."""
         after, processors = machine_cpu(), (time.monotonic() - self._began) * os.cpu_count()
         return {
             "others": max(0.0, after["used"] - self._before["used"] - ours) / processors,
@@ -164,7 +164,8 @@ def run(
 
     Args:
         contender: what differs between contenders: `contender`, `workers`, ...
-        spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`, ...; `index`, if the dataset's
+        spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`,
+            ...; `index`, if the dataset's
             index is to be kept in a directory from round to round.
         mount: where the path lies, if its bytes are to be counted.
         nodes: each rank's own node; without, all ranks are on this machine as it is.
@@ -264,7 +265,8 @@ def _all(heard: threading.Condition, ranks: list[_Rank], event: str, **fields: A
                 silent = not heard.wait_for(lambda: rank.ended or len(rank.events) > said, SILENCE)
                 if rank.ended and rank.find(event, **fields) is None:
                     raise RoundFailed(
-                        f"rank {rank.spec['rank']} of {rank.spec['contender']} ended:\n{rank.last_words()}"
+                        f"rank {rank.spec['rank']} of {rank.spec['contender']} "
+                        f"ended:\n{rank.last_words()}"
                     )
                 if silent:
                     raise RoundFailed(

@@ -44,7 +44,8 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
     unknown = [key for key in wanted if key not in [scenario.key for scenario in known]]
     if unknown:
         raise ValueError(
-            f"there is no scenario {unknown[0]!r}: {', '.join(scenario.key for scenario in known)} are"
+            f"there is no scenario {unknown[0]!r}: "
+            f"{', '.join(scenario.key for scenario in known)} are"
         )
     return [scenario for scenario in known if scenario.key in wanted]
 
@@ -151,7 +152,8 @@ def middle(figures: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def agreement(done: dict[str, list[dict[str, Any]]]) -> list[str]:
-    """Whether HDMLP and torch delivered the same labels and lengths in the same order, in the first epoch."""
+    """Whether HDMLP and torch delivered the same labels and lengths in the same order, in the first
+    epoch."""
     orders: dict[str, set] = {}
     for results in done.values():
         for result in results:
@@ -164,7 +166,8 @@ def agreement(done: dict[str, list[dict[str, Any]]]) -> list[str]:
         return []
     same = orders["torch"] == orders["hdmlp"] and len(orders["torch"]) == 1
     return [
-        f"HDMLP and DataLoader delivered {'the same' if same else 'DIFFERENT'} labels and lengths in the same order"
+        f"HDMLP and DataLoader delivered {'the same' if same else 'DIFFERENT'} labels and "
+        f"lengths in the same order"
     ]
 
 
@@ -207,7 +210,8 @@ def busy(report: dict[str, Any]) -> list[str]:
             for number, result in enumerate(results, 1):
                 if max(result["others"], result["stolen"]) > BUSY:
                     said.append(
-                        f"({key}) round {number} of {name}: others used {result['others']:.0%} of the machine, "
+                        f"({key}) round {number} of {name}: others used {result['others']:.0%} "
+                        f"of the machine, "
                         f"its host took {result['stolen']:.0%}"
                     )
     return said
@@ -277,7 +281,8 @@ def main() -> None:
     parser.add_argument(
         "--save",
         action="store_true",
-        help="write the figures and the chart of docs/PERFORMANCE.md, and docs/FRAMEWORKS.md, as well; of "
+        help="write the figures and the chart of docs/PERFORMANCE.md, and docs/FRAMEWORKS.md, as "
+        "well; of "
         "scenarios that were not run, those of earlier times stay",
     )
     args = parser.parse_args()

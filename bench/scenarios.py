@@ -140,7 +140,8 @@ class Warm(Scenario):
 
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         return [
-            f"{ours} delivers {medians[ours]['rate'] / medians[name]['rate']:.1f} times the samples per "
+            f"{ours} delivers {medians[ours]['rate'] / medians[name]['rate']:.1f} times the "
+            f"samples per "
             f"second of {name}" + (f" (wanted: {target:g})" if ours == HDMLP["name"] else "")
             for name, target in self._targets.items()
             for ours in (HDMLP["name"], COPIED["name"])
@@ -149,7 +150,8 @@ class Warm(Scenario):
 
 
 class Behind(Scenario):
-    """Two ranks behind a throttled mount; a step takes as long as an accelerator four times as fast would."""
+    """Two ranks behind a throttled mount; a step takes as long as an accelerator four times as fast
+    would."""
 
     key = "c"
     columns = [
@@ -184,8 +186,10 @@ class Behind(Scenario):
         size = self._dataset["bytes"]
         self._step = self.global_batch * size / self._samples / (4 * self.bandwidth)
         self.title = (
-            f"{self._samples:,} JPEGs, {size / 1e6:.0f} MB, behind a mount of {self.bandwidth / 1e6:.0f} MB/s and "
-            f"{self.latency * 1e3:.0f} ms per open, {self.ranks} ranks, {self.epochs} epochs, global batch "
+            f"{self._samples:,} JPEGs, {size / 1e6:.0f} MB, behind a mount of "
+            f"{self.bandwidth / 1e6:.0f} MB/s and "
+            f"{self.latency * 1e3:.0f} ms per open, {self.ranks} ranks, {self.epochs} epochs, "
+            f"global batch "
             f"{self.global_batch}, a step of {self._step * 1e3:.1f} ms emulated by sleep"
         )
 
@@ -270,19 +274,24 @@ class Behind(Scenario):
         for torch in (TORCH2["name"], TORCH0["name"]):
             if full and torch in medians:
                 said.append(
-                    f"HDMLP stalls {medians[torch]['stall'] / full['stall']:.0f} times less than {torch} "
+                    f"HDMLP stalls {medians[torch]['stall'] / full['stall']:.0f} times less than "
+                    f"{torch} "
                     f"from the second epoch on (wanted: 100)"
                 )
         if full:
             size = self._dataset["bytes"]
             said.append(
-                f"HDMLP read {full['bytes'] / size:.4f} times the dataset from the source (wanted: at most 1.01); "
-                f"first epoch {full['epoch0_ratio']:.3f} of what the throttle allows (wanted: at most 1.03); "
-                f"start {full['start']:.3f} s (wanted: under 0.5); utilisation {full['utilisation']:.1%} (wanted: 99 %)"
+                f"HDMLP read {full['bytes'] / size:.4f} times the dataset from the source "
+                f"(wanted: at most 1.01); "
+                f"first epoch {full['epoch0_ratio']:.3f} of what the throttle allows (wanted: at "
+                f"most 1.03); "
+                f"start {full['start']:.3f} s (wanted: under 0.5); utilisation "
+                f"{full['utilisation']:.1%} (wanted: 99 %)"
             )
         if half:
             said.append(
-                f"with caches for half, HDMLP read {half['bound_ratio']:.4f} times the bound (wanted: at most 1.01)"
+                f"with caches for half, HDMLP read {half['bound_ratio']:.4f} times the bound "
+                f"(wanted: at most 1.01)"
             )
         return said
 
@@ -354,7 +363,8 @@ class Hand(Scenario):
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         shared, collated, *all_ours = (contender["name"] for contender in self.contenders)
         return [
-            f"{ours} is handed over {medians[torch][name] / medians[ours][name]:.1f} times faster than {torch} at {name} (wanted: 5)"
+            f"{ours} is handed over {medians[torch][name] / medians[ours][name]:.1f} times "
+            f"faster than {torch} at {name} (wanted: 5)"
             for ours in all_ours
             for torch in (shared, collated)
             for name in self.sizes

@@ -25,7 +25,8 @@ class Listener(Protocol):
 
 
 class Client:
-    """A training process, which does what it is told. Its exceptions are raised here, as :class:`Told`."""
+    """A training process, which does what it is told. Its exceptions are raised here, as
+    :class:`Told`."""
 
     def __init__(
         self,
@@ -102,7 +103,8 @@ class Client:
         also: Sequence[Listing] = (),
         **more: Any,
     ) -> None:
-        """Iterates, and compares: each epoch with ``listing``, or as a whole with one of ``also``."""
+        """Iterates, and compares: each epoch with ``listing``, or as a whole with one of
+        ``also``."""
         for e in epochs:
             got = self.epoch(e, within)
             same(
@@ -120,7 +122,8 @@ class Client:
         return self.wait()
 
     def raise_uncaught(self) -> tuple[int, str]:
-        """Has the last exception raised again where nobody catches it: exit status, and the last line of standard error."""
+        """Has the last exception raised again where nobody catches it: exit status, and the last
+        line of standard error."""
         self.send("exit", uncaught=True)
         status = self.wait()
         lines = self.harness.stderr(self).strip().splitlines() or [""]
@@ -135,7 +138,8 @@ class Client:
 
 
 class Daemon:
-    """A daemon, seen from outside: a process whose program is the binary, with the argument ``serve``."""
+    """A daemon, seen from outside: a process whose program is the binary, with the argument
+    ``serve``."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

@@ -1,8 +1,11 @@
-"""What faults are made of: a register, an oracle that knows nothing of HDMLP, processes under command, and a verdict.
+"""What faults are made of: a register, an oracle that knows nothing of HDMLP, processes under
+command, and a verdict.
 
-A fault is a function of a :class:`Harness`. It builds a dataset, starts clients, does harm, and compares what the clients
-were given with what the oracle says: a listing of its own, torch's sampler, digests of the bytes that open() reads. If it returns,
-the stream was right. An error of HDMLP that nobody in the fault catches is a clear one if its message matches all the patterns of ``clear``.
+A fault is a function of a :class:`Harness`. It builds a dataset, starts clients, does harm, and
+compares what the clients were given with what the oracle says: a listing of its own, torch's
+sampler, digests of the bytes that open() reads. If it returns, the stream was right. An error of
+HDMLP that nobody in the fault catches is a clear one if its message matches all the patterns of
+``clear``.
 """
 
 from __future__ import annotations
@@ -113,7 +116,8 @@ class Harness:
         mtime: int | None = None,
         sizes: str = "varied",
     ) -> Path:
-        """A dataset of random bytes. Two of different salt have the same names and sizes, and with ``mtime`` the same times."""
+        """A dataset of random bytes. Two of different salt have the same names and sizes, and with
+        ``mtime`` the same times."""
         root = self.tmp / name
         for c in range(classes):
             folder = root / f"class{c}"
@@ -141,7 +145,8 @@ class Harness:
 
     @staticmethod
     def age(root: Path) -> None:
-        """Waits until the directories' times are old enough to be trusted, so that an index counts."""
+        """Waits until the directories' times are old enough to be trusted, so that an index
+        counts."""
         newest = max(os.lstat(os.path.join(folder, ".")).st_ctime for folder, _, _ in os.walk(root))
         time.sleep(max(0.0, newest + 2.1 - time.time()))
 
@@ -193,7 +198,8 @@ class Harness:
         mounts: Sequence[tuple[Any, Any]] = (),
         close_fds: bool = True,
     ) -> Client:
-        """Starts a training process. ``mounts`` are bind mounts (source, target) that it alone sees, in a namespace of its own."""
+        """Starts a training process. ``mounts`` are bind mounts (source, target) that it alone
+        sees, in a namespace of its own."""
         self.started += 1
         token = f"{self.token}-{self.started}"
         environment = {**self.env, "FAULT_TOKEN": token, **(env or {})}
@@ -243,7 +249,8 @@ class Harness:
                 )
                 raise Verdict(
                     RAW,
-                    f"the training process ended with {process.returncode} before it began: {text[-500:]}",
+                    f"the training process ended with {process.returncode} before it began: "
+                    f"{text[-500:]}",
                 )
             if time.monotonic() > deadline:
                 raise Verdict(HANG, f"the training process did not begin within {within:.0f} s")
@@ -335,7 +342,8 @@ class Harness:
             ) from None
 
     def command_clear(self, done: subprocess.CompletedProcess) -> None:
-        """A command that failed as it should: status 2 or 1, one line, no traceback. Else it goes on."""
+        """A command that failed as it should: status 2 or 1, one line, no traceback. Else it goes
+        on."""
         if done.returncode == 0:
             return
         if done.returncode < 0 or "goroutine" in done.stderr:
@@ -442,7 +450,8 @@ class Harness:
 def all_of(
     clients: Sequence[Client], do: Callable[[Client], None], within: float = 25
 ) -> list[Any]:
-    """Has all clients do the same at the same time; raises the first error, if any, when all have answered."""
+    """Has all clients do the same at the same time; raises the first error, if any, when all have
+    answered."""
     for client in clients:
         do(client)
     answers: list[Any] = []
@@ -466,7 +475,8 @@ def together(
     within: float = 25,
     **more: Any,
 ) -> None:
-    """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one per client."""
+    """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one
+    per client."""
     for e in epochs:
         all_of(clients, lambda c: c.send("iter", epoch=e), within)
         got = all_of(clients, lambda c: c.send("next"), within)

@@ -38,7 +38,8 @@ def judge(h: Harness) -> tuple[str, str]:
             if not h.dies and (kills := sum(group.kills() for group in h.groups)):
                 return (
                     KILLED,
-                    f"the kernel killed {kills} process for want of memory, unnoticed by the ranks; {note or ''}",
+                    f"the kernel killed {kills} process for want of memory, unnoticed by the "
+                    f"ranks; {note or ''}",
                 )
             outcome, message = RIGHT, note or ""
         finally:

@@ -108,7 +108,8 @@ while True:
 
 
 @fault(
-    "the OOM killer takes the daemon, because another process of the control group wants all memory",
+    "the OOM killer takes the daemon, because another process of the control group wants all "
+    "memory",
     clear=["OOM|out of memory"],
     item=10,
     dies=True,

@@ -1,4 +1,5 @@
-"""The oracle, which knows nothing of HDMLP: a listing of its own, torch's sampler, digests of the bytes that open() reads."""
+"""The oracle, which knows nothing of HDMLP: a listing of its own, torch's sampler, digests of the
+bytes that open() reads."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def digest_file(path: str) -> str:
 
 
 class Listing:
-    """A dataset as torchvision's ImageFolder lists it, with digests of its files, as it is at this moment."""
+    """A dataset as torchvision's ImageFolder lists it, with digests of its files, as it is at this
+    moment."""
 
     def __init__(
         self, root: os.PathLike, extensions: Sequence[str] = EXTENSIONS, read: bool = True
@@ -75,7 +77,8 @@ class Listing:
         skip: Sequence[str] = (),
         substitute: Sequence[str] = (),
     ) -> list[list]:
-        """The batches that torch's loader with a DistributedSampler gives to a rank; without the files whose name is in ``skip``."""
+        """The batches that torch's loader with a DistributedSampler gives to a rank; without the
+        files whose name is in ``skip``."""
         from torch.utils.data import BatchSampler, DistributedSampler
 
         sampler = DistributedSampler(

@@ -160,7 +160,8 @@ def nothing_left(h):
 
 
 @fault(
-    "a script forks during the iteration, and the child ends by sys.exit, by os._exit, and by an exception"
+    "a script forks during the iteration, and the child ends by sys.exit, by os._exit, and by an "
+    "exception"
 )
 def forks(h):
     a = h.dataset("a")

@@ -30,14 +30,18 @@ THEMES = {
 }
 HEAD = """# Reliability
 
-What was done to HDMLP from outside, and what came of it. `make faults` does it again, as root on Linux, and writes this page from its
-results; `make faults ONLY=word` does a part of it. The harness, bench/faults, judges by an oracle that
-knows nothing of HDMLP: its own listing of the dataset in ImageFolder's order, torch's `DistributedSampler`, and digests of the bytes that `open()` reads.
+`make faults` injects faults into HDMLP from outside, as root on Linux, and writes this page from the
+results; `make faults ONLY=word` runs some of them.
+The harness in bench/faults judges by an oracle that is independent of HDMLP: its own listing of the
+dataset in ImageFolder's order, torch's `DistributedSampler`, and digests of the bytes that `open()`
+reads.
 
-- **right stream**: every batch of every rank had the bytes and labels, in the order, that torch's loader would have given.
-- **clear error**: within its time an exception of HDMLP, or an exit status, whose message names what is concerned (each fault says which words).
-- Anything else is a defect: wrong data, a hang, a crash, a process killed for want of memory, an error that does not say what is wrong or that
-  is none of the user's, a file changed that is none of HDMLP's.
+- **right stream**: every batch of every rank had the bytes and labels, in the order, that torch's
+  loader would have given.
+- **clear error**: in time came an exception of HDMLP, or an exit status, whose message names the
+  cause (each fault lists the words it must contain).
+- Anything else is a defect: wrong data, a hang, a crash, a process killed by the OOM killer, an error
+  that does not name the cause or that is not the user's, a change to a file that is not HDMLP's.
 """
 
 

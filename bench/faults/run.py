@@ -1,6 +1,8 @@
-"""Does to HDMLP what clusters and hostile users do to a loader, and says what came of each: run.py [--only WORD] [--list] [--json FILE].
+"""Does to HDMLP what clusters and hostile users do to a loader, and says what came of each: run.py
+[--only WORD] [--list] [--json FILE].
 
-As root, on Linux: each fault has process, mount and network namespaces of its own, which end with it.
+As root, on Linux: each fault has process, mount and network namespaces of its own, which end with
+it.
 
 EXIT STATUS
   0  every fault gave the right stream, or a clear error
@@ -91,7 +93,8 @@ def main() -> int:
         for f in chosen:
             print(f"{f.name:42} {f.about}")
         print(
-            f"{len(chosen)} faults, {sum(f.item is not None for f in chosen)} of them from the list that the harness began with"
+            f"{len(chosen)} faults, {sum(f.item is not None for f in chosen)} of them from the "
+            f"list that the harness began with"
         )
         return 0
     package = (options.package or options.product / "python").resolve()
@@ -121,7 +124,8 @@ def main() -> int:
         result = carry_out(f, product)
         results.append(result)
         print(
-            f"{result['name']:42} {result['outcome']:20} {result['seconds']:6.1f} s  {result['message'][:200]}",
+            f"{result['name']:42} {result['outcome']:20} {result['seconds']:6.1f} s  "
+            f"{result['message'][:200]}",
             flush=True,
         )
         if options.json:

@@ -1,4 +1,5 @@
-"""The daemon's socket, and where it starts: who takes its name, what connects to it, and what a sandbox takes away."""
+"""The daemon's socket, and where it starts: who takes its name, what connects to it, and what a
+sandbox takes away."""
 
 import contextlib
 import ctypes
@@ -127,7 +128,8 @@ def another_version(h):
 
 
 @fault(
-    "300 connections to the daemon's socket say nothing, half a frame, frames of 4 GiB, noise; then a job opens",
+    "300 connections to the daemon's socket say nothing, half a frame, frames of 4 GiB, noise; "
+    "then a job opens",
     item=5,
 )
 def socket_flooded(h):
@@ -155,7 +157,8 @@ def socket_flooded(h):
 
 
 @fault(
-    "60 connections of the same user each send 15 MiB of a frame of 16 MiB and stop; 500 MiB of memory"
+    "60 connections of the same user each send 15 MiB of a frame of 16 MiB and stop; 500 MiB of "
+    "memory"
 )
 def socket_flooded_with_bytes(h):
     a = h.dataset("a")
@@ -178,7 +181,8 @@ def socket_flooded_with_bytes(h):
 
 
 @fault(
-    "OPEN and CALL with JSON that is nested 100,000 deep, has duplicate keys, huge numbers, and a path with NUL"
+    "OPEN and CALL with JSON that is nested 100,000 deep, has duplicate keys, huge numbers, and "
+    "a path with NUL"
 )
 def hostile_requests(h):
     a = h.dataset("a")

@@ -1,4 +1,5 @@
-"""What scripts do to states and epochs: a state of another dataset, world or seed, an edited one; epochs in any order."""
+"""What scripts do to states and epochs: a state of another dataset, world or seed, an edited one;
+epochs in any order."""
 
 import json
 
@@ -72,8 +73,7 @@ def state_after_a_rewrite(h):
 def state_of_another_world(h):
     a = h.dataset("a", per_class=20)  # 80 samples
     listing, state = Listing(a), None
-    step = 0
-    for world, batch in ((2, 10), (1, 20), (4, 5), (2, 10)):
+    for step, (world, batch) in enumerate(((2, 10), (1, 20), (4, 5), (2, 10))):
         ranks = [h.client() for _ in range(world)]
         for i, r in enumerate(ranks):
             r.send_open(a, rank=i, world_size=world, batch=batch, name=f"of {world} at {step}")
@@ -89,7 +89,6 @@ def state_of_another_world(h):
                 r.expected(listing)[step : step + 1],
                 what=f"rank {r.rank} of {world} at step {step}",
             )
-        step += 1
         state = json.loads(json.dumps(ranks[0].ask("state")))
         for r in ranks:
             r.end()

@@ -72,7 +72,8 @@ def fault(
 
     Args:
         about: one sentence: what is done to HDMLP.
-        clear: patterns that the message of a clear error matches, all of them, in any case; None: only the right stream will do.
+        clear: patterns that the message of a clear error matches, all of them, in any case; None:
+            only the right stream will do.
         item: its number in the list that the harness began with; None: not from there.
         limit: seconds after which all its processes are killed.
         dies: that the daemon is gone is what is expected to be told, not a crash.

@@ -153,7 +153,8 @@ def test_nodes_have_addresses_and_variables_and_are_gone_afterwards():
 
 
 def test_a_round_over_nodes(blobs):
-    """HDMLP's own count of what left the source is the mount's, and it is less than all epochs' samples."""
+    """HDMLP's own count of what left the source is the mount's, and it is less than all epochs'
+    samples."""
     pytest.importorskip("torch")
     mount = mounted(blobs, 10_000_000, 0.02)
     hosts = several_nodes(2)

@@ -1,7 +1,9 @@
-"""How long a framework takes to train with torch's loader, and with ours: ``python time_epochs.py folder both out ranks framework rounds``.
+"""How long a framework takes to train with torch's loader, and with ours: ``python time_epochs.py
+folder both out ranks framework rounds``.
 
-Real images with torchvision's standard training transform, two workers, a model that computes next to nothing. Each round trains two epochs with
-either loader, from making it to the end, in turn; before the first, both train once uncounted. Every rank writes the seconds of its rounds.
+Real images with torchvision's standard training transform, two workers, a model that computes next
+to nothing. Each round trains two epochs with either loader, from making it to the end, in turn;
+before the first, both train once uncounted. Every rank writes the seconds of its rounds.
 """
 
 import gc
@@ -183,7 +185,8 @@ def torchdata_stateful(kind, ranks):
 
 
 def ray_train(kind, ranks):
-    """Loaders that Ray Train's prepare_data_loader leaves as they are: with more than one rank, those whose sampler is a DistributedSampler."""
+    """Loaders that Ray Train's prepare_data_loader leaves as they are: with more than one rank,
+    those whose sampler is a DistributedSampler."""
     batches(
         kind(shuffle=True)
         if ranks == 1

@@ -84,7 +84,8 @@ def generator():
 
 
 def resume(kept):
-    """Trains with checkpoints at each step, and goes on from some of them in other Trainers, from which torch's loader cannot."""
+    """Trains with checkpoints at each step, and goes on from some of them in other Trainers, from
+    which torch's loader cannot."""
     callbacks = [ModelCheckpoint("kept", "{step}", every_n_train_steps=1, save_top_k=-1)]
     fit(
         "whole",

@@ -1,4 +1,5 @@
-"""torchdata's stateful protocol, in place of StatefulDataLoader: a state kept amid an epoch and at its end, with several samplers.
+"""torchdata's stateful protocol, in place of StatefulDataLoader: a state kept amid an epoch and at
+its end, with several samplers.
 
 With torch, the state is StatefulDataLoader's; "whole" is what torch's plain loader gives.
 """

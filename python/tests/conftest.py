@@ -1,4 +1,5 @@
-"""Fixtures: a small folder of samples, and a daemon on a socket of the test's own: a fake, or the real one."""
+"""Fixtures: a small folder of samples, and a daemon on a socket of the test's own: a fake, or the
+real one."""
 
 import os
 import signal

@@ -1,4 +1,5 @@
-"""What the tests of ``ht.DataLoader`` in the place of torch's have in common: datasets, loaders of either kind, and what they yield."""
+"""What the tests of ``ht.DataLoader`` in the place of torch's have in common: datasets, loaders of
+either kind, and what they yield."""
 
 import random
 
@@ -130,7 +131,8 @@ def seeded(make, loader):
 
 
 def epochs(loader, stops=(None, 2, None)):
-    """The batches of three epochs, the second one given up; and what torch's generator gives then."""
+    """The batches of three epochs, the second one given up; and what torch's generator gives
+    then."""
     found = []
     for stop in stops:
         found.append([])

@@ -2,8 +2,9 @@
 
     flood.py HOST PORTS UNTIL ADDRESS...
 
-PORTS is a JSON object: by kind (control, samples, gossip, metrics) a port. Connections come from the addresses in turn, are held and renewed until the file UNTIL
-is there; then how many were made, and how many bytes taken, is printed by kind, as a line of JSON.
+PORTS is a JSON object: by kind (control, samples, gossip, metrics) a port. Connections come from
+the addresses in turn, are held and renewed until the file UNTIL is there; then how many were made,
+and how many bytes taken, is printed by kind, as a line of JSON.
 """
 
 import contextlib

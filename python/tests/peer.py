@@ -1,4 +1,5 @@
-"""The daemon's end of a stream, played by a test frame by frame, in one thread: what it says lies in the socket when the stream looks."""
+"""The daemon's end of a stream, played by a test frame by frame, in one thread: what it says lies
+in the socket when the stream looks."""
 
 import contextlib
 import os
@@ -14,7 +15,8 @@ PAGE = 4096
 
 
 def memory(content=b""):
-    """A descriptor of a memfd that holds the content, under a name that no other has; and the name."""
+    """A descriptor of a memfd that holds the content, under a name that no other has; and the
+    name."""
     name = uuid.uuid4().hex
     fd = os.memfd_create(name)
     os.pwrite(fd, content, 0)
@@ -119,8 +121,8 @@ class Peer:
         )
 
     def heard(self):
-        """What the stream has said since: ("ITERATE", generation, epoch, step), ("ACK", generation, epoch, step, slots), ("WAIT", generation),
-        ("CALL", method)."""
+        """What the stream has said since: ("ITERATE", generation, epoch, step), ("ACK", generation,
+        epoch, step, slots), ("WAIT", generation), ("CALL", method)."""
         self.socket.setblocking(False)
         try:
             while True:

@@ -1,4 +1,5 @@
-"""Files with input/output errors, as a bad sector gives them: the fault of the file, and not of the source, as long as others can be read."""
+"""Files with input/output errors, as a bad sector gives them: the fault of the file, and not of the
+source, as long as others can be read."""
 
 import json
 import os
@@ -117,15 +118,16 @@ def test_a_bad_file_is_raised_at_once(mount):
             pass
     assert caught.value.sample == 77 and caught.value.path.endswith("/a/077.jpg")
     assert (
-        "while other samples could be read, so the fault is the file's and not the source's: restore the file"
-        in str(caught.value)
+        "while other samples could be read, so the fault is the file's and not the source's: "
+        "restore the file" in str(caught.value)
     )
     loader.close()
     other.close()
 
 
 def test_a_source_that_fails_is_waited_for(mount):
-    """Where nothing can be read it is the source's fault: nothing is left out, and the error comes when the time is up."""
+    """Where nothing can be read it is the source's fault: nothing is left out, and the error comes
+    when the time is up."""
     [loader, other] = loaders(mount, "skip", source_timeout="4s", prefetch_batches=1, memory="0")
     next(zip(loader, other))
     mount.set(fail="*.jpg")
@@ -144,7 +146,8 @@ def test_a_source_that_fails_is_waited_for(mount):
 
 
 def test_a_faulty_source_makes_no_other_version(mount, tmp_path):
-    """Reads fail now and then: the version, which rests on the contents of 64 files, is that of the files themselves."""
+    """Reads fail now and then: the version, which rests on the contents of 64 files, is that of the
+    files themselves."""
 
     def version(root, index):
         seen = subprocess.run(

@@ -160,7 +160,8 @@ def test_signals_of_the_terminal_do_not_reach_it(real):
 
 
 def test_it_never_pushes_the_training_process_aside(real):
-    """All threads of a real daemon are scheduled as batch work, with the niceness of who started it."""
+    """All threads of a real daemon are scheduled as batch work, with the niceness of who started
+    it."""
     client = _daemon.connect()
     threads = os.listdir(f"/proc/{client.pid}/task")
     assert {os.sched_getscheduler(int(thread)) for thread in threads} == {os.SCHED_BATCH}

@@ -1,4 +1,5 @@
-"""Datasets that the daemon serves beside HDMLP's own: torchvision's folders, parts of them, and several of them.
+"""Datasets that the daemon serves beside HDMLP's own: torchvision's folders, parts of them, and
+several of them.
 
 The oracle is torch's own loader over the same object.
 """
@@ -147,7 +148,8 @@ def test_imagenet(tmp_path, images):
 
 
 def test_samples_that_the_user_changed(images):
-    """They are the truth, as in torch: fewer, in another order, some twice, or with labels of their own."""
+    """They are the truth, as in torch: fewer, in another order, some twice, or with labels of their
+    own."""
 
     def changed(change):
         data = datasets.ImageFolder(images, TENSOR)

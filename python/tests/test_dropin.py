@@ -1,4 +1,5 @@
-"""``ht.DataLoader`` in the place of torch's: the same batches from the same script, whatever the dataset and the sampler, or an error.
+"""``ht.DataLoader`` in the place of torch's: the same batches from the same script, whatever the
+dataset and the sampler, or an error.
 
 The oracle is the installed torch's own loader, after the same seeds.
 """
@@ -85,7 +86,8 @@ class Random(Dataset):
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_random_numbers_of_items(workers):
-    """They depend on neither workers nor resuming, and differ between epochs, items, and repeats of an item."""
+    """They depend on neither workers nor resuming, and differ between epochs, items, and repeats of
+    an item."""
 
     def make(number):
         torch.manual_seed(5)

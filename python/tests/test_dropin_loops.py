@@ -1,4 +1,5 @@
-"""What a training loop does while it iterates: it feeds samplers, draws random numbers, sets attributes, forks, and comes again."""
+"""What a training loop does while it iterates: it feeds samplers, draws random numbers, sets
+attributes, forks, and comes again."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -128,7 +129,8 @@ def test_what_a_batch_larger_than_the_dataset_draws(folder):
 
 @pytest.mark.slow
 def test_random_numbers_without_a_seed_are_torchs(folder):
-    """By ID as well: loaders side by side and anew draw others, and manual_seed, or a seed, says which."""
+    """By ID as well: loaders side by side and anew draw others, and manual_seed, or a seed, says
+    which."""
     data = ht.ImageFolder(folder, jittered, loader=length)
 
     def numbers(loaders):
@@ -214,7 +216,8 @@ def test_threads_with_an_epoch_each(folder):
 
 @pytest.mark.slow
 def test_loader_after_loader(folder):
-    """Loaders that hold each other until Python's collector comes are no reason to refuse another one."""
+    """Loaders that hold each other until Python's collector comes are no reason to refuse another
+    one."""
     data = ht.ImageFolder(folder)
     for _ in range(40):
         loader = ht.DataLoader(data, 5, shuffle=True, memory="1MB", staging_buffer="1MB")

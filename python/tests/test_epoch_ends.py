@@ -1,4 +1,5 @@
-"""A state kept after an epoch's last batch, whether or not the iterator was asked for one more: what follows is the next epoch, as it would have been."""
+"""A state kept after an epoch's last batch, whether or not the iterator was asked for one more:
+what follows is the next epoch, as it would have been."""
 
 import pickle
 

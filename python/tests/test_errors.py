@@ -71,7 +71,8 @@ def test_a_script_ends_by_an_error_of_ours_as_by_any_other(script, status, said)
 def test_the_hook_for_uncaught_exceptions_is_left_alone(happens):
     assert end(
         "-c",
-        f"import sys, hdmlp.data, hdmlp.torch\n{happens}\nassert sys.excepthook is sys.__excepthook__",
+        f"import sys, hdmlp.data, hdmlp.torch\n{happens}\nassert sys.excepthook is "
+        f"sys.__excepthook__",
     ) == (0, "")
 
 

@@ -1,4 +1,5 @@
-"""What runs in Python, and what is said of it: the transform that is the cause, why, and what else runs there because of it."""
+"""What runs in Python, and what is said of it: the transform that is the cause, why, and what else
+runs there because of it."""
 
 import logging
 

@@ -1,4 +1,5 @@
-"""Loaders of several ranks whose orders a sampler says: groups of ranks that read the same, and samplers that only iterating tells."""
+"""Loaders of several ranks whose orders a sampler says: groups of ranks that read the same, and
+samplers that only iterating tells."""
 
 import itertools
 import sys
@@ -68,7 +69,8 @@ def ranks(tmp_path, folder):
 
 @pytest.mark.parametrize("mine", ["me // 2", "me % 2"])
 def test_groups_of_ranks_that_read_the_same(ranks, mine):
-    """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node reads each file once."""
+    """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node
+    reads each file once."""
     said, _ = ranks(
         f"""
         sampler = DistributedSampler(data, 2, {mine}, seed=3)
@@ -92,7 +94,8 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
 
 
 def test_groups_that_nothing_says(ranks):
-    """Where no launcher says how many ranks there are, the second one with the sampler's rank reads the same all the same."""
+    """Where no launcher says how many ranks there are, the second one with the sampler's rank reads
+    the same all the same."""
     said, _ = ranks(
         """
         import os, subprocess
@@ -175,7 +178,8 @@ def opaque(ranks, make, count=2, dataset="data", epochs=2, before=""):
     ],
 )
 def test_ranks_with_samplers_of_their_own(ranks, make):
-    """Each gets what torch's loader gives it, and the node reads each file once for all of them. What is to be is not reported."""
+    """Each gets what torch's loader gives it, and the node reads each file once for all of them.
+    What is to be is not reported."""
     said, log = opaque(ranks, make)
     for r in said:
         assert r["got"] == r["want"]
@@ -196,7 +200,8 @@ def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
     assert all(r["got"] == r["want"] for r in said)
     assert (
         log.count(
-            f"sampler=Shuffled: {several} of {len(set.union(*parts))} samples of epoch 0 go to more than one of its 3 ranks"
+            f"sampler=Shuffled: {several} of {len(set.union(*parts))} samples of epoch 0 go to "
+            f"more than one of its 3 ranks"
         )
         == 1
     )
@@ -207,14 +212,16 @@ def test_ranks_that_disagree_about_their_sampler(ranks):
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5, 2 + me))")
     assert (
         log.count(
-            "the ranks disagree about the sampler in epoch 0: num_replicas is 2 on rank 0, and 3 on rank 1"
+            "the ranks disagree about the sampler in epoch 0: num_replicas is 2 on rank 0, and 3 "
+            "on rank 1"
         )
         == 1
     )
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me // 2, 2))", 3)
     assert (
         log.count(
-            "the ranks disagree about the sampler in epoch 0: ranks 0 and 2 both have rank 0 of 2 of Shuffled"
+            "the ranks disagree about the sampler in epoch 0: ranks 0 and 2 both have rank 0 of "
+            "2 of Shuffled"
         )
         == 1
     )

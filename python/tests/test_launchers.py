@@ -1,6 +1,8 @@
-"""The launchers that users have, for real, on several hosts: torchrun, Slurm, Open MPI, MPICH; and a Kubernetes job's manifest.
+"""The launchers that users have, for real, on several hosts: torchrun, Slurm, Open MPI, MPICH; and
+a Kubernetes job's manifest.
 
-They start the examples as they are, and every rank must be given what torch's sampler, or a job on one node, gives it.
+They start the examples as they are, and every rank must be given what torch's sampler, or a job on
+one node, gives it.
 """
 
 import itertools
@@ -49,11 +51,14 @@ def test_torchrun(hosts, folder, alone, work):
 
 
 def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
-    """A second node comes when the first has trained for a while: torchrun starts again, the stream goes on, and nothing is read again."""
+    """A second node comes when the first has trained for a while: torchrun starts again, the stream
+    goes on, and nothing is read again."""
     (tmp_path / "train.py").write_text(ELASTIC)
     line = (
-        "torchrun --nnodes=1:2 --nproc_per_node=1 --max_restarts=1 --monitor_interval=0.5 --rdzv_backend=c10d "
-        f"--rdzv_endpoint=node0:29500 --rdzv_conf last_call_timeout=1 train.py {shlex.quote(folder)}"
+        "torchrun --nnodes=1:2 --nproc_per_node=1 --max_restarts=1 --monitor_interval=0.5 "
+        "--rdzv_backend=c10d "
+        f"--rdzv_endpoint=node0:29500 --rdzv_conf last_call_timeout=1 train.py "
+        f"{shlex.quote(folder)}"
     )
     environment = {"HDMLP_LINGER": "20s", "HDMLP_SOCKET": "elastic"}
     processes = []

@@ -24,7 +24,8 @@ SIDE = 13000  # 169 million pixels, which max_pixels allows
 
 
 def bomb(side, colour=6, depth=16):
-    """A PNG all of whose bytes are 0, which is about a thousandth of its pixels: 1.3 MB for 1.35 GB."""
+    """A PNG all of whose bytes are 0, which is about a thousandth of its pixels: 1.3 MB for 1.35
+    GB."""
 
     def chunk(name, body):
         return (

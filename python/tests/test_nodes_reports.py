@@ -1,4 +1,5 @@
-"""What a job over several nodes tells of itself: hdmlp stats, hdmlp top, metrics, and the audits of verify=True."""
+"""What a job over several nodes tells of itself: hdmlp stats, hdmlp top, metrics, and the audits of
+verify=True."""
 
 import fcntl
 import json
@@ -150,7 +151,8 @@ def test_stats(binary, folder, tmp_path, gates):
 
 
 def test_silent(binary, folder, tmp_path, gates):
-    """A node whose daemon hangs, or is gone, is shown as it was last heard; the others are heard as ever."""
+    """A node whose daemon hangs, or is gone, is shown as it was last heard; the others are heard as
+    ever."""
     run = Nodes(binary, folder, 3, options(tmp_path, gates), 1, tmp_path)
     run.wait_epoch(0, range(3))
     before = stats(run, 0)
@@ -247,7 +249,8 @@ def test_top(binary, folder, tmp_path, gates, key):
 
 
 def test_verify(binary, folder, tmp_path):
-    """Every rank leaves as soon as its last epoch is verified, and keeps nobody else from verifying it."""
+    """Every rank leaves as soon as its last epoch is verified, and keeps nobody else from verifying
+    it."""
     run = Nodes(
         binary,
         folder,

@@ -1,4 +1,5 @@
-"""Samplers over several nodes: each rank gets what torch's loader gives it, whichever ranks a node has of which group."""
+"""Samplers over several nodes: each rank gets what torch's loader gives it, whichever ranks a node
+has of which group."""
 
 import json
 import os

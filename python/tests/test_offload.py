@@ -1,4 +1,5 @@
-"""Transforms in the daemon, end to end: what comes out is what torchvision's make, and depends on nothing but the sample."""
+"""Transforms in the daemon, end to end: what comes out is what torchvision's make, and depends on
+nothing but the sample."""
 
 import ctypes
 import os

@@ -1,4 +1,5 @@
-"""Transforms in the daemon and what stays in Python: split lists, loaders of the user's, labels, the thesis's interface."""
+"""Transforms in the daemon and what stays in Python: split lists, loaders of the user's, labels,
+the thesis's interface."""
 
 import ctypes
 import io
@@ -118,7 +119,8 @@ def test_a_rest_of_images(folder, workers, said):
         [message] = said()
         assert (
             message
-            == "upside_down: in Python, after what HDMLP does: it is not a transform that HDMLP knows; because of it also: ToTensor()"
+            == "upside_down: in Python, after what HDMLP does: it is not a transform that HDMLP "
+            "knows; because of it also: ToTensor()"
         )
 
 
@@ -153,7 +155,8 @@ def test_all_of_it_in_python(folder, said):
     [message] = said()
     assert (
         message
-        == "forward: in Python, after what HDMLP does: it is not a transform that HDMLP knows; because of it also: ToTensor()"
+        == "forward: in Python, after what HDMLP does: it is not a transform that HDMLP knows; "
+        "because of it also: ToTensor()"
     )
 
 

@@ -1,4 +1,5 @@
-"""on_error where Python decodes: a file that PIL cannot decode is treated as one that the daemon cannot read or decode."""
+"""on_error where Python decodes: a file that PIL cannot decode is treated as one that the daemon
+cannot read or decode."""
 
 import io
 import itertools
@@ -23,7 +24,8 @@ WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 @pytest.fixture
 def folder(tmp_path):
-    """12 images in BMP, which the daemon does not decode, 5 of which are damaged in different ways; (path, IDs of these)."""
+    """12 images in BMP, which the daemon does not decode, 5 of which are damaged in different ways;
+    (path, IDs of these)."""
     root = jpegs(tmp_path / "data", {"ant": 7, "bee": 5})
     paths = [path for path, _ in torchvision.datasets.ImageFolder(root).samples]
     for path in paths:
@@ -51,7 +53,8 @@ def folder(tmp_path):
 
 
 def want_of(root, bad, order, substitute):
-    """The (image, label) of the samples in this order, as torchvision makes them, without the bad ones, or with the next good one of the epoch in their place."""
+    """The (image, label) of the samples in this order, as torchvision makes them, without the bad
+    ones, or with the next good one of the epoch in their place."""
     samples = torchvision.datasets.ImageFolder(root).samples
     out = []
     for sample in order:
@@ -290,7 +293,8 @@ class Endless(torch.utils.data.Sampler):
 
 
 def test_what_no_policy_can_mean(folder, monkeypatch):
-    """Epochs that are made without the daemon: refused, and not treated in another way without a word."""
+    """Epochs that are made without the daemon: refused, and not treated in another way without a
+    word."""
     root, _ = folder
     dataset = ht.ImageFolder(root, TRANSFORM)
     for policy in ("skip", "substitute"):

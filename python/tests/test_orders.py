@@ -1,4 +1,5 @@
-"""Jobs over a part of a dataset, and jobs whose orders the process gives: torch's samplers say what must come, the files which bytes."""
+"""Jobs over a part of a dataset, and jobs whose orders the process gives: torch's samplers say what
+must come, the files which bytes."""
 
 import array
 import itertools
@@ -92,7 +93,8 @@ class Job:
             os.close(fd)
 
     def batches(self, epoch, start=0):
-        """The samples of an epoch's batches, from a step on; their bytes are compared with the files'."""
+        """The samples of an epoch's batches, from a step on; their bytes are compared with the
+        files'."""
         if self.stream.position != epoch * self.stream.steps + start:
             self.stream.seek(epoch * self.stream.steps + start)
         got, audit = [], 0
@@ -215,7 +217,7 @@ def test_a_weighted_sampler(real, folder):
             assert job.batches(epoch) == cut(epoch)
             job.ends()
         job.give(3, drawn[3])
-        assert job.batches(3, step=3) == cut(3, 3)
+        assert job.batches(3, start=3) == cut(3, 3)
         report = job.stream.call("report", {})
         read = set(sum(drawn[:3], drawn[3][21:]))
         assert (
@@ -227,7 +229,7 @@ def test_a_weighted_sampler(real, folder):
     # What is resumed in another job is the same, from the first batch on that is asked for.
     lists, stream = given(batches, drawn[2], drawn[3], first=2)
     with Job(folder, *lists, **stream, epochs=4) as job:
-        assert job.batches(2, step=2) == cut(2, 2)
+        assert job.batches(2, start=2) == cut(2, 2)
         assert job.batches(3) == cut(3)
         job.ends()
 
@@ -246,7 +248,8 @@ def test_an_epoch_that_is_given_in_time_needs_no_iterate(real, folder):
 
 
 def test_batches_of_a_sampler_of_ones_own(real, folder):
-    """Batches of any sizes, of samples that are there several times, with no room to cache any of them."""
+    """Batches of any sizes, of samples that are there several times, with no room to cache any of
+    them."""
     batches = [[24], [0, 0, 0, 0], [1, 24, 1], list(range(25)), [3, 2]]
     lists, stream = given([len(b) for b in batches], list(itertools.chain.from_iterable(batches)))
     for keys in ({}, {"memory": "0"}, {"memory": "0", "policy": "naive"}, {"memory": "300B"}):

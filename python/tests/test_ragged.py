@@ -1,4 +1,5 @@
-"""Decoding stays in the daemon in front of transforms that it does not know: images of different sizes, as PIL makes them."""
+"""Decoding stays in the daemon in front of transforms that it does not know: images of different
+sizes, as PIL makes them."""
 
 import random
 
@@ -37,7 +38,8 @@ def by_size(image):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Images of all sizes, modes and formats, also of such that the daemon leaves to PIL: BMP, GIF, turned by EXIF, and large."""
+    """Images of all sizes, modes and formats, also of such that the daemon leaves to PIL: BMP, GIF,
+    turned by EXIF, and large."""
     root = tmp_path_factory.mktemp("mixed") / "data"
     rng = numpy.random.default_rng(1)
     exif = Image.Exif()
@@ -69,7 +71,8 @@ def folder(tmp_path_factory):
 
 
 def made(folder, transform, epoch=0, seed=SEED):
-    """What torchvision makes of all images, by sample, with the generators seeded as HDMLP says that it does."""
+    """What torchvision makes of all images, by sample, with the generators seeded as HDMLP says
+    that it does."""
     out = []
     for i, (path, _) in enumerate(torchvision.datasets.ImageFolder(folder).samples):
         seed_generators(sample_key(seed, epoch, i))
@@ -159,7 +162,8 @@ def test_bits_of_pil(folder, name, workers):
     ],
 )
 def test_kept_images_stay(folder, options):
-    """Images and nothing more, for a collate function of the user's; memory that was used again would change those that are kept."""
+    """Images and nothing more, for a collate function of the user's; memory that was used again
+    would change those that are kept."""
     want = made(folder, lambda image: image)
     with ht.DataLoader(
         ht.ImageFolder(folder), 4, shuffle=False, raw=False, collate_fn=list, **options

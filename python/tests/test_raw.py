@@ -129,7 +129,8 @@ def test_break_and_start_again(daemon, folder):
 
 
 def test_iterators_that_live_at_the_same_time(daemon, folder):
-    """Each delivers an epoch of its own, the first batch says which; who is given up makes room for the next."""
+    """Each delivers an epoch of its own, the first batch says which; who is given up makes room for
+    the next."""
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         for epochs in ((0, 1), (2, 3)):
             pairs = [(read(a.samples), read(b.samples)) for a, b in zip(loader, loader)]

@@ -1,4 +1,5 @@
-"""What torch's loader is asked to deliver: datasets, samplers and ranks that change, and what then holds."""
+"""What torch's loader is asked to deliver: datasets, samplers and ranks that change, and what then
+holds."""
 
 import pytest
 
@@ -136,7 +137,8 @@ def test_a_place_that_changed_is_refused(monkeypatch):
             else:
                 with pytest.raises(
                     errors.ConfigError,
-                    match=f"began as rank {before[0]} of {before[1]} .* now rank {after[0]} of {after[1]}",
+                    match=f"began as rank {before[0]} of {before[1]} .* now rank {after[0]} of "
+                    f"{after[1]}",
                 ):
                     ranks()
 

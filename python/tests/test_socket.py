@@ -1,4 +1,5 @@
-"""Where the daemon listens, and to whom it answers: real processes, on paths and on abstract names."""
+"""Where the daemon listens, and to whom it answers: real processes, on paths and on abstract
+names."""
 
 import json
 import os
@@ -17,7 +18,8 @@ from hdmlp import _address, _daemon, errors
 from hdmlp import _protocol as protocol
 from waiting import until
 
-# Prints what a loader gives, or the error, as one line of JSON, and keeps the loader until its input ends.
+# Prints what a loader gives, or the error, as one line of JSON, and keeps the loader until its
+# input ends.
 RANK = """
 import json, sys
 import hdmlp.data as data
@@ -48,7 +50,8 @@ def runtime(tmp_path):
 
 
 def variables(**changes):
-    """The environment with changes; None: not set. No test may depend on where the user's own daemon is."""
+    """The environment with changes; None: not set. No test may depend on where the user's own
+    daemon is."""
     environment = {
         key: value
         for key, value in os.environ.items()
@@ -316,7 +319,8 @@ def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 def test_read_only(binary, runtime):
-    """Where nothing can be made below XDG_RUNTIME_DIR, the abstract name serves; at a path that was asked for, it is an error."""
+    """Where nothing can be made below XDG_RUNTIME_DIR, the abstract name serves; at a path that was
+    asked for, it is an error."""
     for variable, words in (
         ({"XDG_RUNTIME_DIR": runtime}, '"pid"'),
         ({"HDMLP_SOCKET": f"{runtime}/x.sock"}, "read-only file system; set HDMLP_SOCKET"),
@@ -438,7 +442,8 @@ def test_a_process_of_another_version(binary, folder, monkeypatch, real):
     monkeypatch.setattr(_daemon, "__version__", "0.0.7")
     with pytest.raises(
         errors.VersionError,
-        match=rf"is hdmlp {hdmlp.__version__}, and this process \(pid {os.getpid()}\) is hdmlp 0.0.7",
+        match=rf"is hdmlp {hdmlp.__version__}, and this process \(pid {os.getpid()}\) is hdmlp "
+        rf"0.0.7",
     ) as caught:
         _daemon.connect()
     assert (caught.value.daemon, caught.value.process) == (hdmlp.__version__, "0.0.7")

@@ -1,6 +1,8 @@
-"""The stall is the time that next() takes, split by cause: what Python spends on a batch is Python's, the rest is the source's and so on.
+"""The stall is the time that next() takes, split by cause: what Python spends on a batch is
+Python's, the rest is the source's and so on.
 
-No clock runs in here: the ones of the package are replaced by one that transforms set forward, or that moves on whenever it is looked at.
+No clock runs in here: the ones of the package are replaced by one that transforms set forward, or
+that moves on whenever it is looked at.
 """
 
 import os
@@ -43,7 +45,8 @@ class Clock:
 
 
 class Ticking(Clock):
-    """Moves on by a second whenever it is looked at, and then calls ``at`` with the number of looks since ``at`` was set."""
+    """Moves on by a second whenever it is looked at, and then calls ``at`` with the number of looks
+    since ``at`` was set."""
 
     def __init__(self, monkeypatch, *modules):
         self.at, self.looks = None, 0
@@ -124,7 +127,8 @@ def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
 
 
 def test_all_that_python_does(real, folder, monkeypatch):
-    """target_transform, collate_fn with and without transforms, samplers, and loaders without torch."""
+    """target_transform, collate_fn with and without transforms, samplers, and loaders without
+    torch."""
     clock = Clock(monkeypatch, _bring)
 
     def slow(value):
@@ -201,7 +205,8 @@ def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch)
 
 
 def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
-    """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per sample."""
+    """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per
+    sample."""
     clock = Clock(monkeypatch, _bring)
     with ht.DataLoader(
         ht.ImageFolder(folder, [Slow(clock)]),

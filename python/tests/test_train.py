@@ -1,4 +1,5 @@
-"""End to end, with the real daemon: what a training script gets is what torch's loader would give."""
+"""End to end, with the real daemon: what a training script gets is what torch's loader would
+give."""
 
 import multiprocessing
 import os

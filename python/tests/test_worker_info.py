@@ -1,4 +1,5 @@
-"""``torch.utils.data.get_worker_info`` in the workers of loaders that the daemon serves, as timm's and transformers' worker_init_fn ask for it."""
+"""``torch.utils.data.get_worker_info`` in the workers of loaders that the daemon serves, as timm's
+and transformers' worker_init_fn ask for it."""
 
 import os
 import subprocess
@@ -58,7 +59,8 @@ def test_what_is_made_of_samples_cannot_be_changed_in_a_worker(folder):
 
 
 def page_faults(setting: str, **environment: str) -> int:
-    """Pages that were mapped while eight arrays of 600 KB at a time were made and dropped, 100 times."""
+    """Pages that were mapped while eight arrays of 600 KB at a time were made and dropped, 100
+    times."""
     script = f"""
 import resource, numpy
 from hdmlp import _worker

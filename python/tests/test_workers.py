@@ -1,4 +1,5 @@
-"""Workers between the daemon and the loader: what they hold comes back, and what is no good is replaced."""
+"""Workers between the daemon and the loader: what they hold comes back, and what is no good is
+replaced."""
 
 import os
 import socket

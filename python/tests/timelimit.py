@@ -1,6 +1,7 @@
 """A time limit for every test: one that hangs shows where, fails, and the others go on.
 
-A directory's conftest.py takes part by importing the three hooks. Setup, call and teardown of a test have the limit each:
+A directory's conftest.py takes part by importing the three hooks. Setup, call and teardown of a
+test have the limit each:
 300 seconds, or what ``@pytest.mark.limit(seconds)`` says.
 """
 
@@ -21,14 +22,16 @@ _SIGNAL = signal.SIGRTMIN + 5
 #: Has a process show the stacks of its threads; forked ones inherit it.
 _SHOW = signal.SIGRTMIN + 6
 faulthandler.register(_SHOW, sys.__stderr__)
-#: What the processes that tests start inherit, those as well that are no descendants of this one any more.
+#: What the processes that tests start inherit, those as well that are no descendants of this one
+#: any more.
 _MARK = f"STARTED_BY_TESTS={uuid.uuid4().hex}"
 
 os.environ.update([_MARK.split("=")])
 
 
 class _Limit:
-    """Fails what runs inside of it in the main thread, when it takes longer than so many seconds."""
+    """Fails what runs inside of it in the main thread, when it takes longer than so many
+    seconds."""
 
     def __init__(self, what, seconds):
         self._what, self._seconds = what, seconds
@@ -65,7 +68,8 @@ class _Limit:
     def _fail(self, *_):
         if not self._over:
             pytest.fail(
-                f"took longer than {self._seconds:g} s: the stacks of all threads are in the captured standard error"
+                f"took longer than {self._seconds:g} s: the stacks of all threads are in the "
+                f"captured standard error"
             )
 
 
