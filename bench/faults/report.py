@@ -30,8 +30,8 @@ THEMES = {
 }
 HEAD = """# Reliability
 
-`make faults` injects faults into HDMLP from outside, as root on Linux, and writes this page from the
-results; `make faults ONLY=word` runs some of them.
+`make faults` injects faults into HDMLP from outside, as root on Linux, and writes this page
+from the results; `make faults ONLY=word` runs some of them.
 The harness in bench/faults judges by an oracle that is independent of HDMLP: its own listing of the
 dataset in ImageFolder's order, torch's `DistributedSampler`, and digests of the bytes that `open()`
 reads.
@@ -40,8 +40,8 @@ reads.
   loader would have given.
 - **clear error**: in time came an exception of HDMLP, or an exit status, whose message names the
   cause (each fault lists the words it must contain).
-- Anything else is a defect: wrong data, a hang, a crash, a process killed by the OOM killer, an error
-  that does not name the cause or that is not the user's, a change to a file that is not HDMLP's.
+- Anything else is a defect: wrong data, a hang, a crash, a process killed by the OOM killer, an
+  error that does not name the cause or that is not the user's, a change to a file that is not HDMLP's.
 """
 
 
