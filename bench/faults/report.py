@@ -40,8 +40,9 @@ reads.
   loader would have given.
 - **clear error**: in time came an exception of HDMLP, or an exit status, whose message names the
   cause (each fault lists the words it must contain).
-- Anything else is a defect: wrong data, a hang, a crash, a process killed by the OOM killer, an
-  error that does not name the cause or that is not the user's, a change to a file that is not HDMLP's.
+- Anything else is a defect: wrong data, a hang, a crash, a process killed by the OOM killer,
+  an error that does not name the cause or that is not the user's,
+  a change to a file that is not HDMLP's.
 """
 
 
