@@ -5,20 +5,20 @@ import os
 import sys
 import tempfile
 import textwrap
-from typing import Any, Dict, List
+from typing import Any
 
 os.environ.setdefault("MPLCONFIGDIR", tempfile.gettempdir())
 
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot
 
 _OURS, _OTHERS = "#c2410c", "#64748b"
 
 
 def _bars(
-    axes: Any, title: str, scenario: Dict[str, Any], key: str, unit: str, scale: float = 1.0
+    axes: Any, title: str, scenario: dict[str, Any], key: str, unit: str, scale: float = 1.0
 ) -> None:
     """One bar per contender, with a whisker from the fastest to the slowest round."""
     names = [name for name, results in scenario["rounds"].items() if results]
@@ -65,10 +65,10 @@ def _wrap_titles(figure: Any) -> None:
                 break
 
 
-def figure_of(report: Dict[str, Any]) -> Any:
+def figure_of(report: dict[str, Any]) -> Any:
     """The figure of a report of run.py; None if it has nothing to draw."""
     found = {key: scenario for key, scenario in report["scenarios"].items() if scenario["medians"]}
-    panels: List[Any] = []
+    panels: list[Any] = []
     if "a" in found:
         panels.append(("(a) 110 KB, warm, raw", "a", "rate", "samples/s"))
     if "b" in found:
@@ -129,7 +129,10 @@ def figure_of(report: Dict[str, Any]) -> Any:
     for axes in list(grid.flat)[len(panels) :]:
         axes.set_visible(False)
     machine = report["machine"]
-    note = f"{machine['processors']} x {machine['processor']}, torch {machine['torch']}, {machine['commit']}, {report['at']}"
+    note = (
+        f"{machine['processors']} x {machine['processor']}, torch {machine['torch']}, "
+        f"{machine['commit']}, {report['at']}"
+    )
     figure.suptitle(note + ("  (quick)" if report["quick"] else ""), fontsize=8)
     below = (0, 0, 1, 1 - 0.3 / height)
     figure.tight_layout(rect=below)
@@ -138,7 +141,7 @@ def figure_of(report: Dict[str, Any]) -> Any:
     return figure
 
 
-def draw(report: Dict[str, Any], path: str) -> bool:
+def draw(report: dict[str, Any], path: str) -> bool:
     """Draws a report of run.py into a PNG, and reports whether it has anything to draw."""
     figure = figure_of(report)
     if figure is None:

@@ -1,8 +1,8 @@
-"""Several nodes on this machine: what leaves the source and how long ranks wait, how soon training starts, and how fast samples
-come from a peer.
+"""Several nodes on this machine: what leaves the source and how long ranks wait, how soon training
+starts, and how fast samples come from a peer.
 
-Nodes are network namespaces, with links of 1 Gbit/s or as fast as this machine is. They share its processors, so that steps are
-chosen such that they can carry the demand.
+Nodes are network namespaces, with links of 1 Gbit/s or as fast as this machine is. They share its
+processors, so that steps are chosen such that they can carry the demand.
 """
 
 import itertools
@@ -10,13 +10,14 @@ import json
 import os
 import resource
 import subprocess
-from typing import Any, Dict, List
+from typing import Any
 
 import make_dataset
 import namespaces
 import rounds
-from scenarios import DATA, HDMLP, TORCH0, TORCH2, Behind, Figures, Scenario
 from throttled import Throttled, Unavailable
+
+from scenarios import DATA, HDMLP, TORCH0, TORCH2, Behind, Figures, Scenario
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -28,7 +29,8 @@ FREQUENCY = dict(HDMLP, name="HDMLP, policy frequency", policy="frequency")
 
 
 class Training(Behind):
-    """One rank on each of several nodes, behind one throttled mount; their caches together hold the dataset.
+    """One rank on each of several nodes, behind one throttled mount; their caches together hold the
+    dataset.
 
     A node needs 80 MB/s from the second epoch on, two thirds of what a link of 1 Gbit/s carries.
     """
@@ -64,14 +66,14 @@ class Training(Behind):
         )
 
     def _train(
-        self, contender: Dict[str, Any], spec: Dict[str, Any], mount: Throttled
-    ) -> Dict[str, Any]:
+        self, contender: dict[str, Any], spec: dict[str, Any], mount: Throttled
+    ) -> dict[str, Any]:
         with namespaces.Nodes(self.ranks, contender.get("rate", "unlimited")) as nodes:
             return rounds.run(
                 contender, dict(spec, memory=spec["memory"] // self.ranks), mount, nodes
             )
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         said = []
         for contender in self.contenders[1:]:
             name = contender["name"]
@@ -81,10 +83,12 @@ class Training(Behind):
             if TORCH2["name"] in medians:
                 times = medians[TORCH2["name"]]["stall"] / ours["stall"]
                 said.append(
-                    f"{name}: stalls {times:.0f} times less than {TORCH2['name']} from the second epoch on (wanted: 100)"
+                    f"{name}: stalls {times:.0f} times less than {TORCH2['name']} from the "
+                    f"second epoch on (wanted: 100)"
                 )
             said.append(
-                f"{name}: utilisation {1 - ours['stall_share']:.2%} from the second epoch on (wanted: 99 %), and "
+                f"{name}: utilisation {1 - ours['stall_share']:.2%} from the second epoch on "
+                f"(wanted: 99 %), and "
                 f"{ours['utilisation']:.1%} where sleeping longer than a step counts as idle; "
                 f"{ours['share']:.4f} times the dataset left the source (wanted: at most 1.01)"
             )
@@ -92,7 +96,8 @@ class Training(Behind):
 
 
 class Bytes(Scenario):
-    """What leaves the source over all nodes and epochs, against the least that their caches allow."""
+    """What leaves the source over all nodes and epochs, against the least that their caches
+    allow."""
 
     key = "j"
     shares = {"all": 1.02, "half": 0.5, "quarter": 0.25}
@@ -117,8 +122,10 @@ class Bytes(Scenario):
         size = self._dataset["bytes"]
         self._step = self.global_batch * size / self._samples / (2 * self.bandwidth)
         self.title = (
-            f"{self._samples:,} JPEGs, {size / 1e6:.0f} MB, behind a mount of {self.bandwidth / 1e6:.0f} MB/s, "
-            f"{self.epochs} epochs, caches of all nodes together for all, half and a quarter of the dataset"
+            f"{self._samples:,} JPEGs, {size / 1e6:.0f} MB, behind a mount of "
+            f"{self.bandwidth / 1e6:.0f} MB/s, "
+            f"{self.epochs} epochs, caches of all nodes together for all, half and a quarter of "
+            f"the dataset"
         )
 
     def describe(self) -> Figures:
@@ -130,7 +137,7 @@ class Bytes(Scenario):
             "shares": self.shares,
         }
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         size, nodes = self._dataset["bytes"], contender["nodes"]
         figures: Figures = {}
         results = []
@@ -167,9 +174,10 @@ class Bytes(Scenario):
             **{key: max(result[key] for result in results) for key in ("others", "stolen")},
         )
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         return [
-            f"{contender['name']}: at most {max(medians[contender['name']][name] for name in self.shares):.4f} times the "
+            f"{contender['name']}: at most "
+            f"{max(medians[contender['name']][name] for name in self.shares):.4f} times the "
             f"bound left the source (wanted: 1.01)"
             for contender in self.contenders
             if "policy" not in contender and contender["name"] in medians
@@ -195,7 +203,8 @@ class Start(Scenario):
         self._path = os.path.join(DATA, f"blobs-{samples}x1000")
         self._index = self._path + ".index"
         self.title = (
-            f"the start of {self.nodes} nodes: {samples:,} files of 1 KB, {self.epochs} epochs, the index is there; "
+            f"the start of {self.nodes} nodes: {samples:,} files of 1 KB, {self.epochs} epochs, "
+            f"the index is there; "
             f"seconds from the last node's loader being asked for, imports done"
         )
 
@@ -205,7 +214,7 @@ class Start(Scenario):
     def describe(self) -> Figures:
         return {"dataset": self._dataset, "nodes": self.nodes, "epochs": self.epochs}
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         with namespaces.Nodes(self.nodes) as nodes:
             indexed = subprocess.run(
                 [namespaces.BINARY, "dataset", self._path, "--index-dir", self._index],
@@ -250,12 +259,13 @@ class Start(Scenario):
         }
         return result
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         if HDMLP["name"] not in medians:
             return []
         first = medians[HDMLP["name"]]["first"]
         return [
-            f"HDMLP: every node has its first batch {first:.2f} s after the last one's start (wanted: 3)"
+            f"HDMLP: every node has its first batch {first:.2f} s after the last one's start "
+            f"(wanted: 3)"
         ]
 
 
@@ -266,7 +276,8 @@ def children_cpu() -> float:
 
 
 class Exchange(Scenario):
-    """Samples from a peer: HDMLP's frames, gRPC, and iperf3, which has no samples, on the same links."""
+    """Samples from a peer: HDMLP's frames, gRPC, and iperf3, which has no samples, on the same
+    links."""
 
     key = "l"
     title = "samples from a peer between two network namespaces"
@@ -295,7 +306,7 @@ class Exchange(Scenario):
     def describe(self) -> Figures:
         return {"seconds": self._seconds}
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         if not os.path.exists(EXCHANGE):
             raise Unavailable(f"{EXCHANGE} is missing: run `make exchange`")
         figures: Figures = {}
@@ -333,7 +344,7 @@ class Exchange(Scenario):
             **watch.shares(children_cpu() - before),
         }
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         if "HDMLP" not in medians:
             return []
         said = []
@@ -346,13 +357,14 @@ class Exchange(Scenario):
                 if other in medians:
                     name = f"{path}, {size}"
                     said.append(
-                        f"{name}: HDMLP is {medians['HDMLP'][name] / medians[other][name]:.2f} times as fast as {other} "
+                        f"{name}: HDMLP is {medians['HDMLP'][name] / medians[other][name]:.2f} "
+                        f"times as fast as {other} "
                         f"(wanted: {target:g})"
                     )
         return said
 
 
-def all_clusters(quick: bool) -> List[Scenario]:
+def all_clusters(quick: bool) -> list[Scenario]:
     """The scenarios."""
     return [
         Training("h", 2, 600 if quick else 3000),

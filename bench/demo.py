@@ -13,7 +13,7 @@ import secrets
 import sys
 import tempfile
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _ROOT = os.path.dirname(_HERE)
@@ -37,7 +37,7 @@ LATENCY = 0.002
 
 def train(
     loader: str, path: str, held_out: str, mount: Optional[Throttled]
-) -> List[Dict[str, Any]]:
+) -> list[dict[str, Any]]:
     """Trains with one loader on all ranks and returns the figures of each epoch.
 
     Times are those of the slower rank, stall and utilisation the mean of both.
@@ -86,7 +86,7 @@ def train(
         for rank in ranks:
             rank.start()
         try:
-            epochs: List[Dict[str, Any]] = []
+            epochs: list[dict[str, Any]] = []
             listener = Listener(say, ranks)
             for epoch in range(EPOCHS):
                 figures = listener.hear(epoch)
@@ -116,11 +116,11 @@ def train(
 class Listener:
     """Hears what the ranks say; one may be ahead of the other."""
 
-    def __init__(self, say: Any, ranks: List[Any]) -> None:
+    def __init__(self, say: Any, ranks: list[Any]) -> None:
         self._say, self._ranks = say, ranks
-        self._heard: Dict[Optional[int], List[Dict[str, Any]]] = {}
+        self._heard: dict[Optional[int], list[dict[str, Any]]] = {}
 
-    def hear(self, epoch: Optional[int]) -> List[Dict[str, Any]]:
+    def hear(self, epoch: Optional[int]) -> list[dict[str, Any]]:
         """What every rank says about the epoch; ends the demo if one has died."""
         while len(self._heard.get(epoch, ())) < RANKS:
             try:
@@ -133,7 +133,7 @@ class Listener:
         return self._heard[epoch]
 
 
-def table(results: Dict[str, List[Dict[str, Any]]], size: int) -> None:
+def table(results: dict[str, list[dict[str, Any]]], size: int) -> None:
     """Prints the one table: a line per loader and epoch."""
     form = "{:<24}{:>7}{:>11}{:>11}{:>13}{:>20}{:>10}"
     print(
@@ -183,24 +183,29 @@ def main() -> None:
     steps = SAMPLES / (RANKS * BATCH)
     bandwidth = int(size / (SHORTAGE * steps * STEP))
     print(
-        f"{SAMPLES} JPEGs, {size / 1e6:.0f} MB, {demo_rank.CLASSES} classes; {RANKS} ranks, {EPOCHS} epochs, global batch "
+        f"{SAMPLES} JPEGs, {size / 1e6:.0f} MB, {demo_rank.CLASSES} classes; {RANKS} ranks, "
+        f"{EPOCHS} epochs, global batch "
         f"{RANKS * BATCH}; a step takes {STEP * 1e3:.0f} ms (emulated accelerator)"
     )
     rival = "torch DataLoader"
     if demo_rank.WITHOUT_TORCH:
         rival = "reading when needed"
         print(
-            f"without torch ({demo_rank.WITHOUT_TORCH}): numpy trains a softmax regression, and HDMLP is compared "
-            "with reading files when they are needed; the script decodes by itself, which counts as stall"
+            f"without torch ({demo_rank.WITHOUT_TORCH}): numpy trains a softmax regression, and "
+            f"HDMLP is compared "
+            "with reading files when they are needed; the script decodes by itself, which counts "
+            "as stall"
         )
-    results: Dict[str, List[Dict[str, Any]]] = {}
+    results: dict[str, list[dict[str, Any]]] = {}
     try:
         for loader, name in (("hdmlp", "HDMLP"), ("rival", rival)):
             with Throttled(folder, bandwidth, LATENCY) as mount:
                 if not results:
                     print(
-                        f"source: a mount of {bandwidth / 1e6:.1f} MB/s and {LATENCY * 1e3:.0f} ms per open; one epoch of "
-                        f"reading takes {size / bandwidth:.1f} s, one of training {steps * STEP:.1f} s"
+                        f"source: a mount of {bandwidth / 1e6:.1f} MB/s and {LATENCY * 1e3:.0f} "
+                        f"ms per open; one epoch of "
+                        f"reading takes {size / bandwidth:.1f} s, one of training "
+                        f"{steps * STEP:.1f} s"
                     )
                 results[name] = train(loader, mount.path, held_out, mount)
     except Unavailable as error:

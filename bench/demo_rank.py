@@ -15,7 +15,8 @@ import multiprocessing
 import os
 import random
 import time
-from typing import Any, Dict, Iterator, List, Tuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy
 from PIL import Image
@@ -41,7 +42,7 @@ CLASSES = 10
 class TorchTrainer:
     """A network of two convolutions. Its gradients are averaged over the ranks by DDP."""
 
-    def __init__(self, spec: Dict[str, Any], exchange: Any) -> None:
+    def __init__(self, spec: dict[str, Any], exchange: Any) -> None:
         torch.set_num_threads(1)
         torch.manual_seed(spec["seed"])
         torch.distributed.init_process_group(
@@ -91,7 +92,7 @@ class NumpyTrainer:
 
     BINS = 40
 
-    def __init__(self, spec: Dict[str, Any], exchange: Any) -> None:
+    def __init__(self, spec: dict[str, Any], exchange: Any) -> None:
         gradients, self._barrier = exchange
         self._rank, self._world_size = spec["rank"], spec["world_size"]
         self._shared = numpy.frombuffer(gradients, dtype=numpy.float64).reshape(
@@ -156,8 +157,9 @@ def torch_transform() -> Any:
     return transforms.Compose([transforms.RandomCrop(CROP), transforms.ToTensor()])
 
 
-def hdmlp_torch(spec: Dict[str, Any]) -> Any:
-    """HDMLP as a script with torch uses it: a function from an epoch to its batches, and the loader."""
+def hdmlp_torch(spec: dict[str, Any]) -> Any:
+    """HDMLP as a script with torch uses it: a function from an epoch to its batches, and the
+    loader."""
     import hdmlp.torch as ht
 
     dataset = ht.ImageFolder(spec["path"], transform=torch_transform())
@@ -173,7 +175,7 @@ def hdmlp_torch(spec: Dict[str, Any]) -> Any:
     return lambda epoch: iter(loader), loader
 
 
-def rival_torch(spec: Dict[str, Any]) -> Any:
+def rival_torch(spec: dict[str, Any]) -> Any:
     """The same with torch's own loader."""
     dataset = torchvision.datasets.ImageFolder(spec["path"], torch_transform())
     sampler = torch.utils.data.DistributedSampler(
@@ -194,7 +196,7 @@ def rival_torch(spec: Dict[str, Any]) -> Any:
     return batches, loader
 
 
-def hdmlp_numpy(spec: Dict[str, Any]) -> Any:
+def hdmlp_numpy(spec: dict[str, Any]) -> Any:
     """HDMLP without torch: samples arrive as bytes and are decoded here."""
     import hdmlp.data
 
@@ -213,9 +215,9 @@ def hdmlp_numpy(spec: Dict[str, Any]) -> Any:
     return batches, loader
 
 
-def rival_numpy(spec: Dict[str, Any]) -> Any:
+def rival_numpy(spec: dict[str, Any]) -> Any:
     """What a script without any loader does: read and decode when a batch is needed."""
-    files: List[Tuple[str, int]] = []
+    files: list[tuple[str, int]] = []
     for label, name in enumerate(sorted(os.listdir(spec["path"]))):
         folder = os.path.join(spec["path"], name)
         files += [(os.path.join(folder, file), label) for file in sorted(os.listdir(folder))]
@@ -243,7 +245,7 @@ LOADERS = {
 }
 
 
-def main(spec: Dict[str, Any], exchange: Any, say: Any) -> None:
+def main(spec: dict[str, Any], exchange: Any, say: Any) -> None:
     """Trains all epochs and puts (rank, epoch, figures) into the queue `say` after each."""
     os.environ.update(
         spec["environment"],
@@ -251,7 +253,8 @@ def main(spec: Dict[str, Any], exchange: Any, say: Any) -> None:
         LOCAL_RANK=str(spec["rank"]),
         WORLD_SIZE=str(spec["world_size"]),
     )
-    # A process that was spawned spawns its own, unlike a script's: its loaders' workers would import torch again.
+    # A process that was spawned spawns its own, unlike a script's: its loaders' workers would
+    # import torch again.
     multiprocessing.set_start_method("fork", force=True)
     trainer = (TorchTrainer if spec["consumer"] == "torch" else NumpyTrainer)(spec, exchange)
     began = time.monotonic()
@@ -266,7 +269,8 @@ def main(spec: Dict[str, Any], exchange: Any, say: Any) -> None:
             trainer.step(images, labels)
             duration = spec["step"] * len(labels) / spec["batch_size"]
             time.sleep(max(0.0, step + duration - time.monotonic()))
-            busy += duration  # a step that waited for the other rank's gradients was not busy for longer
+            # A step that waited for the other rank's gradients was not busy for longer.
+            busy += duration
             asked = time.monotonic()
         end = time.monotonic()
         stall += end - asked

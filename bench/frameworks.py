@@ -1,7 +1,8 @@
-"""Frameworks with HDMLP's loader against the same with torch's: the samples that ranks are given, resuming amid an epoch, and the time of an epoch.
+"""Frameworks with HDMLP's loader against the same with torch's: the samples that ranks are given,
+resuming amid an epoch, and the time of an epoch.
 
-The first two are what the tests of python/frameworks say, each of which checks both; the time is that of python/frameworks/time_epochs.py. All
-run in the environment of newest.py.
+The first two are what the tests of python/frameworks say, each of which checks both; the time is
+that of python/frameworks/time_epochs.py. All run in the environment of newest.py.
 """
 
 import contextlib
@@ -13,18 +14,20 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from typing import Any, Dict, List, Sequence
+from collections.abc import Sequence
+from typing import Any
 
 import make_dataset
 import newest
 import rounds
+
 from scenarios import DATA, Figures, Scenario
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 _SCRIPTS = os.path.join(_ROOT, "python", "frameworks")
 sys.path.append(_SCRIPTS)
 
-from matrix import FRAMEWORKS, Framework  # noqa: E402
+from matrix import FRAMEWORKS, Framework
 
 _PR_SET_CHILD_SUBREAPER = 36
 
@@ -75,14 +78,15 @@ class Frameworks(Scenario):
     def __init__(self, samples: int, turns: int) -> None:
         self._samples, self._turns = samples, turns
         self._path = os.path.join(DATA, f"photos-{samples}")
-        self._outcomes: List[Dict[str, Any]] = []
+        self._outcomes: list[dict[str, Any]] = []
 
     def prepare(self) -> None:
         """Makes the images, and runs the tests."""
         self._versions = newest.versions(*PACKAGES)
         self._dataset = make_dataset.make("photos", self._path, self._samples)
         self.title = (
-            f"frameworks with 1 and 2 ranks; times with {self._samples:,} JPEGs of 500x375, RandomResizedCrop(224), flip, ToTensor, Normalize, "
+            f"frameworks with 1 and 2 ranks; times with {self._samples:,} JPEGs of 500x375, "
+            f"RandomResizedCrop(224), flip, ToTensor, Normalize, "
             "2 workers, a model that computes next to nothing"
         )
         with tempfile.NamedTemporaryFile("r", encoding="utf-8") as file:
@@ -117,7 +121,7 @@ class Frameworks(Scenario):
     def describe(self) -> Figures:
         return {"dataset": self._dataset, "versions": self._versions, "tests": self._outcomes}
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         framework, ranks = Framework(**contender["framework"]), contender["ranks"]
         watch = rounds.Watch()
         seconds, cpu = self._train(framework, ranks)
@@ -142,7 +146,8 @@ class Frameworks(Scenario):
         }
 
     def _train(self, framework: Framework, ranks: int) -> Any:
-        """The seconds of an epoch with each loader, of the slowest rank, turn by turn; and the processor seconds that all of it took."""
+        """The seconds of an epoch with each loader, of the slowest rank, turn by turn; and the
+        processor seconds that all of it took."""
         with tempfile.TemporaryDirectory() as out:
             command = [newest.PYTHON]
             if ranks > 1:
@@ -196,7 +201,7 @@ class Frameworks(Scenario):
             for which in ("torch", "ours")
         }, cpu
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         bad = [
             name for name, row in medians.items() if (row["same"], row["resume"]) != ("yes", "yes")
         ]
@@ -209,7 +214,7 @@ class Frameworks(Scenario):
         ]
 
 
-def shown(outcomes: Sequence[Dict[str, Any]], framework: Framework, ranks: int) -> str:
+def shown(outcomes: Sequence[dict[str, Any]], framework: Framework, ranks: int) -> str:
     """What the tests of a framework say with so many ranks: yes, NO, or not tested."""
     found = {
         one["outcome"] for one in outcomes if (one["test"], one["ranks"]) == (framework.test, ranks)
@@ -219,7 +224,7 @@ def shown(outcomes: Sequence[Dict[str, Any]], framework: Framework, ranks: int) 
     return "yes" if found <= {"passed", "skipped"} else "NO"
 
 
-def page(report: Dict[str, Any]) -> str:
+def page(report: dict[str, Any]) -> str:
     """docs/FRAMEWORKS.md, of a report that has the scenario."""
     scenario = report["scenarios"][Frameworks.key]
     versions = scenario["conditions"]["versions"]
@@ -228,14 +233,19 @@ def page(report: Dict[str, Any]) -> str:
         "",
         "Each framework was run with HDMLP's loader and with torch's, on 1 rank and on 2 ranks.",
         "[The guide](guides/frameworks.md) has the code that each needs.",
-        "`make bench SCENARIO=frameworks SAVE=1` writes this page; scripts and tests are in python/frameworks.",
+        "`make bench SCENARIO=frameworks SAVE=1` writes this page; scripts and tests are in "
+        "python/frameworks.",
         "",
-        "- **same samples**: every rank gets the same samples in the same batches, in training and validation.",
-        "- **exact resume**: a state saved in the middle of an epoch is followed by exactly the rest of the epoch.",
-        "- **epoch time**: the time of two epochs with HDMLP's loader, its construction included, divided by that with torch's; both run in turn, and the figure is the median.",
+        "- **same samples**: every rank gets the same samples in the same batches, in training "
+        "and validation.",
+        "- **exact resume**: a state saved in the middle of an epoch is followed by exactly the "
+        "rest of the epoch.",
+        "- **epoch time**: the time of two epochs with HDMLP's loader, its construction "
+        "included, divided by that with torch's; both run in turn, and the figure is the median.",
         "",
         f"Measured: {scenario['title'].split('; ', 1)[1]}.",
-        f"At commit {scenario['commit']}, {scenario['at']}, {report['machine']['processors']} processors ({report['machine']['processor']}).",
+        f"At commit {scenario['commit']}, {scenario['at']}, {report['machine']['processors']} "
+        f"processors ({report['machine']['processor']}).",
         f"{', '.join(f'{name} {version}' for name, version in versions.items())}.",
         "",
         "| framework | ranks | same samples as torch | exact resume | epoch time / torch's |",
@@ -247,9 +257,11 @@ def page(report: Dict[str, Any]) -> str:
         )
         row = scenario["medians"].get(contender["name"])
         lines.append(
-            f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | {row['ratio']:.2f} |"
+            f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | "
+            f"{row['ratio']:.2f} |"
             if row
-            else f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | {tested} | FAILED |"
+            else f"| {contender['framework']['name']} | {contender['ranks']} | {tested} | "
+            f"{tested} | FAILED |"
         )
     lines += [
         "",
@@ -266,7 +278,8 @@ def page(report: Dict[str, Any]) -> str:
         count = sum(map(len, scenario["rounds"].values()))
         lines += [
             "",
-            f"In {busy} of {count} rounds other programs used more than 5 % of the machine: compare ratios, not times.",
+            f"In {busy} of {count} rounds other programs used more than 5 % of the machine: "
+            f"compare ratios, not times.",
         ]
     return (
         "\n".join(
@@ -285,6 +298,6 @@ def page(report: Dict[str, Any]) -> str:
     )
 
 
-def all_frameworks(quick: bool) -> List[Scenario]:
+def all_frameworks(quick: bool) -> list[Scenario]:
     """The scenario."""
     return [Frameworks(200 if quick else 600, 1 if quick else 3)]

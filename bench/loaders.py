@@ -7,22 +7,24 @@ HDMLP and torch deliver in the order that DistributedSampler gives, plain readin
 another random one.
 """
 
+import importlib
 import os
 import random
 import socket
 import struct
 import sys
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from collections.abc import Iterator
+from typing import Any, Optional
 
-Batch = Tuple[Any, Any]
+Batch = tuple[Any, Any]
 
 
 class Plain:
     """Reads the files in the sampler's order with open and read: no loader at all."""
 
-    def __init__(self, spec: Dict[str, Any]) -> None:
+    def __init__(self, spec: dict[str, Any]) -> None:
         self._spec = spec
-        self._files: List[Tuple[str, int]] = []
+        self._files: list[tuple[str, int]] = []
 
     def start(self) -> None:
         root = self._spec["path"]
@@ -46,7 +48,7 @@ class Plain:
                 labels.append(label)
             yield samples, labels
 
-    def finish(self) -> Optional[Dict[str, Any]]:
+    def finish(self) -> Optional[dict[str, Any]]:
         return None
 
 
@@ -56,13 +58,13 @@ def read_file(path: str) -> bytes:
         return file.read()
 
 
-def as_lists(batch: List[Tuple[bytes, int]]) -> Batch:
+def as_lists(batch: list[tuple[bytes, int]]) -> Batch:
     """A collate function that leaves the samples as they are."""
     samples, labels = zip(*batch)
     return list(samples), list(labels)
 
 
-def as_one_tensor(batch: List[Tuple[bytes, int]]) -> Batch:
+def as_one_tensor(batch: list[tuple[bytes, int]]) -> Batch:
     """A collate function that packs a batch into one tensor, which travels in shared memory."""
     import torch
 
@@ -74,7 +76,7 @@ def as_one_tensor(batch: List[Tuple[bytes, int]]) -> Batch:
 class Torch:
     """ImageFolder, DistributedSampler and DataLoader of torch and torchvision."""
 
-    def __init__(self, spec: Dict[str, Any]) -> None:
+    def __init__(self, spec: dict[str, Any]) -> None:
         import torch.utils.data
         import torchvision.datasets
 
@@ -105,13 +107,14 @@ class Torch:
         self._sampler.set_epoch(epoch)
         return iter(self._loader)
 
-    def finish(self) -> Optional[Dict[str, Any]]:
+    def finish(self) -> Optional[dict[str, Any]]:
         self._loader = None
         return None
 
 
 class Pipeline(Torch):
-    """Images made tensors by torchvision's transforms on PIL images, or by OpenCV, in DataLoader."""
+    """Images made tensors by torchvision's transforms on PIL images, or by OpenCV, in
+    DataLoader."""
 
     def start(self) -> None:
         import torch
@@ -217,11 +220,11 @@ class OpenCV:
 class HDMLP:
     """HDMLP through its torch interface, samples left encoded or made tensors."""
 
-    def __init__(self, spec: Dict[str, Any]) -> None:
+    def __init__(self, spec: dict[str, Any]) -> None:
         import hdmlp.torch
 
         if "pipeline" in spec:
-            import torchvision  # noqa: F401  # whose transforms are given to HDMLP
+            importlib.import_module("torchvision")  # whose transforms are given to HDMLP
         self._ht = hdmlp.torch
         self._spec = spec
         self._loader: Any = None
@@ -276,21 +279,22 @@ class HDMLP:
             )
         return struct.unpack("iII", credentials)[0]
 
-    def finish(self) -> Optional[Dict[str, Any]]:
+    def finish(self) -> Optional[dict[str, Any]]:
         report = self._loader.report()
         self._loader = None
         return (
-            {key: report[key] for key in report.keys()}
+            {key: report[key] for key in report}
             if hasattr(report, "keys")
             else {"text": str(report)}
         )
 
 
 class Ready:
-    """Batches that are ready: torch's worker hands over a tensor that already lies in shared memory, again and again; or, if
-    `collated`, as all do that train with DataLoader, one that the default collate function has made there of samples in memory."""
+    """Batches that are ready: torch's worker hands over a tensor that already lies in shared
+    memory, again and again; or, if `collated`, as all do that train with DataLoader, one that the
+    default collate function has made there of samples in memory."""
 
-    def __init__(self, spec: Dict[str, Any]) -> None:
+    def __init__(self, spec: dict[str, Any]) -> None:
         import torch.utils.data
 
         self._torch = torch
@@ -330,7 +334,7 @@ class Ready:
     def epoch(self, epoch: int) -> Iterator[Batch]:
         return iter(self._loader)
 
-    def finish(self) -> Optional[Dict[str, Any]]:
+    def finish(self) -> Optional[dict[str, Any]]:
         self._loader = None
         return None
 

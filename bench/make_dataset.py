@@ -1,4 +1,5 @@
-"""Makes the datasets that demo and benchmark read: folders of class folders of images, which are JPEGs but for two kinds.
+"""Makes the datasets that demo and benchmark read: folders of class folders of images, which are
+JPEGs but for two kinds.
 
     make_dataset.py photos   DIR [--samples 3000] [--mean-bytes 113000]
     make_dataset.py large    DIR [--samples 300] [--mean-bytes 400000]
@@ -24,7 +25,7 @@ import multiprocessing
 import os
 import shutil
 import sys
-from typing import Callable, Dict, Tuple
+from typing import Callable
 
 import numpy
 from PIL import Image
@@ -122,7 +123,7 @@ def blob(index: int, mean_bytes: int) -> bytes:
     return numpy.random.default_rng([VERSION, index]).bytes(mean_bytes)
 
 
-KINDS: Dict[str, Tuple[Maker, int, int]] = {
+KINDS: dict[str, tuple[Maker, int, int]] = {
     # kind: maker, samples, mean bytes
     "photos": (photo, 3000, 113_000),
     "large": (large, 300, 400_000),
@@ -141,7 +142,7 @@ SUFFIXES = {"pngs": ".png", "webps": ".webp"}
 SIZES = {"photos": (500, 375), "large": (1600, 1200), "pngs": (500, 375), "webps": (500, 375)}
 
 
-def _write(task: Tuple[str, str, int, int]) -> int:
+def _write(task: tuple[str, str, int, int]) -> int:
     kind, path, index, mean_bytes = task
     data = KINDS[kind][0](index, mean_bytes)
     with open(path, "wb") as file:
@@ -151,15 +152,17 @@ def _write(task: Tuple[str, str, int, int]) -> int:
 
 def make(
     kind: str, directory: str, samples: int = 0, mean_bytes: int = 0, first: int = 0
-) -> Dict[str, object]:
+) -> dict[str, object]:
     """Makes the dataset unless it is there, and returns its description.
 
     Args:
         kind: a key of KINDS.
-        directory: where; a folder that this function made before is replaced if it is another dataset.
+        directory: where; a folder that this function made before is replaced if it is another
+            dataset.
         samples: how many; 0: the kind's own.
         mean_bytes: bytes per sample; 0: the kind's own.
-        first: the index of the first sample: datasets of one kind from disjoint indices share no sample.
+        first: the index of the first sample: datasets of one kind from disjoint indices share no
+            sample.
 
     Raises:
         FileExistsError: the directory exists and was not made here.

@@ -1,11 +1,12 @@
-"""Several nodes on this machine, each a network namespace with a link of its own, from Python: runs `hdmlp dev cluster`."""
+"""Several nodes on this machine, each a network namespace with a link of its own, from Python: runs
+`hdmlp dev cluster`."""
 
 import json
 import os
 import secrets
 import subprocess
 import sys
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 from throttled import Unavailable
 
@@ -36,7 +37,7 @@ class Nodes:
         self.count, self.rate = count, rate
         self._name = f"bench-{os.getpid()}-{secrets.token_hex(4)}"
         self._process: Optional[subprocess.Popen] = None
-        self._variables: Dict[int, Dict[str, str]] = {}
+        self._variables: dict[int, dict[str, str]] = {}
 
     def __enter__(self) -> "Nodes":
         if not os.path.exists(BINARY):
@@ -86,7 +87,7 @@ class Nodes:
                 self._process.communicate()
             self._process = None
 
-    def environment(self, node: int) -> Dict[str, str]:
+    def environment(self, node: int) -> dict[str, str]:
         """The variables that the launcher sets for the node's rank."""
         return {
             key: value
@@ -94,6 +95,6 @@ class Nodes:
             if os.environ.get(key) != value
         }
 
-    def command(self, node: int) -> List[str]:
+    def command(self, node: int) -> list[str]:
         """What a command that is to run on the node starts with."""
         return [BINARY, "dev", "exec", str(node), "--run", self._name, "--"]

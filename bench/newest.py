@@ -1,9 +1,9 @@
-"""The newest torch and the frameworks around it, from PyPI: `make frameworks` builds their environment in build/frameworks."""
+"""The newest torch and the frameworks around it, from PyPI: `make frameworks` builds their
+environment in build/frameworks."""
 
 import json
 import os
 import subprocess
-from typing import Dict
 
 from throttled import Unavailable
 
@@ -18,7 +18,7 @@ print(json.dumps({"python": platform.python_version(), **{name: importlib.metada
 """
 
 
-def versions(*packages: str) -> Dict[str, str]:
+def versions(*packages: str) -> dict[str, str]:
     """The versions of Python and of packages in the environment.
 
     Raises:
@@ -30,6 +30,7 @@ def versions(*packages: str) -> Dict[str, str]:
         )
     except (OSError, subprocess.CalledProcessError) as error:
         raise Unavailable(
-            f"{PYTHON} lacks {', '.join(packages)} (make frameworks builds it): {getattr(error, 'stderr', error)}"
+            f"{PYTHON} lacks {', '.join(packages)} (make frameworks builds it): "
+            f"{getattr(error, 'stderr', error)}"
         ) from None
     return json.loads(done.stdout)

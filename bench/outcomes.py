@@ -1,4 +1,5 @@
-"""A pytest plugin that says what came of each test as a line of JSON in the file OUTCOMES names: its function, how many ranks it runs with, whether it passed."""
+"""A pytest plugin that says what came of each test as a line of JSON in the file OUTCOMES names:
+its function, how many ranks it runs with, whether it passed."""
 
 import json
 import os

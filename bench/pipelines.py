@@ -1,22 +1,26 @@
-"""Images to tensors: the transforms that training scripts use, as torchvision, OpenCV and HDMLP carry them out.
+"""Images to tensors: the transforms that training scripts use, as torchvision, OpenCV and HDMLP
+carry them out.
 
-What is compared is processor time per image, over all processes of a contender, and images per second; in the later half of
-the epochs, when all files are in memory.
+What is compared is processor time per image, over all processes of a contender, and images per
+second; in the later half of the epochs, when all files are in memory.
 """
 
 import os
-from typing import Any, Dict, List
+from typing import Any
 
 import make_dataset
 import newest
 import rounds
+
 from scenarios import DATA, Figures, Scenario, warm_figures
 
-#: By name: what is done to every image, as torchvision's transforms; and the size that the source images have.
+#: By name: what is done to every image, as torchvision's transforms; and the size that the source
+#: images have.
 PIPELINES = {
     "crop": "RandomResizedCrop(224), RandomHorizontalFlip, ToTensor, Normalize",
     "center": "Resize(256), CenterCrop(224), ToTensor, Normalize",
-    "augment": "RandomResizedCrop(224), RandomHorizontalFlip, TrivialAugmentWide, ToTensor, Normalize, RandomErasing(0.1)",
+    "augment": "RandomResizedCrop(224), RandomHorizontalFlip, TrivialAugmentWide, ToTensor, "
+    "Normalize, RandomErasing(0.1)",
     "timm": "timm's create_transform(224, is_training=True)",
 }
 
@@ -30,7 +34,8 @@ ONE = {"name": "HDMLP, 1 core", "contender": "hdmlp", "workers": 0, "cores": 1}
 TWO = {"name": "HDMLP, 2 cores", "contender": "hdmlp", "workers": 0, "cores": 2}
 FAST = {"name": "HDMLP, 1 core, fast", "contender": "hdmlp", "workers": 0, "cores": 1, "fast": True}
 
-#: With the newest torch; HDMLP with as many workers as it starts by default for what runs in Python.
+#: With the newest torch; HDMLP with as many workers as it starts by default for what runs in
+#: Python.
 NEWEST2 = {
     "name": "torch, 2 workers",
     "contender": "pipeline",
@@ -41,7 +46,8 @@ OURS = {"name": "HDMLP", "contender": "hdmlp", "workers": None, "python": newest
 
 
 class Pipeline(Scenario):
-    """Images in memory, decoded and augmented to float32 tensors of 3 x 224 x 224, batches of 64."""
+    """Images in memory, decoded and augmented to float32 tensors of 3 x 224 x 224, batches of
+    64."""
 
     columns = [
         ("cpu", "CPU/image", "{:.0f} us"),
@@ -57,8 +63,8 @@ class Pipeline(Scenario):
         kind: str,
         samples: int,
         epochs: int,
-        targets: Dict[str, float],
-        contenders: List[Dict[str, Any]],
+        targets: dict[str, float],
+        contenders: list[dict[str, Any]],
     ) -> None:
         self.key = key
         self.contenders = contenders
@@ -78,7 +84,8 @@ class Pipeline(Scenario):
         self._dataset = make_dataset.make(self._kind, self._path, self._samples)
         width, height = make_dataset.SIZES[self._kind]
         self.title = (
-            f"{PIPELINES[self._pipeline]} of {self._samples:,} {FORMATS.get(self._kind, 'JPEGs')} of {width}x{height} and "
+            f"{PIPELINES[self._pipeline]} of {self._samples:,} "
+            f"{FORMATS.get(self._kind, 'JPEGs')} of {width}x{height} and "
             f"{self._dataset['bytes'] / self._samples / 1e3:.0f} KB"
         )
         for number in range(make_dataset.CLASSES):  # into the page cache
@@ -96,7 +103,7 @@ class Pipeline(Scenario):
             **versions,
         }
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         result = rounds.run(
             contender,
             {
@@ -120,24 +127,27 @@ class Pipeline(Scenario):
         )
         return result
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         said = []
         best = next((ours["name"] for ours in (FAST, ONE, OURS) if ours["name"] in medians), None)
         for name, target in self._targets.items():
             if {name, best} <= medians.keys():
                 said.append(
-                    f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the images per processor "
+                    f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the "
+                    f"images per processor "
                     f"second of {name} (wanted: {target:g})"
                 )
         if {ONE["name"], TWO["name"]} <= medians.keys():
             said.append(
-                f"two cores make {medians[TWO['name']]['rate'] / medians[ONE['name']]['rate']:.2f} times the images "
+                f"two cores make "
+                f"{medians[TWO['name']]['rate'] / medians[ONE['name']]['rate']:.2f} times the "
+                f"images "
                 f"per second of one (wanted: 1.85)"
             )
         return said
 
 
-def all_pipelines(quick: bool) -> List[Scenario]:
+def all_pipelines(quick: bool) -> list[Scenario]:
     """The scenarios."""
     epochs = 2 if quick else 4
     return [

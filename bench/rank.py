@@ -17,7 +17,7 @@ import resource
 import sys
 import time
 import zlib
-from typing import Any, Dict, List
+from typing import Any
 
 import rounds
 
@@ -46,11 +46,12 @@ def all_cpu_seconds(contender: Any) -> float:
     return total
 
 
-def run_epochs(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
+def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
     """Trains all epochs; the clock of the times is the machine's monotonic one.
 
     `cpu` is what all processes have used by the end of the epoch.
-    `bytes` and `order`, a checksum of all labels and lengths in order, are those of the first epoch.
+    `bytes` and `order`, a checksum of all labels and lengths in order, are those of the first
+    epoch.
     """
     epochs = []
     clock = time.monotonic
@@ -99,17 +100,18 @@ def run_epochs(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
     return epochs
 
 
-def batch_lengths(samples: Any) -> List[int]:
+def batch_lengths(samples: Any) -> list[int]:
     """The size of each sample, of a list of samples or of (packed, ends)."""
     if isinstance(samples, tuple):
         ends = samples[1].tolist()
-        return [end - begin for begin, end in zip([0] + ends, ends)]
+        return [end - begin for begin, end in zip([0, *ends], ends)]
     return [len(sample) for sample in samples]
 
 
-def run_ready(contender: Any, spec: Dict[str, Any]) -> List[Dict[str, float]]:
-    """Takes `batches` batches, each after a pause in which it became ready, and keeps the time of each."""
-    times: List[float] = []
+def run_ready(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
+    """Takes `batches` batches, each after a pause in which it became ready, and keeps the time of
+    each."""
+    times: list[float] = []
     epoch, batches = 0, contender.epoch(0)
     while len(times) < spec["batches"]:
         time.sleep(spec["pause"])
@@ -136,7 +138,7 @@ def main() -> None:
     sys.stdin.readline()
     begin = time.monotonic()
     contender.start()
-    result: Dict[str, Any] = {"begin": begin, "start": time.monotonic() - begin}
+    result: dict[str, Any] = {"begin": begin, "start": time.monotonic() - begin}
     if "batches" in spec:
         result["times"] = run_ready(contender, spec)
     else:

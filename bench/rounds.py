@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 from namespaces import Nodes
 from throttled import Throttled
@@ -30,7 +30,7 @@ class RoundFailed(Exception):
     """A rank ended early, or says nothing any more."""
 
 
-def machine_cpu() -> Dict[str, float]:
+def machine_cpu() -> dict[str, float]:
     """Processor seconds of the whole machine so far: used by anybody, and taken by the host."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
@@ -43,9 +43,9 @@ class Watch:
     def __init__(self) -> None:
         self._before, self._began = machine_cpu(), time.monotonic()
 
-    def shares(self, ours: float) -> Dict[str, float]:
-        """`others`, the share of the machine that somebody else used, and `stolen`, its host; `ours`: processor seconds that
-        were the measurement's own."""
+    def shares(self, ours: float) -> dict[str, float]:
+        """`others`, the share of the machine that somebody else used, and `stolen`, its host;
+        `ours`: processor seconds that were the measurement's own."""
         after, processors = machine_cpu(), (time.monotonic() - self._began) * os.cpu_count()
         return {
             "others": max(0.0, after["used"] - self._before["used"] - ours) / processors,
@@ -86,14 +86,14 @@ class _Rank:
 
     def __init__(
         self,
-        spec: Dict[str, Any],
-        prefix: List[str],
-        environment: Dict[str, str],
+        spec: dict[str, Any],
+        prefix: list[str],
+        environment: dict[str, str],
         directory: str,
         heard: threading.Condition,
     ) -> None:
         self.spec = spec
-        self.events: List[Dict[str, Any]] = []
+        self.events: list[dict[str, Any]] = []
         self.ended = False
         self.cpu = 0.0
         self._heard = heard
@@ -126,7 +126,7 @@ class _Rank:
             self.ended = True
             self._heard.notify_all()
 
-    def find(self, event: str, **fields: Any) -> Optional[Dict[str, Any]]:
+    def find(self, event: str, **fields: Any) -> Optional[dict[str, Any]]:
         wanted = dict(fields, event=event)
         return next((e for e in self.events if wanted.items() <= e.items()), None)
 
@@ -155,16 +155,17 @@ class _Rank:
 
 
 def run(
-    contender: Dict[str, Any],
-    spec: Dict[str, Any],
+    contender: dict[str, Any],
+    spec: dict[str, Any],
     mount: Optional[Throttled] = None,
     nodes: Optional[Nodes] = None,
-) -> Dict[str, Any]:
+) -> dict[str, Any]:
     """Runs all ranks of one round to their end.
 
     Args:
         contender: what differs between contenders: `contender`, `workers`, ...
-        spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`, ...; `index`, if the dataset's
+        spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`,
+            ...; `index`, if the dataset's
             index is to be kept in a directory from round to round.
         mount: where the path lies, if its bytes are to be counted.
         nodes: each rank's own node; without, all ranks are on this machine as it is.
@@ -255,7 +256,7 @@ def run(
         shutil.rmtree(directory, ignore_errors=True)
 
 
-def _all(heard: threading.Condition, ranks: List[_Rank], event: str, **fields: Any) -> None:
+def _all(heard: threading.Condition, ranks: list[_Rank], event: str, **fields: Any) -> None:
     """Waits until every rank has said so."""
     for rank in ranks:
         with heard:
@@ -264,7 +265,8 @@ def _all(heard: threading.Condition, ranks: List[_Rank], event: str, **fields: A
                 silent = not heard.wait_for(lambda: rank.ended or len(rank.events) > said, SILENCE)
                 if rank.ended and rank.find(event, **fields) is None:
                     raise RoundFailed(
-                        f"rank {rank.spec['rank']} of {rank.spec['contender']} ended:\n{rank.last_words()}"
+                        f"rank {rank.spec['rank']} of {rank.spec['contender']} "
+                        f"ended:\n{rank.last_words()}"
                     )
                 if silent:
                     raise RoundFailed(

@@ -14,14 +14,15 @@ import statistics
 import subprocess
 import sys
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Optional
 
 import clusters
 import frameworks
 import pipelines
 import rounds
-import scenarios
 from throttled import Unavailable
+
+import scenarios
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -29,7 +30,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 BUSY = 0.05
 
 
-def find(keys: Optional[str], quick: bool) -> List[scenarios.Scenario]:
+def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
     """The scenarios with the given keys, "a,c"; all without."""
     known = (
         scenarios.all_scenarios(quick)
@@ -43,12 +44,13 @@ def find(keys: Optional[str], quick: bool) -> List[scenarios.Scenario]:
     unknown = [key for key in wanted if key not in [scenario.key for scenario in known]]
     if unknown:
         raise ValueError(
-            f"there is no scenario {unknown[0]!r}: {', '.join(scenario.key for scenario in known)} are"
+            f"there is no scenario {unknown[0]!r}: "
+            f"{', '.join(scenario.key for scenario in known)} are"
         )
     return [scenario for scenario in known if scenario.key in wanted]
 
 
-def machine() -> Dict[str, Any]:
+def machine() -> dict[str, Any]:
     """What the figures were measured on."""
     model = "unknown processor"
     with open("/proc/cpuinfo", encoding="utf-8") as file:
@@ -75,7 +77,7 @@ def machine() -> Dict[str, Any]:
     return found
 
 
-def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> Dict[str, Any]:
+def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> dict[str, Any]:
     """All rounds of one scenario."""
     try:
         scenario.prepare()
@@ -97,8 +99,8 @@ def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> Dict[s
         or "python" in c
         or c["contender"] in ("plain", "hdmlp", "exchange", "framework")
     ]
-    measured: Dict[str, List[Dict[str, Any]]] = {contender["name"]: [] for contender in contenders}
-    failed: Dict[str, str] = {}
+    measured: dict[str, list[dict[str, Any]]] = {contender["name"]: [] for contender in contenders}
+    failed: dict[str, str] = {}
     for number in range(count):
         shift = number % len(contenders)
         for contender in contenders[shift:] + contenders[:shift]:
@@ -139,7 +141,7 @@ def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> Dict[s
     }
 
 
-def middle(figures: List[Dict[str, Any]]) -> Dict[str, Any]:
+def middle(figures: list[dict[str, Any]]) -> dict[str, Any]:
     """The median of every figure; of what is no number, the first round's."""
     return {
         key: statistics.median(one[key] for one in figures)
@@ -149,9 +151,10 @@ def middle(figures: List[Dict[str, Any]]) -> Dict[str, Any]:
     }
 
 
-def agreement(done: Dict[str, List[Dict[str, Any]]]) -> List[str]:
-    """Whether HDMLP and torch delivered the same labels and lengths in the same order, in the first epoch."""
-    orders: Dict[str, set] = {}
+def agreement(done: dict[str, list[dict[str, Any]]]) -> list[str]:
+    """Whether HDMLP and torch delivered the same labels and lengths in the same order, in the first
+    epoch."""
+    orders: dict[str, set] = {}
     for results in done.values():
         for result in results:
             kind = result["contender"]["contender"]
@@ -163,14 +166,15 @@ def agreement(done: Dict[str, List[Dict[str, Any]]]) -> List[str]:
         return []
     same = orders["torch"] == orders["hdmlp"] and len(orders["torch"]) == 1
     return [
-        f"HDMLP and DataLoader delivered {'the same' if same else 'DIFFERENT'} labels and lengths in the same order"
+        f"HDMLP and DataLoader delivered {'the same' if same else 'DIFFERENT'} labels and "
+        f"lengths in the same order"
     ]
 
 
 def print_table(
     scenario: scenarios.Scenario,
-    done: Dict[str, List[Dict[str, Any]]],
-    medians: Dict[str, Dict[str, Any]],
+    done: dict[str, list[dict[str, Any]]],
+    medians: dict[str, dict[str, Any]],
 ) -> None:
     rows = [["", *(heading for _, heading, _ in scenario.columns)]]
     for name, results in done.items():
@@ -198,7 +202,7 @@ def print_table(
     print()
 
 
-def busy(report: Dict[str, Any]) -> List[str]:
+def busy(report: dict[str, Any]) -> list[str]:
     """Which rounds others disturbed."""
     said = []
     for key, scenario in report["scenarios"].items():
@@ -206,13 +210,14 @@ def busy(report: Dict[str, Any]) -> List[str]:
             for number, result in enumerate(results, 1):
                 if max(result["others"], result["stolen"]) > BUSY:
                     said.append(
-                        f"({key}) round {number} of {name}: others used {result['others']:.0%} of the machine, "
+                        f"({key}) round {number} of {name}: others used {result['others']:.0%} "
+                        f"of the machine, "
                         f"its host took {result['stolen']:.0%}"
                     )
     return said
 
 
-def summary(report: Dict[str, Any]) -> Dict[str, Any]:
+def summary(report: dict[str, Any]) -> dict[str, Any]:
     """A report without what its figures were computed from."""
     scenarios_ = {
         key: {
@@ -229,7 +234,7 @@ def summary(report: Dict[str, Any]) -> Dict[str, Any]:
     return {**report, "scenarios": scenarios_}
 
 
-def kept(report: Dict[str, Any], path: str) -> Dict[str, Any]:
+def kept(report: dict[str, Any], path: str) -> dict[str, Any]:
     """A report, and of other scenarios what an earlier one in a file has."""
     try:
         with open(path, encoding="utf-8") as file:
@@ -249,7 +254,7 @@ def kept(report: Dict[str, Any], path: str) -> Dict[str, Any]:
     }
 
 
-def write(report: Dict[str, Any], base: str) -> None:
+def write(report: dict[str, Any], base: str) -> None:
     """Writes a report as JSON, and its chart where matplotlib is there."""
     os.makedirs(os.path.dirname(base), exist_ok=True)
     with open(base + ".json", "w", encoding="utf-8") as file:
@@ -276,7 +281,8 @@ def main() -> None:
     parser.add_argument(
         "--save",
         action="store_true",
-        help="write the figures and the chart of docs/PERFORMANCE.md, and docs/FRAMEWORKS.md, as well; of "
+        help="write the figures and the chart of docs/PERFORMANCE.md, and docs/FRAMEWORKS.md, as "
+        "well; of "
         "scenarios that were not run, those of earlier times stay",
     )
     args = parser.parse_args()
@@ -285,7 +291,7 @@ def main() -> None:
     except ValueError as error:
         parser.error(str(error))
     count = args.rounds or (1 if args.quick else 3)
-    report: Dict[str, Any] = {
+    report: dict[str, Any] = {
         "machine": machine(),
         "quick": args.quick,
         "command": " ".join(sys.argv),

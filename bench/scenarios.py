@@ -6,7 +6,7 @@ where there is more than one round.
 """
 
 import os
-from typing import Any, Dict, List
+from typing import Any
 
 import make_dataset
 import rounds
@@ -30,7 +30,7 @@ HDMLP = {"name": "HDMLP", "contender": "hdmlp", "workers": 0}
 #: The samples as the others hand them over: bytes of the process's own, every one of them touched.
 COPIED = {"name": "HDMLP, copied to bytes", "contender": "hdmlp", "workers": 0, "copied": True}
 
-Figures = Dict[str, Any]
+Figures = dict[str, Any]
 
 
 class Scenario:
@@ -45,8 +45,8 @@ class Scenario:
 
     key = ""
     title = ""
-    contenders: List[Dict[str, Any]] = []
-    columns: List[Any] = []
+    contenders: list[dict[str, Any]] = []
+    columns: list[Any] = []
 
     def prepare(self) -> None:
         """Makes the dataset."""
@@ -55,16 +55,16 @@ class Scenario:
         """What does not depend on the contender."""
         return {}
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         """One round of one contender: the round, with its `figures`."""
         raise NotImplementedError
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         """Sentences about the medians of all contenders, by name."""
         return []
 
 
-def warm_figures(result: Dict[str, Any]) -> Figures:
+def warm_figures(result: dict[str, Any]) -> Figures:
     """Of a single rank: the later half of the epochs.
 
     The first brings the samples into the caches; the others let a loader use up what it
@@ -100,7 +100,7 @@ class Warm(Scenario):
     ]
 
     def __init__(
-        self, key: str, kind: str, samples: int, epochs: int, targets: Dict[str, float]
+        self, key: str, kind: str, samples: int, epochs: int, targets: dict[str, float]
     ) -> None:
         self.key = key
         self._kind, self._samples, self._epochs, self._targets = kind, samples, epochs, targets
@@ -122,7 +122,7 @@ class Warm(Scenario):
     def describe(self) -> Figures:
         return {"dataset": self._dataset, "epochs": self._epochs}
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         result = rounds.run(
             contender,
             {
@@ -138,9 +138,10 @@ class Warm(Scenario):
         result["figures"] = warm_figures(result)
         return result
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         return [
-            f"{ours} delivers {medians[ours]['rate'] / medians[name]['rate']:.1f} times the samples per "
+            f"{ours} delivers {medians[ours]['rate'] / medians[name]['rate']:.1f} times the "
+            f"samples per "
             f"second of {name}" + (f" (wanted: {target:g})" if ours == HDMLP["name"] else "")
             for name, target in self._targets.items()
             for ours in (HDMLP["name"], COPIED["name"])
@@ -149,7 +150,8 @@ class Warm(Scenario):
 
 
 class Behind(Scenario):
-    """Two ranks behind a throttled mount; a step takes as long as an accelerator four times as fast would."""
+    """Two ranks behind a throttled mount; a step takes as long as an accelerator four times as fast
+    would."""
 
     key = "c"
     columns = [
@@ -184,8 +186,10 @@ class Behind(Scenario):
         size = self._dataset["bytes"]
         self._step = self.global_batch * size / self._samples / (4 * self.bandwidth)
         self.title = (
-            f"{self._samples:,} JPEGs, {size / 1e6:.0f} MB, behind a mount of {self.bandwidth / 1e6:.0f} MB/s and "
-            f"{self.latency * 1e3:.0f} ms per open, {self.ranks} ranks, {self.epochs} epochs, global batch "
+            f"{self._samples:,} JPEGs, {size / 1e6:.0f} MB, behind a mount of "
+            f"{self.bandwidth / 1e6:.0f} MB/s and "
+            f"{self.latency * 1e3:.0f} ms per open, {self.ranks} ranks, {self.epochs} epochs, "
+            f"global batch "
             f"{self.global_batch}, a step of {self._step * 1e3:.1f} ms emulated by sleep"
         )
 
@@ -200,7 +204,7 @@ class Behind(Scenario):
             "compute_per_epoch": self._samples / self.global_batch * self._step,
         }
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         size = self._dataset["bytes"]
         memory = int(contender["share"] * size) if "share" in contender else 0
         with Throttled(self._path, self.bandwidth, self.latency) as mount:
@@ -223,11 +227,11 @@ class Behind(Scenario):
         return result
 
     def _train(
-        self, contender: Dict[str, Any], spec: Dict[str, Any], mount: Throttled
-    ) -> Dict[str, Any]:
+        self, contender: dict[str, Any], spec: dict[str, Any], mount: Throttled
+    ) -> dict[str, Any]:
         return rounds.run(contender, spec, mount)
 
-    def _figures(self, result: Dict[str, Any], bound: int) -> Figures:
+    def _figures(self, result: dict[str, Any], bound: int) -> Figures:
         """Times are those of the slower rank, stalls and utilisation the mean of the ranks."""
         ranks = result["ranks"]
         epochs = [[rank["epochs"][e] for rank in ranks] for e in range(self.epochs)]
@@ -264,25 +268,30 @@ class Behind(Scenario):
             "bound_ratio": result["source"][-1]["bytes"] / bound,
         }
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         said = []
         full, half = medians.get("HDMLP, all cached"), medians.get("HDMLP, half cached")
         for torch in (TORCH2["name"], TORCH0["name"]):
             if full and torch in medians:
                 said.append(
-                    f"HDMLP stalls {medians[torch]['stall'] / full['stall']:.0f} times less than {torch} "
+                    f"HDMLP stalls {medians[torch]['stall'] / full['stall']:.0f} times less than "
+                    f"{torch} "
                     f"from the second epoch on (wanted: 100)"
                 )
         if full:
             size = self._dataset["bytes"]
             said.append(
-                f"HDMLP read {full['bytes'] / size:.4f} times the dataset from the source (wanted: at most 1.01); "
-                f"first epoch {full['epoch0_ratio']:.3f} of what the throttle allows (wanted: at most 1.03); "
-                f"start {full['start']:.3f} s (wanted: under 0.5); utilisation {full['utilisation']:.1%} (wanted: 99 %)"
+                f"HDMLP read {full['bytes'] / size:.4f} times the dataset from the source "
+                f"(wanted: at most 1.01); "
+                f"first epoch {full['epoch0_ratio']:.3f} of what the throttle allows (wanted: at "
+                f"most 1.03); "
+                f"start {full['start']:.3f} s (wanted: under 0.5); utilisation "
+                f"{full['utilisation']:.1%} (wanted: 99 %)"
             )
         if half:
             said.append(
-                f"with caches for half, HDMLP read {half['bound_ratio']:.4f} times the bound (wanted: at most 1.01)"
+                f"with caches for half, HDMLP read {half['bound_ratio']:.4f} times the bound "
+                f"(wanted: at most 1.01)"
             )
         return said
 
@@ -323,9 +332,9 @@ class Hand(Scenario):
     def describe(self) -> Figures:
         return {"batches": self._batches}
 
-    def measure(self, contender: Dict[str, Any]) -> Dict[str, Any]:
+    def measure(self, contender: dict[str, Any]) -> dict[str, Any]:
         figures: Figures = {}
-        result: Dict[str, Any] = {}
+        result: dict[str, Any] = {}
         for name, (_, per_batch, size) in self.sizes.items():
             result = rounds.run(
                 contender,
@@ -351,10 +360,11 @@ class Hand(Scenario):
         result["figures"] = figures
         return result
 
-    def conclusions(self, medians: Dict[str, Figures]) -> List[str]:
+    def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         shared, collated, *all_ours = (contender["name"] for contender in self.contenders)
         return [
-            f"{ours} is handed over {medians[torch][name] / medians[ours][name]:.1f} times faster than {torch} at {name} (wanted: 5)"
+            f"{ours} is handed over {medians[torch][name] / medians[ours][name]:.1f} times "
+            f"faster than {torch} at {name} (wanted: 5)"
             for ours in all_ours
             for torch in (shared, collated)
             for name in self.sizes
@@ -362,7 +372,7 @@ class Hand(Scenario):
         ]
 
 
-def all_scenarios(quick: bool) -> List[Scenario]:
+def all_scenarios(quick: bool) -> list[Scenario]:
     return [
         Warm("a", "photos", 500 if quick else 2000, 60, {TORCH0["name"]: 2.5, TORCH2["name"]: 10}),
         Warm("b", "tiny", 4000 if quick else 20_000, 12, {TORCH0["name"]: 8, TORCH2["name"]: 15}),

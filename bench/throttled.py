@@ -1,4 +1,5 @@
-"""A folder behind a throttled mount, from Python: starts bench/throttle and asks for its counters."""
+"""A folder behind a throttled mount, from Python: starts bench/throttle and asks for its
+counters."""
 
 import json
 import os
@@ -6,7 +7,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from typing import Any, Dict, Optional
+from typing import Any, Optional
 
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
@@ -83,17 +84,18 @@ class Throttled:
         if self._directory and not os.path.ismount(self.path):
             shutil.rmtree(self._directory, ignore_errors=True)
 
-    def counters(self) -> Dict[str, Any]:
+    def counters(self) -> dict[str, Any]:
         """Opens, reads and bytes so far; the server's CPU time; its settings."""
         return self._ask("counters")
 
-    def set(self, **settings: object) -> Dict[str, Any]:
-        """Changes bandwidth, latency, fail_rate, fail_seed, fail, hang or hang_names, written as on the command line."""
+    def set(self, **settings: object) -> dict[str, Any]:
+        """Changes bandwidth, latency, fail_rate, fail_seed, fail, hang or hang_names, written as on
+        the command line."""
         return self._ask(
             "set " + " ".join(f"{key.replace('_', '-')}={value}" for key, value in settings.items())
         )
 
-    def _ask(self, request: str) -> Dict[str, Any]:
+    def _ask(self, request: str) -> dict[str, Any]:
         self._control.write(request + "\n")
         self._control.flush()
         answer = json.loads(self._control.readline())

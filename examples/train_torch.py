@@ -1,4 +1,5 @@
-"""Trains a small network on a folder of class folders: train_torch.py DATA, alone or under torchrun, srun or mpirun."""
+"""Trains a small network on a folder of class folders: train_torch.py DATA, alone or under
+torchrun, srun or mpirun."""
 
 import os
 import sys

@@ -1,7 +1,7 @@
 """What scripts do to the interface: states, epochs, forks, threads, directories."""
 
 from harness import expecting, together
-from oracle import Listing, SEED, same
+from oracle import SEED, Listing, same
 from verdicts import RAW, Told, Verdict, fault, wrong
 
 
@@ -225,7 +225,7 @@ def relative_paths(h):
 
 @fault("paths with .., //, a trailing slash and a dot, of a symlink's parent")
 def odd_paths(h):
-    a = h.dataset("x/y/a")
+    h.dataset("x/y/a")
     (h.tmp / "link").symlink_to(h.tmp / "x/y")
     client = h.client()
     for path in (f"{h.tmp}//x/./y/a/", f"{h.tmp}/link/../y/a", f"{h.tmp}/x/y/a/."):

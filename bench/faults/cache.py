@@ -1,4 +1,5 @@
-"""The directory that caches samples: whose it is, what lies in it, what becomes of it while it is used."""
+"""The directory that caches samples: whose it is, what lies in it, what becomes of it while it is
+used."""
 
 import os
 import shutil
@@ -42,7 +43,8 @@ def store(where):
     if len(found) != 1 or not (found[0] / "data").exists():
         raise Verdict(
             "not tried",
-            f"the cache directory has another layout now: {sorted(p.name for p in where.rglob('*'))[:8]}",
+            f"the cache directory has another layout now: "
+            f"{sorted(p.name for p in where.rglob('*'))[:8]}",
         )
     return found[0]
 
@@ -119,7 +121,8 @@ def empty_and_owned_by_another(h):
 
 
 def linked(h, what):
-    """A cache in which one of its files is a symlink to a foreign one, or a directory to a foreign directory."""
+    """A cache in which one of its files is a symlink to a foreign one, or a directory to a foreign
+    directory."""
     a = h.dataset("a")
     where = filled(h, a)
     foreign = h.folder("foreign")

@@ -1,13 +1,14 @@
-"""What lies in the cache's directory is damaged, swapped, copied or deleted, and its disk fills up or goes."""
+"""What lies in the cache's directory is damaged, swapped, copied or deleted, and its disk fills up
+or goes."""
 
 import os
 import shutil
 import signal
 
+from cache import T0, filled, give_away, store, use
 from machine import bind, mount, umount, until
 from oracle import Listing, same
 from verdicts import fault
-from cache import T0, filled, give_away, store, use
 
 
 @fault("a bit of the cached data flips, between two processes and under a running job")
@@ -104,7 +105,8 @@ def stores_swapped(h):
 
 
 @fault(
-    "the cache's index is empty, cut in a record, noise after its header, doubled, and of an endless length, in turn"
+    "the cache's index is empty, cut in a record, noise after its header, doubled, and of an "
+    "endless length, in turn"
 )
 def index_edited(h):
     a = h.dataset("a")
@@ -140,7 +142,8 @@ def marker_is_a_fifo(h):
 
 
 @fault(
-    "cache and dataset were copied from another machine with cp -a, and the copy of the dataset is right"
+    "cache and dataset were copied from another machine with cp -a, and the copy of the dataset "
+    "is right"
 )
 def copied_with_its_dataset(h):
     a = h.dataset("a", mtime=T0)
@@ -151,7 +154,8 @@ def copied_with_its_dataset(h):
 
 
 @fault(
-    "the cache was copied from a machine whose dataset has equal names, sizes and times, and other bytes",
+    "the cache was copied from a machine whose dataset has equal names, sizes and times, and "
+    "other bytes",
     item=2,
 )
 def copied_from_another_dataset(h):
@@ -169,7 +173,7 @@ def copied_as_hard_links(h):
     a = h.dataset("a", size=3000)
     where = filled(h, a)
     shutil.copytree(where, h.tmp / "d", copy_function=os.link)
-    b = h.dataset("b", size=3000, salt="b", per_class=14)
+    h.dataset("b", size=3000, salt="b", per_class=14)
     first = use(h, a, where)
     second = h.client(env={"HDMLP_SOCKET": f"second-{h.token}"}).open(
         a, cache_dir=str(h.tmp / "d"), memory=0
@@ -177,7 +181,7 @@ def copied_as_hard_links(h):
     with open(a / "class0/new.jpg", "wb") as f:
         f.write(b"x" * 100)
     for e in (2, 3):
-        got = second.epoch(e)
+        second.epoch(e)
     first.right(Listing(h.dataset("again", size=3000)), [2])
 
 
@@ -193,7 +197,8 @@ def two_daemons(h):
 
 
 @fault(
-    "two jobs with datasets of equal names, sizes and times share a cache_dir at the same time, in one daemon",
+    "two jobs with datasets of equal names, sizes and times share a cache_dir at the same time, "
+    "in one daemon",
     item=2,
 )
 def two_jobs_at_once(h):
@@ -220,7 +225,8 @@ def deleted_under_a_job(h):
 
 
 @fault(
-    "cache_dir's file system is unmounted (umount -l) under a running job, and another is mounted there",
+    "cache_dir's file system is unmounted (umount -l) under a running job, and another is "
+    "mounted there",
     clear=["/c"],
 )
 def unmounted_under_a_job(h):
@@ -306,7 +312,8 @@ def becomes_read_only(h):
 
 
 @fault(
-    "the daemon is killed at five random moments while it fills cache_dir; each time a new process continues"
+    "the daemon is killed at five random moments while it fills cache_dir; each time a new "
+    "process continues"
 )
 def killed_while_filling(h):
     a = h.dataset("a", size=20_000, per_class=25)
@@ -344,7 +351,8 @@ def relative_cache_dir(h):
 
 
 @fault(
-    "a dataset of which a file was rewritten in place while its cache was moved away and back, with all times put back"
+    "a dataset of which a file was rewritten in place while its cache was moved away and back, "
+    "with all times put back"
 )
 def moved_away_and_back(h):
     a = h.dataset("a")

@@ -1,4 +1,5 @@
-"""Several nodes, each a network namespace (`hdmlp dev cluster`): nodes that die, differ, lie, and ports that are flooded."""
+"""Several nodes, each a network namespace (`hdmlp dev cluster`): nodes that die, differ, lie, and
+ports that are flooded."""
 
 import os
 import shutil
@@ -41,7 +42,8 @@ def three_nodes(h):
 
 
 @fault(
-    "a node's daemon is killed with kill -9 in the middle of an epoch; the other node's rank goes on",
+    "a node's daemon is killed with kill -9 in the middle of an epoch; the other node's rank "
+    "goes on",
     dies=True,
 )
 def daemon_killed(h):
@@ -156,7 +158,8 @@ def one_file_more(h):
 
 
 @fault(
-    "one node has no dataset at the path: its rank must be told so, and the other which node is missing",
+    "one node has no dataset at the path: its rank must be told so, and the other which node is "
+    "missing",
     clear=["node"],
 )
 def no_dataset(h):
@@ -249,7 +252,8 @@ def bad_sector_on_one(h):
 
 
 @fault(
-    "a file is gone on both nodes when it is needed: ranks that have not ended are told of the same one",
+    "a file is gone on both nodes when it is needed: ranks that have not ended are told of the "
+    "same one",
     clear=["004.jpg"],
 )
 def file_gone(h):
@@ -269,7 +273,8 @@ def file_gone(h):
             same(r.answer(), r.expected(listing, 3))
         except Told as e:
             told.append(e)
-    # Nothing keeps these ranks in step: one may have had all of its epoch before the other comes to the file.
+    # Nothing keeps these ranks in step: one may have had all of its epoch before the other comes to
+    # the file.
     if not told or not all("004.jpg" in e.message for e in told):
         raise Verdict(RAW, f"{len(told)} of 2 ranks were told: {[str(e)[:80] for e in told]}")
     raise told[0]
@@ -319,7 +324,8 @@ def cache_of_a_node_flips(h):
 
 
 @fault(
-    "all files are rewritten in place, with mtimes restored, between two runs of two nodes with cache directories",
+    "all files are rewritten in place, with mtimes restored, between two runs of two nodes with "
+    "cache directories",
     item=4,
 )
 def rewritten_between_runs(h):
@@ -339,7 +345,8 @@ def rewritten_between_runs(h):
 
 
 @fault(
-    "one node's cache directory was copied from a node of another job, whose dataset has equal names, sizes and times",
+    "one node's cache directory was copied from a node of another job, whose dataset has equal "
+    "names, sizes and times",
     item=2,
 )
 def cache_of_another_job(h):
@@ -368,7 +375,8 @@ def resumed_on_one_node(h):
 
 
 @fault(
-    "nodes see the dataset through symlinks that are switched to another dataset before the second loader"
+    "nodes see the dataset through symlinks that are switched to another dataset before the "
+    "second loader"
 )
 def symlinks_retargeted(h):
     a, b = h.dataset("a", salt="a", mtime=T0), h.dataset("b", salt="b", mtime=T0)

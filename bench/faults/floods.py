@@ -86,7 +86,8 @@ def flooded(h, how, offset, count, limit=450, **keys):
 
 
 @fault(
-    "60 connections without the secret to the failure-detection port each send 20 MiB of a message; 450 MiB of memory",
+    "60 connections without the secret to the failure-detection port each send 20 MiB of a "
+    "message; 450 MiB of memory",
     item=5,
 )
 def flood_gossip(h):
@@ -129,7 +130,8 @@ def flood_control_idle(h):
 
 
 @fault(
-    "100 HTTP/2 connections to node 0's control port, each with 60 streams and 1 MB of headers that do not end",
+    "100 HTTP/2 connections to node 0's control port, each with 60 streams and 1 MB of headers "
+    "that do not end",
     item=5,
 )
 def flood_control_http2(h):
@@ -150,7 +152,8 @@ def flood_control_tls(h):
 
 
 @fault(
-    "500 slow requests to the metrics port, each with a header of 4 MiB that does not end; 300 MiB of memory",
+    "500 slow requests to the metrics port, each with a header of 4 MiB that does not end; 300 "
+    "MiB of memory",
     item=5,
 )
 def flood_metrics(h):

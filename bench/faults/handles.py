@@ -8,28 +8,30 @@ import os
 import re
 import socket
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Protocol, Sequence, Tuple
+from typing import Any, Protocol
 
-from oracle import BATCH, Listing, SEED, same
+from oracle import BATCH, SEED, Listing, same
 from verdicts import HANG, Told, Verdict
 
 
 class Listener(Protocol):
     """What hears a client: its answers, and its standard error."""
 
-    def line(self, client: "Client", within: float, what: str) -> bytes: ...
+    def line(self, client: Client, within: float, what: str) -> bytes: ...
 
-    def stderr(self, client: "Client") -> str: ...
+    def stderr(self, client: Client) -> str: ...
 
 
 class Client:
-    """A training process, which does what it is told. Its exceptions are raised here, as :class:`Told`."""
+    """A training process, which does what it is told. Its exceptions are raised here, as
+    :class:`Told`."""
 
     def __init__(
         self,
         harness: Listener,
-        process: Optional[subprocess.Popen],
+        process: subprocess.Popen | None,
         connection: socket.socket,
         hello: dict,
     ) -> None:
@@ -41,7 +43,7 @@ class Client:
         )
         self.rank, self.buffer = int(hello["rank"] or 0), b""
         self.world = 1
-        self.job: Dict[str, Any] = {}
+        self.job: dict[str, Any] = {}
 
     @property
     def pid(self) -> int:
@@ -68,7 +70,7 @@ class Client:
         self.send(what, **arguments)
         return self.answer(within)
 
-    def open(self, path: Any, within: float = 20, **keys: Any) -> "Client":
+    def open(self, path: Any, within: float = 20, **keys: Any) -> Client:
         self.send_open(path, **keys)
         self.answer(within)
         return self
@@ -85,10 +87,10 @@ class Client:
             self.rank, self.world = keys["rank"], keys["world_size"]
         self.send("open", path=os.fspath(path), **keys)
 
-    def expected(self, listing: Listing, epoch: int = 0, **more: Any) -> List[list]:
+    def expected(self, listing: Listing, epoch: int = 0, **more: Any) -> list[list]:
         return listing.epoch(epoch, rank=self.rank, world=self.world, **self.job, **more)
 
-    def epoch(self, epoch: int, within: float = 20) -> List[list]:
+    def epoch(self, epoch: int, within: float = 20) -> list[list]:
         self.ask("iter", within, epoch=epoch)
         return self.ask("next", within)
 
@@ -101,7 +103,8 @@ class Client:
         also: Sequence[Listing] = (),
         **more: Any,
     ) -> None:
-        """Iterates, and compares: each epoch with ``listing``, or as a whole with one of ``also``."""
+        """Iterates, and compares: each epoch with ``listing``, or as a whole with one of
+        ``also``."""
         for e in epochs:
             got = self.epoch(e, within)
             same(
@@ -118,8 +121,9 @@ class Client:
         self.send("exit")
         return self.wait()
 
-    def raise_uncaught(self) -> Tuple[int, str]:
-        """Has the last exception raised again where nobody catches it: exit status, and the last line of standard error."""
+    def raise_uncaught(self) -> tuple[int, str]:
+        """Has the last exception raised again where nobody catches it: exit status, and the last
+        line of standard error."""
         self.send("exit", uncaught=True)
         status = self.wait()
         lines = self.harness.stderr(self).strip().splitlines() or [""]
@@ -134,7 +138,8 @@ class Client:
 
 
 class Daemon:
-    """A daemon, seen from outside: a process whose program is the binary, with the argument ``serve``."""
+    """A daemon, seen from outside: a process whose program is the binary, with the argument
+    ``serve``."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid

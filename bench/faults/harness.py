@@ -1,8 +1,11 @@
-"""What faults are made of: a register, an oracle that knows nothing of HDMLP, processes under command, and a verdict.
+"""What faults are made of: a register, an oracle that knows nothing of HDMLP, processes under
+command, and a verdict.
 
-A fault is a function of a :class:`Harness`. It builds a dataset, starts clients, does harm, and compares what the clients
-were given with what the oracle says: a listing of its own, torch's sampler, digests of the bytes that open() reads. If it returns,
-the stream was right. An error of HDMLP that nobody in the fault catches is a clear one if its message matches all the patterns of ``clear``.
+A fault is a function of a :class:`Harness`. It builds a dataset, starts clients, does harm, and
+compares what the clients were given with what the oracle says: a listing of its own, torch's
+sampler, digests of the bytes that open() reads. If it returns, the stream was right. An error of
+HDMLP that nobody in the fault catches is a clear one if its message matches all the patterns of
+``clear``.
 """
 
 from __future__ import annotations
@@ -17,21 +20,22 @@ import signal
 import socket
 import subprocess
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Any, Callable
 
 from handles import Client, Daemon
-from machine import CLONE_NEWNS, Cgroup, MS_PRIVATE, MS_REC, bind, libc, mount, until
+from machine import CLONE_NEWNS, MS_PRIVATE, MS_REC, Cgroup, bind, libc, mount, until
 from oracle import digest_file, same
 from verdicts import (
     BROKEN,
     CRASH,
     FOREIGN,
-    Fault,
     HANG,
     KILLED,
     RAW,
     SKIPPED,
+    Fault,
     Told,
     Verdict,
     lacking,
@@ -90,9 +94,9 @@ class Harness:
         self.listener.bind(str(folder / "control"))
         (folder / "control").chmod(0o777)
         self.listener.listen(64)
-        self.clients: List[Client] = []
-        self.groups: List[Cgroup] = []
-        self.guarded: Dict[str, Any] = {}
+        self.clients: list[Client] = []
+        self.groups: list[Cgroup] = []
+        self.guarded: dict[str, Any] = {}
         self.started = 0
 
     # Files.
@@ -109,10 +113,11 @@ class Harness:
         per_class: int = 15,
         size: int = 400,
         salt: Any = 0,
-        mtime: Optional[int] = None,
+        mtime: int | None = None,
         sizes: str = "varied",
     ) -> Path:
-        """A dataset of random bytes. Two of different salt have the same names and sizes, and with ``mtime`` the same times."""
+        """A dataset of random bytes. Two of different salt have the same names and sizes, and with
+        ``mtime`` the same times."""
         root = self.tmp / name
         for c in range(classes):
             folder = root / f"class{c}"
@@ -140,7 +145,8 @@ class Harness:
 
     @staticmethod
     def age(root: Path) -> None:
-        """Waits until the directories' times are old enough to be trusted, so that an index counts."""
+        """Waits until the directories' times are old enough to be trusted, so that an index
+        counts."""
         newest = max(os.lstat(os.path.join(folder, ".")).st_ctime for folder, _, _ in os.walk(root))
         time.sleep(max(0.0, newest + 2.1 - time.time()))
 
@@ -182,17 +188,18 @@ class Harness:
     def client(
         self,
         *,
-        env: Optional[Dict[str, Optional[str]]] = None,
+        env: dict[str, str | None] | None = None,
         wrap: Sequence[str] = (),
-        before: Optional[Callable[[], None]] = None,
-        cgroup: Optional[Cgroup] = None,
-        user: Optional[int] = None,
-        cwd: Optional[Path] = None,
-        package: Optional[Path] = None,
-        mounts: Sequence[Tuple[Any, Any]] = (),
+        before: Callable[[], None] | None = None,
+        cgroup: Cgroup | None = None,
+        user: int | None = None,
+        cwd: Path | None = None,
+        package: Path | None = None,
+        mounts: Sequence[tuple[Any, Any]] = (),
         close_fds: bool = True,
     ) -> Client:
-        """Starts a training process. ``mounts`` are bind mounts (source, target) that it alone sees, in a namespace of its own."""
+        """Starts a training process. ``mounts`` are bind mounts (source, target) that it alone
+        sees, in a namespace of its own."""
         self.started += 1
         token = f"{self.token}-{self.started}"
         environment = {**self.env, "FAULT_TOKEN": token, **(env or {})}
@@ -233,7 +240,7 @@ class Harness:
         """A training process in plain surroundings, with a loader."""
         return self.client().open(path, **keys)
 
-    def accept(self, process: Optional[subprocess.Popen], within: float = 20) -> Client:
+    def accept(self, process: subprocess.Popen | None, within: float = 20) -> Client:
         deadline = time.monotonic() + within
         while not select.select([self.listener], [], [], 0.05)[0]:
             if process and process.poll() is not None:
@@ -242,7 +249,8 @@ class Harness:
                 )
                 raise Verdict(
                     RAW,
-                    f"the training process ended with {process.returncode} before it began: {text[-500:]}",
+                    f"the training process ended with {process.returncode} before it began: "
+                    f"{text[-500:]}",
                 )
             if time.monotonic() > deadline:
                 raise Verdict(HANG, f"the training process did not begin within {within:.0f} s")
@@ -287,7 +295,7 @@ class Harness:
         path = self.tmp / f"stderr-{client.token}"
         return path.read_text(errors="replace") if path.exists() else ""
 
-    def daemons(self) -> List[Daemon]:
+    def daemons(self) -> list[Daemon]:
         found = []
         for entry in os.listdir("/proc"):
             if entry.isdigit():
@@ -310,10 +318,10 @@ class Harness:
     def stop_daemon(self, hard: bool = False) -> None:
         for daemon in self.daemons():
             daemon.signal(signal.SIGKILL if hard else signal.SIGTERM)
-            until(lambda: not daemon.alive(), 10, "the end of the daemon after a signal")  # noqa: B023
+            until(lambda: not daemon.alive(), 10, "the end of the daemon after a signal")
 
     def hdmlp(
-        self, *arguments: str, within: float = 15, env: Optional[Dict[str, str]] = None, **more: Any
+        self, *arguments: str, within: float = 15, env: dict[str, str] | None = None, **more: Any
     ) -> subprocess.CompletedProcess:
         """The command."""
         try:
@@ -334,7 +342,8 @@ class Harness:
             ) from None
 
     def command_clear(self, done: subprocess.CompletedProcess) -> None:
-        """A command that failed as it should: status 2 or 1, one line, no traceback. Else it goes on."""
+        """A command that failed as it should: status 2 or 1, one line, no traceback. Else it goes
+        on."""
         if done.returncode == 0:
             return
         if done.returncode < 0 or "goroutine" in done.stderr:
@@ -374,9 +383,9 @@ class Harness:
         nodes: int,
         *flags: str,
         ranks: int = 1,
-        cgroup: Optional[Cgroup] = None,
-        env: Optional[Dict[str, str]] = None,
-    ) -> List[Client]:
+        cgroup: Cgroup | None = None,
+        env: dict[str, str] | None = None,
+    ) -> list[Client]:
         """Clients on several nodes, by rank, under ``hdmlp dev cluster``."""
         with open(self.tmp / "stderr-cluster", "ab") as errors:
             process = subprocess.Popen(
@@ -440,18 +449,19 @@ class Harness:
 
 def all_of(
     clients: Sequence[Client], do: Callable[[Client], None], within: float = 25
-) -> List[Any]:
-    """Has all clients do the same at the same time; raises the first error, if any, when all have answered."""
+) -> list[Any]:
+    """Has all clients do the same at the same time; raises the first error, if any, when all have
+    answered."""
     for client in clients:
         do(client)
-    answers: List[Any] = []
-    failure: Optional[BaseException] = None
+    answers: list[Any] = []
+    failure: BaseException | None = None
     deadline = time.monotonic() + within
     for client in clients:
         try:
             answers.append(client.answer(max(0.1, deadline - time.monotonic())))
         except (Told, Verdict) as e:
-            if failure is None or isinstance(failure, Told) and isinstance(e, Verdict):
+            if failure is None or (isinstance(failure, Told) and isinstance(e, Verdict)):
                 failure = e
     if failure:
         raise failure
@@ -465,9 +475,10 @@ def together(
     within: float = 25,
     **more: Any,
 ) -> None:
-    """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one per client."""
+    """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one
+    per client."""
     for e in epochs:
-        all_of(clients, lambda c: c.send("iter", epoch=e), within)  # noqa: B023
+        all_of(clients, lambda c: c.send("iter", epoch=e), within)
         got = all_of(clients, lambda c: c.send("next"), within)
         for i, (client, batches) in enumerate(zip(clients, got)):
             one = listing[i] if isinstance(listing, list) else listing

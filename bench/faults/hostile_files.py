@@ -1,14 +1,15 @@
-"""Everything that comes with a dataset is hostile: its index, its files, their names, their pixels."""
+"""Everything that comes with a dataset is hostile: its index, its files, their names, their
+pixels."""
 
 import contextlib
 import os
 import threading
 
 from harness import expecting
+from hostile_index import index
 from machine import NOBODY, bind, umount
 from oracle import Listing
 from verdicts import RAW, Verdict, fault, wrong
-from hostile_index import index
 
 
 @fault("a sample is a FIFO", clear=["bad.jpg"])
@@ -88,7 +89,8 @@ def symlinks_outside(h):
 
 
 def from_a_container(h, elsewhere):
-    """Samples that are absolute symlinks, whose targets mean something else, or nothing, where the daemon was started."""
+    """Samples that are absolute symlinks, whose targets mean something else, or nothing, where the
+    daemon was started."""
     b, c, at = h.dataset("b", salt="b"), h.dataset("c", salt="c"), h.folder("mnt")
     a = h.dataset("a")
     for i in range(5):
@@ -113,7 +115,8 @@ def absolute_symlinks_in_a_container(h):
 
 
 @fault(
-    "in a container, samples are absolute symlinks whose targets are other files, of equal size, where the daemon was started",
+    "in a container, samples are absolute symlinks whose targets are other files, of equal size, "
+    "where the daemon was started",
     clear=["abs\\d.jpg", "symbolic|symlink|namespace|container|mount"],
 )
 def absolute_symlinks_of_a_container(h):
@@ -121,7 +124,8 @@ def absolute_symlinks_of_a_container(h):
 
 
 @fault(
-    "names of samples: not UTF-8, newline, tab, quotes, leading dash, 255 bytes, combining characters, right-to-left"
+    "names of samples: not UTF-8, newline, tab, quotes, leading dash, 255 bytes, combining "
+    "characters, right-to-left"
 )
 def odd_names(h):
     a = h.dataset("a", classes=2, per_class=5)
@@ -148,7 +152,8 @@ def odd_names(h):
 
 
 @fault(
-    "names that bytes sort otherwise than Python's strings: not UTF-8 beside characters above U+DC80"
+    "names that bytes sort otherwise than Python's strings: not UTF-8 beside characters above "
+    "U+DC80"
 )
 def names_that_sort_otherwise(h):
     a = h.dataset("a", classes=2, per_class=2)
@@ -178,7 +183,8 @@ def names_around_a_slash(h):
 
 
 @fault(
-    "files of other kinds, hidden files, capital suffixes, files beside the classes, directories called *.jpg"
+    "files of other kinds, hidden files, capital suffixes, files beside the classes, directories "
+    "called *.jpg"
 )
 def beside_the_samples(h):
     a = h.dataset("a", classes=3, per_class=4)
@@ -351,7 +357,8 @@ def symlink_after_the_scan(h):
 
 
 @fault(
-    "samples are replaced by rename with others of another size, all the time, while a job iterates",
+    "samples are replaced by rename with others of another size, all the time, while a job "
+    "iterates",
     clear=[r"\d\d\d.jpg"],
 )
 def replaced_all_the_time(h):
@@ -457,7 +464,8 @@ def deep_directories(h):
 
 
 @fault(
-    "directories so deep that paths are longer than PATH_MAX, where torchvision does not see the samples",
+    "directories so deep that paths are longer than PATH_MAX, where torchvision does not see the "
+    "samples",
     clear=["class0|long|deep"],
 )
 def deeper_than_path_max(h):

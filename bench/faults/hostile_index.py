@@ -1,4 +1,5 @@
-"""A dataset's index is hostile: it claims more than there is, is of another dataset, or is no file at all."""
+"""A dataset's index is hostile: it claims more than there is, is of another dataset, or is no file
+at all."""
 
 import os
 import signal
@@ -20,7 +21,8 @@ def index(h, a):
 
 
 def swell(path, field, by):
-    """Lets an index claim ``by`` bytes more in one of its parts (docs/FORMATS.md), which lie in a hole of the file."""
+    """Lets an index claim ``by`` bytes more in one of its parts (docs/FORMATS.md), which lie in a
+    hole of the file."""
     with open(path, "r+b") as f:
         head = bytearray(f.read(96))
         (length,) = struct.unpack_from("<Q", head, 16)
@@ -33,7 +35,8 @@ def swell(path, field, by):
 
 
 @fault(
-    "the dataset's index is sparse: 4 KiB on disk claim 4 GiB of names; another job runs; 600 MiB of memory",
+    "the dataset's index is sparse: 4 KiB on disk claim 4 GiB of names; another job runs; 600 "
+    "MiB of memory",
     item=6,
 )
 def index_sparse(h):
@@ -145,7 +148,8 @@ def index_symlink(h):
 
 
 @fault(
-    "the dataset's index is a directory, which makes it a class without samples for torchvision as well",
+    "the dataset's index is a directory, which makes it a class without samples for torchvision "
+    "as well",
     clear=["hdmlp-index"],
 )
 def index_directory(h):
@@ -187,7 +191,8 @@ def index_damaged(h):
 
 
 @fault(
-    "the dataset's index was copied, with its times, from another dataset of equal names and sizes but other order of classes"
+    "the dataset's index was copied, with its times, from another dataset of equal names and "
+    "sizes but other order of classes"
 )
 def index_of_another(h):
     a, b = h.dataset("a", classes=4), h.dataset("b", classes=3, per_class=20)
@@ -198,7 +203,8 @@ def index_of_another(h):
 
 
 @fault(
-    "the dataset was copied with its index (cp -a), and a file was added to the copy before, within its directory's times"
+    "the dataset was copied with its index (cp -a), and a file was added to the copy before, "
+    "within its directory's times"
 )
 def index_copied(h):
     a = h.dataset("a")

@@ -13,7 +13,8 @@ def chunk(kind, data):
 
 
 def png(width, height, depth=8, colour=2, data=None, extra=b""):
-    """A PNG of zeros; its pixels take width * height * channels * depth / 8 bytes, and nearly none in the file."""
+    """A PNG of zeros; its pixels take width * height * channels * depth / 8 bytes, and nearly none
+    in the file."""
     channels = {0: 1, 2: 3, 6: 4}[colour]
     if data is None:
         data = zeros((width * channels * depth // 8 + 1) * height)
@@ -142,7 +143,8 @@ def jpeg_of_claims(h):
 
 
 @fault(
-    "noise, text, HTML of a download that failed, half an image and a GIF, all called .png, are left out by on_error=skip"
+    "noise, text, HTML of a download that failed, half an image and a GIF, all called .png, are"
+    " left out by on_error=skip"
 )
 def no_pictures(h):
     a, listing = pictures(h, b"<html>404</html>")
@@ -165,7 +167,8 @@ def no_pictures(h):
 
 
 @fault(
-    "images through torchvision's ImageFolder and through the daemon, byte by byte: JPEGs, grey, palette, alpha, 16 bit"
+    "images through torchvision's ImageFolder and through the daemon, byte by byte: JPEGs, "
+    "grey, palette, alpha, 16 bit"
 )
 def pictures_of_all_kinds(h):
     import numpy as np
@@ -211,6 +214,6 @@ def pictures_of_all_kinds(h):
     for i, path in enumerate(listing.paths):
         with Image.open(path) as picture:
             full = picture.convert("RGB")
-        left, top = int(round((full.width - 8) / 2.0)), int(round((full.height - 8) / 2.0))
+        left, top = round((full.width - 8) / 2.0), round((full.height - 8) / 2.0)
         listing.digests[i] = digest(np.asarray(full.crop((left, top, left + 8, top + 8))).tobytes())
     h.open(a, transform="[T.CenterCrop(8)]").right(listing, [0, 1])

@@ -30,7 +30,8 @@ def containers_in_turn(h):
 
 
 @fault(
-    "two containers with another dataset of equal names, sizes and times at the same path share a daemon at the same time",
+    "two containers with another dataset of equal names, sizes and times at the same path share "
+    "a daemon at the same time",
     item=1,
 )
 def containers_at_once(h):
@@ -56,7 +57,8 @@ def container_path_only_there(h):
 
 
 @fault(
-    "the container that started the daemon has ended, and its mounts with it, when a process outside opens the same path",
+    "the container that started the daemon has ended, and its mounts with it, when a process "
+    "outside opens the same path",
     item=1,
 )
 def container_gone(h):
@@ -124,7 +126,8 @@ def collide_memory(h):
 
 
 @fault(
-    "two datasets that only bytes tell apart use one daemon's memory after each other, while it lingers",
+    "two datasets that only bytes tell apart use one daemon's memory after each other, while it "
+    "lingers",
     item=2,
 )
 def collide_memory_lingering(h):
@@ -153,7 +156,8 @@ def collide_nodes(h):
 
 
 @fault(
-    "one node's copy has three stale files of 400, equal in size and time; two epochs with verify=True",
+    "one node's copy has three stale files of 400, equal in size and time; two epochs with "
+    "verify=True",
     clear=["node", "sample|file|digest|content|dataset"],
     item=2,
 )
@@ -198,7 +202,8 @@ def replaced_while_open(h):
 
 
 @fault(
-    "the directory is replaced by another of equal names, sizes and times while a job has it open; a second job opens it",
+    "the directory is replaced by another of equal names, sizes and times while a job has it "
+    "open; a second job opens it",
     item=3,
 )
 def replaced_by_its_like(h):
@@ -270,7 +275,8 @@ def grown_between_loaders(h):
 
 
 @fault(
-    "a file is replaced by rename with one of equal size while a job has the dataset open and cached; a second job opens it",
+    "a file is replaced by rename with one of equal size while a job has the dataset open and "
+    "cached; a second job opens it",
     item=3,
 )
 def renamed_over_while_open(h):

@@ -13,24 +13,24 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any, Dict, Tuple
+from typing import Any
 
 from harness import HERE, Harness, Product
 from machine import (
     CLONE_NEWNET,
     CLONE_NEWNS,
     CLONE_NEWPID,
-    Cgroup,
     MS_PRIVATE,
     MS_REC,
+    Cgroup,
     libc,
     loopback_up,
     mount,
 )
-from verdicts import BROKEN, CLEAR, CRASH, Fault, HANG, KILLED, RAW, RIGHT, Told, Verdict, lacking
+from verdicts import BROKEN, CLEAR, CRASH, HANG, KILLED, RAW, RIGHT, Fault, Told, Verdict, lacking
 
 
-def judge(h: Harness) -> Tuple[str, str]:
+def judge(h: Harness) -> tuple[str, str]:
     """Carries a fault out: outcome and message."""
     try:
         try:
@@ -38,7 +38,8 @@ def judge(h: Harness) -> Tuple[str, str]:
             if not h.dies and (kills := sum(group.kills() for group in h.groups)):
                 return (
                     KILLED,
-                    f"the kernel killed {kills} process for want of memory, unnoticed by the ranks; {note or ''}",
+                    f"the kernel killed {kills} process for want of memory, unnoticed by the "
+                    f"ranks; {note or ''}",
                 )
             outcome, message = RIGHT, note or ""
         finally:
@@ -71,7 +72,7 @@ def judge(h: Harness) -> Tuple[str, str]:
     return outcome, message
 
 
-def carry_out(the: Fault, product: Product) -> Dict[str, Any]:
+def carry_out(the: Fault, product: Product) -> dict[str, Any]:
     """Runs a fault in namespaces of its own, which end with it: outcome, seconds and message."""
     import tempfile
 

@@ -6,10 +6,10 @@ import subprocess
 import sys
 
 from harness import together
+from hostile_files import nobody
 from machine import NOBODY, Cgroup, until
 from oracle import Listing
 from verdicts import RAW, Told, Verdict, fault, wrong
-from hostile_files import nobody
 
 
 def heavy(h, megabytes=170, size=1 << 20):
@@ -108,7 +108,8 @@ while True:
 
 
 @fault(
-    "the OOM killer takes the daemon, because another process of the control group allocates all memory",
+    "the OOM killer takes the daemon, because another process of the control group allocates "
+    "all memory",
     clear=["OOM|out of memory"],
     item=10,
     dies=True,

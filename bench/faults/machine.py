@@ -79,7 +79,7 @@ class Cgroup:
         raise Verdict(SKIPPED, f"no control groups for {controller} that this user may make")
 
     @staticmethod
-    def memory(token: str, limit: int) -> "Cgroup":
+    def memory(token: str, limit: int) -> Cgroup:
         group = Cgroup(token, "memory")
         (group.folder / ("memory.max" if group.v2 else "memory.limit_in_bytes")).write_text(
             str(limit)

@@ -1,11 +1,12 @@
-"""The oracle, which knows nothing of HDMLP: a listing of its own, torch's sampler, digests of the bytes that open() reads."""
+"""The oracle, which knows nothing of HDMLP: a listing of its own, torch's sampler, digests of the
+bytes that open() reads."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import os
-from typing import List, Optional, Sequence
+from collections.abc import Sequence
 
 from verdicts import wrong
 
@@ -36,16 +37,17 @@ def digest_file(path: str) -> str:
 
 
 class Listing:
-    """A dataset as torchvision's ImageFolder lists it, with digests of its files, as it is at this moment."""
+    """A dataset as torchvision's ImageFolder lists it, with digests of its files, as it is at this
+    moment."""
 
     def __init__(
         self, root: os.PathLike, extensions: Sequence[str] = EXTENSIONS, read: bool = True
     ) -> None:
         root = os.fspath(root)
         self.classes = sorted(entry.name for entry in os.scandir(root) if entry.is_dir())
-        self.paths: List[str] = []
-        self.labels: List[int] = []
-        self.digests: List[Optional[str]] = []
+        self.paths: list[str] = []
+        self.labels: list[int] = []
+        self.digests: list[str | None] = []
         for label, name in enumerate(self.classes):
             for folder, _, files in sorted(os.walk(os.path.join(root, name), followlinks=True)):
                 for file in sorted(files):
@@ -74,8 +76,9 @@ class Listing:
         drop_last: bool = False,
         skip: Sequence[str] = (),
         substitute: Sequence[str] = (),
-    ) -> List[list]:
-        """The batches that torch's loader with a DistributedSampler gives to a rank; without the files whose name is in ``skip``."""
+    ) -> list[list]:
+        """The batches that torch's loader with a DistributedSampler gives to a rank; without the
+        files whose name is in ``skip``."""
         from torch.utils.data import BatchSampler, DistributedSampler
 
         sampler = DistributedSampler(
@@ -93,7 +96,7 @@ class Listing:
         return found
 
 
-def same(got: List[list], *allowed: List[list], what: str = "the stream") -> None:
+def same(got: list[list], *allowed: list[list], what: str = "the stream") -> None:
     """Raises unless ``got`` is one of ``allowed``."""
     if any(got == wanted for wanted in allowed):
         return

@@ -6,10 +6,10 @@ import signal
 import time
 
 from harness import all_of
-from machine import NOBODY, until
-from oracle import Listing, SEED, same
-from verdicts import RAW, Told, Verdict, fault, wrong
 from hostile_files import nobody
+from machine import NOBODY, until
+from oracle import SEED, Listing, same
+from verdicts import RAW, Told, Verdict, fault, wrong
 
 
 @fault("the daemon is killed with kill -9 in the middle of an epoch", clear=["daemon"], dies=True)
@@ -160,7 +160,8 @@ def nothing_left(h):
 
 
 @fault(
-    "a script forks during the iteration, and the child ends by sys.exit, by os._exit, and by an exception"
+    "a script forks during the iteration, and the child ends by sys.exit, by os._exit, and by an "
+    "exception"
 )
 def forks(h):
     a = h.dataset("a")
@@ -206,7 +207,7 @@ def fork_iterates(h):
     a = h.dataset("a", size=20_000)
     client = h.open(a, memory=0, staging_buffer="400KB")
     client.ask("iter")
-    got = client.ask("next", n=2)
+    client.ask("next", n=2)
     told = json.loads(
         client.run(
             """

@@ -1,13 +1,14 @@
-"""A dataset's files are rewritten, linked elsewhere, mounted over, renamed: each process is given the bytes that are there."""
+"""A dataset's files are rewritten, linked elsewhere, mounted over, renamed: each process is given
+the bytes that are there."""
 
 import os
 import shutil
 import time
 
+from identity import LEAN, T0, two
 from machine import bind, mount, umount
 from oracle import Listing
 from verdicts import fault
-from identity import LEAN, T0, two
 
 
 def rewrite(h, path, restore):
@@ -78,7 +79,8 @@ def rewritten_in_a_job(h):
 
 
 @fault(
-    "hdmlp dataset --rescan with HDMLP_INDEX_DIR after a rewrite in place; then a new process with a cache_dir",
+    "hdmlp dataset --rescan with HDMLP_INDEX_DIR after a rewrite in place; then a new process "
+    "with a cache_dir",
     item=4,
 )
 def rescan_with_index_dir(h):
@@ -136,7 +138,8 @@ def class_symlink_retargeted(h):
 
 
 @fault(
-    "a sample is a symlink whose target is replaced by one of equal size before a new process with a cache_dir"
+    "a sample is a symlink whose target is replaced by one of equal size before a new process "
+    "with a cache_dir"
 )
 def sample_symlink_retargeted(h):
     a, b = two(h)
@@ -153,7 +156,8 @@ def sample_symlink_retargeted(h):
 
 
 @fault(
-    "another file system is mounted over a class directory between two jobs of one daemon, with all times equal"
+    "another file system is mounted over a class directory between two jobs of one daemon, with "
+    "all times equal"
 )
 def mounted_over_a_class(h):
     a, b = two(h)
@@ -181,7 +185,8 @@ def overlay(h, at, lower, upper, work):
 
 
 @fault(
-    "the dataset is an overlay; one file is rewritten through it, which copies it up, between two jobs"
+    "the dataset is an overlay; one file is rewritten through it, which copies it up, between "
+    "two jobs"
 )
 def overlay_copy_up(h):
     a = h.dataset("a", mtime=T0)
@@ -196,7 +201,8 @@ def overlay_copy_up(h):
 
 
 @fault(
-    "another overlay with another lower directory is mounted at the same path before a new process with a cache_dir"
+    "another overlay with another lower directory is mounted at the same path before a new "
+    "process with a cache_dir"
 )
 def overlay_of_another(h):
     a, b = two(h)
@@ -211,7 +217,8 @@ def overlay_of_another(h):
 
 
 @fault(
-    "a tmpfs with another dataset is mounted at the same path, with equal inode numbers, sizes and times"
+    "a tmpfs with another dataset is mounted at the same path, with equal inode numbers, sizes "
+    "and times"
 )
 def tmpfs_of_equal_inodes(h):
     at = h.folder("train")
@@ -228,7 +235,8 @@ def tmpfs_of_equal_inodes(h):
 
 
 @fault(
-    "a path is first a dataset, then another one after rm -r and mkdir: inode numbers are used again"
+    "a path is first a dataset, then another one after rm -r and mkdir: inode numbers are used "
+    "again"
 )
 def recreated_in_place(h):
     for salt in ("a", "b"):
@@ -239,7 +247,8 @@ def recreated_in_place(h):
 
 
 @fault(
-    "files have mtimes in the future, as after a clock was set back, and one is rewritten before the next job"
+    "files have mtimes in the future, as after a clock was set back, and one is rewritten before "
+    "the next job"
 )
 def clock_set_back(h):
     a = h.dataset("a", mtime=int(time.time()) + 86400)
@@ -250,7 +259,8 @@ def clock_set_back(h):
 
 
 @fault(
-    "all mtimes are 0, as on some read-only images, and files are swapped by rename before the next job"
+    "all mtimes are 0, as on some read-only images, and files are swapped by rename before the "
+    "next job"
 )
 def times_of_1970(h):
     a = h.dataset("a", mtime=0, sizes="same")
@@ -293,7 +303,8 @@ def touched(h):
 
 
 @fault(
-    "a dataset's samples are hard links into another dataset, and one is rewritten through the other name"
+    "a dataset's samples are hard links into another dataset, and one is rewritten through the "
+    "other name"
 )
 def hard_links(h):
     a = h.dataset("a")

@@ -1,6 +1,8 @@
-"""Does to HDMLP what clusters and hostile users do to a loader, and says what came of each: run.py [--only WORD] [--list] [--json FILE].
+"""Does to HDMLP what clusters and hostile users do to a loader, and says what came of each: run.py
+[--only WORD] [--list] [--json FILE].
 
-As root, on Linux: each fault has process, mount and network namespaces of its own, which end with it.
+As root, on Linux: each fault has process, mount and network namespaces of its own, which end with
+it.
 
 EXIT STATUS
   0  every fault gave the right stream, or a clear error
@@ -20,9 +22,9 @@ HERE = Path(__file__).resolve().parent
 TREE = HERE.parent.parent
 sys.path.insert(0, str(HERE))
 
-from harness import Product  # noqa: E402
-from judge import carry_out  # noqa: E402
-from verdicts import BROKEN, CLEAR, FAULTS, OUTCOMES, RIGHT, SKIPPED  # noqa: E402
+from harness import Product
+from judge import carry_out
+from verdicts import BROKEN, CLEAR, FAULTS, OUTCOMES, RIGHT, SKIPPED
 
 THEMES = [
     "identity",
@@ -91,7 +93,8 @@ def main() -> int:
         for f in chosen:
             print(f"{f.name:42} {f.about}")
         print(
-            f"{len(chosen)} faults, {sum(f.item is not None for f in chosen)} of them from the list that the harness began with"
+            f"{len(chosen)} faults, {sum(f.item is not None for f in chosen)} of them from the "
+            f"list that the harness began with"
         )
         return 0
     package = (options.package or options.product / "python").resolve()
@@ -114,14 +117,15 @@ def main() -> int:
             file=sys.stderr,
         )
         return 2
-    import torch.utils.data  # once, before the faults' processes are forked  # noqa: F401
+    importlib.import_module("torch.utils.data")  # once, before the faults' processes are forked
 
     results = []
     for f in chosen:
         result = carry_out(f, product)
         results.append(result)
         print(
-            f"{result['name']:42} {result['outcome']:20} {result['seconds']:6.1f} s  {result['message'][:200]}",
+            f"{result['name']:42} {result['outcome']:20} {result['seconds']:6.1f} s  "
+            f"{result['message'][:200]}",
             flush=True,
         )
         if options.json:

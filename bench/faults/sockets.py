@@ -1,5 +1,7 @@
-"""The daemon's socket, and where it starts: who takes its name, what connects to it, and what a sandbox takes away."""
+"""The daemon's socket, and where it starts: who takes its name, what connects to it, and what a
+sandbox takes away."""
 
+import contextlib
 import ctypes
 import json
 import os
@@ -12,10 +14,10 @@ import sys
 import time
 
 from harness import together
+from hostile_files import nobody
 from machine import NOBODY, libc
 from oracle import Listing
 from verdicts import RAW, Told, Verdict, fault, wrong
-from hostile_files import nobody
 
 SQUAT = """
 import socket, sys, time, os
@@ -126,7 +128,8 @@ def another_version(h):
 
 
 @fault(
-    "300 connections to the daemon's socket say nothing, half a frame, frames of 4 GiB, noise; then a job opens",
+    "300 connections to the daemon's socket say nothing, half a frame, frames of 4 GiB, noise; "
+    "then a job opens",
     item=5,
 )
 def socket_flooded(h):
@@ -146,17 +149,16 @@ def socket_flooded(h):
             frame(200, b""),
             frame(1, hello(h)) + frame(3, b""),
         )[i % 7]
-        try:
+        with contextlib.suppress(OSError):
             s.sendall(with_what)
-        except OSError:
-            pass
         held.append(s)
     first.right(Listing(a), [0])
     h.client(cgroup=group).open(a, memory="20MB", name="two").right(Listing(a), [0, 1])
 
 
 @fault(
-    "60 connections of the same user each send 15 MiB of a frame of 16 MiB and stop; 500 MiB of memory"
+    "60 connections of the same user each send 15 MiB of a frame of 16 MiB and stop; 500 MiB of "
+    "memory"
 )
 def socket_flooded_with_bytes(h):
     a = h.dataset("a")
@@ -171,17 +173,16 @@ def socket_flooded_with_bytes(h):
                 raise
             break
         s.settimeout(1)
-        try:
+        with contextlib.suppress(OSError):
             s.sendall(frame(1, bytes(15 << 20), length=16 << 20))
-        except OSError:
-            pass
         held.append(s)
     first.right(Listing(a), [0])
     h.client(cgroup=group).open(a, memory="20MB", name="two").right(Listing(a), [0, 1])
 
 
 @fault(
-    "OPEN and CALL with JSON that is nested 100,000 deep, has duplicate keys, huge numbers, and a path with NUL"
+    "OPEN and CALL with JSON that is nested 100,000 deep, has duplicate keys, huge numbers, and "
+    "a path with NUL"
 )
 def hostile_requests(h):
     a = h.dataset("a")

@@ -1,4 +1,5 @@
-"""Sources that fail, hang, stop and come back. They are FUSE mounts of a folder (bench/throttle)."""
+"""Sources that fail, hang, stop and come back. They are FUSE mounts of a folder
+(bench/throttle)."""
 
 import os
 import signal
@@ -7,7 +8,6 @@ import time
 from machine import bind, umount, until
 from oracle import Listing, same
 from verdicts import RAW, Told, Verdict, fault, wrong
-
 
 LEAN = {
     "memory": 0,
@@ -176,7 +176,8 @@ def stops_for_good(h):
 
 
 @fault(
-    "the source's server dies and is mounted again at once, between two epochs of a job that does not cache",
+    "the source's server dies and is mounted again at once, between two epochs of a job that "
+    "does not cache",
     item=12,
 )
 def mounted_again(h):
@@ -202,7 +203,8 @@ def mounted_again_later(h):
 
 
 @fault(
-    "the source is unmounted lazily and mounted again as another instance, between two jobs of one daemon",
+    "the source is unmounted lazily and mounted again as another instance, between two jobs of "
+    "one daemon",
     item=12,
 )
 def mounted_again_between_jobs(h):

@@ -1,4 +1,5 @@
-"""What scripts do to states and epochs: a state of another dataset, world or seed, an edited one; epochs in any order."""
+"""What scripts do to states and epochs: a state of another dataset, world or seed, an edited one;
+epochs in any order."""
 
 import json
 
@@ -57,7 +58,7 @@ def state_after_a_rewrite(h):
     a = h.dataset("a")
     client = h.open(a)
     client.ask("iter")
-    got = client.ask("next", n=4)
+    client.ask("next", n=4)
     state = client.ask("state")
     client.end()
     h.stop_daemon()
@@ -72,15 +73,14 @@ def state_after_a_rewrite(h):
 def state_of_another_world(h):
     a = h.dataset("a", per_class=20)  # 80 samples
     listing, state = Listing(a), None
-    step = 0
-    for world, batch in ((2, 10), (1, 20), (4, 5), (2, 10)):
+    for step, (world, batch) in enumerate(((2, 10), (1, 20), (4, 5), (2, 10))):
         ranks = [h.client() for _ in range(world)]
         for i, r in enumerate(ranks):
             r.send_open(a, rank=i, world_size=world, batch=batch, name=f"of {world} at {step}")
         for r in ranks:
             r.answer()
         if state:
-            all_of(ranks, lambda c: c.send("load", state=state))  # noqa: B023
+            all_of(ranks, lambda c: c.send("load", state=state))
         all_of(ranks, lambda c: c.send("iter"))
         got = all_of(ranks, lambda c: c.send("next", n=1))
         for r, one in zip(ranks, got):
@@ -89,7 +89,6 @@ def state_of_another_world(h):
                 r.expected(listing)[step : step + 1],
                 what=f"rank {r.rank} of {world} at step {step}",
             )
-        step += 1
         state = json.loads(json.dumps(ranks[0].ask("state")))
         for r in ranks:
             r.end()

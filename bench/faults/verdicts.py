@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from typing import Callable, List, Optional, Sequence
+from collections.abc import Sequence
+from typing import Callable
 
 RIGHT, CLEAR = "right stream", "clear error"
 WRONG, HANG, CRASH, KILLED, RAW, FOREIGN = (
@@ -50,20 +51,20 @@ class Fault:
     name: str
     about: str
     run: Callable[..., None]  # of the harness that it does harm with
-    clear: Optional[Sequence[str]]
-    item: Optional[int]
+    clear: Sequence[str] | None
+    item: int | None
     limit: float
     dies: bool
     theme: str
 
 
-FAULTS: List[Fault] = []
+FAULTS: list[Fault] = []
 
 
 def fault(
     about: str,
-    clear: Optional[Sequence[str]] = None,
-    item: Optional[int] = None,
+    clear: Sequence[str] | None = None,
+    item: int | None = None,
     limit: float = 45,
     dies: bool = False,
 ) -> Callable:
@@ -71,7 +72,8 @@ def fault(
 
     Args:
         about: one sentence: what is done to HDMLP.
-        clear: patterns that the message of a clear error matches, all of them, in any case; None: only the right stream will do.
+        clear: patterns that the message of a clear error matches, all of them, in any case; None:
+            only the right stream will do.
         item: its number in the list that the harness began with; None: not from there.
         limit: seconds after which all its processes are killed.
         dies: that the daemon is gone is what is expected to be told, not a crash.
@@ -96,5 +98,5 @@ def fault(
     return register
 
 
-def lacking(e: Told, patterns: Sequence[str]) -> List[str]:
+def lacking(e: Told, patterns: Sequence[str]) -> list[str]:
     return [p for p in patterns if not re.search(p, f"{e.name} {e.message}", re.IGNORECASE)]

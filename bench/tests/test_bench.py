@@ -10,12 +10,12 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
-import clusters  # noqa: E402
-import make_dataset  # noqa: E402
-import namespaces  # noqa: E402
-import rounds  # noqa: E402
-import run  # noqa: E402
-from throttled import Throttled, Unavailable  # noqa: E402
+import clusters
+import make_dataset
+import namespaces
+import rounds
+import run
+from throttled import Throttled, Unavailable
 
 pytestmark = pytest.mark.slow
 
@@ -153,7 +153,8 @@ def test_nodes_have_addresses_and_variables_and_are_gone_afterwards():
 
 
 def test_a_round_over_nodes(blobs):
-    """HDMLP's own count of what left the source is the mount's, and it is less than all epochs' samples."""
+    """HDMLP's own count of what left the source is the mount's, and it is less than all epochs'
+    samples."""
     pytest.importorskip("torch")
     mount = mounted(blobs, 10_000_000, 0.02)
     hosts = several_nodes(2)

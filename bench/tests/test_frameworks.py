@@ -11,10 +11,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 BENCH = os.path.dirname(HERE)
 sys.path.insert(0, BENCH)
 
-import frameworks  # noqa: E402
-import newest  # noqa: E402
-import run  # noqa: E402
-from throttled import Unavailable  # noqa: E402
+import frameworks
+import newest
+import run
+from throttled import Unavailable
 
 FRAMEWORK = frameworks.FRAMEWORKS[0]
 

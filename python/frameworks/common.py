@@ -1,7 +1,8 @@
-"""What the scripts have in common: ``python script folder which out ranks ...``, where which is torch or ours.
+"""What the scripts have in common: ``python script folder which out ranks ...``, where which is
+torch or ours.
 
-A sample is its file's length, by which it is told. Each script writes what every rank was given, under names, and with ours how many samples of it
-the daemon served.
+A sample is its file's length, by which it is told. Each script writes what every rank was given,
+under names, and with ours how many samples of it the daemon served.
 """
 
 import atexit
@@ -19,12 +20,13 @@ if OURS:
 
     LOADER = ht.DataLoader
 else:
-    from torch.utils.data import DataLoader as LOADER
+    from torch.utils.data import DataLoader as LOADER  # noqa: F401
 
 
 @atexit.register
 def _leave():
-    """Ends the process group, which not every framework does: gloo's threads may otherwise abort the process as it exits (pytorch#179291)."""
+    """Ends the process group, which not every framework does: gloo's threads may otherwise abort
+    the process as it exits (pytorch#179291)."""
     if torch.distributed.is_initialized():
         torch.distributed.destroy_process_group()
 

@@ -1,4 +1,5 @@
-"""Real frameworks beside torch's loader: each test runs a script twice, with torch's loader and with ours, and compares what every rank was given."""
+"""Real frameworks beside torch's loader: each test runs a script twice, with torch's loader and
+with ours, and compares what every rank was given."""
 
 import json
 import os
@@ -12,7 +13,7 @@ import pytest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.join(os.path.dirname(HERE), "tests"))
 
-from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: E402, F401
+from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 
 
 def pytest_collection_modifyitems(items):
@@ -35,7 +36,8 @@ def folder(tmp_path_factory):
 
 @pytest.fixture
 def script(tmp_path, folder):
-    """Runs a script of this directory: script(name, "torch" or "ours", ranks, ...) returns what it wrote, by rank and name, and what it said."""
+    """Runs a script of this directory: script(name, "torch" or "ours", ranks, ...) returns what it
+    wrote, by rank and name, and what it said."""
 
     def run(name, which, ranks, *arguments, launcher="torchrun"):
         out = tmp_path / f"{which}-{uuid.uuid4().hex}"
@@ -87,7 +89,8 @@ def script(tmp_path, folder):
 
 @pytest.fixture
 def same(script):
-    """Runs a script with both loaders. Every rank must have been given the same, but for what only ours does, which begins with an underscore."""
+    """Runs a script with both loaders. Every rank must have been given the same, but for what only
+    ours does, which begins with an underscore."""
 
     def compare(name, ranks, *arguments, launcher="torchrun"):
         theirs, ours = (

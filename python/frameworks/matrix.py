@@ -1,4 +1,5 @@
-"""The frameworks of docs/FRAMEWORKS.md: which test compares each with torch's loader, and with how many ranks. `make bench SCENARIO=frameworks` makes the page.
+"""The frameworks of docs/FRAMEWORKS.md: which test compares each with torch's loader, and with how
+many ranks. `make bench SCENARIO=frameworks` makes the page.
 
 Needs no torch: the benchmark imports it with an interpreter of its own.
 """
@@ -11,7 +12,8 @@ class Framework(NamedTuple):
 
     Attributes:
         name: what the page calls it.
-        test: the test function that compares what every rank is given with torch's loader, and what it is given that goes on from a state kept
+        test: the test function that compares what every rank is given with torch's loader, and what
+            it is given that goes on from a state kept
             amid an epoch; its parameter ``ranks`` says with how many.
         epochs: the function of time_epochs.py that trains with it.
     """

@@ -1,4 +1,5 @@
-"""accelerate and transformers' Trainer, which make loaders of their own, give every rank what they give it with torch's loader."""
+"""accelerate and transformers' Trainer, which make loaders of their own, give every rank what they
+give it with torch's loader."""
 
 import os
 
@@ -7,9 +8,9 @@ import pytest
 accelerate = pytest.importorskip("accelerate")
 pytest.importorskip("transformers")
 
-import hdmlp.torch as ht  # noqa: E402
-import torch  # noqa: E402
-from hdmlp import errors  # noqa: E402
+import hdmlp.torch as ht
+import torch
+from hdmlp import errors
 
 
 @pytest.mark.parametrize(
@@ -32,7 +33,8 @@ def test_accelerate(same, ranks, kinds):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_transformers(same, ranks):
-    """A Trainer that is given the dataset, its evaluation, and one that goes on from a checkpoint amid an epoch."""
+    """A Trainer that is given the dataset, its evaluation, and one that goes on from a checkpoint
+    amid an epoch."""
     ours, theirs = same("train_hf.py", ranks)
     for rank in range(ranks):
         steps = ours[rank]["steps"]
@@ -88,7 +90,8 @@ def test_what_only_our_loader_has_goes_along(hooked, folder):
 def test_what_it_cannot_share_raises(hooked, folder):
     with pytest.raises(
         errors.ConfigError,
-        match="shard=True: accelerate gives each rank its batches of this loader itself; leave shard",
+        match="shard=True: accelerate gives each rank its batches of this loader itself; leave "
+        "shard",
     ):
         hooked.prepare(ht.DataLoader(ht.ImageFolder(folder), 4, shard=True))
 

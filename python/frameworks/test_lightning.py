@@ -1,4 +1,5 @@
-"""Lightning's Trainer and Fabric give every rank what they give it with torch's loader, and go on exactly where they were."""
+"""Lightning's Trainer and Fabric give every rank what they give it with torch's loader, and go on
+exactly where they were."""
 
 import pytest
 
@@ -14,7 +15,8 @@ pytest.importorskip("lightning")
     ],
 )
 def test_trainer(same, strategy, ranks, parts):
-    """Loaders made before there are ranks, and in hooks; validation, for which the ranks share as well; checkpoints amid an epoch, and at its end."""
+    """Loaders made before there are ranks, and in hooks; validation, for which the ranks share as
+    well; checkpoints amid an epoch, and at its end."""
     ours, theirs = same("train_lightning.py", ranks, strategy, parts, launcher="lightning")
     for part in ("arguments", "hooks"):
         given = [

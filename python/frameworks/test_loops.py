@@ -1,4 +1,5 @@
-"""Training loops of timm, torchvision and Ray Train, and torchdata's stateful protocol, give every rank what they give it with torch's loader."""
+"""Training loops of timm, torchvision and Ray Train, and torchdata's stateful protocol, give every
+rank what they give it with torch's loader."""
 
 import pytest
 
@@ -8,7 +9,8 @@ pytest.importorskip("ray.train")
 
 
 def as_torch(script, name, ranks, *cases):
-    """Runs a script of several cases: the same samples, by the daemon; and the second epoch was resumed after two batches."""
+    """Runs a script of several cases: the same samples, by the daemon; and the second epoch was
+    resumed after two batches."""
     theirs, ours = (script(name, which, ranks, *cases) for which in ("torch", "ours"))
     for rank in range(ranks):
         for case in cases:
@@ -34,7 +36,8 @@ def test_torchvision(script, ranks, cases):
 
 @pytest.mark.parametrize("ranks, kinds", [(1, 5), (2, 2)])
 def test_torchdata(script, ranks, kinds):
-    """States are as exact as StatefulDataLoader's; the order is that of torch's plain loader, which torchdata's random samplers do not give."""
+    """States are as exact as StatefulDataLoader's; the order is that of torch's plain loader, which
+    torchdata's random samplers do not give."""
     theirs, ours = (script("train_torchdata.py", which, ranks) for which in ("torch", "ours"))
     for rank in range(ranks):
         assert len(ours[rank]) == kinds
@@ -55,7 +58,8 @@ def test_torchdata(script, ranks, kinds):
 
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_ray(script, ranks):
-    """A loader with shard=True stays ours. One without is made anew, as torch's: right samples, and it is said.
+    """A loader with shard=True stays ours. One without is made anew, as torch's: right samples, and
+    it is said.
     Ray takes a batch ahead of the loop, which the loader's state counts as yielded."""
     theirs, ours = (
         script("train_ray.py", which, ranks, launcher="its own") for which in ("torch", "ours")

@@ -52,7 +52,8 @@ model = Model()
 optimizer = torch.optim.SGD(model.parameters(), 1e-3)
 """
 
-# By the framework that a block's first line names: what is taken for granted of it, and how the result is used or checked.
+# By the framework that a block's first line names: what is taken for granted of it, and how the
+# result is used or checked.
 AROUND = {
     "before": ("import torchvision", "assert sum(len(labels) for _, labels in loader) == 300"),
     "after": ("", "assert sum(len(labels) for _, labels in loader) == served(loader) == 300"),

@@ -1,7 +1,9 @@
-"""How long a framework takes to train with torch's loader, and with ours: ``python time_epochs.py folder both out ranks framework rounds``.
+"""How long a framework takes to train with torch's loader, and with ours: ``python time_epochs.py
+folder both out ranks framework rounds``.
 
-Real images with torchvision's standard training transform, two workers, a model that computes next to nothing. Each round trains two epochs with
-either loader, from making it to the end, in turn; before the first, both train once uncounted. Every rank writes the seconds of its rounds.
+Real images with torchvision's standard training transform, two workers, a model that computes next
+to nothing. Each round trains two epochs with either loader, from making it to the end, in turn;
+before the first, both train once uncounted. Every rank writes the seconds of its rounds.
 """
 
 import gc
@@ -12,12 +14,11 @@ import sys
 import time
 import warnings
 
+import hdmlp.torch as ht
 import torch
 import torch.utils.data
 import torchvision
 from torch.utils.data import DistributedSampler, RandomSampler
-
-import hdmlp.torch as ht
 
 EPOCHS, BATCH, WORKERS = 2, 32, 2
 
@@ -152,6 +153,7 @@ def pairs(items):
 def timm_train(kind, ranks):
     """train.py with ``--no-prefetcher``."""
     from functools import partial
+
     from timm.data.loader import _worker_init
 
     sampler = DistributedSampler(kind.data) if ranks > 1 else None
@@ -183,7 +185,8 @@ def torchdata_stateful(kind, ranks):
 
 
 def ray_train(kind, ranks):
-    """Loaders that Ray Train's prepare_data_loader leaves as they are: with more than one rank, those whose sampler is a DistributedSampler."""
+    """Loaders that Ray Train's prepare_data_loader leaves as they are: with more than one rank,
+    those whose sampler is a DistributedSampler."""
     batches(
         kind(shuffle=True)
         if ranks == 1

@@ -1,4 +1,5 @@
-"""accelerate: prepare, skip_first_batches, a break, gather_for_metrics, save_state and load_state. argv adds the configurations."""
+"""accelerate: prepare, skip_first_batches, a break, gather_for_metrics, save_state and load_state.
+argv adds the configurations."""
 
 import torch
 from accelerate import Accelerator, skip_first_batches
@@ -75,7 +76,8 @@ def trains(accelerator, kind):
 
 
 def restarts(accelerator, kind):
-    """A state amid the second epoch: the rest of that epoch, and another one, here and after a restart."""
+    """A state amid the second epoch: the rest of that epoch, and another one, here and after a
+    restart."""
     model, optimizer, train, validate = prepared(accelerator)
     one_epoch(train)
     whole = []

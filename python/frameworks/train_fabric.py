@@ -1,4 +1,5 @@
-"""Lightning's Fabric: loaders made before there are ranks, set up with the model; and the rest of an epoch from a state kept amid it."""
+"""Lightning's Fabric: loaders made before there are ranks, set up with the model; and the rest of
+an epoch from a state kept amid it."""
 
 import lightning
 import torch

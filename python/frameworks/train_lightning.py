@@ -1,7 +1,6 @@
 """Lightning's Trainer. argv adds the strategy, and which parts to run."""
 
 import logging
-import os
 import warnings
 
 import lightning
@@ -85,7 +84,8 @@ def generator():
 
 
 def resume(kept):
-    """Trains with checkpoints at each step, and goes on from some of them in other Trainers, from which torch's loader cannot."""
+    """Trains with checkpoints at each step, and goes on from some of them in other Trainers, from
+    which torch's loader cannot."""
     callbacks = [ModelCheckpoint("kept", "{step}", every_n_train_steps=1, save_top_k=-1)]
     fit(
         "whole",

@@ -1,4 +1,5 @@
-"""timm's train.py: its samplers, its collate function, its PrefetchLoader, set_epoch before each epoch. argv adds numbers of repeats and workers."""
+"""timm's train.py: its samplers, its collate function, its PrefetchLoader, set_epoch before each
+epoch. argv adds numbers of repeats and workers."""
 
 import os
 import pickle
@@ -51,7 +52,8 @@ def create_loader(is_training, batch_size, repeats, workers):
 
 
 def train(*case):
-    """train.py's loop, and with ours the rest of the second epoch, from a state of the loader within."""
+    """train.py's loop, and with ours the rest of the second epoch, from a state of the loader
+    within."""
     torch.manual_seed(42 + RANK)
     train, validate = create_loader(True, 4, *case), create_loader(False, 5, *case)
     trained, validated = [], []

@@ -1,4 +1,5 @@
-"""torchdata's stateful protocol, in place of StatefulDataLoader: a state kept amid an epoch and at its end, with several samplers.
+"""torchdata's stateful protocol, in place of StatefulDataLoader: a state kept amid an epoch and at
+its end, with several samplers.
 
 With torch, the state is StatefulDataLoader's; "whole" is what torch's plain loader gives.
 """
@@ -60,7 +61,7 @@ def kept(loader, number, step):
     for passed in range(number):
         list(epoch_of(loader, passed))
     batches = epoch_of(loader, number)
-    for batch in batches:
+    for _ in batches:
         step = None if step is None else step - 1
         if step == 0:
             break

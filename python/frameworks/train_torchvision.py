@@ -1,4 +1,5 @@
-"""torchvision's references/classification: repeated augmentation or DistributedSampler, set_epoch, a collate function that mixes the batch. argv adds which."""
+"""torchvision's references/classification: repeated augmentation or DistributedSampler, set_epoch,
+a collate function that mixes the batch. argv adds which."""
 
 import os
 import pickle

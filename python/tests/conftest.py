@@ -1,4 +1,5 @@
-"""Fixtures: a small folder of samples, and a daemon on a socket of the test's own: a fake, or the real one."""
+"""Fixtures: a small folder of samples, and a daemon on a socket of the test's own: a fake, or the
+real one."""
 
 import os
 import signal
@@ -11,9 +12,9 @@ import pytest
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
-from fakedaemon import FakeDaemon  # noqa: E402
-from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: E402, F401
-from hdmlp import _daemon, errors  # noqa: E402
+from fakedaemon import FakeDaemon
+from hdmlp import _daemon, errors
+from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
 
 if (
     signal.getsignal(signal.SIGINT) == signal.SIG_IGN

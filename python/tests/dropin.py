@@ -1,4 +1,5 @@
-"""What the tests of ``ht.DataLoader`` in the place of torch's have in common: datasets, loaders of either kind, and what they yield."""
+"""What the tests of ``ht.DataLoader`` in the place of torch's have in common: datasets, loaders of
+either kind, and what they yield."""
 
 import random
 
@@ -7,14 +8,14 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-import hdmlp.torch as ht  # noqa: E402
-from items import Items, length  # noqa: E402, F401: for those who import them from here
+import hdmlp.torch as ht
+from items import Items, length  # noqa: F401
 from torch.utils.data import (
     ConcatDataset,
     Dataset,
     DistributedSampler,
     IterableDataset,
-    RandomSampler,  # noqa: E402
+    RandomSampler,
     Sampler,
     SequentialSampler,
     Subset,
@@ -130,7 +131,8 @@ def seeded(make, loader):
 
 
 def epochs(loader, stops=(None, 2, None)):
-    """The batches of three epochs, the second one given up; and what torch's generator gives then."""
+    """The batches of three epochs, the second one given up; and what torch's generator gives
+    then."""
     found = []
     for stop in stops:
         found.append([])

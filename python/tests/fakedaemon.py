@@ -18,8 +18,10 @@ import threading
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from hdmlp._protocol import audit_sum  # noqa: E402
-from hdmlp._version import __version__  # noqa: E402
+import contextlib
+
+from hdmlp._protocol import audit_sum
+from hdmlp._version import __version__
 
 EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
 
@@ -406,13 +408,9 @@ class FakeDaemon:
         return [s for s in self.sessions if s.key is not None][-1]
 
     def close(self):
-        try:
+        with contextlib.suppress(OSError):
             self.listener.shutdown(socket.SHUT_RDWR)
-        except OSError:
-            pass
         self.listener.close()
         for session in self.sessions:
-            try:
+            with contextlib.suppress(OSError):
                 session.sock.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass

@@ -2,10 +2,12 @@
 
     flood.py HOST PORTS UNTIL ADDRESS...
 
-PORTS is a JSON object: by kind (control, samples, gossip, metrics) a port. Connections come from the addresses in turn, are held and renewed until the file UNTIL
-is there; then how many were made, and how many bytes taken, is printed by kind, as a line of JSON.
+PORTS is a JSON object: by kind (control, samples, gossip, metrics) a port. Connections come from
+the addresses in turn, are held and renewed until the file UNTIL is there; then how many were made,
+and how many bytes taken, is printed by kind, as a line of JSON.
 """
 
+import contextlib
 import errno
 import itertools
 import json
@@ -112,12 +114,10 @@ def main():
                 b"\x01",
                 b"\x09",
             ):  # garbage; what looks sealed; what looks compressed
-                try:
+                with contextlib.suppress(OSError):
                     datagrams.sendto(
                         (begin + random.randbytes(size))[:size], (host, ports["gossip"])
                     )
-                except OSError:
-                    pass
         time.sleep(0.005)
     for stranger in strangers:
         taken[stranger.kind] += stranger.sent

@@ -1,4 +1,5 @@
-"""Several hosts of one machine, for launchers: with names of their own, and a stand-in for ssh to get there."""
+"""Several hosts of one machine, for launchers: with names of their own, and a stand-in for ssh to
+get there."""
 
 import os
 import re
@@ -11,7 +12,8 @@ import uuid
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
-# What ssh does, among the hosts: the command is a shell's, and the environment nobody's. Options come before the host.
+# What ssh does, among the hosts: the command is a shell's, and the environment nobody's. Options
+# come before the host.
 _SSH = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done
 host=$1; shift
@@ -21,7 +23,8 @@ exec %(binary)s dev exec "${host#node}" --run %(run)s -- env -i %(environment)s 
 
 
 class Hosts:
-    """The hosts node0, node1 and so on: network namespaces of a `hdmlp dev cluster`, which end with it.
+    """The hosts node0, node1 and so on: network namespaces of a `hdmlp dev cluster`, which end with
+    it.
 
     Attributes:
         ssh: a program that is used as ssh is.
@@ -70,7 +73,8 @@ class Hosts:
             file.write("127.0.0.1 localhost\n")
             for number in range(count):
                 file.write(
-                    f"{network}.{number + 1} node{number} {' '.join(name.format(number) for name in names)}\n"
+                    f"{network}.{number + 1} node{number} "
+                    f"{' '.join(name.format(number) for name in names)}\n"
                 )
         home = os.path.join(self.directory, "home")
         os.makedirs(home)

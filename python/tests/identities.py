@@ -1,4 +1,5 @@
-"""What tests of the identity of datasets have in common: a rank in a process of its own, folders that look alike, containers."""
+"""What tests of the identity of datasets have in common: a rank in a process of its own, folders
+that look alike, containers."""
 
 import hashlib
 import json
@@ -8,12 +9,11 @@ import sys
 import textwrap
 
 import pytest
-
 from hdmlp import _daemon
 
-
-#: Reads some epochs and prints the hashes of what it was given, in order, or the error; then waits for its input to end
-#: if it is told to stay. Before each epoch but the first it waits for a line, if it is told to step.
+#: Reads some epochs and prints the hashes of what it was given, in order, or the error; then waits
+#: for its input to end if it is told to stay. Before each epoch but the first it waits for a line,
+#: if it is told to step.
 RANK = textwrap.dedent("""
     import hashlib, json, sys
     import hdmlp.data as data
@@ -46,8 +46,8 @@ def write(path, seed):
 
 def normalise(root):
     """Sets all times of files and directories to one, as tools that make images do."""
-    for directory, names, files in os.walk(root, topdown=False):
-        for name in files + ["."]:
+    for directory, _, files in os.walk(root, topdown=False):
+        for name in [*files, "."]:
             os.utime(os.path.join(directory, name), ns=(THEN * 10**9,) * 2)
 
 

@@ -1,4 +1,5 @@
-"""What scripts of tests have of a folder where torch's loader is to know nothing of it: its items, and as samples their lengths.
+"""What scripts of tests have of a folder where torch's loader is to know nothing of it: its items,
+and as samples their lengths.
 
 PATH is the Python path with which such a script finds this module, and the package.
 """

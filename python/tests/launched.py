@@ -1,4 +1,5 @@
-"""What tests of launchers have in common: hosts of one machine, a working directory with the examples, and what ranks were given."""
+"""What tests of launchers have in common: hosts of one machine, a working directory with the
+examples, and what ranks were given."""
 
 import glob
 import hashlib
@@ -13,9 +14,10 @@ import pytest
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from hdmlp import _daemon, errors  # noqa: E402
-from hosts import Hosts  # noqa: E402
-from reference import batches as reference, jpegs  # noqa: E402
+from hdmlp import _daemon, errors
+from hosts import Hosts
+from reference import batches as reference
+from reference import jpegs
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 EXAMPLES = os.path.join(os.path.dirname(os.path.dirname(_HERE)), "examples")
@@ -33,7 +35,8 @@ with DataLoader(ImageFolder(sys.argv[1]), batch_size=32, seed=42, epochs=4) as l
             pass
 """
 
-#: A script that goes on from its state: alone up to a step in the middle of the second epoch, with another to the end.
+#: A script that goes on from its state: alone up to a step in the middle of the second epoch, with
+#: another to the end.
 ELASTIC = """
 import json, os, signal, sys, zlib
 from hdmlp.data import DataLoader, Folder
@@ -75,7 +78,8 @@ def hosts(binary, tmp_path_factory):
         )
     except OSError as error:
         pytest.skip(f"no network namespaces here: {error}")
-    # Before torch 2.0 torchrun's own defaults of the two are refused by Python 3.11's enumerations. There is no local rank 9.
+    # Before torch 2.0 torchrun's own defaults of the two are refused by Python 3.11's enumerations.
+    # There is no local rank 9.
     hosts.program("torchrun", 'exec /usr/bin/torchrun --redirects 9:1 --tee 9:1 "$@"')
     yield hosts
     hosts.close()
@@ -204,7 +208,8 @@ def documented(path, pattern, folder):
 
 
 def needed(*programs):
-    """Skips, or fails where scripts/setup could have installed it, without one of these programs."""
+    """Skips, or fails where scripts/setup could have installed it, without one of these
+    programs."""
     for program in programs:
         if not os.path.exists(program):
             (pytest.fail if shutil.which("apt-get") else pytest.skip)(
@@ -272,7 +277,8 @@ PartitionName=all Nodes=ALL Default=YES
 
 @pytest.fixture(scope="module")
 def slurm(hosts, tmp_path_factory):
-    """A Slurm with its controller on node0, and a slurmd on each host: the variables that its commands need."""
+    """A Slurm with its controller on node0, and a slurmd on each host: the variables that its
+    commands need."""
     needed("/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/sbatch", "/usr/sbin/munged")
     directory = str(tmp_path_factory.mktemp("slurm"))
     os.mkdir(os.path.join(directory, "state"))

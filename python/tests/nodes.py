@@ -1,4 +1,5 @@
-"""Runs of `hdmlp dev cluster`, for tests of jobs over several nodes: real daemons in network namespaces of their own.
+"""Runs of `hdmlp dev cluster`, for tests of jobs over several nodes: real daemons in network
+namespaces of their own.
 
 The fixtures are for modules to import.
 """
@@ -14,7 +15,6 @@ import threading
 import time
 
 import pytest
-
 from hdmlp import _daemon, errors
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_of_nodes.py")
@@ -133,7 +133,8 @@ class Nodes:
                 logs = self.logs()
                 self.process.kill()
                 raise AssertionError(
-                    f"{what}: not within {timeout} s; ranks said {dict(self.at)}, {self.said}; {''.join(self.other)}{logs}"
+                    f"{what}: not within {timeout} s; ranks said {dict(self.at)}, {self.said}; "
+                    f"{''.join(self.other)}{logs}"
                 )
             time.sleep(0.02)
         return value
@@ -168,7 +169,8 @@ class Nodes:
             pass
 
     def together(self, ranks, epochs):
-        """Lets ranks, whose options have gates and until, go on from epoch to epoch together, as in training, and end when all have."""
+        """Lets ranks, whose options have gates and until, go on from epoch to epoch together, as in
+        training, and end when all have."""
         for epoch in range(epochs):
             self.wait_epoch(epoch, range(ranks))
             self.go_on(epoch)

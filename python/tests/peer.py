@@ -1,5 +1,7 @@
-"""The daemon's end of a stream, played by a test frame by frame, in one thread: what it says lies in the socket when the stream looks."""
+"""The daemon's end of a stream, played by a test frame by frame, in one thread: what it says lies
+in the socket when the stream looks."""
 
+import contextlib
 import os
 import socket
 import struct
@@ -13,7 +15,8 @@ PAGE = 4096
 
 
 def memory(content=b""):
-    """A descriptor of a memfd that holds the content, under a name that no other has; and the name."""
+    """A descriptor of a memfd that holds the content, under a name that no other has; and the
+    name."""
     name = uuid.uuid4().hex
     fd = os.memfd_create(name)
     os.pwrite(fd, content, 0)
@@ -24,10 +27,8 @@ def descriptors(name):
     """How many descriptors of the memfd of that name this process has."""
     count = 0
     for fd in os.listdir("/proc/self/fd"):
-        try:
+        with contextlib.suppress(FileNotFoundError):  # closed by another thread
             count += os.readlink(f"/proc/self/fd/{fd}").startswith(f"/memfd:{name} ")
-        except FileNotFoundError:  # another thread's, which has closed it
-            pass
     return count
 
 
@@ -120,8 +121,8 @@ class Peer:
         )
 
     def heard(self):
-        """What the stream has said since: ("ITERATE", generation, epoch, step), ("ACK", generation, epoch, step, slots), ("WAIT", generation),
-        ("CALL", method)."""
+        """What the stream has said since: ("ITERATE", generation, epoch, step), ("ACK", generation,
+        epoch, step, slots), ("WAIT", generation), ("CALL", method)."""
         self.socket.setblocking(False)
         try:
             while True:

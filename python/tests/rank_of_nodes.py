@@ -4,23 +4,23 @@
 
 OPTIONS is a JSON object: the loader's arguments, and
 
-    epochs   how many the job has; default 3
-    run      how many to train for; default all
+    epochs   how many epochs the job has; default 3
+    run      how many epochs to train for; default all
     pause    seconds that a step takes; default 0
-    gates    a directory: at the end of epoch 0 the rank says where it is, and waits for a file 0 in there; and so on
-    until    a file: the rank stays until it is there
+    gates    a directory: after epoch N the rank reports, and waits for the file N in it
+    until    a file: the rank stays until it exists
     of_node  by node, options that differ there
-    secret   the job's
+    secret   the job's secret
     mortal   the rank may be killed (with until): it is a process of its own, and this one stays
     environment  variables to set before anything is opened
-    version  this package's version, instead of its own: that of the binary that HDMLP_BINARY names
+    version  this package's version, instead of its own: that of the binary in HDMLP_BINARY
     folder   the dataset, instead of FOLDER
-    occupy   a port of this node that somebody else listens at
-    stay     a file: with its loader closed, the rank keeps a connection to the daemon until it is there
-    together a directory, and how many ranks there are: with their daemons started, all open the loader at once
-    lockstep a directory, and how many ranks there are: at each step the rank waits there for all of them, as in an allreduce
-    hold     a step and a file: before that step of epoch 0 the rank waits until the file is there
-    again    a file: where a sample cannot be read the rank says so, waits until the file is there, and begins anew
+    occupy   a port of this node on which another socket listens
+    stay     a file: with its loader closed, the rank stays connected to the daemon until it exists
+    together a directory and the number of ranks: once all their daemons run, all open the loader
+    lockstep a directory and the number of ranks: as in an allreduce, each step waits for all ranks
+    hold     a step and a file: before that step of epoch 0 the rank waits until the file exists
+    again    a file: after a SampleError the rank reports, waits until it exists, and starts over
     absent   true: the rank does not open the loader, and stays until
 """
 
@@ -34,8 +34,8 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import hdmlp.data as data  # noqa: E402
-from hdmlp import _daemon, errors  # noqa: E402
+import hdmlp.data as data
+from hdmlp import _daemon, errors
 
 
 def places(loader) -> dict:
@@ -44,7 +44,8 @@ def places(loader) -> dict:
 
 
 class Lockstep:
-    """A step of all ranks, as an allreduce is: none leaves it before the last one has come, or another has left for good.
+    """A step of all ranks, as an allreduce is: none leaves it before the last one has come, or
+    another has left for good.
 
     Attributes:
         steps: how many this rank has taken.
@@ -106,7 +107,7 @@ def main() -> None:
     hold, again = options.pop("hold", (0, None)), options.pop("again", None)
     lockstep = options.pop("lockstep", None)
     lockstep = lockstep and Lockstep(*lockstep, said["rank"])
-    keeper = _daemon.connect() if stay or together else None
+    _keeper = _daemon.connect() if stay or together else None
     if together is not None:
         place, ranks = together
         with open(os.path.join(place, f"{said['rank']}-{node}"), "w"):

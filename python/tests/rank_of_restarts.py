@@ -1,4 +1,5 @@
-"""A rank of test_nodes_restart.py: goes on where a state says, and prints a line of JSON with what it was given and where it is.
+"""A rank of test_nodes_restart.py: goes on where a state says, and prints a line of JSON with what
+it was given and where it is.
 
     rank_of_restarts.py FOLDER OPTIONS
 
@@ -16,8 +17,8 @@ import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-import hdmlp.data as data  # noqa: E402
-from hdmlp import errors  # noqa: E402
+import hdmlp.data as data
+from hdmlp import errors
 
 
 def main() -> None:
@@ -48,8 +49,8 @@ def main() -> None:
 
 def say(rank, loader, given) -> None:
     report = loader.report()
-    # What left the source for this job: "places" counts from when the dataset's cache was made, which is that of the job before
-    # where its daemon has not let it go yet.
+    # What left the source for this job: "places" counts from when the dataset's cache was made,
+    # which is that of the job before where its daemon has not let it go yet.
     print(
         json.dumps(
             {

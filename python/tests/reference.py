@@ -1,4 +1,5 @@
-"""What HDMLP is held against: image folders, and what torchvision and torch's own loader make of them."""
+"""What HDMLP is held against: image folders, and what torchvision and torch's own loader make of
+them."""
 
 import numpy
 import torch
@@ -44,7 +45,8 @@ def jpegs(root, counts, seed=0, edges=(30, 70)):
 def batches(
     root, batch, epochs, seed, drop_last, rank, world, transform=None, shuffle=True, **more
 ):
-    """What torch's own loader gives a rank: per epoch, a list of batches; of the files' bytes if there is no transform."""
+    """What torch's own loader gives a rank: per epoch, a list of batches; of the files' bytes if
+    there is no transform."""
     dataset = torchvision.datasets.ImageFolder(
         root, transform, loader=read if transform is None else decoded, **more
     )

@@ -1,7 +1,6 @@
 """Batches that are made ahead: what comes, in which order, and what of it is given up."""
 
 import pytest
-
 from hdmlp._ahead import _MOST, Ahead
 from hdmlp._source import Taken
 from hdmlp.errors import SampleError
@@ -76,7 +75,8 @@ def test_in_order(ready):
 
 
 def test_a_stream_that_never_runs_dry():
-    """Samples that are handed over where they lie take no room: the daemon sends more as fast as they are taken."""
+    """Samples that are handed over where they lie take no room: the daemon sends more as fast as
+    they are taken."""
     stream, ahead = ahead_of(10_000)
     for position in range(3, 100):
         assert take(ahead, 1) == [position]

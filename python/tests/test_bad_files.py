@@ -1,4 +1,5 @@
-"""Files with input/output errors, as a bad sector gives them: the fault of the file, and not of the source, as long as others can be read."""
+"""Files with input/output errors, as a bad sector gives them: the fault of the file, and not of the
+source, as long as others can be read."""
 
 import json
 import os
@@ -11,12 +12,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import _daemon, errors  # noqa: E402
-from torch.utils.data import DistributedSampler  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import _daemon, errors
+from torch.utils.data import DistributedSampler
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
-from throttled import Throttled, Unavailable  # noqa: E402
+from throttled import Throttled, Unavailable
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 FILES, BATCH, EPOCHS = 200, 10, 2
@@ -117,21 +118,22 @@ def test_a_bad_file_is_raised_at_once(mount):
             pass
     assert caught.value.sample == 77 and caught.value.path.endswith("/a/077.jpg")
     assert (
-        "while other samples could be read, so the fault is the file's and not the source's: restore the file"
-        in str(caught.value)
+        "while other samples could be read, so the fault is the file's and not the source's: "
+        "restore the file" in str(caught.value)
     )
-    for loader in (loader, other):
-        loader.close()
+    loader.close()
+    other.close()
 
 
 def test_a_source_that_fails_is_waited_for(mount):
-    """Where nothing can be read it is the source's fault: nothing is left out, and the error comes when the time is up."""
+    """Where nothing can be read it is the source's fault: nothing is left out, and the error comes
+    when the time is up."""
     [loader, other] = loaders(mount, "skip", source_timeout="4s", prefetch_batches=1, memory="0")
     next(zip(loader, other))
     mount.set(fail="*.jpg")
     begun = time.monotonic()
     with pytest.raises(
-        errors.SampleError, match="the source did not answer: tried .* then given up"
+        errors.SampleError, match=r"the source did not answer: tried .* then given up"
     ) as caught:
         for _ in range(EPOCHS):
             for _ in zip(loader, other):
@@ -139,12 +141,13 @@ def test_a_source_that_fails_is_waited_for(mount):
     assert time.monotonic() - begun > 3.5
     assert "input/output error" in str(caught.value)
     assert loader.report()["faults"] == []
-    for loader in (loader, other):
-        loader.close()
+    loader.close()
+    other.close()
 
 
 def test_a_faulty_source_makes_no_other_version(mount, tmp_path):
-    """Reads fail now and then: the version, which rests on the contents of 64 files, is that of the files themselves."""
+    """Reads fail now and then: the version, which rests on the contents of 64 files, is that of the
+    files themselves."""
 
     def version(root, index):
         seen = subprocess.run(

@@ -1,16 +1,16 @@
-"""Samplers and datasets that are not as they should be: an error with index and epoch, or what torch does, and never other samples without a word."""
+"""Samplers and datasets that are not as they should be: an error with index and epoch, or what
+torch does, and never other samples without a word."""
 
 import itertools
 
 import pytest
 
 torch = pytest.importorskip("torch")
-from torch.utils.data import DataLoader, DistributedSampler, Sampler, Subset  # noqa: E402
-
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from dropin import Items, Numbers, length, same  # noqa: E402
-from test_groups import ranks  # noqa: E402, F401
+import hdmlp.torch as ht
+from dropin import Items, Numbers, length, same
+from hdmlp import errors
+from test_groups import ranks  # noqa: F401
+from torch.utils.data import DataLoader, DistributedSampler, Sampler, Subset
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -65,7 +65,8 @@ def test_what_is_no_batch(folder):
     ) as loader:
         with pytest.raises(
             TypeError,
-            match="the batch sampler yields 3 in batch 1 of epoch 0; it must yield lists of indices",
+            match="the batch sampler yields 3 in batch 1 of epoch 0; it must yield lists of "
+            "indices",
         ):
             list(loader)
 
@@ -87,7 +88,8 @@ def test_indices_of_any_kind(folder):
     ],
 )
 def test_samplers_without_an_end(folder, sampler, caplog):
-    """They are asked no further ahead than by torch, and the files are read all the same; said once."""
+    """They are asked no further ahead than by torch, and the files are read all the same; said
+    once."""
     data = ht.ImageFolder(folder, loader=length)
     theirs = list(itertools.islice(DataLoader(Items(data), 2, sampler=sampler()), 40))
     with ht.DataLoader(data, 2, sampler=sampler()) as loader:
@@ -111,7 +113,8 @@ def test_another_answer_from_the_same_state(folder):
         loader.load_state_dict(state)
         with pytest.raises(
             errors.MismatchError,
-            match="other indices than when the state was saved, within the first 1 batches of epoch 1",
+            match="other indices than when the state was saved, within the first 1 batches of "
+            "epoch 1",
         ):
             iter(loader)
     with ht.DataLoader(data, 2, sampler=Yields([], length=4)) as loader:
@@ -128,7 +131,7 @@ def test_another_dataset(folder):
         state = loader.state_dict()
     with (
         ht.DataLoader(Subset(data, [1, 2, 4]), 1, shuffle=True) as loader,
-        pytest.raises(errors.MismatchError, match="subset is .* in the saved state, of epoch 0"),
+        pytest.raises(errors.MismatchError, match=r"subset is .* in the saved state, of epoch 0"),
     ):
         loader.load_state_dict(state)
     with (
@@ -149,7 +152,8 @@ class Grows(Numbers):
 
 
 def test_a_dataset_whose_length_changes():
-    """Samplers that look again each epoch see it, as in torch; one that shared out another length is an error."""
+    """Samplers that look again each epoch see it, as in torch; one that shared out another length
+    is an error."""
     data = Grows()
     torch.manual_seed(2)
     with ht.DataLoader(data, 4, shuffle=True) as loader:
@@ -162,14 +166,16 @@ def test_a_dataset_whose_length_changes():
         data.n = 12
         with pytest.raises(
             errors.ConfigError,
-            match="epoch 1: the Grows has 12 items, and had 8 when the loader was made, which its DistributedSampler",
+            match="epoch 1: the Grows has 12 items, and had 8 when the loader was made, which "
+            "its DistributedSampler",
         ):
             iter(loader)
 
 
 @pytest.mark.slow
-def test_ranks_that_disagree(ranks):  # noqa: F811
-    """They share a job, so that all of them raise: the one that came later when it is made, the other one with the next batch."""
+def test_ranks_that_disagree(ranks):
+    """They share a job, so that all of them raise: the one that came later when it is made, the
+    other one with the next batch."""
     said, _ = ranks(
         """
         from hdmlp import errors

@@ -12,7 +12,6 @@ import signal
 import subprocess
 
 import pytest
-
 from hdmlp import _daemon
 from identities import Rank, hashes, make, normalise, read
 from waiting import until
@@ -107,7 +106,8 @@ def test_nothing_differs(filled):
 
 
 def test_what_differs_is_found(filled):
-    """A damaged copy, and a file that was changed behind the cache's back with the same size and times: exactly these."""
+    """A damaged copy, and a file that was changed behind the cache's back with the same size and
+    times: exactly these."""
     data, cache, options = filled
     store = store_of(cache)
     offset = 17 * SIZE + 5

@@ -11,9 +11,8 @@ import shutil
 import subprocess
 import sys
 
-import pytest
-
 import hdmlp
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs/testdata/contributing"

@@ -4,11 +4,10 @@ import os
 import socket
 
 import pytest
-
 from hdmlp import _daemon, errors
-from waiting import until
 from hdmlp import _protocol as protocol
 from peer import descriptors, memory
+from waiting import until
 
 
 @pytest.fixture(params=["abstract", "path"])
@@ -31,7 +30,7 @@ def test_its_last_words_when_it_does_not_start(socket_name, tmp_path, monkeypatc
         "HDMLP_BINARY", script(tmp_path / "hdmlp", "echo $@ is out of luck >&2; exit 3\n")
     )
     with pytest.raises(
-        errors.DaemonDiedError, match="(?s)status 3.*serve --from-process is out of luck"
+        errors.DaemonDiedError, match=r"(?s)status 3.*serve --from-process is out of luck"
     ):
         _daemon.connect()
 
@@ -161,7 +160,8 @@ def test_signals_of_the_terminal_do_not_reach_it(real):
 
 
 def test_it_never_pushes_the_training_process_aside(real):
-    """All threads of a real daemon are scheduled as batch work, with the niceness of who started it."""
+    """All threads of a real daemon are scheduled as batch work, with the niceness of who started
+    it."""
     client = _daemon.connect()
     threads = os.listdir(f"/proc/{client.pid}/task")
     assert {os.sched_getscheduler(int(thread)) for thread in threads} == {os.SCHED_BATCH}

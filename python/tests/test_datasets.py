@@ -1,4 +1,5 @@
-"""Datasets that the daemon serves beside HDMLP's own: torchvision's folders, parts of them, and several of them.
+"""Datasets that the daemon serves beside HDMLP's own: torchvision's folders, parts of them, and
+several of them.
 
 The oracle is torch's own loader over the same object.
 """
@@ -11,7 +12,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
-from PIL import Image  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from PIL import Image
 from torch.utils.data import (
     ConcatDataset,
     DataLoader,
@@ -19,11 +22,8 @@ from torch.utils.data import (
     Subset,
     WeightedRandomSampler,
     random_split,
-)  # noqa: E402
-from torchvision import datasets, transforms  # noqa: E402
-
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
+)
+from torchvision import datasets, transforms
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -148,7 +148,8 @@ def test_imagenet(tmp_path, images):
 
 
 def test_samples_that_the_user_changed(images):
-    """They are the truth, as in torch: fewer, in another order, some twice, or with labels of their own."""
+    """They are the truth, as in torch: fewer, in another order, some twice, or with labels of their
+    own."""
 
     def changed(change):
         data = datasets.ImageFolder(images, TENSOR)

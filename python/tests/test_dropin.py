@@ -1,4 +1,5 @@
-"""``ht.DataLoader`` in the place of torch's: the same batches from the same script, whatever the dataset and the sampler, or an error.
+"""``ht.DataLoader`` in the place of torch's: the same batches from the same script, whatever the
+dataset and the sampler, or an error.
 
 The oracle is the installed torch's own loader, after the same seeds.
 """
@@ -11,10 +12,10 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler  # noqa: E402
-from dropin import LOADERS, NUMBERS, Numbers, Stream, epochs, generator, same, seeded  # noqa: E402
+import hdmlp.torch as ht
+from dropin import LOADERS, NUMBERS, Numbers, Stream, epochs, generator, same, seeded
+from hdmlp import errors
+from torch.utils.data import DataLoader, Dataset, Sampler, SequentialSampler
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -85,7 +86,8 @@ class Random(Dataset):
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_random_numbers_of_items(workers):
-    """They depend on neither workers nor resuming, and differ between epochs, items, and repeats of an item."""
+    """They depend on neither workers nor resuming, and differ between epochs, items, and repeats of
+    an item."""
 
     def make(number):
         torch.manual_seed(5)

@@ -6,16 +6,16 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
+import hdmlp.torch as ht
+from dropin import Items, content, epochs, generator, length, read, same, seeded
+from hdmlp import errors
 from torch.utils.data import (
     DataLoader,
     DistributedSampler,
     Sampler,
     SubsetRandomSampler,
     WeightedRandomSampler,
-)  # noqa: E402
-from dropin import Items, content, epochs, generator, length, read, same, seeded  # noqa: E402
+)
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -47,7 +47,8 @@ def test_every_epoch_by_default_by_id(folder):
     ],
 )
 def test_samplers_over_a_folder(folder, name):
-    """The labels and bytes that torch's loader gives, of each of three epochs, one given up; and the same position of the generators."""
+    """The labels and bytes that torch's loader gives, of each of three epochs, one given up; and
+    the same position of the generators."""
 
     class Own(Sampler):
         def __init__(self):
@@ -127,7 +128,8 @@ class Counting:
 
 @pytest.mark.parametrize("sampler", [None, "weighted"])
 def test_a_transform_that_counts_goes_on_in_one_job(folder, sampler):
-    """State that a transform keeps in this process is no other transform: the job, and what it reports, goes on."""
+    """State that a transform keeps in this process is no other transform: the job, and what it
+    reports, goes on."""
     data = ht.ImageFolder(folder, Counting(), loader=length)
     sampler = sampler and WeightedRandomSampler(torch.ones(25), 25, generator=generator())
     with ht.DataLoader(data, 5, sampler=sampler, num_workers=0, labels="name") as loader:
@@ -149,7 +151,7 @@ def test_what_cannot_be_changed_raises(folder):
         lambda: data.samples.__delitem__(slice(10, None)),
         lambda: data.classes.sort(),
     ):
-        with pytest.raises(TypeError, match="torch.utils.data.Subset"):
+        with pytest.raises(TypeError, match=r"torch.utils.data.Subset"):
             change()
     for name in ("samples", "targets", "imgs", "classes", "class_to_idx", "root"):
         with pytest.raises(errors.ConfigError, match=f"{name} cannot be set"):

@@ -1,4 +1,5 @@
-"""What a training loop does while it iterates: it feeds samplers, draws random numbers, sets attributes, forks, and comes again."""
+"""What a training loop does while it iterates: it feeds samplers, draws random numbers, sets
+attributes, forks, and comes again."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -7,10 +8,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler  # noqa: E402
-from dropin import Items, Stream, generator, jittered, length, same  # noqa: E402
+import hdmlp.torch as ht
+from dropin import Items, Stream, generator, jittered, length, same
+from hdmlp import errors
+from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -57,11 +58,10 @@ def drawing(loader):
 def both_of(make, data, workers):
     """Two loaders side by side that draw from one generator."""
     shared = torch.Generator().manual_seed(4)
-    for pair in zip(
+    yield from zip(
         make(data, 3, shuffle=True, generator=shared, num_workers=workers),
         make(data, 3, shuffle=True, generator=shared, num_workers=workers),
-    ):
-        yield pair
+    )
     yield torch.rand(1, generator=shared)
 
 
@@ -129,7 +129,8 @@ def test_what_a_batch_larger_than_the_dataset_draws(folder):
 
 @pytest.mark.slow
 def test_random_numbers_without_a_seed_are_torchs(folder):
-    """By ID as well: loaders side by side and anew draw others, and manual_seed, or a seed, says which."""
+    """By ID as well: loaders side by side and anew draw others, and manual_seed, or a seed, says
+    which."""
     data = ht.ImageFolder(folder, jittered, loader=length)
 
     def numbers(loaders):
@@ -175,9 +176,9 @@ def multiplied(items):
 @pytest.mark.parametrize("sampler", [None, "weighted"])
 def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persistent, sampler):
     """As in torch, unless they are to stay."""
-    data = ht.ImageFolder(folder, loader=length)
+    images = ht.ImageFolder(folder, loader=length)
     got = []
-    for make, data in ((DataLoader, Items(data)), (ht.DataLoader, data)):
+    for make, data in ((DataLoader, Items(images)), (ht.DataLoader, images)):
         monkeypatch.setattr(sys.modules[__name__], "FACTOR", 1)
         drawn = sampler and WeightedRandomSampler(torch.ones(25), 25, generator=generator())
         loader = make(
@@ -215,7 +216,8 @@ def test_threads_with_an_epoch_each(folder):
 
 @pytest.mark.slow
 def test_loader_after_loader(folder):
-    """Loaders that hold each other until Python's collector comes are no reason to refuse another one."""
+    """Loaders that hold each other until Python's collector comes are no reason to refuse another
+    one."""
     data = ht.ImageFolder(folder)
     for _ in range(40):
         loader = ht.DataLoader(data, 5, shuffle=True, memory="1MB", staging_buffer="1MB")
@@ -247,9 +249,9 @@ def test_an_iterable_dataset_goes_on(folder):
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_epoch_that_is_named_after_iter(folder, workers):
     """Counts if torch's loader has not asked its sampler yet."""
-    data = ht.ImageFolder(folder, loader=length)
+    images = ht.ImageFolder(folder, loader=length)
     got = []
-    for make, data in ((DataLoader, Items(data)), (ht.DataLoader, data)):
+    for make, data in ((DataLoader, Items(images)), (ht.DataLoader, images)):
         sampler = DistributedSampler(data, 1, 0)
         loader = make(data, 4, sampler=sampler, num_workers=workers)
         list(loader)

@@ -1,4 +1,5 @@
-"""Orders that only a sampler tells, and parts of datasets: the daemon reads them, as torch's loader would."""
+"""Orders that only a sampler tells, and parts of datasets: the daemon reads them, as torch's loader
+would."""
 
 import pickle
 
@@ -6,15 +7,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from torch.utils.data import (
-    DataLoader,
-    DistributedSampler,
-    RandomSampler,
-    Subset,
-    WeightedRandomSampler,
-)  # noqa: E402
+import hdmlp.torch as ht
 from dropin import (
     DRAWN,
     NUMBERS,
@@ -25,11 +18,19 @@ from dropin import (
     first_bytes,
     generator,
     jittered,
-    length,  # noqa: E402
+    length,
     parts,
     read,
     same,
     seeded,
+)
+from hdmlp import errors
+from torch.utils.data import (
+    DataLoader,
+    DistributedSampler,
+    RandomSampler,
+    Subset,
+    WeightedRandomSampler,
 )
 
 pytestmark = pytest.mark.usefixtures("real")
@@ -37,7 +38,8 @@ pytestmark = pytest.mark.usefixtures("real")
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_drawn_orders_are_served(folder, name):
-    """What only a sampler tells comes from the daemon too, each file read once, and torch's generators are where its loader leaves them."""
+    """What only a sampler tells comes from the daemon too, each file read once, and torch's
+    generators are where its loader leaves them."""
     data = ht.ImageFolder(folder)
     files = set(range(25)) if name != "batches" else {0, 24, 3, 4, 5, 6}
     want = epochs(seeded(lambda L: DRAWN[name](L, Raw(data)), DataLoader), (None, 2, None, None))
@@ -69,7 +71,8 @@ def test_resuming_drawn_orders(folder, name):
 
 
 def test_random_numbers_of_drawn_orders(folder):
-    """The daemon's and Python's transforms draw the same again after a resumption, and others in other epochs."""
+    """The daemon's and Python's transforms draw the same again after a resumption, and others in
+    other epochs."""
 
     def draw(x):
         return x.float() + torch.rand(1)
@@ -148,7 +151,8 @@ def test_parts_of_a_folder(folder, part):
 
 
 def test_epochs_are_a_plan(folder, caplog):
-    """Probing takes no epoch, and going on after the planned ones is said once; the order is the seed's all the same."""
+    """Probing takes no epoch, and going on after the planned ones is said once; the order is the
+    seed's all the same."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 4, shuffle=True, seed=3, epochs=2, verify=True) as loader:
         for _ in range(3):
@@ -163,7 +167,8 @@ def test_epochs_are_a_plan(folder, caplog):
     assert [
         record.message for record in caplog.records if "epochs=2 were planned" in record.message
     ] == [
-        "epoch 2 was asked for, and epochs=2 were planned: it is delivered as well; caches are not planned for it"
+        "epoch 2 was asked for, and epochs=2 were planned: it is delivered as well; caches are "
+        "not planned for it"
     ]
     with ht.DataLoader(
         data, 4, shuffle=True, seed=3, epochs=2, num_workers=2, raw=False, collate_fn=len
@@ -202,7 +207,8 @@ def test_the_same_epoch_again(taken):
 
 @pytest.mark.parametrize("name", REPEATS)
 def test_a_sample_that_comes_again_draws_anew(folder, name):
-    """As in torch, each occurrence has random numbers of its own; they depend on neither workers nor resuming, and the daemon reads the files."""
+    """As in torch, each occurrence has random numbers of its own; they depend on neither workers
+    nor resuming, and the daemon reads the files."""
     data = ht.ImageFolder(folder, jittered, loader=length)
     found = []
     for workers in (0, 2):

@@ -1,4 +1,5 @@
-"""A state kept after an epoch's last batch, whether or not the iterator was asked for one more: what follows is the next epoch, as it would have been."""
+"""A state kept after an epoch's last batch, whether or not the iterator was asked for one more:
+what follows is the next epoch, as it would have been."""
 
 import pickle
 
@@ -6,9 +7,9 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from dropin import NUMBERS, same  # noqa: E402
-from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, WeightedRandomSampler  # noqa: E402
+import hdmlp.torch as ht
+from dropin import NUMBERS, same
+from torch.utils.data import BatchSampler, DistributedSampler, RandomSampler, WeightedRandomSampler
 
 pytestmark = pytest.mark.usefixtures("real")
 

@@ -5,9 +5,8 @@ import pickle
 import subprocess
 import sys
 
-import pytest
-
 import hdmlp
+import pytest
 from hdmlp import errors
 
 WRONG = 'hdmlp.data.Folder("/nowhere")'
@@ -72,7 +71,8 @@ def test_a_script_ends_by_an_error_of_ours_as_by_any_other(script, status, said)
 def test_the_hook_for_uncaught_exceptions_is_left_alone(happens):
     assert end(
         "-c",
-        f"import sys, hdmlp.data, hdmlp.torch\n{happens}\nassert sys.excepthook is sys.__excepthook__",
+        f"import sys, hdmlp.data, hdmlp.torch\n{happens}\nassert sys.excepthook is "
+        f"sys.__excepthook__",
     ) == (0, "")
 
 
@@ -112,5 +112,5 @@ def test_deprecated_names_are_the_same_classes_and_warn(module, old, new):
 def test_all_exceptions_are_exported_by_the_package_and_end_in_error():
     assert set(errors.__all__) <= set(hdmlp.__all__)
     assert all(name.endswith("Error") for name in errors.__all__)
-    with pytest.raises(AttributeError, match="module 'hdmlp.errors' has no attribute 'Nothing'"):
-        errors.Nothing  # noqa: B018
+    with pytest.raises(AttributeError, match=r"module 'hdmlp.errors' has no attribute 'Nothing'"):
+        errors.Nothing

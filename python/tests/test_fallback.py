@@ -1,4 +1,5 @@
-"""What runs in Python, and what is said of it: the transform that is the cause, why, and what else runs there because of it."""
+"""What runs in Python, and what is said of it: the transform that is the cause, why, and what else
+runs there because of it."""
 
 import logging
 
@@ -8,9 +9,10 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors, transforms as T  # noqa: E402
-from reference import batches, jpegs  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from hdmlp import transforms as T
+from reference import batches, jpegs
 
 V = torchvision.transforms
 UNKNOWN = "it is not a transform that HDMLP knows"

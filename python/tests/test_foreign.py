@@ -1,4 +1,5 @@
-"""HDMLP's datasets under other loaders than ours: right samples, and one warning from each process that reads them so, or makes workers that do."""
+"""HDMLP's datasets under other loaders than ours: right samples, and one warning from each process
+that reads them so, or makes workers that do."""
 
 import io
 import os
@@ -10,10 +11,10 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from hdmlp.torch import _foreign  # noqa: E402
-from torch.utils.data import DataLoader, Subset  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from hdmlp.torch import _foreign
+from torch.utils.data import DataLoader, Subset
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
@@ -103,7 +104,8 @@ def test_the_warning_names_the_remedy(folder, caplog, monkeypatch):
 def test_where_it_cannot_be_used():
     with pytest.raises(
         errors.ConfigError,
-        match=r"use_in\(lightning\): must be accelerate or transformers; Lightning and Fabric need no such call",
+        match=r"use_in\(lightning\): must be accelerate or transformers; Lightning and Fabric "
+        r"need no such call",
     ):
         ht.use_in("lightning")
     with pytest.raises(errors.ConfigError, match=r"use_in\(io\)"):
@@ -118,7 +120,8 @@ def test_an_accelerate_that_makes_loaders_otherwise(monkeypatch):
     monkeypatch.setitem(sys.modules, "accelerate.data_loader", module)
     with pytest.raises(
         errors.ConfigError,
-        match=r"use_in\(transformers\): accelerate 0.20.3 makes loaders in a way that HDMLP does not know",
+        match=r"use_in\(transformers\): accelerate 0.20.3 makes loaders in a way that HDMLP does "
+        r"not know",
     ):
         ht.use_in("transformers")
     assert module.DataLoader is DataLoader

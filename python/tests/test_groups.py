@@ -1,5 +1,7 @@
-"""Loaders of several ranks whose orders a sampler says: groups of ranks that read the same, and samplers that only iterating tells."""
+"""Loaders of several ranks whose orders a sampler says: groups of ranks that read the same, and
+samplers that only iterating tells."""
 
+import itertools
 import sys
 import textwrap
 
@@ -7,7 +9,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from test_ranks import free_port, run  # noqa: E402
+from test_ranks import free_port, run
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
@@ -67,7 +69,8 @@ def ranks(tmp_path, folder):
 
 @pytest.mark.parametrize("mine", ["me // 2", "me % 2"])
 def test_groups_of_ranks_that_read_the_same(ranks, mine):
-    """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node reads each file once."""
+    """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node
+    reads each file once."""
     said, _ = ranks(
         f"""
         sampler = DistributedSampler(data, 2, {mine}, seed=3)
@@ -91,7 +94,8 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
 
 
 def test_groups_that_nothing_says(ranks):
-    """Where no launcher says how many ranks there are, the second one with the sampler's rank reads the same all the same."""
+    """Where no launcher says how many ranks there are, the second one with the sampler's rank reads
+    the same all the same."""
     said, _ = ranks(
         """
         import os, subprocess
@@ -174,7 +178,8 @@ def opaque(ranks, make, count=2, dataset="data", epochs=2, before=""):
     ],
 )
 def test_ranks_with_samplers_of_their_own(ranks, make):
-    """Each gets what torch's loader gives it, and the node reads each file once for all of them. What is to be is not reported."""
+    """Each gets what torch's loader gives it, and the node reads each file once for all of them.
+    What is to be is not reported."""
     said, log = opaque(ranks, make)
     for r in said:
         assert r["got"] == r["want"]
@@ -189,13 +194,14 @@ def test_ranks_with_samplers_of_their_own(ranks, make):
 def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
     """Reported once, with the number of samples that two ranks get, whatever the dataset."""
     said, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me))", 3, dataset)
-    parts = [set(sum(r["got"][0], [])) for r in said]
+    parts = [set(itertools.chain.from_iterable(r["got"][0])) for r in said]
     several = sum(1 for x in set.union(*parts) if sum(x in part for part in parts) > 1)
     assert several >= 3, "choose other seeds"
     assert all(r["got"] == r["want"] for r in said)
     assert (
         log.count(
-            f"sampler=Shuffled: {several} of {len(set.union(*parts))} samples of epoch 0 go to more than one of its 3 ranks"
+            f"sampler=Shuffled: {several} of {len(set.union(*parts))} samples of epoch 0 go to "
+            f"more than one of its 3 ranks"
         )
         == 1
     )
@@ -206,14 +212,16 @@ def test_ranks_that_disagree_about_their_sampler(ranks):
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5, 2 + me))")
     assert (
         log.count(
-            "the ranks disagree about the sampler in epoch 0: num_replicas is 2 on rank 0, and 3 on rank 1"
+            "the ranks disagree about the sampler in epoch 0: num_replicas is 2 on rank 0, and 3 "
+            "on rank 1"
         )
         == 1
     )
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me // 2, 2))", 3)
     assert (
         log.count(
-            "the ranks disagree about the sampler in epoch 0: ranks 0 and 2 both have rank 0 of 2 of Shuffled"
+            "the ranks disagree about the sampler in epoch 0: ranks 0 and 2 both have rank 0 of "
+            "2 of Shuffled"
         )
         == 1
     )
@@ -228,5 +236,7 @@ def test_timms_repeated_augmentation(ranks):
         before="from timm.data.distributed_sampler import RepeatAugSampler",
     )
     assert all(r["got"] == r["want"] for r in said)
-    assert set(sum(said[0]["got"][0], [])) & set(sum(said[1]["got"][0], []))
+    assert set(itertools.chain.from_iterable(said[0]["got"][0])) & set(
+        itertools.chain.from_iterable(said[1]["got"][0])
+    )
     assert "go to more than one" not in log and "disagree" not in log

@@ -1,4 +1,5 @@
-"""The code and the commands of docs/guides run as they stand there, and HDMLP's daemon serves the samples."""
+"""The code and the commands of docs/guides run as they stand there, and HDMLP's daemon serves the
+samples."""
 
 import os
 import pathlib

@@ -1,4 +1,5 @@
-"""Datasets and directories that mean harm, with a real daemon: it goes on, and its other jobs with it."""
+"""Datasets and directories that mean harm, with a real daemon: it goes on, and its other jobs with
+it."""
 
 import os
 import shutil
@@ -8,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-
 from hdmlp import _daemon, data, errors
 
 sys.path.insert(
@@ -17,8 +17,8 @@ sys.path.insert(
         os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__)))), "bench"
     ),
 )
-from throttled import Throttled, Unavailable  # noqa: E402
-from waiting import LIMIT, until, until_ended  # noqa: E402
+from throttled import Throttled, Unavailable
+from waiting import LIMIT, until, until_ended
 
 
 def ids(samples):
@@ -38,7 +38,8 @@ def beside(real, monkeypatch):
 
 @pytest.fixture
 def other_job(beside, tmp_path):
-    """A job of the same daemon on another dataset, in the middle of an epoch; it must be able to go on."""
+    """A job of the same daemon on another dataset, in the middle of an epoch; it must be able to go
+    on."""
     (tmp_path / "other" / "class").mkdir(parents=True)
     for i in range(20):
         (tmp_path / "other" / "class" / f"{i:02d}.jpg").write_bytes(f"other {i} ".encode())
@@ -64,7 +65,8 @@ def peak_memory(pid):
 
 
 def test_sparse_index(other_job, folder, caplog):
-    """An index of 4 KiB on the disk claims 1 GiB. The dataset is scanned, and the daemon takes no memory for what is not there."""
+    """An index of 4 KiB on the disk claims 1 GiB. The dataset is scanned, and the daemon takes no
+    memory for what is not there."""
     samples = (1 << 30) // 9
     total = 96 + 64 + 9 * samples + 8
     path = os.path.join(folder, ".hdmlp-index")
@@ -79,8 +81,8 @@ def test_sparse_index(other_job, folder, caplog):
     assert peak_memory(pid) < 256 << 20
     assert daemon_pid() == pid
     assert (
-        f"the dataset's index is not used, and the dataset is scanned instead: read dataset index {path}"
-        in caplog.text
+        f"the dataset's index is not used, and the dataset is scanned instead: read dataset "
+        f"index {path}" in caplog.text
     )
     assert "holes" in caplog.text and os.stat(path).st_size < 1 << 20
 
@@ -118,13 +120,15 @@ def mount(folder):
     ],
 )
 def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name, op, path):
-    """A file system that answers no more: told after 10 s, an error after source_timeout, and other jobs go on."""
+    """A file system that answers no more: told after 10 s, an error after source_timeout, and other
+    jobs go on."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     pid = daemon_pid()
     mount.set(hang_names=name)
     with pytest.raises(
         errors.DatasetError,
-        match=rf"dataset {mount.path}{path}: .*: {op} has not returned for 1[12]\S* ?s.*source_timeout is 12s",
+        match=rf"dataset {mount.path}{path}: .*: {op} has not returned for 1[12]\S* "
+        rf"?s.*source_timeout is 12s",
     ):
         with data.DataLoader(mount.path, batch_size=5, source_timeout="12s") as loader:
             next(iter(loader))
@@ -162,7 +166,8 @@ def test_ctrl_c_of_the_command_while_the_scan_hangs(real, mount, tmp_path):
 
 
 def fill(folder, cache, text):
-    """Has a daemon of its own fill a cache with a dataset whose samples begin with ``text``, which has the names, sizes and times of the other."""
+    """Has a daemon of its own fill a cache with a dataset whose samples begin with ``text``, which
+    has the names, sizes and times of the other."""
     twin = f"{folder}-{text}"
     shutil.copytree(folder, twin)
     for directory, _, names in os.walk(twin):
@@ -181,7 +186,8 @@ def fill(folder, cache, text):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
 def test_forged_cache(real, folder, tmp_path):
-    """Another user's directory full of forged samples, with right checksums, is refused: none of them is served."""
+    """Another user's directory full of forged samples, with right checksums, is refused: none of
+    them is served."""
     cache = str(tmp_path / "cache")
     fill(folder, cache, "forged")
     for directory, _, names in os.walk(cache):
@@ -189,7 +195,8 @@ def test_forged_cache(real, folder, tmp_path):
             os.chown(os.path.join(directory, name), 1001, 1001)
     with pytest.raises(
         errors.ConfigError,
-        match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user 0.*choose another directory",
+        match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user "
+        rf"0.*choose another directory",
     ):
         with data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache) as loader:
             assert epoch(loader) == list(range(25))

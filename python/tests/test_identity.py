@@ -1,6 +1,8 @@
-"""Which bytes a sample has: real processes, against an oracle that lists and hashes the files itself.
+"""Which bytes a sample has: real processes, against an oracle that lists and hashes the files
+itself.
 
-Datasets here look alike: names, sizes and times of their files are the same, and their bytes are not.
+Datasets here look alike: names, sizes and times of their files are the same, and their bytes are
+not.
 """
 
 import hashlib
@@ -11,24 +13,23 @@ import subprocess
 import sys
 
 import pytest
-
 from hdmlp import _daemon, errors
 from hdmlp.data import DataLoader, Folder
 from identities import (
     FILES,
-    Rank,
     SIZE,
     THEN,
+    Rank,
     container,
     hashes,
-    lasting,
+    lasting,  # noqa: F401
     make,
     needs_root,
     normalise,
     read,
-    short,
+    short,  # noqa: F401
     write,
-)  # noqa: F401
+)
 
 pytestmark = pytest.mark.slow
 
@@ -55,7 +56,8 @@ def test_containers_with_one_socket(lasting, tmp_path, stay):
 
 @needs_root
 def test_links_in_a_container(lasting, tmp_path):
-    """Absolute and relative links, of files and of directories, lead where the process sees them lead."""
+    """Absolute and relative links, of files and of directories, lead where the process sees them
+    lead."""
     for name in ("one", "two"):
         make(tmp_path / name, name)
     (tmp_path / "store").mkdir()
@@ -162,8 +164,8 @@ def test_a_dataset_that_grew_while_it_is_open(lasting, tmp_path):
 @pytest.mark.parametrize("which", [[0], [7, 30], range(FILES)])
 @pytest.mark.parametrize("cache", ["file", "memory"])
 def test_files_rewritten_in_place(real, monkeypatch, tmp_path, times, which, cache):
-    """As many bytes as before, in the same files. A new job gives the new bytes, or says which file was changed, and the one
-    after it gives them."""
+    """As many bytes as before, in the same files. A new job gives the new bytes, or says which file
+    was changed, and the one after it gives them."""
     monkeypatch.setenv("HDMLP_LINGER", "20s" if cache == "memory" else "0s")
     data = tmp_path / "data"
     make(data, "one", FILES if len(which) > 2 else 400)
@@ -205,8 +207,8 @@ def test_files_replaced_by_others(short, tmp_path):
 
 
 def test_verify_compares_bytes(short, tmp_path):
-    """A copy of a dataset that differs in one file, which the version does not cover, is found out by verify=True; and
-    by `hdmlp cache check`."""
+    """A copy of a dataset that differs in one file, which the version does not cover, is found out
+    by verify=True; and by `hdmlp cache check`."""
     data, cache = tmp_path / "data", tmp_path / "cache"
     make(data, "one", 600)
     options = dict(cache_dir=str(cache), memory="0B", cache_size="10MB")
@@ -232,7 +234,8 @@ def test_verify_compares_bytes(short, tmp_path):
 
 
 def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
-    """What it told, and what a loader of it delivers, are of one version; a new object is of the new one."""
+    """What it told, and what a loader of it delivers, are of one version; a new object is of the
+    new one."""
     monkeypatch.setenv("HDMLP_SOCKET", f"hdmlp-object-{os.getpid()}")
     data = tmp_path / "data"
     make(data, "one")
@@ -240,7 +243,7 @@ def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
     count = len(told)
     write(sorted(data.glob("*/*.jpg"))[-1].with_name("zz.jpg"), "more")
     with pytest.raises(
-        errors.MismatchError, match="changed after this object had returned .*: make a new Folder"
+        errors.MismatchError, match=r"changed after this object had returned .*: make a new Folder"
     ):
         DataLoader(told, 4, seed=1)
     with pytest.raises(errors.MismatchError, match="changed after this object"):
@@ -296,14 +299,17 @@ def test_ranks_that_see_different_datasets(lasting, tmp_path):
     (tmp_path / "data").mkdir()
     for name in ("one", "two", "three"):
         make(tmp_path / name, name)
-    place = lambda rank: {
-        "RANK": str(rank),
-        "WORLD_SIZE": "2",
-        "LOCAL_RANK": str(rank),
-        "LOCAL_WORLD_SIZE": "2",  # noqa: E731
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": "29500",
-    }
+
+    def place(rank):
+        return {
+            "RANK": str(rank),
+            "WORLD_SIZE": "2",
+            "LOCAL_RANK": str(rank),
+            "LOCAL_WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": "29500",
+        }
+
     first = Rank(
         tmp_path / "data",
         container([(tmp_path / "one", tmp_path / "data")]),

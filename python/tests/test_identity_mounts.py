@@ -4,7 +4,6 @@ import os
 import subprocess
 
 import pytest
-
 from identities import Rank, hashes, make, needs_root, read
 
 pytestmark = pytest.mark.slow
@@ -53,7 +52,8 @@ class Mount:
 @pytest.mark.parametrize("where", ["the daemon's", "a container's"])
 @pytest.mark.parametrize("what", ["the same", "another dataset"])
 def test_a_source_that_is_mounted_again(real, monkeypatch, tmp_path, where, what):
-    """After its server has crashed the file system is mounted again: the same loader goes on, if it is the same dataset."""
+    """After its server has crashed the file system is mounted again: the same loader goes on, if it
+    is the same dataset."""
     if not os.path.exists(THROTTLE):
         pytest.skip("run `make throttle`")
     monkeypatch.setenv("HDMLP_LINGER", "5s")

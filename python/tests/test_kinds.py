@@ -4,7 +4,6 @@ import json
 import subprocess
 
 import pytest
-
 from hdmlp import _arguments, _daemon, _launchers, data, errors, transforms
 
 

@@ -6,7 +6,8 @@ pytest.importorskip("torch")
 PIL = pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
-from hdmlp import errors, transforms as T
+from hdmlp import errors
+from hdmlp import transforms as T
 
 
 @pytest.fixture(scope="module")

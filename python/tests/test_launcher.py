@@ -10,9 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
-
-from hdmlp import _launcher as launcher
 from hdmlp import _arguments, _nodes, data, errors
+from hdmlp import _launcher as launcher
 from hdmlp._launchers import LAUNCHERS
 
 OPERATIONS = pathlib.Path(__file__).parents[2] / "docs/OPERATIONS.md"
@@ -52,7 +51,7 @@ def test_environments(environ, place):
 
 @pytest.mark.parametrize("environ", [{"RANK": "3"}, {"WORLD_SIZE": "4"}, {"HDMLP_NODES": "a,b"}])
 def test_half_of_a_place(environ):
-    with pytest.raises(errors.ConfigError, match="RANK|names 2 nodes"):
+    with pytest.raises(errors.ConfigError, match=r"RANK|names 2 nodes"):
         launcher.find(environ=environ)
 
 
@@ -145,7 +144,8 @@ def test_nodes(environ, master, source, caplog):
     assert not caplog.records
 
 
-#: What each launcher gives to rank 2 of 4, which is the first of the second of two nodes; PMI says nothing of nodes.
+#: What each launcher gives to rank 2 of 4, which is the first of the second of two nodes; PMI says
+#: nothing of nodes.
 GIVEN = {
     "torchrun": TORCHRUN,
     "Open MPI": MPIRUN,
@@ -281,7 +281,9 @@ def test_doubts_stand_in_the_error(real, folder, monkeypatch):
             "OMPI_COMM_WORLD_SIZE": "2",
         }.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(errors.BusyError, match="rank 0 .* is in use .* OMPI_COMM_WORLD_RANK=1"):
+        with pytest.raises(
+            errors.BusyError, match=r"rank 0 .* is in use .* OMPI_COMM_WORLD_RANK=1"
+        ):
             data.DataLoader(data.Folder(folder), batch_size=4, name="d")
 
 
@@ -347,7 +349,8 @@ def test_long_keys_are_cut():
 
 
 def test_a_launch_of_mpich_has_a_name():
-    """The same for all ranks, whatever stands between mpirun and them, and another one each time."""
+    """The same for all ranks, whatever stands between mpirun and them, and another one each
+    time."""
     if not os.path.exists("/usr/bin/mpirun.mpich"):
         pytest.skip("no /usr/bin/mpirun.mpich: `scripts/setup test` installs it")
     say = (
@@ -398,7 +401,8 @@ class Store:
 
 
 def test_secret_by_torchs_store(monkeypatch):
-    """Ranks get it, whether they ask before rank 0 has drawn it or after; and each loader of a process gets the same."""
+    """Ranks get it, whether they ask before rank 0 has drawn it or after; and each loader of a
+    process gets the same."""
     store = Store()
     distributed = SimpleNamespace(
         is_available=lambda: True,
@@ -448,7 +452,8 @@ def test_ports_of_launches_and_loaders():
 def test_a_name_that_is_no_text():
     with pytest.raises(
         errors.ConfigError,
-        match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other text$",
+        match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other "
+        r"text$",
     ):
         launcher.job_key(launcher.Place(0, 1, 0, "arguments"), "a\udc80", {})
 

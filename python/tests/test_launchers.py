@@ -1,8 +1,11 @@
-"""The launchers that users have, for real, on several hosts: torchrun, Slurm, Open MPI, MPICH; and a Kubernetes job's manifest.
+"""The launchers that users have, for real, on several hosts: torchrun, Slurm, Open MPI, MPICH; and
+a Kubernetes job's manifest.
 
-They start the examples as they are, and every rank must be given what torch's sampler, or a job on one node, gives it.
+They start the examples as they are, and every rank must be given what torch's sampler, or a job on
+one node, gives it.
 """
 
+import itertools
 import json
 import os
 import re
@@ -17,8 +20,6 @@ import yaml
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")
 
-from reference import batches as reference  # noqa: E402
-
 from launched import (
     ELASTIC,
     EPOCHS,
@@ -26,18 +27,19 @@ from launched import (
     MPI,
     SEED,
     WORLD,
-    alone,
-    alone_raw,
-    binary,
+    alone,  # noqa: F401
+    alone_raw,  # noqa: F401
+    binary,  # noqa: F401
     check,
-    documented,  # noqa: E402, F401: fixtures
-    folder,
-    hosts,
+    documented,
+    folder,  # noqa: F401
+    hosts,  # noqa: F401
     mpirun,
-    raw,
+    raw,  # noqa: F401
     together,
-    work,
+    work,  # noqa: F401
 )
+from reference import batches as reference
 
 pytestmark = pytest.mark.slow
 
@@ -49,11 +51,14 @@ def test_torchrun(hosts, folder, alone, work):
 
 
 def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
-    """A second node comes when the first has trained for a while: torchrun starts again, the stream goes on, and nothing is read again."""
+    """A second node comes when the first has trained for a while: torchrun starts again, the stream
+    goes on, and nothing is read again."""
     (tmp_path / "train.py").write_text(ELASTIC)
     line = (
-        "torchrun --nnodes=1:2 --nproc_per_node=1 --max_restarts=1 --monitor_interval=0.5 --rdzv_backend=c10d "
-        f"--rdzv_endpoint=node0:29500 --rdzv_conf last_call_timeout=1 train.py {shlex.quote(folder)}"
+        "torchrun --nnodes=1:2 --nproc_per_node=1 --max_restarts=1 --monitor_interval=0.5 "
+        "--rdzv_backend=c10d "
+        f"--rdzv_endpoint=node0:29500 --rdzv_conf last_call_timeout=1 train.py "
+        f"{shlex.quote(folder)}"
     )
     environment = {"HDMLP_LINGER": "20s", "HDMLP_SOCKET": "elastic"}
     processes = []
@@ -78,7 +83,7 @@ def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
         for rank in range(world):
             with open(tmp_path / f"given-{world}-{rank}") as file:
                 ranks.append([json.loads(line) for line in file])
-        return [sorted(sum(step, [])) for step in zip(*ranks)]
+        return [sorted(itertools.chain.from_iterable(step)) for step in zip(*ranks)]
 
     expected = [
         sorted(map(zlib.crc32, samples))

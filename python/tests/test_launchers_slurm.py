@@ -4,23 +4,22 @@ import os
 import re
 
 import pytest
-
 from launched import (
     EPOCHS,
     MPI,
-    alone,
-    alone_raw,
-    binary,
+    alone,  # noqa: F401
+    alone_raw,  # noqa: F401
+    binary,  # noqa: F401
     check,
     documented,
-    folder,
-    hosts,
+    folder,  # noqa: F401
+    hosts,  # noqa: F401
     mpirun,
     needed,
-    raw,
-    slurm,
-    work,
-)  # noqa: F401
+    raw,  # noqa: F401
+    slurm,  # noqa: F401
+    work,  # noqa: F401
+)
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")

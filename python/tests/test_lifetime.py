@@ -6,15 +6,14 @@ import os
 import subprocess
 
 import pytest
-
 from hdmlp import _daemon, data, errors
 from raw import read
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from test_torch import dataset  # noqa: E402
-from waiting import until  # noqa: E402
+import hdmlp.torch as ht
+from test_torch import dataset
+from waiting import until
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def test_a_loader_dropped_after_break_closes_without_the_collector(real, folder,
         gc.collect()
         before = descriptors()
         loader = KINDS[kind](folder)
-        for batch in loader:
+        for batch in loader:  # noqa: B007 - held until after the loop
             break
         assert kind == "items" or descriptors() != before
         del loader, batch

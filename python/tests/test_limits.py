@@ -1,4 +1,5 @@
-"""Environments that forbid or lack something: real processes, which work, or say what is missing and what to do."""
+"""Environments that forbid or lack something: real processes, which work, or say what is missing
+and what to do."""
 
 import errno
 import glob
@@ -11,7 +12,6 @@ import subprocess
 import sys
 
 import pytest
-
 from hdmlp import _daemon, errors
 
 pytestmark = pytest.mark.slow
@@ -40,7 +40,8 @@ with open(sys.argv[1], "w") as out:
     json.dump(said, out)
 """
 
-# Makes the system call fail from now on, in this process and those that it starts: a filter of four instructions.
+# Makes the system call fail from now on, in this process and those that it starts: a filter of four
+# instructions.
 SECCOMP = """
 import ctypes, struct
 def load(code, jt, jf, k): return struct.pack("HBBI", code, jt, jf, k)
@@ -173,7 +174,8 @@ def test_memfd_create_is_blocked_for_the_process_alone(rank, folder):
     ids=["missing"] + ["blocked"] * (MEMFD_CREATE is not None),
 )
 def test_substitutes_for_memfds(before, rank):
-    """Python without memfd_create: results of workers and the daemon's log get files without a name."""
+    """Python without memfd_create: results of workers and the daemon's log get files without a
+    name."""
     script = (
         before
         + """
@@ -225,13 +227,15 @@ def test_the_length_of_files_is_raised(rank, folder):
             4096,
             {},
             1 << 20,
-            "the daemon needs files and shared memory of 1048576 bytes, and RLIMIT_FSIZE allows 4096",
+            "the daemon needs files and shared memory of 1048576 bytes, and RLIMIT_FSIZE allows "
+            "4096",
         ),
         (
             3 << 20,
             {},
             33558528,
-            "to 3145728 bytes; raise it (ulimit -f) before the daemon starts, or reduce staging_buffer",
+            "to 3145728 bytes; raise it (ulimit -f) before the daemon starts, or reduce "
+            "staging_buffer",
         ),
         (
             3 << 20,
@@ -336,7 +340,8 @@ def test_no_home(rank, folder, changes):
 
 @needs_root
 def test_everything_is_read_only(rank, folder, tmp_path):
-    """Root, dataset and temporary directories cannot be written to: the abstract name serves, and no index is kept."""
+    """Root, dataset and temporary directories cannot be written to: the abstract name serves, and
+    no index is kept."""
     said = rank(
         prefix=[
             "unshare",
@@ -344,8 +349,10 @@ def test_everything_is_read_only(rank, folder, tmp_path):
             "--net",
             "sh",
             "-c",
-            f"mount -o bind {tmp_path} {tmp_path}; mount -o remount,ro,bind / ; mount -o remount,ro,bind /tmp 2>/dev/null; "
-            f'mount -t tmpfs -o ro none /dev/shm; mount --bind {folder} {folder}; mount -o remount,ro,bind {folder}; exec "$@"',
+            f"mount -o bind {tmp_path} {tmp_path}; mount -o remount,ro,bind / ; mount -o "
+            f"remount,ro,bind /tmp 2>/dev/null; "
+            f"mount -t tmpfs -o ro none /dev/shm; mount --bind {folder} {folder}; mount -o "
+            f'remount,ro,bind {folder}; exec "$@"',
             "sh",
         ],
         HDMLP_SOCKET=None,

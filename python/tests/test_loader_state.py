@@ -3,7 +3,6 @@
 import os
 
 import pytest
-
 from hdmlp import data, errors
 from raw import expected, read
 

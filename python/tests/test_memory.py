@@ -1,6 +1,5 @@
 """Images that need a lot of memory: the daemon's threads share a budget, and stay within it."""
 
-import os
 import re
 import struct
 import zlib
@@ -12,9 +11,10 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors, transforms as T  # noqa: E402
-from reference import decoded, picture  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from hdmlp import transforms as T
+from reference import decoded, picture
 
 V = torchvision.transforms
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
@@ -24,7 +24,8 @@ SIDE = 13000  # 169 million pixels, which max_pixels allows
 
 
 def bomb(side, colour=6, depth=16):
-    """A PNG all of whose bytes are 0, which is about a thousandth of its pixels: 1.3 MB for 1.35 GB."""
+    """A PNG all of whose bytes are 0, which is about a thousandth of its pixels: 1.3 MB for 1.35
+    GB."""
 
     def chunk(name, body):
         return (

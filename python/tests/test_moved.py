@@ -4,10 +4,9 @@ import inspect
 import itertools
 
 import pytest
-from test_transforms import SAME
-
 from hdmlp import transforms as T
 from hdmlp._torchvision import _MAPPINGS
+from test_transforms import SAME
 
 V = pytest.importorskip("torchvision.transforms")
 torch = pytest.importorskip("torch")

@@ -3,9 +3,8 @@
 import os
 import subprocess
 
-import pytest
-
 import hdmlp.data as data
+import pytest
 from hdmlp import _daemon, errors
 
 EVIL = "z\x1b]0;title\a\x1b[31m\nERROR forged line\n"

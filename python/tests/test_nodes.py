@@ -1,6 +1,8 @@
-"""Jobs over several nodes: real daemons in network namespaces of their own, started by `hdmlp dev cluster`.
+"""Jobs over several nodes: real daemons in network namespaces of their own, started by `hdmlp dev
+cluster`.
 
-What a rank is given must be what it is given where all ranks are on one node, whatever happens to nodes and links.
+What a rank is given must be what it is given where all ranks are on one node, whatever happens to
+nodes and links.
 """
 
 import os
@@ -43,7 +45,8 @@ def test_several_ranks_a_node(binary, folder, tmp_path):
 
 
 def free(tmp_path):
-    """Gates through which ranks go without waiting: an option of ranks, which say then when they are through an epoch."""
+    """Gates through which ranks go without waiting: an option of ranks, which say then when they
+    are through an epoch."""
     gates = tmp_path / "gates"
     gates.mkdir()
     for epoch in range(EPOCHS):
@@ -52,7 +55,8 @@ def free(tmp_path):
 
 
 def test_daemon_killed(binary, folder, alone, tmp_path):
-    """The ranks of the dead daemon hear of it at once; the others go on, and get what they should."""
+    """The ranks of the dead daemon hear of it at once; the others go on, and get what they
+    should."""
     done = tmp_path / "done"
     options = {
         "batch_size": 8,
@@ -120,7 +124,8 @@ def test_disagreement(binary, folder, tmp_path, differs, kind, words):
 
 
 def test_wrong_secret(binary, folder, tmp_path):
-    """The node hears of it at once; the job goes on waiting for the right one, as a stranger must not be able to stop it."""
+    """The node hears of it at once; the job goes on waiting for the right one, as a stranger must
+    not be able to stop it."""
     options = {"batch_size": 8, "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     said, status = run.end()

@@ -1,6 +1,7 @@
 """What a job over several nodes does when nodes, links, peers and the source fail.
 
-Every run ends in the stream that its ranks would be given on one node, or in an error on all of them; never in a hang.
+Every run ends in the stream that its ranks would be given on one node, or in an error on all of
+them; never in a hang.
 """
 
 import os
@@ -16,10 +17,9 @@ from nodes import SAMPLES, Nodes, binary, folder, streams  # noqa: F401
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))
-from throttled import Throttled, Unavailable  # noqa: E402
-
-import hdmlp  # noqa: E402
-import hdmlp.data as data  # noqa: E402
+import hdmlp
+import hdmlp.data as data
+from throttled import Throttled, Unavailable
 
 pytestmark = pytest.mark.slow
 
@@ -48,7 +48,8 @@ def source(places):
 
 
 def test_taken_over(binary, folder, reference, tmp_path, gates):
-    """The samples of a node that dies are read once more, by one of the others, which gives them to all."""
+    """The samples of a node that dies are read once more, by one of the others, which gives them to
+    all."""
     options = {
         "batch_size": 8,
         "epochs": EPOCHS,
@@ -77,7 +78,8 @@ def test_taken_over(binary, folder, reference, tmp_path, gates):
 
 
 def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
-    """The nodes on either side of the cut go on without each other; when it is mended they read from each other again."""
+    """The nodes on either side of the cut go on without each other; when it is mended they read
+    from each other again."""
     options = {
         "batch_size": 8,
         "epochs": EPOCHS,
@@ -115,7 +117,8 @@ def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
 
 
 def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
-    """A daemon that does nothing for a while, a rank that is killed, and node 0's daemon too: the others go on."""
+    """A daemon that does nothing for a while, a rank that is killed, and node 0's daemon too: the
+    others go on."""
     options = {
         "batch_size": 8,
         "epochs": EPOCHS,
@@ -178,7 +181,8 @@ def test_link_at_a_hundredth(binary, folder, reference, tmp_path, gates):
 
 
 def test_cut_before_there_is_a_plan(binary, folder, reference, tmp_path):
-    """A plan for so many epochs is made while batches flow; the nodes do not wait for one that is gone in order to agree on it."""
+    """A plan for so many epochs is made while batches flow; the nodes do not wait for one that is
+    gone in order to agree on it."""
     options = {
         "batch_size": 8,
         "epochs": 8_000,
@@ -227,7 +231,8 @@ def test_source_fails_now_and_then(binary, shaky, reference, tmp_path):
 
 
 def stopped(run, ranks, words):
-    """Waits until all ranks were told that a sample cannot be read, and says who was told of another rank's; by rank, what they were told is in run.caught."""
+    """Waits until all ranks were told that a sample cannot be read, and says who was told of
+    another rank's; by rank, what they were told is in run.caught."""
     run.wait(lambda: len(run.caught) == ranks, "all ranks are told", 30)
     told = [value for value in run.caught.values() if "rank" in value["details"]]
     for value in told:
@@ -289,7 +294,8 @@ def needed(folder, index_dir, world, epochs, step):
 
 
 def not_read_at_the_start(binary, shaky, names):
-    """One of these that opening the dataset does not read: 64 of its files identify its contents."""
+    """One of these that opening the dataset does not read: 64 of its files identify its
+    contents."""
     for name in names:
         shaky.set(fail=name)
         before = shaky.counters()["failed"]
@@ -303,8 +309,9 @@ def not_read_at_the_start(binary, shaky, names):
 
 @pytest.mark.parametrize("nodes, ranks, epochs", [(1, 2, 1), (2, 2, 1), (2, 2, 3)])
 def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ranks, epochs):
-    """The rank that needs the sample is staged ahead, and when it finds out that nobody can read it all ranks end before that step, whatever was sent
-    to their processes already. When it can be read they begin again, and get the stream."""
+    """The rank that needs the sample is staged ahead, and when it finds out that nobody can read it
+    all ranks end before that step, whatever was sent to their processes already. When it can be
+    read they begin again, and get the stream."""
     world, step = nodes * ranks, 8
     name = needed(folder, tmp_path, world, epochs, step)[0]
     shaky.set(fail=name)
@@ -327,7 +334,8 @@ def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ra
 
 
 def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
-    """A node that cannot be told is told when its link is mended, and its rank ends before the same step as the others."""
+    """A node that cannot be told is told when its link is mended, and its rank ends before the same
+    step as the others."""
     step = 8
     name = not_read_at_the_start(binary, shaky, needed(folder, tmp_path, 3, 1, step))
     shaky.set(hang=name)
@@ -356,8 +364,8 @@ def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
 
 @pytest.mark.parametrize("nodes, ranks", [(1, 2), (3, 1)])
 def test_sample_that_nobody_can_read(binary, shaky, tmp_path, nodes, ranks):
-    """All ranks get an error that names it, and where that was, though the others went into the step that it is missing in. When it can be read they begin
-    again, and get the stream."""
+    """All ranks get an error that names it, and where that was, though the others went into the
+    step that it is missing in. When it can be read they begin again, and get the stream."""
     shaky.set(fail="0100.jpg")
     options = in_lockstep(
         tmp_path, nodes * ranks, epochs=1
@@ -369,7 +377,8 @@ def test_sample_that_nobody_can_read(binary, shaky, tmp_path, nodes, ranks):
 
 
 def test_source_is_gone(binary, shaky, tmp_path):
-    """The source fails for all nodes: every rank is told. When it is well they begin again, and get the stream."""
+    """The source fails for all nodes: every rank is told. When it is well they begin again, and get
+    the stream."""
     options = in_lockstep(tmp_path, 4, hold=[5, str(tmp_path / "free")])
     run = Nodes(binary, shaky.path, 2, options, 2, tmp_path)
     run.wait(
@@ -385,7 +394,8 @@ def test_source_is_gone(binary, shaky, tmp_path):
 
 @pytest.fixture(scope="module")
 def liar(tmp_path_factory):
-    """The daemon, but for what it sends other nodes that ask for samples: TEST_LIE says what becomes of it."""
+    """The daemon, but for what it sends other nodes that ask for samples: TEST_LIE says what
+    becomes of it."""
     if shutil.which("go") is None:
         pytest.skip("the lying daemon is built with Go")
     path = tmp_path_factory.mktemp("liar") / "hdmlp"
@@ -409,7 +419,8 @@ def liar(tmp_path_factory):
     ],
 )
 def test_peer_lies(binary, folder, liar, reference, tmp_path, lie, words):
-    """A node that knows the secret, and sends something else than samples: the others read its samples from the source."""
+    """A node that knows the secret, and sends something else than samples: the others read its
+    samples from the source."""
     for node in range(3):
         os.symlink(liar if node == 2 else binary, tmp_path / f"hdmlp-{node}")
     options = {"batch_size": 8, "memory": "2MB", "until": str(tmp_path / "done")}

@@ -1,6 +1,8 @@
-"""A job whose ports are flooded, by those who do not know its secret: real daemons in network namespaces of their own.
+"""A job whose ports are flooded, by those who do not know its secret: real daemons in network
+namespaces of their own.
 
-Whatever they say, the daemon's memory stays within a budget, nodes with the secret come in, and the stream is the right one.
+Whatever they say, the daemon's memory stays within a budget, nodes with the secret come in, and the
+stream is the right one.
 """
 
 import json
@@ -99,7 +101,8 @@ class Watch(threading.Thread):
 
 @pytest.mark.parametrize("tls", ["off", "on"])
 def test_flood(binary, folder, alone, tmp_path, tls):
-    """All ports of node 0, TCP and UDP, from node 1's address and three more: the daemon stays small, node 2 comes in, and all is delivered."""
+    """All ports of node 0, TCP and UDP, from node 1's address and three more: the daemon stays
+    small, node 2 comes in, and all is delivered."""
     gates, late, over = tmp_path / "gates", tmp_path / "late", tmp_path / "over"
     gates.mkdir()
     late.mkdir()
@@ -134,7 +137,7 @@ def test_flood(binary, folder, alone, tmp_path, tls):
         "its addresses",
     )
     for port in PORTS.values():
-        run.wait(lambda: listens(run, 0, port), f"node 0 listens at {port}")  # noqa: B023
+        run.wait(lambda: listens(run, 0, port), f"node 0 listens at {port}")
     run.wait(
         lambda: listens(run, 1, PORTS["samples"]) and listens(run, 1, PORTS["gossip"]),
         "node 1 has come",

@@ -52,7 +52,8 @@ def other(binary, folder, tmp_path):
 
 
 def test_files_that_the_version_does_not_cover(binary, folder, other, tmp_path):
-    """What a node was given by another, and then reads from its own source with other bytes, ends the job and names both."""
+    """What a node was given by another, and then reads from its own source with other bytes, ends
+    the job and names both."""
     (tmp_path / "gates").mkdir()
     options = {
         "batch_size": 8,

@@ -1,4 +1,5 @@
-"""Samplers of which each rank, on several nodes, draws its own part: each rank gets what torch's loader gives it, and the source is read once."""
+"""Samplers of which each rank, on several nodes, draws its own part: each rank gets what torch's
+loader gives it, and the source is read once."""
 
 import json
 import os
@@ -11,12 +12,13 @@ import pytest
 
 pytest.importorskip("torch")
 
-from items import PATH  # noqa: E402
-from nodes import SAMPLES, binary, folder  # noqa: E402, F401
+from items import PATH
+from nodes import SAMPLES, binary, folder  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
-#: What every script begins with. Rank 0 and 1 are on node 0, rank 2 and 3 on node 1; each is a process that may be killed.
+#: What every script begins with. Rank 0 and 1 are on node 0, rank 2 and 3 on node 1; each is a
+#: process that may be killed.
 HEAD = textwrap.dedent("""
     import json, logging, math, os, random, signal, sys, time, warnings
     warnings.simplefilter("ignore")
@@ -83,7 +85,7 @@ HEAD = textwrap.dedent("""
 
 
 @pytest.fixture
-def run(binary, folder, tmp_path):  # noqa: F811
+def run(binary, folder, tmp_path):
     """Runs a script on two nodes with two ranks each: what its ranks said, and the log."""
 
     def start(script):

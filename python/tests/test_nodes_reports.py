@@ -1,4 +1,5 @@
-"""What a job over several nodes tells of itself: hdmlp stats, hdmlp top, metrics, and the audits of verify=True."""
+"""What a job over several nodes tells of itself: hdmlp stats, hdmlp top, metrics, and the audits of
+verify=True."""
 
 import fcntl
 import json
@@ -64,7 +65,7 @@ def metrics(text):
     return out
 
 
-def test_stats(binary, folder, tmp_path, gates):  # noqa: F811
+def test_stats(binary, folder, tmp_path, gates):
     """Every node tells the same of the whole job, and the sum of it."""
     run = Nodes(
         binary,
@@ -149,8 +150,9 @@ def test_stats(binary, folder, tmp_path, gates):  # noqa: F811
     )
 
 
-def test_silent(binary, folder, tmp_path, gates):  # noqa: F811
-    """A node whose daemon hangs, or is gone, is shown as it was last heard; the others are heard as ever."""
+def test_silent(binary, folder, tmp_path, gates):
+    """A node whose daemon hangs, or is gone, is shown as it was last heard; the others are heard as
+    ever."""
     run = Nodes(binary, folder, 3, options(tmp_path, gates), 1, tmp_path)
     run.wait_epoch(0, range(3))
     before = stats(run, 0)
@@ -225,7 +227,7 @@ class Terminal:
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03"])
-def test_top(binary, folder, tmp_path, gates, key):  # noqa: F811
+def test_top(binary, folder, tmp_path, gates, key):
     run = Nodes(binary, folder, 2, options(tmp_path, gates), 2, tmp_path)
     run.wait_epoch(0, range(4))
     screen = Terminal(command(run, 1, run.binary, "top", "--interval", "200ms"), 100, 30)
@@ -246,8 +248,9 @@ def test_top(binary, folder, tmp_path, gates, key):  # noqa: F811
     assert run.end()[1] == 0
 
 
-def test_verify(binary, folder, tmp_path):  # noqa: F811
-    """Every rank leaves as soon as its last epoch is verified, and keeps nobody else from verifying it."""
+def test_verify(binary, folder, tmp_path):
+    """Every rank leaves as soon as its last epoch is verified, and keeps nobody else from verifying
+    it."""
     run = Nodes(
         binary,
         folder,
@@ -263,7 +266,7 @@ def test_verify(binary, folder, tmp_path):  # noqa: F811
     assert "verified" not in "".join(run.other)
 
 
-def test_verify_finds(binary, folder, tmp_path):  # noqa: F811
+def test_verify_finds(binary, folder, tmp_path):
     """What one rank should not have been given is an error on all of them."""
     done = tmp_path / "done"
     run = Nodes(
@@ -284,7 +287,7 @@ def test_verify_finds(binary, folder, tmp_path):  # noqa: F811
 
 
 @pytest.mark.parametrize("dies", ["rank", "daemon"])
-def test_verify_without(binary, folder, tmp_path, gates, dies):  # noqa: F811
+def test_verify_without(binary, folder, tmp_path, gates, dies):
     """A rank that dies, or its whole node, is named, and the others go on."""
     run = Nodes(
         binary,

@@ -1,6 +1,8 @@
-"""Elastic restarts: the launcher ends all ranks and starts others, on more nodes or fewer; the daemons stay.
+"""Elastic restarts: the launcher ends all ranks and starts others, on more nodes or fewer; the
+daemons stay.
 
-The stream goes on exactly where it stopped, and what the nodes that are still there hold is not read again.
+The stream goes on exactly where it stopped, and what the nodes that are still there hold is not
+read again.
 """
 
 import json
@@ -61,8 +63,8 @@ class Machines:
             self.shared = self.cluster.stdout.readline().split("] ", 1)[1].split()
 
     def start(self, folder, nodes, options, only=None):
-        """Starts a rank on each of the first nodes; they say where they are after options["steps"] batches. Only on one: again, for the
-        job that runs."""
+        """Starts a rank on each of the first nodes; they say where they are after options["steps"]
+        batches. Only on one: again, for the job that runs."""
         self.attempt += only is None
         ranks = []
         for node in range(nodes) if only is None else [only]:
@@ -148,7 +150,8 @@ def end(ranks):
 
 
 def global_batches(values):
-    """What all ranks were given, as the global batches: rank r has every world size-th sample, from the r-th on."""
+    """What all ranks were given, as the global batches: rank r has every world size-th sample, from
+    the r-th on."""
     return [
         [sample for turn in zip(*batches) for sample in turn]
         for batches in zip(*(value["given"] for value in values))
@@ -172,7 +175,8 @@ def reference(binary, folder, tmp_path_factory):
 
 @pytest.mark.parametrize("caches", ["memory", "files"])
 def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
-    """Three nodes, two, four: each time all ranks are killed, and started again from the last state."""
+    """Three nodes, two, four: each time all ranks are killed, and started again from the last
+    state."""
     options = {"epochs": EPOCHS, "memory": "6MB"}
     flags = []
     if caches == "files":
@@ -203,7 +207,8 @@ def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
 
 
 def test_daemon_that_comes_again(binary, folder, tmp_path):
-    """A node whose daemon died cannot take part in the job any more: its rank, started again alone, is told so."""
+    """A node whose daemon died cannot take part in the job any more: its rank, started again alone,
+    is told so."""
     machines = Machines(binary, 3, tmp_path)
     options = {"epochs": 400, "batch_size": 8, "memory": "6MB", "state": None, "steps": 10}
     try:

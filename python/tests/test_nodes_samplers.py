@@ -1,4 +1,5 @@
-"""Samplers over several nodes: each rank gets what torch's loader gives it, whichever ranks a node has of which group."""
+"""Samplers over several nodes: each rank gets what torch's loader gives it, whichever ranks a node
+has of which group."""
 
 import json
 import os
@@ -11,8 +12,8 @@ import pytest
 
 pytest.importorskip("torch")
 
-from items import PATH  # noqa: E402
-from nodes import SAMPLES, binary, folder  # noqa: E402, F401
+from items import PATH
+from nodes import SAMPLES, binary, folder  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -49,7 +50,7 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
-def test_two_nodes(binary, folder, tmp_path):  # noqa: F811
+def test_two_nodes(binary, folder, tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "done").mkdir()
     environment = {

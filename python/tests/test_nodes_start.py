@@ -1,17 +1,18 @@
-"""How the nodes of a job come together, and what is said where they do not: real daemons in network namespaces of their own.
+"""How the nodes of a job come together, and what is said where they do not: real daemons in network
+namespaces of their own.
 
 Whatever is wrong is said on the node concerned and, as far as it can know, on node 0.
 """
 
+import contextlib
 import os
 import re
 import shutil
 import subprocess
 
 import pytest
-from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401
-
 from hdmlp._version import __version__
+from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -69,7 +70,8 @@ def test_another_version(binary, folder, tmp_path):
         check(
             said[rank],
             "MismatchError",
-            rf"^hdmlp's version is {new.decode()} on node 1 \({IP}:\d+\), but {__version__} on node 0",
+            rf"^hdmlp's version is {new.decode()} on node 1 \({IP}:\d+\), but {__version__} on "
+            rf"node 0",
         )
         mine, theirs = (__version__, new.decode())[:: 1 if rank == 0 else -1]
         assert said[rank]["details"] == {
@@ -164,7 +166,8 @@ def test_fewer_nodes(binary, folder, tmp_path):
         check(
             said[rank],
             "ConfigError",
-            rf"node 1 of 3 did not join within 4s; present: node 0 \({IP}:29510\), node 2 \({IP}:\d+\)\. See the logs of the missing nodes",
+            rf"node 1 of 3 did not join within 4s; present: node 0 \({IP}:29510\), node 2 "
+            rf"\({IP}:\d+\)\. See the logs of the missing nodes",
         )
 
 
@@ -175,13 +178,15 @@ def test_fewer_ranks(binary, folder, tmp_path):
     check(
         said[1],
         "ConfigError",
-        r"of the 2 ranks of node 1 only \[1\] opened the loader within 4s: start the others there too, or .* LOCAL_WORLD_SIZE",
+        r"of the 2 ranks of node 1 only \[1\] opened the loader within 4s: start the others "
+        r"there too, or .* LOCAL_WORLD_SIZE",
     )
     check(said[0], "ConfigError", r"node 1 of 2 did not join within 4s")
 
 
 def test_wrong_secret(binary, folder, tmp_path):
-    """The node hears of it at once, node 0 at the deadline: a stranger must not be able to stop the job."""
+    """The node hears of it at once, node 0 at the deadline: a stranger must not be able to stop the
+    job."""
     said = start(
         binary,
         folder,
@@ -199,7 +204,8 @@ def test_wrong_secret(binary, folder, tmp_path):
     check(
         said[0],
         "ConfigError",
-        rf"node 1 of 2 did not join within 4s; .*refused: {IP}:\d+, which claims to be node 1, does not have this job's secret",
+        rf"node 1 of 2 did not join within 4s; .*refused: {IP}:\d+, which claims to be node 1, "
+        rf"does not have this job's secret",
     )
 
 
@@ -232,7 +238,8 @@ def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
     [
         (
             {0: {"occupy": 7000}},
-            r"node 0 could not listen on :7000 \(control\): the port is in use.* set port \(HDMLP_PORT\) to use other ports",
+            r"node 0 could not listen on :7000 \(control\): the port is in use.* set port "
+            r"\(HDMLP_PORT\) to use other ports",
             rf"node 1 could not reach {IP}:7000 \(node 0\) within 4s: no answer",
         ),
         (
@@ -247,7 +254,8 @@ def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
         ),
         (
             {1: {"occupy": 7002}},
-            r"node 1 could not listen on :7002 \(failure detection, TCP and UDP\): the port is in use",
+            r"node 1 could not listen on :7002 \(failure detection, TCP and UDP\): the port is "
+            r"in use",
             None,
         ),
     ],
@@ -277,7 +285,8 @@ def test_port_in_use(binary, folder, tmp_path, of_node, concerned, other):
         ),
         (
             "no-such-host.invalid",
-            r"node 1 could not reach no-such-host\.invalid:29510 \(node 0\) within 4s: lookup no-such-host\.invalid",
+            r"node 1 could not reach no-such-host\.invalid:29510 \(node 0\) within 4s: lookup "
+            r"no-such-host\.invalid",
         ),
     ],
 )
@@ -318,18 +327,18 @@ def test_samples_that_can_not_be_reached(binary, folder, tmp_path):
         check(
             said[rank],
             "ConfigError",
-            r"node 0 could not reach 127\.0\.0\.1:\d+ \(samples of node 1\): connect: connection refused",
+            r"node 0 could not reach 127\.0\.0\.1:\d+ \(samples of node 1\): connect: connection "
+            r"refused",
         )
 
 
 def sockets(pid):
-    """The addresses at which a process listens, TCP and UDP, as its own network namespace has them: (protocol, host in hex, port)."""
+    """The addresses at which a process listens, TCP and UDP, as its own network namespace has them:
+    (protocol, host in hex, port)."""
     own = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
-        try:
+        with contextlib.suppress(FileNotFoundError):
             own.add(os.readlink(f"/proc/{pid}/fd/{fd}"))
-        except FileNotFoundError:
-            pass
     found = set()
     for protocol in ("tcp", "tcp6", "udp", "udp6", "raw", "raw6"):
         with open(f"/proc/{pid}/net/{protocol}") as table:
@@ -355,7 +364,8 @@ def test_one_node_listens_nowhere(binary, folder, tmp_path):
 
 @pytest.mark.parametrize("tls", ["off", True])
 def test_chosen_ports_and_interface(binary, folder, alone, tmp_path, tls):
-    """A job listens at the three ports that were asked for, on one address, and nowhere else; and nowhere when it has ended."""
+    """A job listens at the three ports that were asked for, on one address, and nowhere else; and
+    nowhere when it has ended."""
     done, over = tmp_path / "done", tmp_path / "over"
     options = {
         **BASE,
@@ -422,7 +432,8 @@ def test_tls_on_one_side(binary, folder, tmp_path, zero, one, one_says, zero_say
     check(
         said[0],
         "ConfigError",
-        rf"node 1 of 2 did not join within 4s; .*refused: {IP}:\d+ was refused during the TLS handshake: {zero_says}",
+        rf"node 1 of 2 did not join within 4s; .*refused: {IP}:\d+ was refused during the TLS "
+        rf"handshake: {zero_says}",
     )
 
 
@@ -515,12 +526,14 @@ def test_wrong_certificate(binary, folder, tmp_path, authorities):
     check(
         said[1],
         "ConfigError",
-        r"failed: that node's certificate was rejected: x509: certificate signed by unknown authority",
+        r"failed: that node's certificate was rejected: x509: certificate signed by unknown "
+        r"authority",
     )
     check(
         said[0],
         "ConfigError",
-        rf"refused: {IP}:\d+ was refused during the TLS handshake: that node rejected this one's certificate \(tls: bad certificate\)",
+        rf"refused: {IP}:\d+ was refused during the TLS handshake: that node rejected this one's "
+        rf"certificate \(tls: bad certificate\)",
     )
 
 

@@ -1,4 +1,5 @@
-"""Transforms in the daemon, end to end: what comes out is what torchvision's make, and depends on nothing but the sample."""
+"""Transforms in the daemon, end to end: what comes out is what torchvision's make, and depends on
+nothing but the sample."""
 
 import ctypes
 import os
@@ -11,10 +12,11 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors, transforms as T  # noqa: E402
-from reference import batches, decoded, jpegs, read  # noqa: E402
-from waiting import until  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from hdmlp import transforms as T
+from reference import batches, decoded, jpegs, read
+from waiting import until
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -250,7 +252,7 @@ def spans(loader):
 
 def test_nothing_is_copied(folder):
     with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, shuffle=True) as loader:
-        for images, labels in loader:
+        for images, labels in loader:  # noqa: B007 - used after the loop
             end = images.data_ptr() + images.numel() * 4
             assert any(a <= images.data_ptr() and end <= b for a, b in spans(loader))
             assert images.is_contiguous() and images.data_ptr() % 64 == 0

@@ -1,4 +1,5 @@
-"""Images that cannot be decoded, and lists that cannot be carried out: who is told what, and that all else goes on."""
+"""Images that cannot be decoded, and lists that cannot be carried out: who is told what, and that
+all else goes on."""
 
 import io
 import re
@@ -12,9 +13,10 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import data, errors, transforms as T  # noqa: E402
-from reference import decoded, jpegs, picture  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import data, errors
+from hdmlp import transforms as T
+from reference import decoded, jpegs, picture
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")

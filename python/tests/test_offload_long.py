@@ -1,4 +1,5 @@
-"""Transforms in the daemon for longer: memory stays where it is, and a network learns the same as from torchvision."""
+"""Transforms in the daemon for longer: memory stays where it is, and a network learns the same as
+from torchvision."""
 
 import os
 
@@ -9,19 +10,21 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import transforms as T  # noqa: E402
-from reference import batches, jpegs, read  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import transforms as T
+from reference import batches, jpegs, read
 
 V = torchvision.transforms
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
-#: Epochs of the soak test, as in Go's. Taken out of the environment: the daemon would take it for a key.
+#: Epochs of the soak test, as in Go's. Taken out of the environment: the daemon would take it for a
+#: key.
 SOAK = int(os.environ.pop("HDMLP_SOAK", "40"))
 
 
 def resident(pid):
-    """Bytes of the process's own memory: without shared memory, which caches and staging buffers are."""
+    """Bytes of the process's own memory: without shared memory, which caches and staging buffers
+    are."""
     with open(f"/proc/{pid}/status") as status:
         return sum(int(line.split()[1]) for line in status if line.startswith("RssAnon")) * 1024
 
@@ -58,8 +61,8 @@ def test_memory_stays_where_it_is(tmp_path):
             assert len(loader.report()["faults"]) == 10
             if job >= 0:
                 sizes.append(resident(loader._engine._feeds[0].stream.daemon.pid))
-    # It goes up and down by 2 MB with the garbage collector, so the least of each half counts. Measured: less than 0.5 MB
-    # more, with HDMLP_SOAK=400 1 MB. 2 MB are 200 bytes of each sample.
+    # It goes up and down by 2 MB with the garbage collector, so the least of each half counts.
+    # Measured: less than 0.5 MB more, with HDMLP_SOAK=400 1 MB. 2 MB are 200 bytes of each sample.
     half = len(sizes) // 2
     assert min(sizes[half:]) - min(sizes[1:half]) < 2e6, [round(size / 1e6, 1) for size in sizes]
 
@@ -138,6 +141,6 @@ def test_a_network_learns_the_same(stripes):
         sampler = torch.utils.data.DistributedSampler(dataset, 1, 0, seed=seed)
         loader = torch.utils.data.DataLoader(dataset, 24, sampler=sampler)
         theirs.append(accuracy(lambda epoch: sampler.set_epoch(epoch) or loader, test, seed, 6))
-    # Measured over 6 seeds: 0.863 and 0.868, and 0.014 of deviation from seed to seed; 0.05 are more than four
-    # deviations of a difference of means of three.
+    # Measured over 6 seeds: 0.863 and 0.868, and 0.014 of deviation from seed to seed; 0.05 are
+    # more than four deviations of a difference of means of three.
     assert abs(sum(ours) - sum(theirs)) / 3 < 0.05 and min(ours + theirs) > 0.75, (ours, theirs)

@@ -1,4 +1,5 @@
-"""Transforms in the daemon and what stays in Python: split lists, loaders of the user's, labels, the thesis's interface."""
+"""Transforms in the daemon and what stays in Python: split lists, loaders of the user's, labels,
+the thesis's interface."""
 
 import ctypes
 import io
@@ -14,12 +15,14 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
-import hdmlp  # noqa: E402
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, _protocol as protocol, data, errors, transforms as T  # noqa: E402
-from hdmlp._recipe import sample_key, seed_generators  # noqa: E402
-from hdmlp._stream import _End  # noqa: E402
-from reference import batches, decoded, jpegs, read  # noqa: E402
+import hdmlp
+import hdmlp.torch as ht
+from hdmlp import Job, data, errors
+from hdmlp import _protocol as protocol
+from hdmlp import transforms as T
+from hdmlp._recipe import sample_key, seed_generators
+from hdmlp._stream import _End
+from reference import batches, decoded, jpegs, read
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -116,7 +119,8 @@ def test_a_rest_of_images(folder, workers, said):
         [message] = said()
         assert (
             message
-            == "upside_down: in Python, after what HDMLP does: it is not a transform that HDMLP knows; because of it also: ToTensor()"
+            == "upside_down: in Python, after what HDMLP does: it is not a transform that HDMLP "
+            "knows; because of it also: ToTensor()"
         )
 
 
@@ -151,7 +155,8 @@ def test_all_of_it_in_python(folder, said):
     [message] = said()
     assert (
         message
-        == "forward: in Python, after what HDMLP does: it is not a transform that HDMLP knows; because of it also: ToTensor()"
+        == "forward: in Python, after what HDMLP does: it is not a transform that HDMLP knows; "
+        "because of it also: ToTensor()"
     )
 
 
@@ -159,10 +164,10 @@ def test_ours_are_not_for_python(folder):
     for given in (dict(offload=False), dict(loader=decoded)):
         dataset = ht.ImageFolder(folder, TENSOR, loader=given.pop("loader", None))
         with pytest.raises(
-            errors.ConfigError, match="Resize.* cannot run in Python (with offload|after a loader)"
+            errors.ConfigError, match=r"Resize.* cannot run in Python (with offload|after a loader)"
         ):
             ht.DataLoader(dataset, 4, **given, shuffle=True)
-    with pytest.raises(errors.ConfigError, match="CenterCrop.* cannot run in Python after"):
+    with pytest.raises(errors.ConfigError, match=r"CenterCrop.* cannot run in Python after"):
         ht.DataLoader(ht.ImageFolder(folder, [darker, T.CenterCrop(3)]), 4, shuffle=True)
     with pytest.raises(errors.ConfigError, match="RandomRotation"):
         data.DataLoader(folder, 4, transforms=[V.Resize((9, 9)), V.RandomRotation(3)])
@@ -409,7 +414,7 @@ def test_more_is_kept_than_can_be_noted(folder):
         ht.ImageFolder(folder, TENSOR), 1, seed=3, epochs=60, staging_buffer="8MB", shuffle=True
     ) as loader:
         stream = loader._engine._feeds[0].stream
-        for rounds in range(3):
+        for _ in range(3):
             kept = [(images, images.clone()) for _ in range(20) for images, _ in loader]
             assert len(kept) == 420 and all(torch.equal(view, was) for view, was in kept)
             del kept

@@ -1,4 +1,5 @@
-"""on_error where Python decodes: a file that PIL cannot decode is treated as one that the daemon cannot read or decode."""
+"""on_error where Python decodes: a file that PIL cannot decode is treated as one that the daemon
+cannot read or decode."""
 
 import io
 import itertools
@@ -11,9 +12,9 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 Image = pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, errors  # noqa: E402
-from reference import decoded, jpegs  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import Job, errors
+from reference import decoded, jpegs
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -23,7 +24,8 @@ WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 @pytest.fixture
 def folder(tmp_path):
-    """12 images in BMP, which the daemon does not decode, 5 of which are damaged in different ways; (path, IDs of these)."""
+    """12 images in BMP, which the daemon does not decode, 5 of which are damaged in different ways;
+    (path, IDs of these)."""
     root = jpegs(tmp_path / "data", {"ant": 7, "bee": 5})
     paths = [path for path, _ in torchvision.datasets.ImageFolder(root).samples]
     for path in paths:
@@ -51,7 +53,8 @@ def folder(tmp_path):
 
 
 def want_of(root, bad, order, substitute):
-    """The (image, label) of the samples in this order, as torchvision makes them, without the bad ones, or with the next good one of the epoch in their place."""
+    """The (image, label) of the samples in this order, as torchvision makes them, without the bad
+    ones, or with the next good one of the epoch in their place."""
     samples = torchvision.datasets.ImageFolder(root).samples
     out = []
     for sample in order:
@@ -178,7 +181,7 @@ def test_all_ranks_end(folder, workers):
     with pytest.raises(errors.SampleError):
         next(first)  # sample 2
     with pytest.raises(
-        errors.SampleError, match="rank 0 stopped: .*cannot be decoded in Python"
+        errors.SampleError, match=r"rank 0 stopped: .*cannot be decoded in Python"
     ) as caught:
         next(second)
     assert caught.value.sample == 2 and caught.value.rank == 0
@@ -290,7 +293,8 @@ class Endless(torch.utils.data.Sampler):
 
 
 def test_what_no_policy_can_mean(folder, monkeypatch):
-    """Epochs that are made without the daemon: refused, and not treated in another way without a word."""
+    """Epochs that are made without the daemon: refused, and not treated in another way without a
+    word."""
     root, _ = folder
     dataset = ht.ImageFolder(root, TRANSFORM)
     for policy in ("skip", "substitute"):
@@ -303,5 +307,5 @@ def test_what_no_policy_can_mean(folder, monkeypatch):
             ):
                 iter(loader)
     monkeypatch.setenv("HDMLP_ON_ERROR", "skip")
-    with pytest.raises(errors.ConfigError, match="on_error='skip'.*batch_size"):
+    with pytest.raises(errors.ConfigError, match=r"on_error='skip'.*batch_size"):
         ht.DataLoader(dataset, batch_size=None)

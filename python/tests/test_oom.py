@@ -1,4 +1,5 @@
-"""Limits of memory, by control groups of the test's own: jobs that would not fit are refused, and who was killed is told why."""
+"""Limits of memory, by control groups of the test's own: jobs that would not fit are refused, and
+who was killed is told why."""
 
 import os
 import signal
@@ -7,7 +8,6 @@ import sys
 import time
 
 import pytest
-
 from hdmlp import _oom
 
 pytestmark = pytest.mark.usefixtures("real")
@@ -150,8 +150,8 @@ def test_the_oom_killer_is_named(group, files):
     hog.communicate("go\n", timeout=60)
     out, _ = job.communicate("go\n", timeout=60)
     assert (
-        f"the kernel's OOM killer ended the HDMLP daemon (pid {pid}) because control group {group.path} reached its memory limit of 190.7 MiB"
-        in out
+        f"the kernel's OOM killer ended the HDMLP daemon (pid {pid}) because control group "
+        f"{group.path} reached its memory limit of 190.7 MiB" in out
     ), out
     assert "lower memory=, or raise the limit" in out
 
@@ -184,7 +184,8 @@ def test_version_2(tmp_path, level):
             write(path / "memory.max", f"{limit}\n")
             write(
                 path / "memory.events",
-                f"low 0\nhigh 0\nmax 9\noom {int(name == reached)}\noom_kill {kills}\noom_group_kill 0\n",
+                f"low 0\nhigh 0\nmax 9\noom {int(name == reached)}\noom_kill "
+                f"{kills}\noom_group_kill 0\n",
             )
 
     state(3, "")

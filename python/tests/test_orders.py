@@ -1,4 +1,5 @@
-"""Jobs over a part of a dataset, and jobs whose orders the process gives: torch's samplers say what must come, the files which bytes."""
+"""Jobs over a part of a dataset, and jobs whose orders the process gives: torch's samplers say what
+must come, the files which bytes."""
 
 import array
 import itertools
@@ -6,7 +7,6 @@ import os
 from pathlib import Path
 
 import pytest
-
 from hdmlp import _daemon, _protocol, errors
 from hdmlp._arguments import settings
 from hdmlp._source import column
@@ -17,7 +17,7 @@ from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
     RandomSampler,
-    Subset,  # noqa: E402
+    Subset,
     WeightedRandomSampler,
 )
 
@@ -92,12 +92,13 @@ class Job:
         finally:
             os.close(fd)
 
-    def batches(self, epoch, step=0):
-        """The samples of an epoch's batches, from a step on; their bytes are compared with the files'."""
-        if self.stream.position != epoch * self.stream.steps + step:
-            self.stream.seek(epoch * self.stream.steps + step)
+    def batches(self, epoch, start=0):
+        """The samples of an epoch's batches, from a step on; their bytes are compared with the
+        files'."""
+        if self.stream.position != epoch * self.stream.steps + start:
+            self.stream.seek(epoch * self.stream.steps + start)
         got, audit = [], 0
-        for step in range(step, self.stream.steps):
+        for step in range(start, self.stream.steps):
             taken = self.stream.next(30)
             assert (taken.epoch, taken.step) == (epoch, step)
             ids = column(taken.payload, taken.n, "ids")
@@ -187,7 +188,7 @@ def test_ranks_with_other_subsets_are_refused(real, folder):
     with Job(folder, [1, 2, 3], name=name, world_size=2, subset={"count": 3}):
         with pytest.raises(
             errors.MismatchError,
-            match="rank 1 disagrees with rank 0 of job .*: subset or batches is 3 samples",
+            match=r"rank 1 disagrees with rank 0 of job .*: subset or batches is 3 samples",
         ):
             Job(folder, [1, 2, 4], name=name, rank=1, world_size=2, subset={"count": 3})
 
@@ -216,7 +217,7 @@ def test_a_weighted_sampler(real, folder):
             assert job.batches(epoch) == cut(epoch)
             job.ends()
         job.give(3, drawn[3])
-        assert job.batches(3, step=3) == cut(3, 3)
+        assert job.batches(3, start=3) == cut(3, 3)
         report = job.stream.call("report", {})
         read = set(sum(drawn[:3], drawn[3][21:]))
         assert (
@@ -228,7 +229,7 @@ def test_a_weighted_sampler(real, folder):
     # What is resumed in another job is the same, from the first batch on that is asked for.
     lists, stream = given(batches, drawn[2], drawn[3], first=2)
     with Job(folder, *lists, **stream, epochs=4) as job:
-        assert job.batches(2, step=2) == cut(2, 2)
+        assert job.batches(2, start=2) == cut(2, 2)
         assert job.batches(3) == cut(3)
         job.ends()
 
@@ -247,9 +248,10 @@ def test_an_epoch_that_is_given_in_time_needs_no_iterate(real, folder):
 
 
 def test_batches_of_a_sampler_of_ones_own(real, folder):
-    """Batches of any sizes, of samples that are there several times, with no room to cache any of them."""
+    """Batches of any sizes, of samples that are there several times, with no room to cache any of
+    them."""
     batches = [[24], [0, 0, 0, 0], [1, 24, 1], list(range(25)), [3, 2]]
-    lists, stream = given([len(b) for b in batches], sum(batches, []))
+    lists, stream = given([len(b) for b in batches], list(itertools.chain.from_iterable(batches)))
     for keys in ({}, {"memory": "0"}, {"memory": "0", "policy": "naive"}, {"memory": "300B"}):
         with Job(folder, *lists, **stream, keys=keys) as job:
             assert job.batches(0) == batches
@@ -258,7 +260,7 @@ def test_batches_of_a_sampler_of_ones_own(real, folder):
 def test_a_random_sampler_with_torchs_own_generator(real, folder):
     torch.manual_seed(11)
     batches = list(BatchSampler(RandomSampler(range(SAMPLES)), 4, False))
-    lists, stream = given([len(b) for b in batches], sum(batches, []))
+    lists, stream = given([len(b) for b in batches], list(itertools.chain.from_iterable(batches)))
     with Job(folder, *lists, **stream) as job:
         assert job.batches(0) == batches
 
@@ -268,7 +270,9 @@ def test_a_batch_larger_than_the_dataset(real, folder):
         lists = [list(range(SAMPLES))]
         with Job(folder, *lists, subset={"count": SAMPLES}, global_batch=size) as job:
             assert job.opened["steps"] == 1
-            assert job.batches(0) == [sum(sampled(lists[0], 0, 0, 1, 5), [])]
+            assert job.batches(0) == [
+                list(itertools.chain.from_iterable(sampled(lists[0], 0, 0, 1, 5)))
+            ]
             assert job.stream.call("report", {})["ranks"][0]["staging"]["size"] <= 32 << 20
     with pytest.raises(errors.ConfigError, match="nothing would be delivered"):
         Job(folder, [1, 2], subset={"count": 2}, global_batch=3, drop_last=True)
@@ -313,7 +317,7 @@ def test_wrong_orders_are_named(real, folder):
             with pytest.raises(errors.ConfigError, match=said):
                 job.stream.next(30)
         job.stream.seek(3 * 2)
-        with pytest.raises(errors.ConfigError, match="epoch 3 is|epoch 3 was not given"):
+        with pytest.raises(errors.ConfigError, match=r"epoch 3 is|epoch 3 was not given"):
             job.stream.next(30)
         job.stream.seek(1 * 2)
         with pytest.raises(errors.ConfigError, match="epoch 1 was not given"):

@@ -11,9 +11,8 @@ import sys
 import tarfile
 import zipfile
 
-import pytest
-
 import hdmlp
+import pytest
 
 ROOT = pathlib.Path(__file__).parents[2]
 MACHINE = platform.machine()

@@ -9,7 +9,6 @@ import subprocess
 import sys
 
 import pytest
-
 from hdmlp import _platform
 
 PACKAGE = pathlib.Path(_platform.__file__).parent

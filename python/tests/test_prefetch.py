@@ -2,9 +2,8 @@
 
 import itertools
 
-import pytest
-
 import hdmlp.data as data
+import pytest
 from waiting import until
 
 BATCH, AHEAD = 4, 2

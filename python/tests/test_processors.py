@@ -3,13 +3,13 @@
 import os
 
 import pytest
-
 from hdmlp import _processors
 from hdmlp._processors import local_ranks, processors, unasked, workers_that_pay
 
 
 def grouped(root, groups, own):
-    """A file system in which this process is in the control group ``own``, and groups have these quotas."""
+    """A file system in which this process is in the control group ``own``, and groups have these
+    quotas."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(own)
     for path, text in groups.items():

@@ -1,4 +1,5 @@
-"""One property over everything: whatever the ranks, caches, workers, resume points and faults, the stream stays."""
+"""One property over everything: whatever the ranks, caches, workers, resume points and faults, the
+stream stays."""
 
 import os
 import random
@@ -10,12 +11,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import _daemon, errors  # noqa: E402
-from torch.utils.data import DistributedSampler  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import _daemon, errors
+from torch.utils.data import DistributedSampler
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
-from throttled import Throttled, Unavailable  # noqa: E402
+from throttled import Throttled, Unavailable
 
 pytestmark = pytest.mark.slow
 
@@ -103,7 +104,10 @@ def test_the_stream_never_changes(files, tmp_path, seed):
         options["cache_size"] = rng.choice([total // 2, total])
     faulty = rng.random() < 0.5
     stops = sorted(rng.sample(range(1, 40), 2))  # batches after which the job is restarted
-    said = f"seed {seed}: world={world} batch={batch} epochs={epochs} drop_last={drop_last} workers={workers} faulty={faulty} stops={stops} {options}"
+    said = (
+        f"seed {seed}: world={world} batch={batch} epochs={epochs} drop_last={drop_last} "
+        f"workers={workers} faulty={faulty} stops={stops} {options}"
+    )
     print(said)
 
     source = Throttled(root, 0, 0.0, "--fail-rate=0.2", f"--fail-seed={seed}") if faulty else None
@@ -144,7 +148,8 @@ def test_the_stream_never_changes(files, tmp_path, seed):
 def run(
     path, by_id, seed, world, batch, epochs, drop_last, workers, options, state, seen, stop, noise
 ):
-    """Runs all ranks, in turn, from a state up to the given number of steps; returns steps seen and a new state."""
+    """Runs all ranks, in turn, from a state up to the given number of steps; returns steps seen and
+    a new state."""
     how = {} if workers is None else {"num_workers": workers}
     made = {} if workers is None else {"loader": whole, "transform": noisy}
     loaders = [

@@ -1,5 +1,6 @@
 """Frames: partial ones, descriptors, what must be refused."""
 
+import contextlib
 import os
 import random
 import resource
@@ -8,7 +9,6 @@ import socket
 import struct
 
 import pytest
-
 from hdmlp import _protocol as protocol
 from hdmlp.errors import ProtocolError
 from peer import descriptors, memory
@@ -56,10 +56,8 @@ def test_a_frame_larger_than_the_buffer(pair):
     data = memoryview(protocol.encode(133, bytes(range(256)) * 4096 * 4))
     got = []
     while data:
-        try:
+        with contextlib.suppress(BlockingIOError):
             data = data[theirs.send(data) :]
-        except BlockingIOError:
-            pass
         got += frames(connection)
     assert len(got) == 1 and got[0][1] == bytes(range(256)) * 4096 * 4
 

@@ -1,4 +1,5 @@
-"""Decoding stays in the daemon in front of transforms that it does not know: images of different sizes, as PIL makes them."""
+"""Decoding stays in the daemon in front of transforms that it does not know: images of different
+sizes, as PIL makes them."""
 
 import random
 
@@ -10,10 +11,11 @@ numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 ImageOps = pytest.importorskip("PIL.ImageOps")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors, transforms as T  # noqa: E402
-from hdmlp._recipe import sample_key, seed_generators  # noqa: E402
-from reference import decoded, picture, read  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from hdmlp import transforms as T
+from hdmlp._recipe import sample_key, seed_generators
+from reference import decoded, picture, read
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -36,7 +38,8 @@ def by_size(image):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Images of all sizes, modes and formats, also of such that the daemon leaves to PIL: BMP, GIF, turned by EXIF, and large."""
+    """Images of all sizes, modes and formats, also of such that the daemon leaves to PIL: BMP, GIF,
+    turned by EXIF, and large."""
     root = tmp_path_factory.mktemp("mixed") / "data"
     rng = numpy.random.default_rng(1)
     exif = Image.Exif()
@@ -56,7 +59,7 @@ def folder(tmp_path_factory):
         ("l.bmp", "RGB", {}),
         ("m.jpg", "GIF", {"format": "GIF"}),
     ]
-    for number, name in enumerate(("ant", "bee")):
+    for name in ("ant", "bee"):
         (root / name).mkdir(parents=True)
         for file, mode, how in kinds:
             width, height = rng.integers(40, 90, 2).tolist()
@@ -68,7 +71,8 @@ def folder(tmp_path_factory):
 
 
 def made(folder, transform, epoch=0, seed=SEED):
-    """What torchvision makes of all images, by sample, with the generators seeded as HDMLP says that it does."""
+    """What torchvision makes of all images, by sample, with the generators seeded as HDMLP says
+    that it does."""
     out = []
     for i, (path, _) in enumerate(torchvision.datasets.ImageFolder(folder).samples):
         seed_generators(sample_key(seed, epoch, i))
@@ -158,7 +162,8 @@ def test_bits_of_pil(folder, name, workers):
     ],
 )
 def test_kept_images_stay(folder, options):
-    """Images and nothing more, for a collate function of the user's; memory that was used again would change those that are kept."""
+    """Images and nothing more, for a collate function of the user's; memory that was used again
+    would change those that are kept."""
     want = made(folder, lambda image: image)
     with ht.DataLoader(
         ht.ImageFolder(folder), 4, shuffle=False, raw=False, collate_fn=list, **options

@@ -1,4 +1,5 @@
-"""Which samples each rank gets, by real processes of torch.distributed: what torch's loader would give it, wherever the loader was made."""
+"""Which samples each rank gets, by real processes of torch.distributed: what torch's loader would
+give it, wherever the loader was made."""
 
 import json
 import os
@@ -11,11 +12,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from items import PATH  # noqa: E402
+from items import PATH
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
-#: Ranks started by mp.spawn, or by torchrun; each prints what it got, and what torch's loader gives.
+#: Ranks started by mp.spawn, or by torchrun; each prints what it got, and what torch's loader
+#: gives.
 SCRIPT = textwrap.dedent("""
     import json, os, sys, warnings, logging
     warnings.simplefilter("ignore")
@@ -135,7 +137,8 @@ def test_every_rank_gets_what_torch_gives_it(folder, script, how):
 def test_a_shuffled_loader_that_is_not_shared_warns_once(folder, tmp_path):
     code = (
         "import sys, logging; logging.basicConfig(); import hdmlp.torch as ht\n"
-        "for _ in range(2):\n    loader = ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4, shuffle=True, seed=1); list(loader); list(loader)\n"
+        "for _ in range(2):\n    loader = ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4, "
+        "shuffle=True, seed=1); list(loader); list(loader)\n"
         "ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4)"
     )
     (tmp_path / "s.py").write_text(code)
@@ -153,5 +156,5 @@ def test_a_place_that_changes(folder, monkeypatch):
         assert len(loader) == 7
         monkeypatch.setenv("RANK", "1")
         monkeypatch.setenv("WORLD_SIZE", "2")
-        with pytest.raises(errors.ConfigError, match="began as rank 0 of 1 .* now rank 1 of 2"):
+        with pytest.raises(errors.ConfigError, match=r"began as rank 0 of 1 .* now rank 1 of 2"):
             iter(loader)

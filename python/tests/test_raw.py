@@ -1,13 +1,13 @@
 """Raw batches: order, lifetime, restarts, errors, death."""
 
 import gc
+import itertools
 import os
 import threading
 import time
 
-import pytest
-
 import hdmlp
+import pytest
 from hdmlp import data, errors
 from raw import expected, read, when_waiting
 from waiting import until
@@ -31,7 +31,7 @@ def test_epochs_come_in_order_and_whole(daemon, folder):
 def test_two_loaders_at_once(daemon, folder):
     a = data.DataLoader(folder, batch_size=4, seed=1)
     b = data.DataLoader(folder, batch_size=5, seed=2)
-    for x, y in zip(a, b):
+    for _ in zip(a, b):
         pass
     assert {r["job"] for r in daemon.requests} == {s.key[0] for s in daemon.sessions}
     assert len({r["job"] for r in daemon.requests}) == 2
@@ -45,7 +45,7 @@ def test_ranks(daemon, folder):
         ) as loader:
             got.append([i for b in loader for i in read(b.samples)])
             assert got[-1] == [i for ids in expected(loader, 25, 0, rank, 3) for i in ids]
-    assert sorted(set(sum(got, []))) == list(range(25))
+    assert sorted(set(itertools.chain.from_iterable(got))) == list(range(25))
 
 
 def test_a_kept_batch_is_never_overwritten(daemon, folder):
@@ -129,7 +129,8 @@ def test_break_and_start_again(daemon, folder):
 
 
 def test_iterators_that_live_at_the_same_time(daemon, folder):
-    """Each delivers an epoch of its own, the first batch says which; who is given up makes room for the next."""
+    """Each delivers an epoch of its own, the first batch says which; who is given up makes room for
+    the next."""
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         for epochs in ((0, 1), (2, 3)):
             pairs = [(read(a.samples), read(b.samples)) for a, b in zip(loader, loader)]
@@ -179,7 +180,7 @@ def test_state(daemon, folder):
         loader.load_state_dict(state)
         assert [read(b.samples) for b in loader] == expected(loader, 25, 1, 1, 2)[3:]
     with data.DataLoader(folder, batch_size=5, seed=7) as loader:
-        with pytest.raises(errors.MismatchError, match="5.*4"):
+        with pytest.raises(errors.MismatchError, match=r"5.*4"):
             loader.load_state_dict(state)
     with data.DataLoader(folder, batch_size=4, seed=8) as loader:
         with pytest.raises(errors.MismatchError, match="make the loader with seed=7"):

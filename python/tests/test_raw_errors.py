@@ -4,7 +4,6 @@ import os
 import signal
 
 import pytest
-
 from hdmlp import data, errors
 from raw import expected, read, when_waiting
 
@@ -27,7 +26,7 @@ from raw import expected, read, when_waiting
 )
 def test_errors_of_open(daemon, folder, kind, cls):
     daemon.open_error = {"kind": kind, "message": "no good", "details": {"need": 1}}
-    with pytest.raises(cls, match="^no good$") as caught:
+    with pytest.raises(cls, match=r"^no good$") as caught:
         data.DataLoader(folder)
     assert isinstance(caught.value, errors.HDMLPError) and caught.value.details == {"need": 1}
 

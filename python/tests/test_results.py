@@ -7,8 +7,8 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-from hdmlp._results import Place, Slots, decode, encode, slots_of  # noqa: E402
-from hdmlp._segments import Segment  # noqa: E402
+from hdmlp._results import Place, Slots, decode, encode, slots_of
+from hdmlp._segments import Segment
 
 
 class Both:

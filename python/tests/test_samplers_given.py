@@ -1,18 +1,19 @@
-"""What torch's loader is asked to deliver: datasets, samplers and ranks that change, and what then holds."""
+"""What torch's loader is asked to deliver: datasets, samplers and ranks that change, and what then
+holds."""
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, errors  # noqa: E402
-from hdmlp._recipe import Recipe  # noqa: E402
-from hdmlp._results import Arena  # noqa: E402
-from hdmlp.torch import _foreseen  # noqa: E402
-from hdmlp.torch._drawn import Generators  # noqa: E402
-from hdmlp.torch._order import known  # noqa: E402
-from hdmlp.torch._ranks import Ranks  # noqa: E402
-from hdmlp.torch._repeats import Repeating  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import Job, errors
+from hdmlp._recipe import Recipe
+from hdmlp._results import Arena
+from hdmlp.torch import _foreseen
+from hdmlp.torch._drawn import Generators
+from hdmlp.torch._order import known
+from hdmlp.torch._ranks import Ranks
+from hdmlp.torch._repeats import Repeating
 from torch.utils.data import (
     BatchSampler,
     DistributedSampler,
@@ -20,7 +21,7 @@ from torch.utils.data import (
     RandomSampler,
     WeightedRandomSampler,
     default_collate,
-)  # noqa: E402
+)
 
 EPOCHS = [[[0, 1, 2], [3]], [[4], [5, 6, 7]], [[8, 9], [10, 11]], [[1, 2], [3, 4]]]
 
@@ -136,7 +137,8 @@ def test_a_place_that_changed_is_refused(monkeypatch):
             else:
                 with pytest.raises(
                     errors.ConfigError,
-                    match=f"began as rank {before[0]} of {before[1]} .* now rank {after[0]} of {after[1]}",
+                    match=f"began as rank {before[0]} of {before[1]} .* now rank {after[0]} of "
+                    f"{after[1]}",
                 ):
                     ranks()
 

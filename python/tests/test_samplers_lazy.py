@@ -1,4 +1,5 @@
-"""Samplers whose order follows from the program's generators: what a state brings back, and what it cannot."""
+"""Samplers whose order follows from the program's generators: what a state brings back, and what it
+cannot."""
 
 import random
 
@@ -7,9 +8,9 @@ import pytest
 torch = pytest.importorskip("torch")
 numpy = pytest.importorskip("numpy")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from torch.utils.data import Sampler  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import errors
+from torch.utils.data import Sampler
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -81,14 +82,16 @@ def test_what_is_drawn_without_an_end_cannot_be_drawn_again():
         loader.load_state_dict(loader.state_dict())
         with pytest.raises(
             errors.ConfigError,
-            match="draws from the program's generators while its epoch is under way, and has no __len__",
+            match="draws from the program's generators while its epoch is under way, and has no "
+            "__len__",
         ):
             iter(loader)
 
 
 @pytest.mark.parametrize("own", [True, False])
 def test_it_is_said_that_another_ranks_generators_are_gone_on_with(folder, caplog, own):
-    """A state of rank 0 is right for all ranks where their generators are the same, which nothing tells."""
+    """A state of rank 0 is right for all ranks where their generators are the same, which nothing
+    tells."""
     with ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True) as loader:
         next(iter(loader))
         state = loader.state_dict()

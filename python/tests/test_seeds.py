@@ -6,12 +6,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.data  # noqa: E402
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import errors  # noqa: E402
-from dropin import NUMBERS, generator, length, same  # noqa: E402
-from test_dropin import Random  # noqa: E402
-from test_groups import ranks  # noqa: E402, F401
+import hdmlp.data
+import hdmlp.torch as ht
+from dropin import NUMBERS, generator, length, same
+from hdmlp import errors
+from test_dropin import Random
+from test_groups import ranks  # noqa: F401
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -129,7 +129,7 @@ def test_what_cannot_be_adopted_says_what_to_pass(folder):
         list(drawn)
         with pytest.raises(
             errors.ConfigError,
-            match="whose order a sampler drew.* with shuffle=True and without seed",
+            match=r"whose order a sampler drew.* with shuffle=True and without seed",
         ):
             seeded.load_state_dict(drawn.state_dict())
         with (
@@ -150,7 +150,7 @@ def test_what_cannot_be_adopted_says_what_to_pass(folder):
 
 
 @pytest.mark.slow
-def test_two_ranks(ranks):  # noqa: F811
+def test_two_ranks(ranks):
     """Both take the state's seed, though each has asked for the loader's length before."""
     said, _ = ranks(
         """

@@ -1,6 +1,8 @@
-"""The stall is the time that next() takes, split by cause: what Python spends on a batch is Python's, the rest is the source's and so on.
+"""The stall is the time that next() takes, split by cause: what Python spends on a batch is
+Python's, the rest is the source's and so on.
 
-No clock runs in here: the ones of the package are replaced by one that transforms set forward, or that moves on whenever it is looked at.
+No clock runs in here: the ones of the package are replaced by one that transforms set forward, or
+that moves on whenever it is looked at.
 """
 
 import os
@@ -11,10 +13,11 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("PIL")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, _bring, _workers, data, transforms as T  # noqa: E402
-from hdmlp.torch import _epochs, _local  # noqa: E402
-from reference import jpegs  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import Job, _bring, _workers, data
+from hdmlp import transforms as T
+from hdmlp.torch import _epochs, _local
+from reference import jpegs
 
 SECOND = 1_000_000_000
 
@@ -42,7 +45,8 @@ class Clock:
 
 
 class Ticking(Clock):
-    """Moves on by a second whenever it is looked at, and then calls ``at`` with the number of looks since ``at`` was set."""
+    """Moves on by a second whenever it is looked at, and then calls ``at`` with the number of looks
+    since ``at`` was set."""
 
     def __init__(self, monkeypatch, *modules):
         self.at, self.looks = None, 0
@@ -123,7 +127,8 @@ def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
 
 
 def test_all_that_python_does(real, folder, monkeypatch):
-    """target_transform, collate_fn with and without transforms, samplers, and loaders without torch."""
+    """target_transform, collate_fn with and without transforms, samplers, and loaders without
+    torch."""
     clock = Clock(monkeypatch, _bring)
 
     def slow(value):
@@ -200,7 +205,8 @@ def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch)
 
 
 def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
-    """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per sample."""
+    """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per
+    sample."""
     clock = Clock(monkeypatch, _bring)
     with ht.DataLoader(
         ht.ImageFolder(folder, [Slow(clock)]),

@@ -1,13 +1,14 @@
-"""A rank whose iteration cannot go on ends that of the other ranks of its job: through worker processes and the thesis's interface as well.
+"""A rank whose iteration cannot go on ends that of the other ranks of its job: through worker
+processes and the thesis's interface as well.
 
-Both ranks of a job are in this process, and take turns. That of jobs over several nodes is in test_nodes_faults.
+Both ranks of a job are in this process, and take turns. That of jobs over several nodes is in
+test_nodes_faults.
 """
 
 import os
 
-import pytest
-
 import hdmlp.data as data
+import pytest
 from hdmlp import _launcher, errors
 from hdmlp.job import Job
 
@@ -15,7 +16,8 @@ STEP = 4
 
 
 def shorten(loader, rank):
-    """Takes a sample away from the rank's batch of STEP; returns the path, and what puts the sample back."""
+    """Takes a sample away from the rank's batch of STEP; returns the path, and what puts the sample
+    back."""
     path = str(loader.explain(0, STEP, rank).paths[-1])
     if not os.path.isabs(path):
         path = os.path.join(str(loader.dataset.root), path)
@@ -47,8 +49,9 @@ def tensor(view):
 
 @pytest.mark.parametrize("workers", [None, 0, 2])
 def test_both_end_before_the_same_step(real, folder, workers):
-    """The second rank stops; the first one, to which later batches were sent, and in which workers have made some of them, ends before the
-    same step. Both begin again, in this order, and get the stream."""
+    """The second rank stops; the first one, to which later batches were sent, and in which workers
+    have made some of them, ends before the same step. Both begin again, in this order, and get the
+    stream."""
     arguments = dict(
         batch_size=2, epochs=1, seed=7, world_size=2, name="stops", memory="64B"
     )  # which holds next to nothing

@@ -1,17 +1,18 @@
-"""One rank's stream, frame by frame: what it says to the daemon and in which order, what it yields, and what it refuses."""
+"""One rank's stream, frame by frame: what it says to the daemon and in which order, what it yields,
+and what it refuses."""
 
 import gc
 import mmap
 import os
 
 import pytest
-
-from hdmlp import _protocol as protocol
 from hdmlp import _acks
+from hdmlp import _protocol as protocol
 from hdmlp.errors import EndError, HDMLPError, ProtocolError, SampleError
 from peer import PAGE, Peer
 
-#: As in docs/FORMATS.md: a slot with this bit lies in an extra segment, and a page of returns has so many entries.
+#: As in docs/FORMATS.md: a slot with this bit lies in an extra segment, and a page of returns has
+#: so many entries.
 EXTRA, ENTRIES = 1 << 31, 510
 
 
@@ -49,7 +50,8 @@ def yielded(peer, generation, positions, slot=None):
 
 
 def steady(peer, generation=1):
-    """Takes so many batches that from now on one acknowledgement speaks for several; returns the next position."""
+    """Takes so many batches that from now on one acknowledgement speaks for several; returns the
+    next position."""
     first = _acks.ACK_FIRST
     yielded(peer, generation, range(first))
     assert len(peer.heard()) == first

@@ -13,9 +13,11 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
-    """Its stacks are shown, and those of processes that it forked, and what it started is killed: a child, and an orphan in a session of its own."""
+    """Its stacks are shown, and those of processes that it forked, and what it started is killed: a
+    child, and an orphan in a session of its own."""
     (tmp_path / "conftest.py").write_text(
-        "from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401\n"
+        "from timelimit import pytest_runtest_call, pytest_runtest_setup, "
+        "pytest_runtest_teardown  # noqa: F401\n"
     )
     (tmp_path / "test_it.py").write_text(
         textwrap.dedent(f"""

@@ -1,4 +1,5 @@
-"""timm's transforms in the daemon: with what the daemon has drawn, timm's own objects make the same bits."""
+"""timm's transforms in the daemon: with what the daemon has drawn, timm's own objects make the same
+bits."""
 
 import itertools
 import json
@@ -13,9 +14,10 @@ torch = pytest.importorskip("torch")
 torchvision = pytest.importorskip("torchvision")
 pytest.importorskip("PIL.Image")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import _daemon, transforms as T  # noqa: E402
-from reference import decoded, jpegs  # noqa: E402
+import hdmlp.torch as ht
+from hdmlp import _daemon
+from hdmlp import transforms as T
+from reference import decoded, jpegs
 
 V = torchvision.transforms
 MODES = (V.InterpolationMode.BILINEAR, V.InterpolationMode.BICUBIC)
@@ -92,7 +94,8 @@ def test_by_attributes(fake):
     assert T.split([pad, fake.MaybeToTensor()]).described == [T.CenterCrop((9, 8)), T.ToTensor()]
     pad.padding_mode = "reflect"
     assert "black" in T.split([pad, fake.MaybeToTensor()]).why
-    # What makes something else than torchvision's of that name, or what HDMLP has not, stays in Python.
+    # What makes something else than torchvision's of that name, or what HDMLP has not, stays in
+    # Python.
     for last in (
         fake.ToTensor(dtype=torch.float32),
         fake.ToNumpy(),
@@ -165,7 +168,8 @@ FACTORS = ["brightness", "contrast", "saturation", "hue"]
 
 
 def likewise(transform, values, image, order, monkeypatch):
-    """What timm's own transform makes of the image, with these draws in place of its own, and the ColorJitter's factors in this order."""
+    """What timm's own transform makes of the image, with these draws in place of its own, and the
+    ColorJitter's factors in this order."""
     for t in transform.transforms:
         name = type(t).__name__
         with monkeypatch.context() as patch:
@@ -224,7 +228,8 @@ def test_training(real, timm, folder, tmp_path, monkeypatch, more):
                             break
                     else:
                         pytest.fail(
-                            f"sample {sample} of epoch {epoch}, {values[sample]}: not what timm makes"
+                            f"sample {sample} of epoch {epoch}, {values[sample]}: not what timm "
+                            f"makes"
                         )
                     assert image.dtype == want.dtype
                     orders.add(order)

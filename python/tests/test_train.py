@@ -1,4 +1,5 @@
-"""End to end, with the real daemon: what a training script gets is what torch's loader would give."""
+"""End to end, with the real daemon: what a training script gets is what torch's loader would
+give."""
 
 import multiprocessing
 import os
@@ -14,12 +15,13 @@ torchvision = pytest.importorskip("torchvision")
 numpy = pytest.importorskip("numpy")
 Image = pytest.importorskip("PIL.Image")
 
-import hdmlp  # noqa: E402
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import Job, errors  # noqa: E402
-from reference import batches as reference, read  # noqa: E402
-from torch.utils.data import DistributedSampler  # noqa: E402
-from waiting import LIMIT, until_ended  # noqa: E402
+import hdmlp
+import hdmlp.torch as ht
+from hdmlp import Job, errors
+from reference import batches as reference
+from reference import read
+from torch.utils.data import DistributedSampler
+from waiting import LIMIT, until_ended
 
 pytestmark = pytest.mark.usefixtures("real")
 
@@ -55,7 +57,7 @@ def _rank(queue, root, batch, epochs, seed, drop_last, rank, world, name):
             shuffle=True,
         ) as loader:
             out = []
-            for epoch in range(epochs):
+            for _ in range(epochs):
                 out.append(
                     [([bytes(x) for x in samples], labels.tolist()) for samples, labels in loader]
                 )

@@ -4,7 +4,6 @@ import errno
 import threading
 
 import pytest
-
 from hdmlp import _view
 
 

@@ -1,4 +1,5 @@
-"""``torch.utils.data.get_worker_info`` in the workers of loaders that the daemon serves, as timm's and transformers' worker_init_fn ask for it."""
+"""``torch.utils.data.get_worker_info`` in the workers of loaders that the daemon serves, as timm's
+and transformers' worker_init_fn ask for it."""
 
 import os
 import subprocess
@@ -8,8 +9,8 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from torch.utils.data import get_worker_info  # noqa: E402
+import hdmlp.torch as ht
+from torch.utils.data import get_worker_info
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
@@ -58,7 +59,8 @@ def test_what_is_made_of_samples_cannot_be_changed_in_a_worker(folder):
 
 
 def page_faults(setting: str, **environment: str) -> int:
-    """Pages that were mapped while eight arrays of 600 KB at a time were made and dropped, 100 times."""
+    """Pages that were mapped while eight arrays of 600 KB at a time were made and dropped, 100
+    times."""
     script = f"""
 import resource, numpy
 from hdmlp import _worker

@@ -1,4 +1,5 @@
-"""Workers between the daemon and the loader: what they hold comes back, and what is no good is replaced."""
+"""Workers between the daemon and the loader: what they hold comes back, and what is no good is
+replaced."""
 
 import os
 import socket
@@ -10,16 +11,18 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-import hdmlp.torch as ht  # noqa: E402
-from hdmlp import _protocol as protocol  # noqa: E402
-from hdmlp import _results, _worker  # noqa: E402
-from hdmlp._recipe import Recipe  # noqa: E402
-from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY  # noqa: E402
-from hdmlp._segments import Segment  # noqa: E402
-from hdmlp._worker import Worker  # noqa: E402
-from hdmlp._workers import Pool  # noqa: E402
-from peer import Peer, descriptors, memory  # noqa: E402
-from test_torch import dataset, decode, expected, ids_of  # noqa: E402
+import contextlib
+
+import hdmlp.torch as ht
+from hdmlp import _protocol as protocol
+from hdmlp import _results, _worker
+from hdmlp._recipe import Recipe
+from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY
+from hdmlp._segments import Segment
+from hdmlp._worker import Worker
+from hdmlp._workers import Pool
+from peer import Peer, descriptors, memory
+from test_torch import dataset, decode, expected, ids_of
 
 
 def broken(sample):
@@ -200,10 +203,8 @@ class Task:
         self.thread.start()
 
     def run(self):
-        try:
+        with contextlib.suppress(protocol.Disconnected):
             self.worker.run()
-        except protocol.Disconnected:
-            pass
 
     def segment(self, number, content):
         fd, _ = memory(content)

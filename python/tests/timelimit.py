@@ -1,9 +1,11 @@
 """A time limit for every test: one that hangs shows where, fails, and the others go on.
 
-A directory's conftest.py takes part by importing the three hooks. Setup, call and teardown of a test have the limit each:
+A directory's conftest.py takes part by importing the three hooks. Setup, call and teardown of a
+test have the limit each:
 300 seconds, or what ``@pytest.mark.limit(seconds)`` says.
 """
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -20,14 +22,16 @@ _SIGNAL = signal.SIGRTMIN + 5
 #: Has a process show the stacks of its threads; forked ones inherit it.
 _SHOW = signal.SIGRTMIN + 6
 faulthandler.register(_SHOW, sys.__stderr__)
-#: What the processes that tests start inherit, those as well that are no descendants of this one any more.
+#: What the processes that tests start inherit, those as well that are no descendants of this one
+#: any more.
 _MARK = f"STARTED_BY_TESTS={uuid.uuid4().hex}"
 
 os.environ.update([_MARK.split("=")])
 
 
 class _Limit:
-    """Fails what runs inside of it in the main thread, when it takes longer than so many seconds."""
+    """Fails what runs inside of it in the main thread, when it takes longer than so many
+    seconds."""
 
     def __init__(self, what, seconds):
         self._what, self._seconds = what, seconds
@@ -64,7 +68,8 @@ class _Limit:
     def _fail(self, *_):
         if not self._over:
             pytest.fail(
-                f"took longer than {self._seconds:g} s: the stacks of all threads are in the captured standard error"
+                f"took longer than {self._seconds:g} s: the stacks of all threads are in the "
+                f"captured standard error"
             )
 
 
@@ -74,10 +79,8 @@ def _ticks():
 
 
 def _send(pid, signum):
-    try:
+    with contextlib.suppress(OSError):
         os.kill(pid, signum)
-    except OSError:
-        pass
 
 
 def _shows(pid):
@@ -108,8 +111,8 @@ def started(since):
             marked.add(pid)
 
     def ours(pid):
-        return (
-            pid in marked or pid in parents and (parents[pid] == os.getpid() or ours(parents[pid]))
+        return pid in marked or (
+            pid in parents and (parents[pid] == os.getpid() or ours(parents[pid]))
         )
 
     return [pid for pid in sorted(young - {os.getpid()}) if ours(pid)]

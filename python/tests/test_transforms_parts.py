@@ -1,0 +1,336 @@
+"""Which transforms of a composition the daemon runs, and which are left to Python."""
+
+import sys
+import types
+
+import pytest
+from hdmlp import transforms as T
+
+V = pytest.importorskip("torchvision.transforms")
+torch = pytest.importorskip("torch")
+
+
+IMAGENET = [
+    V.RandomResizedCrop(224),
+    V.RandomHorizontalFlip(),
+    V.ToTensor(),
+    V.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225)),
+]
+
+
+def names(parts):
+    return [type(t).__name__ for t in parts.described], parts.hands, parts.rest
+
+
+def test_compose():
+    for given in (
+        IMAGENET,
+        tuple(IMAGENET),
+        V.Compose(IMAGENET),
+        T.Compose(IMAGENET),
+        [V.Compose(IMAGENET[:2]), IMAGENET[2:]],
+        V.Compose([torch.nn.Sequential(*IMAGENET[:2]), torch.nn.Identity(), *IMAGENET[2:]]),
+    ):
+        parts = T.split(given)
+        assert names(parts) == (
+            ["RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize"],
+            "tensor",
+            [],
+        )
+        assert T.describe(given) == [t.describe() for t in parts.described]
+        described, rest = parts
+        assert described == parts.described and rest == []
+    ours = T.Compose([T.RandomResizedCrop(224), T.ToTensor()])
+    assert ours.describe() == [t.describe() for t in ours.transforms]
+    assert repr(ours).startswith("Compose(\n    RandomResizedCrop(size=(224, 224)")
+    assert T.split(None).described == [] and T.split([]).hands == "bytes"
+
+
+def test_rest():
+    def other(x):
+        return x
+
+    rotate = V.RandomRotation(5)
+    for given, described, hands, rest in [
+        (
+            [V.Resize(256), V.CenterCrop(224), rotate, V.ToTensor()],
+            ["Resize", "CenterCrop"],
+            "image",
+            2,
+        ),
+        (
+            [*IMAGENET, V.RandomErasing(), other],
+            ["RandomResizedCrop", "RandomHorizontalFlip", "ToTensor", "Normalize"],
+            "tensor",
+            2,
+        ),
+        ([V.Resize(256), V.ToTensor()], [], "bytes", 2),
+        ([V.Resize(256), other, V.CenterCrop(224)], [], "bytes", 3),
+        ([other, *IMAGENET], [], "bytes", 5),
+        ([V.Resize((9, 9)), V.Normalize([0.5], [0.5])], ["Resize"], "image", 1),
+        ([V.Resize((9, 9)), V.ToTensor(), V.ToTensor()], ["Resize", "ToTensor"], "tensor", 1),
+        ([V.Resize((9, 9)), V.RandomCrop(10)], ["Resize"], "image", 1),
+        ([V.Resize((9, 9)), V.Pad(1, fill=-5)], ["Resize"], "image", 1),
+        (
+            [V.Resize((9, 9)), V.ToTensor(), V.ConvertImageDtype(torch.float64)],
+            ["Resize", "ToTensor"],
+            "tensor",
+            1,
+        ),
+        (
+            [V.Grayscale(), V.Resize((9, 9)), V.ToTensor(), V.Normalize([1, 2, 3], [1, 1, 1])],
+            ["Grayscale", "Resize", "ToTensor"],
+            "tensor",
+            1,
+        ),
+    ]:
+        parts = T.split(given)
+        assert names(parts) == (described, hands, given[len(given) - rest :]), given
+        assert parts.why
+        with pytest.raises(ValueError, match="the daemon cannot do"):
+            T.describe(given)
+
+
+def test_others_may_do_anything():
+    class Crop(V.CenterCrop):
+        def forward(self, img):
+            return img
+
+    patched = V.CenterCrop(4)
+    patched.forward = lambda img: img
+    hooked = V.CenterCrop(4)
+    hooked.register_forward_hook(lambda *a: None)
+    impostor = type(
+        "CenterCrop",
+        (),
+        {
+            "size": (4, 4),
+            "__module__": "torchvision.transforms.transforms",
+            "__call__": lambda s, x: x,
+        },
+    )()
+    for t in (Crop(4), patched, hooked, impostor):
+        assert T.split([t]).described == []
+
+
+def test_presets():
+    """What ``weights.transforms()`` gives is carried out, and is what it makes of an image."""
+    import numpy as np
+    from PIL import Image
+
+    presets = pytest.importorskip("torchvision.transforms._presets")
+    preset = presets.ImageClassification(
+        crop_size=22, resize_size=25, interpolation=V.InterpolationMode.BICUBIC
+    )
+    parts = T.split(preset)
+    assert parts.described == [
+        T.Resize([25], "bicubic"),
+        T.CenterCrop(22),
+        T.ToTensor(),
+        T.Normalize(preset.mean, preset.std),
+    ]
+    assert parts.rest == [] and parts.hands == "tensor"
+    img = Image.fromarray(np.random.default_rng(1).integers(0, 255, (40, 60, 3), np.uint8))
+    likewise = V.Compose(
+        [
+            V.Resize(25, V.InterpolationMode.BICUBIC),
+            V.CenterCrop(22),
+            V.ToTensor(),
+            V.Normalize(preset.mean, preset.std),
+        ]
+    )
+    assert torch.equal(preset(img), likewise(img))
+    assert T.split([V.Resize((9, 9)), V.ToTensor(), preset]).rest == [
+        preset
+    ]  # of tensors, it resizes otherwise
+    preset.forward = lambda img: img
+    assert T.split(preset).described == []
+
+
+def test_a_class_around_a_compose():
+    class Preset:
+        def __init__(self):
+            self.crop, self.inner = 3, V.Compose(IMAGENET)
+
+        def __call__(self, img):
+            return self.inner(img)
+
+    class Module(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.augment = Preset().inner
+
+    assert T.split(Preset()).described == []
+    assert T.split(Preset()).why.endswith(
+        "(if all that it does is its inner, give .inner in its place)"
+    )
+    assert "give .augment in its place" in T.split(Module()).why
+    assert T.split(abs).why == "it is not a transform that HDMLP knows"
+
+
+@pytest.mark.parametrize(
+    "given", [T.Resize, [T.CenterCrop(3), V.ToTensor], V.Compose, T.Compose([V.CenterCrop])]
+)
+def test_a_class_is_no_transform(given):
+    with pytest.raises(
+        TypeError, match=r"(Resize|ToTensor|Compose|CenterCrop) is a class.*write \1\(\.\.\.\)"
+    ):
+        T.split(given)
+
+
+def test_ours_cannot_run_in_python():
+    with pytest.raises(TypeError, match=r"CenterCrop.*cannot run in Python after"):
+        T.split([V.RandomRotation(5), T.CenterCrop(3)])
+    for given, message in [
+        (
+            [T.Resize((9, 9)), T.ScaleShift16(1, 2), abs],
+            r"^ScaleShift16.* cannot stand here: HDMLP cannot do it here",
+        ),
+        (
+            [T.CenterCrop(3), T.Normalize(1, 1), abs],
+            "^Normalize.* cannot stand here: it needs a tensor",
+        ),
+        ([abs, T.Reshape(1, 1, 1)], r"^Reshape.* cannot run in Python after .*knows\)$"),
+    ]:
+        with pytest.raises(TypeError, match=message):
+            T.split(given)
+    # Lists of ours alone are the daemon's to refuse.
+    assert T.split([T.Resize(256), T.ToTensor()]).rest == []
+    assert T.split([T.Reshape(1, 2, 3), T.ScaleShift16(1, 2)]).hands == "tensor"
+    assert names(T.split([T.Reshape(1, 2, 3), T.ScaleShift16(1, 2), abs])) == (
+        ["Reshape", "ScaleShift16"],
+        "tensor",
+        [abs],
+    )
+
+
+class _Fake:
+    def __init__(self, **attributes):
+        self.__dict__.update(attributes)
+
+    def __call__(self, x):
+        return x
+
+
+@pytest.fixture
+def v2(monkeypatch):
+    """torchvision's v2 classes, with the attributes that releases 0.15 and later give them."""
+    module = types.ModuleType("torchvision.transforms.v2._fake")
+    for name in (
+        "Compose",
+        "ToImage",
+        "ToDtype",
+        "Resize",
+        "CenterCrop",
+        "RandomCrop",
+        "RandomResizedCrop",
+        "RandomHorizontalFlip",
+        "Normalize",
+        "Pad",
+        "ColorJitter",
+        "Identity",
+        "ToPureTensor",
+        "GaussianBlur",
+    ):
+        setattr(module, name, type(name, (_Fake,), {"__module__": module.__name__}))
+    monkeypatch.setitem(sys.modules, module.__name__, module)
+    return module
+
+
+def test_v2(v2):
+    crop = v2.RandomResizedCrop(
+        size=(224, 224),
+        scale=(0.08, 1.0),
+        ratio=(0.75, 4 / 3),
+        interpolation=V.InterpolationMode.BILINEAR,
+        antialias=True,
+    )
+    flip, image = v2.RandomHorizontalFlip(p=0.5), v2.ToImage()
+    to_float = v2.ToDtype(dtype=torch.float32, scale=True)
+    norm = v2.Normalize(mean=[0.485, 0.456, 0.406], std=[0.229, 0.224, 0.225], inplace=False)
+    recommended = v2.Compose(
+        transforms=[
+            image,
+            v2.ToDtype(dtype=torch.uint8, scale=True),
+            crop,
+            flip,
+            to_float,
+            norm,
+            v2.ToPureTensor(),
+        ]
+    )
+    parts = T.split(recommended)
+    assert [t.describe() for t in parts.described] == T.describe(
+        [
+            T.RandomResizedCrop(224),
+            T.RandomHorizontalFlip(),
+            T.ToTensor(dtype="uint8"),
+            T.ConvertImageDtype("float32"),
+            T.Normalize(norm.mean, norm.std),
+        ]
+    )
+    assert parts.rest == [] and parts.hands == "tensor"
+    assert T.split([crop, flip, image, to_float, norm]).rest == []
+    blur = v2.GaussianBlur()
+    for given, rest in [
+        (
+            [crop, image, blur, to_float],
+            3,
+        ),  # the rest begins with ToImage, as it makes its kind of tensor of any
+        ([crop, image, v2.ToPureTensor(), blur, to_float], 2),
+        ([image, crop, flip, to_float, blur], [image, blur]),
+        ([crop, image, v2.ToDtype(dtype=torch.float32, scale=False)], 2),
+        ([crop, image, v2.ToDtype(dtype={"others": None}, scale=True)], 2),
+        ([image, to_float, crop], 3),  # resized as floats, which are not rounded
+        ([image, v2.RandomResizedCrop(**{**vars(crop), "antialias": False})], 2),
+        ([crop, v2.Pad(padding=1, fill={}, padding_mode="constant")], 1),
+        (
+            [
+                crop,
+                v2.Resize(
+                    size=None,
+                    max_size=30,
+                    interpolation=V.InterpolationMode.BILINEAR,
+                    antialias=True,
+                ),
+            ],
+            1,
+        ),
+        (
+            [
+                crop,
+                v2.RandomCrop(
+                    size=(9, 9),
+                    padding=[1, 1, 1, 1],
+                    pad_if_needed=True,
+                    fill=0,
+                    padding_mode="reflect",
+                ),
+            ],
+            1,
+        ),
+        (
+            [
+                crop,
+                v2.RandomCrop(
+                    size=(9, 9),
+                    padding=[1, 1, 1, 1],
+                    pad_if_needed=True,
+                    fill=0,
+                    padding_mode="edge",
+                ),
+                v2.Identity(),
+            ],
+            [],
+        ),
+    ]:
+        parts = T.split(given)
+        assert parts.rest == (given[len(given) - rest :] if isinstance(rest, int) else rest), given
+
+
+def test_padding_of_v2s_random_crop(v2):
+    """It is kept as (left, right, top, bottom), and was given as (left, top, right, bottom)."""
+    crop = v2.RandomCrop(
+        size=(9, 9), padding=[1, 3, 2, 4], pad_if_needed=False, fill=0, padding_mode="constant"
+    )
+    assert T.split([crop]).described == [T.RandomCrop(9, (1, 2, 3, 4))]
