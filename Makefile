@@ -95,6 +95,8 @@ test: lint
 
 lint: $(BIN)/staticcheck $(BIN)/gofumpt $(VENV)/stamp build/test.stamp
 	$(VENV)/bin/ruff format --quiet --check .
+	$(VENV)/bin/ruff check --quiet .
+	$(VENV)/bin/mypy
 	@unformatted="$$($(BIN)/gofumpt -l $(GO_FILES))"; if [ -n "$$unformatted" ]; then \
 		echo "not formatted (run $(BIN)/gofumpt -w on them):"; echo "$$unformatted"; exit 1; fi
 	$(GO) vet ./...

@@ -1,17 +1,24 @@
 """Puts the static ``hdmlp`` binary into the wheel, and names the platforms that the wheel is for.
 
-Without further ado the binary is built from the source beside this file, with Go, so that pip can
-install a source distribution or a clone. ``make wheel`` names one that it has built, which may be
-for another machine, in the variable ``HDMLP_WHEEL_BINARY``.
+By default the binary is built, with Go, from the source beside this file, so that pip can install a
+source distribution or a clone. ``make wheel`` sets the variable ``HDMLP_WHEEL_BINARY`` to a binary
+that it has built, which may be for another machine.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import tempfile
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from hatchling.metadata.plugin.interface import MetadataHookInterface
+
+REPOSITORY = "https://github.com/hdmlp/hdmlp"
+
+#: A relative link of a Markdown document.
+LINK = re.compile(r"\]\((?!\w+:|#)([^)\s]+)\)")
 
 #: The machines that there are wheels for, by the ``e_machine`` of their ELF binaries.
 MACHINES = {62: "x86_64", 183: "aarch64"}
@@ -23,6 +30,15 @@ INSTEAD = (
     "Or install a wheel, which carries the binary and needs none of this: "
     "pip install --only-binary hdmlp hdmlp (Linux on x86-64 or aarch64)."
 )
+
+
+class ReadmeHook(MetadataHookInterface):
+    """Makes the README the package's description, with links that work outside the repository."""
+
+    def update(self, metadata):
+        with open(os.path.join(self.root, "README.md"), encoding="utf-8") as file:
+            text = LINK.sub(rf"]({REPOSITORY}/blob/main/\1)", file.read())
+        metadata["readme"] = {"content-type": "text/markdown", "text": text}
 
 
 class BinaryHook(BuildHookInterface):

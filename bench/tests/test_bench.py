@@ -366,7 +366,7 @@ def test_texts_of_the_chart_lie_within_it():
     assert len(panels) > 10
     for axes in panels:
         box, right = axes.get_tightbbox(), axes.get_window_extent().x1
-        assert 0 <= box.x0 and box.y1 <= height and 0 <= box.y0
+        assert box.x0 >= 0 and box.y1 <= height and box.y0 >= 0
         for text in (axes._left_title, *axes.texts):
             assert text.get_window_extent().x1 <= right + 1, text.get_text()
     assert not any(

@@ -291,7 +291,7 @@ func TestSimulateReportsEachMistake(t *testing.T) {
 			[]string{"FILE", "--sweep", "epochs=1,x,-2"},
 			[]string{`job.epochs is "x"`, "job.epochs is -2"},
 		},
-		{[]string{"FILE", "--sweep", "epochs=1,1"}, []string{"stands twice"}},
+		{[]string{"FILE", "--sweep", "epochs=1,1"}, []string{"appears twice"}},
 		{
 			[]string{"FILE", "--sweep", "a=1", "--sweep", "b=1", "--sweep", "c=1"},
 			[]string{"once or twice"},

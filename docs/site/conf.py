@@ -38,6 +38,8 @@ html_theme = "furo"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_show_sphinx = False
+html_use_index = False  # the search finds names
+html_domain_indices = False
 html_copy_source = False
 html_theme_options = {
     "source_repository": "https://github.com/hdmlp/hdmlp",

@@ -58,7 +58,8 @@ func dial(ctx context.Context, a *net.UnixAddr,
 	conn, err := net.DialUnix("unix", nil, a)
 	switch {
 	case notListening(err):
-		return nil, nil, fmt.Errorf("no daemon is running for this user at %s: %w", a.Name, err)
+		return nil, nil, fmt.Errorf("no daemon is running for this user at %s: %w; training "+
+			"processes start one by themselves, `hdmlp serve` starts one by hand", a.Name, err)
 	case errors.Is(err, unix.EAGAIN):
 		return nil, nil, fmt.Errorf("the process that listens at %s does not accept connections; "+
 			"it is stopped or overloaded (`fuser %[1]s` or `ss -xlp` shows which "+

@@ -75,7 +75,7 @@ type GivenMessage struct {
 	Epochs  int `json:"epochs"`  // at least 1
 	First   int `json:"first"`
 	Batch   int `json:"batch"`
-	// Seed is the seed of random numbers if the rank read alone; rank 0's is the job's.
+	// Seed is the seed that the rank would use if it read alone; rank 0's is the job's.
 	Seed uint64 `json:"seed"`
 	// Apart says why the rank gives no order that the ranks can share, so that each reads by
 	// itself. It is empty if the rank gives one.

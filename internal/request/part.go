@@ -14,8 +14,7 @@ type Part struct {
 	Epoch   int `json:"epoch"`
 	Batch   int `json:"batch"`   // samples of each of its batches, except the last
 	Entries int `json:"entries"` // number of samples
-	// Seed is the seed that its process would use if the rank read alone; the job uses rank 0's, of
-	// turn 0.
+	// Seed is the seed that the rank would use if it read alone; the job uses rank 0's, of turn 0.
 	Seed uint64 `json:"seed"`
 	// Apart says why the rank reads by itself, and gives no samples; "": it does not.
 	Apart string  `json:"apart,omitempty"`

@@ -81,7 +81,7 @@ type Given struct {
 	Epochs  int // at least 1
 	First   int
 	Batch   int
-	// Seed is the seed of random numbers if the rank read alone; rank 0's is the job's.
+	// Seed is the seed that the rank would use if it read alone; rank 0's is the job's.
 	Seed uint64
 	// Apart says why the rank gives no order that the ranks can share, so that each reads by
 	// itself. It is empty if the rank gives one.

@@ -4,15 +4,15 @@ import (
 	"strings"
 )
 
-// Fault is one thing that is wrong with a scenario.
+// Fault is one error in a scenario.
 type Fault struct {
-	Key     string // dotted, as Override takes it
+	Key     string // dotted, as in Override
 	Value   string // as it was given; "" if it is missing
 	Wrong   string // what is wrong with it
 	Allowed string // what is allowed
 }
 
-// Error says it in one line.
+// Error returns the fault as one line.
 func (f Fault) Error() string {
 	text := f.Key
 	if f.Value != "" {
@@ -25,10 +25,10 @@ func (f Fault) Error() string {
 	return text
 }
 
-// Faults is all that is wrong with a scenario, a line each.
+// Faults holds all errors in a scenario.
 type Faults []Fault
 
-// Error says all of it.
+// Error returns all faults, one per line.
 func (f Faults) Error() string {
 	lines := make([]string, len(f))
 	for i := range f {

@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// resolve makes a path of the scenario file one that can be opened.
+// resolve returns a path in the scenario file as one that can be opened.
 func (f *File) resolve(path string) string {
 	if filepath.IsAbs(path) {
 		return path
@@ -22,7 +22,7 @@ func (f *File) resolve(path string) string {
 	return filepath.Join(filepath.Dir(f.path), path)
 }
 
-// sizesOf returns what was read from the file before.
+// sizesOf returns the sizes that were read from the file before.
 func (f *File) sizesOf(path string) ([]float64, error) {
 	f.known.mu.Lock()
 	defer f.known.mu.Unlock()
@@ -32,7 +32,7 @@ func (f *File) sizesOf(path string) ([]float64, error) {
 	return nil, fmt.Errorf("%s has not been read", path)
 }
 
-// once reads sizes once per file.
+// once reads sizes from each file only once.
 func (f *File) once(path string, read func(path string) ([]float64, error)) ([]float64, error) {
 	c := &f.known
 	c.mu.Lock()
@@ -42,7 +42,7 @@ func (f *File) once(path string, read func(path string) ([]float64, error)) ([]f
 	}
 	sizes, err := read(path)
 	if err == nil && len(sizes) == 0 {
-		err = errors.New("it has no samples")
+		err = errors.New("the file has no samples")
 	}
 	if err != nil {
 		c.fault[path] = err
@@ -52,7 +52,7 @@ func (f *File) once(path string, read func(path string) ([]float64, error)) ([]f
 	return sizes, nil
 }
 
-// indexOf reads the sizes of an index, as `hdmlp dataset` writes it, in MB.
+// indexOf reads the sizes in MB from an index, as `hdmlp dataset` writes it.
 func (f *File) indexOf(path string) ([]float64, error) {
 	return f.once(path, func(path string) ([]float64, error) {
 		file, bytes, err := openRegular(path)
@@ -93,7 +93,7 @@ func (f *File) listOf(path string) ([]float64, error) {
 					"above 0 per line", n, shorten(line))
 			}
 			if len(sizes) == maxSamples {
-				return nil, fmt.Errorf("it has more than %d lines", maxSamples)
+				return nil, fmt.Errorf("the file has more than %d lines", maxSamples)
 			}
 			sizes = append(sizes, v)
 		}
@@ -101,7 +101,8 @@ func (f *File) listOf(path string) ([]float64, error) {
 	})
 }
 
-// orderOf reads the permutations of the epochs: a line each, numbers between blanks or commas.
+// orderOf reads the permutations of the epochs: one line each, with numbers separated by blanks or
+// commas.
 func (f *File) orderOf(path string) ([][]int32, error) {
 	c := &f.known
 	c.mu.Lock()
@@ -170,14 +171,14 @@ func readOrder(path string) ([][]int32, error) {
 	}
 }
 
-// openRegular opens a file that is neither a folder nor a device.
+// openRegular opens a regular file and returns its size.
 func openRegular(path string) (*os.File, int64, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return nil, 0, err
 	}
 	if !info.Mode().IsRegular() {
-		return nil, 0, fmt.Errorf("%s is not a file", path)
+		return nil, 0, fmt.Errorf("%s is not a regular file", path)
 	}
 	file, err := os.Open(path)
 	return file, info.Size(), err

@@ -10,7 +10,7 @@ import (
 )
 
 // SharedBytes estimates the memory that all simulations of the scenario share: the samples' sizes,
-// and their order if a file has it or it is kept.
+// and their order if it comes from a file or is kept.
 func (s *Scenario) SharedBytes() int64 {
 	f := int64(s.Dataset.Samples)
 	bytes := 8 * f
@@ -20,8 +20,8 @@ func (s *Scenario) SharedBytes() int64 {
 	return bytes
 }
 
-// RunBytes estimates the memory that one simulation takes at most, in bytes; perBatch if it keeps
-// the times of batches.
+// RunBytes estimates the most memory that one simulation takes, in bytes. perBatch is whether it
+// keeps the times of batches.
 func (s *Scenario) RunBytes(perBatch bool) int64 {
 	f, n, e := float64(s.Dataset.Samples), float64(s.Nodes), float64(s.Epochs)
 	copies := 0.0
@@ -30,12 +30,12 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	}
 	table := 0.0
 	for _, policy := range s.Policies {
-		// who reads what when, as many bits as a node's number needs
+		// which node reads each sample in each epoch, in as many bits as a node's number needs
 		if aboutOf(policy).CountsReads {
 			table = min(f*e*float64(bits.Len(uint(s.Nodes)))/8, mostTable)
 		}
 	}
-	// measured with 14.2 million samples, the garbage of planning included
+	// measured with 14.2 million samples, including garbage of planning
 	total := table + 110*f + 48*copies + 1<<16*n
 	if s.Profile == simulate.Thesis {
 		total += 18*f*e + 10*f*n
@@ -47,10 +47,11 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	return int64(min(total, most))
 }
 
-// mostTable is about where planning makes its table for a part of the samples at a time, in bytes.
+// mostTable is approximately the size, in bytes, above which planning builds its table for a part
+// of the samples at a time.
 const mostTable = 2.2e9
 
-// copies estimates how many copies of samples the policy plans at most, over all nodes.
+// copies estimates the most copies of samples that the policy plans over all nodes.
 func (s *Scenario) copies(policy string) float64 {
 	f, n := float64(s.Dataset.Samples), float64(s.Nodes)
 	plans := aboutOf(policy).Copies
@@ -67,7 +68,7 @@ func (s *Scenario) copies(policy string) float64 {
 	case placement.OnePerSample:
 		most = f
 	case placement.OwnReads:
-		if n > 1 { // a node holds what it reads: of each sample, with probability 1 - (1 - 1/N)^E
+		if n > 1 { // a node holds what it reads: each sample with probability 1 - (1 - 1/N)^E
 			most *= 1 - math.Pow(1-1/n, float64(s.Epochs))
 		}
 	}
@@ -77,8 +78,8 @@ func (s *Scenario) copies(policy string) float64 {
 	return most
 }
 
-// Fits checks that the largest sample has room in the staging buffer, which the sizes must be drawn
-// for. The error is of type Faults.
+// Fits checks that the largest sample fits into the staging buffer, which requires drawing the
+// sizes. An error about the size is of type Faults.
 func (s *Scenario) Fits() error {
 	room := s.Env.Classes[0].Capacity
 	staged := ""
@@ -103,7 +104,7 @@ func (s *Scenario) Fits() error {
 	}
 	return Faults{{
 		"environment.storage_class.0.capacity", fmt.Sprintf("%g MB", room),
-		fmt.Sprintf("the largest sample has %g MB, and %s prefetches whole samples to the "+
+		fmt.Sprintf("the largest sample has %g MB, and %s prefetches whole samples into the "+
 			"staging buffer", largest, staged),
 		fmt.Sprintf("%g MB or more", largest),
 	}}

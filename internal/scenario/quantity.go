@@ -10,9 +10,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
-const curveAllowed = `a table of MB/s, or rates with units, by the number of clients, such as { 1 = 66, 4 = 146 }, or one number for any number of clients`
+const curveAllowed = "a table of MB/s, or rates with units, by the number of clients, " +
+	"such as { 1 = 66, 4 = 146 }, or one number for any number of clients"
 
-// curve reads throughputs by the number of clients.
+// curve returns a reader of throughputs by the number of clients.
 func (r *reader) curve(to *perfmodel.Curve) func(string, any) {
 	return func(key string, value any) {
 		table, ok := value.(map[string]any)
@@ -46,12 +47,12 @@ func (r *reader) curve(to *perfmodel.Curve) func(string, any) {
 	}
 }
 
-// rate reads a rate above 0.
+// rate returns a reader of a rate above 0.
 func (r *reader) rate(to *float64) func(string, any) {
 	return r.quantity(to, rates, math.SmallestNonzeroFloat64)
 }
 
-// quantity reads a number with a unit, at least least.
+// quantity returns a reader of a number with a unit that is at least least.
 func (r *reader) quantity(to *float64, u unit, least float64) func(string, any) {
 	return func(key string, value any) {
 		v, err := u.number(value)
@@ -69,7 +70,7 @@ func (r *reader) quantity(to *float64, u unit, least float64) func(string, any) 
 	}
 }
 
-// whole reads a whole number.
+// whole returns a reader of a whole number from least to most.
 func (r *reader) whole(to *int, least, most int64) func(string, any) {
 	return func(key string, value any) {
 		v, ok := value.(int64)
@@ -82,12 +83,12 @@ func (r *reader) whole(to *int, least, most int64) func(string, any) {
 	}
 }
 
-// string reads a text for people.
+// string returns a reader of a short string.
 func (r *reader) string(to *string) func(string, any) {
 	return func(key string, value any) {
 		s, ok := value.(string)
 		if !ok || s == "" || len(s) > 200 {
-			r.fault(key, value, "not a text", "a text of 1 to 200 characters")
+			r.fault(key, value, "not a string", "a string of 1 to 200 characters")
 			return
 		}
 		*to = s

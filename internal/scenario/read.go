@@ -12,15 +12,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
-// The limits of what can be simulated.
+// Limits of what can be simulated.
 const (
-	maxNodes   = 1<<16 - 1 // what a node number in the placement's tables can count
+	maxNodes   = 1<<16 - 1 // the largest node number in the placement's tables
 	maxSamples = math.MaxInt32
 	maxEpochs  = 1_000_000
 	maxThreads = 1 << 16
 )
 
-// reader turns a table into a Scenario, and collects what is wrong.
+// reader reads a table into a Scenario and collects the faults.
 type reader struct {
 	file     *File
 	scenario *Scenario
@@ -30,7 +30,7 @@ type reader struct {
 // field is a key that a table may have.
 type field struct {
 	name     string
-	required string // what is allowed, for a key that must be there; "" for one that need not
+	required string // what is allowed, for a required key; "" for an optional one
 	read     func(key string, value any)
 }
 
@@ -38,7 +38,7 @@ func (r *reader) fault(key string, value any, wrong, allowed string) {
 	r.faults = append(r.faults, Fault{key, text(value), wrong, allowed})
 }
 
-// table reads the keys of a table; path is what stands before them.
+// table reads the keys of a table; path is the prefix of its keys.
 func (r *reader) table(path string, value any, fields []field) {
 	table, ok := value.(map[string]any)
 	if !ok {
@@ -281,8 +281,8 @@ func (r *reader) policies(key string, value any) {
 	}
 }
 
-// ChoosePolicies turns names, of which "all" stands for every policy, into policies, each once, in
-// the order of their first naming.
+// ChoosePolicies returns the named policies, each once, in the order in which they are first named.
+// The name "all" stands for every policy. It returns Faults if a name is unknown or names is empty.
 func ChoosePolicies(names []string) ([]string, error) {
 	policies := Policies()
 	var chosen []string

@@ -11,14 +11,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Run is a job that ran for real on one node, as its report tells (docs/SEMANTICS.md):
-// what was measured, and what describes the machine and the job to the simulator.
+// Run is a finished job on one node, read from its report (docs/SEMANTICS.md): what was measured,
+// and what the simulator needs to know of the machine and the job.
 type Run struct {
 	Dataset string
 	Policy  string
-	// Epochs are those that every rank finished.
+	// Epochs holds the epochs that every rank finished.
 	Epochs []RunEpoch
-	// SourceMB is what left the source in them, and ConsumedMB what the ranks were given.
+	// SourceMB was read from the source in these epochs, and ConsumedMB delivered to the ranks.
 	SourceMB, ConsumedMB float64
 
 	report stats.Report
@@ -27,29 +27,30 @@ type Run struct {
 // RunEpoch is one measured epoch.
 type RunEpoch struct {
 	Epoch   int
-	Seconds float64 // the mean of the ranks, the last batch's computation included
+	Seconds float64 // mean over the ranks, including the last batch's computation
 }
 
 const mega = 1e6
 
-// unmeasured stands for rates that the run never came near, MB/s.
+// unmeasured is the rate in MB/s of what the run did not measure; too high to matter.
 const unmeasured = 1e6
 
-// ReadRun reads a job's report, as JSON. A report that has no finished epoch, or
-// more than one node's ranks missing, cannot be compared with.
+// ReadRun parses a job's report, in JSON. It returns an error for a report that cannot be compared
+// with a simulation: without a finished first epoch, of several nodes, or not over a whole dataset
+// in an order drawn from a seed.
 func ReadRun(data []byte) (*Run, error) {
 	r := &Run{}
 	if err := json.Unmarshal(data, &r.report); err != nil {
-		return nil, fmt.Errorf("not the report of a job: %w", err)
+		return nil, fmt.Errorf("not a job's report: %w", err)
 	}
 	p := &r.report
 	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Places) == 0 {
-		return nil, errors.New("not the report of a job: samples, bytes, global_batch_size, " +
+		return nil, errors.New("not a job's report: samples, bytes, global_batch_size, " +
 			"world_size or places are missing")
 	}
 	if p.Subset || p.Shuffle == string(access.Given) {
-		return nil, errors.New("the job was over a part of the dataset, or its orders were given " +
-			"by its process; only jobs over whole datasets, whose orders are drawn from a seed, " +
+		return nil, errors.New("the job read a subset of the dataset, or its process supplied the " +
+			"orders; only jobs over whole datasets, with orders drawn from a seed, " +
 			"can be compared")
 	}
 	if len(p.Ranks) != p.WorldSize {
@@ -72,8 +73,8 @@ func ReadRun(data []byte) (*Run, error) {
 	}
 	if len(r.Epochs) == 0 || r.Epochs[0].Epoch != 0 ||
 		r.Epochs[len(r.Epochs)-1].Epoch != len(r.Epochs)-1 {
-		return nil, errors.New("the report has no epochs, from the first one on, that all ranks " +
-			"have finished: take it at the end of a run")
+		return nil, errors.New("the report has no epochs, starting with the first, that all ranks " +
+			"finished; take the report at the end of a run")
 	}
 	return r, nil
 }
@@ -88,9 +89,9 @@ func (r *Run) stream() (*access.Stream, error) {
 	})
 }
 
-// epoch adds up what the ranks measured of an epoch; ok is false where one did not
-// finish it. A rank's time runs from asking for the first batch to yielding the last, so
-// one step's computation is added.
+// epoch aggregates what the ranks measured in an epoch; ok is false if a rank did not finish it. A
+// rank's time runs from requesting the first batch to yielding the last, so the computation of one
+// step is added.
 func (r *Run) epoch(number, steps int) (e RunEpoch, consumedMB float64, ok bool) {
 	e.Epoch = number
 	finished := 0
@@ -109,19 +110,19 @@ func (r *Run) epoch(number, steps int) (e RunEpoch, consumedMB float64, ok bool)
 	return e, consumedMB, finished == len(r.report.Ranks)
 }
 
-// step is the time of one step's computation, in seconds; what Python makes of a batch before it
-// counts to it, because the model knows nothing of that.
+// step returns the time of one step's computation, in seconds. It includes the Python package's
+// processing of a batch, which the model does not have.
 func step(t *stats.Tally) float64 {
 	return max(t.Seconds-t.StallSeconds()+t.Stall[stats.Python], 0) / float64(max(t.Batches-1, 1))
 }
 
-// Fits reports whether a dataset is, by its numbers, the one of the run.
+// Fits reports whether a dataset has as many samples and bytes as that of the run.
 func (r *Run) Fits(samples int, bytes int64) bool {
 	return samples == r.report.Samples && bytes == r.report.Bytes
 }
 
-// Job describes the run to the simulator: one node with all ranks, its rates as
-// measured. sizes are the samples' bytes by ID; nil: all are the mean.
+// Job returns the run as a job to simulate: one node with all ranks and the measured rates. sizes
+// returns a sample's bytes by ID; if it is nil, all samples have the mean size.
 func (r *Run) Job(sizes func(id int) int64) (*simulate.Job, error) {
 	p := &r.report
 	stream, err := r.stream()
@@ -140,7 +141,7 @@ func (r *Run) Job(sizes func(id int) int64) (*simulate.Job, error) {
 		}
 	}
 	if p.Tail == string(access.Pad) && p.Samples%p.WorldSize != 0 || p.Tail == string(access.Drop) {
-		return job, nil // an epoch is no permutation: any order will do
+		return job, nil // an epoch is not a permutation, so any order will do
 	}
 	for e := range r.Epochs {
 		view, order := stream.Epoch(e), make([]int32, 0, p.Samples)
@@ -156,7 +157,7 @@ func (r *Run) Job(sizes func(id int) int64) (*simulate.Job, error) {
 	return job, nil
 }
 
-// environment is the machine as the run measured it (thesis 3.1.1).
+// environment returns the machine with the rates that the run measured (thesis 3.1.1).
 func (r *Run) environment() perfmodel.Environment {
 	p := &r.report
 	var compute, consumed float64

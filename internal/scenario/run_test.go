@@ -141,7 +141,7 @@ func TestRunRefuses(t *testing.T) {
 		change func(map[string]any)
 		says   string
 	}{
-		"another file":        {func(r map[string]any) { clear(r) }, "not the report of a job"},
+		"another file":        {func(r map[string]any) { clear(r) }, "not a job's report"},
 		"a job on many nodes": {func(r map[string]any) { r["world_size"] = 4 }, "2 of 4 ranks"},
 		"no finished epoch": {func(r map[string]any) {
 			r["epochs"] = r["epochs"].([]any)[3:]

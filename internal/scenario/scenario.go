@@ -1,13 +1,12 @@
-// Package scenario reads what the simulator is to simulate: a TOML file that
-// describes a machine, a dataset, a training job and the policies to compare, with values that
-// may be set from outside in the file's place (Overrides).
+// Package scenario reads scenario files: TOML files that describe a machine, a dataset, a training
+// job and the policies to simulate. Overrides replace values of the file.
 //
-// Sizes are in MB (10^6 bytes) and rates in MB/s, as in the papers, or strings with their units:
-// "64 MiB", "10 GB/s", "40 Gbit/s". All that is wrong with a file is said at once, as Faults, each
-// of which names the key, its value and what is allowed.
+// Sizes are in MB (10^6 bytes) and rates in MB/s, as in the papers, or strings with units: "64
+// MiB", "10 GB/s", "40 Gbit/s". All errors in a file are reported together, as Faults, each of
+// which names the key, its value and what is allowed.
 //
-// A File keeps what it has read or drawn, so that the points of a sweep share
-// their samples' sizes. It is safe for concurrent use; what it gives out must not be changed.
+// A File keeps the sizes and orders that it has read or drawn, so that the points of a sweep share
+// them. It is safe for concurrent use; callers must not modify what it returns.
 package scenario
 
 import (
@@ -31,9 +30,9 @@ import (
 func Policies() []string { return policies.Names(policies.All()) }
 
 // Scenario is one machine, dataset and job to simulate. It is complete and valid; only the sizes of
-// the samples of a synthetic dataset are yet to be drawn.
+// a synthetic dataset's samples have not been drawn yet.
 type Scenario struct {
-	Title       string // what the file calls itself; may be empty
+	Title       string // from the file; may be empty
 	Env         perfmodel.Environment
 	ClassNames  []string // of the storage classes, the staging buffer first
 	Nodes       int
@@ -46,39 +45,39 @@ type Scenario struct {
 	Profile     simulate.Profile
 	Seed        uint64
 
-	named bool   // the policies were named one by one, so each must be able to run
+	named bool   // the policies were named individually, so each must be able to run
 	order string // the file with the permutations; may be empty
 	file  *File
 }
 
-// Dataset says what the samples are: those of a file, or as many as Samples, of
-// sizes from a normal distribution. Sizes in MB.
+// Dataset describes the samples: those of a file, or Samples many with sizes from a normal
+// distribution. Sizes are in MB.
 type Dataset struct {
 	Samples        int
 	Mu, Sigma, Min float64 // of the normal distribution; a size below Min is drawn again
-	File           string  // the index or list of sizes that they come from; "": they are drawn
+	File           string  // the index or list of sizes; "" if sizes are drawn
 }
 
-// File is a scenario file that has been read, but for the values that are set in its place.
+// File is a scenario file, before overrides are applied.
 type File struct {
 	path  string
 	text  []byte
 	known cache
 }
 
-// cache holds what is read or drawn once, by what it is made of.
+// cache holds sizes and orders that were read or drawn, by path or by what they were drawn from.
 type cache struct {
 	mu         sync.Mutex // guards the following
 	sizes      map[string][]float64
 	order      map[string][][]int32
-	drawnReads int // of the orders that were drawn
+	drawnReads int // number of reads in the drawn orders
 	fault      map[string]error
 }
 
 // maxFile is the largest scenario file, in bytes.
 const maxFile = 1 << 20
 
-// Open reads a scenario file. Paths in it are relative to its directory.
+// Open reads the scenario file at path. Paths in it are relative to its directory.
 func Open(path string) (*File, error) {
 	text, err := inputfile.Read(path, maxFile)
 	if err != nil {
@@ -87,8 +86,8 @@ func Open(path string) (*File, error) {
 	return New(path, text)
 }
 
-// New takes the text of a scenario file; path tells where it stands, for messages and for relative
-// paths in it.
+// New returns the File with the given text; path is used in messages and to resolve relative paths
+// in the file. It returns an error if the text is not TOML.
 func New(path string, text []byte) (*File, error) {
 	f := &File{path: path, text: text}
 	if _, err := f.decode(); err != nil {
@@ -100,7 +99,7 @@ func New(path string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// decode makes a new table of the text.
+// decode parses the text into a new table.
 func (f *File) decode() (map[string]any, error) {
 	table := map[string]any{}
 	err := toml.Unmarshal(f.text, &table)
@@ -114,15 +113,15 @@ func (f *File) decode() (map[string]any, error) {
 	return table, nil
 }
 
-// Name is the file's name, without directory and ending.
+// Name returns the file's name without directory and extension.
 func (f *File) Name() string {
 	return strings.TrimSuffix(filepath.Base(f.path), filepath.Ext(f.path))
 }
 
-// Override is a value that stands in the place of the file's.
+// Override is a value that replaces the file's value for a key.
 type Override struct{ Key, Value string }
 
-// ParseOverride reads KEY=VALUE.
+// ParseOverride parses KEY=VALUE.
 func ParseOverride(text string) (Override, error) {
 	key, value, ok := strings.Cut(text, "=")
 	key = strings.TrimSpace(key)
@@ -132,8 +131,8 @@ func ParseOverride(text string) (Override, error) {
 	return Override{key, strings.TrimSpace(value)}, nil
 }
 
-// Scenario makes the scenario of the file, with the values that are set in the place of the file's.
-// All that is wrong is in the error, which is then of type Faults.
+// Scenario returns the file's scenario with the given overrides. If values are invalid, the error
+// is of type Faults and lists all of them.
 func (f *File) Scenario(set ...Override) (*Scenario, error) {
 	table, err := f.decode()
 	if err != nil {
@@ -150,8 +149,8 @@ func (f *File) Scenario(set ...Override) (*Scenario, error) {
 	return r.scenario, nil
 }
 
-// Job makes the job to simulate. Its sizes are shared with the other scenarios of the file, and
-// must not be changed.
+// Job returns the job to simulate. Its sizes and order are shared with other scenarios of the file
+// and must not be modified.
 func (s *Scenario) Job() (*simulate.Job, error) {
 	job := &simulate.Job{
 		Env: s.Env, Nodes: s.Nodes, Epochs: s.Epochs, GlobalBatch: s.GlobalBatch,
@@ -182,18 +181,18 @@ func (s *Scenario) Job() (*simulate.Job, error) {
 	return job, nil
 }
 
-// keptReads is how many reads may have their order kept for all simulations, 4 bytes each, instead
-// of drawn by each.
+// keptReads is the number of reads, at 4 bytes each, up to which orders are kept for all
+// simulations instead of being drawn by each.
 const keptReads = 1 << 28
 
-// keepsOrder reports whether the epochs' permutations are drawn once, for all simulations of the
+// keepsOrder reports whether the epochs' permutations are drawn once for all simulations of the
 // scenario.
 func (s *Scenario) keepsOrder() bool {
 	return s.order == "" && s.Dataset.Samples <= keptReads/s.Epochs
 }
 
-// drawnOrder draws the permutations of the epochs, once for all scenarios that have the same, as
-// long as there is room for them.
+// drawnOrder returns the epochs' permutations, which it draws once for all scenarios with the same
+// arguments. It returns nil if keeping them would exceed keptReads.
 func (c *cache) drawnOrder(seed uint64, samples, epochs int) ([][]int32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -211,7 +210,8 @@ func (c *cache) drawnOrder(seed uint64, samples, epochs int) ([][]int32, error) 
 	return order, nil
 }
 
-// drawn draws the sizes of a synthetic dataset, once; nil for one from a file.
+// drawn returns the sizes of a synthetic dataset, which it draws once; nil for a dataset from a
+// file.
 func (c *cache) drawn(seed uint64, d Dataset) []float64 {
 	if d.File != "" {
 		return nil
@@ -227,7 +227,7 @@ func (c *cache) drawn(seed uint64, d Dataset) []float64 {
 	return sizes
 }
 
-// Needs tells what in the machine the policy cannot do without and does not find, or "".
+// Needs returns what the policy requires of the machine and the machine lacks, or "".
 func (s *Scenario) Needs(policy string) string {
 	class := func(j int) float64 {
 		if j < len(s.Env.Classes) {
@@ -247,7 +247,7 @@ func (s *Scenario) Needs(policy string) string {
 	return ""
 }
 
-// aboutOf describes a policy of a scenario, all of which are known.
+// aboutOf describes a policy of a scenario. All policies of a scenario are known.
 func aboutOf(name string) placement.About {
 	p, err := policies.ForSimulator(name)
 	if err != nil {
@@ -256,7 +256,7 @@ func aboutOf(name string) placement.About {
 	return p.About()
 }
 
-// Bytes is the size of the dataset, in MB, as expected: exact for one from a file.
+// Bytes returns the expected size of the dataset in MB, which is exact for a dataset from a file.
 func (s *Scenario) Bytes() float64 {
 	if s.Dataset.File == "" {
 		return s.Dataset.Mu * float64(s.Dataset.Samples)
@@ -269,7 +269,7 @@ func (s *Scenario) Bytes() float64 {
 	return sum
 }
 
-// Steps is the number of batches of an epoch.
+// Steps returns the number of batches in an epoch.
 func (s *Scenario) Steps() int {
 	if s.DropLast {
 		return s.Dataset.Samples / s.GlobalBatch

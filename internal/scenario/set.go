@@ -11,7 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
-// settable are the keys that Override takes, but those of the storage classes and of the points of
+// settable lists the keys of overrides, without those of the storage classes and of the points of
 // curves.
 var settable = []string{
 	"environment.nodes", "environment.compute", "environment.preprocess", "environment.network",
@@ -23,8 +23,8 @@ var settable = []string{
 	"simulate.policies", "simulate.profile", "simulate.seed", "title",
 }
 
-// FullKey completes a key whose table was left out: "epochs" is "job.epochs",
-// "storage_class.1.capacity" is "environment.storage_class.1.capacity".
+// FullKey adds the table to a key without one: "epochs" becomes "job.epochs", and
+// "storage_class.1.capacity" becomes "environment.storage_class.1.capacity".
 func FullKey(key string) string {
 	first, rest, dotted := strings.Cut(key, ".")
 	for _, k := range settable {
@@ -38,8 +38,8 @@ func FullKey(key string) string {
 	return key
 }
 
-// set puts a value in the place of the table's. That the key is known and the value fits is found
-// out when the table is read; what cannot be put anywhere is a fault here.
+// set applies an override to the table. Reading the table checks that the key is known and the
+// value is valid; set only reports an override that has no place in the table.
 func (r *reader) set(table map[string]any, o Override) {
 	key := FullKey(o.Key)
 	parts := strings.Split(key, ".")
@@ -87,7 +87,7 @@ func isTable(v any) bool {
 	return ok
 }
 
-// element finds a storage class by number or name; -1 if there is none.
+// element returns the index of a storage class by number or name, or -1.
 func element(classes []any, part string) int {
 	if j, err := strconv.Atoi(part); err == nil {
 		if j >= 0 && j < len(classes) {
@@ -101,7 +101,7 @@ func element(classes []any, part string) int {
 	})
 }
 
-// parseValue reads a value as TOML, and what is not TOML as a string: 10 GB/s needs no quotes.
+// parseValue parses text as a TOML value, or returns it as a string: 10 GB/s needs no quotes.
 func parseValue(text string) any {
 	table := map[string]any{}
 	if !strings.ContainsAny(text, "\n\r") && toml.Unmarshal([]byte("v = "+text), &table) == nil &&
@@ -111,17 +111,17 @@ func parseValue(text string) any {
 	return text
 }
 
-// Sweep is a key and the values that it takes.
+// Sweep is a key and the values to simulate.
 type Sweep struct {
 	Key    string
 	Values []string
 }
 
-// ParseSweep reads KEY=V1,V2,...; commas within brackets, braces or quotes belong to a value.
+// ParseSweep parses KEY=V1,V2,... Commas within brackets, braces or quotes are part of a value.
 func ParseSweep(text string) (Sweep, error) {
 	o, err := ParseOverride(text)
 	if err != nil {
-		return Sweep{}, fmt.Errorf("%q is not a key and its values, KEY=V1,V2", text)
+		return Sweep{}, fmt.Errorf("%q is not KEY=V1,V2: a key and its values", text)
 	}
 	s := Sweep{Key: FullKey(o.Key)}
 	depth, quote, from := 0, rune(0), 0
@@ -151,7 +151,7 @@ func ParseSweep(text string) (Sweep, error) {
 			return Sweep{}, fmt.Errorf("%s: value %d of %q is empty", s.Key, i+1, o.Value)
 		}
 		if slices.Contains(s.Values[:i], v) {
-			return Sweep{}, fmt.Errorf("%s: %s stands twice in %q", s.Key, v, o.Value)
+			return Sweep{}, fmt.Errorf("%s: %s appears twice in %q", s.Key, v, o.Value)
 		}
 	}
 	return s, nil

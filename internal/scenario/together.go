@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// together checks what values, right one by one, must have to do with each other. Those that are 0
-// are at fault already.
+// together checks conditions on several values. Values that are 0 are missing or invalid and have
+// been reported already.
 func (r *reader) together() {
 	s := r.scenario
 	if s.GlobalBatch > 0 && s.GlobalBatch < s.Nodes && s.Scheme != access.Whole {
@@ -34,22 +34,22 @@ func (r *reader) together() {
 	}
 }
 
-// Unmet says which of the policies that were named one by one cannot run on this machine, and why.
-// Where "all" stands for them, those that cannot are left out.
+// Unmet reports the policies that cannot run on this machine, and why, if the policies were named
+// individually. With "all", such policies are skipped.
 func (s *Scenario) Unmet() Faults {
 	var faults Faults
 	for _, policy := range s.Policies {
 		if why := s.Needs(policy); why != "" && s.named {
 			faults = append(faults, Fault{
 				"simulate.policies", policy, why,
-				`a capacity above 0, or "all", which leaves out what cannot run`,
+				`a capacity above 0, or "all", which skips policies that cannot run`,
 			})
 		}
 	}
 	return faults
 }
 
-// order checks that the order is one of this dataset and as many epochs.
+// order checks that the order has a permutation of the samples for each epoch.
 func (r *reader) order() {
 	s := r.scenario
 	order, err := r.file.orderOf(s.order)

@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// unit is what a number stands for.
+// unit is a quantity's units, and what messages say is allowed.
 type unit struct {
 	allowed string
-	factors map[string]float64 // of the unit as it is written, in lower case without blanks
+	factors map[string]float64 // by the unit's name, in lower case without blanks
 }
 
-// bytesOf are the units of sizes, in MB.
+// bytesOf maps the units of sizes to MB.
 var bytesOf = map[string]float64{
 	"b": 1e-6, "kb": 1e-3, "mb": 1, "gb": 1e3, "tb": 1e6, "pb": 1e9,
 	"kib": (1 << 10) / 1e6, "mib": (1 << 20) / 1e6, "gib": (1 << 30) / 1e6, "tib": (1 << 40) / 1e6,
@@ -33,7 +33,7 @@ var (
 	}
 )
 
-// rateUnits are the units of rates, in MB/s.
+// rateUnits returns the units of rates, in MB/s.
 func rateUnits() map[string]float64 {
 	units := map[string]float64{}
 	for name, factor := range bytesOf {
@@ -45,7 +45,7 @@ func rateUnits() map[string]float64 {
 	return units
 }
 
-// number reads a number, or a string of a number and its unit.
+// number parses a number, or a string with a number and a unit.
 func (u unit) number(value any) (float64, error) {
 	var v float64
 	switch value := value.(type) {
@@ -62,7 +62,7 @@ func (u unit) number(value any) (float64, error) {
 		}
 		parsed, err := strconv.ParseFloat(text[:end], 64)
 		if err != nil || !known || strings.Trim(text[:end], "+-.0123456789eE") != "" {
-			return 0, errors.New("not a number with a unit known here")
+			return 0, errors.New("not a number with a known unit")
 		}
 		v = parsed * factor
 	default:
@@ -74,7 +74,7 @@ func (u unit) number(value any) (float64, error) {
 	return v, nil
 }
 
-// text writes a value as messages show it.
+// text formats a value for messages.
 func text(value any) string {
 	switch v := value.(type) {
 	case nil:
@@ -91,7 +91,7 @@ func text(value any) string {
 	return shorten(fmt.Sprint(value))
 }
 
-// shorten keeps messages readable whatever a value holds.
+// shorten limits the length of values in messages.
 func shorten(s string) string {
 	if r := []rune(s); len(r) > 60 {
 		return string(r[:57]) + "..."

@@ -6,15 +6,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 )
 
-// What is drawn from a Job's seed besides the permutations, which are package access's, comes from
-// a PCG whose second word is one of these, so that one draw never moves another.
+// The second seed words of the PCGs that draw from a Job's seed, one per purpose, so that drawing
+// more for one purpose does not change another. Package access draws the permutations.
 const (
 	drawOfSizes   = 0x73697a6573   // DrawSizes
 	drawOfRewrite = 0x747261636573 // the profile Thesis, policies that rewrite the traces
 )
 
-// DrawOrder draws the permutation of every epoch of n samples: for Job.Order, to draw them once for
-// several runs.
+// DrawOrder returns the permutation of every epoch of n samples, for Job.Order: several runs can
+// then share them.
 func DrawOrder(seed uint64, n, epochs int) ([][]int32, error) {
 	stream, err := access.New(access.Spec{
 		Samples:     n,
@@ -31,9 +31,8 @@ func DrawOrder(seed uint64, n, epochs int) ([][]int32, error) {
 
 // DrawSizes draws n sample sizes in MB from a normal distribution of mean mu and standard deviation
 // sigma; every size below min is drawn again (simulator-semantics section 1, data set and traces).
-// The draw is a pure function of its arguments: a PCG seeded with seed, one normal deviate after
-// the other. Where the distribution hardly reaches min, which maxRedraws tells, a size is min
-// itself.
+// The result is a pure function of the arguments: successive normal deviates of a PCG seeded with
+// seed. A size that is still below min after maxRedraws draws becomes min.
 func DrawSizes(seed uint64, n int, mu, sigma, min float64) []float64 {
 	rng := rand.New(rand.NewPCG(seed, drawOfSizes))
 	sizes := make([]float64, n)
@@ -50,5 +49,6 @@ func DrawSizes(seed uint64, n int, mu, sigma, min float64) []float64 {
 	return sizes
 }
 
-// maxRedraws bounds the draws of one size: it takes as many where min is some four sigmas above mu.
+// maxRedraws bounds the draws of one size. That many are needed where min is about four sigmas
+// above mu.
 const maxRedraws = 10000

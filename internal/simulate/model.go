@@ -14,27 +14,34 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// model is a run of the profile Model. Time is virtual. What happens is taken from one queue for
-// all nodes, ordered by time, then node (loop); whatever follows from it without another event,
-// such as when the samples that lie in the staging buffer are consumed, is worked out at once.
+// model is a run of the profile Model. Time is virtual. Events come from one queue for all nodes,
+// ordered by time, then by node (loop). What follows from an event without another one, such as
+// when the samples in the staging buffer are consumed, is computed at once.
 //
-// The semantics, where they depart from the profile Thesis:
+// Where the semantics differ from those of the profile Thesis:
 //
-//   - Per node, p_0 threads fill the staging buffer: the one that is free first takes the next position, once there is
-//     room. Room is taken when a read begins and returned when the sample is consumed.
-//   - A read takes fetch + write (thesis equation 3.4). It goes to the fastest of the node's own class, another node's, and the
-//     source, of those that have the sample now; r_j(p)/p counts the threads that are reading from the class when it begins.
-//     Under a plan that spares the source (ReadOnce), as under one that says so (CacheFirst), a copy is taken wherever there
-//     is one, as the engine does: an idle source may be faster than a slow class, but it is what all nodes share.
-//   - The source is a fluid, divided among the nodes that read (source). On a node, reads that staging waits for come before
-//     those that fill classes ahead of time. A transfer that takes a latency besides holds its thread for it, not the source.
-//   - p_j threads per class fill it from the source in the order of the plan, unless the plan says otherwise. They skip what
-//     somebody reads already; a staging thread whose sample is on its way waits for it, and what it reads itself is kept
-//     if it is to lie on the node.
-//   - What is written to a class costs the thread that fills it w_j(p_j)/p_j; what a staging thread keeps is written behind.
-//   - All nodes start a batch together. Computation takes s/c per sample, and overlaps with all reads.
+//   - Per node, p_0 threads fill the staging buffer: the first free thread takes the next position,
+//     once there is capacity for it. Capacity is taken when a read begins and returned when the
+//     sample is consumed.
+//   - A read takes fetch + write (thesis equation 3.4). It goes to the fastest tier that has the
+//     sample now: a class of the node, a class of another node, or the source. In r_j(p)/p, p
+//     counts the threads that are reading from the class when the read begins. Under a plan that
+//     reads each sample once from the source (ReadOnce), or a policy with CacheFirst, an existing
+//     copy is always preferred, as in the engine: an idle source may be faster than a slow class,
+//     but all nodes share it.
+//   - The source is a fluid, divided among the nodes that read (source). On a node, reads that
+//     staging waits for precede those that fill classes. The latency of a transfer occupies its
+//     thread, not the source.
+//   - p_j threads per class fill it from the source in the order of the plan, unless the plan says
+//     otherwise. They skip samples that are being read already. A staging thread whose sample is
+//     being read waits for that read; a sample that it reads itself is kept if the plan places it
+//     on the node.
+//   - Writing to a class at w_j(p_j)/p_j takes time of the thread that fills it; copies kept by
+//     staging threads are written in the background.
+//   - All nodes start a batch together. Computation takes s/c per sample and overlaps with all
+//     reads.
 //
-// Sizes of samples are rounded to bytes for placement only.
+// Sizes are rounded to bytes for placement only.
 type model struct {
 	job     *Job
 	plan    *placement.Plan
@@ -44,7 +51,7 @@ type model struct {
 	nodes   []node
 	copies  copies
 	source  source
-	clock   tournament // per node: when it does something next
+	clock   tournament // per node: time of its next event
 	reading []classReads
 	rates   []rates // per class
 	waiters []waiter
@@ -63,9 +70,9 @@ type model struct {
 	fastestSource float64 // the highest rate that any number of nodes gets
 
 	now        float64
-	training   bool // and not filling classes before it
+	training   bool // false while classes are filled before training
 	active     int  // fill threads at work
-	arrived    int  // nodes that are through with the batch
+	arrived    int  // nodes that have finished the batch
 	slowest    float64
 	heaviest   float64 // MB of the node that computes longest in the batch
 	compute    float64 // of the heaviest nodes, seconds
@@ -78,9 +85,9 @@ type model struct {
 	result Result
 }
 
-// RunModel runs the job with the policy, in the profile Model. A policy that cannot run the job
-// gives a Result that is not Supported and says why. An error is a job that makes no sense, or the
-// context's.
+// RunModel simulates the job under the named policy, in the profile Model. If the policy cannot run
+// the job, Supported is false in the Result and Reason says why. It returns an error for an unknown
+// policy, an invalid job or a ctx that is done.
 func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	p, err := policies.ForSimulator(policy)
 	if err != nil {
@@ -89,7 +96,7 @@ func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 	return Run(ctx, job, p)
 }
 
-// Run is RunModel for a policy, also for one that is in no table.
+// Run is like RunModel for a policy value, which need not be in a table.
 func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 	if err := job.Env.Validate(); err != nil {
 		return nil, err
@@ -125,7 +132,7 @@ func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 	return m.finish(&in), nil
 }
 
-// streamOf returns the job's access stream.
+// streamOf returns the access stream of the job, or an error if the job is invalid.
 func streamOf(job *Job) (*access.Stream, error) {
 	if job.Epochs < 1 {
 		return nil, fmt.Errorf("simulate: %d epochs; there must be at least one", job.Epochs)
@@ -147,7 +154,7 @@ func streamOf(job *Job) (*access.Stream, error) {
 	return access.New(spec)
 }
 
-// input is what a policy sees of the job.
+// input returns the job as a policy sees it.
 func input(job *Job, stream *access.Stream) placement.Input {
 	var capacity []int64
 	for _, c := range job.Env.Classes[1:] {
@@ -192,7 +199,7 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 	return m
 }
 
-// run runs the plan.
+// run simulates the plan.
 func (m *model) run(ctx context.Context) error {
 	m.startFilling()
 	if m.how.Preload && m.active > 0 {
@@ -213,8 +220,9 @@ func (m *model) run(ctx context.Context) error {
 	return nil
 }
 
-// perfect is the lower bound: every sample is there, and a batch takes the compute time of the node
-// that has most of it. Its reads count as local, from the staging buffer, class 0.
+// perfect computes the lower bound: all samples are in the staging buffer, and a batch takes the
+// computation time of the node with the largest part of it. Its reads count as local reads from the
+// staging buffer, class 0.
 func (m *model) perfect(ctx context.Context) error {
 	var ids []int32
 	for e := range m.epochs {
@@ -249,7 +257,7 @@ func (m *model) perfect(ctx context.Context) error {
 	return nil
 }
 
-// finish completes the result.
+// finish fills in the result's totals and returns it.
 func (m *model) finish(in *placement.Input) *Result {
 	r := &m.result
 	r.Reads.Local = map[string]Amount{}

@@ -8,8 +8,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// copies says where samples are to lie, and what is there already: sample k's copies are
-// list[first[k]:first[k+1]], its owner's first, then by node.
+// copies holds the planned copies of each sample and their states: sample k's copies are
+// list[first[k]:first[k+1]], the owner's first, then by node.
 type copies struct {
 	first []uint32 // nil: no copies at all
 	list  []sampleCopy
@@ -27,7 +27,7 @@ type copyState uint8
 
 const (
 	planned copyState = iota
-	coming            // somebody reads it from the source
+	coming            // being read from the source
 	there
 )
 
@@ -80,7 +80,7 @@ func newCopies(p *placement.Plan, samples int) copies {
 	return c
 }
 
-// of returns the range of the list that k's copies are, and has the processor fetch the first.
+// of returns the range of k's copies in the list, and makes the CPU load the first into its caches.
 func (c *copies) of(k int32) (from, to uint32) {
 	if c.first == nil {
 		return 0, 0
@@ -92,7 +92,7 @@ func (c *copies) of(k int32) (from, to uint32) {
 	return from, to
 }
 
-// on returns the copy of k that is to lie on the node; -1: none.
+// on returns the copy of k that is planned on the node, or -1.
 func (c *copies) on(node int, k int32) int32 {
 	for i := c.first[k]; i < c.first[k+1]; i++ {
 		if int(c.list[i].node) == node {
@@ -102,12 +102,11 @@ func (c *copies) on(node int, k int32) int32 {
 	return -1
 }
 
-// classReads are the reads under way from one class of one node, by when they end: the thread that
-// is about to read shares the class with these (thesis equations 3.6 and 3.7, r_j(p)/p with p the
-// threads that read).
+// classReads holds the end times of the reads in progress from one class of one node. A new read
+// shares the class with these (thesis equations 3.6 and 3.7: r_j(p)/p with p reading threads).
 type classReads struct{ ends []float64 }
 
-// threads returns how many read at time now, one more included.
+// threads returns the number of threads that read at time now, plus one.
 func (r *classReads) threads(now float64) int {
 	for i := 0; i < len(r.ends); {
 		if r.ends[i] <= now {
@@ -121,10 +120,10 @@ func (r *classReads) threads(now float64) int {
 	return len(r.ends) + 1
 }
 
-// tabled is up to how many threads the rates of a class are tabled.
+// tabled is the largest number of threads for which the rates of a class are tabled.
 const tabled = 64
 
-// rates are r_j(p)/p for p = 0..tabled of a class, 0 standing for 1.
+// rates holds r_j(p)/p of a class for p = 0..tabled; the entry for 0 equals that for 1.
 type rates struct {
 	curve perfmodel.Curve
 	table [tabled + 1]float64

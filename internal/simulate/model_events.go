@@ -5,13 +5,14 @@ import (
 	"errors"
 )
 
-// errStuck would be a fault of the simulator: nothing is to happen, and training is not over.
-var errStuck = errors.New("simulate: nothing happens any more before the end of training")
+// errStuck reports a bug in the simulator: no event is left, and training has not ended.
+var errStuck = errors.New("simulate: no event is left before the end of training (a bug in the simulator)")
 
-// looks is how many events pass between two looks at whether the run is to be cancelled.
+// looks is the number of events between two checks whether ctx is done.
 const looks = 1 << 16
 
-// loop takes the events one by one: by time, ends of source reads before others, then by node.
+// loop processes events until *until is true: by time, ends of source reads before others, then by
+// node.
 func (m *model) loop(ctx context.Context, until *bool) error {
 	for events := 1; !*until; events++ {
 		if events%looks == 0 {
@@ -43,7 +44,7 @@ func (m *model) loop(ctx context.Context, until *bool) error {
 	return nil
 }
 
-// ring does what the node's first alarm says.
+// ring processes the node's earliest alarm.
 func (m *model) ring(i int, n *node) {
 	first := 0
 	for a := range n.soon {
@@ -65,8 +66,8 @@ func (m *model) ring(i int, n *node) {
 	m.preloaded()
 }
 
-// goOn takes notice that training may have gone on, and no thread has become free: only who waited
-// for room waits no more.
+// goOn updates the node's next event after training may have advanced and no thread has become
+// free: only a thread that waited for capacity can start.
 func (m *model) goOn(i int, n *node) {
 	if n.start == inf {
 		m.schedule(i, n)
@@ -75,7 +76,7 @@ func (m *model) goOn(i int, n *node) {
 	}
 }
 
-// take lets the thread that is free first take the node's next position.
+// take lets the first free thread take the node's next position.
 func (m *model) take(i int, n *node) {
 	at := n.next
 	n.next++
@@ -86,14 +87,14 @@ func (m *model) take(i int, n *node) {
 	} else {
 		m.read(i, n, waiter{at, int32(i), int32(n.first), -1})
 	}
-	if n.head == at { // training waits for nothing else
+	if n.head == at { // training waits only for this sample
 		m.consume(i, n)
 	}
 	m.schedule(i, n)
 }
 
-// read begins to read the sample at position w.at for a thread, from the fastest place that has it
-// now: the node's own classes, another node's, or the source (thesis 3.2.2).
+// read begins to read the sample at position w.at for a thread, from the fastest tier that has it
+// now: a class of the node, a class of another node, or the source (thesis 3.2.2).
 func (m *model) read(i int, n *node, w waiter) {
 	p := n.pos(w.at)
 	size := p.size
@@ -122,9 +123,9 @@ func (m *model) read(i int, n *node, w waiter) {
 		return
 	}
 
-	brings := int32(-1) // the copy that the read brings
+	brings := int32(-1) // the copy that the read makes
 	switch {
-	case from >= 0: // the source is faster than the copies there are
+	case from >= 0: // the source is faster than all copies
 	case m.plan.ReadOnce && p.from < p.to:
 		c := p.from
 		owner := &m.copies.list[c]
@@ -161,20 +162,20 @@ func (m *model) fromSource(i int, size float64, brings int32, who waiter) {
 	m.source.begin(i, m.now, size, brings, who)
 }
 
-// hold marks the thread as busy with a read whose end is not known.
+// hold marks the thread as busy with a read whose end is unknown.
 func (m *model) hold(n *node, w waiter) {
 	if w.thread >= 0 {
 		n.threads[w.thread] = inf
 	}
 }
 
-// wait lets w wait for the read.
+// wait adds w to those that wait for the read.
 func (m *model) wait(f *flight, w waiter) {
 	w.next = f.who.next
 	f.who.next = m.waiter(w)
 }
 
-// waiter puts w among the waiters.
+// waiter stores w and returns its index in m.waiters.
 func (m *model) waiter(w waiter) int32 {
 	if spare := len(m.spare); spare > 0 {
 		at := m.spare[spare-1]
@@ -186,8 +187,8 @@ func (m *model) waiter(w waiter) int32 {
 	return int32(len(m.waiters) - 1)
 }
 
-// readCopy reads copy c, which takes until end (thesis equations 3.6, 3.7). What comes from another
-// node and is to lie on this one as well is kept, and counts as there from now on.
+// readCopy reads copy c until time end (thesis equations 3.6, 3.7). If the sample comes from
+// another node and is planned on this one as well, it is kept and counts as present from now on.
 func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
 	cp := m.copies.list[c]
 	slot := int(cp.node)*m.classes + int(cp.class)
@@ -206,7 +207,7 @@ func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
 	m.stage(n, w, end, size)
 }
 
-// stage writes a sample that was fetched by time t to the staging buffer (thesis equation 3.4).
+// stage writes a sample that is fetched at time t to the staging buffer (thesis equation 3.4).
 func (m *model) stage(n *node, w waiter, t, size float64) {
 	t += size * m.write
 	n.pos(w.at).at = t
@@ -215,7 +216,7 @@ func (m *model) stage(n *node, w waiter, t, size float64) {
 	}
 }
 
-// sourceEnd ends the read from the source that ends now.
+// sourceEnd finishes the source read that ends now.
 func (m *model) sourceEnd() {
 	i, f := m.source.end(m.now)
 	n := &m.nodes[i]
@@ -246,7 +247,7 @@ func (m *model) sourceEnd() {
 	}
 }
 
-// answer gives what was read to a thread that waited for it.
+// answer serves a thread that waited for the read.
 func (m *model) answer(w waiter, f *flight) {
 	i := int(w.node)
 	n, cp := &m.nodes[i], m.copies.list[f.copy]
@@ -264,8 +265,8 @@ func (m *model) answer(w waiter, f *flight) {
 	m.schedule(i, n)
 }
 
-// fillNext lets a thread of a class read the next sample that nobody has read or reads (thesis
-// 3.2.2: in the order of the plan).
+// fillNext lets a thread of a class read the next sample that has not been read and is not being
+// read (thesis 3.2.2: in the order of the plan).
 func (m *model) fillNext(i int, n *node, thread int32) {
 	fl := &n.fill[fillThread-thread]
 	for len(fl.ids) > 0 {
@@ -282,7 +283,7 @@ func (m *model) fillNext(i int, n *node, thread int32) {
 	}
 }
 
-// startFilling lets the threads of all classes begin.
+// startFilling starts the fill threads of all classes.
 func (m *model) startFilling() {
 	if m.plan.OnRead {
 		return
@@ -300,14 +301,14 @@ func (m *model) startFilling() {
 	}
 }
 
-// preloaded starts training if it has waited for classes to be filled, and they are.
+// preloaded starts training if it was waiting for classes to be filled and all are.
 func (m *model) preloaded() {
 	if !m.training && m.active == 0 {
 		m.begin()
 	}
 }
 
-// begin begins training, now.
+// begin starts training now.
 func (m *model) begin() {
 	m.training = true
 	m.result.BeforeTraining = m.now

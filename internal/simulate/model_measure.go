@@ -5,34 +5,34 @@ import (
 	"math/bits"
 )
 
-// measure tells how much of the dataset an order shows per epoch, and how far it is from a full
+// measure computes how much of the dataset an order reads per epoch, and its distance from a full
 // shuffle.
 //
-// In a full shuffle, where and when a sample is read says nothing about where and when it will be
-// in the next epoch. So for every sample of two consecutive epochs it is noted whether the same
-// node reads it again, and whether it comes in the same sixteenth of the epoch again: four
-// outcomes, whose probabilities under a full shuffle are known. The distance is the total variation
-// distance between what was counted and these; a sample that an order never shows is a fifth
-// outcome. It is divided by that of an order that never changes, so that 0 is a full shuffle and 1
-// a fixed order. Four outcomes, because a table of all nodes and places would have more cells than
-// samples, and noise would look like a distance; both conditions, because shards change the place
-// and never the node, and a fixed partition of each batch would change the node and never the
-// place.
+// In a full shuffle, where and when a sample is read says nothing about where and when it is read
+// in the next epoch. For each sample and pair of consecutive epochs, two conditions are counted:
+// whether the same node reads the sample again, and whether it comes in the same sixteenth of the
+// epoch again. These are four outcomes, whose probabilities under a full shuffle are known. The
+// distance is the total variation distance between the counts and these probabilities; a sample
+// that is not read is a fifth outcome. It is divided by the distance of an order that never
+// changes, so that 0 is a full shuffle and 1 a fixed order. There are only four outcomes because a
+// table of all nodes and sixteenths would have more cells than samples, and noise would appear as a
+// distance. Both conditions are needed: shards change the sixteenth and never the node, and a fixed
+// partition of each batch changes the node and never the sixteenth.
 //
-// The first epochs speak for all, and of many samples an evenly spaced part.
+// Only the first epochs are counted, and of many samples an evenly spaced subset.
 type measure struct {
-	epochs int // that are looked at
+	epochs int // number of epochs counted
 	f      int
 	steps  int
-	mask   int32 // a sample is looked at if it has none of these bits
+	mask   int32 // a sample is counted if its number has none of these bits
 	shift  int
 	seen   [][]uint64 // per epoch, a bit per sample
-	// per epoch and sample that is looked at: node and sixteenth, plus one; 0: not read
+	// per epoch and counted sample: node and sixteenth, plus one; 0: not read
 	slots [][]uint32
 	same  float64     // probability that a full shuffle gives a sample to the same node again
 	part  [16]float64 // share of the epoch in each sixteenth
-	whole bool        // every node reads everything: node 0 speaks for all
-	full  bool        // the job's own order: whoever is not dropped is seen
+	whole bool        // every node reads every sample: only node 0 is counted
+	full  bool        // the job's own order: every sample that is not dropped is read
 	share float64     // of the dataset that the job's own order reads in an epoch
 }
 
@@ -82,7 +82,7 @@ func newMeasure(m *model) measure {
 	return s
 }
 
-// add notes a batch.
+// add counts a batch.
 func (s *measure) add(epoch, step, node int, ids []int32) {
 	if s.whole {
 		if node > 0 {
@@ -103,8 +103,8 @@ func (s *measure) add(epoch, step, node int, ids []int32) {
 	}
 }
 
-// result returns the mean share of the dataset that is seen in an epoch, and the distance from a
-// full shuffle; 0 for a single epoch, which says nothing about the next.
+// result returns the mean share of the dataset that is read in an epoch, and the distance from a
+// full shuffle, which is 0 for a single epoch.
 func (s *measure) result() (seen, distance float64) {
 	seen = s.share
 	if !s.full {
@@ -148,7 +148,7 @@ func (s *measure) result() (seen, distance float64) {
 		return (1 - s.same + float64(node)*(2*s.same-1)) * (1 - samePlace +
 			float64(place)*(2*samePlace-1))
 	}
-	// What the job's own order drops, a full shuffle would drop as well.
+	// A full shuffle would drop as many samples as the job's own order.
 	unseen := max(0, missed/all-(1-s.share*s.share))
 	sum := unseen
 	for node := range counted {
@@ -160,7 +160,7 @@ func (s *measure) result() (seen, distance float64) {
 			sum += math.Abs(p - expected(node, place))
 		}
 	}
-	// An order that never changes has all its weight on the last outcome.
+	// An order that never changes always has the outcome same node, same sixteenth.
 	if fixed := 1 - expected(1, 1); fixed > 0 {
 		return seen, min(1, sum/2/fixed)
 	}

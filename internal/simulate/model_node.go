@@ -9,53 +9,54 @@ import (
 // inf is a time that is not known yet.
 var inf = math.Inf(1)
 
-// node is one node's training: a line of positions of its access stream, from those that the
-// staging buffer still holds to those of the batch from which threads take. free <= head <= next <=
-// len of what is loaded:
+// node is the state of training on one node: a queue of positions of its access stream, from those
+// still in the staging buffer to those of the batch that threads take from. Invariant: free <= head
+// <= next <= loaded.
 //
-//	[free, head)  consumed, their room not yet claimed by a later read
+//	[free, head)  consumed, their capacity not yet taken by a later read
 //	[head, next)  taken by a thread, not consumed
 //	[next, ...)   loaded, not taken
 type node struct {
 	line             []position // ring; its length is a power of two
 	free, head, next int
 	loaded           int     // end of what is loaded
-	ids              []int32 // of the batch from which threads take; ids[len-(loaded-next)] is next
+	ids              []int32 // of the batch that threads take from; ids[len-(loaded-next)] is next
 	step             int     // batches loaded, over all epochs
 	epoch            *epoch
 
-	// of the staging buffer: when each is free; inf while its read has no known end
+	// of the staging buffer: when each becomes free; inf while the end of its read is unknown
 	threads []float64
-	first   int     // the one that is free first, when schedule looked
+	first   int     // the first to become free, as of the last schedule
 	used    float64 // MB of [free, next)
-	room    float64 // when there was, or will be, room for next
-	start   float64 // when next is taken; inf if that depends on something to come
+	room    float64 // when there was, or will be, capacity for next
+	start   float64 // when next is taken; inf if that depends on a later event
 
-	busy    float64 // training is done with everything before head
+	busy    float64 // when training has processed everything before head
 	left    int     // samples of the batch that are not consumed
 	load    float64 // MB of the batch that are consumed
 	waiting bool    // for the other nodes, at the end of a batch
 
-	soon []alarm // what else is to happen, few
+	soon []alarm // other pending events; few
 	fill []filler
 }
 
-// position is a sample in the staging buffer's line.
+// position is a sample in a node's queue.
 type position struct {
 	size float64
-	at   float64 // when it is in the staging buffer, inf if not known; once consumed, when that was
+	at   float64 // when it is in the staging buffer, inf if unknown; once consumed, when that was
 	// Its copies are copies.list[from:to].
 	from, to uint32
 }
 
-// alarm is a thing to do at a time.
+// alarm is an event at a given time.
 type alarm struct {
 	time float64
-	// demandThread: read position head on demand; fillThread and below: next sample of a class
+	// demandThread: read position head on demand; fillThread and below: read the next sample for a
+	// class
 	what int32
 }
 
-// filler is what fills a class: its list and the threads at it.
+// filler is the work of the threads that fill a class.
 type filler struct {
 	ids  []int32
 	rate float64 // MB/s that one thread writes
@@ -63,7 +64,7 @@ type filler struct {
 
 func (n *node) pos(i int) *position { return &n.line[i&(len(n.line)-1)] }
 
-// reserve makes room for `more` loaded positions, at time now.
+// reserve grows the ring for `more` loaded positions, at time now.
 func (n *node) reserve(more int, now float64) {
 	if n.loaded+more-n.free <= len(n.line) {
 		return
@@ -95,19 +96,19 @@ func (n *node) alarmAt() float64 {
 	return t
 }
 
-// epoch is an epoch's order.
+// epoch is the order of one epoch, shared by the nodes.
 type epoch struct {
 	number  int
 	order   simulated.Batches
 	entered int // nodes that have begun to load it
 }
 
-// load loads the next batches of the node until there is something to take. It returns false at the
-// end of training.
+// load loads the node's next batches until there is a sample to take. It returns false at the end
+// of training.
 //
-// Samples come in random order, so that with millions of them each look at one is a miss of all
-// caches. Here the misses of a batch overlap; that is why a position has where its sample's copies
-// are.
+// Samples come in random order, so with millions of them each access misses all CPU caches. Loading
+// a batch at a time lets its misses overlap; for that reason a position records where its sample's
+// copies are.
 func (m *model) load(i int, n *node) bool {
 	for n.loaded == n.next {
 		if n.step == m.steps*m.epochs {
@@ -133,7 +134,7 @@ func (m *model) load(i int, n *node) bool {
 	return true
 }
 
-// enter returns the epoch, for one more node that begins it.
+// enter returns the epoch for a node that begins it, and counts that node.
 func (m *model) enter(number int) *epoch {
 	for _, e := range m.open {
 		if e.number == number {
@@ -155,10 +156,10 @@ func (m *model) enter(number int) *epoch {
 	return e
 }
 
-// schedule finds out when the next position is taken: by the thread that is free first, once there
-// is room for it. Room is charged from then on, and freed when a sample is consumed (thesis 3.2.2:
-// dropped at once). A sample larger than the whole buffer is let in when nothing else is there, so
-// that nothing ever blocks for good.
+// schedule computes when the next position is taken: by the first free thread, once there is
+// capacity for it. Capacity is charged from then on, and freed when a sample is consumed (thesis
+// 3.2.2: dropped at once). A sample larger than the whole buffer is admitted when the buffer is
+// empty, so that training cannot block forever.
 func (m *model) schedule(i int, n *node) {
 	n.start = inf
 	if !m.plan.Prefetch { // when asked
@@ -193,9 +194,9 @@ func (m *model) schedule(i int, n *node) {
 	m.setClock(i, n)
 }
 
-// soonest returns the thread that is free first. Which one that is nobody can predict, so it is
-// found without a branch: as in tournament, by the bits of the times, their last 16 replaced by the
-// thread's number.
+// soonest returns the first thread to become free. A branch on the times would be mispredicted, so
+// it compares without branches, as tournament does: by the bits of the times, with the last 16
+// replaced by the thread's number.
 func soonest(threads []float64) int {
 	best := uint64(math.MaxUint64)
 	for x, t := range threads {
@@ -212,8 +213,9 @@ func (m *model) setClock(i int, n *node) {
 	m.clock.set(i, t)
 }
 
-// consume lets training go on as far as it can (thesis equation 3.2): the next sample is consumed
-// when it is there and the computation on the one before has ended, up to the end of the batch.
+// consume advances training as far as possible (thesis equation 3.2), up to the end of the batch: a
+// sample is consumed once it is in the staging buffer and the computation on the one before has
+// ended.
 func (m *model) consume(i int, n *node) {
 	if n.waiting {
 		return
@@ -224,7 +226,7 @@ func (m *model) consume(i int, n *node) {
 		if p.at == inf {
 			return
 		}
-		if p.at < 0 { // to be read now that it is asked for
+		if p.at < 0 { // read on demand, now
 			p.at = inf
 			n.soon = append(n.soon, alarm{max(m.now, n.busy), demandThread})
 			return
@@ -240,7 +242,7 @@ func (m *model) consume(i int, n *node) {
 	}
 }
 
-// arrive takes notice that the node is through with its batch.
+// arrive records that the node has finished its batch.
 func (m *model) arrive(n *node) {
 	n.waiting = true
 	m.arrived++
@@ -249,8 +251,7 @@ func (m *model) arrive(n *node) {
 	n.load = 0
 }
 
-// release starts the next batch, once all nodes are through with theirs: training is
-// bulk-synchronous.
+// release starts the next batch after all nodes have finished theirs: training is bulk-synchronous.
 func (m *model) release() {
 	end := m.slowest
 	m.compute += m.heaviest * m.perMB

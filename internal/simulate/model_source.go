@@ -7,14 +7,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
-// tournament finds the node with the smallest key, the lowest numbered one where keys tie. It is a
-// complete binary tree: leaf leaves+i is node i, and an inner entry repeats the smaller of its two
-// children.
+// tournament finds the node with the smallest key, or the lowest-numbered of those with equal keys.
+// It is a complete binary tree: leaf leaves+i is node i, and an inner entry repeats the smaller of
+// its two children.
 //
-// An entry is one word, so that the smaller of two is found without a branch that nobody can
-// predict: the bits of the key, which sort as the key does because no key is negative, their last
-// ones replaced by the node's number. So keys tie that agree to some 12 digits (with 4096 nodes);
-// the key itself stays exact in exact.
+// An entry is one word, so that the smaller of two is found without a branch, which would be
+// mispredicted: the bits of the key, which sort as the key does because no key is negative, with
+// the last ones replaced by the node's number. Keys that agree to about 12 digits (with 4096 nodes)
+// therefore tie; exact holds the full keys.
 type tournament struct {
 	leaves int
 	mask   uint64 // of the node's number
@@ -69,10 +69,10 @@ func (t *tournament) set(node int, key float64) {
 // source is the shared source as a fluid (thesis equation 3.5): each of gamma nodes with a read in
 // flight gets min(b_fs, t(gamma)/gamma), and divides it evenly among its reads in flight.
 //
-// As all reading nodes get the same rate, one clock does for all: served, the MB that a node has
-// got that has been reading all the time. A node's next read ends at a value of this clock that
-// does not depend on gamma, so when gamma changes, the clock changes its speed and nothing else is
-// touched. Within a node the same trick is played again: its own clocks count the MB per read.
+// As all reading nodes get the same rate, one clock suffices for all: served, the MB received by a
+// node that has been reading all the time. A node's next read ends at a value of this clock that
+// does not depend on gamma, so when gamma changes, only the speed of the clock changes. The same
+// method applies within a node: its own clocks count the MB per read.
 type source struct {
 	rate   []float64 // per gamma, from 1
 	slow   []float64 // 1/rate
@@ -83,23 +83,23 @@ type source struct {
 	nodes  []reader
 }
 
-// reader is a node's side of the source. What fills classes takes what staging leaves (thesis 3.2.2
-// fills ahead of time, which is no use if it makes wait what is needed now): the node's bandwidth
-// is divided among the reads that a thread of the staging buffer waits for, of this node or
-// another; only if there are none, among the others.
+// reader holds a node's reads from the source. Reads that fill classes get only the bandwidth that
+// staging leaves (thesis 3.2.2 fills ahead of time, which must not delay what is needed now): the
+// node's bandwidth is divided among the reads that a staging thread waits for, on this node or
+// another, and among the others only if there are none.
 type reader struct {
-	since  float64 // the value of served at which the two below were brought up to date
+	since  float64 // the value of served as of which the two below are up to date
 	urgent queue
 	ahead  queue
 }
 
-// queue is a number of reads that get the same rate.
+// queue holds reads that get the same rate.
 type queue struct {
 	got   float64  // MB per read, since the queue was last empty
 	reads []flight // by descending end, so that the next to end comes last
 }
 
-// add adds a read, and returns it to be filled in.
+// add adds a read and returns it, for the caller to fill in.
 func (q *queue) add(end float64) *flight {
 	n := len(q.reads)
 	if n == cap(q.reads) {
@@ -115,13 +115,13 @@ func (q *queue) add(end float64) *flight {
 	return f
 }
 
-// due returns how many MB the node has to get until the next read ends.
+// due returns how many MB the node receives until its next read ends.
 func (q *queue) due() float64 {
 	last := len(q.reads) - 1
 	return (q.reads[last].end - q.got) * float64(last+1)
 }
 
-// advance lets the node's reads have what the source has served since it was last called.
+// advance credits the node's reads with what the source has served since the last call.
 func (r *reader) advance(served float64) {
 	q := r.active()
 	if n := len(q.reads); n > 0 {
@@ -130,7 +130,7 @@ func (r *reader) advance(served float64) {
 	r.since = served
 }
 
-// active returns the reads that the node's bandwidth goes to.
+// active returns the reads that share the node's bandwidth.
 func (r *reader) active() *queue {
 	if len(r.urgent.reads) > 0 {
 		return &r.urgent
@@ -142,21 +142,21 @@ func (r *reader) active() *queue {
 type flight struct {
 	end  float64 // the value of its queue's got at which it ends
 	size float64
-	who  waiter // who reads, and who waits besides
-	copy int32  // the copy that it brings; -1: none
+	who  waiter // the reading thread; next lists those that wait for the read
+	copy int32  // the copy that it makes; -1: none
 }
 
-// waiter is a thread whose sample is on its way.
+// waiter is a thread that waits for a sample.
 type waiter struct {
 	at     int // position of the sample in the node's stream
 	node   int32
 	thread int32 // of the staging buffer, or one of the numbers below
-	next   int32 // who else waits, an index of model.waiters; -1: nobody
+	next   int32 // the next waiter, an index of model.waiters; -1: none
 }
 
 const (
 	demandThread = -1
-	ownerThread  = -2 // none: the owner reads for others
+	ownerThread  = -2 // no thread: the owner reads for other nodes
 	fillThread   = -3 // and below: fills class fillThread-thread+1
 )
 
@@ -186,7 +186,7 @@ func (s *source) next() float64 {
 	return s.at + (due-s.served)*s.slow[s.gamma]
 }
 
-// share returns the rate of one more urgent read of the node, were it to begin now.
+// share returns the rate that one more urgent read of the node would get now.
 func (s *source) share(node int) float64 {
 	r := &s.nodes[node]
 	if n := len(r.urgent.reads); n > 0 {
@@ -216,15 +216,15 @@ func (s *source) begin(node int, now, size float64, copyOf int32, who waiter) {
 	if len(q.reads) == 0 {
 		q.got = 0
 	}
-	// field by field: a struct that was just made in pieces is slow to copy as a whole
+	// field by field: copying a struct right after writing its fields is slow
 	f := q.add(q.got + size)
 	f.size, f.copy = size, copyOf
 	f.who.at, f.who.node, f.who.thread, f.who.next = who.at, who.node, who.thread, who.next
 	s.due.set(node, s.served+r.active().due())
 }
 
-// end finishes the read that ends next, at time now, which next returned. The flight is valid until
-// the node begins another.
+// end finishes the read that ends next, at time now, as next returned it. The flight is valid until
+// the node begins another read.
 func (s *source) end(now float64) (reader int, f *flight) {
 	node, due := s.due.first()
 	s.served, s.at = max(s.served, due), now
@@ -245,8 +245,8 @@ func (s *source) end(now float64) (reader int, f *flight) {
 	return node, f
 }
 
-// wanted returns the read of the node that brings the copy, at time now, for somebody who waits for
-// it: from now on it is urgent.
+// wanted returns the node's read that makes the copy and marks it urgent from time now on, because
+// a thread waits for it.
 func (s *source) wanted(node int, now float64, copyOf int32) *flight {
 	r := &s.nodes[node]
 	for i := range r.urgent.reads {

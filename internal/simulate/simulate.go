@@ -1,13 +1,13 @@
-// Package simulate runs a plan in virtual time against the performance model:
-// what a policy would take on a machine, and where every sample would be read from.
+// Package simulate runs a plan in virtual time against the performance model: how long a policy
+// would take on a machine, and where each sample would be read from.
 //
-// It has two profiles. Model is the clean one: one event queue, the paper's
-// equations as printed, a source whose bandwidth is divided among the readers in
-// flight, and reads by place that add up. Thesis computes what the original
-// simulator computes, departures included, and exists to meet the thesis's tables.
+// It has two profiles. Model is the clean one: one event queue, the paper's equations as printed, a
+// source whose bandwidth is divided among the reads in flight, and counts of reads per tier that
+// add up. Thesis computes what the original simulator computes, including its departures from the
+// text, in order to reproduce the thesis's tables.
 //
-// What a policy decides comes from package placement, and who reads what when from
-// package access; here is only time. Nothing does I/O, and no goroutine outlives a call.
+// Package placement makes the decisions of a policy, and package access determines which rank reads
+// which sample when; this package only adds time. It does no I/O, and no goroutine outlives a call.
 package simulate
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
-// Profile is a way to compute.
+// Profile selects a way to simulate.
 type Profile string
 
 const (
@@ -23,7 +23,7 @@ const (
 	Thesis Profile = "thesis"
 )
 
-// Job is a training job on a machine: what a scenario file describes.
+// Job is a training job on a machine, as a scenario file describes it.
 type Job struct {
 	Env         perfmodel.Environment
 	Nodes       int       // N, one rank each
@@ -33,9 +33,9 @@ type Job struct {
 	DropLast    bool
 	Scheme      access.Scheme
 	Seed        uint64
-	// Order, if not nil, has the permutation of every epoch, in place of those drawn from Seed.
-	// Without it planning and running draw them again each time that they need them: to keep them,
-	// see DrawOrder.
+	// Order, if not nil, holds the permutation of every epoch and replaces those drawn from Seed.
+	// Without it, planning and simulating draw a permutation each time they need it; DrawOrder
+	// draws them once.
 	Order [][]int32
 	// PerBatch asks for Result.Batches.
 	PerBatch bool
@@ -47,28 +47,28 @@ type Amount struct {
 	MB      float64 `json:"mb"`
 }
 
-// Reads says where consumed samples were finally read from.
+// Reads counts the consumed samples by the tier that they were finally read from.
 type Reads struct {
 	Source Amount            `json:"source"`
 	Remote Amount            `json:"remote"`
 	Local  map[string]Amount `json:"local"` // by the number of the storage class, from "1"
 }
 
-// Result is what one policy takes.
+// Result is the outcome of simulating one policy.
 type Result struct {
 	Supported      bool    `json:"supported"`
-	Reason         string  `json:"reason"` // why not
+	Reason         string  `json:"reason"` // why the policy cannot run the job; "" if Supported
 	Runtime        float64 `json:"runtime_s"`
 	BeforeTraining float64 `json:"before_training_s"`
-	Stall          float64 `json:"stall_s"` // of the slowest node: runtime less its compute
+	Stall          float64 `json:"stall_s"` // of the slowest node: runtime minus its computation
 	Reads          Reads   `json:"reads"`
-	// SourceTotal is every byte that left the source, filling of caches included.
+	// SourceTotal counts all MB read from the source, including those that fill caches.
 	SourceTotal  float64 `json:"source_mb_total"`
 	ShareOfBound float64 `json:"source_share_of_bound"`
-	// SeenPerEpoch is the mean share of the dataset that some node consumes in an epoch.
+	// SeenPerEpoch is the mean share of the dataset that is consumed in an epoch, on any node.
 	SeenPerEpoch float64 `json:"dataset_seen_per_epoch"`
-	// Shuffle tells how far the order is from a full shuffle: 0 is a full shuffle, 1 an order that
-	// does not change from epoch to epoch. docs/SIMULATOR.md defines it.
+	// Shuffle is the distance of the order from a full shuffle: 0 is a full shuffle, 1 an order
+	// that does not change from epoch to epoch. docs/SIMULATOR.md defines it.
 	Shuffle float64 `json:"distance_from_shuffle"`
 	// Epochs has the runtime of every epoch, in seconds.
 	Epochs []float64 `json:"epochs_s"`

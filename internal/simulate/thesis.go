@@ -12,18 +12,18 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// RunThesis runs the job under the policy as the original simulator of the thesis does, departures
-// from its own text included: simulator-semantics section 1, to the letter. It exists to meet
-// tables 5.1 to 5.6.
+// RunThesis simulates the job under the named policy exactly as the original simulator of the
+// thesis does, including its departures from the text (simulator-semantics section 1). It exists to
+// reproduce tables 5.1 to 5.6.
 //
-// A policy that cannot run the job, or that the original has not got, is not an error: the Result
-// says why. Errors are for a job that makes no sense, a policy that nobody knows, and a ctx that
-// has ended, which is noticed between batches.
+// A policy that cannot run the job, or that the original does not implement, is not an error: the
+// Result says why. RunThesis returns an error for an invalid job, an unknown policy or a ctx that
+// is done, which it checks between batches.
 //
-// The order of the samples is that of RunModel: package access's, by Job.Seed or Job.Order. The
-// policies that rewrite the traces draw from a PCG of the same seed. So a Result is a pure function
-// of its arguments. Memory: 13 bytes per sample access, 8 per read of a prefetcher from the source,
-// some 50 per copy in a storage class, and 20 per sample.
+// The order of the samples is that of RunModel: package access draws it from Job.Seed, unless
+// Job.Order gives it. Policies that rewrite the traces draw from a PCG with the same seed, so the
+// Result is a pure function of the arguments. Memory: 13 bytes per sample access, 8 per read of a
+// prefetcher from the source, about 50 per copy in a storage class, and 20 per sample.
 func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	p, err := policies.ForSimulator(policy)
 	if err != nil {
@@ -32,7 +32,7 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	original, ok := p.(simulated.Original)
 	if !ok {
 		return &Result{
-			Reason: fmt.Sprintf("%s is not in the original simulator; profile %q has it", policy,
+			Reason: fmt.Sprintf("the original simulator does not implement %s; use profile %q", policy,
 				Model),
 		}, nil
 	}
@@ -63,7 +63,7 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	return res, nil
 }
 
-// newThesisRun makes a run with its tables of rates.
+// newThesisRun returns a run with its tables of rates.
 func newThesisRun(job *Job, stream *access.Stream, rules simulated.Rules) *thesisRun {
 	r := &thesisRun{
 		job: job, env: &job.Env, stream: stream, rules: rules,
@@ -136,8 +136,9 @@ func (r *thesisRun) deal(ctx context.Context) error {
 	return nil
 }
 
-// execute is the executor of all policies: batch by batch, and in a batch node by node, each from
-// the barrier at which the batch begins to its own end (simulator-semantics section 1, executor).
+// execute runs all batches in order, and within a batch one node after the other, each from the
+// barrier at which the batch begins to the node's own end (simulator-semantics section 1,
+// executor). It is the same for all policies.
 func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 	compute := r.env.Compute
 	staging := r.rules.Staging
@@ -186,7 +187,7 @@ func (r *thesisRun) execute(ctx context.Context, res *Result) error {
 	return ctx.Err()
 }
 
-// tell fills in what a Result says besides times.
+// tell fills in all of the Result but the times.
 func (r *thesisRun) tell(res *Result) {
 	res.Reads = Reads{
 		Source: r.reads[thesisSource],
@@ -212,7 +213,7 @@ func (r *thesisRun) tell(res *Result) {
 	res.SeenPerEpoch, res.Shuffle = r.measure()
 }
 
-// measure measures the traces as RunModel does those of its policies.
+// measure computes SeenPerEpoch and Shuffle from the traces, as RunModel does for its policies.
 func (r *thesisRun) measure() (seen, distance float64) {
 	m := &model{
 		job: r.job, plan: &placement.Plan{}, stream: r.stream, sizes: r.job.Sizes,
@@ -220,7 +221,7 @@ func (r *thesisRun) measure() (seen, distance float64) {
 		steps: r.stream.Steps(), epochs: r.job.Epochs,
 	}
 	if r.rules.Redraw != nil {
-		// the traces are not the stream's
+		// the policy rewrites the traces, so they are not the stream's
 		m.how.Reorder = func(int) simulated.Batches { return nil }
 	}
 	for i := range r.nodes {

@@ -1,14 +1,14 @@
 package simulate
 
-// thesisCopy is a copy of a file in a storage class of a node, there from avail on.
+// thesisCopy is a copy of a file in a storage class of a node, available from avail on.
 type thesisCopy struct {
 	avail float64
 	node  int32
 	class int32
 }
 
-// thesisCopies has, for every file, its copies by ascending node, at most one per node. Its size is
-// that of the copies that there are, never nodes times files.
+// thesisCopies holds the copies of every file by ascending node, at most one per node. Its size is
+// proportional to the number of copies, not to nodes times files.
 type thesisCopies struct {
 	first []int // per file, where its copies begin; one more at the end
 	list  []thesisCopy
@@ -17,7 +17,7 @@ type thesisCopies struct {
 // of returns the copies of file k.
 func (c *thesisCopies) of(k int32) []thesisCopy { return c.list[c.first[k]:c.first[k+1]] }
 
-// ownCopy returns node i's copy among those of a file; nil: it has none.
+// ownCopy returns node i's copy among those of a file, or nil.
 func ownCopy(copies []thesisCopy, i int) *thesisCopy {
 	lo, hi := 0, len(copies)
 	for lo < hi {
@@ -33,23 +33,23 @@ func ownCopy(copies []thesisCopy, i int) *thesisCopy {
 	return nil
 }
 
-// thesisHeld is a file that a node reads into a class, from start on.
+// thesisHeld is a file that a node reads into a class, beginning at start.
 type thesisHeld struct {
 	file, class int32
-	source      bool // it is read from the source
+	source      bool // read from the source
 	start       float64
 	avail       float64
 }
 
-// thesisGap is a file that goes into the gap of a loader's class in a later pass over the classes,
-// the first of which is 1, at the first request.
+// thesisGap is a file that fills a gap in a loader's class in a later pass over the classes,
+// counted from 1, at the first request.
 type thesisGap struct {
 	pass   int32
 	file   int32
 	loader *thesisLoader
 }
 
-// index makes r.copies of what the nodes hold and of what goes into their gaps.
+// index builds r.copies from the files that the nodes hold and those that will fill their gaps.
 func (r *thesisRun) index() {
 	c := thesisCopies{first: make([]int, len(r.job.Sizes)+1)}
 	total := 0
@@ -90,7 +90,7 @@ type thesisLoader struct {
 	turn  int
 }
 
-// loader returns a loader all of whose threads begin at a time.
+// loader returns a loader whose threads all begin at the given time.
 func (r *thesisRun) loader(i, class int, begin float64) *thesisLoader {
 	l := &thesisLoader{
 		r:     r,
@@ -104,8 +104,8 @@ func (r *thesisRun) loader(i, class int, begin float64) *thesisLoader {
 	return l
 }
 
-// load reads file k from the source, as one of N clients, and returns when that begins and ends.
-// The copy is available from its end, or, where atOnce, from time 0.
+// load reads file k from the source, as one of N clients, and returns when the read begins and
+// ends. The copy is available from the end of the read, or from time 0 if atOnce.
 func (l *thesisLoader) load(k int32, atOnce bool) (begin, end float64) {
 	s := l.r.job.Sizes[k]
 	begin, end = l.take(s, l.r.fetchSource(s, len(l.r.nodes)))
@@ -117,14 +117,14 @@ func (l *thesisLoader) load(k int32, atOnce bool) (begin, end float64) {
 	return begin, end
 }
 
-// loadRemote is load from another node's class, which is there before training.
+// loadRemote is like load, from a class of another node that is filled before training.
 func (l *thesisLoader) loadRemote(k int32) {
 	s := l.r.job.Sizes[k]
 	l.take(s, s/l.r.remoteRate[l.class])
 	l.node.held = append(l.node.held, thesisHeld{file: k, class: int32(l.class)})
 }
 
-// take charges the next thread with a read of s MB that takes fetch seconds and the write.
+// take charges the next thread with a read of s MB, which takes fetch seconds, and the write.
 func (l *thesisLoader) take(s, fetch float64) (begin, end float64) {
 	begin = l.clock[l.turn]
 	end = begin + (fetch + s/l.r.writeRate)
@@ -135,7 +135,7 @@ func (l *thesisLoader) take(s, fetch float64) (begin, end float64) {
 	return begin, end
 }
 
-// end returns when the last thread is done.
+// end returns when the last thread finishes.
 func (l *thesisLoader) end() float64 {
 	t := 0.0
 	for _, c := range l.clock {
@@ -144,7 +144,7 @@ func (l *thesisLoader) end() float64 {
 	return t
 }
 
-// filledBefore returns the MB that the filling of caches had taken from the source at a time: a
+// filledBefore returns the MB that filling the caches has read from the source before time t. A
 // read counts once it has begun.
 func (r *thesisRun) filledBefore(t float64) float64 {
 	mb := 0.0

@@ -8,8 +8,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// Places that a sample is read from: of a staging entry, and of a consumed sample. thesisLocal+j is
-// the node's own class j.
+// The tiers that staging entries and consumed samples are read from. thesisLocal+j is class j of
+// the node itself.
 const (
 	thesisNowhere = iota
 	thesisSource
@@ -17,12 +17,12 @@ const (
 	thesisLocal
 )
 
-// thesisRun is one policy on one job. Nothing in it is shared with another run.
+// thesisRun simulates one policy on one job. It shares nothing with other runs.
 type thesisRun struct {
 	job     *Job
 	env     *perfmodel.Environment
 	rules   simulated.Rules
-	machine simulated.Machine // what the policy looks at
+	machine simulated.Machine // what the policy sees
 	stream  *access.Stream
 	nodes   []thesisNode
 	copies  thesisCopies
@@ -34,14 +34,14 @@ type thesisRun struct {
 	remoteRate []float64 // by class, min(b_c, r_j(p_j))
 	writeRate  float64   // min(beta, r_0(p_0)/p_0)
 
-	turn   int       // the round-robin thread counter that all nodes share
+	turn   int       // round-robin thread counter, shared by all nodes
 	newest []float64 // per node, the newer of the newest entries of U_i and P_i
-	// per node, the latest time in P_i, which is newer than its newest where P_i is unsorted
+	// per node, the latest time in P_i; later than its newest entry if P_i is unsorted
 	latest    []float64
 	initStall float64
 	dataset   float64  // S
-	sourceMB  float64  // bytes that left the source, but for what nodes' held say
-	reads     []Amount // by place
+	sourceMB  float64  // read from the source, without the reads in the nodes' held lists
+	reads     []Amount // by tier
 }
 
 // thesisNode is the state of a node i.
@@ -55,17 +55,17 @@ type thesisNode struct {
 	next    int
 	avail   []float64
 	place   []uint8
-	freed   int       // entries of positions below are dropped
+	freed   int       // entries of lower positions are dropped
 	used    float64   // MB of the staging buffer in use; drifts below zero (3.2)
-	charged []uint64  // the set of files that have been charged
+	charged []uint64  // bit set of the files that have been charged
 	clock   []float64 // of the p_0 threads
 
 	// The logs: P_i, and the newest entries of U_i, which is sorted, and of P_i.
 	fills                 []float64
 	newestUse, newestFill float64
 
-	held    []thesisHeld    // copies in the order in which they are read from the source
-	gaps    []thesisGap     // copies to be, by pass
+	held    []thesisHeld    // copies, in the order of their reads from the source
+	gaps    []thesisGap     // future copies, by pass
 	loaders []*thesisLoader // the last one of each class
 }
 
@@ -98,9 +98,9 @@ func (r *thesisRun) logFill(i int, t float64) {
 	r.latest[i] = max(r.latest[i], t)
 }
 
-// clients is gamma as node i sees it at time t: 1 plus the number of other nodes one of whose logs
-// qualifies (section 1, clients). A log qualifies if its newest entry is not before t. If that is
-// before t by less than a tenth of a second, and the log is unsorted, bisection decides.
+// clients returns gamma as node i sees it at time t: 1 plus the number of other nodes with a log
+// that qualifies (section 1, clients). A log qualifies if its newest entry is not before t. If the
+// newest entry is less than 0.1 s before t and the log is unsorted, bisection decides.
 func (r *thesisRun) clients(t float64, i int) int {
 	g := 1
 	for j, newest := range r.newest {
@@ -114,9 +114,8 @@ func (r *thesisRun) clients(t float64, i int) int {
 	return g
 }
 
-// bisectsInside reports whether bisect_left(log, t) < len(log), as Python's bisect walks through a
-// log that need not be sorted: whether one of the entries that it meets while it keeps to the right
-// is not before t.
+// bisectsInside reports whether bisect_left(log, t) < len(log) for Python's bisect on a log that
+// need not be sorted: whether one of the entries that it visits while moving right is not before t.
 func bisectsInside(log []float64, t float64) bool {
 	for lo, hi := 0, len(log); lo < hi; {
 		mid := (lo + hi) / 2
@@ -128,8 +127,8 @@ func bisectsInside(log []float64, t float64) bool {
 	return false
 }
 
-// consume returns when node i gets the sample of position f, s MB large, that it asks for at time
-// now (section 1, consume).
+// consume returns when node i gets the sample at position f, of s MB, that it requests at time now
+// (section 1, consume).
 func (r *thesisRun) consume(i, f int, s, now float64) float64 {
 	n := &r.nodes[i]
 	avail, staged := inf, uint8(thesisNowhere)
@@ -159,8 +158,8 @@ func (r *thesisRun) consume(i, f int, s, now float64) float64 {
 	return now
 }
 
-// demandCopy returns the smallest of fetch, the time from the source, and the times from
-// copies that are available now; ties go to the source, then to the local copy.
+// demandCopy returns the smallest of fetch, the time from the source, and the times from copies
+// that are available now, with its tier. Ties go to the source, then to the local copy.
 func (r *thesisRun) demandCopy(i int, k int32, s, now, fetch float64) (float64, int) {
 	place := thesisSource
 	copies := r.copies.of(k)
@@ -186,7 +185,7 @@ func (r *thesisRun) count(place int, s float64) {
 	a.MB += s
 }
 
-// free drops the entries of node i before position `to`: those of the batch that has ended.
+// free drops the entries of node i before position `to`, which belong to the batch that has ended.
 func (r *thesisRun) free(i, to int) {
 	n := &r.nodes[i]
 	for f := n.freed; f < min(to, n.next); f++ {
@@ -197,10 +196,10 @@ func (r *thesisRun) free(i, to int) {
 	n.freed = to
 }
 
-// fill is the staging prefetcher of node i, called at a time (section 1, fill). Unless something
-// was freed since the last call, it can do nothing. A remote copy that is not available would stop
-// it where it may read from the source (3.8), but the one policy that looks at both has all copies
-// from time 0.
+// fill runs the staging prefetcher of node i at the given time (section 1, fill). It has no effect
+// unless entries were freed since the last call. A remote copy that is not available would stop it
+// where it may read from the source (3.8), but the only policy that uses both has all copies from
+// time 0.
 func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 	n := &r.nodes[i]
 	for x := range n.clock {
@@ -234,7 +233,7 @@ func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 		if place != thesisNowhere {
 			n.clock[r.turn] = done
 			n.avail[n.next] = done
-			// charged on its first stay only (3.2)
+			// charged only the first time (3.2)
 			if bit := uint64(1) << (k & 63); n.charged[k>>6]&bit == 0 {
 				n.charged[k>>6] |= bit
 				n.used += s
@@ -246,23 +245,23 @@ func (r *thesisRun) fill(ctx context.Context, i int, time float64) {
 	}
 }
 
-// stagingSource reports whether the prefetcher reads s MB from the source at time now, rather than
-// the copy that it found, and how long that takes.
+// stagingSource reports whether the prefetcher reads s MB from the source at time now rather than
+// from the copy that it found, and how long that takes.
 func (r *thesisRun) stagingSource(i int, s, now float64, place int,
 	ready, cost float64,
 ) (read float64, chosen bool) {
 	write := s / r.writeRate
 	must := place == thesisNowhere || ready > now
 	if !must && cost <= r.env.SourceLatency+s/r.bestSource+write {
-		return 0, false // whatever gamma is
+		return 0, false // for every gamma
 	}
 	read = r.fetchSource(s, r.clients(now, i)) + write
 	return read, must || read < cost
 }
 
 // stagingCopy returns the copy of file k that the prefetcher of node i would read, available or
-// not: its own, or, where the policy looks at other nodes, the one of the highest other node that
-// has one, if there is no own or the own is slower.
+// not: the node's own, or, if the policy uses other nodes and the node has no copy or a slower one,
+// that of the highest-numbered other node with a copy.
 func (r *thesisRun) stagingCopy(i int, k int32, s float64) (place int, ready, cost float64) {
 	copies := r.copies.of(k)
 	own := ownCopy(copies, i)

@@ -8,7 +8,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
 
-// unsupported says why the policy cannot run the job; "": it can.
+// unsupported returns why the policy cannot run the job, or "" if it can.
 func (r *thesisRun) unsupported() string {
 	if r.rules.Class >= len(r.env.Classes) {
 		return fmt.Sprintf("it caches in storage class %d; the environment has no class above %d",
@@ -20,9 +20,9 @@ func (r *thesisRun) unsupported() string {
 	return ""
 }
 
-// setUp fills caches, rewrites traces and lets the staging prefetchers of all nodes make their
-// first fill, at time 0 whatever the stall before training is (3.14). It returns why the policy
-// cannot run the job.
+// setUp fills caches, rewrites traces and runs the first fill of all nodes' staging prefetchers, at
+// time 0 regardless of the stall before training (3.14). reason is why the policy cannot run the
+// job, or "".
 func (r *thesisRun) setUp(ctx context.Context) (reason string, err error) {
 	for i := range r.nodes {
 		n := &r.nodes[i]
@@ -62,7 +62,7 @@ func (r *thesisRun) setUp(ctx context.Context) (reason string, err error) {
 	return "", ctx.Err()
 }
 
-// stageAll: every sample lies in the staging buffer from the start.
+// stageAll places every sample in the staging buffer from the start.
 func (r *thesisRun) stageAll() {
 	for i := range r.nodes {
 		n := &r.nodes[i]
@@ -75,9 +75,9 @@ func (r *thesisRun) stageAll() {
 	}
 }
 
-// load runs what a policy loads into a class. Reads before training hold it up: what the last
-// node's loader takes is what stays (3.12). The ends of reads from the source are logged in P_i,
-// unless the policy has their starts logged.
+// load simulates one of the policy's loads into a class. Reads before training delay it by the time
+// of the last node's loader, as in the original (3.12). The ends of reads from the source are
+// logged in P_i, or their starts if the policy says so.
 func (r *thesisRun) load(ctx context.Context, load simulated.Load) {
 	n := &r.nodes[load.Node]
 	if load.Later > 0 {
@@ -108,7 +108,7 @@ func (r *thesisRun) load(ctx context.Context, load simulated.Load) {
 }
 
 // ownRanges returns, for every node, the range [from, to) of files that it has loaded from the
-// source before training, and why the node cannot draw from it: an empty range has no file.
+// source before training. If a range is empty, reason says why the policy cannot draw from it.
 func (r *thesisRun) ownRanges() (ranges []simulated.Range, reason string) {
 	for i := range r.nodes {
 		from, to := 0, 0
@@ -129,7 +129,7 @@ func (r *thesisRun) ownRanges() (ranges []simulated.Range, reason string) {
 	return ranges, ""
 }
 
-// redraw replaces every read by one that the policy draws.
+// redraw replaces every read by one that the policy draws. reason is why it cannot, or "".
 func (r *thesisRun) redraw(rng *rand.Rand) (reason string) {
 	own, reason := r.ownRanges()
 	if reason != "" {
@@ -143,7 +143,7 @@ func (r *thesisRun) redraw(rng *rand.Rand) (reason string) {
 	return ""
 }
 
-// fillGaps makes the next later pass over the classes, at a time.
+// fillGaps runs the next of the later passes over the classes, at the given time.
 func (r *thesisRun) fillGaps(i int, time float64) {
 	n := &r.nodes[i]
 	pass := n.gaps[0].pass

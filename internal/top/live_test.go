@@ -236,7 +236,7 @@ func TestLiveUpdatesScreenAndRestoresTerminal(t *testing.T) {
 			x.showsWhole("rank 3", 80, 24)
 			x.showsWhole("/scratch/datasets/imagenet/train", 120, 40)
 			x.press(strings.Repeat("j", 30)) // down to the end
-			x.showsWhole("read from the source", 80, 5)
+			x.showsWhole("from the source", 80, 5)
 			x.press("k")
 			x.press(c.key)
 			if c.key == "" {
@@ -318,7 +318,7 @@ func TestRanksAreShownIfTheyFit(t *testing.T) {
 		m.key("down")
 	}
 	if s := m.screen(); m.from != s.overflow() ||
-		!strings.Contains(s.Text(), "read from the source") {
+		!strings.Contains(s.Text(), "from the source") {
 		t.Errorf("%d lines are too many, and %d scrolled", s.overflow(), m.from)
 	}
 	m.key("up")

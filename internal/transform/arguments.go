@@ -62,7 +62,7 @@ func (a *arguments) unknown() {
 		if len(names) > 0 {
 			allowed = "allowed: " + strings.Join(names, ", ")
 		}
-		a.faults = append(a.faults, fmt.Errorf("%s: there is no argument %s%s; %s",
+		a.faults = append(a.faults, fmt.Errorf("%s: unknown argument %s%s; %s",
 			a.place, strconv.Quote(abbreviate(name)), suggest.Nearest(name, names), allowed))
 	}
 }

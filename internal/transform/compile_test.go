@@ -140,7 +140,7 @@ var faults = []struct {
 	},
 	{
 		`[{"name": "CenterCrop", "size": 5, "sise": 6}]`,
-		[]string{`no argument "sise"; did you mean "size"?`, "allowed: size"},
+		[]string{`unknown argument "sise"; did you mean "size"?`, "allowed: size"},
 	},
 	{`[{"name": "CenterCrop", "size": 5.5}]`, []string{"size is 5.5", "whole number"}},
 	{`[{"name": "CenterCrop", "size": [1, 2, 3]}]`, []string{"size is [1, 2, 3]"}},
@@ -277,7 +277,7 @@ var faults = []struct {
 	},
 	{
 		`[{"name": "Ragged"}, {"name": "CenterCrop", "size": 2}]`,
-		[]string{"transforms[1] CenterCrop", "must be the last"},
+		[]string{"transforms[1] CenterCrop", "must come last"},
 	},
 	{
 		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Ragged"}]`,
@@ -285,7 +285,7 @@ var faults = []struct {
 	},
 	{
 		`[{"name": "Ragged"}, {"name": "ToTensor"}]`,
-		[]string{"transforms[1] ToTensor", "must be the last"},
+		[]string{"transforms[1] ToTensor", "must come last"},
 	},
 	{`[{"name": "Ragged", "largest": 0}]`, []string{"largest is 0"}},
 	{`[{"name": "ScaleShift16", "scale": 1, "shift": 1}]`, []string{"needs Reshape"}},

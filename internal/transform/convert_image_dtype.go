@@ -25,7 +25,7 @@ func (s converted) follow(k *known) error {
 	case k.stage != tensor:
 		return errors.New("it works on tensors, and needs ToTensor before it")
 	case s.dtype == pixels.Uint8 && len(k.target.Mean) > 0:
-		return errors.New("what Normalize made cannot become uint8")
+		return errors.New("the output of Normalize cannot be converted to uint8")
 	default:
 		k.target.Type, k.target.Unit = s.dtype, s.dtype != pixels.Uint8
 	}

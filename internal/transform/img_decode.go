@@ -39,14 +39,14 @@ func defaultDecode() step { return decode{most: codec.MaxPixels} }
 
 func (s decode) follow(k *known) error {
 	if k.stage != encoded {
-		return errors.New("it decodes a file's bytes, and must be the first of the list")
+		return errors.New("it decodes a file's bytes and must come first in the list")
 	}
 	k.stage, k.gray, k.fast, k.orient, k.most = picture, s.gray, s.fast, s.orient, s.most
 	k.channels = 3
 	if s.gray {
 		k.channels = 1
 	}
-	k.varies = "images keep the size that they have in their files; add RandomResizedCrop(224), " +
+	k.varies = "images keep the sizes that they have in their files; add RandomResizedCrop(224), " +
 		"Resize((224, 224)), or Resize(256) and CenterCrop(224)"
 	return nil
 }

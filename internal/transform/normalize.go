@@ -48,7 +48,7 @@ func (s normalized) follow(k *known) error {
 		return errors.New("it works on floating point, and the tensor is uint8; add " +
 			"ConvertImageDtype before it")
 	case len(k.target.Mean) > 0:
-		return errors.New("there is one Normalize before it already")
+		return errors.New("the list already has a Normalize before it")
 	case len(s.mean) > k.channels || len(s.std) > k.channels:
 		return fmt.Errorf("mean and std have %d and %d numbers, and images have %d channel",
 			len(s.mean), len(s.std), k.channels)

@@ -14,7 +14,7 @@ import (
 // undone, and numbers from 0 to 1 become levels.
 func (p *Program) Picture(sample []byte) (*image.NRGBA, error) {
 	if p.known.stage == raw {
-		return nil, errors.New("an array has no picture")
+		return nil, errors.New("an array cannot be shown as a picture")
 	}
 	if p.Ragged() {
 		return nil, errors.New("a ragged image has no fixed size")

@@ -33,12 +33,12 @@ type reshaped struct {
 
 func (s reshaped) follow(k *known) error {
 	if k.stage != encoded {
-		return errors.New("it takes a sample's bytes as they are, and must be the first " +
+		return errors.New("it takes a sample's bytes as they are and must come first " +
 			"of the list")
 	}
 	a := &array{shape: s.shape, from: s.dtype}
 	if float64(s.shape[0])*float64(s.shape[1])*float64(s.shape[2])*4 > maxOutput {
-		return fmt.Errorf("%d x %d x %d elements are too many; a sample may become %d MiB at most",
+		return fmt.Errorf("%d x %d x %d elements are too many; the output of a sample is limited to %d MiB",
 			s.shape[0], s.shape[1], s.shape[2], maxOutput>>20)
 	}
 	k.stage, k.array = raw, a

@@ -47,7 +47,7 @@ func (s scaled) follow(k *known) error {
 		return errors.New("it works on arrays, and needs Reshape before it")
 	}
 	if k.array.scale != nil {
-		return errors.New("there is one ScaleShift16 before it already")
+		return errors.New("the list already has a ScaleShift16 before it")
 	}
 	c := k.array.shape[2]
 	for _, list := range [][]float32{s.scale, s.shift} {

@@ -51,7 +51,7 @@ func (p *parser) take(token string) bool {
 func (p *parser) expected(what string) error {
 	p.skip()
 	if p.rest == "" {
-		return fmt.Errorf("the text ends where %s is expected", what)
+		return fmt.Errorf("the text ends where %s was expected", what)
 	}
 	return fmt.Errorf("%s expected at %s", what, strconv.Quote(abbreviate(p.rest)))
 }
@@ -132,7 +132,7 @@ func (p *parser) call(list []map[string]any, name string) ([]map[string]any, err
 		} else {
 			p.rest = before
 			if position >= len(k.params) {
-				return nil, fmt.Errorf("%s takes %d arguments at most", name, len(k.params))
+				return nil, fmt.Errorf("%s takes at most %d arguments", name, len(k.params))
 			}
 			key = k.params[position].name
 		}
@@ -182,7 +182,7 @@ func (p *parser) value() (any, error) {
 		if p.take(quote) {
 			text, rest, ok := strings.Cut(p.rest, quote)
 			if !ok {
-				return nil, fmt.Errorf("a text has no end: %s", strconv.Quote(abbreviate(text)))
+				return nil, fmt.Errorf("unterminated string: %s", strconv.Quote(abbreviate(text)))
 			}
 			p.rest = rest
 			return text, nil
@@ -260,7 +260,7 @@ func kindOf(name string) (*kind, error) {
 		}
 	}
 	names := Names()
-	return nil, fmt.Errorf("there is no transform %s%s; known are %s",
+	return nil, fmt.Errorf("unknown transform %s%s; known transforms: %s",
 		strconv.Quote(abbreviate(name)), suggest.Nearest(name, names), strings.Join(names, ", "))
 }
 

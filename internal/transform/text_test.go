@@ -30,16 +30,16 @@ func TestParse(t *testing.T) {
 	}
 	for text, says := range map[string]string{
 		`Rezise(3)`:                           `did you mean "Resize"?`,
-		`Resize`:                              "( after Resize is expected",
+		`Resize`:                              "( after Resize was expected",
 		`Resize(`:                             "the text ends where a value",
 		`Resize(3`:                            "a comma or )",
 		`Resize(3) ToTensor()`:                "a comma expected",
 		`Resize(3, size=4)`:                   "given twice",
-		`Resize(1, 2, 3, 4, 5, 6)`:            "5 arguments at most",
+		`Resize(1, 2, 3, 4, 5, 6)`:            "takes at most 5 arguments",
 		`Resize(size=)`:                       "a value expected",
 		`[Resize(3)`:                          "a transform",
 		`Resize(3)]`:                          "comma expected",
-		`Resize("3)`:                          "no end",
+		`Resize("3)`:                          "unterminated string",
 		`Resize(3/0)`:                         "division by zero",
 		`Resize(1e999)`:                       "value expected",
 		`3`:                                   "", // valid JSON: Compile's to refuse

@@ -45,7 +45,7 @@ func (a *arguments) dtype(name string) pixels.Type {
 
 func (s tensored) follow(k *known) error {
 	if k.stage == tensor {
-		return errors.New("there is one ToTensor before it already")
+		return errors.New("the list already has a ToTensor before it")
 	}
 	if err := k.image(); err != nil {
 		return err

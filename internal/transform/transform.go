@@ -94,11 +94,11 @@ func (k *known) fixed(width, height int) {
 func (k *known) image() error {
 	switch k.stage {
 	case tensor:
-		return errors.New("it works on images and must stand before ToTensor")
+		return errors.New("it works on images and must come before ToTensor")
 	case raw:
 		return errors.New("it works on images, and Reshape makes arrays")
 	case sizes:
-		return errors.New("Ragged must be the last of the list")
+		return errors.New("Ragged must come last in the list")
 	}
 	return nil
 }
@@ -205,7 +205,7 @@ func (p *Program) follow(implied int) error {
 			return fmt.Errorf("%s: %w", place(i-implied, p.names[i]), err)
 		}
 		if k.stage != raw && k.width > 0 && k.output().Bytes() > maxOutput {
-			return fmt.Errorf("%s: %d x %d pixels are too many; a sample may become %d MiB at most",
+			return fmt.Errorf("%s: %d x %d pixels are too many; the output of a sample is limited to %d MiB",
 				place(i-implied, p.names[i]), k.width, k.height, maxOutput>>20)
 		}
 	}
@@ -214,7 +214,7 @@ func (p *Program) follow(implied int) error {
 		return errors.New("transforms: the list is empty; it needs a transform that gives images " +
 			"a fixed size, such as RandomResizedCrop(224)")
 	case k.stage != raw && k.stage != sizes && k.width == 0:
-		return fmt.Errorf("transforms: what comes out has no fixed size: %s", k.varies)
+		return fmt.Errorf("transforms: the output has no fixed size: %s", k.varies)
 	}
 	return nil
 }

@@ -129,7 +129,7 @@ func (w *Worker) Drawn() []Drawn { return w.drawn }
 func (w *Worker) Apply(dst, src []byte, key Key) error {
 	p := w.program
 	if want := p.bytes; len(dst) != want || p.Ragged() {
-		return fmt.Errorf("transform: %d bytes of room for a sample of %d", len(dst), want)
+		return fmt.Errorf("transform: the destination has %d bytes; the sample needs %d", len(dst), want)
 	}
 	return w.ApplyTo(func(int) ([]byte, error) { return dst, nil }, src, key)
 }

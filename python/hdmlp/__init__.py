@@ -1,4 +1,4 @@
-"""HDMLP feeds training samples to machine-learning jobs so that accelerators never wait for storage.
+"""Feeds training samples to machine-learning jobs, so accelerators never wait for storage.
 
 :mod:`hdmlp.torch` has datasets and loaders for torch, :mod:`hdmlp.data` those that need nothing but
 Python, and :class:`hdmlp.Job` is the interface of the HDMLP thesis. A daemon does the work, one per
@@ -10,8 +10,10 @@ warnings go to standard error.
 
 from __future__ import annotations
 
-from . import _platform  # noqa: F401, I001  # first: refuses platforms that are not supported
-from . import errors
+from . import (
+    _platform,  # noqa: F401  # first: refuses platforms that are not supported
+    errors,
+)
 from ._version import __version__
 from .errors import (
     AccessDeniedError,

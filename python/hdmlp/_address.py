@@ -8,17 +8,17 @@ import stat
 
 from .errors import AccessDeniedError, ConfigError
 
-#: Bytes that the kernel takes as a path, or as an abstract name.
+#: The most bytes that the kernel accepts as a path or an abstract name.
 _LONGEST_NAME = 107
 
 
 def address() -> str:
-    """Where the daemon listens: a path, or, with a NUL before it, an abstract name.
+    """Returns where the daemon listens: a path, or an abstract name, which begins with a NUL.
 
-    The rule is that of docs/FORMATS.md, which internal/daemon/address.go follows as well.
+    The rule is that of docs/FORMATS.md, which internal/daemon/socket follows as well.
 
     Raises:
-        ConfigError: HDMLP_SOCKET or XDG_RUNTIME_DIR make no address of a socket.
+        ConfigError: HDMLP_SOCKET or XDG_RUNTIME_DIR give no valid address of a socket.
     """
     key, name = "HDMLP_SOCKET", os.environ.get("HDMLP_SOCKET", "")
     if name.endswith("/"):
@@ -27,7 +27,7 @@ def address() -> str:
         )
     if "/" in name and not name.startswith("/"):
         raise ConfigError(
-            f"HDMLP_SOCKET={name}: a relative path, which other processes would take for another file; "
+            f"HDMLP_SOCKET={name}: a relative path, which means another file in other processes; "
             "give an absolute path, or a name without a slash"
         )
     if not name:
@@ -43,7 +43,7 @@ def address() -> str:
 
 
 def _private(directory: str) -> bool:
-    """Whether it is a directory of this user alone that can be written to."""
+    """Reports whether it is a directory of this user alone, which may write to it."""
     try:
         info = os.stat(directory)
     except OSError:
@@ -58,12 +58,12 @@ def _private(directory: str) -> bool:
 
 
 def shown(where: str) -> str:
-    """An address as messages and commands show it."""
+    """Returns an address as messages and commands show it."""
     return where.replace("\0", "@", 1)
 
 
 def user_name(uid: int) -> str:
-    """A user as messages show it."""
+    """Returns a user as messages show it."""
     try:
         return f"{pwd.getpwuid(uid).pw_name} ({uid})"
     except KeyError:
@@ -71,7 +71,9 @@ def user_name(uid: int) -> str:
 
 
 def foreign(where: str, uid: int) -> AccessDeniedError:
+    """Returns the error for a socket of another user."""
     return AccessDeniedError(
-        f"the socket {shown(where)} belongs to user {user_name(uid)}, not to {user_name(os.geteuid())}; set XDG_RUNTIME_DIR to a directory of "
-        "your own (mode 0700), or HDMLP_SOCKET to another path or name"
+        f"the socket {shown(where)} belongs to user {user_name(uid)}, not to "
+        f"{user_name(os.geteuid())}; set XDG_RUNTIME_DIR to a directory of your own (mode 0700), "
+        "or HDMLP_SOCKET to another path or name"
     )

@@ -1,30 +1,38 @@
 """Batches that are made ahead of ``next()``.
 
-What a batch costs is mostly that a training step has emptied the processor's caches of the code that makes it: the second
-batch made in one call takes a tenth of the time of the first. So whoever makes one makes a few more, of those that the daemon has
-ready. What they consist of lies in shared memory either way.
+Most of what a batch costs is that a training step has evicted the code that makes it from the
+processor's caches: the second batch made in one call takes a tenth of the time of the first. So
+whenever one batch has to be made, a few more of those that are ready are made with it. The memory
+that they consist of is shared with the daemon either way.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 from ._source import Taken
 from ._stream import Stream
 from .errors import HDMLPError
 
-#: Batches that one call makes beside its own, at the most. Samples that are handed over where they lie take no room in the staging
-#: buffer: without a limit the daemon could send them as fast as they are made, and the call would not end before the run does.
+#: The most batches that one call makes in addition to its own. Samples that are delivered in place
+#: from the cache take no room in the staging buffer: without a limit the daemon could send them as
+#: fast as they are made, and the call would not end before the run does.
 _MOST = 7
 
 
 class Ahead:
-    """Stands between the stream and the loader, and looks like a stream: ``position``, ``seek``, ``next``.
+    """A source in front of a stream.
 
     Args:
-        stream: where batches come from; its owner closes it.
-        make: what becomes of a batch. It must not fail, nor do what the user could notice the time of.
+        stream: Where batches come from; its owner closes it.
+        make: What becomes of a batch. It must not fail, and must have no side effects visible to
+            the user.
+
+    Attributes:
+        stall: Nanoseconds for which the last :meth:`next` blocked.
+        python: Nanoseconds, of ``stall``, for which Python made the batch: always 0.
     """
 
     def __init__(self, stream: Stream, make: Callable[[Taken], Any]):
@@ -37,7 +45,7 @@ class Ahead:
 
     @property
     def broken(self) -> bool:
-        """True if it cannot be used any more."""
+        """Whether the source can no longer be used."""
         return self._stream.broken and self._error is None
 
     def close(self) -> None:
@@ -46,7 +54,7 @@ class Ahead:
 
     @property
     def position(self) -> int | None:
-        """What :meth:`next` yields next, or None if nothing comes."""
+        """The position that :meth:`next` yields, or None if nothing is under way."""
         if self._made:
             return self._position_of(self._made[0])
         return self._stream.position if self._error is None else self._error_at
@@ -55,13 +63,13 @@ class Ahead:
         return taken.epoch * self._stream.steps + taken.step
 
     def restart(self) -> None:
-        """Has the next :meth:`seek` ask the daemon, whatever was to come."""
+        """Has the next :meth:`seek` ask the daemon, even for the position that is next."""
         self._made.clear()
         self._error = None
         self._stream.restart()
 
     def seek(self, position: int) -> None:
-        """Makes ``position`` what comes next; what is made is given up if it is not that."""
+        """Makes ``position`` what comes next; gives up what is made if it is not that."""
         if position == self.position:
             return
         self._made.clear()
@@ -69,7 +77,7 @@ class Ahead:
         self._stream.seek(position)
 
     def take(self, position: int) -> Taken | None:
-        """The batch at a position, if it is made and is still to be yielded; else None, as after :meth:`close`."""
+        """Returns the batch at a position if it is made and may still be yielded, else None."""
         if not self._made:
             return None
         taken, stream = self._made[0], self._stream
@@ -78,7 +86,15 @@ class Ahead:
         return self._made.popleft()
 
     def next(self, timeout: float = 0.0) -> Taken:
-        """The next batch, with what was made of it as its ``content``. Waits for it, and raises, as :meth:`Stream.next` does."""
+        """Waits for the next batch and takes it; its ``content`` is what was made of it.
+
+        Args:
+            timeout: Seconds to wait at most; 0 means no limit.
+
+        Raises:
+            StallTimeoutError: The time is up.
+            HDMLPError: What :meth:`Stream.next` raises.
+        """
         made = self._made
         if made and self._stream.ends(self._position_of(made[0])):
             made.clear()  # the stream's error comes
@@ -95,16 +111,14 @@ class Ahead:
         return first
 
     def _make_the_rest(self) -> None:
-        """Makes what has come behind it, up to a limit."""
+        """Makes what has come after it, up to a limit."""
         while self._error is None and len(self._made) < _MOST:
             expected = self._stream.position
             try:
                 taken = self._stream.poll()
             except HDMLPError as error:
-                self._error, self._error_at = (
-                    error.with_traceback(None),
-                    expected,
-                )  # whose frames would keep the iterator
+                # Its frames would keep the iterator alive.
+                self._error, self._error_at = error.with_traceback(None), expected
                 return
             if taken is None:
                 return

@@ -1,9 +1,10 @@
-"""Keyword arguments that are configuration keys, and what else travels with a request."""
+"""Keyword arguments that are configuration keys, and what else goes with a request."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import operator
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -42,14 +43,14 @@ _PATHS = ("cache_dir", "index_dir", "tls_cert", "tls_key", "tls_ca")
 
 
 def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[str, Any]:
-    """The configuration keys among a loader's keyword arguments, as JSON values.
+    """Returns the configuration keys among a loader's keyword arguments, as JSON values.
 
     Args:
-        keywords: what was given beyond the named parameters. None means: not given.
-        others: the named parameters, for the message.
+        keywords: What was given beyond the named parameters. None means that a key is not given.
+        others: The named parameters, for the message.
 
     Raises:
-        ConfigError: a keyword that is neither; the message names the nearest that there is.
+        ConfigError: A keyword is neither; the message names the nearest that exists.
     """
     arguments = {}
     for key, value in keywords.items():
@@ -75,7 +76,18 @@ def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[
 
 
 def settings(arguments: dict[str, Any], config_file: str | None) -> dict[str, Any]:
-    """The part of a request that says how to run: ``arguments``, ``environment``, ``config_file``."""
+    """Returns the part of a request that has the configuration.
+
+    Args:
+        arguments: Configuration keys, as :func:`configuration` returns them.
+        config_file: A TOML file; None means ``HDMLP_CONFIG``, if it is set.
+
+    Returns:
+        ``arguments``, ``environment`` and ``config_file``.
+
+    Raises:
+        ConfigError: There is no such file.
+    """
     environment = {k: v for k, v in os.environ.items() if k.startswith("HDMLP_")}
     config_file = config_file or environment.get("HDMLP_CONFIG") or ""
     if config_file:
@@ -98,10 +110,19 @@ def parameters(cls: type) -> list[str]:
 
 
 def whole_number(name: str, value: Any, least: int) -> int:
-    """``value`` as an int of at least ``least``; ConfigError names it otherwise."""
+    """Returns ``value`` as an int.
+
+    Args:
+        name: The argument's name, for the message.
+        value: Its value.
+        least: The smallest value that is allowed.
+
+    Raises:
+        ConfigError: It is no whole number, or below ``least``.
+    """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise ConfigError(f"{name}={value!r}: must be a whole number")
-    number = value.__index__()
+    number = operator.index(value)
     if number < least:
         raise ConfigError(f"{name}={number}: must be {least} or more")
     return number

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from ._feed import Feed
 from ._recipe import Undecodable
-from ._source import Taken
+from ._source import BatchSource, Taken
 from .errors import SampleError
 
 log = logging.getLogger("hdmlp")
@@ -36,6 +36,7 @@ class Brought(NamedTuple):
 
 def bring(
     feed: Feed,
+    source: BatchSource,
     position: int,
     make: Callable[[Feed, Taken], Any],
     timeout: float,
@@ -47,7 +48,8 @@ def bring(
     the sample.
 
     Args:
-        feed: Where the batch comes from; it is open.
+        feed: The iteration's feed.
+        source: The feed's source.
         position: Which batch.
         make: Makes what the user gets.
         timeout: Seconds to wait at most; 0 means no limit.
@@ -56,7 +58,6 @@ def bring(
     Raises:
         HDMLPError: What the source raises.
     """
-    source = feed.source
     stall = python = 0
     bad: Undecodable | None = None
     while True:
@@ -100,7 +101,7 @@ def _leave_out(feed: Feed, bad: Undecodable) -> None:
             "sample %d (%s) cannot be decoded in Python, and %s (on_error=%s): %s",
             bad.sample,
             getattr(bad, "path", None) or "path unknown",
-            "is left out" if policy == "skip" else "the next one that can be stands in for it",
+            "is left out" if policy == "skip" else "is replaced by another sample",
             policy,
             bad,
         )

@@ -176,8 +176,8 @@ def _try_connect(deadline: float) -> Client | None:
     except ProtocolError as error:
         connection.close()
         raise ProtocolError(
-            f"the process that listens at {shown(where)} (pid {pid}) is no HDMLP daemon: {error}; "
-            "set HDMLP_SOCKET to another path or name"
+            f"the process that listens at {shown(where)} (pid {pid}) is not an HDMLP daemon: "
+            f"{error}; set HDMLP_SOCKET to another path or name"
         ) from None
     except BaseException:
         connection.close()

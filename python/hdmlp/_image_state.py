@@ -55,7 +55,7 @@ class State:
         return self.array + self.image + self.tensor
 
     def take(self, step: Step) -> None:
-        """Add a transform.
+        """Adds a transform.
 
         Raises:
             Unknown: The daemon cannot carry it out here.
@@ -150,7 +150,7 @@ class State:
                 raise Unknown("its fill is not a level from 0 to 255; put it before ToTensor")
 
     def _note_size(self, step: ours.Transform) -> None:
-        """Note the size and channels of the transform's result."""
+        """Notes the size and channels of the transform's result."""
         if isinstance(step, ours.Grayscale):
             self.channels = step.num_output_channels
         elif isinstance(step, ours.Resize):

@@ -35,8 +35,8 @@ class Iteration:
         end: The position after the epoch's last batch.
         audit: The sum of the yielded batches' audits, modulo 2^64.
         over: No batch follows.
-        failed: The last ``next()`` raised. It may be called again, but whoever kept the exception
-            need not mean to.
+        failed: The last ``next()`` raised. It may be called again, but the feed may then serve
+            another iteration, as the exception may keep this one alive without further use.
         before: Called before the first batch is taken; None means nothing is.
     """
 
@@ -126,7 +126,9 @@ class Iteration:
         stream, source = feed.working()
         self._take, self._ack = source.take, stream.ack
         try:
-            brought = bring(feed, self.position, loader._make, loader.timeout, loader._works)
+            brought = bring(
+                feed, source, self.position, loader._make, loader.timeout, loader._works
+            )
         except BaseException:
             self.failed = True
             raise

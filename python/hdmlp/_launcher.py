@@ -1,6 +1,7 @@
 """Which rank this process is, and how the ranks of one job find each other.
 
-In this order: arguments, an initialised ``torch.distributed``, the launchers (_launchers.py), a single process.
+These are asked, in this order: arguments, an initialised ``torch.distributed``, the launchers
+(_launchers.py). If none says, the process is the only one.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from .errors import ConfigError
 
 log = logging.getLogger("hdmlp")
 
-#: Bytes of a job's name, at most (docs/FORMATS.md).
+#: The most bytes of a job's name (docs/FORMATS.md).
 LONGEST_KEY = 256
 
 
@@ -27,16 +28,16 @@ class Place(NamedTuple):
     """This process among those of its job.
 
     Attributes:
-        rank: in [0, world_size).
-        world_size: the number of training processes.
-        local_rank: among those of this node; 0 if the launcher does not say.
-        source: who said so, for messages.
-        nodes: how many nodes the job runs on, as far as anybody says.
-        node: this process's, from 0; None if nobody says.
-        local_world_size: ranks of this node; 0 if nobody says.
-        master: node 0's host; None if nobody says.
-        node_source: who said so.
-        problem: why ``node`` is None.
+        rank: In [0, world_size).
+        world_size: The number of training processes.
+        local_rank: The rank among those of this node; 0 if it is not known.
+        source: Where these come from, for messages.
+        nodes: The number of nodes of the job; 1 if it is not known.
+        node: This process's node, from 0; None if it is not known.
+        local_world_size: The number of ranks of this node; 0 if it is not known.
+        master: Node 0's host; None if it is not known.
+        node_source: Where the layout of nodes comes from.
+        problem: Why ``node`` is None.
     """
 
     rank: int
@@ -56,20 +57,22 @@ def find(
     world_size: int | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> Place:
-    """This process's place.
+    """Returns this process's place.
 
     Args:
-        rank, world_size: what the user said; both or neither.
-        environ: the environment, ``os.environ`` by default.
+        rank: The rank, if the user gives it.
+        world_size: The number of ranks; given if and only if ``rank`` is.
+        environ: The environment, ``os.environ`` by default.
 
     Raises:
-        ConfigError: only one of the two is given, as an argument or a variable, or the rank is not in [0, world_size).
+        ConfigError: Only one of the two is given, as an argument or a variable, or the rank is not
+            in [0, world_size).
     """
     environ = os.environ if environ is None else environ
     if (rank is None) != (world_size is None):
         given, missing = ("rank", "world_size") if world_size is None else ("world_size", "rank")
         raise ConfigError(f"{given} is given without {missing}: give both or neither")
-    if rank is not None:
+    if rank is not None and world_size is not None:
         place = Place(
             int(rank), int(world_size), number(environ, "LOCAL_RANK") or 0, "the arguments"
         )
@@ -83,9 +86,7 @@ def find(
     contradiction = _contradiction(place, environ)
     if contradiction:
         log.warning("%s", contradiction)
-    place = Place(
-        *place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ)
-    )
+    place = _on_nodes(place, environ)
     unnamed = _nodes.unnamed(place, environ)
     if unnamed:
         log.warning("%s", unnamed)
@@ -93,15 +94,28 @@ def find(
 
 
 def look(environ: Mapping[str, str] | None = None) -> Place:
-    """The place as :func:`find` has it, without its warnings.
+    """Returns the place as :func:`find` does, without its warnings.
+
+    Args:
+        environ: The environment, ``os.environ`` by default.
 
     Raises:
-        ConfigError: what says it says half of it.
+        ConfigError: Some of what says it is missing.
     """
     environ = os.environ if environ is None else environ
-    place = _looked(environ)
-    return Place(
-        *place[:4], *_nodes.layout(place.rank, place.world_size, place.local_rank, environ)
+    return _on_nodes(_looked(environ), environ)
+
+
+def _on_nodes(place: Place, environ: Mapping[str, str]) -> Place:
+    """Adds to a place the layout of the nodes."""
+    layout = _nodes.layout(place.rank, place.world_size, place.local_rank, environ)
+    return place._replace(
+        nodes=layout.nodes,
+        node=layout.node,
+        local_world_size=layout.local_world_size,
+        master=layout.master,
+        node_source=layout.source,
+        problem=layout.problem,
     )
 
 
@@ -114,17 +128,23 @@ def _looked(environ: Mapping[str, str]) -> Place:
 
 
 def _alone(environ: Mapping[str, str]) -> Place:
-    """The place of a process that nothing says to be one of several."""
+    """Returns the place of the only process of a job.
+
+    Raises:
+        ConfigError: A variable speaks for several processes, or for several nodes.
+    """
     for name, other, least in (("WORLD_SIZE", "RANK", 2), ("RANK", "WORLD_SIZE", 1)):
         if (number(environ, name) or 0) >= least:
             raise ConfigError(
-                f"{name}={environ[name]} is set without {other}: set both, as torchrun does, or neither"
+                f"{name}={environ[name]} is set without {other}: set both, as torchrun does, "
+                "or neither"
             )
     nodes = [node for node in environ.get("HDMLP_NODES", "").split(",") if node.strip()]
     if len(nodes) > 1:
         raise ConfigError(
-            f"HDMLP_NODES={environ['HDMLP_NODES']} names {len(nodes)} nodes, and nothing says which rank of how many this process is: "
-            "start it by torchrun, srun or mpirun, or set RANK and WORLD_SIZE"
+            f"HDMLP_NODES={environ['HDMLP_NODES']} names {len(nodes)} nodes, and nothing says "
+            "which rank of how many this process is: start it with torchrun, srun or mpirun, or "
+            "set RANK and WORLD_SIZE"
         )
     return Place(0, 1, 0, "a single process")
 
@@ -152,18 +172,26 @@ def _from_environment(environ: Mapping[str, str]) -> Place | None:
 
 
 def _variables() -> Iterator[tuple[Launcher, Variables]]:
-    """Where launchers say which rank a process is, in the order in which they are believed."""
+    """Returns where launchers say which rank a process is, in order of precedence."""
     return ((launcher, variables) for launcher in LAUNCHERS for variables in launcher.ranks)
 
 
 def doubts(place: Place, environ: Mapping[str, str] | None = None) -> str:
-    """Why the launcher's variables may be what is wrong when a job does not start; empty if nothing speaks for it."""
+    """Returns why the launcher's variables may be wrong, for a job that does not start.
+
+    Args:
+        place: This process's place.
+        environ: The environment, ``os.environ`` by default.
+
+    Returns:
+        Empty if nothing suggests it.
+    """
     environ = os.environ if environ is None else environ
     return _contradiction(place, environ) or _nodes.unknown_host(place, environ)
 
 
 def _contradiction(place: Place, environ: Mapping[str, str]) -> str:
-    """What in the environment speaks against this place; empty if nothing does."""
+    """Returns what in the environment contradicts a place; empty if nothing does."""
     if place.source == "a single process":
         return next(filter(None, (launcher.doubt(environ) for launcher in LAUNCHERS)), "")
     if (
@@ -177,22 +205,23 @@ def _contradiction(place: Place, environ: Mapping[str, str]) -> str:
                 and (needed is None or needed in environ)
             ):
                 return (
-                    f"RANK={place.rank} and WORLD_SIZE={size} come first, but {launcher.name} says {rank_name}={other} of "
-                    f"{size_names[0]}={size}: unset RANK and WORLD_SIZE, unless every process has a RANK of its own"
+                    f"RANK={place.rank} and WORLD_SIZE={size} come first, but {launcher.name} says "
+                    f"{rank_name}={other} of {size_names[0]}={size}: unset RANK and WORLD_SIZE, "
+                    "unless every process has a RANK of its own"
                 )
     return ""
 
 
 def job_key(place: Place, name: str, environ: Mapping[str, str] | None = None) -> str:
-    """What all ranks of one job, and nobody else, say to the daemon.
+    """Returns the key that all ranks of a job, and no others, give the daemon.
 
     Args:
-        place: this process's place.
-        name: the loader's name within its process, the same on all ranks.
-        environ: the environment, ``os.environ`` by default.
+        place: This process's place.
+        name: The loader's name within its process, the same on all ranks.
+        environ: The environment, ``os.environ`` by default.
 
     Raises:
-        ConfigError: the name is no text that UTF-8 can hold.
+        ConfigError: The name cannot be encoded as UTF-8.
     """
     environ = os.environ if environ is None else environ
     try:
@@ -219,7 +248,7 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
         # Without an ID of its own torchrun says "none": the address tells such runs apart.
         parts = ["torchrun", run, environ.get("TORCHELASTIC_RESTART_COUNT", "0"), master]
         return "-".join(part for part in parts if part)
-    # What the launcher calls this launch, which another one with the same address may follow at once.
+    # The launcher's name for this launch: another one with the same address may follow at once.
     launch = _nodes.first(
         launcher.launch(environ) for launcher in LAUNCHERS if launcher.name == place.node_source
     )
@@ -236,7 +265,16 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
 def cluster(
     place: Place, name: str, environ: Mapping[str, str] | None = None
 ) -> dict[str, Any] | None:
-    """What OPEN says about the nodes of the job; None if there is one. See :func:`hdmlp._nodes.cluster`."""
+    """Returns OPEN's object about the nodes of the job; None if there is one node.
+
+    Args:
+        place: This process's place.
+        name: The loader's name.
+        environ: The environment, ``os.environ`` by default.
+
+    Raises:
+        ConfigError: See :func:`hdmlp._nodes.cluster`.
+    """
     environ = os.environ if environ is None else environ
     if place.nodes <= 1:
         return None
@@ -248,7 +286,7 @@ _nonces: dict[int, str] = {}
 
 
 def _nonce() -> str:
-    """Random, and fixed for this process: a process ID alone comes round again."""
+    """Returns a random text, fixed for this process: process IDs are used again."""
     return _nonces.setdefault(os.getpid(), secrets.token_hex(4))
 
 
@@ -256,13 +294,13 @@ _ordinals = 0
 
 
 def next_ordinal() -> int:
-    """The number of this loader in its process, from 0: the same on all ranks of a script."""
+    """Returns a new loader's number in its process, from 0: the same on all ranks of a script."""
     global _ordinals
     _ordinals += 1
     return _ordinals - 1
 
 
 def reserve_ordinal(number: int) -> None:
-    """Keeps later loaders of this process from having the number of one that came from another process."""
+    """Gives later loaders larger numbers than that of a loader from another process."""
     global _ordinals
     _ordinals = max(_ordinals, number + 1)

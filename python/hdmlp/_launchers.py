@@ -1,7 +1,8 @@
 """The launchers: what each says of a process, and in which variables.
 
-A launcher is a class, of which an object stands in :data:`LAUNCHERS`; nothing else knows one by name. It says what it can:
-the variables of the rank, the node, the name of the launch, a secret. Nothing here talks to another machine.
+A launcher is a class with an object in :data:`LAUNCHERS`; nothing else knows one by name. It says
+what it can: the variables of the rank, the node, the name of the launch, a secret. Nothing here
+talks to another machine.
 """
 
 from __future__ import annotations
@@ -21,12 +22,12 @@ class Layout(NamedTuple):
     """The nodes of a job, as far as the launcher says.
 
     Attributes:
-        nodes: how many.
-        node: this process's, from 0; None if nobody says.
-        local_world_size: ranks of this node; 0 if nobody says.
-        master: node 0's host; None if nobody says.
-        source: who said so.
-        problem: why ``node`` is None.
+        nodes: The number of nodes.
+        node: This process's node, from 0; None if it is not known.
+        local_world_size: The number of ranks of this node; 0 if it is not known.
+        master: Node 0's host; None if it is not known.
+        source: The launcher's name.
+        problem: Why ``node`` is None.
     """
 
     nodes: int = 1
@@ -49,9 +50,10 @@ class Variables(NamedTuple):
     """Where a launcher says which rank a process is.
 
     Attributes:
-        rank, local_rank: names of variables.
-        sizes: of the world size: the first that is a number.
-        needed: a variable without which the others mean something else.
+        rank: The variable of the rank.
+        sizes: Variables of the world size; the first that is a number counts.
+        local_rank: The variable of the rank on its node.
+        needed: A variable without which the others mean something else.
     """
 
     rank: str
@@ -64,40 +66,48 @@ class Launcher:
     """What a launcher may say; by default nothing.
 
     Attributes:
-        name: for messages.
-        ranks: where it says which rank this is, the first that is complete.
+        name: The launcher's name, for messages.
+        ranks: Where it says which rank this is; the first that is complete counts.
     """
 
     name = ""
     ranks: tuple[Variables, ...] = ()
 
     def layout(self, process: Process, environ: Environ) -> Layout | None:
-        """On which node the process is; None if this launcher has not started it, or does not say."""
+        """Returns the process's node; None if this launcher did not start it, or does not say."""
         return None
 
     def launch(self, environ: Environ) -> str | None:
-        """What the launcher calls this launch, the same in all its processes and not in those of the next."""
+        """Returns the launch's name: the same in all its processes, and another one in the next."""
         return None
 
     def first_host(self, nodes: int, environ: Environ) -> str | None:
-        """The host of node 0 of a job of that many nodes, whoever started the processes."""
+        """Returns node 0's host in an allocation of that many nodes; None if it is not known."""
         return None
 
     def node(self, environ: Environ) -> int | None:
-        """Which node this is, where the launcher knows nothing of the others."""
+        """Returns this node's number if the launcher knows it without knowing the others."""
         return None
 
     def secret(self, environ: Environ) -> str | None:
-        """What only the processes of the launch know; ConfigError if they can have nothing in common unless the user gives it."""
+        """Returns what only the processes of the launch know; None if there is no such thing.
+
+        Raises:
+            ConfigError: The processes have no secret in common unless the user gives one.
+        """
         return None
 
     def doubt(self, environ: Environ) -> str:
-        """Why a process that seems to be alone may have been meant to be one of several; empty if nothing says so."""
+        """Returns why a process that seems to be alone may be meant to be one of several.
+
+        Returns:
+            Empty if nothing suggests it.
+        """
         return ""
 
 
 class Torchrun(Launcher):
-    """Also whatever else sets RANK and WORLD_SIZE."""
+    """torchrun, or anything else that sets RANK and WORLD_SIZE."""
 
     name = "torchrun"
     ranks = (Variables("RANK", ("WORLD_SIZE",), "LOCAL_RANK"),)
@@ -108,19 +118,19 @@ class Torchrun(Launcher):
             return None
         if node >= nodes:
             raise ConfigError(
-                f"GROUP_RANK={node}, this node's number, must be below GROUP_WORLD_SIZE={nodes}, the number of nodes: "
-                "leave both to torchrun, or set them right"
+                f"GROUP_RANK={node}, this node's number, must be below GROUP_WORLD_SIZE={nodes}, "
+                "the number of nodes: leave both to torchrun, or correct them"
             )
         return Layout(nodes, node, number(environ, "LOCAL_WORLD_SIZE") or 0, None, self.name)
 
 
 class MPI(Launcher):
-    """MPI's launchers say how many ranks a node has, but not which node it is.
+    """An MPI launcher, which says how many ranks a node has, but not which node it is.
 
     Attributes:
-        local_size: the variable of this node's ranks.
-        size: of all nodes' ranks.
-        local_rank: of the rank among this node's.
+        local_size: The variable of the number of this node's ranks.
+        size: The variable of the number of all ranks.
+        local_rank: The variable of the rank among this node's.
     """
 
     local_size = size = local_rank = ""
@@ -141,7 +151,7 @@ class MPI(Launcher):
         if nodes * local == world_size:
             if rank % local == local_rank:  # ranks fill one node after the other
                 return Layout(nodes, rank // local, local, None, self.name)
-            if rank // nodes == local_rank:  # or go round the nodes
+            if rank // nodes == local_rank:  # or are dealt to the nodes in turn
                 return Layout(nodes, rank % nodes, local, None, self.name)
         return Layout(
             nodes,
@@ -149,8 +159,9 @@ class MPI(Launcher):
             local,
             None,
             self.name,
-            f"{self.name} does not say which node this is, and it does not follow from rank {rank} of {world_size} with "
-            f"{local} ranks on this node (local rank {local_rank}) of {nodes}",
+            f"{self.name} does not say which node this is, and it does not follow from rank {rank} "
+            f"of {world_size} with {local} rank{'s' * (local != 1)} on this node (local rank "
+            f"{local_rank}) of {nodes}",
         )
 
     def launch(self, environ: Environ) -> str | None:
@@ -160,6 +171,8 @@ class MPI(Launcher):
 
 
 class OpenMPI(MPI):
+    """Open MPI's mpirun."""
+
     name = "Open MPI"
     ranks = (
         Variables("OMPI_COMM_WORLD_RANK", ("OMPI_COMM_WORLD_SIZE",), "OMPI_COMM_WORLD_LOCAL_RANK"),
@@ -172,26 +185,31 @@ class OpenMPI(MPI):
 
     def secret(self, environ: Environ) -> str | None:
         key = environ.get("OMPI_MCA_orte_precondition_transports", "")
-        if len(re.sub("[^0-9a-f]", "", key)) >= 32 and set(key) - set(
-            "0-"
-        ):  # 128 random bits, drawn by mpirun for the job
+        # 128 random bits, which mpirun draws for the job.
+        if len(re.sub("[^0-9a-f]", "", key)) >= 32 and set(key) - set("0-"):
             return hashlib.sha256(b"hdmlp secret from mpirun\0" + key.encode()).hexdigest()
         return None
 
 
 class MPICH(MPI):
+    """MPICH's and Intel MPI's mpirun."""
+
     name = "MPICH"
     ranks = (Variables("PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID", "MPI_LOCALNRANKS"),)
     local_size, size, local_rank = "MPI_LOCALNRANKS", "PMI_SIZE", "MPI_LOCALRANKID"
 
 
 class PMIx(MPI):
+    """Launchers that speak PMIx."""
+
     name = "PMIx"
     ranks = (Variables("PMIX_RANK", ("PMIX_SIZE",), "PMIX_LOCAL_RANK"),)
     local_size, size, local_rank = "PMIX_LOCAL_SIZE", "PMIX_SIZE", "PMIX_LOCAL_RANK"
 
 
 class Slurm(Launcher):
+    """Slurm's srun."""
+
     name = "Slurm"
     ranks = (
         Variables("SLURM_PROCID", ("SLURM_STEP_NUM_TASKS",), "SLURM_LOCALID"),
@@ -242,18 +260,20 @@ class Slurm(Launcher):
         if tasks is None or tasks < 2 or "SLURM_STEP_ID" in environ:
             return ""
         return (
-            f"SLURM_NTASKS={tasks}, but this process was not started by srun: it is a job of its own, with one rank. "
-            "Start it by srun to have all tasks in one job"
+            f"SLURM_NTASKS={tasks}, but this process was not started by srun: it is a job of its "
+            "own, with 1 rank. Start it with srun to have all tasks in one job"
         )
 
 
 class PMI(Launcher):
+    """Other launchers that speak PMI."""
+
     name = "PMI"
     ranks = (Variables("PMI_RANK", ("PMI_SIZE",), "MPI_LOCALRANKID"),)
 
 
 class Kubernetes(Launcher):
-    """An indexed job: one pod per node, whose processes have RANK and WORLD_SIZE from the manifest."""
+    """An indexed job: a pod per node, whose processes get RANK and WORLD_SIZE from the manifest."""
 
     name = "Kubernetes"
 
@@ -264,13 +284,14 @@ class Kubernetes(Launcher):
         local = number(environ, "LOCAL_WORLD_SIZE") or 1
         if world_size % local:
             raise ConfigError(
-                f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local}, the ranks of each pod of the "
-                "Kubernetes job: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE"
+                f"WORLD_SIZE={world_size} is not a multiple of LOCAL_WORLD_SIZE={local}, the ranks "
+                "of each pod of the Kubernetes job: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE"
             )
         if node >= world_size // local:
             raise ConfigError(
-                f"JOB_COMPLETION_INDEX={node}, but with WORLD_SIZE={world_size} and LOCAL_WORLD_SIZE={local} there are only "
-                f"{world_size // local} pods: set WORLD_SIZE to pods times LOCAL_WORLD_SIZE"
+                f"JOB_COMPLETION_INDEX={node}, but with WORLD_SIZE={world_size} and "
+                f"LOCAL_WORLD_SIZE={local} there are only {world_size // local} pods: set "
+                "WORLD_SIZE to pods times LOCAL_WORLD_SIZE"
             )
         return Layout(world_size // local, node, local, None, self.name)
 
@@ -286,8 +307,8 @@ class Kubernetes(Launcher):
         return None
 
 
-#: All launchers: one line each. The first that says something is believed. MPI's stand before Slurm: within a Slurm job they
-#: start their processes by srun, one per node, and what Slurm says is about those.
+#: All launchers, in order of precedence. MPI's come before Slurm: within a Slurm job they start
+#: their own daemons by srun, one per node, and Slurm's variables are about those.
 LAUNCHERS: tuple[Launcher, ...] = (
     Torchrun(),
     OpenMPI(),
@@ -300,7 +321,7 @@ LAUNCHERS: tuple[Launcher, ...] = (
 
 
 def number(environ: Environ, *names: str) -> int | None:
-    """The first of these variables that is a whole number."""
+    """Returns the value of the first of these variables that is a whole number."""
     for name in names:
         value = (environ.get(name) or "").strip()
         if value.isdigit():
@@ -309,14 +330,18 @@ def number(environ: Environ, *names: str) -> int | None:
 
 
 def addresses(environ: Environ) -> list[str]:
-    """``HDMLP_NODES``, taken apart."""
+    """Returns the addresses in ``HDMLP_NODES``."""
     return [part.strip() for part in (environ.get("HDMLP_NODES") or "").split(",") if part.strip()]
 
 
 def hydra(environ: Environ) -> str | None:
-    """Where MPICH's mpirun listens, host:port: no variable of its own tells one launch from the next.
+    """Returns the address at which MPICH's mpirun listens, which differs from launch to launch.
 
-    It says so to its proxy on each node, an ancestor of all ranks there. None if there is no such ancestor to be seen.
+    None of its variables does. The address is an argument of its proxy on each node, an ancestor of
+    all ranks there.
+
+    Returns:
+        None if this process sees no such ancestor.
     """
     if "PMI_RANK" not in environ or "MPI_LOCALNRANKS" not in environ:
         return None
@@ -335,7 +360,7 @@ def hydra(environ: Environ) -> str | None:
 
 
 def expand_counts(text: str) -> list[int]:
-    """Slurm's ``2(x3),1`` as ``[2, 2, 2, 1]``."""
+    """Expands Slurm's ``2(x3),1`` to ``[2, 2, 2, 1]``."""
     out: list[int] = []
     for part in filter(None, text.split(",")):
         match = re.fullmatch(r"(\d+)(?:\(x(\d+)\))?", part.strip())
@@ -346,7 +371,7 @@ def expand_counts(text: str) -> list[int]:
 
 
 def expand_hosts(text: str, most: int = 1 << 16) -> list[str]:
-    """Slurm's ``n[01-03,7],gpu5`` as names, in order."""
+    """Expands Slurm's ``n[01-03,7],gpu5`` to names, in order."""
     out: list[str] = []
     for part in re.findall(r"(?:[^,\[\]]|\[[^\]]*\])+", text):
         names = [""]

@@ -1,4 +1,4 @@
-"""A stream's connection to the daemon, as those who send on it see it."""
+"""A stream's connection to the daemon."""
 
 from __future__ import annotations
 

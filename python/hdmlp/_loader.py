@@ -283,7 +283,7 @@ class Loader:
 
     def _bring(self, feed: Feed, position: int) -> Brought:
         """Takes the batch at a position from the feed, and makes what the user gets of it."""
-        return bring(feed, position, self._make, self.timeout, self._works)
+        return bring(feed, feed.source, position, self._make, self.timeout, self._works)
 
     def _make(self, feed: Feed, taken: Taken) -> Any:
         """Returns what the user gets for a batch that came from the feed."""

@@ -10,32 +10,46 @@ from typing import Any
 
 from .errors import LimitError
 
-#: Bytes that the daemon needs at least as the length of a file, as `hdmlp serve` checks again.
+#: The smallest limit on the size of files with which the daemon works, in bytes; `hdmlp serve`
+#: checks it as well.
 LEAST_FILE_SIZE = 1 << 20
 
 
 def check_file_size(need: int, what: str) -> None:
-    """Refuses a limit on the length of files, which shared memory is as well, that is below ``need`` bytes.
+    """Checks the limit on the size of files, which shared memory counts as.
+
+    Args:
+        need: The size needed, in bytes.
+        what: What needs it, for the message.
 
     Raises:
-        LimitError: with both numbers.
+        LimitError: The limit is below ``need``.
     """
     limit = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     if limit != resource.RLIM_INFINITY and limit < need:
         raise LimitError(
-            f"file size: {what} needs files and shared memory of {need} bytes, RLIMIT_FSIZE allows {limit}; "
-            "raise its hard limit (ulimit -Hf) before this process starts",
+            f"file size: {what} needs files and shared memory of {need} bytes, and RLIMIT_FSIZE "
+            f"allows {limit}; raise its hard limit (ulimit -Hf) before this process starts",
             {"need": need, "limit": limit},
         )
 
 
 def create(name: str, size: int = 0) -> int:
-    """The descriptor of a new file of ``size`` bytes that has no name: a memfd, or a temporary file where there are none, because
-    the system call is blocked, or Python was built without it.
+    """Creates a file without a name.
+
+    It is a memfd, or a temporary file where the system call is blocked or Python was built without
+    it.
+
+    Args:
+        name: The memfd's name, for /proc.
+        size: The file's size in bytes.
+
+    Returns:
+        The file's descriptor; the caller closes it.
 
     Raises:
-        LimitError: RLIMIT_FSIZE, memory, disk or open files are too few.
-        OSError: it cannot be made for another reason.
+        LimitError: RLIMIT_FSIZE, memory, disk or the number of open files does not suffice.
+        OSError: The file cannot be created for another reason.
     """
     try:
         try:
@@ -76,7 +90,7 @@ def create(name: str, size: int = 0) -> int:
 
 
 def _temporary() -> int:
-    """A temporary file without a name, in memory if possible."""
+    """Returns the descriptor of a temporary file without a name, in memory if possible."""
     for directory in ("/dev/shm", None):
         try:
             with tempfile.TemporaryFile(dir=directory) as file:
@@ -88,8 +102,10 @@ def _temporary() -> int:
 
 
 def above_standard(fd: int) -> int:
-    """``fd``, or, where it is one of 0 to 2 because a standard stream is closed, another descriptor of the same file, and ``fd`` closed:
-    what libraries print must not get there.
+    """Returns a descriptor above 2 of the same file; closes ``fd`` if that is another one.
+
+    Where a standard stream is closed, a new descriptor may take its number, and what libraries
+    print would get into the file.
     """
     if fd > 2:
         return fd
@@ -102,7 +118,7 @@ def above_standard(fd: int) -> int:
 
 
 def listed(numbers: Any) -> int:
-    """A descriptor of memory that holds the numbers; the caller closes it."""
+    """Returns the descriptor of memory that holds an array; the caller closes it."""
     fd = create("hdmlp-list")
     try:
         left = memoryview(numbers).cast("B")

@@ -1,4 +1,4 @@
-"""Whether the kernel killed a process because memory ran out: what the process's control groups count, of both versions."""
+"""Whether the kernel killed a process because memory ran out, by its control groups' counters."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _number(text: str, name: str = "") -> int | None:
 
 
 def groups(pid: int, root: str = "/") -> list[_Group]:
-    """The directories of the control groups that limit the process's memory: its own, and those above."""
+    """Returns the control groups that limit a process's memory: its own, and those above."""
     mine = [
         line.split(":", 2) for line in _read(os.path.join(root, f"proc/{pid}/cgroup")).splitlines()
     ]
@@ -69,7 +69,7 @@ def groups(pid: int, root: str = "/") -> list[_Group]:
 
 
 def _counts(group: _Group) -> _Counts | None:
-    """What the group counts; None where it limits no memory, or is gone."""
+    """Returns the group's counters; None if it limits no memory, or was removed."""
 
     def read(name: str) -> str:
         return _read(os.path.join(group.path, name))
@@ -89,7 +89,7 @@ def _counts(group: _Group) -> _Counts | None:
 
 
 class Watch:
-    """Remembers what a process's control groups have counted so far."""
+    """Remembers the counters of a process's control groups."""
 
     def __init__(self, pid: int, root: str = "/"):
         self._before: dict[_Group, _Counts] = {}
@@ -104,16 +104,20 @@ class Watch:
         return _number(_read(os.path.join(self._root, "proc/vmstat")), "oom_kill") or 0
 
     def reason(self, status: int | None) -> str | None:
-        """Why the kernel killed the process, which has ended; None: nothing shows that it did.
+        """Returns why the kernel killed the process, which has ended.
 
         Args:
-            status: the process's exit status as ``subprocess`` gives it; None: it is not known.
+            status: The process's exit status, as ``subprocess`` has it; None if it is not known.
+
+        Returns:
+            None if nothing shows that the kernel killed it.
         """
         if status is not None and status != -9:
             return None
         now = {group: _counts(group) for group in self._before}
         if not any(
-            now[group] and now[group].kills > before.kills for group, before in self._before.items()
+            counts is not None and counts.kills > self._before[group].kills
+            for group, counts in now.items()
         ):
             if status is None or self._kills_on_machine() <= self._machine:
                 return None
@@ -128,6 +132,7 @@ class Watch:
         ]
         group, counts = (reached or [min(limited, key=lambda one: one[1].limit)])[0]
         return (
-            f"because control group {group.path} reached its memory limit of {counts.limit / (1 << 20):.1f} MiB "
-            f"({counts.limit} bytes); lower memory=, or raise the limit"
+            f"because control group {group.path} reached its memory limit of "
+            f"{counts.limit / (1 << 20):.1f} MiB ({counts.limit} bytes); lower memory=, or raise "
+            "the limit"
         )

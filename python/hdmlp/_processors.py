@@ -1,4 +1,4 @@
-"""How many processors this process may use, and how many worker processes pay off."""
+"""The processors that this process may use, and the worker processes that pay off."""
 
 from __future__ import annotations
 
@@ -11,31 +11,34 @@ from typing import Any
 
 from . import _launcher
 
-#: More workers than that are not started unasked: each holds batches in memory.
+#: The most workers that are started by default: each holds batches in memory.
 MOST_WORKERS = 16
 
 
 def processors(root: str = "/") -> int:
-    """How many processors this process may use: those that it is bound to, or fewer by the quota of its control groups, rounded up as the daemon
-    does for ``transform_threads``; at least 1.
+    """Returns the number of processors that this process may use, at least 1.
+
+    They are those that it is bound to, or fewer by the quota of its control groups, which is
+    rounded up as the daemon does for ``transform_threads``.
 
     Args:
-        root: of the file system.
+        root: The root of the file system.
     """
     bound = len(os.sched_getaffinity(0))
     return max(1, min([bound, *(math.ceil(quota) for quota in _quotas(root))]))
 
 
 def workers_that_pay(available: int, ranks: int) -> int:
-    """How many workers pay off for what runs in Python; 0: none.
+    """Returns how many workers pay off for what runs in Python; 0 if none do.
 
-    Each rank of the node has its share of the processors. With one, a worker and the training process would take turns. With two
-    there are two workers: while batches lack the training process waits, and while they do not the workers do. From three on one
-    processor is left to the training process and to the daemon.
+    Each rank of the node has its share of the processors. With one processor, a worker and the
+    training process would take turns. With two, there are two workers: either batches are missing
+    and the training process waits, or batches are ready and the workers wait. With three or more,
+    one is left to the training process and the daemon.
 
     Args:
-        available: processors.
-        ranks: of this node.
+        available: The number of processors.
+        ranks: The number of ranks of this node.
     """
     share = available // max(ranks, 1)
     if share < 2:
@@ -44,10 +47,13 @@ def workers_that_pay(available: int, ranks: int) -> int:
 
 
 def unasked(context: Any) -> tuple[int, str]:
-    """How many workers to start where the user did not say, and the sentence that says so; empty: there is nothing to be said.
+    """Returns how many workers to start if the user did not say, and a sentence to log.
 
     Args:
-        context: a multiprocessing context, or the name of a start method; None: the default.
+        context: A multiprocessing context, or the name of a start method; None means the default.
+
+    Returns:
+        The number, and the sentence; empty if there is nothing to log.
     """
     available, ranks = processors(), local_ranks()
     count = workers_that_pay(available, ranks)
@@ -56,43 +62,48 @@ def unasked(context: Any) -> tuple[int, str]:
     method = _start_method(context)
     if method != "fork":
         return 0, not_started(
-            f"the start method is {method}: it imports the script again, whose main part has to stand under if __name__ == '__main__'"
+            f"the start method is {method}, which imports the script again, so that its main part "
+            "must be under if __name__ == '__main__'"
         )
     return count, (
-        f"{count} worker processes run what is left to Python ({available} processors, shared by {ranks} rank{'s' * (ranks != 1)} of this node): "
-        "give num_workers= for another number, 0 to have this process do it"
+        f"{count} worker processes run what is left to Python ({available} processors, shared by "
+        f"{ranks} rank{'s' * (ranks != 1)} of this node): give num_workers= for another number, "
+        "0 to have this process do it"
     )
 
 
 def not_started(why: str) -> str:
-    """The sentence that says why no workers were started."""
+    """Returns the sentence that says why no workers were started."""
     count = workers_that_pay(processors(), local_ranks())
     return (
-        f"what is left to Python runs in this process, and no worker processes are started unasked, because {why}: "
-        f"give num_workers={count} to have them, or 0 to leave it so"
+        f"what is left to Python runs in this process, and no worker processes are started by "
+        f"default, because {why}: give num_workers={count} to start them, or 0 to keep it so"
     )
 
 
 def _start_method(context: Any) -> str:
     if context is not None:
-        return context if isinstance(context, str) else context.get_start_method()
-    # Asking for the default would settle it for the program.
+        return context if isinstance(context, str) else str(context.get_start_method())
+    # Asking for the default would fix it for the program.
     return multiprocessing.get_start_method(allow_none=True) or (
         "fork" if sys.version_info < (3, 14) else "forkserver"
     )
 
 
 def local_ranks() -> int:
-    """How many ranks there are on this node, as far as anybody says; else 1."""
+    """Returns the number of ranks on this node; 1 if it is not known."""
     try:
         place = _launcher.look()
-    except ValueError:  # variables that say half of it: who needs them says so
+    except ValueError:  # the variables are incomplete, which is reported where they are needed
         return 1
     return place.local_world_size or (place.world_size if place.nodes == 1 else 1)
 
 
 def _quotas(root: str) -> Iterator[float]:
-    """The quotas, in processors, of this process's control groups and of all above them. What cannot be read limits nothing."""
+    """Yields the quotas, in processors, of this process's control groups and of those above.
+
+    What cannot be read limits nothing.
+    """
     try:
         with open(
             os.path.join(root, "proc/self/cgroup"), encoding="utf-8", errors="surrogateescape"
@@ -105,7 +116,7 @@ def _quotas(root: str) -> Iterator[float]:
         if controllers and "cpu" not in controllers.split(","):
             continue
         mount = os.path.join(root, "sys/fs/cgroup", controllers)
-        # Inside a container the mount may show only a part of the hierarchy: names that are not there are passed over.
+        # In a container the mount may show a part of the hierarchy: missing names are skipped.
         while True:
             yield from _quota(mount + path.rstrip("/"), bool(controllers))
             if path in ("", "/"):

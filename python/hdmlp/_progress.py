@@ -1,22 +1,25 @@
-"""One line on a terminal while the daemon prepares something that takes long."""
+"""A line on the terminal while the daemon prepares something that takes long."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
-from typing import Any
+from typing import Any, TextIO
 
 log = logging.getLogger("hdmlp")
 
 
 class Progress:
-    """Shows PROGRESS frames on stderr, if that is a terminal, from the first second on; warnings go to the log, wherever that goes.
+    """Shows PROGRESS frames on a terminal, after the first second. Their warnings go to the log.
 
     Call it with the frame's object, and with None at the end, which clears the line.
+
+    Args:
+        stream: Where the line is shown if it is a terminal; None means standard error.
     """
 
-    def __init__(self, stream=None):
+    def __init__(self, stream: TextIO | None = None):
         self._stream = sys.stderr if stream is None else stream
         self._since = time.monotonic()
         self._shown = 0

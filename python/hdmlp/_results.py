@@ -47,8 +47,8 @@ def rebuild_tensor(buffer: Any, dtype: torch.dtype, shape: tuple[int, ...]) -> t
 
     if not len(memoryview(buffer)):
         return torch.empty(shape, dtype=dtype)
-    flat: torch.Tensor = torch.frombuffer(buffer, dtype=dtype)
-    return flat.view(shape)
+    made: torch.Tensor = torch.frombuffer(buffer, dtype=dtype).view(shape)
+    return made
 
 
 class _Slot:

@@ -1,16 +1,15 @@
 """Shared memory from the daemon or from a worker, and how long it lives.
 
-A batch occupies slots of writable segments. The slots go back when the last view on
-the batch is gone. What makes that safe is where the finaliser sits: on the *owner* of
-the buffer, which is made for one batch and which every view leads back to: slices of its
-memoryview, ``numpy.frombuffer``, ``torch.frombuffer``, and what is derived from those
-(``.detach()``, ``.numpy()``, slices). A finaliser on a tensor or array that is handed out
-would fire while such relatives still live. The owner is a ctypes array over the whole
-segment, or, for one block that becomes one array, a numpy array of a type of its own
-(:mod:`hdmlp._arrays`), which is made twice as fast.
+A batch occupies slots of writable segments. The slots go back when the last view on the batch is
+gone. What makes that safe is where the finaliser sits: on the *owner* of the buffer, which is made
+for one batch and which every view leads back to: slices of its memoryview, ``numpy.frombuffer``,
+``torch.frombuffer``, and what is derived from those (``.detach()``, ``.numpy()``, slices). A
+finaliser on a tensor or array that is handed out would fire while such relatives still live. The
+owner is a ctypes array over the whole segment, or, for a block that becomes one array, a numpy
+array of a type of its own (:mod:`hdmlp._arrays`), which is made twice as fast.
 
-Maps are never closed by hand: a map goes when the last object that refers to it
-goes, so nobody can read memory that is no longer there.
+Maps are never closed explicitly: a map goes when the last object that refers to it goes, so memory
+that was unmapped cannot be read.
 """
 
 from __future__ import annotations
@@ -32,10 +31,12 @@ _END = _ENTRIES + 1  # the word that says where the stream ends
 
 
 class Lease:
-    """The slots of one batch; hands them to ``give_back`` when the last owner is gone.
+    """The slots of one batch, which go back when the last owner is gone.
 
-    The call happens in whatever thread drops the last view, so ``give_back`` must be
-    as harmless as ``deque.append``.
+    Args:
+        slots: The slots, in whatever form ``give_back`` takes.
+        give_back: Called with the slots, in whatever thread drops the last view, so it must be as
+            harmless as ``deque.append``.
     """
 
     __slots__ = ("give_back", "slots")
@@ -53,12 +54,13 @@ class Segment:
     """One mapped piece of shared memory.
 
     Args:
-        fd: descriptor of the memory; stays the caller's.
-        size: bytes.
-        writable: map it for writing.
+        fd: Descriptor of the memory; stays the caller's.
+        size: Its size in bytes.
+        writable: Map it for writing.
 
     Raises:
-        ProtocolError: the memory is shorter than ``size``; reading it would be a bus error.
+        ProtocolError: The memory is shorter than ``size``; reading it would be a bus error.
+        LimitError: It cannot be mapped.
     """
 
     __slots__ = ("_type", "_whole", "map", "size", "writable")
@@ -74,14 +76,16 @@ class Segment:
             self.map = mmap.mmap(fd, size, mmap.MAP_SHARED, protection)
         except OSError as error:
             raise LimitError(f"cannot map {size} bytes of shared memory: {error}") from None
-        self._type = type("Owner", (ctypes.c_char * size,), {}) if writable else None
+        # A ctypes array, of a type of its own for the lease.
+        self._type: Any = type("Owner", (ctypes.c_char * size,), {}) if writable else None
         self._whole = None if writable else memoryview(self.map)
 
     def view(self, lease: Lease) -> memoryview:
-        """The segment's bytes, unsigned and writable if the segment is, for one batch.
+        """Returns the segment's bytes for one batch, writable if the segment is.
 
-        Every view derived from it keeps ``lease`` alive. In a read-only segment
-        nothing is leased: the bytes stay as they are for as long as they are mapped.
+        Args:
+            lease: What every view derived from the result keeps alive. In a read-only segment
+                nothing is leased: the bytes stay as they are for as long as they are mapped.
         """
         if self._whole is not None:
             return self._whole
@@ -91,15 +95,19 @@ class Segment:
 
 
 class Block(Lease):
-    """The piece of a writable segment that one batch lies in, and the batch's slots: what is made of it keeps it alive.
+    """The piece of a writable segment in which one batch lies, and the batch's slots.
+
+    What is made of it keeps it alive.
 
     Args:
-        slots, give_back: see :class:`Lease`.
-        segment: where it lies.
-        begin, size: bytes.
+        slots: See :class:`Lease`.
+        give_back: See :class:`Lease`.
+        segment: Where it lies.
+        begin: Its offset in the segment, in bytes.
+        size: Its size in bytes.
 
     Raises:
-        ProtocolError: it reaches beyond the segment.
+        ProtocolError: It reaches beyond the segment.
     """
 
     __slots__ = ("begin", "segment", "size")
@@ -121,25 +129,25 @@ class Block(Lease):
         self.size = size
 
     def view(self) -> memoryview:
-        """Its bytes, unsigned and writable."""
+        """Returns its bytes, writable."""
         return self.segment.view(self)[self.begin : self.begin + self.size]
 
 
 class Returns:
-    """Where slots are noted that the daemon may use again: docs/FORMATS.md, "Returns".
+    """The return ring: where slots are noted that the daemon may use again.
+
+    docs/FORMATS.md, "Returns", has its layout. It is for one thread at a time.
 
     Args:
-        fd: descriptor of the memory; stays the caller's.
-        offset: bytes before the returns.
-
-    For one thread at a time.
+        fd: Descriptor of the memory; stays the caller's.
+        offset: Bytes before the ring.
     """
 
     __slots__ = ("_noted", "_words")
 
     def __init__(self, fd: int, offset: int):
         if os.fstat(fd).st_size < offset + _PAGE:
-            raise ProtocolError(f"a segment of {offset} bytes has no returns behind it")
+            raise ProtocolError(f"a segment of {offset} bytes has no return ring after it")
         try:
             page = mmap.mmap(
                 fd, _PAGE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset
@@ -151,11 +159,19 @@ class Returns:
         self._noted = 0
 
     def ends(self, position: int) -> bool:
-        """True if the stream ends before this position, or at an earlier one, because another rank has stopped there."""
+        """Reports whether the stream ends at or before ``position``.
+
+        It does where another rank has stopped there.
+        """
         return 0 < self._words[_END] <= position + 1
 
     def note(self, slots: bytes) -> bytes:
-        """Notes slots as free; returns those that have to be acknowledged instead: of extra segments, and what found no room."""
+        """Notes slots as free.
+
+        Returns:
+            The slots to be acknowledged instead: those of extra segments, and those for which the
+            ring has no room.
+        """
         words, n = self._words, self._noted
         last = words[0] + _ENTRIES
         rest = b""

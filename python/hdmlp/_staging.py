@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 
 from . import _protocol as protocol
-from ._output import Output
 from ._segments import Block, Lease, Returns, Segment
 from .errors import ProtocolError
 
@@ -53,16 +52,13 @@ class Staging:
         """
         return self.returns is not None and self.returns.ends(position)
 
-    def content(
-        self, payload: bytearray, n: int, slots: bytes, output: Output | None
-    ) -> list[memoryview] | Block:
-        """Returns the samples of a batch, which keep its slots.
+    def views(self, payload: bytearray, n: int, slots: bytes) -> list[memoryview]:
+        """Returns the samples of a batch one by one. They keep its slots.
 
         Args:
             payload: The BATCH payload.
             n: The number of samples.
             slots: The slots that the batch occupies.
-            output: What the samples are; None means bytes.
 
         Raises:
             ProtocolError: The batch does not lie in the segments.
@@ -70,24 +66,20 @@ class Staging:
         if not n:
             self.free(slots)
             return []
-        if output is not None and not output.ragged:
-            return self._block(payload, n, slots, output.nbytes)
-        return self._views(payload, n, slots)
-
-    def _views(self, payload: bytearray, n: int, slots: bytes) -> list[memoryview]:
         lease = Lease(slots, self.freed.append)
-        columns = memoryview(payload)[_HEAD:]
-        offsets = columns[_OFFSETS * n : _LENGTHS * n].cast("Q").tolist()
-        lengths = columns[_LENGTHS * n : (_LENGTHS + 8) * n].cast("Q").tolist()
-        segments = columns[_SEGMENTS * n : _COLUMNS * n]
+        columns = memoryview(payload)
+        lengths_at, segments_at = _HEAD + _LENGTHS * n, _HEAD + _SEGMENTS * n
+        offsets = columns[_HEAD + _OFFSETS * n : lengths_at].cast("Q").tolist()
+        lengths = columns[lengths_at : lengths_at + 8 * n].cast("Q").tolist()
+        segments = payload[segments_at : segments_at + 4 * n]
         first = segments[:4]
         try:
-            if segments == bytes(first) * n:
+            if segments == first * n:
                 number = int.from_bytes(first, "little")
                 view = self.segments[number].view(lease).toreadonly()
                 views = [view[o : o + length] for o, length in zip(offsets, lengths)]
             else:
-                numbers = segments.cast("I").tolist()
+                numbers = memoryview(segments).cast("I").tolist()
                 whole = {s: self.segments[s].view(lease).toreadonly() for s in set(numbers)}
                 views = [
                     whole[s][o : o + length] for s, o, length in zip(numbers, offsets, lengths)
@@ -98,8 +90,16 @@ class Staging:
             raise ProtocolError("a batch reaches beyond its segment")
         return views
 
-    def _block(self, payload: bytearray, n: int, slots: bytes, size: int) -> Block:
-        """Returns a batch of samples of ``size`` bytes each, which lie one after the other."""
+    def block(
+        self, payload: bytearray, n: int, slots: bytes, size: int
+    ) -> Block | list[memoryview]:
+        """Returns a batch of samples of ``size`` bytes each, which lie one after the other.
+
+        It keeps the batch's slots. A batch without samples is an empty list.
+        """
+        if not n:
+            self.free(slots)
+            return []
         (begin,) = protocol.U64.unpack_from(payload, _HEAD + _OFFSETS * n)
         (last,) = protocol.U64.unpack_from(payload, _HEAD + _LENGTHS * n - 8)
         segments = payload[_HEAD + _SEGMENTS * n : _HEAD + _COLUMNS * n]

@@ -26,7 +26,7 @@ from . import _protocol as protocol
 from ._acks import Acks
 from ._link import Link
 from ._output import Output
-from ._segments import Returns, Segment
+from ._segments import Block, Returns, Segment
 from ._source import HEAD_SIZE, Taken
 from ._staging import Staging
 from ._view import View, seconds
@@ -70,6 +70,7 @@ class Stream:
             list, or orders that are given.
 
     Attributes:
+        daemon: The daemon that the stream comes from.
         opened: The OPENED object.
         output: What every sample becomes; None means that it stays as it is.
         steps: Batches per epoch.
@@ -93,6 +94,7 @@ class Stream:
         fds: Sequence[int] = (),
     ):
         self._link = Link(client)
+        self.daemon = client
         self._connection = client.connection
         self._staging = Staging()
         self._progress = progress
@@ -109,6 +111,9 @@ class Stream:
         self.stall = self.python = 0
         self.opened = self._open(request, fds)
         self.output = Output(self.opened["output"]) if self.opened.get("output") else None
+        # Bytes of each sample of a batch that is mapped in one piece; 0: views of samples, or none.
+        whole = on_segment is None and self.output is not None and not self.output.ragged
+        self._sample_size = self.output.nbytes if whole and self.output is not None else 0
         self.steps = int(self.opened["steps"])
         prefetch = int(self.opened.get("prefetch_batches", 64))
         self._acks = Acks(self._link, self._staging, prefetch, self.steps)
@@ -119,11 +124,6 @@ class Stream:
     def broken(self) -> bool:
         """Whether the stream can no longer be used."""
         return self._link.busy or self._connection.unusable
-
-    @property
-    def daemon(self) -> _daemon.Client:
-        """The daemon that the stream comes from."""
-        return self._link.client
 
     def fileno(self) -> int:
         """Returns the connection's descriptor."""
@@ -298,9 +298,7 @@ class Stream:
             if type(item) is bytearray:
                 generation, epoch, step, n, m, audit = _HEAD(item)
                 if len(item) != HEAD_SIZE + 32 * n + 4 * m:
-                    raise ProtocolError(
-                        f"a batch of {n} samples and {m} slots in {len(item)} bytes"
-                    )
+                    raise ProtocolError(f"a batch of {n} samples in {len(item)} bytes")
                 slots = bytes(item[HEAD_SIZE + 32 * n :]) if m else b""
                 position = epoch * self.steps + step
                 if generation != self._generation or self.ends(position):
@@ -309,9 +307,11 @@ class Stream:
                 if position != self.position:
                     raise ProtocolError(f"batch {step} of epoch {epoch} came out of order")
                 self.position = position + 1
-                content = None
-                if self._on_segment is None:
-                    content = self._staging.content(item, n, slots, self.output)
+                content: list[memoryview] | Block | None = None
+                if self._sample_size:
+                    content = self._staging.block(item, n, slots, self._sample_size)
+                elif self._on_segment is None:
+                    content = self._staging.views(item, n, slots)
                 return Taken(content, item, n, epoch, step, audit)
             if type(item) is _Drop:
                 self._staging.segments.pop(item.segment, None)

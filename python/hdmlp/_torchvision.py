@@ -93,7 +93,7 @@ class _Stop(NamedTuple):
 
 
 def split(transforms: Any, ragged: bool = False) -> Split:
-    """Split a list of transforms into the daemon's part and what is left for Python.
+    """Splits a list of transforms into the daemon's part and what is left for Python.
 
     The daemon's part is the longest prefix of the list that the daemon can carry out and that
     gives every sample the same size. Its result is what torchvision would have passed to the rest.
@@ -168,7 +168,7 @@ def _longest_prefix(given: list[Any], ragged: bool) -> tuple[_Prefix, _Stop]:
 
 
 def in_python(transforms: Any, why: str) -> Split:
-    """Leave a whole list for Python.
+    """Leaves a whole list for Python.
 
     Args:
         transforms: As for :func:`split`.
@@ -229,7 +229,7 @@ def _is(t: Any, module: str, name: str) -> bool:
 
 
 def _changed(t: Any) -> bool:
-    """Report whether an object has methods of its own, or hooks, and so may do anything."""
+    """Reports whether an object has methods of its own, or hooks, and so may do anything."""
     own = getattr(t, "__dict__", {})
     methods = (
         "forward",

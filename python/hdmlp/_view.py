@@ -1,7 +1,8 @@
-"""What this process sees of a dataset: descriptors that the daemon reads below.
+"""What this process sees of a dataset: descriptors below which the daemon reads.
 
-The daemon may run in another container than this process, where other files lie at the same path. So the
-process opens the dataset's root, and its own ``/``, which absolute symbolic links start from, and passes both.
+The daemon may run in another container than this process, with other files at the same path. So the
+process opens the dataset's root, and its own ``/``, where absolute symbolic links start, and passes
+both.
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from .errors import AccessDeniedError, DatasetError, DatasetNotFoundError, Limit
 
 log = logging.getLogger("hdmlp")
 
-#: Seconds that a file system may take to open the root, unless ``source_timeout`` says otherwise; and after how many the log says so.
-_TIMEOUT, _PATIENCE = 60.0, 10.0
+#: Seconds that a file system may take to open the root, unless ``source_timeout`` is given.
+_TIMEOUT = 60.0
+#: Seconds after which the log says that it takes long.
+_PATIENCE = 10.0
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -35,11 +38,11 @@ _REASONS = {
     ),
     errno.EACCES: (
         "the directory cannot be read",
-        "give this user the permission to read and to enter it (chmod a+rx)",
+        "give this user permission to read and enter it (chmod a+rx)",
     ),
     errno.EPERM: (
         "the directory cannot be read",
-        "give this user the permission to read and to enter it (chmod a+rx)",
+        "give this user permission to read and enter it (chmod a+rx)",
     ),
     errno.ELOOP: ("the directory cannot be read", "check the symbolic links on its path"),
 }
@@ -49,15 +52,17 @@ class View:
     """The dataset's root and ``/``, opened by this process.
 
     Args:
-        path: the dataset's root, absolute.
-        timeout: seconds after which the file system is taken not to answer; None: 60.
+        path: The dataset's root, absolute.
+        timeout: Seconds after which the file system counts as hanging; None means 60.
 
     Attributes:
-        fds: the two descriptors; the view owns them.
+        fds: The two descriptors; the view owns them.
 
     Raises:
-        DatasetNotFoundError, AccessDeniedError, DatasetError: the root cannot be opened; names it and what to do.
-        LimitError: too many files are open.
+        DatasetNotFoundError: The root does not exist, or is no directory.
+        AccessDeniedError: This user may not read it.
+        DatasetError: It cannot be opened for another reason.
+        LimitError: Too many files are open.
     """
 
     def __init__(self, path: str, timeout: float | None = None):
@@ -92,7 +97,11 @@ class View:
 
 
 def seconds(source_timeout: Any) -> float | None:
-    """``source_timeout`` as a configuration has it, in seconds; None where it is not given, or wrong, which the daemon says."""
+    """Returns a ``source_timeout`` of the configuration in seconds.
+
+    Returns:
+        None if it is not given, or wrong, which the daemon reports.
+    """
     found = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(ms|s|m|h|)\s*", str(source_timeout))
     return float(found[1]) * _UNITS[found[2]] or None if found else None
 
@@ -103,19 +112,27 @@ def patiently(
     undo: Callable[[Any], Any] = lambda _: None,
     timeout: float | None = None,
 ) -> Any:
-    """What ``call`` returns, which may hang in the kernel where the file system of ``path`` does not answer.
+    """Calls what may hang in the kernel if a file system does not answer.
 
     Args:
-        undo: called with what ``call`` returns too late.
-        timeout: seconds; None: 60.
+        path: A path on the file system, for the log.
+        call: What is called.
+        undo: Called with what ``call`` returns too late.
+        timeout: Seconds; None means 60.
+
+    Returns:
+        What ``call`` returns.
 
     Raises:
-        OSError: what ``call`` raises; ETIMEDOUT if the time is up.
+        OSError: What ``call`` raises; ETIMEDOUT if the time is up.
     """
     timeout = timeout or _TIMEOUT
-    done, lock, results, late = threading.Event(), threading.Lock(), [], []
+    done, lock = threading.Event(), threading.Lock()
+    results: list[tuple[Any, BaseException | None]] = []
+    late: list[bool] = []
 
     def run() -> None:
+        result: tuple[Any, BaseException | None]
         try:
             result = (call(), None)
         except BaseException as error:
@@ -126,7 +143,7 @@ def patiently(
                 undo(result[0])
         done.set()
 
-    # A thread of its own, because a system call that hangs cannot be interrupted, by Ctrl-C neither.
+    # In a thread of its own, because nothing interrupts a system call that hangs, not even Ctrl-C.
     try:
         threading.Thread(target=run, name="hdmlp-open", daemon=True).start()
     except RuntimeError:  # RLIMIT_NPROC
@@ -135,7 +152,7 @@ def patiently(
         if not done.wait(min(_PATIENCE, timeout)):
             if timeout > _PATIENCE:
                 log.warning(
-                    "%s has not answered for %.0f s; see whether its file system still answers",
+                    "%s has not answered for %.0f s; check whether its file system still answers",
                     path,
                     _PATIENCE,
                 )
@@ -157,7 +174,7 @@ def _failure(path: str, error: OSError) -> Exception:
         return LimitError(f"dataset {path}: {error.strerror}: raise RLIMIT_NOFILE (ulimit -n)")
     reason, hint = _REASONS.get(
         error.errno or 0,
-        ("the source did not answer", "see whether what the path lies on still answers"),
+        ("the source did not answer", "check whether its file system still answers"),
     )
     text = f"dataset {path}: {reason}: {hint} ({error.strerror})"
     kind = {
@@ -170,7 +187,7 @@ def _failure(path: str, error: OSError) -> Exception:
 
 
 def answer(connection: protocol.Connection, path: str | None) -> None:
-    """Answers a RENEW: opens the dataset at ``path`` again."""
+    """Answers a RENEW: opens the dataset at ``path`` again, and passes the descriptors."""
     reply: dict[str, Any] = {"view": False, "error": "the process has no dataset"}
     if path is not None:
         try:
@@ -178,6 +195,6 @@ def answer(connection: protocol.Connection, path: str | None) -> None:
                 reply = {"view": True, "error": ""}
                 connection.send_fds(protocol.encode_json(protocol.VIEW, reply), view.fds)
                 return
-        except Exception as error:  # whatever it is, the daemon is told
+        except Exception as error:  # of any kind: the daemon has to know
             reply = {"view": False, "error": str(error)}
     connection.send(protocol.encode_json(protocol.VIEW, reply))

@@ -4,7 +4,7 @@
     dataset = HDMLPImageFolder(data_dir, job, data_transforms)
     dataloader = HDMLPDataLoader(dataset)
 
-New code does better with :mod:`hdmlp.torch` or :mod:`hdmlp.data`.
+New code is better off with :mod:`hdmlp.torch` or :mod:`hdmlp.data`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = ["Job"]
 
 
 class _JobLoader(Loader):
-    """Yields what ``make`` makes of what the stream gave; None: just that."""
+    """Yields what ``make`` makes of a batch; if it is None, the batch as it was taken."""
 
     make: Callable[[Loader, Taken], Any] | None = None
 
@@ -39,20 +39,21 @@ class Job:
     """One machine-learning job on one dataset.
 
     Args:
-        dataset_path: a directory with one sub-directory per class.
-        batch_size: samples per batch over all ranks.
-        epochs: epochs of the run.
-        distr_scheme: how a batch is distributed over ranks; ``"uniform"``: contiguous slices, the
+        dataset_path: A directory with one sub-directory per class.
+        batch_size: Samples per batch over all ranks.
+        epochs: Epochs of the run.
+        distr_scheme: How a batch is distributed over ranks. ``"uniform"``: contiguous slices, the
             last one shorter.
-        drop_last_batch: leave out a last batch that is short.
-        transforms: HDMLP's integrated transformations: a list of :mod:`hdmlp.transforms`, which the daemon carries out; None:
-            those of :class:`hdmlp.torch.HDMLPImageFolder`, or none.
-        seed: of the order; None: drawn, the same on all ranks.
-        config_path: a TOML file of configuration keys.
-        lib_path: accepted for compatibility; there is no library to find.
+        drop_last_batch: Leave out a last batch that is short.
+        transforms: HDMLP's integrated transformations: a list of :mod:`hdmlp.transforms`, which the
+            daemon carries out. None means those of :class:`hdmlp.torch.HDMLPImageFolder`, or none.
+        seed: The seed of the order, in [0, 2^64); None means that it is drawn, the same on all
+            ranks.
+        config_path: A TOML file of configuration keys.
+        lib_path: Accepted for compatibility; there is no library to find.
 
     Raises:
-        ConfigError: a wrong argument.
+        ConfigError: An argument is wrong.
         DatasetNotFoundError: ``dataset_path`` is not a directory.
     """
 
@@ -85,7 +86,7 @@ class Job:
         self._augmentation = 0.0
 
     def setup(self) -> None:
-        """Starts the prefetching. Called by the first use, if it is not called before."""
+        """Starts the prefetching. The first use does so if it was not called before."""
         self._ready()
 
     def _ready(self) -> _JobLoader:
@@ -112,22 +113,26 @@ class Job:
         return self._loader
 
     def use_transforms(self, transforms: list[Any]) -> None:
-        """Lets the daemon carry out these :mod:`hdmlp.transforms`.
+        """Has the daemon carry out these :mod:`hdmlp.transforms`.
+
+        Args:
+            transforms: A list of them.
 
         Raises:
-            ConfigError: the job is set up already, or has others.
+            ConfigError: The job is set up already, or has other transforms.
         """
         if self._transforms and transforms != self._transforms:
             raise ConfigError("transforms: the job was made with others")
         if self._loader is not None and transforms != self._transforms:
             raise ConfigError(
-                "transforms: the job is set up already: make HDMLPImageFolder before anything else is asked of it"
+                "transforms: the job is set up already: make HDMLPImageFolder before any other "
+                "use of the job"
             )
         self._transforms = list(transforms)
 
     @property
     def output(self) -> Output | None:
-        """What the transforms make of every sample; None: it stays as it is."""
+        """What the transforms make of a sample; None if there are none."""
         return self._ready().output
 
     def destroy(self) -> None:
@@ -145,13 +150,14 @@ class Job:
         self.destroy()
 
     def get(self) -> tuple[str, memoryview]:
-        """The next sample of this rank, through all epochs.
+        """Returns the next sample of this rank, through all epochs.
 
         Returns:
-            (class name, the sample's bytes, or with transforms those of what they made: where they lie, valid while kept).
+            The name of its class, and a view of its bytes in shared memory, or of the bytes that
+            the transforms made of it. The view is valid for as long as it is kept.
 
         Raises:
-            EndError: the last epoch's last sample was delivered.
+            EndError: The last sample of the last epoch was returned.
         """
         loader = self._ready()
         while True:
@@ -172,10 +178,11 @@ class Job:
             )
 
     def epoch(self, make: Callable[[Loader, Taken], Any], works: bool = True) -> Iterator[Any]:
-        """The next epoch's batches of this rank, as ``make`` makes them; a batch without samples is left out.
+        """Yields this rank's batches of the next epoch, except those without samples.
 
         Args:
-            works: ``make`` does more than to hand over what lies there.
+            make: Makes what is yielded of the loader and a batch.
+            works: ``make`` does more than handing over what the daemon made.
         """
 
         def timed(loader: Loader, taken: Taken) -> list[Any]:
@@ -195,7 +202,7 @@ class Job:
             if made is None:
                 return
             if type(made) is list:
-                yield made.pop()  # nothing here keeps the batch's room
+                yield made.pop()  # nothing here keeps the batch's memory
 
     @property
     def steps(self) -> int:
@@ -203,40 +210,41 @@ class Job:
         return len(self._ready())
 
     def length(self) -> int:
-        """The number of samples in the dataset."""
+        """Returns the number of samples in the dataset."""
         return self._ready().samples
 
     def get_node_id(self) -> int:
-        """This process's rank."""
+        """Returns this process's rank."""
         return self._ready().rank
 
     def get_no_nodes(self) -> int:
-        """The number of ranks."""
+        """Returns the number of ranks."""
         return self._ready().world_size
 
     def get_batch_size(self) -> int:
-        """Samples per batch over all ranks."""
+        """Returns the number of samples per batch over all ranks."""
         return self.batch_size
 
     def get_num_epochs(self) -> int:
-        """Epochs of the run."""
+        """Returns the number of epochs of the run."""
         return self.epochs
 
     def get_drop_last_batch(self) -> bool:
-        """Whether a last batch that is short is left out."""
+        """Reports whether a last batch that is short is left out."""
         return self.drop_last_batch
 
     def get_transforms(self) -> list[Any]:
-        """The integrated transformations."""
+        """Returns the integrated transformations."""
         return list(self._transforms)
 
     def get_metrics(self) -> dict[str, Any]:
-        """What the job cost so far.
+        """Returns what the job cost so far.
 
         Returns:
-            ``stall_time``: seconds blocked waiting for samples, which has no time of transforms; ``augmentation_time``: seconds in
-            transforms; ``read_times``: the node's seconds of reading, by place (``"source"``,
-            ``"memory"`` and so on); ``read_locations``: this rank's samples, by place they came from.
+            A dict: ``stall_time``, the seconds for which the process waited for samples, without
+            transforms; ``augmentation_time``, the seconds in transforms; ``read_times``, the node's
+            seconds of reading by tier (``"source"``, ``"memory"`` and so on); ``read_locations``,
+            the number of this rank's samples by the tier that they came from.
         """
         loader = self._ready()
         report = loader.report()

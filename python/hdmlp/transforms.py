@@ -90,7 +90,7 @@ class Compose(Transform):
         self.transforms = transforms
 
     def describe(self) -> list[dict[str, Any]]:  # type: ignore[override]
-        """Describe the transforms as the daemon takes them.
+        """Describes the transforms as the daemon takes them.
 
         Returns:
             One JSON object for each transform (see docs/FORMATS.md).
@@ -110,7 +110,7 @@ class Compose(Transform):
 
 
 def describe(transforms: Any) -> list[dict[str, Any]]:
-    """Describe a list of transforms as the daemon takes it.
+    """Describes a list of transforms as the daemon takes it.
 
     Args:
         transforms: Our transforms or torchvision's, as a list or a ``Compose``.

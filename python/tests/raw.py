@@ -1,8 +1,9 @@
 """What tests of raw batches expect."""
 
-import time
+import threading
 
 from fakedaemon import rank_ids
+from waiting import until
 
 
 def read(samples):
@@ -14,8 +15,12 @@ def expected(loader, count, epoch, rank=0, world=1):
     return rank_ids(count, loader._spec, epoch, rank, world)
 
 
-def until(condition):
-    """Waits until what another thread or process does makes condition() true; the assertion that follows says if it never does."""
-    limit = time.monotonic() + 20
-    while not condition() and time.monotonic() < limit:
-        time.sleep(0.005)
+def when_waiting(daemon, action):
+    """Has another thread call ``action`` once the loader has told the fake daemon that it waits."""
+
+    def run():
+        until(lambda: daemon.session.waits > before, "the loader waits for a batch")
+        action()
+
+    before = daemon.session.waits
+    threading.Thread(target=run, daemon=True).start()

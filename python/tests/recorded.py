@@ -25,7 +25,7 @@ def _bytes(samples):
 class DataLoader(given.DataLoader):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
-        place = self._settle() if hasattr(self, "_settle") else self._place
+        place = self._engines.settle() if hasattr(self, "_engines") else self._place
         self._record = {
             "rank": self.rank,
             "host": socket.gethostname(),

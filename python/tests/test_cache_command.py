@@ -10,12 +10,12 @@ import re
 import shutil
 import signal
 import subprocess
-import time
 
 import pytest
 
 from hdmlp import _daemon
 from identities import Rank, hashes, make, normalise, read
+from waiting import until
 
 pytestmark = pytest.mark.slow
 
@@ -45,11 +45,11 @@ def short(real, monkeypatch):
 
 
 def free(cache):
-    """Waits until no process has the directory."""
-    deadline = time.monotonic() + 20
-    while json.loads(command("ls", cache, "--json").stdout)[0]["in_use"]:
-        assert time.monotonic() < deadline, "the daemon does not end"
-        time.sleep(0.02)
+    """Waits until no process uses the directory."""
+    until(
+        lambda: not json.loads(command("ls", cache, "--json").stdout)[0]["in_use"],
+        "the daemon releases the cache directory",
+    )
 
 
 @pytest.fixture

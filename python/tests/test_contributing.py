@@ -1,8 +1,12 @@
-"""What docs/CONTRIBUTING.md says of adding things is true: the tree, with the examples added as it says, passes its own suites and trains."""
+"""docs/CONTRIBUTING.md is right about adding kinds of things.
+
+The tree, with the examples added as it says, passes what it says to run, and trains.
+"""
 
 import os
 import pathlib
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -13,22 +17,47 @@ import hdmlp
 
 ROOT = pathlib.Path(__file__).parents[2]
 EXAMPLES = ROOT / "docs/testdata/contributing"
-BLOCKS = re.findall(
-    r"^```(\w+) (\S+)\n(.*?)^```$", (ROOT / "docs/CONTRIBUTING.md").read_text(), re.M | re.S
-)
+DOCUMENT = (ROOT / "docs/CONTRIBUTING.md").read_text()
+#: Quotes of files and changes to files: (language, path, text).
+BLOCKS = re.findall(r"^```(\w+) (\S+)\n(.*?)^```$", DOCUMENT, re.M | re.S)
+#: What each section says to run: (title, commands).
+RUN = [
+    (title, commands)
+    for title, section in re.findall(r"^## (An? [^\n]*)\n(.*?)(?=^## |\Z)", DOCUMENT, re.M | re.S)
+    for commands in re.findall(r"^```sh\n(.*?)^```$", section, re.M | re.S)
+]
+POLICY = "internal/placement/policytest/example/hashed.go"
 #: As `make build` has them: what it has compiled is not compiled again.
 FLAGS = ("-trimpath", "-tags", "netgo,osusergo")
 GO = os.environ.get("GO") or shutil.which("go") or "/usr/local/go/bin/go"
 
 
 def changed(text, change):
-    """The text with one hunk in it: lines that begin with a minus go, with a plus come, the others stay. How wide columns are does not matter."""
+    """Return the text after one hunk of a diff.
+
+    In its context ``...`` stands for the rest of a line, and any number of spaces for any other.
+    """
     lines = change.splitlines(keepends=True)
-    before = "".join(line[1:] for line in lines if line[0] != "+")
-    after = "".join(line[1:] for line in lines if line[0] != "-")
-    places = list(re.finditer(re.sub(r"(\\ )+", " +", re.escape(before)), text))
+    pattern = ""
+    for line in lines:
+        if line[0] != "+":
+            spaced = re.sub(r"(\\ )+", " +", re.escape(line[1:]))
+            pattern += "(" + spaced.replace(re.escape("..."), ".*") + ")"
+    places = list(re.finditer(f"^{pattern}", text, re.M))
     assert len(places) == 1, f"there are {len(places)} places for\n{change}"
+    kept = iter(places[0].groups())
+    after = ""
+    for line in lines:
+        before = "" if line[0] == "+" else next(kept)
+        after += {"+": line[1:], "-": "", " ": before}[line[0]]
     return text[: places[0].start()] + after + text[places[0].end() :]
+
+
+def test_a_hunk_keeps_its_context():
+    text = "| a | one |\n| b |  two |\n"
+    assert changed(text, " | a | ... |\n+| c | |\n-| b | ... |\n") == "| a | one |\n| c | |\n"
+    with pytest.raises(AssertionError, match="there are 0 places"):
+        changed(text, " | one |\n+| c |\n")
 
 
 @pytest.mark.parametrize(
@@ -43,13 +72,23 @@ def test_quotes_are_what_the_files_say(path, quote):
 def tree(tmp_path_factory):
     """A copy of the tree with all examples in it."""
     top = tmp_path_factory.mktemp("tree")
-    for name in ("cmd", "internal", "bench", "docs", "python"):
+    for name in ("cmd", "internal", "bench", "docs", "examples", "python", "scenarios"):
         shutil.copytree(
             ROOT / name, top / name, ignore=shutil.ignore_patterns("bin", "results", "__pycache__")
         )
-    for name in ("Makefile", "go.mod", "go.sum", *(p.name for p in ROOT.glob("*_test.go"))):
+    for name in (
+        "Makefile",
+        "go.mod",
+        "go.sum",
+        "pyproject.toml",
+        *(p.name for p in ROOT.glob("*_test.go")),
+    ):
         shutil.copy(ROOT / name, top / name)
     shutil.copytree(EXAMPLES, top, dirs_exist_ok=True)
+    (top / "internal/placement/policies/hashed.go").write_text(
+        "package policies" + (ROOT / POLICY).read_text().partition("\npackage example")[2]
+    )
+    shutil.rmtree((top / POLICY).parent)
     for language, path, text in BLOCKS:
         if language == "diff":
             (top / path).write_text(changed((top / path).read_text(), text))
@@ -88,27 +127,38 @@ def program(tree):
     return tree / "python/hdmlp/bin/hdmlp"
 
 
-def test_their_suites_and_those_that_count_kinds_pass(tree, program):
-    run(tree, GO, "test", *FLAGS, ".", "./internal/dataset/strips", "./internal/storageclass/heap")
-    run(tree, GO, "test", *FLAGS, "-run", "Kinds|NamedIn", "./cmd/hdmlp")
-    run(tree, GO, "test", *FLAGS, "-run", "^TestConformance$", "./internal/transform")
+def test_every_section_says_what_to_run():
+    assert len(RUN) == len(re.findall("^## An? ", DOCUMENT, re.M)) == 6
+    assert DOCUMENT.count("**Run.**") == 6
 
 
-def test_pythons_suites_pass(tree, program):
-    run(
-        tree,
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "no:cacheprovider",
-        "python/tests/test_kinds.py",
-        "python/tests/test_launcher.py",
-        "python/tests/test_transforms.py",
-    )
+def go_test(tree, words):
+    """Run a ``go test`` of the document; that of the engine must run the added policy."""
+    flags = {"GOFLAGS": f"{os.environ.get('GOFLAGS', '')} -trimpath -tags=netgo,osusergo"}
+    if "./internal/node" in words:
+        assert "/hashed/" in run(tree, GO, *words, "-v", **flags)
+    else:
+        run(tree, GO, *words, **flags)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "commands", [commands for _, commands in RUN], ids=[title for title, _ in RUN]
+)
+def test_what_to_run_passes_with_the_examples(commands, tree, program):
+    for command in commands.splitlines():
+        words = shlex.split(command)
+        if words[:2] == ["go", "test"]:
+            go_test(tree, words[1:])
+        elif words[:3] == [".venv/bin/python", "-m", "pytest"]:
+            run(tree, sys.executable, *words[1:3], "-q", "-p", "no:cacheprovider", *words[3:])
+        elif words[0] == "python/hdmlp/bin/hdmlp":
+            run(tree, *words)
+        else:
+            assert words == ["make", "build"], command  # which the fixture program has done
+
+
+@pytest.mark.slow
 def test_a_job_uses_all_of_them(tree, program, tmp_path):
     (tmp_path / "strips").mkdir()
     run(

@@ -202,7 +202,7 @@ def copied(root):
             lambda root: ConcatDataset(
                 [datasets.ImageFolder(root, TENSOR), [(torch.zeros(3, 8, 8), 1)] * 3]
             ),
-            "no folder",
+            "not a folder",
         ),
     ],
 )

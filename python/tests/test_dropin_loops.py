@@ -127,6 +127,7 @@ def test_what_a_batch_larger_than_the_dataset_draws(folder):
     assert torch.equal(*states)
 
 
+@pytest.mark.slow
 def test_random_numbers_without_a_seed_are_torchs(folder):
     """By ID as well: loaders side by side and anew draw others, and manual_seed, or a seed, says which."""
     data = ht.ImageFolder(folder, jittered, loader=length)
@@ -169,6 +170,7 @@ def multiplied(items):
     return FACTOR * torch.stack([x for x, _ in items])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("sampler", [None, "weighted"])
 def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persistent, sampler):
@@ -211,6 +213,7 @@ def test_threads_with_an_epoch_each(folder):
         assert counts == [25] * 12
 
 
+@pytest.mark.slow
 def test_loader_after_loader(folder):
     """Loaders that hold each other until Python's collector comes are no reason to refuse another one."""
     data = ht.ImageFolder(folder)

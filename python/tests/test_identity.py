@@ -28,7 +28,7 @@ from identities import (
     read,
     short,
     write,
-)  # noqa: F401: fixtures
+)  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -240,7 +240,7 @@ def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
     count = len(told)
     write(sorted(data.glob("*/*.jpg"))[-1].with_name("zz.jpg"), "more")
     with pytest.raises(
-        errors.MismatchError, match="changed after this object had told .*: make a new Folder"
+        errors.MismatchError, match="changed after this object had returned .*: make a new Folder"
     ):
         DataLoader(told, 4, seed=1)
     with pytest.raises(errors.MismatchError, match="changed after this object"):

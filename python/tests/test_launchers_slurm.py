@@ -20,7 +20,7 @@ from launched import (
     raw,
     slurm,
     work,
-)  # noqa: F401: fixtures
+)  # noqa: F401
 
 pytest.importorskip("torch")
 pytest.importorskip("torchvision")

@@ -4,7 +4,6 @@ import contextlib
 import gc
 import os
 import subprocess
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht  # noqa: E402
 from test_torch import dataset  # noqa: E402
+from waiting import until  # noqa: E402
 
 
 @pytest.fixture
@@ -63,10 +63,8 @@ def test_a_loader_dropped_after_break_closes_without_the_collector(real, folder,
             break
         assert kind == "items" or descriptors() != before
         del loader, batch
-        deadline = time.monotonic() + 10
-        while descriptors() != before and time.monotonic() < deadline:
-            time.sleep(0.02)  # a thread that reaps a worker may hold its descriptor
-        assert descriptors() == before
+        # A thread that reaps a worker may still hold its descriptor.
+        until(lambda: descriptors() == before, "all descriptors are closed")
 
 
 def test_a_daemon_that_is_stopped_names_the_way_to_continue(real, folder):

@@ -225,7 +225,7 @@ def test_the_length_of_files_is_raised(rank, folder):
             4096,
             {},
             1 << 20,
-            "the daemon needs files and shared memory of 1048576 bytes, RLIMIT_FSIZE allows 4096",
+            "the daemon needs files and shared memory of 1048576 bytes, and RLIMIT_FSIZE allows 4096",
         ),
         (
             3 << 20,

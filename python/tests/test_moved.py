@@ -96,6 +96,7 @@ def every_transform():
                     yield name, getattr(module, name)(*args, **keywords)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "before",
     [

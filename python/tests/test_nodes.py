@@ -8,7 +8,7 @@ import signal
 import time
 
 import pytest
-from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401: fixtures
+from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -62,8 +62,7 @@ def test_daemon_killed(binary, folder, alone, tmp_path):
         **free(tmp_path),
     }
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
-    run.wait_ready(3)
-    time.sleep(0.3)  # somewhere in the epochs
+    run.wait_epoch(0, [0, 1, 2])
     os.kill(run.ready[2], signal.SIGKILL)
     run.wait(lambda: 2 in run.said, "the dead daemon's rank gives up")
     run.wait_epoch(EPOCHS - 1, [0, 1])
@@ -77,10 +76,9 @@ def test_link_cut(binary, folder, alone, tmp_path):
     done = tmp_path / "done"
     options = {"batch_size": 8, "memory": "2MB", "pause": 0.1, "until": str(done), **free(tmp_path)}
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
-    run.wait_ready(3)
-    time.sleep(0.4)  # somewhere in the epochs
+    run.wait_epoch(0, [0, 1, 2])
     run.link(1, "--down")
-    time.sleep(5)  # the link is cut for so long
+    time.sleep(5)  # how long the cut lasts: shorter than a job's time limits
     run.link(1, "--up")
     run.wait_epoch(EPOCHS - 1, [0, 1, 2])
     done.touch()

@@ -9,7 +9,7 @@ import os
 import random
 
 import pytest
-from nodes import Nodes, binary  # noqa: F401: fixtures
+from nodes import Nodes, binary  # noqa: F401
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import time
 import uuid
 
 import pytest
-from nodes import SAMPLES, Nodes, binary, folder, streams  # noqa: F401: fixtures
+from nodes import SAMPLES, Nodes, binary, folder, streams  # noqa: F401
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 sys.path.insert(0, os.path.join(ROOT, "bench"))

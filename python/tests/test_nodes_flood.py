@@ -12,7 +12,7 @@ import threading
 import time
 
 import pytest
-from nodes import Nodes, alone, binary, folder, streams  # noqa: F401: fixtures
+from nodes import Nodes, alone, binary, folder, streams  # noqa: F401
 
 pytestmark = pytest.mark.slow
 

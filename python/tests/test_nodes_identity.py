@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from nodes import SAMPLES, Nodes, binary, folder  # noqa: F401: fixtures
+from nodes import SAMPLES, Nodes, binary, folder  # noqa: F401
 
 pytestmark = pytest.mark.slow
 

@@ -354,7 +354,7 @@ def test_ranks_that_are_killed_end_the_others(run, killed):
         log
     )
     for value in said:
-        assert "the order of epoch 1 cannot be determined" in value["error"] and value["batches"] == 5, (
-            said
-        )
+        assert (
+            "the order of epoch 1 cannot be determined" in value["error"] and value["batches"] == 5
+        ), said
         assert "has left the job" in value["error"] or "node 1 is gone" in value["error"]

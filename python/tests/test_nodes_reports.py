@@ -14,7 +14,7 @@ import termios
 import time
 
 import pytest
-from nodes import SAMPLES, Nodes, binary, folder  # noqa: F401: fixtures
+from nodes import SAMPLES, Nodes, binary, folder  # noqa: F401
 
 pytestmark = pytest.mark.slow
 

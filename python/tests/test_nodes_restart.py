@@ -11,7 +11,7 @@ import subprocess
 import sys
 
 import pytest
-from nodes import SAMPLES, binary, folder  # noqa: F401: fixtures
+from nodes import SAMPLES, binary, folder  # noqa: F401
 
 pytestmark = pytest.mark.slow
 

@@ -9,7 +9,7 @@ import shutil
 import subprocess
 
 import pytest
-from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401: fixtures
+from nodes import SAMPLES, Nodes, alone, binary, folder, streams  # noqa: F401
 
 from hdmlp._version import __version__
 
@@ -415,7 +415,9 @@ def test_tls_on_one_side(binary, folder, tmp_path, zero, one, one_says, zero_say
         [0, 1],
     )
     check(
-        said[1], "ConfigError", rf"TLS handshake of node 1 with node 0 \({IP}:29510\) failed: {one_says}"
+        said[1],
+        "ConfigError",
+        rf"TLS handshake of node 1 with node 0 \({IP}:29510\) failed: {one_says}",
     )
     check(
         said[0],

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import signal
-import time
 
 import pytest
 
@@ -15,6 +14,7 @@ pytest.importorskip("PIL.Image")
 import hdmlp.torch as ht  # noqa: E402
 from hdmlp import errors, transforms as T  # noqa: E402
 from reference import batches, decoded, jpegs, read  # noqa: E402
+from waiting import until  # noqa: E402
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -290,24 +290,19 @@ def test_kept_batches_stay_as_they_are(folder):
     ids=["tensor", "detach", "numpy", "torch", "memoryview"],
 )
 def test_slots_come_back_with_the_last_view(folder, derive):
-    def used(expected):
-        """Batches in the staging buffer, once it is as expected, or was not for a while."""
-        deadline = time.monotonic() + 3
-        while True:
-            staging = loader.report()["ranks"][0]["staging"]
-            now = (staging["used"] + staging["extra"]) / (4 * 3 * 16 * 16 * 4)
-            if now == expected or time.monotonic() > deadline:
-                return now
-            time.sleep(0.01)
+    def used():
+        """How many batches the staging buffer holds."""
+        staging = loader.report()["ranks"][0]["staging"]
+        return (staging["used"] + staging["extra"]) / (4 * 3 * 16 * 16 * 4)
 
     with ht.DataLoader(
         ht.ImageFolder(folder, TENSOR), 4, seed=1, epochs=1, drop_last=True, shuffle=True
     ) as loader:
         kept = [derive(images) for images, _ in loader]
-        assert used(9) == 9
+        until(lambda: used() == 9, "all 9 batches are kept")
         was = numpy.array(kept[0])
         del kept[1:]
-        assert used(1) == 1
+        until(lambda: used() == 1, "only the first batch is kept")
         assert (numpy.asarray(kept[0]) == was).all()
         kept.clear()
-        assert used(0) == 0
+        until(lambda: used() == 0, "no batch is kept")

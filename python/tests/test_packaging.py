@@ -117,7 +117,11 @@ def test_the_metadata_is_complete(wheel):
     assert metadata.get_all("Requires-Dist") is None
     assert "Typing :: Typed" in metadata.get_all("Classifier")
     assert metadata["Description-Content-Type"] == "text/markdown"
-    assert metadata.get_payload().strip().startswith("# HDMLP")
+    description = metadata.get_payload()
+    assert description.strip().startswith("# HDMLP")
+    targets = re.findall(r"\]\(([^)\s]+)\)", description)
+    assert len(targets) > 5
+    assert all(target.startswith("https://") for target in targets)
     urls = dict(line.split(", ") for line in metadata.get_all("Project-URL"))
     assert set(urls) == {"Homepage", "Source", "Issues", "Documentation", "Changelog"}
     assert all(url.startswith("https://github.com/hdmlp/hdmlp") for url in urls.values())

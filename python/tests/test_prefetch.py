@@ -1,11 +1,11 @@
 """How far the daemon reads ahead of the training process."""
 
 import itertools
-import time
 
 import pytest
 
 import hdmlp.data as data
+from waiting import until
 
 BATCH, AHEAD = 4, 2
 
@@ -36,9 +36,7 @@ def test_no_more_than_prefetch_batches(real, folder, options):
             for _ in itertools.islice(loader, 100):
                 taken += 1
                 if taken in (1, 7, 40, 150):  # until everything that may be read is, or too much
-                    deadline = time.monotonic() + 10
-                    while ahead(taken) < AHEAD and time.monotonic() < deadline:
-                        pass
+                    until(lambda: ahead(taken) >= AHEAD, "the daemon has read ahead")
                 assert ahead(taken) <= AHEAD, f"after {taken} batches"
         assert taken == 200
 

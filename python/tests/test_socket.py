@@ -10,13 +10,13 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 
 import pytest
 
 import hdmlp
 from hdmlp import _address, _daemon, errors
 from hdmlp import _protocol as protocol
+from waiting import until
 
 # Prints what a loader gives, or the error, as one line of JSON, and keeps the loader until its input ends.
 RANK = """
@@ -96,13 +96,6 @@ def command(binary, environment, *words):
         timeout=30,
     )
     return ended.returncode, ended.stdout + ended.stderr
-
-
-def eventually(condition):
-    limit = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(
@@ -187,11 +180,12 @@ def test_a_path_below_the_runtime_directory(binary, runtime):
         status, said = command(binary, environment, "top", "--once", "--interval", "100ms")
         assert status == 0, said
         assert command(binary, environment, "stop") == (0, "")
-    eventually(lambda: os.listdir(os.path.dirname(path)) == [])
+    until(lambda: os.listdir(os.path.dirname(path)) == [])
     status, said = command(binary, environment, "stats")
     assert status == 1 and f"no daemon is running for this user at {path}" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["abstract", "path"])
 @pytest.mark.parametrize("killed", [False, True], ids=["fresh", "after kill -9"])
 def test_ranks_that_start_at_once_have_one_daemon(binary, runtime, kind, killed):
@@ -231,6 +225,7 @@ def squatter(name, listens=True):
     """)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's process takes root")
 @pytest.mark.parametrize("listens", [True, False])
 def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
@@ -316,6 +311,7 @@ def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
     assert before is None or os.path.samestat(os.lstat(path), before)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 def test_read_only(binary, runtime):
     """Where nothing can be made below XDG_RUNTIME_DIR, the abstract name serves; at a path that was asked for, it is an error."""
@@ -471,6 +467,35 @@ def test_a_process_of_another_version(binary, folder, monkeypatch, real):
         answer
     )
     assert "this process (pid 7) is hdmlp 0.0.7" in answer["error"]["message"]
+    connection.close()
+
+
+def test_a_process_of_another_protocol(binary, real):
+    """The daemon names both versions and protocols, and what to do, and closes the connection."""
+    _daemon.connect().close()
+    sock = socket.socket(socket.AF_UNIX)
+    sock.connect(_daemon.address())
+    connection = protocol.Connection(sock)
+    newer = protocol.PROTOCOL + 1
+    connection.send(
+        protocol.encode_json(protocol.HELLO, {"protocol": newer, "version": "99.0.0", "pid": 7})
+    )
+    while (frame := connection.frame()) is None:
+        connection.fill() or connection.wait(10)
+    kind, payload, _ = frame
+    answer = protocol.decode_json(payload)
+    assert (kind, answer["kind"]) == (protocol.ERROR, "version")
+    for words in (
+        f"this process (hdmlp 99.0.0, pid 7) uses protocol {newer}",
+        f"the daemon (hdmlp {hdmlp.__version__}, pid ",
+        f"uses protocol {protocol.PROTOCOL}: both must have the same version",
+        "`hdmlp stop --force`",
+        "HDMLP_SOCKET",
+    ):
+        assert words in answer["message"], answer
+    with pytest.raises(protocol.Disconnected):
+        while connection.frame() is None:
+            connection.fill() or connection.wait(10)
     connection.close()
 
 

@@ -234,7 +234,7 @@ def test_a_segment_shorter_than_it_says_is_refused(start):
     peer = start()
     fd = peer.segment(1, PAGE, protocol.WRITABLE | protocol.RETURNS)
     os.ftruncate(fd, PAGE)
-    with pytest.raises(ProtocolError, match="no returns"):
+    with pytest.raises(ProtocolError, match="no return ring"):
         peer.stream.poll()
 
 

@@ -39,8 +39,8 @@ func Address(environment func(string) string) (Endpoint, error) {
 			"socket in it", name)
 	case strings.HasPrefix(name, "/"):
 	case strings.Contains(name, "/"):
-		return e, fmt.Errorf("HDMLP_SOCKET=%s: a relative path, which other processes would take "+
-			"for another file; give an absolute path, or a name without a slash", name)
+		return e, fmt.Errorf("HDMLP_SOCKET=%s: a relative path, which means another "+
+			"file in other processes; give an absolute path, or a name without a slash", name)
 	case name != "":
 		name = "@" + name
 	default:

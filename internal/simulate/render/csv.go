@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// CSV writes a line per point and policy, numbers as JSON has them.
+// CSV writes one line per point and policy, with numbers as in JSON.
 func (r *Report) CSV(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := append([]string{}, r.Sweep...)
@@ -30,7 +30,7 @@ func (r *Report) CSV(w io.Writer) error {
 			line := append([]string{}, point.Values...)
 			line = append(line, p.Name, r.Profile, strconv.FormatUint(r.Seed, 10),
 				strconv.FormatBool(p.Supported), p.Reason)
-			if !p.Supported { // no numbers rather than zeros, which would look like results
+			if !p.Supported { // empty fields, because zeros would look like results
 				for len(line) < len(head) {
 					line = append(line, "")
 				}

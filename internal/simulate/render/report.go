@@ -1,8 +1,8 @@
-// Package render shows what the simulator found: as a table for people, as JSON and CSV for
-// programs; package page below draws it.
+// Package render writes the results of simulations: as text tables, as JSON and as CSV. Package
+// page below it draws plots.
 //
-// A Report is a value that its maker fills; nothing here changes it. What is written is a pure
-// function of it, so that the same simulation gives the same bytes.
+// The caller fills a Report; this package does not change it. The output is a pure function of the
+// Report, so the same simulation gives the same bytes.
 package render
 
 import (
@@ -17,40 +17,39 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
-// Report is all that a simulation found.
+// Report holds the results of one simulation command.
 type Report struct {
 	Title    string   // of the scenario
 	Scenario string   // its file
 	Profile  string   //
 	Seed     uint64   //
-	Facts    []Fact   // the machine, the dataset and the job in words
+	Facts    []Fact   // descriptions of the machine, the dataset and the job
 	Classes  []string // names of the storage classes, the staging buffer first
 	Sweep    []string // the keys that were varied: none, one or two
-	Scaling  bool     // the one key is the number of nodes, varied to see how runtimes scale
-	// one for each combination of values, the last key's changing fastest; a single one without
-	// Sweep
+	Scaling  bool     // the only key is the number of nodes, for a plot of strong scaling
+	// one for each combination of values, the last key's changing fastest; one in all without Sweep
 	Points      []Point
-	Interrupted bool // not all was simulated
+	Interrupted bool // some simulations were not run
 }
 
-// Fact is one line of what was simulated.
+// Fact is one line of the description of what was simulated.
 type Fact struct{ Name, Value string }
 
-// Point is one machine, dataset and job, and what the policies take there.
+// Point holds the results of the policies for one machine, dataset and job.
 type Point struct {
 	Values []string // of the keys of Sweep
-	Bound  float64  // the least that can be read from the source, MB
-	// in the order in which they were asked for; those that were not simulated are missing
+	Bound  float64  // lower bound of the MB read from the source
+	// in the order in which they were requested, without those that were not simulated
 	Policies []Policy
 }
 
-// Policy is what a policy takes.
+// Policy is the result of one policy.
 type Policy struct {
 	Name string
 	*simulate.Result
 }
 
-// Find returns the policy of that name; nil if it was not simulated.
+// Find returns the policy of that name, or nil if it was not simulated.
 func (p *Point) Find(name string) *Policy {
 	for i := range p.Policies {
 		if p.Policies[i].Name == name {
@@ -60,7 +59,7 @@ func (p *Point) Find(name string) *Policy {
 	return nil
 }
 
-// Names returns the policies of all points, in the order in which they first come.
+// Names returns the names of the policies of all points, in the order of their first appearance.
 func (r *Report) Names() []string {
 	var names []string
 	seen := map[string]bool{}
@@ -74,14 +73,14 @@ func (r *Report) Names() []string {
 	return names
 }
 
-// Place is somewhere that samples are read from.
+// Place is a tier that samples are read from.
 type Place struct {
 	Key  string // "source", "remote", or the number of a local class
 	Name string
 }
 
-// Places are the places of a report: the source, other nodes, the local classes from 1; and the
-// staging buffer, class 0, where a policy finds everything there.
+// Places returns the tiers of a report: the source, other nodes, the local classes from 1, and the
+// staging buffer, class 0, if a policy reads from it.
 func (r *Report) Places() []Place {
 	all := []Place{{"source", "source"}, {"remote", "other nodes"}}
 	for j := 1; j < len(r.Classes); j++ {
@@ -97,7 +96,8 @@ func (r *Report) Places() []Place {
 	return all
 }
 
-// ReadPlaces are the places that some policy reads from at the point; the staging buffer is none.
+// ReadPlaces returns the tiers that some policy reads from at the point, without the staging
+// buffer.
 func (r *Report) ReadPlaces(p *Point) []Place {
 	return slices.DeleteFunc(r.Places(), func(where Place) bool {
 		return where.Key == "0" ||
@@ -107,7 +107,7 @@ func (r *Report) ReadPlaces(p *Point) []Place {
 	})
 }
 
-// From returns what was read from the place.
+// From returns what the policy read from the tier with that key.
 func (p *Policy) From(where string) simulate.Amount {
 	switch where {
 	case "source":
@@ -118,7 +118,7 @@ func (p *Policy) From(where string) simulate.Amount {
 	return p.Reads.Local[where]
 }
 
-// ShortKey leaves out what a reader need not be told.
+// ShortKey returns a key as headings show it: without its table, and with blanks between words.
 func ShortKey(key string) string {
 	key = strings.TrimPrefix(key, "environment.")
 	key = strings.TrimPrefix(key, "storage_class.")
@@ -127,7 +127,7 @@ func ShortKey(key string) string {
 }
 
 // JSON writes the report as one object. Without a sweep it has the policies by name, in the order
-// in which they were asked for; with one it has points, each with its values and its policies.
+// in which they were requested; with a sweep it has points, each with its values and its policies.
 func (r *Report) JSON(w io.Writer) error {
 	var b bytes.Buffer
 	object(&b, func(field func(string, any)) {
@@ -172,8 +172,7 @@ func (r *Report) JSON(w io.Writer) error {
 	return err
 }
 
-// MarshalJSON writes the point's policies by name, in their order, without the times of single
-// batches.
+// MarshalJSON returns the point's policies by name, in their order, without the times of batches.
 func (p *Point) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	object(&b, func(field func(string, any)) {
@@ -201,11 +200,11 @@ func object(b *bytes.Buffer, fields func(field func(name string, value any))) {
 			b.WriteByte(',')
 		}
 		first = false
-		key, _ := json.Marshal(name) // a string always can be
+		key, _ := json.Marshal(name) // never fails for a string
 		b.Write(key)
 		b.WriteByte(':')
 		text, err := json.Marshal(value)
-		if err != nil { // a number that is none: what was found makes no sense, and is to be seen
+		if err != nil { // NaN or infinite: show that the result is wrong
 			text, _ = json.Marshal(err.Error())
 		}
 		b.Write(text)

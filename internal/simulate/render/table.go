@@ -12,14 +12,14 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
-// TableOptions say where a table is shown.
+// TableOptions describe the terminal or file to which a table is written.
 type TableOptions struct {
 	Width  int  // of a line, in characters
-	Colour bool // the terminal shows bold and faint
+	Colour bool // bold and faint text, by ANSI escape codes
 }
 
-// Table writes the report for people: what was simulated, what each policy takes, and where its
-// samples came from.
+// Table writes the report as text tables: what was simulated, what each policy takes, and where
+// its samples were read from.
 func (r *Report) Table(w io.Writer, o TableOptions) error {
 	t := &tables{width: max(o.Width, 40), colour: o.Colour}
 	t.heading(r)
@@ -36,13 +36,13 @@ func (r *Report) Table(w io.Writer, o TableOptions) error {
 	}
 	if r.Interrupted {
 		fmt.Fprintf(&t.text, "\n%s\n",
-			t.style("1", "Interrupted: these are the simulations that were finished."))
+			t.style("1", "Interrupted: only the simulations that finished are shown."))
 	}
 	_, err := w.Write(t.text.Bytes())
 	return err
 }
 
-// tables lays tables out.
+// tables lays out tables.
 type tables struct {
 	text   bytes.Buffer
 	width  int
@@ -61,7 +61,7 @@ const (
 	faint = "2"
 )
 
-// heading says what was simulated.
+// heading writes what was simulated.
 func (t *tables) heading(r *Report) {
 	fmt.Fprintf(&t.text, "%s\n", t.style(bold, r.Title))
 	name := 0
@@ -81,7 +81,8 @@ func (t *tables) heading(r *Report) {
 	}
 }
 
-// wrap breaks a text into lines of at most so many characters, where that is possible.
+// wrap breaks a text between words into lines of at most width characters. A longer word gets a
+// line of its own.
 func wrap(text string, width int) []string {
 	var lines []string
 	line := ""
@@ -123,15 +124,16 @@ func (t *tables) point(r *Report, p *Point) {
 	if rows != nil {
 		t.title("What each policy takes", "in seconds")
 		t.grid(head, rows)
-		t.note("before: preloading before training starts. stall: the slowest node waits for " +
-			"data. seen: share of the dataset that is read in an epoch. " +
-			"distance: from a full shuffle, 0, to an order that never changes, 1.")
+		t.note("before: preloading before training starts. " +
+			"stall: time for which the slowest node waits for data. " +
+			"seen: share of the dataset that is read in an epoch. " +
+			"distance: 0 is a full shuffle, 1 an order that never changes.")
 	}
 	t.reads(r, p)
 	t.unsupported(p)
 }
 
-// reads writes where samples were read from, without the places that nobody reads from.
+// reads writes where samples were read from, without the places that no policy reads from.
 func (t *tables) reads(r *Report, p *Point) {
 	places := r.ReadPlaces(p)
 	head := []string{"policy"}
@@ -162,11 +164,11 @@ func (t *tables) reads(r *Report, p *Point) {
 	}
 	t.title("Where the samples were read from", "samples and bytes")
 	t.grid(head, rows)
-	t.note("left source: all bytes that did, filling of caches included; /bound: over the " +
-		"least possible, " + words.Bytes(p.Bound) + ".")
+	t.note("left source: all bytes read from the source, including those that fill caches. " +
+		"/bound: relative to the least possible, " + words.Bytes(p.Bound) + ".")
 }
 
-// unsupported says which policies cannot run the point, and why.
+// unsupported lists the policies that cannot run the point, with the reasons.
 func (t *tables) unsupported(p *Point) {
 	var rows []Policy
 	width := 0
@@ -178,7 +180,7 @@ func (t *tables) unsupported(p *Point) {
 	if rows == nil {
 		return
 	}
-	t.title("What cannot run here", "")
+	t.title("Policies that cannot run here", "")
 	for _, policy := range rows {
 		for i, line := range wrap(policy.Reason, t.width-width-4) {
 			head := ""
@@ -190,8 +192,8 @@ func (t *tables) unsupported(p *Point) {
 	}
 }
 
-// sweep writes the runtimes of a sweep over one key: policies down, values across, in as many
-// tables as the width asks for.
+// sweep writes the runtimes of a sweep over one key: a row per policy, a column per value, split
+// into as many tables as the width requires.
 func (t *tables) sweep(r *Report) {
 	t.title("Runtime by "+r.Sweep[0], "in seconds")
 	head := []string{"policy"}
@@ -227,7 +229,7 @@ func (t *tables) matrix(r *Report, name string) {
 	t.reasonsOf(r, name)
 }
 
-// Axis returns the values of the k-th key, in their order.
+// Axis returns the values of the k-th key, in the order in which they were given.
 func (r *Report) Axis(k int) []string {
 	var values []string
 	for i := range r.Points {
@@ -248,6 +250,8 @@ func (r *Report) At(name string, values ...string) *Policy {
 	return nil
 }
 
+// RuntimeCell returns the runtime as a table shows it: "" if p is nil, "n/a" if the policy cannot
+// run.
 func RuntimeCell(p *Policy) string {
 	switch {
 	case p == nil:
@@ -258,7 +262,8 @@ func RuntimeCell(p *Policy) string {
 	return words.Seconds(p.Runtime)
 }
 
-// reasons says, for each policy that cannot run at some point of a sweep, why.
+// reasons writes, for each policy that cannot run at some point of a sweep, the first such point
+// and the reason.
 func (t *tables) reasons(r *Report) {
 	for _, name := range r.Names() {
 		t.reasonsOf(r, name)
@@ -268,7 +273,7 @@ func (t *tables) reasons(r *Report) {
 func (t *tables) reasonsOf(r *Report, name string) {
 	for i := range r.Points {
 		if p := r.Points[i].Find(name); p != nil && !p.Supported {
-			t.note("n/a, " + name + " for example with " + r.Sweep[0] + " = " +
+			t.note("n/a: " + name + " cannot run, for example with " + r.Sweep[0] + " = " +
 				r.Points[i].Values[0] + ": " + p.Reason)
 			return
 		}
@@ -289,8 +294,9 @@ func (t *tables) note(text string) {
 	}
 }
 
-// grid writes a table: the first column to the left, all others to the right. Columns without a
-// heading belong to the one before. What is wider than the line goes on in another table below.
+// grid writes a table: the first column is left-aligned, all others are right-aligned. Columns
+// without a heading belong to the one before. Columns that do not fit the width go on in another
+// table below.
 func (t *tables) grid(head []string, rows [][]string) {
 	widths := make([]int, len(head))
 	for c := range head {

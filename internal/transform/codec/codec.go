@@ -205,7 +205,7 @@ func (d *Decoder) header(src []byte) (Header, error) {
 	}
 	for _, known := range others {
 		if hasPrefix(src, 0, known.prefix) {
-			return Header{}, fail(ErrFormat, "a %s; PIL decodes it, with offload=False", known.name)
+			return Header{}, fail(ErrFormat, "a %s; PIL can decode it in Python (offload=False)", known.name)
 		}
 	}
 	return Header{}, fail(ErrFormat, "starts with % x", src[:min(len(src), 8)])
@@ -283,14 +283,14 @@ func (d *Decoder) Decode(dst *pixels.Image, src []byte, want Want) (origin image
 func guarded(h *Header, dst *pixels.Image, decode func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = fail(ErrCorrupt, "the decoder panics: %v", p)
+			err = fail(ErrCorrupt, "the decoder panicked: %v", p)
 		}
 	}()
 	if err := decode(); err != nil {
 		return err
 	}
 	if h.Format != JPEG && (dst.Width != h.Width || dst.Height != h.Height) {
-		return fail(ErrCorrupt, "%v of %d x %d pixels that says it has %d x %d",
+		return fail(ErrCorrupt, "%v of %d x %d pixels whose header says %d x %d",
 			h.Format, dst.Width, dst.Height, h.Width, h.Height)
 	}
 	return nil

@@ -79,7 +79,7 @@ func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int,
 	if j.c == nil {
 		j.c = C.codec_jpeg_new()
 		if j.c == nil {
-			return fail(ErrTooLarge, "no memory")
+			return fail(ErrTooLarge, "out of memory")
 		}
 		j.request = C.codec_jpeg_request(j.c)
 	}
@@ -100,7 +100,7 @@ func (j *jpegDecoder) decode(dst *pixels.Image, src []byte, scale int,
 	case C.codec_truncated:
 		return fail(ErrTruncated, "JPEG of %d bytes ends before its last row", len(src))
 	case C.codec_memory:
-		return fail(ErrTooLarge, "no memory")
+		return fail(ErrTooLarge, "out of memory")
 	}
 	return fail(ErrCorrupt, "%s", C.GoString(&r.message[0]))
 }

@@ -87,7 +87,7 @@ func TestBadInput(t *testing.T) {
 	}{
 		{"nothing", nil, ErrFormat, "empty"},
 		{"text", []byte("<html>not found</html>"), ErrFormat, "3c 68"},
-		{"a GIF", aGIF.Bytes(), ErrFormat, "a GIF; PIL decodes it, with offload=False"},
+		{"a GIF", aGIF.Bytes(), ErrFormat, "a GIF; PIL can decode it in Python (offload=False)"},
 		{"a TIFF", []byte("II*\x00\x08\x00\x00\x00"), ErrFormat, "a TIFF;"},
 		{"a PPM", []byte("P6\n1 1\n255\nabc"), ErrFormat, "a PPM;"},
 		{"an animated WebP", []byte(animated), ErrAnimated, "WebP"},

@@ -30,7 +30,7 @@ func (d *Decoder) decodeWebP(
 	size := int64(binary.LittleEndian.Uint32(src[4:])) + 8
 	if size > int64(len(src)) {
 		return image.Point{},
-			fail(ErrTruncated, "WebP of %d bytes that says it has %d", len(src), size)
+			fail(ErrTruncated, "WebP of %d bytes whose header says %d", len(src), size)
 	}
 	src = src[:size]
 	region = upsampled(region).Intersect(image.Rect(0, 0, h.Width, h.Height))
@@ -57,18 +57,18 @@ func (d *Decoder) decodeWebP(
 	switch status {
 	case C.VP8_STATUS_OK:
 	case C.VP8_STATUS_OUT_OF_MEMORY:
-		return image.Point{}, fail(ErrTooLarge, "no memory")
+		return image.Point{}, fail(ErrTooLarge, "out of memory")
 	case C.VP8_STATUS_NOT_ENOUGH_DATA, C.VP8_STATUS_SUSPENDED:
 		return image.Point{},
 			fail(ErrTruncated, "WebP of %d bytes ends before its last row", len(src))
 	case C.VP8_STATUS_UNSUPPORTED_FEATURE:
-		return image.Point{}, fail(ErrUnsupported, "WebP of a kind that libwebp does not know")
+		return image.Point{}, fail(ErrUnsupported, "WebP of a kind that libwebp does not support")
 	case C.VP8_STATUS_USER_ABORT:
-		return image.Point{}, fail(ErrCorrupt, "WebP whose pixels are not the %d x %d that it says",
+		return image.Point{}, fail(ErrCorrupt, "WebP whose pixel data does not have the %d x %d pixels of its header",
 			h.Width, h.Height)
 	default:
 		return image.Point{},
-			fail(ErrCorrupt, "WebP whose pixels make no sense (libwebp's status %d)", status)
+			fail(ErrCorrupt, "WebP with invalid pixel data (libwebp status %d)", status)
 	}
 	if want.Gray {
 		toGray(dst)

@@ -64,16 +64,16 @@ const channels = 3
 // NewPacker returns the Packer for t.
 func NewPacker(t Target) (*Packer, error) {
 	if (t.Unit || len(t.Mean) > 0 || len(t.Std) > 0) && t.Type == Uint8 {
-		return nil, fmt.Errorf("a tensor of type %v cannot be scaled or normalised", t.Type)
+		return nil, fmt.Errorf("a tensor of type %v cannot be scaled or normalized", t.Type)
 	}
 	if len(t.Mean) != len(t.Std) || (len(t.Mean) > 1 && len(t.Mean) != channels) {
-		return nil, fmt.Errorf("normalising takes one mean and one std for each of 3 channels, "+
-			"or one for all, and not %d and %d",
+		return nil, fmt.Errorf("normalizing takes one mean and one std for each of 3 channels, "+
+			"or one for all; there are %d and %d",
 			len(t.Mean), len(t.Std))
 	}
 	for _, s := range t.Std {
 		if s == 0 {
-			return nil, fmt.Errorf("normalising with std 0 divides by zero")
+			return nil, fmt.Errorf("std must not be 0: normalizing divides by it")
 		}
 	}
 	p := &Packer{target: t}

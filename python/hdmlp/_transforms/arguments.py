@@ -67,7 +67,7 @@ def as_size(size: Any) -> tuple[int, int]:
 
 
 def check_range(name: str, value: Any) -> None:
-    """Check that ``value`` is (minimum, maximum)."""
+    """Checks that ``value`` is (minimum, maximum)."""
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name} should be a sequence")
     if len(value) != 2 or not all(_is_finite(v) for v in value) or value[0] > value[1]:

@@ -17,7 +17,7 @@ class Transform:
     _same_on_tensor = False
 
     def describe(self) -> dict[str, Any]:
-        """Describe the transform as the daemon takes it.
+        """Describes the transform as the daemon takes it.
 
         Returns:
             A JSON object with ``name`` and the arguments (see docs/FORMATS.md).
@@ -25,7 +25,7 @@ class Transform:
         raise NotImplementedError
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        """Raise TypeError: the daemon applies the transform, and Python cannot."""
+        """Raises TypeError: the daemon applies the transform, and Python cannot."""
         raise TypeError(
             f"hdmlp.transforms.{type(self).__name__} describes what the daemon does, and cannot "
             "be called, as dataset[i] and torch's own DataLoader do: give the dataset to a "

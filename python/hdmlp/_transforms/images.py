@@ -24,7 +24,7 @@ from .base import Transform
 
 
 class ImgDecode(Transform):
-    """Decode an image, as PIL's ``Image.open(f).convert(mode)`` does.
+    """Decodes an image, as PIL's ``Image.open(f).convert(mode)`` does.
 
     A list that begins with another transform of images decodes to RGB first, so this one is only
     needed for other arguments.
@@ -76,7 +76,7 @@ class ImgDecode(Transform):
 
 
 class Resize(Transform):
-    """Resize an image, antialiased, as PIL does.
+    """Resizes an image, antialiased, as PIL does.
 
     Args:
         size: (height, width) in pixels; or one number, to which the shorter edge is resized while
@@ -141,7 +141,7 @@ class Resize(Transform):
 
 
 class CenterCrop(Transform):
-    """Cut out the centre of an image. An image that is smaller is padded with black first.
+    """Cuts out the centre of an image. A smaller image is padded with black first.
 
     Args:
         size: (height, width) in pixels, or one number for both.
@@ -164,7 +164,7 @@ class CenterCrop(Transform):
 
 
 class RandomCrop(Transform):
-    """Cut out a part of an image at a random position.
+    """Cuts out a part of an image at a random position.
 
     Args:
         size: (height, width) in pixels, or one number for both.
@@ -211,7 +211,7 @@ class RandomCrop(Transform):
 
 
 class RandomResizedCrop(Transform):
-    """Cut out a part of random area and aspect ratio, and resize it.
+    """Cuts out a part of random area and aspect ratio, and resizes it.
 
     Args:
         size: (height, width) of the result in pixels, or one number for both.
@@ -269,7 +269,7 @@ class RandomResizedCrop(Transform):
 
 
 class RandomHorizontalFlip(Transform):
-    """Flip an image left to right with a probability.
+    """Flips an image left to right with a probability.
 
     Args:
         p: The probability, in [0, 1]. Default: 0.5.
@@ -292,7 +292,7 @@ class RandomHorizontalFlip(Transform):
 
 
 class RandomVerticalFlip(RandomHorizontalFlip):
-    """Flip an image top to bottom with a probability.
+    """Flips an image top to bottom with a probability.
 
     Args:
         p: The probability, in [0, 1]. Default: 0.5.
@@ -304,7 +304,7 @@ class RandomVerticalFlip(RandomHorizontalFlip):
 
 
 class Pad(Transform):
-    """Put a border around an image.
+    """Puts a border around an image.
 
     Args:
         padding: Pixels: (left, top, right, bottom), (left and right, top and bottom), or one number
@@ -347,7 +347,7 @@ class Pad(Transform):
 
 
 class ColorJitter(Transform):
-    """Change brightness, contrast, saturation and hue, in random order.
+    """Changes brightness, contrast, saturation and hue, in random order.
 
     Args:
         brightness: (minimum, maximum) of the factor, or how far it may be from 1. Default: 0.
@@ -387,7 +387,7 @@ class ColorJitter(Transform):
 
 
 class Grayscale(Transform):
-    """Convert an image to grey.
+    """Converts an image to grey.
 
     Args:
         num_output_channels: 1, or 3 equal channels. Default: 1.

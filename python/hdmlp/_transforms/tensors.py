@@ -9,7 +9,7 @@ from .base import Transform
 
 
 class ToTensor(Transform):
-    """Convert an image to a tensor: levels from 0 to 255 become numbers from 0 to 1.
+    """Converts an image to a tensor: levels from 0 to 255 become numbers from 0 to 1.
 
     A list without it makes uint8 images of layout NHWC.
 
@@ -38,7 +38,7 @@ class ToTensor(Transform):
 
 
 class ConvertImageDtype(Transform):
-    """Convert a tensor to another type; integer levels are scaled to numbers from 0 to 1, or back.
+    """Converts a tensor to another type; integer levels are scaled to numbers from 0 to 1, or back.
 
     Args:
         dtype: ``uint8``, ``float16``, ``bfloat16`` or ``float32``, as a ``torch.dtype`` or by name.
@@ -59,7 +59,7 @@ class ConvertImageDtype(Transform):
 
 
 class Normalize(Transform):
-    """Subtract ``mean`` from each channel of a tensor and divide by ``std``.
+    """Subtracts ``mean`` from each channel of a tensor and divides by ``std``.
 
     Args:
         mean: One number for each channel, or one for all.
@@ -93,7 +93,7 @@ class Normalize(Transform):
 
 
 class Ragged(Transform):
-    """End a list whose images keep their own sizes, for transforms that run in Python afterwards.
+    """Ends a list whose images keep their own sizes, for transforms that run in Python afterwards.
 
     Each image comes with its height and width in front of its pixels. Not for users:
     :func:`hdmlp.transforms.split` adds it.
@@ -117,7 +117,7 @@ class Ragged(Transform):
 
 
 class Reshape(Transform):
-    """Interpret a sample as the elements of an array in C order instead of as an image.
+    """Interprets a sample as the elements of an array in C order instead of as an image.
 
     From the thesis on which HDMLP is based. Must be the first of its list.
 
@@ -153,7 +153,7 @@ class Reshape(Transform):
 
 
 class ScaleShift16(Transform):
-    """Convert every element x of an array to ``(x - shift) * scale``, as float32.
+    """Converts every element x of an array to ``(x - shift) * scale``, as float32.
 
     From the thesis on which HDMLP is based, where it is for 16 channels of climate data. Pass the
     arguments by name: the original's own scripts have them in the opposite order.

@@ -1,15 +1,19 @@
 """Datasets and loaders for torch.
 
+Example::
+
     import hdmlp.torch as ht
+
     dataset = ht.ImageFolder("/data/imagenet/train", transform=transform)
     loader = ht.DataLoader(dataset, batch_size=256, shuffle=True, epochs=90, seed=42)
     for epoch in range(90):
         for images, labels in loader:
             ...
 
-With several ranks ``shard=True``, or torch's ``DistributedSampler``, has them share each epoch; rank and world size come from the launcher.
-Without a transform a batch is a list of the samples' bytes, read-only and where they lie in shared memory, and a tensor of labels:
-``PIL.Image.open(io.BytesIO(x))`` decodes one, ``bytes(x)`` copies one.
+With ``shard=True``, or torch's ``DistributedSampler``, several ranks share each epoch; rank and
+world size come from the launcher. Without a transform a batch is a list of the samples' bytes,
+read-only and in shared memory, and a tensor of labels: ``PIL.Image.open(io.BytesIO(x))`` decodes a
+sample, ``bytes(x)`` copies it.
 """
 
 from ._batch import stack_into

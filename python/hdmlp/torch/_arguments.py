@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch.utils.data import DistributedSampler, IterableDataset
+from torch.utils.data import DistributedSampler, IterableDataset, Sampler
 
-from .._arguments import whole_number
+from .._arguments import KEYS, whole_number
 from .._options import order_of
 from ..errors import ConfigError
 from ._drawn import parts
 
 log = logging.getLogger("hdmlp")
+
+#: Attributes which cannot be changed once a loader is made.
+_SETTLED = ("shard", "epochs", "offload", "labels", "raw", "name", "verify", "config_file")
 
 #: Those which have no meaning for a dataset whose samples the daemon does not read: defaults.
 _FOR_FOLDERS: dict[str, Any] = {
@@ -65,8 +69,7 @@ class Arguments:
 
         Frameworks read them from ``vars(loader)`` when they make the loader anew.
         """
-        names = ("shard", "epochs", "offload", "labels", "name", "verify", "raw", "config_file")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _SETTLED}
 
     def with_seed(self, seed: int) -> Arguments:
         """Returns the arguments with the seed of a saved state."""
@@ -83,6 +86,11 @@ class Arguments:
         if self.given_seed is not None:
             own["seed"] = self.given_seed
         return {**own, **self.keys}
+
+    def leave_with(self, sampler: Any) -> None:
+        """Leaves the arguments with the sampler, which is all that frameworks keep of a loader."""
+        if isinstance(sampler, Sampler):  # a list of batches takes no attributes
+            sampler.hdmlp_arguments = self.for_frameworks()  # type: ignore[attr-defined]
 
     def check_for_other_datasets(self, dataset: Any, why: str) -> None:
         """Checks the arguments for a dataset which the daemon does not serve.
@@ -113,7 +121,6 @@ class Arguments:
 
 
 def settle(
-    *,
     shuffle: bool | str | None,
     sampler: Any,
     batch_sampler: Any,
@@ -161,12 +168,19 @@ def settle(
     )
 
 
-def check_torchs(timeout: float, pin_memory_device: str, in_order: bool) -> None:
+def check_torchs(
+    batch_size: int | None, timeout: float, pin_memory_device: str, in_order: bool
+) -> int | None:
     """Checks arguments of torch's loader of which HDMLP takes fewer values.
+
+    Returns:
+        The batch size.
 
     Raises:
         ConfigError: A value is not supported.
     """
+    if batch_size is not None:
+        batch_size = whole_number("batch_size", batch_size, 1)
     if not isinstance(timeout, (int, float)) or not timeout >= 0:
         raise ConfigError(f"timeout={timeout!r}: must be 0 or more seconds")
     if pin_memory_device:
@@ -176,6 +190,47 @@ def check_torchs(timeout: float, pin_memory_device: str, in_order: bool) -> None
         )
     if not in_order:
         raise ConfigError("in_order=False: HDMLP delivers batches in order; leave it out")
+    return batch_size
+
+
+def process_arguments(
+    prefetch_factor: int | None, persistent_workers: bool, multiprocessing_context: Any
+) -> dict[str, Any]:
+    """Returns those of torch's arguments for worker processes which were given."""
+    given = {
+        "prefetch_factor": prefetch_factor,
+        "persistent_workers": bool(persistent_workers),
+        "multiprocessing_context": multiprocessing_context,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
+def check_settable(loader: object, name: str) -> None:
+    """Checks that an attribute of a loader may be set after it was made.
+
+    Raises:
+        ValueError: It may not; torch's own class raises the same for others.
+    """
+    if name in _SETTLED or name in KEYS:
+        raise ValueError(
+            f"{name} attribute should not be set after {type(loader).__name__} is initialized: "
+            "make a new loader"
+        )
+
+
+def spell_out_keys(loader: Any) -> None:
+    """Gives a loader's signature one parameter for each configuration key.
+
+    Frameworks which make a loader anew read the names of its arguments from the signature, and
+    their values from its attributes.
+    """
+    signature = inspect.signature(loader.__init__)
+    loader.__init__.__signature__ = signature.replace(
+        parameters=[
+            *(p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD),
+            *(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in KEYS),
+        ]
+    )
 
 
 def _is_shared(

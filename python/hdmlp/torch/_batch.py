@@ -1,4 +1,4 @@
-"""What becomes of samples on their way into a batch of torch's."""
+"""Collation of samples into batches, as torch does it."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from .._source import Taken, column
 try:
     from torch.utils.data import default_collate, default_convert
 except ImportError:
+    # Before torch 1.11.
     from torch.utils.data._utils.collate import default_collate, default_convert
 
 __all__ = ["default_collate", "default_convert", "labels_of", "pinned", "stack_into"]
@@ -21,13 +22,18 @@ _arrays = arrays_for(torch)
 
 
 def stack_into(batch: list[tuple[Any, Any]], place: Any) -> Any:
-    """torch's default collate function, but images of one shape are stacked straight into memory that is used again.
+    """Collates like torch's default function, but stacks images into memory which is used again.
+
+    A batch without samples, because none of them can be read, becomes empty tensors.
 
     Args:
-        batch: (object, label) pairs.
-        place: where the batch goes, with ``reserve(nbytes)``.
+        batch: (object, label) pairs. Tensors on the CPU of one shape and type, which need no
+            gradient, are stacked; other objects are collated by torch.
+        place: Where the batch is written; has ``reserve(nbytes)``, which returns a buffer and an
+            offset.
 
-    A batch of which nothing is left, because its samples cannot be read, has no shape to tell.
+    Returns:
+        ``[images, labels]``: a tensor of shape (n, ...), and the labels as torch collates them.
     """
     if not batch:
         return [torch.empty(0), torch.empty(0, dtype=torch.int64)]
@@ -56,25 +62,29 @@ def stack_into(batch: list[tuple[Any, Any]], place: Any) -> Any:
     return [images, labels]
 
 
-def labels_of(taken: Taken, target_transform: Callable | None = None) -> Any:
-    """The batch's labels: int64, shape (n,), writable; or as the default collate function makes them of what
-    ``target_transform`` returns.
+def labels_of(taken: Taken, target_transform: Callable[[int], Any] | None = None) -> Any:
+    """Returns a batch's labels.
+
+    Args:
+        taken: The batch.
+        target_transform: Applied to each class number. Default: None.
+
+    Returns:
+        A writable int64 tensor of shape (n,); or what ``target_transform`` returned, collated.
     """
     if not taken.n:
         return torch.empty(0, dtype=torch.int64)
     if target_transform is not None:
-        return default_collate(
-            tuple(target_transform(label) for label in column(taken.payload, taken.n, "labels"))
-        )
-    if _arrays is None or not isinstance(
-        taken.content, Block
-    ):  # else the samples are a numpy array, and its code is at hand
+        labels: Any = tuple(map(target_transform, column(taken.payload, taken.n, "labels")))
+        return default_collate(labels)
+    if _arrays is None or not isinstance(taken.content, Block):
         return torch.frombuffer(taken.payload, dtype=torch.int64, count=taken.n, offset=32)
+    # The samples are a numpy array as well, so its code is in the processor's caches.
     return torch.from_numpy(_arrays.labels(taken.payload, taken.n))
 
 
 def pinned(value: Any) -> Any:
-    """``value`` with its tensors in pinned memory."""
+    """Returns ``value`` with its tensors copied to pinned memory."""
     if isinstance(value, torch.Tensor):
         return value.pin_memory()
     if isinstance(value, dict):

@@ -7,6 +7,8 @@ from typing import Any, Callable
 
 from torch.utils.data import Dataset
 
+from .._arguments import whole_number
+from .._processors import unasked
 from ..data import Folder
 from ..errors import ConfigError
 from ._arguments import Arguments
@@ -79,6 +81,19 @@ class Content:
             return None
         own = self._arguments
         return making(self.folder, own.raw, own.labels, collate, own.offload, say)
+
+    def workers(self, wanted: int | None, context: Any) -> tuple[int, str]:
+        """Returns how many workers to start, and what to log about them.
+
+        Args:
+            wanted: What the user said; None: nothing.
+            context: The multiprocessing context.
+        """
+        if wanted is not None:
+            return whole_number("num_workers", wanted, 0), ""
+        if self.making is None or self.making.recipe is None:
+            return 0, ""
+        return unasked(context)
 
     def check_unchanged(self, dataset: Dataset[Any], epoch: int) -> None:
         """Checks that the dataset's items are still the same samples.

@@ -1,6 +1,7 @@
-"""Which datasets the daemon serves: HDMLP's and torchvision's folders, parts of them, and several parts of one.
+"""Which datasets the daemon serves: folders, parts of them, and several parts of one.
 
-torchvision is never imported: an object is one of its folders if its class comes from the module that the program has loaded.
+torchvision is never imported: an object is one of its folders if its class comes from the module
+that the program has loaded.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import os
 import pickle
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Callable, NamedTuple
 
 import torch.utils.data
@@ -19,21 +21,22 @@ from ..data import Folder
 from ..errors import ConfigError, DatasetError
 from ._folder import ImageFolder, pil_loader, torchvision_loads
 
-#: What says of a folder which items it has: with a method of the user's in one of these places, only calling it tells.
+#: With a method of the user's in one of these places, only calling it reveals a folder's items.
 _ITEMS = ("__getitem__", "__getitems__", "__len__")
 
 
-class Samples(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Samples:
     """Which samples the items of a dataset are.
 
     Attributes:
-        folder: whose samples; None: the daemon does not serve the dataset.
-        ids: which of them, in order; None: all.
-        why: why the daemon does not serve a dataset that has files of a folder for items; empty: it has not.
+        folder: Whose samples; None: the daemon does not serve the dataset.
+        ids: Which of them, in order; None: all.
+        why: Why the daemon does not serve a dataset whose items are files of a folder; else empty.
     """
 
     folder: Folder | None
-    ids: array.array[int] | None
+    ids: array.array[int] | None = None
     why: str = ""
 
     def __eq__(self, other: object) -> bool:
@@ -45,9 +48,26 @@ class Samples(NamedTuple):
 
     __hash__ = None  # type: ignore[assignment]
 
+    def count(self) -> int:
+        """Returns how many samples there are."""
+        if self.ids is not None:
+            return len(self.ids)
+        return 0 if self.folder is None else len(self.folder)
+
+
+def _unserved(why: str = "") -> Samples:
+    return Samples(None, None, why)
+
 
 class _Part(NamedTuple):
-    """What was found of a Subset: of which samples, from a copy of its indices."""
+    """What was found for a Subset.
+
+    Attributes:
+        dataset: The Subset.
+        whole: The samples of its dataset.
+        indices: A copy of its indices.
+        samples: Its own samples.
+    """
 
     dataset: Any
     whole: Samples
@@ -56,14 +76,17 @@ class _Part(NamedTuple):
 
 
 class Datasets:
-    """Tells :class:`Samples` of datasets, again and again: what has not changed is not compared again."""
+    """Finds :class:`Samples` of datasets.
+
+    What has not changed since the last time is not compared again.
+    """
 
     def __init__(self) -> None:
         self._mirrors: list[Mirror] = []
         self._parts: list[_Part] = []
 
     def samples(self, dataset: Any) -> Samples:
-        """Which samples the dataset's items are now."""
+        """Returns which samples the dataset's items are now."""
         if type(dataset) is torch.utils.data.Subset:
             return self._subset(dataset)
         if type(dataset) is torch.utils.data.ConcatDataset:
@@ -71,16 +94,16 @@ class Datasets:
         if isinstance(dataset, Folder):
             known = ImageFolder if isinstance(dataset, ImageFolder) else Folder
             plain = _as_in(known, dataset, *_ITEMS, "sample", "samples", "targets")
-            return Samples(dataset if plain else None, None)
+            return Samples(dataset) if plain else _unserved()
         if _is_torchvision(dataset):
             mirror = next((mirror for mirror in self._mirrors if mirror.of is dataset), None)
             if mirror is None:
                 mirror = Mirror(dataset)
                 self._mirrors.append(mirror)
             return mirror.samples_of_it()
-        return Samples(None, None)
+        return _unserved()
 
-    def _subset(self, dataset: torch.utils.data.Subset) -> Samples:
+    def _subset(self, dataset: torch.utils.data.Subset[Any]) -> Samples:
         whole = self.samples(dataset.dataset)
         if whole.folder is None:
             return whole
@@ -93,16 +116,14 @@ class Datasets:
             and kept.indices == indices
         ):
             return kept.samples
-        count = len(whole.folder) if whole.ids is None else len(whole.ids)
+        count = whole.count()
         places = [operator.index(index) for index in indices]
         if not places:
-            return Samples(None, None)  # as torch has it, there is nothing to serve
+            return _unserved()  # there is nothing to serve
         outside = next((place for place in places if not -count <= place < count), None)
         if outside is not None:
-            return Samples(
-                None,
-                None,
-                f"index {outside} of the Subset is outside its dataset of {count} samples",
+            return _unserved(
+                f"index {outside} of the Subset is outside its dataset of {count} samples"
             )
         found = Samples(
             whole.folder,
@@ -114,30 +135,30 @@ class Datasets:
         self._parts.append(_Part(dataset, whole, list(indices), found))
         return found
 
-    def _concatenated(self, dataset: torch.utils.data.ConcatDataset) -> Samples:
+    def _concatenated(self, dataset: torch.utils.data.ConcatDataset[Any]) -> Samples:
         parts = [self.samples(part) for part in dataset.datasets]
         if all(part.folder is None and not part.why for part in parts):
-            return Samples(None, None)
+            return _unserved()
         for part in parts:
             if part.folder is None:
-                return Samples(None, None, part.why or "one part of the ConcatDataset is no folder")
-        first = parts[0].folder
-        for part in parts[1:]:
-            differs = _difference(first, part.folder)
+                return _unserved(part.why or "one part of the ConcatDataset is not a folder")
+        folders = [part.folder for part in parts if part.folder is not None]
+        first = folders[0]
+        for folder in folders[1:]:
+            differs = _difference(first, folder)
             if differs:
-                return Samples(
-                    None,
-                    None,
-                    f"the parts of the ConcatDataset have {differs}, and the daemon serves one at a time: a loader for each does it",
+                return _unserved(
+                    f"the parts of the ConcatDataset have {differs}, and the daemon serves one at "
+                    "a time: use a loader for each of them"
                 )
         ids = array.array("i")
         for part in parts:
-            ids.extend(range(len(part.folder)) if part.ids is None else part.ids)
+            ids.extend(range(part.count()) if part.ids is None else part.ids)
         return Samples(first, ids)
 
 
 def _difference(a: Folder, b: Folder) -> str:
-    """What is not the same of two folders' samples and of what is made of them; empty: nothing."""
+    """Returns how two folders differ in samples or in what is made of them; empty: not at all."""
     if a is b:
         return ""
     if a.describe() != b.describe():
@@ -155,7 +176,7 @@ def _difference(a: Folder, b: Folder) -> str:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """True if the two objects are known to do the same."""
+    """Reports whether two objects are known to do the same."""
     if a is b:
         return True
     try:
@@ -165,7 +186,7 @@ def _same(a: Any, b: Any) -> bool:
 
 
 def _as_in(known: type, value: Any, *names: str) -> bool:
-    """True if nothing was put over the methods of the class."""
+    """Reports whether an object has the class's own methods of these names."""
     return all(
         getattr(type(value), name, None) is getattr(known, name, None) and name not in vars(value)
         for name in names
@@ -173,7 +194,7 @@ def _as_in(known: type, value: Any, *names: str) -> bool:
 
 
 def _is_torchvision(dataset: Any) -> bool:
-    """True of torchvision's folders whose items are made as DatasetFolder makes them."""
+    """Reports whether items are made as torchvision's DatasetFolder makes them."""
     module = sys.modules.get("torchvision.datasets.folder")
     return (
         module is not None
@@ -183,14 +204,14 @@ def _is_torchvision(dataset: Any) -> bool:
 
 
 class Relabelled:
-    """From the daemon's class number to what the user's samples say, or what ``then`` makes of that.
+    """From the daemon's class number to the label that the user's samples have.
 
     Args:
-        labels: by the daemon's class number.
-        then: applied to it; None: nothing.
+        labels: The labels, by class number.
+        then: Applied to the label; None: nothing is.
     """
 
-    def __init__(self, labels: Sequence[Any], then: Callable | None):
+    def __init__(self, labels: Sequence[Any], then: Callable[[Any], Any] | None):
         self.labels, self.then = labels, then
 
     def __call__(self, number: int) -> Any:
@@ -207,22 +228,25 @@ class Relabelled:
 
 
 class Mirror(Folder):
-    """The files of a folder of torchvision's, as the daemon lists them. What is made of them is what the object says at the moment.
+    """The files of one of torchvision's folders, as the daemon lists them.
+
+    What is made of them is what the object says at the time.
 
     Args:
-        dataset: a ``DatasetFolder``, ``ImageFolder`` or ``ImageNet``. Its ``samples`` say which items there are.
+        dataset: A ``DatasetFolder``, ``ImageFolder`` or ``ImageNet``. Its ``samples`` say which
+            items there are.
 
     Attributes:
-        of: the dataset.
+        of: The dataset.
     """
 
     def __init__(self, dataset: Any):
         self.of = dataset
-        self._known: list[Any] | None = None  # a copy of its samples, as they were when found was
-        self._found = Samples(None, None)
-        self._labels: list[Any] | None = (
-            None  # what its samples say of each of the daemon's classes; None: the same number
-        )
+        # A copy of its samples, as they were when _found was.
+        self._known: list[Any] | None = None
+        self._found = _unserved()
+        # The labels of its samples for each of the daemon's classes; None: the classes' numbers.
+        self._labels: list[Any] | None = None
         extensions = dataset.extensions
         if extensions is None or tuple(extensions) == tuple(
             sys.modules["torchvision.datasets.folder"].IMG_EXTENSIONS
@@ -235,58 +259,51 @@ class Mirror(Folder):
     raw = False
 
     @property
-    def transform(self) -> Callable | None:
-        """What the object has."""
+    def transform(self) -> Any:
+        """The object's transform."""
         return self.of.transform
 
     @property
-    def target_transform(self) -> Callable | None:
+    def target_transform(self) -> Callable[[Any], Any] | None:
         """From the daemon's class number to the item's label; None: it is the label."""
-        then = self.of.target_transform
+        then: Callable[[Any], Any] | None = self.of.target_transform
         return then if self._labels is None else Relabelled(self._labels, then)
 
-    def named(self) -> tuple[list[Any], Callable | None]:
-        """What the object calls each of the daemon's classes, and what it applies to labels.
+    def named(self) -> tuple[list[Any], Callable[[Any], Any] | None]:
+        """Returns the object's names for the daemon's classes, and its target_transform.
 
         Raises:
-            ConfigError: its labels are no numbers of its classes.
+            ConfigError: Its labels are not numbers of its classes.
         """
         names, labels = self.of.classes, self._labels
         if labels is None:
             return names, self.of.target_transform
-        wrong = next(
-            (
-                label
-                for label in labels
-                if label is not None and (type(label) is not int or not 0 <= label < len(names))
-            ),
-            None,
-        )
-        if wrong is not None:
-            raise ConfigError(
-                f"labels='name': the label {wrong!r} of its samples is no number of one of its {len(names)} classes; leave labels out"
-            )
-        return [
-            None if label is None else names[label] for label in labels
-        ], self.of.target_transform
+        for label in labels:
+            if label is not None and (type(label) is not int or not 0 <= label < len(names)):
+                raise ConfigError(
+                    f"labels='name': the label {label!r} of its samples is not the number of one "
+                    f"of its {len(names)} classes; leave labels out"
+                )
+        named = [None if label is None else names[label] for label in labels]
+        return named, self.of.target_transform
 
     @property
-    def loader(self) -> Callable:
+    def loader(self) -> Callable[[Any], Any]:
         """From a file's bytes to an image."""
         return pil_loader
 
     @property
     def classes(self) -> list[Any]:
-        """What the object calls its classes."""
-        return self.of.classes
+        """The object's names of its classes."""
+        return list(self.of.classes)
 
     # Which files they are.
 
     def samples_of_it(self) -> Samples:
-        """Which of the daemon's samples the object's items are."""
-        why = self._not_ours()
+        """Returns which of the daemon's samples the object's items are."""
+        why = self._other_decoder()
         if why:
-            return Samples(None, None, why)
+            return _unserved(why)
         samples = self.of.samples
         if (
             self._known is None
@@ -294,49 +311,54 @@ class Mirror(Folder):
             or not all(map(operator.is_, self._known, samples))
         ):
             self._found = self._compare(samples)
-            # Entries that can be changed where they are have to be compared each time.
+            # Entries that can be changed in place have to be compared each time.
             self._known = list(samples) if set(map(type, samples)) <= {tuple} else None
         return self._found
 
-    def _not_ours(self) -> str:
-        """Why the daemon cannot make the items' images; empty: it can."""
+    def _other_decoder(self) -> str:
+        """Returns why the daemon cannot make the items' images; empty: it can."""
         if not torchvision_loads(self.of.loader):
-            return "its loader is a function of yours that is given paths: hdmlp.torch.ImageFolder takes one that is given bytes"
+            return (
+                "its loader is a function of yours, which is given paths: hdmlp.torch.ImageFolder "
+                "takes one which is given bytes"
+            )
         torchvision = sys.modules.get("torchvision")
         if torchvision is not None and torchvision.get_image_backend() != "PIL":
-            return f"torchvision.set_image_backend({torchvision.get_image_backend()!r}) chose another decoder than PIL"
+            return (
+                f"torchvision.set_image_backend({torchvision.get_image_backend()!r}) chose a "
+                "decoder other than PIL"
+            )
         return ""
 
     def _compare(self, samples: list[Any]) -> Samples:
+        """Finds the object's samples among those that the daemon lists."""
         try:
             listed = list(super().samples)
         except DatasetError as error:  # directories without files, which allow_empty allows
-            return Samples(None, None, f"the daemon cannot list its directory: {error}")
-        if listed == samples and set(type(label) for _, label in samples) == {int}:
+            return _unserved(f"the daemon cannot list its directory: {error}")
+        if listed == samples and {type(label) for _, label in samples} == {int}:
             self._labels = None
-            return Samples(self, None)
+            return Samples(self)
         number = {path: (i, label) for i, (path, label) in enumerate(listed)}
-        ids, labels = array.array("i"), {}
+        ids = array.array("i")
+        labels: dict[int, Any] = {}
         for path, label in samples:
             found = number.get(os.fspath(path))
             if found is None:
-                return Samples(
-                    None,
-                    None,
-                    f"{path} is one of its samples, and no sample of the directory {self.root} as the daemon lists it",
+                return _unserved(
+                    f"{path} is one of its samples, but not one of those which the daemon lists in "
+                    f"{self.root}"
                 )
             if not isinstance(label, (int, float, str, tuple)):
-                return Samples(None, None, f"the label of {path} is a {type(label).__name__}")
+                return _unserved(f"the label of {path} is a {type(label).__name__}")
             ids.append(found[0])
             if labels.setdefault(found[1], label) != label:
-                return Samples(
-                    None,
-                    None,
-                    f"its samples give files of {os.path.dirname(path)} the labels {labels[found[1]]!r} and {label!r}, and the daemon "
-                    "knows one for each directory",
+                return _unserved(
+                    f"its samples give files of {os.path.dirname(path)} the labels "
+                    f"{labels[found[1]]!r} and {label!r}, and the daemon has one for each directory"
                 )
         if not ids:
-            return Samples(None, None, "it has no samples")
+            return _unserved("it has no samples")
         same = all(type(label) is int and label == i for i, label in labels.items())
         self._labels = None if same else [labels.get(i) for i in range(len(self.facts["classes"]))]
         whole = len(ids) == len(listed) and all(map(operator.eq, ids, range(len(ids))))

@@ -1,7 +1,8 @@
-"""Whether ranks whose samplers share an epoch get different samples, where only iterating the samplers tells: compared once, after an epoch was drawn.
+"""Checks that ranks whose samplers share an epoch get different samples.
 
-The ranks meet in the store of ``torch.distributed``, where each leaves which samples it was given. None waits for another: the last one
-to come compares. A loader that some ranks do not iterate is not compared.
+That is for samplers which have to be iterated; they are compared once, after an epoch was drawn.
+The ranks use the store of ``torch.distributed``, where each leaves which samples it was given. None
+waits for another: the last one compares. A loader which some ranks do not iterate is not compared.
 """
 
 from __future__ import annotations
@@ -12,23 +13,25 @@ import json
 import logging
 import struct
 import zlib
-from typing import Any, NamedTuple
+from typing import Any, Callable, NamedTuple
 
 import torch
 
 log = logging.getLogger("hdmlp")
 
-#: Attributes of samplers that give a sample to several ranks because they are to: timm's, and those of DeiT and torchvision's references.
+#: Attributes of samplers which give a sample to several ranks on purpose: timm's, DeiT's and those
+#: of torchvision's references.
 _REPEATS = ("num_repeats", "repetitions")
 
 
 class Share(NamedTuple):
-    """What a sampler says of the rank that it is for.
+    """The rank that a sampler is for.
 
     Attributes:
-        sampler: its class's name.
-        rank, replicas: which of how many parts of an epoch it yields.
-        repeats: the parts may have samples in common.
+        sampler: The sampler's class name.
+        rank: Which part of an epoch it yields.
+        replicas: The number of parts.
+        repeats: The parts may have samples in common.
     """
 
     sampler: str
@@ -38,7 +41,10 @@ class Share(NamedTuple):
 
 
 def share_of(sampler: Any) -> Share | None:
-    """Which part of an epoch a sampler, or the one within a batch sampler, says to yield; None: it says nothing of ranks, or that there is one."""
+    """Returns which part of an epoch a sampler yields, or one within a batch sampler.
+
+    None: it has no rank, or there is only one part.
+    """
     for _ in range(4):
         rank, replicas = getattr(sampler, "rank", None), getattr(sampler, "num_replicas", None)
         if type(rank) is int and type(replicas) is int:
@@ -75,7 +81,7 @@ class Drawings:
         if self.left:
             return
         self.left = True
-        distributed = torch.distributed
+        distributed: Any = torch.distributed
         if (
             not distributed.is_available()
             or not distributed.is_initialized()
@@ -83,23 +89,16 @@ class Drawings:
         ):
             return
         try:
-            told = self._exchange(distributed, Part.of(self._share, epoch, indices, samples))
-        except (
-            RuntimeError,
-            AttributeError,
-            ValueError,
-        ) as error:  # it is a check, and nothing rests on it
+            messages = self._exchange(distributed, Part.of(self._share, epoch, indices, samples))
+        except (RuntimeError, AttributeError, ValueError) as error:  # only a check
             log.debug("what the ranks' samplers yield is not compared: %s", error)
             return
-        for text in told:
-            log.warning("%s", text)
+        for message in messages:
+            log.warning("%s", message)
 
     def _exchange(self, distributed: Any, mine: Part) -> list[str]:
-        store, me, world = (
-            distributed.distributed_c10d._get_default_store(),
-            distributed.get_rank(),
-            distributed.get_world_size(),
-        )
+        store = distributed.distributed_c10d._get_default_store()
+        me, world = distributed.get_rank(), distributed.get_world_size()
         key = f"hdmlp/drawn/{self._name}"
         key = f"{key}/{store.add(f'{key}/{me}', 1)}"  # loaders of one name may follow one another
         store.set(f"{key}/{me}", mine.packed())
@@ -115,11 +114,11 @@ class Part(NamedTuple):
     """What a rank drew in an epoch.
 
     Attributes:
-        share: which part of the epoch it is to be.
-        epoch: its number.
-        samples: of the dataset.
-        digest: of the indices, in order.
-        bits: one for each of the dataset's samples.
+        share: Which part of the epoch it should be.
+        epoch: The epoch's number.
+        samples: The dataset's length.
+        digest: A digest of the indices, in order.
+        bits: One bit for each of the dataset's samples.
     """
 
     share: Share
@@ -130,7 +129,7 @@ class Part(NamedTuple):
 
     @classmethod
     def of(cls, share: Share, epoch: int, indices: bytes, samples: int | None) -> Part:
-        """The part with these indices, each 64 bits."""
+        """Returns the part with these indices, 64 bits each."""
         numbers = array.array("q", indices)
         count = samples or max(map(abs, numbers), default=0) + 1
         bits = bytearray(count // 8 + 1)
@@ -146,7 +145,10 @@ class Part(NamedTuple):
         )
 
     def packed(self) -> bytes:
-        """For :meth:`unpacked`: the bits, and before them the rest as JSON, with its length."""
+        """Packs the part for :meth:`unpacked`.
+
+        The length of a JSON array, the array, and the compressed bits.
+        """
         head = json.dumps([*self.share, self.epoch, self.samples, self.digest]).encode()
         return (
             struct.pack("<I", len(head))
@@ -156,7 +158,7 @@ class Part(NamedTuple):
 
     @classmethod
     def unpacked(cls, data: bytes) -> Part:
-        """What was packed."""
+        """Unpacks what :meth:`packed` returned."""
         (length,) = struct.unpack_from("<I", data)
         *share, epoch, samples, digest = json.loads(data[4 : 4 + length])
         return cls(
@@ -169,41 +171,52 @@ class Part(NamedTuple):
 
 
 def compared(parts: dict[int, Part]) -> list[str]:
-    """What is wrong with what processes drew, by their number; empty: nothing, or they did not draw the same epoch."""
+    """Returns what is wrong with what processes drew.
+
+    Args:
+        parts: What they drew, by their number.
+
+    Returns:
+        Messages; none if nothing is wrong, or if they did not draw the same epoch.
+    """
     least = min(parts)
     first = parts[least]
     if any(part.epoch != first.epoch for part in parts.values()):
         return []
     where = f"the ranks disagree about the sampler in epoch {first.epoch}"
-    for what, of in (
+    compare: tuple[tuple[str, Callable[[Part], Any]], ...] = (
         ("it", lambda p: p.share.sampler),
         ("num_replicas", lambda p: p.share.replicas),
         ("the dataset's length", lambda p: p.samples),
-    ):
+    )
+    for what, of in compare:
         for process, part in parts.items():
             if of(part) != of(first):
                 return [
-                    f"{where}: {what} is {of(first)} on rank {least}, and {of(part)} on rank {process}"
+                    f"{where}: {what} is {of(first)} on rank {least}, and {of(part)} on rank "
+                    f"{process}"
                 ]
-    said: list[str] = []
-    shares: dict[int, tuple[int, Part]] = {}  # by the sampler's rank: the first process that has it
+    messages: list[str] = []
+    # By the sampler's rank: the first process that has it.
+    shares: dict[int, tuple[int, Part]] = {}
     for process, part in parts.items():
         other, same = shares.setdefault(part.share.rank, (process, part))
         if same.digest != part.digest:
-            said.append(
-                f"{where}: ranks {other} and {process} both have rank {part.share.rank} of {part.share.replicas} of {part.share.sampler}, and "
-                "it yields other samples there, or in another order"
+            messages.append(
+                f"{where}: ranks {other} and {process} both have rank {part.share.rank} of "
+                f"{part.share.replicas} of {part.share.sampler}, and it yields other samples "
+                "there, or in another order"
             )
     once = twice = 0
     for _, part in shares.values():
         twice |= once & part.bits
         once |= part.bits
     several = bin(twice).count("1")
-    if (
-        several >= first.share.replicas and not first.share.repeats
-    ):  # fewer come from padding the epoch
-        said.append(
-            f"sampler={first.share.sampler}: {several} of {bin(once).count('1')} samples of epoch {first.epoch} go to more than one of "
-            f"its {first.share.replicas} ranks, which are to get different ones: give them the same seed and epoch, and each its own rank"
+    # Padding an epoch repeats fewer samples than there are replicas.
+    if several >= first.share.replicas and not first.share.repeats:
+        messages.append(
+            f"sampler={first.share.sampler}: {several} of {bin(once).count('1')} samples of epoch "
+            f"{first.epoch} go to more than one of its {first.share.replicas} ranks, which should "
+            "get different ones: give them the same seed and epoch, and each its own rank"
         )
-    return said
+    return messages

@@ -1,4 +1,7 @@
-"""The batches of indices that torch's loader would draw from its sampler, an epoch at a time; and what it takes to draw them again."""
+"""The batches of indices which torch's loader would draw from its sampler, epoch by epoch.
+
+And what is needed to draw them again.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +20,13 @@ from ..errors import ConfigError, MismatchError
 
 
 class Generators:
-    """The states of the generators that samplers draw from: Python's, torch's and numpy's global ones, and those of loader and sampler.
+    """The generators from which samplers draw, and their states.
+
+    They are the global ones of Python, torch and numpy, and those of the loader and the sampler.
 
     Args:
         sampler: torch's index sampler.
-        generator: the loader's; None: it has none.
+        generator: The loader's; None: it has none.
     """
 
     def __init__(self, sampler: Any, generator: torch.Generator | None):
@@ -36,7 +41,7 @@ class Generators:
         self._own = list({id(g): g for g in found if isinstance(g, torch.Generator)}.values())
 
     def state(self) -> dict[str, Any]:
-        """The states now, JSON-compatible."""
+        """Returns the states, JSON-compatible."""
         version, words, gauss = random.getstate()
         state: dict[str, Any] = {
             "python": [version, _text(array.array("I", words).tobytes()), gauss],
@@ -50,7 +55,12 @@ class Generators:
         return state
 
     def set(self, state: dict[str, Any], own: bool = True) -> None:
-        """Sets the generators as :meth:`state` found them; those of loader and sampler only if ``own``."""
+        """Sets the generators to states that :meth:`state` returned.
+
+        Args:
+            state: The states.
+            own: Also set those of the loader and the sampler. Default: True.
+        """
         version, words, gauss = state["python"]
         random.setstate((version, tuple(array.array("I", base64.b64decode(words))), gauss))
         torch.set_rng_state(_tensor(state["torch"]))
@@ -60,7 +70,8 @@ class Generators:
             numpy.random.set_state(
                 (name, numpy.frombuffer(base64.b64decode(keys), numpy.uint32), *rest)
             )
-        for generator, value in zip(self._own, state["own"] if own else ()):
+        states = state["own"] if own else ()
+        for generator, value in zip(self._own, states):
             generator.set_state(_tensor(value))
 
 
@@ -76,23 +87,25 @@ class Drawn:
     """One epoch of a sampler, iterated once.
 
     Args:
-        sampler: yields what a batch consists of: torch's index sampler.
-        generator: the loader's own; None: it has none.
-        state: of an epoch that was begun before, to draw it again; None: a new one.
-        base_seed: what it is; None: drawn.
-        over: the state has left the whole epoch behind.
+        sampler: torch's index sampler, which yields what a batch consists of.
+        generator: The loader's; None: it has none.
+        state: Of an epoch which was begun before, to draw it again; None: a new one.
+        base_seed: The base seed; None: it is drawn.
+        over: The state has left the whole epoch behind.
 
     Attributes:
-        base_seed: what torch's loader draws at the start of each epoch, for the random numbers of its workers.
-        step: batches that were drawn.
-        skipped: those of them that the state had left behind.
-        on_end: called once with all indices, each 64 bits, when the sampler has ended; None: nothing is called.
-        ended: the sampler was asked for one more than it has, which may draw as well.
-        follows: what a state had left behind followed from generators.
+        base_seed: What torch's loader draws at the start of each epoch for its workers' random
+            numbers.
+        step: Number of batches drawn.
+        skipped: Those of them which the state had left behind.
+        on_end: Called once with all indices, 64 bits each, when the sampler has ended; None:
+            nothing is.
+        ended: The sampler was asked for one batch more than it has, which may draw as well.
+        follows: What a state had left behind was drawn from generators.
 
     Raises:
-        MismatchError: the sampler yields other indices from the same state.
-        ConfigError: it draws from global generators while its epoch is under way, and has no length.
+        MismatchError: The sampler yields other indices from the same state.
+        ConfigError: It draws from global generators during its epoch, and has no length.
     """
 
     def __init__(
@@ -108,7 +121,7 @@ class Drawn:
         self._sampler = sampler
         self._before = now if state is None else state["generators"]
         self._sampler_before = _state_of(sampler) if state is None else state["sampler"]
-        self._sums: list[bytes] = []  # of the first batches, how many of them were drawn
+        self._sums: list[bytes] = []  # digests of the first batches: of 1, of 2 and so on
         self._hash = hashlib.blake2b(digest_size=8)
         self.step = 0
         self.skipped: list[Any] = []
@@ -122,12 +135,13 @@ class Drawn:
         self._drew = base_seed is None if state is None else state["drew"]
         if self._drew:
             base_seed = int(torch.empty((), dtype=torch.int64).random_(generator=generator).item())
-        self.base_seed = base_seed
+        assert base_seed is not None
+        self.base_seed: int = base_seed
         if state is not None:
             begun = generators.state()
             self._skip(state, generators, over)
             self.follows = generators.state() != begun
-            generators.set(now, own=False)  # those are the program's
+            generators.set(now, own=False)  # the global ones are the program's
 
     def __iter__(self) -> Drawn:
         return self
@@ -152,31 +166,37 @@ class Drawn:
         return indices
 
     def _skip(self, state: dict[str, Any], generators: Generators, over: bool) -> None:
-        first = None
+        first: dict[str, Any] | None = None  # the generators after the first batch
         for step in range(state["step"]):
             try:
                 self.skipped.append(next(self))
                 first = generators.state() if first is None else first
             except StopIteration:
                 raise MismatchError(
-                    f"the sampler ends after {step} batches of epoch {state['epoch']}, but had yielded {state['step']} when the "
-                    "state was saved",
+                    f"the sampler ends after {step} batches of epoch {state['epoch']}, but had "
+                    f"yielded {state['step']} when the state was saved",
                     {"key": "sampler", "mine": step, "theirs": state["step"]},
                 ) from None
-        if (
-            state["drawn"] and self._sums[-1].hex() != state["drawn"]
-        ):  # without it, another rank drew other indices
+        # "drawn" is empty if the state is another rank's, which drew other indices.
+        if state["drawn"] and self._sums[-1].hex() != state["drawn"]:
             raise MismatchError(
-                f"the sampler yields other indices than when the state was saved, within the first {state['step']} batches of epoch "
-                f"{state['epoch']}: its order must follow from torch's, Python's or numpy's generators, or from its state_dict",
+                "the sampler yields other indices than when the state was saved, within the first "
+                f"{state['step']} batches of epoch {state['epoch']}: its order must follow from "
+                "torch's, Python's or numpy's generators, or from its state_dict",
                 {"key": "sampler", "mine": self._sums[-1].hex(), "theirs": state["drawn"]},
             )
-        if state["step"] and not over:
+        if first is not None and not over:
             self._draw_what_is_left(generators, first)
 
     def _draw_what_is_left(self, generators: Generators, first: dict[str, Any]) -> None:
-        """Where the sampler draws from the program's generators while its epoch is under way: draws the rest now, from where the state left them.
-        Another one is asked one batch ahead, which tells. ``first``: what the generators were after its first batch.
+        """Draws the rest of the epoch now, if the sampler draws from the program's generators.
+
+        They are now where the state left them. Whether it does is found out by drawing one batch
+        ahead.
+
+        Args:
+            generators: The generators.
+            first: Their states after the first batch.
         """
         before = generators.state()
         ahead = list(itertools.islice(self._batches, 1))
@@ -185,17 +205,18 @@ class Drawn:
             return
         try:
             most = 2 * len(self._sampler) + 1
-        except (TypeError, NotImplementedError):  # without an end, for all that is known
+        except (TypeError, NotImplementedError):
             raise ConfigError(
-                f"{type(self._sampler).__name__} draws from the program's generators while its epoch is under way, and has no __len__: it cannot "
-                "go on where the state was saved; give it a __len__, or a state_dict and load_state_dict"
+                f"{type(self._sampler).__name__} draws from the program's generators while its "
+                "epoch is under way, and has no __len__: it cannot resume where the state was "
+                "saved; give it a __len__, or a state_dict and load_state_dict"
             ) from None
         self._batches = itertools.chain(
             ahead, list(itertools.islice(self._batches, most)), self._batches
         )
 
     def state(self, step: int) -> dict[str, Any]:
-        """What draws the rest of this epoch again from a step on, one that was drawn; JSON-compatible."""
+        """Returns what draws the rest of the epoch again from a step on; JSON-compatible."""
         return {
             "generators": self._before,
             "sampler": self._sampler_before,
@@ -207,12 +228,12 @@ class Drawn:
 
 
 def _programs(state: dict[str, Any]) -> dict[str, Any]:
-    """Of generators' states those that belong to the program."""
+    """Returns the states of the generators which belong to the program."""
     return {name: value for name, value in state.items() if name != "own"}
 
 
 def numbers(indices: Any) -> bytes | None:
-    """The indices, each 64 bits; None: they are no list of numbers."""
+    """Returns the indices, 64 bits each; None: they are not a list of numbers."""
     try:
         return array.array("q", indices).tobytes()
     except (TypeError, OverflowError):
@@ -220,16 +241,16 @@ def numbers(indices: Any) -> bytes | None:
 
 
 def same(a: Any, b: Any) -> bool:
-    """True if two batches are of the same indices."""
+    """Reports whether two batches have the same indices."""
     content = numbers(a)
     return content == numbers(b) if content is not None else bool(a == b)
 
 
 def _state_of(sampler: Any) -> dict[str, Any]:
-    """What of a sampler itself decides on its order: its epoch, or its own state."""
+    """Returns what of the sampler itself decides its order: its epoch, or its own state."""
     state: dict[str, Any] = {}
     for key, s in parts(sampler):
-        # torchdata's distributed sampler has the place in its epoch for a state, which the loader itself goes to.
+        # The state of torchdata's distributed sampler is its position, to which the loader draws.
         own = type(s).__module__ != "torchdata.stateful_dataloader.sampler"
         if (
             own
@@ -251,7 +272,7 @@ def _set_state(sampler: Any, state: dict[str, Any]) -> None:
 
 
 def parts(sampler: Any) -> Iterator[Any]:
-    """A sampler, and those within it: a batch sampler's."""
+    """Yields a sampler and those within it, each with its depth: a batch sampler's sampler."""
     for depth in range(4):
         if sampler is None:
             return

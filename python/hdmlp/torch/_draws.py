@@ -27,7 +27,7 @@ class SamplerFailedError(HDMLPError):
 class Draws:
     """A :class:`~hdmlp._source.TaskSource` of the batches that a sampler draws."""
 
-    opened: Mapping[str, Any] = {"seed": 0}  # noqa: RUF012  # a Mapping, so it is not changed
+    opened: Mapping[str, Any] = {"seed": 0}  # a Mapping, so it is not changed
     steps = STEPS
     broken = False
 

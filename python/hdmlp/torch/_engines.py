@@ -11,10 +11,12 @@ import logging
 from typing import TYPE_CHECKING, Any, Callable, Union
 
 import torch.utils.data
-from torch.utils.data import BatchSampler
+from torch.utils.data import BatchSampler, DistributedSampler
 
-from .. import _launcher
+from .. import _daemon, _launcher
+from .._arguments import settings
 from .._options import Options, StreamOptions
+from ..data import Folder, described
 from ..errors import BusyError, ClosedError, ConfigError
 from ._arguments import Arguments
 from ._content import Content, users_collate
@@ -23,7 +25,7 @@ from ._given import Given
 from ._items import Encoded, Labelled, encoded_batch
 from ._local import Local
 from ._making import Making
-from ._order import Known
+from ._order import Known, ordered_by
 from ._ordering import Ordering
 from ._parts import Parts, PartsOf
 from ._ranks import ALONE, JobName, Ranks
@@ -109,6 +111,68 @@ class Engines:
             return self._ranks.settle(order.rank, order.replicas)
         return self._ranks.settle()
 
+    def share(self, loader: DataLoader) -> tuple[int, int]:
+        """Returns the rank among those which share the epochs, and their number."""
+        sampler = loader.sampler
+        if (
+            self._ordering.known is None
+            and isinstance(sampler, DistributedSampler)
+            and not self.arguments.shard
+        ):
+            return sampler.rank, sampler.num_replicas
+        place = self._ranks.place or self.settle()
+        return place.rank, place.world_size
+
+    def prepare(self, loader: DataLoader, early: bool) -> None:
+        """Opens a new loader's job, or has the daemon check the arguments if it is too early.
+
+        It is too early as long as the rank, or the seed which torch's generators give when the
+        loader is iterated, may not be known.
+
+        Args:
+            loader: The loader.
+            early: The rank of a loader whose epochs the ranks share is known.
+        """
+        own, making = self.arguments, self._content.making
+        if making is None:
+            return
+        if self._ordering.known is None:
+            self._log_unknown_order(loader)
+        elif (
+            (not own.shard or early)
+            and not (loader.drop_last and not torch.utils.data.DataLoader.__len__(loader))
+            and not self._ordering.draws
+        ):
+            self.open(loader)
+            return
+        checked = _daemon.check(
+            {
+                **settings(dict(own.keys), own.config_file),
+                "transforms": described(making.transforms),
+            }
+        )
+        self.on_error = checked.get("on_error", "raise")
+        if loader.batch_sampler is None and self.on_error != "raise":
+            raise ConfigError(
+                f"on_error={self.on_error!r} with batch_size=None: such items are read without the "
+                "daemon, which alone can skip samples; give a batch_size (1 for single samples), "
+                "or on_error='raise'"
+            )
+
+    def _log_unknown_order(self, loader: DataLoader) -> None:
+        if self._ranks.groups:
+            log.info(
+                "num_replicas=%d of the sampler is not the number of ranks: several ranks read the "
+                "same samples, and caches are planned for one epoch at a time",
+                loader.sampler.num_replicas,  # type: ignore[attr-defined]
+            )
+        else:
+            log.info(
+                "%s: only iterating it reveals its order, so caches are planned for one epoch at a "
+                "time: give seed= with shuffle=True, or torch's DistributedSampler",
+                ordered_by(loader.sampler, loader.batch_sampler),
+            )
+
     # The daemon, by an order that it knows.
 
     def _open_served(self, loader: DataLoader) -> Engine:
@@ -149,7 +213,7 @@ class Engines:
         if was is not None:
             engine.follow(was)
         else:
-            ordering.begin(engine)
+            ordering.set_first(engine)
         self.current = engine
         return engine
 
@@ -158,7 +222,8 @@ class Engines:
     ) -> Served:
         """Opens a job with an order that the daemon knows; it draws the seed if that is None."""
         content = self._content
-        assert content.folder is not None and content.making is not None
+        assert content.folder is not None
+        assert content.making is not None
         assert loader.batch_size is not None
         stream = StreamOptions(
             loader.batch_size * place.world_size,
@@ -206,11 +271,11 @@ class Engines:
             return self._follow(local, was)
         assert made is not None
         self._content.making = made
-        dataset, collate = self._items(loader, made)
+        dataset, collate = self._items(loader, folder, made)
         serve: Callable[..., Given] | None = None
         parts = None
         if loader.batch_sampler is not None:
-            serve, parts = self._serve(loader, made), self._parts(loader, made)
+            serve, parts = self._serve(loader, folder, made), self._parts(loader, folder, made)
         local = Local(
             loader,
             dataset,
@@ -224,13 +289,14 @@ class Engines:
         )
         return self._follow(local, was)
 
-    def _items(self, loader: DataLoader, made: Making) -> tuple[Any, Callable[[Any], Any]]:
+    def _items(
+        self, loader: DataLoader, folder: Folder, made: Making
+    ) -> tuple[Any, Callable[[Any], Any]]:
         """Returns the dataset and the collate function for items that this process makes."""
-        folder, ids = self._content.folder, self._content.samples.ids
+        ids = self._content.samples.ids
         dataset: Any = loader.dataset
         collate = loader.collate_fn
         if made.raw:
-            assert folder is not None
             dataset = Encoded(folder, made.target_transform)
             if _collate(loader) is None:
                 collate = encoded_batch if loader.batch_sampler is not None else _as_it_is
@@ -241,12 +307,12 @@ class Engines:
             dataset = torch.utils.data.Subset(dataset, ids.tolist())
         return dataset, collate
 
-    def _serve(self, loader: DataLoader, made: Making) -> Callable[..., Given]:
+    def _serve(self, loader: DataLoader, folder: Folder, made: Making) -> Callable[..., Given]:
         """Returns what opens jobs with the orders that this rank's sampler draws."""
         options = self._options(loader, StreamOptions(1), ALONE)
-        return functools.partial(Given, self._content.folder, made, options, Processes.of(loader))
+        return functools.partial(Given, folder, made, options, Processes.of(loader))
 
-    def _parts(self, loader: DataLoader, made: Making) -> PartsOf | None:
+    def _parts(self, loader: DataLoader, folder: Folder, made: Making) -> PartsOf | None:
         """Returns how ranks on several nodes give the parts of epochs that their samplers draw.
 
         None: they do not. All ranks come to the same result, from what is known before any
@@ -276,7 +342,7 @@ class Engines:
         options = self._options(loader, StreamOptions(loader.batch_size * place.world_size), place)
         make = functools.partial(
             Parts,
-            self._content.folder,
+            folder,
             made,
             options,
             Processes.of(loader),

@@ -137,8 +137,7 @@ class Epoch(Batches):
             raise StopIteration from None
         except SamplerFailedError as failed:
             self.over = True
-            assert failed.__cause__ is not None
-            raise failed.__cause__ from None
+            raise (failed.__cause__ or failed) from None
         self._step += 1
         value = pool.value(taken.content)
         if not isinstance(value, Failed):

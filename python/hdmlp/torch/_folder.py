@@ -1,9 +1,10 @@
-"""A folder of images as torchvision's ImageFolder has it, and what of its transforms the daemon carries out."""
+"""A folder of images like torchvision's ImageFolder, with the daemon's part of its transforms."""
 
 from __future__ import annotations
 
 import io
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Callable
@@ -20,23 +21,34 @@ log = logging.getLogger("hdmlp")
 
 
 def pil_loader(data: bytes | memoryview) -> Any:
-    """Decodes an image's bytes to an RGB ``PIL.Image``, as torchvision's loader does for its file."""
+    """Decodes an image as torchvision's loader does for its file.
+
+    Args:
+        data: The file's bytes.
+
+    Returns:
+        An RGB ``PIL.Image``.
+    """
     from PIL import Image
 
     return Image.open(io.BytesIO(data)).convert("RGB")
 
 
-def torchvision_loads(loader: Callable) -> bool:
-    """True of the loaders that torchvision's folders have by default."""
+def torchvision_loads(loader: Any) -> bool:
+    """Reports whether a loader is one which torchvision's folders have by default."""
     folder = sys.modules.get("torchvision.datasets.folder")
     return folder is not None and loader in (folder.default_loader, folder.pil_loader)
 
 
-def as_transform(transform: Any, transforms: Any) -> Callable | None:
-    """One callable of the two spellings; a list is applied one after the other."""
+def as_transform(transform: Any, transforms: Any) -> Callable[[Any], Any] | None:
+    """Returns one callable for the two names of the argument; a list is applied in order.
+
+    Raises:
+        ConfigError: Both are given, or one is not callable.
+    """
     if transform is not None and transforms is not None:
-        raise ConfigError("transform and transforms are the same: give one of them")
-    given = transform if transform is not None else transforms
+        raise ConfigError("transform and transforms are two names of one argument: give one")
+    given: Callable[[Any], Any] | None = transform if transform is not None else transforms
     if isinstance(given, (list, tuple)):
         for i, t in enumerate(given):
             if not callable(t) and not isinstance(t, (list, tuple)):
@@ -50,17 +62,24 @@ def as_transform(transform: Any, transforms: Any) -> Callable | None:
 def offload(
     loader: Any, transform: Any, wanted: bool = True, say: bool = True, ragged: bool = False
 ) -> Split:
-    """What of a transform the daemon carries out, and what is left, which is said. ``ragged``: see :func:`split`.
+    """Splits a transform into the daemon's part and Python's, and logs why there is the latter.
+
+    Args:
+        loader: The dataset's loader.
+        transform: Its transform.
+        wanted: The daemon does what it can.
+        say: Log.
+        ragged: As for :func:`hdmlp.transforms.split`.
 
     Raises:
-        ConfigError: what is left has transforms of ours, which only the daemon can carry out.
+        ConfigError: One of our transforms would have to run in Python, which it cannot.
     """
     given = getattr(transform, "steps", transform)
     try:
         if not wanted:
-            return in_python(given, "as offload=False wants it")
+            return in_python(given, "with offload=False")
         if loader is not pil_loader:
-            return in_python(given, "behind a loader of yours")
+            return in_python(given, "after a loader of yours")
         found = split(given, ragged)
     except TypeError as error:
         raise ConfigError(f"transform: {error}") from None
@@ -81,38 +100,41 @@ def _short(value: Any) -> str:
     return type(value).__name__ if len(text) > 60 or " object at 0x" in text else text
 
 
-class ImageFolder(Folder, torch.utils.data.Dataset):
-    """torchvision's ``ImageFolder``: a directory with one sub-directory per class.
-
-    Args:
-        root: the directory.
-        transform: from what ``loader`` made to what the model gets: a list (or Compose) of :mod:`hdmlp.transforms`, of
-            torchvision's, or of any callables. The daemon carries out those that it knows, from the first on; the rest runs in Python.
-        target_transform: applied to the class number.
-        loader: from a sample's bytes, a read-only memoryview, to an object; None: :func:`pil_loader`.
-            (torchvision's takes a path; its own ``default_loader`` and ``pil_loader`` are :func:`pil_loader` here.)
-        extensions: suffixes of the files that are samples; None: torchvision's image suffixes.
-        transforms: another name of ``transform``.
-        is_valid_file: not supported; the daemon lists the files.
-
-    Attributes:
-        classes: the classes' names, sorted.
-        class_to_idx: from a class's name to its number.
-        targets: the class number of every sample, by ID.
-        samples, imgs: (path, class number) of every sample, by ID.
+class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
+    """torchvision's ``ImageFolder``: a directory with one subdirectory per class.
 
     ``dataset[i]`` reads the file itself: for a look at a sample, not for training.
 
+    Args:
+        root: The directory.
+        transform: From what ``loader`` made to what the model gets: a list (or Compose) of
+            :mod:`hdmlp.transforms`, of torchvision's, or of any callables. The daemon carries out
+            those which it knows, from the first on; the rest runs in Python. Default: None.
+        target_transform: Applied to the class number. Default: None.
+        loader: From a sample's bytes, a read-only memoryview, to an object. torchvision's takes a
+            path; its own ``default_loader`` and ``pil_loader`` mean :func:`pil_loader` here.
+            Default: :func:`pil_loader`.
+        is_valid_file: Not supported; the daemon lists the files.
+        extensions: Suffixes of the files which are samples. Default: torchvision's image suffixes.
+        transforms: Another name of ``transform``.
+
+    Attributes:
+        classes: The classes' names, sorted.
+        class_to_idx: The classes' numbers by name.
+        targets: The class number of every sample, by ID.
+        samples: (path, class number) of every sample, by ID.
+        imgs: The same.
+
     Raises:
         DatasetNotFoundError: ``root`` is not a directory.
-        ConfigError: a wrong argument.
+        ConfigError: An argument is wrong.
     """
 
     def __init__(
         self,
-        root: str,
+        root: str | os.PathLike[str],
         transform: Any = None,
-        target_transform: Callable | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
         loader: Callable[[memoryview], Any] | None = None,
         is_valid_file: Callable[[str], bool] | None = None,
         extensions: Sequence[str] | None = None,
@@ -125,8 +147,9 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
         for name in ("find_classes", "make_dataset"):
             if hasattr(self, name):
                 raise ConfigError(
-                    f"{type(self).__name__} has a {name} of its own, and HDMLP's daemon lists the files: use torchvision's ImageFolder, "
-                    "which hdmlp.torch.DataLoader takes as well, or torch.utils.data.Subset and target_transform"
+                    f"{type(self).__name__} has a {name} of its own, but HDMLP's daemon lists the "
+                    "files: use torchvision's ImageFolder, which hdmlp.torch.DataLoader takes as "
+                    "well, or torch.utils.data.Subset and target_transform"
                 )
         super().__init__(root, extensions)
         self.transform = as_transform(transform, transforms)
@@ -137,7 +160,7 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
 
     @property
     def raw(self) -> bool:
-        """True if there is nothing to make of the bytes: no transform, no loader of the user's."""
+        """Whether the bytes stay as they are: no transform, and no loader of the user's."""
         return (
             self.transform is None
             and self.target_transform is None
@@ -146,7 +169,12 @@ class ImageFolder(Folder, torch.utils.data.Dataset):
         )
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """(object, label) of one sample, decoded and transformed."""
+        """Returns (object, label) of one sample, decoded and transformed.
+
+        Raises:
+            IndexError: There is no such sample.
+            SampleError: It is not a regular file.
+        """
         self._notice.read()
         data, label = super().__getitem__(index)
         value = self.loader(data)

@@ -1,4 +1,7 @@
-"""Samples of HDMLP's datasets that another loader than ours reads: they are right, and it is said once that the daemon has no part in it."""
+"""Warns if a loader other than ours reads samples of HDMLP's datasets.
+
+They are right, but the daemon has no part in it.
+"""
 
 from __future__ import annotations
 
@@ -16,26 +19,26 @@ _LOADERS = ("torch.utils.data.dataloader", "torchdata.stateful_dataloader.statef
 
 
 class Notice:
-    """Says once, in this process and those forked from it, that another loader than ours reads samples."""
+    """Warns once, in this process and those forked from it."""
 
     def __init__(self) -> None:
-        self._said = mmap.mmap(
-            -1, 1
-        )  # shared with forked workers, of which each epoch has new ones
+        # Shared with forked workers, of which each epoch has new ones.
+        self._said = mmap.mmap(-1, 1)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # Workers that are not forked get a dataset pickled. It is said here then, and not by each of them.
+        # Workers that are not forked get a pickled dataset. The warning comes from here then, and
+        # not from each of them.
         if any(_module(frame) in _LOADERS for frame in _callers()):
             self._say()
         return _received, (self._said[0],)
 
     def told(self, said: int) -> Notice:
-        """Takes over from another process whether it was said there."""
+        """Takes over from another process whether it has warned."""
         self._said[0] |= said
         return self
 
     def read(self) -> None:
-        """A sample is read in Python, for torch's loader or for somebody who looks at it."""
+        """Notes that a sample is read in Python, by a loader or by the program itself."""
         if not self._said[0] and any(_module(frame) == _FETCH for frame in _callers()):
             self._say()
 
@@ -44,14 +47,15 @@ class Notice:
             return
         self._said[0] = 1
         log.warning(
-            "a loader other than hdmlp.torch.DataLoader reads samples of an HDMLP dataset: they are right, but each is read from its file, decoded "
-            "and transformed in Python, without the daemon and its caches; make the loader with hdmlp.torch.DataLoader, and where accelerate or "
-            "transformers' Trainer makes it, call hdmlp.torch.use_in(accelerate) before"
+            "a loader other than hdmlp.torch.DataLoader reads samples of an HDMLP dataset: they "
+            "are right, but each is read from its file, decoded and transformed in Python, without "
+            "the daemon and its caches; make the loader with hdmlp.torch.DataLoader; if accelerate "
+            "or transformers' Trainer makes it, call hdmlp.torch.use_in(accelerate) first"
         )
 
 
+#: This process's.
 NOTICE = Notice()
-"""This process's."""
 
 
 def _received(said: int) -> Notice:

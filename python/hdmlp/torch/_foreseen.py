@@ -202,7 +202,7 @@ def again(
 def _listed(batches: Iterable[Any], most: int, found: list[Any]) -> list[Any] | None:
     try:
         for batch in itertools.islice(batches, most + 1 - len(found)):
-            found.append(batch)  # noqa: PERF402  # keeps what came before an exception
+            found.append(batch)  # keeps what came before an exception
     except Exception:
         return found
     return None if len(found) > most else found

@@ -1,4 +1,4 @@
-"""What worker processes begin with."""
+"""The first thing that worker processes do."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ import torch.utils.data
 
 
 class WorkerInit:
-    """What a worker does first: it says who it is where ``torch.utils.data.get_worker_info`` looks, and calls the user's function.
+    """Sets what ``torch.utils.data.get_worker_info`` returns, and calls the user's function.
 
     Args:
-        init: the user's ``worker_init_fn``; None: there is none.
-        dataset: the worker's copy of it.
-        workers: how many there are.
-        asked: items are had from the dataset; False: what is made of samples was taken from it before.
+        init: The user's ``worker_init_fn``; None: there is none.
+        dataset: The worker's copy of the dataset.
+        workers: The number of workers.
+        asked: Items are taken from the dataset in the worker. If False, its transforms were taken
+            from it before, so that changes in the worker would have no effect.
     """
 
     def __init__(self, init: Callable[[int], None] | None, dataset: Any, workers: int, asked: bool):
         self.init, self.dataset, self.workers, self.asked = init, dataset, workers, asked
 
     def __call__(self, number: int) -> None:
-        worker = torch.utils.data._utils.worker
+        worker: Any = torch.utils.data._utils.worker
         worker._worker_info = worker.WorkerInfo(
             id=number, num_workers=self.workers, seed=torch.initial_seed(), dataset=self.dataset
         )
@@ -32,8 +33,9 @@ class WorkerInit:
         self.init(number)
         if not self.asked and any(a is not b for a, b in zip(before, self._making())):
             raise RuntimeError(
-                "worker_init_fn changed the transform, target_transform or loader of the dataset in a worker, which HDMLP does not ask there: "
-                "change what the object itself does, or set it before the loader is made"
+                "worker_init_fn changed the transform, target_transform or loader of the dataset "
+                "in a worker, where HDMLP does not read them: change what the object itself does, "
+                "or set it before the loader is made"
             )
 
     def _making(self) -> list[Any]:

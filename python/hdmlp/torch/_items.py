@@ -1,4 +1,4 @@
-"""A dataset's items, and what batches are made of them, where the daemon does not make them."""
+"""A dataset's items, and batches of them, where the daemon does not make them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 import torch
 
-from .._recipe import position_key, seed_generators
+from .._recipe import name_sample, position_key, seed_generators
 from ..data import Folder
 from ._batch import default_collate, stack_into
 
@@ -16,22 +16,33 @@ class Items:
     """How batches are made of a dataset's items; goes to worker processes by fork or by pickle.
 
     Args:
-        dataset: with ``__getitem__``, or with ``__getitems__`` for a list of indices.
-        collate: from a list of items to a batch, or, where ``batched`` is False, from an item.
-        batched: what the sampler yields is a list of indices, and not an index.
+        dataset: Has ``__getitem__``, or ``__getitems__`` for a list of indices.
+        collate: From a list of items to a batch, or from an item if not ``batched``.
+        batched: The sampler yields lists of indices, and not indices.
     """
 
-    def __init__(self, dataset: Any, collate: Callable, batched: bool):
+    def __init__(self, dataset: Any, collate: Callable[[Any], Any], batched: bool):
         self.dataset, self.collate, self.batched = dataset, collate, batched
 
     def make(
         self, payload: bytes | bytearray, segments: dict[int, Any], seed: int, place: Any
     ) -> Any:
-        """The batch of a task, in a worker; see :meth:`Recipe.make`."""
-        return self.batch(*pickle.loads(payload), place)
+        """Makes the batch of a task, in a worker; see :meth:`hdmlp._recipe.Recipe.make`."""
+        seed, epoch, step, indices = pickle.loads(payload)
+        return self.batch(seed, epoch, step, indices, place)
 
     def batch(self, seed: int, epoch: int, step: int, indices: Any, place: Any) -> Any:
-        """The batch of the indices. An exception of an item carries its index as ``sample``."""
+        """Makes the batch of the indices.
+
+        An exception of an item has its index as ``sample``.
+
+        Args:
+            seed: The seed of the items' random numbers.
+            epoch: The batch's epoch.
+            step: The batch's number in the epoch.
+            indices: What the sampler yielded.
+            place: Where the batch may be written.
+        """
         if not self.batched:
             seed_generators(position_key(seed, epoch, step, 0))
             return self.collate(self._item(indices))
@@ -56,15 +67,12 @@ class Items:
         try:
             return self.dataset[index]
         except Exception as error:
-            try:
-                error.sample = index
-            except AttributeError:
-                pass
+            name_sample(error, index)
             raise
 
 
 def length_of(dataset: Any) -> int | None:
-    """How many items a dataset has; None: it does not say."""
+    """Returns the number of a dataset's items; None: it has no length."""
     try:
         return len(dataset)
     except (TypeError, NotImplementedError):
@@ -75,11 +83,11 @@ class Encoded:
     """A folder's samples as their bytes, read from the files.
 
     Args:
-        folder: the dataset.
-        target_transform: applied to class numbers; None: nothing.
+        folder: The dataset.
+        target_transform: Applied to class numbers; None: nothing is.
     """
 
-    def __init__(self, folder: Folder, target_transform: Callable | None):
+    def __init__(self, folder: Folder, target_transform: Callable[[int], Any] | None):
         self.folder, self.target_transform = folder, target_transform
 
     def __getitem__(self, index: int) -> Any:
@@ -88,26 +96,27 @@ class Encoded:
 
 
 def encoded_batch(items: list[Any]) -> Any:
-    """(list of read-only memoryviews, labels) of items of :class:`Encoded`."""
-    return [memoryview(data) for data, _ in items], default_collate(
-        [label for _, label in items]
-    ) if items else torch.empty(0, dtype=torch.int64)
+    """Collates items of :class:`Encoded`: (list of read-only memoryviews, labels)."""
+    labels = torch.empty(0, dtype=torch.int64)
+    if items:
+        labels = default_collate([label for _, label in items])
+    return [memoryview(data) for data, _ in items], labels
 
 
 class Labelled:
-    """A folder's items, with what ``labels="name"`` makes of their labels.
+    """A folder's items, with the labels of ``labels="name"``.
 
     Args:
-        folder: an ImageFolder.
-        target_transform: applied to class numbers, in place of the folder's own.
+        folder: An :class:`ImageFolder`.
+        target_transform: Applied to class numbers, in place of the folder's own.
     """
 
-    def __init__(self, folder: Any, target_transform: Callable):
+    def __init__(self, folder: Any, target_transform: Callable[[int], Any] | None):
         self.folder, self.target_transform = folder, target_transform
 
     def __getitem__(self, index: int) -> Any:
         data, label = Folder.__getitem__(self.folder, index)
         value = self.folder.loader(data)
-        return value if self.folder.transform is None else self.folder.transform(
-            value
-        ), self.target_transform(label)
+        if self.folder.transform is not None:
+            value = self.folder.transform(value)
+        return value, label if self.target_transform is None else self.target_transform(label)

@@ -2,51 +2,39 @@
 
 from __future__ import annotations
 
-import functools
-import inspect
-import logging
 from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch
 import torch.utils.data
-from torch.utils.data import DistributedSampler, IterableDataset, Sampler
+from torch.utils.data import IterableDataset
 
-from .. import _daemon
-from .._arguments import KEYS, configuration, parameters, settings, whole_number
+from .._arguments import KEYS, configuration, parameters, whole_number
 from .._output import Output
-from .._processors import not_started, unasked
 from .._reports import Explanation, Report, Stats
-from ..data import Folder, described
-from ..errors import ConfigError
-from ._arguments import check_torchs, settle
+from ..data import Folder
+from ._arguments import (
+    check_settable,
+    check_torchs,
+    process_arguments,
+    settle,
+    spell_out_keys,
+)
 from ._content import Content, users_collate
 from ._disjoint import share_of
 from ._engines import Engine, Engines
-from ._items import length_of
 from ._iterable import Iterables
 from ._local import Local
-from ._order import Known, Seeded, Shared, ordered_by
-from ._ordering import Ordering
+from ._order import Known
+from ._ordering import Ordering, sampler_for
 from ._ranks import JobName, Ranks
 from ._served import Served
-
-log = logging.getLogger("hdmlp")
-
-_Torch = torch.utils.data.DataLoader
-_PREFETCH_FACTOR = inspect.signature(_Torch.__init__).parameters["prefetch_factor"].default
-
-#: What cannot be changed after a loader was made, in addition to what torch's class forbids.
-_SETTLED = ("shard", "epochs", "offload", "labels", "raw", "name", "verify", "config_file")
 
 
 class DataLoader(torch.utils.data.DataLoader[Any]):
     """``torch.utils.data.DataLoader`` for one rank, with batches served by the daemon.
 
     Takes torch's arguments in torch's order, and yields the same batches in the same order.
-
-    Without a transform a batch is a list of the samples' bytes, read-only and in shared memory, and
-    a tensor of labels; see ``raw``.
 
     Args:
         dataset: An :class:`ImageFolder`, one of torchvision's folders, or ``Subset`` and
@@ -122,8 +110,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     Raises:
         HDMLPError: See :mod:`hdmlp.errors`.
-        ValueError: torch refuses the arguments.
-        TypeError: torch refuses the arguments.
+        ValueError: torch refuses the arguments; or TypeError.
     """
 
     def __init__(
@@ -159,49 +146,27 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         config_file: str | None = None,
         **keys: Any,
     ):
-        # 1. The arguments. 2. Which rank this is, what the dataset's items are, and what is made of
-        # them. 3. torch's own __init__, with a sampler for the order. 4. The order as the daemon
-        # knows it. 5. The job, opened if it can be already.
+        # The arguments; the rank, the dataset's items, and what is made of them; torch's own
+        # __init__; the order as the daemon knows it; the job, opened if it can be already.
         self._complete = False
-        if batch_size is not None:
-            batch_size = whole_number("batch_size", batch_size, 1)
-        check_torchs(timeout, pin_memory_device, in_order)
+        batch_size = check_torchs(batch_size, timeout, pin_memory_device, in_order)
         named = [p for p in parameters(DataLoader) if p not in KEYS]
-        self._arguments = settle(
-            shuffle=shuffle,
-            sampler=sampler,
-            batch_sampler=batch_sampler,
-            generator=generator,
-            shard=shard,
-            epochs=epochs,
-            seed=seed,
-            rank=rank,
-            world_size=world_size,
-            offload=offload,
-            labels=labels,
-            name=name,
-            verify=verify,
-            raw=raw,
-            config_file=config_file,
-            keys=configuration(keys, named),
-        )
-        self.__dict__.update({**keys, **self._arguments.attributes()})
-        own = self._arguments
+        order = (shuffle, sampler, batch_sampler, generator, shard, epochs, seed, rank, world_size)
+        content = (offload, labels, name, verify, raw, config_file, configuration(keys, named))
+        own = self._arguments = settle(*order, *content)
+        self.__dict__.update({**keys, **own.attributes()})
         self._ranks = Ranks(own.shard, rank, world_size)
         ordered = sampler if batch_sampler is None else batch_sampler
         job = JobName(name, own.shard or share_of(ordered) is not None)
-        self._content = Content(dataset, own)
         batched = batch_size is not None or batch_sampler is not None
+        self._content = Content(dataset, own)
         self._content.making = self._content.make(users_collate(collate_fn, batched))
-        workers, said = self._processes(num_workers, multiprocessing_context)
-        more: dict[str, Any] = {}
+        workers, said = self._content.workers(num_workers, multiprocessing_context)
+        processes: dict[str, Any] = {}
         if workers or num_workers is not None:  # otherwise torch refuses them
-            more = {
-                "prefetch_factor": prefetch_factor,
-                "persistent_workers": bool(persistent_workers),
-                "multiprocessing_context": multiprocessing_context,
-            }
-        sampler, shuffled = self._sampler_for(dataset, sampler, bool(drop_last))
+            more = (prefetch_factor, persistent_workers, multiprocessing_context)
+            processes = process_arguments(*more)
+        sampler, shuffled = sampler_for(own, self._ranks, dataset, sampler, bool(drop_last))
         super().__init__(
             dataset,
             batch_size,
@@ -215,108 +180,21 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             timeout,
             worker_init_fn,
             generator=generator,
-            **{key: value for key, value in more.items() if value is not None},
+            **processes,
         )
         self._iterables = Iterables() if isinstance(dataset, IterableDataset) else None
-        self._iterated = False
-        # The dataset's length, by which a DistributedSampler has divided it.
-        self._length: int | None = None
-        if isinstance(self.sampler, DistributedSampler) and not own.shard:
-            self._length = length_of(dataset)
-        self._leave_arguments()
+        own.leave_with(self.sampler if self.batch_sampler is None else self.batch_sampler)
         self._ordering = Ordering(own, self._content, self._ranks, sampler)
-        self._ordering.known = self._ordering.find(self)
+        self._ordering.begin(self, tuned=num_workers is None, said=said)
         self._engines = Engines(own, self._content, self._ordering, self._ranks, job, ordered)
-        if self._order is None and num_workers is None:
-            # Torch's default: how far ahead a sampler is iterated depends on it.
-            self.num_workers, self.prefetch_factor = 0, _PREFETCH_FACTOR
-            said = said and not_started("the sampler's order depends on their number, as in torch")
-        if said:
-            log.warning("%s", said)
-        if self._order is None and self._folder is not None:
-            self._log_unknown_order()
-        self._open_or_check(rank)
+        self._engines.prepare(self, early=rank is not None)
         self._complete = True
 
-    def _sampler_for(self, dataset: Any, sampler: Any, drop_last: bool) -> tuple[Any, bool]:
-        """Returns the sampler with which torch's __init__ is called, and its ``shuffle``."""
-        own = self._arguments
-        shuffled = own.order != "none"
-        if isinstance(dataset, IterableDataset):
-            return sampler, shuffled
-        if own.shard:
-            return Shared(dataset, self._ranks, shuffled, own.seed or 0, drop_last), False
-        if own.order == "torch" and own.seed is not None and sampler is None:
-            return Seeded(dataset, own.seed), False
-        return sampler, shuffled
-
-    def _processes(self, num_workers: int | None, context: Any) -> tuple[int, str]:
-        """Returns how many workers to start, and what to log about them."""
-        if num_workers is not None:
-            return whole_number("num_workers", num_workers, 0), ""
-        making = self._content.making
-        if making is None or making.recipe is None:
-            return 0, ""
-        return unasked(context)
-
-    def _leave_arguments(self) -> None:
-        """Leaves HDMLP's own arguments with the sampler, for frameworks: see :func:`use_in`.
-
-        The sampler is all that they keep of the loader.
-        """
-        sampler: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
-        if isinstance(sampler, Sampler):  # a list of batches takes no attributes
-            sampler.hdmlp_arguments = self._arguments.for_frameworks()  # type: ignore[attr-defined]
-
-    def _log_unknown_order(self) -> None:
-        if self._ranks.groups:
-            log.info(
-                "num_replicas=%d of the sampler is not the number of ranks: several ranks read the "
-                "same samples, and caches are planned for one epoch at a time",
-                self.sampler.num_replicas,  # type: ignore[attr-defined]
-            )
-        else:
-            log.info(
-                "%s: only iterating it reveals its order, so caches are planned for one epoch at a "
-                "time: give seed= with shuffle=True, or torch's DistributedSampler",
-                ordered_by(self.sampler, self.batch_sampler),
-            )
-
-    def _open_or_check(self, rank: int | None) -> None:
-        """Opens the job, or has the daemon check the arguments if it is too early for that.
-
-        It is as long as which rank this is, or which seed torch's generators give when the loader
-        is iterated, may not be known.
-        """
-        own = self._arguments
-        if (
-            self._order is not None
-            and (not own.shard or rank is not None)
-            and not (self.drop_last and not super().__len__())
-            and not self._ordering.draws
-        ):
-            self._engines.open(self)
-        elif self._content.making is not None:
-            checked = {
-                **settings(dict(own.keys), own.config_file),
-                "transforms": described(self._content.making.transforms),
-            }
-            on_error = _daemon.check(checked).get("on_error", "raise")
-            self._engines.on_error = on_error
-            if self.batch_sampler is None and on_error != "raise":
-                raise ConfigError(
-                    f"on_error={on_error!r} with batch_size=None: such items are read without the "
-                    "daemon, which alone can skip samples; give a batch_size (1 for single "
-                    "samples), or on_error='raise'"
-                )
-
     def __setattr__(self, name: str, value: Any) -> None:
-        if (name in _SETTLED or name in KEYS) and getattr(self, "_complete", False):
-            raise ValueError(
-                f"{name} attribute should not be set after {type(self).__name__} is initialized: "
-                "make a new loader"
-            )
-        super().__setattr__(name, value)
+        if getattr(self, "_complete", False):
+            check_settable(self, name)
+        torchs: Any = super()  # whose method has no types in some releases
+        torchs.__setattr__(name, value)
 
     def close(self) -> None:
         """Leaves the job. Batches that the program keeps stay valid. Idempotent."""
@@ -327,8 +205,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    # What it is made of.
 
     @property
     def _engine(self) -> Engine | None:
@@ -348,18 +224,6 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def _opened(self) -> Engine:
         """Returns the engine of the last iteration, opened if there is none."""
         return self._engines.opened(self)
-
-    def _share(self) -> tuple[int, int]:
-        """Returns the rank among those which share the epochs, and their number."""
-        sampler = self.sampler
-        if (
-            self._order is None
-            and isinstance(sampler, DistributedSampler)
-            and not self._arguments.shard
-        ):
-            return sampler.rank, sampler.num_replicas
-        place = self._ranks.place or self._engines.settle()
-        return place.rank, place.world_size
 
     def __len__(self) -> int:
         """Batches per epoch of this rank."""
@@ -401,12 +265,12 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     @property
     def rank(self) -> int:
         """This process's rank among those that share the epochs."""
-        return self._share()[0]
+        return self._engines.share(self)[0]
 
     @property
     def world_size(self) -> int:
         """The number of ranks that share the epochs."""
-        return self._share()[1]
+        return self._engines.share(self)[1]
 
     @property
     def global_batch_size(self) -> int:
@@ -434,43 +298,16 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         if self._iterables is not None:
             return self._iterables.iterate(super().__iter__())
         if self._order is not None and not len(self):  # as in torch: drop_last leaves nothing
-            self._draw_as_torch()
+            self._ordering.draw_as_torch(self)
             return iter(())
         engine = self._engines.open(self)
-        self._check_length(engine.next_epoch)
+        self._ordering.check_length(self, engine.next_epoch)
         if not self._arguments.shard and self._arguments.order != "none":
             # Not earlier: a framework may still make another loader of this one.
             self._ranks.warn_unshared()
         if isinstance(engine, Local):
             return iter(engine)
-        self._draw_as_torch()
-        if self._order is None or self._order.follows is None:
-            return iter(engine)
-        # torch's loader asks its sampler at once if there are workers, else for the first batch.
-        if self.num_workers:
-            self._ordering.follow_sampler(engine)
-            return iter(engine)
-        iteration: Any = iter(engine)
-        iteration.before = functools.partial(self._ordering.follow_sampler, engine)
-        return iteration  # type: ignore[no-any-return]
-
-    def _check_length(self, epoch: int) -> None:
-        """Checks that the dataset has the length by which a DistributedSampler divided it."""
-        if self._length is None:
-            return
-        length = length_of(self.dataset)
-        if length != self._length:
-            raise ConfigError(
-                f"epoch {epoch}: the {type(self.dataset).__name__} has {length} items, and had "
-                f"{self._length} when the loader was made, which its DistributedSampler divides: "
-                "make both anew"
-            )
-
-    def _draw_as_torch(self) -> None:
-        """Draws what torch's loader draws for its workers when it is iterated."""
-        if not (self._iterated and self.persistent_workers):
-            torch.empty((), dtype=torch.int64).random_(generator=self.generator)
-        self._iterated = True
+        return self._ordering.iterate(self, engine)
 
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch that the next iteration delivers.
@@ -559,20 +396,4 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         return f"{type(self).__name__}({self.dataset!r}, batch_size={self.batch_size}{self._ranks})"
 
 
-def _spell_out_keys() -> None:
-    """Gives the constructor's signature one parameter for each configuration key.
-
-    Frameworks which make a loader anew read the names of its arguments from the signature, and
-    their values from its attributes.
-    """
-    init: Any = DataLoader.__init__
-    signature = inspect.signature(init)
-    init.__signature__ = signature.replace(
-        parameters=[
-            *(p for p in signature.parameters.values() if p.kind is not p.VAR_KEYWORD),
-            *(inspect.Parameter(key, inspect.Parameter.KEYWORD_ONLY, default=None) for key in KEYS),
-        ]
-    )
-
-
-_spell_out_keys()
+spell_out_keys(DataLoader)

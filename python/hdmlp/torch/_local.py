@@ -6,6 +6,7 @@ the daemon, which is told the order.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import multiprocessing
@@ -384,7 +385,5 @@ class Local:
             self.jobs.close()
 
     def __del__(self) -> None:
-        try:
+        with contextlib.suppress(Exception):  # half-made, or at the interpreter's exit
             self.close()
-        except Exception:  # half-made, or at the interpreter's exit
-            pass

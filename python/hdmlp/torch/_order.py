@@ -126,7 +126,8 @@ def known(dataset: Any, sampler: Any, batch_sampler: Any) -> Known | None:
     A subclass may yield anything, so only torch's own classes and ours count, and only over the
     loader's own dataset.
     """
-    if type(batch_sampler) is not BatchSampler or batch_sampler.sampler is not sampler:
+    batched: Any = getattr(batch_sampler, "sampler", None)
+    if type(batch_sampler) is not BatchSampler or batched is not sampler:
         return None
     if (
         type(sampler) is DistributedSampler

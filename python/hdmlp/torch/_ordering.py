@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import logging
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import BatchSampler, RandomSampler
+import torch.utils.data
+from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler
 
 from .._arguments import whole_number
+from .._processors import not_started
 from ..errors import ConfigError
 from ._arguments import Arguments
 from ._content import Content
-from ._order import Known, Seeded, known
+from ._items import length_of
+from ._order import Known, Seeded, Shared, known
 from ._ranks import Ranks
 
 if TYPE_CHECKING:
@@ -20,6 +26,9 @@ if TYPE_CHECKING:
     from ._served import Served
 
 log = logging.getLogger("hdmlp")
+
+_Torch = torch.utils.data.DataLoader
+_PREFETCH_FACTOR = inspect.signature(_Torch.__init__).parameters["prefetch_factor"].default
 
 
 class Ordering:
@@ -45,8 +54,29 @@ class Ordering:
         self._sampler_epoch: int = getattr(sampler, "epoch", 0)
         # What random numbers of transforms follow from if no seed was given.
         self._drawn_seed: int | None = None
+        # The dataset's length, by which a DistributedSampler has divided it.
+        self._length: int | None = None
+        self._iterated = False
         self._warned = False
         self.known: Known | None = None
+
+    def begin(self, loader: DataLoader, tuned: bool, said: str) -> None:
+        """Finds the order of a new loader.
+
+        Args:
+            loader: The loader.
+            tuned: The number of its workers was tuned automatically.
+            said: What to log about that.
+        """
+        if isinstance(loader.sampler, DistributedSampler) and not self._arguments.shard:
+            self._length = length_of(loader.dataset)
+        self.known = self.find(loader)
+        if self.known is None and tuned:
+            # torch's default: how far ahead a sampler is iterated depends on it.
+            loader.num_workers, loader.prefetch_factor = 0, _PREFETCH_FACTOR
+            said = said and not_started("the sampler's order depends on their number, as in torch")
+        if said:
+            log.warning("%s", said)
 
     def find(self, loader: DataLoader) -> Known | None:
         """Returns the order that the daemon knows, as the loader's sampler is now."""
@@ -136,7 +166,44 @@ class Ordering:
 
     # The epoch.
 
-    def begin(self, engine: Served) -> None:
+    def check_length(self, loader: DataLoader, epoch: int) -> None:
+        """Checks that the dataset has the length by which a DistributedSampler divided it.
+
+        Raises:
+            ConfigError: It has another one.
+        """
+        if self._length is None:
+            return
+        length = length_of(loader.dataset)
+        if length != self._length:
+            raise ConfigError(
+                f"epoch {epoch}: the {type(loader.dataset).__name__} has {length} items, and had "
+                f"{self._length} when the loader was made, which its DistributedSampler divides: "
+                "make both anew"
+            )
+
+    def draw_as_torch(self, loader: DataLoader) -> None:
+        """Draws what torch's loader draws for its workers when it is iterated."""
+        if not (self._iterated and loader.persistent_workers):
+            torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
+        self._iterated = True
+
+    def iterate(self, loader: DataLoader, engine: Served) -> Iterator[Any]:
+        """Begins the next epoch, or the one that the sampler's ``epoch`` says.
+
+        torch's loader asks its sampler at once if there are workers, else for the first batch.
+        """
+        self.draw_as_torch(loader)
+        if self.known is None or self.known.follows is None:
+            return iter(engine)
+        if loader.num_workers:
+            self.follow_sampler(engine)
+            return iter(engine)
+        iteration: Any = iter(engine)
+        iteration.before = functools.partial(self.follow_sampler, engine)
+        return iteration  # type: ignore[no-any-return]
+
+    def set_first(self, engine: Served) -> None:
         """Sets the first epoch of the first engine to the sampler's."""
         if self._sampler_epoch:
             engine.set_epoch(self._sampler_epoch)
@@ -155,8 +222,9 @@ class Ordering:
 
     def follow_sampler(self, engine: Served) -> None:
         """Moves the engine to the epoch of the sampler that the order follows."""
-        assert self.known is not None and self.known.follows is not None
+        assert self.known is not None
         sampler = self.known.follows
+        assert sampler is not None
         epoch = sampler.epoch
         unchanged = epoch == self._sampler_epoch
         repeats = unchanged and engine.next_epoch == epoch + 1
@@ -171,6 +239,21 @@ class Ordering:
         if not unchanged or not engine.fresh:
             self._sampler_epoch = epoch
             engine.set_epoch(epoch)
+
+
+def sampler_for(
+    arguments: Arguments, ranks: Ranks, dataset: Any, sampler: Any, drop_last: bool
+) -> tuple[Any, bool]:
+    """Returns the sampler with which torch's loader is made, and its ``shuffle``."""
+    shuffled = arguments.order != "none"
+    seed = arguments.seed
+    if isinstance(dataset, IterableDataset):
+        return sampler, shuffled
+    if arguments.shard:
+        return Shared(dataset, ranks, shuffled, seed or 0, drop_last), False
+    if arguments.order == "torch" and seed is not None and sampler is None:
+        return Seeded(dataset, seed), False
+    return sampler, shuffled
 
 
 def _next_draw(own: torch.Generator | None) -> int:

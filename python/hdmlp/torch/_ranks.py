@@ -60,10 +60,8 @@ class Ranks:
             rank, world_size = self._given
         if rank is not None and self._place is not None:
             return self._place
-        if rank is None and not self._shared:
-            place = ALONE
-        else:
-            place = _launcher.find(rank, world_size)
+        alone = rank is None and not self._shared
+        place = ALONE if alone else _launcher.find(rank, world_size)
         if self._place is None:
             self._place = place
         elif place[:2] != self._place[:2]:

@@ -1,4 +1,7 @@
-"""Samples that come several times in an epoch: what Python makes of each occurrence draws random numbers of its own, as in torch."""
+"""Samples which come several times in an epoch.
+
+As in torch, Python's transforms of each occurrence draw random numbers of its own.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +15,14 @@ _MASK = 0xFFFFFFFFFFFFFFFF
 
 
 class Repeating(Recipe):
-    """A recipe whose random numbers follow from a sample's place in the epoch as well, which no other occurrence of it has.
+    """A recipe whose random numbers follow from a sample's position in the epoch as well.
+
+    No other occurrence of the sample has the same position.
 
     Args:
-        recipe: what is done.
-        rank, world_size: which of the ranks that share the epoch this is: places count over all of them.
+        recipe: What is done.
+        rank: This rank, among those which share the epoch: positions count over all of them.
+        world_size: Their number.
     """
 
     def __init__(self, recipe: Recipe, rank: int, world_size: int):
@@ -24,13 +30,13 @@ class Repeating(Recipe):
         self._rank, self._world_size = rank, world_size
 
     def make(self, payload: bytearray, segments: dict[int, Any], seed: int, place: Any) -> Any:
-        """See :meth:`Recipe.make`."""
+        """Makes a batch; see :meth:`hdmlp._recipe.Recipe.make`."""
         return super().make(
             payload, segments, self.seed_of(seed, BATCH_HEAD.unpack_from(payload)[2]), place
         )
 
     def seed_of(self, seed: int, step: int) -> int:
-        """What :meth:`samples` is to be given for a step's batch, in place of the job's seed."""
+        """Returns what takes the place of the job's seed in :meth:`samples` for a step's batch."""
         return mix64((mix64(seed & _MASK) + step) & _MASK)
 
     def samples(
@@ -41,7 +47,7 @@ class Repeating(Recipe):
         seed: int,
         epoch: int,
     ) -> list[Any]:
-        """See :meth:`Recipe.samples`."""
+        """Makes pairs; see :meth:`hdmlp._recipe.Recipe.samples`."""
         made: list[Any] = []
         for place, (view, label, sample) in enumerate(zip(views, labels, ids)):
             key = mix64((seed + place * self._world_size + self._rank) & _MASK)

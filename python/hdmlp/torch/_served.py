@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -221,14 +222,10 @@ class Served(Loader):
         """Adds the sample's ID and path to an exception of the user's code."""
         path = None
         if isinstance(sample, int):
-            try:
+            with contextlib.suppress(Exception):  # the exception at hand matters more
                 path = self.dataset.sample(sample)[0]
-            except Exception:  # the exception at hand matters more
-                pass
-        try:
+        with contextlib.suppress(AttributeError):
             error.sample, error.path = sample, path
-        except AttributeError:
-            pass
         if hasattr(error, "add_note"):
             error.add_note(self._where(sample, error, taken))
 

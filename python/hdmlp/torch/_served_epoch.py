@@ -86,9 +86,9 @@ class ServedEpoch(Batches):
             if self._pulled == 0 and not self._unforeseen:
                 generators = Generators(self._local.sampler, self._local.generator)
                 before = generators.state()
-            for indices in self._drawn:
-                break
-            else:
+            try:
+                indices = next(self._drawn)
+            except StopIteration:
                 self._drawn_all = True
                 if self._pulled < len(self._batches):
                     self._part_from(self._pulled)

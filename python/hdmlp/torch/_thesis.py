@@ -1,7 +1,8 @@
-"""The thesis's dataset and loader (listing 4.6), over :class:`hdmlp.Job`."""
+"""The thesis's dataset and loader (listing 4.6), on top of :class:`hdmlp.Job`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Callable
 
 import torch.utils.data
@@ -17,17 +18,21 @@ from ._batch import default_collate, labels_of
 from ._folder import as_transform, offload, pil_loader
 
 
-class HDMLPImageFolder(torch.utils.data.Dataset):
+class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
     """The thesis's dataset (listing 4.6): what a :class:`hdmlp.Job` delivers, transformed.
 
-    Args:
-        data_dir: the directory that the job was made with.
-        job: the job.
-        data_transforms: what is made of samples: a callable or a list, as :class:`ImageFolder` takes it. Without any, and
-            none given to the job, the decoded image, an RGB ``PIL.Image``.
-        target_transform: applied to the class number.
+    ``dataset[i]`` is the job's next sample for any ``i``, as in the original.
 
-    ``dataset[i]`` is the job's next sample, whatever ``i`` is, as in the original.
+    Args:
+        data_dir: The directory for which the job was made.
+        job: The job.
+        data_transforms: What is made of samples: a callable or a list, as for
+            :class:`ImageFolder`. Default: None; if the job has no transforms either, samples are
+            decoded images, RGB ``PIL.Image``.
+        target_transform: Applied to the class number. Default: None.
+
+    Raises:
+        ConfigError: ``job`` is not a job, or was made for another directory.
     """
 
     def __init__(
@@ -35,7 +40,7 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
         data_dir: str,
         job: Job,
         data_transforms: Any = None,
-        target_transform: Callable | None = None,
+        target_transform: Callable[[Any], Any] | None = None,
     ):
         if not isinstance(job, Job):
             raise ConfigError(f"job={job!r}: must be an hdmlp.Job")
@@ -44,7 +49,7 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
         self.transform = as_transform(data_transforms, None)
         self.target_transform = target_transform
         self._handed: Handed | None = None
-        self._rest: Callable | None = None
+        self._rest: Callable[[Any], Any] | None = None
         offloaded = offload(pil_loader, self.transform)
         if offloaded.described:
             job.use_transforms(offloaded.described)
@@ -63,26 +68,26 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """From a class's name to its number."""
+        """The classes' numbers by name."""
         return self.job.dataset.class_to_idx
 
     def __len__(self) -> int:
-        """The number of samples."""
+        """Returns the number of samples."""
         return self.job.length()
 
     @property
     def offloaded(self) -> bool:
-        """True if the daemon carries out all transforms."""
+        """Whether the daemon carries out all transforms."""
         return self._handed is not None and self._rest is None
 
-    def recipe(self, collate: Callable) -> Recipe:
-        """How samples are made."""
+    def recipe(self, collate: Callable[[Any], Any]) -> Recipe:
+        """Returns how Python makes samples."""
         if self._handed is None:
             return Recipe(pil_loader, self.transform, self.target_transform, collate, decodes=True)
         return Recipe(self._made, None, self.target_transform, collate)
 
     def _made(self, data: memoryview) -> Any:
-        """The object, transformed."""
+        """Makes the object, transformed."""
         if self._handed is None:
             value, transform = pil_loader(data), self.transform
         else:
@@ -91,7 +96,7 @@ class HDMLPImageFolder(torch.utils.data.Dataset):
         return value if transform is None else transform(value)
 
     def __getitem__(self, index: int) -> tuple[Any, Any]:
-        """(object, class number) of the job's next sample."""
+        """Returns (object, class number) of the job's next sample."""
         label, data = self.job.get()
         number = self.class_to_idx[label]
         value = self._made(data)
@@ -104,15 +109,19 @@ class HDMLPDataLoader:
     Each ``iter()`` delivers the job's next epoch.
 
     Args:
-        dataset: an :class:`HDMLPImageFolder`.
-        collate_fn: from a list of (object, class number) to the batch; None: torch's default.
+        dataset: An :class:`HDMLPImageFolder`.
+        collate_fn: From a list of (object, class number) to the batch. Default: torch's.
 
     Yields:
-        ``[images, labels]``: a tensor per batch of this rank, and int64 class numbers. Where the daemon carries out all
-        transforms the tensor lies in shared memory, where the daemon wrote it.
+        ``[images, labels]``: a tensor of shape (n, ...) per batch of this rank, and an int64 tensor
+        of class numbers of shape (n,). If the daemon carries out all transforms, ``images`` is in
+        shared memory, where the daemon wrote it.
+
+    Raises:
+        ConfigError: ``dataset`` is not an :class:`HDMLPImageFolder`.
     """
 
-    def __init__(self, dataset: HDMLPImageFolder, collate_fn: Callable | None = None):
+    def __init__(self, dataset: HDMLPImageFolder, collate_fn: Callable[[Any], Any] | None = None):
         if not isinstance(dataset, HDMLPImageFolder):
             raise ConfigError(f"dataset={dataset!r}: must be an HDMLPImageFolder")
         self.dataset = dataset
@@ -120,20 +129,20 @@ class HDMLPDataLoader:
         self._recipe = None if whole else dataset.recipe(collate_fn or default_collate)
 
     def __len__(self) -> int:
-        """Batches per epoch."""
+        """Returns the number of batches per epoch."""
         return self.dataset.job.steps
 
-    def __iter__(self):
+    def __iter__(self) -> Iterator[Any]:
         return self.dataset.job.epoch(
             self._make, self._recipe is not None or self.dataset.target_transform is not None
         )
 
     def _make(self, loader: Loader, taken: Taken) -> Any:
         if self._recipe is None:
-            return [
-                loader.output.tensor(taken.content, taken.n),
-                labels_of(taken, self.dataset.target_transform),
-            ]
+            output = loader.output
+            assert output is not None
+            labels = labels_of(taken, self.dataset.target_transform)
+            return [output.tensor(taken.content, taken.n), labels]
         with generators_kept():
             return self._recipe.collate(
                 self._recipe.samples(

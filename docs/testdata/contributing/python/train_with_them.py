@@ -1,4 +1,7 @@
-"""Trains, as it were, with a source, a storage class and a transform that were added: what comes is the negative of what is there."""
+"""Reads images through a source, a storage class and a transform that were added.
+
+The batches must hold the negatives of the images.
+"""
 
 import io
 import pathlib
@@ -32,6 +35,7 @@ configuration.write_text('[[storage_class]]\nkind = "heap"\ncapacity = "1MB"\n')
 
 dataset = Strips(directory)
 assert len(dataset) == 16 and dataset.classes == ["cat", "dog"], (len(dataset), dataset.classes)
+assert dataset.samples[9] == ("dog/000000001", 1), dataset.samples[9]
 transforms = [T.RandomInvert(1), T.CenterCrop((5, 7)), T.ToTensor(dtype="uint8")]
 with hdmlp.data.DataLoader(
     dataset,

@@ -6,7 +6,8 @@ import (
 	"strings"
 )
 
-// units are what the plain numbers of a key stand for, by its last name.
+// unitOf returns the unit of numbers without a unit in the values of a key, by the last part of the
+// key that has one; "" if it has none.
 func unitOf(key string) string {
 	parts := strings.Split(key, ".")
 	for _, part := range slices.Backward(parts) {
@@ -22,7 +23,8 @@ func unitOf(key string) string {
 	return ""
 }
 
-// numbers reads the values of a key as numbers of one unit; ok is false if they are not all such.
+// numbers parses the values of a key as numbers of one unit. ok is false if one of them is not a
+// number or the units differ.
 func numbers(key string, values []string) (parsed []float64, unit string, ok bool) {
 	for i, value := range values {
 		value = strings.Trim(value, `"' `)
@@ -33,7 +35,7 @@ func numbers(key string, values []string) (parsed []float64, unit string, ok boo
 		}
 		u := strings.TrimSpace(value[end:])
 		if v == 0 && u == "" && i > 0 {
-			u = unit // nothing is nothing in any unit
+			u = unit // 0 needs no unit
 		}
 		if i > 0 && unit == "" && parsed[0] == 0 {
 			unit = u

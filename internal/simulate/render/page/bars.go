@@ -10,8 +10,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
-// timeUnit is how times are written on an axis: seconds, or hours where seconds would be long
-// numbers.
+// timeUnit returns the unit of an axis of times, and its length in seconds: hours where seconds
+// would be long numbers, else seconds.
 func timeUnit(longest float64) (name string, seconds float64) {
 	if longest >= 200_000 {
 		return "hours", 3600
@@ -19,7 +19,8 @@ func timeUnit(longest float64) (name string, seconds float64) {
 	return "seconds", 1
 }
 
-// bars shows what each policy takes, split by where its samples came from.
+// bars returns a bar chart of the runtime of each policy, split by where its samples were read
+// from.
 func (r *plotted) bars(p *render.Point) *figure {
 	places := r.Places()
 	var entries []legendEntry
@@ -41,7 +42,7 @@ func (r *plotted) bars(p *render.Point) *figure {
 	}
 	best := p.Find(policies.Bound().Name())
 	if best != nil && best.Supported {
-		entries = append(entries, legendEntry{colour: ink, name: "no stall at all", dashed: true})
+		entries = append(entries, legendEntry{colour: ink, name: "no stall", dashed: true})
 	}
 	longest := 0.0
 	for _, policy := range p.Policies {
@@ -51,7 +52,7 @@ func (r *plotted) bars(p *render.Point) *figure {
 	}
 	rowHeight := func(w vg.Length) vg.Length {
 		if w < 500 {
-			return 36 // the name stands above its bar
+			return 36 // the name is above its bar
 		}
 		return 25
 	}
@@ -60,9 +61,8 @@ func (r *plotted) bars(p *render.Point) *figure {
 		name:  "runtime",
 		title: "Runtime per policy",
 		caption: "Each bar is as long as the runtime. Its colours are the shares of the bytes " +
-			"that were read from each place while training; " +
-			"the time before training starts stands for itself. The number behind a bar is the " +
-			"runtime, and how many times that of perfect it is.",
+			"read from each place during training; the time before training has its own colour. " +
+			"The label next to a bar is the runtime, and its ratio to that of perfect.",
 		height: func(w vg.Length) vg.Length {
 			return top(w) + rowHeight(w)*vg.Length(len(p.Policies)) + 36
 		},
@@ -73,7 +73,7 @@ func (r *plotted) bars(p *render.Point) *figure {
 	}
 }
 
-// drawBars draws axis and bars below y.
+// drawBars draws the axis and the bars below y.
 func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.Policy,
 	longest float64, y, row vg.Length,
 ) {

@@ -9,8 +9,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 )
 
-// band is what the batches of one part of the run took: the middle, and what one in twenty is below
-// and above.
+// band summarizes the times of the batches in one part of the run: the median, and the 5th and the
+// 95th percentile.
 type band struct{ low, middle, high float64 }
 
 // bands divides the batches into at most n parts.
@@ -27,8 +27,8 @@ func bands(batches []float64, n int) []band {
 	return all
 }
 
-// batches shows, for each policy, how long its batches take while training goes on; nil if nobody
-// measured them.
+// batches returns a plot of how long the batches of each policy take in the course of training;
+// nil if the report has no times of batches.
 func (r *plotted) batches(p *render.Point) *figure {
 	var rows []*render.Policy
 	steps, epochs := 0, 0
@@ -55,9 +55,9 @@ func (r *plotted) batches(p *render.Point) *figure {
 	return &figure{
 		name: "batches", title: "Time per batch",
 		caption: "How long batches take in the course of the run: the line is the median of " +
-			"neighbouring batches, nine in ten lie within the band. " +
-			"All panels have the same, logarithmic scale. Upright lines are the " +
-			"beginnings of epochs.",
+			"neighbouring batches, and 9 in 10 lie within the band. " +
+			"All panels have the same logarithmic scale. " +
+			"Vertical lines mark the beginnings of epochs.",
 		height: func(w vg.Length) vg.Length {
 			if w < 500 {
 				return titleRoom + (row+14)*vg.Length(len(rows)) + 40
@@ -139,7 +139,7 @@ func (c *canvas) drawBatches(rows []*render.Policy, steps, epochs int, least, mo
 	c.text((from+end)/2, y+22, "batch", soft, centre)
 }
 
-// batchTime writes the time of a batch with its unit.
+// batchTime formats the time of a batch with a suitable unit.
 func batchTime(s float64) string {
 	switch {
 	case s < 1e-3:

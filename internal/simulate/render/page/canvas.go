@@ -11,7 +11,7 @@ import (
 	"strings"
 
 	xfont "golang.org/x/image/font"
-	"gonum.org/v1/plot" // also knows the fonts
+	"gonum.org/v1/plot" // also registers the fonts
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
@@ -22,8 +22,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
-// figure is a plot. It is drawn once wide, for screens, paper and files of its own, and once
-// narrow, so that its letters keep their size on a phone.
+// figure is a plot. It is drawn in two widths: wide for screens, paper and its own files, and
+// narrow for phones, so that the text keeps its size.
 type figure struct {
 	name    string // of its files
 	title   string
@@ -37,15 +37,15 @@ const (
 	narrow vg.Length = 320
 )
 
-// The colours, dark on light. Places and policies are told apart by lightness as well as by hue, so
-// that they can be by people who do not see some hues.
+// The colours, dark on light. Tiers and policies differ in lightness as well as in hue, so that
+// people with colour blindness can tell them apart.
 var (
 	ink      = rgb(0x1f2630)
 	softInk  = rgb(0x5b6470)
 	rule     = rgb(0xd9dde2)
 	paper    = rgb(0xffffff)
 	waiting  = rgb(0x4a5260) // before training
-	nothing  = rgb(0xb9c0c9) // everything is there
+	nothing  = rgb(0xb9c0c9) // no read: all samples are in the staging buffer
 	ofSource = rgb(0xc8501e)
 	ofRemote = rgb(0xf0b73f)
 	ofLocal  = []color.RGBA{
@@ -58,7 +58,7 @@ func rgb(v uint32) color.RGBA {
 	return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 255}
 }
 
-// placeColour returns the colour of a place.
+// placeColour returns the colour of the tier with that key.
 func placeColour(key string) color.RGBA {
 	switch key {
 	case "source":
@@ -72,14 +72,14 @@ func placeColour(key string) color.RGBA {
 	return ofLocal[max(0, j-1)%len(ofLocal)]
 }
 
-// canvas is what figures are drawn on; (0, 0) is at the upper left.
+// canvas is the area that a figure is drawn on; (0, 0) is the upper left corner.
 type canvas struct {
 	draw.Canvas
 	w, h   vg.Length
 	narrow bool
 }
 
-// margin is what stands around a figure in a file of its own.
+// margin is the margin around a figure in its own file.
 const margin vg.Length = 16
 
 // render draws the figure, with a margin around it.
@@ -98,10 +98,10 @@ func (c *canvas) titleSize() vg.Length {
 	return 14
 }
 
-// titleRoom is what the title takes of the height.
+// titleRoom is the height of the title.
 const titleRoom vg.Length = 26
 
-// png writes the figure, with more than two dots to a point.
+// png writes the wide figure as PNG, with more than two pixels per point.
 func (f *figure) png(w io.Writer) error {
 	c := vgimg.PngCanvas{
 		Canvas: vgimg.NewWith(vgimg.UseWH(wide+2*margin, f.height(wide)+2*margin),
@@ -114,9 +114,9 @@ func (f *figure) png(w io.Writer) error {
 	return nil
 }
 
-// svg returns the figure as SVG. The fonts are not part of it, and the one that a viewer has may be
-// wider than the one that texts were measured with; so each text says how wide it is to be drawn,
-// and nothing of it is cut or runs into its neighbour.
+// svg returns the figure as SVG. The fonts are not embedded, and a viewer's font may be wider than
+// the one that text was measured with; so each text element has a textLength, which prevents text
+// from being cut or overlapping.
 func (f *figure) svg(width, margin vg.Length) ([]byte, error) {
 	c := &svgCanvas{Canvas: vgsvg.New(width+2*margin, f.height(width)+2*margin)}
 	f.render(c, width, margin)
@@ -136,7 +136,7 @@ func (f *figure) svg(width, margin vg.Length) ([]byte, error) {
 
 var textStart = regexp.MustCompile(`<text `)
 
-// svgCanvas notes the widths of texts in the order in which they are written.
+// svgCanvas records the widths of texts in the order in which they are written.
 type svgCanvas struct {
 	*vgsvg.Canvas
 	widths []vg.Length
@@ -148,7 +148,7 @@ func (c *svgCanvas) FillString(f font.Face, at vg.Point, s string) {
 	c.Canvas.FillString(f, at, s)
 }
 
-// align is where a text stands from its point.
+// align is the position of a text relative to its point.
 type align int
 
 const (
@@ -169,31 +169,31 @@ func style(size vg.Length, colour color.Color, strong bool) text.Style {
 	}
 }
 
-// text writes a line with its middle at y.
+// text writes a line centred vertically at y.
 func (c *canvas) text(x, y vg.Length, s string, sty text.Style, a align) {
 	if s == "" {
 		return
 	}
-	// Letters are centred by the height of a capital, so that lines with and without descenders
-	// stand alike.
+	// Text is centred by the height of a capital letter, so that lines with and without descenders
+	// align.
 	sty.XAlign, sty.YAlign = [...]text.XAlignment{text.XLeft, text.XCenter, text.XRight}[a],
 		text.YBottom
 	c.FillText(sty, vg.Point{X: x, Y: c.h - y - sty.Font.Size*0.36}, s)
 }
 
-// within writes a line with its middle at (x, y), or as near to x as the figure's edges allow.
+// within writes a line centred at (x, y), or as near to x as the figure's edges allow.
 func (c *canvas) within(x, y vg.Length, s string, sty text.Style) {
 	half := sty.Width(s) / 2
 	c.text(max(half, min(x, c.w-half)), y, s, sty, centre)
 }
 
-// onPaper writes a line as text does, on a ground that nothing shines through.
+// onPaper writes a line as text does, on an opaque background.
 func (c *canvas) onPaper(x, y vg.Length, s string, sty text.Style) {
 	c.rect(x-2, y-sty.Font.Size*0.55, sty.Width(s)+4, sty.Font.Size*1.1, paper)
 	c.text(x, y, s, sty, left)
 }
 
-// turned writes a line upwards, its middle at (x, y).
+// turned writes a line upwards, centred at (x, y).
 func (c *canvas) turned(x, y vg.Length, s string, sty text.Style) {
 	sty.Rotation, sty.XAlign, sty.YAlign = math.Pi/2, text.XCenter, text.YCenter
 	c.FillText(sty, vg.Point{X: x, Y: c.h - y}, s)
@@ -229,7 +229,7 @@ func (c *canvas) dot(x, y, radius vg.Length, colour color.Color) {
 		vg.Point{X: x, Y: c.h - y})
 }
 
-// fit shortens a text to a width.
+// fit shortens a text to the given width.
 func fit(s string, sty text.Style, w vg.Length) string {
 	if sty.Width(s) <= w {
 		return s
@@ -248,8 +248,8 @@ type legendEntry struct {
 	dashed bool // a line rather than an area
 }
 
-// legend writes entries from (x, y) on, in as many lines as the width asks for, and returns their
-// height. With a nil canvas it only measures.
+// legend writes the entries from (x, y) on, in as many lines as the width requires, and returns
+// their height. With a nil canvas it only measures.
 func legend(c *canvas, entries []legendEntry, x, y, width vg.Length) vg.Length {
 	sty := style(10, ink, false)
 	const height, box, gap = 16, 10, 14
@@ -293,7 +293,7 @@ func ticks(lo, hi float64, n int) []float64 {
 	return all
 }
 
-// logTicks returns 1, 2 and 5 times powers of ten from lo to hi, or the powers alone if those are
+// logTicks returns 1, 2 and 5 times powers of ten from lo to hi, or only the powers if there are
 // many.
 func logTicks(lo, hi float64) []float64 {
 	var fine, coarse []float64
@@ -313,7 +313,7 @@ func logTicks(lo, hi float64) []float64 {
 	return fine
 }
 
-// tickText writes the value of a tick.
+// tickText formats the value of a tick.
 func tickText(v float64) string {
 	if math.Abs(v) >= 1000 {
 		return words.Group(v, 0)

@@ -13,13 +13,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
-// heat shows the runtimes of one policy over two keys.
+// heat returns a heat map of the runtimes of one policy over two keys.
 func (r *plotted) heat(name string) *figure {
 	down, across := r.Axis(0), r.Axis(1)
 	const row vg.Length = 34
 	return &figure{
 		name: "sweep-" + name, title: fmt.Sprintf("%s: runtime in seconds", name),
-		caption: "The darker, the longer the runtime of " + name + ". Down: " + r.Sweep[0] +
+		caption: "Darker cells mean longer runtimes of " + name + ". Down: " + r.Sweep[0] +
 			". Across: " + r.Sweep[1] + ".",
 		height: func(vg.Length) vg.Length {
 			return titleRoom + 14 + row*vg.Length(len(down)) + 40

@@ -13,21 +13,21 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 )
 
-// look is how a policy's line is told from the others'.
+// look is the style of a policy's line.
 type look struct {
 	colour color.RGBA
 	dashes []vg.Length
 	width  vg.Length
 }
 
-// lookOf returns what the policy's table says. The lower bound is dotted, and the default policy's
-// line is wider.
+// lookOf returns the style that the policy declares. The lower bound is dotted, and the default
+// policy's line is wider.
 func lookOf(name string) look {
 	if bound := policies.Bound(); name == bound.Name() {
 		return look{rgb(bound.About().Line.Colour), []vg.Length{1.5, 2}, 1.5}
 	}
 	p, err := policies.ForSimulator(name)
-	if err != nil { // a run of a later version
+	if err != nil { // a policy that this version does not know
 		return look{ink, nil, 1.75}
 	}
 	line := p.About().Line
@@ -43,7 +43,7 @@ func lookOf(name string) look {
 
 func isDefault(name string) bool { return name == policies.Default().Name() }
 
-// series is one line: where y is NaN, there is nothing.
+// series is one line of a chart. NaN in y is a gap.
 type series struct {
 	name string
 	y    []float64
@@ -69,8 +69,8 @@ func (r *plotted) series() []series {
 	return all
 }
 
-// lines shows runtimes over the values of one key; over the number of nodes, both axes are
-// logarithmic.
+// lines returns a line chart of the runtimes over the values of one key. Over the number of nodes,
+// both axes are logarithmic.
 func (r *plotted) lines() *figure {
 	key := r.Sweep[0]
 	values := r.Axis(0)
@@ -118,7 +118,7 @@ func (r *plotted) lines() *figure {
 	return f
 }
 
-// lineChart draws lines over numbers, with their names at their ends.
+// lineChart draws lines over a numeric axis, with their names at their ends.
 type lineChart struct {
 	c       *canvas
 	x       []float64
@@ -126,7 +126,7 @@ type lineChart struct {
 	series  []series
 	axis    string
 	log     bool
-	ideal   bool // a thin line of ideal scaling from the first point of the fastest
+	ideal   bool // draw a thin line of ideal scaling from the first point of the fastest policy
 	numeric bool
 
 	left, right, top, bottom vg.Length
@@ -173,7 +173,7 @@ func (l *lineChart) draw() {
 		c.line(softInk, 0.75, nil, vg.Point{X: x, Y: l.bottom}, vg.Point{X: x, Y: l.bottom + 3})
 		w := soft.Width(l.label(i))
 		if x-w/2 < last+4 {
-			continue // its neighbour's number is in the way
+			continue // would overlap the label before it
 		}
 		c.within(x, l.bottom+11, l.label(i), soft)
 		last = x + w/2
@@ -241,7 +241,7 @@ func (l *lineChart) py(v float64) vg.Length {
 	return l.bottom - vg.Length(share)*(l.bottom-l.top)
 }
 
-// drawIdeal draws what ideal scaling of the fastest policy would be.
+// drawIdeal draws the ideal scaling of the fastest policy.
 func (l *lineChart) drawIdeal() {
 	start := math.Inf(1)
 	for _, s := range l.series {
@@ -253,7 +253,7 @@ func (l *lineChart) drawIdeal() {
 		return
 	}
 	end := l.xhi
-	if y := start * l.xlo / end; y < l.ylo { // leaves the frame below
+	if y := start * l.xlo / end; y < l.ylo { // would leave the frame at the bottom
 		end = start * l.xlo / l.ylo
 	}
 	l.c.line(rgb(0xaab1ba), 0.75, nil, vg.Point{X: l.px(l.xlo), Y: l.py(start)},
@@ -294,7 +294,8 @@ func (l *lineChart) drawSeries(i int) {
 	flush()
 }
 
-// names writes the name of each line behind its end, moved apart where lines meet.
+// names writes the name of each line to the right of its end, and moves names apart that would
+// overlap.
 func (l *lineChart) names() {
 	type end struct {
 		name  string
@@ -334,8 +335,8 @@ func (l *lineChart) names() {
 	}
 }
 
-// spread moves ascending places so far apart that they are apart, each as little as possible (pool
-// adjacent violators), and within the limits if there is room.
+// spread moves ascending places so that neighbours differ by at least apart, each place as little
+// as possible (pool adjacent violators), and keeps them within low and high if they fit.
 func spread(places []float64, apart, low, high float64) []float64 {
 	type pool struct {
 		sum float64
@@ -350,7 +351,7 @@ func spread(places []float64, apart, low, high float64) []float64 {
 			pools = pools[:k]
 		}
 	}
-	// Between the limits: what is beyond one is moved to it, in its order.
+	// Clamp the places to the limits, keeping their order.
 	least, most := low, high-float64(len(places)-1)*apart
 	var moved []float64
 	for _, p := range pools {
@@ -362,7 +363,7 @@ func spread(places []float64, apart, low, high float64) []float64 {
 	return moved
 }
 
-// legend writes the names below the chart, in two columns.
+// legend writes the names of the lines below the chart, in two columns.
 func (l *lineChart) legend() {
 	sty := style(10, ink, false)
 	rows := (len(l.series) + 1) / 2

@@ -1,5 +1,5 @@
-// Package page draws what the simulator found: as plots (PNG and SVG), and as one HTML page that
-// holds everything and needs no network. It alone knows the plotting library.
+// Package page draws the results of simulations: as plots (PNG and SVG), and as one self-contained
+// HTML page that needs no network. Only this package imports the plotting library.
 package page
 
 import (
@@ -23,11 +23,12 @@ import (
 //go:embed page.html
 var pageText string
 
-// Write writes all that there is of a report into a directory, which it makes if need be:
-// index.html, result.json, result.csv, and each plot as PNG and SVG. It returns the files' names.
+// Write writes the report to a directory, which it creates if necessary: index.html, result.json,
+// result.csv, and each plot as PNG and SVG. It returns the names of the files written, also on
+// error.
 func Write(r *render.Report, dir string) ([]string, error) { return (&plotted{r}).write(dir) }
 
-// plotted is a report of which plots are made.
+// plotted adds plots to a report.
 type plotted struct{ *render.Report }
 
 // figures returns the plots of the report.
@@ -93,13 +94,14 @@ func (r *plotted) write(dir string) ([]string, error) {
 	return names, nil
 }
 
-// pageFigure is a figure on the page, for both widths.
+// pageFigure is a figure on the page, in both widths.
 type pageFigure struct {
 	Title, Caption string
 	Wide, Narrow   template.HTML
 }
 
-// pageCell is a cell of the page's table; Name stands before it where the table is shown as cards.
+// pageCell is a cell of a table on the page. On phones, where a row is shown as a card, Name labels
+// the cell.
 type pageCell struct{ Name, Value, Detail string }
 
 type pageRow struct {
@@ -112,10 +114,10 @@ type pageTable struct {
 	Title string
 	Head  []string
 	Rows  []pageRow
-	Pairs bool // names and values are short: two beside each other on a phone
+	Pairs bool // names and values are short: phones show two cells side by side
 }
 
-// page writes the report as one HTML page that needs nothing else.
+// page writes the report as one self-contained HTML page.
 func (r *plotted) page(w io.Writer) error {
 	page := struct {
 		*render.Report
@@ -152,7 +154,8 @@ var (
 	viewBox  = regexp.MustCompile(`viewBox="[^"]*"`)
 )
 
-// inline makes an SVG file a part of a page. What is in it was drawn here, letters escaped.
+// inline returns an SVG file as an element of the page. Its contents were drawn by this package,
+// with text escaped, so they are safe HTML.
 func inline(svg []byte, title string) template.HTML {
 	box := viewBox.Find(svgStart.Find(svg))
 	head := fmt.Sprintf(`<svg %s role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">`,
@@ -160,18 +163,18 @@ func inline(svg []byte, title string) template.HTML {
 	return template.HTML(svgStart.ReplaceAllLiteral(svg, []byte(head)))
 }
 
-// summary says the most important things in sentences.
+// summary returns the most important results as sentences.
 func (r *plotted) summary() []string {
 	var all []string
 	if r.Interrupted {
-		all = append(all, "Interrupted: only what was finished is here.")
+		all = append(all, "Interrupted: only the simulations that finished are shown.")
 	}
 	if len(r.Sweep) > 0 || len(r.Points) == 0 {
 		return all
 	}
 	p := &r.Points[0]
 	var best *render.Policy
-	seen := 0.0 // by the job's own order: less than everything where the last batch is dropped
+	seen := 0.0 // by the job's own order; less than 1 if the last batch is dropped
 	for _, policy := range p.Policies {
 		seen = max(seen, policy.SeenPerEpoch)
 	}
@@ -198,7 +201,7 @@ func (r *plotted) summary() []string {
 	return append(all, text)
 }
 
-// pageTables returns the tables of the page.
+// pageTables returns the tables of the page: times and reads, or those of a sweep.
 func (r *plotted) pageTables() []pageTable {
 	if len(r.Points) == 0 {
 		return nil
@@ -252,7 +255,7 @@ func (r *plotted) pageTables() []pageTable {
 	return []pageTable{times, reads}
 }
 
-// row makes a row; what stands behind a bar in a cell is its detail.
+// row returns a row. In a cell, what follows a "|" is the detail.
 func row(head []string, name string, cells []string) pageRow {
 	out := pageRow{Head: name}
 	for i, c := range cells {
@@ -262,8 +265,8 @@ func row(head []string, name string, cells []string) pageRow {
 	return out
 }
 
-// sweepTables list the runtimes of a sweep: policies down and values across, or a table per policy
-// for two keys.
+// sweepTables returns the tables of a sweep's runtimes: for one key a table with a row per policy
+// and a column per value, for two keys a table per policy.
 func (r *plotted) sweepTables() []pageTable {
 	heads := func(corner, key string, values []string) []string {
 		all := []string{corner}

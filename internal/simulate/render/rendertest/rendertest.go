@@ -1,4 +1,4 @@
-// Package rendertest has reports for the tests of those that show them.
+// Package rendertest provides reports for the tests of packages that render them.
 package rendertest
 
 import (
@@ -8,7 +8,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 )
 
-// result is one with everything in it.
+// result returns a Result with all fields set.
 func result(runtime, before float64, source, remote, ram, ssd int64) *simulate.Result {
 	amount := func(n int64) simulate.Amount {
 		return simulate.Amount{Samples: n, MB: 2.5 * float64(n)}
@@ -26,7 +26,7 @@ func result(runtime, before float64, source, remote, ram, ssd int64) *simulate.R
 	}
 }
 
-// Sample is a report with a policy of every kind.
+// Sample returns a report with policies of all kinds, including one that cannot run.
 func Sample() *render.Report {
 	perfect := &simulate.Result{
 		Supported: true, Runtime: 1500,
@@ -61,7 +61,7 @@ func Sample() *render.Report {
 	}
 }
 
-// Swept is a report of a sweep over one or two keys.
+// Swept returns a report of a sweep over one or two keys.
 func Swept(keys int) *render.Report {
 	r := Sample()
 	base := r.Points[0]

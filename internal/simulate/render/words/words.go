@@ -1,5 +1,5 @@
-// Package words writes the numbers of simulations as people read them: seconds, bytes, shares and
-// counts, with the digits that matter. Pure.
+// Package words formats the numbers of simulations for people: seconds, bytes, shares and counts,
+// with few digits. All functions are pure.
 package words
 
 import (
@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Group writes a number with so many decimals and a comma between groups of three digits:
+// Group formats v with the given number of decimals and a comma between groups of three digits:
 // 60,526.36.
 func Group(v float64, decimals int) string {
 	text := strconv.FormatFloat(math.Abs(v), 'f', decimals, 64)
@@ -30,10 +30,10 @@ func Group(v float64, decimals int) string {
 	return b.String()
 }
 
-// Seconds writes seconds with the digits that matter.
+// Seconds formats seconds, with fewer decimals for larger values.
 func Seconds(s float64) string {
 	switch a := math.Abs(s); {
-	case a < 5e-5: // also what is left of rounding
+	case a < 5e-5: // also rounding errors
 		return "0"
 	case a < 1:
 		return strconv.FormatFloat(s, 'f', 4, 64)
@@ -45,7 +45,7 @@ func Seconds(s float64) string {
 	return Group(s, 0)
 }
 
-// Clock writes seconds as people say them, for what is longer than two minutes: "2 h 06 min".
+// Clock formats seconds in units that suit the duration: "90.00 s", "2 h 06 min".
 func Clock(s float64) string {
 	switch {
 	case s < 120:
@@ -58,7 +58,7 @@ func Clock(s float64) string {
 	return fmt.Sprintf("%d d %02d h", int(s)/86400, int(s)%86400/3600)
 }
 
-// Bytes writes MB as people say them: "154 GB".
+// Bytes formats MB in a unit that suits the size: "154.0 GB".
 func Bytes(mb float64) string {
 	switch {
 	case mb == 0:
@@ -73,7 +73,7 @@ func Bytes(mb float64) string {
 	return Group(mb/1e6, 2) + " TB"
 }
 
-// Percent writes a share, and does not call 100 % what is a little less.
+// Percent formats a share as a percentage. A share slightly below 1 is ">99.9 %", not "100 %".
 func Percent(share float64) string {
 	switch {
 	case share == 0 || share >= 1:
@@ -86,7 +86,7 @@ func Percent(share float64) string {
 	return Group(share*100, 1) + " %"
 }
 
-// Ratio writes how many times something is.
+// Ratio formats a factor.
 func Ratio(v float64) string {
 	if v >= 100 {
 		return Group(v, 0)
@@ -94,7 +94,7 @@ func Ratio(v float64) string {
 	return Group(v, 2)
 }
 
-// Distance writes the distance from a full shuffle; what is within the noise of counting is 0.
+// Distance formats the distance from a full shuffle. Values within the noise of counting become 0.
 func Distance(d float64) string {
 	if d < 0.005 {
 		return "0"
@@ -102,7 +102,7 @@ func Distance(d float64) string {
 	return Group(d, 2)
 }
 
-// Rounded writes MB as Bytes does, without zeros after the point: "153.6 GB", "10 GB".
+// Rounded is like Bytes, without trailing zeros: "153.6 GB", "10 GB".
 func Rounded(mb float64) string {
 	number, unit, _ := strings.Cut(Bytes(mb), " ")
 	if strings.Contains(number, ".") {
@@ -111,5 +111,5 @@ func Rounded(mb float64) string {
 	return strings.TrimSpace(number + " " + unit)
 }
 
-// Number writes a whole number in groups of three digits.
+// Number formats a whole number in groups of three digits.
 func Number(v float64) string { return Group(v, 0) }

@@ -28,15 +28,22 @@ EXIT STATUS
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return runLargest(cmd.Context(), kind, args[0], cmd.OutOrStdout())
+			asJSON, _ := cmd.Flags().GetBool("json")
+			return runLargest(cmd.Context(), kind, args[0], asJSON, cmd.OutOrStdout())
 		},
 	}
 	cmd.Flags().StringVar(&kind, "kind", sources()[0].Name,
-		"kind of the source; `hdmlp kinds` lists them")
+		"kind of the source; hdmlp kinds lists them")
 	return cmd
 }
 
-func runLargest(ctx context.Context, name, dir string, out io.Writer) error {
+// sampleSize is a sample as `hdmlp largest --json` prints it.
+type sampleSize struct {
+	Name  string `json:"name"`
+	Bytes int64  `json:"bytes"`
+}
+
+func runLargest(ctx context.Context, name, dir string, asJSON bool, out io.Writer) error {
 	kind, err := sourceKind(name)
 	if err != nil {
 		return err
@@ -47,13 +54,17 @@ func runLargest(ctx context.Context, name, dir string, out io.Writer) error {
 		return inputError{err}
 	}
 	defer source.Close()
-	x, ids := source.Index(), []int{}
+	x, all := source.Index(), []sampleSize{}
 	for id := range x.Len() {
-		ids = append(ids, id)
+		all = append(all, sampleSize{x.Name(id), x.Size(id)})
 	}
-	slices.SortStableFunc(ids, func(a, b int) int { return int(x.Size(b) - x.Size(a)) })
-	for _, id := range ids[:min(len(ids), 10)] {
-		fmt.Fprintf(out, "%12d  %s\n", x.Size(id), x.Name(id))
+	slices.SortStableFunc(all, func(a, b sampleSize) int { return int(b.Bytes - a.Bytes) })
+	largest := all[:min(len(all), 10)]
+	if asJSON {
+		return printJSON(out, largest)
+	}
+	for _, s := range largest {
+		fmt.Fprintf(out, "%12d  %s\n", s.Bytes, s.Name)
 	}
 	return nil
 }

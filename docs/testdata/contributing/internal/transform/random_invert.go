@@ -1,6 +1,6 @@
 package transform
 
-// RandomInvert turns an image into its negative, with probability p.
+// randomInvert describes RandomInvert, which turns an image into its negative with probability p.
 var randomInvert = kind{
 	name:   "RandomInvert",
 	params: []param{{"p", "0.5"}},

@@ -1,6 +1,6 @@
-// Package heap is a storage class in the daemon's own memory: each sample a slice of Go's heap.
+// Package heap is a storage class in the daemon's own memory: each sample is a slice on Go's heap.
 //
-// One lock guards a class and its stores. All methods may be called in parallel.
+// One lock guards a class and its stores. All methods may be called concurrently.
 package heap
 
 import (
@@ -18,7 +18,7 @@ const name = "heap"
 func Kind() storageclass.Kind {
 	return storageclass.Kind{
 		Name: name,
-		Help: "the daemon's own memory, from where each batch takes a copy",
+		Help: "the daemon's own memory, from which samples are copied into batches",
 		New: func(o storageclass.Options) (storageclass.Class, error) {
 			return New(o.Capacity), nil
 		},
@@ -30,14 +30,14 @@ type Class struct {
 	capacity int64
 
 	mu     sync.RWMutex // guards the following, and the stores
-	stores []*store     // the one that was opened last stands last
+	stores []*store     // the most recently opened last
 	closed bool
 }
 
 // New returns a class without stores.
 func New(capacity int64) *Class { return &Class{capacity: capacity} }
 
-// Kind is the kind's name.
+// Kind returns the kind's name.
 func (c *Class) Kind() string { return name }
 
 // Open returns the dataset's store.
@@ -67,7 +67,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	}
 	s.ds, s.room, s.opens = ds, room, 1
 	for s.used > room {
-		s.drop(int(s.held[len(s.held)-1])) // what came last
+		s.drop(int(s.held[len(s.held)-1])) // what was put last
 	}
 	c.stores = append(c.stores, s)
 	for c.promised() > c.capacity { // evict what was opened least recently
@@ -77,7 +77,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	return s, nil
 }
 
-// Available is what a store opened now could have.
+// Available returns how many bytes a store that is opened now could have.
 func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
@@ -97,7 +97,7 @@ func (c *Class) available(ds storageclass.Dataset) int64 {
 	return n
 }
 
-// promised is what open stores may take, and idle ones have.
+// promised returns the bytes that open stores may take and idle ones have taken.
 func (c *Class) promised() (sum int64) {
 	for _, s := range c.stores {
 		if s.opens > 0 {
