@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// drawn lists every room, with the rooms of ours that it may import. Arrows run down only: a room
-// may import rooms that stand above it in this list, and of them those that are named. A new room
-// is a line here, a new arrow a word. Names are below internal/, or, with a slash, below the top.
-const drawn = `
+// allowedImports lists every package with the packages of this module that it may import. A package
+// may import only packages above it in this list, and of those only the ones that are named. Names
+// are relative to internal/ or, with a slash, to the top.
+const allowedImports = `
 invariants:
 printable:
 access:
@@ -84,8 +84,8 @@ devcluster:
 /bench/exchange: digest identity exchange
 `
 
-// drawnForTests lists arrows that only tests may add, because they assemble real parts.
-const drawnForTests = `
+// allowedInTests lists imports that only tests may add, because they assemble real parts.
+const allowedInTests = `
 placement: placement/policies placement/policytest
 placement/builder: placement/policytest
 placement/policies: perfmodel placement/policytest
@@ -109,16 +109,16 @@ node: access placement placement/policies storageclass storageclass/memory stora
 daemon: storageclass storageclass/memory budget assembly
 `
 
-// room is a line of these lists.
-type room struct {
+// entry is a line of these lists.
+type entry struct {
 	name string
 	may  []string
 }
 
-// rooms reads a list. An indented line continues the one above it.
-func rooms(t *testing.T, list string) []room {
+// entries parses a list. An indented line continues the previous one.
+func entries(t *testing.T, list string) []entry {
 	t.Helper()
-	var all []room
+	var all []entry
 	for line := range strings.Lines(strings.ReplaceAll(list, "\n    ", " ")) {
 		line = strings.TrimSpace(line)
 		if line == "" {
@@ -126,9 +126,9 @@ func rooms(t *testing.T, list string) []room {
 		}
 		name, may, ok := strings.Cut(line, ":")
 		if !ok {
-			t.Fatalf("%q in the list of rooms is not NAME: ROOM...", line)
+			t.Fatalf("%q in the list of packages is not NAME: PACKAGE...", line)
 		}
-		r := room{name: below(name)}
+		r := entry{name: below(name)}
 		for _, to := range strings.Fields(may) {
 			r.may = append(r.may, below(to))
 		}
@@ -137,7 +137,7 @@ func rooms(t *testing.T, list string) []room {
 	return all
 }
 
-// below is a room's path below the top, from its name in a list.
+// below returns a package's path relative to the top, from its name in a list.
 func below(name string) string {
 	if top, ok := strings.CutPrefix(name, "/"); ok {
 		return top

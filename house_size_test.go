@@ -12,13 +12,13 @@ import (
 )
 
 const (
-	mostCode    = 1500 // lines of a room that are neither blank, comment nor test
-	mostImports = 10   // rooms that a room imports
+	mostCode    = 1500 // lines of a package that are neither blank, comment nor test
+	mostImports = 10   // packages of this module that a package imports
 	mostLines   = 400  // of a file
 )
 
-// large are the rooms that may have more code: the program, which has a file per command, and three
-// whose subject is one and large.
+// large are the packages that may have more code: the program, which has a file per command, and
+// three with one large subject.
 var large = []string{"cmd/hdmlp", "internal/cluster", "internal/simulate", "internal/transform"}
 
 func generated(src []byte) bool {
@@ -26,7 +26,7 @@ func generated(src []byte) bool {
 		bytes.HasPrefix(src, []byte("// Code generated "))
 }
 
-// code counts the lines that a token stands on.
+// code returns the number of lines with a token.
 func code(src []byte) int {
 	files := token.NewFileSet()
 	file := files.AddFile("", files.Base(), len(src))
@@ -48,9 +48,9 @@ func code(src []byte) int {
 	}
 }
 
-func TestRoomsAreSmall(t *testing.T) {
+func TestPackagesAreSmall(t *testing.T) {
 	for _, p := range packages(t) {
-		room := strings.TrimPrefix(p.ImportPath, module)
+		pkg := strings.TrimPrefix(p.ImportPath, module)
 		files, err := filepath.Glob(filepath.Join(p.Dir, "*.go"))
 		if err != nil {
 			t.Fatal(err)
@@ -65,15 +65,15 @@ func TestRoomsAreSmall(t *testing.T) {
 				continue
 			}
 			if n := bytes.Count(src, []byte("\n")); n > mostLines {
-				t.Errorf("%s/%s has %d lines, %d are allowed: cut it by what it holds", room,
+				t.Errorf("%s/%s has %d lines, %d are allowed: split it by subject", pkg,
 					filepath.Base(name), n, mostLines)
 			}
 			if !strings.HasSuffix(name, "_test.go") {
 				sum += code(src)
 			}
 		}
-		if sum > mostCode && !slices.Contains(large, room) {
-			t.Errorf("%s has %d lines of code, %d are allowed: is it two rooms?", room, sum,
+		if sum > mostCode && !slices.Contains(large, pkg) {
+			t.Errorf("%s has %d lines of code, %d are allowed: split the package", pkg, sum,
 				mostCode)
 		}
 		ours := 0
@@ -82,8 +82,9 @@ func TestRoomsAreSmall(t *testing.T) {
 				ours++
 			}
 		}
-		if ours > mostImports && room != "cmd/hdmlp" {
-			t.Errorf("%s imports %d rooms, %d are allowed", room, ours, mostImports)
+		if ours > mostImports && pkg != "cmd/hdmlp" {
+			t.Errorf("%s imports %d packages of this module, %d are allowed", pkg, ours,
+				mostImports)
 		}
 	}
 }

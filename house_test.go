@@ -1,5 +1,5 @@
-// Package house_test checks the house as a whole: which rooms may know which,
-// and that every package says what it is for.
+// Package house_test checks the module as a whole: which packages may import which, their sizes,
+// their comments and the width of lines.
 package house_test
 
 import (
@@ -19,7 +19,7 @@ import (
 
 const module = "github.com/hdmlp/hdmlp/"
 
-// pure rooms compute: they do no I/O and know neither the network nor the system.
+// pure packages only compute: they do no I/O and use neither the network nor the operating system.
 var pure = []string{
 	"internal/printable", "internal/access", "internal/audit", "internal/perfmodel",
 	"internal/placement", "internal/placement/builder", "internal/placement/simulated",
@@ -27,7 +27,7 @@ var pure = []string{
 	"internal/stats", "internal/lockstep",
 }
 
-// forbidden packages, but for the rooms named.
+// forbidden packages may be imported only by the packages named.
 var forbidden = map[string][]string{
 	"github.com/prometheus/client_golang": {"internal/stats/prometheus"},
 	"github.com/spf13/cobra":              {"cmd/hdmlp"},
@@ -72,17 +72,18 @@ func packages(t *testing.T) []listed {
 	}
 }
 
-// TestArrows: arrows run down, and only where they are drawn.
-func TestArrows(t *testing.T) {
+// TestImportsAreAllowed checks that packages import only packages above them, and only those
+// listed.
+func TestImportsAreAllowed(t *testing.T) {
 	may, testsOnly := map[string][]string{}, map[string][]string{}
-	for _, r := range rooms(t, drawnForTests) {
+	for _, r := range entries(t, allowedInTests) {
 		testsOnly[r.name] = r.may
 	}
 	var above []string
-	for _, r := range rooms(t, drawn) {
+	for _, r := range entries(t, allowedImports) {
 		for _, to := range r.may {
 			if !slices.Contains(above, to) {
-				t.Errorf("%s may import %s, which does not stand above it: that arrow runs up",
+				t.Errorf("%s may import %s, which is not above it in allowedImports",
 					r.name, to)
 			}
 		}
@@ -90,55 +91,56 @@ func TestArrows(t *testing.T) {
 		above = append(above, r.name)
 	}
 	for _, p := range packages(t) {
-		room := strings.TrimPrefix(p.ImportPath, module)
-		allowed, known := may[room]
-		if !known && room != "cmd/hdmlp" && len(p.GoFiles) > 0 {
-			t.Errorf("%s is a room that is not drawn: add a line to drawn in house_rooms_test.go, "+
-				"below the rooms that it imports, with their names", room)
+		pkg := strings.TrimPrefix(p.ImportPath, module)
+		allowed, known := may[pkg]
+		if !known && pkg != "cmd/hdmlp" && len(p.GoFiles) > 0 {
+			t.Errorf("%s is not listed: add a line to allowedImports in house_rooms_test.go, "+
+				"below the packages that it imports, with their names", pkg)
 		}
 		check := func(imports, allowed []string, list string) {
 			for _, to := range imports {
 				to, ours := strings.CutPrefix(to, module)
-				if ours && room != "cmd/hdmlp" && to != room && !slices.Contains(allowed, to) {
-					t.Errorf("%s imports %s, an arrow that is not drawn: add %s to the line of %s "+
-						"in %s in house_rooms_test.go, if the room is to know it", room, to,
-						strings.TrimPrefix(to, "internal/"), strings.TrimPrefix(room, "internal/"),
+				if ours && pkg != "cmd/hdmlp" && to != pkg && !slices.Contains(allowed, to) {
+					t.Errorf("%s imports %s, which is not listed: add %s to the line of %s in %s "+
+						"in house_rooms_test.go if the package is meant to import it", pkg, to,
+						strings.TrimPrefix(to, "internal/"), strings.TrimPrefix(pkg, "internal/"),
 						list)
 				}
 			}
 		}
-		check(p.Imports, allowed, "drawn")
-		inTests := slices.Concat(allowed, testsOnly[room])
-		check(p.TestImports, inTests, "drawnForTests")
-		check(p.XTestImports, inTests, "drawnForTests")
+		check(p.Imports, allowed, "allowedImports")
+		inTests := slices.Concat(allowed, testsOnly[pkg])
+		check(p.TestImports, inTests, "allowedInTests")
+		check(p.XTestImports, inTests, "allowedInTests")
 	}
 }
 
-// TestForbidden: some packages are for one room only, and pure rooms are pure.
-func TestForbidden(t *testing.T) {
+// TestForbiddenImports checks that restricted packages are imported only where allowed, and that
+// pure packages are pure.
+func TestForbiddenImports(t *testing.T) {
 	for _, p := range packages(t) {
-		room := strings.TrimPrefix(p.ImportPath, module)
+		pkg := strings.TrimPrefix(p.ImportPath, module)
 		for _, imported := range p.Imports {
 			for banned, but := range forbidden {
 				if (imported == banned || strings.HasPrefix(imported, banned+"/")) &&
-					!slices.Contains(but, room) {
-					t.Errorf("%s imports %s, which is for %v alone", room, imported, but)
+					!slices.Contains(but, pkg) {
+					t.Errorf("%s imports %s, which only %v may import", pkg, imported, but)
 				}
 			}
-			if slices.Contains(pure, room) &&
+			if slices.Contains(pure, pkg) &&
 				slices.Contains([]string{
 					"net", "os", "syscall", "time", "log/slog",
 					"golang.org/x/sys/unix",
 				}, imported) {
-				t.Errorf("%s imports %s, and is to be pure", room, imported)
+				t.Errorf("%s imports %s, but has to be pure", pkg, imported)
 			}
 		}
 	}
 }
 
-// TestSequentialRoomsStartNoGoroutines: the rooms that the Makefile tests without the race detector
-// hold nothing for it.
-func TestSequentialRoomsStartNoGoroutines(t *testing.T) {
+// TestSequentialPackagesStartNoGoroutines checks the packages that the Makefile tests without the
+// race detector.
+func TestSequentialPackagesStartNoGoroutines(t *testing.T) {
 	makefile, err := os.ReadFile("Makefile")
 	if err != nil {
 		t.Fatal(err)
@@ -146,12 +148,12 @@ func TestSequentialRoomsStartNoGoroutines(t *testing.T) {
 	_, rest, found := strings.Cut(string(makefile), "\nSEQUENTIAL := ")
 	line, _, _ := strings.Cut(strings.ReplaceAll(rest, "\\\n", " "), "\n")
 	if !found || line == "" {
-		t.Fatal("the Makefile names no SEQUENTIAL rooms")
+		t.Fatal("the Makefile has no SEQUENTIAL packages")
 	}
-	for room := range strings.FieldsSeq(line) {
-		files, err := filepath.Glob(filepath.Join(room, "*.go"))
+	for pkg := range strings.FieldsSeq(line) {
+		files, err := filepath.Glob(filepath.Join(pkg, "*.go"))
 		if err != nil || len(files) == 0 {
-			t.Errorf("%s: no such room (%v)", room, err)
+			t.Errorf("%s: no such package (%v)", pkg, err)
 		}
 		for _, name := range files {
 			set := token.NewFileSet()
@@ -169,7 +171,7 @@ func TestSequentialRoomsStartNoGoroutines(t *testing.T) {
 					starts = ok && method.Sel.Name == "Go"
 				}
 				if starts {
-					t.Errorf("%s starts a goroutine: test the room with the race detector",
+					t.Errorf("%s starts a goroutine: test the package with the race detector",
 						set.Position(n.Pos()))
 				}
 				return true
@@ -178,8 +180,8 @@ func TestSequentialRoomsStartNoGoroutines(t *testing.T) {
 	}
 }
 
-// TestPackageComments: every package has exactly one package comment.
-func TestPackageComments(t *testing.T) {
+// TestEveryPackageHasOnePackageComment checks files without tests.
+func TestEveryPackageHasOnePackageComment(t *testing.T) {
 	for _, p := range packages(t) {
 		comments := 0
 		for _, name := range p.GoFiles {
@@ -193,7 +195,7 @@ func TestPackageComments(t *testing.T) {
 			}
 		}
 		if len(p.GoFiles) > 0 && comments != 1 {
-			t.Errorf("%s has %d package comments, and needs one", p.ImportPath, comments)
+			t.Errorf("%s has %d package comments; it must have one", p.ImportPath, comments)
 		}
 	}
 }

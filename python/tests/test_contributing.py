@@ -71,7 +71,7 @@ def test_quotes_are_what_the_files_say(path, quote):
 def tree(tmp_path_factory):
     """A copy of the tree with all examples in it."""
     top = tmp_path_factory.mktemp("tree")
-    for name in ("cmd", "internal", "bench", "docs", "python", "scenarios"):
+    for name in ("cmd", "internal", "bench", "docs", "examples", "python", "scenarios"):
         shutil.copytree(
             ROOT / name, top / name, ignore=shutil.ignore_patterns("bin", "results", "__pycache__")
         )

@@ -11,7 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-// hanging opens a folder whose second system call returns when it is told to.
+// hanging opens a folder whose second system call blocks until it is released.
 func hanging(t *testing.T, ctx context.Context, opts Options,
 	back <-chan struct{},
 ) (*Folder, error) {
@@ -33,7 +33,7 @@ func hanging(t *testing.T, ctx context.Context, opts Options,
 		})
 }
 
-func TestCallHangs(t *testing.T) {
+func TestOpenGivesUpACallThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told []string
 		left := new(Left)
@@ -62,12 +62,12 @@ func TestCallHangs(t *testing.T) {
 			t.Errorf("told of %q", told)
 		}
 		if n := left.n.Load(); n != 1 {
-			t.Errorf("%d system calls are left behind, not 1", n)
+			t.Errorf("%d abandoned system calls, want 1", n)
 		}
 		close(back)
 		synctest.Wait()
 		if n := left.n.Load(); n != 0 {
-			t.Errorf("%d system calls are left behind when they have returned", n)
+			t.Errorf("%d abandoned system calls after all have returned", n)
 		}
 		left.n.Store(mostLeft)
 		if _, err := hanging(t, t.Context(), Options{Left: left},
@@ -78,7 +78,7 @@ func TestCallHangs(t *testing.T) {
 	})
 }
 
-func TestCallReturnsInTime(t *testing.T) {
+func TestCallThatReturnsInTimeIsNoError(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := make(chan struct{})
 		time.AfterFunc(29*time.Second, func() { close(back) })
@@ -89,8 +89,8 @@ func TestCallReturnsInTime(t *testing.T) {
 	})
 }
 
-// TestCancelWhileCallHangs: a process that goes away is not held up.
-func TestCancelWhileCallHangs(t *testing.T) {
+// TestCancelledOpenDoesNotWaitForACallThatHangs: a process that exits is not blocked.
+func TestCancelledOpenDoesNotWaitForACallThatHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		back := make(chan struct{})
 		ctx, cancel := context.WithCancel(t.Context())
@@ -105,8 +105,8 @@ func TestCancelWhileCallHangs(t *testing.T) {
 	})
 }
 
-// TestStoppedProcess: while the process itself stands still no system call hangs.
-func TestStoppedProcess(t *testing.T) {
+// TestStoppedTimeDoesNotCountAsHanging: while the process is stopped no system call hangs.
+func TestStoppedTimeDoesNotCountAsHanging(t *testing.T) {
 	w := newCalls("/data", Options{})
 	c := w.caller()
 	c.Begin("stat", "a", "1.jpg")

@@ -35,8 +35,8 @@ func BenchmarkRead(b *testing.B) {
 	}
 }
 
-// BenchmarkOpen opens a folder with and without its index. HDMLP_BENCH_FOLDER
-// names one that is there already; else it is 20 classes of 500 empty files.
+// BenchmarkOpen opens a folder with and without its index: that of HDMLP_BENCH_FOLDER if it is set,
+// otherwise one of 20 classes of 500 empty files.
 func BenchmarkOpen(b *testing.B) {
 	root := os.Getenv("HDMLP_BENCH_FOLDER")
 	if root == "" {
@@ -56,7 +56,7 @@ func BenchmarkOpen(b *testing.B) {
 				}
 				listed, all := f.Listed()
 				if rescan == f.FromIndex() {
-					b.Fatal("it took the wrong way")
+					b.Fatal("FromIndex is wrong")
 				}
 				b.ReportMetric(float64(f.Index().Len()), "samples")
 				b.ReportMetric(float64(listed), "listed")

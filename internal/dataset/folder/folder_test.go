@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// write makes a file, and the directories that it needs.
+// write creates a file and its parent directories.
 func write(t testing.TB, path, content string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
@@ -46,7 +46,7 @@ func open(t testing.TB, root string, opts Options) *Folder {
 	return f
 }
 
-// listing is what an index says in the order of its samples.
+// listing returns the classes and names of an index's samples, in order.
 func listing(x *dataset.Index) []string {
 	list := make([]string, x.Len())
 	for id := range list {
@@ -64,7 +64,7 @@ print(json.dumps([[os.fsencode(c).hex() for c in d.classes],
                   [[os.fsencode(p)[len(root):].hex(), c] for p, c in d.samples]]))
 `
 
-// TestOrderIsImageFolders compares with the real one.
+// TestOrderIsImageFolders compares with torchvision's ImageFolder.
 func TestOrderIsImageFolders(t *testing.T) {
 	if exec.Command("/usr/bin/python3", "-c", "import torchvision").Run() != nil {
 		t.Skip("torchvision is not installed")
@@ -151,9 +151,9 @@ func TestOrderIsImageFolders(t *testing.T) {
 	}
 }
 
-// TestUnreadableDirectory runs as another user, if it can: the superuser may
-// read everything.
-func TestUnreadableDirectory(t *testing.T) {
+// TestUnreadableDirectoryIsAnError runs as another user, if it can: the superuser may read
+// everything.
+func TestUnreadableDirectoryIsAnError(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "a/1.jpg"), "x")
 	write(t, filepath.Join(root, "a/closed/2.jpg"), "x")
@@ -181,7 +181,7 @@ func TestUnreadableDirectory(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer f.Close() //nolint:errcheck // it was only read
-		// Another's file cannot be opened without touching its access time.
+		// Another user's file cannot be opened with O_NOATIME.
 		last := f.Index().Len() - 1
 		if f.Path(last) != foreign || !f.noAtime.Load() {
 			t.Fatalf("the last sample is %s", f.Path(last))
@@ -212,8 +212,7 @@ func owner(t *testing.T, path string) int {
 	return int(info.Sys().(*syscall.Stat_t).Uid)
 }
 
-// asUser runs f without the superuser's rights, and gives it what lies in root
-// but for b/1.jpg.
+// asUser runs f as an unprivileged user, who owns everything in root except b/1.jpg.
 func asUser(t *testing.T, root string, f func()) {
 	t.Helper()
 	const nobody = 65534

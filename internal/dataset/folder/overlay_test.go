@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestOverlay: what is added to a lower layer of an overlayfs changes no time of a directory that
-// the upper layer has too.
-func TestOverlay(t *testing.T) {
+// TestChangesInLowerLayersOfOverlaysAreSeen: a file that is added to a lower layer of an overlayfs
+// does not change the times of a directory that the upper layer also has.
+func TestChangesInLowerLayersOfOverlaysAreSeen(t *testing.T) {
 	top := t.TempDir()
 	// not every file system can be a layer
 	if err := unix.Mount("hdmlp-test", top, "tmpfs", 0, ""); err != nil {
@@ -40,9 +40,9 @@ func TestOverlay(t *testing.T) {
 	// a layer may be changed only while it is not mounted
 	write(t, filepath.Join(top, "lower/a/0.jpg"), "new")
 	tr.do(unix.Mount("hdmlp-test", tr.root, "overlay", 0, layers))
-	if f = tr.check("a file more in the lower layer", 4); f.Index().Len() != 4 ||
+	if f = tr.check("a file added to the lower layer", 4); f.Index().Len() != 4 ||
 		f.Index().Fingerprint() == same {
-		t.Errorf("%d samples, not 4: the file that came to the lower layer is not seen",
+		t.Errorf("%d samples, not 4: the file added to the lower layer is not seen",
 			f.Index().Len())
 	}
 	tr.do(unix.Unmount(tr.root, 0))
@@ -53,7 +53,7 @@ func TestOverlay(t *testing.T) {
 	tr.do(os.MkdirAll(inner, 0o755))
 	write(t, tr.path("plain/1.jpg"), "plain")
 	tr.do(unix.Mount("hdmlp-test", inner, "overlay", 0, layers))
-	defer unix.Unmount(inner, unix.MNT_DETACH) //nolint:errcheck // the tmpfs goes as well
+	defer unix.Unmount(inner, unix.MNT_DETACH) //nolint:errcheck // the tmpfs is unmounted as well
 	tr.open()
 	tr.check("nothing changed below", 1+4)
 }

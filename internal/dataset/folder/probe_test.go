@@ -12,7 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 )
 
-func TestProbe(t *testing.T) {
+func TestProbeReportsWhetherSamplesCanBeRead(t *testing.T) {
 	root := t.TempDir()
 	for _, name := range []string{
 		"a/0.jpg", "a/1.jpg", "a/2.jpg", "a/3.jpg", "a/4.jpg",

@@ -15,7 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/sourcetest"
 )
 
-// fixture lays out samples as files.
+// fixture stores samples as files.
 func fixture(t *testing.T, samples []sourcetest.Sample) (*Folder, sourcetest.Fixture) {
 	t.Helper()
 	root := t.TempDir()
@@ -53,14 +53,14 @@ func fixture(t *testing.T, samples []sourcetest.Sample) (*Folder, sourcetest.Fix
 	return f, sourcetest.Fixture{Source: f, Index: f.Index(), Damage: damage}
 }
 
-func TestFolderIsASource(t *testing.T) {
+func TestFolderConforms(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T, samples []sourcetest.Sample) sourcetest.Fixture {
 		_, fix := fixture(t, samples)
 		return fix
 	})
 }
 
-func TestPatientFolderIsASource(t *testing.T) {
+func TestFolderWithRetriesConforms(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T, samples []sourcetest.Sample) sourcetest.Fixture {
 		_, fix := fixture(t, samples)
 		fix.Source = retry.New(fix.Source,
@@ -85,7 +85,7 @@ func TestReadAllocatesNothing(t *testing.T) {
 	}
 }
 
-// TestReadDoesNotBlock reads what is no regular file.
+// TestReadDoesNotBlock reads paths that are not regular files.
 func TestReadDoesNotBlock(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "a/1.jpg"), "")
@@ -122,8 +122,8 @@ func TestReadAfterClose(t *testing.T) {
 	}
 }
 
-// TestNoDescriptorLeft lowers the limit of open files until none can be opened.
-func TestNoDescriptorLeft(t *testing.T) {
+// TestErrorWithoutDescriptorsNamesTheLimit lowers the limit on open files until none can be opened.
+func TestErrorWithoutDescriptorsNamesTheLimit(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "a/1.jpg"), "x")
 	f := open(t, root, Options{})
@@ -150,7 +150,7 @@ func TestNoDescriptorLeft(t *testing.T) {
 	}
 }
 
-func TestKinds(t *testing.T) {
+func TestKindOfErrno(t *testing.T) {
 	for kind, errnos := range map[error][]unix.Errno{
 		dataset.ErrMissing: {unix.ENOENT, unix.ENOTDIR},
 		dataset.ErrUnreadable: {

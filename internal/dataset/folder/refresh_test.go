@@ -19,9 +19,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
 )
 
-// settled is a folder whose directories have settled: the index trusts their times.
-// They cannot be made older than they are, so it is the clock of the tests
-// that runs ahead.
+// settled is a folder whose directories have settled, so that the index trusts their times. Change
+// times cannot be set, so the clock of the tests runs ahead.
 type settled struct {
 	t    *testing.T
 	root string
@@ -49,7 +48,7 @@ func (tr *settled) open() *Folder {
 	return f
 }
 
-// check opens the folder, and compares what the index gives with a scan.
+// check opens the folder, and compares the index with a scan.
 func (tr *settled) check(what string, wantListed int) *Folder {
 	tr.t.Helper()
 	f := tr.open()
@@ -67,7 +66,7 @@ func (tr *settled) check(what string, wantListed int) *Folder {
 		tr.t.Errorf("%s: samples (-scan +index):\n%s", what, diff)
 	}
 	if !fresh.Index().Equal(f.Index()) {
-		tr.t.Errorf("%s: the index is not what a scan gives", what)
+		tr.t.Errorf("%s: the index differs from that of a scan", what)
 	}
 	return f
 }
@@ -81,7 +80,7 @@ func (tr *settled) do(errs ...error) {
 
 func (tr *settled) path(name string) string { return filepath.Join(tr.root, name) }
 
-func TestRefresh(t *testing.T) {
+func TestOnlyChangedDirectoriesAreListedAgain(t *testing.T) {
 	tr := newSettled(t, "a/1.jpg", "a/sub/2.jpg", "a/sub/deep/3.jpg", "b/1.jpg", "c/x/1.jpg")
 	if tr.open().FromIndex() {
 		t.Fatal("there was an index")
@@ -89,30 +88,30 @@ func TestRefresh(t *testing.T) {
 	first := tr.check("nothing changed", 1)
 
 	write(t, tr.path("b/0.jpg"), "new")
-	f := tr.check("a file more", 2)
+	f := tr.check("a file added", 2)
 	if f.Index().Fingerprint() == first.Index().Fingerprint() {
-		t.Error("a file more: the fingerprint is the same")
+		t.Error("a file added: the fingerprint is the same")
 	}
 	tr.check("nothing changed since", 1)
 
 	write(t, tr.path("b/new/deep/er/0.jpg"), "new")
-	tr.check("directories more", 1+4)
+	tr.check("directories added", 1+4)
 	tr.do(os.Rename(tr.path("a/sub"), tr.path("c/sub")))
-	// a, c, and what has come to be below c.
+	// a, c, and the directories moved below c.
 	tr.check("a directory moved", 1+2+2)
 	tr.do(os.RemoveAll(tr.path("c/sub")))
 	tr.check("a directory removed", 1+1)
 	write(t, tr.path("0/1.jpg"), "new")
-	tr.check("a class more, before the others", 1+1)
+	tr.check("a class added, before the others", 1+1)
 	tr.do(os.RemoveAll(tr.path("b")))
-	tr.check("a class less", 1)
+	tr.check("a class removed", 1)
 	tr.do(os.Rename(tr.path("a"), tr.path("z")))
-	tr.check("a class has another name", 1+1)
+	tr.check("a class renamed", 1+1)
 	tr.do(os.Symlink(tr.path("z"), tr.path("c/link")))
 	tr.check("a link to a class", 1+1+1)
 	tr.check("nothing changed since", 1)
 	write(t, tr.path("z/through-the-link.jpg"), "new")
-	tr.check("a file more behind a link and without", 1+2)
+	tr.check("a file added, in a linked directory and in another", 1+2)
 	tr.do(os.WriteFile(tr.path("z/.tmp"), []byte("longer"), 0o644),
 		os.Rename(tr.path("z/.tmp"), tr.path("z/1.jpg")))
 	f = tr.check("a file replaced", 1+2)
@@ -122,13 +121,13 @@ func TestRefresh(t *testing.T) {
 
 	before := f.Index().Fingerprint()
 	write(t, tr.path("z/notes.txt"), "no sample")
-	if f = tr.check("a file that is no sample", 1+2); f.Index().Fingerprint() != before {
-		t.Error("a file that is no sample changes the fingerprint")
+	if f = tr.check("a file that is not a sample", 1+2); f.Index().Fingerprint() != before {
+		t.Error("a file that is not a sample changes the fingerprint")
 	}
 }
 
-// TestSwappedDirectories have the times of each other.
-func TestSwappedDirectories(t *testing.T) {
+// TestSwappedDirectoriesAreListedAgain swaps directories, which then have each other's times.
+func TestSwappedDirectoriesAreListedAgain(t *testing.T) {
 	tr := newSettled(t, "a/x/1.jpg", "a/y/2.jpg")
 	then := time.Unix(1_500_000_000, 0)
 	tr.do(os.Chtimes(tr.path("a/x"), then, then), os.Chtimes(tr.path("a/y"), then, then))
@@ -138,8 +137,8 @@ func TestSwappedDirectories(t *testing.T) {
 	tr.check("swapped", 1+3)
 }
 
-// TestFreshDirectoriesAreNotTrusted is about changes that leave no trace in the
-// times because the clock of the file system has not ticked since the scan.
+// TestFreshDirectoriesAreNotTrusted makes changes that do not show in the times because the clock
+// of the file system has not ticked since the scan.
 func TestFreshDirectoriesAreNotTrusted(t *testing.T) {
 	tr := newSettled(t, "a/1.jpg", "b/1.jpg")
 	tr.now = time.Now() // the directories are new
@@ -153,9 +152,9 @@ func TestFreshDirectoriesAreNotTrusted(t *testing.T) {
 	tr.check("from then on", 1)
 }
 
-// TestTargetOfALinkVanishes: the directory that holds the link is unchanged, and
-// what it leads to is trusted or not.
-func TestTargetOfALinkVanishes(t *testing.T) {
+// TestRemovedTargetOfALinkIsNoticed: the directory with the link is unchanged, and the target was
+// settled or not.
+func TestRemovedTargetOfALinkIsNoticed(t *testing.T) {
 	for _, settled := range []bool{true, false} {
 		elsewhere := t.TempDir()
 		target := filepath.Join(elsewhere, "far")
@@ -204,8 +203,8 @@ func TestRefreshEqualsScan(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// Files written again in place differ in nothing but their times,
-			// which no directory tells.
+			// Files that are rewritten in place differ only in their own times, not in their
+			// directory's.
 			if diff := cmp.Diff(listing(fresh.Index()), listing(f.Index())); diff != "" {
 				t.Fatalf("seed %d, step %d: samples (-scan +index):\n%s", seed, step, diff)
 			}
@@ -214,7 +213,7 @@ func TestRefreshEqualsScan(t *testing.T) {
 	}
 }
 
-func TestUnusableIndexes(t *testing.T) {
+func TestUnusableIndexesAreRebuilt(t *testing.T) {
 	tr := newSettled(t, "a/1.jpg")
 	path := tr.open().IndexPath()
 	good, err := os.ReadFile(path)
@@ -230,7 +229,7 @@ func TestUnusableIndexes(t *testing.T) {
 			t.Errorf("%s: from index: %v, %v", what, f.FromIndex(), f.IndexError())
 		}
 		if now, err := os.ReadFile(path); err != nil || !bytes.Equal(now, good) {
-			t.Errorf("%s: it was not written anew: %v", what, err)
+			t.Errorf("%s: it was not rewritten: %v", what, err)
 		}
 	}
 	leftovers, err := filepath.Glob(tr.path(".hdmlp-index-*"))
@@ -263,7 +262,7 @@ func TestEachSetOfExtensionsHasItsIndex(t *testing.T) {
 	}
 }
 
-func TestIndexGoesWhereItCan(t *testing.T) {
+func TestIndexIsWrittenToTheFirstWritableDirectory(t *testing.T) {
 	cache, dir := t.TempDir(), filepath.Join(t.TempDir(), "made/for/it")
 	t.Setenv("XDG_CACHE_HOME", cache)
 	tr := newSettled(t, "a/1.jpg")
@@ -274,8 +273,8 @@ func TestIndexGoesWhereItCan(t *testing.T) {
 		t.Errorf("with none named: %s", f.IndexPath())
 	}
 
-	// A directory in the place of the file stops it, as a read-only file
-	// system does, even for root.
+	// A directory at the file's path prevents writing it, like a read-only file system, even for
+	// root.
 	other := newSettled(t, "a/1.jpg", indexfile.HiddenName+"/1.jpg")
 	for _, fromIndex := range []bool{false, true} {
 		f := open(t, other.root, Options{})
@@ -292,7 +291,7 @@ func TestIndexGoesWhereItCan(t *testing.T) {
 	}
 }
 
-func TestProgressAndCancel(t *testing.T) {
+func TestOpenReportsProgressAndEndsWhenCancelled(t *testing.T) {
 	root := t.TempDir()
 	for i := range 900 {
 		write(t, filepath.Join(root, fmt.Sprintf("%d/%d.jpg", i/300, i)), "")
@@ -310,7 +309,7 @@ func TestProgressAndCancel(t *testing.T) {
 	}
 }
 
-func TestErrors(t *testing.T) {
+func TestErrorsSayWhatToDo(t *testing.T) {
 	tr := newSettled(t, "classes/a/1.jpg", "classes/b/notes.txt", "classes/c/deep/er/notes.txt",
 		"flat/1.jpg", "file")
 	tr.do(os.Mkdir(tr.path("empty"), 0o755), os.MkdirAll(tr.path("cycle/a/b"), 0o755),

@@ -228,8 +228,8 @@ func testStamps(t *testing.T, factory Factory) {
 			t.Fatal(err)
 		}
 		if listed := f.Index.Stamp(id); read != listed || asked != listed {
-			t.Errorf("sample %d: stamp %x when it was read, %x when it was asked for, %x "+
-				"in the index", id, read, asked, listed)
+			t.Errorf("sample %d: stamp %x from Read, %x from Stat, %x in the index", id, read,
+				asked, listed)
 		}
 	}
 	_, err := f.Source.Stat(t.Context(), len(list))

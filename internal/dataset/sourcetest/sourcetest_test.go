@@ -50,7 +50,7 @@ func (m *memory) Stat(_ context.Context, id int) (dataset.Stamp, error) {
 
 func (m *memory) Close() error { return nil }
 
-func TestSuite(t *testing.T) {
+func TestMinimalSourcePassesTheSuite(t *testing.T) {
 	sourcetest.Run(t, func(t *testing.T, samples []sourcetest.Sample) sourcetest.Fixture {
 		var classes []string
 		for _, s := range samples {

@@ -34,29 +34,29 @@ type How struct {
 
 // Run runs the suite for policy.
 func Run(t *testing.T, policy placement.Policy, how How) {
-	t.Run("says what it is", func(t *testing.T) { says(t, policy) })
-	t.Run("plans are run as the entry says", func(t *testing.T) { runs(t, policy, how) })
-	t.Run("plans keep within capacities and owners hold their samples", func(t *testing.T) {
+	t.Run("name and properties are valid", func(t *testing.T) { validAbout(t, policy) })
+	t.Run("plans are executed as in the entry", func(t *testing.T) { runs(t, policy, how) })
+	t.Run("plans fit capacities and owners hold their samples", func(t *testing.T) {
 		keeps(t, policy)
 	})
-	t.Run("bad input is refused", func(t *testing.T) { refuses(t, policy) })
+	t.Run("invalid input is refused", func(t *testing.T) { refuses(t, policy) })
 	if policy.About().Engine {
-		t.Run("no sample that is never read takes the place of one that is", func(t *testing.T) {
+		t.Run("samples that are read take precedence", func(t *testing.T) {
 			prefersRead(t, policy)
 		})
 	}
 	if starter, ok := policy.(placement.Starter); ok {
 		t.Run("planning ends with its context", func(t *testing.T) { ends(t, starter) })
-		t.Run("a plan leaves what was kept before it where it is", func(t *testing.T) {
+		t.Run("a plan leaves samples of the lead in place", func(t *testing.T) {
 			starts(t, starter)
 		})
-		t.Run("bad leads are refused", func(t *testing.T) { refusesLeads(t, starter) })
+		t.Run("invalid leads are refused", func(t *testing.T) { refusesLeads(t, starter) })
 	}
 }
 
 var aName = regexp.MustCompile(`^[a-z][a-z0-9_]*$`)
 
-func says(t *testing.T, policy placement.Policy) {
+func validAbout(t *testing.T, policy placement.Policy) {
 	about := policy.About()
 	if !aName.MatchString(policy.Name()) {
 		t.Errorf("the name is %q; it must be a word of lower-case letters, digits and _",

@@ -16,8 +16,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
 )
 
-// sparse makes an index file that is right in its header, claims the bytes of
-// this many samples, and stores nothing else.
+// sparse creates an index file with a valid header that claims this many samples, and a hole in
+// place of everything else.
 func sparse(t *testing.T, path string, samples uint64) {
 	t.Helper()
 	header := []byte("HDMLPIDX")
@@ -35,9 +35,8 @@ func sparse(t *testing.T, path string, samples uint64) {
 	}
 }
 
-// TestHostileIndex opens folders in which something else lies in the place of the
-// index file.
-func TestHostileIndex(t *testing.T) {
+// TestHostileIndexIsNotUsed opens folders with something else at the index file's path.
+func TestHostileIndexIsNotUsed(t *testing.T) {
 	elsewhere := filepath.Join(t.TempDir(), "victim")
 	for name, c := range map[string]struct {
 		plant func(path string) error
@@ -86,7 +85,7 @@ func TestHostileIndex(t *testing.T) {
 				!strings.Contains(warnings[0], c.says) {
 				t.Errorf("warnings %q, want one of %q", warnings, c.says)
 			}
-			// It is replaced, and what a link led to is left alone.
+			// It is replaced, and the target of a link is unchanged.
 			if info, err := os.Lstat(path); err != nil || !info.Mode().IsRegular() ||
 				f.IndexPath() != path {
 				t.Errorf("the index is in %q: %v, %v", f.IndexPath(), info, err)
@@ -102,9 +101,9 @@ func TestHostileIndex(t *testing.T) {
 	}
 }
 
-// TestIndexTakesItsShare opens an index that would take more than a quarter of the
-// memory that is available.
-func TestIndexTakesItsShare(t *testing.T) {
+// TestIndexAboveItsShareOfMemoryIsNotUsed opens an index that would take more than a quarter of the
+// available memory.
+func TestIndexAboveItsShareOfMemoryIsNotUsed(t *testing.T) {
 	root := t.TempDir()
 	write(t, filepath.Join(root, "a/1.jpg"), "x")
 	open(t, root, folder.Options{})
@@ -124,9 +123,9 @@ func TestIndexTakesItsShare(t *testing.T) {
 	}
 }
 
-// TestWhoseIndex: an index counts if only those could have written it who may
-// change the samples as well.
-func TestWhoseIndex(t *testing.T) {
+// TestIndexIsTrustedByOwnerAndMode: an index is used if only users who may change the samples could
+// have written it.
+func TestIndexIsTrustedByOwnerAndMode(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("only root may give files away")
 	}
