@@ -46,7 +46,8 @@ def containers_at_once(h):
 
 
 @fault(
-    "a container's dataset is at a path where the container that started the daemon has no file at all",
+    "a container's dataset is at a path where the container that started the daemon has no file "
+    "at all",
     item=1,
 )
 def container_path_only_there(h):

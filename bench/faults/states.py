@@ -103,7 +103,8 @@ def state_of_another_seed(h):
 
 
 @fault(
-    "states that were edited by hand are loaded: negative, huge, of wrong types, empty, not a dictionary",
+    "states that were edited by hand are loaded: negative, huge, of wrong types, empty, not a "
+    "dictionary",
     clear=None,
 )
 def state_edited(h):

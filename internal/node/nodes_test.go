@@ -237,7 +237,7 @@ func TestBatchesFlowWithoutAPlan(t *testing.T) {
 		ranks := c.open(set("memory", fmt.Sprintf("%dB", 42000/n)))
 		c.epochs(ranks, 0, 2)
 		if !ranks[0].Report().Planning ||
-			!strings.Contains(ranks[0].Report().Sentence, "still being planned") {
+			!strings.Contains(ranks[0].Report().Sentence, "still being made") {
 			t.Errorf("%d nodes: the report says that there is a plan", n)
 		}
 		close(free)
