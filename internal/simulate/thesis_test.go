@@ -222,9 +222,9 @@ func TestThesisNotAvailable(t *testing.T) {
 		job          *Job
 		policy, want string
 	}{
-		{job, "cooperative", "not in the original"},
-		{job, "minio", "not in the original"},
-		{job, "partitioned", "not in the original"},
+		{job, "cooperative", "original simulator does not implement"},
+		{job, "minio", "original simulator does not implement"},
+		{job, "partitioned", "original simulator does not implement"},
 		{&huge, "lbann_dynamic", "class 1 of all nodes together holds 4 MB"},
 		{&huge, "lbann_preloading", "class 1 of all nodes together holds 4 MB"},
 		{&bare, "deepio_ordered", "no class above 0"},
