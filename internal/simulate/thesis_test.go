@@ -209,8 +209,9 @@ func TestThesisSource(t *testing.T) {
 	}
 }
 
-// TestThesisNotAvailable: who cannot run a job says why, and is no error.
-func TestThesisNotAvailable(t *testing.T) {
+// TestThesisReportsUnsupportedPolicies: a policy that cannot run a job is reported in the Result,
+// not as an error.
+func TestThesisReportsUnsupportedPolicies(t *testing.T) {
 	job := drawnJob(rand.New(rand.NewPCG(1, 3)))
 	job.Nodes, job.GlobalBatch = 4, 8
 	huge, bare, few := *job, *job, *job
