@@ -309,7 +309,7 @@ func TestNotTOML(t *testing.T) {
 	}
 }
 
-func TestPoliciesThatWereNamed(t *testing.T) {
+func TestNamedPoliciesMustBeAbleToRun(t *testing.T) {
 	for policy, set := range map[string]string{
 		"deepio_ordered": "storage_class.1.capacity=0", "minio": "storage_class.1.capacity=0",
 		"staging": "storage_class.0.capacity=0",

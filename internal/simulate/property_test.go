@@ -134,9 +134,9 @@ func consumed(r *Result) Amount {
 	return a
 }
 
-// TestPlacesAddUp: every sample that is consumed was read from exactly one place, training never
+// TestReadsByTierAddUp: every sample that is consumed was read from exactly one place, training never
 // takes less than its computation, and no policy that keeps the order beats perfect.
-func TestPlacesAddUp(t *testing.T) {
+func TestReadsByTierAddUp(t *testing.T) {
 	t.Parallel()
 	supported := map[string]int{}
 	for seed := range uint64(scenarios) {

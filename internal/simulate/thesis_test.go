@@ -209,8 +209,9 @@ func TestThesisSource(t *testing.T) {
 	}
 }
 
-// TestThesisNotAvailable: who cannot run a job says why, and is no error.
-func TestThesisNotAvailable(t *testing.T) {
+// TestThesisReportsUnsupportedPolicies: a policy that cannot run a job is reported in the Result,
+// not as an error.
+func TestThesisReportsUnsupportedPolicies(t *testing.T) {
 	job := drawnJob(rand.New(rand.NewPCG(1, 3)))
 	job.Nodes, job.GlobalBatch = 4, 8
 	huge, bare, few := *job, *job, *job
@@ -222,9 +223,9 @@ func TestThesisNotAvailable(t *testing.T) {
 		job          *Job
 		policy, want string
 	}{
-		{job, "cooperative", "does not implement"},
-		{job, "minio", "does not implement"},
-		{job, "partitioned", "does not implement"},
+		{job, "cooperative", "original simulator does not implement"},
+		{job, "minio", "original simulator does not implement"},
+		{job, "partitioned", "original simulator does not implement"},
 		{&huge, "lbann_dynamic", "class 1 of all nodes together holds 4 MB"},
 		{&huge, "lbann_preloading", "class 1 of all nodes together holds 4 MB"},
 		{&bare, "deepio_ordered", "no class above 0"},

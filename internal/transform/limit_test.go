@@ -14,9 +14,9 @@ var lists = []string{
 	"CenterCrop(9)", "Ragged()", "Resize(200), Pad(3), Ragged()",
 }
 
-// TestMemoryThatIsAskedForIsEnough: a sample that may take too little says each time that it needs
+// TestRequestedMemorySuffices: a sample that may take too little says each time that it needs
 // more, until it has what it needs, and then becomes what it does without a limit.
-func TestMemoryThatIsAskedForIsEnough(t *testing.T) {
+func TestRequestedMemorySuffices(t *testing.T) {
 	samples := map[string][]byte{"JPEG": encodedJPEG(t, 320, 240), "PNG": encodedPNG(t, 320, 240)}
 	for _, list := range lists {
 		for name, src := range samples {
@@ -49,8 +49,8 @@ func TestMemoryThatIsAskedForIsEnough(t *testing.T) {
 	}
 }
 
-// TestALargeSampleDoesNotCountForTheNext: what a sample may take does not depend on the one before.
-func TestALargeSampleDoesNotCountForTheNext(t *testing.T) {
+// TestLargeSampleDoesNotAffectTheNext: what a sample may take does not depend on the one before.
+func TestLargeSampleDoesNotAffectTheNext(t *testing.T) {
 	small, large := encodedPNG(t, 64, 48), encodedPNG(t, 400, 300)
 	for _, list := range lists {
 		w := compiled(t, list).Worker()

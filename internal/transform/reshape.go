@@ -38,7 +38,8 @@ func (s reshaped) follow(k *known) error {
 	}
 	a := &array{shape: s.shape, from: s.dtype}
 	if float64(s.shape[0])*float64(s.shape[1])*float64(s.shape[2])*4 > maxOutput {
-		return fmt.Errorf("%d x %d x %d elements are too many; the output of a sample is limited to %d MiB",
+		return fmt.Errorf("%d x %d x %d elements are too many; the output of a sample is "+
+			"limited to %d MiB",
 			s.shape[0], s.shape[1], s.shape[2], maxOutput>>20)
 	}
 	k.stage, k.array = raw, a

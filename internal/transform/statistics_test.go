@@ -115,9 +115,9 @@ func floats(t *testing.T, a answer, columns int) [][]float64 {
 	return out
 }
 
-// TestAreaAndRatioByTheLaw: where every first try fits, areas are uniform, and so are logarithms of
+// TestAreaAndRatioAreDistributedAsSpecified: where every first try fits, areas are uniform, and so are logarithms of
 // ratios.
-func TestAreaAndRatioByTheLaw(t *testing.T) {
+func TestAreaAndRatioAreDistributedAsSpecified(t *testing.T) {
 	const edge = 4000
 	s := randomPart{scale: [2]float64{0.1, 0.4}, ratio: [2]float64{0.5, 2}}
 	var areas, ratios []float64

@@ -201,7 +201,8 @@ func (p *Program) follow(implied int) error {
 			return fmt.Errorf("%s: %w", place(i-implied, p.names[i]), err)
 		}
 		if k.stage != raw && k.width > 0 && k.output().Bytes() > maxOutput {
-			return fmt.Errorf("%s: %d x %d pixels are too many; the output of a sample is limited to %d MiB",
+			return fmt.Errorf("%s: %d x %d pixels are too many; the output of a sample is "+
+				"limited to %d MiB",
 				place(i-implied, p.names[i]), k.width, k.height, maxOutput>>20)
 		}
 	}

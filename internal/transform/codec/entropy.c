@@ -15,20 +15,26 @@
 #define DCT_SCALED_SIZE DCT_scaled_size
 #endif
 
-// What one MCU can read at the most (10 blocks of 64 codes of 31 bits): so much is there before it, zeros if need be.
+// The most bytes that one MCU can read (10 blocks of 64 codes of 31 bits): so many are available
+// before decoding it, padded with zeros if necessary.
 enum { slack = 10 * 64 * 4 + 64 };
-// Bytes of the scan that are copied at a time, so that they are still in the nearest cache when they are decoded.
+// Bytes of the scan that are copied at a time: few enough to be in the L1 cache when they are
+// decoded.
 enum { piece = 8192 };
 
-// The place of each coefficient of the scan in a block, row by row. Behind 64: where a corrupt run, or the end of the
-// block (which skips 64), puts its value; libjpeg puts such values there, too.
+// The position in a block, row by row, of each coefficient of the scan. Entries from 64 on are
+// positions for values after a corrupt run or the end of the block (which skips 64); libjpeg puts
+// such values there, too.
 static const uint8_t natural_order[64 + 64 + 16] = {
-	0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,
-	7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46,
-	53, 60, 61, 54, 47, 55, 62, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
-	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
-	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
-	63, 63, 63, 63,
+	 0,  1,  8, 16,  9,  2,  3, 10, 17, 24, 32, 25, 18, 11,  4,  5,
+	12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13,  6,  7, 14, 21, 28,
+	35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51,
+	58, 59, 52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
+	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
+	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
 };
 
 // extend returns the value of n bits v (T.81, F.2.2.1): those that start with 0 are negative.
@@ -36,19 +42,20 @@ static inline int32_t extend(uint32_t v, uint32_t n) {
 	return n == 0 ? 0 : (int32_t)v - (v >> (n - 1) ? 0 : (int32_t)((1u << n) - 1));
 }
 
-// What a symbol says: the number of the value's bits, and, for AC codes, how many coefficients are 0 before it.
+// The meaning of a symbol: the number of the value's bits and, for AC codes, the number of zero
+// coefficients before it.
 static inline uint32_t size_of(uint32_t symbol, int is_ac) { return is_ac ? symbol & 15 : symbol; }
 
 static inline uint32_t run_of(uint32_t symbol, int is_ac) {
 	if (!is_ac)
 		return 0;
-	// No value: 16 zeros, or the end of the block; libjpeg takes whatever is not the former for the latter.
+	// No value: 16 zeros, or the end of the block; libjpeg treats all other symbols as the latter.
 	return (symbol & 15) != 0 ? symbol >> 4 : symbol >> 4 == 15 ? 15 : 64;
 }
 
 enum { none = 0x80 };
 
-// table_set makes t decode h, which libjpeg has checked, unless it does already.
+// table_set builds t from h, which libjpeg has validated, unless t was built from an equal table.
 static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 	int total = 0;
 	for (int n = 1; n <= 16; n++)
@@ -61,7 +68,7 @@ static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 	memcpy(t->counts, h->bits, 17);
 	memcpy(t->symbol, h->huffval, (size_t)total);
 
-	// First the code that each window starts with: its length and symbol.
+	// First the length and the symbol of the code that each window starts with.
 	uint16_t length[1 << look] = {0};
 	uint8_t symbol[1 << look];
 	uint32_t code = 0;
@@ -69,7 +76,8 @@ static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 	for (uint32_t n = 1; n <= 16; n++, code <<= 1) {
 		t->offset[n] = index - (int32_t)code;
 		for (int i = 0; i < h->bits[n]; i++, index++, code++)
-			for (uint32_t w = n > look ? 1 << look : code << (look - n); w < 1 << look && w >> (look - n) == code; w++) {
+			for (uint32_t w = n > look ? 1 << look : code << (look - n);
+				w < 1 << look && w >> (look - n) == code; w++) {
 				length[w] = (uint16_t)n;
 				symbol[w] = h->huffval[index];
 			}
@@ -98,21 +106,24 @@ static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 		uint32_t used = n + size, about = run + 1;
 		uint64_t second = 0;
 		if (is_ac && run != 64 && used < look) {
-			// The bits that the window does not show are taken as 0; they must not matter.
-			uint32_t rest = w << used & ((1 << look) - 1), m = length[rest], more = size_of(symbol[rest], is_ac);
+			// Bits outside the window are assumed to be 0; they must not matter.
+			uint32_t rest = w << used & ((1 << look) - 1), m = length[rest],
+				more = size_of(symbol[rest], is_ac);
 			if (m != 0 && used + m + more <= look) {
 				second = more == 0 ? 0 : (uint16_t)extend(rest >> (look - m - more) & ((1u << more) - 1), more);
 				about += run_of(symbol[rest], is_ac) + 1;
 				used += m + more;
 			}
 		}
-		t->entry[w] = second << 48 | (uint64_t)(n + size) << 40 | (uint64_t)about << 32 | run << 24 | (63 - size) << 16 |
+		t->entry[w] = second << 48 | (uint64_t)(n + size) << 40 | (uint64_t)about << 32 |
+			run << 24 | (63 - size) << 16 |
 		              n << 8 | used;
 	}
 }
 
-// unstuff goes on copying the scan to e->data, without the zeros behind 0xff, behind what is there and not used yet, up to a marker.
-// It returns FALSE where the data ends without one, or at one that does not belong there: that is for libjpeg.
+// unstuff copies more of the scan to e->data, without the zeros after 0xff, after the bytes not
+// used yet, up to a marker. It returns FALSE if the data ends without a marker or at an unexpected
+// one, which libjpeg has to handle.
 static boolean unstuff(entropy_decoder *e) {
 	uint8_t *to = e->data;
 	if (e->next < e->part_end) {
@@ -122,7 +133,7 @@ static boolean unstuff(entropy_decoder *e) {
 	e->next = e->data;
 	uint8_t *full = e->data + slack + piece;
 	while (to < full) {
-		// What is before the next 0xff, in one go.
+		// All bytes before the next 0xff at once.
 		size_t n = (size_t)(e->src_end - e->src);
 		if (n > (size_t)(full - to))
 			n = (size_t)(full - to);
@@ -153,7 +164,7 @@ static boolean unstuff(entropy_decoder *e) {
 	return TRUE;
 }
 
-// end_part goes to the marker behind the part.
+// end_part advances to the marker after the part.
 static boolean end_part(entropy_decoder *e) {
 	while (!e->at_marker) {
 		e->next = e->part_end;
@@ -163,7 +174,7 @@ static boolean end_part(entropy_decoder *e) {
 	return TRUE;
 }
 
-// start_part begins a part of the scan: the first one, or the one behind the next restart marker.
+// start_part begins a part of the scan: the first one, or the one after the next restart marker.
 static boolean start_part(entropy_decoder *e, uint32_t interval, boolean first) {
 	if (!first) {
 		if (!end_part(e))
@@ -187,14 +198,15 @@ static boolean start_part(entropy_decoder *e, uint32_t interval, boolean first) 
 #define BIG_ENDIAN_64(x) __builtin_bswap64(x)
 #endif
 
-// What the decoder works with, in registers.
+// The decoder's state, in registers.
 typedef struct {
 	const uint8_t *next;
 	uint64_t bits;
 	int valid;
 } reader;
 
-// refill makes at least 56 bits valid. It ORs in bytes that are there in part already: the same bits again.
+// refill makes at least 56 bits valid. It ORs in bytes that may be partly present: their bits are
+// the same.
 static inline __attribute__((always_inline)) void refill(reader *r) {
 	uint64_t more;
 	memcpy(&more, r->next, 8);
@@ -208,8 +220,8 @@ static inline __attribute__((always_inline)) void use(reader *r, uint32_t n) {
 	r->valid -= (int)n;
 }
 
-// first_value returns the value behind the first code of an entry, whose bits are at the top of bits. Negative values
-// are the complement of their absolute one (T.81, F.2.2.1).
+// first_value returns the value after the first code of an entry, whose bits are at the top of
+// bits. Negative values are coded as the complement of their absolute value (T.81, F.2.2.1).
 static inline __attribute__((always_inline)) int16_t first_value(uint64_t bits, uint64_t entry) {
 	uint64_t value = bits << (entry >> 8 & 63);
 	uint64_t negative = ~(uint64_t)((int64_t)value >> 63);
@@ -217,12 +229,13 @@ static inline __attribute__((always_inline)) int16_t first_value(uint64_t bits, 
 	return (int16_t)((value ^ negative) - negative);
 }
 
-// A code and its value: how many coefficients are skipped before it, or -1 if there is no such code.
+// A code and its value: how many coefficients are skipped before it, or -1 if there is no such
+// code.
 typedef struct {
 	int32_t run, value;
 } long_result;
 
-// long_code decodes a code of any length; for those that no entry has.
+// long_code decodes a code of any length, for codes without an entry.
 static __attribute__((noinline)) long_result long_code(reader *r, const entropy_table *t) {
 	refill(r);
 	int32_t window = (int32_t)(r->bits >> 48);
@@ -231,26 +244,28 @@ static __attribute__((noinline)) long_result long_code(reader *r, const entropy_
 		n++;
 	if (n > 16)
 		return (long_result){-1, 0};
-	uint32_t symbol = t->symbol[((window >> (16 - n)) + t->offset[n]) & 255], size = size_of(symbol, t->is_ac);
+	uint32_t symbol = t->symbol[((window >> (16 - n)) + t->offset[n]) & 255],
+		size = size_of(symbol, t->is_ac);
 	use(r, n);
 	uint32_t value = size == 0 ? 0 : (uint32_t)(r->bits >> (64 - size));
 	use(r, size);
 	return (long_result){(int32_t)run_of(symbol, t->is_ac), extend(value, size)};
 }
 
-// skip goes past the AC coefficients of a block.
+// skip skips the AC coefficients of a block.
 static inline __attribute__((always_inline)) boolean skip(reader *in, const entropy_table *ac) {
 	reader r = *in;
 	uint32_t k = 1;
 	for (;;) {
 		refill(&r);
-		// Twice the codes that look bits show, and the last one's value of 15, fit into what a refill gives.
+		// Twice the codes that look bits show, and the last one's value of 15, fit into what a
+		// refill gives.
 		for (int i = 0; i < 2; i++) {
 			uint32_t entry = ac->skip[r.bits >> (64 - far)];
 			if (__builtin_expect(entry == 0, 0))
 				goto slow;
 			if (__builtin_expect(k + (entry >> 16) > 63, 0)) {
-				// The block ends before the last of the codes: one at a time.
+				// The block ends before the last of the codes: decode one at a time.
 				uint64_t first = ac->entry[r.bits >> (64 - look)];
 				use(&r, first >> 40 & 0xff);
 				k += (first >> 24 & 0xff) + 1;
@@ -277,7 +292,8 @@ static inline __attribute__((always_inline)) boolean skip(reader *in, const entr
 }
 
 // coefficients decodes the AC coefficients of a block.
-static inline __attribute__((always_inline)) boolean coefficients(reader *in, const entropy_table *ac, int16_t *block) {
+static inline __attribute__((always_inline)) boolean coefficients(reader *in,
+	const entropy_table *ac, int16_t *block) {
 	reader r = *in;
 	uint32_t k = 1;
 	for (;;) {
@@ -290,7 +306,7 @@ static inline __attribute__((always_inline)) boolean coefficients(reader *in, co
 			uint32_t first = k + (entry >> 24 & 0xff);
 			int16_t value = first_value(r.bits, entry);
 			if (first >= 63) {
-				// The block ends with the first code; a second would be another block's.
+				// The block ends with the first code; a second belongs to another block.
 				block[natural_order[first]] = value;
 				use(&r, entry >> 40 & 0xff);
 				*in = r;
@@ -298,7 +314,7 @@ static inline __attribute__((always_inline)) boolean coefficients(reader *in, co
 			}
 			use(&r, entry & 63);
 			k += entry >> 32 & 0xff;
-			// In this order: without a second code both are the same place.
+			// The order matters: without a second code both positions are the same.
 			block[natural_order[k - 1]] = (int16_t)(entry >> 48);
 			block[natural_order[first]] = value;
 			if (k > 63) {
@@ -320,8 +336,8 @@ static inline __attribute__((always_inline)) boolean coefficients(reader *in, co
 	}
 }
 
-// mcu decodes one MCU. Where blocks is NULL, or an MCU is outside of the wanted columns, it decodes the codes and stores
-// nothing but what later MCUs depend on.
+// mcu decodes one MCU. If blocks is NULL or the MCU is outside the requested columns, it stores
+// only what later MCUs depend on.
 static inline __attribute__((always_inline)) boolean mcu(
 	j_decompress_ptr cinfo, entropy_decoder *e, JBLOCKROW *blocks) {
 	if (cinfo->restart_interval != 0 && e->to_restart-- == 0) {
@@ -350,7 +366,7 @@ static inline __attribute__((always_inline)) boolean mcu(
 			use(&r, entry & 63);
 		}
 		if (__builtin_expect(*last > 1 << 24 || *last < -(1 << 24), 0))
-			return FALSE; // nothing sound is that large
+			return FALSE; // no valid value is that large
 		if (wanted)
 			(*blocks[b])[0] = (JCOEF)*last;
 		if (!(wanted && e->block_needs_ac[b] ? coefficients(&r, ac, *blocks[b]) : skip(&r, ac)))
@@ -359,7 +375,7 @@ static inline __attribute__((always_inline)) boolean mcu(
 	e->next = r.next;
 	e->bits = r.bits;
 	e->valid = r.valid;
-	// The bytes that were used, of those taken in.
+	// Fails if more bytes were used than the part has.
 	if (__builtin_expect(e->at_marker, 0) && r.next - (r.valid >> 3) > e->part_end)
 		return FALSE;
 	return --e->left != 0 || (end_part(e) && e->src[1] == 0xd9);
@@ -373,8 +389,9 @@ static boolean decode(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
 }
 
 #if defined(__x86_64__)
-// With shifts that leave the flags alone.
-static __attribute__((target("bmi,bmi2"))) boolean decode_bmi2(j_decompress_ptr cinfo, JBLOCKROW *blocks) {
+// BMI2 has shifts that do not modify the flags.
+static __attribute__((target("bmi,bmi2"))) boolean decode_bmi2(j_decompress_ptr cinfo,
+	JBLOCKROW *blocks) {
 	entropy_decoder *e = cinfo->client_data;
 	if (__builtin_expect(!mcu(cinfo, e, blocks), 0))
 		e->bail(cinfo);

@@ -59,9 +59,9 @@ func scanOf(t *testing.T, src []byte) (begin, end int, restarts []int) {
 	return
 }
 
-// TestWhatEndsAScan: our decoder takes a scan for whole where libjpeg does, and for the same,
-// whatever stands at its end, and wherever data are missing.
-func TestWhatEndsAScan(t *testing.T) {
+// TestScanEndsWhereLibjpegEndsIt: our decoder accepts a scan as complete exactly if libjpeg does,
+// with the same result, for all kinds of ends and missing data.
+func TestScanEndsWhereLibjpegEndsIt(t *testing.T) {
 	d := newTwoDecoders(t)
 	files := map[string][]byte{"none": jpegOf(t, picture(120, 90), 90)}
 	for _, name := range []string{
@@ -133,9 +133,9 @@ func TestWhatEndsAScan(t *testing.T) {
 	}
 }
 
-// TestCodesOfTheImageBefore: codes of the same lengths that mean something else are not taken for
-// those of the image before.
-func TestCodesOfTheImageBefore(t *testing.T) {
+// TestTablesOfTheLastImageAreNotReused: tables are rebuilt if only the symbols of the codes differ
+// from those of the last image.
+func TestTablesOfTheLastImageAreNotReused(t *testing.T) {
 	d := newTwoDecoders(t)
 	whole := jpegOf(t, image.NewGray(image.Rect(0, 0, 64, 64)), 90)
 	noisy := jpegOf(t, picture(64, 64), 90)

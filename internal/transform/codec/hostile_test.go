@@ -33,9 +33,9 @@ func TestShortFrameHeaders(t *testing.T) {
 	}
 }
 
-// TestOrientationsThatLieElsewhere: EXIF data whose directory lies beyond them, or is cut, have no
+// TestInvalidEXIFHasNoOrientation: EXIF data whose directory lies beyond them, or is cut, have no
 // orientation.
-func TestOrientationsThatLieElsewhere(t *testing.T) {
+func TestInvalidEXIFHasNoOrientation(t *testing.T) {
 	for _, order := range []binary.AppendByteOrder{binary.LittleEndian, binary.BigEndian} {
 		mark := map[bool]string{
 			true:  "II*\x00",
@@ -68,8 +68,8 @@ func TestOrientationsThatLieElsewhere(t *testing.T) {
 	}
 }
 
-// TestPalettesThatAreTooLong: a palette of more than 256 colours, or of a part of one, is an error.
-func TestPalettesThatAreTooLong(t *testing.T) {
+// TestTooLongPalettesAreErrors: a palette of more than 256 colours, or of a part of one, is an error.
+func TestTooLongPalettesAreErrors(t *testing.T) {
 	sound := pngOf(t, image.NewPaletted(image.Rect(0, 0, 40, 30), grays(256)))
 	for size, ok := range map[int]bool{
 		3 * 256:   true,
@@ -88,9 +88,9 @@ func TestPalettesThatAreTooLong(t *testing.T) {
 	}
 }
 
-// TestPNGsAfterOthers: what a PNG becomes does not depend on those before it, whatever their
-// filters; in particular there is nothing above its first row.
-func TestPNGsAfterOthers(t *testing.T) {
+// TestPNGDoesNotDependOnTheLast: the result of a PNG does not depend on those decoded before it,
+// for all filters; in particular the row above its first one is 0.
+func TestPNGDoesNotDependOnTheLast(t *testing.T) {
 	noise := rawPNG(t, 300, 40, 8, pngRGB, func(y int) byte { return byte(y % 5) })
 	var used Decoder
 	defer used.Close()
@@ -129,9 +129,9 @@ func TestPNGsAfterOthers(t *testing.T) {
 	}
 }
 
-// TestWebPsThatSayTheyAreShorter: what lies behind the end that a file gives itself is no part of
+// TestWebPDataAfterItsEndIsIgnored: what lies behind the end that a file gives itself is no part of
 // it.
-func TestWebPsThatSayTheyAreShorter(t *testing.T) {
+func TestWebPDataAfterItsEndIsIgnored(t *testing.T) {
 	for _, name := range []string{"lossy", "lossless", "simple-filter"} {
 		src := read(t, "testdata", name+".webp")
 		if !hasPrefix(src, 12, "VP8") || hasPrefix(src, 12, "VP8X") {

@@ -13,12 +13,14 @@
 
 #include "entropy.h"
 
-// Columns decoded left and right of a region: a cropped row's first and last pixels lack their neighbours. Chroma is
-// interpolated over one sample, that is 2 pixels; and of progressive images that lack scans, libjpeg smooths over 2
-// blocks, which with chroma subsampled by 4 are 64 pixels.
+// Columns decoded left and right of a region, because the first and last pixels of a cropped row
+// lack their neighbours. Chroma is interpolated over one sample, which is 2 pixels. For progressive
+// images that lack scans, libjpeg smooths over 2 blocks, which are 64 pixels if chroma is
+// subsampled by 4.
 enum { margin = 8, smoothing_margin = 72 };
 
-// More scans than any encoder writes; a file of a few bytes per scan would keep libjpeg busy for hours.
+// More scans than any encoder writes. Without a limit, a file with a few bytes per scan would keep
+// libjpeg busy for hours.
 enum { max_scans = 1000 };
 
 struct codec_jpeg {
@@ -28,18 +30,19 @@ struct codec_jpeg {
 	struct jpeg_source_mgr source;
 	struct jpeg_progress_mgr progress;
 	jmp_buf out;
-	int finishing; // all rows are there
+	int finishing; // all rows have been read
 	codec_request request;
 	uint8_t *row; // a row with its margins
 	size_t row_capacity;
 };
 
-// Where longjmp leads to.
+// Values of longjmp.
 enum { gave_up = 1, ran_out, bailed };
 
 #if defined(__GLIBC__)
-// By default every thread that allocates in C gets an arena of its own, up to eight per processor, and Go moves decoders
-// between threads: memory then lies about in all of them. One arena serves eight processors, as little is allocated.
+// By default every thread that allocates in C gets its own arena, up to eight per CPU, and Go moves
+// decoders between threads, so that free memory accumulates in all arenas. One arena suffices for
+// eight CPUs, because little is allocated.
 __attribute__((constructor)) static void few_arenas(void) {
 	if (getenv("MALLOC_ARENA_MAX") == NULL)
 		mallopt(M_ARENA_MAX, 1 + (int)(sysconf(_SC_NPROCESSORS_ONLN) / 8));
@@ -66,7 +69,7 @@ static void output_message(j_common_ptr cinfo) { (void)cinfo; }
 
 static void init_source(j_decompress_ptr cinfo) { (void)cinfo; }
 
-// All data is there from the start: who asks for more has a truncated file, to PIL as well.
+// All data is in memory from the start: if libjpeg needs more, the file is truncated, as for PIL.
 static boolean fill_input_buffer(j_decompress_ptr cinfo) {
 	longjmp(of((j_common_ptr)cinfo)->out, ran_out);
 	return FALSE;
@@ -103,8 +106,9 @@ void codec_jpeg_free(codec_jpeg *d) {
 
 codec_request *codec_jpeg_request(codec_jpeg *d) { return &d->request; }
 
-// create makes cinfo, anew for every image: a used one keeps the quantisation and Huffman tables of the image before, and takes
-// them for those that a damaged image lacks. What it costs is lost beside the decoding. libjpeg may jump out of it.
+// create initializes cinfo for every image: a used one keeps the quantization and Huffman tables of
+// the image before, and would use them for a damaged image that lacks its own. The cost is
+// negligible compared with decoding. libjpeg may longjmp out of create.
 static void create(codec_jpeg *d) {
 	struct jpeg_error_mgr *e = jpeg_std_error(&d->errors);
 	e->error_exit = error_exit;
@@ -125,9 +129,9 @@ static void create(codec_jpeg *d) {
 	d->cinfo.progress = &d->progress;
 }
 
-// ends says whether an end of image is anywhere in what libjpeg has not read.
+// ends reports whether the data that libjpeg has not read contains an end of image.
 static int ends(const struct jpeg_source_mgr *s) {
-	// Nearly always it is the last thing.
+	// Nearly always it is at the end.
 	for (size_t i = s->bytes_in_buffer; i >= 2; i--)
 		if (s->next_input_byte[i - 2] == 0xff && s->next_input_byte[i - 1] == 0xd9)
 			return 1;
@@ -138,7 +142,8 @@ static int ends(const struct jpeg_source_mgr *s) {
 static void read_rows(codec_jpeg *d, uint8_t *dst, size_t stride, JDIMENSION left) {
 	j_decompress_ptr cinfo = &d->cinfo;
 	const codec_request *r = &d->request;
-	size_t n = (size_t)r->width * (size_t)r->channels, skip = ((size_t)r->x - left) * (size_t)r->channels;
+	size_t n = (size_t)r->width * (size_t)r->channels,
+		skip = ((size_t)r->x - left) * (size_t)r->channels;
 	JDIMENSION first = (JDIMENSION)r->y, end = first + (JDIMENSION)r->height;
 	if (first > 0)
 		jpeg_skip_scanlines(cinfo, first);
@@ -149,7 +154,9 @@ static void read_rows(codec_jpeg *d, uint8_t *dst, size_t stride, JDIMENSION lef
 		if (want > 4)
 			want = 4;
 		for (JDIMENSION i = 0; i < want; i++)
-			rows[i] = direct ? dst + (y + i) * stride : d->row + i * cinfo->output_width * (size_t)r->channels;
+			rows[i] = direct
+				? dst + (y + i) * stride
+				: d->row + i * cinfo->output_width * (size_t)r->channels;
 		JDIMENSION got = jpeg_read_scanlines(cinfo, rows, want);
 		for (JDIMENSION i = 0; !direct && i < got; i++)
 			memcpy(dst + (y + i) * stride, rows[i] + skip, n);
@@ -161,8 +168,8 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 	j_decompress_ptr cinfo = &d->cinfo;
 	codec_request *r = &d->request;
 	jpeg_read_header(cinfo, TRUE);
-	// What a progressive image needs (2 bytes per coefficient, chroma at most as large as luma, odd sizes), and room
-	// for the rest.
+	// Memory for a progressive image (2 bytes per coefficient, chroma at most as large as luma, odd
+	// sizes), plus some for everything else.
 	cinfo->mem->max_memory_to_use =
 		(long)cinfo->image_width * cinfo->image_height * 2 * (cinfo->num_components + 1) + (64L << 20);
 	cinfo->out_color_space = r->channels == 1 ? JCS_GRAYSCALE : r->channels == 3 ? JCS_RGB : JCS_CMYK;
@@ -179,7 +186,7 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 	JDIMENSION right = left + width + more < all ? left + width + more : all;
 	left = left > more ? left - more : 0;
 	width = right - left;
-	// libjpeg-turbo 2.1 does not crop scaled images right where chroma is subsampled by 4.
+	// libjpeg-turbo 2.1 crops scaled images incorrectly if chroma is subsampled by 4.
 	if (r->scale < 8 && (cinfo->max_h_samp_factor > 2 || cinfo->max_v_samp_factor > 2))
 		left = 0;
 	else if (width < all)
@@ -195,13 +202,13 @@ static void decode(codec_jpeg *d, uint8_t *dst, size_t stride, int fast) {
 	r->fast = fast && entropy_start(cinfo, &d->entropy, bail);
 	int whole = r->fast || cinfo->inputctl->has_multiple_scans || ends(&d->source);
 	read_rows(d, dst, stride, left);
-	// A file without an end is truncated if its last row is missing, wanted or not.
+	// A file without an end of image is truncated if its last row is missing, requested or not.
 	while (!whole && cinfo->output_scanline < cinfo->output_height) {
 		JSAMPROW row = d->row;
 		jpeg_read_scanlines(cinfo, &row, 1);
 	}
 	if (cinfo->output_scanline == cinfo->output_height && !r->fast) {
-		// To PIL, a marker that makes no sense behind the pixels is an error, and a missing one is not.
+		// For PIL, an invalid marker after the pixels is an error, and a missing one is not.
 		d->finishing = 1;
 		jpeg_finish_decompress(cinfo);
 	}
@@ -219,7 +226,7 @@ int codec_jpeg_decode(codec_jpeg *d, const uint8_t *src, size_t size, uint8_t *d
 			d->source.bytes_in_buffer = size;
 			decode(d, dst, stride, fast);
 		}
-		jpeg_destroy_decompress(&d->cinfo); // does nothing where it was not created
+		jpeg_destroy_decompress(&d->cinfo); // no effect if it was not created
 		d->source.next_input_byte = NULL;
 		switch (left) {
 		case 0:

@@ -101,9 +101,9 @@ func TestWithoutCgo(t *testing.T) {
 	}
 }
 
-// TestForgets: what a damaged image becomes does not depend on the images before it. It lacks
-// tables, and the decoder must not take the last image's for them.
-func TestForgets(t *testing.T) {
+// TestDamagedJPEGDoesNotUseTablesOfTheLast: the result of a damaged image that lacks tables does
+// not depend on the images before it: the decoder must not use their tables.
+func TestDamagedJPEGDoesNotUseTablesOfTheLast(t *testing.T) {
 	var buffer bytes.Buffer
 	noise := image.NewGray(image.Rect(0, 0, 40, 30))
 	for i := range noise.Pix {

@@ -38,17 +38,20 @@ codec_png_request *codec_png_request_of(codec_png *d) { return &d->request; }
 enum { filter_none, filter_sub, filter_up, filter_average, filter_paeth };
 enum { gray = 0, rgb = 2, palette = 3, gray_alpha = 4, rgba = 6 };
 
-// inflate_all makes the zlib stream its size bytes. As for PIL, a stream may lack its checksum, if it ends there, and may not have a
-// wrong one; what follows it does not matter.
+// inflate_all inflates the zlib stream to exactly size bytes. As in PIL, a stream may end without
+// its checksum but must not have a wrong one, and data after the stream is ignored.
 static int inflate_all(codec_png *d, const uint8_t *packed, size_t n, uint8_t *out, size_t size) {
 	enum { header = 2, checksum = 4 };
 	size_t in, made;
-	if (libdeflate_zlib_decompress_ex(d->inflate, packed, n, out, size, &in, &made) == LIBDEFLATE_SUCCESS)
+	if (libdeflate_zlib_decompress_ex(d->inflate, packed, n, out, size, &in, &made) ==
+		LIBDEFLATE_SUCCESS)
 		return made == size;
-	// Of a header that is right, which the low bits of its sum are to show.
-	if (n < header || (packed[0] & 15) != 8 || packed[0] >> 4 > 7 || packed[1] & 32 || (packed[0] << 8 | packed[1]) % 31 != 0)
+	// The header must be valid, including its check bits.
+	if (n < header || (packed[0] & 15) != 8 || packed[0] >> 4 > 7 || packed[1] & 32 ||
+		(packed[0] << 8 | packed[1]) % 31 != 0)
 		return 0;
-	if (libdeflate_deflate_decompress_ex(d->inflate, packed + header, n - header, out, size, &in, &made) != LIBDEFLATE_SUCCESS)
+	if (libdeflate_deflate_decompress_ex(d->inflate, packed + header, n - header, out, size, &in,
+		&made) != LIBDEFLATE_SUCCESS)
 		return 0;
 	return made == size && n - header - in < checksum;
 }
@@ -61,8 +64,10 @@ static int paeth(int left, int up, int corner) {
 	return a <= b && a <= c ? left : b <= c ? up : corner;
 }
 
-// unfilter undoes a filter on the first n bytes of a row, of which bpp make a pixel. It is inlined with bpp constant.
-static inline __attribute__((always_inline)) void unfilter(uint8_t *row, const uint8_t *above, size_t n, size_t bpp, int filter) {
+// unfilter reverses a filter on the first n bytes of a row with bpp bytes per pixel. It is inlined
+// with bpp constant.
+static inline __attribute__((always_inline)) void unfilter(uint8_t *row, const uint8_t *above,
+	size_t n, size_t bpp, int filter) {
 	switch (filter) {
 	case filter_sub:
 		for (size_t i = bpp; i < n; i++)
@@ -89,7 +94,7 @@ static inline __attribute__((always_inline)) void unfilter(uint8_t *row, const u
 
 #ifdef __SSE2__
 
-// load reads a pixel of 3 or 4 bytes, and one more byte of 3.
+// load reads a pixel of 3 or 4 bytes; for 3 it reads one more byte.
 static inline __m128i load(const uint8_t *p) {
 	int v;
 	memcpy(&v, p, 4);
@@ -101,8 +106,10 @@ static inline void store(uint8_t *p, __m128i pixel, size_t bpp) {
 	memcpy(p, &v, bpp);
 }
 
-// unfilter_pixels is unfilter for pixels of 3 or 4 bytes, a pixel at a time where one depends on the last.
-static inline __attribute__((always_inline)) void unfilter_pixels(uint8_t *row, const uint8_t *above, size_t n, size_t bpp, int filter) {
+// unfilter_pixels is unfilter for pixels of 3 or 4 bytes, one pixel at a time if it depends on the
+// one before.
+static inline __attribute__((always_inline)) void unfilter_pixels(uint8_t *row,
+	const uint8_t *above, size_t n, size_t bpp, int filter) {
 	const __m128i zero = _mm_setzero_si128();
 	__m128i a = zero;
 	if (filter == filter_sub) {
@@ -131,7 +138,7 @@ static inline __attribute__((always_inline)) void unfilter_pixels(uint8_t *row, 
 			__m128i is_a = _mm_cmpeq_epi16(least, pa), is_b = _mm_cmpeq_epi16(least, pb);
 			__m128i of_bc = _mm_or_si128(_mm_and_si128(is_b, b), _mm_andnot_si128(is_b, c));
 			__m128i nearest = _mm_or_si128(_mm_and_si128(is_a, a), _mm_andnot_si128(is_a, of_bc));
-			// The upper bytes are 0 in both, and stay so.
+			// The upper bytes are 0 in both and remain 0.
 			a = _mm_add_epi8(nearest, _mm_unpacklo_epi8(load(row + i), zero));
 			store(row + i, _mm_packus_epi16(a, a), bpp);
 			c = b;
@@ -145,7 +152,7 @@ static inline __attribute__((always_inline)) void unfilter_pixels(uint8_t *row, 
 #define unfilter_pixels unfilter
 #endif
 
-// sample returns sample i of a row, of depth bits, of which there may be several in a byte.
+// sample returns sample i of a row, of depth bits; a byte may hold several samples.
 static inline unsigned sample(const uint8_t *row, size_t i, int depth) {
 	if (depth == 8)
 		return row[i];
@@ -163,13 +170,15 @@ static inline void put(uint8_t *to, size_t i, int channels, uint8_t v) {
 }
 
 // pick copies the first bytes of a pixel's three samples. It is inlined with constants.
-static inline __attribute__((always_inline)) void pick(uint8_t *to, const uint8_t *from, size_t n, size_t pixel, size_t wide) {
+static inline __attribute__((always_inline)) void pick(uint8_t *to, const uint8_t *from, size_t n,
+	size_t pixel, size_t wide) {
 	for (size_t i = 0; i < n; i++)
 		for (size_t c = 0; c < 3; c++)
 			to[3 * i + c] = from[pixel * i + wide * c];
 }
 
-// convert makes the wanted part of a row what PIL's convert("RGB") does, or convert("L") of gray: alpha is dropped.
+// convert converts the requested part of a row as PIL's convert("RGB") does, or convert("L") for
+// gray: alpha is dropped.
 static void convert(const codec_png_request *r, uint8_t *to, const uint8_t *row) {
 	size_t n = (size_t)r->columns, x = (size_t)r->x;
 	int wide = r->depth == 16;
@@ -178,7 +187,7 @@ static void convert(const codec_png_request *r, uint8_t *to, const uint8_t *row)
 		if (r->depth == 8 && r->channels == 1) {
 			memcpy(to, row + x, n);
 		} else if (wide) {
-			// PIL opens these as mode I, and clips where it makes them 8-bit.
+			// PIL opens these in mode I and clips them when it converts them to 8 bits.
 			for (size_t i = 0; i < n; i++)
 				put(to, i, r->channels, row[2 * (x + i)] != 0 ? 255 : row[2 * (x + i) + 1]);
 		} else {
@@ -212,8 +221,10 @@ static void convert(const codec_png_request *r, uint8_t *to, const uint8_t *row)
 	}
 }
 
-// short_palette reports whether there are indices without a colour.
-static int short_palette(const codec_png_request *r) { return r->colour == palette && r->colours < 1 << r->depth; }
+// short_palette reports whether some indices have no colour.
+static int short_palette(const codec_png_request *r) {
+	return r->colour == palette && r->colours < 1 << r->depth;
+}
 
 // coloured reports whether all pixels of a row have a colour in the palette.
 static int coloured(const codec_png_request *r, const uint8_t *row) {
@@ -225,13 +236,15 @@ static int coloured(const codec_png_request *r, const uint8_t *row) {
 	return most < (unsigned)r->colours;
 }
 
-// rows undoes the filters of rows from to end, and converts those that are wanted. first is the byte of row y's filter; the row above
-// it, without that byte, lies before it. Returns 0 where a pixel has no colour in the palette.
-static int rows(const codec_png_request *r, uint8_t *first, size_t row, int y, int from, int end, uint8_t *dst, size_t stride) {
+// rows reverses the filters of rows from to end and converts the requested ones. first is the
+// filter byte of row y; the row above, without its filter byte, precedes it. Returns 0 if a pixel
+// has no colour in the palette.
+static int rows(const codec_png_request *r, uint8_t *first, size_t row, int y, int from, int end,
+	uint8_t *dst, size_t stride) {
 	static const int samples[] = {[gray] = 1, [rgb] = 3, [palette] = 1, [gray_alpha] = 2, [rgba] = 4};
 	int bits = samples[r->colour] * r->depth;
 	size_t bpp = bits < 8 ? 1 : (size_t)bits / 8;
-	// Up to the last wanted column: nothing depends on what is to the right.
+	// Up to the last requested column: nothing depends on the columns to the right.
 	int check = short_palette(r);
 	size_t n = ((size_t)(check ? r->width : r->x + r->columns) * (size_t)bits + 7) / 8;
 	for (int i = from; i < end; i++) {
@@ -254,7 +267,7 @@ static int rows(const codec_png_request *r, uint8_t *first, size_t row, int y, i
 	return 1;
 }
 
-// filtered reports whether all rows have a filter that there is.
+// filtered reports whether all rows have a valid filter.
 static int filtered(const uint8_t *first, size_t row, int n) {
 	for (int i = 0; i < n; i++)
 		if (first[(row + 1) * (size_t)i] > filter_paeth)
@@ -262,12 +275,14 @@ static int filtered(const uint8_t *first, size_t row, int n) {
 	return 1;
 }
 
-int codec_png_decode(codec_png *d, const uint8_t *packed, size_t size, uint8_t *raw, size_t row, uint8_t *dst, size_t stride) {
+int codec_png_decode(codec_png *d, const uint8_t *packed, size_t size, uint8_t *raw, size_t row,
+	uint8_t *dst, size_t stride) {
 	const codec_png_request *r = &d->request;
 	uint8_t *first = raw + row; // the byte of the first row's filter
-	if (!inflate_all(d, packed, size, first, (row + 1) * (size_t)r->height) || !filtered(first, row, r->height))
+	if (!inflate_all(d, packed, size, first, (row + 1) * (size_t)r->height) ||
+		!filtered(first, row, r->height))
 		return 0;
-	// From a row on that does not depend on the one above.
+	// Start at a row that does not depend on the one above.
 	int y = r->y, end = r->y + r->rows;
 	if (short_palette(r))
 		y = 0, end = r->height;
@@ -276,7 +291,8 @@ int codec_png_decode(codec_png *d, const uint8_t *packed, size_t size, uint8_t *
 	return rows(r, first, row, 0, y, end, dst, stride);
 }
 
-int codec_png_rows(codec_png *d, uint8_t *raw, size_t row, int y, int n, uint8_t *dst, size_t stride) {
+int codec_png_rows(codec_png *d, uint8_t *raw, size_t row, int y, int n, uint8_t *dst,
+	size_t stride) {
 	const codec_png_request *r = &d->request;
 	uint8_t *first = raw + row;
 	if (!filtered(first, row, n))

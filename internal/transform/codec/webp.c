@@ -4,7 +4,8 @@
 
 #include <malloc.h>
 
-// libwebp takes its memory by these functions, which the linker has ours called for (--wrap). It decodes on the thread that calls it.
+// libwebp allocates memory with these functions, which the linker replaces by ours (--wrap). It
+// decodes on the calling thread.
 void *__real_WebPSafeMalloc(uint64_t n, size_t size);
 void *__real_WebPSafeCalloc(uint64_t n, size_t size);
 void __real_WebPSafeFree(void *p);
@@ -12,9 +13,9 @@ void *__wrap_WebPSafeMalloc(uint64_t n, size_t size);
 void *__wrap_WebPSafeCalloc(uint64_t n, size_t size);
 void __wrap_WebPSafeFree(void *p);
 
-static _Thread_local size_t held, peak, limit; // of the image at hand
+static _Thread_local size_t held, peak, limit; // of the current image
 
-// fits notes what n * size bytes more come to, and says whether they may be taken.
+// fits records the total with n * size bytes more, and reports whether they may be allocated.
 static int fits(uint64_t n, size_t size) {
 	size_t bytes, all;
 	if (__builtin_mul_overflow(n, size, &bytes) || __builtin_add_overflow(held, bytes, &all))
@@ -30,8 +31,12 @@ static void *taken(void *p) {
 	return p;
 }
 
-void *__wrap_WebPSafeMalloc(uint64_t n, size_t size) { return fits(n, size) ? taken(__real_WebPSafeMalloc(n, size)) : NULL; }
-void *__wrap_WebPSafeCalloc(uint64_t n, size_t size) { return fits(n, size) ? taken(__real_WebPSafeCalloc(n, size)) : NULL; }
+void *__wrap_WebPSafeMalloc(uint64_t n, size_t size) {
+	return fits(n, size) ? taken(__real_WebPSafeMalloc(n, size)) : NULL;
+}
+void *__wrap_WebPSafeCalloc(uint64_t n, size_t size) {
+	return fits(n, size) ? taken(__real_WebPSafeCalloc(n, size)) : NULL;
+}
 
 void __wrap_WebPSafeFree(void *p) {
 	if (p != NULL)

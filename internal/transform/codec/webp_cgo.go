@@ -6,7 +6,8 @@ package codec
 
 /*
 #cgo CFLAGS: -O3 -Wall
-#cgo LDFLAGS: -l:libwebp.a -lm -lpthread -Wl,--wrap=WebPSafeMalloc -Wl,--wrap=WebPSafeCalloc -Wl,--wrap=WebPSafeFree
+#cgo LDFLAGS: -l:libwebp.a -lm -lpthread
+#cgo LDFLAGS: -Wl,--wrap=WebPSafeMalloc -Wl,--wrap=WebPSafeCalloc -Wl,--wrap=WebPSafeFree
 #cgo noescape codec_webp_decode
 #cgo nocallback codec_webp_decode
 #include "webp.h"
@@ -64,7 +65,8 @@ func (d *Decoder) decodeWebP(
 	case C.VP8_STATUS_UNSUPPORTED_FEATURE:
 		return image.Point{}, fail(ErrUnsupported, "WebP of a kind that libwebp does not support")
 	case C.VP8_STATUS_USER_ABORT:
-		return image.Point{}, fail(ErrCorrupt, "WebP whose pixel data does not have the %d x %d pixels of its header",
+		return image.Point{}, fail(ErrCorrupt,
+			"WebP whose pixel data does not have the %d x %d pixels of its header",
 			h.Width, h.Height)
 	default:
 		return image.Point{},

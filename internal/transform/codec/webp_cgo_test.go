@@ -44,9 +44,9 @@ func TestWebPWithoutCgo(t *testing.T) {
 	}
 }
 
-// TestWebPEnd: what lies behind the end that a WebP names is none of its pixels, and may be
+// TestWebPDecodesWithDataAfterItsEnd: what lies behind the end that a WebP names is none of its pixels, and may be
 // anything.
-func TestWebPEnd(t *testing.T) {
+func TestWebPDecodesWithDataAfterItsEnd(t *testing.T) {
 	var d Decoder
 	defer d.Close()
 	var a, b pixels.Image

@@ -1,24 +1,24 @@
-// The C twins of twin_resize.go and twin_pack.go: the same bits, faster. What the arguments are is said there, and in
-// kernels_cgo.go, which calls them.
+// The C twins of twin_resize.go and twin_pack.go: the same bits, faster. Their arguments are
+// documented there and in kernels_cgo.go, which calls them.
 #ifndef HDMLP_PIXELS_KERNELS_H
 #define HDMLP_PIXELS_KERNELS_H
 
 #include <stddef.h>
 #include <stdint.h>
 
-// How far to use the machine; pixels_level says how far one can.
+// Levels of vector instructions. pixels_level returns the highest one that the machine supports.
 enum { level_plain, level_avx2, level_avx512 };
 
 int pixels_level(void);
 
-// An axis, as in filter.go, and where src starts on it; taps is 0 where the axis is not resampled.
+// An axis, as in filter.go, and the position of src on it; taps is 0 if the axis is not resampled.
 typedef struct {
 	int taps, origin;
 	const int32_t *first, *counts, *weights;
 } pixels_axis;
 
-// pixels_resample is resample.run. size is the number of bytes of src; rows holds the rows between the passes;
-// scratch holds pixels_scratch bytes. A weight is below 2^23 - 2^15 in absolute value.
+// pixels_resample is resample.run. size is the number of bytes of src; rows holds the rows between
+// the passes; scratch holds pixels_scratch bytes. A weight is below 2^23 - 2^15 in absolute value.
 void pixels_resample(
 	int level, uint8_t *dst, int width, int height, int channels,
 	const uint8_t *src, int src_width, int src_height, int stride, size_t size,
@@ -26,8 +26,8 @@ void pixels_resample(
 
 size_t pixels_scratch(int width, int height, int src_width, int horizontal_taps, int vertical_taps);
 
-// What pixels_pack makes of samples: element size and kind of the tensor (Type in pack.go), and per channel what
-// float32 arithmetic gives it. A zero scale leaves a step out.
+// How pixels_pack converts samples: the type of the tensor (Type in pack.go), and the table and the
+// constants of the conversion per channel.
 enum { type_uint8, type_float16, type_bfloat16, type_float32 };
 
 typedef struct {
@@ -39,7 +39,7 @@ typedef struct {
 } pixels_plan;
 
 // pixels_pack is Packer.pack; flip is a Flip.
-void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width, int height,
-	int channels, int stride, int flip);
+void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width,
+	int height, int channels, int stride, int flip);
 
 #endif

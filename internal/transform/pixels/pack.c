@@ -10,10 +10,11 @@
 
 enum { flip_horizontal = 1, flip_vertical = 2 };
 
-// Samples are sorted by channel, and mirrored, in pieces of so many pixels.
+// Samples are sorted by channel and mirrored in pieces of this many pixels.
 enum { piece = 512 };
 
-// gather copies channel c of n pixels to to; step is the bytes from pixel to pixel, negative to mirror.
+// gather copies channel c of n pixels to to; step is the bytes from pixel to pixel, negative to
+// mirror.
 static void gather(uint8_t *to, const uint8_t *from, int n, ptrdiff_t step) {
 	if (step == 1) {
 		memcpy(to, from, (size_t)n);
@@ -23,8 +24,9 @@ static void gather(uint8_t *to, const uint8_t *from, int n, ptrdiff_t step) {
 		to[i] = *from;
 }
 
-// look_up writes what n samples of a channel become; period is 3 where the channels alternate.
-static void look_up(const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n, int c, int period) {
+// look_up writes n converted samples of a channel; period is 3 if the channels alternate.
+static void look_up(const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n, int c,
+	int period) {
 	for (int i = 0; i < n; i++) {
 		uint32_t word = p->words[c][from[i]];
 		switch (p->type) {
@@ -46,14 +48,14 @@ static void look_up(const pixels_plan *p, uint8_t *dst, const uint8_t *from, int
 
 #define AVX2 __attribute__((target("avx2,fma,f16c")))
 
-// What turns eight samples into values.
+// Constants that convert eight samples.
 typedef struct {
 	__m256 mean, std, inverse;
 } constants;
 
 static inline AVX2 __m256 divide(__m256 x, __m256 by, __m256 inverse) {
-	// Markstein: the quotient's error, divided in turn, corrects its last bit. The plan has seen that it does for all
-	// samples.
+	// Markstein: the error of the quotient, divided in turn, corrects its last bit. prepare in
+	// kernels_cgo.go has verified this for all samples.
 	__m256 q = _mm256_mul_ps(x, inverse);
 	return _mm256_fmadd_ps(_mm256_fnmadd_ps(q, by, x), inverse, q);
 }
@@ -82,9 +84,11 @@ static inline __attribute__((always_inline)) AVX2 void convert8(
 	}
 }
 
-// compute writes as many of n samples as come in whole vectors, and returns how many. Constants come in turn.
+// compute converts as many of n samples as fill whole vectors, and returns their number. Constants
+// are used in turn.
 static inline __attribute__((always_inline)) AVX2 int compute(
-	uint8_t *dst, int type, int unit, int normalize, const uint8_t *from, int n, const constants *k, int period) {
+	uint8_t *dst, int type, int unit, int normalize, const uint8_t *from, int n,
+	const constants *k, int period) {
 	size_t size = type == type_float32 ? 4 : 2;
 	int i = 0;
 	for (; i + 8 * period <= n; i += 8 * period)
@@ -94,8 +98,9 @@ static inline __attribute__((always_inline)) AVX2 int compute(
 	return i;
 }
 
-// computed is compute with what does not change inside of the loop taken out of it.
-static AVX2 int computed(const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n, int c, int period) {
+// computed calls compute with constant arguments, so that the compiler specializes the loop.
+static AVX2 int computed(const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n, int c,
+	int period) {
 	constants k[3];
 	for (int j = 0; j < period; j++) {
 		float mean[8], std[8], inverse[8];
@@ -116,8 +121,8 @@ static AVX2 int computed(const pixels_plan *p, uint8_t *dst, const uint8_t *from
 	return 0;
 }
 
-// sort_avx2 takes n RGB pixels apart, mirrored or not, 16 at a time, and returns how many. Mirrored, it starts from
-// the end: to is filled from its first sample in both cases.
+// sort_avx2 splits n RGB pixels into channels, mirrored or not, 16 at a time, and returns their
+// number. If mirrored, it starts from the end: to is filled from its first sample in both cases.
 static AVX2 int sort_avx2(uint8_t to[3][piece], const uint8_t *from, int n, int mirror) {
 	int i = 0;
 	const __m128i reverse = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
@@ -128,7 +133,8 @@ static AVX2 int sort_avx2(uint8_t to[3][piece], const uint8_t *from, int n, int 
 		__m128i r = _mm_or_si128(
 			_mm_or_si128(
 				_mm_shuffle_epi8(a, _mm_setr_epi8(0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-				_mm_shuffle_epi8(b, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14, -1, -1, -1, -1, -1))),
+				_mm_shuffle_epi8(
+					b, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14, -1, -1, -1, -1, -1))),
 			_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1, 4, 7, 10, 13)));
 		__m128i g = _mm_or_si128(
 			_mm_or_si128(
@@ -138,7 +144,8 @@ static AVX2 int sort_avx2(uint8_t to[3][piece], const uint8_t *from, int n, int 
 		__m128i d = _mm_or_si128(
 			_mm_or_si128(
 				_mm_shuffle_epi8(a, _mm_setr_epi8(2, 5, 8, 11, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-				_mm_shuffle_epi8(b, _mm_setr_epi8(-1, -1, -1, -1, -1, 1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1))),
+				_mm_shuffle_epi8(
+					b, _mm_setr_epi8(-1, -1, -1, -1, -1, 1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1))),
 			_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15)));
 		if (mirror) {
 			r = _mm_shuffle_epi8(r, reverse);
@@ -154,7 +161,8 @@ static AVX2 int sort_avx2(uint8_t to[3][piece], const uint8_t *from, int n, int 
 
 #endif
 
-static void convert(int level, const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n, int c, int period) {
+static void convert(int level, const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n,
+	int c, int period) {
 	if (p->type == type_uint8) {
 		memcpy(dst, from, (size_t)n);
 		return;
@@ -165,13 +173,14 @@ static void convert(int level, const pixels_plan *p, uint8_t *dst, const uint8_t
 		done = computed(p, dst, from, n, c, period);
 #endif
 	(void)level;
-	// What computed has done is a multiple of the period.
-	look_up(p, dst + (size_t)done * (p->type == type_float32 ? 4 : 2), from + done, n - done, c, period);
+	// The number of samples that computed has converted is a multiple of the period.
+	look_up(p, dst + (size_t)done * (p->type == type_float32 ? 4 : 2), from + done, n - done, c,
+		period);
 }
 
 // planar writes n pixels, n <= piece, into channels planes.
-static void planar(int level, const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n, int channels, size_t plane,
-	int mirror) {
+static void planar(int level, const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n,
+	int channels, size_t plane, int mirror) {
 	uint8_t sorted[3][piece];
 	if (channels == 1 && !mirror) {
 		convert(level, p, dst, from, n, 0, 1);
@@ -183,7 +192,7 @@ static void planar(int level, const pixels_plan *p, uint8_t *dst, const uint8_t 
 		done = sort_avx2(sorted, from, n, mirror);
 #endif
 	for (int c = 0; c < channels; c++) {
-		// Mirrored, the last pixels are sorted already.
+		// If mirrored, the last pixels are sorted already.
 		if (mirror)
 			gather(sorted[c] + done, from + (n - 1 - done) * channels + c, n - done, -channels);
 		else
@@ -192,9 +201,9 @@ static void planar(int level, const pixels_plan *p, uint8_t *dst, const uint8_t 
 	}
 }
 
-// interleaved writes n pixels, n <= piece, as they lie.
-static void interleaved(int level, const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n, int channels,
-	int mirror) {
+// interleaved writes n pixels, n <= piece, in their order.
+static void interleaved(int level, const pixels_plan *p, uint8_t *dst, const uint8_t *from, int n,
+	int channels, int mirror) {
 	uint8_t turned[3 * piece];
 	if (mirror) {
 		for (int i = 0; i < n; i++)
@@ -205,8 +214,8 @@ static void interleaved(int level, const pixels_plan *p, uint8_t *dst, const uin
 	convert(level, p, dst, from, n * channels, 0, channels);
 }
 
-void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width, int height,
-	int channels, int stride, int flip) {
+void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t *src, int width,
+	int height, int channels, int stride, int flip) {
 	size_t element = plan->type == type_uint8 ? 1 : plan->type == type_float32 ? 4 : 2;
 	size_t plane = (size_t)width * (size_t)height * element;
 	int mirror = flip & flip_horizontal;
@@ -219,7 +228,8 @@ void pixels_pack(int level, const pixels_plan *plan, uint8_t *dst, const uint8_t
 			if (plan->planar)
 				planar(level, plan, dst + at * element, row + x * channels, n, channels, plane, mirror);
 			else
-				interleaved(level, plan, dst + at * element * (size_t)channels, row + x * channels, n, channels, mirror);
+				interleaved(level, plan, dst + at * element * (size_t)channels, row + x * channels,
+					n, channels, mirror);
 		}
 	}
 }

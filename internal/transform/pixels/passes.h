@@ -1,4 +1,4 @@
-// The two passes of a resize in vector instructions, for resize.c. Only where __x86_64__ is defined.
+// The two passes of a resize in vector instructions, for resize.c. Only on x86-64.
 #ifndef HDMLP_PIXELS_PASSES_H
 #define HDMLP_PIXELS_PASSES_H
 
@@ -11,25 +11,28 @@ enum { precision = 22, half = 1 << (precision - 1) };
 // Bytes that a vector may read past the end of what it needs.
 enum { overrun = 32 };
 
-// Weights are 24-bit numbers, and vector instructions multiply samples by fewer bits. Each kernel takes a weight as a
-// sum of parts, w = sum of part[i] << shift[i], and adds each part's products up by itself:
+// Weights are 24-bit numbers, and vector instructions multiply samples by fewer bits. Each kernel
+// splits a weight into a sum of parts, w = sum of part[i] << shift[i], and sums the products of
+// each part separately:
 //   sum(w*x) = sum over i of (sum(part[i]*x) << shift[i])   modulo 2^32
-// so that the result is that of 32-bit arithmetic, overflow and all. Weights come in groups of four, one part after
-// the other, and the last group is filled up with zeros.
+// The result equals that of 32-bit arithmetic, including overflow. Weights are stored in groups of
+// four, one part after the other, and the last group is padded with zeros.
 typedef struct {
 	// Bytes of a group of four weights.
 	size_t group;
 	// Writes count weights as groups.
 	void (*split)(void *to, const int32_t *weights, int count, int groups);
-	// The horizontal pass of four rows of RGB. Target pixel i starts at source pixel first[i]; each group reads 16
-	// bytes.
-	void (*lines)(uint8_t *const dst[4], const uint8_t *const src[4], int width, const int32_t *first, int origin,
-		const void *weights, int groups);
-	// The vertical pass of one target row of n samples, out of count rows.
-	void (*column)(uint8_t *dst, const uint8_t *src, size_t stride, int count, const void *weights, int groups, int n);
+	// The horizontal pass of four rows of RGB. Target pixel i starts at source pixel first[i]; each
+	// group reads 16 bytes.
+	void (*lines)(uint8_t *const dst[4], const uint8_t *const src[4], int width,
+		const int32_t *first, int origin, const void *weights, int groups);
+	// The vertical pass of one target row of n samples, from count rows.
+	void (*column)(uint8_t *dst, const uint8_t *src, size_t stride, int count, const void *weights,
+		int groups, int n);
 } vector_passes;
 
-// store_pixel writes pixel i of width: four bytes where the next pixel will overwrite the last of them.
+// store_pixel writes pixel i of width: four bytes if the next pixel will overwrite the last of
+// them.
 static inline void store_pixel(uint8_t *row, int i, int width, uint32_t pixel) {
 	if (i + 1 < width)
 		memcpy(row + i * 3, &pixel, 4);

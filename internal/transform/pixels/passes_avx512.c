@@ -7,8 +7,9 @@
 
 #define AVX512 __attribute__((target("avx512f,avx512bw,avx512vl,avx512vnni")))
 
-// vpdpbusd multiplies four samples by four signed bytes, and adds the products up: a weight is three such bytes.
-// It takes weights below 2^23 - 2^15 in absolute value; Pillow's are below 2^22 * 1.5, however filters overshoot.
+// vpdpbusd multiplies four samples by four signed bytes and adds the products: a weight is three
+// such bytes. Weights must be below 2^23 - 2^15 in absolute value; Pillow's are below 2^22 * 1.5
+// for all filters.
 static void split(void *to, const int32_t *weights, int count, int groups) {
 	int8_t *part = to;
 	for (int k = 0; k < groups * 4; k += 4, part += 12)
@@ -34,10 +35,11 @@ static inline AVX512 __m512i weight(const int8_t *w) {
 }
 
 // A row in each quarter of a register.
-static AVX512 void lines(uint8_t *const dst[4], const uint8_t *const src[4], int width, const int32_t *first, int origin,
-	const void *weights, int groups) {
+static AVX512 void lines(uint8_t *const dst[4], const uint8_t *const src[4], int width,
+	const int32_t *first, int origin, const void *weights, int groups) {
 	// Of four RGB pixels: four reds, four greens, four blues.
-	const __m512i sorted = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, -1, -1, -1, -1));
+	const __m512i sorted = _mm512_broadcast_i32x4(
+		_mm_setr_epi8(0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11, -1, -1, -1, -1));
 	const int8_t *w = weights;
 	for (int i = 0; i < width; i++) {
 		size_t at = (size_t)(first[i] - origin) * 3;
@@ -60,8 +62,8 @@ static AVX512 void lines(uint8_t *const dst[4], const uint8_t *const src[4], int
 	}
 }
 
-static AVX512 void column(uint8_t *dst, const uint8_t *src, size_t stride, int count, const void *weights, int groups,
-	int n) {
+static AVX512 void column(uint8_t *dst, const uint8_t *src, size_t stride, int count,
+	const void *weights, int groups, int n) {
 	for (int x = 0; x < n; x += 64) {
 		__mmask64 mask = n - x >= 64 ? ~0ull : ~0ull >> (64 - (n - x));
 		__m512i part[4][3];
@@ -72,10 +74,10 @@ static AVX512 void column(uint8_t *dst, const uint8_t *src, size_t stride, int c
 		for (int g = 0; g < groups; g++, w += 12) {
 			__m512i row[4];
 			for (int i = 0; i < 4; i++) {
-				int k = g * 4 + i < count ? g * 4 + i : count - 1; // behind the last, weights are 0
+				int k = g * 4 + i < count ? g * 4 + i : count - 1; // weights after the last are 0
 				row[i] = _mm512_maskz_loadu_epi8(mask, src + (size_t)k * stride + x);
 			}
-			// Samples of four rows beside each other. What unpacking does to the order, packing undoes.
+			// Interleaves samples of four rows. Packing reverses the change of order by unpacking.
 			__m512i ab[2] = {_mm512_unpacklo_epi8(row[0], row[1]), _mm512_unpackhi_epi8(row[0], row[1])};
 			__m512i cd[2] = {_mm512_unpacklo_epi8(row[2], row[3]), _mm512_unpackhi_epi8(row[2], row[3])};
 			__m512i four[4] = {_mm512_unpacklo_epi16(ab[0], cd[0]), _mm512_unpackhi_epi16(ab[0], cd[0]),

@@ -8,9 +8,11 @@
 
 int pixels_level(void) {
 #if defined(__x86_64__)
-	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512vnni"))
+	if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+		__builtin_cpu_supports("avx512vnni"))
 		return level_avx512;
-	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c"))
+	if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") &&
+		__builtin_cpu_supports("f16c"))
 		return level_avx2;
 #endif
 	return level_plain;
@@ -32,8 +34,9 @@ static inline uint8_t clip(int32_t sum) {
 	return (uint8_t)(sum < 0 ? 0 : sum > 255 ? 255 : sum);
 }
 
-// horizontal_plain makes a row. src starts with pixel origin of the full row.
-static void horizontal_plain(uint8_t *dst, const uint8_t *src, int width, int channels, const pixels_axis *a) {
+// horizontal_plain computes a row. src starts with pixel origin of the full row.
+static void horizontal_plain(uint8_t *dst, const uint8_t *src, int width, int channels,
+	const pixels_axis *a) {
 	for (int i = 0; i < width; i++) {
 		const int32_t *w = a->weights + (size_t)i * (size_t)a->taps;
 		const uint8_t *from = src + (a->first[i] - a->origin) * channels;
@@ -46,8 +49,9 @@ static void horizontal_plain(uint8_t *dst, const uint8_t *src, int width, int ch
 	}
 }
 
-// vertical_plain makes a row of n samples out of count rows.
-static void vertical_plain(uint8_t *dst, const uint8_t *src, size_t stride, int count, const int32_t *w, int n) {
+// vertical_plain computes a row of n samples from count rows.
+static void vertical_plain(uint8_t *dst, const uint8_t *src, size_t stride, int count,
+	const int32_t *w, int n) {
 	for (int x = 0; x < n; x++) {
 		int32_t sum = half;
 		for (int k = 0; k < count; k++)
@@ -56,7 +60,7 @@ static void vertical_plain(uint8_t *dst, const uint8_t *src, size_t stride, int 
 	}
 }
 
-// groups_of returns how many groups of four weights an axis has: for those in use, which can be fewer than taps.
+// groups_of returns how many groups of four weights an axis uses, which can be fewer than taps.
 static int groups_of(const pixels_axis *a, int n) {
 	int most = 0;
 	for (int i = 0; i < n; i++)
@@ -65,25 +69,32 @@ static int groups_of(const pixels_axis *a, int n) {
 }
 
 // split_all writes an axis' weights as groups.
-static void split_all(const vector_passes *v, uint8_t *to, const pixels_axis *a, int n, int groups) {
+static void split_all(const vector_passes *v, uint8_t *to, const pixels_axis *a, int n,
+	int groups) {
 	for (int i = 0; i < n; i++)
-		v->split(to + (size_t)i * (size_t)groups * v->group, a->weights + (size_t)i * (size_t)a->taps, a->counts[i], groups);
+		v->split(to + (size_t)i * (size_t)groups * v->group,
+			a->weights + (size_t)i * (size_t)a->taps, a->counts[i], groups);
 }
 
-// What a row of scratch takes, in and out, for the rows at the end of an image that vectors would read past.
-static size_t row_in(int src_width, int taps) { return (size_t)src_width * 3 + (size_t)(taps + 3) * 3 + overrun; }
+// Size of an input row in scratch, for rows at the end of an image that vector loads would read
+// past.
+static size_t row_in(int src_width, int taps) {
+	return (size_t)src_width * 3 + (size_t)(taps + 3) * 3 + overrun;
+}
 
 enum { widest_group = 16 };
 
-size_t pixels_scratch(int width, int height, int src_width, int horizontal_taps, int vertical_taps) {
+size_t pixels_scratch(int width, int height, int src_width, int horizontal_taps,
+	int vertical_taps) {
 	size_t across = (size_t)width * (size_t)((horizontal_taps + 3) / 4);
 	size_t down = (size_t)height * (size_t)((vertical_taps + 3) / 4);
 	size_t weights = (across > down ? across : down) * widest_group;
 	return weights + 4 * row_in(src_width, horizontal_taps) + (size_t)width * 3;
 }
 
-// horizontal_vector makes height rows out of RGB, four at a time.
-static void horizontal_vector(const vector_passes *v, uint8_t *dst, int width, int height, const uint8_t *src,
+// horizontal_vector computes height rows of RGB, four at a time.
+static void horizontal_vector(const vector_passes *v, uint8_t *dst, int width, int height,
+	const uint8_t *src,
 	int src_width, int stride, size_t size, const pixels_axis *a, uint8_t *scratch) {
 	int groups = groups_of(a, width);
 	split_all(v, scratch, a, width, groups);
@@ -119,7 +130,8 @@ void pixels_resample(
 			horizontal_vector(v, to, width, src_height, src, src_width, stride, size, &across, scratch);
 		else
 			for (int y = 0; y < src_height; y++)
-				horizontal_plain(to + (size_t)y * (size_t)n, src + (size_t)y * (size_t)stride, width, channels, &across);
+				horizontal_plain(to + (size_t)y * (size_t)n, src + (size_t)y * (size_t)stride,
+					width, channels, &across);
 		src = rows;
 		stride = n;
 	}
@@ -132,8 +144,10 @@ void pixels_resample(
 		const uint8_t *from = src + (size_t)(down.first[y] - down.origin) * (size_t)stride;
 		uint8_t *to = dst + (size_t)y * (size_t)n;
 		if (v != NULL)
-			v->column(to, from, (size_t)stride, down.counts[y], scratch + (size_t)y * (size_t)groups * v->group, groups, n);
+			v->column(to, from, (size_t)stride, down.counts[y],
+				scratch + (size_t)y * (size_t)groups * v->group, groups, n);
 		else
-			vertical_plain(to, from, (size_t)stride, down.counts[y], down.weights + (size_t)y * (size_t)down.taps, n);
+			vertical_plain(to, from, (size_t)stride, down.counts[y],
+				down.weights + (size_t)y * (size_t)down.taps, n);
 	}
 }

@@ -35,9 +35,9 @@ func TestResizeBox(t *testing.T) {
 	}
 }
 
-// TestTablesAreOfTheirPart: a Resizer that has been used gives what a new one does, however little
-// is different.
-func TestTablesAreOfTheirPart(t *testing.T) {
+// TestUsedResizerGivesWhatANewOneDoes: a Resizer that was used with slightly different arguments
+// gives the same result as a new one.
+func TestUsedResizerGivesWhatANewOneDoes(t *testing.T) {
 	var src Image
 	src.Reset(60, 50, 3)
 	for i := range src.Pix {

@@ -143,8 +143,9 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 }
 
-// TestBudgetOfTheNextSample: a thread that took much for one sample has to ask again for the next.
-func TestBudgetOfTheNextSample(t *testing.T) {
+// TestBudgetIsReturnedAfterALargeSample: a thread that used much memory for one sample has to
+// acquire it again for the next.
+func TestBudgetIsReturnedAfterALargeSample(t *testing.T) {
 	p := New(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 	defer p.Close()
 	large, dst, spent := pngOf(t, 900), make([]byte, p.Size()), make([]time.Duration, 3)
@@ -165,9 +166,9 @@ func TestBudgetOfTheNextSample(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForMemoryHoldsNone: a thread gives up what it keeps before it waits, so that none
+// TestWaitingThreadHoldsNoMemory: a thread gives up what it keeps before it waits, so that none
 // waits for it.
-func TestWhoWaitsForMemoryHoldsNone(t *testing.T) {
+func TestWaitingThreadHoldsNoMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(compiled(t, shrink), Options{Threads: 1, Memory: 8 << 20})
 		defer p.Close()

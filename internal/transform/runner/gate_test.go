@@ -150,8 +150,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateTurnEnds: no goroutine works for others for longer than a turn.
-func TestGateTurnEnds(t *testing.T) {
+// TestGateTurnIsLimited: no goroutine runs items of others for longer than turnTime.
+func TestGateTurnIsLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const took = turnTime / 4
 		g := newGate(Options{Threads: 1}, time.Now)
@@ -212,8 +212,8 @@ func TestGateMeasures(t *testing.T) {
 	})
 }
 
-// TestGateIsIdle: where none has to wait, nothing is concluded.
-func TestGateIsIdle(t *testing.T) {
+// TestGateDoesNotTuneWithoutWaiters: the tuner does not run while no goroutine waits.
+func TestGateDoesNotTuneWithoutWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Options{Most: 4}, time.Now)
 		var all sync.WaitGroup
@@ -230,9 +230,9 @@ func TestGateIsIdle(t *testing.T) {
 	})
 }
 
-// TestGateObeys: those that are inside when fewer may be leave, and when more may be all of them
-// are let in.
-func TestGateObeys(t *testing.T) {
+// TestGateAdmitsAsManyAsOpen: after the number is lowered, goroutines leave until it is reached;
+// after it is raised, waiting ones are admitted.
+func TestGateAdmitsAsManyAsOpen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Options{Threads: 3}, time.Now)
 		inside := make(chan *item, 9) // of those that were let in

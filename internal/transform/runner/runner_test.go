@@ -62,8 +62,9 @@ func TestClosed(t *testing.T) {
 	}
 }
 
-// TestEachSampleIsDone: whoever does it, each caller finds its own sample done when Apply returns.
-func TestEachSampleIsDone(t *testing.T) {
+// TestApplyReturnsAfterItsSampleIsDone: each caller's sample is done when Apply returns, regardless
+// of which goroutine did it.
+func TestApplyReturnsAfterItsSampleIsDone(t *testing.T) {
 	var files, want [][]byte
 	alone := New(compiled(t, shrink), Options{Threads: 1})
 	defer alone.Close()

@@ -172,9 +172,9 @@ func TestSummary(t *testing.T) {
 	}
 }
 
-// TestLooks: lines are told apart as the policies say; the default's is wider, the lower bound's
-// dotted, and a policy that is not known is drawn all the same.
-func TestLooks(t *testing.T) {
+// TestLinesHaveTheStyleOfTheirPolicy: lines have the style that policies declare; the default's is
+// wider, the lower bound's is dotted, and an unknown policy is drawn as well.
+func TestLinesHaveTheStyleOfTheirPolicy(t *testing.T) {
 	for _, p := range policies.All() {
 		line, l := p.About().Line, lookOf(p.Name())
 		if l.colour != rgb(line.Colour) || (len(l.dashes) > 0) != line.Dashed {
