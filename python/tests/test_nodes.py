@@ -82,7 +82,7 @@ def test_link_cut(binary, folder, alone, tmp_path):
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.wait_epoch(0, [0, 1, 2])
     run.link(1, "--down")
-    time.sleep(5)  # how long the cut lasts: shorter than a job's time limits
+    time.sleep(5)  # how long the cut lasts
     run.link(1, "--up")
     run.wait_epoch(EPOCHS - 1, [0, 1, 2])
     done.touch()

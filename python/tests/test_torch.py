@@ -7,8 +7,6 @@ import os
 import pickle
 import random
 import signal
-import sys
-import threading
 import time
 
 import pytest
@@ -20,7 +18,6 @@ import hdmlp.torch as ht
 from fakedaemon import rank_ids
 from hdmlp import Job, errors
 from hdmlp.torch import _thesis
-from waiting import LIMIT, until
 
 
 def decode(data):
@@ -45,6 +42,11 @@ def failing(sample):
 def suicidal(sample):
     if sample == 13:
         os.kill(os.getpid(), signal.SIGKILL)
+    return to_tensor(sample)
+
+
+def slow(sample):
+    time.sleep(0.3)
     return to_tensor(sample)
 
 
@@ -299,37 +301,14 @@ def test_slots_of_batches_given_up_are_used_again(daemon, folder):
 
 @pytest.mark.slow
 def test_interrupt_with_workers(daemon, folder):
-    go = multiprocessing.get_context("fork").Event()
-    package = os.path.dirname(ht.__file__)
-
-    def held(sample):
-        assert go.wait(LIMIT)
-        return to_tensor(sample)
-
-    def waits():
-        """Reports whether the main thread is inside of the package, for which next() stands."""
-        frame = sys._current_frames()[threading.main_thread().ident]
-        while frame is not None and not frame.f_code.co_filename.startswith(package):
-            frame = frame.f_back
-        return frame is not None
-
-    def interrupt():
-        until(waits, "the main thread waits for a batch")
-        os.kill(os.getpid(), signal.SIGINT)
-
     with ht.DataLoader(
-        dataset(folder, held),
-        batch_size=4,
-        seed=3,
-        num_workers=1,
-        multiprocessing_context="fork",
-        shuffle=True,
+        dataset(folder, slow), batch_size=4, seed=3, num_workers=1, shuffle=True
     ) as loader:
+        signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
+        signal.setitimer(signal.ITIMER_REAL, 0.3)
         batches = iter(loader)
-        threading.Thread(target=interrupt, daemon=True).start()
         with pytest.raises(KeyboardInterrupt):
             next(batches)
-        go.set()
         assert ids_of(next(batches)[0]) == expected(loader)[0]
 
 
