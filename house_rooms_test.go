@@ -92,7 +92,7 @@ placement/policies: perfmodel placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: dataset/folder
 dataset/folder: dataset/sourcetest dataset/retry
-storageclass/memory: storageclass/storageclasstest
+storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
 stage: digest storageclass storageclass/memory cache/cachetest
