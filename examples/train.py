@@ -1,14 +1,13 @@
-"""Trains a small network on a folder of class folders: train.py DATA, alone or under torchrun, srun
-or mpirun."""
+"""Trains a small network on class folders, alone or by a launcher of ranks: train.py DATA."""
 
 import os
 import sys
 
 import torch
 import torch.distributed as dist
-from hdmlp.torch import DataLoader, ImageFolder
 from torch.utils.data import DistributedSampler
 from torchvision import transforms
+from hdmlp.torch import DataLoader, ImageFolder
 
 EPOCHS, BATCH_SIZE = 4, 32
 

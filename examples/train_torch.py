@@ -1,5 +1,4 @@
-"""Trains a small network on a folder of class folders: train_torch.py DATA, alone or under
-torchrun, srun or mpirun."""
+"""Trains a small network on class folders, alone or by a launcher of ranks: train_torch.py DATA."""
 
 import os
 import sys

@@ -58,7 +58,7 @@ EXIT STATUS
 			}
 			environment := hdmlpEnvironment()
 			input := config.Input{
-				Arguments: arguments, Environment: environment,
+				Arguments: arguments, Scope: config.Job, Environment: environment,
 				File: cmp.Or(file, config.DefaultFile(environment)),
 				Machine: config.Machine{
 					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: probe.Directory,

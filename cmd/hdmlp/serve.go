@@ -84,7 +84,8 @@ func runServe(ctx context.Context, arguments map[string]any, fromProcess bool,
 ) error {
 	environment := hdmlpEnvironment()
 	cfg, err := config.Resolve(config.Input{
-		Arguments: arguments, Environment: environment, File: config.DefaultFile(environment),
+		Arguments: arguments, Scope: config.Daemon,
+		Environment: environment, File: config.DefaultFile(environment),
 		Classes: describedClasses(),
 	})
 	if err != nil {

@@ -304,6 +304,8 @@ func TestServeReportsWrongInput(t *testing.T) {
 		{[]string{"serve", "--set", "lnger=3s"}, `did you mean "linger"?`},
 		{[]string{"serve", "--set", "linger"}, "key=value"},
 		{[]string{"serve", "--set", "metrics=nowhere"}, "metrics"},
+		{[]string{"serve", "--set", "memory=1GB"}, "a key of a job, not of the daemon"},
+		{[]string{"config", "--set", "linger=2s"}, "a key of the daemon"},
 		{[]string{"serve", "more"}, "no arguments"},
 		{[]string{"stats", "--jason"}, "jason"},
 		{[]string{"serv"}, "serv"},

@@ -98,6 +98,9 @@ type Origin struct {
 type Input struct {
 	// Arguments maps keys to JSON values, strings or numbers; nil: not given.
 	Arguments map[string]any
+	// Scope is what the arguments are given to. A key of the other scope would have no effect, so it
+	// is refused; "": any key is accepted.
+	Scope Scope
 	// Environment holds the HDMLP_* variables; others are ignored.
 	Environment map[string]string
 	// File is the path of a TOML file, which must exist. "": the one that HDMLP_CONFIG of
@@ -234,10 +237,37 @@ func (r *resolver) readEnvironment() {
 
 func (r *resolver) readArguments() {
 	for _, key := range slices.Sorted(maps.Keys(r.input.Arguments)) {
-		if value := r.input.Arguments[key]; value != nil {
-			r.take(key, value, "argument", nil)
+		value := r.input.Arguments[key]
+		if value == nil {
+			continue
+		}
+		if p, known := Lookup(key); known && r.input.Scope != "" && p.Scope != r.input.Scope {
+			text, _ := toText(value)
+			r.problem(outOfScope(p, text))
+			continue
+		}
+		r.take(key, value, "argument", nil)
+	}
+}
+
+// outOfScope is the problem of an argument that is a key of the other scope.
+func outOfScope(p Parameter, value string) Problem {
+	problem := Problem{Key: p.Key, Value: value, Source: "argument"}
+	if p.Scope == Daemon {
+		problem.Wrong = "a key of the daemon, which reads it when it starts"
+		problem.Allowed = p.Variable() + " in the environment of the process that starts it, a line " +
+			"of the configuration file, or `hdmlp serve --set`"
+		return problem
+	}
+	var keys []string
+	for _, p := range parameters {
+		if p.Scope == Daemon {
+			keys = append(keys, p.Key)
 		}
 	}
+	problem.Wrong = "a key of a job, not of the daemon"
+	problem.Allowed = suggest.List(keys)
+	return problem
 }
 
 // take records a key's value from one layer. otherKeys are allowed in addition to those of the

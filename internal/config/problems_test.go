@@ -289,3 +289,30 @@ func TestAllProblemsAreReportedAtOnce(t *testing.T) {
 		t.Fatalf("no need and limit in %v", err)
 	}
 }
+
+// TestArgumentsOfTheOtherScopeAreRefused: they would have no effect.
+func TestArgumentsOfTheOtherScopeAreRefused(t *testing.T) {
+	for scope, keys := range map[config.Scope][2]string{
+		config.Job:    {"memory", "linger"},
+		config.Daemon: {"linger", "memory"},
+	} {
+		value := map[string]any{"memory": "1GB", "linger": "2s"}
+		for i, key := range keys {
+			_, err := config.Resolve(config.Input{
+				Arguments: map[string]any{key: value[key]}, Scope: scope, Machine: machine,
+				Classes: classes,
+			})
+			var p *config.Problem
+			if refused := errors.As(err, &p) && p.Key == key; refused != (i == 1) {
+				t.Errorf("%s as an argument of a %s: %v", key, scope, err)
+			}
+		}
+		// A variable and a file are of both: each takes its own from them.
+		if _, err := config.Resolve(config.Input{
+			Environment: map[string]string{"HDMLP_LINGER": "2s", "HDMLP_MEMORY": "1GB"}, Scope: scope,
+			Machine: machine, Classes: classes,
+		}); err != nil {
+			t.Errorf("variables of a %s: %v", scope, err)
+		}
+	}
+}

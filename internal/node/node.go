@@ -74,6 +74,7 @@ func (n *Node) Resolve(s request.Settings) (*config.Config, error) {
 func (n *Node) resolve(s request.Settings, machine config.Machine) (*config.Config, error) {
 	return config.Resolve(config.Input{
 		Arguments:   s.Arguments,
+		Scope:       config.Job,
 		Environment: s.Environment,
 		File:        cmp.Or(s.ConfigFile, config.DefaultFile(s.Environment)),
 		Machine:     machine,

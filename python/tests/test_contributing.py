@@ -141,6 +141,7 @@ def go_test(tree, words):
 
 
 @pytest.mark.slow
+@pytest.mark.limit(1200)  # they compile and run whole suites, beside others
 @pytest.mark.parametrize(
     "commands", [commands for _, commands in RUN], ids=[title for title, _ in RUN]
 )

@@ -130,7 +130,7 @@ def test_flood(binary, folder, alone, tmp_path, tls):
             (
                 found.group(1)
                 for line in run.other
-                if (found := re.search(r"node\(s\), (\S+) to", line))
+                if (found := re.search(r"nodes, (\S+) to", line))
             ),
             None,
         ),

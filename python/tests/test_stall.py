@@ -107,7 +107,7 @@ def test_transforms_in_next(real, folder, monkeypatch, transform):
         report, stats = loader.report(), loader.stats
     causes = stalls(report)
     assert causes["python"] == 24 and report["utilisation"] < 0.1
-    assert "Python's part of making batches" in str(report) and "num_workers" in str(report)
+    assert "Python code that makes batches" in str(report) and "num_workers" in str(report)
     assert stats.python == 24 and stats.waits == stats.batches == 6
     assert abs(stats.stall - report["stall_seconds"]) < 1e-3
 
