@@ -4,7 +4,7 @@ import os
 import socket
 
 import pytest
-from hdmlp import _daemon, errors
+from hdmlp import _daemon, data, errors
 from hdmlp import _protocol as protocol
 from peer import descriptors, memory
 from waiting import until
@@ -169,3 +169,9 @@ def test_it_never_pushes_the_training_process_aside(real):
         os.getpriority(os.PRIO_PROCESS, 0)
     }
     client.close()
+
+
+def test_the_daemons_keys_are_refused_as_arguments(real, folder):
+    """They would have no effect: a daemon reads them when it starts."""
+    with pytest.raises(errors.ConfigError, match=r"linger = \"2s\".*HDMLP_LINGER"):
+        list(data.DataLoader(folder, batch_size=4, linger="2s"))

@@ -114,7 +114,6 @@ def test_wrong_arguments(daemon, folder, tmp_path):
     for arguments, message in [
         (dict(memry="1GB"), "did you mean memory"),
         (dict(batchsize=3), "did you mean batch_size"),
-        (dict(linger="2s"), "a key of the daemon, which reads it when it starts"),
         (dict(batch_size=0), "batch_size=0"),
         (dict(shuffle="no"), "shuffle='no'"),
         (dict(rank=0), "rank is given without world_size"),
