@@ -76,7 +76,7 @@ def test_what_only_our_loader_has_goes_along(hooked, folder):
     for prepared in (hooked.prepare(loader), accelerate.skip_first_batches(loader, 0)):
         made = getattr(prepared, "base_dataloader", prepared)
         assert type(made) is ht.DataLoader and made is not loader
-        assert (made.epochs, made.labels, made.verify, made.memory, made._seed) == (
+        assert (made.epochs, made.labels, made.verify, made.memory, made.seed) == (
             2,
             "name",
             True,
