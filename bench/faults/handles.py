@@ -122,7 +122,7 @@ class Client:
         return self.wait()
 
     def raise_uncaught(self) -> tuple[int, str]:
-        """Has the last exception raised again where nobody catches it: exit status, and the last
+        """Has the last exception raised again where no code catches it: exit status, and the last
         line of standard error."""
         self.send("exit", uncaught=True)
         status = self.wait()

@@ -4,7 +4,7 @@ command, and a verdict.
 A fault is a function of a :class:`Harness`. It builds a dataset, starts clients, does harm, and
 compares what the clients were given with what the oracle says: a listing of its own, torch's
 sampler, digests of the bytes that open() reads. If it returns, the stream was right. An error of
-HDMLP that nobody in the fault catches is a clear one if its message matches all the patterns of
+HDMLP that the fault does not catch is a clear one if its message matches all the patterns of
 ``clear``.
 """
 

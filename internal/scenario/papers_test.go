@@ -115,7 +115,7 @@ func TestPapersRun(t *testing.T) {
 				}
 				if !r.Supported {
 					if r.Reason == "" {
-						t.Errorf("%s, %s, %s cannot run, and nobody says why", f.Name(), profile,
+						t.Errorf("%s, %s, %s cannot run, and no reason is given", f.Name(), profile,
 							policy)
 					}
 					continue

@@ -175,7 +175,7 @@ func TestSharedSource(t *testing.T) {
 }
 
 // TestOwnerReadsOnce: where the classes hold everything and are faster than the source, every byte
-// leaves the source once, whoever needs it first.
+// leaves the source once, whichever node needs it first.
 func TestOwnerReadsOnce(t *testing.T) {
 	t.Parallel()
 	checked := 0

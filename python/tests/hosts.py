@@ -12,7 +12,7 @@ import uuid
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
-# What ssh does, among the hosts: the command is a shell's, and the environment nobody's. Options
+# What ssh does, among the hosts: the command is a shell's, and its environment is empty. Options
 # come before the host.
 _SSH = """#!/bin/sh
 while [ "${1#-}" != "$1" ]; do shift; done

@@ -309,7 +309,7 @@ def not_read_at_the_start(binary, shaky, names):
 
 @pytest.mark.parametrize("nodes, ranks, epochs", [(1, 2, 1), (2, 2, 1), (2, 2, 3)])
 def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ranks, epochs):
-    """The rank that needs the sample is staged ahead, and when it finds out that nobody can read it
+    """The rank that needs the sample is staged ahead, and when it finds that no node can read it
     all ranks end before that step, whatever was sent to their processes already. When it can be
     read they begin again, and get the stream."""
     world, step = nodes * ranks, 8

@@ -249,8 +249,8 @@ def test_top(binary, folder, tmp_path, gates, key):
 
 
 def test_verify(binary, folder, tmp_path):
-    """Every rank leaves as soon as its last epoch is verified, and keeps nobody else from verifying
-    it."""
+    """Every rank leaves as soon as its last epoch is verified, and does not keep others from
+    verifying it."""
     run = Nodes(
         binary,
         folder,
