@@ -25,6 +25,7 @@ size:
 suggest:
 stats: placement size
 inputfile:
+meter: perfmodel stats
 stats/prometheus: stats
 probe:
 dataset: printable
@@ -49,7 +50,7 @@ transform: suggest transform/pixels transform/codec
 networktest:
 transform/runner: size stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
-cache: invariants printable stats dataset digest storageclass
+cache: invariants printable perfmodel stats meter dataset digest storageclass
 stage: invariants access stats dataset staging cache
 failure: printable dataset storageclass config staging cache
 catalog: invariants stats dataset storageclass config cache failure
@@ -62,7 +63,7 @@ identity: inputfile
 exchange/wire: digest
 exchange/link: invariants digest identity exchange/wire
 exchange: invariants digest admission identity exchange/wire exchange/link
-breaker: stats exchange
+breaker: perfmodel stats meter exchange
 cluster/clusterpb:
 cluster: invariants admission identity cluster/clusterpb
 scenario: access perfmodel placement placement/policies simulate suggest stats inputfile dataset
@@ -95,7 +96,7 @@ dataset/folder: dataset/sourcetest dataset/retry
 storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
-stage: digest storageclass storageclass/memory cache/cachetest
+stage: digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
 request: request/requesttest
 cluster: digest networktest exchange

@@ -9,9 +9,9 @@
 //     for another node.
 //   - Faults records the samples that a job cannot read.
 //
-// Each file uses only those before it: meter, tier (which class holds a sample, and which is to),
-// identity (which copies are valid), flight (one read per sample), pool (the workers), watch (hung
-// reads), fetch (how a sample is brought), use and serve. The cache's contents affect only time,
+// Each file uses only those before it: tier (which class holds a sample, and which is to), identity
+// (which copies are valid), flight (one read per sample), pool (the workers), watch (hung reads),
+// route (which tier a sample is read from), fetch (how it is brought), use and serve. The cache's contents affect only time,
 // never what is delivered.
 //
 // # Goroutines
@@ -33,6 +33,8 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -68,7 +70,8 @@ type Cache struct {
 
 	sourceBytes   atomic.Int64
 	sourceSamples atomic.Int64
-	speed         []meter // by Tier
+	meters        []meter.Meter // by Tier; Peer's counts, and each node's is its Peers'
+	exploring     exploration
 }
 
 // Options are the options of a Cache.
@@ -80,6 +83,8 @@ type Options struct {
 	// Timeout is how long the source may take for one read, including its own retries, before the
 	// read is given up even though it cannot be interrupted; 0: no limit.
 	Timeout time.Duration
+	// Known is what is known of the tiers before reads have measured them, by their names.
+	Known map[string]perfmodel.Known
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -98,7 +103,7 @@ func New(o Options) *Cache {
 		remoteRequest: Request{remote: true},
 		remoteReads:   make(chan struct{}, o.Threads),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
-		speed:         make([]meter, int(FirstClass)+len(o.Classes)),
+		meters:        make([]meter.Meter, int(FirstClass)+len(o.Classes)),
 	}
 	if locator, ok := dataset.As[dataset.Locator](o.Source); ok {
 		c.path = locator.Path
@@ -108,6 +113,7 @@ func New(o Options) *Cache {
 		inPlace, _ := cl.Store.(storageclass.InPlace)
 		c.classes = append(c.classes, class{cl, inPlace})
 	}
+	c.know(o.Known)
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
 }
@@ -133,13 +139,13 @@ func (c *Cache) SourceReads() (samples, bytes int64) {
 
 // SourceLatency returns how long a read from the source currently takes, as a moving average; 0
 // before the first one.
-func (c *Cache) SourceLatency() time.Duration { return c.speed[Source].latency() }
+func (c *Cache) SourceLatency() time.Duration { return c.meters[Source].Latency() }
 
 // Speeds returns the read statistics of every tier, including copies out of classes.
 func (c *Cache) Speeds() []stats.Speed {
-	out := make([]stats.Speed, len(c.speed))
-	for p := range c.speed {
-		out[p] = c.speed[p].speed()
+	out, now := make([]stats.Speed, len(c.meters)), time.Now()
+	for p := range c.meters {
+		out[p] = c.meters[p].Speed(now)
 		out[p].Tier = c.TierName(Tier(p))
 	}
 	return out

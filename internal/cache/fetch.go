@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -15,6 +16,9 @@ type Sample struct {
 	At      Located // where, if InPlace
 	From    Tier    // the tier that it was found in
 	Read    bool    // this fetch read it from the source
+	// Direct is set if this fetch read it from the source although a class or another node has it,
+	// which would have taken longer.
+	Direct bool
 }
 
 // errElsewhere reports that this node is fetching the sample from another node, and a read on
@@ -27,7 +31,8 @@ var errElsewhere = errors.New("this node is fetching the sample from another one
 //
 // Each iteration:
 //
-//   - returns the sample if it is in a class;
+//   - returns the sample if it is in a class of memory;
+//   - chooses the tier to read it from, and reads it if that is another class;
 //   - else joins its flight. The leader brings the sample. A follower waits; it has the sample if
 //     it got a copy, and else looks again, as it does if the flight failed for reasons of its
 //     leader alone.
@@ -53,13 +58,16 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 				return Sample{}, ErrNoRoom
 			}
 			into = dst[:size]
+		}
+		way := c.route(r, id)
+		if to == nil && way.tier >= FirstClass {
 			if tier, ok := c.readHeld(id, into); ok {
 				return Sample{Data: into, From: tier}, nil
 			}
 		}
-		fl, leads, copied := c.flights.join(r, id, into)
+		fl, leads, copied := c.flights.join(r, id, into, way.peer)
 		if leads {
-			s, err := c.lead(ctx, r, fl, to, into)
+			s, err := c.lead(ctx, r, fl, way, to, into)
 			if to == nil || !errors.Is(err, ErrNoRoom) {
 				return s, err
 			}
@@ -96,15 +104,15 @@ func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (S
 
 // lead brings a sample for a flight that the caller leads: into class to, or, if that is nil, into
 // the buffer into. It lands the flight.
-func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
+func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to *class,
 	into []byte,
 ) (s Sample, err error) {
 	id := int(fl.id)
 	c.confirm(ctx, id)
 	if to == nil {
-		s, _, err = c.bring(ctx, r, fl, into)
+		s, _, err = c.bring(ctx, r, fl, way, into)
 	} else {
-		s, err = c.leadInto(ctx, r, fl, to)
+		s, err = c.leadInto(ctx, r, fl, way, to)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
@@ -127,7 +135,9 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
 }
 
 // leadInto is bring into a class.
-func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class) (Sample, error) {
+func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
+	to *class,
+) (Sample, error) {
 	id := int(fl.id)
 	if at, _, ok := c.view(id); ok { // the flight before this one has brought it
 		return Sample{From: at.Tier()}, nil
@@ -139,7 +149,7 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class)
 	}
 	err := to.inPlace.Fill(id, func(dst []byte) (_ storageclass.Origin, err error) {
 		got.begun = true
-		got.Sample, got.origin, err = c.bring(ctx, r, fl, dst)
+		got.Sample, got.origin, err = c.bring(ctx, r, fl, way, dst)
 		return got.origin, err
 	})
 	switch {
@@ -159,19 +169,22 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class)
 
 // bring brings a sample into a buffer: from a class, into which the previous flight may have put
 // it, or by a read.
-func (c *Cache) bring(ctx context.Context, r *Request, fl *flight,
+func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	dst []byte,
 ) (Sample, storageclass.Origin, error) {
 	id := int(fl.id)
-	if tier, ok := c.readHeld(id, dst); ok {
-		origin, _ := c.classes[tier-FirstClass].Store.Origin(id)
-		return Sample{Data: dst, From: tier}, origin, nil
+	if !way.direct {
+		if tier, ok := c.readHeld(id, dst); ok {
+			origin, _ := c.classes[tier-FirstClass].Store.Origin(id)
+			return Sample{Data: dst, From: tier}, origin, nil
+		}
 	}
 	tier, origin, err := c.read(ctx, r, fl, dst)
 	if err == nil {
 		c.keep(id, dst, origin)
 	}
-	return Sample{Data: dst, From: tier, Read: err == nil && tier == Source}, origin, err
+	read := err == nil && tier == Source
+	return Sample{Data: dst, From: tier, Read: read, Direct: read && way.direct}, origin, err
 }
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
@@ -182,9 +195,9 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 ) (Tier, storageclass.Origin, error) {
 	id := int(fl.id)
 	if fl.remote {
-		start := c.speed[Peer].begin()
+		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		node, digest, err := r.Peers.Fetch(ctx, id, dst)
-		c.speed[Peer].end(start, len(dst), err)
+		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {
 			origin, err := c.remoteOrigin(node, id, digest)
 			return Peer, origin, err
@@ -202,9 +215,9 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclas
 	if err := c.tooManyHung(id); err != nil {
 		return storageclass.Origin{}, err
 	}
-	start := c.speed[Source].begin()
+	read := c.meters[Source].Begin(time.Now(), len(dst))
 	stamp, err := c.source.Read(ctx, id, dst)
-	c.speed[Source].end(start, len(dst), err)
+	c.meters[Source].End(time.Now(), read, err)
 	if err != nil {
 		return storageclass.Origin{}, err
 	}

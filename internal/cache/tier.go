@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -118,9 +119,9 @@ func (c *Cache) readHeld(id int, dst []byte) (Tier, bool) {
 			continue
 		}
 		tier := FirstClass + Tier(j)
-		start := c.speed[tier].begin()
+		read := c.meters[tier].Begin(time.Now(), len(dst))
 		err := c.classes[j].Store.Read(id, dst)
-		c.speed[tier].end(start, len(dst), err)
+		c.meters[tier].End(time.Now(), read, err)
 		if err == nil {
 			return tier, true
 		}

@@ -152,8 +152,10 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 		b.o.Ledger.Source(b.Epoch, bytes)
 		return
 	}
-	b.sourceSamples.Add(1)
-	b.sourceBytes.Add(bytes)
+	b.source.add(bytes)
+	if s.Direct {
+		b.direct.add(bytes)
+	}
 }
 
 // decide applies the job's policy to sample id at position i, which failed with err. It returns nil

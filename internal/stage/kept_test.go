@@ -244,7 +244,7 @@ func TestSamplesForAClassTakeNoSlots(t *testing.T) {
 // everything is a peer that owns every sample.
 type everything struct{}
 
-func (everything) Answers(int) bool { return true }
+func (everything) Arrival(int, int64) (float64, bool) { return 0, true }
 
 func (everything) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
 	copy(dst, cachetest.Content(id, int64(len(dst))))
