@@ -53,7 +53,7 @@ cache/cachetest: dataset storageclass storageclass/memory storageclass/file
 cache: invariants printable perfmodel stats meter dataset digest storageclass
 stage: invariants access stats dataset staging cache
 failure: printable dataset storageclass config staging cache
-catalog: invariants stats dataset storageclass config cache failure
+catalog: invariants perfmodel stats dataset storageclass config cache failure
 request/requesttest:
 request: printable access dataset config transform failure
 planner: access placement placement/policies failure

@@ -203,8 +203,8 @@ func (c *circuit) worth(now time.Time, source time.Duration) bool {
 	return c.mu.skipped%probe == 0
 }
 
-// A node that was not chosen for some time is explored, to keep its estimate current: one request is
-// attracted by an arrival of 0. That happens at most every exploreEvery, and at most every rest
+// A node that was not chosen for some time is explored, to keep its estimate current: one request
+// is attracted by an arrival of 0. That happens at most every exploreEvery, and at most every rest
 // times what a request is predicted to take.
 const (
 	exploreEvery = time.Second

@@ -11,13 +11,14 @@
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), flight (one read per sample), pool (the workers), watch (hung reads),
-// route (which tier a sample is read from), fetch (how it is brought), use and serve. The cache's contents affect only time,
-// never what is delivered.
+// writer (copies into classes), route (which tier a sample is read from), fetch (how it is
+// brought), use and serve. The cache's contents affect only time, never what is delivered.
 //
 // # Goroutines
 //
-// A Cache owns its workers (pool), which do every read that may block, and a watchdog, which gives
-// up hung reads (watch.go). Reads for other nodes run on the goroutine that calls Serve.
+// A Cache owns its workers (pool), which do every read that may block, writers for each class that
+// is not in memory, and a watchdog, which gives up hung reads (watch.go). Reads for other nodes run
+// on the goroutine that calls Serve.
 //
 // # Locks
 //
@@ -111,20 +112,45 @@ func New(o Options) *Cache {
 	c.directory, _ = dataset.As[dataset.Placed](o.Source)
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(storageclass.InPlace)
-		c.classes = append(c.classes, class{cl, inPlace})
+		c.classes = append(c.classes, class{Class: cl, inPlace: inPlace})
+	}
+	for j := range c.classes {
+		if cl := &c.classes[j]; cl.inPlace == nil {
+			cl.writer = newWriter(cl.Store, cl.Threads, func(id int, o storageclass.Origin) {
+				c.confirmKept(cl, id, o)
+			})
+		}
 	}
 	c.know(o.Known)
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
 }
 
-// Close ends the workers. It reports whether all have ended: if not, a read hangs in the kernel,
-// and the stores and the source, which belong to the caller, must remain open for the rest of the
-// process's life.
+// Close ends the workers, once what was read is also written to the classes. It reports whether all
+// have ended: if not, a read or write hangs in the kernel, and the stores and the source, which
+// belong to the caller, must remain open for the rest of the process's life.
 func (c *Cache) Close() bool {
 	c.watcher.end()
-	return c.pool.close(time.Second)
+	all := c.pool.close(time.Second)
+	for _, cl := range c.classes {
+		if cl.writer != nil && !cl.writer.close(writing) {
+			all = false
+		}
+	}
+	return all
 }
+
+// Flush waits until what was read so far is also written to the classes that keep it.
+func (c *Cache) Flush() {
+	for _, cl := range c.classes {
+		if cl.writer != nil {
+			cl.writer.flush()
+		}
+	}
+}
+
+// writing is how long Close waits for a class to be written.
+const writing = 30 * time.Second
 
 // Index returns the dataset's index.
 func (c *Cache) Index() *dataset.Index { return c.index }

@@ -58,6 +58,9 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 				return Sample{}, ErrNoRoom
 			}
 			into = dst[:size]
+			if tier, _, ok := c.readComing(id, into); ok {
+				return Sample{Data: into, From: tier}, nil
+			}
 		}
 		way := c.route(r, id)
 		if to == nil && way.tier >= FirstClass {
@@ -173,6 +176,9 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	dst []byte,
 ) (Sample, storageclass.Origin, error) {
 	id := int(fl.id)
+	if tier, origin, ok := c.readComing(id, dst); ok {
+		return Sample{Data: dst, From: tier}, origin, nil
+	}
 	if !way.direct {
 		if tier, ok := c.readHeld(id, dst); ok {
 			origin, _ := c.classes[tier-FirstClass].Store.Origin(id)
@@ -181,7 +187,7 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	}
 	tier, origin, err := c.read(ctx, r, fl, dst)
 	if err == nil {
-		c.keep(id, dst, origin)
+		c.keep(r, id, dst, origin)
 	}
 	read := err == nil && tier == Source
 	return Sample{Data: dst, From: tier, Read: read, Direct: read && way.direct}, origin, err
@@ -227,16 +233,16 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclas
 }
 
 // keep puts a sample that was read into the class that a plan wants it in, and into those that keep
-// everything, if any plan keeps something. A class that refuses it costs another read later.
-func (c *Cache) keep(id int, data []byte, origin storageclass.Origin) {
+// everything, if any plan keeps something. Only a read ahead of time waits for a class that cannot
+// keep up.
+func (c *Cache) keep(r *Request, id int, data []byte, origin storageclass.Origin) {
 	if c.planned.Load() == nil {
 		return
 	}
 	for j := range c.classes {
 		cl := &c.classes[j]
 		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
-			_ = cl.Store.Put(id, data, origin)
-			c.confirmKept(cl, id, origin)
+			cl.writer.put(id, data, origin, r.Consumer == nil && !r.remote)
 		}
 	}
 }

@@ -175,19 +175,7 @@ func (p *pool) close(patience time.Duration) bool {
 	p.fills = nil
 	p.mu.Unlock()
 	p.changed.Broadcast()
-	done := make(chan struct{})
-	go func() {
-		p.workers.Wait()
-		close(done)
-	}()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timeout.C:
-		return false
-	}
+	return ended(&p.workers, patience)
 }
 
 // taskHeap is a heap of tasks by the step that needs them, then by arrival. It does not use

@@ -57,6 +57,7 @@ func TestRoute(t *testing.T) {
 		if _, _, err := g.fetched(t, &Request{}, 0); err != nil {
 			t.Fatal(err)
 		}
+		g.cache.Flush()
 		r := &Request{Peers: farPeer(c.peer), Due: c.due}
 		if got := g.cache.route(r, 0); got != c.want {
 			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)

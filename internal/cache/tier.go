@@ -42,11 +42,13 @@ type Class struct {
 	// KeepAll is set if the class has capacity for the whole dataset and survives restarts: it then
 	// keeps a copy of everything that is read, besides what plans assign to it.
 	KeepAll bool
+	Threads int // p_j: how many samples are written to it at the same time, if it is not in memory
 }
 
 type class struct {
 	Class
 	inPlace storageclass.InPlace // nil: samples cannot be delivered from where they are
+	writer  *writer              // nil if inPlace is not
 }
 
 // Located is the location of a sample in a storage class where processes can read it.
@@ -106,6 +108,18 @@ func (c *Cache) Destined(id int) bool { return c.destination(id) != nil }
 func (c *Cache) Has(id int) bool {
 	return uint(id) < uint(c.index.Len()) &&
 		slices.ContainsFunc(c.classes, func(cl class) bool { return cl.Store.Has(id) })
+}
+
+// readComing copies a sample that is being written to a class.
+func (c *Cache) readComing(id int, dst []byte) (Tier, storageclass.Origin, bool) {
+	for j := range c.classes {
+		if w := c.classes[j].writer; w != nil {
+			if origin, ok := w.read(id, dst); ok {
+				return FirstClass + Tier(j), origin, true
+			}
+		}
+	}
+	return 0, storageclass.Origin{}, false
 }
 
 // readHeld copies a sample from the fastest class that holds it, if its copies are valid. If a

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -17,6 +18,7 @@ type Class struct {
 	Name     string // memory, file, file-2, ...
 	Store    storageclass.Store
 	Capacity int64 // capacity in bytes
+	Threads  int   // p_j: how many samples are written to it at the same time
 	// KeepsAll is set if the class keeps everything that is read, besides what plans assign to it,
 	// so that a later run starts warm even if memory held everything.
 	KeepsAll bool
@@ -40,10 +42,14 @@ func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *co
 			Source:  e.source,
 			Threads: cfg.SourceThreads,
 			Timeout: cfg.SourceTimeout,
+			Known:   known(cfg.Environment),
 		}
 		for _, c := range e.classes {
 			o.Classes = append(o.Classes,
-				cache.Class{Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll})
+				cache.Class{
+					Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll,
+					Threads: c.Threads,
+				})
 		}
 		e.cache = cache.New(o)
 		e.madeBy = cfg
@@ -52,6 +58,19 @@ func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *co
 	}
 	e.cacheRefs++
 	return e.cache, e.madeBy, nil
+}
+
+// known returns what the configuration says of tiers.
+func known(e config.Environment) map[string]perfmodel.Known {
+	tiers := map[string]perfmodel.Known{}
+	rate := e.Source[1]
+	if b := e.SourceNetwork; b > 0 && (rate == 0 || b < rate) {
+		rate = b
+	}
+	if rate > 0 {
+		tiers["source"] = perfmodel.GivenRate(rate, 0)
+	}
+	return tiers
 }
 
 // Cached reports whether the dataset has a cache.
@@ -151,6 +170,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 		Name:     c.Kind,
 		Store:    store,
 		Capacity: capacity,
+		Threads:  c.Threads,
 		KeepsAll: !inPlace && capacity >= index.Bytes(),
 	}, nil
 }

@@ -24,6 +24,12 @@ type Known struct {
 	Origin Origin `json:"origin"`
 }
 
+// GivenRate is a tier that delivers this many MB/s to all streams together, after a latency in
+// seconds, as a user says.
+func GivenRate(mbps, latency float64) Known {
+	return Known{Coefficients{Latency: latency, PerMB: 1 / mbps, Queued: 1 / mbps}, Given}
+}
+
 // What is assumed of tiers until a read of them has ended. The guesses are conservative: in doubt a
 // tier whose reads cost others less is tried first.
 var (
