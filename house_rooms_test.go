@@ -13,6 +13,7 @@ invariants:
 printable:
 access:
 audit: access
+tune:
 perfmodel:
 placement: access perfmodel
 placement/builder: access placement
@@ -48,9 +49,10 @@ transform/pixels:
 transform/codec: transform/pixels
 transform: suggest transform/pixels transform/codec
 networktest:
-transform/runner: size stats transform
+transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
-cache: invariants printable perfmodel stats meter dataset digest storageclass
+writeback: meter storageclass
+cache: invariants printable tune perfmodel stats meter dataset digest storageclass writeback
 stage: invariants access stats dataset staging cache
 failure: printable dataset storageclass config staging cache
 catalog: invariants perfmodel stats dataset storageclass config cache failure

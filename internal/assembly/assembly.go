@@ -97,7 +97,8 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.spec.Turns); err != nil {
 		return err
 	}
-	if err := budget.CheckFiles(a.Config.SourceThreads); err != nil {
+	files, err := budget.Files(a.Config.SourceThreads)
+	if err != nil {
 		return err
 	}
 	c := job.Config{
@@ -113,7 +114,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if err := a.admit(&c); err != nil {
 		return err
 	}
-	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config)
+	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config, files)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	}
 	a.parts.Use = cache.Use(a.parts.Peers)
 	c.Policy, c.OnError, c.Staging = a.Config.Policy, a.Config.OnError, a.Config.StagingBuffer
-	c.Prefetch, c.Threads = a.Config.PrefetchBatches, a.Config.SourceThreads
+	c.Prefetch = a.Config.PrefetchBatches
 	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
 		return err
 	}

@@ -11,7 +11,7 @@
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), flight (one read per sample), pool (the workers), watch (hung reads),
-// writer (copies into classes), route (which tier a sample is read from), fetch (how it is
+// route (which tier a sample is read from), fetch (how it is
 // brought), use and serve. The cache's contents affect only time, never what is delivered.
 //
 // # Goroutines
@@ -38,6 +38,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
 // Cache is a node's cache of one dataset. It finds a sample in the fastest storage class that has
@@ -80,7 +81,7 @@ type Options struct {
 	Index   *dataset.Index
 	Source  dataset.Source
 	Classes []Class // fastest first
-	Threads int     // most reads in progress at the same time
+	Threads Threads
 	// Timeout is how long the source may take for one read, including its own retries, before the
 	// read is given up even though it cannot be interrupted; 0: no limit.
 	Timeout time.Duration
@@ -102,7 +103,7 @@ func New(o Options) *Cache {
 		flights:       newFlights(),
 		timeout:       o.Timeout,
 		remoteRequest: Request{remote: true},
-		remoteReads:   make(chan struct{}, o.Threads),
+		remoteReads:   make(chan struct{}, max(o.Threads.Most, o.Threads.Start)),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
 		meters:        make([]meter.Meter, int(FirstClass)+len(o.Classes)),
 	}
@@ -116,7 +117,7 @@ func New(o Options) *Cache {
 	}
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {
-			cl.writer = newWriter(cl.Store, cl.Threads, func(id int, o storageclass.Origin) {
+			cl.writer = writeback.New(cl.Store, cl.Threads, func(id int, o storageclass.Origin) {
 				c.confirmKept(cl, id, o)
 			})
 		}
@@ -133,7 +134,7 @@ func (c *Cache) Close() bool {
 	c.watcher.end()
 	all := c.pool.close(time.Second)
 	for _, cl := range c.classes {
-		if cl.writer != nil && !cl.writer.close(writing) {
+		if cl.writer != nil && !cl.writer.Close(writing) {
 			all = false
 		}
 	}
@@ -144,7 +145,7 @@ func (c *Cache) Close() bool {
 func (c *Cache) Flush() {
 	for _, cl := range c.classes {
 		if cl.writer != nil {
-			cl.writer.flush()
+			cl.writer.Flush()
 		}
 	}
 }
@@ -157,6 +158,9 @@ func (c *Cache) Index() *dataset.Index { return c.index }
 
 // Path returns where the source has a sample, or its name.
 func (c *Cache) Path(id int) string { return c.path(id) }
+
+// Streams returns how many samples may be read at the same time now.
+func (c *Cache) Streams() int { return c.pool.streams() }
 
 // SourceReads returns how much was read from the source since the cache was made.
 func (c *Cache) SourceReads() (samples, bytes int64) {

@@ -67,7 +67,7 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		Index:   g.source.Index,
 		Source:  g.source,
 		Classes: classes,
-		Threads: o.threads,
+		Threads: Threads{Start: o.threads},
 		Timeout: o.timeout,
 		Known:   o.known,
 	})

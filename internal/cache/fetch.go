@@ -242,7 +242,7 @@ func (c *Cache) keep(r *Request, id int, data []byte, origin storageclass.Origin
 	for j := range c.classes {
 		cl := &c.classes[j]
 		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
-			cl.writer.put(id, data, origin, r.Consumer == nil && !r.remote)
+			cl.writer.Put(id, data, origin, r.Consumer == nil && !r.remote)
 		}
 	}
 }

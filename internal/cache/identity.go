@@ -162,7 +162,7 @@ func (c *Cache) Doubt() {
 	c.confirmed.clear()
 	for _, cl := range c.classes {
 		if cl.writer != nil {
-			cl.writer.doubt()
+			cl.writer.Doubt()
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
 // Tier is the tier that a sample is found in: the source, another node, or a storage class.
@@ -48,7 +49,7 @@ type Class struct {
 type class struct {
 	Class
 	inPlace storageclass.InPlace // nil: samples cannot be delivered from where they are
-	writer  *writer              // nil if inPlace is not
+	writer  *writeback.Writer    // nil if inPlace is not
 }
 
 // Located is the location of a sample in a storage class where processes can read it.
@@ -114,7 +115,7 @@ func (c *Cache) Has(id int) bool {
 func (c *Cache) readComing(id int, dst []byte) (Tier, storageclass.Origin, bool) {
 	for j := range c.classes {
 		if w := c.classes[j].writer; w != nil {
-			if origin, ok := w.read(id, dst); ok {
+			if origin, ok := w.Read(id, dst); ok {
 				return FirstClass + Tier(j), origin, true
 			}
 		}

@@ -15,9 +15,9 @@ const (
 	// more to be read from there. It covers the error of predictions, so that noise alone sends no
 	// reads to the source.
 	advantage = 1.25
-	// leastGain is by how many seconds it must arrive sooner: what a read of a few KB takes that is
-	// already in some memory of the machine.
-	leastGain = 100e-6
+	// leastGain is by how many seconds it must arrive sooner. Less than that is hidden by reading
+	// more samples at the same time.
+	leastGain = 1e-3
 )
 
 // Choose returns the tier to read a sample from: an index of candidates, of which there is at least

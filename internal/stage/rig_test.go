@@ -156,7 +156,7 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		Index:   g.source.Index,
 		Source:  g.source,
 		Classes: classes,
-		Threads: o.threads,
+		Threads: cache.Threads{Start: o.threads},
 		Timeout: o.timeout,
 	})
 	g.use = g.cache.Use(nil)

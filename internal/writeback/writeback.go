@@ -1,4 +1,5 @@
-package cache
+// Package writeback writes samples into a storage class beside the reads that bring them.
+package writeback
 
 import (
 	"slices"
@@ -9,15 +10,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
-// writer writes samples into a class that is not in memory, on a number of goroutines of its own,
+// Writer writes samples into a class that is not in memory, on a number of goroutines of its own,
 // so that no batch waits for a class that is slower than the source. It keeps a copy of what it has
 // not written yet, which is as good as one in the class: no sample is read again because its copy
 // is late.
 //
-// The copies take at most writerMemory bytes, besides a single larger one. A class that cannot keep
-// up therefore misses samples (put), which are then read again when they are next needed. That
+// The copies take at most Memory bytes, besides a single larger one. A class that cannot keep
+// up therefore misses samples (Put), which are then read again when they are next needed. That
 // costs bytes; waiting for the class would cost time.
-type writer struct {
+type Writer struct {
 	class   storageclass.Store
 	kept    func(id int, origin storageclass.Origin) // called after each sample that was written
 	meter   meter.Meter
@@ -41,14 +42,17 @@ type copyOf struct {
 }
 
 const (
-	writerMemory = 32 << 20
+	// Memory is how many bytes copies may take.
+	Memory       = 32 << 20
 	spareBuffers = 16
 )
 
-func newWriter(class storageclass.Store, threads int,
+// New returns a writer, and starts its goroutines, one for each sample that is written at the same
+// time. kept is called after each. Close ends them.
+func New(class storageclass.Store, threads int,
 	kept func(id int, origin storageclass.Origin),
-) *writer {
-	w := &writer{class: class, kept: kept, byID: make(map[int32]*copyOf)}
+) *Writer {
+	w := &Writer{class: class, kept: kept, byID: make(map[int32]*copyOf)}
 	w.changed = sync.NewCond(&w.mu)
 	for range max(threads, 1) {
 		w.workers.Go(w.work)
@@ -56,15 +60,15 @@ func newWriter(class storageclass.Store, threads int,
 	return w
 }
 
-// put copies a sample, to be written. If there is no memory for the copy, it waits for some if
+// Put copies a sample, to be written. If there is no memory for the copy, it waits for some if
 // patient, and else leaves the sample out.
-func (w *writer) put(id int, data []byte, origin storageclass.Origin, patient bool) {
+func (w *Writer) Put(id int, data []byte, origin storageclass.Origin, patient bool) {
 	n := int64(len(data))
 	w.mu.Lock()
-	for w.bytes > 0 && w.bytes+n > writerMemory && patient && !w.closed {
+	for w.bytes > 0 && w.bytes+n > Memory && patient && !w.closed {
 		w.changed.Wait()
 	}
-	if w.bytes > 0 && w.bytes+n > writerMemory || w.closed || w.byID[int32(id)] != nil ||
+	if w.bytes > 0 && w.bytes+n > Memory || w.closed || w.byID[int32(id)] != nil ||
 		w.class.Has(id) {
 		w.mu.Unlock()
 		return
@@ -81,7 +85,7 @@ func (w *writer) put(id int, data []byte, origin storageclass.Origin, patient bo
 }
 
 // buffer returns an empty buffer with this capacity. w.mu must be held.
-func (w *writer) buffer(n int) []byte {
+func (w *Writer) buffer(n int) []byte {
 	for i, b := range w.spare {
 		if cap(b) >= n {
 			w.spare = slices.Delete(w.spare, i, i+1)
@@ -91,8 +95,8 @@ func (w *writer) buffer(n int) []byte {
 	return make([]byte, 0, n)
 }
 
-// read copies a sample that is not written yet into dst.
-func (w *writer) read(id int, dst []byte) (storageclass.Origin, bool) {
+// Read copies a sample that is not written yet into dst.
+func (w *Writer) Read(id int, dst []byte) (storageclass.Origin, bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	c := w.byID[int32(id)]
@@ -103,8 +107,8 @@ func (w *writer) read(id int, dst []byte) (storageclass.Origin, bool) {
 	return c.origin, true
 }
 
-// flush waits until everything is written.
-func (w *writer) flush() {
+// Flush waits until everything is written.
+func (w *Writer) Flush() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for w.bytes > 0 {
@@ -112,8 +116,8 @@ func (w *writer) flush() {
 	}
 }
 
-// doubt makes the copies unreadable: their files may have changed.
-func (w *writer) doubt() {
+// Doubt makes the copies unreadable: their files may have changed.
+func (w *Writer) Doubt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, c := range w.byID {
@@ -122,7 +126,7 @@ func (w *writer) doubt() {
 }
 
 // work writes copies until the writer is closed and none is left.
-func (w *writer) work() {
+func (w *Writer) work() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
@@ -149,28 +153,23 @@ func (w *writer) work() {
 }
 
 // write writes a copy. A class that refuses it costs another read later.
-func (w *writer) write(c *copyOf) {
+func (w *Writer) write(c *copyOf) {
 	read := w.meter.Begin(time.Now(), len(c.data))
 	err := w.class.Put(int(c.id), c.data, c.origin)
 	w.meter.End(time.Now(), read, err)
 	w.kept(int(c.id), c.origin)
 }
 
-// close ends the writer once everything is written. It reports whether it has ended within
+// Close ends the writer once everything is written. It reports whether it has ended within
 // patience: if not, a write hangs.
-func (w *writer) close(patience time.Duration) bool {
+func (w *Writer) Close(patience time.Duration) bool {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
 	w.changed.Broadcast()
-	return ended(&w.workers, patience)
-}
-
-// ended reports whether all goroutines of the group end within this time.
-func ended(group *sync.WaitGroup, patience time.Duration) bool {
 	done := make(chan struct{})
 	go func() {
-		group.Wait()
+		w.workers.Wait()
 		close(done)
 	}()
 	timeout := time.NewTimer(patience)

@@ -1,4 +1,4 @@
-package cache
+package writeback
 
 import (
 	"bytes"
@@ -32,11 +32,11 @@ func (s *slowStore) Put(id int, data []byte, _ storageclass.Origin) error {
 	return nil
 }
 
-func newSlow(t *testing.T) (*writer, *slowStore) {
+func newSlow(t *testing.T) (*Writer, *slowStore) {
 	s := &slowStore{}
-	w := newWriter(s, 1, func(int, storageclass.Origin) {})
+	w := New(s, 1, func(int, storageclass.Origin) {})
 	t.Cleanup(func() {
-		if !w.close(time.Hour) {
+		if !w.Close(time.Hour) {
 			t.Error("the writer has not ended")
 		}
 	})
@@ -50,18 +50,18 @@ func TestWriterNeverDelaysABatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
 		begun := time.Now()
-		data := make([]byte, writerMemory/4)
+		data := make([]byte, Memory/4)
 		for id := range 6 {
-			w.put(id, data, storageclass.Origin{}, false)
+			w.Put(id, data, storageclass.Origin{}, false)
 		}
 		if waited := time.Since(begun); waited > 0 {
 			t.Errorf("a batch waited %v", waited)
 		}
-		w.put(6, data, storageclass.Origin{}, true)
+		w.Put(6, data, storageclass.Origin{}, true)
 		if waited := time.Since(begun); waited != time.Second {
 			t.Errorf("reading ahead waited %v, want until a sample was written", waited)
 		}
-		w.flush()
+		w.Flush()
 		if want := []int{0, 1, 2, 3, 6}; !slices.Equal(s.put, want) {
 			t.Errorf("written are %v, want %v", s.put, want)
 		}
@@ -73,21 +73,21 @@ func TestWriterNeverDelaysABatch(t *testing.T) {
 func TestCopyIsReadBeforeItIsWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _ := newSlow(t)
-		w.put(3, []byte("bytes"), storageclass.Origin{Digest: 7}, false)
+		w.Put(3, []byte("bytes"), storageclass.Origin{Digest: 7}, false)
 		got := make([]byte, 5)
-		if origin, ok := w.read(3, got); !ok || origin.Digest != 7 ||
+		if origin, ok := w.Read(3, got); !ok || origin.Digest != 7 ||
 			!bytes.Equal(got, []byte("bytes")) {
 			t.Errorf("%q of %+v, %v", got, origin, ok)
 		}
-		if _, ok := w.read(4, got); ok {
+		if _, ok := w.Read(4, got); ok {
 			t.Error("another sample is there")
 		}
-		w.doubt()
-		if _, ok := w.read(3, got); ok {
+		w.Doubt()
+		if _, ok := w.Read(3, got); ok {
 			t.Error("a copy in doubt was read")
 		}
-		w.flush()
-		if _, ok := w.read(3, got); ok {
+		w.Flush()
+		if _, ok := w.Read(3, got); ok {
 			t.Error("a copy is kept after it was written")
 		}
 	})
@@ -98,12 +98,12 @@ func TestCloseWritesWhatWasRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
 		for id := range 5 {
-			w.put(id, []byte{1}, storageclass.Origin{}, false)
+			w.Put(id, []byte{1}, storageclass.Origin{}, false)
 		}
-		if w.close(2 * time.Second) {
+		if w.Close(2 * time.Second) {
 			t.Error("5 s of writes have ended within 2 s")
 		}
-		if !w.close(time.Minute) || len(s.put) != 5 {
+		if !w.Close(time.Minute) || len(s.put) != 5 {
 			t.Errorf("%d of 5 samples are written", len(s.put))
 		}
 	})
