@@ -28,7 +28,6 @@ class Epochs(Protocol):
 
     @property
     def steps(self) -> int: ...
-    def _left(self) -> int: ...
     def _take_epoch(self, iteration: Iteration) -> Feed: ...
     def _take_again(self, iteration: Iteration, feed: Feed) -> Feed: ...
     def _make(self, feed: Feed, taken: Taken) -> Any: ...
@@ -105,7 +104,10 @@ class Iteration:
         """Returns the number of batches that are left."""
         if self.over:
             return 0
-        return self.end - self.position if self._feed is not None else self._loader._left()
+        if self._feed is not None:
+            return self.end - self.position
+        steps = self._loader.steps
+        return steps - self._loader._cursor.start % steps if steps else 0
 
     def begin(self, feed: Feed, number: int, begin: int, end: int, whole: bool) -> None:
         """Starts at a position.

@@ -359,10 +359,6 @@ class Loader:
         self._cursor.follow(other._cursor)
         self._seed_replaceable = other._seed_replaceable
 
-    def _left(self) -> int:
-        """Returns the number of batches of an iteration that begins now."""
-        return self.steps - self._cursor.start % self.steps if self.steps else 0
-
     # Reports.
 
     @property
