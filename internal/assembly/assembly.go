@@ -144,7 +144,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
 	}
 	if madeBy == a.Config {
-		a.adviseRoom()
+		a.adviseCapacity()
 	} else if text := request.Differences(madeBy, a.Config); text != "" {
 		a.Job.Warn("another job opened this dataset first; its cache settings apply: " +
 			text)
@@ -250,9 +250,9 @@ func (a *Assembly) plan() planner.Options {
 	return o
 }
 
-// adviseRoom adds a warning if the caches hold only a part of the dataset, because every epoch then
-// reads the rest again.
-func (a *Assembly) adviseRoom() {
+// adviseCapacity adds a warning if the caches hold only a part of the dataset, because every epoch
+// then reads the rest again.
+func (a *Assembly) adviseCapacity() {
 	capacity, total := a.Job.Planner().Capacity(), a.Order.Bytes()
 	whose := "dataset's"
 	switch {

@@ -26,8 +26,8 @@ type Sample struct {
 var errElsewhere = errors.New("this node is fetching the sample from another one")
 
 // Fetch brings a sample into the class that the plan wants it in, if it can be delivered from
-// there, else into dst. A sample already in such a class stays there. Fetch returns ErrNoRoom if
-// the sample needs a buffer and dst is too short, and ErrAbandoned if its read was given up.
+// there, else into dst. A sample already in such a class stays there. Fetch returns ErrNoCapacity
+// if the sample needs a buffer and dst is too short, and ErrAbandoned if its read was given up.
 //
 // Each iteration:
 //
@@ -55,7 +55,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		var into []byte
 		if to == nil {
 			if int64(len(dst)) < size {
-				return Sample{}, ErrNoRoom
+				return Sample{}, ErrNoCapacity
 			}
 			into = dst[:size]
 			if tier, _, ok := c.readComing(id, into); ok {
@@ -71,7 +71,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		fl, leads, copied := c.flights.join(r, id, into, way.peer)
 		if leads {
 			s, err := c.lead(ctx, r, fl, way, to, into)
-			if to == nil || !errors.Is(err, ErrNoRoom) {
+			if to == nil || !errors.Is(err, ErrNoCapacity) {
 				return s, err
 			}
 			noClass = true
@@ -98,7 +98,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 // They are valid until the worker's next fetch.
 func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
 	s, err := c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
-	if size := int(c.index.Size(id)); errors.Is(err, ErrNoRoom) && cap(w.buffer) < size {
+	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.buffer) < size {
 		w.buffer = slices.Grow(w.buffer[:0], size)
 		s, err = c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
 	}
@@ -130,7 +130,7 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 	if to != nil {
 		var ok bool
 		if s.At, s.Data, ok = c.view(id); !ok {
-			return Sample{}, ErrNoRoom // its copies are in doubt again
+			return Sample{}, ErrNoCapacity // its copies are in doubt again
 		}
 		s.InPlace = true
 	}
@@ -161,11 +161,11 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 	case ctx.Err() != nil:
 	case errors.Is(err, storageclass.ErrFull):
 		c.demoted.set(id)
-		err = ErrNoRoom
+		err = ErrNoCapacity
 	// Not begun: a hung read that was given up, or another cache over the same store, is filling
 	// it.
 	case !got.begun:
-		err = ErrNoRoom
+		err = ErrNoCapacity
 	}
 	return got.Sample, err
 }

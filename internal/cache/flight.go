@@ -106,9 +106,9 @@ func (fl *flight) to(next flightState) {
 var (
 	// errGivenUp reports that the flight failed for reasons of its leader alone.
 	errGivenUp = errors.New("the reader that led this fetch was cancelled")
-	// ErrNoRoom reports that the class that the plan assigns the sample to has no capacity for it,
-	// and the fetch has no buffer for it.
-	ErrNoRoom = errors.New("the sample's storage class is full, and there is no buffer for it")
+	// ErrNoCapacity reports that the class that the plan assigns the sample to is full, and the
+	// fetch has no buffer for it.
+	ErrNoCapacity = errors.New("the sample's storage class is full, and there is no buffer for it")
 	// ErrAbandoned reports that the read hung, and the watchdog gave it up and told all that waited
 	// for it. The caller must not touch the sample, nor what waited for it.
 	ErrAbandoned = errors.New("the read returned after it was given up")
@@ -116,7 +116,7 @@ var (
 
 // retry reports whether a flight failed for reasons of its leader alone.
 func retry(err error) bool {
-	return errors.Is(err, errGivenUp) || errors.Is(err, ErrNoRoom)
+	return errors.Is(err, errGivenUp) || errors.Is(err, ErrNoCapacity)
 }
 
 // flights are the flights in progress.

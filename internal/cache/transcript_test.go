@@ -36,7 +36,7 @@ func (owner) Fetch(context.Context, int, []byte) (int, uint32, error) { panic("n
 //	look NAME...                        prints what each fetch knows
 func TestFlightTranscript(t *testing.T) {
 	results := map[string]error{
-		"cancelled": context.Canceled, "full": ErrNoRoom, "missing": errors.New("missing"),
+		"cancelled": context.Canceled, "full": ErrNoCapacity, "missing": errors.New("missing"),
 	}
 	datadriven.RunTest(t, "testdata/flights", func(t *testing.T, d *datadriven.TestData) string {
 		var out strings.Builder

@@ -41,7 +41,7 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	}
 	c := b.o.Cache
 	s, err := c.Fetch(b.ctx, &b.request, id, b.parts[i].dst)
-	if errors.Is(err, cache.ErrNoRoom) {
+	if errors.Is(err, cache.ErrNoCapacity) {
 		if err = b.extend(i, c.Index().Size(id)); err != nil {
 			return err
 		}
