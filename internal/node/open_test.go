@@ -49,7 +49,7 @@ func TestMismatchNamesTheParameter(t *testing.T) {
 		{"cache_dir", "/nowhere/cache", "", set("cache_dir", "/nowhere/cache")},
 		{"staging_buffer", "131072", "65536", set("staging_buffer", "128KiB")},
 		{"prefetch_batches", "3", "64", set("prefetch_batches", 3.0)},
-		{"source_threads", "2", "16", set("source_threads", 2.0)},
+		{"source_threads", "2", "0", set("source_threads", 2.0)},
 		{"cache_threads", "2", "4", set("cache_threads", 2.0)},
 		{"source_timeout", "5s", "1m0s", set("source_timeout", "5s")},
 		{"index_dir", "/tmp", "", set("index_dir", "/tmp")},
