@@ -232,7 +232,7 @@ def test_top(binary, folder, tmp_path, gates, key):
     run.wait_epoch(0, range(4))
     screen = Terminal(command(run, 1, run.binary, "top", "--interval", "200ms"), 100, 30)
     for text in (
-        "epoch 2 of 3",
+        "epoch 1 of 0-2",
         "MiB/s from",
         "in use, %",
         "rank 0",
