@@ -218,8 +218,13 @@ func (d *Daemon) busy(except *conn) bool {
 
 // stats returns what the daemon and its jobs are doing.
 func (d *Daemon) stats() *Stats {
+	n := 0
 	d.mu.Lock()
-	n := len(d.conns)
+	for c := range d.conns {
+		if !c.queried.Load() || c.holdsJob.Load() { // not this command's own, nor another's
+			n++
+		}
+	}
 	d.mu.Unlock()
 	return &Stats{
 		Version:     d.cfg.Version,
