@@ -76,7 +76,7 @@ func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, erro
 			if o.gossipIsDefault {
 				err = try()
 			} else {
-				err = patiently(ctx, try)
+				err = listenRetrying(ctx, try)
 			}
 			if err == nil || !isErrno(err, syscall.EADDRNOTAVAIL) {
 				break

@@ -3,7 +3,7 @@
 //
 // It is a state machine without network and clock: what nodes tell each other is data (Stop), which
 // package coordinator transmits. Its methods are safe for concurrent use. testdata/stops has
-// transcripts of typical sequences. transcripts of what happens when.
+// transcripts of typical sequences.
 package lockstep
 
 import (

@@ -51,8 +51,8 @@ func ReadRun(data []byte) (*Run, error) {
 	has := func(key string) bool { _, ok := keys[key]; return ok }
 	switch {
 	case has("total"): // stats.ClusterReport
-		return nil, errors.New("this is the report of a job over all its nodes, which has no " +
-			"single epochs; " + expectedReport)
+		return nil, errors.New("this is the report of a job over all its nodes, which lacks the " +
+			"figures of each epoch; " + expectedReport)
 	case has("jobs"):
 		return nil, errors.New("this is the output of `hdmlp stats --json`; " + expectedReport)
 	}

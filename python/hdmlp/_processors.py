@@ -62,8 +62,8 @@ def unasked(context: Any) -> tuple[int, str]:
     method = _start_method(context)
     if method != "fork":
         return 0, not_started(
-            f"the start method is {method}, which imports the script again, so that its main part "
-            "must be under if __name__ == '__main__'"
+            f"the start method is {method}, which imports the script again, so its main part must "
+            "be under if __name__ == '__main__'"
         )
     return count, (
         f"{count} worker processes run what is left to Python ({available} processors, shared by "

@@ -34,7 +34,7 @@ _REASONS = {
     ),
     errno.ENOTDIR: (
         "it is not a directory",
-        "give the directory that holds one sub-directory per class",
+        "give the directory that holds one subdirectory per class",
     ),
     errno.EACCES: (
         "the directory cannot be read",
@@ -68,7 +68,7 @@ class View:
     def __init__(self, path: str, timeout: float | None = None):
         self.fds: tuple[int, ...] = ()
         try:
-            root = patiently(
+            root = call_with_timeout(
                 path,
                 lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
                 os.close,
@@ -106,18 +106,18 @@ def seconds(source_timeout: Any) -> float | None:
     return float(found[1]) * _UNITS[found[2]] or None if found else None
 
 
-def patiently(
+def call_with_timeout(
     path: str,
     call: Callable[[], Any],
     undo: Callable[[Any], Any] = lambda _: None,
     timeout: float | None = None,
 ) -> Any:
-    """Calls what may hang in the kernel if a file system does not answer.
+    """Calls a function that may hang in the kernel if a file system does not answer.
 
     Args:
         path: A path on the file system, for the log.
         call: What is called.
-        undo: Called with what ``call`` returns too late.
+        undo: Called with what ``call`` returns after the timeout.
         timeout: Seconds; None means 60.
 
     Returns:

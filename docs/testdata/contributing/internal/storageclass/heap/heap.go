@@ -49,7 +49,7 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	case c.closed:
 		return nil, errors.New("heap: the class is closed")
 	case room < 0:
-		return nil, fmt.Errorf("heap: a room of %d bytes", room)
+		return nil, fmt.Errorf("heap: the capacity is %d bytes; it must be 0 or more", room)
 	case i >= 0 && c.stores[i].ds.Samples != ds.Samples:
 		return nil, fmt.Errorf("heap: dataset %x has %d samples, not %d", ds.Fingerprint,
 			c.stores[i].ds.Samples, ds.Samples)
