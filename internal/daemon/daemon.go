@@ -189,8 +189,8 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 
 	d.mu.Lock()
 	delete(d.conns, x)
-	// A connection without HELLO does not count: it may be a second daemon's, which checks who owns
-	// the socket, or another user's.
+	// A connection without HELLO does not count: it may be a second daemon's, which checks which user
+	// owns the socket, or another user's.
 	if x.greeted && (d.idleDeadline.IsZero() || !x.observer()) {
 		d.idleDeadline = time.Now().Add(d.cfg.Linger)
 	}
