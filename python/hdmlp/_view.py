@@ -22,7 +22,7 @@ log = logging.getLogger("hdmlp")
 #: Seconds that a file system may take to open the root, unless ``source_timeout`` is given.
 _TIMEOUT = 60.0
 #: Seconds after which the log says that it takes long.
-_PATIENCE = 10.0
+_WARN_AFTER = 10.0
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -149,14 +149,14 @@ def call_with_timeout(
     except RuntimeError:  # RLIMIT_NPROC
         return call()
     try:
-        if not done.wait(min(_PATIENCE, timeout)):
-            if timeout > _PATIENCE:
+        if not done.wait(min(_WARN_AFTER, timeout)):
+            if timeout > _WARN_AFTER:
                 log.warning(
                     "%s has not answered for %.0f s; check whether its file system still answers",
                     path,
-                    _PATIENCE,
+                    _WARN_AFTER,
                 )
-            done.wait(timeout - min(_PATIENCE, timeout))
+            done.wait(timeout - min(_WARN_AFTER, timeout))
     finally:
         with lock:
             if not results:
