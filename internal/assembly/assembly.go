@@ -241,7 +241,7 @@ func (a *Assembly) plan() planner.Options {
 	o := planner.Options{Strategy: a.node.Strategy}
 	for _, c := range a.spec.Dataset.Classes() {
 		o.Classes = append(o.Classes,
-			planner.Class{Room: c.Room, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
+			planner.Class{Capacity: c.Capacity, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
 	}
 	if a.Coordinator != nil {
 		o.Me, o.Nodes = a.Coordinator.Me(), a.Coordinator
@@ -252,7 +252,7 @@ func (a *Assembly) plan() planner.Options {
 // adviseRoom adds a warning if the caches hold only a part of the dataset, because every epoch then
 // reads the rest again.
 func (a *Assembly) adviseRoom() {
-	capacity, total := a.Job.Planner().Room(), a.Order.Bytes()
+	capacity, total := a.Job.Planner().Capacity(), a.Order.Bytes()
 	whose := "dataset's"
 	switch {
 	case a.Order.Said().Subset != nil:

@@ -257,7 +257,7 @@ func (c *circuit) state(now time.Time, source time.Duration) stats.Peer {
 	return stats.Peer{
 		Alive: c.mu.alive, Latency: c.mu.latency.Nanoseconds(), Failed: c.mu.failed,
 		Reason: c.mu.reason,
-		Asked: c.mu.alive && !now.Before(c.mu.until) &&
-			(source <= 0 || c.mu.latency <= patience*source+slack),
+		Bypassed: !c.mu.alive || now.Before(c.mu.until) ||
+			source > 0 && c.mu.latency > patience*source+slack,
 	}
 }

@@ -205,7 +205,7 @@ func TestFailureKindsOpenTheCircuit(t *testing.T) {
 					r.said)
 			}
 			if s := r.set.States(); len(s) != 1 || s[0].Node != 1 ||
-				s[0].Failed != int64(c.asked) || s[0].Asked == c.said {
+				s[0].Failed != int64(c.asked) || s[0].Bypassed != c.said {
 				t.Errorf("%v: state %+v", kind, s)
 			}
 		}

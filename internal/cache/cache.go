@@ -9,7 +9,7 @@
 //     for another node.
 //   - Faults records the samples that a job cannot read.
 //
-// Each file uses only those before it: meter, place (which class holds a sample, and which is to),
+// Each file uses only those before it: meter, tier (which class holds a sample, and which is to),
 // identity (which copies are valid), flight (one read per sample), pool (the workers), watch (hung
 // reads), fetch (how a sample is brought), use and serve. The cache's contents affect only time,
 // never what is delivered.
@@ -68,7 +68,7 @@ type Cache struct {
 
 	sourceBytes   atomic.Int64
 	sourceSamples atomic.Int64
-	speed         []meter // by Place
+	speed         []meter // by Tier
 }
 
 // Options are the options of a Cache.
@@ -140,7 +140,7 @@ func (c *Cache) Speeds() []stats.Speed {
 	out := make([]stats.Speed, len(c.speed))
 	for p := range c.speed {
 		out[p] = c.speed[p].speed()
-		out[p].Place = c.PlaceName(Place(p))
+		out[p].Tier = c.TierName(Tier(p))
 	}
 	return out
 }

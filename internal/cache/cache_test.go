@@ -85,7 +85,7 @@ func (g *rig) close() {
 }
 
 // fetched fetches a sample with a new worker.
-func (g *rig) fetched(t *testing.T, r *Request, id int) ([]byte, Place, error) {
+func (g *rig) fetched(t *testing.T, r *Request, id int) ([]byte, Tier, error) {
 	t.Helper()
 	s, err := g.cache.FetchView(t.Context(), &Worker{}, r, id)
 	return bytes.Clone(s.Data), s.From, err

@@ -13,7 +13,7 @@ type Sample struct {
 	Data    []byte  // must not be modified if InPlace
 	InPlace bool    // Data is in a class, where a process can read it
 	At      Located // where, if InPlace
-	From    Place   // the tier that it was found in
+	From    Tier    // the tier that it was found in
 	Read    bool    // this fetch read it from the source
 }
 
@@ -39,9 +39,9 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		var to *class // the class to bring it into; nil: into
 		if !noClass {
 			if at, data, ok := c.view(id); ok {
-				s := Sample{Data: data, InPlace: true, At: at, From: at.Place()}
+				s := Sample{Data: data, InPlace: true, At: at, From: at.Tier()}
 				if followed != nil {
-					s.From = followed.place
+					s.From = followed.tier
 				}
 				return s, nil
 			}
@@ -53,8 +53,8 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 				return Sample{}, ErrNoRoom
 			}
 			into = dst[:size]
-			if place, ok := c.readHeld(id, into); ok {
-				return Sample{Data: into, From: place}, nil
+			if tier, ok := c.readHeld(id, into); ok {
+				return Sample{Data: into, From: tier}, nil
 			}
 		}
 		fl, leads, copied := c.flights.join(r, id, into)
@@ -74,7 +74,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		}
 		switch {
 		case fl.err == nil && copied:
-			return Sample{Data: into, From: fl.place}, nil
+			return Sample{Data: into, From: fl.tier}, nil
 		case fl.err == nil:
 			followed = fl
 		case !retry(fl.err):
@@ -130,7 +130,7 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
 func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class) (Sample, error) {
 	id := int(fl.id)
 	if at, _, ok := c.view(id); ok { // the flight before this one has brought it
-		return Sample{From: at.Place()}, nil
+		return Sample{From: at.Tier()}, nil
 	}
 	var got struct {
 		Sample
@@ -163,15 +163,15 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight,
 	dst []byte,
 ) (Sample, storageclass.Origin, error) {
 	id := int(fl.id)
-	if place, ok := c.readHeld(id, dst); ok {
-		origin, _ := c.classes[place-FirstClass].Store.Origin(id)
-		return Sample{Data: dst, From: place}, origin, nil
+	if tier, ok := c.readHeld(id, dst); ok {
+		origin, _ := c.classes[tier-FirstClass].Store.Origin(id)
+		return Sample{Data: dst, From: tier}, origin, nil
 	}
-	place, origin, err := c.read(ctx, r, fl, dst)
+	tier, origin, err := c.read(ctx, r, fl, dst)
 	if err == nil {
 		c.keep(id, dst, origin)
 	}
-	return Sample{Data: dst, From: place, Read: err == nil && place == Source}, origin, err
+	return Sample{Data: dst, From: tier, Read: err == nil && tier == Source}, origin, err
 }
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
@@ -179,7 +179,7 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight,
 // nodes wait for each other.
 func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 	dst []byte,
-) (Place, storageclass.Origin, error) {
+) (Tier, storageclass.Origin, error) {
 	id := int(fl.id)
 	if fl.remote {
 		start := c.speed[Peer].begin()

@@ -40,9 +40,9 @@ type Request struct {
 //
 //	flying    In its shard's map; others may join. The shard's mutex guards state and followers.
 //	          The buffer that is read into is the leader's.
-//	landing   Not in the map. followers, place and err belong to the leader, which copies to the
+//	landing   Not in the map. followers, tier and err belong to the leader, which copies to the
 //	          followers' buffers.
-//	landed    Final. place and err do not change, and may be read once done is closed.
+//	landed    Final. tier and err do not change, and may be read once done is closed.
 //	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err
 //	          belongs to the watchdog until it closes done; then it does not change. The leader's
 //	          buffer may still be written to, the followers' are not.
@@ -58,7 +58,7 @@ type flight struct {
 	since  time.Time
 	by     *Request
 	done   chan struct{}
-	place  Place
+	tier   Tier
 	err    error
 	// followers are the buffers of the fetches that get a copy.
 	followers [][]byte
@@ -167,7 +167,7 @@ func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copie
 // land ends a flight for its leader, which has the sample in data, or err: no fetch can join any
 // more, and followers get their copies. It reports whether the flight landed; if not, the watchdog
 // has given it up, and has told all that waited.
-func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
+func (f *flights) land(fl *flight, data []byte, tier Tier, err error) bool {
 	s := f.shard(fl.id)
 	s.Lock()
 	if fl.state == givenUp {
@@ -187,7 +187,7 @@ func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
 			copy(dst, data)
 		}
 	}
-	fl.place, fl.err = place, err
+	fl.tier, fl.err = tier, err
 	fl.to(landed)
 	close(fl.done)
 	return true

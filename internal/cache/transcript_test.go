@@ -77,15 +77,15 @@ func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error,
 			}
 			fmt.Fprintf(out, "%s %s\n", words[1], how)
 		case "land":
-			f, data, place := all[words[1]], []byte(words[2]), Source
+			f, data, tier := all[words[1]], []byte(words[2]), Source
 			err := results[words[2]]
 			if f.fl.remote {
-				place = Peer
+				tier = Peer
 			}
 			if f.buffer != nil && err == nil {
 				copy(f.buffer, data)
 			}
-			if !flights.land(f.fl, f.buffer, place, err) {
+			if !flights.land(f.fl, f.buffer, tier, err) {
 				fmt.Fprintf(out, "%s had been given up: %v\n", words[1], f.fl.state)
 			}
 		case "give-up":
@@ -101,8 +101,8 @@ func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error,
 				f := all[name]
 				select {
 				case <-f.fl.done:
-					fmt.Fprintf(out, "%s: %v, from place %d, error %v, tries again %v, buffer %q\n",
-						name, f.fl.state, f.fl.place, f.fl.err, f.fl.err != nil && retry(f.fl.err),
+					fmt.Fprintf(out, "%s: %v, from tier %d, error %v, tries again %v, buffer %q\n",
+						name, f.fl.state, f.fl.tier, f.fl.err, f.fl.err != nil && retry(f.fl.err),
 						f.buffer)
 				default:
 					fmt.Fprintf(out, "%s: %v, %d copies to make, buffer %q\n", name, f.fl.state,

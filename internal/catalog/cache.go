@@ -14,9 +14,9 @@ import (
 
 // Class is a storage class, with its store for a dataset.
 type Class struct {
-	Name  string // memory, file, file-2, ...
-	Store storageclass.Store
-	Room  int64 // capacity in bytes
+	Name     string // memory, file, file-2, ...
+	Store    storageclass.Store
+	Capacity int64 // capacity in bytes
 	// KeepsAll is set if the class keeps everything that is read, besides what plans assign to it,
 	// so that a later run starts warm even if memory held everything.
 	KeepsAll bool
@@ -66,7 +66,7 @@ func (c *Catalog) Promised() (sum int64) {
 		e.promise.Lock()
 		for _, class := range e.promise.classes {
 			if _, ok := class.Store.(storageclass.InPlace); ok {
-				capacity, used := class.Store.Room()
+				capacity, used := class.Store.Capacity()
 				sum += max(capacity-used, 0)
 			}
 		}
@@ -150,7 +150,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	return Class{
 		Name:     c.Kind,
 		Store:    store,
-		Room:     capacity,
+		Capacity: capacity,
 		KeepsAll: !inPlace && capacity >= index.Bytes(),
 	}, nil
 }
@@ -188,8 +188,8 @@ func (d *Dataset) Reports() (out []stats.Class) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.classes {
-		capacity, used := c.Store.Room()
-		out = append(out, stats.Class{Name: c.Name, Room: capacity, Used: used})
+		capacity, used := c.Store.Capacity()
+		out = append(out, stats.Class{Name: c.Name, Capacity: capacity, Used: used})
 	}
 	return out
 }

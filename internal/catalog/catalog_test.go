@@ -190,11 +190,11 @@ func TestIndexAndCacheAreShared(t *testing.T) {
 		capacity int64
 		keepsAll bool
 	}{{"memory", 400, false}, {"file", total, true}, {"file-2", 500, false}} {
-		if got := b.Classes()[i]; got.Name != want.name || got.Room != want.capacity ||
+		if got := b.Classes()[i]; got.Name != want.name || got.Capacity != want.capacity ||
 			got.KeepsAll != want.keepsAll {
 			t.Errorf("class %d: %+v, want %+v", i, got, want)
 		}
-		if got := b.Reports()[i]; got.Name != want.name || got.Room != want.capacity ||
+		if got := b.Reports()[i]; got.Name != want.name || got.Capacity != want.capacity ||
 			got.Used != 0 {
 			t.Errorf("report %d: %+v, want %+v", i, got, want)
 		}

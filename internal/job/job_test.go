@@ -83,7 +83,7 @@ func (n *nodes) Audit(_ context.Context, _ int, mine []audit.Part) ([]audit.Part
 }
 
 func (n *nodes) Reports(_ context.Context, mine stats.NodeReport) []stats.NodeReport {
-	return []stats.NodeReport{mine, {Node: 1, Answering: true, Tally: stats.Tally{Batches: 5}}}
+	return []stats.NodeReport{mine, {Node: 1, Responding: true, Tally: stats.Tally{Batches: 5}}}
 }
 
 func (n *nodes) States() []stats.Peer { return []stats.Peer{{Node: 1}} }

@@ -80,10 +80,10 @@ type batch struct {
 
 // part is the state of one sample of a batch.
 type part struct {
-	dst     []byte      // its memory in the staging buffer; nil: it is in a class, or has none yet
-	bytes   int64       // size of the sample as it was read
-	from    cache.Place // the tier in which it was found
-	slow    bool        // preprocessing took longer than fetching
+	dst     []byte     // its memory in the staging buffer; nil: it is in a class, or has none yet
+	bytes   int64      // size of the sample as it was read
+	from    cache.Tier // the tier in which it was found
+	slow    bool       // preprocessing took longer than fetching
 	skipped bool
 }
 
@@ -161,11 +161,11 @@ func (b *batch) trim() {
 // setInPlace sets position i of the batch to sample id, which is in a class.
 func (b *batch) setInPlace(i, id int, at cache.Located) {
 	b.Segments[i], b.Offsets[i] = ClassSegment(at.Class), uint64(at.Offset)
-	b.set(i, id, at.Place())
+	b.set(i, id, at.Tier())
 }
 
 // set sets position i of the batch to sample id, which was found in tier from.
-func (b *batch) set(i, id int, from cache.Place) {
+func (b *batch) set(i, id int, from cache.Tier) {
 	index := b.o.Cache.Index()
 	size := index.Size(id)
 	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(size)

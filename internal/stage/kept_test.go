@@ -160,11 +160,11 @@ func TestReadsAreCountedByTier(t *testing.T) {
 		t.Fatal(err)
 	}
 	speeds := g.cache.Speeds()
-	if speeds[cache.Source].Place != "source" || speeds[cache.Source].Samples != 4 ||
+	if speeds[cache.Source].Tier != "source" || speeds[cache.Source].Samples != 4 ||
 		speeds[cache.Source].Bytes != 400 {
 		t.Errorf("source: %+v, want every sample once", speeds[cache.Source])
 	}
-	if f := speeds[cache.FirstClass+1]; f.Place != "file" || f.Samples < 2 {
+	if f := speeds[cache.FirstClass+1]; f.Tier != "file" || f.Samples < 2 {
 		t.Errorf("file: %+v, want its 2 samples in the second epoch", f)
 	}
 	if reads := g.ranks[0].ledger.Epochs()[0].Reads; len(reads) != 1 ||

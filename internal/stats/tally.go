@@ -65,10 +65,10 @@ func (t *Tally) Add(o *Tally) {
 	for cause, s := range o.Stall {
 		t.Stall[cause] += s
 	}
-	for place, a := range o.Reads {
-		sum := t.Reads[place]
+	for tier, a := range o.Reads {
+		sum := t.Reads[tier]
 		sum.Add(a)
-		t.Reads[place] = sum
+		t.Reads[tier] = sum
 	}
 	t.Source.Add(o.Source)
 }

@@ -56,7 +56,7 @@ with DataLoader(Folder(sys.argv[1]), batch_size=12 // world, seed=42, epochs=4) 
                 os.rename("state.new", "state")
                 signal.pause()  # until torchrun ends it
     with open(f"read-{rank}", "w") as file:
-        json.dump({place["place"]: place["samples"] for place in loader.report()["places"]}, file)
+        json.dump({tier["tier"]: tier["samples"] for tier in loader.report()["tiers"]}, file)
 """
 
 
