@@ -20,9 +20,9 @@ const advantage = 1.25
 // the source. due is when the sample is needed, in seconds from now.
 //
 // Of the tiers that deliver in time, it takes the one that costs others least. If none does, it
-// takes the fastest, where the delay that a read causes to others counts as its own. So copies spare
-// the source as long as they keep up; if they do not, tiers work in parallel, each with as many
-// reads as make all of them equally late.
+// takes the fastest, where the delay that a read causes to others counts as its own. So copies
+// spare the source as long as they keep up; if they do not, tiers work in parallel, each with as
+// many reads as make all of them equally late.
 func Choose(due float64, candidates []Candidate) int {
 	for i := range candidates {
 		if candidates[i].Arrival <= due {

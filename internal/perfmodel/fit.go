@@ -10,12 +10,12 @@ import "math"
 // stream, and Queued the effect of more: with p streams of s MB the tier delivers
 // p*s / t(s, (p-1)*s), which is r_j(p) of the thesis (3.1.1), and at most 1/Queued.
 //
-// It is a least-squares fit with coefficients of at least 0. Old reads are forgotten: by newer ones,
-// so that about the last `memory` count, and by time. One read alone cannot move it far, whatever
-// it took: that counts as at most `clip` times what was predicted, and at least that fraction of
-// it. So a read that hung, or during which the machine was suspended, is one outlier among many.
-// But if reads differ from what was predicted for some time, by a factor, the tier has become
-// slower or faster by that factor, and the reads before then count little.
+// It is a least-squares fit with coefficients of at least 0. Old reads are forgotten: by newer
+// ones, so that about the last `memory` count, and by time. One read alone cannot move it far,
+// whatever it took: that counts as at most `clip` times what was predicted, and at least that
+// fraction of it. So a read that hung, or during which the machine was suspended, is one outlier
+// among many. But if reads differ from what was predicted for some time, by a factor, the tier has
+// become slower or faster by that factor, and the reads before then count little.
 //
 // The zero value knows nothing. A Fit is not safe for concurrent use.
 type Fit struct {
