@@ -138,7 +138,7 @@ type fakePeer struct {
 	err  error
 }
 
-func (p *fakePeer) Answers(int) bool { return true }
+func (p *fakePeer) Arrival(int, int64) (float64, bool) { return 0, true }
 
 func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
 	copy(dst, p.data(id))

@@ -4,8 +4,10 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
 // Tier is the tier that a sample is found in: the source, another node, or a storage class.
@@ -41,11 +43,13 @@ type Class struct {
 	// KeepAll is set if the class has capacity for the whole dataset and survives restarts: it then
 	// keeps a copy of everything that is read, besides what plans assign to it.
 	KeepAll bool
+	Threads int // p_j: how many samples are written to it at the same time, if it is not in memory
 }
 
 type class struct {
 	Class
 	inPlace storageclass.InPlace // nil: samples cannot be delivered from where they are
+	writer  *writeback.Writer    // nil if inPlace is not
 }
 
 // Located is the location of a sample in a storage class where processes can read it.
@@ -107,6 +111,18 @@ func (c *Cache) Has(id int) bool {
 		slices.ContainsFunc(c.classes, func(cl class) bool { return cl.Store.Has(id) })
 }
 
+// readComing copies a sample that is being written to a class.
+func (c *Cache) readComing(id int, dst []byte) (Tier, storageclass.Origin, bool) {
+	for j := range c.classes {
+		if w := c.classes[j].writer; w != nil {
+			if origin, ok := w.Read(id, dst); ok {
+				return FirstClass + Tier(j), origin, true
+			}
+		}
+	}
+	return 0, storageclass.Origin{}, false
+}
+
 // readHeld copies a sample from the fastest class that holds it, if its copies are valid. If a
 // store finds its copy corrupt, it drops it, and the next class is tried.
 func (c *Cache) readHeld(id int, dst []byte) (Tier, bool) {
@@ -118,9 +134,9 @@ func (c *Cache) readHeld(id int, dst []byte) (Tier, bool) {
 			continue
 		}
 		tier := FirstClass + Tier(j)
-		start := c.speed[tier].begin()
+		read := c.meters[tier].Begin(time.Now(), len(dst))
 		err := c.classes[j].Store.Read(id, dst)
-		c.speed[tier].end(start, len(dst), err)
+		c.meters[tier].End(time.Now(), read, err)
 		if err == nil {
 			return tier, true
 		}

@@ -40,7 +40,7 @@ func TestLostNodeIsAssumedToHaveReadAnEpoch(t *testing.T) {
 }
 
 // TestInvalidReportsCountAsNoAnswer checks that a node that sends an invalid report, or none,
-// counts as not answering.
+// counts as not responding.
 func TestInvalidReportsCountAsNoAnswer(t *testing.T) {
 	c := formed(t, 2)
 	now := time.Now()

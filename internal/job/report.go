@@ -63,7 +63,7 @@ func (j *Job) Report() *stats.Report {
 	r.Seed, r.Planned, r.Steps = j.config.Seed, stream.Epochs, o.Stream().Steps()
 	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme,
 		stream.Tail
-	r.Threads, r.Planning = j.config.Threads, j.planner.Planning()
+	r.Threads, r.Planning = j.p.Cache.Streams(), j.planner.Planning()
 	r.Ranks, r.Classes = j.rankReports(), j.p.Dataset.Reports()
 	r.Tiers, r.Faults = j.p.Cache.Speeds(), j.faults.List()
 	if w, ok := j.p.Cache.Waiting(); ok {

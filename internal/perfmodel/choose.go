@@ -10,10 +10,15 @@ type Candidate struct {
 	Charge float64
 }
 
-// advantage is how many times as soon a sample must arrive from a tier whose reads cost others more
-// to be read from there. It covers the error of predictions, so that noise alone sends no reads to
-// the source.
-const advantage = 1.25
+const (
+	// advantage is how many times as soon a sample must arrive from a tier whose reads cost others
+	// more to be read from there. It covers the error of predictions, so that noise alone sends no
+	// reads to the source.
+	advantage = 1.25
+	// leastGain is by how many seconds it must arrive sooner. Less than that is hidden by reading
+	// more samples at the same time.
+	leastGain = 1e-3
+)
 
 // Choose returns the tier to read a sample from: an index of candidates, of which there is at least
 // one. They are ordered by what their reads cost others, least first: own classes, another node,
@@ -31,8 +36,8 @@ func Choose(due float64, candidates []Candidate) int {
 	}
 	best := 0
 	for i := 1; i < len(candidates); i++ {
-		c := &candidates[i]
-		if (c.Arrival+c.Charge)*advantage < candidates[best].Arrival+candidates[best].Charge {
+		mine := candidates[i].Arrival + candidates[i].Charge
+		if mine*advantage+leastGain < candidates[best].Arrival+candidates[best].Charge {
 			best = i
 		}
 	}

@@ -42,35 +42,19 @@ const (
 	stale   = 1.0 / 16 // how much the reads before then count
 )
 
-// NewFit returns a Fit that predicts by earlier measurements until reads say otherwise.
-func NewFit(latency, perMB, queued float64) *Fit {
-	f := &Fit{}
-	f.Set(latency, perMB, queued)
-	return f
+// Assume makes the fit predict by these coefficients until reads say otherwise.
+func (f *Fit) Assume(c Coefficients) {
+	*f = Fit{x: [3]float64{c.Latency, c.PerMB, c.Queued}, last: f.last}
 }
 
-// Set makes the fit predict by these coefficients until reads say otherwise.
-func (f *Fit) Set(latency, perMB, queued float64) {
-	*f = Fit{x: [3]float64{latency, perMB, queued}, last: f.last}
-}
+// Coefficients returns the estimate.
+func (f *Fit) Coefficients() Coefficients { return Coefficients{f.x[0], f.x[1], f.x[2]} }
 
-// Known reports whether a read was observed, or the coefficients were set.
-func (f *Fit) Known() bool { return f.n > 0 || f.x != [3]float64{} }
-
-// Measured reports how many reads count, at most about `memory`.
+// Measured returns how many reads count, at most about `memory`; 0: none was observed.
 func (f *Fit) Measured() float64 { return f.n }
 
-// Latency returns what a read takes besides its bytes, in seconds.
-func (f *Fit) Latency() float64 { return f.x[0] }
-
-// PerMB returns the seconds per MB of a single stream.
-func (f *Fit) PerMB() float64 { return f.x[1] }
-
-// Queued returns by how many seconds each MB that is being read delays another read.
-func (f *Fit) Queued() float64 { return f.x[2] }
-
 // Predict returns how long a read of size MB takes if reads of ahead MB are in progress, in
-// seconds; 0 if nothing is known.
+// seconds.
 func (f *Fit) Predict(size, ahead float64) float64 {
 	return f.x[0] + size*f.x[1] + ahead*f.x[2]
 }

@@ -69,8 +69,8 @@ func TestFitSeparates(t *testing.T) {
 	for i := range 500 {
 		d.observe(&f, &now, 1, 1+i%16, size)
 	}
-	if math.Abs(f.Latency()/d.latency-1) > 0.2 || math.Abs(f.PerMB()/d.perMB-1) > 0.2 ||
-		f.Queued() > d.perMB/20 {
+	if c := f.Coefficients(); math.Abs(c.Latency/d.latency-1) > 0.2 ||
+		math.Abs(c.PerMB/d.perMB-1) > 0.2 || c.Queued > d.perMB/20 {
 		t.Errorf("unsaturated: %v", f.x)
 	}
 	d.mbps = 100 // one stream reaches it

@@ -42,6 +42,7 @@ type batch struct {
 	state batchState
 
 	o       *Options
+	stager  *Stager       // for due alone
 	sizes   *sizes        // sizes of the rank's results, if they vary
 	staged  *atomic.Int64 // number of the rank's staged batches
 	view    *access.Epoch
@@ -58,8 +59,9 @@ type batch struct {
 	left   atomic.Int32    // samples that have not arrived
 	latest atomic.Int32    // the sample that was brought last, plus 1; 0: none had to be
 	done   chan struct{}   // closed when left reaches 0
-	// What was read from the source and is not accounted for yet.
-	sourceSamples, sourceBytes atomic.Int64
+	// What was read from the source and is not accounted for yet, and the part of it that was read
+	// directly.
+	source, direct amount
 	// hung counts the reads that were given up and may still write to the batch's memory.
 	hung sync.WaitGroup
 
@@ -85,6 +87,19 @@ type part struct {
 	from    cache.Tier // the tier in which it was found
 	slow    bool       // preprocessing took longer than fetching
 	skipped bool
+}
+
+// amount is a stats.Amount that several workers add to.
+type amount struct{ samples, bytes atomic.Int64 }
+
+func (a *amount) add(bytes int64) {
+	a.samples.Add(1)
+	a.bytes.Add(bytes)
+}
+
+// take returns the amount, and resets it.
+func (a *amount) take() stats.Amount {
+	return stats.Amount{Samples: a.samples.Swap(0), Bytes: a.bytes.Swap(0)}
 }
 
 type batchState uint8
@@ -125,6 +140,9 @@ func (b *batch) to(next batchState) {
 	b.state = next
 }
 
+// due returns when the process needs the batch, in seconds from now.
+func (b *batch) due(now time.Time) float64 { return b.stager.due(now, int(b.order)) }
+
 // begin starts the fetching of this many samples.
 func (b *batch) begin(samples int) {
 	b.to(fetching)
@@ -139,8 +157,7 @@ func (b *batch) arrived() {
 	}
 	b.ready = time.Now()
 	b.trim()
-	b.o.Ledger.sourceReads(b.Epoch,
-		stats.Amount{Samples: b.sourceSamples.Swap(0), Bytes: b.sourceBytes.Swap(0)})
+	b.o.Ledger.sourceReads(b.Epoch, b.source.take(), b.direct.take())
 	if len(b.parked) > 0 {
 		b.to(parked)
 	} else {

@@ -48,7 +48,7 @@ type epochAccount struct {
 	batches, samples int64
 	stall            map[string]time.Duration
 	reads            []stats.Amount // by Tier
-	source           stats.Amount
+	source, direct   stats.Amount
 	started          time.Time // first batch yielded
 	ended            time.Time // last batch yielded so far
 
@@ -130,15 +130,19 @@ func (l *Ledger) account(epoch int) *epochAccount {
 
 // Source counts a read from the source for an epoch.
 func (l *Ledger) Source(epoch int, bytes int64) {
-	l.sourceReads(epoch, stats.Amount{Samples: 1, Bytes: bytes})
+	l.sourceReads(epoch, stats.Amount{Samples: 1, Bytes: bytes}, stats.Amount{})
 }
 
-func (l *Ledger) sourceReads(epoch int, read stats.Amount) {
+// sourceReads counts reads from the source for an epoch. direct is the part of them for which the
+// source was chosen although a class or another node has the sample.
+func (l *Ledger) sourceReads(epoch int, read, direct stats.Amount) {
 	if read.Samples == 0 {
 		return
 	}
 	l.mu.Lock()
-	l.account(epoch).source.Add(read)
+	a := l.account(epoch)
+	a.source.Add(read)
+	a.direct.Add(direct)
 	l.mu.Unlock()
 }
 
@@ -246,6 +250,7 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 		r := stats.EpochTally{Epoch: e, Tally: stats.Tally{
 			Batches: a.batches, Samples: a.samples, Seconds: a.ended.Sub(a.started).Seconds(),
 			Stall: make(map[string]float64), Reads: make(map[string]stats.Amount), Source: a.source,
+			Direct: a.direct,
 		}}
 		for cause, d := range a.stall {
 			r.Stall[cause] = d.Seconds()

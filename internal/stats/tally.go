@@ -36,6 +36,9 @@ type Tally struct {
 	// what was read from the source; for nodes, including fills of classes and reads for other
 	// nodes
 	Source Amount `json:"source"`
+	// Direct is the part of Source that was read although a cache holds the sample or is to keep
+	// it: reading it from there would have taken longer than there was time.
+	Direct Amount `json:"direct"`
 }
 
 // StallSeconds returns the stall over all causes.
@@ -71,6 +74,7 @@ func (t *Tally) Add(o *Tally) {
 		t.Reads[tier] = sum
 	}
 	t.Source.Add(o.Source)
+	t.Direct.Add(o.Direct)
 }
 
 // EpochTally is the tally of one epoch, for one rank or for several in parallel.
