@@ -207,7 +207,7 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	if err != nil {
 		return nil, err
 	}
-	source, err := patient(kind).Open(ctx, path, dataset.OpenOptions{
+	source, err := withRetries(kind).Open(ctx, path, dataset.OpenOptions{
 		Extensions: extensions, IndexDir: opts.indexDir, Progress: opts.scanned,
 		Timeout: opts.timeout, Warn: opts.warn, Tell: opts.warn,
 	})

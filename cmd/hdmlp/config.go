@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -17,11 +18,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 )
 
 func newConfigCommand() *cobra.Command {
 	var (
-		file    string
+		path    string
 		set     []string
 		example bool
 	)
@@ -56,24 +58,52 @@ EXIT STATUS
 			if err != nil {
 				return err
 			}
+			if err := makeAbsolute(arguments); err != nil {
+				return err
+			}
 			environment := hdmlpEnvironment()
 			input := config.Input{
 				Arguments: arguments, Scope: config.Job, Environment: environment,
-				File: cmp.Or(file, config.DefaultFile(environment)),
+				File: cmp.Or(path, config.DefaultFile(environment)),
 				Machine: config.Machine{
-					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: probe.Directory,
+					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: cacheDirectory,
 				},
 				Classes: describedClasses(),
 			}
 			return runConfig(input, asJSON, out)
 		},
 	}
-	cmd.Flags().StringVar(&file, "file", "", "configuration file (TOML)")
+	cmd.Flags().StringVar(&path, "file", "", "configuration file (TOML)")
 	cmd.Flags().StringArrayVar(&set, "set", nil,
 		"set a key as an argument of a job would, as key=value; may be repeated")
 	cmd.Flags().BoolVar(&example, "example", false,
 		"print a configuration file with all keys commented out")
 	return cmd
+}
+
+// makeAbsolute makes paths relative to the current directory absolute, as the Python package does
+// with a job's arguments.
+func makeAbsolute(arguments map[string]any) error {
+	for _, p := range config.Parameters() {
+		text, ok := arguments[p.Key].(string)
+		if !ok || p.Kind != config.Path || text == "" || strings.HasPrefix(text, "~/") {
+			continue
+		}
+		path, err := filepath.Abs(text)
+		if err != nil {
+			return fmt.Errorf("--set %s=%s: %w", p.Key, text, err)
+		}
+		arguments[p.Key] = path
+	}
+	return nil
+}
+
+// cacheDirectory returns the error with which a job would refuse the directory of a class.
+func cacheDirectory(path string) error {
+	if err := probe.Directory(path); err != nil {
+		return err
+	}
+	return file.Usable(path)
 }
 
 // configInForce returns the configuration of a command, from variables and the file, without facts

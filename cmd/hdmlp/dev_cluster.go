@@ -156,7 +156,7 @@ func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.
 	if !o.json {
 		fmt.Fprintf(stderr, "hdmlp: run %s: %s, %s to %s\n", c.Name(), count(c.Len(), "node"),
 			c.Node(0).Address(), c.Node(c.Len()-1).Address())
-		if why := c.OnLoopback(); why != nil {
+		if why := c.OnLoopback(); why != nil && !o.cluster.Loopback {
 			fmt.Fprintf(stderr, "hdmlp: nodes are loopback addresses: %v\n", why)
 		}
 	}

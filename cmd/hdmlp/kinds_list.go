@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -61,9 +62,10 @@ func runKinds(asJSON bool, out io.Writer) error {
 		}
 		fmt.Fprintln(out)
 	}
-	fmt.Fprintln(out, "Transforms")
+	fmt.Fprintln(out, "Transforms: as in torchvision, except where the line says more")
 	for _, name := range v.Transforms {
-		fmt.Fprintf(out, "  %s\n", name)
+		line := fmt.Sprintf("  %-21s %s", name, transform.Help(name))
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
 	}
 	return nil
 }

@@ -40,7 +40,7 @@ themselves; run it by hand to keep caches warm between jobs for longer
 (--set linger=12h), or to see its log.
 
 EXIT STATUS
-  0  the daemon ended in order
+  0  the daemon was stopped, or ended after the linger time
   1  failure, such as a daemon that is running already
   2  wrong input (arguments, files or configuration); nothing was started`,
 		Args: noArgs,

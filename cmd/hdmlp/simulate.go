@@ -53,6 +53,8 @@ MB/s, or with units, such as 10GB/s.
 --sweep runs the scenario for each of several values; if it is given twice, for each
 combination of two keys' values. --scaling does the same for numbers of nodes.
 
+--from-run simulates a finished job as it ran, and takes no flags but --json.
+
 EXIT STATUS
   0    success
   1    failure
@@ -78,6 +80,9 @@ EXIT STATUS
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.json, _ = cmd.Flags().GetBool("json")
 			if fromRun != "" {
+				if err := refuseWithRun(cmd); err != nil {
+					return err
+				}
 				cfg, err := configInForce()
 				if err != nil {
 					return err
@@ -107,10 +112,29 @@ EXIT STATUS
 		"simulate each number of nodes, such as 1,2,4,8")
 	flags.BoolVar(&opts.csv, "csv", false, "print CSV")
 	flags.StringVar(&fromRun, "from-run", "",
-		"simulate a finished job from its JSON report's measurements, and compare the two")
+		"simulate a finished job from the JSON of its loader.report(), and compare the two")
 	flags.StringVar(&opts.dir, "out", "",
 		"write plots (PNG, SVG), a page (index.html), JSON and CSV to this directory")
 	return cmd
+}
+
+// refuseWithRun refuses the flags that vary a scenario or choose an output which --from-run lacks:
+// it repeats one job, as that ran.
+func refuseWithRun(cmd *cobra.Command) error {
+	var given []string
+	for _, name := range []string{
+		"policy", "profile", "seed", "set", "sweep", "scaling", "csv", "out",
+	} {
+		if cmd.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if given == nil {
+		return nil
+	}
+	return badInput("--from-run simulates a finished job as it ran, and cannot be combined with "+
+		"%s; to vary the machine or the job, describe them in a scenario file "+
+		"(docs/SIMULATOR.md)", strings.Join(given, ", "))
 }
 
 // interrupted is the error of a simulation that the user interrupted.

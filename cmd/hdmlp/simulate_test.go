@@ -306,6 +306,11 @@ func TestSimulateReportsEachMistake(t *testing.T) {
 			[]string{"--scaling and --sweep"},
 		},
 		{[]string{"FILE", "--json", "--csv"}, []string{"--json and --csv"}},
+		{
+			[]string{"--from-run", "FILE", "--sweep", "epochs=1", "--scaling", "1,2", "--csv"},
+			[]string{"--from-run", "--sweep, --scaling, --csv", "scenario file"},
+		},
+		{[]string{"--from-run", "FILE"}, []string{"not a JSON object", "loader.report()"}},
 		{[]string{"FILE", "--sets", "a=b"}, []string{"--sets"}},
 	} {
 		var out, errs bytes.Buffer

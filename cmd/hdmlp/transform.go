@@ -115,7 +115,7 @@ type transformAnswer struct {
 		Bytes  int    `json:"bytes"`
 	} `json:"output"`
 	Images []transformedImage `json:"images"`
-	Sheet  string             `json:"contact_sheet"`
+	Sheet  string             `json:"contact_sheet"` // "" if no image could be transformed
 	Times  []transformTime    `json:"times"`
 
 	failures []error
@@ -241,6 +241,9 @@ func transformAll(cmd *cobra.Command, opts transformOptions,
 				float64(d.Microseconds()) / 1000 / float64(max(pictures, 1)),
 			})
 	}
+	if pictures == 0 {
+		return answer, nil
+	}
 	answer.Sheet = filepath.Join(opts.dir, "contact-sheet.png")
 	return answer, writePNG(answer.Sheet, sheet.draw())
 }
@@ -278,6 +281,9 @@ func (a *transformAnswer) print(out io.Writer) error {
 	fmt.Fprintf(&b, "A sample becomes %s %s (%s), %s\n", shape, a.Output.Type, a.Output.Layout,
 		byteSize(float64(a.Output.Bytes)))
 	for _, img := range a.Images {
+		if img.Error != "" && len(img.Draws) == 0 {
+			continue // the error goes to standard error
+		}
 		fmt.Fprintf(&b, "\n%s, as sample %d\n", printable.Name(img.Path), img.Sample)
 		for _, d := range img.Draws {
 			fmt.Fprintf(&b, "  epoch %d  %s\n", d.Epoch, printable.Name(d.File))
@@ -285,9 +291,10 @@ func (a *transformAnswer) print(out io.Writer) error {
 				fmt.Fprintf(&b, "    %-20s%s\n", t.Transform, t.text)
 			}
 		}
-		if img.Error != "" {
-			fmt.Fprintf(&b, "  %s\n", printable.Name(img.Error))
-		}
+	}
+	if a.Sheet == "" {
+		_, err := io.WriteString(out, b.String())
+		return err
 	}
 	fmt.Fprint(&b, "\nTime per picture, on one thread\n")
 	for _, t := range a.Times {

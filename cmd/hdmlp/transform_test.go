@@ -123,6 +123,22 @@ func TestTransformContinuesAfterABadImage(t *testing.T) {
 	}
 }
 
+// TestTransformOfBadImagesAloneWritesNoSheet, and says what is wrong once.
+func TestTransformOfBadImagesAloneWritesNoSheet(t *testing.T) {
+	dir, bad := t.TempDir(), filepath.Join(t.TempDir(), "bad.jpg")
+	if err := os.WriteFile(bad, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, messages, code := askTransform(t, bad, "--out", dir, "--transforms", "CenterCrop(40)")
+	if code != 1 || strings.Count(out+messages, "not a JPEG") != 1 ||
+		strings.Contains(out, "contact-sheet") {
+		t.Errorf("exit status %d, %q, %q", code, out, messages)
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
+		t.Errorf("%v, %v were written", names, err)
+	}
+}
+
 // TestTransformReportsWrongInput before it writes anything.
 func TestTransformReportsWrongInput(t *testing.T) {
 	img := paintedPNG(t, "a.png", 6, 4)

@@ -19,7 +19,7 @@ func Listen(ctx context.Context, network Network, node int, what, host string,
 	port int,
 ) (l net.Listener, err error) {
 	at := net.JoinHostPort(host, strconv.Itoa(port))
-	err = patiently(ctx, func() error {
+	err = listenRetrying(ctx, func() error {
 		l, err = orSystem(network).Listen(at)
 		return err
 	})
@@ -33,8 +33,8 @@ func Listen(ctx context.Context, network Network, node int, what, host string,
 // a job ends its processes, but does not wait for their daemons to exit.
 const overlap = 4 * time.Second
 
-// patiently calls listen, and retries for a while if the port is in use.
-func patiently(ctx context.Context, listen func() error) error {
+// listenRetrying calls listen, and retries for a while if the port is in use.
+func listenRetrying(ctx context.Context, listen func() error) error {
 	for until := time.Now().Add(overlap); ; {
 		err := listen()
 		if err == nil || !isErrno(err, syscall.EADDRINUSE) || time.Now().After(until) {

@@ -334,7 +334,7 @@ func (h *hub) lose(node int, instance string) {
 	h.settle()
 }
 
-// up reverts a down: the node was heard again.
+// up reverts a down: the node is alive again.
 func (h *hub) up(node int, instance string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

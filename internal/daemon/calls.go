@@ -314,7 +314,7 @@ func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
 type Stats struct {
 	Version     string          `json:"version"`
 	PID         int             `json:"pid"`
-	Connections int             `json:"connections"`
+	Connections int             `json:"connections"` // without those that only query the status
 	Jobs        []*stats.Report `json:"jobs"`
 }
 

@@ -140,7 +140,7 @@ func Stop(ctx context.Context, e socket.Endpoint, version string, force bool) er
 		return fmt.Errorf("%w: its process is in another PID namespace and not visible here; "+
 			"end it there", err)
 	}
-	// The daemon has just answered, so that the PID has not been reused.
+	// The daemon has just answered, so the PID has not been reused.
 	if err := unix.Kill(c.pid, unix.SIGTERM); err != nil {
 		return fmt.Errorf("end the daemon, process %d: %w", c.pid, err)
 	}

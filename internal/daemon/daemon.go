@@ -189,8 +189,8 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 
 	d.mu.Lock()
 	delete(d.conns, x)
-	// A connection without HELLO does not count: it may be a second daemon's, which checks who owns
-	// the socket, or another user's.
+	// A connection without HELLO does not count: it may be a second daemon's, which checks which user
+	// owns the socket, or another user's.
 	if x.greeted && (d.idleDeadline.IsZero() || !x.observer()) {
 		d.idleDeadline = time.Now().Add(d.cfg.Linger)
 	}
@@ -218,8 +218,13 @@ func (d *Daemon) busy(except *conn) bool {
 
 // stats returns what the daemon and its jobs are doing.
 func (d *Daemon) stats() *Stats {
+	n := 0
 	d.mu.Lock()
-	n := len(d.conns)
+	for c := range d.conns {
+		if !c.queried.Load() || c.holdsJob.Load() { // not this command's own, nor another's
+			n++
+		}
+	}
 	d.mu.Unlock()
 	return &Stats{
 		Version:     d.cfg.Version,

@@ -14,7 +14,7 @@ type copies struct {
 	first []uint32 // nil: no copies at all
 	list  []sampleCopy
 
-	touched copyState // means nothing: it keeps the loads of function of
+	touched copyState // written only so that the compiler keeps the load in of
 }
 
 type sampleCopy struct {

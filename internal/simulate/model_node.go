@@ -48,7 +48,7 @@ type position struct {
 	from, to uint32
 }
 
-// alarm is an event at a given time.
+// alarm is a pending event of a node: a thread reads its next sample at the given time.
 type alarm struct {
 	time float64
 	// demandThread: read position head on demand; fillThread and below: read the next sample for a

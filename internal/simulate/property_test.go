@@ -278,7 +278,7 @@ func fetchTimes(t *testing.T, job *Job, policy string) float64 {
 		t.Fatal(err)
 	}
 	env := &job.Env
-	remote := make([]float64, len(job.Sizes)) // rate at which somebody's copy can be read
+	remote := make([]float64, len(job.Sizes)) // rate at which a node's copy can be read
 	for _, n := range plan.Nodes {
 		for j, ids := range n.Classes {
 			for _, k := range ids {

@@ -32,6 +32,9 @@ func blame(stall map[string]float64) string {
 
 // fromSource states how much was read from the source, compared with the bound.
 func fromSource(bytes int64, share float64, bound int64) string {
+	if bytes == 0 {
+		return " Nothing was read from the source."
+	}
 	return fmt.Sprintf(" %s were read from the source, %.2f times the minimum for these "+
 		"caches (%s).",
 		size.Format(bytes), share, size.Format(bound))

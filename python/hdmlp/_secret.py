@@ -50,8 +50,8 @@ def _long_enough(value: str, source: str) -> str:
     value = value.strip()
     if len(value.encode()) < MIN_SECRET:
         raise ConfigError(
-            f"{source} has {len(value.encode())} bytes, a secret needs at least {MIN_SECRET}: "
-            "'openssl rand -hex 32' draws a good one"
+            f"{source} has {len(value.encode())} bytes, but a secret needs at least "
+            f"{MIN_SECRET}: generate one with 'openssl rand -hex 32'"
         )
     return value
 
@@ -71,7 +71,7 @@ def _read(path: str, source: str) -> str:
                 raise ConfigError(
                     f"{source}={path}: others than its owner may read or write it (mode "
                     f"{status.st_mode & 0o777:04o}), so it is no secret: chmod 600 {path}, and "
-                    "draw a new one"
+                    "write a new one to it (openssl rand -hex 32)"
                 )
             return _long_enough(file.read(4096), f"{source}={path}")
     except (OSError, UnicodeDecodeError) as error:

@@ -116,7 +116,7 @@ def compare(state: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
     """Compares a state with a loader's :func:`identity`.
 
     Raises:
-        MismatchError: They differ, so that batches would differ.
+        MismatchError: They differ, and so would the batches.
     """
     for key in _COMPARED:
         theirs = state.get(key)

@@ -62,7 +62,7 @@ class Pool:
         self._attached: TaskSource | None = None
         self._workers: list[Handle] = []
         self._by_fd: dict[int, Handle] = {}
-        # What is under way, in the order in which it is yielded, and who has it.
+        # What is under way, in the order in which it is yielded, and which worker has it.
         self._order: deque[tuple[Task, Handle]] = deque()
         self._error: HDMLPError | None = None  # of the source, to raise after what is under way
         self._error_at: int | None = None

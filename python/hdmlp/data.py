@@ -26,7 +26,7 @@ from ._loader import Loader
 from ._options import Options, StreamOptions, order_of
 from ._progress import Progress
 from ._source import Taken, column
-from ._view import patiently
+from ._view import call_with_timeout
 from .errors import ConfigError, DatasetNotFoundError, MismatchError, SampleError
 from .transforms import describe
 
@@ -105,7 +105,7 @@ class Folder:
         # After a symbolic link, only the system knows where ".." leads.
         self._path = os.path.realpath(path) if ".." in path.split(os.sep) else os.path.abspath(path)
         try:
-            known = patiently(self._path, lambda: os.path.isdir(self._path), timeout=_LOOK)
+            known = call_with_timeout(self._path, lambda: os.path.isdir(self._path), timeout=_LOOK)
         except OSError:  # the file system does not answer; a loader waits for it and says so
             known = True
         if not known:

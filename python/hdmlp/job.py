@@ -39,7 +39,7 @@ class Job:
     """One machine-learning job on one dataset.
 
     Args:
-        dataset_path: A directory with one sub-directory per class.
+        dataset_path: A directory with one subdirectory per class.
         batch_size: Samples per batch over all ranks.
         epochs: Epochs of the run.
         distr_scheme: How a batch is distributed over ranks. ``"uniform"``: contiguous slices, the

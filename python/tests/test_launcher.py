@@ -377,7 +377,7 @@ def test_a_launch_of_mpich_has_a_name():
 
 
 class Store:
-    """As torch's TCPStore: compare_set wakes nobody."""
+    """As torch's TCPStore: compare_set wakes no waiting process."""
 
     def __init__(self):
         self._changed, self._values = threading.Condition(), {}

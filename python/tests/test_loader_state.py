@@ -99,7 +99,7 @@ def test_every_epoch_that_is_delivered_whole_is_verified(daemon, folder):
     daemon.lie = 1
     with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
         loader.load_state_dict(state)
-        assert len(list(loader)) == 4  # nobody knows what was delivered before
+        assert len(list(loader)) == 4  # what was delivered before is unknown
 
 
 def jobs(daemon):

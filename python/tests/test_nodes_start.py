@@ -185,8 +185,8 @@ def test_fewer_ranks(binary, folder, tmp_path):
 
 
 def test_wrong_secret(binary, folder, tmp_path):
-    """The node hears of it at once, node 0 at the deadline: a stranger must not be able to stop the
-    job."""
+    """The node is told at once, and node 0 reports it at the deadline: a client without the secret
+    must not stop the job."""
     said = start(
         binary,
         folder,

@@ -75,7 +75,7 @@ SCRIPT = textwrap.dedent("""
         dist.destroy_process_group()  # else gloo's threads may abort the process as it exits (pytorch#179291)
 
     if __name__ == "__main__":
-        early = ht.DataLoader(data, 4, shuffle=True, seed=3, shard=True)  # before anybody knows of ranks
+        early = ht.DataLoader(data, 4, shuffle=True, seed=3, shard=True)  # before ranks are known
         if how == "spawn":
             mp.spawn(rank, (early,), nprocs=2)
         else:

@@ -15,7 +15,7 @@ func (s *scanner) assemble(root *node) (result, error) {
 	if len(classes) == 0 {
 		return result{}, &dataset.Error{
 			Path: s.root.Path(), Kind: dataset.ErrNoClasses,
-			Hint: "it must hold one sub-directory per class, with the samples of the " +
+			Hint: "it must hold one subdirectory per class, with the samples of the " +
 				"class below it",
 		}
 	}

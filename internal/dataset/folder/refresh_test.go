@@ -323,10 +323,10 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		says string
 	}{
 		{"nothing/here", Options{}, dataset.ErrNoDirectory, "mounted"},
-		{"file", Options{}, dataset.ErrNotDirectory, "sub-directory per class"},
-		{"file/below", Options{}, dataset.ErrNotDirectory, "sub-directory per class"},
-		{"empty", Options{}, dataset.ErrNoClasses, "sub-directory per class"},
-		{"flat", Options{}, dataset.ErrNoClasses, "sub-directory per class"},
+		{"file", Options{}, dataset.ErrNotDirectory, "subdirectory per class"},
+		{"file/below", Options{}, dataset.ErrNotDirectory, "subdirectory per class"},
+		{"empty", Options{}, dataset.ErrNoClasses, "subdirectory per class"},
+		{"flat", Options{}, dataset.ErrNoClasses, "subdirectory per class"},
 		{
 			"classes",
 			Options{},

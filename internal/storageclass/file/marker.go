@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strconv"
 	"time"
@@ -33,24 +34,9 @@ func (c *Class) takeDirectory() (err error) {
 			_ = c.dir.Close()
 		}
 	}()
-	names, err := c.dir.Names()
+	other, err := contents(c.dir)
 	if err != nil {
 		return err
-	}
-	marked, other := false, ""
-	for _, name := range names {
-		switch name {
-		case markerName:
-			marked = true
-		case "lost+found":
-		default:
-			other = name
-		}
-	}
-	if other != "" && !marked {
-		return fmt.Errorf("%w: it contains %q; choose a directory that does not exist yet",
-			ErrNotOurs,
-			other)
 	}
 	marker, err := c.dir.Create(markerName)
 	if err != nil {
@@ -62,6 +48,45 @@ func (c *Class) takeDirectory() (err error) {
 	}
 	c.marker = marker
 	return nil
+}
+
+// contents returns the name of an entry of the directory besides its marker; "" if there is none.
+// Its error is ErrNotOurs if there are entries without a marker.
+func contents(dir *disk.Directory) (other string, err error) {
+	names, err := dir.Names()
+	if err != nil {
+		return "", err
+	}
+	marked := false
+	for _, name := range names {
+		switch name {
+		case markerName:
+			marked = true
+		case "lost+found":
+		default:
+			other = name
+		}
+	}
+	if other != "" && !marked {
+		return "", fmt.Errorf("%w: it contains %q; choose a directory that does not exist yet",
+			ErrNotOurs, other)
+	}
+	return other, nil
+}
+
+// Usable returns the error with which New would refuse the directory because of its owner, mode or
+// contents; nil if it does not exist. It changes nothing.
+func Usable(path string) error {
+	dir, err := disk.OpenCache(disk.System{}, path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer dir.Close() //nolint:errcheck // it was only read
+	_, err = contents(dir)
+	return err
 }
 
 // lockMarker locks the marker, checks its contents, and writes this process's ID into it. An empty

@@ -129,7 +129,7 @@ func TestPNGDoesNotDependOnTheLast(t *testing.T) {
 	}
 }
 
-// TestWebPDataAfterItsEndIsIgnored: what lies behind the end that a file gives itself is no part of
+// TestWebPDataAfterItsEndIsIgnored: what lies after the end that a file gives itself is no part of
 // it.
 func TestWebPDataAfterItsEndIsIgnored(t *testing.T) {
 	for _, name := range []string{"lossy", "lossless", "simple-filter"} {

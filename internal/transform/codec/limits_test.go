@@ -248,7 +248,7 @@ func TestShortPalette(t *testing.T) {
 	}
 }
 
-// TestSecondHeader: PIL goes by a PNG's last header, and refuses pixels that do not fit it.
+// TestSecondHeader: PIL uses a PNG's last header, and refuses pixels that do not fit it.
 func TestSecondHeader(t *testing.T) {
 	src := pngOf(t, picture(9, 7))
 	_, header, _ := pngChunk(src, len(pngSignature))

@@ -278,7 +278,7 @@ def _settled_seed(
             raise ConfigError(
                 f"{name}={value}, but neither shuffle nor sampler is given: as in torch, the "
                 "default is shuffle=False, which delivers every epoch by ID; give shuffle=True, "
-                "or shuffle=False if that is meant"
+                "or shuffle=False to have that order"
             )
     if ordered and seed is not None:
         seeds = _seeds_of(sampler if batch_sampler is None else batch_sampler)
