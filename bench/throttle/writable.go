@@ -102,7 +102,9 @@ func (f *slowFile) wait(n int) {
 }
 
 // Read reads at once, and answers when the bytes would have been transferred.
-func (f *slowFile) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResult, syscall.Errno) {
+func (f *slowFile) Read(ctx context.Context, dest []byte,
+	off int64,
+) (fuse.ReadResult, syscall.Errno) {
 	result, errno := f.file.(fs.FileReader).Read(ctx, dest, off)
 	if errno != 0 {
 		return nil, errno

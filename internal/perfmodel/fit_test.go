@@ -100,7 +100,8 @@ func TestFitFollows(t *testing.T) {
 	}
 }
 
-// TestFitIsFinite checks that no sequence of reads makes a prediction that is not a positive number.
+// TestFitIsFinite checks that no sequence of reads makes a prediction that is not a positive
+// number.
 func TestFitIsFinite(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var f Fit
