@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
@@ -77,6 +78,18 @@ type StorageClass struct {
 
 // InMemory reports whether the class is in memory rather than in a directory.
 func (c StorageClass) InMemory() bool { return c.Path == "" }
+
+// Text describes the class in messages: "file of 10 GB in /nvme, 4 threads".
+func (c StorageClass) Text() string {
+	text := c.Kind
+	if c.Capacity > 0 {
+		text += " of " + size.Format(c.Capacity)
+	}
+	if c.Path != "" {
+		text += " in " + c.Path
+	}
+	return fmt.Sprintf("%s, %d threads", text, c.Threads)
+}
 
 // Environment holds numbers of the performance model (thesis 3.1). A number that is zero or missing
 // was not given, and is measured.
