@@ -169,7 +169,7 @@ def differs(
             ranks = "1 rank" if world_size == 1 else f"{world_size} ranks"
             advice += f": with {ranks}, make the loader with batch_size={theirs // world_size}"
     elif key in ("scheme", "tail"):
-        advice = "make the loader as the one that saved the state was made"
+        advice = "make a loader of the same class, and with the same drop_last, as the state's"
     elif key == "subset":
         advice = (
             f"these are hashes of the indices into {dataset}, None if all samples are read; make "
