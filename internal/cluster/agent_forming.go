@@ -108,8 +108,8 @@ func (a *agent) late() {
 	a.fail(e)
 }
 
-// present describes a node that has joined. Node 0's port is the one that the others must reach; its
-// host is unknown until another node has dialed it.
+// present describes a node that has joined. Node 0's port is the one that the others must reach;
+// its host is unknown until another node has dialed it.
 func present(n int, address string) string {
 	if n != 0 {
 		address = hostOf(address)
