@@ -219,11 +219,11 @@ func NewStops(m *request.Open, log *slog.Logger) *lockstep.Stops {
 	return lockstep.New(node, host, func(told error) { log.Warn(told.Error()) })
 }
 
-// Disagree returns the error for a rank that the job refuses: refused, and what happens to the other
-// ranks. It ends the job for all its ranks on this node if refused is about the order and rank was
-// never in the job: without that rank the others could not train, and would wait for it. A rank
-// that was in the job, and comes back with another order, is refused alone, because the others may
-// come back with it as well.
+// Disagree returns the error for a rank that the job refuses: refused, and what happens to the
+// other ranks. It ends the job for all its ranks if refused is about the dataset or the order and
+// rank was never in the job: without that rank the others could not train, and would wait for it. A
+// rank that was in the job, and comes back with another order, is refused alone, because the others
+// may come back with it as well.
 func (j *Job) Disagree(rank int, refused error) error {
 	e, ordered := request.OfOrder(refused)
 	if e == nil || e.Kind != failure.Mismatch {
@@ -231,7 +231,8 @@ func (j *Job) Disagree(rank int, refused error) error {
 	}
 	told := *e
 	if _, was := j.Has(rank); !ordered || was {
-		told.Message += fmt.Sprintf(". Only rank %d is refused; the job's other ranks continue", rank)
+		told.Message += fmt.Sprintf(". Only rank %d is refused; the job's other ranks continue",
+			rank)
 		return &told
 	}
 	told.Message += ". The job ends on all ranks, because which samples ranks get depends on it"

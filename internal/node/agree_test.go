@@ -123,6 +123,10 @@ func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 					e.Details["key"] != "dataset" || e.Details["mine"] == e.Details["theirs"] {
 					t.Errorf("got %+v", e)
 				}
+				if _, err := take(first, at{0, 0}, at{1, 0}); err == nil ||
+					failure.Of(err).Details["key"] != "dataset" {
+					t.Errorf("the first rank is told %v, want that the other's dataset differs", err)
+				}
 			} else {
 				second.Close()
 			}
