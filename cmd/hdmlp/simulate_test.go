@@ -284,7 +284,7 @@ func TestSimulateReportsEachMistake(t *testing.T) {
 		},
 		{
 			[]string{"FILE", "--profile", "fast"},
-			[]string{`simulate.profile is "fast"`, `"model" or "thesis"`},
+			[]string{`--profile is "fast"`, `"model" or "thesis"`},
 		},
 		{[]string{"FILE", "--seed", "-4"}, []string{"--seed is -4"}},
 		{
