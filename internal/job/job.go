@@ -220,10 +220,11 @@ func NewStops(m *request.Open, log *slog.Logger) *lockstep.Stops {
 }
 
 // Disagree returns the error for a rank that the job refuses: refused, and what happens to the
-// other ranks. It ends the job for all its ranks if refused is about the dataset or the order and
-// rank was never in the job: without that rank the others could not train, and would wait for it. A
-// rank that was in the job, and comes back with another order, is refused alone, because the others
-// may come back with it as well.
+// other ranks. It ends the job for all its ranks if refused is about the order and rank was never
+// in the job: without that rank the others could not train, and would wait for it. A rank that was
+// in the job, and comes back with another order, is refused alone, because the others may come back
+// with it as well. So is one that differs in anything else, such as the dataset that it sees,
+// because a process that does not may take its place.
 func (j *Job) Disagree(rank int, refused error) error {
 	e, ordered := request.OfOrder(refused)
 	if e == nil || e.Kind != failure.Mismatch {

@@ -220,8 +220,8 @@ func OfOrder(err error) (refused *failure.Error, ok bool) {
 		return nil, false
 	}
 	switch refused.Details["key"] {
-	case "world_size", "dataset kind", "dataset", "extensions", "seed", "global batch size",
-		"drop_last", "shuffle", "scheme", "tail", "subset or batches":
+	case "world_size", "seed", "global batch size", "drop_last", "shuffle", "scheme", "tail",
+		"subset or batches":
 		return refused, true
 	}
 	return refused, false
