@@ -309,14 +309,19 @@ func (opts simulateOptions) overrides() ([]scenario.Override, error) {
 		set = append(set, scenario.Override{
 			Key:   "simulate.policies",
 			Value: "[" + strings.Join(quoted, ", ") + "]",
+			Given: "--policy",
 		})
 	}
 	if opts.profile != "" {
 		set = append(set,
-			scenario.Override{Key: "simulate.profile", Value: strconv.Quote(opts.profile)})
+			scenario.Override{
+				Key:   "simulate.profile",
+				Value: strconv.Quote(opts.profile),
+				Given: "--profile",
+			})
 	}
 	if opts.seed != "" {
-		set = append(set, scenario.Override{Key: "simulate.seed", Value: opts.seed})
+		set = append(set, scenario.Override{Key: "simulate.seed", Value: opts.seed, Given: "--seed"})
 	}
 	return set, errors.Join(errs...)
 }

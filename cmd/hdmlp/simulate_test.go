@@ -284,9 +284,9 @@ func TestSimulateReportsEachMistake(t *testing.T) {
 		},
 		{
 			[]string{"FILE", "--profile", "fast"},
-			[]string{`simulate.profile is "fast"`, `"model" or "thesis"`},
+			[]string{`--profile is "fast"`, `"model" or "thesis"`},
 		},
-		{[]string{"FILE", "--seed", "-4"}, []string{"simulate.seed is -4"}},
+		{[]string{"FILE", "--seed", "-4"}, []string{"--seed is -4"}},
 		{
 			[]string{"FILE", "--sweep", "epochs=1,x,-2"},
 			[]string{`job.epochs is "x"`, "job.epochs is -2"},

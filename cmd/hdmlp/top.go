@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"syscall"
@@ -84,7 +83,7 @@ func askCluster(ctx context.Context, name string) ([]*stats.ClusterReport, error
 	}
 	c, err := daemon.Find(ctx, endpoint, version)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
-		return nil, fmt.Errorf("%w: %w", top.ErrGone, err)
+		return nil, goneError{err}
 	}
 	if err != nil {
 		return nil, err
@@ -93,9 +92,14 @@ func askCluster(ctx context.Context, name string) ([]*stats.ClusterReport, error
 	var answer daemon.ClusterStats
 	if err := c.Call("cluster", map[string]any{"job": name}, &answer); err != nil {
 		if errors.Is(err, io.EOF) { // the daemon is shutting down
-			return nil, fmt.Errorf("%w: %w", top.ErrGone, err)
+			return nil, goneError{errors.New("the daemon ended before it answered")}
 		}
 		return nil, err
 	}
 	return answer.Jobs, nil
 }
+
+// goneError is top.ErrGone with the reason, which says it all.
+type goneError struct{ error }
+
+func (e goneError) Is(target error) bool { return target == top.ErrGone }

@@ -113,8 +113,13 @@ func Local(node int, what string) (string, error) {
 		}
 		addresses, err := resolve(what)
 		if err != nil {
-			return refuse("it is no interface or address of this host, and as a host name: %v; "+
-				"this host has %s", err, list(have))
+			var why error = err
+			if unknown := (*net.DNSError)(nil); errors.As(err, &unknown) {
+				why = errors.New(unknown.Err) // without the name and the server
+			}
+			return refuse("it is no interface or address of this host, and not known as a host name "+
+				"(%v); this host has %s: set the key interface to one of these or to their network",
+				why, list(have))
 		}
 		for _, a := range addresses {
 			if ip, err := netip.ParseAddr(a); err == nil {
@@ -139,7 +144,8 @@ func Local(node int, what string) (string, error) {
 			}
 		}
 	}
-	return refuse("this host has no such address; it has %s", list(have))
+	return refuse("this host has no such address; it has %s: set the key interface to one of these "+
+		"or to their network", list(have))
 }
 
 // hostAddress is one address of this host.

@@ -62,7 +62,8 @@ type hub struct {
 	notify func(error)
 	log    *slog.Logger
 
-	whole bool // see Options.Whole
+	whole  bool                    // see Options.Whole
+	remedy func(key string) string // see Options.Remedy
 
 	mu           invariants.Mutex[hub] // guards the following
 	phase        phase

@@ -293,7 +293,7 @@ func TestRestartedDaemonIsLate(t *testing.T) {
 	})
 	var missing *MissingError
 	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
-		!strings.Contains(missing.Refused[0], "node 1 (127.0.0.1:") ||
+		!strings.Contains(missing.Refused[0], "node 1 (127.0.0.1) ") ||
 		!strings.Contains(missing.Refused[0], "came after the job had begun") {
 		t.Errorf("node 0: %v", errs[0])
 	}

@@ -2,9 +2,9 @@ package config
 
 import (
 	"fmt"
-	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
 // derive replaces Auto by measured values, except where another package does that (the field is
@@ -89,37 +89,37 @@ func (r *resolver) deriveDecodeMemory() {
 }
 
 // checkTLS rejects an incomplete set of tls files, and files that would be ignored because tls is
-// off.
+// off. It reports one problem, for the first file that is given.
 func (r *resolver) checkTLS() {
 	c := r.config
-	files := []struct{ key, path string }{
+	var given, missing []string
+	var problem Problem
+	for _, f := range []struct{ key, path string }{
 		{"tls_cert", c.TLSCert},
 		{"tls_key", c.TLSKey},
 		{"tls_ca", c.TLSCA},
-	}
-	given := slices.DeleteFunc(slices.Clone(files), func(f struct{ key, path string }) bool {
-		return f.path == ""
-	})
-	if len(given) == 0 {
-		return
-	}
-	for _, f := range files {
-		p, _ := Lookup(f.key)
-		problem := Problem{
-			Key:     f.key,
-			Value:   f.path,
-			Source:  r.config.Origins[f.key].Source,
-			Allowed: p.Allowed(),
-		}
-		switch {
-		case f.path == "":
-			problem.Wrong, problem.Allowed = "missing, although "+given[0].key+
-				" is given: tls_cert, tls_key and tls_ca go together", "an absolute path"
-		case !c.TLS:
-			problem.Wrong, problem.Allowed = "has no effect while tls is off", "only with tls = on"
-		default:
+	} {
+		if f.path == "" {
+			missing = append(missing, f.key)
 			continue
 		}
-		r.problem(problem)
+		if given = append(given, f.key); len(given) == 1 {
+			problem = Problem{Key: f.key, Value: f.path, Source: c.Origins[f.key].Source}
+		}
 	}
+	switch {
+	case len(given) == 0 || c.TLS && len(missing) == 0:
+		return
+	case !c.TLS:
+		problem.Wrong = "has no effect while tls is off"
+		problem.Remedy = "set tls = on"
+		if len(missing) > 0 {
+			problem.Remedy += " and " + suggest.And(missing)
+		}
+		problem.Remedy += ", or remove " + suggest.And(given)
+	default:
+		problem.Wrong = "given without " + suggest.And(missing)
+		problem.Remedy = "tls_cert, tls_key and tls_ca go together: set all or none"
+	}
+	r.problem(problem)
 }

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // Config configures a daemon.
@@ -214,6 +216,20 @@ func (d *Daemon) busy(except *conn) bool {
 		}
 	}
 	return false
+}
+
+// jobsText names the running jobs, up to a limit, for messages.
+func (d *Daemon) jobsText() string {
+	const most = 5
+	var names []string
+	for _, r := range d.cfg.Node.Reports() {
+		names = append(names, request.Name(r.Job))
+	}
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return text
 }
 
 // stats returns what the daemon and its jobs are doing.

@@ -332,8 +332,8 @@ class Loader:
         mine = self._identity()
         adopts = self._seed_replaceable and state.get("seed") != mine["seed"]
         if adopts:
-            mine["seed"] = whole_number("seed of the state", state.get("seed"), 0)
-        _state.compare(state, mine)
+            mine["seed"] = whole_number("state['seed']", state.get("seed"), 0)
+        _state.compare(state, mine, _state.named(self.dataset), self.world_size)
         position = _state.position_in(state, self.steps)
         if adopts:
             self._adopt(mine["seed"])

@@ -204,5 +204,5 @@ def test_ranks_that_disagree(ranks):
     for r in said:
         assert (
             "rank 1 disagrees with rank 0" in r["caught"]
-            and "seed is 4 here and 3 there" in r["caught"]
+            and "seed is 4 on rank 1 and 3 on rank 0" in r["caught"]
         )
