@@ -145,8 +145,8 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if madeBy == a.Config {
 		a.adviseRoom()
 	} else if text := request.Differences(madeBy, a.Config); text != "" {
-		a.Job.Warn("another job opened this dataset first; its cache settings apply: " +
-			text)
+		a.Job.Warn("another job opened this dataset first, and its cache settings apply: " + text +
+			"; give both jobs the same, or start this one after the other has ended")
 	}
 	a.Job.Opened()
 	return nil

@@ -104,11 +104,23 @@ func Differences(theirs, mine *config.Config) string {
 	others := caching(theirs)
 	for i, s := range caching(mine) {
 		if s.Value != others[i].Value {
-			out = append(out,
-				fmt.Sprintf("%s is %v there and %v here", s.Key, others[i].Value, s.Value))
+			out = append(out, fmt.Sprintf("%s is %s there and %s here", s.Key,
+				written(theirs, others[i]), written(mine, s)))
 		}
 	}
 	return strings.Join(out, ", ")
+}
+
+// written returns a setting's value as the user wrote it.
+func written(cfg *config.Config, s Setting) string {
+	value := fmt.Sprint(s.Value)
+	if origin := cfg.Origins[s.Key].Value; origin != "" && value != config.Auto {
+		value = origin
+	}
+	if value == "" {
+		return "not set"
+	}
+	return value
 }
 
 // Derived reports whether a key of the configuration was not set by the user.

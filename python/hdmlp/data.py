@@ -320,6 +320,7 @@ class DataLoader(Loader):
             :class:`~hdmlp.errors.AuditError`. Default: False.
         config_file: Path of a TOML file of configuration keys. Default: None.
         **keys: Configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
+            Relative paths start at this process's directory.
 
     Yields:
         A :class:`Batch`, or what ``collate_fn`` returns.

@@ -100,6 +100,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             has none. Default: None, bytes if the dataset makes nothing of them.
         config_file: Path of a TOML file of configuration keys. Default: None.
         **keys: Configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
+            Relative paths start at this process's directory.
 
     Yields:
         What ``collate_fn`` returns. By default ``[images, labels]``, or raw ``(samples, labels)``,
