@@ -319,8 +319,7 @@ class DataLoader(Loader):
             delivers from the source once. A difference raises
             :class:`~hdmlp.errors.AuditError`. Default: False.
         config_file: Path of a TOML file of configuration keys. Default: None.
-        **keys: Configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
-            Relative paths start at this process's directory.
+        **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
         A :class:`Batch`, or what ``collate_fn`` returns.

@@ -99,8 +99,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         raw: True: deliver bytes, even if the dataset has a transform. False: decode, even if it
             has none. Default: None, bytes if the dataset makes nothing of them.
         config_file: Path of a TOML file of configuration keys. Default: None.
-        **keys: Configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
-            Relative paths start at this process's directory.
+        **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
         What ``collate_fn`` returns. By default ``[images, labels]``, or raw ``(samples, labels)``,
