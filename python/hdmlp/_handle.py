@@ -25,12 +25,15 @@ def _advice(status: int | None) -> str:
     """Returns what to do about a worker that ended with this status; None: it runs."""
     if status == -signal.SIGKILL:
         return (
-            "probably by the kernel's OOM killer; give fewer num_workers, a smaller "
-            "prefetch_factor or batch_size, or more memory"
+            "probably by the kernel's OOM killer; give a smaller num_workers, prefetch_factor or "
+            "batch_size, or more memory"
         )
     if status is not None and status < 0:
         return "run with num_workers=0, or set PYTHONFAULTHANDLER=1, to see where"
-    return "they must not end the process or close its descriptors; run with num_workers=0 to see"
+    return (
+        "neither may end the process or close its descriptors; run with num_workers=0 to see which "
+        "one does"
+    )
 
 
 class Task:
@@ -149,7 +152,7 @@ class Handle:
             except ValueError:
                 how = f"was killed by signal {-status}"
         return WorkerDiedError(
-            f"worker {self.number} of the loader (pid {self.process.pid}) {how}, while it ran "
+            f"worker {self.number} of the loader (pid {self.process.pid}) {how} while it ran "
             f"transforms or collate_fn: {_advice(status)}"
         )
 
