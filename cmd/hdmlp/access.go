@@ -97,7 +97,7 @@ EXIT STATUS
 // accessFlags replaces the names of access.Spec's fields by those of flags.
 var accessFlags = strings.NewReplacer("access: ", "", "Samples is", "--samples is",
 	"WorldSize", "--nodes", "GlobalBatch", "--batch", "Shuffle is", "--shuffle is",
-	"Scheme is", "--scheme is", "Tail", "--tail")
+	"Scheme is", "--scheme is", "Tail", "--tail", "DropLast", "--drop-last")
 
 // runAccess prints what opts select.
 func runAccess(opts accessOptions, out io.Writer) error {

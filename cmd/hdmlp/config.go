@@ -18,7 +18,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/size"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 )
 
 func newConfigCommand() *cobra.Command {
@@ -66,7 +65,7 @@ EXIT STATUS
 				Arguments: arguments, Scope: config.Job, Environment: environment,
 				File: cmp.Or(path, config.DefaultFile(environment)),
 				Machine: config.Machine{
-					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: cacheDirectory,
+					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: probe.Directory,
 				},
 				Classes: describedClasses(),
 			}
@@ -96,14 +95,6 @@ func makeAbsolute(arguments map[string]any) error {
 		arguments[p.Key] = path
 	}
 	return nil
-}
-
-// cacheDirectory returns the error with which a job would refuse the directory of a class.
-func cacheDirectory(path string) error {
-	if err := probe.Directory(path); err != nil {
-		return err
-	}
-	return file.Usable(path)
 }
 
 // configInForce returns the configuration of a command, from variables and the file, without facts

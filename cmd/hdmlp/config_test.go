@@ -11,7 +11,6 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/storageclass/file"
 )
 
 // configInput returns the configuration of a machine with 20 GiB of memory.
@@ -79,24 +78,6 @@ func TestConfigPrintsJSON(t *testing.T) {
 	if p := got.Parameters[0]; p["key"] != "memory" || p["value"] != "10.0 GiB" ||
 		p["source"] == "" || p["help"] == "" {
 		t.Errorf("%+v", p)
-	}
-}
-
-// TestConfigRefusesDirectoriesThatJobsRefuse: one that is missing or empty is usable.
-func TestConfigRefusesDirectoriesThatJobsRefuse(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "cache")
-	for i, make := range []func() error{
-		func() error { return nil },
-		func() error { return os.Mkdir(dir, 0o700) },
-		func() error { return os.Mkdir(filepath.Join(dir, "cats"), 0o700) },
-	} {
-		if err := make(); err != nil {
-			t.Fatal(err)
-		}
-		err := cacheDirectory(dir)
-		if refused := errors.Is(err, file.ErrNotOurs); refused != (i == 2) || !refused && err != nil {
-			t.Errorf("step %d: %v", i, err)
-		}
 	}
 }
 

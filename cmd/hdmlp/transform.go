@@ -6,6 +6,7 @@ import (
 	"image"
 	"image/png"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -65,7 +67,8 @@ EXIT STATUS
 	flags := cmd.Flags()
 	flags.StringVar(&opts.transforms, "transforms", "",
 		"list of transforms, such as 'Resize(256), CenterCrop(224), ToTensor()'")
-	flags.StringVar(&opts.dir, "out", "", "directory for the pictures; created if missing")
+	flags.StringVar(&opts.dir, "out", "",
+		"directory for the pictures; created if missing, but not its parent")
 	flags.Uint64Var(&opts.seed, "seed", 0, "seed of the job")
 	flags.IntVar(&opts.epoch, "epoch", 0, "first epoch to show")
 	flags.IntVar(&opts.count, "count", 1, "number of epochs to show")
@@ -161,7 +164,10 @@ func runTransform(cmd *cobra.Command, opts transformOptions) error {
 			return badInput("%s: not a regular file", path)
 		}
 	}
-	if err := os.MkdirAll(opts.dir, 0o777); err != nil {
+	if err := probe.Directory(opts.dir); err != nil {
+		return badInput("--out %s: %w", printable.Name(opts.dir), err)
+	}
+	if err := os.Mkdir(opts.dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return badInput("--out: %w", err)
 	}
 	answer, err := transformAll(cmd, opts, program)

@@ -227,7 +227,7 @@ func (r *resolver) checkClasses() {
 				r.problem(path)
 			}
 			paths = append(paths, class.Path)
-			if r.checkDirectory(path, class.Path) {
+			if r.checkDirectory(path, class.Path, kind) {
 				r.checkDisk(capacity, class, kind)
 			}
 			continue

@@ -208,6 +208,9 @@ func DefaultFile(env map[string]string) string {
 	return file
 }
 
+// argument is the source of values that are arguments.
+const argument = "argument"
+
 // given is a value as a user wrote it.
 type given struct {
 	text   string
@@ -278,13 +281,13 @@ func (r *resolver) readArguments() {
 			r.problem(outOfScope(p, text))
 			continue
 		}
-		r.take(key, value, "argument", nil)
+		r.take(key, value, argument, nil)
 	}
 }
 
 // outOfScope is the problem of an argument that is a key of the other scope.
 func outOfScope(p Parameter, value string) Problem {
-	problem := Problem{Key: p.Key, Value: value, Source: "argument"}
+	problem := Problem{Key: p.Key, Value: value, Source: argument}
 	if p.Scope == Daemon {
 		problem.Wrong = "a key of the daemon, which reads it when it starts"
 		problem.Remedy = "set " + p.Variable() + " in the environment of the process that starts it, " +

@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/suggest"
@@ -30,7 +32,33 @@ func (r *resolver) derive() {
 // validate checks what involves several keys, or the machine.
 func (r *resolver) validate() {
 	r.checkTLS()
+	r.checkSizesOfDisks()
 	r.checkClasses()
+}
+
+// checkSizesOfDisks rejects arguments about the disk of a cache if no cache is on a disk. In other
+// layers they may be for the jobs that have one.
+func (r *resolver) checkSizesOfDisks() {
+	if slices.ContainsFunc(r.config.StorageClasses, func(c StorageClass) bool {
+		return !c.InMemory()
+	}) {
+		return
+	}
+	keys, paths := []string{"disk_reserve"}, []string{}
+	for _, kind := range r.input.Classes {
+		if kind.Directory && kind.SizeKey != "" && kind.PathKey != "" {
+			keys, paths = append(keys, kind.SizeKey), append(paths, kind.PathKey)
+		}
+	}
+	for _, key := range keys {
+		if g := r.given[key]; g.source == argument && !r.isAuto(key) && len(paths) > 0 {
+			r.problem(Problem{
+				Key: key, Value: g.text, Source: g.source,
+				Wrong:   "has no effect without " + strings.Join(paths, " or "),
+				Allowed: "only with " + strings.Join(paths, " or "),
+			})
+		}
+	}
 }
 
 func (r *resolver) isAuto(key string) bool {

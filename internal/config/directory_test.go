@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -29,6 +30,15 @@ func TestAnUnusableDirectoryIsRefusedByItsKey(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `cache_dir = "/cache/file" (argument): it is not a directory`) {
 		t.Errorf("by its key: %v", err)
 	}
+	input.Arguments["cache_dir"] = "/data/train"
+	kinds := slices.Clone(classes)
+	kinds[1].Check = func(dir string) error { return errors.New(dir + " is not a cache") }
+	input.Classes = kinds
+	_, err = config.Resolve(input)
+	if err == nil || !strings.Contains(err.Error(), "(argument): /data/train is not a cache") {
+		t.Errorf("by its contents: %v", err)
+	}
+	input.Classes = classes
 	input.Arguments["cache_dir"] = "/cache/other"
 	if _, err := config.Resolve(input); err != nil {
 		t.Errorf("another directory: %v", err)

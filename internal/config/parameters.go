@@ -141,7 +141,8 @@ var parameters = [...]Parameter{
 		Key: "index_dir", Kind: Path, Scope: Job, Default: Auto,
 		Derived: "in the dataset's directory or, if that is read-only, in the user's " +
 			"cache directory",
-		Help:  "Directory that keeps the indexes of datasets, so that each is scanned only once",
+		Help: "Directory that keeps the indexes of datasets, so that each is scanned only once. " +
+			"HDMLP creates it, but not its parent",
 		field: func(c *Config) any { return &c.IndexDir },
 	},
 	{

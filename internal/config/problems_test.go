@@ -31,6 +31,18 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 			arguments: map[string]any{"memory": []any{1.0}},
 			want:      []string{`memory = "[1]" (argument): not a single value`},
 		},
+		"size of no cache": {
+			arguments: map[string]any{"cache_size": "1GB"},
+			want: []string{
+				`cache_size = "1GB" (argument): has no effect without cache_dir`,
+			},
+		},
+		"reserve of no disk": {
+			arguments: map[string]any{"disk_reserve": "1GB"},
+			want: []string{
+				`disk_reserve = "1GB" (argument): has no effect without cache_dir`,
+			},
+		},
 		"fraction": {
 			arguments: map[string]any{"source_threads": 1.5},
 			want: []string{

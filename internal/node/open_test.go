@@ -54,8 +54,8 @@ func TestMismatchNamesTheParameter(t *testing.T) {
 		{"cache_threads", "2", "4", set("cache_threads", 2.0)},
 		{"source_timeout", "5s", "60s", set("source_timeout", "5s")},
 		{"index_dir", "/tmp", "auto", set("index_dir", "/tmp")},
-		{"disk_reserve", "1MB", "auto", set("disk_reserve", "1MB")},
-		{"cache_size", "1MB", "auto", set("cache_size", "1MB")},
+		{"disk_reserve", "1MB", "auto", variable("HDMLP_DISK_RESERVE", "1MB")},
+		{"cache_size", "1MB", "auto", variable("HDMLP_CACHE_SIZE", "1MB")},
 	} {
 		e := refusal(t, n, message(1, 2, c.change))
 		if e.Kind != failure.Mismatch || e.Details["key"] != c.key ||
@@ -142,7 +142,7 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 		{failure.Config, []string{"world size 0"}, func(m *request.Open) { m.WorldSize = 0 }},
 		{
 			failure.Config,
-			[]string{"41", "more than the 40 positions", "nothing would be delivered"},
+			[]string{"41", "more than the 40 of an epoch", "nothing would be delivered"},
 			func(m *request.Open) {
 				m.Stream.GlobalBatch, m.Stream.DropLast = 41, true
 			},

@@ -55,9 +55,10 @@ func TestAuditAgreesWithExplain(t *testing.T) {
 			t.Errorf("audit of epoch %d: %v", epoch, err)
 		}
 	}
-	for _, x := range [][3]int{{-1, 0, 0}, {0, 4, 0}, {0, -1, 0}, {0, 0, 2}} {
-		if _, err := ranks[0].Explain(x[0], x[1], x[2]); err == nil {
-			t.Errorf("explain %v: no error", x)
+	for says, x := range map[string][3]int{"epoch -1": {-1}, "step 4": {0, 4}, "rank 2": {0, 0, 2}} {
+		_, err := ranks[0].Explain(x[0], x[1], x[2])
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("explain %v: %v; want %q", x, err, says)
 		}
 	}
 	if x, err := ranks[1].Explain(0, 0, -1); err != nil || x.Rank != 1 {

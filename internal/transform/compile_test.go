@@ -206,7 +206,7 @@ var faults = []struct {
 	},
 	{
 		`[{"name": "CenterCrop", "size": 20}, {"name": "RandomCrop", "size": 21}]`,
-		[]string{"21 x 21 pixels cannot be cut from 20 x 20"},
+		[]string{"21 x 21 pixels (height x width) cannot be cut from 20 x 20"},
 	},
 	{
 		`[{"name": "CenterCrop", "size": 20}, {"name": "Pad", "padding": -10}]`,

@@ -212,7 +212,7 @@ func TestBadSamples(t *testing.T) {
 		{good[:len(good)/2], codec.ErrTruncated, "ImgDecode: "},
 		{
 			encodedPNG(t, 63, 90), nil,
-			"RandomCrop: 64 x 64 pixels cannot be cut from an image of 63 x 90",
+			"RandomCrop: 64 x 64 pixels (height x width) cannot be cut from an image of 90 x 63",
 		},
 	} {
 		err := w.Apply(dst, c.sample, Key{})

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from . import _nodes
+from ._arguments import whole_number
 from ._launchers import LAUNCHERS, Launcher, Variables, number
 from ._place import Place
 from .errors import ConfigError
@@ -47,7 +48,10 @@ def find(
         raise ConfigError(f"{given} is given without {missing}: give both or neither")
     if rank is not None and world_size is not None:
         place = Place(
-            int(rank), int(world_size), number(environ, "LOCAL_RANK") or 0, "the arguments"
+            whole_number("rank", rank, 0),
+            whole_number("world_size", world_size, 1),
+            number(environ, "LOCAL_RANK") or 0,
+            "the arguments",
         )
     else:
         place = _looked(environ)

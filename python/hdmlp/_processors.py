@@ -66,9 +66,9 @@ def unasked(context: Any) -> tuple[int, str]:
             "be under if __name__ == '__main__'"
         )
     return count, (
-        f"{count} worker processes run what is left to Python ({available} processors, shared by "
-        f"{ranks} rank{'s' * (ranks != 1)} of this node): give num_workers= for another number, "
-        "0 to have this process do it"
+        f"num_workers is not given: {count} worker processes run what the daemon does not do "
+        f"({available} processors, shared by {ranks} rank{'s' * (ranks != 1)} of this node); give "
+        "num_workers= for another number, 0 for none"
     )
 
 
@@ -76,8 +76,8 @@ def not_started(why: str) -> str:
     """Returns the sentence that says why no workers were started."""
     count = workers_that_pay(processors(), local_ranks())
     return (
-        f"what is left to Python runs in this process, and no worker processes are started by "
-        f"default, because {why}: give num_workers={count} to start them, or 0 to keep it so"
+        f"num_workers is not given: this process runs what the daemon does not do, because {why}; "
+        f"give num_workers={count} to start worker processes, or 0 for none"
     )
 
 

@@ -89,8 +89,9 @@ def position_in(state: Mapping[str, Any], steps: int) -> int:
     step = whole_number("state['step']", state.get("step"), 0)
     if step >= max(steps, 1) or epoch >> 32:
         raise ConfigError(
-            f"epoch {epoch}, step {step} of the state: an epoch of this loader has {steps} steps, "
-            "counted from 0"
+            f"state['epoch']={epoch}, state['step']={step}: out of range, an epoch of this loader "
+            f"has {steps} steps, 0 to {steps - 1}: make the loader with the dataset and batch size "
+            "of the loader that saved the state"
         )
     return epoch * steps + step
 

@@ -29,9 +29,10 @@ from ._output import Output
 from ._segments import Block, Returns, Segment
 from ._source import HEAD_SIZE, Taken
 from ._staging import Staging
+from ._stall import CAUSES, stalled
 from ._view import View, seconds
 from ._view import answer as answer_renew
-from .errors import EndError, HDMLPError, ProtocolError, StallTimeoutError, from_answer
+from .errors import EndError, HDMLPError, ProtocolError, from_answer
 
 log = logging.getLogger("hdmlp")
 
@@ -353,15 +354,10 @@ class Stream:
                 return taken
             self.return_slots()
             if timeout and waited > timeout * 1e9:
-                raise StallTimeoutError(f"no batch within timeout={timeout:g} seconds")
+                raise stalled(timeout)
             if not logged and waited > _WARN_AFTER * 1e9:
                 logged = True
-                log.warning(
-                    "no batch for %.0f s: the source is slow, another rank has not begun the "
-                    "epoch, or the program keeps so many batches that the staging buffer is full "
-                    "(keep bytes(sample) instead); `hdmlp stats` and the daemon's log say which",
-                    waited / 1e9,
-                )
+                log.warning("no batch for %.0f s: %s", waited / 1e9, CAUSES)
 
     def say_waiting(self) -> None:
         """Tells the daemon that ``next()`` blocks now, and which batches were yielded before."""

@@ -169,14 +169,20 @@ def call_with_timeout(
     return value
 
 
+def advice(reason: int) -> str:
+    """Returns why a directory cannot be opened, and what to do.
+
+    Args:
+        reason: The errno.
+    """
+    unknown = "the source did not answer", "check whether its file system still answers"
+    return ": ".join(_REASONS.get(reason, unknown))
+
+
 def _failure(path: str, error: OSError) -> Exception:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return LimitError(f"dataset {path}: {error.strerror}: raise RLIMIT_NOFILE (ulimit -n)")
-    reason, hint = _REASONS.get(
-        error.errno or 0,
-        ("the source did not answer", "check whether its file system still answers"),
-    )
-    text = f"dataset {path}: {reason}: {hint} ({error.strerror})"
+    text = f"dataset {path}: {advice(error.errno or 0)} ({error.strerror})"
     kind = {
         errno.ENOENT: DatasetNotFoundError,
         errno.ENOTDIR: DatasetNotFoundError,

@@ -165,6 +165,9 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 		Root: f.path, RootFD: f.root.Load().FD(), Places: f.places, Memory: opts.Memory,
 		Warn: opts.Warn, Calls: calls.caller(),
 	}
+	if err := files.Check(); err != nil {
+		return err
+	}
 	var known *dataset.Index
 	if !opts.Rescan {
 		known, f.indexPath = files.Read(extensions)

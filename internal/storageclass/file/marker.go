@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"strconv"
 	"time"
@@ -74,19 +73,18 @@ func contents(dir *disk.Directory) (other string, err error) {
 	return other, nil
 }
 
-// Usable returns the error with which New would refuse the directory because of its owner, mode or
-// contents; nil if it does not exist. It changes nothing.
-func Usable(path string) error {
-	dir, err := disk.OpenCache(disk.System{}, path)
-	if errors.Is(err, fs.ErrNotExist) {
+// Check returns ErrNotOurs if a directory holds something else than a cache. Other errors are left
+// to New.
+func Check(dir string) error {
+	d, err := disk.OpenCache(disk.System{}, dir)
+	if err != nil {
 		return nil
 	}
-	if err != nil {
+	defer d.Close() //nolint:errcheck // it was only read
+	if _, err := contents(d); errors.Is(err, ErrNotOurs) {
 		return err
 	}
-	defer dir.Close() //nolint:errcheck // it was only read
-	_, err = contents(dir)
-	return err
+	return nil
 }
 
 // lockMarker locks the marker, checks its contents, and writes this process's ID into it. An empty
