@@ -204,7 +204,7 @@ func TestStatsAndStopOfADaemonWithAJob(t *testing.T) {
 	metrics, err := io.ReadAll(response.Body)
 	response.Body.Close()
 	if err != nil || !strings.Contains(string(metrics),
-		`hdmlp_storage_class_room_bytes{class="memory",job="a job",node="0"}`) {
+		`hdmlp_storage_class_capacity_bytes{class="memory",job="a job",node="0"}`) {
 		t.Errorf("metrics: %s, %v", metrics, err)
 	}
 	if status, _, complaint := p.run("stop"); status != 2 ||

@@ -97,7 +97,8 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.spec.Turns); err != nil {
 		return err
 	}
-	if err := budget.CheckFiles(a.Config.SourceThreads); err != nil {
+	files, err := budget.Files(a.Config.SourceThreads)
+	if err != nil {
 		return err
 	}
 	c := job.Config{
@@ -113,7 +114,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if err := a.admit(&c); err != nil {
 		return err
 	}
-	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config)
+	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config, files)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	}
 	a.parts.Use = cache.Use(a.parts.Peers)
 	c.Policy, c.OnError, c.Staging = a.Config.Policy, a.Config.OnError, a.Config.StagingBuffer
-	c.Prefetch, c.Threads = a.Config.PrefetchBatches, a.Config.SourceThreads
+	c.Prefetch = a.Config.PrefetchBatches
 	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
 	}
 	if madeBy == a.Config {
-		a.adviseRoom()
+		a.adviseCapacity()
 	} else if text := request.Differences(madeBy, a.Config); text != "" {
 		a.Job.Warn("another job opened this dataset first; its cache settings apply: " +
 			text)
@@ -241,7 +242,7 @@ func (a *Assembly) plan() planner.Options {
 	o := planner.Options{Strategy: a.node.Strategy}
 	for _, c := range a.spec.Dataset.Classes() {
 		o.Classes = append(o.Classes,
-			planner.Class{Room: c.Room, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
+			planner.Class{Capacity: c.Capacity, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
 	}
 	if a.Coordinator != nil {
 		o.Me, o.Nodes = a.Coordinator.Me(), a.Coordinator
@@ -249,10 +250,10 @@ func (a *Assembly) plan() planner.Options {
 	return o
 }
 
-// adviseRoom adds a warning if the caches hold only a part of the dataset, because every epoch then
-// reads the rest again.
-func (a *Assembly) adviseRoom() {
-	capacity, total := a.Job.Planner().Room(), a.Order.Bytes()
+// adviseCapacity adds a warning if the caches hold only a part of the dataset, because every epoch
+// then reads the rest again.
+func (a *Assembly) adviseCapacity() {
+	capacity, total := a.Job.Planner().Capacity(), a.Order.Bytes()
 	whose := "dataset's"
 	switch {
 	case a.Order.Said().Subset != nil:

@@ -102,13 +102,14 @@ var parameters = [...]Parameter{
 		field: func(c *Config) any { return &c.PrefetchBatches },
 	},
 	{
-		Key: "source_threads", Kind: Int, Scope: Job, Default: "16", Min: 1, Max: 1024,
-		Help:  "Samples read from the source at the same time",
+		Key: "source_threads", Kind: Int, Scope: Job, Default: "0", Max: 1024,
+		Help: "Samples read from the source at the same time; 0: tuned automatically while the job " +
+			"runs",
 		field: func(c *Config) any { return &c.SourceThreads },
 	},
 	{
 		Key: "cache_threads", Kind: Int, Scope: Job, Default: "4", Min: 1, Max: 1024,
-		Help:  "Samples read from each storage class at the same time",
+		Help:  "Samples written to each storage class in a directory at the same time",
 		field: func(c *Config) any { return &c.CacheThreads },
 	},
 	{

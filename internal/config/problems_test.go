@@ -35,7 +35,7 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 			arguments: map[string]any{"source_threads": 1.5},
 			want: []string{
 				`source_threads = "1.5" (argument): not a whole number; ` +
-					"allowed: a whole number from 1 to 1024",
+					"allowed: a whole number from 0 to 1024",
 			},
 		},
 		"range": {

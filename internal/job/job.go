@@ -73,7 +73,6 @@ type Config struct {
 	OnError  string
 	Staging  int64 // bytes of a rank's staging buffer; 0: derived from its batches
 	Prefetch int   // most batches staged and not yet taken
-	Threads  int   // threads that read from the source
 
 	Warnings []string
 	Output   *Output // the format of transformed samples; nil: delivered unchanged

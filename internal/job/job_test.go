@@ -83,7 +83,7 @@ func (n *nodes) Audit(_ context.Context, _ int, mine []audit.Part) ([]audit.Part
 }
 
 func (n *nodes) Reports(_ context.Context, mine stats.NodeReport) []stats.NodeReport {
-	return []stats.NodeReport{mine, {Node: 1, Answering: true, Tally: stats.Tally{Batches: 5}}}
+	return []stats.NodeReport{mine, {Node: 1, Responding: true, Tally: stats.Tally{Batches: 5}}}
 }
 
 func (n *nodes) States() []stats.Peer { return []stats.Peer{{Node: 1}} }
@@ -121,7 +121,9 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	life, end := context.WithCancelCause(context.Background())
-	cache := cache.New(cache.Options{Index: index, Source: source{}, Threads: 2})
+	cache := cache.New(cache.Options{
+		Index: index, Source: source{}, Threads: cache.Threads{Start: 2},
+	})
 	w := &world{memory: new(memory)}
 	c := Config{
 		Request:  m,
@@ -131,7 +133,6 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 		OnError:  "raise",
 		Staging:  64 << 10,
 		Prefetch: 2,
-		Threads:  2,
 	}
 	p := Parts{
 		Life: life, End: end, Order: o, Dataset: noClasses{}, Cache: cache, Use: cache.Use(nil),

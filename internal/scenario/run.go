@@ -44,9 +44,12 @@ func ReadRun(data []byte) (*Run, error) {
 		return nil, fmt.Errorf("not a job's report: %w", err)
 	}
 	p := &r.report
-	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Places) == 0 {
+	if err := renamed(data, p); err != nil {
+		return nil, fmt.Errorf("not a job's report: %w", err)
+	}
+	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Tiers) == 0 {
 		return nil, errors.New("not a job's report: samples, bytes, global_batch_size, " +
-			"world_size or places are missing")
+			"world_size or tiers are missing")
 	}
 	if p.Subset || p.Shuffle == string(access.Given) {
 		return nil, errors.New("the job read a subset of the dataset, or its process supplied the " +
@@ -77,6 +80,34 @@ func ReadRun(data []byte) (*Run, error) {
 			"finished; take the report at the end of a run")
 	}
 	return r, nil
+}
+
+// renamed reads the fields that have other names in a report of version 0.2 or earlier
+// (docs/COMPATIBILITY.md).
+func renamed(data []byte, p *stats.Report) error {
+	if len(p.Tiers) > 0 {
+		return nil
+	}
+	var old struct {
+		Places []struct {
+			stats.Speed
+			Place string `json:"place"`
+		} `json:"places"`
+		Classes []struct {
+			Room int64 `json:"room"`
+		} `json:"classes"`
+	}
+	if err := json.Unmarshal(data, &old); err != nil {
+		return err
+	}
+	for _, s := range old.Places {
+		s.Speed.Tier = s.Place
+		p.Tiers = append(p.Tiers, s.Speed)
+	}
+	for j, c := range old.Classes {
+		p.Classes[j].Capacity = c.Room
+	}
+	return nil
 }
 
 func (r *Run) stream() (*access.Stream, error) {
@@ -171,9 +202,9 @@ func (r *Run) environment() perfmodel.Environment {
 			}
 		}
 	}
-	rate := func(place string) float64 {
-		for _, m := range p.Places {
-			if m.Place == place && m.Busy > 0 && m.Bytes > 0 {
+	rate := func(tier string) float64 {
+		for _, m := range p.Tiers {
+			if m.Tier == tier && m.Busy > 0 && m.Bytes > 0 {
 				return float64(m.Bytes) / mega / m.Busy
 			}
 		}
@@ -197,7 +228,7 @@ func (r *Run) environment() perfmodel.Environment {
 	})
 	for _, c := range p.Classes {
 		env.Classes = append(env.Classes, perfmodel.Class{
-			Capacity: float64(c.Room) / mega, Threads: max(threads*3/4, 1),
+			Capacity: float64(c.Capacity) / mega, Threads: max(threads*3/4, 1),
 			Read: perfmodel.Constant(rate(c.Name)), Write: perfmodel.Constant(unmeasured),
 		})
 	}

@@ -153,7 +153,7 @@ func TestReadsByTierAddUp(t *testing.T) {
 			supported[p]++
 			got := consumed(r)
 			if got.Samples != want.Samples {
-				t.Errorf("seed %d, %s: %d samples by place, %d consumed", seed, p, got.Samples,
+				t.Errorf("seed %d, %s: %d samples by tier, %d consumed", seed, p, got.Samples,
 					want.Samples)
 			}
 			if r.Stall < -1e-9*r.Runtime {
@@ -178,7 +178,7 @@ func TestReadsByTierAddUp(t *testing.T) {
 				continue
 			}
 			if math.Abs(got.MB-want.MB) > 1e-9*want.MB {
-				t.Errorf("seed %d, %s: %v MB by place, %v MB consumed", seed, p, got.MB, want.MB)
+				t.Errorf("seed %d, %s: %v MB by tier, %v MB consumed", seed, p, got.MB, want.MB)
 			}
 			if r.Runtime < perfect.Runtime*(1-1e-9) {
 				t.Errorf("seed %d, %s: takes %v s, perfect %v s", seed, p, r.Runtime,

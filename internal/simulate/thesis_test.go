@@ -137,7 +137,7 @@ func TestThesisInvariants(t *testing.T) {
 			}
 			if want := lowest.Reads.Local["0"].Samples; all.Samples != want ||
 				!rewritten && math.Abs(all.MB-consumed) > 1e-9*consumed {
-				t.Errorf("seed %d, %s: %v by place, the job reads %d samples and %v MB", seed,
+				t.Errorf("seed %d, %s: %v by tier, the job reads %d samples and %v MB", seed,
 					policy, all, want, consumed)
 			}
 			if res.Runtime < lowest.Runtime-1e-9 && !rewritten {

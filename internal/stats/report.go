@@ -54,7 +54,7 @@ type Report struct {
 	Epochs  []Epoch            `json:"epochs"`
 	Ranks   []RankReport       `json:"ranks"`
 	Classes []Class            `json:"classes"`
-	Places  []Speed            `json:"places"`
+	Tiers   []Speed            `json:"tiers"`
 	Faults  []Fault            `json:"faults"`
 	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
@@ -93,15 +93,15 @@ type Staging struct {
 
 // Class is one storage class, in bytes.
 type Class struct {
-	Name string `json:"name"`
-	Room int64  `json:"room"`
-	Used int64  `json:"used"`
+	Name     string `json:"name"`
+	Capacity int64  `json:"capacity"`
+	Used     int64  `json:"used"`
 }
 
 // Speed is the cost of reads from one tier, over all jobs on the dataset, including copies out of
 // storage classes.
 type Speed struct {
-	Place   string  `json:"place"`
+	Tier    string  `json:"tier"`
 	Samples int64   `json:"samples"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"` // summed over parallel reads
@@ -135,12 +135,13 @@ type Transform struct {
 
 // Peer is the state of another node, as this node knows it.
 type Peer struct {
-	Node    int    `json:"node"`
-	Alive   bool   `json:"alive"`
-	Asked   bool   `json:"asked"` // false: bypassed
-	Latency int64  `json:"latency_ns"`
-	Failed  int64  `json:"failed"` // requests whose sample was then read from the source
-	Reason  string `json:"reason"` // of the last failure
+	Node  int  `json:"node"`
+	Alive bool `json:"alive"`
+	// Bypassed: no samples are requested from it, because it is gone or its circuit is open.
+	Bypassed bool   `json:"bypassed"`
+	Latency  int64  `json:"latency_ns"`
+	Failed   int64  `json:"failed"` // requests whose sample was then read from the source
+	Reason   string `json:"reason"` // of the last failure
 }
 
 // Waiting is the read that has been in progress longest.

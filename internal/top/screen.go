@@ -224,7 +224,7 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 		size.Format(j.Total.Source.Bytes), j.BoundShare)}
 	for _, c := range j.Classes {
 		held = append(held,
-			fmt.Sprintf("%s %s of %s", c.Name, size.Format(c.Used), size.Format(c.Room)))
+			fmt.Sprintf("%s %s of %s", c.Name, size.Format(c.Used), size.Format(c.Capacity)))
 	}
 	out = append(out, s.wrap("", strings.Join(held, "; "))...)
 	for i := range j.Nodes {
@@ -238,7 +238,7 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 				fmt.Sprintf("%swaiting %.0f s for sample %d: %s", on, n.Waiting.Seconds,
 					n.Waiting.Sample, printable.Name(n.Waiting.Path))))
 		}
-		for _, p := range n.PassedBy {
+		for _, p := range n.Bypassed {
 			out = append(out, s.style(yellow,
 				fmt.Sprintf("%snode %d is bypassed: %s", on, p.Node,
 					cmp.Or(p.Reason, "the source is faster"))))

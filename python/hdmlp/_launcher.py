@@ -12,44 +12,17 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import _nodes
 from ._launchers import LAUNCHERS, Launcher, Variables, number
+from ._place import Place
 from .errors import ConfigError
 
 log = logging.getLogger("hdmlp")
 
 #: The most bytes of a job's name (docs/FORMATS.md).
 LONGEST_KEY = 256
-
-
-class Place(NamedTuple):
-    """This process among those of its job.
-
-    Attributes:
-        rank: In [0, world_size).
-        world_size: The number of training processes.
-        local_rank: The rank among those of this node; 0 if it is not known.
-        source: Where these come from, for messages.
-        nodes: The number of nodes of the job; 1 if it is not known.
-        node: This process's node, from 0; None if it is not known.
-        local_world_size: The number of ranks of this node; 0 if it is not known.
-        master: Node 0's host; None if it is not known.
-        node_source: Where the layout of nodes comes from.
-        problem: Why ``node`` is None.
-    """
-
-    rank: int
-    world_size: int
-    local_rank: int
-    source: str
-    nodes: int = 1
-    node: int | None = 0
-    local_world_size: int = 0
-    master: str | None = None
-    node_source: str = "a single node"
-    problem: str = ""
 
 
 def find(

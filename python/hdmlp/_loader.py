@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from . import _daemon, _launcher, _state
+from . import _daemon, _state
 from ._arguments import whole_number
 from ._audit import check_epoch
 from ._bring import Brought, bring
@@ -31,6 +31,7 @@ from ._feed import Feed, Feeds
 from ._iteration import Iteration
 from ._options import Options
 from ._output import Output
+from ._place import Place
 from ._progress import Progress
 from ._reports import Counts, Explanation, Report, Stats, explain, report
 from ._session import Session
@@ -143,7 +144,7 @@ class Loader:
         return self._session.opened
 
     @property
-    def _place(self) -> _launcher.Place:
+    def _place(self) -> Place:
         return self._session.place
 
     @property
@@ -357,10 +358,6 @@ class Loader:
         """Goes to where another loader of the same steps is."""
         self._cursor.follow(other._cursor)
         self._seed_replaceable = other._seed_replaceable
-
-    def _left(self) -> int:
-        """Returns the number of batches of an iteration that begins now."""
-        return self.steps - self._cursor.start % self.steps if self.steps else 0
 
     # Reports.
 

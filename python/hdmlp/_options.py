@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ._arguments import whole_number
-from ._launcher import Place
+from ._place import Place
 from .errors import ConfigError
 
 _SHUFFLES: dict[bool | str, str] = {

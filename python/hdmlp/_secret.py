@@ -8,13 +8,10 @@ import secrets
 import stat
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ._launchers import LAUNCHERS
+from ._place import Place
 from .errors import ConfigError
-
-if TYPE_CHECKING:
-    from ._launcher import Place
 
 #: The least bytes of a secret.
 MIN_SECRET = 16

@@ -252,9 +252,9 @@ class Job:
         for rank in report.get("ranks") or ():
             if rank["rank"] == loader.rank:
                 for epoch in rank["epochs"] or ():
-                    for place, amount in (epoch["reads"] or {}).items():
-                        locations[place] = locations.get(place, 0) + amount["samples"]
-        times = {place["place"]: place["seconds"] for place in report.get("places") or ()}
+                    for tier, amount in (epoch["reads"] or {}).items():
+                        locations[tier] = locations.get(tier, 0) + amount["samples"]
+        times = {read["tier"]: read["seconds"] for read in report.get("tiers") or ()}
         return {
             "stall_time": loader.stats.stall - loader.stats.python,
             "augmentation_time": self._augmentation,

@@ -57,7 +57,7 @@ with loader, open(f"given-{world}-{rank}", "w") as given:
                 os.rename("state.new", "state")
                 signal.pause()  # until torchrun ends it
     with open(f"read-{rank}", "w") as file:
-        json.dump({place["place"]: place["samples"] for place in loader.report()["places"]}, file)
+        json.dump({tier["tier"]: tier["samples"] for tier in loader.report()["tiers"]}, file)
 """
 
 

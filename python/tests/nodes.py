@@ -214,7 +214,7 @@ class Nodes:
 
     def wait_asked(self, node, other):
         """Waits until the node asks another one for samples."""
-        self.wait(lambda: self.peer(node, other)["asked"], f"node {node} asks node {other}")
+        self.wait(lambda: not self.peer(node, other)["bypassed"], f"node {node} asks node {other}")
 
     def peer(self, node, other):
         """What a node thinks of another one."""

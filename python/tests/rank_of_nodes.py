@@ -38,9 +38,9 @@ import hdmlp.data as data
 from hdmlp import _daemon, errors
 
 
-def places(loader) -> dict:
+def tiers(loader) -> dict:
     """How many samples the node has read from where, so far."""
-    return {place["place"]: place["samples"] for place in loader.report()["places"]}
+    return {tier["tier"]: tier["samples"] for tier in loader.report()["tiers"]}
 
 
 class Lockstep:
@@ -169,14 +169,14 @@ def main() -> None:
                 said["epochs"].append(digest.hexdigest())
                 if gates is not None:
                     print(
-                        json.dumps({"at": said["rank"], "epoch": epoch, "places": places(loader)}),
+                        json.dumps({"at": said["rank"], "epoch": epoch, "tiers": tiers(loader)}),
                         flush=True,
                     )
                     while epoch + 1 < epochs and not os.path.exists(
                         os.path.join(gates, str(epoch))
                     ):
                         time.sleep(0.02)
-            said["places"] = places(loader)
+            said["tiers"] = tiers(loader)
             cluster = loader.report(cluster=True)
             said["cluster"] = {
                 "sentence": str(cluster),

@@ -49,7 +49,7 @@ def main() -> None:
 
 def say(rank, loader, given) -> None:
     report = loader.report()
-    # What left the source for this job: "places" counts from when the dataset's cache was made,
+    # What left the source for this job: "tiers" counts from when the dataset's cache was made,
     # which is that of the job before where its daemon has not let it go yet.
     print(
         json.dumps(

@@ -13,6 +13,7 @@ import pytest
 from hdmlp import _arguments, _nodes, data, errors
 from hdmlp import _launcher as launcher
 from hdmlp._launchers import LAUNCHERS
+from hdmlp._place import Place
 
 OPERATIONS = pathlib.Path(__file__).parents[2] / "docs/OPERATIONS.md"
 
@@ -302,7 +303,7 @@ def test_torch_distributed(tmp_path):
 
 
 def test_keys():
-    two = launcher.Place(0, 2, 0, "")
+    two = Place(0, 2, 0, "")
     master = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
     key = launcher.job_key
     assert (
@@ -319,12 +320,12 @@ def test_keys():
     assert key(slurm, "0", step) == "slurm-7.1-n1:29500/0"
     assert key(mpi, "0", {"PMIX_NAMESPACE": "x", **step}) == "mpi-x-n1:29500/0"
     assert key(two, "0", step) == "master-n1:29500/0"  # Slurm started only some of the ranks
-    one = launcher.Place(0, 1, 0, "")
+    one = Place(0, 1, 0, "")
     assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
 
 
 def test_a_process_id_that_comes_again_is_another_job(monkeypatch):
-    one, key = launcher.Place(0, 1, 0, ""), launcher.job_key
+    one, key = Place(0, 1, 0, ""), launcher.job_key
     before = key(one, "0", {})
     assert before.startswith(f"process-{os.getpid()}-") and key(one, "0", {}) == before
     monkeypatch.setattr(launcher, "_nonces", {})  # as in a new process
@@ -332,7 +333,7 @@ def test_a_process_id_that_comes_again_is_another_job(monkeypatch):
 
 
 def test_long_keys_are_cut():
-    two = launcher.Place(0, 2, 0, "")
+    two = Place(0, 2, 0, "")
 
     def key(run, name="0"):
         return launcher.job_key(
@@ -411,14 +412,14 @@ def test_secret_by_torchs_store(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
     with ThreadPoolExecutor() as pool:
-        early = pool.submit(_nodes.secret, launcher.Place(1, 2, 0, ""), {})
+        early = pool.submit(_nodes.secret, Place(1, 2, 0, ""), {})
         assert store.waited_for.wait(20)
-        drawn = _nodes.secret(launcher.Place(0, 2, 0, ""), {})
+        drawn = _nodes.secret(Place(0, 2, 0, ""), {})
         assert (
             early.result()
             == drawn
-            == _nodes.secret(launcher.Place(0, 2, 0, ""), {})
-            == _nodes.secret(launcher.Place(1, 2, 0, ""), {})
+            == _nodes.secret(Place(0, 2, 0, ""), {})
+            == _nodes.secret(Place(1, 2, 0, ""), {})
         )
 
 
@@ -455,7 +456,7 @@ def test_a_name_that_is_no_text():
         match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other "
         r"text$",
     ):
-        launcher.job_key(launcher.Place(0, 1, 0, "arguments"), "a\udc80", {})
+        launcher.job_key(Place(0, 1, 0, "arguments"), "a\udc80", {})
 
 
 @pytest.mark.parametrize(

@@ -42,9 +42,9 @@ def gates(tmp_path):
     return str(tmp_path / "gates")
 
 
-def source(places):
+def source(tiers):
     """How many samples nodes have read from the source, all together."""
-    return sum(place["source"] for place in places)
+    return sum(tier["source"] for tier in tiers)
 
 
 def test_taken_over(binary, folder, reference, tmp_path, gates):
@@ -61,7 +61,7 @@ def test_taken_over(binary, folder, reference, tmp_path, gates):
     }
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.wait_epoch(0, [0, 1, 2])
-    before = [run.at[rank][0]["places"] for rank in range(3)]
+    before = [run.at[rank][0]["tiers"] for rank in range(3)]
     assert source(before) == SAMPLES  # together they hold everything
     os.kill(run.ready[2], signal.SIGKILL)
     for node in (0, 1):
@@ -69,7 +69,7 @@ def test_taken_over(binary, folder, reference, tmp_path, gates):
     for epoch in range(EPOCHS):
         run.go_on(epoch)
     run.wait_epoch(EPOCHS - 1, [0, 1])
-    after = [run.at[rank][-1]["places"] for rank in (0, 1)]
+    after = [run.at[rank][-1]["tiers"] for rank in (0, 1)]
     assert source(after) - source(before[:2]) <= before[2]["source"]
     open(options["until"], "w").close()
     said, _ = run.end()
@@ -112,7 +112,7 @@ def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
     open(options["until"], "w").close()
     said, status = run.end()
     assert status == 0 and streams(said) == reference, "".join(run.other)
-    read = [source([run.at[rank][epoch]["places"] for rank in range(3)]) for epoch in range(EPOCHS)]
+    read = [source([run.at[rank][epoch]["tiers"] for rank in range(3)]) for epoch in range(EPOCHS)]
     assert any(read[epoch] == read[epoch - 1] for epoch in range(5, EPOCHS)), f"{read}{logs}"
 
 

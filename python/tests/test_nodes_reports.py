@@ -84,7 +84,7 @@ def test_stats(binary, folder, tmp_path, gates):
         job = stats(run, node)
         assert job["node"] == node and job["steps"] == STEPS and job["planned_epochs"] == 3
         assert [part["node"] for part in job["nodes"]] == [0, 1, 2] and all(
-            part["answering"] for part in job["nodes"]
+            part["responding"] for part in job["nodes"]
         )
         assert job["total"]["batches"] == 2 * 6 * STEPS and job["total"]["samples"] == 2 * SAMPLES
         assert (
@@ -161,12 +161,12 @@ def test_silent(binary, folder, tmp_path, gates):
     def without():
         """What node 0 tells; None: node 2 has answered, as the signal has not reached it yet."""
         job = stats(run, 0)
-        return None if job["nodes"][2]["answering"] else job
+        return None if job["nodes"][2]["responding"] else job
 
     try:
         job = run.wait(without, "node 2 is silent")
         silent = job["nodes"][2]
-        assert silent["why"] and silent["age_seconds"] >= 0 and job["nodes"][1]["answering"]
+        assert silent["why"] and silent["age_seconds"] >= 0 and job["nodes"][1]["responding"]
         assert (
             job["total"]["batches"] == before["total"]["batches"]
             and "Node 2 does not answer" in job["sentence"]
@@ -180,7 +180,7 @@ def test_silent(binary, folder, tmp_path, gates):
         assert "no answer" in ask(run, 1, "top", "--once", "--interval", "100ms")
     finally:
         os.kill(run.ready[2], signal.SIGCONT)
-    run.wait(lambda: stats(run, 1)["nodes"][2]["answering"], "node 2 answers again")
+    run.wait(lambda: stats(run, 1)["nodes"][2]["responding"], "node 2 answers again")
     os.kill(run.ready[2], signal.SIGKILL)
     run.wait(
         lambda: stats(run, 1)["nodes"][2].get("why") == "it is gone",

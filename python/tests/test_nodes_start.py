@@ -510,7 +510,7 @@ def test_certificates(binary, folder, alone, tmp_path, authorities):
     )
     said, status = run.end()
     assert status == 0 and streams(said) == alone, "".join(run.other)
-    assert all(value["places"]["peer"] > 0 for value in said.values())
+    assert all(value["tiers"]["peer"] > 0 for value in said.values())
 
 
 def test_wrong_certificate(binary, folder, tmp_path, authorities):

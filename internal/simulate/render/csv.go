@@ -12,8 +12,8 @@ func (r *Report) CSV(w io.Writer) error {
 	head := append([]string{}, r.Sweep...)
 	head = append(head, "policy", "profile", "seed", "supported", "reason", "runtime_s",
 		"before_training_s", "stall_s")
-	places := r.Places()
-	for _, p := range places {
+	tiers := r.Tiers()
+	for _, p := range tiers {
 		name := p.Key
 		if name != "source" && name != "remote" {
 			name = "local_" + name
@@ -38,7 +38,7 @@ func (r *Report) CSV(w io.Writer) error {
 				continue
 			}
 			line = append(line, number(p.Runtime), number(p.BeforeTraining), number(p.Stall))
-			for _, where := range places {
+			for _, where := range tiers {
 				a := p.From(where.Key)
 				line = append(line, strconv.FormatInt(a.Samples, 10), number(a.MB))
 			}

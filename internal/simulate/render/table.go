@@ -133,11 +133,11 @@ func (t *tables) point(r *Report, p *Point) {
 	t.unsupported(p)
 }
 
-// reads writes where samples were read from, without the places that no policy reads from.
+// reads writes where samples were read from, without the tiers that no policy reads from.
 func (t *tables) reads(r *Report, p *Point) {
-	places := r.ReadPlaces(p)
+	tiers := r.ReadTiers(p)
 	head := []string{"policy"}
-	for _, where := range places {
+	for _, where := range tiers {
 		head = append(head, where.Name, "")
 	}
 	head = append(head, "left source", "/bound")
@@ -148,7 +148,7 @@ func (t *tables) reads(r *Report, p *Point) {
 			continue // perfect reads nothing
 		}
 		row := []string{policy.Name}
-		for _, where := range places {
+		for _, where := range tiers {
 			a := policy.From(where.Key)
 			if a.Samples == 0 {
 				row = append(row, "", "-")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import _launcher
 from .._arguments import whole_number
@@ -13,8 +13,6 @@ from ..errors import ConfigError, MismatchError
 
 if TYPE_CHECKING:
     import array
-
-    from ._epochs import Batches
 
 State = dict[str, Any]
 
@@ -25,6 +23,17 @@ def process_rank() -> int:
         return _launcher.find(None, None).rank
     except ConfigError:  # incomplete variables, which do not matter here
         return 0
+
+
+class Iteration(Protocol):
+    """An iteration over an epoch, of which states are taken."""
+
+    @property
+    def ended(self) -> bool:
+        """Reports whether the sampler was asked for one batch more than it has."""
+
+    def state(self) -> State:
+        """Returns the state from which the epoch can be resumed."""
 
 
 class Position:
@@ -60,7 +69,7 @@ class Position:
         self._resume: State | None = None
         self._at: State | None = None
         self._after: State | None = None
-        self._last: weakref.ref[Batches] | None = None
+        self._last: weakref.ref[Iteration] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}
@@ -72,20 +81,20 @@ class Position:
         resume, self._resume = self._resume, None
         return resume, self._after
 
-    def begin(self, iteration: Batches) -> None:
+    def begin(self, iteration: Iteration) -> None:
         """Notes that an iteration has begun."""
         self._last = weakref.ref(iteration)
         self._at, self._after = iteration.state(), None
 
-    def is_last(self, iteration: Batches) -> bool:
+    def is_last(self, iteration: Iteration) -> bool:
         """Reports whether an iteration is the last one that began."""
         return self._last is not None and self._last() is iteration
 
-    def yielded(self, iteration: Batches) -> None:
+    def yielded(self, iteration: Iteration) -> None:
         """Notes a batch of the last iteration."""
         self._at = iteration.state()
 
-    def ended(self, iteration: Batches, next_head: State) -> None:
+    def ended(self, iteration: Iteration, next_head: State) -> None:
         """Notes that the last iteration's epoch is over.
 
         Args:

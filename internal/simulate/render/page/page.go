@@ -221,8 +221,8 @@ func (r *plotted) pageTables() []pageTable {
 		Title: "Where the samples were read from: bytes, and numbers of samples",
 		Head:  []string{"policy"},
 	}
-	places := r.ReadPlaces(p)
-	for _, where := range places {
+	tiers := r.ReadTiers(p)
+	for _, where := range tiers {
 		reads.Head = append(reads.Head, where.Name)
 	}
 	for i := range p.Policies {
@@ -240,7 +240,7 @@ func (r *plotted) pageTables() []pageTable {
 		}
 		times.Rows = append(times.Rows, row(times.Head, policy.Name, cells))
 		cells = nil
-		for _, where := range places {
+		for _, where := range tiers {
 			a := policy.From(where.Key)
 			text := "–"
 			if a.Samples > 0 {
