@@ -30,8 +30,8 @@ func newConfigCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Show the configuration in force, and where each value comes from",
 		Long: `Show the configuration of a job started here and now, and where each value comes
-from: arguments (--set) override HDMLP_* variables, which override the file, which
-overrides defaults that are derived from or measured on this machine.
+from: arguments (--set) override HDMLP_* variables, which override the file,
+which overrides defaults that are derived from or measured on this machine.
 
 The file is --file, or the one that HDMLP_CONFIG names, or
 ~/.config/hdmlp/config.toml if it exists.
@@ -74,7 +74,7 @@ EXIT STATUS
 	}
 	cmd.Flags().StringVar(&path, "file", "", "configuration file (TOML)")
 	cmd.Flags().StringArrayVar(&set, "set", nil,
-		"set a key as an argument of a job would, as key=value; may be repeated")
+		"set a key as an argument of a job would, as `KEY=VALUE`; may be repeated")
 	cmd.Flags().BoolVar(&example, "example", false,
 		"print a configuration file with all keys commented out")
 	return cmd

@@ -13,10 +13,10 @@ import (
 func newKindsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "kinds",
-		Short: "List the available kinds of sources, storage classes and transforms",
+		Short: "List the kinds of sources, storage classes and transforms",
 		Long: `List what this program supports: the kinds of sources of a dataset, the kinds of
-storage classes for a [[storage_class]] entry of the configuration, fastest first,
-and the transforms that the daemon applies.
+storage classes for a [[storage_class]] entry of the configuration, fastest
+first, and the transforms that the daemon applies.
 
 EXIT STATUS
   0  success

@@ -53,8 +53,8 @@ EXIT STATUS
 		},
 	}
 	cmd.Flags().StringArrayVar(&set, "set", nil,
-		"set a configuration key of the daemon (linger, metrics, log_level), as key=value; may "+
-			"be repeated")
+		"set a configuration key of the daemon (linger, metrics, log_level), as "+
+			"`KEY=VALUE`; may be repeated")
 	cmd.Flags().BoolVar(&fromProcess, "from-process", false,
 		"started by a training process: exit without an error if a daemon is running already")
 	return cmd

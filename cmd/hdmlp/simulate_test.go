@@ -93,17 +93,17 @@ func askSimulate(t *testing.T, change func(*simulateOptions)) (string, error) {
 	return strings.ReplaceAll(out.String(), filepath.Dir(opts.file), "DIR"), err
 }
 
-// goldenPolicies are those whose results the golden files hold. The list stays as it is: the results
-// of a policy that is added are checked in internal/placement and internal/simulate.
+// goldenPolicies are those whose results the golden files hold. The list stays as it is: the
+// results of a policy that is added are checked in internal/placement and internal/simulate.
 var goldenPolicies = []string{
 	"perfect", "naive", "staging", "frequency", "cooperative", "deepio_ordered",
 	"deepio_opportunistic", "lbann_dynamic", "lbann_preloading", "sharded", "locality", "minio",
 	"partitioned",
 }
 
-// TestSimulateGolden checks that the results of profile thesis, which are compared with the thesis's
-// tables, never change by a digit. -rewrite-simulations is for what may change around them: titles,
-// columns, keys.
+// TestSimulateGolden checks that the results of profile thesis, which are compared with the
+// thesis's tables, never change by a digit. -rewrite-simulations is for what may change around
+// them: titles, columns, keys.
 func TestSimulateGolden(t *testing.T) {
 	for name, change := range map[string]func(*simulateOptions){
 		"table.golden": func(*simulateOptions) {},

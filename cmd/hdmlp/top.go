@@ -23,23 +23,24 @@ func newTopCommand() *cobra.Command {
 	var name string
 	var once bool
 	cmd := &cobra.Command{
-		Use: "top",
-		Short: "Watch running jobs over all their nodes: bytes per second by tier, stalls, " +
-			"caches, time left",
-		Long: `Show the current state of the jobs of this node's daemon, each over all its nodes:
-progress and remaining time, MiB per second by the tier they come from, the share of
-time that ranks are stalled and the causes, and how full staging buffers and storage
-classes are. The command can run on any node of a job.
+		Use:   "top",
+		Short: "Watch running jobs: bytes per second by tier, stalls, time left",
+		Long: `Show the current state of the jobs of this node's daemon, each over all its
+nodes: progress and remaining time, MiB per second by the tier they come from,
+the share of time that ranks are stalled and the causes, and how full staging
+buffers and storage classes are. The command can run on any node of a job.
 
-Keys: q, Esc and Ctrl-C quit; r hides or shows ranks, which are shown at first if
-they fit on the screen; up and down scroll.
-If the output is not a terminal, or is one that cannot move its cursor, screens are
-printed one after the other until the daemon ends. NO_COLOR=1 turns colours off.
+Keys: q, Esc and Ctrl-C quit; r hides or shows ranks, which are shown at first
+if they fit on the screen; up and down scroll.
+
+If the output is not a terminal, or is one that cannot move its cursor, screens
+are printed one after the other until the daemon ends. NO_COLOR=1 turns colours
+off.
 
 EXIT STATUS
-  0  success
-  1  failure, such as no running daemon
-  2  wrong input
+  0    success
+  1    failure, such as no running daemon
+  2    wrong input
   130  interrupted`,
 		Example: `  hdmlp top
   hdmlp top --interval 5s --job train

@@ -36,22 +36,22 @@ func newTransformCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "transform IMAGE... --transforms LIST --out DIR",
 		Short: "Show the results of transforms on images",
-		Long: `Apply transforms to images, and write what a training process would get as PNG files
-in DIR, together with an overview, DIR/contact-sheet.png. Tensors are converted back
-to pixels for this, which undoes normalisation.
+		Long: `Apply transforms to images, and write what a training process would get as PNG
+files in DIR, together with an overview, DIR/contact-sheet.png. Tensors are
+converted back to pixels for this, which undoes normalisation.
 
-LIST is written as in a script, with the names and arguments of hdmlp.transforms, or
-is its JSON description (docs/FORMATS.md). As in training, random parameters depend on
-the seed, the epoch and the sample's ID: the first IMAGE stands for sample --sample,
-the next one for the sample after it.
+LIST is written as in a script, with the names and arguments of
+hdmlp.transforms, or is its JSON description (docs/FORMATS.md). As in training,
+random parameters depend on the seed, the epoch and the sample's ID: the first
+IMAGE stands for sample --sample, the next one for the sample after it.
 
 EXIT STATUS
-  0  success
-  1  an image cannot be decoded or transformed; the others were written
-  2  wrong input: no such file, transforms that cannot be compiled, ...
+  0    success
+  1    an image cannot be decoded or transformed; the others were written
+  2    wrong input: no such file, transforms that cannot be compiled, ...
   130  interrupted`,
 		Example: `  hdmlp transform cat.jpg dog.jpg --out look --count 6 \
-      --transforms 'RandomResizedCrop(224), ColorJitter(0.4, 0.4, 0.4), ToTensor()'`,
+      --transforms 'RandomResizedCrop(224), ColorJitter(0.4), ToTensor()'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return badInput("transform takes one image or more")

@@ -25,9 +25,12 @@ func TestAnUnusableDirectoryIsRefusedByItsKey(t *testing.T) {
 		}
 		return 100 << 30, nil
 	}
-	input := config.Input{Machine: refuses, Classes: classes, Arguments: map[string]any{"cache_dir": "/cache/file"}}
+	input := config.Input{
+		Machine: refuses, Classes: classes, Arguments: map[string]any{"cache_dir": "/cache/file"},
+	}
 	_, err := config.Resolve(input)
-	if err == nil || !strings.Contains(err.Error(), `cache_dir = "/cache/file" (argument): it is not a directory`) {
+	want := `cache_dir = "/cache/file" (argument): it is not a directory`
+	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("by its key: %v", err)
 	}
 	input.Arguments["cache_dir"] = "/data/train"
@@ -48,7 +51,8 @@ func TestAnUnusableDirectoryIsRefusedByItsKey(t *testing.T) {
 kind = "file"
 path = "/cache/file"
 `)})
-	if err == nil || !strings.Contains(err.Error(), ".path") || !strings.Contains(err.Error(), "it is not a directory") {
+	if err == nil || !strings.Contains(err.Error(), ".path") ||
+		!strings.Contains(err.Error(), "it is not a directory") {
 		t.Errorf("by its class: %v", err)
 	}
 }

@@ -134,8 +134,8 @@ func consumed(r *Result) Amount {
 	return a
 }
 
-// TestReadsByTierAddUp: every sample that is consumed was read from exactly one place, training never
-// takes less than its computation, and no policy that keeps the order beats perfect.
+// TestReadsByTierAddUp: every sample that is consumed was read from exactly one place, training
+// never takes less than its computation, and no policy that keeps the order beats perfect.
 func TestReadsByTierAddUp(t *testing.T) {
 	t.Parallel()
 	supported := map[string]int{}

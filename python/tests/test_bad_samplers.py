@@ -79,11 +79,18 @@ def test_indices_of_any_kind(folder):
         assert same(list(loader), list(DataLoader(Items(data), 2, sampler=[3, 1, -1, 4])))
 
 
+class Endless:
+    """Unlike an itertools.cycle since Python 3.14, it can be copied."""
+
+    def __iter__(self):
+        return itertools.cycle(range(25))
+
+
 @pytest.mark.parametrize(
     "sampler",
     [
-        lambda: Yields(itertools.cycle(range(25))),
-        lambda: Yields(itertools.cycle(range(25)), length=10),
+        lambda: Yields(Endless()),
+        lambda: Yields(Endless(), length=10),
         lambda: Yields([5, 4, 3, 2, 1]),
     ],
 )

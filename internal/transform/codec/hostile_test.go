@@ -68,7 +68,8 @@ func TestInvalidEXIFHasNoOrientation(t *testing.T) {
 	}
 }
 
-// TestTooLongPalettesAreErrors: a palette of more than 256 colours, or of a part of one, is an error.
+// TestTooLongPalettesAreErrors: a palette of more than 256 colours, or of a part of one, is an
+// error.
 func TestTooLongPalettesAreErrors(t *testing.T) {
 	sound := pngOf(t, image.NewPaletted(image.Rect(0, 0, 40, 30), grays(256)))
 	for size, ok := range map[int]bool{

@@ -44,8 +44,8 @@ func TestWebPWithoutCgo(t *testing.T) {
 	}
 }
 
-// TestWebPDecodesWithDataAfterItsEnd: what lies after the end that a WebP names is none of its pixels, and may be
-// anything.
+// TestWebPDecodesWithDataAfterItsEnd: what lies after the end that a WebP names is none of its
+// pixels, and may be anything.
 func TestWebPDecodesWithDataAfterItsEnd(t *testing.T) {
 	var d Decoder
 	defer d.Close()
