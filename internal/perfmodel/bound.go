@@ -99,7 +99,7 @@ func newSpan(e *Environment, w *Workload, first int) *span {
 	s.inFlight = float64(threads)
 	for j := range e.Classes[1:] {
 		c := &e.Classes[j+1]
-		most, one := c.Read.best(threads * n)
+		most, one := c.Read.Best(threads * n)
 		s.rates = append(s.rates, most)
 		if c.Capacity > 0 {
 			fastest = max(fastest, one)
@@ -111,17 +111,6 @@ func newSpan(e *Environment, w *Workload, first int) *span {
 	}
 	s.perMB = e.Write(1) + 1/fastest
 	return s
-}
-
-// best returns the highest throughput of 1 to most clients, and the highest that one of them gets.
-func (c Curve) best(most int) (all, one float64) {
-	all, one = max(c.At(1), c.At(float64(most))), c.At(1)
-	for _, p := range c {
-		if p.Clients <= most {
-			all, one = max(all, p.MBps), max(one, p.MBps/float64(p.Clients))
-		}
-	}
-	return all, one
 }
 
 // add adds the next epoch.

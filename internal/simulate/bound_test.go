@@ -6,13 +6,29 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
 func TestTryTimeBound(t *testing.T) {
 	worst := map[string][]float64{}
-	for seed := range uint64(3000) {
+	for seed := range uint64(20000) {
 		job := randomJob(seed)
+		if seed%2 == 0 {
+			job.Env.Compute *= 20
+			job.Env.Preprocess *= 20
+			job.Env.PeerBandwidth *= 20
+			if len(job.Env.Classes) > 1 && seed%4 == 0 {
+				job.Env.Classes[1].Read = perfmodel.Constant(100)
+				job.Env.Classes[1].Capacity *= 3
+				job.Env.SourceThroughput = perfmodel.Constant(50)
+			}
+			if seed%8 == 0 {
+				for j := range job.Env.Classes {
+					job.Env.Classes[j].Threads *= 4
+				}
+			}
+		}
 		bound, err := TimeBound(context.Background(), job)
 		if err != nil {
 			t.Fatal(err)

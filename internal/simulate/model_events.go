@@ -193,7 +193,7 @@ func (m *model) waiter(w waiter) int32 {
 func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
 	cp := m.copies.list[c]
 	slot := int(cp.node)*m.classes + int(cp.class)
-	m.reading[slot].ends = append(m.reading[slot].ends, end)
+	end = m.reading[slot].read(m.now, end, size, m.rates[cp.class].best)
 	if c == own {
 		a := &m.local[cp.class]
 		a.Samples++
