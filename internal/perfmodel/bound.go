@@ -25,9 +25,6 @@ type Workload struct {
 	// PeerStreams is how many transfers from other nodes get b_c on a node at the same time. 0
 	// means 1: b_c is the node's link. By equation 3.6 as printed, it is every thread's.
 	PeerStreams int
-	// Demand means that training may read a sample itself, while it does not compute, in addition
-	// to the p_0 threads of the staging buffer.
-	Demand bool
 	// First is the least time from the start until training has its first sample, in seconds.
 	First float64
 }
@@ -87,10 +84,7 @@ func newSpan(e *Environment, w *Workload, first int) *span {
 		// A sample that is larger than the buffer may be in it alone.
 		s.staged = max(e.Classes[0].Capacity, w.Largest)
 	}
-	threads := e.Classes[0].Threads // that read samples for training, on a node
-	if w.Demand {
-		threads++
-	}
+	threads := e.Classes[0].Threads
 	for gamma := 1; gamma <= n; gamma++ {
 		s.alone = max(s.alone, e.SourceRate(gamma))
 		s.source = max(s.source, float64(gamma)*e.SourceRate(gamma))
@@ -134,14 +128,9 @@ func (s *span) least() float64 {
 		s.requests())
 }
 
-// staging returns how long the threads of the staging buffer of a node take for mb MB. Training
-// that also reads does so while it does not compute.
+// staging returns how long the threads of the staging buffer of a node take for mb MB.
 func (s *span) staging(mb float64) float64 {
-	threads, work := float64(s.env.Classes[0].Threads), max(0, mb-s.staged)*s.perMB
-	if s.job.Demand {
-		return (work + mb/s.env.Compute) / (threads + 1)
-	}
-	return work / threads
+	return (mb - s.staged) * s.perMB / float64(s.env.Classes[0].Threads)
 }
 
 // cached returns how many epochs' reads may be served by what caches held before: all but those of

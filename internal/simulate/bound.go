@@ -29,10 +29,8 @@ func workload(ctx context.Context, job *Job) (*perfmodel.Workload, error) {
 		return nil, err
 	}
 	w := &perfmodel.Workload{
-		Largest: slices.Max(job.Sizes),
-		// Threads read at b_c each (thesis equation 3.6), as does training that reads on demand.
-		PeerStreams: job.Env.Classes[0].Threads + 1,
-		Demand:      true,
+		Largest:     slices.Max(job.Sizes),
+		PeerStreams: job.Env.Classes[0].Threads, // each thread reads at b_c (thesis equation 3.6)
 	}
 	if job.Scheme == access.Whole {
 		w.Readers = job.Nodes

@@ -21,7 +21,7 @@ import (
 // Where the semantics differ from those of the profile Thesis:
 //
 //   - Per node, p_0 threads fill the staging buffer: the first free thread takes the next position,
-//     once there is capacity for it. Capacity is taken when a read begins and returned when the
+//     once there is capacity for it, or the sample that training asks for. Capacity is taken when a read begins and returned when the
 //     sample is consumed.
 //   - A read takes fetch + write (thesis equation 3.4). It goes to the fastest tier that has the
 //     sample now: a class of the node, a class of another node, or the source. In r_j(p)/p, p
@@ -200,9 +200,8 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 	return m
 }
 
-// readers returns the most threads of all nodes that read samples for training at the same time:
-// those of the staging buffers, and training that reads on demand.
-func readers(job *Job) int { return job.Nodes * (job.Env.Classes[0].Threads + 1) }
+// readers returns how many threads of all nodes read samples for training.
+func readers(job *Job) int { return job.Nodes * job.Env.Classes[0].Threads }
 
 // run simulates the plan.
 func (m *model) run(ctx context.Context) error {
