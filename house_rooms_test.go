@@ -23,7 +23,7 @@ placement/policytest/example: access placement placement/builder
 simulate: access perfmodel placement placement/simulated placement/policies
 size:
 suggest:
-stats: placement size
+stats: perfmodel placement size
 inputfile:
 stats/prometheus: stats
 probe:

@@ -18,7 +18,7 @@ type Demand struct {
 // Workload is a job as TimeBound sees it.
 type Workload struct {
 	Epochs []Demand
-	// Largest is the MB of the largest sample.
+	// Largest is the MB of the largest sample; 0 if it is not known, and fits the staging buffer.
 	Largest float64
 	// Readers is how many nodes read each sample in an epoch; 0 means 1.
 	Readers int
@@ -34,21 +34,28 @@ type Workload struct {
 // policy may fill classes, included. docs/SIMULATOR.md derives it.
 //
 // Each run of consecutive epochs has a least time (span.least), and the runs of a division of the
-// epochs follow one another. The bound is that of the best division.
+// epochs follow one another. The bound is that of the best division; of many epochs, of the best
+// one in which runs that begin after the second epoch have one epoch.
 func (e *Environment) TimeBound(w *Workload) float64 {
 	if len(w.Epochs) == 0 {
 		return 0
 	}
 	best := make([]float64, len(w.Epochs)+1) // best[b]: of the epochs before b
 	for a := range w.Epochs {
-		s := newSpan(e, w, a)
-		for b := a; b < len(w.Epochs); b++ {
+		s, end := newSpan(e, w, a), len(w.Epochs)
+		if a > 1 && end > manyEpochs {
+			end = a + 1
+		}
+		for b := a; b < end; b++ {
 			s.add(&w.Epochs[b])
 			best[b+1] = max(best[b+1], best[a]+s.least())
 		}
 	}
 	return best[len(w.Epochs)]
 }
+
+// manyEpochs is from when on TimeBound does not try all divisions, whose number is quadratic.
+const manyEpochs = 256
 
 // span is a run of consecutive epochs: from the start of its first epoch until the end of its last.
 // If its first epoch is the job's, it starts with the job, whose caches and staging buffers are
@@ -148,21 +155,23 @@ func (s *span) oneNode(mb float64) float64 {
 	return s.parallel(mb-s.staged, s.alone+s.peers, 1, s.cached())
 }
 
-// allNodes returns how long the nodes together take: from the source, and from all classes. If
-// several nodes read each sample in an epoch, a copy serves all of them, but those on other nodes
-// through the network.
+// allNodes returns how long the nodes together take to get every sample once, from the source and
+// from all classes. If several nodes read each sample in an epoch, what a node does not hold itself
+// comes from the source again or through the network.
 func (s *span) allNodes() float64 {
-	n, readers := float64(len(s.nodes)), float64(max(1, s.job.Readers))
-	need, serves := s.total-n*s.staged, s.cached()*readers
-	if s.start { // where one of them reads it from the source
-		serves += readers - 1
-	}
-	t := s.parallel(need, s.source, n, serves)
-	if readers > 1 {
-		own := n * s.cached() * s.env.LocalCapacity()
-		t = max(t, (need-own)/(s.source+n*s.peers))
+	n := float64(len(s.nodes))
+	t := s.parallel(s.distinct(), s.source, n, s.cached())
+	if s.job.Readers > 1 {
+		own := n * (s.cached()*s.env.LocalCapacity() + s.staged)
+		t = max(t, (s.total-own)/(s.source+n*s.peers))
 	}
 	return t
+}
+
+// distinct returns the MB of the samples that the nodes read, counted once per epoch, without what
+// may be staged at the start.
+func (s *span) distinct() float64 {
+	return s.total/float64(max(1, s.job.Readers)) - float64(len(s.nodes))*s.staged
 }
 
 // parallel returns the least t in which mb MB come from a tier that gives rate MB/s and from the
@@ -195,15 +204,14 @@ func (s *span) parallel(mb, rate, n, serves float64) float64 {
 // requests returns how long the threads that can wait for the source take for the samples that must
 // be read from it: each sample occupies one for its latency and its transfer.
 func (s *span) requests() float64 {
-	n, readers := float64(len(s.nodes)), float64(max(1, s.job.Readers))
-	serves := s.cached() * readers
-	if s.start {
-		serves += readers - 1
-	}
-	mb := max(s.fresh, s.total-n*s.staged-n*serves*s.env.LocalCapacity())
+	n := float64(len(s.nodes))
+	mb := max(s.fresh, s.distinct()-n*s.cached()*s.env.LocalCapacity())
 	if mb <= 0 {
 		return 0
 	}
-	samples := max(float64(s.newSamples), mb/s.job.Largest)
+	samples := float64(s.newSamples)
+	if s.job.Largest > 0 {
+		samples = max(samples, mb/s.job.Largest)
+	}
 	return (samples*s.env.SourceLatency + mb/s.alone) / (n * s.inFlight)
 }

@@ -130,7 +130,7 @@ func TestTimeBoundIsMonotone(t *testing.T) {
 			t.Errorf("more %s: %v s, before %v", name, got, before)
 		}
 	}
-	for epochs := 1; epochs < 6; epochs++ {
+	for _, epochs := range []int{1, 2, 3, 4, 5, manyEpochs - 1, manyEpochs, 5000} {
 		if a, b := base.TimeBound(even(epochs, 160, 2)),
 			base.TimeBound(even(epochs+1, 160, 2)); b < a+2 {
 			t.Errorf("%d epochs take %v s, one more %v s", epochs, a, b)
