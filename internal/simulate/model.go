@@ -21,8 +21,8 @@ import (
 // Where the semantics differ from those of the profile Thesis:
 //
 //   - Per node, p_0 threads fill the staging buffer: the first free thread takes the next position,
-//     once there is capacity for it, or the sample that training asks for. Capacity is taken when a read begins and returned when the
-//     sample is consumed.
+//     once there is capacity for it, or the sample that training asks for. Capacity is taken when a
+//     read begins and returned when the sample is consumed.
 //   - A read takes fetch + write (thesis equation 3.4). It goes to the fastest tier that has the
 //     sample now: a class of the node, a class of another node, or the source. In r_j(p)/p, p
 //     counts the threads that are reading from the class when the read begins; together they get

@@ -13,11 +13,11 @@ const mega = 1e6
 // whole is the scheme in which every rank reads every sample (access.Whole).
 const whole = "whole"
 
-// CompareTime compares the runtime of the epochs begun with the least that is possible on nodes with
-// this environment, and updates Sentence. It is called after Complete. The capacities of staging
-// buffers and classes are the report's, where it has as many classes as the environment. elapsed
-// is the runtime, in seconds, from when caches began to be filled; 0 means the sum of the epochs'
-// times, which leaves out what was read before the first request and between epochs.
+// CompareTime compares the runtime of the epochs begun with the least that is possible on nodes
+// with this environment, and updates Sentence. It is called after Complete. The capacities of
+// staging buffers and classes are the report's, where it has as many classes as the environment.
+// elapsed is the runtime, in seconds, from when caches began to be filled; 0 means the sum of the
+// epochs' times, which leaves out what was read before the first request and between epochs.
 //
 // Other nodes are taken to have consumed as much as this one. A nil or invalid environment, and a
 // report without batches, leave both values 0.
@@ -47,9 +47,9 @@ func (r *Report) CompareTime(env *perfmodel.Environment, elapsed float64) {
 	r.Sentence = r.sentence()
 }
 
-// workload returns what the epochs begun needed of nodes that consume compute MB/s each, and the sum
-// of their times. An epoch's time ends when its last batch is delivered, so that the computation of
-// that batch does not count.
+// workload returns what the epochs begun needed of nodes that consume compute MB/s each, and the
+// sum of their times. An epoch's time ends when its last batch is delivered, so that the
+// computation of that batch does not count.
 func (r *Report) workload(compute float64) (w *perfmodel.Workload, seconds float64) {
 	nodes := max(r.Nodes, 1)
 	w = &perfmodel.Workload{}

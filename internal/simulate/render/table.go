@@ -102,11 +102,11 @@ func wrap(text string, width int) []string {
 func (t *tables) point(r *Report, p *Point) {
 	best := p.Find(policies.Bound().Name())
 	head := []string{"policy", "runtime", "before", "stall"}
-	if best != nil && best.Supported {
-		head = append(head, "/perfect")
-	}
-	if p.TimeBound > 0 {
+	switch {
+	case p.TimeBound > 0:
 		head = append(head, "/bound")
+	case best != nil && best.Supported:
+		head = append(head, "/perfect")
 	}
 	head = append(head, "seen", "distance")
 	var rows [][]string
@@ -118,11 +118,11 @@ func (t *tables) point(r *Report, p *Point) {
 			policy.Name, words.Seconds(policy.Runtime),
 			words.Seconds(policy.BeforeTraining), words.Seconds(policy.Stall),
 		}
-		if best != nil && best.Supported {
-			row = append(row, words.Ratio(policy.Runtime/best.Runtime))
-		}
-		if p.TimeBound > 0 {
+		switch {
+		case p.TimeBound > 0:
 			row = append(row, words.Ratio(policy.ShareOfTimeBound))
+		case best != nil && best.Supported:
+			row = append(row, words.Ratio(policy.Runtime/best.Runtime))
 		}
 		rows = append(rows,
 			append(row, words.Percent(policy.SeenPerEpoch), words.Distance(policy.Shuffle)))
