@@ -21,7 +21,7 @@ type look struct {
 }
 
 // boundColour is the colour of the lower bound of the runtimes.
-var boundColour = rgb(0xc2410c)
+var boundColour = rgb(0x7c3aed)
 
 // lookOf returns the style that the policy declares. The lower bound is dotted, and the default
 // policy's line is wider.
