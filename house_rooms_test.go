@@ -24,7 +24,7 @@ placement/policytest/example: access placement placement/builder
 simulate: access perfmodel placement placement/simulated placement/policies
 size:
 suggest:
-stats: placement size
+stats: perfmodel placement size
 inputfile:
 meter: perfmodel stats
 stats/prometheus: stats

@@ -145,6 +145,7 @@ type simulateAnswer struct {
 	Profile string
 	Seed    uint64
 	Bound   float64 `json:"lower_bound_source_mb"`
+	Time    float64 `json:"time_bound_s"`
 	Points  []struct {
 		Set      map[string]string
 		Policies map[string]simulate.Result
@@ -168,6 +169,11 @@ func TestSimulateJSONIsConsistentForEveryPolicy(t *testing.T) {
 		t.Errorf("profile %s, seed %d, bound %v, %d policies; want model, 1, 36 and %d", a.Profile,
 			a.Seed, a.Bound, len(a.Policies), len(policies.All()))
 	}
+	// 36 MB leave the source, which gives 86 MB/s to both nodes together.
+	if a.Time < 36./86 || a.Time > a.Policies["cooperative"].Runtime {
+		t.Errorf("the runtime is at least %v s, and cooperative takes %v s", a.Time,
+			a.Policies["cooperative"].Runtime)
+	}
 	for name, r := range a.Policies {
 		if !r.Supported {
 			if !strings.HasPrefix(name, "lbann") || r.Reason == "" {
@@ -186,6 +192,10 @@ func TestSimulateJSONIsConsistentForEveryPolicy(t *testing.T) {
 		if r.Runtime < a.Policies["perfect"].Runtime-1e-9 {
 			t.Errorf("%s takes %v s, less than perfect's %v", name, r.Runtime,
 				a.Policies["perfect"].Runtime)
+		}
+		if math.Abs(r.ShareOfTimeBound-r.Runtime/a.Time) > 1e-9 {
+			t.Errorf("%s takes %v s, %v of the least possible, %v s", name, r.Runtime,
+				r.ShareOfTimeBound, a.Time)
 		}
 		if name != "perfect" && math.Abs(r.ShareOfBound-r.SourceTotal/a.Bound) > 1e-6 {
 			t.Errorf("%s reads %v MB from the source, %v of the bound", name, r.SourceTotal,

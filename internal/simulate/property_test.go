@@ -19,7 +19,7 @@ import (
 const scenarios = 200
 
 // keepsOrder reports whether a policy trains on the job's own order.
-func keepsOrder(t *testing.T, job *Job, policy string) bool {
+func keepsOrder(t interface{ Fatal(...any) }, job *Job, policy string) bool {
 	stream, err := streamOf(job)
 	if err != nil {
 		t.Fatal(err)

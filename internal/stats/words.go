@@ -40,6 +40,15 @@ func fromSource(bytes int64, share float64, bound int64) string {
 		size.Format(bytes), share, size.Format(bound))
 }
 
+// ofTime says how the runtime compares with its lower bound; "" if there is none.
+func ofTime(bound, share float64) string {
+	if bound <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" The runtime was %.2f times the least possible on this machine, %.3f s.",
+		share, bound)
+}
+
 // unreadable states how many samples could not be delivered. It is empty if there are none.
 func unreadable(n int) string {
 	if n == 0 {
