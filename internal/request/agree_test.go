@@ -24,7 +24,8 @@ func TestDifferencesAreAsTheUserWroteThem(t *testing.T) {
 	}
 	theirs := resolved(map[string]any{"memory": "1GB"})
 	mine := resolved(map[string]any{"memory": "2GB", "cache_dir": "/nvme/x", "cache_size": "3GB"})
-	want := "memory (1GB in that job, 2GB in this one), cache_dir (not set in that job, /nvme/x in this one), " +
+	want := "memory (1GB in that job, 2GB in this one), " +
+		"cache_dir (not set in that job, /nvme/x in this one), " +
 		"cache_size (auto in that job, 3GB in this one)"
 	if got := Differences(theirs, mine); got != want {
 		t.Errorf("%s\nwant %s", got, want)

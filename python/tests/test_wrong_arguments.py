@@ -119,7 +119,7 @@ def test_a_root_that_is_no_path(root):
 def test_a_root_that_is_no_directory(tmp_path):
     (tmp_path / "file").touch()
     for name, message in (
-        ("file", "it is not a directory: give the directory that holds one sub-directory per"),
+        ("file", "it is not a directory: give the directory that holds one subdirectory per"),
         ("file/below", "it is not a directory"),
         ("missing", "there is no such directory: check the path, and that its file system"),
         ("null\0", "null character"),
