@@ -27,6 +27,7 @@ suggest:
 stats: placement size
 inputfile:
 meter: perfmodel stats
+environment: perfmodel inputfile
 stats/prometheus: stats
 probe:
 dataset: printable

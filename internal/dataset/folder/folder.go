@@ -107,6 +107,7 @@ var (
 	_ dataset.Source  = (*Folder)(nil)
 	_ dataset.Locator = (*Folder)(nil)
 	_ dataset.Prober  = (*Folder)(nil)
+	_ dataset.Beside  = (*Folder)(nil)
 )
 
 // Open scans the folder root, or the part of it that has changed since its index was written.
