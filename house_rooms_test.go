@@ -24,7 +24,7 @@ placement/policytest/example: access placement placement/builder
 simulate: access perfmodel placement placement/simulated placement/policies
 size:
 suggest:
-stats: placement size
+stats: perfmodel placement size
 inputfile:
 meter: perfmodel stats
 environment: perfmodel inputfile
@@ -69,7 +69,8 @@ exchange: invariants digest admission identity exchange/wire exchange/link
 breaker: perfmodel stats meter exchange
 cluster/clusterpb:
 cluster: invariants admission identity cluster/clusterpb
-scenario: access perfmodel placement placement/policies simulate suggest stats inputfile dataset
+scenario: access perfmodel placement placement/policies simulate suggest stats inputfile environment
+    dataset
 simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render

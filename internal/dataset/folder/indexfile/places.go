@@ -4,14 +4,12 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/zeebo/xxh3"
-	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/size"
@@ -88,49 +86,6 @@ func (x *Files) Write(index *dataset.Index) (string, error) {
 			return p.Path(), nil
 		}
 		errs = append(errs, err)
-	}
-	return "", errors.Join(errs...)
-}
-
-// ReadBeside returns the contents of the file whose name is that of an index and suffix, from the
-// first of places that has one, and its path; "": there is none. A file that is larger than most
-// bytes is an error.
-func (x *Files) ReadBeside(suffix string, most int64) (data []byte, path string, err error) {
-	for _, p := range x.Places {
-		p.name += suffix
-		fd, st, err := x.openFile(p)
-		switch {
-		case errors.Is(err, unix.ENOENT):
-			continue
-		case err != nil:
-			return nil, p.Path(), err
-		}
-		if st.Size > most {
-			err = fmt.Errorf("it has %s; at most %s are read", size.Format(st.Size),
-				size.Format(most))
-		} else {
-			data, err = io.ReadAll(io.LimitReader(&reader{fd: fd, calls: x.Calls, place: p}, most))
-		}
-		_ = unix.Close(fd) // it was only read
-		return data, p.Path(), err
-	}
-	return nil, "", nil
-}
-
-// WriteBeside replaces the file whose name is that of an index and suffix, in the first of places
-// that is writable, and returns its path.
-func (x *Files) WriteBeside(suffix string, data []byte) (string, error) {
-	var errs []error
-	for _, p := range x.Places {
-		p.name += suffix
-		err := x.replace(p, func(w io.Writer) error {
-			_, err := w.Write(data)
-			return err
-		})
-		if err == nil {
-			return p.Path(), nil
-		}
-		errs = append(errs, fmt.Errorf("write %s: %w", p.Path(), tooLong(err)))
 	}
 	return "", errors.Join(errs...)
 }
