@@ -38,7 +38,7 @@ dataset/retry: dataset
 dataset/folder/indexfile: size dataset dataset/tree
 dataset/folder: printable dataset dataset/tree dataset/folder/indexfile
 storageclass: printable size
-config: placement/policies size suggest inputfile storageclass
+config: perfmodel placement/policies size suggest inputfile storageclass
 storageclass/arena: invariants
 storageclass/storageclasstest: digest storageclass
 storageclass/memory: invariants size storageclass storageclass/arena
