@@ -106,7 +106,6 @@ type Folder struct {
 }
 
 var (
-	_ dataset.Source  = (*Folder)(nil)
 	_ dataset.Locator = (*Folder)(nil)
 	_ dataset.Prober  = (*Folder)(nil)
 	_ dataset.Beside  = (*Folder)(nil)
