@@ -161,6 +161,9 @@ func (c *Cache) Path(id int) string { return c.path(id) }
 // Streams returns how many samples may be read at the same time now.
 func (c *Cache) Streams() int { return c.pool.streams() }
 
+// Unused reports whether more samples could be read at the same time than there are tasks for.
+func (c *Cache) Unused() bool { return c.pool.unused() }
+
 // SourceReads returns how much was read from the source since the cache was made.
 func (c *Cache) SourceReads() (samples, bytes int64) {
 	return c.sourceSamples.Load(), c.sourceBytes.Load()

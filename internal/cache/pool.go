@@ -130,6 +130,13 @@ func (p *pool) measure() {
 	}
 }
 
+// unused reports whether more samples could be read at the same time than there are tasks for.
+func (p *pool) unused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.tasks) < p.idle+p.limit-p.alive
+}
+
 // streams returns how many samples may be read at the same time now.
 func (p *pool) streams() int {
 	p.mu.Lock()
