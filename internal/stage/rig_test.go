@@ -172,7 +172,8 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 		ledger := NewLedger(g.cache, steps(o.preprocessor))
 		g.ranks = append(g.ranks, &testRank{r, New(Options{
 			Stream: g.stream, Epoch: g.stream.Epoch, Rank: r, Cache: g.cache, Buffer: buffer,
-			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Faults: g.faults, Ledger: ledger,
+			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Faults: g.faults,
+			Ledger:       ledger,
 			Preprocessor: o.preprocessor,
 		}), buffer, ledger})
 	}

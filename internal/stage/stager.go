@@ -36,7 +36,10 @@ func New(o Options) *Stager {
 	if o.First == 0 {
 		o.First = o.Ahead
 	}
-	return &Stager{ahead: o.Ahead, o: o, demand: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	return &Stager{
+		o: o, ahead: o.Ahead,
+		demand: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+	}
 }
 
 // settle subtracts n batches from those in progress, and clears the process's wait for them. If n
@@ -144,12 +147,12 @@ func (s *Stager) reserve(begins bool) {
 }
 
 // starved reports whether the process waits although more samples could be read at the same time:
-// then that there are not more batches in progress is what it waits for. That it waits for the first
-// batch says nothing. s.mu must be held.
+// then that there are not more batches in progress is what it waits for. That it waits for the
+// first batch says nothing. s.mu must be held.
 func (s *Stager) starved() bool { return s.waiting && s.taken > 0 && s.o.Cache.Unused() }
 
-// widen lets the staging buffer grow if there may be no more batches in progress for lack of memory.
-// s.mu must be held.
+// widen lets the staging buffer grow if there may be no more batches in progress for lack of
+// memory. s.mu must be held.
 func (s *Stager) widen() {
 	if s.o.Grow == nil || !s.reserving || !s.starved() {
 		return

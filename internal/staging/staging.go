@@ -116,31 +116,6 @@ func New(size, most int64) (*Buffer, error) {
 // Ring returns the ring's memfd and its size in bytes. The ring is segment 0.
 func (b *Buffer) Ring() (*os.File, int64) { return b.ring.file, b.size }
 
-// Limit returns how many bytes of the ring are used for slots now.
-func (b *Buffer) Limit() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.mu.limit
-}
-
-// Growth returns by how many bytes Grow would enlarge the ring: half of what it has, as far as it
-// may grow.
-func (b *Buffer) Growth() int64 {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.growth()
-}
-
-func (b *Buffer) growth() int64 { return min(aligned(b.mu.limit/2), b.size-b.mu.limit) }
-
-// Grow enlarges the ring by Growth.
-func (b *Buffer) Grow() {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.mu.limit += b.growth()
-	b.mu.changed.Broadcast()
-}
-
 // Resident returns how many bytes of the ring occupy memory.
 func (b *Buffer) Resident() int64 {
 	var st unix.Stat_t
