@@ -165,7 +165,6 @@ internal/config/directory_test.go
 internal/exchange/turns.go
 internal/simulate/property_test.go
 internal/transform/codec/codec.go
-internal/transform/codec/entropy.c
 internal/transform/codec/fuzz_test.go
 internal/transform/codec/hostile_test.go
 internal/transform/codec/limits_test.go
