@@ -8,9 +8,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from harness import all_of, expecting, open_all, together
+from handles import all_of, open_all, together
 from oracle import Listing, same
-from verdicts import RAW, Told, Verdict, fault, wrong
+from verdicts import RAW, Told, Verdict, expecting, fault, wrong
 
 T0 = 1_577_836_800
 SPARSE = {"memory": 0, "staging_buffer": "400KB"}
@@ -55,7 +55,7 @@ def daemon_killed(h):
     daemon_of(h, ranks[1]).signal(signal.SIGKILL)
     same(got[0] + ranks[0].ask("next"), ranks[0].expected(Listing(a)), what="rank 0")
     ranks[0].right(Listing(a), [1])
-    with expecting(h, "daemon"):
+    with expecting("daemon"):
         ranks[1].ask("next")
         ranks[1].right(Listing(a), [1])
 
@@ -169,7 +169,7 @@ def no_dataset(h):
     ranks = h.cluster(2, *flags)
     for r in ranks:
         r.send_open(at, start_timeout="6s")
-    with expecting(h, "train"):
+    with expecting("train"):
         ranks[1].answer()
     ranks[0].answer()
     raise wrong("no error")

@@ -8,9 +8,10 @@ import os
 import re
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
 from oracle import BATCH, SEED, Listing, same
 from verdicts import HANG, Told, Verdict
@@ -158,3 +159,45 @@ class Daemon:
     def rss(self) -> int:
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
         return int(found[1]) << 10 if found else 0
+
+
+def all_of(
+    clients: Sequence[Client], do: Callable[[Client], None], within: float = 25
+) -> list[Any]:
+    """Has all clients do the same at the same time; raises the first error, if any, when all have
+    answered."""
+    for client in clients:
+        do(client)
+    answers: list[Any] = []
+    failure: BaseException | None = None
+    deadline = time.monotonic() + within
+    for client in clients:
+        try:
+            answers.append(client.answer(max(0.1, deadline - time.monotonic())))
+        except (Told, Verdict) as e:
+            if failure is None or (isinstance(failure, Told) and isinstance(e, Verdict)):
+                failure = e
+    if failure:
+        raise failure
+    return answers
+
+
+def together(
+    clients: Sequence[Client],
+    listing: Any,
+    epochs: Sequence[int] = (0,),
+    within: float = 25,
+    **more: Any,
+) -> None:
+    """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one
+    per client."""
+    for e in epochs:
+        all_of(clients, lambda c: c.send("iter", epoch=e), within)
+        got = all_of(clients, lambda c: c.send("next"), within)
+        for i, (client, batches) in enumerate(zip(clients, got)):
+            one = listing[i] if isinstance(listing, list) else listing
+            same(batches, client.expected(one, e, **more), what=f"rank {client.rank}, epoch {e}")
+
+
+def open_all(clients: Sequence[Client], path: Any, within: float = 25, **keys: Any) -> None:
+    all_of(clients, lambda c: c.send_open(path, **keys), within)

@@ -3,7 +3,8 @@
 import os
 import shutil
 
-from harness import Harness, open_all, together
+from handles import open_all, together
+from harness import Harness
 from oracle import Listing, same
 from verdicts import Told, fault
 

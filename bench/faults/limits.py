@@ -5,7 +5,7 @@ import resource
 import subprocess
 import sys
 
-from harness import together
+from handles import together
 from hostile_files import nobody
 from machine import NOBODY, Cgroup, until
 from oracle import Listing

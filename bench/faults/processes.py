@@ -5,7 +5,7 @@ import os
 import signal
 import time
 
-from harness import all_of
+from handles import all_of
 from hostile_files import nobody
 from machine import NOBODY, until
 from oracle import SEED, Listing, same

@@ -31,6 +31,7 @@ THEMES = [
     "rewritten",
     "hostile_index",
     "hostile_files",
+    "hostile_changes",
     "hostile_pictures",
     "cache",
     "cache_damage",

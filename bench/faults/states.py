@@ -3,7 +3,7 @@ epochs in any order."""
 
 import json
 
-from harness import all_of
+from handles import all_of
 from oracle import Listing, same
 from verdicts import RAW, Told, Verdict, fault, wrong
 

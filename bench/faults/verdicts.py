@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Callable
 
 RIGHT, CLEAR = "right stream", "clear error"
@@ -100,3 +101,16 @@ def fault(
 
 def lacking(e: Told, patterns: Sequence[str]) -> list[str]:
     return [p for p in patterns if not re.search(p, f"{e.name} {e.message}", re.IGNORECASE)]
+
+
+@contextlib.contextmanager
+def expecting(*patterns: str) -> Iterator[None]:
+    """A context in which HDMLP must raise an error of its own that matches all patterns."""
+    try:
+        yield
+    except Told as e:
+        missing = lacking(e, patterns)
+        if not e.ours or missing:
+            raise Verdict(RAW, f"{e} (lacks {missing})") from None
+        return
+    raise wrong("no error where there must be one")

@@ -3,15 +3,10 @@ real one."""
 
 import os
 import signal
-import sys
 import time
 import uuid
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
 from fakedaemon import FakeDaemon
 from hdmlp import _daemon, errors
 from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401

@@ -16,6 +16,7 @@ import time
 
 import pytest
 from hdmlp import _daemon, errors
+from throttled import Throttled, Unavailable
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_of_nodes.py")
 SAMPLES, SIZE = 240, 20_000
@@ -246,3 +247,13 @@ def alone(binary, folder, tmp_path_factory):
 
 def streams(said):
     return {rank: value["epochs"] for rank, value in said.items()}
+
+
+@pytest.fixture
+def shaky(folder):
+    """The folder behind a mount that can be made to fail."""
+    try:
+        with Throttled(folder, 0) as mount:
+            yield mount
+    except Unavailable as error:
+        pytest.skip(str(error))

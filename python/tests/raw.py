@@ -2,7 +2,7 @@
 
 import threading
 
-from fakedaemon import rank_ids
+from fakedata import rank_ids
 from waiting import until
 
 

@@ -2,10 +2,8 @@
 source, as long as others can be read."""
 
 import json
-import os
 import random
 import subprocess
-import sys
 import time
 
 import pytest
@@ -14,10 +12,8 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
 from hdmlp import _daemon, errors
-from torch.utils.data import DistributedSampler
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
 from throttled import Throttled, Unavailable
+from torch.utils.data import DistributedSampler
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 FILES, BATCH, EPOCHS = 200, 10, 2

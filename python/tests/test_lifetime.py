@@ -12,7 +12,7 @@ from raw import read
 torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
-from test_torch import dataset
+from numbered import dataset
 from waiting import until
 
 

@@ -8,18 +8,13 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import time
-import uuid
 
+import hdmlp
 import pytest
-from nodes import SAMPLES, Nodes, binary, folder, streams  # noqa: F401
+from nodes import SAMPLES, Nodes, binary, folder, shaky, streams  # noqa: F401
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.join(ROOT, "bench"))
-import hdmlp
-import hdmlp.data as data
-from throttled import Throttled, Unavailable
 
 pytestmark = pytest.mark.slow
 
@@ -209,16 +204,6 @@ def test_cut_before_there_is_a_plan(binary, folder, reference, tmp_path):
     }, "".join(run.other)
 
 
-@pytest.fixture
-def shaky(folder):
-    """The folder behind a mount that can be made to fail."""
-    try:
-        with Throttled(folder, 0) as mount:
-            yield mount
-    except Unavailable as error:
-        pytest.skip(str(error))
-
-
 def test_source_fails_now_and_then(binary, shaky, reference, tmp_path):
     """One of ten reads fails: every node tries again, and so does who asked it."""
     shaky.set(fail_rate=0.1)
@@ -228,168 +213,6 @@ def test_source_fails_now_and_then(binary, shaky, reference, tmp_path):
         rank: epochs[:3] for rank, epochs in reference.items()
     }, "".join(run.other)
     assert shaky.counters()["failed"] > 0
-
-
-def stopped(run, ranks, words):
-    """Waits until all ranks were told that a sample cannot be read, and says who was told of
-    another rank's; by rank, what they were told is in run.caught."""
-    run.wait(lambda: len(run.caught) == ranks, "all ranks are told", 30)
-    told = [value for value in run.caught.values() if "rank" in value["details"]]
-    for value in told:
-        details = value["details"]
-        own = run.caught[details["rank"]]
-        where = f"rank {details['rank']}" + (
-            f" on node {details['node']} ({details['host']})" if "node" in details else ""
-        )
-        assert (
-            "rank" not in own["details"] and value["error"] == f"{where} stopped: {own['error']}"
-        ), run.caught
-        assert {key: details[key] for key in ("sample", "path")} == own["details"], run.caught
-    assert len(told) < ranks and all(words in value["error"] for value in run.caught.values()), (
-        run.caught
-    )
-    return told
-
-
-def again(run, options, source, world, tmp_path):
-    """Lets the ranks begin again: they get what they would get on one node."""
-    open(options["again"], "w").close()
-    said, status = run.end()
-    assert status == 0, "".join(run.other)
-    (tmp_path / "alone").mkdir()
-    options = {
-        key: value for key, value in options.items() if key not in ("again", "lockstep", "hold")
-    }
-    alone, _ = Nodes(run.binary, source, 1, options, world, tmp_path / "alone").end()
-    assert streams(said) == streams(alone)
-
-
-def in_lockstep(tmp_path, world, **options):
-    (tmp_path / "steps").mkdir()
-    return {
-        "batch_size": 24 // world,
-        "memory": "1MB",
-        "source_timeout": "1s",
-        "lockstep": [str(tmp_path / "steps"), world],
-        "again": str(tmp_path / "again"),
-        **options,
-    }
-
-
-def needed(folder, index_dir, world, epochs, step):
-    """The names of the files that the last rank needs in this step of epoch 0."""
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("HDMLP_SOCKET", f"hdmlp-test-{uuid.uuid4().hex}")
-        environment.setenv("HDMLP_LINGER", "0s")
-        with data.DataLoader(
-            data.Folder(folder),
-            batch_size=24 // world,
-            epochs=epochs,
-            seed=5,
-            rank=0,
-            world_size=world,
-            index_dir=str(index_dir),
-        ) as loader:
-            return [os.path.basename(path) for path in loader.explain(0, step, world - 1).paths]
-
-
-def not_read_at_the_start(binary, shaky, names):
-    """One of these that opening the dataset does not read: 64 of its files identify its
-    contents."""
-    for name in names:
-        shaky.set(fail=name)
-        before = shaky.counters()["failed"]
-        subprocess.run([binary, "dataset", shaky.path], check=True, capture_output=True)
-        read = shaky.counters()["failed"] > before
-        shaky.set(fail="")
-        if not read:
-            return name
-    raise AssertionError(f"opening {shaky.path} reads all of {names}")
-
-
-@pytest.mark.parametrize("nodes, ranks, epochs", [(1, 2, 1), (2, 2, 1), (2, 2, 3)])
-def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ranks, epochs):
-    """The rank that needs the sample is staged ahead, and when it finds that no node can read it
-    all ranks end before that step, whatever was sent to their processes already. When it can be
-    read they begin again, and get the stream."""
-    world, step = nodes * ranks, 8
-    name = needed(folder, tmp_path, world, epochs, step)[0]
-    shaky.set(fail=name)
-    options = in_lockstep(tmp_path, world, epochs=epochs, hold=[5, str(tmp_path / "free")])
-    run = Nodes(binary, shaky.path, nodes, options, ranks, tmp_path)
-    run.wait_ready(world)
-    for rank in range(world):
-        run.wait(
-            lambda: "stopped: sample" in run.log(rank),
-            f"the node of rank {rank} knows that a rank has stopped",
-        )
-    open(options["hold"][1], "w").close()
-    told = stopped(run, world, name)
-    assert {value["steps"] for value in run.caught.values()} == {step}, run.caught
-    assert epochs > 1 or len(told) == world - 1, (
-        run.caught
-    )  # others may need it themselves, in the next epoch
-    shaky.set(fail="")
-    again(run, options, shaky.path, world, tmp_path)
-
-
-def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
-    """A node that cannot be told is told when its link is mended, and its rank ends before the same
-    step as the others."""
-    step = 8
-    name = not_read_at_the_start(binary, shaky, needed(folder, tmp_path, 3, 1, step))
-    shaky.set(hang=name)
-    options = in_lockstep(
-        tmp_path, 3, epochs=1, hold=[5, str(tmp_path / "free")], source_timeout="60s"
-    )
-    run = Nodes(binary, shaky.path, 3, options, 1, tmp_path)
-    run.wait(
-        lambda: len(list((tmp_path / "steps").iterdir())) == 5 * 3,
-        "three ranks have taken five steps",
-    )
-    run.link(1, "--down")
-    shaky.set(hang="", fail=name)
-    run.wait(lambda: "stopped: sample" in run.log(0), "node 0 knows that a rank has stopped")
-    run.wait_gone(0, 1)
-    assert "stopped: sample" not in run.log(1)
-    run.link(1, "--up")
-    run.wait(lambda: "stopped: sample" in run.log(1), "node 1 knows that a rank has stopped")
-    open(options["hold"][1], "w").close()
-    assert len(stopped(run, 3, name)) == 2 and {
-        value["steps"] for value in run.caught.values()
-    } == {step}, run.caught
-    shaky.set(fail="")
-    again(run, options, shaky.path, 3, tmp_path)
-
-
-@pytest.mark.parametrize("nodes, ranks", [(1, 2), (3, 1)])
-def test_sample_that_nobody_can_read(binary, shaky, tmp_path, nodes, ranks):
-    """All ranks get an error that names it, and where that was, though the others went into the
-    step that it is missing in. When it can be read they begin again, and get the stream."""
-    shaky.set(fail="0100.jpg")
-    options = in_lockstep(
-        tmp_path, nodes * ranks, epochs=1
-    )  # or another rank may need it too, in the next epoch
-    run = Nodes(binary, shaky.path, nodes, options, ranks, tmp_path)
-    assert len(stopped(run, nodes * ranks, "a/0100.jpg")) == nodes * ranks - 1
-    shaky.set(fail="")
-    again(run, options, shaky.path, nodes * ranks, tmp_path)
-
-
-def test_source_is_gone(binary, shaky, tmp_path):
-    """The source fails for all nodes: every rank is told. When it is well they begin again, and get
-    the stream."""
-    options = in_lockstep(tmp_path, 4, hold=[5, str(tmp_path / "free")])
-    run = Nodes(binary, shaky.path, 2, options, 2, tmp_path)
-    run.wait(
-        lambda: len(list((tmp_path / "steps").iterdir())) == 5 * 4,
-        "four ranks have taken five steps",
-    )
-    shaky.set(fail_rate=1.0)
-    open(options["hold"][1], "w").close()
-    stopped(run, 4, "did not answer")
-    shaky.set(fail_rate=0.0)
-    again(run, options, shaky.path, 4, tmp_path)
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,6 @@
 """Transforms in the daemon and what stays in Python: split lists, loaders of the user's, labels,
 the thesis's interface."""
 
-import ctypes
 import io
 import logging
 import os
@@ -17,23 +16,14 @@ Image = pytest.importorskip("PIL.Image")
 
 import hdmlp
 import hdmlp.torch as ht
-from hdmlp import Job, data, errors
-from hdmlp import _protocol as protocol
+from hdmlp import data, errors
 from hdmlp import transforms as T
 from hdmlp._recipe import sample_key, seed_generators
-from hdmlp._stream import _End
-from reference import batches, decoded, jpegs, read
+from offloaded import REFERENCE, TENSOR, darker, folder, same  # noqa: F401
+from reference import batches, decoded, read
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
-
-TENSOR = [T.Resize((20, 16)), T.ToTensor()]
-LIKEWISE = V.Compose([V.Resize((20, 16)), V.ToTensor()])
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return jpegs(tmp_path_factory.mktemp("jpegs") / "data", {"ant": 7, "bee": 6, "cat": 8})
 
 
 @pytest.fixture
@@ -55,28 +45,16 @@ def said(caplog):
     return take
 
 
-def same(got, want):
-    got, want = list(got), list(want)
-    return len(got) == len(want) and all(
-        torch.equal(x, u) and x.dtype == u.dtype and torch.equal(y, v)
-        for (x, y), (u, v) in zip(got, want)
-    )
-
-
 # A list of which the daemon does the beginning.
-
-
-def darker(x):
-    return x * 0.5
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_rest_of_tensors(folder, workers, said):
     erasing = V.RandomErasing(p=1, value=9.0)
     for rest, name in ((V.Lambda(darker), "Lambda"), (darker, "darker")):
-        want = batches(folder, 4, 1, 3, False, 0, 1, V.Compose([LIKEWISE, rest]))[0]
+        want = batches(folder, 4, 1, 3, False, 0, 1, V.Compose([REFERENCE, rest]))[0]
         with ht.DataLoader(
-            ht.ImageFolder(folder, V.Compose([LIKEWISE, rest])),
+            ht.ImageFolder(folder, V.Compose([REFERENCE, rest])),
             4,
             seed=3,
             num_workers=workers,
@@ -86,7 +64,7 @@ def test_a_rest_of_tensors(folder, workers, said):
             assert same(loader, want)
         [message] = said()
         assert name in message and "in Python, after what HDMLP does" in message
-    plain = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
+    plain = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0]
     with ht.DataLoader(
         ht.ImageFolder(folder, [*TENSOR, erasing]), 4, seed=3, num_workers=workers, shuffle=True
     ) as loader:
@@ -128,12 +106,12 @@ def test_all_of_it_in_python(folder, said):
     def load(view):
         return Image.open(io.BytesIO(view)).convert("RGB")
 
-    want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
-    dataset = ht.ImageFolder(folder, LIKEWISE)
+    want = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0]
+    dataset = ht.ImageFolder(folder, REFERENCE)
     for loader in (
         ht.DataLoader(dataset, 4, seed=3, offload=False, shuffle=True),
         ht.DataLoader(dataset, 4, seed=3, offload=False, num_workers=2, shuffle=True),
-        ht.DataLoader(ht.ImageFolder(folder, LIKEWISE, loader=load), 4, seed=3, shuffle=True),
+        ht.DataLoader(ht.ImageFolder(folder, REFERENCE, loader=load), 4, seed=3, shuffle=True),
     ):
         with loader:
             assert (
@@ -176,9 +154,9 @@ def test_ours_are_not_for_python(folder):
 def test_loaders_of_torchvision(folder):
     from torchvision.datasets.folder import default_loader, pil_loader
 
-    want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
+    want = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0]
     for load in (default_loader, pil_loader):
-        dataset = ht.ImageFolder(folder, LIKEWISE, loader=load)
+        dataset = ht.ImageFolder(folder, REFERENCE, loader=load)
         assert dataset[0][0].shape == (3, 20, 16)
         with ht.DataLoader(dataset, 4, seed=3, shuffle=True) as loader:
             assert loader._engine._session.transforms == [t.describe() for t in TENSOR] and same(
@@ -218,7 +196,7 @@ def test_raw_stays_raw(folder):
 
 
 def test_collate(folder):
-    want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
+    want = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0]
 
     def pairs(batch):
         assert all(isinstance(x, torch.Tensor) and isinstance(y, int) for x, y in batch)
@@ -247,7 +225,7 @@ def test_labels(folder):
         (float, lambda got, want: got.dtype == torch.float64 and torch.equal(got, want.double())),
         (lambda y: {"class": y}, lambda got, want: torch.equal(got["class"], want)),
     ]:
-        want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE, target_transform=None)[0]
+        want = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE, target_transform=None)[0]
         with ht.DataLoader(
             ht.ImageFolder(folder, TENSOR, target_transform=target), 4, seed=3, shuffle=True
         ) as loader:
@@ -256,7 +234,7 @@ def test_labels(folder):
 
 
 def test_numpy(folder):
-    want = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
+    want = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0]
     with data.DataLoader(folder, 4, seed=3, transforms=TENSOR) as loader:
         for (images, labels), (u, v) in zip(loader, want):
             assert (
@@ -281,144 +259,7 @@ def test_numpy(folder):
 # The thesis's interface.
 
 
-def by_label(loader, epochs=1):
-    return [
-        sorted(
-            (y, x.numpy().tobytes())
-            for images, labels in loader
-            for x, y in zip(images, labels.tolist())
-        )
-        for _ in range(epochs)
-    ]
-
-
-def test_listing_4_6(folder):
-    [want] = by_label(batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0])
-    for given, images in ((TENSOR, None), (None, TENSOR), (None, LIKEWISE), (TENSOR, TENSOR)):
-        job = Job(folder, 4, 2, "uniform", False, transforms=given, seed=3)
-        dataset = ht.HDMLPImageFolder(folder, job, images)
-        loader = ht.HDMLPDataLoader(dataset)
-        assert len(dataset) == 21 and len(loader) == 6
-        assert by_label(loader, 2) == [want] * 2
-        assert [t.describe() for t in job.get_transforms()] == [t.describe() for t in TENSOR]
-        assert job.get_metrics()["read_locations"]
-        job.destroy()
-
-
-def test_a_jobs_batches(folder):
-    job = Job(folder, 4, 3, seed=3)
-    dataset = ht.HDMLPImageFolder(folder, job, [T.Resize((20, 16))], target_transform=str)
-    for images, labels in ht.HDMLPDataLoader(dataset):  # where the daemon wrote them
-        assert (
-            images.shape[1:] == (20, 16, 3)
-            and images.dtype == torch.uint8
-            and set(labels) <= {"0", "1", "2"}
-        )
-        assert any(
-            s.writable and begin <= images.data_ptr() < begin + s.size
-            for s, begin in (
-                (s, ctypes.addressof(ctypes.c_char.from_buffer(s.map)))
-                for s in job._loader._feeds[0].stream._staging.segments.values()
-                if s.writable
-            )
-        )
-    for pairs in ht.HDMLPDataLoader(dataset, collate_fn=list):
-        assert all(isinstance(image, Image.Image) and image.size == (16, 20) for image, _ in pairs)
-    job.destroy()
-    job = Job(folder, 4, 1, seed=3)
-    dataset = ht.HDMLPImageFolder(folder, job, [*TENSOR, darker])
-    assert all(
-        images.max() <= 0.5 and images.shape[1:] == (3, 20, 16)
-        for images, _ in ht.HDMLPDataLoader(dataset)
-    )
-    job.destroy()
-
-
-def test_the_jobs_samples_one_by_one(folder):
-    with Job(folder, 4, 1, transforms=TENSOR, seed=3) as job:
-        assert job.output.shape == (3, 20, 16) and job.output.type == "float32"
-        label, view = job.get()
-        assert label in ("ant", "bee", "cat") and torch.frombuffer(
-            view, dtype=torch.float32
-        ).shape == (960,)
-    with Job(folder, 4, 1, transforms=TENSOR, seed=3) as job:
-        dataset = ht.HDMLPImageFolder(folder, job, darker)  # after the job's own
-        halves = [dataset[i] for i in range(21)]
-        assert all(x.shape == (3, 20, 16) and x.max() <= 0.5 for x, _ in halves)
-        with pytest.raises(errors.EndError):
-            dataset[21]
-
-
-def test_a_job_has_one_list(folder):
-    with Job(folder, 4, 1, transforms=TENSOR) as job:
-        with pytest.raises(errors.ConfigError, match="others"):
-            ht.HDMLPImageFolder(folder, job, [T.Resize((3, 3)), T.ToTensor()])
-    with Job(folder, 4, 1) as job:
-        with pytest.raises(errors.ConfigError, match="set up already"):
-            ht.HDMLPImageFolder(folder, job, TENSOR)
-
-
 # Slots.
-
-
-def acknowledged(stream):
-    """How many slots of the ring the stream acknowledges from now on; a list of one."""
-    count, send = [0], stream._connection.send
-
-    def counted(frame):
-        if frame[4] == protocol.ACK:
-            count[0] += sum(
-                not slot >> 31
-                for (slot,) in protocol.U32.iter_unpack(frame[protocol.ACK_FRAME.size :])
-            )
-        send(frame)
-
-    stream._connection.send = counted
-    return count
-
-
-@pytest.mark.parametrize("noted", [True, False])
-def test_slots_are_noted(folder, noted):
-    want = batches(folder, 4, 40, 3, False, 0, 1, LIKEWISE)
-    with ht.DataLoader(
-        ht.ImageFolder(folder, TENSOR), 4, seed=3, epochs=40, staging_buffer="64KiB", shuffle=True
-    ) as loader:
-        stream = loader._engine._feeds[0].stream
-        offered, count = stream._staging.returns, acknowledged(stream)
-        if not noted:  # as on processors that do not keep the order of stores
-            stream._staging.returns = None
-        kept = []
-        for epoch in range(40):
-            got = []
-            for images, labels in loader:
-                got.append((images.clone(), labels.clone()))
-                kept = [*kept[-1:], (images, got[-1][0])]
-                del images
-                assert all(torch.equal(view, was) for view, was in kept)
-                # So that next() does not wait, and return slots while it does.
-                while not loader._engine._feeds[0].source._made and not any(
-                    isinstance(item, (bytearray, _End)) for item in stream._items
-                ):
-                    if not stream.pump():
-                        stream._connection.wait(None)
-            assert same(got, want[epoch])
-    if noted and offered is not None:
-        assert offered._noted >= 200 and count[0] <= 20
-    else:
-        assert count[0] >= 200
-
-
-def test_more_is_kept_than_can_be_noted(folder):
-    """600 batches at once: in extra segments, and more than there are entries."""
-    with ht.DataLoader(
-        ht.ImageFolder(folder, TENSOR), 1, seed=3, epochs=60, staging_buffer="8MB", shuffle=True
-    ) as loader:
-        stream = loader._engine._feeds[0].stream
-        for _ in range(3):
-            kept = [(images, images.clone()) for _ in range(20) for images, _ in loader]
-            assert len(kept) == 420 and all(torch.equal(view, was) for view, was in kept)
-            del kept
-        assert len(stream._staging.segments) <= 2 + len(stream._items)
 
 
 # Arrays.

@@ -3,7 +3,6 @@ stream stays."""
 
 import os
 import random
-import sys
 import zlib
 from collections import defaultdict
 
@@ -13,10 +12,8 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
 from hdmlp import _daemon, errors
-from torch.utils.data import DistributedSampler
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
 from throttled import Throttled, Unavailable
+from torch.utils.data import DistributedSampler
 
 pytestmark = pytest.mark.slow
 

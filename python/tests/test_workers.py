@@ -21,8 +21,8 @@ from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY
 from hdmlp._segments import Segment
 from hdmlp._worker import Worker
 from hdmlp._workers import Pool
+from numbered import dataset, decode, expected, ids_of
 from peer import Peer, descriptors, memory
-from test_torch import dataset, decode, expected, ids_of
 
 
 def broken(sample):
