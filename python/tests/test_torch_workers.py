@@ -1,10 +1,10 @@
 """Worker processes of torch's loaders, with the fake daemon."""
 
 import ctypes
+import multiprocessing
 import os
 import random
 import signal
-import time
 
 import pytest
 
@@ -25,11 +25,6 @@ def failing(sample):
 def suicidal(sample):
     if sample == 13:
         os.kill(os.getpid(), signal.SIGKILL)
-    return to_tensor(sample)
-
-
-def slow(sample):
-    time.sleep(0.3)
     return to_tensor(sample)
 
 
@@ -214,7 +209,7 @@ def test_slots_of_a_task_in_a_worker_are_returned_after_a_break(daemon, folder):
 
     def patient(sample):
         if sample not in quick:
-            time.sleep(60)
+            signal.pause()
         return to_tensor(sample)
 
     with ht.DataLoader(
@@ -238,24 +233,55 @@ def test_slots_of_a_task_in_a_worker_are_returned_after_a_break(daemon, folder):
 @pytest.mark.slow
 def test_slots_of_batches_given_up_are_used_again(daemon, folder):
     with ht.DataLoader(
-        dataset(folder), batch_size=4, seed=3, num_workers=2, prefetch_factor=3, shuffle=True
+        dataset(folder),
+        batch_size=4,
+        seed=3,
+        num_workers=2,
+        prefetch_factor=3,
+        shuffle=True,
+        persistent_workers=True,
     ) as loader:
         for _ in range(12):
             next(iter(loader))
-            time.sleep(0.02)
-        assert all(len(w.segments) <= 12 for w in loader._engine._feeds[0].source._workers)
+            pool = loader._engine._feeds[0].source
+            while any(task.stale for worker in pool._workers for task in worker.tasks.values()):
+                pool._turn(50)
+        assert all(len(worker.segments) <= 12 for worker in pool._workers)
 
 
 @pytest.mark.slow
-def test_interrupt_with_workers(daemon, folder):
+def test_an_interrupt_of_a_wait_for_a_worker_loses_no_batch(daemon, folder):
+    context = multiprocessing.get_context("fork")
+    waiting, go_on = context.Event(), context.Event()
+
+    def interrupting(sample):
+        if not go_on.is_set():
+            waiting.wait()
+            os.kill(os.getppid(), signal.SIGINT)
+            go_on.wait()
+        return to_tensor(sample)
+
     with ht.DataLoader(
-        dataset(folder, slow), batch_size=4, seed=3, num_workers=1, shuffle=True
+        dataset(folder, interrupting),
+        batch_size=4,
+        seed=3,
+        num_workers=1,
+        multiprocessing_context=context,
+        shuffle=True,
     ) as loader:
-        signal.signal(signal.SIGALRM, lambda *_: (_ for _ in ()).throw(KeyboardInterrupt()))
-        signal.setitimer(signal.ITIMER_REAL, 0.3)
         batches = iter(loader)
+        pool = loader._engine._feeds[0].source
+        turn = pool._turn
+
+        def turn_and_tell(milliseconds):
+            if milliseconds:
+                waiting.set()
+            turn(milliseconds)
+
+        pool._turn = turn_and_tell
         with pytest.raises(KeyboardInterrupt):
             next(batches)
+        go_on.set()
         assert ids_of(next(batches)[0]) == expected(loader)[0]
 
 
