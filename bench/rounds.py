@@ -97,7 +97,7 @@ class _Rank:
         self.ended = False
         self.cpu = 0.0
         self._heard = heard
-        self._errors = open(
+        self._errors = open(  # noqa: SIM115 - closed with the rank
             os.path.join(directory, f"rank{spec['rank']}.err"), "w+", encoding="utf-8"
         )
         self.process = subprocess.Popen(
@@ -262,7 +262,9 @@ def _all(heard: threading.Condition, ranks: list[_Rank], event: str, **fields: A
         with heard:
             said = len(rank.events)
             while rank.find(event, **fields) is None:
-                silent = not heard.wait_for(lambda: rank.ended or len(rank.events) > said, SILENCE)
+                silent = not heard.wait_for(
+                    lambda rank=rank, said=said: rank.ended or len(rank.events) > said, SILENCE
+                )
                 if rank.ended and rank.find(event, **fields) is None:
                     raise RoundFailed(
                         f"rank {rank.spec['rank']} of {rank.spec['contender']} "

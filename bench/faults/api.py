@@ -298,7 +298,7 @@ def same_rank_twice(h):
     try:
         second.open(a, rank=0, world_size=2)
     except Told as e:
-        status, last = second.raise_uncaught()
+        status, _last = second.raise_uncaught()
         if status != 1:
             raise Verdict(RAW, f"exit status {status} for {e}") from None
         first.right(Listing(a))

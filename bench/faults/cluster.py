@@ -151,7 +151,7 @@ def never_comes(h):
 
 @fault("one node has one file more", clear=["node", "dataset|samples|listing"])
 def one_file_more(h):
-    a, at, flags = copies(h)
+    _a, at, flags = copies(h)
     h.sample(h.tmp / "n1/class2/extra.jpg")
     open_all(h.cluster(2, *flags), at, start_timeout="6s")
     raise wrong("no error")
@@ -163,7 +163,7 @@ def one_file_more(h):
     clear=["node"],
 )
 def no_dataset(h):
-    a, at, flags = copies(h)
+    _a, at, flags = copies(h)
     shutil.rmtree(h.tmp / "n1")
     h.folder("n1")
     ranks = h.cluster(2, *flags)
@@ -179,7 +179,7 @@ def no_dataset(h):
     "one node's copy has one file of another size", clear=["node", "dataset|samples|listing|file"]
 )
 def one_size_differs(h):
-    a, at, flags = copies(h)
+    _a, at, flags = copies(h)
     h.sample(h.tmp / "n1/class2/003.jpg", 999)
     h.date(h.tmp / "n1", T0)
     open_all(h.cluster(2, *flags), at, start_timeout="6s")
@@ -188,7 +188,7 @@ def one_size_differs(h):
 
 @fault("one node's copy has classes of other names", clear=["node", "dataset|class|listing"])
 def classes_differ(h):
-    a, at, flags = copies(h)
+    _a, at, flags = copies(h)
     (h.tmp / "n1/class2").rename(h.tmp / "n1/class02")
     h.date(h.tmp / "n1", T0)
     open_all(h.cluster(2, *flags), at, start_timeout="6s")

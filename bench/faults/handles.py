@@ -192,7 +192,7 @@ def together(
     """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one
     per client."""
     for e in epochs:
-        all_of(clients, lambda c: c.send("iter", epoch=e), within)
+        all_of(clients, lambda c, e=e: c.send("iter", epoch=e), within)
         got = all_of(clients, lambda c: c.send("next"), within)
         for i, (client, batches) in enumerate(zip(clients, got)):
             one = listing[i] if isinstance(listing, list) else listing

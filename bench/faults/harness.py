@@ -224,7 +224,9 @@ class Harness(Files):
     def stop_daemon(self, hard: bool = False) -> None:
         for daemon in self.daemons():
             daemon.signal(signal.SIGKILL if hard else signal.SIGTERM)
-            until(lambda: not daemon.alive(), 10, "the end of the daemon after a signal")
+            until(
+                lambda daemon=daemon: not daemon.alive(), 10, "the end of the daemon after a signal"
+            )
 
     def hdmlp(
         self, *arguments: str, within: float = 15, env: dict[str, str] | None = None, **more: Any

@@ -107,7 +107,7 @@ def symlink_after_the_scan(h):
     clear=[r"\d\d\d.jpg"],
 )
 def replaced_all_the_time(h):
-    a, listing = scanned(h)
+    a, _listing = scanned(h)
     stop = threading.Event()
 
     def churn():

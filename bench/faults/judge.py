@@ -100,7 +100,7 @@ def carry_out(the: Fault, product: Product) -> dict[str, Any]:
         worker = os.fork()
         if worker:
             while True:
-                pid, status = os.wait()
+                pid, _status = os.wait()
                 if pid == worker:
                     os._exit(0)
         try:

@@ -113,7 +113,8 @@ class Session(threading.Thread):
                 "<QIIQQQI", payload
             )
             slots = struct.unpack_from(f"<{n}I", payload, 44)
-            assert len(payload) == 44 + 4 * n and python <= stall
+            assert len(payload) == 44 + 4 * n
+            assert python <= stall
             with self.cond:
                 if epoch != 0xFFFFFFFF:
                     self.acks.append((generation, epoch, step, stall, audit))

@@ -31,4 +31,5 @@ def start(binary, folder, tmp_path, nodes, options, of_node, expect):
 
 
 def check(said, kind, words):
-    assert said["kind"] == kind and re.search(words, said["error"]), said
+    assert said["kind"] == kind, said
+    assert re.search(words, said["error"]), said

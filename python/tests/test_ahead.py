@@ -87,7 +87,8 @@ def test_another_position_gives_up_what_is_made():
     stream, ahead = ahead_of(4)
     assert take(ahead, 2) == [3, 4]
     ahead.seek(20)
-    assert ahead.position == 20 and take(ahead, 6) == list(range(20, 26))
+    assert ahead.position == 20
+    assert take(ahead, 6) == list(range(20, 26))
     assert stream.seeks == [3, 20]
 
 
@@ -97,10 +98,11 @@ def test_another_position_gives_up_what_is_made():
     ids=["seek", "restart"],
 )
 def test_another_position_gives_up_an_error_that_came_ahead(give_up):
-    stream, ahead = ahead_of(4, {5: SampleError("of before")})
+    _stream, ahead = ahead_of(4, {5: SampleError("of before")})
     assert take(ahead, 1) == [3]
     give_up(ahead)
-    assert ahead.position == 20 and take(ahead, 6) == list(range(20, 26))
+    assert ahead.position == 20
+    assert take(ahead, 6) == list(range(20, 26))
 
 
 @pytest.mark.parametrize("at", range(3, 9))
@@ -110,10 +112,12 @@ def test_an_error_comes_in_its_place(at):
     assert take(ahead, at - 3) == list(range(3, at))
     stream.broken = True  # as when the daemon is gone
     if at not in (3, 7):  # where it is known already
-        assert not ahead.broken and ahead.position == at
+        assert not ahead.broken
+        assert ahead.position == at
     with pytest.raises(SampleError) as caught:
         ahead.next()
-    assert caught.value is error and ahead.broken
+    assert caught.value is error
+    assert ahead.broken
     stream.broken = False
     ahead.seek(at)  # and again
     assert take(ahead, 5) == list(range(at, at + 5))
@@ -132,13 +136,16 @@ def test_what_is_made_is_taken_at_its_position_alone():
     stream, ahead = ahead_of(4)
     assert ahead.take(3) is None  # nothing is made yet
     assert take(ahead, 1) == [3]
-    assert ahead.take(5) is None and ahead.take(3) is None
-    assert ahead.take(4).content == -4 and ahead.take(4) is None
+    assert ahead.take(5) is None
+    assert ahead.take(3) is None
+    assert ahead.take(4).content == -4
+    assert ahead.take(4) is None
     stream.end = 6
     assert ahead.take(5).content == -5
     assert ahead.take(6) is None  # another rank has stopped before it
     stream.end = None
-    assert ahead.take(6).content == -6 and ahead.take(7) is None
+    assert ahead.take(6).content == -6
+    assert ahead.take(7) is None
     assert take(ahead, 1) == [7]
     ahead.close()
     assert ahead.take(8) is None

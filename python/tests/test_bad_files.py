@@ -94,9 +94,8 @@ def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
             steps += 1
         assert steps == len(want[0])
     faults = ranks[0].report()["faults"]
-    assert {fault["sample"] for fault in faults} == bad and {
-        fault["policy"] for fault in faults
-    } == {policy}
+    assert {fault["sample"] for fault in faults} == bad
+    assert {fault["policy"] for fault in faults} == {policy}
     assert all(
         "while other samples could be read" in fault["reason"]
         and "input/output error" in fault["reason"]
@@ -112,7 +111,8 @@ def test_a_bad_file_is_raised_at_once(mount):
     with pytest.raises(errors.SampleError, match="input/output error") as caught:
         for _ in zip(loader, other):
             pass
-    assert caught.value.sample == 77 and caught.value.path.endswith("/a/077.jpg")
+    assert caught.value.sample == 77
+    assert caught.value.path.endswith("/a/077.jpg")
     assert (
         "while other samples could be read, so the fault is the file's and not the source's: "
         "restore the file" in str(caught.value)

@@ -60,15 +60,17 @@ def test_what_is_no_index(folder, epoch, error, says):
 
 
 def test_what_is_no_batch(folder):
-    with ht.DataLoader(
-        ht.ImageFolder(folder), batch_sampler=Yields([[1, 2], 3], length=2)
-    ) as loader:
-        with pytest.raises(
+    with (
+        ht.DataLoader(
+            ht.ImageFolder(folder), batch_sampler=Yields([[1, 2], 3], length=2)
+        ) as loader,
+        pytest.raises(
             TypeError,
             match="the batch sampler yields 3 in batch 1 of epoch 0; it must yield lists of "
             "indices",
-        ):
-            list(loader)
+        ),
+    ):
+        list(loader)
 
 
 def test_indices_of_any_kind(folder):
@@ -202,7 +204,5 @@ def test_ranks_that_disagree(ranks):
     )
     assert len(said) == 2
     for r in said:
-        assert (
-            "rank 1 disagrees with rank 0" in r["caught"]
-            and "seed is 4 here and 3 there" in r["caught"]
-        )
+        assert "rank 1 disagrees with rank 0" in r["caught"]
+        assert "seed is 4 here and 3 there" in r["caught"]

@@ -149,7 +149,8 @@ def test_descriptors_of_frames_that_nobody_asked_for_are_closed():
     answer = _daemon.request(
         client, protocol.encode_json(protocol.CALL, {"id": 1}), (protocol.REPLY,)
     )
-    assert answer["result"] == 7 and descriptors(name) == 1
+    assert answer["result"] == 7
+    assert descriptors(name) == 1
     client.close(), theirs.close(), os.close(fd)
 
 

@@ -214,7 +214,8 @@ def test_what_is_not_served_is_right_and_said_once(images, caplog, make, why):
     said = [
         record.message for record in caplog.records if "nothing of it is cached" in record.message
     ]
-    assert len(said) == 1 and why in said[0]
+    assert len(said) == 1
+    assert why in said[0]
     with pytest.raises(errors.ConfigError, match=f"memory='1GB': no meaning.*{why}"):
         ht.DataLoader(data, 4, memory="1GB")
 
@@ -276,11 +277,9 @@ def test_transforms_count_as_they_are(images):
         data.transform = transforms.Compose([transforms.CenterCrop(4), transforms.ToTensor()])
         data.target_transform = lambda y: y + 10
         after = next(iter(loader))
-        assert (
-            before[0].shape[-1] == 8
-            and after[0].shape[-1] == 4
-            and torch.equal(after[1], before[1] + 10)
-        )
+        assert before[0].shape[-1] == 8
+        assert after[0].shape[-1] == 4
+        assert torch.equal(after[1], before[1] + 10)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
@@ -337,4 +336,5 @@ def test_a_loader_goes_to_another_process(images):
 def test_a_subset_of_nothing(folder):
     data = Subset(ht.ImageFolder(folder), [])
     with ht.DataLoader(data, 4) as loader:
-        assert list(loader) == [] and len(loader) == 0
+        assert list(loader) == []
+        assert len(loader) == 0

@@ -231,8 +231,7 @@ def test_what_has_no_meaning_is_refused(folder):
         lambda: ht.DataLoader(data, num_workers=0, persistent_workers=True),
         lambda: ht.DataLoader(data, timeout=0, batch_sampler=[[1]], batch_size=3),
     ):
-        with pytest.raises(ValueError):  # torch's own
+        with pytest.raises(ValueError, match="option"):  # torch's own
             make()
-    with ht.DataLoader(data, 4) as loader:
-        with pytest.raises(ValueError, match="batch_size"):
-            loader.batch_size = 8
+    with ht.DataLoader(data, 4) as loader, pytest.raises(ValueError, match="batch_size"):
+        loader.batch_size = 8

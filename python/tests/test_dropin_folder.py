@@ -27,10 +27,12 @@ def test_every_epoch_by_default_by_id(folder):
         assert content(loader) == files == content(loader)
         assert [y for _, labels in loader for y in labels.tolist()] == data.targets
     with ht.DataLoader(data, 100) as loader:
-        assert len(loader) == 1 and content(loader) == files
+        assert len(loader) == 1
+        assert content(loader) == files
     for more in ({}, {"shard": True, "shuffle": True, "seed": 1}, {"rank": 1, "world_size": 2}):
         with ht.DataLoader(data, 100, drop_last=True, **more) as loader:
-            assert len(loader) == 0 and content(loader) == []
+            assert len(loader) == 0
+            assert content(loader) == []
 
 
 @pytest.mark.parametrize(
@@ -140,7 +142,8 @@ def test_a_transform_that_counts_goes_on_in_one_job(folder, sampler):
             5,
             5,
             5,
-        ] and loader.stats.batches == 15
+        ]
+        assert loader.stats.batches == 15
 
 
 def test_what_cannot_be_changed_raises(folder):
@@ -183,10 +186,8 @@ def test_overrides_count_or_raise(folder):
 def test_paths_that_name_nothing(folder, tmp_path, monkeypatch):
     with pytest.raises(errors.DatasetNotFoundError, match="empty path"):
         ht.ImageFolder("")
-    assert (
-        len(ht.ImageFolder(folder.encode())) == 25
-        and ht.ImageFolder(folder).sample(torch.tensor(3))[1] == 0
-    )
+    assert len(ht.ImageFolder(folder.encode())) == 25
+    assert ht.ImageFolder(folder).sample(torch.tensor(3))[1] == 0
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)

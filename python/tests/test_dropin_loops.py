@@ -89,7 +89,8 @@ def test_what_the_loop_does_to_the_order(folder, loop, workers):
         got = [batch for _ in range(2) for batch in loop(make, data, workers)]
         state = torch.get_rng_state()
         want.append((got, state))
-    assert same(*(got for got, _ in want)) and torch.equal(want[0][1], want[1][1])
+    assert same(*(got for got, _ in want))
+    assert torch.equal(want[0][1], want[1][1])
 
 
 def test_what_is_set_on_the_loader_counts(folder):
@@ -138,7 +139,8 @@ def test_random_numbers_without_a_seed_are_torchs(folder):
 
     torch.manual_seed(1)
     a, b, c = numbers([ht.DataLoader(data, 5) for _ in range(3)])
-    assert not set(a.tolist()) & set(b.tolist()) and not set(b.tolist()) & set(c.tolist())
+    assert not set(a.tolist()) & set(b.tolist())
+    assert not set(b.tolist()) & set(c.tolist())
     torch.manual_seed(1)
     assert same(numbers([ht.DataLoader(data, 5) for _ in range(3)]), [a, b, c])
     assert same(*numbers([ht.DataLoader(data, 5, shuffle=False, seed=7) for _ in range(2)]))
@@ -239,7 +241,8 @@ def test_an_iterable_dataset_goes_on(folder):
         with ht.DataLoader(Stream(), 3, num_workers=workers) as loader:
             loader.load_state_dict(state)
             assert loader.state_dict() == state
-            assert same(list(loader), want[2:]) and same(list(loader), want)
+            assert same(list(loader), want[2:])
+            assert same(list(loader), want)
             with pytest.raises(
                 errors.ConfigError, match="not a state of a loader of an iterable dataset"
             ):

@@ -60,7 +60,9 @@ def end(*arguments):
 )
 def test_a_script_ends_by_an_error_of_ours_as_by_any_other(script, status, said):
     ended, out = end("-c", f"import hdmlp.data, hdmlp.errors\n{script}")
-    assert ended == status and said in out and (said != "" or out == ""), out
+    assert ended == status, out
+    assert said in out, out
+    assert said != "" or out == "", out
     assert out.count("Traceback") == status
 
 
@@ -78,7 +80,8 @@ def test_the_hook_for_uncaught_exceptions_is_left_alone(happens):
 
 def test_the_command_ends_with_status_2_where_the_input_is_wrong():
     status, out = end("-m", "hdmlp", "dataset", "/nowhere")
-    assert status == 2 and "/nowhere" in out, out
+    assert status == 2, out
+    assert "/nowhere" in out, out
     assert end("-m", "hdmlp", "--no-such-flag")[0] == 2
     assert end("-m", "hdmlp", "--help")[0] == 0
 
@@ -89,11 +92,13 @@ def test_the_command_ends_with_status_2_where_the_input_is_wrong():
 )
 def test_errors_travel_between_processes(kind):
     error = pickle.loads(pickle.dumps(kind("text", {"key": "seed"})))
-    assert type(error) is kind and str(error) == "text" and error.details == {"key": "seed"}
+    assert type(error) is kind
+    assert str(error) == "text"
+    assert error.details == {"key": "seed"}
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    "old, new",
     [
         ("DaemonDied", "DaemonDiedError"),
         ("PermissionError_", "AccessDeniedError"),
@@ -113,4 +118,4 @@ def test_all_exceptions_are_exported_by_the_package_and_end_in_error():
     assert set(errors.__all__) <= set(hdmlp.__all__)
     assert all(name.endswith("Error") for name in errors.__all__)
     with pytest.raises(AttributeError, match=r"module 'hdmlp.errors' has no attribute 'Nothing'"):
-        errors.Nothing
+        _ = errors.Nothing

@@ -95,10 +95,8 @@ def test_the_warning_names_the_remedy(folder, caplog, monkeypatch):
         assert sum(len(x) for x, _ in DataLoader(Subset(dataset, range(10)), 4)) == 10
     said = [r.getMessage() for r in caplog.records if SAYS in r.getMessage()]
     assert len(said) == 1
-    assert (
-        "make the loader with hdmlp.torch.DataLoader" in said[0]
-        and "hdmlp.torch.use_in(accelerate)" in said[0]
-    )
+    assert "make the loader with hdmlp.torch.DataLoader" in said[0]
+    assert "hdmlp.torch.use_in(accelerate)" in said[0]
 
 
 def test_where_it_cannot_be_used():

@@ -89,7 +89,8 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
     )
     assert len(said) == 4
     for r in said:
-        assert r["got"] == r["want"] and r["place"] == [r["mine"], 2, 4]
+        assert r["got"] == r["want"]
+        assert r["place"] == [r["mine"], 2, 4]
     assert sum(r["source"] for r in said) == 25
 
 
@@ -117,7 +118,8 @@ def test_groups_that_nothing_says(ranks):
     """,
         1,
     )
-    assert said[0]["got"] == said[0]["want"] and said[0]["place"] == "1 2"
+    assert said[0]["got"] == said[0]["want"]
+    assert said[0]["place"] == "1 2"
 
 
 SAMPLERS = """
@@ -187,7 +189,8 @@ def test_ranks_with_samplers_of_their_own(ranks, make):
         x for r in said for epoch in r["got"] for batch in epoch for x in batch
     }  # lengths, by which samples differ
     assert sum(r["source"] for r in said) == len(samples)
-    assert "go to more than one" not in log and "disagree" not in log
+    assert "go to more than one" not in log
+    assert "disagree" not in log
 
 
 @pytest.mark.parametrize("dataset", ["data", "Items(data)"])
@@ -239,4 +242,5 @@ def test_timms_repeated_augmentation(ranks):
     assert set(itertools.chain.from_iterable(said[0]["got"][0])) & set(
         itertools.chain.from_iterable(said[1]["got"][0])
     )
-    assert "go to more than one" not in log and "disagree" not in log
+    assert "go to more than one" not in log
+    assert "disagree" not in log

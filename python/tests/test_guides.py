@@ -93,7 +93,7 @@ def cache(pictures, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("guide", "line"), COMMANDS)
+@pytest.mark.parametrize("guide, line", COMMANDS)
 def test_commands(guide, line, pictures, cache, tmp_path):
     """The scenario of the guide to the simulator is where its commands look for it."""
     first, *more = re.findall(r"^```toml\n(.*?)^```$", GUIDES["sizing"], re.MULTILINE | re.DOTALL)

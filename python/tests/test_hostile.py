@@ -84,7 +84,8 @@ def test_sparse_index(other_job, folder, caplog):
         f"the dataset's index is not used, and the dataset is scanned instead: read dataset "
         f"index {path}" in caplog.text
     )
-    assert "holes" in caplog.text and os.stat(path).st_size < 1 << 20
+    assert "holes" in caplog.text
+    assert os.stat(path).st_size < 1 << 20
 
 
 def test_fifo_as_index(other_job, folder, caplog):
@@ -92,7 +93,8 @@ def test_fifo_as_index(other_job, folder, caplog):
     os.mkfifo(path)
     with data.DataLoader(folder, batch_size=5) as loader:
         assert epoch(loader) == list(range(25))
-    assert path in caplog.text and "it is not a regular file" in caplog.text
+    assert path in caplog.text
+    assert "it is not a regular file" in caplog.text
 
 
 @pytest.fixture
@@ -125,15 +127,18 @@ def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name,
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     pid = daemon_pid()
     mount.set(hang_names=name)
-    with pytest.raises(
-        errors.DatasetError,
-        match=rf"dataset {mount.path}{path}: .*: {op} has not returned for 1[12]\S* "
-        rf"?s.*source_timeout is 12s",
+    with (
+        pytest.raises(
+            errors.DatasetError,
+            match=rf"dataset {mount.path}{path}: .*: {op} has not returned for 1[12]\S* "
+            rf"?s.*source_timeout is 12s",
+        ),
+        data.DataLoader(mount.path, batch_size=5, source_timeout="12s") as loader,
     ):
-        with data.DataLoader(mount.path, batch_size=5, source_timeout="12s") as loader:
-            next(iter(loader))
+        next(iter(loader))
     told = [r.getMessage() for r in caplog.records if "has not returned for 10 s" in r.getMessage()]
-    assert len(told) == 1 and f"{op} of {mount.path}{path} has" in told[0]
+    assert len(told) == 1
+    assert f"{op} of {mount.path}{path} has" in told[0]
     mount.set(hang_names="")
     with data.DataLoader(mount.path, batch_size=5) as loader:
         assert epoch(loader) == list(range(25))
@@ -193,13 +198,15 @@ def test_forged_cache(real, folder, tmp_path):
     for directory, _, names in os.walk(cache):
         for name in ("", *names):
             os.chown(os.path.join(directory, name), 1001, 1001)
-    with pytest.raises(
-        errors.ConfigError,
-        match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user "
-        rf"0.*choose another directory",
+    with (
+        pytest.raises(
+            errors.ConfigError,
+            match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user "
+            rf"0.*choose another directory",
+        ),
+        data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache) as loader,
     ):
-        with data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache) as loader:
-            assert epoch(loader) == list(range(25))
+        assert epoch(loader) == list(range(25))
 
 
 def test_cache_that_others_may_write_to(real, folder, tmp_path):

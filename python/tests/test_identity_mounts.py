@@ -96,11 +96,9 @@ def test_a_source_that_is_mounted_again(real, monkeypatch, tmp_path, where, what
             rank.go_on()
             assert rank.says().get("hashes") == hashes(data)
         else:
-            assert (
-                said.get("error") == "SampleError"
-                and "another dataset is mounted" in said["text"]
-                and str(point) in said["text"]
-            ), said
+            assert said.get("error") == "SampleError", said
+            assert "another dataset is mounted" in said["text"], said
+            assert str(point) in said["text"], said
         rank.end()
     finally:
         mount.close()

@@ -37,7 +37,8 @@ def test_sources_in_python_are_kinds_of_the_program(program):
         for cls in vars(data).values()
         if isinstance(cls, type) and issubclass(cls, data.Folder)
     }
-    assert mine and mine <= kinds
+    assert mine
+    assert mine <= kinds
 
 
 def test_transforms_in_python_are_those_of_the_program(program):
@@ -80,7 +81,8 @@ def test_samples_of_kinds_without_files_have_names(kind, tmp_path, monkeypatch):
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/1").write_bytes(b"a sample")
     if kind == "folder":
-        assert dataset.samples == [(str(tmp_path / "cat/1"), 0)] and dataset[0] == (b"a sample", 0)
+        assert dataset.samples == [(str(tmp_path / "cat/1"), 0)]
+        assert dataset[0] == (b"a sample", 0)
         return
     assert dataset.samples == dataset.imgs == [dataset.sample(0)] == [("cat/1", 0)]
     message = "sample 0 .cat/1. of .*only the daemon reads .*'strips'.*take them from a DataLoader"

@@ -38,7 +38,8 @@ def test_names(folder, options):
         dataset = ht.ImageFolder(folder, kept or (lambda image: 1), target_transform=target)
         with ht.DataLoader(dataset, 8, shuffle=False, labels="name", **options) as loader:
             ((_, names),) = loader
-        assert list(names) == want and type(names) is tuple
+        assert list(names) == want
+        assert type(names) is tuple
 
 
 def test_wrong(folder):

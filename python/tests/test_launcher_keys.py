@@ -38,7 +38,8 @@ def test_keys():
 def test_a_process_id_that_comes_again_is_another_job(monkeypatch):
     one, key = launcher.Place(0, 1, 0, ""), launcher.job_key
     before = key(one, "0", {})
-    assert before.startswith(f"process-{os.getpid()}-") and key(one, "0", {}) == before
+    assert before.startswith(f"process-{os.getpid()}-")
+    assert key(one, "0", {}) == before
     monkeypatch.setattr(launcher, "_nonces", {})  # as in a new process
     assert key(one, "0", {}) != before
 
@@ -52,12 +53,13 @@ def test_long_keys_are_cut():
         )
 
     fits = "x" * (launcher.LONGEST_KEY - len(key("x")) + 1)
-    assert key(fits) == f"torchrun-{fits}-0-n1:29500/0" and len(key(fits)) == launcher.LONGEST_KEY
+    assert key(fits) == f"torchrun-{fits}-0-n1:29500/0"
+    assert len(key(fits)) == launcher.LONGEST_KEY
     long = [key(fits + "x"), key(fits + "y"), key(fits + "x", "1"), key("\u00e4" * 300)]
-    assert len(set(long)) == 4 and all(
-        launcher.LONGEST_KEY - 1 <= len(k.encode()) <= launcher.LONGEST_KEY for k in long
-    )
-    assert long[0] == key(fits + "x") and long[0].startswith("torchrun-xxx")
+    assert len(set(long)) == 4
+    assert all(launcher.LONGEST_KEY - 1 <= len(k.encode()) <= launcher.LONGEST_KEY for k in long)
+    assert long[0] == key(fits + "x")
+    assert long[0].startswith("torchrun-xxx")
 
 
 def test_a_launch_of_mpich_has_a_name():
@@ -80,9 +82,9 @@ def test_a_launch_of_mpich_has_a_name():
             env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(data.__file__))},
         ).stdout
         keys = out.split()
-        assert (
-            len(keys) == 3 and len(set(keys)) == 1 and re.fullmatch(r"mpi-[^:]+:\d+/0", keys[0])
-        ), out
+        assert len(keys) == 3, out
+        assert len(set(keys)) == 1, out
+        assert re.fullmatch(r"mpi-[^:]+:\d+/0", keys[0]), out
         named.append(keys[0])
     assert named[0] != named[1]
 
@@ -151,14 +153,14 @@ def test_port(launch_key, environ, port):
 
 def test_ports_of_launches_and_loaders():
     ports = {_nodes.port(f"slurm-{job}.0", {}) for job in range(1000)}
-    assert len(ports) > 800 and all(
-        20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports
-    )
+    assert len(ports) > 800
+    assert all(20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports)
     assert [_nodes.ordinal(name) for name in ("0", "1", "63")] == [
         0,
         1,
         63,
-    ] and 64 <= _nodes.ordinal("train") < 256
+    ]
+    assert 64 <= _nodes.ordinal("train") < 256
 
 
 def test_a_name_that_is_no_text():

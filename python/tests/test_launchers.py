@@ -188,10 +188,8 @@ def test_kubernetes_job(hosts, folder, alone, work):
         service["metadata"]["name"],
         {"job-name": name},
     )
-    assert (
-        f"--nnodes={job['spec']['completions']}" in container["command"]
-        and job["spec"]["parallelism"] == job["spec"]["completions"]
-    )
+    assert f"--nnodes={job['spec']['completions']}" in container["command"]
+    assert job["spec"]["parallelism"] == job["spec"]["completions"]
     assert any(mount["mountPath"] == "/data" for mount in container["volumeMounts"])
     secrets = {"train-hdmlp": {"secret": "0123456789abcdef" * 4}}
 

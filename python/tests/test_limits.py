@@ -104,7 +104,8 @@ def rank(tmp_path, folder):
             text=True,
             timeout=60,
         )
-        assert said.exists() and said.read_text(), ended
+        assert said.exists(), ended
+        assert said.read_text(), ended
         value = json.loads(said.read_text())
         value["warnings"] = (tmp_path / "said.log").read_text()
         return value
@@ -141,11 +142,9 @@ needs_filter = pytest.mark.skipif(
 def test_memfd_create_is_blocked(rank, error):
     said = rank(before=SECCOMP.format(number=MEMFD_CREATE, error=error))
     assert said["error"] == "LimitError", said
-    assert (
-        "memfd_create" in said["text"]
-        and "seccomp" in said["text"]
-        and os.strerror(error).lower() in said["text"]
-    ), said
+    assert "memfd_create" in said["text"], said
+    assert "seccomp" in said["text"], said
+    assert os.strerror(error).lower() in said["text"], said
 
 
 @needs_filter
@@ -198,7 +197,8 @@ view[:4] = b"abcd"
 
 def test_the_log_without_memfds(rank, folder):
     said = rank(before="import os; del os.memfd_create")
-    assert said.get("digests") == digests(folder) and "daemon starts" in said["log"], said
+    assert said.get("digests") == digests(folder), said
+    assert "daemon starts" in said["log"], said
 
 
 @needs_filter
@@ -253,8 +253,10 @@ def test_the_length_of_files_is_limited(rank, large, limit, options, need, words
         data=large,
         HDMLP_MEMORY=None if "memory" in options else "1MiB",
     )
-    assert said.get("error") == "LimitError" and words in said["text"], said
-    assert abs(said["details"]["need"] - need) <= 8192 and said["details"]["limit"] == limit, said
+    assert said.get("error") == "LimitError", said
+    assert words in said["text"], said
+    assert abs(said["details"]["need"] - need) <= 8192, said
+    assert said["details"]["limit"] == limit, said
 
 
 def test_a_cache_reaches_the_length_of_files(rank, large, tmp_path):
@@ -281,9 +283,12 @@ def test_an_index_reaches_the_length_of_files(rank, folder):
             env={**rank.environment, "HDMLP_INDEX_DIR": ""},
             capture_output=True,
             text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+            preexec_fn=lambda limit=limit: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (limit, limit)
+            ),
         )
-        assert ended.returncode == 0 and "25 samples" in ended.stdout, ended
+        assert ended.returncode == 0, ended
+        assert "25 samples" in ended.stdout, ended
         assert ("RLIMIT_FSIZE allows files of 0 bytes" in ended.stdout + ended.stderr) == (
             limit == 0
         ), ended
@@ -293,10 +298,8 @@ def test_an_index_reaches_the_length_of_files(rank, folder):
 def test_few_open_files(rank, folder, least):
     said = rank(limits={resource.RLIMIT_NOFILE: (least, least)})
     if "error" in said:
-        assert (
-            said["error"] in ("LimitError", "ConfigError")
-            and f"RLIMIT_NOFILE {'is' if least == 64 else 'allows'} {least}" in said["text"]
-        ), said
+        assert said["error"] in ("LimitError", "ConfigError"), said
+        assert f"RLIMIT_NOFILE {'is' if least == 64 else 'allows'} {least}" in said["text"], said
     else:
         assert said["digests"] == digests(folder)
 

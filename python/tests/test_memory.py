@@ -98,7 +98,8 @@ def test_what_can_never_fit_is_the_samples_fault(images):
         with pytest.raises(errors.SampleError) as caught:
             list(loader)
     error = caught.value
-    assert error.path == dataset.samples[2][0] and error.sample == 2
+    assert error.path == dataset.samples[2][0]
+    assert error.sample == 2
     need, most = map(
         int,
         re.search(
@@ -106,7 +107,9 @@ def test_what_can_never_fit_is_the_samples_fault(images):
             str(error),
         ).groups(),
     )
-    assert need > 3 * SIDE * SIDE and most < budget and "set decode_memory to" in str(error)
+    assert need > 3 * SIDE * SIDE
+    assert most < budget
+    assert "set decode_memory to" in str(error)
 
 
 def test_large_images_wait_for_each_other(tmp_path):

@@ -77,7 +77,8 @@ def distance(transforms, split):
         got = carried_out(split.described, image)
         for t in split.rest:
             got = t(got)
-        assert got.shape == want.shape and got.dtype == want.dtype
+        assert got.shape == want.shape
+        assert got.dtype == want.dtype
         scale = 255 if want.dtype.is_floating_point else 1
         most = max(most, (got.double() - want.double()).abs().max().item() * scale)
     return most
@@ -140,14 +141,16 @@ def test_each_gives_what_torchvision_gives_after(before):
 )
 def test_whole_lists_are_moved(given, levels):
     parts = T.split(given)
-    assert parts.rest == [] and not isinstance(parts.described[0], T.ToTensor), parts
+    assert parts.rest == [], parts
+    assert not isinstance(parts.described[0], T.ToTensor), parts
     assert distance(given, parts) <= levels + 1e-4
 
 
 def test_drawn_interpolations_are_moved():
     several = T.RandomResizedCrop(9, interpolation=("bilinear", "bicubic"))
     moved = T.split([T.Resize((20, 20)), T.ToTensor(dtype="uint8"), several, abs])
-    assert moved.described[1] == several and moved.rest == [abs]
+    assert moved.described[1] == several
+    assert moved.rest == [abs]
 
 
 @pytest.mark.parametrize(
@@ -163,7 +166,8 @@ def test_drawn_interpolations_are_moved():
 )
 def test_others_stay_after_the_tensor(transform):
     parts = T.split([V.Resize((20, 20)), V.ToTensor(), transform])
-    assert parts.rest == [transform] and "put it before ToTensor" in parts.why
+    assert parts.rest == [transform]
+    assert "put it before ToTensor" in parts.why
 
 
 def test_a_border_that_may_not_be_normalized_stays_after_the_tensor():

@@ -18,7 +18,8 @@ def test_of_samples(real, folder):
         with pytest.raises(errors.SampleError) as caught:
             list(loader)
     assert caught.value.path == path
-    assert f'("{folder}/cat/{SAID}.jpg")' in str(caught.value) and str(caught.value).isprintable()
+    assert f'("{folder}/cat/{SAID}.jpg")' in str(caught.value)
+    assert str(caught.value).isprintable()
 
 
 def test_of_datasets(real, tmp_path):
@@ -27,7 +28,8 @@ def test_of_datasets(real, tmp_path):
     with pytest.raises(errors.DatasetError) as caught:
         len(data.Folder(str(root)))
     assert caught.value.details["path"] == str(root)
-    assert f'"{tmp_path}/{SAID}"' in str(caught.value) and str(caught.value).isprintable()
+    assert f'"{tmp_path}/{SAID}"' in str(caught.value)
+    assert str(caught.value).isprintable()
 
 
 def test_of_jobs(real, folder):
@@ -44,5 +46,6 @@ def test_of_jobs(real, folder):
                 timeout=60,
                 check=True,
             ).stdout
-            assert f'/{SAID}"' in shown and 'job "' in shown, command
+            assert f'/{SAID}"' in shown, command
+            assert 'job "' in shown, command
             assert all(line.isprintable() for line in shown.split("\n")), command

@@ -41,7 +41,8 @@ def test_several_ranks_a_node(binary, folder, tmp_path):
     two, status2 = Nodes(
         binary, folder, 2, {"batch_size": 8, "epochs": 2, "memory": "3MB"}, 2, tmp_path
     ).end()
-    assert status == status2 == 0 and streams(one) == streams(two)
+    assert status == status2 == 0
+    assert streams(one) == streams(two)
 
 
 def free(tmp_path):
@@ -73,7 +74,8 @@ def test_daemon_killed(binary, folder, alone, tmp_path):
     done.touch()
     said, _ = run.end()
     assert said[2]["kind"] == "DaemonDiedError"
-    assert said[0]["epochs"] == alone[0] and said[1]["epochs"] == alone[1]
+    assert said[0]["epochs"] == alone[0]
+    assert said[1]["epochs"] == alone[1]
 
 
 def test_link_cut(binary, folder, alone, tmp_path):
@@ -87,7 +89,8 @@ def test_link_cut(binary, folder, alone, tmp_path):
     run.wait_epoch(EPOCHS - 1, [0, 1, 2])
     done.touch()
     said, status = run.end()
-    assert status == 0 and streams(said) == alone, "".join(run.other)
+    assert status == 0, "".join(run.other)
+    assert streams(said) == alone, "".join(run.other)
 
 
 def test_slow_link(binary, folder, alone, tmp_path):
@@ -95,7 +98,8 @@ def test_slow_link(binary, folder, alone, tmp_path):
         binary, folder, 3, {"batch_size": 8, "memory": "2MB"}, 1, tmp_path, "--rate-of", "2=2mbit"
     )
     said, status = run.end(120)
-    assert status == 0 and streams(said) == alone
+    assert status == 0
+    assert streams(said) == alone
 
 
 @pytest.mark.parametrize(
@@ -120,7 +124,8 @@ def test_disagreement(binary, folder, tmp_path, differs, kind, words):
     done.touch()
     said, _ = run.end()
     for rank in (0, 1):
-        assert said[rank]["kind"] == kind and words in said[rank]["error"], said
+        assert said[rank]["kind"] == kind, said
+        assert words in said[rank]["error"], said
 
 
 def test_wrong_secret(binary, folder, tmp_path):
@@ -129,9 +134,7 @@ def test_wrong_secret(binary, folder, tmp_path):
     options = {"batch_size": 8, "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     said, status = run.end()
-    assert (
-        status == 1
-        and said[1]["kind"] == "ConfigError"
-        and "secret" in said[1]["error"]
-        and 0 not in said
-    )
+    assert status == 1
+    assert said[1]["kind"] == "ConfigError"
+    assert "secret" in said[1]["error"]
+    assert 0 not in said

@@ -137,7 +137,7 @@ def test_flood(binary, folder, alone, tmp_path, tls):
         "its addresses",
     )
     for port in PORTS.values():
-        run.wait(lambda: listens(run, 0, port), f"node 0 listens at {port}")
+        run.wait(lambda port=port: listens(run, 0, port), f"node 0 listens at {port}")
     run.wait(
         lambda: listens(run, 1, PORTS["samples"]) and listens(run, 1, PORTS["gossip"]),
         "node 1 has come",
@@ -182,4 +182,5 @@ def test_flood(binary, folder, alone, tmp_path, tls):
     assert all(count > 240 for count in json.loads(flooded)["made"].values()), (
         flooded
     )  # it was a flood
-    assert status == 0 and streams(said) == alone, "".join(run.other)
+    assert status == 0, "".join(run.other)
+    assert streams(said) == alone, "".join(run.other)

@@ -137,8 +137,10 @@ def test_one_node_listens_nowhere(binary, folder, tmp_path):
     run.wait_ready(2)
     found = {pid: sockets(pid) for pid in run.ready.values()}
     done.touch()
-    said, status = run.end()
-    assert status == 0 and len(found) == 1 and not any(found.values()), found
+    _said, status = run.end()
+    assert status == 0, found
+    assert len(found) == 1, found
+    assert not any(found.values()), found
 
 
 @pytest.mark.parametrize("tls", ["off", True])
@@ -166,11 +168,11 @@ def test_chosen_ports_and_interface(binary, folder, alone, tmp_path, tls):
     )
     over.touch()
     said, status = run.end()
-    assert status == 0 and streams(said) == alone, "".join(run.other)
+    assert status == 0, "".join(run.other)
+    assert streams(said) == alone, "".join(run.other)
     for rank, at in found.items():
-        assert len({host for _, host, _ in at}) == 1 and "00000000" not in {
-            host for _, host, _ in at
-        }, at
+        assert len({host for _, host, _ in at}) == 1, at
+        assert "00000000" not in {host for _, host, _ in at}, at
         assert sorted((protocol, port) for protocol, _, port in at) == [("tcp", 7000)] * (
             rank == 0
         ) + [("tcp", 7001), ("tcp", 7002), ("udp", 7002)]

@@ -82,38 +82,33 @@ def test_stats(binary, folder, tmp_path, gates):
     run.wait_epoch(1, range(6))
     for node in range(3):
         job = stats(run, node)
-        assert job["node"] == node and job["steps"] == STEPS and job["planned_epochs"] == 3
-        assert [part["node"] for part in job["nodes"]] == [0, 1, 2] and all(
-            part["answering"] for part in job["nodes"]
-        )
-        assert job["total"]["batches"] == 2 * 6 * STEPS and job["total"]["samples"] == 2 * SAMPLES
-        assert (
-            job["total"]["source"]["samples"] == SAMPLES
-            and sum(part["source"]["samples"] for part in job["nodes"]) == SAMPLES
-        )
-        assert (
-            sum(amount["samples"] for amount in job["total"]["reads"].values()) == 2 * SAMPLES
-            and job["total"]["reads"]["peer"]["samples"] > 0
-        )
-        assert job["bound_share"] == pytest.approx(1, abs=0.01) and job["unreadable"] == 0
+        assert job["node"] == node
+        assert job["steps"] == STEPS
+        assert job["planned_epochs"] == 3
+        assert [part["node"] for part in job["nodes"]] == [0, 1, 2]
+        assert all(part["answering"] for part in job["nodes"])
+        assert job["total"]["batches"] == 2 * 6 * STEPS
+        assert job["total"]["samples"] == 2 * SAMPLES
+        assert job["total"]["source"]["samples"] == SAMPLES
+        assert sum(part["source"]["samples"] for part in job["nodes"]) == SAMPLES
+        assert sum(amount["samples"] for amount in job["total"]["reads"].values()) == 2 * SAMPLES
+        assert job["total"]["reads"]["peer"]["samples"] > 0
+        assert job["bound_share"] == pytest.approx(1, abs=0.01)
+        assert job["unreadable"] == 0
         for part in job["nodes"]:
-            assert (
-                part["batches"] == 2 * 2 * STEPS
-                and part["address"]
-                and part["staging"]["size"] > 0
-                and sum(part["stall"].values()) > 0
-            )
-            assert [kind["name"] for kind in part["classes"]] == ["memory"] and part["classes"][0][
-                "used"
-            ] > 0
+            assert part["batches"] == 2 * 2 * STEPS
+            assert part["address"]
+            assert part["staging"]["size"] > 0
+            assert sum(part["stall"].values()) > 0
+            assert [kind["name"] for kind in part["classes"]] == ["memory"]
+            assert part["classes"][0]["used"] > 0
             assert [(rank["rank"], rank["epoch"], rank["step"]) for rank in part["ranks"]] == [
                 (2 * part["node"], 2, 0),
                 (2 * part["node"] + 1, 2, 0),
             ]
     text = ask(run, 1, "stats", "--job", run.name)
-    assert "6 ranks on 3 nodes took 60 batches" in text and re.search(
-        r"^ *all +60 +480 ", text, re.MULTILINE
-    ), text
+    assert "6 ranks on 3 nodes took 60 batches" in text, text
+    assert re.search(r"^ *all +60 +480 ", text, re.MULTILINE), text
     told = metrics(ask(run, 2, "stats", "--job", run.name, "--prometheus"))
     scrape = [
         sys.executable,
@@ -132,7 +127,8 @@ def test_stats(binary, folder, tmp_path, gates):
             )
             for path in ("", "/cluster")
         ]
-        assert {of for _, of in served[0]} == {node} and {of for _, of in served[1]} == {0, 1, 2}
+        assert {of for _, of in served[0]} == {node}
+        assert {of for _, of in served[1]} == {0, 1, 2}
         assert (
             served[1]["hdmlp_batches_total", 2] == told["hdmlp_batches_total", 2] == 2 * 2 * STEPS
         )
@@ -140,10 +136,12 @@ def test_stats(binary, folder, tmp_path, gates):
     wrong = subprocess.run(
         command(run, 0, run.binary, "stats", "--job", "another"), capture_output=True, text=True
     )
-    assert wrong.returncode == 2 and run.name in wrong.stderr
+    assert wrong.returncode == 2
+    assert run.name in wrong.stderr
     run.together(6, 3)
     said, status = run.end()
-    assert status == 0 and all(
+    assert status == 0
+    assert all(
         value["cluster"]["nodes"] == [0, 1, 2]
         and "6 ranks on 3 nodes" in value["cluster"]["sentence"]
         for value in said.values()
@@ -166,17 +164,15 @@ def test_silent(binary, folder, tmp_path, gates):
     try:
         job = run.wait(without, "node 2 is silent")
         silent = job["nodes"][2]
-        assert silent["why"] and silent["age_seconds"] >= 0 and job["nodes"][1]["answering"]
-        assert (
-            job["total"]["batches"] == before["total"]["batches"]
-            and "Node 2 does not answer" in job["sentence"]
-        )
+        assert silent["why"]
+        assert silent["age_seconds"] >= 0
+        assert job["nodes"][1]["answering"]
+        assert job["total"]["batches"] == before["total"]["batches"]
+        assert "Node 2 does not answer" in job["sentence"]
         assert "ago" in ask(run, 0, "stats", "--job", run.name)
         job = stats(run, 1)  # which has not heard of it before
-        assert (
-            job["nodes"][2]["age_seconds"] < 0
-            and job["total"]["batches"] < before["total"]["batches"]
-        )
+        assert job["nodes"][2]["age_seconds"] < 0
+        assert job["total"]["batches"] < before["total"]["batches"]
         assert "no answer" in ask(run, 1, "top", "--once", "--interval", "100ms")
     finally:
         os.kill(run.ready[2], signal.SIGCONT)
@@ -187,9 +183,8 @@ def test_silent(binary, folder, tmp_path, gates):
         "node 1 says that node 2 is gone",
     )
     job = stats(run, 1)
-    assert (
-        job["total"]["batches"] == before["total"]["batches"] and len(job["nodes"][2]["ranks"]) == 1
-    )
+    assert job["total"]["batches"] == before["total"]["batches"]
+    assert len(job["nodes"][2]["ranks"]) == 1
     run.go_on(0)
     run.go_on(1)
     open(tmp_path / "done", "w").close()
@@ -243,7 +238,9 @@ def test_top(binary, folder, tmp_path, gates, key):
         screen.shows(text)
     assert screen.leave(key) == 0
     once = ask(run, 0, "top", "--once", "--interval", "100ms")
-    assert "rank 3" in once and "\x1b" not in once and once.count("hdmlp top") == 1
+    assert "rank 3" in once
+    assert "\x1b" not in once
+    assert once.count("hdmlp top") == 1
     run.together(4, 3)
     assert run.end()[1] == 0
 
@@ -260,9 +257,9 @@ def test_verify(binary, folder, tmp_path):
         tmp_path,
     )
     said, status = run.end()
-    assert (
-        status == 0 and len(said) == 6 and all(len(value["epochs"]) == 4 for value in said.values())
-    )
+    assert status == 0
+    assert len(said) == 6
+    assert all(len(value["epochs"]) == 4 for value in said.values())
     assert "verified" not in "".join(run.other)
 
 

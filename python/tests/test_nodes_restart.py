@@ -218,7 +218,8 @@ def test_daemon_that_comes_again(binary, folder, tmp_path):
         assert json.loads(ranks[2].communicate()[0])["kind"] == "DaemonDiedError"
         again = machines.start(folder, 3, {**options, "start_timeout": "3s"}, only=2)
         told = json.loads(again[0].communicate()[0])
-        assert told["kind"] == "ConfigError" and "came after the job had begun" in told["error"]
+        assert told["kind"] == "ConfigError"
+        assert "came after the job had begun" in told["error"]
         end(ranks)
     finally:
         machines.close()

@@ -201,4 +201,5 @@ def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
     run.wait(lambda: 1 in run.said, "node 1 gives up")
     run.process.terminate()
     said, _ = run.end()
-    assert 0 not in said and said[1]["kind"] == "ConfigError", said
+    assert 0 not in said, said
+    assert said[1]["kind"] == "ConfigError", said

@@ -121,7 +121,8 @@ def test_certificates(binary, folder, alone, tmp_path, authorities):
         tmp_path,
     )
     said, status = run.end()
-    assert status == 0 and streams(said) == alone, "".join(run.other)
+    assert status == 0, "".join(run.other)
+    assert streams(said) == alone, "".join(run.other)
     assert all(value["places"]["peer"] > 0 for value in said.values())
 
 

@@ -94,7 +94,8 @@ def test_images_without_a_tensor(folder):
         numpy.asarray(decoded(path).resize((22, 20), 2))
         for path, _ in ht.ImageFolder(folder).samples[:35]
     ]
-    assert images.dtype == torch.uint8 and (images.numpy() == numpy.stack(want)).all()
+    assert images.dtype == torch.uint8
+    assert (images.numpy() == numpy.stack(want)).all()
 
 
 # What it depends on.
@@ -171,7 +172,8 @@ def test_threads_and_caches_change_nothing(folder, expected, tmp_path, more):
     if "cache_dir" in more:
         more = {**more, "cache_dir": str(tmp_path / "cache")}
     found = pixels(folder, **more)
-    assert len(found) == 74 and equal(found, expected.setdefault("all", found))
+    assert len(found) == 74
+    assert equal(found, expected.setdefault("all", found))
     if "cache_dir" in more:
         assert equal(pixels(folder, **more), found)
 
@@ -182,13 +184,15 @@ def test_workers_change_nothing(folder):
 
     transforms = [V.RandomResizedCrop(24), V.RandomHorizontalFlip(), V.ToTensor(), last]
     found = [pixels(folder, transforms, num_workers=workers) for workers in (0, 2)]
-    assert len(found[0]) == len(found[1]) == 74 and equal(*found)
+    assert len(found[0]) == len(found[1]) == 74
+    assert equal(*found)
 
 
 def test_ranks_and_resuming_change_nothing(folder):
     one = pixels(folder)
     two = [pixels(folder, batch=2, rank=rank, world=2, name="two") for rank in (0, 1)]
-    assert all(equal(one, part) for part in two) and set(one) == {*two[0], *two[1]}
+    assert all(equal(one, part) for part in two)
+    assert set(one) == {*two[0], *two[1]}
     with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5, shuffle=True) as loader:
         loader.set_epoch(1)
         steps = iter(loader)
@@ -199,7 +203,8 @@ def test_ranks_and_resuming_change_nothing(folder):
         pixels(folder, epochs=[1], state=state),
         pixels(folder, epochs=[1], batch=2, rank=1, world=2, state=state),
     ):
-        assert 0 < len(rest) <= 25 and equal(rest, one)
+        assert 0 < len(rest) <= 25
+        assert equal(rest, one)
 
 
 def test_a_daemon_that_dies_changes_nothing(folder):
@@ -218,7 +223,8 @@ def test_a_daemon_that_dies_changes_nothing(folder):
                 torch.equal(one[0, i], x) for i, x in zip(loader.explain(0, step).ids, images)
             )
             assert step > 0 or torch.equal(images, kept)
-        assert step == 9 and loader._engine._feeds[0].stream.daemon.pid != pid
+        assert step == 9
+        assert loader._engine._feeds[0].stream.daemon.pid != pid
 
 
 def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
@@ -232,9 +238,8 @@ def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
                 read(os.path.join(folder, "ant", "0000.jpg"))
             )
     twins = list(pixels(str(tmp_path / "twins"), epochs=[0]).values())
-    assert len(twins) == 8 and not any(
-        torch.equal(a, b) for i, a in enumerate(twins) for b in twins[:i]
-    )
+    assert len(twins) == 8
+    assert not any(torch.equal(a, b) for i, a in enumerate(twins) for b in twins[:i])
 
 
 # Where it lies.
@@ -255,7 +260,8 @@ def test_nothing_is_copied(folder):
         for images, labels in loader:  # noqa: B007 - used after the loop
             end = images.data_ptr() + images.numel() * 4
             assert any(a <= images.data_ptr() and end <= b for a, b in spans(loader))
-            assert images.is_contiguous() and images.data_ptr() % 64 == 0
+            assert images.is_contiguous()
+            assert images.data_ptr() % 64 == 0
         with open("/proc/self/maps") as maps:
             inside = [
                 line
@@ -264,7 +270,8 @@ def test_nothing_is_copied(folder):
                 for a, b in [line.split()[0].split("-")]
                 if int(a, 16) <= images.data_ptr() < int(b, 16)
             ]
-        assert len(inside) == 1 and inside[0].split()[1].startswith("rw")
+        assert len(inside) == 1
+        assert inside[0].split()[1].startswith("rw")
         images.mul_(0), labels.add_(1)
         assert images.sum() == 0
 

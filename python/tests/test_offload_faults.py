@@ -95,9 +95,12 @@ def test_a_bad_image(tmp_path, name):
             next(batches)
         error = caught.value
         assert (error.kind, error.sample, error.path) == ("sample", 1, dataset.samples[1][0])
-        assert "sample 1" in str(error) and error.path in str(error)
+        assert "sample 1" in str(error)
+        assert error.path in str(error)
         [fault] = loader.report()["faults"]
-        assert fault["sample"] == 1 and fault["path"] == error.path and fault["policy"] == "raise"
+        assert fault["sample"] == 1
+        assert fault["path"] == error.path
+        assert fault["policy"] == "raise"
         assert re.search(reason, fault["reason"])
     with ht.DataLoader(dataset, 5, shuffle=False, on_error="skip") as loader:
         [[images, labels]] = list(loader)
@@ -105,7 +108,8 @@ def test_a_bad_image(tmp_path, name):
             V.ToTensor()(decoded(dataset.samples[i][0]).resize((16, 16), Image.BILINEAR))
             for i in (0, 2, 3, 4)
         ]
-        assert torch.equal(images, torch.stack(want)) and labels.tolist() == [0] * 4
+        assert torch.equal(images, torch.stack(want))
+        assert labels.tolist() == [0] * 4
         assert loader._engine._feeds[0].stream.daemon.pid == pid
 
 
@@ -167,14 +171,12 @@ def test_left_out_everywhere(spoilt, policy, workers):
                     asked[i] += 1
                 ids = [j for i in ids for j in instead(i)]
                 assert labels.tolist() == [samples[i][1] for i in ids]
-                assert len(images) == len(ids) and all(
-                    torch.equal(x, tensors[i]) for x, i in zip(images, ids)
-                )
+                assert len(images) == len(ids)
+                assert all(torch.equal(x, tensors[i]) for x, i in zip(images, ids))
     faults = loaders[0].report()["faults"]
     assert {f["sample"]: f["path"] for f in faults} == {i: samples[i][0] for i in bad}
-    assert {f["policy"] for f in faults} == {policy} and all(
-        f["count"] >= asked[f["sample"]] >= 2 for f in faults
-    )
+    assert {f["policy"] for f in faults} == {policy}
+    assert all(f["count"] >= asked[f["sample"]] >= 2 for f in faults)
     for loader in loaders:
         loader.close()
 
@@ -203,11 +205,13 @@ def test_batches_of_which_nothing_is_left(tmp_path):
     (tmp_path / "none" / "a").mkdir(parents=True)
     for i in range(6):
         (tmp_path / "none" / "a" / f"{i}.jpg").write_bytes(b"not one left")
-    with ht.DataLoader(
-        ht.ImageFolder(str(tmp_path / "none"), TENSOR), 1, shuffle=False, on_error="substitute"
-    ) as loader:
-        with pytest.raises(errors.SampleError, match="no readable sample is left"):
-            list(loader)
+    with (
+        ht.DataLoader(
+            ht.ImageFolder(str(tmp_path / "none"), TENSOR), 1, shuffle=False, on_error="substitute"
+        ) as loader,
+        pytest.raises(errors.SampleError, match="no readable sample is left"),
+    ):
+        list(loader)
 
 
 @pytest.mark.parametrize(
@@ -298,7 +302,8 @@ def test_ranks_that_disagree(spoilt):
                     name="d",
                     shuffle=True,
                 )
-            assert caught.value.key == "transforms" and "Resize" in caught.value.theirs
+            assert caught.value.key == "transforms"
+            assert "Resize" in caught.value.theirs
 
 
 # The report.
@@ -322,13 +327,14 @@ def test_the_report(tmp_path):
         report = loader.report()
     took = {t["name"]: t["seconds"] for t in report["preprocessing"]["transforms"]}
     assert list(took) == ["ImgDecode", "RandomResizedCrop", "ToTensor", "Normalize"]
-    assert took["ImgDecode"] > 0 and took["RandomResizedCrop"] > 0 and took["ToTensor"] > 0
-    assert report["preprocessing"]["samples"] == 128 and report["preprocessing"]["threads"] == 1
+    assert took["ImgDecode"] > 0
+    assert took["RandomResizedCrop"] > 0
+    assert took["ToTensor"] > 0
+    assert report["preprocessing"]["samples"] == 128
+    assert report["preprocessing"]["threads"] == 1
     reads = [place for epoch in report["epochs"] for place in epoch["reads"].values()]
-    assert (
-        sum(r["samples"] for r in reads) == 128
-        and sum(r["bytes"] for r in reads) == 2 * report["bytes"]
-    )
+    assert sum(r["samples"] for r in reads) == 128
+    assert sum(r["bytes"] for r in reads) == 2 * report["bytes"]
     assert report["source"]["bytes"] == 2 * report["bytes"]
     causes = {cause for epoch in report["epochs"] for cause in epoch["stall"]}
     assert causes <= {"source", "handover", "consumer", *(f"transform {name}" for name in took)}

@@ -35,7 +35,8 @@ def test_listing_4_6(folder):
         job = Job(folder, 4, 2, "uniform", False, transforms=given, seed=3)
         dataset = ht.HDMLPImageFolder(folder, job, images)
         loader = ht.HDMLPDataLoader(dataset)
-        assert len(dataset) == 21 and len(loader) == 6
+        assert len(dataset) == 21
+        assert len(loader) == 6
         assert by_label(loader, 2) == [want] * 2
         assert [t.describe() for t in job.get_transforms()] == [t.describe() for t in TENSOR]
         assert job.get_metrics()["read_locations"]
@@ -46,11 +47,9 @@ def test_a_jobs_batches(folder):
     job = Job(folder, 4, 3, seed=3)
     dataset = ht.HDMLPImageFolder(folder, job, [T.Resize((20, 16))], target_transform=str)
     for images, labels in ht.HDMLPDataLoader(dataset):  # where the daemon wrote them
-        assert (
-            images.shape[1:] == (20, 16, 3)
-            and images.dtype == torch.uint8
-            and set(labels) <= {"0", "1", "2"}
-        )
+        assert images.shape[1:] == (20, 16, 3)
+        assert images.dtype == torch.uint8
+        assert set(labels) <= {"0", "1", "2"}
         assert any(
             s.writable and begin <= images.data_ptr() < begin + s.size
             for s, begin in (
@@ -73,11 +72,11 @@ def test_a_jobs_batches(folder):
 
 def test_the_jobs_samples_one_by_one(folder):
     with Job(folder, 4, 1, transforms=TENSOR, seed=3) as job:
-        assert job.output.shape == (3, 20, 16) and job.output.type == "float32"
+        assert job.output.shape == (3, 20, 16)
+        assert job.output.type == "float32"
         label, view = job.get()
-        assert label in ("ant", "bee", "cat") and torch.frombuffer(
-            view, dtype=torch.float32
-        ).shape == (960,)
+        assert label in ("ant", "bee", "cat")
+        assert torch.frombuffer(view, dtype=torch.float32).shape == (960,)
     with Job(folder, 4, 1, transforms=TENSOR, seed=3) as job:
         dataset = ht.HDMLPImageFolder(folder, job, darker)  # after the job's own
         halves = [dataset[i] for i in range(21)]
@@ -90,6 +89,5 @@ def test_a_job_has_one_list(folder):
     with Job(folder, 4, 1, transforms=TENSOR) as job:
         with pytest.raises(errors.ConfigError, match="others"):
             ht.HDMLPImageFolder(folder, job, [T.Resize((3, 3)), T.ToTensor()])
-    with Job(folder, 4, 1) as job:
-        with pytest.raises(errors.ConfigError, match="set up already"):
-            ht.HDMLPImageFolder(folder, job, TENSOR)
+    with Job(folder, 4, 1) as job, pytest.raises(errors.ConfigError, match="set up already"):
+        ht.HDMLPImageFolder(folder, job, TENSOR)

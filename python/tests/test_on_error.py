@@ -14,7 +14,7 @@ Image = pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
 from hdmlp import Job, errors
-from reference import decoded, jpegs
+from reference import decoded, jpegs, read
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -33,7 +33,7 @@ def folder(tmp_path):
         os.remove(path)
         image.save(path[:-4] + ".bmp")
     paths = [path[:-4] + ".bmp" for path in paths]
-    whole = open(paths[9], "rb").read()
+    whole = read(paths[9])
     png = io.BytesIO()
     Image.new("RGB", (20, 20)).save(png, "PNG")
     bomb = bytearray(png.getvalue())
@@ -117,17 +117,16 @@ def test_policies(folder, workers, policy, memory, caplog):
         for record in caplog.records
         if "cannot be decoded in Python" in record.getMessage()
     ]
-    assert len(said) == len(bad) and not any(
+    assert len(said) == len(bad)
+    assert not any(
         "could not be verified" in record.getMessage()
         or "cannot be verified" in record.getMessage()
         for record in caplog.records
     )
     for sample, message in zip(bad, sorted(said, key=lambda text: int(text.split()[1]))):
-        assert (
-            message.startswith(f"sample {sample} (")
-            and loader.dataset.sample(sample)[0] in message
-            and f"on_error={policy}" in message
-        )
+        assert message.startswith(f"sample {sample} (")
+        assert loader.dataset.sample(sample)[0] in message
+        assert f"on_error={policy}" in message
     assert (
         "UnidentifiedImageError" in said[0]
         or "OSError" in said[0]
@@ -138,7 +137,7 @@ def test_policies(folder, workers, policy, memory, caplog):
 
 @WORKERS
 def test_raise(folder, workers):
-    root, bad = folder
+    root, _bad = folder
     with ht.DataLoader(
         ht.ImageFolder(root, TRANSFORM), 1, offload=False, num_workers=workers
     ) as loader:
@@ -150,7 +149,8 @@ def test_raise(folder, workers):
                 match="the file cannot be decoded in Python: UnidentifiedImageError",
             ) as caught:
                 next(batches)
-            assert caught.value.sample == 2 and caught.value.path == loader.dataset.sample(2)[0]
+            assert caught.value.sample == 2
+            assert caught.value.path == loader.dataset.sample(2)[0]
             if not again:
                 assert "UnidentifiedImageError" in str(caught.value.__cause__) or isinstance(
                     caught.value.__cause__, Image.UnidentifiedImageError
@@ -184,7 +184,8 @@ def test_all_ranks_end(folder, workers):
         errors.SampleError, match=r"rank 0 stopped: .*cannot be decoded in Python"
     ) as caught:
         next(second)
-    assert caught.value.sample == 2 and caught.value.rank == 0
+    assert caught.value.sample == 2
+    assert caught.value.rank == 0
     for loader in ranks:
         loader.close()
 
@@ -215,7 +216,7 @@ def test_subsets_and_orders_that_are_given(folder, workers):
 
 @WORKERS
 def test_resuming(folder, workers):
-    root, bad = folder
+    root, _bad = folder
     options = dict(offload=False, num_workers=workers, on_error="skip", shuffle=True, seed=3)
     with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 3, **options) as loader:
         whole = list(loader)

@@ -166,7 +166,8 @@ def test_a_subset_is_delivered_as_by_torch(real, folder, world_size, shuffle, su
         for rank in range(world_size)
     ]
     for rank, job in enumerate(jobs):
-        assert job.opened["positions"] == len(subset) and job.opened["samples"] == SAMPLES
+        assert job.opened["positions"] == len(subset)
+        assert job.opened["samples"] == SAMPLES
         for epoch in range(3):
             assert job.batches(epoch) == sampled(
                 subset, epoch, rank, world_size, 2, shuffle=shuffle
@@ -185,12 +186,14 @@ def test_a_subset_is_delivered_as_by_torch(real, folder, world_size, shuffle, su
 
 def test_ranks_with_other_subsets_are_refused(real, folder):
     name = f"subset-{os.getpid()}-{next(_names)}"
-    with Job(folder, [1, 2, 3], name=name, world_size=2, subset={"count": 3}):
-        with pytest.raises(
+    with (
+        Job(folder, [1, 2, 3], name=name, world_size=2, subset={"count": 3}),
+        pytest.raises(
             errors.MismatchError,
             match=r"rank 1 disagrees with rank 0 of job .*: subset or batches is 3 samples",
-        ):
-            Job(folder, [1, 2, 4], name=name, rank=1, world_size=2, subset={"count": 3})
+        ),
+    ):
+        Job(folder, [1, 2, 4], name=name, rank=1, world_size=2, subset={"count": 3})
 
 
 def test_a_weighted_sampler(real, folder):
@@ -206,9 +209,8 @@ def test_a_weighted_sampler(real, folder):
         return [drawn[epoch][sum(batches[:s]) : sum(batches[: s + 1])] for s in range(step, 5)]
 
     with Job(folder, *lists, **stream, epochs=0, verify=True) as job:
-        assert (
-            job.opened["steps"] == 5 and job.opened["rank_samples"] == job.opened["positions"] == 30
-        )
+        assert job.opened["steps"] == 5
+        assert job.opened["rank_samples"] == job.opened["positions"] == 30
         assert job.batches(0) == cut(0)
         job.ends()
         assert job.stream.call("audit", {"epoch": 0})["complete"]

@@ -237,7 +237,7 @@ def test_a_build_without_a_c_compiler_says_so(path, tmp_path, version):
 
 
 @pytest.mark.parametrize(
-    ("without", "named"),
+    "without, named",
     [
         ("jpeg", "libjpeg-turbo (jpeglib.h and libjpeg.a)"),
         ("deflate", "libdeflate (libdeflate.h and libdeflate.a)"),
@@ -268,7 +268,7 @@ def test_pip_shows_what_a_build_lacks_and_no_traceback(sdist, path, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("head", "words"),
+    "head, words",
     [
         (b"#!/bin/sh\n", "is not a Linux binary for x86_64 or aarch64"),
         (None, "run `make build` first"),

@@ -99,14 +99,15 @@ def test_said(monkeypatch):
     monkeypatch.setattr(_processors, "processors", lambda: 8)
     monkeypatch.setattr(_processors, "local_ranks", lambda: 2)
     count, text = unasked("fork")
-    assert (
-        count == 3
-        and "3 worker processes" in text
-        and "8 processors, shared by 2 ranks" in text
-        and "num_workers=" in text
-    )
+    assert count == 3
+    assert "3 worker processes" in text
+    assert "8 processors, shared by 2 ranks" in text
+    assert "num_workers=" in text
     for method in ("spawn", "forkserver"):
         count, text = unasked(method)
-        assert count == 0 and method in text and "num_workers=3" in text and "__main__" in text
+        assert count == 0
+        assert method in text
+        assert "num_workers=3" in text
+        assert "__main__" in text
     monkeypatch.setattr(_processors, "processors", lambda: 2)
     assert unasked("fork") == (0, "")

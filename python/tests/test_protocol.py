@@ -59,7 +59,8 @@ def test_a_frame_larger_than_the_buffer(pair):
         with contextlib.suppress(BlockingIOError):
             data = data[theirs.send(data) :]
         got += frames(connection)
-    assert len(got) == 1 and got[0][1] == bytes(range(256)) * 4096 * 4
+    assert len(got) == 1
+    assert got[0][1] == bytes(range(256)) * 4096 * 4
 
 
 @pytest.mark.parametrize("size", [1000, 100_000, 250_000, 300_000])
@@ -74,7 +75,8 @@ def test_frames_that_nobody_takes_yet(pair, size):
             while connection.fill():
                 pass
     assert [bytes(connection.frame()[1]) for _ in sent] == sent
-    assert connection.frame() is None and not connection.fill()
+    assert connection.frame() is None
+    assert not connection.fill()
 
 
 def test_descriptors_go_with_their_frames(pair):
@@ -145,7 +147,7 @@ def test_descriptors_that_get_lost_are_an_error(pair):
     before, gaps = resource.getrlimit(resource.RLIMIT_NOFILE), []
     resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 1, before[1]))
     try:
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="Too many open files"):
             while True:
                 gaps.append(os.dup(fd))
         with pytest.raises(ProtocolError, match="lost in transit: too many open files"):

@@ -146,7 +146,8 @@ def test_bits_of_pil(folder, name, workers):
         assert [t["name"] for t in preprocessing["transforms"]] == [
             "ImgDecode",
             *native,
-        ] and preprocessing["samples"] >= 2 * len(samples)
+        ]
+        assert preprocessing["samples"] >= 2 * len(samples)
 
 
 @pytest.mark.parametrize(
@@ -171,7 +172,8 @@ def test_kept_images_stay(folder, options):
         assert [t["name"] for t in loader._opened()._session.transforms] == ["Ragged"]
         for _ in range(3):
             kept = [image for batch in loader for image, _ in batch]
-            assert len(kept) == len(want) and all(map(equal, kept, want))
+            assert len(kept) == len(want)
+            assert all(map(equal, kept, want))
 
 
 def test_orders_that_samplers_draw(folder):
@@ -190,7 +192,8 @@ def test_orders_that_samplers_draw(folder):
     ) as ours:
         for _ in range(2):
             for (x, y), (u, v) in zip(theirs, ours):
-                assert torch.equal(x, u) and torch.equal(y, v)
+                assert torch.equal(x, u)
+                assert torch.equal(y, v)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
@@ -243,7 +246,8 @@ def test_damaged(tmp_path, workers):
         ) as loader:
             got = [x for batch, _ in loader for x in batch]
             assert [f["sample"] for f in loader.report()["faults"]] == bad
-        assert len(got) == len(want) and all(torch.equal(x, images[i]) for x, i in zip(got, want))
+        assert len(got) == len(want)
+        assert all(torch.equal(x, images[i]) for x, i in zip(got, want))
     with ht.DataLoader(dataset, 4, shuffle=False, num_workers=workers) as loader:
         with pytest.raises(errors.SampleError) as caught:
             list(loader)
@@ -295,7 +299,8 @@ def test_workers_are_said_once(folder, caplog, monkeypatch):
         for _ in range(2):
             list(loader)
         [message] = said()
-        assert message.startswith("2 worker processes") and "num_workers=" in message
+        assert message.startswith("2 worker processes")
+        assert "num_workers=" in message
     for given, why in (
         ({"shuffle": False, "multiprocessing_context": "spawn"}, "spawn"),
         ({"shuffle": True}, "sampler's order"),
@@ -303,7 +308,8 @@ def test_workers_are_said_once(folder, caplog, monkeypatch):
         with ht.DataLoader(dataset, 4, **given) as loader:
             assert loader.num_workers == 0
             [message] = said()
-            assert why in message and "give num_workers=2" in message
+            assert why in message
+            assert "give num_workers=2" in message
     for quiet in (
         dict(dataset=dataset, num_workers=0),
         dict(dataset=ht.ImageFolder(folder, [V.CenterCrop(9), V.ToTensor()])),

@@ -145,7 +145,8 @@ def test_iterators_that_live_at_the_same_time(daemon, folder):
         del first
         assert read(next(iter(loader)).samples) == expected(loader, 25, 6)[0]
         assert [read(b.samples) for b in late] == expected(loader, 25, 5)[1:]
-        assert next(late, None) is None and len(late) == 0
+        assert next(late, None) is None
+        assert len(late) == 0
     assert len({s.key[0] for s in daemon.sessions}) == 2  # jobs
 
 
@@ -191,7 +192,8 @@ def test_acks_count_what_was_yielded(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
         for batch in loader:
             del batch
-        assert loader.stats.batches == 7 and loader.stats.samples == 25
+        assert loader.stats.batches == 7
+        assert loader.stats.samples == 25
         assert [a[1:3] for a in daemon.session.acks] == [(0, step) for step in range(7)]
         daemon.lie = 1
         with pytest.raises(errors.AuditError):
@@ -216,11 +218,13 @@ def test_stall_is_measured(daemon, folder):
 
 def test_folder(daemon, folder):
     dataset = data.Folder(folder)
-    assert len(dataset) == 25 and dataset.classes == ["ant", "bee", "cat"]
+    assert len(dataset) == 25
+    assert dataset.classes == ["ant", "bee", "cat"]
     assert dataset.class_to_idx == {"ant": 0, "bee": 1, "cat": 2}
     assert dataset.targets == [0] * 10 + [1] * 8 + [2] * 7
     assert dataset.samples[11] == (os.path.join(folder, "bee", "001.jpg"), 1) == dataset.imgs[11]
-    assert dataset[11][0].startswith(b"sample 11 ") and dataset[-1][1] == 2
+    assert dataset[11][0].startswith(b"sample 11 ")
+    assert dataset[-1][1] == 2
 
 
 def test_explain_and_report(daemon, folder):
@@ -228,8 +232,10 @@ def test_explain_and_report(daemon, folder):
         batches = iter(loader)
         next(batches)
         explained = loader.explain(1, 2)
-        assert explained.ids == expected(loader, 25, 1)[2] and len(explained.paths) == 4
-        assert str(loader.report()) == "all is well" and loader.report()["epochs"] == 1
+        assert explained.ids == expected(loader, 25, 1)[2]
+        assert len(explained.paths) == 4
+        assert str(loader.report()) == "all is well"
+        assert loader.report()["epochs"] == 1
         assert len(list(batches)) == 6
 
 

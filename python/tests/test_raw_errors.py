@@ -28,7 +28,8 @@ def test_errors_of_open(daemon, folder, kind, cls):
     daemon.open_error = {"kind": kind, "message": "no good", "details": {"need": 1}}
     with pytest.raises(cls, match=r"^no good$") as caught:
         data.DataLoader(folder)
-    assert isinstance(caught.value, errors.HDMLPError) and caught.value.details == {"need": 1}
+    assert isinstance(caught.value, errors.HDMLPError)
+    assert caught.value.details == {"need": 1}
 
 
 def test_a_sample_that_fails_comes_in_order(daemon, folder):
@@ -39,7 +40,8 @@ def test_a_sample_that_fails_comes_in_order(daemon, folder):
             next(batches)
         with pytest.raises(errors.SampleError) as caught:
             next(batches)
-        assert caught.value.sample == 1 and caught.value.path == "cat/1.jpg"
+        assert caught.value.sample == 1
+        assert caught.value.path == "cat/1.jpg"
         daemon.fail_at = None
         assert [read(b.samples) for b in loader] == expected(loader, 25, 1)
 
@@ -132,7 +134,7 @@ def test_wrong_arguments(daemon, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "reason"),
+    "path, reason",
     [
         ("file", "it is not a directory"),
         ("file/below", "a part of the path is not a directory"),

@@ -39,7 +39,8 @@ def test_spare_slots_are_given_up_on_both_sides():
     for number in taken:
         both.slots.free(number)
     assert sorted(both.segments) == taken[-Slots.SPARE :]  # the largest
-    assert both.slots.take(1).number == taken[-Slots.SPARE] and len(both.segments) == Slots.SPARE
+    assert both.slots.take(1).number == taken[-Slots.SPARE]
+    assert len(both.segments) == Slots.SPARE
 
 
 def test_what_lies_in_the_room_is_found_there_and_nothing_else_is():
@@ -79,13 +80,12 @@ def test_tensors_in_the_room_and_elsewhere_come_through():
         "text": "x" * 40_000,
     }
     got, payload = both.pass_on(value, place)
-    assert torch.equal(got["inside"], inside) and torch.equal(got["part"], inside[100:200])
+    assert torch.equal(got["inside"], inside)
+    assert torch.equal(got["part"], inside[100:200])
     assert all(torch.equal(a, b) for a, b in zip(got["elsewhere"], elsewhere))
-    assert (
-        (got["array"] == numpy.arange(7)).all()
-        and got["none"].shape == (0, 2)
-        and got["text"] == value["text"]
-    )
+    assert (got["array"] == numpy.arange(7)).all()
+    assert got["none"].shape == (0, 2)
+    assert got["text"] == value["text"]
     assert set(slots_of(payload)) == set(both.segments)
 
 

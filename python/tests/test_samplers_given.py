@@ -80,7 +80,8 @@ def test_a_state_of_an_iterable_dataset_counts_on_after_resuming():
         batches = iter(loader)
         next(batches)
         assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (3, 3)
-        assert len(list(batches)) == 2 and loader.state_dict()["epoch"] == 4
+        assert len(list(batches)) == 2
+        assert loader.state_dict()["epoch"] == 4
 
 
 @pytest.mark.parametrize(
@@ -108,11 +109,9 @@ def test_stacking_is_torchs_collating(a, b):
                 ht.stack_into(batch, Arena())
             continue
         got = ht.stack_into(batch, Arena())
-        assert (
-            got[0].dtype == want[0].dtype
-            and torch.equal(got[0], want[0])
-            and torch.equal(got[1], want[1])
-        )
+        assert got[0].dtype == want[0].dtype
+        assert torch.equal(got[0], want[0])
+        assert torch.equal(got[1], want[1])
 
 
 def test_a_distributed_sampler_of_another_dataset_is_asked_itself():
@@ -154,7 +153,8 @@ def test_each_occurrence_on_each_rank_draws_numbers_of_its_own():
         return [value for value, _ in made]
 
     alone = drawn(0, 1, 12)
-    assert len(set(alone)) == 12 and drawn(0, 1, 12, step=1)[0] not in alone
+    assert len(set(alone)) == 12
+    assert drawn(0, 1, 12, step=1)[0] not in alone
     for world_size in (2, 3, 4):
         for rank in range(world_size):
             assert drawn(rank, world_size, 12 // world_size) == alone[rank::world_size]

@@ -97,13 +97,15 @@ def test_a_path_below_the_runtime_directory(binary, runtime):
         assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
         assert stat.S_ISSOCK(os.stat(path).st_mode)
         status, said = command(binary, environment, "stats", "--json")
-        assert status == 0 and json.loads(said)["pid"] == pid
+        assert status == 0
+        assert json.loads(said)["pid"] == pid
         status, said = command(binary, environment, "top", "--once", "--interval", "100ms")
         assert status == 0, said
         assert command(binary, environment, "stop") == (0, "")
     until(lambda: os.listdir(os.path.dirname(path)) == [])
     status, said = command(binary, environment, "stats")
-    assert status == 1 and f"no daemon is running for this user at {path}" in said
+    assert status == 1
+    assert f"no daemon is running for this user at {path}" in said
 
 
 @pytest.mark.slow
@@ -121,7 +123,9 @@ def test_ranks_that_start_at_once_have_one_daemon(binary, runtime, kind, killed)
             os.kill(before, signal.SIGKILL)
     with Ranks(8, environment) as ranks:
         pids = {said.get("pid") for said in ranks.said}
-        assert len(pids) == 1 and pids != {before} and None not in pids, ranks.said
+        assert len(pids) == 1, ranks.said
+        assert pids != {before}, ranks.said
+        assert None not in pids, ranks.said
 
 
 @pytest.mark.slow
@@ -178,16 +182,13 @@ def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
     )
     refused, served, serve = map(json.loads, ended.stdout.splitlines())
     if listens:
-        assert (
-            refused["error"] == "AccessDeniedError"
-            and "belongs to user nobody (65534), not to root (0)" in refused["text"]
-        )
-        assert serve[0] == 2 and "belongs to user nobody (65534), not to root (0)" in serve[1]
+        assert refused["error"] == "AccessDeniedError"
+        assert "belongs to user nobody (65534), not to root (0)" in refused["text"]
+        assert serve[0] == 2
+        assert "belongs to user nobody (65534), not to root (0)" in serve[1]
     else:
-        assert (
-            "another process holds that socket" in refused["text"]
-            and "another user's" in refused["text"]
-        )
+        assert "another process holds that socket" in refused["text"]
+        assert "another user's" in refused["text"]
     assert "HDMLP_SOCKET" in refused["text"]
     assert "pid" in served, served
 
@@ -222,13 +223,12 @@ def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
         other.listen()
     before = os.lstat(path) if os.path.lexists(path) else None
     status, said = command(binary, variables(XDG_RUNTIME_DIR=runtime), "serve")
-    assert status == 2 and words.replace("root (0)", _address.user_name(os.geteuid())) in said, said
+    assert status == 2, said
+    assert words.replace("root (0)", _address.user_name(os.geteuid())) in said, said
     if what != "program":  # that does not answer: no answer within 10 s
         with Ranks(1, variables(XDG_RUNTIME_DIR=runtime)) as ranks:
-            assert (
-                ranks.said[0]["error"] == "ConfigError"
-                and words.split("(0)")[-1][:12] in ranks.said[0]["text"]
-            ), ranks.said
+            assert ranks.said[0]["error"] == "ConfigError", ranks.said
+            assert words.split("(0)")[-1][:12] in ranks.said[0]["text"], ranks.said
     assert before is None or os.path.samestat(os.lstat(path), before)
 
 

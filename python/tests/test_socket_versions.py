@@ -47,11 +47,9 @@ def test_a_daemon_of_another_version(binary, newer, runtime):
                 assert words in said["text"]
         for words in (["stats"], ["stats", "--job", "x"], ["top", "--once"]):
             status, out = command(binary, environment, *words)
-            assert (
-                status == 2
-                and f"pid {daemon.pid}) is hdmlp {version}" in out
-                and hdmlp.__version__ in out
-            ), out
+            assert status == 2, out
+            assert f"pid {daemon.pid}) is hdmlp {version}" in out, out
+            assert hdmlp.__version__ in out, out
         assert command(binary, environment, "stop") == (0, "")
         assert daemon.wait(20) == 0
     finally:
@@ -92,12 +90,10 @@ def test_a_daemon_of_another_protocol(binary, tmp_path):
                 {"error": "VersionError", "text": "the daemon speaks protocol 99"}
             ]
         status, said = command(binary, environment, "stop")
-        assert (
-            status == 2
-            and "protocol 99" in said
-            and "hdmlp stop --force" in said
-            and daemon.poll() is None
-        )
+        assert status == 2
+        assert "protocol 99" in said
+        assert "hdmlp stop --force" in said
+        assert daemon.poll() is None
         assert command(binary, environment, "stop", "--force") == (0, "")
         assert daemon.wait(10) == -signal.SIGTERM
     finally:
@@ -138,9 +134,8 @@ def test_a_process_of_another_version(binary, folder, monkeypatch, real):
             answer = protocol.decode_json(frame[1])
         if frame[2] is not None:
             os.close(frame[2])
-    assert kinds == [protocol.WELCOME, protocol.REPLY] and answer["error"]["kind"] == "version", (
-        answer
-    )
+    assert kinds == [protocol.WELCOME, protocol.REPLY], answer
+    assert answer["error"]["kind"] == "version", answer
     assert "this process (pid 7) is hdmlp 0.0.7" in answer["error"]["message"]
     connection.close()
 
@@ -219,7 +214,7 @@ def test_another_program_listens(binary, tmp_path, monkeypatch):
         finally:
             thread.join()
     for text in (said, str(failed.value)):
-        assert (
-            where in text and re.search("(no|not an) HDMLP daemon", text) and "HDMLP_SOCKET" in text
-        )
+        assert where in text
+        assert re.search("(no|not an) HDMLP daemon", text)
+        assert "HDMLP_SOCKET" in text
     assert code == 1

@@ -106,9 +106,12 @@ def test_transforms_in_next(real, folder, monkeypatch, transform):
             assert len(list(loader)) == 3
         report, stats = loader.report(), loader.stats
     causes = stalls(report)
-    assert causes["python"] == 24 and report["utilisation"] < 0.1
-    assert "Python code that makes batches" in str(report) and "num_workers" in str(report)
-    assert stats.python == 24 and stats.waits == stats.batches == 6
+    assert causes["python"] == 24
+    assert report["utilisation"] < 0.1
+    assert "Python code that makes batches" in str(report)
+    assert "num_workers" in str(report)
+    assert stats.python == 24
+    assert stats.waits == stats.batches == 6
     assert abs(stats.stall - report["stall_seconds"]) < 1e-3
 
 
@@ -201,7 +204,8 @@ def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch)
     ):
         with loader:
             assert len(list(loader)) == 3
-            assert "python" not in stalls(loader.report()) and loader.stats.python == 0
+            assert "python" not in stalls(loader.report())
+            assert loader.stats.python == 0
 
 
 def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
@@ -219,7 +223,8 @@ def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
     ) as loader:
         list(loader)
         causes = stalls(loader.report())
-        assert causes["python"] == 12 and causes["source"] > 0
+        assert causes["python"] == 12
+        assert causes["source"] > 0
         assert abs(sum(causes.values()) - loader.stats.stall) < 1e-3
 
 
@@ -278,7 +283,8 @@ def test_the_daemon_that_is_waited_for(daemon, folder, monkeypatch):
         clock.call(lambda looks: daemon.gate.set() if looks == 5 else None)
         next(iter(loader))
         stats = loader.stats
-    assert stats.stall - stats.python >= 4 and stats.stall > stats.python > 0
+    assert stats.stall - stats.python >= 4
+    assert stats.stall > stats.python > 0
 
 
 def len_of(image):
@@ -304,13 +310,12 @@ def test_datasets_of_ones_own(socket_name, monkeypatch):
             clock.now += SECOND  # the training step
         report = loader.report()
         assert loader.stats == (3, 12, 3, 12.0, 12.0)
-    assert (
-        report["stall"] == {"python": 12.0}
-        and report["stall_seconds"] == 12
-        and report["seconds"] == 14
-    )
+    assert report["stall"] == {"python": 12.0}
+    assert report["stall_seconds"] == 12
+    assert report["seconds"] == 14
     assert report["utilisation"] == pytest.approx(1 - 12 / 14)
-    assert "12.000 s" in str(report) and "num_workers" in str(report)
+    assert "12.000 s" in str(report)
+    assert "num_workers" in str(report)
     clock = Ticking(monkeypatch, _local, _epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=2, multiprocessing_context="fork") as loader:
         list(loader)

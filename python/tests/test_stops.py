@@ -36,7 +36,8 @@ def shorten(loader, rank):
 
 def check(stopped, other, name):
     """The rank that stopped says what happened, and the other one what, and where."""
-    assert name in str(stopped) and stopped.rank is None
+    assert name in str(stopped)
+    assert stopped.rank is None
     assert (other.sample, other.path, other.rank) == (stopped.sample, stopped.path, 1)
     assert str(other) == f"rank 1 stopped: {stopped}"
 

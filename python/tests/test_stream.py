@@ -123,7 +123,8 @@ def test_batches_of_before_a_seek_are_passed_over_and_their_slots_return(start):
     peer.stream.seek(40)
     peer.batch(2, 40, one(40), [9])
     taken = peer.stream.poll()
-    assert taken.step == 40 and [bytes(view) for view in taken.content] == peer.content(one(40))
+    assert taken.step == 40
+    assert [bytes(view) for view in taken.content] == peer.content(one(40))
     peer.stream.return_slots()
     assert peer.heard() == [("ITERATE", 2, 0, 40), ("ACK", 2, protocol.NO_BATCH, 0, [0, 1, 2])]
 
@@ -288,7 +289,8 @@ def test_slots_that_find_no_room_among_those_noted_are_acknowledged(start):
         acknowledged += [slot for said in peer.heard() for slot in said[4]]
     noted += returning.read()
     assert sorted(noted + acknowledged) == list(range(3 * ENTRIES))
-    assert len(noted) == ENTRIES + 200 and noted == sorted(noted)
+    assert len(noted) == ENTRIES + 200
+    assert noted == sorted(noted)
 
 
 def test_batches_from_another_ranks_stop_on_are_passed_over(start):

@@ -75,7 +75,8 @@ def test_by_attributes(fake):
     parts = T.split(
         [crop, V.RandomHorizontalFlip(), V.ColorJitter(0.4, 0.4, 0.4), fake.MaybeToTensor(), norm]
     )
-    assert parts.rest == [] and parts.described[0] == T.RandomResizedCrop(
+    assert parts.rest == []
+    assert parts.described[0] == T.RandomResizedCrop(
         (24, 20), interpolation=("bilinear", "bicubic")
     )
     assert names(parts) == [
@@ -102,7 +103,8 @@ def test_by_attributes(fake):
         fake.ResizeKeepRatio(size=(9, 9)),
     ):
         parts = T.split([crop, last])
-        assert parts.rest == [last] and "not a transform that HDMLP knows" in parts.why
+        assert parts.rest == [last]
+        assert "not a transform that HDMLP knows" in parts.why
     assert T.split([V.Resize((9, 9)), V.ToTensor(), crop]).rest == [
         crop
     ]  # of tensors, it resizes otherwise
@@ -124,9 +126,8 @@ def test_interpolations():
         ((0, 2, 3), ["nearest", "bilinear", "bicubic"]),
     ):
         t = T.RandomResizedCrop(9, interpolation=modes)
-        assert t.describe()["interpolation"] == want and (
-            repr(want) in repr(t) or f"interpolation={want}" in repr(t)
-        )
+        assert t.describe()["interpolation"] == want
+        assert repr(want) in repr(t) or f"interpolation={want}" in repr(t)
     for modes in ((), ("bilinear", "cubic"), ["box"] * 17):
         with pytest.raises(ValueError, match="interpolation should be one"):
             T.RandomResizedCrop(9, interpolation=modes)
@@ -178,17 +179,22 @@ def likewise(transform, values, image, order, monkeypatch):
                 patch.setattr(
                     t,
                     "get_params",
-                    lambda *_: [int(v[k]) for k in ("top", "left", "height", "width")],
+                    lambda *_, v=v: [int(v[k]) for k in ("top", "left", "height", "width")],
                 )
-                patch.setattr(random, "choice", lambda modes: modes[int(v["interpolation"])])
+                patch.setattr(random, "choice", lambda modes, v=v: modes[int(v["interpolation"])])
             elif name == "RandomHorizontalFlip":
                 flip = values[name]["flip"]
-                patch.setattr(torch, "rand", lambda *_: torch.tensor([0.0 if flip else 1.0]))
+                patch.setattr(
+                    torch, "rand", lambda *_, flip=flip: torch.tensor([0.0 if flip else 1.0])
+                )
             elif name == "ColorJitter":
                 patch.setattr(
                     t,
                     "get_params",
-                    lambda *_: ([FACTORS.index(k) for k in order], *map(values[name].get, FACTORS)),
+                    lambda *_, drawn=values[name]: (
+                        [FACTORS.index(k) for k in order],
+                        *map(drawn.get, FACTORS),
+                    ),
                 )
             image = t(image)
     return image
@@ -272,5 +278,6 @@ def test_what_stays_in_python(timm, caplog):
         (dict(color_jitter_prob=0.8), ["RandomResizedCrop", "RandomHorizontalFlip"], "RandomApply"),
     ):
         parts = T.split(timm.create_transform(40, is_training=True, interpolation="random", **more))
-        assert names(parts) == described and type(parts.left[0]).__name__ == cause
+        assert names(parts) == described
+        assert type(parts.left[0]).__name__ == cause
         assert parts.hands == ("tensor" if cause == "RandomErasing" else "image")

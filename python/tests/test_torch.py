@@ -19,7 +19,8 @@ def test_raw(daemon, folder):
     with ht.DataLoader(ht.ImageFolder(folder), batch_size=4, seed=3, shuffle=True) as loader:
         for (samples, labels), ids in zip(loader, expected(loader)):
             assert [decode(s) for s in samples] == ids
-            assert labels.dtype == torch.int64 and labels.shape == (len(ids),)
+            assert labels.dtype == torch.int64
+            assert labels.shape == (len(ids),)
             assert labels.tolist() == [0 if i < 10 else 1 if i < 18 else 2 for i in ids]
             labels += 1
 
@@ -85,7 +86,8 @@ def test_image_folder(daemon, folder, tmp_path):
     data = ht.ImageFolder(
         folder, transforms=[lambda x: x + 1, float], loader=decode, target_transform=str
     )
-    assert data[11] == (12.0, "1") and len(data) == 25
+    assert data[11] == (12.0, "1")
+    assert len(data) == 25
     assert pickle.loads(pickle.dumps(dataset(folder)))[3][0][1, 0, 0] == 3
     with pytest.raises(errors.ConfigError, match="is_valid_file"):
         ht.ImageFolder(folder, is_valid_file=str)
@@ -100,7 +102,8 @@ def test_listing_4_6(daemon, folder):
         patch.setattr(_thesis, "pil_loader", decode)
         data.transform = to_tensor
         loader = ht.HDMLPDataLoader(data)
-        assert len(loader) == 7 and len(data) == 25
+        assert len(loader) == 7
+        assert len(data) == 25
         for epoch in range(2):
             assert [ids_of(x) for x, _ in loader] == expected(job._loader, epoch)
     assert (job.get_node_id(), job.get_no_nodes()) == (0, 1)

@@ -63,11 +63,13 @@ def test_transforms_do_not_depend_on_workers(daemon, folder, workers, context):
             seen = []
             for images, labels in loader:
                 seen.append(ids_of(images))
-                assert images.shape[1:] == (3, 8, 8) and labels.dtype == torch.int64
+                assert images.shape[1:] == (3, 8, 8)
+                assert labels.dtype == torch.int64
                 sums.append(images[:, 0, 0, :3].double().sum().item())
                 images.mul_(0)
             assert seen == expected(loader, epoch)
-    assert random.getstate() == state[0] and torch.equal(torch.get_rng_state(), after)
+    assert random.getstate() == state[0]
+    assert torch.equal(torch.get_rng_state(), after)
     assert numpy.random.get_state()[1].tolist() == state[2]
     assert sums == pytest.approx(_reference(daemon, folder))
 
@@ -124,9 +126,12 @@ def test_any_batch_comes_through(daemon, folder):
         dataset(folder), batch_size=4, seed=3, num_workers=2, collate_fn=bulky, shuffle=True
     ) as loader:
         for batch, ids in zip(loader, expected(loader)):
-            assert batch["ids"] == ids and len(batch["text"]) == 100_000
-            assert (batch["array"] == numpy.arange(1000)).all() and batch["empty"].shape == (0, 3)
-            assert batch["bool"].all() and batch["half"].dtype == torch.bfloat16
+            assert batch["ids"] == ids
+            assert len(batch["text"]) == 100_000
+            assert (batch["array"] == numpy.arange(1000)).all()
+            assert batch["empty"].shape == (0, 3)
+            assert batch["bool"].all()
+            assert batch["half"].dtype == torch.bfloat16
             assert torch.equal(batch["strided"], torch.arange(12).view(3, 4).t())
             batch["array"][0] = 1
 
@@ -142,21 +147,23 @@ def test_an_exception_names_the_sample(daemon, folder, workers):
             next(batches)
         with pytest.raises(LookupError, match="unlucky") as caught:
             next(batches)
-        assert caught.value.sample == 13 and caught.value.path.endswith("bee/003.jpg")
+        assert caught.value.sample == 13
+        assert caught.value.path.endswith("bee/003.jpg")
         if workers:
-            assert "bee/003.jpg" in str(caught.value.__cause__) and "in failing" in str(
-                caught.value.__cause__
-            )
+            assert "bee/003.jpg" in str(caught.value.__cause__)
+            assert "in failing" in str(caught.value.__cause__)
         for ids in expected(loader)[bad + 1 :]:
             assert ids_of(next(batches)[0]) == ids
 
 
 def test_a_killed_worker_is_told_at_once(daemon, folder):
-    with ht.DataLoader(
-        dataset(folder, suicidal), batch_size=4, seed=3, num_workers=2, shuffle=True
-    ) as loader:
-        with pytest.raises(errors.WorkerDiedError, match="SIGKILL"):
-            list(loader)
+    with (
+        ht.DataLoader(
+            dataset(folder, suicidal), batch_size=4, seed=3, num_workers=2, shuffle=True
+        ) as loader,
+        pytest.raises(errors.WorkerDiedError, match="SIGKILL"),
+    ):
+        list(loader)
 
 
 def test_the_daemon_dies_behind_workers(daemon, folder):
@@ -296,9 +303,12 @@ def test_worker_init(daemon, folder, tmp_path):
         dataset(folder), batch_size=4, num_workers=2, worker_init_fn=init, shuffle=True
     ) as loader:
         list(loader)
-    assert (tmp_path / "0").exists() and (tmp_path / "1").exists()
-    with ht.DataLoader(
-        dataset(folder), batch_size=4, num_workers=2, worker_init_fn=bad, shuffle=True
-    ) as loader:
-        with pytest.raises(ValueError, match="no"):
-            list(loader)
+    assert (tmp_path / "0").exists()
+    assert (tmp_path / "1").exists()
+    with (
+        ht.DataLoader(
+            dataset(folder), batch_size=4, num_workers=2, worker_init_fn=bad, shuffle=True
+        ) as loader,
+        pytest.raises(ValueError, match="no"),
+    ):
+        list(loader)

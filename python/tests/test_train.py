@@ -102,7 +102,8 @@ def test_transforms_on_pil_images(images, workers):
             got = list(loader)
             assert len(got) == len(expected[epoch])
             for (x, y), (u, v) in zip(got, expected[epoch]):
-                assert torch.equal(x, u) and torch.equal(y, v)
+                assert torch.equal(x, u)
+                assert torch.equal(y, v)
 
 
 def test_a_sampler_taken_over(images):
@@ -125,15 +126,13 @@ def test_a_sampler_taken_over(images):
 
 def test_the_dataset_is_torchvisions(images):
     ours, theirs = ht.ImageFolder(images), torchvision.datasets.ImageFolder(images)
-    assert ours.classes == theirs.classes and ours.class_to_idx == theirs.class_to_idx
-    assert (
-        ours.samples == theirs.samples
-        and ours.targets == theirs.targets
-        and len(ours) == len(theirs)
-    )
-    assert (numpy.asarray(ours[40][0]) == numpy.asarray(theirs[40][0])).all() and ours[40][
-        1
-    ] == theirs[40][1]
+    assert ours.classes == theirs.classes
+    assert ours.class_to_idx == theirs.class_to_idx
+    assert ours.samples == theirs.samples
+    assert ours.targets == theirs.targets
+    assert len(ours) == len(theirs)
+    assert (numpy.asarray(ours[40][0]) == numpy.asarray(theirs[40][0])).all()
+    assert ours[40][1] == theirs[40][1]
 
 
 def test_resume_in_the_middle_with_another_world_size(images):
@@ -222,7 +221,8 @@ def test_a_file_that_goes_away(images, tmp_path):
         (root / "b" / "3.jpg").unlink()
         with pytest.raises(errors.SampleError) as caught:
             list(loader)
-        assert caught.value.sample == 11 and caught.value.path.endswith("b/3.jpg")
+        assert caught.value.sample == 11
+        assert caught.value.path.endswith("b/3.jpg")
     with pytest.raises(errors.MismatchError, match="make a new ImageFolder"):
         ht.DataLoader(data, 4, shuffle=False)
     with ht.DataLoader(ht.ImageFolder(str(root)), 4, shuffle=False) as loader:
@@ -277,7 +277,8 @@ def test_interrupt_ends_a_script_at_once(images, workers):
     process.send_signal(signal.SIGINT)
     process.wait(timeout=LIMIT)
     drain.join()
-    assert "KeyboardInterrupt" in tail[0] and process.stdout.read() == ""
+    assert "KeyboardInterrupt" in tail[0]
+    assert process.stdout.read() == ""
 
 
 @pytest.mark.slow

@@ -89,7 +89,8 @@ def test_same_as_torchvision(name, args, keywords):
     parts = T.split(
         [T.Resize((300, 300)), *([T.ToTensor()] if name == "Normalize" else []), theirs]
     )
-    assert parts.rest == [] and parts.described[-1].describe() == ours.describe()
+    assert parts.rest == []
+    assert parts.described[-1].describe() == ours.describe()
 
 
 def _listed(value):
@@ -181,7 +182,9 @@ def test_describes(transform):
     assert description["name"] == type(transform).__name__
     assert json.loads(json.dumps(description)) == description
     copy = pickle.loads(pickle.dumps(transform))
-    assert copy == transform and hash(copy) == hash(transform) and repr(copy) == repr(transform)
+    assert copy == transform
+    assert hash(copy) == hash(transform)
+    assert repr(copy) == repr(transform)
     assert transform != T.CenterCrop(4321)
     with pytest.raises(
         TypeError, match=r"describes what the daemon does.*DataLoader of hdmlp"

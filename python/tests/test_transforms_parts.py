@@ -39,11 +39,13 @@ def test_compose():
         )
         assert T.describe(given) == [t.describe() for t in parts.described]
         described, rest = parts
-        assert described == parts.described and rest == []
+        assert described == parts.described
+        assert rest == []
     ours = T.Compose([T.RandomResizedCrop(224), T.ToTensor()])
     assert ours.describe() == [t.describe() for t in ours.transforms]
     assert repr(ours).startswith("Compose(\n    RandomResizedCrop(size=(224, 224)")
-    assert T.split(None).described == [] and T.split([]).hands == "bytes"
+    assert T.split(None).described == []
+    assert T.split([]).hands == "bytes"
 
 
 def test_rest():
@@ -129,7 +131,8 @@ def test_presets():
         T.ToTensor(),
         T.Normalize(preset.mean, preset.std),
     ]
-    assert parts.rest == [] and parts.hands == "tensor"
+    assert parts.rest == []
+    assert parts.hands == "tensor"
     img = Image.fromarray(np.random.default_rng(1).integers(0, 255, (40, 60, 3), np.uint8))
     likewise = V.Compose(
         [
@@ -269,7 +272,8 @@ def test_v2(v2):
             T.Normalize(norm.mean, norm.std),
         ]
     )
-    assert parts.rest == [] and parts.hands == "tensor"
+    assert parts.rest == []
+    assert parts.hands == "tensor"
     assert T.split([crop, flip, image, to_float, norm]).rest == []
     blur = v2.GaussianBlur()
     for given, rest in [

@@ -15,9 +15,10 @@ def test_what_comes_too_late_is_undone():
         answers.wait()
         return "late"
 
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(OSError, match="it has not answered for 0.01 s") as caught:
         _view.patiently("/somewhere", call, undone.append, 0.01)
-    assert caught.value.errno == errno.ETIMEDOUT and undone == []
+    assert caught.value.errno == errno.ETIMEDOUT
+    assert undone == []
     waiting = [thread for thread in threading.enumerate() if thread.name == "hdmlp-open"]
     answers.set()
     for thread in waiting:

@@ -23,7 +23,8 @@ def told(data):
 def init(number):
     """Only timm's first lines, and a mark on the worker's copy of the dataset."""
     worker = get_worker_info()
-    assert worker is not None and worker.id == number
+    assert worker is not None
+    assert worker.id == number
     worker.dataset.count = 7
 
 
@@ -41,7 +42,8 @@ def test_workers_of_a_served_loader(folder, seed, context):
         multiprocessing_context=context,
     ) as loader:
         found = {tuple(row.tolist()) for batch, _ in loader for row in batch}
-    assert found and found <= {(0, 2, 7), (1, 2, 7)}
+    assert found
+    assert found <= {(0, 2, 7), (1, 2, 7)}
     assert get_worker_info() is None
 
 
@@ -51,11 +53,13 @@ def other(number):
 
 def test_what_is_made_of_samples_cannot_be_changed_in_a_worker(folder):
     data = ht.ImageFolder(folder, loader=told)
-    with ht.DataLoader(
-        data, 2, num_workers=2, worker_init_fn=other, multiprocessing_context="fork"
-    ) as loader:
-        with pytest.raises(RuntimeError, match="worker_init_fn changed the transform"):
-            next(iter(loader))
+    with (
+        ht.DataLoader(
+            data, 2, num_workers=2, worker_init_fn=other, multiprocessing_context="fork"
+        ) as loader,
+        pytest.raises(RuntimeError, match="worker_init_fn changed the transform"),
+    ):
+        next(iter(loader))
 
 
 def page_faults(setting: str, **environment: str) -> int:

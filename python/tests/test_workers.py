@@ -274,6 +274,5 @@ def test_what_a_loader_keeps_of_a_sample_is_a_copy():
     content = bytearray(torch.arange(4.0).numpy().tobytes())
     made = handed(memoryview(content).toreadonly())
     made += 1
-    assert made.tolist() == [1, 2, 3, 4] and torch.frombuffer(
-        content, dtype=torch.float32
-    ).tolist() == [0, 1, 2, 3]
+    assert made.tolist() == [1, 2, 3, 4]
+    assert torch.frombuffer(content, dtype=torch.float32).tolist() == [0, 1, 2, 3]
