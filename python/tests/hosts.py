@@ -7,8 +7,9 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import uuid
+
+from waiting import until
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -143,7 +144,7 @@ class Hosts:
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, _ = process.communicate()
-            raise AssertionError(f"it hangs: {process.args}; {out}") from None
+            raise AssertionError(f"not ended after {timeout} s: {process.args}; {out}") from None
         return process.returncode, out
 
     def wait_for(self, node, command, words, environment=None, timeout=30):
@@ -152,14 +153,17 @@ class Hosts:
         Raises:
             OSError: it does not.
         """
-        deadline = time.monotonic() + timeout
-        while True:
-            _, out = self.run(node, command, environment)
-            if out.strip() == words:
-                return
-            if time.monotonic() > deadline:
-                raise OSError(f"{command}: {out}")
-            time.sleep(0.05)
+        printed = ""
+
+        def prints():
+            nonlocal printed
+            _, printed = self.run(node, command, environment)
+            return printed.strip() == words
+
+        try:
+            until(prints, command, timeout, 0.05)
+        except AssertionError as error:
+            raise OSError(f"{error}; it printed {printed!r}") from None
 
     def close(self):
         """Ends the hosts, and all that runs on them."""

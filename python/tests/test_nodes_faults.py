@@ -12,23 +12,37 @@ import time
 
 import hdmlp
 import pytest
-from nodes import SAMPLES, Nodes, binary, folder, shaky, streams  # noqa: F401
+from nodes import (
+    SAMPLES,
+    Nodes,
+    binary,  # noqa: F401
+    folder,  # noqa: F401
+    shaky,  # noqa: F401
+    streams,
+    streams_of_one_node,
+)
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 pytestmark = pytest.mark.slow
 
 EPOCHS = 8
+# Little is read ahead, so that faults meet reads of later batches.
+LEAN = {
+    "batch_size": 8,
+    "epochs": EPOCHS,
+    "memory": "2MB",
+    "prefetch_batches": 1,
+    "staging_buffer": "64KiB",
+}
 
 
 @pytest.fixture(scope="module")
 def reference(binary, folder, tmp_path_factory):
-    """What three ranks are given on one node: per rank, a digest per epoch."""
-    said, status = Nodes(
-        binary, folder, 1, {"batch_size": 8, "epochs": EPOCHS}, 3, tmp_path_factory.mktemp("alone")
-    ).end()
-    assert status == 0
-    return streams(said)
+    """What three ranks receive on one node: by rank, a digest per epoch."""
+    return streams_of_one_node(
+        binary, folder, tmp_path_factory.mktemp("alone"), batch_size=8, epochs=EPOCHS
+    )
 
 
 @pytest.fixture
@@ -46,10 +60,7 @@ def test_taken_over(binary, folder, reference, tmp_path, gates):
     """The samples of a node that dies are read once more, by one of the others, which gives them to
     all."""
     options = {
-        "batch_size": 8,
-        "epochs": EPOCHS,
-        "prefetch_batches": 1,
-        "staging_buffer": "64KiB",
+        **LEAN,
         "gates": gates,
         "until": str(tmp_path / "done"),
         "of_node": {"0": {"memory": "20MB"}, "1": {"memory": "1MB"}, "2": {"memory": "3MB"}},
@@ -77,11 +88,7 @@ def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
     """The nodes on either side of the cut go on without each other; when it is mended they read
     from each other again."""
     options = {
-        "batch_size": 8,
-        "epochs": EPOCHS,
-        "memory": "2MB",
-        "prefetch_batches": 1,
-        "staging_buffer": "64KiB",
+        **LEAN,
         "gates": gates,
         "until": str(tmp_path / "done"),
     }
@@ -117,11 +124,7 @@ def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
     """A daemon that does nothing for a while, a rank that is killed, and node 0's daemon too: the
     others go on."""
     options = {
-        "batch_size": 8,
-        "epochs": EPOCHS,
-        "memory": "2MB",
-        "prefetch_batches": 1,
-        "staging_buffer": "64KiB",
+        **LEAN,
         "gates": gates,
         "until": str(tmp_path / "done"),
         "mortal": True,
@@ -156,11 +159,7 @@ def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
 def test_link_at_a_hundredth(binary, folder, reference, tmp_path, gates):
     """A link that becomes a hundred times slower than the others, and fast again."""
     options = {
-        "batch_size": 8,
-        "epochs": EPOCHS,
-        "memory": "2MB",
-        "prefetch_batches": 1,
-        "staging_buffer": "64KiB",
+        **LEAN,
         "gates": gates,
     }
     run = Nodes(binary, folder, 3, options, 1, tmp_path, "--rate", "1gbit")
@@ -181,12 +180,9 @@ def test_cut_before_there_is_a_plan(binary, folder, reference, tmp_path):
     """A plan for so many epochs is made while batches flow; the nodes do not wait for one that is
     gone in order to agree on it."""
     options = {
-        "batch_size": 8,
+        **LEAN,
         "epochs": 8_000,
         "run": 3,
-        "memory": "2MB",
-        "prefetch_batches": 1,
-        "staging_buffer": "64KiB",
         "pause": 0.05,
         "until": str(tmp_path / "done"),
     }

@@ -20,7 +20,9 @@ pytestmark = pytest.mark.slow
 
 FLOOD = os.path.join(os.path.dirname(os.path.abspath(__file__)), "flood.py")
 PORTS = {"control": 7000, "samples": 7001, "gossip": 7002, "metrics": 7009}
-BUDGET = 32 << 20  # what a flood of all ports may cost
+BUDGET = 32 << 20  # the memory that a flood of all ports may take
+# Seconds of flood during which memory is watched: more than a connection has to authenticate in.
+FLOODED = 8
 
 
 def anonymous(pid):
@@ -35,17 +37,7 @@ def anonymous(pid):
 def daemon_of(run, node):
     """The process of a node's daemon, which may have no job yet; None: there is none."""
     asked = subprocess.run(
-        [
-            run.binary,
-            "dev",
-            "exec",
-            str(node),
-            "--run",
-            run.name,
-            "--",
-            "readlink",
-            "/proc/self/ns/net",
-        ],
+        run.on_node(node, "readlink", "/proc/self/ns/net"),
         capture_output=True,
         text=True,
     )
@@ -62,18 +54,7 @@ def daemon_of(run, node):
 
 def listens(run, node, port):
     asked = subprocess.run(
-        [
-            run.binary,
-            "dev",
-            "exec",
-            str(node),
-            "--run",
-            run.name,
-            "--",
-            "cat",
-            "/proc/net/tcp",
-            "/proc/net/tcp6",
-        ],
+        run.on_node(node, "cat", "/proc/net/tcp", "/proc/net/tcp6"),
         capture_output=True,
         text=True,
     )
@@ -143,31 +124,30 @@ def test_flood(binary, folder, alone, tmp_path, tls):
         "node 1 has come",
     )
     pid = run.wait(lambda: daemon_of(run, 0), "node 0's daemon")
-    there = [binary, "dev", "exec", "1", "--run", run.name, "--"]
     network, _, number = host.rpartition(".")
     addresses = [f"{network}.{int(number) + 1}", *(f"{network}.{last}" for last in (201, 202, 203))]
     for address in addresses[1:]:
-        subprocess.run([*there, "ip", "address", "add", f"{address}/24", "dev", "eth0"], check=True)
+        subprocess.run(
+            run.on_node(1, "ip", "address", "add", f"{address}/24", "dev", "eth0"), check=True
+        )
     forming = Watch(pid)
     flood = subprocess.Popen(
-        [*there, sys.executable, FLOOD, host, json.dumps(PORTS), str(over), *addresses],
+        run.on_node(1, sys.executable, FLOOD, host, json.dumps(PORTS), str(over), *addresses),
         stdout=subprocess.PIPE,
         text=True,
     )
     try:
-        time.sleep(8)  # longer than any connection may wait to prove itself
+        time.sleep(FLOODED)
         grown = forming.stop()
         assert grown < BUDGET, f"while the job forms the daemon grew by {grown >> 20} MiB"
         assert not run.ready, "nobody can have begun"
-        began = time.monotonic()
-        (late / "now").touch()
-        run.wait_ready(3)
-        assert time.monotonic() - began < 15, "a node with the secret was kept out"
+        (late / "daemon-now").touch()
+        run.wait_ready(3)  # a node with the secret gets in
         running = Watch(pid)
         for epoch in range(3):
             run.wait_epoch(epoch, [0, 1, 2])
             if epoch == 0:
-                time.sleep(8)
+                time.sleep(FLOODED)
             if epoch == 1:
                 assert all(run.peer(0, other)["alive"] for other in (1, 2)), (
                     "the flood made nodes lose each other"

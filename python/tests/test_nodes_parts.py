@@ -1,34 +1,32 @@
 """Samplers of which each rank, on several nodes, draws its own part: each rank gets what torch's
 loader gives it, and the source is read once."""
 
-import json
-import os
-import subprocess
-import sys
 import textwrap
-import uuid
 
 import pytest
 
 pytest.importorskip("torch")
 
 from items import PATH
-from nodes import SAMPLES, binary, folder  # noqa: F401
+from nodes import SAMPLES, binary, folder, run_script  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
 #: What every script begins with. Rank 0 and 1 are on node 0, rank 2 and 3 on node 1; each is a
 #: process that may be killed.
 HEAD = textwrap.dedent("""
-    import json, logging, math, os, random, signal, sys, time, warnings
+    import json, logging, math, os, random, signal, sys, warnings
+    import waiting
     warnings.simplefilter("ignore")
+    me, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+    def barrier(name):
+        waiting.barrier(sys.argv[2], name, me, world)
+
     child = os.fork()
-    me, world, wait = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[2]
     if child:
         status = os.waitpid(child, 0)[1]
-        open(os.path.join(wait, f"over-{me}"), "w").close()
-        while sum(name.startswith("over-") for name in os.listdir(wait)) < world:  # no node leaves while another one needs it
-            time.sleep(0.02)
+        barrier("over")  # no node leaves while another one needs it
         sys.exit(0 if os.WIFEXITED(status) else 1)
     logging.basicConfig(stream=sys.stderr)
     import torch
@@ -71,11 +69,6 @@ HEAD = textwrap.dedent("""
             out.append([x.tolist() for x, _ in loader])
         return out
 
-    def barrier(name):
-        open(os.path.join(wait, f"{name}-{me}"), "w").close()
-        while sum(other.startswith(f"{name}-") for other in os.listdir(wait)) < world:
-            time.sleep(0.02)
-
     def say(**what):
         print(json.dumps({"rank": me, **what}), flush=True)
 
@@ -89,48 +82,15 @@ def run(binary, folder, tmp_path):
     """Runs a script on two nodes with two ranks each: what its ranks said, and the log."""
 
     def start(script):
-        (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
-        (tmp_path / "wait").mkdir()
-        environment = {
-            **os.environ,
-            "HDMLP_LINGER": "0s",
-            "HDMLP_MEMORY": "32MiB",
-            "HDMLP_INDEX_DIR": str(tmp_path / "index"),
-            "HDMLP_SECRET": uuid.uuid4().hex,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": PATH,
-        }
-        environment.pop("HDMLP_SOCKET", None)
-        done = subprocess.run(
-            [
-                binary,
-                "dev",
-                "cluster",
-                "-n",
-                "2",
-                "--ranks-per-node",
-                "2",
-                "--run",
-                f"parts-{os.getpid()}",
-                "--",
-                sys.executable,
-                str(tmp_path / "script.py"),
-                folder,
-                str(tmp_path / "wait"),
-            ],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=280,
+        said, done = run_script(
+            binary,
+            tmp_path,
+            HEAD + textwrap.dedent(script),
+            folder,
+            HDMLP_MEMORY="32MiB",
+            PYTHONPATH=PATH,
         )
-        said = [
-            json.loads(line[line.index("{") :])
-            for line in done.stdout.splitlines()
-            if '{"rank"' in line
-        ]
-        return sorted(said, key=lambda value: value["rank"]), done.stdout[-3000:] + done.stderr[
-            -6000:
-        ]
+        return said, done.stdout[-3000:] + done.stderr[-6000:]
 
     return start
 

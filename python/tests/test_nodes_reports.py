@@ -39,20 +39,9 @@ def options(tmp_path, gates, **more):
     }
 
 
-def command(run, node, *args):
-    return [run.binary, "dev", "exec", str(node), "--run", run.name, "--", *args]
-
-
-def ask(run, node, *args):
-    """What `hdmlp ...` says on a node."""
-    asked = subprocess.run(command(run, node, run.binary, *args), capture_output=True, text=True)
-    assert asked.returncode == 0, asked.stderr
-    return asked.stdout
-
-
 def stats(run, node):
     """The job over all its nodes, as a node hears it."""
-    return json.loads(ask(run, node, "stats", "--job", run.name, "--json"))["jobs"][0]
+    return json.loads(run.ask(node, "stats", "--job", run.name, "--json"))["jobs"][0]
 
 
 def metrics(text):
@@ -106,10 +95,10 @@ def test_stats(binary, folder, tmp_path, gates):
                 (2 * part["node"], 2, 0),
                 (2 * part["node"] + 1, 2, 0),
             ]
-    text = ask(run, 1, "stats", "--job", run.name)
+    text = run.ask(1, "stats", "--job", run.name)
     assert "6 ranks on 3 nodes took 60 batches" in text, text
     assert re.search(r"^ *all +60 +480 ", text, re.MULTILINE), text
-    told = metrics(ask(run, 2, "stats", "--job", run.name, "--prometheus"))
+    told = metrics(run.ask(2, "stats", "--job", run.name, "--prometheus"))
     scrape = [
         sys.executable,
         "-c",
@@ -119,7 +108,7 @@ def test_stats(binary, folder, tmp_path, gates):
         served = [
             metrics(
                 subprocess.run(
-                    command(run, node, *scrape, "http://127.0.0.1:9400/metrics" + path),
+                    run.on_node(node, *scrape, "http://127.0.0.1:9400/metrics" + path),
                     check=True,
                     capture_output=True,
                     text=True,
@@ -134,7 +123,7 @@ def test_stats(binary, folder, tmp_path, gates):
         )
         assert served[0]["hdmlp_node_up", node] == 1
     wrong = subprocess.run(
-        command(run, 0, run.binary, "stats", "--job", "another"), capture_output=True, text=True
+        run.on_node(0, run.binary, "stats", "--job", "another"), capture_output=True, text=True
     )
     assert wrong.returncode == 2
     assert run.name in wrong.stderr
@@ -169,11 +158,11 @@ def test_silent(binary, folder, tmp_path, gates):
         assert job["nodes"][1]["answering"]
         assert job["total"]["batches"] == before["total"]["batches"]
         assert "Node 2 does not answer" in job["sentence"]
-        assert "ago" in ask(run, 0, "stats", "--job", run.name)
+        assert "ago" in run.ask(0, "stats", "--job", run.name)
         job = stats(run, 1)  # which has not heard of it before
         assert job["nodes"][2]["age_seconds"] < 0
         assert job["total"]["batches"] < before["total"]["batches"]
-        assert "no answer" in ask(run, 1, "top", "--once", "--interval", "100ms")
+        assert "no answer" in run.ask(1, "top", "--once", "--interval", "100ms")
     finally:
         os.kill(run.ready[2], signal.SIGCONT)
     run.wait(lambda: stats(run, 1)["nodes"][2]["answering"], "node 2 answers again")
@@ -225,7 +214,7 @@ class Terminal:
 def test_top(binary, folder, tmp_path, gates, key):
     run = Nodes(binary, folder, 2, options(tmp_path, gates), 2, tmp_path)
     run.wait_epoch(0, range(4))
-    screen = Terminal(command(run, 1, run.binary, "top", "--interval", "200ms"), 100, 30)
+    screen = Terminal(run.on_node(1, run.binary, "top", "--interval", "200ms"), 100, 30)
     for text in (
         "epoch 2 of 3",
         "MiB/s from",
@@ -237,7 +226,7 @@ def test_top(binary, folder, tmp_path, gates, key):
     ):
         screen.shows(text)
     assert screen.leave(key) == 0
-    once = ask(run, 0, "top", "--once", "--interval", "100ms")
+    once = run.ask(0, "top", "--once", "--interval", "100ms")
     assert "rank 3" in once
     assert "\x1b" not in once
     assert once.count("hdmlp top") == 1

@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from nodes import SAMPLES, binary, folder  # noqa: F401
+from nodes import SAMPLES, binary, folder, on_node  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -63,8 +63,7 @@ class Machines:
             self.shared = self.cluster.stdout.readline().split("] ", 1)[1].split()
 
     def start(self, folder, nodes, options, only=None):
-        """Starts a rank on each of the first nodes; they say where they are after options["steps"]
-        batches. Only on one: again, for the job that runs."""
+        """Starts a rank on each of the first nodes, or on one of them again, for the same job."""
         self.attempt += only is None
         ranks = []
         for node in range(nodes) if only is None else [only]:
@@ -79,14 +78,10 @@ class Machines:
             }
             ranks.append(
                 subprocess.Popen(
-                    [
+                    on_node(
                         self.binary,
-                        "dev",
-                        "exec",
-                        str(node),
-                        "--run",
                         self.name,
-                        "--",
+                        node,
                         "env",
                         *self.shared,
                         *(f"{key}={value}" for key, value in variables.items()),
@@ -94,7 +89,7 @@ class Machines:
                         RANK,
                         folder,
                         json.dumps(options),
-                    ],
+                    ),
                     env=self.environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -106,18 +101,7 @@ class Machines:
     def daemon(self, node):
         """The process of a node's daemon."""
         asked = subprocess.run(
-            [
-                self.binary,
-                "dev",
-                "exec",
-                str(node),
-                "--run",
-                self.name,
-                "--",
-                self.binary,
-                "stats",
-                "--json",
-            ],
+            on_node(self.binary, self.name, node, self.binary, "stats", "--json"),
             check=True,
             capture_output=True,
             text=True,
@@ -142,7 +126,7 @@ def said(ranks):
 
 
 def end(ranks):
-    """Ends ranks as a launcher does that has no patience."""
+    """Kills ranks, as a launcher does."""
     for rank in ranks:
         rank.kill()
     for rank in ranks:
@@ -168,7 +152,9 @@ def reference(binary, folder, tmp_path_factory):
             1,
             {"batch_size": GLOBAL, "epochs": EPOCHS, "state": None, "steps": STEPS * EPOCHS},
         )
-        return global_batches(said(ranks))
+        batches = global_batches(said(ranks))
+        end(ranks)
+        return batches
     finally:
         machines.close()
 
@@ -210,11 +196,19 @@ def test_daemon_that_comes_again(binary, folder, tmp_path):
     """A node whose daemon died cannot take part in the job any more: its rank, started again alone,
     is told so."""
     machines = Machines(binary, 3, tmp_path)
-    options = {"epochs": 400, "batch_size": 8, "memory": "6MB", "state": None, "steps": 10}
+    options = {
+        "epochs": 400,
+        "batch_size": 8,
+        "memory": "6MB",
+        "state": None,
+        "steps": 10,
+        "go_on": str(tmp_path / "go-on"),
+    }
     try:
         ranks = machines.start(folder, 3, options)
         said(ranks)
         os.kill(machines.daemon(2), signal.SIGKILL)
+        (tmp_path / "go-on-2").touch()
         assert json.loads(ranks[2].communicate()[0])["kind"] == "DaemonDiedError"
         again = machines.start(folder, 3, {**options, "start_timeout": "3s"}, only=2)
         told = json.loads(again[0].communicate()[0])

@@ -15,7 +15,7 @@ def test_what_comes_too_late_is_undone():
         answers.wait()
         return "late"
 
-    with pytest.raises(OSError, match="it has not answered for 0.01 s") as caught:
+    with pytest.raises(OSError, match=r"it has not answered for 0\.01 s") as caught:
         _view.patiently("/somewhere", call, undone.append, 0.01)
     assert caught.value.errno == errno.ETIMEDOUT
     assert undone == []
