@@ -67,7 +67,7 @@ def test_datasets_are_the_same_every_time(tmp_path):
             assert 0.7 * mean < sum(map(len, one.values())) / 12 < 1.3 * mean
 
 
-def test_a_dataset_is_made_once_and_replaced_when_others_are_wanted(tmp_path):
+def test_a_dataset_is_made_once_and_replaced_if_it_differs(tmp_path):
     folder = str(tmp_path / "blobs")
     make_dataset.make("blobs", folder, 10, 100)
     first = os.stat(os.path.join(folder, "class0", "0000000.jpg")).st_mtime_ns
@@ -79,7 +79,7 @@ def test_a_dataset_is_made_once_and_replaced_when_others_are_wanted(tmp_path):
         make_dataset.make("blobs", folder, 10, 200)
 
 
-def test_the_mount_counts_and_is_gone_afterwards(blobs):
+def test_the_mount_counts_reads_and_is_unmounted(blobs):
     mount = mounted(blobs, 100_000_000, 0.001)
     try:
         path = Path(mount.path, "class3", "0000003.jpg")
@@ -97,7 +97,7 @@ def test_the_mount_counts_and_is_gone_afterwards(blobs):
     assert not os.path.exists(mount.path)
 
 
-def test_a_round_of_plain_reading(blobs):
+def test_a_round_of_plain_reading_reports_its_figures(blobs):
     mount = mounted(blobs, 10_000_000)
     try:
         result = rounds.run(
@@ -134,7 +134,7 @@ def several_nodes(count, *args):
         pytest.skip(f"no nodes here: {error}")
 
 
-def test_nodes_have_addresses_and_variables_and_are_gone_afterwards():
+def test_nodes_have_addresses_and_variables_and_end():
     hosts = several_nodes(2, "1gbit")
     try:
         said = [
@@ -156,7 +156,7 @@ def test_nodes_have_addresses_and_variables_and_are_gone_afterwards():
     assert subprocess.run([*command, "true"], capture_output=True).returncode == 2
 
 
-def test_a_round_over_nodes(blobs):
+def test_a_round_over_nodes_reports_its_figures(blobs):
     """HDMLP's own count of what left the source is the mount's, and it is less than all epochs'
     samples."""
     pytest.importorskip("torch")
@@ -194,7 +194,7 @@ def test_a_round_over_nodes(blobs):
     assert result["resident"] > 0
 
 
-def test_samples_from_a_peer():
+def test_samples_from_a_peer_are_counted():
     if not os.path.exists(clusters.EXCHANGE):
         pytest.skip("run `make exchange`")
     several_nodes(1).__exit__(None, None, None)
@@ -226,7 +226,7 @@ def test_a_rank_that_fails_is_reported(tmp_path):
         )
 
 
-def test_processor_time_of_a_process():
+def test_processor_time_of_a_process_is_measured():
     burner = subprocess.Popen(
         [
             sys.executable,
@@ -247,7 +247,7 @@ def test_processor_time_of_a_process():
     assert rounds.process_cpu(None) == 0.0
 
 
-def test_medians_and_wanted_scenarios():
+def test_medians_and_wanted_scenarios_are_found():
     assert run.middle([{"a": 3, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "z"}]) == {
         "a": 2,
         "b": "x",
@@ -358,7 +358,7 @@ def test_results_can_be_written(tmp_path):
     assert (tmp_path / "chart.png").stat().st_size > 1000
 
 
-def test_texts_of_the_chart_lie_within_it():
+def test_texts_are_within_the_chart():
     """No title, label or number of docs/performance.png is cut, or runs into another panel."""
     pytest.importorskip("matplotlib")
     import chart

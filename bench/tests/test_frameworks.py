@@ -40,7 +40,7 @@ def test_broken(broken):
 """
 
 
-def test_outcomes_of_tests(tmp_path):
+def test_outcomes_of_tests_are_counted(tmp_path):
     (tmp_path / "test_some.py").write_text(TESTS)
     said = tmp_path / "outcomes"
     subprocess.run(

@@ -62,7 +62,7 @@ def ahead_of(*args):
 
 
 @pytest.mark.parametrize("ready", [1, 2, 4])
-def test_in_order(ready):
+def test_batches_come_in_order(ready):
     stream, ahead = ahead_of(ready)
     stalls = []
     for position in range(3, 30):
@@ -74,7 +74,7 @@ def test_in_order(ready):
     assert stalls == [7 if i % ready == 0 else 0 for i in range(27)]
 
 
-def test_a_stream_that_never_runs_dry():
+def test_batches_made_ahead_are_limited():
     """Samples that are handed over where they lie take no room: the daemon sends more as fast as
     they are taken."""
     stream, ahead = ahead_of(10_000)
@@ -83,7 +83,7 @@ def test_a_stream_that_never_runs_dry():
         assert stream.position - position <= _MOST + 1
 
 
-def test_another_position_gives_up_what_is_made():
+def test_a_seek_discards_batches_made_ahead():
     stream, ahead = ahead_of(4)
     assert take(ahead, 2) == [3, 4]
     ahead.seek(20)
@@ -97,7 +97,7 @@ def test_another_position_gives_up_what_is_made():
     [lambda ahead: ahead.seek(20), lambda ahead: (ahead.restart(), ahead.seek(20))],
     ids=["seek", "restart"],
 )
-def test_another_position_gives_up_an_error_that_came_ahead(give_up):
+def test_a_seek_discards_an_error_met_ahead(give_up):
     _stream, ahead = ahead_of(4, {5: SampleError("of before")})
     assert take(ahead, 1) == [3]
     give_up(ahead)
@@ -106,7 +106,7 @@ def test_another_position_gives_up_an_error_that_came_ahead(give_up):
 
 
 @pytest.mark.parametrize("at", range(3, 9))
-def test_an_error_comes_in_its_place(at):
+def test_an_error_is_raised_at_its_position(at):
     error = SampleError("no such sample")
     stream, ahead = ahead_of(4, {at: error})
     assert take(ahead, at - 3) == list(range(3, at))
@@ -123,7 +123,7 @@ def test_an_error_comes_in_its_place(at):
     assert take(ahead, 5) == list(range(at, at + 5))
 
 
-def test_the_end_overtakes_what_is_made():
+def test_batches_made_ahead_past_the_end_are_discarded():
     stream, ahead = ahead_of(4)
     assert take(ahead, 2) == [3, 4]
     stream.end = 6
@@ -132,7 +132,7 @@ def test_the_end_overtakes_what_is_made():
         ahead.next()
 
 
-def test_what_is_made_is_taken_at_its_position_alone():
+def test_a_batch_made_ahead_is_taken_only_at_its_position():
     stream, ahead = ahead_of(4)
     assert ahead.take(3) is None  # nothing is made yet
     assert take(ahead, 1) == [3]

@@ -105,7 +105,7 @@ def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
         loader.close()
 
 
-def test_a_bad_file_is_raised_at_once(mount):
+def test_a_bad_file_raises_without_waiting_for_the_timeout(mount):
     mount.set(fail="077.jpg")
     [loader, other] = loaders(mount, "raise")
     with pytest.raises(errors.SampleError, match="input/output error") as caught:
@@ -121,7 +121,7 @@ def test_a_bad_file_is_raised_at_once(mount):
     other.close()
 
 
-def test_a_source_that_fails_is_waited_for(mount):
+def test_a_failing_source_raises_after_source_timeout(mount):
     """Where nothing can be read it is the source's fault: nothing is left out, and the error comes
     when the time is up."""
     [loader, other] = loaders(mount, "skip", source_timeout="4s", prefetch_batches=1, memory="0")
@@ -141,7 +141,7 @@ def test_a_source_that_fails_is_waited_for(mount):
     other.close()
 
 
-def test_a_faulty_source_makes_no_other_version(mount, tmp_path):
+def test_read_errors_do_not_change_the_datasets_version(mount, tmp_path):
     """Reads fail now and then: the version, which rests on the contents of 64 files, is that of the
     files themselves."""
 

@@ -49,7 +49,7 @@ class Yields(Sampler):
         ([0, 1, None, 3], TypeError, "the sampler yields None in batch 1 of epoch 1"),
     ],
 )
-def test_what_is_no_index(folder, epoch, error, says):
+def test_invalid_indices_raise(folder, epoch, error, says):
     with ht.DataLoader(
         ht.ImageFolder(folder), 2, sampler=Yields([3, 2, 1, 0], epoch, length=4)
     ) as loader:
@@ -59,7 +59,7 @@ def test_what_is_no_index(folder, epoch, error, says):
         assert len(list(loader)) == 2  # the next one is sound
 
 
-def test_what_is_no_batch(folder):
+def test_invalid_batches_raise(folder):
     with (
         ht.DataLoader(
             ht.ImageFolder(folder), batch_sampler=Yields([[1, 2], 3], length=2)
@@ -73,7 +73,7 @@ def test_what_is_no_batch(folder):
         list(loader)
 
 
-def test_indices_of_any_kind(folder):
+def test_indices_of_any_integer_type_are_accepted(folder):
     """What is a whole number is an index, as for a list."""
     data = ht.ImageFolder(folder, loader=length)
     indices = [torch.tensor(3), True, -1, 4]
@@ -89,7 +89,7 @@ def test_indices_of_any_kind(folder):
         lambda: Yields([5, 4, 3, 2, 1]),
     ],
 )
-def test_samplers_without_an_end(folder, sampler, caplog):
+def test_endless_samplers_are_served_as_by_torch(folder, sampler, caplog):
     """They are asked no further ahead than by torch, and the files are read all the same; said
     once."""
     data = ht.ImageFolder(folder, loader=length)
@@ -104,7 +104,7 @@ def test_samplers_without_an_end(folder, sampler, caplog):
     ].__len__() == 1
 
 
-def test_another_answer_from_the_same_state(folder):
+def test_resuming_with_a_sampler_of_another_order_names_the_epoch(folder):
     """Resumed with a sampler that yields something else: the error names the epoch."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 2, sampler=Yields([1, 2, 3, 4], [5, 6, 7, 8], length=4)) as loader:
@@ -125,7 +125,7 @@ def test_another_answer_from_the_same_state(folder):
             iter(loader)
 
 
-def test_another_dataset(folder):
+def test_resuming_with_another_dataset_is_refused(folder):
     """A state goes with the dataset's length, and with the part of it."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(Subset(data, [1, 2, 3]), 1, shuffle=True) as loader:
@@ -153,7 +153,7 @@ class Grows(Numbers):
         return self.n
 
 
-def test_a_dataset_whose_length_changes():
+def test_a_dataset_that_changes_its_length_is_as_in_torch_or_refused():
     """Samplers that look again each epoch see it, as in torch; one that shared out another length
     is an error."""
     data = Grows()
@@ -175,7 +175,7 @@ def test_a_dataset_whose_length_changes():
 
 
 @pytest.mark.slow
-def test_ranks_that_disagree(ranks):
+def test_ranks_with_different_orders_raise(ranks):
     """They share a job, so that all of them raise: the one that came later when it is made, the
     other one with the next batch."""
     said, _ = ranks(

@@ -88,7 +88,7 @@ def copy_at(data, store, offset):
     return path
 
 
-def test_nothing_differs(filled):
+def test_an_intact_cache_has_no_findings(filled):
     data, cache, _ = filled
     status, (said,), _ = check(cache)
     assert status == 0, said
@@ -102,7 +102,7 @@ def test_nothing_differs(filled):
     assert not done.stderr, done
 
 
-def test_what_differs_is_found(filled):
+def test_damaged_copies_and_changed_files_are_found(filled):
     """A damaged copy, and a file that was changed behind the cache's back with the same size and
     times: exactly these."""
     data, cache, options = filled
@@ -163,7 +163,7 @@ def test_what_differs_is_found(filled):
     assert said["held"] == FILES, said
 
 
-def test_a_copy_of_the_dataset_that_differs(filled, tmp_path):
+def test_a_differing_copy_of_the_dataset_is_found(filled, tmp_path):
     """Elsewhere, with the same version, and one file that is not the same."""
     data, cache, _ = filled
     other = tmp_path / "other"
@@ -184,7 +184,7 @@ def test_a_copy_of_the_dataset_that_differs(filled, tmp_path):
     assert check(cache)[0] == 0
 
 
-def test_another_version(filled):
+def test_a_changed_dataset_is_not_compared_and_both_versions_are_named(filled):
     """The dataset was changed since: nothing is compared, and both versions are named."""
     data, cache, _ = filled
     old = store_of(cache).name
@@ -211,7 +211,7 @@ def test_another_version(filled):
     assert str(data) in done.stderr, done
 
 
-def test_listed_and_removed(filled, tmp_path):
+def test_stores_are_listed_and_removed(filled, tmp_path):
     data, cache, options = filled
     two = make(tmp_path / "two", "two", 20)
     assert read(two, **options)["hashes"] == hashes(two)
@@ -254,7 +254,7 @@ def test_listed_and_removed(filled, tmp_path):
 
 
 @pytest.mark.parametrize("answer", ["n", "y", "interrupt"])
-def test_asked_on_a_terminal(filled, answer):
+def test_removal_asks_on_a_terminal(filled, answer):
     _, cache, _ = filled
     master, slave = pty.openpty()
     process = subprocess.Popen(
@@ -281,7 +281,7 @@ def test_asked_on_a_terminal(filled, answer):
     assert (list(cache.iterdir()) == []) == (answer == "y")
 
 
-def test_a_foreign_directory(socket_name, tmp_path):
+def test_a_directory_that_is_no_cache_is_refused(socket_name, tmp_path):
     foreign = tmp_path / "foreign"
     (foreign / ("0" * 32)).mkdir(parents=True)
     (foreign / ("0" * 32) / "data").write_bytes(b"precious")
@@ -305,7 +305,7 @@ def test_a_foreign_directory(socket_name, tmp_path):
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to give files away")
-def test_a_directory_of_another_user(filled):
+def test_a_directory_of_another_user_is_refused(filled):
     _, cache, _ = filled
     os.chown(cache, 1001, -1)
     for args in (["ls"], ["check"], ["rm", "--all", "--yes"]):
@@ -315,7 +315,7 @@ def test_a_directory_of_another_user(filled):
     assert store_of(cache).is_dir()
 
 
-def test_a_daemon_has_it(real, monkeypatch, tmp_path):
+def test_a_directory_that_a_daemon_uses_is_refused(real, monkeypatch, tmp_path):
     monkeypatch.setenv("HDMLP_LINGER", "20s")
     data, cache = tmp_path / "data", tmp_path / "cache"
     make(data, "one", FILES)

@@ -101,13 +101,13 @@ def test_torchvisions_folder_is_served(images, arguments):
     check(datasets.ImageFolder(images, TENSOR), **arguments)
 
 
-def test_samplers_over_torchvisions_folder(images):
+def test_samplers_over_torchvisions_folder_are_served(images):
     data = datasets.ImageFolder(images, TENSOR)
     check(data, sampler=DistributedSampler(data, 2, 1, seed=4))
     check(data, sampler=WeightedRandomSampler(torch.arange(1, 24).float(), 40))
 
 
-def test_a_folder_of_any_kind(images):
+def test_every_kind_of_dataset_folder_is_served(images):
     check(datasets.DatasetFolder(images, datasets.folder.default_loader, (".png",), TENSOR))
     check(datasets.ImageFolder(images + "/", TENSOR, target_transform=lambda y: y * 2.5))
     check(
@@ -118,7 +118,7 @@ def test_a_folder_of_any_kind(images):
     check(Two(images, TENSOR))
 
 
-def test_names_of_classes(images):
+def test_classes_have_the_names_of_the_users_numbers(images):
     """They are those of the object's own numbers."""
     data = datasets.ImageFolder(images, TENSOR)
     data.samples = [(path, 2 - label) for path, label in data.samples]
@@ -132,7 +132,7 @@ def test_names_of_classes(images):
         ht.DataLoader(Two(images, TENSOR), 4, labels="name")
 
 
-def test_imagenet(tmp_path, images):
+def test_imagenet_is_served(tmp_path, images):
     """Its root has an archive's contents beside the split, and its classes are tuples of names."""
     names = {name: (name, name.upper()) for name in os.listdir(images)}
     (tmp_path / "imagenet").mkdir()
@@ -147,7 +147,7 @@ def test_imagenet(tmp_path, images):
         assert "ant" in str(next(iter(loader))[1])
 
 
-def test_samples_that_the_user_changed(images):
+def test_samples_that_the_user_changed_are_served_as_changed(images):
     """They are the truth, as in torch: fewer, in another order, some twice, or with labels of their
     own."""
 
@@ -207,7 +207,7 @@ def copied(root):
         ),
     ],
 )
-def test_what_is_not_served_is_right_and_said_once(images, caplog, make, why):
+def test_what_the_daemon_cannot_serve_is_correct_and_warns_once(images, caplog, make, why):
     with caplog.at_level(logging.WARNING, "hdmlp"):
         data = make(images)
         check(data, served=False, shuffle=True, num_workers=1)
@@ -220,14 +220,14 @@ def test_what_is_not_served_is_right_and_said_once(images, caplog, make, why):
         ht.DataLoader(data, 4, memory="1GB")
 
 
-def test_overridden_items_are_the_users(images):
+def test_overridden_item_methods_are_called(images):
     check(Paths(images, TENSOR), served=False)
     data = datasets.ImageFolder(images, TENSOR)
     data.__getitem__ = data.__getitem__  # over the class's, which may do anything
     check(data, served=False)
 
 
-def test_empty_classes(images):
+def test_a_folder_with_empty_classes_gives_torchs_batches(images):
     os.mkdir(os.path.join(images, "dog"))
     try:
         data = datasets.ImageFolder(images, TENSOR, allow_empty=True)
@@ -237,7 +237,7 @@ def test_empty_classes(images):
 
 
 @pytest.mark.parametrize("of", [datasets.ImageFolder, ht.ImageFolder])
-def test_parts_and_several(images, of):
+def test_subsets_and_concatenations_are_served(images, of):
     def checked(make, **arguments):
         data = make(of(images, TENSOR))
         ours, theirs = (
@@ -262,7 +262,7 @@ def test_parts_and_several(images, of):
     checked(lambda d: Subset(ConcatDataset([d, d]), [40, 2, 25]))
 
 
-def test_the_same_folder_twice(images):
+def test_a_folder_that_occurs_twice_is_one(images):
     """Two objects that do the same with one directory are one."""
     check(
         ConcatDataset([datasets.ImageFolder(images, TENSOR), datasets.ImageFolder(images, TENSOR)]),
@@ -270,7 +270,7 @@ def test_the_same_folder_twice(images):
     )
 
 
-def test_transforms_count_as_they_are(images):
+def test_transforms_apply_as_they_are_when_iteration_begins(images):
     data = datasets.ImageFolder(images, TENSOR)
     with ht.DataLoader(data, 23) as loader:
         before = next(iter(loader))
@@ -283,7 +283,7 @@ def test_transforms_count_as_they_are(images):
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_items_that_change_later_raise(images, shuffle):
+def test_items_that_change_after_iteration_began_raise(images, shuffle):
     def change_loader(data):
         data.loader = red
 
@@ -317,7 +317,7 @@ def test_items_that_change_later_raise(images, shuffle):
                 iter(loader)
 
 
-def test_a_loader_goes_to_another_process(images):
+def test_a_loader_can_be_pickled_to_another_process(images):
     """Pickled, it still knows its datasets."""
     import pickle
 
@@ -333,7 +333,7 @@ def test_a_loader_goes_to_another_process(images):
             assert same(list(copy), want)
 
 
-def test_a_subset_of_nothing(folder):
+def test_an_empty_subset_has_no_batches(folder):
     data = Subset(ht.ImageFolder(folder), [])
     with ht.DataLoader(data, 4) as loader:
         assert list(loader) == []

@@ -20,7 +20,7 @@ from torch.utils.data import (
 pytestmark = pytest.mark.usefixtures("real")
 
 
-def test_every_epoch_by_default_by_id(folder):
+def test_the_default_order_is_by_id(folder):
     data = ht.ImageFolder(folder)
     files = read(path for path, _ in data.samples)
     with ht.DataLoader(data, 4) as loader:
@@ -48,7 +48,7 @@ def test_every_epoch_by_default_by_id(folder):
         "own, distributed",
     ],
 )
-def test_samplers_over_a_folder(folder, name):
+def test_samplers_over_a_folder_give_torchs_batches(folder, name):
     """The labels and bytes that torch's loader gives, of each of three epochs, one given up; and
     the same position of the generators."""
 
@@ -86,7 +86,7 @@ def test_samplers_over_a_folder(folder, name):
     assert same(got, want)
 
 
-def test_a_distributed_sampler_counts_as_it_is(folder):
+def test_a_distributed_samplers_current_seed_and_epoch_apply(folder):
     """Its seed and epoch are those of the moment at which an iteration begins, as in torch."""
     data = ht.ImageFolder(folder, loader=length)
     sampler = DistributedSampler(data, 2, 1, seed=7)
@@ -104,7 +104,7 @@ def test_a_distributed_sampler_counts_as_it_is(folder):
             assert same(list(loader), list(other))
 
 
-def test_what_is_set_later_counts(folder):
+def test_changed_transforms_apply_from_the_next_iteration(folder):
     """Transforms that are replaced, or changed, count from the next iteration on."""
     data = ht.ImageFolder(folder, loader=length)
     with ht.DataLoader(data, 25) as loader:
@@ -129,7 +129,7 @@ class Counting:
 
 
 @pytest.mark.parametrize("sampler", [None, "weighted"])
-def test_a_transform_that_counts_goes_on_in_one_job(folder, sampler):
+def test_a_transform_with_changing_state_stays_in_one_job(folder, sampler):
     """State that a transform keeps in this process is no other transform: the job, and what it
     reports, goes on."""
     data = ht.ImageFolder(folder, Counting(), loader=length)
@@ -146,7 +146,7 @@ def test_a_transform_that_counts_goes_on_in_one_job(folder, sampler):
         assert loader.stats.batches == 15
 
 
-def test_what_cannot_be_changed_raises(folder):
+def test_changing_what_is_fixed_raises(folder):
     data = ht.ImageFolder(folder)
     for change in (
         lambda: data.samples.append(1),
@@ -162,7 +162,7 @@ def test_what_cannot_be_changed_raises(folder):
     assert pickle.loads(pickle.dumps(data.targets)) == list(data.targets) == data.targets[:]
 
 
-def test_overrides_count_or_raise(folder):
+def test_overridden_methods_apply_or_raise(folder):
     class Three(ht.ImageFolder):
         def __getitem__(self, i):
             return (*super().__getitem__(i), i)
@@ -183,7 +183,7 @@ def test_overrides_count_or_raise(folder):
         Classes(folder)
 
 
-def test_paths_that_name_nothing(folder, tmp_path, monkeypatch):
+def test_missing_paths_raise(folder, tmp_path, monkeypatch):
     with pytest.raises(errors.DatasetNotFoundError, match="empty path"):
         ht.ImageFolder("")
     assert len(ht.ImageFolder(folder.encode())) == 25
@@ -197,7 +197,7 @@ def test_paths_that_name_nothing(folder, tmp_path, monkeypatch):
         ht.ImageFolder("data")
 
 
-def test_items_that_are_no_files(folder):
+def test_an_item_that_is_not_a_regular_file_raises(folder):
     import os
 
     data = ht.ImageFolder(folder, loader=length)
@@ -216,7 +216,9 @@ def test_items_that_are_no_files(folder):
         ({"HDMLP_NODES": "a,b"}, "names 2 nodes, and nothing says which rank"),
     ],
 )
-def test_half_of_a_place(folder, monkeypatch, variables, says):
+def test_rank_without_world_size_is_refused_if_ranks_share_epochs(
+    folder, monkeypatch, variables, says
+):
     """It is refused where ranks share epochs, and means nothing where they do not, as in torch."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)

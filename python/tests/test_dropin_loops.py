@@ -78,7 +78,7 @@ def both_of(make, data, workers):
         both_of,
     ],
 )
-def test_what_the_loop_does_to_the_order(folder, loop, workers):
+def test_samplers_are_asked_when_torch_asks_them(folder, loop, workers):
     """Samplers are asked when torch's loader asks them, and what they yield then is served."""
     want = []
     for make, data in (
@@ -93,7 +93,7 @@ def test_what_the_loop_does_to_the_order(folder, loop, workers):
     assert torch.equal(want[0][1], want[1][1])
 
 
-def test_what_is_set_on_the_loader_counts(folder):
+def test_attributes_set_on_the_loader_apply(folder):
     data = ht.ImageFolder(folder, loader=length)
     with ht.DataLoader(data, 25) as loader:
         first, labels = next(iter(loader))
@@ -108,14 +108,14 @@ def test_what_is_set_on_the_loader_counts(folder):
                 setattr(loader, name, value)
 
 
-def test_the_collate_function_of_single_items_is_ones_own_for_batches(folder):
+def test_default_convert_as_collate_fn_is_used_for_batches(folder):
     convert = torch.utils.data._utils.collate.default_convert
     data = ht.ImageFolder(folder, loader=length)
     with ht.DataLoader(data, 3, collate_fn=convert) as loader:
         assert same(list(loader), list(DataLoader(Items(data), 3, collate_fn=convert)))
 
 
-def test_what_a_batch_larger_than_the_dataset_draws(folder):
+def test_a_batch_larger_than_the_dataset_draws_as_in_torch(folder):
     states = []
     for make, data in (
         (DataLoader, Items(ht.ImageFolder(folder))),
@@ -129,7 +129,7 @@ def test_what_a_batch_larger_than_the_dataset_draws(folder):
 
 
 @pytest.mark.slow
-def test_random_numbers_without_a_seed_are_torchs(folder):
+def test_without_a_seed_random_numbers_follow_torchs_generator(folder):
     """By ID as well: loaders side by side and anew draw others, and manual_seed, or a seed, says
     which."""
     data = ht.ImageFolder(folder, jittered, loader=length)
@@ -153,7 +153,7 @@ def test_random_numbers_without_a_seed_are_torchs(folder):
         assert same([x for x, _ in loader], rest)
 
 
-def test_an_epoch_that_comes_again_is_said(folder, caplog):
+def test_repeating_an_epoch_warns(folder, caplog):
     data = ht.ImageFolder(folder, jittered, loader=length)
     sampler = DistributedSampler(data, 1, 0)
     with ht.DataLoader(data, 5, sampler=sampler) as loader:
@@ -176,7 +176,7 @@ def multiplied(items):
 @pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("sampler", [None, "weighted"])
-def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persistent, sampler):
+def test_workers_of_a_new_epoch_see_the_program_as_it_is(folder, monkeypatch, persistent, sampler):
     """As in torch, unless they are to stay."""
     images = ht.ImageFolder(folder, loader=length)
     got = []
@@ -200,7 +200,7 @@ def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persi
     assert same(*got)
 
 
-def test_threads_with_an_epoch_each(folder):
+def test_each_thread_iterates_an_epoch_of_its_own(folder):
     """Iterations that threads begin side by side are each an epoch."""
     data = ht.ImageFolder(folder)
     for arguments in (
@@ -217,7 +217,7 @@ def test_threads_with_an_epoch_each(folder):
 
 
 @pytest.mark.slow
-def test_loader_after_loader(folder):
+def test_uncollected_loaders_do_not_block_another(folder):
     """Loaders that hold each other until Python's collector comes are no reason to refuse another
     one."""
     data = ht.ImageFolder(folder)
@@ -227,7 +227,7 @@ def test_loader_after_loader(folder):
         next(loader.itself[1])
 
 
-def test_an_iterable_dataset_goes_on(folder):
+def test_an_iterable_dataset_continues_over_epochs(folder):
     for workers in (0, 2):
         with ht.DataLoader(Stream(), 3, num_workers=workers) as loader:
             want = list(loader)
@@ -250,7 +250,7 @@ def test_an_iterable_dataset_goes_on(folder):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_that_is_named_after_iter(folder, workers):
+def test_set_epoch_after_iter_applies_until_the_sampler_is_asked(folder, workers):
     """Counts if torch's loader has not asked its sampler yet."""
     images = ht.ImageFolder(folder, loader=length)
     got = []

@@ -37,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("real")
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_drawn_orders_are_served(folder, name):
+def test_orders_drawn_by_a_sampler_are_served(folder, name):
     """What only a sampler tells comes from the daemon too, each file read once, and torch's
     generators are where its loader leaves them."""
     data = ht.ImageFolder(folder)
@@ -51,7 +51,7 @@ def test_drawn_orders_are_served(folder, name):
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_resuming_drawn_orders(folder, name):
+def test_orders_drawn_by_a_sampler_resume(folder, name):
     data = ht.ImageFolder(folder)
     with seeded(lambda L: DRAWN[name](L, data), ht.DataLoader) as loader:
         states, batches = [loader.state_dict()], []
@@ -69,7 +69,7 @@ def test_resuming_drawn_orders(folder, name):
             assert same(rest, batches[at : steps * (1 + at // steps)])
 
 
-def test_random_numbers_of_drawn_orders(folder):
+def test_transforms_draw_the_same_after_resuming(folder):
     """The daemon's and Python's transforms draw the same again after a resumption, and others in
     other epochs."""
 
@@ -91,7 +91,7 @@ def test_random_numbers_of_drawn_orders(folder):
         assert same(list(loader), rest)
 
 
-def test_others_draw_from_the_generator(folder):
+def test_draws_by_others_from_the_generator_change_the_order_as_in_torch(folder):
     """Then the order is what the sampler yields, as in torch, and not what was foreseen."""
 
     def given(L, d):
@@ -108,7 +108,7 @@ def test_others_draw_from_the_generator(folder):
     assert given(ht.DataLoader, data) == given(DataLoader, Raw(data))
 
 
-def test_indices_outside(folder):
+def test_indices_out_of_range_raise(folder):
     data = ht.ImageFolder(folder)
     assert content(ht.DataLoader(data, 2, sampler=[-1, 0])) == [
         read([data.samples[-1][0]])[0],
@@ -120,7 +120,7 @@ def test_indices_outside(folder):
 
 
 @pytest.mark.parametrize("part", ["split", "the rest", "nested", "repeated"])
-def test_parts_of_a_folder(folder, part):
+def test_subsets_of_a_folder_are_served(folder, part):
     """Subsets are served by the daemon as well, in every order."""
     data = ht.ImageFolder(folder)
     ours, theirs = parts(data)[part], parts(Raw(data))[part]
@@ -149,7 +149,7 @@ def test_parts_of_a_folder(folder, part):
         loader.load_state_dict(state)
 
 
-def test_epochs_are_a_plan(folder, caplog):
+def test_epochs_beyond_the_planned_ones_warn_once(folder, caplog):
     """Probing takes no epoch, and going on after the planned ones is said once; the order is the
     seed's all the same."""
     data = ht.ImageFolder(folder)
@@ -175,7 +175,7 @@ def test_epochs_are_a_plan(folder, caplog):
         pass
 
 
-def test_an_iterator_beside_another(folder):
+def test_simultaneous_iterators_have_an_epoch_each(folder):
     """As in torch, zip(loader, loader) works: each has an epoch of its own."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 5) as loader:
@@ -191,7 +191,7 @@ def test_an_iterator_beside_another(folder):
 
 
 @pytest.mark.parametrize("taken", [0, 2])
-def test_the_same_epoch_again(taken):
+def test_set_epoch_may_name_an_epoch_again(taken):
     """set_epoch may name one that was begun before; workers that stay begin it anew."""
     with ht.DataLoader(NUMBERS, 5, num_workers=2, persistent_workers=True) as loader:
         for _ in range(3):
@@ -205,7 +205,7 @@ def test_the_same_epoch_again(taken):
 
 
 @pytest.mark.parametrize("name", REPEATS)
-def test_a_sample_that_comes_again_draws_anew(folder, name):
+def test_each_occurrence_of_a_sample_draws_its_own_numbers(folder, name):
     """As in torch, each occurrence has random numbers of its own; they depend on neither workers
     nor resuming, and the daemon reads the files."""
     data = ht.ImageFolder(folder, jittered, loader=length)
@@ -229,7 +229,7 @@ def test_a_sample_that_comes_again_draws_anew(folder, name):
     assert len(torch.unique(numbers)) == len(numbers)
 
 
-def test_repeats_do_not_depend_on_the_world(folder):
+def test_draws_for_repeated_samples_do_not_depend_on_the_world_size(folder):
     """Two ranks draw together what one draws."""
     data = Subset(ht.ImageFolder(folder, jittered, loader=length), [3, 3, 3, 7, 7, 1, 1, 1])
     with ht.DataLoader(data, 4, shuffle=True, seed=1) as loader:

@@ -58,7 +58,7 @@ def end(*arguments):
     ],
     ids=["dataset", "config", "mismatch", "busy", "version", "no input", "another later", "caught"],
 )
-def test_a_script_ends_by_an_error_of_ours_as_by_any_other(script, status, said):
+def test_an_uncaught_error_ends_a_script_as_any_other(script, status, said):
     ended, out = end("-c", f"import hdmlp.data, hdmlp.errors\n{script}")
     assert ended == status, out
     assert said in out, out
@@ -78,7 +78,7 @@ def test_the_hook_for_uncaught_exceptions_is_left_alone(happens):
     ) == (0, "")
 
 
-def test_the_command_ends_with_status_2_where_the_input_is_wrong():
+def test_wrong_input_ends_the_command_with_status_2():
     status, out = end("-m", "hdmlp", "dataset", "/nowhere")
     assert status == 2, out
     assert "/nowhere" in out, out
@@ -90,7 +90,7 @@ def test_the_command_ends_with_status_2_where_the_input_is_wrong():
     "kind",
     [errors.ConfigError, errors.MismatchError, errors.DatasetNotFoundError, errors.SampleError],
 )
-def test_errors_travel_between_processes(kind):
+def test_errors_can_be_pickled(kind):
     error = pickle.loads(pickle.dumps(kind("text", {"key": "seed"})))
     assert type(error) is kind
     assert str(error) == "text"

@@ -33,7 +33,7 @@ def folder(tmp_path_factory):
         (torch.tensor([0.4, 0.5, 0.6]), numpy.array([0.2, 0.3, 0.4])),
     ],
 )
-def test_numbers_of_normalize(real, folder, mean, std):
+def test_the_daemon_normalizes_to_the_same_bits(real, folder, mean, std):
     """All that torchvision's Normalize takes is carried out by the daemon, to the same bits."""
     transform = V.Compose([V.CenterCrop((20, 16)), V.ToTensor(), V.Normalize(mean, std)])
     assert T.split(transform).rest == []
@@ -44,7 +44,7 @@ def test_numbers_of_normalize(real, folder, mean, std):
     assert len(got) == len(want)
 
 
-def test_numbers_that_normalize_cannot_have():
+def test_invalid_numbers_of_normalize_are_refused():
     for mean, says in (
         ("half", "mean should be a number or a sequence"),
         ([0.5, None, 0.5], "mean should be numbers"),
@@ -86,7 +86,9 @@ SIZE = "images have no fixed size after it"
         ),
     ],
 )
-def test_the_cause_is_named(caplog, given, described, cause, also, why):
+def test_the_transform_that_cannot_be_offloaded_is_named(
+    caplog, given, described, cause, also, why
+):
     caplog.set_level(logging.WARNING, "hdmlp")
     parts = T.split(given)
     cause = given[cause] if isinstance(cause, int) else cause
@@ -110,7 +112,7 @@ def test_the_cause_is_named(caplog, given, described, cause, also, why):
     )
 
 
-def test_ours_beside_the_cause():
+def test_hdmlps_transforms_beside_the_cause_are_refused():
     with pytest.raises(
         errors.ConfigError,
         match=r"Resize\(size=9.* cannot run in Python before RandomRotation.* \(it is not",

@@ -64,7 +64,7 @@ if __name__ == "__main__":
         ("part,forkserver",),
     ],
 )
-def test_torchs_loader_is_right_and_said_once(folder, tmp_path, cases):
+def test_torchs_loader_gives_the_right_samples_and_warns_once(folder, tmp_path, cases):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script.py"), folder, *cases],
@@ -99,7 +99,7 @@ def test_the_warning_names_the_remedy(folder, caplog, monkeypatch):
     assert "hdmlp.torch.use_in(accelerate)" in said[0]
 
 
-def test_where_it_cannot_be_used():
+def test_use_in_refuses_other_modules():
     with pytest.raises(
         errors.ConfigError,
         match=r"use_in\(lightning\): must be accelerate or transformers; Lightning and Fabric "
@@ -110,7 +110,7 @@ def test_where_it_cannot_be_used():
         ht.use_in(io)
 
 
-def test_an_accelerate_that_makes_loaders_otherwise(monkeypatch):
+def test_use_in_refuses_an_older_accelerate(monkeypatch):
     """Before 0.34 its loaders were sub-classes of torch's."""
     package, module = types.ModuleType("accelerate"), types.ModuleType("accelerate.data_loader")
     package.__version__, module.DataLoader = "0.20.3", DataLoader

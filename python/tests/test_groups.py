@@ -68,7 +68,7 @@ def ranks(tmp_path, folder):
 
 
 @pytest.mark.parametrize("mine", ["me // 2", "me % 2"])
-def test_groups_of_ranks_that_read_the_same(ranks, mine):
+def test_ranks_of_a_group_read_each_file_once(ranks, mine):
     """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node
     reads each file once."""
     said, _ = ranks(
@@ -94,7 +94,7 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
     assert sum(r["source"] for r in said) == 25
 
 
-def test_groups_that_nothing_says(ranks):
+def test_groups_are_found_without_a_launcher(ranks):
     """Where no launcher says how many ranks there are, the second one with the sampler's rank reads
     the same all the same."""
     said, _ = ranks(
@@ -179,7 +179,7 @@ def opaque(ranks, make, count=2, dataset="data", epochs=2, before=""):
         "L(d, 4, sampler=Shuffled(data, 1))",
     ],
 )
-def test_ranks_with_samplers_of_their_own(ranks, make):
+def test_ranks_with_different_samplers_read_each_file_once(ranks, make):
     """Each gets what torch's loader gives it, and the node reads each file once for all of them.
     What is to be is not reported."""
     said, log = opaque(ranks, make)
@@ -194,7 +194,7 @@ def test_ranks_with_samplers_of_their_own(ranks, make):
 
 
 @pytest.mark.parametrize("dataset", ["data", "Items(data)"])
-def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
+def test_overlapping_ranks_are_reported_once(ranks, dataset):
     """Reported once, with the number of samples that two ranks get, whatever the dataset."""
     said, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me))", 3, dataset)
     parts = [set(itertools.chain.from_iterable(r["got"][0])) for r in said]
@@ -211,7 +211,7 @@ def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
     assert log.count("go to more than one") == 1
 
 
-def test_ranks_that_disagree_about_their_sampler(ranks):
+def test_ranks_that_disagree_about_their_sampler_are_reported_once(ranks):
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5, 2 + me))")
     assert (
         log.count(
@@ -230,7 +230,7 @@ def test_ranks_that_disagree_about_their_sampler(ranks):
     )
 
 
-def test_timms_repeated_augmentation(ranks):
+def test_timms_repeated_augmentation_is_served(ranks):
     """Several ranks get the same samples, which is what it is for."""
     pytest.importorskip("timm")
     said, log = opaque(

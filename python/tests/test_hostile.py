@@ -64,7 +64,7 @@ def peak_memory(pid):
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:"))
 
 
-def test_sparse_index(other_job, folder, caplog):
+def test_a_sparse_index_costs_no_memory(other_job, folder, caplog):
     """An index of 4 KiB on the disk claims 1 GiB. The dataset is scanned, and the daemon takes no
     memory for what is not there."""
     samples = (1 << 30) // 9
@@ -88,7 +88,7 @@ def test_sparse_index(other_job, folder, caplog):
     assert os.stat(path).st_size < 1 << 20
 
 
-def test_fifo_as_index(other_job, folder, caplog):
+def test_a_fifo_in_place_of_the_index_does_not_block(other_job, folder, caplog):
     path = os.path.join(folder, ".hdmlp-index")
     os.mkfifo(path)
     with data.DataLoader(folder, batch_size=5) as loader:
@@ -121,7 +121,9 @@ def mount(folder):
         (".hdmlp-index", "stat", "/.hdmlp-index"),
     ],
 )
-def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name, op, path):
+def test_a_hanging_scan_fails_after_source_timeout(
+    real, other_job, mount, caplog, monkeypatch, tmp_path, name, op, path
+):
     """A file system that answers no more: told after 10 s, an error after source_timeout, and other
     jobs go on."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
@@ -146,7 +148,7 @@ def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name,
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_scan_hangs(real, mount):
+def test_ctrl_c_ends_a_process_whose_scan_hangs(real, mount):
     """The process ends, and the daemon after its linger time, while the system call still hangs."""
     mount.set(hang_names="bee")
     program = f"from hdmlp import data\nnext(iter(data.DataLoader({mount.path!r}, batch_size=5)))"
@@ -158,7 +160,7 @@ def test_ctrl_c_while_the_scan_hangs(real, mount):
     until_ended(pid)
 
 
-def test_ctrl_c_of_the_command_while_the_scan_hangs(real, mount, tmp_path):
+def test_ctrl_c_ends_a_command_whose_scan_hangs(real, mount, tmp_path):
     mount.set(hang_names="bee")
     process = subprocess.Popen(
         [_daemon.find_binary(), "dataset", f"--index-dir={tmp_path}/index", mount.path],
@@ -190,7 +192,7 @@ def fill(folder, cache, text):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_forged_cache(real, folder, tmp_path):
+def test_a_cache_of_another_user_is_refused(real, folder, tmp_path):
     """Another user's directory full of forged samples, with right checksums, is refused: none of
     them is served."""
     cache = str(tmp_path / "cache")
@@ -209,7 +211,7 @@ def test_forged_cache(real, folder, tmp_path):
         assert epoch(loader) == list(range(25))
 
 
-def test_cache_that_others_may_write_to(real, folder, tmp_path):
+def test_a_cache_that_others_may_write_to_is_refused(real, folder, tmp_path):
     cache = str(tmp_path / "cache")
     fill(folder, cache, "sample")
     os.chmod(cache, 0o777)
@@ -224,7 +226,7 @@ def test_cache_that_others_may_write_to(real, folder, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["symlink", "hard link", "linked directory"])
-def test_cache_leads_elsewhere(real, folder, tmp_path, kind):
+def test_a_link_in_a_cache_is_refused(real, folder, tmp_path, kind):
     """A link in a cache is refused, and the file that it leads to stays as it is."""
     cache = str(tmp_path / "cache")
     fill(folder, cache, "sample")

@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 @needs_root
 @pytest.mark.parametrize("stay", [False, True])
-def test_containers_with_one_socket(lasting, tmp_path, stay):
+def test_containers_that_share_a_socket_read_their_own_files(lasting, tmp_path, stay):
     (tmp_path / "data").mkdir()
     seen = {}
     for name in ("one", "two"):
@@ -55,7 +55,7 @@ def test_containers_with_one_socket(lasting, tmp_path, stay):
 
 
 @needs_root
-def test_links_in_a_container(lasting, tmp_path):
+def test_links_resolve_as_the_process_sees_them(lasting, tmp_path):
     """Absolute and relative links, of files and of directories, lead where the process sees them
     lead."""
     for name in ("one", "two"):
@@ -74,7 +74,7 @@ def test_links_in_a_container(lasting, tmp_path):
 
 
 @needs_root
-def test_another_root_directory(lasting, tmp_path):
+def test_a_process_with_another_root_reads_its_own_files(lasting, tmp_path):
     """A process below another root (chroot) that shares the socket reads its own files."""
     make(tmp_path / "one", "one")
     jail = tmp_path / "jail"
@@ -117,7 +117,7 @@ def test_another_root_directory(lasting, tmp_path):
     assert said.get("hashes") == hashes(inner), said
 
 
-def test_datasets_that_look_alike_in_a_cache_directory(short, tmp_path):
+def test_a_cache_directory_distinguishes_datasets_that_look_alike(short, tmp_path):
     one, two = make(tmp_path / "one", "one"), make(tmp_path / "two", "two")
     cache = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB", epochs=2)
     assert read(one, **cache)["hashes"] == hashes(one)
@@ -125,13 +125,13 @@ def test_datasets_that_look_alike_in_a_cache_directory(short, tmp_path):
     assert read(one, **cache)["hashes"] == hashes(one)
 
 
-def test_datasets_that_look_alike_in_memory(lasting, tmp_path):
+def test_memory_caches_distinguish_datasets_that_look_alike(lasting, tmp_path):
     one, two = make(tmp_path / "one", "one"), make(tmp_path / "two", "two")
     for root in (one, two, one):
         assert read(root, epochs=2)["hashes"] == hashes(root)
 
 
-def test_a_dataset_put_in_the_place_of_another(lasting, tmp_path):
+def test_a_replaced_dataset_is_noticed(lasting, tmp_path):
     """The directory is replaced, between jobs and while one has it open."""
     data = tmp_path / "data"
     make(data, "one")
@@ -146,7 +146,7 @@ def test_a_dataset_put_in_the_place_of_another(lasting, tmp_path):
     first.end()
 
 
-def test_a_dataset_that_grew_while_it_is_open(lasting, tmp_path):
+def test_a_dataset_that_grew_while_open_is_noticed(lasting, tmp_path):
     data = tmp_path / "data"
     make(data, "one")
     first = Rank(data, epochs=2, step=True)
@@ -163,7 +163,7 @@ def test_a_dataset_that_grew_while_it_is_open(lasting, tmp_path):
 @pytest.mark.parametrize("times", ["kept", "new"])
 @pytest.mark.parametrize("which", [[0], [7, 30], range(FILES)])
 @pytest.mark.parametrize("cache", ["file", "memory"])
-def test_files_rewritten_in_place(real, monkeypatch, tmp_path, times, which, cache):
+def test_files_rewritten_in_place_are_noticed(real, monkeypatch, tmp_path, times, which, cache):
     """As many bytes as before, in the same files. A new job gives the new bytes, or says which file
     was changed, and the one after it gives them."""
     monkeypatch.setenv("HDMLP_LINGER", "20s" if cache == "memory" else "0s")
@@ -190,7 +190,7 @@ def test_files_rewritten_in_place(real, monkeypatch, tmp_path, times, which, cac
     assert said.get("hashes") == hashes(data), said
 
 
-def test_files_replaced_by_others(short, tmp_path):
+def test_replaced_files_are_noticed(short, tmp_path):
     """Renamed over, with the same size and times."""
     data = tmp_path / "data"
     make(data, "one", 400)
@@ -204,7 +204,7 @@ def test_files_replaced_by_others(short, tmp_path):
     assert read(data, **options).get("hashes") == hashes(data)
 
 
-def test_verify_compares_bytes(short, tmp_path):
+def test_verify_finds_different_bytes(short, tmp_path):
     """A copy of a dataset that differs in one file, which the version does not cover, is found out
     by verify=True; and by `hdmlp cache check`."""
     data, cache = tmp_path / "data", tmp_path / "cache"
@@ -232,7 +232,7 @@ def test_verify_compares_bytes(short, tmp_path):
         pytest.fail("no file was found out")
 
 
-def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
+def test_a_dataset_object_is_of_one_version(short, tmp_path, monkeypatch):
     """What it told, and what a loader of it delivers, are of one version; a new object is of the
     new one."""
     monkeypatch.setenv("HDMLP_SOCKET", f"hdmlp-object-{os.getpid()}")
@@ -256,7 +256,7 @@ def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
         )
 
 
-def test_rescan_in_an_index_directory(short, tmp_path, monkeypatch):
+def test_rescan_renews_the_index_in_an_index_directory(short, tmp_path, monkeypatch):
     data = tmp_path / "data"
     make(data, "one")
     environment = {"HDMLP_INDEX_DIR": str(tmp_path / "elsewhere")}
@@ -274,7 +274,7 @@ def test_rescan_in_an_index_directory(short, tmp_path, monkeypatch):
     assert read(data, environment=environment)["hashes"] == hashes(data)
 
 
-def test_simulate_from_a_run_with_an_index_directory(short, tmp_path, monkeypatch):
+def test_simulate_uses_the_index_of_the_run(short, tmp_path, monkeypatch):
     """It uses the index that the job has written, and leaves none in the dataset."""
     data = tmp_path / "data"
     make(data, "one")
@@ -293,7 +293,7 @@ def test_simulate_from_a_run_with_an_index_directory(short, tmp_path, monkeypatc
     assert not (data / ".hdmlp-index").exists()
 
 
-def test_ranks_that_see_different_datasets(lasting, tmp_path):
+def test_ranks_with_different_datasets_are_refused(lasting, tmp_path):
     if os.getuid() != 0:
         pytest.skip("needs root for mount namespaces")
     (tmp_path / "data").mkdir()

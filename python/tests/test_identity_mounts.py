@@ -51,7 +51,7 @@ class Mount:
 @needs_root
 @pytest.mark.parametrize("where", ["the daemon's", "a container's"])
 @pytest.mark.parametrize("what", ["the same", "another dataset"])
-def test_a_source_that_is_mounted_again(real, monkeypatch, tmp_path, where, what):
+def test_a_loader_continues_on_a_remounted_source(real, monkeypatch, tmp_path, where, what):
     """After its server has crashed the file system is mounted again: the same loader goes on, if it
     is the same dataset."""
     if not os.path.exists(THROTTLE):

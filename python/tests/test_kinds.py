@@ -22,7 +22,7 @@ def program():
     return ask
 
 
-def test_configuration_keys_are_the_programs(program):
+def test_configuration_keys_in_python_are_the_programs(program):
     rows = program("config")["parameters"]
     assert {row["key"] for row in rows} == set(_arguments.KEYS)
     assert {row["key"] for row in rows if row["allowed"].startswith("an absolute path")} == set(
@@ -51,7 +51,7 @@ def test_transforms_in_python_are_those_of_the_program(program):
     assert mine == set(program("kinds")["transforms"]) - {"Ragged"}  # which a loader adds by itself
 
 
-def test_launchers_variables_stand_in_their_table_alone():
+def test_variables_of_launchers_are_named_in_their_table_only():
     import pathlib
     import re
 

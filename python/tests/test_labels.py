@@ -27,7 +27,7 @@ def doubled(text):
 @pytest.mark.parametrize(
     "options", [{"raw": True}, {"offload": False}, {"offload": False, "num_workers": 1}, {}]
 )
-def test_names(folder, options):
+def test_labels_can_be_names_of_classes(folder, options):
     kept = [T.CenterCrop(8), T.ToTensor()] if options == {} else None
     for target, want in (
         (None, ["ant"] * 4 + ["bee"] * 4),
@@ -42,6 +42,6 @@ def test_names(folder, options):
         assert type(names) is tuple
 
 
-def test_wrong(folder):
+def test_an_invalid_labels_argument_is_refused(folder):
     with pytest.raises(errors.ConfigError, match="labels='text': must be 'index' or 'name'"):
         ht.DataLoader(ht.ImageFolder(folder), 2, labels="text", shuffle=True)

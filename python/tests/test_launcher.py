@@ -39,17 +39,17 @@ OPERATIONS = pathlib.Path(__file__).parents[2] / "docs/OPERATIONS.md"
         ({"PMI_RANK": "1", "PMI_SIZE": "4"}, (1, 4, 0)),
     ],
 )
-def test_environments(environ, place):
+def test_the_rank_is_found_in_the_environment(environ, place):
     assert launcher.find(environ=environ)[:3] == place
 
 
 @pytest.mark.parametrize("environ", [{"RANK": "3"}, {"WORLD_SIZE": "4"}, {"HDMLP_NODES": "a,b"}])
-def test_half_of_a_place(environ):
+def test_incomplete_environments_are_refused(environ):
     with pytest.raises(errors.ConfigError, match=r"RANK|names 2 nodes"):
         launcher.find(environ=environ)
 
 
-def test_arguments_come_first():
+def test_arguments_take_precedence():
     assert launcher.find(1, 2, {"RANK": "3", "WORLD_SIZE": "8"})[:2] == (1, 2)
     with pytest.raises(errors.ConfigError, match="world_size is given without rank"):
         launcher.find(world_size=2)
@@ -125,7 +125,7 @@ INDEXED = {
         (INDEXED, "job-0.job", "Kubernetes"),
     ],
 )
-def test_nodes(environ, master, source, caplog):
+def test_the_layout_of_nodes_is_found_in_the_environment(environ, master, source, caplog):
     place = launcher.find(environ=environ)
     assert (place.rank, place.world_size, place.local_rank) == (2, 4, 0)
     assert (place.node, place.nodes, place.local_world_size, place.master, place.node_source) == (
@@ -167,7 +167,7 @@ def test_every_launcher_places_its_rank_and_is_described(each):
     )
 
 
-def test_nodes_by_name(monkeypatch):
+def test_a_list_of_hosts_tells_which_node_this_is(monkeypatch):
     """Where mpirun does not say which node this is, a list of all of them does."""
     monkeypatch.setattr("socket.gethostname", lambda: "N2")
     uneven = {**MPIRUN, "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
@@ -204,7 +204,7 @@ def test_nodes_by_name(monkeypatch):
         ),
     ],
 )
-def test_wrong_environments(environ, words, monkeypatch):
+def test_contradictory_environments_are_refused(environ, words, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "n3")
     with pytest.raises(errors.ConfigError, match=words):
         launcher.cluster(
@@ -225,7 +225,7 @@ def test_wrong_environments(environ, words, monkeypatch):
         ),  # a launcher that starts several processes for each of Slurm's
     ],
 )
-def test_doubts(environ, words, caplog):
+def test_suspicious_environments_warn(environ, words, caplog):
     place = launcher.find(environ=environ)
     said = [record.getMessage() for record in caplog.records]
     assert said == [] if words is None else len(said) == 1 and re.search(words, said[0])
@@ -244,7 +244,7 @@ def test_doubts(environ, words, caplog):
         ({"MASTER_ADDR": "192.0.2.1", "WORLD_SIZE": "1", "RANK": "0"}, False),
     ],
 )
-def test_nodes_that_nobody_names(environ, warned, caplog):
+def test_ranks_numbered_by_hand_on_several_hosts_warn(environ, warned, caplog):
     """Ranks that were numbered by hand, on several hosts."""
     launcher.find(environ={"RANK": "1", "WORLD_SIZE": "2", **environ})
     said = [record.getMessage() for record in caplog.records]
@@ -254,7 +254,7 @@ def test_nodes_that_nobody_names(environ, warned, caplog):
     )
 
 
-def test_a_host_that_nobody_knows():
+def test_an_unknown_host_is_named():
     environ = {**INDEXED, "MASTER_ADDR": "nosuch.invalid"}
     assert "nosuch.invalid, from MASTER_ADDR, is not known" in launcher.doubts(
         launcher.find(environ=environ), environ
@@ -266,7 +266,7 @@ def test_a_host_that_nobody_knows():
 
 
 @pytest.mark.slow
-def test_doubts_stand_in_the_error(real, folder, monkeypatch):
+def test_an_error_repeats_the_warning_about_the_environment(real, folder, monkeypatch):
     """Two processes with one rank, because RANK was exported before srun."""
     with data.DataLoader(data.Folder(folder), batch_size=4, rank=0, world_size=2, name="d"):
         for name, value in {
@@ -282,7 +282,7 @@ def test_doubts_stand_in_the_error(real, folder, monkeypatch):
             data.DataLoader(data.Folder(folder), batch_size=4, name="d")
 
 
-def test_torch_distributed(tmp_path):
+def test_torch_distributed_takes_precedence(tmp_path):
     torch = pytest.importorskip("torch")
     distributed = torch.distributed
     if not distributed.is_available():
@@ -304,6 +304,6 @@ def test_torch_distributed(tmp_path):
         ("/nowhere", "there is no such file"),
     ],
 )
-def test_configurations_that_are_no_files(path, words):
+def test_a_configuration_that_is_not_a_file_is_refused(path, words):
     with pytest.raises(errors.ConfigError, match=f"^config_file='{path}': {words}"):
         _arguments.settings({}, path)

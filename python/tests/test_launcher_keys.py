@@ -13,7 +13,7 @@ from hdmlp import _launcher as launcher
 from hdmlp import _nodes, data, errors
 
 
-def test_keys():
+def test_jobs_are_named_after_their_launch():
     two = launcher.Place(0, 2, 0, "")
     master = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
     key = launcher.job_key
@@ -35,7 +35,7 @@ def test_keys():
     assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
 
 
-def test_a_process_id_that_comes_again_is_another_job(monkeypatch):
+def test_a_reused_process_id_is_another_job(monkeypatch):
     one, key = launcher.Place(0, 1, 0, ""), launcher.job_key
     before = key(one, "0", {})
     assert before.startswith(f"process-{os.getpid()}-")
@@ -44,7 +44,7 @@ def test_a_process_id_that_comes_again_is_another_job(monkeypatch):
     assert key(one, "0", {}) != before
 
 
-def test_long_keys_are_cut():
+def test_long_names_are_shortened_and_stay_distinct():
     two = launcher.Place(0, 2, 0, "")
 
     def key(run, name="0"):
@@ -62,7 +62,7 @@ def test_long_keys_are_cut():
     assert long[0].startswith("torchrun-xxx")
 
 
-def test_a_launch_of_mpich_has_a_name():
+def test_all_ranks_of_an_mpich_launch_have_its_name():
     """The same for all ranks, whatever stands between mpirun and them, and another one each
     time."""
     if not os.path.exists("/usr/bin/mpirun.mpich"):
@@ -114,7 +114,7 @@ class Store:
             return self._values[key].encode()
 
 
-def test_secret_by_torchs_store(monkeypatch):
+def test_ranks_share_a_secret_through_torchs_store(monkeypatch):
     """Ranks get it, whether they ask before rank 0 has drawn it or after; and each loader of a
     process gets the same."""
     store = Store()
@@ -147,11 +147,11 @@ def test_secret_by_torchs_store(monkeypatch):
         (None, {"HDMLP_NODES": "n0:7000,n1", "HDMLP_PORT": "8000"}, 8000),
     ],
 )
-def test_port(launch_key, environ, port):
+def test_the_port_follows_from_the_environment(launch_key, environ, port):
     assert _nodes.port(launch_key, environ) == port
 
 
-def test_ports_of_launches_and_loaders():
+def test_launches_and_loaders_have_different_ports():
     ports = {_nodes.port(f"slurm-{job}.0", {}) for job in range(1000)}
     assert len(ports) > 800
     assert all(20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports)
@@ -163,7 +163,7 @@ def test_ports_of_launches_and_loaders():
     assert 64 <= _nodes.ordinal("train") < 256
 
 
-def test_a_name_that_is_no_text():
+def test_a_name_with_surrogates_is_refused():
     with pytest.raises(
         errors.ConfigError,
         match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other "

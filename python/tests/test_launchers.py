@@ -44,13 +44,13 @@ from reference import batches as reference
 pytestmark = pytest.mark.slow
 
 
-def test_torchrun(hosts, folder, alone, work):
+def test_torchrun_gives_every_rank_its_samples(hosts, folder, alone, work):
     (line,) = documented("README.md", "torchrun", folder)
     together(hosts, [line, line], work)
     check(work, alone, first=int(work.records()[0]["host"][-1]))  # the rendezvous numbers the hosts
 
 
-def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
+def test_torchrun_continues_the_stream_on_more_nodes(hosts, folder, tmp_path):
     """A second node comes when the first has trained for a while: torchrun starts again, the stream
     goes on, and nothing is read again."""
     (tmp_path / "train.py").write_text(ELASTIC)
@@ -109,7 +109,7 @@ def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
     ],
     ids=["kubernetes", "names", "port"],
 )
-def test_no_launcher(hosts, folder, alone_raw, raw, environment):
+def test_ranks_started_by_hand_get_their_samples(hosts, folder, alone_raw, raw, environment):
     """Ranks that somebody has started and numbered, two on each host."""
 
     def line(node):
@@ -132,7 +132,7 @@ def test_no_launcher(hosts, folder, alone_raw, raw, environment):
 
 
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
-def test_mpirun(hosts, folder, alone, work, kind):
+def test_mpirun_gives_every_rank_its_samples(hosts, folder, alone, work, kind):
     """The commands of examples/mpi, of which README has the first."""
     commands = documented("examples/mpi/README.md", "mpirun", folder)
     assert documented("README.md", "mpirun", folder) == commands[:1]
@@ -150,7 +150,9 @@ def test_mpirun(hosts, folder, alone, work, kind):
         ("mpich", "-ppn 1", (0, 1, 0, 1)),
     ],
 )
-def test_mpirun_without_torch(hosts, folder, alone_raw, raw, kind, order, nodes):
+def test_mpirun_without_torch_gives_every_rank_its_samples(
+    hosts, folder, alone_raw, raw, kind, order, nodes
+):
     """Ranks node by node, and round the nodes; node 0's address by HDMLP_NODES."""
     given = {
         "openmpi": "--hostfile hosts -x HDMLP_NODES=node0",
@@ -170,7 +172,7 @@ def manifest():
 
 
 @pytest.mark.parametrize("version", ["1.25", "1.37"])
-def test_kubernetes_schemas(version):
+def test_the_kubernetes_manifest_is_valid(version):
     for resource in manifest():
         kubernetes_validate.validate(resource, version, strict=True)
     resource["spec"]["completion_mode"] = "Indexed"
@@ -178,7 +180,7 @@ def test_kubernetes_schemas(version):
         kubernetes_validate.validate(resource, version, strict=True)
 
 
-def test_kubernetes_job(hosts, folder, alone, work):
+def test_a_kubernetes_job_gives_every_rank_its_samples(hosts, folder, alone, work):
     """The container's command, with the variables of an indexed job, once per pod: here of two."""
     service, job = manifest()
     pod = job["spec"]["template"]["spec"]

@@ -40,7 +40,7 @@ def sbatch(hosts, slurm, work, *command):
         return state.strip(), file.read()
 
 
-def test_sbatch(hosts, slurm, folder, alone, work):
+def test_sbatch_gives_every_rank_its_samples(hosts, slurm, folder, alone, work):
     (line,) = documented("README.md", "sbatch", folder)
     state, out = sbatch(hosts, slurm, work, *line.split()[1:])
     assert state == "COMPLETED", out
@@ -53,7 +53,9 @@ def test_sbatch(hosts, slurm, folder, alone, work):
 @pytest.mark.parametrize(
     "more, nodes", [((), (0, 0, 1, 1)), (("--distribution=cyclic",), (0, 1, 0, 1))]
 )
-def test_srun_without_torch(hosts, slurm, folder, alone_raw, raw, more, nodes):
+def test_srun_without_torch_gives_every_rank_its_samples(
+    hosts, slurm, folder, alone_raw, raw, more, nodes
+):
     """Nothing is set: node 0 is the first of the step's nodes, and the secret is the user's own."""
     status, out = hosts.run(
         0, ["srun", "-N2", "-n4", *more, "python", "train.py", folder], slurm, cwd=raw.path
@@ -62,7 +64,7 @@ def test_srun_without_torch(hosts, slurm, folder, alone_raw, raw, more, nodes):
     check(raw, alone_raw, nodes)
 
 
-def test_a_host_that_nobody_knows(hosts, slurm, folder, raw):
+def test_an_unknown_host_is_named(hosts, slurm, folder, raw):
     status, out = hosts.run(
         0,
         ["srun", "-N2", "-n2", "python", "train.py", folder],
@@ -75,7 +77,7 @@ def test_a_host_that_nobody_knows(hosts, slurm, folder, raw):
     assert "nosuch.invalid, from MASTER_ADDR, is not known on node1" in out
 
 
-def test_the_launcher_ends_as_a_script_with_wrong_input_does(hosts, slurm, raw):
+def test_wrong_input_ends_the_launcher_with_status_1(hosts, slurm, raw):
     command = "python train.py /nowhere"
     ends = [
         mpirun(hosts, "openmpi", raw, f"mpirun --hostfile hosts -n 4 {command}"),
@@ -88,7 +90,9 @@ def test_the_launcher_ends_as_a_script_with_wrong_input_does(hosts, slurm, raw):
 
 
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
-def test_mpirun_in_a_slurm_job(hosts, slurm, folder, alone_raw, raw, kind):
+def test_mpirun_in_a_slurm_job_gives_every_rank_its_samples(
+    hosts, slurm, folder, alone_raw, raw, kind
+):
     """mpirun starts its processes through srun: what Slurm says is then about others."""
     needed(MPI[kind])
     script = os.path.join(raw.path, "job")

@@ -66,7 +66,7 @@ def test_a_loader_dropped_after_break_closes_without_the_collector(real, folder,
         until(lambda: descriptors() == before, "all descriptors are closed")
 
 
-def test_a_daemon_that_is_stopped_names_the_way_to_continue(real, folder):
+def test_the_error_of_a_stopped_daemon_says_how_to_continue(real, folder):
     with data.DataLoader(folder, batch_size=4, seed=7, prefetch_batches=2) as loader:
         batches = iter(loader)
         got = [read(next(batches).samples)]

@@ -139,7 +139,7 @@ needs_filter = pytest.mark.skipif(
 
 @needs_filter
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS], ids=["EPERM", "ENOSYS"])
-def test_memfd_create_is_blocked(rank, error):
+def test_a_blocked_memfd_create_is_reported(rank, error):
     said = rank(before=SECCOMP.format(number=MEMFD_CREATE, error=error))
     assert said["error"] == "LimitError", said
     assert "memfd_create" in said["text"], said
@@ -148,7 +148,7 @@ def test_memfd_create_is_blocked(rank, error):
 
 
 @needs_filter
-def test_memfd_create_is_blocked_for_the_process_alone(rank, folder):
+def test_a_process_without_memfd_create_works_with_a_daemon_that_has_it(rank, folder):
     """The daemon was started elsewhere: what the process needs memfds for has a substitute."""
     serve = subprocess.Popen(
         [rank.binary, "serve", "--set", "linger=60s"],
@@ -172,7 +172,7 @@ def test_memfd_create_is_blocked_for_the_process_alone(rank, folder):
     + ([SECCOMP.format(number=MEMFD_CREATE, error=errno.EPERM)] if MEMFD_CREATE else []),
     ids=["missing"] + ["blocked"] * (MEMFD_CREATE is not None),
 )
-def test_substitutes_for_memfds(before, rank):
+def test_unnamed_files_replace_memfds(before, rank):
     """Python without memfd_create: results of workers and the daemon's log get files without a
     name."""
     script = (
@@ -195,7 +195,7 @@ view[:4] = b"abcd"
     assert ended.returncode == 0, ended
 
 
-def test_the_log_without_memfds(rank, folder):
+def test_the_daemons_log_works_without_memfds(rank, folder):
     said = rank(before="import os; del os.memfd_create")
     assert said.get("digests") == digests(folder), said
     assert "daemon starts" in said["log"], said
@@ -203,7 +203,7 @@ def test_the_log_without_memfds(rank, folder):
 
 @needs_filter
 @pytest.mark.parametrize("number", [SCHED_SETATTR, PIDFD_OPEN], ids=["sched_setattr", "pidfd_open"])
-def test_other_calls_are_blocked(rank, folder, number):
+def test_other_blocked_system_calls_do_no_harm(rank, folder, number):
     assert rank(before=SECCOMP.format(number=number, error=errno.EPERM)).get("digests") == digests(
         folder
     )
@@ -212,7 +212,7 @@ def test_other_calls_are_blocked(rank, folder, number):
 UNLIMITED = resource.RLIM_INFINITY
 
 
-def test_the_length_of_files_is_raised(rank, folder):
+def test_the_soft_limit_of_file_sizes_is_raised(rank, folder):
     """The soft limit alone is none."""
     assert rank(
         limits={resource.RLIMIT_FSIZE: (0, UNLIMITED)},
@@ -246,7 +246,7 @@ def test_the_length_of_files_is_raised(rank, folder):
     ],
     ids=["daemon", "staging buffer", "memory class"],
 )
-def test_the_length_of_files_is_limited(rank, large, limit, options, need, words):
+def test_a_limit_of_file_sizes_is_reported(rank, large, limit, options, need, words):
     said = rank(
         options,
         limits={resource.RLIMIT_FSIZE: (limit, limit)},
@@ -259,7 +259,7 @@ def test_the_length_of_files_is_limited(rank, large, limit, options, need, words
     assert said["details"]["limit"] == limit, said
 
 
-def test_a_cache_reaches_the_length_of_files(rank, large, tmp_path):
+def test_a_cache_at_the_limit_of_file_sizes_falls_back_to_the_source(rank, large, tmp_path):
     """Samples beyond it come from the source, and it is said why."""
     said = rank(
         {
@@ -275,7 +275,7 @@ def test_a_cache_reaches_the_length_of_files(rank, large, tmp_path):
     assert "RLIMIT_FSIZE allows files of 2097152 bytes" in said["warnings"] + said["log"], said
 
 
-def test_an_index_reaches_the_length_of_files(rank, folder):
+def test_an_index_beyond_the_limit_of_file_sizes_is_not_kept(rank, folder):
     """It cannot be kept, which is said, and ends nothing."""
     for limit in (0, 1 << 20):
         ended = subprocess.run(
@@ -295,7 +295,7 @@ def test_an_index_reaches_the_length_of_files(rank, folder):
 
 
 @pytest.mark.parametrize("least", [64, 40])
-def test_few_open_files(rank, folder, least):
+def test_few_descriptors_suffice_or_are_reported(rank, folder, least):
     said = rank(limits={resource.RLIMIT_NOFILE: (least, least)})
     if "error" in said:
         assert said["error"] in ("LimitError", "ConfigError"), said
@@ -305,7 +305,7 @@ def test_few_open_files(rank, folder, least):
 
 
 @needs_root
-def test_no_proc(rank, folder):
+def test_proc_is_not_needed(rank, folder):
     said = rank(
         prefix=["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"],
         HDMLP_MEMORY=None,
@@ -314,7 +314,7 @@ def test_no_proc(rank, folder):
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "2>&-", "0<&- 1>&- 2>&-"])
-def test_standard_streams_are_closed(rank, folder, closed):
+def test_closed_standard_streams_do_no_harm(rank, folder, closed):
     """What anything prints must not get into the connection."""
     said = rank(
         prefix=["sh", "-c", f'exec "$@" {closed}', "sh"],
@@ -336,13 +336,13 @@ hdmlp.data.DataLoader.__iter__ = iterate
 @pytest.mark.parametrize(
     "changes", [{"HOME": None}, {"HOME": "/nonexistent"}, {"HOME": ""}, {"TMPDIR": "/nonexistent"}]
 )
-def test_no_home(rank, folder, changes):
+def test_no_home_directory_is_needed(rank, folder, changes):
     said = rank(HDMLP_INDEX_DIR=None, XDG_CACHE_HOME=None, XDG_CONFIG_HOME=None, **changes)
     assert said.get("digests") == digests(folder), said
 
 
 @needs_root
-def test_everything_is_read_only(rank, folder, tmp_path):
+def test_read_only_file_systems_suffice(rank, folder, tmp_path):
     """Root, dataset and temporary directories cannot be written to: the abstract name serves, and
     no index is kept."""
     said = rank(

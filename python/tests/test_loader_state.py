@@ -13,7 +13,7 @@ def loader(daemon, folder):
         yield made
 
 
-def test_a_state_is_of_the_epoch_that_set_epoch_named(daemon, folder, loader):
+def test_a_state_has_the_epoch_that_set_epoch_named(daemon, folder, loader):
     def at():
         state = loader.state_dict()
         return state["epoch"], state["step"]
@@ -68,14 +68,14 @@ def test_a_state_of_another_stream_is_refused(loader, key):
         ("version", 2),
     ],
 )
-def test_a_state_that_is_no_place_is_refused(loader, key, value):
+def test_an_invalid_state_is_refused(loader, key, value):
     state = loader.state_dict()
     with pytest.raises(errors.ConfigError, match="state"):
         loader.load_state_dict({**state, key: value})
     assert loader.state_dict() == state
 
 
-def test_a_batch_is_verified_against_what_the_daemon_counted(daemon, folder):
+def test_a_batch_is_verified_against_the_daemons_count(daemon, folder):
     daemon.miscount_at = (0, 2)
     with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
         batches = iter(loader)
@@ -106,7 +106,7 @@ def jobs(daemon):
     return {session.key[0] for session in daemon.sessions if session.key is not None}
 
 
-def test_an_iterator_that_failed_makes_room_for_the_next(daemon, loader):
+def test_a_failed_iterator_does_not_block_the_next(daemon, loader):
     """It is kept, as an exception's traceback keeps it, and takes no job for itself."""
     daemon.fail_at = (0, 2)
     failed = iter(loader)

@@ -81,7 +81,7 @@ def test_a_crop_of_a_bomb_takes_memory_for_the_crop(images):
     assert most < 300 * MIB, f"{most / MIB:.0f} MiB"  # it was 1.4 GB for each thread
 
 
-def test_what_can_never_fit_is_the_samples_fault(images):
+def test_an_image_that_can_never_fit_raises_sample_error(images):
     budget = 64 * MIB
     dataset = ht.ImageFolder(images, [T.Resize((64, 64)), T.ToTensor()])
     options = dict(shuffle=False, epochs=1, decode_memory="64MiB", transform_threads=4)
@@ -112,7 +112,7 @@ def test_what_can_never_fit_is_the_samples_fault(images):
     assert "set decode_memory to" in str(error)
 
 
-def test_large_images_wait_for_each_other(tmp_path):
+def test_large_images_take_turns(tmp_path):
     rng = numpy.random.default_rng(2)
     (tmp_path / "data" / "a").mkdir(parents=True)
     for i in range(8):  # 37 MB each; a thread alone may have 32 of the 128 MiB

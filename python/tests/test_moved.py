@@ -107,7 +107,7 @@ def every_transform():
     ],
     ids=["float", "float of any size", "normalized", "uint8"],
 )
-def test_each_gives_what_torchvision_gives_after(before):
+def test_each_moved_transform_equals_torchvisions_after_the_tensor(before):
     for name, transform in every_transform():
         # A crop gives lists that begin with a tensor of any size a fixed one: the daemon's part.
         for given in ([*before, transform], [*before, transform, V.CenterCrop(12)]):
@@ -139,7 +139,7 @@ def test_each_gives_what_torchvision_gives_after(before):
     ],
     ids=repr,
 )
-def test_whole_lists_are_moved(given, levels):
+def test_whole_lists_equal_torchvisions(given, levels):
     parts = T.split(given)
     assert parts.rest == [], parts
     assert not isinstance(parts.described[0], T.ToTensor), parts
@@ -164,13 +164,13 @@ def test_drawn_interpolations_are_moved():
     ],
     ids=repr,
 )
-def test_others_stay_after_the_tensor(transform):
+def test_transforms_that_differ_stay_after_the_tensor(transform):
     parts = T.split([V.Resize((20, 20)), V.ToTensor(), transform])
     assert parts.rest == [transform]
     assert "put it before ToTensor" in parts.why
 
 
-def test_a_border_that_may_not_be_normalized_stays_after_the_tensor():
+def test_a_border_that_must_not_be_normalized_stays_after_the_tensor():
     border = [V.ToTensor(), HALF, V.CenterCrop((20, 30)), V.Pad(4, padding_mode="reflect")]
     assert T.split(border).described == []
 

@@ -11,7 +11,7 @@ EVIL = "z\x1b]0;title\a\x1b[31m\nERROR forged line\n"
 SAID = r"z\x1b]0;title\a\x1b[31m\nERROR forged line\n"
 
 
-def test_of_samples(real, folder):
+def test_unprintable_names_of_samples_are_escaped(real, folder):
     path = os.path.join(folder, "cat", EVIL + ".jpg")
     open(path, "w").close()
     with data.DataLoader(data.Folder(folder), batch_size=5, epochs=1, shuffle=False) as loader:
@@ -22,7 +22,7 @@ def test_of_samples(real, folder):
     assert str(caught.value).isprintable()
 
 
-def test_of_datasets(real, tmp_path):
+def test_unprintable_names_of_datasets_are_escaped(real, tmp_path):
     root = tmp_path / EVIL
     (root / "class").mkdir(parents=True)
     with pytest.raises(errors.DatasetError) as caught:
@@ -32,7 +32,7 @@ def test_of_datasets(real, tmp_path):
     assert str(caught.value).isprintable()
 
 
-def test_of_jobs(real, folder):
+def test_unprintable_names_of_jobs_are_escaped(real, folder):
     open(os.path.join(folder, "cat", EVIL + ".jpg"), "w").close()
     with data.DataLoader(
         data.Folder(folder), batch_size=5, epochs=1, name=EVIL, on_error="skip"

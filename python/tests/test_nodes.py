@@ -18,7 +18,7 @@ EPOCHS = 3  # of the run alone
 
 
 @pytest.mark.parametrize("policy", ["cooperative", "frequency", "partitioned", "minio"])
-def test_same_stream(binary, folder, alone, tmp_path, policy):
+def test_nodes_get_the_stream_of_one_node(binary, folder, alone, tmp_path, policy):
     options = {
         "batch_size": 8,
         "memory": "2MB",
@@ -36,7 +36,7 @@ def test_same_stream(binary, folder, alone, tmp_path, policy):
         assert sum(value["places"]["source"] for value in said.values()) == SAMPLES
 
 
-def test_several_ranks_a_node(binary, folder, tmp_path):
+def test_several_ranks_per_node_get_the_stream_of_one_node(binary, folder, tmp_path):
     one, status = Nodes(binary, folder, 1, {"batch_size": 8, "epochs": 2}, 4, tmp_path).end()
     two, status2 = Nodes(
         binary, folder, 2, {"batch_size": 8, "epochs": 2, "memory": "3MB"}, 2, tmp_path
@@ -55,7 +55,7 @@ def free(tmp_path):
     return {"epochs": EPOCHS, "gates": str(gates)}
 
 
-def test_daemon_killed(binary, folder, alone, tmp_path):
+def test_a_killed_daemon_ends_its_own_ranks_only(binary, folder, alone, tmp_path):
     """The ranks of the dead daemon hear of it at once; the others go on, and get what they
     should."""
     done = tmp_path / "done"
@@ -78,7 +78,7 @@ def test_daemon_killed(binary, folder, alone, tmp_path):
     assert said[1]["epochs"] == alone[1]
 
 
-def test_link_cut(binary, folder, alone, tmp_path):
+def test_a_cut_link_does_not_change_the_stream(binary, folder, alone, tmp_path):
     done = tmp_path / "done"
     options = {"batch_size": 8, "memory": "2MB", "pause": 0.1, "until": str(done), **free(tmp_path)}
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
@@ -93,7 +93,7 @@ def test_link_cut(binary, folder, alone, tmp_path):
     assert streams(said) == alone, "".join(run.other)
 
 
-def test_slow_link(binary, folder, alone, tmp_path):
+def test_a_slow_link_does_not_change_the_stream(binary, folder, alone, tmp_path):
     run = Nodes(
         binary, folder, 3, {"batch_size": 8, "memory": "2MB"}, 1, tmp_path, "--rate-of", "2=2mbit"
     )
@@ -110,7 +110,7 @@ def test_slow_link(binary, folder, alone, tmp_path):
         ({"drop_last": True}, "MismatchError", "drop_last is true on node 1"),
     ],
 )
-def test_disagreement(binary, folder, tmp_path, differs, kind, words):
+def test_nodes_with_different_arguments_are_refused(binary, folder, tmp_path, differs, kind, words):
     done = tmp_path / "done"
     run = Nodes(
         binary,
@@ -128,7 +128,7 @@ def test_disagreement(binary, folder, tmp_path, differs, kind, words):
         assert words in said[rank]["error"], said
 
 
-def test_wrong_secret(binary, folder, tmp_path):
+def test_a_node_with_a_wrong_secret_is_refused_and_the_job_waits(binary, folder, tmp_path):
     """The node hears of it at once; the job goes on waiting for the right one, as a stranger must
     not be able to stop it."""
     options = {"batch_size": 8, "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}

@@ -66,11 +66,11 @@ def check(binary, folder, nodes, share, tmp_path, epochs):
 
 @pytest.mark.parametrize("share", [1, 0.5, 0.25])
 @pytest.mark.parametrize("nodes", [2, 4])
-def test_bytes(binary, folder, tmp_path, nodes, share):
+def test_reads_from_the_source_are_minimal(binary, folder, tmp_path, nodes, share):
     check(binary, folder, nodes, share, tmp_path, EPOCHS)
 
 
 @pytest.mark.parametrize("share", [1, 0.5])
-def test_bytes_while_planning(binary, folder, tmp_path, share):
+def test_reads_from_the_source_are_minimal_while_planning(binary, folder, tmp_path, share):
     """So many epochs that batches flow before the plan is there."""
     check(binary, folder, 3, share, tmp_path, 5000)

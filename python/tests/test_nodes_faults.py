@@ -56,7 +56,9 @@ def source(places):
     return sum(place["source"] for place in places)
 
 
-def test_taken_over(binary, folder, reference, tmp_path, gates):
+def test_samples_of_a_dead_node_are_read_once_more_by_one_node(
+    binary, folder, reference, tmp_path, gates
+):
     """The samples of a node that dies are read once more, by one of the others, which gives them to
     all."""
     options = {
@@ -84,7 +86,9 @@ def test_taken_over(binary, folder, reference, tmp_path, gates):
     assert said[1]["epochs"] == reference[1]
 
 
-def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
+def test_nodes_read_from_each_other_again_after_a_minutes_cut(
+    binary, folder, reference, tmp_path, gates
+):
     """The nodes on either side of the cut go on without each other; when it is mended they read
     from each other again."""
     options = {
@@ -120,7 +124,7 @@ def test_link_cut_for_a_minute(binary, folder, reference, tmp_path, gates):
     assert any(read[epoch] == read[epoch - 1] for epoch in range(5, EPOCHS)), f"{read}{logs}"
 
 
-def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
+def test_other_nodes_continue_after_stops_and_kills(binary, folder, reference, tmp_path, gates):
     """A daemon that does nothing for a while, a rank that is killed, and node 0's daemon too: the
     others go on."""
     options = {
@@ -156,7 +160,9 @@ def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
     assert said[1]["epochs"] == reference[1]
 
 
-def test_link_at_a_hundredth(binary, folder, reference, tmp_path, gates):
+def test_a_link_a_hundred_times_slower_does_not_change_the_stream(
+    binary, folder, reference, tmp_path, gates
+):
     """A link that becomes a hundred times slower than the others, and fast again."""
     options = {
         **LEAN,
@@ -176,7 +182,7 @@ def test_link_at_a_hundredth(binary, folder, reference, tmp_path, gates):
     assert streams(said) == reference, "".join(run.other)
 
 
-def test_cut_before_there_is_a_plan(binary, folder, reference, tmp_path):
+def test_planning_does_not_wait_for_a_node_that_is_gone(binary, folder, reference, tmp_path):
     """A plan for so many epochs is made while batches flow; the nodes do not wait for one that is
     gone in order to agree on it."""
     options = {
@@ -203,7 +209,7 @@ def test_cut_before_there_is_a_plan(binary, folder, reference, tmp_path):
     )
 
 
-def test_source_fails_now_and_then(binary, shaky, reference, tmp_path):
+def test_failed_reads_of_the_source_are_retried(binary, shaky, reference, tmp_path):
     """One of ten reads fails: every node tries again, and so does who asked it."""
     shaky.set(fail_rate=0.1)
     run = Nodes(binary, shaky.path, 3, {"batch_size": 8, "memory": "1MB"}, 1, tmp_path)
@@ -241,7 +247,9 @@ def liar(tmp_path_factory):
         ("nothing", "no answer within"),
     ],
 )
-def test_peer_lies(binary, folder, liar, reference, tmp_path, lie, words):
+def test_wrong_answers_of_a_peer_are_replaced_by_reads_of_the_source(
+    binary, folder, liar, reference, tmp_path, lie, words
+):
     """A node that knows the secret, and sends something else than samples: the others read its
     samples from the source."""
     for node in range(3):

@@ -81,7 +81,7 @@ class Watch(threading.Thread):
 
 
 @pytest.mark.parametrize("tls", ["off", "on"])
-def test_flood(binary, folder, alone, tmp_path, tls):
+def test_a_flood_costs_bounded_memory_and_the_job_goes_on(binary, folder, alone, tmp_path, tls):
     """All ports of node 0, TCP and UDP, from node 1's address and three more: the daemon stays
     small, node 2 comes in, and all is delivered."""
     gates, late, over = tmp_path / "gates", tmp_path / "late", tmp_path / "over"

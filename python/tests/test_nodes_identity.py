@@ -51,7 +51,7 @@ def other(binary, folder, tmp_path):
     pytest.fail("the version covers all files")
 
 
-def test_files_that_the_version_does_not_cover(binary, folder, other, tmp_path):
+def test_different_bytes_met_later_end_the_job(binary, folder, other, tmp_path):
     """What a node was given by another, and then reads from its own source with other bytes, ends
     the job and names both."""
     (tmp_path / "gates").mkdir()
@@ -78,7 +78,7 @@ def test_files_that_the_version_does_not_cover(binary, folder, other, tmp_path):
     assert folder in said[0]["error"], said[0]
 
 
-def test_files_that_the_version_covers(binary, folder, tmp_path):
+def test_different_bytes_met_at_the_start_are_refused(binary, folder, tmp_path):
     """Nothing starts, and a sample is named."""
     other = str(tmp_path / "other")
     shutil.copytree(folder, other)

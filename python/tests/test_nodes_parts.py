@@ -119,7 +119,7 @@ def test_each_rank_gets_its_part_and_the_source_is_read_once(run, sampler):
     assert {value["source"] for value in said} == {sum(needed.values())}, log
 
 
-def test_breaks_probes_and_resuming(run):
+def test_breaks_probes_and_resuming_keep_the_parts(run):
     said, log = run("""
         def theirs(epochs, first=0):
             sampler = Parted(data)
@@ -176,7 +176,7 @@ def test_a_sample_on_several_ranks_draws_other_numbers_on_each(run):
     assert "reads what its ranks need" not in log
 
 
-def test_two_iterators_at_the_same_time(run):
+def test_simultaneous_iterators_have_an_epoch_each(run):
     said, log = run("""
         def pairs(loader):
             return [[(x.tolist(), y.tolist()) for (x, _), (y, _) in zip(loader, loader)] for _ in range(2)]
@@ -190,7 +190,7 @@ def test_two_iterators_at_the_same_time(run):
     assert "reads what its ranks need" not in log
 
 
-def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
+def test_parts_that_cannot_be_shared_are_read_separately_on_all_ranks(run):
     said, log = run("""
         class Uncopied(Parted):
             def __init__(self, data):
@@ -257,7 +257,7 @@ def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
         assert why in log
 
 
-def test_a_loader_that_one_rank_iterates_is_read_apart_when_the_others_do_not_come(run):
+def test_a_loader_that_one_rank_alone_iterates_is_read_separately(run):
     said, log = run("""
         sampler = Parted(data)
         with ht.DataLoader(data, 8, sampler=sampler, start_timeout="2s") as loader:

@@ -40,7 +40,7 @@ pytestmark = pytest.mark.slow
     ],
     ids=["control", "samples of node 0", "samples", "failure detection"],
 )
-def test_port_in_use(binary, folder, tmp_path, of_node, concerned, other):
+def test_a_port_in_use_is_named(binary, folder, tmp_path, of_node, concerned, other):
     said = start(
         binary,
         folder,
@@ -69,7 +69,7 @@ def test_port_in_use(binary, folder, tmp_path, of_node, concerned, other):
         ),
     ],
 )
-def test_unreachable(binary, folder, tmp_path, nodes, words):
+def test_an_unreachable_node_0_is_named(binary, folder, tmp_path, nodes, words):
     said = start(
         binary, folder, tmp_path, 2, {}, {1: {"environment": {"HDMLP_NODES": nodes}}}, [0, 1]
     )
@@ -85,7 +85,7 @@ def test_unreachable(binary, folder, tmp_path, nodes, words):
         ("172.31.255.0/24", "this host has no such address"),
     ],
 )
-def test_address_of_another_host(binary, folder, tmp_path, interface, why):
+def test_an_interface_of_another_host_is_refused(binary, folder, tmp_path, interface, why):
     said = start(
         binary, folder, tmp_path, 2, {"start_timeout": "60s"}, {1: {"interface": interface}}, [0, 1]
     )
@@ -97,7 +97,7 @@ def test_address_of_another_host(binary, folder, tmp_path, interface, why):
         )
 
 
-def test_samples_that_can_not_be_reached(binary, folder, tmp_path):
+def test_an_unreachable_address_for_samples_is_refused(binary, folder, tmp_path):
     """A node serves samples where the others cannot fetch them: its loopback address."""
     said = start(
         binary, folder, tmp_path, 3, {"start_timeout": "60s"}, {1: {"interface": "lo"}}, [0, 1, 2]
@@ -131,7 +131,7 @@ def sockets(pid):
     return found
 
 
-def test_one_node_listens_nowhere(binary, folder, tmp_path):
+def test_a_job_on_one_node_does_not_listen(binary, folder, tmp_path):
     done = tmp_path / "done"
     run = Nodes(binary, folder, 1, {**BASE, "until": str(done)}, 2, tmp_path)
     run.wait_ready(2)
@@ -144,7 +144,7 @@ def test_one_node_listens_nowhere(binary, folder, tmp_path):
 
 
 @pytest.mark.parametrize("tls", ["off", True])
-def test_chosen_ports_and_interface(binary, folder, alone, tmp_path, tls):
+def test_a_job_listens_at_the_chosen_ports_and_address_only(binary, folder, alone, tmp_path, tls):
     """A job listens at the three ports that were asked for, on one address, and nowhere else; and
     nowhere when it has ended."""
     done, over = tmp_path / "done", tmp_path / "over"

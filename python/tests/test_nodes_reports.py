@@ -54,7 +54,7 @@ def metrics(text):
     return out
 
 
-def test_stats(binary, folder, tmp_path, gates):
+def test_every_node_reports_the_whole_job(binary, folder, tmp_path, gates):
     """Every node tells the same of the whole job, and the sum of it."""
     run = Nodes(
         binary,
@@ -137,7 +137,7 @@ def test_stats(binary, folder, tmp_path, gates):
     )
 
 
-def test_silent(binary, folder, tmp_path, gates):
+def test_a_silent_node_is_shown_with_its_last_report(binary, folder, tmp_path, gates):
     """A node whose daemon hangs, or is gone, is shown as it was last heard; the others are heard as
     ever."""
     run = Nodes(binary, folder, 3, options(tmp_path, gates), 1, tmp_path)
@@ -211,7 +211,7 @@ class Terminal:
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03"])
-def test_top(binary, folder, tmp_path, gates, key):
+def test_top_shows_all_nodes(binary, folder, tmp_path, gates, key):
     run = Nodes(binary, folder, 2, options(tmp_path, gates), 2, tmp_path)
     run.wait_epoch(0, range(4))
     screen = Terminal(run.on_node(1, run.binary, "top", "--interval", "200ms"), 100, 30)
@@ -234,7 +234,7 @@ def test_top(binary, folder, tmp_path, gates, key):
     assert run.end()[1] == 0
 
 
-def test_verify(binary, folder, tmp_path):
+def test_verified_ranks_leave_without_hindering_others(binary, folder, tmp_path):
     """Every rank leaves as soon as its last epoch is verified, and does not keep others from
     verifying it."""
     run = Nodes(
@@ -252,7 +252,7 @@ def test_verify(binary, folder, tmp_path):
     assert "verified" not in "".join(run.other)
 
 
-def test_verify_finds(binary, folder, tmp_path):
+def test_verify_raises_on_all_ranks(binary, folder, tmp_path):
     """What one rank should not have been given is an error on all of them."""
     done = tmp_path / "done"
     run = Nodes(
@@ -273,7 +273,7 @@ def test_verify_finds(binary, folder, tmp_path):
 
 
 @pytest.mark.parametrize("dies", ["rank", "daemon"])
-def test_verify_without(binary, folder, tmp_path, gates, dies):
+def test_verify_names_ranks_and_nodes_that_died(binary, folder, tmp_path, gates, dies):
     """A rank that dies, or its whole node, is named, and the others go on."""
     run = Nodes(
         binary,

@@ -160,7 +160,9 @@ def reference(binary, folder, tmp_path_factory):
 
 
 @pytest.mark.parametrize("caches", ["memory", "files"])
-def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
+def test_restarts_on_other_numbers_of_nodes_continue_the_stream(
+    binary, folder, reference, tmp_path, caches
+):
     """Three nodes, two, four: each time all ranks are killed, and started again from the last
     state."""
     options = {"epochs": EPOCHS, "memory": "6MB"}
@@ -192,7 +194,7 @@ def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
         machines.close()
 
 
-def test_daemon_that_comes_again(binary, folder, tmp_path):
+def test_a_node_whose_daemon_died_cannot_rejoin(binary, folder, tmp_path):
     """A node whose daemon died cannot take part in the job any more: its rank, started again alone,
     is told so."""
     machines = Machines(binary, 3, tmp_path)

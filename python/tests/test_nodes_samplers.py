@@ -43,7 +43,7 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
-def test_two_nodes(binary, folder, tmp_path):
+def test_samplers_on_two_nodes_give_torchs_batches(binary, folder, tmp_path):
     said, done = run_script(binary, tmp_path, SCRIPT, folder, PYTHONPATH=PATH)
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
     assert len(said) == 4, done.stdout[-2000:] + done.stderr[-3000:]

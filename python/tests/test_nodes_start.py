@@ -16,7 +16,7 @@ from nodes import Nodes, binary, folder  # noqa: F401
 pytestmark = pytest.mark.slow
 
 
-def test_another_version(binary, folder, tmp_path):
+def test_another_version_of_hdmlp_is_refused(binary, folder, tmp_path):
     """A node has an older or newer hdmlp."""
     old, new = __version__.encode(), b"9" * (len(__version__) - 4) + b".9.9"
     with open(binary, "rb") as file:
@@ -54,7 +54,7 @@ def test_another_version(binary, folder, tmp_path):
 
 
 @pytest.mark.parametrize("change", ["remove", "rename", "touch", "add a class"])
-def test_another_dataset(binary, folder, tmp_path, change):
+def test_another_dataset_is_refused_with_the_difference(binary, folder, tmp_path, change):
     """What differs is named: the class, how many samples it has, or that it is the times alone."""
     other = tmp_path / "other"
     shutil.copytree(folder, other)
@@ -124,13 +124,13 @@ def test_another_dataset(binary, folder, tmp_path, change):
     ],
     ids=["one rank twice", "one number twice", "more nodes than stated"],
 )
-def test_claims(binary, folder, tmp_path, nodes, of_node, kind, words):
+def test_contradictory_layouts_are_refused(binary, folder, tmp_path, nodes, of_node, kind, words):
     said = start(binary, folder, tmp_path, nodes, {"start_timeout": "60s"}, of_node, range(nodes))
     for rank in range(nodes):
         check(said[rank], kind, words)
 
 
-def test_fewer_nodes(binary, folder, tmp_path):
+def test_missing_nodes_are_named(binary, folder, tmp_path):
     """The deadline names the nodes that did not come."""
     said = start(binary, folder, tmp_path, 3, {}, {1: {"absent": True}}, [0, 2])
     for rank in (0, 2):
@@ -142,7 +142,7 @@ def test_fewer_nodes(binary, folder, tmp_path):
         )
 
 
-def test_fewer_ranks(binary, folder, tmp_path):
+def test_missing_ranks_are_named(binary, folder, tmp_path):
     said = start(
         binary, folder, tmp_path, 2, {}, {1: {"environment": {"LOCAL_WORLD_SIZE": "2"}}}, [0, 1]
     )
@@ -155,7 +155,7 @@ def test_fewer_ranks(binary, folder, tmp_path):
     check(said[0], "ConfigError", r"node 1 of 2 did not join within 4s")
 
 
-def test_wrong_secret(binary, folder, tmp_path):
+def test_a_wrong_secret_is_refused(binary, folder, tmp_path):
     """The node hears of it at once, node 0 at the deadline: a stranger must not be able to stop the
     job."""
     said = start(
@@ -180,7 +180,7 @@ def test_wrong_secret(binary, folder, tmp_path):
     )
 
 
-def test_wrong_secret_is_logged_at_once(binary, folder, tmp_path):
+def test_a_wrong_secret_is_logged_while_node_0_waits(binary, folder, tmp_path):
     """On node 0, where the job goes on waiting for the right one."""
     done = tmp_path / "done"
     options = {

@@ -26,7 +26,7 @@ pytestmark = pytest.mark.slow
         ),
     ],
 )
-def test_tls_on_one_side(binary, folder, tmp_path, zero, one, one_says, zero_says):
+def test_tls_on_one_side_only_is_refused(binary, folder, tmp_path, zero, one, one_says, zero_says):
     said = start(
         binary,
         folder,
@@ -111,7 +111,9 @@ def authorities(tmp_path_factory):
     }
 
 
-def test_certificates(binary, folder, alone, tmp_path, authorities):
+def test_nodes_with_certificates_of_one_authority_form_a_job(
+    binary, folder, alone, tmp_path, authorities
+):
     run = Nodes(
         binary,
         folder,
@@ -126,7 +128,7 @@ def test_certificates(binary, folder, alone, tmp_path, authorities):
     assert all(value["places"]["peer"] > 0 for value in said.values())
 
 
-def test_wrong_certificate(binary, folder, tmp_path, authorities):
+def test_a_certificate_of_another_authority_is_refused(binary, folder, tmp_path, authorities):
     said = start(
         binary,
         folder,
@@ -150,7 +152,9 @@ def test_wrong_certificate(binary, folder, tmp_path, authorities):
     )
 
 
-def test_certificate_that_can_not_be(binary, folder, tmp_path, authorities):
+def test_a_certificate_that_ones_own_authority_did_not_sign_is_refused(
+    binary, folder, tmp_path, authorities
+):
     """The error comes before any other node is talked to, and each script ends by it."""
     options = {**BASE, **authorities["ours"], "tls_ca": authorities["theirs"]["tls_ca"]}
     run = Nodes(binary, folder, 2, options, 1, tmp_path)

@@ -89,7 +89,7 @@ def not_read_at_the_start(binary, shaky, names):
 
 
 @pytest.mark.parametrize("nodes, ranks, epochs", [(1, 2, 1), (2, 2, 1), (2, 2, 3)])
-def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ranks, epochs):
+def test_all_ranks_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ranks, epochs):
     """The rank that needs the sample is staged ahead, and when it finds that no node can read it
     all ranks end before that step, whatever was sent to their processes already. When it can be
     read they begin again, and get the stream."""
@@ -114,7 +114,7 @@ def test_all_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ra
     again(run, options, shaky.path, world, tmp_path)
 
 
-def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
+def test_a_node_that_was_cut_off_ends_before_the_same_step(binary, folder, shaky, tmp_path):
     """A node that cannot be told is told when its link is mended, and its rank ends before the same
     step as the others."""
     step = 8
@@ -143,7 +143,7 @@ def test_cut_off_while_a_rank_stops(binary, folder, shaky, tmp_path):
 
 
 @pytest.mark.parametrize("nodes, ranks", [(1, 2), (3, 1)])
-def test_sample_that_nobody_can_read(binary, shaky, tmp_path, nodes, ranks):
+def test_an_unreadable_sample_is_named_on_all_ranks(binary, shaky, tmp_path, nodes, ranks):
     """All ranks get an error that names it, and where that was, though the others went into the
     step that it is missing in. When it can be read they begin again, and get the stream."""
     shaky.set(fail="0100.jpg")
@@ -156,7 +156,7 @@ def test_sample_that_nobody_can_read(binary, shaky, tmp_path, nodes, ranks):
     again(run, options, shaky.path, nodes * ranks, tmp_path)
 
 
-def test_source_is_gone(binary, shaky, tmp_path):
+def test_a_source_that_fails_for_all_nodes_ends_all_ranks(binary, shaky, tmp_path):
     """The source fails for all nodes: every rank is told. When it is well they begin again, and get
     the stream."""
     options = in_lockstep(tmp_path, 4, hold=[5, str(tmp_path / "free")])

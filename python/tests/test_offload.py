@@ -58,7 +58,7 @@ def same(got, want):
     ],
     ids=lambda ts: "-".join(type(t).__name__ for t in ts),
 )
-def test_the_same_as_torchvision(folder, transforms, world):
+def test_results_are_torchvisions(folder, transforms, world):
     transform = V.Compose(transforms)
     loaders = [
         ht.DataLoader(
@@ -85,7 +85,7 @@ def test_the_same_as_torchvision(folder, transforms, world):
         loader.close()
 
 
-def test_images_without_a_tensor(folder):
+def test_images_without_to_tensor_are_arrays(folder):
     with ht.DataLoader(
         ht.ImageFolder(folder, [T.Resize((20, 22))]), 5, shuffle=False, drop_last=True
     ) as loader:
@@ -168,7 +168,7 @@ def expected():
     ],
     ids=str,
 )
-def test_threads_and_caches_change_nothing(folder, expected, tmp_path, more):
+def test_results_do_not_depend_on_threads_and_caches(folder, expected, tmp_path, more):
     if "cache_dir" in more:
         more = {**more, "cache_dir": str(tmp_path / "cache")}
     found = pixels(folder, **more)
@@ -178,7 +178,7 @@ def test_threads_and_caches_change_nothing(folder, expected, tmp_path, more):
         assert equal(pixels(folder, **more), found)
 
 
-def test_workers_change_nothing(folder):
+def test_results_do_not_depend_on_workers(folder):
     def last(x):
         return x * torch.rand(())
 
@@ -188,7 +188,7 @@ def test_workers_change_nothing(folder):
     assert equal(*found)
 
 
-def test_ranks_and_resuming_change_nothing(folder):
+def test_results_do_not_depend_on_ranks_and_resuming(folder):
     one = pixels(folder)
     two = [pixels(folder, batch=2, rank=rank, world=2, name="two") for rank in (0, 1)]
     assert all(equal(one, part) for part in two)
@@ -207,7 +207,7 @@ def test_ranks_and_resuming_change_nothing(folder):
         assert equal(rest, one)
 
 
-def test_a_daemon_that_dies_changes_nothing(folder):
+def test_results_do_not_depend_on_the_daemons_life(folder):
     one = pixels(folder, epochs=[0])
     with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5, shuffle=True) as loader:
         pid = loader._engine._feeds[0].stream.daemon.pid
@@ -227,7 +227,7 @@ def test_a_daemon_that_dies_changes_nothing(folder):
         assert loader._engine._feeds[0].stream.daemon.pid != pid
 
 
-def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
+def test_random_draws_depend_on_seed_epoch_and_sample(folder, tmp_path):
     one, other = pixels(folder), pixels(folder, seed=6)
     assert not any(torch.equal(one[k], other[k]) for k in one)
     assert not any(torch.equal(one[0, i], one[1, i]) for i in range(37))
@@ -255,7 +255,7 @@ def spans(loader):
             yield begin, begin + segment.size
 
 
-def test_nothing_is_copied(folder):
+def test_batches_are_in_shared_memory(folder):
     with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, shuffle=True) as loader:
         for images, labels in loader:  # noqa: B007 - used after the loop
             end = images.data_ptr() + images.numel() * 4
@@ -276,7 +276,7 @@ def test_nothing_is_copied(folder):
         assert images.sum() == 0
 
 
-def test_kept_batches_stay_as_they_are(folder):
+def test_kept_batches_are_never_overwritten(folder):
     with ht.DataLoader(
         ht.ImageFolder(folder, TENSOR), 4, seed=1, staging_buffer="64KiB", shuffle=True
     ) as loader:
@@ -298,7 +298,7 @@ def test_kept_batches_stay_as_they_are(folder):
     ],
     ids=["tensor", "detach", "numpy", "torch", "memoryview"],
 )
-def test_slots_come_back_with_the_last_view(folder, derive):
+def test_slots_are_returned_with_the_last_view(folder, derive):
     def used():
         """How many batches the staging buffer holds."""
         staging = loader.report()["ranks"][0]["staging"]

@@ -74,7 +74,7 @@ BAD = {  # name: file, reason
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_image(tmp_path, name):
+def test_a_bad_image_is_reported(tmp_path, name):
     content, reason = BAD[name]
     (tmp_path / "data" / "a").mkdir(parents=True)
     for file, what in (
@@ -131,7 +131,7 @@ def spoilt(tmp_path_factory):
 
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_left_out_everywhere(spoilt, policy, workers):
+def test_bad_images_are_left_out_with_and_without_workers(spoilt, policy, workers):
     root, bad = spoilt
     samples = torchvision.datasets.ImageFolder(root).samples
     tensors = {
@@ -181,7 +181,7 @@ def test_left_out_everywhere(spoilt, policy, workers):
         loader.close()
 
 
-def test_batches_of_which_nothing_is_left(tmp_path):
+def test_batches_of_bad_images_only_are_skipped(tmp_path):
     (tmp_path / "data" / "a").mkdir(parents=True)
     for i in range(6):
         (tmp_path / "data" / "a" / f"{i}.jpg").write_bytes(b"nothing" if i in (1, 2) else JPEG)
@@ -219,7 +219,7 @@ def test_batches_of_which_nothing_is_left(tmp_path):
     [[T.RandomResizedCrop(8), T.ToTensor()], [T.RandomCrop(8), T.ToTensor()]],
     ids=repr,
 )
-def test_what_is_bad_is_bad_in_every_epoch(tmp_path, transforms):
+def test_a_bad_image_is_bad_in_every_epoch(tmp_path, transforms):
     """Though a crop may need only the part of an image that is sound."""
     (tmp_path / "data" / "a").mkdir(parents=True)
     for name, content in (
@@ -275,7 +275,7 @@ class Said(T.Transform):
     ],
     ids=repr,
 )
-def test_refused(spoilt, transforms, words):
+def test_transforms_that_cannot_be_carried_out_are_refused(spoilt, transforms, words):
     root, _ = spoilt
     for make in (
         lambda: ht.DataLoader(ht.ImageFolder(root, transforms), 4, shuffle=True),
@@ -286,7 +286,7 @@ def test_refused(spoilt, transforms, words):
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
-def test_ranks_that_disagree(spoilt):
+def test_ranks_with_different_transforms_are_refused(spoilt):
     root, _ = spoilt
     with ht.DataLoader(
         ht.ImageFolder(root, TENSOR), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True
@@ -309,7 +309,7 @@ def test_ranks_that_disagree(spoilt):
 # The report.
 
 
-def test_the_report(tmp_path):
+def test_the_report_has_the_time_of_each_transform(tmp_path):
     root = jpegs(tmp_path / "data", {"a": 30, "b": 34}, edges=(200, 300))
     transforms = [T.RandomResizedCrop(32), T.ToTensor(), T.Normalize(0.5, 0.5)]
     with ht.DataLoader(

@@ -30,7 +30,7 @@ def resident(pid):
 
 
 @pytest.mark.limit(300 * max(1, SOAK // 40))
-def test_memory_stays_where_it_is(tmp_path):
+def test_memory_does_not_grow(tmp_path):
     root = jpegs(tmp_path / "data", {"a": 200, "b": 200}, edges=(60, 240))
     paths = [path for path, _ in ht.ImageFolder(root).samples]
     for i, path in enumerate(paths):
@@ -117,7 +117,7 @@ def accuracy(train, test, seed, epochs):
     return torch.cat(right).mean().item()
 
 
-def test_a_network_learns_the_same(stripes):
+def test_a_network_learns_as_with_torchvision(stripes):
     train, val = stripes
     norm = V.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     augment = V.Compose(

@@ -49,7 +49,7 @@ def said(caplog):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_rest_of_tensors(folder, workers, said):
+def test_transforms_after_the_tensor_run_in_python(folder, workers, said):
     erasing = V.RandomErasing(p=1, value=9.0)
     for rest, name in ((V.Lambda(darker), "Lambda"), (darker, "darker")):
         want = batches(folder, 4, 1, 3, False, 0, 1, V.Compose([REFERENCE, rest]))[0]
@@ -76,7 +76,7 @@ def test_a_rest_of_tensors(folder, workers, said):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_rest_of_images(folder, workers, said):
+def test_transforms_of_images_run_in_python(folder, workers, said):
     for channels, mode in ((3, "RGB"), (1, "L")):
 
         def upside_down(image, mode=mode):
@@ -105,7 +105,7 @@ def test_a_rest_of_images(folder, workers, said):
         )
 
 
-def test_all_of_it_in_python(folder, said):
+def test_all_transforms_may_run_in_python(folder, said):
     def load(view):
         return Image.open(io.BytesIO(view)).convert("RGB")
 
@@ -140,7 +140,7 @@ def test_all_of_it_in_python(folder, said):
     )
 
 
-def test_ours_are_not_for_python(folder):
+def test_hdmlps_transforms_do_not_run_in_python(folder):
     for given in (dict(offload=False), dict(loader=decoded)):
         dataset = ht.ImageFolder(folder, TENSOR, loader=given.pop("loader", None))
         with pytest.raises(
@@ -153,7 +153,7 @@ def test_ours_are_not_for_python(folder):
         data.DataLoader(folder, 4, transforms=[V.Resize((9, 9)), V.RandomRotation(3)])
 
 
-def test_loaders_of_torchvision(folder):
+def test_torchvisions_loaders_are_offloaded(folder):
     from torchvision.datasets.folder import default_loader, pil_loader
 
     want = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0]
@@ -166,7 +166,7 @@ def test_loaders_of_torchvision(folder):
     assert not ht.ImageFolder(folder, loader=default_loader).raw
 
 
-def test_objects_are_named_by_their_class(folder, said):
+def test_warnings_name_objects_by_their_class(folder, said):
     class Darker:
         def __call__(self, x):
             return x * 0.5
@@ -177,7 +177,7 @@ def test_objects_are_named_by_their_class(folder, said):
         ]
 
 
-def test_no_transforms(folder):
+def test_invalid_transforms_are_refused(folder):
     for given, message in (
         (dict(transform=[*TENSOR, 5]), r"transform\[2\]=5: must be callable"),
         (dict(transform="Resize"), "must be callable"),
@@ -187,7 +187,7 @@ def test_no_transforms(folder):
             ht.ImageFolder(folder, **given)
 
 
-def test_raw_stays_raw(folder):
+def test_raw_ignores_transforms(folder):
     with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, shuffle=False, raw=True) as loader:
         files = [read(path) for path, _ in loader.dataset.samples]
         assert [bytes(x) for samples, _ in loader for x in samples] == files
@@ -196,7 +196,7 @@ def test_raw_stays_raw(folder):
 # What a batch is.
 
 
-def test_collate(folder):
+def test_collate_fn_gets_tensors(folder):
     want = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0]
 
     def pairs(batch):
@@ -215,7 +215,7 @@ def test_collate(folder):
             assert same(loader, want)
 
 
-def test_labels(folder):
+def test_target_transform_makes_labels(folder):
     names = "ant", "bee", "cat"
     for target, check in [
         (
@@ -235,7 +235,7 @@ def test_labels(folder):
                 assert check(labels, v)
 
 
-def test_numpy(folder):
+def test_loaders_without_torch_give_arrays(folder):
     want = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0]
     with data.DataLoader(folder, 4, seed=3, transforms=TENSOR) as loader:
         for (images, labels), (u, v) in zip(loader, want):
@@ -267,7 +267,7 @@ def test_numpy(folder):
 
 
 @pytest.mark.parametrize("kind, channels", [("float32", 16), ("int16", 3), ("uint8", 1)])
-def test_arrays(tmp_path, kind, channels):
+def test_raw_arrays_are_reshaped_and_scaled(tmp_path, kind, channels):
     rng = numpy.random.default_rng(1)
     arrays = rng.integers(0, 200, (10, 4, 6, channels)).astype(kind)
     for i, array in enumerate(arrays):
@@ -295,7 +295,7 @@ def test_arrays(tmp_path, kind, channels):
 
 
 @pytest.mark.slow
-def test_who_configures_no_logging_is_told_too(folder):
+def test_the_warning_is_shown_without_logging_configuration(folder):
     """What runs in Python is said once on the standard error of a plain script."""
     script = (
         "import sys, hdmlp.torch as ht, torchvision.transforms as V\n"

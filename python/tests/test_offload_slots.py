@@ -33,7 +33,7 @@ def acknowledged(stream):
 
 
 @pytest.mark.parametrize("noted", [True, False])
-def test_slots_are_noted(folder, noted):
+def test_slots_are_returned_in_notes_or_acknowledgements(folder, noted):
     want = batches(folder, 4, 40, 3, False, 0, 1, REFERENCE)
     with ht.DataLoader(
         ht.ImageFolder(folder, TENSOR), 4, seed=3, epochs=40, staging_buffer="64KiB", shuffle=True
@@ -64,7 +64,7 @@ def test_slots_are_noted(folder, noted):
         assert count[0] >= 200
 
 
-def test_more_is_kept_than_can_be_noted(folder):
+def test_more_batches_can_be_kept_than_there_are_notes(folder):
     """600 batches at once: in extra segments, and more than there are entries."""
     with ht.DataLoader(
         ht.ImageFolder(folder, TENSOR), 1, seed=3, epochs=60, staging_buffer="8MB", shuffle=True

@@ -29,7 +29,7 @@ def by_label(loader, epochs=1):
     ]
 
 
-def test_listing_4_6(folder):
+def test_listing_4_6_of_the_thesis_runs(folder):
     [want] = by_label(batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0])
     for given, images in ((TENSOR, None), (None, TENSOR), (None, REFERENCE), (TENSOR, TENSOR)):
         job = Job(folder, 4, 2, "uniform", False, transforms=given, seed=3)
@@ -43,7 +43,7 @@ def test_listing_4_6(folder):
         job.destroy()
 
 
-def test_a_jobs_batches(folder):
+def test_a_jobs_batches_are_where_the_daemon_wrote_them(folder):
     job = Job(folder, 4, 3, seed=3)
     dataset = ht.HDMLPImageFolder(folder, job, [T.Resize((20, 16))], target_transform=str)
     for images, labels in ht.HDMLPDataLoader(dataset):  # where the daemon wrote them
@@ -70,7 +70,7 @@ def test_a_jobs_batches(folder):
     job.destroy()
 
 
-def test_the_jobs_samples_one_by_one(folder):
+def test_a_job_gives_its_samples_one_by_one(folder):
     with Job(folder, 4, 1, transforms=TENSOR, seed=3) as job:
         assert job.output.shape == (3, 20, 16)
         assert job.output.type == "float32"
@@ -85,7 +85,7 @@ def test_the_jobs_samples_one_by_one(folder):
             dataset[21]
 
 
-def test_a_job_has_one_list(folder):
+def test_a_job_has_one_list_of_transforms(folder):
     with Job(folder, 4, 1, transforms=TENSOR) as job:
         with pytest.raises(errors.ConfigError, match="others"):
             ht.HDMLPImageFolder(folder, job, [T.Resize((3, 3)), T.ToTensor()])

@@ -76,7 +76,7 @@ def check(got, want):
 @WORKERS
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
 @pytest.mark.parametrize("memory", ["1B", "10MB"])
-def test_policies(folder, workers, policy, memory, caplog):
+def test_each_policy_treats_bad_files_as_the_daemon_does(folder, workers, policy, memory, caplog):
     root, bad = folder
     caplog.set_level(logging.WARNING, "hdmlp")
     with ht.DataLoader(
@@ -136,7 +136,7 @@ def test_policies(folder, workers, policy, memory, caplog):
 
 
 @WORKERS
-def test_raise(folder, workers):
+def test_raise_names_the_bad_file(folder, workers):
     root, _bad = folder
     with ht.DataLoader(
         ht.ImageFolder(root, TRANSFORM), 1, offload=False, num_workers=workers
@@ -159,7 +159,7 @@ def test_raise(folder, workers):
 
 
 @WORKERS
-def test_all_ranks_end(folder, workers):
+def test_a_bad_file_ends_all_ranks_before_the_same_step(folder, workers):
     """As where the daemon finds out: the other rank gets the error too, before the same step."""
     root, _ = folder
     ranks = [
@@ -191,7 +191,7 @@ def test_all_ranks_end(folder, workers):
 
 
 @WORKERS
-def test_subsets_and_orders_that_are_given(folder, workers):
+def test_policies_apply_to_subsets_and_samplers(folder, workers):
     root, bad = folder
     part = torch.utils.data.Subset(ht.ImageFolder(root, TRANSFORM), [1, 2, 5, 9, 8])
     with ht.DataLoader(
@@ -215,7 +215,7 @@ def test_subsets_and_orders_that_are_given(folder, workers):
 
 
 @WORKERS
-def test_resuming(folder, workers):
+def test_a_resumed_epoch_leaves_out_the_same_files(folder, workers):
     root, _bad = folder
     options = dict(offload=False, num_workers=workers, on_error="skip", shuffle=True, seed=3)
     with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 3, **options) as loader:
@@ -232,7 +232,7 @@ def test_resuming(folder, workers):
 
 
 @WORKERS
-def test_code_of_the_users_raises_under_every_policy(folder, workers):
+def test_errors_of_user_code_raise_under_every_policy(folder, workers):
     root, _ = folder
 
     def fails(image):
@@ -256,7 +256,7 @@ def test_code_of_the_users_raises_under_every_policy(folder, workers):
 
 
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
-def test_the_thesiss_loader(folder, policy, monkeypatch):
+def test_policies_apply_to_the_thesiss_loader(folder, policy, monkeypatch):
     root, bad = folder
     monkeypatch.setenv("HDMLP_ON_ERROR", policy)
     job = Job(root, 4, 1, seed=2)
@@ -271,7 +271,7 @@ def test_the_thesiss_loader(folder, policy, monkeypatch):
 
 @WORKERS
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
-def test_samples_that_come_again(folder, workers, policy):
+def test_policies_apply_to_repeated_samples(folder, workers, policy):
     root, bad = folder
     drawn = [3, 0, 3, 1, 9, 0, 5, 11, 5, 2]
     with ht.DataLoader(
@@ -293,7 +293,7 @@ class Endless(torch.utils.data.Sampler):
         return itertools.cycle(range(12))
 
 
-def test_what_no_policy_can_mean(folder, monkeypatch):
+def test_policies_without_meaning_are_refused(folder, monkeypatch):
     """Epochs that are made without the daemon: refused, and not treated in another way without a
     word."""
     root, _ = folder

@@ -106,7 +106,7 @@ except errors.LimitError as error:
 """
 
 
-def test_the_sum_is_checked(group, files):
+def test_jobs_that_together_exceed_the_limit_are_refused(group, files):
     out, _ = run(group, EPOCH, files, "dict(memory='150MB')").communicate(timeout=60)
     assert "refused: not enough memory for job" in out, out
     for part in (
@@ -119,7 +119,7 @@ def test_the_sum_is_checked(group, files):
 
 
 @pytest.mark.parametrize("options", ["dict(memory='60MB')", "dict(memory='auto')"])
-def test_what_is_let_in_fits(group, files, options):
+def test_an_admitted_job_fits(group, files, options):
     out, _ = run(group, EPOCH, files, options).communicate(timeout=120)
     assert out.split() == ["160", "160"], out
 
@@ -156,7 +156,7 @@ def test_the_oom_killer_is_named(group, files):
     assert "lower memory=, or raise the limit" in out
 
 
-def test_a_kill_is_not_the_oom_killers(group, files):
+def test_a_plain_kill_is_not_blamed_on_the_oom_killer(group, files):
     job = run(group, KILLED, files)
     pid = int(job.stdout.readline())
     os.kill(pid, signal.SIGKILL)
@@ -171,7 +171,7 @@ def write(path, text):
 
 
 @pytest.mark.parametrize("level", ["inner", "outer"])
-def test_version_2(tmp_path, level):
+def test_kills_are_counted_in_cgroups_version_2(tmp_path, level):
     """The files of version 2, whose hierarchy counts kills at each level above as well."""
     write(tmp_path / "proc/7/cgroup", "0::/outer/inner\n")
     write(tmp_path / "proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n")

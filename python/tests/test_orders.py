@@ -196,7 +196,7 @@ def test_ranks_with_other_subsets_are_refused(real, folder):
         Job(folder, [1, 2, 4], name=name, rank=1, world_size=2, subset={"count": 3})
 
 
-def test_a_weighted_sampler(real, folder):
+def test_a_weighted_samplers_order_is_delivered(real, folder):
     """Three epochs by GIVE, each drawn when the one before is over; then amid one."""
     weights = [1.0] * 20 + [20.0] * 5
     torch.manual_seed(3)
@@ -249,7 +249,7 @@ def test_an_epoch_that_is_given_in_time_needs_no_iterate(real, folder):
         job.ends()
 
 
-def test_batches_of_a_sampler_of_ones_own(real, folder):
+def test_batches_of_a_custom_sampler_are_delivered(real, folder):
     """Batches of any sizes, of samples that are there several times, with no room to cache any of
     them."""
     batches = [[24], [0, 0, 0, 0], [1, 24, 1], list(range(25)), [3, 2]]
@@ -259,7 +259,7 @@ def test_batches_of_a_sampler_of_ones_own(real, folder):
             assert job.batches(0) == batches
 
 
-def test_a_random_sampler_with_torchs_own_generator(real, folder):
+def test_a_random_samplers_order_is_delivered(real, folder):
     torch.manual_seed(11)
     batches = list(BatchSampler(RandomSampler(range(SAMPLES)), 4, False))
     lists, stream = given([len(b) for b in batches], list(itertools.chain.from_iterable(batches)))
@@ -267,7 +267,7 @@ def test_a_random_sampler_with_torchs_own_generator(real, folder):
         assert job.batches(0) == batches
 
 
-def test_a_batch_larger_than_the_dataset(real, folder):
+def test_a_batch_may_be_larger_than_the_dataset(real, folder):
     for size in (26, 1 << 31, 1 << 40):
         lists = [list(range(SAMPLES))]
         with Job(folder, *lists, subset={"count": SAMPLES}, global_batch=size) as job:
@@ -294,12 +294,12 @@ def test_a_batch_larger_than_the_dataset(real, folder):
         ([[0]], {"shuffle": "given"}, "stream.given"),
     ],
 )
-def test_what_cannot_be_is_refused(real, folder, lists, stream, said):
+def test_invalid_orders_are_refused(real, folder, lists, stream, said):
     with pytest.raises(errors.ConfigError, match=said):
         Job(folder, *lists, **stream)
 
 
-def test_descriptors_that_are_no_lists(real, folder, tmp_path):
+def test_invalid_descriptors_of_lists_are_refused(real, folder, tmp_path):
     (tmp_path / "list").write_bytes(bytes(400))
     read, write = os.pipe()
     for fd in (read, os.open(tmp_path, os.O_RDONLY), os.open(tmp_path / "list", os.O_RDONLY)):
@@ -327,7 +327,7 @@ def test_wrong_orders_are_named(real, folder):
         assert job.batches(0) == [[0, 1], [2]]
 
 
-def test_a_stand_in_is_of_the_subset(real, folder):
+def test_a_substitute_is_in_the_subset(real, folder):
     subset = [12, 3, 20]
     broken = sorted(Path(folder).rglob("*.jpg"))[12]
     with Job(
@@ -343,7 +343,7 @@ def test_a_stand_in_is_of_the_subset(real, folder):
         assert job.stream.call("audit", {"epoch": 0})["complete"]
 
 
-def test_a_sample_that_comes_again_is_augmented_anew(real, tmp_path):
+def test_each_occurrence_of_a_sample_is_augmented_separately(real, tmp_path):
     """As torch does. The first of its kind is what it would be if it came once."""
     numpy, image = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
     (tmp_path / "data" / "a").mkdir(parents=True)

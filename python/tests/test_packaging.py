@@ -274,7 +274,7 @@ def test_pip_shows_what_a_build_lacks_and_no_traceback(sdist, path, tmp_path):
         (None, "run `make build` first"),
     ],
 )
-def test_a_wheel_of_what_is_no_binary_is_refused(tmp_path, head, words):
+def test_a_wheel_without_a_valid_binary_is_refused(tmp_path, head, words):
     pytest.importorskip("build")
     pytest.importorskip("hatchling")
     binary = tmp_path / "hdmlp"

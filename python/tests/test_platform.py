@@ -109,7 +109,7 @@ def test_importing_the_package_checks_first():
     assert "\nImportError: hdmlp cannot be imported on Windows" in done.stderr
 
 
-def test_importing_an_installed_wheel_of_another_machine(monkeypatch, tmp_path):
+def test_an_installed_wheel_for_another_machine_is_refused(monkeypatch, tmp_path):
     monkeypatch.delenv("HDMLP_BINARY", raising=False)
     copy = tmp_path / "hdmlp"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("bin", "__pycache__"))

@@ -22,7 +22,7 @@ def folder(tmp_path):
 @pytest.mark.parametrize(
     "options", [{}, {"policy": "staging"}, {"staging_buffer": "100KB"}], ids=str
 )
-def test_no_more_than_prefetch_batches(real, folder, options):
+def test_at_most_prefetch_batches_are_read_ahead(real, folder, options):
     with data.DataLoader(
         data.Folder(folder), batch_size=BATCH, epochs=2, prefetch_batches=AHEAD, memory=0, **options
     ) as loader:
@@ -40,7 +40,7 @@ def test_no_more_than_prefetch_batches(real, folder, options):
         assert taken == 200
 
 
-def test_workers_count_as_ahead(real, folder):
+def test_batches_in_workers_count_as_read_ahead(real, folder):
     torch = pytest.importorskip("hdmlp.torch")
     with torch.DataLoader(
         torch.ImageFolder(folder, loader=bytes),

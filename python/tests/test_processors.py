@@ -39,12 +39,12 @@ def grouped(root, groups, own):
         ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "5:cpu:/\n", 64),
     ],
 )
-def test_quota(tmp_path, monkeypatch, groups, own, most):
+def test_the_quota_limits_the_processors(tmp_path, monkeypatch, groups, own, most):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert processors(grouped(tmp_path, groups, own)) == most
 
 
-def test_affinity(tmp_path, monkeypatch):
+def test_the_affinity_limits_the_processors(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     assert processors(grouped(tmp_path, {"cpu.max": "800000 100000"}, "0::/\n")) == 2
     assert processors(str(tmp_path / "nothing")) == 2
@@ -64,12 +64,12 @@ def test_affinity(tmp_path, monkeypatch):
         (64, 8, 7),
     ],
 )
-def test_share(available, ranks, count):
+def test_ranks_share_the_processors(available, ranks, count):
     assert workers_that_pay(available, ranks) == count
     assert count * ranks <= max(available, ranks)
 
 
-def test_ranks_of_the_node(monkeypatch):
+def test_the_ranks_of_the_node_are_counted(monkeypatch):
     for name in list(os.environ):
         if name.startswith(("SLURM_", "OMPI_", "PMI", "MPI_")) or name in (
             "RANK",
@@ -95,7 +95,7 @@ def test_ranks_of_the_node(monkeypatch):
     assert local_ranks() == 1  # who is to know the rank raises
 
 
-def test_said(monkeypatch):
+def test_the_number_of_workers_is_logged(monkeypatch):
     monkeypatch.setattr(_processors, "processors", lambda: 8)
     monkeypatch.setattr(_processors, "local_ranks", lambda: 2)
     count, text = unasked("fork")

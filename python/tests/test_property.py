@@ -78,7 +78,7 @@ def noisy(value):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_stream_never_changes(files, tmp_path, seed):
+def test_the_stream_depends_on_seed_and_dataset_only(files, tmp_path, seed):
     root, by_id = files
     rng = random.Random(seed)
     total = sum(len(data) for data, _ in by_id)

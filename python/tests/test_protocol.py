@@ -33,7 +33,7 @@ def frames(connection):
     return got
 
 
-def test_any_cut_gives_the_same_frames(pair):
+def test_frames_do_not_depend_on_how_bytes_arrive(pair):
     connection, theirs = pair
     rng = random.Random(1)
     sent = [
@@ -64,7 +64,7 @@ def test_a_frame_larger_than_the_buffer(pair):
 
 
 @pytest.mark.parametrize("size", [1000, 100_000, 250_000, 300_000])
-def test_frames_that_nobody_takes_yet(pair, size):
+def test_frames_can_wait_in_the_buffer(pair, size):
     """They may be more than the buffer held at first, and than any one of them needs."""
     connection, theirs = pair
     sent = [bytes([i % 251]) * size for i in range(1_000_000 // size)]
@@ -95,7 +95,7 @@ def test_descriptors_go_with_their_frames(pair):
         os.close(fd)
 
 
-def test_refused(pair):
+def test_invalid_frames_are_refused(pair):
     connection, theirs = pair
     theirs.sendall(struct.pack("<IB3x", protocol.MAX_PAYLOAD + 1, 132))
     connection.fill()
@@ -124,7 +124,7 @@ def test_writing_does_not_wait(pair):
     assert not connection.writing
 
 
-def test_frames_keep_their_order_where_the_socket_takes_a_part(pair):
+def test_frames_keep_their_order_after_a_partial_write(pair):
     connection, theirs = pair
     sent = [protocol.encode(6, bytes([i]) * 100_000) for i in range(20)]
     for frame in sent[:10]:
@@ -139,7 +139,7 @@ def test_frames_keep_their_order_where_the_socket_takes_a_part(pair):
     assert received == b"".join(sent)
 
 
-def test_descriptors_that_get_lost_are_an_error(pair):
+def test_lost_descriptors_are_an_error(pair):
     """Else a later frame would be given another one's."""
     connection, theirs = pair
     fd = os.memfd_create("x")
@@ -158,7 +158,7 @@ def test_descriptors_that_get_lost_are_an_error(pair):
             os.close(gap)
 
 
-def test_descriptors_that_nobody_took_are_closed_with_the_connection(pair):
+def test_unread_descriptors_are_closed_with_the_connection(pair):
     connection, theirs = pair
     fd, name = memory()
     for _ in range(3):
@@ -171,7 +171,7 @@ def test_descriptors_that_nobody_took_are_closed_with_the_connection(pair):
     os.close(fd)
 
 
-def test_a_forked_child_has_no_part_in_the_connection(pair):
+def test_a_forked_child_does_not_hold_the_connection(pair):
     """Else the other side would not see this process end."""
     connection, theirs = pair
     reads, writes = os.pipe()
@@ -190,7 +190,7 @@ def test_a_forked_child_has_no_part_in_the_connection(pair):
         os.close(reads), os.close(writes)
 
 
-def test_audit():
+def test_audit_sums_are_the_daemons():
     assert protocol.mix64(0) == 0xE220A8397B1DCDAF  # SplitMix64's first output from state 0
     assert (
         protocol.audit_sum(1, [2, 3])

@@ -127,7 +127,7 @@ LISTS = {
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", LISTS)
-def test_bits_of_pil(folder, name, workers):
+def test_images_are_pils_to_the_bit(folder, name, workers):
     transform, native = LISTS[name]
     transform = V.Compose(transform)
     samples = torchvision.datasets.ImageFolder(folder).samples
@@ -162,7 +162,7 @@ def test_bits_of_pil(folder, name, workers):
         pytest.param({"num_workers": 0, "staging_buffer": "64KiB"}, id="a small buffer"),
     ],
 )
-def test_kept_images_stay(folder, options):
+def test_kept_images_are_never_overwritten(folder, options):
     """Images and nothing more, for a collate function of the user's; memory that was used again
     would change those that are kept."""
     want = made(folder, lambda image: image)
@@ -176,7 +176,7 @@ def test_kept_images_stay(folder, options):
             assert all(map(equal, kept, want))
 
 
-def test_orders_that_samplers_draw(folder):
+def test_orders_drawn_by_samplers_are_served(folder):
     transform = V.Compose([V.Resize(30), turned, V.CenterCrop(24), V.ToTensor()])
     theirs = torch.utils.data.DataLoader(
         torchvision.datasets.ImageFolder(folder, transform),
@@ -197,7 +197,7 @@ def test_orders_that_samplers_draw(folder):
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_resuming(folder, workers):
+def test_resuming_gives_the_same_images(folder, workers):
     transform = V.Compose(LISTS["Resize, a function"][0])
 
     def loader():
@@ -220,7 +220,7 @@ def test_resuming(folder, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_damaged(tmp_path, workers):
+def test_damaged_images_are_named_or_left_out(tmp_path, workers):
     rng = numpy.random.default_rng(2)
     (tmp_path / "data" / "a").mkdir(parents=True)
     for i in range(12):
@@ -265,7 +265,7 @@ def test_a_fixed_size_is_preferred(folder):
             assert [t["name"] for t in loader._opened()._session.transforms] == native
 
 
-def test_ours_say_what_to_do(folder):
+def test_hdmlps_transforms_after_unknown_ones_are_refused(folder):
     for transform, says in (
         (
             [by_size, T.CenterCrop(3)],
@@ -284,7 +284,7 @@ def test_ours_say_what_to_do(folder):
             ht.DataLoader(ht.ImageFolder(folder, transform), 4)
 
 
-def test_workers_are_said_once(folder, caplog, monkeypatch):
+def test_missing_workers_are_warned_of_once(folder, caplog, monkeypatch):
     monkeypatch.setattr("hdmlp._processors.processors", lambda: 2)
     caplog.set_level("WARNING", "hdmlp")
 

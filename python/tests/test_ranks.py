@@ -148,7 +148,7 @@ def test_a_shuffled_loader_that_is_not_shared_warns_once(folder, tmp_path):
     )  # each loader of each process, once
 
 
-def test_a_place_that_changes(folder, monkeypatch):
+def test_a_rank_that_changes_is_refused(folder, monkeypatch):
     import hdmlp.torch as ht
     from hdmlp import errors
 

@@ -50,7 +50,7 @@ def test_batches_have_the_sizes_that_the_sampler_gives_them(real, folder):
 
 
 @pytest.mark.parametrize("kind", ["whole", "resumed"])
-def test_an_epoch_that_a_sampler_draws_is_verified(real, folder, kind):
+def test_an_epoch_drawn_by_a_sampler_is_verified(real, folder, kind):
     """Where it is delivered from its first batch on."""
     dataset = ht.ImageFolder(folder)
     with ht.DataLoader(dataset, 5, sampler=RandomSampler(dataset), verify=True) as loader:
@@ -74,7 +74,7 @@ class Stream(IterableDataset):
         return iter(range(10))
 
 
-def test_a_state_of_an_iterable_dataset_counts_on_after_resuming():
+def test_a_state_of_an_iterable_dataset_continues_to_count():
     with ht.DataLoader(Stream(), 2) as loader:
         loader.load_state_dict({"version": 1, "kind": "iterable", "epoch": 3, "step": 2})
         batches = iter(loader)
@@ -99,7 +99,7 @@ def test_a_state_of_an_iterable_dataset_counts_on_after_resuming():
     ],
     ids=str,
 )
-def test_stacking_is_torchs_collating(a, b):
+def test_stacking_equals_torchs_collating(a, b):
     """Of items of any types, in any order."""
     for batch in ([(a, 0), (b, 1)], [(b, 1), (a, 0)]):
         try:
@@ -114,7 +114,7 @@ def test_stacking_is_torchs_collating(a, b):
         assert torch.equal(got[1], want[1])
 
 
-def test_a_distributed_sampler_of_another_dataset_is_asked_itself():
+def test_a_distributed_sampler_of_another_dataset_is_iterated():
     """Though it yields as many indices as one of this dataset does."""
     for length, expected in ((25, True), (24, False), (26, False), (20, False)):
         for replicas in (2, 5):
@@ -123,7 +123,7 @@ def test_a_distributed_sampler_of_another_dataset_is_asked_itself():
             assert (order is not None) == expected, (length, replicas)
 
 
-def test_a_place_that_changed_is_refused(monkeypatch):
+def test_a_rank_that_changed_is_refused(monkeypatch):
     for before, after in (((0, 2), (1, 2)), ((0, 2), (0, 4)), ((1, 4), (1, 2))):
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
             monkeypatch.delenv(name, raising=False)
@@ -142,7 +142,7 @@ def test_a_place_that_changed_is_refused(monkeypatch):
                     ranks()
 
 
-def test_each_occurrence_on_each_rank_draws_numbers_of_its_own():
+def test_each_occurrence_on_each_rank_draws_its_own_numbers():
     """Which depend on the place in the epoch alone, not on how many ranks there are."""
 
     def drawn(rank, world_size, count, step=0):
@@ -161,7 +161,7 @@ def test_each_occurrence_on_each_rank_draws_numbers_of_its_own():
 
 
 @pytest.mark.parametrize("own", [None, 3])
-def test_looking_ahead_leaves_the_generators_where_they_are(own):
+def test_looking_ahead_restores_the_generators(own):
     generator = None if own is None else torch.Generator().manual_seed(own)
     for sampler in (
         RandomSampler(range(20), generator=generator),
@@ -178,7 +178,7 @@ def test_looking_ahead_leaves_the_generators_where_they_are(own):
         assert list(batches) == foreseen
 
 
-def test_the_thesiss_dataset_is_the_jobs(daemon, folder, tmp_path):
+def test_the_thesiss_dataset_has_its_jobs_samples(daemon, folder, tmp_path):
     (tmp_path / "other" / "a").mkdir(parents=True)
     job = Job(folder, 4, 1)
     with pytest.raises(errors.ConfigError, match="the job was made for"):

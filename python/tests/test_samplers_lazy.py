@@ -46,9 +46,7 @@ def reseed(seed):
 
 @pytest.mark.parametrize("served", [True, False])
 @pytest.mark.parametrize("name", DRAWS)
-def test_what_is_drawn_while_an_epoch_is_under_way_is_drawn_again_after_resuming(
-    folder, name, served
-):
+def test_draws_during_an_epoch_are_repeated_after_resuming(folder, name, served):
     """In a new process, whose generators are others."""
     data = ht.ImageFolder(folder) if served else list(range(25))
 
@@ -73,7 +71,7 @@ def test_what_is_drawn_while_an_epoch_is_under_way_is_drawn_again_after_resuming
             assert [plain(batch) for batch in again] == batches[at:]
 
 
-def test_what_is_drawn_without_an_end_cannot_be_drawn_again():
+def test_an_endless_lazy_sampler_cannot_be_resumed():
     with ht.DataLoader(
         list(range(25)), 4, sampler=Endless(random.randrange), collate_fn=list
     ) as loader:
@@ -89,7 +87,7 @@ def test_what_is_drawn_without_an_end_cannot_be_drawn_again():
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_it_is_said_that_another_ranks_generators_are_gone_on_with(folder, caplog, own):
+def test_resuming_with_another_ranks_generators_warns(folder, caplog, own):
     """A state of rank 0 is right for all ranks where their generators are the same, which nothing
     tells."""
     with ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True) as loader:

@@ -42,7 +42,7 @@ MAKES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("name", MAKES)
-def test_a_folder(folder, name, begun):
+def test_a_folders_seed_is_in_the_state(folder, name, begun):
     data = ht.ImageFolder(folder, loader=length)
     with MAKES[name][0](data) as loader:
         states, batches = [loader.state_dict()], []
@@ -63,7 +63,7 @@ def test_a_folder(folder, name, begun):
             assert copy.seed == states[at]["seed"]
 
 
-def test_an_iterator_of_the_time_before(folder):
+def test_an_iterator_from_before_the_state_does_not_continue(folder):
     """It does not go on in another order."""
     data = ht.ImageFolder(folder, loader=length)
     with (
@@ -89,7 +89,7 @@ def test_transforms_that_change_keep_the_seed(folder):
 
 
 @pytest.mark.parametrize("data", [NUMBERS, Random()])
-def test_any_dataset(data):
+def test_any_datasets_seed_is_in_the_state(data):
     """The order, and the items' random numbers."""
     with ht.DataLoader(data, 4, shuffle=True, seed=7) as loader:
         batches, states = [], []
@@ -109,7 +109,7 @@ def test_any_dataset(data):
         copy.load_state_dict(states[0])
 
 
-def test_without_torch(folder):
+def test_the_seed_is_in_the_state_without_torch(folder):
     def contents(loader):
         return [[bytes(x) for x in samples] for samples, _ in loader]
 
@@ -121,7 +121,7 @@ def test_without_torch(folder):
         assert first.seed == second.seed
 
 
-def test_what_cannot_be_adopted_says_what_to_pass(folder):
+def test_a_seed_that_cannot_be_adopted_says_what_to_pass(folder):
     data = ht.ImageFolder(folder, loader=length)
     with (
         ht.DataLoader(data, 4, shuffle=True, seed=7) as seeded,
@@ -151,7 +151,7 @@ def test_what_cannot_be_adopted_says_what_to_pass(folder):
 
 
 @pytest.mark.slow
-def test_two_ranks(ranks):
+def test_two_ranks_take_the_states_seed(ranks):
     """Both take the state's seed, though each has asked for the loader's length before."""
     said, _ = ranks(
         """

@@ -38,7 +38,7 @@ from waiting import until
         (None, "l" * 120, "sockets have at most 107"),
     ],
 )
-def test_both_sides_look_in_the_same_place(
+def test_both_sides_derive_the_same_address(
     binary, tmp_path, monkeypatch, socket_value, directory, where
 ):
     for name, mode, owner in (
@@ -89,7 +89,7 @@ def test_both_sides_look_in_the_same_place(
     assert ended.returncode == 2
 
 
-def test_a_path_below_the_runtime_directory(binary, runtime):
+def test_the_default_is_a_path_below_the_runtime_directory(binary, runtime):
     environment = variables(XDG_RUNTIME_DIR=runtime)
     path = f"{runtime}/hdmlp/daemon.sock"
     with Ranks(1, environment) as ranks:
@@ -129,7 +129,7 @@ def test_ranks_that_start_at_once_have_one_daemon(binary, runtime, kind, killed)
 
 
 @pytest.mark.slow
-def test_one_rank_after_the_other_while_daemons_end(binary, runtime):
+def test_a_rank_that_meets_an_ending_daemon_gets_another(binary, runtime):
     """A daemon that ends makes room for the next, however the two meet."""
     environment = variables(XDG_RUNTIME_DIR=runtime)
     for _ in range(5):
@@ -153,7 +153,7 @@ def squatter(name, listens=True):
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's process takes root")
 @pytest.mark.parametrize("listens", [True, False])
-def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
+def test_a_name_held_by_another_user_is_not_used(binary, runtime, tmp_path, listens):
     """In a network namespace of its own, where the default name is free."""
     inner = tmp_path / "inner.py"
     inner.write_text(
@@ -204,7 +204,7 @@ def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
         ("lock", "it is not a regular file of user"),
     ],
 )
-def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
+def test_foreign_files_at_the_path_are_left_alone(binary, runtime, what, words, tmp_path):
     own = os.path.join(runtime, "hdmlp")
     path = os.path.join(own, "daemon.sock")
     if what == "link":
@@ -234,7 +234,7 @@ def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
-def test_read_only(binary, runtime):
+def test_the_abstract_name_serves_if_nothing_can_be_written(binary, runtime):
     """Where nothing can be made below XDG_RUNTIME_DIR, the abstract name serves; at a path that was
     asked for, it is an error."""
     for variable, words in (

@@ -28,7 +28,7 @@ def newer(binary, tmp_path):
     return str(other), new.decode()
 
 
-def test_a_daemon_of_another_version(binary, newer, runtime):
+def test_a_daemon_of_another_version_is_refused_and_can_be_ended(binary, newer, runtime):
     """Refused with both versions, but it can be named and ended."""
     other, version = newer
     environment = variables(XDG_RUNTIME_DIR=runtime, HDMLP_LINGER="60s")
@@ -73,7 +73,7 @@ while True:
 """
 
 
-def test_a_daemon_of_another_protocol(binary, tmp_path):
+def test_a_daemon_of_another_protocol_is_ended_only_by_force(binary, tmp_path):
     """It cannot be asked whether jobs run: only by force is it ended."""
     path = str(tmp_path / "d.sock")
     environment = variables(HDMLP_SOCKET=path)
@@ -101,7 +101,7 @@ def test_a_daemon_of_another_protocol(binary, tmp_path):
         daemon.communicate()
 
 
-def test_a_process_of_another_version(binary, folder, monkeypatch, real):
+def test_a_process_of_another_version_is_refused(binary, folder, monkeypatch, real):
     """The daemon refuses it as well, where the process does not look itself."""
     monkeypatch.setattr(_daemon, "__version__", "0.0.7")
     with pytest.raises(
@@ -140,7 +140,7 @@ def test_a_process_of_another_version(binary, folder, monkeypatch, real):
     connection.close()
 
 
-def test_a_process_of_another_protocol(binary, real):
+def test_a_process_of_another_protocol_is_refused(binary, real):
     """The daemon names both versions and protocols, and what to do, and closes the connection."""
     _daemon.connect().close()
     sock = socket.socket(socket.AF_UNIX)
@@ -190,7 +190,7 @@ def test_an_old_daemon_at_the_abstract_name_can_be_ended(binary, newer, runtime)
     assert ended.stdout == "ended\n", ended
 
 
-def test_another_program_listens(binary, tmp_path, monkeypatch):
+def test_another_program_at_the_address_is_named(binary, tmp_path, monkeypatch):
     """What answers in other words is named, by commands and by processes."""
     where = str(tmp_path / "web.sock")
 

@@ -93,7 +93,7 @@ def stalls(report):
 
 
 @pytest.mark.parametrize("transform", ["all in Python", "after the daemon"])
-def test_transforms_in_next(real, folder, monkeypatch, transform):
+def test_transforms_in_next_count_as_python(real, folder, monkeypatch, transform):
     clock = Clock(monkeypatch, _bring)
     steps = (
         [Slow(clock)]
@@ -115,7 +115,7 @@ def test_transforms_in_next(real, folder, monkeypatch, transform):
     assert abs(stats.stall - report["stall_seconds"]) < 1e-3
 
 
-def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
+def test_a_batch_that_is_made_again_counts_as_python(real, tmp_path, monkeypatch):
     """What it took until a sample turned out to be no image counts as well."""
     clock = Clock(monkeypatch, _bring)
     root = jpegs(tmp_path / "data", {"ant": 4})
@@ -129,7 +129,7 @@ def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
         assert stalls(loader.report())["python"] == loader.stats.python == 2 + 3
 
 
-def test_all_that_python_does(real, folder, monkeypatch):
+def test_all_work_in_python_counts_as_python(real, folder, monkeypatch):
     """target_transform, collate_fn with and without transforms, samplers, and loaders without
     torch."""
     clock = Clock(monkeypatch, _bring)
@@ -194,7 +194,7 @@ def test_a_transform_that_fails_counts(real, folder, monkeypatch):
         assert stalls(loader.report())["python"] == 3
 
 
-def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch):
+def test_nothing_counts_as_python_if_the_daemon_does_all(real, folder, monkeypatch):
     Ticking(monkeypatch, _bring)  # whatever is measured in Python takes a second
     for loader in (
         ht.DataLoader(
@@ -208,7 +208,7 @@ def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch)
             assert loader.stats.python == 0
 
 
-def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
+def test_waits_for_the_source_count_as_source(real, folder, monkeypatch):
     """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per
     sample."""
     clock = Clock(monkeypatch, _bring)
@@ -242,7 +242,7 @@ class Gated:
         os.write(self.writes, b"x" * count)
 
 
-def test_workers_that_are_waited_for(real, folder, monkeypatch):
+def test_waits_for_workers_count_as_python(real, folder, monkeypatch):
     clock, gate = Ticking(monkeypatch, _workers), Gated()
     with ht.DataLoader(
         ht.ImageFolder(folder, [gate]),
@@ -267,7 +267,7 @@ def test_workers_that_are_waited_for(real, folder, monkeypatch):
     assert causes["python"] == pytest.approx(after.python, abs=1e-6)
 
 
-def test_the_daemon_that_is_waited_for(daemon, folder, monkeypatch):
+def test_waits_for_the_daemon_do_not_count_as_python(daemon, folder, monkeypatch):
     """With workers, the time in which the daemon has sent nothing is not theirs."""
     clock = Ticking(monkeypatch, _workers)
     with ht.DataLoader(
@@ -303,7 +303,7 @@ class Items(torch.utils.data.Dataset):
         return i
 
 
-def test_datasets_of_ones_own(socket_name, monkeypatch):
+def test_custom_datasets_count_as_python(socket_name, monkeypatch):
     clock = Clock(monkeypatch, _local, _epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=0) as loader:
         for _ in loader:

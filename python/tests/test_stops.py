@@ -49,7 +49,7 @@ def tensor(view):
 
 
 @pytest.mark.parametrize("workers", [None, 0, 2])
-def test_both_end_before_the_same_step(real, folder, workers):
+def test_both_ranks_end_before_the_same_step(real, folder, workers):
     """The second rank stops; the first one, to which later batches were sent, and in which workers
     have made some of them, ends before the same step. Both begin again, in this order, and get the
     stream."""
@@ -95,7 +95,7 @@ def test_both_end_before_the_same_step(real, folder, workers):
             loader.close()
 
 
-def test_thesis_interface(real, folder, monkeypatch):
+def test_a_jobs_get_raises_the_same(real, folder, monkeypatch):
     """job.get() raises the same."""
     monkeypatch.setattr(_launcher, "next_ordinal", lambda: "stops")
     monkeypatch.setenv("HDMLP_MEMORY", "64B")

@@ -67,7 +67,7 @@ def fake(monkeypatch):
     return module
 
 
-def test_by_attributes(fake):
+def test_timms_transforms_are_read_by_their_attributes(fake):
     crop = fake.RandomResizedCropAndInterpolation(
         size=(24, 20), scale=(0.08, 1.0), ratio=(0.75, 4 / 3), interpolation=MODES
     )
@@ -118,7 +118,7 @@ def test_by_attributes(fake):
     assert "not those that HDMLP knows" in T.split([crop]).why
 
 
-def test_interpolations():
+def test_timms_interpolations_are_mapped():
     for modes, want in (
         (MODES, ["bilinear", "bicubic"]),
         (["box"], "box"),
@@ -210,7 +210,7 @@ TRAINS = [
 
 
 @pytest.mark.parametrize("more", TRAINS, ids=str)
-def test_training(real, timm, folder, tmp_path, monkeypatch, more):
+def test_training_transforms_equal_timms(real, timm, folder, tmp_path, monkeypatch, more):
     transform = timm.create_transform(40, is_training=True, **more)
     dataset = ht.ImageFolder(folder, transform)
     paths = [path for path, _ in dataset.samples]
@@ -254,7 +254,7 @@ def test_training(real, timm, folder, tmp_path, monkeypatch, more):
     ],
     ids=str,
 )
-def test_validation(real, timm, folder, more):
+def test_validation_transforms_equal_timms(real, timm, folder, more):
     transform = timm.create_transform(40, is_training=False, **more)
     dataset = ht.ImageFolder(folder, transform)
     with ht.DataLoader(dataset, 6) as loader:
@@ -263,7 +263,7 @@ def test_validation(real, timm, folder, more):
     assert torch.equal(got, torch.stack([transform(decoded(path)) for path, _ in dataset.samples]))
 
 
-def test_what_stays_in_python(timm, caplog):
+def test_transforms_that_stay_in_python_are_named(timm, caplog):
     for more, described, cause in (
         (
             dict(re_prob=0.5),

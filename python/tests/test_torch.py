@@ -15,7 +15,7 @@ from hdmlp.torch import _thesis
 from numbered import dataset, decode, expected, ids_of, to_tensor
 
 
-def test_raw(daemon, folder):
+def test_raw_batches_have_samples_and_labels(daemon, folder):
     with ht.DataLoader(ht.ImageFolder(folder), batch_size=4, seed=3, shuffle=True) as loader:
         for (samples, labels), ids in zip(loader, expected(loader)):
             assert [decode(s) for s in samples] == ids
@@ -40,7 +40,7 @@ def test_raw_tensors_keep_the_slot(daemon, folder):
         assert view.tobytes() == part[4:].numpy().tobytes()
 
 
-def test_samplers(daemon, folder):
+def test_a_distributed_sampler_sets_the_stream(daemon, folder):
     from torch.utils.data import DistributedSampler, SequentialSampler
 
     data = ht.ImageFolder(folder)
@@ -70,7 +70,7 @@ def _in_child(loader, queue):
 
 
 @pytest.mark.slow
-def test_a_loader_goes_to_a_spawned_process(daemon, folder):
+def test_a_loader_can_be_passed_to_a_spawned_process(daemon, folder):
     loader = ht.DataLoader(dataset(folder), batch_size=4, seed=3, shuffle=True)
     copy = pickle.loads(pickle.dumps(loader))
     assert [ids_of(x) for x, _ in copy] == expected(loader)
@@ -82,7 +82,7 @@ def test_a_loader_goes_to_a_spawned_process(daemon, folder):
     process.join()
 
 
-def test_image_folder(daemon, folder, tmp_path):
+def test_image_folder_loads_transforms_and_pickles(daemon, folder, tmp_path):
     data = ht.ImageFolder(
         folder, transforms=[lambda x: x + 1, float], loader=decode, target_transform=str
     )
@@ -95,7 +95,7 @@ def test_image_folder(daemon, folder, tmp_path):
         ht.ImageFolder(str(tmp_path / "nothing"))
 
 
-def test_listing_4_6(daemon, folder):
+def test_listing_4_6_of_the_thesis_runs(daemon, folder):
     job = Job(folder, 4, 2, "uniform", False, seed=5)
     data = ht.HDMLPImageFolder(folder, job, None)
     with pytest.MonkeyPatch.context() as patch:
@@ -116,7 +116,7 @@ def test_listing_4_6(daemon, folder):
     job.destroy()
 
 
-def test_job_get(daemon, folder):
+def test_job_get_gives_samples_in_order(daemon, folder):
     job = Job(folder, 4, 2, "uniform", True, seed=5)
     job.setup()
     stream = daemon.requests[-1]["stream"]

@@ -121,7 +121,7 @@ def test_results_lie_in_shared_memory(daemon, folder):
         assert any(a <= images.data_ptr() < b for a, b in spans)
 
 
-def test_any_batch_comes_through(daemon, folder):
+def test_any_batch_can_be_transferred(daemon, folder):
     with ht.DataLoader(
         dataset(folder), batch_size=4, seed=3, num_workers=2, collate_fn=bulky, shuffle=True
     ) as loader:
@@ -156,7 +156,7 @@ def test_an_exception_names_the_sample(daemon, folder, workers):
             assert ids_of(next(batches)[0]) == ids
 
 
-def test_a_killed_worker_is_told_at_once(daemon, folder):
+def test_a_killed_worker_raises(daemon, folder):
     with (
         ht.DataLoader(
             dataset(folder, suicidal), batch_size=4, seed=3, num_workers=2, shuffle=True
@@ -166,7 +166,7 @@ def test_a_killed_worker_is_told_at_once(daemon, folder):
         list(loader)
 
 
-def test_the_daemon_dies_behind_workers(daemon, folder):
+def test_a_daemon_that_dies_raises_after_batches_in_workers(daemon, folder):
     daemon.die_at = (0, 4)
     with ht.DataLoader(
         dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True
@@ -180,7 +180,7 @@ def test_the_daemon_dies_behind_workers(daemon, folder):
         assert [ids_of(x) for x, _ in batches] == expected(loader)[4:]
 
 
-def test_a_sample_that_fails_behind_workers(daemon, folder):
+def test_a_failing_sample_raises_after_batches_in_workers(daemon, folder):
     daemon.fail_at = (0, 3)
     with ht.DataLoader(
         dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True
@@ -194,7 +194,7 @@ def test_a_sample_that_fails_behind_workers(daemon, folder):
         assert [ids_of(x) for x, _ in loader] == expected(loader, 1)
 
 
-def test_break_with_workers(daemon, folder):
+def test_an_epoch_with_workers_can_be_broken_off(daemon, folder):
     daemon.slots = 16
     with ht.DataLoader(
         dataset(folder), batch_size=4, seed=3, num_workers=2, shuffle=True
@@ -292,7 +292,7 @@ def test_an_interrupt_of_a_wait_for_a_worker_loses_no_batch(daemon, folder):
         assert ids_of(next(batches)[0]) == expected(loader)[0]
 
 
-def test_worker_init(daemon, folder, tmp_path):
+def test_worker_init_fn_runs_in_each_worker(daemon, folder, tmp_path):
     def init(number):
         (tmp_path / str(number)).write_text("")
 

@@ -65,7 +65,7 @@ def plain(text):
 
 
 @pytest.mark.parametrize("name, args, keywords", SAME)
-def test_same_as_torchvision(name, args, keywords):
+def test_classes_print_as_torchvisions(name, args, keywords):
     ours, theirs = getattr(T, name)(*args, **keywords), getattr(V, name)(*args, **keywords)
     assert plain(repr(ours)) == plain(repr(theirs))
     for attribute in (
@@ -106,7 +106,7 @@ def arguments(cls):
 @pytest.mark.parametrize(
     "name", [n for n in T.__all__ if n != "InterpolationMode" and hasattr(V, n)]
 )
-def test_arguments_of_torchvision(name):
+def test_arguments_are_torchvisions(name):
     ours, theirs = arguments(getattr(T, name)), arguments(getattr(V, name))
     assert [n for n, _ in ours[: len(theirs)]] == [n for n, _ in theirs]
     for (argument, mine), (_, default) in zip(ours, theirs):
@@ -119,7 +119,7 @@ def test_arguments_of_torchvision(name):
 
 
 @pytest.mark.parametrize("name, args, error", WRONG)
-def test_refused_as_torchvision(name, args, error):
+def test_arguments_that_torchvision_refuses_are_refused(name, args, error):
     for module in (T, V):
         with pytest.raises(error):
             getattr(module, name)(*args)
@@ -152,7 +152,7 @@ def test_refused_as_torchvision(name, args, error):
         (lambda: T.Compose(T.ToTensor()), "list"),
     ],
 )
-def test_refused(make, message):
+def test_invalid_arguments_are_refused(make, message):
     with pytest.raises((TypeError, ValueError), match=message):
         make()
 
@@ -177,7 +177,7 @@ EVERY = [
 
 
 @pytest.mark.parametrize("transform", EVERY, ids=repr)
-def test_describes(transform):
+def test_transforms_describe_themselves(transform):
     description = transform.describe()
     assert description["name"] == type(transform).__name__
     assert json.loads(json.dumps(description)) == description
@@ -199,7 +199,7 @@ def test_every_class_is_tested():
     assert not untested, f"add one of each to EVERY: {sorted(untested)}"
 
 
-def test_dtypes():
+def test_dtypes_are_torchs():
     import numpy as np
 
     for dtype in ("float16", "half", torch.float16, np.float16, np.dtype("float16")):
@@ -208,7 +208,7 @@ def test_dtypes():
     assert T.ToTensor(dtype=torch.float).dtype == T.ConvertImageDtype().dtype == "float32"
 
 
-def test_interpolations():
+def test_interpolations_are_torchvisions():
     from PIL import Image
 
     for mode in V.InterpolationMode:

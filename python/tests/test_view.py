@@ -7,7 +7,7 @@ import pytest
 from hdmlp import _view
 
 
-def test_what_comes_too_late_is_undone():
+def test_a_late_result_is_undone():
     """Once, and what comes in time is not."""
     answers, undone = threading.Event(), []
 
@@ -42,5 +42,5 @@ def test_what_comes_too_late_is_undone():
         (None, None),
     ],
 )
-def test_times_as_configurations_have_them(given, seconds):
+def test_durations_of_the_configuration_are_parsed(given, seconds):
     assert _view.seconds(given) == seconds

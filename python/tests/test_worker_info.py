@@ -30,7 +30,7 @@ def init(number):
 
 @pytest.mark.parametrize("seed", [3, None])
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_of_a_served_loader(folder, seed, context):
+def test_workers_of_a_served_loader_have_worker_info(folder, seed, context):
     data = ht.ImageFolder(folder, loader=told)
     with ht.DataLoader(
         data,
@@ -51,7 +51,7 @@ def other(number):
     get_worker_info().dataset.transform = abs
 
 
-def test_what_is_made_of_samples_cannot_be_changed_in_a_worker(folder):
+def test_worker_init_fn_cannot_change_the_transform(folder):
     data = ht.ImageFolder(folder, loader=told)
     with (
         ht.DataLoader(
@@ -86,11 +86,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     )
 
 
-def test_a_worker_keeps_the_memory_of_pictures_that_are_gone():
+def test_a_worker_reuses_the_memory_of_dropped_pictures():
     assert page_faults("") > 10 * page_faults("_worker.keep_memory()")
 
 
-def test_what_the_user_says_of_malloc_holds():
+def test_the_users_settings_of_malloc_apply():
     assert (
         page_faults(
             "_worker.keep_memory()",

@@ -33,7 +33,7 @@ def pool_of(loader):
     return loader._engine._feeds[0].source
 
 
-def test_slots_of_batches_that_fail_come_back(daemon, folder):
+def test_slots_of_failing_batches_are_returned(daemon, folder):
     """More samples fail than there are slots."""
     daemon.slots = 24
     with ht.DataLoader(
@@ -47,7 +47,7 @@ def test_slots_of_batches_that_fail_come_back(daemon, folder):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, folder, workers):
+def test_an_error_after_discarded_batches_is_discarded(daemon, folder, workers):
     """Nor does it keep the iterator that gave them up, whose job the next one takes over."""
     data, read = (
         (dataset(folder), ids_of)
@@ -75,7 +75,7 @@ def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, fold
         assert len(loader._engine._feeds) == 1
 
 
-def test_workers_that_were_interrupted_are_replaced(daemon, folder):
+def test_interrupted_workers_are_replaced(daemon, folder):
     with ht.DataLoader(
         dataset(folder), batch_size=4, seed=3, num_workers=1, shuffle=True
     ) as loader:
@@ -102,14 +102,14 @@ class Plenty(torch.utils.data.Dataset):
         return [sum(indices)]
 
 
-def test_tasks_larger_than_a_socket_takes_at_once():
+def test_tasks_may_be_larger_than_a_sockets_buffer():
     """Each batch's 100,000 indices go to the worker in pieces."""
     with ht.DataLoader(Plenty(), 100_000, num_workers=1, collate_fn=identity, timeout=60) as loader:
         sums = [batch[0] for batch in loader]
     assert sums == [sum(range(n, n + 100_000)) for n in range(0, 400_000, 100_000)]
 
 
-def test_segments_that_the_daemon_drops_are_closed(tmp_path):
+def test_segments_dropped_by_the_daemon_are_closed(tmp_path):
     pool = Pool(None, 1, 1, None)
     peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
     pool.attach(peer.stream)
@@ -149,7 +149,7 @@ class Played:
         return frames
 
 
-def test_a_batch_that_comes_after_it_was_given_up_returns_its_slots(tmp_path):
+def test_a_discarded_batch_returns_its_slots(tmp_path):
     """In the daemon's buffer and in the worker's."""
     context = Played()
     pool = Pool(None, 1, 2, context)
@@ -174,7 +174,7 @@ def test_a_batch_that_comes_after_it_was_given_up_returns_its_slots(tmp_path):
     pool.close(), peer.close(), context.connection.close()
 
 
-def test_renewed_workers_leave_no_slots_of_the_daemon_taken(tmp_path):
+def test_renewing_workers_returns_the_daemons_slots(tmp_path):
     """What a worker had when it was ended, after a loop was left by break."""
     context = Played()
     pool = Pool(None, 1, 2, context)
@@ -251,7 +251,7 @@ class Task:
         self.thread.join()
 
 
-def test_a_worker_lets_go_of_a_segment_after_the_batches_before():
+def test_a_worker_drops_a_segment_after_the_batches_before():
     task = Task(bytes)
     for number in (1, 2):
         task.segment(number, bytes([number]) * 100)
@@ -265,7 +265,7 @@ def test_a_worker_lets_go_of_a_segment_after_the_batches_before():
     task.close()
 
 
-def test_what_a_loader_keeps_of_a_sample_is_a_copy():
+def test_a_transform_gets_a_writable_copy():
     """Where the daemon hands tensors to transforms in Python, these may write to them."""
     from hdmlp._output import Handed, Output
 
