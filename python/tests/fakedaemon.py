@@ -1,4 +1,4 @@
-"""A daemon for tests, in Python: it speaks docs/FORMATS.md over real sockets and memfds.
+"""A daemon for tests, in Python: it implements docs/FORMATS.md over real sockets and memfds.
 
 It reads folders, orders by a simple rule of its own (:func:`order`), and reuses the slot
 that was returned last first, after scribbling over it: a client that returns a slot
@@ -21,7 +21,7 @@ from hdmlp._version import __version__
 
 
 class Slots:
-    """Memory for batches: slots of one segment, the last returned first."""
+    """Memory for batches: slots of one segment; the last one returned is used first."""
 
     def __init__(self, number, slot, count, first):
         self.number, self.slot = number, slot
@@ -248,7 +248,7 @@ class Session(threading.Thread):
         self.send(131, struct.pack("<IIQ", number, 1, len(memory.map)), memory.fd)
 
     def take_slots(self, count, generation):
-        """Free slots of one segment; None if the generation is over."""
+        """Returns free slots of one segment, or None if the generation has ended."""
         daemon = self.daemon_
         with self.cond:
             while True:

@@ -1,5 +1,5 @@
-"""Several hosts of one machine, for launchers: with names of their own, and a stand-in for ssh to
-get there."""
+"""Several hosts on one machine, for launchers: each has a name, and a stand-in for ssh connects
+them."""
 
 import os
 import re
@@ -103,7 +103,7 @@ class Hosts:
         )
 
     def program(self, name, script):
-        """Puts a shell script into ``bin``; its path."""
+        """Puts a shell script into ``bin`` and returns its path."""
         path = os.path.join(self.bin, name)
         with open(path, "w") as file:
             file.write(f"#!/bin/sh\n{script}\n")
@@ -130,7 +130,7 @@ class Hosts:
         )
 
     def run(self, node, command, environment=None, cwd=None, timeout=120):
-        """Runs a command on a host to its end: its exit status, and all that it wrote."""
+        """Runs a command on a host and returns its exit status and output."""
         process = self.start(
             node, command, environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -138,7 +138,7 @@ class Hosts:
 
     @staticmethod
     def end(process, timeout=120):
-        """A process's exit status, and all that it wrote."""
+        """Waits for a process and returns its exit status and output."""
         try:
             out, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
@@ -148,7 +148,7 @@ class Hosts:
         return process.returncode, out
 
     def wait_for(self, node, command, words, environment=None, timeout=30):
-        """Waits until a command prints these words.
+        """Repeats a command until it prints these words.
 
         Raises:
             OSError: it does not.
@@ -166,6 +166,6 @@ class Hosts:
             raise OSError(f"{error}; it printed {printed!r}") from None
 
     def close(self):
-        """Ends the hosts, and all that runs on them."""
+        """Ends the hosts and all processes on them."""
         self._cluster.terminate()
         self._cluster.communicate()

@@ -10,7 +10,8 @@ BASE = {"batch_size": 8, "memory": "2MB", "epochs": 1, "start_timeout": "4s"}
 
 
 def start(binary, folder, tmp_path, nodes, options, of_node, expect):
-    """What the ranks in expect said, when all of them have: all stay until then."""
+    """Runs a job that fails to start; returns what the ranks in expect said. All ranks stay until
+    then."""
     done, together = tmp_path / "done", tmp_path / "together"
     together.mkdir()
     options = {**BASE, "together": [str(together), nodes], **options}

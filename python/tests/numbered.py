@@ -13,7 +13,7 @@ from fakedata import rank_ids
 
 
 def decode(data):
-    """The sample's ID, which its bytes say."""
+    """The sample's ID, which its bytes contain."""
     return int(bytes(data).split()[1])
 
 

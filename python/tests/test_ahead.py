@@ -1,4 +1,4 @@
-"""Batches that are made ahead: what comes, in which order, and what of it is given up."""
+"""Batches made ahead: their order, and which of them are discarded."""
 
 import pytest
 from hdmlp._ahead import _MOST, Ahead
@@ -7,7 +7,8 @@ from hdmlp.errors import SampleError
 
 
 class FakeStream:
-    """A stream of batches of which so many are ready at a time, with an error at some positions."""
+    """A stream of batches of which a given number is ready at a time, with errors at some
+    positions."""
 
     steps = 5
 
@@ -75,8 +76,8 @@ def test_batches_come_in_order(ready):
 
 
 def test_batches_made_ahead_are_limited():
-    """Samples that are handed over where they lie take no room: the daemon sends more as fast as
-    they are taken."""
+    """Samples that are handed over in place take no slots, so the daemon sends more as fast as they
+    are taken."""
     stream, ahead = ahead_of(10_000)
     for position in range(3, 100):
         assert take(ahead, 1) == [position]

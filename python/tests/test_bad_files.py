@@ -1,5 +1,5 @@
-"""Files with input/output errors, as a bad sector gives them: the fault of the file, and not of the
-source, as long as others can be read."""
+"""Files with input/output errors, as from a bad sector: the files are at fault, not the source, as
+long as others can be read."""
 
 import json
 import random
@@ -76,7 +76,8 @@ def expected(epoch, rank):
     ids=["one", "ten", "ten and one thread"],
 )
 def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
-    """The stream goes on without them within seconds, the same on both ranks and in both epochs."""
+    """The stream continues without them within seconds, identically on both ranks and in both
+    epochs."""
     mount.set(fail=pattern)
     ranks = loaders(mount, policy, **options)
     for epoch in range(EPOCHS):
@@ -122,8 +123,7 @@ def test_a_bad_file_raises_without_waiting_for_the_timeout(mount):
 
 
 def test_a_failing_source_raises_after_source_timeout(mount):
-    """Where nothing can be read it is the source's fault: nothing is left out, and the error comes
-    when the time is up."""
+    """If no file can be read, the source is at fault: no file is left out."""
     [loader, other] = loaders(mount, "skip", source_timeout="4s", prefetch_batches=1, memory="0")
     next(zip(loader, other))
     mount.set(fail="*.jpg")
@@ -142,8 +142,7 @@ def test_a_failing_source_raises_after_source_timeout(mount):
 
 
 def test_read_errors_do_not_change_the_datasets_version(mount, tmp_path):
-    """Reads fail now and then: the version, which rests on the contents of 64 files, is that of the
-    files themselves."""
+    """The version depends on the contents of 64 files, of which some reads fail."""
 
     def version(root, index):
         seen = subprocess.run(

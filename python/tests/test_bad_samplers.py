@@ -1,5 +1,5 @@
-"""Samplers and datasets that are not as they should be: an error with index and epoch, or what
-torch does, and never other samples without a word."""
+"""Faulty samplers and datasets: an error with index and epoch, or what torch does, and never other
+samples silently."""
 
 import itertools
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("real")
 
 
 class Yields(Sampler):
-    """What it is told, epoch after epoch."""
+    """A sampler that yields the given values, epoch by epoch."""
 
     def __init__(self, *epochs, length=None):
         self.epochs, self.length, self.calls = epochs, length, 0
@@ -74,7 +74,6 @@ def test_invalid_batches_raise(folder):
 
 
 def test_indices_of_any_integer_type_are_accepted(folder):
-    """What is a whole number is an index, as for a list."""
     data = ht.ImageFolder(folder, loader=length)
     indices = [torch.tensor(3), True, -1, 4]
     with ht.DataLoader(data, 2, sampler=Yields(indices, length=4)) as loader:
@@ -90,8 +89,8 @@ def test_indices_of_any_integer_type_are_accepted(folder):
     ],
 )
 def test_endless_samplers_are_served_as_by_torch(folder, sampler, caplog):
-    """They are asked no further ahead than by torch, and the files are read all the same; said
-    once."""
+    """They are asked no further ahead than by torch, the daemon still reads the files, and one
+    warning says so."""
     data = ht.ImageFolder(folder, loader=length)
     theirs = list(itertools.islice(DataLoader(Items(data), 2, sampler=sampler()), 40))
     with ht.DataLoader(data, 2, sampler=sampler()) as loader:
@@ -105,7 +104,6 @@ def test_endless_samplers_are_served_as_by_torch(folder, sampler, caplog):
 
 
 def test_resuming_with_a_sampler_of_another_order_names_the_epoch(folder):
-    """Resumed with a sampler that yields something else: the error names the epoch."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 2, sampler=Yields([1, 2, 3, 4], [5, 6, 7, 8], length=4)) as loader:
         list(loader)
@@ -126,7 +124,7 @@ def test_resuming_with_a_sampler_of_another_order_names_the_epoch(folder):
 
 
 def test_resuming_with_another_dataset_is_refused(folder):
-    """A state goes with the dataset's length, and with the part of it."""
+    """A state belongs to a dataset of one length, and to one subset."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(Subset(data, [1, 2, 3]), 1, shuffle=True) as loader:
         next(iter(loader))
@@ -144,7 +142,7 @@ def test_resuming_with_another_dataset_is_refused(folder):
 
 
 class Grows(Numbers):
-    """As many numbers as are wanted."""
+    """A dataset whose length the test sets."""
 
     def __init__(self):
         self.n = 8
@@ -154,8 +152,8 @@ class Grows(Numbers):
 
 
 def test_a_dataset_that_changes_its_length_is_as_in_torch_or_refused():
-    """Samplers that look again each epoch see it, as in torch; one that shared out another length
-    is an error."""
+    """Samplers that read the length in each epoch follow it, as in torch; a distributed sampler,
+    which divided the old length, is an error."""
     data = Grows()
     torch.manual_seed(2)
     with ht.DataLoader(data, 4, shuffle=True) as loader:
@@ -176,8 +174,8 @@ def test_a_dataset_that_changes_its_length_is_as_in_torch_or_refused():
 
 @pytest.mark.slow
 def test_ranks_with_different_orders_raise(ranks):
-    """They share a job, so that all of them raise: the one that came later when it is made, the
-    other one with the next batch."""
+    """The rank that comes later raises when its loader is made, the other one with its next
+    batch."""
     said, _ = ranks(
         """
         from hdmlp import errors

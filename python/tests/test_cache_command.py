@@ -1,4 +1,4 @@
-"""`hdmlp cache`: real daemons fill cache directories, and commands look at them.
+"""`hdmlp cache`: real daemons fill cache directories, and commands inspect them.
 
 What a copy should be is taken from the files themselves, and from where the test damaged them.
 """
@@ -39,7 +39,7 @@ def check(*args):
 
 @pytest.fixture
 def short(real, monkeypatch):
-    """A daemon for each job: the directory is free when the job has ended."""
+    """A daemon per job: the directory is free after the job."""
     monkeypatch.setenv("HDMLP_LINGER", "0s")
 
 
@@ -81,7 +81,7 @@ def samples(data):
 
 
 def copy_at(data, store, offset):
-    """The file whose copy lies at this offset in the store's data."""
+    """The file whose copy is at this offset of the store's data."""
     copies = (store / "data").read_bytes()
     start = offset // SIZE * SIZE
     (path,) = [path for path in samples(data) if path.read_bytes() == copies[start : start + SIZE]]
@@ -103,8 +103,8 @@ def test_an_intact_cache_has_no_findings(filled):
 
 
 def test_damaged_copies_and_changed_files_are_found(filled):
-    """A damaged copy, and a file that was changed behind the cache's back with the same size and
-    times: exactly these."""
+    """One copy is damaged, and one file is changed with the same size and times: exactly these are
+    found."""
     data, cache, options = filled
     store = store_of(cache)
     offset = 17 * SIZE + 5
@@ -164,7 +164,7 @@ def test_damaged_copies_and_changed_files_are_found(filled):
 
 
 def test_a_differing_copy_of_the_dataset_is_found(filled, tmp_path):
-    """Elsewhere, with the same version, and one file that is not the same."""
+    """The copy has the same version, and one file differs."""
     data, cache, _ = filled
     other = tmp_path / "other"
     shutil.copytree(data, other)
@@ -185,7 +185,6 @@ def test_a_differing_copy_of_the_dataset_is_found(filled, tmp_path):
 
 
 def test_a_changed_dataset_is_not_compared_and_both_versions_are_named(filled):
-    """The dataset was changed since: nothing is compared, and both versions are named."""
     data, cache, _ = filled
     old = store_of(cache).name
     (data / "a" / "new.jpg").write_bytes(b"new")

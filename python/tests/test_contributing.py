@@ -1,4 +1,4 @@
-"""docs/CONTRIBUTING.md is right about adding kinds of things.
+"""docs/CONTRIBUTING.md is correct about adding kinds.
 
 The tree, with the examples added as it says, passes what it says to run, and trains.
 """

@@ -12,7 +12,7 @@ from waiting import until
 
 @pytest.fixture(params=["abstract", "path"])
 def socket_name(request, socket_name, monkeypatch, tmp_path):
-    """All that is tested here holds for both kinds of sockets."""
+    """All of these tests hold for both kinds of sockets."""
     if request.param == "path":
         socket_name = str(tmp_path / "daemon.sock")
         monkeypatch.setenv("HDMLP_SOCKET", socket_name)
@@ -36,7 +36,7 @@ def test_a_failed_start_shows_the_daemons_log(socket_name, tmp_path, monkeypatch
 
 
 def test_wrong_configuration_raises_config_error(socket_name, monkeypatch):
-    """A daemon that is yet to be started says of a variable what one that runs does."""
+    """A daemon that fails to start reports a variable as a running one does."""
     try:
         _daemon.find_binary()
     except errors.DaemonNotFoundError as error:
@@ -103,7 +103,7 @@ def test_a_daemon_that_ended_leaves_no_zombie(socket_name, tmp_path, monkeypatch
         _daemon.connect()
 
     def states():
-        """Of this process's children."""
+        """The states of this process's children."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -120,7 +120,7 @@ def test_a_daemon_that_ended_leaves_no_zombie(socket_name, tmp_path, monkeypatch
 
 
 def test_another_users_daemon_is_refused(daemon, monkeypatch):
-    """Whoever listens there could give this process any samples."""
+    """It could give this process any samples."""
     ours = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
     with pytest.raises(
@@ -163,8 +163,8 @@ def test_terminal_signals_do_not_reach_the_daemon(real):
 
 
 def test_the_daemon_yields_the_cpu_to_the_training_process(real):
-    """All threads of a real daemon are scheduled as batch work, with the niceness of who started
-    it."""
+    """All threads of a real daemon are scheduled as batch work, with the niceness of the process
+    that started it."""
     client = _daemon.connect()
     threads = os.listdir(f"/proc/{client.pid}/task")
     assert {os.sched_getscheduler(int(thread)) for thread in threads} == {os.SCHED_BATCH}
@@ -175,6 +175,6 @@ def test_the_daemon_yields_the_cpu_to_the_training_process(real):
 
 
 def test_the_daemons_keys_are_refused_as_arguments(real, folder):
-    """They would have no effect: a daemon reads them when it starts."""
+    """They would have no effect: a daemon reads them only when it starts."""
     with pytest.raises(errors.ConfigError, match=r"linger = \"2s\".*HDMLP_LINGER"):
         list(data.DataLoader(folder, batch_size=4, linger="2s"))

@@ -1,5 +1,5 @@
-"""Datasets that the daemon serves beside HDMLP's own: torchvision's folders, parts of them, and
-several of them.
+"""Datasets beside HDMLP's own that the daemon serves: torchvision's folders, subsets and
+concatenations.
 
 The oracle is torch's own loader over the same object.
 """
@@ -32,7 +32,7 @@ TENSOR = transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()])
 
 @pytest.fixture
 def images(tmp_path):
-    """23 images in 3 classes, lossless, each of one colour of its own."""
+    """23 lossless images in 3 classes, each of a single colour."""
     number = 0
     for name, count in (("ant", 9), ("bee", 8), ("cat", 6)):
         (tmp_path / "data" / name).mkdir(parents=True)
@@ -45,7 +45,7 @@ def images(tmp_path):
 
 
 def same(a, b):
-    """The same labels, and images within one grey level."""
+    """The labels are equal, and the images are within one grey level."""
     if isinstance(a, torch.Tensor):
         return (
             a.shape == b.shape and a.dtype == b.dtype and bool((a - b).abs().max() <= 1.01 / 255)
@@ -58,7 +58,8 @@ def same(a, b):
 
 
 def check(dataset, served=True, epochs=2, **arguments):
-    """Both loaders' batches are the same; with ``served``, the daemon's ledger has them."""
+    """Checks that both loaders give the same batches; with ``served``, that the daemon delivered
+    them."""
     ours, theirs = (
         ht.DataLoader(dataset, **{"batch_size": 4, **arguments}),
         DataLoader(dataset, **{"batch_size": 4, **arguments}),
@@ -77,14 +78,14 @@ def check(dataset, served=True, epochs=2, **arguments):
 
 
 class Paths(datasets.ImageFolder):
-    """What users write to have the path with each item."""
+    """A folder of users who want the path with each item."""
 
     def __getitem__(self, i):
         return (*super().__getitem__(i), self.samples[i][0])
 
 
 class Two(datasets.ImageFolder):
-    """Classes of the user's own: two of the directories, numbered otherwise."""
+    """A folder with classes of the user's own: two of the directories, in another order."""
 
     def find_classes(self, directory):
         return ["cat", "ant"], {"cat": 0, "ant": 5}
@@ -119,7 +120,6 @@ def test_every_kind_of_dataset_folder_is_served(images):
 
 
 def test_classes_have_the_names_of_the_users_numbers(images):
-    """They are those of the object's own numbers."""
     data = datasets.ImageFolder(images, TENSOR)
     data.samples = [(path, 2 - label) for path, label in data.samples]
     data.classes = ["of cats", "of bees", "of ants"]
@@ -133,7 +133,8 @@ def test_classes_have_the_names_of_the_users_numbers(images):
 
 
 def test_imagenet_is_served(tmp_path, images):
-    """Its root has an archive's contents beside the split, and its classes are tuples of names."""
+    """Its root has the files of the devkit beside the split, and its classes are tuples of
+    names."""
     names = {name: (name, name.upper()) for name in os.listdir(images)}
     (tmp_path / "imagenet").mkdir()
     torch.save((names, []), tmp_path / "imagenet" / "meta.bin")
@@ -148,8 +149,7 @@ def test_imagenet_is_served(tmp_path, images):
 
 
 def test_samples_that_the_user_changed_are_served_as_changed(images):
-    """They are the truth, as in torch: fewer, in another order, some twice, or with labels of their
-    own."""
+    """As in torch: fewer, in another order, some twice, or with labels of their own."""
 
     def changed(change):
         data = datasets.ImageFolder(images, TENSOR)
@@ -263,7 +263,7 @@ def test_subsets_and_concatenations_are_served(images, of):
 
 
 def test_a_folder_that_occurs_twice_is_one(images):
-    """Two objects that do the same with one directory are one."""
+    """Two objects with the same directory and transforms count as one."""
     check(
         ConcatDataset([datasets.ImageFolder(images, TENSOR), datasets.ImageFolder(images, TENSOR)]),
         shuffle=True,
@@ -318,7 +318,6 @@ def test_items_that_change_after_iteration_began_raise(images, shuffle):
 
 
 def test_a_loader_can_be_pickled_to_another_process(images):
-    """Pickled, it still knows its datasets."""
     import pickle
 
     data = ConcatDataset(

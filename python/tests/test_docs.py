@@ -1,4 +1,4 @@
-"""What the documents name, and link to, exists."""
+"""Names and links in the documents are valid."""
 
 import pathlib
 import pkgutil

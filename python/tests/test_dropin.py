@@ -1,5 +1,5 @@
-"""``ht.DataLoader`` in the place of torch's: the same batches from the same script, whatever the
-dataset and the sampler, or an error.
+"""``ht.DataLoader`` in place of torch's: the same batches from the same script, for any dataset and
+sampler, or an error.
 
 The oracle is the installed torch's own loader, after the same seeds.
 """
@@ -86,8 +86,7 @@ class Random(Dataset):
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_random_numbers_of_items_do_not_depend_on_workers_or_resuming(workers):
-    """They depend on neither workers nor resuming, and differ between epochs, items, and repeats of
-    an item."""
+    """They differ between epochs, items, and occurrences of an item."""
 
     def make(number):
         torch.manual_seed(5)
@@ -175,7 +174,7 @@ def test_workers_have_torchs_worker_info(context):
 
 
 def test_new_workers_see_the_dataset_as_it_is():
-    """As in torch: those of a new epoch, unless they stay."""
+    """As in torch: workers of a new epoch do, persistent ones do not."""
 
     class Scaled(Numbers):
         scale = 1

@@ -1,4 +1,4 @@
-"""HDMLP's own datasets in ``ht.DataLoader``: nothing that is said of one is ignored."""
+"""HDMLP's own datasets in ``ht.DataLoader``: every change of a dataset applies, or raises."""
 
 import pickle
 
@@ -49,8 +49,8 @@ def test_the_default_order_is_by_id(folder):
     ],
 )
 def test_samplers_over_a_folder_give_torchs_batches(folder, name):
-    """The labels and bytes that torch's loader gives, of each of three epochs, one given up; and
-    the same position of the generators."""
+    """For each of three epochs, one of them broken off, and with the same state of the generators
+    afterwards."""
 
     class Own(Sampler):
         def __init__(self):
@@ -87,7 +87,7 @@ def test_samplers_over_a_folder_give_torchs_batches(folder, name):
 
 
 def test_a_distributed_samplers_current_seed_and_epoch_apply(folder):
-    """Its seed and epoch are those of the moment at which an iteration begins, as in torch."""
+    """Those at the moment at which an iteration begins, as in torch."""
     data = ht.ImageFolder(folder, loader=length)
     sampler = DistributedSampler(data, 2, 1, seed=7)
     with ht.DataLoader(data, 4, sampler=sampler) as loader:
@@ -105,7 +105,6 @@ def test_a_distributed_samplers_current_seed_and_epoch_apply(folder):
 
 
 def test_changed_transforms_apply_from_the_next_iteration(folder):
-    """Transforms that are replaced, or changed, count from the next iteration on."""
     data = ht.ImageFolder(folder, loader=length)
     with ht.DataLoader(data, 25) as loader:
         lengths, labels = next(iter(loader))
@@ -118,7 +117,7 @@ def test_changed_transforms_apply_from_the_next_iteration(folder):
 
 
 class Counting:
-    """A transform whose state says how often it ran."""
+    """A transform whose state counts its calls."""
 
     def __init__(self):
         self.calls = 0
@@ -130,8 +129,7 @@ class Counting:
 
 @pytest.mark.parametrize("sampler", [None, "weighted"])
 def test_a_transform_with_changing_state_stays_in_one_job(folder, sampler):
-    """State that a transform keeps in this process is no other transform: the job, and what it
-    reports, goes on."""
+    """A change of such state does not make it another transform."""
     data = ht.ImageFolder(folder, Counting(), loader=length)
     sampler = sampler and WeightedRandomSampler(torch.ones(25), 25, generator=generator())
     with ht.DataLoader(data, 5, sampler=sampler, num_workers=0, labels="name") as loader:
@@ -219,7 +217,7 @@ def test_an_item_that_is_not_a_regular_file_raises(folder):
 def test_rank_without_world_size_is_refused_if_ranks_share_epochs(
     folder, monkeypatch, variables, says
 ):
-    """It is refused where ranks share epochs, and means nothing where they do not, as in torch."""
+    """If they do not, the variable has no meaning, as in torch."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     data = ht.ImageFolder(folder)

@@ -1,5 +1,5 @@
-"""What a training loop does while it iterates: it feeds samplers, draws random numbers, sets
-attributes, forks, and comes again."""
+"""What a training loop does while it iterates: it changes samplers, draws random numbers, sets
+attributes, forks, and iterates again."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("real")
 
 
 class Fed(torch.utils.data.Sampler):
-    """Yields what the loop says in the middle of the epoch, as hard mining does."""
+    """A sampler that the loop changes in the middle of an epoch, as for hard mining."""
 
     def __init__(self):
         self.offset = 0
@@ -31,7 +31,7 @@ class Fed(torch.utils.data.Sampler):
 
 
 class Lazy(torch.utils.data.Sampler):
-    """Draws each index when it is asked for it."""
+    """A sampler that draws each index when it is asked for it."""
 
     def __init__(self):
         pass
@@ -56,7 +56,7 @@ def drawing(loader):
 
 
 def both_of(make, data, workers):
-    """Two loaders side by side that draw from one generator."""
+    """Two loaders that draw from one generator."""
     shared = torch.Generator().manual_seed(4)
     yield from zip(
         make(data, 3, shuffle=True, generator=shared, num_workers=workers),
@@ -79,7 +79,7 @@ def both_of(make, data, workers):
     ],
 )
 def test_samplers_are_asked_when_torch_asks_them(folder, loop, workers):
-    """Samplers are asked when torch's loader asks them, and what they yield then is served."""
+    """What they yield at that time is served."""
     want = []
     for make, data in (
         (DataLoader, Items(ht.ImageFolder(folder, loader=length))),
@@ -130,8 +130,8 @@ def test_a_batch_larger_than_the_dataset_draws_as_in_torch(folder):
 
 @pytest.mark.slow
 def test_without_a_seed_random_numbers_follow_torchs_generator(folder):
-    """By ID as well: loaders side by side and anew draw others, and manual_seed, or a seed, says
-    which."""
+    """Loaders used in parallel or made anew draw different numbers; manual_seed or a seed
+    determines them."""
     data = ht.ImageFolder(folder, jittered, loader=length)
 
     def numbers(loaders):
@@ -177,7 +177,7 @@ def multiplied(items):
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("sampler", [None, "weighted"])
 def test_workers_of_a_new_epoch_see_the_program_as_it_is(folder, monkeypatch, persistent, sampler):
-    """As in torch, unless they are to stay."""
+    """As in torch, unless they are persistent."""
     images = ht.ImageFolder(folder, loader=length)
     got = []
     for make, data in ((DataLoader, Items(images)), (ht.DataLoader, images)):
@@ -201,7 +201,6 @@ def test_workers_of_a_new_epoch_see_the_program_as_it_is(folder, monkeypatch, pe
 
 
 def test_each_thread_iterates_an_epoch_of_its_own(folder):
-    """Iterations that threads begin side by side are each an epoch."""
     data = ht.ImageFolder(folder)
     for arguments in (
         {"shuffle": True},
@@ -218,8 +217,7 @@ def test_each_thread_iterates_an_epoch_of_its_own(folder):
 
 @pytest.mark.slow
 def test_uncollected_loaders_do_not_block_another(folder):
-    """Loaders that hold each other until Python's collector comes are no reason to refuse another
-    one."""
+    """Loaders in reference cycles live until Python's collector runs."""
     data = ht.ImageFolder(folder)
     for _ in range(40):
         loader = ht.DataLoader(data, 5, shuffle=True, memory="1MB", staging_buffer="1MB")
@@ -251,7 +249,6 @@ def test_an_iterable_dataset_continues_over_epochs(folder):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_set_epoch_after_iter_applies_until_the_sampler_is_asked(folder, workers):
-    """Counts if torch's loader has not asked its sampler yet."""
     images = ht.ImageFolder(folder, loader=length)
     got = []
     for make, data in ((DataLoader, Items(images)), (ht.DataLoader, images)):

@@ -1,5 +1,5 @@
-"""Orders that only a sampler tells, and parts of datasets: the daemon reads them, as torch's loader
-would."""
+"""Orders that only iterating over a sampler tells, and subsets: the daemon reads them in the order
+of torch's loader."""
 
 import pickle
 
@@ -38,8 +38,8 @@ pytestmark = pytest.mark.usefixtures("real")
 
 @pytest.mark.parametrize("name", DRAWN)
 def test_orders_drawn_by_a_sampler_are_served(folder, name):
-    """What only a sampler tells comes from the daemon too, each file read once, and torch's
-    generators are where its loader leaves them."""
+    """Each file is read once, and torch's generators end in the state in which its loader leaves
+    them."""
     data = ht.ImageFolder(folder)
     files = set(range(25)) if name != "batches" else {0, 24, 3, 4, 5, 6}
     want = epochs(seeded(lambda L: DRAWN[name](L, Raw(data)), DataLoader), (None, 2, None, None))
@@ -70,8 +70,7 @@ def test_orders_drawn_by_a_sampler_resume(folder, name):
 
 
 def test_transforms_draw_the_same_after_resuming(folder):
-    """The daemon's and Python's transforms draw the same again after a resumption, and others in
-    other epochs."""
+    """The daemon's and Python's, and they draw other numbers in other epochs."""
 
     def draw(x):
         return x.float() + torch.rand(1)
@@ -92,7 +91,7 @@ def test_transforms_draw_the_same_after_resuming(folder):
 
 
 def test_draws_by_others_from_the_generator_change_the_order_as_in_torch(folder):
-    """Then the order is what the sampler yields, as in torch, and not what was foreseen."""
+    """The sampler's order applies then, not the one that was computed ahead."""
 
     def given(L, d):
         g = generator()
@@ -121,7 +120,7 @@ def test_indices_out_of_range_raise(folder):
 
 @pytest.mark.parametrize("part", ["split", "the rest", "nested", "repeated"])
 def test_subsets_of_a_folder_are_served(folder, part):
-    """Subsets are served by the daemon as well, in every order."""
+    """In every order."""
     data = ht.ImageFolder(folder)
     ours, theirs = parts(data)[part], parts(Raw(data))[part]
     many = DistributedSampler(ours, 2, 1, seed=4)
@@ -150,8 +149,7 @@ def test_subsets_of_a_folder_are_served(folder, part):
 
 
 def test_epochs_beyond_the_planned_ones_warn_once(folder, caplog):
-    """Probing takes no epoch, and going on after the planned ones is said once; the order is the
-    seed's all the same."""
+    """Looking at a first batch uses up no epoch, and the order is the seed's in any case."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 4, shuffle=True, seed=3, epochs=2, verify=True) as loader:
         for _ in range(3):
@@ -176,7 +174,7 @@ def test_epochs_beyond_the_planned_ones_warn_once(folder, caplog):
 
 
 def test_simultaneous_iterators_have_an_epoch_each(folder):
-    """As in torch, zip(loader, loader) works: each has an epoch of its own."""
+    """zip(loader, loader) works, as in torch."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 5) as loader:
         assert all(
@@ -192,7 +190,7 @@ def test_simultaneous_iterators_have_an_epoch_each(folder):
 
 @pytest.mark.parametrize("taken", [0, 2])
 def test_set_epoch_may_name_an_epoch_again(taken):
-    """set_epoch may name one that was begun before; workers that stay begin it anew."""
+    """Persistent workers begin it anew."""
     with ht.DataLoader(NUMBERS, 5, num_workers=2, persistent_workers=True) as loader:
         for _ in range(3):
             loader.set_epoch(0)
@@ -206,8 +204,7 @@ def test_set_epoch_may_name_an_epoch_again(taken):
 
 @pytest.mark.parametrize("name", REPEATS)
 def test_each_occurrence_of_a_sample_draws_its_own_numbers(folder, name):
-    """As in torch, each occurrence has random numbers of its own; they depend on neither workers
-    nor resuming, and the daemon reads the files."""
+    """As in torch; they depend on neither workers nor resuming, and the daemon reads the files."""
     data = ht.ImageFolder(folder, jittered, loader=length)
     found = []
     for workers in (0, 2):
@@ -230,7 +227,6 @@ def test_each_occurrence_of_a_sample_draws_its_own_numbers(folder, name):
 
 
 def test_draws_for_repeated_samples_do_not_depend_on_the_world_size(folder):
-    """Two ranks draw together what one draws."""
     data = Subset(ht.ImageFolder(folder, jittered, loader=length), [3, 3, 3, 7, 7, 1, 1, 1])
     with ht.DataLoader(data, 4, shuffle=True, seed=1) as loader:
         want = [sorted(x.tolist()) for x, _ in loader]

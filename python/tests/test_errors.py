@@ -1,4 +1,4 @@
-"""What a script ends with that does not catch an error."""
+"""How scripts and commands end after an error."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ WRONG = 'hdmlp.data.Folder("/nowhere")'
 
 
 def end(*arguments):
-    """The exit status of a Python process, and what it wrote."""
+    """A Python process's exit status and output."""
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(errors.__file__))}
     ended = subprocess.run(
         [sys.executable, *arguments],

@@ -1,5 +1,5 @@
-"""What runs in Python, and what is said of it: the transform that is the cause, why, and what else
-runs there because of it."""
+"""What runs in Python, and the warning about it: which transform is the cause, why, and which
+others run there because of it."""
 
 import logging
 import re
@@ -34,7 +34,7 @@ def folder(tmp_path_factory):
     ],
 )
 def test_the_daemon_normalizes_to_the_same_bits(real, folder, mean, std):
-    """All that torchvision's Normalize takes is carried out by the daemon, to the same bits."""
+    """For all arguments that torchvision's Normalize takes."""
     transform = V.Compose([V.CenterCrop((20, 16)), V.ToTensor(), V.Normalize(mean, std)])
     assert T.split(transform).rest == []
     want = batches(folder, 4, 1, 3, False, 0, 1, transform)[0]

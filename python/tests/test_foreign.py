@@ -1,5 +1,5 @@
-"""HDMLP's datasets under other loaders than ours: right samples, and one warning from each process
-that reads them so, or makes workers that do."""
+"""HDMLP's datasets in other loaders: the right samples, and one warning per process that reads them
+so or makes workers that do."""
 
 import io
 import os
@@ -111,7 +111,7 @@ def test_use_in_refuses_other_modules():
 
 
 def test_use_in_refuses_an_older_accelerate(monkeypatch):
-    """Before 0.34 its loaders were sub-classes of torch's."""
+    """Before 0.34, its loaders were subclasses of torch's."""
     package, module = types.ModuleType("accelerate"), types.ModuleType("accelerate.data_loader")
     package.__version__, module.DataLoader = "0.20.3", DataLoader
     monkeypatch.setitem(sys.modules, "accelerate", package)

@@ -1,5 +1,5 @@
-"""Loaders of several ranks whose orders a sampler says: groups of ranks that read the same, and
-samplers that only iterating tells."""
+"""Loaders of several ranks whose sampler determines the order: groups of ranks that read the same
+samples, and samplers that must be iterated."""
 
 import itertools
 import sys
@@ -45,7 +45,7 @@ HEAD = textwrap.dedent("""
 
 @pytest.fixture
 def ranks(tmp_path, folder):
-    """Runs a script by torchrun; returns what its ranks said, in their order, and their log."""
+    """Runs a script by torchrun; returns the output of its ranks, by rank, and their log."""
 
     def start(script, count, *arguments):
         (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
@@ -69,7 +69,7 @@ def ranks(tmp_path, folder):
 
 @pytest.mark.parametrize("mine", ["me // 2", "me % 2"])
 def test_ranks_of_a_group_read_each_file_once(ranks, mine):
-    """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node
+    """Tensor or pipeline parallelism: the sampler's rank and number of replicas apply, and the node
     reads each file once."""
     said, _ = ranks(
         f"""
@@ -95,8 +95,8 @@ def test_ranks_of_a_group_read_each_file_once(ranks, mine):
 
 
 def test_groups_are_found_without_a_launcher(ranks):
-    """Where no launcher says how many ranks there are, the second one with the sampler's rank reads
-    the same all the same."""
+    """If no launcher tells the number of ranks, a second loader with the sampler's rank reads the
+    same samples."""
     said, _ = ranks(
         """
         import os, subprocess
@@ -180,8 +180,7 @@ def opaque(ranks, make, count=2, dataset="data", epochs=2, before=""):
     ],
 )
 def test_ranks_with_different_samplers_read_each_file_once(ranks, make):
-    """Each gets what torch's loader gives it, and the node reads each file once for all of them.
-    What is to be is not reported."""
+    """Each gets what torch's loader gives it. Intended overlaps are not reported."""
     said, log = opaque(ranks, make)
     for r in said:
         assert r["got"] == r["want"]
@@ -195,7 +194,7 @@ def test_ranks_with_different_samplers_read_each_file_once(ranks, make):
 
 @pytest.mark.parametrize("dataset", ["data", "Items(data)"])
 def test_overlapping_ranks_are_reported_once(ranks, dataset):
-    """Reported once, with the number of samples that two ranks get, whatever the dataset."""
+    """With the number of samples that two ranks share, for any dataset."""
     said, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me))", 3, dataset)
     parts = [set(itertools.chain.from_iterable(r["got"][0])) for r in said]
     several = sum(1 for x in set.union(*parts) if sum(x in part for part in parts) > 1)
@@ -231,7 +230,7 @@ def test_ranks_that_disagree_about_their_sampler_are_reported_once(ranks):
 
 
 def test_timms_repeated_augmentation_is_served(ranks):
-    """Several ranks get the same samples, which is what it is for."""
+    """Several ranks get the same samples, as intended."""
     pytest.importorskip("timm")
     said, log = opaque(
         ranks,

@@ -1,4 +1,4 @@
-"""The code and the commands of docs/guides run as they stand there, and HDMLP's daemon serves the
+"""The code and the commands of docs/guides run as printed, and HDMLP's daemon serves the
 samples."""
 
 import os
@@ -95,7 +95,7 @@ def cache(pictures, tmp_path_factory):
 @pytest.mark.slow
 @pytest.mark.parametrize("guide, line", COMMANDS)
 def test_the_commands_of_guides_run(guide, line, pictures, cache, tmp_path):
-    """The scenario of the guide to the simulator is where its commands look for it."""
+    """The scenario of the guide to the simulator is the file that its commands name."""
     first, *more = re.findall(r"^```toml\n(.*?)^```$", GUIDES["sizing"], re.MULTILINE | re.DOTALL)
     for scenario in (first, first + "\n".join(more)):
         (tmp_path / "cluster.toml").write_text(scenario)
@@ -111,7 +111,7 @@ def test_the_commands_of_guides_run(guide, line, pictures, cache, tmp_path):
 
 @pytest.mark.slow
 def test_the_quoted_warning_is_the_actual_one(pictures, tmp_path):
-    """The warning that the guide to slow jobs quotes is the one that a lambda gets."""
+    """The guide to slow jobs quotes the warning about a lambda."""
     pytest.importorskip("torchvision")
     (quoted,) = re.findall(r"^```text\n(.*?)^```$", GUIDES["slow"], re.MULTILINE | re.DOTALL)
     script = tmp_path / "script.py"

@@ -1,4 +1,4 @@
-"""Which bytes a sample has: real processes, against an oracle that lists and hashes the files
+"""Which bytes a sample has: real processes, compared with an oracle that lists and hashes the files
 itself.
 
 Datasets here look alike: names, sizes and times of their files are the same, and their bytes are
@@ -56,8 +56,7 @@ def test_containers_that_share_a_socket_read_their_own_files(lasting, tmp_path, 
 
 @needs_root
 def test_links_resolve_as_the_process_sees_them(lasting, tmp_path):
-    """Absolute and relative links, of files and of directories, lead where the process sees them
-    lead."""
+    """Absolute and relative links, of files and of directories."""
     for name in ("one", "two"):
         make(tmp_path / name, name)
     (tmp_path / "store").mkdir()
@@ -75,7 +74,7 @@ def test_links_resolve_as_the_process_sees_them(lasting, tmp_path):
 
 @needs_root
 def test_a_process_with_another_root_reads_its_own_files(lasting, tmp_path):
-    """A process below another root (chroot) that shares the socket reads its own files."""
+    """It shares the socket with a daemon outside its root directory (chroot)."""
     make(tmp_path / "one", "one")
     jail = tmp_path / "jail"
     inner = jail / str(tmp_path / "one").lstrip("/")
@@ -132,7 +131,7 @@ def test_memory_caches_distinguish_datasets_that_look_alike(lasting, tmp_path):
 
 
 def test_a_replaced_dataset_is_noticed(lasting, tmp_path):
-    """The directory is replaced, between jobs and while one has it open."""
+    """The directory is replaced between jobs, and while a job has it open."""
     data = tmp_path / "data"
     make(data, "one")
     first = Rank(data, stay=True)
@@ -164,8 +163,8 @@ def test_a_dataset_that_grew_while_open_is_noticed(lasting, tmp_path):
 @pytest.mark.parametrize("which", [[0], [7, 30], range(FILES)])
 @pytest.mark.parametrize("cache", ["file", "memory"])
 def test_files_rewritten_in_place_are_noticed(real, monkeypatch, tmp_path, times, which, cache):
-    """As many bytes as before, in the same files. A new job gives the new bytes, or says which file
-    was changed, and the one after it gives them."""
+    """The files keep their length. A new job gives the new bytes or names the changed file, and the
+    job after it gives the new bytes."""
     monkeypatch.setenv("HDMLP_LINGER", "20s" if cache == "memory" else "0s")
     data = tmp_path / "data"
     make(data, "one", FILES if len(which) > 2 else 400)
@@ -191,7 +190,7 @@ def test_files_rewritten_in_place_are_noticed(real, monkeypatch, tmp_path, times
 
 
 def test_replaced_files_are_noticed(short, tmp_path):
-    """Renamed over, with the same size and times."""
+    """Other files are renamed over them, with the same size and times."""
     data = tmp_path / "data"
     make(data, "one", 400)
     options = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB", epochs=2)
@@ -205,8 +204,8 @@ def test_replaced_files_are_noticed(short, tmp_path):
 
 
 def test_verify_finds_different_bytes(short, tmp_path):
-    """A copy of a dataset that differs in one file, which the version does not cover, is found out
-    by verify=True; and by `hdmlp cache check`."""
+    """A copy of a dataset differs in one file that the version does not cover; `hdmlp cache check`
+    finds it too."""
     data, cache = tmp_path / "data", tmp_path / "cache"
     make(data, "one", 600)
     options = dict(cache_dir=str(cache), memory="0B", cache_size="10MB")
@@ -233,8 +232,8 @@ def test_verify_finds_different_bytes(short, tmp_path):
 
 
 def test_a_dataset_object_is_of_one_version(short, tmp_path, monkeypatch):
-    """What it told, and what a loader of it delivers, are of one version; a new object is of the
-    new one."""
+    """What it told and what its loader delivers are of one version; a new object is of the new
+    version."""
     monkeypatch.setenv("HDMLP_SOCKET", f"hdmlp-object-{os.getpid()}")
     data = tmp_path / "data"
     make(data, "one")
@@ -275,7 +274,7 @@ def test_rescan_renews_the_index_in_an_index_directory(short, tmp_path, monkeypa
 
 
 def test_simulate_uses_the_index_of_the_run(short, tmp_path, monkeypatch):
-    """It uses the index that the job has written, and leaves none in the dataset."""
+    """It leaves no index in the dataset."""
     data = tmp_path / "data"
     make(data, "one")
     monkeypatch.setenv("HDMLP_INDEX_DIR", str(tmp_path / "elsewhere"))

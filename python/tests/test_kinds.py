@@ -1,4 +1,4 @@
-"""What Python knows of kinds is what the program has."""
+"""The kinds that Python knows are those of the binary."""
 
 import json
 import subprocess

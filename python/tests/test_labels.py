@@ -1,4 +1,4 @@
-"""Labels as numbers and as names, whoever makes the batch."""
+"""Labels as numbers and as names, for every way to make a batch."""
 
 import pytest
 

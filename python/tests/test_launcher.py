@@ -1,4 +1,4 @@
-"""Ranks and job keys from the environments of launchers."""
+"""Ranks and nodes from the environments of launchers."""
 
 import pathlib
 import re
@@ -168,7 +168,7 @@ def test_every_launcher_places_its_rank_and_is_described(each):
 
 
 def test_a_list_of_hosts_tells_which_node_this_is(monkeypatch):
-    """Where mpirun does not say which node this is, a list of all of them does."""
+    """For mpirun, which may not tell."""
     monkeypatch.setattr("socket.gethostname", lambda: "N2")
     uneven = {**MPIRUN, "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
     assert launcher.find(environ=uneven).node is None
@@ -245,7 +245,6 @@ def test_suspicious_environments_warn(environ, words, caplog):
     ],
 )
 def test_ranks_numbered_by_hand_on_several_hosts_warn(environ, warned, caplog):
-    """Ranks that were numbered by hand, on several hosts."""
     launcher.find(environ={"RANK": "1", "WORLD_SIZE": "2", **environ})
     said = [record.getMessage() for record in caplog.records]
     assert len(said) == warned
@@ -267,7 +266,7 @@ def test_an_unknown_host_is_named():
 
 @pytest.mark.slow
 def test_an_error_repeats_the_warning_about_the_environment(real, folder, monkeypatch):
-    """Two processes with one rank, because RANK was exported before srun."""
+    """Two processes have one rank, because RANK was exported before srun."""
     with data.DataLoader(data.Folder(folder), batch_size=4, rank=0, world_size=2, name="d"):
         for name, value in {
             "RANK": "0",

@@ -63,8 +63,7 @@ def test_long_names_are_shortened_and_stay_distinct():
 
 
 def test_all_ranks_of_an_mpich_launch_have_its_name():
-    """The same for all ranks, whatever stands between mpirun and them, and another one each
-    time."""
+    """Whatever process is between mpirun and them; each launch has another name."""
     if not os.path.exists("/usr/bin/mpirun.mpich"):
         pytest.skip("no /usr/bin/mpirun.mpich: `scripts/setup test` installs it")
     say = (
@@ -90,7 +89,7 @@ def test_all_ranks_of_an_mpich_launch_have_its_name():
 
 
 class Store:
-    """As torch's TCPStore: compare_set wakes nobody."""
+    """As torch's TCPStore, in which compare_set wakes no waiting get."""
 
     def __init__(self):
         self._changed, self._values = threading.Condition(), {}
@@ -115,8 +114,8 @@ class Store:
 
 
 def test_ranks_share_a_secret_through_torchs_store(monkeypatch):
-    """Ranks get it, whether they ask before rank 0 has drawn it or after; and each loader of a
-    process gets the same."""
+    """Whether they ask before or after rank 0 has drawn it; each loader of a process gets the
+    same."""
     store = Store()
     distributed = SimpleNamespace(
         is_available=lambda: True,

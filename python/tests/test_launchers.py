@@ -1,5 +1,4 @@
-"""The launchers that users have, for real, on several hosts: torchrun, Slurm, Open MPI, MPICH; and
-a Kubernetes job's manifest.
+"""Real launchers on several hosts: torchrun, Open MPI, MPICH, and a Kubernetes job's manifest.
 
 They start the examples as they are, and every rank must be given what torch's sampler, or a job on
 one node, gives it.
@@ -51,8 +50,8 @@ def test_torchrun_gives_every_rank_its_samples(hosts, folder, alone, work):
 
 
 def test_torchrun_continues_the_stream_on_more_nodes(hosts, folder, tmp_path):
-    """A second node comes when the first has trained for a while: torchrun starts again, the stream
-    goes on, and nothing is read again."""
+    """A second node joins during training: torchrun restarts all ranks, the stream continues, and
+    nothing is read again."""
     (tmp_path / "train.py").write_text(ELASTIC)
     line = (
         "torchrun --nnodes=1:2 --nproc_per_node=1 --max_restarts=1 --monitor_interval=0.5 "
@@ -110,7 +109,7 @@ def test_torchrun_continues_the_stream_on_more_nodes(hosts, folder, tmp_path):
     ids=["kubernetes", "names", "port"],
 )
 def test_ranks_started_by_hand_get_their_samples(hosts, folder, alone_raw, raw, environment):
-    """Ranks that somebody has started and numbered, two on each host."""
+    """Two on each host, numbered by hand."""
 
     def line(node):
         said = {
@@ -133,7 +132,7 @@ def test_ranks_started_by_hand_get_their_samples(hosts, folder, alone_raw, raw, 
 
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
 def test_mpirun_gives_every_rank_its_samples(hosts, folder, alone, work, kind):
-    """The commands of examples/mpi, of which README has the first."""
+    """The commands of examples/mpi, of which the README has the first."""
     commands = documented("examples/mpi/README.md", "mpirun", folder)
     assert documented("README.md", "mpirun", folder) == commands[:1]
     status, out = mpirun(hosts, kind, work, dict(zip(MPI, commands))[kind])
@@ -153,7 +152,7 @@ def test_mpirun_gives_every_rank_its_samples(hosts, folder, alone, work, kind):
 def test_mpirun_without_torch_gives_every_rank_its_samples(
     hosts, folder, alone_raw, raw, kind, order, nodes
 ):
-    """Ranks node by node, and round the nodes; node 0's address by HDMLP_NODES."""
+    """Ranks by node and round-robin; HDMLP_NODES has node 0's address."""
     given = {
         "openmpi": "--hostfile hosts -x HDMLP_NODES=node0",
         "mpich": "-f hosts -genv HDMLP_NODES node0",
@@ -181,7 +180,7 @@ def test_the_kubernetes_manifest_is_valid(version):
 
 
 def test_a_kubernetes_job_gives_every_rank_its_samples(hosts, folder, alone, work):
-    """The container's command, with the variables of an indexed job, once per pod: here of two."""
+    """The container's command with the variables of an indexed job, for two pods."""
     service, job = manifest()
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]

@@ -1,4 +1,4 @@
-"""The launchers of Slurm, for real, on several hosts."""
+"""Slurm's launchers on several hosts."""
 
 import os
 import re
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 def sbatch(hosts, slurm, work, *command):
-    """Submits a batch script, waits for its end, and gives how it ended and what it wrote."""
+    """Submits a batch script and waits for its end; returns the job's state and output."""
     status, job = hosts.run(
         0, ["sbatch", "--parsable", "--output=out", *command], slurm, cwd=work.path
     )
@@ -56,7 +56,8 @@ def test_sbatch_gives_every_rank_its_samples(hosts, slurm, folder, alone, work):
 def test_srun_without_torch_gives_every_rank_its_samples(
     hosts, slurm, folder, alone_raw, raw, more, nodes
 ):
-    """Nothing is set: node 0 is the first of the step's nodes, and the secret is the user's own."""
+    """Without configuration: node 0 is the first of the step's nodes, and the secret is the
+    user's."""
     status, out = hosts.run(
         0, ["srun", "-N2", "-n4", *more, "python", "train.py", folder], slurm, cwd=raw.path
     )
@@ -93,7 +94,7 @@ def test_wrong_input_ends_the_launcher_with_status_1(hosts, slurm, raw):
 def test_mpirun_in_a_slurm_job_gives_every_rank_its_samples(
     hosts, slurm, folder, alone_raw, raw, kind
 ):
-    """mpirun starts its processes through srun: what Slurm says is then about others."""
+    """mpirun starts its processes through srun, whose variables then describe other processes."""
     needed(MPI[kind])
     script = os.path.join(raw.path, "job")
     with open(script, "w") as file:

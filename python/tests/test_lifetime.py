@@ -1,4 +1,4 @@
-"""What loaders hold, and until when; and what becomes of one whose daemon is stopped."""
+"""How long loaders hold their resources, and what a stopped daemon does to them."""
 
 import contextlib
 import gc
@@ -49,7 +49,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loader_dropped_after_break_closes_without_the_collector(real, folder, kind, uncollected):
-    """Its connections, its shared memory and its workers."""
+    """Connections, shared memory and workers."""
     with data.DataLoader(folder, batch_size=4) as other:  # what the process opens once stays open
         next(iter(other))
         loader = KINDS[kind](folder)

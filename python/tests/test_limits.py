@@ -1,5 +1,4 @@
-"""Environments that forbid or lack something: real processes, which work, or say what is missing
-and what to do."""
+"""Restricted environments: real processes, which work or report what is missing and what to do."""
 
 import errno
 import glob
@@ -61,7 +60,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 
 @pytest.fixture
 def rank(tmp_path, folder):
-    """Runs a rank with a daemon of its own; gives what it said."""
+    """Runs a rank with a daemon of its own, and returns what it printed."""
     try:
         binary = _daemon.find_binary()
     except errors.DaemonNotFoundError as error:
@@ -115,7 +114,7 @@ def rank(tmp_path, folder):
 
 
 def digests(folder):
-    """What a rank is to give: two epochs in order."""
+    """What a rank must deliver: two epochs in order."""
     out = []
     for path in sorted(glob.glob(os.path.join(folder, "*", "*.jpg"))):
         with open(path, "rb") as file:
@@ -149,7 +148,7 @@ def test_a_blocked_memfd_create_is_reported(rank, error):
 
 @needs_filter
 def test_a_process_without_memfd_create_works_with_a_daemon_that_has_it(rank, folder):
-    """The daemon was started elsewhere: what the process needs memfds for has a substitute."""
+    """The process has a substitute for memfds."""
     serve = subprocess.Popen(
         [rank.binary, "serve", "--set", "linger=60s"],
         env=rank.environment,
@@ -173,8 +172,7 @@ def test_a_process_without_memfd_create_works_with_a_daemon_that_has_it(rank, fo
     ids=["missing"] + ["blocked"] * (MEMFD_CREATE is not None),
 )
 def test_unnamed_files_replace_memfds(before, rank):
-    """Python without memfd_create: results of workers and the daemon's log get files without a
-    name."""
+    """In a Python without memfd_create, for workers' results and the daemon's log."""
     script = (
         before
         + """
@@ -213,7 +211,7 @@ UNLIMITED = resource.RLIM_INFINITY
 
 
 def test_the_soft_limit_of_file_sizes_is_raised(rank, folder):
-    """The soft limit alone is none."""
+    """Only the hard limit counts."""
     assert rank(
         limits={resource.RLIMIT_FSIZE: (0, UNLIMITED)},
         before="import resource; resource.setrlimit(1, (1 << 20, -1))",
@@ -260,7 +258,7 @@ def test_a_limit_of_file_sizes_is_reported(rank, large, limit, options, need, wo
 
 
 def test_a_cache_at_the_limit_of_file_sizes_falls_back_to_the_source(rank, large, tmp_path):
-    """Samples beyond it come from the source, and it is said why."""
+    """Samples beyond the limit come from the source, and a message says why."""
     said = rank(
         {
             "staging_buffer": "1MiB",
@@ -276,7 +274,7 @@ def test_a_cache_at_the_limit_of_file_sizes_falls_back_to_the_source(rank, large
 
 
 def test_an_index_beyond_the_limit_of_file_sizes_is_not_kept(rank, folder):
-    """It cannot be kept, which is said, and ends nothing."""
+    """A message says so, and the job continues."""
     for limit in (0, 1 << 20):
         ended = subprocess.run(
             [rank.binary, "dataset", folder, "--rescan"],
@@ -315,7 +313,7 @@ def test_proc_is_not_needed(rank, folder):
 
 @pytest.mark.parametrize("closed", ["0<&-", "2>&-", "0<&- 1>&- 2>&-"])
 def test_closed_standard_streams_do_no_harm(rank, folder, closed):
-    """What anything prints must not get into the connection."""
+    """Output must not be written into the connection."""
     said = rank(
         prefix=["sh", "-c", f'exec "$@" {closed}', "sh"],
         before="""
@@ -343,8 +341,8 @@ def test_no_home_directory_is_needed(rank, folder, changes):
 
 @needs_root
 def test_read_only_file_systems_suffice(rank, folder, tmp_path):
-    """Root, dataset and temporary directories cannot be written to: the abstract name serves, and
-    no index is kept."""
+    """Root, dataset and temporary directories are read-only: the abstract name is used, and no
+    index is kept."""
     said = rank(
         prefix=[
             "unshare",

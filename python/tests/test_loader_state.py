@@ -1,4 +1,4 @@
-"""What a loader says of where it is, goes on from, and verifies; which connections it holds."""
+"""A loader's state, resuming, verification, and the connections that it holds."""
 
 import os
 
@@ -107,7 +107,7 @@ def jobs(daemon):
 
 
 def test_a_failed_iterator_does_not_block_the_next(daemon, loader):
-    """It is kept, as an exception's traceback keeps it, and takes no job for itself."""
+    """An exception's traceback keeps it alive, and it must not occupy the job."""
     daemon.fail_at = (0, 2)
     failed = iter(loader)
     next(failed), next(failed)
@@ -120,7 +120,7 @@ def test_a_failed_iterator_does_not_block_the_next(daemon, loader):
 
 
 def test_a_dataset_that_changed_while_the_loader_was_open_is_refused(daemon, folder, loader):
-    """When the job is opened again; and the connection does not stay."""
+    """When the job is opened again; the connection is closed."""
     daemon.die_at = (0, 3)
     batches = iter(loader)
     with pytest.raises(errors.DaemonDiedError):

@@ -1,4 +1,4 @@
-"""Images that need a lot of memory: the daemon's threads share a budget, and stay within it."""
+"""Images that need much memory: the daemon's threads share a budget, and keep to it."""
 
 import re
 import struct
@@ -24,8 +24,7 @@ SIDE = 13000  # 169 million pixels, which max_pixels allows
 
 
 def bomb(side, colour=6, depth=16):
-    """A PNG all of whose bytes are 0, which is about a thousandth of its pixels: 1.3 MB for 1.35
-    GB."""
+    """A PNG of zeros, which is compressed to a thousandth: 1.3 MB for 1.35 GB of pixels."""
 
     def chunk(name, body):
         return (
@@ -45,14 +44,14 @@ def bomb(side, colour=6, depth=16):
 
 
 def peak(pid):
-    """The most memory that the process has had in use, in bytes."""
+    """The largest memory of the process so far, in bytes."""
     with open(f"/proc/{pid}/status") as status:
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read()).group(1)) * 1024
 
 
 @pytest.fixture
 def images(tmp_path):
-    """Eight pictures, and behind each second one a bomb."""
+    """Eight pictures, and a bomb after each second one."""
     rng = numpy.random.default_rng(1)
     (tmp_path / "data" / "a").mkdir(parents=True)
     content = bomb(SIDE)

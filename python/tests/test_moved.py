@@ -41,7 +41,8 @@ IMAGES = list(images())
 
 
 def carried_out(described, sample):
-    """The result of the daemon's transforms, each by torchvision's transform of the same name."""
+    """The result of the daemon's transforms, each computed by torchvision's transform of the same
+    name."""
     for t in described:
         arguments = t.describe()
         name = arguments.pop("name")

@@ -1,4 +1,5 @@
-"""Names of files and jobs do nothing to terminals and logs, wherever they come up."""
+"""Names of files and jobs are escaped in messages and logs, so that they do nothing to
+terminals."""
 
 import os
 import subprocess

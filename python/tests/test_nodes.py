@@ -46,8 +46,7 @@ def test_several_ranks_per_node_get_the_stream_of_one_node(binary, folder, tmp_p
 
 
 def free(tmp_path):
-    """Gates through which ranks go without waiting: an option of ranks, which say then when they
-    are through an epoch."""
+    """Open gates: ranks report at the end of each epoch, and do not wait."""
     gates = tmp_path / "gates"
     gates.mkdir()
     for epoch in range(EPOCHS):
@@ -56,8 +55,7 @@ def free(tmp_path):
 
 
 def test_a_killed_daemon_ends_its_own_ranks_only(binary, folder, alone, tmp_path):
-    """The ranks of the dead daemon hear of it at once; the others go on, and get what they
-    should."""
+    """The other ranks continue and receive their samples."""
     done = tmp_path / "done"
     options = {
         "batch_size": 8,
@@ -129,8 +127,7 @@ def test_nodes_with_different_arguments_are_refused(binary, folder, tmp_path, di
 
 
 def test_a_node_with_a_wrong_secret_is_refused_and_the_job_waits(binary, folder, tmp_path):
-    """The node hears of it at once; the job goes on waiting for the right one, as a stranger must
-    not be able to stop it."""
+    """A client without the secret must not be able to stop the job."""
     options = {"batch_size": 8, "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     said, status = run.end()

@@ -1,4 +1,4 @@
-"""What a job over several nodes does when nodes, links, peers and the source fail.
+"""Jobs over several nodes of which nodes, links, peers and the source fail.
 
 Every run ends in the stream that its ranks would be given on one node, or in an error on all of
 them; never in a hang.
@@ -52,15 +52,14 @@ def gates(tmp_path):
 
 
 def source(places):
-    """How many samples nodes have read from the source, all together."""
+    """The number of samples that all nodes together have read from the source."""
     return sum(place["source"] for place in places)
 
 
 def test_samples_of_a_dead_node_are_read_once_more_by_one_node(
     binary, folder, reference, tmp_path, gates
 ):
-    """The samples of a node that dies are read once more, by one of the others, which gives them to
-    all."""
+    """It gives them to all others."""
     options = {
         **LEAN,
         "gates": gates,
@@ -89,8 +88,7 @@ def test_samples_of_a_dead_node_are_read_once_more_by_one_node(
 def test_nodes_read_from_each_other_again_after_a_minutes_cut(
     binary, folder, reference, tmp_path, gates
 ):
-    """The nodes on either side of the cut go on without each other; when it is mended they read
-    from each other again."""
+    """Meanwhile the nodes on both sides continue without each other."""
     options = {
         **LEAN,
         "gates": gates,
@@ -125,8 +123,7 @@ def test_nodes_read_from_each_other_again_after_a_minutes_cut(
 
 
 def test_other_nodes_continue_after_stops_and_kills(binary, folder, reference, tmp_path, gates):
-    """A daemon that does nothing for a while, a rank that is killed, and node 0's daemon too: the
-    others go on."""
+    """A daemon is stopped for a while, a rank is killed, and then node 0's daemon."""
     options = {
         **LEAN,
         "gates": gates,
@@ -163,7 +160,7 @@ def test_other_nodes_continue_after_stops_and_kills(binary, folder, reference, t
 def test_a_link_a_hundred_times_slower_does_not_change_the_stream(
     binary, folder, reference, tmp_path, gates
 ):
-    """A link that becomes a hundred times slower than the others, and fast again."""
+    """Nor does the link's return to its speed."""
     options = {
         **LEAN,
         "gates": gates,
@@ -183,8 +180,7 @@ def test_a_link_a_hundred_times_slower_does_not_change_the_stream(
 
 
 def test_planning_does_not_wait_for_a_node_that_is_gone(binary, folder, reference, tmp_path):
-    """A plan for so many epochs is made while batches flow; the nodes do not wait for one that is
-    gone in order to agree on it."""
+    """A plan for so many epochs is made while batches flow."""
     options = {
         **LEAN,
         "epochs": 8_000,
@@ -210,7 +206,7 @@ def test_planning_does_not_wait_for_a_node_that_is_gone(binary, folder, referenc
 
 
 def test_failed_reads_of_the_source_are_retried(binary, shaky, reference, tmp_path):
-    """One of ten reads fails: every node tries again, and so does who asked it."""
+    """One of ten reads fails; the node that reads retries, and so does a node that asked it."""
     shaky.set(fail_rate=0.1)
     run = Nodes(binary, shaky.path, 3, {"batch_size": 8, "memory": "1MB"}, 1, tmp_path)
     said, status = run.end()
@@ -223,8 +219,7 @@ def test_failed_reads_of_the_source_are_retried(binary, shaky, reference, tmp_pa
 
 @pytest.fixture(scope="module")
 def liar(tmp_path_factory):
-    """The daemon, but for what it sends other nodes that ask for samples: TEST_LIE says what
-    becomes of it."""
+    """A daemon that sends wrong data to other nodes; TEST_LIE selects which."""
     if shutil.which("go") is None:
         pytest.skip("the lying daemon is built with Go")
     path = tmp_path_factory.mktemp("liar") / "hdmlp"
@@ -250,8 +245,7 @@ def liar(tmp_path_factory):
 def test_wrong_answers_of_a_peer_are_replaced_by_reads_of_the_source(
     binary, folder, liar, reference, tmp_path, lie, words
 ):
-    """A node that knows the secret, and sends something else than samples: the others read its
-    samples from the source."""
+    """The peer knows the secret, but sends something else than samples."""
     for node in range(3):
         os.symlink(liar if node == 2 else binary, tmp_path / f"hdmlp-{node}")
     options = {"batch_size": 8, "memory": "2MB", "until": str(tmp_path / "done")}

@@ -1,5 +1,5 @@
-"""A job whose ports are flooded, by those who do not know its secret: real daemons in network
-namespaces of their own.
+"""A job whose ports are flooded by clients without its secret: real daemons in network namespaces
+of their own.
 
 Whatever they say, the daemon's memory stays within a budget, nodes with the secret come in, and the
 stream is the right one.
@@ -26,7 +26,7 @@ FLOODED = 8
 
 
 def anonymous(pid):
-    """A process's memory, without what it shares: caches lie there."""
+    """A process's memory without shared memory, which caches are in."""
     try:
         with open(f"/proc/{pid}/status") as file:
             return int(re.search(r"RssAnon:\s+(\d+) kB", file.read()).group(1)) << 10
@@ -35,7 +35,7 @@ def anonymous(pid):
 
 
 def daemon_of(run, node):
-    """The process of a node's daemon, which may have no job yet; None: there is none."""
+    """The process ID of a node's daemon, which may have no job yet, or None."""
     asked = subprocess.run(
         run.on_node(node, "readlink", "/proc/self/ns/net"),
         capture_output=True,
@@ -62,7 +62,7 @@ def listens(run, node, port):
 
 
 class Watch(threading.Thread):
-    """Notes the most memory that a process has, until it is stopped."""
+    """Records the largest memory of a process until it is stopped."""
 
     def __init__(self, pid):
         super().__init__(daemon=True)
@@ -74,7 +74,7 @@ class Watch(threading.Thread):
             self.most = max(self.most, anonymous(self.pid))
 
     def stop(self):
-        """By how much it has grown at the most."""
+        """Returns by how much the memory has grown at most."""
         self.over.set()
         self.join()
         return self.most - self.first
@@ -82,8 +82,8 @@ class Watch(threading.Thread):
 
 @pytest.mark.parametrize("tls", ["off", "on"])
 def test_a_flood_costs_bounded_memory_and_the_job_goes_on(binary, folder, alone, tmp_path, tls):
-    """All ports of node 0, TCP and UDP, from node 1's address and three more: the daemon stays
-    small, node 2 comes in, and all is delivered."""
+    """All ports of node 0, TCP and UDP, are flooded from four addresses of node 1; node 2 joins,
+    and the stream is delivered."""
     gates, late, over = tmp_path / "gates", tmp_path / "late", tmp_path / "over"
     gates.mkdir()
     late.mkdir()

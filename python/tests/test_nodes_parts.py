@@ -79,7 +79,7 @@ HEAD = textwrap.dedent("""
 
 @pytest.fixture
 def run(binary, folder, tmp_path):
-    """Runs a script on two nodes with two ranks each: what its ranks said, and the log."""
+    """Runs a script on two nodes with two ranks each; returns what its ranks printed, and the log."""
 
     def start(script):
         said, done = run_script(

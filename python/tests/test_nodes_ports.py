@@ -98,7 +98,7 @@ def test_an_interface_of_another_host_is_refused(binary, folder, tmp_path, inter
 
 
 def test_an_unreachable_address_for_samples_is_refused(binary, folder, tmp_path):
-    """A node serves samples where the others cannot fetch them: its loopback address."""
+    """A node serves samples at its loopback address."""
     said = start(
         binary, folder, tmp_path, 3, {"start_timeout": "60s"}, {1: {"interface": "lo"}}, [0, 1, 2]
     )
@@ -112,8 +112,8 @@ def test_an_unreachable_address_for_samples_is_refused(binary, folder, tmp_path)
 
 
 def sockets(pid):
-    """The addresses at which a process listens, TCP and UDP, as its own network namespace has them:
-    (protocol, host in hex, port)."""
+    """The addresses at which a process listens, in its network namespace: (protocol, host in hex,
+    port)."""
     own = set()
     for fd in os.listdir(f"/proc/{pid}/fd"):
         with contextlib.suppress(FileNotFoundError):
@@ -145,8 +145,7 @@ def test_a_job_on_one_node_does_not_listen(binary, folder, tmp_path):
 
 @pytest.mark.parametrize("tls", ["off", True])
 def test_a_job_listens_at_the_chosen_ports_and_address_only(binary, folder, alone, tmp_path, tls):
-    """A job listens at the three ports that were asked for, on one address, and nowhere else; and
-    nowhere when it has ended."""
+    """After its end it listens nowhere."""
     done, over = tmp_path / "done", tmp_path / "over"
     options = {
         **BASE,

@@ -1,4 +1,4 @@
-"""What a job over several nodes tells of itself: hdmlp stats, hdmlp top, metrics, and the audits of
+"""Reports of a job over several nodes: hdmlp stats, hdmlp top, metrics, and the audits of
 verify=True."""
 
 import fcntl
@@ -40,7 +40,7 @@ def options(tmp_path, gates, **more):
 
 
 def stats(run, node):
-    """The job over all its nodes, as a node hears it."""
+    """A node's report of the whole job."""
     return json.loads(run.ask(node, "stats", "--job", run.name, "--json"))["jobs"][0]
 
 
@@ -55,7 +55,7 @@ def metrics(text):
 
 
 def test_every_node_reports_the_whole_job(binary, folder, tmp_path, gates):
-    """Every node tells the same of the whole job, and the sum of it."""
+    """All nodes report the same, and the sum."""
     run = Nodes(
         binary,
         folder,
@@ -138,15 +138,15 @@ def test_every_node_reports_the_whole_job(binary, folder, tmp_path, gates):
 
 
 def test_a_silent_node_is_shown_with_its_last_report(binary, folder, tmp_path, gates):
-    """A node whose daemon hangs, or is gone, is shown as it was last heard; the others are heard as
-    ever."""
+    """Its daemon hangs, or is gone; the reports of the others are current."""
     run = Nodes(binary, folder, 3, options(tmp_path, gates), 1, tmp_path)
     run.wait_epoch(0, range(3))
     before = stats(run, 0)
     os.kill(run.ready[2], signal.SIGSTOP)
 
     def without():
-        """What node 0 tells; None: node 2 has answered, as the signal has not reached it yet."""
+        """The report of node 0, or None if node 2 has answered, as the signal has not reached it
+        yet."""
         job = stats(run, 0)
         return None if job["nodes"][2]["answering"] else job
 
@@ -199,7 +199,7 @@ class Terminal:
             self.text += os.read(self.fd, 1 << 16)
 
     def leave(self, key):
-        """Presses a key, and gives the exit status."""
+        """Presses a key, and returns the exit status."""
         os.write(self.fd, key)
         try:
             while os.read(self.fd, 1 << 16):
@@ -235,8 +235,7 @@ def test_top_shows_all_nodes(binary, folder, tmp_path, gates, key):
 
 
 def test_verified_ranks_leave_without_hindering_others(binary, folder, tmp_path):
-    """Every rank leaves as soon as its last epoch is verified, and does not keep others from
-    verifying it."""
+    """Every rank leaves when its last epoch is verified, and others can still verify it."""
     run = Nodes(
         binary,
         folder,
@@ -253,7 +252,7 @@ def test_verified_ranks_leave_without_hindering_others(binary, folder, tmp_path)
 
 
 def test_verify_raises_on_all_ranks(binary, folder, tmp_path):
-    """What one rank should not have been given is an error on all of them."""
+    """One rank received a sample that it should not have."""
     done = tmp_path / "done"
     run = Nodes(
         binary,
@@ -274,7 +273,7 @@ def test_verify_raises_on_all_ranks(binary, folder, tmp_path):
 
 @pytest.mark.parametrize("dies", ["rank", "daemon"])
 def test_verify_names_ranks_and_nodes_that_died(binary, folder, tmp_path, gates, dies):
-    """A rank that dies, or its whole node, is named, and the others go on."""
+    """A rank dies, or its whole node, and the others continue."""
     run = Nodes(
         binary,
         folder,

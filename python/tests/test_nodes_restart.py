@@ -23,7 +23,7 @@ STEPS = SAMPLES // GLOBAL
 
 
 class Machines:
-    """Nodes on which ranks can be started again and again, as torchrun does."""
+    """Nodes on which ranks can be started repeatedly, as by torchrun."""
 
     SHARED = ("MASTER_ADDR", "MASTER_PORT", "HDMLP_SECRET", "TORCHELASTIC_RUN_ID")
 
@@ -99,7 +99,7 @@ class Machines:
         return ranks
 
     def daemon(self, node):
-        """The process of a node's daemon."""
+        """The process ID of a node's daemon."""
         asked = subprocess.run(
             on_node(self.binary, self.name, node, self.binary, "stats", "--json"),
             check=True,
@@ -114,7 +114,7 @@ class Machines:
 
 
 def said(ranks):
-    """What the ranks say: each a line."""
+    """One line of each rank."""
     out = []
     for rank in ranks:
         line = rank.stdout.readline()
@@ -134,8 +134,8 @@ def end(ranks):
 
 
 def global_batches(values):
-    """What all ranks were given, as the global batches: rank r has every world size-th sample, from
-    the r-th on."""
+    """The ranks' batches, merged to global batches: rank r has every world-size-th sample from the
+    r-th on."""
     return [
         [sample for turn in zip(*batches) for sample in turn]
         for batches in zip(*(value["given"] for value in values))
@@ -163,7 +163,7 @@ def reference(binary, folder, tmp_path_factory):
 def test_restarts_on_other_numbers_of_nodes_continue_the_stream(
     binary, folder, reference, tmp_path, caches
 ):
-    """Three nodes, two, four: each time all ranks are killed, and started again from the last
+    """Three nodes, two, four: each time all ranks are killed, and others start from the last
     state."""
     options = {"epochs": EPOCHS, "memory": "6MB"}
     flags = []
@@ -195,8 +195,7 @@ def test_restarts_on_other_numbers_of_nodes_continue_the_stream(
 
 
 def test_a_node_whose_daemon_died_cannot_rejoin(binary, folder, tmp_path):
-    """A node whose daemon died cannot take part in the job any more: its rank, started again alone,
-    is told so."""
+    """The error of its rank, started again alone, says so."""
     machines = Machines(binary, 3, tmp_path)
     options = {
         "epochs": 400,

@@ -1,5 +1,5 @@
-"""Samplers over several nodes: each rank gets what torch's loader gives it, whichever ranks a node
-has of which group."""
+"""Samplers over several nodes: each rank gets what torch's loader gives it, however its group is
+spread over nodes."""
 
 import textwrap
 

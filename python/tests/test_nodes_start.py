@@ -1,5 +1,5 @@
-"""How the nodes of a job come together, and what is said where they do not: real daemons in network
-namespaces of their own.
+"""How the nodes of a job find each other, and what is reported if they do not: real daemons in
+network namespaces of their own.
 
 Whatever is wrong is said on the node concerned and, as far as it can know, on node 0.
 """
@@ -55,7 +55,7 @@ def test_another_version_of_hdmlp_is_refused(binary, folder, tmp_path):
 
 @pytest.mark.parametrize("change", ["remove", "rename", "touch", "add a class"])
 def test_another_dataset_is_refused_with_the_difference(binary, folder, tmp_path, change):
-    """What differs is named: the class, how many samples it has, or that it is the times alone."""
+    """The error names the class, its number of samples, or says that only the times differ."""
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     file = min(other.glob("*/*"))
@@ -131,7 +131,7 @@ def test_contradictory_layouts_are_refused(binary, folder, tmp_path, nodes, of_n
 
 
 def test_missing_nodes_are_named(binary, folder, tmp_path):
-    """The deadline names the nodes that did not come."""
+    """At the deadline."""
     said = start(binary, folder, tmp_path, 3, {}, {1: {"absent": True}}, [0, 2])
     for rank in (0, 2):
         check(
@@ -156,8 +156,8 @@ def test_missing_ranks_are_named(binary, folder, tmp_path):
 
 
 def test_a_wrong_secret_is_refused(binary, folder, tmp_path):
-    """The node hears of it at once, node 0 at the deadline: a stranger must not be able to stop the
-    job."""
+    """The node is told immediately, node 0 at the deadline: a client without the secret must not be
+    able to stop the job."""
     said = start(
         binary,
         folder,
@@ -181,7 +181,7 @@ def test_a_wrong_secret_is_refused(binary, folder, tmp_path):
 
 
 def test_a_wrong_secret_is_logged_while_node_0_waits(binary, folder, tmp_path):
-    """On node 0, where the job goes on waiting for the right one."""
+    """The job continues to wait for the right node."""
     done = tmp_path / "done"
     options = {
         **BASE,

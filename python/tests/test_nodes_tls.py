@@ -51,7 +51,7 @@ def test_tls_on_one_side_only_is_refused(binary, folder, tmp_path, zero, one, on
 
 @pytest.fixture(scope="module")
 def authorities(tmp_path_factory):
-    """By authority, the files of a node whose certificate it has signed."""
+    """By authority, the files of a node whose certificate it signed."""
     root = tmp_path_factory.mktemp("certificates")
 
     def openssl(*words):
@@ -155,7 +155,7 @@ def test_a_certificate_of_another_authority_is_refused(binary, folder, tmp_path,
 def test_a_certificate_that_ones_own_authority_did_not_sign_is_refused(
     binary, folder, tmp_path, authorities
 ):
-    """The error comes before any other node is talked to, and each script ends by it."""
+    """The error is raised before the node contacts any other."""
     options = {**BASE, **authorities["ours"], "tls_ca": authorities["theirs"]["tls_ca"]}
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     said, status = run.end()

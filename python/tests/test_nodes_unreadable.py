@@ -14,8 +14,8 @@ pytestmark = pytest.mark.slow
 
 
 def stopped(run, ranks, words):
-    """Waits until all ranks were told that a sample cannot be read, and says who was told of
-    another rank's; by rank, what they were told is in run.caught."""
+    """Waits until all ranks were told that a sample cannot be read, and returns the reports that
+    name another rank; run.caught has all of them."""
     run.wait(lambda: len(run.caught) == ranks, "all ranks are told", 30)
     told = [value for value in run.caught.values() if "rank" in value["details"]]
     for value in told:
@@ -33,7 +33,7 @@ def stopped(run, ranks, words):
 
 
 def again(run, options, source, world, tmp_path):
-    """Lets the ranks begin again: they get what they would get on one node."""
+    """Lets the ranks start over, and checks that they get the stream of one node."""
     open(options["again"], "w").close()
     said, status = run.end()
     assert status == 0, "".join(run.other)
@@ -75,7 +75,7 @@ def needed(folder, index_dir, world, epochs, step):
 
 
 def not_read_at_the_start(binary, shaky, names):
-    """One of these that opening the dataset does not read: 64 of its files identify its
+    """One of these files that is not read when the dataset is opened: 64 files identify its
     contents."""
     for name in names:
         shaky.set(fail=name)
@@ -90,9 +90,8 @@ def not_read_at_the_start(binary, shaky, names):
 
 @pytest.mark.parametrize("nodes, ranks, epochs", [(1, 2, 1), (2, 2, 1), (2, 2, 3)])
 def test_all_ranks_end_before_the_same_step(binary, folder, shaky, tmp_path, nodes, ranks, epochs):
-    """The rank that needs the sample is staged ahead, and when it finds that no node can read it
-    all ranks end before that step, whatever was sent to their processes already. When it can be
-    read they begin again, and get the stream."""
+    """A rank prefetches the sample; when no node can read it, all ranks end before that step, even
+    if later batches were sent to them. Then they start over."""
     world, step = nodes * ranks, 8
     name = needed(folder, tmp_path, world, epochs, step)[0]
     shaky.set(fail=name)
@@ -115,8 +114,7 @@ def test_all_ranks_end_before_the_same_step(binary, folder, shaky, tmp_path, nod
 
 
 def test_a_node_that_was_cut_off_ends_before_the_same_step(binary, folder, shaky, tmp_path):
-    """A node that cannot be told is told when its link is mended, and its rank ends before the same
-    step as the others."""
+    """It is told when its link is restored."""
     step = 8
     name = not_read_at_the_start(binary, shaky, needed(folder, tmp_path, 3, 1, step))
     shaky.set(hang=name)
@@ -144,8 +142,7 @@ def test_a_node_that_was_cut_off_ends_before_the_same_step(binary, folder, shaky
 
 @pytest.mark.parametrize("nodes, ranks", [(1, 2), (3, 1)])
 def test_an_unreadable_sample_is_named_on_all_ranks(binary, shaky, tmp_path, nodes, ranks):
-    """All ranks get an error that names it, and where that was, though the others went into the
-    step that it is missing in. When it can be read they begin again, and get the stream."""
+    """Though the others have begun the step in which it is missing. Then they start over."""
     shaky.set(fail="0100.jpg")
     options = in_lockstep(
         tmp_path, nodes * ranks, epochs=1
@@ -157,8 +154,7 @@ def test_an_unreadable_sample_is_named_on_all_ranks(binary, shaky, tmp_path, nod
 
 
 def test_a_source_that_fails_for_all_nodes_ends_all_ranks(binary, shaky, tmp_path):
-    """The source fails for all nodes: every rank is told. When it is well they begin again, and get
-    the stream."""
+    """When it works again, they start over."""
     options = in_lockstep(tmp_path, 4, hold=[5, str(tmp_path / "free")])
     run = Nodes(binary, shaky.path, 2, options, 2, tmp_path)
     run.wait(

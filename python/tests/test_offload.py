@@ -1,5 +1,5 @@
-"""Transforms in the daemon, end to end: what comes out is what torchvision's make, and depends on
-nothing but the sample."""
+"""Transforms in the daemon, end to end: the results are torchvision's, and depend only on the
+sample."""
 
 import ctypes
 import os
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def same(got, want):
-    """Whether two batches are equal to the bit: types, shapes, numbers."""
+    """Whether two batches are equal to the bit: types, shapes, values."""
     return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(got, want)) and len(
         got
     ) == len(want)
@@ -121,7 +121,7 @@ def pixels(
     state=None,
     **more,
 ):
-    """{(epoch, sample ID): tensor}: what a rank gets."""
+    """What a rank gets: {(epoch, sample ID): tensor}."""
     found = {}
     more = {"shuffle": True, **more}
     with ht.DataLoader(
@@ -142,7 +142,7 @@ def pixels(
 
 
 def equal(a, b):
-    """Whether what two had in common is the same, and that it is something."""
+    """Whether what both have is equal, and not empty."""
     common = a.keys() & b.keys()
     return bool(common) and all(torch.equal(a[k], b[k]) for k in common)
 
@@ -248,7 +248,7 @@ TENSOR = [T.Resize((16, 16)), T.ToTensor()]
 
 
 def spans(loader):
-    """The addresses of the staging buffer, and what lies beside it."""
+    """The addresses of the staging buffer and of its extra segments."""
     for segment in loader._engine._feeds[0].stream._staging.segments.values():
         if segment.writable:
             begin = ctypes.addressof(ctypes.c_char.from_buffer(segment.map))
@@ -300,7 +300,7 @@ def test_kept_batches_are_never_overwritten(folder):
 )
 def test_slots_are_returned_with_the_last_view(folder, derive):
     def used():
-        """How many batches the staging buffer holds."""
+        """The number of batches in the staging buffer."""
         staging = loader.report()["ranks"][0]["staging"]
         return (staging["used"] + staging["extra"]) / (4 * 3 * 16 * 16 * 4)
 

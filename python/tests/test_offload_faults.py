@@ -1,5 +1,5 @@
-"""Images that cannot be decoded, and lists that cannot be carried out: who is told what, and that
-all else goes on."""
+"""Images that cannot be decoded, and lists that cannot be carried out: the errors, and that
+everything else continues."""
 
 import io
 import re
@@ -115,7 +115,7 @@ def test_a_bad_image_is_reported(tmp_path, name):
 
 @pytest.fixture(scope="module")
 def spoilt(tmp_path_factory):
-    """A folder with bad images between good ones; its path, and the bad ones' IDs."""
+    """A folder with bad images among good ones: its path, and the bad ones' IDs."""
     root = tmp_path_factory.mktemp("spoilt") / "data"
     jpegs(root, {"a": 12, "b": 11})
     for i, (content, _) in enumerate(BAD.values()):
@@ -220,7 +220,7 @@ def test_batches_of_bad_images_only_are_skipped(tmp_path):
     ids=repr,
 )
 def test_a_bad_image_is_bad_in_every_epoch(tmp_path, transforms):
-    """Though a crop may need only the part of an image that is sound."""
+    """Even if a crop needs only the intact part of the image."""
     (tmp_path / "data" / "a").mkdir(parents=True)
     for name, content in (
         ("0", JPEG),
@@ -244,7 +244,7 @@ def test_a_bad_image_is_bad_in_every_epoch(tmp_path, transforms):
 
 
 class Said(T.Transform):
-    """What a program that knows no better would send."""
+    """A transform with the description that a faulty program might send."""
 
     def __init__(self, **said):
         self.said = said

@@ -1,5 +1,5 @@
-"""Transforms in the daemon for longer: memory stays where it is, and a network learns the same as
-from torchvision."""
+"""Longer runs of transforms in the daemon: memory does not grow, and a network learns as with
+torchvision."""
 
 import os
 
@@ -23,8 +23,8 @@ SOAK = int(os.environ.pop("HDMLP_SOAK", "40"))
 
 
 def resident(pid):
-    """Bytes of the process's own memory: without shared memory, which caches and staging buffers
-    are."""
+    """Bytes of the process's memory, without shared memory, which caches and staging buffers are
+    in."""
     with open(f"/proc/{pid}/status") as status:
         return sum(int(line.split()[1]) for line in status if line.startswith("RssAnon")) * 1024
 
@@ -72,7 +72,7 @@ def test_memory_does_not_grow(tmp_path):
 
 @pytest.fixture(scope="module")
 def stripes(tmp_path_factory):
-    """Three classes of textures, in noise, to learn from and to be tested with: their paths."""
+    """Three classes of noisy textures, for training and testing: their paths."""
     rng = numpy.random.default_rng(7)
     roots = []
     for part, count in (("train", 96), ("val", 64)):
@@ -96,7 +96,7 @@ def stripes(tmp_path_factory):
 
 
 def accuracy(train, test, seed, epochs):
-    """The share of the other images that a small network gets right."""
+    """The share of the test images that a small network classifies correctly."""
     torch.manual_seed(seed)
     net = torch.nn.Sequential(
         torch.nn.Conv2d(3, 12, 5, 2),

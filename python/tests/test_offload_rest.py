@@ -1,5 +1,5 @@
-"""Transforms in the daemon and what stays in Python: split lists, loaders of the user's, labels,
-the thesis's interface."""
+"""Transforms in the daemon and those that stay in Python: split lists, the user's loaders, labels,
+arrays."""
 
 import io
 import logging
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("real")
 
 @pytest.fixture
 def said(caplog):
-    """What was logged of Python since the last call."""
+    """The warnings about Python since the last call."""
     caplog.set_level(logging.WARNING, "hdmlp")
 
     def take():
@@ -296,7 +296,7 @@ def test_raw_arrays_are_reshaped_and_scaled(tmp_path, kind, channels):
 
 @pytest.mark.slow
 def test_the_warning_is_shown_without_logging_configuration(folder):
-    """What runs in Python is said once on the standard error of a plain script."""
+    """Once, on the standard error of a plain script."""
     script = (
         "import sys, hdmlp.torch as ht, torchvision.transforms as V\n"
         "data = ht.ImageFolder(sys.argv[1], [V.Resize((8, 8)), V.ToTensor(), V.RandomErasing()])\n"

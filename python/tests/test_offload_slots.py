@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("real")
 
 
 def acknowledged(stream):
-    """How many slots of the ring the stream acknowledges from now on; a list of one."""
+    """The number of slots that the stream acknowledges from now on, as a list of one."""
     count, send = [0], stream._connection.send
 
     def counted(frame):
@@ -65,7 +65,7 @@ def test_slots_are_returned_in_notes_or_acknowledgements(folder, noted):
 
 
 def test_more_batches_can_be_kept_than_there_are_notes(folder):
-    """600 batches at once: in extra segments, and more than there are entries."""
+    """600 batches at once, in extra segments."""
     with ht.DataLoader(
         ht.ImageFolder(folder, TENSOR), 1, seed=3, epochs=60, staging_buffer="8MB", shuffle=True
     ) as loader:

@@ -1,4 +1,4 @@
-"""on_error where Python decodes: a file that PIL cannot decode is treated as one that the daemon
+"""on_error if Python decodes: a file that PIL cannot decode is treated as one that the daemon
 cannot read or decode."""
 
 import io
@@ -24,8 +24,8 @@ WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 @pytest.fixture
 def folder(tmp_path):
-    """12 images in BMP, which the daemon does not decode, 5 of which are damaged in different ways;
-    (path, IDs of these)."""
+    """12 images in BMP, which the daemon does not decode; 5 are damaged in different ways. Its
+    path, and their IDs."""
     root = jpegs(tmp_path / "data", {"ant": 7, "bee": 5})
     paths = [path for path, _ in torchvision.datasets.ImageFolder(root).samples]
     for path in paths:
@@ -54,7 +54,7 @@ def folder(tmp_path):
 
 def want_of(root, bad, order, substitute):
     """The (image, label) of the samples in this order, as torchvision makes them, without the bad
-    ones, or with the next good one of the epoch in their place."""
+    ones or with the next good sample of the epoch in their place."""
     samples = torchvision.datasets.ImageFolder(root).samples
     out = []
     for sample in order:
@@ -160,7 +160,7 @@ def test_raise_names_the_bad_file(folder, workers):
 
 @WORKERS
 def test_a_bad_file_ends_all_ranks_before_the_same_step(folder, workers):
-    """As where the daemon finds out: the other rank gets the error too, before the same step."""
+    """As if the daemon had found it."""
     root, _ = folder
     ranks = [
         ht.DataLoader(
@@ -294,8 +294,7 @@ class Endless(torch.utils.data.Sampler):
 
 
 def test_policies_without_meaning_are_refused(folder, monkeypatch):
-    """Epochs that are made without the daemon: refused, and not treated in another way without a
-    word."""
+    """Epochs made without the daemon cannot follow a policy."""
     root, _ = folder
     dataset = ht.ImageFolder(root, TRANSFORM)
     for policy in ("skip", "substitute"):

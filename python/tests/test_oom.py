@@ -1,5 +1,5 @@
-"""Limits of memory, by control groups of the test's own: jobs that would not fit are refused, and
-who was killed is told why."""
+"""Memory limits, by control groups of the test's own: jobs that would not fit are refused, and the
+error of a killed process says why."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ class Group:
             file.write(str(size))
 
     def enter(self):
-        """Moves the process that calls it."""
+        """Moves the calling process into the group."""
         with open(os.path.join(self.path, "cgroup.procs"), "w") as file:
             file.write(str(os.getpid()))
 
@@ -172,7 +172,7 @@ def write(path, text):
 
 @pytest.mark.parametrize("level", ["inner", "outer"])
 def test_kills_are_counted_in_cgroups_version_2(tmp_path, level):
-    """The files of version 2, whose hierarchy counts kills at each level above as well."""
+    """There, each level of the hierarchy also counts the kills below it."""
     write(tmp_path / "proc/7/cgroup", "0::/outer/inner\n")
     write(tmp_path / "proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n")
     root = tmp_path / "sys/fs/cgroup"

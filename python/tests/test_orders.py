@@ -1,5 +1,5 @@
-"""Jobs over a part of a dataset, and jobs whose orders the process gives: torch's samplers say what
-must come, the files which bytes."""
+"""Jobs over a subset, and jobs whose order the process gives: torch's samplers determine the order,
+the files the bytes."""
 
 import array
 import itertools
@@ -110,7 +110,7 @@ class Job:
         return got
 
     def ends(self):
-        """The daemon has nothing more to send."""
+        """Checks that the daemon has nothing more to send."""
         with pytest.raises(errors.EndError):
             self.stream.next(30)
 
@@ -123,7 +123,7 @@ def memfd(*lists):
 
 
 def given(batches, *epochs, first=0):
-    """What OPEN says of orders, and its lists."""
+    """What OPEN contains about orders, and its lists."""
     return (batches, *epochs), {
         "shuffle": "given",
         "given": {
@@ -197,7 +197,7 @@ def test_ranks_with_other_subsets_are_refused(real, folder):
 
 
 def test_a_weighted_samplers_order_is_delivered(real, folder):
-    """Three epochs by GIVE, each drawn when the one before is over; then amid one."""
+    """Three epochs by GIVE, each drawn after the one before; then from the middle of one."""
     weights = [1.0] * 20 + [20.0] * 5
     torch.manual_seed(3)
     sampler = WeightedRandomSampler(weights, 30, generator=torch.Generator().manual_seed(5))
@@ -250,8 +250,7 @@ def test_an_epoch_that_is_given_in_time_needs_no_iterate(real, folder):
 
 
 def test_batches_of_a_custom_sampler_are_delivered(real, folder):
-    """Batches of any sizes, of samples that are there several times, with no room to cache any of
-    them."""
+    """Batches of any sizes, with repeated samples, and with no memory to cache any of them."""
     batches = [[24], [0, 0, 0, 0], [1, 24, 1], list(range(25)), [3, 2]]
     lists, stream = given([len(b) for b in batches], list(itertools.chain.from_iterable(batches)))
     for keys in ({}, {"memory": "0"}, {"memory": "0", "policy": "naive"}, {"memory": "300B"}):
@@ -344,7 +343,7 @@ def test_a_substitute_is_in_the_subset(real, folder):
 
 
 def test_each_occurrence_of_a_sample_is_augmented_separately(real, tmp_path):
-    """As torch does. The first of its kind is what it would be if it came once."""
+    """As in torch. The first occurrence is as if it were the only one."""
     numpy, image = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
     (tmp_path / "data" / "a").mkdir(parents=True)
     random = numpy.random.default_rng(1)

@@ -21,7 +21,7 @@ def elf(machine):
 
 @pytest.fixture
 def binary(monkeypatch, tmp_path):
-    """Stands for the binary that the wheel carries."""
+    """Replaces the binary that the wheel carries."""
     path = tmp_path / "hdmlp"
     monkeypatch.setattr(_platform, "_BINARY", str(path))
     monkeypatch.delenv("HDMLP_BINARY", raising=False)
@@ -61,7 +61,7 @@ def test_other_machines_are_refused(monkeypatch, machine):
 
 
 def test_a_32_bit_python_is_refused(monkeypatch):
-    """Its kernel may be a 64-bit one, and say so."""
+    """Its kernel may report 64 bits."""
     monkeypatch.setattr(struct, "calcsize", lambda _: 4)
     message = refused()
     assert "by a 32-bit Python" in message
@@ -102,7 +102,8 @@ def run(code, package_parent):
 
 
 def test_importing_the_package_checks_first():
-    """Nothing of Linux alone is imported before: on Windows that would fail without saying why."""
+    """Modules that exist only on Linux are imported later: on Windows their ImportError would not
+    say why."""
     code = "import sys; sys.platform = 'win32'; sys.modules['fcntl'] = None; import hdmlp"
     done = run(code, PACKAGE.parent)
     assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""How many worker processes a loader starts unasked."""
+"""The number of worker processes that a loader starts by default."""
 
 import os
 
@@ -8,8 +8,8 @@ from hdmlp._processors import local_ranks, processors, unasked, workers_that_pay
 
 
 def grouped(root, groups, own):
-    """A file system in which this process is in the control group ``own``, and groups have these
-    quotas."""
+    """A file system in which this process is in the control group ``own``, and the groups have
+    these quotas."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(own)
     for path, text in groups.items():

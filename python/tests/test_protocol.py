@@ -1,4 +1,4 @@
-"""Frames: partial ones, descriptors, what must be refused."""
+"""Frames: partial ones, descriptors, and what must be refused."""
 
 import contextlib
 import os
@@ -65,7 +65,7 @@ def test_a_frame_larger_than_the_buffer(pair):
 
 @pytest.mark.parametrize("size", [1000, 100_000, 250_000, 300_000])
 def test_frames_can_wait_in_the_buffer(pair, size):
-    """They may be more than the buffer held at first, and than any one of them needs."""
+    """They may be larger together than the buffer was at first, and than any single frame needs."""
     connection, theirs = pair
     sent = [bytes([i % 251]) * size for i in range(1_000_000 // size)]
     for payload in sent:
@@ -140,7 +140,7 @@ def test_frames_keep_their_order_after_a_partial_write(pair):
 
 
 def test_lost_descriptors_are_an_error(pair):
-    """Else a later frame would be given another one's."""
+    """Otherwise a later frame would get another frame's descriptor."""
     connection, theirs = pair
     fd = os.memfd_create("x")
     socket.send_fds(theirs, [protocol.encode(131, b"")], [fd])
@@ -172,7 +172,7 @@ def test_unread_descriptors_are_closed_with_the_connection(pair):
 
 
 def test_a_forked_child_does_not_hold_the_connection(pair):
-    """Else the other side would not see this process end."""
+    """Otherwise the other side would not notice the end of this process."""
     connection, theirs = pair
     reads, writes = os.pipe()
     pid = os.fork()

@@ -1,5 +1,5 @@
-"""Decoding stays in the daemon in front of transforms that it does not know: images of different
-sizes, as PIL makes them."""
+"""The daemon decodes before transforms that it does not know: images of different sizes, as PIL
+makes them."""
 
 import random
 
@@ -24,12 +24,12 @@ SEED = 3
 
 
 def turned(image):
-    """By the EXIF orientation, of which only PIL's own images know."""
+    """Rotates by the EXIF orientation, which only PIL's own images have."""
     return ImageOps.exif_transpose(image)
 
 
 def by_size(image):
-    """A function that draws, and to which the size matters."""
+    """A function that draws random numbers and depends on the size."""
     assert isinstance(image, Image.Image)
     return image.rotate(random.randrange(360)).crop(
         (1, 2, image.width // 2 + 1, image.height // 2 + 2)
@@ -38,8 +38,8 @@ def by_size(image):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Images of all sizes, modes and formats, also of such that the daemon leaves to PIL: BMP, GIF,
-    turned by EXIF, and large."""
+    """Images of various sizes, modes and formats, among them some that the daemon leaves to PIL:
+    BMP, GIF, rotated by EXIF, and large ones."""
     root = tmp_path_factory.mktemp("mixed") / "data"
     rng = numpy.random.default_rng(1)
     exif = Image.Exif()
@@ -71,8 +71,8 @@ def folder(tmp_path_factory):
 
 
 def made(folder, transform, epoch=0, seed=SEED):
-    """What torchvision makes of all images, by sample, with the generators seeded as HDMLP says
-    that it does."""
+    """What torchvision makes of all images, by sample, with the generators seeded as HDMLP
+    documents."""
     out = []
     for i, (path, _) in enumerate(torchvision.datasets.ImageFolder(folder).samples):
         seed_generators(sample_key(seed, epoch, i))
@@ -163,8 +163,7 @@ def test_images_are_pils_to_the_bit(folder, name, workers):
     ],
 )
 def test_kept_images_are_never_overwritten(folder, options):
-    """Images and nothing more, for a collate function of the user's; memory that was used again
-    would change those that are kept."""
+    """A user's collate function keeps plain images, whose memory must not be reused."""
     want = made(folder, lambda image: image)
     with ht.DataLoader(
         ht.ImageFolder(folder), 4, shuffle=False, raw=False, collate_fn=list, **options

@@ -1,5 +1,5 @@
-"""Which samples each rank gets, by real processes of torch.distributed: what torch's loader would
-give it, wherever the loader was made."""
+"""The samples of each rank, in real processes of torch.distributed: those of torch's loader,
+wherever the loader was made."""
 
 import json
 import os

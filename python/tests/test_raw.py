@@ -1,4 +1,4 @@
-"""Raw batches: order, lifetime, restarts, errors, death."""
+"""Raw batches: their order and lifetime, and restarts."""
 
 import gc
 import itertools
@@ -129,8 +129,7 @@ def test_an_epoch_can_be_broken_off(daemon, folder):
 
 
 def test_simultaneous_iterators_have_an_epoch_each(daemon, folder):
-    """Each delivers an epoch of its own, the first batch says which; who is given up makes room for
-    the next."""
+    """The first batch determines which; an abandoned iterator makes way for the next."""
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         for epochs in ((0, 1), (2, 3)):
             pairs = [(read(a.samples), read(b.samples)) for a, b in zip(loader, loader)]

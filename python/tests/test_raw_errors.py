@@ -1,4 +1,4 @@
-"""Raw batches: what ends an iteration, and what a loader does after that."""
+"""Raw batches: what ends an iteration, and what a loader does afterwards."""
 
 import os
 import signal

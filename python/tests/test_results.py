@@ -1,4 +1,4 @@
-"""Batches from a worker to the training process: what lies where, and which slots are kept."""
+"""Batches from a worker to the training process: where they are, and which slots are kept."""
 
 import gc
 

@@ -1,5 +1,4 @@
-"""What torch's loader is asked to deliver: datasets, samplers and ranks that change, and what then
-holds."""
+"""Datasets, samplers and ranks that change, and what a loader like torch's then delivers."""
 
 import pytest
 
@@ -27,7 +26,7 @@ EPOCHS = [[[0, 1, 2], [3]], [[4], [5, 6, 7]], [[8, 9], [10, 11]], [[1, 2], [3, 4
 
 
 class Uneven:
-    """As many batches in each epoch, of other sizes."""
+    """The same number of batches in each epoch, of other sizes."""
 
     def __init__(self):
         self.epoch = -1
@@ -51,7 +50,7 @@ def test_batches_have_the_sizes_that_the_sampler_gives_them(real, folder):
 
 @pytest.mark.parametrize("kind", ["whole", "resumed"])
 def test_an_epoch_drawn_by_a_sampler_is_verified(real, folder, kind):
-    """Where it is delivered from its first batch on."""
+    """If it is delivered from its first batch on."""
     dataset = ht.ImageFolder(folder)
     with ht.DataLoader(dataset, 5, sampler=RandomSampler(dataset), verify=True) as loader:
         assert len(list(loader)) == 5
@@ -100,7 +99,7 @@ def test_a_state_of_an_iterable_dataset_continues_to_count():
     ids=str,
 )
 def test_stacking_equals_torchs_collating(a, b):
-    """Of items of any types, in any order."""
+    """For items of any types, in any order."""
     for batch in ([(a, 0), (b, 1)], [(b, 1), (a, 0)]):
         try:
             want = default_collate(batch)
@@ -115,7 +114,7 @@ def test_stacking_equals_torchs_collating(a, b):
 
 
 def test_a_distributed_sampler_of_another_dataset_is_iterated():
-    """Though it yields as many indices as one of this dataset does."""
+    """Though it yields as many indices as one of this dataset."""
     for length, expected in ((25, True), (24, False), (26, False), (20, False)):
         for replicas in (2, 5):
             sampler = DistributedSampler(range(length), replicas, 0)
@@ -143,7 +142,7 @@ def test_a_rank_that_changed_is_refused(monkeypatch):
 
 
 def test_each_occurrence_on_each_rank_draws_its_own_numbers():
-    """Which depend on the place in the epoch alone, not on how many ranks there are."""
+    """They depend only on the position in the epoch, not on the number of ranks."""
 
     def drawn(rank, world_size, count, step=0):
         recipe = Repeating(

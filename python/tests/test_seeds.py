@@ -1,4 +1,4 @@
-"""Resuming without saying a seed again: the state has it."""
+"""Resuming without a seed argument: the state contains it."""
 
 import json
 
@@ -64,7 +64,7 @@ def test_a_folders_seed_is_in_the_state(folder, name, begun):
 
 
 def test_an_iterator_from_before_the_state_does_not_continue(folder):
-    """It does not go on in another order."""
+    """It raises rather than continue in another order."""
     data = ht.ImageFolder(folder, loader=length)
     with (
         ht.DataLoader(data, 4, shuffle="feistel") as first,
@@ -90,7 +90,7 @@ def test_transforms_that_change_keep_the_seed(folder):
 
 @pytest.mark.parametrize("data", [NUMBERS, Random()])
 def test_any_datasets_seed_is_in_the_state(data):
-    """The order, and the items' random numbers."""
+    """It determines the order and the items' random numbers."""
     with ht.DataLoader(data, 4, shuffle=True, seed=7) as loader:
         batches, states = [], []
         for _ in range(2):
@@ -152,7 +152,7 @@ def test_a_seed_that_cannot_be_adopted_says_what_to_pass(folder):
 
 @pytest.mark.slow
 def test_two_ranks_take_the_states_seed(ranks):
-    """Both take the state's seed, though each has asked for the loader's length before."""
+    """Even if each has asked for the loader's length before."""
     said, _ = ranks(
         """
         first = ht.DataLoader(data, 4, shuffle=True, shard=True)

@@ -1,4 +1,4 @@
-"""Where the daemon listens, and to whom it answers: real processes, on paths and on abstract
+"""Where the daemon listens, and which processes it answers: real processes, with paths and abstract
 names."""
 
 import json
@@ -130,7 +130,7 @@ def test_ranks_that_start_at_once_have_one_daemon(binary, runtime, kind, killed)
 
 @pytest.mark.slow
 def test_a_rank_that_meets_an_ending_daemon_gets_another(binary, runtime):
-    """A daemon that ends makes room for the next, however the two meet."""
+    """At whatever moment the two meet."""
     environment = variables(XDG_RUNTIME_DIR=runtime)
     for _ in range(5):
         with Ranks(3, environment) as ranks:
@@ -235,8 +235,7 @@ def test_foreign_files_at_the_path_are_left_alone(binary, runtime, what, words, 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
 def test_the_abstract_name_serves_if_nothing_can_be_written(binary, runtime):
-    """Where nothing can be made below XDG_RUNTIME_DIR, the abstract name serves; at a path that was
-    asked for, it is an error."""
+    """Below XDG_RUNTIME_DIR; a path that was configured is an error."""
     for variable, words in (
         ({"XDG_RUNTIME_DIR": runtime}, '"pid"'),
         ({"HDMLP_SOCKET": f"{runtime}/x.sock"}, "read-only file system; set HDMLP_SOCKET"),

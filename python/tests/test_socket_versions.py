@@ -17,7 +17,7 @@ from sockets import Ranks, binary, command, runtime, variables  # noqa: F401
 
 @pytest.fixture
 def newer(binary, tmp_path):
-    """The same program as another version: the binary, and its version."""
+    """The same program with another version: the binary, and the version."""
     old = hdmlp.__version__.encode()
     new = b"9" * (len(old) - 4) + b".9.9"
     with open(binary, "rb") as file:
@@ -29,7 +29,7 @@ def newer(binary, tmp_path):
 
 
 def test_a_daemon_of_another_version_is_refused_and_can_be_ended(binary, newer, runtime):
-    """Refused with both versions, but it can be named and ended."""
+    """The error names both versions."""
     other, version = newer
     environment = variables(XDG_RUNTIME_DIR=runtime, HDMLP_LINGER="60s")
     daemon = subprocess.Popen([other, "serve"], env=environment, stderr=subprocess.PIPE, text=True)
@@ -74,7 +74,7 @@ while True:
 
 
 def test_a_daemon_of_another_protocol_is_ended_only_by_force(binary, tmp_path):
-    """It cannot be asked whether jobs run: only by force is it ended."""
+    """It cannot be asked whether jobs run."""
     path = str(tmp_path / "d.sock")
     environment = variables(HDMLP_SOCKET=path)
     daemon = subprocess.Popen(
@@ -102,7 +102,7 @@ def test_a_daemon_of_another_protocol_is_ended_only_by_force(binary, tmp_path):
 
 
 def test_a_process_of_another_version_is_refused(binary, folder, monkeypatch, real):
-    """The daemon refuses it as well, where the process does not look itself."""
+    """By the daemon as well, if the process does not check."""
     monkeypatch.setattr(_daemon, "__version__", "0.0.7")
     with pytest.raises(
         errors.VersionError,
@@ -141,7 +141,7 @@ def test_a_process_of_another_version_is_refused(binary, folder, monkeypatch, re
 
 
 def test_a_process_of_another_protocol_is_refused(binary, real):
-    """The daemon names both versions and protocols, and what to do, and closes the connection."""
+    """The daemon names both versions and protocols and what to do, and closes the connection."""
     _daemon.connect().close()
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(_daemon.address())
@@ -170,7 +170,7 @@ def test_a_process_of_another_protocol_is_refused(binary, real):
 
 
 def test_an_old_daemon_at_the_abstract_name_can_be_ended(binary, newer, runtime):
-    """After an upgrade commands find the daemon of before, which knows no paths."""
+    """After an upgrade, commands find the older daemon, which does not know paths."""
     if os.geteuid() != 0:
         pytest.skip("a network namespace takes root")
     other, version = newer
@@ -191,7 +191,7 @@ def test_an_old_daemon_at_the_abstract_name_can_be_ended(binary, newer, runtime)
 
 
 def test_another_program_at_the_address_is_named(binary, tmp_path, monkeypatch):
-    """What answers in other words is named, by commands and by processes."""
+    """By commands and by processes."""
     where = str(tmp_path / "web.sock")
 
     def answer():

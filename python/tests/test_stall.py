@@ -1,5 +1,5 @@
-"""The stall is the time that next() takes, split by cause: what Python spends on a batch is
-Python's, the rest is the source's and so on.
+"""The stall is the time that next() takes, by cause: what Python spends on a batch is Python's, the
+rest is the source's, and so on.
 
 No clock runs in here: the ones of the package are replaced by one that transforms set forward, or
 that moves on whenever it is looked at.
@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 
 
 class Clock:
-    """Stands still until it is told otherwise; as the ``time`` of modules."""
+    """Stands still until the test sets it forward; replaces ``time`` in modules."""
 
     def __init__(self, monkeypatch, *modules):
         self.now = 0
@@ -45,8 +45,8 @@ class Clock:
 
 
 class Ticking(Clock):
-    """Moves on by a second whenever it is looked at, and then calls ``at`` with the number of looks
-    since ``at`` was set."""
+    """Advances by a second on each reading, and then calls ``at`` with the number of readings since
+    ``at`` was set."""
 
     def __init__(self, monkeypatch, *modules):
         self.at, self.looks = None, 0
@@ -116,7 +116,7 @@ def test_transforms_in_next_count_as_python(real, folder, monkeypatch, transform
 
 
 def test_a_batch_that_is_made_again_counts_as_python(real, tmp_path, monkeypatch):
-    """What it took until a sample turned out to be no image counts as well."""
+    """So does the time until a sample turned out to be no image."""
     clock = Clock(monkeypatch, _bring)
     root = jpegs(tmp_path / "data", {"ant": 4})
     with open(os.path.join(root, "ant", "0002.jpg"), "wb") as file:
@@ -209,7 +209,7 @@ def test_nothing_counts_as_python_if_the_daemon_does_all(real, folder, monkeypat
 
 
 def test_waits_for_the_source_count_as_source(real, folder, monkeypatch):
-    """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per
+    """The policy naive reads nothing ahead: each batch is waited for, and then takes a second per
     sample."""
     clock = Clock(monkeypatch, _bring)
     with ht.DataLoader(
@@ -229,7 +229,7 @@ def test_waits_for_the_source_count_as_source(real, folder, monkeypatch):
 
 
 class Gated:
-    """A transform that waits until there is a byte in the pipe."""
+    """A transform that waits for a byte in the pipe."""
 
     def __init__(self):
         self.reads, self.writes = os.pipe()
@@ -268,7 +268,7 @@ def test_waits_for_workers_count_as_python(real, folder, monkeypatch):
 
 
 def test_waits_for_the_daemon_do_not_count_as_python(daemon, folder, monkeypatch):
-    """With workers, the time in which the daemon has sent nothing is not theirs."""
+    """With workers, time in which the daemon has sent nothing is not theirs."""
     clock = Ticking(monkeypatch, _workers)
     with ht.DataLoader(
         ht.ImageFolder(folder, [len_of]),

@@ -1,5 +1,5 @@
-"""One rank's stream, frame by frame: what it says to the daemon and in which order, what it yields,
-and what it refuses."""
+"""One rank's stream, frame by frame: what it sends to the daemon and in which order, what it
+yields, and what it refuses."""
 
 import gc
 import mmap
@@ -35,12 +35,12 @@ def start(tmp_path):
 
 
 def one(position):
-    """Where the only sample of a batch lies."""
+    """The place of the only sample of a batch."""
     return [(0, position % 90 * 10, 10)]
 
 
 def yielded(peer, generation, positions, slot=None):
-    """Has the stream take these batches, and says that they were yielded, without a stall."""
+    """Has the stream take these batches, and reports them as yielded, without a stall."""
     for position in positions:
         peer.batch(generation, position, one(position), [] if slot is None else [slot])
         taken = peer.stream.poll()
@@ -50,8 +50,8 @@ def yielded(peer, generation, positions, slot=None):
 
 
 def steady(peer, generation=1):
-    """Takes so many batches that from now on one acknowledgement speaks for several; returns the
-    next position."""
+    """Takes so many batches that one acknowledgement covers several from now on; returns the next
+    position."""
     first = _acks.ACK_FIRST
     yielded(peer, generation, range(first))
     assert len(peer.heard()) == first
@@ -60,7 +60,7 @@ def steady(peer, generation=1):
 
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch):
-    """No acknowledgement is sent because time has passed."""
+    """Disables acknowledgements by time."""
     monkeypatch.setattr(_acks, "ACK_AFTER", 1 << 62)
 
 
@@ -96,7 +96,7 @@ def test_pending_acknowledgements_are_sent_before_dependent_frames(start, what, 
 
 @pytest.mark.parametrize("steps", [30, 47])
 def test_an_epochs_first_and_last_batch_are_acknowledged_immediately(start, steps):
-    """Its time is measured between them."""
+    """The epoch's time is measured between them."""
     peer = start(steps=steps)
     at = steady(peer)
     told = set()
@@ -171,7 +171,7 @@ def test_samples_may_be_in_any_segment(start, order):
     ],
 )
 def test_a_batch_outside_its_segments_is_refused(start, places, says):
-    """It is not cut short without a word."""
+    """It is not truncated silently."""
     peer = start()
     peer.segment(1, 100)
     peer.batch(1, 0, places, [3])
@@ -228,7 +228,7 @@ def test_inconsistent_frames_are_refused(start):
 
 
 def test_a_segment_shorter_than_announced_is_refused(start):
-    """Reading it would be a bus error."""
+    """Reading beyond its end would be a bus error."""
     peer = start()
     fd = peer.segment(1, 100)
     os.ftruncate(fd, 99)
@@ -242,7 +242,7 @@ def test_a_segment_shorter_than_announced_is_refused(start):
 
 
 class Returning:
-    """A stream whose slots are noted in a page, which the daemon reads."""
+    """A stream whose slots are returned in a shared page that the daemon reads."""
 
     def __init__(self, start):
         self.peer = start()
@@ -278,7 +278,7 @@ def test_slots_are_noted_and_those_of_extra_segments_acknowledged(start):
 
 
 def test_slots_beyond_the_notes_are_acknowledged(start):
-    """Every slot comes back once, however slowly the daemon looks."""
+    """Every slot is returned once, however rarely the daemon reads the notes."""
     returning = Returning(start)
     peer = returning.peer
     noted, acknowledged = [], []
@@ -310,7 +310,7 @@ def test_batches_after_another_ranks_stop_are_skipped(start):
 
 
 def test_sending_an_order_to_a_dead_daemon_does_not_raise(start, tmp_path):
-    """The next batch says it, as everywhere."""
+    """The next batch raises, as always."""
     peer = start()
     peer.socket.close()
     with open(tmp_path / "order", "wb+") as file:

@@ -1,4 +1,4 @@
-"""timm's transforms in the daemon: with what the daemon has drawn, timm's own objects make the same
+"""timm's transforms in the daemon: with the daemon's random draws, timm's own objects give the same
 bits."""
 
 import itertools
@@ -137,7 +137,7 @@ def test_timms_interpolations_are_mapped():
 
 
 def drawn(paths, transforms, seed, epoch, tmp_path):
-    """What the daemon draws for the samples, by transform's name: hdmlp transform says it."""
+    """The daemon's draws for the samples, by the transform's name, from `hdmlp transform`."""
     text = json.dumps([t.describe() for t in transforms])
     done = subprocess.run(
         [
@@ -169,8 +169,8 @@ FACTORS = ["brightness", "contrast", "saturation", "hue"]
 
 
 def likewise(transform, values, image, order, monkeypatch):
-    """What timm's own transform makes of the image, with these draws in place of its own, and the
-    ColorJitter's factors in this order."""
+    """What timm's own transform makes of the image, with these draws, and ColorJitter's factors in
+    this order."""
     for t in transform.transforms:
         name = type(t).__name__
         with monkeypatch.context() as patch:

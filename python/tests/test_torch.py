@@ -1,4 +1,5 @@
-"""The torch loaders against the fake daemon: raw, transforms, workers."""
+"""The torch loaders with the fake daemon: raw samples, samplers, datasets, the thesis's
+interface."""
 
 import gc
 import multiprocessing

@@ -1,5 +1,5 @@
-"""End to end, with the real daemon: what a training script gets is what torch's loader would
-give."""
+"""End to end, with the real daemon: a training script receives what torch's loader would give
+it."""
 
 import multiprocessing
 import os

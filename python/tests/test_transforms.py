@@ -59,7 +59,7 @@ WRONG = [
 
 
 def plain(text):
-    """A repr without what torchvision changes from release to release."""
+    """A repr without what differs between torchvision's releases."""
     text = re.sub(r",? antialias=\w+|interpolation=bilinear\)(?=,)|[\])]|(?<=\d)\.0\b", "", text)
     return re.sub(r"[\[(]|interpolation=bilinear", "", text)
 

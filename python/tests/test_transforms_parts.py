@@ -116,7 +116,7 @@ def test_changed_transforms_are_left_to_python():
 
 
 def test_presets_of_weights_are_carried_out():
-    """What ``weights.transforms()`` gives is carried out, and is what it makes of an image."""
+    """The presets of ``weights.transforms()``, with the same result."""
     import numpy as np
     from PIL import Image
 
@@ -333,7 +333,7 @@ def test_v2_classes_are_mapped(v2):
 
 
 def test_padding_of_v2s_random_crop_is_reordered(v2):
-    """It is kept as (left, right, top, bottom), and was given as (left, top, right, bottom)."""
+    """It is stored as (left, right, top, bottom), and given as (left, top, right, bottom)."""
     crop = v2.RandomCrop(
         size=(9, 9), padding=[1, 3, 2, 4], pad_if_needed=False, fill=0, padding_mode="constant"
     )

@@ -1,4 +1,4 @@
-"""A file system that answers late: what it opens then is closed again."""
+"""A file system that answers late: what was opened then is closed again."""
 
 import errno
 import threading
@@ -8,7 +8,7 @@ from hdmlp import _view
 
 
 def test_a_late_result_is_undone():
-    """Once, and what comes in time is not."""
+    """Once; a result in time is not."""
     answers, undone = threading.Event(), []
 
     def call():

@@ -1,5 +1,5 @@
-"""``torch.utils.data.get_worker_info`` in the workers of loaders that the daemon serves, as timm's
-and transformers' worker_init_fn ask for it."""
+"""``torch.utils.data.get_worker_info`` in the workers of loaders that the daemon serves, as used by
+timm's and transformers' worker_init_fn."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ def told(data):
 
 
 def init(number):
-    """Only timm's first lines, and a mark on the worker's copy of the dataset."""
+    """timm's first lines, and a mark on the worker's copy of the dataset."""
     worker = get_worker_info()
     assert worker is not None
     assert worker.id == number
@@ -63,8 +63,7 @@ def test_worker_init_fn_cannot_change_the_transform(folder):
 
 
 def page_faults(setting: str, **environment: str) -> int:
-    """Pages that were mapped while eight arrays of 600 KB at a time were made and dropped, 100
-    times."""
+    """Pages mapped while eight arrays of 600 KB at a time were made and dropped, 100 times."""
     script = f"""
 import resource, numpy
 from hdmlp import _worker

@@ -1,4 +1,4 @@
-"""Workers between the daemon and the loader: what they hold comes back, and what is no good is
+"""Workers between the daemon and the loader: what they hold is returned, and broken ones are
 replaced."""
 
 import os
@@ -48,7 +48,7 @@ def test_slots_of_failing_batches_are_returned(daemon, folder):
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_error_after_discarded_batches_is_discarded(daemon, folder, workers):
-    """Nor does it keep the iterator that gave them up, whose job the next one takes over."""
+    """It does not keep the abandoned iterator alive, whose job the next one takes over."""
     data, read = (
         (dataset(folder), ids_of)
         if workers
@@ -93,7 +93,7 @@ def identity(items):
 
 
 class Plenty(torch.utils.data.Dataset):
-    """Many numbers, had many at a time."""
+    """Many numbers, read many at a time."""
 
     def __len__(self):
         return 400_000
@@ -103,7 +103,7 @@ class Plenty(torch.utils.data.Dataset):
 
 
 def test_tasks_may_be_larger_than_a_sockets_buffer():
-    """Each batch's 100,000 indices go to the worker in pieces."""
+    """Each batch's 100,000 indices are sent to the worker in pieces."""
     with ht.DataLoader(Plenty(), 100_000, num_workers=1, collate_fn=identity, timeout=60) as loader:
         sums = [batch[0] for batch in loader]
     assert sums == [sum(range(n, n + 100_000)) for n in range(0, 400_000, 100_000)]
@@ -115,7 +115,7 @@ def test_segments_dropped_by_the_daemon_are_closed(tmp_path):
     pool.attach(peer.stream)
 
     def ours():
-        """How many descriptors of each segment there are beside the test's own."""
+        """The number of descriptors of each segment beside the test's own."""
         assert peer.stream.poll() is None
         return [descriptors(name) - 1 for name in peer.names.values()]
 
@@ -131,7 +131,7 @@ def test_segments_dropped_by_the_daemon_are_closed(tmp_path):
 
 
 class Played:
-    """A context for a pool whose worker is played by the test."""
+    """A context for a pool whose worker is controlled by the test."""
 
     def Process(self, args, **_):
         self.connection = protocol.Connection(args[0].dup(), _worker.TO_WORKER_WITH_FD)
@@ -140,7 +140,7 @@ class Played:
         )
 
     def heard(self):
-        """The frames that came to the worker since: type and payload."""
+        """The frames that the worker has received since: type and payload."""
         frames = []
         while self.connection.fill():
             pass
@@ -175,7 +175,7 @@ def test_a_discarded_batch_returns_its_slots(tmp_path):
 
 
 def test_renewing_workers_returns_the_daemons_slots(tmp_path):
-    """What a worker had when it was ended, after a loop was left by break."""
+    """Those that a worker held when it was ended, after a loop was left by break."""
     context = Played()
     pool = Pool(None, 1, 2, context)
     peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
@@ -230,7 +230,7 @@ class Task:
         )
 
     def answer(self):
-        """What came of the next task: a batch, or an error."""
+        """The result of the next task: a batch, or an error."""
         while True:
             frame = self.connection.frame()
             if frame is None:
@@ -266,7 +266,7 @@ def test_a_worker_drops_a_segment_after_the_batches_before():
 
 
 def test_a_transform_gets_a_writable_copy():
-    """Where the daemon hands tensors to transforms in Python, these may write to them."""
+    """Of tensors that the daemon hands over."""
     from hdmlp._output import Handed, Output
 
     handed = Handed("tensor")
