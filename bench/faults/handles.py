@@ -1,4 +1,4 @@
-"""Handles on the processes of a fault: a client under command, and a daemon."""
+"""The processes of a fault: clients that it controls, and daemons."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from verdicts import HANG, Told, Verdict
 
 
 class Listener(Protocol):
-    """What hears a client: its answers, and its standard error."""
+    """The receiver of a client's answers and standard error."""
 
     def line(self, client: Client, within: float, what: str) -> bytes: ...
 
@@ -26,7 +26,7 @@ class Listener(Protocol):
 
 
 class Client:
-    """A training process, which does what it is told. Its exceptions are raised here, as
+    """A training process that a fault controls. Its exceptions are raised here, as
     :class:`Told`."""
 
     def __init__(
@@ -118,13 +118,13 @@ class Client:
         return self.ask("run", within, code=code)
 
     def end(self) -> int:
-        """Lets the process end by itself; its exit status."""
+        """Has the process end by itself, and returns its exit status."""
         self.send("exit")
         return self.wait()
 
     def raise_uncaught(self) -> tuple[int, str]:
-        """Has the last exception raised again where no code catches it: exit status, and the last
-        line of standard error."""
+        """Has the last exception raised again, uncaught; returns the exit status and the last line
+        of standard error."""
         self.send("exit", uncaught=True)
         status = self.wait()
         lines = self.harness.stderr(self).strip().splitlines() or [""]
@@ -164,8 +164,8 @@ class Daemon:
 def all_of(
     clients: Sequence[Client], do: Callable[[Client], None], within: float = 25
 ) -> list[Any]:
-    """Has all clients do the same at the same time; raises the first error, if any, when all have
-    answered."""
+    """Sends a command to all clients at the same time; once all have answered, raises the first
+    error, if any."""
     for client in clients:
         do(client)
     answers: list[Any] = []

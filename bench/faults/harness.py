@@ -1,7 +1,7 @@
 """The harness in which a fault runs: files, an environment of its own, and processes under command.
 
-A fault is a function of a :class:`Harness`. It builds a dataset, starts clients, does harm, and
-compares what the clients were given with what the oracle says: a listing of its own, torch's
+A fault is a function of a :class:`Harness`. It builds a dataset, starts clients, injects the
+fault, and compares what the clients received with the oracle: a listing of its own, torch's
 sampler, digests of the bytes that open() reads. If it returns, the stream was right. An error of
 HDMLP that the fault does not catch is a clear one if its message matches all the patterns of
 ``clear``.
@@ -143,7 +143,7 @@ class Harness(Files):
         return client
 
     def open(self, path: Any, **keys: Any) -> Client:
-        """A training process in plain surroundings, with a loader."""
+        """A training process in the default environment, with a loader."""
         return self.client().open(path, **keys)
 
     def accept(self, process: subprocess.Popen | None, within: float = 20) -> Client:
@@ -231,7 +231,7 @@ class Harness(Files):
     def hdmlp(
         self, *arguments: str, within: float = 15, env: dict[str, str] | None = None, **more: Any
     ) -> subprocess.CompletedProcess:
-        """The command."""
+        """Runs `hdmlp` with these arguments."""
         try:
             return subprocess.run(
                 [str(self.product.binary), *arguments],
@@ -250,8 +250,7 @@ class Harness(Files):
             ) from None
 
     def command_clear(self, done: subprocess.CompletedProcess) -> None:
-        """A command that failed as it should: status 2 or 1, one line, no traceback. Else it goes
-        on."""
+        """Ends the fault with a clear error if the command failed without a crash."""
         if done.returncode == 0:
             return
         if done.returncode < 0 or "goroutine" in done.stderr:
@@ -266,7 +265,7 @@ class Harness(Files):
     def throttle(self, source: Path, at: Path, *flags: str) -> subprocess.Popen:
         """A source that can be slow, fail or hang: a FUSE mount of ``source``."""
         if not self.product.throttle.exists():
-            raise Verdict(SKIPPED, f"{self.product.throttle} is not there: make throttle")
+            raise Verdict(SKIPPED, f"{self.product.throttle} is missing: run `make throttle`")
         at.mkdir(exist_ok=True)
         process = subprocess.Popen(
             [str(self.product.throttle), "--source", str(source), "--mount", str(at), *flags],

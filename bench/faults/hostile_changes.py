@@ -10,7 +10,7 @@ from verdicts import RAW, Verdict, fault
 
 
 def scanned(h, **keys):
-    """A dataset whose index is made and settled, and a loader that has not read the samples yet."""
+    """A dataset with a trusted index, and its listing."""
     a = h.dataset("a")
     index(h, a)
     listing = Listing(a)

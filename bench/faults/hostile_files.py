@@ -1,5 +1,4 @@
-"""Everything that comes with a dataset is hostile: its index, its files, their names, their
-pixels."""
+"""Hostile files in a dataset: special files, links, names, sizes, permissions."""
 
 import os
 
@@ -85,8 +84,9 @@ def symlinks_outside(h):
 
 
 def from_a_container(h, elsewhere):
-    """Samples that are absolute symlinks, whose targets mean something else, or nothing, where the
-    daemon was started."""
+    """Samples are absolute symlinks, whose targets are other files, or missing, in the daemon's
+    mount
+    namespace."""
     b, c, at = h.dataset("b", salt="b"), h.dataset("c", salt="c"), h.folder("mnt")
     a = h.dataset("a")
     for i in range(5):
@@ -293,7 +293,7 @@ def unlistable_parent(h):
 
 
 def nobody(h):
-    """A home of his own for the user nobody."""
+    """Directories and variables for a client of the user nobody."""
     env = {}
     for key, name in (
         ("HOME", "nhome"),

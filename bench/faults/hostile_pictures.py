@@ -1,4 +1,4 @@
-"""Pictures are hostile: they claim more pixels than there are, hold more than fits, or are none."""
+"""Hostile pictures: with false sizes, with more pixels than memory, or not pictures at all."""
 
 import struct
 import zlib

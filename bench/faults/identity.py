@@ -1,4 +1,4 @@
-"""Whose bytes are these? Containers, replaced directories, equal sizes and times."""
+"""The identity of datasets: containers, replaced directories, equal sizes and times."""
 
 import os
 import shutil

@@ -1,4 +1,4 @@
-"""Processes that die, stop, fork, and are not who they say; sockets that others have."""
+"""Processes that die, stop, fork, and are not what they claim; sockets that others have."""
 
 import json
 import os

@@ -24,7 +24,7 @@ def source(h, *flags, **keys):
 
 
 def end(process, at):
-    """The server of a source dies: whoever has something of it open gets ENOTCONN."""
+    """Kills the server of a source: its open files fail with ENOTCONN."""
     process.kill()
     process.wait()
 

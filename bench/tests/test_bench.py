@@ -1,4 +1,4 @@
-"""The tools of the benchmark measure what they say."""
+"""The tools of the benchmark measure correctly."""
 
 import json
 import os
@@ -157,7 +157,7 @@ def test_nodes_have_addresses_and_variables_and_end():
 
 
 def test_a_round_over_nodes_reports_its_figures(blobs):
-    """HDMLP's own count of what left the source is the mount's, and it is less than all epochs'
+    """HDMLP's count of bytes read from the source is the mount's, and less than all epochs'
     samples."""
     pytest.importorskip("torch")
     mount = mounted(blobs, 10_000_000, 0.02)

@@ -1,4 +1,4 @@
-"""The matrix of frameworks says what its tests and its rounds said."""
+"""The matrix of frameworks shows the results of its tests and rounds."""
 
 import json
 import os
