@@ -118,8 +118,8 @@ def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> dict[s
             for words in result["errors"]:
                 print(f"  {name}: {words}", file=sys.stderr)
             print(
-                f"  round {number + 1}, {name}: {time.monotonic() - begin:.0f} s, others used "
-                f"{result['others']:.0%} of the machine",
+                f"  round {number + 1}, {name}: {time.monotonic() - begin:.0f} s, "
+                f"other processes used {result['others']:.0%} of the machine",
                 flush=True,
             )
     done = {name: results for name, results in measured.items() if results}

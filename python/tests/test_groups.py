@@ -2,14 +2,13 @@
 samples, and samplers that must be iterated."""
 
 import itertools
-import sys
 import textwrap
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from test_ranks import free_port, run
+from torchrun import free_port, run, torchrun
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
@@ -49,18 +48,8 @@ def ranks(tmp_path, folder):
 
     def start(script, count, *arguments):
         (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
-        # Debian's torchrun ends with an error without the last two.
         said, log = run(
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            f"--nproc_per_node={count}",
-            "--redirects=9:1",
-            "--tee=9:1",
-            f"--master_port={free_port()}",
-            str(tmp_path / "script.py"),
-            folder,
-            *arguments,
+            *torchrun(count, free_port()), str(tmp_path / "script.py"), folder, *arguments
         )
         return sorted(said, key=lambda r: r["rank"]), log
 
