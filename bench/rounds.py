@@ -174,7 +174,7 @@ def run(
     Returns:
         `ranks`, each rank's own result; `source`, what the mount delivered by the end of
         each epoch of the last rank; `cpu`, seconds by ranks, daemons and mount; `others`, the
-        share of the machine that somebody else used; `resident`, the daemons' peak memory.
+        share of the machine that other processes used; `resident`, the daemons' peak memory.
 
     Raises:
         RoundFailed: with what the rank said.

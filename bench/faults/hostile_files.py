@@ -293,7 +293,7 @@ def unlistable_parent(h):
 
 
 def nobody(h):
-    """Directories and variables for a client of the user nobody."""
+    """A home directory for the user nobody."""
     env = {}
     for key, name in (
         ("HOME", "nhome"),

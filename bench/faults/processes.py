@@ -226,7 +226,8 @@ if pid == 0:
     os._exit(0)
 os.close(w)
 with os.fdopen(r) as f:
-    result = f.read() or '{"error": "none", "ours": false, "message": "the child did not come back"}'
+    result = f.read()
+result = result or '{"error": "none", "ours": false, "message": "the child did not come back"}'
 os.waitpid(pid, 0)
 """,
             within=12,

@@ -3,26 +3,51 @@ package cache
 import (
 	"sync"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/tune"
 )
 
-// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, run first, in the
-// order in which the whole job needs their samples. The remaining workers fill storage classes
-// ahead of time. A quarter of the workers never fills, so that a batch that is needed soon does not
-// wait for a series of slow reads that are not.
+// pool runs reads on a number of goroutines that it tunes, or that is fixed. Tasks, which batches
+// wait for, run first, in the order in which the whole job needs their samples. The remaining
+// workers fill storage classes ahead of time. A quarter of the workers never fills, so that a batch
+// that is needed soon does not wait for a series of slow reads that are not.
 type pool struct {
 	workers sync.WaitGroup
 
-	mu      sync.Mutex // guards the following, except threads and maxFilling
+	mu      sync.Mutex // guards the following, except most
 	changed *sync.Cond // signals new tasks, new fills, and closed
 	tasks   taskHeap
 	seq     int64
 	fills   []*fill
 	turn    int // index of the fill that was served last
 	filling int // number of workers that fill
+	idle    int // number of workers that wait for work
+	alive   int // number of workers, without those whose reads were given up
+	limit   int // how many there may be
 	closed  bool
 
-	threads, maxFilling int
+	tuner *tune.Tuner // of limit; nil: it is fixed
+	// A window is a time in which a task was always waiting for a worker: only then their number
+	// limits the throughput.
+	since time.Time // beginning of the window; zero: none
+	done  int       // tasks done since then
+
+	most int // the largest limit
 }
+
+// Threads is how many samples are read at the same time.
+type Threads struct {
+	Start int // at the beginning
+	// Most is the largest number that may be found to be best while the cache is in use; 0: the
+	// number does not change.
+	Most int
+}
+
+const (
+	windowTime  = 250 * time.Millisecond
+	windowTasks = 4 // per worker
+	growth      = 1.5
+)
 
 // Task is a sample to bring for a consumer. Order is the global step that needs it; the task with
 // the lowest Order runs first.
@@ -58,17 +83,62 @@ type Worker struct {
 	again  []byte // for Verify
 }
 
-func newPool(threads int) *pool {
-	p := &pool{threads: threads, maxFilling: max(threads*3/4, 1)}
+func newPool(threads Threads) *pool {
+	p := &pool{limit: threads.Start, most: max(threads.Most, threads.Start)}
 	p.changed = sync.NewCond(&p.mu)
-	for range threads {
-		p.workers.Go(p.work)
+	if threads.Most > 0 {
+		p.tuner = tune.New(tune.Options{
+			Start: threads.Start, Least: 1, Most: threads.Most, Growth: growth,
+		})
 	}
 	return p
 }
 
-// replace starts a worker in place of one whose read hangs. That one counts as a worker until it
-// ends, but no longer takes tasks. filled reports whether it was filling.
+// hire starts workers for this many tasks or fills, as far as there may be more. p.mu must be held.
+func (p *pool) hire(work int) {
+	for n := min(work-p.idle, p.limit-p.alive); n > 0; n-- {
+		p.alive++
+		p.workers.Go(p.work)
+	}
+}
+
+// maxFilling returns how many workers may fill. p.mu must be held.
+func (p *pool) maxFilling() int { return max(p.limit*3/4, 1) }
+
+// measure counts a task that was done, and at the end of a window tunes the number of workers. p.mu
+// must be held.
+func (p *pool) measure() {
+	switch {
+	case p.tuner == nil:
+		return
+	case len(p.tasks) == 0:
+		p.since = time.Time{}
+		return
+	case p.since.IsZero():
+		p.since, p.done = time.Now(), 0
+		return
+	}
+	p.done++
+	if p.done < windowTasks*p.limit {
+		return
+	}
+	now := time.Now()
+	if took := now.Sub(p.since); took >= windowTime {
+		p.limit = p.tuner.Next(float64(p.done) / took.Seconds())
+		p.since, p.done = now, 0
+		p.hire(len(p.tasks))
+	}
+}
+
+// streams returns how many samples may be read at the same time now.
+func (p *pool) streams() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.limit
+}
+
+// replace starts a worker in place of one whose read hangs, which no longer takes tasks. filled
+// reports whether it was filling.
 func (p *pool) replace(filled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,6 +156,7 @@ func (p *pool) submit(tasks []Task) {
 		t.seq = p.seq
 		p.tasks.push(t)
 	}
+	p.hire(len(p.tasks))
 	p.mu.Unlock()
 	if len(tasks) == 1 {
 		p.changed.Signal()
@@ -99,6 +170,7 @@ func (p *pool) addFill(ids []int32, run func(w *Worker, id int) (abandoned bool)
 	f := &fill{ids: ids, run: run}
 	p.mu.Lock()
 	p.fills = append(p.fills, f)
+	p.hire(p.maxFilling())
 	p.mu.Unlock()
 	p.changed.Broadcast()
 	return f
@@ -126,19 +198,30 @@ func (p *pool) work() {
 	var w Worker
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for abandoned := false; !abandoned; {
+	for {
+		abandoned := false
 		switch {
+		case p.alive > p.limit && !p.closed:
+			p.alive--
+			p.changed.Signal() // it may have been woken for work that another one must do now
+			return
 		case len(p.tasks) > 0:
 			t := p.tasks.pop()
 			p.mu.Unlock()
 			abandoned = t.Consumer.Bring(&w, t.Index)
 			p.mu.Lock()
+			p.measure()
 		case p.closed:
 			return
-		case len(p.fills) > 0 && p.filling < p.maxFilling:
+		case len(p.fills) > 0 && p.filling < p.maxFilling():
 			abandoned = p.fillOne(&w)
 		default:
+			p.idle++
 			p.changed.Wait()
+			p.idle--
+		}
+		if abandoned {
+			return // replace has started another worker
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 
 // Verify compares bytes about to be delivered with the source's: with the digest of this cache's
 // own read, or, if there was none, by reading the sample from the source now.
-func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Place) error {
+func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Tier) error {
 	got := digest.Of(data)
 	want, _ := c.digests.of(id)
 	if !c.digests.own(id) {
@@ -24,7 +24,7 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from
 		return &VerifyError{
 			Sample: id,
 			Path:   c.path(id),
-			From:   c.PlaceName(from),
+			From:   c.TierName(from),
 			Got:    got,
 			Want:   want,
 		}

@@ -118,7 +118,7 @@ func (c *Cache) hungError(fl *flight) error {
 // tooManyHung returns an error if no more reads may be started because too many hang.
 func (c *Cache) tooManyHung(id int) error {
 	n := int(c.watcher.hanging.Load())
-	if n < max(c.pool.threads, minHung) {
+	if n < max(c.pool.most, minHung) {
 		return nil
 	}
 	return &dataset.SampleError{

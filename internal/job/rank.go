@@ -96,7 +96,7 @@ func (r *Rank) Number() int { return r.rank }
 // many as keep the reading threads busy.
 func (j *Job) firstBatches(rank int) int {
 	batch := max(j.p.Order.Stream().RankSamples(rank)/j.p.Order.Stream().Steps(), 1)
-	return max(2, (2*j.config.Threads+batch-1)/batch)
+	return max(2, (2*j.p.Cache.Streams()+batch-1)/batch)
 }
 
 // Opened is what a process is told of a job when it opens it.

@@ -13,6 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -148,10 +149,14 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 	}
 	g.faults = cache.NewFaults(o.policy)
 	g.cache = cache.New(cache.Options{
+		// so that no timing decides where samples are read from
+		Known: map[string]perfmodel.Known{"source": {
+			Coefficients: perfmodel.Coefficients{Latency: 1}, Origin: perfmodel.Given,
+		}},
 		Index:   g.source.Index,
 		Source:  g.source,
 		Classes: classes,
-		Threads: o.threads,
+		Threads: cache.Threads{Start: o.threads},
 		Timeout: o.timeout,
 	})
 	g.use = g.cache.Use(nil)

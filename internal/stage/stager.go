@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Stager stages one rank's batches.
@@ -20,6 +21,7 @@ type Stager struct {
 	begin, laidOut, emitted, taken int
 	waiting                        bool // the process is blocked, and has received nothing since
 	lacking                        bool // the next batch waits for memory
+	pace                           pace
 
 	sizes sizes // of results, if they vary
 
@@ -45,6 +47,9 @@ func (s *Stager) settle(n int) {
 	}
 	s.outstanding -= n
 	s.emitted += n
+	if s.waiting {
+		s.pace.resume(time.Now())
+	}
 	s.waiting = false
 	s.o.Buffer.Urge(false)
 	s.mu.Unlock()
@@ -73,6 +78,9 @@ func (s *Stager) Wait() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.waiting {
+		s.pace.block(time.Now())
+	}
 	s.waiting = true
 	s.urge()
 }
@@ -111,11 +119,20 @@ func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
 	}
+	s.pace.took(time.Now(), n-s.taken)
 	s.taken = n
 	select {
 	case s.moved <- struct{}{}:
 	default:
 	}
+}
+
+// due returns when the process needs a batch, given by its step over all epochs: in seconds from
+// now; 0 if it waits for it.
+func (s *Stager) due(now time.Time, step int) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace.due(now, step-s.begin-s.taken)
 }
 
 // hold waits until another batch may be staged, and counts it as laid out.

@@ -40,8 +40,8 @@ func report() *Report {
 				Staging: Staging{Size: 10, Used: 2},
 			},
 		},
-		Classes: []Class{{Name: "memory", Room: 100, Used: 90}},
-		Peers:   []Peer{{Node: 0, Alive: true, Reason: "it lies"}},
+		Classes: []Class{{Name: "memory", Capacity: 100, Used: 90}},
+		Peers:   []Peer{{Node: 0, Alive: true, Bypassed: true, Reason: "it lies"}},
 	}
 }
 
@@ -178,9 +178,9 @@ func TestSummaryHasTheFirstFaultsAndBypassedNodes(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	n := c.Nodes[0]
-	if n.Node != 1 || !n.Answering || len(n.Faults) != maxFaults ||
-		n.Staging != (Staging{20, 7, 1}) || len(n.PassedBy) != 1 ||
-		n.PassedBy[0].Reason != "it lies" {
+	if n.Node != 1 || !n.Responding || len(n.Faults) != maxFaults ||
+		n.Staging != (Staging{20, 7, 1}) || len(n.Bypassed) != 1 ||
+		n.Bypassed[0].Reason != "it lies" {
 		t.Errorf("%+v", n)
 	}
 	if len(n.Ranks) != 2 || n.Ranks[0].Batches != 8 || n.Ranks[0].StallSeconds() != 3.5 ||
@@ -196,7 +196,7 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 	mine.Complete(nil, 200)
 	c := mine.Summary()
 	heard := c.Nodes[0]
-	heard.Node, heard.Answering, heard.Age, heard.Why = 0, false, 12, "it is gone"
+	heard.Node, heard.Responding, heard.Age, heard.Why = 0, false, 12, "it is gone"
 	silent := NodeReport{
 		Node:  2,
 		Age:   -1,
@@ -205,7 +205,7 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 	}
 	assembling := NodeReport{
 		Node:       3,
-		Answering:  true,
+		Responding: true,
 		Assembling: true,
 		Sentence:   "The job is being put together.",
 	}

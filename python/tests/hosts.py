@@ -9,6 +9,7 @@ import subprocess
 import sys
 import uuid
 
+from nodes import slow_source
 from waiting import until
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
@@ -89,6 +90,7 @@ class Hosts:
             "HDMLP_LINGER": "0s",
             "HDMLP_MEMORY": "64MiB",
             "HDMLP_INDEX_DIR": os.path.join(self.directory, "index"),
+            "HDMLP_CONFIG": slow_source(self.directory),
         }
         self.ssh = self.program(
             "ssh",

@@ -42,7 +42,8 @@ import json, os, signal, sys, zlib
 from hdmlp.data import DataLoader, Folder
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-with DataLoader(Folder(sys.argv[1]), batch_size=12 // world, seed=42, epochs=4) as loader, open(f"given-{world}-{rank}", "w") as given:
+loader = DataLoader(Folder(sys.argv[1]), batch_size=12 // world, seed=42, epochs=4)
+with loader, open(f"given-{world}-{rank}", "w") as given:
     if os.path.exists("state"):
         with open("state") as file:
             loader.load_state_dict(json.load(file))
@@ -56,7 +57,7 @@ with DataLoader(Folder(sys.argv[1]), batch_size=12 // world, seed=42, epochs=4) 
                 os.rename("state.new", "state")
                 signal.pause()  # until torchrun ends it
     with open(f"read-{rank}", "w") as file:
-        json.dump({place["place"]: place["samples"] for place in loader.report()["places"]}, file)
+        json.dump({tier["tier"]: tier["samples"] for tier in loader.report()["tiers"]}, file)
 """
 
 
@@ -208,7 +209,7 @@ def documented(path, pattern, folder):
 
 
 def needed(*programs):
-    """Skips the test if one of these programs is missing; fails it if scripts/setup can install it."""
+    """Skips the test if a program is missing, or fails it if scripts/setup can install it."""
     for program in programs:
         if not os.path.exists(program):
             (pytest.fail if shutil.which("apt-get") else pytest.skip)(

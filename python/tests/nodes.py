@@ -49,6 +49,16 @@ def folder(tmp_path_factory):
     return str(root)
 
 
+def slow_source(directory):
+    """The path of a configuration file that tells daemons that the source is slower than any other
+    tier. So they read a sample from the source only if no node has it, and tests can count reads:
+    a source on the local disk may otherwise be faster than another node."""
+    path = os.path.join(directory, "slow-source.toml")
+    with open(path, "w") as file:
+        file.write("[environment]\nsource = {1 = 0.001}\n")
+    return path
+
+
 def on_node(binary, run, node, *command):
     """The command line that runs a command on a node of a run of `hdmlp dev cluster`."""
     return [binary, "dev", "exec", str(node), "--run", run, "--", *command]
@@ -67,6 +77,7 @@ def run_script(binary, tmp_path, script, *arguments, **variables):
         **os.environ,
         "HDMLP_LINGER": "0s",
         "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+        "HDMLP_CONFIG": slow_source(tmp_path),
         "HDMLP_SECRET": uuid.uuid4().hex,
         "OMP_NUM_THREADS": "1",
         **variables,
@@ -120,6 +131,7 @@ class Nodes:
             **os.environ,
             "HDMLP_LINGER": "0s",
             "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+            "HDMLP_CONFIG": slow_source(tmp_path),
         }
         environment.pop("HDMLP_SOCKET", None)
         self.process = subprocess.Popen(
@@ -267,7 +279,7 @@ class Nodes:
 
     def wait_asked(self, node, other):
         """Waits until the node asks another one for samples."""
-        self.wait(lambda: self.peer(node, other)["asked"], f"node {node} asks node {other}")
+        self.wait(lambda: not self.peer(node, other)["bypassed"], f"node {node} asks node {other}")
 
     def peer(self, node, other):
         """A node's report of another one."""

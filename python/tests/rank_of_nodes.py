@@ -80,9 +80,9 @@ def say(**line: Any) -> None:
     print(json.dumps(line), flush=True)
 
 
-def places(loader: data.DataLoader) -> dict[str, int]:
+def tiers(loader: data.DataLoader) -> dict[str, int]:
     """The number of samples that the node has read so far, by where from."""
-    return {place["place"]: place["samples"] for place in loader.report()["places"]}
+    return {tier["tier"]: tier["samples"] for tier in loader.report()["tiers"]}
 
 
 class Lockstep:
@@ -148,7 +148,7 @@ def train(loader: data.DataLoader, options: Options, rank: int, epochs: list[str
             loader.load_state_dict(start)
             continue
         if options.gates is not None:
-            say(at=rank, epoch=epoch, places=places(loader))
+            say(at=rank, epoch=epoch, tiers=tiers(loader))
             if epoch + 1 < total:
                 until_exists(os.path.join(options.gates, str(epoch)))
 
@@ -212,7 +212,7 @@ def main() -> None:
             said["pid"] = loader._feeds[0].stream.daemon.pid
             say(ready=rank, pid=said["pid"], process=os.getpid())
             train(loader, options, rank, said["epochs"])
-            said["places"] = places(loader)
+            said["tiers"] = tiers(loader)
             cluster = loader.report(cluster=True)
             said["cluster"] = {
                 "sentence": str(cluster),

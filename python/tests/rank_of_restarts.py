@@ -54,7 +54,7 @@ def main() -> None:
 
 def say(rank, loader, given) -> None:
     report = loader.report()
-    # What this job read from the source: "places" counts since the dataset's cache was made, which
+    # What this job read from the source: "tiers" counts since the dataset's cache was made, which
     # may be the cache of the job before.
     print(
         json.dumps(

@@ -53,7 +53,7 @@ def test_arguments_take_precedence():
     assert launcher.find(1, 2, {"RANK": "3", "WORLD_SIZE": "8"})[:2] == (1, 2)
     with pytest.raises(errors.ConfigError, match="world_size is given without rank"):
         launcher.find(world_size=2)
-    with pytest.raises(errors.ConfigError, match="torchrun"):
+    with pytest.raises(errors.ConfigError, match=r"^RANK=8 and WORLD_SIZE=8: "):
         launcher.find(environ={"RANK": "8", "WORLD_SIZE": "8"})
 
 

@@ -11,10 +11,11 @@ from types import SimpleNamespace
 import pytest
 from hdmlp import _launcher as launcher
 from hdmlp import _nodes, data, errors
+from hdmlp._place import Place
 
 
 def test_jobs_are_named_after_their_launch():
-    two = launcher.Place(0, 2, 0, "")
+    two = Place(0, 2, 0, "")
     master = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
     key = launcher.job_key
     assert (
@@ -31,12 +32,12 @@ def test_jobs_are_named_after_their_launch():
     assert key(slurm, "0", step) == "slurm-7.1-n1:29500/0"
     assert key(mpi, "0", {"PMIX_NAMESPACE": "x", **step}) == "mpi-x-n1:29500/0"
     assert key(two, "0", step) == "master-n1:29500/0"  # Slurm started only some of the ranks
-    one = launcher.Place(0, 1, 0, "")
+    one = Place(0, 1, 0, "")
     assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
 
 
 def test_a_reused_process_id_is_another_job(monkeypatch):
-    one, key = launcher.Place(0, 1, 0, ""), launcher.job_key
+    one, key = Place(0, 1, 0, ""), launcher.job_key
     before = key(one, "0", {})
     assert before.startswith(f"process-{os.getpid()}-")
     assert key(one, "0", {}) == before
@@ -45,7 +46,7 @@ def test_a_reused_process_id_is_another_job(monkeypatch):
 
 
 def test_long_names_are_shortened_and_stay_distinct():
-    two = launcher.Place(0, 2, 0, "")
+    two = Place(0, 2, 0, "")
 
     def key(run, name="0"):
         return launcher.job_key(
@@ -124,14 +125,14 @@ def test_ranks_share_a_secret_through_torchs_store(monkeypatch):
     )
     monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
     with ThreadPoolExecutor() as pool:
-        early = pool.submit(_nodes.secret, launcher.Place(1, 2, 0, ""), {})
+        early = pool.submit(_nodes.secret, Place(1, 2, 0, ""), {})
         assert store.waited_for.wait(20)
-        drawn = _nodes.secret(launcher.Place(0, 2, 0, ""), {})
+        drawn = _nodes.secret(Place(0, 2, 0, ""), {})
         assert (
             early.result()
             == drawn
-            == _nodes.secret(launcher.Place(0, 2, 0, ""), {})
-            == _nodes.secret(launcher.Place(1, 2, 0, ""), {})
+            == _nodes.secret(Place(0, 2, 0, ""), {})
+            == _nodes.secret(Place(1, 2, 0, ""), {})
         )
 
 
@@ -168,4 +169,4 @@ def test_a_name_with_surrogates_is_refused():
         match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other "
         r"text$",
     ):
-        launcher.job_key(launcher.Place(0, 1, 0, "arguments"), "a\udc80", {})
+        launcher.job_key(Place(0, 1, 0, "arguments"), "a\udc80", {})

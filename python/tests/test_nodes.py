@@ -31,9 +31,9 @@ def test_nodes_get_the_stream_of_one_node(binary, folder, alone, tmp_path, polic
     said, status = run.end()
     assert status == 0, "".join(run.other)
     assert streams(said) == alone
-    assert all((value["places"]["peer"] > 0) == (policy != "minio") for value in said.values())
+    assert all((value["tiers"]["peer"] > 0) == (policy != "minio") for value in said.values())
     if policy == "cooperative":  # their caches together hold everything
-        assert sum(value["places"]["source"] for value in said.values()) == SAMPLES
+        assert sum(value["tiers"]["source"] for value in said.values()) == SAMPLES
 
 
 def test_several_ranks_per_node_get_the_stream_of_one_node(binary, folder, tmp_path):

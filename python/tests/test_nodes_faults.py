@@ -51,9 +51,9 @@ def gates(tmp_path):
     return str(tmp_path / "gates")
 
 
-def source(places):
+def source(tiers):
     """The number of samples that all nodes together have read from the source."""
-    return sum(place["source"] for place in places)
+    return sum(tier["source"] for tier in tiers)
 
 
 def test_samples_of_a_dead_node_are_read_once_more_by_one_node(
@@ -68,7 +68,7 @@ def test_samples_of_a_dead_node_are_read_once_more_by_one_node(
     }
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
     run.wait_epoch(0, [0, 1, 2])
-    before = [run.at[rank][0]["places"] for rank in range(3)]
+    before = [run.at[rank][0]["tiers"] for rank in range(3)]
     assert source(before) == SAMPLES  # together they hold everything
     os.kill(run.ready[2], signal.SIGKILL)
     for node in (0, 1):
@@ -76,7 +76,7 @@ def test_samples_of_a_dead_node_are_read_once_more_by_one_node(
     for epoch in range(EPOCHS):
         run.go_on(epoch)
     run.wait_epoch(EPOCHS - 1, [0, 1])
-    after = [run.at[rank][-1]["places"] for rank in (0, 1)]
+    after = [run.at[rank][-1]["tiers"] for rank in (0, 1)]
     assert source(after) - source(before[:2]) <= before[2]["source"]
     open(options["until"], "w").close()
     said, _ = run.end()
@@ -118,7 +118,7 @@ def test_nodes_read_from_each_other_again_after_a_minutes_cut(
     said, status = run.end()
     assert status == 0, "".join(run.other)
     assert streams(said) == reference, "".join(run.other)
-    read = [source([run.at[rank][epoch]["places"] for rank in range(3)]) for epoch in range(EPOCHS)]
+    read = [source([run.at[rank][epoch]["tiers"] for rank in range(3)]) for epoch in range(EPOCHS)]
     assert any(read[epoch] == read[epoch - 1] for epoch in range(5, EPOCHS)), f"{read}{logs}"
 
 
@@ -146,7 +146,7 @@ def test_other_nodes_continue_after_stops_and_kills(binary, folder, reference, t
     run.wait_gone(1, 0)
     for epoch in range(2, EPOCHS):
         run.go_on(epoch)
-    run.wait(lambda: 0 in run.said, "rank 0 hears of its daemon's end")
+    run.wait(lambda: 0 in run.said, "rank 0 reports its daemon's end")
     run.wait_epoch(EPOCHS - 1, [1])
     open(options["until"], "w").close()
     said, status = run.end()

@@ -140,7 +140,7 @@ def test_a_flood_costs_bounded_memory_and_the_job_goes_on(binary, folder, alone,
         time.sleep(FLOODED)
         grown = forming.stop()
         assert grown < BUDGET, f"while the job forms the daemon grew by {grown >> 20} MiB"
-        assert not run.ready, "nobody can have begun"
+        assert not run.ready, "no node can have begun"
         (late / "daemon-now").touch()
         run.wait_ready(3)  # a node with the secret gets in
         running = Watch(pid)

@@ -65,7 +65,7 @@ def test_different_bytes_met_later_end_the_job(binary, folder, other, tmp_path):
     }
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     run.wait_epoch(0, [0, 1])
-    assert sum(run.at[rank][0]["places"]["source"] for rank in (0, 1)) == SAMPLES
+    assert sum(run.at[rank][0]["tiers"]["source"] for rank in (0, 1)) == SAMPLES
     run.go_on(0)
     run.wait_epoch(1, [0, 1])
     os.kill(run.ready[1], signal.SIGKILL)

@@ -38,7 +38,8 @@ HEAD = textwrap.dedent("""
     class Parted:
         # A user's sampler: in each epoch a permutation of its own, of which each rank has its part.
         def __init__(self, data, length=40):
-            self.count, self.num_replicas, self.rank, self.epoch, self.length = len(data), world, me, 0, length
+            self.count, self.num_replicas, self.rank = len(data), world, me
+            self.epoch, self.length = 0, length
         def set_epoch(self, epoch):
             self.epoch = epoch
         def __len__(self):
@@ -79,7 +80,7 @@ HEAD = textwrap.dedent("""
 
 @pytest.fixture
 def run(binary, folder, tmp_path):
-    """Runs a script on two nodes with two ranks each; returns what its ranks printed, and the log."""
+    """Runs a script on two nodes of two ranks each; returns what the ranks printed, and the log."""
 
     def start(script):
         said, done = run_script(
@@ -108,8 +109,9 @@ def test_each_rank_gets_its_part_and_the_source_is_read_once(run, sampler):
             if type(again) is not Counting:
                 again.set_epoch(epoch)
             drawn.update(again)
+        files = {{i: os.path.join(sys.argv[1], data.samples[i][0]) for i in drawn}}
         say(same=got == ids(DataLoader(Items(data), 8, sampler=theirs), theirs), source=source,
-            drawn={{i: os.path.getsize(os.path.join(sys.argv[1], data.samples[i][0])) for i in drawn}})
+            drawn={{i: os.path.getsize(file) for i, file in files.items()}})
     """)
     assert len(said) == 4, log
     assert all(value["same"] for value in said), log
@@ -179,7 +181,10 @@ def test_a_sample_on_several_ranks_draws_other_numbers_on_each(run):
 def test_simultaneous_iterators_have_an_epoch_each(run):
     said, log = run("""
         def pairs(loader):
-            return [[(x.tolist(), y.tolist()) for (x, _), (y, _) in zip(loader, loader)] for _ in range(2)]
+            return [
+                [(x.tolist(), y.tolist()) for (x, _), (y, _) in zip(loader, loader)]
+                for _ in range(2)
+            ]
 
         with ht.DataLoader(data, 8, sampler=Counting(data)) as loader:
             got = pairs(loader)
@@ -217,7 +222,13 @@ def test_parts_that_cannot_be_shared_are_read_separately_on_all_ranks(run):
                 super().__init__(data)
                 self.rank = me ^ 1 if me < 2 else me
 
-        for name, sampler in (("lengths", lambda data: Parted(data, 20 + me)), ("uncopied", Uncopied), ("changing", Changing), ("swapped", Swapped)):
+        samplers = {
+            "lengths": lambda data: Parted(data, 20 + me),
+            "uncopied": Uncopied,
+            "changing": Changing,
+            "swapped": Swapped,
+        }
+        for name, sampler in samplers.items():
             mine, other = sampler(data), sampler(data)
             with ht.DataLoader(data, 8, sampler=mine) as loader:
                 got = ids(loader, mine)
@@ -262,7 +273,8 @@ def test_a_loader_that_one_rank_alone_iterates_is_read_separately(run):
         sampler = Parted(data)
         with ht.DataLoader(data, 8, sampler=sampler, start_timeout="2s") as loader:
             if me == 0:
-                say(same=ids(loader, sampler) == ids(DataLoader(Items(data), 8, sampler=sampler), sampler))
+                got = ids(loader, sampler)
+                say(same=got == ids(DataLoader(Items(data), 8, sampler=sampler), sampler))
     """)
     assert said == [{"rank": 0, "same": True}], log
     assert "of the 2 ranks of node 0 only [0] opened the loader within 2s" in log

@@ -80,7 +80,7 @@ def test_an_unreachable_node_0_is_named(binary, folder, tmp_path, nodes, words):
 @pytest.mark.parametrize(
     "interface, why",
     [
-        ("eth7", "it is no interface or address of this host, and as a host name: lookup eth7"),
+        ("eth7", "it is no interface or address of this host, and not known as a host name"),
         ("192.0.2.7", "this host has no such address"),
         ("172.31.255.0/24", "this host has no such address"),
     ],

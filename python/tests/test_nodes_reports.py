@@ -75,7 +75,7 @@ def test_every_node_reports_the_whole_job(binary, folder, tmp_path, gates):
         assert job["steps"] == STEPS
         assert job["planned_epochs"] == 3
         assert [part["node"] for part in job["nodes"]] == [0, 1, 2]
-        assert all(part["answering"] for part in job["nodes"])
+        assert all(part["responding"] for part in job["nodes"])
         assert job["total"]["batches"] == 2 * 6 * STEPS
         assert job["total"]["samples"] == 2 * SAMPLES
         assert job["total"]["source"]["samples"] == SAMPLES
@@ -148,24 +148,24 @@ def test_a_silent_node_is_shown_with_its_last_report(binary, folder, tmp_path, g
         """The report of node 0, or None if node 2 has answered, as the signal has not reached it
         yet."""
         job = stats(run, 0)
-        return None if job["nodes"][2]["answering"] else job
+        return None if job["nodes"][2]["responding"] else job
 
     try:
         job = run.wait(without, "node 2 is silent")
         silent = job["nodes"][2]
         assert silent["why"]
         assert silent["age_seconds"] >= 0
-        assert job["nodes"][1]["answering"]
+        assert job["nodes"][1]["responding"]
         assert job["total"]["batches"] == before["total"]["batches"]
         assert "Node 2 does not answer" in job["sentence"]
         assert "ago" in run.ask(0, "stats", "--job", run.name)
-        job = stats(run, 1)  # which has not heard of it before
+        job = stats(run, 1)  # which has no report of it yet
         assert job["nodes"][2]["age_seconds"] < 0
         assert job["total"]["batches"] < before["total"]["batches"]
         assert "no answer" in run.ask(1, "top", "--once", "--interval", "100ms")
     finally:
         os.kill(run.ready[2], signal.SIGCONT)
-    run.wait(lambda: stats(run, 1)["nodes"][2]["answering"], "node 2 answers again")
+    run.wait(lambda: stats(run, 1)["nodes"][2]["responding"], "node 2 answers again")
     os.kill(run.ready[2], signal.SIGKILL)
     run.wait(
         lambda: stats(run, 1)["nodes"][2].get("why") == "it is gone",
@@ -216,7 +216,7 @@ def test_top_shows_all_nodes(binary, folder, tmp_path, gates, key):
     run.wait_epoch(0, range(4))
     screen = Terminal(run.on_node(1, run.binary, "top", "--interval", "200ms"), 100, 30)
     for text in (
-        "epoch 2 of 3",
+        "epoch 1 of 0-2",
         "MiB/s from",
         "in use, %",
         "rank 0",

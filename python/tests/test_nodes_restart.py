@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from nodes import SAMPLES, binary, folder, on_node  # noqa: F401
+from nodes import SAMPLES, binary, folder, on_node, slow_source  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -37,6 +37,7 @@ class Machines:
             **os.environ,
             "HDMLP_LINGER": "60s",
             "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+            "HDMLP_CONFIG": slow_source(tmp_path),
         }
         self.environment.pop("HDMLP_SOCKET", None)
         self.cluster = subprocess.Popen(

@@ -41,7 +41,7 @@ def test_another_version_of_hdmlp_is_refused(binary, folder, tmp_path):
         check(
             said[rank],
             "MismatchError",
-            rf"^hdmlp's version is {new.decode()} on node 1 \({IP}:\d+\), but {__version__} on "
+            rf"^hdmlp's version is {new.decode()} on node 1 \({IP}\), but {__version__} on "
             rf"node 0",
         )
         mine, theirs = (__version__, new.decode())[:: 1 if rank == 0 else -1]
@@ -59,7 +59,7 @@ def test_another_dataset_is_refused_with_the_difference(binary, folder, tmp_path
     other = tmp_path / "other"
     shutil.copytree(folder, other)
     file = min(other.glob("*/*"))
-    facts = r"{} samples of \d+ bytes \(hash of names and sizes: [0-9a-f]{{16}}\)"
+    facts = r"{} samples? with \d+ bytes \(hash of names and sizes: [0-9a-f]{{16}}\)"
     count = len(list(file.parent.iterdir()))
     key, theirs, mine = (
         f'class "{file.parent.name}" of the dataset',
@@ -81,13 +81,13 @@ def test_another_dataset_is_refused_with_the_difference(binary, folder, tmp_path
     else:
         (other / "z").mkdir()
         (other / "z" / "1.jpg").write_bytes(b"x")
-        key, theirs, mine = 'class "z" of the dataset', facts.format(1), r"\(not given\)"
+        key, theirs, mine = 'class "z" of the dataset', facts.format(1), "missing"
     said = start(binary, folder, tmp_path, 2, {}, {1: {"folder": str(other)}}, [0, 1])
     for rank in (0, 1):
         check(
             said[rank],
             "MismatchError",
-            rf"^{key} is {theirs} on node 1 \({IP}:\d+\), but {mine} on node 0",
+            rf"^{key} is {theirs} on node 1 \({IP}\), but {mine} on node 0",
         )
 
 
@@ -119,7 +119,7 @@ def test_another_dataset_is_refused_with_the_difference(binary, folder, tmp_path
                 }
             },
             "MismatchError",
-            rf"nodes is 3 on node 2 \({IP}:\d+\), but 2 on node 0",
+            rf"nodes is 3 on node 2 \({IP}\), but 2 on node 0: start all ranks",
         ),
     ],
     ids=["one rank twice", "one number twice", "more nodes than stated"],
@@ -138,7 +138,7 @@ def test_missing_nodes_are_named(binary, folder, tmp_path):
             said[rank],
             "ConfigError",
             rf"node 1 of 3 did not join within 4s; present: node 0 \({IP}:29510\), node 2 "
-            rf"\({IP}:\d+\)\. See the logs of the missing nodes",
+            rf"\({IP}\)\. See the logs of the missing nodes",
         )
 
 

@@ -125,7 +125,7 @@ def test_nodes_with_certificates_of_one_authority_form_a_job(
     said, status = run.end()
     assert status == 0, "".join(run.other)
     assert streams(said) == alone, "".join(run.other)
-    assert all(value["places"]["peer"] > 0 for value in said.values())
+    assert all(value["tiers"]["peer"] > 0 for value in said.values())
 
 
 def test_a_certificate_of_another_authority_is_refused(binary, folder, tmp_path, authorities):

@@ -64,7 +64,7 @@ def test_transforms_after_the_tensor_run_in_python(folder, workers, said):
             assert same(loader, want)
         [message] = said()
         assert name in message
-        assert "in Python, after what HDMLP does" in message
+        assert "runs in Python, after what the daemon applies" in message
     plain = batches(folder, 4, 1, 3, False, 0, 1, REFERENCE)[0]
     with ht.DataLoader(
         ht.ImageFolder(folder, [*TENSOR, erasing]), 4, seed=3, num_workers=workers, shuffle=True
@@ -100,8 +100,8 @@ def test_transforms_of_images_run_in_python(folder, workers, said):
         [message] = said()
         assert (
             message
-            == "upside_down: in Python, after what HDMLP does: it is not a transform that HDMLP "
-            "knows; because of it also: ToTensor()"
+            == "upside_down runs in Python, after what the daemon applies: it is not a transform "
+            "that HDMLP knows; because of it also: ToTensor()"
         )
 
 
@@ -135,8 +135,8 @@ def test_all_transforms_may_run_in_python(folder, said):
     [message] = said()
     assert (
         message
-        == "forward: in Python, after what HDMLP does: it is not a transform that HDMLP knows; "
-        "because of it also: ToTensor()"
+        == "forward runs in Python, after what the daemon applies: it is not a transform that "
+        "HDMLP knows; because of it also: ToTensor()"
     )
 
 
@@ -173,7 +173,8 @@ def test_warnings_name_objects_by_their_class(folder, said):
 
     with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, Darker()]), 4, shuffle=True):
         assert said() == [
-            "Darker: in Python, after what HDMLP does: it is not a transform that HDMLP knows"
+            "Darker runs in Python, after what the daemon applies: it is not a transform that "
+            "HDMLP knows"
         ]
 
 
@@ -312,4 +313,4 @@ def test_the_warning_is_shown_without_logging_configuration(folder):
         env={**os.environ, "PYTHONPATH": path},
     )
     assert done.stderr.count("RandomErasing") == 1
-    assert "in Python, after what HDMLP does" in done.stderr
+    assert "runs in Python, after what the daemon applies" in done.stderr

@@ -92,7 +92,7 @@ def test_the_ranks_of_the_node_are_counted(monkeypatch):
         monkeypatch.setenv(name, value)
     assert local_ranks() == 4
     monkeypatch.delenv("RANK")
-    assert local_ranks() == 1  # who is to know the rank raises
+    assert local_ranks() == 1  # an error in the rank is raised elsewhere
 
 
 def test_the_number_of_workers_is_logged(monkeypatch):

@@ -279,9 +279,9 @@ def test_warnings_while_something_is_prepared_are_logged(caplog):
     from hdmlp._progress import Progress
 
     progress = Progress(io.StringIO())
-    progress({"what": "somebody does not know the secret", "done": 0, "total": 0, "warning": True})
+    progress({"what": "a node does not know the secret", "done": 0, "total": 0, "warning": True})
     assert [(r.levelname, r.message) for r in caplog.records] == [
-        ("WARNING", "somebody does not know the secret")
+        ("WARNING", "a node does not know the secret")
     ]
 
 

@@ -16,7 +16,7 @@ def test_a_late_result_is_undone():
         return "late"
 
     with pytest.raises(OSError, match=r"it has not answered for 0\.01 s") as caught:
-        _view.patiently("/somewhere", call, undone.append, 0.01)
+        _view.call_with_timeout("/somewhere", call, undone.append, 0.01)
     assert caught.value.errno == errno.ETIMEDOUT
     assert undone == []
     waiting = [thread for thread in threading.enumerate() if thread.name == "hdmlp-open"]
@@ -24,7 +24,7 @@ def test_a_late_result_is_undone():
     for thread in waiting:
         thread.join()
     assert undone == ["late"]
-    assert _view.patiently("/somewhere", lambda: "in time", undone.append, 60) == "in time"
+    assert _view.call_with_timeout("/somewhere", lambda: "in time", undone.append, 60) == "in time"
     assert undone == ["late"]
 
 

@@ -1,4 +1,4 @@
-// Package folder implements a dataset.Source for a folder with one sub-directory per class, as
+// Package folder implements a dataset.Source for a folder with one subdirectory per class, as
 // torchvision.datasets.ImageFolder reads it: the same classes, the same samples, the same order.
 //
 // # Scanning
@@ -165,6 +165,9 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 		Root: f.path, RootFD: f.root.Load().FD(), Places: f.places, Memory: opts.Memory,
 		Warn: opts.Warn, Calls: calls.caller(),
 	}
+	if err := files.Check(); err != nil {
+		return err
+	}
 	var known *dataset.Index
 	if !opts.Rescan {
 		known, f.indexPath = files.Read(extensions)
@@ -285,7 +288,7 @@ func directoryError(path string, err error) *dataset.Error {
 			"check the path, and that its file system is mounted on this node"
 	case errors.Is(err, unix.ENOTDIR):
 		e.Kind, e.Hint = dataset.ErrNotDirectory,
-			"give the directory that holds one sub-directory per class"
+			"give the directory that holds one subdirectory per class"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		e.Kind, e.Hint = dataset.ErrUnreadableDirectory,
 			"give this user the permission to read and to enter it (chmod a+rx)"

@@ -6,9 +6,10 @@
 // index is an array of offsets without pointers, so the garbage collector scans neither.
 //
 // The memfd is as large as the whole dataset, if address space allows it, and its pages are
-// allocated only as samples arrive: a store that is reopened with more room grows in place. Pages
-// are allocated with fallocate before they are written, so running out of memory is ErrFull and
-// never a bus error. Sealed memory cannot be freed in part: a store is evicted as a whole or stays.
+// allocated only as samples arrive: a store that is reopened with more capacity grows in place.
+// Pages are allocated with fallocate before they are written, so running out of memory is ErrFull
+// and never a bus error. Sealed memory cannot be freed in part: a store is evicted as a whole or
+// stays.
 //
 // Has, Locate and Read take no lock. A store's methods must not be called after its last Close,
 // after which the class may evict it.
@@ -74,11 +75,11 @@ func (c *Class) Idle() int64 {
 }
 
 // Open implements storageclass.Class. A store that is reopened keeps all its samples, even if they
-// take more than room.
-func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
-	if room < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
+// take more than capacity.
+func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Store, error) {
+	if capacity < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
 		return nil, fmt.Errorf("memory class: open a store of %d bytes for %d samples: "+
-			"out of range", room, ds.Samples)
+			"out of range", capacity, ds.Samples)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -94,26 +95,26 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 		s.opens++
 		return s, nil
 	}
-	if s != nil && room > s.size {
+	if s != nil && capacity > s.size {
 		c.evict(s)
 		s = nil
 	}
 	if s != nil {
-		_, used := s.Room()
-		room = max(room, used, s.end())
+		_, used := s.Capacity()
+		capacity = max(capacity, used, s.end())
 	}
-	if err := c.makeRoom(s, room); err != nil {
+	if err := c.makeRoom(s, capacity); err != nil {
 		return nil, err
 	}
 	if s == nil {
-		fresh, err := newStore(c, ds, room)
+		fresh, err := newStore(c, ds, capacity)
 		if err != nil {
-			return nil, fmt.Errorf("memory class: a store of %s: %w", size.Format(room), err)
+			return nil, fmt.Errorf("memory class: a store of %s: %w", size.Format(capacity), err)
 		}
 		s = fresh
 		c.mu.stores[ds.Fingerprint] = s
 	}
-	s.resize(room)
+	s.resize(capacity)
 	s.opens = 1
 	c.mu.clock++
 	s.opened = c.mu.clock
@@ -126,7 +127,7 @@ func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 	defer c.mu.Unlock()
 	own := c.mu.stores[ds.Fingerprint]
 	if own != nil && own.opens > 0 {
-		total, _ := own.Room()
+		total, _ := own.Capacity()
 		return total, nil
 	}
 	free, err := c.free()
@@ -153,8 +154,8 @@ func (c *Class) Close() error {
 }
 
 // makeRoom evicts idle stores other than own, the one opened longest ago first, until own, or a new
-// store if own is nil, can have room bytes. c.mu is held.
-func (c *Class) makeRoom(own *store, room int64) error {
+// store if own is nil, can have capacity bytes. c.mu is held.
+func (c *Class) makeRoom(own *store, capacity int64) error {
 	for {
 		free, err := c.free()
 		if err != nil {
@@ -163,13 +164,13 @@ func (c *Class) makeRoom(own *store, room int64) error {
 		if own != nil {
 			free = add(free, own.taken())
 		}
-		if room <= max(free, 0) { // zero bytes always fit
+		if capacity <= max(free, 0) { // zero bytes always fit
 			return nil
 		}
 		oldest := c.oldest(own)
 		if oldest == nil {
 			return &storageclass.LimitError{
-				What: "a store in memory", Need: room, Limit: max(free, 0),
+				What: "a store in memory", Need: capacity, Limit: max(free, 0),
 				Hint: "reduce memory, or give the job more",
 			}
 		}
@@ -203,7 +204,7 @@ func (c *Class) oldest(own *store) (oldest *store) {
 	return oldest
 }
 
-// free returns what is left for new stores if the open ones use all the room that they were
+// free returns what is left for new stores if the open ones use all the capacity that they were
 // promised. It may be negative. c.mu is held.
 func (c *Class) free() (int64, error) {
 	free, err := c.limit()
@@ -212,7 +213,7 @@ func (c *Class) free() (int64, error) {
 	}
 	for _, s := range c.mu.stores {
 		if s.opens > 0 {
-			total, _ := s.Room()
+			total, _ := s.Capacity()
 			free -= max(total-s.taken(), 0)
 		}
 	}

@@ -60,8 +60,8 @@ type store struct {
 var _ storageclass.InPlace = (*store)(nil)
 
 // newStore creates an empty store. Its segment is as large as the dataset or, if address space is
-// limited, as room.
-func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
+// limited, as capacity.
+func newStore(c *Class, ds storageclass.Dataset, capacity int64) (*store, error) {
 	var all int64
 	for id := range ds.Samples {
 		all += ds.Size(id)
@@ -74,21 +74,21 @@ func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
 		digests:     make([]atomic.Uint32, ds.Samples),
 		instances:   make([]atomic.Uint64, ds.Samples),
 	}
-	err := s.mapSegment(max(all, room))
+	err := s.mapSegment(max(all, capacity))
 	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EFBIG) || errors.Is(err, unix.EINVAL) {
-		err = s.mapSegment(room)
+		err = s.mapSegment(capacity)
 	}
 	if err != nil {
-		return nil, limited(room, err)
+		return nil, limited(capacity, err)
 	}
-	s.mu.space = arena.New(room, true)
+	s.mu.space = arena.New(capacity, true)
 	return s, nil
 }
 
 // limited turns err into a *storageclass.LimitError if a limit of the system denies the process
 // such memory at all.
-func limited(room int64, err error) error {
-	e := &storageclass.LimitError{What: "a store in memory", Need: room}
+func limited(capacity int64, err error) error {
+	e := &storageclass.LimitError{What: "a store in memory", Need: capacity}
 	var limit unix.Rlimit
 	switch {
 	case errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil:
@@ -166,11 +166,11 @@ func (s *store) Held() []int32 {
 	return s.mu.order.Held(s.holds)
 }
 
-// Room implements storageclass.Store. Samples take their bytes and nothing else.
-func (s *store) Room() (total, used int64) {
+// Capacity implements storageclass.Store. Samples take their bytes and nothing else.
+func (s *store) Capacity() (total, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.space.Room()
+	return s.mu.space.Capacity()
 }
 
 // Put implements storageclass.Store.
@@ -303,7 +303,7 @@ func (s *store) check(id, length int) error {
 }
 
 // reserve allocates the sample's bytes and their pages. The sample must be coming; if there is no
-// room, it becomes absent.
+// capacity, it becomes absent.
 func (s *store) reserve(id int) (int64, error) {
 	n := s.sampleSize(id)
 	s.mu.Lock()
@@ -330,8 +330,8 @@ func (s *store) back(end int64) bool {
 	if s.mu.refused {
 		return false
 	}
-	room, _ := s.mu.space.Room()
-	to := min(max(end, s.mu.backed+chunk), max(room, end))
+	capacity, _ := s.mu.space.Capacity()
+	to := min(max(end, s.mu.backed+chunk), max(capacity, end))
 	for {
 		err := unix.Fallocate(int(s.segment.Fd()), 0, s.mu.backed, to-s.mu.backed)
 		switch {
@@ -357,11 +357,11 @@ func (s *store) publish(id int, offset int64, origin storageclass.Origin) {
 	s.where[id].Store(offset + 1)
 }
 
-// resize sets the room of a store that no job has open.
-func (s *store) resize(room int64) {
+// resize sets the capacity of a store that no job has open.
+func (s *store) resize(capacity int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.space.Resize(room)
+	s.mu.space.Resize(capacity)
 	s.mu.refused = false
 }
 
