@@ -55,6 +55,7 @@ type Cache struct {
 	digests   digests
 	confirmed bitset // samples whose copies in the classes are valid (identity.go)
 	demoted   bitset // samples for which their class turned out to have no capacity
+	watchers  watchers
 	path      func(id int) string
 
 	pool    *pool
@@ -108,6 +109,7 @@ func New(o Options) *Cache {
 		inPlace, _ := cl.Store.(storageclass.InPlace)
 		c.classes = append(c.classes, class{cl, inPlace})
 	}
+	c.joinStores()
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
 }
@@ -116,6 +118,7 @@ func New(o Options) *Cache {
 // and the stores and the source, which belong to the caller, must remain open for the rest of the
 // process's life.
 func (c *Cache) Close() bool {
+	c.leaveStores()
 	c.watcher.end()
 	return c.pool.close(time.Second)
 }

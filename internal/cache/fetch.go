@@ -15,6 +15,17 @@ type Sample struct {
 	At      Located // where, if InPlace
 	From    Place   // the tier that it was found in
 	Read    bool    // this fetch read it from the source
+
+	hold storageclass.Hold // of Data; nil: none is needed
+}
+
+// Release ends the use of Data, if it is in a class. It must be called once for each sample that
+// Fetch and FetchView return without an error.
+func (s *Sample) Release() {
+	if s.hold != nil {
+		s.hold.Release()
+		s.hold = nil
+	}
 }
 
 // errElsewhere reports that this node is fetching the sample from another node, and a read on
@@ -38,8 +49,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 	for {
 		var to *class // the class to bring it into; nil: into
 		if !noClass {
-			if at, data, ok := c.view(id); ok {
-				s := Sample{Data: data, InPlace: true, At: at, From: at.Place()}
+			if s, ok := c.view(id); ok {
 				if followed != nil {
 					s.From = followed.place
 				}
@@ -117,11 +127,12 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
 		return Sample{}, err
 	}
 	if to != nil {
-		var ok bool
-		if s.At, s.Data, ok = c.view(id); !ok {
-			return Sample{}, ErrNoRoom // its copies are in doubt again
+		held, ok := c.view(id)
+		if !ok {
+			return Sample{}, ErrNoRoom // its copies are in doubt again, or memory is short
 		}
-		s.InPlace = true
+		held.From, held.Read = s.From, s.Read
+		return held, nil
 	}
 	return s, nil
 }
@@ -129,7 +140,7 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
 // leadInto is bring into a class.
 func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class) (Sample, error) {
 	id := int(fl.id)
-	if at, _, ok := c.view(id); ok { // the flight before this one has brought it
+	if at, ok := c.Locate(id); ok { // the flight before this one has brought it
 		return Sample{From: at.Place()}, nil
 	}
 	var got struct {

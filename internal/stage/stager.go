@@ -13,7 +13,7 @@ type Stager struct {
 	demand chan struct{} // Lazy: a token for each batch asked for
 	reap   sync.WaitGroup
 
-	mu          sync.Mutex // guards the following, except sizes, moved and staged
+	mu          sync.Mutex // guards the following, except barriers, sizes, moved and staged
 	outstanding int        // batches planned and not yet sent
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
@@ -21,7 +21,8 @@ type Stager struct {
 	waiting                        bool // the process is blocked, and has received nothing since
 	lacking                        bool // the next batch waits for memory
 
-	sizes sizes // of results, if they vary
+	barriers barriers
+	sizes    sizes // of results, if they vary
 
 	moved  chan struct{} // receives a token when taken has changed
 	staged atomic.Int64

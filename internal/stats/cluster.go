@@ -155,8 +155,7 @@ func (c *ClusterReport) sum() {
 			if at < 0 {
 				c.Classes, at = append(c.Classes, Class{Name: class.Name}), len(c.Classes)
 			}
-			c.Classes[at].Room += class.Room
-			c.Classes[at].Used += class.Used
+			c.Classes[at].add(class)
 		}
 	}
 	// nodes that never answered have a share as well
@@ -190,7 +189,7 @@ func (c *ClusterReport) sentence() string {
 		b.WriteString(blame(c.Total.Stall) + "." +
 			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound))
 	}
-	b.WriteString(unreadable(c.Unreadable))
+	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes))
 	if len(planning) > 0 {
 		nodes := "node "
 		if len(planning) > 1 {

@@ -213,7 +213,7 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 	here.Planning = true
 	all := c.Over([]NodeReport{heard, here, silent, assembling})
 	if all.Total.Batches != 32 || all.Staging != (Staging{40, 14, 2}) ||
-		!slices.Equal(all.Classes, []Class{{"memory", 200, 180}}) {
+		!slices.Equal(all.Classes, []Class{{Name: "memory", Room: 200, Used: 180}}) {
 		t.Errorf("%+v", all)
 	}
 	if all.Bound != 4*300 || all.Total.Source.Bytes != 160 || len(all.Nodes) != 4 {

@@ -26,10 +26,9 @@ type InPlace interface {
 	// sample is not held. The position may be used until a Tenant that was told of the segment's
 	// end has settled.
 	Locate(id int) (at Position, ok bool)
-	// View returns the sample's bytes in their segment. They must not be modified, and are valid
-	// until hold is released, which must happen once. ok is false if the sample is not held; there
-	// is then nothing to release.
-	View(id int) (data []byte, hold Hold, ok bool)
+	// View returns the sample's bytes in their segment. It must be released once. ok is false if the
+	// sample is not held; there is then nothing to release.
+	View(id int) (v View, ok bool)
 	// Segment returns the memfd of a segment, sealed so that other processes can only map it for
 	// reading, and its size. It belongs to the store. ok is false if there is no such segment any
 	// more.
@@ -57,8 +56,16 @@ type Position struct {
 // MaxSegments limits the numbers of segments.
 const MaxSegments = 1 << 23
 
-// Hold keeps the bytes of a View valid until it is released.
-type Hold interface{ Release() }
+// View is a sample's bytes where they are. They must not be modified, and are valid until the Hold
+// is released.
+type View struct {
+	Hold
+	Data []byte
+	At   Position
+}
+
+// Hold keeps the bytes of a View valid until it is released. Package exchange has the same type.
+type Hold = interface{ Release() }
 
 // Extent describes a segment to code that decides which one to give back.
 type Extent struct {

@@ -4,9 +4,9 @@
 //
 // A class keeps one store per dataset, which is evicted as a whole once no job has it open and room
 // is needed. Samples stay where they were put: plans are static, so eviction one by one could not
-// win. Two things remove samples from an open store. Drop removes one that is corrupt, or that moves
-// to another class or node. GiveBack (inplace.go) frees the memory of many when the machine runs out
-// of it.
+// win. Two things remove samples from an open store. Drop removes one that is corrupt, or that
+// moves to another class or node. GiveBack (inplace.go) frees the memory of many when the machine
+// runs out of it.
 //
 // Classes know nothing of sources, plans or jobs.
 package storageclass

@@ -310,3 +310,36 @@ func (c *Class) evictIdle(bytes int64) (freed int64) {
 	}
 	return freed
 }
+
+// live returns the memory, in bytes, that evicting the store frees.
+func (s *store) live() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backed()
+}
+
+// backed returns the memory that the live segments have allocated, in bytes. s.mu must be held.
+func (s *store) backed() (sum int64) {
+	for _, g := range s.segments.Load().list {
+		if g != nil && g.state == live {
+			sum += g.backed
+		}
+	}
+	return sum
+}
+
+// leaving returns the memory of segments that were given back and is not free yet. s.mu must be
+// held.
+func (s *store) leaving() (sum int64) {
+	for _, g := range s.mu.leaving {
+		sum += g.backed
+	}
+	return sum
+}
+
+// promised returns how many bytes the store may still allocate. s.class.mu must be held.
+func (s *store) promised() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return max(s.mu.room-s.backed(), 0)
+}

@@ -47,9 +47,8 @@ func segmentSize(room int64) int64 {
 //	dropping  Its samples are not held any more, and none is added. Batches that were planned before
 //	          may name it, so its descriptor can still be passed to processes; what the daemon reads
 //	          in place stays mapped.
-//	lent      The daemon has unmapped it and closed its descriptor. Its memory is freed when the last
-//	          process does so, which the kernel does without anybody's help. Until the processes say
-//	          so, it counts as taken.
+//	lent      The daemon has unmapped it and closed its descriptor. The kernel frees its memory when
+//	          the last process has done so too. Until the processes say so, it counts as taken.
 //	closed    Final. Its memory is free, as far as the processes have said.
 //
 // The memory of a segment is never used for anything else, nor punched: whatever maps it sees the
@@ -89,7 +88,9 @@ const (
 	closed
 )
 
-func (s segmentState) String() string { return [...]string{"live", "dropping", "lent", "closed"}[s] }
+func (s segmentState) String() string {
+	return [...]string{"live", "dropping", "lent", "closed"}[s]
+}
 
 // follows reports whether state s may come after from.
 func (s segmentState) follows(from segmentState) bool {

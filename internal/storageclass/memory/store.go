@@ -3,32 +3,12 @@ package memory
 import (
 	"fmt"
 	"os"
-	"slices"
 	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
 )
-
-// Values of store.where for samples that are not held. For a sample that is held it is its place.
-const (
-	absent = 0
-	coming = -1 // a Put or Fill is in progress
-)
-
-// place is where a sample is: its segment's number and the offset there, and 1 so that it is above
-// 0.
-type place int64
-
-const offsetBits = 40
-
-func placeOf(number uint32, offset int64) place {
-	return place(int64(number)<<offsetBits|offset) + 1
-}
-
-func (p place) segment() uint32 { return uint32((p - 1) >> offsetBits) }
-func (p place) offset() int64   { return int64(p-1) & (1<<offsetBits - 1) }
 
 // store holds the samples of one dataset.
 //
@@ -72,37 +52,6 @@ type store struct {
 }
 
 var _ storageclass.InPlace = (*store)(nil)
-
-// table has the mapped segments of a store, by number minus first; nil for those that are not.
-type table struct {
-	first uint32
-	list  []*segment
-}
-
-func (t *table) of(number uint32) *segment {
-	if i := number - t.first; number >= t.first && i < uint32(len(t.list)) {
-		return t.list[i]
-	}
-	return nil
-}
-
-// with returns a table that has g as well.
-func (t *table) with(g *segment) *table {
-	if len(t.list) == 0 {
-		return &table{g.number, []*segment{g}}
-	}
-	return &table{t.first, append(slices.Clone(t.list), g)}
-}
-
-// without returns a table that does not have g.
-func (t *table) without(g *segment) *table {
-	list, first := slices.Clone(t.list), t.first
-	list[g.number-first] = nil
-	for len(list) > 0 && list[0] == nil {
-		list, first = list[1:], first+1
-	}
-	return &table{first, list}
-}
 
 // newStore creates an empty store. Its first segment is made at once, so that a system that denies
 // such memory is noticed.
@@ -286,13 +235,16 @@ func (s *store) Locate(id int) (at storageclass.Position, ok bool) {
 }
 
 // View implements storageclass.InPlace.
-func (s *store) View(id int) (data []byte, hold storageclass.Hold, ok bool) {
+func (s *store) View(id int) (v storageclass.View, ok bool) {
 	g, offset, ok := s.find(id)
 	if !ok {
-		return nil, nil, false
+		return v, false
 	}
 	end := offset + s.sampleSize(id)
-	return g.mapped[offset:end:end], g, true
+	return storageclass.View{
+		Hold: g, Data: g.mapped[offset:end:end],
+		At: storageclass.Position{Segment: g.number, Offset: offset},
+	}, true
 }
 
 // find returns the segment of a sample, which the caller must release, and the sample's offset.
@@ -423,37 +375,4 @@ func (s *store) resize(room int64) {
 		s.mu.size = segmentSize(room)
 	}
 	s.mu.refused = false
-}
-
-// live returns the memory, in bytes, that evicting the store frees.
-func (s *store) live() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.backed()
-}
-
-// backed returns the memory that the live segments have allocated, in bytes. s.mu must be held.
-func (s *store) backed() (sum int64) {
-	for _, g := range s.segments.Load().list {
-		if g != nil && g.state == live {
-			sum += g.backed
-		}
-	}
-	return sum
-}
-
-// leaving returns the memory of segments that were given back and is not free yet. s.mu must be
-// held.
-func (s *store) leaving() (sum int64) {
-	for _, g := range s.mu.leaving {
-		sum += g.backed
-	}
-	return sum
-}
-
-// promised returns how many bytes the store may still allocate. s.class.mu must be held.
-func (s *store) promised() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return max(s.mu.room-s.backed(), 0)
 }

@@ -167,11 +167,11 @@ func testViewsOutliveSegments(t *testing.T, factory Factory) {
 		users.Go(func() {
 			dst := make([]byte, 1000)
 			for id := 0; !stop.Load(); id = (id + 7) % samples {
-				if data, hold, ok := p.View(id); ok {
-					if !bytes.Equal(data, want[id]) {
+				if v, ok := p.View(id); ok {
+					if !bytes.Equal(v.Data, want[id]) {
 						t.Errorf("sample %d has other bytes in place", id)
 					}
-					hold.Release()
+					v.Release()
 				}
 				switch err := s.Read(id, dst); {
 				case errors.Is(err, storageclass.ErrNotHeld):

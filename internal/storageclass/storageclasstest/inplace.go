@@ -62,14 +62,17 @@ func testFill(t *testing.T, factory Factory) {
 		t.Fatal("filled a sample that does not exist")
 	}
 	for _, id := range []int{0, 1, 2, 3, 4, -1} {
-		data, hold, ok := s.(storageclass.InPlace).View(id)
+		v, ok := s.(storageclass.InPlace).View(id)
 		if want := id == 0 || id == 2; ok != want ||
-			ok && (!bytes.Equal(data, Bytes(ds, id)) || cap(data) != len(data)) {
-			t.Fatalf("sample %d: a view of %d bytes (room to append: %d), %v", id, len(data),
-				cap(data), ok)
+			ok && (!bytes.Equal(v.Data, Bytes(ds, id)) || cap(v.Data) != len(v.Data)) {
+			t.Fatalf("sample %d: a view of %d bytes (room to append: %d), %v", id, len(v.Data),
+				cap(v.Data), ok)
 		}
 		if ok {
-			hold.Release()
+			if at, _ := s.(storageclass.InPlace).Locate(id); at != v.At {
+				t.Errorf("sample %d is at %+v, and its view at %+v", id, at, v.At)
+			}
+			v.Release()
 		}
 	}
 	Check(t, s, ds, 2, 0)

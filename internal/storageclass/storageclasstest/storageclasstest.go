@@ -223,9 +223,9 @@ func testDrop(t *testing.T, factory Factory) {
 	Put(t, s, ds, 0, 1, 2)
 	var view []byte
 	if p, ok := s.(storageclass.InPlace); ok {
-		var hold storageclass.Hold
-		view, hold, _ = p.View(1)
-		defer hold.Release()
+		v, _ := p.View(1)
+		defer v.Release()
+		view = v.Data
 	}
 	s.Drop(1)
 	s.Drop(1)

@@ -1,0 +1,94 @@
+package stage
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/hdmlp/hdmlp/internal/cache"
+)
+
+// ClassSegment returns the number by which batches refer to a segment of a storage class. Smaller
+// numbers than that of any are segments of the staging buffer.
+func ClassSegment(s cache.Segment) uint32 {
+	return firstClassSegment + uint32(s.Class)<<classBits + s.Number
+}
+
+const (
+	firstClassSegment = 1 << 31
+	classBits         = 23 // storageclass.MaxSegments is 1 << classBits
+)
+
+// OfClass returns the storage class's segment to which batches refer by a number. ok is false if
+// that is a segment of the staging buffer.
+func OfClass(number uint32) (s cache.Segment, ok bool) {
+	n := number - firstClassSegment
+	return cache.Segment{Class: int(n >> classBits), Number: n & (1<<classBits - 1)},
+		number >= firstClassSegment
+}
+
+// barriers lets others wait until the batches in progress have been emitted or discarded: a segment
+// of a storage class that is given back may be named by these, and by none that is begun later.
+//
+// The walker counts a batch as begun before it locates samples, and what gives a segment back stops
+// samples from being located before it reads that count. So a batch that is not counted cannot name
+// the segment.
+type barriers struct {
+	begun, ended atomic.Int64 // batches of all Runs
+	some         atomic.Bool  // fast path: list is not empty
+
+	mu   sync.Mutex // guards list
+	list []barrier
+}
+
+type barrier struct {
+	at int64 // batches that must have ended
+	f  func()
+}
+
+// begin counts a batch as begun.
+func (b *barriers) begin() { b.begun.Add(1) }
+
+// end counts a batch as emitted.
+func (b *barriers) end() {
+	b.ended.Add(1)
+	if b.some.Load() {
+		b.pass()
+	}
+}
+
+// endAll counts all batches as emitted or discarded. None may be begun at the same time.
+func (b *barriers) endAll() {
+	b.ended.Store(b.begun.Load())
+	b.pass()
+}
+
+// pass calls what no longer has to wait.
+func (b *barriers) pass() {
+	var due []barrier
+	b.mu.Lock()
+	ended, rest := b.ended.Load(), b.list[:0]
+	for _, x := range b.list {
+		if x.at <= ended {
+			due = append(due, x)
+		} else {
+			rest = append(rest, x)
+		}
+	}
+	b.list = rest
+	b.some.Store(len(rest) > 0)
+	b.mu.Unlock()
+	for _, x := range due {
+		x.f()
+	}
+}
+
+// Barrier calls f once all batches that were begun before have been emitted or discarded: at once,
+// or from the goroutine of Run, after emit has returned. f must not block.
+func (s *Stager) Barrier(f func()) {
+	b := &s.barriers
+	b.mu.Lock()
+	b.list = append(b.list, barrier{b.begun.Load(), f})
+	b.some.Store(true)
+	b.mu.Unlock()
+	b.pass()
+}
