@@ -36,6 +36,7 @@ dataset/folder/indexfile: size dataset dataset/tree
 dataset/folder: printable dataset dataset/tree dataset/folder/indexfile
 storageclass: printable size
 config: placement/policies size suggest inputfile storageclass
+pressure: size
 storageclass/arena: invariants
 storageclass/storageclasstest: digest storageclass
 storageclass/memory: invariants size storageclass storageclass/arena

@@ -3,6 +3,7 @@ package cache
 import (
 	"os"
 	"sync"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -30,6 +31,9 @@ type Watcher = interface {
 	Vacate(class int, segment uint32, samples []int32, settled, gone func())
 	// Refill is called when samples that were given back may be kept again.
 	Refill()
+	// Delay estimates how long it takes from Vacate until gone is called, if the process keeps no
+	// samples.
+	Delay() time.Duration
 }
 
 // watchers are the watchers of a cache, and its tenancies in the stores.
@@ -128,6 +132,14 @@ func (t *tenant) Refill() {
 	for _, w := range c.watching() {
 		w.Refill()
 	}
+}
+
+// Delay implements storageclass.Tenant.
+func (t *tenant) Delay() (longest time.Duration) {
+	for _, w := range t.cache.watching() {
+		longest = max(longest, w.Delay())
+	}
+	return longest
 }
 
 // Rank implements storageclass.Tenant. A sample's rank is how late in the plans' order of filling

@@ -39,6 +39,7 @@ const (
 type watcher = interface {
 	Vacate(class int, segment uint32, samples []int32, settled, gone func())
 	Refill()
+	Delay() time.Duration
 }
 
 // Vacate implements cache.Watcher.
@@ -69,6 +70,9 @@ func (c *Coordinator) Refill() {
 		a.notify()
 	}
 }
+
+// Delay implements cache.Watcher.
+func (c *Coordinator) Delay() time.Duration { return 0 }
 
 func (a *away) notify() {
 	select {

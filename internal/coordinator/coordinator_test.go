@@ -32,7 +32,7 @@ type fakeSamples struct {
 func (f *fakeSamples) Held(id int) ([]byte, uint32, exchange.Hold, bool) {
 	return []byte{byte(id)}, digest.Of([]byte{byte(id)}), nil, f.held[id]
 }
-func (f *fakeSamples) Watch(watcher) func()   { return func() {} }
+func (f *fakeSamples) Watch(watcher) func()         { return func() {} }
 func (f *fakeSamples) Has(id int) bool              { return f.held[id] }
 func (f *fakeSamples) SourceLatency() time.Duration { return 0 }
 

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/cache"
@@ -211,6 +212,14 @@ func (r *Rank) Vacate(class int, segment uint32, _ []int32, settled, gone func()
 
 // Refill implements cache.Watcher.
 func (r *Rank) Refill() {}
+
+// Delay implements cache.Watcher.
+func (r *Rank) Delay() time.Duration {
+	if r.job.p.Preprocessor != nil {
+		return 0
+	}
+	return r.stager.Delay()
+}
 
 // Check returns an error if the rank cannot begin at this step of the epoch.
 func (r *Rank) Check(epoch, step int) error {

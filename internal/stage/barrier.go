@@ -1,8 +1,10 @@
 package stage
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
 )
@@ -91,4 +93,37 @@ func (s *Stager) Barrier(f func()) {
 	b.some.Store(true)
 	b.mu.Unlock()
 	b.pass()
+}
+
+// Delay estimates how long the process takes to take all batches that were begun: the time until it
+// learns of a segment that is given back now.
+func (s *Stager) Delay() time.Duration {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return time.Duration(s.laidOut-s.taken) * s.pace.each()
+}
+
+// pace is how fast a process takes batches. A lock of its owner guards it.
+type pace struct {
+	last  time.Time
+	times [4]time.Duration // of a batch, lately
+	n     int
+}
+
+// took notes that the process has taken n batches.
+func (p *pace) took(n int, now time.Time) {
+	if !p.last.IsZero() {
+		p.times[p.n%len(p.times)] = now.Sub(p.last) / time.Duration(n)
+		p.n++
+	}
+	p.last = now
+}
+
+// each returns how long the process takes for a batch. It is the shortest of the last times: the
+// process may have paused.
+func (p *pace) each() time.Duration {
+	if p.n == 0 {
+		return 0
+	}
+	return slices.Min(p.times[:min(p.n, len(p.times))])
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 )
 
 // Stager stages one rank's batches.
@@ -18,6 +19,7 @@ type Stager struct {
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
+	pace                           pace // of taken
 	waiting                        bool // the process is blocked, and has received nothing since
 	lacking                        bool // the next batch waits for memory
 
@@ -112,6 +114,7 @@ func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
 	}
+	s.pace.took(n-s.taken, time.Now())
 	s.taken = n
 	select {
 	case s.moved <- struct{}{}:

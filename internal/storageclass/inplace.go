@@ -95,6 +95,9 @@ type Tenant interface {
 	Vacate(segment uint32, samples []int32, settled, gone func())
 	// Refill is called when the memory may grow again after it could not.
 	Refill()
+	// Delay estimates how long it takes from Vacate until the tenant's processes map the segment no
+	// more, if they keep no samples.
+	Delay() time.Duration
 	// Rank returns how soon the tenant wants to do without a sample: 0 for the sample that it wants
 	// to keep most, up to 1 for what it wants to keep least, and 2 for what it does not want kept.
 	// It is a snapshot.

@@ -99,8 +99,8 @@ class Staging:
             views = [
                 whole[s][o : o + length] for s, o, length in zip(columns[3 * n :], columns, lengths)
             ]
-        except KeyError as error:
-            raise _unknown(error) from None
+        except KeyError:
+            return self._leased(payload, n, slots)
         if sum(map(len, views)) != sum(lengths):
             raise _beyond()
         return views
@@ -126,7 +126,7 @@ class Staging:
                     whole[s][o : o + length] for s, o, length in zip(numbers, offsets, lengths)
                 ]
         except KeyError as error:
-            raise _unknown(error) from None
+            raise ProtocolError(f"a batch names segment {error}, which did not come") from None
         if sum(map(len, views)) != sum(lengths):
             raise _beyond()
         return views
@@ -154,10 +154,6 @@ class Staging:
         ):
             raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
         return Block(slots, self.freed.append, segment, begin, n * size)
-
-
-def _unknown(error: KeyError) -> ProtocolError:
-    return ProtocolError(f"a batch names segment {error}, which did not come")
 
 
 def _beyond() -> ProtocolError:

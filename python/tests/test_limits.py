@@ -237,14 +237,8 @@ def test_the_length_of_files_is_raised(rank, folder):
             "to 3145728 bytes; raise it (ulimit -f) before the daemon starts, or reduce "
             "staging_buffer",
         ),
-        (
-            3 << 20,
-            {"staging_buffer": "1MiB", "memory": "4MiB"},
-            4096000,
-            "RLIMIT_FSIZE allows 3145728 bytes: raise it (ulimit -f)",
-        ),
     ],
-    ids=["daemon", "staging buffer", "memory class"],
+    ids=["daemon", "staging buffer"],
 )
 def test_the_length_of_files_is_limited(rank, large, limit, options, need, words):
     said = rank(
@@ -255,6 +249,16 @@ def test_the_length_of_files_is_limited(rank, large, limit, options, need, words
     )
     assert said.get("error") == "LimitError" and words in said["text"], said
     assert abs(said["details"]["need"] - need) <= 8192 and said["details"]["limit"] == limit, said
+
+
+def test_a_memory_class_may_be_longer_than_files(rank, large):
+    """It consists of segments."""
+    said = rank(
+        {"staging_buffer": "1MiB", "memory": "4MiB"},
+        limits={resource.RLIMIT_FSIZE: (3 << 20, 3 << 20)},
+        data=large,
+    )
+    assert said.get("digests") == digests(large), said
 
 
 def test_a_cache_reaches_the_length_of_files(rank, large, tmp_path):

@@ -167,12 +167,21 @@ func (r *returns) note(took time.Duration) {
 	r.longest = max(took, r.longest*7/8)
 }
 
-// ReturnTime returns how long it lately took until a segment that was given back was free: the
-// longest of the last ones; 0: none was.
-func (c *Class) ReturnTime() time.Duration {
+// Delay returns how long it takes until a segment that is given back is free: the longest of the
+// last times that were measured, decaying, or what a tenant estimates if that is more.
+func (c *Class) Delay() time.Duration {
 	c.returns.Lock()
-	defer c.returns.Unlock()
-	return c.returns.longest
+	longest := c.returns.longest
+	c.returns.Unlock()
+	for _, s := range c.all() {
+		s.mu.Lock()
+		tenants := s.mu.tenants
+		s.mu.Unlock()
+		for _, t := range tenants {
+			longest = max(longest, t.Delay())
+		}
+	}
+	return longest
 }
 
 // Leaving returns the memory, in bytes, of segments that were given back since a time, and is not

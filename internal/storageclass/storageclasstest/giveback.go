@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -47,6 +48,9 @@ func (t *Tenant) Refills() int {
 	defer t.mu.Unlock()
 	return t.refills
 }
+
+// Delay implements storageclass.Tenant.
+func (t *Tenant) Delay() time.Duration { return time.Second }
 
 // Rank implements storageclass.Tenant: samples are wanted by ID.
 func (t *Tenant) Rank() func(id int32) float64 {
