@@ -171,6 +171,18 @@ func (c *Cache) short(id int) bool {
 	return j != 0 && c.classes[j-1].inPlace != nil && !c.classes[j-1].inPlace.Growing() && !c.Has(id)
 }
 
+// Horizon returns for how long ahead of its use a sample should be located; 0: as long as one likes.
+func (c *Cache) Horizon() (least time.Duration) {
+	for j := range c.classes {
+		if p := c.classes[j].inPlace; p != nil {
+			if d := p.Horizon(); d > 0 && (least == 0 || d < least) {
+				least = d
+			}
+		}
+	}
+	return least
+}
+
 // Segment returns the memfd of a segment and its size. ok is false if there is no such segment any
 // more.
 func (c *Cache) Segment(s Segment) (memfd *os.File, size int64, ok bool) {

@@ -19,9 +19,10 @@ const (
 	mostShare                           = 4
 	// reaction is the time from a growth's first byte until segments are given back: a poll near
 	// the mark, and what the kernel takes to free pages.
-	reaction = 300 * time.Millisecond
-	// maxDelay bounds how long giving back is expected to take.
-	maxDelay = 10 * time.Second
+	reaction = 500 * time.Millisecond
+	// maxDelay bounds how long giving back is expected to take, and leastHorizon how little time it
+	// is granted.
+	maxDelay, leastHorizon = 10 * time.Second, 200 * time.Millisecond
 	// window is the time over which growth is measured.
 	window = time.Second
 	// shortStall is the share of the time in which tasks wait for memory from which on memory counts
@@ -56,7 +57,10 @@ type Reading struct {
 
 // Action is what to do until the next Reading.
 type Action struct {
-	Allow    int64 // how much the cache may grow by
+	Allow int64 // how much the cache may grow by
+	// Horizon is for how long ahead of its use a sample may be promised to a process where it is: so
+	// long it may take until a segment is free.
+	Horizon  time.Duration
 	GiveBack int64 // bytes to give back
 	Why      string
 	Next     time.Duration // until the next Reading
@@ -103,6 +107,12 @@ func Reserve(limit int64, delay time.Duration) int64 {
 	return max(min(max(need, least), limit/mostShare), min(least, limit/2))
 }
 
+// Horizon returns how long giving back may take below a limit, so that the reserve suffices.
+func Horizon(limit int64) time.Duration {
+	covers := time.Duration(float64(limit/mostShare) / Rate * float64(time.Second))
+	return min(max(covers-reaction, leastHorizon), maxDelay)
+}
+
 // Step takes a Reading, and returns what to do.
 func (c *Controller) Step(r Reading) (a Action) {
 	c.calm = max(c.calm, firstCalm)
@@ -127,6 +137,9 @@ func (c *Controller) Step(r Reading) (a Action) {
 			}
 		}
 		c.state = short
+	}
+	if a.Horizon = Horizon(r.Limit); c.state == short {
+		a.Horizon /= 2 // what is given back next is free sooner
 	}
 	a.Ends = c.grow(r, reserve, &a)
 	a.Next = time.Duration(float64(r.Free-low) / (pollRate * Rate) * float64(time.Second))

@@ -24,6 +24,8 @@ type Cache interface {
 	Delay() time.Duration
 	// Allow sets how many bytes the cache may allocate until the next call.
 	Allow(bytes int64)
+	// SetHorizon sets for how long ahead of its use a sample may be promised to a process.
+	SetHorizon(d time.Duration)
 	// GiveBack gives back at least so many bytes, if there are as many, and returns how many.
 	GiveBack(bytes int64, why string) (begun int64)
 }
@@ -90,6 +92,7 @@ func (e *episode) turn(o *Options) time.Duration {
 	r.Taken, r.Delay = o.Cache.Taken(), o.Cache.Delay()
 	r.Leaving = o.Cache.Leaving(r.At.Add(-min(2*r.Delay+time.Second, maxLeaving)))
 	a := e.controller.Step(r)
+	o.Cache.SetHorizon(a.Horizon)
 	o.Cache.Allow(a.Allow)
 	if a.Begins {
 		e.began, e.returned = r.At, 0

@@ -1,6 +1,8 @@
 package stage
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -103,27 +105,51 @@ func (s *Stager) Delay() time.Duration {
 	return time.Duration(s.laidOut-s.taken) * s.pace.each()
 }
 
+// ahead returns how many batches that may name segments of classes may be laid out ahead of the
+// process: so many that it has taken them within the cache's horizon, and at least 2. s.mu must be
+// held.
+func (s *Stager) ahead() int {
+	each, horizon := s.pace.each(), s.o.Cache.Horizon()
+	if each == 0 || horizon == 0 || s.o.Preprocessor != nil {
+		return math.MaxInt
+	}
+	return max(int(horizon/each), 2)
+}
+
 // pace is how fast a process takes batches. A lock of its owner guards it.
 type pace struct {
 	last  time.Time
-	times [4]time.Duration // of a batch, lately
+	taken [8]taken // lately; a ring
 	n     int
+}
+
+// taken are batches that the process took at a time, and how long after the ones before.
+type taken struct {
+	batches int
+	after   time.Duration
 }
 
 // took notes that the process has taken n batches.
 func (p *pace) took(n int, now time.Time) {
 	if !p.last.IsZero() {
-		p.times[p.n%len(p.times)] = now.Sub(p.last) / time.Duration(n)
+		p.taken[p.n%len(p.taken)] = taken{n, now.Sub(p.last)}
 		p.n++
 	}
 	p.last = now
 }
 
-// each returns how long the process takes for a batch. It is the shortest of the last times: the
-// process may have paused.
+// each returns how long the process takes for a batch; 0: that is not known. It is the mean of the
+// last times without the longest one, because the process may have paused.
 func (p *pace) each() time.Duration {
-	if p.n == 0 {
+	lately := p.taken[:min(p.n, len(p.taken))]
+	if len(lately) < 2 {
 		return 0
 	}
-	return slices.Min(p.times[:min(p.n, len(p.times))])
+	pause := slices.MaxFunc(lately, func(a, b taken) int { return cmp.Compare(a.after, b.after) })
+	var sum taken
+	for _, t := range lately {
+		sum.batches += t.batches
+		sum.after += t.after
+	}
+	return (sum.after - pause.after) / time.Duration(sum.batches-pause.batches)
 }

@@ -126,7 +126,7 @@ func (s *Stager) take(n int) {
 func (s *Stager) hold(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		full := s.laidOut-s.taken >= min(s.o.First+2*s.taken, s.o.Ahead)
+		full := s.laidOut-s.taken >= min(s.o.First+2*s.taken, s.o.Ahead, s.ahead())
 		if !full {
 			s.laidOut++
 		}

@@ -22,6 +22,9 @@ type InPlace interface {
 	// Growing reports whether the memory of samples may grow now. If not, Put and Fill return
 	// ErrFull although there is room.
 	Growing() bool
+	// Horizon returns for how long ahead of its use a sample should be located: so long it may take
+	// until a segment that is given back is free. 0: as long as one likes.
+	Horizon() time.Duration
 	// Locate returns where the sample is; its length is the sample's size. ok is false if the
 	// sample is not held. The position may be used until a Tenant that was told of the segment's
 	// end has settled.

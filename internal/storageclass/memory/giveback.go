@@ -157,21 +157,34 @@ func (s *store) Returned() storageclass.Returned {
 // returns measures how long it takes until a segment that is given back is free.
 type returns struct {
 	sync.Mutex
-	longest time.Duration // decays
+	longest time.Duration // at a time, since when it has decayed
+	at      time.Time
 }
+
+// returnsHalve is the time in which half of a measured time is forgotten.
+const returnsHalve = 30 * time.Second
 
 // note records one segment's time.
 func (r *returns) note(took time.Duration) {
 	r.Lock()
 	defer r.Unlock()
-	r.longest = max(took, r.longest*7/8)
+	r.longest, r.at = max(took, r.now()), time.Now()
+}
+
+// now returns the longest of the last times. r must be locked.
+func (r *returns) now() time.Duration {
+	if r.longest == 0 {
+		return 0
+	}
+	passed := float64(time.Since(r.at)) / float64(returnsHalve)
+	return time.Duration(float64(r.longest) * math.Exp2(-passed))
 }
 
 // Delay returns how long it takes until a segment that is given back is free: the longest of the
 // last times that were measured, decaying, or what a tenant estimates if that is more.
 func (c *Class) Delay() time.Duration {
 	c.returns.Lock()
-	longest := c.returns.longest
+	longest := c.returns.now()
 	c.returns.Unlock()
 	for _, s := range c.all() {
 		s.mu.Lock()
@@ -226,6 +239,9 @@ func (c *Class) Allow(bytes int64) {
 		}
 	}
 }
+
+// SetHorizon sets for how long ahead of their use samples should be located.
+func (c *Class) SetHorizon(d time.Duration) { c.horizon.Store(int64(d)) }
 
 // allow takes n bytes of the allowance. If there are too few, none are left afterwards, so that the
 // samples that follow need not try.

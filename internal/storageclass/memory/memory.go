@@ -43,6 +43,7 @@ type Class struct {
 	segment   int64
 	taken     atomic.Int64 // bytes allocated by all stores
 	allowance atomic.Int64 // bytes that they may allocate now (Allow)
+	horizon   atomic.Int64 // a time.Duration; 0: none was set
 	returns   returns
 
 	mu struct { // guards the following

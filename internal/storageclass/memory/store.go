@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -221,6 +222,9 @@ func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error))
 
 // Growing implements storageclass.InPlace.
 func (s *store) Growing() bool { return s.class.allowance.Load() > 0 }
+
+// Horizon implements storageclass.InPlace.
+func (s *store) Horizon() time.Duration { return time.Duration(s.class.horizon.Load()) }
 
 // Locate implements storageclass.InPlace.
 func (s *store) Locate(id int) (at storageclass.Position, ok bool) {
