@@ -19,10 +19,38 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 from ._protocol import U32
 from .errors import LimitError, ProtocolError
+
+
+class _Forgets(Protocol):
+    """What refers to shared memory for this process's sake."""
+
+    def forget(self) -> None:
+        """Lets go of it."""
+
+
+#: What a forked child must not keep: it could not use it, since connections are closed there, and
+#: memory that it maps is not freed.
+_forgets: weakref.WeakSet[_Forgets] = weakref.WeakSet()
+
+
+def forget_in_child(owner: _Forgets) -> None:
+    """Has ``owner.forget`` called in children that are made by ``fork``.
+
+    What the child itself refers to, such as views of samples, stays as it is.
+    """
+    _forgets.add(owner)
+
+
+def _forget_all() -> None:
+    for owner in list(_forgets):
+        owner.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
 
 #: The bit of a slot's number that says that it lies in an extra segment.
 _EXTRA = 1 << 31

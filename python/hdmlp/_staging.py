@@ -6,7 +6,7 @@ import struct
 from collections import deque
 
 from . import _protocol as protocol
-from ._segments import Block, Lease, Returns, Segment, drop
+from ._segments import Block, Lease, Returns, Segment, drop, forget_in_child
 from .errors import ProtocolError
 
 #: Bytes per sample before columns of a BATCH payload, after its head; see docs/FORMATS.md. The
@@ -34,6 +34,7 @@ class Staging:
         self.returns: Returns | None = None
         self._read_only: dict[int, memoryview] = {}  # whole segments of storage classes, by number
         self._n, self._columns = 0, struct.Struct("")  # columns of a batch of n samples
+        forget_in_child(self)
 
     def add(self, number: int, segment: Segment) -> None:
         """Adds a segment that later batches may name."""
@@ -46,8 +47,8 @@ class Staging:
         self._read_only.pop(number, None)
         drop(self.segments.pop(number, None), number, self.gone.append)
 
-    def clear(self) -> None:
-        """Lets go of all segments."""
+    def forget(self) -> None:
+        """Lets go of all segments; their views stay as they are."""
         self.segments.clear()
         self._read_only.clear()
 

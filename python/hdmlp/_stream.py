@@ -134,7 +134,7 @@ class Stream:
         """Closes the connection; batches that the program keeps stay valid. Idempotent."""
         self._link.close()
         self._items.clear()
-        self._staging.clear()
+        self._staging.forget()
         self.position = None
 
     # Frames.

@@ -19,7 +19,7 @@ from . import _protocol as protocol
 from . import _worker
 from ._handle import Handle, Task
 from ._results import SLOT_BODY, decode
-from ._segments import Segment, drop
+from ._segments import Segment, drop, forget_in_child
 from ._source import Taken, TaskSource
 from ._worker_failures import Failed, RemoteTraceback
 from .errors import ClosedError, HDMLPError, StallTimeoutError
@@ -76,6 +76,7 @@ class Pool:
         self._busy = False
         self._workers_only, self._all = select.poll(), select.poll()
         self.stall = self.python = 0
+        forget_in_child(self)
 
     def attach(self, source: TaskSource) -> None:
         """Takes tasks from ``source`` from now on."""
@@ -94,6 +95,12 @@ class Pool:
         self._fds[number] = (os.dup(fd), size)
         for worker in self._workers:
             worker.send_segment(number, *self._fds[number])
+
+    def forget(self) -> None:
+        """Closes the descriptors of the daemon's segments."""
+        for fd, _ in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
 
     def on_drop(self, number: int, gone: Callable[[int], None]) -> None:
         """Forgets a segment that no later batch names.
@@ -168,9 +175,7 @@ class Pool:
             self._stop()
         else:  # in a forked child the workers are the parent's to end
             self._workers = []
-        for fd, _ in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
+        self.forget()
         self._attached = None
 
     # Batches.
