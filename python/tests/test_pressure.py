@@ -165,3 +165,50 @@ def test_ranks_and_jobs_share_what_is_left(group, files, calm):
     got = [said(job) for job in (*ranks, other)]
     assert got[2]["digest"] == calm, got
     assert all(one["given_back"]["bytes"] > 20_000_000 for one in got), got
+
+
+WORKERS = """
+import sys, time, zlib
+import hdmlp.torch as ht
+
+files, rate, growth = sys.argv[1], *map(eval, sys.argv[2:4])
+
+
+def load(view):
+    return int(bytes(view[-16:])), zlib.crc32(view)
+
+
+memory, total, began, sums = [], 0, None, {}
+dataset = ht.ImageFolder(files, loader=load)
+with ht.DataLoader(
+    dataset, 5, shuffle=True, seed=3, num_workers=2, memory="300MB", staging_buffer="16MiB"
+) as loader:
+    for epoch in range(10):
+        loader.set_epoch(epoch)
+        seen = []
+        for (numbers, crcs), _ in loader:
+            for n, crc in zip(numbers.tolist(), crcs.tolist()):
+                assert sums.setdefault(n, crc) == crc
+                seen.append(n)
+            if epoch:
+                began = began or time.monotonic()
+                while total < min(growth, rate * (time.monotonic() - began)):
+                    block = bytearray(4 << 20)
+                    block[::4096] = b"x" * len(block[::4096])
+                    memory.append(block)
+                    total += len(block)
+            time.sleep(0.02)
+        assert sorted(seen) == list(range(300)), epoch
+    report = loader.report()
+print({"grown": total, "classes": report["classes"]})
+"""
+
+
+def test_workers_let_go_of_segments(group, files):
+    pytest.importorskip("torch")
+    group.limit(1000 * MB)
+    got = said(run(group, WORKERS, files, "100e6", "500_000_000"))
+    assert got["grown"] >= 500_000_000, got
+    assert got["classes"][0]["given_back"]["bytes"] > 50_000_000, got
+    counts = _oom._counts(group_of(group))
+    assert counts is not None and counts.kills == 0
