@@ -104,6 +104,16 @@ func (m *machine) pass(d time.Duration, rate, fill float64) int64 {
 	return m.limit - m.others - m.taken
 }
 
+// set sets what others have taken.
+func (m *machine) set(others int64) { m.mu.Lock(); defer m.mu.Unlock(); m.others = others }
+
+// used returns what others have taken, and what the cache has given back.
+func (m *machine) used() (others, given int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.others, m.given
+}
+
 func (m *machine) measure() (Reading, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -136,16 +146,13 @@ func TestGrowthAtTheRateIsSurvived(t *testing.T) {
 			for range 100 { // fills at once
 				m.pass(100*time.Millisecond, 0, float64(limit))
 			}
-			if m.taken == 0 {
+			if m.Taken() == 0 {
 				r.Fatalf("the cache takes nothing of %d bytes", limit)
 			}
 			least := limit
-			until := m.limit - m.limit/16
-			for m.others < min(until, m.others+int64(60*Rate)) && least > 0 {
+			for others, given := m.used(); others < limit-limit/16 && given < 50*Rate && least > 0; {
 				least = min(least, m.pass(10*time.Millisecond, rate, float64(limit)))
-				if m.others >= until || m.given > 50*Rate {
-					break
-				}
+				others, given = m.used()
 			}
 			if least <= 0 {
 				r.Fatalf("%d bytes too little, of a limit of %d, with a delay of %v (at most %v)",
@@ -165,7 +172,7 @@ func TestCacheGrowsAgainAfterAWhile(t *testing.T) {
 		for range 50 {
 			m.pass(100*time.Millisecond, 0, 4*gib)
 		}
-		full := m.taken
+		full := m.Taken()
 		if reserve := Reserve(m.limit, m.delay); m.limit-full < reserve ||
 			m.limit-full > 2*reserve {
 			t.Errorf("the cache has taken %d of %d bytes, with a reserve of %d", full, m.limit,
@@ -176,12 +183,12 @@ func TestCacheGrowsAgainAfterAWhile(t *testing.T) {
 			for range 100 {
 				m.pass(100*time.Millisecond, Rate, 4*gib)
 			}
-			if m.taken > full-800*mib {
-				t.Errorf("with 1 GB used by others, the cache has %d of %d bytes", m.taken, full)
+			if taken := m.Taken(); taken > full-800*mib {
+				t.Errorf("with 1 GB used by others, the cache has %d of %d bytes", taken, full)
 			}
-			m.others = 0
+			m.set(0)
 			began := time.Now()
-			for m.taken < full-64*mib && time.Since(began) < 10*time.Minute {
+			for m.Taken() < full-64*mib && time.Since(began) < 10*time.Minute {
 				m.pass(100*time.Millisecond, 0, 4*gib)
 			}
 			waits = append(waits, time.Since(began))
@@ -267,9 +274,7 @@ func TestEpisodeIsLoggedOnce(t *testing.T) {
 		for range 50 {
 			m.pass(100*time.Millisecond, Rate, 4*gib)
 		}
-		m.mu.Lock()
-		m.others = 0
-		m.mu.Unlock()
+		m.set(0)
 		for range 200 {
 			m.pass(100*time.Millisecond, 0, 4*gib)
 		}
