@@ -14,18 +14,20 @@ type Stager struct {
 	demand chan struct{} // Lazy: a token for each batch asked for
 	reap   sync.WaitGroup
 
-	mu          sync.Mutex // guards the following, except sizes, moved and staged
+	mu          sync.Mutex // guards the following, except barriers, sizes, moved and staged
 	outstanding int        // batches planned and not yet sent
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
-	waiting                        bool // the process is blocked, and has received nothing since
-	lacking                        bool // the next batch waits for memory
-	reserving                      bool // the walker reserves memory, and may have to wait for some
-	ahead                          int  // most batches staged and not yet taken
+	takes                          takes // how fast the process takes batches
+	waiting                        bool  // the process is blocked, and has received nothing since
+	lacking                        bool  // the next batch waits for memory
+	reserving                      bool  // the walker reserves memory, and may have to wait for some
+	ahead                          int   // most batches staged and not yet taken
 	pace                           pace
 
-	sizes sizes // of results, if they vary
+	barriers barriers
+	sizes    sizes // of results, if they vary
 
 	moved  chan struct{} // receives a token when taken has changed
 	staged atomic.Int64
@@ -129,7 +131,9 @@ func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
 	}
-	s.pace.took(time.Now(), n-s.taken)
+	now := time.Now()
+	s.pace.took(now, n-s.taken)
+	s.takes.took(now, n-s.taken)
 	s.taken = n
 	select {
 	case s.moved <- struct{}{}:
@@ -178,7 +182,7 @@ func (s *Stager) hold(ctx context.Context) error {
 		if staged >= s.ahead && s.ahead < s.o.MostAhead && s.starved() {
 			s.ahead = min(s.ahead+s.ahead/2+1, s.o.MostAhead)
 		}
-		full := staged >= min(s.o.First+2*s.taken, s.ahead)
+		full := staged >= min(s.o.First+2*s.taken, s.ahead, s.promised())
 		if !full {
 			s.laidOut++
 		}
