@@ -90,7 +90,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	}
 	if most > size {
 		o.Grow = func(bytes int64) bool {
-			return j.p.Admit(bytes, "staging buffer", "set staging_buffer") == nil
+			return j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") == nil
 		}
 	}
 	if j.p.Order.Given() {
