@@ -53,9 +53,9 @@ const (
 	unlimited = 1e6
 	// mostStreams is the largest number of streams for which curves have a point.
 	mostStreams = 512
-	// longestRead is the largest time that can be a coefficient, in seconds, and fastest the largest
-	// rate, in MB/s.
+	// longestRead is the largest latency, in seconds, and fastest the largest rate, in MB/s.
 	longestRead = 3600
+	slowest     = 1e9 // seconds per MB
 	fastest     = 1e9
 	smallest    = 1e-6 // least mean size of a sample, MB
 )
@@ -248,12 +248,16 @@ func (n *Node) Validate() error {
 	}
 	known := func(key string, k Known) {
 		for _, c := range []struct {
-			name  string
-			value float64
-		}{{"latency_s", k.Latency}, {"s_per_mb", k.PerMB}, {"s_per_mb_queued", k.Queued}} {
-			if !(c.value >= 0 && c.value <= longestRead) {
-				errs = append(errs, fmt.Errorf("%s.%s is %v s; it must be from 0 to %d", key, c.name,
-					c.value, longestRead))
+			name        string
+			value, most float64
+		}{
+			{"latency_s", k.Latency, longestRead},
+			{"s_per_mb", k.PerMB, slowest},
+			{"s_per_mb_queued", k.Queued, slowest},
+		} {
+			if !(c.value >= 0 && c.value <= c.most) {
+				errs = append(errs, fmt.Errorf("%s.%s is %v s; it must be from 0 to %g", key, c.name,
+					c.value, c.most))
 			}
 		}
 		origin(key, k.Origin)

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
@@ -80,10 +81,13 @@ type Options struct {
 	// Needed reduces each class's samples to those that are worth reading ahead.
 	Needed  func(classes [][]int32) [][]int32
 	Classes []Class
-	Use     Use
-	Read    func(bytes int64) // called with the bytes that are read ahead
-	Me      int               // this node's number
-	Nodes   Nodes             // nil: the job has one node
+	// Known returns what is known of this node's tiers; nil: nothing, and plans are made without an
+	// environment.
+	Known func() perfmodel.Node
+	Use   Use
+	Read  func(bytes int64) // called with the bytes that are read ahead
+	Me    int               // this node's number
+	Nodes Nodes             // nil: the job has one node
 	// Turns is set if ranks supply their parts of epochs: a later epoch may have any samples then.
 	Turns bool
 	// Staged returns how many batches the rank that is furthest ahead has staged.
@@ -175,6 +179,10 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 		node.Capacity = append(node.Capacity, c.Capacity)
 		node.Held = append(node.Held, held)
 	}
+	if o.Known != nil {
+		known := o.Known()
+		node.Known = &known
+	}
 	in := placement.Input{
 		Stream: o.Stream.Fixed(), Epochs: o.First + openEnd, From: o.First,
 		Nodes: []placement.Node{node},
@@ -187,6 +195,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 			return in, err
 		}
 	}
+	in.Agree()
 	return in, nil
 }
 
@@ -194,7 +203,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 func capacities(nodes []placement.Node) []placement.Node {
 	out := slices.Clone(nodes)
 	for i := range out {
-		out[i].Held, out[i].Kept = nil, nil
+		out[i].Held, out[i].Kept, out[i].Known = nil, nil, nil
 	}
 	return out
 }
@@ -247,6 +256,15 @@ func (p *Planner) follow(plan *placement.Plan) {
 	if !plan.OnRead {
 		p.o.Use.Fill(p.o.Needed(p.ours(plan)), p.o.Read)
 	}
+}
+
+// Known returns what is known of this node's tiers now; nil: nothing.
+func (p *Planner) Known() *perfmodel.Node {
+	if p.o.Known == nil {
+		return nil
+	}
+	known := p.o.Known()
+	return &known
 }
 
 // Plan returns the plan in force; nil until the node has begun to read.
