@@ -35,7 +35,7 @@ digest:
 dataset/sourcetest: dataset
 dataset/tree: dataset
 dataset/retry: dataset
-dataset/folder/indexfile: size dataset dataset/tree
+dataset/folder/indexfile: size printable probe dataset dataset/tree
 dataset/folder: printable dataset dataset/tree dataset/folder/indexfile
 storageclass: printable size
 config: perfmodel placement/policies size suggest inputfile storageclass
@@ -102,7 +102,7 @@ storageclass/file: storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
 stage: digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
-request: request/requesttest
+request: storageclass request/requesttest
 cluster: digest networktest exchange
 simulate/render: simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest

@@ -31,20 +31,20 @@ class RoundFailed(Exception):
 
 
 def machine_cpu() -> dict[str, float]:
-    """Processor seconds of the whole machine so far: used by anybody, and taken by the host."""
+    """Processor seconds of the whole machine so far: used by any process, and taken by the host."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
     return {"used": (user + nice + system + irq + softirq) / _TICKS, "stolen": steal / _TICKS}
 
 
 class Watch:
-    """Who uses the machine from now on."""
+    """What uses the machine from now on."""
 
     def __init__(self) -> None:
         self._before, self._began = machine_cpu(), time.monotonic()
 
     def shares(self, ours: float) -> dict[str, float]:
-        """`others`, the share of the machine that somebody else used, and `stolen`, its host;
+        """`others`, the share of the machine that other processes used, and `stolen`, its host;
         `ours`: processor seconds that were the measurement's own."""
         after, processors = machine_cpu(), (time.monotonic() - self._began) * os.cpu_count()
         return {
@@ -173,7 +173,7 @@ def run(
     Returns:
         `ranks`, each rank's own result; `source`, what the mount delivered by the end of
         each epoch of the last rank; `cpu`, seconds by ranks, daemons and mount; `others`, the
-        share of the machine that somebody else used; `resident`, the daemons' peak memory.
+        share of the machine that other processes used; `resident`, the daemons' peak memory.
 
     Raises:
         RoundFailed: with what the rank said.

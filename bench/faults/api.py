@@ -150,7 +150,8 @@ def keys_differ(h):
 
 
 @fault(
-    "torch's own loader is replaced, its arguments unchanged: ImageFolder, a DistributedSampler, world size 1"
+    "torch's own loader is replaced, its arguments unchanged: ImageFolder, a DistributedSampler, "
+    "world size 1"
 )
 def torch_script(h):
     a = h.dataset("a")
@@ -166,7 +167,8 @@ def transform_raises(h):
 import hdmlp.torch as ht
 def bad(x):
     raise RuntimeError("fails on purpose")
-loader = ht.DataLoader(ht.ImageFolder({str(a)!r}, bad, loader=bytes), 5, seed=1, num_workers=2, shuffle=True)
+folder = ht.ImageFolder({str(a)!r}, bad, loader=bytes)
+loader = ht.DataLoader(folder, 5, seed=1, num_workers=2, shuffle=True)
 next(iter(loader))
 """)
     except Told as e:
@@ -185,10 +187,15 @@ def workers_killed(h):
 import hdmlp.torch as ht, os, signal, subprocess
 def same(x):
     return x
-loader = ht.DataLoader(ht.ImageFolder({str(a)!r}, same, loader=bytes), 5, seed=1, num_workers=2, collate_fn=lambda b: ([x for x, _ in b], [y for _, y in b]), prefetch_factor=1, shuffle=True)
+def collate(batch):
+    return [x for x, _ in batch], [y for _, y in batch]
+folder = ht.ImageFolder({str(a)!r}, same, loader=bytes)
+loader = ht.DataLoader(folder, 5, seed=1, num_workers=2, collate_fn=collate, prefetch_factor=1,
+                       shuffle=True)
 iterator = iter(loader)
 next(iterator)
-for pid in subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split():
+children = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True)
+for pid in children.stdout.split():
     if b"serve" not in open(f"/proc/{{pid}}/cmdline", "rb").read():
         try:
             os.kill(int(pid), 9)

@@ -17,7 +17,7 @@ from verdicts import HANG, Told, Verdict
 
 
 class Listener(Protocol):
-    """What hears a client: its answers, and its standard error."""
+    """What a client produces: its answers, and its standard error."""
 
     def line(self, client: Client, within: float, what: str) -> bytes: ...
 

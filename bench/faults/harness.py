@@ -151,7 +151,7 @@ class Harness:
         time.sleep(max(0.0, newest + 2.1 - time.time()))
 
     def guard(self, *paths: Any) -> None:
-        """Files and trees that nobody has any business to change."""
+        """Files and trees that nothing may change."""
         for path in paths:
             self.guarded[os.fspath(path)] = self.print_of(os.fspath(path))
 

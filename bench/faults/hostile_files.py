@@ -417,7 +417,7 @@ def unlistable_parent(h):
 
 
 def nobody(h):
-    """A home of his own for the user nobody."""
+    """A home directory for the user nobody."""
     env = {}
     for key, name in (
         ("HOME", "nhome"),

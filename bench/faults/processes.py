@@ -1,4 +1,4 @@
-"""Processes that die, stop, fork, and are not who they say; sockets that others have."""
+"""Processes that die, stop, fork, and claim to be others; sockets that others have."""
 
 import json
 import os
@@ -226,7 +226,8 @@ if pid == 0:
     os._exit(0)
 os.close(w)
 with os.fdopen(r) as f:
-    result = f.read() or '{"error": "none", "ours": false, "message": "the child did not come back"}'
+    result = f.read()
+result = result or '{"error": "none", "ours": false, "message": "the child did not come back"}'
 os.waitpid(pid, 0)
 """,
             within=12,

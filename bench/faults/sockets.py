@@ -1,4 +1,4 @@
-"""The daemon's socket, and where it starts: who takes its name, what connects to it, and what a
+"""The daemon's socket, and where it starts: what takes its name, what connects to it, and what a
 sandbox takes away."""
 
 import contextlib

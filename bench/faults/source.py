@@ -24,7 +24,7 @@ def source(h, *flags, **keys):
 
 
 def end(process, at):
-    """The server of a source dies: whoever has something of it open gets ENOTCONN."""
+    """The server of a source dies: calls on files of it that are open fail with ENOTCONN."""
     process.kill()
     process.wait()
 

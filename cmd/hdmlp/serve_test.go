@@ -151,7 +151,7 @@ func TestOneDaemonServesUntilItIsStopped(t *testing.T) {
 		t.Errorf("a second daemon, started by a process: %d, %s", status, complaint)
 	}
 	status, out, _ := p.run("stats")
-	if want := fmt.Sprintf("pid %d, 1 connection, 0 jobs", s.cmd.Process.Pid); status != 0 ||
+	if want := fmt.Sprintf("pid %d, 0 connections, 0 jobs", s.cmd.Process.Pid); status != 0 ||
 		!strings.Contains(out, want) {
 		t.Errorf("stats: %d, %s", status, out)
 	}

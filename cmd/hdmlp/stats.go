@@ -109,8 +109,8 @@ func newStopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the running daemon",
-		Long: `Stop this user's running daemon. Unless --force is given, a daemon with open jobs is
-not stopped.
+		Long: `Stop this user's running daemon. Unless --force is given, a daemon with open
+jobs is not stopped.
 
 EXIT STATUS
   0  success

@@ -153,8 +153,9 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if madeBy == a.Config {
 		a.adviseCapacity()
 	} else if text := request.Differences(madeBy, a.Config); text != "" {
-		a.Job.Warn("another job opened this dataset first; its cache settings apply: " +
-			text)
+		a.Job.Warn("another job opened this dataset first, and its cache settings apply until all " +
+			"jobs on the dataset have ended: " + text + ". Give these jobs the same settings, or " +
+			"start this one after them")
 	}
 	a.Job.Opened()
 	return nil
@@ -197,8 +198,9 @@ func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 	o := coordinator.Options{
 		Job: m.Job, WorldSize: m.WorldSize, Nodes: c.Nodes, Node: c.Node, Ranks: ranks,
 		Address: c.Address, Loader: c.Loader, Secret: c.Secret,
-		Seed: a.agreed.Seed, Facts: a.facts(), Index: a.spec.Dataset.Index(),
-		Port: cfg.Port, Interface: cfg.Interface, Network: a.node.Network,
+		Seed: a.agreed.Seed, Facts: a.facts(), Remedy: request.Remedy,
+		Index: a.spec.Dataset.Index(),
+		Port:  cfg.Port, Interface: cfg.Interface, Network: a.node.Network,
 		Timeout: cfg.StartTimeout, TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
 		Local: a.spec.Local, Stops: a.parts.Stops, Wrap: a.node.Samples, Log: a.spec.Log,
 		Progress: func(text string, warning bool) {

@@ -118,9 +118,8 @@ func New(o Options) *Cache {
 	}
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {
-			cl.writer = writeback.New(cl.Store, cl.Threads, func(id int, o storageclass.Origin) {
-				c.confirmKept(cl, id, o)
-			})
+			cl.writer = writeback.New(cl.Store, cl.Threads, &c.meters[int(FirstClass)+j],
+				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) })
 		}
 	}
 	c.know(o.Known, o.Written)

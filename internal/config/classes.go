@@ -24,7 +24,7 @@ func (r *resolver) readClasses(value any) {
 	if !ok {
 		r.problem(Problem{
 			Key: keyStorageClass, Value: fmt.Sprint(value), Source: r.file,
-			Wrong: "not a list of tables", Allowed: "[[storage_class]]",
+			Wrong: "not a list of tables", Remedy: "begin each class with the line [[storage_class]]",
 		})
 		return
 	}
@@ -34,7 +34,7 @@ func (r *resolver) readClasses(value any) {
 		if !ok {
 			r.problem(Problem{
 				Key: key, Value: fmt.Sprint(entry), Source: r.file,
-				Wrong: "not a table", Allowed: "[[storage_class]]",
+				Wrong: "not a table", Remedy: "begin each class with the line [[storage_class]]",
 			})
 			continue
 		}
@@ -184,7 +184,7 @@ func (r *resolver) takeClasses() {
 				Key: key, Value: g.text, Source: g.source,
 				Wrong: fmt.Sprintf("conflicts with the [[storage_class]] entries of %s, "+
 					"which replace it", r.file),
-				Allowed: "this key or [[storage_class]] entries, not both",
+				Remedy: "remove either the key or the entries",
 			})
 		}
 		r.config.Origins[key] = Origin{
@@ -232,12 +232,12 @@ func (r *resolver) checkClasses() {
 				r.problem(path)
 				continue
 			case slices.Contains(paths, class.Path):
-				path.Wrong, path.Allowed = "already the directory of another class",
-					"a directory of its own for each class"
+				path.Wrong, path.Remedy = "already the directory of another class",
+					"give each class a directory of its own"
 				r.problem(path)
 			}
 			paths = append(paths, class.Path)
-			if r.checkDirectory(path, class.Path) {
+			if r.checkDirectory(path, class.Path, kind) {
 				r.checkDisk(capacity, class, kind)
 			}
 			continue
@@ -250,8 +250,8 @@ func (r *resolver) checkClasses() {
 			r.problem(capacity)
 		}
 		if class.Path != "" {
-			path.Wrong, path.Allowed = "a "+kind.Name+" class has no path",
-				"only with "+r.kindsText(true)
+			path.Wrong, path.Remedy = "a "+kind.Name+" class has no path",
+				"remove it, or set "+r.kindsText(true)
 			r.problem(path)
 		}
 		r.checkMemory(capacity, memory)

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pelletier/go-toml/v2"
@@ -69,7 +70,8 @@ func decodeFile(path string) (map[string]any, error) {
 	var syntax *toml.DecodeError
 	if errors.As(err, &syntax) {
 		row, column := syntax.Position()
-		return nil, fmt.Errorf("line %d, column %d: not TOML: %w", row, column, err)
+		return nil, fmt.Errorf("line %d, column %d: not TOML: %s", row, column,
+			strings.TrimPrefix(syntax.Error(), "toml: "))
 	}
 	return table, err
 }
@@ -80,7 +82,7 @@ func (r *resolver) readModel(value any) {
 	if !ok {
 		r.problem(Problem{
 			Key: keyEnvironment, Value: fmt.Sprint(value), Source: r.file,
-			Wrong: "not a table", Allowed: "[environment]",
+			Wrong: "not a table", Remedy: "begin the table with the line [environment]",
 		})
 		return
 	}

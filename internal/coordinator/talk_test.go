@@ -35,7 +35,7 @@ func TestLostNodeIsAssumedToHaveReadAnEpoch(t *testing.T) {
 	windows, err := c[0].BootstrapWindows(t.Context(), mine, 4)
 	want := []placement.BootstrapWindow{mine, theirs, {Epoch: 2, Step: 1, Steps: 4}}
 	if others := <-told; err != nil || !slices.Equal(windows, want) || !slices.Equal(others, want) {
-		t.Errorf("node 0 hears %+v, node 1 %+v, want %+v; %v", windows, others, want, err)
+		t.Errorf("node 0 got %+v, node 1 %+v, want %+v; %v", windows, others, want, err)
 	}
 }
 

@@ -110,6 +110,26 @@ func (e *SampleError) Reason() string {
 	return fmt.Sprintf("%v: %v", e.Kind, e.Err)
 }
 
+// Advice returns what the user can do; "" if the error is the caller's.
+func (e *SampleError) Advice() string {
+	const orLeaveOut = `, or leave such samples out with on_error = "skip"`
+	switch e.Kind {
+	case ErrUnavailable:
+		return "check that its file system answers, or raise source_timeout"
+	case ErrMissing:
+		return "restore the file" + orLeaveOut
+	case ErrUnreadable:
+		return "give this user permission to read the file, or repair it" + orLeaveOut
+	case ErrShort, ErrLong, ErrChanged:
+		return "start the job again, which scans the dataset again" + orLeaveOut
+	case ErrEmpty, ErrPython:
+		return "repair or remove the file" + orLeaveOut
+	case ErrContent:
+		return "repair or remove the file, change the transforms" + orLeaveOut
+	}
+	return ""
+}
+
 // Unwrap lets errors.Is find both the reason and the underlying error.
 func (e *SampleError) Unwrap() []error {
 	if e.Err == nil {

@@ -24,6 +24,7 @@ type Meter struct {
 	underWay int
 	since    time.Time     // when underWay became 1
 	ahead    float64       // MB that are being read
+	besides  float64       // MB that the tier is busy with otherwise (Occupy)
 	begun    time.Duration // sum of the beginnings of reads in progress, counted from since
 }
 
@@ -44,7 +45,7 @@ func (m *Meter) Begin(now time.Time, bytes int) Read {
 	if m.underWay++; m.underWay == 1 {
 		m.since, m.begun, m.ahead = now, 0, 0
 	}
-	r.ahead = m.ahead
+	r.ahead = m.ahead + m.besides
 	m.ahead += r.size
 	m.begun += now.Sub(m.since)
 	return r
@@ -79,13 +80,21 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 	}
 }
 
+// Occupy records that the tier is busy with bytes that are written to it, which delay reads; a
+// negative number, that these are written.
+func (m *Meter) Occupy(bytes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.besides = max(m.besides+float64(bytes)/mega, 0)
+}
+
 // Arrival predicts how long a read of this many bytes would take if it began now, in seconds. It is
 // at least as long as the reads in progress have taken on average: a tier that stops responding is
 // known to be slow before a read of it has ended.
 func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	seconds := m.fit.Predict(float64(bytes)/mega, m.ahead)
+	seconds := m.fit.Predict(float64(bytes)/mega, m.ahead+m.besides)
 	if m.underWay > 0 && m.origin != perfmodel.Given {
 		age := now.Sub(m.since) - m.begun/time.Duration(m.underWay)
 		seconds = max(seconds, age.Seconds())

@@ -62,6 +62,11 @@ func TestArrivalIncludesWhatIsInProgress(t *testing.T) {
 	if got := m.Arrival(after(0), 1e6); got != 5 {
 		t.Errorf("with 4 MB in front in %v s, want 5", got)
 	}
+	m.Occupy(2e6)
+	if got := m.Arrival(after(0), 1e6); got != 6 {
+		t.Errorf("while 2 MB are written as well in %v s, want 6", got)
+	}
+	m.Occupy(-2e6)
 	m.Begin(after(20), 4e6)
 	if got := m.Arrival(after(60), 1e6); got != 50 {
 		t.Errorf("when reads have taken 60 and 40 s, in %v s, want 50", got)

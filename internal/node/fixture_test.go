@@ -249,6 +249,10 @@ func set(key string, value any) func(*request.Open) {
 	return func(m *request.Open) { m.Arguments[key] = value }
 }
 
+func variable(name, value string) func(*request.Open) {
+	return func(m *request.Open) { m.Environment = map[string]string{name: value} }
+}
+
 func open(t *testing.T, n *Node, m request.Open) *Rank {
 	t.Helper()
 	r, err := n.Open(t.Context(), m, nil, func(request.Step) {})

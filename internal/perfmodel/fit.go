@@ -30,11 +30,12 @@ type Fit struct {
 }
 
 const (
-	memory  = 128 // reads after which an earlier one counts 1/e
-	seconds = 60  // after which an earlier read counts 1/e
-	clip    = 8   // most times that a read may differ from what was predicted
-	learnt  = 8   // reads before that limit holds
-	sweeps  = 2   // of the solver per read; it starts from the last solution
+	memory  = 128  // reads after which an earlier one counts 1/e
+	seconds = 60   // after which an earlier read counts 1/e
+	least   = 1e-6 // seconds that a read takes
+	clip    = 8    // most times that a read may differ from what was predicted
+	learnt  = 8    // reads before that limit holds
+	sweeps  = 2    // of the solver per read; it starts from the last solution
 
 	recent  = 6        // reads over which `fast` is averaged
 	changed = 0.5      // difference of fast and slow at which the tier has changed
@@ -56,7 +57,7 @@ func (f *Fit) Measured() float64 { return f.n }
 // Predict returns how long a read of size MB takes if reads of ahead MB are in progress, in
 // seconds.
 func (f *Fit) Predict(size, ahead float64) float64 {
-	return f.x[0] + size*f.x[1] + ahead*f.x[2]
+	return max(f.x[0]+size*f.x[1]+ahead*f.x[2], least)
 }
 
 // Rate returns the throughput of p streams that read samples of size MB, in MB/s.
@@ -67,9 +68,10 @@ func (f *Fit) Rate(p int, size float64) float64 {
 // Observe takes account of a read of size MB that took this many seconds and ended at time now, in
 // seconds of a clock that never goes back; when it began, reads of ahead MB were in progress.
 func (f *Fit) Observe(now, size, ahead, took float64) {
-	if !(took > 0) || !(size >= 0) || !(ahead >= 0) || math.IsInf(took+size+ahead, 0) {
+	if !(took >= 0) || !(size >= 0) || !(ahead >= 0) || math.IsInf(took+size+ahead, 0) {
 		return
 	}
+	took = max(took, least)
 	expected, keep := f.Predict(size, ahead), 0.0
 	scale := took
 	if f.n > 0 {
@@ -121,10 +123,12 @@ func (f *Fit) rescale(factor float64) {
 
 // solve improves the coefficients by projected Gauss-Seidel sweeps. In directions that the reads
 // tell nothing about, such as latency against size if all samples are of one size, the solution
-// remains where it was.
+// remains where it was. A sweep begins with Queued: if as many reads were in progress all the time,
+// that their number makes them slow is the assumption which is corrected if it is wrong, because
+// fewer reads at a time are then tried; latency would make the tier look slow for good.
 func (f *Fit) solve() {
 	for range sweeps {
-		for i := range f.x {
+		for i := len(f.x) - 1; i >= 0; i-- {
 			if f.a[i][i] <= 0 {
 				continue
 			}

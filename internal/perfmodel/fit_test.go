@@ -100,6 +100,28 @@ func TestFitFollows(t *testing.T) {
 	}
 }
 
+// TestFitIsFinite checks that no sequence of reads makes a prediction that is not a positive
+// number.
+func TestFitIsFinite(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var f Fit
+		now := 0.0
+		for range 100 {
+			draw := func(name string, of ...float64) float64 {
+				return rapid.SampledFrom(of).Draw(t, name)
+			}
+			now += draw("pause", 0, 1e-9, 1e-3, 1, 1e6)
+			f.Observe(now, draw("size", 0, 1e-6, 0.1, 1e4), draw("ahead", 0, 1e-6, 0.1, 1e6),
+				draw("took", 0, 1e-12, 1e-6, 1e-3, 1, 1e9))
+			for _, size := range []float64{0, 0.1, 100} {
+				if p := f.Predict(size, size); !(p > 0) || math.IsInf(p, 0) {
+					t.Fatalf("%v s predicted by %+v", p, f)
+				}
+			}
+		}
+	})
+}
+
 // TestFitIsBounded checks that single reads that take for ever, or no time, and impossible values
 // hardly change the prediction.
 func TestFitIsBounded(t *testing.T) {

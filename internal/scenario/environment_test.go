@@ -63,7 +63,7 @@ func TestFallingCurvesAreRefused(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = f.Scenario(Override{"environment.source.4", "20"})
+	_, err = f.Scenario(Override{Key: "environment.source.4", Value: "20"})
 	if err == nil || !strings.Contains(err.Error(), "environment.source.4") {
 		t.Errorf("t(4) below t(3): %v", err)
 	}

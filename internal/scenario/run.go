@@ -35,21 +35,37 @@ const mega = 1e6
 // unmeasured is the rate in MB/s of what the run did not measure; too high to matter.
 const unmeasured = 1e6
 
+// expectedReport says what ReadRun accepts.
+const expectedReport = "expected is the JSON of loader.report(), without cluster=True, or one of " +
+	"the `jobs` of `hdmlp stats --json`"
+
 // ReadRun parses a job's report, in JSON. It returns an error for a report that cannot be compared
 // with a simulation: without a finished first epoch, of several nodes, or not over a whole dataset
 // in an order drawn from a seed.
 func ReadRun(data []byte) (*Run, error) {
 	r := &Run{}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(data, &keys); err != nil {
+		return nil, fmt.Errorf("not a JSON object: %w; %s", err, expectedReport)
+	}
+	has := func(key string) bool { _, ok := keys[key]; return ok }
+	switch {
+	case has("total"): // stats.ClusterReport
+		return nil, errors.New("this is the report of a job over all its nodes, which lacks the " +
+			"figures of each epoch; " + expectedReport)
+	case has("jobs"):
+		return nil, errors.New("this is the output of `hdmlp stats --json`; " + expectedReport)
+	}
 	if err := json.Unmarshal(data, &r.report); err != nil {
-		return nil, fmt.Errorf("not a job's report: %w", err)
+		return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
 	}
 	p := &r.report
 	if err := renamed(data, p); err != nil {
-		return nil, fmt.Errorf("not a job's report: %w", err)
+		return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
 	}
 	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Tiers) == 0 {
 		return nil, errors.New("not a job's report: samples, bytes, global_batch_size, " +
-			"world_size or tiers are missing")
+			"world_size or tiers are missing; " + expectedReport)
 	}
 	if p.Subset || p.Shuffle == string(access.Given) {
 		return nil, errors.New("the job read a subset of the dataset, or its process supplied the " +

@@ -172,6 +172,13 @@ func TestRunRefuses(t *testing.T) {
 		"no finished epoch": {func(r map[string]any) {
 			r["epochs"] = r["epochs"].([]any)[3:]
 		}, "no epochs"},
+		"a report over all nodes": {func(r map[string]any) {
+			r["total"], r["nodes"] = map[string]any{}, []any{}
+		}, "without cluster=True"},
+		"the output of stats": {func(r map[string]any) {
+			clear(r)
+			r["jobs"] = []any{}
+		}, "one of the `jobs`"},
 		"another shuffle": {func(r map[string]any) { r["shuffle"] = "riffle" }, "riffle"},
 	} {
 		report := finishedRun()
@@ -180,7 +187,8 @@ func TestRunRefuses(t *testing.T) {
 			t.Errorf("%s: %v; it should say %q", name, err, c.says)
 		}
 	}
-	if _, err := ReadRun([]byte("epoch,seconds\n")); err == nil {
-		t.Error("a table was taken for a report")
+	if _, err := ReadRun([]byte("epoch,seconds\n")); err == nil ||
+		!strings.Contains(err.Error(), "loader.report()") {
+		t.Errorf("a table: %v; it should say what is expected", err)
 	}
 }

@@ -138,7 +138,8 @@ func (f *File) decodeText() (map[string]any, error) {
 	err := toml.Unmarshal(f.text, &table)
 	if syntax, ok := err.(*toml.DecodeError); ok {
 		row, column := syntax.Position()
-		return nil, fmt.Errorf("%s: line %d, column %d: not TOML: %w", f.path, row, column, err)
+		return nil, fmt.Errorf("%s: line %d, column %d: not TOML: %s", f.path, row, column,
+			strings.TrimPrefix(syntax.Error(), "toml: "))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: not TOML: %w", f.path, err)
@@ -152,7 +153,11 @@ func (f *File) Name() string {
 }
 
 // Override is a value that replaces the file's value for a key.
-type Override struct{ Key, Value string }
+type Override struct {
+	Key, Value string
+	// Given is what faults call the key, such as "--seed" for one that a flag sets; "": Key.
+	Given string
+}
 
 // ParseOverride parses KEY=VALUE.
 func ParseOverride(text string) (Override, error) {
@@ -161,7 +166,7 @@ func ParseOverride(text string) (Override, error) {
 	if !ok || key == "" {
 		return Override{}, fmt.Errorf("%q is not KEY=VALUE", text)
 	}
-	return Override{key, strings.TrimSpace(value)}, nil
+	return Override{Key: key, Value: strings.TrimSpace(value)}, nil
 }
 
 // Scenario returns the file's scenario with the given overrides. If values are invalid, the error
@@ -177,6 +182,13 @@ func (f *File) Scenario(set ...Override) (*Scenario, error) {
 	}
 	r.read(table)
 	if len(r.faults) > 0 {
+		for i := range r.faults {
+			for _, o := range set {
+				if o.Given != "" && FullKey(o.Key) == r.faults[i].Key {
+					r.faults[i].Key = o.Given
+				}
+			}
+		}
 		return nil, r.faults
 	}
 	return r.scenario, nil

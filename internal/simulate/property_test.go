@@ -19,7 +19,7 @@ import (
 const scenarios = 200
 
 // keepsOrder reports whether a policy trains on the job's own order.
-func keepsOrder(t *testing.T, job *Job, policy string) bool {
+func keepsOrder(t interface{ Fatal(...any) }, job *Job, policy string) bool {
 	stream, err := streamOf(job)
 	if err != nil {
 		t.Fatal(err)
@@ -134,8 +134,8 @@ func consumed(r *Result) Amount {
 	return a
 }
 
-// TestReadsByTierAddUp: every sample that is consumed was read from exactly one place, training never
-// takes less than its computation, and no policy that keeps the order beats perfect.
+// TestReadsByTierAddUp: every sample that is consumed was read from exactly one place, training
+// never takes less than its computation, and no policy that keeps the order beats perfect.
 func TestReadsByTierAddUp(t *testing.T) {
 	t.Parallel()
 	supported := map[string]int{}
@@ -278,7 +278,7 @@ func fetchTimes(t *testing.T, job *Job, policy string) float64 {
 		t.Fatal(err)
 	}
 	env := &job.Env
-	remote := make([]float64, len(job.Sizes)) // rate at which somebody's copy can be read
+	remote := make([]float64, len(job.Sizes)) // rate at which a node's copy can be read
 	for _, n := range plan.Nodes {
 		for j, ids := range n.Classes {
 			for _, k := range ids {

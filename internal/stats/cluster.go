@@ -67,6 +67,8 @@ type ClusterReport struct {
 	Utilisation float64      `json:"utilisation"`
 	Bound       int64        `json:"bound_bytes"` // of all nodes, as in Report
 	BoundShare  float64      `json:"bound_share"`
+	TimeBound   float64      `json:"time_bound_seconds,omitempty"` // as in Report
+	TimeShare   float64      `json:"share_of_time_bound,omitempty"`
 	Classes     []Class      `json:"classes"` // by name
 	Staging     Staging      `json:"staging"`
 	Unreadable  int          `json:"unreadable"` // summed over nodes
@@ -80,6 +82,7 @@ func (r *Report) Summary() *ClusterReport {
 		Job: r.Job, Dataset: r.Dataset, Samples: r.Samples, Bytes: r.Bytes, Policy: r.Policy,
 		WorldSize:   r.WorldSize,
 		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Node: r.Node,
+		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
 		Nodes: []NodeReport{r.node()},
 	}
 	c.sum()
@@ -188,7 +191,9 @@ func (c *ClusterReport) sentence() string {
 			plural(len(c.Nodes), "node"),
 			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
 		b.WriteString(blame(c.Total.Stall) + "." +
-			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound))
+			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound) +
+			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
+			ofTime(c.TimeBound, c.TimeShare))
 	}
 	b.WriteString(unreadable(c.Unreadable))
 	if len(planning) > 0 {

@@ -50,6 +50,11 @@ type Report struct {
 	// Source divided by it: 1 is the best possible with these caches, and below 1 they were warm.
 	Bound      int64   `json:"bound_bytes"`
 	BoundShare float64 `json:"bound_share"`
+	// TimeBound is the least runtime of the epochs begun on this environment, under any policy, and
+	// TimeShare is their runtime divided by it: 1 is the best possible, and below 1 the caches were
+	// warm. Both are 0 if CompareTime was not called.
+	TimeBound float64 `json:"time_bound_seconds,omitempty"`
+	TimeShare float64 `json:"share_of_time_bound,omitempty"`
 	// Demands are those of the epochs begun, if epochs are given; Bound is then placement.BoundOf.
 	Demands []placement.Demand `json:"-"`
 	Epochs  []Epoch            `json:"epochs"`
@@ -230,7 +235,8 @@ func (r *Report) sentence() string {
 		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one "+
 			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
-	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound))
+	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound) +
+		directly(all.Direct.Bytes, r.Source.Bytes) + ofTime(r.TimeBound, r.TimeShare))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}

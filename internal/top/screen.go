@@ -157,12 +157,14 @@ func (s *Screen) progress(j *stats.ClusterReport) string {
 	whole := min(barWidth, int(p.done*barWidth))
 	bar := "[" + s.style(green, strings.Repeat("=", whole)) + strings.Repeat(" ", barWidth-whole) +
 		"]"
-	where := fmt.Sprintf("epoch %d, unlimited", p.epoch+1)
-	left := "left in this epoch"
-	if j.Planned > 0 {
-		where, left = fmt.Sprintf("epoch %d of %d", min(p.epoch+1, j.Planned), j.Planned), "left"
+	text := fmt.Sprintf("%s %s %.1f %%", epochText(p, j.Planned), bar, 100*p.done)
+	left := "left"
+	if j.Planned == 0 {
+		text, left = text+" of this epoch", "left in it"
+		if p.step == 0 && p.epoch > 0 {
+			return fmt.Sprintf("%s finished, epoch %d not begun", count(p.epoch, "epoch"), p.epoch)
+		}
 	}
-	text := fmt.Sprintf("%s %s %.1f %%", where, bar, 100*p.done)
 	if p.left == 0 {
 		return text + ", all batches taken"
 	}
@@ -174,6 +176,17 @@ func (s *Screen) progress(j *stats.ClusterReport) string {
 	}
 	return fmt.Sprintf("%s, %s %s, %s batches/s per rank", text, duration(p.left/p.speed), left,
 		number(p.speed))
+}
+
+// epochText names the epoch that the job is in. Epochs count from 0, as everywhere in HDMLP.
+func epochText(p progress, planned int) string {
+	switch planned {
+	case 0:
+		return fmt.Sprintf("epoch %d", p.epoch)
+	case 1:
+		return "epoch 0, the only one"
+	}
+	return fmt.Sprintf("epoch %d of 0-%d", min(p.epoch, planned-1), planned-1)
 }
 
 // stall returns the line that says what ranks wait for.

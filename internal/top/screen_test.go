@@ -199,6 +199,18 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 			Before: after(71, running(71, 1)),
 			Width:  80,
 		},
+		"between-epochs": {
+			Now: after(100, change(running(100, 1), func(j *stats.ClusterReport) {
+				j.Planned = 0
+			})),
+			Width: 80,
+		},
+		"one-epoch": {
+			Now: after(20, change(running(20, 1), func(j *stats.ClusterReport) {
+				j.Planned = 1
+			})),
+			Width: 80,
+		},
 		"silent": {
 			Now:     after(72, change(running(72, 2), silent)),
 			Before:  two.Before,

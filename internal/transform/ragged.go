@@ -16,6 +16,7 @@ import (
 //	         receiver. Which samples are delivered encoded depends only on their contents.
 var ragged = kind{
 	name:   "Ragged",
+	help:   "pass images of any size on to transforms in Python; the package adds it itself",
 	params: []param{{"largest", "8388608"}},
 	build: func(a *arguments) step {
 		return raggedEnd{a.whole("largest", 1, maxOutput-raggedHead)}

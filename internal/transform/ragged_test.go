@@ -112,7 +112,7 @@ func TestRaggedEncoded(t *testing.T) {
 	}
 }
 
-// TestRaggedRoom: the error of who has no room comes back, before anything is decoded.
+// TestRaggedRoom: the error for missing room is returned, before anything is decoded.
 func TestRaggedRoom(t *testing.T) {
 	w := compiled(t, "Ragged()").Worker()
 	defer w.Close()

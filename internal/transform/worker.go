@@ -130,7 +130,8 @@ func (w *Worker) Drawn() []Drawn { return w.drawn }
 func (w *Worker) Apply(dst, src []byte, key Key) error {
 	p := w.program
 	if want := p.bytes; len(dst) != want || p.Ragged() {
-		return fmt.Errorf("transform: the destination has %d bytes; the sample needs %d", len(dst), want)
+		return fmt.Errorf(
+			"transform: the destination has %d bytes; the sample needs %d", len(dst), want)
 	}
 	return w.ApplyTo(func(int) ([]byte, error) { return dst, nil }, src, key)
 }

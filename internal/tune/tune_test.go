@@ -7,7 +7,7 @@ import (
 
 // TestTuner lets the tuner run on machines of which it is known how fast they are.
 func TestTuner(t *testing.T) {
-	cores := func(n float64) func(int) float64 { // as many threads as cores pay off, no more
+	cores := func(n float64) func(int) float64 { // more threads than cores bring nothing
 		return func(threads int) float64 { return 100 * math.Min(float64(threads), n) }
 	}
 	for name, c := range map[string]struct {
@@ -16,8 +16,8 @@ func TestTuner(t *testing.T) {
 		lo, hi  int // where most of the windows are to be spent
 		windows int
 	}{
-		"all pay off":         {8, cores(8), 8, 8, 400},
-		"three pay off":       {8, cores(3), 3, 3, 400},
+		"all help":            {8, cores(8), 8, 8, 400},
+		"three help":          {8, cores(3), 3, 3, 400},
 		"one does":            {8, cores(1), 1, 1, 400},
 		"only one is allowed": {1, cores(4), 1, 1, 50},
 		"more are slower": {8, func(n int) float64 {

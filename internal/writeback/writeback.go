@@ -22,6 +22,7 @@ import (
 type Writer struct {
 	class   storageclass.Store
 	kept    func(id int, origin storageclass.Origin) // called after each sample that was written
+	reads   *meter.Meter                             // of the class, which writes delay
 	meter   meter.Meter
 	workers sync.WaitGroup
 
@@ -49,11 +50,11 @@ const (
 )
 
 // New returns a writer, and starts its goroutines, one for each sample that is written at the same
-// time. kept is called after each. Close ends them.
-func New(class storageclass.Store, threads int,
+// time. reads measures the reads from the class. kept is called after each. Close ends them.
+func New(class storageclass.Store, threads int, reads *meter.Meter,
 	kept func(id int, origin storageclass.Origin),
 ) *Writer {
-	w := &Writer{class: class, kept: kept, byID: make(map[int32]*copyOf)}
+	w := &Writer{class: class, reads: reads, kept: kept, byID: make(map[int32]*copyOf)}
 	w.changed = sync.NewCond(&w.mu)
 	for range max(threads, 1) {
 		w.workers.Go(w.work)
@@ -161,9 +162,11 @@ func (w *Writer) work() {
 
 // write writes a copy. A class that refuses it costs another read later.
 func (w *Writer) write(c *copyOf) {
-	read := w.meter.Begin(time.Now(), len(c.data))
+	w.reads.Occupy(len(c.data))
+	defer w.reads.Occupy(-len(c.data))
+	write := w.meter.Begin(time.Now(), len(c.data))
 	err := w.class.Put(int(c.id), c.data, c.origin)
-	w.meter.End(time.Now(), read, err)
+	w.meter.End(time.Now(), write, err)
 	w.kept(int(c.id), c.origin)
 }
 

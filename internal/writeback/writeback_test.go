@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -34,7 +35,7 @@ func (s *slowStore) Put(id int, data []byte, _ storageclass.Origin) error {
 
 func newSlow(t *testing.T) (*Writer, *slowStore) {
 	s := &slowStore{}
-	w := New(s, 1, func(int, storageclass.Origin) {})
+	w := New(s, 1, new(meter.Meter), func(int, storageclass.Origin) {})
 	t.Cleanup(func() {
 		if !w.Close(time.Hour) {
 			t.Error("the writer has not ended")

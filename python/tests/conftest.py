@@ -14,7 +14,11 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from fakedaemon import FakeDaemon
 from hdmlp import _daemon, errors
-from timelimit import pytest_runtest_call, pytest_runtest_setup, pytest_runtest_teardown  # noqa: F401
+from timelimit import (  # noqa: F401
+    pytest_runtest_call,
+    pytest_runtest_setup,
+    pytest_runtest_teardown,
+)
 
 if (
     signal.getsignal(signal.SIGINT) == signal.SIG_IGN

@@ -1,4 +1,4 @@
-"""Floods a daemon's ports with what those can say who do not know the job's secret.
+"""Floods a daemon's ports with what clients can send that do not know the job's secret.
 
     flood.py HOST PORTS UNTIL ADDRESS...
 
@@ -42,7 +42,7 @@ PLAUSIBLE = {
 }
 
 
-class Stranger:
+class Client:
     """One connection, and what it says."""
 
     def __init__(self, source, address, kind, habit):
@@ -87,7 +87,7 @@ def main():
     habits = ["silent", "garbage", "drip", "fast"]
     made, taken = dict.fromkeys(ports, 0), dict.fromkeys(ports, 0)
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    strangers, wanted = (
+    clients, wanted = (
         [],
         [(kind, habit) for kind in ports for habit in habits for _ in range(EACH)],
     )
@@ -95,19 +95,19 @@ def main():
         now = time.monotonic()
         for kind, habit in wanted:
             try:
-                strangers.append(Stranger(next(sources), (host, ports[kind]), kind, habit))
+                clients.append(Client(next(sources), (host, ports[kind]), kind, habit))
                 made[kind] += 1
             except OSError:
                 pass
         wanted, there = [], []
-        for stranger in strangers:
-            if stranger.speak(now):
-                there.append(stranger)
+        for client in clients:
+            if client.speak(now):
+                there.append(client)
             else:
-                stranger.socket.close()
-                taken[stranger.kind] += stranger.sent
-                wanted.append((stranger.kind, stranger.habit))
-        strangers = there
+                client.socket.close()
+                taken[client.kind] += client.sent
+                wanted.append((client.kind, client.habit))
+        clients = there
         for size in (1, 100, 1400, 1400, 1400, 60000) if "gossip" in ports else ():
             for begin in (
                 b"",
@@ -119,8 +119,8 @@ def main():
                         (begin + random.randbytes(size))[:size], (host, ports["gossip"])
                     )
         time.sleep(0.005)
-    for stranger in strangers:
-        taken[stranger.kind] += stranger.sent
+    for client in clients:
+        taken[client.kind] += client.sent
     print(json.dumps({"made": made, "taken": taken}), flush=True)
 
 

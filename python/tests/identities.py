@@ -27,7 +27,8 @@ RANK = textwrap.dedent("""
                 print(json.dumps({"hashes": hashes}), flush=True)
                 sys.stdin.readline()
             hashes = [hashlib.sha256(sample).hexdigest() for batch in loader for sample in batch[0]]
-        print(json.dumps({"hashes": hashes, "report": loader.report().text if options.get("report") else ""}), flush=True)
+        report = loader.report().text if options.get("report") else ""
+        print(json.dumps({"hashes": hashes, "report": report}), flush=True)
         if stay:
             sys.stdin.read()
     except Exception as error:

@@ -42,7 +42,8 @@ import json, os, signal, sys, zlib
 from hdmlp.data import DataLoader, Folder
 
 rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-with DataLoader(Folder(sys.argv[1]), batch_size=12 // world, seed=42, epochs=4) as loader, open(f"given-{world}-{rank}", "w") as given:
+loader = DataLoader(Folder(sys.argv[1]), batch_size=12 // world, seed=42, epochs=4)
+with loader, open(f"given-{world}-{rank}", "w") as given:
     if os.path.exists("state"):
         with open("state") as file:
             loader.load_state_dict(json.load(file))

@@ -106,7 +106,7 @@ def test_nothing_differs(filled):
 
 
 def test_what_differs_is_found(filled):
-    """A damaged copy, and a file that was changed behind the cache's back with the same size and
+    """A damaged copy, and a file that was changed, unnoticed by the cache, with the same size and
     times: exactly these."""
     data, cache, options = filled
     store = store_of(cache)

@@ -118,7 +118,7 @@ def test_no_zombie(socket_name, tmp_path, monkeypatch):
 
 
 def test_another_users_daemon_is_refused(daemon, monkeypatch):
-    """Whoever listens there could give this process any samples."""
+    """A process that listens there could give this one any samples."""
     ours = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
     with pytest.raises(
@@ -160,8 +160,8 @@ def test_signals_of_the_terminal_do_not_reach_it(real):
 
 
 def test_it_never_pushes_the_training_process_aside(real):
-    """All threads of a real daemon are scheduled as batch work, with the niceness of who started
-    it."""
+    """All threads of a real daemon are scheduled as batch work, with the niceness of the process
+    that started it."""
     client = _daemon.connect()
     threads = os.listdir(f"/proc/{client.pid}/task")
     assert {os.sched_getscheduler(int(thread)) for thread in threads} == {os.SCHED_BATCH}

@@ -101,9 +101,9 @@ def test_the_cause_is_named(caplog, given, described, cause, also, why):
     [message] = [record.getMessage() for record in caplog.records]
     name = ht._folder._short(cause)
     assert message.startswith(
-        f"{name}: in Python, after what HDMLP does: {why}"
+        f"{name} runs in Python, after what the daemon applies: {why}"
         if described
-        else f"the transforms run in Python: {name}: {why}"
+        else f"all transforms run in Python, because of {name}: {why}"
     )
     assert message.endswith(
         "; because of it also: " + ", ".join(ht._folder._short(given[i]) for i in also)

@@ -39,7 +39,8 @@ class Wrapper(torch.utils.data.Dataset):
 
 if __name__ == "__main__":
     data, other = (ht.ImageFolder(sys.argv[1], loader=length) for _ in range(2))
-    datasets = {"itself": data, "part": Subset(data, range(25)), "parts": ConcatDataset([Subset(data, range(9)), Subset(data, range(9, 25))]),
+    parts = [Subset(data, range(9)), Subset(data, range(9, 25))]
+    datasets = {"itself": data, "part": Subset(data, range(25)), "parts": ConcatDataset(parts),
                 "wrapper": Wrapper(data)}
     for case in sys.argv[2:]:
         name, method = case.split(",")
@@ -51,7 +52,8 @@ if __name__ == "__main__":
         print("by hand, and with ours", file=sys.stderr, flush=True)
         more = {"multiprocessing_context": method, "num_workers": 2} if method else {}
         for epoch in range(2):
-            print([int(n) for x, _ in DataLoader(dataset, 4, **more) for n in x.flatten()], flush=True)
+            lengths = [int(n) for x, _ in DataLoader(dataset, 4, **more) for n in x.flatten()]
+            print(lengths, flush=True)
         list(DataLoader(other, 4, **more))
 """
 

@@ -33,7 +33,8 @@ HEAD = textwrap.dedent("""
 
     data = ht.ImageFolder(sys.argv[1], loader=length)
     dist.init_process_group("gloo")
-    atexit.register(dist.destroy_process_group)  # else gloo's threads may abort the process as it exits (pytorch#179291)
+    # Else gloo's threads may abort the process as it exits (pytorch#179291).
+    atexit.register(dist.destroy_process_group)
     me, world = dist.get_rank(), dist.get_world_size()
 
     def say(**what):
@@ -81,7 +82,8 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
         state = loader.state_dict()
         again = ht.DataLoader(data, 4, sampler=sampler)
         again.load_state_dict(state)
-        say(got=got, want=ids(DataLoader(Items(data), 4, sampler=sampler), sampler), place=place, mine={mine}, rest=[len(x) for x, _ in again],
+        say(got=got, want=ids(DataLoader(Items(data), 4, sampler=sampler), sampler), place=place,
+            mine={mine}, rest=[len(x) for x, _ in again],
             source=loader.report()["source"]["samples"])
         loader.close()
     """,
@@ -99,21 +101,27 @@ def test_groups_that_nothing_says(ranks):
     said, _ = ranks(
         """
         import os, subprocess
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHELASTIC", "GROUP_")) and k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+        prefixes = ("TORCHELASTIC", "GROUP_")
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")
+        env = {k: v for k, v in os.environ.items() if not k.startswith(prefixes) and k not in names}
         code = '''
         import sys, torch, hdmlp.torch as ht
         from torch.utils.data import DistributedSampler
         data = ht.ImageFolder(sys.argv[1], loader=lambda data: torch.tensor(len(data)))
         def made():
-            return ht.DataLoader(data, 4, sampler=DistributedSampler(data, 2, 1, seed=3), name="the same")
+            sampler = DistributedSampler(data, 2, 1, seed=3)
+            return ht.DataLoader(data, 4, sampler=sampler, name="the same")
         first, second = made(), made()
         print([[x.tolist() for x, _ in loader] for loader in (first, second)])
         print(second.rank, second.world_size)
         '''
         import textwrap
-        lines = subprocess.run([sys.executable, "-c", textwrap.dedent(code), sys.argv[1]], env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+        command = [sys.executable, "-c", textwrap.dedent(code), sys.argv[1]]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        lines = done.stdout.splitlines()
         sampler = DistributedSampler(data, 2, 1, seed=3)
-        say(got=eval(lines[0]), want=ids(DataLoader(Items(data), 4, sampler=sampler), epochs=1) * 2, place=lines[1])
+        want = ids(DataLoader(Items(data), 4, sampler=sampler), epochs=1) * 2
+        say(got=eval(lines[0]), want=want, place=lines[1])
     """,
         1,
     )
@@ -124,18 +132,22 @@ SAMPLERS = """
     class Shuffled(Sampler):
         '''Each rank's own permutation, cut as if all had the same.'''
         def __init__(self, dataset, seed, replicas=None):
-            self.dataset, self.seed, self.num_replicas, self.rank = dataset, seed, replicas or world, me % (replicas or world)
+            self.dataset, self.seed = dataset, seed
+            self.num_replicas = replicas or world
+            self.rank = me % self.num_replicas
         def __len__(self):
             return len(self.dataset) // self.num_replicas
         def __iter__(self):
-            order = torch.randperm(len(self.dataset), generator=torch.Generator().manual_seed(self.seed)).tolist()
+            generator = torch.Generator().manual_seed(self.seed)
+            order = torch.randperm(len(self.dataset), generator=generator).tolist()
             return iter(order[self.rank::self.num_replicas][:len(self)])
 
     class Weighted(Sampler):
         def __init__(self):
             pass
         def __iter__(self):
-            return iter(torch.multinomial(torch.arange(1, 26).float(), 12, generator=torch.Generator().manual_seed(me)).tolist())
+            weights, generator = torch.arange(1, 26).float(), torch.Generator().manual_seed(me)
+            return iter(torch.multinomial(weights, 12, generator=generator).tolist())
         def __len__(self):
             return 12
 

@@ -1,4 +1,4 @@
-"""Labels as numbers and as names, whoever makes the batch."""
+"""Labels as numbers and as names, whether the daemon or Python makes the batch."""
 
 import pytest
 

@@ -60,7 +60,7 @@ def test_arguments_come_first():
     assert launcher.find(1, 2, {"RANK": "3", "WORLD_SIZE": "8"})[:2] == (1, 2)
     with pytest.raises(errors.ConfigError, match="world_size is given without rank"):
         launcher.find(world_size=2)
-    with pytest.raises(errors.ConfigError, match="torchrun"):
+    with pytest.raises(errors.ConfigError, match=r"^RANK=8 and WORLD_SIZE=8: "):
         launcher.find(environ={"RANK": "8", "WORLD_SIZE": "8"})
 
 
@@ -377,7 +377,7 @@ def test_a_launch_of_mpich_has_a_name():
 
 
 class Store:
-    """As torch's TCPStore: compare_set wakes nobody."""
+    """As torch's TCPStore: compare_set wakes no waiting process."""
 
     def __init__(self):
         self._changed, self._values = threading.Condition(), {}

@@ -110,7 +110,7 @@ def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
     ids=["kubernetes", "names", "port"],
 )
 def test_no_launcher(hosts, folder, alone_raw, raw, environment):
-    """Ranks that somebody has started and numbered, two on each host."""
+    """Ranks that were started and numbered by hand, two on each host."""
 
     def line(node):
         said = {

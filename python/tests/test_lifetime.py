@@ -71,7 +71,7 @@ def test_a_daemon_that_is_stopped_names_the_way_to_continue(real, folder):
         batches = iter(loader)
         got = [read(next(batches).samples)]
         subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
-        with pytest.raises(errors.DaemonDiedError, match=r"call next\(\) on the iterator again"):
+        with pytest.raises(errors.DaemonDiedError, match=r"call next\(\) on the same iterator"):
             got.extend(read(batch.samples) for batch in batches)
         got += [read(batch.samples) for batch in batches]
         assert got == [list(loader.explain(0, step).ids) for step in range(len(loader))]

@@ -28,14 +28,16 @@ import hdmlp.data as data
 from hdmlp import _daemon
 try:
     digests, log = [], None
-    with data.DataLoader(data.Folder(folder), batch_size=5, seed=5, shuffle=False, epochs=2, **options) as loader:
+    options.update(batch_size=5, seed=5, shuffle=False, epochs=2)
+    with data.DataLoader(data.Folder(folder), **options) as loader:
         for _ in range(2):
             for samples, _ in loader:
                 digests += [hashlib.sha256(bytes(sample)).hexdigest() for sample in samples]
         log = _daemon.last_words(loader._feeds[0].stream.daemon.log)
     said = {"digests": digests, "log": log}
 except Exception as error:
-    said = {"error": type(error).__name__, "text": str(error), "details": getattr(error, "details", None)}
+    details = getattr(error, "details", None)
+    said = {"error": type(error).__name__, "text": str(error), "details": details}
 with open(sys.argv[1], "w") as out:
     json.dump(said, out)
 """
@@ -46,11 +48,17 @@ SECCOMP = """
 import ctypes, struct
 def load(code, jt, jf, k): return struct.pack("HBBI", code, jt, jf, k)
 program = ctypes.create_string_buffer(
-    load(0x20, 0, 0, 0) + load(0x15, 0, 1, {number}) + load(0x06, 0, 0, 0x00050000 | {error}) + load(0x06, 0, 0, 0x7fff0000))
+    load(0x20, 0, 0, 0)
+    + load(0x15, 0, 1, {number})
+    + load(0x06, 0, 0, 0x00050000 | {error})
+    + load(0x06, 0, 0, 0x7fff0000)
+)
 class Filter(ctypes.Structure):
     _fields_ = [("length", ctypes.c_ushort), ("program", ctypes.c_void_p)]
 libc = ctypes.CDLL(None, use_errno=True)
-assert libc.prctl(38, 1, 0, 0, 0) == 0 and libc.prctl(22, 2, ctypes.byref(Filter(4, ctypes.addressof(program)))) == 0, ctypes.get_errno()
+filter = Filter(4, ctypes.addressof(program))
+assert libc.prctl(38, 1, 0, 0, 0) == 0, ctypes.get_errno()
+assert libc.prctl(22, 2, ctypes.byref(filter)) == 0, ctypes.get_errno()
 """
 MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}.get(platform.machine())
 SCHED_SETATTR, PIDFD_OPEN = {"x86_64": (314, 434), "aarch64": (274, 434)}.get(

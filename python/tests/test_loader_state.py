@@ -55,6 +55,23 @@ def test_a_state_of_another_stream_is_refused(loader, key):
     assert loader.state_dict() == state
 
 
+def test_what_to_do_about_another_stream_is_said(loader, folder):
+    """The dataset is named, and the arguments that the user gives."""
+    state = loader.state_dict()
+    for key, value, says in (
+        ("fingerprint", "x", f"the dataset {folder} was changed after the state was saved"),
+        ("seed", 8, r"make the loader with seed=8$"),
+        ("global_batch", 12, r"with 1 rank, make the loader with batch_size=12$"),
+    ):
+        with pytest.raises(errors.MismatchError, match=says):
+            loader.load_state_dict({**state, key: value})
+    with (
+        data.DataLoader(folder, 2, seed=7, rank=0, world_size=2) as two,
+        pytest.raises(errors.MismatchError, match=r"with 2 ranks, make .* with batch_size=4$"),
+    ):
+        two.load_state_dict({**two.state_dict(), "global_batch": 8})
+
+
 @pytest.mark.parametrize(
     "key, value",
     [
@@ -99,7 +116,7 @@ def test_every_epoch_that_is_delivered_whole_is_verified(daemon, folder):
     daemon.lie = 1
     with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
         loader.load_state_dict(state)
-        assert len(list(loader)) == 4  # nobody knows what was delivered before
+        assert len(list(loader)) == 4  # what was delivered before is unknown
 
 
 def jobs(daemon):

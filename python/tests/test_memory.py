@@ -52,7 +52,7 @@ def peak(pid):
 
 @pytest.fixture
 def images(tmp_path):
-    """Eight pictures, and behind each second one a bomb."""
+    """Eight pictures, and after each second one a decompression bomb."""
     rng = numpy.random.default_rng(1)
     (tmp_path / "data" / "a").mkdir(parents=True)
     content = bomb(SIDE)

@@ -55,7 +55,7 @@ def free(tmp_path):
 
 
 def test_daemon_killed(binary, folder, alone, tmp_path):
-    """The ranks of the dead daemon hear of it at once; the others go on, and get what they
+    """The ranks of the dead daemon are told at once; the others go on, and get what they
     should."""
     done = tmp_path / "done"
     options = {
@@ -124,8 +124,8 @@ def test_disagreement(binary, folder, tmp_path, differs, kind, words):
 
 
 def test_wrong_secret(binary, folder, tmp_path):
-    """The node hears of it at once; the job goes on waiting for the right one, as a stranger must
-    not be able to stop it."""
+    """The node is told at once; the job goes on waiting for the right one, because a client without
+    the secret must not be able to stop it."""
     options = {"batch_size": 8, "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     said, status = run.end()

@@ -145,7 +145,7 @@ def test_stopped_and_killed(binary, folder, reference, tmp_path, gates):
     run.wait_gone(1, 0)
     for epoch in range(2, EPOCHS):
         run.go_on(epoch)
-    run.wait(lambda: 0 in run.said, "rank 0 hears of its daemon's end")
+    run.wait(lambda: 0 in run.said, "rank 0 reports its daemon's end")
     run.wait_epoch(EPOCHS - 1, [1])
     open(options["until"], "w").close()
     said, status = run.end()
@@ -220,7 +220,7 @@ def shaky(folder):
 
 
 def test_source_fails_now_and_then(binary, shaky, reference, tmp_path):
-    """One of ten reads fails: every node tries again, and so does who asked it."""
+    """One of ten reads fails: every node tries again, and so does the node that asked it."""
     shaky.set(fail_rate=0.1)
     run = Nodes(binary, shaky.path, 3, {"batch_size": 8, "memory": "1MB"}, 1, tmp_path)
     said, status = run.end()
@@ -231,8 +231,8 @@ def test_source_fails_now_and_then(binary, shaky, reference, tmp_path):
 
 
 def stopped(run, ranks, words):
-    """Waits until all ranks were told that a sample cannot be read, and says who was told of
-    another rank's; by rank, what they were told is in run.caught."""
+    """Waits until all ranks were told that a sample cannot be read, and returns the ranks that were
+    told of another rank's; by rank, what they were told is in run.caught."""
     run.wait(lambda: len(run.caught) == ranks, "all ranks are told", 30)
     told = [value for value in run.caught.values() if "rank" in value["details"]]
     for value in told:

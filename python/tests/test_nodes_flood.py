@@ -1,4 +1,4 @@
-"""A job whose ports are flooded, by those who do not know its secret: real daemons in network
+"""A job whose ports are flooded, by clients that do not know its secret: real daemons in network
 namespaces of their own.
 
 Whatever they say, the daemon's memory stays within a budget, nodes with the secret come in, and the
@@ -158,7 +158,7 @@ def test_flood(binary, folder, alone, tmp_path, tls):
         time.sleep(8)  # longer than any connection may wait to prove itself
         grown = forming.stop()
         assert grown < BUDGET, f"while the job forms the daemon grew by {grown >> 20} MiB"
-        assert not run.ready, "nobody can have begun"
+        assert not run.ready, "no node can have begun"
         began = time.monotonic()
         (late / "now").touch()
         run.wait_ready(3)

@@ -27,7 +27,8 @@ HEAD = textwrap.dedent("""
     if child:
         status = os.waitpid(child, 0)[1]
         open(os.path.join(wait, f"over-{me}"), "w").close()
-        while sum(name.startswith("over-") for name in os.listdir(wait)) < world:  # no node leaves while another one needs it
+        # No node leaves while another one needs it.
+        while sum(name.startswith("over-") for name in os.listdir(wait)) < world:
             time.sleep(0.02)
         sys.exit(0 if os.WIFEXITED(status) else 1)
     logging.basicConfig(stream=sys.stderr)
@@ -40,7 +41,8 @@ HEAD = textwrap.dedent("""
     class Parted:
         # A user's sampler: in each epoch a permutation of its own, of which each rank has its part.
         def __init__(self, data, length=40):
-            self.count, self.num_replicas, self.rank, self.epoch, self.length = len(data), world, me, 0, length
+            self.count, self.num_replicas, self.rank = len(data), world, me
+            self.epoch, self.length = 0, length
         def set_epoch(self, epoch):
             self.epoch = epoch
         def __len__(self):
@@ -148,8 +150,9 @@ def test_each_rank_gets_its_part_and_the_source_is_read_once(run, sampler):
             if type(again) is not Counting:
                 again.set_epoch(epoch)
             drawn.update(again)
+        files = {{i: os.path.join(sys.argv[1], data.samples[i][0]) for i in drawn}}
         say(same=got == ids(DataLoader(Items(data), 8, sampler=theirs), theirs), source=source,
-            drawn={{i: os.path.getsize(os.path.join(sys.argv[1], data.samples[i][0])) for i in drawn}})
+            drawn={{i: os.path.getsize(file) for i, file in files.items()}})
     """)
     assert len(said) == 4 and all(value["same"] for value in said), log
     assert "reads what its ranks need" not in log
@@ -218,7 +221,10 @@ def test_a_sample_on_several_ranks_draws_other_numbers_on_each(run):
 def test_two_iterators_at_the_same_time(run):
     said, log = run("""
         def pairs(loader):
-            return [[(x.tolist(), y.tolist()) for (x, _), (y, _) in zip(loader, loader)] for _ in range(2)]
+            return [
+                [(x.tolist(), y.tolist()) for (x, _), (y, _) in zip(loader, loader)]
+                for _ in range(2)
+            ]
 
         with ht.DataLoader(data, 8, sampler=Counting(data)) as loader:
             got = pairs(loader)
@@ -256,7 +262,13 @@ def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
                 super().__init__(data)
                 self.rank = me ^ 1 if me < 2 else me
 
-        for name, sampler in (("lengths", lambda data: Parted(data, 20 + me)), ("uncopied", Uncopied), ("changing", Changing), ("swapped", Swapped)):
+        samplers = {
+            "lengths": lambda data: Parted(data, 20 + me),
+            "uncopied": Uncopied,
+            "changing": Changing,
+            "swapped": Swapped,
+        }
+        for name, sampler in samplers.items():
             mine, other = sampler(data), sampler(data)
             with ht.DataLoader(data, 8, sampler=mine) as loader:
                 got = ids(loader, mine)
@@ -300,7 +312,8 @@ def test_a_loader_that_one_rank_iterates_is_read_apart_when_the_others_do_not_co
         sampler = Parted(data)
         with ht.DataLoader(data, 8, sampler=sampler, start_timeout="2s") as loader:
             if me == 0:
-                say(same=ids(loader, sampler) == ids(DataLoader(Items(data), 8, sampler=sampler), sampler))
+                got = ids(loader, sampler)
+                say(same=got == ids(DataLoader(Items(data), 8, sampler=sampler), sampler))
     """)
     assert said == [{"rank": 0, "same": True}], log
     assert (

@@ -51,7 +51,7 @@ def ask(run, node, *args):
 
 
 def stats(run, node):
-    """The job over all its nodes, as a node hears it."""
+    """The job over all its nodes, as a node reports it."""
     return json.loads(ask(run, node, "stats", "--job", run.name, "--json"))["jobs"][0]
 
 
@@ -151,7 +151,7 @@ def test_stats(binary, folder, tmp_path, gates):
 
 
 def test_silent(binary, folder, tmp_path, gates):
-    """A node whose daemon hangs, or is gone, is shown as it was last heard; the others are heard as
+    """A node whose daemon hangs, or is gone, is shown with its last report; the others are asked as
     ever."""
     run = Nodes(binary, folder, 3, options(tmp_path, gates), 1, tmp_path)
     run.wait_epoch(0, range(3))
@@ -172,7 +172,7 @@ def test_silent(binary, folder, tmp_path, gates):
             and "Node 2 does not answer" in job["sentence"]
         )
         assert "ago" in ask(run, 0, "stats", "--job", run.name)
-        job = stats(run, 1)  # which has not heard of it before
+        job = stats(run, 1)  # which has no report of it yet
         assert (
             job["nodes"][2]["age_seconds"] < 0
             and job["total"]["batches"] < before["total"]["batches"]
@@ -232,7 +232,7 @@ def test_top(binary, folder, tmp_path, gates, key):
     run.wait_epoch(0, range(4))
     screen = Terminal(command(run, 1, run.binary, "top", "--interval", "200ms"), 100, 30)
     for text in (
-        "epoch 2 of 3",
+        "epoch 1 of 0-2",
         "MiB/s from",
         "in use, %",
         "rank 0",

@@ -38,10 +38,16 @@ SCRIPT = textwrap.dedent("""
     me = int(os.environ["RANK"])
     data = ht.ImageFolder(sys.argv[1], loader=length)
     said = {"rank": me, "node": os.environ["GROUP_RANK"]}
-    for name, sampler in (("within a node", DistributedSampler(data, 2, me % 2, seed=3)), ("over nodes", DistributedSampler(data, 2, me // 2, seed=3)),
-                          ("weighted", WeightedRandomSampler(torch.arange(1, 241).float(), 100)), ("all", DistributedSampler(data, 4, me, seed=3))):
+    samplers = {
+        "within a node": DistributedSampler(data, 2, me % 2, seed=3),
+        "over nodes": DistributedSampler(data, 2, me // 2, seed=3),
+        "weighted": WeightedRandomSampler(torch.arange(1, 241).float(), 100),
+        "all": DistributedSampler(data, 4, me, seed=3),
+    }
+    for name, sampler in samplers.items():
         with ht.DataLoader(data, 8, sampler=sampler) as loader:
-            said[name] = ids(loader, sampler) == ids(DataLoader(Items(data), 8, sampler=sampler), sampler)
+            got = ids(loader, sampler)
+            said[name] = got == ids(DataLoader(Items(data), 8, sampler=sampler), sampler)
     print(json.dumps(said), flush=True)
     wait = sys.argv[2]
     open(os.path.join(wait, str(me)), "w").close()

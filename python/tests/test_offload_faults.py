@@ -1,5 +1,5 @@
-"""Images that cannot be decoded, and lists that cannot be carried out: who is told what, and that
-all else goes on."""
+"""Images that cannot be decoded, and lists that cannot be carried out: which rank is told what, and
+that all else goes on."""
 
 import io
 import re

@@ -85,7 +85,7 @@ def test_a_rest_of_tensors(folder, workers, said):
             assert loader._engine._session.transforms == [t.describe() for t in TENSOR]
             assert same(loader, want)
         [message] = said()
-        assert name in message and "in Python, after what HDMLP does" in message
+        assert name in message and "runs in Python, after what the daemon applies" in message
     plain = batches(folder, 4, 1, 3, False, 0, 1, LIKEWISE)[0]
     with ht.DataLoader(
         ht.ImageFolder(folder, [*TENSOR, erasing]), 4, seed=3, num_workers=workers, shuffle=True
@@ -119,8 +119,8 @@ def test_a_rest_of_images(folder, workers, said):
         [message] = said()
         assert (
             message
-            == "upside_down: in Python, after what HDMLP does: it is not a transform that HDMLP "
-            "knows; because of it also: ToTensor()"
+            == "upside_down runs in Python, after what the daemon applies: it is not a transform "
+            "that HDMLP knows; because of it also: ToTensor()"
         )
 
 
@@ -155,8 +155,8 @@ def test_all_of_it_in_python(folder, said):
     [message] = said()
     assert (
         message
-        == "forward: in Python, after what HDMLP does: it is not a transform that HDMLP knows; "
-        "because of it also: ToTensor()"
+        == "forward runs in Python, after what the daemon applies: it is not a transform that "
+        "HDMLP knows; because of it also: ToTensor()"
     )
 
 
@@ -194,7 +194,8 @@ def test_objects_are_named_by_their_class(folder, said):
 
     with ht.DataLoader(ht.ImageFolder(folder, [*TENSOR, Darker()]), 4, shuffle=True):
         assert said() == [
-            "Darker: in Python, after what HDMLP does: it is not a transform that HDMLP knows"
+            "Darker runs in Python, after what the daemon applies: it is not a transform that "
+            "HDMLP knows"
         ]
 
 
@@ -470,5 +471,5 @@ def test_who_configures_no_logging_is_told_too(folder):
     )
     assert (
         done.stderr.count("RandomErasing") == 1
-        and "in Python, after what HDMLP does" in done.stderr
+        and "runs in Python, after what the daemon applies" in done.stderr
     )

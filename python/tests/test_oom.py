@@ -1,5 +1,5 @@
 """Limits of memory, by control groups of the test's own: jobs that would not fit are refused, and
-who was killed is told why."""
+the ranks of what was killed are told why."""
 
 import os
 import signal

@@ -29,7 +29,7 @@ class Job:
     """One rank's stream over the folder, with a list that comes with OPEN.
 
     Args:
-        lists: what the list holds, one behind the other: 32-bit numbers.
+        lists: what the list holds, one after the other: 32-bit numbers.
         keys: configuration.
         stream: what differs from the usual stream.
     """

@@ -92,7 +92,7 @@ def test_ranks_of_the_node(monkeypatch):
         monkeypatch.setenv(name, value)
     assert local_ranks() == 4
     monkeypatch.delenv("RANK")
-    assert local_ranks() == 1  # who is to know the rank raises
+    assert local_ranks() == 1  # an error in the rank is raised elsewhere
 
 
 def test_said(monkeypatch):

@@ -49,7 +49,8 @@ SCRIPT = textwrap.dedent("""
         got, want = {}, {}
         made = early or ht.DataLoader(data, 4, shuffle=True, seed=3, shard=True)
         got["shard"] = [len(made), made.rank, made.world_size, ids(made)]
-        want["shard"] = [len(DataLoader(Items(data), 4, sampler=sampler)), me, world, ids(DataLoader(Items(data), 4, sampler=sampler), 2, sampler)]
+        torchs = DataLoader(Items(data), 4, sampler=sampler)
+        want["shard"] = [len(torchs), me, world, ids(torchs, 2, sampler)]
         with ht.DataLoader(data, 4, sampler=sampler) as loader:
             got["sampler"] = ids(loader, 2, sampler)
         want["sampler"] = ids(DataLoader(Items(data), 4, sampler=sampler), 2, sampler)
@@ -60,7 +61,8 @@ SCRIPT = textwrap.dedent("""
             with ht.DataLoader(data, 5) as loader:
                 got["one"] = ids(loader, 1)
             want["one"] = ids(DataLoader(Items(data), 5), 1)
-        halves = DistributedSampler(data, num_replicas=1, rank=0, shuffle=True, seed=9)  # a group of ranks that read the same
+        # A group of ranks that read the same.
+        halves = DistributedSampler(data, num_replicas=1, rank=0, shuffle=True, seed=9)
         with ht.DataLoader(data, 4, sampler=halves) as loader:
             got["group"] = ids(loader, 2, halves)
         want["group"] = ids(DataLoader(Items(data), 4, sampler=halves), 2, halves)
@@ -72,10 +74,12 @@ SCRIPT = textwrap.dedent("""
         print(json.dumps({"rank": me, "got": got, "want": want}), flush=True)
         dist.barrier()
         made.close()
-        dist.destroy_process_group()  # else gloo's threads may abort the process as it exits (pytorch#179291)
+        # Else gloo's threads may abort the process as it exits (pytorch#179291).
+        dist.destroy_process_group()
 
     if __name__ == "__main__":
-        early = ht.DataLoader(data, 4, shuffle=True, seed=3, shard=True)  # before anybody knows of ranks
+        # Before there is a process group.
+        early = ht.DataLoader(data, 4, shuffle=True, seed=3, shard=True)
         if how == "spawn":
             mp.spawn(rank, (early,), nprocs=2)
         else:

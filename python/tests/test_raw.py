@@ -129,8 +129,8 @@ def test_break_and_start_again(daemon, folder):
 
 
 def test_iterators_that_live_at_the_same_time(daemon, folder):
-    """Each delivers an epoch of its own, the first batch says which; who is given up makes room for
-    the next."""
+    """Each delivers an epoch of its own, the first batch says which; one that is dropped makes room
+    for the next."""
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         for epochs in ((0, 1), (2, 3)):
             pairs = [(read(a.samples), read(b.samples)) for a, b in zip(loader, loader)]
@@ -274,9 +274,9 @@ def test_warnings_while_something_is_prepared_are_logged(caplog):
     from hdmlp._progress import Progress
 
     progress = Progress(io.StringIO())
-    progress({"what": "somebody does not know the secret", "done": 0, "total": 0, "warning": True})
+    progress({"what": "a node does not know the secret", "done": 0, "total": 0, "warning": True})
     assert [(r.levelname, r.message) for r in caplog.records] == [
-        ("WARNING", "somebody does not know the secret")
+        ("WARNING", "a node does not know the secret")
     ]
 
 

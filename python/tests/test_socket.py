@@ -156,14 +156,17 @@ def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
         textwrap.dedent(f"""
         import os, subprocess, sys
         name = "\\0hdmlp-" + str(os.geteuid())
-        other = subprocess.Popen([sys.executable, "-c", {squatter("NAME", listens)!r}.replace("'NAME'", repr(name))],
+        squatter = {squatter("NAME", listens)!r}.replace("'NAME'", repr(name))
+        other = subprocess.Popen([sys.executable, "-c", squatter],
                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         assert other.stdout.readline() == "there\\n"
         for variables in ({{}}, {{"XDG_RUNTIME_DIR": {runtime!r}}}):
-            ended = subprocess.run([sys.executable, "-c", {RANK!r}], env={{**os.environ, **variables}}, stdin=subprocess.DEVNULL,
+            ended = subprocess.run([sys.executable, "-c", {RANK!r}],
+                                   env={{**os.environ, **variables}}, stdin=subprocess.DEVNULL,
                                    stdout=subprocess.PIPE, text=True)
             print(ended.stdout, end="")
-        ended = subprocess.run([{binary!r}, "serve"], stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        ended = subprocess.run([{binary!r}, "serve"], stdin=subprocess.DEVNULL,
+                               capture_output=True, text=True)
         print(__import__("json").dumps([ended.returncode, ended.stderr]))
         other.communicate()
     """)

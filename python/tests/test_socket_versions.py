@@ -62,6 +62,7 @@ def test_a_daemon_of_another_version(binary, newer, runtime):
 OTHER_PROTOCOL = """
 import os, socket, sys
 from hdmlp import _protocol as protocol
+refusal = {"kind": "version", "message": "the daemon speaks protocol 99"}
 listener = socket.socket(socket.AF_UNIX)
 listener.bind(sys.argv[1])
 listener.listen()
@@ -70,7 +71,7 @@ while True:
     connection = protocol.Connection(listener.accept()[0])
     while connection.frame() is None:
         connection.fill() or connection.wait(10)
-    connection.send(protocol.encode_json(134, {"kind": "version", "message": "the daemon speaks protocol 99"}))
+    connection.send(protocol.encode_json(134, refusal))
     connection.close()
 """
 

@@ -24,7 +24,11 @@ def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
         import os, subprocess, sys, threading
 
         pids = []
-        ORPHAN = "import os, subprocess; print(subprocess.Popen(['sleep', '1000'], start_new_session=True, stdout=subprocess.DEVNULL).pid)"
+        ORPHAN = '''
+        import subprocess
+        quiet = subprocess.DEVNULL
+        print(subprocess.Popen(["sleep", "1000"], start_new_session=True, stdout=quiet).pid)
+        '''
 
         def hang_here():
             threading.Event().wait()

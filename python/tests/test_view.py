@@ -16,14 +16,14 @@ def test_what_comes_too_late_is_undone():
         return "late"
 
     with pytest.raises(OSError) as caught:
-        _view.patiently("/somewhere", call, undone.append, 0.01)
+        _view.call_with_timeout("/somewhere", call, undone.append, 0.01)
     assert caught.value.errno == errno.ETIMEDOUT and undone == []
     waiting = [thread for thread in threading.enumerate() if thread.name == "hdmlp-open"]
     answers.set()
     for thread in waiting:
         thread.join()
     assert undone == ["late"]
-    assert _view.patiently("/somewhere", lambda: "in time", undone.append, 60) == "in time"
+    assert _view.call_with_timeout("/somewhere", lambda: "in time", undone.append, 60) == "in time"
     assert undone == ["late"]
 
 

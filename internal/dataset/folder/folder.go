@@ -1,4 +1,4 @@
-// Package folder implements a dataset.Source for a folder with one sub-directory per class, as
+// Package folder implements a dataset.Source for a folder with one subdirectory per class, as
 // torchvision.datasets.ImageFolder reads it: the same classes, the same samples, the same order.
 //
 // # Scanning
@@ -106,7 +106,6 @@ type Folder struct {
 }
 
 var (
-	_ dataset.Source  = (*Folder)(nil)
 	_ dataset.Locator = (*Folder)(nil)
 	_ dataset.Prober  = (*Folder)(nil)
 	_ dataset.Beside  = (*Folder)(nil)
@@ -168,6 +167,9 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 	files := indexfile.Files{
 		Root: f.path, RootFD: f.root.Load().FD(), Places: f.places, Memory: opts.Memory,
 		Warn: opts.Warn, Calls: calls.caller(),
+	}
+	if err := files.Check(); err != nil {
+		return err
 	}
 	var known *dataset.Index
 	if !opts.Rescan {
@@ -289,7 +291,7 @@ func directoryError(path string, err error) *dataset.Error {
 			"check the path, and that its file system is mounted on this node"
 	case errors.Is(err, unix.ENOTDIR):
 		e.Kind, e.Hint = dataset.ErrNotDirectory,
-			"give the directory that holds one sub-directory per class"
+			"give the directory that holds one subdirectory per class"
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		e.Kind, e.Hint = dataset.ErrUnreadableDirectory,
 			"give this user the permission to read and to enter it (chmod a+rx)"

@@ -20,7 +20,7 @@ func (Frequency) Name() string { return "frequency" }
 // About describes the policy.
 func (Frequency) About() placement.About {
 	return placement.About{
-		Does:        "has each node keep what it reads most often itself, as the thesis",
+		Does:        "has each node keep what it reads most often itself, as in the thesis",
 		Engine:      true,
 		Stages:      true,
 		Copies:      placement.OwnReads,

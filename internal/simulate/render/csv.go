@@ -21,7 +21,7 @@ func (r *Report) CSV(w io.Writer) error {
 		head = append(head, name+"_samples", name+"_mb")
 	}
 	head = append(head, "source_mb_total", "lower_bound_source_mb", "source_share_of_bound",
-		"dataset_seen_per_epoch", "distance_from_shuffle")
+		"dataset_seen_per_epoch", "distance_from_shuffle", "time_bound_s", "share_of_time_bound")
 	lines := [][]string{head}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	for i := range r.Points {
@@ -44,6 +44,11 @@ func (r *Report) CSV(w io.Writer) error {
 			}
 			line = append(line, number(p.SourceTotal), number(point.Bound), number(p.ShareOfBound),
 				number(p.SeenPerEpoch), number(p.Shuffle))
+			if point.TimeBound > 0 {
+				line = append(line, number(point.TimeBound), number(p.ShareOfTimeBound))
+			} else {
+				line = append(line, "", "")
+			}
 			lines = append(lines, line)
 		}
 	}

@@ -39,6 +39,8 @@ type Fact struct{ Name, Value string }
 type Point struct {
 	Values []string // of the keys of Sweep
 	Bound  float64  // lower bound of the MB read from the source
+	// lower bound of the runtime of policies that keep the order, seconds; 0: not computed
+	TimeBound float64
 	// in the order in which they were requested, without those that were not simulated
 	Policies []Policy
 }
@@ -139,6 +141,9 @@ func (r *Report) JSON(w io.Writer) error {
 		if len(r.Sweep) == 0 {
 			if len(r.Points) > 0 {
 				field("lower_bound_source_mb", r.Points[0].Bound)
+				if bound := r.Points[0].TimeBound; bound > 0 {
+					field("time_bound_s", bound)
+				}
 				field("policies", &r.Points[0])
 			}
 			return
@@ -157,6 +162,9 @@ func (r *Report) JSON(w io.Writer) error {
 				})
 				field("set", json.RawMessage(set.Bytes()))
 				field("lower_bound_source_mb", p.Bound)
+				if p.TimeBound > 0 {
+					field("time_bound_s", p.TimeBound)
+				}
 				field("policies", p)
 			})
 			points[i] = one.Bytes()

@@ -110,7 +110,8 @@ static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
 			uint32_t rest = w << used & ((1 << look) - 1), m = length[rest],
 				more = size_of(symbol[rest], is_ac);
 			if (m != 0 && used + m + more <= look) {
-				second = more == 0 ? 0 : (uint16_t)extend(rest >> (look - m - more) & ((1u << more) - 1), more);
+				uint32_t bits = rest >> (look - m - more) & ((1u << more) - 1);
+				second = more == 0 ? 0 : (uint16_t)extend(bits, more);
 				about += run_of(symbol[rest], is_ac) + 1;
 				used += m + more;
 			}

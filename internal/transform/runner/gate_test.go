@@ -38,7 +38,7 @@ func visit(g *gate, id int, do func(id int)) {
 }
 
 // TestGate brings items: never more are done at a time than are allowed, in their order, and each
-// once; whether each is done by who brings it, or by others too.
+// once; whether each is done by the goroutine that brings it, or by others too.
 func TestGate(t *testing.T) {
 	for name, took := range map[string]time.Duration{
 		"one in a turn":     time.Second,

@@ -151,7 +151,7 @@ class Ordering:
                 f"the state is of a loader with seed={seed}, and this one draws from its "
                 f"generator: leave generator out, and give seed={seed}"
             )
-        return whole_number("seed of the state", seed, 0)
+        return whole_number("state['seed']", seed, 0)
 
     def adopt_seed(self, loader: DataLoader[Any], seed: int) -> Arguments:
         """Replaces the sampler of a loader which is shuffled without a seed by one with a seed."""

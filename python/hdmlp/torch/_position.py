@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import _launcher
 from .._arguments import whole_number
-from ..errors import ConfigError, MismatchError
+from .._state import differs
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     import array
@@ -50,6 +51,8 @@ class Position:
     Args:
         seed: The seed of items' random numbers; None: it is drawn for each epoch.
         subset: The samples that the items are; None: all.
+        length: The dataset's length; None: it has none.
+        dataset: What messages call the dataset.
 
     Attributes:
         epoch: The number of the next iteration's epoch.
@@ -58,8 +61,15 @@ class Position:
         length: The dataset's length when the last epoch began; None: it has none.
     """
 
-    def __init__(self, seed: int | None, subset: array.array[int] | None, length: int | None):
+    def __init__(
+        self,
+        seed: int | None,
+        subset: array.array[int] | None,
+        length: int | None,
+        dataset: str,
+    ):
         self.epoch = 0
+        self._dataset = dataset
         self.seed = seed
         self.base_seed: int | None = None
         self.length = length
@@ -162,8 +172,8 @@ class Position:
             self.seed = state.get("seed")
         self.length = length
         self._check(state)
-        self.epoch = whole_number("epoch of the state", state.get("epoch"), 0)
-        number = whole_number("number of the state", state.get("number", self.epoch), 0)
+        self.epoch = whole_number("state['epoch']", state.get("epoch"), 0)
+        number = whole_number("state['number']", state.get("number", self.epoch), 0)
         if state.get("rank") != process_rank():
             # accelerate saves one rank's state for all, and the others drew other indices.
             state = _of_another_rank(state)
@@ -179,12 +189,8 @@ class Position:
         for key in ("seed", "samples", "subset"):
             here, saved = mine.get(key), state.get(key)
             if here != saved:
-                advice = f": make the loader with seed={saved!r}" if key == "seed" else ""
-                raise MismatchError(
-                    f"{key} is {here!r} here, but {saved!r} in the saved state, of epoch "
-                    f"{state.get('epoch')}{advice}",
-                    {"key": key, "mine": here, "theirs": saved},
-                )
+                where = f", of epoch {state.get('epoch')}"
+                raise differs(key, here, saved, self._dataset, where=where)
 
     def set_epoch(self, epoch: int) -> int | None:
         """Sets the next epoch's number; returns it, or None if a loaded state decides."""

@@ -59,7 +59,7 @@ class ServedEpoch(Batches):
             local.warn_unforeseen()
             self.before = functools.partial(
                 jobs.leave_parts,
-                "its sampler cannot be copied, so that what it yields cannot be had ahead",
+                "its sampler cannot be copied, so its order cannot be drawn in advance",
             )
         else:
             try:

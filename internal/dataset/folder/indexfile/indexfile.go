@@ -19,6 +19,8 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
+	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
@@ -35,6 +37,7 @@ var errDistrust = errors.New("it is not trusted")
 type Place struct {
 	dir, name string
 	beside    bool // in the dataset's root itself
+	given     bool // the user's choice, of which only the last component is created
 }
 
 // Path returns the file's path.
@@ -67,6 +70,24 @@ type Calls interface {
 	Begin(op, dir, name string)
 	// End records that the call has returned.
 	End()
+}
+
+// Check returns an error if the directory that the user gave for the index is none and cannot be
+// created.
+func (x *Files) Check() error {
+	p := x.Places[0]
+	if !p.given {
+		return nil
+	}
+	x.Calls.Begin("stat", p.dir, "")
+	defer x.Calls.End()
+	if err := probe.Directory(p.dir); err != nil {
+		return &dataset.Error{
+			Path: x.Root, Kind: dataset.ErrIndexDirectory,
+			Hint: fmt.Sprintf("index directory %s: %v", printable.Name(p.dir), err),
+		}
+	}
+	return nil
 }
 
 // open opens the place's directory; the caller closes it with p.close.
@@ -245,9 +266,13 @@ func (x *Files) write(p Place, index *dataset.Index) error {
 func (x *Files) replace(p Place, encode func(io.Writer) error) (err error) {
 	if !p.beside {
 		x.Calls.Begin("mkdir", p.dir, "")
-		err := os.MkdirAll(p.dir, 0o777)
+		create := os.MkdirAll
+		if p.given {
+			create = os.Mkdir
+		}
+		err := create(p.dir, 0o777)
 		x.Calls.End()
-		if err != nil {
+		if err != nil && !(p.given && errors.Is(err, fs.ErrExist)) {
 			return err
 		}
 	}

@@ -44,7 +44,13 @@ func (r *plotted) bars(p *render.Point) *figure {
 	if best != nil && best.Supported {
 		entries = append(entries, legendEntry{colour: ink, name: "no stall", dashed: true})
 	}
-	longest := 0.0
+	caption := ""
+	if p.TimeBound > 0 {
+		entries = append(entries,
+			legendEntry{colour: boundColour, name: render.TimeBoundName, dashed: true})
+		caption = " The time bound is the least runtime of any policy that keeps the order."
+	}
+	longest := p.TimeBound
 	for _, policy := range p.Policies {
 		if policy.Supported {
 			longest = max(longest, policy.Runtime)
@@ -62,7 +68,7 @@ func (r *plotted) bars(p *render.Point) *figure {
 		title: "Runtime per policy",
 		caption: "Each bar is as long as the runtime. Its colours are the shares of the bytes " +
 			"read from each tier during training; the time before training has its own colour. " +
-			"The label next to a bar is the runtime, and its ratio to that of perfect.",
+			"The label next to a bar is the runtime, and its ratio to that of perfect." + caption,
 		height: func(w vg.Length) vg.Length {
 			return top(w) + rowHeight(w)*vg.Length(len(p.Policies)) + 36
 		},
@@ -116,10 +122,14 @@ func (c *canvas) drawBars(p *render.Point, tiers []render.Tier, best *render.Pol
 		c.within(x, bottom+11, tickText(tick), soft)
 	}
 	c.text(from, bottom+26, "runtime, "+unit, soft, left)
-	noStall := func(vg.Length, vg.Length) {}
-	if best != nil && best.Supported {
-		x := from + scale(best.Runtime)
-		noStall = func(top, bottom vg.Length) {
+	bounds := func(top, bottom vg.Length) {
+		if p.TimeBound > 0 {
+			x := from + scale(p.TimeBound)
+			c.line(boundColour, 1, []vg.Length{1.5, 2}, vg.Point{X: x, Y: top},
+				vg.Point{X: x, Y: bottom})
+		}
+		if best != nil && best.Supported {
+			x := from + scale(best.Runtime)
 			c.line(ink, 1, []vg.Length{3, 2}, vg.Point{X: x, Y: top}, vg.Point{X: x, Y: bottom})
 		}
 	}
@@ -165,9 +175,9 @@ func (c *canvas) drawBars(p *render.Point, tiers []render.Tier, best *render.Pol
 			}
 		}
 		if c.narrow {
-			noStall(at, at+high)
+			bounds(at, at+high)
 		} else {
-			noStall(at-4, at+high+4)
+			bounds(at-4, at+high+4)
 		}
 		if !c.narrow {
 			c.onPaper(from+scale(policy.Runtime)+6, at+high/2, value(policy), numbers)

@@ -49,7 +49,7 @@ func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Stor
 	case c.closed:
 		return nil, errors.New("heap: the class is closed")
 	case capacity < 0:
-		return nil, fmt.Errorf("heap: a capacity of %d bytes", capacity)
+		return nil, fmt.Errorf("heap: the capacity is %d bytes; it must be 0 or more", capacity)
 	case i >= 0 && c.stores[i].ds.Samples != ds.Samples:
 		return nil, fmt.Errorf("heap: dataset %x has %d samples, not %d", ds.Fingerprint,
 			c.stores[i].ds.Samples, ds.Samples)
