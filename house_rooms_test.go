@@ -107,6 +107,7 @@ cluster: digest networktest exchange
 simulate/render: simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest
 order: request/requesttest
+planner: simulate
 job: dataset
 coordinator: digest
 node: access placement placement/policies storageclass storageclass/memory storageclass/file

@@ -93,6 +93,7 @@ func (j *Job) Report() *stats.Report {
 	r.Demands = o.Demands()
 	r.Known = j.planner.Known()
 	r.Complete(j.fillRead.Epochs(), capacity)
+	r.CompareTime(j.planner.LiveEnvironment(), 0)
 	return r
 }
 

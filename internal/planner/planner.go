@@ -108,8 +108,10 @@ type Planner struct {
 	failover failover
 	// plan is the plan in force; nil until planning has produced one.
 	plan      atomic.Pointer[placement.Plan]
-	bootstrap *bootstrap    // nil: the plan was made at once
-	done      chan struct{} // closed when planning has ended
+	mean      float64                // size of a sample, MB
+	env       *perfmodel.Environment // that all nodes plan with; nil: too little is known
+	bootstrap *bootstrap             // nil: the plan was made at once
+	done      chan struct{}          // closed when planning has ended
 }
 
 // New has the policy make the job's plan, or starts that in the background if it takes long. Close
@@ -126,7 +128,7 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.nodes = capacities(in.Nodes)
+	p.nodes, p.env, p.mean = capacities(in.Nodes), in.Env, in.MeanSize()
 	if err := o.Admit(policies.Memory(in)); err != nil {
 		return nil, err
 	}
@@ -265,6 +267,20 @@ func (p *Planner) Known() *perfmodel.Node {
 	}
 	known := p.o.Known()
 	return &known
+}
+
+// Environment returns the environment that all nodes plan with; nil: too little was known of their
+// tiers when the job was opened.
+func (p *Planner) Environment() *perfmodel.Environment { return p.env }
+
+// LiveEnvironment returns the environment of nodes that know what this one knows now; nil: too
+// little.
+func (p *Planner) LiveEnvironment() *perfmodel.Environment {
+	known := p.Known()
+	if known == nil {
+		return nil
+	}
+	return placement.EnvironmentOf([]perfmodel.Node{*known}, p.nodes, p.mean)
 }
 
 // Plan returns the plan in force; nil until the node has begun to read.
