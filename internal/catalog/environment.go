@@ -25,7 +25,7 @@ func (d *Dataset) stored() (node perfmodel.Node) {
 	}
 	if err != nil {
 		d.entry.log.Warn("what is stored of this machine is not used; it is measured again and "+
-			"replaced when the job ends", "file", path, "error", err)
+			"replaced when the job ends", "path", path, "error", err)
 		return node
 	}
 	return f.Node
