@@ -109,7 +109,7 @@ simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
 job: dataset
-coordinator: digest
+coordinator: digest perfmodel
 node: access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly

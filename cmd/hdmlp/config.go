@@ -146,7 +146,10 @@ func printConfigJSON(out io.Writer, c *config.Config, file string) error {
 		Classes    []class           `json:"storage_classes"`
 		Model      map[string]string `json:"environment"` // as given
 		Values     []modelValue      `json:"model"`
-	}{Values: modelOf(c), File: file, Parameters: []parameter{}, Classes: []class{}, Model: map[string]string{}}
+	}{
+		Values: modelOf(c), File: file, Parameters: []parameter{}, Classes: []class{},
+		Model: map[string]string{},
+	}
 	for _, p := range config.Parameters() {
 		o := c.Origins[p.Key]
 		result.Parameters = append(result.Parameters,

@@ -26,7 +26,7 @@ type modelValue struct {
 // modelOf returns the numbers of the performance model that a job would begin with, unless an
 // earlier one has stored others beside the dataset's index.
 func modelOf(c *config.Config) (out []modelValue) {
-	const rate, measured = "MB/s", "measured while a job runs, and stored beside the dataset's index"
+	const rate, measured = "MB/s", "until a job has measured it"
 	add := func(key, unit, guess string) {
 		name := strings.TrimPrefix(key, "environment.")
 		given := givenKeys(c, key)

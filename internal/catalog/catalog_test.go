@@ -64,6 +64,7 @@ type shelf struct {
 	opened, closed int
 	opening        func(ctx context.Context) error // called before a dataset is opened
 	reading        func()                          // called before a sample is read; may be nil
+	beside         besideFile
 	// stats counts the calls of Stat.
 	stats atomic.Int64
 

@@ -46,12 +46,9 @@ func (d *Dataset) startingNode(cfg *config.Config, nodes int) perfmodel.Node {
 	known.Classes = nil
 	for i, c := range d.entry.classes {
 		class := perfmodel.NodeClass{
-			Name: c.Name, Path: c.Path, Stores: c.Threads, Read: perfmodel.GuessedClass,
-			Write: perfmodel.GuessedClass,
+			Name: c.Name, Path: c.Path, Stores: c.Threads,
 		}
-		if c.Path == "" {
-			class.Read, class.Write = perfmodel.GuessedMemory, perfmodel.GuessedMemory
-		}
+		class.Read, class.Write = class.Guess(), class.Guess()
 		for _, was := range classes {
 			if was.Name == c.Name && was.Path == c.Path {
 				class.Read, class.Write = was.Read, was.Write

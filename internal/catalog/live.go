@@ -128,8 +128,8 @@ func ungiven(n perfmodel.Node) perfmodel.Node {
 	}
 	for i := range n.Classes {
 		c := &n.Classes[i]
-		forget(&c.Read, perfmodel.GuessedClass)
-		forget(&c.Write, perfmodel.GuessedClass)
+		forget(&c.Read, c.Guess())
+		forget(&c.Write, c.Guess())
 	}
 	return n
 }
