@@ -24,38 +24,25 @@ func (b *Builder) LimitSlowClasses() {
 	mean := float64(b.bytes) / float64(max(len(b.head), 1)) / 1e6
 	source := e.NodeSourceRate(len(b.in.Nodes), mean)
 	part := float64(b.bytes) / 1e6 / float64(len(b.in.Nodes)) // of an epoch that a node reads, MB
-	limited := false
 	for n, node := range b.in.Nodes {
 		rest, together := part, source
-		for j := range b.room[n] {
-			if j+1 >= len(e.Classes) {
-				break
-			}
-			if rate := e.NodeRate(j + 1); rate >= source {
-				rest -= float64(node.Capacity[j]) / 1e6
-			} else {
+		classes := min(len(b.room[n]), len(e.Classes)-1)
+		for j := range classes {
+			if rate := e.NodeRate(j + 1); rate < source {
 				together += rate
+			} else {
+				rest -= float64(node.Capacity[j]) / 1e6
 			}
 		}
 		seconds := max(part/e.Compute, rest/together, 0)
-		for j := range b.room[n] {
-			if j+1 >= len(e.Classes) {
-				break
-			}
-			rate := e.NodeRate(j + 1)
-			if rate >= source {
-				continue
-			}
-			held := node.Capacity[j] - b.room[n][j]
-			most := int64(rate*seconds*1e6) - held
-			if most < b.room[n][j] {
-				b.room[n][j], limited = max(most, 0), true
+		for j := range classes {
+			if rate := e.NodeRate(j + 1); rate < source {
+				held := node.Capacity[j] - b.room[n][j]
+				b.room[n][j] = min(b.room[n][j], max(int64(rate*seconds*1e6)-held, 0))
 			}
 		}
 	}
-	if limited {
-		b.open = newRoomiest(b)
-	}
+	b.open = newRoomiest(b)
 }
 
 // benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation

@@ -66,8 +66,8 @@ func (c Cooperative) Plan(in placement.Input) (*placement.Plan, error) {
 
 // onSlowLinks returns the best of three ways to place copies if links are slow, of which b is one:
 // first copies first. In the second, nodes keep what they read most often themselves; in the third,
-// what they read first, so that no sample has to cross a link, or leave the source twice, to come to
-// its owner.
+// what they read first, so that no sample has to cross a link, or leave the source twice, to come
+// to its owner.
 func (Cooperative) onSlowLinks(in placement.Input, r *builder.Reads,
 	b *builder.Builder,
 ) (*builder.Builder, error) {
