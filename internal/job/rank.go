@@ -384,6 +384,7 @@ func (r *Rank) Close() {
 		r.unwatch()
 		j.p.Stops.Leave(r.rank)
 		j.mu.Lock()
+		j.pace()
 		delete(j.ranks, r.rank)
 		j.book.Leave(r.rank)
 		j.mu.Unlock()
