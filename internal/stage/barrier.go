@@ -102,14 +102,14 @@ func (s *Stager) Barrier(f func()) {
 func (s *Stager) Delay() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Duration(s.laidOut-s.taken) * s.pace.each()
+	return time.Duration(s.laidOut-s.taken) * s.pace.now()
 }
 
 // ahead returns how many batches that may name segments of classes may be laid out ahead of the
 // process: so many that it has taken them within the cache's horizon, and at least 2. s.mu must be
 // held.
 func (s *Stager) ahead() int {
-	each, horizon := s.pace.each(), s.o.Cache.Horizon()
+	each, horizon := s.pace.now(), s.o.Cache.Horizon()
 	if each == 0 || horizon == 0 || s.o.Preprocessor != nil {
 		return math.MaxInt
 	}
@@ -136,6 +136,19 @@ func (p *pace) took(n int, now time.Time) {
 		p.n++
 	}
 	p.last = now
+}
+
+// perAck is how many batches a process may take before it says so.
+const perAck = 16
+
+// now is each, or more if the process has not been heard of for so long that it must have become
+// slower.
+func (p *pace) now() time.Duration {
+	each := p.each()
+	if each == 0 {
+		return 0
+	}
+	return max(each, time.Since(p.last)/perAck)
 }
 
 // each returns how long the process takes for a batch; 0: that is not known. It is the mean of the

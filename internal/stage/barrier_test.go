@@ -161,8 +161,9 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	g := newRig(t, o)
 	defer g.close()
 	s := g.ranks[0].stager
+	now := time.Now()
 	for i := range 5 {
-		s.pace.took(1, time.Unix(int64(i), 0))
+		s.pace.took(1, now.Add(time.Duration(i-4)*time.Second))
 	}
 	for horizon, want := range map[time.Duration]int{
 		10 * time.Second: 10, time.Second: 2, time.Millisecond: 2,
@@ -177,8 +178,12 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 		t.Errorf("without a horizon: %d batches", got)
 	}
 	s.laidOut, s.taken = 7, 4
-	if got := s.Delay(); got != 3*time.Second {
+	if got := s.Delay(); got.Round(time.Second) != 3*time.Second {
 		t.Errorf("the delay is %v", got)
+	}
+	s.pace.last = time.Now().Add(-time.Minute)
+	if got := s.Delay(); got < 3*time.Minute/perAck {
+		t.Errorf("the delay is %v after a minute without a batch", got)
 	}
 	s.laidOut, s.taken = 0, 0
 }
