@@ -171,7 +171,8 @@ func (c *Cache) short(id int) bool {
 	return j != 0 && c.classes[j-1].inPlace != nil && !c.classes[j-1].inPlace.Growing() && !c.Has(id)
 }
 
-// Horizon returns for how long ahead of its use a sample should be located; 0: as long as one likes.
+// Horizon returns for how long ahead of its use a sample should be located; 0: as long as one
+// likes.
 func (c *Cache) Horizon() (least time.Duration) {
 	for j := range c.classes {
 		if p := c.classes[j].inPlace; p != nil {

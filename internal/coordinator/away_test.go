@@ -15,8 +15,8 @@ func settles(t *testing.T, c *Coordinator, samples ...int32) {
 	}
 }
 
-// TestOtherNodesLearnWhatWasGivenBack checks that the other nodes do not ask a node for samples that
-// it gave back, until there is room again, and that invalid sets are ignored.
+// TestOtherNodesLearnWhatWasGivenBack checks that the other nodes do not ask a node for samples
+// that it gave back, until there is room again, and that invalid sets are ignored.
 func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 	all := formed(t, 3)
 	for _, c := range all {

@@ -27,8 +27,8 @@ func gone(number uint32) []byte {
 }
 
 // segments reads batches and acknowledges them, until a DROP, if drop is set, or else until a batch
-// has named a segment that was not dropped since. It returns the segment. It checks that segments are
-// announced once, before the first batch that names them.
+// has named a segment that was not dropped since. It returns the segment. It checks that segments
+// are announced once, before the first batch that names them.
 func (x *client) segments(told map[uint32]bool, drop bool) uint32 {
 	x.t.Helper()
 	for number, named := range told {

@@ -174,8 +174,8 @@ func (c *Controller) grow(r Reading, reserve int64, a *Action) (ends bool) {
 	return ends
 }
 
-// trend adds a Reading to the history, and returns how fast other processes grew over the window, in
-// bytes per second, and in which share of it tasks waited for memory.
+// trend adds a Reading to the history, and returns how fast other processes grew over the window,
+// in bytes per second, and in which share of it tasks waited for memory.
 func (c *Controller) trend(r Reading) (growth, stall float64) {
 	for len(c.history) > 0 && (r.At.Sub(c.history[0].At) > window || c.history[0].What != r.What ||
 		c.history[0].Limit != r.Limit || r.At.Before(c.history[0].At)) {

@@ -163,7 +163,8 @@ func TestGrowthAtTheRateIsSurvived(t *testing.T) {
 }
 
 // TestCacheGrowsAgainAfterAWhile checks that what is given back is not taken again at once, that it
-// is when there has been room for a while, and that this takes longer if memory becomes short again.
+// is when there has been room for a while, and that this takes longer if memory is soon short
+// again.
 func TestCacheGrowsAgainAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &machine{limit: 4 * gib, wanted: 4 * gib, delay: 100 * time.Millisecond}

@@ -101,8 +101,8 @@ func (tenant) Refill()                      {}
 func (tenant) Delay() time.Duration         { return 0 }
 func (tenant) Rank() func(id int32) float64 { return func(int32) float64 { return 0 } }
 
-// TestBarrierPassesWhenNothingIsInProgress checks a barrier before, in and after a Run, and one in a
-// Run that is cut off.
+// TestBarrierPassesWhenNothingIsInProgress checks a barrier before, in and after a Run, which is cut
+// off.
 func TestBarrierPassesWhenNothingIsInProgress(t *testing.T) {
 	g := newRig(t, plain(40, 2))
 	defer g.close()
@@ -152,8 +152,8 @@ func TestPaceIgnoresAPause(t *testing.T) {
 	}
 }
 
-// TestBatchesInPlaceAreBoundedInTime checks that no more batches are laid out than the process takes
-// within the cache's horizon, unless samples are transformed.
+// TestBatchesInPlaceAreBoundedInTime checks that no more batches are laid out than the process
+// takes within the cache's horizon, and how long it is expected to take for them.
 func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	o := plain(40, 2)
 	class := memory.New(memory.Options{})
