@@ -13,6 +13,7 @@ invariants:
 printable:
 access:
 audit: access
+tune:
 perfmodel:
 placement: access perfmodel
 placement/builder: access placement
@@ -23,8 +24,10 @@ placement/policytest/example: access placement placement/builder
 simulate: access perfmodel placement placement/simulated placement/policies
 size:
 suggest:
-stats: placement size
+stats: perfmodel placement size
 inputfile:
+meter: perfmodel stats
+environment: perfmodel inputfile
 stats/prometheus: stats
 probe:
 dataset: printable
@@ -32,10 +35,10 @@ digest:
 dataset/sourcetest: dataset
 dataset/tree: dataset
 dataset/retry: dataset
-dataset/folder/indexfile: size dataset dataset/tree
+dataset/folder/indexfile: size printable probe dataset dataset/tree
 dataset/folder: printable dataset dataset/tree dataset/folder/indexfile
 storageclass: printable size
-config: placement/policies size suggest inputfile storageclass
+config: perfmodel placement/policies size suggest inputfile storageclass
 pressure: size
 storageclass/arena: invariants
 storageclass/storageclasstest: digest storageclass
@@ -48,12 +51,13 @@ transform/pixels:
 transform/codec: transform/pixels
 transform: suggest transform/pixels transform/codec
 networktest:
-transform/runner: size stats transform
+transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
-cache: invariants printable stats dataset digest storageclass
+writeback: meter storageclass
+cache: invariants printable tune perfmodel stats meter dataset digest storageclass writeback
 stage: invariants access stats dataset staging cache
 failure: printable dataset storageclass config staging cache
-catalog: invariants stats dataset storageclass config cache failure
+catalog: invariants perfmodel stats dataset storageclass config cache failure
 request/requesttest:
 request: printable access dataset config transform failure
 planner: access placement placement/policies failure
@@ -63,10 +67,11 @@ identity: inputfile
 exchange/wire: digest
 exchange/link: invariants digest identity exchange/wire
 exchange: invariants digest admission identity exchange/wire exchange/link
-breaker: stats exchange
+breaker: perfmodel stats meter exchange
 cluster/clusterpb:
 cluster: invariants admission identity cluster/clusterpb
-scenario: access perfmodel placement placement/policies simulate suggest stats inputfile dataset
+scenario: access perfmodel placement placement/policies simulate suggest stats inputfile environment
+    dataset
 simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render
@@ -96,9 +101,9 @@ dataset/folder: dataset/sourcetest dataset/retry
 storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
-stage: digest storageclass storageclass/memory cache/cachetest
+stage: digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
-request: request/requesttest
+request: storageclass request/requesttest
 cluster: digest networktest exchange
 simulate/render: simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest

@@ -14,7 +14,8 @@ PYTHON = os.path.join(_ROOT, "build", "frameworks", "bin", "python")
 
 _VERSIONS = """
 import importlib.metadata, json, platform, sys
-print(json.dumps({"python": platform.python_version(), **{name: importlib.metadata.version(name) for name in sys.argv[1:]}}))
+packages = {name: importlib.metadata.version(name) for name in sys.argv[1:]}
+print(json.dumps({"python": platform.python_version(), **packages}))
 """
 
 

@@ -1,8 +1,8 @@
 """What scripts do to the interface: states, epochs, forks, threads, directories."""
 
-from harness import expecting, together
+from handles import together
 from oracle import SEED, Listing, same
-from verdicts import RAW, Told, Verdict, fault, wrong
+from verdicts import RAW, Told, Verdict, expecting, fault, wrong
 
 
 @fault("all batches of an epoch are kept until its end, with a staging buffer of two batches")
@@ -107,7 +107,7 @@ def seeds(h):
     for seed in (0, 2**63, 2**64 - 2):
         client.open(a, seed=seed).right(Listing(a), what=f"seed {seed}")
     for seed in (-1, 2**64):
-        with expecting(h, "seed"):
+        with expecting("seed"):
             client.open(a, seed=seed)
     client.open(a, seed=1.5)
     raise wrong("the seed 1.5 was accepted")
@@ -150,7 +150,8 @@ def keys_differ(h):
 
 
 @fault(
-    "torch's own loader is replaced, its arguments unchanged: ImageFolder, a DistributedSampler, world size 1"
+    "torch's own loader is replaced, its arguments unchanged: ImageFolder, a DistributedSampler, "
+    "world size 1"
 )
 def torch_script(h):
     a = h.dataset("a")
@@ -166,7 +167,8 @@ def transform_raises(h):
 import hdmlp.torch as ht
 def bad(x):
     raise RuntimeError("fails on purpose")
-loader = ht.DataLoader(ht.ImageFolder({str(a)!r}, bad, loader=bytes), 5, seed=1, num_workers=2, shuffle=True)
+folder = ht.ImageFolder({str(a)!r}, bad, loader=bytes)
+loader = ht.DataLoader(folder, 5, seed=1, num_workers=2, shuffle=True)
 next(iter(loader))
 """)
     except Told as e:
@@ -185,10 +187,15 @@ def workers_killed(h):
 import hdmlp.torch as ht, os, signal, subprocess
 def same(x):
     return x
-loader = ht.DataLoader(ht.ImageFolder({str(a)!r}, same, loader=bytes), 5, seed=1, num_workers=2, collate_fn=lambda b: ([x for x, _ in b], [y for _, y in b]), prefetch_factor=1, shuffle=True)
+def collate(batch):
+    return [x for x, _ in batch], [y for _, y in batch]
+folder = ht.ImageFolder({str(a)!r}, same, loader=bytes)
+loader = ht.DataLoader(folder, 5, seed=1, num_workers=2, collate_fn=collate, prefetch_factor=1,
+                       shuffle=True)
 iterator = iter(loader)
 next(iterator)
-for pid in subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True).stdout.split():
+children = subprocess.run(["pgrep", "-P", str(os.getpid())], capture_output=True, text=True)
+for pid in children.stdout.split():
     if b"serve" not in open(f"/proc/{{pid}}/cmdline", "rb").read():
         try:
             os.kill(int(pid), 9)
@@ -280,7 +287,7 @@ def wrong_keys(h):
         ("staging_buffer", "0"),
         ("cache_size", "1XB"),
     ):
-        with expecting(h, key):
+        with expecting(key):
             client.open(a, **{key: value})
     client.open(a, source_threads=-3)
     raise wrong("source_threads=-3 was accepted")
@@ -298,7 +305,7 @@ def same_rank_twice(h):
     try:
         second.open(a, rank=0, world_size=2)
     except Told as e:
-        status, last = second.raise_uncaught()
+        status, _last = second.raise_uncaught()
         if status != 1:
             raise Verdict(RAW, f"exit status {status} for {e}") from None
         first.right(Listing(a))

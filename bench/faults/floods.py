@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from harness import all_of, open_all, together
+from handles import all_of, open_all, together
 from oracle import Listing
 from verdicts import Verdict, fault
 
@@ -14,20 +14,32 @@ how, host, port, count = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.arg
 resource.setrlimit(resource.RLIMIT_NOFILE, (20000, 20000))
 held = []
 noise = random.Random(1).randbytes(1 << 16)
+HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0"
+HTTP1 = b"POST /hdmlp.cluster.v1.Control/Attend HTTP/1.1\r\nHost: x\r\n"
+def data_frame(stream):
+    return b"\x00\x40\x00\x01\x00" + struct.pack(">I", stream) + b"\0" * 16384
+def u16(value):
+    return struct.pack("<H", value)
+def u32(value):
+    return struct.pack(">I", value)
 START = {
     "idle": b"", "noise": noise[:3000], "one": b"\n",
-    "gossip": b"\x0a" + struct.pack(">I", (20 << 20) - 1), "label": b"\xf4\xff" + b"x" * 255 + b"\x0a" + struct.pack(">I", (20 << 20) - 1),
-    "hello": b"HDMX" + struct.pack("<HH", 1, 304) + b"\x01\0" + struct.pack("<H", 4096) + bytes(100),
-    "http2": b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\x04\0\0\0\0\0" + b"".join(b"\x00\x40\x00\x01\x00" + struct.pack(">I", i * 2 + 1) + b"\0" * 16384 for i in range(60)),
-    "http1": b"POST /hdmlp.cluster.v1.Control/Attend HTTP/1.1\r\nHost: x\r\nContent-Length: 999999999\r\n\r\n",
+    "gossip": b"\x0a" + u32((20 << 20) - 1),
+    "label": b"\xf4\xff" + b"x" * 255 + b"\x0a" + u32((20 << 20) - 1),
+    "hello": b"HDMX" + u16(1) + u16(304) + b"\x01\0" + u16(4096) + bytes(100),
+    "http2": HTTP2 + b"".join(data_frame(i * 2 + 1) for i in range(60)),
+    "http1": HTTP1 + b"Content-Length: 999999999\r\n\r\n",
     "slow": b"GET /metrics HTTP/1.1\r\nX: ", "tls": b"\x16\x03\x01\x40\x00\x01\x00\x3f\xfc\x03\x03",
 }
-BODY = {"gossip": (20 << 20) - 100, "label": (20 << 20) - 100, "http1": 8 << 20, "slow": 4 << 20}.get(how, 0)
+BODY = {
+    "gossip": (20 << 20) - 100, "label": (20 << 20) - 100, "http1": 8 << 20, "slow": 4 << 20,
+}.get(how, 0)
 if how == "udp":
     s = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     for i in range(count):
         n = random.randrange(1, 1400)
-        s.sendto(bytes([random.choice([0, 1, 6, 7, 8, 9, 10, 12, 244, 255])]) + noise[i % 60000:i % 60000 + n], (host, port))
+        kind = random.choice([0, 1, 6, 7, 8, 9, 10, 12, 244, 255])
+        s.sendto(bytes([kind]) + noise[i % 60000:i % 60000 + n], (host, port))
     print("flooded", flush=True)
     time.sleep(30)
 whole = memoryview(START[how] + bytes(BODY))

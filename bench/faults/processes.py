@@ -1,11 +1,11 @@
-"""Processes that die, stop, fork, and are not who they say; sockets that others have."""
+"""Processes that die, stop, fork, and are not what they claim; sockets that others have."""
 
 import json
 import os
 import signal
 import time
 
-from harness import all_of
+from handles import all_of
 from hostile_files import nobody
 from machine import NOBODY, until
 from oracle import SEED, Listing, same
@@ -226,7 +226,8 @@ if pid == 0:
     os._exit(0)
 os.close(w)
 with os.fdopen(r) as f:
-    result = f.read() or '{"error": "none", "ours": false, "message": "the child did not come back"}'
+    result = f.read()
+result = result or '{"error": "none", "ours": false, "message": "the child did not come back"}'
 os.waitpid(pid, 0)
 """,
             within=12,

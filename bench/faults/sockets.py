@@ -1,4 +1,4 @@
-"""The daemon's socket, and where it starts: who takes its name, what connects to it, and what a
+"""The daemon's socket, and where it starts: what takes its name, what connects to it, and what a
 sandbox takes away."""
 
 import contextlib
@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from harness import together
+from handles import together
 from hostile_files import nobody
 from machine import NOBODY, libc
 from oracle import Listing

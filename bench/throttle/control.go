@@ -130,6 +130,8 @@ func (s *settings) assign(key, value string) (err error) {
 	switch key {
 	case "bandwidth":
 		s.bandwidth, err = parseBytes(value)
+	case "loss":
+		s.loss, err = strconv.ParseFloat(value, 64)
 	case "latency":
 		s.latency, err = time.ParseDuration(value)
 	case "fail-rate":

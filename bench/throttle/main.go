@@ -13,8 +13,10 @@
 //     busy machine would make the source slower than configured, and measurements would depend on
 //     the load.
 //
+// With --writable it stands in for a slow disk (writable.go).
+//
 // It exits and unmounts on SIGINT, on SIGTERM, and when the process that started it ends, however
-// that ends. It never writes to the directory.
+// that ends. Without --writable it never writes to the directory.
 //
 // Concurrency: go-fuse calls the nodes from one goroutine per request; they share the bucket (a
 // mutex), the settings (an atomic pointer to an immutable value), the sleeper and the counters
@@ -48,6 +50,7 @@ type options struct {
 	stats         string
 	attrTimeout   time.Duration
 	normal        bool
+	writable      bool
 	settings      settings
 }
 
@@ -99,7 +102,12 @@ func run(ctx context.Context, args []string, out, errs io.Writer) error {
 	}
 
 	src := newSource(opts.source, opts.settings)
-	m, err := mount(src, opts.mount, opts.attrTimeout)
+	var m *mounted
+	if opts.writable {
+		m, err = mountDisk(src, opts.mount)
+	} else {
+		m, err = mount(src, opts.mount, opts.attrTimeout)
+	}
 	if err != nil {
 		return err
 	}
@@ -138,6 +146,8 @@ func parse(args []string, errs io.Writer) (options, error) {
 		"`path` of a Unix socket that returns the counters and accepts changes")
 	fs.StringVar(&bandwidth, "bandwidth", "0",
 		"`bytes` per second over all readers, such as 40MB; 0: unlimited")
+	fs.Float64Var(&o.settings.loss, "loss", 0,
+		"share of the bandwidth that each reader above 4 costs all of them, 0 to 1")
 	fs.DurationVar(&o.settings.latency, "latency", 0, "time that every open of a file takes")
 	fs.Float64Var(&o.settings.failRate, "fail-rate", 0, "share of reads that fail with EIO, 0 to 1")
 	fs.Uint64Var(&o.settings.failSeed, "fail-seed", 1, "seed of the random failures")
@@ -149,6 +159,9 @@ func parse(args []string, errs io.Writer) (options, error) {
 		"`pattern` of files and directories whose lookup and listing never return")
 	fs.DurationVar(&o.attrTimeout, "attr-timeout", time.Minute,
 		"how long the kernel may cache names and attributes")
+	fs.BoolVar(&o.writable, "writable", false,
+		"mount for writing as well: a slow disk, whose reads and writes share the bandwidth, "+
+			"without latency and faults")
 	fs.BoolVar(&o.normal, "normal-priority", false, "stay in the normal scheduling class")
 	if err := fs.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -186,7 +199,8 @@ func parse(args []string, errs io.Writer) (options, error) {
 
 // settings are the behavior of the source. A value is never modified, only replaced.
 type settings struct {
-	bandwidth int64 // bytes per second; 0: unlimited
+	bandwidth int64   // bytes per second; 0: unlimited
+	loss      float64 // share of bandwidth that each reader above lossless costs
 	latency   time.Duration
 	failRate  float64
 	failSeed  uint64
@@ -199,6 +213,8 @@ func (s settings) validate() error {
 	switch {
 	case s.bandwidth < 0:
 		return fmt.Errorf("bandwidth %d is negative", s.bandwidth)
+	case !(s.loss >= 0 && s.loss <= 1):
+		return fmt.Errorf("loss %v is not between 0 and 1", s.loss)
 	case s.latency < 0:
 		return fmt.Errorf("latency %v is negative", s.latency)
 	case !(s.failRate >= 0 && s.failRate <= 1):

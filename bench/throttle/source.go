@@ -23,6 +23,17 @@ type source struct {
 	sleeper  sleeper
 	settings atomic.Pointer[current]
 	counts   counts
+	reading  atomic.Int64 // reads in progress
+}
+
+// lossless is how many readers do not slow each other down.
+const lossless = 4
+
+// bandwidth returns the bandwidth of all readers together now, in bytes per second; 0: unlimited.
+func (s *source) bandwidth() int64 {
+	now := s.settings.Load()
+	over := float64(max(s.reading.Load()-lossless, 0))
+	return int64(float64(now.bandwidth) * max(1-now.loss*over, 0.01))
 }
 
 // current is the settings in force.
@@ -235,7 +246,9 @@ func (f *file) Read(ctx context.Context, dest []byte, off int64) (fuse.ReadResul
 		f.src.counts.failed.Add(1)
 		return nil, fs.ToErrno(err)
 	}
-	f.src.sleeper.until(f.src.bucket.take(k, f.src.settings.Load().bandwidth))
+	f.src.reading.Add(1)
+	f.src.sleeper.until(f.src.bucket.take(k, f.src.bandwidth()))
+	f.src.reading.Add(-1)
 	f.src.counts.reads.Add(1)
 	f.src.counts.bytes.Add(int64(k))
 	return fuse.ReadResultData(dest[:k]), 0

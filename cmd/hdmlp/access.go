@@ -28,25 +28,28 @@ func newAccessCommand() *cobra.Command {
 	var opts accessOptions
 	cmd := &cobra.Command{
 		Use:   "access",
-		Short: "Show which rank reads which sample when, and how often, for a given seed",
-		Long: `Show the accesses of a training run, which follow from its seed, before it starts:
-how often a node reads each sample, as drawn and as expected in theory; which rank
-reads a given sample when (--sample); what a rank reads in a step (--rank, --epoch,
---step).
+		Short: "Show which rank reads which sample when, and how often, by seed",
+		Long: `Show the accesses of a training run, which follow from its seed, before it
+starts: how often a node reads each sample, as drawn and as expected in theory;
+which rank reads a given sample when (--sample); what a rank reads in a step
+(--rank, --epoch, --step).
 
-Each node reads some samples far more often than others, which makes it worthwhile
-to cache them: with 10000 samples, 4 nodes and 1000 epochs, each node reads about
-323 samples more than 275 times, while the mean is 250.
+Each node reads some samples far more often than others, which makes it
+worthwhile to cache them: with 10000 samples, 4 nodes and 1000 epochs, each node
+reads about 323 samples more than 275 times, while the mean is 250.
 
 With the default --shuffle torch, ranks read exactly what torch's
-DistributedSampler and DataLoader with a batch size of BATCH/NODES would give them.
+DistributedSampler and DataLoader with a batch size of BATCH/NODES would give
+them.
 
 EXIT STATUS
   0  success
   2  wrong input`,
 		Example: `  hdmlp access --samples 10000 --nodes 4 --epochs 1000 --batch 100 --seed 42
-  hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 --sample 4711
-  hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 --rank 3 --epoch 12 --step 0`,
+  hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 \
+      --sample 4711
+  hdmlp access --samples 1281167 --nodes 8 --epochs 90 --batch 1024 \
+      --rank 3 --epoch 12 --step 0`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return badInput("access takes only flags, but got the argument %q", args[0])
@@ -97,7 +100,7 @@ EXIT STATUS
 // accessFlags replaces the names of access.Spec's fields by those of flags.
 var accessFlags = strings.NewReplacer("access: ", "", "Samples is", "--samples is",
 	"WorldSize", "--nodes", "GlobalBatch", "--batch", "Shuffle is", "--shuffle is",
-	"Scheme is", "--scheme is", "Tail", "--tail")
+	"Scheme is", "--scheme is", "Tail", "--tail", "DropLast", "--drop-last")
 
 // runAccess prints what opts select.
 func runAccess(opts accessOptions, out io.Writer) error {

@@ -24,13 +24,14 @@ func newCacheCommand() *cobra.Command {
 		Use:   "cache",
 		Short: "List, check and remove the contents of cache directories",
 		Long: `List, check and remove the contents of cache directories (cache_dir). A cache
-directory has one store of samples for each version of a dataset; the store's version
-is the fingerprint that hdmlp dataset shows.
+directory has one store of samples for each version of a dataset; the store's
+version is the fingerprint that hdmlp dataset shows.
 
 EXIT STATUS
-  0  success
-  1  failure; check: a sample differs from the dataset
-  2  wrong input: not a cache directory, no such store, in use by a daemon, ...
+  0    success
+  1    failure; check: a sample differs from the dataset
+  2    wrong input: not a cache directory, no such store, in use by a
+       daemon, ...
   130  interrupted`,
 		Args: cobra.ArbitraryArgs, // so that RunE, not cobra, reports an unknown command
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -41,22 +41,23 @@ func newCacheCheckCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check DIR",
 		Short: "Compare the samples in a cache directory with their dataset",
-		Long: `Compare the samples in a cache directory byte by byte with the files of the dataset
-that they were copied from. Each file that has a copy in the cache is read once.
+		Long: `Compare the samples in a cache directory byte by byte with the files of the
+dataset that they were copied from. Each file that has a copy in the cache is
+read once.
 
-The dataset is expected at the path in the store's description, or at --dataset. It
-must have the store's version: copies of another version are neither used nor
+The dataset is expected at the path in the store's description, or at --dataset.
+It must have the store's version: copies of another version are neither used nor
 compared. No daemon can use the directory meanwhile.
 
 --fix drops copies that are corrupt or differ, so that the next job reads these
 samples from the dataset; it does not change the exit status.
 
 EXIT STATUS
-  0  all copies are equal to their files
-  1  a copy is corrupt or differs, or a file has changed or cannot be read, or
-     the source did not answer within source_timeout
-  2  wrong input: not a cache directory, no such store, in use by a daemon, the
-     dataset is missing or has another version, ...
+  0    all copies are equal to their files
+  1    a copy is corrupt or differs, or a file has changed or cannot be read, or
+       the source did not answer within source_timeout
+  2    wrong input: not a cache directory, no such store, in use by a daemon,
+       the dataset is missing or has another version, ...
   130  interrupted`,
 		Example: `  hdmlp cache check /nvme/hdmlp
   hdmlp cache check /nvme/hdmlp --store 3f07c1 --dataset /data/imagenet --fix`,
@@ -86,7 +87,7 @@ EXIT STATUS
 	flags.StringVar(&opts.dataset, "dataset", "",
 		"path of the dataset (default: its path when the store was last opened)")
 	flags.StringVar(&opts.store, "store", "",
-		"check the store whose version begins with these digits (default: all)")
+		"check the store whose version begins with `DIGITS` (default: all)")
 	flags.BoolVar(&opts.fix, "fix", false, "drop copies that are corrupt or differ")
 	return cmd
 }
@@ -207,7 +208,7 @@ func checkStore(ctx context.Context, c *file.Cache, s *file.StoreInfo,
 	if err != nil {
 		return nil, err
 	}
-	source, err := patient(kind).Open(ctx, path, dataset.OpenOptions{
+	source, err := withRetries(kind).Open(ctx, path, dataset.OpenOptions{
 		Extensions: extensions, IndexDir: opts.indexDir, Progress: opts.scanned,
 		Timeout: opts.timeout, Warn: opts.warn, Tell: opts.warn,
 	})

@@ -28,13 +28,13 @@ func newCacheLsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "ls [DIR ...]",
 		Short: "List the contents of cache directories",
-		Long: `List the contents of cache directories: for each store its version, how many of its
-dataset's samples it holds, their bytes, when it was last opened, and the dataset's
-path. Without DIR, list the directories of the configuration in force: cache_dir, or
-the [[storage_class]] entries of the file.
+		Long: `List the contents of cache directories: for each store its version, how many of
+its dataset's samples it holds, their bytes, when it was last opened, and the
+dataset's path. Without DIR, list the directories of the configuration in force:
+cache_dir, or the [[storage_class]] entries of the file.
 
-The command changes nothing. Samples that a running daemon has not written yet are not
-counted.
+The command changes nothing. Samples that a running daemon has not written yet
+are not counted.
 
 EXIT STATUS
   0  success

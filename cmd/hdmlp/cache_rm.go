@@ -31,15 +31,16 @@ func newCacheRmCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rm DIR",
 		Short: "Remove the contents of a cache directory",
-		Long: `Remove one store (--store) of a cache directory, or everything that HDMLP keeps in
-it (--all), including the file that marks it as a cache. Files that are not HDMLP's
-are left alone, and so is the directory itself. The command fails if a running daemon
-uses the directory.
+		Long: `Remove one store (--store) of a cache directory, or everything that HDMLP keeps
+in it (--all), including the file that marks it as a cache. Files that are not
+HDMLP's are left alone, and so is the directory itself. The command fails if a
+running daemon uses the directory.
 
 EXIT STATUS
-  0  success
-  1  failure, or the question was answered with no
-  2  wrong input: neither --store nor --all, no such store, in use by a daemon, ...
+  0    success
+  1    failure, or the question was answered with no
+  2    wrong input: neither --store nor --all, no such store, in use by a
+       daemon, ...
   130  interrupted`,
 		Example: `  hdmlp cache rm /nvme/hdmlp --store 3f07c1
   hdmlp cache rm /nvme/hdmlp --all --yes`,
@@ -55,7 +56,7 @@ EXIT STATUS
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.store, "store", "",
-		"remove the store whose version begins with these digits")
+		"remove the store whose version begins with `DIGITS`")
 	flags.BoolVar(&opts.all, "all", false,
 		"remove all stores, and the file that marks the directory as a cache")
 	flags.BoolVar(&yes, "yes", false, "do not ask for confirmation")

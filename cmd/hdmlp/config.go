@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,7 +22,7 @@ import (
 
 func newConfigCommand() *cobra.Command {
 	var (
-		file    string
+		path    string
 		set     []string
 		example bool
 	)
@@ -29,8 +30,8 @@ func newConfigCommand() *cobra.Command {
 		Use:   "config",
 		Short: "Show the configuration in force, and where each value comes from",
 		Long: `Show the configuration of a job started here and now, and where each value comes
-from: arguments (--set) override HDMLP_* variables, which override the file, which
-overrides defaults that are derived from or measured on this machine.
+from: arguments (--set) override HDMLP_* variables, which override the file,
+which overrides defaults that are derived from or measured on this machine.
 
 The file is --file, or the one that HDMLP_CONFIG names, or
 ~/.config/hdmlp/config.toml if it exists.
@@ -56,10 +57,13 @@ EXIT STATUS
 			if err != nil {
 				return err
 			}
+			if err := makeAbsolute(arguments); err != nil {
+				return err
+			}
 			environment := hdmlpEnvironment()
 			input := config.Input{
 				Arguments: arguments, Scope: config.Job, Environment: environment,
-				File: cmp.Or(file, config.DefaultFile(environment)),
+				File: cmp.Or(path, config.DefaultFile(environment)),
 				Machine: config.Machine{
 					AvailableMemory: availableMemory, FreeDisk: freeDisk, Directory: probe.Directory,
 				},
@@ -68,12 +72,29 @@ EXIT STATUS
 			return runConfig(input, asJSON, out)
 		},
 	}
-	cmd.Flags().StringVar(&file, "file", "", "configuration file (TOML)")
+	cmd.Flags().StringVar(&path, "file", "", "configuration file (TOML)")
 	cmd.Flags().StringArrayVar(&set, "set", nil,
-		"set a key as an argument of a job would, as key=value; may be repeated")
+		"set a key as an argument of a job would, as `KEY=VALUE`; may be repeated")
 	cmd.Flags().BoolVar(&example, "example", false,
 		"print a configuration file with all keys commented out")
 	return cmd
+}
+
+// makeAbsolute makes paths relative to the current directory absolute, as the Python package does
+// with a job's arguments.
+func makeAbsolute(arguments map[string]any) error {
+	for _, p := range config.Parameters() {
+		text, ok := arguments[p.Key].(string)
+		if !ok || p.Kind != config.Path || text == "" || strings.HasPrefix(text, "~/") {
+			continue
+		}
+		path, err := filepath.Abs(text)
+		if err != nil {
+			return fmt.Errorf("--set %s=%s: %w", p.Key, text, err)
+		}
+		arguments[p.Key] = path
+	}
+	return nil
 }
 
 // configInForce returns the configuration of a command, from variables and the file, without facts

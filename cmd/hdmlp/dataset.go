@@ -39,20 +39,20 @@ func newDatasetCommand() *cobra.Command {
 		Use:   "dataset DIR",
 		Short: "Show a dataset's classes, samples and sizes",
 		Long: `Show a dataset's classes, samples and sizes. A dataset is a folder with one
-subdirectory per class, as for torchvision's ImageFolder, with the same classes in
-the same order.
+subdirectory per class, as for torchvision's ImageFolder, with the same classes
+in the same order.
 
-The first run scans the folder, reads parts of 64 of its files, and keeps the result
-in an index file. Later runs, and jobs, scan only directories that have changed. A
-file that is rewritten in place does not change its directory: a job that reads it
-detects that by its size and times, fails with an error that names the file, and
-removes the index file, so that the next start scans the whole folder. --rescan scans
-it at once.
+The first run scans the folder, reads parts of 64 of its files, and keeps the
+result in an index file. Later runs, and jobs, scan only directories that have
+changed. A file that is rewritten in place does not change its directory: a job
+that reads it detects that by its size and times, fails with an error that names
+the file, and removes the index file, so that the next start scans the whole
+folder. --rescan scans it at once.
 
 EXIT STATUS
-  0  success
-  1  the source did not answer within source_timeout
-  2  wrong input: no such directory, a class without samples, ...
+  0    success
+  1    the source did not answer within source_timeout
+  2    wrong input: no such directory, a class without samples, ...
   130  interrupted`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -91,7 +91,7 @@ EXIT STATUS
 			"folder itself or, if that is read-only, ~/.cache/hdmlp/index)")
 	flags.StringSliceVar(&opts.extensions, "extensions", nil,
 		"extensions of samples, in upper or lower case (default: "+
-			strings.Join(sources()[0].Extensions, ",")+")")
+			strings.Join(sources()[0].Extensions, ", ")+")")
 	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
 		"kind of the source; hdmlp kinds lists them")
 	flags.BoolVar(&opts.classes, "classes", false, "list all classes")

@@ -157,7 +157,7 @@ func (v *datasetView) scan(b *strings.Builder) {
 			byteSize(float64(v.Index.Bytes)))
 		return
 	}
-	fmt.Fprintf(b, "  %-12s not written, so that the next start scans again:\n  %-12s %s\n",
+	fmt.Fprintf(b, "  %-12s not written, so the next start scans again:\n  %-12s %s\n",
 		"index", "",
 		strings.ReplaceAll(printableLines(v.Index.Error), "\n", "\n"+strings.Repeat(" ", 15)))
 }

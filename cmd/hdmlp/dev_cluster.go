@@ -33,29 +33,33 @@ func newDevClusterCommand() *cobra.Command {
 		Use:   "cluster -n NODES [flags] -- COMMAND [ARGUMENTS]",
 		Short: "Run a command on several nodes of this machine",
 		Long: `Run a command on several nodes of this machine, once per rank, with the
-environment variables that torchrun sets. Each node has an HDMLP daemon of its own.
+environment variables that torchrun sets. Each node has an HDMLP daemon of its
+own.
 
-As root, a node is a network namespace with an address of its own. Its link to the
-others can be limited (--rate, --delay), and changed or cut while the command runs
-(hdmlp dev link). The machine's own network is not changed. Otherwise, nodes are
-loopback addresses, 127.0.0.1 and up, without limits.
+As root, a node is a network namespace with an address of its own. Its link to
+the others can be limited (--rate, --delay), and changed or cut while the
+command runs (hdmlp dev link). The machine's own network is not changed.
+Otherwise, nodes are loopback addresses, 127.0.0.1 and up, without limits.
 
 Each line of output has a prefix [node.rank]. When a rank fails, the others get
-SIGTERM, and SIGKILL after 5 s; Ctrl-C ends everything within a second. Processes
-that ranks have started end with them, so that none is left.
+SIGTERM, and SIGKILL after 5 s; Ctrl-C ends everything within a second.
+Processes that ranks have started end with them, so that none is left.
 
-In values of --env, {node}, {rank} and {address} stand for those of the process, and
-in --mount {node} does. If nodes use cache directories, give each one of its own.
+In values of --env, {node}, {rank} and {address} stand for those of the process,
+and in --mount {node} does. If nodes use cache directories, give each one of its
+own.
 
 EXIT STATUS
   0    all ranks exited with status 0
   2    wrong input, or not supported on this machine; nothing was run
   130  interrupted
-  Otherwise, the status of the rank that failed first: 128 plus the signal's number
-  if a signal killed it.`,
+  Otherwise, the status of the rank that failed first: 128 plus the signal's
+  number if a signal killed it.`,
 		Example: `  hdmlp dev cluster -n 4 -- python train.py --epochs 3
-  hdmlp dev cluster -n 4 --rate 1gbit --delay 1ms --rate-of 2=10mbit -- python train.py
-  hdmlp dev cluster -n 2 --env 'HDMLP_CACHE_DIR=/tmp/cache-{node}' -- python train.py
+  hdmlp dev cluster -n 4 --rate 1gbit --delay 1ms --rate-of 2=10mbit -- \
+      python train.py
+  hdmlp dev cluster -n 2 --env 'HDMLP_CACHE_DIR=/tmp/cache-{node}' -- \
+      python train.py
   hdmlp dev cluster -n 2 --run cut -- python train.py &
   hdmlp dev link 1 --down --run cut; sleep 5; hdmlp dev link 1 --up --run cut`,
 		Args: cobra.ArbitraryArgs,
@@ -76,13 +80,13 @@ EXIT STATUS
 		"delay of each node's link, each way, such as 1ms or 250us; there are two links "+
 			"between two nodes")
 	flags.StringArrayVar(&opts.rateOf, "rate-of", nil,
-		"rate of one node's link, as NODE=RATE; may be repeated")
+		"rate of one node's link, as `NODE=RATE`; may be repeated")
 	flags.StringArrayVar(&opts.delayOf, "delay-of", nil,
-		"delay of one node's link, as NODE=DELAY; may be repeated")
+		"delay of one node's link, as `NODE=DELAY`; may be repeated")
 	flags.StringArrayVar(&opts.cluster.Env, "env", nil,
-		"environment variable of each process, as KEY=VALUE; may be repeated")
+		"environment variable of each process, as `KEY=VALUE`; may be repeated")
 	flags.StringArrayVar(&opts.cluster.Mounts, "mount", nil,
-		"bind mount that only the node sees, as SOURCE:TARGET; may be repeated")
+		"bind mount that only the node sees, as `SOURCE:TARGET`; may be repeated")
 	flags.StringVar(&opts.cluster.Name, "run", "", "name of the run (default: a new one)")
 	flags.IntVar(&opts.cluster.MasterPort, "master-port", 0,
 		"value of MASTER_PORT (default: a free port)")
@@ -156,7 +160,7 @@ func runDevCluster(ctx context.Context, o devClusterOptions, stdout, stderr *os.
 	if !o.json {
 		fmt.Fprintf(stderr, "hdmlp: run %s: %s, %s to %s\n", c.Name(), count(c.Len(), "node"),
 			c.Node(0).Address(), c.Node(c.Len()-1).Address())
-		if why := c.OnLoopback(); why != nil {
+		if why := c.OnLoopback(); why != nil && !o.cluster.Loopback {
 			fmt.Fprintf(stderr, "hdmlp: nodes are loopback addresses: %v\n", why)
 		}
 	}

@@ -18,8 +18,8 @@ func newDevExecCommand() *cobra.Command {
 		Use:   "exec NODE [flags] -- COMMAND [ARGUMENTS]",
 		Short: "Run a command on a node while `hdmlp dev cluster` runs",
 		Long: `Run a command on a node while hdmlp dev cluster runs, for example to inspect the
-node's daemon (hdmlp stats) or its network. The command is part of the run, and ends
-with it.
+node's daemon (hdmlp stats) or its network. The command is part of the run, and
+ends with it.
 
 EXIT STATUS
   2  wrong input: no such run, node or command

@@ -23,15 +23,15 @@ func newDevLinkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "link NODE [flags]",
 		Short: "Cut, restore or limit a node's link while `hdmlp dev cluster` runs",
-		Long: `Change a node's link while hdmlp dev cluster runs, and show its state. Properties
-that are not given stay as they are. A link that is down drops all packets without
-notice, as if its cable were cut.
+		Long: `Change a node's link while hdmlp dev cluster runs, and show its state.
+Properties that are not given stay as they are. A link that is down drops all
+packets without notice, as if its cable were cut.
 
 EXIT STATUS
   0  success
   1  failure
-  2  wrong input: no such run or node, nodes without links, or a kernel that lacks
-     what is needed`,
+  2  wrong input: no such run or node, nodes without links, or a kernel that
+     lacks what is needed`,
 		Example: `  hdmlp dev link 1 --down
   hdmlp dev link 1 --up --rate 10mbit --delay 1ms
   hdmlp dev link 1 --rate unlimited`,

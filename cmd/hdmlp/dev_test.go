@@ -62,7 +62,7 @@ func TestDevReportsEachWrongFlag(t *testing.T) {
 		},
 		{
 			[]string{"dev", "cluster", "-n", "2", "--loopback", "--rate", "1mbit", "--", "true"},
-			[]string{"link limits need", "loopback addresses were requested"},
+			[]string{"link limits need", "--loopback is given"},
 		},
 		{[]string{"dev", "link"}, []string{"one argument"}},
 		{[]string{"dev", "link", "0", "--up", "--down"}, []string{"mutually exclusive"}},

@@ -75,7 +75,7 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 	memoryBudget.Yield = ram.Yield
 	kinds := catalog.Kinds{Classes: classes(ram)}
 	for _, k := range sources() {
-		kinds.Sources = append(kinds.Sources, patient(k))
+		kinds.Sources = append(kinds.Sources, withRetries(k))
 	}
 	return node.Options{Kinds: kinds, Machine: config.Machine{
 		AvailableMemory: func() (int64, error) {
@@ -91,16 +91,16 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 	}, Node: assembly.Node{Budget: memoryBudget, Version: version, Protocol: daemon.Protocol}}
 }
 
-// patientSource is a source wrapped in retries, with its index.
-type patientSource struct {
+// retriedSource is a source wrapped in retries, with its index.
+type retriedSource struct {
 	*retry.Source
 	index *dataset.Index
 }
 
-func (p patientSource) Index() *dataset.Index { return p.index }
+func (s retriedSource) Index() *dataset.Index { return s.index }
 
-// patient returns the kind of source, wrapped in retries.
-func patient(k dataset.Kind) dataset.Kind {
+// withRetries returns the kind of source, wrapped in retries.
+func withRetries(k dataset.Kind) dataset.Kind {
 	open := k.Open
 	k.Open = func(ctx context.Context, path string,
 		o dataset.OpenOptions,
@@ -109,7 +109,7 @@ func patient(k dataset.Kind) dataset.Kind {
 		if err != nil {
 			return nil, err
 		}
-		return patientSource{retry.New(source, retry.Options{
+		return retriedSource{retry.New(source, retry.Options{
 			Timeout: o.Timeout,
 			Slow: func(id int, path string, since time.Time) {
 				o.Warn(fmt.Sprintf("the source has not answered for %.0f s: sample %d (%s)",

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -12,10 +13,10 @@ import (
 func newKindsCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "kinds",
-		Short: "List the available kinds of sources, storage classes and transforms",
+		Short: "List the kinds of sources, storage classes and transforms",
 		Long: `List what this program supports: the kinds of sources of a dataset, the kinds of
-storage classes for a [[storage_class]] entry of the configuration, fastest first,
-and the transforms that the daemon applies.
+storage classes for a [[storage_class]] entry of the configuration, fastest
+first, and the transforms that the daemon applies.
 
 EXIT STATUS
   0  success
@@ -61,9 +62,10 @@ func runKinds(asJSON bool, out io.Writer) error {
 		}
 		fmt.Fprintln(out)
 	}
-	fmt.Fprintln(out, "Transforms")
+	fmt.Fprintln(out, "Transforms: as in torchvision, except where the line says more")
 	for _, name := range v.Transforms {
-		fmt.Fprintf(out, "  %s\n", name)
+		line := fmt.Sprintf("  %-21s %s", name, transform.Help(name))
+		fmt.Fprintln(out, strings.TrimRight(line, " "))
 	}
 	return nil
 }

@@ -22,6 +22,9 @@ import (
 // version is set by the linker, from python/hdmlp/_version.py.
 var version = "devel"
 
+// helpColumns is the width of the help: that of a terminal by default.
+const helpColumns = 80
+
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	// A write beyond RLIMIT_FSIZE must return an error instead of killing the process. The signal
@@ -38,15 +41,15 @@ func newRootCommand() *cobra.Command {
 		Use: "hdmlp",
 		Short: "Feed training samples to machine-learning jobs so that accelerators never wait " +
 			"for storage",
-		Long: `HDMLP feeds training samples to machine-learning jobs so that accelerators
-never wait for storage. Training scripts use the Python package hdmlp, which starts
-the daemon by itself. The commands here inspect datasets, the accesses that follow
-from a seed, caches and running jobs.
+		Long: `HDMLP feeds training samples to machine-learning jobs so that accelerators never
+wait for storage. Training scripts use the Python package hdmlp, which starts
+the daemon by itself. The commands here inspect datasets, the accesses that
+follow from a seed, caches and running jobs.
 
 EXIT STATUS
-  0  success
-  1  failure
-  2  wrong input (arguments, files or configuration); nothing was started
+  0    success
+  1    failure
+  2    wrong input (arguments, files or configuration); nothing was started
   130  interrupted`,
 		Version:       version,
 		SilenceErrors: true,
@@ -63,6 +66,9 @@ EXIT STATUS
 	root.PersistentFlags().Bool("json", false,
 		"print JSON, also for errors; commands without JSON output refuse it")
 	root.SetFlagErrorFunc(flagError)
+	// Cobra's own template, with descriptions of flags that fit a terminal.
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages",
+		fmt.Sprint("FlagUsagesWrapped ", helpColumns)))
 	root.AddCommand(commands()...)
 	return root
 }

@@ -40,7 +40,7 @@ themselves; run it by hand to keep caches warm between jobs for longer
 (--set linger=12h), or to see its log.
 
 EXIT STATUS
-  0  the daemon ended in order
+  0  the daemon was stopped, or ended after the linger time
   1  failure, such as a daemon that is running already
   2  wrong input (arguments, files or configuration); nothing was started`,
 		Args: noArgs,
@@ -53,8 +53,8 @@ EXIT STATUS
 		},
 	}
 	cmd.Flags().StringArrayVar(&set, "set", nil,
-		"set a configuration key of the daemon (linger, metrics, log_level), as key=value; may "+
-			"be repeated")
+		"set a configuration key of the daemon (linger, metrics, log_level), as "+
+			"`KEY=VALUE`; may be repeated")
 	cmd.Flags().BoolVar(&fromProcess, "from-process", false,
 		"started by a training process: exit without an error if a daemon is running already")
 	return cmd

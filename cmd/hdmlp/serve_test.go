@@ -151,7 +151,7 @@ func TestOneDaemonServesUntilItIsStopped(t *testing.T) {
 		t.Errorf("a second daemon, started by a process: %d, %s", status, complaint)
 	}
 	status, out, _ := p.run("stats")
-	if want := fmt.Sprintf("pid %d, 1 connection, 0 jobs", s.cmd.Process.Pid); status != 0 ||
+	if want := fmt.Sprintf("pid %d, 0 connections, 0 jobs", s.cmd.Process.Pid); status != 0 ||
 		!strings.Contains(out, want) {
 		t.Errorf("stats: %d, %s", status, out)
 	}
@@ -204,7 +204,7 @@ func TestStatsAndStopOfADaemonWithAJob(t *testing.T) {
 	metrics, err := io.ReadAll(response.Body)
 	response.Body.Close()
 	if err != nil || !strings.Contains(string(metrics),
-		`hdmlp_storage_class_room_bytes{class="memory",job="a job",node="0"}`) {
+		`hdmlp_storage_class_capacity_bytes{class="memory",job="a job",node="0"}`) {
 		t.Errorf("metrics: %s, %v", metrics, err)
 	}
 	if status, _, complaint := p.run("stop"); status != 2 ||

@@ -19,6 +19,7 @@ import (
 // simulateOptions are the options of `hdmlp simulate`.
 type simulateOptions struct {
 	file          string
+	environment   string // a file that replaces the scenario's [environment]; "": none
 	policies      []string
 	profile, seed string // "": the file's
 	set, sweep    []string
@@ -37,21 +38,25 @@ func newSimulateCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "simulate SCENARIO.toml | --from-run REPORT.json",
 		Short: "Predict how long each way of loading data would take on a machine",
-		Long: `Predict, by simulation in virtual time, how each way of loading data would perform
-on a machine: runtimes, stalls, and where each sample would be read from. A scenario
-file describes the machine, the dataset and the training job; scenarios/ has those of
-the papers, and docs/SIMULATOR.md explains how to describe your own.
+		Long: `Predict, by simulation in virtual time, how each way of loading data would
+perform on a machine: runtimes, stalls, and where each sample would be read
+from. A scenario file describes the machine, the dataset and the training job;
+scenarios/ has those of the papers, and docs/SIMULATOR.md explains how to
+describe your own.
 
---profile model, the default, uses HDMLP's performance model; thesis computes what
-the thesis's simulator computes, for comparison with its tables.
+--profile model, the default, uses HDMLP's performance model; thesis computes
+what the thesis's simulator computes, for comparison with its tables.
 
 --set overrides a value of the file. Keys are dotted, and may omit their table:
 epochs is job.epochs. A storage class is named by its number or name:
 storage_class.ram.capacity. Values are written as in the file: numbers of MB and
 MB/s, or with units, such as 10GB/s.
 
---sweep runs the scenario for each of several values; if it is given twice, for each
-combination of two keys' values. --scaling does the same for numbers of nodes.
+--sweep runs the scenario for each of several values; if it is given twice, for
+each combination of two keys' values. --scaling does the same for numbers of
+nodes.
+
+--from-run simulates a finished job as it ran, and takes no flags but --json.
 
 EXIT STATUS
   0    success
@@ -59,14 +64,21 @@ EXIT STATUS
   2    wrong input; nothing was simulated
   130  interrupted; finished simulations were printed`,
 		Example: `  hdmlp simulate scenarios/thesis-3.toml
-  hdmlp simulate scenarios/thesis-4.toml --profile thesis --policy frequency,perfect --json
-  hdmlp simulate scenarios/imagenet-1k.toml --set storage_class.ram.capacity=100GB --out plots
+  hdmlp simulate scenarios/thesis-4.toml --profile thesis \
+      --policy frequency,perfect --json
+  hdmlp simulate scenarios/imagenet-1k.toml \
+      --set storage_class.ram.capacity=100GB --out plots
   hdmlp simulate scenarios/thesis-3.toml --scaling 1,2,4,8,16 --policy all
-  hdmlp simulate scenarios/thesis-environment.toml --sweep storage_class.ram.capacity=0,10240`,
+  hdmlp simulate scenarios/thesis-environment.toml \
+      --sweep storage_class.ram.capacity=0,10240`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if fromRun != "" {
 				if len(args) > 0 {
 					return badInput("--from-run replaces the scenario file; omit %q", args[0])
+				}
+				if opts.environment != "" {
+					return badInput("--environment and --from-run: give one of them; a run is " +
+						"simulated on the machine that it measured")
 				}
 				return nil
 			}
@@ -78,6 +90,9 @@ EXIT STATUS
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.json, _ = cmd.Flags().GetBool("json")
 			if fromRun != "" {
+				if err := refuseWithRun(cmd); err != nil {
+					return err
+				}
 				cfg, err := configInForce()
 				if err != nil {
 					return err
@@ -95,22 +110,43 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&opts.environment, "environment", "",
+		"replace the scenario's [environment] by that of a file, as hdmlp probe and jobs write it")
 	flags.StringSliceVar(&opts.policies, "policy", nil,
 		"policies to compare, or all (default: the file's)")
 	flags.StringVar(&opts.profile, "profile", "", "model or thesis (default: the file's)")
 	flags.StringVar(&opts.seed, "seed", "", "seed of order and sizes (default: the file's)")
 	flags.StringArrayVar(&opts.set, "set", nil,
-		"override a value of the file, as KEY=VALUE; may be repeated")
+		"override a value of the file, as `KEY=VALUE`; may be repeated")
 	flags.StringArrayVar(&opts.sweep, "sweep", nil,
-		"simulate each value of a key, as KEY=V1,V2,...; may be given twice")
+		"simulate each value of a key, as `KEY=V1,V2,...`; may be given twice")
 	flags.StringVar(&opts.scaling, "scaling", "",
 		"simulate each number of nodes, such as 1,2,4,8")
 	flags.BoolVar(&opts.csv, "csv", false, "print CSV")
 	flags.StringVar(&fromRun, "from-run", "",
-		"simulate a finished job from its JSON report's measurements, and compare the two")
+		"simulate a finished job from the JSON of its loader.report(), and compare the two")
 	flags.StringVar(&opts.dir, "out", "",
-		"write plots (PNG, SVG), a page (index.html), JSON and CSV to this directory")
+		"write plots (PNG, SVG), a page (index.html), JSON and CSV to `DIR`")
 	return cmd
+}
+
+// refuseWithRun refuses the flags that vary a scenario or choose an output which --from-run lacks:
+// it repeats one job, as that ran.
+func refuseWithRun(cmd *cobra.Command) error {
+	var given []string
+	for _, name := range []string{
+		"policy", "profile", "seed", "set", "sweep", "scaling", "csv", "out",
+	} {
+		if cmd.Flags().Changed(name) {
+			given = append(given, "--"+name)
+		}
+	}
+	if given == nil {
+		return nil
+	}
+	return badInput("--from-run simulates a finished job as it ran, and cannot be combined with "+
+		"%s; to vary the machine or the job, describe them in a scenario file "+
+		"(docs/SIMULATOR.md)", strings.Join(given, ", "))
 }
 
 // interrupted is the error of a simulation that the user interrupted.
@@ -208,6 +244,11 @@ func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 	if err != nil {
 		return nil, err
 	}
+	if opts.environment != "" {
+		if err := file.UseEnvironment(opts.environment); err != nil {
+			return nil, err
+		}
+	}
 	p := &simulationPlan{opts: opts, file: file}
 	set, err := opts.overrides()
 	if err != nil {
@@ -285,14 +326,19 @@ func (opts simulateOptions) overrides() ([]scenario.Override, error) {
 		set = append(set, scenario.Override{
 			Key:   "simulate.policies",
 			Value: "[" + strings.Join(quoted, ", ") + "]",
+			Given: "--policy",
 		})
 	}
 	if opts.profile != "" {
 		set = append(set,
-			scenario.Override{Key: "simulate.profile", Value: strconv.Quote(opts.profile)})
+			scenario.Override{
+				Key:   "simulate.profile",
+				Value: strconv.Quote(opts.profile),
+				Given: "--profile",
+			})
 	}
 	if opts.seed != "" {
-		set = append(set, scenario.Override{Key: "simulate.seed", Value: opts.seed})
+		set = append(set, scenario.Override{Key: "simulate.seed", Value: opts.seed, Given: "--seed"})
 	}
 	return set, errors.Join(errs...)
 }

@@ -61,16 +61,19 @@ func (p *simulationPlan) fitMemory() error {
 // perBatch reports whether the times of batches will be plotted.
 func (p *simulationPlan) perBatch() bool { return p.opts.dir != "" && len(p.sweeps) == 0 }
 
-// simulation is one policy at one point.
+// simulation is one policy at one point, or the lower bound of the runtimes there.
 type simulation struct {
-	point, policy int
+	point, policy int // policy: timeBound for the lower bound
 	name          string
 }
+
+const timeBound = -1
 
 // finished is a simulation with its result.
 type finished struct {
 	simulation
 	result *simulate.Result
+	bound  float64 // seconds
 	err    error
 }
 
@@ -84,6 +87,9 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
 ) (stopped bool, err error) {
 	var todo []simulation
 	for i, point := range p.points {
+		if point.scenario.Profile == simulate.Model { // the other one departs from the equations
+			todo = append(todo, simulation{i, timeBound, render.TimeBoundName})
+		}
 		for k, name := range point.scenario.Policies {
 			todo = append(todo, simulation{i, k, name})
 		}
@@ -100,6 +106,13 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
 	for i, point := range p.points {
 		found[i] = make([]*simulate.Result, len(point.scenario.Policies))
 	}
+	keep := func(f finished) {
+		if f.policy == timeBound {
+			r.Points[f.point].TimeBound = f.bound
+		} else {
+			found[f.point][f.policy] = f.result
+		}
+	}
 	var late <-chan time.Time
 	left := len(todo)
 	for left > 0 && !stopped {
@@ -108,7 +121,7 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
 			left--
 			switch {
 			case f.err == nil:
-				found[f.point][f.policy] = f.result
+				keep(f)
 				bar.done(f.name)
 			case ctx.Err() == nil:
 				err = f.err
@@ -121,7 +134,7 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
 			select {
 			case f := <-results:
 				if left--; f.err == nil {
-					found[f.point][f.policy] = f.result
+					keep(f)
 				}
 			case <-late:
 				stopped = true
@@ -135,6 +148,9 @@ func (p *simulationPlan) run(ctx context.Context, progress io.Writer,
 	for i, point := range p.points {
 		for k, name := range point.scenario.Policies {
 			if result := found[i][k]; result != nil {
+				if bound := r.Points[i].TimeBound; bound > 0 {
+					result.ShareOfTimeBound = result.Runtime / bound
+				}
 				r.Points[i].Policies = append(r.Points[i].Policies,
 					render.Policy{Name: name, Result: result})
 			} else {
@@ -168,7 +184,7 @@ func (p *simulationPlan) start(ctx context.Context, todo []simulation, results c
 				}
 				f := finished{simulation: todo[at], err: ctx.Err()}
 				if f.err == nil {
-					f.result, f.err = p.one(ctx, f.simulation, jobs[f.point])
+					f.err = p.one(ctx, &f, jobs[f.point])
 				}
 				results <- f
 			}
@@ -176,19 +192,27 @@ func (p *simulationPlan) start(ctx context.Context, todo []simulation, results c
 	}
 }
 
-// one runs one simulation.
-func (p *simulationPlan) one(ctx context.Context, s simulation,
+// one runs one simulation and puts the result into f.
+func (p *simulationPlan) one(ctx context.Context, f *finished,
 	job func() (*simulate.Job, error),
-) (*simulate.Result, error) {
-	sc := p.points[s.point].scenario
-	if why := sc.Needs(s.name); why != "" {
-		return &simulate.Result{Reason: why}, nil
+) error {
+	sc := p.points[f.point].scenario
+	if f.policy != timeBound {
+		if why := sc.Needs(f.name); why != "" {
+			f.result = &simulate.Result{Reason: why}
+			return nil
+		}
 	}
 	j, err := job()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return simulateOne(ctx, j, sc.Profile, s.name)
+	if f.policy == timeBound {
+		f.bound, err = simulate.TimeBound(ctx, j)
+		return err
+	}
+	f.result, err = simulateOne(ctx, j, sc.Profile, f.name)
+	return err
 }
 
 // report returns the report of the plan, without results.

@@ -93,17 +93,17 @@ func askSimulate(t *testing.T, change func(*simulateOptions)) (string, error) {
 	return strings.ReplaceAll(out.String(), filepath.Dir(opts.file), "DIR"), err
 }
 
-// goldenPolicies are those whose results the golden files hold. The list stays as it is: the results
-// of a policy that is added are checked in internal/placement and internal/simulate.
+// goldenPolicies are those whose results the golden files hold. The list stays as it is: the
+// results of a policy that is added are checked in internal/placement and internal/simulate.
 var goldenPolicies = []string{
 	"perfect", "naive", "staging", "frequency", "cooperative", "deepio_ordered",
 	"deepio_opportunistic", "lbann_dynamic", "lbann_preloading", "sharded", "locality", "minio",
 	"partitioned",
 }
 
-// TestSimulateGolden checks that the results of profile thesis, which are compared with the thesis's
-// tables, never change by a digit. -rewrite-simulations is for what may change around them: titles,
-// columns, keys.
+// TestSimulateGolden checks that the results of profile thesis, which are compared with the
+// thesis's tables, never change by a digit. -rewrite-simulations is for what may change around
+// them: titles, columns, keys.
 func TestSimulateGolden(t *testing.T) {
 	for name, change := range map[string]func(*simulateOptions){
 		"table.golden": func(*simulateOptions) {},
@@ -145,6 +145,7 @@ type simulateAnswer struct {
 	Profile string
 	Seed    uint64
 	Bound   float64 `json:"lower_bound_source_mb"`
+	Time    float64 `json:"time_bound_s"`
 	Points  []struct {
 		Set      map[string]string
 		Policies map[string]simulate.Result
@@ -168,6 +169,11 @@ func TestSimulateJSONIsConsistentForEveryPolicy(t *testing.T) {
 		t.Errorf("profile %s, seed %d, bound %v, %d policies; want model, 1, 36 and %d", a.Profile,
 			a.Seed, a.Bound, len(a.Policies), len(policies.All()))
 	}
+	// 36 MB leave the source, which gives 86 MB/s to both nodes together.
+	if a.Time < 36./86 || a.Time > a.Policies["cooperative"].Runtime {
+		t.Errorf("the runtime is at least %v s, and cooperative takes %v s", a.Time,
+			a.Policies["cooperative"].Runtime)
+	}
 	for name, r := range a.Policies {
 		if !r.Supported {
 			if !strings.HasPrefix(name, "lbann") || r.Reason == "" {
@@ -186,6 +192,10 @@ func TestSimulateJSONIsConsistentForEveryPolicy(t *testing.T) {
 		if r.Runtime < a.Policies["perfect"].Runtime-1e-9 {
 			t.Errorf("%s takes %v s, less than perfect's %v", name, r.Runtime,
 				a.Policies["perfect"].Runtime)
+		}
+		if math.Abs(r.ShareOfTimeBound-r.Runtime/a.Time) > 1e-9 {
+			t.Errorf("%s takes %v s, %v of the least possible, %v s", name, r.Runtime,
+				r.ShareOfTimeBound, a.Time)
 		}
 		if name != "perfect" && math.Abs(r.ShareOfBound-r.SourceTotal/a.Bound) > 1e-6 {
 			t.Errorf("%s reads %v MB from the source, %v of the bound", name, r.SourceTotal,
@@ -284,9 +294,9 @@ func TestSimulateReportsEachMistake(t *testing.T) {
 		},
 		{
 			[]string{"FILE", "--profile", "fast"},
-			[]string{`simulate.profile is "fast"`, `"model" or "thesis"`},
+			[]string{`--profile is "fast"`, `"model" or "thesis"`},
 		},
-		{[]string{"FILE", "--seed", "-4"}, []string{"simulate.seed is -4"}},
+		{[]string{"FILE", "--seed", "-4"}, []string{"--seed is -4"}},
 		{
 			[]string{"FILE", "--sweep", "epochs=1,x,-2"},
 			[]string{`job.epochs is "x"`, "job.epochs is -2"},
@@ -306,6 +316,11 @@ func TestSimulateReportsEachMistake(t *testing.T) {
 			[]string{"--scaling and --sweep"},
 		},
 		{[]string{"FILE", "--json", "--csv"}, []string{"--json and --csv"}},
+		{
+			[]string{"--from-run", "FILE", "--sweep", "epochs=1", "--scaling", "1,2", "--csv"},
+			[]string{"--from-run", "--sweep, --scaling, --csv", "scenario file"},
+		},
+		{[]string{"--from-run", "FILE"}, []string{"not a JSON object", "loader.report()"}},
 		{[]string{"FILE", "--sets", "a=b"}, []string{"--sets"}},
 	} {
 		var out, errs bytes.Buffer

@@ -109,8 +109,8 @@ func newStopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop",
 		Short: "Stop the running daemon",
-		Long: `Stop this user's running daemon. Unless --force is given, a daemon with open jobs is
-not stopped.
+		Long: `Stop this user's running daemon. Unless --force is given, a daemon with open
+jobs is not stopped.
 
 EXIT STATUS
   0  success
@@ -193,7 +193,7 @@ func printJob(j *stats.Report, out io.Writer) error {
 	}
 	for _, c := range j.Classes {
 		fmt.Fprintf(out, "class %s: %s of %s%s\n", c.Name, size.Format(c.Used),
-			size.Format(c.Room), returned(c))
+			size.Format(c.Capacity), returned(c))
 	}
 	for _, f := range j.Faults {
 		fmt.Fprintf(out, "unreadable: sample %d (%s): %s; on_error %s, %s\n", f.Sample,
@@ -260,7 +260,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 		switch {
 		case n.Age < 0 || n.Assembling:
 			continue // it has no numbers; the job's sentence mentions it
-		case !n.Answering:
+		case !n.Responding:
 			name = fmt.Sprintf("%d, %.0f s ago", n.Node, n.Age)
 		}
 		row(name, &n.Tally, n.Staging)
@@ -270,12 +270,12 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 		return err
 	}
 	for _, c := range j.Classes {
-		fmt.Fprintf(out, "class %s: %s of %s", c.Name, size.Format(c.Used), size.Format(c.Room))
+		fmt.Fprintf(out, "class %s: %s of %s", c.Name, size.Format(c.Used), size.Format(c.Capacity))
 		between := ", by node: "
 		for _, n := range j.Nodes {
 			for _, own := range n.Classes {
 				if len(j.Nodes) > 1 && own.Name == c.Name {
-					fmt.Fprintf(out, "%s%d: %.0f %%", between, n.Node, share(own.Used, own.Room))
+					fmt.Fprintf(out, "%s%d: %.0f %%", between, n.Node, share(own.Used, own.Capacity))
 					between = ", "
 				}
 			}
@@ -287,7 +287,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 			fmt.Fprintf(out, "node %d: waiting %.1f s for sample %d (%s)\n", n.Node,
 				n.Waiting.Seconds, n.Waiting.Sample, printable.Name(n.Waiting.Path))
 		}
-		for _, p := range n.PassedBy {
+		for _, p := range n.Bypassed {
 			fmt.Fprintf(out, "node %d bypasses node %d, %s so far: %s\n", n.Node, p.Node,
 				count(int(p.Failed), "sample"), cmp.Or(p.Reason, "the source is faster"))
 		}

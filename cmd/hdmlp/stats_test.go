@@ -31,7 +31,7 @@ func TestStatsDescribeWaitingAssemblingAndUnreadable(t *testing.T) {
 				},
 				StallSeconds: 2.1,
 			}},
-			Classes: []stats.Class{{Name: "memory", Room: 1000, Used: 500}},
+			Classes: []stats.Class{{Name: "memory", Capacity: 1000, Used: 500}},
 			Faults: []stats.Fault{{
 				Sample: 3,
 				Path:   "/data/a/3.jpg",
@@ -75,7 +75,7 @@ func TestStatsOfAJobHaveARowPerNode(t *testing.T) {
 			},
 		}
 	}
-	memory := []stats.Class{{Name: "memory", Room: 1000, Used: 250}}
+	memory := []stats.Class{{Name: "memory", Capacity: 1000, Used: 250}}
 	jobs := []*stats.ClusterReport{{
 		Job: "train", Dataset: "/data", Samples: 10, Bytes: 2000, Policy: "cooperative",
 		WorldSize: 4, GlobalBatch: 8, Sentence: "All is well.",
@@ -83,7 +83,7 @@ func TestStatsOfAJobHaveARowPerNode(t *testing.T) {
 		Unreadable: 3,
 		Nodes: []stats.NodeReport{
 			{
-				Node: 0, Answering: true, Tally: tally(4),
+				Node: 0, Responding: true, Tally: tally(4),
 				Staging: stats.Staging{Size: 100, Used: 10}, Classes: memory, Unreadable: 3,
 				Faults: []stats.Fault{{
 					Sample: 3,
@@ -93,7 +93,7 @@ func TestStatsOfAJobHaveARowPerNode(t *testing.T) {
 					Policy: "skip",
 				}},
 				Waiting:  &stats.Waiting{Sample: 5, Path: "/data/a/5.jpg", Seconds: 12.34},
-				PassedBy: []stats.Peer{{Node: 1, Alive: true, Failed: 4, Reason: "i/o timeout"}},
+				Bypassed: []stats.Peer{{Node: 1, Alive: true, Failed: 4, Reason: "i/o timeout"}},
 			},
 			{
 				Node:    1,

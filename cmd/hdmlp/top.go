@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"syscall"
@@ -24,23 +23,24 @@ func newTopCommand() *cobra.Command {
 	var name string
 	var once bool
 	cmd := &cobra.Command{
-		Use: "top",
-		Short: "Watch running jobs over all their nodes: bytes per second by tier, stalls, " +
-			"caches, time left",
-		Long: `Show the current state of the jobs of this node's daemon, each over all its nodes:
-progress and remaining time, MiB per second by the tier they come from, the share of
-time that ranks are stalled and the causes, and how full staging buffers and storage
-classes are. The command can run on any node of a job.
+		Use:   "top",
+		Short: "Watch running jobs: bytes per second by tier, stalls, time left",
+		Long: `Show the current state of the jobs of this node's daemon, each over all its
+nodes: progress and remaining time, MiB per second by the tier they come from,
+the share of time that ranks are stalled and the causes, and how full staging
+buffers and storage classes are. The command can run on any node of a job.
 
-Keys: q, Esc and Ctrl-C quit; r hides or shows ranks, which are shown at first if
-they fit on the screen; up and down scroll.
-If the output is not a terminal, or is one that cannot move its cursor, screens are
-printed one after the other until the daemon ends. NO_COLOR=1 turns colours off.
+Keys: q, Esc and Ctrl-C quit; r hides or shows ranks, which are shown at first
+if they fit on the screen; up and down scroll.
+
+If the output is not a terminal, or is one that cannot move its cursor, screens
+are printed one after the other until the daemon ends. NO_COLOR=1 turns colours
+off.
 
 EXIT STATUS
-  0  success
-  1  failure, such as no running daemon
-  2  wrong input
+  0    success
+  1    failure, such as no running daemon
+  2    wrong input
   130  interrupted`,
 		Example: `  hdmlp top
   hdmlp top --interval 5s --job train
@@ -84,7 +84,7 @@ func askCluster(ctx context.Context, name string) ([]*stats.ClusterReport, error
 	}
 	c, err := daemon.Find(ctx, endpoint, version)
 	if errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, syscall.ENOENT) {
-		return nil, fmt.Errorf("%w: %w", top.ErrGone, err)
+		return nil, goneError{err}
 	}
 	if err != nil {
 		return nil, err
@@ -93,9 +93,14 @@ func askCluster(ctx context.Context, name string) ([]*stats.ClusterReport, error
 	var answer daemon.ClusterStats
 	if err := c.Call("cluster", map[string]any{"job": name}, &answer); err != nil {
 		if errors.Is(err, io.EOF) { // the daemon is shutting down
-			return nil, fmt.Errorf("%w: %w", top.ErrGone, err)
+			return nil, goneError{errors.New("the daemon ended before it answered")}
 		}
 		return nil, err
 	}
 	return answer.Jobs, nil
 }
+
+// goneError is top.ErrGone with the reason, which says it all.
+type goneError struct{ error }
+
+func (e goneError) Is(target error) bool { return target == top.ErrGone }

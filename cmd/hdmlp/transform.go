@@ -6,6 +6,7 @@ import (
 	"image"
 	"image/png"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/transform"
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 	"github.com/hdmlp/hdmlp/internal/transform/pixels"
@@ -34,22 +36,22 @@ func newTransformCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "transform IMAGE... --transforms LIST --out DIR",
 		Short: "Show the results of transforms on images",
-		Long: `Apply transforms to images, and write what a training process would get as PNG files
-in DIR, together with an overview, DIR/contact-sheet.png. Tensors are converted back
-to pixels for this, which undoes normalisation.
+		Long: `Apply transforms to images, and write what a training process would get as PNG
+files in DIR, together with an overview, DIR/contact-sheet.png. Tensors are
+converted back to pixels for this, which undoes normalisation.
 
-LIST is written as in a script, with the names and arguments of hdmlp.transforms, or
-is its JSON description (docs/FORMATS.md). As in training, random parameters depend on
-the seed, the epoch and the sample's ID: the first IMAGE stands for sample --sample,
-the next one for the sample after it.
+LIST is written as in a script, with the names and arguments of
+hdmlp.transforms, or is its JSON description (docs/FORMATS.md). As in training,
+random parameters depend on the seed, the epoch and the sample's ID: the first
+IMAGE stands for sample --sample, the next one for the sample after it.
 
 EXIT STATUS
-  0  success
-  1  an image cannot be decoded or transformed; the others were written
-  2  wrong input: no such file, transforms that cannot be compiled, ...
+  0    success
+  1    an image cannot be decoded or transformed; the others were written
+  2    wrong input: no such file, transforms that cannot be compiled, ...
   130  interrupted`,
 		Example: `  hdmlp transform cat.jpg dog.jpg --out look --count 6 \
-      --transforms 'RandomResizedCrop(224), ColorJitter(0.4, 0.4, 0.4), ToTensor()'`,
+      --transforms 'RandomResizedCrop(224), ColorJitter(0.4), ToTensor()'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return badInput("transform takes one image or more")
@@ -65,7 +67,8 @@ EXIT STATUS
 	flags := cmd.Flags()
 	flags.StringVar(&opts.transforms, "transforms", "",
 		"list of transforms, such as 'Resize(256), CenterCrop(224), ToTensor()'")
-	flags.StringVar(&opts.dir, "out", "", "directory for the pictures; created if missing")
+	flags.StringVar(&opts.dir, "out", "",
+		"directory for the pictures; created if missing, but not its parent")
 	flags.Uint64Var(&opts.seed, "seed", 0, "seed of the job")
 	flags.IntVar(&opts.epoch, "epoch", 0, "first epoch to show")
 	flags.IntVar(&opts.count, "count", 1, "number of epochs to show")
@@ -115,7 +118,7 @@ type transformAnswer struct {
 		Bytes  int    `json:"bytes"`
 	} `json:"output"`
 	Images []transformedImage `json:"images"`
-	Sheet  string             `json:"contact_sheet"`
+	Sheet  string             `json:"contact_sheet"` // "" if no image could be transformed
 	Times  []transformTime    `json:"times"`
 
 	failures []error
@@ -161,7 +164,10 @@ func runTransform(cmd *cobra.Command, opts transformOptions) error {
 			return badInput("%s: not a regular file", path)
 		}
 	}
-	if err := os.MkdirAll(opts.dir, 0o777); err != nil {
+	if err := probe.Directory(opts.dir); err != nil {
+		return badInput("--out %s: %w", printable.Name(opts.dir), err)
+	}
+	if err := os.Mkdir(opts.dir, 0o777); err != nil && !errors.Is(err, fs.ErrExist) {
 		return badInput("--out: %w", err)
 	}
 	answer, err := transformAll(cmd, opts, program)
@@ -241,6 +247,9 @@ func transformAll(cmd *cobra.Command, opts transformOptions,
 				float64(d.Microseconds()) / 1000 / float64(max(pictures, 1)),
 			})
 	}
+	if pictures == 0 {
+		return answer, nil
+	}
 	answer.Sheet = filepath.Join(opts.dir, "contact-sheet.png")
 	return answer, writePNG(answer.Sheet, sheet.draw())
 }
@@ -278,6 +287,9 @@ func (a *transformAnswer) print(out io.Writer) error {
 	fmt.Fprintf(&b, "A sample becomes %s %s (%s), %s\n", shape, a.Output.Type, a.Output.Layout,
 		byteSize(float64(a.Output.Bytes)))
 	for _, img := range a.Images {
+		if img.Error != "" && len(img.Draws) == 0 {
+			continue // the error goes to standard error
+		}
 		fmt.Fprintf(&b, "\n%s, as sample %d\n", printable.Name(img.Path), img.Sample)
 		for _, d := range img.Draws {
 			fmt.Fprintf(&b, "  epoch %d  %s\n", d.Epoch, printable.Name(d.File))
@@ -285,9 +297,10 @@ func (a *transformAnswer) print(out io.Writer) error {
 				fmt.Fprintf(&b, "    %-20s%s\n", t.Transform, t.text)
 			}
 		}
-		if img.Error != "" {
-			fmt.Fprintf(&b, "  %s\n", printable.Name(img.Error))
-		}
+	}
+	if a.Sheet == "" {
+		_, err := io.WriteString(out, b.String())
+		return err
 	}
 	fmt.Fprint(&b, "\nTime per picture, on one thread\n")
 	for _, t := range a.Times {

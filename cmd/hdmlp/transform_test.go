@@ -64,7 +64,7 @@ func readPNG(t *testing.T, path string) image.Image {
 // random parameters.
 func TestTransformWritesPictures(t *testing.T) {
 	a, b := paintedPNG(t, "a.png", 60, 40), paintedPNG(t, "b.png", 300, 500)
-	dir := filepath.Join(t.TempDir(), "new", "look")
+	dir := filepath.Join(t.TempDir(), "look")
 	out, messages, code := askTransform(t, a, b, "--json", "--out", dir, "--count", "3", "--epoch",
 		"5", "--sample", "10", "--seed", "7",
 		"--transforms", "CenterCrop(40), RandomHorizontalFlip(1), ToTensor(), Normalize((0.485, "+
@@ -123,6 +123,22 @@ func TestTransformContinuesAfterABadImage(t *testing.T) {
 	}
 }
 
+// TestTransformOfBadImagesAloneWritesNoSheet, and says what is wrong once.
+func TestTransformOfBadImagesAloneWritesNoSheet(t *testing.T) {
+	dir, bad := t.TempDir(), filepath.Join(t.TempDir(), "bad.jpg")
+	if err := os.WriteFile(bad, []byte("nonsense"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, messages, code := askTransform(t, bad, "--out", dir, "--transforms", "CenterCrop(40)")
+	if code != 1 || strings.Count(out+messages, "not a JPEG") != 1 ||
+		strings.Contains(out, "contact-sheet") {
+		t.Errorf("exit status %d, %q, %q", code, out, messages)
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) > 0 {
+		t.Errorf("%v, %v were written", names, err)
+	}
+}
+
 // TestTransformReportsWrongInput before it writes anything.
 func TestTransformReportsWrongInput(t *testing.T) {
 	img := paintedPNG(t, "a.png", 6, 4)
@@ -171,6 +187,10 @@ func TestTransformReportsWrongInput(t *testing.T) {
 			[]string{filepath.Dir(img), "--out", dir, "--transforms", "CenterCrop(3)"},
 		},
 		{"--out", []string{img, "--out", img, "--transforms", "CenterCrop(3)"}},
+		{
+			"its parent directory " + dir + " does not exist",
+			[]string{img, "--out", dir + "/look", "--transforms", "CenterCrop(3)"},
+		},
 		{"unknown flag", []string{img, "--size", "3"}},
 	} {
 		out, messages, code := askTransform(t, c.args...)

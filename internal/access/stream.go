@@ -35,9 +35,8 @@ type Stream struct {
 
 // New checks spec, fills in the defaults of Shuffle (Torch), Scheme (Strided)
 // and Tail (Pad), and returns the stream that spec defines. An error names
-// the field, its value and what is allowed. A stream that would deliver nothing
-// (fewer samples than ranks with Tail Drop, fewer positions than a global batch with DropLast)
-// is refused, where torch would silently iterate over nothing.
+// the field, its value and what is allowed. A stream that would deliver nothing is refused with a
+// *NothingError, where torch would silently iterate over nothing.
 func New(spec Spec) (*Stream, error) {
 	if spec.Shuffle == "" {
 		spec.Shuffle = Torch
@@ -64,9 +63,9 @@ func New(spec Spec) (*Stream, error) {
 	case Drop:
 		s.positions = f / w * w
 		if s.positions == 0 {
-			return nil, fmt.Errorf("access: %s is %d, fewer than WorldSize, %d: with Tail %q "+
-				"nothing would be delivered; at least %d samples, or Tail %q or %q", number, f, w,
-				Drop, w, Pad, Keep)
+			return nil, &NothingError{spec, 0, fmt.Sprintf("%s is %d, fewer than WorldSize, %d: "+
+				"with Tail %q nothing would be delivered; at least %d samples, or Tail %q or %q",
+				number, f, w, Drop, w, Pad, Keep)}
 		}
 	case Keep:
 		s.positions = f
@@ -78,15 +77,25 @@ func New(spec Spec) (*Stream, error) {
 		s.steps, s.delivered = s.full+1, s.positions
 	}
 	if s.steps == 0 {
-		return nil, fmt.Errorf("access: GlobalBatch is %d, more than the %d positions of an "+
-			"epoch: with DropLast nothing would be delivered; at most %d, or no DropLast", g,
-			s.positions, s.positions)
+		return nil, &NothingError{spec, s.positions, fmt.Sprintf("GlobalBatch is %d, more than "+
+			"the %d positions of an epoch: with DropLast nothing would be delivered; at most %d, "+
+			"or no DropLast", g, s.positions, s.positions)}
 	}
 	if spec.Shuffle == Feistel {
 		s.feistel = newDomain(f)
 	}
 	return s, nil
 }
+
+// NothingError reports a Spec whose stream would deliver nothing: fewer samples than ranks with
+// Tail Drop, or fewer positions than a global batch with DropLast.
+type NothingError struct {
+	Spec      Spec
+	Positions int // of an epoch; 0: there are fewer samples than ranks
+	text      string
+}
+
+func (e *NothingError) Error() string { return "access: " + e.text }
 
 // subsetLength is the subset's length in errors.
 const subsetLength = "the number of samples in Subset"

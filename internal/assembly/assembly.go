@@ -97,7 +97,8 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.spec.Turns); err != nil {
 		return err
 	}
-	if err := budget.CheckFiles(a.Config.SourceThreads); err != nil {
+	files, err := budget.Files(a.Config.SourceThreads)
+	if err != nil {
 		return err
 	}
 	c := job.Config{
@@ -113,7 +114,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if err := a.admit(&c); err != nil {
 		return err
 	}
-	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config)
+	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config, files)
 	if err != nil {
 		return err
 	}
@@ -133,7 +134,8 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	}
 	a.parts.Use = cache.Use(a.parts.Peers)
 	c.Policy, c.OnError, c.Staging = a.Config.Policy, a.Config.OnError, a.Config.StagingBuffer
-	c.Prefetch, c.Threads = a.Config.PrefetchBatches, a.Config.SourceThreads
+	c.Prefetch = a.Config.PrefetchBatches
+	c.FixedPrefetch = !request.Derived(a.Config, "prefetch_batches")
 	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
 		return err
 	}
@@ -143,10 +145,11 @@ func (a *Assembly) assemble(ctx context.Context) error {
 		a.Coordinator.Serve(cache, a.Job.Planner().ReadsOnce, a.Job.ReadAhead)
 	}
 	if madeBy == a.Config {
-		a.adviseRoom()
+		a.adviseCapacity()
 	} else if text := request.Differences(madeBy, a.Config); text != "" {
-		a.Job.Warn("another job opened this dataset first; its cache settings apply: " +
-			text)
+		a.Job.Warn("another job opened this dataset first, and its cache settings apply until all " +
+			"jobs on the dataset have ended: " + text + ". Give these jobs the same settings, or " +
+			"start this one after them")
 	}
 	a.Job.Opened()
 	return nil
@@ -189,8 +192,9 @@ func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 	o := coordinator.Options{
 		Job: m.Job, WorldSize: m.WorldSize, Nodes: c.Nodes, Node: c.Node, Ranks: ranks,
 		Address: c.Address, Loader: c.Loader, Secret: c.Secret,
-		Seed: a.agreed.Seed, Facts: a.facts(), Index: a.spec.Dataset.Index(),
-		Port: cfg.Port, Interface: cfg.Interface, Network: a.node.Network,
+		Seed: a.agreed.Seed, Facts: a.facts(), Remedy: request.Remedy,
+		Index: a.spec.Dataset.Index(),
+		Port:  cfg.Port, Interface: cfg.Interface, Network: a.node.Network,
 		Timeout: cfg.StartTimeout, TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
 		Local: a.spec.Local, Stops: a.parts.Stops, Wrap: a.node.Samples, Log: a.spec.Log,
 		Progress: func(text string, warning bool) {
@@ -241,7 +245,7 @@ func (a *Assembly) plan() planner.Options {
 	o := planner.Options{Strategy: a.node.Strategy}
 	for _, c := range a.spec.Dataset.Classes() {
 		o.Classes = append(o.Classes,
-			planner.Class{Room: c.Room, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
+			planner.Class{Capacity: c.Capacity, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
 	}
 	if a.Coordinator != nil {
 		o.Me, o.Nodes = a.Coordinator.Me(), a.Coordinator
@@ -249,10 +253,10 @@ func (a *Assembly) plan() planner.Options {
 	return o
 }
 
-// adviseRoom adds a warning if the caches hold only a part of the dataset, because every epoch then
-// reads the rest again.
-func (a *Assembly) adviseRoom() {
-	capacity, total := a.Job.Planner().Room(), a.Order.Bytes()
+// adviseCapacity adds a warning if the caches hold only a part of the dataset, because every epoch
+// then reads the rest again.
+func (a *Assembly) adviseCapacity() {
+	capacity, total := a.Job.Planner().Capacity(), a.Order.Bytes()
 	whose := "dataset's"
 	switch {
 	case a.Order.Said().Subset != nil:

@@ -27,8 +27,8 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 		threads, most := a.Config.TransformThreads, a.node.Processors
 		if threads > most {
 			c.Warnings = append(c.Warnings,
-				fmt.Sprintf("transform_threads = %d: limited to %d, the number of CPUs available "+
-					"to the daemon",
+				fmt.Sprintf("transform_threads = %d: limited to %d, the number of processors "+
+					"available to the daemon",
 					threads, most))
 			threads = most
 		}

@@ -97,8 +97,8 @@ func TestPartsAgain(t *testing.T) {
 	}
 }
 
-// TestOnce: who asks while an epoch is audited, or later, is told the same; until a rank begins
-// there again.
+// TestOnce: a rank that asks while an epoch is audited, or later, is told the same, until a
+// rank begins there again.
 func TestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBook([]int{2, 3})
@@ -126,27 +126,27 @@ func TestOnce(t *testing.T) {
 		synctest.Wait()
 		cancel()
 		if r := <-told; r != nil {
-			t.Errorf("who gave up is told %+v", r)
+			t.Errorf("the rank that gave up is told %+v", r)
 		}
 		end <- errors.New("it went away")
 		if r := <-told; r != nil {
-			t.Errorf("who failed is told %+v", r)
+			t.Errorf("the rank that failed is told %+v", r)
 		}
 		<-begun // the one that waits takes over
 		end <- nil
 		if r := <-told; r == nil || r.Samples != 2 {
-			t.Errorf("who took over is told %+v", r)
+			t.Errorf("the rank that took over is told %+v", r)
 		}
 		go ask(t.Context())
 		if r := <-told; r == nil || r.Samples != 2 {
-			t.Errorf("who asks later is told %+v", r)
+			t.Errorf("a rank that asks later is told %+v", r)
 		}
 		b.Begin(2, 0, 0)
 		go ask(t.Context())
 		<-begun
 		end <- nil
 		if r := <-told; r == nil || r.Samples != 3 {
-			t.Errorf("who asks when a rank has begun again is told %+v", r)
+			t.Errorf("a rank that asks when another has begun again is told %+v", r)
 		}
 	})
 }
@@ -283,7 +283,7 @@ func TestFailedAuditOfABeginAgoIsForgotten(t *testing.T) {
 		return nil, errors.New("it is audited anew")
 	})
 	if r != newer || err != nil {
-		t.Errorf("who asks later is told %+v, %v", r, err)
+		t.Errorf("a rank that asks later is told %+v, %v", r, err)
 	}
 }
 

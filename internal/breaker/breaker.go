@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/exchange"
+	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -66,6 +68,7 @@ func NewSet(o Options) *Set {
 	}
 	for _, f := range o.Peers {
 		c := &circuit{remote: f != nil}
+		c.meter.Know(perfmodel.GuessedPeer)
 		c.mu.fetcher = f
 		c.mu.alive = true
 		s.circuits = append(s.circuits, c)
@@ -104,10 +107,18 @@ func (s *Set) of(id int) (int, *circuit) {
 	return n, s.circuits[n]
 }
 
-// Answers reports whether another node owns the sample and is worth asking now.
-func (s *Set) Answers(id int) bool {
+// Arrival reports whether another node owns the sample and is worth asking now, and predicts how
+// long it would take to fetch the sample, of this many bytes, in seconds.
+func (s *Set) Arrival(id int, bytes int64) (seconds float64, ok bool) {
 	_, c := s.of(id)
-	return c != nil && c.worth(id, s.now(), s.source())
+	if c == nil {
+		return 0, false
+	}
+	now := s.now()
+	if !c.worth(id, now, s.source()) {
+		return 0, false
+	}
+	return c.arrival(now, bytes), true
 }
 
 // Fetch fetches a sample from its owner, and returns the owner and the digest of the sample's
@@ -121,7 +132,9 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest u
 	within, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	begun := s.now()
+	read := c.meter.Begin(begun, len(dst))
 	digest, err = fetcher.Fetch(within, int32(id), dst)
+	c.meter.End(s.now(), read, err)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("sample %d: %w within %v", id, errSilent, bound)
 	}
@@ -153,7 +166,8 @@ func (s *Set) States() []stats.Peer {
 // circuit is the circuit breaker of one node. It is open, which means that the node is bypassed,
 // until a time, after which a request probes the node.
 type circuit struct {
-	remote bool     // false for this node
+	remote bool // false for this node
+	meter  meter.Meter
 	mu     struct { // guards the following
 		sync.Mutex
 		fetcher  Fetcher
@@ -161,6 +175,7 @@ type circuit struct {
 		latency  time.Duration // moving average of answered requests
 		until    time.Time     // the circuit is open until then
 		pause    time.Duration // for how long it was opened last
+		explored time.Time     // when a request was last attracted to keep the estimate current
 		skipped  int           // requests that were not made because the node is slow
 		reported bool          // Tell was called with the node being bypassed
 		failed   int64
@@ -214,6 +229,31 @@ func (c *circuit) worth(id int, now time.Time, source time.Duration) bool {
 	}
 	c.mu.skipped++
 	return c.mu.skipped%probe == 0
+}
+
+// A node that was not chosen for some time is explored, to keep its estimate current: one request
+// is attracted by an arrival of 0. That happens at most every exploreEvery, and at most every rest
+// times what a request is predicted to take.
+const (
+	exploreEvery = time.Second
+	rest         = 100
+)
+
+// arrival predicts how long a request would take that begins now, in seconds.
+func (c *circuit) arrival(now time.Time, bytes int64) float64 {
+	seconds := c.meter.Arrival(now, bytes)
+	idle, measured := c.meter.Idle(now)
+	least := max(exploreEvery, time.Duration(rest*seconds*float64(time.Second)))
+	if !measured || idle < least {
+		return seconds
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.mu.explored) < least {
+		return seconds
+	}
+	c.mu.explored = now
+	return 0
 }
 
 // ask returns the node's fetcher and the time limit of a request: the node may have to read the
@@ -285,7 +325,7 @@ func (c *circuit) state(now time.Time, source time.Duration) stats.Peer {
 	return stats.Peer{
 		Alive: c.mu.alive, Latency: c.mu.latency.Nanoseconds(), Failed: c.mu.failed,
 		Reason: c.mu.reason,
-		Asked: c.mu.alive && !now.Before(c.mu.until) &&
-			(source <= 0 || c.mu.latency <= patience*source+slack),
+		Bypassed: !c.mu.alive || now.Before(c.mu.until) ||
+			source > 0 && c.mu.latency > patience*source+slack,
 	}
 }

@@ -57,7 +57,7 @@ func newRig(n int) *rig {
 
 // read reads a sample as a cache does, and returns from where.
 func (r *rig) read(id int) string {
-	if r.set.Answers(id) {
+	if _, ok := r.set.Arrival(id, 1); ok {
 		dst := make([]byte, 1)
 		if _, digest, err := r.set.Fetch(context.Background(), id, dst); err == nil {
 			if digest != 9 {
@@ -206,7 +206,7 @@ func TestFailureKindsOpenTheCircuit(t *testing.T) {
 					r.said)
 			}
 			if s := r.set.States(); len(s) != 1 || s[0].Node != 1 ||
-				s[0].Failed != int64(c.asked) || s[0].Asked == c.said {
+				s[0].Failed != int64(c.asked) || s[0].Bypassed != c.said {
 				t.Errorf("%v: state %+v", kind, s)
 			}
 		}

@@ -9,15 +9,16 @@
 //     for another node.
 //   - Faults records the samples that a job cannot read.
 //
-// Each file uses only those before it: meter, place (which class holds a sample, and which is to),
-// identity (which copies are valid), flight (one read per sample), pool (the workers), watch (hung
-// reads), fetch (how a sample is brought), use and serve. The cache's contents affect only time,
-// never what is delivered.
+// Each file uses only those before it: tier (which class holds a sample, and which is to), identity
+// (which copies are valid), flight (one read per sample), pool (the workers), watch (hung reads),
+// route (which tier a sample is read from), fetch (how it is
+// brought), use and serve. The cache's contents affect only time, never what is delivered.
 //
 // # Goroutines
 //
-// A Cache owns its workers (pool), which do every read that may block, and a watchdog, which gives
-// up hung reads (watch.go). Reads for other nodes run on the goroutine that calls Serve.
+// A Cache owns its workers (pool), which do every read that may block, writers for each class that
+// is not in memory, and a watchdog, which gives up hung reads (watch.go). Reads for other nodes run
+// on the goroutine that calls Serve.
 //
 // # Locks
 //
@@ -33,8 +34,12 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/tune"
+	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
 // Cache is a node's cache of one dataset. It finds a sample in the fastest storage class that has
@@ -59,6 +64,7 @@ type Cache struct {
 	path      func(id int) string
 
 	pool    *pool
+	gate    *tune.Gate // to the source; nil: as many reads as there are workers
 	flights *flights
 	timeout time.Duration // for one read from the source; 0: none
 	watcher watcher
@@ -69,7 +75,8 @@ type Cache struct {
 
 	sourceBytes   atomic.Int64
 	sourceSamples atomic.Int64
-	speed         []meter // by Place
+	meters        []meter.Meter // by Tier; Peer's counts, and each node's is its Peers'
+	exploring     exploration
 }
 
 // Options are the options of a Cache.
@@ -77,10 +84,12 @@ type Options struct {
 	Index   *dataset.Index
 	Source  dataset.Source
 	Classes []Class // fastest first
-	Threads int     // most reads in progress at the same time
+	Threads Threads
 	// Timeout is how long the source may take for one read, including its own retries, before the
 	// read is given up even though it cannot be interrupted; 0: no limit.
 	Timeout time.Duration
+	// Known is what is known of the tiers before reads have measured them, by their names.
+	Known map[string]perfmodel.Known
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -93,13 +102,12 @@ func New(o Options) *Cache {
 		confirmed:     newBitset(o.Index.Len()),
 		demoted:       newBitset(o.Index.Len()),
 		path:          o.Index.Name,
-		pool:          newPool(o.Threads),
 		flights:       newFlights(),
 		timeout:       o.Timeout,
 		remoteRequest: Request{remote: true},
-		remoteReads:   make(chan struct{}, o.Threads),
+		remoteReads:   make(chan struct{}, max(o.Threads.Most, o.Threads.Start)),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
-		speed:         make([]meter, int(FirstClass)+len(o.Classes)),
+		meters:        make([]meter.Meter, int(FirstClass)+len(o.Classes)),
 	}
 	if locator, ok := dataset.As[dataset.Locator](o.Source); ok {
 		c.path = locator.Path
@@ -107,27 +115,91 @@ func New(o Options) *Cache {
 	c.directory, _ = dataset.As[dataset.Placed](o.Source)
 	for _, cl := range o.Classes {
 		inPlace, _ := cl.Store.(storageclass.InPlace)
-		c.classes = append(c.classes, class{cl, inPlace})
+		c.classes = append(c.classes, class{Class: cl, inPlace: inPlace})
 	}
 	c.joinStores()
+	for j := range c.classes {
+		if cl := &c.classes[j]; cl.inPlace == nil {
+			cl.writer = writeback.New(cl.Store, cl.Threads, &c.meters[int(FirstClass)+j],
+				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) })
+		}
+	}
+	c.start(o.Threads)
+	c.know(o.Known)
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
 }
 
-// Close ends the workers. It reports whether all have ended: if not, a read hangs in the kernel,
-// and the stores and the source, which belong to the caller, must remain open for the rest of the
-// process's life.
+// Threads is how many samples are read at the same time.
+type Threads struct {
+	Start int // at the beginning, from the source
+	// Most is the largest number that may be found to be best for the source while the cache is in
+	// use; 0: Start is the number of reads from all tiers, and does not change.
+	Most int
+}
+
+const (
+	// beside is how many workers there are besides those that read from the source, if their number
+	// is tuned: they read from other tiers, transform, and wait for the source.
+	beside = 16
+	growth = 1.5
+)
+
+// start starts the workers.
+func (c *Cache) start(threads Threads) {
+	if threads.Most == 0 {
+		c.pool = newPool(threads.Start, threads.Start)
+		return
+	}
+	c.pool = newPool(threads.Start+beside, threads.Most+beside)
+	c.gate = tune.NewGate(tune.Options{
+		Start: threads.Start, Least: 1, Most: threads.Most, Growth: growth,
+	}, func(streams int) { c.pool.resize(streams + beside) })
+}
+
+// Close ends the workers, once what was read is also written to the classes. It reports whether all
+// have ended: if not, a read or write hangs in the kernel, and the stores and the source, which
+// belong to the caller, must remain open for the rest of the process's life.
 func (c *Cache) Close() bool {
 	c.leaveStores()
 	c.watcher.end()
-	return c.pool.close(time.Second)
+	all := c.pool.close(time.Second)
+	for _, cl := range c.classes {
+		if cl.writer != nil && !cl.writer.Close(writing) {
+			all = false
+		}
+	}
+	return all
 }
+
+// Flush waits until what was read so far is also written to the classes that keep it.
+func (c *Cache) Flush() {
+	for _, cl := range c.classes {
+		if cl.writer != nil {
+			cl.writer.Flush()
+		}
+	}
+}
+
+// writing is how long Close waits for a class to be written.
+const writing = 30 * time.Second
 
 // Index returns the dataset's index.
 func (c *Cache) Index() *dataset.Index { return c.index }
 
 // Path returns where the source has a sample, or its name.
 func (c *Cache) Path(id int) string { return c.path(id) }
+
+// Streams returns how many samples may be read from the source at the same time now.
+func (c *Cache) Streams() int {
+	if c.gate == nil {
+		return c.pool.most
+	}
+	return c.gate.Limit()
+}
+
+// Unused reports whether more samples could be read at the same time than there are tasks for.
+func (c *Cache) Unused() bool { return c.pool.unused() }
 
 // SourceReads returns how much was read from the source since the cache was made.
 func (c *Cache) SourceReads() (samples, bytes int64) {
@@ -136,14 +208,14 @@ func (c *Cache) SourceReads() (samples, bytes int64) {
 
 // SourceLatency returns how long a read from the source currently takes, as a moving average; 0
 // before the first one.
-func (c *Cache) SourceLatency() time.Duration { return c.speed[Source].latency() }
+func (c *Cache) SourceLatency() time.Duration { return c.meters[Source].Latency() }
 
 // Speeds returns the read statistics of every tier, including copies out of classes.
 func (c *Cache) Speeds() []stats.Speed {
-	out := make([]stats.Speed, len(c.speed))
-	for p := range c.speed {
-		out[p] = c.speed[p].speed()
-		out[p].Place = c.PlaceName(Place(p))
+	out, now := make([]stats.Speed, len(c.meters)), time.Now()
+	for p := range c.meters {
+		out[p] = c.meters[p].Speed(now)
+		out[p].Tier = c.TierName(Tier(p))
 	}
 	return out
 }

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
@@ -40,6 +41,7 @@ type rigOptions struct {
 	timeout     time.Duration
 	hook        func(ctx context.Context, id int) error
 	planAll     bool // plan all samples for the first class, whatever its capacity
+	known       map[string]perfmodel.Known
 	keepAll     bool // the file class keeps everything that is read
 }
 
@@ -65,8 +67,9 @@ func newRig(t *testing.T, o rigOptions) *rig {
 		Index:   g.source.Index,
 		Source:  g.source,
 		Classes: classes,
-		Threads: o.threads,
+		Threads: Threads{Start: o.threads},
 		Timeout: o.timeout,
+		Known:   o.known,
 	})
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)
@@ -85,7 +88,7 @@ func (g *rig) close() {
 }
 
 // fetched fetches a sample with a new worker.
-func (g *rig) fetched(t *testing.T, r *Request, id int) ([]byte, Place, error) {
+func (g *rig) fetched(t *testing.T, r *Request, id int) ([]byte, Tier, error) {
 	t.Helper()
 	s, err := g.cache.FetchView(t.Context(), &Worker{}, r, id)
 	defer s.Release()

@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"time"
 
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -13,8 +16,11 @@ type Sample struct {
 	Data    []byte  // must not be modified if InPlace
 	InPlace bool    // Data is in a class, where a process can read it
 	At      Located // where, if InPlace
-	From    Place   // the tier that it was found in
+	From    Tier    // the tier that it was found in
 	Read    bool    // this fetch read it from the source
+	// Direct is set if this fetch read it from the source although a class or another node has it,
+	// which would have taken longer.
+	Direct bool
 
 	hold storageclass.Hold // of Data; nil: none is needed
 }
@@ -33,12 +39,13 @@ func (s *Sample) Release() {
 var errElsewhere = errors.New("this node is fetching the sample from another one")
 
 // Fetch brings a sample into the class that the plan wants it in, if it can be delivered from
-// there, else into dst. A sample already in such a class stays there. Fetch returns ErrNoRoom if
-// the sample needs a buffer and dst is too short, and ErrAbandoned if its read was given up.
+// there, else into dst. A sample already in such a class stays there. Fetch returns ErrNoCapacity
+// if the sample needs a buffer and dst is too short, and ErrAbandoned if its read was given up.
 //
 // Each iteration:
 //
-//   - returns the sample if it is in a class;
+//   - returns the sample if it is in a class of memory;
+//   - chooses the tier to read it from, and reads it if that is another class;
 //   - else joins its flight. The leader brings the sample. A follower waits; it has the sample if
 //     it got a copy, and else looks again, as it does if the flight failed for reasons of its
 //     leader alone.
@@ -51,7 +58,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		if !noClass {
 			if s, ok := c.view(id); ok {
 				if followed != nil {
-					s.From = followed.place
+					s.From = followed.tier
 				}
 				return s, nil
 			}
@@ -60,17 +67,23 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		var into []byte
 		if to == nil {
 			if int64(len(dst)) < size {
-				return Sample{}, ErrNoRoom
+				return Sample{}, ErrNoCapacity
 			}
 			into = dst[:size]
-			if place, ok := c.readHeld(id, into); ok {
-				return Sample{Data: into, From: place}, nil
+			if tier, _, ok := c.readComing(id, into); ok {
+				return Sample{Data: into, From: tier}, nil
 			}
 		}
-		fl, leads, copied := c.flights.join(r, id, into)
+		way := c.route(r, id)
+		if to == nil && way.tier >= FirstClass {
+			if tier, ok := c.readHeld(id, into); ok {
+				return Sample{Data: into, From: tier}, nil
+			}
+		}
+		fl, leads, copied := c.flights.join(r, id, into, way.peer)
 		if leads {
-			s, err := c.lead(ctx, r, fl, to, into)
-			if to == nil || !errors.Is(err, ErrNoRoom) {
+			s, err := c.lead(ctx, r, fl, way, to, into)
+			if to == nil || !errors.Is(err, ErrNoCapacity) {
 				return s, err
 			}
 			noClass = true
@@ -84,7 +97,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		}
 		switch {
 		case fl.err == nil && copied:
-			return Sample{Data: into, From: fl.place}, nil
+			return Sample{Data: into, From: fl.tier}, nil
 		case fl.err == nil:
 			followed = fl
 		case !retry(fl.err):
@@ -97,7 +110,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 // They are valid until the worker's next fetch.
 func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
 	s, err := c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
-	if size := int(c.index.Size(id)); errors.Is(err, ErrNoRoom) && cap(w.buffer) < size {
+	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.buffer) < size {
 		w.buffer = slices.Grow(w.buffer[:0], size)
 		s, err = c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
 	}
@@ -106,21 +119,22 @@ func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (S
 
 // lead brings a sample for a flight that the caller leads: into class to, or, if that is nil, into
 // the buffer into. It lands the flight.
-func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
+func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to *class,
 	into []byte,
 ) (s Sample, err error) {
 	id := int(fl.id)
 	c.confirm(ctx, id)
 	if to == nil {
-		s, _, err = c.bring(ctx, r, fl, into)
+		s, _, err = c.bring(ctx, r, fl, way, into)
 	} else {
-		s, err = c.leadInto(ctx, r, fl, to)
+		s, err = c.leadInto(ctx, r, fl, way, to)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
 	if !c.flights.land(fl, s.Data, s.From, err) {
 		c.watcher.returned(fl)
+		c.lend(-1)
 		return s, ErrAbandoned
 	}
 	if err != nil {
@@ -129,19 +143,21 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, to *class,
 	if to != nil {
 		held, ok := c.view(id)
 		if !ok {
-			return Sample{}, ErrNoRoom // its copies are in doubt again, or memory is short
+			return Sample{}, ErrNoCapacity // its copies are in doubt again, or memory is short
 		}
-		held.From, held.Read = s.From, s.Read
+		held.From, held.Read, held.Direct = s.From, s.Read, s.Direct
 		return held, nil
 	}
 	return s, nil
 }
 
 // leadInto is bring into a class.
-func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class) (Sample, error) {
+func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
+	to *class,
+) (Sample, error) {
 	id := int(fl.id)
 	if at, ok := c.Locate(id); ok { // the flight before this one has brought it
-		return Sample{From: at.Place()}, nil
+		return Sample{From: at.Tier()}, nil
 	}
 	var got struct {
 		Sample
@@ -150,7 +166,7 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class)
 	}
 	err := to.inPlace.Fill(id, func(dst []byte) (_ storageclass.Origin, err error) {
 		got.begun = true
-		got.Sample, got.origin, err = c.bring(ctx, r, fl, dst)
+		got.Sample, got.origin, err = c.bring(ctx, r, fl, way, dst)
 		return got.origin, err
 	})
 	switch {
@@ -159,30 +175,36 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, to *class)
 	case ctx.Err() != nil:
 	case errors.Is(err, storageclass.ErrFull):
 		c.demoted.set(id)
-		err = ErrNoRoom
+		err = ErrNoCapacity
 	// Not begun: a hung read that was given up, or another cache over the same store, is filling
 	// it.
 	case !got.begun:
-		err = ErrNoRoom
+		err = ErrNoCapacity
 	}
 	return got.Sample, err
 }
 
 // bring brings a sample into a buffer: from a class, into which the previous flight may have put
 // it, or by a read.
-func (c *Cache) bring(ctx context.Context, r *Request, fl *flight,
+func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	dst []byte,
 ) (Sample, storageclass.Origin, error) {
 	id := int(fl.id)
-	if place, ok := c.readHeld(id, dst); ok {
-		origin, _ := c.classes[place-FirstClass].Store.Origin(id)
-		return Sample{Data: dst, From: place}, origin, nil
+	if tier, origin, ok := c.readComing(id, dst); ok {
+		return Sample{Data: dst, From: tier}, origin, nil
 	}
-	place, origin, err := c.read(ctx, r, fl, dst)
+	if !way.direct {
+		if tier, ok := c.readHeld(id, dst); ok {
+			origin, _ := c.classes[tier-FirstClass].Store.Origin(id)
+			return Sample{Data: dst, From: tier}, origin, nil
+		}
+	}
+	tier, origin, err := c.read(ctx, r, fl, dst)
 	if err == nil {
-		c.keep(id, dst, origin)
+		c.keep(r, id, dst, origin)
 	}
-	return Sample{Data: dst, From: place, Read: err == nil && place == Source}, origin, err
+	read := err == nil && tier == Source
+	return Sample{Data: dst, From: tier, Read: read, Direct: read && way.direct}, origin, err
 }
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
@@ -190,32 +212,33 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight,
 // nodes wait for each other.
 func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 	dst []byte,
-) (Place, storageclass.Origin, error) {
+) (Tier, storageclass.Origin, error) {
 	id := int(fl.id)
 	if fl.remote {
-		start := c.speed[Peer].begin()
+		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		node, digest, err := r.Peers.Fetch(ctx, id, dst)
-		c.speed[Peer].end(start, len(dst), err)
+		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {
 			origin, err := c.remoteOrigin(node, id, digest)
 			return Peer, origin, err
 		}
 	}
-	origin, err := c.readSource(ctx, id, dst)
+	origin, err := c.readSource(ctx, r, id, dst)
 	return Source, origin, err
 }
 
-// readSource reads a sample from the source.
-func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclass.Origin, error) {
+// readSource reads a sample from the source, once there may be another read from it. What a read
+// that something waits for has to wait counts as a part of it, so that the source is chosen less.
+func (c *Cache) readSource(ctx context.Context, r *Request, id int,
+	dst []byte,
+) (storageclass.Origin, error) {
 	if err := ctx.Err(); err != nil {
 		return storageclass.Origin{}, err
 	}
 	if err := c.tooManyHung(id); err != nil {
 		return storageclass.Origin{}, err
 	}
-	start := c.speed[Source].begin()
-	stamp, err := c.source.Read(ctx, id, dst)
-	c.speed[Source].end(start, len(dst), err)
+	stamp, err := c.admitted(ctx, r, id, dst)
 	if err != nil {
 		return storageclass.Origin{}, err
 	}
@@ -224,17 +247,38 @@ func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclas
 	return c.sourceOrigin(id, dst, stamp)
 }
 
+// admitted is readSource without its checks.
+func (c *Cache) admitted(ctx context.Context, r *Request, id int,
+	dst []byte,
+) (stamp dataset.Stamp, err error) {
+	urgent := r.Consumer != nil || r.remote
+	var read meter.Read
+	if urgent {
+		read = c.meters[Source].Begin(time.Now(), len(dst))
+	}
+	if c.gate != nil {
+		c.gate.Enter(urgent)
+		defer func() { c.gate.Leave(err == nil) }()
+	}
+	if !urgent {
+		read = c.meters[Source].Begin(time.Now(), len(dst))
+	}
+	stamp, err = c.source.Read(ctx, id, dst)
+	c.meters[Source].End(time.Now(), read, err)
+	return stamp, err
+}
+
 // keep puts a sample that was read into the class that a plan wants it in, and into those that keep
-// everything, if any plan keeps something. A class that refuses it costs another read later.
-func (c *Cache) keep(id int, data []byte, origin storageclass.Origin) {
+// everything, if any plan keeps something. Only a read ahead of time waits for a class that cannot
+// keep up.
+func (c *Cache) keep(r *Request, id int, data []byte, origin storageclass.Origin) {
 	if c.planned.Load() == nil {
 		return
 	}
 	for j := range c.classes {
 		cl := &c.classes[j]
 		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
-			_ = cl.Store.Put(id, data, origin)
-			c.confirmKept(cl, id, origin)
+			cl.writer.Put(id, data, origin, r.Consumer == nil && !r.remote)
 		}
 	}
 }

@@ -12,8 +12,9 @@ import (
 // Peers gives access to the other nodes of a job: the node that owns a sample reads it from the
 // source once, keeps it, and sends it to the others. Methods must be safe for concurrent use.
 type Peers interface {
-	// Answers reports whether another node owns the sample and is not bypassed now.
-	Answers(id int) bool
+	// Arrival reports whether another node owns the sample and is not bypassed now, and predicts
+	// how long it would take to fetch the sample, of this many bytes, from there, in seconds.
+	Arrival(id int, bytes int64) (seconds float64, ok bool)
 	// Fetch fetches the sample from its owner into dst, which it may write to until it returns. It
 	// returns the owner, and the digest that the owner took when it read the sample from the
 	// source. After any error the sample is read from the source: the peer may be slow, dead or
@@ -26,7 +27,9 @@ type Peers interface {
 type Request struct {
 	Peers    Peers    // the other nodes that may be asked; nil: none
 	Consumer Consumer // nil: ahead of time, or for another node
-	remote   bool     // on behalf of another node
+	// Due returns when the samples are needed, in seconds from now; nil: not soon.
+	Due    func(now time.Time) float64
+	remote bool // on behalf of another node
 }
 
 // flight is one read of a sample, from when a fetch has found that no class holds it until all
@@ -40,9 +43,9 @@ type Request struct {
 //
 //	flying    In its shard's map; others may join. The shard's mutex guards state and followers.
 //	          The buffer that is read into is the leader's.
-//	landing   Not in the map. followers, place and err belong to the leader, which copies to the
+//	landing   Not in the map. followers, tier and err belong to the leader, which copies to the
 //	          followers' buffers.
-//	landed    Final. place and err do not change, and may be read once done is closed.
+//	landed    Final. tier and err do not change, and may be read once done is closed.
 //	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err
 //	          belongs to the watchdog until it closes done; then it does not change. The leader's
 //	          buffer may still be written to, the followers' are not.
@@ -58,7 +61,7 @@ type flight struct {
 	since  time.Time
 	by     *Request
 	done   chan struct{}
-	place  Place
+	tier   Tier
 	err    error
 	// followers are the buffers of the fetches that get a copy.
 	followers [][]byte
@@ -103,9 +106,9 @@ func (fl *flight) to(next flightState) {
 var (
 	// errGivenUp reports that the flight failed for reasons of its leader alone.
 	errGivenUp = errors.New("the reader that led this fetch was cancelled")
-	// ErrNoRoom reports that the class that the plan assigns the sample to has no capacity for it,
-	// and the fetch has no buffer for it.
-	ErrNoRoom = errors.New("the sample's storage class is full, and there is no buffer for it")
+	// ErrNoCapacity reports that the class that the plan assigns the sample to is full, and the
+	// fetch has no buffer for it.
+	ErrNoCapacity = errors.New("the sample's storage class is full, and there is no buffer for it")
 	// ErrAbandoned reports that the read hung, and the watchdog gave it up and told all that waited
 	// for it. The caller must not touch the sample, nor what waited for it.
 	ErrAbandoned = errors.New("the read returned after it was given up")
@@ -113,7 +116,7 @@ var (
 
 // retry reports whether a flight failed for reasons of its leader alone.
 func retry(err error) bool {
-	return errors.Is(err, errGivenUp) || errors.Is(err, ErrNoRoom)
+	return errors.Is(err, errGivenUp) || errors.Is(err, ErrNoCapacity)
 }
 
 // flights are the flights in progress.
@@ -141,7 +144,11 @@ func (f *flights) shard(id int32) *shard { return &f.shards[int(id)%len(f.shards
 // read for another node must not wait for a flight that asks another node, because two nodes that
 // temporarily disagree about the sample's owner would wait for each other: it gets no copy, and its
 // caller must not wait.
-func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copied bool) {
+//
+// remote is set if the fetch will ask another node.
+func (f *flights) join(r *Request, id int, dst []byte, remote bool) (fl *flight,
+	leads, copied bool,
+) {
 	s := f.shard(int32(id))
 	s.Lock()
 	defer s.Unlock()
@@ -158,8 +165,8 @@ func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copie
 		since:  time.Now(),
 		by:     r,
 		copies: dst != nil,
+		remote: remote,
 	}
-	fl.remote = r.Peers != nil && r.Peers.Answers(id)
 	s.byID[int32(id)] = fl
 	return fl, true, false
 }
@@ -167,7 +174,7 @@ func (f *flights) join(r *Request, id int, dst []byte) (fl *flight, leads, copie
 // land ends a flight for its leader, which has the sample in data, or err: no fetch can join any
 // more, and followers get their copies. It reports whether the flight landed; if not, the watchdog
 // has given it up, and has told all that waited.
-func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
+func (f *flights) land(fl *flight, data []byte, tier Tier, err error) bool {
 	s := f.shard(fl.id)
 	s.Lock()
 	if fl.state == givenUp {
@@ -187,7 +194,7 @@ func (f *flights) land(fl *flight, data []byte, place Place, err error) bool {
 			copy(dst, data)
 		}
 	}
-	fl.place, fl.err = place, err
+	fl.tier, fl.err = tier, err
 	fl.to(landed)
 	close(fl.done)
 	return true

@@ -136,7 +136,7 @@ func TestUnlocatedSampleGoesToTheBuffer(t *testing.T) {
 		&s.Data[0] != &dst[0] {
 		t.Errorf("in place %v, from %v, %v", s.InPlace, s.From, err)
 	}
-	if _, err := g.cache.Fetch(t.Context(), &Request{}, 2, nil); !errors.Is(err, ErrNoRoom) {
+	if _, err := g.cache.Fetch(t.Context(), &Request{}, 2, nil); !errors.Is(err, ErrNoCapacity) {
 		t.Errorf("without a buffer: %v", err)
 	}
 }

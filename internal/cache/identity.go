@@ -158,7 +158,14 @@ func (c *Cache) sourceOrigin(id int, data []byte,
 
 // Doubt makes every copy be confirmed again when it is next needed. It is called when a job begins
 // to use the cache that was not there when the copies were made.
-func (c *Cache) Doubt() { c.confirmed.clear() }
+func (c *Cache) Doubt() {
+	c.confirmed.clear()
+	for _, cl := range c.classes {
+		if cl.writer != nil {
+			cl.writer.Doubt()
+		}
+	}
+}
 
 // confirm determines whether the classes' copies of a sample are valid, if that is not known yet.
 // It may block, as reads from the source do.

@@ -43,8 +43,8 @@ func TestWhichCopiesAreValid(t *testing.T) {
 				}
 				first := newRig(t, o)
 				first.source.Inode, first.source.Changed = 7, func(int) int64 { return 5 }
-				if _, place, err := first.fetched(t, &Request{}, 2); err != nil || place != Source {
-					t.Fatalf("from %v, %v", place, err)
+				if _, tier, err := first.fetched(t, &Request{}, 2); err != nil || tier != Source {
+					t.Fatalf("from %v, %v", tier, err)
 				}
 				first.close()
 				next := newRig(t, o)
@@ -56,7 +56,7 @@ func TestWhichCopiesAreValid(t *testing.T) {
 				if _, ok := next.cache.Locate(2); ok || !next.stores[0].Has(2) {
 					t.Error("a copy is delivered before it is confirmed")
 				}
-				got, place, err := next.fetched(t, &Request{}, 2)
+				got, tier, err := next.fetched(t, &Request{}, 2)
 				want := content(2, 100)
 				switch {
 				case next.source.Bad[2]:
@@ -69,15 +69,15 @@ func TestWhichCopiesAreValid(t *testing.T) {
 					other(2, want)
 					fallthrough
 				default:
-					if !bytes.Equal(got, want) || (place == Source) == c.valid {
+					if !bytes.Equal(got, want) || (tier == Source) == c.valid {
 						t.Errorf("different bytes: %v, or unexpected tier: %v",
-							!bytes.Equal(got, want), place)
+							!bytes.Equal(got, want), tier)
 					}
 					before := next.source.Stats.Load()
-					if again, place, err := next.fetched(t, &Request{}, 2); err != nil ||
-						place == Source || !bytes.Equal(again, want) ||
+					if again, tier, err := next.fetched(t, &Request{}, 2); err != nil ||
+						tier == Source || !bytes.Equal(again, want) ||
 						next.source.Stats.Load() != before {
-						t.Errorf("the second fetch: from %v, %v; %d more stats", place,
+						t.Errorf("the second fetch: from %v, %v; %d more stats", tier,
 							err, next.source.Stats.Load()-before)
 					}
 				}
@@ -102,9 +102,9 @@ func TestDoubtConfirmsCopiesOnceMore(t *testing.T) {
 		t.Error("a copy in doubt is served to other nodes")
 	}
 	for range 2 {
-		if _, place, err := g.fetched(t, &Request{}, 1); err != nil || place == Source ||
+		if _, tier, err := g.fetched(t, &Request{}, 1); err != nil || tier == Source ||
 			g.source.Stats.Load() != 1 {
-			t.Errorf("from %v, %v; %d stats", place, err, g.source.Stats.Load())
+			t.Errorf("from %v, %v; %d stats", tier, err, g.source.Stats.Load())
 		}
 	}
 	g.cache.Doubt()
@@ -138,7 +138,7 @@ type fakePeer struct {
 	err  error
 }
 
-func (p *fakePeer) Answers(int) bool { return true }
+func (p *fakePeer) Arrival(int, int64) (float64, bool) { return 0, true }
 
 func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
 	copy(dst, p.data(id))
@@ -165,8 +165,8 @@ func TestConflictWithThisNode(t *testing.T) {
 				p.err = errors.New("not now")
 			}
 			r := &Request{Peers: p}
-			if _, place, err := g.fetched(t, r, 1); err != nil || (place == Peer) != peerFirst {
-				t.Fatalf("from %v, %v", place, err)
+			if _, tier, err := g.fetched(t, r, 1); err != nil || (tier == Peer) != peerFirst {
+				t.Fatalf("from %v, %v", tier, err)
 			}
 			p.err = nil
 			if peerFirst {
@@ -204,10 +204,10 @@ func TestCopyWithAnotherDigestIsDropped(t *testing.T) {
 	if _, err := g.cache.remoteOrigin(3, 2, digest.Of(want)); err != nil {
 		t.Fatal(err)
 	}
-	for _, from := range []Place{Source, FirstClass} {
-		if got, place, err := g.fetched(t, &Request{}, 2); err != nil || place != from ||
+	for _, from := range []Tier{Source, FirstClass} {
+		if got, tier, err := g.fetched(t, &Request{}, 2); err != nil || tier != from ||
 			!bytes.Equal(got, want) {
-			t.Errorf("the right bytes: %v, from %v, %v", bytes.Equal(got, want), place, err)
+			t.Errorf("the right bytes: %v, from %v, %v", bytes.Equal(got, want), tier, err)
 		}
 	}
 }

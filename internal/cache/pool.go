@@ -5,23 +5,26 @@ import (
 	"time"
 )
 
-// pool runs reads on a fixed number of goroutines. Tasks, which batches wait for, run first, in the
-// order in which the whole job needs their samples. The remaining workers fill storage classes
-// ahead of time. A quarter of the workers never fills, so that a batch that is needed soon does not
-// wait for a series of slow reads that are not.
+// pool runs reads on a number of goroutines. Tasks, which batches
+// wait for, run first, in the order in which the whole job needs their samples. The remaining
+// workers fill storage classes ahead of time. A quarter of the workers never fills, so that a batch
+// that is needed soon does not wait for a series of slow reads that are not.
 type pool struct {
 	workers sync.WaitGroup
 
-	mu      sync.Mutex // guards the following, except threads and maxFilling
+	mu      sync.Mutex // guards the following, except most
 	changed *sync.Cond // signals new tasks, new fills, and closed
 	tasks   taskHeap
 	seq     int64
 	fills   []*fill
 	turn    int // index of the fill that was served last
 	filling int // number of workers that fill
+	idle    int // number of workers that wait for work
+	alive   int // number of workers, without those whose reads were given up
+	limit   int // how many there may be
 	closed  bool
 
-	threads, maxFilling int
+	most int // the largest limit
 }
 
 // Task is a sample to bring for a consumer. Order is the global step that needs it; the task with
@@ -58,17 +61,40 @@ type Worker struct {
 	again  []byte // for Verify
 }
 
-func newPool(threads int) *pool {
-	p := &pool{threads: threads, maxFilling: max(threads*3/4, 1)}
+func newPool(workers, most int) *pool {
+	p := &pool{limit: workers, most: most}
 	p.changed = sync.NewCond(&p.mu)
-	for range threads {
-		p.workers.Go(p.work)
-	}
 	return p
 }
 
-// replace starts a worker in place of one whose read hangs. That one counts as a worker until it
-// ends, but no longer takes tasks. filled reports whether it was filling.
+// resize sets how many workers there may be.
+func (p *pool) resize(workers int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = workers
+	p.hire(len(p.tasks))
+}
+
+// hire starts workers for this many tasks or fills, as far as there may be more. p.mu must be held.
+func (p *pool) hire(work int) {
+	for n := min(work-p.idle, p.limit-p.alive); n > 0; n-- {
+		p.alive++
+		p.workers.Go(p.work)
+	}
+}
+
+// maxFilling returns how many workers may fill. p.mu must be held.
+func (p *pool) maxFilling() int { return max(p.limit*3/4, 1) }
+
+// unused reports whether more samples could be read at the same time than there are tasks for.
+func (p *pool) unused() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.tasks) < p.idle+p.limit-p.alive
+}
+
+// replace starts a worker in place of one whose read hangs, which no longer takes tasks. filled
+// reports whether it was filling.
 func (p *pool) replace(filled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -86,6 +112,7 @@ func (p *pool) submit(tasks []Task) {
 		t.seq = p.seq
 		p.tasks.push(t)
 	}
+	p.hire(len(p.tasks))
 	p.mu.Unlock()
 	if len(tasks) == 1 {
 		p.changed.Signal()
@@ -99,6 +126,7 @@ func (p *pool) addFill(ids []int32, run func(w *Worker, id int) (abandoned bool)
 	f := &fill{ids: ids, run: run}
 	p.mu.Lock()
 	p.fills = append(p.fills, f)
+	p.hire(p.maxFilling())
 	p.mu.Unlock()
 	p.changed.Broadcast()
 	return f
@@ -126,8 +154,13 @@ func (p *pool) work() {
 	var w Worker
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for abandoned := false; !abandoned; {
+	for {
+		abandoned := false
 		switch {
+		case p.alive > p.limit && !p.closed:
+			p.alive--
+			p.changed.Signal() // it may have been woken for work that another one must do now
+			return
 		case len(p.tasks) > 0:
 			t := p.tasks.pop()
 			p.mu.Unlock()
@@ -135,10 +168,15 @@ func (p *pool) work() {
 			p.mu.Lock()
 		case p.closed:
 			return
-		case len(p.fills) > 0 && p.filling < p.maxFilling:
+		case len(p.fills) > 0 && p.filling < p.maxFilling():
 			abandoned = p.fillOne(&w)
 		default:
+			p.idle++
 			p.changed.Wait()
+			p.idle--
+		}
+		if abandoned {
+			return // replace has started another worker
 		}
 	}
 }

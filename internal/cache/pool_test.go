@@ -108,7 +108,7 @@ func TestTasksRunInTheOrderOfNeed(t *testing.T) {
 
 // TestFillsTakeTurns checks that the workers alternate between the fills of several jobs.
 func TestFillsTakeTurns(t *testing.T) {
-	p := &pool{threads: 1, maxFilling: 1}
+	p := &pool{limit: 1, alive: 1}
 	p.changed = sync.NewCond(&p.mu)
 	var order []int
 	run := func(_ *Worker, id int) bool { order = append(order, id); return false }

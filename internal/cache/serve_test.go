@@ -131,9 +131,9 @@ func TestRemoteReadsDoNotWaitForAnotherNode(t *testing.T) {
 				}
 				own := make(chan error)
 				go func() {
-					_, place, err := g.fetched(t, &Request{Peers: p}, 1)
-					if place != Peer {
-						t.Errorf("the node's own read came from %v", place)
+					_, tier, err := g.fetched(t, &Request{Peers: p}, 1)
+					if tier != Peer {
+						t.Errorf("the node's own read came from %v", tier)
 					}
 					own <- err
 				}()

@@ -22,7 +22,7 @@ type fetcher struct {
 // owner makes another node own all samples, or none.
 type owner bool
 
-func (o owner) Answers(int) bool { return bool(o) }
+func (o owner) Arrival(int, int64) (float64, bool) { return 0, bool(o) }
 
 func (owner) Fetch(context.Context, int, []byte) (int, uint32, error) { panic("not asked") }
 
@@ -36,7 +36,7 @@ func (owner) Fetch(context.Context, int, []byte) (int, uint32, error) { panic("n
 //	look NAME...                        prints what each fetch knows
 func TestFlightTranscript(t *testing.T) {
 	results := map[string]error{
-		"cancelled": context.Canceled, "full": ErrNoRoom, "missing": errors.New("missing"),
+		"cancelled": context.Canceled, "full": ErrNoCapacity, "missing": errors.New("missing"),
 	}
 	datadriven.RunTest(t, "testdata/flights", func(t *testing.T, d *datadriven.TestData) string {
 		var out strings.Builder
@@ -65,11 +65,8 @@ func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error,
 				f.buffer = []byte("----")
 			}
 			r := &Request{remote: has("remote")}
-			if !r.remote {
-				r.Peers = owner(has("peer"))
-			}
 			var copied bool
-			f.fl, f.leads, copied = flights.join(r, 7, f.buffer)
+			f.fl, f.leads, copied = flights.join(r, 7, f.buffer, has("peer"))
 			all[words[1]] = f
 			how := map[bool]string{true: "leads", false: "follows"}[f.leads]
 			if copied {
@@ -77,15 +74,15 @@ func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error,
 			}
 			fmt.Fprintf(out, "%s %s\n", words[1], how)
 		case "land":
-			f, data, place := all[words[1]], []byte(words[2]), Source
+			f, data, tier := all[words[1]], []byte(words[2]), Source
 			err := results[words[2]]
 			if f.fl.remote {
-				place = Peer
+				tier = Peer
 			}
 			if f.buffer != nil && err == nil {
 				copy(f.buffer, data)
 			}
-			if !flights.land(f.fl, f.buffer, place, err) {
+			if !flights.land(f.fl, f.buffer, tier, err) {
 				fmt.Fprintf(out, "%s had been given up: %v\n", words[1], f.fl.state)
 			}
 		case "give-up":
@@ -101,8 +98,8 @@ func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error,
 				f := all[name]
 				select {
 				case <-f.fl.done:
-					fmt.Fprintf(out, "%s: %v, from place %d, error %v, tries again %v, buffer %q\n",
-						name, f.fl.state, f.fl.place, f.fl.err, f.fl.err != nil && retry(f.fl.err),
+					fmt.Fprintf(out, "%s: %v, from tier %d, error %v, tries again %v, buffer %q\n",
+						name, f.fl.state, f.fl.tier, f.fl.err, f.fl.err != nil && retry(f.fl.err),
 						f.buffer)
 				default:
 					fmt.Fprintf(out, "%s: %v, %d copies to make, buffer %q\n", name, f.fl.state,

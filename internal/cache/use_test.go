@@ -60,6 +60,7 @@ func TestKeepAllKeepsEverythingRead(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
+			g.cache.Flush()
 			if held := slices.Sorted(slices.Values(g.stores[1].Held())); !slices.Equal(held, want) {
 				t.Errorf("the class keeps %v, want %v", held, want)
 			}

@@ -9,13 +9,13 @@ import (
 
 // Verify compares bytes about to be delivered with the source's: with the digest of this cache's
 // own read, or, if there was none, by reading the sample from the source now.
-func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Place) error {
+func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Tier) error {
 	got := digest.Of(data)
 	want, _ := c.digests.of(id)
 	if !c.digests.own(id) {
 		w.again = slices.Grow(w.again[:0], len(data))[:len(data)]
 		file := w.again
-		if _, err := c.readSource(ctx, id, file); err != nil {
+		if _, err := c.readSource(ctx, &c.remoteRequest, id, file); err != nil {
 			return err
 		}
 		want = digest.Of(file)
@@ -24,7 +24,7 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from
 		return &VerifyError{
 			Sample: id,
 			Path:   c.path(id),
-			From:   c.PlaceName(from),
+			From:   c.TierName(from),
 			Got:    got,
 			Want:   want,
 		}

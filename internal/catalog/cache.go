@@ -8,15 +8,18 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // Class is a storage class, with its store for a dataset.
 type Class struct {
-	Name  string // memory, file, file-2, ...
-	Store storageclass.Store
-	Room  int64 // capacity in bytes
+	Name     string // memory, file, file-2, ...
+	Store    storageclass.Store
+	Capacity int64 // capacity in bytes
+	Threads  int   // p_j: how many samples are written to it at the same time
 	// KeepsAll is set if the class keeps everything that is read, besides what plans assign to it,
 	// so that a later run starts warm even if memory held everything.
 	KeepsAll bool
@@ -25,8 +28,10 @@ type Class struct {
 // JoinCache returns the dataset's cache, and makes it by the configuration if there is none. madeBy
 // is the configuration that it was made by. What belongs to one job, its plan and its other nodes,
 // is in its Use of the cache, so jobs may come and go in any order. Each must call LeaveCache.
-func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *config.Config,
-	err error,
+//
+// mostFiles is how many files may be open for reading at the same time.
+func (d *Dataset) JoinCache(cfg *config.Config, mostFiles int) (joined *cache.Cache,
+	madeBy *config.Config, err error,
 ) {
 	e := d.entry
 	e.mu.Lock()
@@ -38,12 +43,16 @@ func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *co
 		o := cache.Options{
 			Index:   d.Index(),
 			Source:  e.source,
-			Threads: cfg.SourceThreads,
+			Threads: threads(cfg.SourceThreads, mean(d.Index()), mostFiles),
 			Timeout: cfg.SourceTimeout,
+			Known:   known(cfg.Environment),
 		}
 		for _, c := range e.classes {
 			o.Classes = append(o.Classes,
-				cache.Class{Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll})
+				cache.Class{
+					Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll,
+					Threads: c.Threads,
+				})
 		}
 		e.cache = cache.New(o)
 		e.madeBy = cfg
@@ -52,6 +61,41 @@ func (d *Dataset) JoinCache(cfg *config.Config) (joined *cache.Cache, madeBy *co
 	}
 	e.cacheRefs++
 	return e.cache, e.madeBy, nil
+}
+
+const (
+	// firstThreads is how many samples are read at the same time until it is known what is best.
+	firstThreads = 16
+	mostThreads  = 512
+	// readMemory limits the memory of samples that are being read, in bytes.
+	readMemory = 64 << 20
+)
+
+// threads returns how many samples are read at the same time, as configured; 0: tuned. mean is the
+// mean size of a sample.
+func threads(configured int, mean int64, mostFiles int) cache.Threads {
+	if configured > 0 {
+		return cache.Threads{Start: configured}
+	}
+	most := int(min(max(readMemory/max(mean, 1), firstThreads), mostThreads))
+	most = max(min(most, mostFiles), 1)
+	return cache.Threads{Start: min(firstThreads, most), Most: most}
+}
+
+// mean returns the mean size of a dataset's samples in bytes.
+func mean(index *dataset.Index) int64 { return index.Bytes() / int64(max(index.Len(), 1)) }
+
+// known returns what the configuration says of tiers.
+func known(e config.Environment) map[string]perfmodel.Known {
+	tiers := map[string]perfmodel.Known{}
+	rate := e.Source[1]
+	if b := e.SourceNetwork; b > 0 && (rate == 0 || b < rate) {
+		rate = b
+	}
+	if rate > 0 {
+		tiers["source"] = perfmodel.GivenRate(rate, 0)
+	}
+	return tiers
 }
 
 // Cached reports whether the dataset has a cache.
@@ -67,7 +111,7 @@ func (c *Catalog) Promised() (sum int64) {
 		e.promise.Lock()
 		for _, class := range e.promise.classes {
 			if in, ok := class.Store.(storageclass.InPlace); ok && in.Growing() {
-				capacity, used := class.Store.Room()
+				capacity, used := class.Store.Capacity()
 				sum += max(capacity-used, 0)
 			}
 		}
@@ -151,7 +195,8 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	return Class{
 		Name:     c.Kind,
 		Store:    store,
-		Room:     capacity,
+		Capacity: capacity,
+		Threads:  c.Threads,
 		KeepsAll: !inPlace && capacity >= index.Bytes(),
 	}, nil
 }
@@ -179,8 +224,8 @@ func (d *Dataset) Reports() (out []stats.Class) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.classes {
-		capacity, used := c.Store.Room()
-		report := stats.Class{Name: c.Name, Room: capacity, Used: used}
+		capacity, used := c.Store.Capacity()
+		report := stats.Class{Name: c.Name, Capacity: capacity, Used: used}
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			report.Returned = returned(in)
 		}

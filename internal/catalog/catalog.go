@@ -113,7 +113,7 @@ func key(spec dataset.Spec, indexDir string) string {
 }
 
 // Dataset is an open dataset. It does not change, whatever happens to its directory, until it is
-// closed by all who opened it.
+// closed by all that opened it.
 type Dataset struct {
 	catalog *Catalog
 	entry   *entry

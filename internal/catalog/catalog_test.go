@@ -136,7 +136,7 @@ func TestStoreDescribesItsDataset(t *testing.T) {
 	}
 	d := c.open(t, cfg)
 	defer d.Close()
-	if _, _, err := d.JoinCache(cfg); err != nil {
+	if _, _, err := d.JoinCache(cfg, 99); err != nil {
 		t.Fatal(err)
 	}
 	defer d.LeaveCache()
@@ -175,11 +175,11 @@ func TestIndexAndCacheAreShared(t *testing.T) {
 	if c.Cached(spec) {
 		t.Error("the dataset is cached before JoinCache")
 	}
-	cache, madeBy, err := a.JoinCache(cfg)
+	cache, madeBy, err := a.JoinCache(cfg, 99)
 	if err != nil || madeBy != cfg || !c.Cached(spec) {
 		t.Fatalf("made by cfg: %t, cached: %t, %v", madeBy == cfg, c.Cached(spec), err)
 	}
-	again, madeBy, err := b.JoinCache(&config.Config{SourceThreads: 7})
+	again, madeBy, err := b.JoinCache(&config.Config{SourceThreads: 7}, 99)
 	if err != nil || madeBy != cfg || again != cache {
 		t.Errorf("the second: made by cfg: %t, the same cache: %t, %v", madeBy == cfg,
 			again == cache,
@@ -190,11 +190,11 @@ func TestIndexAndCacheAreShared(t *testing.T) {
 		capacity int64
 		keepsAll bool
 	}{{"memory", 400, false}, {"file", total, true}, {"file-2", 500, false}} {
-		if got := b.Classes()[i]; got.Name != want.name || got.Room != want.capacity ||
+		if got := b.Classes()[i]; got.Name != want.name || got.Capacity != want.capacity ||
 			got.KeepsAll != want.keepsAll {
 			t.Errorf("class %d: %+v, want %+v", i, got, want)
 		}
-		if got := b.Reports()[i]; got.Name != want.name || got.Room != want.capacity ||
+		if got := b.Reports()[i]; got.Name != want.name || got.Capacity != want.capacity ||
 			got.Used != 0 {
 			t.Errorf("report %d: %+v, want %+v", i, got, want)
 		}
@@ -228,7 +228,7 @@ func TestIndexDirsAreSeparateDatasets(t *testing.T) {
 	if c.opened != 2 {
 		t.Errorf("opened %d times", c.opened)
 	}
-	if _, _, err := b.JoinCache(&config.Config{SourceThreads: 1}); err != nil || !c.Cached(spec) {
+	if _, _, err := b.JoinCache(&config.Config{SourceThreads: 1}, 99); err != nil || !c.Cached(spec) {
 		t.Errorf("cached: %t, %v", c.Cached(spec), err)
 	}
 	b.LeaveCache()
@@ -252,7 +252,7 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 			SourceThreads:  1,
 			StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}, bad},
 		}
-		if _, _, err := d.JoinCache(cfg); err == nil || c.Cached(spec) || d.Reports() != nil {
+		if _, _, err := d.JoinCache(cfg, 99); err == nil || c.Cached(spec) || d.Reports() != nil {
 			t.Errorf("%+v: %v; cached: %t, %+v", bad, err, c.Cached(spec), d.Reports())
 		}
 	}
@@ -308,7 +308,7 @@ func TestUnknownKindListsTheAvailableOnes(t *testing.T) {
 		t.Error(err)
 	}
 	d := c.open(t, &config.Config{})
-	_, _, err = d.JoinCache(&config.Config{StorageClasses: []config.StorageClass{{Kind: "tape"}}})
+	_, _, err = d.JoinCache(&config.Config{StorageClasses: []config.StorageClass{{Kind: "tape"}}}, 99)
 	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
 		!strings.Contains(e.Message,
 			`unknown storage class kind "tape"; available: file, memory`) {

@@ -18,7 +18,7 @@ import (
 // join joins the dataset's cache.
 func join(t *testing.T, d *Dataset, cfg *config.Config) *cache.Cache {
 	t.Helper()
-	cache, _, err := d.JoinCache(cfg)
+	cache, _, err := d.JoinCache(cfg, 99)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,7 +252,7 @@ func TestUnsetCapacityIsWhatIsAvailable(t *testing.T) {
 		c.kinds.Classes[0] = memory.Kind(ram)
 		d := c.open(t, &config.Config{})
 		join(t, d, inMemory(0))
-		if got := d.Classes()[0].Room; got != want {
+		if got := d.Classes()[0].Capacity; got != want {
 			t.Errorf("capacity %[2]d of %[1]d available bytes, want %[3]d", available, got, want)
 		}
 		d.LeaveCache()

@@ -19,7 +19,7 @@ func Listen(ctx context.Context, network Network, node int, what, host string,
 	port int,
 ) (l net.Listener, err error) {
 	at := net.JoinHostPort(host, strconv.Itoa(port))
-	err = patiently(ctx, func() error {
+	err = listenRetrying(ctx, func() error {
 		l, err = orSystem(network).Listen(at)
 		return err
 	})
@@ -33,8 +33,8 @@ func Listen(ctx context.Context, network Network, node int, what, host string,
 // a job ends its processes, but does not wait for their daemons to exit.
 const overlap = 4 * time.Second
 
-// patiently calls listen, and retries for a while if the port is in use.
-func patiently(ctx context.Context, listen func() error) error {
+// listenRetrying calls listen, and retries for a while if the port is in use.
+func listenRetrying(ctx context.Context, listen func() error) error {
 	for until := time.Now().Add(overlap); ; {
 		err := listen()
 		if err == nil || !isErrno(err, syscall.EADDRINUSE) || time.Now().After(until) {
@@ -113,8 +113,13 @@ func Local(node int, what string) (string, error) {
 		}
 		addresses, err := resolve(what)
 		if err != nil {
-			return refuse("it is no interface or address of this host, and as a host name: %v; "+
-				"this host has %s", err, list(have))
+			var why error = err
+			if unknown := (*net.DNSError)(nil); errors.As(err, &unknown) {
+				why = errors.New(unknown.Err) // without the name and the server
+			}
+			return refuse("it is no interface or address of this host, and not known as a host name "+
+				"(%v); this host has %s: set the key interface to one of these or to their network",
+				why, list(have))
 		}
 		for _, a := range addresses {
 			if ip, err := netip.ParseAddr(a); err == nil {
@@ -139,7 +144,8 @@ func Local(node int, what string) (string, error) {
 			}
 		}
 	}
-	return refuse("this host has no such address; it has %s", list(have))
+	return refuse("this host has no such address; it has %s: set the key interface to one of these "+
+		"or to their network", list(have))
 }
 
 // hostAddress is one address of this host.

@@ -108,7 +108,16 @@ func (a *agent) late() {
 	a.fail(e)
 }
 
-func present(n int, address string) string { return fmt.Sprintf("node %d (%s)", n, address) }
+// present describes a node that has joined. Node 0's port is the one that the others must reach;
+// its host is unknown until another node has dialed it.
+func present(n int, address string) string {
+	if n != 0 {
+		address = hostOf(address)
+	} else if port, ok := strings.CutPrefix(address, ":"); ok {
+		address = "port " + port
+	}
+	return fmt.Sprintf("node %d (%s)", n, address)
+}
 
 // fail ends forming with err; after the cluster has formed err is only logged.
 func (a *agent) fail(err error) {

@@ -135,8 +135,8 @@ func (a *agent) rejoinLost() {
 }
 
 // lostNodes compares the members with the nodes that gossip knows, and returns the addresses of
-// those that gossip should look for. Gossip does not watch a node that it has never heard of: if a
-// link is cut before two nodes have heard of each other, gossip never reports them as dead, so
+// those that gossip should look for. Gossip does not watch a node that it has never seen: if a
+// link is cut before two nodes have seen each other, gossip never reports them as dead, so
 // lostNodes does after unheardTime.
 func (a *agent) lostNodes(now time.Time) (lost []string) {
 	a.mu.Lock()

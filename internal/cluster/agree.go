@@ -28,7 +28,13 @@ func (h *hub) examine(p *participant) error {
 			int64(len(theirs.GetPayload())), MaxPayload,
 		}
 	}
-	differs := func(key, a, b string) error { return &DifferenceError{n, p.seen, key, a, b} }
+	differs := func(key, a, b string) error {
+		remedy := ""
+		if h.remedy != nil {
+			remedy = h.remedy(key)
+		}
+		return &DifferenceError{n, p.seen, key, a, b, remedy}
+	}
 	if a, b := theirs.GetNodes(), own.GetNodes(); a != b {
 		return differs("nodes", fmt.Sprint(a), fmt.Sprint(b))
 	}
@@ -80,7 +86,7 @@ func difference(theirs, own []*pb.Fact) (key, a, b string, ok bool) {
 	for _, f := range own {
 		values[f.GetKey()] = f.GetValue()
 	}
-	const none = "(not given)"
+	const none = "missing"
 	for _, f := range theirs {
 		v, there := values[f.GetKey()]
 		if !there {

@@ -81,6 +81,8 @@ type Options struct {
 	Failure  error
 	Deadline time.Duration
 	Facts    []Fact
+	// Remedy, if not nil, returns what a user can do if nodes differ in a fact.
+	Remedy func(key string) string
 	// Payload is sent to every node.
 	Payload []byte
 	// Broadcast, on node 0, is sent to every node.

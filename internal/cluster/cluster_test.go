@@ -43,6 +43,7 @@ func TestNodesFormACluster(t *testing.T) {
 
 // TestEveryNodeGetsTheSameError: a start that fails on a disagreement fails alike on all nodes.
 func TestEveryNodeGetsTheSameError(t *testing.T) {
+	const same = ": it must be the same on all nodes"
 	for _, c := range []struct {
 		name   string
 		change func(o *Options)
@@ -52,32 +53,32 @@ func TestEveryNodeGetsTheSameError(t *testing.T) {
 			if o.Node == 1 {
 				o.Facts[0].Value = "aa"
 			}
-		}, "dataset is aa on node 1 (127.0.0.1:*), but 0f on node 0"},
+		}, "dataset is aa on node 1 (127.0.0.1), but 0f on node 0" + same},
 		{"more facts", func(o *Options) {
 			if o.Node == 2 {
 				o.Facts = append(o.Facts, Fact{"policy", "naive"})
 			}
-		}, "policy is naive on node 2 (127.0.0.1:*), but (not given) on node 0"},
+		}, "policy is naive on node 2 (127.0.0.1), but missing on node 0" + same},
 		{"fewer facts", func(o *Options) {
 			if o.Node == 2 {
 				o.Facts = o.Facts[:1]
 			}
-		}, "version is (not given) on node 2 (127.0.0.1:*), but 1.0 on node 0"},
+		}, "version is missing on node 2 (127.0.0.1), but 1.0 on node 0" + same},
 		{"nodes", func(o *Options) {
 			if o.Node == 2 {
 				o.Nodes = 4
 			}
-		}, "nodes is 4 on node 2 (127.0.0.1:*), but 3 on node 0"},
+		}, "nodes is 4 on node 2 (127.0.0.1), but 3 on node 0" + same},
 		{"more nodes", func(o *Options) {
 			if o.Node == 2 {
 				o.Nodes, o.Node, o.Ranks = 7, 6, nil
 			}
-		}, "nodes is 7 on node 6 (127.0.0.1:*), but 3 on node 0"},
+		}, "nodes is 7 on node 6 (127.0.0.1), but 3 on node 0" + same},
 		{"world size", func(o *Options) {
 			if o.Node == 1 {
 				o.WorldSize = 8
 			}
-		}, "world_size is 8 on node 1 (127.0.0.1:*), but 6 on node 0"},
+		}, "world_size is 8 on node 1 (127.0.0.1), but 6 on node 0" + same},
 		{"one rank twice", func(o *Options) {
 			if o.Node == 2 {
 				o.Ranks = []int{1, 5}

@@ -1,9 +1,11 @@
 package cluster
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"strings"
 	"time"
 
@@ -46,7 +48,7 @@ func (e *AddressError) Error() string {
 type MissingError struct {
 	Nodes   int
 	Missing []int
-	Present []string // "node 0 (host:port)"
+	Present []string // "node 0 (host:port)", "node 1 (host)"
 	Refused []string // connections that were refused, and why
 	Waited  time.Duration
 }
@@ -119,7 +121,9 @@ type JobError struct {
 
 func (e *JobError) Error() string {
 	return fmt.Sprintf("node %d (%s) belongs to job %q, node 0 to job %q: two jobs use one port, "+
-		"or a daemon of an earlier start is still running", e.Node, e.Address, e.Theirs, e.Node0s)
+		"or a daemon of an earlier start is still running; give each job its own port "+
+		"(HDMLP_PORT), or wait for the earlier one to end",
+		e.Node, hostOf(e.Address), e.Theirs, e.Node0s)
 }
 
 // DifferenceError reports a fact that is not the same on all nodes.
@@ -129,11 +133,12 @@ type DifferenceError struct {
 	Key     string
 	Theirs  string // that node's value
 	Node0s  string
+	Remedy  string `json:",omitempty"` // what to do
 }
 
 func (e *DifferenceError) Error() string {
-	return fmt.Sprintf("%s is %s on node %d (%s), but %s on node 0", e.Key, e.Theirs, e.Node,
-		e.Address, e.Node0s)
+	return fmt.Sprintf("%s is %s on node %d (%s), but %s on node 0: %s", e.Key, e.Theirs, e.Node,
+		hostOf(e.Address), e.Node0s, cmp.Or(e.Remedy, "it must be the same on all nodes"))
 }
 
 // DuplicateError reports two nodes with one node number.
@@ -208,7 +213,7 @@ type LateError struct {
 
 func (e *LateError) Error() string {
 	return fmt.Sprintf("node %d (%s) came after the job had begun: if its first daemon died, the "+
-		"job cannot continue; restart all ranks", e.Node, e.Address)
+		"job cannot continue; restart all ranks", e.Node, hostOf(e.Address))
 }
 
 // CanceledError reports that a node was stopped while the cluster was forming.
@@ -274,6 +279,16 @@ func encodeFailure(err error) *pb.Failure {
 	}
 	detail, _ := json.Marshal(err) // of strings and numbers: never fails
 	return &pb.Failure{Kind: kind, Detail: detail}
+}
+
+// hostOf returns the host of a node's address: the port from which it dialed means nothing to a
+// user.
+func hostOf(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil || host == "" {
+		return address
+	}
+	return host
 }
 
 func decodeFailure(f *pb.Failure) error {

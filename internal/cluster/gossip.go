@@ -24,7 +24,7 @@ const (
 	probeTimeout  = 500 * time.Millisecond
 	suspicion     = 10
 	rejoinPause   = 5 * time.Second
-	unheardTime   = 10 * time.Second // after which a node that gossip never heard of is gone
+	unheardTime   = 10 * time.Second // after which a node that gossip has not seen is gone
 	leaveTime     = 300 * time.Millisecond
 )
 
@@ -76,7 +76,7 @@ func newGossip(ctx context.Context, o *Options, at, local string) (*gossip, erro
 			if o.gossipIsDefault {
 				err = try()
 			} else {
-				err = patiently(ctx, try)
+				err = listenRetrying(ctx, try)
 			}
 			if err == nil || !isErrno(err, syscall.EADDRNOTAVAIL) {
 				break
@@ -184,7 +184,7 @@ func (g *gossip) leave() {
 	list := g.list
 	g.mu.Unlock()
 	if list != nil {
-		_ = list.Leave(leaveTime) // there may be no node left to hear it
+		_ = list.Leave(leaveTime) // there may be no node left to receive it
 	}
 }
 

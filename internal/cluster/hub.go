@@ -62,7 +62,8 @@ type hub struct {
 	notify func(error)
 	log    *slog.Logger
 
-	whole bool // see Options.Whole
+	whole  bool                    // see Options.Whole
+	remedy func(key string) string // see Options.Remedy
 
 	mu           invariants.Mutex[hub] // guards the following
 	phase        phase
@@ -334,7 +335,7 @@ func (h *hub) lose(node int, instance string) {
 	h.settle()
 }
 
-// up reverts a down: the node was heard again.
+// up reverts a down: the node is alive again.
 func (h *hub) up(node int, instance string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -25,7 +25,7 @@ func (h *hub) reject(p *participant, err error) {
 	h.sendFailure(p)
 }
 
-// note records a refusal, which is reported to those who wait for the cluster to form.
+// note records a refusal, which is reported to the nodes that wait for the cluster to form.
 func (h *hub) note(err error) {
 	if what := err.Error(); len(h.refused) < maxRefused && !slices.Contains(h.refused, what) {
 		h.refused = append(h.refused, what)

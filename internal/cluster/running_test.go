@@ -116,8 +116,8 @@ func TestKilledNodeIsMissedAndRejoins(t *testing.T) {
 	})
 }
 
-// TestNodeUnknownToGossipIsGoneAfterAWhile: a node that gossip never heard of, because a link was
-// cut too early, counts as gone after some time, and as alive as soon as it is heard.
+// TestNodeUnknownToGossipIsGoneAfterAWhile: a node that gossip has not seen, because a link was
+// cut too early, counts as gone after some time, and as alive as soon as gossip sees it.
 func TestNodeUnknownToGossipIsGoneAfterAWhile(t *testing.T) {
 	clusters := newLab(t, 3).formed()
 	for _, c := range clusters {
@@ -150,7 +150,7 @@ func TestNodeUnknownToGossipIsGoneAfterAWhile(t *testing.T) {
 	}
 	a.heard(2, "another", true)
 	if !clusters[1].Alive(2) {
-		t.Error("it is not alive although it was heard")
+		t.Error("it is not alive although gossip sees it")
 	}
 	eventually(t, "all events", func() bool {
 		return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}, {2, true}})
@@ -215,7 +215,7 @@ func TestClusterSurvivesNode0(t *testing.T) {
 	}
 	seen1 := watch(clusters[1])
 	clusters[2].kill()
-	eventually(t, "node 1 hears of node 2", func() bool {
+	eventually(t, "node 1 learns of node 2", func() bool {
 		return slices.Equal(seen1(), []event{{2, false}})
 	})
 }
@@ -293,7 +293,7 @@ func TestRestartedDaemonIsLate(t *testing.T) {
 	})
 	var missing *MissingError
 	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
-		!strings.Contains(missing.Refused[0], "node 1 (127.0.0.1:") ||
+		!strings.Contains(missing.Refused[0], "node 1 (127.0.0.1) ") ||
 		!strings.Contains(missing.Refused[0], "came after the job had begun") {
 		t.Errorf("node 0: %v", errs[0])
 	}

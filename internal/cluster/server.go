@@ -59,7 +59,7 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 	}
 	own := a.registration(failure)
 	a.hub = newHub(own, a.o.Deadline, a.o.Log)
-	a.hub.whole = a.o.Whole
+	a.hub.whole, a.hub.remedy = a.o.Whole, a.o.Remedy
 	a.hub.check, a.hub.notify = a.check, a.o.Refused
 	detach := a.attachLocal(own)
 

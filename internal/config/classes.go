@@ -24,7 +24,7 @@ func (r *resolver) readClasses(value any) {
 	if !ok {
 		r.problem(Problem{
 			Key: keyStorageClass, Value: fmt.Sprint(value), Source: r.file,
-			Wrong: "not a list of tables", Allowed: "[[storage_class]]",
+			Wrong: "not a list of tables", Remedy: "begin each class with the line [[storage_class]]",
 		})
 		return
 	}
@@ -34,7 +34,7 @@ func (r *resolver) readClasses(value any) {
 		if !ok {
 			r.problem(Problem{
 				Key: key, Value: fmt.Sprint(entry), Source: r.file,
-				Wrong: "not a table", Allowed: "[[storage_class]]",
+				Wrong: "not a table", Remedy: "begin each class with the line [[storage_class]]",
 			})
 			continue
 		}
@@ -62,10 +62,13 @@ func (r *resolver) classParameters() []Parameter {
 		},
 		{
 			Key: "threads", Kind: Int, Min: 1, Max: 1024, Default: Auto, Derived: "cache_threads",
-			Help: "Samples read from it at the same time",
+			Help: "Samples written to it at the same time",
 		},
 	}
 }
+
+// classCurves are the keys of a [[storage_class]] entry that are throughputs.
+var classCurves = []string{"read", "write"}
 
 // kindsText lists the kinds with a directory, or those without, as a user writes them: kind =
 // "file".
@@ -153,6 +156,13 @@ func (r *resolver) readClass(key string, table map[string]any) fileClass {
 			})
 		}
 	}
+	curves := map[string]*map[int]float64{"read": &class.Read, "write": &class.Write}
+	for _, name := range classCurves {
+		names = append(names, name)
+		if value, given := table[name]; given {
+			*curves[name] = r.readCurve(key+"."+name, value, "samples", "samples at the same time")
+		}
+	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		if !slices.Contains(names, name) {
 			text, _ := toText(table[name])
@@ -174,7 +184,7 @@ func (r *resolver) takeClasses() {
 				Key: key, Value: g.text, Source: g.source,
 				Wrong: fmt.Sprintf("conflicts with the [[storage_class]] entries of %s, "+
 					"which replace it", r.file),
-				Allowed: "this key or [[storage_class]] entries, not both",
+				Remedy: "remove either the key or the entries",
 			})
 		}
 		r.config.Origins[key] = Origin{
@@ -222,12 +232,12 @@ func (r *resolver) checkClasses() {
 				r.problem(path)
 				continue
 			case slices.Contains(paths, class.Path):
-				path.Wrong, path.Allowed = "already the directory of another class",
-					"a directory of its own for each class"
+				path.Wrong, path.Remedy = "already the directory of another class",
+					"give each class a directory of its own"
 				r.problem(path)
 			}
 			paths = append(paths, class.Path)
-			if r.checkDirectory(path, class.Path) {
+			if r.checkDirectory(path, class.Path, kind) {
 				r.checkDisk(capacity, class, kind)
 			}
 			continue
@@ -240,8 +250,8 @@ func (r *resolver) checkClasses() {
 			r.problem(capacity)
 		}
 		if class.Path != "" {
-			path.Wrong, path.Allowed = "a "+kind.Name+" class has no path",
-				"only with "+r.kindsText(true)
+			path.Wrong, path.Remedy = "a "+kind.Name+" class has no path",
+				"remove it, or set "+r.kindsText(true)
 			r.problem(path)
 		}
 		r.checkMemory(capacity, memory)

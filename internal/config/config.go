@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
@@ -71,21 +72,37 @@ type StorageClass struct {
 	Kind     string // name of the kind, as in Input.Classes
 	Capacity int64  // bytes; 0, of a directory: the disk's free space, less Reserve
 	Path     string // its directory; "": the class is in memory
-	Threads  int    // p_j: samples read from it at the same time
+	Threads  int    // p_j: samples written to it at the same time
 	Reserve  int64  // bytes left free on the directory's disk; 0: the kind's default
+	// Read and Write are r_j and w_j: MB/s by the number of samples read or written at the same
+	// time; empty: measured.
+	Read, Write map[int]float64
 }
 
 // InMemory reports whether the class is in memory rather than in a directory.
 func (c StorageClass) InMemory() bool { return c.Path == "" }
 
+// Text describes the class in messages: "file of 10 GB in /nvme, 4 threads".
+func (c StorageClass) Text() string {
+	text := c.Kind
+	if c.Capacity > 0 {
+		text += " of " + size.Format(c.Capacity)
+	}
+	if c.Path != "" {
+		text += " in " + c.Path
+	}
+	return fmt.Sprintf("%s, %d threads", text, c.Threads)
+}
+
 // Environment holds numbers of the performance model (thesis 3.1). A number that is zero or missing
 // was not given, and is measured.
 type Environment struct {
-	Compute       float64         // c, MB/s
-	Preprocess    float64         // beta, MB/s
+	Compute       float64         // c, MB/s: consumed by the training on this node
+	Preprocess    float64         // beta, MB/s: transformed by one thread
 	Network       float64         // b_c, MB/s
 	SourceNetwork float64         // b_fs, MB/s
 	Source        map[int]float64 // t: MB/s of the source by the number of reading nodes
+	SourceLatency float64         // of each read from the source, besides its bytes; seconds
 }
 
 // Origin says where a value came from.
@@ -135,6 +152,7 @@ type Problem struct {
 	Source  string // where the value came from
 	Wrong   string // what is wrong with it
 	Allowed string // what is allowed; may be empty
+	Remedy  string // what to do, if that is more than to give a value that is allowed; may be empty
 	Err     error  // the cause; may be nil
 }
 
@@ -147,6 +165,9 @@ func (p *Problem) Error() string {
 	}
 	if p.Allowed != "" {
 		fmt.Fprintf(&b, "; allowed: %s", p.Allowed)
+	}
+	if p.Remedy != "" {
+		fmt.Fprintf(&b, "; %s", p.Remedy)
 	}
 	return b.String()
 }
@@ -191,6 +212,9 @@ func DefaultFile(env map[string]string) string {
 	return file
 }
 
+// argument is the source of values that are arguments.
+const argument = "argument"
+
 // given is a value as a user wrote it.
 type given struct {
 	text   string
@@ -223,16 +247,31 @@ func (r *resolver) readEnvironment() {
 			for _, p := range parameters {
 				names = append(names, p.Variable())
 			}
-			names = append(names, otherVariables[:]...)
-			r.problem(Problem{
+			problem := Problem{
 				Key: name, Value: value, Source: "environment",
-				Wrong:   "unknown variable" + suggest.Nearest(name, names),
-				Allowed: suggest.List(names),
-			})
+				Wrong: "unknown variable" + nearestVariable(name, slices.Concat(names,
+					otherVariables[:])),
+			}
+			if problem.Wrong == "unknown variable" {
+				problem.Allowed = "HDMLP_ followed by a key that `hdmlp config` lists, in capital " +
+					"letters, or " + suggest.List(otherVariables[:])
+			}
+			r.problem(problem)
 			continue
 		}
 		r.given[p.Key] = given{value, name}
 	}
+}
+
+// nearestVariable is suggest.Nearest for variables, whose common prefix does not count.
+func nearestVariable(unknown string, names []string) string {
+	const prefix = "HDMLP_"
+	rest := make([]string, len(names))
+	for i, name := range names {
+		rest[i] = strings.TrimPrefix(name, prefix)
+	}
+	near := suggest.Nearest(strings.TrimPrefix(unknown, prefix), rest)
+	return strings.Replace(near, `"`, `"`+prefix, 1)
 }
 
 func (r *resolver) readArguments() {
@@ -246,17 +285,17 @@ func (r *resolver) readArguments() {
 			r.problem(outOfScope(p, text))
 			continue
 		}
-		r.take(key, value, "argument", nil)
+		r.take(key, value, argument, nil)
 	}
 }
 
 // outOfScope is the problem of an argument that is a key of the other scope.
 func outOfScope(p Parameter, value string) Problem {
-	problem := Problem{Key: p.Key, Value: value, Source: "argument"}
+	problem := Problem{Key: p.Key, Value: value, Source: argument}
 	if p.Scope == Daemon {
 		problem.Wrong = "a key of the daemon, which reads it when it starts"
-		problem.Allowed = p.Variable() + " in the environment of the process that starts it, a line " +
-			"of the configuration file, or `hdmlp serve --set`"
+		problem.Remedy = "set " + p.Variable() + " in the environment of the process that starts it, " +
+			"write it into the configuration file, or use `hdmlp serve --set`"
 		return problem
 	}
 	var keys []string
@@ -266,7 +305,8 @@ func outOfScope(p Parameter, value string) Problem {
 		}
 	}
 	problem.Wrong = "a key of a job, not of the daemon"
-	problem.Allowed = suggest.List(keys)
+	problem.Remedy = "give it to the loader, or set " + p.Variable() + " for the training process; " +
+		"keys of the daemon are " + suggest.And(keys)
 	return problem
 }
 
@@ -282,10 +322,14 @@ func (r *resolver) take(key string, value any, source string, otherKeys []string
 			keys = append(keys, p.Key)
 		}
 		keys = append(keys, otherKeys...)
-		r.problem(Problem{
+		problem := Problem{
 			Key: key, Value: text, Source: source,
-			Wrong: "unknown key" + suggest.Nearest(key, keys), Allowed: suggest.List(keys),
-		})
+			Wrong: "unknown key" + suggest.Nearest(key, keys),
+		}
+		if problem.Wrong == "unknown key" {
+			problem.Allowed = "the keys that `hdmlp config` lists"
+		}
+		r.problem(problem)
 	case !scalar:
 		r.problem(Problem{
 			Key:     key,

@@ -56,7 +56,7 @@ func TestDefaultsAreDerivedFromTheMachine(t *testing.T) {
 	got.Origins = nil
 	want := &config.Config{
 		DecodeMemory: 20 << 30 / 8,
-		Memory:       10 << 30, PrefetchBatches: 64, SourceThreads: 16, CacheThreads: 4,
+		Memory:       10 << 30, PrefetchBatches: 64, SourceThreads: 0, CacheThreads: 4,
 		SourceTimeout: time.Minute, OnError: "raise", Policy: "cooperative",
 		IndexDir: "", StartTimeout: 5 * time.Minute, Linger: 30 * time.Second, LogLevel: "info",
 		StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 10 << 30, Threads: 4}},

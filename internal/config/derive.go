@@ -3,8 +3,10 @@ package config
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/suggest"
 )
 
 // derive replaces Auto by measured values, except where another package does that (the field is
@@ -30,7 +32,33 @@ func (r *resolver) derive() {
 // validate checks what involves several keys, or the machine.
 func (r *resolver) validate() {
 	r.checkTLS()
+	r.checkSizesOfDisks()
 	r.checkClasses()
+}
+
+// checkSizesOfDisks rejects arguments about the disk of a cache if no cache is on a disk. In other
+// layers they may be for the jobs that have one.
+func (r *resolver) checkSizesOfDisks() {
+	if slices.ContainsFunc(r.config.StorageClasses, func(c StorageClass) bool {
+		return !c.InMemory()
+	}) {
+		return
+	}
+	keys, paths := []string{"disk_reserve"}, []string{}
+	for _, kind := range r.input.Classes {
+		if kind.Directory && kind.SizeKey != "" && kind.PathKey != "" {
+			keys, paths = append(keys, kind.SizeKey), append(paths, kind.PathKey)
+		}
+	}
+	for _, key := range keys {
+		if g := r.given[key]; g.source == argument && !r.isAuto(key) && len(paths) > 0 {
+			r.problem(Problem{
+				Key: key, Value: g.text, Source: g.source,
+				Wrong:   "has no effect without " + strings.Join(paths, " or "),
+				Allowed: "only with " + strings.Join(paths, " or "),
+			})
+		}
+	}
 }
 
 func (r *resolver) isAuto(key string) bool {
@@ -89,37 +117,37 @@ func (r *resolver) deriveDecodeMemory() {
 }
 
 // checkTLS rejects an incomplete set of tls files, and files that would be ignored because tls is
-// off.
+// off. It reports one problem, for the first file that is given.
 func (r *resolver) checkTLS() {
 	c := r.config
-	files := []struct{ key, path string }{
+	var given, missing []string
+	var problem Problem
+	for _, f := range []struct{ key, path string }{
 		{"tls_cert", c.TLSCert},
 		{"tls_key", c.TLSKey},
 		{"tls_ca", c.TLSCA},
-	}
-	given := slices.DeleteFunc(slices.Clone(files), func(f struct{ key, path string }) bool {
-		return f.path == ""
-	})
-	if len(given) == 0 {
-		return
-	}
-	for _, f := range files {
-		p, _ := Lookup(f.key)
-		problem := Problem{
-			Key:     f.key,
-			Value:   f.path,
-			Source:  r.config.Origins[f.key].Source,
-			Allowed: p.Allowed(),
-		}
-		switch {
-		case f.path == "":
-			problem.Wrong, problem.Allowed = "missing, although "+given[0].key+
-				" is given: tls_cert, tls_key and tls_ca go together", "an absolute path"
-		case !c.TLS:
-			problem.Wrong, problem.Allowed = "has no effect while tls is off", "only with tls = on"
-		default:
+	} {
+		if f.path == "" {
+			missing = append(missing, f.key)
 			continue
 		}
-		r.problem(problem)
+		if given = append(given, f.key); len(given) == 1 {
+			problem = Problem{Key: f.key, Value: f.path, Source: c.Origins[f.key].Source}
+		}
 	}
+	switch {
+	case len(given) == 0 || c.TLS && len(missing) == 0:
+		return
+	case !c.TLS:
+		problem.Wrong = "has no effect while tls is off"
+		problem.Remedy = "set tls = on"
+		if len(missing) > 0 {
+			problem.Remedy += " and " + suggest.And(missing)
+		}
+		problem.Remedy += ", or remove " + suggest.And(given)
+	default:
+		problem.Wrong = "given without " + suggest.And(missing)
+		problem.Remedy = "tls_cert, tls_key and tls_ca go together: set all or none"
+	}
+	r.problem(problem)
 }

@@ -2,6 +2,7 @@ package config_test
 
 import (
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,11 +25,23 @@ func TestAnUnusableDirectoryIsRefusedByItsKey(t *testing.T) {
 		}
 		return 100 << 30, nil
 	}
-	input := config.Input{Machine: refuses, Classes: classes, Arguments: map[string]any{"cache_dir": "/cache/file"}}
+	input := config.Input{
+		Machine: refuses, Classes: classes, Arguments: map[string]any{"cache_dir": "/cache/file"},
+	}
 	_, err := config.Resolve(input)
-	if err == nil || !strings.Contains(err.Error(), `cache_dir = "/cache/file" (argument): it is not a directory`) {
+	want := `cache_dir = "/cache/file" (argument): it is not a directory`
+	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("by its key: %v", err)
 	}
+	input.Arguments["cache_dir"] = "/data/train"
+	kinds := slices.Clone(classes)
+	kinds[1].Check = func(dir string) error { return errors.New(dir + " is not a cache") }
+	input.Classes = kinds
+	_, err = config.Resolve(input)
+	if err == nil || !strings.Contains(err.Error(), "(argument): /data/train is not a cache") {
+		t.Errorf("by its contents: %v", err)
+	}
+	input.Classes = classes
 	input.Arguments["cache_dir"] = "/cache/other"
 	if _, err := config.Resolve(input); err != nil {
 		t.Errorf("another directory: %v", err)
@@ -38,7 +51,8 @@ func TestAnUnusableDirectoryIsRefusedByItsKey(t *testing.T) {
 kind = "file"
 path = "/cache/file"
 `)})
-	if err == nil || !strings.Contains(err.Error(), ".path") || !strings.Contains(err.Error(), "it is not a directory") {
+	if err == nil || !strings.Contains(err.Error(), ".path") ||
+		!strings.Contains(err.Error(), "it is not a directory") {
 		t.Errorf("by its class: %v", err)
 	}
 }

@@ -64,7 +64,7 @@ var parameters = [...]Parameter{
 	{
 		Key: "decode_memory", Kind: Size, Scope: Job, Default: Auto, Min: 16 << 20,
 		Derived: "an eighth of the available memory; at least 64 MiB, at most 4 GiB or 256 MiB " +
-			"per CPU, whichever is larger; less if memory leaves less",
+			"per processor, whichever is larger; less if memory leaves less",
 		Help: "Memory that all threads together may use to decode and transform images, in " +
 			"addition to memory and staging_buffer. Images that do not fit wait for others; one " +
 			"that can never fit is handled as on_error says",
@@ -91,30 +91,33 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "staging_buffer", Kind: Size, Scope: Job, Default: Auto, Min: 64 << 10,
-		Derived: "computed from the size of a batch",
+		Derived: "computed from the size of a batch; grows while the job runs if more is needed to " +
+			"keep the source busy",
 		Help: "Shared memory, per rank, that holds batches until the training " +
 			"process takes them",
 		field: func(c *Config) any { return &c.StagingBuffer },
 	},
 	{
 		Key: "prefetch_batches", Kind: Int, Scope: Job, Default: "64", Min: 1, Max: 65536,
-		Help:  "Maximum number of batches staged ahead of the training process",
+		Help: "Maximum number of batches staged ahead of the training process. The default grows " +
+			"while the job runs if more are needed to keep the source busy",
 		field: func(c *Config) any { return &c.PrefetchBatches },
 	},
 	{
-		Key: "source_threads", Kind: Int, Scope: Job, Default: "16", Min: 1, Max: 1024,
-		Help:  "Samples read from the source at the same time",
+		Key: "source_threads", Kind: Int, Scope: Job, Default: "0", Max: 1024,
+		Help: "Samples read from the source at the same time; 0: tuned automatically while the job " +
+			"runs",
 		field: func(c *Config) any { return &c.SourceThreads },
 	},
 	{
 		Key: "cache_threads", Kind: Int, Scope: Job, Default: "4", Min: 1, Max: 1024,
-		Help:  "Samples read from each storage class at the same time",
+		Help:  "Samples written to each storage class in a directory at the same time",
 		field: func(c *Config) any { return &c.CacheThreads },
 	},
 	{
 		Key: "transform_threads", Kind: Int, Scope: Job, Default: "0", Max: 1024,
-		Help: "Samples transformed at the same time, at most one per CPU that the daemon may " +
-			"use; 0: tuned automatically while the job runs",
+		Help: "Samples transformed at the same time, at most one per processor that the daemon " +
+			"may use; 0: tuned automatically while the job runs",
 		field: func(c *Config) any { return &c.TransformThreads },
 	},
 	{
@@ -140,7 +143,8 @@ var parameters = [...]Parameter{
 		Key: "index_dir", Kind: Path, Scope: Job, Default: Auto,
 		Derived: "in the dataset's directory or, if that is read-only, in the user's " +
 			"cache directory",
-		Help:  "Directory that keeps the indexes of datasets, so that each is scanned only once",
+		Help: "Directory that keeps the indexes of datasets, so that each is scanned only once. " +
+			"HDMLP creates it, but not its parent",
 		field: func(c *Config) any { return &c.IndexDir },
 	},
 	{
@@ -154,9 +158,9 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "interface", Kind: Network, Scope: Job,
-		Help: "Where the other nodes of a job reach this one, and the only address this node " +
-			"listens on for them; empty: listen on all addresses, and announce the one that " +
-			"node 0 sees",
+		Help: "Interface, network, address or name of this host at which the other nodes of a " +
+			"job reach this one, which then listens nowhere else; empty: this node listens on " +
+			"all addresses, and the others use the one from which it reaches node 0",
 		field: func(c *Config) any { return &c.Interface },
 	},
 	{

@@ -31,11 +31,23 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 			arguments: map[string]any{"memory": []any{1.0}},
 			want:      []string{`memory = "[1]" (argument): not a single value`},
 		},
+		"size of no cache": {
+			arguments: map[string]any{"cache_size": "1GB"},
+			want: []string{
+				`cache_size = "1GB" (argument): has no effect without cache_dir`,
+			},
+		},
+		"reserve of no disk": {
+			arguments: map[string]any{"disk_reserve": "1GB"},
+			want: []string{
+				`disk_reserve = "1GB" (argument): has no effect without cache_dir`,
+			},
+		},
 		"fraction": {
 			arguments: map[string]any{"source_threads": 1.5},
 			want: []string{
 				`source_threads = "1.5" (argument): not a whole number; ` +
-					"allowed: a whole number from 1 to 1024",
+					"allowed: a whole number from 0 to 1024",
 			},
 		},
 		"range": {
@@ -82,13 +94,13 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 		},
 		"switch": {
 			arguments: map[string]any{"tls": "maybe"},
-			want:      []string{`tls = "maybe" (argument): not a switch; allowed: on or off`},
+			want:      []string{`tls = "maybe" (argument): neither on nor off; allowed: on or off`},
 		},
 		"one of three": {
 			arguments: map[string]any{"tls": true, "tls_cert": "/c.pem"},
 			want: []string{
-				`tls_key = "" (default): missing, although tls_cert is given`,
-				"tls_ca = ",
+				`tls_cert = "/c.pem" (argument): given without tls_key and tls_ca; tls_cert, ` +
+					"tls_key and tls_ca go together: set all or none",
 			},
 		},
 		"without tls": {
@@ -98,8 +110,8 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 				"HDMLP_TLS_CA":   "/a",
 			},
 			want: []string{
-				`tls_ca = "/a" (HDMLP_TLS_CA): has no effect while tls is off; ` +
-					"allowed: only with tls = on",
+				`tls_cert = "/c" (HDMLP_TLS_CERT): has no effect while tls is off; set tls = on, ` +
+					"or remove tls_cert, tls_key and tls_ca",
 			},
 		},
 		"unknown key": {
@@ -184,7 +196,7 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 			file: "[[storage_class]]\nkind = 'memory'\ncapacity = 1\npath = '/a'",
 			want: []string{
 				`storage_class[0].path = "/a"`,
-				`a memory class has no path; allowed: only with kind = "file"`,
+				`a memory class has no path; remove it, or set kind = "file"`,
 			},
 		},
 		"other kind": {

@@ -99,7 +99,7 @@ func (p Parameter) parse(text string, field any) error {
 		case "off", "false":
 			*field = false
 		default:
-			return errors.New("not a switch")
+			return errors.New("neither on nor off")
 		}
 		return nil
 	case *time.Duration:

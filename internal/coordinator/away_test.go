@@ -26,7 +26,8 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		return func() bool {
 			return !slices.ContainsFunc([]*Coordinator{all[0], all[2]}, func(c *Coordinator) bool {
 				return slices.ContainsFunc(ids, func(id int) bool {
-					return c.Peers().Answers(id) != want
+					_, asked := c.Peers().Arrival(id, 1000)
+					return asked != want
 				})
 			})
 		}

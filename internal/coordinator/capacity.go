@@ -112,8 +112,10 @@ func decodeCapacity(text []byte, samples int) (node placement.Node, err error) {
 	return node, nil
 }
 
-// Rooms implements planner.Nodes.
-func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placement.Node, error) {
+// Capacities implements planner.Nodes.
+func (c *Coordinator) Capacities(ctx context.Context,
+	mine placement.Node,
+) ([]placement.Node, error) {
 	text, whole, err := encodeCapacity(mine, min(cluster.MaxPayload, cluster.MaxTotal/c.nodes()))
 	if err != nil {
 		return nil, err
@@ -122,7 +124,7 @@ func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placeme
 		c.o.Log.Warn("the list of samples in this node's caches is too large to send to the " +
 			"other nodes; the samples may be read again")
 	}
-	all, err := c.gather(ctx, "room", text)
+	all, err := c.gather(ctx, "capacity", text)
 	if err != nil {
 		return nil, clusterError(c.me, err)
 	}
@@ -136,16 +138,16 @@ func (c *Coordinator) Rooms(ctx context.Context, mine placement.Node) ([]placeme
 	return out, nil
 }
 
-// Leads implements planner.Nodes. A node that is gone is assumed to have begun where the others
-// did, and to have kept what it could in an epoch.
-func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead,
+// BootstrapWindows implements planner.Nodes. A node that is gone is assumed to have begun where the
+// others did, and to have kept what it could in an epoch.
+func (c *Coordinator) BootstrapWindows(ctx context.Context, mine placement.BootstrapWindow,
 	steps int,
-) ([]placement.Lead, error) {
+) ([]placement.BootstrapWindow, error) {
 	text, err := json.Marshal(mine)
 	if err != nil {
 		return nil, err
 	}
-	all, err := c.gather(ctx, "lead", text)
+	all, err := c.gather(ctx, "window", text)
 	if ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
@@ -154,26 +156,26 @@ func (c *Coordinator) Leads(ctx context.Context, mine placement.Lead,
 		return nil, err
 	}
 	known := mine
-	leads := make([]placement.Lead, c.nodes())
-	for n := len(leads) - 1; n >= 0; n-- {
+	windows := make([]placement.BootstrapWindow, c.nodes())
+	for n := len(windows) - 1; n >= 0; n-- {
 		if n >= len(all) || all[n] == nil {
 			continue
 		}
-		if leads[n], err = decodeLead(all[n], steps); err != nil {
+		if windows[n], err = decodeWindow(all[n], steps); err != nil {
 			return nil, fmt.Errorf("node %d sent an invalid bootstrap window: %w", n, err)
 		}
-		known = leads[n]
+		known = windows[n]
 	}
-	for n := range leads {
+	for n := range windows {
 		if n >= len(all) || all[n] == nil {
-			leads[n] = placement.Lead{Epoch: known.Epoch, Step: known.Step, Steps: steps}
+			windows[n] = placement.BootstrapWindow{Epoch: known.Epoch, Step: known.Step, Steps: steps}
 		}
 	}
-	return leads, nil
+	return windows, nil
 }
 
-// decodeLead decodes a node's bootstrap window, given the number of steps in an epoch.
-func decodeLead(text []byte, steps int) (l placement.Lead, err error) {
+// decodeWindow decodes a node's bootstrap window, given the number of steps in an epoch.
+func decodeWindow(text []byte, steps int) (l placement.BootstrapWindow, err error) {
 	if err := json.Unmarshal(text, &l); err != nil {
 		return l, err
 	}

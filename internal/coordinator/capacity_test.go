@@ -95,7 +95,7 @@ func TestInvalidLeadsAreRefused(t *testing.T) {
 		`{"Epoch":0,"Step":0,"Steps":0}`,
 		`{"Epoch":3,"Step":5,"Steps":5}`,
 	} {
-		if _, err := decodeLead([]byte(text), 5); err != nil {
+		if _, err := decodeWindow([]byte(text), 5); err != nil {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -107,7 +107,7 @@ func TestInvalidLeadsAreRefused(t *testing.T) {
 		`{"Steps":6}`:  "6 steps from epoch 0, step 0 on",
 		"{":            "unexpected end",
 	} {
-		if _, err := decodeLead([]byte(text), 5); err == nil ||
+		if _, err := decodeWindow([]byte(text), 5); err == nil ||
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}

@@ -1,5 +1,5 @@
 // Package coordinator implements what the nodes of a job tell each other: they find each other,
-// agree on what the job is, fetch samples from one another, hear of ranks that stop, and merge
+// agree on what the job is, fetch samples from one another, learn of ranks that stop, and merge
 // their reports and audits.
 //
 // It uses package cluster, and knows the job on this node only by what others may ask of it (Job).

@@ -31,8 +31,9 @@ type Options struct {
 	Address       string // host:port of node 0's daemon, for the job's first loader
 	Loader        int    // this loader's number
 	Secret        string
-	Seed          uint64 // the job's seed, used if this is node 0
-	Facts         []Fact // the agreement keys: all nodes must have the same values
+	Seed          uint64                  // the job's seed, used if this is node 0
+	Facts         []Fact                  // the agreement keys: all nodes must have the same values
+	Remedy        func(key string) string // what a user can do if nodes differ in one
 	Index         *dataset.Index
 	Port          int // 0: the port of Address
 	Interface     string
@@ -112,7 +113,7 @@ func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 	options := cluster.Options{
 		Job: o.Job, Node: o.Node, Nodes: o.Nodes, WorldSize: o.WorldSize, Ranks: o.Ranks,
 		Secret: []byte(o.Secret), TLS: c.tls, Network: o.Network, Deadline: o.Timeout, Whole: true,
-		Facts: o.Facts, Answer: c.answer, Log: o.Log,
+		Facts: o.Facts, Remedy: o.Remedy, Answer: c.answer, Log: o.Log,
 	}
 	local, err := cluster.Local(o.Node, o.Interface)
 	if o.Node == 0 {

@@ -45,14 +45,14 @@ func (c *Coordinator) part(n int, answer []byte, now time.Time) stats.NodeReport
 	var err error
 	if answer != nil {
 		if err = json.Unmarshal(answer, &r); err == nil {
-			r.Answering, r.Age = true, 0
+			r.Responding, r.Age = true, 0
 			c.last[n] = heard{r, now}
 			return r
 		}
 	}
 	last, known := c.last[n]
 	r = last.report
-	r.Answering, r.Age = false, -1
+	r.Responding, r.Age = false, -1
 	if known {
 		r.Age = now.Sub(last.at).Seconds()
 	}

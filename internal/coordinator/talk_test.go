@@ -22,33 +22,33 @@ func TestLostNodeIsAssumedToHaveReadAnEpoch(t *testing.T) {
 	for _, node := range c[:2] {
 		eventually(t, "node 2 is known to be gone", func() bool { return !node.Alive(2) })
 	}
-	mine, theirs := placement.Lead{Epoch: 2, Step: 1, Steps: 3},
-		placement.Lead{Epoch: 1, Step: 2, Steps: 1}
-	told := make(chan []placement.Lead)
+	mine, theirs := placement.BootstrapWindow{Epoch: 2, Step: 1, Steps: 3},
+		placement.BootstrapWindow{Epoch: 1, Step: 2, Steps: 1}
+	told := make(chan []placement.BootstrapWindow)
 	go func() {
-		leads, err := c[1].Leads(t.Context(), theirs, 4)
+		windows, err := c[1].BootstrapWindows(t.Context(), theirs, 4)
 		if err != nil {
 			t.Error(err)
 		}
-		told <- leads
+		told <- windows
 	}()
-	leads, err := c[0].Leads(t.Context(), mine, 4)
-	want := []placement.Lead{mine, theirs, {Epoch: 2, Step: 1, Steps: 4}}
-	if others := <-told; err != nil || !slices.Equal(leads, want) || !slices.Equal(others, want) {
-		t.Errorf("node 0 hears %+v, node 1 %+v, want %+v; %v", leads, others, want, err)
+	windows, err := c[0].BootstrapWindows(t.Context(), mine, 4)
+	want := []placement.BootstrapWindow{mine, theirs, {Epoch: 2, Step: 1, Steps: 4}}
+	if others := <-told; err != nil || !slices.Equal(windows, want) || !slices.Equal(others, want) {
+		t.Errorf("node 0 got %+v, node 1 %+v, want %+v; %v", windows, others, want, err)
 	}
 }
 
 // TestInvalidReportsCountAsNoAnswer checks that a node that sends an invalid report, or none,
-// counts as not answering.
+// counts as not responding.
 func TestInvalidReportsCountAsNoAnswer(t *testing.T) {
 	c := formed(t, 2)
 	now := time.Now()
-	if r := c[0].part(1, []byte(`{"batches": "many"}`), now); r.Answering || r.Age >= 0 ||
+	if r := c[0].part(1, []byte(`{"batches": "many"}`), now); r.Responding || r.Age >= 0 ||
 		!strings.Contains(r.Why, "invalid report") {
 		t.Errorf("%+v", r)
 	}
-	if r := c[0].part(1, nil, now); r.Answering || r.Age >= 0 ||
+	if r := c[0].part(1, nil, now); r.Responding || r.Age >= 0 ||
 		r.Why != "timed out after 2s" {
 		t.Errorf("%+v", r)
 	}

@@ -129,9 +129,13 @@ func (x *conn) answer(ctx context.Context, m protocol.CallMessage,
 			return nil, err
 		}
 		if !p.Force && x.d.busy(x) {
+			message := "jobs are running"
+			if names := x.d.jobsText(); names != "" {
+				message += " (" + names + ")"
+			}
 			return nil, &protocol.ErrorMessage{
 				Kind:    protocol.KindBusy,
-				Message: "jobs are running; use --force to end them",
+				Message: message + "; end them first, or use --force: they then fail with an error",
 			}
 		}
 		return map[string]any{}, nil // call stops the daemon once this is sent
@@ -314,7 +318,7 @@ func (x *conn) listSamples(ctx context.Context, m protocol.CallMessage,
 type Stats struct {
 	Version     string          `json:"version"`
 	PID         int             `json:"pid"`
-	Connections int             `json:"connections"`
+	Connections int             `json:"connections"` // without those that only query the status
 	Jobs        []*stats.Report `json:"jobs"`
 }
 

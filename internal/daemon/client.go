@@ -58,8 +58,7 @@ func dial(ctx context.Context, a *net.UnixAddr,
 	conn, err := net.DialUnix("unix", nil, a)
 	switch {
 	case notListening(err):
-		return nil, nil, fmt.Errorf("no daemon is running for this user at %s: %w; training "+
-			"processes start one by themselves, `hdmlp serve` starts one by hand", a.Name, err)
+		return nil, nil, &absentError{a.Name, err}
 	case errors.Is(err, unix.EAGAIN):
 		return nil, nil, fmt.Errorf("the process that listens at %s does not accept connections; "+
 			"it is stopped or overloaded (`fuser %[1]s` or `ss -xlp` shows which "+
@@ -93,6 +92,19 @@ func dial(ctx context.Context, a *net.UnixAddr,
 	}
 	return c, welcome, err
 }
+
+// absentError reports that no daemon is running.
+type absentError struct {
+	address string
+	cause   error // ECONNREFUSED or ENOENT, which says no more
+}
+
+func (e *absentError) Error() string {
+	return fmt.Sprintf("no daemon is running for this user at %s: training processes start one by "+
+		"themselves, `hdmlp serve` starts one by hand", e.address)
+}
+
+func (e *absentError) Unwrap() error { return e.cause }
 
 // notListening reports whether a connection failed because nothing listens there.
 func notListening(err error) bool {
@@ -140,7 +152,7 @@ func Stop(ctx context.Context, e socket.Endpoint, version string, force bool) er
 		return fmt.Errorf("%w: its process is in another PID namespace and not visible here; "+
 			"end it there", err)
 	}
-	// The daemon has just answered, so that the PID has not been reused.
+	// The daemon has just answered, so the PID has not been reused.
 	if err := unix.Kill(c.pid, unix.SIGTERM); err != nil {
 		return fmt.Errorf("end the daemon, process %d: %w", c.pid, err)
 	}

@@ -36,7 +36,7 @@ func TestClientQueriesAndStopsTheDaemon(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if stats.Connections != 3 || stats.PID != os.Getpid() || stats.Version != "test" {
+	if stats.Connections != 2 || stats.PID != os.Getpid() || stats.Version != "test" {
 		t.Errorf("stats %+v", stats)
 	}
 	if a, b := stats.Jobs[0], stats.Jobs[1]; a.Job != "j" || a.Assembling || b.Job != "slow" ||

@@ -15,6 +15,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // Config configures a daemon.
@@ -189,8 +191,8 @@ func (d *Daemon) serve(ctx context.Context, c *net.UnixConn) {
 
 	d.mu.Lock()
 	delete(d.conns, x)
-	// A connection without HELLO does not count: it may be a second daemon's, which checks who owns
-	// the socket, or another user's.
+	// A connection without HELLO does not count: it may be a second daemon's, which checks which user
+	// owns the socket, or another user's.
 	if x.greeted && (d.idleDeadline.IsZero() || !x.observer()) {
 		d.idleDeadline = time.Now().Add(d.cfg.Linger)
 	}
@@ -216,10 +218,29 @@ func (d *Daemon) busy(except *conn) bool {
 	return false
 }
 
+// jobsText names the running jobs, up to a limit, for messages.
+func (d *Daemon) jobsText() string {
+	const most = 5
+	var names []string
+	for _, r := range d.cfg.Node.Reports() {
+		names = append(names, request.Name(r.Job))
+	}
+	text := strings.Join(names[:min(len(names), most)], ", ")
+	if len(names) > most {
+		text += fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return text
+}
+
 // stats returns what the daemon and its jobs are doing.
 func (d *Daemon) stats() *Stats {
+	n := 0
 	d.mu.Lock()
-	n := len(d.conns)
+	for c := range d.conns {
+		if !c.queried.Load() || c.holdsJob.Load() { // not this command's own, nor another's
+			n++
+		}
+	}
 	d.mu.Unlock()
 	return &Stats{
 		Version:     d.cfg.Version,

@@ -152,7 +152,7 @@ func TestRejectedOpenLeavesNothingBehind(t *testing.T) {
 		m.Stream.GlobalBatch, m.Stream.DropLast = 21, true
 	}))
 	if m := x.refused(); m.Kind != protocol.KindConfig ||
-		!strings.Contains(m.Message, "more than the 20 positions") {
+		!strings.Contains(m.Message, "more than the 20 of an epoch") {
 		t.Errorf("%+v", m)
 	}
 	if r.d.busy(nil) {

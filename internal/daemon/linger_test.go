@@ -112,8 +112,8 @@ func pair(t testing.TB) (near, far *net.UnixConn) {
 }
 
 // TestSecondDaemonIsNotAClient checks that when a daemon that lost the race for the socket connects
-// to see who owns it, the winner does not take that for its first client: although it would exit
-// after its last connection, it still waits for the first one.
+// to see which user owns it, the winner does not take that for its first client: although it would
+// exit after its last connection, it still waits for the first one.
 func TestSecondDaemonIsNotAClient(t *testing.T) {
 	r := start(t)
 	_, err := socket.Listen(socket.Endpoint{Addr: r.address})

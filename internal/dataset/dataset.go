@@ -47,6 +47,16 @@ type Prober interface {
 	Probe(ctx context.Context, id int) error
 }
 
+// Beside is a Source that stores small files beside its index. Decorators need not implement it.
+type Beside interface {
+	// ReadBeside returns the contents of the file whose name is that of the index and suffix, and
+	// its path; "": there is none. A file that is larger than most bytes, or that a user could have
+	// written who may not change the dataset, is an error.
+	ReadBeside(suffix string, most int64) (data []byte, path string, err error)
+	// WriteBeside replaces that file atomically, and returns its path.
+	WriteBeside(suffix string, data []byte) (path string, err error)
+}
+
 // As returns the first source that is a T in the chain that begins with source. A decorator has a
 // method Unwrap() Source.
 func As[T any](source Source) (T, bool) {
@@ -98,6 +108,26 @@ func (e *SampleError) Reason() string {
 		return e.Kind.Error()
 	}
 	return fmt.Sprintf("%v: %v", e.Kind, e.Err)
+}
+
+// Advice returns what the user can do; "" if the error is the caller's.
+func (e *SampleError) Advice() string {
+	const orLeaveOut = `, or leave such samples out with on_error = "skip"`
+	switch e.Kind {
+	case ErrUnavailable:
+		return "check that its file system answers, or raise source_timeout"
+	case ErrMissing:
+		return "restore the file" + orLeaveOut
+	case ErrUnreadable:
+		return "give this user permission to read the file, or repair it" + orLeaveOut
+	case ErrShort, ErrLong, ErrChanged:
+		return "start the job again, which scans the dataset again" + orLeaveOut
+	case ErrEmpty, ErrPython:
+		return "repair or remove the file" + orLeaveOut
+	case ErrContent:
+		return "repair or remove the file, change the transforms" + orLeaveOut
+	}
+	return ""
 }
 
 // Unwrap lets errors.Is find both the reason and the underlying error.

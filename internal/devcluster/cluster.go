@@ -37,7 +37,7 @@ type Node struct {
 }
 
 // errRequested is the reason for loopback addresses if namespaces would be possible.
-var errRequested = errors.New("loopback addresses were requested")
+var errRequested = errors.New("--loopback is given")
 
 // New creates a cluster, after killing what dead runs left. It starts a thread for each node, and
 // no process.
@@ -55,8 +55,8 @@ func New(o Options) (*Cluster, error) {
 		c.loopback = errRequested
 	}
 	if what := o.needNamespaces(); what != "" && c.loopback != nil {
-		return nil, unsupported{fmt.Errorf("%s need nodes with network namespaces, not loopback "+
-			"addresses: %w", what, c.loopback)}
+		return nil, unsupported{fmt.Errorf("%s need nodes with network namespaces, but nodes are "+
+			"loopback addresses: %w", what, c.loopback)}
 	}
 	if err := Sweep(); err != nil {
 		return nil, err

@@ -17,6 +17,14 @@ type Running struct{ state state }
 // ErrNoRun is returned if there is no such run.
 var ErrNoRun = errors.New("no such run")
 
+// noRunError is ErrNoRun with a text of its own.
+type noRunError struct{ text string }
+
+func (e *noRunError) Error() string        { return e.text }
+func (e *noRunError) Is(target error) bool { return target == ErrNoRun }
+
+func noRun(format string, args ...any) error { return &noRunError{fmt.Sprintf(format, args...)} }
+
 // Find returns this user's running cluster of this name or, if run is empty, the only one.
 func Find(run string) (*Running, error) {
 	all, err := running()
@@ -32,13 +40,13 @@ func Find(run string) (*Running, error) {
 	}
 	switch {
 	case len(all) == 0:
-		return nil, fmt.Errorf("%w: user %d runs no cluster; start one with `hdmlp dev cluster`",
-			ErrNoRun, os.Getuid())
+		return nil, noRun("user %d runs no cluster; start one with `hdmlp dev cluster`", os.Getuid())
 	case run == "":
-		return nil, fmt.Errorf("%w: several clusters are running; choose one with --run: %s", ErrNoRun,
+		return nil, noRun("several clusters are running: choose one with --run: %s",
 			strings.Join(names, ", "))
 	}
-	return nil, fmt.Errorf("%w: %q; running: %s", ErrNoRun, run, strings.Join(names, ", "))
+	return nil, noRun("there is no run %q; give --run one that is running: %s", run,
+		strings.Join(names, ", "))
 }
 
 // running returns the states of all live runs.

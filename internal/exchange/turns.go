@@ -35,7 +35,8 @@ func (s *Server) wait(c *serverConn, tag uint32) {
 	s.enqueue(c)
 }
 
-// enqueue appends c to the queue, if it has requests to be read and is below its limit. s.mu is held.
+// enqueue appends c to the queue, if it has requests to be read and is below its limit. s.mu is
+// held.
 func (s *Server) enqueue(c *serverConn) {
 	if !c.queued && len(c.waiting) > 0 && c.reading < s.o.ReadingPerConn {
 		c.queued = true

@@ -39,6 +39,9 @@ func Of(err error) *Error {
 		*e = *known
 	case errors.As(err, &sample):
 		e.Kind, e.Details = Sample, map[string]any{"sample": sample.ID, "path": sample.Path}
+		if advice := sample.Advice(); advice != "" {
+			e.Message += "; " + advice
+		}
 	case errors.As(err, &conflict):
 		e.Kind, e.Details = Mismatch, map[string]any{
 			"key": "digest of a sample", "sample": conflict.Sample, "path": conflict.Path,
@@ -48,6 +51,8 @@ func Of(err error) *Error {
 		}
 	case errors.As(err, &verify):
 		e.Kind, e.Details = Audit, map[string]any{"sample": verify.Sample, "path": verify.Path}
+	case errors.Is(err, dataset.ErrIndexDirectory): // a key of the configuration
+		e.Kind = Config
 	case errors.As(err, &set):
 		e.Kind, e.Details = Dataset, map[string]any{"path": set.Path}
 	case errors.As(err, &limit):

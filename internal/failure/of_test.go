@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"syscall"
 	"testing"
 
@@ -66,6 +67,24 @@ func TestOfKeepsKindAndDetails(t *testing.T) {
 			if m.Message == "" {
 				t.Errorf("%v: no message", err)
 			}
+		}
+	}
+}
+
+// TestErrorsOfSamplesSayWhatToDo: which depends on what is wrong with the sample.
+func TestErrorsOfSamplesSayWhatToDo(t *testing.T) {
+	for kind, want := range map[error]string{
+		dataset.ErrMissing:     `restore the file, or leave such samples out with on_error = "skip"`,
+		dataset.ErrUnreadable:  "permission",
+		dataset.ErrChanged:     "start the job again",
+		dataset.ErrEmpty:       "repair or remove the file",
+		dataset.ErrContent:     "change the transforms",
+		dataset.ErrUnavailable: "raise source_timeout",
+	} {
+		message := Of(&dataset.SampleError{ID: 5, Path: "/5", Kind: kind}).Message
+		if !strings.Contains(message, want) ||
+			!strings.HasPrefix(message, "sample 5 (/5): "+kind.Error()) {
+			t.Errorf("%q; want %q", message, want)
 		}
 	}
 }

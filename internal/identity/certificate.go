@@ -19,8 +19,8 @@ import (
 const maxFile = 1 << 20
 
 // The names in certificates are not checked, because nodes reach each other at any address that a
-// launcher provides. The other side proves who it is by the job's secret, bound to the TLS session
-// (Transcript), so even a node with a valid certificate cannot relay between two others.
+// launcher provides. The other side proves its identity by the job's secret, bound to the TLS
+// session (Transcript), so even a node with a valid certificate cannot relay between two others.
 //
 // A configuration is for clients and servers, and for TLS 1.3 only. It must not be modified, and is
 // safe for concurrent use.

@@ -19,13 +19,15 @@ func (r *Rank) Explain(epoch, step, rank int) (*Explanation, error) {
 		rank = r.rank
 	}
 	if rank >= r.job.config.Request.WorldSize {
-		return nil, failure.Input("rank %d out of range: the world size is %d", rank,
-			r.job.config.Request.WorldSize)
+		return nil, failure.Input("rank %d out of range: the job's ranks are 0 to %d", rank,
+			r.job.config.Request.WorldSize-1)
 	}
-	if epoch < 0 || step < 0 || step >= r.job.p.Order.Stream().Steps() {
-		return nil,
-			failure.Input("epoch %d, step %d out of range: epochs count from 0, steps are 0 "+
-				"to %d", epoch, step, r.job.p.Order.Stream().Steps()-1)
+	if epoch < 0 {
+		return nil, failure.Input("epoch %d out of range: epochs count from 0", epoch)
+	}
+	if steps := r.job.p.Order.Stream().Steps(); step < 0 || step >= steps {
+		return nil, failure.Input("step %d out of range: an epoch has %d steps, 0 to %d", step,
+			steps, steps-1)
 	}
 	if err := r.Check(epoch, step); err != nil {
 		return nil, err

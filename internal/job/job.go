@@ -11,7 +11,9 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"sync"
 	"sync/atomic"
@@ -70,7 +72,8 @@ type Config struct {
 	OnError  string
 	Staging  int64 // bytes of a rank's staging buffer; 0: derived from its batches
 	Prefetch int   // most batches staged and not yet taken
-	Threads  int   // threads that read from the source
+	// FixedPrefetch is set if Prefetch was given, and is kept.
+	FixedPrefetch bool
 
 	Warnings []string
 	Output   *Output // the format of transformed samples; nil: delivered unchanged
@@ -214,20 +217,27 @@ func NewStops(m *request.Open, log *slog.Logger) *lockstep.Stops {
 	return lockstep.New(node, host, func(told error) { log.Warn(told.Error()) })
 }
 
-// Disagree ends the job for all its ranks on this node if refused is about the order and rank was
-// never in the job: without that rank the others could not train, and would wait for it. A rank
-// that was in the job, and comes back with another order, is refused alone, because the others may
-// come back with it as well.
-func (j *Job) Disagree(rank int, refused error) {
-	e, ok := request.OfOrder(refused)
-	if !ok {
-		return
+// Disagree returns the error for a rank that the job refuses: refused, and what happens to the
+// other ranks. It ends the job for all its ranks if refused is about the order and rank was never
+// in the job: without that rank the others could not train, and would wait for it. A rank that was
+// in the job, and comes back with another order, is refused alone, because the others may come back
+// with it as well. So is one that differs in anything else, such as the dataset that it sees,
+// because a process that does not may take its place.
+func (j *Job) Disagree(rank int, refused error) error {
+	e, ordered := request.OfOrder(refused)
+	if e == nil || e.Kind != failure.Mismatch {
+		return refused
 	}
-	if _, was := j.Has(rank); !was {
-		j.Fail(&failure.Error{
-			Kind:    e.Kind,
-			Message: "the job's ranks disagree, so all of them end: " + e.Message,
-			Details: e.Details,
-		})
+	told := *e
+	if _, was := j.Has(rank); !ordered || was {
+		told.Message += fmt.Sprintf(". Only rank %d is refused; the job's other ranks continue",
+			rank)
+		return &told
 	}
+	told.Message += ". The job ends on all ranks, because which samples ranks get depends on it"
+	others := told
+	others.Details = maps.Clone(told.Details)
+	others.Details["mine"], others.Details["theirs"] = told.Details["theirs"], told.Details["mine"]
+	j.Fail(&others)
+	return &told
 }

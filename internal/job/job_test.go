@@ -81,7 +81,7 @@ func (n *nodes) Audit(_ context.Context, _ int, mine []audit.Part) ([]audit.Part
 }
 
 func (n *nodes) Reports(_ context.Context, mine stats.NodeReport) []stats.NodeReport {
-	return []stats.NodeReport{mine, {Node: 1, Answering: true, Tally: stats.Tally{Batches: 5}}}
+	return []stats.NodeReport{mine, {Node: 1, Responding: true, Tally: stats.Tally{Batches: 5}}}
 }
 
 func (n *nodes) States() []stats.Peer { return []stats.Peer{{Node: 1}} }
@@ -119,7 +119,9 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 	}
 	log := slog.New(slog.NewTextHandler(io.Discard, nil))
 	life, end := context.WithCancelCause(context.Background())
-	cache := cache.New(cache.Options{Index: index, Source: source{}, Threads: 2})
+	cache := cache.New(cache.Options{
+		Index: index, Source: source{}, Threads: cache.Threads{Start: 2},
+	})
 	w := &world{memory: new(memory)}
 	c := Config{
 		Request:  m,
@@ -129,7 +131,6 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 		OnError:  "raise",
 		Staging:  64 << 10,
 		Prefetch: 2,
-		Threads:  2,
 	}
 	p := Parts{
 		Life: life, End: end, Order: o, Dataset: noClasses{}, Cache: cache, Use: cache.Use(nil),
@@ -288,18 +289,34 @@ func TestRankWithAnotherOrderEndsTheJob(t *testing.T) {
 	w := start(t, nil)
 	w.join(t, 0).Close()
 	refused := func(key string) error {
-		return failure.Differs(key, 1, 2, nil, "%s is 1 here and 2 there", key)
+		return failure.Differs(key, 1, 2, nil, "%s is 1 on rank 1 and 2 on rank 0", key)
 	}
-	w.Disagree(0, refused("seed"))
-	w.Disagree(1, refused("policy"))
-	w.Disagree(1, errors.New("anything else"))
+	again := w.Disagree(0, refused("seed"))
+	alone := w.Disagree(1, refused("policy"))
+	for rank, err := range []error{again, alone} {
+		if want := fmt.Sprintf(". Only rank %d is refused", rank); !strings.Contains(err.Error(),
+			want) {
+			t.Errorf("rank %d is told %q, want %q", rank, err, want)
+		}
+	}
+	for _, other := range []error{errors.New("anything else"), failure.Input("a wrong value")} {
+		if err := w.Disagree(1, other); err != other {
+			t.Errorf("got %v, want %v", err, other)
+		}
+	}
 	if err := w.failure(); err != nil {
 		t.Errorf("the job failed: %v", err)
 	}
-	w.Disagree(1, refused("seed"))
-	if e := failure.Of(w.failure()); e.Kind != failure.Mismatch || e.Details["key"] != "seed" ||
-		!strings.Contains(e.Message, "all of them end: seed is 1 here") {
-		t.Errorf("the job failed with %+v", e)
+	told, others := failure.Of(w.Disagree(1, refused("seed"))), failure.Of(w.failure())
+	for _, e := range []*failure.Error{told, others} {
+		if e.Kind != failure.Mismatch || e.Details["key"] != "seed" ||
+			!strings.Contains(e.Message, "seed is 1 on rank 1 and 2 on rank 0. The job ends") {
+			t.Errorf("ranks are told %+v", e)
+		}
+	}
+	// Each side has its own value as "mine".
+	if told.Details["mine"] != 1 || others.Details["mine"] != 2 || others.Details["theirs"] != 1 {
+		t.Errorf("the refused rank is told %v, the others %v", told.Details, others.Details)
 	}
 }
 

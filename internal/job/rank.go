@@ -58,7 +58,11 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 				rank, request.Name(j.config.Request.Job)),
 		}
 	}
-	buffer, err := staging.New(size)
+	most := size
+	if j.config.Staging == 0 {
+		most = max(size, min(growth*size, mostStaged))
+	}
+	buffer, err := staging.New(size, most)
 	if err != nil {
 		return nil, fmt.Errorf("staging buffer of rank %d: %w", rank, err)
 	}
@@ -80,6 +84,14 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		First: j.firstBatches(rank),
 		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
 		Faults: j.faults, Ledger: r.ledger, Verify: verify,
+	}
+	if !j.config.FixedPrefetch {
+		o.MostAhead = max(mostAhead, o.Ahead)
+	}
+	if most > size {
+		o.Grow = func(bytes int64) bool {
+			return j.p.Admit(bytes, "staging buffer", "set staging_buffer") == nil
+		}
 	}
 	if j.p.Order.Given() {
 		o.Await = r.await
@@ -103,7 +115,7 @@ func (r *Rank) Number() int { return r.rank }
 // many as keep the reading threads busy.
 func (j *Job) firstBatches(rank int) int {
 	batch := max(j.p.Order.Stream().RankSamples(rank)/j.p.Order.Stream().Steps(), 1)
-	return max(2, (2*j.config.Threads+batch-1)/batch)
+	return max(2, (2*j.p.Cache.Streams()+batch-1)/batch)
 }
 
 // Opened is what a process is told of a job when it opens it.

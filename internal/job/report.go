@@ -63,9 +63,9 @@ func (j *Job) Report() *stats.Report {
 	r.Seed, r.Planned, r.Steps = j.config.Seed, stream.Epochs, o.Stream().Steps()
 	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme,
 		stream.Tail
-	r.Threads, r.Planning = j.config.Threads, j.planner.Planning()
+	r.Threads, r.Planning = j.p.Cache.Streams(), j.planner.Planning()
 	r.Ranks, r.Classes = j.rankReports(), j.p.Dataset.Reports()
-	r.Places, r.Faults = j.p.Cache.Speeds(), j.faults.List()
+	r.Tiers, r.Faults = j.p.Cache.Speeds(), j.faults.List()
 	if w, ok := j.p.Cache.Waiting(); ok {
 		r.Waiting = &stats.Waiting{
 			Sample:  w.Sample,
@@ -80,10 +80,10 @@ func (j *Job) Report() *stats.Report {
 	switch {
 	case !j.planner.Caches():
 	case j.p.Nodes != nil:
-		capacity = j.planner.Room()
+		capacity = j.planner.Capacity()
 	default: // a warm store may be larger than was asked for
 		for _, c := range r.Classes {
-			capacity += c.Room
+			capacity += c.Capacity
 		}
 	}
 	if j.p.Nodes != nil {
@@ -110,7 +110,7 @@ func (j *Job) rankReports() []stats.RankReport {
 		}
 		if open := j.ranks[rank]; open != nil {
 			r.Open = true
-			_, r.Staging.Size = open.buffer.Ring()
+			r.Staging.Size = open.buffer.Limit()
 			r.Staging.Used, r.Staging.Extra = open.buffer.Usage()
 		}
 		out = append(out, r)

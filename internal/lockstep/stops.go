@@ -3,7 +3,7 @@
 //
 // It is a state machine without network and clock: what nodes tell each other is data (Stop), which
 // package coordinator transmits. Its methods are safe for concurrent use. testdata/stops has
-// transcripts of typical sequences. transcripts of what happens when.
+// transcripts of typical sequences.
 package lockstep
 
 import (
@@ -27,14 +27,14 @@ import (
 // would then wait in an allreduce for slower ranks; and since it is staged ahead of its training
 // loop, the loop may break off before the failed batch, and no rank would have had to stop.
 //
-// Ranks catch the error and begin again at different times, and nodes hear of each other with a
+// Ranks catch the error and begin again at different times, and nodes learn of each other with a
 // delay. So each rank counts failure epochs, here called rounds, from 0: the count increases when
 // one of its runs ends with an error, its own or another rank's. A stop belongs to the round of its
 // run. It applies to runs of other ranks that are in this round or an earlier one, unless they
 // begin after its batch. It follows:
 //
 //   - Each rank gets one error per round, however many others stop in it, and in whatever order
-//     that is heard.
+//     nodes learn of it.
 //   - A rank that was told and begins again is not told again, whether or not the one that stopped
 //     has begun again.
 //   - A rank that begins after the one that stopped has begun again joins its round, and is told

@@ -3,6 +3,7 @@ package node
 import (
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"testing"
 
@@ -122,6 +123,12 @@ func TestRanksThatSeeOtherFilesAreRefused(t *testing.T) {
 				if e := failure.Of(err); e.Kind != failure.Mismatch ||
 					e.Details["key"] != "dataset" || e.Details["mine"] == e.Details["theirs"] {
 					t.Errorf("got %+v", e)
+				}
+				if want := "Only rank 1 is refused"; !strings.Contains(err.Error(), want) {
+					t.Errorf("got %v, want %q", err, want)
+				}
+				if _, err := take(first, at{0, 0}, at{1, 0}); err != nil {
+					t.Errorf("the first rank's stream ended: %v", err)
 				}
 			} else {
 				second.Close()

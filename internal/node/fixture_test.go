@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"math"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -31,7 +32,25 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// slowSource is a configuration file by which the source is slower than all else, so that samples
+// are read from it only if no node has them, whatever the timing.
+var slowSource string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "node-test-")
+	if err == nil {
+		slowSource = filepath.Join(dir, "hdmlp.toml")
+		err = os.WriteFile(slowSource, []byte("[environment]\nsource = {1 = 0.0001}\n"), 0o600)
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	goleak.VerifyTestMain(m, goleak.Cleanup(func(code int) {
+		_ = os.RemoveAll(dir)
+		os.Exit(code)
+	}))
+}
 
 // The test dataset has 40 samples of 1000 bytes in two classes.
 const (
@@ -216,7 +235,8 @@ func message(rank, ranks int, change ...func(*request.Open)) request.Open {
 			Tail:        "pad",
 		},
 		Settings: request.Settings{
-			Arguments: map[string]any{"memory": "40000B", "staging_buffer": "64KiB"},
+			ConfigFile: slowSource,
+			Arguments:  map[string]any{"memory": "40000B", "staging_buffer": "64KiB"},
 		},
 	}
 	for _, c := range change {
@@ -227,6 +247,10 @@ func message(rank, ranks int, change ...func(*request.Open)) request.Open {
 
 func set(key string, value any) func(*request.Open) {
 	return func(m *request.Open) { m.Arguments[key] = value }
+}
+
+func variable(name, value string) func(*request.Open) {
+	return func(m *request.Open) { m.Environment = map[string]string{name: value} }
 }
 
 func open(t *testing.T, n *Node, m request.Open) *Rank {

@@ -257,7 +257,7 @@ func TestBatchesFlowWithoutAPlan(t *testing.T) {
 // unable is a policy whose First fails.
 type unable struct{ held }
 
-func (unable) First(placement.Input, placement.Lead) (*placement.Plan, error) {
+func (unable) First(placement.Input, placement.BootstrapWindow) (*placement.Plan, error) {
 	return nil, errors.New("no first plan")
 }
 

@@ -182,11 +182,10 @@ func (e *entry) join(ctx context.Context, m *request.Open, cfg *config.Config, s
 		first := request.Said{Open: &e.request, Config: e.open.Config, Order: e.open.Order.Said()}
 		if err := request.Compare(first, request.Said{Open: m, Config: cfg, Order: said},
 			e.open.Job.Seed()); err != nil {
-			e.open.Job.Disagree(m.Rank, err)
-			return nil, err
+			return nil, e.open.Job.Disagree(m.Rank, err)
 		}
 		if err := e.sees(ctx, m, view); err != nil {
-			return nil, err
+			return nil, e.open.Job.Disagree(m.Rank, err)
 		}
 		if e.turns != nil {
 			if err := e.turns.Rejoin(said.Part); err != nil {
@@ -235,7 +234,7 @@ func (e *entry) sees(ctx context.Context, m *request.Open, view *dataset.View) e
 	}
 	return failure.Differs("dataset", hex.EncodeToString(mine[:]), hex.EncodeToString(theirs[:]),
 		nil,
-		"rank %d sees another dataset at %s than rank %d of job %s: version %x here and %x "+
-			"there; mount the same dataset for all ranks",
-		m.Rank, m.Dataset.Path, e.request.Rank, m.Job, mine[:8], theirs[:8])
+		"rank %d sees another dataset at %s than rank %d of job %s: version %x on rank %[1]d and "+
+			"%[6]x on rank %[3]d; mount the same dataset for all ranks",
+		m.Rank, m.Dataset.Path, e.request.Rank, request.Name(m.Job), mine[:8], theirs[:8])
 }

@@ -1,6 +1,7 @@
 package node
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,27 +42,31 @@ func TestMismatchNamesTheParameter(t *testing.T) {
 			m.Transforms = []byte(`[{"name": "Reshape"}]`)
 		}},
 		{"transform_threads", "3", "0", set("transform_threads", 3.0)},
-		{"decode_memory", "33554432", "auto", set("decode_memory", "32MiB")},
+		{"decode_memory", "32MiB", "auto", set("decode_memory", "32MiB")},
 		{"policy", "minio", "cooperative", set("policy", "minio")},
 		{"on_error", "skip", "raise", set("on_error", "skip")},
-		{"memory", "30000", "40000", set("memory", "30000B")},
-		{"memory", "auto", "40000", set("memory", nil)},
+		{"memory", "30000B", "40000B", set("memory", "30000B")},
+		{"memory", "auto", "40000B", set("memory", nil)},
 		{"cache_dir", "/nowhere/cache", "", set("cache_dir", "/nowhere/cache")},
-		{"staging_buffer", "131072", "65536", set("staging_buffer", "128KiB")},
+		{"staging_buffer", "128KiB", "64KiB", set("staging_buffer", "128KiB")},
 		{"prefetch_batches", "3", "64", set("prefetch_batches", 3.0)},
-		{"source_threads", "2", "16", set("source_threads", 2.0)},
+		{"source_threads", "2", "0", set("source_threads", 2.0)},
 		{"cache_threads", "2", "4", set("cache_threads", 2.0)},
-		{"source_timeout", "5s", "1m0s", set("source_timeout", "5s")},
-		{"index_dir", "/tmp", "", set("index_dir", "/tmp")},
-		{"disk_reserve", "1000000", "auto", set("disk_reserve", "1MB")},
-		{"cache_size", "1000000", "auto", set("cache_size", "1MB")},
+		{"source_timeout", "5s", "60s", set("source_timeout", "5s")},
+		{"index_dir", "/tmp", "auto", set("index_dir", "/tmp")},
+		{"disk_reserve", "1MB", "auto", variable("HDMLP_DISK_RESERVE", "1MB")},
+		{"cache_size", "1MB", "auto", variable("HDMLP_CACHE_SIZE", "1MB")},
 	} {
 		e := refusal(t, n, message(1, 2, c.change))
 		if e.Kind != failure.Mismatch || e.Details["key"] != c.key ||
 			fmt.Sprint(e.Details["mine"]) != c.mine || fmt.Sprint(e.Details["theirs"]) != c.theirs {
 			t.Errorf("%s: %+v, want mine %s and theirs %s", c.key, e, c.mine, c.theirs)
 		}
-		for _, want := range []string{c.key + " is", "rank 1", "rank 0", "job j"} {
+		for _, want := range []string{
+			"rank 1 disagrees with rank 0 of job j: ",
+			fmt.Sprintf("%s is %s on rank 1 and %s on rank 0", c.key, c.mine,
+				cmp.Or(c.theirs, "not set")),
+		} {
 			if !strings.Contains(e.Message, want) {
 				t.Errorf("%s: %q does not say %q", c.key, e.Message, want)
 			}
@@ -91,6 +96,7 @@ func TestRankWithAnotherOrderEndsAllRanks(t *testing.T) {
 		"order":         {other, false, true},
 		"order, again":  {other, true, false},
 		"batch":         {func(m *request.Open) { m.Stream.GlobalBatch = 20 }, false, true},
+		"dataset":       {func(m *request.Open) { m.Dataset.Path = "/other" }, false, false},
 		"other setting": {set("prefetch_batches", 3.0), false, false},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -136,7 +142,7 @@ func TestInvalidRequestsAreRefused(t *testing.T) {
 		{failure.Config, []string{"world size 0"}, func(m *request.Open) { m.WorldSize = 0 }},
 		{
 			failure.Config,
-			[]string{"41", "more than the 40 positions", "nothing would be delivered"},
+			[]string{"41", "more than the 40 of an epoch", "nothing would be delivered"},
 			func(m *request.Open) {
 				m.Stream.GlobalBatch, m.Stream.DropLast = 41, true
 			},

@@ -148,7 +148,7 @@ func TestDifferentSubsetsAreRefused(t *testing.T) {
 		}
 	}
 	if e := refusal(t, n, message(1, 2)); e.Kind != failure.Mismatch ||
-		!strings.Contains(e.Message, "subset or batches is none here and 3 samples") {
+		!strings.Contains(e.Message, "subset or batches is none on rank 1 and 3 samples") {
 		t.Errorf("%+v", e)
 	}
 	first.Close()

@@ -13,14 +13,16 @@ import (
 // watched is a policy whose plans a test observes and changes.
 type watched struct {
 	policies.Cooperative
-	first func(placement.Lead, *placement.Plan)
+	first func(placement.BootstrapWindow, *placement.Plan)
 	made  func(*placement.Plan)
 }
 
-func (p watched) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
-	plan, err := p.Cooperative.First(in, lead)
+func (p watched) First(in placement.Input,
+	window placement.BootstrapWindow,
+) (*placement.Plan, error) {
+	plan, err := p.Cooperative.First(in, window)
 	if err == nil {
-		p.first(lead, plan)
+		p.first(window, plan)
 	}
 	return plan, err
 }
@@ -39,16 +41,16 @@ func (p watched) Plan(in placement.Input) (*placement.Plan, error) {
 func TestPlanIsOneForAllNodes(t *testing.T) {
 	c := newNodes(t, 2, false)
 	var mu sync.Mutex
-	var leads []placement.Lead
+	var windows []placement.BootstrapWindow
 	var before, plan []int32 // owners by the first plan, and by the final one
 	n := c.list[0]
 	n.options.Strategy.AtOnce = -1
 	n.options.Strategy.Policy = func(string) (placement.Policy, error) {
 		return watched{
-			first: func(lead placement.Lead, p *placement.Plan) {
+			first: func(window placement.BootstrapWindow, p *placement.Plan) {
 				mu.Lock()
 				defer mu.Unlock()
-				if leads = append(leads, lead); before == nil {
+				if windows = append(windows, window); before == nil {
 					before = p.Owner
 				}
 			},
@@ -64,8 +66,8 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 	j, o := ranks[0].entry.open, ranks[1].entry.open.Coordinator
 	consume(t, ranks[0], at{0, 0}, at{0, 1})
 	steps := j.Order.Stream().Steps()
-	said, err := o.Leads(t.Context(), placement.Lead{Steps: 1}, steps)
-	if want := []placement.Lead{{Steps: steps}, {Steps: 1}}; err != nil ||
+	said, err := o.BootstrapWindows(t.Context(), placement.BootstrapWindow{Steps: 1}, steps)
+	if want := []placement.BootstrapWindow{{Steps: steps}, {Steps: 1}}; err != nil ||
 		!slices.Equal(said, want) {
 		t.Errorf("the nodes' windows are %+v, want %+v; %v", said, want, err)
 	}
@@ -73,9 +75,9 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 		return j.Job.Planner().Plan().Policy == "made"
 	})
 	mu.Lock()
-	for _, lead := range leads {
-		if lead.Steps != steps {
-			t.Errorf("node 0 plans with a window of %+v, but the longest has %d steps", lead, steps)
+	for _, window := range windows {
+		if window.Steps != steps {
+			t.Errorf("node 0 plans with a window of %+v, but the longest has %d steps", window, steps)
 		}
 	}
 	if now := j.Job.Planner().Plan().Owner; !slices.Equal(now, before) ||
@@ -141,9 +143,9 @@ func TestWindowCoversStagedSteps(t *testing.T) {
 	}
 	consume(t, ranks[0], at{0, 0}, at{0, 1})
 	o := ranks[1].entry.open.Coordinator
-	leads, err := o.Leads(t.Context(), placement.Lead{Steps: 1}, 20)
-	if err != nil || leads[0].Steps < 15 {
-		t.Errorf("the windows are %+v, but step 14 may be staged; %v", leads, err)
+	windows, err := o.BootstrapWindows(t.Context(), placement.BootstrapWindow{Steps: 1}, 20)
+	if err != nil || windows[0].Steps < 15 {
+		t.Errorf("the windows are %+v, but step 14 may be staged; %v", windows, err)
 	}
 	if err := o.Planned(t.Context()); err != nil {
 		t.Error(err)

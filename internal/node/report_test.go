@@ -75,7 +75,7 @@ func TestAllNodesReportTheSameTotals(t *testing.T) {
 		}
 		var sum stats.Tally
 		for n, node := range c.Nodes {
-			if !node.Answering || node.Why != "" || node.Node != n || node.Address != "127.0.0.1" ||
+			if !node.Responding || node.Why != "" || node.Node != n || node.Address != "127.0.0.1" ||
 				len(node.Classes) != 1 || len(node.Ranks) != 2 {
 				t.Errorf("rank %d reports node %d as %+v", i, n, node)
 			}
@@ -124,7 +124,7 @@ func TestAllNodesReportTheSameTotals(t *testing.T) {
 	})
 	c := ranks[2].ClusterReport(t.Context())
 	gone := c.Nodes[2]
-	if gone.Answering || gone.Age < 0 || gone.Why != "it is gone" || gone.Batches != 16 ||
+	if gone.Responding || gone.Age < 0 || gone.Why != "it is gone" || gone.Batches != 16 ||
 		c.Total.Batches != 48 {
 		t.Errorf("the lost node: %+v, the total: %+v", gone, c.Total)
 	}
@@ -202,7 +202,7 @@ func TestClusterReportsAreSelectedByName(t *testing.T) {
 			t.Errorf("%q: %d jobs, %v", name, len(all), err)
 		}
 		for i, c := range all {
-			if i > 0 && all[i-1].Job > c.Job || len(c.Nodes) != 1 || !c.Nodes[0].Answering ||
+			if i > 0 && all[i-1].Job > c.Job || len(c.Nodes) != 1 || !c.Nodes[0].Responding ||
 				c.Sentence == "" {
 				t.Errorf("%q: %+v", name, c)
 			}

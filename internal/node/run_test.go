@@ -55,9 +55,10 @@ func TestAuditAgreesWithExplain(t *testing.T) {
 			t.Errorf("audit of epoch %d: %v", epoch, err)
 		}
 	}
-	for _, x := range [][3]int{{-1, 0, 0}, {0, 4, 0}, {0, -1, 0}, {0, 0, 2}} {
-		if _, err := ranks[0].Explain(x[0], x[1], x[2]); err == nil {
-			t.Errorf("explain %v: no error", x)
+	for says, x := range map[string][3]int{"epoch -1": {-1}, "step 4": {0, 4}, "rank 2": {0, 0, 2}} {
+		_, err := ranks[0].Explain(x[0], x[1], x[2])
+		if err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("explain %v: %v; want %q", x, err, says)
 		}
 	}
 	if x, err := ranks[1].Explain(0, 0, -1); err != nil || x.Rank != 1 {
@@ -277,7 +278,7 @@ func TestTwoJobsShareACache(t *testing.T) {
 		message(0, 1, set("source_threads", "9"), func(m *request.Open) { m.Job = "l" }))
 	if warnings := c.Opened().Warnings; len(warnings) != 1 ||
 		!strings.Contains(warnings[0], "another job") ||
-		!strings.Contains(warnings[0], "and 9 here") {
+		!strings.Contains(warnings[0], "source_threads (16 in that job, 9 in this one)") {
 		t.Errorf("warnings %q", warnings)
 	}
 	c.Close()

@@ -7,6 +7,7 @@ package order
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
 
@@ -90,10 +91,27 @@ func newStream(m *request.Open, said *request.Order, seed uint64, samples int,
 			Subset: said.Subset,
 		})
 	}
-	if err != nil {
+	var nothing *access.NothingError
+	switch {
+	case errors.As(err, &nothing):
+		return nil, nothingLeft(nothing)
+	case err != nil:
 		return nil, failure.Input("%v", err)
 	}
 	return stream, nil
+}
+
+// nothingLeft returns the failure for an order of which drop_last leaves nothing, in the words of
+// the loader's arguments.
+func nothingLeft(e *access.NothingError) error {
+	const what = "with drop_last nothing would be delivered: "
+	if e.Positions == 0 {
+		return failure.Input(what+"there are fewer samples than the %d ranks; start fewer ranks, "+
+			"or leave drop_last out", e.Spec.WorldSize)
+	}
+	return failure.Input(what+"a step takes %d samples (the batches of all ranks), more than the %d "+
+		"of an epoch; make the batches smaller, or leave drop_last out", e.Spec.GlobalBatch,
+		e.Positions)
 }
 
 // Opened records that the job is open: from now on ranks' further parts are exchanged, and news is

@@ -41,8 +41,8 @@ type Input struct {
 	Context context.Context
 }
 
-// Given reports whether the stream's epochs are given, so that they may have any samples, and
-// future epochs are unknown.
+// Given reports whether the stream's epochs are given: they may have any samples, and future epochs
+// are unknown.
 func (in *Input) Given() bool { return in.Stream.Spec().Shuffle == access.Given }
 
 // Ended returns the Context's error, or nil if planning should continue.

@@ -24,10 +24,10 @@ const (
 // one epoch from there: the node itself reads what its ranks need, and keeps it. No node has to ask
 // another one for that. Once every rank of the node has a batch, or patience has run out, run tells
 // the other nodes where this node began and how far it will have read at most when the plan is
-// ready: its bootstrap window (placement.Lead). From all windows each node derives what every node
-// will have kept (placement.Resume), and plans with it, so nothing that was read in the windows is
-// read again. The nodes switch to their plans when all have one: a node that did so earlier would
-// ask others for samples that these do not know they are to keep.
+// ready: its placement.BootstrapWindow. From all windows each node derives what every node will
+// have kept (placement.Resume), and plans with it, so nothing that was read in the windows is read
+// again. The nodes switch to their plans when all have one: a node that did so earlier would ask
+// others for samples that these do not know they are to keep.
 //
 // A window ends early enough to leave most of the plan its freedom, and late enough that the plan
 // should be ready by then. If it is not, because ranks read faster than their first batches
@@ -41,11 +41,11 @@ type bootstrap struct {
 
 	once sync.Once // guards begin, which sets the following
 	// fixed is the job's stream with the epochs known at begin; nil once there is a plan
-	fixed *access.Stream
-	lead  placement.Lead
-	began time.Time
-	err   error
-	begun chan struct{} // closed when begin has run
+	fixed  *access.Stream
+	window placement.BootstrapWindow
+	began  time.Time
+	err    error
+	begun  chan struct{} // closed when begin has run
 
 	mu      sync.Mutex    // guards the following
 	fed     map[int]bool  // ranks of this node that have a batch
@@ -89,11 +89,11 @@ func (p *bootstrap) begin(epoch, step int) error {
 		if known := p.fixed.GivenEpochs(); known != nil && !p.fixed.Given(epoch) {
 			epoch, step = known[0], 0 // the process has just moved on to another epoch
 		}
-		p.lead = placement.Lead{Epoch: epoch, Step: step, Steps: p.in.Stream.Steps()}
+		p.window = placement.BootstrapWindow{Epoch: epoch, Step: step, Steps: p.in.Stream.Steps()}
 		var first *placement.Plan
-		if first, p.err = p.policy.First(p.from(epoch), p.lead); p.err == nil {
+		if first, p.err = p.policy.First(p.from(epoch), p.window); p.err == nil {
 			p.planner.adopt(first)
-			p.extend(p.lead)
+			p.extend(p.window)
 		}
 	})
 	return p.err
@@ -160,23 +160,23 @@ func (p *bootstrap) run(ctx context.Context) error {
 	if err := p.begin(p.in.From, 0); err != nil {
 		return err
 	}
-	lead := p.settle()
-	leads := []placement.Lead{lead}
-	last := lead.Epoch
+	window := p.settle()
+	windows := []placement.BootstrapWindow{window}
+	last := window.Epoch
 	if o.Nodes != nil {
 		var err error
-		if leads, err = o.Nodes.Leads(ctx, lead, p.in.Stream.Steps()); err != nil {
+		if windows, err = o.Nodes.BootstrapWindows(ctx, window, p.in.Stream.Steps()); err != nil {
 			return err
 		}
-		for _, l := range leads {
-			last, lead.Steps = max(last, l.Epoch), max(lead.Steps, l.Steps)
+		for _, w := range windows {
+			last, window.Steps = max(last, w.Epoch), max(window.Steps, w.Steps)
 		}
-		for n := range leads { // all nodes must resume from the same windows
-			leads[n].Steps = lead.Steps
+		for n := range windows { // all nodes must resume from the same windows
+			windows[n].Steps = window.Steps
 		}
-		p.extend(lead)
+		p.extend(window)
 	}
-	in, err := placement.Resume(p.policy, p.from(last), leads)
+	in, err := placement.Resume(p.policy, p.from(last), windows)
 	if err != nil {
 		return err
 	}
@@ -199,7 +199,7 @@ func (p *bootstrap) run(ctx context.Context) error {
 		}
 	}
 	p.planner.follow(plan)
-	o.Log.Debug("planned", "policy", plan.Policy, "window", lead.Steps, "seconds",
+	o.Log.Debug("planned", "policy", plan.Policy, "window", window.Steps, "seconds",
 		time.Since(p.began).Seconds())
 	return nil
 }
@@ -207,36 +207,36 @@ func (p *bootstrap) run(ctx context.Context) error {
 // settle fixes the end of the window: after what has been staged, what may be staged ahead of that,
 // and what is read in margin times the estimated planning time at the rate so far; but at most one
 // epoch, in which everything is needed once.
-func (p *bootstrap) settle() placement.Lead {
-	lead, staged := p.lead, p.planner.o.Staged()
+func (p *bootstrap) settle() placement.BootstrapWindow {
+	window, staged := p.window, p.planner.o.Staged()
 	rate := float64(staged) / time.Since(p.began).Seconds()
 	ahead := p.planner.o.Ahead +
-		int(math.Ceil(min(margin*rate*planTime(p.in).Seconds(), float64(lead.Steps))))
+		int(math.Ceil(min(margin*rate*planTime(p.in).Seconds(), float64(window.Steps))))
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	begin := lead.Epoch*p.in.Stream.Steps() + lead.Step
+	begin := window.Epoch*p.in.Stream.Steps() + window.Step
 	// Otherwise nothing is known of the rate, or the window makes no difference.
 	if staged > 0 && len(p.in.Nodes) > 1 {
-		lead.Steps = min(lead.Steps, max(p.reached-begin, 0)+ahead)
+		window.Steps = min(window.Steps, max(p.reached-begin, 0)+ahead)
 	}
-	p.end = p.endOf(lead)
-	return lead
+	p.end = p.endOf(window)
+	return window
 }
 
-// extend moves the end of the window to that of lead if it is later.
-func (p *bootstrap) extend(lead placement.Lead) {
+// extend moves the end of the node's window to that of window if it is later.
+func (p *bootstrap) extend(window placement.BootstrapWindow) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.end = max(p.end, p.endOf(lead))
+	p.end = max(p.end, p.endOf(window))
 }
 
 // endOf returns the step before which ranks may read in the window. After a whole epoch no rank has
 // to wait: which node keeps what is then settled, except for what that epoch drops. That does not
 // hold if ranks supply their parts of epochs, because a later one may have any samples.
-func (p *bootstrap) endOf(lead placement.Lead) int {
+func (p *bootstrap) endOf(window placement.BootstrapWindow) int {
 	steps := p.in.Stream.Steps()
-	if lead.Step == 0 && lead.Steps == steps && !p.planner.o.Turns {
+	if window.Step == 0 && window.Steps == steps && !p.planner.o.Turns {
 		return math.MaxInt
 	}
-	return lead.Epoch*steps + lead.Step + lead.Steps
+	return window.Epoch*steps + window.Step + window.Steps
 }

@@ -30,12 +30,13 @@ const (
 
 // Nodes gives a planner access to the nodes of a job.
 type Nodes interface {
-	// Rooms sends the others the capacity of this node's storage classes and what they hold, and
-	// returns those of all nodes, with their ranks.
-	Rooms(ctx context.Context, mine placement.Node) ([]placement.Node, error)
-	// Leads sends the others this node's bootstrap window, how far it may read before it has a
-	// plan, and returns those of all nodes. steps is the number of steps in an epoch.
-	Leads(ctx context.Context, mine placement.Lead, steps int) ([]placement.Lead, error)
+	// Capacities sends the others the capacity of this node's storage classes and what they hold,
+	// and returns those of all nodes, with their ranks.
+	Capacities(ctx context.Context, mine placement.Node) ([]placement.Node, error)
+	// BootstrapWindows sends the others this node's bootstrap window, how far it may read before it
+	// has a plan, and returns those of all nodes. steps is the number of steps in an epoch.
+	BootstrapWindows(ctx context.Context, mine placement.BootstrapWindow,
+		steps int) ([]placement.BootstrapWindow, error)
 	// Planned waits until all nodes that are alive have their plans.
 	Planned(ctx context.Context) error
 	// Watch has note called for every node that is gone now, and whenever a node goes or comes
@@ -55,7 +56,7 @@ type Use interface {
 
 // Class is a storage class of this node.
 type Class struct {
-	Room     int64 // capacity in bytes
+	Capacity int64 // capacity in bytes
 	Held     []int32
 	KeepsAll bool // whether it keeps everything that is read, besides what plans assign to it
 }
@@ -171,7 +172,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 			node.Kept = append(node.Kept, held...) // faster classes may hold copies of them
 			held = nil
 		}
-		node.Capacity = append(node.Capacity, c.Room)
+		node.Capacity = append(node.Capacity, c.Capacity)
 		node.Held = append(node.Held, held)
 	}
 	in := placement.Input{
@@ -182,7 +183,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 	}
 	if o.Nodes != nil {
 		var err error
-		if in.Nodes, err = o.Nodes.Rooms(ctx, node); err != nil {
+		if in.Nodes, err = o.Nodes.Capacities(ctx, node); err != nil {
 			return in, err
 		}
 	}
@@ -251,8 +252,8 @@ func (p *Planner) follow(plan *placement.Plan) {
 // Plan returns the plan in force; nil until the node has begun to read.
 func (p *Planner) Plan() *placement.Plan { return p.plan.Load() }
 
-// Room returns the total capacity of the storage classes of all nodes, in bytes.
-func (p *Planner) Room() (sum int64) {
+// Capacity returns the total capacity of the storage classes of all nodes, in bytes.
+func (p *Planner) Capacity() (sum int64) {
 	for _, n := range p.nodes {
 		for _, capacity := range n.Capacity {
 			sum += capacity

@@ -21,18 +21,18 @@ const samples = 40
 
 // node is the first of a job's three nodes; the test plays the others.
 type node struct {
-	leads []placement.Lead // of the other nodes
-	gone  []int
+	windows []placement.BootstrapWindow // of the other nodes
+	gone    []int
 
 	mu       sync.Mutex
-	reported placement.Node   // as passed to Rooms
-	lead     placement.Lead   // as passed to Leads
-	owner    func(id int) int // in force
-	kept     [][]int32        // in force
+	reported placement.Node            // as passed to Capacities
+	window   placement.BootstrapWindow // as passed to BootstrapWindows
+	owner    func(id int) int          // in force
+	kept     [][]int32                 // in force
 	note     func(node int, there bool)
 }
 
-func (n *node) Rooms(_ context.Context, mine placement.Node) ([]placement.Node, error) {
+func (n *node) Capacities(_ context.Context, mine placement.Node) ([]placement.Node, error) {
 	n.reported = mine
 	nodes := make([]placement.Node, 3)
 	for i := range nodes {
@@ -45,11 +45,13 @@ func (n *node) Rooms(_ context.Context, mine placement.Node) ([]placement.Node, 
 	return nodes, nil
 }
 
-func (n *node) Leads(_ context.Context, mine placement.Lead, _ int) ([]placement.Lead, error) {
+func (n *node) BootstrapWindows(_ context.Context, mine placement.BootstrapWindow,
+	_ int,
+) ([]placement.BootstrapWindow, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.lead = mine
-	return append([]placement.Lead{mine}, n.leads...), nil
+	n.window = mine
+	return append([]placement.BootstrapWindow{mine}, n.windows...), nil
 }
 
 func (n *node) Planned(context.Context) error { return nil }
@@ -104,7 +106,7 @@ func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Optio
 		Stream: stream, Size: func(int) int64 {
 			return 1000
 		}, Needed: func(c [][]int32) [][]int32 { return c },
-		Classes: []Class{{Room: 14000}}, Use: n, Read: func(int64) {}, Nodes: n,
+		Classes: []Class{{Capacity: 14000}}, Use: n, Read: func(int64) {}, Nodes: n,
 		Staged: func() int { return 1 }, Ahead: 1,
 		Admit: func(int64) error {
 			return nil
@@ -124,7 +126,7 @@ func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Optio
 // TestRanksWaitAtTheEndOfTheWindow checks that without a plan ranks may read up to the end of the
 // longest window of all nodes, and wait there for the plan.
 func TestRanksWaitAtTheEndOfTheWindow(t *testing.T) {
-	n := &node{leads: []placement.Lead{{Step: 1, Steps: 3}, {Step: 1, Steps: 9}}}
+	n := &node{windows: []placement.BootstrapWindow{{Step: 1, Steps: 3}, {Step: 1, Steps: 9}}}
 	policy := held{begun: make(chan struct{}), free: make(chan struct{})}
 	p := start(t, n, policy)
 	if err := p.Begin(0, 1); err != nil {
@@ -173,7 +175,10 @@ func TestRanksWaitAtTheEndOfTheWindow(t *testing.T) {
 // began to read, wherever later ones begin.
 func TestWindowBeginsWhereTheFirstRankBegins(t *testing.T) {
 	n := &node{
-		leads: []placement.Lead{{Epoch: 1, Step: 2, Steps: 4}, {Epoch: 1, Step: 2, Steps: 4}},
+		windows: []placement.BootstrapWindow{
+			{Epoch: 1, Step: 2, Steps: 4},
+			{Epoch: 1, Step: 2, Steps: 4},
+		},
 	}
 	p := start(t, n, policies.Cooperative{})
 	for _, step := range []int{2, 0, 5} {
@@ -183,15 +188,15 @@ func TestWindowBeginsWhereTheFirstRankBegins(t *testing.T) {
 	}
 	p.Feeds(0)
 	<-p.Done()
-	if n.lead.Epoch != 1 || n.lead.Step != 2 || n.lead.Steps < 1 {
-		t.Errorf("the window is %+v", n.lead)
+	if n.window.Epoch != 1 || n.window.Step != 2 || n.window.Steps < 1 {
+		t.Errorf("the window is %+v", n.window)
 	}
 }
 
 // TestRequestsWaitUntilTheNodeHasBegun checks that requests for samples wait while a node has no
 // plan and its ranks have not begun, because it does not know yet what it is to keep.
 func TestRequestsWaitUntilTheNodeHasBegun(t *testing.T) {
-	n := &node{leads: []placement.Lead{{Steps: 1}, {Steps: 1}}}
+	n := &node{windows: []placement.BootstrapWindow{{Steps: 1}, {Steps: 1}}}
 	p := start(t, n, policies.Cooperative{})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -239,17 +244,17 @@ func TestPlanMayCopyFromAClassThatKeepsAll(t *testing.T) {
 	})
 	p := start(t, n, policies.Cooperative{}, func(o *Options) {
 		o.AtOnce, o.Classes = 0,
-			[]Class{{Room: 60000, Held: []int32{3}}, {Room: 60000, Held: all, KeepsAll: true}}
+			[]Class{{Capacity: 60000, Held: []int32{3}}, {Capacity: 60000, Held: all, KeepsAll: true}}
 	})
 	if p.Gate() != nil || p.Planning() {
 		t.Error("a quick plan is not made at once")
 	}
 	if len(n.reported.Kept) != samples || !slices.Equal(n.reported.Held[0], []int32{3}) ||
 		len(n.reported.Held[1]) != 0 {
-		t.Errorf("Rooms was called with %+v", n.reported)
+		t.Errorf("Capacities was called with %+v", n.reported)
 	}
-	if p.Room() != 3*120000 {
-		t.Errorf("the capacity of all classes is %d bytes", p.Room())
+	if p.Capacity() != 3*120000 {
+		t.Errorf("the capacity of all classes is %d bytes", p.Capacity())
 	}
 	if len(n.kept) != 2 || len(n.kept[0]) == 0 || !slices.Contains(n.kept[0], 3) {
 		t.Errorf("%v are kept", n.kept)

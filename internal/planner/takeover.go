@@ -8,7 +8,7 @@ import (
 
 // failover adapts the plan to the nodes that are alive: others take over the samples of nodes that
 // are gone (placement.Plan.TakeOver), and give them back when these return. While nodes have not
-// all heard of a change they may disagree about owners. That costs a read from the source, because
+// all know of a change they may disagree about owners. That costs a read from the source, because
 // a node that is asked for a sample reads it.
 type failover struct {
 	mu    sync.Mutex // guards the following

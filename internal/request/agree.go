@@ -2,6 +2,7 @@ package request
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"errors"
@@ -20,6 +21,25 @@ import (
 type Setting struct {
 	Key   string
 	Value any
+	// Text is how messages show the value; "": Value itself.
+	Text string
+}
+
+// String returns the value as messages show it.
+func (s Setting) String() string {
+	if text := cmp.Or(s.Text, fmt.Sprint(s.Value)); text != "" {
+		return text
+	}
+	return "not set"
+}
+
+// detail returns the value as a failure's details have it: numbers as they are, texts as messages
+// show them.
+func (s Setting) detail() any {
+	if _, text := s.Value.(string); text {
+		return cmp.Or(s.Text, fmt.Sprint(s.Value))
+	}
+	return s.Value
 }
 
 // Shared returns the settings that all ranks of a job must share, on all nodes. The seed is not
@@ -30,16 +50,16 @@ func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 		batch = 0
 	}
 	return []Setting{
-		{"epochs", m.Stream.Epochs},
-		{"global batch size", batch},
-		{"drop_last", m.Stream.DropLast},
-		{"shuffle", m.Stream.Shuffle},
-		{"scheme", m.Stream.Scheme},
-		{"tail", m.Stream.Tail},
-		{"subset or batches", o.Digest},
-		{"transforms", listed(m)},
-		{"policy", cfg.Policy},
-		{"on_error", cfg.OnError},
+		{Key: "epochs", Value: m.Stream.Epochs},
+		{Key: "global batch size", Value: batch},
+		{Key: "drop_last", Value: m.Stream.DropLast},
+		{Key: "shuffle", Value: m.Stream.Shuffle},
+		{Key: "scheme", Value: m.Stream.Scheme},
+		{Key: "tail", Value: m.Stream.Tail},
+		{Key: "subset or batches", Value: o.Digest},
+		{Key: "transforms", Value: listed(m)},
+		{Key: "policy", Value: cfg.Policy},
+		{Key: "on_error", Value: cfg.OnError},
 	}
 }
 
@@ -47,44 +67,63 @@ func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 // first rank's apply.
 func settings(m *Open, cfg *config.Config, o *Order, seed uint64) []Setting {
 	return slices.Concat([]Setting{
-		{"world_size", m.WorldSize},
-		{"nodes", node(m)},
-		{"dataset kind", m.Dataset.Kind},
-		{"dataset", m.Dataset.Path},
-		{"extensions", fmt.Sprint(m.Dataset.Extensions)},
-		{"seed", seed},
+		{Key: "world_size", Value: m.WorldSize},
+		{Key: "nodes", Value: node(m)},
+		{Key: "dataset kind", Value: m.Dataset.Kind},
+		{Key: "dataset", Value: m.Dataset.Path},
+		{Key: "extensions", Value: fmt.Sprint(m.Dataset.Extensions)},
+		seedOf(m, seed),
 	}, Shared(m, cfg, o), caching(cfg), []Setting{
 		given(cfg, "staging_buffer", cfg.StagingBuffer),
-		{"prefetch_batches", cfg.PrefetchBatches},
-		{"transform_threads", cfg.TransformThreads},
+		set(cfg, "prefetch_batches", cfg.PrefetchBatches),
+		set(cfg, "transform_threads", cfg.TransformThreads),
 		given(cfg, "decode_memory", cfg.DecodeMemory),
-		{"index_dir", cfg.IndexDir},
-		{"port", cfg.Port},
-		{"interface", cfg.Interface},
-		{"start_timeout", cfg.StartTimeout.String()},
-		{"tls", cfg.TLS},
-		{"tls_cert", cfg.TLSCert},
-		{"tls_key", cfg.TLSKey},
-		{"tls_ca", cfg.TLSCA},
+		set(cfg, "index_dir", cfg.IndexDir),
+		set(cfg, "port", cfg.Port),
+		set(cfg, "interface", cfg.Interface),
+		set(cfg, "start_timeout", cfg.StartTimeout.String()),
+		set(cfg, "tls", cfg.TLS),
+		set(cfg, "tls_cert", cfg.TLSCert),
+		set(cfg, "tls_key", cfg.TLSKey),
+		set(cfg, "tls_ca", cfg.TLSCA),
 	})
+}
+
+// seedOf returns the seed of a rank, which the job has drawn if the rank gave none.
+func seedOf(m *Open, seed uint64) Setting {
+	s := Setting{Key: "seed", Value: seed}
+	if m.Stream.Seed == nil {
+		s.Text = fmt.Sprintf("%d (drawn, as none was given)", seed)
+	}
+	return s
 }
 
 // caching returns the settings that determine a dataset's cache.
 func caching(cfg *config.Config) []Setting {
-	classes := "none"
+	classes := Setting{Key: "storage_class", Value: "none"}
 	if strings.HasSuffix(cfg.Origins["memory"].Source, "replaces it") {
-		classes = fmt.Sprintf("%+v", cfg.StorageClasses)
+		var texts []string
+		for _, class := range cfg.StorageClasses {
+			texts = append(texts, class.Text())
+		}
+		classes.Value, classes.Text = fmt.Sprintf("%+v", cfg.StorageClasses),
+			strings.Join(texts, " and ")
 	}
 	return []Setting{
-		{"storage_class", classes},
+		classes,
 		given(cfg, "memory", cfg.Memory),
-		{"cache_dir", cfg.CacheDir},
+		set(cfg, "cache_dir", cfg.CacheDir),
 		given(cfg, "cache_size", cfg.CacheSize),
 		given(cfg, "disk_reserve", cfg.DiskReserve),
-		{"source_threads", cfg.SourceThreads},
-		{"cache_threads", cfg.CacheThreads},
-		{"source_timeout", cfg.SourceTimeout.String()},
+		set(cfg, "source_threads", cfg.SourceThreads),
+		set(cfg, "cache_threads", cfg.CacheThreads),
+		set(cfg, "source_timeout", cfg.SourceTimeout.String()),
 	}
+}
+
+// set returns a setting whose value messages show as the user wrote it.
+func set(cfg *config.Config, key string, value any) Setting {
+	return Setting{Key: key, Value: value, Text: cfg.Origins[key].Value}
 }
 
 // given returns a setting with the user's value, or Auto if the value was derived, measured or a
@@ -92,20 +131,20 @@ func caching(cfg *config.Config) []Setting {
 func given(cfg *config.Config, key string, value any) Setting {
 	if source := cfg.Origins[key].Source; source == "" || strings.HasPrefix(source, "default") ||
 		strings.HasPrefix(source, "measured") {
-		return Setting{key, config.Auto}
+		return Setting{Key: key, Value: config.Auto}
 	}
-	return Setting{key, fmt.Sprint(value)}
+	return set(cfg, key, fmt.Sprint(value))
 }
 
-// Differences lists the cache settings that differ between two configurations; "" if there are
-// none.
-func Differences(theirs, mine *config.Config) string {
+// Differences lists the cache settings that differ between the configuration of the job that opened
+// a dataset first and that of a later one; "" if there are none.
+func Differences(first, later *config.Config) string {
 	var out []string
-	others := caching(theirs)
-	for i, s := range caching(mine) {
+	others := caching(first)
+	for i, s := range caching(later) {
 		if s.Value != others[i].Value {
 			out = append(out,
-				fmt.Sprintf("%s is %v there and %v here", s.Key, others[i].Value, s.Value))
+				fmt.Sprintf("%s (%s in that job, %s in this one)", s.Key, others[i], s))
 		}
 	}
 	return strings.Join(out, ", ")
@@ -145,14 +184,33 @@ func Compare(first, other Said, seed uint64) error {
 	}
 	for i, mine := range settings(other.Open, other.Config, other.Order, seed) {
 		if mine.Value != theirs[i].Value {
-			return failure.Differs(mine.Key, mine.Value, theirs[i].Value, nil,
-				"rank %d disagrees with rank %d of job %s: %s is %v here and %v there; all ranks "+
-					"must use the same value",
-				other.Open.Rank, first.Open.Rank, first.Open.Job, mine.Key, mine.Value,
-				theirs[i].Value)
+			return failure.Differs(mine.Key, mine.detail(), theirs[i].detail(), nil,
+				"rank %d disagrees with rank %d of job %s: %s is %s on rank %[1]d and %[6]s on "+
+					"rank %[2]d; %[7]s",
+				other.Open.Rank, first.Open.Rank, Name(first.Open.Job), mine.Key, mine, theirs[i],
+				Remedy(mine.Key))
 		}
 	}
 	return nil
+}
+
+// Remedy returns what to do if ranks or nodes have different values for a key.
+func Remedy(key string) string {
+	switch {
+	case key == "global batch size":
+		return "give all ranks the same batch_size"
+	case key == "subset or batches":
+		return "give all ranks the same subset, sampler and batch_size"
+	case key == "world_size", key == "nodes":
+		return "start all ranks of the job with the same launcher, in one launch"
+	case key == "hdmlp's version", key == "protocol":
+		return "install the same version of hdmlp on all nodes"
+	case strings.Contains(key, "fingerprint"):
+		return "copy the dataset with its modification times (rsync -a, cp -a)"
+	case strings.Contains(key, "of the dataset"), key == "the dataset":
+		return "mount the same dataset on all nodes, or copy it again"
+	}
+	return "all ranks must use the same value"
 }
 
 // OfOrder returns the failure in err, an error of Compare, and reports whether it is about which
@@ -166,7 +224,7 @@ func OfOrder(err error) (refused *failure.Error, ok bool) {
 		"subset or batches":
 		return refused, true
 	}
-	return nil, false
+	return refused, false
 }
 
 // mostClasses is the number of classes up to which a dataset's classes are compared one by one.
@@ -199,8 +257,8 @@ func Listing(x *dataset.Index) []Setting {
 		}
 		keys = append(keys, Setting{
 			Key: key,
-			Value: fmt.Sprintf("%d samples of %d bytes (hash of names and sizes: %016x)",
-				sizes[i], total, files.Sum64()),
+			Value: fmt.Sprintf("%s with %d bytes (hash of names and sizes: %016x)",
+				samples(sizes[i]), total, files.Sum64()),
 		})
 	}
 	// This one differs alone only if everything else is equal.
@@ -209,6 +267,14 @@ func Listing(x *dataset.Index) []Setting {
 		Key:   "dataset fingerprint (names and sizes are equal, modification times differ)",
 		Value: fmt.Sprintf("%x", hash[:8]),
 	})
+}
+
+// samples returns a number of samples in words.
+func samples(n int) string {
+	if n == 1 {
+		return "1 sample"
+	}
+	return fmt.Sprintf("%d samples", n)
 }
 
 // listed returns a rank's transforms as text without blanks.

@@ -39,7 +39,7 @@ func TestRunBytes(t *testing.T) {
 		t.Errorf("frequency needs %d bytes for more than a billion copies", got)
 	}
 	if counts, not := need("cooperative"), need("locality"); counts < not+gib {
-		t.Errorf("a table of who reads what takes more than %d bytes, of %d", counts-not, counts)
+		t.Errorf("a table of which node reads what takes more than %d bytes, of %d", counts-not, counts)
 	}
 	if shards, parts := need("sharded"), need("locality"); shards < 2*parts {
 		t.Errorf("the thesis's shards go on with the samples of other nodes: %d bytes, and %d "+

@@ -35,18 +35,37 @@ const mega = 1e6
 // unmeasured is the rate in MB/s of what the run did not measure; too high to matter.
 const unmeasured = 1e6
 
+// expectedReport says what ReadRun accepts.
+const expectedReport = "expected is the JSON of loader.report(), without cluster=True, or one of " +
+	"the `jobs` of `hdmlp stats --json`"
+
 // ReadRun parses a job's report, in JSON. It returns an error for a report that cannot be compared
 // with a simulation: without a finished first epoch, of several nodes, or not over a whole dataset
 // in an order drawn from a seed.
 func ReadRun(data []byte) (*Run, error) {
 	r := &Run{}
+	var keys map[string]json.RawMessage
+	if err := json.Unmarshal(data, &keys); err != nil {
+		return nil, fmt.Errorf("not a JSON object: %w; %s", err, expectedReport)
+	}
+	has := func(key string) bool { _, ok := keys[key]; return ok }
+	switch {
+	case has("total"): // stats.ClusterReport
+		return nil, errors.New("this is the report of a job over all its nodes, which lacks the " +
+			"figures of each epoch; " + expectedReport)
+	case has("jobs"):
+		return nil, errors.New("this is the output of `hdmlp stats --json`; " + expectedReport)
+	}
 	if err := json.Unmarshal(data, &r.report); err != nil {
-		return nil, fmt.Errorf("not a job's report: %w", err)
+		return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
 	}
 	p := &r.report
-	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Places) == 0 {
+	if err := renamed(data, p); err != nil {
+		return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
+	}
+	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Tiers) == 0 {
 		return nil, errors.New("not a job's report: samples, bytes, global_batch_size, " +
-			"world_size or places are missing")
+			"world_size or tiers are missing; " + expectedReport)
 	}
 	if p.Subset || p.Shuffle == string(access.Given) {
 		return nil, errors.New("the job read a subset of the dataset, or its process supplied the " +
@@ -77,6 +96,34 @@ func ReadRun(data []byte) (*Run, error) {
 			"finished; take the report at the end of a run")
 	}
 	return r, nil
+}
+
+// renamed reads the fields that have other names in a report of version 0.2 or earlier
+// (docs/COMPATIBILITY.md).
+func renamed(data []byte, p *stats.Report) error {
+	if len(p.Tiers) > 0 {
+		return nil
+	}
+	var old struct {
+		Places []struct {
+			stats.Speed
+			Place string `json:"place"`
+		} `json:"places"`
+		Classes []struct {
+			Room int64 `json:"room"`
+		} `json:"classes"`
+	}
+	if err := json.Unmarshal(data, &old); err != nil {
+		return err
+	}
+	for _, s := range old.Places {
+		s.Speed.Tier = s.Place
+		p.Tiers = append(p.Tiers, s.Speed)
+	}
+	for j, c := range old.Classes {
+		p.Classes[j].Capacity = c.Room
+	}
+	return nil
 }
 
 func (r *Run) stream() (*access.Stream, error) {
@@ -171,9 +218,9 @@ func (r *Run) environment() perfmodel.Environment {
 			}
 		}
 	}
-	rate := func(place string) float64 {
-		for _, m := range p.Places {
-			if m.Place == place && m.Busy > 0 && m.Bytes > 0 {
+	rate := func(tier string) float64 {
+		for _, m := range p.Tiers {
+			if m.Tier == tier && m.Busy > 0 && m.Bytes > 0 {
 				return float64(m.Bytes) / mega / m.Busy
 			}
 		}
@@ -197,7 +244,7 @@ func (r *Run) environment() perfmodel.Environment {
 	})
 	for _, c := range p.Classes {
 		env.Classes = append(env.Classes, perfmodel.Class{
-			Capacity: float64(c.Room) / mega, Threads: max(threads*3/4, 1),
+			Capacity: float64(c.Capacity) / mega, Threads: max(threads*3/4, 1),
 			Read: perfmodel.Constant(rate(c.Name)), Write: perfmodel.Constant(unmeasured),
 		})
 	}

@@ -6,16 +6,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
 // finishedRun is the report of a job that behaved as the model says: 100 samples of 1 MB,
 // 2 ranks, 3 epochs of 10 steps, a source of 50 MB/s, computation of 200 MB/s, and
-// a memory class with room for everything. Epoch 0 takes 2 s, later ones 0.5 s.
+// a memory class with capacity for everything. Epoch 0 takes 2 s, later ones 0.5 s.
 func finishedRun() map[string]any {
 	rank := func(number int) map[string]any {
-		reads := func(place string) map[string]any {
-			return map[string]any{place: map[string]any{"samples": 50, "bytes": 50_000_000}}
+		reads := func(tier string) map[string]any {
+			return map[string]any{tier: map[string]any{"samples": 50, "bytes": 50_000_000}}
 		}
 		later := map[string]any{
 			"batches": 10,
@@ -63,9 +65,9 @@ func finishedRun() map[string]any {
 			map[string]any{"epoch": 2, "source": source(0)},
 			map[string]any{"epoch": 3, "source": source(0)},
 		},
-		"classes": []any{map[string]any{"name": "memory", "room": 100_000_000}},
-		"places": []any{map[string]any{
-			"place":        "source",
+		"classes": []any{map[string]any{"name": "memory", "capacity": 100_000_000}},
+		"tiers": []any{map[string]any{
+			"tier":         "source",
 			"bytes":        100_000_000,
 			"busy_seconds": 2.0,
 		}},
@@ -119,6 +121,30 @@ func TestRun(t *testing.T) {
 	near("predicted source", result.SourceTotal, 100, 0.01)
 }
 
+// TestRunOfAnEarlierVersion: a report that version 0.2 saved is read like today's.
+func TestRunOfAnEarlierVersion(t *testing.T) {
+	want, err := readRun(t, finishedRun())
+	if err != nil {
+		t.Fatal(err)
+	}
+	report := finishedRun()
+	class := report["classes"].([]any)[0].(map[string]any)
+	class["room"] = class["capacity"]
+	delete(class, "capacity")
+	speed := report["tiers"].([]any)[0].(map[string]any)
+	speed["place"] = speed["tier"]
+	delete(speed, "tier")
+	report["places"] = report["tiers"]
+	delete(report, "tiers")
+	got, err := readRun(t, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Run{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestRunOfPython: what Python made of batches before the step is part of the step's time.
 func TestRunOfPython(t *testing.T) {
 	report := finishedRun()
@@ -146,6 +172,13 @@ func TestRunRefuses(t *testing.T) {
 		"no finished epoch": {func(r map[string]any) {
 			r["epochs"] = r["epochs"].([]any)[3:]
 		}, "no epochs"},
+		"a report over all nodes": {func(r map[string]any) {
+			r["total"], r["nodes"] = map[string]any{}, []any{}
+		}, "without cluster=True"},
+		"the output of stats": {func(r map[string]any) {
+			clear(r)
+			r["jobs"] = []any{}
+		}, "one of the `jobs`"},
 		"another shuffle": {func(r map[string]any) { r["shuffle"] = "riffle" }, "riffle"},
 	} {
 		report := finishedRun()
@@ -154,7 +187,8 @@ func TestRunRefuses(t *testing.T) {
 			t.Errorf("%s: %v; it should say %q", name, err, c.says)
 		}
 	}
-	if _, err := ReadRun([]byte("epoch,seconds\n")); err == nil {
-		t.Error("a table was taken for a report")
+	if _, err := ReadRun([]byte("epoch,seconds\n")); err == nil ||
+		!strings.Contains(err.Error(), "loader.report()") {
+		t.Errorf("a table: %v; it should say what is expected", err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/environment"
 	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
@@ -63,6 +64,8 @@ type File struct {
 	path  string
 	text  []byte
 	known cache
+	// machine is an environment file that replaces [environment]; nil: none does.
+	machine []byte
 }
 
 // cache holds sizes and orders that were read or drawn, by path or by what they were drawn from.
@@ -99,13 +102,44 @@ func New(path string, text []byte) (*File, error) {
 	return f, nil
 }
 
+// UseEnvironment replaces the file's [environment] by that of the file at path, as hdmlp probe and
+// jobs write it; the number of nodes remains the scenario's.
+func (f *File) UseEnvironment(path string) error {
+	text, err := inputfile.Read(path, environment.MaxBytes)
+	if err != nil {
+		return fmt.Errorf("read the environment: %w", err)
+	}
+	if _, err := environment.Decode(text); err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	f.machine = text
+	return nil
+}
+
 // decode parses the text into a new table.
 func (f *File) decode() (map[string]any, error) {
+	table, err := f.decodeText()
+	if err != nil || f.machine == nil {
+		return table, err
+	}
+	var machine struct{ Environment map[string]any }
+	if err := toml.Unmarshal(f.machine, &machine); err != nil {
+		return nil, err
+	}
+	if was, ok := table["environment"].(map[string]any); ok && was["nodes"] != nil {
+		machine.Environment["nodes"] = was["nodes"]
+	}
+	table["environment"] = machine.Environment
+	return table, nil
+}
+
+func (f *File) decodeText() (map[string]any, error) {
 	table := map[string]any{}
 	err := toml.Unmarshal(f.text, &table)
 	if syntax, ok := err.(*toml.DecodeError); ok {
 		row, column := syntax.Position()
-		return nil, fmt.Errorf("%s: line %d, column %d: not TOML: %w", f.path, row, column, err)
+		return nil, fmt.Errorf("%s: line %d, column %d: not TOML: %s", f.path, row, column,
+			strings.TrimPrefix(syntax.Error(), "toml: "))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: not TOML: %w", f.path, err)
@@ -119,7 +153,11 @@ func (f *File) Name() string {
 }
 
 // Override is a value that replaces the file's value for a key.
-type Override struct{ Key, Value string }
+type Override struct {
+	Key, Value string
+	// Given is what faults call the key, such as "--seed" for one that a flag sets; "": Key.
+	Given string
+}
 
 // ParseOverride parses KEY=VALUE.
 func ParseOverride(text string) (Override, error) {
@@ -128,7 +166,7 @@ func ParseOverride(text string) (Override, error) {
 	if !ok || key == "" {
 		return Override{}, fmt.Errorf("%q is not KEY=VALUE", text)
 	}
-	return Override{key, strings.TrimSpace(value)}, nil
+	return Override{Key: key, Value: strings.TrimSpace(value)}, nil
 }
 
 // Scenario returns the file's scenario with the given overrides. If values are invalid, the error
@@ -144,6 +182,13 @@ func (f *File) Scenario(set ...Override) (*Scenario, error) {
 	}
 	r.read(table)
 	if len(r.faults) > 0 {
+		for i := range r.faults {
+			for _, o := range set {
+				if o.Given != "" && FullKey(o.Key) == r.faults[i].Key {
+					r.faults[i].Key = o.Given
+				}
+			}
+		}
 		return nil, r.faults
 	}
 	return r.scenario, nil

@@ -19,13 +19,13 @@ func (r *reader) together() {
 	}
 	if s.DropLast && s.Dataset.Samples > 0 && s.GlobalBatch > s.Dataset.Samples {
 		r.fault("job.global_batch_size", int64(s.GlobalBatch),
-			fmt.Sprintf("larger than the dataset of %d samples, so that with drop_last no "+
+			fmt.Sprintf("larger than the dataset of %d samples, so with drop_last no "+
 				"batch remains", s.Dataset.Samples),
 			fmt.Sprintf("1 to %d, or drop_last = false", s.Dataset.Samples))
 	}
 	if d := s.Dataset; d.File == "" && d.Mu > 0 && d.Min > d.Mu+4*d.Sigma {
 		r.fault("dataset.min", d.Min,
-			fmt.Sprintf("more than four sigma above mu = %s, so that nearly every draw would be "+
+			fmt.Sprintf("more than four sigma above mu = %s, so nearly every draw would be "+
 				"drawn again",
 				strconv.FormatFloat(d.Mu, 'g', -1, 64)), "at most mu + 4 sigma")
 	}

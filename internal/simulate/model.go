@@ -21,11 +21,12 @@ import (
 // Where the semantics differ from those of the profile Thesis:
 //
 //   - Per node, p_0 threads fill the staging buffer: the first free thread takes the next position,
-//     once there is capacity for it. Capacity is taken when a read begins and returned when the
-//     sample is consumed.
+//     once there is capacity for it, or the sample that training asks for. Capacity is taken when a
+//     read begins and returned when the sample is consumed.
 //   - A read takes fetch + write (thesis equation 3.4). It goes to the fastest tier that has the
 //     sample now: a class of the node, a class of another node, or the source. In r_j(p)/p, p
-//     counts the threads that are reading from the class when the read begins. Under a plan that
+//     counts the threads that are reading from the class when the read begins; together they get
+//     at most the highest r_j(p). Under a plan that
 //     reads each sample once from the source (ReadOnce), or a policy with CacheFirst, an existing
 //     copy is always preferred, as in the engine: an idle source may be faster than a slow class,
 //     but all nodes share it.
@@ -183,7 +184,7 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 	}
 	m.fastestSource = slices.Max(m.source.rate)
 	for _, c := range env.Classes {
-		m.rates = append(m.rates, newRates(c.Read))
+		m.rates = append(m.rates, newRates(c.Read, readers(job)))
 	}
 	m.reading = make([]classReads, job.Nodes*m.classes)
 	first := stream.Epoch(0)
@@ -198,6 +199,9 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 	m.result = Result{Supported: true}
 	return m
 }
+
+// readers returns how many threads of all nodes read samples for training.
+func readers(job *Job) int { return job.Nodes * job.Env.Classes[0].Threads }
 
 // run simulates the plan.
 func (m *model) run(ctx context.Context) error {

@@ -14,7 +14,7 @@ type copies struct {
 	first []uint32 // nil: no copies at all
 	list  []sampleCopy
 
-	touched copyState // means nothing: it keeps the loads of function of
+	touched copyState // written only so that the compiler keeps the load in of
 }
 
 type sampleCopy struct {
@@ -104,7 +104,22 @@ func (c *copies) on(node int, k int32) int32 {
 
 // classReads holds the end times of the reads in progress from one class of one node. A new read
 // shares the class with these (thesis equations 3.6 and 3.7: r_j(p)/p with p reading threads).
-type classReads struct{ ends []float64 }
+//
+// A read keeps the rate of its begin, so that reads that begin while others pause could together
+// get more than the class gives; done prevents that.
+type classReads struct {
+	ends []float64
+	done float64 // when the class, at its best rate, has read all that was requested of it
+}
+
+// read adds a read of size MB that begins at time now and by itself ends at time end, and returns
+// when it ends. best is the class's best rate.
+func (r *classReads) read(now, end, size, best float64) float64 {
+	r.done = max(r.done, now) + size/best
+	end = max(end, r.done)
+	r.ends = append(r.ends, end)
+	return end
+}
 
 // threads returns the number of threads that read at time now, plus one.
 func (r *classReads) threads(now float64) int {
@@ -126,11 +141,13 @@ const tabled = 64
 // rates holds r_j(p)/p of a class for p = 0..tabled; the entry for 0 equals that for 1.
 type rates struct {
 	curve perfmodel.Curve
+	best  float64 // the highest r_j(p) of the threads that there are
 	table [tabled + 1]float64
 }
 
-func newRates(curve perfmodel.Curve) rates {
+func newRates(curve perfmodel.Curve, threads int) rates {
 	r := rates{curve: curve}
+	r.best, _ = curve.Best(threads)
 	for p := range r.table {
 		r.table[p] = curve.At(float64(max(1, p))) / float64(max(1, p))
 	}

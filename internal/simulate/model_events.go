@@ -55,10 +55,9 @@ func (m *model) ring(i int, n *node) {
 	}
 	what := n.soon[first].what
 	n.soon = append(n.soon[:first], n.soon[first+1:]...)
-	if what == demandThread {
-		m.read(i, n, waiter{n.head, int32(i), demandThread, -1})
-		m.consume(i, n)
-		m.goOn(i, n)
+	if what == demandRead {
+		n.asks = true
+		m.schedule(i, n)
 		return
 	}
 	m.active--
@@ -67,18 +66,16 @@ func (m *model) ring(i int, n *node) {
 	m.preloaded()
 }
 
-// goOn updates the node's next event after training may have advanced and no thread has become
-// free: only a thread that waited for capacity can start.
-func (m *model) goOn(i int, n *node) {
-	if n.start == inf {
-		m.schedule(i, n)
-	} else {
-		m.setClock(i, n)
-	}
-}
-
-// take lets the first free thread take the node's next position.
+// take lets the first free thread take the sample that training asks for, or else the node's next
+// position.
 func (m *model) take(i int, n *node) {
+	if n.asks {
+		n.asks = false
+		m.read(i, n, waiter{n.head, int32(i), int32(n.first), -1})
+		m.consume(i, n)
+		m.schedule(i, n)
+		return
+	}
 	at := n.next
 	n.next++
 	p := n.pos(at)
@@ -193,7 +190,7 @@ func (m *model) waiter(w waiter) int32 {
 func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
 	cp := m.copies.list[c]
 	slot := int(cp.node)*m.classes + int(cp.class)
-	m.reading[slot].ends = append(m.reading[slot].ends, end)
+	end = m.reading[slot].read(m.now, end, size, m.rates[cp.class].best)
 	if c == own {
 		a := &m.local[cp.class]
 		a.Samples++
@@ -240,11 +237,7 @@ func (m *model) sourceEnd() {
 		if n.head == f.who.at {
 			m.consume(i, n)
 		}
-		if f.who.thread == demandThread {
-			m.goOn(i, n)
-		} else {
-			m.schedule(i, n)
-		}
+		m.schedule(i, n)
 	}
 }
 

@@ -35,6 +35,7 @@ type node struct {
 	left    int     // samples of the batch that are not consumed
 	load    float64 // MB of the batch that are consumed
 	waiting bool    // for the other nodes, at the end of a batch
+	asks    bool    // training waits for a thread to read position head on demand
 
 	soon []alarm // other pending events; few
 	fill []filler
@@ -48,10 +49,10 @@ type position struct {
 	from, to uint32
 }
 
-// alarm is an event at a given time.
+// alarm is a pending event of a node: a thread reads its next sample at the given time.
 type alarm struct {
 	time float64
-	// demandThread: read position head on demand; fillThread and below: read the next sample for a
+	// demandRead: training asks for position head; fillThread and below: read the next sample for a
 	// class
 	what int32
 }
@@ -174,6 +175,11 @@ func (m *model) schedule(i int, n *node) {
 		n.first = soonest(n.threads)
 	}
 	first := n.threads[n.first]
+	if n.asks { // its capacity is taken
+		n.start = max(first, m.now)
+		m.setClock(i, n)
+		return
+	}
 	if first < inf && m.training && (n.next < n.loaded || m.load(i, n)) {
 		if n.free == n.next {
 			n.used = 0
@@ -228,7 +234,7 @@ func (m *model) consume(i int, n *node) {
 		}
 		if p.at < 0 { // read on demand, now
 			p.at = inf
-			n.soon = append(n.soon, alarm{max(m.now, n.busy), demandThread})
+			n.soon = append(n.soon, alarm{max(m.now, n.busy), demandRead})
 			return
 		}
 		p.at = max(p.at, n.busy)

@@ -155,9 +155,9 @@ type waiter struct {
 }
 
 const (
-	demandThread = -1
-	ownerThread  = -2 // no thread: the owner reads for other nodes
-	fillThread   = -3 // and below: fills class fillThread-thread+1
+	demandRead  = -1 // no thread: an alarm when training asks for a sample
+	ownerThread = -2 // no thread: the owner reads for other nodes
+	fillThread  = -3 // and below: fills class fillThread-thread+1
 )
 
 func newSource(env *perfmodel.Environment, nodes int) source {

@@ -19,7 +19,7 @@ import (
 const scenarios = 200
 
 // keepsOrder reports whether a policy trains on the job's own order.
-func keepsOrder(t *testing.T, job *Job, policy string) bool {
+func keepsOrder(t interface{ Fatal(...any) }, job *Job, policy string) bool {
 	stream, err := streamOf(job)
 	if err != nil {
 		t.Fatal(err)
@@ -134,8 +134,8 @@ func consumed(r *Result) Amount {
 	return a
 }
 
-// TestReadsByTierAddUp: every sample that is consumed was read from exactly one place, training never
-// takes less than its computation, and no policy that keeps the order beats perfect.
+// TestReadsByTierAddUp: every sample that is consumed was read from exactly one place, training
+// never takes less than its computation, and no policy that keeps the order beats perfect.
 func TestReadsByTierAddUp(t *testing.T) {
 	t.Parallel()
 	supported := map[string]int{}
@@ -153,7 +153,7 @@ func TestReadsByTierAddUp(t *testing.T) {
 			supported[p]++
 			got := consumed(r)
 			if got.Samples != want.Samples {
-				t.Errorf("seed %d, %s: %d samples by place, %d consumed", seed, p, got.Samples,
+				t.Errorf("seed %d, %s: %d samples by tier, %d consumed", seed, p, got.Samples,
 					want.Samples)
 			}
 			if r.Stall < -1e-9*r.Runtime {
@@ -178,7 +178,7 @@ func TestReadsByTierAddUp(t *testing.T) {
 				continue
 			}
 			if math.Abs(got.MB-want.MB) > 1e-9*want.MB {
-				t.Errorf("seed %d, %s: %v MB by place, %v MB consumed", seed, p, got.MB, want.MB)
+				t.Errorf("seed %d, %s: %v MB by tier, %v MB consumed", seed, p, got.MB, want.MB)
 			}
 			if r.Runtime < perfect.Runtime*(1-1e-9) {
 				t.Errorf("seed %d, %s: takes %v s, perfect %v s", seed, p, r.Runtime,
@@ -278,7 +278,7 @@ func fetchTimes(t *testing.T, job *Job, policy string) float64 {
 		t.Fatal(err)
 	}
 	env := &job.Env
-	remote := make([]float64, len(job.Sizes)) // rate at which somebody's copy can be read
+	remote := make([]float64, len(job.Sizes)) // rate at which a node's copy can be read
 	for _, n := range plan.Nodes {
 		for j, ids := range n.Classes {
 			for _, k := range ids {

@@ -43,12 +43,13 @@ func scaled(job *Job, resource string, x float64) *Job {
 // TestShrinkingResources: no run gets shorter when a resource shrinks by 30 %. That holds to 0.1 %
 // in 97 of 100 runs; no run gets shorter by more than 4 %. Those others are anomalies, as list
 // schedules have them (Graham, Bounds on multiprocessing timing anomalies): which of several
-// threads is free first, and so who reads when and from where, changes with every time. The largest
-// come from the choice of the place to read from, which each thread makes for itself as things
-// stand: with less time between two reads, more samples lie in a slow class already when they are
-// asked for, and are read from there, although the source, left to it alone, would have been
-// faster; or several nodes choose the source at once, and get less of it than each expected. Jobs
-// whose peers are slower than the source are left out for that reason, but for naive and staging.
+// threads is free first, and so which reads when and from where, changes with every time. The
+// largest come from the choice of the place to read from, which each thread makes for itself as
+// things stand: with less time between two reads, more samples lie in a slow class already when
+// they are asked for, and are read from there, although the source, left to it alone, would have
+// been faster; or several nodes choose the source at once, and get less of it than each expected.
+// Jobs whose peers are slower than the source are left out for that reason, but for naive and
+// staging.
 //
 // Larger classes shorten the last epoch. What the first takes, and what policies do before
 // training, may become longer: there is more to fill. Nothing is claimed for those that read from

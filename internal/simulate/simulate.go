@@ -65,6 +65,9 @@ type Result struct {
 	// SourceTotal counts all MB read from the source, including those that fill caches.
 	SourceTotal  float64 `json:"source_mb_total"`
 	ShareOfBound float64 `json:"source_share_of_bound"`
+	// ShareOfTimeBound is Runtime divided by TimeBound of the job, if the caller set it. Runs that
+	// read the samples in another order can be below 1.
+	ShareOfTimeBound float64 `json:"share_of_time_bound,omitempty"`
 	// SeenPerEpoch is the mean share of the dataset that is consumed in an epoch, on any node.
 	SeenPerEpoch float64 `json:"dataset_seen_per_epoch"`
 	// Shuffle is the distance of the order from a full shuffle: 0 is a full shuffle, 1 an order

@@ -137,7 +137,7 @@ func TestThesisInvariants(t *testing.T) {
 			}
 			if want := lowest.Reads.Local["0"].Samples; all.Samples != want ||
 				!rewritten && math.Abs(all.MB-consumed) > 1e-9*consumed {
-				t.Errorf("seed %d, %s: %v by place, the job reads %d samples and %v MB", seed,
+				t.Errorf("seed %d, %s: %v by tier, the job reads %d samples and %v MB", seed,
 					policy, all, want, consumed)
 			}
 			if res.Runtime < lowest.Runtime-1e-9 && !rewritten {
@@ -188,7 +188,7 @@ func TestThesisOrders(t *testing.T) {
 	}
 }
 
-// TestThesisSource: who reads how much from the source, where that can be said beforehand.
+// TestThesisSource: which node reads how much from the source, where that can be said beforehand.
 func TestThesisSource(t *testing.T) {
 	table := tables(t)[0]
 	sizes := DrawSizes(tableSeed, table.Samples, table.Mu, table.Sigma, 0)
@@ -270,7 +270,7 @@ func TestThesisErrors(t *testing.T) {
 	}
 	if _, err := RunThesis(context.Background(), job, "nonsense"); err == nil ||
 		!strings.Contains(err.Error(), `"nonsense"`) {
-		t.Errorf("error %v for a policy that nobody knows", err)
+		t.Errorf("error %v for an unknown policy", err)
 	}
 }
 
@@ -308,7 +308,7 @@ func TestThesisCancel(t *testing.T) {
 	}
 }
 
-// TestThesisOrder: a job's own order decides who reads what.
+// TestThesisOrder: a job's own order decides which node reads what.
 func TestThesisOrder(t *testing.T) {
 	job := drawnJob(rand.New(rand.NewPCG(1, 6)))
 	drawn := runRow(t, job, "naive")

@@ -133,25 +133,6 @@ func TestBarrierPassesWhenNothingIsInProgress(t *testing.T) {
 	}
 }
 
-// TestPaceIgnoresAPause checks that the pace is that of most batches.
-func TestPaceIgnoresAPause(t *testing.T) {
-	var p pace
-	now := time.Unix(0, 0)
-	if p.took(1, now); p.each() != 0 {
-		t.Errorf("one batch: %v", p.each())
-	}
-	for _, step := range []struct {
-		batches int
-		after   time.Duration
-	}{{1, 10}, {16, 160}, {1, 5000}, {1, 10}, {4, 40}, {2, 20}} {
-		now = now.Add(step.after * time.Millisecond)
-		p.took(step.batches, now)
-	}
-	if p.each() != 10*time.Millisecond {
-		t.Errorf("%v for a batch", p.each())
-	}
-}
-
 // TestBatchesInPlaceAreBoundedInTime checks that no more batches are laid out than the process
 // takes within the cache's horizon, and how long it is expected to take for them.
 func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
@@ -163,18 +144,18 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	s := g.ranks[0].stager
 	now := time.Now()
 	for i := range 5 {
-		s.pace.took(1, now.Add(time.Duration(i-4)*time.Second))
+		s.pace.took(now.Add(time.Duration(i-4)*time.Second), 1)
 	}
 	for horizon, want := range map[time.Duration]int{
 		10 * time.Second: 10, time.Second: 2, time.Millisecond: 2,
 	} {
 		class.SetHorizon(horizon)
-		if got := s.ahead(); got != want {
+		if got := s.reach(); got != want {
 			t.Errorf("%v: %d batches, want %d", horizon, got, want)
 		}
 	}
 	class.SetHorizon(0)
-	if got := s.ahead(); got < 1<<30 {
+	if got := s.reach(); got < 1<<30 {
 		t.Errorf("without a horizon: %d batches", got)
 	}
 	s.laidOut, s.taken = 7, 4

@@ -42,6 +42,7 @@ type batch struct {
 	state batchState
 
 	o       *Options
+	stager  *Stager       // for due and reserve alone
 	sizes   *sizes        // sizes of the rank's results, if they vary
 	staged  *atomic.Int64 // number of the rank's staged batches
 	view    *access.Epoch
@@ -58,8 +59,9 @@ type batch struct {
 	left   atomic.Int32    // samples that have not arrived
 	latest atomic.Int32    // the sample that was brought last, plus 1; 0: none had to be
 	done   chan struct{}   // closed when left reaches 0
-	// What was read from the source and is not accounted for yet.
-	sourceSamples, sourceBytes atomic.Int64
+	// What was read from the source and is not accounted for yet, and the part of it that was read
+	// directly.
+	source, direct amount
 	// hung counts the reads that were given up and may still write to the batch's memory.
 	hung sync.WaitGroup
 
@@ -80,11 +82,24 @@ type batch struct {
 
 // part is the state of one sample of a batch.
 type part struct {
-	dst     []byte      // its memory in the staging buffer; nil: it is in a class, or has none yet
-	bytes   int64       // size of the sample as it was read
-	from    cache.Place // the tier in which it was found
-	slow    bool        // preprocessing took longer than fetching
+	dst     []byte     // its memory in the staging buffer; nil: it is in a class, or has none yet
+	bytes   int64      // size of the sample as it was read
+	from    cache.Tier // the tier in which it was found
+	slow    bool       // preprocessing took longer than fetching
 	skipped bool
+}
+
+// amount is a stats.Amount that several workers add to.
+type amount struct{ samples, bytes atomic.Int64 }
+
+func (a *amount) add(bytes int64) {
+	a.samples.Add(1)
+	a.bytes.Add(bytes)
+}
+
+// take returns the amount, and resets it.
+func (a *amount) take() stats.Amount {
+	return stats.Amount{Samples: a.samples.Swap(0), Bytes: a.bytes.Swap(0)}
 }
 
 type batchState uint8
@@ -125,6 +140,9 @@ func (b *batch) to(next batchState) {
 	b.state = next
 }
 
+// due returns when the process needs the batch, in seconds from now.
+func (b *batch) due(now time.Time) float64 { return b.stager.due(now, int(b.order)) }
+
 // begin starts the fetching of this many samples.
 func (b *batch) begin(samples int) {
 	b.to(fetching)
@@ -139,8 +157,7 @@ func (b *batch) arrived() {
 	}
 	b.ready = time.Now()
 	b.trim()
-	b.o.Ledger.sourceReads(b.Epoch,
-		stats.Amount{Samples: b.sourceSamples.Swap(0), Bytes: b.sourceBytes.Swap(0)})
+	b.o.Ledger.sourceReads(b.Epoch, b.source.take(), b.direct.take())
 	if len(b.parked) > 0 {
 		b.to(parked)
 	} else {
@@ -161,11 +178,11 @@ func (b *batch) trim() {
 // setInPlace sets position i of the batch to sample id, which is in a class.
 func (b *batch) setInPlace(i, id int, at cache.Located) {
 	b.Segments[i], b.Offsets[i] = ClassSegment(at.Segment), uint64(at.Offset)
-	b.set(i, id, at.Place())
+	b.set(i, id, at.Tier())
 }
 
 // set sets position i of the batch to sample id, which was found in tier from.
-func (b *batch) set(i, id int, from cache.Place) {
+func (b *batch) set(i, id int, from cache.Tier) {
 	index := b.o.Cache.Index()
 	size := index.Size(id)
 	b.IDs[i], b.Labels[i], b.Lengths[i] = uint32(id), int64(index.Label(id)), uint64(size)

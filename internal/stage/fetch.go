@@ -41,7 +41,7 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	}
 	c := b.o.Cache
 	s, err := c.Fetch(b.ctx, &b.request, id, b.parts[i].dst)
-	if errors.Is(err, cache.ErrNoRoom) {
+	if errors.Is(err, cache.ErrNoCapacity) {
 		if err = b.extend(i, c.Index().Size(id)); err != nil {
 			return err
 		}
@@ -155,8 +155,10 @@ func (b *batch) count(id int, s cache.Sample, err error) {
 		b.o.Ledger.Source(b.Epoch, bytes)
 		return
 	}
-	b.sourceSamples.Add(1)
-	b.sourceBytes.Add(bytes)
+	b.source.add(bytes)
+	if s.Direct {
+		b.direct.add(bytes)
+	}
 }
 
 // decide applies the job's policy to sample id at position i, which failed with err. It returns nil

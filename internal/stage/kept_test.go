@@ -26,6 +26,7 @@ func TestCorruptCopyIsReadAgain(t *testing.T) {
 	if _, err := g.run(g.ranks[0], step{0, 0}, 2, 0); err != nil {
 		t.Fatal(err)
 	}
+	g.cache.Flush()
 	found, err := filepath.Glob(filepath.Join(o.dir, "*", "data"))
 	if err != nil || len(found) != 1 {
 		t.Fatalf("data files %v, %v", found, err)
@@ -45,6 +46,7 @@ func TestCorruptCopyIsReadAgain(t *testing.T) {
 	if samples, _ := g.cache.SourceReads(); samples != 8 {
 		t.Errorf("%d samples were read from the source, want every one twice", samples)
 	}
+	g.cache.Flush()
 	if held := len(g.stores[0].Held()); held != 4 {
 		t.Errorf("%d samples are held, want all 4 again", held)
 	}
@@ -115,6 +117,7 @@ func TestPlanChangesDoNotChangeTheStream(t *testing.T) {
 			t.Errorf("%+v: got %v", at, ids(got))
 		}
 	}
+	g.cache.Flush()
 	if len(g.stores[0].Held()) == 0 || len(g.stores[1].Held()) == 0 {
 		t.Error("nothing was kept")
 	}
@@ -156,15 +159,16 @@ func TestReadsAreCountedByTier(t *testing.T) {
 	if _, err := g.run(g.ranks[0], step{0, 0}, 2, 0); err != nil {
 		t.Fatal(err)
 	}
+	g.cache.Flush() // so that the copies are read from the class
 	if _, err := g.run(g.ranks[0], step{1, 0}, 0, 0); err != nil {
 		t.Fatal(err)
 	}
 	speeds := g.cache.Speeds()
-	if speeds[cache.Source].Place != "source" || speeds[cache.Source].Samples != 4 ||
+	if speeds[cache.Source].Tier != "source" || speeds[cache.Source].Samples != 4 ||
 		speeds[cache.Source].Bytes != 400 {
 		t.Errorf("source: %+v, want every sample once", speeds[cache.Source])
 	}
-	if f := speeds[cache.FirstClass+1]; f.Place != "file" || f.Samples < 2 {
+	if f := speeds[cache.FirstClass+1]; f.Tier != "file" || f.Samples < 2 {
 		t.Errorf("file: %+v, want its 2 samples in the second epoch", f)
 	}
 	if reads := g.ranks[0].ledger.Epochs()[0].Reads; len(reads) != 1 ||
@@ -244,7 +248,7 @@ func TestSamplesForAClassTakeNoSlots(t *testing.T) {
 // everything is a peer that owns every sample.
 type everything struct{}
 
-func (everything) Answers(int) bool { return true }
+func (everything) Arrival(int, int64) (float64, bool) { return 0, true }
 
 func (everything) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
 	copy(dst, cachetest.Content(id, int64(len(dst))))

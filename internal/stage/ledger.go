@@ -30,9 +30,9 @@ type Stall struct {
 // was blocked to causes, and counts every sample for the tier that it came from. Its methods are
 // safe for concurrent use.
 type Ledger struct {
-	place  func(cache.Place) string
-	places int
-	steps  []string // names of the preprocessing steps
+	tier  func(cache.Tier) string
+	tiers int
+	steps []string // names of the preprocessing steps
 
 	mu     sync.Mutex // guards the following
 	epochs map[int]*epochAccount
@@ -47,8 +47,8 @@ type Ledger struct {
 type epochAccount struct {
 	batches, samples int64
 	stall            map[string]time.Duration
-	reads            []stats.Amount // by Place
-	source           stats.Amount
+	reads            []stats.Amount // by Tier
+	source, direct   stats.Amount
 	started          time.Time // first batch yielded
 	ended            time.Time // last batch yielded so far
 
@@ -62,11 +62,11 @@ type delivery struct {
 	epoch, step    int
 	samples        int64
 	missing        uint64         // set hash of samples left out, minus that of their stand-ins
-	reads          []stats.Amount // by Place
+	reads          []stats.Amount // by Tier
 	planned, ready time.Time      // when the batch was laid out, and when it was complete
 	allocWait      time.Duration  // time spent waiting for memory in the staging buffer
 	fetched        bool           // some sample had to be fetched; if so:
-	last           cache.Place    // the tier in which the last sample was found
+	last           cache.Tier     // the tier in which the last sample was found
 	slow           bool           // preprocessing it took longer than fetching it; if so:
 	spent          []time.Duration
 }
@@ -81,8 +81,8 @@ type sentBatch struct {
 // the preprocessing steps; nil: samples are not preprocessed.
 func NewLedger(c *cache.Cache, steps []string) *Ledger {
 	return &Ledger{
-		place:  c.PlaceName,
-		places: c.Places(),
+		tier:   c.TierName,
+		tiers:  c.Tiers(),
 		steps:  steps,
 		epochs: make(map[int]*epochAccount),
 	}
@@ -121,7 +121,7 @@ func (l *Ledger) account(epoch int) *epochAccount {
 	if a == nil {
 		a = &epochAccount{
 			stall: make(map[string]time.Duration),
-			reads: make([]stats.Amount, l.places),
+			reads: make([]stats.Amount, l.tiers),
 		}
 		l.epochs[epoch] = a
 	}
@@ -130,20 +130,24 @@ func (l *Ledger) account(epoch int) *epochAccount {
 
 // Source counts a read from the source for an epoch.
 func (l *Ledger) Source(epoch int, bytes int64) {
-	l.sourceReads(epoch, stats.Amount{Samples: 1, Bytes: bytes})
+	l.sourceReads(epoch, stats.Amount{Samples: 1, Bytes: bytes}, stats.Amount{})
 }
 
-func (l *Ledger) sourceReads(epoch int, read stats.Amount) {
+// sourceReads counts reads from the source for an epoch. direct is the part of them for which the
+// source was chosen although a class or another node has the sample.
+func (l *Ledger) sourceReads(epoch int, read, direct stats.Amount) {
 	if read.Samples == 0 {
 		return
 	}
 	l.mu.Lock()
-	l.account(epoch).source.Add(read)
+	a := l.account(epoch)
+	a.source.Add(read)
+	a.direct.Add(direct)
 	l.mu.Unlock()
 }
 
 // noReads returns zero amounts for all tiers.
-func (l *Ledger) noReads() []stats.Amount { return make([]stats.Amount, l.places) }
+func (l *Ledger) noReads() []stats.Amount { return make([]stats.Amount, l.tiers) }
 
 // emitted records a batch that is sent to the process.
 func (l *Ledger) emitted(d delivery) {
@@ -154,7 +158,7 @@ func (l *Ledger) emitted(d delivery) {
 	case d.fetched && d.slow:
 		s.cause = causeTransform
 	case d.fetched:
-		s.cause = l.place(d.last)
+		s.cause = l.tier(d.last)
 	default:
 		s.cause = causeHandover
 	}
@@ -246,13 +250,14 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 		r := stats.EpochTally{Epoch: e, Tally: stats.Tally{
 			Batches: a.batches, Samples: a.samples, Seconds: a.ended.Sub(a.started).Seconds(),
 			Stall: make(map[string]float64), Reads: make(map[string]stats.Amount), Source: a.source,
+			Direct: a.direct,
 		}}
 		for cause, d := range a.stall {
 			r.Stall[cause] = d.Seconds()
 		}
 		for p, amount := range a.reads {
 			if amount.Samples > 0 {
-				name := l.place(cache.Place(p))
+				name := l.tier(cache.Tier(p))
 				sum := r.Reads[name]
 				sum.Add(amount)
 				r.Reads[name] = sum

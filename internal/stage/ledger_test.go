@@ -54,10 +54,10 @@ func TestStallHasOneCause(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := &Ledger{
-					place: func(p cache.Place) string {
+					tier: func(p cache.Tier) string {
 						return []string{"source", "peer", "memory", "file"}[p]
 					},
-					places: 4,
+					tiers:  4,
 					epochs: map[int]*epochAccount{},
 				}
 				const stall = second / 2
@@ -97,8 +97,8 @@ func TestPythonsShareOfAStallIsItsOwnCause(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				l := &Ledger{
-					place:  func(cache.Place) string { return "source" },
-					places: 1,
+					tier:   func(cache.Tier) string { return "source" },
+					tiers:  1,
 					epochs: map[int]*epochAccount{},
 				}
 				ready := time.Now().Add(-4*time.Second - c.late)
@@ -117,8 +117,8 @@ func TestPythonsShareOfAStallIsItsOwnCause(t *testing.T) {
 // TestBatchesCountOnce checks that only batches sent since the last restart count, and once.
 func TestBatchesCountOnce(t *testing.T) {
 	l := &Ledger{
-		place:  func(cache.Place) string { return "source" },
-		places: 1,
+		tier:   func(cache.Tier) string { return "source" },
+		tiers:  1,
 		epochs: map[int]*epochAccount{},
 	}
 	now := time.Now()
@@ -153,8 +153,8 @@ func TestBatchesCountOnce(t *testing.T) {
 func TestEpochLastsFromRequestToYield(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Ledger{
-			place:  func(cache.Place) string { return "source" },
-			places: 1,
+			tier:   func(cache.Tier) string { return "source" },
+			tiers:  1,
 			epochs: map[int]*epochAccount{},
 		}
 		for step, c := range []struct{ stall, computes time.Duration }{
@@ -188,8 +188,8 @@ func TestGoOnContinuesTheEpoch(t *testing.T) {
 		{2, 0, false},
 	} {
 		l := &Ledger{
-			place:  func(cache.Place) string { return "source" },
-			places: 1,
+			tier:   func(cache.Tier) string { return "source" },
+			tiers:  1,
 			epochs: map[int]*epochAccount{},
 		}
 		if l.GoOn(c.epoch, c.step) {
@@ -216,15 +216,15 @@ func TestGoOnContinuesTheEpoch(t *testing.T) {
 func TestStallBelongsToTheAcknowledgedBatch(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &Ledger{
-			place:  func(p cache.Place) string { return []string{"source", "peer"}[p] },
-			places: 2,
+			tier:   func(p cache.Tier) string { return []string{"source", "peer"}[p] },
+			tiers:  2,
 			epochs: map[int]*epochAccount{},
 		}
 		begun := time.Now()
 		<-time.After(time.Second)
-		for step, place := range []cache.Place{cache.Source, cache.Peer} {
+		for step, tier := range []cache.Tier{cache.Source, cache.Peer} {
 			l.emitted(made(step, begun, time.Now(), func(d *delivery) {
-				d.fetched, d.last = true, place
+				d.fetched, d.last = true, tier
 			}))
 		}
 		l.Yielded(0, 1, Stall{All: time.Second})

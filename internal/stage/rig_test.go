@@ -13,6 +13,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
@@ -122,6 +123,9 @@ type rigOptions struct {
 	dir          string
 	threads      int
 	buffer       int64
+	mostBuffer   int64 // up to what the buffer grows
+	mostAhead    int
+	grow         func(bytes int64) bool
 	ahead        int
 	lazy, fill   bool
 	timeout      time.Duration
@@ -149,23 +153,28 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 	}
 	g.faults = cache.NewFaults(o.policy)
 	g.cache = cache.New(cache.Options{
+		// so that no timing decides where samples are read from
+		Known: map[string]perfmodel.Known{"source": {
+			Coefficients: perfmodel.Coefficients{Latency: 1}, Origin: perfmodel.Given,
+		}},
 		Index:   g.source.Index,
 		Source:  g.source,
 		Classes: classes,
-		Threads: o.threads,
+		Threads: cache.Threads{Start: o.threads},
 		Timeout: o.timeout,
 	})
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)
 	for r := range o.spec.WorldSize {
-		buffer, err := staging.New(o.buffer)
+		buffer, err := staging.New(o.buffer, o.mostBuffer)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ledger := NewLedger(g.cache, steps(o.preprocessor))
 		g.ranks = append(g.ranks, &testRank{r, New(Options{
 			Stream: g.stream, Epoch: g.stream.Epoch, Rank: r, Cache: g.cache, Buffer: buffer,
-			Ahead: o.ahead, Lazy: o.lazy, Faults: g.faults, Ledger: ledger,
+			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Faults: g.faults,
+			Ledger:       ledger,
 			Preprocessor: o.preprocessor,
 		}), buffer, ledger})
 	}

@@ -19,9 +19,11 @@ type Stager struct {
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
-	pace                           pace // of taken
 	waiting                        bool // the process is blocked, and has received nothing since
 	lacking                        bool // the next batch waits for memory
+	reserving                      bool // the walker reserves memory, and may have to wait for some
+	ahead                          int  // most batches staged and not yet taken
+	pace                           pace
 
 	barriers barriers
 	sizes    sizes // of results, if they vary
@@ -35,7 +37,10 @@ func New(o Options) *Stager {
 	if o.First == 0 {
 		o.First = o.Ahead
 	}
-	return &Stager{o: o, demand: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	return &Stager{
+		o: o, ahead: o.Ahead,
+		demand: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+	}
 }
 
 // settle subtracts n batches from those in progress, and clears the process's wait for them. If n
@@ -48,6 +53,9 @@ func (s *Stager) settle(n int) {
 	}
 	s.outstanding -= n
 	s.emitted += n
+	if s.waiting {
+		s.pace.resume(time.Now())
+	}
 	s.waiting = false
 	s.o.Buffer.Urge(false)
 	s.mu.Unlock()
@@ -76,8 +84,16 @@ func (s *Stager) Wait() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if !s.waiting {
+		s.pace.block(time.Now())
+	}
 	s.waiting = true
 	s.urge()
+	s.widen()
+	select { // hold looks whether there may be more batches
+	case s.moved <- struct{}{}:
+	default:
+	}
 }
 
 // urge makes the buffer allocate beyond the ring if the process is blocked for lack of memory: no
@@ -114,7 +130,7 @@ func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
 	}
-	s.pace.took(n-s.taken, time.Now())
+	s.pace.took(time.Now(), n-s.taken)
 	s.taken = n
 	select {
 	case s.moved <- struct{}{}:
@@ -122,11 +138,48 @@ func (s *Stager) take(n int) {
 	}
 }
 
+// reserve records whether the walker reserves memory for a batch.
+func (s *Stager) reserve(begins bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reserving = begins; begins {
+		s.widen()
+	}
+}
+
+// starved reports whether the process waits although more samples could be read at the same time:
+// then that there are not more batches in progress is what it waits for. That it waits for the
+// first batch says nothing. s.mu must be held.
+func (s *Stager) starved() bool { return s.waiting && s.taken > 0 && s.o.Cache.Unused() }
+
+// widen lets the staging buffer grow if there may be no more batches in progress for lack of
+// memory. s.mu must be held.
+func (s *Stager) widen() {
+	if s.o.Grow == nil || !s.reserving || !s.starved() {
+		return
+	}
+	if more := s.o.Buffer.Growth(); more > 0 && s.o.Grow(more) {
+		s.o.Buffer.Grow()
+	}
+}
+
+// due returns when the process needs a batch, given by its step over all epochs: in seconds from
+// now; 0 if it waits for it.
+func (s *Stager) due(now time.Time, step int) float64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace.due(now, step-s.begin-s.taken)
+}
+
 // hold waits until another batch may be staged, and counts it as laid out.
 func (s *Stager) hold(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		full := s.laidOut-s.taken >= min(s.o.First+2*s.taken, s.o.Ahead, s.ahead())
+		staged := s.laidOut - s.taken
+		if staged >= s.ahead && s.ahead < s.o.MostAhead && s.starved() {
+			s.ahead = min(s.ahead+s.ahead/2+1, s.o.MostAhead)
+		}
+		full := staged >= min(s.o.First+2*s.taken, s.ahead, s.reach())
 		if !full {
 			s.laidOut++
 		}

@@ -87,9 +87,10 @@ func (s *Stager) prepare(ctx context.Context, view *access.Epoch,
 		view:   view,
 		ctx:    ctx,
 		order:  int64(view.Number())*int64(s.o.Stream.Steps()) + int64(step),
+		stager: s,
 		parts:  make([]part, n),
 	}
-	b.request = cache.Request{Peers: s.o.Peers, Consumer: b}
+	b.request = cache.Request{Peers: s.o.Peers, Consumer: b, Due: b.due}
 	if s.o.Preprocessor != nil {
 		b.spent = make([]time.Duration, n*len(s.o.Preprocessor.Steps()))
 		b.occurs = view.Occurrence(s.o.Rank, step)

@@ -24,12 +24,12 @@ type NodeReport struct {
 	Node    int    `json:"node"`
 	Host    string `json:"host"`    // host name
 	Address string `json:"address"` // as the other nodes see it; empty in a job of one node
-	// Answering is true if the node answered this request. Otherwise Why is the reason, and all
+	// Responding is true if the node answered this request. Otherwise Why is the reason, and all
 	// numbers are Age seconds old; if Age is negative the node has never answered, and there are
 	// none.
-	Answering bool    `json:"answering"`
-	Why       string  `json:"why,omitempty"`
-	Age       float64 `json:"age_seconds"`
+	Responding bool    `json:"responding"`
+	Why        string  `json:"why,omitempty"`
+	Age        float64 `json:"age_seconds"`
 	// Assembling is true while the job is being opened on the node; there are no numbers yet.
 	Assembling bool   `json:"assembling,omitempty"`
 	Sentence   string `json:"sentence,omitempty"`
@@ -45,8 +45,8 @@ type NodeReport struct {
 	Unreadable int      `json:"unreadable"`
 	Faults     []Fault  `json:"faults"`
 	Waiting    *Waiting `json:"waiting,omitempty"`
-	// PassedBy are the nodes that are alive but bypassed.
-	PassedBy []Peer `json:"passed_by,omitempty"`
+	// Bypassed are the nodes that are alive but bypassed.
+	Bypassed []Peer `json:"bypassed,omitempty"`
 }
 
 // ClusterReport describes a job over all its nodes, as the daemon of one of them knows it.
@@ -67,6 +67,8 @@ type ClusterReport struct {
 	Utilisation float64      `json:"utilisation"`
 	Bound       int64        `json:"bound_bytes"` // of all nodes, as in Report
 	BoundShare  float64      `json:"bound_share"`
+	TimeBound   float64      `json:"time_bound_seconds,omitempty"` // as in Report
+	TimeShare   float64      `json:"share_of_time_bound,omitempty"`
 	Classes     []Class      `json:"classes"` // by name
 	Staging     Staging      `json:"staging"`
 	Unreadable  int          `json:"unreadable"` // summed over nodes
@@ -80,6 +82,7 @@ func (r *Report) Summary() *ClusterReport {
 		Job: r.Job, Dataset: r.Dataset, Samples: r.Samples, Bytes: r.Bytes, Policy: r.Policy,
 		WorldSize:   r.WorldSize,
 		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Node: r.Node,
+		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
 		Nodes: []NodeReport{r.node()},
 	}
 	c.sum()
@@ -90,7 +93,7 @@ func (r *Report) Summary() *ClusterReport {
 // node returns this node's part.
 func (r *Report) node() NodeReport {
 	n := NodeReport{
-		Node: r.Node, Answering: true, Assembling: r.Assembling, Planning: r.Planning,
+		Node: r.Node, Responding: true, Assembling: r.Assembling, Planning: r.Planning,
 		Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
 		Waiting: r.Waiting,
@@ -113,8 +116,8 @@ func (r *Report) node() NodeReport {
 		n.Ranks = append(n.Ranks, t)
 	}
 	for _, p := range r.Peers {
-		if p.Alive && !p.Asked {
-			n.PassedBy = append(n.PassedBy, p)
+		if p.Alive && p.Bypassed {
+			n.Bypassed = append(n.Bypassed, p)
 		}
 	}
 	n.Source = r.Source // including what no rank requested
@@ -172,7 +175,7 @@ func (c *ClusterReport) sentence() string {
 	for _, n := range c.Nodes {
 		ranks += len(n.Ranks)
 		switch {
-		case !n.Answering:
+		case !n.Responding:
 			silent = append(silent, fmt.Sprintf("Node %d does not answer: %s", n.Node, n.Why))
 		case n.Assembling:
 			assembling = append(assembling, fmt.Sprintf("Node %d: %s", n.Node, n.Sentence))
@@ -187,7 +190,9 @@ func (c *ClusterReport) sentence() string {
 			plural(len(c.Nodes), "node"),
 			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
 		b.WriteString(blame(c.Total.Stall) + "." +
-			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound))
+			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound) +
+			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
+			ofTime(c.TimeBound, c.TimeShare))
 	}
 	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes))
 	if len(planning) > 0 {

@@ -49,12 +49,17 @@ type Report struct {
 	// Source divided by it: 1 is the best possible with these caches, and below 1 they were warm.
 	Bound      int64   `json:"bound_bytes"`
 	BoundShare float64 `json:"bound_share"`
+	// TimeBound is the least runtime of the epochs begun on this environment, under any policy, and
+	// TimeShare is their runtime divided by it: 1 is the best possible, and below 1 the caches were
+	// warm. Both are 0 if CompareTime was not called.
+	TimeBound float64 `json:"time_bound_seconds,omitempty"`
+	TimeShare float64 `json:"share_of_time_bound,omitempty"`
 	// Demands are those of the epochs begun, if epochs are given; Bound is then placement.BoundOf.
 	Demands []placement.Demand `json:"-"`
 	Epochs  []Epoch            `json:"epochs"`
 	Ranks   []RankReport       `json:"ranks"`
 	Classes []Class            `json:"classes"`
-	Places  []Speed            `json:"places"`
+	Tiers   []Speed            `json:"tiers"`
 	Faults  []Fault            `json:"faults"`
 	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
@@ -93,9 +98,9 @@ type Staging struct {
 
 // Class is one storage class, in bytes.
 type Class struct {
-	Name string `json:"name"`
-	Room int64  `json:"room"`
-	Used int64  `json:"used"`
+	Name     string `json:"name"`
+	Capacity int64  `json:"capacity"`
+	Used     int64  `json:"used"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
 	Returned *Returned `json:"given_back,omitempty"`
 }
@@ -116,7 +121,7 @@ type Returned struct {
 // Speed is the cost of reads from one tier, over all jobs on the dataset, including copies out of
 // storage classes.
 type Speed struct {
-	Place   string  `json:"place"`
+	Tier    string  `json:"tier"`
 	Samples int64   `json:"samples"`
 	Bytes   int64   `json:"bytes"`
 	Seconds float64 `json:"seconds"` // summed over parallel reads
@@ -150,12 +155,13 @@ type Transform struct {
 
 // Peer is the state of another node, as this node knows it.
 type Peer struct {
-	Node    int    `json:"node"`
-	Alive   bool   `json:"alive"`
-	Asked   bool   `json:"asked"` // false: bypassed
-	Latency int64  `json:"latency_ns"`
-	Failed  int64  `json:"failed"` // requests whose sample was then read from the source
-	Reason  string `json:"reason"` // of the last failure
+	Node  int  `json:"node"`
+	Alive bool `json:"alive"`
+	// Bypassed: no samples are requested from it, because it is gone or its circuit is open.
+	Bypassed bool   `json:"bypassed"`
+	Latency  int64  `json:"latency_ns"`
+	Failed   int64  `json:"failed"` // requests whose sample was then read from the source
+	Reason   string `json:"reason"` // of the last failure
 }
 
 // Waiting is the read that has been in progress longest.
@@ -241,7 +247,8 @@ func (r *Report) sentence() string {
 		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one "+
 			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
-	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound))
+	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound) +
+		directly(all.Direct.Bytes, r.Source.Bytes) + ofTime(r.TimeBound, r.TimeShare))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}

@@ -8,7 +8,7 @@ import (
 
 // add adds what another class, or another node's, gave back.
 func (c *Class) add(o Class) {
-	c.Room += o.Room
+	c.Capacity += o.Capacity
 	c.Used += o.Used
 	if o.Returned == nil {
 		return

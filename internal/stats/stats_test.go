@@ -40,8 +40,8 @@ func report() *Report {
 				Staging: Staging{Size: 10, Used: 2},
 			},
 		},
-		Classes: []Class{{Name: "memory", Room: 100, Used: 90}},
-		Peers:   []Peer{{Node: 0, Alive: true, Reason: "it lies"}},
+		Classes: []Class{{Name: "memory", Capacity: 100, Used: 90}},
+		Peers:   []Peer{{Node: 0, Alive: true, Bypassed: true, Reason: "it lies"}},
 	}
 }
 
@@ -178,9 +178,9 @@ func TestSummaryHasTheFirstFaultsAndBypassedNodes(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 	n := c.Nodes[0]
-	if n.Node != 1 || !n.Answering || len(n.Faults) != maxFaults ||
-		n.Staging != (Staging{20, 7, 1}) || len(n.PassedBy) != 1 ||
-		n.PassedBy[0].Reason != "it lies" {
+	if n.Node != 1 || !n.Responding || len(n.Faults) != maxFaults ||
+		n.Staging != (Staging{20, 7, 1}) || len(n.Bypassed) != 1 ||
+		n.Bypassed[0].Reason != "it lies" {
 		t.Errorf("%+v", n)
 	}
 	if len(n.Ranks) != 2 || n.Ranks[0].Batches != 8 || n.Ranks[0].StallSeconds() != 3.5 ||
@@ -196,7 +196,7 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 	mine.Complete(nil, 200)
 	c := mine.Summary()
 	heard := c.Nodes[0]
-	heard.Node, heard.Answering, heard.Age, heard.Why = 0, false, 12, "it is gone"
+	heard.Node, heard.Responding, heard.Age, heard.Why = 0, false, 12, "it is gone"
 	silent := NodeReport{
 		Node:  2,
 		Age:   -1,
@@ -205,7 +205,7 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 	}
 	assembling := NodeReport{
 		Node:       3,
-		Answering:  true,
+		Responding: true,
 		Assembling: true,
 		Sentence:   "The job is being put together.",
 	}
@@ -213,7 +213,7 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 	here.Planning = true
 	all := c.Over([]NodeReport{heard, here, silent, assembling})
 	if all.Total.Batches != 32 || all.Staging != (Staging{40, 14, 2}) ||
-		!slices.Equal(all.Classes, []Class{{Name: "memory", Room: 200, Used: 180}}) {
+		!slices.Equal(all.Classes, []Class{{Name: "memory", Capacity: 200, Used: 180}}) {
 		t.Errorf("%+v", all)
 	}
 	if all.Bound != 4*300 || all.Total.Source.Bytes != 160 || len(all.Nodes) != 4 {
@@ -240,10 +240,10 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 // TestReportSaysWhatWasGivenBack checks the sentence, and the sum over nodes.
 func TestReportSaysWhatWasGivenBack(t *testing.T) {
 	const mib = 1 << 20
-	first := Class{Name: "memory", Room: 100, Used: 60, Returned: &Returned{
+	first := Class{Name: "memory", Capacity: 100, Used: 60, Returned: &Returned{
 		Bytes: 3 * mib, Segments: 2, Viewed: mib, Age: 7.4, Why: "the machine had 1.0 MiB left",
 	}}
-	second := Class{Name: "memory", Room: 100, Returned: &Returned{
+	second := Class{Name: "memory", Capacity: 100, Returned: &Returned{
 		Bytes: mib, Segments: 1, Age: 2, Why: "the group had none left", Paused: true,
 	}}
 	for class, want := range map[*Class]string{
@@ -260,14 +260,14 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		}
 	}
 	sum := Class{Name: "memory"}
-	for _, c := range []Class{{Name: "memory", Room: 5}, first, second, first} {
+	for _, c := range []Class{{Name: "memory", Capacity: 5}, first, second, first} {
 		sum.add(c)
 	}
 	want := Returned{
 		Bytes: 7 * mib, Segments: 5, Viewed: 2 * mib, Age: 2, Why: "the group had none left",
 		Paused: true,
 	}
-	if sum.Room != 305 || sum.Used != 120 || *sum.Returned != want {
+	if sum.Capacity != 305 || sum.Used != 120 || *sum.Returned != want {
 		t.Errorf("%+v, %+v", sum, sum.Returned)
 	}
 	if first.Returned.Bytes != 3*mib {

@@ -36,6 +36,9 @@ type Tally struct {
 	// what was read from the source; for nodes, including fills of classes and reads for other
 	// nodes
 	Source Amount `json:"source"`
+	// Direct is the part of Source that was read although a cache holds the sample or is to keep
+	// it: reading it from there would have taken longer than there was time.
+	Direct Amount `json:"direct"`
 }
 
 // StallSeconds returns the stall over all causes.
@@ -65,12 +68,13 @@ func (t *Tally) Add(o *Tally) {
 	for cause, s := range o.Stall {
 		t.Stall[cause] += s
 	}
-	for place, a := range o.Reads {
-		sum := t.Reads[place]
+	for tier, a := range o.Reads {
+		sum := t.Reads[tier]
 		sum.Add(a)
-		t.Reads[place] = sum
+		t.Reads[tier] = sum
 	}
 	t.Source.Add(o.Source)
+	t.Direct.Add(o.Direct)
 }
 
 // EpochTally is the tally of one epoch, for one rank or for several in parallel.

@@ -32,9 +32,31 @@ func blame(stall map[string]float64) string {
 
 // fromSource states how much was read from the source, compared with the bound.
 func fromSource(bytes int64, share float64, bound int64) string {
+	if bytes == 0 {
+		return " Nothing was read from the source."
+	}
 	return fmt.Sprintf(" %s were read from the source, %.2f times the minimum for these "+
 		"caches (%s).",
 		size.Format(bytes), share, size.Format(bound))
+}
+
+// directly states how much of that was read although a cache has it. It is empty if that is little.
+func directly(direct, all int64) string {
+	if direct*100 <= all {
+		return ""
+	}
+	return fmt.Sprintf(" %s of these were read although a cache has them, because the source was "+
+		"faster: the link to the other node, or the disk, could not have delivered them in time.",
+		size.Format(direct))
+}
+
+// ofTime says how the runtime compares with its lower bound; "" if there is none.
+func ofTime(bound, share float64) string {
+	if bound <= 0 {
+		return ""
+	}
+	return fmt.Sprintf(" The runtime was %.2f times the least possible on this machine, %.3f s.",
+		share, bound)
 }
 
 // unreadable states how many samples could not be delivered. It is empty if there are none.

@@ -17,6 +17,9 @@ type Kind struct {
 	// Held returns the bytes that a class finds in its directory and can reuse; nil if the kind
 	// keeps nothing there.
 	Held func(dir string) (int64, error)
+	// Check returns an error if a class cannot use its directory because of what the directory
+	// contains; nil if the kind keeps nothing there.
+	Check func(dir string) error
 	// New creates a class. Its error describes what is wrong with the options, or is a *LimitError.
 	New func(o Options) (Class, error)
 }

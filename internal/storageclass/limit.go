@@ -6,7 +6,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
-// LimitError reports that a class cannot provide the room that was requested.
+// LimitError reports that a class cannot provide the capacity that was requested.
 type LimitError struct {
 	What  string // what was requested, and of which class: "a store in /nvme/cache"
 	Need  int64  // bytes

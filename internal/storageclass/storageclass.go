@@ -55,13 +55,13 @@ const BytesPerSample = 8 + 4 + 8
 type Class interface {
 	// Kind returns the name of the class's kind.
 	Kind() string
-	// Open returns the dataset's store with room for at least room bytes in total, including what
-	// it already holds: a store that an earlier job left is reopened with its samples. If it holds
-	// more than room, the class either leaves it that room or drops the newest samples. Opening a
-	// store that is open returns the same store, its room unchanged. If room is short, stores of
-	// other datasets that no job has open are evicted, least recently opened first; the error is a
-	// *LimitError if there is too little even so.
-	Open(ds Dataset, room int64) (Store, error)
+	// Open returns the dataset's store with a capacity of at least capacity bytes in total,
+	// including what it already holds: a store that an earlier job left is reopened with its
+	// samples. If it holds more than capacity, the class either leaves it as large as it is or drops
+	// the newest samples. Opening a store that is open returns the same store, its capacity
+	// unchanged. If capacity is short, stores of other datasets that no job has open are evicted,
+	// least recently opened first; the error is a *LimitError if there is too little even so.
+	Open(ds Dataset, capacity int64) (Store, error)
 	// Available returns how many bytes a store for ds could have if it were opened now: what is
 	// free, what the dataset's own store holds, and what could be evicted.
 	Available(ds Dataset) (int64, error)
@@ -75,8 +75,8 @@ type Store interface {
 	Has(id int) bool
 	// Held returns the IDs of all samples held, in the order in which they were added.
 	Held() []int32
-	// Room returns the bytes that samples may take in total, and those that they take.
-	Room() (total, used int64)
+	// Capacity returns the bytes that samples may take in total, and those that they take.
+	Capacity() (total, used int64)
 	// Put stores a copy of data, whose digest must be the origin's, as the sample. It does nothing
 	// if the sample is already held or being put. If there is no room for it, Put returns ErrFull
 	// and leaves the store unchanged.
@@ -91,7 +91,7 @@ type Store interface {
 	// is not held, and ErrCorrupt if its checksum was wrong: the store has then dropped it, and it
 	// may be put again.
 	Read(id int, dst []byte) error
-	// Close returns the store to its class, which keeps its samples until the room is needed for
+	// Close returns the store to its class, which keeps its samples until the capacity is needed for
 	// another dataset. Every Open needs one Close; no method may be called after the last one.
 	Close() error
 }

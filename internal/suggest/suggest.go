@@ -45,10 +45,15 @@ func distance(a, b string) int {
 }
 
 // List joins alternatives: "a, b or c".
-func List(values []string) string {
+func List(values []string) string { return join(values, " or ") }
+
+// And joins what belongs together: "a, b and c".
+func And(values []string) string { return join(values, " and ") }
+
+func join(values []string, word string) string {
 	if len(values) < 2 {
 		return strings.Join(values, "")
 	}
 	last := len(values) - 1
-	return strings.Join(values[:last], ", ") + " or " + values[last]
+	return strings.Join(values[:last], ", ") + word + values[last]
 }

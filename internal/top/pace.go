@@ -127,7 +127,7 @@ func elapsed(before *Snapshot, old *stats.NodeReport, now *Snapshot, n *stats.No
 // nodePace returns a node's pace since before. It is unknown for a node that does not answer.
 func nodePace(before, now *Snapshot, name string, n *stats.NodeReport) pace {
 	old := node(before.job(name), n.Node)
-	if old == nil || !n.Answering {
+	if old == nil || !n.Responding {
 		return pace{}
 	}
 	return between(&old.Tally, &n.Tally, elapsed(before, old, now, n), openRanks(n))
@@ -149,7 +149,7 @@ func progressOf(before, now *Snapshot, j *stats.ClusterReport) (progress, bool) 
 	var moved, speeds float64
 	for i := range j.Nodes {
 		n := &j.Nodes[i]
-		if !n.Answering || n.Assembling { // such a node's progress is unknown
+		if !n.Responding || n.Assembling { // such a node's progress is unknown
 			continue
 		}
 		old := node(before.job(j.Job), n.Node)

@@ -11,7 +11,7 @@ import (
 var ErrGone = errors.New("no answer")
 
 // Print writes screens one after the other, for an output that is not a terminal. Rates need two
-// reports, so that the first screen comes after Interval. If once is set, Print returns after that
+// reports, so the first screen comes after Interval. If once is set, Print returns after that
 // one. Otherwise it returns when ctx ends, with an error of Ask or Out, or without one when a
 // daemon that answered before is gone.
 func Print(ctx context.Context, o Options, once bool) error {

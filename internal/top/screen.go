@@ -157,12 +157,14 @@ func (s *Screen) progress(j *stats.ClusterReport) string {
 	whole := min(barWidth, int(p.done*barWidth))
 	bar := "[" + s.style(green, strings.Repeat("=", whole)) + strings.Repeat(" ", barWidth-whole) +
 		"]"
-	where := fmt.Sprintf("epoch %d, unlimited", p.epoch+1)
-	left := "left in this epoch"
-	if j.Planned > 0 {
-		where, left = fmt.Sprintf("epoch %d of %d", min(p.epoch+1, j.Planned), j.Planned), "left"
+	text := fmt.Sprintf("%s %s %.1f %%", epochText(p, j.Planned), bar, 100*p.done)
+	left := "left"
+	if j.Planned == 0 {
+		text, left = text+" of this epoch", "left in it"
+		if p.step == 0 && p.epoch > 0 {
+			return fmt.Sprintf("%s finished, epoch %d not begun", count(p.epoch, "epoch"), p.epoch)
+		}
 	}
-	text := fmt.Sprintf("%s %s %.1f %%", where, bar, 100*p.done)
 	if p.left == 0 {
 		return text + ", all batches taken"
 	}
@@ -174,6 +176,17 @@ func (s *Screen) progress(j *stats.ClusterReport) string {
 	}
 	return fmt.Sprintf("%s, %s %s, %s batches/s per rank", text, duration(p.left/p.speed), left,
 		number(p.speed))
+}
+
+// epochText names the epoch that the job is in. Epochs count from 0, as everywhere in HDMLP.
+func epochText(p progress, planned int) string {
+	switch planned {
+	case 0:
+		return fmt.Sprintf("epoch %d", p.epoch)
+	case 1:
+		return "epoch 0, the only one"
+	}
+	return fmt.Sprintf("epoch %d of 0-%d", min(p.epoch, planned-1), planned-1)
 }
 
 // stall returns the line that says what ranks wait for.
@@ -224,7 +237,7 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 		size.Format(j.Total.Source.Bytes), j.BoundShare)}
 	for _, c := range j.Classes {
 		held = append(held,
-			fmt.Sprintf("%s %s of %s", c.Name, size.Format(c.Used), size.Format(c.Room)))
+			fmt.Sprintf("%s %s of %s", c.Name, size.Format(c.Used), size.Format(c.Capacity)))
 	}
 	out = append(out, s.wrap("", strings.Join(held, "; "))...)
 	for i := range j.Nodes {
@@ -238,7 +251,7 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 				fmt.Sprintf("%swaiting %.0f s for sample %d: %s", on, n.Waiting.Seconds,
 					n.Waiting.Sample, printable.Name(n.Waiting.Path))))
 		}
-		for _, p := range n.PassedBy {
+		for _, p := range n.Bypassed {
 			out = append(out, s.style(yellow,
 				fmt.Sprintf("%snode %d is bypassed: %s", on, p.Node,
 					cmp.Or(p.Reason, "the source is faster"))))

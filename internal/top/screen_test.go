@@ -64,11 +64,11 @@ func running(seconds float64, nodes int) *stats.ClusterReport {
 	for n := range nodes {
 		node := stats.NodeReport{
 			Node: n, Host: "gpu-" + string(rune('a'+n)), Address: fmt.Sprintf("10.0.0.%d", n+1),
-			Answering: true,
-			Tally:     sum(tally(seconds), tally(seconds)),
+			Responding: true,
+			Tally:      sum(tally(seconds), tally(seconds)),
 			Classes: []stats.Class{
-				{Name: "memory", Room: 1000 * mib, Used: 1000 * mib},
-				{Name: "file", Room: 4000 * mib, Used: int64(n+1) * 1000 * mib},
+				{Name: "memory", Capacity: 1000 * mib, Used: 1000 * mib},
+				{Name: "file", Capacity: 4000 * mib, Used: int64(n+1) * 1000 * mib},
 			},
 			Staging: stats.Staging{Size: 64 * mib, Used: 31 * mib, Extra: mib},
 		}
@@ -86,10 +86,10 @@ func running(seconds float64, nodes int) *stats.ClusterReport {
 	j.Total = tally(seconds)
 	j.Utilisation = 0.987
 	j.Classes = []stats.Class{{
-		Name: "memory",
-		Room: int64(nodes) * 1000 * mib,
-		Used: int64(nodes) * 1000 * mib,
-	}, {Name: "file", Room: int64(nodes) * 4000 * mib, Used: 3000 * mib}}
+		Name:     "memory",
+		Capacity: int64(nodes) * 1000 * mib,
+		Used:     int64(nodes) * 1000 * mib,
+	}, {Name: "file", Capacity: int64(nodes) * 4000 * mib, Used: 3000 * mib}}
 	j.Staging = stats.Staging{Size: int64(nodes) * 64 * mib, Used: int64(nodes) * 32 * mib}
 	return j
 }
@@ -113,7 +113,7 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 	}
 	silent := func(j *stats.ClusterReport) {
 		n := &j.Nodes[1]
-		n.Answering, n.Age, n.Why = false, 12, "timed out after 2s"
+		n.Responding, n.Age, n.Why = false, 12, "timed out after 2s"
 		j.Nodes = append(j.Nodes,
 			stats.NodeReport{
 				Node:    2,
@@ -125,7 +125,7 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 	}
 	planning := func(j *stats.ClusterReport) {
 		j.Nodes[1].Planning = true
-		j.Nodes[0].PassedBy = []stats.Peer{
+		j.Nodes[0].Bypassed = []stats.Peer{
 			{Node: 1, Alive: true, Reason: "i/o timeout"},
 			{Node: 1, Alive: true},
 		}
@@ -134,7 +134,7 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 		j.Nodes[1] = stats.NodeReport{
 			Node:       1,
 			Host:       "gpu-b",
-			Answering:  true,
+			Responding: true,
 			Assembling: true,
 			Sentence:   "The job is being put together since 3.0 s.",
 		}
@@ -199,6 +199,18 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 			Before: after(71, running(71, 1)),
 			Width:  80,
 		},
+		"between-epochs": {
+			Now: after(100, change(running(100, 1), func(j *stats.ClusterReport) {
+				j.Planned = 0
+			})),
+			Width: 80,
+		},
+		"one-epoch": {
+			Now: after(20, change(running(20, 1), func(j *stats.ClusterReport) {
+				j.Planned = 1
+			})),
+			Width: 80,
+		},
 		"silent": {
 			Now:     after(72, change(running(72, 2), silent)),
 			Before:  two.Before,
@@ -223,7 +235,7 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 				Job: "j", Dataset: "/data", WorldSize: 2,
 				Sentence: "The job is being put together since 3.0 s, 1200 files found so far; 1 " +
 					"of 2 rank(s) wait for it.", Nodes: []stats.NodeReport{
-					{Answering: true, Assembling: true},
+					{Responding: true, Assembling: true},
 				},
 			}), Width: 60},
 		"trouble": {Now: after(2000, change(running(200, 1), func(j *stats.ClusterReport) {

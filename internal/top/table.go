@@ -68,7 +68,7 @@ func (s *Screen) rows(j *stats.ClusterReport) (out []row) {
 		switch {
 		case n.Assembling:
 			r.note, r.code = n.Sentence, yellow
-		case !n.Answering:
+		case !n.Responding:
 			r.note, r.code = "no answer: "+n.Why, red
 			if n.Age >= 0 {
 				r.note += fmt.Sprintf("; last report %s ago", duration(n.Age))
@@ -199,7 +199,7 @@ func columnsOf(j *stats.ClusterReport, rows []row) []column {
 		out = append(out, column{group: "in use, %", head: class.Name, cell: func(r *row) string {
 			for _, c := range r.classes {
 				if c.Name == class.Name {
-					return share(c.Used, c.Room)
+					return share(c.Used, c.Capacity)
 				}
 			}
 			return ""

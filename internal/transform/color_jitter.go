@@ -12,7 +12,9 @@ import (
 //
 //	brightness, contrast, saturation
 //	     [least, most] of the factor, or its largest distance from 1; 0: no change
-//	hue  [least, most] of the shift, within [-0.5, 0.5] of the circle, or its largest distance from 0
+//	hue
+//	     [least, most] of the shift, within [-0.5, 0.5] of the circle, or its largest distance
+//	     from 0
 var colorJitter = kind{
 	name:   "ColorJitter",
 	params: []param{{"brightness", "0"}, {"contrast", "0"}, {"saturation", "0"}, {"hue", "0"}},

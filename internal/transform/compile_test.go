@@ -206,7 +206,7 @@ var faults = []struct {
 	},
 	{
 		`[{"name": "CenterCrop", "size": 20}, {"name": "RandomCrop", "size": 21}]`,
-		[]string{"21 x 21 pixels cannot be cut from 20 x 20"},
+		[]string{"21 x 21 pixels (height x width) cannot be cut from 20 x 20"},
 	},
 	{
 		`[{"name": "CenterCrop", "size": 20}, {"name": "Pad", "padding": -10}]`,
@@ -250,27 +250,33 @@ var faults = []struct {
 		[]string{"needs ToTensor"},
 	},
 	{
-		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor", "dtype": "uint8"}, {"name": "Normalize", "mean": 0, "std": 1}]`,
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor", "dtype": "uint8"},
+			{"name": "Normalize", "mean": 0, "std": 1}]`,
 		[]string{"floating point"},
 	},
 	{
-		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": 0, "std": 1}, {"name": "ConvertImageDtype", "dtype": "uint8"}]`,
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"},
+			{"name": "Normalize", "mean": 0, "std": 1}, {"name": "ConvertImageDtype", "dtype": "uint8"}]`,
 		[]string{"uint8"},
 	},
 	{
-		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": 0, "std": 1}, {"name": "Normalize", "mean": 0, "std": 1}]`,
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"},
+			{"name": "Normalize", "mean": 0, "std": 1}, {"name": "Normalize", "mean": 0, "std": 1}]`,
 		[]string{"already"},
 	},
 	{
-		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": 0, "std": [1, 0, 1]}]`,
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"},
+			{"name": "Normalize", "mean": 0, "std": [1, 0, 1]}]`,
 		[]string{"std is [1, 0, 1]", "not be 0"},
 	},
 	{
-		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": [1, 2], "std": 1}]`,
+		`[{"name": "CenterCrop", "size": 2}, {"name": "ToTensor"},
+			{"name": "Normalize", "mean": [1, 2], "std": 1}]`,
 		[]string{"mean is [1, 2]"},
 	},
 	{
-		`[{"name": "ImgDecode", "mode": "L"}, {"name": "CenterCrop", "size": 2}, {"name": "ToTensor"}, {"name": "Normalize", "mean": [1, 2, 3], "std": 1}]`,
+		`[{"name": "ImgDecode", "mode": "L"}, {"name": "CenterCrop", "size": 2}, {"name": "ToTensor"},
+			{"name": "Normalize", "mean": [1, 2, 3], "std": 1}]`,
 		[]string{"1 channel"},
 	},
 	{
@@ -306,11 +312,13 @@ var faults = []struct {
 		[]string{"Reshape makes arrays"},
 	},
 	{
-		`[{"name": "Reshape", "w": 2, "h": 2, "c": 2}, {"name": "ScaleShift16", "scale": [1, 2, 3], "shift": 1}]`,
+		`[{"name": "Reshape", "w": 2, "h": 2, "c": 2},
+			{"name": "ScaleShift16", "scale": [1, 2, 3], "shift": 1}]`,
 		[]string{"last axis has 2"},
 	},
 	{
-		`[{"name": "Reshape", "w": 2, "h": 2, "c": 2}, {"name": "ScaleShift16", "scale": [], "shift": "x"}]`,
+		`[{"name": "Reshape", "w": 2, "h": 2, "c": 2},
+			{"name": "ScaleShift16", "scale": [], "shift": "x"}]`,
 		[]string{"scale is []", `shift is "x"`},
 	},
 }

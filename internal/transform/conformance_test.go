@@ -38,23 +38,28 @@ var conformance = []struct {
 	{transforms: `RandomCrop((64, 48), padding=(3, 5), fill=(255, 128.7, 0))`},
 	{transforms: `RandomCrop(90, pad_if_needed=True)`},
 	{
-		transforms: `RandomCrop((200, 90), padding=(1, 2, 3, 4), pad_if_needed=True, padding_mode="edge")`,
+		transforms: `RandomCrop((200, 90), padding=(1, 2, 3, 4), pad_if_needed=True,
+			padding_mode="edge")`,
 	},
 	{
-		transforms: `RandomCrop((200, 90), padding=(1, 2, 0, 5), pad_if_needed=True, padding_mode="reflect")`,
+		transforms: `RandomCrop((200, 90), padding=(1, 2, 0, 5), pad_if_needed=True,
+			padding_mode="reflect")`,
 	},
 	{transforms: `RandomCrop((90, 200), padding=2, pad_if_needed=True, padding_mode="symmetric")`},
 	{transforms: `RandomCrop((60, 20), padding=(-3, 2), pad_if_needed=True)`},
 	{transforms: `RandomResizedCrop(224)`},
 	{
-		transforms: `RandomResizedCrop((50, 70), scale=(0.5, 2), ratio=(0.2, 5), interpolation="bicubic")`,
+		transforms: `RandomResizedCrop((50, 70), scale=(0.5, 2), ratio=(0.2, 5),
+			interpolation="bicubic")`,
 	},
 	{
-		transforms: `RandomResizedCrop(64, scale=(0.01, 0.1), interpolation="nearest"), RandomHorizontalFlip()`,
+		transforms: `RandomResizedCrop(64, scale=(0.01, 0.1), interpolation="nearest"),
+			RandomHorizontalFlip()`,
 	},
 	{transforms: `RandomResizedCrop(64, scale=(1, 1), ratio=(1.5, 1.5))`},
 	{
-		transforms: `RandomResizedCrop(64, interpolation=("bilinear", "bicubic")), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4), ToTensor()`,
+		transforms: `RandomResizedCrop(64, interpolation=("bilinear", "bicubic")),
+			RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4), ToTensor()`,
 	},
 	{transforms: `RandomResizedCrop(50, interpolation=["lanczos", "nearest", "box"])`},
 	{transforms: `RandomHorizontalFlip(1), Resize((60, 61), "nearest")`},
@@ -62,10 +67,12 @@ var conformance = []struct {
 	{transforms: `RandomHorizontalFlip(1), Resize((60, 61), "bilinear")`, levels: 1},
 	{transforms: `RandomVerticalFlip(), RandomResizedCrop(99), RandomHorizontalFlip()`, levels: 1},
 	{
-		transforms: `RandomVerticalFlip(1), RandomHorizontalFlip(1), RandomCrop(30, padding=(20, 9, 0, 1), padding_mode="reflect")`,
+		transforms: `RandomVerticalFlip(1), RandomHorizontalFlip(1),
+			RandomCrop(30, padding=(20, 9, 0, 1), padding_mode="reflect")`,
 	},
 	{
-		transforms: `RandomHorizontalFlip(0), RandomVerticalFlip(0.5), CenterCrop((600, 7)), RandomHorizontalFlip()`,
+		transforms: `RandomHorizontalFlip(0), RandomVerticalFlip(0.5), CenterCrop((600, 7)),
+			RandomHorizontalFlip()`,
 	},
 	{transforms: `Resize(40), Pad(3), CenterCrop(40)`},
 	{transforms: `Pad((2, 3), fill=7), CenterCrop(60)`},
@@ -75,7 +82,8 @@ var conformance = []struct {
 	{transforms: `Resize((9, 10)), Pad((-1, 2, 3, -4), padding_mode="reflect")`},
 	{transforms: `Resize((9, 10)), Pad((-1, 2, 3, -4), fill=200)`},
 	{
-		transforms: `Resize((9, 10)), RandomHorizontalFlip(1), Pad((1, 2, 3, 4), fill=(1, 2, 3)), RandomCrop((11, 12))`,
+		transforms: `Resize((9, 10)), RandomHorizontalFlip(1), Pad((1, 2, 3, 4), fill=(1, 2, 3)),
+			RandomCrop((11, 12))`,
 	},
 	{transforms: `Resize((90, 91)), ColorJitter(brightness=0.4)`},
 	{transforms: `Resize((90, 91)), ColorJitter(contrast=(0.2, 3))`},
@@ -83,33 +91,40 @@ var conformance = []struct {
 	{transforms: `Resize((90, 91)), ColorJitter(saturation=(2, 3))`},
 	{transforms: `Resize((90, 91)), ColorJitter(hue=0.5)`},
 	{
-		transforms: `RandomResizedCrop(64), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4, 0.1), ToTensor()`,
+		transforms: `RandomResizedCrop(64), RandomHorizontalFlip(), ColorJitter(0.4, 0.4, 0.4, 0.1),
+			ToTensor()`,
 	},
 	{transforms: `ImgDecode("L"), Resize((90, 91)), ColorJitter(0.4, 0.4, 0.4, 0.1), ToTensor()`},
 	{transforms: `Resize((30, 31)), Grayscale()`},
 	{transforms: `Grayscale(3), Resize((30, 31))`},
 	{
-		transforms: `RandomHorizontalFlip(1), Grayscale(1), RandomCrop(20, pad_if_needed=True, fill=9), ToTensor(), Normalize(0.4, 0.2)`,
+		transforms: `RandomHorizontalFlip(1), Grayscale(1), RandomCrop(20, pad_if_needed=True, fill=9),
+			ToTensor(), Normalize(0.4, 0.2)`,
 	},
 	{transforms: `RandomResizedCrop(48), ToTensor()`},
 	{
-		transforms: `RandomResizedCrop((48, 50)), RandomHorizontalFlip(), RandomVerticalFlip(), ToTensor(layout="NHWC")`,
+		transforms: `RandomResizedCrop((48, 50)), RandomHorizontalFlip(), RandomVerticalFlip(),
+			ToTensor(layout="NHWC")`,
 	},
 	{transforms: `RandomResizedCrop((48, 50)), ToTensor(dtype="uint8")`},
 	{
-		transforms: `RandomResizedCrop((48, 50)), ToTensor(dtype=torch.uint8), ConvertImageDtype(torch.float32)`,
+		transforms: `RandomResizedCrop((48, 50)), ToTensor(dtype=torch.uint8),
+			ConvertImageDtype(torch.float32)`,
 	},
 	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), ConvertImageDtype(torch.uint8)`},
 	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), ConvertImageDtype(torch.float16)`},
 	{transforms: `RandomResizedCrop((48, 50)), ToTensor(), ConvertImageDtype(torch.bfloat16)`},
 	{
-		transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`,
+		transforms: `RandomResizedCrop((48, 50)), ToTensor(),
+			Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`,
 	},
 	{
-		transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize([0.485, 0.456, 0.406], [0.2]), ConvertImageDtype(torch.half)`,
+		transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize([0.485, 0.456, 0.406], [0.2]),
+			ConvertImageDtype(torch.half)`,
 	},
 	{
-		transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize(0.5, (0.2, 0.3, 0.4)), ConvertImageDtype(torch.bfloat16)`,
+		transforms: `RandomResizedCrop((48, 50)), ToTensor(), Normalize(0.5, (0.2, 0.3, 0.4)),
+			ConvertImageDtype(torch.bfloat16)`,
 	},
 }
 

@@ -122,10 +122,12 @@ func BenchmarkApply(b *testing.B) {
 		width, height int
 	}{
 		"RandomResizedCrop": {
-			`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`, 500, 375,
+			`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(),
+				Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`, 500, 375,
 		},
 		"CenterCrop": {
-			`Resize(256), CenterCrop(224), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`, 500, 375,
+			`Resize(256), CenterCrop(224), ToTensor(),
+				Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`, 500, 375,
 		},
 		"ColorJitter": {
 			`RandomResizedCrop(224), ColorJitter(0.4, 0.4, 0.4), ToTensor()`, 500,

@@ -15,6 +15,7 @@ import (
 //	max_pixels  refuse images with more pixels; the default is PIL's limit
 var imgDecode = kind{
 	name: "ImgDecode",
+	help: "decode a JPEG, PNG or WebP; implied before the first transform of images",
 	params: []param{
 		{"mode", `"RGB"`},
 		{"fast", "false"},

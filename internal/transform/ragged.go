@@ -16,6 +16,7 @@ import (
 //	         receiver. Which samples are delivered encoded depends only on their contents.
 var ragged = kind{
 	name:   "Ragged",
+	help:   "pass images of any size on to transforms in Python; the package adds it itself",
 	params: []param{{"largest", "8388608"}},
 	build: func(a *arguments) step {
 		return raggedEnd{a.whole("largest", 1, maxOutput-raggedHead)}
@@ -61,16 +62,16 @@ func (p *Program) Expected(file float64) float64 {
 	return raggedHead + file
 }
 
-// ragged is ApplyTo for samples whose size is not known in advance. It calls room before computing
+// ragged is ApplyTo for samples whose size is not known in advance. It calls alloc before computing
 // pixels, if the transforms allow it.
-func (w *Worker) ragged(room Room, src []byte, key Key) error {
-	err := w.image(room, src, key)
+func (w *Worker) ragged(alloc Alloc, src []byte, key Key) error {
+	err := w.image(alloc, src, key)
 	for _, others := range []error{
 		errLarge, errTurned, codec.ErrFormat, codec.ErrUnsupported,
 		codec.ErrAnimated,
 	} {
 		if errors.Is(err, others) {
-			return raggedEncoded(room, src)
+			return raggedEncoded(alloc, src)
 		}
 	}
 	return err
@@ -82,14 +83,14 @@ var (
 	errTurned = errors.New("the image has an EXIF orientation")
 )
 
-// raggedRoom gets memory for an image from room, writes the header, and returns the memory for the
-// pixels.
-func (w *Worker) raggedRoom(room Room, width, height int) ([]byte, error) {
+// raggedAlloc gets memory for an image from alloc, writes the header, and returns the memory for
+// the pixels.
+func (w *Worker) raggedAlloc(alloc Alloc, width, height int) ([]byte, error) {
 	size := int64(width) * int64(height) * int64(w.program.known.channels)
 	if size > int64(w.program.known.largest) {
 		return nil, errLarge
 	}
-	dst, err := room(raggedHead + int(size))
+	dst, err := alloc(raggedHead + int(size))
 	if err != nil {
 		return nil, err
 	}
@@ -99,8 +100,8 @@ func (w *Worker) raggedRoom(room Room, width, height int) ([]byte, error) {
 }
 
 // raggedEncoded delivers a sample in encoded form.
-func raggedEncoded(room Room, src []byte) error {
-	dst, err := room(raggedHead + len(src))
+func raggedEncoded(alloc Alloc, src []byte) error {
+	dst, err := alloc(raggedHead + len(src))
 	if err != nil {
 		return err
 	}

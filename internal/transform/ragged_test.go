@@ -11,8 +11,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/transform/codec"
 )
 
-// applied is what a ragged program makes of a sample: where it would go, by the sizes that room was
-// asked for.
+// applied is what a ragged program makes of a sample: where it would go, by the sizes that alloc
+// was asked for.
 func applied(t testing.TB, w *Worker, src []byte, key Key) (made []byte, asked []int, err error) {
 	t.Helper()
 	err = w.ApplyTo(func(size int) ([]byte, error) {
@@ -54,7 +54,7 @@ func TestRaggedEqualsFixed(t *testing.T) {
 					t.Fatal(c.ragged, err)
 				}
 				if len(asked) != 1 || len(got) != raggedHead+len(want) {
-					t.Fatalf("%s: room was asked for %v bytes, want once %d", c.ragged, asked,
+					t.Fatalf("%s: alloc was asked for %v bytes, want once %d", c.ragged, asked,
 						raggedHead+len(want))
 				}
 				if h, wd := binary.LittleEndian.Uint32(got),
@@ -112,7 +112,7 @@ func TestRaggedEncoded(t *testing.T) {
 	}
 }
 
-// TestRaggedRoom: the error of who has no room comes back, before anything is decoded.
+// TestRaggedRoom: the error for missing room is returned, before anything is decoded.
 func TestRaggedRoom(t *testing.T) {
 	w := compiled(t, "Ragged()").Worker()
 	defer w.Close()

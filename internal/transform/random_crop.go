@@ -49,16 +49,14 @@ func (s randomCropped) follow(k *known) error {
 		m := s.padding
 		width, height := k.width+m.left+m.right, k.height+m.top+m.bottom
 		if width < s.width || height < s.height {
-			return fmt.Errorf("%d x %d pixels cannot be cut from %d x %d; pad_if_needed=True "+
-				"would put a border around them",
-				s.width, s.height, width, height)
+			return fmt.Errorf("%d x %d pixels (height x width) cannot be cut from %d x %d; "+
+				"pad_if_needed=True puts a border around them", s.height, s.width, height, width)
 		}
 	}
 	if k.shorter > 0 && !s.needed && s.padding == (margins{}) &&
 		min(s.width, s.height) > k.shorter {
-		return fmt.Errorf("%d x %d pixels cannot be cut from images whose shorter edge is %d; "+
-			"pad_if_needed=True would put a border around them",
-			s.width, s.height, k.shorter)
+		return fmt.Errorf("%d x %d pixels (height x width) cannot be cut from images whose shorter "+
+			"edge is %d; pad_if_needed=True puts a border around them", s.height, s.width, k.shorter)
 	}
 	k.fixed(s.width, s.height)
 	return nil
@@ -85,9 +83,8 @@ func (s randomCropped) apply(v *view, d *draws) error {
 		}
 	}
 	if whole.Dx() < s.width || whole.Dy() < s.height {
-		return fmt.Errorf("%d x %d pixels cannot be cut from an image of %d x %d "+
-			"(pad_if_needed=True would put a border around it)",
-			s.width, s.height, whole.Dx(), whole.Dy())
+		return fmt.Errorf("%d x %d pixels (height x width) cannot be cut from an image of %d x %d; "+
+			"pad_if_needed=True puts a border around it", s.height, s.width, whole.Dy(), whole.Dx())
 	}
 	at := image.Point{}
 	if whole.Dx() != s.width || whole.Dy() != s.height {

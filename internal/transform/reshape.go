@@ -16,6 +16,7 @@ import (
 //	dtype    of the elements, little endian: float32, int16, uint16 or uint8
 var reshape = kind{
 	name:   "Reshape",
+	help:   "take a sample's bytes as an array of w x h x c numbers; the thesis's",
 	params: []param{{"w", ""}, {"h", ""}, {"c", ""}, {"dtype", `"float32"`}},
 	build: func(a *arguments) step {
 		s := reshaped{dtype: a.choice("dtype", "float32", "int16", "uint16", "uint8")}

@@ -14,6 +14,7 @@ import (
 //	scale, shift  a number for each place along the last axis, or one for all
 var scaleShift16 = kind{
 	name:   "ScaleShift16",
+	help:   "(x - shift) * scale for each element of an array, after Reshape; the thesis's",
 	params: []param{{"scale", ""}, {"shift", ""}},
 	build: func(a *arguments) step {
 		return scaled{a.perPlace("scale"), a.perPlace("shift")}

@@ -115,8 +115,8 @@ func floats(t *testing.T, a answer, columns int) [][]float64 {
 	return out
 }
 
-// TestAreaAndRatioAreDistributedAsSpecified: where every first try fits, areas are uniform, and so are logarithms of
-// ratios.
+// TestAreaAndRatioAreDistributedAsSpecified: where every first try fits, areas are uniform, and so
+// are logarithms of ratios.
 func TestAreaAndRatioAreDistributedAsSpecified(t *testing.T) {
 	const edge = 4000
 	s := randomPart{scale: [2]float64{0.1, 0.4}, ratio: [2]float64{0.5, 2}}
@@ -175,8 +175,8 @@ func TestInterpolations(t *testing.T) {
 func TestOtherDraws(t *testing.T) {
 	py := startPython(t)
 	sample := py.ask(map[string]any{"image": png(40, 30, "RGB")}).data
-	w := compiled(t,
-		`RandomCrop((30, 11)), RandomHorizontalFlip(0.3), RandomVerticalFlip(), ColorJitter((0.5, 1.5), (0.5, 1.5), (0.5, 1.5), 0.2)`).Worker()
+	w := compiled(t, `RandomCrop((30, 11)), RandomHorizontalFlip(0.3), RandomVerticalFlip(),
+		ColorJitter((0.5, 1.5), (0.5, 1.5), (0.5, 1.5), 0.2)`).Worker()
 	defer w.Close()
 	w.Record(true)
 	dst := make([]byte, 30*11*3)

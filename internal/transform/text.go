@@ -263,6 +263,16 @@ func kindOf(name string) (*kind, error) {
 		strconv.Quote(abbreviate(name)), suggest.Nearest(name, names), strings.Join(names, ", "))
 }
 
+// Help returns what the transform of that name does; "" for torchvision's.
+func Help(name string) string {
+	for i := range kinds {
+		if kinds[i].name == name {
+			return kinds[i].help
+		}
+	}
+	return ""
+}
+
 // Names returns the names of all transforms, in the order of the documentation.
 func Names() (names []string) {
 	for _, k := range kinds {

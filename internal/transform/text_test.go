@@ -9,14 +9,25 @@ import (
 // TestParse: lists as they stand in scripts.
 func TestParse(t *testing.T) {
 	for text, want := range map[string]string{
-		`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor()`:   `[{"name":"RandomResizedCrop","size":224},{"name":"RandomHorizontalFlip"},{"name":"ToTensor"}]`,
-		` [ CenterCrop( size = (3 , 4,) ) , ] `:                        `[{"name":"CenterCrop","size":[3,4]}]`,
-		`T.Compose([transforms.Resize(8, max_size=None), ToTensor()])`: `[{"max_size":null,"name":"Resize","size":8},{"name":"ToTensor"}]`,
+		`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor()`: `[` +
+			`{"name":"RandomResizedCrop","size":224},` +
+			`{"name":"RandomHorizontalFlip"},` +
+			`{"name":"ToTensor"}]`,
+		` [ CenterCrop( size = (3 , 4,) ) , ] `: `[{"name":"CenterCrop","size":[3,4]}]`,
+		`T.Compose([transforms.Resize(8, max_size=None), ToTensor()])`: `[` +
+			`{"max_size":null,"name":"Resize","size":8},` +
+			`{"name":"ToTensor"}]`,
 		"nn.Sequential(Resize(8),\n  " +
 			"ToTensor(),)": `[{"name":"Resize","size":8},{"name":"ToTensor"}]`,
-		`RandomResizedCrop(8, ratio=(3/4, 4./3), antialias=True)`:   `[{"antialias":true,"name":"RandomResizedCrop","ratio":[0.75,1.3333333333333333],"size":8}]`,
-		`Resize(8, T.InterpolationMode.BICUBIC), Pad(-1, fill=1e1)`: `[{"interpolation":"bicubic","name":"Resize","size":8},{"fill":10,"name":"Pad","padding":-1}]`,
-		`ImgDecode('L', fast=True), ConvertImageDtype(torch.half)`:  `[{"fast":true,"mode":"L","name":"ImgDecode"},{"dtype":"float16","name":"ConvertImageDtype"}]`,
+		`RandomResizedCrop(8, ratio=(3/4, 4./3), antialias=True)`: `[` +
+			`{"antialias":true,"name":"RandomResizedCrop",` +
+			`"ratio":[0.75,1.3333333333333333],"size":8}]`,
+		`Resize(8, T.InterpolationMode.BICUBIC), Pad(-1, fill=1e1)`: `[` +
+			`{"interpolation":"bicubic","name":"Resize","size":8},` +
+			`{"fill":10,"name":"Pad","padding":-1}]`,
+		`ImgDecode('L', fast=True), ConvertImageDtype(torch.half)`: `[` +
+			`{"fast":true,"mode":"L","name":"ImgDecode"},` +
+			`{"dtype":"float16","name":"ConvertImageDtype"}]`,
 		``:                                `[]`,
 		`[]`:                              `[]`,
 		`[{"name": "Resize", "size": 3}]`: `[{"name": "Resize", "size": 3}]`,

@@ -39,6 +39,7 @@ var kinds = []kind{
 // A kind is an entry of the table of transforms.
 type kind struct {
 	name   string
+	help   string // what it does, in a line; "" if torchvision has it
 	params []param
 	build  func(a *arguments) step
 }

@@ -130,18 +130,19 @@ func (w *Worker) Drawn() []Drawn { return w.drawn }
 func (w *Worker) Apply(dst, src []byte, key Key) error {
 	p := w.program
 	if want := p.bytes; len(dst) != want || p.Ragged() {
-		return fmt.Errorf("transform: the destination has %d bytes; the sample needs %d", len(dst), want)
+		return fmt.Errorf(
+			"transform: the destination has %d bytes; the sample needs %d", len(dst), want)
 	}
 	return w.ApplyTo(func(int) ([]byte, error) { return dst, nil }, src, key)
 }
 
-// Room returns size bytes of memory for the result of a sample, or an error if there is none.
-type Room func(size int) ([]byte, error)
+// Alloc returns size bytes of memory for the result of a sample, or an error if there is none.
+type Alloc func(size int) ([]byte, error)
 
-// ApplyTo is like Apply, but gets the memory for the result from room. It calls room as soon as the
-// size is known, and again with another size if a ragged sample turns out to need delivery in
-// encoded form. It wraps an error of room.
-func (w *Worker) ApplyTo(room Room, src []byte, key Key) error {
+// ApplyTo is like Apply, but gets the memory for the result from alloc. It calls alloc as soon as
+// the size is known, and again with another size if a ragged sample turns out to need delivery in
+// encoded form. It wraps an error of alloc.
+func (w *Worker) ApplyTo(alloc Alloc, src []byte, key Key) error {
 	p := w.program
 	w.last, w.drawn, w.step = time.Now(), w.drawn[:0], 0
 	w.taken, w.resized, w.spared = 0, 0, [2]int64{}
@@ -149,13 +150,13 @@ func (w *Worker) ApplyTo(room Room, src []byte, key Key) error {
 	switch p.known.stage {
 	case raw:
 		var dst []byte
-		if dst, err = room(p.bytes); err == nil {
+		if dst, err = alloc(p.bytes); err == nil {
 			err = p.known.array.apply(dst, src)
 		}
 	case sizes:
-		err = w.ragged(room, src, key)
+		err = w.ragged(alloc, src, key)
 	default:
-		err = w.image(room, src, key)
+		err = w.image(alloc, src, key)
 	}
 	if err != nil {
 		if e := (*codec.Error)(nil); errors.As(err, &e) {
@@ -188,7 +189,7 @@ func (w *Worker) trim() {
 }
 
 // image is ApplyTo for images.
-func (w *Worker) image(room Room, src []byte, key Key) error {
+func (w *Worker) image(alloc Alloc, src []byte, key Key) error {
 	v := &w.view
 	header, err := w.decoder.Header(src)
 	if err != nil {
@@ -210,7 +211,7 @@ func (w *Worker) image(room Room, src []byte, key Key) error {
 			return err
 		}
 	}
-	dst, err := w.room(room)
+	dst, err := w.alloc(alloc)
 	if err != nil {
 		return err
 	}
@@ -224,13 +225,13 @@ func (w *Worker) image(room Room, src []byte, key Key) error {
 	return nil
 }
 
-// room gets memory for the image in its current size.
-func (w *Worker) room(room Room) ([]byte, error) {
+// alloc gets memory for the image in its current size.
+func (w *Worker) alloc(alloc Alloc) ([]byte, error) {
 	if w.program.Ragged() {
 		width, height := w.view.size()
-		return w.raggedRoom(room, width, height)
+		return w.raggedAlloc(alloc, width, height)
 	}
-	return room(w.program.bytes)
+	return alloc(w.program.bytes)
 }
 
 // begin sets v to the view of a whole sample.

@@ -53,8 +53,8 @@ func encodedPNG(t testing.TB, width, height int) []byte {
 	return b.Bytes()
 }
 
-const everything = `RandomVerticalFlip(), RandomResizedCrop(64), ColorJitter(0.3, 0.3, 0.3, 0.1), RandomCrop(60, padding=2),
-	RandomHorizontalFlip(), ToTensor(), Normalize(0.5, 0.2)`
+const everything = `RandomVerticalFlip(), RandomResizedCrop(64), ColorJitter(0.3, 0.3, 0.3, 0.1),
+	RandomCrop(60, padding=2), RandomHorizontalFlip(), ToTensor(), Normalize(0.5, 0.2)`
 
 // TestPure: what comes out is a function of sample and key, whatever the worker did before and on
 // however many threads.
@@ -144,7 +144,8 @@ func TestNoAllocations(t *testing.T) {
 		t.Skip("Go's decoder of JPEGs allocates, and so does what the address sanitizer watches")
 	}
 	for _, transforms := range []string{
-		`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(), Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`,
+		`RandomResizedCrop(224), RandomHorizontalFlip(), ToTensor(),
+			Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))`,
 		`Resize(256), CenterCrop(224), ToTensor()`, everything,
 		`ImgDecode(fast=True), Resize((50, 60)), Pad(3, padding_mode="reflect"), Grayscale()`,
 	} {
@@ -170,7 +171,8 @@ func TestNoAllocations(t *testing.T) {
 // TestTimes: time is charged to the transforms that cause it, and adds up.
 func TestTimes(t *testing.T) {
 	p := compiled(t,
-		`RandomResizedCrop(224), RandomHorizontalFlip(), ColorJitter(0.3), ToTensor(), Normalize(0.5, 0.2)`)
+		`RandomResizedCrop(224), RandomHorizontalFlip(), ColorJitter(0.3), ToTensor(),
+			Normalize(0.5, 0.2)`)
 	w := p.Worker()
 	defer w.Close()
 	dst, sample := make([]byte, p.Output().Bytes()), encodedJPEG(t, 500, 375)
@@ -212,7 +214,7 @@ func TestBadSamples(t *testing.T) {
 		{good[:len(good)/2], codec.ErrTruncated, "ImgDecode: "},
 		{
 			encodedPNG(t, 63, 90), nil,
-			"RandomCrop: 64 x 64 pixels cannot be cut from an image of 63 x 90",
+			"RandomCrop: 64 x 64 pixels (height x width) cannot be cut from an image of 90 x 63",
 		},
 	} {
 		err := w.Apply(dst, c.sample, Key{})

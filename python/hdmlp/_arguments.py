@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import numbers
 import operator
 import os
 from collections.abc import Iterable
@@ -75,12 +76,15 @@ def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[
     return arguments
 
 
-def settings(arguments: dict[str, Any], config_file: str | None) -> dict[str, Any]:
+def settings(
+    arguments: dict[str, Any], config_file: str | None, name: str = "config_file"
+) -> dict[str, Any]:
     """Returns the part of a request that has the configuration.
 
     Args:
         arguments: Configuration keys, as :func:`configuration` returns them.
         config_file: A TOML file; None means ``HDMLP_CONFIG``, if it is set.
+        name: What the user's argument is called, for the message.
 
     Returns:
         ``arguments``, ``environment`` and ``config_file``.
@@ -89,16 +93,19 @@ def settings(arguments: dict[str, Any], config_file: str | None) -> dict[str, An
         ConfigError: There is no such file.
     """
     environment = {k: v for k, v in os.environ.items() if k.startswith("HDMLP_")}
-    config_file = config_file or environment.get("HDMLP_CONFIG") or ""
+    if config_file is not None:
+        check_path(name, config_file)
+    source = name if config_file else "HDMLP_CONFIG"
+    config_file = os.fsdecode(config_file or environment.get("HDMLP_CONFIG") or "")
     if config_file:
         config_file = os.path.abspath(os.path.expanduser(config_file))
         if not os.path.isfile(config_file):
             raise ConfigError(
-                f"config_file={config_file!r}: "
+                f"{source}={config_file!r}: "
                 + (
                     "not a regular file; the configuration is a TOML file of at most 1 MiB"
                     if os.path.exists(config_file)
-                    else "there is no such file"
+                    else "there is no such file; correct the path, or leave it out"
                 )
             )
     return {"arguments": arguments, "environment": environment, "config_file": config_file}
@@ -107,6 +114,76 @@ def settings(arguments: dict[str, Any], config_file: str | None) -> dict[str, An
 def parameters(cls: type) -> list[str]:
     """Returns the names of the parameters with which a class is called, without ``**keys``."""
     return [p for p in inspect.signature(cls).parameters if p != "keys"]
+
+
+def check_functions(**arguments: Any) -> None:
+    """Checks arguments that are functions, or None.
+
+    Raises:
+        ConfigError: One is something else.
+    """
+    for name, value in arguments.items():
+        if value is not None and not callable(value):
+            raise ConfigError(f"{name}={value!r}: must be callable, or None")
+
+
+def check_text(name: str, value: Any) -> None:
+    """Checks an argument that is text, or None.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if value is not None and not isinstance(value, str):
+        raise ConfigError(f"{name}={value!r}: must be text, not {type(value).__name__}")
+
+
+def check_path(name: str, value: Any, allowed: str = "a path") -> None:
+    """Checks an argument that is a path.
+
+    Args:
+        name: The argument's name, for the message.
+        value: Its value.
+        allowed: What it may be, for the message.
+
+    Raises:
+        ConfigError: It is something else.
+    """
+    if not isinstance(value, (str, bytes, os.PathLike)):
+        raise ConfigError(
+            f"{name}={value!r}: must be {allowed} (str or os.PathLike), not {type(value).__name__}"
+        )
+
+
+def check_timeout(value: Any) -> None:
+    """Checks the argument ``timeout``.
+
+    Raises:
+        ConfigError: It is no number of seconds, or negative.
+    """
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise ConfigError(f"timeout={value!r}: must be 0 or more seconds; 0 means no limit")
+
+
+def check_seed(seed: Any) -> None:
+    """Checks the argument ``seed``, which may be None.
+
+    Raises:
+        ConfigError: It is no whole number in [0, 2^64).
+    """
+    if seed is not None and whole_number("seed", seed, 0) >> 64:
+        raise ConfigError(f"seed={seed}: must be below 2^64")
+
+
+def switch(name: str, value: Any) -> bool:
+    """Returns an argument that is True or False; 1 and 0, and numpy's bools, are these as well.
+
+    Raises:
+        ConfigError: It is something else, such as the text ``"no"``, which Python takes for True.
+    """
+    numpys = type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_")
+    if not numpys and (not isinstance(value, numbers.Integral) or value not in (0, 1)):
+        raise ConfigError(f"{name}={value!r}: must be True or False")
+    return bool(value)
 
 
 def whole_number(name: str, value: Any, least: int) -> int:

@@ -39,7 +39,7 @@ def check_epoch(stream: Stream, epoch: int) -> None:
             "epoch %d: ranks %s left before its end%s, so it cannot be verified",
             epoch,
             result["missing"],
-            f" or were not heard ({result['why']})" if result.get("why") else "",
+            f" or did not answer ({result['why']})" if result.get("why") else "",
         )
         return
     raise AuditError(

@@ -1,4 +1,4 @@
-"""From a source's batch to what the user gets."""
+"""Takes a batch from a source, and makes of it what the loop gets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ log = logging.getLogger("hdmlp")
 
 
 class Brought(NamedTuple):
-    """A batch that was made.
+    """The result of :func:`bring`.
 
     Attributes:
-        taken: What it was made of.
-        batch: What the user gets.
-        error: What the user's code raised in its place; None if it raised nothing.
-        stall: Nanoseconds that ``next()`` blocked for it.
-        python: Nanoseconds, of ``stall``, for which Python code was making it.
+        taken: The batch as it came from the source.
+        batch: What the loop gets.
+        error: The exception that the user's code raised instead; None if it raised none.
+        stall: Nanoseconds for which ``next()`` was blocked.
+        python: The part of ``stall`` in which Python code was running, in nanoseconds.
     """
 
     taken: Taken
@@ -42,21 +42,21 @@ def bring(
     timeout: float,
     timed: bool,
 ) -> Brought:
-    """Takes the batch at a position from the feed, and makes what the user gets of it.
+    """Takes the batch at a position from the source, and makes of it what the loop gets.
 
-    A batch with a sample that Python cannot decode comes again, after the daemon has decided about
-    the sample.
+    If Python cannot decode a sample, the daemon applies ``on_error`` to it and sends the batch
+    again.
 
     Args:
         feed: The iteration's feed.
         source: The feed's source.
-        position: Which batch.
-        make: Makes what the user gets.
+        position: The number of the batch from the start of the run.
+        make: Makes of a batch what the loop gets.
         timeout: Seconds to wait at most; 0 means no limit.
-        timed: The time of ``make`` counts as Python's part of the stall.
+        timed: Whether the time of ``make`` counts as Python's part of the stall.
 
     Raises:
-        HDMLPError: What the source raises.
+        HDMLPError: The source raised it.
     """
     stall = python = 0
     bad: Undecodable | None = None

@@ -78,8 +78,12 @@ class Client:
         with contextlib.suppress(Exception):
             self.close()
 
-    def died(self) -> DaemonDiedError:
-        """Returns the error for the daemon's end, with the end of its log."""
+    def died(self, then: str = "") -> DaemonDiedError:
+        """Returns the error for the daemon's end, with the end of its log.
+
+        Args:
+            then: What to do to continue with a new daemon.
+        """
         reason = self._watch.reason(exit_status(self._peer))
         if reason:
             return died(
@@ -88,8 +92,7 @@ class Client:
             )
         return died(
             f"the HDMLP daemon (pid {self.pid}) died or was stopped: to continue with a new one, "
-            "call next() on the iterator again; in a job on several nodes, restart all ranks from "
-            "their last saved state",
+            + (then or "try again"),
             self.log,
         )
 

@@ -21,6 +21,21 @@ from .errors import WorkerDiedError
 _GRACE = 1.0
 
 
+def _advice(status: int | None) -> str:
+    """Returns what to do about a worker that ended with this status; None: it runs."""
+    if status == -signal.SIGKILL:
+        return (
+            "probably by the kernel's OOM killer; give a smaller num_workers, prefetch_factor or "
+            "batch_size, or more memory"
+        )
+    if status is not None and status < 0:
+        return "run with num_workers=0, or set PYTHONFAULTHANDLER=1, to see where"
+    return (
+        "neither may end the process or close its descriptors; run with num_workers=0 to see which "
+        "one does"
+    )
+
+
 class Task:
     """A batch under way through a worker.
 
@@ -137,8 +152,8 @@ class Handle:
             except ValueError:
                 how = f"was killed by signal {-status}"
         return WorkerDiedError(
-            f"worker {self.number} of the loader (pid {self.process.pid}) {how}"
-            + ("; out of memory?" if status == -signal.SIGKILL else "")
+            f"worker {self.number} of the loader (pid {self.process.pid}) {how} while it ran "
+            f"transforms or collate_fn: {_advice(status)}"
         )
 
     def end(self) -> None:

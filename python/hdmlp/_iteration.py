@@ -5,17 +5,33 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from ._audit import check_batch
 from ._bring import bring
 from ._feed import Feed
+from ._reports import Counts
 from ._source import Taken
-
-if TYPE_CHECKING:
-    from ._loader import Loader
+from ._state import Cursor
 
 _MASK = 0xFFFFFFFFFFFFFFFF
+
+
+class Epochs(Protocol):
+    """A loader, as its iterations see it (:class:`hdmlp._loader.Loader`)."""
+
+    timeout: float
+    _counts: Counts
+    _cursor: Cursor
+    _verify: bool
+    _works: bool
+
+    @property
+    def steps(self) -> int: ...
+    def _take_epoch(self, iteration: Iteration) -> Feed: ...
+    def _take_again(self, iteration: Iteration, feed: Feed) -> Feed: ...
+    def _make(self, feed: Feed, taken: Taken) -> Any: ...
+    def _finish_epoch(self, feed: Feed, epoch: int) -> None: ...
 
 
 class Iteration:
@@ -57,7 +73,7 @@ class Iteration:
         "position",
     )
 
-    def __init__(self, loader: Loader):
+    def __init__(self, loader: Epochs):
         self.before: Callable[[], None] | None = None
         self.position = self.end = self.audit = 0
         self.over = self.failed = False
@@ -88,7 +104,10 @@ class Iteration:
         """Returns the number of batches that are left."""
         if self.over:
             return 0
-        return self.end - self.position if self._feed is not None else self._loader._left()
+        if self._feed is not None:
+            return self.end - self.position
+        steps = self._loader.steps
+        return steps - self._loader._cursor.start % steps if steps else 0
 
     def begin(self, feed: Feed, number: int, begin: int, end: int, whole: bool) -> None:
         """Starts at a position.

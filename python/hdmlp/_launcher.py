@@ -12,44 +12,18 @@ import os
 import secrets
 import sys
 from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from . import _nodes
+from ._arguments import whole_number
 from ._launchers import LAUNCHERS, Launcher, Variables, number
+from ._place import Place
 from .errors import ConfigError
 
 log = logging.getLogger("hdmlp")
 
 #: The most bytes of a job's name (docs/FORMATS.md).
 LONGEST_KEY = 256
-
-
-class Place(NamedTuple):
-    """This process among those of its job.
-
-    Attributes:
-        rank: In [0, world_size).
-        world_size: The number of training processes.
-        local_rank: The rank among those of this node; 0 if it is not known.
-        source: Where these come from, for messages.
-        nodes: The number of nodes of the job; 1 if it is not known.
-        node: This process's node, from 0; None if it is not known.
-        local_world_size: The number of ranks of this node; 0 if it is not known.
-        master: Node 0's host; None if it is not known.
-        node_source: Where the layout of nodes comes from.
-        problem: Why ``node`` is None.
-    """
-
-    rank: int
-    world_size: int
-    local_rank: int
-    source: str
-    nodes: int = 1
-    node: int | None = 0
-    local_world_size: int = 0
-    master: str | None = None
-    node_source: str = "a single node"
-    problem: str = ""
 
 
 def find(
@@ -74,7 +48,10 @@ def find(
         raise ConfigError(f"{given} is given without {missing}: give both or neither")
     if rank is not None and world_size is not None:
         place = Place(
-            int(rank), int(world_size), number(environ, "LOCAL_RANK") or 0, "the arguments"
+            whole_number("rank", rank, 0),
+            whole_number("world_size", world_size, 1),
+            number(environ, "LOCAL_RANK") or 0,
+            "the arguments",
         )
     else:
         place = _looked(environ)
@@ -90,6 +67,16 @@ def find(
     unnamed = _nodes.unnamed(place, environ)
     if unnamed:
         log.warning("%s", unnamed)
+    if _has_no_siblings(place, environ):
+        log.warning(
+            "RANK=%d and WORLD_SIZE=%d are set, but the process that started this one (%d) has "
+            "started no other rank, and nothing else says which ranks belong together: this rank "
+            "has a job of its own. Start all ranks with torchrun, or set MASTER_ADDR and "
+            "MASTER_PORT to the same values for all of them, such as 127.0.0.1 and 29500",
+            place.rank,
+            place.world_size,
+            os.getppid(),
+        )
     return place
 
 
@@ -163,6 +150,12 @@ def _from_environment(environ: Mapping[str, str]) -> Place | None:
             continue
         rank, size = number(environ, variables.rank), number(environ, *variables.sizes)
         if rank is not None and size is not None:
+            if rank >= size:
+                sizes = next(name for name in variables.sizes if number(environ, name) == size)
+                raise ConfigError(
+                    f"{variables.rank}={rank} and {sizes}={size}: ranks count from 0, and must be "
+                    "below the number of ranks"
+                )
             return Place(rank, size, number(environ, variables.local_rank) or 0, launcher.name)
         said = [name for name in (variables.rank, *variables.sizes) if environ.get(name)]
         wrong = [f"{name}={environ[name]!r}" for name in said if number(environ, name) is None]
@@ -260,6 +253,42 @@ def _launch_key(place: Place, environ: Mapping[str, str]) -> str:
     if place.nodes > 1:  # nothing but node 0's address is the same on all of them
         return f"nodes-{place.master}:{_nodes.port(None, environ)}"
     return f"parent-{os.getppid()}"
+
+
+_told_of: set[int] = set()
+
+
+def _has_no_siblings(place: Place, environ: Mapping[str, str]) -> bool:
+    """Reports, once in a process, whether the ranks' parent is all that they share, in vain.
+
+    So it is if RANK and WORLD_SIZE are set by hand in two shells. Ranks that start later than this
+    one looks are not seen.
+    """
+    if (
+        place.source != LAUNCHERS[0].name
+        or os.getpid() in _told_of
+        or not _launch_key(place, environ).startswith("parent-")
+    ):
+        return False
+    _told_of.add(os.getpid())
+    return not any(rank != str(place.rank) for rank in _ranks_of(os.getppid()))
+
+
+def _ranks_of(parent: int) -> Iterator[str]:
+    """Returns RANK of each child of a process that has it; "unknown" if it cannot be read."""
+    for name in os.listdir("/proc"):
+        try:
+            with open(f"/proc/{name}/stat", encoding="utf-8", errors="replace") as file:
+                if int(file.read().rpartition(")")[2].split()[1]) != parent:
+                    continue
+            with open(f"/proc/{name}/environ", encoding="utf-8", errors="replace") as file:
+                variables = file.read().split("\0")
+        except PermissionError:
+            yield "unknown"
+        except (OSError, ValueError, IndexError):  # not a process, or one that has just ended
+            continue
+        else:
+            yield from (v.partition("=")[2] for v in variables if v.startswith("RANK="))
 
 
 def cluster(

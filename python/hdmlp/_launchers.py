@@ -123,6 +123,14 @@ class Torchrun(Launcher):
             )
         return Layout(nodes, node, number(environ, "LOCAL_WORLD_SIZE") or 0, None, self.name)
 
+    def doubt(self, environ: Environ) -> str:
+        if not environ.get("RANK") or environ.get("WORLD_SIZE"):
+            return ""
+        return (
+            f"RANK={environ['RANK']} is set without WORLD_SIZE, so that this process is taken for "
+            "the only one: set both, as torchrun does, or neither"
+        )
+
 
 class MPI(Launcher):
     """An MPI launcher, which says how many ranks a node has, but not which node it is.

@@ -78,7 +78,10 @@ class Link:
         """Notes that the daemon hung up; returns the error that says why nothing more comes."""
         if self.connection.unusable:
             return self.interrupted()
-        error = self.client.died()
+        error = self.client.died(
+            "catch this error and call next() on the same iterator, or restart the script from its "
+            "last saved state; in a job on several nodes, restart all ranks from that state"
+        )
         self.connection.close()
         self._ended = True
         return error

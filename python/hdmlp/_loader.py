@@ -23,7 +23,7 @@ import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from . import _daemon, _launcher, _state
+from . import _daemon, _state
 from ._arguments import whole_number
 from ._audit import check_epoch
 from ._bring import Brought, bring
@@ -31,6 +31,7 @@ from ._feed import Feed, Feeds
 from ._iteration import Iteration
 from ._options import Options
 from ._output import Output
+from ._place import Place
 from ._progress import Progress
 from ._reports import Counts, Explanation, Report, Stats, explain, report
 from ._session import Session
@@ -143,7 +144,7 @@ class Loader:
         return self._session.opened
 
     @property
-    def _place(self) -> _launcher.Place:
+    def _place(self) -> Place:
         return self._session.place
 
     @property
@@ -243,7 +244,7 @@ class Loader:
         if unplanned and self._limited:
             iteration.over = True
             raise EndError(
-                f"epoch {epoch} was asked for, but the loader was made with epochs={self.epochs} "
+                f"epoch {epoch} is out of range: the loader was made with epochs={self.epochs} "
                 f"(0 to {self.epochs - 1}): give a larger epochs="  # type: ignore[operator]
             )
         self._ready()
@@ -263,8 +264,8 @@ class Loader:
             return
         self._said_unplanned = True
         log.warning(
-            "epoch %d was asked for, and epochs=%d were planned: it is delivered as well; caches "
-            "are not planned for it",
+            "epoch %d is after the last of epochs=%d: it is delivered, but caches are not planned "
+            "for it; give a larger epochs=",
             epoch,
             self.epochs,
         )
@@ -288,11 +289,6 @@ class Loader:
     def _make(self, feed: Feed, taken: Taken) -> Any:
         """Returns what the user gets for a batch that came from the feed."""
         raise NotImplementedError
-
-    def views(self, taken: Taken) -> Any:
-        """Returns the batch's samples, one by one."""
-        output = self.output
-        return taken.content if output is None else output.split(taken.content, taken.n)
 
     def _finish_epoch(self, feed: Feed, epoch: int) -> None:
         """Checks an epoch that was yielded from its first batch on, if ``verify`` is set."""
@@ -331,8 +327,8 @@ class Loader:
         mine = self._identity()
         adopts = self._seed_replaceable and state.get("seed") != mine["seed"]
         if adopts:
-            mine["seed"] = whole_number("seed of the state", state.get("seed"), 0)
-        _state.compare(state, mine)
+            mine["seed"] = whole_number("state['seed']", state.get("seed"), 0)
+        _state.compare(state, mine, _state.named(self.dataset), self.world_size)
         position = _state.position_in(state, self.steps)
         if adopts:
             self._adopt(mine["seed"])
@@ -342,21 +338,6 @@ class Loader:
         """Changes to a job with another seed."""
         self._feeds.retire()
         self._session.adopt(seed)
-
-    @property
-    def fresh(self) -> bool:
-        """Whether the user set where the next iteration begins."""
-        return self._cursor.jumped
-
-    @property
-    def next_epoch(self) -> int:
-        """The epoch in which the next iteration begins."""
-        return self._cursor.start // self.steps if self.steps else 0
-
-    def follow(self, other: Loader) -> None:
-        """Goes to where another loader of the same steps is."""
-        self._cursor.follow(other._cursor)
-        self._seed_replaceable = other._seed_replaceable
 
     def _left(self) -> int:
         """Returns the number of batches of an iteration that begins now."""

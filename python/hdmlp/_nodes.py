@@ -12,14 +12,12 @@ import re
 import socket
 import zlib
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from ._launchers import LAUNCHERS, Layout, Process, addresses, number
+from ._place import Place
 from ._secret import secret
 from .errors import ConfigError
-
-if TYPE_CHECKING:
-    from ._launcher import Place
 
 _T = TypeVar("_T")
 

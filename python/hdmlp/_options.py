@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ._arguments import whole_number
-from ._launcher import Place
+from ._arguments import check_seed, check_text, check_timeout, switch, whole_number
+from ._place import Place
 from .errors import ConfigError
 
 _SHUFFLES: dict[bool | str, str] = {
@@ -26,9 +26,12 @@ def order_of(shuffle: bool | str) -> str:
     Raises:
         ConfigError: There is no such order.
     """
-    if not isinstance(shuffle, (bool, str)) or shuffle not in _SHUFFLES:
-        raise ConfigError(f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'")
-    return _SHUFFLES[shuffle]
+    try:
+        return _SHUFFLES[shuffle if isinstance(shuffle, str) else switch("shuffle", shuffle)]
+    except (KeyError, ConfigError):
+        raise ConfigError(
+            f"shuffle={shuffle!r}: must be True, False, 'torch', 'feistel' or 'none'"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,7 @@ class StreamOptions:
 
     def __post_init__(self) -> None:
         """Checks what users give."""
-        if self.seed is not None and whole_number("seed", self.seed, 0) >> 64:
-            raise ConfigError(f"seed={self.seed}: must be below 2^64")
+        check_seed(self.seed)
         if self.epochs is not None:
             object.__setattr__(self, "epochs", whole_number("epochs", self.epochs, 1))
 
@@ -120,5 +122,5 @@ class Options:
 
     def __post_init__(self) -> None:
         """Checks what users give."""
-        if not isinstance(self.timeout, (int, float)) or not self.timeout >= 0:
-            raise ConfigError(f"timeout={self.timeout!r}: must be 0 or more seconds")
+        check_timeout(self.timeout)
+        check_text("name", self.name)

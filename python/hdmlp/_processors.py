@@ -1,4 +1,4 @@
-"""The processors that this process may use, and the worker processes that pay off."""
+"""The processors that this process may use, and how many workers are worth starting."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def processors(root: str = "/") -> int:
 
 
 def workers_that_pay(available: int, ranks: int) -> int:
-    """Returns how many workers pay off for what runs in Python; 0 if none do.
+    """Returns how many workers are worth starting for what runs in Python; 0 if none do.
 
     Each rank of the node has its share of the processors. With one processor, a worker and the
     training process would take turns. With two, there are two workers: either batches are missing
@@ -62,13 +62,13 @@ def unasked(context: Any) -> tuple[int, str]:
     method = _start_method(context)
     if method != "fork":
         return 0, not_started(
-            f"the start method is {method}, which imports the script again, so that its main part "
-            "must be under if __name__ == '__main__'"
+            f"the start method is {method}, which imports the script again, so its main part must "
+            "be under if __name__ == '__main__'"
         )
     return count, (
-        f"{count} worker processes run what is left to Python ({available} processors, shared by "
-        f"{ranks} rank{'s' * (ranks != 1)} of this node): give num_workers= for another number, "
-        "0 to have this process do it"
+        f"num_workers is not given: {count} worker processes run what the daemon does not do "
+        f"({available} processors, shared by {ranks} rank{'s' * (ranks != 1)} of this node); give "
+        "num_workers= for another number, 0 for none"
     )
 
 
@@ -76,8 +76,8 @@ def not_started(why: str) -> str:
     """Returns the sentence that says why no workers were started."""
     count = workers_that_pay(processors(), local_ranks())
     return (
-        f"what is left to Python runs in this process, and no worker processes are started by "
-        f"default, because {why}: give num_workers={count} to start them, or 0 to keep it so"
+        f"num_workers is not given: this process runs what the daemon does not do, because {why}; "
+        f"give num_workers={count} to start worker processes, or 0 for none"
     )
 
 

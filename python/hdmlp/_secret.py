@@ -8,13 +8,10 @@ import secrets
 import stat
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from ._launchers import LAUNCHERS
+from ._place import Place
 from .errors import ConfigError
-
-if TYPE_CHECKING:
-    from ._launcher import Place
 
 #: The least bytes of a secret.
 MIN_SECRET = 16
@@ -53,8 +50,8 @@ def _long_enough(value: str, source: str) -> str:
     value = value.strip()
     if len(value.encode()) < MIN_SECRET:
         raise ConfigError(
-            f"{source} has {len(value.encode())} bytes, a secret needs at least {MIN_SECRET}: "
-            "'openssl rand -hex 32' draws a good one"
+            f"{source} has {len(value.encode())} bytes, but a secret needs at least "
+            f"{MIN_SECRET}: generate one with 'openssl rand -hex 32'"
         )
     return value
 
@@ -67,18 +64,23 @@ def _read(path: str, source: str) -> str:
         ) as file:
             status = os.fstat(file.fileno())
             if not stat.S_ISREG(status.st_mode):
-                raise ConfigError(f"{source}={path}: is not a regular file")
+                raise ConfigError(f"{source}={path}: not a regular file; give a file")
             if status.st_uid not in (os.getuid(), 0):
-                raise ConfigError(f"{source}={path}: belongs to user {status.st_uid}, not to you")
+                raise ConfigError(
+                    f"{source}={path}: the file belongs to user {status.st_uid}, who could replace "
+                    f"the secret: chown {os.getuid()} {path}, or give another file"
+                )
             if status.st_mode & 0o077:
                 raise ConfigError(
-                    f"{source}={path}: others than its owner may read or write it (mode "
-                    f"{status.st_mode & 0o777:04o}), so it is no secret: chmod 600 {path}, and "
-                    "draw a new one"
+                    f"{source}={path}: other users may read or write the file (mode "
+                    f"{status.st_mode & 0o777:04o}): chmod 600 {path}, and replace the secret in it"
                 )
             return _long_enough(file.read(4096), f"{source}={path}")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{source}={path}: {error}") from None
+        reason = getattr(error, "strerror", None) or "not UTF-8 text"
+        raise ConfigError(
+            f"{source}={path}: {reason}; give a file that this user can read, with the secret in it"
+        ) from None
 
 
 def _from_store(place: Place, environ: Mapping[str, str]) -> str | None:

@@ -37,13 +37,13 @@ Opener = Callable[[_daemon.Client, dict[str, Any], Sequence[int]], tuple[Stream,
 class Dataset(Protocol):
     """What a session has to know of a dataset."""
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Returns the dataset as requests name it."""
 
-    def check_version(self, fingerprint: str) -> None:
+    def _check_version(self, fingerprint: str) -> None:
         """Raises MismatchError if the object has described another version of the dataset."""
 
-    def told(self, opened: dict[str, Any]) -> None:
+    def _told(self, opened: dict[str, Any]) -> None:
         """Takes what OPENED says of the dataset."""
 
 
@@ -168,7 +168,7 @@ class Session:
             "job": _launcher.job_key(self.place, name),
             "rank": self.place.rank,
             "world_size": self.place.world_size,
-            "dataset": {**self._dataset.describe(), "view": True},
+            "dataset": {**self._dataset._describe(), "view": True},
             "verify": self.verify,
             "stream": self.spec,
             "transforms": self.transforms,
@@ -192,5 +192,5 @@ class Session:
             )
         # On several nodes it is node 0's version, which differs where files cannot be read.
         if self.place.nodes == 1:
-            self._dataset.check_version(opened["fingerprint"])
-        self._dataset.told(opened)
+            self._dataset._check_version(opened["fingerprint"])
+        self._dataset._told(opened)

@@ -53,7 +53,8 @@ def column(payload: bytes | bytearray, n: int, name: str) -> list[int]:
     """
     before, size, kind = _COLUMNS[name]
     begin = HEAD_SIZE + before * n
-    return memoryview(payload)[begin : begin + size * n].cast(kind).tolist()  # type: ignore[call-overload, no-any-return]
+    values = memoryview(payload)[begin : begin + size * n].cast(kind)  # type: ignore[call-overload]
+    return values.tolist()  # type: ignore[no-any-return]
 
 
 class BatchSource(Protocol):

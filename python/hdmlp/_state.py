@@ -85,12 +85,13 @@ def position_in(state: Mapping[str, Any], steps: int) -> int:
     Raises:
         ConfigError: There is no such position.
     """
-    epoch = whole_number("epoch of the state", state.get("epoch"), 0)
-    step = whole_number("step of the state", state.get("step"), 0)
+    epoch = whole_number("state['epoch']", state.get("epoch"), 0)
+    step = whole_number("state['step']", state.get("step"), 0)
     if step >= max(steps, 1) or epoch >> 32:
         raise ConfigError(
-            f"epoch {epoch}, step {step} of the state: an epoch of this loader has {steps} steps, "
-            "counted from 0"
+            f"state['epoch']={epoch}, state['step']={step}: out of range, an epoch of this loader "
+            f"has {steps} steps, 0 to {steps - 1}: make the loader with the dataset and batch size "
+            "of the loader that saved the state"
         )
     return epoch * steps + step
 
@@ -112,17 +113,72 @@ def check(state: Any) -> dict[str, Any]:
     return state
 
 
-def compare(state: Mapping[str, Any], mine: Mapping[str, Any]) -> None:
+def compare(
+    state: Mapping[str, Any], mine: Mapping[str, Any], dataset: str, world_size: int
+) -> None:
     """Compares a state with a loader's :func:`identity`.
 
+    Args:
+        state: The state.
+        mine: The identity.
+        dataset: What messages call the dataset.
+        world_size: The number of ranks.
+
     Raises:
-        MismatchError: They differ, so that batches would differ.
+        MismatchError: They differ, and so would the batches.
     """
     for key in _COMPARED:
         theirs = state.get(key)
         if theirs != mine[key]:
-            then = f": make the loader with seed={theirs!r}" if key == "seed" else ""
-            raise MismatchError(
-                f"{key} is {mine[key]!r} here, but {theirs!r} in the saved state{then}",
-                {"key": key, "mine": mine[key], "theirs": theirs},
-            )
+            raise differs(key, mine[key], theirs, dataset, world_size)
+
+
+def named(dataset: object) -> str:
+    """Returns what messages call a dataset."""
+    while not hasattr(dataset, "root") and hasattr(dataset, "dataset"):  # torch's Subset
+        dataset = dataset.dataset
+    root = getattr(dataset, "root", None)
+    return f"the dataset {root}" if isinstance(root, str) else "the dataset"
+
+
+def differs(
+    key: str, mine: Any, theirs: Any, dataset: str, world_size: int = 1, where: str = ""
+) -> MismatchError:
+    """Returns the error for a state that differs from a loader in a key.
+
+    Args:
+        key: The key.
+        mine: The loader's value.
+        theirs: The state's value.
+        dataset: What messages call the dataset.
+        world_size: The number of ranks.
+        where: What else to say of the saved state.
+    """
+    if key == "fingerprint":
+        advice = (
+            f"{dataset} was changed after the state was saved, or it is another one; resume with "
+            "the same files, modification times included, or begin anew without the state"
+        )
+    elif key == "samples":
+        advice = (
+            f"{dataset} has another number of samples than then; resume with the same one, or "
+            "begin anew without the state"
+        )
+    elif key == "global_batch":
+        advice = "batch_size times the number of ranks must be the same"
+        if isinstance(theirs, int) and theirs > 0 and theirs % world_size == 0:
+            ranks = "1 rank" if world_size == 1 else f"{world_size} ranks"
+            advice += f": with {ranks}, make the loader with batch_size={theirs // world_size}"
+    elif key in ("scheme", "tail"):
+        advice = "make a loader of the same class, and with the same drop_last, as the state's"
+    elif key == "subset":
+        advice = (
+            f"these are hashes of the indices into {dataset}, None if all samples are read; make "
+            "the loader with the same indices in the same order"
+        )
+    else:
+        advice = f"make the loader with {key}={theirs!r}"
+    return MismatchError(
+        f"{key} is {mine!r} here, but {theirs!r} in the saved state{where}: {advice}",
+        {"key": key, "mine": mine, "theirs": theirs},
+    )

@@ -1,15 +1,15 @@
 """One rank's stream of batches from the daemon.
 
-A position is a batch's number from the start of the run: ``epoch * steps + step``. The stream knows
-which position comes next. :meth:`Stream.seek` does nothing if that is the one asked for, and else
-starts a new generation, after which batches of older generations are discarded and their slots
-returned.
+A position is the number of a batch from the start of the run: ``epoch * steps + step``. The stream
+delivers batches in order of position. :meth:`Stream.seek` to any other position than the next one
+starts a new generation: batches of earlier generations are discarded, and their slots returned.
 
-Everything but the waiting happens in sections marked by the link's ``busy``. An exception that cuts
-a section short leaves the mark, and the stream is :attr:`Stream.broken`: its books may not match
-the daemon's. Its owner opens another one, at the same position.
+All work except waiting is done while the link's ``busy`` is set. If an exception interrupts it,
+such as KeyboardInterrupt, ``busy`` stays set and the stream is :attr:`Stream.broken`, because its
+record of slots may differ from the daemon's. Its owner then opens another stream at the same
+position.
 
-A stream is for one thread at a time; slots may be returned from any.
+One thread at a time may use a stream, but any thread may return slots.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from ._output import Output
 from ._segments import Block, Returns, Segment
 from ._source import HEAD_SIZE, Taken
 from ._staging import Staging
+from ._stall import CAUSES, stalled
 from ._view import View, seconds
 from ._view import answer as answer_renew
-from .errors import EndError, HDMLPError, ProtocolError, StallTimeoutError, from_answer
+from .errors import EndError, HDMLPError, ProtocolError, from_answer
 
 log = logging.getLogger("hdmlp")
 
-#: Seconds between two looks at slots that other threads return while the stream waits.
+#: Seconds after which a waiting stream checks again for slots that other threads returned.
 _TICK = 0.05
-#: Seconds of waiting after which the log says so.
-_PATIENCE = 10.0
+#: Seconds of waiting after which a warning is logged.
+_WARN_AFTER = 10.0
 
 _HEAD = protocol.BATCH_HEAD.unpack_from
 
@@ -362,15 +363,10 @@ class Stream:
                 return taken
             self.return_slots()
             if timeout and waited > timeout * 1e9:
-                raise StallTimeoutError(f"no batch within timeout={timeout:g} seconds")
-            if not logged and waited > _PATIENCE * 1e9:
+                raise stalled(timeout)
+            if not logged and waited > _WARN_AFTER * 1e9:
                 logged = True
-                log.warning(
-                    "no batch for %.0f s: the source is slow, another rank has not begun the "
-                    "epoch, or the program keeps so many batches that the staging buffer is full "
-                    "(keep bytes(sample) instead); `hdmlp stats` and the daemon's log say which",
-                    waited / 1e9,
-                )
+                log.warning("no batch for %.0f s: %s", waited / 1e9, CAUSES)
 
     def say_waiting(self) -> None:
         """Tells the daemon that ``next()`` blocks now, and which batches were yielded before."""

@@ -217,6 +217,8 @@ def _flat(transforms: Any) -> Iterator[Any]:
             f"{transforms.__name__} is a class, and not an instance of it: "
             f"write {transforms.__name__}(...)"
         )
+    elif not callable(transforms):
+        raise TypeError(f"{transforms!r} is not a transform: it cannot be called")
     else:
         yield transforms
         return

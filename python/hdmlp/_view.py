@@ -22,7 +22,7 @@ log = logging.getLogger("hdmlp")
 #: Seconds that a file system may take to open the root, unless ``source_timeout`` is given.
 _TIMEOUT = 60.0
 #: Seconds after which the log says that it takes long.
-_PATIENCE = 10.0
+_WARN_AFTER = 10.0
 
 _UNITS = {"ms": 0.001, "s": 1.0, "": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -34,7 +34,7 @@ _REASONS = {
     ),
     errno.ENOTDIR: (
         "it is not a directory",
-        "give the directory that holds one sub-directory per class",
+        "give the directory that holds one subdirectory per class",
     ),
     errno.EACCES: (
         "the directory cannot be read",
@@ -68,7 +68,7 @@ class View:
     def __init__(self, path: str, timeout: float | None = None):
         self.fds: tuple[int, ...] = ()
         try:
-            root = patiently(
+            root = call_with_timeout(
                 path,
                 lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC),
                 os.close,
@@ -106,18 +106,18 @@ def seconds(source_timeout: Any) -> float | None:
     return float(found[1]) * _UNITS[found[2]] or None if found else None
 
 
-def patiently(
+def call_with_timeout(
     path: str,
     call: Callable[[], Any],
     undo: Callable[[Any], Any] = lambda _: None,
     timeout: float | None = None,
 ) -> Any:
-    """Calls what may hang in the kernel if a file system does not answer.
+    """Calls a function that may hang in the kernel if a file system does not answer.
 
     Args:
         path: A path on the file system, for the log.
         call: What is called.
-        undo: Called with what ``call`` returns too late.
+        undo: Called with what ``call`` returns after the timeout.
         timeout: Seconds; None means 60.
 
     Returns:
@@ -149,14 +149,14 @@ def patiently(
     except RuntimeError:  # RLIMIT_NPROC
         return call()
     try:
-        if not done.wait(min(_PATIENCE, timeout)):
-            if timeout > _PATIENCE:
+        if not done.wait(min(_WARN_AFTER, timeout)):
+            if timeout > _WARN_AFTER:
                 log.warning(
                     "%s has not answered for %.0f s; check whether its file system still answers",
                     path,
-                    _PATIENCE,
+                    _WARN_AFTER,
                 )
-            done.wait(timeout - min(_PATIENCE, timeout))
+            done.wait(timeout - min(_WARN_AFTER, timeout))
     finally:
         with lock:
             if not results:
@@ -169,14 +169,20 @@ def patiently(
     return value
 
 
+def advice(reason: int) -> str:
+    """Returns why a directory cannot be opened, and what to do.
+
+    Args:
+        reason: The errno.
+    """
+    unknown = "the source did not answer", "check whether its file system still answers"
+    return ": ".join(_REASONS.get(reason, unknown))
+
+
 def _failure(path: str, error: OSError) -> Exception:
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return LimitError(f"dataset {path}: {error.strerror}: raise RLIMIT_NOFILE (ulimit -n)")
-    reason, hint = _REASONS.get(
-        error.errno or 0,
-        ("the source did not answer", "check whether its file system still answers"),
-    )
-    text = f"dataset {path}: {reason}: {hint} ({error.strerror})"
+    text = f"dataset {path}: {advice(error.errno or 0)} ({error.strerror})"
     kind = {
         errno.ENOENT: DatasetNotFoundError,
         errno.ENOTDIR: DatasetNotFoundError,

@@ -21,8 +21,9 @@ from ._handle import Handle, Task
 from ._results import SLOT_BODY, decode
 from ._segments import Segment, drop, forget_in_child
 from ._source import Taken, TaskSource
+from ._stall import stalled
 from ._worker_failures import Failed, RemoteTraceback
-from .errors import ClosedError, HDMLPError, StallTimeoutError
+from .errors import ClosedError, HDMLPError
 
 _TICK_MS = 50
 
@@ -62,7 +63,7 @@ class Pool:
         self._attached: TaskSource | None = None
         self._workers: list[Handle] = []
         self._by_fd: dict[int, Handle] = {}
-        # What is under way, in the order in which it is yielded, and who has it.
+        # What is under way, in the order in which it is yielded, and which worker has it.
         self._order: deque[tuple[Task, Handle]] = deque()
         self._error: HDMLPError | None = None  # of the source, to raise after what is under way
         self._error_at: int | None = None
@@ -281,7 +282,7 @@ class Pool:
             if working:
                 self.python += now - before
             if timeout and now - begin > timeout * 1e9:
-                raise StallTimeoutError(f"no batch within timeout={timeout:g} seconds")
+                raise stalled(timeout, working=working)
         self.stall = now - begin
 
     @staticmethod

@@ -20,20 +20,26 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from . import _daemon, _launcher
-from ._arguments import configuration, parameters, settings, whole_number
+from ._arguments import (
+    check_functions,
+    check_path,
+    configuration,
+    parameters,
+    settings,
+    switch,
+    whole_number,
+)
+from ._directory import located, path_of, suffixes
 from ._feed import Feed
 from ._loader import Loader
 from ._options import Options, StreamOptions, order_of
 from ._progress import Progress
 from ._source import Taken, column
-from ._view import patiently
-from .errors import ConfigError, DatasetNotFoundError, MismatchError, SampleError
+from .errors import ConfigError, MismatchError, SampleError
 from .transforms import describe
 
 __all__ = ["Batch", "DataLoader", "Folder"]
 
-#: Seconds for which a dataset waits for a directory that does not answer.
-_LOOK = 2.0
 #: Paths that one call fetches.
 _PAGE = 10_000
 #: Attributes which follow from the directory.
@@ -88,36 +94,10 @@ class Folder:
     kind = "folder"
 
     def __init__(self, root: str | os.PathLike[str], extensions: Sequence[str] | None = None):
-        self.root = os.fsdecode(root)
-        if not self.root:
-            raise DatasetNotFoundError(
-                "root='': an empty path names no directory; give '.' for the current one"
-            )
-        path = os.path.expanduser(self.root)
-        if not os.path.isabs(path):
-            try:
-                path = os.path.join(os.getcwd(), path)
-            except FileNotFoundError:
-                raise DatasetNotFoundError(
-                    f"{self.root}: a relative path, and the current directory was deleted; give an "
-                    "absolute one"
-                ) from None
-        # After a symbolic link, only the system knows where ".." leads.
-        self._path = os.path.realpath(path) if ".." in path.split(os.sep) else os.path.abspath(path)
-        try:
-            known = patiently(self._path, lambda: os.path.isdir(self._path), timeout=_LOOK)
-        except OSError:  # the file system does not answer; a loader waits for it and says so
-            known = True
-        if not known:
-            raise DatasetNotFoundError(f"{self.root}: there is no such directory")
-        if isinstance(extensions, str):
-            extensions = [extensions]
-        if extensions is not None and not all(isinstance(e, str) and e for e in extensions):
-            raise ConfigError(
-                f"extensions={extensions!r}: must be a list of suffixes such as '.jpg'"
-            )
-        self.extensions = None if extensions is None else tuple(extensions)
-        self._facts: dict[str, Any] | None = None
+        self.root = path_of(root)
+        self._path = located(self.root)
+        self.extensions = suffixes(extensions)
+        self._listed: dict[str, Any] | None = None
         self._pages: dict[int, list[tuple[str, int]]] = {}
         self._made = True
 
@@ -130,30 +110,30 @@ class Folder:
             )
         super().__setattr__(name, value)
 
-    def describe(self) -> dict[str, Any]:
+    def _describe(self) -> dict[str, Any]:
         """Returns the dataset as requests name it: ``kind``, ``path``, ``extensions``."""
         extensions = None if self.extensions is None else list(self.extensions)
         return {"kind": self.kind, "path": self._path, "extensions": extensions}
 
     def _call(self, *calls: tuple[str, dict[str, Any]]) -> Iterator[Any]:
-        named = {**self.describe(), **settings({}, None)}
+        named = {**self._describe(), **settings({}, None)}
         return _daemon.call([(method, {**named, **more}) for method, more in calls], Progress())
 
-    def told(self, opened: dict[str, Any]) -> None:
+    def _told(self, opened: dict[str, Any]) -> None:
         """Takes from an OPENED object what would take a call otherwise."""
-        if self._facts is None and "class_sizes" in opened:
-            self._facts = {
+        if self._listed is None and "class_sizes" in opened:
+            self._listed = {
                 key: opened[key]
                 for key in ("samples", "classes", "bytes", "fingerprint", "class_sizes")
             }
 
-    def check_version(self, fingerprint: str) -> None:
+    def _check_version(self, fingerprint: str) -> None:
         """Checks that what this object has returned is of a version of the dataset.
 
         Raises:
             MismatchError: It is of another one.
         """
-        mine = None if self._facts is None else self._facts["fingerprint"]
+        mine = None if self._listed is None else self._listed["fingerprint"]
         if mine not in (None, fingerprint):
             raise MismatchError(
                 f"{self._path}: the dataset changed after this object had returned its length, "
@@ -162,27 +142,27 @@ class Folder:
             )
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def _facts(self) -> dict[str, Any]:
         """``samples``, ``classes``, ``bytes``, ``fingerprint`` and ``class_sizes``."""
-        if self._facts is None:
-            (self._facts,) = self._call(("dataset", {}))
-        return self._facts
+        if self._listed is None:
+            (self._listed,) = self._call(("dataset", {}))
+        return self._listed
 
     @property
     def classes(self) -> list[str]:
         """The classes' names, sorted."""
-        return Fixed(self.facts["classes"])
+        return Fixed(self._facts["classes"])
 
     @property
     def class_to_idx(self) -> dict[str, int]:
         """The classes' numbers by name."""
-        return {name: i for i, name in enumerate(self.facts["classes"])}
+        return {name: i for i, name in enumerate(self._facts["classes"])}
 
     @property
     def targets(self) -> list[int]:
         """The class number of every sample, by ID."""
         return Fixed(
-            label for label, size in enumerate(self.facts["class_sizes"]) for _ in range(size)
+            label for label, size in enumerate(self._facts["class_sizes"]) for _ in range(size)
         )
 
     @property
@@ -209,7 +189,7 @@ class Folder:
             ("samples", {"from": n * _PAGE, "to": min((n + 1) * _PAGE, len(self))}) for n in missing
         ]
         pages = self._call(("dataset", {}), *calls)
-        self.check_version(next(pages)["fingerprint"])
+        self._check_version(next(pages)["fingerprint"])
         prefix = os.path.join(self.root, "") if self._has_files() else ""
         for number, got in zip(missing, pages):
             self._pages[number] = [(prefix + path, label) for path, label in got]
@@ -220,7 +200,7 @@ class Folder:
 
     def __len__(self) -> int:
         """Returns the number of samples."""
-        return int(self.facts["samples"])
+        return int(self._facts["samples"])
 
     def sample(self, index: int) -> tuple[str, int]:
         """Returns (path, class number) of one sample; (name, class number) if it is not a file.
@@ -233,7 +213,9 @@ class Folder:
         """
         index, count = operator.index(index), len(self)
         if not -count <= index < count:
-            raise IndexError(f"sample {index} of {count}")
+            raise IndexError(
+                f"sample {index} is out of range: the dataset has {count} samples, 0 to {count - 1}"
+            )
         index %= count
         return self._page(index // _PAGE)[index % _PAGE]
 
@@ -337,7 +319,7 @@ class DataLoader(Loader):
             delivers from the source once. A difference raises
             :class:`~hdmlp.errors.AuditError`. Default: False.
         config_file: Path of a TOML file of configuration keys. Default: None.
-        **keys: Configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
+        **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
         A :class:`Batch`, or what ``collate_fn`` returns.
@@ -366,8 +348,11 @@ class DataLoader(Loader):
         **keys: Any,
     ):
         if not isinstance(dataset, Folder):
+            check_path("dataset", dataset, "a Folder or a path")
             dataset = Folder(dataset)
+        check_functions(collate_fn=collate_fn)
         self._collate, self._works = collate_fn, collate_fn is not None
+        drop_last = switch("drop_last", drop_last)
         self.batch_size = whole_number("batch_size", batch_size, 1)
         place = _launcher.find(rank, world_size)
         stream = StreamOptions(
@@ -376,14 +361,14 @@ class DataLoader(Loader):
             epochs=epochs,
             seed=seed,
             tail="drop" if drop_last else "pad",
-            drop_last=bool(drop_last),
+            drop_last=drop_last,
         )
         options = Options(
             stream,
             place,
             name=name,
             timeout=timeout,
-            verify=bool(verify),
+            verify=switch("verify", verify),
             transforms=described(transforms),
             config=configuration(keys, parameters(type(self))),
             config_file=config_file,

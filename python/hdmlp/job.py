@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from . import _launcher
-from ._arguments import whole_number
+from ._arguments import check_path, check_seed, settings, switch, whole_number
 from ._feed import Feed
 from ._loader import Loader
 from ._options import Options, StreamOptions
@@ -26,20 +26,25 @@ from .errors import ClosedError, ConfigError, EndError
 __all__ = ["Job"]
 
 
-class _JobLoader(Loader):
+class JobLoader(Loader):
     """Yields what ``make`` makes of a batch; if it is None, the batch as it was taken."""
 
-    make: Callable[[Loader, Taken], Any] | None = None
+    make: Callable[[JobLoader, Taken], Any] | None = None
 
     def _make(self, feed: Feed, taken: Taken) -> Any:
         return taken if self.make is None or not taken.n else self.make(self, taken)
+
+    def views(self, taken: Taken) -> Any:
+        """Returns the batch's samples, one by one."""
+        output = self.output
+        return taken.content if output is None else output.split(taken.content, taken.n)
 
 
 class Job:
     """One machine-learning job on one dataset.
 
     Args:
-        dataset_path: A directory with one sub-directory per class.
+        dataset_path: A directory with one subdirectory per class.
         batch_size: Samples per batch over all ranks.
         epochs: Epochs of the run.
         distr_scheme: How a batch is distributed over ranks. ``"uniform"``: contiguous slices, the
@@ -50,7 +55,7 @@ class Job:
         seed: The seed of the order, in [0, 2^64); None means that it is drawn, the same on all
             ranks.
         config_path: A TOML file of configuration keys.
-        lib_path: Accepted for compatibility; there is no library to find.
+        lib_path: Ignored; the original took the path of its library.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -73,13 +78,16 @@ class Job:
             raise ConfigError(f"distr_scheme={distr_scheme!r}: must be 'uniform'")
         self._transforms = list(transforms or ())
         described(self._transforms)  # says what is wrong with them
+        check_path("dataset_path", dataset_path)
         self.dataset = Folder(dataset_path)
         self.batch_size = whole_number("batch_size", batch_size, 1)
         self.epochs = whole_number("epochs", epochs, 1)
-        self.drop_last_batch = bool(drop_last_batch)
+        self.drop_last_batch = switch("drop_last_batch", drop_last_batch)
+        check_seed(seed)
         self.seed = seed
+        settings({}, config_path, "config_path")  # raises if the file does not exist
         self._config_path = config_path
-        self._loader: _JobLoader | None = None
+        self._loader: JobLoader | None = None
         self._destroyed = False
         self._batches: Iterator[Taken] | None = None
         self._left: Iterator[tuple[str, memoryview]] = iter(())
@@ -89,11 +97,11 @@ class Job:
         """Starts the prefetching. The first use does so if it was not called before."""
         self._ready()
 
-    def _ready(self) -> _JobLoader:
+    def _ready(self) -> JobLoader:
         if self._destroyed:
-            raise ClosedError("the job was destroyed")
+            raise ClosedError("the job was destroyed: make a new one")
         if self._loader is None:
-            self._loader = _JobLoader(
+            self._loader = JobLoader(
                 self.dataset,
                 Options(
                     StreamOptions(
@@ -112,7 +120,7 @@ class Job:
             )
         return self._loader
 
-    def use_transforms(self, transforms: list[Any]) -> None:
+    def _use_transforms(self, transforms: list[Any]) -> None:
         """Has the daemon carry out these :mod:`hdmlp.transforms`.
 
         Args:
@@ -177,7 +185,7 @@ class Job:
                 [(classes[label], view) for label, view in zip(labels, loader.views(taken))]
             )
 
-    def epoch(self, make: Callable[[Loader, Taken], Any], works: bool = True) -> Iterator[Any]:
+    def _epoch(self, make: Callable[[JobLoader, Taken], Any], works: bool = True) -> Iterator[Any]:
         """Yields this rank's batches of the next epoch, except those without samples.
 
         Args:
@@ -185,7 +193,7 @@ class Job:
             works: ``make`` does more than handing over what the daemon made.
         """
 
-        def timed(loader: Loader, taken: Taken) -> list[Any]:
+        def timed(loader: JobLoader, taken: Taken) -> list[Any]:
             begin = time.perf_counter()
             made = make(loader, taken)
             self._augmentation += time.perf_counter() - begin
@@ -252,9 +260,9 @@ class Job:
         for rank in report.get("ranks") or ():
             if rank["rank"] == loader.rank:
                 for epoch in rank["epochs"] or ():
-                    for place, amount in (epoch["reads"] or {}).items():
-                        locations[place] = locations.get(place, 0) + amount["samples"]
-        times = {place["place"]: place["seconds"] for place in report.get("places") or ()}
+                    for tier, amount in (epoch["reads"] or {}).items():
+                        locations[tier] = locations.get(tier, 0) + amount["samples"]
+        times = {read["tier"]: read["seconds"] for read in report.get("tiers") or ()}
         return {
             "stall_time": loader.stats.stall - loader.stats.python,
             "augmentation_time": self._augmentation,

@@ -81,12 +81,15 @@ class Compose(Transform):
             carry out run in Python.
 
     Raises:
-        TypeError: ``transforms`` is not a list or tuple.
+        TypeError: ``transforms`` is not a list or tuple, or one of them is not callable.
     """
 
     def __init__(self, transforms: Sequence[Any]):
         if not isinstance(transforms, (list, tuple)):
             raise TypeError(f"transforms should be a list. Got {type(transforms)}")
+        for i, t in enumerate(transforms):
+            if not callable(t) and not isinstance(t, (list, tuple)):
+                raise TypeError(f"transforms[{i}] should be callable. Got {t!r}")
         self.transforms = transforms
 
     def describe(self) -> list[dict[str, Any]]:  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Floods a daemon's ports with what those can say who do not know the job's secret.
+"""Floods a daemon's ports with what clients can send that do not know the job's secret.
 
     flood.py HOST PORTS UNTIL ADDRESS...
 
@@ -42,8 +42,8 @@ PLAUSIBLE = {
 }
 
 
-class Stranger:
-    """One connection, and what it says."""
+class Client:
+    """A connection without the secret, and what it sends."""
 
     def __init__(self, source, address, kind, habit):
         self.socket, self.kind, self.habit = socket.socket(), kind, habit
@@ -57,7 +57,7 @@ class Stranger:
             raise OSError("connect")
 
     def speak(self, now):
-        """Says what can be said now; False: the connection has ended."""
+        """Sends what can be sent now; returns False if the connection has ended."""
         try:
             if self.begun:
                 self.begun = self.begun[self.socket.send(self.begun) :]
@@ -87,7 +87,7 @@ def main():
     habits = ["silent", "garbage", "drip", "fast"]
     made, taken = dict.fromkeys(ports, 0), dict.fromkeys(ports, 0)
     datagrams = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    strangers, wanted = (
+    clients, wanted = (
         [],
         [(kind, habit) for kind in ports for habit in habits for _ in range(EACH)],
     )
@@ -95,19 +95,19 @@ def main():
         now = time.monotonic()
         for kind, habit in wanted:
             try:
-                strangers.append(Stranger(next(sources), (host, ports[kind]), kind, habit))
+                clients.append(Client(next(sources), (host, ports[kind]), kind, habit))
                 made[kind] += 1
             except OSError:
                 pass
         wanted, there = [], []
-        for stranger in strangers:
-            if stranger.speak(now):
-                there.append(stranger)
+        for client in clients:
+            if client.speak(now):
+                there.append(client)
             else:
-                stranger.socket.close()
-                taken[stranger.kind] += stranger.sent
-                wanted.append((stranger.kind, stranger.habit))
-        strangers = there
+                client.socket.close()
+                taken[client.kind] += client.sent
+                wanted.append((client.kind, client.habit))
+        clients = there
         for size in (1, 100, 1400, 1400, 1400, 60000) if "gossip" in ports else ():
             for begin in (
                 b"",
@@ -119,8 +119,8 @@ def main():
                         (begin + random.randbytes(size))[:size], (host, ports["gossip"])
                     )
         time.sleep(0.005)
-    for stranger in strangers:
-        taken[stranger.kind] += stranger.sent
+    for client in clients:
+        taken[client.kind] += client.sent
     print(json.dumps({"made": made, "taken": taken}), flush=True)
 
 

@@ -1,5 +1,5 @@
-"""HDMLP's datasets under other loaders than ours: right samples, and one warning from each process
-that reads them so, or makes workers that do."""
+"""HDMLP's datasets in other loaders: the right samples, and one warning per process that reads them
+so or makes workers that do."""
 
 import io
 import os
@@ -39,7 +39,8 @@ class Wrapper(torch.utils.data.Dataset):
 
 if __name__ == "__main__":
     data, other = (ht.ImageFolder(sys.argv[1], loader=length) for _ in range(2))
-    datasets = {"itself": data, "part": Subset(data, range(25)), "parts": ConcatDataset([Subset(data, range(9)), Subset(data, range(9, 25))]),
+    parts = [Subset(data, range(9)), Subset(data, range(9, 25))]
+    datasets = {"itself": data, "part": Subset(data, range(25)), "parts": ConcatDataset(parts),
                 "wrapper": Wrapper(data)}
     for case in sys.argv[2:]:
         name, method = case.split(",")
@@ -51,7 +52,8 @@ if __name__ == "__main__":
         print("by hand, and with ours", file=sys.stderr, flush=True)
         more = {"multiprocessing_context": method, "num_workers": 2} if method else {}
         for epoch in range(2):
-            print([int(n) for x, _ in DataLoader(dataset, 4, **more) for n in x.flatten()], flush=True)
+            lengths = [int(n) for x, _ in DataLoader(dataset, 4, **more) for n in x.flatten()]
+            print(lengths, flush=True)
         list(DataLoader(other, 4, **more))
 """
 
@@ -64,7 +66,7 @@ if __name__ == "__main__":
         ("part,forkserver",),
     ],
 )
-def test_torchs_loader_is_right_and_said_once(folder, tmp_path, cases):
+def test_torchs_loader_gives_the_right_samples_and_warns_once(folder, tmp_path, cases):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script.py"), folder, *cases],
@@ -95,13 +97,11 @@ def test_the_warning_names_the_remedy(folder, caplog, monkeypatch):
         assert sum(len(x) for x, _ in DataLoader(Subset(dataset, range(10)), 4)) == 10
     said = [r.getMessage() for r in caplog.records if SAYS in r.getMessage()]
     assert len(said) == 1
-    assert (
-        "make the loader with hdmlp.torch.DataLoader" in said[0]
-        and "hdmlp.torch.use_in(accelerate)" in said[0]
-    )
+    assert "make the loader with hdmlp.torch.DataLoader" in said[0]
+    assert "hdmlp.torch.use_in(accelerate)" in said[0]
 
 
-def test_where_it_cannot_be_used():
+def test_use_in_refuses_other_modules():
     with pytest.raises(
         errors.ConfigError,
         match=r"use_in\(lightning\): must be accelerate or transformers; Lightning and Fabric "
@@ -112,8 +112,8 @@ def test_where_it_cannot_be_used():
         ht.use_in(io)
 
 
-def test_an_accelerate_that_makes_loaders_otherwise(monkeypatch):
-    """Before 0.34 its loaders were sub-classes of torch's."""
+def test_use_in_refuses_an_older_accelerate(monkeypatch):
+    """Before 0.34, its loaders were subclasses of torch's."""
     package, module = types.ModuleType("accelerate"), types.ModuleType("accelerate.data_loader")
     package.__version__, module.DataLoader = "0.20.3", DataLoader
     monkeypatch.setitem(sys.modules, "accelerate", package)

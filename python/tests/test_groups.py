@@ -1,15 +1,14 @@
-"""Loaders of several ranks whose orders a sampler says: groups of ranks that read the same, and
-samplers that only iterating tells."""
+"""Loaders of several ranks whose sampler determines the order: groups of ranks that read the same
+samples, and samplers that must be iterated."""
 
 import itertools
-import sys
 import textwrap
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from test_ranks import free_port, run
+from torchrun import free_port, run, torchrun
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
@@ -33,7 +32,8 @@ HEAD = textwrap.dedent("""
 
     data = ht.ImageFolder(sys.argv[1], loader=length)
     dist.init_process_group("gloo")
-    atexit.register(dist.destroy_process_group)  # else gloo's threads may abort the process as it exits (pytorch#179291)
+    # Else gloo's threads may abort the process as it exits (pytorch#179291).
+    atexit.register(dist.destroy_process_group)
     me, world = dist.get_rank(), dist.get_world_size()
 
     def say(**what):
@@ -45,22 +45,12 @@ HEAD = textwrap.dedent("""
 
 @pytest.fixture
 def ranks(tmp_path, folder):
-    """Runs a script by torchrun; returns what its ranks said, in their order, and their log."""
+    """Runs a script by torchrun; returns the output of its ranks, by rank, and their log."""
 
     def start(script, count, *arguments):
         (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
-        # Debian's torchrun ends with an error without the last two.
         said, log = run(
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            f"--nproc_per_node={count}",
-            "--redirects=9:1",
-            "--tee=9:1",
-            f"--master_port={free_port()}",
-            str(tmp_path / "script.py"),
-            folder,
-            *arguments,
+            *torchrun(count, free_port()), str(tmp_path / "script.py"), folder, *arguments
         )
         return sorted(said, key=lambda r: r["rank"]), log
 
@@ -68,8 +58,8 @@ def ranks(tmp_path, folder):
 
 
 @pytest.mark.parametrize("mine", ["me // 2", "me % 2"])
-def test_groups_of_ranks_that_read_the_same(ranks, mine):
-    """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node
+def test_ranks_of_a_group_read_each_file_once(ranks, mine):
+    """Tensor or pipeline parallelism: the sampler's rank and number of replicas apply, and the node
     reads each file once."""
     said, _ = ranks(
         f"""
@@ -81,7 +71,8 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
         state = loader.state_dict()
         again = ht.DataLoader(data, 4, sampler=sampler)
         again.load_state_dict(state)
-        say(got=got, want=ids(DataLoader(Items(data), 4, sampler=sampler), sampler), place=place, mine={mine}, rest=[len(x) for x, _ in again],
+        say(got=got, want=ids(DataLoader(Items(data), 4, sampler=sampler), sampler), place=place,
+            mine={mine}, rest=[len(x) for x, _ in again],
             source=loader.report()["source"]["samples"])
         loader.close()
     """,
@@ -89,53 +80,65 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
     )
     assert len(said) == 4
     for r in said:
-        assert r["got"] == r["want"] and r["place"] == [r["mine"], 2, 4]
+        assert r["got"] == r["want"]
+        assert r["place"] == [r["mine"], 2, 4]
     assert sum(r["source"] for r in said) == 25
 
 
-def test_groups_that_nothing_says(ranks):
-    """Where no launcher says how many ranks there are, the second one with the sampler's rank reads
-    the same all the same."""
+def test_groups_are_found_without_a_launcher(ranks):
+    """If no launcher tells the number of ranks, a second loader with the sampler's rank reads the
+    same samples."""
     said, _ = ranks(
         """
         import os, subprocess
-        env = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHELASTIC", "GROUP_")) and k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")}
+        prefixes = ("TORCHELASTIC", "GROUP_")
+        names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT")
+        env = {k: v for k, v in os.environ.items() if not k.startswith(prefixes) and k not in names}
         code = '''
         import sys, torch, hdmlp.torch as ht
         from torch.utils.data import DistributedSampler
         data = ht.ImageFolder(sys.argv[1], loader=lambda data: torch.tensor(len(data)))
         def made():
-            return ht.DataLoader(data, 4, sampler=DistributedSampler(data, 2, 1, seed=3), name="the same")
+            sampler = DistributedSampler(data, 2, 1, seed=3)
+            return ht.DataLoader(data, 4, sampler=sampler, name="the same")
         first, second = made(), made()
         print([[x.tolist() for x, _ in loader] for loader in (first, second)])
         print(second.rank, second.world_size)
         '''
         import textwrap
-        lines = subprocess.run([sys.executable, "-c", textwrap.dedent(code), sys.argv[1]], env=env, capture_output=True, text=True, check=True).stdout.splitlines()
+        command = [sys.executable, "-c", textwrap.dedent(code), sys.argv[1]]
+        done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
+        lines = done.stdout.splitlines()
         sampler = DistributedSampler(data, 2, 1, seed=3)
-        say(got=eval(lines[0]), want=ids(DataLoader(Items(data), 4, sampler=sampler), epochs=1) * 2, place=lines[1])
+        want = ids(DataLoader(Items(data), 4, sampler=sampler), epochs=1) * 2
+        say(got=eval(lines[0]), want=want, place=lines[1])
     """,
         1,
     )
-    assert said[0]["got"] == said[0]["want"] and said[0]["place"] == "1 2"
+    assert said[0]["got"] == said[0]["want"]
+    assert said[0]["place"] == "1 2"
 
 
 SAMPLERS = """
     class Shuffled(Sampler):
         '''Each rank's own permutation, cut as if all had the same.'''
         def __init__(self, dataset, seed, replicas=None):
-            self.dataset, self.seed, self.num_replicas, self.rank = dataset, seed, replicas or world, me % (replicas or world)
+            self.dataset, self.seed = dataset, seed
+            self.num_replicas = replicas or world
+            self.rank = me % self.num_replicas
         def __len__(self):
             return len(self.dataset) // self.num_replicas
         def __iter__(self):
-            order = torch.randperm(len(self.dataset), generator=torch.Generator().manual_seed(self.seed)).tolist()
+            generator = torch.Generator().manual_seed(self.seed)
+            order = torch.randperm(len(self.dataset), generator=generator).tolist()
             return iter(order[self.rank::self.num_replicas][:len(self)])
 
     class Weighted(Sampler):
         def __init__(self):
             pass
         def __iter__(self):
-            return iter(torch.multinomial(torch.arange(1, 26).float(), 12, generator=torch.Generator().manual_seed(me)).tolist())
+            weights, generator = torch.arange(1, 26).float(), torch.Generator().manual_seed(me)
+            return iter(torch.multinomial(weights, 12, generator=generator).tolist())
         def __len__(self):
             return 12
 
@@ -177,9 +180,8 @@ def opaque(ranks, make, count=2, dataset="data", epochs=2, before=""):
         "L(d, 4, sampler=Shuffled(data, 1))",
     ],
 )
-def test_ranks_with_samplers_of_their_own(ranks, make):
-    """Each gets what torch's loader gives it, and the node reads each file once for all of them.
-    What is to be is not reported."""
+def test_ranks_with_different_samplers_read_each_file_once(ranks, make):
+    """Each gets what torch's loader gives it. Intended overlaps are not reported."""
     said, log = opaque(ranks, make)
     for r in said:
         assert r["got"] == r["want"]
@@ -187,12 +189,13 @@ def test_ranks_with_samplers_of_their_own(ranks, make):
         x for r in said for epoch in r["got"] for batch in epoch for x in batch
     }  # lengths, by which samples differ
     assert sum(r["source"] for r in said) == len(samples)
-    assert "go to more than one" not in log and "disagree" not in log
+    assert "go to more than one" not in log
+    assert "disagree" not in log
 
 
 @pytest.mark.parametrize("dataset", ["data", "Items(data)"])
-def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
-    """Reported once, with the number of samples that two ranks get, whatever the dataset."""
+def test_overlapping_ranks_are_reported_once(ranks, dataset):
+    """With the number of samples that two ranks share, for any dataset."""
     said, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me))", 3, dataset)
     parts = [set(itertools.chain.from_iterable(r["got"][0])) for r in said]
     several = sum(1 for x in set.union(*parts) if sum(x in part for part in parts) > 1)
@@ -208,7 +211,7 @@ def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
     assert log.count("go to more than one") == 1
 
 
-def test_ranks_that_disagree_about_their_sampler(ranks):
+def test_ranks_that_disagree_about_their_sampler_are_reported_once(ranks):
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5, 2 + me))")
     assert (
         log.count(
@@ -227,8 +230,8 @@ def test_ranks_that_disagree_about_their_sampler(ranks):
     )
 
 
-def test_timms_repeated_augmentation(ranks):
-    """Several ranks get the same samples, which is what it is for."""
+def test_timms_repeated_augmentation_is_served(ranks):
+    """Several ranks get the same samples, as intended."""
     pytest.importorskip("timm")
     said, log = opaque(
         ranks,
@@ -239,4 +242,5 @@ def test_timms_repeated_augmentation(ranks):
     assert set(itertools.chain.from_iterable(said[0]["got"][0])) & set(
         itertools.chain.from_iterable(said[1]["got"][0])
     )
-    assert "go to more than one" not in log and "disagree" not in log
+    assert "go to more than one" not in log
+    assert "disagree" not in log

@@ -1,4 +1,4 @@
-"""What a loader says of where it is, goes on from, and verifies; which connections it holds."""
+"""A loader's state, resuming, verification, and the connections that it holds."""
 
 import os
 
@@ -13,7 +13,7 @@ def loader(daemon, folder):
         yield made
 
 
-def test_a_state_is_of_the_epoch_that_set_epoch_named(daemon, folder, loader):
+def test_a_state_has_the_epoch_that_set_epoch_named(daemon, folder, loader):
     def at():
         state = loader.state_dict()
         return state["epoch"], state["step"]
@@ -55,6 +55,23 @@ def test_a_state_of_another_stream_is_refused(loader, key):
     assert loader.state_dict() == state
 
 
+def test_what_to_do_about_another_stream_is_said(loader, folder):
+    """The dataset is named, and the arguments that the user gives."""
+    state = loader.state_dict()
+    for key, value, says in (
+        ("fingerprint", "x", f"the dataset {folder} was changed after the state was saved"),
+        ("seed", 8, r"make the loader with seed=8$"),
+        ("global_batch", 12, r"with 1 rank, make the loader with batch_size=12$"),
+    ):
+        with pytest.raises(errors.MismatchError, match=says):
+            loader.load_state_dict({**state, key: value})
+    with (
+        data.DataLoader(folder, 2, seed=7, rank=0, world_size=2) as two,
+        pytest.raises(errors.MismatchError, match=r"with 2 ranks, make .* with batch_size=4$"),
+    ):
+        two.load_state_dict({**two.state_dict(), "global_batch": 8})
+
+
 @pytest.mark.parametrize(
     "key, value",
     [
@@ -68,14 +85,14 @@ def test_a_state_of_another_stream_is_refused(loader, key):
         ("version", 2),
     ],
 )
-def test_a_state_that_is_no_place_is_refused(loader, key, value):
+def test_an_invalid_state_is_refused(loader, key, value):
     state = loader.state_dict()
     with pytest.raises(errors.ConfigError, match="state"):
         loader.load_state_dict({**state, key: value})
     assert loader.state_dict() == state
 
 
-def test_a_batch_is_verified_against_what_the_daemon_counted(daemon, folder):
+def test_a_batch_is_verified_against_the_daemons_count(daemon, folder):
     daemon.miscount_at = (0, 2)
     with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
         batches = iter(loader)
@@ -99,15 +116,15 @@ def test_every_epoch_that_is_delivered_whole_is_verified(daemon, folder):
     daemon.lie = 1
     with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
         loader.load_state_dict(state)
-        assert len(list(loader)) == 4  # nobody knows what was delivered before
+        assert len(list(loader)) == 4  # what was delivered before is unknown
 
 
 def jobs(daemon):
     return {session.key[0] for session in daemon.sessions if session.key is not None}
 
 
-def test_an_iterator_that_failed_makes_room_for_the_next(daemon, loader):
-    """It is kept, as an exception's traceback keeps it, and takes no job for itself."""
+def test_a_failed_iterator_does_not_block_the_next(daemon, loader):
+    """An exception's traceback keeps it alive, and it must not occupy the job."""
     daemon.fail_at = (0, 2)
     failed = iter(loader)
     next(failed), next(failed)
@@ -120,7 +137,7 @@ def test_an_iterator_that_failed_makes_room_for_the_next(daemon, loader):
 
 
 def test_a_dataset_that_changed_while_the_loader_was_open_is_refused(daemon, folder, loader):
-    """When the job is opened again; and the connection does not stay."""
+    """When the job is opened again; the connection is closed."""
     daemon.die_at = (0, 3)
     batches = iter(loader)
     with pytest.raises(errors.DaemonDiedError):

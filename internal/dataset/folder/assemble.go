@@ -15,7 +15,7 @@ func (s *scanner) assemble(root *node) (result, error) {
 	if len(classes) == 0 {
 		return result{}, &dataset.Error{
 			Path: s.root.Path(), Kind: dataset.ErrNoClasses,
-			Hint: "it must hold one sub-directory per class, with the samples of the " +
+			Hint: "it must hold one subdirectory per class, with the samples of the " +
 				"class below it",
 		}
 	}
@@ -43,7 +43,7 @@ func (s *scanner) assemble(root *node) (result, error) {
 		total += samples
 	}
 	if len(empty) > 0 {
-		return result{}, s.emptyError(empty)
+		return result{}, s.emptyError(empty, len(classes))
 	}
 	if s.known != nil && res.listed == 1 && slices.Equal(names, s.known.Classes()) &&
 		res.all == len(s.numbers) {
@@ -98,8 +98,14 @@ func flatten(list []*node, n *node) []*node {
 	return list
 }
 
-func (s *scanner) emptyError(classes []string) error {
+// emptyError returns the error for classes without samples. If these are all of the classes, it is
+// the extensions that are wrong, or the path.
+func (s *scanner) emptyError(classes []string, all int) error {
 	const shown = 10
+	advice := "remove these directories, or pass other extensions"
+	if len(classes) == all {
+		advice = "these are all of its classes: pass the extensions of their files, or check the path"
+	}
 	var list []string
 	for _, name := range classes[:min(len(classes), shown)] {
 		list = append(list, fmt.Sprintf("%q", name))
@@ -110,8 +116,7 @@ func (s *scanner) emptyError(classes []string) error {
 	}
 	return &dataset.Error{
 		Path: s.root.Path(), Kind: dataset.ErrEmptyClass,
-		Hint: fmt.Sprintf("%s; a sample is a file whose name ends with %s; remove these "+
-			"directories, or pass other extensions",
-			text, strings.Join(s.extensions, ", ")),
+		Hint: fmt.Sprintf("%s; a sample is a file whose name ends with %s; %s", text,
+			strings.Join(s.extensions, ", "), advice),
 	}
 }

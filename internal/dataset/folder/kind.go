@@ -18,7 +18,7 @@ func Kind(memory func() (int64, error)) dataset.Kind {
 	left := new(Left)
 	return dataset.Kind{
 		Name: Name,
-		Help: "a directory with one sub-directory per class, as torchvision's " +
+		Help: "a directory with one subdirectory per class, as torchvision's " +
 			"ImageFolder reads it",
 		Extensions: Extensions(),
 		Open: func(ctx context.Context, path string,

@@ -263,7 +263,7 @@ func TestEachSetOfExtensionsHasItsIndex(t *testing.T) {
 }
 
 func TestIndexIsWrittenToTheFirstWritableDirectory(t *testing.T) {
-	cache, dir := t.TempDir(), filepath.Join(t.TempDir(), "made/for/it")
+	cache, dir := t.TempDir(), filepath.Join(t.TempDir(), "made_for_it")
 	t.Setenv("XDG_CACHE_HOME", cache)
 	tr := newSettled(t, "a/1.jpg")
 	if f := open(t, tr.root, Options{IndexDir: dir}); filepath.Dir(f.IndexPath()) != dir {
@@ -284,10 +284,37 @@ func TestIndexIsWrittenToTheFirstWritableDirectory(t *testing.T) {
 				f.IndexError(), f.FromIndex())
 		}
 	}
-	write(t, filepath.Join(cache, "file"), "")
-	f := open(t, tr.root, Options{IndexDir: filepath.Join(cache, "file")})
+	given := filepath.Join(cache, "given")
+	path := open(t, tr.root, Options{IndexDir: given}).IndexPath()
+	if err := os.Remove(path); err != nil || filepath.Dir(path) != given {
+		t.Fatal(path, err)
+	}
+	write(t, filepath.Join(path, "file"), "")
+	f := open(t, tr.root, Options{IndexDir: given})
 	if f.IndexPath() != "" || f.IndexError() == nil || f.Index().Len() != 1 {
 		t.Errorf("nowhere: %q, %v", f.IndexPath(), f.IndexError())
+	}
+}
+
+// TestIndexDirectoryIsRefused if it is none, or if more than its last component is missing, as it
+// is with a path that is misspelt or not mounted.
+func TestIndexDirectoryIsRefused(t *testing.T) {
+	root := newSettled(t, "a/1.jpg").root
+	elsewhere := t.TempDir()
+	write(t, filepath.Join(elsewhere, "file"), "")
+	for dir, want := range map[string]string{
+		"file":           "it is not a directory",
+		"file/x":         "a part of the path is not a directory",
+		"missing/x":      "its parent directory " + elsewhere + "/missing does not exist",
+		"missing/x/../y": "its parent directory " + elsewhere + "/missing does not exist",
+	} {
+		_, err := Open(t.Context(), root, Options{IndexDir: elsewhere + "/" + dir})
+		if !errors.Is(err, dataset.ErrIndexDirectory) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v; want %q", dir, err, want)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(elsewhere, "missing")); err == nil {
+		t.Error("the parent of the index directory was created")
 	}
 }
 
@@ -323,15 +350,21 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		says string
 	}{
 		{"nothing/here", Options{}, dataset.ErrNoDirectory, "mounted"},
-		{"file", Options{}, dataset.ErrNotDirectory, "sub-directory per class"},
-		{"file/below", Options{}, dataset.ErrNotDirectory, "sub-directory per class"},
-		{"empty", Options{}, dataset.ErrNoClasses, "sub-directory per class"},
-		{"flat", Options{}, dataset.ErrNoClasses, "sub-directory per class"},
+		{"file", Options{}, dataset.ErrNotDirectory, "subdirectory per class"},
+		{"file/below", Options{}, dataset.ErrNotDirectory, "subdirectory per class"},
+		{"empty", Options{}, dataset.ErrNoClasses, "subdirectory per class"},
+		{"flat", Options{}, dataset.ErrNoClasses, "subdirectory per class"},
 		{
 			"classes",
 			Options{},
 			dataset.ErrEmptyClass,
 			`"b", "c"; a sample is a file whose name ends with .jpg, .jpeg`,
+		},
+		{
+			"classes",
+			Options{Extensions: []string{"png"}},
+			dataset.ErrEmptyClass,
+			"ends with png; these are all of its classes: pass the extensions of their files",
 		},
 		{"cycle", Options{}, dataset.ErrLinkCycle, "a/b/up is"},
 		{"cross", Options{}, dataset.ErrLinkCycle, "remove the link"},

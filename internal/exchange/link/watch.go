@@ -35,7 +35,7 @@ func (l *Link) watch() {
 // ticks returns how many ticks take at least d; the first tick may be short.
 func (l *Link) ticks(d time.Duration) int64 { return int64((d+l.tick-1)/l.tick) + 1 }
 
-// hear notes an intact frame.
+// hear records that an intact frame arrived.
 func (l *Link) hear() {
 	l.mu.frames++
 	l.mu.heard, l.mu.pinged = l.mu.now, false

@@ -7,15 +7,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// NewLead is New for the epochs of a lead. Nodes own the samples that they already hold.
-func NewLead(in *placement.Input, lead placement.Lead) (*Builder, error) {
+// NewWindow is New for the epochs of a window. Nodes own the samples that they already hold.
+func NewWindow(in *placement.Input, window placement.BootstrapWindow) (*Builder, error) {
 	steps := in.Stream.Steps()
-	if lead.Epoch < 0 || lead.Step < 0 || lead.Step > steps || lead.Steps < 0 ||
-		lead.Steps > steps {
-		return nil, fmt.Errorf("placement: a lead of %d steps from step %d of epoch %d; an "+
-			"epoch has %d", lead.Steps, lead.Step, lead.Epoch, steps)
+	if window.Epoch < 0 || window.Step < 0 || window.Step > steps || window.Steps < 0 ||
+		window.Steps > steps {
+		return nil, fmt.Errorf("placement: a window of %d steps from step %d of epoch %d; an "+
+			"epoch has %d", window.Steps, window.Step, window.Epoch, steps)
 	}
-	in.From = lead.Epoch
+	in.From = window.Epoch
 	b, err := New(in)
 	if err != nil {
 		return nil, err
@@ -33,12 +33,12 @@ func (b *Builder) OwnHeld() {
 	}
 }
 
-// KeepFirst assigns to each node the samples that it is the first to read in the lead and that no
+// KeepFirst assigns to each node the samples that it is the first to read in the window and that no
 // node holds, as far as they fit. If elsewhere is true, the others go to the node with the most
 // free capacity. If all nodes read everything, they take turns.
-func (b *Builder) KeepFirst(lead placement.Lead, elsewhere bool) {
+func (b *Builder) KeepFirst(window placement.BootstrapWindow, elsewhere bool) {
 	b.expect(len(b.head))
-	b.walk(lead, func(_ int, ids []int32, nodes []uint16) bool {
+	b.walk(window, func(_ int, ids []int32, nodes []uint16) bool {
 		for i, k := range ids {
 			if b.owner[k] >= 0 {
 				continue
@@ -55,12 +55,14 @@ func (b *Builder) KeepFirst(lead placement.Lead, elsewhere bool) {
 	})
 }
 
-// walk calls f for the steps of a lead within the horizon until f returns false. nodes has the
+// walk calls f for the steps of a window within the horizon until f returns false. nodes has the
 // reader of each sample; nil if every node reads all.
-func (b *Builder) walk(lead placement.Lead, f func(epoch int, ids []int32, nodes []uint16) bool) {
+func (b *Builder) walk(window placement.BootstrapWindow,
+	f func(epoch int, ids []int32, nodes []uint16) bool,
+) {
 	var epoch *access.Epoch
-	step, left := lead.Step, lead.Steps
-	for e := lead.Epoch; left > 0 && e < b.to && b.in.Ended() == nil; e++ {
+	step, left := window.Step, window.Steps
+	for e := window.Epoch; left > 0 && e < b.to && b.in.Ended() == nil; e++ {
 		epoch = b.in.Stream.EpochInto(epoch, e)
 		for ids, nodes := range b.stepsFrom(epoch, step) {
 			if left--; !f(e, ids, nodes) || left == 0 {
@@ -142,10 +144,10 @@ func (b *Builder) KeepLaterAlone() {
 	}
 }
 
-// KeepAsRead assigns to nodes what they read in the lead, in that order, until they are full.
-func (b *Builder) KeepAsRead(lead placement.Lead) {
-	b.expect(lead.Steps * len(b.full.position))
-	b.walk(lead, func(epoch int, ids []int32, nodes []uint16) bool {
+// KeepAsRead assigns to nodes what they read in the window, in that order, until they are full.
+func (b *Builder) KeepAsRead(window placement.BootstrapWindow) {
+	b.expect(window.Steps * len(b.full.position))
+	b.walk(window, func(epoch int, ids []int32, nodes []uint16) bool {
 		for i, k := range ids {
 			size := b.in.Size(int(k))
 			if nodes != nil {
@@ -160,9 +162,9 @@ func (b *Builder) KeepAsRead(lead placement.Lead) {
 	})
 }
 
-// From returns the lead from an epoch to the horizon.
-func (b *Builder) From(epoch int) placement.Lead {
-	return placement.Lead{Epoch: epoch, Steps: b.in.Stream.Steps() * (b.to - epoch)}
+// From returns the window from an epoch to the horizon.
+func (b *Builder) From(epoch int) placement.BootstrapWindow {
+	return placement.BootstrapWindow{Epoch: epoch, Steps: b.in.Stream.Steps() * (b.to - epoch)}
 }
 
 // keepRead adds a copy of a sample that the node reads in the epoch, if it fits and the node has

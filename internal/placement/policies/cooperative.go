@@ -70,13 +70,15 @@ func (c Cooperative) Plan(in placement.Input) (*placement.Plan, error) {
 }
 
 // First makes each node keep and own what it reads first.
-func (c Cooperative) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
-	b, err := builder.NewLead(&in, lead)
+func (c Cooperative) First(in placement.Input,
+	window placement.BootstrapWindow,
+) (*placement.Plan, error) {
+	b, err := builder.NewWindow(&in, window)
 	if err != nil {
 		return nil, err
 	}
 	b.OwnKept()
-	b.KeepFirst(lead, true)
+	b.KeepFirst(window, true)
 	p := b.FinishInOrder(c.Name(), true)
 	p.ReadOnce = b.PeersPay()
 	return p, in.Ended()

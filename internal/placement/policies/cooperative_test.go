@@ -261,14 +261,14 @@ func TestNodesOwnWhatTheyKeep(t *testing.T) {
 			in.Nodes[i].Kept = append(in.Nodes[i].Kept, k)
 		}
 	}
-	lead, err := Cooperative{}.First(in, placement.Lead{Steps: 20})
+	window, err := Cooperative{}.First(in, placement.BootstrapWindow{Steps: 20})
 	if err != nil {
 		t.Fatal(err)
 	}
 	full := policytest.Plan(t, Cooperative{}, in)
 	owned := make([]int, n)
 	for k := range samples {
-		for name, p := range map[string]*placement.Plan{"plan": full, "lead": lead} {
+		for name, p := range map[string]*placement.Plan{"plan": full, "window": window} {
 			if o := p.OwnerOf(k); k%4 != 3 && (o < 0 || !keeps[o][k]) {
 				t.Errorf("%s: node %d owns sample %d, but does not keep it", name, o, k)
 			}

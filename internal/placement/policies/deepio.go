@@ -108,8 +108,8 @@ func (d DeepIO) Original() simulated.Rules {
 					if fits {
 						load.Samples = share.All()
 					} else {
-						room := simulated.Room{Capacity: m.Capacity[1]}
-						load.Samples = room.Fill(m.Sizes,
+						space := simulated.Space{Capacity: m.Capacity[1]}
+						load.Samples = space.Fill(m.Sizes,
 							simulated.Range{From: next, To: len(m.Sizes)})
 						next += len(load.Samples)
 					}

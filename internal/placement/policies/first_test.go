@@ -11,7 +11,7 @@ import (
 )
 
 // TestFirstKeepsEachSampleOnOneNode: with cold caches that hold the dataset, every sample of the
-// lead is kept by one node, its first reader if it fits there.
+// window is kept by one node, its first reader if it fits there.
 func TestFirstKeepsEachSampleOnOneNode(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 5).Draw(t, "nodes")
@@ -24,8 +24,8 @@ func TestFirstKeepsEachSampleOnOneNode(t *testing.T) {
 			Size: func(int) int64 { return 1 },
 		}
 		in.Nodes = policytest.Nodes(n, int64((in.Stream.Spec().Samples+n-1)/n))
-		lead := policytest.DrawLead(t, in)
-		first, err := Cooperative{}.First(in, lead)
+		window := policytest.DrawWindow(t, in)
+		first, err := Cooperative{}.First(in, window)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -35,8 +35,8 @@ func TestFirstKeepsEachSampleOnOneNode(t *testing.T) {
 				count[k]++
 			}
 		}
-		epoch, step := lead.Epoch, lead.Step
-		for range lead.Steps {
+		epoch, step := window.Epoch, window.Step
+		for range window.Steps {
 			if step == in.Stream.Steps() {
 				epoch, step = epoch+1, 0
 			}
@@ -50,9 +50,9 @@ func TestFirstKeepsEachSampleOnOneNode(t *testing.T) {
 			}
 			step++
 		}
-		if lead.Steps > 0 {
-			if reader, k := 0, int(in.Stream.Epoch(lead.Epoch).Batch(nil, 0,
-				lead.Step)[0]); first.OwnerOf(k) != reader {
+		if window.Steps > 0 {
+			if reader, k := 0, int(in.Stream.Epoch(window.Epoch).Batch(nil, 0,
+				window.Step)[0]); first.OwnerOf(k) != reader {
 				t.Fatalf("node %d owns sample %d, which node %d reads first",
 					first.OwnerOf(k), k, reader)
 			}
@@ -60,22 +60,22 @@ func TestFirstKeepsEachSampleOnOneNode(t *testing.T) {
 	})
 }
 
-// TestResumePlansFromTheEarliestLead: the plan begins with the earliest epoch in which any node's
-// lead begins.
-func TestResumePlansFromTheEarliestLead(t *testing.T) {
+// TestResumePlansFromTheEarliestWindow: the plan begins with the earliest epoch in which any node's
+// window begins.
+func TestResumePlansFromTheEarliestWindow(t *testing.T) {
 	in := placement.Input{
 		Stream: policytest.Stream(t,
 			access.Spec{Samples: 60, Epochs: 4, WorldSize: 3, GlobalBatch: 6}),
 		Nodes: policytest.Nodes(3, 15), Size: func(int) int64 { return 1 },
 	}
 	for _, epochs := range [][]int{{2, 1, 3}, {1, 2, 3}, {3, 2, 1}, {1, 1, 1}} {
-		var leads []placement.Lead
+		var windows []placement.BootstrapWindow
 		for _, e := range epochs {
-			leads = append(leads, placement.Lead{Epoch: e, Steps: 2})
+			windows = append(windows, placement.BootstrapWindow{Epoch: e, Steps: 2})
 		}
-		if resumed, err := placement.Resume(Cooperative{}, in, leads); err != nil ||
+		if resumed, err := placement.Resume(Cooperative{}, in, windows); err != nil ||
 			resumed.From != 1 {
-			t.Errorf("leads from epochs %v: the plan begins with epoch %d, %v", epochs,
+			t.Errorf("windows from epochs %v: the plan begins with epoch %d, %v", epochs,
 				resumed.From, err)
 		}
 	}

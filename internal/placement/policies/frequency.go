@@ -20,7 +20,7 @@ func (Frequency) Name() string { return "frequency" }
 // About describes the policy.
 func (Frequency) About() placement.About {
 	return placement.About{
-		Does:        "has each node keep what it reads most often itself, as the thesis",
+		Does:        "has each node keep what it reads most often itself, as in the thesis",
 		Engine:      true,
 		Stages:      true,
 		Copies:      placement.OwnReads,
@@ -47,13 +47,15 @@ func (f Frequency) Plan(in placement.Input) (*placement.Plan, error) {
 
 // First keeps nothing on several nodes: a node's first reads do not show which samples it reads
 // most often. A single node reads all equally often, and keeps what it reads.
-func (f Frequency) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
-	b, err := builder.NewLead(&in, lead)
+func (f Frequency) First(in placement.Input,
+	window placement.BootstrapWindow,
+) (*placement.Plan, error) {
+	b, err := builder.NewWindow(&in, window)
 	if err != nil {
 		return nil, err
 	}
 	if len(in.Nodes) == 1 {
-		b.KeepFirst(lead, false)
+		b.KeepFirst(window, false)
 	}
 	return b.FinishInOrder(f.Name(), true), in.Ended()
 }
@@ -70,16 +72,16 @@ func (Frequency) Original() simulated.Rules {
 			return func(yield func(simulated.Load) bool) {
 				for i := range m.Reads {
 					order := thesisOrder(m, i)
-					rooms := make([]simulated.Room, len(m.Capacity))
+					spaces := make([]simulated.Space, len(m.Capacity))
 					next, found := 0, true
 					for pass := 0; found; pass++ {
 						found = pass == 0
 						for j := 1; j < len(m.Capacity); j++ {
-							rooms[j].Capacity = m.Capacity[j]
+							spaces[j].Capacity = m.Capacity[j]
 							begin := next
 							for ; next < len(order)-1 &&
-								rooms[j].Fits(m.Sizes[order[next]]); next++ {
-								rooms[j].Used += m.Sizes[order[next]]
+								spaces[j].Fits(m.Sizes[order[next]]); next++ {
+								spaces[j].Used += m.Sizes[order[next]]
 							}
 							found = found || next > begin
 							if (pass == 0 || next > begin) &&

@@ -104,7 +104,7 @@ func TestFrequencyKeepsNothingBeforeThePlan(t *testing.T) {
 		Nodes: policytest.Nodes(3, 15), Size: func(int) int64 { return 1 },
 	}
 	resumed, err := placement.Resume(Frequency{}, in,
-		slices.Repeat([]placement.Lead{{Steps: 10}}, 3))
+		slices.Repeat([]placement.BootstrapWindow{{Steps: 10}}, 3))
 	if err != nil {
 		t.Fatal(err)
 	}

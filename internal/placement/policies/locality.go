@@ -59,12 +59,12 @@ func (Locality) Original() simulated.Rules {
 		Loads: func(m *simulated.Machine) iter.Seq[simulated.Load] {
 			return func(yield func(simulated.Load) bool) {
 				for i := range m.Reads {
-					room := simulated.Room{Capacity: m.Capacity[2]}
+					space := simulated.Space{Capacity: m.Capacity[2]}
 					if !yield(simulated.Load{
 						Node:    i,
 						Class:   2,
 						Before:  true,
-						Samples: room.Fill(m.Sizes, m.Share(i)),
+						Samples: space.Fill(m.Sizes, m.Share(i)),
 					}) {
 						return
 					}

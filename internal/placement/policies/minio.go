@@ -37,12 +37,14 @@ func (m MinIO) Plan(in placement.Input) (*placement.Plan, error) {
 }
 
 // First makes each node keep what it reads, as the plan does.
-func (m MinIO) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
-	b, err := builder.NewLead(&in, lead)
+func (m MinIO) First(in placement.Input,
+	window placement.BootstrapWindow,
+) (*placement.Plan, error) {
+	b, err := builder.NewWindow(&in, window)
 	if err != nil {
 		return nil, err
 	}
-	b.KeepAsRead(lead)
+	b.KeepAsRead(window)
 	return b.FinishInOrder(m.Name(), false), in.Ended()
 }
 

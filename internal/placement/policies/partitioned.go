@@ -42,12 +42,14 @@ func (p Partitioned) Plan(in placement.Input) (*placement.Plan, error) {
 }
 
 // First makes each node keep what it reads first, as the plan does.
-func (p Partitioned) First(in placement.Input, lead placement.Lead) (*placement.Plan, error) {
-	b, err := builder.NewLead(&in, lead)
+func (p Partitioned) First(in placement.Input,
+	window placement.BootstrapWindow,
+) (*placement.Plan, error) {
+	b, err := builder.NewWindow(&in, window)
 	if err != nil {
 		return nil, err
 	}
-	b.KeepFirst(lead, false)
+	b.KeepFirst(window, false)
 	plan := b.FinishInOrder(p.Name(), true)
 	plan.OnRead = true
 	return plan, in.Ended()

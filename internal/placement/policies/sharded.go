@@ -81,19 +81,19 @@ func (Sharded) Original() simulated.Rules {
 		Loads: func(m *simulated.Machine) iter.Seq[simulated.Load] {
 			return func(yield func(simulated.Load) bool) {
 				for i := range m.Reads {
-					room, share := simulated.Room{Capacity: m.Capacity[2]}, m.Share(i)
+					space, share := simulated.Space{Capacity: m.Capacity[2]}, m.Share(i)
 					own := simulated.Load{
 						Node:    i,
 						Class:   2,
 						Before:  true,
-						Samples: room.Fill(m.Sizes, share),
+						Samples: space.Fill(m.Sizes, share),
 					}
 					more := simulated.Load{
 						Node:    i,
 						Class:   2,
 						Before:  true,
 						Remote:  true,
-						Samples: room.Fill(m.Sizes, simulated.Range{To: share.From}),
+						Samples: space.Fill(m.Sizes, simulated.Range{To: share.From}),
 					}
 					if !yield(own) || !yield(more) {
 						return

@@ -47,10 +47,10 @@ func Run(t *testing.T, policy placement.Policy, how How) {
 	}
 	if starter, ok := policy.(placement.Starter); ok {
 		t.Run("planning ends with its context", func(t *testing.T) { ends(t, starter) })
-		t.Run("a plan leaves samples of the lead in place", func(t *testing.T) {
+		t.Run("a plan leaves samples of the window in place", func(t *testing.T) {
 			starts(t, starter)
 		})
-		t.Run("invalid leads are refused", func(t *testing.T) { refusesLeads(t, starter) })
+		t.Run("invalid windows are refused", func(t *testing.T) { refusesWindows(t, starter) })
 	}
 }
 
@@ -129,7 +129,7 @@ func runs(t *testing.T, policy placement.Policy, want How) {
 		in = several(t)
 	}
 	if starter, ok := policy.(placement.Starter); ok {
-		first, err := starter.First(in, placement.Lead{Steps: 5})
+		first, err := starter.First(in, placement.BootstrapWindow{Steps: 5})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -328,7 +328,8 @@ func ends(t *testing.T, policy placement.Starter) {
 	if _, err := policy.Plan(in); !errors.Is(err, context.Canceled) {
 		t.Errorf("the plan: %v", err)
 	}
-	if _, err := policy.First(in, placement.Lead{Steps: 5}); !errors.Is(err, context.Canceled) {
+	_, err := policy.First(in, placement.BootstrapWindow{Steps: 5})
+	if !errors.Is(err, context.Canceled) {
 		t.Errorf("the plan of the bootstrap window: %v", err)
 	}
 }

@@ -10,50 +10,50 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
-// DrawLead draws a lead within the input's horizon.
-func DrawLead(t *rapid.T, in placement.Input) placement.Lead {
+// DrawWindow draws a window within the input's horizon.
+func DrawWindow(t *rapid.T, in placement.Input) placement.BootstrapWindow {
 	steps, epochs := in.Stream.Steps(), in.Stream.Spec().Epochs
-	lead := placement.Lead{
+	window := placement.BootstrapWindow{
 		Step:  rapid.IntRange(0, steps-1).Draw(t, "step"),
 		Steps: rapid.IntRange(0, steps).Draw(t, "steps"),
 	}
 	if known := in.Stream.GivenEpochs(); known != nil {
-		lead.Epoch = rapid.SampledFrom(known).Draw(t, "epoch")
+		window.Epoch = rapid.SampledFrom(known).Draw(t, "epoch")
 	} else {
-		lead.Epoch = rapid.IntRange(0, epochs-1).Draw(t, "epoch")
+		window.Epoch = rapid.IntRange(0, epochs-1).Draw(t, "epoch")
 	}
-	return lead
+	return window
 }
 
-// starts checks that what nodes keep before there is a plan fits, that a longer lead only adds to
+// starts checks that what nodes keep before there is a plan fits, that a longer window only adds to
 // it, and that the plan that follows leaves it in place.
 func starts(t *testing.T, policy placement.Starter) {
 	rapid.Check(t, func(t *rapid.T) {
 		in := DrawInput(t)
-		lead := DrawLead(t, in)
-		first, err := policy.First(in, lead)
+		window := DrawWindow(t, in)
+		first, err := policy.First(in, window)
 		if err != nil {
 			t.Fatal(err)
 		}
 		longer, err := policy.First(in,
-			placement.Lead{Epoch: lead.Epoch, Step: lead.Step, Steps: in.Stream.Steps()})
+			placement.BootstrapWindow{Epoch: window.Epoch, Step: window.Step, Steps: in.Stream.Steps()})
 		if err != nil {
 			t.Fatal(err)
 		}
 		resumed, err := placement.Resume(policy, in,
-			slices.Repeat([]placement.Lead{lead}, len(in.Nodes)))
+			slices.Repeat([]placement.BootstrapWindow{window}, len(in.Nodes)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		p := Plan(t, policy, resumed)
-		read := readIn(in.Stream, lead)
+		read := readIn(in.Stream, window)
 		for n, node := range first.Nodes {
 			for j, class := range node.Classes {
 				var sum int64
 				if had := longer.Nodes[n].Classes[j]; len(had) < len(class) ||
 					!slices.Equal(had[:len(class)], class) {
-					t.Fatalf("class %d of node %d has %v after a lead of %+v, but %v "+
-						"after an epoch", j+1, n, class, lead, had)
+					t.Fatalf("class %d of node %d has %v after a window of %+v, but %v "+
+						"after an epoch", j+1, n, class, window, had)
 				}
 				for _, k := range class {
 					sum += in.Size(int(k))
@@ -62,8 +62,8 @@ func starts(t *testing.T, policy placement.Starter) {
 							j+1, n)
 					}
 					if !read[k] && !slices.Contains(in.Nodes[n].Held[j], k) {
-						t.Fatalf("node %d keeps sample %d, which no node reads in the lead %+v", n,
-							k, lead)
+						t.Fatalf("node %d keeps sample %d, which no node reads in the window %+v", n,
+							k, window)
 					}
 				}
 				if sum > in.Nodes[n].Capacity[j] {
@@ -83,11 +83,11 @@ func starts(t *testing.T, policy placement.Starter) {
 	})
 }
 
-// readIn returns the samples that are read in a lead.
-func readIn(s *access.Stream, lead placement.Lead) map[int32]bool {
+// readIn returns the samples that are read in a window.
+func readIn(s *access.Stream, window placement.BootstrapWindow) map[int32]bool {
 	read := map[int32]bool{}
-	epoch, step := lead.Epoch, lead.Step
-	for range lead.Steps {
+	epoch, step := window.Epoch, window.Step
+	for range window.Steps {
 		if step == s.Steps() {
 			epoch, step = epoch+1, 0
 		}
@@ -102,9 +102,9 @@ func readIn(s *access.Stream, lead placement.Lead) map[int32]bool {
 	return read
 }
 
-func refusesLeads(t *testing.T, policy placement.Starter) {
+func refusesWindows(t *testing.T, policy placement.Starter) {
 	in := several(t)
-	for _, lead := range []placement.Lead{
+	for _, window := range []placement.BootstrapWindow{
 		{Epoch: -1},
 		{Epoch: 4},
 		{Step: -1},
@@ -112,11 +112,11 @@ func refusesLeads(t *testing.T, policy placement.Starter) {
 		{Steps: -1},
 		{Steps: 11},
 	} {
-		if _, err := policy.First(in, lead); err == nil {
-			t.Errorf("%+v is accepted", lead)
+		if _, err := policy.First(in, window); err == nil {
+			t.Errorf("%+v is accepted", window)
 		}
 	}
-	if _, err := placement.Resume(policy, in, make([]placement.Lead, 2)); err == nil {
-		t.Error("two leads for three nodes are accepted")
+	if _, err := placement.Resume(policy, in, make([]placement.BootstrapWindow, 2)); err == nil {
+		t.Error("two windows for three nodes are accepted")
 	}
 }

@@ -64,15 +64,15 @@ type Load struct {
 	Later int
 }
 
-// Room is the free capacity of a class, in MB. It sums the sizes as the thesis does: whether the
+// Space is the free capacity of a class, in MB. It sums the sizes as the thesis does: whether the
 // last sample fits may depend on the order of the additions.
-type Room struct{ Used, Capacity float64 }
+type Space struct{ Used, Capacity float64 }
 
 // Fits reports whether s MB fit.
-func (r *Room) Fits(s float64) bool { return r.Used+s <= r.Capacity }
+func (r *Space) Fits(s float64) bool { return r.Used+s <= r.Capacity }
 
 // Fill returns the samples from the start of the range that fit, and adds their sizes to Used.
-func (r *Room) Fill(sizes []float64, of Range) []int32 {
+func (r *Space) Fill(sizes []float64, of Range) []int32 {
 	var samples []int32
 	for k := of.From; k < of.To && r.Fits(sizes[k]); k++ {
 		r.Used += sizes[k]

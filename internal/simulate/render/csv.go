@@ -12,8 +12,8 @@ func (r *Report) CSV(w io.Writer) error {
 	head := append([]string{}, r.Sweep...)
 	head = append(head, "policy", "profile", "seed", "supported", "reason", "runtime_s",
 		"before_training_s", "stall_s")
-	places := r.Places()
-	for _, p := range places {
+	tiers := r.Tiers()
+	for _, p := range tiers {
 		name := p.Key
 		if name != "source" && name != "remote" {
 			name = "local_" + name
@@ -21,7 +21,7 @@ func (r *Report) CSV(w io.Writer) error {
 		head = append(head, name+"_samples", name+"_mb")
 	}
 	head = append(head, "source_mb_total", "lower_bound_source_mb", "source_share_of_bound",
-		"dataset_seen_per_epoch", "distance_from_shuffle")
+		"dataset_seen_per_epoch", "distance_from_shuffle", "time_bound_s", "share_of_time_bound")
 	lines := [][]string{head}
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 	for i := range r.Points {
@@ -38,12 +38,17 @@ func (r *Report) CSV(w io.Writer) error {
 				continue
 			}
 			line = append(line, number(p.Runtime), number(p.BeforeTraining), number(p.Stall))
-			for _, where := range places {
+			for _, where := range tiers {
 				a := p.From(where.Key)
 				line = append(line, strconv.FormatInt(a.Samples, 10), number(a.MB))
 			}
 			line = append(line, number(p.SourceTotal), number(point.Bound), number(p.ShareOfBound),
 				number(p.SeenPerEpoch), number(p.Shuffle))
+			if point.TimeBound > 0 {
+				line = append(line, number(point.TimeBound), number(p.ShareOfTimeBound))
+			} else {
+				line = append(line, "", "")
+			}
 			lines = append(lines, line)
 		}
 	}

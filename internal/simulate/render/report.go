@@ -39,6 +39,8 @@ type Fact struct{ Name, Value string }
 type Point struct {
 	Values []string // of the keys of Sweep
 	Bound  float64  // lower bound of the MB read from the source
+	// lower bound of the runtime of policies that keep the order, seconds; 0: not computed
+	TimeBound float64
 	// in the order in which they were requested, without those that were not simulated
 	Policies []Policy
 }
@@ -73,33 +75,33 @@ func (r *Report) Names() []string {
 	return names
 }
 
-// Place is a tier that samples are read from.
-type Place struct {
+// Tier is a tier that samples are read from.
+type Tier struct {
 	Key  string // "source", "remote", or the number of a local class
 	Name string
 }
 
-// Places returns the tiers of a report: the source, other nodes, the local classes from 1, and the
+// Tiers returns the tiers of a report: the source, other nodes, the local classes from 1, and the
 // staging buffer, class 0, if a policy reads from it.
-func (r *Report) Places() []Place {
-	all := []Place{{"source", "source"}, {"remote", "other nodes"}}
+func (r *Report) Tiers() []Tier {
+	all := []Tier{{"source", "source"}, {"remote", "other nodes"}}
 	for j := 1; j < len(r.Classes); j++ {
-		all = append(all, Place{strconv.Itoa(j), "own " + r.Classes[j]})
+		all = append(all, Tier{strconv.Itoa(j), "own " + r.Classes[j]})
 	}
 	for i := range r.Points {
 		for _, p := range r.Points[i].Policies {
 			if p.Reads.Local["0"].Samples > 0 {
-				return append(all, Place{"0", "staging buffer"})
+				return append(all, Tier{"0", "staging buffer"})
 			}
 		}
 	}
 	return all
 }
 
-// ReadPlaces returns the tiers that some policy reads from at the point, without the staging
+// ReadTiers returns the tiers that some policy reads from at the point, without the staging
 // buffer.
-func (r *Report) ReadPlaces(p *Point) []Place {
-	return slices.DeleteFunc(r.Places(), func(where Place) bool {
+func (r *Report) ReadTiers(p *Point) []Tier {
+	return slices.DeleteFunc(r.Tiers(), func(where Tier) bool {
 		return where.Key == "0" ||
 			!slices.ContainsFunc(p.Policies, func(policy Policy) bool {
 				return policy.From(where.Key).Samples > 0
@@ -139,6 +141,9 @@ func (r *Report) JSON(w io.Writer) error {
 		if len(r.Sweep) == 0 {
 			if len(r.Points) > 0 {
 				field("lower_bound_source_mb", r.Points[0].Bound)
+				if bound := r.Points[0].TimeBound; bound > 0 {
+					field("time_bound_s", bound)
+				}
 				field("policies", &r.Points[0])
 			}
 			return
@@ -157,6 +162,9 @@ func (r *Report) JSON(w io.Writer) error {
 				})
 				field("set", json.RawMessage(set.Bytes()))
 				field("lower_bound_source_mb", p.Bound)
+				if p.TimeBound > 0 {
+					field("time_bound_s", p.TimeBound)
+				}
 				field("policies", p)
 			})
 			points[i] = one.Bytes()

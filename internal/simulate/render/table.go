@@ -102,7 +102,10 @@ func wrap(text string, width int) []string {
 func (t *tables) point(r *Report, p *Point) {
 	best := p.Find(policies.Bound().Name())
 	head := []string{"policy", "runtime", "before", "stall"}
-	if best != nil && best.Supported {
+	switch {
+	case p.TimeBound > 0:
+		head = append(head, "/bound")
+	case best != nil && best.Supported:
 		head = append(head, "/perfect")
 	}
 	head = append(head, "seen", "distance")
@@ -115,7 +118,10 @@ func (t *tables) point(r *Report, p *Point) {
 			policy.Name, words.Seconds(policy.Runtime),
 			words.Seconds(policy.BeforeTraining), words.Seconds(policy.Stall),
 		}
-		if best != nil && best.Supported {
+		switch {
+		case p.TimeBound > 0:
+			row = append(row, words.Ratio(policy.ShareOfTimeBound))
+		case best != nil && best.Supported:
 			row = append(row, words.Ratio(policy.Runtime/best.Runtime))
 		}
 		rows = append(rows,
@@ -124,8 +130,13 @@ func (t *tables) point(r *Report, p *Point) {
 	if rows != nil {
 		t.title("What each policy takes", "in seconds")
 		t.grid(head, rows)
+		bound := ""
+		if p.TimeBound > 0 {
+			bound = "/bound: relative to the least possible on this machine in the same order, " +
+				words.Seconds(p.TimeBound) + " s. "
+		}
 		t.note("before: preloading before training starts. " +
-			"stall: time for which the slowest node waits for data. " +
+			"stall: time for which the slowest node waits for data. " + bound +
 			"seen: share of the dataset that is read in an epoch. " +
 			"distance: 0 is a full shuffle, 1 an order that never changes.")
 	}
@@ -133,11 +144,11 @@ func (t *tables) point(r *Report, p *Point) {
 	t.unsupported(p)
 }
 
-// reads writes where samples were read from, without the places that no policy reads from.
+// reads writes where samples were read from, without the tiers that no policy reads from.
 func (t *tables) reads(r *Report, p *Point) {
-	places := r.ReadPlaces(p)
+	tiers := r.ReadTiers(p)
 	head := []string{"policy"}
-	for _, where := range places {
+	for _, where := range tiers {
 		head = append(head, where.Name, "")
 	}
 	head = append(head, "left source", "/bound")
@@ -148,7 +159,7 @@ func (t *tables) reads(r *Report, p *Point) {
 			continue // perfect reads nothing
 		}
 		row := []string{policy.Name}
-		for _, where := range places {
+		for _, where := range tiers {
 			a := policy.From(where.Key)
 			if a.Samples == 0 {
 				row = append(row, "", "-")
@@ -208,6 +219,9 @@ func (t *tables) sweep(r *Report) {
 		}
 		rows = append(rows, row)
 	}
+	if cells := r.TimeBounds(); cells != nil {
+		rows = append(rows, append([]string{TimeBoundName}, cells...))
+	}
 	t.grid(head, rows)
 	t.reasons(r)
 }
@@ -260,6 +274,24 @@ func RuntimeCell(p *Policy) string {
 		return "n/a"
 	}
 	return words.Seconds(p.Runtime)
+}
+
+// TimeBoundName is the name of the lower bound of the runtimes in tables and plots.
+const TimeBoundName = "time bound"
+
+// TimeBounds returns the points' lower bounds of the runtime as a table shows them, "" where there
+// is none; nil if no point has one.
+func (r *Report) TimeBounds() []string {
+	cells, some := make([]string, len(r.Points)), false
+	for i := range r.Points {
+		if bound := r.Points[i].TimeBound; bound > 0 {
+			cells[i], some = words.Seconds(bound), true
+		}
+	}
+	if !some {
+		return nil
+	}
+	return cells
 }
 
 // reasons writes, for each policy that cannot run at some point of a sweep, the first such point

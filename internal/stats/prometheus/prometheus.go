@@ -54,14 +54,14 @@ var (
 	batches   = desc("hdmlp_batches_total", "batches delivered to the training loop", "rank")
 	samples   = desc("hdmlp_samples_total", "samples delivered to the training loop", "rank")
 	readBytes = desc("hdmlp_read_bytes_total",
-		"bytes of consumed samples by the tier they were read from", "rank", "place")
+		"bytes of consumed samples by the tier they were read from", "rank", "tier")
 	sourceBytes = desc("hdmlp_source_bytes_total", "bytes read from the source for the job")
 	bound       = desc("hdmlp_source_bound_bytes",
 		"lower bound of the bytes read from the source with these caches: the node's share")
 	utilisation = desc("hdmlp_utilisation_ratio",
 		"share of the time in which next() was not blocked")
-	room = desc("hdmlp_storage_class_room_bytes", "capacity of a storage class for the dataset",
-		"class")
+	capacity = desc("hdmlp_storage_class_capacity_bytes",
+		"capacity of a storage class for the dataset", "class")
 	used = desc("hdmlp_storage_class_used_bytes",
 		"bytes of the dataset that a storage class holds", "class")
 	staging = desc("hdmlp_staging_used_bytes", "bytes in use in a rank's staging buffer",
@@ -95,7 +95,7 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *stats.NodeRepo
 		return // no numbers yet
 	}
 	answered := 0.0
-	if n.Answering {
+	if n.Responding {
 		answered = 1
 	}
 	send(up, prometheus.GaugeValue, answered)
@@ -109,8 +109,8 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *stats.NodeRepo
 		for cause, s := range rank.Stall {
 			send(stall, prometheus.CounterValue, s, name, cause)
 		}
-		for place, n := range rank.Reads {
-			send(readBytes, prometheus.CounterValue, float64(n.Bytes), name, place)
+		for tier, n := range rank.Reads {
+			send(readBytes, prometheus.CounterValue, float64(n.Bytes), name, tier)
 		}
 		send(staging, prometheus.GaugeValue, float64(rank.Staging.Used+rank.Staging.Extra), name)
 		send(stagingSize, prometheus.GaugeValue, float64(rank.Staging.Size), name)
@@ -119,7 +119,7 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *stats.NodeRepo
 	send(bound, prometheus.GaugeValue, float64(n.Bound))
 	send(utilisation, prometheus.GaugeValue, n.Utilisation)
 	for _, class := range n.Classes {
-		send(room, prometheus.GaugeValue, float64(class.Room), class.Name)
+		send(capacity, prometheus.GaugeValue, float64(class.Capacity), class.Name)
 		send(used, prometheus.GaugeValue, float64(class.Used), class.Name)
 	}
 	send(faults, prometheus.GaugeValue, float64(n.Unreadable))

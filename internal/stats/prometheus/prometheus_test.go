@@ -65,7 +65,7 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 			},
 			{Rank: 1, Epochs: []stats.EpochTally{epoch(4)}},
 		},
-		Classes: []stats.Class{{Name: "memory", Room: 500, Used: 300}},
+		Classes: []stats.Class{{Name: "memory", Capacity: 500, Used: 300}},
 		Faults:  make([]stats.Fault, 2),
 	}
 	all := r.Summary()
@@ -84,7 +84,7 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 			rank)] = v.source
 		want[fmt.Sprintf(`hdmlp_stall_seconds_total{cause="handover",%s,rank="%d"}`, label,
 			rank)] = v.handover
-		want[fmt.Sprintf(`hdmlp_read_bytes_total{%s,place="memory",rank="%d"}`, label,
+		want[fmt.Sprintf(`hdmlp_read_bytes_total{%s,rank="%d",tier="memory"}`, label,
 			rank)] = 100 * v.batches
 		want[fmt.Sprintf(`hdmlp_staging_used_bytes{%s,rank="%d"}`, label, rank)] = v.staging
 		want[fmt.Sprintf(`hdmlp_staging_size_bytes{%s,rank="%d"}`, label, rank)] = v.size
@@ -95,7 +95,7 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 	want["hdmlp_source_bound_bytes{"+label+"}"] = 1000
 	want["hdmlp_utilisation_ratio{"+label+"}"] = 0.75
 	want["hdmlp_unreadable_samples{"+label+"}"] = 2
-	want[`hdmlp_storage_class_room_bytes{class="memory",`+label+"}"] = 500
+	want[`hdmlp_storage_class_capacity_bytes{class="memory",`+label+"}"] = 500
 	want[`hdmlp_storage_class_used_bytes{class="memory",`+label+"}"] = 300
 	if !maps.Equal(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", lines(got), lines(want))

@@ -18,30 +18,30 @@ import (
 
 // Space allocates the bytes of one store.
 //
-// INVARIANT: 0 <= used <= room, used + bytes in free == end,
+// INVARIANT: 0 <= used <= capacity, used + bytes in free == end,
 // free is sorted by offset, its extents neither touch nor reach end.
 type Space struct {
-	room  int64 // bytes that may be in use
-	dense bool  // whether offsets, too, must stay below room
-	end   int64 // end of the allocated part
-	used  int64
-	free  []Extent
+	capacity int64 // bytes that may be in use
+	dense    bool  // whether offsets, too, must stay below capacity
+	end      int64 // end of the allocated part
+	used     int64
+	free     []Extent
 }
 
 // Extent is a run of bytes.
 type Extent struct{ Offset, Length int64 }
 
-// New returns an empty space of room bytes. A dense space allocates no byte at or beyond room, so a
-// large sample may not fit after failures have left holes; a space that is not dense (a file, whose
-// holes cost nothing) goes beyond room as long as the bytes in use fit.
-func New(room int64, dense bool) Space {
-	return Space{room: room, dense: dense}
+// New returns an empty space of capacity bytes. A dense space allocates no byte at or beyond
+// capacity, so a large sample may not fit after failures have left holes; a space that is not dense
+// (a file, whose holes cost nothing) goes beyond capacity as long as the bytes in use fit.
+func New(capacity int64, dense bool) Space {
+	return Space{capacity: capacity, dense: dense}
 }
 
 // Restore returns the space in which exactly the extents in use are allocated; they must be sorted
 // by offset and must not overlap.
-func Restore(room int64, dense bool, inUse iter.Seq[Extent]) Space {
-	s := New(room, dense)
+func Restore(capacity int64, dense bool, inUse iter.Seq[Extent]) Space {
+	s := New(capacity, dense)
 	for e := range inUse {
 		if e.Length == 0 {
 			continue
@@ -55,9 +55,9 @@ func Restore(room int64, dense bool, inUse iter.Seq[Extent]) Space {
 	return s
 }
 
-// Reserve allocates n bytes. If there is no room for them ok is false, and nothing has changed.
+// Reserve allocates n bytes. If they do not fit, ok is false, and nothing has changed.
 func (s *Space) Reserve(n int64) (offset int64, ok bool) {
-	if n < 0 || n > s.room-s.used {
+	if n < 0 || n > s.capacity-s.used {
 		return 0, false
 	}
 	if n == 0 {
@@ -77,7 +77,7 @@ func (s *Space) Reserve(n int64) (offset int64, ok bool) {
 		s.used += n
 		return offset, true
 	}
-	if s.dense && n > s.room-s.end {
+	if s.dense && n > s.capacity-s.end {
 		return 0, false
 	}
 	offset = s.end
@@ -125,12 +125,12 @@ func (s *Space) Release(offset, n int64) {
 	}
 }
 
-// Resize changes the room. It must not be less than what is in use nor, in a dense space, less than
-// End.
-func (s *Space) Resize(room int64) { s.room = room }
+// Resize changes the capacity. It must not be less than what is in use nor, in a dense space, less
+// than End.
+func (s *Space) Resize(capacity int64) { s.capacity = capacity }
 
-// Room returns the bytes that may be in use, and those in use.
-func (s *Space) Room() (total, used int64) { return s.room, s.used }
+// Capacity returns the bytes that may be in use, and those in use.
+func (s *Space) Capacity() (total, used int64) { return s.capacity, s.used }
 
 // End returns the end of the last extent in use.
 func (s *Space) End() int64 { return s.end }

@@ -15,17 +15,17 @@ func (s *Space) check(t *rapid.T) {
 			t.Fatalf("free list is out of order: %v, end %d", s.free, s.end)
 		}
 	}
-	if s.used+holes != s.end || s.used > s.room || (s.dense && s.end > s.room) {
-		t.Fatalf("used %d + holes %d, end %d, room %d", s.used, holes, s.end, s.room)
+	if s.used+holes != s.end || s.used > s.capacity || (s.dense && s.end > s.capacity) {
+		t.Fatalf("used %d + holes %d, end %d, capacity %d", s.used, holes, s.end, s.capacity)
 	}
 }
 
 // TestSpaceAgainstBytes compares a space with an array that has the owner of every byte.
 func TestSpaceAgainstBytes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		const room = 200
+		const capacity = 200
 		dense := rapid.Bool().Draw(t, "dense")
-		s := New(room, dense)
+		s := New(capacity, dense)
 		owner := map[int64]bool{}
 		var held []Extent
 		t.Repeat(map[string]func(*rapid.T){
@@ -33,9 +33,9 @@ func TestSpaceAgainstBytes(t *testing.T) {
 				n := rapid.Int64Range(0, 60).Draw(t, "n")
 				offset, ok := s.Reserve(n)
 				if !ok {
-					_, used := s.Room()
-					if used+n <= room && (!dense || len(s.free) == 0) {
-						t.Fatalf("refused %d bytes with %d of %d in use", n, used, room)
+					_, used := s.Capacity()
+					if used+n <= capacity && (!dense || len(s.free) == 0) {
+						t.Fatalf("refused %d bytes with %d of %d in use", n, used, capacity)
 					}
 					return
 				}
@@ -61,12 +61,12 @@ func TestSpaceAgainstBytes(t *testing.T) {
 			},
 			"": func(t *rapid.T) {
 				s.check(t)
-				if _, used := s.Room(); used != int64(len(owner)) {
+				if _, used := s.Capacity(); used != int64(len(owner)) {
 					t.Fatalf("used %d, want %d", used, len(owner))
 				}
 				inUse := slices.Clone(held)
 				slices.SortFunc(inUse, func(a, b Extent) int { return int(a.Offset - b.Offset) })
-				again := Restore(room, dense, slices.Values(inUse))
+				again := Restore(capacity, dense, slices.Values(inUse))
 				if again.end != s.end || again.used != s.used || !slices.Equal(again.free, s.free) {
 					t.Fatalf("restored %+v, want %+v", again, s)
 				}

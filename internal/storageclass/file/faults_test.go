@@ -178,7 +178,7 @@ func TestTornWriteIsNotHeld(t *testing.T) {
 			err == nil || full != (len(*warnings) == 1) {
 			t.Errorf("%v: got %v, warned %q", fault, err, *warnings)
 		}
-		if _, used := s.Room(); s.Has(1) || used != 1000 {
+		if _, used := s.Capacity(); s.Has(1) || used != 1000 {
 			t.Errorf("%v: held: %v, and %d bytes are in use", fault, s.Has(1), used)
 		}
 		d.set(nil)

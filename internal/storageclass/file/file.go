@@ -160,12 +160,12 @@ func (c *Class) measure() error {
 // Kind returns the kind's name.
 func (c *Class) Kind() string { return Name }
 
-// Open implements storageclass.Class. If a store that is reopened holds more than room, its newest
-// samples are dropped.
-func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
-	if room < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
+// Open implements storageclass.Class. If a store that is reopened holds more than capacity, its
+// newest samples are dropped.
+func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Store, error) {
+	if capacity < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
 		return nil, fmt.Errorf("file class: open a store of %d bytes for %d samples: out of range",
-			room, ds.Samples)
+			capacity, ds.Samples)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -181,10 +181,10 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 		s.opens++
 		return s, nil
 	}
-	if err := c.makeRoom(ds.Fingerprint, room); err != nil {
+	if err := c.makeRoom(ds.Fingerprint, capacity); err != nil {
 		return nil, fmt.Errorf("file class in %s: %w", c.Dir, err)
 	}
-	s, err := openStore(c, ds, room)
+	s, err := openStore(c, ds, capacity)
 	if err != nil {
 		return nil, c.in(fmt.Errorf("open the store of dataset %x: %w", ds.Fingerprint, err))
 	}
@@ -199,7 +199,7 @@ func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.mu.open[ds.Fingerprint]; s != nil {
-		total, _ := s.Room()
+		total, _ := s.Capacity()
 		return total, nil
 	}
 	n, err := c.unpromised()

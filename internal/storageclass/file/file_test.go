@@ -303,3 +303,26 @@ func TestDamagedFilesKeepTheIntactSamples(t *testing.T) {
 		})
 	}
 }
+
+// TestCheckRefusesADirectoryOfSomethingElse: a dataset, for instance; a missing or empty directory
+// and a cache may be used.
+func TestCheckRefusesADirectoryOfSomethingElse(t *testing.T) {
+	dir := t.TempDir()
+	for _, usable := range []string{dir, filepath.Join(dir, "missing")} {
+		if err := file.Check(usable); err != nil {
+			t.Errorf("%s: %v", usable, err)
+		}
+	}
+	c, err := file.New(file.Options{Dir: filepath.Join(dir, "cache")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if err := file.Check(filepath.Join(dir, "cache")); err != nil {
+		t.Errorf("a cache: %v", err)
+	}
+	if err := file.Check(dir); !errors.Is(err, file.ErrNotOurs) ||
+		!strings.Contains(err.Error(), `it contains "cache"`) {
+		t.Errorf("something else: %v", err)
+	}
+}

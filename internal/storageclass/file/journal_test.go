@@ -94,7 +94,7 @@ func TestOverlappingSamplesAreDropped(t *testing.T) {
 	if diff := cmp.Diff([]int32{3, 4, 0}, s.Held()); diff != "" {
 		t.Error(diff)
 	}
-	if _, used := s.Room(); used != 70 {
+	if _, used := s.Capacity(); used != 70 {
 		t.Errorf("%d bytes in use, want 70", used)
 	}
 	for id := range 6 { // the lost samples fit into the gaps

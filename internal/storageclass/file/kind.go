@@ -15,6 +15,7 @@ func Kind(version string) storageclass.Kind {
 		SizeKey:   "cache_size",
 		PathKey:   "cache_dir",
 		Held:      Held,
+		Check:     Check,
 		New: func(o storageclass.Options) (storageclass.Class, error) {
 			class, err := New(Options{
 				Dir:      o.Dir,

@@ -33,24 +33,9 @@ func (c *Class) takeDirectory() (err error) {
 			_ = c.dir.Close()
 		}
 	}()
-	names, err := c.dir.Names()
+	other, err := contents(c.dir)
 	if err != nil {
 		return err
-	}
-	marked, other := false, ""
-	for _, name := range names {
-		switch name {
-		case markerName:
-			marked = true
-		case "lost+found":
-		default:
-			other = name
-		}
-	}
-	if other != "" && !marked {
-		return fmt.Errorf("%w: it contains %q; choose a directory that does not exist yet",
-			ErrNotOurs,
-			other)
 	}
 	marker, err := c.dir.Create(markerName)
 	if err != nil {
@@ -61,6 +46,44 @@ func (c *Class) takeDirectory() (err error) {
 		return err
 	}
 	c.marker = marker
+	return nil
+}
+
+// contents returns the name of an entry of the directory besides its marker; "" if there is none.
+// Its error is ErrNotOurs if there are entries without a marker.
+func contents(dir *disk.Directory) (other string, err error) {
+	names, err := dir.Names()
+	if err != nil {
+		return "", err
+	}
+	marked := false
+	for _, name := range names {
+		switch name {
+		case markerName:
+			marked = true
+		case "lost+found":
+		default:
+			other = name
+		}
+	}
+	if other != "" && !marked {
+		return "", fmt.Errorf("%w: it contains %q; choose a directory that does not exist yet",
+			ErrNotOurs, other)
+	}
+	return other, nil
+}
+
+// Check returns ErrNotOurs if a directory holds something else than a cache. Other errors are left
+// to New.
+func Check(dir string) error {
+	d, err := disk.OpenCache(disk.System{}, dir)
+	if err != nil {
+		return nil
+	}
+	defer d.Close() //nolint:errcheck // it was only read
+	if _, err := contents(d); errors.Is(err, ErrNotOurs) {
+		return err
+	}
 	return nil
 }
 

@@ -17,14 +17,14 @@ import (
 )
 
 // openStore opens the dataset's store, and creates it if it is missing.
-func openStore(c *Class, ds storageclass.Dataset, room int64) (_ *store, err error) {
+func openStore(c *Class, ds storageclass.Dataset, capacity int64) (_ *store, err error) {
 	dir, err := c.dir.Make(storeName(ds.Fingerprint))
 	if err != nil {
 		return nil, err
 	}
 	defer dir.Close() //nolint:errcheck // a directory has nothing to lose
 	s := newStore(c, ds)
-	if err := s.openFiles(dir, room); err != nil {
+	if err := s.openFiles(dir, capacity); err != nil {
 		return nil, err
 	}
 	s.opened = time.Now()
@@ -56,7 +56,7 @@ func newStore(c *Class, ds storageclass.Dataset) *store {
 }
 
 // openFiles opens the store's files in dir, creates them if they are missing, and loads the index.
-func (s *store) openFiles(dir *disk.Directory, room int64) (err error) {
+func (s *store) openFiles(dir *disk.Directory, capacity int64) (err error) {
 	if s.data, err = dir.Create(dataName); err != nil {
 		return err
 	}
@@ -64,7 +64,7 @@ func (s *store) openFiles(dir *disk.Directory, room int64) (err error) {
 		_ = s.data.Close()
 		return err
 	}
-	if err := s.load(dir, room); err != nil {
+	if err := s.load(dir, capacity); err != nil {
 		s.closeFiles()
 		return err
 	}
@@ -82,23 +82,23 @@ func (s *store) closeFiles() {
 //  2. restore the allocated bytes;
 //  3. cut the index after its last whole record, and rewrite it if it has stale records;
 //  4. cut the data after the last sample.
-func (s *store) load(dir *disk.Directory, room int64) error {
+func (s *store) load(dir *disk.Directory, capacity int64) error {
 	info, err := s.data.Stat()
 	if err != nil {
 		return err
 	}
 	if disk.Sparse(s.journal.file) { // not written by us; it may have any length
-		return s.reset(room)
+		return s.reset(capacity)
 	}
-	held, byOffset, end, fresh, err := s.recover(s.journal.file, info.Size(), room)
+	held, byOffset, end, fresh, err := s.recover(s.journal.file, info.Size(), capacity)
 	if err != nil {
 		return err
 	}
 	if fresh {
-		return s.reset(room)
+		return s.reset(capacity)
 	}
 	s.mu.order = arena.NewOrder(held)
-	s.mu.space = arena.Restore(room, false, func(yield func(arena.Extent) bool) {
+	s.mu.space = arena.Restore(capacity, false, func(yield func(arena.Extent) bool) {
 		for _, id := range byOffset {
 			if !yield(arena.Extent{Offset: s.where[id].Load() - 1, Length: s.sampleSize(int(id))}) {
 				return
@@ -123,7 +123,7 @@ func (s *store) load(dir *disk.Directory, room int64) error {
 // file. It returns the IDs in the order in which they were added and by offset, and where the index
 // ends. fresh reports that the file is not an index of this dataset.
 func (s *store) recover(index io.Reader,
-	dataSize, room int64,
+	dataSize, capacity int64,
 ) (held, byOffset []int32, end int64, fresh bool, err error) {
 	added := []int32{} // IDs in the order of their records, some more than once
 	end, fresh, err = readIndex(index, s.fingerprint, len(s.where), func(r record) {
@@ -144,7 +144,7 @@ func (s *store) recover(index io.Reader,
 	held = s.lastOfEach(added)
 	byOffset = s.dropOverlaps(held)
 	held = slices.DeleteFunc(held, func(id int32) bool { return !s.Has(int(id)) })
-	held = s.dropNewest(held, room)
+	held = s.dropNewest(held, capacity)
 	byOffset = slices.DeleteFunc(byOffset, func(id int32) bool { return !s.Has(int(id)) })
 	return held, byOffset, end, false, nil
 }
@@ -157,7 +157,7 @@ func (s *store) fits(r record, dataSize int64) bool {
 }
 
 // reset empties both files and starts a new index.
-func (s *store) reset(room int64) error {
+func (s *store) reset(capacity int64) error {
 	if err := s.journal.file.Truncate(0); err != nil {
 		return err
 	}
@@ -168,7 +168,7 @@ func (s *store) reset(room int64) error {
 		return err
 	}
 	s.journal.mu.end = headerSize
-	s.mu.space = arena.New(room, false)
+	s.mu.space = arena.New(capacity, false)
 	return nil
 }
 
@@ -217,17 +217,17 @@ func (s *store) dropOverlaps(held []int32) []int32 {
 	return byOffset
 }
 
-// dropNewest drops the newest samples, beyond room bytes.
-func (s *store) dropNewest(held []int32, room int64) []int32 {
+// dropNewest drops the newest samples, beyond capacity bytes.
+func (s *store) dropNewest(held []int32, capacity int64) []int32 {
 	for i, id := range held {
 		n := s.sampleSize(int(id))
-		if n > room {
+		if n > capacity {
 			for _, id := range held[i:] {
 				s.where[id].Store(absent)
 			}
 			return held[:i]
 		}
-		room -= n
+		capacity -= n
 	}
 	return held
 }

@@ -63,12 +63,12 @@ func (s *store) Held() []int32 {
 	return s.mu.order.Held(s.holds)
 }
 
-// Room implements storageclass.Store. Samples take their bytes and nothing else; the index, 40
+// Capacity implements storageclass.Store. Samples take their bytes and nothing else; the index, 40
 // bytes per sample, is taken from the disk's reserve.
-func (s *store) Room() (total, used int64) {
+func (s *store) Capacity() (total, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.space.Room()
+	return s.mu.space.Capacity()
 }
 
 // Put implements storageclass.Store.

@@ -78,7 +78,7 @@ func (s *store) GiveBack(number uint32, why string) bool {
 		}
 	}
 	g.held = 0
-	_, used := g.space.Room()
+	_, used := g.space.Capacity()
 	s.mu.used -= used
 	if s.mu.current == g {
 		s.mu.current = nil
@@ -366,5 +366,5 @@ func (s *store) leaving() (sum int64) {
 func (s *store) promised() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(s.mu.room-s.backed(), 0)
+	return max(s.mu.capacity-s.backed(), 0)
 }

@@ -196,7 +196,7 @@ func (x *transcript) look() {
 		fmt.Fprintf(&x.out, "segment %d: %v, mapped %v, %d uses, samples %v\n", g.number, state,
 			mapped, g.uses.Load(), held[g.number])
 	}
-	total, used := x.s.Room()
+	total, used := x.s.Capacity()
 	fmt.Fprintf(&x.out, "%d of %d in use, %d taken", used/1024, total/1024, x.class.Taken()/1024)
 	if r := x.s.Returned(); r.Segments > 0 {
 		fmt.Fprintf(&x.out, "; gave back %d in %d segments, %d still used", r.Bytes/1024,

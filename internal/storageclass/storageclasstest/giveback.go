@@ -146,7 +146,7 @@ func testDropSegment(t *testing.T, factory Factory) {
 	if r := p.Returned(); r.Segments == 0 || r.Used != 0 || len(p.Segments()) != 0 {
 		t.Errorf("returned %+v, and has %+v", r, p.Segments())
 	}
-	if total, used := s.Room(); used != 0 || total != 10_000 {
+	if total, used := s.Capacity(); used != 0 || total != 10_000 {
 		t.Errorf("%d of %d in use", used, total)
 	}
 	Put(t, s, ds, 0, 5)

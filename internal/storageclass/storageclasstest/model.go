@@ -34,7 +34,7 @@ func testModel(t *testing.T, factory Factory) {
 				if m.store != nil {
 					r.Skip("it is open")
 				}
-				m.open(r, c, rapid.Int64Range(0, 1000).Draw(r, "room"))
+				m.open(r, c, rapid.Int64Range(0, 1000).Draw(r, "capacity"))
 			},
 			"close": func(r *rapid.T) {
 				m := pickOpen(r)
@@ -76,10 +76,10 @@ func (t rapidT) Fatalf(f string, args ...any) { t.r.Fatalf(f, args...) }
 
 // modelStore is a store and what it should hold.
 type modelStore struct {
-	ds    storageclass.Dataset
-	store storageclass.Store
-	held  []int
-	room  int64
+	ds       storageclass.Dataset
+	store    storageclass.Store
+	held     []int
+	capacity int64
 }
 
 func (m *modelStore) used() int64 {
@@ -91,17 +91,17 @@ func (m *modelStore) used() int64 {
 }
 
 // open opens the store. The store may have been evicted as a whole or, if it held more than its
-// room is now, have lost its newest samples, but nothing else.
-func (m *modelStore) open(r *rapid.T, c storageclass.Class, room int64) {
+// capacity is now, have lost its newest samples, but nothing else.
+func (m *modelStore) open(r *rapid.T, c storageclass.Class, capacity int64) {
 	available, err := c.Available(m.ds)
 	if err != nil {
 		r.Fatalf("available: %v", err)
 	}
-	s, err := c.Open(m.ds, room)
+	s, err := c.Open(m.ds, capacity)
 	var limit *storageclass.LimitError
 	if errors.As(err, &limit) {
-		if room <= available {
-			r.Fatalf("%d bytes are available, %d refused: %v", available, room, err)
+		if capacity <= available {
+			r.Fatalf("%d bytes are available, %d refused: %v", available, capacity, err)
 		}
 		return
 	}
@@ -112,16 +112,16 @@ func (m *modelStore) open(r *rapid.T, c storageclass.Class, room int64) {
 	for _, id := range s.Held() {
 		held = append(held, int(id))
 	}
-	total, _ := s.Room()
+	total, _ := s.Capacity()
 	switch {
 	case len(held) > len(m.held) || !slices.Equal(held, m.held[:len(held)]):
 		r.Fatalf("opened with %v, held %v before", held, m.held)
-	case len(held) != 0 && len(held) < len(m.held) && m.used() <= room:
+	case len(held) != 0 && len(held) < len(m.held) && m.used() <= capacity:
 		r.Fatalf("lost a part of %v, has %v", m.held, held)
-	case total < room:
-		r.Fatalf("room %d, asked for %d", total, room)
+	case total < capacity:
+		r.Fatalf("capacity %d, asked for %d", total, capacity)
 	}
-	m.store, m.held, m.room = s, held, total
+	m.store, m.held, m.capacity = s, held, total
 }
 
 func (m *modelStore) put(r *rapid.T, id int) {
@@ -154,7 +154,7 @@ func (m *modelStore) kept(r *rapid.T, id int, err error) {
 		if err != nil {
 			r.Fatalf("put a sample that is held: %v", err)
 		}
-	case m.used()+m.ds.Size(id) > m.room:
+	case m.used()+m.ds.Size(id) > m.capacity:
 		if !errors.Is(err, storageclass.ErrFull) {
 			r.Fatalf("no room for sample %d: got %v", id, err)
 		}

@@ -80,10 +80,10 @@ func put(s storageclass.Store, id int, data []byte) error {
 
 // Open opens a store, which the test has to close before its class.
 func Open(t testing.TB, c storageclass.Class, ds storageclass.Dataset,
-	room int64,
+	capacity int64,
 ) storageclass.Store {
 	t.Helper()
-	s, err := c.Open(ds, room)
+	s, err := c.Open(ds, capacity)
 	if err != nil {
 		t.Fatalf("open: %v", err)
 	}
@@ -135,8 +135,8 @@ func Check(t testing.TB, s storageclass.Store, ds storageclass.Dataset, ids ...i
 			sum += ds.Size(id)
 		}
 	}
-	if total, used := s.Room(); used != sum || used > total {
-		t.Fatalf("room: %d of %d in use, the samples have %d", used, total, sum)
+	if total, used := s.Capacity(); used != sum || used > total {
+		t.Fatalf("capacity: %d of %d in use, the samples have %d", used, total, sum)
 	}
 }
 
@@ -201,7 +201,7 @@ func testWrongCalls(t *testing.T, factory Factory) {
 		t.Error("opened with another number of samples under the same fingerprint")
 	}
 	if _, err := c.Open(ds, -1); err == nil {
-		t.Error("opened with negative room")
+		t.Error("opened with negative capacity")
 	}
 	Check(t, s, ds, 0)
 	Close(t, s)
@@ -270,7 +270,7 @@ func testExactRoom(t *testing.T, factory Factory) {
 	s := Open(t, c, ds, sum)
 	ids := r.Perm(200)
 	Put(t, s, ds, ids...)
-	if total, used := s.Room(); total != sum || used != sum {
+	if total, used := s.Capacity(); total != sum || used != sum {
 		t.Fatalf("%d of %d in use, want %d of %d", used, total, sum, sum)
 	}
 	if err := put(s, 200, []byte{1}); !errors.Is(err, storageclass.ErrFull) {

@@ -16,8 +16,8 @@ func testSameStoreWhileOpen(t *testing.T, factory Factory) {
 	if again != s {
 		t.Fatal("another store")
 	}
-	if total, _ := again.Room(); total != 100 {
-		t.Fatalf("room %d, want 100 still", total)
+	if total, _ := again.Capacity(); total != 100 {
+		t.Fatalf("capacity %d, want 100 still", total)
 	}
 	if n, err := c.Available(ds); err != nil || n != 100 {
 		t.Fatalf("available %d, %v, want what the open store has", n, err)
@@ -41,11 +41,11 @@ func testWarm(t *testing.T, factory Factory) {
 	for id := range 20 {
 		Put(t, s, ds, id)
 	}
-	if _, used := s.Room(); used != 1000 {
+	if _, used := s.Capacity(); used != 1000 {
 		t.Fatalf("%d bytes in use, want 1000", used)
 	}
 	Close(t, s)
-	// With less room than it holds: the remaining samples are intact and within the room.
+	// With less capacity than it holds: the remaining samples are intact and within the capacity.
 	s = Open(t, c, ds, 500)
 	held := s.Held()
 	if len(held) < 10 || held[0] != 5 {

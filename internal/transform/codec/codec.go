@@ -204,7 +204,8 @@ func (d *Decoder) header(src []byte) (Header, error) {
 	}
 	for _, known := range others {
 		if hasPrefix(src, 0, known.prefix) {
-			return Header{}, fail(ErrFormat, "a %s; PIL can decode it in Python (offload=False)", known.name)
+			return Header{}, fail(
+				ErrFormat, "a %s; PIL can decode it in Python (offload=False)", known.name)
 		}
 	}
 	return Header{}, fail(ErrFormat, "starts with % x", src[:min(len(src), 8)])

@@ -181,8 +181,8 @@ func TestManyScans(t *testing.T) {
 	}
 }
 
-// TestRegionsBeyondTheImage: what is asked of C is held against what the file says there, whoever
-// asks.
+// TestRegionsBeyondTheImage: regions are checked in C against the size in the file, whatever Go
+// asks for.
 func TestRegionsBeyondTheImage(t *testing.T) {
 	src := jpegOf(t, picture(64, 48), 90)
 	var d Decoder

@@ -68,7 +68,8 @@ func TestInvalidEXIFHasNoOrientation(t *testing.T) {
 	}
 }
 
-// TestTooLongPalettesAreErrors: a palette of more than 256 colours, or of a part of one, is an error.
+// TestTooLongPalettesAreErrors: a palette of more than 256 colours, or of a part of one, is an
+// error.
 func TestTooLongPalettesAreErrors(t *testing.T) {
 	sound := pngOf(t, image.NewPaletted(image.Rect(0, 0, 40, 30), grays(256)))
 	for size, ok := range map[int]bool{
@@ -129,7 +130,7 @@ func TestPNGDoesNotDependOnTheLast(t *testing.T) {
 	}
 }
 
-// TestWebPDataAfterItsEndIsIgnored: what lies behind the end that a file gives itself is no part of
+// TestWebPDataAfterItsEndIsIgnored: what lies after the end that a file gives itself is no part of
 // it.
 func TestWebPDataAfterItsEndIsIgnored(t *testing.T) {
 	for _, name := range []string{"lossy", "lossless", "simple-filter"} {

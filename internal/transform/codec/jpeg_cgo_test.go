@@ -19,7 +19,7 @@ func setPlain(d *Decoder, plain bool) { d.jpeg.plain = plain }
 // FuzzEntropy: our Huffman decoder gives what libjpeg's does, or leaves the image to it.
 func FuzzEntropy(f *testing.F) {
 	seeds(f)
-	// with a marker behind the scan that does not belong there, or with none
+	// with a marker after the scan that does not belong there, or with none
 	for _, size := range []int{16, 400} {
 		whole := jpegOf(f, picture(size, size), 90)
 		f.Add(append(bytes.Clone(whole[:len(whole)-2]), 0xff, 0x30))

@@ -248,7 +248,7 @@ func TestShortPalette(t *testing.T) {
 	}
 }
 
-// TestSecondHeader: PIL goes by a PNG's last header, and refuses pixels that do not fit it.
+// TestSecondHeader: PIL uses a PNG's last header, and refuses pixels that do not fit it.
 func TestSecondHeader(t *testing.T) {
 	src := pngOf(t, picture(9, 7))
 	_, header, _ := pngChunk(src, len(pngSignature))
@@ -369,6 +369,7 @@ func TestTrim(t *testing.T) {
 
 // turned is a JPEG with an EXIF segment that says it is to be turned, as a camera's held upright.
 func turned(jpeg []byte) []byte {
-	const exif = "\xff\xe1\x00\x22Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00\x00\x00\x00\x00"
+	const exif = "\xff\xe1\x00\x22Exif\x00\x00MM\x00*\x00\x00\x00\x08\x00\x01" +
+		"\x01\x12\x00\x03\x00\x00\x00\x01\x00\x06\x00\x00\x00\x00\x00\x00"
 	return slices.Concat(jpeg[:2], []byte(exif), jpeg[2:])
 }

@@ -44,24 +44,24 @@ func TestWebPWithoutCgo(t *testing.T) {
 	}
 }
 
-// TestWebPDecodesWithDataAfterItsEnd: what lies behind the end that a WebP names is none of its pixels, and may be
-// anything.
+// TestWebPDecodesWithDataAfterItsEnd: what lies after the end that a WebP names is none of its
+// pixels, and may be anything.
 func TestWebPDecodesWithDataAfterItsEnd(t *testing.T) {
 	var d Decoder
 	defer d.Close()
 	var a, b pixels.Image
 	src := read(t, "testdata", "lossless.webp")
-	longer := append(bytes.Clone(src), "behind the end"...)
+	longer := append(bytes.Clone(src), "after the end"...)
 	if _, err := d.Decode(&a, src, Want{}); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := d.Decode(&b, longer, Want{}); err != nil || !bytes.Equal(a.Pix, b.Pix) {
-		t.Errorf("with bytes behind the end: %v", err)
+		t.Errorf("with bytes after the end: %v", err)
 	}
-	// takes more bits than were there, so that the last pixels would lie behind the end
+	// takes more bits than were there, so that the last pixels would lie after the end
 	const damage = 320
 	pushed := slices.Concat(src[:damage], bytes.Repeat([]byte{0xff}, 40), src[damage:])
 	if _, err := d.Decode(&b, pushed, Want{}); err == nil {
-		t.Error("pixels behind the end are taken")
+		t.Error("pixels after the end are taken")
 	}
 }

@@ -34,7 +34,7 @@ func guarded(t *testing.T, n int, atEnd bool) []byte {
 	return all[begin : begin+n : begin+n]
 }
 
-// guardedImage is an image of noise in such bytes, with a padding behind each row but the last.
+// guardedImage is an image of noise in such bytes, with a padding after each row but the last.
 func guardedImage(t *testing.T, r *rand.Rand, width, height, channels, padding int,
 	atEnd bool,
 ) Image {
@@ -46,8 +46,8 @@ func guardedImage(t *testing.T, r *rand.Rand, width, height, channels, padding i
 	return m
 }
 
-// TestResizeStaysInside: no kernel touches what lies before or behind an image, whatever its size,
-// or what lies behind the result.
+// TestResizeStaysInside: no kernel touches what lies before or after an image, whatever its size,
+// or what lies after the result.
 func TestResizeStaysInside(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	edges := []int{1, 2, 3, 4, 5, 7, 10, 16, 17, 21, 22, 33, 64, 100}

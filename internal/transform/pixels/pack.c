@@ -77,7 +77,8 @@ static inline __attribute__((always_inline)) AVX2 void convert8(
 	case type_bfloat16: {
 		__m256i b = _mm256_castps_si256(x);
 		__m256i odd = _mm256_and_si256(_mm256_srli_epi32(b, 16), _mm256_set1_epi32(1));
-		b = _mm256_srli_epi32(_mm256_add_epi32(_mm256_add_epi32(b, odd), _mm256_set1_epi32(0x7fff)), 16);
+		b = _mm256_add_epi32(_mm256_add_epi32(b, odd), _mm256_set1_epi32(0x7fff));
+		b = _mm256_srli_epi32(b, 16);
 		b = _mm256_permute4x64_epi64(_mm256_packus_epi32(b, b), 0xd8);
 		_mm_storeu_si128((__m128i *)dst, _mm256_castsi256_si128(b));
 	}
@@ -126,27 +127,29 @@ static AVX2 int computed(const pixels_plan *p, uint8_t *dst, const uint8_t *from
 static AVX2 int sort_avx2(uint8_t to[3][piece], const uint8_t *from, int n, int mirror) {
 	int i = 0;
 	const __m128i reverse = _mm_setr_epi8(15, 14, 13, 12, 11, 10, 9, 8, 7, 6, 5, 4, 3, 2, 1, 0);
+	// Which bytes of each 16 (a, b, c) belong to red (r), green (g) and blue (d); -1: none.
+	const __m128i r_of_a = _mm_setr_epi8(0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+	const __m128i r_of_b = _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14, -1, -1, -1, -1, -1);
+	const __m128i r_of_c = _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1, 4, 7, 10, 13);
+	const __m128i g_of_a = _mm_setr_epi8(1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+	const __m128i g_of_b = _mm_setr_epi8(-1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1);
+	const __m128i g_of_c = _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14);
+	const __m128i d_of_a = _mm_setr_epi8(2, 5, 8, 11, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+	const __m128i d_of_b = _mm_setr_epi8(-1, -1, -1, -1, -1, 1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1);
+	const __m128i d_of_c = _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15);
 	for (; i + 16 <= n; i += 16) {
 		const uint8_t *p = mirror ? from + 3 * (n - 16 - i) : from + 3 * i;
 		__m128i a = _mm_loadu_si128((const __m128i *)p), b = _mm_loadu_si128((const __m128i *)(p + 16)),
 		        c = _mm_loadu_si128((const __m128i *)(p + 32));
 		__m128i r = _mm_or_si128(
-			_mm_or_si128(
-				_mm_shuffle_epi8(a, _mm_setr_epi8(0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-				_mm_shuffle_epi8(
-					b, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14, -1, -1, -1, -1, -1))),
-			_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 1, 4, 7, 10, 13)));
+			_mm_or_si128(_mm_shuffle_epi8(a, r_of_a), _mm_shuffle_epi8(b, r_of_b)),
+			_mm_shuffle_epi8(c, r_of_c));
 		__m128i g = _mm_or_si128(
-			_mm_or_si128(
-				_mm_shuffle_epi8(a, _mm_setr_epi8(1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-				_mm_shuffle_epi8(b, _mm_setr_epi8(-1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15, -1, -1, -1, -1, -1))),
-			_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 2, 5, 8, 11, 14)));
+			_mm_or_si128(_mm_shuffle_epi8(a, g_of_a), _mm_shuffle_epi8(b, g_of_b)),
+			_mm_shuffle_epi8(c, g_of_c));
 		__m128i d = _mm_or_si128(
-			_mm_or_si128(
-				_mm_shuffle_epi8(a, _mm_setr_epi8(2, 5, 8, 11, 14, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1)),
-				_mm_shuffle_epi8(
-					b, _mm_setr_epi8(-1, -1, -1, -1, -1, 1, 4, 7, 10, 13, -1, -1, -1, -1, -1, -1))),
-			_mm_shuffle_epi8(c, _mm_setr_epi8(-1, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 3, 6, 9, 12, 15)));
+			_mm_or_si128(_mm_shuffle_epi8(a, d_of_a), _mm_shuffle_epi8(b, d_of_b)),
+			_mm_shuffle_epi8(c, d_of_c));
 		if (mirror) {
 			r = _mm_shuffle_epi8(r, reverse);
 			g = _mm_shuffle_epi8(g, reverse);

@@ -264,7 +264,7 @@ func into(dst []byte) func(int) ([]byte, error) {
 	return func(int) ([]byte, error) { return dst, nil }
 }
 
-// TestBudgetRagged: an image of its own size that has to wait for memory asks for the same room
+// TestBudgetRagged: an image of its own size that has to wait for memory asks for the same alloc
 // again, and comes as without a limit; one that is too large as it is in its file, without memory
 // for its pixels.
 func TestBudgetRagged(t *testing.T) {
@@ -280,16 +280,16 @@ func TestBudgetRagged(t *testing.T) {
 		src := pngOf(t, side)
 		var asked []int
 		var got, want []byte
-		room := func(size int) ([]byte, error) {
+		alloc := func(size int) ([]byte, error) {
 			asked, got = append(asked, size), make([]byte, size)
 			return got, nil
 		}
 		spent := make([]time.Duration, 2)
-		if err := p.Apply(room, src, 0, 0, spent); err != nil {
+		if err := p.Apply(alloc, src, 0, 0, spent); err != nil {
 			t.Fatalf("%d x %d: %v", side, side, err)
 		}
 		if len(asked) != times || asked[0] != asked[len(asked)-1] {
-			t.Errorf("%d x %d: room was asked for %v bytes, want %d times the same", side, side,
+			t.Errorf("%d x %d: alloc was asked for %v bytes, want %d times the same", side, side,
 				asked, times)
 		}
 		if err := free.Apply(func(size int) ([]byte, error) {

@@ -3,6 +3,8 @@ package runner
 import (
 	"sync"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/tune"
 )
 
 // gate is a semaphore: it admits a limited number of goroutines at a time, each with a worker. It
@@ -21,7 +23,7 @@ type gate struct {
 	used []*item    // items to reuse
 	workers
 
-	tuner *tuner // nil: the number is fixed
+	tuner *tune.Tuner // nil: the number is fixed
 	// A window is a period in which an item was always waiting: only then the number of threads
 	// limits throughput.
 	since time.Time // beginning of the window; zero: none
@@ -51,8 +53,9 @@ const (
 func newGate(o Options, now func() time.Time) *gate {
 	g := &gate{now: now, open: o.Threads}
 	if o.Threads == 0 {
-		g.tuner = newTuner(max(o.Most, 1))
-		g.open = g.tuner.threads
+		most := max(o.Most, 1)
+		g.tuner = tune.New(tune.Options{Start: most, Least: 1, Most: most})
+		g.open = most
 	}
 	return g
 }
@@ -136,77 +139,7 @@ func (g *gate) measure(now time.Time) {
 	}
 	g.done++
 	if took := now.Sub(g.since); took >= windowTime && g.done >= windowSamples*g.open {
-		g.open = g.tuner.next(float64(g.done) / took.Seconds())
+		g.open = g.tuner.Next(float64(g.done) / took.Seconds())
 		g.since, g.done = now, 0
 	}
-}
-
-// tuner finds the smallest number of threads whose throughput is within a tolerance of the best:
-// the training process and other jobs need CPUs as well (thesis chapter 7 proposes to determine the
-// number at run time).
-//
-// It starts with the largest number allowed and tries one thread less for a window. If that is as
-// fast, it keeps the lower number and tries the next; otherwise it goes back, and tries again after
-// a pause, because the load of the machine may change. The pause doubles each time. After a pause
-// it first tries one thread more. Trials are compared with the best of the recent windows, so that
-// small losses do not accumulate.
-type tuner struct {
-	threads, most int
-	best          float64 // samples per second, of the recent windows
-	from          int     // the number before the trial; 0: no trial
-	pause, wait   int     // windows
-	up            bool    // the next trial adds a thread
-}
-
-const (
-	tolerance = 0.97
-	shortest  = 8   // windows, of a pause
-	longest   = 512 // windows
-	forget    = 0.995
-)
-
-func newTuner(most int) *tuner {
-	return &tuner{threads: most, most: most, wait: 1, pause: shortest}
-}
-
-// next returns the number of threads for the next window, given the rate of the last one in samples
-// per second.
-func (t *tuner) next(rate float64) int {
-	t.best *= forget
-	if t.from != 0 {
-		t.judge(rate)
-		return t.threads
-	}
-	t.best = max(t.best, rate)
-	if t.wait--; t.wait > 0 {
-		return t.threads
-	}
-	t.from = t.threads
-	switch {
-	case t.up && t.threads < t.most:
-		t.threads++
-	case t.threads > 1:
-		t.threads--
-	default:
-		t.from, t.wait = 0, t.pause
-	}
-	t.up = !t.up
-	return t.threads
-}
-
-// judge ends a trial with the given rate.
-func (t *tuner) judge(rate float64) {
-	fewer := t.threads < t.from
-	switch {
-	case fewer && rate >= tolerance*t.best:
-		t.wait, t.up, t.pause = 1, false, shortest // go on down
-	case !fewer && rate*tolerance > t.best:
-		t.wait, t.up, t.pause = 1, true, shortest // go on up
-	default:
-		t.threads = t.from
-		t.pause = min(2*t.pause, longest)
-		t.wait = t.pause
-	}
-	t.best = max(t.best, rate)
-	t.from = 0
 }

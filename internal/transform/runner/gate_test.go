@@ -1,7 +1,6 @@
 package runner
 
 import (
-	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -11,66 +10,6 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/transform"
 )
-
-// TestTuner lets the tuner run on machines of which it is known how fast they are.
-func TestTuner(t *testing.T) {
-	cores := func(n float64) func(int) float64 { // as many threads as cores pay off, no more
-		return func(threads int) float64 { return 100 * math.Min(float64(threads), n) }
-	}
-	for name, c := range map[string]struct {
-		most    int
-		rate    func(threads int) float64
-		lo, hi  int // where most of the windows are to be spent
-		windows int
-	}{
-		"all pay off":         {8, cores(8), 8, 8, 400},
-		"three pay off":       {8, cores(3), 3, 3, 400},
-		"one does":            {8, cores(1), 1, 1, 400},
-		"only one is allowed": {1, cores(4), 1, 1, 50},
-		"more are slower": {8, func(n int) float64 {
-			return 400 - 30*math.Abs(float64(n)-4)
-		}, 4, 4, 400},
-		"a little more each": {8, func(n int) float64 {
-			return 100 * math.Pow(float64(n), 0.9)
-		}, 8, 8, 400},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tuner := newTuner(c.most)
-			there := 0
-			for range c.windows {
-				if tuner.threads < 1 || tuner.threads > c.most {
-					t.Fatalf("%d threads of %d", tuner.threads, c.most)
-				}
-				if tuner.threads >= c.lo && tuner.threads <= c.hi {
-					there++
-				}
-				tuner.next(c.rate(tuner.threads))
-			}
-			if there < c.windows*8/10 {
-				t.Errorf("%d to %d threads in %d of %d windows", c.lo, c.hi, there, c.windows)
-			}
-		})
-	}
-}
-
-// TestTunerFollows changes the machine while it runs.
-func TestTunerFollows(t *testing.T) {
-	tuner := newTuner(8)
-	cores := 8.0
-	run := func(windows int) {
-		for range windows {
-			tuner.next(100 * math.Min(float64(tuner.threads), cores))
-		}
-	}
-	run(50)
-	for _, n := range []float64{2, 6, 3, 8} {
-		cores = n
-		run(6000)
-		if math.Abs(float64(tuner.threads)-n) > 1 {
-			t.Errorf("%d threads on a machine that now has %v cores", tuner.threads, n)
-		}
-	}
-}
 
 // idle is a worker that does nothing.
 func idle() *worker { return &worker{Worker: &transform.Worker{}} }
@@ -99,7 +38,7 @@ func visit(g *gate, id int, do func(id int)) {
 }
 
 // TestGate brings items: never more are done at a time than are allowed, in their order, and each
-// once; whether each is done by who brings it, or by others too.
+// once; whether each is done by the goroutine that brings it, or by others too.
 func TestGate(t *testing.T) {
 	for name, took := range map[string]time.Duration{
 		"one in a turn":     time.Second,

@@ -77,25 +77,25 @@ func (p *Runner) Steps() []string { return p.names }
 
 // work is a sample to transform and its result.
 type work struct {
-	room  transform.Room
+	alloc transform.Alloc
 	src   []byte
 	key   transform.Key
 	spent []time.Duration
 	err   error // result
 }
 
-// Apply transforms a sample and writes the result to memory that room returns. It calls room when
+// Apply transforms a sample and writes the result to memory that alloc returns. It calls alloc when
 // the size is known, and again, with possibly another size, if the sample needs more memory or has
 // to be delivered encoded. Apply waits for admission. It adds the time of each transform to spent,
 // which has an entry per transform, and distributes the time waited in proportion, because it
 // waited for transforms of other samples. draw is the sample's ID or, if an epoch has a sample
 // several times, a different number for each occurrence; epoch and draw determine all random
 // parameters. The error says why src cannot be transformed.
-func (p *Runner) Apply(room func(size int) ([]byte, error), src []byte, epoch, draw int,
+func (p *Runner) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int,
 	spent []time.Duration,
 ) error {
 	it, inside := p.gate.enter(work{
-		room: room, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw},
+		alloc: alloc, src: src, key: transform.Key{Seed: p.seed, Epoch: epoch, Sample: draw},
 		spent: spent,
 	})
 	if inside {

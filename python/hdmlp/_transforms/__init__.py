@@ -1,16 +1,17 @@
 """The transforms of :mod:`hdmlp.transforms`, one class each: descriptions of what the daemon does.
 
-``base`` has what they share, ``arguments`` the checks of their arguments, ``images`` those which
-change images, ``tensors`` those which say what a batch consists of.
+``base`` has what they share, ``arguments`` the checks of their arguments, ``decode`` the one which
+decodes images, ``images`` those which change them, ``tensors`` those which say what a batch
+consists of.
 """
 
 from .arguments import InterpolationMode
 from .base import Transform
+from .decode import ImgDecode
 from .images import (
     CenterCrop,
     ColorJitter,
     Grayscale,
-    ImgDecode,
     Pad,
     RandomCrop,
     RandomHorizontalFlip,

@@ -27,16 +27,16 @@ class Transform:
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         """Raises TypeError: the daemon applies the transform, and Python cannot."""
         raise TypeError(
-            f"hdmlp.transforms.{type(self).__name__} describes what the daemon does, and cannot "
-            "be called, as dataset[i] and torch's own DataLoader do: give the dataset to a "
-            f"DataLoader of hdmlp{self._alternative()}"
+            f"hdmlp.transforms.{type(self).__name__} cannot be called: it is applied by the "
+            "daemon, when a DataLoader of hdmlp delivers the dataset; dataset[i] and torch's own "
+            f"DataLoader apply transforms in Python{self._alternative()}"
         )
 
     def _alternative(self) -> str:
         """What to use in Python instead, for messages."""
         if not self._in_torchvision:
             return ""
-        return f"; or use torchvision.transforms.{type(self).__name__}"
+        return f": use torchvision.transforms.{type(self).__name__} for these"
 
     def __eq__(self, other: object) -> bool:
         return (

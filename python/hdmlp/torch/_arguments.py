@@ -12,7 +12,16 @@ from typing import Any
 import torch
 from torch.utils.data import DistributedSampler, IterableDataset, Sampler
 
-from .._arguments import KEYS, whole_number
+from .._arguments import (
+    KEYS,
+    check_functions,
+    check_path,
+    check_seed,
+    check_text,
+    check_timeout,
+    switch,
+    whole_number,
+)
 from .._options import order_of
 from ..errors import ConfigError
 from ._drawn import parts
@@ -146,18 +155,22 @@ def settle(
     order = order_of(False if shuffle is None else shuffle)
     if labels not in ("index", "name"):
         raise ConfigError(f"labels={labels!r}: must be 'index' or 'name'")
-    if seed is not None and whole_number("seed", seed, 0) >> 64:
-        raise ConfigError(f"seed={seed}: must be below 2^64")
+    check_seed(seed)
+    check_text("name", name)
+    if config_file is not None:
+        check_path("config_file", config_file)
     settled_epochs = None if epochs is None else whole_number("epochs", epochs, 1)
+    if shard is not None:
+        shard = switch("shard", shard)
     shares = _is_shared(shard, rank, world_size, sampler, batch_sampler)
     return Arguments(
         shard=shares,
         epochs=settled_epochs,
-        offload=bool(offload),
+        offload=switch("offload", offload),
         labels=labels,
         name=name,
-        verify=bool(verify),
-        raw=None if raw is None else bool(raw),
+        verify=switch("verify", verify),
+        raw=None if raw is None else switch("raw", raw),
         config_file=config_file,
         keys=keys,
         order=order,
@@ -169,7 +182,11 @@ def settle(
 
 
 def check_torchs(
-    batch_size: int | None, timeout: float, pin_memory_device: str, in_order: bool
+    batch_size: int | None,
+    timeout: float,
+    pin_memory_device: str,
+    in_order: bool,
+    worker_init_fn: Any,
 ) -> int | None:
     """Checks arguments of torch's loader of which HDMLP takes fewer values.
 
@@ -181,14 +198,14 @@ def check_torchs(
     """
     if batch_size is not None:
         batch_size = whole_number("batch_size", batch_size, 1)
-    if not isinstance(timeout, (int, float)) or not timeout >= 0:
-        raise ConfigError(f"timeout={timeout!r}: must be 0 or more seconds")
+    check_timeout(timeout)
+    check_functions(worker_init_fn=worker_init_fn)
     if pin_memory_device:
         raise ConfigError(
             f"pin_memory_device={pin_memory_device!r}: not supported; leave it out: tensors are "
             "pinned for the current device"
         )
-    if not in_order:
+    if not switch("in_order", in_order):
         raise ConfigError("in_order=False: HDMLP delivers batches in order; leave it out")
     return batch_size
 
@@ -199,7 +216,7 @@ def process_arguments(
     """Returns those of torch's arguments for worker processes which were given."""
     given = {
         "prefetch_factor": prefetch_factor,
-        "persistent_workers": bool(persistent_workers),
+        "persistent_workers": persistent_workers,
         "multiprocessing_context": multiprocessing_context,
     }
     return {name: value for name, value in given.items() if value is not None}
@@ -277,8 +294,8 @@ def _settled_seed(
         if value is not None and shuffle is None and not ordered:
             raise ConfigError(
                 f"{name}={value}, but neither shuffle nor sampler is given: as in torch, the "
-                "default is shuffle=False, which delivers every epoch by ID; give shuffle=True, "
-                "or shuffle=False if that is meant"
+                "default is shuffle=False, which delivers every epoch by ID; give shuffle=True "
+                "for a random order, or shuffle=False to keep this one"
             )
     if ordered and seed is not None:
         seeds = _seeds_of(sampler if batch_sampler is None else batch_sampler)

@@ -7,7 +7,7 @@ from typing import Any, Callable
 
 from torch.utils.data import Dataset
 
-from .._arguments import whole_number
+from .._arguments import check_functions, whole_number
 from .._processors import unasked
 from ..data import Folder
 from ..errors import ConfigError
@@ -25,7 +25,11 @@ def users_collate(collate_fn: Collate | None, batched: bool) -> Collate | None:
     """Returns the user's collate function; None: it is torch's default.
 
     Frameworks which make a loader anew from its attributes pass the default explicitly.
+
+    Raises:
+        ConfigError: It is not callable.
     """
+    check_functions(collate_fn=collate_fn)
     default = default_collate if batched else default_convert
     return None if collate_fn in (None, default) else collate_fn
 

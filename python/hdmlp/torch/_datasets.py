@@ -86,7 +86,16 @@ class Datasets:
         self._parts: list[_Part] = []
 
     def samples(self, dataset: Any) -> Samples:
-        """Returns which samples the dataset's items are now."""
+        """Returns which samples the dataset's items are now.
+
+        Raises:
+            ConfigError: It is a path, or a Subset with an index outside its dataset.
+        """
+        if isinstance(dataset, (str, bytes, os.PathLike)):
+            raise ConfigError(
+                f"dataset={dataset!r}: a path is not a dataset; give "
+                f"hdmlp.torch.ImageFolder({dataset!r})"
+            )
         if type(dataset) is torch.utils.data.Subset:
             return self._subset(dataset)
         if type(dataset) is torch.utils.data.ConcatDataset:
@@ -122,8 +131,9 @@ class Datasets:
             return _unserved()  # there is nothing to serve
         outside = next((place for place in places if not -count <= place < count), None)
         if outside is not None:
-            return _unserved(
-                f"index {outside} of the Subset is outside its dataset of {count} samples"
+            raise ConfigError(
+                f"index {outside} of the Subset is out of range: its dataset has {count} samples, "
+                f"0 to {count - 1}; correct the Subset's indices"
             )
         found = Samples(
             whole.folder,
@@ -161,7 +171,7 @@ def _difference(a: Folder, b: Folder) -> str:
     """Returns how two folders differ in samples or in what is made of them; empty: not at all."""
     if a is b:
         return ""
-    if a.describe() != b.describe():
+    if a._describe() != b._describe():
         return "different directories"
     for name, what in (
         ("raw", "kinds"),
@@ -360,6 +370,6 @@ class Mirror(Folder):
         if not ids:
             return _unserved("it has no samples")
         same = all(type(label) is int and label == i for i, label in labels.items())
-        self._labels = None if same else [labels.get(i) for i in range(len(self.facts["classes"]))]
+        self._labels = None if same else [labels.get(i) for i in range(len(self._facts["classes"]))]
         whole = len(ids) == len(listed) and all(map(operator.eq, ids, range(len(ids))))
         return Samples(self, None if whole else ids)

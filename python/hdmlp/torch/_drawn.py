@@ -91,17 +91,17 @@ class Drawn:
         generator: The loader's; None: it has none.
         state: Of an epoch which was begun before, to draw it again; None: a new one.
         base_seed: The base seed; None: it is drawn.
-        over: The state has left the whole epoch behind.
+        over: The state is after the whole epoch.
 
     Attributes:
         base_seed: What torch's loader draws at the start of each epoch for its workers' random
             numbers.
         step: Number of batches drawn.
-        skipped: Those of them which the state had left behind.
+        skipped: Those of them that lie before the state.
         on_end: Called once with all indices, 64 bits each, when the sampler has ended; None:
             nothing is.
         ended: The sampler was asked for one batch more than it has, which may draw as well.
-        follows: What a state had left behind was drawn from generators.
+        follows: What lies before the state was drawn from generators.
 
     Raises:
         MismatchError: The sampler yields other indices from the same state.

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import TYPE_CHECKING, Any, Callable, Union
+from typing import Any, Callable, Union
 
 import torch.utils.data
-from torch.utils.data import BatchSampler, DistributedSampler
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler
 
 from .. import _daemon, _launcher
 from .._arguments import settings
 from .._options import Options, StreamOptions
+from .._place import Place
 from ..data import Folder, described
 from ..errors import BusyError, ClosedError, ConfigError
 from ._arguments import Arguments
@@ -30,9 +31,6 @@ from ._ordering import Ordering
 from ._parts import Parts, PartsOf
 from ._ranks import ALONE, JobName, Ranks
 from ._served import Processes, Served
-
-if TYPE_CHECKING:
-    from ._loader import DataLoader
 
 log = logging.getLogger("hdmlp")
 
@@ -77,7 +75,7 @@ class Engines:
         self.current: Engine | None = None
         self.on_error = "raise"
 
-    def open(self, loader: DataLoader) -> Engine:
+    def open(self, loader: DataLoader[Any]) -> Engine:
         """Returns the engine for the next epoch, opened anew if what it is made of changed."""
         if self._closed:
             raise ClosedError("the loader is closed")
@@ -87,7 +85,7 @@ class Engines:
             return self._open_local(loader)
         return self._open_served(loader)
 
-    def opened(self, loader: DataLoader) -> Engine:
+    def opened(self, loader: DataLoader[Any]) -> Engine:
         """Returns the engine of the last iteration, for what scripts ask at each step."""
         return self.open(loader) if self.current is None else self.current
 
@@ -104,14 +102,14 @@ class Engines:
             self.current.close()
             self.current = None
 
-    def settle(self) -> _launcher.Place:
+    def settle(self) -> Place:
         """Returns which rank this is, and settles it."""
         order = self._ordering.known
         if order is not None and order.follows is not None:
             return self._ranks.settle(order.rank, order.replicas)
         return self._ranks.settle()
 
-    def share(self, loader: DataLoader) -> tuple[int, int]:
+    def share(self, loader: DataLoader[Any]) -> tuple[int, int]:
         """Returns the rank among those which share the epochs, and their number."""
         sampler = loader.sampler
         if (
@@ -123,7 +121,7 @@ class Engines:
         place = self._ranks.place or self.settle()
         return place.rank, place.world_size
 
-    def prepare(self, loader: DataLoader, early: bool) -> None:
+    def prepare(self, loader: DataLoader[Any], early: bool) -> None:
         """Opens a new loader's job, or has the daemon check the arguments if it is too early.
 
         It is too early as long as the rank, or the seed which torch's generators give when the
@@ -140,7 +138,7 @@ class Engines:
             self._log_unknown_order(loader)
         elif (
             (not own.shard or early)
-            and not (loader.drop_last and not torch.utils.data.DataLoader.__len__(loader))
+            and not (loader.drop_last and not DataLoader.__len__(loader))
             and not self._ordering.draws
         ):
             self.open(loader)
@@ -159,7 +157,7 @@ class Engines:
                 "or on_error='raise'"
             )
 
-    def _log_unknown_order(self, loader: DataLoader) -> None:
+    def _log_unknown_order(self, loader: DataLoader[Any]) -> None:
         if self._ranks.groups:
             log.info(
                 "num_replicas=%d of the sampler is not the number of ranks: several ranks read the "
@@ -175,7 +173,7 @@ class Engines:
 
     # The daemon, by an order that it knows.
 
-    def _open_served(self, loader: DataLoader) -> Engine:
+    def _open_served(self, loader: DataLoader[Any]) -> Engine:
         """Returns an engine for the known order.
 
         The order and what is made of samples are looked at again for every epoch; the engine
@@ -218,7 +216,7 @@ class Engines:
         return engine
 
     def _served(
-        self, loader: DataLoader, order: Known, place: _launcher.Place, seed: int | None
+        self, loader: DataLoader[Any], order: Known, place: Place, seed: int | None
     ) -> Served:
         """Opens a job with an order that the daemon knows; it draws the seed if that is None."""
         content = self._content
@@ -239,9 +237,7 @@ class Engines:
         options = self._options(loader, stream, place)
         return Served(content.folder, content.making, options, Processes.of(loader))
 
-    def _options(
-        self, loader: DataLoader, stream: StreamOptions, place: _launcher.Place
-    ) -> Options:
+    def _options(self, loader: DataLoader[Any], stream: StreamOptions, place: Place) -> Options:
         """Returns what a job of the loader is opened with."""
         return Options(
             stream,
@@ -255,7 +251,7 @@ class Engines:
 
     # This process, by the loader's sampler.
 
-    def _open_local(self, loader: DataLoader) -> Local:
+    def _open_local(self, loader: DataLoader[Any]) -> Local:
         """Returns an engine for the order that the loader's sampler draws."""
         was = self.current
         assert was is None or isinstance(was, Local)
@@ -290,7 +286,7 @@ class Engines:
         return self._follow(local, was)
 
     def _items(
-        self, loader: DataLoader, folder: Folder, made: Making
+        self, loader: DataLoader[Any], folder: Folder, made: Making
     ) -> tuple[Any, Callable[[Any], Any]]:
         """Returns the dataset and the collate function for items that this process makes."""
         ids = self._content.samples.ids
@@ -307,12 +303,12 @@ class Engines:
             dataset = torch.utils.data.Subset(dataset, ids.tolist())
         return dataset, collate
 
-    def _serve(self, loader: DataLoader, folder: Folder, made: Making) -> Callable[..., Given]:
+    def _serve(self, loader: DataLoader[Any], folder: Folder, made: Making) -> Callable[..., Given]:
         """Returns what opens jobs with the orders that this rank's sampler draws."""
         options = self._options(loader, StreamOptions(1), ALONE)
         return functools.partial(Given, folder, made, options, Processes.of(loader))
 
-    def _parts(self, loader: DataLoader, folder: Folder, made: Making) -> PartsOf | None:
+    def _parts(self, loader: DataLoader[Any], folder: Folder, made: Making) -> PartsOf | None:
         """Returns how ranks on several nodes give the parts of epochs that their samplers draw.
 
         None: they do not. All ranks come to the same result, from what is known before any
@@ -364,12 +360,12 @@ class Engines:
         return None if self._share is None else Drawings(self._name(), self._share)
 
 
-def _collate(loader: DataLoader) -> Callable[[Any], Any] | None:
+def _collate(loader: DataLoader[Any]) -> Callable[[Any], Any] | None:
     batched = loader.batch_size is not None or loader.batch_sampler is not None
     return users_collate(loader.collate_fn, batched)
 
 
-def _identity(loader: DataLoader, order: Known | None, made: Making | None) -> Any:
+def _identity(loader: DataLoader[Any], order: Known | None, made: Making | None) -> Any:
     """Returns a value which is equal as long as an engine need not be made anew."""
     copied = loader.num_workers > 0
     return (

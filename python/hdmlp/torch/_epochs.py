@@ -4,16 +4,34 @@ from __future__ import annotations
 
 import threading
 import time
-from typing import TYPE_CHECKING, Any, Callable
+from typing import Any, Callable, Protocol
 
 from .._worker_failures import Failed, RemoteTraceback
 from .._workers import Pool
 from ..errors import ClosedError
 from ._drawn import Drawn
 from ._draws import STEPS, EpochOverError, SamplerFailedError, count
+from ._pools import Pools
 
-if TYPE_CHECKING:
-    from ._local import Local
+
+class Engine(Protocol):
+    """What makes the batches of epochs, as they see it (:class:`hdmlp.torch._local.Local`)."""
+
+    sampler: Any
+    generator: Any
+    dataset: Any
+    workers: int
+    prefetch: int
+    timeout: float
+    pools: Pools
+    closed: bool
+
+    def head(self, epoch: int) -> dict[str, Any]: ...
+    def make_here(self, seed: int, epoch: int, step: int, indices: Any) -> Any: ...
+    def pinned(self, batch: Any) -> Any: ...
+    def counted(self, iteration: Batches, samples: int, stall: int, python: int) -> None: ...
+    def ended(self, iteration: Batches) -> None: ...
+    def warn_unforeseen(self) -> None: ...
 
 
 class Batches:
@@ -32,7 +50,7 @@ class Batches:
         before: Called when the first batch is asked for; None: nothing is.
     """
 
-    def __init__(self, local: Local, drawn: Drawn, epoch: int):
+    def __init__(self, local: Engine, drawn: Drawn, epoch: int):
         self.epoch = epoch
         self.over = self.failed = False
         self.at = 0
@@ -91,7 +109,7 @@ class Epoch(Batches):
         seed: The seed of the items' random numbers.
     """
 
-    def __init__(self, local: Local, drawn: Drawn, epoch: int, seed: int):
+    def __init__(self, local: Engine, drawn: Drawn, epoch: int, seed: int):
         super().__init__(local, drawn, epoch)
         self._seed = seed
         self._pool: Pool | None = None

@@ -11,6 +11,7 @@ from typing import Any, Callable
 
 import torch.utils.data
 
+from .._arguments import check_functions
 from .._recipe import Composed
 from .._torchvision import Split, in_python, split
 from ..data import Folder
@@ -89,9 +90,11 @@ def offload(
         cause, *others = map(_short, found.left)
         also = f"; because of it also: {', '.join(others)}" if others else ""
         if found.described:
-            log.warning("%s: in Python, after what HDMLP does: %s%s", cause, found.why, also)
+            log.warning(
+                "%s runs in Python, after what the daemon applies: %s%s", cause, found.why, also
+            )
         else:
-            log.warning("the transforms run in Python: %s: %s%s", cause, found.why, also)
+            log.warning("all transforms run in Python, because of %s: %s%s", cause, found.why, also)
     return found
 
 
@@ -152,6 +155,7 @@ class ImageFolder(Folder, torch.utils.data.Dataset[Any]):
                     "well, or torch.utils.data.Subset and target_transform"
                 )
         super().__init__(root, extensions)
+        check_functions(target_transform=target_transform, loader=loader)
         self.transform = as_transform(transform, transforms)
         self.target_transform = target_transform
         self.loader = pil_loader if loader is None or torchvision_loads(loader) else loader

@@ -40,8 +40,8 @@ class Foreseen(NamedTuple):
     """What is known of an epoch before its sampler is iterated.
 
     Attributes:
-        batches: All batches of the epoch, including those which a state has left behind; None:
-            they cannot be had ahead.
+        batches: All batches of the epoch, including those that lie before a state; None:
+            they cannot be drawn in advance.
         most: The most batches that the epoch may have to be had ahead.
         endless: The sampler does not say where its epochs end, or says it wrongly.
     """

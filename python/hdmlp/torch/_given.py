@@ -175,7 +175,7 @@ class Given(Served):
     @property
     def fingerprint(self) -> str:
         """The dataset's version."""
-        return str(self.dataset.facts["fingerprint"])
+        return str(self.dataset._facts["fingerprint"])
 
     @property
     def seed_of_job(self) -> Any:

@@ -46,6 +46,6 @@ class Iterables:
         """Resumes from where :meth:`state_dict` was called."""
         if not isinstance(state, dict) or state.get("kind") != "iterable":
             raise ConfigError(f"not a state of a loader of an iterable dataset: {state!r:.200}")
-        self._epoch = whole_number("epoch of the state", state.get("epoch"), 0)
-        self._skip = self._step = whole_number("step of the state", state.get("step"), 0)
+        self._epoch = whole_number("state['epoch']", state.get("epoch"), 0)
+        self._skip = self._step = whole_number("state['step']", state.get("step"), 0)
         self._latest = None

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ..errors import ConfigError, MismatchError
+from .._state import differs
+from ..errors import ConfigError
 from ._given import Given, Order
 from ._parts import Parts, PartsOf
 
@@ -24,6 +25,7 @@ class Jobs:
         serve: Opens a job of this rank alone.
         subset: The samples that the loader's items are; None: all.
         parts: How the ranks give parts; None: this rank is on its own.
+        dataset: What messages call the dataset.
     """
 
     def __init__(
@@ -31,7 +33,9 @@ class Jobs:
         serve: Callable[..., Given],
         subset: Sequence[int] | None,
         parts: PartsOf | None,
+        dataset: str,
     ):
+        self._dataset = dataset
         self._serve = serve
         self._subset = subset
         self._parts = parts
@@ -99,10 +103,7 @@ class Jobs:
         theirs = None if resume is None else resume.get("fingerprint")
         mine = self._given.fingerprint
         if theirs not in (None, mine):
-            raise MismatchError(
-                f"fingerprint is {mine!r} here, but {theirs!r} in the saved state",
-                {"key": "fingerprint", "mine": mine, "theirs": theirs},
-            )
+            raise differs("fingerprint", mine, theirs, self._dataset)
 
     # Leaving the job that the ranks share.
 

@@ -9,7 +9,7 @@ import torch
 import torch.utils.data
 from torch.utils.data import IterableDataset
 
-from .._arguments import KEYS, configuration, parameters, whole_number
+from .._arguments import KEYS, configuration, parameters, switch, whole_number
 from .._output import Output
 from .._reports import Explanation, Report, Stats
 from ..data import Folder
@@ -99,7 +99,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         raw: True: deliver bytes, even if the dataset has a transform. False: decode, even if it
             has none. Default: None, bytes if the dataset makes nothing of them.
         config_file: Path of a TOML file of configuration keys. Default: None.
-        **keys: Configuration keys, such as ``memory="10GB"``; ``hdmlp config`` lists them.
+        **keys: Configuration keys of ``hdmlp config``, as ``memory="10GB"``; paths may be relative.
 
     Yields:
         What ``collate_fn`` returns. By default ``[images, labels]``, or raw ``(samples, labels)``,
@@ -149,7 +149,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         # The arguments; the rank, the dataset's items, and what is made of them; torch's own
         # __init__; the order as the daemon knows it; the job, opened if it can be already.
         self._complete = False
-        batch_size = check_torchs(batch_size, timeout, pin_memory_device, in_order)
+        batch_size = check_torchs(batch_size, timeout, pin_memory_device, in_order, worker_init_fn)
+        pin_memory, drop_last = switch("pin_memory", pin_memory), switch("drop_last", drop_last)
         named = [p for p in parameters(DataLoader) if p not in KEYS]
         order = (shuffle, sampler, batch_sampler, generator, shard, epochs, seed, rank, world_size)
         content = (offload, labels, name, verify, raw, config_file, configuration(keys, named))
@@ -162,11 +163,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         self._content = Content(dataset, own)
         self._content.making = self._content.make(users_collate(collate_fn, batched))
         workers, said = self._content.workers(num_workers, multiprocessing_context)
-        processes: dict[str, Any] = {}
-        if workers or num_workers is not None:  # otherwise torch refuses them
-            more = (prefetch_factor, persistent_workers, multiprocessing_context)
-            processes = process_arguments(*more)
-        sampler, shuffled = sampler_for(own, self._ranks, dataset, sampler, bool(drop_last))
+        persistent = switch("persistent_workers", persistent_workers)
+        more = (prefetch_factor, persistent, multiprocessing_context)
+        taken = workers or num_workers is not None  # otherwise torch refuses them
+        processes = process_arguments(*more) if taken else {}
+        sampler, shuffled = sampler_for(own, self._ranks, dataset, sampler, drop_last)
         super().__init__(
             dataset,
             batch_size,
@@ -175,8 +176,8 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
             batch_sampler,
             workers,
             collate_fn,
-            bool(pin_memory),
-            bool(drop_last),
+            pin_memory,
+            drop_last,
             timeout,
             worker_init_fn,
             generator=generator,

@@ -21,6 +21,7 @@ from torch.utils.data import BatchSampler, DataLoader
 from .._recipe import generators_kept
 from .._reports import Report, Stats
 from .._results import Arena
+from .._state import named
 from ..errors import ClosedError, ConfigError
 from ._batch import pinned
 from ._disjoint import Drawings
@@ -89,8 +90,9 @@ class Local:
         self.workers = loader.num_workers
         self.prefetch = loader.prefetch_factor or 2
         self.timeout = loader.timeout
-        self.position = Position(seed, subset, length_of(loader.dataset))
-        self.jobs = None if serve is None else Jobs(serve, subset, parts)
+        name = named(loader.dataset)
+        self.position = Position(seed, subset, length_of(loader.dataset), name)
+        self.jobs = None if serve is None else Jobs(serve, subset, parts, name)
         self.closed = False
         self._items = Items(dataset, collate, batched)
         self.pools = Pools(

@@ -6,11 +6,16 @@ import functools
 import inspect
 import logging
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
-import torch.utils.data
-from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset, RandomSampler
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+)
 
 from .._arguments import whole_number
 from .._processors import not_started
@@ -20,15 +25,11 @@ from ._content import Content
 from ._items import length_of
 from ._order import Known, Seeded, Shared, known
 from ._ranks import Ranks
-
-if TYPE_CHECKING:
-    from ._loader import DataLoader
-    from ._served import Served
+from ._served import Served
 
 log = logging.getLogger("hdmlp")
 
-_Torch = torch.utils.data.DataLoader
-_PREFETCH_FACTOR = inspect.signature(_Torch.__init__).parameters["prefetch_factor"].default
+_PREFETCH_FACTOR = inspect.signature(DataLoader.__init__).parameters["prefetch_factor"].default
 
 
 class Ordering:
@@ -60,7 +61,7 @@ class Ordering:
         self._warned = False
         self.known: Known | None = None
 
-    def begin(self, loader: DataLoader, tuned: bool, said: str) -> None:
+    def begin(self, loader: DataLoader[Any], tuned: bool, said: str) -> None:
         """Finds the order of a new loader.
 
         Args:
@@ -78,7 +79,7 @@ class Ordering:
         if said:
             log.warning("%s", said)
 
-    def find(self, loader: DataLoader) -> Known | None:
+    def find(self, loader: DataLoader[Any]) -> Known | None:
         """Returns the order that the daemon knows, as the loader's sampler is now."""
         arguments = self._arguments
         if self._content.folder is None or loader.batch_size is None:
@@ -108,7 +109,7 @@ class Ordering:
 
     # The seed.
 
-    def seed_for(self, loader: DataLoader, was: Served | None) -> int | None:
+    def seed_for(self, loader: DataLoader[Any], was: Served | None) -> int | None:
         """Returns the seed of the job; None: the daemon draws it.
 
         Args:
@@ -128,7 +129,7 @@ class Ordering:
         if self.known is not None and self.known.seed is None:
             self._drawn_seed = engine.seed
 
-    def seed_of_state(self, loader: DataLoader, state: Any) -> int | None:
+    def seed_of_state(self, loader: DataLoader[Any], state: Any) -> int | None:
         """Returns the seed of a state for a loader which is shuffled without one; else None.
 
         Raises:
@@ -150,9 +151,9 @@ class Ordering:
                 f"the state is of a loader with seed={seed}, and this one draws from its "
                 f"generator: leave generator out, and give seed={seed}"
             )
-        return whole_number("seed of the state", seed, 0)
+        return whole_number("state['seed']", seed, 0)
 
-    def adopt_seed(self, loader: DataLoader, seed: int) -> Arguments:
+    def adopt_seed(self, loader: DataLoader[Any], seed: int) -> Arguments:
         """Replaces the sampler of a loader which is shuffled without a seed by one with a seed."""
         self._arguments = self._arguments.with_seed(seed)
         sampler = Seeded(loader.dataset, seed)
@@ -166,7 +167,7 @@ class Ordering:
 
     # The epoch.
 
-    def check_length(self, loader: DataLoader, epoch: int) -> None:
+    def check_length(self, loader: DataLoader[Any], epoch: int) -> None:
         """Checks that the dataset has the length by which a DistributedSampler divided it.
 
         Raises:
@@ -182,13 +183,13 @@ class Ordering:
                 "make both anew"
             )
 
-    def draw_as_torch(self, loader: DataLoader) -> None:
+    def draw_as_torch(self, loader: DataLoader[Any]) -> None:
         """Draws what torch's loader draws for its workers when it is iterated."""
         if not (self._iterated and loader.persistent_workers):
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         self._iterated = True
 
-    def iterate(self, loader: DataLoader, engine: Served) -> Iterator[Any]:
+    def iterate(self, loader: DataLoader[Any], engine: Served) -> Iterator[Any]:
         """Begins the next epoch, or the one that the sampler's ``epoch`` says.
 
         torch's loader asks its sampler at once if there are workers, else for the first batch.

@@ -5,15 +5,22 @@ from __future__ import annotations
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from .._workers import Pool
 from ._draws import Draws
 from ._init import WorkerInit
 from ._items import Items
 
-if TYPE_CHECKING:
-    from ._epochs import Epoch
+
+class User(Protocol):
+    """An epoch, as its workers see it.
+
+    Attributes:
+        over: There will be no further batch.
+    """
+
+    over: bool
 
 
 @dataclass
@@ -28,7 +35,7 @@ class Workers:
 
     pool: Pool
     draws: Draws
-    user: weakref.ref[Epoch]
+    user: weakref.ref[User]
 
     @property
     def free(self) -> bool:
@@ -74,7 +81,7 @@ class Pools:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_open": []}
 
-    def workers(self, user: Epoch) -> Workers:
+    def workers(self, user: User) -> Workers:
         """Returns workers which no other epoch uses."""
         for workers in list(self._open):
             if not workers.free:

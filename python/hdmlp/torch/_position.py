@@ -5,16 +5,15 @@ from __future__ import annotations
 import hashlib
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .. import _launcher
 from .._arguments import whole_number
-from ..errors import ConfigError, MismatchError
+from .._state import differs
+from ..errors import ConfigError
 
 if TYPE_CHECKING:
     import array
-
-    from ._epochs import Batches
 
 State = dict[str, Any]
 
@@ -25,6 +24,17 @@ def process_rank() -> int:
         return _launcher.find(None, None).rank
     except ConfigError:  # incomplete variables, which do not matter here
         return 0
+
+
+class Iteration(Protocol):
+    """An iteration over an epoch, of which states are taken."""
+
+    @property
+    def ended(self) -> bool:
+        """Reports whether the sampler was asked for one batch more than it has."""
+
+    def state(self) -> State:
+        """Returns the state from which the epoch can be resumed."""
 
 
 class Position:
@@ -41,6 +51,8 @@ class Position:
     Args:
         seed: The seed of items' random numbers; None: it is drawn for each epoch.
         subset: The samples that the items are; None: all.
+        length: The dataset's length; None: it has none.
+        dataset: What messages call the dataset.
 
     Attributes:
         epoch: The number of the next iteration's epoch.
@@ -49,8 +61,15 @@ class Position:
         length: The dataset's length when the last epoch began; None: it has none.
     """
 
-    def __init__(self, seed: int | None, subset: array.array[int] | None, length: int | None):
+    def __init__(
+        self,
+        seed: int | None,
+        subset: array.array[int] | None,
+        length: int | None,
+        dataset: str,
+    ):
         self.epoch = 0
+        self._dataset = dataset
         self.seed = seed
         self.base_seed: int | None = None
         self.length = length
@@ -60,7 +79,7 @@ class Position:
         self._resume: State | None = None
         self._at: State | None = None
         self._after: State | None = None
-        self._last: weakref.ref[Batches] | None = None
+        self._last: weakref.ref[Iteration] | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_last": None}
@@ -72,20 +91,20 @@ class Position:
         resume, self._resume = self._resume, None
         return resume, self._after
 
-    def begin(self, iteration: Batches) -> None:
+    def begin(self, iteration: Iteration) -> None:
         """Notes that an iteration has begun."""
         self._last = weakref.ref(iteration)
         self._at, self._after = iteration.state(), None
 
-    def is_last(self, iteration: Batches) -> bool:
+    def is_last(self, iteration: Iteration) -> bool:
         """Reports whether an iteration is the last one that began."""
         return self._last is not None and self._last() is iteration
 
-    def yielded(self, iteration: Batches) -> None:
+    def yielded(self, iteration: Iteration) -> None:
         """Notes a batch of the last iteration."""
         self._at = iteration.state()
 
-    def ended(self, iteration: Batches, next_head: State) -> None:
+    def ended(self, iteration: Iteration, next_head: State) -> None:
         """Notes that the last iteration's epoch is over.
 
         Args:
@@ -153,8 +172,8 @@ class Position:
             self.seed = state.get("seed")
         self.length = length
         self._check(state)
-        self.epoch = whole_number("epoch of the state", state.get("epoch"), 0)
-        number = whole_number("number of the state", state.get("number", self.epoch), 0)
+        self.epoch = whole_number("state['epoch']", state.get("epoch"), 0)
+        number = whole_number("state['number']", state.get("number", self.epoch), 0)
         if state.get("rank") != process_rank():
             # accelerate saves one rank's state for all, and the others drew other indices.
             state = _of_another_rank(state)
@@ -170,12 +189,8 @@ class Position:
         for key in ("seed", "samples", "subset"):
             here, saved = mine.get(key), state.get(key)
             if here != saved:
-                advice = f": make the loader with seed={saved!r}" if key == "seed" else ""
-                raise MismatchError(
-                    f"{key} is {here!r} here, but {saved!r} in the saved state, of epoch "
-                    f"{state.get('epoch')}{advice}",
-                    {"key": key, "mine": here, "theirs": saved},
-                )
+                where = f", of epoch {state.get('epoch')}"
+                raise differs(key, here, saved, self._dataset, where=where)
 
     def set_epoch(self, epoch: int) -> int | None:
         """Sets the next epoch's number; returns it, or None if a loaded state decides."""

@@ -7,12 +7,13 @@ import secrets
 from typing import Any
 
 from .. import _launcher
+from .._place import Place
 from ..errors import ConfigError
 
 log = logging.getLogger("hdmlp")
 
 #: The place of a job which only one rank takes part in, no matter how many ranks there are.
-ALONE = _launcher.Place(0, 1, 0, "a loader that shares no epochs")
+ALONE = Place(0, 1, 0, "a loader that shares no epochs")
 
 
 class Ranks:
@@ -32,12 +33,12 @@ class Ranks:
 
     def __init__(self, shared: bool, rank: int | None, world_size: int | None):
         self._shared, self._given = shared, (rank, world_size)
-        self._place: _launcher.Place | None = None
+        self._place: Place | None = None
         self._warned = False
         self.groups: bool | None = None
 
     @property
-    def place(self) -> _launcher.Place | None:
+    def place(self) -> Place | None:
         """The place, once it is settled."""
         return self._place
 
@@ -46,7 +47,7 @@ class Ranks:
         place = self.settle()
         return place.rank, place.world_size
 
-    def settle(self, rank: int | None = None, world_size: int | None = None) -> _launcher.Place:
+    def settle(self, rank: int | None = None, world_size: int | None = None) -> Place:
         """Returns the place.
 
         Args:

@@ -102,6 +102,23 @@ class Served(Loader):
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_arena": Arena()}
 
+    # Where it is.
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the user set where the next iteration begins."""
+        return self._cursor.jumped
+
+    @property
+    def next_epoch(self) -> int:
+        """The epoch in which the next iteration begins."""
+        return self._cursor.start // self.steps if self.steps else 0
+
+    def follow(self, other: Served) -> None:
+        """Goes to where another engine of the same steps is."""
+        self._cursor.follow(other._cursor)
+        self._seed_replaceable = other._seed_replaceable
+
     # Opening.
 
     def _open_stream(

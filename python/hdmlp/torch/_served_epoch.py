@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import functools
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._bring import Brought
 from .._feed import Feed
 from ..errors import ConfigError
 from ._drawn import Drawn, Generators, same
-from ._epochs import Batches
+from ._epochs import Batches, Engine
 from ._foreseen import Foreseen, again, stand_in
 from ._given import Given, Order
-
-if TYPE_CHECKING:
-    from ._jobs import Jobs
-    from ._local import Local
+from ._jobs import Jobs
 
 #: Why a rank no longer gives its part of epochs.
 _DIFFERS = "its sampler yields something other than a copy of it did before"
@@ -45,7 +42,7 @@ class ServedEpoch(Batches):
         foreseen: What was foreseen.
     """
 
-    def __init__(self, local: Local, jobs: Jobs, drawn: Drawn, epoch: int, foreseen: Foreseen):
+    def __init__(self, local: Engine, jobs: Jobs, drawn: Drawn, epoch: int, foreseen: Foreseen):
         super().__init__(local, drawn, epoch)
         self._jobs = jobs
         self._first = self._pulled = drawn.step
@@ -62,7 +59,7 @@ class ServedEpoch(Batches):
             local.warn_unforeseen()
             self.before = functools.partial(
                 jobs.leave_parts,
-                "its sampler cannot be copied, so that what it yields cannot be had ahead",
+                "its sampler cannot be copied, so its order cannot be drawn in advance",
             )
         else:
             try:

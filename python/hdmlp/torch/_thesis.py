@@ -7,13 +7,13 @@ from typing import Any, Callable
 
 import torch.utils.data
 
-from .._loader import Loader
+from .._arguments import check_functions, check_path
 from .._output import Handed
 from .._recipe import Composed, Recipe, generators_kept
 from .._source import Taken, column
 from ..data import Folder
 from ..errors import ConfigError
-from ..job import Job
+from ..job import Job, JobLoader
 from ._batch import default_collate, labels_of
 from ._folder import as_transform, offload, pil_loader
 
@@ -44,6 +44,8 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
     ):
         if not isinstance(job, Job):
             raise ConfigError(f"job={job!r}: must be an hdmlp.Job")
+        check_path("data_dir", data_dir)
+        check_functions(target_transform=target_transform)
         self.root = data_dir
         self.job = job
         self.transform = as_transform(data_transforms, None)
@@ -52,13 +54,13 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
         self._rest: Callable[[Any], Any] | None = None
         offloaded = offload(pil_loader, self.transform)
         if offloaded.described:
-            job.use_transforms(offloaded.described)
+            job._use_transforms(offloaded.described)
             self._handed = Handed(offloaded.hands)
             self._rest = Composed(offloaded.rest) if offloaded.rest else None
         elif job.get_transforms():
             self._handed, self._rest = Handed("tensor"), self.transform
         self._folder = Folder(data_dir)
-        if self._folder.describe()["path"] != job.dataset.describe()["path"]:
+        if self._folder._describe()["path"] != job.dataset._describe()["path"]:
             raise ConfigError(f"data_dir={data_dir!r}: the job was made for {job.dataset.root!r}")
 
     @property
@@ -76,11 +78,11 @@ class HDMLPImageFolder(torch.utils.data.Dataset[Any]):
         return self.job.length()
 
     @property
-    def offloaded(self) -> bool:
+    def _offloaded(self) -> bool:
         """Whether the daemon carries out all transforms."""
         return self._handed is not None and self._rest is None
 
-    def recipe(self, collate: Callable[[Any], Any]) -> Recipe:
+    def _recipe_for(self, collate: Callable[[Any], Any]) -> Recipe:
         """Returns how Python makes samples."""
         if self._handed is None:
             return Recipe(pil_loader, self.transform, self.target_transform, collate, decodes=True)
@@ -124,20 +126,21 @@ class HDMLPDataLoader:
     def __init__(self, dataset: HDMLPImageFolder, collate_fn: Callable[[Any], Any] | None = None):
         if not isinstance(dataset, HDMLPImageFolder):
             raise ConfigError(f"dataset={dataset!r}: must be an HDMLPImageFolder")
+        check_functions(collate_fn=collate_fn)
         self.dataset = dataset
-        whole = dataset.offloaded and collate_fn is None
-        self._recipe = None if whole else dataset.recipe(collate_fn or default_collate)
+        whole = dataset._offloaded and collate_fn is None
+        self._recipe = None if whole else dataset._recipe_for(collate_fn or default_collate)
 
     def __len__(self) -> int:
         """Returns the number of batches per epoch."""
         return self.dataset.job.steps
 
     def __iter__(self) -> Iterator[Any]:
-        return self.dataset.job.epoch(
+        return self.dataset.job._epoch(
             self._make, self._recipe is not None or self.dataset.target_transform is not None
         )
 
-    def _make(self, loader: Loader, taken: Taken) -> Any:
+    def _make(self, loader: JobLoader, taken: Taken) -> Any:
         if self._recipe is None:
             output = loader.output
             assert output is not None

@@ -36,7 +36,7 @@ func Places(root, dir string, extensions []string) ([]Place, error) {
 		if err != nil {
 			return nil, fmt.Errorf("index directory %s: %w", dir, err)
 		}
-		return []Place{{dir: absolute, name: elsewhere}}, nil
+		return []Place{{dir: absolute, name: elsewhere, given: true}}, nil
 	}
 	places := []Place{{dir: root, name: HiddenName + suffix, beside: true}}
 	if cache, err := os.UserCacheDir(); err == nil { // XDG_CACHE_HOME, or ~/.cache

@@ -22,7 +22,7 @@ func timeUnit(longest float64) (name string, seconds float64) {
 // bars returns a bar chart of the runtime of each policy, split by where its samples were read
 // from.
 func (r *plotted) bars(p *render.Point) *figure {
-	places := r.Places()
+	tiers := r.Tiers()
 	var entries []legendEntry
 	preload := false
 	for _, policy := range p.Policies {
@@ -31,20 +31,26 @@ func (r *plotted) bars(p *render.Point) *figure {
 	if preload {
 		entries = append(entries, legendEntry{colour: waiting, name: "before training"})
 	}
-	for _, where := range places {
+	for _, where := range tiers {
 		used := false
 		for i := range p.Policies {
 			used = used || p.Policies[i].From(where.Key).Samples > 0
 		}
 		if used {
-			entries = append(entries, legendEntry{colour: placeColour(where.Key), name: where.Name})
+			entries = append(entries, legendEntry{colour: tierColour(where.Key), name: where.Name})
 		}
 	}
 	best := p.Find(policies.Bound().Name())
 	if best != nil && best.Supported {
 		entries = append(entries, legendEntry{colour: ink, name: "no stall", dashed: true})
 	}
-	longest := 0.0
+	caption := ""
+	if p.TimeBound > 0 {
+		entries = append(entries,
+			legendEntry{colour: boundColour, name: render.TimeBoundName, dashed: true})
+		caption = " The time bound is the least runtime of any policy that keeps the order."
+	}
+	longest := p.TimeBound
 	for _, policy := range p.Policies {
 		if policy.Supported {
 			longest = max(longest, policy.Runtime)
@@ -61,20 +67,20 @@ func (r *plotted) bars(p *render.Point) *figure {
 		name:  "runtime",
 		title: "Runtime per policy",
 		caption: "Each bar is as long as the runtime. Its colours are the shares of the bytes " +
-			"read from each place during training; the time before training has its own colour. " +
-			"The label next to a bar is the runtime, and its ratio to that of perfect.",
+			"read from each tier during training; the time before training has its own colour. " +
+			"The label next to a bar is the runtime, and its ratio to that of perfect." + caption,
 		height: func(w vg.Length) vg.Length {
 			return top(w) + rowHeight(w)*vg.Length(len(p.Policies)) + 36
 		},
 		draw: func(c *canvas) {
 			legend(c, entries, 0, titleRoom, c.w)
-			c.drawBars(p, places, best, longest, top(c.w), rowHeight(c.w))
+			c.drawBars(p, tiers, best, longest, top(c.w), rowHeight(c.w))
 		},
 	}
 }
 
 // drawBars draws the axis and the bars below y.
-func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.Policy,
+func (c *canvas) drawBars(p *render.Point, tiers []render.Tier, best *render.Policy,
 	longest float64, y, row vg.Length,
 ) {
 	names, numbers := style(11, ink, false), style(10.5, ink, false)
@@ -116,10 +122,14 @@ func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.P
 		c.within(x, bottom+11, tickText(tick), soft)
 	}
 	c.text(from, bottom+26, "runtime, "+unit, soft, left)
-	noStall := func(vg.Length, vg.Length) {}
-	if best != nil && best.Supported {
-		x := from + scale(best.Runtime)
-		noStall = func(top, bottom vg.Length) {
+	bounds := func(top, bottom vg.Length) {
+		if p.TimeBound > 0 {
+			x := from + scale(p.TimeBound)
+			c.line(boundColour, 1, []vg.Length{1.5, 2}, vg.Point{X: x, Y: top},
+				vg.Point{X: x, Y: bottom})
+		}
+		if best != nil && best.Supported {
+			x := from + scale(best.Runtime)
 			c.line(ink, 1, []vg.Length{3, 2}, vg.Point{X: x, Y: top}, vg.Point{X: x, Y: bottom})
 		}
 	}
@@ -144,7 +154,7 @@ func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.P
 			if w := scale(s); w > 0.2 {
 				colour := waiting
 				if key != "" {
-					colour = placeColour(key)
+					colour = tierColour(key)
 				}
 				c.rect(x, at, w, high, colour)
 				if x > from {
@@ -155,19 +165,19 @@ func (c *canvas) drawBars(p *render.Point, places []render.Place, best *render.P
 		}
 		part(policy.BeforeTraining, "")
 		total := 0.0
-		for _, where := range places {
+		for _, where := range tiers {
 			total += policy.From(where.Key).MB
 		}
-		for _, where := range places {
+		for _, where := range tiers {
 			if total > 0 {
 				part((policy.Runtime-policy.BeforeTraining)*policy.From(where.Key).MB/total,
 					where.Key)
 			}
 		}
 		if c.narrow {
-			noStall(at, at+high)
+			bounds(at, at+high)
 		} else {
-			noStall(at-4, at+high+4)
+			bounds(at-4, at+high+4)
 		}
 		if !c.narrow {
 			c.onPaper(from+scale(policy.Runtime)+6, at+high/2, value(policy), numbers)

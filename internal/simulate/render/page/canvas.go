@@ -58,8 +58,8 @@ func rgb(v uint32) color.RGBA {
 	return color.RGBA{uint8(v >> 16), uint8(v >> 8), uint8(v), 255}
 }
 
-// placeColour returns the colour of the tier with that key.
-func placeColour(key string) color.RGBA {
+// tierColour returns the colour of the tier with that key.
+func tierColour(key string) color.RGBA {
 	switch key {
 	case "source":
 		return ofSource

@@ -20,11 +20,17 @@ type look struct {
 	width  vg.Length
 }
 
+// boundColour is the colour of the lower bound of the runtimes.
+var boundColour = rgb(0x7c3aed)
+
 // lookOf returns the style that the policy declares. The lower bound is dotted, and the default
 // policy's line is wider.
 func lookOf(name string) look {
 	if bound := policies.Bound(); name == bound.Name() {
 		return look{rgb(bound.About().Line.Colour), []vg.Length{1.5, 2}, 1.5}
+	}
+	if name == render.TimeBoundName {
+		return look{boundColour, []vg.Length{1.5, 2}, 1.5}
 	}
 	p, err := policies.ForSimulator(name)
 	if err != nil { // a policy that this version does not know
@@ -49,7 +55,7 @@ type series struct {
 	y    []float64
 }
 
-// series returns the runtimes of the policies over the points.
+// series returns the runtimes of the policies over the points, and their lower bounds.
 func (r *plotted) series() []series {
 	var all []series
 	for _, name := range r.Names() {
@@ -66,6 +72,17 @@ func (r *plotted) series() []series {
 			all = append(all, s)
 		}
 	}
+	if r.TimeBounds() != nil {
+		s := series{name: render.TimeBoundName}
+		for i := range r.Points {
+			y := math.NaN()
+			if bound := r.Points[i].TimeBound; bound > 0 {
+				y = bound
+			}
+			s.y = append(s.y, y)
+		}
+		all = append(all, s)
+	}
 	return all
 }
 
@@ -81,10 +98,14 @@ func (r *plotted) lines() *figure {
 			x = append(x, float64(i))
 		}
 	}
+	bound := ""
+	if r.TimeBounds() != nil {
+		bound = " The time bound is the least runtime of any policy that keeps the order."
+	}
 	f := &figure{
 		name: "sweep", title: "Runtime by " + render.ShortKey(key),
 		caption: "The runtime of each policy for every value of " + key +
-			", all else as in the scenario. Where a line is missing, the policy cannot run.",
+			", all else as in the scenario. Where a line is missing, the policy cannot run." + bound,
 		height: func(w vg.Length) vg.Length {
 			if w < 500 {
 				return 300 + 14*vg.Length((len(r.Names())+1)/2)
@@ -100,7 +121,7 @@ func (r *plotted) lines() *figure {
 		f.name, f.title = "scaling", "Strong scaling: runtime by number of nodes"
 		f.caption = "The same job on more and more nodes, as thesis 4.1. Both axes are " +
 			"logarithmic: a line that falls as steeply as the thin straight one halves its " +
-			"runtime with twice the nodes."
+			"runtime with twice the nodes." + bound
 		axis = "nodes"
 	}
 	f.draw = func(c *canvas) {
@@ -245,7 +266,7 @@ func (l *lineChart) py(v float64) vg.Length {
 func (l *lineChart) drawIdeal() {
 	start := math.Inf(1)
 	for _, s := range l.series {
-		if y := s.y[0]; y < start {
+		if y := s.y[0]; y < start && s.name != render.TimeBoundName {
 			start = y
 		}
 	}

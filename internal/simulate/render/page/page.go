@@ -124,7 +124,9 @@ func (r *plotted) page(w io.Writer) error {
 		Summary []string
 		Figures []pageFigure
 		Tables  []pageTable
+		Timed   bool // the tables have a lower bound of the runtimes
 	}{Report: r.Report, Summary: r.summary(), Tables: r.pageTables()}
+	page.Timed = len(r.Sweep) == 0 && r.TimeBounds() != nil
 	for _, f := range r.figures() {
 		shown := pageFigure{Title: f.title, Caption: f.caption}
 		for _, v := range []struct {
@@ -196,6 +198,10 @@ func (r *plotted) summary() []string {
 		text += fmt.Sprintf(", %s times the runtime without any stall",
 			words.Ratio(best.Runtime/perfect.Runtime))
 	}
+	if p.TimeBound > 0 {
+		text += fmt.Sprintf(", and %s times the least runtime possible on this machine",
+			words.Ratio(best.ShareOfTimeBound))
+	}
 	text += fmt.Sprintf(". It reads %s from the source, %s times the least possible.",
 		words.Bytes(best.SourceTotal), words.Ratio(best.ShareOfBound))
 	return append(all, text)
@@ -217,12 +223,15 @@ func (r *plotted) pageTables() []pageTable {
 			"over bound", "dataset seen", "from shuffle",
 		},
 	}
+	if p.TimeBound > 0 {
+		times.Head = append(times.Head, "over time bound")
+	}
 	reads := pageTable{
 		Title: "Where the samples were read from: bytes, and numbers of samples",
 		Head:  []string{"policy"},
 	}
-	places := r.ReadPlaces(p)
-	for _, where := range places {
+	tiers := r.ReadTiers(p)
+	for _, where := range tiers {
 		reads.Head = append(reads.Head, where.Name)
 	}
 	for i := range p.Policies {
@@ -238,9 +247,12 @@ func (r *plotted) pageTables() []pageTable {
 			words.Bytes(policy.SourceTotal), words.Ratio(policy.ShareOfBound),
 			words.Percent(policy.SeenPerEpoch), words.Distance(policy.Shuffle),
 		}
+		if p.TimeBound > 0 {
+			cells = append(cells, words.Ratio(policy.ShareOfTimeBound))
+		}
 		times.Rows = append(times.Rows, row(times.Head, policy.Name, cells))
 		cells = nil
-		for _, where := range places {
+		for _, where := range tiers {
 			a := policy.From(where.Key)
 			text := "–"
 			if a.Samples > 0 {
@@ -284,6 +296,9 @@ func (r *plotted) sweepTables() []pageTable {
 				cells = append(cells, render.RuntimeCell(r.At(name, v)))
 			}
 			t.Rows = append(t.Rows, row(t.Head, name, cells))
+		}
+		if cells := r.TimeBounds(); cells != nil {
+			t.Rows = append(t.Rows, row(t.Head, render.TimeBoundName, cells))
 		}
 		return []pageTable{t}
 	}

@@ -39,14 +39,14 @@ func Sample() *render.Report {
 	sharded := result(1700.25, 123.456, 0, 0, 1000, 3000)
 	sharded.SeenPerEpoch, sharded.Shuffle, sharded.SourceTotal, sharded.ShareOfBound = 0.25, 0.8125,
 		10000, 4
-	return &render.Report{
+	r := &render.Report{
 		Title: "A <small> cluster & its policies", Scenario: "small.toml", Profile: "model",
 		Seed: 3, Classes: []string{"staging", "ram", "ssd"},
 		Facts: []render.Fact{
 			{Name: "Machine", Value: "4 nodes"},
 			{Name: "Dataset", Value: strings.Repeat("a word or two ", 12)},
 		},
-		Points: []render.Point{{Bound: 2500, Policies: []render.Policy{
+		Points: []render.Point{{Bound: 2500, TimeBound: 1550, Policies: []render.Policy{
 			{Name: "perfect", Result: perfect},
 			{Name: "naive", Result: result(61234.5, 0, 4000, 0, 0, 0)},
 			{Name: "cooperative", Result: result(1600, 0, 1000, 2500, 400, 100)},
@@ -59,6 +59,10 @@ func Sample() *render.Report {
 			{Name: "sharded", Result: sharded},
 		}}},
 	}
+	for _, p := range r.Points[0].Policies {
+		p.ShareOfTimeBound = p.Runtime / r.Points[0].TimeBound
+	}
+	return r
 }
 
 // Swept returns a report of a sweep over one or two keys.
@@ -72,7 +76,10 @@ func Swept(keys int) *render.Report {
 			if keys == 1 && k > 0 {
 				continue
 			}
-			p := render.Point{Values: []string{a, b}[:keys], Bound: base.Bound}
+			p := render.Point{
+				Values: []string{a, b}[:keys], Bound: base.Bound,
+				TimeBound: base.TimeBound / float64(1+i+k),
+			}
 			for _, policy := range base.Policies {
 				result := *policy.Result
 				result.Runtime *= 1 / float64(1+i+k)

@@ -41,15 +41,15 @@ func New(capacity int64) *Class { return &Class{capacity: capacity} }
 func (c *Class) Kind() string { return name }
 
 // Open returns the dataset's store.
-func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
+func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Store, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	i := c.find(ds)
 	switch {
 	case c.closed:
 		return nil, errors.New("heap: the class is closed")
-	case room < 0:
-		return nil, fmt.Errorf("heap: a room of %d bytes", room)
+	case capacity < 0:
+		return nil, fmt.Errorf("heap: the capacity is %d bytes; it must be 0 or more", capacity)
 	case i >= 0 && c.stores[i].ds.Samples != ds.Samples:
 		return nil, fmt.Errorf("heap: dataset %x has %d samples, not %d", ds.Fingerprint,
 			c.stores[i].ds.Samples, ds.Samples)
@@ -57,16 +57,16 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 		c.stores[i].opens++
 		return c.stores[i], nil
 	}
-	if limit := c.available(ds); room > limit {
-		return nil, &storageclass.LimitError{What: "a store on the heap", Need: room, Limit: limit}
+	if limit := c.available(ds); capacity > limit {
+		return nil, &storageclass.LimitError{What: "a store on the heap", Need: capacity, Limit: limit}
 	}
 	s := &store{class: c, samples: make(map[int][]byte), origins: make(map[int]storageclass.Origin)}
 	if i >= 0 {
 		s = c.stores[i] // warm
 		c.stores = slices.Delete(c.stores, i, i+1)
 	}
-	s.ds, s.room, s.opens = ds, room, 1
-	for s.used > room {
+	s.ds, s.capacity, s.opens = ds, capacity, 1
+	for s.used > capacity {
 		s.drop(int(s.held[len(s.held)-1])) // what was put last
 	}
 	c.stores = append(c.stores, s)
@@ -86,12 +86,12 @@ func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 
 func (c *Class) available(ds storageclass.Dataset) int64 {
 	if i := c.find(ds); i >= 0 && c.stores[i].opens > 0 {
-		return c.stores[i].room
+		return c.stores[i].capacity
 	}
 	n := c.capacity
 	for _, s := range c.stores {
 		if s.opens > 0 {
-			n -= s.room
+			n -= s.capacity
 		}
 	}
 	return n
@@ -101,7 +101,7 @@ func (c *Class) available(ds storageclass.Dataset) int64 {
 func (c *Class) promised() (sum int64) {
 	for _, s := range c.stores {
 		if s.opens > 0 {
-			sum += s.room
+			sum += s.capacity
 		} else {
 			sum += s.used
 		}
@@ -128,13 +128,13 @@ func (c *Class) Close() error {
 
 // store holds samples of one dataset; its class's lock guards it.
 type store struct {
-	class      *Class
-	ds         storageclass.Dataset
-	room, used int64
-	opens      int
-	samples    map[int][]byte
-	origins    map[int]storageclass.Origin
-	held       []int32
+	class          *Class
+	ds             storageclass.Dataset
+	capacity, used int64
+	opens          int
+	samples        map[int][]byte
+	origins        map[int]storageclass.Origin
+	held           []int32
 }
 
 func (s *store) Has(id int) bool {
@@ -149,10 +149,10 @@ func (s *store) Held() []int32 {
 	return slices.Clone(s.held)
 }
 
-func (s *store) Room() (total, used int64) {
+func (s *store) Capacity() (total, used int64) {
 	s.class.mu.RLock()
 	defer s.class.mu.RUnlock()
-	return s.room, s.used
+	return s.capacity, s.used
 }
 
 func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
@@ -164,7 +164,7 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	switch {
 	case s.samples[id] != nil:
 		return nil
-	case int64(len(data)) > s.room-s.used:
+	case int64(len(data)) > s.capacity-s.used:
 		return storageclass.ErrFull
 	}
 	s.samples[id] = append(make([]byte, 0, max(len(data), 1)), data...) // never nil

@@ -4,9 +4,9 @@ import (
 	"fmt"
 )
 
-// Lead is the bootstrap window: the part of the stream that the ranks may read before the plan is
-// in force. It is a number of global batches from a step of an epoch on.
-type Lead struct {
+// BootstrapWindow is the part of the stream that the ranks may read before the plan is in force: a
+// number of global batches from a step of an epoch on.
+type BootstrapWindow struct {
 	Epoch, Step int
 	Steps       int // at most the steps of an epoch
 }
@@ -23,35 +23,35 @@ type Lead struct {
 // that needs them most often. That costs local hits, but no reads from the source.
 type Starter interface {
 	Policy
-	// First returns the plan for the lead: what nodes hold already, then what they keep of the
-	// lead, in the order in which it is read. It takes one pass over the lead.
-	First(in Input, lead Lead) (*Plan, error)
+	// First returns the plan for the window: what nodes hold already, then what they keep of the
+	// window, in the order in which it is read. It takes one pass over the window.
+	First(in Input, window BootstrapWindow) (*Plan, error)
 }
 
 // Resume returns the input for the plan that follows First: nodes hold what they held before, and
-// what they will have kept at the end of their leads. leads is indexed by node; usually all are the
-// same.
-func Resume(p Starter, in Input, leads []Lead) (Input, error) {
-	if len(leads) != len(in.Nodes) {
-		return in, fmt.Errorf("placement: %d leads for %d nodes", len(leads), len(in.Nodes))
+// what they will have kept at the end of their windows. windows is indexed by node; usually all are
+// the same.
+func Resume(p Starter, in Input, windows []BootstrapWindow) (Input, error) {
+	if len(windows) != len(in.Nodes) {
+		return in, fmt.Errorf("placement: %d windows for %d nodes", len(windows), len(in.Nodes))
 	}
-	made := map[Lead]*Plan{}
+	made := map[BootstrapWindow]*Plan{}
 	nodes := make([]Node, len(in.Nodes))
-	in.From = leads[0].Epoch
-	for n, lead := range leads {
-		first := made[lead]
+	in.From = windows[0].Epoch
+	for n, window := range windows {
+		first := made[window]
 		if first == nil {
 			var err error
-			if first, err = p.First(in, lead); err != nil {
+			if first, err = p.First(in, window); err != nil {
 				return in, err
 			}
-			made[lead] = first
+			made[window] = first
 		}
 		nodes[n] = in.Nodes[n]
 		nodes[n].Held = first.Nodes[n].Classes
 	}
-	for _, lead := range leads {
-		in.From = min(in.From, lead.Epoch)
+	for _, window := range windows {
+		in.From = min(in.From, window.Epoch)
 	}
 	in.Nodes = nodes
 	return in, nil

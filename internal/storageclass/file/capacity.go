@@ -21,7 +21,7 @@ func (c *Class) onDisk() (int64, error) {
 		n += s.bytes
 	}
 	for _, s := range c.mu.open {
-		_, used := s.Room()
+		_, used := s.Capacity()
 		n += used
 	}
 	return n - c.Reserve, nil
@@ -38,25 +38,25 @@ func (c *Class) unpromised() (int64, error) {
 		n = min(n, c.Capacity)
 	}
 	for _, s := range c.mu.open {
-		total, _ := s.Room()
+		total, _ := s.Capacity()
 		n -= total
 	}
 	return n, nil
 }
 
 // makeRoom evicts idle stores other than own, the one opened longest ago first, until own can have
-// room bytes. c.mu is held.
-func (c *Class) makeRoom(own [16]byte, room int64) error {
+// capacity bytes. c.mu is held.
+func (c *Class) makeRoom(own [16]byte, capacity int64) error {
 	limit, err := c.unpromised()
 	if err != nil {
 		return err
 	}
-	if room == 0 {
+	if capacity == 0 {
 		return nil // zero bytes always fit, even if the disk has less free than its reserve
 	}
-	if room > limit {
+	if capacity > limit {
 		return &storageclass.LimitError{
-			What: "a store on disk", Need: room, Limit: max(limit, 0),
+			What: "a store on disk", Need: capacity, Limit: max(limit, 0),
 			Hint: "reduce cache_size, or free space on the disk",
 		}
 	}
@@ -65,7 +65,7 @@ func (c *Class) makeRoom(own [16]byte, room int64) error {
 			limit -= s.bytes
 		}
 	}
-	for room > limit {
+	for capacity > limit {
 		var oldest [16]byte
 		var found bool
 		for fingerprint, s := range c.mu.idle {
@@ -73,8 +73,8 @@ func (c *Class) makeRoom(own [16]byte, room int64) error {
 				oldest, found = fingerprint, true
 			}
 		}
-		if !found { // unreachable: without idle stores room is within limit
-			return fmt.Errorf("make room for %s: nothing is left to evict", size.Format(room))
+		if !found { // unreachable: without idle stores capacity is within limit
+			return fmt.Errorf("make room for %s: nothing is left to evict", size.Format(capacity))
 		}
 		if err := removeStore(c.dir, storeName(oldest)); err != nil {
 			return fmt.Errorf("evict the store of dataset %x: %w", oldest, err)

@@ -4,22 +4,24 @@ import (
 	"fmt"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
-// Place is the tier that a sample is found in: the source, another node, or a storage class.
-type Place int32
+// Tier is the tier that a sample is found in: the source, another node, or a storage class.
+type Tier int32
 
 // The tiers. Storage class j (from 1) is FirstClass+j-1.
 const (
-	Source Place = iota
+	Source Tier = iota
 	Peer
 	FirstClass
 )
 
-// PlaceName returns the name of a tier, as in reports.
-func (c *Cache) PlaceName(p Place) string {
+// TierName returns the name of a tier, as in reports.
+func (c *Cache) TierName(p Tier) string {
 	switch {
 	case p == Source:
 		return "source"
@@ -28,11 +30,11 @@ func (c *Cache) PlaceName(p Place) string {
 	case int(p-FirstClass) < len(c.classes):
 		return c.classes[p-FirstClass].Name
 	}
-	return fmt.Sprintf("place %d", p)
+	return fmt.Sprintf("tier %d", p)
 }
 
-// Places returns the number of tiers: Place is in [0, Places).
-func (c *Cache) Places() int { return int(FirstClass) + len(c.classes) }
+// Tiers returns the number of tiers: Tier is in [0, Tiers).
+func (c *Cache) Tiers() int { return int(FirstClass) + len(c.classes) }
 
 // Class is a storage class of the node, with its store for the dataset.
 type Class struct {
@@ -41,11 +43,13 @@ type Class struct {
 	// KeepAll is set if the class has capacity for the whole dataset and survives restarts: it then
 	// keeps a copy of everything that is read, besides what plans assign to it.
 	KeepAll bool
+	Threads int // p_j: how many samples are written to it at the same time, if it is not in memory
 }
 
 type class struct {
 	Class
 	inPlace storageclass.InPlace // nil: samples cannot be delivered from where they are
+	writer  *writeback.Writer    // nil if inPlace is not
 }
 
 // Located is the location of a sample in a storage class where processes can read it.
@@ -54,8 +58,8 @@ type Located struct {
 	Offset int64
 }
 
-// Place returns the tier of the class.
-func (l Located) Place() Place { return FirstClass + Place(l.Class) }
+// Tier returns the tier of the class.
+func (l Located) Tier() Tier { return FirstClass + Tier(l.Class) }
 
 // Locate returns the location of a sample that can be delivered from where it is.
 func (c *Cache) Locate(id int) (Located, bool) {
@@ -82,7 +86,7 @@ func (c *Cache) view(id int) (s Sample, ok bool) {
 			if v, ok := p.View(id); ok {
 				at := Located{Segment{j, v.At.Segment}, v.At.Offset}
 				return Sample{
-					Data: v.Data, InPlace: true, At: at, From: at.Place(), hold: v.Hold,
+					Data: v.Data, InPlace: true, At: at, From: at.Tier(), hold: v.Hold,
 				}, true
 			}
 		}
@@ -118,9 +122,21 @@ func (c *Cache) Has(id int) bool {
 		slices.ContainsFunc(c.classes, func(cl class) bool { return cl.Store.Has(id) })
 }
 
+// readComing copies a sample that is being written to a class.
+func (c *Cache) readComing(id int, dst []byte) (Tier, storageclass.Origin, bool) {
+	for j := range c.classes {
+		if w := c.classes[j].writer; w != nil {
+			if origin, ok := w.Read(id, dst); ok {
+				return FirstClass + Tier(j), origin, true
+			}
+		}
+	}
+	return 0, storageclass.Origin{}, false
+}
+
 // readHeld copies a sample from the fastest class that holds it, if its copies are valid. If a
 // store finds its copy corrupt, it drops it, and the next class is tried.
-func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
+func (c *Cache) readHeld(id int, dst []byte) (Tier, bool) {
 	if !c.confirmed.has(id) {
 		return 0, false
 	}
@@ -128,12 +144,12 @@ func (c *Cache) readHeld(id int, dst []byte) (Place, bool) {
 		if !c.classes[j].Store.Has(id) {
 			continue
 		}
-		place := FirstClass + Place(j)
-		start := c.speed[place].begin()
+		tier := FirstClass + Tier(j)
+		read := c.meters[tier].Begin(time.Now(), len(dst))
 		err := c.classes[j].Store.Read(id, dst)
-		c.speed[place].end(start, len(dst), err)
+		c.meters[tier].End(time.Now(), read, err)
 		if err == nil {
-			return place, true
+			return tier, true
 		}
 	}
 	return 0, false

@@ -1,0 +1,36 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/spf13/cobra"
+)
+
+func TestHelpFitsTheTerminal(t *testing.T) {
+	root := newRootCommand()
+	var visit func(cmd *cobra.Command)
+	visit = func(cmd *cobra.Command) {
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		if err := cmd.Help(); err != nil {
+			t.Error(err)
+		}
+		for line := range strings.Lines(out.String()) {
+			if n := utf8.RuneCountInString(strings.TrimRight(line, "\n")); n > helpColumns {
+				t.Errorf("%s --help has %d columns, more than %d: %s", cmd.CommandPath(), n,
+					helpColumns, line)
+			}
+			if strings.Contains(line, "stringArray") {
+				t.Errorf("%s --help: a flag's description needs its value's form between `: %s",
+					cmd.CommandPath(), line)
+			}
+		}
+		for _, c := range cmd.Commands() {
+			visit(c)
+		}
+	}
+	visit(root)
+}

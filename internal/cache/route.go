@@ -1,0 +1,146 @@
+package cache
+
+import (
+	"math"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// route is how a sample is to be read.
+type route struct {
+	tier Tier // the chosen one
+	// peer is set if another node is to be asked: it was chosen, or it is asked if the chosen class
+	// turns out not to have the sample.
+	peer bool
+	// direct is set if the source was chosen although a class or another node has the sample.
+	direct bool
+}
+
+// know sets what is known of the tiers, by name, before they are measured; the rest is guessed.
+func (c *Cache) know(tiers map[string]perfmodel.Known) {
+	for tier := range c.meters {
+		known, ok := tiers[c.TierName(Tier(tier))]
+		switch {
+		case ok:
+		case Tier(tier) == Source:
+			known = perfmodel.GuessedSource
+		case Tier(tier) == Peer:
+			known = perfmodel.GuessedPeer
+		default:
+			known = perfmodel.GuessedClass
+		}
+		c.meters[tier].Know(known)
+	}
+}
+
+// Known returns what is known of the tiers now, by name.
+func (c *Cache) Known() map[string]perfmodel.Known {
+	tiers := make(map[string]perfmodel.Known, len(c.meters))
+	for tier := range c.meters {
+		tiers[c.TierName(Tier(tier))] = c.meters[tier].Known()
+	}
+	return tiers
+}
+
+// most is the largest number of tiers that a sample is chosen from: the fastest classes, another
+// node and the source.
+const most = 8
+
+// route chooses the tier from which a sample is read that is not in shared memory: a class that
+// holds it, the node that owns it, or the source (perfmodel.Choose).
+//
+// A read for another node is not a choice of this node, which owns the sample: its own copy is
+// taken, and the source if it has none. The node that asks has made the choice, by what requests to
+// this node take.
+func (c *Cache) route(r *Request, id int) route {
+	size := c.index.Size(id)
+	var tiers [most]Tier
+	n := 0
+	for j := range c.classes {
+		if cl := &c.classes[j]; cl.inPlace == nil && n < most-2 && cl.Store.Has(id) {
+			tiers[n] = FirstClass + Tier(j)
+			n++
+		}
+	}
+	arrival, peer := 0.0, false
+	if r.Peers != nil {
+		if arrival, peer = r.Peers.Arrival(id, size); peer {
+			tiers[n] = Peer
+			n++
+		}
+	}
+	if n == 0 || r.remote {
+		if n > 0 && tiers[0] >= FirstClass {
+			return route{tier: tiers[0]}
+		}
+		return route{tier: Source}
+	}
+	tiers[n] = Source
+	n++
+	now := time.Now()
+	var candidates [most]perfmodel.Candidate
+	for i, tier := range tiers[:n] {
+		if tier == Peer {
+			candidates[i].Arrival = arrival
+		} else {
+			candidates[i].Arrival = c.meters[tier].Arrival(now, size)
+		}
+	}
+	if r.Peers != nil {
+		candidates[n-1].Charge = c.meters[Source].Delay(size)
+	}
+	due := math.Inf(1)
+	if r.Due != nil {
+		due = r.Due(now)
+	}
+	at := perfmodel.Choose(due, candidates[:n])
+	at = c.explore(now, size, at, tiers[:n], candidates[:n])
+	c.exploring.all.Add(size)
+	return route{
+		tier:   tiers[at],
+		peer:   peer && tiers[at] != Source,
+		direct: tiers[at] == Source,
+	}
+}
+
+// exploration limits the reads from tiers that were not chosen, which keep their estimates current.
+type exploration struct {
+	all    atomic.Int64 // bytes of all reads that were a choice
+	source atomic.Int64 // bytes read from the source to explore it
+}
+
+const (
+	// sourceShare is the share of all bytes that may be read from the source to explore it.
+	sourceShare = 1.0 / 1000
+	// A tier is explored when no read of it has ended for restEvery, and for rest times what a read
+	// of it is predicted to take, so that exploring a slow tier takes at most 1/rest of the time.
+	restEvery = time.Second
+	rest      = 100
+)
+
+// explore returns the tier to read from instead of the chosen one: sometimes one whose estimate is
+// old.
+func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
+	candidates []perfmodel.Candidate,
+) int {
+	for i, tier := range tiers {
+		if i == chosen || tier == Peer { // other nodes' estimates are kept current by Peers
+			continue
+		}
+		least := max(restEvery, time.Duration(rest*candidates[i].Arrival*float64(time.Second)))
+		idle, measured := c.meters[tier].Idle(now)
+		if !measured || idle < least {
+			continue
+		}
+		if tier == Source {
+			if float64(c.exploring.source.Load()+size) > sourceShare*float64(c.exploring.all.Load()) {
+				continue
+			}
+			c.exploring.source.Add(size)
+		}
+		return i
+	}
+	return chosen
+}

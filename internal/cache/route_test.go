@@ -1,0 +1,152 @@
+package cache
+
+import (
+	"context"
+	"math"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// given returns what a user says that reads of a tier take, whatever their size.
+func given(latency, queued float64) perfmodel.Known {
+	return perfmodel.Known{
+		Coefficients: perfmodel.Coefficients{Latency: latency, Queued: queued},
+		Origin:       perfmodel.Given,
+	}
+}
+
+// farPeer is another node that owns all samples, and that takes this many seconds for one.
+type farPeer float64
+
+func (p farPeer) Arrival(int, int64) (float64, bool) { return float64(p), true }
+
+func (p farPeer) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
+	copy(dst, content(id, int64(len(dst))))
+	return 1, 0, context.DeadlineExceeded // it is not asked in these tests but for its arrival
+}
+
+func soon(seconds float64) func(time.Time) float64 {
+	return func(time.Time) float64 { return seconds }
+}
+
+// TestRoute checks which tier a sample is read from: of those that have it in time, the one that
+// costs others least, and otherwise the fastest.
+func TestRoute(t *testing.T) {
+	for _, c := range []struct {
+		name               string
+		due                func(time.Time) float64
+		file, peer, source float64 // seconds
+		want               route
+	}{
+		{"ahead of time", nil, 9, 5, 0.1, route{tier: FirstClass, peer: true}},
+		{"the file is in time", soon(10), 9, 5, 0.1, route{tier: FirstClass, peer: true}},
+		{"the file is late", soon(8), 9, 5, 0.1, route{tier: Peer, peer: true}},
+		{"only the source is in time", soon(1), 9, 5, 0.1, route{tier: Source, direct: true}},
+		{"all late", soon(0), 9, 5, 6, route{tier: Peer, peer: true}},
+		{"all late, all alike", soon(0), 5, 5, 5, route{tier: FirstClass, peer: true}},
+	} {
+		o := plain(4)
+		o.file, o.dir = 400, t.TempDir()
+		o.known = map[string]perfmodel.Known{
+			"file": given(c.file, 0), "source": given(c.source, 0),
+		}
+		g := newRig(t, o)
+		if _, _, err := g.fetched(t, &Request{}, 0); err != nil {
+			t.Fatal(err)
+		}
+		g.cache.Flush()
+		r := &Request{Peers: farPeer(c.peer), Due: c.due}
+		if got := g.cache.route(r, 0); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+		if got := g.cache.route(&Request{remote: true}, 0); got.tier != FirstClass || got.peer {
+			t.Errorf("%s: a read for another node goes to %+v, not to this node's copy", c.name,
+				got)
+		}
+		if got := g.cache.route(&Request{remote: true}, 1); got != (route{tier: Source}) {
+			t.Errorf("%s: a read for another node of a sample that is not held: %+v", c.name, got)
+		}
+		g.close()
+	}
+}
+
+// TestSourceIsSparedIfOthersWaitForIt checks that the delay that a read from the source causes to
+// the other nodes counts.
+func TestSourceIsSparedIfOthersWaitForIt(t *testing.T) {
+	for queued, want := range map[float64]Tier{0: Source, 1e6: Peer} { // seconds per MB
+		o := plain(1)
+		o.known = map[string]perfmodel.Known{"source": given(1, queued)}
+		g := newRig(t, o)
+		r := &Request{Peers: farPeer(10), Due: soon(0)}
+		if got := g.cache.route(r, 0); got.tier != want {
+			t.Errorf("%v s per MB: %+v, want tier %v", queued, got, want)
+		}
+		g.close()
+	}
+}
+
+// TestTiersWorkInParallel checks that reads which are all late are divided among two tiers that are
+// equally fast, so that each has half of them in progress.
+func TestTiersWorkInParallel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(100)
+		o.known = map[string]perfmodel.Known{"source": {
+			Coefficients: perfmodel.Coefficients{PerMB: 1e4, Queued: 1e4}, // 1 s each, in turn
+			Origin:       perfmodel.Given,
+		}}
+		g := newRig(t, o)
+		defer g.close()
+		now, inFlight := time.Now(), 0
+		for range 20 {
+			r := &Request{Peers: farPeer(float64(1 + inFlight)), Due: soon(0)}
+			if g.cache.route(r, 0).tier == Source {
+				g.cache.meters[Source].Begin(now, 100)
+			} else {
+				inFlight++
+			}
+		}
+		if inFlight < 9 || inFlight > 12 {
+			t.Errorf("%d of 20 reads are in progress at the other node, want about half", inFlight)
+		}
+	})
+}
+
+// TestOldEstimatesAreRenewed checks that a tier which is not chosen is read from now and then, the
+// source for at most a thousandth of the bytes.
+func TestOldEstimatesAreRenewed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newRig(t, plain(1000))
+		defer g.close()
+		if _, _, err := g.fetched(t, &Request{}, 0); err != nil { // measures the source
+			t.Fatal(err)
+		}
+		r := &Request{Peers: farPeer(1e-9)}
+		direct := 0
+		for range 20000 {
+			<-time.After(time.Millisecond)
+			if way := g.cache.route(r, 1); way.direct {
+				direct++
+				now := time.Now()
+				g.cache.meters[Source].End(now, g.cache.meters[Source].Begin(now, 100), nil)
+			}
+		}
+		if direct == 0 || direct > 20 {
+			t.Errorf("%d of 20000 reads, over 20 s, explored the source; want 1 to 20", direct)
+		}
+	})
+}
+
+// TestDueIsUnlimitedAheadOfTime checks that a request without a Due is not late, however long all
+// tiers take.
+func TestDueIsUnlimitedAheadOfTime(t *testing.T) {
+	o := plain(1)
+	o.known = map[string]perfmodel.Known{"source": given(0.001, 0)}
+	g := newRig(t, o)
+	defer g.close()
+	if got := g.cache.route(&Request{Peers: farPeer(math.MaxFloat64)}, 0); got.tier != Peer {
+		t.Errorf("%+v, want another node", got)
+	}
+}

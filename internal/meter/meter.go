@@ -1,0 +1,156 @@
+// Package meter measures the reads from a tier while they happen: how much was read, how long that
+// took, and, by the performance model, when one more read would arrive.
+package meter
+
+import (
+	"sync"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// Meter measures the reads from one tier. The zero value has measured nothing. Its methods are safe
+// for concurrent use. The times that they take are those of the caller's clock.
+type Meter struct {
+	mu     sync.Mutex // guards the following
+	total  stats.Speed
+	recent time.Duration // moving average of the duration of a read
+	fit    perfmodel.Fit
+	origin perfmodel.Origin // of fit
+	zero   time.Time        // of the times that fit is given
+	last   time.Time        // end of the last read that succeeded
+
+	underWay int
+	since    time.Time     // when underWay became 1
+	ahead    float64       // MB that are being read
+	besides  float64       // MB that the tier is busy with otherwise (Occupy)
+	begun    time.Duration // sum of the beginnings of reads in progress, counted from since
+}
+
+// Read is a read in progress.
+type Read struct {
+	start time.Time
+	size  float64 // MB
+	ahead float64 // MB that were being read when it began
+}
+
+const mega = 1e6
+
+// Begin records the beginning of a read.
+func (m *Meter) Begin(now time.Time, bytes int) Read {
+	r := Read{start: now, size: float64(bytes) / mega}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.underWay++; m.underWay == 1 {
+		m.since, m.begun, m.ahead = now, 0, 0
+	}
+	r.ahead = m.ahead + m.besides
+	m.ahead += r.size
+	m.begun += now.Sub(m.since)
+	return r
+}
+
+// End records the end of a read, and whether it failed.
+func (m *Meter) End(now time.Time, r Read, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ahead = max(m.ahead-r.size, 0)
+	m.begun -= r.start.Sub(m.since)
+	if m.underWay--; m.underWay == 0 {
+		m.total.Busy += now.Sub(m.since).Seconds()
+	}
+	took := now.Sub(r.start)
+	m.total.Seconds += took.Seconds()
+	if err != nil {
+		return
+	}
+	if m.recent += (took - m.recent) / 16; m.total.Samples == 0 {
+		m.recent = took
+	}
+	if m.total.Samples == 0 {
+		m.zero = now
+	}
+	m.total.Samples++
+	m.total.Bytes += int64(r.size*mega + 0.5)
+	m.last = now
+	if m.origin != perfmodel.Given {
+		m.fit.Observe(now.Sub(m.zero).Seconds(), r.size, r.ahead, took.Seconds())
+		m.origin = perfmodel.Measured
+	}
+}
+
+// Occupy records that the tier is busy with bytes that are written to it, which delay reads; a
+// negative number, that these are written.
+func (m *Meter) Occupy(bytes int) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.besides = max(m.besides+float64(bytes)/mega, 0)
+}
+
+// Arrival predicts how long a read of this many bytes would take if it began now, in seconds. It is
+// at least as long as the reads in progress have taken on average: a tier that stops responding is
+// known to be slow before a read of it has ended.
+func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	seconds := m.fit.Predict(float64(bytes)/mega, m.ahead+m.besides)
+	if m.underWay > 0 && m.origin != perfmodel.Given {
+		age := now.Sub(m.since) - m.begun/time.Duration(m.underWay)
+		seconds = max(seconds, age.Seconds())
+	}
+	return seconds
+}
+
+// Delay predicts by how much a read of this many bytes delays other reads from the tier, in
+// seconds.
+func (m *Meter) Delay(bytes int64) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.fit.Coefficients().Queued * float64(bytes) / mega
+}
+
+// Know makes the meter predict by what is known of the tier: if that was given, for good, otherwise
+// until reads say otherwise.
+func (m *Meter) Know(k perfmodel.Known) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.fit.Assume(k.Coefficients)
+	m.origin = k.Origin
+}
+
+// Known returns what is known of the tier.
+func (m *Meter) Known() perfmodel.Known {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return perfmodel.Known{Coefficients: m.fit.Coefficients(), Origin: m.origin}
+}
+
+// Idle returns how long ago the last read ended; ok is false if there was none, or one is in
+// progress.
+func (m *Meter) Idle(now time.Time) (idle time.Duration, ok bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.underWay > 0 || m.last.IsZero() {
+		return 0, false
+	}
+	return now.Sub(m.last), true
+}
+
+// Speed returns what was read so far.
+func (m *Meter) Speed(now time.Time) stats.Speed {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	s := m.total
+	if m.underWay > 0 {
+		s.Busy += now.Sub(m.since).Seconds()
+	}
+	return s
+}
+
+// Latency returns the moving average of the duration of a read; 0 before the first one.
+func (m *Meter) Latency() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.recent
+}

@@ -1,0 +1,92 @@
+package meter
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func after(seconds float64) time.Time {
+	return start.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+// TestTierIsBusyWhileAnyReadIsInProgress checks that a tier is busy while any read of it is in
+// progress, and that Seconds is the sum over all reads.
+func TestTierIsBusyWhileAnyReadIsInProgress(t *testing.T) {
+	var m Meter
+	first := m.Begin(after(0), 10)
+	second := m.Begin(after(2), 10)
+	m.End(after(4), first, nil)
+	if s := m.Speed(after(4)); s.Busy != 4 || s.Seconds != 4 {
+		t.Errorf("with a read in progress: %+v", s)
+	}
+	m.End(after(5), second, nil)
+	if s := m.Speed(after(99)); s.Busy != 5 || s.Seconds != 7 || s.Samples != 2 || s.Bytes != 20 {
+		t.Errorf("after two reads: %+v, want 5 s busy and 7 s in all", s)
+	}
+	if idle, ok := m.Idle(after(7)); idle != 2*time.Second || !ok {
+		t.Errorf("idle for %v, %v", idle, ok)
+	}
+}
+
+// TestFailedReadsTellNothing checks that they count as time in which the tier was busy, and for
+// nothing else.
+func TestFailedReadsTellNothing(t *testing.T) {
+	var m Meter
+	m.Know(perfmodel.Known{Coefficients: perfmodel.Coefficients{Latency: 3}})
+	m.End(after(50), m.Begin(after(0), 1e6), errors.New("no"))
+	if s := m.Speed(after(50)); s.Busy != 50 || s.Samples != 0 || m.Latency() != 0 {
+		t.Errorf("%+v, latency %v", s, m.Latency())
+	}
+	if got := m.Arrival(after(50), 1e6); got != 3 {
+		t.Errorf("arrival in %v s, want 3", got)
+	}
+}
+
+// TestArrivalIncludesWhatIsInProgress checks that reads in progress delay another one as much as
+// they did when that was measured, and that a tier which stops responding is late before any read
+// of it has ended.
+func TestArrivalIncludesWhatIsInProgress(t *testing.T) {
+	var m Meter
+	m.Know(perfmodel.Known{
+		Coefficients: perfmodel.Coefficients{Latency: 1, PerMB: 2, Queued: 0.5},
+	})
+	if got := m.Arrival(after(0), 1e6); got != 3 {
+		t.Errorf("an idle tier delivers in %v s, want 3", got)
+	}
+	m.Begin(after(0), 4e6)
+	if got := m.Arrival(after(0), 1e6); got != 5 {
+		t.Errorf("with 4 MB in front in %v s, want 5", got)
+	}
+	m.Occupy(2e6)
+	if got := m.Arrival(after(0), 1e6); got != 6 {
+		t.Errorf("while 2 MB are written as well in %v s, want 6", got)
+	}
+	m.Occupy(-2e6)
+	m.Begin(after(20), 4e6)
+	if got := m.Arrival(after(60), 1e6); got != 50 {
+		t.Errorf("when reads have taken 60 and 40 s, in %v s, want 50", got)
+	}
+	if got := m.Delay(2e6); got != 1 {
+		t.Errorf("2 MB delay others by %v s, want 1", got)
+	}
+}
+
+// TestGivenCoefficientsStay checks that reads do not change what was given.
+func TestGivenCoefficientsStay(t *testing.T) {
+	var m Meter
+	m.Know(perfmodel.Known{
+		Coefficients: perfmodel.Coefficients{Latency: 1}, Origin: perfmodel.Given,
+	})
+	for i := range 100 {
+		m.End(after(float64(i)+0.5), m.Begin(after(float64(i)), 1e6), nil)
+	}
+	m.Begin(after(100), 1)
+	if got := m.Arrival(after(900), 1e6); got != 1 {
+		t.Errorf("arrival in %v s, want 1", got)
+	}
+}

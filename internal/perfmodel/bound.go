@@ -1,0 +1,217 @@
+package perfmodel
+
+import "slices"
+
+// Demand is what one epoch of a job needs from a machine.
+type Demand struct {
+	// Compute is the time that training takes if no node ever waits for data, in seconds: for each
+	// batch the longest computation of any node, because all nodes start a batch together.
+	Compute float64
+	// Nodes has the MB that each node consumes.
+	Nodes []float64
+	// New is the MB of the samples that no earlier epoch needed, each counted once, and NewSamples
+	// is their number.
+	New        float64
+	NewSamples int
+}
+
+// Workload is a job as TimeBound sees it.
+type Workload struct {
+	Epochs []Demand
+	// Largest is the MB of the largest sample; 0 if it is not known, and fits the staging buffer.
+	Largest float64
+	// Readers is how many nodes read each sample in an epoch; 0 means 1.
+	Readers int
+	// PeerStreams is how many transfers from other nodes get b_c on a node at the same time. 0
+	// means 1: b_c is the node's link. By equation 3.6 as printed, it is every thread's.
+	PeerStreams int
+	// First is the least time from the start until training has its first sample, in seconds.
+	First float64
+}
+
+// TimeBound returns a lower bound of the runtime of a job on nodes with this environment, in
+// seconds, for any policy that keeps the order of the samples: the time before training, in which a
+// policy may fill classes, included. docs/SIMULATOR.md derives it.
+//
+// Each run of consecutive epochs has a least time (span.least), and the runs of a division of the
+// epochs follow one another. The bound is that of the best division; of many epochs, of the best
+// one in which runs that begin after the second epoch have one epoch.
+func (e *Environment) TimeBound(w *Workload) float64 {
+	if len(w.Epochs) == 0 {
+		return 0
+	}
+	best := make([]float64, len(w.Epochs)+1) // best[b]: of the epochs before b
+	for a := range w.Epochs {
+		s, end := newSpan(e, w, a), len(w.Epochs)
+		if a > 1 && end > manyEpochs {
+			end = a + 1
+		}
+		for b := a; b < end; b++ {
+			s.add(&w.Epochs[b])
+			best[b+1] = max(best[b+1], best[a]+s.least())
+		}
+	}
+	return best[len(w.Epochs)]
+}
+
+// manyEpochs is from when on TimeBound does not try all divisions, whose number is quadratic.
+const manyEpochs = 256
+
+// span is a run of consecutive epochs: from the start of its first epoch until the end of its last.
+// If its first epoch is the job's, it starts with the job, whose caches and staging buffers are
+// empty.
+type span struct {
+	env *Environment
+	job *Workload
+
+	start  bool // it starts with the job
+	epochs int
+
+	compute    float64
+	nodes      []float64 // MB consumed, per node
+	total      float64   // of all nodes
+	fresh      float64   // MB that must leave the source in the span
+	newSamples int
+
+	staged   float64   // MB that a staging buffer may hold at the start
+	rates    []float64 // MB/s that each class from 1 gives, at its best number of threads
+	source   float64   // MB/s that the source gives all nodes, at most
+	alone    float64   // MB/s that it gives one node, at most
+	peers    float64   // MB/s that a node gets from all others, at most
+	perMB    float64   // seconds of a staging thread per MB, at least
+	inFlight float64   // reads of the source that a node can wait for at the same time
+}
+
+func newSpan(e *Environment, w *Workload, first int) *span {
+	n := len(w.Epochs[first].Nodes)
+	s := &span{env: e, job: w, start: first == 0, nodes: make([]float64, n)}
+	if s.start {
+		s.compute = w.First
+	} else {
+		// A sample that is larger than the buffer may be in it alone.
+		s.staged = max(e.Classes[0].Capacity, w.Largest)
+	}
+	threads := e.Classes[0].Threads
+	for gamma := 1; gamma <= n; gamma++ {
+		s.alone = max(s.alone, e.SourceRate(gamma))
+		s.source = max(s.source, float64(gamma)*e.SourceRate(gamma))
+	}
+	fastest := s.alone // one thread's rate, from any tier
+	s.inFlight = float64(threads)
+	for j := range e.Classes[1:] {
+		c := &e.Classes[j+1]
+		most, one := c.Read.Best(threads * n)
+		s.rates = append(s.rates, most)
+		if c.Capacity > 0 {
+			fastest = max(fastest, one)
+		}
+		s.inFlight += float64(c.Threads)
+	}
+	if n > 1 {
+		s.peers = e.PeerBandwidth * float64(max(1, w.PeerStreams))
+	}
+	s.perMB = e.Write(1) + 1/fastest
+	return s
+}
+
+// add adds the next epoch.
+func (s *span) add(d *Demand) {
+	s.epochs++
+	s.compute += d.Compute
+	for i, mb := range d.Nodes {
+		s.nodes[i] += mb
+		s.total += mb
+	}
+	if s.start {
+		s.fresh += d.New
+		s.newSamples += d.NewSamples
+	}
+}
+
+// least returns a lower bound of the time that the span takes.
+func (s *span) least() float64 {
+	heaviest := slices.Max(s.nodes)
+	return max(s.compute, s.fresh/s.source, s.staging(heaviest), s.oneNode(heaviest), s.allNodes(),
+		s.requests())
+}
+
+// staging returns how long the threads of the staging buffer of a node take for mb MB.
+func (s *span) staging(mb float64) float64 {
+	return (mb - s.staged) * s.perMB / float64(s.env.Classes[0].Threads)
+}
+
+// cached returns how many epochs' reads may be served by what caches held before: all but those of
+// the job's first.
+func (s *span) cached() float64 {
+	if s.start {
+		return float64(s.epochs - 1)
+	}
+	return float64(s.epochs)
+}
+
+// oneNode returns how long a node takes to get mb MB: from the source, from other nodes, and from
+// its own classes, which in an epoch serve at most what they hold.
+func (s *span) oneNode(mb float64) float64 {
+	return s.parallel(mb-s.staged, s.alone+s.peers, 1, s.cached())
+}
+
+// allNodes returns how long the nodes together take to get every sample once, from the source and
+// from all classes. If several nodes read each sample in an epoch, what a node does not hold itself
+// comes from the source again or through the network.
+func (s *span) allNodes() float64 {
+	n := float64(len(s.nodes))
+	t := s.parallel(s.distinct(), s.source, n, s.cached())
+	if s.job.Readers > 1 {
+		own := n * (s.cached()*s.env.LocalCapacity() + s.staged)
+		t = max(t, (s.total-own)/(s.source+n*s.peers))
+	}
+	return t
+}
+
+// distinct returns the MB of the samples that the nodes read, counted once per epoch, without what
+// may be staged at the start.
+func (s *span) distinct() float64 {
+	return s.total/float64(max(1, s.job.Readers)) - float64(len(s.nodes))*s.staged
+}
+
+// parallel returns the least t in which mb MB come from a tier that gives rate MB/s and from the
+// classes of n nodes, each of which serves at most its capacity `serves` times:
+//
+//	rate t + sum over j of min(n serves d_j, n r_j t) >= mb
+//
+// The left side is concave, so that Newton's method, started at 0, approaches t from below, and has
+// it after one step per class and one more.
+func (s *span) parallel(mb, rate, n, serves float64) float64 {
+	t := 0.0
+	for range len(s.rates) + 1 {
+		left, slope := mb-rate*t, rate
+		for j, r := range s.rates {
+			if most := n * serves * s.env.Classes[j+1].Capacity; n*r*t < most {
+				left -= n * r * t
+				slope += n * r
+			} else {
+				left -= most
+			}
+		}
+		if left <= 0 {
+			break
+		}
+		t += left / slope
+	}
+	return t
+}
+
+// requests returns how long the threads that can wait for the source take for the samples that must
+// be read from it: each sample occupies one for its latency and its transfer.
+func (s *span) requests() float64 {
+	n := float64(len(s.nodes))
+	mb := max(s.fresh, s.distinct()-n*s.cached()*s.env.LocalCapacity())
+	if mb <= 0 {
+		return 0
+	}
+	samples := float64(s.newSamples)
+	if s.job.Largest > 0 {
+		samples = max(samples, mb/s.job.Largest)
+	}
+	return (samples*s.env.SourceLatency + mb/s.alone) / (n * s.inFlight)
+}

@@ -1,0 +1,45 @@
+package perfmodel
+
+// Candidate is a tier that has a sample, as Choose sees it.
+type Candidate struct {
+	// Arrival is when the sample would be here if it were read from the tier now, including what is
+	// queued there: seconds from now.
+	Arrival float64
+	// Charge is the delay that the read causes to others who share the tier, in seconds: what it
+	// must save at least to be worth it.
+	Charge float64
+}
+
+const (
+	// advantage is how many times as soon a sample must arrive from a tier whose reads cost others
+	// more to be read from there. It covers the error of predictions, so that noise alone sends no
+	// reads to the source.
+	advantage = 1.25
+	// leastGain is by how many seconds it must arrive sooner. Less than that is hidden by reading
+	// more samples at the same time.
+	leastGain = 1e-3
+)
+
+// Choose returns the tier to read a sample from: an index of candidates, of which there is at least
+// one. They are ordered by what their reads cost others, least first: own classes, another node,
+// the source. due is when the sample is needed, in seconds from now.
+//
+// Of the tiers that deliver in time, it takes the one that costs others least. If none does, it
+// takes the fastest, where the delay that a read causes to others counts as its own. So copies
+// spare the source as long as they keep up; if they do not, tiers work in parallel, each with as
+// many reads as make all of them equally late.
+func Choose(due float64, candidates []Candidate) int {
+	for i := range candidates {
+		if candidates[i].Arrival <= due {
+			return i
+		}
+	}
+	best := 0
+	for i := 1; i < len(candidates); i++ {
+		mine := candidates[i].Arrival + candidates[i].Charge
+		if mine*advantage+leastGain < candidates[best].Arrival+candidates[best].Charge {
+			best = i
+		}
+	}
+	return best
+}

@@ -1,0 +1,36 @@
+package request
+
+import (
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// TestDifferencesAreAsTheUserWroteThem: sizes with their units, and a key that is not set.
+func TestDifferencesAreAsTheUserWroteThem(t *testing.T) {
+	resolved := func(arguments map[string]any) *config.Config {
+		cfg, err := config.Resolve(config.Input{
+			Arguments: arguments,
+			Classes: []storageclass.Kind{
+				{Name: "memory", SizeKey: "memory"},
+				{Name: "file", Directory: true, SizeKey: "cache_size", PathKey: "cache_dir"},
+			},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	theirs := resolved(map[string]any{"memory": "1GB"})
+	mine := resolved(map[string]any{"memory": "2GB", "cache_dir": "/nvme/x", "cache_size": "3GB"})
+	want := "memory (1GB in that job, 2GB in this one), " +
+		"cache_dir (not set in that job, /nvme/x in this one), " +
+		"cache_size (auto in that job, 3GB in this one)"
+	if got := Differences(theirs, mine); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+	if got := Differences(mine, mine); got != "" {
+		t.Errorf("the same: %q", got)
+	}
+}

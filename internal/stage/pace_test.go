@@ -1,0 +1,62 @@
+package stage
+
+import (
+	"testing"
+	"time"
+)
+
+// TestPaceLeavesWaitingOut checks that the time for which the process waits does not count as work
+// on batches, and that what is due is counted from the batch that it works on.
+func TestPaceLeavesWaitingOut(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time {
+		return start.Add(time.Duration(seconds * float64(time.Second)))
+	}
+	var p pace
+	if due := p.due(at(0), 5); due != 0 {
+		t.Errorf("before the first batch: due in %v s, want at once", due)
+	}
+	p.block(at(0))
+	p.resume(at(10))
+	p.took(at(10), 1)
+	for i := range 10 { // 2 s of work, 3 s of waiting
+		begun := 10 + 5*float64(i)
+		p.block(at(begun + 2))
+		p.resume(at(begun + 5))
+		p.took(at(begun+5), 1)
+	}
+	now := 60.0
+	for _, c := range []struct {
+		after float64 // the last batch was taken
+		ahead int
+		want  float64
+	}{
+		{0, 0, 2},
+		{0, 3, 8},
+		{1, 3, 7},
+		{100, 3, 0},
+	} {
+		if due := p.due(at(now+c.after), c.ahead); due != c.want {
+			t.Errorf("%v s after a batch, with %d in front: due in %v s, want %v", c.after, c.ahead,
+				due, c.want)
+		}
+	}
+	p.block(at(now + 2))
+	if due := p.due(at(now+50), 0); due != 0 {
+		t.Errorf("the process waits for it: due in %v s, want at once", due)
+	}
+	if due := p.due(at(now+50), 2); due != 4 {
+		t.Errorf("while the process waits, with 2 in front: due in %v s, want 4", due)
+	}
+}
+
+// TestPaceCountsBatchesTakenTogether checks that one acknowledgement may stand for several batches.
+func TestPaceCountsBatchesTakenTogether(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var p pace
+	p.took(start, 1)
+	p.took(start.Add(8*time.Second), 4)
+	if due := p.due(start.Add(8*time.Second), 1); due != 4 {
+		t.Errorf("due in %v s, want 4", due)
+	}
+}

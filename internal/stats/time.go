@@ -1,0 +1,90 @@
+package stats
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// mega is the bytes of a MB.
+const mega = 1e6
+
+// whole is the scheme in which every rank reads every sample (access.Whole).
+const whole = "whole"
+
+// CompareTime compares the runtime of the epochs begun with the least that is possible on nodes
+// with this environment, and updates Sentence. It is called after Complete. The capacities of
+// staging buffers and classes are the report's, where it has as many classes as the environment.
+// elapsed is the runtime, in seconds, from when caches began to be filled; 0 means the sum of the
+// epochs' times, which leaves out what was read before the first request and between epochs.
+//
+// Other nodes are taken to have consumed as much as this one. A nil or invalid environment, and a
+// report without batches, leave both values 0.
+func (r *Report) CompareTime(env *perfmodel.Environment, elapsed float64) {
+	r.TimeBound, r.TimeShare = 0, 0
+	if env == nil || env.Validate() != nil || r.begun() == 0 {
+		return
+	}
+	machine := *env
+	machine.Classes = slices.Clone(env.Classes)
+	var staging int64
+	for _, rank := range r.Ranks {
+		staging += rank.Staging.Size
+	}
+	if staging > 0 {
+		machine.Classes[0].Capacity = float64(staging) / mega
+	}
+	if len(r.Classes) == len(machine.Classes)-1 {
+		for j, c := range r.Classes {
+			machine.Classes[j+1].Capacity = float64(c.Capacity) / mega
+		}
+	}
+	w, seconds := r.workload(machine.Compute)
+	if r.TimeBound = machine.TimeBound(w); r.TimeBound > 0 {
+		r.TimeShare = cmp.Or(elapsed, seconds) / r.TimeBound
+	}
+	r.Sentence = r.sentence()
+}
+
+// workload returns what the epochs begun needed of nodes that consume compute MB/s each, and the
+// sum of their times. An epoch's time ends when its last batch is delivered, so that the
+// computation of that batch does not count.
+func (r *Report) workload(compute float64) (w *perfmodel.Workload, seconds float64) {
+	nodes := max(r.Nodes, 1)
+	w = &perfmodel.Workload{}
+	if r.Scheme == whole {
+		w.Readers = nodes
+	}
+	for _, e := range r.Epochs {
+		if e.Batches == 0 {
+			continue
+		}
+		at := len(w.Epochs)
+		seconds += e.Seconds
+		var consumed float64
+		for _, a := range e.Reads {
+			consumed += float64(a.Bytes) / mega
+		}
+		steps := float64(e.Batches) / float64(max(len(r.Ranks), 1))
+		d := perfmodel.Demand{Compute: consumed / compute * max(0, steps-1) / max(steps, 1)}
+		// Repeats within an epoch need not be fetched again.
+		distinct := float64(cmp.Or(r.Needed, r.Bytes)) / mega
+		if at < len(r.Demands) {
+			distinct = float64(r.Demands[at].Bytes) / mega
+		}
+		share := min(consumed, distinct/float64(nodes))
+		if w.Readers > 0 {
+			share = min(consumed, distinct)
+		}
+		d.Nodes = slices.Repeat([]float64{share}, nodes)
+		total := min(share*float64(nodes), distinct)
+		if at < len(r.Demands) {
+			d.New = min(total, float64(r.Demands[at].New)/mega)
+		} else if at == 0 {
+			d.New = total
+		}
+		w.Epochs = append(w.Epochs, d)
+	}
+	return w, seconds
+}

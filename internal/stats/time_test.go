@@ -1,0 +1,124 @@
+package stats
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement"
+)
+
+// timed returns the report of one of two nodes that read 400 MB in each of three epochs. A node
+// holds 100 MB in its class.
+func timed() *Report {
+	r := &Report{
+		Nodes: 2, WorldSize: 2, Bytes: 400e6, Samples: 400, Planned: 3, Steps: 10,
+		Ranks:   []RankReport{{Staging: Staging{Size: 10e6}}},
+		Classes: []Class{{Name: "memory", Capacity: 100e6}},
+	}
+	for e := range 3 {
+		r.Ranks[0].Epochs = append(r.Ranks[0].Epochs, EpochTally{e, Tally{
+			Batches: 10, Samples: 200, Seconds: 6,
+			Reads: map[string]Amount{"memory": {100, 100e6}, "source": {100, 100e6}},
+		}})
+	}
+	return r
+}
+
+// machine is an environment whose capacities are not the report's.
+func machine() *perfmodel.Environment {
+	return &perfmodel.Environment{
+		Compute: 100, Preprocess: 1000, PeerBandwidth: 1000, SourceBandwidth: 1000,
+		SourceThroughput: perfmodel.Constant(100),
+		Classes: []perfmodel.Class{
+			{Threads: 8, Read: perfmodel.Constant(1000), Write: perfmodel.Constant(1000)},
+			{Threads: 1, Read: perfmodel.Constant(1000), Write: perfmodel.Constant(1000)},
+		},
+	}
+}
+
+// TestRuntimeIsComparedWithTheLeast: the source gives both nodes 100 MB/s together.
+func TestRuntimeIsComparedWithTheLeast(t *testing.T) {
+	for name, c := range map[string]struct {
+		change  func(*Report, *perfmodel.Environment)
+		elapsed float64
+		bound   float64
+		share   float64
+	}{
+		// 400 MB, and twice what 200 MB of caches do not hold: 800 MB leave the source.
+		"source":  {nil, 0, 8, 18. / 8},
+		"elapsed": {nil, 20, 8, 20. / 8},
+		// 200 MB per node at 10 MB/s, without the tenth batch of an epoch.
+		"compute": {func(_ *Report, e *perfmodel.Environment) { e.Compute = 10 }, 0, 54, 18. / 54},
+		// The source gives 400 MB; then epochs take 1.8 s of computation.
+		"cached": {func(r *Report, _ *perfmodel.Environment) {
+			r.Classes[0].Capacity = 200e6
+		}, 0, 4 + 2*1.8, 18 / 7.6},
+		// 400 MB in the first epoch, half as much in the second and third, of which 100 are new.
+		"given": {func(r *Report, _ *perfmodel.Environment) {
+			r.Classes[0].Capacity = 500e6
+			for e := range 2 {
+				r.Ranks[0].Epochs[1+e].Reads = map[string]Amount{"memory": {100, 100e6}}
+			}
+			r.Demands = []placement.Demand{
+				{Bytes: 400e6, New: 400e6},
+				{Bytes: 200e6, New: 100e6},
+				{Bytes: 200e6, New: 100e6},
+			}
+		}, 0, 6, 3},
+		// Each node reads all 400 MB, and has 100 of them; peers bring 2000 MB/s.
+		"whole": {func(r *Report, e *perfmodel.Environment) {
+			r.Scheme, e.Compute = "whole", 1e6
+			for e := range r.Ranks[0].Epochs {
+				r.Ranks[0].Epochs[e].Reads = map[string]Amount{"memory": {400, 400e6}}
+			}
+		}, 0, 8, 18. / 8},
+	} {
+		r, env := timed(), machine()
+		if c.change != nil {
+			c.change(r, env)
+		}
+		r.Complete(nil, 200e6)
+		r.CompareTime(env, c.elapsed)
+		if math.Abs(r.TimeBound-c.bound) > 1e-6 || math.Abs(r.TimeShare-c.share) > 1e-6 {
+			t.Errorf("%s: at least %v s, %v of that; want %v and %v", name, r.TimeBound, r.TimeShare,
+				c.bound, c.share)
+		}
+	}
+}
+
+// TestTimeBoundIsReported: in the report and its summary, and in their sentences; without an
+// environment there is none.
+func TestTimeBoundIsReported(t *testing.T) {
+	r := timed()
+	r.Complete(nil, 200e6)
+	for _, env := range []*perfmodel.Environment{nil, {}} {
+		r.CompareTime(env, 0)
+		text, err := json.Marshal(r)
+		if err != nil || strings.Contains(string(text), "time_bound") ||
+			strings.Contains(r.Sentence, "least possible on this machine") {
+			t.Errorf("without an environment: %v, %s, %s", err, text, r.Sentence)
+		}
+	}
+	r.CompareTime(machine(), 0)
+	for _, v := range []any{r, r.Summary()} {
+		text, err := json.Marshal(v)
+		if err != nil || !strings.Contains(string(text), `"time_bound_seconds":8,`) ||
+			!strings.Contains(string(text), `"share_of_time_bound":2.25,`) {
+			t.Errorf("%v: %s", err, text)
+		}
+	}
+	want := "The runtime was 2.25 times the least possible on this machine, 8.000 s."
+	c := r.Summary()
+	if all := c.Over(c.Nodes); !strings.Contains(r.Sentence, want) ||
+		!strings.Contains(c.Sentence, want) || !strings.Contains(all.Sentence, want) {
+		t.Errorf("%s\n%s\n%s", r.Sentence, c.Sentence, all.Sentence)
+	}
+	empty := &Report{Nodes: 1}
+	empty.Complete(nil, 0)
+	if empty.CompareTime(machine(), 5); empty.TimeBound != 0 {
+		t.Errorf("nothing was read, and takes %v s", empty.TimeBound)
+	}
+}

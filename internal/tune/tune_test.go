@@ -1,0 +1,95 @@
+package tune
+
+import (
+	"math"
+	"testing"
+)
+
+// TestTuner lets the tuner run on machines of which it is known how fast they are.
+func TestTuner(t *testing.T) {
+	cores := func(n float64) func(int) float64 { // more threads than cores bring nothing
+		return func(threads int) float64 { return 100 * math.Min(float64(threads), n) }
+	}
+	for name, c := range map[string]struct {
+		most    int
+		rate    func(threads int) float64
+		lo, hi  int // where most of the windows are to be spent
+		windows int
+	}{
+		"all help":            {8, cores(8), 8, 8, 400},
+		"three help":          {8, cores(3), 3, 3, 400},
+		"one does":            {8, cores(1), 1, 1, 400},
+		"only one is allowed": {1, cores(4), 1, 1, 50},
+		"more are slower": {8, func(n int) float64 {
+			return 400 - 30*math.Abs(float64(n)-4)
+		}, 4, 4, 400},
+		"a little more each": {8, func(n int) float64 {
+			return 100 * math.Pow(float64(n), 0.9)
+		}, 8, 8, 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tuner := New(Options{Start: c.most, Least: 1, Most: c.most})
+			there := 0
+			for range c.windows {
+				if tuner.Value() < 1 || tuner.Value() > c.most {
+					t.Fatalf("%d threads of %d", tuner.Value(), c.most)
+				}
+				if tuner.Value() >= c.lo && tuner.Value() <= c.hi {
+					there++
+				}
+				tuner.Next(c.rate(tuner.Value()))
+			}
+			if there < c.windows*8/10 {
+				t.Errorf("%d to %d threads in %d of %d windows", c.lo, c.hi, there, c.windows)
+			}
+		})
+	}
+}
+
+// TestTunerFollows changes the machine while it runs.
+func TestTunerFollows(t *testing.T) {
+	tuner := New(Options{Start: 8, Least: 1, Most: 8})
+	cores := 8.0
+	run := func(windows int) {
+		for range windows {
+			tuner.Next(100 * math.Min(float64(tuner.Value()), cores))
+		}
+	}
+	run(50)
+	for _, n := range []float64{2, 6, 3, 8} {
+		cores = n
+		run(6000)
+		if math.Abs(float64(tuner.Value())-n) > 1 {
+			t.Errorf("%d threads on a machine that now has %v cores", tuner.Value(), n)
+		}
+	}
+}
+
+// TestTunerOfStreams checks that the number of streams for a source is near the best one within 24
+// windows, which take 6 s: for one with a long latency hundreds, for one that more streams slow
+// down few.
+func TestTunerOfStreams(t *testing.T) {
+	for name, rate := range map[string]func(n float64) float64{
+		"a long latency": func(n float64) float64 { return math.Min(n/182, 1) },
+		"2 % less per stream above 4": func(n float64) float64 {
+			return math.Min(n/4, 1) * (1 - 0.02*math.Min(math.Max(n-4, 0), 45))
+		},
+		"a hard disk":   func(n float64) float64 { return 1 / (1 + math.Abs(math.Log2(n/2))) },
+		"one is enough": func(n float64) float64 { return 1 },
+	} {
+		tuner := New(Options{Start: 16, Least: 1, Most: 512, Growth: 1.5})
+		for range 24 {
+			tuner.Next(rate(float64(tuner.Value())))
+		}
+		if tuner.from != 0 { // a trial may be under way
+			tuner.Next(rate(float64(tuner.Value())))
+		}
+		best := 0.0
+		for n := range 512 {
+			best = math.Max(best, rate(float64(n+1)))
+		}
+		if got := rate(float64(tuner.Value())); got < 0.9*best {
+			t.Errorf("%s: %d streams give %v of the best throughput", name, tuner.Value(), got/best)
+		}
+	}
+}

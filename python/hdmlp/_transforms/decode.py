@@ -1,0 +1,60 @@
+"""The transform that decodes images."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .arguments import as_edge
+from .base import Transform
+
+
+class ImgDecode(Transform):
+    """Decodes an image, as PIL's ``Image.open(f).convert(mode)`` does.
+
+    A list that begins with another transform of images decodes to RGB first, so this one is only
+    needed for other arguments.
+
+    Args:
+        mode: ``"RGB"`` for 3 channels or ``"L"`` for 1. Default: ``"RGB"``.
+        fast: If True, decode a JPEG at a half, a quarter or an eighth of its size if that is still
+            more than twice the size to which it is resized. Faster for large images, but no longer
+            bit-identical with PIL: 45 dB PSNR or better (44 dB with bicubic and Lanczos).
+            Default: False.
+        orient: If True, rotate and flip the image as its EXIF orientation says, which torchvision's
+            loader does not do. Default: False.
+        max_pixels: Refuse an image with more pixels than this, before memory is allocated for it.
+            Default: PIL's own limit.
+
+    Raises:
+        TypeError: ``max_pixels`` is not an integer.
+        ValueError: ``mode`` is unknown, or ``max_pixels`` is below 1.
+    """
+
+    _in_torchvision = False
+
+    def __init__(
+        self,
+        mode: str = "RGB",
+        fast: bool = False,
+        orient: bool = False,
+        max_pixels: int = 178956970,
+    ):
+        if mode not in ("RGB", "L"):
+            raise ValueError(f"mode should be 'RGB' or 'L'. Got {mode!r}")
+        self.mode, self.fast, self.orient = mode, bool(fast), bool(orient)
+        self.max_pixels = as_edge("max_pixels", max_pixels)
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "name": "ImgDecode",
+            "mode": self.mode,
+            "fast": self.fast,
+            "orient": self.orient,
+            "max_pixels": self.max_pixels,
+        }
+
+    def __repr__(self) -> str:
+        return (
+            f"ImgDecode(mode={self.mode!r}, fast={self.fast}, orient={self.orient}, "
+            f"max_pixels={self.max_pixels})"
+        )

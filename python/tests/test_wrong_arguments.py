@@ -1,0 +1,216 @@
+"""Arguments that cannot be honoured: each is refused at once, by its name."""
+
+import errno
+import os
+import signal
+
+import hdmlp.torch as ht
+import pytest
+from hdmlp import Job, data, errors
+from hdmlp import transforms as T
+from hdmlp._arguments import switch
+from hdmlp._directory import located
+from hdmlp._handle import _advice
+from hdmlp._stall import stalled
+from torch.utils.data import Subset
+
+np = pytest.importorskip("numpy")
+
+
+def test_switches_are_true_or_false():
+    for value in (True, 1, np.True_, np.int64(1)):
+        assert switch("verify", value) is True
+    for value in (False, 0, np.False_, np.int64(0)):
+        assert switch("verify", value) is False
+    for value in ("no", "yes", "", 2, 1.0, None, [], np.zeros(2), object()):
+        with pytest.raises(errors.ConfigError, match=r"verify=.*: must be True or False"):
+            switch("verify", value)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "offload",
+        "verify",
+        "raw",
+        "shard",
+        "pin_memory",
+        "drop_last",
+        "persistent_workers",
+        "in_order",
+    ],
+)
+def test_torchs_loader_refuses_text_for_a_switch(folder, name):
+    with pytest.raises(errors.ConfigError, match=f"{name}='no': must be True or False"):
+        ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True, **{name: "no"})
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        (dict(name=3), "name=3: must be text, not int"),
+        (dict(config_file=3), "config_file=3: must be a path"),
+        (dict(collate_fn=3), "collate_fn=3: must be callable"),
+        (dict(timeout=True), "timeout=True: must be 0 or more seconds"),
+        (dict(rank="0", world_size="1"), "rank='0': must be a whole number"),
+        (dict(shuffle=2), "shuffle=2: must be True, False, 'torch'"),
+    ],
+)
+def test_arguments_of_another_type_are_refused(folder, arguments, message):
+    for make in (
+        lambda: data.DataLoader(folder, **arguments),
+        lambda: ht.DataLoader(ht.ImageFolder(folder), 4, **{"shuffle": True, **arguments}),
+    ):
+        with pytest.raises(errors.ConfigError, match=message):
+            make()
+
+
+def test_switches_of_the_other_loaders(folder):
+    for name in ("verify", "drop_last"):
+        with pytest.raises(errors.ConfigError, match=f"{name}='no'"):
+            data.DataLoader(folder, **{name: "no"})
+    with pytest.raises(errors.ConfigError, match="drop_last_batch='no'"):
+        Job(folder, 4, 1, drop_last_batch="no")
+
+
+def test_a_job_refuses_what_it_cannot_use_when_it_is_made(folder):
+    with pytest.raises(errors.ConfigError, match=r"config_path='/nowhere.toml': there is no such"):
+        Job(folder, 4, 1, config_path="/nowhere.toml")
+    with pytest.raises(errors.ConfigError, match="seed=-1"):
+        Job(folder, 4, 1, seed=-1)
+    with pytest.raises(errors.ConfigError, match="dataset_path=None: must be a path"):
+        Job(None, 4, 1)
+
+
+def test_a_missing_file_of_the_environment_is_named_by_its_variable(folder, monkeypatch):
+    monkeypatch.setenv("HDMLP_CONFIG", "/nowhere.toml")
+    with pytest.raises(errors.ConfigError, match=r"HDMLP_CONFIG='/nowhere.toml'"):
+        data.DataLoader(folder, config_file=None)
+
+
+def test_a_path_is_not_a_dataset_of_torchs_loader(folder):
+    for path in (str(folder), os.fsencode(folder)):
+        with pytest.raises(errors.ConfigError, match=r"give hdmlp\.torch\.ImageFolder\("):
+            ht.DataLoader(path, 4)
+
+
+def test_a_subset_with_an_index_outside_its_dataset(daemon, folder):
+    dataset = ht.ImageFolder(folder)
+    count = len(dataset)
+    for index in (count, -count - 1):
+        with pytest.raises(errors.ConfigError, match=f"index {index} of the Subset is out of"):
+            ht.DataLoader(Subset(dataset, [0, index]), 2)
+
+
+def test_an_index_outside_the_dataset(daemon, folder):
+    dataset = data.Folder(folder)
+    count = len(dataset)
+    with pytest.raises(IndexError, match=f"sample 99 is out of .* {count} samples, 0 to"):
+        dataset[99]
+
+
+@pytest.mark.parametrize("root", [None, 5, ["a"]])
+def test_a_root_that_is_no_path(root):
+    for make in (data.Folder, ht.ImageFolder):
+        with pytest.raises(errors.ConfigError, match=r"root=.*: must be a path \(str or"):
+            make(root)
+
+
+def test_a_root_that_is_no_directory(tmp_path):
+    (tmp_path / "file").touch()
+    for name, message in (
+        ("file", "it is not a directory: give the directory that holds one subdirectory per"),
+        ("file/below", "it is not a directory"),
+        ("missing", "there is no such directory: check the path, and that its file system"),
+        ("null\0", "null character"),
+    ):
+        with pytest.raises(errors.DatasetNotFoundError, match=message):
+            data.Folder(f"{tmp_path}/{name}")
+
+
+def test_a_directory_that_does_not_answer_is_left_to_the_loader(tmp_path, monkeypatch):
+    def stat(path, *_, **__):
+        raise OSError(errno.ETIMEDOUT, "timed out")
+
+    monkeypatch.setattr("hdmlp._directory.os.stat", stat)
+    assert located(str(tmp_path)) == str(tmp_path)
+
+
+@pytest.mark.parametrize("extensions", [5, {".png": 1}, [5], [""], b".png"])
+def test_extensions_that_are_no_list_of_suffixes(folder, extensions):
+    with pytest.raises(errors.ConfigError, match="must be a list of suffixes such as"):
+        data.Folder(folder, extensions)
+
+
+def test_no_extensions_at_all(folder):
+    with pytest.raises(errors.ConfigError, match="no file would be a sample"):
+        data.Folder(folder, [])
+    assert data.Folder(folder, {".b", ".a"}).extensions == (".a", ".b")
+
+
+def test_what_cannot_be_called(folder):
+    with pytest.raises(TypeError, match=r"transforms\[1\] should be callable. Got 5"):
+        T.Compose([T.ToTensor(), 5])
+    for name in ("target_transform", "loader"):
+        with pytest.raises(errors.ConfigError, match=f"{name}=3: must be callable"):
+            ht.ImageFolder(folder, **{name: 3})
+    dataset = ht.ImageFolder(folder)
+    with pytest.raises(errors.ConfigError, match="worker_init_fn=3: must be callable"):
+        ht.DataLoader(dataset, worker_init_fn=3)
+    with pytest.raises(errors.ConfigError, match="5 is not a transform: it cannot be called"):
+        data.DataLoader(folder, transforms=[5])
+    job = Job(folder, 4, 1)
+    with pytest.raises(errors.ConfigError, match="target_transform=3: must be callable"):
+        ht.HDMLPImageFolder(folder, job, target_transform=3)
+    with pytest.raises(errors.ConfigError, match="collate_fn=3: must be callable"):
+        ht.HDMLPDataLoader(ht.HDMLPImageFolder(folder, job), collate_fn=3)
+
+
+def test_a_state_names_its_wrong_entry(daemon, folder):
+    with data.DataLoader(folder, 4, seed=1) as loader:
+        state = loader.state_dict()
+        for entry, value, message in (
+            ("epoch", -1, r"state\['epoch'\]=-1: must be 0 or more"),
+            ("step", None, r"state\['step'\]=None: must be a whole number"),
+            ("step", 999, r"state\['step'\]=999: out of range, an epoch of this loader has"),
+        ):
+            with pytest.raises(errors.ConfigError, match=message):
+                loader.load_state_dict({**state, entry: value})
+
+
+def test_a_batch_that_does_not_come_in_time():
+    assert "timeout=5 seconds: the source is slow" in str(stalled(5))
+    assert "a worker process is still making it" in str(stalled(5, working=True))
+
+
+def test_a_worker_that_ended():
+    assert "OOM killer" in _advice(-signal.SIGKILL)
+    assert "PYTHONFAULTHANDLER" in _advice(-signal.SIGSEGV)
+    assert "num_workers=0" in _advice(1)
+
+
+def test_sizes_and_directories_that_have_no_effect(real, folder, tmp_path):
+    for keys, message in (
+        (dict(cache_size="1GB"), "cache_size = .* has no effect without cache_dir"),
+        (dict(disk_reserve="1GB"), "disk_reserve = .* has no effect without cache_dir"),
+        (dict(index_dir=tmp_path / "a/b"), "its parent directory .*/a does not exist"),
+        (dict(cache_dir=folder), "cache_dir = .* is not an HDMLP cache: it contains"),
+    ):
+        with pytest.raises(errors.ConfigError, match=message):
+            data.DataLoader(folder, **keys)
+    assert not (tmp_path / "a").exists()
+
+
+def test_drop_last_leaves_nothing(real, folder):
+    with pytest.raises(errors.ConfigError, match="with drop_last nothing would be delivered: a st"):
+        data.DataLoader(folder, 1000, drop_last=True)
+
+
+def test_explain_names_what_is_out_of_range(real, folder):
+    with data.DataLoader(folder, 4) as loader:
+        with pytest.raises(errors.ConfigError, match=r"^step 999 out of range: an epoch has"):
+            loader.explain(0, 999)
+        with pytest.raises(
+            errors.ConfigError, match=r"^rank 5 out of range: the job's ranks are 0"
+        ):
+            loader.explain(0, 0, 5)
