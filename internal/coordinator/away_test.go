@@ -26,8 +26,8 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		return func() bool {
 			return !slices.ContainsFunc([]*Coordinator{all[0], all[2]}, func(c *Coordinator) bool {
 				return slices.ContainsFunc(ids, func(id int) bool {
-					_, ok := c.Peers().Arrival(id, 1)
-					return ok != want
+					_, asked := c.Peers().Arrival(id, 1000)
+					return asked != want
 				})
 			})
 		}

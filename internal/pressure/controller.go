@@ -184,8 +184,8 @@ func (c *Controller) trend(r Reading) (growth, stall float64) {
 	c.history = append(c.history, r)
 	first := c.history[0]
 	passed := r.At.Sub(first.At).Seconds()
-	if passed <= 0 {
-		return 0, 0
+	if passed < window.Seconds()/2 {
+		return 0, 0 // too short to tell
 	}
 	others := func(x Reading) int64 { return x.Limit - x.Free - x.Taken }
 	growth = max(float64(others(r)-others(first))/passed, 0)

@@ -1,9 +1,7 @@
 package stage
 
 import (
-	"cmp"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -102,54 +100,33 @@ func (s *Stager) Barrier(f func()) {
 func (s *Stager) Delay() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return time.Duration(s.laidOut-s.taken) * s.takes.each()
+	return time.Duration(s.laidOut-s.taken) * s.perBatch()
 }
 
-// promised returns how many batches that may name segments of classes may be laid out ahead of the
+// reach returns how many batches that may name segments of classes may be laid out ahead of the
 // process: so many that it has taken them within the cache's horizon, and at least 2. s.mu must be
 // held.
-func (s *Stager) promised() int {
-	each, horizon := s.takes.each(), s.o.Cache.Horizon()
+func (s *Stager) reach() int {
+	each, horizon := s.perBatch(), s.o.Cache.Horizon()
 	if each == 0 || horizon == 0 || s.o.Preprocessor != nil {
 		return math.MaxInt
 	}
 	return max(int(horizon/each), 2)
 }
 
-// takes is how fast a process takes batches. A lock of its owner guards it.
-type takes struct {
-	last  time.Time
-	taken [8]taken // lately; a ring
-	n     int
-}
+// perAck is how many batches a process may take before it says so.
+const perAck = 16
 
-// taken are batches that the process took at a time, and how long after the ones before.
-type taken struct {
-	batches int
-	after   time.Duration
-}
-
-// took notes that the process has taken n batches.
-func (p *takes) took(now time.Time, n int) {
-	if !p.last.IsZero() {
-		p.taken[p.n%len(p.taken)] = taken{n, now.Sub(p.last)}
-		p.n++
-	}
-	p.last = now
-}
-
-// each returns how long the process takes for a batch; 0: that is not known. It is the mean of the
-// last times without the longest one, because the process may have paused.
-func (p *takes) each() time.Duration {
-	lately := p.taken[:min(p.n, len(p.taken))]
-	if len(lately) < 2 {
+// perBatch returns how long the process works on a batch; 0: that is not known. It is more than its
+// pace if the process has not been heard of for so long that it must have become slower. s.mu must
+// be held.
+func (s *Stager) perBatch() time.Duration {
+	if !s.pace.measured {
 		return 0
 	}
-	pause := slices.MaxFunc(lately, func(a, b taken) int { return cmp.Compare(a.after, b.after) })
-	var sum taken
-	for _, t := range lately {
-		sum.batches += t.batches
-		sum.after += t.after
+	each := time.Duration(s.pace.perBatch * float64(time.Second))
+	if s.waiting {
+		return each
 	}
-	return (sum.after - pause.after) / time.Duration(sum.batches-pause.batches)
+	return max(each, time.Since(s.pace.last)/perAck)
 }

@@ -101,8 +101,8 @@ func (tenant) Refill()                      {}
 func (tenant) Delay() time.Duration         { return 0 }
 func (tenant) Rank() func(id int32) float64 { return func(int32) float64 { return 0 } }
 
-// TestBarrierPassesWhenNothingIsInProgress checks a barrier before, in and after a Run, and one in
-// a Run that is cut off.
+// TestBarrierPassesWhenNothingIsInProgress checks a barrier before, in and after a Run, which is
+// cut off.
 func TestBarrierPassesWhenNothingIsInProgress(t *testing.T) {
 	g := newRig(t, plain(40, 2))
 	defer g.close()
@@ -133,27 +133,8 @@ func TestBarrierPassesWhenNothingIsInProgress(t *testing.T) {
 	}
 }
 
-// TestPaceIgnoresAPause checks that the pace is that of most batches.
-func TestPaceIgnoresAPause(t *testing.T) {
-	var p takes
-	now := time.Unix(0, 0)
-	if p.took(now, 1); p.each() != 0 {
-		t.Errorf("one batch: %v", p.each())
-	}
-	for _, step := range []struct {
-		batches int
-		after   time.Duration
-	}{{1, 10}, {16, 160}, {1, 5000}, {1, 10}, {4, 40}, {2, 20}} {
-		now = now.Add(step.after * time.Millisecond)
-		p.took(now, step.batches)
-	}
-	if p.each() != 10*time.Millisecond {
-		t.Errorf("%v for a batch", p.each())
-	}
-}
-
 // TestBatchesInPlaceAreBoundedInTime checks that no more batches are laid out than the process
-// takes within the cache's horizon, unless samples are transformed.
+// takes within the cache's horizon, and how long it is expected to take for them.
 func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	o := plain(40, 2)
 	class := memory.New(memory.Options{})
@@ -161,24 +142,29 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	g := newRig(t, o)
 	defer g.close()
 	s := g.ranks[0].stager
+	now := time.Now()
 	for i := range 5 {
-		s.takes.took(time.Unix(int64(i), 0), 1)
+		s.pace.took(now.Add(time.Duration(i-4)*time.Second), 1)
 	}
 	for horizon, want := range map[time.Duration]int{
 		10 * time.Second: 10, time.Second: 2, time.Millisecond: 2,
 	} {
 		class.SetHorizon(horizon)
-		if got := s.promised(); got != want {
+		if got := s.reach(); got != want {
 			t.Errorf("%v: %d batches, want %d", horizon, got, want)
 		}
 	}
 	class.SetHorizon(0)
-	if got := s.promised(); got < 1<<30 {
+	if got := s.reach(); got < 1<<30 {
 		t.Errorf("without a horizon: %d batches", got)
 	}
 	s.laidOut, s.taken = 7, 4
-	if got := s.Delay(); got != 3*time.Second {
+	if got := s.Delay(); got.Round(time.Second) != 3*time.Second {
 		t.Errorf("the delay is %v", got)
+	}
+	s.pace.last = time.Now().Add(-time.Minute)
+	if got := s.Delay(); got < 3*time.Minute/perAck {
+		t.Errorf("the delay is %v after a minute without a batch", got)
 	}
 	s.laidOut, s.taken = 0, 0
 }

@@ -19,11 +19,10 @@ type Stager struct {
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
-	takes                          takes // how fast the process takes batches
-	waiting                        bool  // the process is blocked, and has received nothing since
-	lacking                        bool  // the next batch waits for memory
-	reserving                      bool  // the walker reserves memory, and may have to wait for some
-	ahead                          int   // most batches staged and not yet taken
+	waiting                        bool // the process is blocked, and has received nothing since
+	lacking                        bool // the next batch waits for memory
+	reserving                      bool // the walker reserves memory, and may have to wait for some
+	ahead                          int  // most batches staged and not yet taken
 	pace                           pace
 
 	barriers barriers
@@ -131,9 +130,7 @@ func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
 	}
-	now := time.Now()
-	s.pace.took(now, n-s.taken)
-	s.takes.took(now, n-s.taken)
+	s.pace.took(time.Now(), n-s.taken)
 	s.taken = n
 	select {
 	case s.moved <- struct{}{}:
@@ -190,7 +187,7 @@ func (s *Stager) hold(ctx context.Context) error {
 		if staged >= s.ahead && s.ahead < s.o.MostAhead && s.starved() {
 			s.ahead = min(s.ahead+s.ahead/2+1, s.o.MostAhead)
 		}
-		full := staged >= min(s.o.First+2*s.taken, s.ahead, s.promised())
+		full := staged >= min(s.o.First+2*s.taken, s.ahead, s.reach())
 		if !full {
 			s.laidOut++
 		}

@@ -144,7 +144,8 @@ def test_a_process_that_grows_by_100_mb_per_second_survives(group, files, calm):
     assert f"control group {group.path} had " in returned["why"], got
     assert "Storage class memory gave back " in got["sentence"], got
     counts = _oom._counts(group_of(group))
-    assert counts is not None and counts.kills == 0
+    assert counts is not None
+    assert counts.kills == 0
 
 
 def test_views_outlive_segments(group, files):
@@ -211,4 +212,5 @@ def test_workers_let_go_of_segments(group, files):
     assert got["grown"] >= 500_000_000, got
     assert got["classes"][0]["given_back"]["bytes"] > 50_000_000, got
     counts = _oom._counts(group_of(group))
-    assert counts is not None and counts.kills == 0
+    assert counts is not None
+    assert counts.kills == 0

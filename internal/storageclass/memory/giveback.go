@@ -366,5 +366,5 @@ func (s *store) leaving() (sum int64) {
 func (s *store) promised() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return max(s.mu.room-s.backed(), 0)
+	return max(s.mu.capacity-s.backed(), 0)
 }

@@ -82,11 +82,11 @@ func (c *Class) Idle() int64 {
 }
 
 // Open implements storageclass.Class. A store that is reopened keeps all its samples, even if they
-// take more than room.
-func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, error) {
-	if room < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
+// take more than capacity.
+func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Store, error) {
+	if capacity < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
 		return nil, fmt.Errorf("memory class: open a store of %d bytes for %d samples: "+
-			"out of range", room, ds.Samples)
+			"out of range", capacity, ds.Samples)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,20 +104,20 @@ func (c *Class) Open(ds storageclass.Dataset, room int64) (storageclass.Store, e
 	}
 	if s != nil {
 		_, used := s.Capacity()
-		room = max(room, used)
+		capacity = max(capacity, used)
 	}
-	if err := c.makeRoom(s, room); err != nil {
+	if err := c.makeRoom(s, capacity); err != nil {
 		return nil, err
 	}
 	if s == nil {
-		fresh, err := newStore(c, ds, room)
+		fresh, err := newStore(c, ds, capacity)
 		if err != nil {
-			return nil, fmt.Errorf("memory class: a store of %s: %w", size.Format(room), err)
+			return nil, fmt.Errorf("memory class: a store of %s: %w", size.Format(capacity), err)
 		}
 		s = fresh
 		c.mu.stores[ds.Fingerprint] = s
 	}
-	s.resize(room)
+	s.resize(capacity)
 	s.opens = 1
 	c.mu.clock++
 	s.opened = c.mu.clock
@@ -157,8 +157,8 @@ func (c *Class) Close() error {
 }
 
 // makeRoom evicts idle stores other than own, the one opened longest ago first, until own, or a new
-// store if own is nil, can have room bytes. c.mu is held.
-func (c *Class) makeRoom(own *store, room int64) error {
+// store if own is nil, can have capacity bytes. c.mu is held.
+func (c *Class) makeRoom(own *store, capacity int64) error {
 	for {
 		free, err := c.free()
 		if err != nil {
@@ -167,13 +167,13 @@ func (c *Class) makeRoom(own *store, room int64) error {
 		if own != nil {
 			free = add(free, own.live())
 		}
-		if room <= max(free, 0) { // zero bytes always fit
+		if capacity <= max(free, 0) { // zero bytes always fit
 			return nil
 		}
 		oldest := c.oldest(own)
 		if oldest == nil {
 			return &storageclass.LimitError{
-				What: "a store in memory", Need: room, Limit: max(free, 0),
+				What: "a store in memory", Need: capacity, Limit: max(free, 0),
 				Hint: "reduce memory, or give the job more",
 			}
 		}
@@ -207,7 +207,7 @@ func (c *Class) oldest(own *store) (oldest *store) {
 	return oldest
 }
 
-// free returns what is left for new stores if the open ones use all the room that they were
+// free returns what is left for new stores if the open ones use all the capacity that they were
 // promised. It may be negative. c.mu is held.
 func (c *Class) free() (int64, error) {
 	free, err := c.limit()

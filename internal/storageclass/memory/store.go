@@ -38,7 +38,7 @@ type store struct {
 
 	mu struct { // guards the following, and the fields of segments that say so
 		invariants.Mutex[store]
-		room     int64 // bytes that samples may take
+		capacity int64 // bytes that samples may take
 		used     int64 // bytes that samples take
 		size     int64 // of new segments
 		current  *segment
@@ -56,7 +56,7 @@ var _ storageclass.InPlace = (*store)(nil)
 
 // newStore creates an empty store. Its first segment is made at once, so that a system that denies
 // such memory is noticed.
-func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
+func newStore(c *Class, ds storageclass.Dataset, capacity int64) (*store, error) {
 	s := &store{
 		class:       c,
 		fingerprint: ds.Fingerprint,
@@ -66,11 +66,11 @@ func newStore(c *Class, ds storageclass.Dataset, room int64) (*store, error) {
 		instances:   make([]atomic.Uint64, ds.Samples),
 	}
 	s.segments.Store(&table{})
-	s.resize(room)
+	s.resize(capacity)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.extend(0); err != nil {
-		return nil, limited(room, err)
+		return nil, limited(capacity, err)
 	}
 	return s, nil
 }
@@ -80,7 +80,7 @@ func (s *store) extend(n int64) error {
 	if s.mu.last == storageclass.MaxSegments {
 		return storageclass.ErrFull
 	}
-	g, err := newSegment(s, s.mu.last, max(n, min(s.mu.size, s.mu.room-s.mu.used)))
+	g, err := newSegment(s, s.mu.last, max(n, min(s.mu.size, s.mu.capacity-s.mu.used)))
 	if err != nil {
 		return err
 	}
@@ -127,7 +127,7 @@ func (s *store) Held() []int32 {
 func (s *store) Capacity() (total, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.room, s.mu.used
+	return s.mu.capacity, s.mu.used
 }
 
 // Put implements storageclass.Store.
@@ -314,7 +314,7 @@ func (s *store) reserve(id int) (*segment, int64, error) {
 	n := s.sampleSize(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n <= s.mu.room-s.mu.used {
+	if n <= s.mu.capacity-s.mu.used {
 		if g, offset, ok := s.fit(n); ok {
 			s.mu.used += n
 			g.adding++
@@ -370,13 +370,13 @@ func (s *store) publish(id int, g *segment, offset int64, origin storageclass.Or
 	s.where[id].Store(int64(placeOf(g.number, offset)))
 }
 
-// resize sets the room of a store that no job has open.
-func (s *store) resize(room int64) {
+// resize sets the capacity of a store that no job has open.
+func (s *store) resize(capacity int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.room, s.mu.size = room, s.class.segment
+	s.mu.capacity, s.mu.size = capacity, s.class.segment
 	if s.mu.size == 0 {
-		s.mu.size = segmentSize(room)
+		s.mu.size = segmentSize(capacity)
 	}
 	s.mu.refused = false
 }
