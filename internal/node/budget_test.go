@@ -232,7 +232,7 @@ func TestBatchLargerThanTheDataset(t *testing.T) {
 			}
 		})
 		for _, r := range n.Reports()[0].Ranks {
-			if size := r.Staging.Size; size > 32<<20 {
+			if size := r.Staging.Size; size > 256<<20 {
 				t.Errorf("a staging buffer of %d bytes", size)
 			}
 		}
