@@ -24,7 +24,8 @@ placement/policytest/example: access placement placement/builder
 simulate: access perfmodel placement placement/simulated placement/policies
 size:
 suggest:
-stats: perfmodel placement size
+remedy: perfmodel size
+stats: perfmodel placement size remedy
 inputfile:
 meter: perfmodel stats
 environment: perfmodel inputfile
@@ -91,6 +92,7 @@ devcluster:
 
 // allowedInTests lists imports that only tests may add, because they assemble real parts.
 const allowedInTests = `
+remedy: access simulate
 placement: placement/policies placement/policytest
 placement/builder: placement/policytest
 placement/policies: perfmodel placement/policytest
