@@ -194,6 +194,12 @@ func printJob(j *stats.Report, out io.Writer) error {
 	for _, c := range j.Classes {
 		fmt.Fprintf(out, "class %s: %s of %s\n", c.Name, size.Format(c.Used), size.Format(c.Capacity))
 	}
+	if j.Known != nil {
+		mean := float64(j.Bytes) / float64(max(j.Samples, 1)) / 1e6
+		if err := printKnown(j.Known, mean, out); err != nil {
+			return err
+		}
+	}
 	for _, f := range j.Faults {
 		fmt.Fprintf(out, "unreadable: sample %d (%s): %s; on_error %s, %s\n", f.Sample,
 			printable.Name(f.Path), printable.Text(f.Reason), f.Policy, times(f.Count))

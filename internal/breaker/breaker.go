@@ -79,6 +79,25 @@ func NewSet(o Options) *Set {
 // SetOwner sets the function that returns each sample's owner: a node, or -1.
 func (s *Set) SetOwner(owner func(id int) int) { s.owner.Store(&owner) }
 
+// Know sets what is known of reads from other nodes before they are measured.
+func (s *Set) Know(k perfmodel.Known) {
+	for _, c := range s.circuits {
+		c.meter.Know(k)
+	}
+}
+
+// Known returns what is known of reads from other nodes of samples of size MB: the median over the
+// nodes that were measured, if any was.
+func (s *Set) Known(size float64) perfmodel.Known {
+	var nodes []perfmodel.Node
+	for _, c := range s.circuits {
+		if c.remote {
+			nodes = append(nodes, perfmodel.Node{Network: c.meter.Known()})
+		}
+	}
+	return perfmodel.Merge(nodes, size).Network
+}
+
 // SetAlive sets whether a node is alive.
 func (s *Set) SetAlive(node int, alive bool) {
 	if uint(node) < uint(len(s.circuits)) {

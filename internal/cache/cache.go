@@ -87,8 +87,9 @@ type Options struct {
 	// Timeout is how long the source may take for one read, including its own retries, before the
 	// read is given up even though it cannot be interrupted; 0: no limit.
 	Timeout time.Duration
-	// Known is what is known of the tiers before reads have measured them, by their names.
-	Known map[string]perfmodel.Known
+	// Known is what is known of the tiers before reads have measured them, by their names, and
+	// Written of writes to classes.
+	Known, Written map[string]perfmodel.Known
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -123,7 +124,7 @@ func New(o Options) *Cache {
 		}
 	}
 	c.start(o.Threads)
-	c.know(o.Known)
+	c.know(o.Known, o.Written)
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
 }

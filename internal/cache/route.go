@@ -18,8 +18,9 @@ type route struct {
 	direct bool
 }
 
-// know sets what is known of the tiers, by name, before they are measured; the rest is guessed.
-func (c *Cache) know(tiers map[string]perfmodel.Known) {
+// know sets what is known of the tiers and of writes to them, by name, before they are measured;
+// the rest is guessed.
+func (c *Cache) know(tiers, written map[string]perfmodel.Known) {
 	for tier := range c.meters {
 		known, ok := tiers[c.TierName(Tier(tier))]
 		switch {
@@ -28,10 +29,21 @@ func (c *Cache) know(tiers map[string]perfmodel.Known) {
 			known = perfmodel.GuessedSource
 		case Tier(tier) == Peer:
 			known = perfmodel.GuessedPeer
+		case c.classes[Tier(tier)-FirstClass].inPlace != nil:
+			known = perfmodel.GuessedMemory
 		default:
 			known = perfmodel.GuessedClass
 		}
 		c.meters[tier].Know(known)
+	}
+	for j := range c.classes {
+		if cl := &c.classes[j]; cl.writer != nil {
+			known, ok := written[cl.Name]
+			if !ok {
+				known = perfmodel.GuessedClass
+			}
+			cl.writer.Know(known)
+		}
 	}
 }
 
@@ -42,6 +54,17 @@ func (c *Cache) Known() map[string]perfmodel.Known {
 		tiers[c.TierName(Tier(tier))] = c.meters[tier].Known()
 	}
 	return tiers
+}
+
+// Written returns what is known of writes to the classes now, by name; memory is written by reads.
+func (c *Cache) Written() map[string]perfmodel.Known {
+	classes := make(map[string]perfmodel.Known, len(c.classes))
+	for j := range c.classes {
+		if cl := &c.classes[j]; cl.writer != nil {
+			classes[cl.Name] = cl.writer.Known()
+		}
+	}
+	return classes
 }
 
 // most is the largest number of tiers that a sample is chosen from: the fastest classes, another

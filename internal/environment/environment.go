@@ -263,9 +263,9 @@ func (f *File) guessed(keys []string) {
 		for j := range n.Classes {
 			switch key {
 			case fmt.Sprintf("storage_class.%d.read", j+1):
-				n.Classes[j].Read = perfmodel.GuessedClass
+				n.Classes[j].Read = n.Classes[j].Guess()
 			case fmt.Sprintf("storage_class.%d.write", j+1):
-				n.Classes[j].Write = perfmodel.GuessedClass
+				n.Classes[j].Write = n.Classes[j].Guess()
 			}
 		}
 	}

@@ -333,6 +333,7 @@ func (r *Rank) Close() {
 		j := r.job
 		j.p.Stops.Leave(r.rank)
 		j.mu.Lock()
+		j.pace()
 		delete(j.ranks, r.rank)
 		j.book.Leave(r.rank)
 		j.mu.Unlock()

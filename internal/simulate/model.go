@@ -155,6 +155,15 @@ func streamOf(job *Job) (*access.Stream, error) {
 	return access.New(spec)
 }
 
+// Input returns what a policy plans by in a simulation of the job.
+func Input(job *Job) (placement.Input, error) {
+	stream, err := streamOf(job)
+	if err != nil {
+		return placement.Input{}, err
+	}
+	return input(job, stream), nil
+}
+
 // input returns the job as a policy sees it.
 func input(job *Job, stream *access.Stream) placement.Input {
 	var capacity []int64

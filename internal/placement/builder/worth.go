@@ -1,5 +1,61 @@
 package builder
 
+// fromClass and fromPeer return the seconds per MB of class j of the node itself and of another
+// node, read with all threads of a node.
+func (b *Builder) fromClass(j int) float64 { return 1 / b.in.Env.NodeRate(j) }
+
+func (b *Builder) fromPeer(j int) float64 {
+	return 1 / min(b.in.Env.PeerBandwidth, b.in.Env.NodeRate(j))
+}
+
+// LimitSlowClasses limits what classes hold that are slower than the source, which they would spare
+// (its share per node, while all nodes read). Reads from such a class and from the source take
+// place at the same time; a class gets what it serves in the time of an epoch, in which the
+// training or all tiers together, whichever is slower, deliver the node's part of the dataset. With
+// rates r of the class and b of the source that is the share r/(r+b). What the class already holds
+// stays.
+func (b *Builder) LimitSlowClasses() {
+	e := b.in.Env
+	if e == nil {
+		return
+	}
+	mean := float64(b.bytes) / float64(max(len(b.head), 1)) / 1e6
+	source := e.NodeSourceRate(len(b.in.Nodes), mean)
+	part := float64(b.bytes) / 1e6 / float64(len(b.in.Nodes)) // of an epoch that a node reads, MB
+	limited := false
+	for n, node := range b.in.Nodes {
+		rest, together := part, source
+		for j := range b.room[n] {
+			if j+1 >= len(e.Classes) {
+				break
+			}
+			if rate := e.NodeRate(j + 1); rate >= source {
+				rest -= float64(node.Capacity[j]) / 1e6
+			} else {
+				together += rate
+			}
+		}
+		seconds := max(part/e.Compute, rest/together, 0)
+		for j := range b.room[n] {
+			if j+1 >= len(e.Classes) {
+				break
+			}
+			rate := e.NodeRate(j + 1)
+			if rate >= source {
+				continue
+			}
+			held := node.Capacity[j] - b.room[n][j]
+			most := int64(rate*seconds*1e6) - held
+			if most < b.room[n][j] {
+				b.room[n][j], limited = max(most, 0), true
+			}
+		}
+	}
+	if limited {
+		b.open = newRoomiest(b)
+	}
+}
+
 // benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation
 // 3.13). All nodes together read it total times, the node with the copy own times of these.
 func (b *Builder) benefitPerByte(size int64, total, own int) float32 {
@@ -21,7 +77,7 @@ func (b *Builder) FetchTime(r *Reads) float64 {
 	source := 1 / e.SourceRate(len(b.in.Nodes))
 	local := make([]float64, len(e.Classes))
 	for j := 1; j < len(local); j++ {
-		local[j] = e.FetchLocal(1, j)
+		local[j] = b.fromClass(j)
 	}
 	// time per MB of the current sample from the node's own class; 0 if it does not hold it
 	own := make([]float64, len(b.in.Nodes))
@@ -31,7 +87,7 @@ func (b *Builder) FetchTime(r *Reads) float64 {
 		for c := b.head[k]; c >= 0; c = b.copies[c].next {
 			j := int(b.copies[c].class) + 1
 			own[b.copies[c].node] = local[j]
-			anyNode = min(anyNode, e.FetchPeer(1, j))
+			anyNode = min(anyNode, b.fromPeer(j))
 		}
 		for _, n := range row.by {
 			at := anyNode

@@ -44,6 +44,7 @@ func (c Cooperative) Plan(in placement.Input) (*placement.Plan, error) {
 	if alone && !in.Given() { // it reads every sample in every epoch: one epoch is enough
 		b.OneEpoch()
 	}
+	b.LimitSlowClasses()
 	r := builder.NewReads(b)
 	b.FirstCopies(r)
 	if !alone && b.SecondCopiesPay() { // otherwise a second copy saves nothing
@@ -53,6 +54,7 @@ func (c Cooperative) Plan(in placement.Input) (*placement.Plan, error) {
 			if err != nil {
 				return nil, err
 			}
+			own.LimitSlowClasses()
 			own.FillOwn(r, 1)
 			own.FirstCopies(r)
 			if own.FetchTime(r) < b.FetchTime(r) {
