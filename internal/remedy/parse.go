@@ -18,9 +18,10 @@ const rateAllowed = `a rate above 0 such as 200 (MB/s), "200MB/s", "2GB/s" or "1
 
 // allowed says for each key which values it takes.
 var allowed = map[Key]string{
-	Threads:      "a whole number from 1 to " + strconv.Itoa(mostThreads) + ", per node",
-	Memory:       size.Allowed + ", per node",
-	Cache:        size.Allowed + `, per node, and "@" and a rate if the disk is to be another one: "1TB@2GB/s"`,
+	Threads: "a whole number from 1 to " + strconv.Itoa(mostThreads) + ", per node",
+	Memory:  size.Allowed + ", per node",
+	Cache: size.Allowed + `, per node, and "@" and a rate if it is to be on another disk, ` +
+		`such as "1TB@2GB/s"`,
 	Nodes:        "a whole number from 1 to " + strconv.Itoa(mostNodes),
 	SourceRate:   rateAllowed + ", for all nodes together",
 	NetworkRate:  rateAllowed + ", that a node gets from the others",

@@ -1,0 +1,107 @@
+package stats
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/remedy"
+)
+
+// Diagnose sets Limit and Remedies from what is known of the node, and updates Sentence. It is
+// called after Complete and CompareTime. caches reports whether the plan keeps samples in the
+// classes. A report without batches, or without Known, remains as it is.
+func (r *Report) Diagnose(caches bool) {
+	run := r.asRun(caches)
+	if run == nil || run.Validate() != nil {
+		return
+	}
+	now, remedies := remedy.Diagnose(run)
+	r.run, r.Limit, r.Remedies = run, &now, remedies
+	r.Sentence = r.sentence()
+}
+
+// asRun returns what predictions need of the job; nil if there is too little.
+func (r *Report) asRun(caches bool) *remedy.Run {
+	if r.Known == nil || r.Samples == 0 || r.begun() == 0 {
+		return nil
+	}
+	nodes := max(r.Nodes, 1)
+	run := &remedy.Run{
+		Known: *r.Known, Nodes: nodes, Data: cmp.Or(r.Needed, r.Bytes), Caches: caches,
+		Sample: float64(r.Bytes) / float64(r.Samples), Whole: r.Scheme == whole,
+		Once: r.Planned == 1,
+	}
+	positions := cmp.Or(r.Positions, r.Samples)
+	if r.Subset && r.Needed > 0 {
+		run.Sample = float64(r.Needed) / float64(positions)
+	}
+	if taken := r.Steps * r.GlobalBatch; taken > 0 {
+		positions = min(positions, taken)
+	}
+	run.Epoch = int64(float64(positions) * run.Sample)
+	if !run.Whole {
+		run.Epoch /= int64(nodes)
+	}
+	for _, known := range r.Known.Classes {
+		var capacity int64
+		if at := slices.IndexFunc(r.Classes, func(c Class) bool {
+			return c.Name == known.Name
+		}); at >= 0 {
+			capacity = r.Classes[at].Capacity
+		}
+		run.Capacity = append(run.Capacity, capacity)
+	}
+	if p := r.Preprocessing; p != nil && p.Samples > 0 {
+		run.Transformers = p.Threads
+	}
+	later := 0.0
+	for _, e := range r.Epochs {
+		ranks := int64(max(len(r.Ranks), 1))
+		if e.Epoch == r.Epochs[0].Epoch || e.Batches < int64(r.Steps)*ranks || e.Batches == 0 {
+			continue
+		}
+		later++
+		run.Measured += (e.Seconds - run.Measured) / later
+		run.Python += (e.Stall[Python]/float64(ranks) - run.Python) / later
+	}
+	return run
+}
+
+// diagnose sets Limit and Remedies from what the nodes know.
+func (c *ClusterReport) diagnose() {
+	c.Limit, c.Remedies = nil, nil
+	if run, ok := c.merged(); ok {
+		now, remedies := remedy.Diagnose(&run)
+		c.Limit, c.Remedies = &now, remedies
+	}
+}
+
+// merged returns the job as all nodes that have reported know it.
+func (c *ClusterReport) merged() (remedy.Run, bool) {
+	var runs []*remedy.Run
+	for i := range c.Nodes {
+		if run := c.Nodes[i].Run; run != nil {
+			runs = append(runs, run)
+		}
+	}
+	return remedy.Merge(runs)
+}
+
+// WhatIf answers what changes would bring; ok is false if nothing was measured yet.
+func (c *ClusterReport) WhatIf(changes []remedy.Change) (answer remedy.Answer, ok bool) {
+	run, ok := c.merged()
+	if !ok {
+		return remedy.Answer{Job: c.Job, Changes: changes}, false
+	}
+	answer = remedy.Ask(&run, changes)
+	answer.Job = c.Job
+	return answer, true
+}
+
+// limited says what limits the job, and the cheapest remedy; "" if that is not known.
+func limited(now *remedy.Now, remedies []remedy.Remedy) string {
+	if now == nil {
+		return ""
+	}
+	return " " + now.Sentence(remedies)
+}
