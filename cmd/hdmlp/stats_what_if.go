@@ -105,9 +105,8 @@ func printRemedies(now *remedy.Now, remedies []remedy.Remedy, out io.Writer) {
 	}
 	for i, r := range remedies {
 		if i == 0 {
-			fmt.Fprintf(out, "an epoch, by the model %.3f s now, would take:\n", now.Epoch)
+			fmt.Fprintf(out, "an epoch, by the model %.3f s, would take\n", now.Epoch)
 		}
-		fmt.Fprintf(out, "  %.3f s with %s; then %s limits\n", r.After, r.Text,
-			remedy.Name(r.Resource))
+		fmt.Fprintf(out, "  %.3f s with %s; limit: %s\n", r.After, r.Text, r.Resource)
 	}
 }

@@ -167,7 +167,10 @@ type Remedy struct {
 	After    float64 `json:"epoch_seconds_after"`
 	Resource string  `json:"limit_after"` // what limits afterwards
 	Source   int64   `json:"source_bytes_after"`
-	Text     string  `json:"text"`
+	// Guessed are the numbers that only the prediction with the change rests on, and which were not
+	// measured: that of a network, for a second node.
+	Guessed []string `json:"not_measured,omitempty"`
+	Text    string   `json:"text"`
 }
 
 // Key names what can be changed.

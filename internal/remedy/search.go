@@ -2,6 +2,7 @@ package remedy
 
 import (
 	"math"
+	"slices"
 )
 
 const (
@@ -46,6 +47,11 @@ func Diagnose(r *Run) (Now, []Remedy) {
 		remedy := Remedy{
 			Change: change, From: from, Before: now.Epoch, After: after.Epoch,
 			Resource: after.Resource, Source: after.Source,
+		}
+		for _, g := range after.Guessed {
+			if !slices.Contains(now.Guessed, g) {
+				remedy.Guessed = append(remedy.Guessed, g)
+			}
 		}
 		remedy.Text = remedy.text(r.Caches)
 		remedies = append(remedies, remedy)

@@ -15,6 +15,9 @@ func (r *Remedy) text(caches bool) string {
 	if !caches && (r.Key == Memory || r.Key == Cache) {
 		text += " and a policy that caches, such as cooperative"
 	}
+	if len(r.Guessed) > 0 {
+		text += " (not measured: " + strings.Join(r.Guessed, ", ") + ")"
+	}
 	return text
 }
 
@@ -96,42 +99,29 @@ func Name(resource string) string {
 func (n *Now) Sentence(remedies []Remedy) string {
 	var b strings.Builder
 	limit := Name(n.Resource)
-	fmt.Fprintf(&b, "%s limits epochs after the first one", strings.ToUpper(limit[:1])+limit[1:])
+	fmt.Fprintf(&b, "%s limits later epochs", strings.ToUpper(limit[:1])+limit[1:])
 	if n.Resource == Python {
 		b.WriteString(": increase num_workers, or use transforms that the daemon can run.")
 		return b.String()
 	}
 	fmt.Fprintf(&b, ": by the model they take %s", seconds(n.Epoch))
-	if n.Resource != Compute && n.Next != nil {
-		fmt.Fprintf(&b, ", and %s limits next, at %s", Name(n.Next.Resource),
-			seconds(n.Next.Seconds))
+	if n.Measured > 0 {
+		fmt.Fprintf(&b, " (measured: %s)", seconds(n.Measured))
 	}
 	switch {
 	case n.Resource == Compute:
-		b.WriteString("; faster loading would not shorten them.")
+		b.WriteString(", and faster loading would not shorten them.")
 	case len(remedies) == 0:
-		b.WriteString("; no single change of memory, CPUs, nodes, source or network by up to 16 " +
-			"times lifts that.")
+		b.WriteString("; no change of one thing alone would lift that.")
 	default:
 		r := &remedies[0]
-		fmt.Fprintf(&b, ". The cheapest remedy is %s: %s, and then %s limits.", r.Text,
-			seconds(r.After), Name(r.Resource))
+		fmt.Fprintf(&b, ". The cheapest remedy is %s: they would take %s, and %s would limit.",
+			r.Text, seconds(r.After), Name(r.Resource))
 	}
-	if g := n.notMeasured(); g != "" {
-		b.WriteString(" " + strings.ToUpper(g[:1]) + g[1:] + ".")
+	if len(n.Guessed) > 0 {
+		fmt.Fprintf(&b, " Not measured yet: %s.", strings.Join(n.Guessed, ", "))
 	}
 	return b.String()
-}
-
-// notMeasured says which numbers are guesses; "" if all were measured or given.
-func (p *Prediction) notMeasured() string {
-	switch len(p.Guessed) {
-	case 0:
-		return ""
-	case 1:
-		return "not measured: " + p.Guessed[0]
-	}
-	return "not measured: " + strings.Join(p.Guessed, ", ")
 }
 
 // Line says what limits, in few words.
