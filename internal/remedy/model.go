@@ -215,9 +215,12 @@ func (m *model) predict() Prediction {
 		perfmodel.Load
 		name string
 	}
-	loads := []load{{f.Compute, Compute}, {f.Preprocess, Preprocessing}}
-	if !m.transforms() {
-		loads = loads[:1]
+	var loads []load
+	if m.env.Compute < enough {
+		loads = append(loads, load{f.Compute, Compute})
+	}
+	if m.transforms() {
+		loads = append(loads, load{f.Preprocess, Preprocessing})
 	}
 	others := len(loads)
 	tier := func(l perfmodel.Load, name string, is bool) {

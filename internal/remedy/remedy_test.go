@@ -186,3 +186,71 @@ func TestDiagnose(t *testing.T) {
 		})
 	}
 }
+
+// TestSentence checks what people read.
+func TestSentence(t *testing.T) {
+	measured := machine{nodes: 1, memory: 400, source: 10, compute: 25}.run()
+	measured.Measured = 61.5
+	python := machine{nodes: 1, memory: 400, source: 20, compute: 25}.run()
+	python.Measured, python.Python = 80, 30
+	guessed := machine{nodes: 2, memory: 400, source: 10, compute: 25}.run()
+	guessed.Known.Network = perfmodel.GuessedPeer
+	none := machine{nodes: 1, memory: 400, source: 10, cachesNone: true}.run()
+	for _, c := range []struct {
+		run            *Run
+		sentence, line string
+	}{
+		{
+			measured,
+			"The source limits later epochs: by the model they take 60.0 s (measured: 61.5 s). The " +
+				"cheapest remedy is memory=572.3 MiB per node instead of 381.5 MiB: they would take " +
+				"40.0 s, and computation would limit.",
+			"limit: source, 60.0 s an epoch by the model; next compute 40.0 s; memory=572.3 MiB per " +
+				"node instead of 381.5 MiB: 40.0 s",
+		},
+		{
+			python,
+			"Python code that makes batches limits later epochs: increase num_workers, or use " +
+				"transforms that the daemon can run.",
+			"limit: python; next compute 40.0 s",
+		},
+		{
+			guessed,
+			"Computation limits later epochs: by the model they take 20.0 s, and faster loading " +
+				"would not shorten them. Not measured yet: network.",
+			"limit: compute, 20.0 s an epoch by the model; next source 20.0 s",
+		},
+		{
+			none,
+			"The source limits later epochs: by the model they take 100 s. The cheapest remedy is " +
+				"memory=951.8 MiB per node instead of none and a policy that caches, such as " +
+				"cooperative: they would take 0.2 s, and storage class memory would limit. Not " +
+				"measured yet: compute (taken as unlimited).",
+			"limit: source, 100 s an epoch by the model; memory=951.8 MiB per " +
+				"node instead of none and a policy that caches, such as cooperative: 0.2 s",
+		},
+	} {
+		now, remedies := Diagnose(c.run)
+		if got := now.Sentence(remedies); got != c.sentence {
+			t.Errorf("got\n%s\nwant\n%s", got, c.sentence)
+		}
+		if got := now.Line(remedies); got != c.line {
+			t.Errorf("got\n%s\nwant\n%s", got, c.line)
+		}
+	}
+}
+
+// TestSecondNodeNeedsANetwork that was not measured: the remedy says so.
+func TestSecondNodeNeedsANetwork(t *testing.T) {
+	r := machine{nodes: 1, memory: 400, source: 10, compute: 25}.run()
+	r.Known.Network = perfmodel.GuessedPeer
+	now, remedies := Diagnose(r)
+	if len(now.Guessed) != 0 {
+		t.Errorf("one node needs %v", now.Guessed)
+	}
+	for _, m := range remedies {
+		if m.Key == Nodes && m.Text != "2 nodes instead of 1 (not measured: network)" {
+			t.Errorf("%q", m.Text)
+		}
+	}
+}

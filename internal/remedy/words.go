@@ -146,6 +146,8 @@ func seconds(s float64) string {
 		return fmt.Sprintf("%.0f s", s)
 	case s >= 10:
 		return fmt.Sprintf("%.1f s", s)
+	case s < 0.01:
+		return fmt.Sprintf("%.2f ms", 1000*s)
 	}
 	return strconv.FormatFloat(s, 'g', 3, 64) + " s"
 }
