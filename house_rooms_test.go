@@ -115,6 +115,7 @@ coordinator: digest perfmodel
 node: access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly
+top: remedy
 `
 
 // entry is a line of these lists.

@@ -80,8 +80,8 @@ func TestDiagnose(t *testing.T) {
 	if err := json.Unmarshal(text, &as); err != nil {
 		t.Fatal(err)
 	}
-	if as.Limit.Resource != "source" || as.Limit.Share < 0.999 || as.Limit.Next.Resource != "compute" ||
-		as.Remedies[0].Change != "memory" || as.Remedies[0].After > 40.001 {
+	if as.Limit.Resource != "source" || as.Limit.Share < 0.999 ||
+		as.Limit.Next.Resource != "compute" || as.Remedies[0].Change != "memory" || as.Remedies[0].After > 40.001 {
 		t.Errorf("%s", text)
 	}
 }
