@@ -62,7 +62,41 @@ func newModel(r *Run) model {
 		}
 	}
 	m.unknown = unknown(r)
+	if r.Saturated != nil {
+		m.observe(r)
+	}
 	return m
+}
+
+// observe makes the rate of the resource that was saturated what it did, unless the user has given
+// another.
+func (m *model) observe(r *Run) {
+	switch rate := r.Saturated.MBps; r.Saturated.Resource {
+	case Preprocessing:
+		if r.Transformers > 0 && r.Known.Preprocess.Origin != perfmodel.Given {
+			m.env.Preprocess = rate / float64(m.later.Transformers)
+			m.know(Preprocessing)
+		}
+	case Source:
+		if r.Known.Source.Origin != perfmodel.Given && r.Known.SourcesOrigin != perfmodel.Given {
+			all := rate * float64(m.later.Nodes)
+			m.env.SourceThroughput, m.env.SourceBandwidth = perfmodel.Constant(all), all
+			m.env.SourceLatency = 0
+			m.know(Source)
+		}
+	case Network:
+		if r.Known.Network.Origin != perfmodel.Given {
+			m.env.PeerBandwidth = rate
+			m.know(Network)
+		}
+	default:
+		for j, c := range r.Known.Classes {
+			if c.Name == r.Saturated.Resource && c.Read.Origin != perfmodel.Given {
+				m.env.Classes[j+1].Read = perfmodel.Constant(rate)
+				m.know(c.Name)
+			}
+		}
+	}
 }
 
 // unlimited follows the name of a number that is not known at all, and so limits nothing.

@@ -44,6 +44,15 @@ type Run struct {
 	// of it in which Python code made batches that ranks waited for; 0: not known.
 	Measured float64 `json:"measured_epoch_seconds,omitempty"`
 	Python   float64 `json:"python_seconds,omitempty"`
+	// Saturated is the resource that ranks mostly waited for in these epochs; nil: there was none.
+	Saturated *Saturated `json:"saturated,omitempty"`
+}
+
+// Saturated is a resource that was busy all the time, so that what it did is its rate. That is more
+// certain than any estimate from single reads.
+type Saturated struct {
+	Resource string  `json:"resource"` // Preprocessing, Source, Network, or the name of a class
+	MBps     float64 `json:"mbps"`     // of this node
 }
 
 // Limits of what a Run may say, because other nodes say it.
@@ -51,6 +60,7 @@ const (
 	mostNodes   = 1 << 16
 	mostThreads = 1 << 16
 	mostClasses = 64
+	mostRate    = 1e9 // MB/s
 )
 
 // Validate returns an error if predictions cannot be made of the run.
@@ -71,6 +81,10 @@ func (r *Run) Validate() error {
 		if !(v >= 0) || math.IsInf(v, 1) {
 			errs = append(errs, fmt.Errorf("a size or time is %v; it must be 0 or more", v))
 		}
+	}
+	if s := r.Saturated; s != nil && !(s.MBps > 0 && s.MBps <= mostRate) {
+		errs = append(errs, fmt.Errorf("the rate of %.40q is %v MB/s; it must be above 0 and at most "+
+			"%g", s.Resource, s.MBps, float64(mostRate)))
 	}
 	for _, c := range r.Capacity {
 		if c < 0 {
@@ -109,6 +123,7 @@ func Merge(runs []*Run) (all Run, ok bool) {
 	}
 	all.Epoch = int64(mean(func(r *Run) float64 { return float64(r.Epoch) }))
 	all.Transformers = int(mean(func(r *Run) float64 { return float64(r.Transformers) }))
+	all.Saturated = saturated(runs)
 	var known []perfmodel.Node
 	for _, r := range runs {
 		known = append(known, r.Known)
@@ -117,6 +132,28 @@ func Merge(runs []*Run) (all Run, ok bool) {
 	}
 	all.Known = perfmodel.Merge(known, all.Sample/mega)
 	return all, true
+}
+
+// saturated returns the resource that was saturated on the nodes that name one, with the mean of its
+// rates; nil if they name different ones, or none.
+func saturated(runs []*Run) *Saturated {
+	var all Saturated
+	count := 0.0
+	for _, r := range runs {
+		if r.Saturated == nil {
+			continue
+		}
+		if count > 0 && r.Saturated.Resource != all.Resource {
+			return nil
+		}
+		count++
+		all.Resource = r.Saturated.Resource
+		all.MBps += (r.Saturated.MBps - all.MBps) / count
+	}
+	if count == 0 {
+		return nil
+	}
+	return &all
 }
 
 // Resources that are not storage classes. A class has its own name.

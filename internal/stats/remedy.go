@@ -3,6 +3,7 @@ package stats
 import (
 	"cmp"
 	"slices"
+	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/remedy"
 )
@@ -54,18 +55,53 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	if p := r.Preprocessing; p != nil && p.Samples > 0 {
 		run.Transformers = p.Threads
 	}
-	later := 0.0
-	for _, e := range r.Epochs {
-		ranks := int64(max(len(r.Ranks), 1))
-		if e.Epoch == r.Epochs[0].Epoch || e.Batches < int64(r.Steps)*ranks || e.Batches == 0 {
-			continue
-		}
-		later++
-		run.Measured += (e.Seconds - run.Measured) / later
-		run.Python += (e.Stall[Python]/float64(ranks) - run.Python) / later
-	}
+	r.measured(run)
 	return run
 }
+
+// measured sets what the epochs after the first one have shown, of which the node has delivered all
+// batches.
+func (r *Report) measured(run *remedy.Run) {
+	ranks := int64(max(len(r.Ranks), 1))
+	var all Tally
+	later := 0.0
+	for _, e := range r.Epochs {
+		if e.Epoch > r.Epochs[0].Epoch && e.Batches > 0 && e.Batches >= int64(r.Steps)*ranks {
+			later++
+			all.Add(&e.Tally)
+		}
+	}
+	if later == 0 || all.Seconds <= 0 {
+		return
+	}
+	run.Measured = all.Seconds / later
+	run.Python = all.Stall[Python] / float64(ranks) / later
+	cause, most := worst(all.Stall)
+	if most < all.StallSeconds()/2 || most < waits*all.Seconds*float64(ranks) {
+		return
+	}
+	resource, bytes := cause, all.Reads[cause].Bytes
+	switch {
+	case cause == "source":
+		bytes = all.Source.Bytes
+	case cause == "peer":
+		resource = remedy.Network
+	case strings.HasPrefix(cause, "transform "):
+		resource, bytes = remedy.Preprocessing, 0
+		for _, read := range all.Reads {
+			bytes += read.Bytes
+		}
+	}
+	if bytes > 0 {
+		run.Saturated = &remedy.Saturated{
+			Resource: resource, MBps: float64(bytes) / mega / all.Seconds,
+		}
+	}
+}
+
+// waits is the share of the time that ranks must have waited for a resource to show that it was
+// saturated.
+const waits = 0.1
 
 // diagnose sets Limit and Remedies from what the nodes know.
 func (c *ClusterReport) diagnose() {

@@ -115,6 +115,43 @@ func TestPythonLimits(t *testing.T) {
 	}
 }
 
+// TestWhatRanksWaitedForShowsItsRate: for 20 of 61 s they waited for a source that read 1000 MB,
+// which is more certain than what was fitted to single reads, but less than what the user has given.
+func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
+	for origin, want := range map[perfmodel.Origin]float64{
+		perfmodel.Measured: 600 * 61.0 / 1000, perfmodel.Given: 60,
+	} {
+		r := limitedRun(0, 1)
+		r.Known.Compute.Number = 250
+		r.Known.Source.Origin = origin
+		r.Diagnose(true)
+		if math.Abs(r.Limit.Epoch-want) > 1e-6 || r.Limit.Resource != remedy.Source {
+			t.Errorf("%s: %v s, want %v", origin, r.Limit.Epoch, want)
+		}
+	}
+	for cause, want := range map[string]string{
+		"transform ImgDecode": remedy.Preprocessing, "peer": remedy.Network, "file": "file",
+		"consumer": "", "handover": "",
+	} {
+		r := limitedRun(0, 1)
+		r.Epochs[1].Stall = map[string]float64{cause: 30}
+		r.Epochs[1].Reads = map[string]Amount{"peer": {1, 61e6}, "file": {1, 61e6}}
+		r.Diagnose(true)
+		got := ""
+		if r.run.Saturated != nil {
+			got = r.run.Saturated.Resource
+		}
+		if got != want {
+			t.Errorf("%s: %q was saturated, want %q", cause, got, want)
+		}
+	}
+	r := limitedRun(0, 1)
+	r.Epochs[1].Stall = map[string]float64{"source": 3}
+	if r.Diagnose(true); r.run.Saturated != nil {
+		t.Error("a source that ranks hardly waited for was saturated")
+	}
+}
+
 // TestClusterIsDiagnosedByAllNodes that have reported, from what they send as JSON: 2 nodes hold
 // 800 of 1000 MB, so that the source reads 200 MB in the 20 s of the computation. A node that says
 // what is impossible leaves the report without a limit.
