@@ -62,37 +62,50 @@ func newModel(r *Run) model {
 		}
 	}
 	m.unknown = unknown(r)
-	if r.Saturated != nil {
-		m.observe(r)
+	for _, d := range r.Did {
+		m.observe(r, d)
 	}
 	return m
 }
 
-// observe makes the rate of the resource that was saturated what it did, unless the user has given
-// another.
-func (m *model) observe(r *Run) {
-	switch rate := r.Saturated.MBps; r.Saturated.Resource {
+// observe corrects the rate of a resource by what it did, unless the user has given the rate.
+func (m *model) observe(r *Run, d Did) {
+	correct := func(rate float64) float64 {
+		if d.Saturated {
+			return d.MBps
+		}
+		return max(rate, d.MBps)
+	}
+	now, _ := m.now(SourceRate)
+	switch k := &r.Known; d.Resource {
+	case Compute:
+		if k.Compute.Origin != perfmodel.Given {
+			m.env.Compute = max(m.env.Compute, d.MBps)
+		}
 	case Preprocessing:
-		if r.Transformers > 0 && r.Known.Preprocess.Origin != perfmodel.Given {
-			m.env.Preprocess = rate / float64(m.later.Transformers)
+		if m.transforms() && k.Preprocess.Origin != perfmodel.Given {
+			threads := float64(m.later.Transformers)
+			m.env.Preprocess = correct(m.env.Preprocess*threads) / threads
 			m.know(Preprocessing)
 		}
 	case Source:
-		if r.Known.Source.Origin != perfmodel.Given && r.Known.SourcesOrigin != perfmodel.Given {
-			all := rate * float64(m.later.Nodes)
-			m.env.SourceThroughput, m.env.SourceBandwidth = perfmodel.Constant(all), all
-			m.env.SourceLatency = 0
-			m.know(Source)
+		rate := correct(now/float64(m.later.Nodes)) * float64(m.later.Nodes)
+		if k.Source.Origin != perfmodel.Given && k.SourcesOrigin != perfmodel.Given && rate != now {
+			*m = m.with(Change{Key: SourceRate, Amount: rate})
 		}
 	case Network:
-		if r.Known.Network.Origin != perfmodel.Given {
-			m.env.PeerBandwidth = rate
+		if k.Network.Origin != perfmodel.Given {
+			m.env.PeerBandwidth = correct(m.env.PeerBandwidth)
 			m.know(Network)
 		}
 	default:
-		for j, c := range r.Known.Classes {
-			if c.Name == r.Saturated.Resource && c.Read.Origin != perfmodel.Given {
-				m.env.Classes[j+1].Read = perfmodel.Constant(rate)
+		for j, c := range k.Classes {
+			if c.Name == d.Resource && c.Read.Origin != perfmodel.Given {
+				read := &m.env.Classes[j+1].Read
+				was, _ := read.Best(m.env.Classes[0].Threads * m.later.Nodes)
+				if rate := correct(was); rate != was {
+					*read = perfmodel.Constant(rate)
+				}
 				m.know(c.Name)
 			}
 		}

@@ -57,10 +57,11 @@ func drawRun(t *rapid.T) *Run {
 				int64(float64(data)*rapid.Float64Range(0, 1.2).Draw(t, c.Name+" share")))
 		}
 	}
-	if rapid.Bool().Draw(t, "saturated") {
-		r.Saturated = &Saturated{
-			rapid.SampledFrom([]string{Preprocessing, Source, Network, "memory", "file"}).
-				Draw(t, "resource"), log("rate", 0.1, 1e4),
+	for _, resource := range []string{Compute, Preprocessing, Source, Network, "memory", "file"} {
+		if rapid.Bool().Draw(t, resource+" did") {
+			r.Did = append(r.Did, Did{
+				resource, log(resource+" rate", 0.1, 1e4), rapid.Bool().Draw(t, resource+" saturated"),
+			})
 		}
 	}
 	return r
@@ -202,7 +203,7 @@ func TestMergeOfNodes(t *testing.T) {
 		for _, broken := range []func(*Run){
 			func(r *Run) { r.Nodes = 0 },
 			func(r *Run) { r.Data = -1 },
-			func(r *Run) { r.Saturated = &Saturated{Source, -1} },
+			func(r *Run) { r.Did = []Did{{Source, -1, true}} },
 			func(r *Run) { r.Sample = math.Inf(1) },
 			func(r *Run) { r.Transformers = 1 << 30 },
 			func(r *Run) { r.Capacity = []int64{1, 2, 3} },

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
@@ -44,15 +45,17 @@ type Run struct {
 	// of it in which Python code made batches that ranks waited for; 0: not known.
 	Measured float64 `json:"measured_epoch_seconds,omitempty"`
 	Python   float64 `json:"python_seconds,omitempty"`
-	// Saturated is the resource that ranks mostly waited for in these epochs; nil: there was none.
-	Saturated *Saturated `json:"saturated,omitempty"`
+	// Did is what resources did in epochs that are over; at most one entry for each.
+	Did []Did `json:"did,omitempty"`
 }
 
-// Saturated is a resource that was busy all the time, so that what it did is its rate. That is more
-// certain than any estimate from single reads.
-type Saturated struct {
-	Resource string  `json:"resource"` // Preprocessing, Source, Network, or the name of a class
-	MBps     float64 `json:"mbps"`     // of this node
+// Did is what a resource did in whole epochs. Its rate is at least that; and if ranks mostly waited
+// for it, it was busy all the time, so that its rate is that. Both are more certain than any
+// estimate from single reads.
+type Did struct {
+	Resource  string  `json:"resource"` // any but Python
+	MBps      float64 `json:"mbps"`     // of this node
+	Saturated bool    `json:"saturated,omitempty"`
 }
 
 // Limits of what a Run may say, because other nodes say it.
@@ -82,9 +85,14 @@ func (r *Run) Validate() error {
 			errs = append(errs, fmt.Errorf("a size or time is %v; it must be 0 or more", v))
 		}
 	}
-	if s := r.Saturated; s != nil && !(s.MBps > 0 && s.MBps <= mostRate) {
-		errs = append(errs, fmt.Errorf("the rate of %.40q is %v MB/s; it must be above 0 and at most "+
-			"%g", s.Resource, s.MBps, float64(mostRate)))
+	for _, d := range r.Did[:min(len(r.Did), mostClasses)] {
+		if !(d.MBps > 0 && d.MBps <= mostRate) {
+			errs = append(errs, fmt.Errorf("the rate of %.40q is %v MB/s; it must be above 0 and at "+
+				"most %g", d.Resource, d.MBps, float64(mostRate)))
+		}
+	}
+	if len(r.Did) > mostClasses {
+		errs = append(errs, fmt.Errorf("%d rates; at most %d are allowed", len(r.Did), mostClasses))
 	}
 	for _, c := range r.Capacity {
 		if c < 0 {
@@ -123,7 +131,7 @@ func Merge(runs []*Run) (all Run, ok bool) {
 	}
 	all.Epoch = int64(mean(func(r *Run) float64 { return float64(r.Epoch) }))
 	all.Transformers = int(mean(func(r *Run) float64 { return float64(r.Transformers) }))
-	all.Saturated = saturated(runs)
+	all.Did = merge(runs)
 	var known []perfmodel.Node
 	for _, r := range runs {
 		known = append(known, r.Known)
@@ -134,26 +142,26 @@ func Merge(runs []*Run) (all Run, ok bool) {
 	return all, true
 }
 
-// saturated returns the resource that was saturated on the nodes that name one, with the mean of its
-// rates; nil if they name different ones, or none.
-func saturated(runs []*Run) *Saturated {
-	var all Saturated
-	count := 0.0
-	for _, r := range runs {
-		if r.Saturated == nil {
-			continue
+// merge returns what resources did on the nodes: the mean over those on which they were saturated, or
+// else over all that name them.
+func merge(runs []*Run) (all []Did) {
+	count := map[string]float64{}
+	for _, saturated := range []bool{true, false} {
+		for _, r := range runs {
+			for _, d := range r.Did {
+				at := slices.IndexFunc(all, func(o Did) bool { return o.Resource == d.Resource })
+				if d.Saturated != saturated || at >= 0 && all[at].Saturated != saturated {
+					continue
+				}
+				if at < 0 {
+					all, at = append(all, Did{d.Resource, 0, saturated}), len(all)
+				}
+				count[d.Resource]++
+				all[at].MBps += (d.MBps - all[at].MBps) / count[d.Resource]
+			}
 		}
-		if count > 0 && r.Saturated.Resource != all.Resource {
-			return nil
-		}
-		count++
-		all.Resource = r.Saturated.Resource
-		all.MBps += (r.Saturated.MBps - all.MBps) / count
 	}
-	if count == 0 {
-		return nil
-	}
-	return &all
+	return all
 }
 
 // Resources that are not storage classes. A class has its own name.

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 	"strings"
 
@@ -59,44 +60,64 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	return run
 }
 
-// measured sets what the epochs after the first one have shown, of which the node has delivered all
-// batches.
+// measured sets what the epochs have shown of which the node has delivered all batches.
 func (r *Report) measured(run *remedy.Run) {
 	ranks := int64(max(len(r.Ranks), 1))
-	var all Tally
 	later := 0.0
-	for _, e := range r.Epochs {
-		if e.Epoch > r.Epochs[0].Epoch && e.Batches > 0 && e.Batches >= int64(r.Steps)*ranks {
+	for i := range r.Epochs {
+		e := &r.Epochs[i]
+		if e.Batches == 0 || e.Batches < int64(r.Steps)*ranks || e.Seconds <= 0 {
+			continue
+		}
+		if first := e.Epoch == r.Epochs[0].Epoch; !first {
 			later++
-			all.Add(&e.Tally)
+			run.Measured += (e.Seconds - run.Measured) / later
+			run.Python += (e.Stall[Python]/float64(ranks) - run.Python) / later
+		}
+		for _, d := range did(e, ranks) {
+			at := slices.IndexFunc(run.Did, func(o remedy.Did) bool {
+				return o.Resource == d.Resource
+			})
+			switch {
+			case at < 0:
+				run.Did = append(run.Did, d)
+			case d.Saturated: // the latest epoch says it best
+				run.Did[at] = d
+			case d.MBps > run.Did[at].MBps:
+				run.Did[at].MBps = d.MBps
+			}
 		}
 	}
-	if later == 0 || all.Seconds <= 0 {
-		return
-	}
-	run.Measured = all.Seconds / later
-	run.Python = all.Stall[Python] / float64(ranks) / later
-	cause, most := worst(all.Stall)
-	if most < all.StallSeconds()/2 || most < waits*all.Seconds*float64(ranks) {
-		return
-	}
-	resource, bytes := cause, all.Reads[cause].Bytes
-	switch {
-	case cause == "source":
-		bytes = all.Source.Bytes
-	case cause == "peer":
-		resource = remedy.Network
-	case strings.HasPrefix(cause, "transform "):
-		resource, bytes = remedy.Preprocessing, 0
-		for _, read := range all.Reads {
-			bytes += read.Bytes
+}
+
+// did returns what resources did in an epoch. One of them was saturated if it caused most of the
+// stall, and ranks stalled for a tenth of the time.
+func did(e *Epoch, ranks int64) (all []remedy.Did) {
+	var consumed int64
+	cause, most := worst(e.Stall)
+	saturated := most >= e.StallSeconds/2 && most >= waits*e.Seconds*float64(ranks)
+	add := func(resource string, bytes int64, is bool) {
+		if bytes > 0 {
+			all = append(all, remedy.Did{
+				Resource: resource, MBps: float64(bytes) / mega / e.Seconds,
+				Saturated: is && saturated,
+			})
 		}
 	}
-	if bytes > 0 {
-		run.Saturated = &remedy.Saturated{
-			Resource: resource, MBps: float64(bytes) / mega / all.Seconds,
+	for _, tier := range slices.Sorted(maps.Keys(e.Reads)) {
+		consumed += e.Reads[tier].Bytes
+		switch tier {
+		case "source":
+		case "peer":
+			add(remedy.Network, e.Reads[tier].Bytes, cause == tier)
+		default:
+			add(tier, e.Reads[tier].Bytes, cause == tier)
 		}
 	}
+	add(remedy.Source, e.Source.Bytes, cause == "source")
+	add(remedy.Preprocessing, consumed, strings.HasPrefix(cause, "transform "))
+	add(remedy.Compute, consumed, false)
+	return all
 }
 
 // waits is the share of the time that ranks must have waited for a resource to show that it was

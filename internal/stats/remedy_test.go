@@ -134,21 +134,37 @@ func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
 		"consumer": "", "handover": "",
 	} {
 		r := limitedRun(0, 1)
-		r.Epochs[1].Stall = map[string]float64{cause: 30}
+		r.Epochs[1].Stall, r.Epochs[1].StallSeconds = map[string]float64{cause: 30}, 30
 		r.Epochs[1].Reads = map[string]Amount{"peer": {1, 61e6}, "file": {1, 61e6}}
 		r.Diagnose(true)
 		got := ""
-		if r.run.Saturated != nil {
-			got = r.run.Saturated.Resource
+		for _, d := range r.run.Did {
+			if d.Saturated && d.Resource != remedy.Source { // that was in the first epoch
+				got = d.Resource
+			}
 		}
 		if got != want {
 			t.Errorf("%s: %q was saturated, want %q", cause, got, want)
 		}
 	}
 	r := limitedRun(0, 1)
-	r.Epochs[1].Stall = map[string]float64{"source": 3}
-	if r.Diagnose(true); r.run.Saturated != nil {
-		t.Error("a source that ranks hardly waited for was saturated")
+	for i := range r.Epochs {
+		r.Epochs[i].Stall = map[string]float64{"source": 3}
+		r.Epochs[i].StallSeconds = 3
+	}
+	r.Diagnose(true)
+	for _, d := range r.run.Did {
+		if d.Saturated {
+			t.Errorf("%+v, but ranks hardly waited for it", d)
+		}
+	}
+	// An estimate that the run has disproved: an epoch takes at most as long as it took.
+	r = limitedRun(0, 1)
+	r.Known.Source.Coefficients = perfmodel.Coefficients{PerMB: 5, Queued: 5}
+	r.Known.Source.Origin = perfmodel.Measured
+	r.Epochs[0].Stall, r.Epochs[1].Stall = nil, nil
+	if r.Diagnose(true); r.Limit.Epoch > 61 {
+		t.Errorf("an epoch that took 61 s is predicted to take %v s", r.Limit.Epoch)
 	}
 }
 
