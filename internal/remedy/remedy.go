@@ -142,8 +142,8 @@ func Merge(runs []*Run) (all Run, ok bool) {
 	return all, true
 }
 
-// merge returns what resources did on the nodes: the mean over those on which they were saturated, or
-// else over all that name them.
+// merge returns what resources did on the nodes: the mean over those on which they were saturated,
+// or else over all that name them.
 func merge(runs []*Run) (all []Did) {
 	count := map[string]float64{}
 	for _, saturated := range []bool{true, false} {

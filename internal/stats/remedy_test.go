@@ -81,7 +81,8 @@ func TestDiagnose(t *testing.T) {
 		t.Fatal(err)
 	}
 	if as.Limit.Resource != "source" || as.Limit.Share < 0.999 ||
-		as.Limit.Next.Resource != "compute" || as.Remedies[0].Change != "memory" || as.Remedies[0].After > 40.001 {
+		as.Limit.Next.Resource != "compute" || as.Remedies[0].Change != "memory" ||
+		as.Remedies[0].After > 40.001 {
 		t.Errorf("%s", text)
 	}
 }
@@ -116,7 +117,7 @@ func TestPythonLimits(t *testing.T) {
 }
 
 // TestWhatRanksWaitedForShowsItsRate: for 20 of 61 s they waited for a source that read 1000 MB,
-// which is more certain than what was fitted to single reads, but less than what the user has given.
+// which is more certain than what was fitted to single reads, but less than what was given.
 func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
 	for origin, want := range map[perfmodel.Origin]float64{
 		perfmodel.Measured: 600 * 61.0 / 1000, perfmodel.Given: 60,
