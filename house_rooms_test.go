@@ -40,6 +40,7 @@ dataset/folder/indexfile: size printable probe dataset dataset/tree
 dataset/folder: printable dataset dataset/tree dataset/folder/indexfile
 storageclass: printable size
 config: perfmodel placement/policies size suggest inputfile storageclass
+pressure: size
 storageclass/arena: invariants
 storageclass/storageclasstest: digest storageclass
 storageclass/memory: invariants size storageclass storageclass/arena
@@ -54,7 +55,8 @@ networktest:
 transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
 writeback: perfmodel meter storageclass
-cache: invariants printable tune perfmodel stats meter dataset digest storageclass writeback
+pool: tune
+cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool
 stage: invariants access stats dataset staging cache
 failure: printable dataset storageclass config staging cache
 catalog: invariants perfmodel stats environment dataset storageclass config cache failure

@@ -214,7 +214,8 @@ func printJob(j *stats.Report, out io.Writer) error {
 		return err
 	}
 	for _, c := range j.Classes {
-		fmt.Fprintf(out, "class %s: %s of %s\n", c.Name, size.Format(c.Used), size.Format(c.Capacity))
+		fmt.Fprintf(out, "class %s: %s of %s%s\n", c.Name, size.Format(c.Used),
+			size.Format(c.Capacity), returned(c))
 	}
 	printRemedies(j.Limit, j.Remedies, out)
 	if j.Known != nil {
@@ -308,7 +309,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 				}
 			}
 		}
-		fmt.Fprintln(out)
+		fmt.Fprintln(out, returned(c))
 	}
 	printRemedies(j.Limit, j.Remedies, out)
 	for _, n := range j.Nodes {
@@ -330,6 +331,14 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// returned says what a class gave back, after a comma; it is empty if it gave back nothing.
+func returned(c stats.Class) string {
+	if said := c.Returned.String(); said != "" {
+		return ", " + printable.Text(said)
+	}
+	return ""
 }
 
 // readTiers lists the tiers that samples were read from, other than the source: other nodes first,

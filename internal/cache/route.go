@@ -21,29 +21,15 @@ type route struct {
 // know sets what is known of the tiers and of writes to them, by name, before they are measured;
 // the rest is guessed.
 func (c *Cache) know(tiers, written map[string]perfmodel.Known) {
-	for tier := range c.meters {
-		known, ok := tiers[c.TierName(Tier(tier))]
-		switch {
-		case ok:
-		case Tier(tier) == Source:
-			known = perfmodel.GuessedSource
-		case Tier(tier) == Peer:
-			known = perfmodel.GuessedPeer
-		case c.classes[Tier(tier)-FirstClass].inPlace != nil:
-			known = perfmodel.GuessedMemory
-		default:
-			known = perfmodel.GuessedClass
-		}
-		c.meters[tier].Know(known)
-	}
+	c.meters[Source].Know(perfmodel.KnownOr(tiers, "source", perfmodel.GuessedSource))
+	c.meters[Peer].Know(perfmodel.GuessedPeer)
 	for j := range c.classes {
-		if cl := &c.classes[j]; cl.writer != nil {
-			known, ok := written[cl.Name]
-			if !ok {
-				known = perfmodel.GuessedClass
-			}
-			cl.writer.Know(known)
+		cl, guess := &c.classes[j], perfmodel.GuessedMemory
+		if cl.writer != nil {
+			guess = perfmodel.GuessedClass
+			cl.writer.Know(perfmodel.KnownOr(written, cl.Name, guess))
 		}
+		c.meters[FirstClass+Tier(j)].Know(perfmodel.KnownOr(tiers, cl.Name, guess))
 	}
 }
 

@@ -3,8 +3,8 @@ package catalog
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -90,7 +90,8 @@ func mean(index *dataset.Index) int64 { return index.Bytes() / int64(max(index.L
 // Cached reports whether the dataset has a cache.
 func (d *Dataset) Cached() bool { return d.entry.cached.Load() }
 
-// Promised returns how many bytes the open stores in memory may still take, over all datasets.
+// Promised returns how many bytes the open stores in memory may still take, over all datasets. It
+// is nothing while memory is short: they grow again only into memory that nothing else takes.
 func (c *Catalog) Promised() (sum int64) {
 	c.mu.Lock()
 	entries := slices.Collect(maps.Values(c.datasets))
@@ -98,7 +99,7 @@ func (c *Catalog) Promised() (sum int64) {
 	for _, e := range entries {
 		e.promise.Lock()
 		for _, class := range e.promise.classes {
-			if _, ok := class.Store.(storageclass.InPlace); ok {
+			if in, ok := class.Store.(storageclass.InPlace); ok && in.Growing() {
 				capacity, used := class.Store.Capacity()
 				sum += max(capacity-used, 0)
 			}
@@ -206,25 +207,34 @@ func (d *Dataset) Classes() []Class {
 	return slices.Clone(e.classes)
 }
 
-// Segments calls yield for each storage class whose samples are in shared memory, with its index
-// among the classes.
-func (d *Dataset) Segments(yield func(class int, file *os.File, size int64)) {
-	for i, c := range d.Classes() {
-		if in, ok := c.Store.(storageclass.InPlace); ok {
-			file, size := in.Segment()
-			yield(i, file, size)
-		}
-	}
-}
-
-// Reports returns how full the storage classes are; none once the cache is closed.
+// Reports returns how full the storage classes are, and what they gave back; none once the cache is
+// closed.
 func (d *Dataset) Reports() (out []stats.Class) {
 	e := d.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.classes {
 		capacity, used := c.Store.Capacity()
-		out = append(out, stats.Class{Name: c.Name, Capacity: capacity, Used: used})
+		report := stats.Class{Name: c.Name, Capacity: capacity, Used: used}
+		if in, ok := c.Store.(storageclass.InPlace); ok {
+			report.Returned = returned(in)
+		}
+		out = append(out, report)
+	}
+	return out
+}
+
+// returned describes what a store gave back; nil: nothing, and it may grow.
+func returned(in storageclass.InPlace) *stats.Returned {
+	r, grows := in.Returned(), in.Growing()
+	if r.Segments == 0 && grows {
+		return nil
+	}
+	out := &stats.Returned{
+		Bytes: r.Bytes, Segments: r.Segments, Viewed: r.Used, Why: r.Why, Paused: !grows,
+	}
+	if r.Segments > 0 {
+		out.Age = time.Since(r.Last).Seconds()
 	}
 	return out
 }

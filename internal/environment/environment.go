@@ -34,9 +34,6 @@ type File struct {
 	Size perfmodel.Size // the jobs that it holds for
 }
 
-// unknown is the rate that is written for a number that is not known: too high to matter, MB/s.
-const unknown = 1e6
-
 // Encode returns the file's text.
 func Encode(f File) []byte {
 	env := f.Node.Environment(f.Size)

@@ -44,9 +44,6 @@ type Nodes interface {
 
 // Dataset is the dataset that a job reads, as open on this node.
 type Dataset interface {
-	// Segments calls yield for each storage class whose samples are in shared memory, with its
-	// index among the classes.
-	Segments(yield func(class int, file *os.File, size int64))
 	// Reports returns how full the storage classes are.
 	Reports() []stats.Class
 }

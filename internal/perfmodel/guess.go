@@ -46,3 +46,11 @@ var (
 	GuessedPeer   = Known{Coefficients{Latency: 500e-6, PerMB: 2e-3}, Guessed}
 	GuessedSource = Known{Coefficients{Latency: 2e-3, PerMB: 10e-3}, Guessed}
 )
+
+// KnownOr returns what is known by a name, or else a guess.
+func KnownOr(known map[string]Known, name string, guess Known) Known {
+	if k, ok := known[name]; ok {
+		return k
+	}
+	return guess
+}

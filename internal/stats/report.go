@@ -111,6 +111,21 @@ type Class struct {
 	Name     string `json:"name"`
 	Capacity int64  `json:"capacity"`
 	Used     int64  `json:"used"`
+	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
+	Returned *Returned `json:"given_back,omitempty"`
+}
+
+// Returned is memory that a class gave back because the machine or the job's control group was
+// short of it.
+type Returned struct {
+	Bytes    int64 `json:"bytes"` // in total, since the class was opened for the dataset
+	Segments int   `json:"segments"`
+	// Viewed is the part that is not free yet, because training processes keep samples in it.
+	Viewed int64   `json:"viewed_bytes"`
+	Age    float64 `json:"age_seconds"` // since a segment was last given back
+	Why    string  `json:"why"`         // the last reason
+	// Paused means that memory is still short: the class keeps nothing more.
+	Paused bool `json:"paused"`
 }
 
 // Speed is the cost of reads from one tier, over all jobs on the dataset, including copies out of
@@ -248,7 +263,7 @@ func (r *Report) sentence() string {
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}
-	b.WriteString(unreadable(len(r.Faults)))
+	b.WriteString(unreadable(len(r.Faults)) + gaveBack(r.Classes))
 	return b.String()
 }
 

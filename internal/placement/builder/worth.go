@@ -1,5 +1,7 @@
 package builder
 
+import "slices"
+
 // fromClass and fromPeer return the seconds per MB of class j of the node itself and of another
 // node, read with all threads of a node.
 func (b *Builder) fromClass(j int) float64 { return 1 / b.in.Env.NodeRate(j) }
@@ -22,38 +24,25 @@ func (b *Builder) LimitSlowClasses() {
 	mean := float64(b.bytes) / float64(max(len(b.head), 1)) / 1e6
 	source := e.NodeSourceRate(len(b.in.Nodes), mean)
 	part := float64(b.bytes) / 1e6 / float64(len(b.in.Nodes)) // of an epoch that a node reads, MB
-	limited := false
 	for n, node := range b.in.Nodes {
 		rest, together := part, source
-		for j := range b.room[n] {
-			if j+1 >= len(e.Classes) {
-				break
-			}
-			if rate := e.NodeRate(j + 1); rate >= source {
-				rest -= float64(node.Capacity[j]) / 1e6
-			} else {
+		classes := min(len(b.room[n]), len(e.Classes)-1)
+		for j := range classes {
+			if rate := e.NodeRate(j + 1); rate < source {
 				together += rate
+			} else {
+				rest -= float64(node.Capacity[j]) / 1e6
 			}
 		}
 		seconds := max(part/e.Compute, rest/together, 0)
-		for j := range b.room[n] {
-			if j+1 >= len(e.Classes) {
-				break
-			}
-			rate := e.NodeRate(j + 1)
-			if rate >= source {
-				continue
-			}
-			held := node.Capacity[j] - b.room[n][j]
-			most := int64(rate*seconds*1e6) - held
-			if most < b.room[n][j] {
-				b.room[n][j], limited = max(most, 0), true
+		for j := range classes {
+			if rate := e.NodeRate(j + 1); rate < source {
+				held := node.Capacity[j] - b.room[n][j]
+				b.room[n][j] = min(b.room[n][j], max(int64(rate*seconds*1e6)-held, 0))
 			}
 		}
 	}
-	if limited {
-		b.open = newRoomiest(b)
-	}
+	b.open = newRoomiest(b)
 }
 
 // benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation
@@ -70,6 +59,31 @@ func (b *Builder) benefitPerByte(size int64, total, own int) float32 {
 // from the node's own class instead of a peer's. If so, copies for the node itself may be worth
 // more than first copies for other nodes.
 func (b *Builder) NetworkIsSlow() bool { return b.source-b.peer < b.peer-b.local }
+
+// FillTime returns the time that all nodes together take to read from the source what they hold,
+// and do not read first in the first epoch themselves: a read of its own, in seconds.
+func (b *Builder) FillTime() float64 {
+	const all = -2
+	reader := slices.Repeat([]int32{-1}, len(b.head))
+	for ids, nodes := range b.steps(b.in.Stream.Epoch(b.in.From)) {
+		for i, k := range ids {
+			if reader[k] >= 0 {
+				continue
+			}
+			if reader[k] = all; nodes != nil {
+				reader[k] = int32(nodes[i])
+			}
+		}
+	}
+	sum := 0.0
+	for i := range b.copies {
+		c := &b.copies[i]
+		if n := reader[c.k]; c.first != held && n != all && n != int32(c.node) {
+			sum += float64(b.in.Size(int(c.k))) / 1e6 * b.source
+		}
+	}
+	return sum
+}
 
 // FetchTime returns the sum of thesis equation 3.13 over all nodes, in seconds.
 func (b *Builder) FetchTime(r *Reads) float64 {

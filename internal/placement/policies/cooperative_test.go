@@ -333,3 +333,37 @@ func TestSlowClassHoldsWhatItCanDeliver(t *testing.T) {
 		}
 	}
 }
+
+// TestFirstReaderOwnsOnSlowLinks: if a link is slower than the source, and the job too short for
+// what nodes read more often to matter, each sample is owned by the node that reads it first.
+func TestFirstReaderOwnsOnSlowLinks(t *testing.T) {
+	const samples, nodes, size = 400, 4, 100_000
+	in := placement.Input{
+		Stream: policytest.Stream(t, access.Spec{
+			Samples: samples, Epochs: 3, WorldSize: nodes, GlobalBatch: 20,
+		}),
+		Nodes: policytest.Nodes(nodes, 2*samples*size/nodes),
+		Size:  func(int) int64 { return size }, Env: machine(100, 3, 1e4),
+	}
+	p, err := (Cooperative{}).Plan(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := in.Stream.Epoch(0)
+	first := 0
+	for rank := range nodes {
+		for step := range in.Stream.Steps() {
+			for _, k := range epoch.Batch(nil, rank, step) {
+				if slices.Contains(p.Nodes[rank].Classes[0], k) {
+					first++
+				}
+			}
+		}
+	}
+	if first < samples*9/10 {
+		t.Errorf("%d of %d samples are kept where they are first read", first, samples)
+	}
+	if p.ReadOnce {
+		t.Error("a link that is slower than the source carries what no node holds")
+	}
+}
