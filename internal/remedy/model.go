@@ -185,7 +185,7 @@ func (m model) with(c Change) model {
 	switch c.Key {
 	case Memory:
 		if m.memory == 0 && c.Amount > 0 {
-			m.insert(1, "memory", memoryRate)
+			m.insert(1, string(Memory), memoryRate)
 			m.memory = 1
 			if m.file > 0 {
 				m.file++
@@ -197,7 +197,7 @@ func (m model) with(c Change) model {
 	case Cache:
 		if m.file == 0 && c.Amount > 0 {
 			m.file = len(m.env.Classes)
-			m.insert(m.file, "file", disk)
+			m.insert(m.file, string(Cache), disk)
 		}
 		if m.file == 0 {
 			break

@@ -179,13 +179,3 @@ func Ask(r *Run, changes []Change) Answer {
 	a.Then = m.predict()
 	return a
 }
-
-// Today returns the changes that change nothing: the present amount of everything.
-func Today(r *Run) (changes []Change) {
-	m := newModel(r)
-	for _, k := range keys {
-		amount, _ := m.now(k)
-		changes = append(changes, Change{Key: k, Amount: amount})
-	}
-	return changes
-}
