@@ -24,7 +24,8 @@ placement/policytest/example: access placement placement/builder
 simulate: access perfmodel placement placement/simulated placement/policies
 size:
 suggest:
-stats: perfmodel placement size
+remedy: perfmodel size
+stats: perfmodel placement size remedy
 inputfile:
 meter: perfmodel stats
 environment: perfmodel inputfile
@@ -93,6 +94,7 @@ devcluster:
 
 // allowedInTests lists imports that only tests may add, because they assemble real parts.
 const allowedInTests = `
+remedy: access simulate
 placement: placement/policies placement/policytest
 placement/builder: placement/policytest
 placement/policies: perfmodel placement/policytest
@@ -115,6 +117,7 @@ coordinator: digest perfmodel
 node: access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly
+top: remedy
 `
 
 // entry is a line of these lists.

@@ -24,7 +24,7 @@ import (
 )
 
 func newStatsCommand() *cobra.Command {
-	var name string
+	var name, whatIf string
 	var asMetrics bool
 	cmd := &cobra.Command{
 		Use:   "stats",
@@ -34,13 +34,26 @@ bytes were read from, what the caches hold. With --job, show a job over all its
 nodes, as reported to this node's daemon; for a node that does not answer within
 2 seconds, its last report is shown.
 
+With --what-if, predict how epochs after the first one would go if the machine
+or the job were different, beside how they go today, by what the running job has
+measured. Keys, of which some can be combined:
+  memory=SIZE        of the memory class, per node
+  cache=SIZE[@RATE]  of the cache directory, per node, and its disk's MB/s
+  nodes=N
+  threads=N          that transform samples, per node
+  source=RATE        of the source, for all nodes together
+  network=RATE       that a node gets from the other nodes
+  compute=RATE       of samples that the training of a node consumes
+RATE is in MB/s, or has a unit, such as 10Gbit/s.
+
 EXIT STATUS
   0  success
   1  failure, such as no running daemon
   2  wrong input, or no such job`,
 		Example: `  hdmlp stats
   hdmlp stats --job train --json
-  hdmlp stats --job train --prometheus`,
+  hdmlp stats --job train --prometheus
+  hdmlp stats --job train --what-if memory=64GB,nodes=8`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			asJSON, _ := cmd.Flags().GetBool("json")
@@ -49,11 +62,18 @@ EXIT STATUS
 			}
 			form := printForm{asJSON, asMetrics}
 			out := cmd.OutOrStdout()
-			if cmd.Flags().Changed("job") {
-				if name == "" {
-					return badInput("--job is empty: give the job's name, or a part of it; " +
-						"`hdmlp stats` lists the jobs")
+			if cmd.Flags().Changed("job") && name == "" {
+				return badInput("--job is empty: give the job's name, or a part of it; " +
+					"`hdmlp stats` lists the jobs")
+			}
+			if cmd.Flags().Changed("what-if") {
+				if asMetrics {
+					return badInput("--what-if and --prometheus are mutually exclusive; " +
+						"give one of them")
 				}
+				return runWhatIf(cmd.Context(), name, whatIf, asJSON, out)
+			}
+			if cmd.Flags().Changed("job") {
 				var answer daemon.ClusterStats
 				if err := ask(cmd.Context(), "cluster", map[string]any{"job": name},
 					&answer); err != nil {
@@ -74,6 +94,8 @@ EXIT STATUS
 	}
 	cmd.Flags().StringVar(&name, "job", "",
 		"show jobs over all their nodes: the job of this name, or those whose names contain it")
+	cmd.Flags().StringVar(&whatIf, "what-if", "",
+		"predict epochs with these changes, such as memory=64GB,nodes=8")
 	cmd.Flags().BoolVar(&asMetrics, "prometheus", false, "print Prometheus's text format")
 	return cmd
 }
@@ -195,6 +217,7 @@ func printJob(j *stats.Report, out io.Writer) error {
 		fmt.Fprintf(out, "class %s: %s of %s%s\n", c.Name, size.Format(c.Used),
 			size.Format(c.Capacity), returned(c))
 	}
+	printRemedies(j.Limit, j.Remedies, out)
 	if j.Known != nil {
 		mean := float64(j.Bytes) / float64(max(j.Samples, 1)) / 1e6
 		if err := printKnown(j.Known, mean, out); err != nil {
@@ -288,6 +311,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 		}
 		fmt.Fprintln(out, returned(c))
 	}
+	printRemedies(j.Limit, j.Remedies, out)
 	for _, n := range j.Nodes {
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
 			fmt.Fprintf(out, "node %d: waiting %.1f s for sample %d (%s)\n", n.Node,

@@ -94,6 +94,7 @@ func (j *Job) Report() *stats.Report {
 	r.Known = j.planner.Known()
 	r.Complete(j.fillRead.Epochs(), capacity)
 	r.CompareTime(j.planner.LiveEnvironment(), 0)
+	r.Diagnose(j.planner.Caches())
 	return r
 }
 

@@ -155,23 +155,33 @@ func (s *span) distinct() float64 {
 	return s.total/float64(max(1, s.job.Readers)) - float64(len(s.nodes))*s.staged
 }
 
-// parallel returns the least t in which mb MB come from a tier that gives rate MB/s and from the
-// classes of n nodes, each of which serves at most its capacity `serves` times:
+// parallel returns how long mb MB take that come from a tier that gives rate MB/s and from the
+// classes of n nodes, each of which serves at most its capacity `serves` times.
+func (s *span) parallel(mb, rate, n, serves float64) float64 {
+	rates, most := make([]float64, len(s.rates)), make([]float64, len(s.rates))
+	for j, r := range s.rates {
+		rates[j], most[j] = n*r, n*serves*s.env.Classes[j+1].Capacity
+	}
+	return parallel(mb, rate, rates, most)
+}
+
+// parallel returns the least t in which mb MB come from a tier that gives rate MB/s and from
+// others, of which each gives rates[j] MB/s and serves at most most[j] MB:
 //
-//	rate t + sum over j of min(n serves d_j, n r_j t) >= mb
+//	rate t + sum over j of min(most_j, rates_j t) >= mb
 //
 // The left side is concave, so that Newton's method, started at 0, approaches t from below, and has
-// it after one step per class and one more.
-func (s *span) parallel(mb, rate, n, serves float64) float64 {
+// it after one step per tier and one more.
+func parallel(mb, rate float64, rates, most []float64) float64 {
 	t := 0.0
-	for range len(s.rates) + 1 {
+	for range len(rates) + 1 {
 		left, slope := mb-rate*t, rate
-		for j, r := range s.rates {
-			if most := n * serves * s.env.Classes[j+1].Capacity; n*r*t < most {
-				left -= n * r * t
-				slope += n * r
+		for j, r := range rates {
+			if r*t < most[j] {
+				left -= r * t
+				slope += r
 			} else {
-				left -= most
+				left -= most[j]
 			}
 		}
 		if left <= 0 {

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/remedy"
 )
 
 // maxFaults is how many unreadable samples a node reports to the others.
@@ -47,6 +49,8 @@ type NodeReport struct {
 	Waiting    *Waiting `json:"waiting,omitempty"`
 	// Bypassed are the nodes that are alive but bypassed.
 	Bypassed []Peer `json:"bypassed,omitempty"`
+	// Run is what predictions need of the node.
+	Run *remedy.Run `json:"model,omitempty"`
 }
 
 // ClusterReport describes a job over all its nodes, as the daemon of one of them knows it.
@@ -73,6 +77,9 @@ type ClusterReport struct {
 	Staging     Staging      `json:"staging"`
 	Unreadable  int          `json:"unreadable"` // summed over nodes
 	Nodes       []NodeReport `json:"nodes"`
+	// Limit and Remedies are those of Report, by what all nodes know.
+	Limit    *remedy.Now     `json:"limit,omitempty"`
+	Remedies []remedy.Remedy `json:"remedies,omitempty"`
 }
 
 // Summary returns the report with its epochs summed, as a ClusterReport of this node alone. The
@@ -83,7 +90,7 @@ func (r *Report) Summary() *ClusterReport {
 		WorldSize:   r.WorldSize,
 		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Node: r.Node,
 		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
-		Nodes: []NodeReport{r.node()},
+		Nodes: []NodeReport{r.node()}, Limit: r.Limit, Remedies: r.Remedies,
 	}
 	c.sum()
 	c.Sentence = r.Sentence
@@ -96,7 +103,7 @@ func (r *Report) node() NodeReport {
 		Node: r.Node, Responding: true, Assembling: r.Assembling, Planning: r.Planning,
 		Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
-		Waiting: r.Waiting,
+		Waiting: r.Waiting, Run: r.run,
 	}
 	if r.Assembling {
 		n.Sentence = r.Sentence
@@ -130,6 +137,7 @@ func (c *ClusterReport) Over(nodes []NodeReport) *ClusterReport {
 	all.Total, all.Bound, all.Staging, all.Unreadable, all.Classes, all.Nodes = Tally{}, 0,
 		Staging{}, 0, nil, nodes
 	all.sum()
+	all.diagnose()
 	all.Sentence = all.sentence()
 	return &all
 }
@@ -192,7 +200,7 @@ func (c *ClusterReport) sentence() string {
 		b.WriteString(blame(c.Total.Stall) + "." +
 			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound) +
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
-			ofTime(c.TimeBound, c.TimeShare))
+			ofTime(c.TimeBound, c.TimeShare) + limited(c.Limit, c.Remedies))
 	}
 	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes))
 	if len(planning) > 0 {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/remedy"
 )
 
 // Report describes a job on one node: what its ranks there waited for, where every byte came from,
@@ -69,6 +70,12 @@ type Report struct {
 	Peers []Peer `json:"peers,omitempty"`
 	// Known is what is known of the node: the performance model's numbers, with their origins.
 	Known *perfmodel.Node `json:"environment,omitempty"`
+	// Limit is what limits epochs after the first one, and Remedies are the smallest changes that
+	// would lift it, the cheapest first; nil if Diagnose was not called.
+	Limit    *remedy.Now     `json:"limit,omitempty"`
+	Remedies []remedy.Remedy `json:"remedies,omitempty"`
+
+	run *remedy.Run // what Limit is computed from
 }
 
 // Epoch describes one epoch over all ranks of the node.
@@ -251,7 +258,8 @@ func (r *Report) sentence() string {
 			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
 	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound) +
-		directly(all.Direct.Bytes, r.Source.Bytes) + ofTime(r.TimeBound, r.TimeShare))
+		directly(all.Direct.Bytes, r.Source.Bytes) + ofTime(r.TimeBound, r.TimeShare) +
+		limited(r.Limit, r.Remedies))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}

@@ -141,7 +141,11 @@ func (s *Screen) job(j *stats.ClusterReport) []string {
 		dataset = ansi.TruncateLeft(dataset, ansi.StringWidth(dataset)-most+1, "…")
 	}
 	out = append(out, dataset+about)
-	out = append(out, s.progress(j), s.stall(j), "")
+	out = append(out, s.progress(j), s.stall(j))
+	if j.Limit != nil {
+		out = append(out, j.Limit.Line(j.Remedies))
+	}
+	out = append(out, "")
 	out = append(out, s.table(j)...)
 	return append(out, s.foot(j)...)
 }

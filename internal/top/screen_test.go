@@ -12,6 +12,7 @@ import (
 	"github.com/charmbracelet/x/ansi"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hdmlp/hdmlp/internal/remedy"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -146,6 +147,20 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 		},
 		"no-job": {Now: after(1)},
 		"first":  {Now: two.Now, Width: 80, Height: 24, Ranks: true},
+		"limit": {
+			Now: after(72, change(running(72, 2), func(j *stats.ClusterReport) {
+				j.Limit = &remedy.Now{Prediction: remedy.Prediction{
+					Busy:  remedy.Busy{Resource: "source", Seconds: 50, Share: 1},
+					Next:  &remedy.Busy{Resource: "compute", Seconds: 40.04, Share: 0.8},
+					Epoch: 50,
+				}}
+				j.Remedies = []remedy.Remedy{{
+					Change: remedy.Change{Key: remedy.Memory, Amount: 2 << 30}, Before: 50, After: 40.04,
+					Text: "memory=2.0 GiB per node instead of 1000.0 MiB",
+				}}
+			})),
+			Before: after(71, running(71, 2)), Width: 120,
+		},
 		"two-nodes": {
 			Now:     two.Now,
 			Before:  two.Before,

@@ -122,6 +122,13 @@ def test_every_node_reports_the_whole_job(binary, folder, tmp_path, gates):
             served[1]["hdmlp_batches_total", 2] == told["hdmlp_batches_total", 2] == 2 * 2 * STEPS
         )
         assert served[0]["hdmlp_node_up", node] == 1
+    asked = ("stats", "--job", run.name, "--what-if", "nodes=1", "--json")
+    (answer,) = json.loads(run.ask(2, *asked))["jobs"]
+    nodes_hold = answer["now"]["source_bytes"]  # all of it; the source gives a little meanwhile
+    one_holds = job["bytes"] - 3_000_000
+    assert nodes_hold < job["bytes"] / 100
+    assert answer["then"]["source_bytes"] == pytest.approx(one_holds, rel=0.01)
+    assert answer["then"]["resource"] == "source"
     wrong = subprocess.run(
         run.on_node(0, run.binary, "stats", "--job", "another"), capture_output=True, text=True
     )

@@ -1,0 +1,153 @@
+package remedy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/size"
+)
+
+// text describes the change of a job whose policy caches, or does not.
+func (r *Remedy) text(caches bool) string {
+	text := r.change()
+	if !caches && (r.Key == Memory || r.Key == Cache) {
+		text += " and a policy that caches, such as cooperative"
+	}
+	if len(r.Guessed) > 0 {
+		text += " (not measured: " + strings.Join(r.Guessed, ", ") + ")"
+	}
+	return text
+}
+
+func (r *Remedy) change() string {
+	switch r.Key {
+	case Threads:
+		return fmt.Sprintf("%.0f CPUs for transforms instead of %.0f", r.Amount, r.From)
+	case Memory:
+		return fmt.Sprintf("memory=%s per node instead of %s", bytes(r.Amount), now(r.From))
+	case Cache:
+		disk := ""
+		if r.Speed > 0 {
+			disk = fmt.Sprintf(" on a disk that reads %.0f MB/s", r.Speed)
+		}
+		switch {
+		case r.From == 0:
+			return fmt.Sprintf("a cache_dir with %s per node%s", bytes(r.Amount), disk)
+		case r.From == r.Amount:
+			return "a cache_dir" + disk
+		}
+		return fmt.Sprintf("a cache_dir with %s per node%s instead of %s", bytes(r.Amount), disk,
+			now(r.From))
+	case Nodes:
+		return fmt.Sprintf("%.0f nodes instead of %.0f", r.Amount, r.From)
+	case SourceRate:
+		return fmt.Sprintf("a source of %s MB/s instead of %s", rate(r.Amount), rate(r.From))
+	case NetworkRate:
+		return fmt.Sprintf("a network of %s MB/s instead of %s", rate(r.Amount), rate(r.From))
+	case ComputeSpeed:
+	}
+	return string(r.Key)
+}
+
+// now formats the present amount.
+func now(n float64) string {
+	if n == 0 {
+		return "none"
+	}
+	return size.Format(int64(n))
+}
+
+// bytes formats an amount that must not become smaller: rounded up.
+func bytes(n float64) string {
+	unit := 1.0
+	for n >= 1024*unit {
+		unit *= 1024
+	}
+	if unit > 1 {
+		n = math.Ceil(math.Ceil(n*10/unit) * unit / 10)
+	}
+	return size.Format(int64(n))
+}
+
+func rate(mbps float64) string {
+	if mbps < 10 {
+		return strconv.FormatFloat(mbps, 'g', 3, 64)
+	}
+	return strconv.FormatFloat(mbps, 'f', 0, 64)
+}
+
+// Name names a resource in a sentence.
+func Name(resource string) string {
+	switch resource {
+	case Compute:
+		return "computation"
+	case Preprocessing:
+		return "transforming samples"
+	case Source:
+		return "the source"
+	case Network:
+		return "the network between nodes"
+	case Python:
+		return "Python code that makes batches"
+	}
+	return "storage class " + resource
+}
+
+// Sentence says what limits, and the cheapest remedy.
+func (n *Now) Sentence(remedies []Remedy) string {
+	var b strings.Builder
+	limit := Name(n.Resource)
+	fmt.Fprintf(&b, "%s limits later epochs", strings.ToUpper(limit[:1])+limit[1:])
+	if n.Resource == Python {
+		b.WriteString(": increase num_workers, or use transforms that the daemon can run.")
+		return b.String()
+	}
+	fmt.Fprintf(&b, ": by the model they take %s", seconds(n.Epoch))
+	if n.Measured > 0 {
+		fmt.Fprintf(&b, " (measured: %s)", seconds(n.Measured))
+	}
+	switch {
+	case n.Resource == Compute:
+		b.WriteString(", and faster loading would not shorten them.")
+	case len(remedies) == 0:
+		b.WriteString("; no change of one thing alone would lift that.")
+	default:
+		r := &remedies[0]
+		fmt.Fprintf(&b, ". The cheapest remedy is %s: they would take %s, and %s would limit.",
+			r.Text, seconds(r.After), Name(r.Resource))
+	}
+	if len(n.Guessed) > 0 {
+		fmt.Fprintf(&b, " Not measured yet: %s.", strings.Join(n.Guessed, ", "))
+	}
+	return b.String()
+}
+
+// Line says what limits, in few words.
+func (n *Now) Line(remedies []Remedy) string {
+	line := "limit: " + n.Resource
+	if n.Resource != Python {
+		line += fmt.Sprintf(", %s an epoch by the model", seconds(n.Epoch))
+	}
+	if n.Next != nil {
+		line += fmt.Sprintf("; next %s %s", n.Next.Resource, seconds(n.Next.Seconds))
+	}
+	if len(remedies) > 0 {
+		line += fmt.Sprintf("; %s: %s", remedies[0].Text, seconds(remedies[0].After))
+	}
+	return line
+}
+
+// seconds formats a time with three digits.
+func seconds(s float64) string {
+	switch {
+	case s >= 100:
+		return fmt.Sprintf("%.0f s", s)
+	case s >= 10:
+		return fmt.Sprintf("%.1f s", s)
+	case s < 0.01:
+		return fmt.Sprintf("%.2f ms", 1000*s)
+	}
+	return strconv.FormatFloat(s, 'g', 3, 64) + " s"
+}

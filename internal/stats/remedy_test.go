@@ -1,0 +1,208 @@
+package stats
+
+import (
+	"encoding/json"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/remedy"
+)
+
+// limitedRun returns the report of one of this many nodes: 2 epochs over 1000 MB in samples of
+// 0.1 MB, with 400 MB of memory on each node, a source that gives all nodes 10 MB/s and training
+// that consumes 25 MB/s on each.
+func limitedRun(node, nodes int) *Report {
+	epoch := func(number int, seconds, python float64) EpochTally {
+		return EpochTally{number, Tally{
+			Batches: 100, Samples: 10_000 / int64(nodes), Seconds: seconds,
+			Stall: map[string]float64{"source": seconds / 3, Python: python},
+			Reads: map[string]Amount{"source": {10_000, 1000e6}}, Source: Amount{10_000, 1000e6},
+		}}
+	}
+	r := &Report{
+		Job: "j", Node: node, Nodes: nodes, WorldSize: nodes, Samples: 10_000, Bytes: 1000e6,
+		Needed: 1000e6, Positions: 10_000, Steps: 100, GlobalBatch: 100, Planned: 3,
+		Ranks:   []RankReport{{Rank: node, Epochs: []EpochTally{epoch(0, 101, 0), epoch(1, 61, 1)}}},
+		Classes: []Class{{Name: "memory", Capacity: 400e6}},
+		Known: &perfmodel.Node{
+			Compute: perfmodel.Value{Number: 25, Origin: perfmodel.Measured},
+			Source:  perfmodel.GivenRate(10/float64(nodes), 0),
+			Network: perfmodel.GivenRate(1000, 0),
+			Classes: []perfmodel.NodeClass{
+				{Name: "memory", Read: perfmodel.GivenRate(5000, 0)},
+			},
+			Streams: 8,
+		},
+		Preprocessing: &Preprocessing{Threads: 4}, // no sample was transformed
+	}
+	r.Complete(nil, 400e6*int64(nodes))
+	return r
+}
+
+func TestDiagnose(t *testing.T) {
+	r := limitedRun(0, 1)
+	before := r.Sentence
+	r.Diagnose(true)
+	l := r.Limit
+	if l == nil || l.Resource != remedy.Source || math.Abs(l.Epoch-60) > 1e-6 || l.Measured != 61 ||
+		l.Next.Resource != remedy.Compute || l.Source != 600e6 {
+		t.Fatalf("%+v", l)
+	}
+	if len(r.Remedies) == 0 || r.Remedies[0].Key != remedy.Memory || r.Remedies[0].Amount != 600e6 {
+		t.Errorf("%+v", r.Remedies)
+	}
+	if !strings.HasPrefix(r.Sentence, before) || !strings.Contains(r.Sentence,
+		"The source limits later epochs: by the model they take 60.0 s (measured: 61.0 s). The "+
+			"cheapest remedy is memory=572.3 MiB per node instead of 381.5 MiB: ") {
+		t.Errorf("%q", r.Sentence)
+	}
+	text, err := json.Marshal(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var as struct {
+		Limit struct {
+			Resource string  `json:"resource"`
+			Share    float64 `json:"share"`
+			Epoch    float64 `json:"epoch_seconds"`
+			Next     struct {
+				Resource string `json:"resource"`
+			} `json:"next"`
+		} `json:"limit"`
+		Remedies []struct {
+			Change string  `json:"change"`
+			Amount float64 `json:"amount"`
+			After  float64 `json:"epoch_seconds_after"`
+		} `json:"remedies"`
+	}
+	if err := json.Unmarshal(text, &as); err != nil {
+		t.Fatal(err)
+	}
+	if as.Limit.Resource != "source" || as.Limit.Share < 0.999 ||
+		as.Limit.Next.Resource != "compute" || as.Remedies[0].Change != "memory" ||
+		as.Remedies[0].After > 40.001 {
+		t.Errorf("%s", text)
+	}
+}
+
+// TestNothingIsDiagnosedOfLittle: of a report without batches, or without an environment, or with
+// an impossible one.
+func TestNothingIsDiagnosedOfLittle(t *testing.T) {
+	for name, change := range map[string]func(*Report){
+		"no batches":     func(r *Report) { r.Ranks, r.Epochs = nil, nil },
+		"no environment": func(r *Report) { r.Known = nil },
+		"no samples":     func(r *Report) { r.Samples = 0 },
+		"nonsense":       func(r *Report) { r.Known.Source.PerMB = -1 },
+	} {
+		r := limitedRun(0, 1)
+		change(r)
+		if r.Diagnose(true); r.Limit != nil || r.Remedies != nil {
+			t.Errorf("%s: %+v", name, r.Limit)
+		}
+		if _, ok := r.Summary().WhatIf(nil); ok {
+			t.Errorf("%s: what-if is answered", name)
+		}
+	}
+}
+
+func TestPythonLimits(t *testing.T) {
+	r := limitedRun(0, 1)
+	r.Epochs[1].Stall[Python] = 30
+	r.Diagnose(true)
+	if r.Limit.Resource != remedy.Python || len(r.Remedies) > 0 || r.Limit.Seconds != 30 {
+		t.Errorf("%+v, %+v", r.Limit, r.Remedies)
+	}
+}
+
+// TestWhatRanksWaitedForShowsItsRate: for 20 of 61 s they waited for a source that read 1000 MB,
+// which is more certain than what was fitted to single reads, but less than what was given.
+func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
+	for origin, want := range map[perfmodel.Origin]float64{
+		perfmodel.Measured: 600 * 61.0 / 1000, perfmodel.Given: 60,
+	} {
+		r := limitedRun(0, 1)
+		r.Known.Compute.Number = 250
+		r.Known.Source.Origin = origin
+		r.Diagnose(true)
+		if math.Abs(r.Limit.Epoch-want) > 1e-6 || r.Limit.Resource != remedy.Source {
+			t.Errorf("%s: %v s, want %v", origin, r.Limit.Epoch, want)
+		}
+	}
+	for cause, want := range map[string]string{
+		"transform ImgDecode": remedy.Preprocessing, "peer": remedy.Network, "file": "file",
+		"consumer": "", "handover": "",
+	} {
+		r := limitedRun(0, 1)
+		r.Epochs[1].Stall, r.Epochs[1].StallSeconds = map[string]float64{cause: 30}, 30
+		r.Epochs[1].Reads = map[string]Amount{"peer": {1, 61e6}, "file": {1, 61e6}}
+		r.Diagnose(true)
+		got := ""
+		for _, d := range r.run.Did {
+			if d.Saturated && d.Resource != remedy.Source { // that was in the first epoch
+				got = d.Resource
+			}
+		}
+		if got != want {
+			t.Errorf("%s: %q was saturated, want %q", cause, got, want)
+		}
+	}
+	r := limitedRun(0, 1)
+	for i := range r.Epochs {
+		r.Epochs[i].Stall = map[string]float64{"source": 3}
+		r.Epochs[i].StallSeconds = 3
+	}
+	r.Diagnose(true)
+	for _, d := range r.run.Did {
+		if d.Saturated {
+			t.Errorf("%+v, but ranks hardly waited for it", d)
+		}
+	}
+	// An estimate that the run has disproved: an epoch takes at most as long as it took.
+	r = limitedRun(0, 1)
+	r.Known.Source.Coefficients = perfmodel.Coefficients{PerMB: 5, Queued: 5}
+	r.Known.Source.Origin = perfmodel.Measured
+	r.Epochs[0].Stall, r.Epochs[1].Stall = nil, nil
+	if r.Diagnose(true); r.Limit.Epoch > 61 {
+		t.Errorf("an epoch that took 61 s is predicted to take %v s", r.Limit.Epoch)
+	}
+}
+
+// TestClusterIsDiagnosedByAllNodes that have reported, from what they send as JSON: 2 nodes hold
+// 800 of 1000 MB, so that the source reads 200 MB in the 20 s of the computation. A node that says
+// what is impossible leaves the report without a limit.
+func TestClusterIsDiagnosedByAllNodes(t *testing.T) {
+	var nodes []NodeReport
+	var first *ClusterReport
+	for n := range 2 {
+		r := limitedRun(n, 2)
+		r.Diagnose(true)
+		c := r.Summary()
+		text, err := json.Marshal(c.Nodes[0])
+		if err != nil {
+			t.Fatal(err)
+		}
+		var sent NodeReport
+		if err := json.Unmarshal(text, &sent); err != nil {
+			t.Fatal(err)
+		}
+		if nodes = append(nodes, sent); n == 0 {
+			first = c
+		}
+	}
+	nodes = append(nodes, NodeReport{Node: 2, Age: -1}) // it has never answered
+	all := first.Over(nodes)
+	if all.Limit == nil || all.Limit.Resource != remedy.Compute ||
+		math.Abs(all.Limit.Epoch-20) > 1e-6 || all.Limit.Source != 200e6 {
+		t.Fatalf("%+v", all.Limit)
+	}
+	a, ok := all.WhatIf([]remedy.Change{{Key: remedy.Nodes, Amount: 1}})
+	if !ok || a.Job != "j" || math.Abs(a.Then.Epoch-60) > 1e-6 || a.Then.Resource != remedy.Source {
+		t.Errorf("on one node: %+v", a)
+	}
+	nodes[1].Run.Nodes = -1
+	if all = first.Over(nodes); all.Limit != nil {
+		t.Errorf("%+v", all.Limit)
+	}
+}
