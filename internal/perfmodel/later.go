@@ -115,7 +115,7 @@ func (e *Environment) hits(l *Later) hits {
 	n, sum := float64(max(l.Nodes, 1)), 0.0
 	for j := range e.Classes[1:] {
 		c := &e.Classes[j+1]
-		rate, _ := c.Read.Best(e.Classes[0].Threads * max(l.Nodes, 1))
+		rate := c.Read.Best()
 		held := 0.0 // share of the dataset
 		if !l.Cold && l.Data > 0 {
 			held = min(c.Capacity/l.Data, 1)
