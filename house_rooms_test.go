@@ -36,7 +36,7 @@ dataset/sourcetest: dataset
 dataset/tree: dataset
 dataset/retry: dataset
 dataset/folder/indexfile: size printable probe dataset dataset/tree
-dataset/folder: printable dataset dataset/tree dataset/folder/indexfile
+dataset/folder: printable probe dataset dataset/tree dataset/folder/indexfile
 storageclass: printable size
 config: perfmodel placement/policies size suggest inputfile storageclass
 storageclass/arena: invariants

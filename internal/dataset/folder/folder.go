@@ -109,6 +109,7 @@ var (
 	_ dataset.Source  = (*Folder)(nil)
 	_ dataset.Locator = (*Folder)(nil)
 	_ dataset.Prober  = (*Folder)(nil)
+	_ dataset.Dropper = (*Folder)(nil)
 	_ dataset.Beside  = (*Folder)(nil)
 )
 
