@@ -85,31 +85,31 @@ func (f *tier) load() Load {
 func TestRatesOfKnownTiersAreFound(t *testing.T) {
 	for _, test := range []struct {
 		name    string
-		tier    tier
+		tier    *tier
 		streams int
 		want    map[int]float64 // MB/s by streams
 		grows   bool
 		within  float64
 	}{
 		{
-			"one stream of latency", tier{latency: 10 * time.Millisecond, size: 1e5}, 1,
+			"one stream of latency", &tier{latency: 10 * time.Millisecond, size: 1e5}, 1,
 			map[int]float64{1: 10}, true, 0.001,
 		},
 		{
-			"latency is hidden by streams", tier{latency: 50 * time.Millisecond, size: 1e5}, 64,
+			"latency is hidden by streams", &tier{latency: 50 * time.Millisecond, size: 1e5}, 64,
 			map[int]float64{1: 2, 2: 4, 4: 8, 8: 16, 16: 32, 32: 64, 64: 128}, true, 0.001,
 		},
 		{
-			"a bandwidth is shared", tier{bandwidth: 40e6, size: 1e5}, 256,
+			"a bandwidth is shared", &tier{bandwidth: 40e6, size: 1e5}, 256,
 			map[int]float64{1: 40, 2: 40, 4: 40}, false, 0.1,
 		},
 		{
 			"latency and bandwidth",
-			tier{latency: 5 * time.Millisecond, bandwidth: 40e6, size: 1e5}, 256,
+			&tier{latency: 5 * time.Millisecond, bandwidth: 40e6, size: 1e5}, 256,
 			map[int]float64{1: 13.33, 2: 26.67, 4: 40, 8: 40, 16: 40}, false, 0.1,
 		},
 		{
-			"streams above 4 cost", tier{bandwidth: 100e6, loss: 0.02, size: 1e5}, 64,
+			"streams above 4 cost", &tier{bandwidth: 100e6, loss: 0.02, size: 1e5}, 64,
 			map[int]float64{1: 100, 2: 100, 4: 100}, false, 0.1,
 		},
 	} {
@@ -222,5 +222,55 @@ func TestFewOperationsLimitStreams(t *testing.T) {
 			t.Errorf("%d points, %v, %v; want those of 1, 2 and 4 streams", len(c.Points), c.Ended,
 				err)
 		}
+	})
+}
+
+func TestSteadyCountsEachWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := tier{latency: 5 * time.Millisecond, bandwidth: 40e6, size: 1e5}
+		began := false
+		rates, err := Steady(t.Context(), f.load(), SteadyOptions{
+			Streams: 16, Windows: 10, Window: 200 * time.Millisecond,
+			Begin: func(context.Context) error { began = true; return nil },
+		})
+		if err != nil || len(rates) != 10 || !began {
+			t.Fatalf("%d windows, began: %v, %v", len(rates), began, err)
+		}
+		for i, rate := range rates {
+			if math.Abs(rate/40-1) > 0.05 {
+				t.Errorf("window %d: %.4g MB/s, want 40", i, rate)
+			}
+		}
+	})
+}
+
+func TestSteadyEndsWithTheOperations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := tier{latency: 10 * time.Millisecond, size: 1e5}
+		l := f.load()
+		l.Prepare = func(_ context.Context, n int) (int, error) { return min(n, 45), nil }
+		rates, err := Steady(t.Context(), l, SteadyOptions{
+			Streams: 1, Windows: 10, Window: 100 * time.Millisecond, Operations: 1000,
+		})
+		// 45 operations take 4.5 windows, of which the first does not count.
+		if err != nil || len(rates) != 3 {
+			t.Errorf("%v: %v; want 3 windows", rates, err)
+		}
+	})
+}
+
+func TestSteadyEndsIfOperationsHang(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		returns := make(chan struct{})
+		begun := time.Now()
+		_, err := Steady(t.Context(), Load{Do: func(context.Context, int, int) (int64, error) {
+			<-returns
+			return 0, nil
+		}}, SteadyOptions{Streams: 4, Windows: 10, Window: 100 * time.Millisecond})
+		if took := time.Since(begun); !errors.Is(err, ErrHangs) || took > 5*time.Second {
+			t.Errorf("ended after %v: %v", took, err)
+		}
+		close(returns)
+		time.Sleep(time.Second)
 	})
 }
