@@ -45,7 +45,8 @@ func TestPlaceFollowsFromVariables(t *testing.T) {
 		},
 		{
 			"an allocation of Slurm, without srun",
-			map[string]string{"SLURM_NNODES": "2", "SLURM_NODEID": "0"}, Place{Nodes: 1},
+			map[string]string{"SLURM_NNODES": "2", "SLURM_NODEID": "0"},
+			Place{Nodes: 1},
 		},
 		{
 			"by hand",

@@ -2,6 +2,7 @@ package measure
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"time"
@@ -25,9 +26,9 @@ type Options struct {
 
 // Point is the throughput of a number of streams.
 type Point struct {
-	Streams int
-	Rounds  []float64 // MB/s of each round, in order
-	Rate    Estimate  // MB/s
+	Streams int       `json:"streams"`
+	Rate    Estimate  `json:"mbps"`   // MB/s
+	Rounds  []float64 `json:"rounds"` // MB/s of each round, in order
 }
 
 // Curve is a throughput by the number of streams.
@@ -39,6 +40,20 @@ type Curve struct {
 	// Ended says why there are no more points, other than that the throughput has stopped growing;
 	// nil if that is why.
 	Ended error
+}
+
+// MarshalJSON implements json.Marshaler.
+func (c Curve) MarshalJSON() ([]byte, error) {
+	ended := ""
+	if c.Ended != nil {
+		ended = c.Ended.Error()
+	}
+	return json.Marshal(struct {
+		Size   float64 `json:"size_mb"`
+		Points []Point `json:"points"`
+		Grows  bool    `json:"grows"`
+		Ended  string  `json:"ended,omitempty"`
+	}{c.Size, c.Points, c.Grows, ended})
 }
 
 // Best returns the point of the highest throughput. There must be a point.
@@ -85,7 +100,8 @@ func Run(ctx context.Context, l Load, o Options) (Curve, error) {
 			o.Progress(p)
 		}
 		left := levels(p, most)
-		point, err := l.point(within, p, time.Until(end)/time.Duration(min(left, ahead)), o)
+		about := time.Until(end) * 9 / 10 / time.Duration(min(left, ahead))
+		point, err := l.point(within, p, about, o)
 		if len(point.Rounds) > 0 {
 			point.Rate = EstimateOf(point.Rounds)
 			c.Points = append(c.Points, point)
@@ -108,7 +124,7 @@ func Run(ctx context.Context, l Load, o Options) (Curve, error) {
 			c.Ended, c.Grows = err, still == 0
 			return c, nil
 		case still >= flat || p >= most:
-			c.Grows = still == 0 && !o.Fixed
+			c.Grows = still == 0 && most > 1 && !o.Fixed
 			return c, nil
 		}
 		p = min(2*p, most)
@@ -124,48 +140,54 @@ func levels(p, most int) int {
 	return n
 }
 
-// point measures p streams in about that time. If it fails after some rounds, it returns them too.
+// point measures p streams in about that time, preparations included. If it fails after some rounds,
+// it returns them too.
 func (l *Load) point(ctx context.Context, p int, about time.Duration, o Options) (Point, error) {
 	at := Point{Streams: p}
 	begun := time.Now()
-	operations := func(n float64) int {
-		each := int(max(1, math.Round(n/float64(p))))
+	// operations returns how many take about that time if as many as `of` take `took`.
+	operations := func(of int, took, within time.Duration) int {
+		n := float64(of) * float64(within) / float64(max(took, time.Microsecond))
+		each := int(min(max(1, math.Round(n/float64(p))), 1<<24))
 		if o.Most > 0 {
 			each = max(1, min(each, o.Most/p))
 		}
 		return each * p
 	}
+	timed := func(n int) (r round, took time.Duration, err error) {
+		begun := time.Now()
+		r, err = l.run(ctx, p, n)
+		return r, time.Since(begun), err
+	}
 	// The first round is not counted: it fills the caches of names, and shows how fast the load is.
-	first, err := l.run(ctx, p, operations(0))
+	n := p
+	_, took, err := timed(n)
 	if err != nil {
 		return at, err
 	}
-	took := time.Since(begun)
-	window := max((about-took)/(Rounds+1), shortest)
-	perOperation := max(first.elapsed, time.Microsecond) // of p streams
-	n := operations(float64(p) * float64(window) / float64(perOperation))
-	if n > 4*p { // the estimate of so short a round is crude
-		again := operations(float64(n) / 8)
-		if r, err := l.run(ctx, p, again); err != nil {
-			return at, err
-		} else if r.elapsed > 0 {
-			n = operations(float64(again) * float64(window) / float64(r.elapsed))
-		}
-	}
-	for len(at.Rounds) < Rounds {
+	for left := Rounds; left > 0; left = Rounds - len(at.Rounds) {
 		spent := time.Since(begun)
-		if k := len(at.Rounds); k >= 1 && spent+spent/time.Duration(k+1) > about*5/4 {
+		window := max((about-spent)/time.Duration(left), shortest)
+		next := operations(n, took, window)
+		if len(at.Rounds) == 0 && next > 8*n { // the estimate of so short a round is crude
+			n = operations(n, took, window/8)
+			if _, took, err = timed(n); err != nil {
+				return at, err
+			}
+			next = operations(n, took, window)
+		}
+		if k := len(at.Rounds); k > 0 && spent+took/time.Duration(max(n/p, 1)) > about*3/2 {
 			break // another round would take the time of other points
 		}
-		r, err := l.run(ctx, p, n)
-		if err != nil {
+		var r round
+		if r, took, err = timed(next); err != nil {
 			return at, err
 		}
-		if rate := r.rate(); rate > 0 {
-			at.Rounds = append(at.Rounds, rate)
-		} else if r.bytes == 0 {
+		if r.bytes == 0 {
 			return at, errors.New("no bytes were moved")
 		}
+		n = next
+		at.Rounds = append(at.Rounds, r.rate())
 	}
 	return at, nil
 }

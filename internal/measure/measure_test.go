@@ -13,8 +13,17 @@ import (
 func TestRanksAreThoseOfTheThesis(t *testing.T) {
 	// Table of Le Boudec, Performance Evaluation, appendix A (which the thesis cites), at 95 %.
 	for _, test := range []struct{ n, j, k int }{
-		{6, 1, 6}, {7, 1, 7}, {8, 1, 8}, {9, 2, 8}, {10, 2, 9}, {11, 2, 10}, {12, 3, 10},
-		{15, 4, 12}, {20, 6, 15}, {30, 10, 21}, {50, 18, 33},
+		{6, 1, 6},
+		{7, 1, 7},
+		{8, 1, 8},
+		{9, 2, 8},
+		{10, 2, 9},
+		{11, 2, 10},
+		{12, 3, 10},
+		{15, 4, 12},
+		{20, 6, 15},
+		{30, 10, 21},
+		{50, 18, 33},
 	} {
 		if j, k, ok := Ranks(test.n); j != test.j || k != test.k || !ok {
 			t.Errorf("ranks of %d are %d and %d, %v; want %d and %d", test.n, j, k, ok, test.j, test.k)
@@ -93,24 +102,29 @@ func TestRatesOfKnownTiersAreFound(t *testing.T) {
 	}{
 		{
 			"one stream of latency", &tier{latency: 10 * time.Millisecond, size: 1e5}, 1,
-			map[int]float64{1: 10}, true, 0.001,
+			map[int]float64{1: 10},
+			true, 0.001,
 		},
 		{
 			"latency is hidden by streams", &tier{latency: 50 * time.Millisecond, size: 1e5}, 64,
-			map[int]float64{1: 2, 2: 4, 4: 8, 8: 16, 16: 32, 32: 64, 64: 128}, true, 0.001,
+			map[int]float64{1: 2, 2: 4, 4: 8, 8: 16, 16: 32, 32: 64, 64: 128},
+			true, 0.001,
 		},
 		{
 			"a bandwidth is shared", &tier{bandwidth: 40e6, size: 1e5}, 256,
-			map[int]float64{1: 40, 2: 40, 4: 40}, false, 0.1,
+			map[int]float64{1: 40, 2: 40, 4: 40},
+			false, 0.1,
 		},
 		{
 			"latency and bandwidth",
 			&tier{latency: 5 * time.Millisecond, bandwidth: 40e6, size: 1e5}, 256,
-			map[int]float64{1: 13.33, 2: 26.67, 4: 40, 8: 40, 16: 40}, false, 0.1,
+			map[int]float64{1: 13.33, 2: 26.67, 4: 40, 8: 40, 16: 40},
+			false, 0.1,
 		},
 		{
 			"streams above 4 cost", &tier{bandwidth: 100e6, loss: 0.02, size: 1e5}, 64,
-			map[int]float64{1: 100, 2: 100, 4: 100}, false, 0.1,
+			map[int]float64{1: 100, 2: 100, 4: 100},
+			false, 0.1,
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package perfmodel
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -17,25 +18,44 @@ func TestRatesOfATierGiveItsCoefficients(t *testing.T) {
 		want    Coefficients
 	}{
 		{
-			"a bandwidth that one stream can use, and latency", []float64{0.004, 0.1, 0.4},
-			[]int{1, 2, 4, 8, 16}, Coefficients{5e-3, 1.0 / 40, 1.0 / 40}, false,
+			"a bandwidth that one stream can use, and latency",
+			[]float64{0.004, 0.1, 0.4},
+			[]int{1, 2, 4, 8, 16},
+			Coefficients{5e-3, 1.0 / 40, 1.0 / 40},
+			false,
 			Coefficients{5e-3, 1.0 / 40, 1.0 / 40},
 		},
 		{
-			"a rate of each stream, and one of all", []float64{0.004, 0.1}, []int{1, 2, 4, 8, 16, 32},
-			Coefficients{1e-3, 1.0 / 100, 1.0 / 800}, false, Coefficients{1e-3, 1.0 / 100, 1.0 / 800},
+			"a rate of each stream, and one of all",
+			[]float64{0.004, 0.1},
+			[]int{1, 2, 4, 8, 16, 32},
+			Coefficients{1e-3, 1.0 / 100, 1.0 / 800},
+			false,
+			Coefficients{1e-3, 1.0 / 100, 1.0 / 800},
 		},
 		{
-			"one size tells no latency", []float64{0.1}, []int{1, 2, 4, 8},
-			Coefficients{5e-3, 1.0 / 40, 1.0 / 40}, false, Coefficients{0, 7.5e-3 / 0.1, 1.0 / 40},
+			"one size tells no latency",
+			[]float64{0.1},
+			[]int{1, 2, 4, 8},
+			Coefficients{5e-3, 1.0 / 40, 1.0 / 40},
+			false,
+			Coefficients{0, 7.5e-3 / 0.1, 1.0 / 40},
 		},
 		{
-			"one stream", []float64{0.1}, []int{1}, Coefficients{0, 1.0 / 40, 1.0 / 40}, false,
+			"one stream",
+			[]float64{0.1},
+			[]int{1},
+			Coefficients{0, 1.0 / 40, 1.0 / 40},
+			false,
 			Coefficients{0, 1.0 / 40, 1.0 / 40},
 		},
 		{
-			"latency alone, and streams that still add", []float64{0.004, 0.1}, []int{1, 2, 4, 8},
-			Coefficients{50e-3, 0, 0}, true, Coefficients{50e-3, 0, 0},
+			"latency alone, and streams that still add",
+			[]float64{0.004, 0.1},
+			[]int{1, 2, 4, 8},
+			Coefficients{50e-3, 0, 0},
+			true,
+			Coefficients{50e-3, 0, 0},
 		},
 	} {
 		var rates []Rate
@@ -76,6 +96,20 @@ func TestCoefficientsOfNoisyRatesAreValid(t *testing.T) {
 			if _, falls := c.Curve(0.1).Falls(); falls || n.Validate() != nil {
 				t.Errorf("%v: %+v: falls %v, %v", rates, c, falls, n.Validate())
 			}
+		}
+	}
+}
+
+func TestRisingCurveIsNearest(t *testing.T) {
+	for _, test := range []struct{ curve, want Curve }{
+		{nil, Curve{}},
+		{Curve{{1, 5}}, Curve{{1, 5}}},
+		{Curve{{1, 1}, {2, 2}, {4, 3}}, Curve{{1, 1}, {2, 2}, {4, 3}}},
+		{Curve{{1, 10}, {2, 30}, {4, 20}, {8, 40}}, Curve{{1, 10}, {2, 25}, {4, 25}, {8, 40}}},
+		{Curve{{1, 30}, {2, 20}, {4, 10}}, Curve{{1, 20}, {2, 20}, {4, 20}}},
+	} {
+		if got := test.curve.Rising(); !slices.Equal(got, test.want) {
+			t.Errorf("%v: %v, want %v", test.curve, got, test.want)
 		}
 	}
 }

@@ -84,9 +84,9 @@ type Source struct {
 
 	cached atomic.Int64 // samples that were in memory although they were dropped
 
-	mu      sync.Mutex // guards the following
-	bad     map[int]bool
-	first   error // why the first of them cannot be read
+	mu    sync.Mutex // guards the following
+	bad   map[int]bool
+	first error // why the first of them cannot be read
 }
 
 // NewSource returns the loads of a source.

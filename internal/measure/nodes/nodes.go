@@ -203,8 +203,8 @@ func (g *Group) at(ctx context.Context, nodes int, l measure.Load,
 
 // Total is a throughput of several nodes together.
 type Total struct {
-	Nodes int
-	Point measure.Point // its streams are those of a node
+	Nodes int           `json:"nodes"`
+	Point measure.Point `json:"rate"` // its streams are those of a node
 }
 
 // Sources measures t(gamma): 1, 2, 4, ... and all nodes read at the same time, as Steady does. What
