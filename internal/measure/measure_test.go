@@ -103,7 +103,7 @@ func TestRatesOfKnownTiersAreFound(t *testing.T) {
 		{
 			"one stream of latency", &tier{latency: 10 * time.Millisecond, size: 1e5}, 1,
 			map[int]float64{1: 10},
-			true, 0.001,
+			false, 0.001,
 		},
 		{
 			"latency is hidden by streams", &tier{latency: 50 * time.Millisecond, size: 1e5}, 64,

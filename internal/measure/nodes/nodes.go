@@ -159,6 +159,15 @@ func Tell[T any](ctx context.Context, g *Group, mine T) ([]T, error) {
 	return all, nil
 }
 
+// StepError reports that a step failed on a node. All nodes get it, and can go on with the next
+// step.
+type StepError struct {
+	Node int
+	Why  string
+}
+
+func (e *StepError) Error() string { return fmt.Sprintf("node %d: %s", e.Node, e.Why) }
+
 // answer is what a node measured in a step.
 type answer struct {
 	Rates []float64 // of windows
@@ -179,7 +188,7 @@ func (g *Group) at(ctx context.Context, nodes int, l measure.Load,
 	if g.Node < nodes {
 		rates, err := measure.Steady(ctx, l, o)
 		if mine.Rates = rates; err != nil {
-			mine.Error = fmt.Sprintf("node %d: %v", g.Node, err)
+			mine.Error = err.Error()
 		}
 	}
 	if !began { // it was not prepared, or has no part
@@ -194,7 +203,7 @@ func (g *Group) at(ctx context.Context, nodes int, l measure.Load,
 	rates := make([][]float64, nodes)
 	for n := range nodes {
 		if all[n].Error != "" {
-			return nil, errors.New(all[n].Error)
+			return nil, &StepError{n, all[n].Error}
 		}
 		rates[n] = all[n].Rates
 	}

@@ -195,17 +195,17 @@ func plural(n int, noun string) string {
 func (s *survey) measureSource(ctx context.Context) error {
 	if s.group != nil { // alone, while the others wait
 		if _, err := s.group.Together(ctx, nil); err != nil {
-			return s.lost(err)
+			return s.lost("source", err)
 		}
 		if s.group.Node != 0 {
 			s.share(weighSource)
 			s.o.Progress("waiting for node 0, which measures the source alone")
 			_, err := s.group.Together(ctx, nil)
-			return s.lost(err)
+			return s.lost("source", err)
 		}
 		defer func() {
 			if _, err := s.group.Together(ctx, nil); err != nil {
-				_ = s.lost(err)
+				_ = s.lost("source", err)
 			}
 		}()
 	}
