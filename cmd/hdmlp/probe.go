@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -216,7 +217,11 @@ func checkTarget(path string) error {
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	return probe.Directory(filepath.Dir(path))
+	dir := filepath.Dir(path)
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return &fs.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	return nil
 }
 
 // runProbe measures, and writes the files. The answer is nil on a node that prints nothing.
@@ -301,7 +306,7 @@ func (o *probeOptions) open(ctx context.Context) (dataset.Indexed, error) {
 
 const (
 	// mostProbed is how many bytes of samples the measurement of a class writes, at most.
-	mostProbed = 512 << 20
+	mostProbed = 256 << 20
 	// probeStreams is the largest number of streams from the source.
 	probeStreams = 512
 	// ownFiles is how many files the process may have open besides those that it reads.
@@ -381,7 +386,8 @@ func (o *probeOptions) join(ctx context.Context, p launch.Place,
 			{Key: "hdmlp's version", Value: version},
 			{Key: "dataset", Value: hex.EncodeToString(listing[:])},
 			{Key: "storage classes", Value: strings.Join(classes, ", ")},
-			{Key: "--transforms", Value: o.transforms}, {Key: "--time", Value: o.time.String()},
+			{Key: "--transforms", Value: o.transforms},
+			{Key: "--time", Value: o.time.String()},
 		},
 	})
 	if err != nil && ctx.Err() == nil {

@@ -65,8 +65,9 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 	path, err := beside.WriteBeside(environment.Suffix,
 		environment.Encode(environment.File{Node: a.Node, Size: a.size}))
 	if err != nil {
-		return fmt.Errorf("store the environment beside the index: %w; give --out to write it "+
-			"elsewhere", err)
+		a.Notes = append(a.Notes, fmt.Sprintf("the environment could not be stored beside the "+
+			"index: %v; give --out to write it elsewhere", err))
+		return nil
 	}
 	a.Environment = path
 	return nil
@@ -83,7 +84,8 @@ func (a *probeAnswer) keep(beside dataset.Beside) {
 		return // it is replaced
 	}
 	for _, v := range []struct{ now, was *perfmodel.Value }{
-		{&a.Node.Compute, &old.Node.Compute}, {&a.Node.Preprocess, &old.Node.Preprocess},
+		{&a.Node.Compute, &old.Node.Compute},
+		{&a.Node.Preprocess, &old.Node.Preprocess},
 		{&a.Node.SourceNetwork, &old.Node.SourceNetwork},
 	} {
 		if v.now.Number == 0 {

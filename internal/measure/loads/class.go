@@ -209,8 +209,8 @@ func (s *Store) Read(streams int) measure.Load {
 	return measure.Load{
 		Prepare: func(_ context.Context, n int) (int, error) {
 			if s.order == nil {
-				for _, id := range s.store.Held() {
-					s.order = append(s.order, int(id))
+				if err := s.fill(); err != nil {
+					return 0, err
 				}
 			}
 			if len(s.order) == 0 {
@@ -233,6 +233,30 @@ func (s *Store) Read(streams int) measure.Load {
 	}
 }
 
+// least is how many samples there are to read, if there is room.
+const least = 64
+
+// fill puts samples if hardly any are held, and lists those that are.
+func (s *Store) fill() error {
+	held := s.store.Held()
+	for id := 0; len(held) < min(least, s.number) && id < s.number; id++ {
+		if s.store.Has(id) {
+			continue
+		}
+		if err := s.store.Put(id, s.data, s.origin); err != nil {
+			if len(held) == 0 {
+				return fmt.Errorf("%w: %w", ErrEmpty, err)
+			}
+			break
+		}
+		held = append(held, int32(id))
+	}
+	for _, id := range held {
+		s.order = append(s.order, int(id))
+	}
+	return nil
+}
+
 // drop drops the store's files from the page cache.
 func (s *Store) drop() error {
 	if s.of.dir == "" {
@@ -243,7 +267,8 @@ func (s *Store) drop() error {
 	}
 	for _, f := range s.files {
 		if probe.DropCached(int(f.Fd())) {
-			if st, err := f.Stat(); err == nil && st.Size() > 1<<20 { // of the samples, not the index
+			// Files of samples count, and not the index.
+			if st, err := f.Stat(); err == nil && st.Size() >= s.size*int64(min(least, s.number)) {
 				s.of.cached.Store(true)
 			}
 		}

@@ -81,6 +81,7 @@ type Source struct {
 	source dataset.Source
 	index  *dataset.Index
 	random *rand.Rand
+	files  int // that may be open at the same time
 
 	cached atomic.Int64 // samples that were in memory although they were dropped
 
@@ -89,9 +90,9 @@ type Source struct {
 	first error // why the first of them cannot be read
 }
 
-// NewSource returns the loads of a source.
-func NewSource(source dataset.Source, index *dataset.Index, r *rand.Rand) *Source {
-	return &Source{source: source, index: index, random: r, bad: map[int]bool{}}
+// NewSource returns the loads of a source of which so many files may be open at the same time.
+func NewSource(source dataset.Source, index *dataset.Index, files int, r *rand.Rand) *Source {
+	return &Source{source: source, index: index, files: files, random: r, bad: map[int]bool{}}
 }
 
 // Cached reports whether samples were read from this machine's memory, because they could not be
@@ -105,7 +106,7 @@ func (s *Source) Unreadable() (int, error) {
 	return len(s.bad), s.first
 }
 
-// atOnce is how many samples are dropped at the same time.
+// atOnce is how many samples are dropped at the same time, at most.
 const atOnce = 32
 
 // deck deals samples in random order, and each again only after all others.
@@ -197,7 +198,7 @@ func (s *Source) drop(ctx context.Context, ids []int) (again bool, err error) {
 	go func() {
 		defer close(done)
 		var group sync.WaitGroup
-		for range min(atOnce, len(ids)) {
+		for range max(1, min(atOnce, s.files, len(ids))) {
 			group.Go(func() {
 				for ctx.Err() == nil && failed.Load() == nil {
 					i := int(next.Add(1)) - 1

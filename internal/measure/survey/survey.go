@@ -116,7 +116,7 @@ func Run(ctx context.Context, o Options) (*Result, error) {
 		Samples: o.Index.Len(), Nodes: 1,
 		Skipped: []Skipped{}, Notes: []string{}, Classes: []ClassResult{},
 	}
-	s.source = loads.NewSource(o.Source, o.Index, o.Random)
+	s.source = loads.NewSource(o.Source, o.Index, o.Streams, o.Random)
 	if s.sizes = loads.SizesOf(o.Index, o.Random); len(s.sizes) == 0 {
 		return nil, ErrNoSamples
 	}
@@ -362,8 +362,8 @@ func (s *survey) note() {
 	s.SourceCached = s.source.Cached()
 	if s.SourceCached {
 		s.Notes = append(s.Notes, "source: some samples could not be dropped from this machine's "+
-			"memory (a file system in memory, or files in use), so that the source may be slower "+
-			"than measured")
+			"memory (a file system in memory, files in use, or not yet written to the disk), so "+
+			"that the source may be slower than measured")
 	}
 	for _, c := range s.Classes {
 		if c.Cached {
