@@ -85,6 +85,11 @@ daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
 devcluster:
+launch:
+measure:
+measure/loads: probe dataset digest storageclass transform measure
+measure/nodes: digest exchange cluster measure
+measure/survey: perfmodel dataset storageclass transform measure measure/loads measure/nodes
 /bench/throttle:
 /bench/exchange: digest identity exchange
 `
@@ -112,6 +117,8 @@ coordinator: digest
 node: access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly
+measure/loads: storageclass/memory storageclass/file
+measure/nodes: networktest
 `
 
 // entry is a line of these lists.

@@ -50,7 +50,7 @@ func newProbeCommand() *cobra.Command {
 	var opts probeOptions
 	cmd := &cobra.Command{
 		Use:   "probe DATASET",
-		Short: "Measure how fast this machine reads, caches and transforms a dataset",
+		Short: "Measure how fast this machine reads, keeps and transforms samples",
 		Long: `Measure what the performance model needs to know of this machine: how fast the
 source delivers samples of the dataset, by their size and the number of streams,
 how fast memory and the cache directory (--cache) take and return them, and how
@@ -235,7 +235,8 @@ func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
 		return nil, inputError{err}
 	}
 	if place.LocalRank > 0 {
-		o.tell(fmt.Sprintf("local rank %d: the first process of each node measures it", place.LocalRank))
+		o.tell(fmt.Sprintf("local rank %d: the first process of each node measures it",
+			place.LocalRank))
 		return nil, nil
 	}
 	source, err := o.open(ctx)

@@ -165,8 +165,7 @@ func (a *probeAnswer) text(width int) string {
 		curve("transforms (threads)", *a.Transforms)
 	}
 	if few {
-		b.WriteString("* least and largest: below 6 measurements there is no 95 % interval; " +
-			"raise --time\n")
+		b.WriteString("* least to largest: too few measurements for an interval; raise --time\n")
 	}
 	a.modelText(&b)
 	section := func(title string, lines []string) {

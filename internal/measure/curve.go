@@ -140,8 +140,8 @@ func levels(p, most int) int {
 	return n
 }
 
-// point measures p streams in about that time, preparations included. If it fails after some rounds,
-// it returns them too.
+// point measures p streams in about that time, preparations included. If it fails after some
+// rounds, it returns them too.
 func (l *Load) point(ctx context.Context, p int, about time.Duration, o Options) (Point, error) {
 	at := Point{Streams: p}
 	begun := time.Now()

@@ -1,6 +1,6 @@
 // Package measure measures throughputs by the number of streams: of a source, a storage class,
-// transforms, a network. It owns the measuring loops and their statistics, and knows nothing of what
-// it measures (a Load; package loads has those of a node, package nodes those between nodes).
+// transforms, a network. It owns the measuring loops and their statistics, and knows nothing of
+// what it measures (a Load; package loads has those of a node, package nodes those between nodes).
 //
 // A throughput is the median of several rounds with its nonparametric confidence interval (thesis
 // 5.1). Everything ends within the time that was given, even if an operation never returns: its

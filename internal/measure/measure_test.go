@@ -52,7 +52,8 @@ func TestEstimateIsTheMedianWithItsInterval(t *testing.T) {
 	}
 }
 
-// tier is a fake tier: operations take latency, and then share a bandwidth first come, first served.
+// tier is a fake tier: operations take latency, and then share a bandwidth first come, first
+// served.
 type tier struct {
 	latency   time.Duration
 	bandwidth float64 // bytes per second; 0: no limit

@@ -19,9 +19,9 @@ type Rate struct {
 //
 //   - Latency and PerMB follow from those of one stream. If they are all of one size, which says
 //     nothing of latency, there is none.
-//   - Queued follows from the highest throughput of many streams: 1/Queued is the most that the tier
-//     delivers. If the throughput still grew with the most streams (grows), that is not known, and
-//     Queued is what explains those that were measured best.
+//   - Queued follows from the highest throughput of many streams: 1/Queued is the most that the
+//     tier delivers. If the throughput still grew with the most streams (grows), that is not known,
+//     and Queued is what explains those that were measured best.
 func FromRates(rates []Rate, size float64, grows bool) Coefficients {
 	size = max(size, smallest)
 	c := oneStream(rates)
@@ -47,12 +47,13 @@ func FromRates(rates []Rate, size float64, grows bool) Coefficients {
 		c.Queued = max(sum/weight, 0)
 	}
 	c.Latency, c.PerMB = min(c.Latency, longestRead), min(c.PerMB, longestRead)
-	c.Queued = min(c.Queued, alone/size, longestRead) // more streams are not slower than one after the other
+	// More streams are not slower than reads one after the other.
+	c.Queued = min(c.Queued, alone/size, longestRead)
 	return c
 }
 
-// oneStream returns Latency and PerMB by least squares of relative errors, both at least 0, from the
-// rates with the fewest streams.
+// oneStream returns Latency and PerMB by least squares of relative errors, both at least 0, from
+// the rates with the fewest streams.
 func oneStream(rates []Rate) Coefficients {
 	fewest := slices.MinFunc(rates, func(a, b Rate) int { return cmp.Compare(a.Streams, b.Streams) })
 	var n, ss, s2, st, t float64

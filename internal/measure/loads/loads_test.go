@@ -47,7 +47,8 @@ func TestClassesOfSizesAreTheDatasets(t *testing.T) {
 		{"similar sizes", []int64{1000, 1100, 1200, 1300, 1400, 1500}, []float64{0.00125}},
 		{"two sizes", []int64{1000, 1000, 50_000, 50_000}, []float64{0.001, 0.05}},
 		{
-			"three, in any order, and an empty one", []int64{90_000, 0, 1000, 30_000},
+			"three, in any order, and an empty one",
+			[]int64{90_000, 0, 1000, 30_000},
 			[]float64{0.001, 0.03, 0.09},
 		},
 		{"one sample", []int64{5000}, []float64{0.005}},

@@ -1,9 +1,9 @@
-// Package nodes measures what several nodes do at the same time: reads of the source (t(gamma)), and
-// transfers between neighbours (b_c).
+// Package nodes measures what several nodes do at the same time: reads of the source (t(gamma)),
+// and transfers between neighbours (b_c).
 //
-// All nodes carry out the same steps in the same order, and meet before each (Together). A node that
-// fails leaves, and the others are told so at their next meeting. A Group owns the goroutine that
-// serves the other nodes; Close ends it.
+// All nodes carry out the same steps in the same order, and meet before each (Together). A node
+// that fails leaves, and the others are told so at their next meeting. A Group owns the goroutine
+// that serves the other nodes; Close ends it.
 package nodes
 
 import (

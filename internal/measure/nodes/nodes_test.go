@@ -16,7 +16,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/networktest"
 )
 
-// joined runs each on so many nodes of a network in memory, in virtual time, and returns its errors.
+// joined runs each on so many nodes of a network in memory, in virtual time, and returns its
+// errors.
 func joined(t *testing.T, n int, facts func(node int) []Fact,
 	each func(ctx context.Context, g *Group) error,
 ) []error {

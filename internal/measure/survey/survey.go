@@ -1,8 +1,8 @@
-// Package survey measures a machine for a dataset, as far as the performance model describes it: the
-// source by the sizes of samples and the number of streams, the storage classes, transforms, and, on
-// several nodes, the source by the number of nodes and the network. Package measure has the loops,
-// loads and nodes what they measure; this package divides the time, and makes of the results what
-// the model knows of a node (perfmodel.Node).
+// Package survey measures a machine for a dataset, as far as the performance model describes it:
+// the source by the sizes of samples and the number of streams, the storage classes, transforms,
+// and, on several nodes, the source by the number of nodes and the network. Package measure has the
+// loops, loads and nodes what they measure; this package divides the time, and makes of the results
+// what the model knows of a node (perfmodel.Node).
 //
 // What cannot be measured is skipped, and the result says why.
 package survey

@@ -2,7 +2,7 @@ package page
 
 import (
 	"bytes"
-	"cmp"
+	_ "embed"
 	"fmt"
 	"html/template"
 	"image/color"
@@ -48,19 +48,11 @@ func Curves(charts []Chart, extension string) ([]byte, error) {
 			y += charts[i].height(c.w) + gap
 		}
 	}
-	if len(charts) == 0 {
-		f.draw = func(c *canvas) {
-			c.text(0, titleRoom, "Nothing was measured.", style(11, softInk, false), left)
-		}
-		f.height = func(vg.Length) vg.Length { return 2 * titleRoom }
-	}
 	var b bytes.Buffer
 	switch extension {
 	case ".png":
-		if err := f.png(&b); err != nil {
-			return nil, err
-		}
-		return b.Bytes(), nil
+		err := f.png(&b)
+		return b.Bytes(), err
 	case ".svg":
 		return f.svg(wide, margin)
 	case ".html":
@@ -72,33 +64,18 @@ func Curves(charts []Chart, extension string) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		err = curvesPage.Execute(&b, struct {
-			Title        string
-			Wide, Narrow template.HTML
-		}{f.title, inline(large, f.title), inline(small, f.title)})
+		err = curvesPage.Execute(&b, pageFigure{
+			Title: f.title, Wide: inline(large, f.title), Narrow: inline(small, f.title),
+		})
 		return b.Bytes(), err
 	}
 	return nil, fmt.Errorf("draw the rates: %q is none of .png, .svg and .html", extension)
 }
 
-var curvesPage = template.Must(template.New("curves").Parse(`<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>{{.Title}}</title>
-<style>
-  :root { color-scheme: light; }
-  body { margin: 0; background: #fff; }
-  main { max-width: 760px; margin: 0 auto; padding: 24px 12px; }
-  svg { display: block; width: 100%; height: auto; }
-  .narrow { display: none; }
-  @media (max-width: 640px) { .wide { display: none; } .narrow { display: block; } }
-</style>
-</head>
-<body><main><div class="wide">{{.Wide}}</div><div class="narrow">{{.Narrow}}</div></main></body>
-</html>
-`))
+//go:embed curves.html
+var curvesText string
+
+var curvesPage = template.Must(template.New("curves").Parse(curvesText))
 
 // lineColours are those of a chart's lines, in their order.
 var lineColours = []color.RGBA{
@@ -132,14 +109,11 @@ func (h *Chart) draw(c *canvas, y vg.Length) {
 	}
 	slices.Sort(xs)
 	xs = slices.Compact(xs)
-	if len(xs) == 0 || !(most > 0) {
-		return
-	}
-	most *= 1.05
+	most = max(most*1.05, 1e-9)
 	top, bottom := y+22, y+22+plotHeight-10
 	from, to := soft.Width(tickText(most))+14, c.w-14
 	px := func(v float64) vg.Length {
-		if last := cmp.Or(xs[len(xs)-1], 1); last > xs[0] {
+		if last := xs[len(xs)-1]; last > xs[0] {
 			return from + 10 + vg.Length(math.Log(v/xs[0])/math.Log(last/xs[0]))*(to-from-20)
 		}
 		return (from + to) / 2
@@ -180,9 +154,7 @@ func (h *Chart) draw(c *canvas, y vg.Length) {
 
 // interval draws a vertical line with bars at its ends.
 func (c *canvas) interval(colour color.Color, x, high, low vg.Length) {
-	const half = 3
-	for _, y := range []vg.Length{high, low} {
-		c.line(colour, 0.9, nil, vg.Point{X: x - half, Y: y}, vg.Point{X: x + half, Y: y})
-	}
-	c.line(colour, 0.9, nil, vg.Point{X: x, Y: high}, vg.Point{X: x, Y: low})
+	c.line(colour, 0.9, nil, vg.Point{X: x - 3, Y: high}, vg.Point{X: x + 3, Y: high},
+		vg.Point{X: x, Y: high}, vg.Point{X: x, Y: low}, vg.Point{X: x - 3, Y: low},
+		vg.Point{X: x + 3, Y: low})
 }
