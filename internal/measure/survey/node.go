@@ -35,10 +35,27 @@ func (s *survey) known(guess perfmodel.Known, curves ...measure.Curve) perfmodel
 	if len(rates) == 0 {
 		return guess
 	}
-	return perfmodel.Known{
-		Coefficients: perfmodel.FromRates(rates, s.Mean, s.nearest(curves).Grows),
-		Origin:       perfmodel.Probed,
+	grows := s.nearest(curves).Grows
+	c := perfmodel.FromRates(rates, s.Mean, grows)
+	if bound := mostOf(curves); grows && bound > 0 {
+		// The tier delivers no more than it does for other sizes.
+		c.Queued = min(max(c.Queued, 1/bound), c.Latency/s.Mean+c.PerMB)
 	}
+	return perfmodel.Known{Coefficients: c, Origin: perfmodel.Probed}
+}
+
+// mostOf returns the highest throughput of curves, if one of several streams has stopped growing;
+// otherwise 0.
+func mostOf(curves []measure.Curve) float64 {
+	most, ended := 0.0, false
+	for _, c := range curves {
+		most = max(most, c.Best().Rate.Median)
+		ended = ended || !c.Grows && len(c.Points) > 1
+	}
+	if !ended {
+		return 0
+	}
+	return most
 }
 
 // node returns what the model knows of this node.

@@ -175,6 +175,8 @@ func (s *survey) curve(ctx context.Context, what string, l measure.Load,
 	}
 	if c.Ended != nil {
 		switch {
+		case len(c.Points) == 0 && errors.Is(c.Ended, measure.ErrTime):
+			s.skip(what, errors.New("the time was over; raise --time"))
 		case len(c.Points) == 0:
 			s.skip(what, c.Ended)
 		case !errors.Is(c.Ended, measure.ErrTime):

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/measure"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -147,5 +148,27 @@ func TestEmptySamplesCannotBeMeasured(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), (&source{index: x}).options()); !errors.Is(err, ErrNoSamples) {
 		t.Error(err)
+	}
+}
+
+func TestCurveThatStillGrewIsBoundedByOthers(t *testing.T) {
+	curve := func(size float64, grows bool, rates ...float64) measure.Curve {
+		c := measure.Curve{Size: size, Grows: grows}
+		for i, rate := range rates {
+			c.Points = append(c.Points, measure.Point{
+				Streams: 1 << i, Rate: measure.EstimateOf([]float64{rate}),
+			})
+		}
+		return c
+	}
+	s := survey{Result: Result{Mean: 0.1}}
+	k := s.known(perfmodel.GuessedSource, curve(0.1, true, 11, 22),
+		curve(0.2, false, 15, 30, 40, 40, 40))
+	if !near(1/k.Queued, 40, 0.01) {
+		t.Errorf("at most %v MB/s, want 40", 1/k.Queued)
+	}
+	k = s.known(perfmodel.GuessedSource, curve(0.1, true, 11, 22), curve(0.2, true, 15, 30))
+	if 1/k.Queued < 200 {
+		t.Errorf("at most %v MB/s, although nothing has stopped growing", 1/k.Queued)
 	}
 }
