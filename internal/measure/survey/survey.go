@@ -174,12 +174,13 @@ func (s *survey) curve(ctx context.Context, what string, l measure.Load,
 		return c, false, err
 	}
 	if c.Ended != nil {
+		late := errors.Is(c.Ended, measure.ErrTime) && !errors.Is(c.Ended, measure.ErrHangs)
 		switch {
-		case len(c.Points) == 0 && errors.Is(c.Ended, measure.ErrTime):
+		case len(c.Points) == 0 && late:
 			s.skip(what, errors.New("the time was over; raise --time"))
 		case len(c.Points) == 0:
 			s.skip(what, c.Ended)
-		case !errors.Is(c.Ended, measure.ErrTime):
+		case !late:
 			last := c.Points[len(c.Points)-1].Streams
 			s.skip(fmt.Sprintf("%s, more than %d %s", what, last, plural(last, "stream")), c.Ended)
 		}

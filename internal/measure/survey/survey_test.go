@@ -24,8 +24,11 @@ type source struct {
 	latency   time.Duration
 	bandwidth float64 // bytes per second
 
-	mu   sync.Mutex
-	busy time.Time
+	hangs chan struct{} // if not nil, one of the reads returns only when it is closed
+
+	mu    sync.Mutex
+	busy  time.Time
+	reads int
 }
 
 func (s *source) take(bytes int64) {
@@ -41,6 +44,13 @@ func (s *source) take(bytes int64) {
 }
 
 func (s *source) Read(_ context.Context, id int, _ []byte) (dataset.Stamp, error) {
+	s.mu.Lock()
+	s.reads++
+	hang := s.hangs != nil && s.reads == 100
+	s.mu.Unlock()
+	if hang {
+		<-s.hangs
+	}
 	s.take(s.index.Size(id))
 	return 0, nil
 }
@@ -110,6 +120,24 @@ func TestSourceOfKnownRatesIsFound(t *testing.T) {
 		if got := strings.Join(skipped, ", "); got != "transforms, source of several nodes, network" {
 			t.Errorf("skipped: %s", got)
 		}
+	})
+}
+
+func TestHungReadIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		s := newSource(t)
+		s.hangs = make(chan struct{})
+		r, err := Run(t.Context(), s.options())
+		if took := time.Since(begun); err != nil || took > time.Minute+5*time.Second {
+			t.Errorf("ended after %v: %v", took, err)
+		}
+		if len(r.Source) < 2 || len(r.Skipped) == 0 ||
+			!strings.Contains(r.Skipped[1].Why, "has not returned") {
+			t.Errorf("%d curves, skipped %+v", len(r.Source), r.Skipped)
+		}
+		close(s.hangs)
+		time.Sleep(time.Minute)
 	})
 }
 
