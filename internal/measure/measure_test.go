@@ -274,6 +274,20 @@ func TestSteadyEndsWithTheOperations(t *testing.T) {
 	})
 }
 
+func TestSteadyOfFewOperationsHasOneRate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := tier{latency: 10 * time.Millisecond, size: 1e5}
+		l := f.load()
+		l.Prepare = func(_ context.Context, n int) (int, error) { return min(n, 8), nil }
+		rates, err := Steady(t.Context(), l, SteadyOptions{
+			Streams: 1, Windows: 10, Window: 100 * time.Millisecond, Operations: 1000,
+		})
+		if err != nil || len(rates) != 1 || math.Abs(rates[0]/10-1) > 0.01 {
+			t.Errorf("%v MB/s: %v; want 10", rates, err)
+		}
+	})
+}
+
 func TestSteadyEndsIfOperationsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		returns := make(chan struct{})

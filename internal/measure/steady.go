@@ -76,7 +76,13 @@ func Steady(ctx context.Context, l Load, o SteadyOptions) ([]float64, error) {
 		defer close(done)
 		group.Wait()
 	}()
+	begun := time.Now()
 	rates := windows(within, o, &bytes, over)
+	if moved, took := bytes.Load(), time.Since(begun); moved > 0 && took > 0 &&
+		(len(rates) == 0 || EstimateOf(rates).Median == 0) {
+		// The windows were too short, or the operations too few: there is one rate, of all.
+		rates = []float64{float64(moved) / 1e6 / took.Seconds()}
+	}
 	cancel()
 	if err := await(within, done); err != nil {
 		return nil, err
@@ -86,7 +92,7 @@ func Steady(ctx context.Context, l Load, o SteadyOptions) ([]float64, error) {
 		return nil, *err
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case len(rates) == 0 || slices.Max(rates) == 0:
+	case len(rates) == 0 || slices.Max(rates) == 0: // nothing was moved
 		return nil, errors.New("no operation has ended in the time of a window")
 	}
 	return rates, nil
