@@ -37,7 +37,7 @@ dataset/sourcetest: dataset
 dataset/tree: dataset
 dataset/retry: dataset
 dataset/folder/indexfile: size printable probe dataset dataset/tree
-dataset/folder: printable dataset dataset/tree dataset/folder/indexfile
+dataset/folder: printable probe dataset dataset/tree dataset/folder/indexfile
 storageclass: printable size
 config: perfmodel placement/policies size suggest inputfile storageclass
 pressure: size
@@ -88,6 +88,11 @@ daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
 devcluster:
+launch:
+measure:
+measure/loads: probe dataset digest storageclass transform measure
+measure/nodes: digest exchange cluster measure
+measure/survey: perfmodel dataset storageclass transform measure measure/loads measure/nodes
 /bench/throttle:
 /bench/exchange: digest identity exchange
 `
@@ -118,6 +123,8 @@ node: access placement placement/policies storageclass storageclass/memory stora
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly
 top: remedy
+measure/loads: storageclass/memory storageclass/file
+measure/nodes: networktest
 `
 
 // entry is a line of these lists.

@@ -14,6 +14,7 @@ func commands() []*cobra.Command {
 		withJSON(newStatsCommand()),
 		withJSON(newTopCommand()), // refuses it, and names a command that prints JSON
 		newStopCommand(),
+		withJSON(newProbeCommand()),
 		withJSON(newSimulateCommand()),
 		withJSON(newTransformCommand()),
 		newDevCommand(),

@@ -86,6 +86,7 @@ func TestCommandsWithJSONPrintIt(t *testing.T) {
 		"dev cluster": {{[]string{"-n", "0", "--", "true"}, 2}},
 		"dev link":    {{[]string{"0", "--run", "none"}, 2}},
 		"kinds":       {{nil, 0}},
+		"probe":       {{[]string{data, "--time", "2s"}, 0}, {[]string{data, "--time", "1s"}, 2}},
 		"simulate": {
 			{[]string{tiny(t, tinyScenario)}, 0},
 			{[]string{tiny(t, tinyScenario), "--csv"}, 2},

@@ -47,6 +47,15 @@ type Prober interface {
 	Probe(ctx context.Context, id int) error
 }
 
+// Dropper is a Source whose samples this machine may keep in its page cache. Decorators need not
+// implement it.
+type Dropper interface {
+	// Drop drops sample id from the page cache, as far as the kernel does so, and reports whether it
+	// is in memory nevertheless: on a file system in memory, or in use by another process. It is for
+	// measurements. Every error is a *SampleError.
+	Drop(ctx context.Context, id int) (cached bool, err error)
+}
+
 // Beside is a Source that stores small files beside its index. Decorators need not implement it.
 type Beside interface {
 	// ReadBeside returns the contents of the file whose name is that of the index and suffix, and

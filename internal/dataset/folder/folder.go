@@ -39,6 +39,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
+	"github.com/hdmlp/hdmlp/internal/probe"
 )
 
 // Options are the options of Open. The zero value opens the folder as torchvision does.
@@ -298,7 +299,7 @@ func directoryError(path string, err error) *dataset.Error {
 	case errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
 		e.Kind, e.Hint = dataset.ErrUnreadableDirectory, "check the symbolic links on its path"
 	case errors.Is(err, unix.EMFILE), errors.Is(err, unix.ENFILE):
-		e.Kind, e.Err = dataset.ErrUnavailable, tooManyFiles(err)
+		e.Kind, e.Err = dataset.ErrUnavailable, probe.TooManyFiles(err)
 	default:
 		e.Kind = dataset.ErrUnavailable
 	}

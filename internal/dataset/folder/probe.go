@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/probe"
 )
 
 // probeSize is how much of a file Probe reads: one page, the least that a disk reads.
@@ -16,6 +17,32 @@ const probeSize = 4096
 // Probe reads the first bytes of sample id, even if the file has become shorter or longer. It first
 // drops them from the page cache, which would say nothing about the state of the disk or server.
 func (f *Folder) Probe(ctx context.Context, id int) error {
+	return f.within(ctx, id, func(fd int) error {
+		_ = unix.Fadvise(fd, 0, probeSize, unix.FADV_DONTNEED)
+		_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // no read-ahead
+		var room [probeSize]byte
+		for {
+			n, err := unix.Pread(fd, room[:], 0)
+			switch {
+			case n > 0:
+				return nil
+			case err == nil:
+				return f.sampleError(id, dataset.ErrEmpty, nil)
+			case !errors.Is(err, unix.EINTR) || ctx.Err() != nil:
+				return f.systemError(id, fmt.Errorf("read: %w", err))
+			}
+		}
+	})
+}
+
+// Drop implements dataset.Dropper.
+func (f *Folder) Drop(ctx context.Context, id int) (cached bool, err error) {
+	err = f.within(ctx, id, func(fd int) error { cached = probe.DropCached(fd); return nil })
+	return cached, err
+}
+
+// within calls do with the open file of sample id.
+func (f *Folder) within(ctx context.Context, id int, do func(fd int) error) error {
 	if err := f.check(ctx, id); err != nil {
 		return err
 	}
@@ -27,19 +54,5 @@ func (f *Folder) Probe(ctx context.Context, id int) error {
 		return f.systemError(id, fmt.Errorf("open: %w", err))
 	}
 	defer unix.Close(fd) //nolint:errcheck // nothing was written
-	_ = unix.Fadvise(fd, 0, probeSize, unix.FADV_DONTNEED)
-	_ = unix.Fadvise(fd, 0, 0, unix.FADV_RANDOM) // no read-ahead
-	var room [probeSize]byte
-	for {
-		n, err := unix.Pread(fd, room[:], 0)
-		switch {
-		case errors.Is(err, unix.EINTR) && ctx.Err() == nil:
-		case err != nil:
-			return f.systemError(id, fmt.Errorf("read: %w", err))
-		case n == 0:
-			return f.sampleError(id, dataset.ErrEmpty, nil)
-		default:
-			return nil
-		}
-	}
+	return do(fd)
 }

@@ -59,3 +59,29 @@ func TestProbeReportsWhetherSamplesCanBeRead(t *testing.T) {
 		t.Errorf("closed: %v", err)
 	}
 }
+
+func TestDropDropsSamplesFromThePageCache(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/0.jpg"), "some bytes")
+	write(t, filepath.Join(root, "a/1.jpg"), "some bytes")
+	f, err := Open(t.Context(), root, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if err := os.Remove(f.Path(1)); err != nil {
+		t.Fatal(err)
+	}
+	unix.Sync() // unwritten pages stay in the cache
+	var st unix.Statfs_t
+	if err := unix.Statfs(root, &st); err != nil {
+		t.Fatal(err)
+	}
+	inMemory := st.Type == 0x01021994 // tmpfs
+	if cached, err := f.Drop(t.Context(), 0); err != nil || cached != inMemory {
+		t.Errorf("cached: %v, %v; the file system is in memory: %v", cached, err, inMemory)
+	}
+	if _, err := f.Drop(t.Context(), 1); !errors.Is(err, dataset.ErrMissing) {
+		t.Errorf("missing: %v", err)
+	}
+}

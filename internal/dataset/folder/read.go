@@ -11,6 +11,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/tree"
+	"github.com/hdmlp/hdmlp/internal/probe"
 )
 
 // readBuffer is the scratch memory of one Read or Stat. It is pooled.
@@ -174,7 +175,7 @@ func (f *Folder) sampleError(id int, kind, err error) error {
 func (f *Folder) systemError(id int, err error) error {
 	kind := kindOf(err)
 	if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) {
-		err = tooManyFiles(err)
+		err = probe.TooManyFiles(err)
 	}
 	return f.sampleError(id, kind, err)
 }
@@ -193,18 +194,4 @@ func kindOf(err error) error {
 		return dataset.ErrUnreadable
 	}
 	return dataset.ErrUnavailable
-}
-
-// tooManyFiles adds the limit that was reached to err.
-func tooManyFiles(err error) error {
-	if errors.Is(err, unix.ENFILE) {
-		return fmt.Errorf("%w: this machine's limit on open files is reached; raise fs.file-max",
-			err)
-	}
-	var limit unix.Rlimit
-	if unix.Getrlimit(unix.RLIMIT_NOFILE, &limit) != nil {
-		return fmt.Errorf("%w: raise RLIMIT_NOFILE (ulimit -n)", err)
-	}
-	return fmt.Errorf("%w: RLIMIT_NOFILE is %d; raise it (ulimit -n) up to %d", err, limit.Cur,
-		limit.Max)
 }

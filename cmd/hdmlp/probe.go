@@ -1,0 +1,398 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/launch"
+	"github.com/hdmlp/hdmlp/internal/measure/nodes"
+	"github.com/hdmlp/hdmlp/internal/measure/survey"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/probe"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/transform"
+)
+
+// probeOptions are the options of `hdmlp probe`.
+type probeOptions struct {
+	dir                  string
+	kind, indexDir       string
+	extensions           []string
+	cache                string // directory of the file class; "": the configuration's
+	transforms           string // "": none
+	out, plot            string // files; "": beside the index, and none
+	time                 time.Duration
+	json                 bool
+	config               *config.Config
+	getenv               func(string) string
+	scanned              func(files int64) // progress of a scan; nil: none
+	opened               func()            // the scan is over
+	progress, warn, tell func(text string) // nil: none; tell is for processes that print no result
+}
+
+func newProbeCommand() *cobra.Command {
+	var opts probeOptions
+	cmd := &cobra.Command{
+		Use:   "probe DATASET",
+		Short: "Measure how fast this machine reads, keeps and transforms samples",
+		Long: `Measure what the performance model needs to know of this machine: how fast the
+source delivers samples of the dataset, by their size and the number of streams,
+how fast memory and the cache directory (--cache) take and return them, and how
+fast a thread transforms them. Each rate is the median of 10 measurements, with
+its 95 % confidence interval. It takes a minute (--time), and more only if the
+dataset has no index yet.
+
+Samples are read in random order, and are dropped from the page cache before; it
+says so if that is not possible. Servers may have them in memory nevertheless.
+The cache directory is measured in a temporary directory in it, which is removed
+whatever happens. Nothing else in it is touched.
+
+On several nodes, start it on all of them at the same time, with torchrun, srun
+or hdmlp dev cluster, as jobs are, with one process per node. It then measures
+also what the source delivers to several nodes at once, and the network between
+neighbours. Node 0 prints the results.
+
+The result is stored beside the dataset's index, where later jobs and probes
+find it, or written to --out. ` + "`hdmlp simulate SCENARIO --environment FILE`" + `
+simulates the measured machine. --plot draws the rates, as PNG, SVG or HTML.
+
+EXIT STATUS
+  0    success; what could not be measured was reported
+  1    failure
+  2    wrong input: no such dataset, a list of transforms with errors, ...
+  130  interrupted; nothing was written`,
+		Example: `  hdmlp probe /data/imagenet --cache /nvme --out environment.toml \
+      --transforms 'RandomResizedCrop(224), ToTensor()' --plot rates.html
+  hdmlp simulate scenarios/thesis-3.toml --environment environment.toml
+  srun --ntasks-per-node 1 hdmlp probe /data/imagenet`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 || args[0] == "" {
+				return badInput("probe takes one dataset's directory, not %q", args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			opts.dir = args[0]
+			opts.json, _ = cmd.Flags().GetBool("json")
+			errs := cmd.ErrOrStderr()
+			scan := scanProgress{out: errs, start: time.Now()}
+			if !opts.json && isTerminal(errs) {
+				opts.scanned = scan.update
+			}
+			opts.opened = scan.close
+			defer scan.close()
+			opts.getenv = os.Getenv
+			var bar probeBar
+			if isTerminal(errs) {
+				bar.out, bar.time = errs, opts.time
+			}
+			opts.progress = bar.update
+			defer bar.close()
+			opts.tell = func(text string) { fmt.Fprintln(errs, text) }
+			opts.warn = func(text string) { opts.tell("warning: " + text) }
+			var err error
+			if opts.config, err = opts.configuration(); err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("index-dir") {
+				opts.indexDir = opts.config.IndexDir
+			}
+			a, err := runProbe(cmd.Context(), opts)
+			bar.close()
+			if err != nil || a == nil {
+				return err
+			}
+			if opts.json {
+				return printJSON(cmd.OutOrStdout(), a)
+			}
+			width, _ := terminal(cmd.OutOrStdout())
+			_, err = io.WriteString(cmd.OutOrStdout(), a.text(width))
+			return err
+		},
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&opts.cache, "cache", "",
+		"`DIR` on the disk of the cache (default: cache_dir of the configuration, if it is set)")
+	flags.StringVar(&opts.transforms, "transforms", "",
+		"list of transforms to measure, such as 'Resize(256), CenterCrop(224), ToTensor()'")
+	flags.StringVar(&opts.out, "out", "",
+		"write the environment to `FILE` (TOML) instead of beside the index")
+	flags.StringVar(&opts.plot, "plot", "", "draw the rates to `FILE`: .png, .svg or .html")
+	flags.DurationVar(&opts.time, "time", time.Minute, "time for all measurements, 2s to 1h")
+	flags.StringVar(&opts.indexDir, "index-dir", "",
+		"directory of the index file (default: index_dir of the configuration, or else the "+
+			"dataset's own)")
+	flags.StringSliceVar(&opts.extensions, "extensions", nil, "extensions of samples")
+	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
+		"kind of the source; hdmlp kinds lists them")
+	return cmd
+}
+
+// configuration returns the configuration in force for a job with this cache directory.
+func (o *probeOptions) configuration() (*config.Config, error) {
+	arguments := map[string]any{}
+	if o.cache != "" {
+		if info, err := os.Stat(o.cache); err != nil {
+			return nil, badInput("--cache: %w; give a directory on the disk of the cache", err)
+		} else if !info.IsDir() {
+			return nil, badInput("--cache %s: not a directory", o.cache)
+		}
+		path, err := filepath.Abs(o.cache)
+		if err != nil {
+			return nil, err
+		}
+		arguments["cache_dir"] = path
+	}
+	variables := hdmlpEnvironment()
+	c, err := config.Resolve(config.Input{
+		Arguments: arguments, Scope: config.Job, Environment: variables,
+		File: config.DefaultFile(variables), Classes: describedClasses(),
+		Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
+	})
+	if err != nil {
+		return nil, inputError{err}
+	}
+	return c, nil
+}
+
+// check validates what can be before anything is measured, and compiles the transforms.
+func (o *probeOptions) check() (*transform.Program, error) {
+	if o.time < 2*time.Second || o.time > time.Hour {
+		return nil, badInput("--time is %v; allowed: 2s to 1h", o.time)
+	}
+	for _, f := range []struct{ flag, path string }{{"--out", o.out}, {"--plot", o.plot}} {
+		if err := checkTarget(f.path); err != nil {
+			return nil, badInput("%s %s: %w", f.flag, f.path, err)
+		}
+	}
+	if o.plot != "" {
+		switch strings.ToLower(filepath.Ext(o.plot)) {
+		case ".png", ".svg", ".html":
+		default:
+			return nil, badInput("--plot %s: the file's name must end in .png, .svg or .html", o.plot)
+		}
+	}
+	if strings.TrimSpace(o.transforms) == "" {
+		if o.transforms != "" {
+			return nil, badInput("--transforms is empty; give a list, or omit it")
+		}
+		return nil, nil
+	}
+	description, err := transform.Parse(o.transforms)
+	if err != nil {
+		return nil, badInput("--transforms: %w", err)
+	}
+	program, err := transform.Compile(description)
+	if err != nil {
+		return nil, badInput("--transforms: %w", err)
+	}
+	return program, nil
+}
+
+// checkTarget returns an error if a file cannot be written there later. "" is no file.
+func checkTarget(path string) error {
+	if path == "" {
+		return nil
+	}
+	info, err := os.Lstat(path)
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		return errors.New("it exists, and is not a regular file")
+	case err != nil && !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	dir := filepath.Dir(path)
+	if err := unix.Access(dir, unix.W_OK|unix.X_OK); err != nil {
+		return &fs.PathError{Op: "write to", Path: dir, Err: err}
+	}
+	return nil
+}
+
+// runProbe measures, and writes the files. The answer is nil on a node that prints nothing.
+func runProbe(ctx context.Context, o probeOptions) (*probeAnswer, error) {
+	program, err := o.check()
+	if err != nil {
+		return nil, err
+	}
+	place, err := launch.Find(o.getenv)
+	if err != nil {
+		return nil, inputError{err}
+	}
+	if place.LocalRank > 0 {
+		o.tell(fmt.Sprintf("local rank %d: the first process of each node measures it",
+			place.LocalRank))
+		return nil, nil
+	}
+	source, err := o.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer source.Close()
+	a := &probeAnswer{Dataset: o.dir, started: time.Now()}
+	spec, err := o.spec(source, program)
+	if err != nil {
+		return nil, err
+	}
+	if place.Nodes > 1 {
+		if spec.Group, err = o.join(ctx, place, source.Index()); err != nil {
+			return nil, err
+		}
+		defer spec.Group.Close()
+	}
+	// Nothing hangs longer than this, on other nodes either.
+	within, cancel := context.WithTimeout(ctx, o.time+o.time/2+30*time.Second)
+	defer cancel()
+	a.Result, err = survey.Run(within, spec)
+	switch {
+	case ctx.Err() != nil:
+		return nil, ctx.Err()
+	case errors.Is(err, survey.ErrNoSamples):
+		return nil, badInput("%s: %w", o.dir, err)
+	case err != nil:
+		return nil, err
+	}
+	a.Seconds = time.Since(a.started).Seconds()
+	a.size = perfmodel.Size{Nodes: a.Nodes, Sample: a.Mean}
+	for _, c := range spec.Classes {
+		a.size.Capacity = append(a.size.Capacity, float64(c.Capacity)/1e6)
+	}
+	a.size.Staging = float64(cmp.Or(o.config.StagingBuffer, min(1<<30, spec.Memory))) / 1e6
+	if err := a.write(ctx, &o, source, place.Node == 0); err != nil {
+		return nil, err
+	}
+	if place.Node != 0 {
+		o.tell(fmt.Sprintf("node %d: measured together with node 0, which prints the results",
+			place.Node))
+		return nil, nil
+	}
+	return a, nil
+}
+
+// open opens the dataset.
+func (o *probeOptions) open(ctx context.Context) (dataset.Indexed, error) {
+	kind, err := sourceKind(cmp.Or(o.kind, sources()[0].Name))
+	if err != nil {
+		return nil, err
+	}
+	if _, err := probe.RaiseFileLimit(); err != nil {
+		o.warn(err.Error())
+	}
+	source, err := kind.Open(ctx, o.dir, dataset.OpenOptions{
+		Extensions: o.extensions, IndexDir: o.indexDir, Progress: o.scanned, Warn: o.warn,
+		Tell: o.warn, Timeout: o.config.SourceTimeout,
+	})
+	o.opened()
+	var problem *dataset.Error
+	if errors.As(err, &problem) && !errors.Is(err, dataset.ErrUnavailable) {
+		return nil, badInput("%w", err)
+	}
+	return source, err
+}
+
+const (
+	// mostProbed is how many bytes of samples the measurement of a class writes, at most.
+	mostProbed = 256 << 20
+	// probeStreams is the largest number of streams from the source.
+	probeStreams = 512
+	// ownFiles is how many files the process may have open besides those that it reads.
+	ownFiles = 64
+)
+
+// spec says what to measure.
+func (o *probeOptions) spec(source dataset.Indexed,
+	program *transform.Program,
+) (survey.Options, error) {
+	available, err := availableMemory()
+	if err != nil {
+		return survey.Options{}, err
+	}
+	s := survey.Options{
+		Source: source, Index: source.Index(), Program: program,
+		Threads: runtime.GOMAXPROCS(0), Streams: probeStreams, Memory: available / 8,
+		Time: o.time, Progress: o.progress,
+		Random: rand.New(rand.NewPCG(rand.Uint64(), rand.Uint64())),
+	}
+	if soft, _, err := probe.FileLimit(); err == nil {
+		s.Streams = max(1, min(s.Streams, int(min(soft, 1<<20))-ownFiles))
+	}
+	for _, c := range o.config.StorageClasses {
+		kind, err := classKind(c.Kind)
+		if err != nil {
+			return s, err
+		}
+		class := survey.Class{Kind: kind, Path: c.Path, Capacity: c.Capacity, Threads: c.Threads}
+		class.Room = func() (int64, error) { return min(available/8, mostProbed), nil }
+		if kind.Directory {
+			free, err := freeDisk(c.Path)
+			if c.Capacity == 0 && err == nil {
+				class.Capacity = free - free/20
+			}
+			class.Room = func() (int64, error) {
+				if _, err := os.Stat(c.Path); err != nil {
+					return 0, err
+				}
+				return min(free/4, mostProbed), err
+			}
+		}
+		s.Classes = append(s.Classes, class)
+	}
+	return s, nil
+}
+
+// classKind returns the kind of storage class of this name.
+func classKind(name string) (storageclass.Kind, error) {
+	for _, k := range describedClasses() {
+		if k.Name == name {
+			return k, nil
+		}
+	}
+	return storageclass.Kind{}, badInput("storage class %q is not known", name)
+}
+
+// join finds the other nodes.
+func (o *probeOptions) join(ctx context.Context, p launch.Place,
+	index *dataset.Index,
+) (*nodes.Group, error) {
+	secret, err := launch.ReadSecret(o.getenv)
+	if err != nil {
+		return nil, inputError{err}
+	}
+	listing := index.Listing()
+	classes := make([]string, len(o.config.StorageClasses))
+	for i, c := range o.config.StorageClasses {
+		classes[i] = c.Kind
+	}
+	o.progress(fmt.Sprintf("waiting for %s", count(p.Nodes, "node")))
+	g, err := nodes.Join(ctx, nodes.Options{
+		Node: p.Node, Nodes: p.Nodes, Address: p.Address(), Interface: o.config.Interface,
+		Secret: secret, Wait: o.config.StartTimeout, Progress: o.progress,
+		Sample: max(index.Bytes()/int64(max(index.Len(), 1)), 1),
+		Facts: []nodes.Fact{
+			{Key: "hdmlp's version", Value: version},
+			{Key: "dataset", Value: hex.EncodeToString(listing[:])},
+			{Key: "storage classes", Value: strings.Join(classes, ", ")},
+			{Key: "--transforms", Value: o.transforms},
+			{Key: "--time", Value: o.time.String()},
+		},
+	})
+	if err != nil && ctx.Err() == nil {
+		return nil, badInput("the nodes could not form a cluster: %w", err)
+	}
+	return g, err
+}

@@ -1,0 +1,123 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/environment"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// TestProbeRefusesWrongInput: before anything is measured.
+func TestProbeRefusesWrongInput(t *testing.T) {
+	quiet(t)
+	data, dir := tree(t, 3), t.TempDir()
+	fifo := filepath.Join(dir, "fifo")
+	if err := unix.Mkfifo(fifo, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	empty := makeDataset(t, map[string]int{"a/1.jpg": 0})
+	for _, test := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "probe takes one dataset's directory"},
+		{[]string{filepath.Join(dir, "missing")}, "there is no such directory"},
+		{[]string{empty}, "all samples of the dataset are empty"},
+		{[]string{data, "--time", "1s"}, "allowed: 2s to 1h"},
+		{[]string{data, "--transforms", "Resize("}, "--transforms"},
+		{[]string{data, "--transforms", " "}, "--transforms is empty"},
+		{[]string{data, "--out", fifo}, "not a regular file"},
+		{[]string{data, "--out", filepath.Join(dir, "none", "x")}, "no such file or directory"},
+		{[]string{data, "--plot", filepath.Join(dir, "x.pdf")}, ".png, .svg or .html"},
+		{[]string{data, "--cache", filepath.Join(dir, "none")}, "--cache"},
+		{[]string{data, "--cache", fifo}, "not a directory"},
+	} {
+		code, out, errs := statusOf(t, newRootCommand(), append([]string{"probe"}, test.args...)...)
+		if code != 2 || out != "" || !strings.Contains(errs, test.want) {
+			t.Errorf("%q: exit status %d, printed %q and %q; want %q", test.args, code, out, errs,
+				test.want)
+		}
+	}
+}
+
+// TestProbeMeasuresAndStores runs the whole command in the least time, on files that exist.
+func TestProbeMeasuresAndStores(t *testing.T) {
+	quiet(t)
+	data, cache, dir := tree(t, 40), t.TempDir(), t.TempDir()
+	out, plot := filepath.Join(dir, "env.toml"), filepath.Join(dir, "rates.svg")
+	code, text, errs := statusOf(t, newRootCommand(), "probe", data, "--time", "2s", "--cache", cache,
+		"--out", out, "--plot", plot, "--index-dir", dir)
+	if code != 0 {
+		t.Fatalf("exit status %d: %s", code, errs)
+	}
+	for line := range strings.Lines(text) {
+		if n := utf8.RuneCountInString(line) - 1; n > 80 && !strings.Contains(line, dir) &&
+			!strings.Contains(line, data) {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	for _, want := range []string{"streams", "In the performance model", "Not measured", out} {
+		if !strings.Contains(text, want) {
+			t.Errorf("%q is missing in\n%s", want, text)
+		}
+	}
+	f, err := environment.Read(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.Node.Source.Origin != perfmodel.Probed || len(f.Node.Classes) != 2 ||
+		f.Node.Classes[1].Path != cache || f.Size.Sample <= 0 {
+		t.Errorf("%+v", f)
+	}
+	if picture, err := os.ReadFile(plot); err != nil || !bytes.Contains(picture, []byte("</svg>")) {
+		t.Errorf("the plot has %d bytes: %v", len(picture), err)
+	}
+	if left, err := os.ReadDir(cache); err != nil || len(left) > 0 {
+		t.Errorf("in the cache directory: %v, %v", left, err)
+	}
+}
+
+// TestProbeStoresBesideTheIndex, in JSON, and keeps what it did not measure.
+func TestProbeStoresBesideTheIndex(t *testing.T) {
+	quiet(t)
+	data, dir := tree(t, 20), t.TempDir()
+	probe := func() (a struct {
+		Environment string
+		Node        perfmodel.Node
+		Skipped     []struct{ What, Why string }
+	},
+	) {
+		code, text, errs := statusOf(t, newRootCommand(), "probe", data, "--time", "2s", "--json",
+			"--index-dir", dir)
+		if err := json.Unmarshal([]byte(text), &a); code != 0 || err != nil {
+			t.Fatalf("exit status %d, %v: %s", code, err, errs)
+		}
+		return a
+	}
+	a := probe()
+	if filepath.Dir(a.Environment) != dir || !strings.HasSuffix(a.Environment, environment.Suffix) {
+		t.Errorf("stored in %q", a.Environment)
+	}
+	if len(a.Skipped) == 0 || a.Node.Source.Origin != perfmodel.Probed {
+		t.Errorf("%+v", a)
+	}
+	f, err := environment.Read(a.Environment)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Node.Compute = perfmodel.Value{Number: 123, Origin: perfmodel.Probed}
+	if err := os.WriteFile(a.Environment, environment.Encode(f), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if got := probe().Node.Compute.Number; got != 123 {
+		t.Errorf("compute is %v after another probe, want 123", got)
+	}
+}

@@ -1,0 +1,106 @@
+package survey
+
+import (
+	"math"
+
+	"github.com/hdmlp/hdmlp/internal/measure"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// nearest returns the curve whose samples' size is nearest to the mean of the dataset; nil if there
+// is none.
+func (s *survey) nearest(curves []measure.Curve) *measure.Curve {
+	var best *measure.Curve
+	distance := math.Inf(1)
+	for i := range curves {
+		if d := math.Abs(math.Log(curves[i].Size / s.Mean)); d < distance {
+			best, distance = &curves[i], d
+		}
+	}
+	return best
+}
+
+// known returns what curves say of a tier, or the guess if there are none.
+func (s *survey) known(guess perfmodel.Known, curves ...measure.Curve) perfmodel.Known {
+	var rates []perfmodel.Rate
+	for _, c := range curves {
+		for _, p := range c.Points {
+			if p.Rate.Median > 0 {
+				rates = append(rates, perfmodel.Rate{
+					Size: c.Size, Streams: p.Streams, MBps: p.Rate.Median,
+				})
+			}
+		}
+	}
+	if len(rates) == 0 {
+		return guess
+	}
+	grows := s.nearest(curves).Grows
+	c := perfmodel.FromRates(rates, s.Mean, grows)
+	if bound := mostOf(curves); grows && bound > 0 {
+		// The tier delivers no more than it does for other sizes.
+		c.Queued = min(max(c.Queued, 1/bound), c.Latency/s.Mean+c.PerMB)
+	}
+	return perfmodel.Known{Coefficients: c, Origin: perfmodel.Probed}
+}
+
+// mostOf returns the highest throughput of curves, if one of several streams has stopped growing;
+// otherwise 0.
+func mostOf(curves []measure.Curve) float64 {
+	most, ended := 0.0, false
+	for _, c := range curves {
+		most = max(most, c.Best().Rate.Median)
+		ended = ended || !c.Grows && len(c.Points) > 1
+	}
+	if !ended {
+		return 0
+	}
+	return most
+}
+
+// node returns what the model knows of this node.
+func (s *survey) node() perfmodel.Node {
+	n := perfmodel.Node{Source: perfmodel.GuessedSource, Streams: 1}
+	curves := s.Source
+	if len(curves) > 0 {
+		if s.Page != nil {
+			curves = append([]measure.Curve{*s.Page}, curves...)
+		}
+		n.Source = s.known(perfmodel.GuessedSource, curves...)
+		best := s.nearest(s.Source).Best()
+		n.Streams = best.Streams
+		n.Sources = perfmodel.Constant(best.Rate.Median)
+		n.SourcesOrigin = perfmodel.Probed
+	}
+	n.Network = s.known(perfmodel.GuessedPeer, s.Network...)
+	if len(s.Sources) > 0 {
+		n.Sources, n.SourcesOrigin = nil, perfmodel.Probed
+		for _, t := range s.Sources {
+			n.Sources = append(n.Sources, perfmodel.Point{
+				Clients: t.Nodes, MBps: t.Point.Rate.Median,
+			})
+		}
+		n.Sources = n.Sources.Rising()
+		// The source's reads are those of a node while all read.
+		if last := n.Sources[len(n.Sources)-1]; n.Source.Origin == perfmodel.Probed {
+			alone := n.Source.Latency/s.Mean + n.Source.PerMB
+			slowest := float64(last.Clients) / last.MBps
+			n.Source.PerMB += max(slowest-alone, 0)
+			n.Source.Queued = min(slowest, n.Source.Latency/s.Mean+n.Source.PerMB)
+		}
+	}
+	if s.Transforms != nil {
+		n.Preprocess = perfmodel.Value{
+			Number: s.Transforms.Points[0].Rate.Median, Origin: perfmodel.Probed,
+		}
+	}
+	for i, c := range s.o.Classes {
+		r := &s.Classes[i]
+		n.Classes = append(n.Classes, perfmodel.NodeClass{
+			Name: c.Kind.Name, Path: c.Path, Stores: max(c.Threads, 1),
+			Read:  s.known(perfmodel.GuessedClass, r.Read...),
+			Write: s.known(perfmodel.GuessedClass, r.Write...),
+		})
+	}
+	return n
+}

@@ -1,0 +1,202 @@
+package survey
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/measure"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// source is a source whose reads take a latency, and share a bandwidth.
+type source struct {
+	index     *dataset.Index
+	latency   time.Duration
+	bandwidth float64 // bytes per second
+
+	hangs chan struct{} // if not nil, one of the reads returns only when it is closed
+
+	mu    sync.Mutex
+	busy  time.Time
+	reads int
+}
+
+func (s *source) take(bytes int64) {
+	time.Sleep(s.latency)
+	s.mu.Lock()
+	if now := time.Now(); s.busy.Before(now) {
+		s.busy = now
+	}
+	s.busy = s.busy.Add(time.Duration(float64(bytes) / s.bandwidth * 1e9))
+	until := s.busy
+	s.mu.Unlock()
+	time.Sleep(time.Until(until))
+}
+
+func (s *source) Read(_ context.Context, id int, _ []byte) (dataset.Stamp, error) {
+	s.mu.Lock()
+	s.reads++
+	hang := s.hangs != nil && s.reads == 100
+	s.mu.Unlock()
+	if hang {
+		<-s.hangs
+	}
+	s.take(s.index.Size(id))
+	return 0, nil
+}
+
+func (s *source) Probe(context.Context, int) error {
+	s.take(4096)
+	return nil
+}
+func (s *source) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
+func (s *source) Close() error                                     { return nil }
+
+// newSource returns a source of 5 ms and 40 MB/s, of samples of 20 to 180 kB.
+func newSource(t *testing.T) *source {
+	b := dataset.NewBuilder([]string{"a"}, []string{".jpg"})
+	b.Directory(dataset.Directory{Class: -1})
+	b.Directory(dataset.Directory{Class: 0, Path: "a"})
+	for i := range int64(20_000) {
+		b.Sample(fmt.Sprintf("%06d.jpg", i), 20_000+8*i, 0, 0)
+	}
+	x, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &source{index: x, latency: 5 * time.Millisecond, bandwidth: 40e6}
+}
+
+func (s *source) options() Options {
+	return Options{
+		Source: s, Index: s.index, Threads: 2, Streams: 512, Memory: 1 << 30, Time: time.Minute,
+		Progress: func(string) {}, Random: rand.New(rand.NewPCG(1, 2)),
+	}
+}
+
+func near(got, want, within float64) bool { return math.Abs(got/want-1) <= within }
+
+func TestSourceOfKnownRatesIsFound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		s := newSource(t)
+		r, err := Run(t.Context(), s.options())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took > time.Minute {
+			t.Errorf("took %v of a minute", took)
+		}
+		if len(r.Source) != 3 || r.Page == nil {
+			t.Fatalf("%d classes of sizes, page: %v", len(r.Source), r.Page)
+		}
+		for _, c := range r.Source {
+			if !near(c.Best().Rate.Median, 40, 0.05) {
+				t.Errorf("samples of %v MB: %v MB/s, want 40", c.Size, c.Best().Rate.Median)
+			}
+		}
+		k := r.Node.Source
+		if !near(1/k.Queued, 40, 0.05) || !near(1/k.PerMB, 40, 0.1) || !near(k.Latency, 5e-3, 0.1) ||
+			k.Origin != perfmodel.Probed {
+			t.Errorf("source: %+v", k)
+		}
+		if err := r.Node.Validate(); err != nil {
+			t.Error(err)
+		}
+		var skipped []string
+		for _, s := range r.Skipped {
+			skipped = append(skipped, s.What)
+		}
+		if got := strings.Join(skipped, ", "); got != "transforms, source of several nodes, network" {
+			t.Errorf("skipped: %s", got)
+		}
+	})
+}
+
+func TestHungReadIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		begun := time.Now()
+		s := newSource(t)
+		s.hangs = make(chan struct{})
+		r, err := Run(t.Context(), s.options())
+		if took := time.Since(begun); err != nil || took > time.Minute+5*time.Second {
+			t.Errorf("ended after %v: %v", took, err)
+		}
+		if len(r.Source) < 2 || len(r.Skipped) == 0 ||
+			!strings.Contains(r.Skipped[1].Why, "has not returned") {
+			t.Errorf("%d curves, skipped %+v", len(r.Source), r.Skipped)
+		}
+		close(s.hangs)
+		time.Sleep(time.Minute)
+	})
+}
+
+func TestClassThatCannotBeMadeIsSkipped(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := newSource(t).options()
+		full := errors.New("no space left on device")
+		o.Classes = []Class{{
+			Kind: storageclass.Kind{
+				Name: "slow", Directory: true,
+				New: func(storageclass.Options) (storageclass.Class, error) { return nil, full },
+			},
+			Path: t.TempDir(), Room: func() (int64, error) { return 1 << 30, nil },
+		}, {
+			Kind: storageclass.Kind{Name: "none"}, Room: func() (int64, error) { return 0, full },
+		}}
+		r, err := Run(t.Context(), o)
+		if err != nil || len(r.Skipped) < 2 || r.Skipped[0].What != "storage class slow" ||
+			r.Skipped[0].Why != full.Error() || r.Skipped[1].What != "storage class none" {
+			t.Fatalf("%v, %+v", err, r)
+		}
+		if len(r.Node.Classes) != 2 || r.Node.Classes[0].Read != perfmodel.GuessedClass {
+			t.Errorf("%+v", r.Node.Classes)
+		}
+	})
+}
+
+func TestEmptySamplesCannotBeMeasured(t *testing.T) {
+	b := dataset.NewBuilder([]string{"a"}, []string{".jpg"})
+	b.Directory(dataset.Directory{Class: -1})
+	b.Directory(dataset.Directory{Class: 0, Path: "a"})
+	b.Sample("0.jpg", 0, 0, 0)
+	x, err := b.Build()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Run(t.Context(), (&source{index: x}).options()); !errors.Is(err, ErrNoSamples) {
+		t.Error(err)
+	}
+}
+
+func TestCurveThatStillGrewIsBoundedByOthers(t *testing.T) {
+	curve := func(size float64, grows bool, rates ...float64) measure.Curve {
+		c := measure.Curve{Size: size, Grows: grows}
+		for i, rate := range rates {
+			c.Points = append(c.Points, measure.Point{
+				Streams: 1 << i, Rate: measure.EstimateOf([]float64{rate}),
+			})
+		}
+		return c
+	}
+	s := survey{Result: Result{Mean: 0.1}}
+	k := s.known(perfmodel.GuessedSource, curve(0.1, true, 11, 22),
+		curve(0.2, false, 15, 30, 40, 40, 40))
+	if !near(1/k.Queued, 40, 0.01) {
+		t.Errorf("at most %v MB/s, want 40", 1/k.Queued)
+	}
+	k = s.known(perfmodel.GuessedSource, curve(0.1, true, 11, 22), curve(0.2, true, 15, 30))
+	if 1/k.Queued < 200 {
+		t.Errorf("at most %v MB/s, although nothing has stopped growing", 1/k.Queued)
+	}
+}

@@ -1,0 +1,57 @@
+package page
+
+import (
+	"bytes"
+	"encoding/xml"
+	"image/png"
+	"io"
+	"strings"
+	"testing"
+)
+
+func rates() []Chart {
+	return []Chart{
+		{"Storage class memory", "streams", []ChartLine{
+			{"read of 100 kB", []ChartPoint{{1, 5000, 4800, 5100}, {2, 9000, 8000, 9100}}},
+			{"write of 100 kB", []ChartPoint{{1, 1000, 900, 1100}}},
+		}},
+		{"Source: random reads", "streams", []ChartLine{{"<100 kB>", []ChartPoint{{1, 0, 0, 0}}}}},
+	}
+}
+
+func TestCurvesAreDrawnInEachFormat(t *testing.T) {
+	picture, err := Curves(rates(), ".png")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err := png.Decode(bytes.NewReader(picture)); err != nil || p.Bounds().Dy() < 800 {
+		t.Errorf("PNG: %v", err)
+	}
+	for _, extension := range []string{".svg", ".html"} {
+		text, err := Curves(rates(), extension)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, want := range []string{"read of 100 kB", "&lt;100 kB&gt;", "MB/s"} {
+			if !strings.Contains(string(text), want) {
+				t.Errorf("%s: %q is missing", extension, want)
+			}
+		}
+		if extension != ".svg" {
+			continue
+		}
+		for d := xml.NewDecoder(bytes.NewReader(text)); ; {
+			if _, err := d.Token(); err == io.EOF {
+				break
+			} else if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if _, err := Curves(rates(), ".pdf"); err == nil {
+		t.Error("a PDF was drawn")
+	}
+	if _, err := Curves(nil, ".svg"); err != nil {
+		t.Error(err)
+	}
+}
