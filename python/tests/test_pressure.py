@@ -138,9 +138,11 @@ def test_a_process_that_grows_by_100_mb_per_second_survives(group, files, calm):
     """The cache fills the control group; the process grows into what it holds."""
     group.limit(560 * MB)
     got = said(train(group, files, rate=100e6, growth=200_000_000))
-    assert got["grown"] >= 200_000_000 and got["digest"] == calm, got
+    assert got["grown"] >= 200_000_000, got
+    assert got["digest"] == calm, got
     returned = got["given_back"]
-    assert returned["bytes"] > 50_000_000 and returned["paused"], got
+    assert returned["bytes"] > 50_000_000, got
+    assert returned["paused"], got
     assert f"control group {group.path} had " in returned["why"], got
     assert "Storage class memory gave back " in got["sentence"], got
     counts = _oom._counts(group_of(group))
@@ -152,7 +154,10 @@ def test_views_outlive_segments(group, files):
     """Here, and in a child that was forked with them."""
     group.limit(560 * MB)
     got = said(train(group, files, rate=100e6, growth=200_000_000, extra="keep"))
-    assert got["viewed"] and got["kept"] and got["child"] == 0 and got["freed"], got
+    assert got["viewed"], got
+    assert got["kept"], got
+    assert got["child"] == 0, got
+    assert got["freed"], got
 
 
 def test_ranks_and_jobs_share_what_is_left(group, files, calm):
