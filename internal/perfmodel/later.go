@@ -90,6 +90,11 @@ func (e *Environment) Epoch(l *Later) Forecast {
 	return f
 }
 
+// ClassRate returns what a class gives if all the threads of this many nodes read from it, in MB/s.
+func (e *Environment) ClassRate(j, nodes int) float64 {
+	return e.Classes[j].Read.At(float64(e.Classes[0].Threads * max(nodes, 1)))
+}
+
 // rounding is the share of an epoch's bytes that may be an error of floating-point arithmetic.
 const rounding = 1e-12
 
@@ -115,7 +120,6 @@ func (e *Environment) hits(l *Later) hits {
 	n, sum := float64(max(l.Nodes, 1)), 0.0
 	for j := range e.Classes[1:] {
 		c := &e.Classes[j+1]
-		rate := c.Read.Best()
 		held := 0.0 // share of the dataset
 		if !l.Cold && l.Data > 0 {
 			held = min(c.Capacity/l.Data, 1)
@@ -123,7 +127,7 @@ func (e *Environment) hits(l *Later) hits {
 		sum += held
 		h.own = append(h.own, l.Node*held)
 		h.all = append(h.all, l.Node*min(n*held, 1))
-		h.rates = append(h.rates, rate)
+		h.rates = append(h.rates, e.ClassRate(j+1, l.Nodes))
 	}
 	h.cached = l.Node * min(n*sum, 1)
 	return h

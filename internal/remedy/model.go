@@ -102,7 +102,7 @@ func (m *model) observe(r *Run, d Did) {
 		for j, c := range k.Classes {
 			if c.Name == d.Resource && c.Read.Origin != perfmodel.Given {
 				read := &m.env.Classes[j+1].Read
-				was := read.Best()
+				was := m.env.ClassRate(j+1, m.later.Nodes)
 				if rate := correct(was); rate != was {
 					*read = perfmodel.Constant(rate)
 				}
@@ -151,7 +151,7 @@ func (m *model) now(k Key) (amount, speed float64) {
 		return m.capacity(m.memory), 0
 	case Cache:
 		if m.file > 0 {
-			speed = m.env.Classes[m.file].Read.Best()
+			speed = m.env.ClassRate(m.file, m.later.Nodes)
 		}
 		return m.capacity(m.file), speed
 	case Threads:

@@ -21,7 +21,7 @@ func TestPredictionsAgreeWithTheSimulator(t *testing.T) {
 	t.Parallel()
 	const (
 		samples, mb = 4000, 0.1
-		threads     = 32 // b_c is each one's in the simulator (thesis equation 3.6)
+		threads     = 32
 	)
 	jobs, agree := 0, 0
 	for seed := range uint64(60) {
@@ -29,7 +29,7 @@ func TestPredictionsAgreeWithTheSimulator(t *testing.T) {
 		log := func(low, high float64) float64 { return low * math.Pow(high/low, r.Float64()) }
 		nodes := 1 + r.IntN(4)
 		env := perfmodel.Environment{
-			Compute: log(20, 400), Preprocess: log(20, 200), PeerBandwidth: log(5, 1000) / threads,
+			Compute: log(20, 400), Preprocess: log(20, 200), PeerBandwidth: log(5, 1000),
 			SourceBandwidth: 1e6, SourceThroughput: perfmodel.Constant(log(10, 500)),
 			Classes: []perfmodel.Class{
 				{
@@ -52,7 +52,6 @@ func TestPredictionsAgreeWithTheSimulator(t *testing.T) {
 		if err != nil || !result.Supported {
 			t.Fatal(err, result.Reason)
 		}
-		env.PeerBandwidth *= threads
 		f := env.Epoch(&perfmodel.Later{
 			Data: samples * mb, Node: samples * mb / float64(nodes), Sample: mb, Nodes: nodes,
 		})
