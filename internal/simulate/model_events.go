@@ -114,22 +114,29 @@ func (m *model) read(i int, n *node, at int, queued float64) {
 	var candidates [3]perfmodel.Candidate
 	var from [3]int32
 	count := 0
-	ends := inf // of the read from a peer
 	for c := p.from; c < p.to; c++ {
-		cp := &m.copies.list[c]
-		if int(cp.node) == i {
+		if int(m.copies.list[c].node) == i {
 			own = int32(c)
-		} else if cp.state == there && m.plan.Remote {
+		}
+	}
+	due := max(n.busy-m.now, 0) + (p.before-n.done)*m.perMB - size*m.write
+	if own >= 0 && m.copies.list[own].state == there {
+		cp := &m.copies.list[own]
+		end := m.reading[i*m.classes+int(cp.class)].end(m.now, size, &m.rates[cp.class])
+		if end-m.now <= due && !m.how.CacheFirst { // Choose takes it, whatever else there is
+			m.readCopy(i, n, at, own, own, end)
+			return
+		}
+		candidates[0].Arrival, from[0] = end-m.now, own
+		count = 1
+	}
+	ends := inf // of the read from a peer
+	for c := p.from; c < p.to && m.plan.Remote; c++ {
+		if cp := &m.copies.list[c]; int(cp.node) != i && cp.state == there {
 			if end := m.peerEnd(n, cp, size); end < ends {
 				ends, peer = end, int32(c)
 			}
 		}
-	}
-	if own >= 0 && m.copies.list[own].state == there {
-		cp := &m.copies.list[own]
-		end := m.reading[i*m.classes+int(cp.class)].end(m.now, size, &m.rates[cp.class])
-		candidates[0].Arrival, from[0] = end-m.now, own
-		count = 1
 	}
 	if peer >= 0 {
 		candidates[count].Arrival, from[count] = ends-m.now, peer
@@ -142,7 +149,6 @@ func (m *model) read(i int, n *node, at int, queued float64) {
 			c.Arrival, c.Charge = m.source.takes(i, m.now, size, queued)
 			c.Arrival += m.latency
 			from[count] = -1
-			due := max(n.busy-m.now, 0) + (p.before-n.done)*m.perMB - size*m.write
 			chosen = perfmodel.Choose(due, candidates[:count+1])
 		} else if count > 1 && candidates[1].Arrival < candidates[0].Arrival {
 			chosen = 1
