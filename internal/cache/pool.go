@@ -27,10 +27,14 @@ type pool struct {
 	closed  bool
 
 	tuner *tune.Tuner // of limit; nil: it is fixed
-	// A window is a time in which a task was always waiting for a worker: only then their number
-	// limits the throughput.
-	since time.Time // beginning of the window; zero: none
-	done  int       // tasks done since then
+	// A window is a time in which a task was waiting for a worker most of the time: only then their
+	// number limits the throughput. Tasks are short of memory for batches now and then.
+	since   time.Time // beginning of the window; zero: none
+	done    int       // tasks done since then
+	starved int       // of these, tasks after which none was waiting
+	// settling is how many tasks must be done before a window begins: after a change of their number,
+	// workers that have just begun have not done any.
+	settling int
 
 	most int // the largest limit
 }
@@ -89,6 +93,7 @@ func newPool(threads Threads) *pool {
 	if threads.Most > 0 {
 		p.tuner = tune.New(tune.Options{
 			Start: threads.Start, Least: 1, Most: threads.Most, Growth: growth,
+			Usual: threads.Start, // reads from other places may need them
 		})
 	}
 	return p
@@ -112,10 +117,20 @@ func (p *pool) measure() {
 	case p.tuner == nil:
 		return
 	case len(p.tasks) == 0:
-		p.since = time.Time{}
+		p.starved++
+		if p.idle+p.filling+1 >= p.alive || p.starved > p.limit*windowTasks/2 {
+			p.since = time.Time{}
+			return
+		}
+	}
+	if p.since.IsZero() {
+		p.since, p.done, p.starved = time.Now(), 0, 0
 		return
-	case p.since.IsZero():
-		p.since, p.done = time.Now(), 0
+	}
+	if p.settling > 0 {
+		if p.settling--; p.settling == 0 {
+			p.since, p.done, p.starved = time.Now(), 0, 0
+		}
 		return
 	}
 	p.done++
@@ -124,8 +139,12 @@ func (p *pool) measure() {
 	}
 	now := time.Now()
 	if took := now.Sub(p.since); took >= windowTime {
+		before := p.limit
 		p.limit = p.tuner.Next(float64(p.done) / took.Seconds())
-		p.since, p.done = now, 0
+		p.since, p.done, p.starved = now, 0, 0
+		if p.limit != before {
+			p.settling = max(p.limit, before)
+		}
 		p.hire(len(p.tasks))
 	}
 }

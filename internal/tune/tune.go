@@ -4,14 +4,17 @@
 // the number limits the throughput.
 package tune
 
+import "math"
+
 // Tuner finds the smallest number whose throughput is within a tolerance of the best: more would
 // take memory and CPUs from others (thesis chapter 7 proposes to determine such numbers at run
 // time).
 //
-// From time to time it tries a smaller or a larger number for a window, and keeps a smaller one
-// that is not slower, or a larger one that is faster, and goes on in that direction. Otherwise it
-// goes back, and tries the other direction; if that fails as well, it tries again after a pause,
-// because the load of the machine may change. The pause doubles each time.
+// From time to time it tries a smaller or a larger number for a window, or a few if the difference
+// is small, and keeps a smaller one that is not slower, or a larger one that is faster, and goes on
+// in that direction. Otherwise it goes back, and tries the other direction; if that fails as well,
+// it tries again after a pause, because the load of the machine may change. The pause doubles each
+// time.
 //
 // Trials are compared with the mean of the windows at the number before, because the rate of a
 // single window is noisy, and the best of several all the more. Smaller numbers are compared with
@@ -24,6 +27,8 @@ type Tuner struct {
 	windows     float64 // that mean was computed from
 	top         float64 // rate at the number from which smaller ones were kept; 0: none was
 	from        int     // the number before the trial; 0: no trial
+	tried       float64 // rate during the trial
+	trials      int     // windows that tried was computed from
 	pause, wait int     // windows
 	up          bool    // the next trial is a larger number
 	failed      bool    // the trial before this one failed
@@ -35,11 +40,15 @@ type Options struct {
 	// Growth is the factor between a number and the next one that is tried; 0: numbers are tried one
 	// by one.
 	Growth float64
+	// Usual is a number at which more cost nothing: smaller ones are kept only if they are faster.
+	Usual int
 }
 
 const (
 	tolerance = 0.97
 	averaged  = 8   // windows
+	obvious   = 0.2 // difference that one window of a trial suffices for
+	doubtful  = 3   // windows of a trial, if the difference is smaller
 	shortest  = 8   // windows, of a pause
 	longest   = 512 // windows
 	forget    = 0.995
@@ -73,7 +82,12 @@ func (t *Tuner) smaller() int {
 func (t *Tuner) Next(rate float64) int {
 	t.top *= forget
 	if t.from != 0 {
-		t.judge(rate)
+		t.trials++
+		t.tried += (rate - t.tried) / float64(t.trials)
+		if math.Abs(t.tried-t.mean) > obvious*t.mean || t.trials == doubtful {
+			t.judge(t.tried)
+			t.tried, t.trials = 0, 0
+		}
 		return t.value
 	}
 	t.windows = min(t.windows+1, averaged)
@@ -99,8 +113,8 @@ func (t *Tuner) judge(rate float64) {
 	fewer := t.value < t.from
 	top := max(t.top, t.mean)
 	switch {
-	case fewer && rate >= tolerance*top: // go on down
-		t.keep(rate, top)
+	case fewer && (rate >= tolerance*top && t.value >= t.o.Usual || rate*tolerance > top):
+		t.keep(rate, top) // go on down
 	case !fewer && rate*tolerance > t.mean: // go on up
 		t.keep(rate, 0)
 		t.up = true
