@@ -119,7 +119,7 @@ func TestBusySourceIsLeftToOwners(t *testing.T) {
 }
 
 // TestTiersWorkInParallel checks that reads which are all late are divided among two tiers that are
-// equally fast, so that both are busy; more of them wait at the one whose reads cost others nothing.
+// equally fast, so that both are busy. More wait at the one whose reads cost others nothing.
 func TestTiersWorkInParallel(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(100)

@@ -102,9 +102,9 @@ func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
 	return seconds
 }
 
-// Delay predicts by how much a read of this many bytes delays other reads from the tier, in seconds,
-// summed over as many reads as are in progress now, or one if there are fewer: while the tier is
-// busy, as many are delayed, and on a tier that is not busy hardly any.
+// Delay predicts by how much a read of this many bytes delays other reads from the tier, in
+// seconds. It is the sum over as many reads as are in progress now, at least one: while the tier
+// is busy, as many are delayed, and on a tier that is not busy hardly any.
 func (m *Meter) Delay(bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

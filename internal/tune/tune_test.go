@@ -48,8 +48,8 @@ func TestTuner(t *testing.T) {
 	}
 }
 
-// TestTunerKeepsTheUsualNumber checks that a number that is as good as smaller ones is kept if it is
-// the usual one, but not if a smaller one is faster.
+// TestTunerKeepsTheUsualNumber checks that a number that is as good as smaller ones is kept if it
+// is the usual one, but not if a smaller one is faster.
 func TestTunerKeepsTheUsualNumber(t *testing.T) {
 	for name, c := range map[string]struct {
 		rate func(n float64) float64
@@ -57,7 +57,7 @@ func TestTunerKeepsTheUsualNumber(t *testing.T) {
 	}{
 		"one is enough":    {func(float64) float64 { return 1 }, 16},
 		"sixty are enough": {func(n float64) float64 { return math.Min(n/60, 1) }, 81},
-		"two are best":     {func(n float64) float64 { return 1 / (1 + math.Abs(math.Log2(n/2))) }, 2},
+		"two are best":     {hardDisk, 2},
 	} {
 		tuner := New(Options{Start: 16, Least: 1, Most: 512, Growth: 1.5, Usual: 16})
 		for range 200 {
@@ -98,7 +98,7 @@ func TestTunerOfStreams(t *testing.T) {
 	for name, rate := range map[string]func(n float64) float64{
 		"a long latency":              func(n float64) float64 { return math.Min(n/182, 1) },
 		"2 % less per stream above 4": losing,
-		"a hard disk":                 func(n float64) float64 { return 1 / (1 + math.Abs(math.Log2(n/2))) },
+		"a hard disk":                 hardDisk,
 		"one is enough":               func(n float64) float64 { return 1 },
 	} {
 		tuner := New(Options{Start: 16, Least: 1, Most: 512, Growth: 1.5, Usual: 16})
@@ -120,7 +120,7 @@ func TestTunerIsNotMisledByNoise(t *testing.T) {
 	for name, rate := range map[string]func(n float64) float64{
 		"a long latency":              func(n float64) float64 { return math.Min(n/182, 1) },
 		"2 % less per stream above 4": losing,
-		"a hard disk":                 func(n float64) float64 { return 1 / (1 + math.Abs(math.Log2(n/2))) },
+		"a hard disk":                 hardDisk,
 	} {
 		var shares []float64
 		for seed := range uint64(200) {
@@ -143,7 +143,11 @@ func TestTunerIsNotMisledByNoise(t *testing.T) {
 	}
 }
 
-func losing(n float64) float64 { return math.Min(n/4, 1) * (1 - 0.02*math.Min(math.Max(n-4, 0), 45)) }
+func losing(n float64) float64 {
+	return math.Min(n/4, 1) * (1 - 0.02*math.Min(math.Max(n-4, 0), 45))
+}
+
+func hardDisk(n float64) float64 { return 1 / (1 + math.Abs(math.Log2(n/2))) }
 
 // best returns the number of streams with the best rate.
 func best(rate func(n float64) float64) float64 {
