@@ -165,10 +165,10 @@ class Cell(Scenario):
             delivered = sum(rank["epochs"][e]["samples"] for rank in ranks)
             if not self._samples <= delivered < self._samples + self._nodes:  # padded
                 raise rounds.RoundFailed(f"epoch {e} had {delivered} samples, not {self._samples}")
-        walls = [
-            max(rank["epochs"][e]["end"] - rank["epochs"][e]["begin"] for rank in ranks)
-            for e in range(self.epochs)
-        ]
+        # Nothing keeps the ranks in step: an epoch ends when the last of them has ended it.
+        ends = [max(rank["epochs"][e]["end"] for rank in ranks) for e in range(self.epochs)]
+        begin = min(rank["epochs"][0]["begin"] for rank in ranks)
+        walls = [end - last for last, end in zip([begin, *ends], ends)]
         reports = [rank["report"] for rank in ranks]
         if result["source"]:
             read = result["source"][-1]["bytes"]
