@@ -33,6 +33,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/pool"
+
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
@@ -59,9 +61,11 @@ type Cache struct {
 	digests   digests
 	confirmed bitset // samples whose copies in the classes are valid (identity.go)
 	demoted   bitset // samples for which their class turned out to have no capacity
+	watchers  watchers
 	path      func(id int) string
 
-	pool    *pool
+	pool    *pool.Pool
+	gate    *pool.Gate // to the source; nil: as many reads as there are workers
 	flights *flights
 	timeout time.Duration // for one read from the source; 0: none
 	watcher watcher
@@ -85,8 +89,9 @@ type Options struct {
 	// Timeout is how long the source may take for one read, including its own retries, before the
 	// read is given up even though it cannot be interrupted; 0: no limit.
 	Timeout time.Duration
-	// Known is what is known of the tiers before reads have measured them, by their names.
-	Known map[string]perfmodel.Known
+	// Known is what is known of the tiers before reads have measured them, by their names, and
+	// Written of writes to classes.
+	Known, Written map[string]perfmodel.Known
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -99,7 +104,6 @@ func New(o Options) *Cache {
 		confirmed:     newBitset(o.Index.Len()),
 		demoted:       newBitset(o.Index.Len()),
 		path:          o.Index.Name,
-		pool:          newPool(o.Threads),
 		flights:       newFlights(),
 		timeout:       o.Timeout,
 		remoteRequest: Request{remote: true},
@@ -121,17 +125,53 @@ func New(o Options) *Cache {
 				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) })
 		}
 	}
-	c.know(o.Known)
+	c.start(o.Threads)
+	c.know(o.Known, o.Written)
+	c.joinStores()
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
 }
+
+// Threads is how many samples are read at the same time.
+type Threads struct {
+	Start int // at the beginning, from the source
+	// Most is the largest number that may be found to be best for the source while the cache is in
+	// use; 0: Start is the number of reads from all tiers, and does not change.
+	Most int
+}
+
+const (
+	// beside is how many workers there are besides those that read from the source, if their number
+	// is tuned: they read from other tiers, transform, and wait for the source.
+	beside = 16
+)
+
+// start starts the workers.
+func (c *Cache) start(threads Threads) {
+	if threads.Most == 0 {
+		c.pool = pool.New(threads.Start, threads.Start)
+		return
+	}
+	c.pool = pool.New(threads.Start+beside, threads.Most+beside)
+	c.gate = pool.NewGate(pool.Limits{
+		Start: threads.Start, Least: 1, Most: threads.Most,
+	}, func(streams int) { c.pool.Resize(streams + beside) })
+}
+
+// What the workers do is described in package pool.
+type (
+	Task     = pool.Task
+	Consumer = pool.Consumer
+	Worker   = pool.Worker
+)
 
 // Close ends the workers, once what was read is also written to the classes. It reports whether all
 // have ended: if not, a read or write hangs in the kernel, and the stores and the source, which
 // belong to the caller, must remain open for the rest of the process's life.
 func (c *Cache) Close() bool {
+	c.leaveStores()
 	c.watcher.end()
-	all := c.pool.close(time.Second)
+	all := c.pool.Close(time.Second)
 	for _, cl := range c.classes {
 		if cl.writer != nil && !cl.writer.Close(writing) {
 			all = false
@@ -158,8 +198,16 @@ func (c *Cache) Index() *dataset.Index { return c.index }
 // Path returns where the source has a sample, or its name.
 func (c *Cache) Path(id int) string { return c.path(id) }
 
-// Streams returns how many samples may be read at the same time now.
-func (c *Cache) Streams() int { return c.pool.streams() }
+// Streams returns how many samples may be read from the source at the same time now.
+func (c *Cache) Streams() int {
+	if c.gate == nil {
+		return c.pool.Most()
+	}
+	return c.gate.Limit()
+}
+
+// Unused reports whether more samples could be read at the same time than there are tasks for.
+func (c *Cache) Unused() bool { return c.pool.Unused() }
 
 // SourceReads returns how much was read from the source since the cache was made.
 func (c *Cache) SourceReads() (samples, bytes int64) {

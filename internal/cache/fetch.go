@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -19,6 +21,17 @@ type Sample struct {
 	// Direct is set if this fetch read it from the source although a class or another node has it,
 	// which would have taken longer.
 	Direct bool
+
+	hold storageclass.Hold // of Data; nil: none is needed
+}
+
+// Release ends the use of Data, if it is in a class. It must be called once for each sample that
+// Fetch and FetchView return without an error.
+func (s *Sample) Release() {
+	if s.hold != nil {
+		s.hold.Release()
+		s.hold = nil
+	}
 }
 
 // errElsewhere reports that this node is fetching the sample from another node, and a read on
@@ -43,8 +56,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 	for {
 		var to *class // the class to bring it into; nil: into
 		if !noClass {
-			if at, data, ok := c.view(id); ok {
-				s := Sample{Data: data, InPlace: true, At: at, From: at.Tier()}
+			if s, ok := c.view(id); ok {
 				if followed != nil {
 					s.From = followed.tier
 				}
@@ -97,10 +109,10 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 // FetchView is Fetch for callers that only need the bytes, in a class or in the worker's buffer.
 // They are valid until the worker's next fetch.
 func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
-	s, err := c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
-	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.buffer) < size {
-		w.buffer = slices.Grow(w.buffer[:0], size)
-		s, err = c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
+	s, err := c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
+	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.Buffer) < size {
+		w.Buffer = slices.Grow(w.Buffer[:0], size)
+		s, err = c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
 	}
 	return s, err
 }
@@ -122,17 +134,19 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 	}
 	if !c.flights.land(fl, s.Data, s.From, err) {
 		c.watcher.returned(fl)
+		c.lend(-1)
 		return s, ErrAbandoned
 	}
 	if err != nil {
 		return Sample{}, err
 	}
 	if to != nil {
-		var ok bool
-		if s.At, s.Data, ok = c.view(id); !ok {
-			return Sample{}, ErrNoCapacity // its copies are in doubt again
+		held, ok := c.view(id)
+		if !ok {
+			return Sample{}, ErrNoCapacity // its copies are in doubt again, or memory is short
 		}
-		s.InPlace = true
+		held.From, held.Read, held.Direct = s.From, s.Read, s.Direct
+		return held, nil
 	}
 	return s, nil
 }
@@ -142,7 +156,7 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 	to *class,
 ) (Sample, error) {
 	id := int(fl.id)
-	if at, _, ok := c.view(id); ok { // the flight before this one has brought it
+	if at, ok := c.Locate(id); ok { // the flight before this one has brought it
 		return Sample{From: at.Tier()}, nil
 	}
 	var got struct {
@@ -209,27 +223,49 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 			return Peer, origin, err
 		}
 	}
-	origin, err := c.readSource(ctx, id, dst)
+	origin, err := c.readSource(ctx, r, id, dst)
 	return Source, origin, err
 }
 
-// readSource reads a sample from the source.
-func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclass.Origin, error) {
+// readSource reads a sample from the source, once there may be another read from it. What a read
+// that something waits for has to wait counts as a part of it, so that the source is chosen less.
+func (c *Cache) readSource(ctx context.Context, r *Request, id int,
+	dst []byte,
+) (storageclass.Origin, error) {
 	if err := ctx.Err(); err != nil {
 		return storageclass.Origin{}, err
 	}
 	if err := c.tooManyHung(id); err != nil {
 		return storageclass.Origin{}, err
 	}
-	read := c.meters[Source].Begin(time.Now(), len(dst))
-	stamp, err := c.source.Read(ctx, id, dst)
-	c.meters[Source].End(time.Now(), read, err)
+	stamp, err := c.admitted(ctx, r, id, dst)
 	if err != nil {
 		return storageclass.Origin{}, err
 	}
 	c.sourceSamples.Add(1)
 	c.sourceBytes.Add(int64(len(dst)))
 	return c.sourceOrigin(id, dst, stamp)
+}
+
+// admitted is readSource without its checks.
+func (c *Cache) admitted(ctx context.Context, r *Request, id int,
+	dst []byte,
+) (stamp dataset.Stamp, err error) {
+	urgent := r.Consumer != nil || r.remote
+	var read meter.Read
+	if urgent {
+		read = c.meters[Source].Begin(time.Now(), len(dst))
+	}
+	if c.gate != nil {
+		c.gate.Enter(urgent)
+		defer func() { c.gate.Leave(err == nil) }()
+	}
+	if !urgent {
+		read = c.meters[Source].Begin(time.Now(), len(dst))
+	}
+	stamp, err = c.source.Read(ctx, id, dst)
+	c.meters[Source].End(time.Now(), read, err)
+	return stamp, err
 }
 
 // keep puts a sample that was read into the class that a plan wants it in, and into those that keep

@@ -91,7 +91,9 @@ func (j *Job) Report() *stats.Report {
 	}
 	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
 	r.Demands = o.Demands()
+	r.Known = j.planner.Known()
 	r.Complete(j.fillRead.Epochs(), capacity)
+	r.CompareTime(j.planner.LiveEnvironment(), 0)
 	return r
 }
 
@@ -110,7 +112,7 @@ func (j *Job) rankReports() []stats.RankReport {
 		}
 		if open := j.ranks[rank]; open != nil {
 			r.Open = true
-			_, r.Staging.Size = open.buffer.Ring()
+			r.Staging.Size = open.buffer.Limit()
 			r.Staging.Used, r.Staging.Extra = open.buffer.Usage()
 		}
 		out = append(out, r)

@@ -42,7 +42,7 @@ type batch struct {
 	state batchState
 
 	o       *Options
-	stager  *Stager       // for due alone
+	stager  *Stager       // for due and reserve alone
 	sizes   *sizes        // sizes of the rank's results, if they vary
 	staged  *atomic.Int64 // number of the rank's staged batches
 	view    *access.Epoch
@@ -177,7 +177,7 @@ func (b *batch) trim() {
 
 // setInPlace sets position i of the batch to sample id, which is in a class.
 func (b *batch) setInPlace(i, id int, at cache.Located) {
-	b.Segments[i], b.Offsets[i] = ClassSegment(at.Class), uint64(at.Offset)
+	b.Segments[i], b.Offsets[i] = ClassSegment(at.Segment), uint64(at.Offset)
 	b.set(i, id, at.Tier())
 }
 

@@ -158,8 +158,7 @@ func (c *ClusterReport) sum() {
 			if at < 0 {
 				c.Classes, at = append(c.Classes, Class{Name: class.Name}), len(c.Classes)
 			}
-			c.Classes[at].Capacity += class.Capacity
-			c.Classes[at].Used += class.Used
+			c.Classes[at].add(class)
 		}
 	}
 	// nodes that never answered have a share as well
@@ -192,9 +191,10 @@ func (c *ClusterReport) sentence() string {
 			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
 		b.WriteString(blame(c.Total.Stall) + "." +
 			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound) +
+			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
 			ofTime(c.TimeBound, c.TimeShare))
 	}
-	b.WriteString(unreadable(c.Unreadable))
+	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes))
 	if len(planning) > 0 {
 		nodes := "node "
 		if len(planning) > 1 {

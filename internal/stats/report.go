@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
@@ -66,6 +67,8 @@ type Report struct {
 	Waiting       *Waiting       `json:"waiting,omitempty"`
 	// Peers are the other nodes as this one sees them; empty in a job of one node.
 	Peers []Peer `json:"peers,omitempty"`
+	// Known is what is known of the node: the performance model's numbers, with their origins.
+	Known *perfmodel.Node `json:"environment,omitempty"`
 }
 
 // Epoch describes one epoch over all ranks of the node.
@@ -101,6 +104,21 @@ type Class struct {
 	Name     string `json:"name"`
 	Capacity int64  `json:"capacity"`
 	Used     int64  `json:"used"`
+	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
+	Returned *Returned `json:"given_back,omitempty"`
+}
+
+// Returned is memory that a class gave back because the machine or the job's control group was
+// short of it.
+type Returned struct {
+	Bytes    int64 `json:"bytes"` // in total, since the class was opened for the dataset
+	Segments int   `json:"segments"`
+	// Viewed is the part that is not free yet, because training processes keep samples in it.
+	Viewed int64   `json:"viewed_bytes"`
+	Age    float64 `json:"age_seconds"` // since a segment was last given back
+	Why    string  `json:"why"`         // the last reason
+	// Paused means that memory is still short: the class keeps nothing more.
+	Paused bool `json:"paused"`
 }
 
 // Speed is the cost of reads from one tier, over all jobs on the dataset, including copies out of
@@ -233,11 +251,11 @@ func (r *Report) sentence() string {
 			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
 	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound) +
-		ofTime(r.TimeBound, r.TimeShare))
+		directly(all.Direct.Bytes, r.Source.Bytes) + ofTime(r.TimeBound, r.TimeShare))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}
-	b.WriteString(unreadable(len(r.Faults)))
+	b.WriteString(unreadable(len(r.Faults)) + gaveBack(r.Classes))
 	return b.String()
 }
 

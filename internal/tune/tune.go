@@ -40,8 +40,6 @@ type Options struct {
 	// Growth is the factor between a number and the next one that is tried; 0: numbers are tried one
 	// by one.
 	Growth float64
-	// Usual is a number at which more cost nothing: smaller ones are kept only if they are faster.
-	Usual int
 }
 
 const (
@@ -113,7 +111,7 @@ func (t *Tuner) judge(rate float64) {
 	fewer := t.value < t.from
 	top := max(t.top, t.mean)
 	switch {
-	case fewer && (rate >= tolerance*top && t.value >= t.o.Usual || rate*tolerance > top):
+	case fewer && rate >= tolerance*top:
 		t.keep(rate, top) // go on down
 	case !fewer && rate*tolerance > t.mean: // go on up
 		t.keep(rate, 0)

@@ -48,30 +48,6 @@ func TestTuner(t *testing.T) {
 	}
 }
 
-// TestTunerKeepsTheUsualNumber checks that a number that is as good as smaller ones is kept if it
-// is the usual one, but not if a smaller one is faster.
-func TestTunerKeepsTheUsualNumber(t *testing.T) {
-	for name, c := range map[string]struct {
-		rate func(n float64) float64
-		want int
-	}{
-		"one is enough":    {func(float64) float64 { return 1 }, 16},
-		"sixty are enough": {func(n float64) float64 { return math.Min(n/60, 1) }, 81},
-		"two are best":     {hardDisk, 2},
-	} {
-		tuner := New(Options{Start: 16, Least: 1, Most: 512, Growth: 1.5, Usual: 16})
-		for range 200 {
-			tuner.Next(c.rate(float64(tuner.Value())))
-		}
-		if tuner.from != 0 {
-			tuner.Next(c.rate(float64(tuner.Value())))
-		}
-		if tuner.Value() != c.want {
-			t.Errorf("%s: %d streams, want %d", name, tuner.Value(), c.want)
-		}
-	}
-}
-
 // TestTunerFollows changes the machine while it runs.
 func TestTunerFollows(t *testing.T) {
 	tuner := New(Options{Start: 8, Least: 1, Most: 8})
@@ -101,7 +77,7 @@ func TestTunerOfStreams(t *testing.T) {
 		"a hard disk":                 hardDisk,
 		"one is enough":               func(n float64) float64 { return 1 },
 	} {
-		tuner := New(Options{Start: 16, Least: 1, Most: 512, Growth: 1.5, Usual: 16})
+		tuner := New(Options{Start: 16, Least: 1, Most: 512, Growth: 1.5})
 		for range 24 {
 			tuner.Next(rate(float64(tuner.Value())))
 		}
@@ -125,7 +101,7 @@ func TestTunerIsNotMisledByNoise(t *testing.T) {
 		var shares []float64
 		for seed := range uint64(200) {
 			noise := rand.New(rand.NewPCG(seed, 1))
-			tuner := New(Options{Start: 16, Least: 1, Most: 512, Growth: 1.5, Usual: 16})
+			tuner := New(Options{Start: 16, Least: 1, Most: 512, Growth: 1.5})
 			sum := 0.0
 			for window := range 56 {
 				now := rate(float64(tuner.Value()))

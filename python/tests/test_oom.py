@@ -1,77 +1,14 @@
-"""Limits of memory, by control groups of the test's own: jobs that would not fit are refused, and
-the ranks of what was killed are told why."""
+"""Memory limits, by control groups of the test's own: jobs that would not fit are refused, and the
+error of a killed process says why."""
 
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
+from groups import MB, group, run  # noqa: F401
 from hdmlp import _oom
 
 pytestmark = pytest.mark.usefixtures("real")
-
-MB = 1_000_000
-
-
-class Group:
-    """A control group with a limit of memory."""
-
-    def __init__(self, parent, name):
-        self.v2 = parent.v2
-        self.path = os.path.join(parent.path, name)
-        if self.v2:
-            with open(os.path.join(parent.path, "cgroup.subtree_control"), "w") as file:
-                file.write("+memory")
-        os.mkdir(self.path)
-
-    def limit(self, size):
-        with open(
-            os.path.join(self.path, "memory.max" if self.v2 else "memory.limit_in_bytes"), "w"
-        ) as file:
-            file.write(str(size))
-
-    def enter(self):
-        """Moves the process that calls it."""
-        with open(os.path.join(self.path, "cgroup.procs"), "w") as file:
-            file.write(str(os.getpid()))
-
-    def processes(self):
-        with open(os.path.join(self.path, "cgroup.procs")) as file:
-            return [int(line) for line in file]
-
-    def close(self):
-        deadline = time.monotonic() + 20
-        while self.processes() and time.monotonic() < deadline:
-            for pid in self.processes():
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
-        while True:
-            try:
-                return os.rmdir(self.path)
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-
-
-@pytest.fixture
-def group(socket_name):
-    for parent in _oom.groups(os.getpid()):
-        if _oom._counts(parent) is None and not os.path.exists(
-            os.path.join(parent.path, "memory.stat")
-        ):
-            continue
-        try:
-            made = Group(parent, f"hdmlp-test-{os.getpid()}")
-        except OSError as error:
-            pytest.skip(f"no control group can be made: {error}")
-        made.limit(200 * MB)
-        yield made
-        made.close()
-        return
-    pytest.skip("no control groups for memory")
 
 
 @pytest.fixture
@@ -81,17 +18,6 @@ def files(tmp_path):
         with open(tmp_path / "big" / "a" / f"{i:03d}.jpg", "wb") as file:
             file.truncate(MB)
     return str(tmp_path / "big")
-
-
-def run(group, program, *arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdout=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-        text=True,
-        preexec_fn=group.enter,
-        **options,
-    )
 
 
 EPOCH = """
@@ -106,7 +32,7 @@ except errors.LimitError as error:
 """
 
 
-def test_the_sum_is_checked(group, files):
+def test_jobs_that_together_exceed_the_limit_are_refused(group, files):
     out, _ = run(group, EPOCH, files, "dict(memory='150MB')").communicate(timeout=60)
     assert "refused: not enough memory for job" in out, out
     for part in (
@@ -119,7 +45,7 @@ def test_the_sum_is_checked(group, files):
 
 
 @pytest.mark.parametrize("options", ["dict(memory='60MB')", "dict(memory='auto')"])
-def test_what_is_let_in_fits(group, files, options):
+def test_an_admitted_job_fits(group, files, options):
     out, _ = run(group, EPOCH, files, options).communicate(timeout=120)
     assert out.split() == ["160", "160"], out
 
@@ -156,12 +82,13 @@ def test_the_oom_killer_is_named(group, files):
     assert "lower memory=, or raise the limit" in out
 
 
-def test_a_kill_is_not_the_oom_killers(group, files):
+def test_a_plain_kill_is_not_blamed_on_the_oom_killer(group, files):
     job = run(group, KILLED, files)
     pid = int(job.stdout.readline())
     os.kill(pid, signal.SIGKILL)
     out, _ = job.communicate("go\n", timeout=60)
-    assert f"the HDMLP daemon (pid {pid}) died or was stopped" in out and "kernel" not in out, out
+    assert f"the HDMLP daemon (pid {pid}) died or was stopped" in out, out
+    assert "kernel" not in out, out
 
 
 def write(path, text):
@@ -170,8 +97,8 @@ def write(path, text):
 
 
 @pytest.mark.parametrize("level", ["inner", "outer"])
-def test_version_2(tmp_path, level):
-    """The files of version 2, whose hierarchy counts kills at each level above as well."""
+def test_kills_are_counted_in_cgroups_version_2(tmp_path, level):
+    """There, each level of the hierarchy also counts the kills below it."""
     write(tmp_path / "proc/7/cgroup", "0::/outer/inner\n")
     write(tmp_path / "proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n")
     root = tmp_path / "sys/fs/cgroup"
@@ -190,7 +117,8 @@ def test_version_2(tmp_path, level):
 
     state(3, "")
     watch = _oom.Watch(7, str(tmp_path))
-    assert watch.reason(None) is None and watch.reason(-9) is None
+    assert watch.reason(None) is None
+    assert watch.reason(-9) is None
     state(4, level)
     path, limit = (root / "outer", 300) if level == "outer" else (root / "outer" / "inner", 200)
     for status in (None, -9):
