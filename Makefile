@@ -4,7 +4,8 @@
 # make test           everything: linters, Go tests with the race detector, Python tests
 #                     (12 minutes on 2 processors)
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
-#                     SAVE=1)
+#                     SAVE=1, ONLY=part of contenders' names); SCENARIO=grid, streams, before:
+#                     beside an earlier commit and fixed settings (grid/disk/40: these cells)
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
 #                     package's name)
 # make fuzz-corpus    copies a selection of interesting inputs from Go's cache to testdata/fuzz
@@ -162,7 +163,7 @@ bench: $(if $(if $(SCENARIO),$(filter $(NEWEST),$(subst $(comma), ,$(SCENARIO)))
 	build/frameworks/stamp)
 bench: build throttle exchange build/bench.stamp build/opencv/stamp
 	$(PYTHON) bench/run.py $(if $(QUICK),--quick) $(if $(SCENARIO),--scenario $(SCENARIO)) \
-		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(SAVE),--save)
+		$(if $(ROUNDS),--rounds $(ROUNDS)) $(if $(ONLY),--only $(ONLY)) $(if $(SAVE),--save)
 
 faults: build throttle build/bench.stamp $(VENV)/stamp
 	$(VENV)/bin/python bench/faults/run.py --json build/faults.json $(addprefix --only ,$(ONLY)) \

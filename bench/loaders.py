@@ -280,6 +280,29 @@ class HDMLP:
         )
 
 
+class Bare(HDMLP):
+    """HDMLP without torch: raw samples of a folder, with any configuration keys."""
+
+    keys = ("memory", "policy", "cache_dir", "disk_reserve", "source_threads")
+
+    def __init__(self, spec: dict[str, Any]) -> None:
+        import hdmlp.data
+
+        self._data = hdmlp.data
+        self._spec = spec
+        self._loader: Any = None
+
+    def start(self) -> None:
+        spec = self._spec
+        self._loader = self._data.DataLoader(
+            self._data.Folder(spec["path"]),
+            spec["batch_size"],
+            epochs=spec["epochs"],
+            seed=spec["seed"],
+            **{key: spec[key] for key in self.keys if key in spec},
+        )
+
+
 class Ready:
     """Batches that are ready: torch's worker hands over a tensor that already lies in shared
     memory, again and again; or, if `collated`, as all do that train with DataLoader, one that the
@@ -330,4 +353,11 @@ class Ready:
         return None
 
 
-CONTENDERS = {"plain": Plain, "torch": Torch, "pipeline": Pipeline, "hdmlp": HDMLP, "ready": Ready}
+CONTENDERS = {
+    "plain": Plain,
+    "torch": Torch,
+    "pipeline": Pipeline,
+    "hdmlp": HDMLP,
+    "bare": Bare,
+    "ready": Ready,
+}

@@ -127,6 +127,18 @@ def run_ready(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
     return times[spec["warm_up"] :]
 
 
+def run_for(contender: Any, spec: dict[str, Any]) -> list[tuple[float, int]]:
+    """Takes batches of the first epoch for a number of seconds; when, from the start on, and of
+    how many samples."""
+    trace: list[tuple[float, int]] = []
+    begin = time.monotonic()
+    for batch in contender.epoch(0):
+        trace.append((time.monotonic() - begin, len(batch[1])))
+        if trace[-1][0] > spec["seconds"]:
+            break
+    return trace
+
+
 def main() -> None:
     spec = json.loads(sys.argv[1])
     if "cores" in spec:  # for all that it starts as well
@@ -139,7 +151,9 @@ def main() -> None:
     begin = time.monotonic()
     contender.start()
     result: dict[str, Any] = {"begin": begin, "start": time.monotonic() - begin}
-    if "batches" in spec:
+    if "seconds" in spec:
+        result["trace"] = run_for(contender, spec)
+    elif "batches" in spec:
         result["times"] = run_ready(contender, spec)
     else:
         result["epochs"] = run_epochs(contender, spec)

@@ -16,6 +16,7 @@ import threading
 import time
 from typing import Any, Optional
 
+import before
 from namespaces import Nodes
 from throttled import Throttled
 
@@ -164,7 +165,8 @@ def run(
     """Runs all ranks of one round to their end.
 
     Args:
-        contender: what differs between contenders: `contender`, `workers`, ...
+        contender: what differs between contenders: `contender`, `workers`, ...; `before`, the
+            commit whose HDMLP is to be run instead of this tree's.
         spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`,
             ...; `index`, if the dataset's
             index is to be kept in a directory from round to round.
@@ -180,6 +182,7 @@ def run(
         RoundFailed: with what the rank said.
     """
     name = f"hdmlp-bench-{os.getpid()}-{secrets.token_hex(4)}"
+    package = before.tree(contender["before"]) if "before" in contender else os.path.dirname(_HERE)
     directory = tempfile.mkdtemp(prefix="hdmlp-bench-")
     environment = dict(
         os.environ,
@@ -190,7 +193,7 @@ def run(
         HDMLP_LINGER="0s",
         HDMLP_INDEX_DIR=spec.get("index") or os.path.join(directory, "index"),
         OMP_NUM_THREADS="1",
-        PYTHONPATH=os.path.join(os.path.dirname(_HERE), "python"),
+        PYTHONPATH=os.path.join(package, "python"),
     )
     heard = threading.Condition()
     watch, self_before = Watch(), time.process_time()
@@ -215,7 +218,7 @@ def run(
         for rank in ranks:
             rank.go_on()
         source = []
-        if mount and "batches" not in spec:
+        if mount and "batches" not in spec and "seconds" not in spec:
             for epoch in range(spec["epochs"]):
                 _all(heard, ranks, "epoch", epoch=epoch)
                 now = mount.counters()

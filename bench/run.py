@@ -18,8 +18,11 @@ from typing import Any, Optional
 
 import clusters
 import frameworks
+import grid
 import pipelines
+import regressions
 import rounds
+import streams
 from throttled import Unavailable
 
 import scenarios
@@ -31,23 +34,33 @@ BUSY = 0.05
 
 
 def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
-    """The scenarios with the given keys, "a,c", or all."""
-    known = (
+    """The scenarios with the given keys, "a,c", or keys that begin with them and "/"; without
+    keys all but those that compare this tree with an earlier commit, or settings with each
+    other, which take long."""
+    usual = (
         scenarios.all_scenarios(quick)
         + pipelines.all_pipelines(quick)
         + clusters.all_clusters(quick)
         + frameworks.all_frameworks(quick)
     )
     if not keys:
-        return known
+        return usual
+    known = (
+        usual
+        + grid.all_cells(quick)
+        + streams.all_streams(quick)
+        + regressions.all_regressions(quick)
+    )
     wanted = keys.replace(",", " ").split()
-    unknown = [key for key in wanted if key not in [scenario.key for scenario in known]]
+
+    def chosen(scenario: scenarios.Scenario, words: list[str]) -> bool:
+        return any(f"{scenario.key}/".startswith(f"{word}/") for word in words)
+
+    unknown = [word for word in wanted if not any(chosen(scenario, [word]) for scenario in known)]
     if unknown:
-        raise ValueError(
-            f"unknown scenario {unknown[0]!r}; the scenarios are "
-            f"{', '.join(scenario.key for scenario in known)}"
-        )
-    return [scenario for scenario in known if scenario.key in wanted]
+        groups = dict.fromkeys(scenario.key.split("/")[0] for scenario in known)
+        raise ValueError(f"unknown scenario {unknown[0]!r}; the scenarios are {', '.join(groups)}")
+    return [scenario for scenario in known if chosen(scenario, wanted)]
 
 
 def machine() -> dict[str, Any]:
@@ -77,8 +90,10 @@ def machine() -> dict[str, Any]:
     return found
 
 
-def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> dict[str, Any]:
-    """All rounds of one scenario."""
+def measure(
+    scenario: scenarios.Scenario, count: int, has_torch: bool, only: Optional[list[str]] = None
+) -> dict[str, Any]:
+    """All rounds of one scenario, of the contenders alone whose names contain one of `only`."""
     try:
         scenario.prepare()
     except (rounds.RoundFailed, Unavailable) as error:
@@ -95,9 +110,12 @@ def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> dict[s
     contenders = [
         c
         for c in scenario.contenders
-        if has_torch
-        or "python" in c
-        or c["contender"] in ("plain", "hdmlp", "exchange", "framework")
+        if (
+            has_torch
+            or "python" in c
+            or c["contender"] in ("plain", "hdmlp", "bare", "exchange", "framework")
+        )
+        and (only is None or any(word in c["name"] for word in only))
     ]
     measured: dict[str, list[dict[str, Any]]] = {contender["name"]: [] for contender in contenders}
     failed: dict[str, str] = {}
@@ -277,7 +295,12 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="small datasets, one round: a smoke test"
     )
-    parser.add_argument("--scenario", help="keys, as a,c or frameworks; all without")
+    parser.add_argument(
+        "--scenario", help="keys, as a,c or frameworks; without, all but grid, streams and before"
+    )
+    parser.add_argument(
+        "--only", help="contenders whose names contain one of these words, as cooperative,staging"
+    )
     parser.add_argument("--rounds", type=int, help="rounds of each scenario, 3 by default")
     parser.add_argument(
         "--save",
@@ -307,7 +330,7 @@ def main() -> None:
         report["scenarios"][scenario.key] = {
             "at": report["at"],
             "commit": report["machine"]["commit"],
-            **measure(scenario, count, has_torch),
+            **measure(scenario, count, has_torch, args.only.split(",") if args.only else None),
         }
     report["busy"] = busy(report)
     if report["busy"]:

@@ -257,8 +257,18 @@ def test_medians_and_wanted_scenarios_are_found():
         " ".join(scenario.key for scenario in run.find(None, quick=False))
         == "a b c d e f g m n o p q h i j k l frameworks"
     )
-    with pytest.raises(ValueError, match="'x'"):
-        run.find("x", quick=False)
+    cells = [scenario.key for scenario in run.find("grid/disk/40,streams", quick=True)]
+    assert cells == [
+        "grid/disk/40/40",
+        "grid/disk/40/200",
+        "grid/disk/40/unthrottled",
+        "streams/latency",
+        "streams/loss",
+    ]
+    assert len(run.find("grid", quick=False)) == 9 + 2 * 4 * 3
+    for unknown in ("x", "grid/disk/4"):
+        with pytest.raises(ValueError, match=f"'{unknown}'"):
+            run.find(unknown, quick=False)
 
 
 def test_figures_of_other_scenarios_are_kept(tmp_path):

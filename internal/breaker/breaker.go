@@ -140,6 +140,9 @@ func (s *Set) Arrival(id int, bytes int64) (seconds float64, ok bool) {
 	return c.arrival(now, bytes), true
 }
 
+// Nodes returns the number of nodes, this one included.
+func (s *Set) Nodes() int { return len(s.circuits) }
+
 // Fetch fetches a sample from its owner, and returns the owner and the digest of the sample's
 // bytes. On any error the caller should read the sample from the source.
 func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error) {

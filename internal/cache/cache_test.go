@@ -22,7 +22,7 @@ func content(id int, size int64) []byte { return cachetest.Content(id, size) }
 
 // rig is a cache over a fake source, with one job's use of it.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	source *cachetest.Source
 	cache  *Cache
 	use    *Use
@@ -50,7 +50,7 @@ func plain(samples int) rigOptions {
 	return rigOptions{sizes: slices.Repeat([]int{100}, samples), threads: 3}
 }
 
-func newRig(t *testing.T, o rigOptions) *rig {
+func newRig(t testing.TB, o rigOptions) *rig {
 	g := &rig{t: t, source: cachetest.NewSource(t, o.sizes)}
 	g.source.Hook = o.hook
 	g.opened = cachetest.Open(t, g.source, cachetest.Options{
@@ -88,7 +88,7 @@ func (g *rig) close() {
 }
 
 // fetched fetches a sample with a new worker.
-func (g *rig) fetched(t *testing.T, r *Request, id int) ([]byte, Tier, error) {
+func (g *rig) fetched(t testing.TB, r *Request, id int) ([]byte, Tier, error) {
 	t.Helper()
 	s, err := g.cache.FetchView(t.Context(), &Worker{}, r, id)
 	defer s.Release()

@@ -15,6 +15,8 @@ type Peers interface {
 	// Arrival reports whether another node owns the sample and is not bypassed now, and predicts
 	// how long it would take to fetch the sample, of this many bytes, from there, in seconds.
 	Arrival(id int, bytes int64) (seconds float64, ok bool)
+	// Nodes returns how many nodes, this one included, read from the source.
+	Nodes() int
 	// Fetch fetches the sample from its owner into dst, which it may write to until it returns. It
 	// returns the owner, and the digest that the owner took when it read the sample from the
 	// source. After any error the sample is read from the source: the peer may be slow, dead or

@@ -140,6 +140,8 @@ type fakePeer struct {
 
 func (p *fakePeer) Arrival(int, int64) (float64, bool) { return 0, true }
 
+func (p *fakePeer) Nodes() int { return 4 }
+
 func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
 	copy(dst, p.data(id))
 	return 3, digest.Of(dst), p.err

@@ -98,7 +98,8 @@ func (c *Cache) route(r *Request, id int) route {
 		}
 	}
 	if r.Peers != nil {
-		candidates[n-1].Charge = c.meters[Source].Delay(size)
+		// All nodes are alike: each has as many reads in progress there.
+		candidates[n-1].Charge = c.meters[Source].Delay(size) * float64(r.Peers.Nodes())
 	}
 	due := math.Inf(1)
 	if r.Due != nil {

@@ -24,6 +24,8 @@ type owner bool
 
 func (o owner) Arrival(int, int64) (float64, bool) { return 0, bool(o) }
 
+func (owner) Nodes() int { return 2 }
+
 func (owner) Fetch(context.Context, int, []byte) (int, uint32, error) { panic("not asked") }
 
 // TestFlightTranscript runs the transcripts in testdata/flights step by step:

@@ -106,11 +106,12 @@ func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
 }
 
 // Delay predicts by how much a read of this many bytes delays other reads from the tier, in
-// seconds.
+// seconds. It is the sum over as many reads as are in progress now, at least one: while the tier
+// is busy, as many are delayed, and on a tier that is not busy hardly any.
 func (m *Meter) Delay(bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.fit.Coefficients().Queued * mb(bytes)
+	return m.fit.Coefficients().Queued * mb(bytes) * float64(max(m.underWay, 1))
 }
 
 // Know makes the meter predict by what is known of the tier: if that was given, for good, otherwise

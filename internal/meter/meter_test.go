@@ -72,8 +72,8 @@ func TestArrivalIncludesWhatIsInProgress(t *testing.T) {
 	if got := m.Arrival(after(60), 1e6); got != 50 {
 		t.Errorf("when reads have taken 60 and 40 s, in %v s, want 50", got)
 	}
-	if got := m.Delay(2e6); got != 1 {
-		t.Errorf("2 MB delay others by %v s, want 1", got)
+	if got := m.Delay(2e6); got != 2 {
+		t.Errorf("2 MB delay the two reads in progress by %v s, want 2", got)
 	}
 }
 

@@ -5,8 +5,8 @@ type Candidate struct {
 	// Arrival is when the sample would be here if it were read from the tier now, including what is
 	// queued there: seconds from now.
 	Arrival float64
-	// Charge is the delay that the read causes to others who share the tier, in seconds: what it
-	// must save at least to be worth it.
+	// Charge is the delay that the read causes to others who share the tier, in seconds, summed over
+	// their reads: what it must save at least to be worth it.
 	Charge float64
 }
 

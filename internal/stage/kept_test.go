@@ -250,6 +250,8 @@ type everything struct{}
 
 func (everything) Arrival(int, int64) (float64, bool) { return 0, true }
 
+func (everything) Nodes() int { return 2 }
+
 func (everything) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
 	copy(dst, cachetest.Content(id, int64(len(dst))))
 	return 1, digest.Of(dst), nil

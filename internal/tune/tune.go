@@ -4,21 +4,31 @@
 // the number limits the throughput.
 package tune
 
+import "math"
+
 // Tuner finds the smallest number whose throughput is within a tolerance of the best: more would
 // take memory and CPUs from others (thesis chapter 7 proposes to determine such numbers at run
 // time).
 //
-// From time to time it tries a smaller or a larger number for a window, and keeps a smaller one
-// that is not slower, or a larger one that is faster, and goes on in that direction. Otherwise it
-// goes back, and tries the other direction; if that fails as well, it tries again after a pause,
-// because the load of the machine may change. The pause doubles each time. Trials are compared with
-// the best of the recent windows, so that small losses do not accumulate. A Tuner is not safe for
-// concurrent use.
+// From time to time it tries a smaller or a larger number for a window, or a few if the difference
+// is small, and keeps a smaller one that is not slower, or a larger one that is faster, and goes on
+// in that direction. Otherwise it goes back, and tries the other direction; if that fails as well,
+// it tries again after a pause, because the load of the machine may change. The pause doubles each
+// time.
+//
+// Trials are compared with the mean of the windows at the number before, because the rate of a
+// single window is noisy, and the best of several all the more. Smaller numbers are compared with
+// the rate from which the tuner began to go down as well, so that small losses do not accumulate. A
+// Tuner is not safe for concurrent use.
 type Tuner struct {
 	o           Options
 	value       int
-	best        float64 // rate of the recent windows
+	mean        float64 // rate at value: over its last windows
+	windows     float64 // that mean was computed from
+	top         float64 // rate at the number from which smaller ones were kept; 0: none was
 	from        int     // the number before the trial; 0: no trial
+	tried       float64 // rate during the trial
+	trials      int     // windows that tried was computed from
 	pause, wait int     // windows
 	up          bool    // the next trial is a larger number
 	failed      bool    // the trial before this one failed
@@ -34,6 +44,9 @@ type Options struct {
 
 const (
 	tolerance = 0.97
+	averaged  = 8   // windows
+	obvious   = 0.2 // difference that one window of a trial suffices for
+	doubtful  = 3   // windows of a trial, if the difference is smaller
 	shortest  = 8   // windows, of a pause
 	longest   = 512 // windows
 	forget    = 0.995
@@ -65,12 +78,18 @@ func (t *Tuner) smaller() int {
 
 // Next returns the number for the next window, given the rate of the last one.
 func (t *Tuner) Next(rate float64) int {
-	t.best *= forget
+	t.top *= forget
 	if t.from != 0 {
-		t.judge(rate)
+		t.trials++
+		t.tried += (rate - t.tried) / float64(t.trials)
+		if math.Abs(t.tried-t.mean) > obvious*t.mean || t.trials == doubtful {
+			t.judge(t.tried)
+			t.tried, t.trials = 0, 0
+		}
 		return t.value
 	}
-	t.best = max(t.best, rate)
+	t.windows = min(t.windows+1, averaged)
+	t.mean += (rate - t.mean) / t.windows
 	if t.wait--; t.wait > 0 {
 		return t.value
 	}
@@ -90,11 +109,13 @@ func (t *Tuner) Next(rate float64) int {
 // judge ends a trial with the given rate.
 func (t *Tuner) judge(rate float64) {
 	fewer := t.value < t.from
+	top := max(t.top, t.mean)
 	switch {
-	case fewer && rate >= tolerance*t.best:
-		t.wait, t.up, t.pause, t.failed = 1, false, shortest, false // go on down
-	case !fewer && rate*tolerance > t.best:
-		t.wait, t.up, t.pause, t.failed = 1, true, shortest, false // go on up
+	case fewer && rate >= tolerance*top:
+		t.keep(rate, top) // go on down
+	case !fewer && rate*tolerance > t.mean: // go on up
+		t.keep(rate, 0)
+		t.up = true
 	case !t.failed && t.o.Least < t.from && t.from < t.o.Most: // try the other direction
 		t.value, t.wait, t.failed = t.from, 1, true
 	default:
@@ -102,6 +123,11 @@ func (t *Tuner) judge(rate float64) {
 		t.pause = min(2*t.pause, longest)
 		t.wait = t.pause
 	}
-	t.best = max(t.best, rate)
 	t.from = 0
+}
+
+// keep keeps the number that was tried, at which the rate was this.
+func (t *Tuner) keep(rate, top float64) {
+	t.mean, t.windows, t.top = rate, 1, top
+	t.wait, t.up, t.pause, t.failed = 1, false, shortest, false
 }
