@@ -104,6 +104,7 @@ type Job struct {
 	config   Config
 	p        Parts
 	planner  *planner.Planner
+	held     []stats.Amount // by storage class, when the job began
 	faults   *cache.Faults
 	book     *audit.Book
 	fillRead *stage.Ledger // what was read from the source for no batch of this node
@@ -128,6 +129,13 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 	plan.Size, plan.Needed = p.Order.Index().Size, p.Order.Needed
 	plan.Use, plan.Read, plan.Staged, plan.Ahead = p.Use, j.ReadAhead, j.staged, c.Prefetch
 	plan.Fail, plan.Log = j.Fail, p.Log
+	for _, c := range plan.Classes {
+		var held stats.Amount
+		for _, id := range c.Held {
+			held.Add(stats.Amount{Samples: 1, Bytes: plan.Size(int(id))})
+		}
+		j.held = append(j.held, held)
+	}
 	plan.Admit = func(bytes int64) error {
 		return p.Admit(bytes, "placement plan",
 			"reduce memory or epochs, or use policy minio")

@@ -64,7 +64,11 @@ func (j *Job) Report() *stats.Report {
 	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme,
 		stream.Tail
 	r.Threads, r.Planning = j.p.Cache.Streams(), j.planner.Planning()
+	r.Prefetch, r.First = j.config.Prefetch, o.First()
 	r.Ranks, r.Classes = j.rankReports(), j.p.Dataset.Reports()
+	for i := range min(len(j.held), len(r.Classes)) {
+		r.Classes[i].Held = j.held[i]
+	}
 	r.Tiers, r.Faults = j.p.Cache.Speeds(), j.faults.List()
 	if w, ok := j.p.Cache.Waiting(); ok {
 		r.Waiting = &stats.Waiting{

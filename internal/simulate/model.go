@@ -68,7 +68,9 @@ type model struct {
 	buffer        float64 // d_0
 	peer          float64 // b_c
 	latency       float64
-	fastestSource float64 // the highest rate that any number of nodes gets
+	ran           RunJob
+	incoming      []classReads // per node: its reads from other nodes, if ran.Link is set
+	fastestSource float64      // the highest rate that any number of nodes gets
 
 	now        float64
 	training   bool // false while classes are filled before training
@@ -101,6 +103,11 @@ func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 	if err := job.Env.Validate(); err != nil {
 		return nil, err
+	}
+	if job.Run != nil {
+		ran := *job
+		ran.Nodes = len(job.Run.Nodes)
+		job = &ran
 	}
 	stream, err := streamOf(job)
 	if err != nil {
@@ -144,6 +151,9 @@ func streamOf(job *Job) (*access.Stream, error) {
 				fmt.Errorf("simulate: sample %d has %v MB; it must be 0 or more and finite", k, s)
 		}
 	}
+	if job.Run != nil {
+		return job.Run.Stream, nil
+	}
 	spec := access.Spec{
 		Samples: len(job.Sizes), Seed: job.Seed, Epochs: job.Epochs, WorldSize: job.Nodes,
 		GlobalBatch: job.GlobalBatch,
@@ -168,7 +178,32 @@ func input(job *Job, stream *access.Stream) placement.Input {
 	for i := range in.Nodes {
 		in.Nodes[i] = placement.Node{Ranks: []int{i}, Capacity: capacity}
 	}
+	if job.Run != nil { // as the engine plans
+		in.Nodes, in.Env, in.Epochs = job.Run.Nodes, nil, openEnd
+		in.Size = func(k int) int64 { return max(1, int64(math.Round(job.Sizes[k]*1e6))) }
+	}
 	return in
+}
+
+// epoch returns the order of an epoch, by node.
+func (m *model) epoch(number int) simulated.Batches {
+	if m.ran.Nodes == nil {
+		return m.stream.Epoch(number)
+	}
+	return rankBatches{m.stream.Epoch(number), m.ran.Nodes}
+}
+
+// rankBatches is an epoch in which each node reads the batches of all its ranks.
+type rankBatches struct {
+	order *access.Epoch
+	nodes []placement.Node
+}
+
+func (b rankBatches) Batch(dst []int32, node, step int) []int32 {
+	for _, rank := range b.nodes[node].Ranks {
+		dst = b.order.Batch(dst, rank, step)
+	}
+	return dst
 }
 
 func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulated.Run) *model {
@@ -187,12 +222,21 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		m.rates = append(m.rates, newRates(c.Read, readers(job)))
 	}
 	m.reading = make([]classReads, job.Nodes*m.classes)
-	first := stream.Epoch(0)
+	if job.Run != nil {
+		m.ran = *job.Run
+		m.copies.hold(m.ran.Nodes)
+		if m.ran.Link > 0 {
+			m.incoming = make([]classReads, job.Nodes)
+			m.peer = m.ran.Link
+		}
+	}
+	first := m.epoch(0)
 	for i := range m.nodes {
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
 		n := &m.nodes[i]
 		n.threads = make([]float64, env.Classes[0].Threads)
+		n.transforms = make([]float64, m.ran.Transforms)
 		n.start = inf
 	}
 	m.measure = newMeasure(m)
@@ -233,7 +277,7 @@ func (m *model) perfect(ctx context.Context) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		order := m.stream.Epoch(e)
+		order := m.epoch(e)
 		for step := range m.steps {
 			heaviest := 0.0
 			for i := range m.nodes {
@@ -249,7 +293,7 @@ func (m *model) perfect(ctx context.Context) error {
 					m.measure.add(e, step, i, ids)
 				}
 			}
-			t := heaviest * m.perMB
+			t := heaviest*m.perMB + m.ran.Step
 			m.compute += t
 			if m.job.PerBatch {
 				m.result.Batches = append(m.result.Batches, t)

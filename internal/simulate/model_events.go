@@ -110,7 +110,8 @@ func (m *model) read(i int, n *node, w waiter) {
 			}
 		} else if cp.state == there && m.plan.Remote {
 			slot := int(cp.node)*m.classes + int(cp.class)
-			if r := min(m.peer, m.rates[cp.class].at(m.reading[slot].threads(m.now))); r > rate {
+			r := min(m.link(i), m.rates[cp.class].at(m.reading[slot].threads(m.now)))
+			if r > rate {
 				rate, from = r, int32(c)
 			}
 		}
@@ -185,6 +186,14 @@ func (m *model) waiter(w waiter) int32 {
 	return int32(len(m.waiters) - 1)
 }
 
+// link returns the rate at which a read of the node from another one would proceed now.
+func (m *model) link(i int) float64 {
+	if m.incoming == nil {
+		return m.peer
+	}
+	return m.peer / float64(m.incoming[i].threads(m.now))
+}
+
 // readCopy reads copy c until time end (thesis equations 3.6, 3.7). If the sample comes from
 // another node and is planned on this one as well, it is kept and counts as present from now on.
 func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
@@ -196,6 +205,9 @@ func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
 		a.Samples++
 		a.MB += size
 	} else {
+		if m.incoming != nil {
+			end = m.incoming[w.node].read(m.now, end, size, m.peer)
+		}
 		m.result.Reads.Remote.Samples++
 		m.result.Reads.Remote.MB += size
 		if own >= 0 && m.copies.list[own].state == planned {
@@ -207,7 +219,13 @@ func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
 
 // stage writes a sample that is fetched at time t to the staging buffer (thesis equation 3.4).
 func (m *model) stage(n *node, w waiter, t, size float64) {
-	t += size * m.write
+	if len(n.transforms) > 0 {
+		first := soonest(n.transforms)
+		t = max(t, n.transforms[first]) + size/m.job.Env.Preprocess
+		n.transforms[first] = t
+	} else {
+		t += size * m.write
+	}
 	n.pos(w.at).at = t
 	if w.thread >= 0 {
 		n.threads[w.thread] = t
@@ -250,7 +268,7 @@ func (m *model) answer(w waiter, f *flight) {
 	if int(cp.node) == i {
 		own = f.copy
 	} else {
-		rate = min(rate, m.peer)
+		rate = min(rate, m.link(i))
 	}
 	m.readCopy(n, w, f.copy, own, m.now+m.latency+f.size/rate, f.size)
 	if n.head == w.at {

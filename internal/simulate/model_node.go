@@ -26,10 +26,12 @@ type node struct {
 
 	// of the staging buffer: when each becomes free; inf while the end of its read is unknown
 	threads []float64
-	first   int     // the first to become free, as of the last schedule
-	used    float64 // MB of [free, next)
-	room    float64 // when there was, or will be, capacity for next
-	start   float64 // when next is taken; inf if that depends on a later event
+	first   int // the first to become free, as of the last schedule
+	// when each thread that transforms samples becomes free, if those that read do not (RunJob)
+	transforms []float64
+	used       float64 // MB of [free, next)
+	room       float64 // when there was, or will be, capacity for next
+	start      float64 // when next is taken; inf if that depends on a later event
 
 	busy    float64 // when training has processed everything before head
 	left    int     // samples of the batch that are not consumed
@@ -149,7 +151,7 @@ func (m *model) enter(number int) *epoch {
 	if m.how.Reorder != nil {
 		e.order = m.how.Reorder(number)
 	} else {
-		e.order = m.stream.Epoch(number)
+		e.order = m.epoch(number)
 	}
 	if len(m.nodes) > 1 {
 		m.open = append(m.open, e)
@@ -252,6 +254,7 @@ func (m *model) consume(i int, n *node) {
 func (m *model) arrive(n *node) {
 	n.waiting = true
 	m.arrived++
+	n.busy += m.ran.Step
 	m.slowest = max(m.slowest, n.busy)
 	m.heaviest = max(m.heaviest, n.load)
 	n.load = 0
@@ -260,7 +263,7 @@ func (m *model) arrive(n *node) {
 // release starts the next batch after all nodes have finished theirs: training is bulk-synchronous.
 func (m *model) release() {
 	end := m.slowest
-	m.compute += m.heaviest * m.perMB
+	m.compute += m.heaviest*m.perMB + m.ran.Step
 	if m.job.PerBatch {
 		m.result.Batches = append(m.result.Batches, end-m.released)
 	}

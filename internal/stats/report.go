@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
@@ -33,7 +34,9 @@ type Report struct {
 	Scheme      string `json:"scheme"`
 	Tail        string `json:"tail"`
 	Threads     int    `json:"source_threads"`
-	Sentence    string `json:"sentence"` // summary of the numbers
+	Prefetch    int    `json:"prefetch_batches"` // most batches of a rank staged and not yet taken
+	First       int    `json:"first_epoch"`      // the epoch that the job began with
+	Sentence    string `json:"sentence"`         // summary of the numbers
 	// Assembling is true while the job is being opened (its dataset is scanned or its caches are
 	// opened); there are no numbers yet.
 	Assembling bool `json:"assembling,omitempty"`
@@ -101,6 +104,8 @@ type Class struct {
 	Name     string `json:"name"`
 	Capacity int64  `json:"capacity"`
 	Used     int64  `json:"used"`
+	// Held is what it held of the dataset when the job began.
+	Held Amount `json:"held_at_start"`
 }
 
 // Speed is the cost of reads from one tier, over all jobs on the dataset, including copies out of
@@ -113,6 +118,8 @@ type Speed struct {
 	// Busy is the time in which at least one read was in progress, in seconds: Bytes/Busy is the
 	// aggregate throughput, t(1) or r_j(p) of the performance model.
 	Busy float64 `json:"busy_seconds"`
+	// Known is what the model predicts reads by.
+	perfmodel.Known
 }
 
 // Fault is one sample that could not be read or transformed.
