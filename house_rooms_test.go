@@ -27,6 +27,7 @@ suggest:
 stats: perfmodel placement size
 inputfile:
 meter: perfmodel stats
+environment: perfmodel inputfile
 stats/prometheus: stats
 probe:
 dataset: printable
@@ -37,7 +38,7 @@ dataset/retry: dataset
 dataset/folder/indexfile: size printable probe dataset dataset/tree
 dataset/folder: printable dataset dataset/tree dataset/folder/indexfile
 storageclass: printable size
-config: placement/policies size suggest inputfile storageclass
+config: perfmodel placement/policies size suggest inputfile storageclass
 storageclass/arena: invariants
 storageclass/storageclasstest: digest storageclass
 storageclass/memory: invariants size storageclass storageclass/arena
@@ -68,7 +69,8 @@ exchange: invariants digest admission identity exchange/wire exchange/link
 breaker: perfmodel stats meter exchange
 cluster/clusterpb:
 cluster: invariants admission identity cluster/clusterpb
-scenario: access perfmodel placement placement/policies simulate suggest stats inputfile dataset
+scenario: access perfmodel placement placement/policies simulate suggest stats inputfile environment
+    dataset
 simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render

@@ -19,6 +19,7 @@ import (
 // simulateOptions are the options of `hdmlp simulate`.
 type simulateOptions struct {
 	file          string
+	environment   string // a file that replaces the scenario's [environment]; "": none
 	policies      []string
 	profile, seed string // "": the file's
 	set, sweep    []string
@@ -75,6 +76,10 @@ EXIT STATUS
 				if len(args) > 0 {
 					return badInput("--from-run replaces the scenario file; omit %q", args[0])
 				}
+				if opts.environment != "" {
+					return badInput("--environment and --from-run: give one of them; a run is " +
+						"simulated on the machine that it measured")
+				}
 				return nil
 			}
 			if len(args) != 1 {
@@ -105,6 +110,8 @@ EXIT STATUS
 		},
 	}
 	flags := cmd.Flags()
+	flags.StringVar(&opts.environment, "environment", "",
+		"replace the scenario's [environment] by that of a file, as hdmlp probe and jobs write it")
 	flags.StringSliceVar(&opts.policies, "policy", nil,
 		"policies to compare, or all (default: the file's)")
 	flags.StringVar(&opts.profile, "profile", "", "model or thesis (default: the file's)")
@@ -236,6 +243,11 @@ func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 	file, err := scenario.Open(opts.file)
 	if err != nil {
 		return nil, err
+	}
+	if opts.environment != "" {
+		if err := file.UseEnvironment(opts.environment); err != nil {
+			return nil, err
+		}
 	}
 	p := &simulationPlan{opts: opts, file: file}
 	set, err := opts.overrides()

@@ -62,10 +62,13 @@ func (r *resolver) classParameters() []Parameter {
 		},
 		{
 			Key: "threads", Kind: Int, Min: 1, Max: 1024, Default: Auto, Derived: "cache_threads",
-			Help: "Samples read from it at the same time",
+			Help: "Samples written to it at the same time",
 		},
 	}
 }
+
+// classCurves are the keys of a [[storage_class]] entry that are throughputs.
+var classCurves = []string{"read", "write"}
 
 // kindsText lists the kinds with a directory, or those without, as a user writes them: kind =
 // "file".
@@ -151,6 +154,13 @@ func (r *resolver) readClass(key string, table map[string]any) fileClass {
 				Key: key + "." + p.Key, Value: text, Source: r.file,
 				Wrong: err.Error(), Allowed: p.Allowed(), Err: err,
 			})
+		}
+	}
+	curves := map[string]*map[int]float64{"read": &class.Read, "write": &class.Write}
+	for _, name := range classCurves {
+		names = append(names, name)
+		if value, given := table[name]; given {
+			*curves[name] = r.readCurve(key+"."+name, value, "samples", "samples at the same time")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {

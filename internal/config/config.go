@@ -72,8 +72,11 @@ type StorageClass struct {
 	Kind     string // name of the kind, as in Input.Classes
 	Capacity int64  // bytes; 0, of a directory: the disk's free space, less Reserve
 	Path     string // its directory; "": the class is in memory
-	Threads  int    // p_j: samples read from it at the same time
+	Threads  int    // p_j: samples written to it at the same time
 	Reserve  int64  // bytes left free on the directory's disk; 0: the kind's default
+	// Read and Write are r_j and w_j: MB/s by the number of samples read or written at the same
+	// time; empty: measured.
+	Read, Write map[int]float64
 }
 
 // InMemory reports whether the class is in memory rather than in a directory.
@@ -94,11 +97,12 @@ func (c StorageClass) Text() string {
 // Environment holds numbers of the performance model (thesis 3.1). A number that is zero or missing
 // was not given, and is measured.
 type Environment struct {
-	Compute       float64         // c, MB/s
-	Preprocess    float64         // beta, MB/s
+	Compute       float64         // c, MB/s: consumed by the training on this node
+	Preprocess    float64         // beta, MB/s: transformed by one thread
 	Network       float64         // b_c, MB/s
 	SourceNetwork float64         // b_fs, MB/s
 	Source        map[int]float64 // t: MB/s of the source by the number of reading nodes
+	SourceLatency float64         // of each read from the source, besides its bytes; seconds
 }
 
 // Origin says where a value came from.

@@ -54,16 +54,19 @@ func Example(classes []storageclass.Kind) string {
 		} else {
 			b.WriteString("#capacity = \"64GiB\"\n#threads = 8\n")
 		}
+		b.WriteString("#read = 2000.0   # MB/s, measured if missing; or { 1 = 500.0, 8 = 2000.0 }, " +
+			"by samples\n#write = 1000.0  # read or written at the same time\n")
 	}
 	b.WriteString(`
 # --- Numbers of the performance model, in MB/s; missing ones are measured
 
 #[environment]
 #compute = 640.0          # consumed by the training on one node
-#preprocess = 2000.0      # transformed by one node
+#preprocess = 200.0       # transformed by one thread
 #network = 1200.0         # between two nodes
 #source_network = 1200.0  # between a node and the source
 #source = { 1 = 330.0, 4 = 1000.0, 8 = 1200.0 }  # of the source, by the number of reading nodes
+#source_latency = "5ms"   # of each read from the source, besides its bytes
 `)
 	return b.String()
 }

@@ -9,10 +9,12 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/hdmlp/hdmlp/internal/inputfile"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
@@ -89,11 +91,15 @@ func (r *resolver) readModel(value any) {
 		"compute": &model.Compute, "preprocess": &model.Preprocess,
 		"network": &model.Network, "source_network": &model.SourceNetwork,
 	}
-	names := append(slices.Sorted(maps.Keys(fields)), "source")
+	names := append(slices.Sorted(maps.Keys(fields)), "source", "source_latency")
 	for _, name := range slices.Sorted(maps.Keys(table)) {
 		key := keyEnvironment + "." + name
-		if name == "source" {
-			r.readCurve(key, table[name])
+		switch name {
+		case "source":
+			model.Source = r.readCurve(key, table[name], "nodes", "reading nodes")
+			continue
+		case "source_latency":
+			model.SourceLatency = r.latency(key, table[name])
 			continue
 		}
 		field, known := fields[name]
@@ -109,31 +115,64 @@ func (r *resolver) readModel(value any) {
 	}
 }
 
-// readCurve reads the source's throughput by the number of reading nodes.
-func (r *resolver) readCurve(key string, value any) {
+// readCurve reads a throughput by the number of clients, which messages call what: one number, for
+// any number of them, or a table.
+func (r *resolver) readCurve(key string, value any, what, described string) map[int]float64 {
 	table, ok := value.(map[string]any)
 	if !ok {
+		text, scalar := toText(value)
+		if number, err := strconv.ParseFloat(text, 64); scalar && err == nil {
+			return map[int]float64{1: r.throughput(key, number)}
+		}
 		r.problem(Problem{
-			Key: key, Value: fmt.Sprint(value), Source: r.file,
-			Wrong:   "not a table",
-			Allowed: `{"1" = 66, "2" = 120}: MB/s by the number of reading nodes`,
+			Key: key, Value: text, Source: r.file,
+			Wrong: "neither a number nor a table",
+			Allowed: `66, or {"1" = 66, "2" = 120}: MB/s, for any number of ` + described +
+				" or by it",
 		})
-		return
+		return nil
 	}
 	curve := map[int]float64{}
 	for _, name := range slices.Sorted(maps.Keys(table)) {
-		nodes, err := strconv.Atoi(name)
-		if err != nil || nodes < 1 || nodes > 1<<20 {
+		clients, err := strconv.Atoi(name)
+		if err != nil || clients < 1 || clients > 1<<20 {
 			text, _ := toText(table[name])
 			r.problem(Problem{
 				Key: key + "." + name, Value: text, Source: r.file,
-				Wrong: "not a number of nodes", Allowed: "keys from 1 to 1048576",
+				Wrong: "not a number of " + what, Allowed: "keys from 1 to 1048576",
 			})
 			continue
 		}
-		curve[nodes] = r.throughput(key+"."+name, table[name])
+		curve[clients] = r.throughput(key+"."+name, table[name])
 	}
-	r.config.Environment.Source = curve
+	if p, falls := perfmodel.NewCurve(curve).Falls(); falls {
+		name := strconv.Itoa(p.Clients)
+		text, _ := toText(table[name])
+		r.problem(Problem{
+			Key: key + "." + name, Value: text, Source: r.file,
+			Wrong:   "less than fewer " + described + " get together",
+			Allowed: "throughputs that do not fall with the number of " + described,
+		})
+	}
+	return curve
+}
+
+// mostLatency is the largest latency, in seconds.
+const mostLatency = 60
+
+// latency reads a latency in seconds.
+func (r *resolver) latency(key string, value any) float64 {
+	text, _ := toText(value)
+	d, err := parseDuration(text)
+	if err != nil || d < 0 || d > mostLatency*time.Second {
+		r.problem(Problem{
+			Key: key, Value: text, Source: r.file, Wrong: "not a latency",
+			Allowed: fmt.Sprintf(`a time from 0 to %d s, such as "5ms"; a plain number is seconds`,
+				mostLatency),
+		})
+	}
+	r.config.Origins[key] = Origin{Value: text, Source: r.file}
+	return d.Seconds()
 }
 
 func (r *resolver) throughput(key string, value any) float64 {

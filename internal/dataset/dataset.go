@@ -47,6 +47,16 @@ type Prober interface {
 	Probe(ctx context.Context, id int) error
 }
 
+// Beside is a Source that stores small files beside its index. Decorators need not implement it.
+type Beside interface {
+	// ReadBeside returns the contents of the file whose name is that of the index and suffix, and
+	// its path; "": there is none. A file that is larger than most bytes, or that a user could have
+	// written who may not change the dataset, is an error.
+	ReadBeside(suffix string, most int64) (data []byte, path string, err error)
+	// WriteBeside replaces that file atomically, and returns its path.
+	WriteBeside(suffix string, data []byte) (path string, err error)
+}
+
 // As returns the first source that is a T in the chain that begins with source. A decorator has a
 // method Unwrap() Source.
 func As[T any](source Source) (T, bool) {

@@ -56,6 +56,23 @@ func (c Curve) Best(most int) (all, one float64) {
 	return all, one
 }
 
+// mostFall is the largest share by which a throughput may be lower than that of fewer clients: the
+// error of measurements.
+const mostFall = 0.05
+
+// Falls returns the first point whose throughput is lower than that of fewer clients by more than
+// the error of measurements. No tier is like that: the additional clients could wait.
+func (c Curve) Falls() (at Point, falls bool) {
+	most := 0.0
+	for _, p := range c {
+		if p.MBps < most*(1-mostFall) {
+			return p, true
+		}
+		most = max(most, p.MBps)
+	}
+	return Point{}, false
+}
+
 // validate checks that points ascend and are positive.
 func (c Curve) validate(key string) error {
 	if len(c) == 0 {

@@ -44,6 +44,11 @@ func (r *reader) curve(to *perfmodel.Curve) func(string, any) {
 			points[clients] = v
 		}
 		*to = perfmodel.NewCurve(points)
+		if p, falls := to.Falls(); falls {
+			name := strconv.Itoa(p.Clients)
+			r.fault(key+"."+name, table[name], "less than fewer clients get together",
+				"throughputs that do not fall with the number of clients")
+		}
 	}
 }
 

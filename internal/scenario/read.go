@@ -119,6 +119,8 @@ func (r *reader) environment(path string, value any) {
 		{"source_network", needed, r.rate(&s.Env.SourceBandwidth)},
 		{"source", curveAllowed, r.curve(&s.Env.SourceThroughput)},
 		{name: "source_latency", read: r.quantity(&s.Env.SourceLatency, seconds, 0)},
+		{name: "sample_size", read: ignored}, // what an environment file says besides
+		{name: "guessed", read: ignored},
 		{
 			"storage_class", "[[environment.storage_class]], at least class 0, the staging buffer",
 			func(key string, v any) {
@@ -137,6 +139,9 @@ func (r *reader) environment(path string, value any) {
 	})
 }
 
+// ignored reads a key that is of no use to a scenario.
+func ignored(string, any) {}
+
 func (r *reader) class(path string, j int, value any) perfmodel.Class {
 	c := perfmodel.Class{Threads: 1}
 	name := fmt.Sprintf("class %d", j)
@@ -145,6 +150,7 @@ func (r *reader) class(path string, j int, value any) perfmodel.Class {
 	}
 	r.table(path, value, []field{
 		{name: "name", read: r.string(&name)},
+		{name: "path", read: ignored},
 		{"capacity", megabytes.allowed, r.quantity(&c.Capacity, megabytes, 0)},
 		{name: "threads", read: r.whole(&c.Threads, 1, maxThreads)},
 		{"read", curveAllowed, r.curve(&c.Read)},

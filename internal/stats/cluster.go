@@ -214,6 +214,7 @@ func (c *ClusterReport) sentence() string {
 			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
 		b.WriteString(blame(c.Total.Stall) + "." +
 			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound) +
+			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
 			ofTime(c.TimeBound, c.TimeShare))
 	}
 	b.WriteString(unreadable(c.Unreadable))

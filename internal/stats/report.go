@@ -240,7 +240,7 @@ func (r *Report) sentence() string {
 			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
 	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound) +
-		ofTime(r.TimeBound, r.TimeShare))
+		directly(all.Direct.Bytes, r.Source.Bytes) + ofTime(r.TimeBound, r.TimeShare))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}

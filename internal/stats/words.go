@@ -40,6 +40,16 @@ func fromSource(bytes int64, share float64, bound int64) string {
 		size.Format(bytes), share, size.Format(bound))
 }
 
+// directly states how much of that was read although a cache has it. It is empty if that is little.
+func directly(direct, all int64) string {
+	if direct*100 <= all {
+		return ""
+	}
+	return fmt.Sprintf(" %s of these were read although a cache has them, because the source was "+
+		"faster: the link to the other node, or the disk, could not have delivered them in time.",
+		size.Format(direct))
+}
+
 // ofTime says how the runtime compares with its lower bound; "" if there is none.
 func ofTime(bound, share float64) string {
 	if bound <= 0 {

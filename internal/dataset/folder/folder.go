@@ -81,6 +81,8 @@ func Extensions() []string {
 
 // Folder is an open folder: a dataset.Source.
 type Folder struct {
+	indexfile.Beside
+
 	// path of the root, absolute, as the view sees it
 	path      string
 	renew     func(context.Context) (*dataset.View, error) // renews the view; nil if there is none
@@ -104,9 +106,9 @@ type Folder struct {
 }
 
 var (
-	_ dataset.Source  = (*Folder)(nil)
 	_ dataset.Locator = (*Folder)(nil)
 	_ dataset.Prober  = (*Folder)(nil)
+	_ dataset.Beside  = (*Folder)(nil)
 )
 
 // Open scans the folder root, or the part of it that has changed since its index was written.
@@ -161,6 +163,7 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 	if f.places, err = indexfile.Places(f.path, opts.IndexDir, others); err != nil {
 		return &dataset.Error{Path: f.path, Kind: dataset.ErrNoDirectory, Err: err}
 	}
+	f.Beside = indexfile.NewBeside(f.path, func() int { return f.root.Load().FD() }, f.places)
 	files := indexfile.Files{
 		Root: f.path, RootFD: f.root.Load().FD(), Places: f.places, Memory: opts.Memory,
 		Warn: opts.Warn, Calls: calls.caller(),

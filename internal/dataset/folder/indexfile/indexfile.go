@@ -115,41 +115,11 @@ func (x *Files) read(p Place) (_ *dataset.Index, err error) {
 			err = fmt.Errorf("read dataset index %s: %w", p.Path(), err)
 		}
 	}()
-	dir, err := x.open(p)
-	if err != nil {
-		return nil, err
-	}
-	defer p.close(dir)
-	// Opened only after it is known to be a regular file: opening a device can have side effects.
-	x.Calls.Begin("stat", p.dir, p.name)
-	st, err := tree.Stat(dir, p.name, unix.AT_SYMLINK_NOFOLLOW)
-	x.Calls.End()
-	if err != nil {
-		return nil, err
-	}
-	if !tree.IsReg(&st) {
-		return nil, fmt.Errorf("%w: it is not a regular file; remove it", errDistrust)
-	}
-	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
-	x.Calls.Begin("open", p.dir, p.name)
-	fd, err := tree.RetryEINTR(func() (int, error) { return unix.Openat(dir, p.name, flags, 0) })
-	x.Calls.End()
+	fd, st, err := x.openFile(p)
 	if err != nil {
 		return nil, err
 	}
 	defer unix.Close(fd) //nolint:errcheck // it was only read
-	x.Calls.Begin("stat", p.dir, p.name)
-	st, err = tree.StatOpen(fd)
-	x.Calls.End()
-	if err != nil {
-		return nil, err
-	}
-	if err := x.trust(p, &st); err != nil {
-		return nil, err
-	}
-	if err := stored(fd, &st); err != nil {
-		return nil, err
-	}
 	limit := int64(math.MaxInt64)
 	if x.Memory != nil {
 		available, err := x.Memory()
@@ -159,6 +129,46 @@ func (x *Files) read(p Place) (_ *dataset.Index, err error) {
 		limit = available / indexShare
 	}
 	return dataset.DecodeWithin(&reader{fd: fd, calls: x.Calls, place: p}, st.Size, limit)
+}
+
+// openFile opens the file at p for reading, if it is trusted; the caller closes the descriptor.
+func (x *Files) openFile(p Place) (fd int, st unix.Stat_t, err error) {
+	dir, err := x.open(p)
+	if err != nil {
+		return -1, st, err
+	}
+	defer p.close(dir)
+	// Opened only after it is known to be a regular file: opening a device can have side effects.
+	x.Calls.Begin("stat", p.dir, p.name)
+	st, err = tree.Stat(dir, p.name, unix.AT_SYMLINK_NOFOLLOW)
+	x.Calls.End()
+	if err != nil {
+		return -1, st, err
+	}
+	if !tree.IsReg(&st) {
+		return -1, st, fmt.Errorf("%w: it is not a regular file; remove it", errDistrust)
+	}
+	const flags = unix.O_RDONLY | unix.O_NOFOLLOW | unix.O_NONBLOCK | unix.O_NOCTTY | unix.O_CLOEXEC
+	x.Calls.Begin("open", p.dir, p.name)
+	fd, err = tree.RetryEINTR(func() (int, error) { return unix.Openat(dir, p.name, flags, 0) })
+	x.Calls.End()
+	if err != nil {
+		return -1, st, err
+	}
+	x.Calls.Begin("stat", p.dir, p.name)
+	st, err = tree.StatOpen(fd)
+	x.Calls.End()
+	if err == nil {
+		err = x.trust(p, &st)
+	}
+	if err == nil {
+		err = stored(fd, &st)
+	}
+	if err != nil {
+		_ = unix.Close(fd)
+		return -1, st, err
+	}
+	return fd, st, nil
 }
 
 // indexShare is the divisor of the available memory that an index file may take.
@@ -244,13 +254,16 @@ func (r *reader) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// write replaces the file at p atomically.
-func (x *Files) write(p Place, index *dataset.Index) (err error) {
-	defer func() {
-		if err != nil {
-			err = fmt.Errorf("write dataset index %s: %w", p.Path(), tooLong(err))
-		}
-	}()
+// write writes the index file at p.
+func (x *Files) write(p Place, index *dataset.Index) error {
+	if err := x.replace(p, index.Encode); err != nil {
+		return fmt.Errorf("write dataset index %s: %w", p.Path(), tooLong(err))
+	}
+	return nil
+}
+
+// replace replaces the file at p atomically.
+func (x *Files) replace(p Place, encode func(io.Writer) error) (err error) {
 	if !p.beside {
 		x.Calls.Begin("mkdir", p.dir, "")
 		create := os.MkdirAll
@@ -285,7 +298,7 @@ func (x *Files) write(p Place, index *dataset.Index) (err error) {
 			_ = unix.Unlinkat(dir, name, 0)
 		}
 	}()
-	if err := index.Encode(&writer{file, x.Calls, p}); err != nil {
+	if err := encode(&writer{file, x.Calls, p}); err != nil {
 		return err
 	}
 	// The users who may read the dataset may read its index, and no others: it has the names of its

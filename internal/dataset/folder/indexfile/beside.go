@@ -1,0 +1,120 @@
+package indexfile
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/size"
+)
+
+// Beside reads and writes small files beside the index of a folder (dataset.Beside). The zero value
+// has no place for any. It is safe for concurrent use.
+type Beside struct {
+	root   string
+	rootFD func() int
+	places []Place
+}
+
+// NewBeside returns the files beside the index of a folder. rootFD returns a descriptor of its
+// root.
+func NewBeside(root string, rootFD func() int, places []Place) Beside {
+	return Beside{root: root, rootFD: rootFD, places: places}
+}
+
+// besideTimeout is how long a file may take to be read or written.
+const besideTimeout = 10 * time.Second
+
+// silent ignores system calls.
+type silent struct{}
+
+func (silent) Begin(_, _, _ string) {}
+func (silent) End()                 {}
+
+// found is a file, or why it cannot be used.
+type found struct {
+	data []byte
+	path string
+	err  error
+}
+
+// ReadBeside implements dataset.Beside.
+func (b *Beside) ReadBeside(suffix string, most int64) (data []byte, path string, err error) {
+	f := b.within("read", func(files *Files) found { return files.readBeside(suffix, most) })
+	return f.data, f.path, f.err
+}
+
+// WriteBeside implements dataset.Beside.
+func (b *Beside) WriteBeside(suffix string, data []byte) (path string, err error) {
+	f := b.within("write", func(files *Files) found { return files.writeBeside(suffix, data) })
+	return f.path, f.err
+}
+
+// within calls do. If a system call hangs, it gives up: the goroutine then ends with that call, and
+// has its own descriptor of the root.
+func (b *Beside) within(op string, do func(*Files) found) found {
+	if len(b.places) == 0 {
+		return found{err: errors.New("the dataset has no place for a file beside its index")}
+	}
+	root, err := unix.FcntlInt(uintptr(b.rootFD()), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return found{err: fmt.Errorf("%s a file beside the index of %s: %w", op, b.root, err)}
+	}
+	done := make(chan found, 1)
+	go func() {
+		defer unix.Close(root) //nolint:errcheck // a directory
+		done <- do(&Files{Root: b.root, RootFD: root, Places: b.places, Calls: silent{}})
+	}()
+	select {
+	case f := <-done:
+		return f
+	case <-time.After(besideTimeout):
+		return found{err: fmt.Errorf("%s a file beside the index of %s: it has not returned for %v",
+			op, b.root, besideTimeout)}
+	}
+}
+
+// readBeside reads the file from the first of places that has one.
+func (x *Files) readBeside(suffix string, most int64) found {
+	for _, p := range x.Places {
+		p.name += suffix
+		fd, st, err := x.openFile(p)
+		switch {
+		case errors.Is(err, unix.ENOENT):
+			continue
+		case err != nil:
+			return found{path: p.Path(), err: err}
+		}
+		f := found{path: p.Path()}
+		if st.Size > most {
+			f.err = fmt.Errorf("it has %s; at most %s are read", size.Format(st.Size),
+				size.Format(most))
+		} else {
+			f.data, f.err = io.ReadAll(io.LimitReader(&reader{fd: fd, calls: x.Calls, place: p},
+				most))
+		}
+		_ = unix.Close(fd) // it was only read
+		return f
+	}
+	return found{}
+}
+
+// writeBeside replaces the file in the first of places that is writable.
+func (x *Files) writeBeside(suffix string, data []byte) found {
+	var errs []error
+	for _, p := range x.Places {
+		p.name += suffix
+		err := x.replace(p, func(w io.Writer) error {
+			_, err := w.Write(data)
+			return err
+		})
+		if err == nil {
+			return found{path: p.Path()}
+		}
+		errs = append(errs, fmt.Errorf("write %s: %w", p.Path(), tooLong(err)))
+	}
+	return found{err: errors.Join(errs...)}
+}

@@ -1,0 +1,285 @@
+package perfmodel
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+)
+
+// Value is a number of the model, and where it comes from. 0 is not known.
+type Value struct {
+	Number float64 `json:"value"`
+	Origin Origin  `json:"origin"`
+}
+
+// Node is what is known of a node and its connections at a time: each number of the model, with
+// where it comes from. It is what a running job reports, what nodes tell each other before they
+// plan, and what is stored for the next run. Environment makes the model's input of it.
+type Node struct {
+	Compute       Value `json:"compute_mbps"`        // c: consumed by the training on this node
+	Preprocess    Value `json:"preprocess_mbps"`     // beta: transformed by one thread
+	SourceNetwork Value `json:"source_network_mbps"` // b_fs
+	// Network describes reads from another node.
+	Network Known `json:"network"`
+	// Source describes reads of this node from the source while as many nodes read as the job has.
+	Source Known `json:"source"`
+	// Sources is t(gamma), with a point for each number of nodes for which it is known besides.
+	Sources       Curve       `json:"sources,omitempty"`
+	SourcesOrigin Origin      `json:"sources_origin,omitempty"`
+	Classes       []NodeClass `json:"classes,omitempty"` // own classes 1..J, fastest first
+	// Streams is how many samples the node reads at the same time.
+	Streams int `json:"streams"`
+}
+
+// NodeClass is what is known of an own class.
+type NodeClass struct {
+	Name   string `json:"name"`
+	Path   string `json:"path,omitempty"` // of its directory; "": it is in memory
+	Read   Known  `json:"read"`
+	Write  Known  `json:"write"`
+	Stores int    `json:"threads"` // p_j: samples written to it at the same time
+}
+
+// Size is what an Environment depends on besides what is known of tiers.
+type Size struct {
+	Sample   float64   // mean size of a sample, MB
+	Nodes    int       // of the job
+	Staging  float64   // capacity of the staging buffers of the node, MB
+	Capacity []float64 // of the classes 1..J, MB
+}
+
+const (
+	// unlimited is the rate of what is not known and not guessed, MB/s: too high to matter.
+	unlimited = 1e6
+	// mostStreams is the largest number of streams for which curves have a point.
+	mostStreams = 512
+	// longestRead is the largest time that can be a coefficient, in seconds, and fastest the largest
+	// rate, in MB/s.
+	longestRead = 3600
+	fastest     = 1e9
+	smallest    = 1e-6 // least mean size of a sample, MB
+)
+
+// streams are the numbers of streams for which curves have points.
+var streams = []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, mostStreams}
+
+// one returns how long a read takes alone, and by how much each further stream delays it, in
+// seconds, for samples of size MB. More streams are at most as slow as reads one after another, so
+// that the throughput of more streams is not lower.
+func (c Coefficients) one(size float64) (alone, more float64) {
+	size = max(size, smallest)
+	alone = max(c.Latency+size*c.PerMB, size/fastest)
+	return alone, min(max(size*c.Queued, 0), alone)
+}
+
+// Rate returns the throughput of p streams that read samples of size MB, in MB/s: r_j(p).
+func (c Coefficients) Rate(p int, size float64) float64 {
+	alone, more := c.one(size)
+	return float64(p) * max(size, smallest) / (alone + float64(p-1)*more)
+}
+
+// Curve returns r_j(p) for samples of size MB.
+func (c Coefficients) Curve(size float64) Curve {
+	if _, more := c.one(size); more == c.Latency+size*c.PerMB {
+		return Constant(c.Rate(1, size))
+	}
+	curve := make(Curve, len(streams))
+	for i, p := range streams {
+		curve[i] = Point{p, c.Rate(p, size)}
+	}
+	return curve
+}
+
+// FromCurve returns the coefficients that describe a throughput best. A curve says nothing of
+// latency, nor of streams beyond its points, for which it is constant; so a curve of one point is a
+// constant rate.
+func FromCurve(curve Curve, size float64) Coefficients {
+	size = max(size, smallest)
+	if len(curve) == 1 {
+		return Coefficients{PerMB: 1 / curve[0].MBps, Queued: 1 / curve[0].MBps}
+	}
+	// The time of a read of p streams, p*size/r(p), is a line in p.
+	var n, sp, st, spp, spt float64
+	for _, c := range curve {
+		p := float64(c.Clients)
+		t := p * size / c.MBps
+		w := 1 / (t * t) // relative errors
+		n, sp, st, spp, spt = n+w, sp+w*p, st+w*t, spp+w*p*p, spt+w*p*t
+	}
+	slope := max((n*spt-sp*st)/(n*spp-sp*sp), 0)
+	alone := max((st-slope*sp)/n+slope, size/fastest)
+	return Coefficients{PerMB: alone / size, Queued: min(slope, alone) / size}
+}
+
+// Environment returns the model's input. Numbers that are not known do not limit anything.
+func (n *Node) Environment(s Size) Environment {
+	rate := func(v Value) float64 {
+		if v.Number > 0 {
+			return v.Number
+		}
+		return unlimited
+	}
+	most := max(n.Streams, 1)
+	latency, total := n.Source.shared(s.Sample)
+	nodes := float64(max(s.Nodes, 1))
+	sources := n.Sources
+	if len(sources) == 0 || n.SourcesOrigin != Given && !n.Source.Origin.guessed() {
+		sources = sources.with(Point{max(s.Nodes, 1), min(total*nodes, fastest)})
+	}
+	e := Environment{
+		Compute:          rate(n.Compute),
+		Preprocess:       rate(n.Preprocess),
+		PeerBandwidth:    n.Network.Rate(most, s.Sample),
+		SourceBandwidth:  rate(n.SourceNetwork),
+		SourceThroughput: sources,
+		SourceLatency:    latency,
+		Classes: []Class{{
+			Capacity: s.Staging, Threads: most, Read: Constant(unlimited),
+			Write: Constant(unlimited),
+		}},
+	}
+	for j, c := range n.Classes {
+		class := Class{
+			Threads: max(c.Stores, 1), Read: c.Read.Curve(s.Sample), Write: c.Write.Curve(s.Sample),
+		}
+		if j < len(s.Capacity) {
+			class.Capacity = s.Capacity[j]
+		}
+		e.Classes = append(e.Classes, class)
+	}
+	return e
+}
+
+// shared divides the time of a read into what only this read waits for, in seconds, and the rate of
+// what all reads share, in MB/s.
+func (c Coefficients) shared(size float64) (latency, rate float64) {
+	size = max(size, smallest)
+	alone, more := c.one(size)
+	more = min(max(more, size/unlimited), alone)
+	return alone - more, size / more
+}
+
+// with returns the curve with a point added or replaced.
+func (c Curve) with(p Point) Curve {
+	out := slices.DeleteFunc(slices.Clone(c), func(q Point) bool { return q.Clients == p.Clients })
+	out = append(out, p)
+	slices.SortFunc(out, func(a, b Point) int { return a.Clients - b.Clients })
+	return out
+}
+
+// FromEnvironment returns what an environment says of a node, for jobs of this size, all of it with
+// this origin. It is the inverse of Node.Environment.
+func FromEnvironment(e *Environment, s Size, origin Origin) Node {
+	value := func(mbps float64) Value {
+		if mbps >= unlimited {
+			return Value{}
+		}
+		return Value{mbps, origin}
+	}
+	known := func(c Coefficients) Known { return Known{c, origin} }
+	rate := e.SourceRate(s.Nodes)
+	n := Node{
+		Compute: value(e.Compute), Preprocess: value(e.Preprocess),
+		SourceNetwork: value(e.SourceBandwidth),
+		Network:       GivenRate(e.PeerBandwidth, 0),
+		Source: known(Coefficients{
+			Latency: e.SourceLatency, PerMB: 1 / rate, Queued: 1 / rate,
+		}),
+		Sources: slices.Clone(e.SourceThroughput), SourcesOrigin: origin,
+	}
+	n.Network.Origin = origin
+	if len(e.Classes) > 0 {
+		n.Streams = e.Classes[0].Threads
+		for _, c := range e.Classes[1:] {
+			n.Classes = append(n.Classes, NodeClass{
+				Read:   known(FromCurve(c.Read, s.Sample)),
+				Write:  known(FromCurve(c.Write, s.Sample)),
+				Stores: c.Threads,
+			})
+		}
+	}
+	return n
+}
+
+// Certain reports whether plans may follow what is known: no tier that they compare is guessed,
+// except memory, which is faster than all others.
+func (n *Node) Certain(nodes int) bool {
+	if n.Source.Origin.guessed() || nodes > 1 && n.Network.Origin.guessed() {
+		return false
+	}
+	return !slices.ContainsFunc(n.Classes, func(c NodeClass) bool {
+		return c.Path != "" && c.Read.Origin.guessed()
+	})
+}
+
+func (o Origin) guessed() bool { return o == Guessed || o == "" }
+
+// origins are the possible origins, the most certain first.
+var origins = []Origin{Given, Measured, Probed, Guessed}
+
+// certainty returns how certain an origin is, most certain first.
+func (o Origin) certainty() int {
+	if i := slices.Index(origins, o); i >= 0 {
+		return i
+	}
+	return len(origins)
+}
+
+// maxClasses and maxPoints limit what a node can report.
+const (
+	maxClasses = 64
+	maxPoints  = 1024
+)
+
+// Validate returns an error if a number is impossible. It names each by its name in reports.
+func (n *Node) Validate() error {
+	var errs []error
+	origin := func(key string, o Origin) {
+		if o != "" && !slices.Contains(origins, o) {
+			errs = append(errs, fmt.Errorf("%s has the unknown origin %.20q", key, string(o)))
+		}
+	}
+	value := func(key string, v Value) {
+		if !(v.Number >= 0 && v.Number <= fastest) {
+			errs = append(errs, fmt.Errorf("%s is %v MB/s; it must be from 0 to %g", key, v.Number,
+				float64(fastest)))
+		}
+		origin(key, v.Origin)
+	}
+	known := func(key string, k Known) {
+		for _, c := range []struct {
+			name  string
+			value float64
+		}{{"latency_s", k.Latency}, {"s_per_mb", k.PerMB}, {"s_per_mb_queued", k.Queued}} {
+			if !(c.value >= 0 && c.value <= longestRead) {
+				errs = append(errs, fmt.Errorf("%s.%s is %v s; it must be from 0 to %d", key, c.name,
+					c.value, longestRead))
+			}
+		}
+		origin(key, k.Origin)
+	}
+	value("compute_mbps", n.Compute)
+	value("preprocess_mbps", n.Preprocess)
+	value("source_network_mbps", n.SourceNetwork)
+	known("network", n.Network)
+	known("source", n.Source)
+	origin("sources_origin", n.SourcesOrigin)
+	if len(n.Sources) > 0 {
+		errs = append(errs, n.Sources.validate("sources"))
+	}
+	if len(n.Sources) > maxPoints || len(n.Classes) > maxClasses {
+		errs = append(errs, fmt.Errorf("%d points of sources and %d classes; allowed: %d and %d",
+			len(n.Sources), len(n.Classes), maxPoints, maxClasses))
+	}
+	for j, c := range n.Classes[:min(len(n.Classes), maxClasses)] {
+		known(fmt.Sprintf("classes.%d.read", j), c.Read)
+		known(fmt.Sprintf("classes.%d.write", j), c.Write)
+		if c.Stores < 0 || c.Stores > 1<<16 {
+			errs = append(errs, fmt.Errorf("classes.%d.threads is %d", j, c.Stores))
+		}
+	}
+	if n.Streams < 0 || n.Streams > 1<<16 {
+		errs = append(errs, fmt.Errorf("streams is %d", n.Streams))
+	}
+	return errors.Join(errs...)
+}

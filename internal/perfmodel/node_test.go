@@ -1,0 +1,187 @@
+package perfmodel
+
+import (
+	"math"
+	"math/rand/v2"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+)
+
+// coefficients draws those of a tier between a hung disk and memory.
+func coefficients(t *rapid.T, name string) Coefficients {
+	log := func(key string, low, high float64) float64 {
+		return math.Exp(rapid.Float64Range(math.Log(low), math.Log(high)).Draw(t, name+" "+key))
+	}
+	c := Coefficients{Latency: log("latency", 1e-7, 0.1), PerMB: log("per MB", 1e-4, 1)}
+	if rapid.Bool().Draw(t, name+" shares") {
+		c.Queued = c.PerMB * rapid.Float64Range(0, 3).Draw(t, name+" queued")
+	}
+	return c
+}
+
+func drawNode(t *rapid.T) Node {
+	origin := rapid.SampledFrom(origins)
+	known := func(name string) Known { return Known{coefficients(t, name), origin.Draw(t, name)} }
+	value := func(name string) Value {
+		return Value{rapid.Float64Range(0.1, 1e4).Draw(t, name), origin.Draw(t, name+" origin")}
+	}
+	n := Node{
+		Compute: value("c"), Preprocess: value("beta"), SourceNetwork: value("b_fs"),
+		Network: known("network"), Source: known("source"),
+		Streams: rapid.IntRange(1, mostStreams).Draw(t, "streams"),
+	}
+	for range rapid.IntRange(0, 3).Draw(t, "classes") {
+		n.Classes = append(n.Classes,
+			NodeClass{Name: "file", Read: known("read"), Write: known("write"), Stores: 4})
+	}
+	return n
+}
+
+func near(a, b, tolerance float64) bool { return math.Abs(a-b) <= tolerance*math.Max(a, b) }
+
+// TestEnvironmentOfNode: every node has a valid environment, whose curves never fall and say what
+// the coefficients predict, and from which the same predictions follow.
+func TestEnvironmentOfNode(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		n := drawNode(t)
+		s := Size{
+			Sample: rapid.Float64Range(1e-3, 10).Draw(t, "size"),
+			Nodes:  rapid.IntRange(1, 64).Draw(t, "nodes"), Staging: 100, Capacity: []float64{7, 8, 9},
+		}
+		if err := n.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		e := n.Environment(s)
+		if err := e.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		for j, c := range e.Classes {
+			for _, curve := range []Curve{c.Read, c.Write} {
+				if at, falls := curve.Falls(); falls {
+					t.Fatalf("class %d falls to %v", j, at)
+				}
+			}
+		}
+		back := FromEnvironment(&e, s, Probed)
+		if back.Streams != n.Streams || len(back.Classes) != len(n.Classes) {
+			t.Fatalf("%d streams and %d classes", back.Streams, len(back.Classes))
+		}
+		for j, c := range n.Classes {
+			for p := 1; p <= mostStreams; p += 7 {
+				want := c.Read.Rate(p, s.Sample)
+				if got := e.Classes[j+1].Read.At(float64(p)); !near(got, want, 0.05) {
+					t.Fatalf("class %d, %d streams: %v MB/s, want %v", j+1, p, got, want)
+				}
+				if got := back.Classes[j].Read.Rate(p, s.Sample); !near(got, want, 1e-6) {
+					t.Fatalf("class %d read back, %d streams: %v MB/s, want %v", j+1, p, got, want)
+				}
+			}
+		}
+		// the source as the simulator has it: a latency for each read, and a rate that they share
+		most := float64(n.Streams)
+		got := most * s.Sample / (e.SourceLatency + most*s.Sample/e.SourceThroughput.At(
+			float64(s.Nodes))*float64(s.Nodes))
+		if want := n.Source.Rate(n.Streams, s.Sample); want < 1e4 && !near(got, want, 0.05) {
+			t.Fatalf("source: %v MB/s, want %v", got, want)
+		}
+		if e.SourceBandwidth >= e.SourceThroughput.At(1) {
+			if got := back.Source.Rate(n.Streams, s.Sample); s.Nodes == 1 && !near(got,
+				n.Source.Rate(n.Streams, s.Sample), 1e-6) {
+				t.Fatalf("source read back: %v MB/s", got)
+			}
+		}
+	})
+}
+
+// TestMergeIsAgreed: the result does not depend on the order of reports, is valid, and each number
+// is one that a node reported.
+func TestMergeIsAgreed(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		var nodes []Node
+		for range rapid.IntRange(1, 7).Draw(t, "nodes") {
+			nodes = append(nodes, drawNode(t))
+		}
+		merged := Merge(nodes, 0.1)
+		if err := merged.Validate(); err != nil {
+			t.Fatal(err)
+		}
+		r := rand.New(rand.NewPCG(1, rapid.Uint64().Draw(t, "order")))
+		r.Shuffle(len(nodes), func(a, b int) { nodes[a], nodes[b] = nodes[b], nodes[a] })
+		if diff := cmp.Diff(merged, Merge(nodes, 0.1)); diff != "" {
+			t.Fatal(diff)
+		}
+		found := false
+		for _, n := range nodes {
+			found = found || n.Network == merged.Network
+		}
+		if !found {
+			t.Fatalf("no node reported the network %+v", merged.Network)
+		}
+	})
+}
+
+func TestMergeTakesTheMostCertain(t *testing.T) {
+	node := func(c float64, o Origin) Node { return Node{Compute: Value{c, o}} }
+	for _, p := range []struct {
+		nodes []Node
+		want  Value
+	}{
+		{nil, Value{}},
+		{[]Node{node(5, Probed), node(9, Guessed), {}}, Value{5, Probed}},
+		{[]Node{node(5, Measured), node(1, Measured), node(9, Measured)}, Value{5, Measured}},
+		{[]Node{node(5, Measured), node(1, Measured)}, Value{1, Measured}},
+		{[]Node{node(5, Measured), node(7, Given)}, Value{7, Given}},
+	} {
+		if got := Merge(p.nodes, 1).Compute; got != p.want {
+			t.Errorf("%+v: %v, want %v", p.nodes, got, p.want)
+		}
+	}
+}
+
+func TestImpossibleNodesAreRefused(t *testing.T) {
+	for _, n := range []Node{
+		{Compute: Value{-1, Given}},
+		{Compute: Value{math.NaN(), Given}},
+		{Preprocess: Value{math.Inf(1), Given}},
+		{SourceNetwork: Value{1, "dreamt"}},
+		{Network: Known{Coefficients{Latency: math.NaN()}, Given}},
+		{Source: Known{Coefficients{PerMB: -1}, Given}},
+		{Sources: Curve{{1, 0}}},
+		{Sources: Curve{{2, 1}, {1, 1}}},
+		{Classes: make([]NodeClass, maxClasses+1)},
+		{Classes: []NodeClass{{Read: Known{Coefficients{Queued: 1e9}, Given}}}},
+		{Streams: -1},
+	} {
+		if n.Validate() == nil {
+			t.Errorf("%+v was accepted", n)
+		}
+	}
+}
+
+// TestCertain: a tier that is only guessed keeps plans as they are; memory may be guessed.
+func TestCertain(t *testing.T) {
+	measured := Known{Origin: Measured}
+	n := Node{
+		Source: measured,
+		Classes: []NodeClass{
+			{Name: "memory", Read: GuessedClass},
+			{Name: "file", Path: "/d", Read: measured},
+		},
+	}
+	if !n.Certain(1) || n.Certain(2) {
+		t.Error("the network counts with one node, or does not with two")
+	}
+	n.Network = measured
+	if !n.Certain(2) {
+		t.Error("all is measured")
+	}
+	n.Classes[1].Read = GuessedClass
+	if n.Certain(2) {
+		t.Error("a directory is guessed")
+	}
+	if new(Node).Certain(1) {
+		t.Error("nothing is known")
+	}
+}
