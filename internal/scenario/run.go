@@ -4,30 +4,40 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/access"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/simulate"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// Run is a finished job on one node, read from its report (docs/SEMANTICS.md): what was measured,
-// and what the simulator needs to know of the machine and the job.
+// Run is a finished job, read from its report (docs/SEMANTICS.md): what was measured, and what the
+// simulator needs to know of the machine and the job.
 type Run struct {
 	Dataset string
 	Policy  string
 	// Epochs holds the epochs that every rank finished.
 	Epochs []RunEpoch
-	// SourceMB was read from the source in these epochs, and ConsumedMB delivered to the ranks.
-	SourceMB, ConsumedMB float64
+	// SourceMB was read from the source in these epochs, on all nodes.
+	SourceMB float64
+	// DirectMB is the part of it that was read although a cache holds the sample.
+	DirectMB float64
+	// Delivered has the MB that the ranks received in these epochs, by tier.
+	Delivered map[string]float64
 
-	report stats.Report
+	report *stats.ClusterReport
+	stream *access.Stream
+	step   float64 // seconds that a rank computes on a batch
 }
 
 // RunEpoch is one measured epoch.
 type RunEpoch struct {
-	Epoch   int
-	Seconds float64 // mean over the ranks, including the last batch's computation
+	Epoch int
+	// From is the first step that counts: an earlier one was delivered in the first second of the
+	// run. If it is the number of steps, the epoch ended in that second.
+	From int
+	// Seconds is the time from step From to the end of the computation on the last batch, of the
+	// slowest rank.
+	Seconds float64
 }
 
 const mega = 1e6
@@ -36,66 +46,77 @@ const mega = 1e6
 const unmeasured = 1e6
 
 // expectedReport says what ReadRun accepts.
-const expectedReport = "expected is the JSON of loader.report(), without cluster=True, or one of " +
-	"the `jobs` of `hdmlp stats --json`"
+const expectedReport = "expected is the JSON of loader.report(), or of " +
+	"loader.report(cluster=True) for a job on several nodes, or one of the `jobs` of " +
+	"`hdmlp stats --json`"
 
-// ReadRun parses a job's report, in JSON. It returns an error for a report that cannot be compared
-// with a simulation: without a finished first epoch, of several nodes, or not over a whole dataset
-// in an order drawn from a seed.
+// ReadRun parses a job's report, of one node or of all, in JSON. It returns an error for a report
+// that cannot be compared with a simulation: without a finished first epoch, without some of the
+// job's ranks, or not over a whole dataset in an order drawn from a seed.
 func ReadRun(data []byte) (*Run, error) {
-	r := &Run{}
+	c, err := readReport(data)
+	if err != nil {
+		return nil, err
+	}
+	if c.Samples < 1 || c.Bytes < 1 || c.GlobalBatch < 1 || c.WorldSize < 1 {
+		return nil, errors.New("not a job's report: samples, bytes, global_batch_size or " +
+			"world_size are missing; " + expectedReport)
+	}
+	if c.Subset || c.Shuffle == string(access.Given) {
+		return nil, errors.New("the job read a subset of the dataset, or its process supplied the " +
+			"orders; only jobs over whole datasets, with orders drawn from a seed, " +
+			"can be compared")
+	}
+	if err := complete(c); err != nil {
+		return nil, err
+	}
+	r := &Run{Dataset: c.Dataset, Policy: c.Policy, report: c, Delivered: map[string]float64{}}
+	if r.stream, err = r.newStream(c.WorldSize, c.GlobalBatch); err != nil {
+		return nil, fmt.Errorf("the report's stream: %w", err)
+	}
+	r.step = r.measuredStep()
+	for e := c.First; r.finished(e); e++ {
+		r.add(e)
+	}
+	if len(r.Epochs) == 0 || c.First != 0 {
+		return nil, errors.New("the report has no epochs, starting with the first, that all ranks " +
+			"finished; take the report at the end of a run that began with epoch 0")
+	}
+	return r, nil
+}
+
+// readReport parses a report of either form. That of one node becomes one over this node.
+func readReport(data []byte) (*stats.ClusterReport, error) {
 	var keys map[string]json.RawMessage
 	if err := json.Unmarshal(data, &keys); err != nil {
 		return nil, fmt.Errorf("not a JSON object: %w; %s", err, expectedReport)
 	}
 	has := func(key string) bool { _, ok := keys[key]; return ok }
-	switch {
-	case has("total"): // stats.ClusterReport
-		return nil, errors.New("this is the report of a job over all its nodes, which lacks the " +
-			"figures of each epoch; " + expectedReport)
-	case has("jobs"):
+	if has("jobs") {
 		return nil, errors.New("this is the output of `hdmlp stats --json`; " + expectedReport)
 	}
-	if err := json.Unmarshal(data, &r.report); err != nil {
+	if has("total") {
+		c := &stats.ClusterReport{}
+		if err := json.Unmarshal(data, c); err != nil {
+			return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
+		}
+		if !has("seed") {
+			return nil, errors.New("this report over all nodes was saved by HDMLP 0.2 or earlier, " +
+				"and lacks the figures of each epoch; run the job again with this version")
+		}
+		return c, nil
+	}
+	p := &stats.Report{}
+	if err := json.Unmarshal(data, p); err != nil {
 		return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
 	}
-	p := &r.report
 	if err := renamed(data, p); err != nil {
 		return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
 	}
-	if p.Samples < 1 || p.Bytes < 1 || p.GlobalBatch < 1 || p.WorldSize < 1 || len(p.Tiers) == 0 {
-		return nil, errors.New("not a job's report: samples, bytes, global_batch_size, " +
-			"world_size or tiers are missing; " + expectedReport)
+	if len(p.Tiers) == 0 {
+		return nil, errors.New("not a job's report: tiers are missing; " + expectedReport)
 	}
-	if p.Subset || p.Shuffle == string(access.Given) {
-		return nil, errors.New("the job read a subset of the dataset, or its process supplied the " +
-			"orders; only jobs over whole datasets, with orders drawn from a seed, " +
-			"can be compared")
-	}
-	if len(p.Ranks) != p.WorldSize {
-		return nil, fmt.Errorf("the report has %d of %d ranks; only jobs on one node can "+
-			"be compared", len(p.Ranks), p.WorldSize)
-	}
-	r.Dataset, r.Policy = p.Dataset, p.Policy
-	stream, err := r.stream()
-	if err != nil {
-		return nil, fmt.Errorf("the report's stream: %w", err)
-	}
-	for _, e := range p.Epochs {
-		epoch, consumed, ok := r.epoch(e.Epoch, stream.Steps())
-		if !ok {
-			continue
-		}
-		r.Epochs = append(r.Epochs, epoch)
-		r.SourceMB += float64(e.Source.Bytes) / mega
-		r.ConsumedMB += consumed
-	}
-	if len(r.Epochs) == 0 || r.Epochs[0].Epoch != 0 ||
-		r.Epochs[len(r.Epochs)-1].Epoch != len(r.Epochs)-1 {
-		return nil, errors.New("the report has no epochs, starting with the first, that all ranks " +
-			"finished; take the report at the end of a run")
-	}
-	return r, nil
+	return p.Summary(), nil
 }
 
 // renamed reads the fields that have other names in a report of version 0.2 or earlier
@@ -126,41 +147,104 @@ func renamed(data []byte, p *stats.Report) error {
 	return nil
 }
 
-func (r *Run) stream() (*access.Stream, error) {
-	p := &r.report
+// complete checks that the report has every rank of the job.
+func complete(c *stats.ClusterReport) error {
+	seen := make(map[int]bool)
+	for _, n := range c.Nodes {
+		if n.Age < 0 || n.Assembling {
+			return fmt.Errorf("node %d did not answer when the report was made, and its figures "+
+				"are missing: %s; take the report while all nodes have the job open", n.Node, n.Why)
+		}
+		for _, rank := range n.Ranks {
+			if rank.Rank < 0 || rank.Rank >= c.WorldSize || seen[rank.Rank] {
+				return fmt.Errorf("not a job's report: rank %d of %d, on node %d, is impossible or "+
+					"on two nodes", rank.Rank, c.WorldSize, n.Node)
+			}
+			seen[rank.Rank] = true
+		}
+	}
+	if len(seen) < c.WorldSize {
+		return fmt.Errorf("the report has %d of %d ranks; of a job on several nodes, save "+
+			"loader.report(cluster=True)", len(seen), c.WorldSize)
+	}
+	return nil
+}
+
+func (r *Run) newStream(world, batch int) (*access.Stream, error) {
+	c := r.report
 	return access.New(access.Spec{
-		Samples: p.Samples, Seed: p.Seed, WorldSize: p.WorldSize, GlobalBatch: p.GlobalBatch,
-		DropLast: p.DropLast,
-		Shuffle:  access.Shuffle(p.Shuffle), Scheme: access.Scheme(p.Scheme),
-		Tail: access.Tail(p.Tail),
+		Samples: c.Samples, Seed: c.Seed, Epochs: c.Planned, WorldSize: world, GlobalBatch: batch,
+		DropLast: c.DropLast,
+		Shuffle:  access.Shuffle(c.Shuffle), Scheme: access.Scheme(c.Scheme),
+		Tail: access.Tail(c.Tail),
 	})
 }
 
-// epoch aggregates what the ranks measured in an epoch; ok is false if a rank did not finish it. A
-// rank's time runs from requesting the first batch to yielding the last, so the computation of one
-// step is added.
-func (r *Run) epoch(number, steps int) (e RunEpoch, consumedMB float64, ok bool) {
-	e.Epoch = number
-	finished := 0
-	for _, rank := range r.report.Ranks {
-		for _, own := range rank.Epochs {
-			if own.Epoch != number || own.Batches != int64(steps) {
-				continue
-			}
-			finished++
-			e.Seconds += (own.Seconds + step(&own.Tally)) / float64(len(r.report.Ranks))
-			for _, a := range own.Reads {
-				consumedMB += float64(a.Bytes) / mega
-			}
+// measuredStep returns the time in seconds that a rank computes on a batch, which includes the
+// Python package's processing. Ranks that wait for each other after each batch, as in synchronous
+// training, seem to compute while another one waits for data, so it is that of the node with the
+// least.
+func (r *Run) measuredStep() float64 {
+	least := 0.0
+	for i, n := range r.report.Nodes {
+		// A rank's time runs from requesting an epoch's first batch to yielding its last.
+		batches := n.Batches - int64(len(n.Ranks)*len(n.Epochs))
+		step := max(n.Seconds-n.StallSeconds()+n.Stall[stats.Python], 0) /
+			float64(max(batches, 1))
+		if i == 0 || step < least {
+			least = step
 		}
 	}
-	return e, consumedMB, finished == len(r.report.Ranks)
+	return least
 }
 
-// step returns the time of one step's computation, in seconds. It includes the Python package's
-// processing of a batch, which the model does not have.
-func step(t *stats.Tally) float64 {
-	return max(t.Seconds-t.StallSeconds()+t.Stall[stats.Python], 0) / float64(max(t.Batches-1, 1))
+// epoch returns a node's figures of an epoch; nil: it has none.
+func epoch(n *stats.NodeReport, number int) *stats.Epoch {
+	i := slices.IndexFunc(n.Epochs, func(e stats.Epoch) bool { return e.Epoch == number })
+	if i < 0 {
+		return nil
+	}
+	return &n.Epochs[i]
+}
+
+// finished reports whether all ranks finished the epoch.
+func (r *Run) finished(number int) bool {
+	for i := range r.report.Nodes {
+		n := &r.report.Nodes[i]
+		e := epoch(n, number)
+		if e == nil || e.Batches != int64(r.stream.Steps()*len(n.Ranks)) {
+			return false
+		}
+	}
+	return true
+}
+
+// add adds a finished epoch.
+func (r *Run) add(number int) {
+	steps := r.stream.Steps()
+	out := RunEpoch{Epoch: number}
+	for i := range r.report.Nodes {
+		n := &r.report.Nodes[i]
+		e := epoch(n, number)
+		seconds := e.Seconds + r.step
+		switch {
+		case e.Settled != nil:
+			from := int(e.Settled.Batches) / max(len(n.Ranks), 1)
+			out.From = max(out.From, min(from, steps))
+			seconds -= e.Settled.Seconds
+		case slices.ContainsFunc(n.Epochs, func(later stats.Epoch) bool {
+			return later.Epoch > number && later.Settled != nil
+		}):
+			out.From = steps
+		}
+		out.Seconds = max(out.Seconds, seconds)
+		r.SourceMB += float64(e.Source.Bytes) / mega
+		r.DirectMB += float64(e.Direct.Bytes) / mega
+		for tier, a := range e.Reads {
+			r.Delivered[tier] += float64(a.Bytes) / mega
+		}
+	}
+	r.Epochs = append(r.Epochs, out)
 }
 
 // Fits reports whether a dataset has as many samples and bytes as that of the run.
@@ -168,85 +252,15 @@ func (r *Run) Fits(samples int, bytes int64) bool {
 	return samples == r.report.Samples && bytes == r.report.Bytes
 }
 
-// Job returns the run as a job to simulate: one node with all ranks and the measured rates. sizes
-// returns a sample's bytes by ID; if it is nil, all samples have the mean size.
-func (r *Run) Job(sizes func(id int) int64) (*simulate.Job, error) {
-	p := &r.report
-	stream, err := r.stream()
-	if err != nil {
-		return nil, err
+// Tiers returns the names of the tiers that the ranks read from: the source, other nodes, and the
+// storage classes, fastest first.
+func (r *Run) Tiers() []string {
+	names := []string{"source"}
+	if len(r.report.Nodes) > 1 {
+		names = append(names, "peer")
 	}
-	job := &simulate.Job{
-		Env:   r.environment(),
-		Nodes: 1, Epochs: len(r.Epochs), GlobalBatch: p.GlobalBatch, DropLast: p.DropLast,
-		Scheme: access.Uniform, Seed: p.Seed, Sizes: make([]float64, p.Samples),
+	for _, c := range r.report.Nodes[0].Classes {
+		names = append(names, c.Name)
 	}
-	for id := range job.Sizes {
-		job.Sizes[id] = float64(p.Bytes) / float64(p.Samples) / mega
-		if sizes != nil {
-			job.Sizes[id] = float64(sizes(id)) / mega
-		}
-	}
-	if p.Tail == string(access.Pad) && p.Samples%p.WorldSize != 0 || p.Tail == string(access.Drop) {
-		return job, nil // an epoch is not a permutation, so any order will do
-	}
-	for e := range r.Epochs {
-		view, order := stream.Epoch(e), make([]int32, 0, p.Samples)
-		for t := range stream.Steps() {
-			order = view.Global(order, t)
-		}
-		if len(order) != p.Samples {
-			job.Order = nil
-			break
-		}
-		job.Order = append(job.Order, order)
-	}
-	return job, nil
-}
-
-// environment returns the machine with the rates that the run measured (thesis 3.1.1).
-func (r *Run) environment() perfmodel.Environment {
-	p := &r.report
-	var compute, consumed float64
-	for _, rank := range p.Ranks {
-		for _, e := range rank.Epochs {
-			if e.Epoch < len(r.Epochs) {
-				compute += float64(e.Batches) * step(&e.Tally) / float64(len(p.Ranks))
-				for _, a := range e.Reads {
-					consumed += float64(a.Bytes) / mega
-				}
-			}
-		}
-	}
-	rate := func(tier string) float64 {
-		for _, m := range p.Tiers {
-			if m.Tier == tier && m.Busy > 0 && m.Bytes > 0 {
-				return float64(m.Bytes) / mega / m.Busy
-			}
-		}
-		return unmeasured
-	}
-	env := perfmodel.Environment{
-		Compute: unmeasured, Preprocess: unmeasured, PeerBandwidth: unmeasured,
-		SourceBandwidth: rate("source"), SourceThroughput: perfmodel.Constant(rate("source")),
-	}
-	if compute > 0 {
-		env.Compute = consumed / compute
-	}
-	var staging float64
-	for _, rank := range p.Ranks {
-		staging += float64(rank.Staging.Size) / mega
-	}
-	threads := max(p.Threads, 1)
-	env.Classes = append(env.Classes, perfmodel.Class{
-		Capacity: staging, Threads: threads, Read: perfmodel.Constant(unmeasured),
-		Write: perfmodel.Constant(unmeasured),
-	})
-	for _, c := range p.Classes {
-		env.Classes = append(env.Classes, perfmodel.Class{
-			Capacity: float64(c.Capacity) / mega, Threads: max(threads*3/4, 1),
-			Read: perfmodel.Constant(rate(c.Name)), Write: perfmodel.Constant(unmeasured),
-		})
-	}
-	return env
+	return names
 }

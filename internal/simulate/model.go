@@ -113,7 +113,7 @@ func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := input(job, stream)
+	in := Input(job, stream)
 	plan, err := p.Plan(in)
 	if no := (*placement.Unsupported)(nil); errors.As(err, &no) {
 		return &Result{Reason: no.Reason}, nil
@@ -165,8 +165,8 @@ func streamOf(job *Job) (*access.Stream, error) {
 	return access.New(spec)
 }
 
-// input returns the job as a policy sees it.
-func input(job *Job, stream *access.Stream) placement.Input {
+// Input returns the job as a policy sees it.
+func Input(job *Job, stream *access.Stream) placement.Input {
 	var capacity []int64
 	for _, c := range job.Env.Classes[1:] {
 		capacity = append(capacity, int64(c.Capacity*1e6))

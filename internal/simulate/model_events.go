@@ -265,12 +265,18 @@ func (m *model) answer(w waiter, f *flight) {
 	n, cp := &m.nodes[i], m.copies.list[f.copy]
 	reads := &m.reading[int(cp.node)*m.classes+int(cp.class)]
 	rate, own := m.rates[cp.class].at(reads.threads(m.now)), int32(-1)
-	if int(cp.node) == i {
-		own = f.copy
-	} else {
+	switch {
+	case int(cp.node) != i:
 		rate = min(rate, m.link(i))
+		m.readCopy(n, w, f.copy, own, m.now+m.latency+f.size/rate, f.size)
+	case m.ran.Stream != nil: // the engine counts it as read from the source
+		m.result.Reads.Source.Samples++
+		m.result.Reads.Source.MB += f.size
+		m.stage(n, w, m.now+m.latency, f.size)
+	default:
+		own = f.copy
+		m.readCopy(n, w, f.copy, own, m.now+m.latency+f.size/rate, f.size)
 	}
-	m.readCopy(n, w, f.copy, own, m.now+m.latency+f.size/rate, f.size)
 	if n.head == w.at {
 		m.consume(i, n)
 	}
