@@ -35,8 +35,9 @@ type RunEpoch struct {
 	// From is the first step that counts: an earlier one was delivered in the first second of the
 	// run. If it is the number of steps, the epoch ended in that second.
 	From int
-	// Seconds is the time from step From to the end of the computation on the last batch, of the
-	// slowest rank.
+	// Seconds is the time of the slowest rank: from its request for the first batch to the end of
+	// the computation on the last one, or, if From is above 0, from the end of the computation on
+	// the batch before From.
 	Seconds float64
 }
 
@@ -221,23 +222,15 @@ func (r *Run) finished(number int) bool {
 
 // add adds a finished epoch.
 func (r *Run) add(number int) {
-	steps := r.stream.Steps()
 	out := RunEpoch{Epoch: number}
+	longest := 0.0
 	for i := range r.report.Nodes {
 		n := &r.report.Nodes[i]
 		e := epoch(n, number)
-		seconds := e.Seconds + r.step
-		switch {
-		case e.Settled != nil:
-			from := int(e.Settled.Batches) / max(len(n.Ranks), 1)
-			out.From = max(out.From, min(from, steps))
-			seconds -= e.Settled.Seconds
-		case slices.ContainsFunc(n.Epochs, func(later stats.Epoch) bool {
-			return later.Epoch > number && later.Settled != nil
-		}):
-			out.From = steps
+		if e.Seconds > longest {
+			longest = e.Seconds
+			out.From, out.Seconds = r.timed(n, e)
 		}
-		out.Seconds = max(out.Seconds, seconds)
 		r.SourceMB += float64(e.Source.Bytes) / mega
 		r.DirectMB += float64(e.Direct.Bytes) / mega
 		for tier, a := range e.Reads {
@@ -245,6 +238,21 @@ func (r *Run) add(number int) {
 		}
 	}
 	r.Epochs = append(r.Epochs, out)
+}
+
+// timed returns the first step of a node's epoch that counts, and the time since then.
+func (r *Run) timed(n *stats.NodeReport, e *stats.Epoch) (from int, seconds float64) {
+	steps := r.stream.Steps()
+	switch {
+	case e.Settled != nil: // until the last batch is delivered, from when the one before was
+		from = int(e.Settled.Batches) / max(len(n.Ranks), 1)
+		return min(from, steps), e.Seconds - e.Settled.Seconds
+	case slices.ContainsFunc(n.Epochs, func(later stats.Epoch) bool {
+		return later.Epoch > e.Epoch && later.Settled != nil
+	}):
+		return steps, 0
+	}
+	return 0, e.Seconds + r.step // and the computation on the last batch
 }
 
 // Fits reports whether a dataset has as many samples and bytes as that of the run.

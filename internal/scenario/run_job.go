@@ -165,7 +165,7 @@ func (r *Run) machine(job *simulate.Job) {
 		job.Env.Preprocess = mean * float64(samples) / seconds
 	}
 	if len(r.report.Nodes) > 1 {
-		job.Run.Link = r.rate("peer", false)
+		job.Run.Link = r.fastest("peer")
 	}
 	batch := float64(r.report.Bytes) / float64(r.report.Samples) / mega *
 		float64(r.report.GlobalBatch) / float64(len(r.report.Nodes))
@@ -181,10 +181,40 @@ func (r *Run) machine(job *simulate.Job) {
 	for _, class := range first.Classes {
 		job.Env.Classes = append(job.Env.Classes, perfmodel.Class{
 			Capacity: float64(class.Capacity) / mega, Threads: max(threads*3/4, 1),
-			Read:  perfmodel.Constant(r.rate(class.Name, false)),
+			Read:  perfmodel.Constant(r.fastest(class.Name)),
 			Write: perfmodel.Constant(unmeasured),
 		})
 	}
+}
+
+// fastest returns what a tier delivered to a node in the epoch in which that was most, in MB/s while
+// reads were in progress. In the first epoch another node may have to read from the source what it
+// is asked for, and a class is written to.
+func (r *Run) fastest(tier string) float64 {
+	var all, most float64 // MB of the run, and the rate
+	speeds := make(map[int]stats.Speed)
+	for _, n := range r.report.Nodes {
+		for _, e := range n.Epochs {
+			for _, m := range e.Tiers {
+				if m.Tier == tier {
+					sum := speeds[e.Epoch]
+					sum.Bytes += m.Bytes
+					sum.Busy += m.Busy
+					speeds[e.Epoch] = sum
+					all += float64(m.Bytes)
+				}
+			}
+		}
+	}
+	for _, s := range speeds {
+		if float64(s.Bytes) > all/float64(2*len(speeds)) && s.Busy > 0 {
+			most = max(most, float64(s.Bytes)/mega/s.Busy)
+		}
+	}
+	if most == 0 { // of an earlier version
+		return r.rate(tier, false)
+	}
+	return most
 }
 
 // rate returns what a tier delivered in MB/s while reads from it were in progress: to a node, or,

@@ -274,8 +274,8 @@ func TestRunWithoutItsFirstSecond(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := run.Epochs[0]; e.From != 5 || math.Abs(e.Seconds-1) > 1e-9 {
-		t.Errorf("got %+v; want 1 s from step 5 on", e)
+	if e := run.Epochs[0]; e.From != 5 || math.Abs(e.Seconds-0.95) > 1e-9 {
+		t.Errorf("got %+v; want 0.95 s from step 5 on", e)
 	}
 	if e := run.Epochs[1]; e.From != 0 || math.Abs(e.Seconds-0.5) > 1e-9 {
 		t.Errorf("got %+v; want 0.5 s for all of epoch 1", e)

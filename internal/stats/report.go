@@ -75,6 +75,9 @@ type Report struct {
 type Epoch struct {
 	EpochTally
 	StallSeconds float64 `json:"stall_seconds"` // over all causes
+	// Tiers are the reads while ranks were in the epoch, those ahead for the next one included; of
+	// the first 64 epochs.
+	Tiers []Speed `json:"tiers,omitempty"`
 }
 
 // RankReport is one rank's part of a Report.
@@ -120,6 +123,15 @@ type Speed struct {
 	Busy float64 `json:"busy_seconds"`
 	// Known is what the model predicts reads by.
 	perfmodel.Known
+}
+
+// Since returns the reads since an earlier report of the same tier.
+func (s Speed) Since(before *Speed) Speed {
+	s.Samples -= before.Samples
+	s.Bytes -= before.Bytes
+	s.Seconds -= before.Seconds
+	s.Busy -= before.Busy
+	return s
 }
 
 // Fault is one sample that could not be read or transformed.
