@@ -90,7 +90,8 @@ class Training(Behind):
                 f"{name}: utilisation {1 - ours['stall_share']:.2%} from the second epoch on "
                 f"(wanted: 99 %), and "
                 f"{ours['utilisation']:.1%} where sleeping longer than a step counts as idle; "
-                f"{ours['share']:.4f} times the dataset left the source (wanted: at most 1.01)"
+                f"{ours['share']:.4f} times the dataset was read from the source (wanted: at most "
+                f"1.01)"
             )
         return said
 
@@ -178,7 +179,7 @@ class Bytes(Scenario):
         return [
             f"{contender['name']}: at most "
             f"{max(medians[contender['name']][name] for name in self.shares):.4f} times the "
-            f"bound left the source (wanted: 1.01)"
+            f"bound was read from the source (wanted: 1.01)"
             for contender in self.contenders
             if "policy" not in contender and contender["name"] in medians
         ]
@@ -192,7 +193,7 @@ class Start(Scenario):
     contenders = [TORCH0, HDMLP]
     columns = [
         ("first", "first batch, last node", "{:.3f} s"),
-        ("open", "of it: the loader", "{:.3f} s"),
+        ("open", "of it, the loader", "{:.3f} s"),
         ("tenth", "tenth batch", "{:.3f} s"),
         ("cpu", "CPU", "{:.2f} s"),
         ("resident", "resident", "{:,.0f} B"),
@@ -204,8 +205,8 @@ class Start(Scenario):
         self._index = self._path + ".index"
         self.title = (
             f"the start of {self.nodes} nodes: {samples:,} files of 1 KB, {self.epochs} epochs, "
-            f"the index is there; "
-            f"seconds from the last node's loader being asked for, imports done"
+            f"with an index; "
+            f"seconds from the start of the last node's loader, after imports"
         )
 
     def prepare(self) -> None:

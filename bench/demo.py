@@ -114,14 +114,14 @@ def train(
 
 
 class Listener:
-    """Hears what the ranks say; one may be ahead of the other."""
+    """Collects the ranks' reports; one rank may be ahead of the other."""
 
     def __init__(self, say: Any, ranks: list[Any]) -> None:
         self._say, self._ranks = say, ranks
         self._heard: dict[Optional[int], list[dict[str, Any]]] = {}
 
     def hear(self, epoch: Optional[int]) -> list[dict[str, Any]]:
-        """What every rank says about the epoch; ends the demo if one has died."""
+        """The ranks' reports on the epoch; ends the demo if a rank has died."""
         while len(self._heard.get(epoch, ())) < RANKS:
             try:
                 _, said, figures = self._say.get(timeout=1)
@@ -217,7 +217,7 @@ def main() -> None:
         for loader, name in (("hdmlp", "HDMLP"), ("rival", rival)):
             results[name] = train(loader, folder, held_out, None)
     table(results, size)
-    print(f"\nHDMLP says: {results['HDMLP'][-1]['report']}")
+    print(f"\nHDMLP's report: {results['HDMLP'][-1]['report']}")
     print(f"The demo took {time.monotonic() - began:.0f} s.")
 
 

@@ -215,7 +215,7 @@ class Frameworks(Scenario):
 
 
 def shown(outcomes: Sequence[dict[str, Any]], framework: Framework, ranks: int) -> str:
-    """What the tests of a framework say with so many ranks: yes, NO, or not tested."""
+    """The result of a framework's tests with so many ranks: yes, NO, or not tested."""
     found = {
         one["outcome"] for one in outcomes if (one["test"], one["ranks"]) == (framework.test, ranks)
     }

@@ -15,7 +15,7 @@ import struct
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 Batch = tuple[Any, Any]
 
@@ -88,6 +88,10 @@ class Torch:
     def start(self) -> None:
         spec = self._spec
         dataset = self._datasets.ImageFolder(spec["path"], loader=read_file)
+        self._load(dataset, as_one_tensor if spec.get("packed") else as_lists)
+
+    def _load(self, dataset: Any, collate: Optional[Callable] = None) -> None:
+        spec = self._spec
         self._sampler = self._data.DistributedSampler(
             dataset,
             num_replicas=spec["world_size"],
@@ -100,7 +104,7 @@ class Torch:
             batch_size=spec["batch_size"],
             sampler=self._sampler,
             num_workers=spec["workers"],
-            collate_fn=as_one_tensor if spec.get("packed") else as_lists,
+            collate_fn=collate,
             persistent_workers=spec["workers"] > 0,
         )
 
@@ -126,20 +130,7 @@ class Pipeline(Torch):
         if spec.get("opencv"):
             made = {"loader": read_file, "transform": OpenCV(spec["pipeline"])}
         dataset = self._datasets.ImageFolder(spec["path"], **made)
-        self._sampler = self._data.DistributedSampler(
-            dataset,
-            num_replicas=spec["world_size"],
-            rank=spec["rank"],
-            shuffle=True,
-            seed=spec["seed"],
-        )
-        self._loader = self._data.DataLoader(
-            dataset,
-            batch_size=spec["batch_size"],
-            sampler=self._sampler,
-            num_workers=spec["workers"],
-            persistent_workers=spec["workers"] > 0,
-        )
+        self._load(dataset)
 
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

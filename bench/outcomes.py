@@ -1,5 +1,5 @@
-"""A pytest plugin that says what came of each test as a line of JSON in the file OUTCOMES names:
-its function, how many ranks it runs with, whether it passed."""
+"""A pytest plugin that writes the outcome of each test as a line of JSON to the file that OUTCOMES
+names: its function, its number of ranks, whether it passed."""
 
 import json
 import os

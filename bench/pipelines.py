@@ -12,7 +12,7 @@ import make_dataset
 import newest
 import rounds
 
-from scenarios import DATA, Figures, Scenario, warm_figures
+from scenarios import DATA, Figures, Scenario, into_page_cache, warm_figures
 
 #: By name: what is done to every image, as torchvision's transforms; and the size that the source
 #: images have.
@@ -88,11 +88,7 @@ class Pipeline(Scenario):
             f"{FORMATS.get(self._kind, 'JPEGs')} of {width}x{height} and "
             f"{self._dataset['bytes'] / self._samples / 1e3:.0f} KB"
         )
-        for number in range(make_dataset.CLASSES):  # into the page cache
-            folder = os.path.join(self._path, f"class{number}")
-            for name in os.listdir(folder):
-                with open(os.path.join(folder, name), "rb") as file:
-                    file.read()
+        into_page_cache(self._path)
 
     def describe(self) -> Figures:
         versions = {"versions": self._versions} if self._newest else {}
@@ -133,7 +129,7 @@ class Pipeline(Scenario):
         for name, target in self._targets.items():
             if {name, best} <= medians.keys():
                 said.append(
-                    f"{best}, makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the "
+                    f"{best} makes {medians[name]['cpu'] / medians[best]['cpu']:.2f} times the "
                     f"images per processor "
                     f"second of {name} (wanted: {target:g})"
                 )
@@ -149,78 +145,20 @@ class Pipeline(Scenario):
 
 def all_pipelines(quick: bool) -> list[Scenario]:
     """The scenarios."""
+    rows = [
+        # key, pipeline, images, their number, and if quick, targets, contenders
+        ("e", "crop", "photos", 2000, 500, {PIL0["name"]: 2.2, OPENCV["name"]: 1.5},
+         [PIL0, PIL2, OPENCV, ONE, TWO]),
+        ("f", "center", "photos", 2000, 500, {PIL0["name"]: 2.2}, [PIL0, OPENCV, ONE, TWO]),
+        ("g", "crop", "large", 300, 128, {PIL0["name"]: 4}, [PIL0, OPENCV, ONE, FAST]),
+        ("m", "center", "pngs", 1000, 200, {PIL0["name"]: 2}, [PIL0, OPENCV, ONE]),
+        ("n", "center", "webps", 1000, 200, {PIL0["name"]: 1.5}, [PIL0, OPENCV, ONE]),
+        ("o", "crop", "photos", 600, 200, {NEWEST2["name"]: 4}, [NEWEST2, OURS]),
+        ("p", "augment", "photos", 600, 200, {NEWEST2["name"]: 2}, [NEWEST2, OURS]),
+        ("q", "timm", "photos", 600, 200, {NEWEST2["name"]: 1.2}, [NEWEST2, OURS]),
+    ]  # fmt: skip
     epochs = 2 if quick else 4
     return [
-        Pipeline(
-            "e",
-            "crop",
-            "photos",
-            500 if quick else 2000,
-            epochs,
-            {PIL0["name"]: 2.2, OPENCV["name"]: 1.5},
-            [PIL0, PIL2, OPENCV, ONE, TWO],
-        ),
-        Pipeline(
-            "f",
-            "center",
-            "photos",
-            500 if quick else 2000,
-            epochs,
-            {PIL0["name"]: 2.2},
-            [PIL0, OPENCV, ONE, TWO],
-        ),
-        Pipeline(
-            "g",
-            "crop",
-            "large",
-            128 if quick else 300,
-            epochs,
-            {PIL0["name"]: 4},
-            [PIL0, OPENCV, ONE, FAST],
-        ),
-        Pipeline(
-            "m",
-            "center",
-            "pngs",
-            200 if quick else 1000,
-            epochs,
-            {PIL0["name"]: 2},
-            [PIL0, OPENCV, ONE],
-        ),
-        Pipeline(
-            "n",
-            "center",
-            "webps",
-            200 if quick else 1000,
-            epochs,
-            {PIL0["name"]: 1.5},
-            [PIL0, OPENCV, ONE],
-        ),
-        Pipeline(
-            "o",
-            "crop",
-            "photos",
-            200 if quick else 600,
-            epochs,
-            {NEWEST2["name"]: 4},
-            [NEWEST2, OURS],
-        ),
-        Pipeline(
-            "p",
-            "augment",
-            "photos",
-            200 if quick else 600,
-            epochs,
-            {NEWEST2["name"]: 2},
-            [NEWEST2, OURS],
-        ),
-        Pipeline(
-            "q",
-            "timm",
-            "photos",
-            200 if quick else 600,
-            epochs,
-            {NEWEST2["name"]: 1.2},
-            [NEWEST2, OURS],
-        ),
+        Pipeline(key, pipeline, kind, few if quick else many, epochs, targets, contenders)
+        for key, pipeline, kind, many, few, targets, contenders in rows
     ]

@@ -22,23 +22,24 @@ from throttled import Throttled
 _HERE = os.path.dirname(os.path.abspath(__file__))
 _TICKS = os.sysconf("SC_CLK_TCK")
 
-#: A round that says nothing for this long has failed.
+#: A round whose ranks print nothing for so many seconds has failed.
 SILENCE = 300.0
 
 
 class RoundFailed(Exception):
-    """A rank ended early, or says nothing any more."""
+    """A rank ended early, or has printed nothing for too long."""
 
 
 def machine_cpu() -> dict[str, float]:
-    """Processor seconds of the whole machine so far: used by any process, and taken by the host."""
+    """Processor seconds of the whole machine so far: used by all processes, and taken by the
+    host."""
     with open("/proc/stat", encoding="ascii") as file:
         user, nice, system, _, _, irq, softirq, steal = map(int, file.readline().split()[1:9])
     return {"used": (user + nice + system + irq + softirq) / _TICKS, "stolen": steal / _TICKS}
 
 
 class Watch:
-    """What uses the machine from now on."""
+    """Measures the use of the machine from now on."""
 
     def __init__(self) -> None:
         self._before, self._began = machine_cpu(), time.monotonic()
@@ -54,7 +55,7 @@ class Watch:
 
 
 def process_cpu(pid: Optional[int]) -> float:
-    """Processor seconds of a process and of its children that have ended; 0 if it is not there."""
+    """Processor seconds of a process and of its children that have ended; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/stat", encoding="ascii") as file:
             fields = file.read().rsplit(")", 1)[1].split()
@@ -64,7 +65,7 @@ def process_cpu(pid: Optional[int]) -> float:
 
 
 def resident(pid: Optional[int]) -> int:
-    """Bytes of a process's resident memory, at its highest; 0 if it is not there."""
+    """Bytes of a process's resident memory, at its highest; 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/status", encoding="ascii") as file:
             for line in file:
@@ -97,7 +98,7 @@ class _Rank:
         self.ended = False
         self.cpu = 0.0
         self._heard = heard
-        self._errors = open(
+        self._errors = open(  # noqa: SIM115 - closed with the rank
             os.path.join(directory, f"rank{spec['rank']}.err"), "w+", encoding="utf-8"
         )
         self.process = subprocess.Popen(
@@ -135,7 +136,7 @@ class _Rank:
         self.process.stdin.flush()
 
     def wait(self) -> None:
-        """Until the process has ended; then `cpu` is all that it and its children used."""
+        """Waits until the process has ended; `cpu` is then all that it and its children used."""
         self._thread.join()
         _, status, usage = os.wait4(self.process.pid, 0)
         self.process.returncode = os.waitstatus_to_exitcode(status)
@@ -257,12 +258,14 @@ def run(
 
 
 def _all(heard: threading.Condition, ranks: list[_Rank], event: str, **fields: Any) -> None:
-    """Waits until every rank has said so."""
+    """Waits until every rank has reported the event."""
     for rank in ranks:
         with heard:
             said = len(rank.events)
             while rank.find(event, **fields) is None:
-                silent = not heard.wait_for(lambda: rank.ended or len(rank.events) > said, SILENCE)
+                silent = not heard.wait_for(
+                    lambda rank=rank, said=said: rank.ended or len(rank.events) > said, SILENCE
+                )
                 if rank.ended and rank.find(event, **fields) is None:
                     raise RoundFailed(
                         f"rank {rank.spec['rank']} of {rank.spec['contender']} "
@@ -270,7 +273,7 @@ def _all(heard: threading.Condition, ranks: list[_Rank], event: str, **fields: A
                     )
                 if silent:
                     raise RoundFailed(
-                        f"rank {rank.spec['rank']} of {rank.spec['contender']} says nothing "
-                        f"for {SILENCE:.0f} s:\n{rank.last_words()}"
+                        f"rank {rank.spec['rank']} of {rank.spec['contender']} has printed "
+                        f"nothing for {SILENCE:.0f} s:\n{rank.last_words()}"
                     )
                 said = len(rank.events)

@@ -31,7 +31,7 @@ BUSY = 0.05
 
 
 def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
-    """The scenarios with the given keys, "a,c"; all without."""
+    """The scenarios with the given keys, "a,c", or all."""
     known = (
         scenarios.all_scenarios(quick)
         + pipelines.all_pipelines(quick)
@@ -44,14 +44,14 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
     unknown = [key for key in wanted if key not in [scenario.key for scenario in known]]
     if unknown:
         raise ValueError(
-            f"there is no scenario {unknown[0]!r}: "
-            f"{', '.join(scenario.key for scenario in known)} are"
+            f"unknown scenario {unknown[0]!r}; the scenarios are "
+            f"{', '.join(scenario.key for scenario in known)}"
         )
     return [scenario for scenario in known if scenario.key in wanted]
 
 
 def machine() -> dict[str, Any]:
-    """What the figures were measured on."""
+    """The machine on which the figures were measured."""
     model = "unknown processor"
     with open("/proc/cpuinfo", encoding="utf-8") as file:
         for line in file:
@@ -116,10 +116,10 @@ def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> dict[s
                 continue
             measured[name].append(result)
             for words in result["errors"]:
-                print(f"  {name} says: {words}", file=sys.stderr)
+                print(f"  {name}: {words}", file=sys.stderr)
             print(
-                f"  round {number + 1}, {name}: {time.monotonic() - begin:.0f} s, others used "
-                f"{result['others']:.0%} of the machine",
+                f"  round {number + 1}, {name}: {time.monotonic() - begin:.0f} s, "
+                f"other processes used {result['others']:.0%} of the machine",
                 flush=True,
             )
     done = {name: results for name, results in measured.items() if results}
@@ -142,7 +142,7 @@ def measure(scenario: scenarios.Scenario, count: int, has_torch: bool) -> dict[s
 
 
 def middle(figures: list[dict[str, Any]]) -> dict[str, Any]:
-    """The median of every figure; of what is no number, the first round's."""
+    """The median of every figure; if it is not a number, that of the first round."""
     return {
         key: statistics.median(one[key] for one in figures)
         if isinstance(value, (int, float))
@@ -203,14 +203,15 @@ def print_table(
 
 
 def busy(report: dict[str, Any]) -> list[str]:
-    """Which rounds others disturbed."""
+    """The rounds that other processes disturbed."""
     said = []
     for key, scenario in report["scenarios"].items():
         for name, results in scenario["rounds"].items():
             for number, result in enumerate(results, 1):
                 if max(result["others"], result["stolen"]) > BUSY:
                     said.append(
-                        f"({key}) round {number} of {name}: others used {result['others']:.0%} "
+                        f"({key}) round {number} of {name}: other processes used "
+                        f"{result['others']:.0%} "
                         f"of the machine, "
                         f"its host took {result['stolen']:.0%}"
                     )
@@ -218,7 +219,7 @@ def busy(report: dict[str, Any]) -> list[str]:
 
 
 def summary(report: dict[str, Any]) -> dict[str, Any]:
-    """A report without what its figures were computed from."""
+    """A report without the measurements that its figures were computed from."""
     scenarios_ = {
         key: {
             **scenario,
@@ -235,7 +236,7 @@ def summary(report: dict[str, Any]) -> dict[str, Any]:
 
 
 def kept(report: dict[str, Any], path: str) -> dict[str, Any]:
-    """A report, and of other scenarios what an earlier one in a file has."""
+    """A report, with the other scenarios of an earlier report in a file."""
     try:
         with open(path, encoding="utf-8") as file:
             earlier = json.load(file)
@@ -300,7 +301,7 @@ def main() -> None:
     }
     has_torch = bool(report["machine"]["torch"] and report["machine"]["torchvision"])
     if not has_torch:
-        print("torch or torchvision is missing: HDMLP is compared with plain reading alone")
+        print("torch or torchvision is missing: HDMLP is compared only with plain reading")
     print(", ".join(f"{key} {value}" for key, value in report["machine"].items()))
     for scenario in chosen:
         report["scenarios"][scenario.key] = {
@@ -310,7 +311,7 @@ def main() -> None:
         }
     report["busy"] = busy(report)
     if report["busy"]:
-        print("\nTHE MACHINE WAS BUSY, do not trust these rounds:")
+        print("\nTHE MACHINE WAS BUSY; these rounds are unreliable:")
         print("\n".join(f"  {line}" for line in report["busy"]))
     write(report, os.path.join(_HERE, "results", datetime.datetime.now().strftime("%Y%m%d-%H%M%S")))
     if args.save:

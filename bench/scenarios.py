@@ -65,10 +65,10 @@ class Scenario:
 
 
 def warm_figures(result: dict[str, Any]) -> Figures:
-    """Of a single rank: the later half of the epochs.
+    """The figures of a single rank, over the later half of the epochs.
 
-    The first brings the samples into the caches; the others let a loader use up what it
-    had prepared meanwhile, so that what is measured is what it can keep up.
+    The first epoch fills the caches; in the following ones a loader uses up what it had prepared,
+    so that the later half shows its sustained speed.
     """
     rank = result["ranks"][0]
     warm = rank["epochs"][len(rank["epochs"]) // 2 :]
@@ -84,6 +84,15 @@ def warm_figures(result: dict[str, Any]) -> Figures:
         "cpu": cpu / samples * 1e6,
         "resident": result["resident"],
     }
+
+
+def into_page_cache(path: str) -> None:
+    """Reads all files of a dataset, so that the kernel caches them."""
+    for number in range(make_dataset.CLASSES):
+        folder = os.path.join(path, f"class{number}")
+        for name in os.listdir(folder):
+            with open(os.path.join(folder, name), "rb") as file:
+                file.read()
 
 
 class Warm(Scenario):
@@ -113,11 +122,7 @@ class Warm(Scenario):
             f"{self._samples:,} files of {mean / 1e3:.1f} KB in a local folder, encoded bytes, "
             f"batches of 64, one rank, warm"
         )
-        for number in range(make_dataset.CLASSES):  # into the page cache
-            folder = os.path.join(self._path, f"class{number}")
-            for name in os.listdir(folder):
-                with open(os.path.join(folder, name), "rb") as file:
-                    file.read()
+        into_page_cache(self._path)
 
     def describe(self) -> Figures:
         return {"dataset": self._dataset, "epochs": self._epochs}
@@ -157,9 +162,9 @@ class Behind(Scenario):
     columns = [
         ("total", "all epochs", "{:.2f} s"),
         ("epoch0", "epoch 0", "{:.3f} s"),
-        ("epoch0_ratio", "/throttle", "{:.3f}"),
+        ("epoch0_ratio", "epoch 0/throttle", "{:.3f}"),
         ("later", "later epochs", "{:.3f} s"),
-        ("stall0", "stall 0", "{:.3f} s"),
+        ("stall0", "stall, epoch 0", "{:.3f} s"),
         ("stall", "stall, later", "{:.4f} s"),
         ("utilisation", "utilised, later", "{:.1%}"),
         ("rate", "samples/s", "{:,.0f}"),
@@ -297,7 +302,7 @@ class Behind(Scenario):
 
 
 class Hand(Scenario):
-    """Batches that are ready: how long next() takes."""
+    """Batches that are ready: the time that next() takes."""
 
     key = "d"
     sizes = {"1 KB": ("blobs", 4, 256), "38 MB": ("blobs", 64, 602_112)}
@@ -363,8 +368,9 @@ class Hand(Scenario):
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         shared, collated, *all_ours = (contender["name"] for contender in self.contenders)
         return [
-            f"{ours} is handed over {medians[torch][name] / medians[ours][name]:.1f} times "
-            f"faster than {torch} at {name} (wanted: 5)"
+            f"{ours} hands over {name} {medians[torch][name] / medians[ours][name]:.1f} times "
+            f"faster "
+            f"than {torch} (wanted: 5)"
             for ours in all_ours
             for torch in (shared, collated)
             for name in self.sizes

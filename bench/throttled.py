@@ -16,11 +16,11 @@ BINARY = os.path.join(_ROOT, "build", "bin", "throttle")
 
 
 class Unavailable(Exception):
-    """No throttled mount on this machine, and why."""
+    """There can be no throttled mount on this machine; the message says why."""
 
 
 class Throttled:
-    """A context in which ``path`` shows a folder, read-only and as slow as told.
+    """A context in which ``path`` shows a folder, read-only and with the given speed.
 
     Attributes:
         path: where the folder is shown.

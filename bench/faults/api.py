@@ -1,8 +1,8 @@
 """What scripts do to the interface: states, epochs, forks, threads, directories."""
 
-from harness import expecting, together
+from handles import together
 from oracle import SEED, Listing, same
-from verdicts import RAW, Told, Verdict, fault, wrong
+from verdicts import RAW, Told, Verdict, expecting, fault, wrong
 
 
 @fault("all batches of an epoch are kept until its end, with a staging buffer of two batches")
@@ -107,7 +107,7 @@ def seeds(h):
     for seed in (0, 2**63, 2**64 - 2):
         client.open(a, seed=seed).right(Listing(a), what=f"seed {seed}")
     for seed in (-1, 2**64):
-        with expecting(h, "seed"):
+        with expecting("seed"):
             client.open(a, seed=seed)
     client.open(a, seed=1.5)
     raise wrong("the seed 1.5 was accepted")
@@ -287,7 +287,7 @@ def wrong_keys(h):
         ("staging_buffer", "0"),
         ("cache_size", "1XB"),
     ):
-        with expecting(h, key):
+        with expecting(key):
             client.open(a, **{key: value})
     client.open(a, source_threads=-3)
     raise wrong("source_threads=-3 was accepted")
@@ -305,7 +305,7 @@ def same_rank_twice(h):
     try:
         second.open(a, rank=0, world_size=2)
     except Told as e:
-        status, last = second.raise_uncaught()
+        status, _last = second.raise_uncaught()
         if status != 1:
             raise Verdict(RAW, f"exit status {status} for {e}") from None
         first.right(Listing(a))

@@ -56,7 +56,7 @@ def forge(where):
     journal = bytearray((s / "index").read_bytes())
     record = {1: 32, 2: 40}[struct.unpack_from("<I", journal, 8)[0]]
     for at in range(64, len(journal) - record + 1, record):
-        sample, _, offset, length = struct.unpack_from("<IIQQ", journal, at)
+        _sample, _, offset, length = struct.unpack_from("<IIQQ", journal, at)
         if offset + length > len(data):
             continue
         data[offset : offset + length] = b"F" * length

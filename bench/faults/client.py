@@ -75,7 +75,7 @@ def do_iter(epoch=None):
 
 
 def do_next(n=None):
-    """n batches, or all that are left; fewer where the epoch ends."""
+    """n batches, or all that are left; fewer at the end of the epoch."""
     found = []
     while n is None or len(found) < n:
         try:

@@ -8,9 +8,9 @@ import subprocess
 import time
 from pathlib import Path
 
-from harness import all_of, expecting, open_all, together
+from handles import all_of, open_all, together
 from oracle import Listing, same
-from verdicts import RAW, Told, Verdict, fault, wrong
+from verdicts import RAW, Told, Verdict, expecting, fault, wrong
 
 T0 = 1_577_836_800
 SPARSE = {"memory": 0, "staging_buffer": "400KB"}
@@ -55,7 +55,7 @@ def daemon_killed(h):
     daemon_of(h, ranks[1]).signal(signal.SIGKILL)
     same(got[0] + ranks[0].ask("next"), ranks[0].expected(Listing(a)), what="rank 0")
     ranks[0].right(Listing(a), [1])
-    with expecting(h, "daemon"):
+    with expecting("daemon"):
         ranks[1].ask("next")
         ranks[1].right(Listing(a), [1])
 
@@ -151,7 +151,7 @@ def never_comes(h):
 
 @fault("one node has one file more", clear=["node", "dataset|samples|listing"])
 def one_file_more(h):
-    a, at, flags = copies(h)
+    _a, at, flags = copies(h)
     h.sample(h.tmp / "n1/class2/extra.jpg")
     open_all(h.cluster(2, *flags), at, start_timeout="6s")
     raise wrong("no error")
@@ -163,13 +163,13 @@ def one_file_more(h):
     clear=["node"],
 )
 def no_dataset(h):
-    a, at, flags = copies(h)
+    _a, at, flags = copies(h)
     shutil.rmtree(h.tmp / "n1")
     h.folder("n1")
     ranks = h.cluster(2, *flags)
     for r in ranks:
         r.send_open(at, start_timeout="6s")
-    with expecting(h, "train"):
+    with expecting("train"):
         ranks[1].answer()
     ranks[0].answer()
     raise wrong("no error")
@@ -179,7 +179,7 @@ def no_dataset(h):
     "one node's copy has one file of another size", clear=["node", "dataset|samples|listing|file"]
 )
 def one_size_differs(h):
-    a, at, flags = copies(h)
+    _a, at, flags = copies(h)
     h.sample(h.tmp / "n1/class2/003.jpg", 999)
     h.date(h.tmp / "n1", T0)
     open_all(h.cluster(2, *flags), at, start_timeout="6s")
@@ -188,7 +188,7 @@ def one_size_differs(h):
 
 @fault("one node's copy has classes of other names", clear=["node", "dataset|class|listing"])
 def classes_differ(h):
-    a, at, flags = copies(h)
+    _a, at, flags = copies(h)
     (h.tmp / "n1/class2").rename(h.tmp / "n1/class02")
     h.date(h.tmp / "n1", T0)
     open_all(h.cluster(2, *flags), at, start_timeout="6s")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 
-from harness import all_of, open_all, together
+from handles import all_of, open_all, together
 from oracle import Listing
 from verdicts import Verdict, fault
 

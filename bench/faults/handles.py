@@ -1,4 +1,4 @@
-"""Handles on the processes of a fault: a client under command, and a daemon."""
+"""The processes of a fault: clients that it controls, and daemons."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ import os
 import re
 import socket
 import subprocess
+import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Callable, Protocol
 
 from oracle import BATCH, SEED, Listing, same
 from verdicts import HANG, Told, Verdict
 
 
 class Listener(Protocol):
-    """What a client produces: its answers, and its standard error."""
+    """The receiver of a client's answers and standard error."""
 
     def line(self, client: Client, within: float, what: str) -> bytes: ...
 
@@ -25,7 +26,7 @@ class Listener(Protocol):
 
 
 class Client:
-    """A training process, which does what it is told. Its exceptions are raised here, as
+    """A training process that a fault controls. Its exceptions are raised here, as
     :class:`Told`."""
 
     def __init__(
@@ -117,13 +118,13 @@ class Client:
         return self.ask("run", within, code=code)
 
     def end(self) -> int:
-        """Lets the process end by itself; its exit status."""
+        """Has the process end by itself, and returns its exit status."""
         self.send("exit")
         return self.wait()
 
     def raise_uncaught(self) -> tuple[int, str]:
-        """Has the last exception raised again where no code catches it: exit status, and the last
-        line of standard error."""
+        """Has the last exception raised again, uncaught; returns the exit status and the last line
+        of standard error."""
         self.send("exit", uncaught=True)
         status = self.wait()
         lines = self.harness.stderr(self).strip().splitlines() or [""]
@@ -158,3 +159,45 @@ class Daemon:
     def rss(self) -> int:
         found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{self.pid}/status").read_text())
         return int(found[1]) << 10 if found else 0
+
+
+def all_of(
+    clients: Sequence[Client], do: Callable[[Client], None], within: float = 25
+) -> list[Any]:
+    """Sends a command to all clients at the same time; once all have answered, raises the first
+    error, if any."""
+    for client in clients:
+        do(client)
+    answers: list[Any] = []
+    failure: BaseException | None = None
+    deadline = time.monotonic() + within
+    for client in clients:
+        try:
+            answers.append(client.answer(max(0.1, deadline - time.monotonic())))
+        except (Told, Verdict) as e:
+            if failure is None or (isinstance(failure, Told) and isinstance(e, Verdict)):
+                failure = e
+    if failure:
+        raise failure
+    return answers
+
+
+def together(
+    clients: Sequence[Client],
+    listing: Any,
+    epochs: Sequence[int] = (0,),
+    within: float = 25,
+    **more: Any,
+) -> None:
+    """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one
+    per client."""
+    for e in epochs:
+        all_of(clients, lambda c, e=e: c.send("iter", epoch=e), within)
+        got = all_of(clients, lambda c: c.send("next"), within)
+        for i, (client, batches) in enumerate(zip(clients, got)):
+            one = listing[i] if isinstance(listing, list) else listing
+            same(batches, client.expected(one, e, **more), what=f"rank {client.rank}, epoch {e}")
+
+
+def open_all(clients: Sequence[Client], path: Any, within: float = 25, **keys: Any) -> None:
+    all_of(clients, lambda c: c.send_open(path, **keys), within)

@@ -1,8 +1,7 @@
-"""What faults are made of: a register, an oracle that knows nothing of HDMLP, processes under
-command, and a verdict.
+"""The harness in which a fault runs: files, an environment of its own, and processes under command.
 
-A fault is a function of a :class:`Harness`. It builds a dataset, starts clients, does harm, and
-compares what the clients were given with what the oracle says: a listing of its own, torch's
+A fault is a function of a :class:`Harness`. It builds a dataset, starts clients, injects the
+fault, and compares what the clients received with the oracle: a listing of its own, torch's
 sampler, digests of the bytes that open() reads. If it returns, the stream was right. An error of
 HDMLP that the fault does not catch is a clear one if its message matches all the patterns of
 ``clear``.
@@ -20,17 +19,16 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Callable
 
+from files import Files
 from handles import Client, Daemon
 from machine import CLONE_NEWNS, MS_PRIVATE, MS_REC, Cgroup, bind, libc, mount, until
-from oracle import digest_file, same
 from verdicts import (
     BROKEN,
     CRASH,
-    FOREIGN,
     HANG,
     KILLED,
     RAW,
@@ -38,8 +36,6 @@ from verdicts import (
     Fault,
     Told,
     Verdict,
-    lacking,
-    wrong,
 )
 
 HERE = Path(__file__).resolve().parent
@@ -53,19 +49,14 @@ class Product:
     throttle: Path
 
 
-class Harness:
-    """One fault's world: a directory, an environment of its own, and what was started in it."""
+class Harness(Files):
+    """One fault's directory and environment, and the processes that were started in it."""
 
     def __init__(
         self, product: Product, folder: Path, token: str, the: Fault, stage: Callable[[str], None]
     ) -> None:
-        self.product, self.tmp, self.token, self.fault, self.stage = (
-            product,
-            folder,
-            token,
-            the,
-            stage,
-        )
+        super().__init__(folder)
+        self.product, self.token, self.fault, self.stage = product, token, the, stage
         self.clear = the.clear
         self.dies = the.dies
         self.random = random.Random(the.name)
@@ -96,92 +87,7 @@ class Harness:
         self.listener.listen(64)
         self.clients: list[Client] = []
         self.groups: list[Cgroup] = []
-        self.guarded: dict[str, Any] = {}
         self.started = 0
-
-    # Files.
-
-    def folder(self, name: str) -> Path:
-        path = self.tmp / name
-        path.mkdir(parents=True, exist_ok=True)
-        return path
-
-    def dataset(
-        self,
-        name: str = "train",
-        classes: int = 4,
-        per_class: int = 15,
-        size: int = 400,
-        salt: Any = 0,
-        mtime: int | None = None,
-        sizes: str = "varied",
-    ) -> Path:
-        """A dataset of random bytes. Two of different salt have the same names and sizes, and with
-        ``mtime`` the same times."""
-        root = self.tmp / name
-        for c in range(classes):
-            folder = root / f"class{c}"
-            folder.mkdir(parents=True)
-            for i in range(per_class):
-                self.sample(
-                    folder / f"{i:03}.jpg",
-                    size if sizes == "same" else size + (c * per_class + i) % 37,
-                    salt,
-                )
-        if mtime is not None:
-            self.date(root, mtime)
-        return root
-
-    def sample(self, path: Path, size: int = 400, salt: Any = 0) -> Path:
-        path.write_bytes(random.Random(f"{salt}/{path.parent.name}/{path.name}").randbytes(size))
-        return path
-
-    @staticmethod
-    def date(root: Path, mtime: int) -> None:
-        """Gives a tree one time, as archives and images of containers do."""
-        for folder, _, files in os.walk(root, topdown=False):
-            for name in [*files, "."]:
-                os.utime(os.path.join(folder, name), (mtime, mtime), follow_symlinks=False)
-
-    @staticmethod
-    def age(root: Path) -> None:
-        """Waits until the directories' times are old enough to be trusted, so that an index
-        counts."""
-        newest = max(os.lstat(os.path.join(folder, ".")).st_ctime for folder, _, _ in os.walk(root))
-        time.sleep(max(0.0, newest + 2.1 - time.time()))
-
-    def guard(self, *paths: Any) -> None:
-        """Files and trees that nothing may change."""
-        for path in paths:
-            self.guarded[os.fspath(path)] = self.print_of(os.fspath(path))
-
-    @staticmethod
-    def print_of(path: str) -> Any:
-        if os.path.isdir(path):
-            return sorted(
-                (os.path.relpath(os.path.join(d, n), path), Harness.print_of(os.path.join(d, n)))
-                for d, _, ns in os.walk(path)
-                for n in ns
-            )
-        try:
-            meta = os.lstat(path)
-            return (
-                meta.st_size,
-                meta.st_mode,
-                meta.st_uid,
-                meta.st_mtime_ns,
-                digest_file(path) if os.path.isfile(path) else "",
-            )
-        except OSError as e:
-            return str(e)
-
-    def untouched(self) -> None:
-        for path, before in self.guarded.items():
-            if (now := self.print_of(path)) != before:
-                raise Verdict(
-                    FOREIGN,
-                    f"{path.replace(str(self.tmp), '')} was {str(before)[:80]}, is {str(now)[:80]}",
-                )
 
     # Processes.
 
@@ -237,7 +143,7 @@ class Harness:
         return client
 
     def open(self, path: Any, **keys: Any) -> Client:
-        """A training process in plain surroundings, with a loader."""
+        """A training process in the default environment, with a loader."""
         return self.client().open(path, **keys)
 
     def accept(self, process: subprocess.Popen | None, within: float = 20) -> Client:
@@ -318,12 +224,14 @@ class Harness:
     def stop_daemon(self, hard: bool = False) -> None:
         for daemon in self.daemons():
             daemon.signal(signal.SIGKILL if hard else signal.SIGTERM)
-            until(lambda: not daemon.alive(), 10, "the end of the daemon after a signal")
+            until(
+                lambda daemon=daemon: not daemon.alive(), 10, "the end of the daemon after a signal"
+            )
 
     def hdmlp(
         self, *arguments: str, within: float = 15, env: dict[str, str] | None = None, **more: Any
     ) -> subprocess.CompletedProcess:
-        """The command."""
+        """Runs `hdmlp` with these arguments."""
         try:
             return subprocess.run(
                 [str(self.product.binary), *arguments],
@@ -342,8 +250,7 @@ class Harness:
             ) from None
 
     def command_clear(self, done: subprocess.CompletedProcess) -> None:
-        """A command that failed as it should: status 2 or 1, one line, no traceback. Else it goes
-        on."""
+        """Ends the fault with a clear error if the command failed without a crash."""
         if done.returncode == 0:
             return
         if done.returncode < 0 or "goroutine" in done.stderr:
@@ -358,7 +265,7 @@ class Harness:
     def throttle(self, source: Path, at: Path, *flags: str) -> subprocess.Popen:
         """A source that can be slow, fail or hang: a FUSE mount of ``source``."""
         if not self.product.throttle.exists():
-            raise Verdict(SKIPPED, f"{self.product.throttle} is not there: make throttle")
+            raise Verdict(SKIPPED, f"{self.product.throttle} is missing: run `make throttle`")
         at.mkdir(exist_ok=True)
         process = subprocess.Popen(
             [str(self.product.throttle), "--source", str(source), "--mount", str(at), *flags],
@@ -445,58 +352,3 @@ class Harness:
             except subprocess.TimeoutExpired:
                 raise Verdict(BROKEN, f"{command} on node {node} did not end") from None
         return process
-
-
-def all_of(
-    clients: Sequence[Client], do: Callable[[Client], None], within: float = 25
-) -> list[Any]:
-    """Has all clients do the same at the same time; raises the first error, if any, when all have
-    answered."""
-    for client in clients:
-        do(client)
-    answers: list[Any] = []
-    failure: BaseException | None = None
-    deadline = time.monotonic() + within
-    for client in clients:
-        try:
-            answers.append(client.answer(max(0.1, deadline - time.monotonic())))
-        except (Told, Verdict) as e:
-            if failure is None or (isinstance(failure, Told) and isinstance(e, Verdict)):
-                failure = e
-    if failure:
-        raise failure
-    return answers
-
-
-def together(
-    clients: Sequence[Client],
-    listing: Any,
-    epochs: Sequence[int] = (0,),
-    within: float = 25,
-    **more: Any,
-) -> None:
-    """All ranks iterate at the same time, and each is compared. ``listing``: one for all, or one
-    per client."""
-    for e in epochs:
-        all_of(clients, lambda c: c.send("iter", epoch=e), within)
-        got = all_of(clients, lambda c: c.send("next"), within)
-        for i, (client, batches) in enumerate(zip(clients, got)):
-            one = listing[i] if isinstance(listing, list) else listing
-            same(batches, client.expected(one, e, **more), what=f"rank {client.rank}, epoch {e}")
-
-
-def open_all(clients: Sequence[Client], path: Any, within: float = 25, **keys: Any) -> None:
-    all_of(clients, lambda c: c.send_open(path, **keys), within)
-
-
-@contextlib.contextmanager
-def expecting(h: Harness, *patterns: str) -> Iterator[None]:
-    """Within it an error of HDMLP is expected, and must match; that there is none is wrong."""
-    try:
-        yield
-    except Told as e:
-        missing = lacking(e, patterns)
-        if not e.ours or missing:
-            raise Verdict(RAW, f"{e} (lacks {missing})") from None
-        return
-    raise wrong("no error where there must be one")

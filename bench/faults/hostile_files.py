@@ -1,15 +1,10 @@
-"""Everything that comes with a dataset is hostile: its index, its files, their names, their
-pixels."""
+"""Hostile files in a dataset: special files, links, names, sizes, permissions."""
 
-import contextlib
 import os
-import threading
 
-from harness import expecting
-from hostile_index import index
 from machine import NOBODY, bind, umount
 from oracle import Listing
-from verdicts import RAW, Verdict, fault, wrong
+from verdicts import expecting, fault, wrong
 
 
 @fault("a sample is a FIFO", clear=["bad.jpg"])
@@ -89,8 +84,9 @@ def symlinks_outside(h):
 
 
 def from_a_container(h, elsewhere):
-    """Samples that are absolute symlinks, whose targets mean something else, or nothing, where the
-    daemon was started."""
+    """Samples are absolute symlinks, whose targets are other files, or missing, in the daemon's
+    mount
+    namespace."""
     b, c, at = h.dataset("b", salt="b"), h.dataset("c", salt="c"), h.folder("mnt")
     a = h.dataset("a")
     for i in range(5):
@@ -222,7 +218,7 @@ def no_dataset(h):
     os.mkfifo(h.tmp / "train-fifo")
     client = h.client()
     for name in ("train-empty", "train-file", "train-missing"):
-        with expecting(h, name):
+        with expecting(name):
             client.open(h.tmp / name)
     client.open(h.tmp / "train-fifo", within=8)
     raise wrong("no error")
@@ -262,126 +258,6 @@ def large_samples(h):
     for i in range(3):
         h.sample(a / f"class{i % 2}/big{i}.jpg", 30_000_000)
     h.open(a, memory="1MB", batch=2, staging_buffer="1MB").right(Listing(a), [0, 1])
-
-
-def scanned(h, **keys):
-    """A dataset whose index is made and settled, and a loader that has not read the samples yet."""
-    a = h.dataset("a")
-    index(h, a)
-    listing = Listing(a)
-    return a, listing
-
-
-@fault("a sample is deleted after the scan", clear=["004.jpg"])
-def deleted_after_the_scan(h):
-    a, listing = scanned(h)
-    client = h.open(a, memory=0, source_timeout="3s", prefetch_batches=1)
-    (a / "class1/004.jpg").unlink()
-    client.right(listing)
-
-
-@fault("a sample is truncated after the scan", clear=["004.jpg"])
-def truncated_after_the_scan(h):
-    a, listing = scanned(h)
-    client = h.open(a, memory=0, source_timeout="3s")
-    os.truncate(a / "class1/004.jpg", 100)
-    client.right(listing, also=[Listing(a)])
-
-
-@fault("a sample grows after the scan", clear=["004.jpg"])
-def grown_after_the_scan(h):
-    a, listing = scanned(h)
-    client = h.open(a, memory=0, source_timeout="3s")
-    with open(a / "class1/004.jpg", "ab") as f:
-        f.write(b"more")
-    client.right(listing, also=[Listing(a)])
-
-
-@fault("a sample becomes a directory after the scan", clear=["004.jpg"])
-def directory_after_the_scan(h):
-    a, listing = scanned(h)
-    client = h.open(a, memory=0, source_timeout="3s")
-    (a / "class1/004.jpg").unlink()
-    (a / "class1/004.jpg").mkdir()
-    client.right(listing)
-
-
-@fault("a sample becomes a FIFO after the scan", clear=["004.jpg"])
-def fifo_after_the_scan(h):
-    a, listing = scanned(h)
-    client = h.open(a, memory=0, source_timeout="3s")
-    (a / "class1/004.jpg").unlink()
-    os.mkfifo(a / "class1/004.jpg")
-    client.right(listing, within=12)
-
-
-@fault(
-    "a sample becomes a FIFO that another process writes to after the scan, of equal length",
-    clear=["004.jpg"],
-)
-def fed_fifo_after_the_scan(h):
-    a, listing = scanned(h)
-    client = h.open(a, memory=0, source_timeout="3s")
-    path = a / "class1/004.jpg"
-    size = path.stat().st_size
-    path.unlink()
-    os.mkfifo(path)
-
-    def feed():
-        with contextlib.suppress(BrokenPipeError), open(path, "wb") as f:
-            f.write(b"f" * size)
-
-    threading.Thread(target=feed, daemon=True).start()
-    client.right(listing, within=12)
-
-
-@fault("a class directory is renamed away after the scan", clear=["class1"])
-def class_renamed_after_the_scan(h):
-    a, listing = scanned(h)
-    client = h.open(a, memory=0, source_timeout="3s")
-    (a / "class1").rename(h.tmp / "gone")
-    client.right(listing)
-
-
-@fault(
-    "a sample becomes a symlink to a file outside, of equal size, after the scan", clear=["004.jpg"]
-)
-def symlink_after_the_scan(h):
-    a, listing = scanned(h)
-    client = h.open(a, memory=0, source_timeout="3s")
-    path = a / "class1/004.jpg"
-    h.sample(h.tmp / "other.jpg", path.stat().st_size, salt="other")
-    path.unlink()
-    path.symlink_to(h.tmp / "other.jpg")
-    client.right(listing, also=[Listing(a)])
-
-
-@fault(
-    "samples are replaced by rename with others of another size, all the time, while a job "
-    "iterates",
-    clear=[r"\d\d\d.jpg"],
-)
-def replaced_all_the_time(h):
-    a, listing = scanned(h)
-    stop = threading.Event()
-
-    def churn():
-        i = 0
-        while not stop.wait(0.002):
-            path = a / f"class{i % 4}" / f"{i % 15:03}.jpg"
-            h.sample(h.tmp / "new", 300 + i % 50, salt=i)
-            os.rename(h.tmp / "new", path)
-            i += 1
-
-    thread = threading.Thread(target=churn, daemon=True)
-    thread.start()
-    try:
-        client = h.open(a, memory=0, source_timeout="3s")
-        client.epoch(0)
-        raise Verdict(RAW, "no error though every file had changed its size")
-    finally:
-        stop.set()
-        thread.join()
 
 
 @fault("an unprivileged user may not read one sample", clear=["004.jpg"])

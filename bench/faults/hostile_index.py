@@ -1,5 +1,4 @@
-"""A dataset's index is hostile: it claims more than there is, is of another dataset, or is no file
-at all."""
+"""Hostile indexes of datasets: with false sizes, of another dataset, or not a regular file."""
 
 import os
 import signal
@@ -14,15 +13,15 @@ INDEX = ".hdmlp-index"
 
 
 def index(h, a):
-    """An index as HDMLP itself writes it, trusted because the directories are old enough."""
+    """Has HDMLP write the dataset's index, of directories old enough for it to be trusted."""
     h.age(a)
     h.command_clear(h.hdmlp("dataset", str(a)))
     return a / INDEX
 
 
 def swell(path, field, by):
-    """Lets an index claim ``by`` bytes more in one of its parts (docs/FORMATS.md), which lie in a
-    hole of the file."""
+    """Enlarges a part of an index (docs/FORMATS.md) by ``by`` bytes, which are a hole in the
+    file."""
     with open(path, "r+b") as f:
         head = bytearray(f.read(96))
         (length,) = struct.unpack_from("<Q", head, 16)

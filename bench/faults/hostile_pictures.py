@@ -1,11 +1,10 @@
-"""Pictures are hostile: they claim more pixels than there are, hold more than fits, or are none."""
+"""Hostile pictures: with false sizes, with more pixels than memory, or not pictures at all."""
 
 import struct
 import zlib
 
-from harness import expecting
 from oracle import Listing, digest
-from verdicts import fault
+from verdicts import expecting, fault
 
 
 def chunk(kind, data):
@@ -95,7 +94,7 @@ def png_of_wrong_length(h):
             client = h.client(cgroup=h.memory(700 << 20))
         (a / "class1/evil.png").write_bytes(evil)
         if i < 2:
-            with expecting(h, "evil.png"):
+            with expecting("evil.png"):
                 client.open(a, memory="50MB", transform=CROP, name=str(i)).right(listing)
         else:
             client.open(a, memory="50MB", transform=CROP, name=str(i)).right(listing)
@@ -130,7 +129,7 @@ def jpeg_of_claims(h):
     struct.pack_into(">HH", data, at + 5, 65500, 65500)
     a, listing = pictures(h, bytes(data))
     client = h.client(cgroup=h.memory(600 << 20))
-    with expecting(h, "evil.png"):
+    with expecting("evil.png"):
         client.open(a, memory="50MB", transform=CROP).right(listing)
     struct.pack_into(">HH", data, at + 5, 13000, 13000)
     (a / "class1/evil.png").write_bytes(data)

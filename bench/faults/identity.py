@@ -1,9 +1,10 @@
-"""Whose bytes are these? Containers, replaced directories, equal sizes and times."""
+"""The identity of datasets: containers, replaced directories, equal sizes and times."""
 
 import os
 import shutil
 
-from harness import Harness, open_all, together
+from handles import open_all, together
+from harness import Harness
 from oracle import Listing, same
 from verdicts import Told, fault
 

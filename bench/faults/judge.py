@@ -1,4 +1,4 @@
-"""Carries a fault out, in namespaces of its own, and says what came of it."""
+"""Runs a fault in namespaces of its own, and determines its outcome."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from verdicts import BROKEN, CLEAR, CRASH, HANG, KILLED, RAW, RIGHT, Fault, Told
 
 
 def judge(h: Harness) -> tuple[str, str]:
-    """Carries a fault out: outcome and message."""
+    """Runs a fault, and returns its outcome and a message."""
     try:
         try:
             note = h.fault.run(h)
@@ -100,7 +100,7 @@ def carry_out(the: Fault, product: Product) -> dict[str, Any]:
         worker = os.fork()
         if worker:
             while True:
-                pid, status = os.wait()
+                pid, _status = os.wait()
                 if pid == worker:
                     os._exit(0)
         try:

@@ -5,7 +5,7 @@ import resource
 import subprocess
 import sys
 
-from harness import together
+from handles import together
 from hostile_files import nobody
 from machine import NOBODY, Cgroup, until
 from oracle import Listing
@@ -288,7 +288,7 @@ def small_limits(h):
 @fault("/dev/null and stderr of the starting process are a full pipe that no process reads")
 def full_pipe(h):
     a = h.dataset("a")
-    r, w = os.pipe()
+    _r, w = os.pipe()
     os.set_blocking(w, False)
     try:
         while True:

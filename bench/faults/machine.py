@@ -1,4 +1,4 @@
-"""What the harness asks of Linux: mounts, namespaces, cgroups."""
+"""Linux functions for the harness: mounts, namespaces, cgroups."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Cgroup:
         (self.folder / "cgroup.procs").write_text("0" if not self.v2 else str(os.getpid()))
 
     def kills(self) -> int:
-        """How often the kernel killed here for want of memory."""
+        """How many processes of the group the kernel killed for lack of memory."""
         file = self.folder / ("memory.events" if self.v2 else "memory.oom_control")
         found = re.search(r"oom_kill (\d+)", file.read_text())
         return int(found[1]) if found else 0
@@ -107,7 +107,7 @@ class Cgroup:
 
 
 def until(condition: Callable[[], Any], seconds: float, what: str) -> Any:
-    """Waits for a condition; Hang at the deadline."""
+    """Waits until the condition is true; the verdict is "hang" at the deadline."""
     deadline = time.monotonic() + seconds
     while not (value := condition()):
         if time.monotonic() > deadline:

@@ -1,4 +1,4 @@
-"""The oracle, which knows nothing of HDMLP: a listing of its own, torch's sampler, digests of the
+"""The oracle, which is independent of HDMLP: a listing of its own, torch's sampler, digests of the
 bytes that open() reads."""
 
 from __future__ import annotations

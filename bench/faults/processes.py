@@ -1,11 +1,11 @@
-"""Processes that die, stop, fork, and claim to be others; sockets that others have."""
+"""Processes that die, stop, fork, and are not what they claim; sockets that others have."""
 
 import json
 import os
 import signal
 import time
 
-from harness import all_of
+from handles import all_of
 from hostile_files import nobody
 from machine import NOBODY, until
 from oracle import SEED, Listing, same

@@ -20,7 +20,7 @@ OUTCOMES = [
 # The sections, and the modules that their faults are in.
 THEMES = {
     "Identity of datasets and files": ("identity", "rewritten"),
-    "Hostile datasets": ("hostile_index", "hostile_files", "hostile_pictures"),
+    "Hostile datasets": ("hostile_index", "hostile_files", "hostile_changes", "hostile_pictures"),
     "The cache directory": ("cache", "cache_damage"),
     "Sources": ("source",),
     "Several nodes": ("cluster", "floods"),

@@ -142,7 +142,7 @@ def class_symlink_retargeted(h):
     "with a cache_dir"
 )
 def sample_symlink_retargeted(h):
-    a, b = two(h)
+    a, _b = two(h)
     (a / "class0/000.jpg").unlink()
     (a / "class0/000.jpg").symlink_to("../../x")
     (h.tmp / "x").write_bytes(b"1" * 300)

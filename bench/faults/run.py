@@ -1,12 +1,12 @@
-"""Does to HDMLP what clusters and hostile users do to a loader, and says what came of each: run.py
-[--only WORD] [--list] [--json FILE].
+"""Injects faults into HDMLP, as of clusters and hostile users, and prints the outcome of each:
+run.py [--only WORD] [--list] [--json FILE].
 
 As root, on Linux: each fault has process, mount and network namespaces of its own, which end with
 it.
 
 EXIT STATUS
-  0  every fault gave the right stream, or a clear error
-  1  some did not
+  0  every fault ended in the right stream or in a clear error
+  1  a fault did not
   2  the command line is wrong, or this machine cannot run the harness
 """
 
@@ -31,6 +31,7 @@ THEMES = [
     "rewritten",
     "hostile_index",
     "hostile_files",
+    "hostile_changes",
     "hostile_pictures",
     "cache",
     "cache_damage",
@@ -55,12 +56,12 @@ def main() -> int:
         metavar="WORD",
         help="faults whose name contains it; may be given several times",
     )
-    parser.add_argument("--list", action="store_true", help="name the faults, and carry out none")
+    parser.add_argument("--list", action="store_true", help="list the faults, and run none")
     parser.add_argument(
         "--json",
         type=Path,
         metavar="FILE",
-        help="write the results there as well, after each fault",
+        help="also write the results to this file, after each fault",
     )
     parser.add_argument(
         "--product",
@@ -73,7 +74,7 @@ def main() -> int:
         "--package",
         type=Path,
         metavar="DIR",
-        help="where the package hdmlp lies (default: PRODUCT/python)",
+        help="directory of the package hdmlp (default: PRODUCT/python)",
     )
     parser.add_argument(
         "--binary", type=Path, metavar="FILE", help="the binary (default: PACKAGE/hdmlp/bin/hdmlp)"
@@ -94,7 +95,7 @@ def main() -> int:
             print(f"{f.name:42} {f.about}")
         print(
             f"{len(chosen)} faults, {sum(f.item is not None for f in chosen)} of them from the "
-            f"list that the harness began with"
+            f"harness's first list"
         )
         return 0
     package = (options.package or options.product / "python").resolve()
@@ -110,9 +111,9 @@ def main() -> int:
             + (
                 "needs root, for namespaces and mounts"
                 if os.geteuid()
-                else "no such fault"
+                else "no fault has such a name: see --list"
                 if not chosen
-                else f"{product.binary} is not there: make build"
+                else f"{product.binary} is missing: run `make build`"
             ),
             file=sys.stderr,
         )

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import time
 
-from harness import together
+from handles import together
 from hostile_files import nobody
 from machine import NOBODY, libc
 from oracle import Listing

@@ -24,7 +24,7 @@ def source(h, *flags, **keys):
 
 
 def end(process, at):
-    """The server of a source dies: calls on files of it that are open fail with ENOTCONN."""
+    """Kills the server of a source: its open files fail with ENOTCONN."""
     process.kill()
     process.wait()
 
@@ -104,7 +104,7 @@ def one_file_hangs_skipped(h):
 
 @fault("all reads hang, and processes of the job get Ctrl-C; the daemon may not stay")
 def all_hang_interrupted(h):
-    at, listing, _ = source(h, "--hang", "*.jpg")
+    at, _listing, _ = source(h, "--hang", "*.jpg")
     client = h.client(env={"HDMLP_LINGER": "1s"})
     client.send_open(at, **LEAN, source_timeout="60s")  # reads some files already
     time.sleep(1)
@@ -123,7 +123,7 @@ def all_hang_interrupted(h):
     "the source stops (SIGSTOP) before the scan: stat and getdents hang", clear=["train"], item=7
 )
 def stops_before_the_scan(h):
-    at, listing, process = source(h, "--attr-timeout", "0s")
+    at, _listing, process = source(h, "--attr-timeout", "0s")
     client = h.client()
     client.run("import hdmlp.data")
     process.send_signal(signal.SIGSTOP)
@@ -163,7 +163,7 @@ def stops_for_a_while(h):
 
 @fault("the source stops and stays so", clear=["jpg|train|source"])
 def stops_for_good(h):
-    at, listing, process = source(h)
+    at, _listing, process = source(h)
     client = h.open(at, **LEAN, source_timeout="3s")
     client.ask("iter")
     client.ask("next", n=2)
@@ -252,7 +252,7 @@ libc.mount({os.fsencode(a)!r}, {os.fsencode(at)!r}, None, ctypes.c_ulong(4096), 
 
 @fault("the source's server dies and does not come back", clear=["train|jpg|source"])
 def gone_for_good(h):
-    at, listing, process = source(h)
+    at, _listing, process = source(h)
     client = h.open(at, **LEAN, source_timeout="4s")
     client.ask("iter")
     client.ask("next", n=2)

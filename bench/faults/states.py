@@ -3,7 +3,7 @@ epochs in any order."""
 
 import json
 
-from harness import all_of
+from handles import all_of
 from oracle import Listing, same
 from verdicts import RAW, Told, Verdict, fault, wrong
 
@@ -80,7 +80,7 @@ def state_of_another_world(h):
         for r in ranks:
             r.answer()
         if state:
-            all_of(ranks, lambda c: c.send("load", state=state))
+            all_of(ranks, lambda c, state=state: c.send("load", state=state))
         all_of(ranks, lambda c: c.send("iter"))
         got = all_of(ranks, lambda c: c.send("next", n=1))
         for r, one in zip(ranks, got):

@@ -1,10 +1,11 @@
-"""What came of a fault, and the register of them all."""
+"""The outcomes of faults, and the list of all faults."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Callable
 
 RIGHT, CLEAR = "right stream", "clear error"
@@ -71,12 +72,12 @@ def fault(
     """Registers a fault.
 
     Args:
-        about: one sentence: what is done to HDMLP.
-        clear: patterns that the message of a clear error matches, all of them, in any case; None:
-            only the right stream will do.
-        item: its number in the list that the harness began with; None: not from there.
+        about: the fault, in one sentence.
+        clear: patterns that the message of a clear error must all match, ignoring case; None:
+            only the right stream is accepted.
+        item: its number in the harness's first list; None: it is newer.
         limit: seconds after which all its processes are killed.
-        dies: that the daemon is gone is what is expected to be told, not a crash.
+        dies: the daemon's death is part of the fault, and not a crash.
     """
 
     def register(run: Callable[..., None]) -> Callable:
@@ -100,3 +101,16 @@ def fault(
 
 def lacking(e: Told, patterns: Sequence[str]) -> list[str]:
     return [p for p in patterns if not re.search(p, f"{e.name} {e.message}", re.IGNORECASE)]
+
+
+@contextlib.contextmanager
+def expecting(*patterns: str) -> Iterator[None]:
+    """A context in which HDMLP must raise an error of its own that matches all patterns."""
+    try:
+        yield
+    except Told as e:
+        missing = lacking(e, patterns)
+        if not e.ours or missing:
+            raise Verdict(RAW, f"{e} (lacks {missing})") from None
+        return
+    raise wrong("no error where there must be one")

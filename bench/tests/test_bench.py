@@ -1,9 +1,10 @@
-"""The tools of the benchmark measure what they say."""
+"""The tools of the benchmark measure correctly."""
 
 import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -49,22 +50,24 @@ def test_datasets_are_the_same_every_time(tmp_path):
             make_dataset.make(kind, str(tmp_path / kind / name), 12, mean)
         one, two = (
             {
-                os.path.relpath(os.path.join(folder, file), str(tmp_path / kind / name)): open(
-                    os.path.join(folder, file), "rb"
-                ).read()
+                os.path.relpath(os.path.join(folder, file), str(tmp_path / kind / name)): Path(
+                    folder, file
+                ).read_bytes()
                 for folder, _, files in os.walk(str(tmp_path / kind / name))
                 for file in files
             }
             for name in ("one", "two")
         )
-        assert one == two and len(one) == 12 and len(set(one.values())) == 12
+        assert one == two
+        assert len(one) == 12
+        assert len(set(one.values())) == 12
         for path in one:
             Image.open(str(tmp_path / kind / "one" / path)).load()
         if mean:
             assert 0.7 * mean < sum(map(len, one.values())) / 12 < 1.3 * mean
 
 
-def test_a_dataset_is_made_once_and_replaced_when_others_are_wanted(tmp_path):
+def test_a_dataset_is_made_once_and_replaced_if_it_differs(tmp_path):
     folder = str(tmp_path / "blobs")
     make_dataset.make("blobs", folder, 10, 100)
     first = os.stat(os.path.join(folder, "class0", "0000000.jpg")).st_mtime_ns
@@ -76,17 +79,17 @@ def test_a_dataset_is_made_once_and_replaced_when_others_are_wanted(tmp_path):
         make_dataset.make("blobs", folder, 10, 200)
 
 
-def test_the_mount_counts_and_is_gone_afterwards(blobs):
+def test_the_mount_counts_reads_and_is_unmounted(blobs):
     mount = mounted(blobs, 100_000_000, 0.001)
     try:
-        path = os.path.join(mount.path, "class3", "0000003.jpg")
+        path = Path(mount.path, "class3", "0000003.jpg")
         for number in (1, 2):
-            assert len(open(path, "rb").read()) == 50_000
+            assert len(path.read_bytes()) == 50_000
             counters = mount.counters()
             assert (counters["opens"], counters["bytes"]) == (number, number * 50_000)
         mount.set(fail="class3/*")
-        with pytest.raises(OSError):
-            open(path, "rb").read()
+        with pytest.raises(OSError, match="Input/output error"):
+            path.read_bytes()
         with pytest.raises(ValueError, match="unknown key"):
             mount.set(speed=1)
     finally:
@@ -94,7 +97,7 @@ def test_the_mount_counts_and_is_gone_afterwards(blobs):
     assert not os.path.exists(mount.path)
 
 
-def test_a_round_of_plain_reading(blobs):
+def test_a_round_of_plain_reading_reports_its_figures(blobs):
     mount = mounted(blobs, 10_000_000)
     try:
         result = rounds.run(
@@ -131,7 +134,7 @@ def several_nodes(count, *args):
         pytest.skip(f"no nodes here: {error}")
 
 
-def test_nodes_have_addresses_and_variables_and_are_gone_afterwards():
+def test_nodes_have_addresses_and_variables_and_end():
     hosts = several_nodes(2, "1gbit")
     try:
         said = [
@@ -144,7 +147,8 @@ def test_nodes_have_addresses_and_variables_and_are_gone_afterwards():
             ).stdout.strip()
             for node in range(2)
         ]
-        assert said[0] == hosts.environment(1)["MASTER_ADDR"] and said[0] != said[1]
+        assert said[0] == hosts.environment(1)["MASTER_ADDR"]
+        assert said[0] != said[1]
         assert [hosts.environment(node)["RANK"] for node in range(2)] == ["0", "1"]
         command = hosts.command(0)
     finally:
@@ -152,8 +156,8 @@ def test_nodes_have_addresses_and_variables_and_are_gone_afterwards():
     assert subprocess.run([*command, "true"], capture_output=True).returncode == 2
 
 
-def test_a_round_over_nodes(blobs):
-    """HDMLP's own count of what left the source is the mount's, and it is less than all epochs'
+def test_a_round_over_nodes_reports_its_figures(blobs):
+    """HDMLP's count of bytes read from the source is the mount's, and less than all epochs'
     samples."""
     pytest.importorskip("torch")
     mount = mounted(blobs, 10_000_000, 0.02)
@@ -186,20 +190,19 @@ def test_a_round_over_nodes(blobs):
         40,
         40,
     ]
-    assert result["cpu"]["daemon"] > 0 and result["resident"] > 0
+    assert result["cpu"]["daemon"] > 0
+    assert result["resident"] > 0
 
 
-def test_samples_from_a_peer():
+def test_samples_from_a_peer_are_counted():
     if not os.path.exists(clusters.EXCHANGE):
         pytest.skip("run `make exchange`")
     several_nodes(1).__exit__(None, None, None)
     scenario = clusters.Exchange(0.1)
     scenario.paths = {"veth": []}
     result = scenario.measure(scenario.contenders[0])
-    assert (
-        all(result["figures"][f"veth, {size}"] > 1 for size in ("110 KB", "3 KB"))
-        and 0 <= result["others"] <= 1
-    )
+    assert all(result["figures"][f"veth, {size}"] > 1 for size in ("110 KB", "3 KB"))
+    assert 0 <= result["others"] <= 1
     slower = {key: value / 2 for key, value in result["figures"].items()}
     said = scenario.conclusions({"HDMLP": result["figures"], "gRPC": slower})
     assert said == [
@@ -223,7 +226,7 @@ def test_a_rank_that_fails_is_reported(tmp_path):
         )
 
 
-def test_processor_time_of_a_process():
+def test_processor_time_of_a_process_is_measured():
     burner = subprocess.Popen(
         [
             sys.executable,
@@ -244,7 +247,7 @@ def test_processor_time_of_a_process():
     assert rounds.process_cpu(None) == 0.0
 
 
-def test_medians_and_wanted_scenarios():
+def test_medians_and_wanted_scenarios_are_found():
     assert run.middle([{"a": 3, "b": "x"}, {"a": 1, "b": "y"}, {"a": 2, "b": "z"}]) == {
         "a": 2,
         "b": "x",
@@ -272,7 +275,8 @@ def test_figures_of_other_scenarios_are_kept(tmp_path):
     assert run.kept(first, str(path)) == first
     path.write_text(json.dumps(first))
     both = run.kept(report(2, b="two", c="two"), str(path))
-    assert both["at"] == 2 and list(both["scenarios"]) == ["a", "b", "c"]
+    assert both["at"] == 2
+    assert list(both["scenarios"]) == ["a", "b", "c"]
     assert both["scenarios"]["a"] == {"title": "one", "at": 1, "commit": "c1"}
     assert both["scenarios"]["c"]["title"] == "two"
     assert both["busy"] == ["(a) busy 1", "(b) busy 2", "(c) busy 2"]
@@ -302,7 +306,7 @@ def test_the_examples_differ_in_three_lines():
     """The torch script and HDMLP's: three lines, beside the sentence that names the file."""
     folder = os.path.join(os.path.dirname(os.path.dirname(HERE)), "examples")
     torch, ours = (
-        open(os.path.join(folder, name), encoding="utf-8").read().splitlines()
+        Path(folder, name).read_text(encoding="utf-8").splitlines()
         for name in ("train_torch.py", "train.py")
     )
     assert len(torch) == len(ours)
@@ -354,7 +358,7 @@ def test_results_can_be_written(tmp_path):
     assert (tmp_path / "chart.png").stat().st_size > 1000
 
 
-def test_texts_of_the_chart_lie_within_it():
+def test_texts_are_within_the_chart():
     """No title, label or number of docs/performance.png is cut, or runs into another panel."""
     pytest.importorskip("matplotlib")
     import chart
@@ -367,7 +371,9 @@ def test_texts_of_the_chart_lie_within_it():
     assert len(panels) > 10
     for axes in panels:
         box, right = axes.get_tightbbox(), axes.get_window_extent().x1
-        assert box.x0 >= 0 and box.y1 <= height and box.y0 >= 0
+        assert box.x0 >= 0
+        assert box.y1 <= height
+        assert box.y0 >= 0
         for text in (axes._left_title, *axes.texts):
             assert text.get_window_extent().x1 <= right + 1, text.get_text()
     assert not any(

@@ -1,4 +1,4 @@
-"""The matrix of frameworks says what its tests and its rounds said."""
+"""The matrix of frameworks shows the results of its tests and rounds."""
 
 import json
 import os
@@ -40,7 +40,7 @@ def test_broken(broken):
 """
 
 
-def test_outcomes_of_tests(tmp_path):
+def test_outcomes_of_tests_are_counted(tmp_path):
     (tmp_path / "test_some.py").write_text(TESTS)
     said = tmp_path / "outcomes"
     subprocess.run(
@@ -105,11 +105,9 @@ def test_the_page_shows_every_row():
     lines = frameworks.page(report).splitlines()
     table = [line.split(" | ") for line in lines if line.startswith("|")][2:]
     assert len(table) == 2 * len(frameworks.FRAMEWORKS)
-    assert (
-        table[0][2:] == ["yes", "yes", "FAILED |"]
-        and table[1][-1] == "1.50 |"
-        and table[2][-1] == "0.50 |"
-    )
+    assert table[0][2:] == ["yes", "yes", "FAILED |"]
+    assert table[1][-1] == "1.50 |"
+    assert table[2][-1] == "0.50 |"
     assert any(
         line.startswith("Epochs that take more than 1.05 of torch's time: ")
         and line.endswith("(1.50).")
@@ -123,7 +121,5 @@ def test_a_scenario_that_cannot_be_prepared_fails(monkeypatch, capsys):
         newest.versions("torch")
     (scenario,) = run.find("frameworks", quick=True)
     found = run.measure(scenario, 1, True)
-    assert (
-        set(found["failed"]) == {contender["name"] for contender in scenario.contenders}
-        and not found["medians"]
-    )
+    assert set(found["failed"]) == {contender["name"] for contender in scenario.contenders}
+    assert not found["medians"]

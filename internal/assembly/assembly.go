@@ -135,6 +135,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	a.parts.Use = cache.Use(a.parts.Peers)
 	c.Policy, c.OnError, c.Staging = a.Config.Policy, a.Config.OnError, a.Config.StagingBuffer
 	c.Prefetch = a.Config.PrefetchBatches
+	c.FixedPrefetch = !request.Derived(a.Config, "prefetch_batches")
 	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
 		return err
 	}

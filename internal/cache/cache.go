@@ -38,6 +38,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/tune"
 	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
@@ -62,6 +63,7 @@ type Cache struct {
 	path      func(id int) string
 
 	pool    *pool
+	gate    *tune.Gate // to the source; nil: as many reads as there are workers
 	flights *flights
 	timeout time.Duration // for one read from the source; 0: none
 	watcher watcher
@@ -99,7 +101,6 @@ func New(o Options) *Cache {
 		confirmed:     newBitset(o.Index.Len()),
 		demoted:       newBitset(o.Index.Len()),
 		path:          o.Index.Name,
-		pool:          newPool(o.Threads),
 		flights:       newFlights(),
 		timeout:       o.Timeout,
 		remoteRequest: Request{remote: true},
@@ -121,9 +122,37 @@ func New(o Options) *Cache {
 				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) })
 		}
 	}
+	c.start(o.Threads)
 	c.know(o.Known)
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
+}
+
+// Threads is how many samples are read at the same time.
+type Threads struct {
+	Start int // at the beginning, from the source
+	// Most is the largest number that may be found to be best for the source while the cache is in
+	// use; 0: Start is the number of reads from all tiers, and does not change.
+	Most int
+}
+
+const (
+	// beside is how many workers there are besides those that read from the source, if their number
+	// is tuned: they read from other tiers, transform, and wait for the source.
+	beside = 16
+	growth = 1.5
+)
+
+// start starts the workers.
+func (c *Cache) start(threads Threads) {
+	if threads.Most == 0 {
+		c.pool = newPool(threads.Start, threads.Start)
+		return
+	}
+	c.pool = newPool(threads.Start+beside, threads.Most+beside)
+	c.gate = tune.NewGate(tune.Options{
+		Start: threads.Start, Least: 1, Most: threads.Most, Growth: growth,
+	}, func(streams int) { c.pool.resize(streams + beside) })
 }
 
 // Close ends the workers, once what was read is also written to the classes. It reports whether all
@@ -158,8 +187,16 @@ func (c *Cache) Index() *dataset.Index { return c.index }
 // Path returns where the source has a sample, or its name.
 func (c *Cache) Path(id int) string { return c.path(id) }
 
-// Streams returns how many samples may be read at the same time now.
-func (c *Cache) Streams() int { return c.pool.streams() }
+// Streams returns how many samples may be read from the source at the same time now.
+func (c *Cache) Streams() int {
+	if c.gate == nil {
+		return c.pool.most
+	}
+	return c.gate.Limit()
+}
+
+// Unused reports whether more samples could be read at the same time than there are tasks for.
+func (c *Cache) Unused() bool { return c.pool.unused() }
 
 // SourceReads returns how much was read from the source since the cache was made.
 func (c *Cache) SourceReads() (samples, bytes int64) {

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -122,6 +124,7 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 	}
 	if !c.flights.land(fl, s.Data, s.From, err) {
 		c.watcher.returned(fl)
+		c.lend(-1)
 		return s, ErrAbandoned
 	}
 	if err != nil {
@@ -209,27 +212,49 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 			return Peer, origin, err
 		}
 	}
-	origin, err := c.readSource(ctx, id, dst)
+	origin, err := c.readSource(ctx, r, id, dst)
 	return Source, origin, err
 }
 
-// readSource reads a sample from the source.
-func (c *Cache) readSource(ctx context.Context, id int, dst []byte) (storageclass.Origin, error) {
+// readSource reads a sample from the source, once there may be another read from it. What a read
+// that something waits for has to wait counts as a part of it, so that the source is chosen less.
+func (c *Cache) readSource(ctx context.Context, r *Request, id int,
+	dst []byte,
+) (storageclass.Origin, error) {
 	if err := ctx.Err(); err != nil {
 		return storageclass.Origin{}, err
 	}
 	if err := c.tooManyHung(id); err != nil {
 		return storageclass.Origin{}, err
 	}
-	read := c.meters[Source].Begin(time.Now(), len(dst))
-	stamp, err := c.source.Read(ctx, id, dst)
-	c.meters[Source].End(time.Now(), read, err)
+	stamp, err := c.admitted(ctx, r, id, dst)
 	if err != nil {
 		return storageclass.Origin{}, err
 	}
 	c.sourceSamples.Add(1)
 	c.sourceBytes.Add(int64(len(dst)))
 	return c.sourceOrigin(id, dst, stamp)
+}
+
+// admitted is readSource without its checks.
+func (c *Cache) admitted(ctx context.Context, r *Request, id int,
+	dst []byte,
+) (stamp dataset.Stamp, err error) {
+	urgent := r.Consumer != nil || r.remote
+	var read meter.Read
+	if urgent {
+		read = c.meters[Source].Begin(time.Now(), len(dst))
+	}
+	if c.gate != nil {
+		c.gate.Enter(urgent)
+		defer func() { c.gate.Leave(err == nil) }()
+	}
+	if !urgent {
+		read = c.meters[Source].Begin(time.Now(), len(dst))
+	}
+	stamp, err = c.source.Read(ctx, id, dst)
+	c.meters[Source].End(time.Now(), read, err)
+	return stamp, err
 }
 
 // keep puts a sample that was read into the class that a plan wants it in, and into those that keep

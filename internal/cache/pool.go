@@ -3,11 +3,9 @@ package cache
 import (
 	"sync"
 	"time"
-
-	"github.com/hdmlp/hdmlp/internal/tune"
 )
 
-// pool runs reads on a number of goroutines that it tunes, or that is fixed. Tasks, which batches
+// pool runs reads on a number of goroutines. Tasks, which batches
 // wait for, run first, in the order in which the whole job needs their samples. The remaining
 // workers fill storage classes ahead of time. A quarter of the workers never fills, so that a batch
 // that is needed soon does not wait for a series of slow reads that are not.
@@ -26,28 +24,8 @@ type pool struct {
 	limit   int // how many there may be
 	closed  bool
 
-	tuner *tune.Tuner // of limit; nil: it is fixed
-	// A window is a time in which a task was always waiting for a worker: only then their number
-	// limits the throughput.
-	since time.Time // beginning of the window; zero: none
-	done  int       // tasks done since then
-
 	most int // the largest limit
 }
-
-// Threads is how many samples are read at the same time.
-type Threads struct {
-	Start int // at the beginning
-	// Most is the largest number that may be found to be best while the cache is in use; 0: the
-	// number does not change.
-	Most int
-}
-
-const (
-	windowTime  = 250 * time.Millisecond
-	windowTasks = 4 // per worker
-	growth      = 1.5
-)
 
 // Task is a sample to bring for a consumer. Order is the global step that needs it; the task with
 // the lowest Order runs first.
@@ -83,15 +61,18 @@ type Worker struct {
 	again  []byte // for Verify
 }
 
-func newPool(threads Threads) *pool {
-	p := &pool{limit: threads.Start, most: max(threads.Most, threads.Start)}
+func newPool(workers, most int) *pool {
+	p := &pool{limit: workers, most: most}
 	p.changed = sync.NewCond(&p.mu)
-	if threads.Most > 0 {
-		p.tuner = tune.New(tune.Options{
-			Start: threads.Start, Least: 1, Most: threads.Most, Growth: growth,
-		})
-	}
 	return p
+}
+
+// resize sets how many workers there may be.
+func (p *pool) resize(workers int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.limit = workers
+	p.hire(len(p.tasks))
 }
 
 // hire starts workers for this many tasks or fills, as far as there may be more. p.mu must be held.
@@ -105,36 +86,11 @@ func (p *pool) hire(work int) {
 // maxFilling returns how many workers may fill. p.mu must be held.
 func (p *pool) maxFilling() int { return max(p.limit*3/4, 1) }
 
-// measure counts a task that was done, and at the end of a window tunes the number of workers. p.mu
-// must be held.
-func (p *pool) measure() {
-	switch {
-	case p.tuner == nil:
-		return
-	case len(p.tasks) == 0:
-		p.since = time.Time{}
-		return
-	case p.since.IsZero():
-		p.since, p.done = time.Now(), 0
-		return
-	}
-	p.done++
-	if p.done < windowTasks*p.limit {
-		return
-	}
-	now := time.Now()
-	if took := now.Sub(p.since); took >= windowTime {
-		p.limit = p.tuner.Next(float64(p.done) / took.Seconds())
-		p.since, p.done = now, 0
-		p.hire(len(p.tasks))
-	}
-}
-
-// streams returns how many samples may be read at the same time now.
-func (p *pool) streams() int {
+// unused reports whether more samples could be read at the same time than there are tasks for.
+func (p *pool) unused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.limit
+	return len(p.tasks) < p.idle+p.limit-p.alive
 }
 
 // replace starts a worker in place of one whose read hangs, which no longer takes tasks. filled
@@ -210,7 +166,6 @@ func (p *pool) work() {
 			p.mu.Unlock()
 			abandoned = t.Consumer.Bring(&w, t.Index)
 			p.mu.Lock()
-			p.measure()
 		case p.closed:
 			return
 		case len(p.fills) > 0 && p.filling < p.maxFilling():

@@ -5,10 +5,8 @@ import (
 	"context"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"pgregory.net/rapid"
 )
@@ -123,62 +121,5 @@ func TestFillsTakeTurns(t *testing.T) {
 	}
 	if slices.Sort(order); !slices.Equal(order, []int{1, 2, 11, 12}) {
 		t.Errorf("the first 4 reads were of samples %v", order)
-	}
-}
-
-// bringing is a consumer of which bringing a sample takes as long as a function.
-type bringing func()
-
-func (b bringing) Bring(*Worker, int) bool { b(); return false }
-
-func (bringing) GivenUp(error) {}
-
-// TestStreamsAreTuned checks that as many samples are read at the same time as gives the highest
-// throughput: hundreds if the source takes long to open a file, few if more slow it down, and as
-// many as before if the process does not keep them waiting.
-func TestStreamsAreTuned(t *testing.T) {
-	for name, c := range map[string]struct {
-		takes  func(streams float64) float64 // seconds
-		ahead  int                           // tasks that are queued at a time
-		lo, hi int
-	}{
-		"50 ms per open, 3636 samples per second": {
-			func(n float64) float64 { return max(0.05, n/3636) }, 600, 140, 512,
-		},
-		"2 % less per stream above 4": {
-			func(n float64) float64 { return 0.001 * max(n/4, 1) / max(1-0.02*max(n-4, 0), 0.1) },
-			600, 3, 8,
-		},
-		"the process takes one sample at a time": {
-			func(float64) float64 { return 0.05 }, 1, 16, 16,
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPool(Threads{Start: 16, Most: 512})
-				var reading atomic.Int32
-				done := make(chan struct{}, c.ahead)
-				b := bringing(func() {
-					n := float64(reading.Add(1))
-					<-time.After(time.Duration(c.takes(n) * float64(time.Second)))
-					reading.Add(-1)
-					done <- struct{}{}
-				})
-				for range c.ahead {
-					p.submit([]Task{{Consumer: b}})
-				}
-				for begun := time.Now(); time.Since(begun) < 10*time.Second; {
-					<-done
-					p.submit([]Task{{Consumer: b}})
-				}
-				if n := p.streams(); n < c.lo || n > c.hi {
-					t.Errorf("%d samples are read at a time after 10 s, want %d to %d", n, c.lo, c.hi)
-				}
-				for range c.ahead {
-					<-done
-				}
-				p.close(time.Hour)
-			})
-		})
 	}
 }

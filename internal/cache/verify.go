@@ -15,7 +15,7 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from
 	if !c.digests.own(id) {
 		w.again = slices.Grow(w.again[:0], len(data))[:len(data)]
 		file := w.again
-		if _, err := c.readSource(ctx, id, file); err != nil {
+		if _, err := c.readSource(ctx, &c.remoteRequest, id, file); err != nil {
 			return err
 		}
 		want = digest.Of(file)

@@ -96,6 +96,7 @@ func (c *Cache) giveUp(before time.Time) {
 	for _, fl := range c.flights.giveUp(before) {
 		fl.err = c.hungError(fl)
 		c.watcher.gaveUp(fl)
+		c.lend(1)
 		if !fl.by.remote {
 			c.pool.replace(fl.by.Consumer == nil)
 		}
@@ -103,6 +104,13 @@ func (c *Cache) giveUp(before time.Time) {
 			fl.by.Consumer.GivenUp(fl.err)
 		}
 		close(fl.done)
+	}
+}
+
+// lend lets another read begin in the place of one that hangs, or takes that back.
+func (c *Cache) lend(n int) {
+	if c.gate != nil {
+		c.gate.Lend(n)
 	}
 }
 

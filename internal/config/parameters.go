@@ -91,14 +91,16 @@ var parameters = [...]Parameter{
 	},
 	{
 		Key: "staging_buffer", Kind: Size, Scope: Job, Default: Auto, Min: 64 << 10,
-		Derived: "computed from the size of a batch",
+		Derived: "computed from the size of a batch; grows while the job runs if more is needed to " +
+			"keep the source busy",
 		Help: "Shared memory, per rank, that holds batches until the training " +
 			"process takes them",
 		field: func(c *Config) any { return &c.StagingBuffer },
 	},
 	{
 		Key: "prefetch_batches", Kind: Int, Scope: Job, Default: "64", Min: 1, Max: 65536,
-		Help:  "Maximum number of batches staged ahead of the training process",
+		Help: "Maximum number of batches staged ahead of the training process. The default grows " +
+			"while the job runs if more are needed to keep the source busy",
 		field: func(c *Config) any { return &c.PrefetchBatches },
 	},
 	{

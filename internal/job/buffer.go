@@ -9,6 +9,13 @@ import (
 const (
 	smallestBuffer = 32 << 20 // bytes, unless 4 batches need more
 	batchesStaged  = 4
+	// A staging buffer whose size was not given grows up to growth times its first size, and at most
+	// to mostStaged bytes.
+	growth     = 8
+	mostStaged = 1 << 30
+	// mostAhead is up to how many batches are staged and not yet taken if prefetch_batches was not
+	// given.
+	mostAhead = 4096
 	// maxRagged is the largest default if transforms produce images of different sizes, in bytes,
 	// unless 2 batches need more.
 	maxRagged = 512 << 20

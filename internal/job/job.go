@@ -75,6 +75,8 @@ type Config struct {
 	OnError  string
 	Staging  int64 // bytes of a rank's staging buffer; 0: derived from its batches
 	Prefetch int   // most batches staged and not yet taken
+	// FixedPrefetch is set if Prefetch was given, and is kept.
+	FixedPrefetch bool
 
 	Warnings []string
 	Output   *Output // the format of transformed samples; nil: delivered unchanged

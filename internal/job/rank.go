@@ -52,7 +52,11 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 				rank, request.Name(j.config.Request.Job)),
 		}
 	}
-	buffer, err := staging.New(size)
+	most := size
+	if j.config.Staging == 0 {
+		most = max(size, min(growth*size, mostStaged))
+	}
+	buffer, err := staging.New(size, most)
 	if err != nil {
 		return nil, fmt.Errorf("staging buffer of rank %d: %w", rank, err)
 	}
@@ -74,6 +78,14 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		First: j.firstBatches(rank),
 		Lazy:  !j.planner.Prefetches(), Gate: j.planner.Gate(),
 		Faults: j.faults, Ledger: r.ledger, Verify: verify,
+	}
+	if !j.config.FixedPrefetch {
+		o.MostAhead = max(mostAhead, o.Ahead)
+	}
+	if most > size {
+		o.Grow = func(bytes int64) bool {
+			return j.p.Admit(bytes, "staging buffer", "set staging_buffer") == nil
+		}
 	}
 	if j.p.Order.Given() {
 		o.Await = r.await

@@ -133,7 +133,7 @@ func (j *Job) rankReports() []stats.RankReport {
 		}
 		if open := j.ranks[rank]; open != nil {
 			r.Open = true
-			_, r.Staging.Size = open.buffer.Ring()
+			r.Staging.Size = open.buffer.Limit()
 			r.Staging.Used, r.Staging.Extra = open.buffer.Usage()
 		}
 		out = append(out, r)

@@ -42,7 +42,7 @@ type batch struct {
 	state batchState
 
 	o       *Options
-	stager  *Stager       // for due alone
+	stager  *Stager       // for due and reserve alone
 	sizes   *sizes        // sizes of the rank's results, if they vary
 	staged  *atomic.Int64 // number of the rank's staged batches
 	view    *access.Epoch

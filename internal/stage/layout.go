@@ -74,8 +74,7 @@ func (b *batch) layOutRagged(ctx context.Context) (tasks []cache.Task, err error
 		}
 		need += need / 4
 	}
-	_, ring := b.o.Buffer.Ring()
-	slot, err := b.reserve(ctx, min(need, ring/2))
+	slot, err := b.reserve(ctx, min(need, b.o.Buffer.Limit()/2))
 	if err != nil {
 		return nil, err
 	}
@@ -86,7 +85,9 @@ func (b *batch) layOutRagged(ctx context.Context) (tasks []cache.Task, err error
 // reserve allocates memory for the batch in the staging buffer, and waits until there is enough.
 func (b *batch) reserve(ctx context.Context, bytes int64) (staging.Slot, error) {
 	start := time.Now()
+	b.stager.reserve(true)
 	slot, extra, err := b.o.Buffer.Alloc(ctx, bytes)
+	b.stager.reserve(false)
 	if err != nil {
 		return staging.Slot{}, err
 	}

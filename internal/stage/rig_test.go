@@ -122,6 +122,9 @@ type rigOptions struct {
 	dir          string
 	threads      int
 	buffer       int64
+	mostBuffer   int64 // up to what the buffer grows
+	mostAhead    int
+	grow         func(bytes int64) bool
 	ahead        int
 	lazy, fill   bool
 	timeout      time.Duration
@@ -162,14 +165,15 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)
 	for r := range o.spec.WorldSize {
-		buffer, err := staging.New(o.buffer)
+		buffer, err := staging.New(o.buffer, o.mostBuffer)
 		if err != nil {
 			t.Fatal(err)
 		}
 		ledger := NewLedger(g.cache, steps(o.preprocessor))
 		g.ranks = append(g.ranks, &testRank{r, New(Options{
 			Stream: g.stream, Epoch: g.stream.Epoch, Rank: r, Cache: g.cache, Buffer: buffer,
-			Ahead: o.ahead, Lazy: o.lazy, Faults: g.faults, Ledger: ledger,
+			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Faults: g.faults,
+			Ledger:       ledger,
 			Preprocessor: o.preprocessor,
 		}), buffer, ledger})
 	}

@@ -15,7 +15,7 @@ import (
 // discarded.
 func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	queue := make(chan *batch, s.o.Ahead)
+	queue := make(chan *batch, max(s.o.Ahead, s.o.MostAhead))
 	s.o.Ledger.restart(epoch)
 	s.mu.Lock()
 	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0

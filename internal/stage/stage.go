@@ -78,6 +78,12 @@ type Options struct {
 	// Ahead is the most batches staged and not yet taken by the process, including those sent to
 	// it.
 	Ahead int
+	// MostAhead is up to what Ahead grows, while the process waits although more samples could be
+	// read at the same time; 0: it does not grow.
+	MostAhead int
+	// Grow, if not nil, is called when the buffer should grow for the same reason, with the number
+	// of bytes, and reports whether there is memory for them.
+	Grow func(bytes int64) bool
 	// First is how many batches are staged before the process has taken any; the limit grows by two
 	// with each batch that it takes, up to Ahead. So at the start of a job, what is needed at once
 	// does not wait for what is not, on this node and at a shared source. 0: Ahead.

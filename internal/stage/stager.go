@@ -21,6 +21,8 @@ type Stager struct {
 	begin, laidOut, emitted, taken int
 	waiting                        bool // the process is blocked, and has received nothing since
 	lacking                        bool // the next batch waits for memory
+	reserving                      bool // the walker reserves memory, and may have to wait for some
+	ahead                          int  // most batches staged and not yet taken
 	pace                           pace
 
 	sizes sizes // of results, if they vary
@@ -34,7 +36,10 @@ func New(o Options) *Stager {
 	if o.First == 0 {
 		o.First = o.Ahead
 	}
-	return &Stager{o: o, demand: make(chan struct{}, 1), moved: make(chan struct{}, 1)}
+	return &Stager{
+		o: o, ahead: o.Ahead,
+		demand: make(chan struct{}, 1), moved: make(chan struct{}, 1),
+	}
 }
 
 // settle subtracts n batches from those in progress, and clears the process's wait for them. If n
@@ -83,6 +88,11 @@ func (s *Stager) Wait() {
 	}
 	s.waiting = true
 	s.urge()
+	s.widen()
+	select { // hold looks whether there may be more batches
+	case s.moved <- struct{}{}:
+	default:
+	}
 }
 
 // urge makes the buffer allocate beyond the ring if the process is blocked for lack of memory: no
@@ -127,6 +137,31 @@ func (s *Stager) take(n int) {
 	}
 }
 
+// reserve records whether the walker reserves memory for a batch.
+func (s *Stager) reserve(begins bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.reserving = begins; begins {
+		s.widen()
+	}
+}
+
+// starved reports whether the process waits although more samples could be read at the same time:
+// then that there are not more batches in progress is what it waits for. That it waits for the
+// first batch says nothing. s.mu must be held.
+func (s *Stager) starved() bool { return s.waiting && s.taken > 0 && s.o.Cache.Unused() }
+
+// widen lets the staging buffer grow if there may be no more batches in progress for lack of
+// memory. s.mu must be held.
+func (s *Stager) widen() {
+	if s.o.Grow == nil || !s.reserving || !s.starved() {
+		return
+	}
+	if more := s.o.Buffer.Growth(); more > 0 && s.o.Grow(more) {
+		s.o.Buffer.Grow()
+	}
+}
+
 // due returns when the process needs a batch, given by its step over all epochs: in seconds from
 // now; 0 if it waits for it.
 func (s *Stager) due(now time.Time, step int) float64 {
@@ -139,7 +174,11 @@ func (s *Stager) due(now time.Time, step int) float64 {
 func (s *Stager) hold(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		full := s.laidOut-s.taken >= min(s.o.First+2*s.taken, s.o.Ahead)
+		staged := s.laidOut - s.taken
+		if staged >= s.ahead && s.ahead < s.o.MostAhead && s.starved() {
+			s.ahead = min(s.ahead+s.ahead/2+1, s.o.MostAhead)
+		}
+		full := staged >= min(s.o.First+2*s.taken, s.ahead)
 		if !full {
 			s.laidOut++
 		}

@@ -43,7 +43,7 @@ func TestMisuseOfSlotsPanics(t *testing.T) {
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b, err := New(4096)
+			b, err := New(4096, 0)
 			if err != nil {
 				t.Fatal(err)
 			}

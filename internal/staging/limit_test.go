@@ -11,7 +11,7 @@ import (
 // TestReturnAcceptsSentSlotsOnce checks that a process can return the slots that it was sent, once,
 // and no others.
 func TestReturnAcceptsSentSlotsOnce(t *testing.T) {
-	b, err := New(4096)
+	b, err := New(4096, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +69,7 @@ func TestLimitErrors(t *testing.T) {
 		t.Errorf("EPERM is no limit: %v", err)
 	}
 	// A real failure: more than any address space.
-	if _, err := New(1 << 48); !errors.As(err, &l) || l.Need != 1<<48+returnsSize {
+	if _, err := New(1<<48, 0); !errors.As(err, &l) || l.Need != 1<<48+returnsSize {
 		t.Errorf("a buffer of 2^48 bytes: %v", err)
 	}
 }

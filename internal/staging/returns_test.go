@@ -56,7 +56,7 @@ func skipUnordered(t *testing.T) {
 func TestReturnedSlotsBecomeFree(t *testing.T) {
 	skipUnordered(t)
 	rapid.Check(t, func(t *rapid.T) {
-		b, err := New(1 << 16)
+		b, err := New(1<<16, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -118,7 +118,7 @@ func TestAllocPollsTheReturnRing(t *testing.T) {
 	for name, tell := range map[string]bool{"by itself": false, "told": true} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				b, err := New(4096)
+				b, err := New(4096, 0)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -155,7 +155,7 @@ func TestAllocPollsTheReturnRing(t *testing.T) {
 // the same place was taken.
 func TestReturnRingIsBounded(t *testing.T) {
 	skipUnordered(t)
-	b, err := New(2 * entries * align)
+	b, err := New(2*entries*align, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +192,7 @@ func TestReturnRingIsBounded(t *testing.T) {
 func TestPollsAreFrequent(t *testing.T) {
 	skipUnordered(t)
 	synctest.Test(t, func(t *testing.T) {
-		b, err := New(4096)
+		b, err := New(4096, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -223,7 +223,7 @@ func TestPollsAreFrequent(t *testing.T) {
 // TestEndIsPublished checks that the word after the return ring says before which batch the stream
 // ends, counted from 1; 0: it does not end.
 func TestEndIsPublished(t *testing.T) {
-	b, err := New(4096)
+	b, err := New(4096, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -263,7 +263,7 @@ func TestInvalidReturnsEndTheStream(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			b, err := New(4096)
+			b, err := New(4096, 0)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -283,7 +283,7 @@ func TestInvalidReturnsEndTheStream(t *testing.T) {
 func FuzzReturns(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, 0})
 	f.Fuzz(func(t *testing.T, page []byte) {
-		b, err := New(4096)
+		b, err := New(4096, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +304,7 @@ func FuzzReturns(f *testing.F) {
 // TestTryAllocTakesReturns checks that TryAlloc polls the return ring.
 func TestTryAllocTakesReturns(t *testing.T) {
 	skipUnordered(t)
-	b, err := New(4096)
+	b, err := New(4096, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

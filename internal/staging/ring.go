@@ -10,7 +10,7 @@ func (b *Buffer) fit(n int64) (Slot, bool) {
 	n = aligned(n)
 	best := -1
 	for i, e := range b.mu.free {
-		if e.size < n {
+		if min(e.size, b.mu.limit-e.off) < n {
 			continue
 		}
 		if best < 0 {

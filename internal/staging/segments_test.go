@@ -14,7 +14,7 @@ import (
 
 // TestSlotIDsAreUnique checks that no slot gets the ID of one in use, even after IDs wrap around.
 func TestSlotIDsAreUnique(t *testing.T) {
-	b, err := New(4096)
+	b, err := New(4096, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestSlotIDsAreUnique(t *testing.T) {
 // TestSegmentsAreSealed checks that neither the size of the ring and of extra segments nor their
 // seals can be changed through their descriptors.
 func TestSegmentsAreSealed(t *testing.T) {
-	b, err := New(8192)
+	b, err := New(8192, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func extraSegments(t *testing.T) (open, mapped int) {
 // TestExtraSegmentsAreReleased checks that an extra segment is closed and unmapped with its slot,
 // or with the buffer.
 func TestExtraSegmentsAreReleased(t *testing.T) {
-	b, err := New(4096)
+	b, err := New(4096, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -127,7 +127,7 @@ func TestExtraSegmentsAreReleased(t *testing.T) {
 // was waiting then.
 func TestAllocAfterClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		b, err := New(4096)
+		b, err := New(4096, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -170,7 +170,7 @@ func TestUrgeReplacesEarlierCalls(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			for first, urged := range map[bool]bool{false: c.next, true: c.first} {
 				synctest.Test(t, func(t *testing.T) {
-					b, err := New(4096)
+					b, err := New(4096, 0)
 					if err != nil {
 						t.Fatal(err)
 					}
@@ -198,7 +198,7 @@ func TestUrgeReplacesEarlierCalls(t *testing.T) {
 
 // TestResidentCountsUsedPages checks that pages of the ring count once they are used.
 func TestResidentCountsUsedPages(t *testing.T) {
-	b, err := New(64 << 20)
+	b, err := New(64<<20, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -53,7 +53,7 @@ type Extra struct {
 // Buffer is one rank's staging buffer. Its methods are safe for concurrent use.
 type Buffer struct {
 	ring memory // includes the return ring after it
-	size int64  // of the ring
+	size int64  // of the ring, at most: see limit
 
 	// mu guards its fields. Those of returns are also accessed by the process.
 	mu struct {
@@ -66,6 +66,8 @@ type Buffer struct {
 		poison invariants.Poison // of free
 		// next is where the last allocation ended, and the next search begins
 		next int64
+		// limit is the size of the part of the ring in which slots are allocated. It only grows.
+		limit int64
 
 		slots      map[uint32]held
 		lastSlot   uint32
@@ -87,19 +89,26 @@ type held struct {
 	sent    bool    // it was described to the process
 }
 
-// New returns a buffer whose ring has size bytes, rounded up to whole pages. Pages take memory when
-// they are first used.
-func New(size int64) (*Buffer, error) {
+// New returns a buffer whose ring has size bytes and may grow to most bytes (0: it does not grow),
+// rounded up to whole pages. Pages take memory when they are first used. If the system does not
+// allow most bytes of address space, the ring does not grow.
+func New(size, most int64) (*Buffer, error) {
 	page := int64(os.Getpagesize())
-	size = max((size+page-1)/page*page, page)
-	ring, err := newMemory("hdmlp-staging", size+returnsSize)
+	whole := func(n int64) int64 { return max((n+page-1)/page*page, page) }
+	size, most = whole(size), whole(max(size, most))
+	ring, err := newMemory("hdmlp-staging", most+returnsSize)
+	if err != nil && most > size {
+		most = size
+		ring, err = newMemory("hdmlp-staging", most+returnsSize)
+	}
 	if err != nil {
 		return nil, err
 	}
-	b := &Buffer{ring: ring, size: size}
-	b.mu.returns = newReturnRing(ring.data[size:])
+	b := &Buffer{ring: ring, size: most}
+	b.mu.returns = newReturnRing(ring.data[most:])
 	b.mu.changed = sync.NewCond(&b.mu)
-	b.mu.free = []extent{{0, size}}
+	b.mu.free = []extent{{0, most}}
+	b.mu.limit = size
 	b.mu.slots = make(map[uint32]held)
 	return b, nil
 }

@@ -41,7 +41,7 @@ func (b *Buffer) checkInvariants(t interface{ Fatalf(string, ...any) }) {
 // are freed the ring is whole again.
 func TestSlotsNeverOverlap(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		b, err := New(int64(rapid.IntRange(1, 1<<18).Draw(t, "size")))
+		b, err := New(int64(rapid.IntRange(1, 1<<18).Draw(t, "size")), 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,7 +122,7 @@ func TestSlotsNeverOverlap(t *testing.T) {
 
 // TestKeptSlotBlocksOnlyItself keeps one slot for ever: the rest of the ring remains usable.
 func TestKeptSlotBlocksOnlyItself(t *testing.T) {
-	b, err := New(64 << 10)
+	b, err := New(64<<10, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +160,7 @@ func TestAllocWaits(t *testing.T) {
 		return done
 	}
 	full := func(t *testing.T) (*Buffer, uint32) {
-		b, err := New(4096)
+		b, err := New(4096, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -250,7 +250,7 @@ func TestAllocWaits(t *testing.T) {
 
 // TestUnknownSlotsAreRefused checks that slots that are not in use are refused.
 func TestUnknownSlotsAreRefused(t *testing.T) {
-	b, err := New(1)
+	b, err := New(1, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -272,5 +272,39 @@ func TestUnknownSlotsAreRefused(t *testing.T) {
 		if _, err := b.Free(id); err == nil {
 			t.Errorf("slot %d was freed, but is not in use", id)
 		}
+	}
+}
+
+// TestBufferGrows checks that slots lie in the part of the ring that is used, that this part grows
+// by half up to the limit, and that a blocked allocation succeeds when it has grown.
+func TestBufferGrows(t *testing.T) {
+	b, err := New(8192, 30000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, ok := b.TryAlloc(8193); ok {
+		t.Error("a slot is larger than the part of the ring that is used")
+	}
+	if s, ok := b.TryAlloc(8192); !ok || s.Offset != 0 {
+		t.Errorf("slot %+v, %v", s, ok)
+	}
+	allocated := make(chan Slot)
+	go func() {
+		s, extra, err := b.Alloc(t.Context(), 4096)
+		if err != nil || extra != nil {
+			t.Errorf("extra segment %v, error %v", extra, err)
+		}
+		allocated <- s
+	}()
+	b.Grow()
+	if s := <-allocated; s.Offset != 8192 || b.Limit() != 12288 {
+		t.Errorf("after growth by half: offset %d, limit %d", s.Offset, b.Limit())
+	}
+	for range 10 {
+		b.Grow()
+	}
+	if _, size := b.Ring(); b.Limit() != size || size != 32768 || b.Growth() != 0 {
+		t.Errorf("limit %d of %d, growth %d", b.Limit(), size, b.Growth())
 	}
 }

@@ -35,7 +35,7 @@ def test_accelerate(same, ranks, kinds):
 def test_transformers(same, ranks):
     """A Trainer that is given the dataset, its evaluation, and one that goes on from a checkpoint
     amid an epoch."""
-    ours, theirs = same("train_hf.py", ranks)
+    ours, _theirs = same("train_hf.py", ranks)
     for rank in range(ranks):
         steps = ours[rank]["steps"]
         assert 0 < steps < len(ours[rank]["trained"])
@@ -75,7 +75,8 @@ def test_what_only_our_loader_has_goes_along(hooked, folder):
     ]
     for prepared in (hooked.prepare(loader), accelerate.skip_first_batches(loader, 0)):
         made = getattr(prepared, "base_dataloader", prepared)
-        assert type(made) is ht.DataLoader and made is not loader
+        assert type(made) is ht.DataLoader
+        assert made is not loader
         assert (made.epochs, made.labels, made.verify, made.memory, made.seed) == (
             2,
             "name",

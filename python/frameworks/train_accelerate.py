@@ -48,7 +48,7 @@ def samples(*epochs):
 
 def trains(accelerator, kind):
     """Whole epochs, one without its beginning, one without its end; and metrics."""
-    model, optimizer, train, validate = prepared(accelerator)
+    _, _, train, validate = prepared(accelerator)
     given, counted = [one_epoch(train)], []
     if kind != "stateful":  # of which accelerate asks that its state be loaded instead
         rest = skip_first_batches(train, 2)
@@ -78,7 +78,7 @@ def trains(accelerator, kind):
 def restarts(accelerator, kind):
     """A state amid the second epoch: the rest of that epoch, and another one, here and after a
     restart."""
-    model, optimizer, train, validate = prepared(accelerator)
+    _, _, train, _ = prepared(accelerator)
     one_epoch(train)
     whole = []
     for step, batch in enumerate(train):
@@ -87,7 +87,7 @@ def restarts(accelerator, kind):
             accelerator.save_state(f"kept {kind}")
     whole = [whole, one_epoch(train)]
     accelerator.free_memory()
-    model, optimizer, train, validate = prepared(accelerator)
+    _model, _optimizer, train, _validate = prepared(accelerator)
     accelerator.load_state(f"kept {kind}")
     train.set_epoch(1)
     resumed = [one_epoch(train if kind == "stateful" else skip_first_batches(train, 2))]

@@ -1,17 +1,12 @@
-"""Fixtures: a small folder of samples, and a daemon on a socket of the test's own: a fake, or the
-real one."""
+"""Fixtures: a small folder of samples, and a daemon on the test's own socket: a fake or the real
+one."""
 
 import os
 import signal
-import sys
 import time
 import uuid
 
 import pytest
-
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-
 from fakedaemon import FakeDaemon
 from hdmlp import _daemon, errors
 from timelimit import (  # noqa: F401
@@ -69,7 +64,7 @@ def real(socket_name, monkeypatch, tmp_path):
 
 @pytest.fixture
 def folder(tmp_path):
-    """25 samples in 3 classes; each sample's bytes say which one it is."""
+    """25 samples in 3 classes; each sample's bytes contain its ID."""
     number = 0
     for name, count in (("ant", 10), ("bee", 8), ("cat", 7)):
         (tmp_path / "data" / name).mkdir(parents=True)

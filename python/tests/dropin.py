@@ -1,5 +1,5 @@
-"""What the tests of ``ht.DataLoader`` in the place of torch's have in common: datasets, loaders of
-either kind, and what they yield."""
+"""Shared by the tests of ``ht.DataLoader`` in place of torch's: datasets, loaders of either kind,
+and what they yield."""
 
 import random
 
@@ -131,8 +131,8 @@ def seeded(make, loader):
 
 
 def epochs(loader, stops=(None, 2, None)):
-    """The batches of three epochs, the second one given up; and what torch's generator gives
-    then."""
+    """The batches of three epochs, of which the second is broken off, and the next number of
+    torch's generator."""
     found = []
     for stop in stops:
         found.append([])

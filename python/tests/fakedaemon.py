@@ -1,4 +1,4 @@
-"""A daemon for tests, in Python: it speaks docs/FORMATS.md over real sockets and memfds.
+"""A daemon for tests, in Python: it implements docs/FORMATS.md over real sockets and memfds.
 
 It reads folders, orders by a simple rule of its own (:func:`order`), and reuses the slot
 that was returned last first, after scribbling over it: a client that returns a slot
@@ -7,76 +7,21 @@ too early sees the scribble.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import mmap
 import os
-import random
 import socket
 import struct
-import sys
 import threading
 
-sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-import contextlib
-
+from fakedata import fingerprint, rank_ids, scan
 from hdmlp._protocol import audit_sum
 from hdmlp._version import __version__
 
-EXTENSIONS = (".jpg", ".jpeg", ".png", ".ppm", ".bmp", ".pgm", ".tif", ".tiff", ".webp")
-
-
-def fingerprint(path, samples):
-    """The version of a dataset, which changes with the number of its samples."""
-    return f"{len(samples):x}-{path}"
-
-
-def scan(path, extensions=None):
-    classes = sorted(e.name for e in os.scandir(path) if e.is_dir())
-    samples = []
-    for label, name in enumerate(classes):
-        for folder, _, files in sorted(os.walk(os.path.join(path, name))):
-            for file in sorted(files):
-                if file.lower().endswith(tuple(extensions or EXTENSIONS)):
-                    samples.append((os.path.relpath(os.path.join(folder, file), path), label))
-    return classes, samples
-
-
-def order(count, stream, epoch):
-    """The epoch's IDs in order, over all ranks."""
-    ids = list(range(count))
-    if stream["shuffle"] != "none":
-        random.Random(f"{stream['seed']}/{epoch}").shuffle(ids)
-    return ids
-
-
-def rank_ids(count, stream, epoch, rank, world):
-    """One rank's batches of an epoch: a list of lists of IDs."""
-    ids = order(count, stream, epoch)
-    batch = stream["global_batch"]
-    if stream["scheme"] == "uniform":
-        out = []
-        for begin in range(0, count, batch):
-            part = ids[begin : begin + batch]
-            if len(part) < batch and stream["drop_last"]:
-                break
-            share = -(-batch // world)
-            out.append(part[rank * share : (rank + 1) * share])
-        return out
-    if stream["tail"] == "drop":
-        ids = ids[: count // world * world]
-    else:
-        ids += ids[: -count % world]
-    mine = ids[rank::world]
-    local = batch // world
-    out = [mine[i : i + local] for i in range(0, len(mine), local)]
-    if out and stream["drop_last"] and len(out[-1]) < local:
-        out.pop()
-    return out
-
 
 class Slots:
-    """Memory for batches: slots of one segment, the last returned first."""
+    """Memory for batches: slots of one segment; the last one returned is used first."""
 
     def __init__(self, number, slot, count, first):
         self.number, self.slot = number, slot
@@ -168,7 +113,8 @@ class Session(threading.Thread):
                 "<QIIQQQI", payload
             )
             slots = struct.unpack_from(f"<{n}I", payload, 44)
-            assert len(payload) == 44 + 4 * n and python <= stall
+            assert len(payload) == 44 + 4 * n
+            assert python <= stall
             with self.cond:
                 if epoch != 0xFFFFFFFF:
                     self.acks.append((generation, epoch, step, stall, audit))
@@ -302,7 +248,7 @@ class Session(threading.Thread):
         self.send(131, struct.pack("<IIQ", number, 1, len(memory.map)), memory.fd)
 
     def take_slots(self, count, generation):
-        """Free slots of one segment; None if the generation is over."""
+        """Returns free slots of one segment, or None if the generation has ended."""
         daemon = self.daemon_
         with self.cond:
             while True:

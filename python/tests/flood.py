@@ -43,7 +43,7 @@ PLAUSIBLE = {
 
 
 class Client:
-    """One connection, and what it says."""
+    """A connection without the secret, and what it sends."""
 
     def __init__(self, source, address, kind, habit):
         self.socket, self.kind, self.habit = socket.socket(), kind, habit
@@ -57,7 +57,7 @@ class Client:
             raise OSError("connect")
 
     def speak(self, now):
-        """Says what can be said now; False: the connection has ended."""
+        """Sends what can be sent now; returns False if the connection has ended."""
         try:
             if self.begun:
                 self.begun = self.begun[self.socket.send(self.begun) :]

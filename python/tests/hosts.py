@@ -1,5 +1,5 @@
-"""Several hosts of one machine, for launchers: with names of their own, and a stand-in for ssh to
-get there."""
+"""Several hosts on one machine, for launchers: each has a name, and a stand-in for ssh connects
+them."""
 
 import os
 import re
@@ -7,8 +7,10 @@ import shlex
 import signal
 import subprocess
 import sys
-import time
 import uuid
+
+from nodes import slow_source
+from waiting import until
 
 _HERE = os.path.dirname(os.path.abspath(__file__))
 
@@ -88,6 +90,7 @@ class Hosts:
             "HDMLP_LINGER": "0s",
             "HDMLP_MEMORY": "64MiB",
             "HDMLP_INDEX_DIR": os.path.join(self.directory, "index"),
+            "HDMLP_CONFIG": slow_source(self.directory),
         }
         self.ssh = self.program(
             "ssh",
@@ -102,7 +105,7 @@ class Hosts:
         )
 
     def program(self, name, script):
-        """Puts a shell script into ``bin``; its path."""
+        """Puts a shell script into ``bin`` and returns its path."""
         path = os.path.join(self.bin, name)
         with open(path, "w") as file:
             file.write(f"#!/bin/sh\n{script}\n")
@@ -129,7 +132,7 @@ class Hosts:
         )
 
     def run(self, node, command, environment=None, cwd=None, timeout=120):
-        """Runs a command on a host to its end: its exit status, and all that it wrote."""
+        """Runs a command on a host and returns its exit status and output."""
         process = self.start(
             node, command, environment, cwd=cwd, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
         )
@@ -137,31 +140,34 @@ class Hosts:
 
     @staticmethod
     def end(process, timeout=120):
-        """A process's exit status, and all that it wrote."""
+        """Waits for a process and returns its exit status and output."""
         try:
             out, _ = process.communicate(timeout=timeout)
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
             out, _ = process.communicate()
-            raise AssertionError(f"it hangs: {process.args}; {out}") from None
+            raise AssertionError(f"not ended after {timeout} s: {process.args}; {out}") from None
         return process.returncode, out
 
     def wait_for(self, node, command, words, environment=None, timeout=30):
-        """Waits until a command prints these words.
+        """Repeats a command until it prints these words.
 
         Raises:
             OSError: it does not.
         """
-        deadline = time.monotonic() + timeout
-        while True:
-            _, out = self.run(node, command, environment)
-            if out.strip() == words:
-                return
-            if time.monotonic() > deadline:
-                raise OSError(f"{command}: {out}")
-            time.sleep(0.05)
+        printed = ""
+
+        def prints():
+            nonlocal printed
+            _, printed = self.run(node, command, environment)
+            return printed.strip() == words
+
+        try:
+            until(prints, command, timeout, 0.05)
+        except AssertionError as error:
+            raise OSError(f"{error}; it printed {printed!r}") from None
 
     def close(self):
-        """Ends the hosts, and all that runs on them."""
+        """Ends the hosts and all processes on them."""
         self._cluster.terminate()
         self._cluster.communicate()

@@ -1,5 +1,5 @@
-"""What tests of the identity of datasets have in common: a rank in a process of its own, folders
-that look alike, containers."""
+"""Shared by the tests of datasets' identity: a rank in a process of its own, folders that look
+alike, containers."""
 
 import hashlib
 import json
@@ -46,7 +46,7 @@ def write(path, seed):
 
 
 def normalise(root):
-    """Sets all times of files and directories to one, as tools that make images do."""
+    """Sets the times of all files and directories to one time, as tools that make images do."""
     for directory, _, files in os.walk(root, topdown=False):
         for name in [*files, "."]:
             os.utime(os.path.join(directory, name), ns=(THEN * 10**9,) * 2)
@@ -60,7 +60,7 @@ def make(root, seed, files=FILES):
 
 
 def hashes(root):
-    """What a loader without shuffling is to give, by the oracle."""
+    """The hashes of the samples that a loader without shuffling must give, by the oracle."""
     out = []
     for label in sorted(os.listdir(root)):
         if os.path.isdir(os.path.join(root, label)):

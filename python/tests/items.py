@@ -1,5 +1,5 @@
-"""What scripts of tests have of a folder where torch's loader is to know nothing of it: its items,
-and as samples their lengths.
+"""For scripts of tests: the items of a folder without anything of HDMLP's, for torch's loader, and
+the length of a sample as its content.
 
 PATH is the Python path with which such a script finds this module, and the package.
 """
@@ -14,7 +14,7 @@ PATH = os.pathsep.join([os.path.dirname(HERE), HERE])
 
 
 class Items(Dataset):
-    """What torch's loader has of a folder: its items alone."""
+    """A folder's items as a dataset of which torch's loader knows nothing else."""
 
     def __init__(self, data):
         self.data = data

@@ -1,5 +1,5 @@
-"""What tests of launchers have in common: hosts of one machine, a working directory with the
-examples, and what ranks were given."""
+"""Shared by the tests of launchers: hosts on one machine, a working directory with the examples,
+and records of what ranks received."""
 
 import glob
 import hashlib
@@ -95,7 +95,7 @@ def folder(tmp_path_factory):
 
 
 class Work:
-    """A working directory with the examples, whose loader records what it gives."""
+    """A working directory with the examples, in which the loader records what it gives."""
 
     def __init__(self, path, raw):
         self.path = str(path)
@@ -113,7 +113,7 @@ class Work:
             )
 
     def records(self):
-        """What the ranks were given."""
+        """What each rank received."""
         out = {}
         for path in glob.glob(os.path.join(self.path, "records", "*.json")):
             with open(path) as file:
@@ -134,7 +134,7 @@ def raw(tmp_path):
 
 @pytest.fixture(scope="module")
 def alone(hosts, folder, tmp_path_factory):
-    """What the ranks are given on one node, which is what torch's sampler gives them."""
+    """What the ranks receive on one node, which is what torch's sampler gives them."""
     work = Work(tmp_path_factory.mktemp("alone"), raw=False)
     status, out = hosts.run(
         0,
@@ -155,7 +155,7 @@ def alone(hosts, folder, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def alone_raw(folder):
-    """As `alone`, for samples' bytes: what torch's loader gives, in the form of a record."""
+    """As `alone`, for raw samples: what torch's loader gives, in the form of a record."""
     out = {}
     for rank in range(WORLD):
         out[rank] = []
@@ -168,7 +168,7 @@ def alone_raw(folder):
 
 
 def check(work, expected, nodes=(0, 0, 1, 1), first=0, host="node{}"):
-    """Every rank was given what it should be, on the node where it should be.
+    """Checks that every rank received its samples, on the node where it should be.
 
     Args:
         nodes: of each rank.
@@ -187,7 +187,7 @@ def check(work, expected, nodes=(0, 0, 1, 1), first=0, host="node{}"):
 
 
 def together(hosts, lines, work, environment=None):
-    """Runs a command on each host at once; all must end well."""
+    """Runs a command on each host at the same time; all must succeed."""
     processes = [
         hosts.start(
             node, line, environment, cwd=work.path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
@@ -199,7 +199,7 @@ def together(hosts, lines, work, environment=None):
 
 
 def documented(path, pattern, folder):
-    """The command lines of a document, with the folder in place of theirs."""
+    """The command lines in a document, with the test's folder in place of theirs."""
     with open(os.path.join(os.path.dirname(EXAMPLES), path)) as file:
         text = re.sub(r" *\\\n *", " ", file.read())  # a line may go on after a backslash
         return [
@@ -209,8 +209,7 @@ def documented(path, pattern, folder):
 
 
 def needed(*programs):
-    """Skips, or fails where scripts/setup could have installed it, without one of these
-    programs."""
+    """Skips the test if a program is missing, or fails it if scripts/setup can install it."""
     for program in programs:
         if not os.path.exists(program):
             (pytest.fail if shutil.which("apt-get") else pytest.skip)(
@@ -278,8 +277,8 @@ PartitionName=all Nodes=ALL Default=YES
 
 @pytest.fixture(scope="module")
 def slurm(hosts, tmp_path_factory):
-    """A Slurm with its controller on node0, and a slurmd on each host: the variables that its
-    commands need."""
+    """A Slurm with its controller on node0 and a slurmd on each host; returns the variables that
+    its commands need."""
     needed("/usr/sbin/slurmctld", "/usr/sbin/slurmd", "/usr/bin/sbatch", "/usr/sbin/munged")
     directory = str(tmp_path_factory.mktemp("slurm"))
     os.mkdir(os.path.join(directory, "state"))

@@ -12,10 +12,12 @@ import random
 import subprocess
 import sys
 import threading
-import time
+import uuid
 
 import pytest
 from hdmlp import _daemon, errors
+from throttled import Throttled, Unavailable
+from waiting import until
 
 RANK = os.path.join(os.path.dirname(os.path.abspath(__file__)), "rank_of_nodes.py")
 SAMPLES, SIZE = 240, 20_000
@@ -47,15 +49,79 @@ def folder(tmp_path_factory):
     return str(root)
 
 
+def slow_source(directory):
+    """The path of a configuration file that tells daemons that the source is slower than any other
+    tier. So they read a sample from the source only if no node has it, and tests can count reads:
+    a source on the local disk may otherwise be faster than another node."""
+    path = os.path.join(directory, "slow-source.toml")
+    with open(path, "w") as file:
+        file.write("[environment]\nsource = {1 = 0.001}\n")
+    return path
+
+
+def on_node(binary, run, node, *command):
+    """The command line that runs a command on a node of a run of `hdmlp dev cluster`."""
+    return [binary, "dev", "exec", str(node), "--run", run, "--", *command]
+
+
+def run_script(binary, tmp_path, script, *arguments, **variables):
+    """Runs a Python script on two nodes with two ranks each: ranks 0 and 1 on node 0, 2 and 3 on
+    node 1. Its last argument is an empty directory, for waiting.barrier.
+
+    Returns:
+        What its ranks printed as lines of JSON, by rank, and the finished process.
+    """
+    (tmp_path / "script.py").write_text(script)
+    (tmp_path / "wait").mkdir()
+    environment = {
+        **os.environ,
+        "HDMLP_LINGER": "0s",
+        "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+        "HDMLP_CONFIG": slow_source(tmp_path),
+        "HDMLP_SECRET": uuid.uuid4().hex,
+        "OMP_NUM_THREADS": "1",
+        **variables,
+    }
+    environment.pop("HDMLP_SOCKET", None)
+    done = subprocess.run(
+        [
+            binary,
+            "dev",
+            "cluster",
+            "-n",
+            "2",
+            "--ranks-per-node",
+            "2",
+            "--run",
+            f"script-{os.getpid()}",
+            "--",
+            sys.executable,
+            str(tmp_path / "script.py"),
+            *arguments,
+            str(tmp_path / "wait"),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    said = [
+        json.loads(line[line.index("{") :])
+        for line in done.stdout.splitlines()
+        if '{"rank"' in line
+    ]
+    return sorted(said, key=lambda value: value["rank"]), done
+
+
 class Nodes:
     """A run of `hdmlp dev cluster` in which each rank runs rank_of_nodes.py.
 
     Attributes:
-        ready: by rank, the process of its daemon.
-        process_of: by rank, its own process.
-        caught: by rank, what it said of a sample that could not be read, where options has again.
-        at: by rank, what it said at the end of each epoch so far, where options has gates.
-        said: by rank, what it said at its end.
+        ready: by rank, the process ID of its daemon.
+        process_of: by rank, its own process ID.
+        caught: by rank, its report of a sample that could not be read, if options has again.
+        at: by rank, its reports at the ends of epochs so far, if options has gates.
+        said: by rank, its last report.
         other: all other lines.
     """
 
@@ -65,6 +131,7 @@ class Nodes:
             **os.environ,
             "HDMLP_LINGER": "0s",
             "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+            "HDMLP_CONFIG": slow_source(tmp_path),
         }
         environment.pop("HDMLP_SOCKET", None)
         self.process = subprocess.Popen(
@@ -126,18 +193,21 @@ class Nodes:
                 self.said[value["rank"]] = value
 
     def wait(self, condition, what, timeout=60):
-        """Waits until condition() is true, and returns what it said."""
-        limit = time.monotonic() + timeout
-        while not (value := condition()):
-            if time.monotonic() > limit or self.process.poll() is not None:
-                logs = self.logs()
-                self.process.kill()
-                raise AssertionError(
-                    f"{what}: not within {timeout} s; ranks said {dict(self.at)}, {self.said}; "
-                    f"{''.join(self.other)}{logs}"
-                )
-            time.sleep(0.02)
-        return value
+        """Waits until condition() is true, and returns its value."""
+
+        def value():
+            found = condition()
+            assert found or self.process.poll() is None, f"{what}: the run has ended before"
+            return found
+
+        try:
+            return until(value, what, timeout, 0.02)
+        except AssertionError as error:
+            logs = self.logs()
+            self.process.kill()
+            raise AssertionError(
+                f"{error}; ranks said {dict(self.at)}, {self.said}; {''.join(self.other)}{logs}"
+            ) from None
 
     def log(self, rank):
         """The log of a rank's daemon; empty if it is gone."""
@@ -157,10 +227,10 @@ class Nodes:
         self.wait(lambda: len(self.ready) >= ranks, f"{ranks} ranks are ready", 30)
 
     def wait_epoch(self, epoch, ranks):
-        """Waits until these ranks are through the epoch."""
+        """Waits until these ranks have finished the epoch."""
         self.wait(
             lambda: all(len(self.at[rank]) > epoch for rank in ranks),
-            f"ranks {ranks} are through epoch {epoch}",
+            f"ranks {ranks} have finished epoch {epoch}",
         )
 
     def go_on(self, epoch):
@@ -169,8 +239,8 @@ class Nodes:
             pass
 
     def together(self, ranks, epochs):
-        """Lets ranks, whose options have gates and until, go on from epoch to epoch together, as in
-        training, and end when all have."""
+        """Has ranks, whose options have gates and until, begin each epoch together, as in training,
+        and end together."""
         for epoch in range(epochs):
             self.wait_epoch(epoch, range(ranks))
             self.go_on(epoch)
@@ -184,32 +254,27 @@ class Nodes:
             capture_output=True,
         )
 
+    def on_node(self, node, *command):
+        """The command line that runs a command on a node."""
+        return on_node(self.binary, self.name, node, *command)
+
+    def ask(self, node, *arguments):
+        """What `hdmlp ...` prints on a node."""
+        asked = subprocess.run(
+            self.on_node(node, self.binary, *arguments), capture_output=True, text=True
+        )
+        assert asked.returncode == 0, asked.stderr
+        return asked.stdout
+
     def report(self, node):
         """The report of the job by the node's daemon."""
-        asked = subprocess.run(
-            [
-                self.binary,
-                "dev",
-                "exec",
-                str(node),
-                "--run",
-                self.name,
-                "--",
-                self.binary,
-                "stats",
-                "--json",
-            ],
-            check=True,
-            capture_output=True,
-            text=True,
-        )
-        return json.loads(asked.stdout)["jobs"][0]
+        return json.loads(self.ask(node, "stats", "--json"))["jobs"][0]
 
     def wait_gone(self, node, other):
-        """Waits until the node has taken notice that another one is gone."""
+        """Waits until the node has noticed that another one is gone."""
         self.wait(
             lambda: not self.peer(node, other)["alive"],
-            f"node {node} takes notice that node {other} is gone",
+            f"node {node} notices that node {other} is gone",
         )
 
     def wait_asked(self, node, other):
@@ -217,32 +282,46 @@ class Nodes:
         self.wait(lambda: not self.peer(node, other)["bypassed"], f"node {node} asks node {other}")
 
     def peer(self, node, other):
-        """What a node thinks of another one."""
+        """A node's report of another one."""
         return next(peer for peer in self.report(node)["peers"] if peer["node"] == other)
 
     def end(self, timeout=60):
-        """What the ranks said, by rank, and the exit status."""
+        """The ranks' last reports, by rank, and the exit status."""
         try:
             status = self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.process.kill()
             raise AssertionError(
-                f"it hangs; ranks said {self.said}; {''.join(self.other)}"
+                f"the run has not ended; ranks said {self.said}; {''.join(self.other)}"
             ) from None
         for thread in self._threads:
             thread.join(5)
         return self.said, status
 
 
+def streams(said):
+    """By rank, a digest per epoch."""
+    return {rank: value["epochs"] for rank, value in said.items()}
+
+
+def streams_of_one_node(binary, folder, directory, ranks=3, **options):
+    """What ranks of a job on one node receive: by rank, a digest per epoch."""
+    said, status = Nodes(binary, folder, 1, options, ranks, directory).end()
+    assert status == 0
+    return streams(said)
+
+
 @pytest.fixture(scope="module")
 def alone(binary, folder, tmp_path_factory):
-    """What three ranks are given on one node: per rank, a digest per epoch."""
-    said, status = Nodes(
-        binary, folder, 1, {"batch_size": 8}, 3, tmp_path_factory.mktemp("alone")
-    ).end()
-    assert status == 0
-    return {rank: value["epochs"] for rank, value in said.items()}
+    """What three ranks receive on one node: by rank, a digest per epoch."""
+    return streams_of_one_node(binary, folder, tmp_path_factory.mktemp("alone"), batch_size=8)
 
 
-def streams(said):
-    return {rank: value["epochs"] for rank, value in said.items()}
+@pytest.fixture
+def shaky(folder):
+    """The folder through a mount that can be made to fail."""
+    try:
+        with Throttled(folder, 0) as mount:
+            yield mount
+    except Unavailable as error:
+        pytest.skip(str(error))

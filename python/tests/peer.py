@@ -1,5 +1,5 @@
-"""The daemon's end of a stream, played by a test frame by frame, in one thread: what it says lies
-in the socket when the stream looks."""
+"""The daemon's end of a stream, which a test controls frame by frame in one thread: what it sends
+is in the socket before the stream reads."""
 
 import contextlib
 import os
@@ -15,8 +15,7 @@ PAGE = 4096
 
 
 def memory(content=b""):
-    """A descriptor of a memfd that holds the content, under a name that no other has; and the
-    name."""
+    """Returns a descriptor of a memfd with this content, and its unique name."""
     name = uuid.uuid4().hex
     fd = os.memfd_create(name)
     os.pwrite(fd, content, 0)
@@ -24,7 +23,7 @@ def memory(content=b""):
 
 
 def descriptors(name):
-    """How many descriptors of the memfd of that name this process has."""
+    """The number of descriptors of the memfd of that name that this process has."""
     count = 0
     for fd in os.listdir("/proc/self/fd"):
         with contextlib.suppress(FileNotFoundError):  # closed by another thread
@@ -33,7 +32,7 @@ def descriptors(name):
 
 
 class Peer:
-    """Opens a stream, and answers it as it is told.
+    """Opens a stream, and answers it as the test says.
 
     Args:
         folder: any directory.
@@ -82,7 +81,7 @@ class Peer:
         self.say(kind, protocol.encode_json(kind, value)[protocol.HEADER.size :])
 
     def segment(self, number, size, flags=protocol.WRITABLE):
-        """Sends a segment of so many bytes, which say where they are."""
+        """Sends a segment of so many bytes, whose content tells their place."""
         content = bytes(i * 7 % 251 ^ number for i in range(size))
         fd, self.names[number] = memory(content)
         self._fds.append(fd)
@@ -92,7 +91,7 @@ class Peer:
         return fd
 
     def batch(self, generation, position, places, slots=()):
-        """Sends a batch of the samples that lie at these places: (segment, offset, length)."""
+        """Sends a batch of the samples at these places: (segment, offset, length)."""
         epoch, step = divmod(position, self.stream.steps)
         n, m = len(places), len(slots)
         segments, offsets, lengths = zip(*places) if n else ((), (), ())
@@ -111,7 +110,7 @@ class Peer:
         )
 
     def content(self, places):
-        """What the samples at these places are."""
+        """The content of the samples at these places."""
         return [self.segments[s][o : o + length] for s, o, length in places]
 
     def fail(self, generation, message):

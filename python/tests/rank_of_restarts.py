@@ -1,29 +1,33 @@
-"""A rank of test_nodes_restart.py: goes on where a state says, and prints a line of JSON with what
-it was given and where it is.
+"""A rank of test_nodes_restart.py: resumes from a state, and prints a line of JSON with the samples
+that it received and its new state.
 
     rank_of_restarts.py FOLDER OPTIONS
 
 OPTIONS is a JSON object: the loader's arguments, and
 
     state  what state_dict returned; None: from the beginning
-    steps  after so many batches it says where it is; then it goes on until it is killed, or the end
+    steps  after so many batches, or at its end, it reports
+    go_on  after its report it waits for the file with this name and its rank; None: until it is
+           killed
 """
 
 import json
 import os
+import signal
 import sys
-import time
 import zlib
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 import hdmlp.data as data
 from hdmlp import errors
+from waiting import until_exists
 
 
 def main() -> None:
     folder, options = sys.argv[1], json.loads(sys.argv[2])
     state, steps = options.pop("state"), options.pop("steps")
+    go_on = options.pop("go_on", None)
     rank, given = int(os.environ["RANK"]), []
     try:
         with data.DataLoader(data.Folder(folder), seed=5, **options) as loader:
@@ -35,8 +39,9 @@ def main() -> None:
                     given.append([zlib.crc32(sample) for sample in samples])
                     if len(given) == steps:
                         say(rank, loader, given)
-                    if len(given) >= steps:
-                        time.sleep(0.1)
+                        if go_on is None:
+                            signal.pause()
+                        until_exists(f"{go_on}-{rank}")
             if len(given) < steps:
                 say(rank, loader, given)
     except errors.HDMLPError as error:
@@ -49,8 +54,8 @@ def main() -> None:
 
 def say(rank, loader, given) -> None:
     report = loader.report()
-    # What left the source for this job: "tiers" counts from when the dataset's cache was made,
-    # which is that of the job before where its daemon has not let it go yet.
+    # What this job read from the source: "tiers" counts since the dataset's cache was made, which
+    # may be the cache of the job before.
     print(
         json.dumps(
             {

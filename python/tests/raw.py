@@ -1,13 +1,13 @@
-"""What tests of raw batches expect."""
+"""Shared by the tests of raw batches."""
 
 import threading
 
-from fakedaemon import rank_ids
+from fakedata import rank_ids
 from waiting import until
 
 
 def read(samples):
-    """The IDs that the samples' bytes say."""
+    """The IDs that the samples' bytes contain."""
     return [int(bytes(s).split()[1]) for s in samples]
 
 
@@ -16,7 +16,7 @@ def expected(loader, count, epoch, rank=0, world=1):
 
 
 def when_waiting(daemon, action):
-    """Has another thread call ``action`` once the loader has told the fake daemon that it waits."""
+    """Calls ``action`` in another thread once the loader has told the fake daemon that it waits."""
 
     def run():
         until(lambda: daemon.session.waits > before, "the loader waits for a batch")

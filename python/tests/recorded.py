@@ -1,5 +1,5 @@
-"""The datasets and loaders of hdmlp.torch, or hdmlp.data where there is RAW, which write down what
-they give.
+"""The datasets and loaders of hdmlp.torch, or of hdmlp.data if there is a file RAW, which record
+what they give.
 
 Beside this file, in records/, each rank leaves a JSON file: where it is, and a digest and the
 labels of each epoch.

@@ -1,4 +1,4 @@
-"""What HDMLP is held against: image folders, and what torchvision and torch's own loader make of
+"""The reference for HDMLP: image folders, and what torchvision and torch's own loader make of
 them."""
 
 import numpy
@@ -30,7 +30,8 @@ def picture(rng, width, height):
 
 
 def jpegs(root, counts, seed=0, edges=(30, 70)):
-    """Fills a folder with classes of JPEGs of all sizes, qualities and subsamplings; its path."""
+    """Fills a folder with classes of JPEGs of various sizes, qualities and subsamplings, and
+    returns its path."""
     rng = numpy.random.default_rng(seed)
     for name, count in counts.items():
         (root / name).mkdir(parents=True)
@@ -45,8 +46,8 @@ def jpegs(root, counts, seed=0, edges=(30, 70)):
 def batches(
     root, batch, epochs, seed, drop_last, rank, world, transform=None, shuffle=True, **more
 ):
-    """What torch's own loader gives a rank: per epoch, a list of batches; of the files' bytes if
-    there is no transform."""
+    """What torch's own loader gives a rank: per epoch, a list of batches; without a transform, of
+    the files' bytes."""
     dataset = torchvision.datasets.ImageFolder(
         root, transform, loader=read if transform is None else decoded, **more
     )

@@ -1,4 +1,4 @@
-"""Ranks and commands, in real processes, for the tests of the daemon's socket."""
+"""Ranks and commands as real processes, for the tests of the daemon's socket."""
 
 import json
 import os
@@ -40,8 +40,8 @@ def runtime(tmp_path):
 
 
 def variables(**changes):
-    """The environment with changes; None: not set. No test may depend on where the user's own
-    daemon is."""
+    """The environment with changes; None removes a variable. Tests must not depend on the user's
+    own daemon."""
     environment = {
         key: value
         for key, value in os.environ.items()
@@ -55,7 +55,8 @@ def variables(**changes):
 
 
 class Ranks:
-    """Processes that connect at once and stay; what each says is in ``said``."""
+    """Processes that connect at the same time and stay connected; ``said`` has the output of
+    each."""
 
     def __init__(self, count, environment, prefix=()):
         self.processes = [

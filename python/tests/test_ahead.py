@@ -1,4 +1,4 @@
-"""Batches that are made ahead: what comes, in which order, and what of it is given up."""
+"""Batches made ahead: their order, and which of them are discarded."""
 
 import pytest
 from hdmlp._ahead import _MOST, Ahead
@@ -7,7 +7,8 @@ from hdmlp.errors import SampleError
 
 
 class FakeStream:
-    """A stream of batches of which so many are ready at a time, with an error at some positions."""
+    """A stream of batches of which a given number is ready at a time, with errors at some
+    positions."""
 
     steps = 5
 
@@ -62,7 +63,7 @@ def ahead_of(*args):
 
 
 @pytest.mark.parametrize("ready", [1, 2, 4])
-def test_in_order(ready):
+def test_batches_come_in_order(ready):
     stream, ahead = ahead_of(ready)
     stalls = []
     for position in range(3, 30):
@@ -74,20 +75,21 @@ def test_in_order(ready):
     assert stalls == [7 if i % ready == 0 else 0 for i in range(27)]
 
 
-def test_a_stream_that_never_runs_dry():
-    """Samples that are handed over where they lie take no room: the daemon sends more as fast as
-    they are taken."""
+def test_batches_made_ahead_are_limited():
+    """Samples that are handed over in place take no slots, so the daemon sends more as fast as they
+    are taken."""
     stream, ahead = ahead_of(10_000)
     for position in range(3, 100):
         assert take(ahead, 1) == [position]
         assert stream.position - position <= _MOST + 1
 
 
-def test_another_position_gives_up_what_is_made():
+def test_a_seek_discards_batches_made_ahead():
     stream, ahead = ahead_of(4)
     assert take(ahead, 2) == [3, 4]
     ahead.seek(20)
-    assert ahead.position == 20 and take(ahead, 6) == list(range(20, 26))
+    assert ahead.position == 20
+    assert take(ahead, 6) == list(range(20, 26))
     assert stream.seeks == [3, 20]
 
 
@@ -96,30 +98,33 @@ def test_another_position_gives_up_what_is_made():
     [lambda ahead: ahead.seek(20), lambda ahead: (ahead.restart(), ahead.seek(20))],
     ids=["seek", "restart"],
 )
-def test_another_position_gives_up_an_error_that_came_ahead(give_up):
-    stream, ahead = ahead_of(4, {5: SampleError("of before")})
+def test_a_seek_discards_an_error_met_ahead(give_up):
+    _stream, ahead = ahead_of(4, {5: SampleError("of before")})
     assert take(ahead, 1) == [3]
     give_up(ahead)
-    assert ahead.position == 20 and take(ahead, 6) == list(range(20, 26))
+    assert ahead.position == 20
+    assert take(ahead, 6) == list(range(20, 26))
 
 
 @pytest.mark.parametrize("at", range(3, 9))
-def test_an_error_comes_in_its_place(at):
+def test_an_error_is_raised_at_its_position(at):
     error = SampleError("no such sample")
     stream, ahead = ahead_of(4, {at: error})
     assert take(ahead, at - 3) == list(range(3, at))
     stream.broken = True  # as when the daemon is gone
     if at not in (3, 7):  # where it is known already
-        assert not ahead.broken and ahead.position == at
+        assert not ahead.broken
+        assert ahead.position == at
     with pytest.raises(SampleError) as caught:
         ahead.next()
-    assert caught.value is error and ahead.broken
+    assert caught.value is error
+    assert ahead.broken
     stream.broken = False
     ahead.seek(at)  # and again
     assert take(ahead, 5) == list(range(at, at + 5))
 
 
-def test_the_end_overtakes_what_is_made():
+def test_batches_made_ahead_past_the_end_are_discarded():
     stream, ahead = ahead_of(4)
     assert take(ahead, 2) == [3, 4]
     stream.end = 6
@@ -128,17 +133,20 @@ def test_the_end_overtakes_what_is_made():
         ahead.next()
 
 
-def test_what_is_made_is_taken_at_its_position_alone():
+def test_a_batch_made_ahead_is_taken_only_at_its_position():
     stream, ahead = ahead_of(4)
     assert ahead.take(3) is None  # nothing is made yet
     assert take(ahead, 1) == [3]
-    assert ahead.take(5) is None and ahead.take(3) is None
-    assert ahead.take(4).content == -4 and ahead.take(4) is None
+    assert ahead.take(5) is None
+    assert ahead.take(3) is None
+    assert ahead.take(4).content == -4
+    assert ahead.take(4) is None
     stream.end = 6
     assert ahead.take(5).content == -5
     assert ahead.take(6) is None  # another rank has stopped before it
     stream.end = None
-    assert ahead.take(6).content == -6 and ahead.take(7) is None
+    assert ahead.take(6).content == -6
+    assert ahead.take(7) is None
     assert take(ahead, 1) == [7]
     ahead.close()
     assert ahead.take(8) is None

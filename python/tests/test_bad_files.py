@@ -1,11 +1,9 @@
-"""Files with input/output errors, as a bad sector gives them: the fault of the file, and not of the
-source, as long as others can be read."""
+"""Files with input/output errors, as from a bad sector: the files are at fault, not the source, as
+long as others can be read."""
 
 import json
-import os
 import random
 import subprocess
-import sys
 import time
 
 import pytest
@@ -14,10 +12,8 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
 from hdmlp import _daemon, errors
-from torch.utils.data import DistributedSampler
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
 from throttled import Throttled, Unavailable
+from torch.utils.data import DistributedSampler
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 FILES, BATCH, EPOCHS = 200, 10, 2
@@ -80,7 +76,8 @@ def expected(epoch, rank):
     ids=["one", "ten", "ten and one thread"],
 )
 def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
-    """The stream goes on without them within seconds, the same on both ranks and in both epochs."""
+    """The stream continues without them within seconds, identically on both ranks and in both
+    epochs."""
     mount.set(fail=pattern)
     ranks = loaders(mount, policy, **options)
     for epoch in range(EPOCHS):
@@ -98,9 +95,8 @@ def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
             steps += 1
         assert steps == len(want[0])
     faults = ranks[0].report()["faults"]
-    assert {fault["sample"] for fault in faults} == bad and {
-        fault["policy"] for fault in faults
-    } == {policy}
+    assert {fault["sample"] for fault in faults} == bad
+    assert {fault["policy"] for fault in faults} == {policy}
     assert all(
         "while other samples could be read" in fault["reason"]
         and "input/output error" in fault["reason"]
@@ -110,13 +106,14 @@ def test_bad_files_are_left_out(mount, policy, pattern, bad, options):
         loader.close()
 
 
-def test_a_bad_file_is_raised_at_once(mount):
+def test_a_bad_file_raises_without_waiting_for_the_timeout(mount):
     mount.set(fail="077.jpg")
     [loader, other] = loaders(mount, "raise")
     with pytest.raises(errors.SampleError, match="input/output error") as caught:
         for _ in zip(loader, other):
             pass
-    assert caught.value.sample == 77 and caught.value.path.endswith("/a/077.jpg")
+    assert caught.value.sample == 77
+    assert caught.value.path.endswith("/a/077.jpg")
     assert (
         "while other samples could be read, so the fault is the file's and not the source's: "
         "restore the file" in str(caught.value)
@@ -125,9 +122,8 @@ def test_a_bad_file_is_raised_at_once(mount):
     other.close()
 
 
-def test_a_source_that_fails_is_waited_for(mount):
-    """Where nothing can be read it is the source's fault: nothing is left out, and the error comes
-    when the time is up."""
+def test_a_failing_source_raises_after_source_timeout(mount):
+    """If no file can be read, the source is at fault: no file is left out."""
     [loader, other] = loaders(mount, "skip", source_timeout="4s", prefetch_batches=1, memory="0")
     next(zip(loader, other))
     mount.set(fail="*.jpg")
@@ -145,9 +141,8 @@ def test_a_source_that_fails_is_waited_for(mount):
     other.close()
 
 
-def test_a_faulty_source_makes_no_other_version(mount, tmp_path):
-    """Reads fail now and then: the version, which rests on the contents of 64 files, is that of the
-    files themselves."""
+def test_read_errors_do_not_change_the_datasets_version(mount, tmp_path):
+    """The version depends on the contents of 64 files, of which some reads fail."""
 
     def version(root, index):
         seen = subprocess.run(

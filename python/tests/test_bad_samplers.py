@@ -1,5 +1,5 @@
-"""Samplers and datasets that are not as they should be: an error with index and epoch, or what
-torch does, and never other samples without a word."""
+"""Faulty samplers and datasets: an error with index and epoch, or what torch does, and never other
+samples silently."""
 
 import itertools
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("real")
 
 
 class Yields(Sampler):
-    """What it is told, epoch after epoch."""
+    """A sampler that yields the given values, epoch by epoch."""
 
     def __init__(self, *epochs, length=None):
         self.epochs, self.length, self.calls = epochs, length, 0
@@ -49,7 +49,7 @@ class Yields(Sampler):
         ([0, 1, None, 3], TypeError, "the sampler yields None in batch 1 of epoch 1"),
     ],
 )
-def test_what_is_no_index(folder, epoch, error, says):
+def test_invalid_indices_raise(folder, epoch, error, says):
     with ht.DataLoader(
         ht.ImageFolder(folder), 2, sampler=Yields([3, 2, 1, 0], epoch, length=4)
     ) as loader:
@@ -59,20 +59,21 @@ def test_what_is_no_index(folder, epoch, error, says):
         assert len(list(loader)) == 2  # the next one is sound
 
 
-def test_what_is_no_batch(folder):
-    with ht.DataLoader(
-        ht.ImageFolder(folder), batch_sampler=Yields([[1, 2], 3], length=2)
-    ) as loader:
-        with pytest.raises(
+def test_invalid_batches_raise(folder):
+    with (
+        ht.DataLoader(
+            ht.ImageFolder(folder), batch_sampler=Yields([[1, 2], 3], length=2)
+        ) as loader,
+        pytest.raises(
             TypeError,
             match="the batch sampler yields 3 in batch 1 of epoch 0; it must yield lists of "
             "indices",
-        ):
-            list(loader)
+        ),
+    ):
+        list(loader)
 
 
-def test_indices_of_any_kind(folder):
-    """What is a whole number is an index, as for a list."""
+def test_indices_of_any_integer_type_are_accepted(folder):
     data = ht.ImageFolder(folder, loader=length)
     indices = [torch.tensor(3), True, -1, 4]
     with ht.DataLoader(data, 2, sampler=Yields(indices, length=4)) as loader:
@@ -94,9 +95,9 @@ class Endless:
         lambda: Yields([5, 4, 3, 2, 1]),
     ],
 )
-def test_samplers_without_an_end(folder, sampler, caplog):
-    """They are asked no further ahead than by torch, and the files are read all the same; said
-    once."""
+def test_endless_samplers_are_served_as_by_torch(folder, sampler, caplog):
+    """They are asked no further ahead than by torch, the daemon still reads the files, and one
+    warning says so."""
     data = ht.ImageFolder(folder, loader=length)
     theirs = list(itertools.islice(DataLoader(Items(data), 2, sampler=sampler()), 40))
     with ht.DataLoader(data, 2, sampler=sampler()) as loader:
@@ -109,8 +110,7 @@ def test_samplers_without_an_end(folder, sampler, caplog):
     ].__len__() == 1
 
 
-def test_another_answer_from_the_same_state(folder):
-    """Resumed with a sampler that yields something else: the error names the epoch."""
+def test_resuming_with_a_sampler_of_another_order_names_the_epoch(folder):
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 2, sampler=Yields([1, 2, 3, 4], [5, 6, 7, 8], length=4)) as loader:
         list(loader)
@@ -130,8 +130,8 @@ def test_another_answer_from_the_same_state(folder):
             iter(loader)
 
 
-def test_another_dataset(folder):
-    """A state goes with the dataset's length, and with the part of it."""
+def test_resuming_with_another_dataset_is_refused(folder):
+    """A state belongs to a dataset of one length, and to one subset."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(Subset(data, [1, 2, 3]), 1, shuffle=True) as loader:
         next(iter(loader))
@@ -149,7 +149,7 @@ def test_another_dataset(folder):
 
 
 class Grows(Numbers):
-    """As many numbers as are wanted."""
+    """A dataset whose length the test sets."""
 
     def __init__(self):
         self.n = 8
@@ -158,9 +158,9 @@ class Grows(Numbers):
         return self.n
 
 
-def test_a_dataset_whose_length_changes():
-    """Samplers that look again each epoch see it, as in torch; one that shared out another length
-    is an error."""
+def test_a_dataset_that_changes_its_length_is_as_in_torch_or_refused():
+    """Samplers that read the length in each epoch follow it, as in torch; a distributed sampler,
+    which divided the old length, is an error."""
     data = Grows()
     torch.manual_seed(2)
     with ht.DataLoader(data, 4, shuffle=True) as loader:
@@ -180,9 +180,9 @@ def test_a_dataset_whose_length_changes():
 
 
 @pytest.mark.slow
-def test_ranks_that_disagree(ranks):
-    """They share a job, so that all of them raise: the one that came later when it is made, the
-    other one with the next batch."""
+def test_ranks_with_different_orders_raise(ranks):
+    """The rank that comes later raises when its loader is made, the other one with its next
+    batch."""
     said, _ = ranks(
         """
         from hdmlp import errors
@@ -209,7 +209,5 @@ def test_ranks_that_disagree(ranks):
     )
     assert len(said) == 2
     for r in said:
-        assert (
-            "rank 1 disagrees with rank 0" in r["caught"]
-            and "seed is 4 on rank 1 and 3 on rank 0" in r["caught"]
-        )
+        assert "rank 1 disagrees with rank 0" in r["caught"]
+        assert "seed is 4 on rank 1 and 3 on rank 0" in r["caught"]

@@ -1,4 +1,4 @@
-"""`hdmlp cache`: real daemons fill cache directories, and commands look at them.
+"""`hdmlp cache`: real daemons fill cache directories, and commands inspect them.
 
 What a copy should be is taken from the files themselves, and from where the test damaged them.
 """
@@ -39,7 +39,7 @@ def check(*args):
 
 @pytest.fixture
 def short(real, monkeypatch):
-    """A daemon for each job: the directory is free when the job has ended."""
+    """A daemon per job: the directory is free after the job."""
     monkeypatch.setenv("HDMLP_LINGER", "0s")
 
 
@@ -81,33 +81,30 @@ def samples(data):
 
 
 def copy_at(data, store, offset):
-    """The file whose copy lies at this offset in the store's data."""
+    """The file whose copy is at this offset of the store's data."""
     copies = (store / "data").read_bytes()
     start = offset // SIZE * SIZE
     (path,) = [path for path in samples(data) if path.read_bytes() == copies[start : start + SIZE]]
     return path
 
 
-def test_nothing_differs(filled):
+def test_an_intact_cache_has_no_findings(filled):
     data, cache, _ = filled
     status, (said,), _ = check(cache)
-    assert (
-        status == 0
-        and said["same"] == said["held"] == said["samples"] == FILES
-        and said["findings"] == []
-    ), said
-    assert said["dataset"] == str(data) and said["version"] == store_of(cache).name
+    assert status == 0, said
+    assert said["same"] == said["held"] == said["samples"] == FILES, said
+    assert said["findings"] == [], said
+    assert said["dataset"] == str(data)
+    assert said["version"] == store_of(cache).name
     done = command("check", cache)
-    assert (
-        done.returncode == 0
-        and f"compared {FILES} of {FILES} samples" in done.stdout
-        and not done.stderr
-    ), done
+    assert done.returncode == 0, done
+    assert f"compared {FILES} of {FILES} samples" in done.stdout, done
+    assert not done.stderr, done
 
 
-def test_what_differs_is_found(filled):
-    """A damaged copy, and a file that was changed, unnoticed by the cache, with the same size and
-    times: exactly these."""
+def test_damaged_copies_and_changed_files_are_found(filled):
+    """One copy is damaged, and one file is changed with the same size and times: exactly these are
+    found."""
     data, cache, options = filled
     store = store_of(cache)
     offset = 17 * SIZE + 5
@@ -122,7 +119,9 @@ def test_what_differs_is_found(filled):
         status, views, errors = check(cache)
         if status == 1:
             break
-        assert status == 2 and not views and store.name in errors, (
+        assert status == 2, (status, views, errors)
+        assert not views, (status, views, errors)
+        assert store.name in errors, (
             status,
             views,
             errors,
@@ -139,35 +138,33 @@ def test_what_differs_is_found(filled):
         said["source_changed_or_unreadable"],
     ) == (FILES - 2, 1, 1, 0), said
     found = {finding["what"]: finding for finding in said["findings"]}
-    assert found["corrupt"]["path"] == str(corrupt) and found["differs"]["path"] == str(changed), (
-        said
-    )
-    assert (
-        samples(data)[found["differs"]["sample"]] == changed
-        and samples(data)[found["corrupt"]["sample"]] == corrupt
-    )
+    assert found["corrupt"]["path"] == str(corrupt), said
+    assert found["differs"]["path"] == str(changed), said
+    assert samples(data)[found["differs"]["sample"]] == changed
+    assert samples(data)[found["corrupt"]["sample"]] == corrupt
     assert found["differs"]["copy_digest"] != found["differs"]["other_digest"]
     text = command("check", cache)
-    assert (
-        text.returncode == 1
-        and str(corrupt) in text.stdout
-        and str(changed) in text.stdout
-        and "--fix" in text.stdout
-    ), text
+    assert text.returncode == 1, text
+    assert str(corrupt) in text.stdout, text
+    assert str(changed) in text.stdout, text
+    assert "--fix" in text.stdout, text
     assert f"2 of {FILES} cached samples" in text.stderr, text
 
     status, (said,), _ = check(cache, "--fix")
-    assert status == 1 and said["dropped"] == 2, said
+    assert status == 1, said
+    assert said["dropped"] == 2, said
     status, (said,), _ = check(cache)
-    assert status == 0 and said["same"] == said["held"] == FILES - 2, said
+    assert status == 0, said
+    assert said["same"] == said["held"] == FILES - 2, said
     assert read(data, **options).get("hashes") == hashes(data)
     free(cache)
     status, (said,), _ = check(cache)
-    assert status == 0 and said["held"] == FILES, said
+    assert status == 0, said
+    assert said["held"] == FILES, said
 
 
-def test_a_copy_of_the_dataset_that_differs(filled, tmp_path):
-    """Elsewhere, with the same version, and one file that is not the same."""
+def test_a_differing_copy_of_the_dataset_is_found(filled, tmp_path):
+    """The copy has the same version, and one file differs."""
     data, cache, _ = filled
     other = tmp_path / "other"
     shutil.copytree(data, other)
@@ -178,7 +175,8 @@ def test_a_copy_of_the_dataset_that_differs(filled, tmp_path):
         if status == 1:
             assert [finding["path"] for finding in views[0]["findings"]] == [str(path)], views
             break
-        assert status == 2 and "another version" in errors, errors
+        assert status == 2, errors
+        assert "another version" in errors, errors
         damage(path, 9)
         normalise(other)
     else:
@@ -186,13 +184,14 @@ def test_a_copy_of_the_dataset_that_differs(filled, tmp_path):
     assert check(cache)[0] == 0
 
 
-def test_another_version(filled):
-    """The dataset was changed since: nothing is compared, and both versions are named."""
+def test_a_changed_dataset_is_not_compared_and_both_versions_are_named(filled):
     data, cache, _ = filled
     old = store_of(cache).name
     (data / "a" / "new.jpg").write_bytes(b"new")
     done = command("check", cache)
-    assert done.returncode == 2 and not done.stdout and old in done.stderr, done
+    assert done.returncode == 2, done
+    assert not done.stdout, done
+    assert old in done.stderr, done
     shown = json.loads(
         subprocess.run(
             [_daemon.find_binary(), "dataset", str(data), "--json"],
@@ -201,53 +200,48 @@ def test_another_version(filled):
             check=True,
         ).stdout
     )
-    assert shown["fingerprint"] in done.stderr and shown["fingerprint"] != old, done
+    assert shown["fingerprint"] in done.stderr, done
+    assert shown["fingerprint"] != old, done
     assert command("check", cache, "--fix").returncode == 2
     assert json.loads(command("ls", cache, "--json").stdout)[0]["stores"][0]["held"] == FILES
     shutil.rmtree(data)
     done = command("check", cache)
-    assert done.returncode == 2 and str(data) in done.stderr, done
+    assert done.returncode == 2, done
+    assert str(data) in done.stderr, done
 
 
-def test_listed_and_removed(filled, tmp_path):
+def test_stores_are_listed_and_removed(filled, tmp_path):
     data, cache, options = filled
     two = make(tmp_path / "two", "two", 20)
     assert read(two, **options)["hashes"] == hashes(two)
     free(cache)
     listed = command("ls", cache)
-    assert (
-        listed.returncode == 0
-        and str(data) in listed.stdout
-        and two in listed.stdout
-        and "2 stores" in listed.stdout
-    ), listed
-    assert (
-        f"{FILES} of {FILES}" in listed.stdout
-        and "20 of 20" in listed.stdout
-        and "in use" not in listed.stdout
-    ), listed
+    assert listed.returncode == 0, listed
+    assert str(data) in listed.stdout, listed
+    assert two in listed.stdout, listed
+    assert "2 stores" in listed.stdout, listed
+    assert f"{FILES} of {FILES}" in listed.stdout, listed
+    assert "20 of 20" in listed.stdout, listed
+    assert "in use" not in listed.stdout, listed
     assert command("ls", env={**os.environ, "HDMLP_CACHE_DIR": str(cache)}).stdout == listed.stdout
     (view,) = json.loads(command("ls", cache, "--json").stdout)
     stores = {store["description"]["path"]: store for store in view["stores"]}
-    assert (
-        set(stores) == {str(data), two}
-        and stores[two]["bytes"] == 20 * SIZE
-        and view["bytes"] == (FILES + 20) * SIZE
-    )
-    assert (
-        stores[two]["description"]["kind"] == "folder"
-        and ".jpg" in stores[two]["description"]["extensions"]
-    )
+    assert set(stores) == {str(data), two}
+    assert stores[two]["bytes"] == 20 * SIZE
+    assert view["bytes"] == (FILES + 20) * SIZE
+    assert stores[two]["description"]["kind"] == "folder"
+    assert ".jpg" in stores[two]["description"]["extensions"]
 
     done = command("rm", cache, stdin=subprocess.DEVNULL)
-    assert done.returncode == 2 and all(
-        store["version"] in done.stderr for store in view["stores"]
-    ), done
+    assert done.returncode == 2, done
+    assert all(store["version"] in done.stderr for store in view["stores"]), done
     done = command("rm", cache, "--all", stdin=subprocess.DEVNULL)
-    assert done.returncode == 2 and "--yes" in done.stderr, done
+    assert done.returncode == 2, done
+    assert "--yes" in done.stderr, done
     assert command("ls", cache).stdout == listed.stdout
     done = command("rm", cache, "--store", stores[two]["version"][:10], "--yes")
-    assert done.returncode == 0 and "removed 1 store" in done.stdout, done
+    assert done.returncode == 0, done
+    assert "removed 1 store" in done.stdout, done
     (store,) = json.loads(command("ls", cache, "--json").stdout)[0]["stores"]
     assert store["description"]["path"] == str(data)
     assert read(data, **options)["hashes"] == hashes(data)
@@ -259,7 +253,7 @@ def test_listed_and_removed(filled, tmp_path):
 
 
 @pytest.mark.parametrize("answer", ["n", "y", "interrupt"])
-def test_asked_on_a_terminal(filled, answer):
+def test_removal_asks_on_a_terminal(filled, answer):
     _, cache, _ = filled
     master, slave = pty.openpty()
     process = subprocess.Popen(
@@ -286,7 +280,7 @@ def test_asked_on_a_terminal(filled, answer):
     assert (list(cache.iterdir()) == []) == (answer == "y")
 
 
-def test_a_foreign_directory(socket_name, tmp_path):
+def test_a_directory_that_is_no_cache_is_refused(socket_name, tmp_path):
     foreign = tmp_path / "foreign"
     (foreign / ("0" * 32)).mkdir(parents=True)
     (foreign / ("0" * 32) / "data").write_bytes(b"precious")
@@ -301,22 +295,26 @@ def test_a_foreign_directory(socket_name, tmp_path):
             ["rm", "--store", "0", "--yes"],
         ):
             done = command(args[0], directory, *args[1:])
-            assert done.returncode == 2 and str(directory) in done.stderr and not done.stdout, done
+            assert done.returncode == 2, done
+            assert str(directory) in done.stderr, done
+            assert not done.stdout, done
     assert (foreign / ("0" * 32) / "data").read_bytes() == b"precious"
-    assert os.listdir(empty) == [] and not (tmp_path / "missing").exists()
+    assert os.listdir(empty) == []
+    assert not (tmp_path / "missing").exists()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="needs root to give files away")
-def test_a_directory_of_another_user(filled):
+def test_a_directory_of_another_user_is_refused(filled):
     _, cache, _ = filled
     os.chown(cache, 1001, -1)
     for args in (["ls"], ["check"], ["rm", "--all", "--yes"]):
         done = command(args[0], cache, *args[1:])
-        assert done.returncode == 2 and "user 1001" in done.stderr, done
+        assert done.returncode == 2, done
+        assert "user 1001" in done.stderr, done
     assert store_of(cache).is_dir()
 
 
-def test_a_daemon_has_it(real, monkeypatch, tmp_path):
+def test_a_directory_that_a_daemon_uses_is_refused(real, monkeypatch, tmp_path):
     monkeypatch.setenv("HDMLP_LINGER", "20s")
     data, cache = tmp_path / "data", tmp_path / "cache"
     make(data, "one", FILES)
@@ -328,19 +326,15 @@ def test_a_daemon_has_it(real, monkeypatch, tmp_path):
         ).stdout
     )["pid"]
     listed = command("ls", cache)
-    assert (
-        listed.returncode == 0
-        and f"in use by process {pid}" in listed.stdout
-        and str(data) in listed.stdout
-    ), listed
+    assert listed.returncode == 0, listed
+    assert f"in use by process {pid}" in listed.stdout, listed
+    assert str(data) in listed.stdout, listed
     for args in (["check"], ["check", "--fix"], ["rm", "--all", "--yes"]):
         done = command(args[0], cache, *args[1:])
-        assert (
-            done.returncode == 2
-            and f"process {pid}" in done.stderr
-            and "hdmlp stop" in done.stderr
-            and not done.stdout
-        ), done
+        assert done.returncode == 2, done
+        assert f"process {pid}" in done.stderr, done
+        assert "hdmlp stop" in done.stderr, done
+        assert not done.stdout, done
     rank.end()
     subprocess.run([_daemon.find_binary(), "stop"], check=True)
     free(cache)

@@ -1,4 +1,4 @@
-"""docs/CONTRIBUTING.md is right about adding kinds of things.
+"""docs/CONTRIBUTING.md is correct about adding kinds.
 
 The tree, with the examples added as it says, passes what it says to run, and trains.
 """
@@ -52,7 +52,7 @@ def changed(text, change):
     return text[: places[0].start()] + after + text[places[0].end() :]
 
 
-def test_a_hunk_keeps_its_context():
+def test_a_hunk_keeps_the_lines_around_it():
     text = "| a | one |\n| b |  two |\n"
     assert changed(text, " | a | ... |\n+| c | |\n-| b | ... |\n") == "| a | one |\n| c | |\n"
     with pytest.raises(AssertionError, match="there are 0 places"):
@@ -62,7 +62,7 @@ def test_a_hunk_keeps_its_context():
 @pytest.mark.parametrize(
     "path, quote", [(path, text) for language, path, text in BLOCKS if language != "diff"]
 )
-def test_quotes_are_what_the_files_say(path, quote):
+def test_quoted_lines_are_in_the_files(path, quote):
     where = EXAMPLES / path
     assert quote in (where if where.exists() else ROOT / path).read_text()
 
@@ -126,7 +126,7 @@ def program(tree):
     return tree / "python/hdmlp/bin/hdmlp"
 
 
-def test_every_section_says_what_to_run():
+def test_every_section_has_commands_to_run():
     assert len(RUN) == len(re.findall("^## An? ", DOCUMENT, re.M)) == 6
     assert DOCUMENT.count("**Run.**") == 6
 
@@ -145,7 +145,7 @@ def go_test(tree, words):
 @pytest.mark.parametrize(
     "commands", [commands for _, commands in RUN], ids=[title for title, _ in RUN]
 )
-def test_what_to_run_passes_with_the_examples(commands, tree, program):
+def test_the_commands_pass_with_the_examples(commands, tree, program):
     for command in commands.splitlines():
         words = shlex.split(command)
         if words[:2] == ["go", "test"]:
@@ -159,7 +159,7 @@ def test_what_to_run_passes_with_the_examples(commands, tree, program):
 
 
 @pytest.mark.slow
-def test_a_job_uses_all_of_them(tree, program, tmp_path):
+def test_a_job_uses_all_examples(tree, program, tmp_path):
     (tmp_path / "strips").mkdir()
     run(
         tree,

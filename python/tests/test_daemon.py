@@ -12,7 +12,7 @@ from waiting import until
 
 @pytest.fixture(params=["abstract", "path"])
 def socket_name(request, socket_name, monkeypatch, tmp_path):
-    """All that is tested here holds for both kinds of sockets."""
+    """All of these tests hold for both kinds of sockets."""
     if request.param == "path":
         socket_name = str(tmp_path / "daemon.sock")
         monkeypatch.setenv("HDMLP_SOCKET", socket_name)
@@ -25,7 +25,7 @@ def script(path, text):
     return str(path)
 
 
-def test_its_last_words_when_it_does_not_start(socket_name, tmp_path, monkeypatch):
+def test_a_failed_start_shows_the_daemons_log(socket_name, tmp_path, monkeypatch):
     monkeypatch.setenv(
         "HDMLP_BINARY", script(tmp_path / "hdmlp", "echo $@ is out of luck >&2; exit 3\n")
     )
@@ -35,8 +35,8 @@ def test_its_last_words_when_it_does_not_start(socket_name, tmp_path, monkeypatc
         _daemon.connect()
 
 
-def test_wrong_configuration_is_no_death(socket_name, monkeypatch):
-    """A daemon that is yet to be started says of a variable what one that runs does."""
+def test_wrong_configuration_raises_config_error(socket_name, monkeypatch):
+    """A daemon that fails to start reports a variable as a running one does."""
     try:
         _daemon.find_binary()
     except errors.DaemonNotFoundError as error:
@@ -48,7 +48,9 @@ def test_wrong_configuration_is_no_death(socket_name, monkeypatch):
         _daemon.connect()
 
 
-def test_losing_the_race_is_fine(socket_name, tmp_path, monkeypatch, daemon_when):
+def test_a_process_that_loses_the_race_to_start_connects_to_the_winner(
+    socket_name, tmp_path, monkeypatch, daemon_when
+):
     began = tmp_path / "began"
     monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", f"touch '{began}'; exit 0\n"))
     daemon_when(began.exists)
@@ -78,13 +80,13 @@ def daemon_when(socket_name):
         fake.close()
 
 
-def test_no_binary(socket_name, tmp_path, monkeypatch):
+def test_a_missing_binary_is_reported(socket_name, tmp_path, monkeypatch):
     monkeypatch.setenv("HDMLP_BINARY", str(tmp_path / "nothing"))
     with pytest.raises(errors.DaemonNotFoundError, match="HDMLP_BINARY"):
         _daemon.connect()
 
 
-def test_a_silent_daemon_is_not_waited_for_for_ever(socket_name, monkeypatch):
+def test_waiting_for_a_silent_daemon_ends(socket_name, monkeypatch):
     monkeypatch.setattr(_daemon, "DEADLINE", 0.5)
     monkeypatch.setenv("HDMLP_BINARY", "/bin/true")
     listener = socket.socket(socket.AF_UNIX)
@@ -95,13 +97,13 @@ def test_a_silent_daemon_is_not_waited_for_for_ever(socket_name, monkeypatch):
     listener.close()
 
 
-def test_no_zombie(socket_name, tmp_path, monkeypatch):
+def test_a_daemon_that_ended_leaves_no_zombie(socket_name, tmp_path, monkeypatch):
     monkeypatch.setenv("HDMLP_BINARY", script(tmp_path / "hdmlp", "exit 3\n"))
     with pytest.raises(errors.DaemonDiedError):
         _daemon.connect()
 
     def states():
-        """Of this process's children."""
+        """The states of this process's children."""
         found = []
         for pid in filter(str.isdigit, os.listdir("/proc")):
             try:
@@ -118,7 +120,7 @@ def test_no_zombie(socket_name, tmp_path, monkeypatch):
 
 
 def test_another_users_daemon_is_refused(daemon, monkeypatch):
-    """A process that listens there could give this one any samples."""
+    """It could give this process any samples."""
     ours = os.geteuid()
     monkeypatch.setattr(os, "geteuid", lambda: ours + 1)
     with pytest.raises(
@@ -128,7 +130,7 @@ def test_another_users_daemon_is_refused(daemon, monkeypatch):
     assert daemon.requests == []
 
 
-def test_the_end_of_a_long_log_is_told():
+def test_the_end_of_a_long_log_is_shown():
     fd = os.memfd_create("log")
     for line in range(10_000):
         os.write(fd, f"line {line}\n\n".encode())
@@ -139,7 +141,7 @@ def test_the_end_of_a_long_log_is_told():
     assert _daemon.last_words(fd) == _daemon.last_words(None) == ""
 
 
-def test_descriptors_of_frames_that_nobody_asked_for_are_closed():
+def test_descriptors_of_unexpected_frames_are_closed():
     ours, theirs = socket.socketpair()
     client = _daemon.Client(protocol.Connection(ours), {}, None)
     fd, name = memory()
@@ -149,17 +151,18 @@ def test_descriptors_of_frames_that_nobody_asked_for_are_closed():
     answer = _daemon.request(
         client, protocol.encode_json(protocol.CALL, {"id": 1}), (protocol.REPLY,)
     )
-    assert answer["result"] == 7 and descriptors(name) == 1
+    assert answer["result"] == 7
+    assert descriptors(name) == 1
     client.close(), theirs.close(), os.close(fd)
 
 
-def test_signals_of_the_terminal_do_not_reach_it(real):
+def test_terminal_signals_do_not_reach_the_daemon(real):
     client = _daemon.connect()
     assert os.getsid(client.pid) == client.pid
     client.close()
 
 
-def test_it_never_pushes_the_training_process_aside(real):
+def test_the_daemon_yields_the_cpu_to_the_training_process(real):
     """All threads of a real daemon are scheduled as batch work, with the niceness of the process
     that started it."""
     client = _daemon.connect()
@@ -172,6 +175,6 @@ def test_it_never_pushes_the_training_process_aside(real):
 
 
 def test_the_daemons_keys_are_refused_as_arguments(real, folder):
-    """They would have no effect: a daemon reads them when it starts."""
+    """They would have no effect: a daemon reads them only when it starts."""
     with pytest.raises(errors.ConfigError, match=r"linger = \"2s\".*HDMLP_LINGER"):
         list(data.DataLoader(folder, batch_size=4, linger="2s"))

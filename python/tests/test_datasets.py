@@ -1,5 +1,5 @@
-"""Datasets that the daemon serves beside HDMLP's own: torchvision's folders, parts of them, and
-several of them.
+"""Datasets beside HDMLP's own that the daemon serves: torchvision's folders, subsets and
+concatenations.
 
 The oracle is torch's own loader over the same object.
 """
@@ -32,7 +32,7 @@ TENSOR = transforms.Compose([transforms.CenterCrop(8), transforms.ToTensor()])
 
 @pytest.fixture
 def images(tmp_path):
-    """23 images in 3 classes, lossless, each of one colour of its own."""
+    """23 lossless images in 3 classes, each of a single colour."""
     number = 0
     for name, count in (("ant", 9), ("bee", 8), ("cat", 6)):
         (tmp_path / "data" / name).mkdir(parents=True)
@@ -45,7 +45,7 @@ def images(tmp_path):
 
 
 def same(a, b):
-    """The same labels, and images within one grey level."""
+    """The labels are equal, and the images are within one grey level."""
     if isinstance(a, torch.Tensor):
         return (
             a.shape == b.shape and a.dtype == b.dtype and bool((a - b).abs().max() <= 1.01 / 255)
@@ -58,7 +58,8 @@ def same(a, b):
 
 
 def check(dataset, served=True, epochs=2, **arguments):
-    """Both loaders' batches are the same; with ``served``, the daemon's ledger has them."""
+    """Checks that both loaders give the same batches; with ``served``, that the daemon delivered
+    them."""
     ours, theirs = (
         ht.DataLoader(dataset, **{"batch_size": 4, **arguments}),
         DataLoader(dataset, **{"batch_size": 4, **arguments}),
@@ -77,14 +78,14 @@ def check(dataset, served=True, epochs=2, **arguments):
 
 
 class Paths(datasets.ImageFolder):
-    """What users write to have the path with each item."""
+    """A folder of users who want the path with each item."""
 
     def __getitem__(self, i):
         return (*super().__getitem__(i), self.samples[i][0])
 
 
 class Two(datasets.ImageFolder):
-    """Classes of the user's own: two of the directories, numbered otherwise."""
+    """A folder with classes of the user's own: two of the directories, in another order."""
 
     def find_classes(self, directory):
         return ["cat", "ant"], {"cat": 0, "ant": 5}
@@ -101,13 +102,13 @@ def test_torchvisions_folder_is_served(images, arguments):
     check(datasets.ImageFolder(images, TENSOR), **arguments)
 
 
-def test_samplers_over_torchvisions_folder(images):
+def test_samplers_over_torchvisions_folder_are_served(images):
     data = datasets.ImageFolder(images, TENSOR)
     check(data, sampler=DistributedSampler(data, 2, 1, seed=4))
     check(data, sampler=WeightedRandomSampler(torch.arange(1, 24).float(), 40))
 
 
-def test_a_folder_of_any_kind(images):
+def test_every_kind_of_dataset_folder_is_served(images):
     check(datasets.DatasetFolder(images, datasets.folder.default_loader, (".png",), TENSOR))
     check(datasets.ImageFolder(images + "/", TENSOR, target_transform=lambda y: y * 2.5))
     check(
@@ -118,8 +119,7 @@ def test_a_folder_of_any_kind(images):
     check(Two(images, TENSOR))
 
 
-def test_names_of_classes(images):
-    """They are those of the object's own numbers."""
+def test_classes_have_the_names_of_the_users_numbers(images):
     data = datasets.ImageFolder(images, TENSOR)
     data.samples = [(path, 2 - label) for path, label in data.samples]
     data.classes = ["of cats", "of bees", "of ants"]
@@ -132,8 +132,9 @@ def test_names_of_classes(images):
         ht.DataLoader(Two(images, TENSOR), 4, labels="name")
 
 
-def test_imagenet(tmp_path, images):
-    """Its root has an archive's contents beside the split, and its classes are tuples of names."""
+def test_imagenet_is_served(tmp_path, images):
+    """Its root has the files of the devkit beside the split, and its classes are tuples of
+    names."""
     names = {name: (name, name.upper()) for name in os.listdir(images)}
     (tmp_path / "imagenet").mkdir()
     torch.save((names, []), tmp_path / "imagenet" / "meta.bin")
@@ -147,9 +148,8 @@ def test_imagenet(tmp_path, images):
         assert "ant" in str(next(iter(loader))[1])
 
 
-def test_samples_that_the_user_changed(images):
-    """They are the truth, as in torch: fewer, in another order, some twice, or with labels of their
-    own."""
+def test_samples_that_the_user_changed_are_served_as_changed(images):
+    """As in torch: fewer, in another order, some twice, or with labels of their own."""
 
     def changed(change):
         data = datasets.ImageFolder(images, TENSOR)
@@ -207,26 +207,27 @@ def copied(root):
         ),
     ],
 )
-def test_what_is_not_served_is_right_and_said_once(images, caplog, make, why):
+def test_what_the_daemon_cannot_serve_is_correct_and_warns_once(images, caplog, make, why):
     with caplog.at_level(logging.WARNING, "hdmlp"):
         data = make(images)
         check(data, served=False, shuffle=True, num_workers=1)
     said = [
         record.message for record in caplog.records if "nothing of it is cached" in record.message
     ]
-    assert len(said) == 1 and why in said[0]
+    assert len(said) == 1
+    assert why in said[0]
     with pytest.raises(errors.ConfigError, match=f"memory='1GB': no meaning.*{why}"):
         ht.DataLoader(data, 4, memory="1GB")
 
 
-def test_overridden_items_are_the_users(images):
+def test_overridden_item_methods_are_called(images):
     check(Paths(images, TENSOR), served=False)
     data = datasets.ImageFolder(images, TENSOR)
     data.__getitem__ = data.__getitem__  # over the class's, which may do anything
     check(data, served=False)
 
 
-def test_empty_classes(images):
+def test_a_folder_with_empty_classes_gives_torchs_batches(images):
     os.mkdir(os.path.join(images, "dog"))
     try:
         data = datasets.ImageFolder(images, TENSOR, allow_empty=True)
@@ -236,7 +237,7 @@ def test_empty_classes(images):
 
 
 @pytest.mark.parametrize("of", [datasets.ImageFolder, ht.ImageFolder])
-def test_parts_and_several(images, of):
+def test_subsets_and_concatenations_are_served(images, of):
     def checked(make, **arguments):
         data = make(of(images, TENSOR))
         ours, theirs = (
@@ -261,30 +262,28 @@ def test_parts_and_several(images, of):
     checked(lambda d: Subset(ConcatDataset([d, d]), [40, 2, 25]))
 
 
-def test_the_same_folder_twice(images):
-    """Two objects that do the same with one directory are one."""
+def test_a_folder_that_occurs_twice_is_one(images):
+    """Two objects with the same directory and transforms count as one."""
     check(
         ConcatDataset([datasets.ImageFolder(images, TENSOR), datasets.ImageFolder(images, TENSOR)]),
         shuffle=True,
     )
 
 
-def test_transforms_count_as_they_are(images):
+def test_transforms_apply_as_they_are_when_iteration_begins(images):
     data = datasets.ImageFolder(images, TENSOR)
     with ht.DataLoader(data, 23) as loader:
         before = next(iter(loader))
         data.transform = transforms.Compose([transforms.CenterCrop(4), transforms.ToTensor()])
         data.target_transform = lambda y: y + 10
         after = next(iter(loader))
-        assert (
-            before[0].shape[-1] == 8
-            and after[0].shape[-1] == 4
-            and torch.equal(after[1], before[1] + 10)
-        )
+        assert before[0].shape[-1] == 8
+        assert after[0].shape[-1] == 4
+        assert torch.equal(after[1], before[1] + 10)
 
 
 @pytest.mark.parametrize("shuffle", [True, False])
-def test_items_that_change_later_raise(images, shuffle):
+def test_items_that_change_after_iteration_began_raise(images, shuffle):
     def change_loader(data):
         data.loader = red
 
@@ -318,8 +317,7 @@ def test_items_that_change_later_raise(images, shuffle):
                 iter(loader)
 
 
-def test_a_loader_goes_to_another_process(images):
-    """Pickled, it still knows its datasets."""
+def test_a_loader_can_be_pickled_to_another_process(images):
     import pickle
 
     data = ConcatDataset(
@@ -334,7 +332,8 @@ def test_a_loader_goes_to_another_process(images):
             assert same(list(copy), want)
 
 
-def test_a_subset_of_nothing(folder):
+def test_an_empty_subset_has_no_batches(folder):
     data = Subset(ht.ImageFolder(folder), [])
     with ht.DataLoader(data, 4) as loader:
-        assert list(loader) == [] and len(loader) == 0
+        assert list(loader) == []
+        assert len(loader) == 0

@@ -1,4 +1,4 @@
-"""What the documents name, and link to, exists."""
+"""Names and links in the documents are valid."""
 
 import pathlib
 import pkgutil
@@ -12,7 +12,7 @@ PAGES += [str(page.relative_to(ROOT)) for page in sorted((ROOT / "docs").rglob("
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_names_of_the_package(name):
+def test_names_of_the_package_in_documents_exist(name):
     for dotted in re.findall(r"`(hdmlp(?:\.[A-Za-z_]\w*)+)[`(]", (ROOT / name).read_text()):
         if dotted.startswith("hdmlp.torch"):
             pytest.importorskip("torch")
@@ -26,7 +26,7 @@ def anchors(page):
 
 
 @pytest.mark.parametrize("name", PAGES)
-def test_links(name):
+def test_links_in_documents_lead_somewhere(name):
     """Each relative link of a page leads to a file of the tree, and to one of its headings."""
     page = ROOT / name
     for path, anchor in re.findall(r"\]\((?!\w+:)([^)#\s]*)(?:#([^)\s]+))?\)", page.read_text()):

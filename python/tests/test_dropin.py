@@ -1,5 +1,5 @@
-"""``ht.DataLoader`` in the place of torch's: the same batches from the same script, whatever the
-dataset and the sampler, or an error.
+"""``ht.DataLoader`` in place of torch's: the same batches from the same script, for any dataset and
+sampler, or an error.
 
 The oracle is the installed torch's own loader, after the same seeds.
 """
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("real")
 
 
 @pytest.mark.parametrize("name", LOADERS)
-def test_the_same_as_torch(name):
+def test_batches_are_those_of_torch(name):
     theirs = seeded(LOADERS[name], DataLoader)
     want = epochs(theirs)
     if (
@@ -85,9 +85,8 @@ class Random(Dataset):
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_random_numbers_of_items(workers):
-    """They depend on neither workers nor resuming, and differ between epochs, items, and repeats of
-    an item."""
+def test_random_numbers_of_items_do_not_depend_on_workers_or_resuming(workers):
+    """They differ between epochs, items, and occurrences of an item."""
 
     def make(number):
         torch.manual_seed(5)
@@ -107,7 +106,7 @@ def test_random_numbers_of_items(workers):
         assert same([first, *loader], list(want[0].split(4)))
 
 
-def test_a_sampler_that_cannot_be_repeated():
+def test_a_sampler_that_cannot_be_repeated_cannot_be_resumed():
     class Counts(Sampler):
         calls = 0
 
@@ -134,7 +133,7 @@ def test_a_sampler_that_cannot_be_repeated():
             iter(loader)
 
 
-def test_errors_of_items_and_samplers():
+def test_errors_of_items_and_samplers_are_raised():
     class Bad(Numbers):
         def __getitem__(self, i):
             if i == 11:
@@ -167,15 +166,15 @@ class Told(Numbers):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_worker_info(context):
+def test_workers_have_torchs_worker_info(context):
     with ht.DataLoader(
         Told(), 1, num_workers=2, worker_init_fn=info, multiprocessing_context=context
     ) as loader:
         assert {tuple(batch[0].tolist()) for batch in loader} == {(0, 2), (1, 2)}
 
 
-def test_workers_see_the_dataset_as_it_is():
-    """As in torch: those of a new epoch, unless they stay."""
+def test_new_workers_see_the_dataset_as_it_is():
+    """As in torch: workers of a new epoch do, persistent ones do not."""
 
     class Scaled(Numbers):
         scale = 1
@@ -191,7 +190,7 @@ def test_workers_see_the_dataset_as_it_is():
             assert next(iter(loader)).sum() == want * 18
 
 
-def test_what_has_no_meaning_is_refused(folder):
+def test_meaningless_arguments_are_refused(folder):
     data = ht.ImageFolder(folder)
     for make, says in (
         (
@@ -231,8 +230,7 @@ def test_what_has_no_meaning_is_refused(folder):
         lambda: ht.DataLoader(data, num_workers=0, persistent_workers=True),
         lambda: ht.DataLoader(data, timeout=0, batch_sampler=[[1]], batch_size=3),
     ):
-        with pytest.raises(ValueError):  # torch's own
+        with pytest.raises(ValueError, match="option"):  # torch's own
             make()
-    with ht.DataLoader(data, 4) as loader:
-        with pytest.raises(ValueError, match="batch_size"):
-            loader.batch_size = 8
+    with ht.DataLoader(data, 4) as loader, pytest.raises(ValueError, match="batch_size"):
+        loader.batch_size = 8

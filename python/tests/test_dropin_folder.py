@@ -1,4 +1,4 @@
-"""HDMLP's own datasets in ``ht.DataLoader``: nothing that is said of one is ignored."""
+"""HDMLP's own datasets in ``ht.DataLoader``: every change of a dataset applies, or raises."""
 
 import pickle
 
@@ -20,17 +20,19 @@ from torch.utils.data import (
 pytestmark = pytest.mark.usefixtures("real")
 
 
-def test_every_epoch_by_default_by_id(folder):
+def test_the_default_order_is_by_id(folder):
     data = ht.ImageFolder(folder)
     files = read(path for path, _ in data.samples)
     with ht.DataLoader(data, 4) as loader:
         assert content(loader) == files == content(loader)
         assert [y for _, labels in loader for y in labels.tolist()] == data.targets
     with ht.DataLoader(data, 100) as loader:
-        assert len(loader) == 1 and content(loader) == files
+        assert len(loader) == 1
+        assert content(loader) == files
     for more in ({}, {"shard": True, "shuffle": True, "seed": 1}, {"rank": 1, "world_size": 2}):
         with ht.DataLoader(data, 100, drop_last=True, **more) as loader:
-            assert len(loader) == 0 and content(loader) == []
+            assert len(loader) == 0
+            assert content(loader) == []
 
 
 @pytest.mark.parametrize(
@@ -46,9 +48,9 @@ def test_every_epoch_by_default_by_id(folder):
         "own, distributed",
     ],
 )
-def test_samplers_over_a_folder(folder, name):
-    """The labels and bytes that torch's loader gives, of each of three epochs, one given up; and
-    the same position of the generators."""
+def test_samplers_over_a_folder_give_torchs_batches(folder, name):
+    """For each of three epochs, one of them broken off, and with the same state of the generators
+    afterwards."""
 
     class Own(Sampler):
         def __init__(self):
@@ -84,8 +86,8 @@ def test_samplers_over_a_folder(folder, name):
     assert same(got, want)
 
 
-def test_a_distributed_sampler_counts_as_it_is(folder):
-    """Its seed and epoch are those of the moment at which an iteration begins, as in torch."""
+def test_a_distributed_samplers_current_seed_and_epoch_apply(folder):
+    """Those at the moment at which an iteration begins, as in torch."""
     data = ht.ImageFolder(folder, loader=length)
     sampler = DistributedSampler(data, 2, 1, seed=7)
     with ht.DataLoader(data, 4, sampler=sampler) as loader:
@@ -102,8 +104,7 @@ def test_a_distributed_sampler_counts_as_it_is(folder):
             assert same(list(loader), list(other))
 
 
-def test_what_is_set_later_counts(folder):
-    """Transforms that are replaced, or changed, count from the next iteration on."""
+def test_changed_transforms_apply_from_the_next_iteration(folder):
     data = ht.ImageFolder(folder, loader=length)
     with ht.DataLoader(data, 25) as loader:
         lengths, labels = next(iter(loader))
@@ -116,7 +117,7 @@ def test_what_is_set_later_counts(folder):
 
 
 class Counting:
-    """A transform whose state says how often it ran."""
+    """A transform whose state counts its calls."""
 
     def __init__(self):
         self.calls = 0
@@ -127,9 +128,8 @@ class Counting:
 
 
 @pytest.mark.parametrize("sampler", [None, "weighted"])
-def test_a_transform_that_counts_goes_on_in_one_job(folder, sampler):
-    """State that a transform keeps in this process is no other transform: the job, and what it
-    reports, goes on."""
+def test_a_transform_with_changing_state_stays_in_one_job(folder, sampler):
+    """A change of such state does not make it another transform."""
     data = ht.ImageFolder(folder, Counting(), loader=length)
     sampler = sampler and WeightedRandomSampler(torch.ones(25), 25, generator=generator())
     with ht.DataLoader(data, 5, sampler=sampler, num_workers=0, labels="name") as loader:
@@ -140,10 +140,11 @@ def test_a_transform_that_counts_goes_on_in_one_job(folder, sampler):
             5,
             5,
             5,
-        ] and loader.stats.batches == 15
+        ]
+        assert loader.stats.batches == 15
 
 
-def test_what_cannot_be_changed_raises(folder):
+def test_changing_what_is_fixed_raises(folder):
     data = ht.ImageFolder(folder)
     for change in (
         lambda: data.samples.append(1),
@@ -159,7 +160,7 @@ def test_what_cannot_be_changed_raises(folder):
     assert pickle.loads(pickle.dumps(data.targets)) == list(data.targets) == data.targets[:]
 
 
-def test_overrides_count_or_raise(folder):
+def test_overridden_methods_apply_or_raise(folder):
     class Three(ht.ImageFolder):
         def __getitem__(self, i):
             return (*super().__getitem__(i), i)
@@ -180,13 +181,11 @@ def test_overrides_count_or_raise(folder):
         Classes(folder)
 
 
-def test_paths_that_name_nothing(folder, tmp_path, monkeypatch):
+def test_missing_paths_raise(folder, tmp_path, monkeypatch):
     with pytest.raises(errors.DatasetNotFoundError, match="empty path"):
         ht.ImageFolder("")
-    assert (
-        len(ht.ImageFolder(folder.encode())) == 25
-        and ht.ImageFolder(folder).sample(torch.tensor(3))[1] == 0
-    )
+    assert len(ht.ImageFolder(folder.encode())) == 25
+    assert ht.ImageFolder(folder).sample(torch.tensor(3))[1] == 0
     gone = tmp_path / "gone"
     gone.mkdir()
     monkeypatch.chdir(gone)
@@ -196,7 +195,7 @@ def test_paths_that_name_nothing(folder, tmp_path, monkeypatch):
         ht.ImageFolder("data")
 
 
-def test_items_that_are_no_files(folder):
+def test_an_item_that_is_not_a_regular_file_raises(folder):
     import os
 
     data = ht.ImageFolder(folder, loader=length)
@@ -215,8 +214,10 @@ def test_items_that_are_no_files(folder):
         ({"HDMLP_NODES": "a,b"}, "names 2 nodes, and nothing says which rank"),
     ],
 )
-def test_half_of_a_place(folder, monkeypatch, variables, says):
-    """It is refused where ranks share epochs, and means nothing where they do not, as in torch."""
+def test_rank_without_world_size_is_refused_if_ranks_share_epochs(
+    folder, monkeypatch, variables, says
+):
+    """If they do not, the variable has no meaning, as in torch."""
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
     data = ht.ImageFolder(folder)

@@ -1,5 +1,5 @@
-"""What a training loop does while it iterates: it feeds samplers, draws random numbers, sets
-attributes, forks, and comes again."""
+"""What a training loop does while it iterates: it changes samplers, draws random numbers, sets
+attributes, forks, and iterates again."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("real")
 
 
 class Fed(torch.utils.data.Sampler):
-    """Yields what the loop says in the middle of the epoch, as hard mining does."""
+    """A sampler that the loop changes in the middle of an epoch, as for hard mining."""
 
     def __init__(self):
         self.offset = 0
@@ -31,7 +31,7 @@ class Fed(torch.utils.data.Sampler):
 
 
 class Lazy(torch.utils.data.Sampler):
-    """Draws each index when it is asked for it."""
+    """A sampler that draws each index when it is asked for it."""
 
     def __init__(self):
         pass
@@ -56,7 +56,7 @@ def drawing(loader):
 
 
 def both_of(make, data, workers):
-    """Two loaders side by side that draw from one generator."""
+    """Two loaders that draw from one generator."""
     shared = torch.Generator().manual_seed(4)
     yield from zip(
         make(data, 3, shuffle=True, generator=shared, num_workers=workers),
@@ -78,8 +78,8 @@ def both_of(make, data, workers):
         both_of,
     ],
 )
-def test_what_the_loop_does_to_the_order(folder, loop, workers):
-    """Samplers are asked when torch's loader asks them, and what they yield then is served."""
+def test_samplers_are_asked_when_torch_asks_them(folder, loop, workers):
+    """What they yield at that time is served."""
     want = []
     for make, data in (
         (DataLoader, Items(ht.ImageFolder(folder, loader=length))),
@@ -89,10 +89,11 @@ def test_what_the_loop_does_to_the_order(folder, loop, workers):
         got = [batch for _ in range(2) for batch in loop(make, data, workers)]
         state = torch.get_rng_state()
         want.append((got, state))
-    assert same(*(got for got, _ in want)) and torch.equal(want[0][1], want[1][1])
+    assert same(*(got for got, _ in want))
+    assert torch.equal(want[0][1], want[1][1])
 
 
-def test_what_is_set_on_the_loader_counts(folder):
+def test_attributes_set_on_the_loader_apply(folder):
     data = ht.ImageFolder(folder, loader=length)
     with ht.DataLoader(data, 25) as loader:
         first, labels = next(iter(loader))
@@ -107,14 +108,14 @@ def test_what_is_set_on_the_loader_counts(folder):
                 setattr(loader, name, value)
 
 
-def test_the_collate_function_of_single_items_is_ones_own_for_batches(folder):
+def test_default_convert_as_collate_fn_is_used_for_batches(folder):
     convert = torch.utils.data._utils.collate.default_convert
     data = ht.ImageFolder(folder, loader=length)
     with ht.DataLoader(data, 3, collate_fn=convert) as loader:
         assert same(list(loader), list(DataLoader(Items(data), 3, collate_fn=convert)))
 
 
-def test_what_a_batch_larger_than_the_dataset_draws(folder):
+def test_a_batch_larger_than_the_dataset_draws_as_in_torch(folder):
     states = []
     for make, data in (
         (DataLoader, Items(ht.ImageFolder(folder))),
@@ -128,9 +129,9 @@ def test_what_a_batch_larger_than_the_dataset_draws(folder):
 
 
 @pytest.mark.slow
-def test_random_numbers_without_a_seed_are_torchs(folder):
-    """By ID as well: loaders side by side and anew draw others, and manual_seed, or a seed, says
-    which."""
+def test_without_a_seed_random_numbers_follow_torchs_generator(folder):
+    """Loaders used in parallel or made anew draw different numbers; manual_seed or a seed
+    determines them."""
     data = ht.ImageFolder(folder, jittered, loader=length)
 
     def numbers(loaders):
@@ -138,7 +139,8 @@ def test_random_numbers_without_a_seed_are_torchs(folder):
 
     torch.manual_seed(1)
     a, b, c = numbers([ht.DataLoader(data, 5) for _ in range(3)])
-    assert not set(a.tolist()) & set(b.tolist()) and not set(b.tolist()) & set(c.tolist())
+    assert not set(a.tolist()) & set(b.tolist())
+    assert not set(b.tolist()) & set(c.tolist())
     torch.manual_seed(1)
     assert same(numbers([ht.DataLoader(data, 5) for _ in range(3)]), [a, b, c])
     assert same(*numbers([ht.DataLoader(data, 5, shuffle=False, seed=7) for _ in range(2)]))
@@ -151,7 +153,7 @@ def test_random_numbers_without_a_seed_are_torchs(folder):
         assert same([x for x, _ in loader], rest)
 
 
-def test_an_epoch_that_comes_again_is_said(folder, caplog):
+def test_repeating_an_epoch_warns(folder, caplog):
     data = ht.ImageFolder(folder, jittered, loader=length)
     sampler = DistributedSampler(data, 1, 0)
     with ht.DataLoader(data, 5, sampler=sampler) as loader:
@@ -174,8 +176,8 @@ def multiplied(items):
 @pytest.mark.slow
 @pytest.mark.parametrize("persistent", [False, True])
 @pytest.mark.parametrize("sampler", [None, "weighted"])
-def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persistent, sampler):
-    """As in torch, unless they are to stay."""
+def test_workers_of_a_new_epoch_see_the_program_as_it_is(folder, monkeypatch, persistent, sampler):
+    """As in torch, unless they are persistent."""
     images = ht.ImageFolder(folder, loader=length)
     got = []
     for make, data in ((DataLoader, Items(images)), (ht.DataLoader, images)):
@@ -198,8 +200,7 @@ def test_workers_of_an_epoch_see_the_program_as_it_is(folder, monkeypatch, persi
     assert same(*got)
 
 
-def test_threads_with_an_epoch_each(folder):
-    """Iterations that threads begin side by side are each an epoch."""
+def test_each_thread_iterates_an_epoch_of_its_own(folder):
     data = ht.ImageFolder(folder)
     for arguments in (
         {"shuffle": True},
@@ -215,9 +216,8 @@ def test_threads_with_an_epoch_each(folder):
 
 
 @pytest.mark.slow
-def test_loader_after_loader(folder):
-    """Loaders that hold each other until Python's collector comes are no reason to refuse another
-    one."""
+def test_uncollected_loaders_do_not_block_another(folder):
+    """Loaders in reference cycles live until Python's collector runs."""
     data = ht.ImageFolder(folder)
     for _ in range(40):
         loader = ht.DataLoader(data, 5, shuffle=True, memory="1MB", staging_buffer="1MB")
@@ -225,7 +225,7 @@ def test_loader_after_loader(folder):
         next(loader.itself[1])
 
 
-def test_an_iterable_dataset_goes_on(folder):
+def test_an_iterable_dataset_continues_over_epochs(folder):
     for workers in (0, 2):
         with ht.DataLoader(Stream(), 3, num_workers=workers) as loader:
             want = list(loader)
@@ -239,7 +239,8 @@ def test_an_iterable_dataset_goes_on(folder):
         with ht.DataLoader(Stream(), 3, num_workers=workers) as loader:
             loader.load_state_dict(state)
             assert loader.state_dict() == state
-            assert same(list(loader), want[2:]) and same(list(loader), want)
+            assert same(list(loader), want[2:])
+            assert same(list(loader), want)
             with pytest.raises(
                 errors.ConfigError, match="not a state of a loader of an iterable dataset"
             ):
@@ -247,8 +248,7 @@ def test_an_iterable_dataset_goes_on(folder):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_that_is_named_after_iter(folder, workers):
-    """Counts if torch's loader has not asked its sampler yet."""
+def test_set_epoch_after_iter_applies_until_the_sampler_is_asked(folder, workers):
     images = ht.ImageFolder(folder, loader=length)
     got = []
     for make, data in ((DataLoader, Items(images)), (ht.DataLoader, images)):

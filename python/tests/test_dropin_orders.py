@@ -1,5 +1,5 @@
-"""Orders that only a sampler tells, and parts of datasets: the daemon reads them, as torch's loader
-would."""
+"""Orders that only iterating over a sampler tells, and subsets: the daemon reads them in the order
+of torch's loader."""
 
 import pickle
 
@@ -37,22 +37,21 @@ pytestmark = pytest.mark.usefixtures("real")
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_drawn_orders_are_served(folder, name):
-    """What only a sampler tells comes from the daemon too, each file read once, and torch's
-    generators are where its loader leaves them."""
+def test_orders_drawn_by_a_sampler_are_served(folder, name):
+    """Each file is read once, and torch's generators end in the state in which its loader leaves
+    them."""
     data = ht.ImageFolder(folder)
     files = set(range(25)) if name != "batches" else {0, 24, 3, 4, 5, 6}
     want = epochs(seeded(lambda L: DRAWN[name](L, Raw(data)), DataLoader), (None, 2, None, None))
     with seeded(lambda L: DRAWN[name](L, data), ht.DataLoader) as loader:
         assert same(first_bytes(loader), want)
         source = loader.report()["source"]
-        assert source["samples"] <= 25 and source["samples"] >= len(files) * (
-            name not in ("weighted",)
-        ), source
+        assert source["samples"] <= 25, source
+        assert source["samples"] >= len(files) * (name not in ("weighted",)), source
 
 
 @pytest.mark.parametrize("name", DRAWN)
-def test_resuming_drawn_orders(folder, name):
+def test_orders_drawn_by_a_sampler_resume(folder, name):
     data = ht.ImageFolder(folder)
     with seeded(lambda L: DRAWN[name](L, data), ht.DataLoader) as loader:
         states, batches = [loader.state_dict()], []
@@ -70,9 +69,8 @@ def test_resuming_drawn_orders(folder, name):
             assert same(rest, batches[at : steps * (1 + at // steps)])
 
 
-def test_random_numbers_of_drawn_orders(folder):
-    """The daemon's and Python's transforms draw the same again after a resumption, and others in
-    other epochs."""
+def test_transforms_draw_the_same_after_resuming(folder):
+    """The daemon's and Python's, and they draw other numbers in other epochs."""
 
     def draw(x):
         return x.float() + torch.rand(1)
@@ -92,8 +90,8 @@ def test_random_numbers_of_drawn_orders(folder):
         assert same(list(loader), rest)
 
 
-def test_others_draw_from_the_generator(folder):
-    """Then the order is what the sampler yields, as in torch, and not what was foreseen."""
+def test_draws_by_others_from_the_generator_change_the_order_as_in_torch(folder):
+    """The sampler's order applies then, not the one that was computed ahead."""
 
     def given(L, d):
         g = generator()
@@ -109,7 +107,7 @@ def test_others_draw_from_the_generator(folder):
     assert given(ht.DataLoader, data) == given(DataLoader, Raw(data))
 
 
-def test_indices_outside(folder):
+def test_indices_out_of_range_raise(folder):
     data = ht.ImageFolder(folder)
     assert content(ht.DataLoader(data, 2, sampler=[-1, 0])) == [
         read([data.samples[-1][0]])[0],
@@ -121,8 +119,8 @@ def test_indices_outside(folder):
 
 
 @pytest.mark.parametrize("part", ["split", "the rest", "nested", "repeated"])
-def test_parts_of_a_folder(folder, part):
-    """Subsets are served by the daemon as well, in every order."""
+def test_subsets_of_a_folder_are_served(folder, part):
+    """In every order."""
     data = ht.ImageFolder(folder)
     ours, theirs = parts(data)[part], parts(Raw(data))[part]
     many = DistributedSampler(ours, 2, 1, seed=4)
@@ -133,8 +131,8 @@ def test_parts_of_a_folder(folder, part):
         lambda L, d: L(d, 2, sampler=WeightedRandomSampler(torch.ones(len(d)), 9)),
         lambda L, d: L(d, 100),
     ):
-        want = epochs(seeded(lambda L: make(L, theirs), DataLoader))
-        with seeded(lambda L: make(L, ours), ht.DataLoader) as loader:
+        want = epochs(seeded(lambda L, make=make: make(L, theirs), DataLoader))
+        with seeded(lambda L, make=make: make(L, ours), ht.DataLoader) as loader:
             assert same(first_bytes(loader, (None, 2, None)), want)
     with ht.DataLoader(ours, 3, shuffle=True, seed=9, epochs=2, verify=True) as loader:
         sampler = DistributedSampler(theirs, 1, 0, seed=9)
@@ -150,9 +148,8 @@ def test_parts_of_a_folder(folder, part):
         loader.load_state_dict(state)
 
 
-def test_epochs_are_a_plan(folder, caplog):
-    """Probing takes no epoch, and going on after the planned ones is said once; the order is the
-    seed's all the same."""
+def test_epochs_beyond_the_planned_ones_warn_once(folder, caplog):
+    """Looking at a first batch uses up no epoch, and the order is the seed's in any case."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 4, shuffle=True, seed=3, epochs=2, verify=True) as loader:
         for _ in range(3):
@@ -174,8 +171,8 @@ def test_epochs_are_a_plan(folder, caplog):
         pass
 
 
-def test_an_iterator_beside_another(folder):
-    """As in torch, zip(loader, loader) works: each has an epoch of its own."""
+def test_simultaneous_iterators_have_an_epoch_each(folder):
+    """zip(loader, loader) works, as in torch."""
     data = ht.ImageFolder(folder)
     with ht.DataLoader(data, 5) as loader:
         assert all(
@@ -190,8 +187,8 @@ def test_an_iterator_beside_another(folder):
 
 
 @pytest.mark.parametrize("taken", [0, 2])
-def test_the_same_epoch_again(taken):
-    """set_epoch may name one that was begun before; workers that stay begin it anew."""
+def test_set_epoch_may_name_an_epoch_again(taken):
+    """Persistent workers begin it anew."""
     with ht.DataLoader(NUMBERS, 5, num_workers=2, persistent_workers=True) as loader:
         for _ in range(3):
             loader.set_epoch(0)
@@ -204,9 +201,8 @@ def test_the_same_epoch_again(taken):
 
 
 @pytest.mark.parametrize("name", REPEATS)
-def test_a_sample_that_comes_again_draws_anew(folder, name):
-    """As in torch, each occurrence has random numbers of its own; they depend on neither workers
-    nor resuming, and the daemon reads the files."""
+def test_each_occurrence_of_a_sample_draws_its_own_numbers(folder, name):
+    """As in torch; they depend on neither workers nor resuming, and the daemon reads the files."""
     data = ht.ImageFolder(folder, jittered, loader=length)
     found = []
     for workers in (0, 2):
@@ -228,8 +224,7 @@ def test_a_sample_that_comes_again_draws_anew(folder, name):
     assert len(torch.unique(numbers)) == len(numbers)
 
 
-def test_repeats_do_not_depend_on_the_world(folder):
-    """Two ranks draw together what one draws."""
+def test_draws_for_repeated_samples_do_not_depend_on_the_world_size(folder):
     data = Subset(ht.ImageFolder(folder, jittered, loader=length), [3, 3, 3, 7, 7, 1, 1, 1])
     with ht.DataLoader(data, 4, shuffle=True, seed=1) as loader:
         want = [sorted(x.tolist()) for x, _ in loader]

@@ -1,5 +1,5 @@
-"""A state kept after an epoch's last batch, whether or not the iterator was asked for one more:
-what follows is the next epoch, as it would have been."""
+"""A state taken after an epoch's last batch: the next epoch follows, whether or not the iterator
+was asked for one more batch."""
 
 import pickle
 
@@ -19,7 +19,7 @@ def generator():
 
 
 class Batches(BatchSampler):
-    """A class of the user's, which is drawn to its end before the first batch."""
+    """A user's batch sampler that is exhausted before the first batch."""
 
 
 LOADERS = {
@@ -43,7 +43,8 @@ LOADERS = {
 
 
 def passed(loader, epochs, asks):
-    """Takes so many epochs; the last one to its StopIteration, or only to its last batch."""
+    """Iterates over so many epochs; over the last one to its StopIteration, or only to its last
+    batch."""
     for epoch in range(epochs):
         if hasattr(loader.sampler, "set_epoch"):
             loader.sampler.set_epoch(epoch)

@@ -1,4 +1,4 @@
-"""What a script ends with that does not catch an error."""
+"""How scripts and commands end after an error."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ WRONG = 'hdmlp.data.Folder("/nowhere")'
 
 
 def end(*arguments):
-    """The exit status of a Python process, and what it wrote."""
+    """A Python process's exit status and output."""
     environment = {**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(errors.__file__))}
     ended = subprocess.run(
         [sys.executable, *arguments],
@@ -58,9 +58,11 @@ def end(*arguments):
     ],
     ids=["dataset", "config", "mismatch", "busy", "version", "no input", "another later", "caught"],
 )
-def test_a_script_ends_by_an_error_of_ours_as_by_any_other(script, status, said):
+def test_an_uncaught_error_ends_a_script_as_any_other(script, status, said):
     ended, out = end("-c", f"import hdmlp.data, hdmlp.errors\n{script}")
-    assert ended == status and said in out and (said != "" or out == ""), out
+    assert ended == status, out
+    assert said in out, out
+    assert said != "" or out == "", out
     assert out.count("Traceback") == status
 
 
@@ -76,9 +78,10 @@ def test_the_hook_for_uncaught_exceptions_is_left_alone(happens):
     ) == (0, "")
 
 
-def test_the_command_ends_with_status_2_where_the_input_is_wrong():
+def test_wrong_input_ends_the_command_with_status_2():
     status, out = end("-m", "hdmlp", "dataset", "/nowhere")
-    assert status == 2 and "/nowhere" in out, out
+    assert status == 2, out
+    assert "/nowhere" in out, out
     assert end("-m", "hdmlp", "--no-such-flag")[0] == 2
     assert end("-m", "hdmlp", "--help")[0] == 0
 
@@ -87,13 +90,15 @@ def test_the_command_ends_with_status_2_where_the_input_is_wrong():
     "kind",
     [errors.ConfigError, errors.MismatchError, errors.DatasetNotFoundError, errors.SampleError],
 )
-def test_errors_travel_between_processes(kind):
+def test_errors_can_be_pickled(kind):
     error = pickle.loads(pickle.dumps(kind("text", {"key": "seed"})))
-    assert type(error) is kind and str(error) == "text" and error.details == {"key": "seed"}
+    assert type(error) is kind
+    assert str(error) == "text"
+    assert error.details == {"key": "seed"}
 
 
 @pytest.mark.parametrize(
-    ("old", "new"),
+    "old, new",
     [
         ("DaemonDied", "DaemonDiedError"),
         ("PermissionError_", "AccessDeniedError"),
@@ -113,4 +118,4 @@ def test_all_exceptions_are_exported_by_the_package_and_end_in_error():
     assert set(errors.__all__) <= set(hdmlp.__all__)
     assert all(name.endswith("Error") for name in errors.__all__)
     with pytest.raises(AttributeError, match=r"module 'hdmlp.errors' has no attribute 'Nothing'"):
-        errors.Nothing
+        _ = errors.Nothing

@@ -1,5 +1,5 @@
-"""HDMLP's datasets under other loaders than ours: right samples, and one warning from each process
-that reads them so, or makes workers that do."""
+"""HDMLP's datasets in other loaders: the right samples, and one warning per process that reads them
+so or makes workers that do."""
 
 import io
 import os
@@ -66,7 +66,7 @@ if __name__ == "__main__":
         ("part,forkserver",),
     ],
 )
-def test_torchs_loader_is_right_and_said_once(folder, tmp_path, cases):
+def test_torchs_loader_gives_the_right_samples_and_warns_once(folder, tmp_path, cases):
     (tmp_path / "script.py").write_text(SCRIPT)
     done = subprocess.run(
         [sys.executable, str(tmp_path / "script.py"), folder, *cases],
@@ -97,13 +97,11 @@ def test_the_warning_names_the_remedy(folder, caplog, monkeypatch):
         assert sum(len(x) for x, _ in DataLoader(Subset(dataset, range(10)), 4)) == 10
     said = [r.getMessage() for r in caplog.records if SAYS in r.getMessage()]
     assert len(said) == 1
-    assert (
-        "make the loader with hdmlp.torch.DataLoader" in said[0]
-        and "hdmlp.torch.use_in(accelerate)" in said[0]
-    )
+    assert "make the loader with hdmlp.torch.DataLoader" in said[0]
+    assert "hdmlp.torch.use_in(accelerate)" in said[0]
 
 
-def test_where_it_cannot_be_used():
+def test_use_in_refuses_other_modules():
     with pytest.raises(
         errors.ConfigError,
         match=r"use_in\(lightning\): must be accelerate or transformers; Lightning and Fabric "
@@ -114,8 +112,8 @@ def test_where_it_cannot_be_used():
         ht.use_in(io)
 
 
-def test_an_accelerate_that_makes_loaders_otherwise(monkeypatch):
-    """Before 0.34 its loaders were sub-classes of torch's."""
+def test_use_in_refuses_an_older_accelerate(monkeypatch):
+    """Before 0.34, its loaders were subclasses of torch's."""
     package, module = types.ModuleType("accelerate"), types.ModuleType("accelerate.data_loader")
     package.__version__, module.DataLoader = "0.20.3", DataLoader
     monkeypatch.setitem(sys.modules, "accelerate", package)

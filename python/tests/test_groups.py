@@ -1,15 +1,14 @@
-"""Loaders of several ranks whose orders a sampler says: groups of ranks that read the same, and
-samplers that only iterating tells."""
+"""Loaders of several ranks whose sampler determines the order: groups of ranks that read the same
+samples, and samplers that must be iterated."""
 
 import itertools
-import sys
 import textwrap
 
 import pytest
 
 torch = pytest.importorskip("torch")
 
-from test_ranks import free_port, run
+from torchrun import free_port, run, torchrun
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
@@ -46,22 +45,12 @@ HEAD = textwrap.dedent("""
 
 @pytest.fixture
 def ranks(tmp_path, folder):
-    """Runs a script by torchrun; returns what its ranks said, in their order, and their log."""
+    """Runs a script by torchrun; returns the output of its ranks, by rank, and their log."""
 
     def start(script, count, *arguments):
         (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
-        # Debian's torchrun ends with an error without the last two.
         said, log = run(
-            sys.executable,
-            "-m",
-            "torch.distributed.run",
-            f"--nproc_per_node={count}",
-            "--redirects=9:1",
-            "--tee=9:1",
-            f"--master_port={free_port()}",
-            str(tmp_path / "script.py"),
-            folder,
-            *arguments,
+            *torchrun(count, free_port()), str(tmp_path / "script.py"), folder, *arguments
         )
         return sorted(said, key=lambda r: r["rank"]), log
 
@@ -69,8 +58,8 @@ def ranks(tmp_path, folder):
 
 
 @pytest.mark.parametrize("mine", ["me // 2", "me % 2"])
-def test_groups_of_ranks_that_read_the_same(ranks, mine):
-    """Tensor or pipeline parallelism: the sampler's rank and number of replicas count, and the node
+def test_ranks_of_a_group_read_each_file_once(ranks, mine):
+    """Tensor or pipeline parallelism: the sampler's rank and number of replicas apply, and the node
     reads each file once."""
     said, _ = ranks(
         f"""
@@ -91,13 +80,14 @@ def test_groups_of_ranks_that_read_the_same(ranks, mine):
     )
     assert len(said) == 4
     for r in said:
-        assert r["got"] == r["want"] and r["place"] == [r["mine"], 2, 4]
+        assert r["got"] == r["want"]
+        assert r["place"] == [r["mine"], 2, 4]
     assert sum(r["source"] for r in said) == 25
 
 
-def test_groups_that_nothing_says(ranks):
-    """Where no launcher says how many ranks there are, the second one with the sampler's rank reads
-    the same all the same."""
+def test_groups_are_found_without_a_launcher(ranks):
+    """If no launcher tells the number of ranks, a second loader with the sampler's rank reads the
+    same samples."""
     said, _ = ranks(
         """
         import os, subprocess
@@ -125,7 +115,8 @@ def test_groups_that_nothing_says(ranks):
     """,
         1,
     )
-    assert said[0]["got"] == said[0]["want"] and said[0]["place"] == "1 2"
+    assert said[0]["got"] == said[0]["want"]
+    assert said[0]["place"] == "1 2"
 
 
 SAMPLERS = """
@@ -189,9 +180,8 @@ def opaque(ranks, make, count=2, dataset="data", epochs=2, before=""):
         "L(d, 4, sampler=Shuffled(data, 1))",
     ],
 )
-def test_ranks_with_samplers_of_their_own(ranks, make):
-    """Each gets what torch's loader gives it, and the node reads each file once for all of them.
-    What is to be is not reported."""
+def test_ranks_with_different_samplers_read_each_file_once(ranks, make):
+    """Each gets what torch's loader gives it. Intended overlaps are not reported."""
     said, log = opaque(ranks, make)
     for r in said:
         assert r["got"] == r["want"]
@@ -199,12 +189,13 @@ def test_ranks_with_samplers_of_their_own(ranks, make):
         x for r in said for epoch in r["got"] for batch in epoch for x in batch
     }  # lengths, by which samples differ
     assert sum(r["source"] for r in said) == len(samples)
-    assert "go to more than one" not in log and "disagree" not in log
+    assert "go to more than one" not in log
+    assert "disagree" not in log
 
 
 @pytest.mark.parametrize("dataset", ["data", "Items(data)"])
-def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
-    """Reported once, with the number of samples that two ranks get, whatever the dataset."""
+def test_overlapping_ranks_are_reported_once(ranks, dataset):
+    """With the number of samples that two ranks share, for any dataset."""
     said, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5 + me))", 3, dataset)
     parts = [set(itertools.chain.from_iterable(r["got"][0])) for r in said]
     several = sum(1 for x in set.union(*parts) if sum(x in part for part in parts) > 1)
@@ -220,7 +211,7 @@ def test_ranks_that_are_to_be_disjoint_and_are_not(ranks, dataset):
     assert log.count("go to more than one") == 1
 
 
-def test_ranks_that_disagree_about_their_sampler(ranks):
+def test_ranks_that_disagree_about_their_sampler_are_reported_once(ranks):
     _, log = opaque(ranks, "L(d, 4, sampler=Shuffled(data, 5, 2 + me))")
     assert (
         log.count(
@@ -239,8 +230,8 @@ def test_ranks_that_disagree_about_their_sampler(ranks):
     )
 
 
-def test_timms_repeated_augmentation(ranks):
-    """Several ranks get the same samples, which is what it is for."""
+def test_timms_repeated_augmentation_is_served(ranks):
+    """Several ranks get the same samples, as intended."""
     pytest.importorskip("timm")
     said, log = opaque(
         ranks,
@@ -251,4 +242,5 @@ def test_timms_repeated_augmentation(ranks):
     assert set(itertools.chain.from_iterable(said[0]["got"][0])) & set(
         itertools.chain.from_iterable(said[1]["got"][0])
     )
-    assert "go to more than one" not in log and "disagree" not in log
+    assert "go to more than one" not in log
+    assert "disagree" not in log

@@ -1,4 +1,4 @@
-"""The code and the commands of docs/guides run as they stand there, and HDMLP's daemon serves the
+"""The code and the commands of docs/guides run as printed, and HDMLP's daemon serves the
 samples."""
 
 import os
@@ -75,7 +75,7 @@ def run(command, folder, **variables):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("block", PYTHON)
-def test_code(block, pictures, tmp_path):
+def test_the_code_of_guides_runs(block, pictures, tmp_path):
     pytest.importorskip("torchvision")
     script = tmp_path / "script.py"
     script.write_text("\n".join([BEFORE, PYTHON[block], AFTER]))
@@ -93,9 +93,9 @@ def cache(pictures, tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("guide", "line"), COMMANDS)
-def test_commands(guide, line, pictures, cache, tmp_path):
-    """The scenario of the guide to the simulator is where its commands look for it."""
+@pytest.mark.parametrize("guide, line", COMMANDS)
+def test_the_commands_of_guides_run(guide, line, pictures, cache, tmp_path):
+    """The scenario of the guide to the simulator is the file that its commands name."""
     first, *more = re.findall(r"^```toml\n(.*?)^```$", GUIDES["sizing"], re.MULTILINE | re.DOTALL)
     for scenario in (first, first + "\n".join(more)):
         (tmp_path / "cluster.toml").write_text(scenario)
@@ -110,8 +110,8 @@ def test_commands(guide, line, pictures, cache, tmp_path):
 
 
 @pytest.mark.slow
-def test_quoted_warning(pictures, tmp_path):
-    """The warning that the guide to slow jobs quotes is the one that a lambda gets."""
+def test_the_quoted_warning_is_the_actual_one(pictures, tmp_path):
+    """The guide to slow jobs quotes the warning about a lambda."""
     pytest.importorskip("torchvision")
     (quoted,) = re.findall(r"^```text\n(.*?)^```$", GUIDES["slow"], re.MULTILINE | re.DOTALL)
     script = tmp_path / "script.py"
@@ -127,6 +127,6 @@ print(len(next(iter(loader))))
     assert " ".join(quoted.split()) in " ".join(run(command, tmp_path)[1].split())
 
 
-def test_every_guide_is_tried():
+def test_every_guide_is_tested():
     assert {name.split(",")[0] for name in PYTHON} == GUIDES.keys() - {"frameworks"}
     assert {name for name, _ in COMMANDS} >= {"sizing", "slow", "memory"}

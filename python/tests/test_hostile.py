@@ -1,5 +1,4 @@
-"""Datasets and directories that mean harm, with a real daemon: it goes on, and its other jobs with
-it."""
+"""Hostile datasets and directories, with a real daemon: it continues, and so do its other jobs."""
 
 import os
 import shutil
@@ -22,7 +21,7 @@ from waiting import LIMIT, until, until_ended
 
 
 def ids(samples):
-    """The numbers that the samples' bytes say."""
+    """The IDs that the samples' bytes contain."""
     return sorted(int(bytes(s).split()[1]) for s in samples)
 
 
@@ -32,14 +31,14 @@ def epoch(loader):
 
 @pytest.fixture
 def beside(real, monkeypatch):
-    """The index lies in the dataset's directory, as it does where nothing else is said."""
+    """The index is in the dataset's directory, as by default."""
     monkeypatch.delenv("HDMLP_INDEX_DIR")
 
 
 @pytest.fixture
 def other_job(beside, tmp_path):
-    """A job of the same daemon on another dataset, in the middle of an epoch; it must be able to go
-    on."""
+    """A job of the same daemon on another dataset, in the middle of an epoch, which must be able to
+    continue."""
     (tmp_path / "other" / "class").mkdir(parents=True)
     for i in range(20):
         (tmp_path / "other" / "class" / f"{i:02d}.jpg").write_bytes(f"other {i} ".encode())
@@ -59,14 +58,14 @@ def daemon_pid():
 
 
 def peak_memory(pid):
-    """The most memory that a process ever had, in bytes."""
+    """The largest memory of a process, in bytes."""
     with open(f"/proc/{pid}/status") as file:
         return next(int(line.split()[1]) << 10 for line in file if line.startswith("VmHWM:"))
 
 
-def test_sparse_index(other_job, folder, caplog):
-    """An index of 4 KiB on the disk claims 1 GiB. The dataset is scanned, and the daemon takes no
-    memory for what is not there."""
+def test_a_sparse_index_costs_no_memory(other_job, folder, caplog):
+    """An index of 4 KiB on disk claims 1 GiB. The dataset is scanned, and no memory is allocated
+    for the claim."""
     samples = (1 << 30) // 9
     total = 96 + 64 + 9 * samples + 8
     path = os.path.join(folder, ".hdmlp-index")
@@ -84,20 +83,22 @@ def test_sparse_index(other_job, folder, caplog):
         f"the dataset's index is not used, and the dataset is scanned instead: read dataset "
         f"index {path}" in caplog.text
     )
-    assert "holes" in caplog.text and os.stat(path).st_size < 1 << 20
+    assert "holes" in caplog.text
+    assert os.stat(path).st_size < 1 << 20
 
 
-def test_fifo_as_index(other_job, folder, caplog):
+def test_a_fifo_in_place_of_the_index_does_not_block(other_job, folder, caplog):
     path = os.path.join(folder, ".hdmlp-index")
     os.mkfifo(path)
     with data.DataLoader(folder, batch_size=5) as loader:
         assert epoch(loader) == list(range(25))
-    assert path in caplog.text and "it is not a regular file" in caplog.text
+    assert path in caplog.text
+    assert "it is not a regular file" in caplog.text
 
 
 @pytest.fixture
 def mount(folder):
-    """The folder on a file system of its own, which can be told to answer no more."""
+    """The folder on a file system of its own, which can be made to hang."""
     throttled = Throttled(folder, 0)
     try:
         throttled.__enter__()
@@ -119,21 +120,25 @@ def mount(folder):
         (".hdmlp-index", "stat", "/.hdmlp-index"),
     ],
 )
-def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name, op, path):
-    """A file system that answers no more: told after 10 s, an error after source_timeout, and other
-    jobs go on."""
+def test_a_hanging_scan_fails_after_source_timeout(
+    real, other_job, mount, caplog, monkeypatch, tmp_path, name, op, path
+):
+    """It warns after 10 s, and other jobs continue."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     pid = daemon_pid()
     mount.set(hang_names=name)
-    with pytest.raises(
-        errors.DatasetError,
-        match=rf"dataset {mount.path}{path}: .*: {op} has not returned for 1[12]\S* "
-        rf"?s.*source_timeout is 12s",
+    with (
+        pytest.raises(
+            errors.DatasetError,
+            match=rf"dataset {mount.path}{path}: .*: {op} has not returned for 1[12]\S* "
+            rf"?s.*source_timeout is 12s",
+        ),
+        data.DataLoader(mount.path, batch_size=5, source_timeout="12s") as loader,
     ):
-        with data.DataLoader(mount.path, batch_size=5, source_timeout="12s") as loader:
-            next(iter(loader))
+        next(iter(loader))
     told = [r.getMessage() for r in caplog.records if "has not returned for 10 s" in r.getMessage()]
-    assert len(told) == 1 and f"{op} of {mount.path}{path} has" in told[0]
+    assert len(told) == 1
+    assert f"{op} of {mount.path}{path} has" in told[0]
     mount.set(hang_names="")
     with data.DataLoader(mount.path, batch_size=5) as loader:
         assert epoch(loader) == list(range(25))
@@ -141,8 +146,8 @@ def test_scan_hangs(real, other_job, mount, caplog, monkeypatch, tmp_path, name,
 
 
 @pytest.mark.slow
-def test_ctrl_c_while_the_scan_hangs(real, mount):
-    """The process ends, and the daemon after its linger time, while the system call still hangs."""
+def test_ctrl_c_ends_a_process_whose_scan_hangs(real, mount):
+    """The daemon ends after its linger time, although the system call still hangs."""
     mount.set(hang_names="bee")
     program = f"from hdmlp import data\nnext(iter(data.DataLoader({mount.path!r}, batch_size=5)))"
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
@@ -153,7 +158,7 @@ def test_ctrl_c_while_the_scan_hangs(real, mount):
     until_ended(pid)
 
 
-def test_ctrl_c_of_the_command_while_the_scan_hangs(real, mount, tmp_path):
+def test_ctrl_c_ends_a_command_whose_scan_hangs(real, mount, tmp_path):
     mount.set(hang_names="bee")
     process = subprocess.Popen(
         [_daemon.find_binary(), "dataset", f"--index-dir={tmp_path}/index", mount.path],
@@ -166,8 +171,8 @@ def test_ctrl_c_of_the_command_while_the_scan_hangs(real, mount, tmp_path):
 
 
 def fill(folder, cache, text):
-    """Has a daemon of its own fill a cache with a dataset whose samples begin with ``text``, which
-    has the names, sizes and times of the other."""
+    """Fills a cache, by a daemon of its own, with a dataset of the same names, sizes and times,
+    whose samples begin with ``text``."""
     twin = f"{folder}-{text}"
     shutil.copytree(folder, twin)
     for directory, _, names in os.walk(twin):
@@ -185,24 +190,25 @@ def fill(folder, cache, text):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
-def test_forged_cache(real, folder, tmp_path):
-    """Another user's directory full of forged samples, with right checksums, is refused: none of
-    them is served."""
+def test_a_cache_of_another_user_is_refused(real, folder, tmp_path):
+    """It is full of forged samples with correct checksums: none of them is served."""
     cache = str(tmp_path / "cache")
     fill(folder, cache, "forged")
     for directory, _, names in os.walk(cache):
         for name in ("", *names):
             os.chown(os.path.join(directory, name), 1001, 1001)
-    with pytest.raises(
-        errors.ConfigError,
-        match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user "
-        rf"0.*choose another directory",
+    with (
+        pytest.raises(
+            errors.ConfigError,
+            match=rf"{cache} belongs to user 1001 \(mode 0700\), and the daemon runs as user "
+            rf"0.*choose another directory",
+        ),
+        data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache) as loader,
     ):
-        with data.DataLoader(folder, batch_size=5, memory="1B", cache_dir=cache) as loader:
-            assert epoch(loader) == list(range(25))
+        assert epoch(loader) == list(range(25))
 
 
-def test_cache_that_others_may_write_to(real, folder, tmp_path):
+def test_a_cache_that_others_may_write_to_is_refused(real, folder, tmp_path):
     cache = str(tmp_path / "cache")
     fill(folder, cache, "sample")
     os.chmod(cache, 0o777)
@@ -217,8 +223,8 @@ def test_cache_that_others_may_write_to(real, folder, tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["symlink", "hard link", "linked directory"])
-def test_cache_leads_elsewhere(real, folder, tmp_path, kind):
-    """A link in a cache is refused, and the file that it leads to stays as it is."""
+def test_a_link_in_a_cache_is_refused(real, folder, tmp_path, kind):
+    """The file that it leads to is not changed."""
     cache = str(tmp_path / "cache")
     fill(folder, cache, "sample")
     (store,) = (os.path.join(cache, name) for name in os.listdir(cache) if name != "HDMLP-CACHE")

@@ -1,4 +1,4 @@
-"""Which bytes a sample has: real processes, against an oracle that lists and hashes the files
+"""Which bytes a sample has: real processes, compared with an oracle that lists and hashes the files
 itself.
 
 Datasets here look alike: names, sizes and times of their files are the same, and their bytes are
@@ -36,7 +36,7 @@ pytestmark = pytest.mark.slow
 
 @needs_root
 @pytest.mark.parametrize("stay", [False, True])
-def test_containers_with_one_socket(lasting, tmp_path, stay):
+def test_containers_that_share_a_socket_read_their_own_files(lasting, tmp_path, stay):
     (tmp_path / "data").mkdir()
     seen = {}
     for name in ("one", "two"):
@@ -55,9 +55,8 @@ def test_containers_with_one_socket(lasting, tmp_path, stay):
 
 
 @needs_root
-def test_links_in_a_container(lasting, tmp_path):
-    """Absolute and relative links, of files and of directories, lead where the process sees them
-    lead."""
+def test_links_resolve_as_the_process_sees_them(lasting, tmp_path):
+    """Absolute and relative links, of files and of directories."""
     for name in ("one", "two"):
         make(tmp_path / name, name)
     (tmp_path / "store").mkdir()
@@ -74,8 +73,8 @@ def test_links_in_a_container(lasting, tmp_path):
 
 
 @needs_root
-def test_another_root_directory(lasting, tmp_path):
-    """A process below another root (chroot) that shares the socket reads its own files."""
+def test_a_process_with_another_root_reads_its_own_files(lasting, tmp_path):
+    """It shares the socket with a daemon outside its root directory (chroot)."""
     make(tmp_path / "one", "one")
     jail = tmp_path / "jail"
     inner = jail / str(tmp_path / "one").lstrip("/")
@@ -117,7 +116,7 @@ def test_another_root_directory(lasting, tmp_path):
     assert said.get("hashes") == hashes(inner), said
 
 
-def test_datasets_that_look_alike_in_a_cache_directory(short, tmp_path):
+def test_a_cache_directory_distinguishes_datasets_that_look_alike(short, tmp_path):
     one, two = make(tmp_path / "one", "one"), make(tmp_path / "two", "two")
     cache = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB", epochs=2)
     assert read(one, **cache)["hashes"] == hashes(one)
@@ -125,14 +124,14 @@ def test_datasets_that_look_alike_in_a_cache_directory(short, tmp_path):
     assert read(one, **cache)["hashes"] == hashes(one)
 
 
-def test_datasets_that_look_alike_in_memory(lasting, tmp_path):
+def test_memory_caches_distinguish_datasets_that_look_alike(lasting, tmp_path):
     one, two = make(tmp_path / "one", "one"), make(tmp_path / "two", "two")
     for root in (one, two, one):
         assert read(root, epochs=2)["hashes"] == hashes(root)
 
 
-def test_a_dataset_put_in_the_place_of_another(lasting, tmp_path):
-    """The directory is replaced, between jobs and while one has it open."""
+def test_a_replaced_dataset_is_noticed(lasting, tmp_path):
+    """The directory is replaced between jobs, and while a job has it open."""
     data = tmp_path / "data"
     make(data, "one")
     first = Rank(data, stay=True)
@@ -146,7 +145,7 @@ def test_a_dataset_put_in_the_place_of_another(lasting, tmp_path):
     first.end()
 
 
-def test_a_dataset_that_grew_while_it_is_open(lasting, tmp_path):
+def test_a_dataset_that_grew_while_open_is_noticed(lasting, tmp_path):
     data = tmp_path / "data"
     make(data, "one")
     first = Rank(data, epochs=2, step=True)
@@ -163,9 +162,9 @@ def test_a_dataset_that_grew_while_it_is_open(lasting, tmp_path):
 @pytest.mark.parametrize("times", ["kept", "new"])
 @pytest.mark.parametrize("which", [[0], [7, 30], range(FILES)])
 @pytest.mark.parametrize("cache", ["file", "memory"])
-def test_files_rewritten_in_place(real, monkeypatch, tmp_path, times, which, cache):
-    """As many bytes as before, in the same files. A new job gives the new bytes, or says which file
-    was changed, and the one after it gives them."""
+def test_files_rewritten_in_place_are_noticed(real, monkeypatch, tmp_path, times, which, cache):
+    """The files keep their length. A new job gives the new bytes or names the changed file, and the
+    job after it gives the new bytes."""
     monkeypatch.setenv("HDMLP_LINGER", "20s" if cache == "memory" else "0s")
     data = tmp_path / "data"
     make(data, "one", FILES if len(which) > 2 else 400)
@@ -183,17 +182,15 @@ def test_files_rewritten_in_place(real, monkeypatch, tmp_path, times, which, cac
         normalise(data)
     said = read(data, epochs=2, **options)
     if "error" in said:
-        assert (
-            said["error"] == "SampleError"
-            and "changed" in said["text"]
-            and any(str(paths[i]) in said["text"] for i in which)
-        ), said
+        assert said["error"] == "SampleError", said
+        assert "changed" in said["text"], said
+        assert any(str(paths[i]) in said["text"] for i in which), said
         said = read(data, epochs=2, **options)
     assert said.get("hashes") == hashes(data), said
 
 
-def test_files_replaced_by_others(short, tmp_path):
-    """Renamed over, with the same size and times."""
+def test_replaced_files_are_noticed(short, tmp_path):
+    """Other files are renamed over them, with the same size and times."""
     data = tmp_path / "data"
     make(data, "one", 400)
     options = dict(cache_dir=str(tmp_path / "cache"), memory="0B", cache_size="10MB", epochs=2)
@@ -206,9 +203,9 @@ def test_files_replaced_by_others(short, tmp_path):
     assert read(data, **options).get("hashes") == hashes(data)
 
 
-def test_verify_compares_bytes(short, tmp_path):
-    """A copy of a dataset that differs in one file, which the version does not cover, is found out
-    by verify=True; and by `hdmlp cache check`."""
+def test_verify_finds_different_bytes(short, tmp_path):
+    """A copy of a dataset differs in one file that the version does not cover; `hdmlp cache check`
+    finds it too."""
     data, cache = tmp_path / "data", tmp_path / "cache"
     make(data, "one", 600)
     options = dict(cache_dir=str(cache), memory="0B", cache_size="10MB")
@@ -226,16 +223,17 @@ def test_verify_compares_bytes(short, tmp_path):
         normalise(other)
         said = read(other, verify=True, **options)
         if said.get("error") == "AuditError":
-            assert str(path) in said["text"] and "cache check" in said["text"], said
+            assert str(path) in said["text"], said
+            assert "cache check" in said["text"], said
             break
         assert said.get("hashes") == hashes(other), said
     else:
         pytest.fail("no file was found out")
 
 
-def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
-    """What it told, and what a loader of it delivers, are of one version; a new object is of the
-    new one."""
+def test_a_dataset_object_is_of_one_version(short, tmp_path, monkeypatch):
+    """What it told and what its loader delivers are of one version; a new object is of the new
+    version."""
     monkeypatch.setenv("HDMLP_SOCKET", f"hdmlp-object-{os.getpid()}")
     data = tmp_path / "data"
     make(data, "one")
@@ -247,7 +245,7 @@ def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
     ):
         DataLoader(told, 4, seed=1)
     with pytest.raises(errors.MismatchError, match="changed after this object"):
-        told.samples
+        _ = told.samples
     with DataLoader(untold, 4, epochs=1, seed=1) as loader:
         assert (
             sum(len(samples) for samples, _ in loader)
@@ -257,7 +255,7 @@ def test_a_dataset_object_stands_for_one_version(short, tmp_path, monkeypatch):
         )
 
 
-def test_rescan_in_an_index_directory(short, tmp_path, monkeypatch):
+def test_rescan_renews_the_index_in_an_index_directory(short, tmp_path, monkeypatch):
     data = tmp_path / "data"
     make(data, "one")
     environment = {"HDMLP_INDEX_DIR": str(tmp_path / "elsewhere")}
@@ -269,13 +267,14 @@ def test_rescan_in_an_index_directory(short, tmp_path, monkeypatch):
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0 and str(tmp_path / "elsewhere") in done.stdout, done
+    assert done.returncode == 0, done
+    assert str(tmp_path / "elsewhere") in done.stdout, done
     assert not (data / ".hdmlp-index").exists()
     assert read(data, environment=environment)["hashes"] == hashes(data)
 
 
-def test_simulate_from_a_run_with_an_index_directory(short, tmp_path, monkeypatch):
-    """It uses the index that the job has written, and leaves none in the dataset."""
+def test_simulate_uses_the_index_of_the_run(short, tmp_path, monkeypatch):
+    """It leaves no index in the dataset."""
     data = tmp_path / "data"
     make(data, "one")
     monkeypatch.setenv("HDMLP_INDEX_DIR", str(tmp_path / "elsewhere"))
@@ -287,13 +286,13 @@ def test_simulate_from_a_run_with_an_index_directory(short, tmp_path, monkeypatc
         capture_output=True,
         text=True,
     )
-    assert done.returncode == 0 and str(data) in done.stdout and "mean size" not in done.stdout, (
-        done
-    )
+    assert done.returncode == 0, done
+    assert str(data) in done.stdout, done
+    assert "mean size" not in done.stdout, done
     assert not (data / ".hdmlp-index").exists()
 
 
-def test_ranks_that_see_different_datasets(lasting, tmp_path):
+def test_ranks_with_different_datasets_are_refused(lasting, tmp_path):
     if os.getuid() != 0:
         pytest.skip("needs root for mount namespaces")
     (tmp_path / "data").mkdir()
@@ -321,7 +320,8 @@ def test_ranks_that_see_different_datasets(lasting, tmp_path):
     said = read(
         tmp_path / "data", container([(tmp_path / "two", tmp_path / "data")]), place(1), seed=1
     )
-    assert said.get("error") == "MismatchError" and str(tmp_path / "data") in said["text"], said
+    assert said.get("error") == "MismatchError", said
+    assert str(tmp_path / "data") in said["text"], said
     said = read(
         tmp_path / "data", container([(tmp_path / "one", tmp_path / "data")]), place(1), seed=1
     )

@@ -1,4 +1,4 @@
-"""Which bytes a sample has where its source is mounted again."""
+"""Which bytes a sample has after its source was mounted again."""
 
 import os
 import subprocess
@@ -38,7 +38,7 @@ class Mount:
             pytest.skip(self.server.communicate()[1])
 
     def die(self):
-        """As a server that crashes: what is open there is not connected any more."""
+        """Ends as a crashed server does: open files are disconnected."""
         self.server.kill()
         self.server.communicate()
         subprocess.run([*self.enter, "umount", "-l", self.where], check=True)
@@ -51,9 +51,8 @@ class Mount:
 @needs_root
 @pytest.mark.parametrize("where", ["the daemon's", "a container's"])
 @pytest.mark.parametrize("what", ["the same", "another dataset"])
-def test_a_source_that_is_mounted_again(real, monkeypatch, tmp_path, where, what):
-    """After its server has crashed the file system is mounted again: the same loader goes on, if it
-    is the same dataset."""
+def test_a_loader_continues_on_a_remounted_source(real, monkeypatch, tmp_path, where, what):
+    """After a crash of its server, if the dataset is the same."""
     if not os.path.exists(THROTTLE):
         pytest.skip("run `make throttle`")
     monkeypatch.setenv("HDMLP_LINGER", "5s")
@@ -96,11 +95,9 @@ def test_a_source_that_is_mounted_again(real, monkeypatch, tmp_path, where, what
             rank.go_on()
             assert rank.says().get("hashes") == hashes(data)
         else:
-            assert (
-                said.get("error") == "SampleError"
-                and "another dataset is mounted" in said["text"]
-                and str(point) in said["text"]
-            ), said
+            assert said.get("error") == "SampleError", said
+            assert "another dataset is mounted" in said["text"], said
+            assert str(point) in said["text"], said
         rank.end()
     finally:
         mount.close()

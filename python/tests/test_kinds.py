@@ -1,4 +1,4 @@
-"""What Python knows of kinds is what the program has."""
+"""The kinds that Python knows are those of the binary."""
 
 import json
 import subprocess
@@ -22,7 +22,7 @@ def program():
     return ask
 
 
-def test_configuration_keys_are_the_programs(program):
+def test_configuration_keys_in_python_are_the_programs(program):
     rows = program("config")["parameters"]
     assert {row["key"] for row in rows} == set(_arguments.KEYS)
     assert {row["key"] for row in rows if row["allowed"].startswith("an absolute path")} == set(
@@ -37,7 +37,8 @@ def test_sources_in_python_are_kinds_of_the_program(program):
         for cls in vars(data).values()
         if isinstance(cls, type) and issubclass(cls, data.Folder)
     }
-    assert mine and mine <= kinds
+    assert mine
+    assert mine <= kinds
 
 
 def test_transforms_in_python_are_those_of_the_program(program):
@@ -50,7 +51,7 @@ def test_transforms_in_python_are_those_of_the_program(program):
     assert mine == set(program("kinds")["transforms"]) - {"Ragged"}  # which a loader adds by itself
 
 
-def test_launchers_variables_stand_in_their_table_alone():
+def test_variables_of_launchers_are_named_in_their_table_only():
     import pathlib
     import re
 
@@ -80,7 +81,8 @@ def test_samples_of_kinds_without_files_have_names(kind, tmp_path, monkeypatch):
     (tmp_path / "cat").mkdir()
     (tmp_path / "cat/1").write_bytes(b"a sample")
     if kind == "folder":
-        assert dataset.samples == [(str(tmp_path / "cat/1"), 0)] and dataset[0] == (b"a sample", 0)
+        assert dataset.samples == [(str(tmp_path / "cat/1"), 0)]
+        assert dataset[0] == (b"a sample", 0)
         return
     assert dataset.samples == dataset.imgs == [dataset.sample(0)] == [("cat/1", 0)]
     message = "sample 0 .cat/1. of .*only the daemon reads .*'strips'.*take them from a DataLoader"

@@ -1,4 +1,4 @@
-"""Labels as numbers and as names, whether the daemon or Python makes the batch."""
+"""Labels as numbers and as names, for every way to make a batch."""
 
 import pytest
 
@@ -27,7 +27,7 @@ def doubled(text):
 @pytest.mark.parametrize(
     "options", [{"raw": True}, {"offload": False}, {"offload": False, "num_workers": 1}, {}]
 )
-def test_names(folder, options):
+def test_labels_can_be_names_of_classes(folder, options):
     kept = [T.CenterCrop(8), T.ToTensor()] if options == {} else None
     for target, want in (
         (None, ["ant"] * 4 + ["bee"] * 4),
@@ -38,9 +38,10 @@ def test_names(folder, options):
         dataset = ht.ImageFolder(folder, kept or (lambda image: 1), target_transform=target)
         with ht.DataLoader(dataset, 8, shuffle=False, labels="name", **options) as loader:
             ((_, names),) = loader
-        assert list(names) == want and type(names) is tuple
+        assert list(names) == want
+        assert type(names) is tuple
 
 
-def test_wrong(folder):
+def test_an_invalid_labels_argument_is_refused(folder):
     with pytest.raises(errors.ConfigError, match="labels='text': must be 'index' or 'name'"):
         ht.DataLoader(ht.ImageFolder(folder), 2, labels="text", shuffle=True)

@@ -1,19 +1,12 @@
-"""Ranks and job keys from the environments of launchers."""
+"""Ranks and nodes from the environments of launchers."""
 
-import os
 import pathlib
 import re
-import subprocess
-import sys
-import threading
-from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 
 import pytest
-from hdmlp import _arguments, _nodes, data, errors
+from hdmlp import _arguments, data, errors
 from hdmlp import _launcher as launcher
 from hdmlp._launchers import LAUNCHERS
-from hdmlp._place import Place
 
 OPERATIONS = pathlib.Path(__file__).parents[2] / "docs/OPERATIONS.md"
 
@@ -46,17 +39,17 @@ OPERATIONS = pathlib.Path(__file__).parents[2] / "docs/OPERATIONS.md"
         ({"PMI_RANK": "1", "PMI_SIZE": "4"}, (1, 4, 0)),
     ],
 )
-def test_environments(environ, place):
+def test_the_rank_is_found_in_the_environment(environ, place):
     assert launcher.find(environ=environ)[:3] == place
 
 
 @pytest.mark.parametrize("environ", [{"RANK": "3"}, {"WORLD_SIZE": "4"}, {"HDMLP_NODES": "a,b"}])
-def test_half_of_a_place(environ):
+def test_incomplete_environments_are_refused(environ):
     with pytest.raises(errors.ConfigError, match=r"RANK|names 2 nodes"):
         launcher.find(environ=environ)
 
 
-def test_arguments_come_first():
+def test_arguments_take_precedence():
     assert launcher.find(1, 2, {"RANK": "3", "WORLD_SIZE": "8"})[:2] == (1, 2)
     with pytest.raises(errors.ConfigError, match="world_size is given without rank"):
         launcher.find(world_size=2)
@@ -132,7 +125,7 @@ INDEXED = {
         (INDEXED, "job-0.job", "Kubernetes"),
     ],
 )
-def test_nodes(environ, master, source, caplog):
+def test_the_layout_of_nodes_is_found_in_the_environment(environ, master, source, caplog):
     place = launcher.find(environ=environ)
     assert (place.rank, place.world_size, place.local_rank) == (2, 4, 0)
     assert (place.node, place.nodes, place.local_world_size, place.master, place.node_source) == (
@@ -174,8 +167,8 @@ def test_every_launcher_places_its_rank_and_is_described(each):
     )
 
 
-def test_nodes_by_name(monkeypatch):
-    """Where mpirun does not say which node this is, a list of all of them does."""
+def test_a_list_of_hosts_tells_which_node_this_is(monkeypatch):
+    """For mpirun, which may not tell."""
     monkeypatch.setattr("socket.gethostname", lambda: "N2")
     uneven = {**MPIRUN, "OMPI_COMM_WORLD_SIZE": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "1"}
     assert launcher.find(environ=uneven).node is None
@@ -211,7 +204,7 @@ def test_nodes_by_name(monkeypatch):
         ),
     ],
 )
-def test_wrong_environments(environ, words, monkeypatch):
+def test_contradictory_environments_are_refused(environ, words, monkeypatch):
     monkeypatch.setattr("socket.gethostname", lambda: "n3")
     with pytest.raises(errors.ConfigError, match=words):
         launcher.cluster(
@@ -232,7 +225,7 @@ def test_wrong_environments(environ, words, monkeypatch):
         ),  # a launcher that starts several processes for each of Slurm's
     ],
 )
-def test_doubts(environ, words, caplog):
+def test_suspicious_environments_warn(environ, words, caplog):
     place = launcher.find(environ=environ)
     said = [record.getMessage() for record in caplog.records]
     assert said == [] if words is None else len(said) == 1 and re.search(words, said[0])
@@ -251,16 +244,16 @@ def test_doubts(environ, words, caplog):
         ({"MASTER_ADDR": "192.0.2.1", "WORLD_SIZE": "1", "RANK": "0"}, False),
     ],
 )
-def test_nodes_that_nobody_names(environ, warned, caplog):
-    """Ranks that were numbered by hand, on several hosts."""
+def test_ranks_numbered_by_hand_on_several_hosts_warn(environ, warned, caplog):
     launcher.find(environ={"RANK": "1", "WORLD_SIZE": "2", **environ})
     said = [record.getMessage() for record in caplog.records]
-    assert len(said) == warned and all(
+    assert len(said) == warned
+    assert all(
         "MASTER_ADDR=192.0.2.1 is another host" in text and "HDMLP_NODES" in text for text in said
     )
 
 
-def test_a_host_that_nobody_knows():
+def test_an_unknown_host_is_named():
     environ = {**INDEXED, "MASTER_ADDR": "nosuch.invalid"}
     assert "nosuch.invalid, from MASTER_ADDR, is not known" in launcher.doubts(
         launcher.find(environ=environ), environ
@@ -272,8 +265,8 @@ def test_a_host_that_nobody_knows():
 
 
 @pytest.mark.slow
-def test_doubts_stand_in_the_error(real, folder, monkeypatch):
-    """Two processes with one rank, because RANK was exported before srun."""
+def test_an_error_repeats_the_warning_about_the_environment(real, folder, monkeypatch):
+    """Two processes have one rank, because RANK was exported before srun."""
     with data.DataLoader(data.Folder(folder), batch_size=4, rank=0, world_size=2, name="d"):
         for name, value in {
             "RANK": "0",
@@ -288,7 +281,7 @@ def test_doubts_stand_in_the_error(real, folder, monkeypatch):
             data.DataLoader(data.Folder(folder), batch_size=4, name="d")
 
 
-def test_torch_distributed(tmp_path):
+def test_torch_distributed_takes_precedence(tmp_path):
     torch = pytest.importorskip("torch")
     distributed = torch.distributed
     if not distributed.is_available():
@@ -302,163 +295,6 @@ def test_torch_distributed(tmp_path):
         distributed.destroy_process_group()
 
 
-def test_keys():
-    two = Place(0, 2, 0, "")
-    master = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
-    key = launcher.job_key
-    assert (
-        key(two, "0", {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "2", **master})
-        == "torchrun-none-2-n1:29500/0"
-    )
-    assert key(two, "a", master) == "master-n1:29500/a"
-    assert key(two, "0", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}) == "slurm-7.1/0"
-    assert key(two, "0", {"PMIX_NAMESPACE": "x"}) == "mpi-x/0"
-    assert key(two, "0", {}).startswith("parent-")
-    # With an address too: two launches after each other have the same one.
-    slurm, mpi = two._replace(node_source="Slurm"), two._replace(node_source="Open MPI")
-    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1", **master}
-    assert key(slurm, "0", step) == "slurm-7.1-n1:29500/0"
-    assert key(mpi, "0", {"PMIX_NAMESPACE": "x", **step}) == "mpi-x-n1:29500/0"
-    assert key(two, "0", step) == "master-n1:29500/0"  # Slurm started only some of the ranks
-    one = Place(0, 1, 0, "")
-    assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
-
-
-def test_a_process_id_that_comes_again_is_another_job(monkeypatch):
-    one, key = Place(0, 1, 0, ""), launcher.job_key
-    before = key(one, "0", {})
-    assert before.startswith(f"process-{os.getpid()}-") and key(one, "0", {}) == before
-    monkeypatch.setattr(launcher, "_nonces", {})  # as in a new process
-    assert key(one, "0", {}) != before
-
-
-def test_long_keys_are_cut():
-    two = Place(0, 2, 0, "")
-
-    def key(run, name="0"):
-        return launcher.job_key(
-            two, name, {"TORCHELASTIC_RUN_ID": run, "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
-        )
-
-    fits = "x" * (launcher.LONGEST_KEY - len(key("x")) + 1)
-    assert key(fits) == f"torchrun-{fits}-0-n1:29500/0" and len(key(fits)) == launcher.LONGEST_KEY
-    long = [key(fits + "x"), key(fits + "y"), key(fits + "x", "1"), key("\u00e4" * 300)]
-    assert len(set(long)) == 4 and all(
-        launcher.LONGEST_KEY - 1 <= len(k.encode()) <= launcher.LONGEST_KEY for k in long
-    )
-    assert long[0] == key(fits + "x") and long[0].startswith("torchrun-xxx")
-
-
-def test_a_launch_of_mpich_has_a_name():
-    """The same for all ranks, whatever stands between mpirun and them, and another one each
-    time."""
-    if not os.path.exists("/usr/bin/mpirun.mpich"):
-        pytest.skip("no /usr/bin/mpirun.mpich: `scripts/setup test` installs it")
-    say = (
-        "import os; from hdmlp import _launcher as launcher; "
-        "os.write(1, (launcher.job_key(launcher.find(), '0') + '\\n').encode())"
-    )
-    named = []
-    for before in ([], ["sh", "-c", '"$@"; true', "sh"]):
-        out = subprocess.run(
-            ["/usr/bin/mpirun.mpich", "-n", "3", *before, sys.executable, "-c", say],
-            check=True,
-            timeout=60,
-            text=True,
-            stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(data.__file__))},
-        ).stdout
-        keys = out.split()
-        assert (
-            len(keys) == 3 and len(set(keys)) == 1 and re.fullmatch(r"mpi-[^:]+:\d+/0", keys[0])
-        ), out
-        named.append(keys[0])
-    assert named[0] != named[1]
-
-
-class Store:
-    """As torch's TCPStore: compare_set wakes no waiting process."""
-
-    def __init__(self):
-        self._changed, self._values = threading.Condition(), {}
-        self.waited_for = threading.Event()
-
-    def compare_set(self, key, expected, value):
-        with self._changed:
-            return self._values.setdefault(key, value).encode()
-
-    def set(self, key, value):
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key):
-        with self._changed:
-            self.waited_for.set()
-            while key not in self._values:
-                if not self._changed.wait(20):
-                    raise RuntimeError("Socket Timeout")
-            return self._values[key].encode()
-
-
-def test_secret_by_torchs_store(monkeypatch):
-    """Ranks get it, whether they ask before rank 0 has drawn it or after; and each loader of a
-    process gets the same."""
-    store = Store()
-    distributed = SimpleNamespace(
-        is_available=lambda: True,
-        is_initialized=lambda: True,
-        distributed_c10d=SimpleNamespace(_get_default_store=lambda: store),
-    )
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
-    with ThreadPoolExecutor() as pool:
-        early = pool.submit(_nodes.secret, Place(1, 2, 0, ""), {})
-        assert store.waited_for.wait(20)
-        drawn = _nodes.secret(Place(0, 2, 0, ""), {})
-        assert (
-            early.result()
-            == drawn
-            == _nodes.secret(Place(0, 2, 0, ""), {})
-            == _nodes.secret(Place(1, 2, 0, ""), {})
-        )
-
-
-@pytest.mark.parametrize(
-    "launch_key, environ, port",
-    [
-        (None, {}, _nodes.DEFAULT_PORT),
-        (None, {"MASTER_PORT": "29500"}, 29510),
-        (None, {"MASTER_PORT": "65530"}, 65520),
-        (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0:7000,n1"}, 7000),
-        (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0,n1"}, 29510),
-        (None, {"HDMLP_NODES": "n0:7000,n1", "HDMLP_PORT": "8000"}, 8000),
-    ],
-)
-def test_port(launch_key, environ, port):
-    assert _nodes.port(launch_key, environ) == port
-
-
-def test_ports_of_launches_and_loaders():
-    ports = {_nodes.port(f"slurm-{job}.0", {}) for job in range(1000)}
-    assert len(ports) > 800 and all(
-        20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports
-    )
-    assert [_nodes.ordinal(name) for name in ("0", "1", "63")] == [
-        0,
-        1,
-        63,
-    ] and 64 <= _nodes.ordinal("train") < 256
-
-
-def test_a_name_that_is_no_text():
-    with pytest.raises(
-        errors.ConfigError,
-        match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other "
-        r"text$",
-    ):
-        launcher.job_key(Place(0, 1, 0, "arguments"), "a\udc80", {})
-
-
 @pytest.mark.parametrize(
     "path, words",
     [
@@ -467,6 +303,6 @@ def test_a_name_that_is_no_text():
         ("/nowhere", "there is no such file"),
     ],
 )
-def test_configurations_that_are_no_files(path, words):
+def test_a_configuration_that_is_not_a_file_is_refused(path, words):
     with pytest.raises(errors.ConfigError, match=f"^config_file='{path}': {words}"):
         _arguments.settings({}, path)

@@ -1,5 +1,4 @@
-"""The launchers that users have, for real, on several hosts: torchrun, Slurm, Open MPI, MPICH; and
-a Kubernetes job's manifest.
+"""Real launchers on several hosts: torchrun, Open MPI, MPICH, and a Kubernetes job's manifest.
 
 They start the examples as they are, and every rank must be given what torch's sampler, or a job on
 one node, gives it.
@@ -44,15 +43,15 @@ from reference import batches as reference
 pytestmark = pytest.mark.slow
 
 
-def test_torchrun(hosts, folder, alone, work):
+def test_torchrun_gives_every_rank_its_samples(hosts, folder, alone, work):
     (line,) = documented("README.md", "torchrun", folder)
     together(hosts, [line, line], work)
     check(work, alone, first=int(work.records()[0]["host"][-1]))  # the rendezvous numbers the hosts
 
 
-def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
-    """A second node comes when the first has trained for a while: torchrun starts again, the stream
-    goes on, and nothing is read again."""
+def test_torchrun_continues_the_stream_on_more_nodes(hosts, folder, tmp_path):
+    """A second node joins during training: torchrun restarts all ranks, the stream continues, and
+    nothing is read again."""
     (tmp_path / "train.py").write_text(ELASTIC)
     line = (
         "torchrun --nnodes=1:2 --nproc_per_node=1 --max_restarts=1 --monitor_interval=0.5 "
@@ -109,8 +108,8 @@ def test_torchrun_with_another_number_of_nodes(hosts, folder, tmp_path):
     ],
     ids=["kubernetes", "names", "port"],
 )
-def test_no_launcher(hosts, folder, alone_raw, raw, environment):
-    """Ranks that were started and numbered by hand, two on each host."""
+def test_ranks_started_by_hand_get_their_samples(hosts, folder, alone_raw, raw, environment):
+    """Two on each host, numbered by hand."""
 
     def line(node):
         said = {
@@ -132,8 +131,8 @@ def test_no_launcher(hosts, folder, alone_raw, raw, environment):
 
 
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
-def test_mpirun(hosts, folder, alone, work, kind):
-    """The commands of examples/mpi, of which README has the first."""
+def test_mpirun_gives_every_rank_its_samples(hosts, folder, alone, work, kind):
+    """The commands of examples/mpi, of which the README has the first."""
     commands = documented("examples/mpi/README.md", "mpirun", folder)
     assert documented("README.md", "mpirun", folder) == commands[:1]
     status, out = mpirun(hosts, kind, work, dict(zip(MPI, commands))[kind])
@@ -150,8 +149,10 @@ def test_mpirun(hosts, folder, alone, work, kind):
         ("mpich", "-ppn 1", (0, 1, 0, 1)),
     ],
 )
-def test_mpirun_without_torch(hosts, folder, alone_raw, raw, kind, order, nodes):
-    """Ranks node by node, and round the nodes; node 0's address by HDMLP_NODES."""
+def test_mpirun_without_torch_gives_every_rank_its_samples(
+    hosts, folder, alone_raw, raw, kind, order, nodes
+):
+    """Ranks by node and round-robin; HDMLP_NODES has node 0's address."""
     given = {
         "openmpi": "--hostfile hosts -x HDMLP_NODES=node0",
         "mpich": "-f hosts -genv HDMLP_NODES node0",
@@ -170,7 +171,7 @@ def manifest():
 
 
 @pytest.mark.parametrize("version", ["1.25", "1.37"])
-def test_kubernetes_schemas(version):
+def test_the_kubernetes_manifest_is_valid(version):
     for resource in manifest():
         kubernetes_validate.validate(resource, version, strict=True)
     resource["spec"]["completion_mode"] = "Indexed"
@@ -178,8 +179,8 @@ def test_kubernetes_schemas(version):
         kubernetes_validate.validate(resource, version, strict=True)
 
 
-def test_kubernetes_job(hosts, folder, alone, work):
-    """The container's command, with the variables of an indexed job, once per pod: here of two."""
+def test_a_kubernetes_job_gives_every_rank_its_samples(hosts, folder, alone, work):
+    """The container's command with the variables of an indexed job, for two pods."""
     service, job = manifest()
     pod = job["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -188,10 +189,8 @@ def test_kubernetes_job(hosts, folder, alone, work):
         service["metadata"]["name"],
         {"job-name": name},
     )
-    assert (
-        f"--nnodes={job['spec']['completions']}" in container["command"]
-        and job["spec"]["parallelism"] == job["spec"]["completions"]
-    )
+    assert f"--nnodes={job['spec']['completions']}" in container["command"]
+    assert job["spec"]["parallelism"] == job["spec"]["completions"]
     assert any(mount["mountPath"] == "/data" for mount in container["volumeMounts"])
     secrets = {"train-hdmlp": {"secret": "0123456789abcdef" * 4}}
 

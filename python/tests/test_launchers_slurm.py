@@ -1,4 +1,4 @@
-"""The launchers of Slurm, for real, on several hosts."""
+"""Slurm's launchers on several hosts."""
 
 import os
 import re
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 
 def sbatch(hosts, slurm, work, *command):
-    """Submits a batch script, waits for its end, and gives how it ended and what it wrote."""
+    """Submits a batch script and waits for its end; returns the job's state and output."""
     status, job = hosts.run(
         0, ["sbatch", "--parsable", "--output=out", *command], slurm, cwd=work.path
     )
@@ -40,7 +40,7 @@ def sbatch(hosts, slurm, work, *command):
         return state.strip(), file.read()
 
 
-def test_sbatch(hosts, slurm, folder, alone, work):
+def test_sbatch_gives_every_rank_its_samples(hosts, slurm, folder, alone, work):
     (line,) = documented("README.md", "sbatch", folder)
     state, out = sbatch(hosts, slurm, work, *line.split()[1:])
     assert state == "COMPLETED", out
@@ -53,8 +53,11 @@ def test_sbatch(hosts, slurm, folder, alone, work):
 @pytest.mark.parametrize(
     "more, nodes", [((), (0, 0, 1, 1)), (("--distribution=cyclic",), (0, 1, 0, 1))]
 )
-def test_srun_without_torch(hosts, slurm, folder, alone_raw, raw, more, nodes):
-    """Nothing is set: node 0 is the first of the step's nodes, and the secret is the user's own."""
+def test_srun_without_torch_gives_every_rank_its_samples(
+    hosts, slurm, folder, alone_raw, raw, more, nodes
+):
+    """Without configuration: node 0 is the first of the step's nodes, and the secret is the
+    user's."""
     status, out = hosts.run(
         0, ["srun", "-N2", "-n4", *more, "python", "train.py", folder], slurm, cwd=raw.path
     )
@@ -62,21 +65,20 @@ def test_srun_without_torch(hosts, slurm, folder, alone_raw, raw, more, nodes):
     check(raw, alone_raw, nodes)
 
 
-def test_a_host_that_nobody_knows(hosts, slurm, folder, raw):
+def test_an_unknown_host_is_named(hosts, slurm, folder, raw):
     status, out = hosts.run(
         0,
         ["srun", "-N2", "-n2", "python", "train.py", folder],
         {**slurm, "MASTER_ADDR": "nosuch.invalid", "HDMLP_START_TIMEOUT": "3s"},
         cwd=raw.path,
     )
-    assert status != 0 and not raw.records()
-    assert (
-        "node 1 of 2 did not join" in out
-        and "nosuch.invalid, from MASTER_ADDR, is not known on node1" in out
-    )
+    assert status != 0
+    assert not raw.records()
+    assert "node 1 of 2 did not join" in out
+    assert "nosuch.invalid, from MASTER_ADDR, is not known on node1" in out
 
 
-def test_the_launcher_ends_as_a_script_with_wrong_input_does(hosts, slurm, raw):
+def test_wrong_input_ends_the_launcher_with_status_1(hosts, slurm, raw):
     command = "python train.py /nowhere"
     ends = [
         mpirun(hosts, "openmpi", raw, f"mpirun --hostfile hosts -n 4 {command}"),
@@ -84,12 +86,15 @@ def test_the_launcher_ends_as_a_script_with_wrong_input_does(hosts, slurm, raw):
         hosts.run(0, f"srun -N2 -n4 {command}", slurm, cwd=raw.path),
     ]
     for status, out in ends:
-        assert status == 1 and "/nowhere: there is no such directory" in out, out
+        assert status == 1, out
+        assert "/nowhere: there is no such directory" in out, out
 
 
 @pytest.mark.parametrize("kind", ["openmpi", "mpich"])
-def test_mpirun_in_a_slurm_job(hosts, slurm, folder, alone_raw, raw, kind):
-    """mpirun starts its processes through srun: what Slurm says is then about others."""
+def test_mpirun_in_a_slurm_job_gives_every_rank_its_samples(
+    hosts, slurm, folder, alone_raw, raw, kind
+):
+    """mpirun starts its processes through srun, whose variables then describe other processes."""
     needed(MPI[kind])
     script = os.path.join(raw.path, "job")
     with open(script, "w") as file:

@@ -1,4 +1,4 @@
-"""What loaders hold, and until when; and what becomes of one whose daemon is stopped."""
+"""How long loaders hold their resources, and what a stopped daemon does to them."""
 
 import contextlib
 import gc
@@ -12,7 +12,7 @@ from raw import read
 torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
-from test_torch import dataset
+from numbered import dataset
 from waiting import until
 
 
@@ -49,7 +49,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_loader_dropped_after_break_closes_without_the_collector(real, folder, kind, uncollected):
-    """Its connections, its shared memory and its workers."""
+    """Connections, shared memory and workers."""
     with data.DataLoader(folder, batch_size=4) as other:  # what the process opens once stays open
         next(iter(other))
         loader = KINDS[kind](folder)
@@ -66,7 +66,7 @@ def test_a_loader_dropped_after_break_closes_without_the_collector(real, folder,
         until(lambda: descriptors() == before, "all descriptors are closed")
 
 
-def test_a_daemon_that_is_stopped_names_the_way_to_continue(real, folder):
+def test_the_error_of_a_stopped_daemon_says_how_to_continue(real, folder):
     with data.DataLoader(folder, batch_size=4, seed=7, prefetch_batches=2) as loader:
         batches = iter(loader)
         got = [read(next(batches).samples)]

@@ -1,5 +1,4 @@
-"""Environments that forbid or lack something: real processes, which work, or say what is missing
-and what to do."""
+"""Restricted environments: real processes, which work or report what is missing and what to do."""
 
 import errno
 import glob
@@ -69,7 +68,7 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="takes root")
 
 @pytest.fixture
 def rank(tmp_path, folder):
-    """Runs a rank with a daemon of its own; gives what it said."""
+    """Runs a rank with a daemon of its own, and returns what it printed."""
     try:
         binary = _daemon.find_binary()
     except errors.DaemonNotFoundError as error:
@@ -112,7 +111,8 @@ def rank(tmp_path, folder):
             text=True,
             timeout=60,
         )
-        assert said.exists() and said.read_text(), ended
+        assert said.exists(), ended
+        assert said.read_text(), ended
         value = json.loads(said.read_text())
         value["warnings"] = (tmp_path / "said.log").read_text()
         return value
@@ -122,7 +122,7 @@ def rank(tmp_path, folder):
 
 
 def digests(folder):
-    """What a rank is to give: two epochs in order."""
+    """What a rank must deliver: two epochs in order."""
     out = []
     for path in sorted(glob.glob(os.path.join(folder, "*", "*.jpg"))):
         with open(path, "rb") as file:
@@ -146,19 +146,17 @@ needs_filter = pytest.mark.skipif(
 
 @needs_filter
 @pytest.mark.parametrize("error", [errno.EPERM, errno.ENOSYS], ids=["EPERM", "ENOSYS"])
-def test_memfd_create_is_blocked(rank, error):
+def test_a_blocked_memfd_create_is_reported(rank, error):
     said = rank(before=SECCOMP.format(number=MEMFD_CREATE, error=error))
     assert said["error"] == "LimitError", said
-    assert (
-        "memfd_create" in said["text"]
-        and "seccomp" in said["text"]
-        and os.strerror(error).lower() in said["text"]
-    ), said
+    assert "memfd_create" in said["text"], said
+    assert "seccomp" in said["text"], said
+    assert os.strerror(error).lower() in said["text"], said
 
 
 @needs_filter
-def test_memfd_create_is_blocked_for_the_process_alone(rank, folder):
-    """The daemon was started elsewhere: what the process needs memfds for has a substitute."""
+def test_a_process_without_memfd_create_works_with_a_daemon_that_has_it(rank, folder):
+    """The process has a substitute for memfds."""
     serve = subprocess.Popen(
         [rank.binary, "serve", "--set", "linger=60s"],
         env=rank.environment,
@@ -181,9 +179,8 @@ def test_memfd_create_is_blocked_for_the_process_alone(rank, folder):
     + ([SECCOMP.format(number=MEMFD_CREATE, error=errno.EPERM)] if MEMFD_CREATE else []),
     ids=["missing"] + ["blocked"] * (MEMFD_CREATE is not None),
 )
-def test_substitutes_for_memfds(before, rank):
-    """Python without memfd_create: results of workers and the daemon's log get files without a
-    name."""
+def test_unnamed_files_replace_memfds(before, rank):
+    """In a Python without memfd_create, for workers' results and the daemon's log."""
     script = (
         before
         + """
@@ -204,14 +201,15 @@ view[:4] = b"abcd"
     assert ended.returncode == 0, ended
 
 
-def test_the_log_without_memfds(rank, folder):
+def test_the_daemons_log_works_without_memfds(rank, folder):
     said = rank(before="import os; del os.memfd_create")
-    assert said.get("digests") == digests(folder) and "daemon starts" in said["log"], said
+    assert said.get("digests") == digests(folder), said
+    assert "daemon starts" in said["log"], said
 
 
 @needs_filter
 @pytest.mark.parametrize("number", [SCHED_SETATTR, PIDFD_OPEN], ids=["sched_setattr", "pidfd_open"])
-def test_other_calls_are_blocked(rank, folder, number):
+def test_other_blocked_system_calls_do_no_harm(rank, folder, number):
     assert rank(before=SECCOMP.format(number=number, error=errno.EPERM)).get("digests") == digests(
         folder
     )
@@ -220,8 +218,8 @@ def test_other_calls_are_blocked(rank, folder, number):
 UNLIMITED = resource.RLIM_INFINITY
 
 
-def test_the_length_of_files_is_raised(rank, folder):
-    """The soft limit alone is none."""
+def test_the_soft_limit_of_file_sizes_is_raised(rank, folder):
+    """Only the hard limit counts."""
     assert rank(
         limits={resource.RLIMIT_FSIZE: (0, UNLIMITED)},
         before="import resource; resource.setrlimit(1, (1 << 20, -1))",
@@ -254,19 +252,21 @@ def test_the_length_of_files_is_raised(rank, folder):
     ],
     ids=["daemon", "staging buffer", "memory class"],
 )
-def test_the_length_of_files_is_limited(rank, large, limit, options, need, words):
+def test_a_limit_of_file_sizes_is_reported(rank, large, limit, options, need, words):
     said = rank(
         options,
         limits={resource.RLIMIT_FSIZE: (limit, limit)},
         data=large,
         HDMLP_MEMORY=None if "memory" in options else "1MiB",
     )
-    assert said.get("error") == "LimitError" and words in said["text"], said
-    assert abs(said["details"]["need"] - need) <= 8192 and said["details"]["limit"] == limit, said
+    assert said.get("error") == "LimitError", said
+    assert words in said["text"], said
+    assert abs(said["details"]["need"] - need) <= 8192, said
+    assert said["details"]["limit"] == limit, said
 
 
-def test_a_cache_reaches_the_length_of_files(rank, large, tmp_path):
-    """Samples beyond it come from the source, and it is said why."""
+def test_a_cache_at_the_limit_of_file_sizes_falls_back_to_the_source(rank, large, tmp_path):
+    """Samples beyond the limit come from the source, and a message says why."""
     said = rank(
         {
             "staging_buffer": "1MiB",
@@ -281,36 +281,37 @@ def test_a_cache_reaches_the_length_of_files(rank, large, tmp_path):
     assert "RLIMIT_FSIZE allows files of 2097152 bytes" in said["warnings"] + said["log"], said
 
 
-def test_an_index_reaches_the_length_of_files(rank, folder):
-    """It cannot be kept, which is said, and ends nothing."""
+def test_an_index_beyond_the_limit_of_file_sizes_is_not_kept(rank, folder):
+    """A message says so, and the job continues."""
     for limit in (0, 1 << 20):
         ended = subprocess.run(
             [rank.binary, "dataset", folder, "--rescan"],
             env={**rank.environment, "HDMLP_INDEX_DIR": ""},
             capture_output=True,
             text=True,
-            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+            preexec_fn=lambda limit=limit: resource.setrlimit(
+                resource.RLIMIT_FSIZE, (limit, limit)
+            ),
         )
-        assert ended.returncode == 0 and "25 samples" in ended.stdout, ended
+        assert ended.returncode == 0, ended
+        assert "25 samples" in ended.stdout, ended
         assert ("RLIMIT_FSIZE allows files of 0 bytes" in ended.stdout + ended.stderr) == (
             limit == 0
         ), ended
 
 
 @pytest.mark.parametrize("least", [64, 40])
-def test_few_open_files(rank, folder, least):
+def test_few_descriptors_suffice_or_are_reported(rank, folder, least):
     said = rank(limits={resource.RLIMIT_NOFILE: (least, least)})
     if "error" in said:
-        assert (
-            said["error"] in ("LimitError", "ConfigError")
-            and f"RLIMIT_NOFILE {'is' if least == 64 else 'allows'} {least}" in said["text"]
-        ), said
+        assert said["error"] in ("LimitError", "ConfigError"), said
+        assert f"RLIMIT_NOFILE {'is' if least == 64 else 'allows'} {least}" in said["text"], said
     else:
         assert said["digests"] == digests(folder)
 
 
 @needs_root
-def test_no_proc(rank, folder):
+def test_proc_is_not_needed(rank, folder):
     said = rank(
         prefix=["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc && exec "$@"', "sh"],
         HDMLP_MEMORY=None,
@@ -319,8 +320,8 @@ def test_no_proc(rank, folder):
 
 
 @pytest.mark.parametrize("closed", ["0<&-", "2>&-", "0<&- 1>&- 2>&-"])
-def test_standard_streams_are_closed(rank, folder, closed):
-    """What anything prints must not get into the connection."""
+def test_closed_standard_streams_do_no_harm(rank, folder, closed):
+    """Output must not be written into the connection."""
     said = rank(
         prefix=["sh", "-c", f'exec "$@" {closed}', "sh"],
         before="""
@@ -341,15 +342,15 @@ hdmlp.data.DataLoader.__iter__ = iterate
 @pytest.mark.parametrize(
     "changes", [{"HOME": None}, {"HOME": "/nonexistent"}, {"HOME": ""}, {"TMPDIR": "/nonexistent"}]
 )
-def test_no_home(rank, folder, changes):
+def test_no_home_directory_is_needed(rank, folder, changes):
     said = rank(HDMLP_INDEX_DIR=None, XDG_CACHE_HOME=None, XDG_CONFIG_HOME=None, **changes)
     assert said.get("digests") == digests(folder), said
 
 
 @needs_root
-def test_everything_is_read_only(rank, folder, tmp_path):
-    """Root, dataset and temporary directories cannot be written to: the abstract name serves, and
-    no index is kept."""
+def test_read_only_file_systems_suffice(rank, folder, tmp_path):
+    """Root, dataset and temporary directories are read-only: the abstract name is used, and no
+    index is kept."""
     said = rank(
         prefix=[
             "unshare",

@@ -1,4 +1,4 @@
-"""What a loader says of where it is, goes on from, and verifies; which connections it holds."""
+"""A loader's state, resuming, verification, and the connections that it holds."""
 
 import os
 
@@ -13,7 +13,7 @@ def loader(daemon, folder):
         yield made
 
 
-def test_a_state_is_of_the_epoch_that_set_epoch_named(daemon, folder, loader):
+def test_a_state_has_the_epoch_that_set_epoch_named(daemon, folder, loader):
     def at():
         state = loader.state_dict()
         return state["epoch"], state["step"]
@@ -85,14 +85,14 @@ def test_what_to_do_about_another_stream_is_said(loader, folder):
         ("version", 2),
     ],
 )
-def test_a_state_that_is_no_place_is_refused(loader, key, value):
+def test_an_invalid_state_is_refused(loader, key, value):
     state = loader.state_dict()
     with pytest.raises(errors.ConfigError, match="state"):
         loader.load_state_dict({**state, key: value})
     assert loader.state_dict() == state
 
 
-def test_a_batch_is_verified_against_what_the_daemon_counted(daemon, folder):
+def test_a_batch_is_verified_against_the_daemons_count(daemon, folder):
     daemon.miscount_at = (0, 2)
     with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
         batches = iter(loader)
@@ -123,8 +123,8 @@ def jobs(daemon):
     return {session.key[0] for session in daemon.sessions if session.key is not None}
 
 
-def test_an_iterator_that_failed_makes_room_for_the_next(daemon, loader):
-    """It is kept, as an exception's traceback keeps it, and takes no job for itself."""
+def test_a_failed_iterator_does_not_block_the_next(daemon, loader):
+    """An exception's traceback keeps it alive, and it must not occupy the job."""
     daemon.fail_at = (0, 2)
     failed = iter(loader)
     next(failed), next(failed)
@@ -137,7 +137,7 @@ def test_an_iterator_that_failed_makes_room_for_the_next(daemon, loader):
 
 
 def test_a_dataset_that_changed_while_the_loader_was_open_is_refused(daemon, folder, loader):
-    """When the job is opened again; and the connection does not stay."""
+    """When the job is opened again; the connection is closed."""
     daemon.die_at = (0, 3)
     batches = iter(loader)
     with pytest.raises(errors.DaemonDiedError):

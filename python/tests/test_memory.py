@@ -1,4 +1,4 @@
-"""Images that need a lot of memory: the daemon's threads share a budget, and stay within it."""
+"""Images that need much memory: the daemon's threads share a budget, and keep to it."""
 
 import re
 import struct
@@ -24,8 +24,7 @@ SIDE = 13000  # 169 million pixels, which max_pixels allows
 
 
 def bomb(side, colour=6, depth=16):
-    """A PNG all of whose bytes are 0, which is about a thousandth of its pixels: 1.3 MB for 1.35
-    GB."""
+    """A PNG of zeros, which is compressed to a thousandth: 1.3 MB for 1.35 GB of pixels."""
 
     def chunk(name, body):
         return (
@@ -45,7 +44,7 @@ def bomb(side, colour=6, depth=16):
 
 
 def peak(pid):
-    """The most memory that the process has had in use, in bytes."""
+    """The largest memory of the process so far, in bytes."""
     with open(f"/proc/{pid}/status") as status:
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read()).group(1)) * 1024
 
@@ -81,7 +80,7 @@ def test_a_crop_of_a_bomb_takes_memory_for_the_crop(images):
     assert most < 300 * MIB, f"{most / MIB:.0f} MiB"  # it was 1.4 GB for each thread
 
 
-def test_what_can_never_fit_is_the_samples_fault(images):
+def test_an_image_that_can_never_fit_raises_sample_error(images):
     budget = 64 * MIB
     dataset = ht.ImageFolder(images, [T.Resize((64, 64)), T.ToTensor()])
     options = dict(shuffle=False, epochs=1, decode_memory="64MiB", transform_threads=4)
@@ -98,7 +97,8 @@ def test_what_can_never_fit_is_the_samples_fault(images):
         with pytest.raises(errors.SampleError) as caught:
             list(loader)
     error = caught.value
-    assert error.path == dataset.samples[2][0] and error.sample == 2
+    assert error.path == dataset.samples[2][0]
+    assert error.sample == 2
     need, most = map(
         int,
         re.search(
@@ -106,10 +106,12 @@ def test_what_can_never_fit_is_the_samples_fault(images):
             str(error),
         ).groups(),
     )
-    assert need > 3 * SIDE * SIDE and most < budget and "set decode_memory to" in str(error)
+    assert need > 3 * SIDE * SIDE
+    assert most < budget
+    assert "set decode_memory to" in str(error)
 
 
-def test_large_images_wait_for_each_other(tmp_path):
+def test_large_images_take_turns(tmp_path):
     rng = numpy.random.default_rng(2)
     (tmp_path / "data" / "a").mkdir(parents=True)
     for i in range(8):  # 37 MB each; a thread alone may have 32 of the 128 MiB

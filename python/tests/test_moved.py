@@ -41,7 +41,8 @@ IMAGES = list(images())
 
 
 def carried_out(described, sample):
-    """The result of the daemon's transforms, each by torchvision's transform of the same name."""
+    """The result of the daemon's transforms, each computed by torchvision's transform of the same
+    name."""
     for t in described:
         arguments = t.describe()
         name = arguments.pop("name")
@@ -77,7 +78,8 @@ def distance(transforms, split):
         got = carried_out(split.described, image)
         for t in split.rest:
             got = t(got)
-        assert got.shape == want.shape and got.dtype == want.dtype
+        assert got.shape == want.shape
+        assert got.dtype == want.dtype
         scale = 255 if want.dtype.is_floating_point else 1
         most = max(most, (got.double() - want.double()).abs().max().item() * scale)
     return most
@@ -106,7 +108,7 @@ def every_transform():
     ],
     ids=["float", "float of any size", "normalized", "uint8"],
 )
-def test_each_gives_what_torchvision_gives_after(before):
+def test_each_moved_transform_equals_torchvisions_after_the_tensor(before):
     for name, transform in every_transform():
         # A crop gives lists that begin with a tensor of any size a fixed one: the daemon's part.
         for given in ([*before, transform], [*before, transform, V.CenterCrop(12)]):
@@ -138,16 +140,18 @@ def test_each_gives_what_torchvision_gives_after(before):
     ],
     ids=repr,
 )
-def test_whole_lists_are_moved(given, levels):
+def test_whole_lists_equal_torchvisions(given, levels):
     parts = T.split(given)
-    assert parts.rest == [] and not isinstance(parts.described[0], T.ToTensor), parts
+    assert parts.rest == [], parts
+    assert not isinstance(parts.described[0], T.ToTensor), parts
     assert distance(given, parts) <= levels + 1e-4
 
 
 def test_drawn_interpolations_are_moved():
     several = T.RandomResizedCrop(9, interpolation=("bilinear", "bicubic"))
     moved = T.split([T.Resize((20, 20)), T.ToTensor(dtype="uint8"), several, abs])
-    assert moved.described[1] == several and moved.rest == [abs]
+    assert moved.described[1] == several
+    assert moved.rest == [abs]
 
 
 @pytest.mark.parametrize(
@@ -161,12 +165,13 @@ def test_drawn_interpolations_are_moved():
     ],
     ids=repr,
 )
-def test_others_stay_after_the_tensor(transform):
+def test_transforms_that_differ_stay_after_the_tensor(transform):
     parts = T.split([V.Resize((20, 20)), V.ToTensor(), transform])
-    assert parts.rest == [transform] and "put it before ToTensor" in parts.why
+    assert parts.rest == [transform]
+    assert "put it before ToTensor" in parts.why
 
 
-def test_a_border_that_may_not_be_normalized_stays_after_the_tensor():
+def test_a_border_that_must_not_be_normalized_stays_after_the_tensor():
     border = [V.ToTensor(), HALF, V.CenterCrop((20, 30)), V.Pad(4, padding_mode="reflect")]
     assert T.split(border).described == []
 

@@ -1,4 +1,5 @@
-"""Names of files and jobs do nothing to terminals and logs, wherever they come up."""
+"""Names of files and jobs are escaped in messages and logs, so that they do nothing to
+terminals."""
 
 import os
 import subprocess
@@ -11,26 +12,28 @@ EVIL = "z\x1b]0;title\a\x1b[31m\nERROR forged line\n"
 SAID = r"z\x1b]0;title\a\x1b[31m\nERROR forged line\n"
 
 
-def test_of_samples(real, folder):
+def test_unprintable_names_of_samples_are_escaped(real, folder):
     path = os.path.join(folder, "cat", EVIL + ".jpg")
     open(path, "w").close()
     with data.DataLoader(data.Folder(folder), batch_size=5, epochs=1, shuffle=False) as loader:
         with pytest.raises(errors.SampleError) as caught:
             list(loader)
     assert caught.value.path == path
-    assert f'("{folder}/cat/{SAID}.jpg")' in str(caught.value) and str(caught.value).isprintable()
+    assert f'("{folder}/cat/{SAID}.jpg")' in str(caught.value)
+    assert str(caught.value).isprintable()
 
 
-def test_of_datasets(real, tmp_path):
+def test_unprintable_names_of_datasets_are_escaped(real, tmp_path):
     root = tmp_path / EVIL
     (root / "class").mkdir(parents=True)
     with pytest.raises(errors.DatasetError) as caught:
         len(data.Folder(str(root)))
     assert caught.value.details["path"] == str(root)
-    assert f'"{tmp_path}/{SAID}"' in str(caught.value) and str(caught.value).isprintable()
+    assert f'"{tmp_path}/{SAID}"' in str(caught.value)
+    assert str(caught.value).isprintable()
 
 
-def test_of_jobs(real, folder):
+def test_unprintable_names_of_jobs_are_escaped(real, folder):
     open(os.path.join(folder, "cat", EVIL + ".jpg"), "w").close()
     with data.DataLoader(
         data.Folder(folder), batch_size=5, epochs=1, name=EVIL, on_error="skip"
@@ -44,5 +47,6 @@ def test_of_jobs(real, folder):
                 timeout=60,
                 check=True,
             ).stdout
-            assert f'/{SAID}"' in shown and 'job "' in shown, command
+            assert f'/{SAID}"' in shown, command
+            assert 'job "' in shown, command
             assert all(line.isprintable() for line in shown.split("\n")), command

@@ -18,7 +18,7 @@ EPOCHS = 3  # of the run alone
 
 
 @pytest.mark.parametrize("policy", ["cooperative", "frequency", "partitioned", "minio"])
-def test_same_stream(binary, folder, alone, tmp_path, policy):
+def test_nodes_get_the_stream_of_one_node(binary, folder, alone, tmp_path, policy):
     options = {
         "batch_size": 8,
         "memory": "2MB",
@@ -36,17 +36,17 @@ def test_same_stream(binary, folder, alone, tmp_path, policy):
         assert sum(value["tiers"]["source"] for value in said.values()) == SAMPLES
 
 
-def test_several_ranks_a_node(binary, folder, tmp_path):
+def test_several_ranks_per_node_get_the_stream_of_one_node(binary, folder, tmp_path):
     one, status = Nodes(binary, folder, 1, {"batch_size": 8, "epochs": 2}, 4, tmp_path).end()
     two, status2 = Nodes(
         binary, folder, 2, {"batch_size": 8, "epochs": 2, "memory": "3MB"}, 2, tmp_path
     ).end()
-    assert status == status2 == 0 and streams(one) == streams(two)
+    assert status == status2 == 0
+    assert streams(one) == streams(two)
 
 
 def free(tmp_path):
-    """Gates through which ranks go without waiting: an option of ranks, which say then when they
-    are through an epoch."""
+    """Open gates: ranks report at the end of each epoch, and do not wait."""
     gates = tmp_path / "gates"
     gates.mkdir()
     for epoch in range(EPOCHS):
@@ -54,9 +54,8 @@ def free(tmp_path):
     return {"epochs": EPOCHS, "gates": str(gates)}
 
 
-def test_daemon_killed(binary, folder, alone, tmp_path):
-    """The ranks of the dead daemon are told at once; the others go on, and get what they
-    should."""
+def test_a_killed_daemon_ends_its_own_ranks_only(binary, folder, alone, tmp_path):
+    """The other ranks continue and receive their samples."""
     done = tmp_path / "done"
     options = {
         "batch_size": 8,
@@ -73,10 +72,11 @@ def test_daemon_killed(binary, folder, alone, tmp_path):
     done.touch()
     said, _ = run.end()
     assert said[2]["kind"] == "DaemonDiedError"
-    assert said[0]["epochs"] == alone[0] and said[1]["epochs"] == alone[1]
+    assert said[0]["epochs"] == alone[0]
+    assert said[1]["epochs"] == alone[1]
 
 
-def test_link_cut(binary, folder, alone, tmp_path):
+def test_a_cut_link_does_not_change_the_stream(binary, folder, alone, tmp_path):
     done = tmp_path / "done"
     options = {"batch_size": 8, "memory": "2MB", "pause": 0.1, "until": str(done), **free(tmp_path)}
     run = Nodes(binary, folder, 3, options, 1, tmp_path)
@@ -87,15 +87,17 @@ def test_link_cut(binary, folder, alone, tmp_path):
     run.wait_epoch(EPOCHS - 1, [0, 1, 2])
     done.touch()
     said, status = run.end()
-    assert status == 0 and streams(said) == alone, "".join(run.other)
+    assert status == 0, "".join(run.other)
+    assert streams(said) == alone, "".join(run.other)
 
 
-def test_slow_link(binary, folder, alone, tmp_path):
+def test_a_slow_link_does_not_change_the_stream(binary, folder, alone, tmp_path):
     run = Nodes(
         binary, folder, 3, {"batch_size": 8, "memory": "2MB"}, 1, tmp_path, "--rate-of", "2=2mbit"
     )
     said, status = run.end(120)
-    assert status == 0 and streams(said) == alone
+    assert status == 0
+    assert streams(said) == alone
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_slow_link(binary, folder, alone, tmp_path):
         ({"drop_last": True}, "MismatchError", "drop_last is true on node 1"),
     ],
 )
-def test_disagreement(binary, folder, tmp_path, differs, kind, words):
+def test_nodes_with_different_arguments_are_refused(binary, folder, tmp_path, differs, kind, words):
     done = tmp_path / "done"
     run = Nodes(
         binary,
@@ -120,18 +122,16 @@ def test_disagreement(binary, folder, tmp_path, differs, kind, words):
     done.touch()
     said, _ = run.end()
     for rank in (0, 1):
-        assert said[rank]["kind"] == kind and words in said[rank]["error"], said
+        assert said[rank]["kind"] == kind, said
+        assert words in said[rank]["error"], said
 
 
-def test_wrong_secret(binary, folder, tmp_path):
-    """The node is told at once; the job goes on waiting for the right one, because a client without
-    the secret must not be able to stop it."""
+def test_a_node_with_a_wrong_secret_is_refused_and_the_job_waits(binary, folder, tmp_path):
+    """A client without the secret must not be able to stop the job."""
     options = {"batch_size": 8, "of_node": {"1": {"secret": "0123456789abcdef0123456789abcdef"}}}
     run = Nodes(binary, folder, 2, options, 1, tmp_path)
     said, status = run.end()
-    assert (
-        status == 1
-        and said[1]["kind"] == "ConfigError"
-        and "secret" in said[1]["error"]
-        and 0 not in said
-    )
+    assert status == 1
+    assert said[1]["kind"] == "ConfigError"
+    assert "secret" in said[1]["error"]
+    assert 0 not in said

@@ -1,5 +1,5 @@
-"""What leaves the source, over all nodes, is the least that their caches allow: real daemons in
-network namespaces of their own.
+"""All nodes together read from the source as little as their caches allow: real daemons in network
+namespaces of their own.
 
 In the first epoch every byte is read once; in every later one, what the caches do not hold. They
 hold all that fits: each class is left with room for less than one sample, and by so much the bound,
@@ -32,7 +32,8 @@ def folder(tmp_path_factory):
 
 
 def check(binary, folder, nodes, share, tmp_path, epochs):
-    """Runs the first EPOCHS of so many epochs, with caches that hold a share of the dataset."""
+    """Runs the first EPOCHS of a job with so many epochs, with caches that hold a share of the
+    dataset."""
     total = sum(
         os.path.getsize(os.path.join(root, name))
         for root, _, names in os.walk(folder)
@@ -66,11 +67,11 @@ def check(binary, folder, nodes, share, tmp_path, epochs):
 
 @pytest.mark.parametrize("share", [1, 0.5, 0.25])
 @pytest.mark.parametrize("nodes", [2, 4])
-def test_bytes(binary, folder, tmp_path, nodes, share):
+def test_reads_from_the_source_are_minimal(binary, folder, tmp_path, nodes, share):
     check(binary, folder, nodes, share, tmp_path, EPOCHS)
 
 
 @pytest.mark.parametrize("share", [1, 0.5])
-def test_bytes_while_planning(binary, folder, tmp_path, share):
-    """So many epochs that batches flow before the plan is there."""
+def test_reads_from_the_source_are_minimal_while_planning(binary, folder, tmp_path, share):
+    """The job has so many epochs that batches flow before the plan is made."""
     check(binary, folder, 3, share, tmp_path, 5000)

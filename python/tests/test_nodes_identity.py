@@ -1,4 +1,4 @@
-"""Nodes of one job whose datasets look alike, and are not."""
+"""Nodes of one job whose datasets look alike and differ."""
 
 import json
 import os
@@ -23,7 +23,7 @@ def version(binary, root, index):
 
 
 def rewrite(path):
-    """Other bytes in the file, of the same number and with the same times."""
+    """Replaces bytes of the file, and keeps its length and times."""
     times = os.stat(path)
     with open(path, "r+b") as file:
         first = file.read(5)
@@ -34,7 +34,7 @@ def rewrite(path):
 
 @pytest.fixture
 def other(binary, folder, tmp_path):
-    """A copy of the dataset in which files differ that its version does not cover."""
+    """A copy of the dataset with different files that its version does not cover."""
     root, index = str(tmp_path / "other"), str(tmp_path / "index-of-copies")
     shutil.copytree(folder, root)
     same, changed = version(binary, folder, index), []
@@ -51,9 +51,9 @@ def other(binary, folder, tmp_path):
     pytest.fail("the version covers all files")
 
 
-def test_files_that_the_version_does_not_cover(binary, folder, other, tmp_path):
-    """What a node was given by another, and then reads from its own source with other bytes, ends
-    the job and names both."""
+def test_different_bytes_met_later_end_the_job(binary, folder, other, tmp_path):
+    """A sample that another node gave has other bytes in the node's own source: the error names
+    both."""
     (tmp_path / "gates").mkdir()
     options = {
         "batch_size": 8,
@@ -74,11 +74,12 @@ def test_files_that_the_version_does_not_cover(binary, folder, other, tmp_path):
         run.go_on(epoch)
     said, _ = run.end()
     assert said[0]["kind"] == "MismatchError", said[0]
-    assert "node 1 has other bytes" in said[0]["error"] and folder in said[0]["error"], said[0]
+    assert "node 1 has other bytes" in said[0]["error"], said[0]
+    assert folder in said[0]["error"], said[0]
 
 
-def test_files_that_the_version_covers(binary, folder, tmp_path):
-    """Nothing starts, and a sample is named."""
+def test_different_bytes_met_at_the_start_are_refused(binary, folder, tmp_path):
+    """The error names a sample."""
     other = str(tmp_path / "other")
     shutil.copytree(folder, other)
     for directory, _, names in os.walk(other):
@@ -87,7 +88,8 @@ def test_files_that_the_version_covers(binary, folder, tmp_path):
     said, status = Nodes(
         binary, folder, 2, {"batch_size": 8, "of_node": {"1": {"folder": other}}}, 1, tmp_path
     ).end()
-    assert status != 0 and all(
+    assert status != 0, said
+    assert all(
         said[rank]["kind"] == "MismatchError"
         and "has other bytes on node 1 than on node 0" in said[rank]["error"]
         for rank in (0, 1)

@@ -1,35 +1,32 @@
 """Samplers of which each rank, on several nodes, draws its own part: each rank gets what torch's
 loader gives it, and the source is read once."""
 
-import json
-import os
-import subprocess
-import sys
 import textwrap
-import uuid
 
 import pytest
 
 pytest.importorskip("torch")
 
 from items import PATH
-from nodes import SAMPLES, binary, folder  # noqa: F401
+from nodes import SAMPLES, binary, folder, run_script  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
 #: What every script begins with. Rank 0 and 1 are on node 0, rank 2 and 3 on node 1; each is a
 #: process that may be killed.
 HEAD = textwrap.dedent("""
-    import json, logging, math, os, random, signal, sys, time, warnings
+    import json, logging, math, os, random, signal, sys, warnings
+    import waiting
     warnings.simplefilter("ignore")
+    me, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+
+    def barrier(name):
+        waiting.barrier(sys.argv[2], name, me, world)
+
     child = os.fork()
-    me, world, wait = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), sys.argv[2]
     if child:
         status = os.waitpid(child, 0)[1]
-        open(os.path.join(wait, f"over-{me}"), "w").close()
-        # No node leaves while another one needs it.
-        while sum(name.startswith("over-") for name in os.listdir(wait)) < world:
-            time.sleep(0.02)
+        barrier("over")  # no node leaves while another one needs it
         sys.exit(0 if os.WIFEXITED(status) else 1)
     logging.basicConfig(stream=sys.stderr)
     import torch
@@ -73,11 +70,6 @@ HEAD = textwrap.dedent("""
             out.append([x.tolist() for x, _ in loader])
         return out
 
-    def barrier(name):
-        open(os.path.join(wait, f"{name}-{me}"), "w").close()
-        while sum(other.startswith(f"{name}-") for other in os.listdir(wait)) < world:
-            time.sleep(0.02)
-
     def say(**what):
         print(json.dumps({"rank": me, **what}), flush=True)
 
@@ -88,51 +80,18 @@ HEAD = textwrap.dedent("""
 
 @pytest.fixture
 def run(binary, folder, tmp_path):
-    """Runs a script on two nodes with two ranks each: what its ranks said, and the log."""
+    """Runs a script on two nodes of two ranks each; returns what the ranks printed, and the log."""
 
     def start(script):
-        (tmp_path / "script.py").write_text(HEAD + textwrap.dedent(script))
-        (tmp_path / "wait").mkdir()
-        environment = {
-            **os.environ,
-            "HDMLP_LINGER": "0s",
-            "HDMLP_MEMORY": "32MiB",
-            "HDMLP_INDEX_DIR": str(tmp_path / "index"),
-            "HDMLP_SECRET": uuid.uuid4().hex,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": PATH,
-        }
-        environment.pop("HDMLP_SOCKET", None)
-        done = subprocess.run(
-            [
-                binary,
-                "dev",
-                "cluster",
-                "-n",
-                "2",
-                "--ranks-per-node",
-                "2",
-                "--run",
-                f"parts-{os.getpid()}",
-                "--",
-                sys.executable,
-                str(tmp_path / "script.py"),
-                folder,
-                str(tmp_path / "wait"),
-            ],
-            env=environment,
-            capture_output=True,
-            text=True,
-            timeout=280,
+        said, done = run_script(
+            binary,
+            tmp_path,
+            HEAD + textwrap.dedent(script),
+            folder,
+            HDMLP_MEMORY="32MiB",
+            PYTHONPATH=PATH,
         )
-        said = [
-            json.loads(line[line.index("{") :])
-            for line in done.stdout.splitlines()
-            if '{"rank"' in line
-        ]
-        return sorted(said, key=lambda value: value["rank"]), done.stdout[-3000:] + done.stderr[
-            -6000:
-        ]
+        return said, done.stdout[-3000:] + done.stderr[-6000:]
 
     return start
 
@@ -154,15 +113,15 @@ def test_each_rank_gets_its_part_and_the_source_is_read_once(run, sampler):
         say(same=got == ids(DataLoader(Items(data), 8, sampler=theirs), theirs), source=source,
             drawn={{i: os.path.getsize(file) for i, file in files.items()}})
     """)
-    assert len(said) == 4 and all(value["same"] for value in said), log
+    assert len(said) == 4, log
+    assert all(value["same"] for value in said), log
     assert "reads what its ranks need" not in log
     needed = {index: size for value in said for index, size in value["drawn"].items()}
-    assert 100 < len(needed) <= SAMPLES and {value["source"] for value in said} == {
-        sum(needed.values())
-    }, log
+    assert 100 < len(needed) <= SAMPLES, log
+    assert {value["source"] for value in said} == {sum(needed.values())}, log
 
 
-def test_breaks_probes_and_resuming(run):
+def test_breaks_probes_and_resuming_keep_the_parts(run):
     said, log = run("""
         def theirs(epochs, first=0):
             sampler = Parted(data)
@@ -212,13 +171,14 @@ def test_a_sample_on_several_ranks_draws_other_numbers_on_each(run):
                 barrier(f"drawn by {workers}")
         say(numbers=drawn[0], alike=drawn[0] == drawn[1])
     """)
-    assert len(said) == 4 and all(value["alike"] for value in said), log
+    assert len(said) == 4, log
+    assert all(value["alike"] for value in said), log
     numbers = [n for value in said for epoch in value["numbers"] for n in epoch]
     assert len(numbers) == len(set(numbers)) == 4 * 2 * 6, said
     assert "reads what its ranks need" not in log
 
 
-def test_two_iterators_at_the_same_time(run):
+def test_simultaneous_iterators_have_an_epoch_each(run):
     said, log = run("""
         def pairs(loader):
             return [
@@ -235,7 +195,7 @@ def test_two_iterators_at_the_same_time(run):
     assert "reads what its ranks need" not in log
 
 
-def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
+def test_parts_that_cannot_be_shared_are_read_separately_on_all_ranks(run):
     said, log = run("""
         class Uncopied(Parted):
             def __init__(self, data):
@@ -295,7 +255,8 @@ def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
             log,
         )
     wrong = {value["rank"]: value for value in said if value["name"] == "wrong"}
-    assert "index 1000" in wrong[1]["error"] and wrong[1]["batches"] == 5 + 1, wrong
+    assert "index 1000" in wrong[1]["error"], wrong
+    assert wrong[1]["batches"] == 5 + 1, wrong
     assert all(wrong[rank]["batches"] == 15 and not wrong[rank]["error"] for rank in (0, 2, 3)), (
         wrong
     )
@@ -307,7 +268,7 @@ def test_parts_that_cannot_be_shared_are_read_apart_by_all_ranks_alike(run):
         assert why in log
 
 
-def test_a_loader_that_one_rank_iterates_is_read_apart_when_the_others_do_not_come(run):
+def test_a_loader_that_one_rank_alone_iterates_is_read_separately(run):
     said, log = run("""
         sampler = Parted(data)
         with ht.DataLoader(data, 8, sampler=sampler, start_timeout="2s") as loader:
@@ -316,10 +277,8 @@ def test_a_loader_that_one_rank_iterates_is_read_apart_when_the_others_do_not_co
                 say(same=got == ids(DataLoader(Items(data), 8, sampler=sampler), sampler))
     """)
     assert said == [{"rank": 0, "same": True}], log
-    assert (
-        "of the 2 ranks of node 0 only [0] opened the loader within 2s" in log
-        and "reads what its ranks need" in log
-    )
+    assert "of the 2 ranks of node 0 only [0] opened the loader within 2s" in log
+    assert "reads what its ranks need" in log
 
 
 def test_a_part_of_another_length_ends_all_ranks(run):
@@ -343,12 +302,13 @@ def test_a_part_of_another_length_ends_all_ranks(run):
     """)
     assert len(said) == 4, log
     for value in said:
+        assert value["batches"] == 5, said
         assert (
-            value["batches"] == 5
-            and "rank 3 ends epoch 1 at index 30, and the part of each rank had 40 samples"
+            "rank 3 ends epoch 1 at index 30, and the part of each rank had 40 samples"
             in value["error"]
         ), said
-        assert value["details"]["epoch"] == 1 and value["details"]["of_rank"] == 3
+        assert value["details"]["epoch"] == 1
+        assert value["details"]["of_rank"] == 3
 
 
 @pytest.mark.parametrize("killed", [[3], [2, 3]])
@@ -369,7 +329,6 @@ def test_ranks_that_are_killed_end_the_others(run, killed):
         log
     )
     for value in said:
-        assert (
-            "the order of epoch 1 cannot be determined" in value["error"] and value["batches"] == 5
-        ), said
+        assert "the order of epoch 1 cannot be determined" in value["error"], said
+        assert value["batches"] == 5, said
         assert "has left the job" in value["error"] or "node 1 is gone" in value["error"]

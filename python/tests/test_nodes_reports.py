@@ -1,4 +1,4 @@
-"""What a job over several nodes tells of itself: hdmlp stats, hdmlp top, metrics, and the audits of
+"""Reports of a job over several nodes: hdmlp stats, hdmlp top, metrics, and the audits of
 verify=True."""
 
 import fcntl
@@ -39,20 +39,9 @@ def options(tmp_path, gates, **more):
     }
 
 
-def command(run, node, *args):
-    return [run.binary, "dev", "exec", str(node), "--run", run.name, "--", *args]
-
-
-def ask(run, node, *args):
-    """What `hdmlp ...` says on a node."""
-    asked = subprocess.run(command(run, node, run.binary, *args), capture_output=True, text=True)
-    assert asked.returncode == 0, asked.stderr
-    return asked.stdout
-
-
 def stats(run, node):
-    """The job over all its nodes, as a node reports it."""
-    return json.loads(ask(run, node, "stats", "--job", run.name, "--json"))["jobs"][0]
+    """A node's report of the whole job."""
+    return json.loads(run.ask(node, "stats", "--job", run.name, "--json"))["jobs"][0]
 
 
 def metrics(text):
@@ -65,8 +54,8 @@ def metrics(text):
     return out
 
 
-def test_stats(binary, folder, tmp_path, gates):
-    """Every node tells the same of the whole job, and the sum of it."""
+def test_every_node_reports_the_whole_job(binary, folder, tmp_path, gates):
+    """All nodes report the same, and the sum."""
     run = Nodes(
         binary,
         folder,
@@ -82,39 +71,34 @@ def test_stats(binary, folder, tmp_path, gates):
     run.wait_epoch(1, range(6))
     for node in range(3):
         job = stats(run, node)
-        assert job["node"] == node and job["steps"] == STEPS and job["planned_epochs"] == 3
-        assert [part["node"] for part in job["nodes"]] == [0, 1, 2] and all(
-            part["responding"] for part in job["nodes"]
-        )
-        assert job["total"]["batches"] == 2 * 6 * STEPS and job["total"]["samples"] == 2 * SAMPLES
-        assert (
-            job["total"]["source"]["samples"] == SAMPLES
-            and sum(part["source"]["samples"] for part in job["nodes"]) == SAMPLES
-        )
-        assert (
-            sum(amount["samples"] for amount in job["total"]["reads"].values()) == 2 * SAMPLES
-            and job["total"]["reads"]["peer"]["samples"] > 0
-        )
-        assert job["bound_share"] == pytest.approx(1, abs=0.01) and job["unreadable"] == 0
+        assert job["node"] == node
+        assert job["steps"] == STEPS
+        assert job["planned_epochs"] == 3
+        assert [part["node"] for part in job["nodes"]] == [0, 1, 2]
+        assert all(part["responding"] for part in job["nodes"])
+        assert job["total"]["batches"] == 2 * 6 * STEPS
+        assert job["total"]["samples"] == 2 * SAMPLES
+        assert job["total"]["source"]["samples"] == SAMPLES
+        assert sum(part["source"]["samples"] for part in job["nodes"]) == SAMPLES
+        assert sum(amount["samples"] for amount in job["total"]["reads"].values()) == 2 * SAMPLES
+        assert job["total"]["reads"]["peer"]["samples"] > 0
+        assert job["bound_share"] == pytest.approx(1, abs=0.01)
+        assert job["unreadable"] == 0
         for part in job["nodes"]:
-            assert (
-                part["batches"] == 2 * 2 * STEPS
-                and part["address"]
-                and part["staging"]["size"] > 0
-                and sum(part["stall"].values()) > 0
-            )
-            assert [kind["name"] for kind in part["classes"]] == ["memory"] and part["classes"][0][
-                "used"
-            ] > 0
+            assert part["batches"] == 2 * 2 * STEPS
+            assert part["address"]
+            assert part["staging"]["size"] > 0
+            assert sum(part["stall"].values()) > 0
+            assert [kind["name"] for kind in part["classes"]] == ["memory"]
+            assert part["classes"][0]["used"] > 0
             assert [(rank["rank"], rank["epoch"], rank["step"]) for rank in part["ranks"]] == [
                 (2 * part["node"], 2, 0),
                 (2 * part["node"] + 1, 2, 0),
             ]
-    text = ask(run, 1, "stats", "--job", run.name)
-    assert "6 ranks on 3 nodes took 60 batches" in text and re.search(
-        r"^ *all +60 +480 ", text, re.MULTILINE
-    ), text
-    told = metrics(ask(run, 2, "stats", "--job", run.name, "--prometheus"))
+    text = run.ask(1, "stats", "--job", run.name)
+    assert "6 ranks on 3 nodes took 60 batches" in text, text
+    assert re.search(r"^ *all +60 +480 ", text, re.MULTILINE), text
+    told = metrics(run.ask(2, "stats", "--job", run.name, "--prometheus"))
     scrape = [
         sys.executable,
         "-c",
@@ -124,7 +108,7 @@ def test_stats(binary, folder, tmp_path, gates):
         served = [
             metrics(
                 subprocess.run(
-                    command(run, node, *scrape, "http://127.0.0.1:9400/metrics" + path),
+                    run.on_node(node, *scrape, "http://127.0.0.1:9400/metrics" + path),
                     check=True,
                     capture_output=True,
                     text=True,
@@ -132,52 +116,53 @@ def test_stats(binary, folder, tmp_path, gates):
             )
             for path in ("", "/cluster")
         ]
-        assert {of for _, of in served[0]} == {node} and {of for _, of in served[1]} == {0, 1, 2}
+        assert {of for _, of in served[0]} == {node}
+        assert {of for _, of in served[1]} == {0, 1, 2}
         assert (
             served[1]["hdmlp_batches_total", 2] == told["hdmlp_batches_total", 2] == 2 * 2 * STEPS
         )
         assert served[0]["hdmlp_node_up", node] == 1
     wrong = subprocess.run(
-        command(run, 0, run.binary, "stats", "--job", "another"), capture_output=True, text=True
+        run.on_node(0, run.binary, "stats", "--job", "another"), capture_output=True, text=True
     )
-    assert wrong.returncode == 2 and run.name in wrong.stderr
+    assert wrong.returncode == 2
+    assert run.name in wrong.stderr
     run.together(6, 3)
     said, status = run.end()
-    assert status == 0 and all(
+    assert status == 0
+    assert all(
         value["cluster"]["nodes"] == [0, 1, 2]
         and "6 ranks on 3 nodes" in value["cluster"]["sentence"]
         for value in said.values()
     )
 
 
-def test_silent(binary, folder, tmp_path, gates):
-    """A node whose daemon hangs, or is gone, is shown with its last report; the others are asked as
-    ever."""
+def test_a_silent_node_is_shown_with_its_last_report(binary, folder, tmp_path, gates):
+    """Its daemon hangs, or is gone; the reports of the others are current."""
     run = Nodes(binary, folder, 3, options(tmp_path, gates), 1, tmp_path)
     run.wait_epoch(0, range(3))
     before = stats(run, 0)
     os.kill(run.ready[2], signal.SIGSTOP)
 
     def without():
-        """What node 0 tells; None: node 2 has answered, as the signal has not reached it yet."""
+        """The report of node 0, or None if node 2 has answered, as the signal has not reached it
+        yet."""
         job = stats(run, 0)
         return None if job["nodes"][2]["responding"] else job
 
     try:
         job = run.wait(without, "node 2 is silent")
         silent = job["nodes"][2]
-        assert silent["why"] and silent["age_seconds"] >= 0 and job["nodes"][1]["responding"]
-        assert (
-            job["total"]["batches"] == before["total"]["batches"]
-            and "Node 2 does not answer" in job["sentence"]
-        )
-        assert "ago" in ask(run, 0, "stats", "--job", run.name)
+        assert silent["why"]
+        assert silent["age_seconds"] >= 0
+        assert job["nodes"][1]["responding"]
+        assert job["total"]["batches"] == before["total"]["batches"]
+        assert "Node 2 does not answer" in job["sentence"]
+        assert "ago" in run.ask(0, "stats", "--job", run.name)
         job = stats(run, 1)  # which has no report of it yet
-        assert (
-            job["nodes"][2]["age_seconds"] < 0
-            and job["total"]["batches"] < before["total"]["batches"]
-        )
-        assert "no answer" in ask(run, 1, "top", "--once", "--interval", "100ms")
+        assert job["nodes"][2]["age_seconds"] < 0
+        assert job["total"]["batches"] < before["total"]["batches"]
+        assert "no answer" in run.ask(1, "top", "--once", "--interval", "100ms")
     finally:
         os.kill(run.ready[2], signal.SIGCONT)
     run.wait(lambda: stats(run, 1)["nodes"][2]["responding"], "node 2 answers again")
@@ -187,9 +172,8 @@ def test_silent(binary, folder, tmp_path, gates):
         "node 1 says that node 2 is gone",
     )
     job = stats(run, 1)
-    assert (
-        job["total"]["batches"] == before["total"]["batches"] and len(job["nodes"][2]["ranks"]) == 1
-    )
+    assert job["total"]["batches"] == before["total"]["batches"]
+    assert len(job["nodes"][2]["ranks"]) == 1
     run.go_on(0)
     run.go_on(1)
     open(tmp_path / "done", "w").close()
@@ -215,7 +199,7 @@ class Terminal:
             self.text += os.read(self.fd, 1 << 16)
 
     def leave(self, key):
-        """Presses a key, and gives the exit status."""
+        """Presses a key, and returns the exit status."""
         os.write(self.fd, key)
         try:
             while os.read(self.fd, 1 << 16):
@@ -227,10 +211,10 @@ class Terminal:
 
 
 @pytest.mark.parametrize("key", [b"q", b"\x03"])
-def test_top(binary, folder, tmp_path, gates, key):
+def test_top_shows_all_nodes(binary, folder, tmp_path, gates, key):
     run = Nodes(binary, folder, 2, options(tmp_path, gates), 2, tmp_path)
     run.wait_epoch(0, range(4))
-    screen = Terminal(command(run, 1, run.binary, "top", "--interval", "200ms"), 100, 30)
+    screen = Terminal(run.on_node(1, run.binary, "top", "--interval", "200ms"), 100, 30)
     for text in (
         "epoch 1 of 0-2",
         "MiB/s from",
@@ -242,15 +226,16 @@ def test_top(binary, folder, tmp_path, gates, key):
     ):
         screen.shows(text)
     assert screen.leave(key) == 0
-    once = ask(run, 0, "top", "--once", "--interval", "100ms")
-    assert "rank 3" in once and "\x1b" not in once and once.count("hdmlp top") == 1
+    once = run.ask(0, "top", "--once", "--interval", "100ms")
+    assert "rank 3" in once
+    assert "\x1b" not in once
+    assert once.count("hdmlp top") == 1
     run.together(4, 3)
     assert run.end()[1] == 0
 
 
-def test_verify(binary, folder, tmp_path):
-    """Every rank leaves as soon as its last epoch is verified, and does not keep others from
-    verifying it."""
+def test_verified_ranks_leave_without_hindering_others(binary, folder, tmp_path):
+    """Every rank leaves when its last epoch is verified, and others can still verify it."""
     run = Nodes(
         binary,
         folder,
@@ -260,14 +245,14 @@ def test_verify(binary, folder, tmp_path):
         tmp_path,
     )
     said, status = run.end()
-    assert (
-        status == 0 and len(said) == 6 and all(len(value["epochs"]) == 4 for value in said.values())
-    )
+    assert status == 0
+    assert len(said) == 6
+    assert all(len(value["epochs"]) == 4 for value in said.values())
     assert "verified" not in "".join(run.other)
 
 
-def test_verify_finds(binary, folder, tmp_path):
-    """What one rank should not have been given is an error on all of them."""
+def test_verify_raises_on_all_ranks(binary, folder, tmp_path):
+    """One rank received a sample that it should not have."""
     done = tmp_path / "done"
     run = Nodes(
         binary,
@@ -287,8 +272,8 @@ def test_verify_finds(binary, folder, tmp_path):
 
 
 @pytest.mark.parametrize("dies", ["rank", "daemon"])
-def test_verify_without(binary, folder, tmp_path, gates, dies):
-    """A rank that dies, or its whole node, is named, and the others go on."""
+def test_verify_names_ranks_and_nodes_that_died(binary, folder, tmp_path, gates, dies):
+    """A rank dies, or its whole node, and the others continue."""
     run = Nodes(
         binary,
         folder,

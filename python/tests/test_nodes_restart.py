@@ -13,7 +13,7 @@ import subprocess
 import sys
 
 import pytest
-from nodes import SAMPLES, binary, folder  # noqa: F401
+from nodes import SAMPLES, binary, folder, on_node, slow_source  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
@@ -23,7 +23,7 @@ STEPS = SAMPLES // GLOBAL
 
 
 class Machines:
-    """Nodes on which ranks can be started again and again, as torchrun does."""
+    """Nodes on which ranks can be started repeatedly, as by torchrun."""
 
     SHARED = ("MASTER_ADDR", "MASTER_PORT", "HDMLP_SECRET", "TORCHELASTIC_RUN_ID")
 
@@ -37,6 +37,7 @@ class Machines:
             **os.environ,
             "HDMLP_LINGER": "60s",
             "HDMLP_INDEX_DIR": str(tmp_path / "index"),
+            "HDMLP_CONFIG": slow_source(tmp_path),
         }
         self.environment.pop("HDMLP_SOCKET", None)
         self.cluster = subprocess.Popen(
@@ -63,8 +64,7 @@ class Machines:
             self.shared = self.cluster.stdout.readline().split("] ", 1)[1].split()
 
     def start(self, folder, nodes, options, only=None):
-        """Starts a rank on each of the first nodes; they say where they are after options["steps"]
-        batches. Only on one: again, for the job that runs."""
+        """Starts a rank on each of the first nodes, or on one of them again, for the same job."""
         self.attempt += only is None
         ranks = []
         for node in range(nodes) if only is None else [only]:
@@ -79,14 +79,10 @@ class Machines:
             }
             ranks.append(
                 subprocess.Popen(
-                    [
+                    on_node(
                         self.binary,
-                        "dev",
-                        "exec",
-                        str(node),
-                        "--run",
                         self.name,
-                        "--",
+                        node,
                         "env",
                         *self.shared,
                         *(f"{key}={value}" for key, value in variables.items()),
@@ -94,7 +90,7 @@ class Machines:
                         RANK,
                         folder,
                         json.dumps(options),
-                    ],
+                    ),
                     env=self.environment,
                     stdout=subprocess.PIPE,
                     stderr=subprocess.PIPE,
@@ -104,20 +100,9 @@ class Machines:
         return ranks
 
     def daemon(self, node):
-        """The process of a node's daemon."""
+        """The process ID of a node's daemon."""
         asked = subprocess.run(
-            [
-                self.binary,
-                "dev",
-                "exec",
-                str(node),
-                "--run",
-                self.name,
-                "--",
-                self.binary,
-                "stats",
-                "--json",
-            ],
+            on_node(self.binary, self.name, node, self.binary, "stats", "--json"),
             check=True,
             capture_output=True,
             text=True,
@@ -130,7 +115,7 @@ class Machines:
 
 
 def said(ranks):
-    """What the ranks say: each a line."""
+    """One line of each rank."""
     out = []
     for rank in ranks:
         line = rank.stdout.readline()
@@ -142,7 +127,7 @@ def said(ranks):
 
 
 def end(ranks):
-    """Ends ranks as a launcher does that has no patience."""
+    """Kills ranks, as a launcher does."""
     for rank in ranks:
         rank.kill()
     for rank in ranks:
@@ -150,8 +135,8 @@ def end(ranks):
 
 
 def global_batches(values):
-    """What all ranks were given, as the global batches: rank r has every world size-th sample, from
-    the r-th on."""
+    """The ranks' batches, merged to global batches: rank r has every world-size-th sample from the
+    r-th on."""
     return [
         [sample for turn in zip(*batches) for sample in turn]
         for batches in zip(*(value["given"] for value in values))
@@ -168,14 +153,18 @@ def reference(binary, folder, tmp_path_factory):
             1,
             {"batch_size": GLOBAL, "epochs": EPOCHS, "state": None, "steps": STEPS * EPOCHS},
         )
-        return global_batches(said(ranks))
+        batches = global_batches(said(ranks))
+        end(ranks)
+        return batches
     finally:
         machines.close()
 
 
 @pytest.mark.parametrize("caches", ["memory", "files"])
-def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
-    """Three nodes, two, four: each time all ranks are killed, and started again from the last
+def test_restarts_on_other_numbers_of_nodes_continue_the_stream(
+    binary, folder, reference, tmp_path, caches
+):
+    """Three nodes, two, four: each time all ranks are killed, and others start from the last
     state."""
     options = {"epochs": EPOCHS, "memory": "6MB"}
     flags = []
@@ -206,19 +195,27 @@ def test_other_numbers_of_nodes(binary, folder, reference, tmp_path, caches):
         machines.close()
 
 
-def test_daemon_that_comes_again(binary, folder, tmp_path):
-    """A node whose daemon died cannot take part in the job any more: its rank, started again alone,
-    is told so."""
+def test_a_node_whose_daemon_died_cannot_rejoin(binary, folder, tmp_path):
+    """The error of its rank, started again alone, says so."""
     machines = Machines(binary, 3, tmp_path)
-    options = {"epochs": 400, "batch_size": 8, "memory": "6MB", "state": None, "steps": 10}
+    options = {
+        "epochs": 400,
+        "batch_size": 8,
+        "memory": "6MB",
+        "state": None,
+        "steps": 10,
+        "go_on": str(tmp_path / "go-on"),
+    }
     try:
         ranks = machines.start(folder, 3, options)
         said(ranks)
         os.kill(machines.daemon(2), signal.SIGKILL)
+        (tmp_path / "go-on-2").touch()
         assert json.loads(ranks[2].communicate()[0])["kind"] == "DaemonDiedError"
         again = machines.start(folder, 3, {**options, "start_timeout": "3s"}, only=2)
         told = json.loads(again[0].communicate()[0])
-        assert told["kind"] == "ConfigError" and "came after the job had begun" in told["error"]
+        assert told["kind"] == "ConfigError"
+        assert "came after the job had begun" in told["error"]
         end(ranks)
     finally:
         machines.close()

@@ -1,30 +1,26 @@
-"""Samplers over several nodes: each rank gets what torch's loader gives it, whichever ranks a node
-has of which group."""
+"""Samplers over several nodes: each rank gets what torch's loader gives it, however its group is
+spread over nodes."""
 
-import json
-import os
-import subprocess
-import sys
 import textwrap
-import uuid
 
 import pytest
 
 pytest.importorskip("torch")
 
 from items import PATH
-from nodes import SAMPLES, binary, folder  # noqa: F401
+from nodes import SAMPLES, binary, folder, run_script  # noqa: F401
 
 pytestmark = pytest.mark.slow
 
 #: Rank 0 and 1 are on node 0, rank 2 and 3 on node 1.
 SCRIPT = textwrap.dedent("""
-    import json, os, sys, time, warnings
+    import json, os, sys, warnings
     warnings.simplefilter("ignore")
     import torch
     from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
     import hdmlp.torch as ht
     from items import Items, length
+    from waiting import barrier
 
     def ids(loader, sampler):
         torch.manual_seed(me)
@@ -49,59 +45,21 @@ SCRIPT = textwrap.dedent("""
             got = ids(loader, sampler)
             said[name] = got == ids(DataLoader(Items(data), 8, sampler=sampler), sampler)
     print(json.dumps(said), flush=True)
-    wait = sys.argv[2]
-    open(os.path.join(wait, str(me)), "w").close()
-    while len(os.listdir(wait)) < 4:  # no node leaves while another one needs it
-        time.sleep(0.02)
+    barrier(sys.argv[2], "end", me, 4)  # no node leaves while another one needs it
 """)
 
 
-def test_two_nodes(binary, folder, tmp_path):
-    (tmp_path / "script.py").write_text(SCRIPT)
-    (tmp_path / "done").mkdir()
-    environment = {
-        **os.environ,
-        "HDMLP_LINGER": "0s",
-        "HDMLP_INDEX_DIR": str(tmp_path / "index"),
-        "HDMLP_SECRET": uuid.uuid4().hex,
-        "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": PATH,
-    }
-    environment.pop("HDMLP_SOCKET", None)
-    done = subprocess.run(
-        [
-            binary,
-            "dev",
-            "cluster",
-            "-n",
-            "2",
-            "--ranks-per-node",
-            "2",
-            "--run",
-            f"samplers-{os.getpid()}",
-            "--",
-            sys.executable,
-            str(tmp_path / "script.py"),
-            folder,
-            str(tmp_path / "done"),
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=280,
-    )
-    said = [
-        json.loads(line[line.index("{") :])
-        for line in done.stdout.splitlines()
-        if '{"rank"' in line
-    ]
-    assert done.returncode == 0 and len(said) == 4, done.stdout[-2000:] + done.stderr[-3000:]
+def test_samplers_on_two_nodes_give_torchs_batches(binary, folder, tmp_path):
+    said, done = run_script(binary, tmp_path, SCRIPT, folder, PYTHONPATH=PATH)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-3000:]
+    assert len(said) == 4, done.stdout[-2000:] + done.stderr[-3000:]
     assert {(r["rank"], r["node"]) for r in said} == {
         (0, "0"),
         (1, "0"),
         (2, "1"),
         (3, "1"),
-    } and SAMPLES == 240
+    }
+    assert SAMPLES == 240
     for r in said:
         for name in ("within a node", "over nodes", "weighted", "all"):
             assert r[name], (r["rank"], name)

@@ -1,5 +1,5 @@
-"""Transforms in the daemon, end to end: what comes out is what torchvision's make, and depends on
-nothing but the sample."""
+"""Transforms in the daemon, end to end: the results are torchvision's, and depend only on the
+sample."""
 
 import ctypes
 import os
@@ -31,7 +31,7 @@ def folder(tmp_path_factory):
 
 
 def same(got, want):
-    """Whether two batches are equal to the bit: types, shapes, numbers."""
+    """Whether two batches are equal to the bit: types, shapes, values."""
     return all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(got, want)) and len(
         got
     ) == len(want)
@@ -58,7 +58,7 @@ def same(got, want):
     ],
     ids=lambda ts: "-".join(type(t).__name__ for t in ts),
 )
-def test_the_same_as_torchvision(folder, transforms, world):
+def test_results_are_torchvisions(folder, transforms, world):
     transform = V.Compose(transforms)
     loaders = [
         ht.DataLoader(
@@ -85,7 +85,7 @@ def test_the_same_as_torchvision(folder, transforms, world):
         loader.close()
 
 
-def test_images_without_a_tensor(folder):
+def test_images_without_to_tensor_are_arrays(folder):
     with ht.DataLoader(
         ht.ImageFolder(folder, [T.Resize((20, 22))]), 5, shuffle=False, drop_last=True
     ) as loader:
@@ -94,7 +94,8 @@ def test_images_without_a_tensor(folder):
         numpy.asarray(decoded(path).resize((22, 20), 2))
         for path, _ in ht.ImageFolder(folder).samples[:35]
     ]
-    assert images.dtype == torch.uint8 and (images.numpy() == numpy.stack(want)).all()
+    assert images.dtype == torch.uint8
+    assert (images.numpy() == numpy.stack(want)).all()
 
 
 # What it depends on.
@@ -120,7 +121,7 @@ def pixels(
     state=None,
     **more,
 ):
-    """{(epoch, sample ID): tensor}: what a rank gets."""
+    """What a rank gets: {(epoch, sample ID): tensor}."""
     found = {}
     more = {"shuffle": True, **more}
     with ht.DataLoader(
@@ -141,7 +142,7 @@ def pixels(
 
 
 def equal(a, b):
-    """Whether what two had in common is the same, and that it is something."""
+    """Whether what both have is equal, and not empty."""
     common = a.keys() & b.keys()
     return bool(common) and all(torch.equal(a[k], b[k]) for k in common)
 
@@ -167,28 +168,31 @@ def expected():
     ],
     ids=str,
 )
-def test_threads_and_caches_change_nothing(folder, expected, tmp_path, more):
+def test_results_do_not_depend_on_threads_and_caches(folder, expected, tmp_path, more):
     if "cache_dir" in more:
         more = {**more, "cache_dir": str(tmp_path / "cache")}
     found = pixels(folder, **more)
-    assert len(found) == 74 and equal(found, expected.setdefault("all", found))
+    assert len(found) == 74
+    assert equal(found, expected.setdefault("all", found))
     if "cache_dir" in more:
         assert equal(pixels(folder, **more), found)
 
 
-def test_workers_change_nothing(folder):
+def test_results_do_not_depend_on_workers(folder):
     def last(x):
         return x * torch.rand(())
 
     transforms = [V.RandomResizedCrop(24), V.RandomHorizontalFlip(), V.ToTensor(), last]
     found = [pixels(folder, transforms, num_workers=workers) for workers in (0, 2)]
-    assert len(found[0]) == len(found[1]) == 74 and equal(*found)
+    assert len(found[0]) == len(found[1]) == 74
+    assert equal(*found)
 
 
-def test_ranks_and_resuming_change_nothing(folder):
+def test_results_do_not_depend_on_ranks_and_resuming(folder):
     one = pixels(folder)
     two = [pixels(folder, batch=2, rank=rank, world=2, name="two") for rank in (0, 1)]
-    assert all(equal(one, part) for part in two) and set(one) == {*two[0], *two[1]}
+    assert all(equal(one, part) for part in two)
+    assert set(one) == {*two[0], *two[1]}
     with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5, shuffle=True) as loader:
         loader.set_epoch(1)
         steps = iter(loader)
@@ -199,10 +203,11 @@ def test_ranks_and_resuming_change_nothing(folder):
         pixels(folder, epochs=[1], state=state),
         pixels(folder, epochs=[1], batch=2, rank=1, world=2, state=state),
     ):
-        assert 0 < len(rest) <= 25 and equal(rest, one)
+        assert 0 < len(rest) <= 25
+        assert equal(rest, one)
 
 
-def test_a_daemon_that_dies_changes_nothing(folder):
+def test_results_do_not_depend_on_the_daemons_life(folder):
     one = pixels(folder, epochs=[0])
     with ht.DataLoader(ht.ImageFolder(folder, RANDOM), 4, seed=5, shuffle=True) as loader:
         pid = loader._engine._feeds[0].stream.daemon.pid
@@ -218,10 +223,11 @@ def test_a_daemon_that_dies_changes_nothing(folder):
                 torch.equal(one[0, i], x) for i, x in zip(loader.explain(0, step).ids, images)
             )
             assert step > 0 or torch.equal(images, kept)
-        assert step == 9 and loader._engine._feeds[0].stream.daemon.pid != pid
+        assert step == 9
+        assert loader._engine._feeds[0].stream.daemon.pid != pid
 
 
-def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
+def test_random_draws_depend_on_seed_epoch_and_sample(folder, tmp_path):
     one, other = pixels(folder), pixels(folder, seed=6)
     assert not any(torch.equal(one[k], other[k]) for k in one)
     assert not any(torch.equal(one[0, i], one[1, i]) for i in range(37))
@@ -232,9 +238,8 @@ def test_seeds_epochs_and_samples_change_everything(folder, tmp_path):
                 read(os.path.join(folder, "ant", "0000.jpg"))
             )
     twins = list(pixels(str(tmp_path / "twins"), epochs=[0]).values())
-    assert len(twins) == 8 and not any(
-        torch.equal(a, b) for i, a in enumerate(twins) for b in twins[:i]
-    )
+    assert len(twins) == 8
+    assert not any(torch.equal(a, b) for i, a in enumerate(twins) for b in twins[:i])
 
 
 # Where it lies.
@@ -243,19 +248,20 @@ TENSOR = [T.Resize((16, 16)), T.ToTensor()]
 
 
 def spans(loader):
-    """The addresses of the staging buffer, and what lies beside it."""
+    """The addresses of the staging buffer and of its extra segments."""
     for segment in loader._engine._feeds[0].stream._staging.segments.values():
         if segment.writable:
             begin = ctypes.addressof(ctypes.c_char.from_buffer(segment.map))
             yield begin, begin + segment.size
 
 
-def test_nothing_is_copied(folder):
+def test_batches_are_in_shared_memory(folder):
     with ht.DataLoader(ht.ImageFolder(folder, TENSOR), 4, seed=1, shuffle=True) as loader:
         for images, labels in loader:  # noqa: B007 - used after the loop
             end = images.data_ptr() + images.numel() * 4
             assert any(a <= images.data_ptr() and end <= b for a, b in spans(loader))
-            assert images.is_contiguous() and images.data_ptr() % 64 == 0
+            assert images.is_contiguous()
+            assert images.data_ptr() % 64 == 0
         with open("/proc/self/maps") as maps:
             inside = [
                 line
@@ -264,12 +270,13 @@ def test_nothing_is_copied(folder):
                 for a, b in [line.split()[0].split("-")]
                 if int(a, 16) <= images.data_ptr() < int(b, 16)
             ]
-        assert len(inside) == 1 and inside[0].split()[1].startswith("rw")
+        assert len(inside) == 1
+        assert inside[0].split()[1].startswith("rw")
         images.mul_(0), labels.add_(1)
         assert images.sum() == 0
 
 
-def test_kept_batches_stay_as_they_are(folder):
+def test_kept_batches_are_never_overwritten(folder):
     with ht.DataLoader(
         ht.ImageFolder(folder, TENSOR), 4, seed=1, staging_buffer="64KiB", shuffle=True
     ) as loader:
@@ -291,9 +298,9 @@ def test_kept_batches_stay_as_they_are(folder):
     ],
     ids=["tensor", "detach", "numpy", "torch", "memoryview"],
 )
-def test_slots_come_back_with_the_last_view(folder, derive):
+def test_slots_are_returned_with_the_last_view(folder, derive):
     def used():
-        """How many batches the staging buffer holds."""
+        """The number of batches in the staging buffer."""
         staging = loader.report()["ranks"][0]["staging"]
         return (staging["used"] + staging["extra"]) / (4 * 3 * 16 * 16 * 4)
 

@@ -1,5 +1,5 @@
-"""Images that cannot be decoded, and lists that cannot be carried out: which rank is told what, and
-that all else goes on."""
+"""Images that cannot be decoded, and lists that cannot be carried out: the errors, and that
+everything else continues."""
 
 import io
 import re
@@ -74,7 +74,7 @@ BAD = {  # name: file, reason
 
 
 @pytest.mark.parametrize("name", BAD)
-def test_a_bad_image(tmp_path, name):
+def test_a_bad_image_is_reported(tmp_path, name):
     content, reason = BAD[name]
     (tmp_path / "data" / "a").mkdir(parents=True)
     for file, what in (
@@ -95,9 +95,12 @@ def test_a_bad_image(tmp_path, name):
             next(batches)
         error = caught.value
         assert (error.kind, error.sample, error.path) == ("sample", 1, dataset.samples[1][0])
-        assert "sample 1" in str(error) and error.path in str(error)
+        assert "sample 1" in str(error)
+        assert error.path in str(error)
         [fault] = loader.report()["faults"]
-        assert fault["sample"] == 1 and fault["path"] == error.path and fault["policy"] == "raise"
+        assert fault["sample"] == 1
+        assert fault["path"] == error.path
+        assert fault["policy"] == "raise"
         assert re.search(reason, fault["reason"])
     with ht.DataLoader(dataset, 5, shuffle=False, on_error="skip") as loader:
         [[images, labels]] = list(loader)
@@ -105,13 +108,14 @@ def test_a_bad_image(tmp_path, name):
             V.ToTensor()(decoded(dataset.samples[i][0]).resize((16, 16), Image.BILINEAR))
             for i in (0, 2, 3, 4)
         ]
-        assert torch.equal(images, torch.stack(want)) and labels.tolist() == [0] * 4
+        assert torch.equal(images, torch.stack(want))
+        assert labels.tolist() == [0] * 4
         assert loader._engine._feeds[0].stream.daemon.pid == pid
 
 
 @pytest.fixture(scope="module")
 def spoilt(tmp_path_factory):
-    """A folder with bad images between good ones; its path, and the bad ones' IDs."""
+    """A folder with bad images among good ones: its path, and the bad ones' IDs."""
     root = tmp_path_factory.mktemp("spoilt") / "data"
     jpegs(root, {"a": 12, "b": 11})
     for i, (content, _) in enumerate(BAD.values()):
@@ -127,7 +131,7 @@ def spoilt(tmp_path_factory):
 
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
 @pytest.mark.parametrize("workers", [0, 2])
-def test_left_out_everywhere(spoilt, policy, workers):
+def test_bad_images_are_left_out_with_and_without_workers(spoilt, policy, workers):
     root, bad = spoilt
     samples = torchvision.datasets.ImageFolder(root).samples
     tensors = {
@@ -167,19 +171,17 @@ def test_left_out_everywhere(spoilt, policy, workers):
                     asked[i] += 1
                 ids = [j for i in ids for j in instead(i)]
                 assert labels.tolist() == [samples[i][1] for i in ids]
-                assert len(images) == len(ids) and all(
-                    torch.equal(x, tensors[i]) for x, i in zip(images, ids)
-                )
+                assert len(images) == len(ids)
+                assert all(torch.equal(x, tensors[i]) for x, i in zip(images, ids))
     faults = loaders[0].report()["faults"]
     assert {f["sample"]: f["path"] for f in faults} == {i: samples[i][0] for i in bad}
-    assert {f["policy"] for f in faults} == {policy} and all(
-        f["count"] >= asked[f["sample"]] >= 2 for f in faults
-    )
+    assert {f["policy"] for f in faults} == {policy}
+    assert all(f["count"] >= asked[f["sample"]] >= 2 for f in faults)
     for loader in loaders:
         loader.close()
 
 
-def test_batches_of_which_nothing_is_left(tmp_path):
+def test_batches_of_bad_images_only_are_skipped(tmp_path):
     (tmp_path / "data" / "a").mkdir(parents=True)
     for i in range(6):
         (tmp_path / "data" / "a" / f"{i}.jpg").write_bytes(b"nothing" if i in (1, 2) else JPEG)
@@ -203,11 +205,13 @@ def test_batches_of_which_nothing_is_left(tmp_path):
     (tmp_path / "none" / "a").mkdir(parents=True)
     for i in range(6):
         (tmp_path / "none" / "a" / f"{i}.jpg").write_bytes(b"not one left")
-    with ht.DataLoader(
-        ht.ImageFolder(str(tmp_path / "none"), TENSOR), 1, shuffle=False, on_error="substitute"
-    ) as loader:
-        with pytest.raises(errors.SampleError, match="no readable sample is left"):
-            list(loader)
+    with (
+        ht.DataLoader(
+            ht.ImageFolder(str(tmp_path / "none"), TENSOR), 1, shuffle=False, on_error="substitute"
+        ) as loader,
+        pytest.raises(errors.SampleError, match="no readable sample is left"),
+    ):
+        list(loader)
 
 
 @pytest.mark.parametrize(
@@ -215,8 +219,8 @@ def test_batches_of_which_nothing_is_left(tmp_path):
     [[T.RandomResizedCrop(8), T.ToTensor()], [T.RandomCrop(8), T.ToTensor()]],
     ids=repr,
 )
-def test_what_is_bad_is_bad_in_every_epoch(tmp_path, transforms):
-    """Though a crop may need only the part of an image that is sound."""
+def test_a_bad_image_is_bad_in_every_epoch(tmp_path, transforms):
+    """Even if a crop needs only the intact part of the image."""
     (tmp_path / "data" / "a").mkdir(parents=True)
     for name, content in (
         ("0", JPEG),
@@ -240,7 +244,7 @@ def test_what_is_bad_is_bad_in_every_epoch(tmp_path, transforms):
 
 
 class Said(T.Transform):
-    """What a program that knows no better would send."""
+    """A transform with the description that a faulty program might send."""
 
     def __init__(self, **said):
         self.said = said
@@ -271,7 +275,7 @@ class Said(T.Transform):
     ],
     ids=repr,
 )
-def test_refused(spoilt, transforms, words):
+def test_transforms_that_cannot_be_carried_out_are_refused(spoilt, transforms, words):
     root, _ = spoilt
     for make in (
         lambda: ht.DataLoader(ht.ImageFolder(root, transforms), 4, shuffle=True),
@@ -282,7 +286,7 @@ def test_refused(spoilt, transforms, words):
         assert all(word in str(caught.value) for word in words), str(caught.value)
 
 
-def test_ranks_that_disagree(spoilt):
+def test_ranks_with_different_transforms_are_refused(spoilt):
     root, _ = spoilt
     with ht.DataLoader(
         ht.ImageFolder(root, TENSOR), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True
@@ -298,13 +302,14 @@ def test_ranks_that_disagree(spoilt):
                     name="d",
                     shuffle=True,
                 )
-            assert caught.value.key == "transforms" and "Resize" in caught.value.theirs
+            assert caught.value.key == "transforms"
+            assert "Resize" in caught.value.theirs
 
 
 # The report.
 
 
-def test_the_report(tmp_path):
+def test_the_report_has_the_time_of_each_transform(tmp_path):
     root = jpegs(tmp_path / "data", {"a": 30, "b": 34}, edges=(200, 300))
     transforms = [T.RandomResizedCrop(32), T.ToTensor(), T.Normalize(0.5, 0.5)]
     with ht.DataLoader(
@@ -322,13 +327,14 @@ def test_the_report(tmp_path):
         report = loader.report()
     took = {t["name"]: t["seconds"] for t in report["preprocessing"]["transforms"]}
     assert list(took) == ["ImgDecode", "RandomResizedCrop", "ToTensor", "Normalize"]
-    assert took["ImgDecode"] > 0 and took["RandomResizedCrop"] > 0 and took["ToTensor"] > 0
-    assert report["preprocessing"]["samples"] == 128 and report["preprocessing"]["threads"] == 1
+    assert took["ImgDecode"] > 0
+    assert took["RandomResizedCrop"] > 0
+    assert took["ToTensor"] > 0
+    assert report["preprocessing"]["samples"] == 128
+    assert report["preprocessing"]["threads"] == 1
     reads = [place for epoch in report["epochs"] for place in epoch["reads"].values()]
-    assert (
-        sum(r["samples"] for r in reads) == 128
-        and sum(r["bytes"] for r in reads) == 2 * report["bytes"]
-    )
+    assert sum(r["samples"] for r in reads) == 128
+    assert sum(r["bytes"] for r in reads) == 2 * report["bytes"]
     assert report["source"]["bytes"] == 2 * report["bytes"]
     causes = {cause for epoch in report["epochs"] for cause in epoch["stall"]}
     assert causes <= {"source", "handover", "consumer", *(f"transform {name}" for name in took)}

@@ -1,5 +1,5 @@
-"""Transforms in the daemon for longer: memory stays where it is, and a network learns the same as
-from torchvision."""
+"""Longer runs of transforms in the daemon: memory does not grow, and a network learns as with
+torchvision."""
 
 import os
 
@@ -23,14 +23,14 @@ SOAK = int(os.environ.pop("HDMLP_SOAK", "40"))
 
 
 def resident(pid):
-    """Bytes of the process's own memory: without shared memory, which caches and staging buffers
-    are."""
+    """Bytes of the process's memory, without shared memory, which caches and staging buffers are
+    in."""
     with open(f"/proc/{pid}/status") as status:
         return sum(int(line.split()[1]) for line in status if line.startswith("RssAnon")) * 1024
 
 
 @pytest.mark.limit(300 * max(1, SOAK // 40))
-def test_memory_stays_where_it_is(tmp_path):
+def test_memory_does_not_grow(tmp_path):
     root = jpegs(tmp_path / "data", {"a": 200, "b": 200}, edges=(60, 240))
     paths = [path for path, _ in ht.ImageFolder(root).samples]
     for i, path in enumerate(paths):
@@ -72,7 +72,7 @@ def test_memory_stays_where_it_is(tmp_path):
 
 @pytest.fixture(scope="module")
 def stripes(tmp_path_factory):
-    """Three classes of textures, in noise, to learn from and to be tested with: their paths."""
+    """Three classes of noisy textures, for training and testing: their paths."""
     rng = numpy.random.default_rng(7)
     roots = []
     for part, count in (("train", 96), ("val", 64)):
@@ -96,7 +96,7 @@ def stripes(tmp_path_factory):
 
 
 def accuracy(train, test, seed, epochs):
-    """The share of the other images that a small network gets right."""
+    """The share of the test images that a small network classifies correctly."""
     torch.manual_seed(seed)
     net = torch.nn.Sequential(
         torch.nn.Conv2d(3, 12, 5, 2),
@@ -117,7 +117,7 @@ def accuracy(train, test, seed, epochs):
     return torch.cat(right).mean().item()
 
 
-def test_a_network_learns_the_same(stripes):
+def test_a_network_learns_as_with_torchvision(stripes):
     train, val = stripes
     norm = V.Normalize((0.5, 0.5, 0.5), (0.25, 0.25, 0.25))
     augment = V.Compose(
@@ -136,11 +136,17 @@ def test_a_network_learns_the_same(stripes):
     for seed in range(3):
         with ht.DataLoader(ht.ImageFolder(train, augment), 24, seed=seed, shuffle=True) as loader:
             assert loader._engine._made.recipe is None
-            ours.append(accuracy(lambda epoch: loader, test, seed, 6))
+            ours.append(accuracy(lambda epoch, loader=loader: loader, test, seed, 6))
         dataset = torchvision.datasets.ImageFolder(train, augment)
         sampler = torch.utils.data.DistributedSampler(dataset, 1, 0, seed=seed)
         loader = torch.utils.data.DataLoader(dataset, 24, sampler=sampler)
-        theirs.append(accuracy(lambda epoch: sampler.set_epoch(epoch) or loader, test, seed, 6))
+
+        def of_epoch(epoch, sampler=sampler, loader=loader):
+            sampler.set_epoch(epoch)
+            return loader
+
+        theirs.append(accuracy(of_epoch, test, seed, 6))
     # Measured over 6 seeds: 0.863 and 0.868, and 0.014 of deviation from seed to seed; 0.05 are
     # more than four deviations of a difference of means of three.
-    assert abs(sum(ours) - sum(theirs)) / 3 < 0.05 and min(ours + theirs) > 0.75, (ours, theirs)
+    assert abs(sum(ours) - sum(theirs)) / 3 < 0.05, (ours, theirs)
+    assert min(ours + theirs) > 0.75, (ours, theirs)

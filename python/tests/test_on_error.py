@@ -1,4 +1,4 @@
-"""on_error where Python decodes: a file that PIL cannot decode is treated as one that the daemon
+"""on_error if Python decodes: a file that PIL cannot decode is treated as one that the daemon
 cannot read or decode."""
 
 import io
@@ -14,7 +14,7 @@ Image = pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
 from hdmlp import Job, errors
-from reference import decoded, jpegs
+from reference import decoded, jpegs, read
 
 V = torchvision.transforms
 pytestmark = pytest.mark.usefixtures("real")
@@ -24,8 +24,8 @@ WORKERS = pytest.mark.parametrize("workers", [0, 2])
 
 @pytest.fixture
 def folder(tmp_path):
-    """12 images in BMP, which the daemon does not decode, 5 of which are damaged in different ways;
-    (path, IDs of these)."""
+    """12 images in BMP, which the daemon does not decode; 5 are damaged in different ways. Its
+    path, and their IDs."""
     root = jpegs(tmp_path / "data", {"ant": 7, "bee": 5})
     paths = [path for path, _ in torchvision.datasets.ImageFolder(root).samples]
     for path in paths:
@@ -33,7 +33,7 @@ def folder(tmp_path):
         os.remove(path)
         image.save(path[:-4] + ".bmp")
     paths = [path[:-4] + ".bmp" for path in paths]
-    whole = open(paths[9], "rb").read()
+    whole = read(paths[9])
     png = io.BytesIO()
     Image.new("RGB", (20, 20)).save(png, "PNG")
     bomb = bytearray(png.getvalue())
@@ -54,7 +54,7 @@ def folder(tmp_path):
 
 def want_of(root, bad, order, substitute):
     """The (image, label) of the samples in this order, as torchvision makes them, without the bad
-    ones, or with the next good one of the epoch in their place."""
+    ones or with the next good sample of the epoch in their place."""
     samples = torchvision.datasets.ImageFolder(root).samples
     out = []
     for sample in order:
@@ -76,7 +76,7 @@ def check(got, want):
 @WORKERS
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
 @pytest.mark.parametrize("memory", ["1B", "10MB"])
-def test_policies(folder, workers, policy, memory, caplog):
+def test_each_policy_treats_bad_files_as_the_daemon_does(folder, workers, policy, memory, caplog):
     root, bad = folder
     caplog.set_level(logging.WARNING, "hdmlp")
     with ht.DataLoader(
@@ -117,17 +117,16 @@ def test_policies(folder, workers, policy, memory, caplog):
         for record in caplog.records
         if "cannot be decoded in Python" in record.getMessage()
     ]
-    assert len(said) == len(bad) and not any(
+    assert len(said) == len(bad)
+    assert not any(
         "could not be verified" in record.getMessage()
         or "cannot be verified" in record.getMessage()
         for record in caplog.records
     )
     for sample, message in zip(bad, sorted(said, key=lambda text: int(text.split()[1]))):
-        assert (
-            message.startswith(f"sample {sample} (")
-            and loader.dataset.sample(sample)[0] in message
-            and f"on_error={policy}" in message
-        )
+        assert message.startswith(f"sample {sample} (")
+        assert loader.dataset.sample(sample)[0] in message
+        assert f"on_error={policy}" in message
     assert (
         "UnidentifiedImageError" in said[0]
         or "OSError" in said[0]
@@ -137,8 +136,8 @@ def test_policies(folder, workers, policy, memory, caplog):
 
 
 @WORKERS
-def test_raise(folder, workers):
-    root, bad = folder
+def test_raise_names_the_bad_file(folder, workers):
+    root, _bad = folder
     with ht.DataLoader(
         ht.ImageFolder(root, TRANSFORM), 1, offload=False, num_workers=workers
     ) as loader:
@@ -150,7 +149,8 @@ def test_raise(folder, workers):
                 match="the file cannot be decoded in Python: UnidentifiedImageError",
             ) as caught:
                 next(batches)
-            assert caught.value.sample == 2 and caught.value.path == loader.dataset.sample(2)[0]
+            assert caught.value.sample == 2
+            assert caught.value.path == loader.dataset.sample(2)[0]
             if not again:
                 assert "UnidentifiedImageError" in str(caught.value.__cause__) or isinstance(
                     caught.value.__cause__, Image.UnidentifiedImageError
@@ -159,8 +159,8 @@ def test_raise(folder, workers):
 
 
 @WORKERS
-def test_all_ranks_end(folder, workers):
-    """As where the daemon finds out: the other rank gets the error too, before the same step."""
+def test_a_bad_file_ends_all_ranks_before_the_same_step(folder, workers):
+    """As if the daemon had found it."""
     root, _ = folder
     ranks = [
         ht.DataLoader(
@@ -184,13 +184,14 @@ def test_all_ranks_end(folder, workers):
         errors.SampleError, match=r"rank 0 stopped: .*cannot be decoded in Python"
     ) as caught:
         next(second)
-    assert caught.value.sample == 2 and caught.value.rank == 0
+    assert caught.value.sample == 2
+    assert caught.value.rank == 0
     for loader in ranks:
         loader.close()
 
 
 @WORKERS
-def test_subsets_and_orders_that_are_given(folder, workers):
+def test_policies_apply_to_subsets_and_samplers(folder, workers):
     root, bad = folder
     part = torch.utils.data.Subset(ht.ImageFolder(root, TRANSFORM), [1, 2, 5, 9, 8])
     with ht.DataLoader(
@@ -214,8 +215,8 @@ def test_subsets_and_orders_that_are_given(folder, workers):
 
 
 @WORKERS
-def test_resuming(folder, workers):
-    root, bad = folder
+def test_a_resumed_epoch_leaves_out_the_same_files(folder, workers):
+    root, _bad = folder
     options = dict(offload=False, num_workers=workers, on_error="skip", shuffle=True, seed=3)
     with ht.DataLoader(ht.ImageFolder(root, TRANSFORM), 3, **options) as loader:
         whole = list(loader)
@@ -231,7 +232,7 @@ def test_resuming(folder, workers):
 
 
 @WORKERS
-def test_code_of_the_users_raises_under_every_policy(folder, workers):
+def test_errors_of_user_code_raise_under_every_policy(folder, workers):
     root, _ = folder
 
     def fails(image):
@@ -255,7 +256,7 @@ def test_code_of_the_users_raises_under_every_policy(folder, workers):
 
 
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
-def test_the_thesiss_loader(folder, policy, monkeypatch):
+def test_policies_apply_to_the_thesiss_loader(folder, policy, monkeypatch):
     root, bad = folder
     monkeypatch.setenv("HDMLP_ON_ERROR", policy)
     job = Job(root, 4, 1, seed=2)
@@ -270,7 +271,7 @@ def test_the_thesiss_loader(folder, policy, monkeypatch):
 
 @WORKERS
 @pytest.mark.parametrize("policy", ["skip", "substitute"])
-def test_samples_that_come_again(folder, workers, policy):
+def test_policies_apply_to_repeated_samples(folder, workers, policy):
     root, bad = folder
     drawn = [3, 0, 3, 1, 9, 0, 5, 11, 5, 2]
     with ht.DataLoader(
@@ -292,9 +293,8 @@ class Endless(torch.utils.data.Sampler):
         return itertools.cycle(range(12))
 
 
-def test_what_no_policy_can_mean(folder, monkeypatch):
-    """Epochs that are made without the daemon: refused, and not treated in another way without a
-    word."""
+def test_policies_without_meaning_are_refused(folder, monkeypatch):
+    """Epochs made without the daemon cannot follow a policy."""
     root, _ = folder
     dataset = ht.ImageFolder(root, TRANSFORM)
     for policy in ("skip", "substitute"):

@@ -1,5 +1,5 @@
-"""Limits of memory, by control groups of the test's own: jobs that would not fit are refused, and
-the ranks of what was killed are told why."""
+"""Memory limits, by control groups of the test's own: jobs that would not fit are refused, and the
+error of a killed process says why."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ class Group:
             file.write(str(size))
 
     def enter(self):
-        """Moves the process that calls it."""
+        """Moves the calling process into the group."""
         with open(os.path.join(self.path, "cgroup.procs"), "w") as file:
             file.write(str(os.getpid()))
 
@@ -106,7 +106,7 @@ except errors.LimitError as error:
 """
 
 
-def test_the_sum_is_checked(group, files):
+def test_jobs_that_together_exceed_the_limit_are_refused(group, files):
     out, _ = run(group, EPOCH, files, "dict(memory='150MB')").communicate(timeout=60)
     assert "refused: not enough memory for job" in out, out
     for part in (
@@ -119,7 +119,7 @@ def test_the_sum_is_checked(group, files):
 
 
 @pytest.mark.parametrize("options", ["dict(memory='60MB')", "dict(memory='auto')"])
-def test_what_is_let_in_fits(group, files, options):
+def test_an_admitted_job_fits(group, files, options):
     out, _ = run(group, EPOCH, files, options).communicate(timeout=120)
     assert out.split() == ["160", "160"], out
 
@@ -156,12 +156,13 @@ def test_the_oom_killer_is_named(group, files):
     assert "lower memory=, or raise the limit" in out
 
 
-def test_a_kill_is_not_the_oom_killers(group, files):
+def test_a_plain_kill_is_not_blamed_on_the_oom_killer(group, files):
     job = run(group, KILLED, files)
     pid = int(job.stdout.readline())
     os.kill(pid, signal.SIGKILL)
     out, _ = job.communicate("go\n", timeout=60)
-    assert f"the HDMLP daemon (pid {pid}) died or was stopped" in out and "kernel" not in out, out
+    assert f"the HDMLP daemon (pid {pid}) died or was stopped" in out, out
+    assert "kernel" not in out, out
 
 
 def write(path, text):
@@ -170,8 +171,8 @@ def write(path, text):
 
 
 @pytest.mark.parametrize("level", ["inner", "outer"])
-def test_version_2(tmp_path, level):
-    """The files of version 2, whose hierarchy counts kills at each level above as well."""
+def test_kills_are_counted_in_cgroups_version_2(tmp_path, level):
+    """There, each level of the hierarchy also counts the kills below it."""
     write(tmp_path / "proc/7/cgroup", "0::/outer/inner\n")
     write(tmp_path / "proc/self/mountinfo", "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup rw\n")
     root = tmp_path / "sys/fs/cgroup"
@@ -190,7 +191,8 @@ def test_version_2(tmp_path, level):
 
     state(3, "")
     watch = _oom.Watch(7, str(tmp_path))
-    assert watch.reason(None) is None and watch.reason(-9) is None
+    assert watch.reason(None) is None
+    assert watch.reason(-9) is None
     state(4, level)
     path, limit = (root / "outer", 300) if level == "outer" else (root / "outer" / "inner", 200)
     for status in (None, -9):

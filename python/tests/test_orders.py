@@ -1,5 +1,5 @@
-"""Jobs over a part of a dataset, and jobs whose orders the process gives: torch's samplers say what
-must come, the files which bytes."""
+"""Jobs over a subset, and jobs whose order the process gives: torch's samplers determine the order,
+the files the bytes."""
 
 import array
 import itertools
@@ -110,7 +110,7 @@ class Job:
         return got
 
     def ends(self):
-        """The daemon has nothing more to send."""
+        """Checks that the daemon has nothing more to send."""
         with pytest.raises(errors.EndError):
             self.stream.next(30)
 
@@ -123,7 +123,7 @@ def memfd(*lists):
 
 
 def given(batches, *epochs, first=0):
-    """What OPEN says of orders, and its lists."""
+    """What OPEN contains about orders, and its lists."""
     return (batches, *epochs), {
         "shuffle": "given",
         "given": {
@@ -166,7 +166,8 @@ def test_a_subset_is_delivered_as_by_torch(real, folder, world_size, shuffle, su
         for rank in range(world_size)
     ]
     for rank, job in enumerate(jobs):
-        assert job.opened["positions"] == len(subset) and job.opened["samples"] == SAMPLES
+        assert job.opened["positions"] == len(subset)
+        assert job.opened["samples"] == SAMPLES
         for epoch in range(3):
             assert job.batches(epoch) == sampled(
                 subset, epoch, rank, world_size, 2, shuffle=shuffle
@@ -185,16 +186,18 @@ def test_a_subset_is_delivered_as_by_torch(real, folder, world_size, shuffle, su
 
 def test_ranks_with_other_subsets_are_refused(real, folder):
     name = f"subset-{os.getpid()}-{next(_names)}"
-    with Job(folder, [1, 2, 3], name=name, world_size=2, subset={"count": 3}):
-        with pytest.raises(
+    with (
+        Job(folder, [1, 2, 3], name=name, world_size=2, subset={"count": 3}),
+        pytest.raises(
             errors.MismatchError,
             match=r"rank 1 disagrees with rank 0 of job .*: subset or batches is 3 samples",
-        ):
-            Job(folder, [1, 2, 4], name=name, rank=1, world_size=2, subset={"count": 3})
+        ),
+    ):
+        Job(folder, [1, 2, 4], name=name, rank=1, world_size=2, subset={"count": 3})
 
 
-def test_a_weighted_sampler(real, folder):
-    """Three epochs by GIVE, each drawn when the one before is over; then amid one."""
+def test_a_weighted_samplers_order_is_delivered(real, folder):
+    """Three epochs by GIVE, each drawn after the one before; then from the middle of one."""
     weights = [1.0] * 20 + [20.0] * 5
     torch.manual_seed(3)
     sampler = WeightedRandomSampler(weights, 30, generator=torch.Generator().manual_seed(5))
@@ -206,9 +209,8 @@ def test_a_weighted_sampler(real, folder):
         return [drawn[epoch][sum(batches[:s]) : sum(batches[: s + 1])] for s in range(step, 5)]
 
     with Job(folder, *lists, **stream, epochs=0, verify=True) as job:
-        assert (
-            job.opened["steps"] == 5 and job.opened["rank_samples"] == job.opened["positions"] == 30
-        )
+        assert job.opened["steps"] == 5
+        assert job.opened["rank_samples"] == job.opened["positions"] == 30
         assert job.batches(0) == cut(0)
         job.ends()
         assert job.stream.call("audit", {"epoch": 0})["complete"]
@@ -247,9 +249,8 @@ def test_an_epoch_that_is_given_in_time_needs_no_iterate(real, folder):
         job.ends()
 
 
-def test_batches_of_a_sampler_of_ones_own(real, folder):
-    """Batches of any sizes, of samples that are there several times, with no room to cache any of
-    them."""
+def test_batches_of_a_custom_sampler_are_delivered(real, folder):
+    """Batches of any sizes, with repeated samples, and with no memory to cache any of them."""
     batches = [[24], [0, 0, 0, 0], [1, 24, 1], list(range(25)), [3, 2]]
     lists, stream = given([len(b) for b in batches], list(itertools.chain.from_iterable(batches)))
     for keys in ({}, {"memory": "0"}, {"memory": "0", "policy": "naive"}, {"memory": "300B"}):
@@ -257,7 +258,7 @@ def test_batches_of_a_sampler_of_ones_own(real, folder):
             assert job.batches(0) == batches
 
 
-def test_a_random_sampler_with_torchs_own_generator(real, folder):
+def test_a_random_samplers_order_is_delivered(real, folder):
     torch.manual_seed(11)
     batches = list(BatchSampler(RandomSampler(range(SAMPLES)), 4, False))
     lists, stream = given([len(b) for b in batches], list(itertools.chain.from_iterable(batches)))
@@ -265,7 +266,7 @@ def test_a_random_sampler_with_torchs_own_generator(real, folder):
         assert job.batches(0) == batches
 
 
-def test_a_batch_larger_than_the_dataset(real, folder):
+def test_a_batch_may_be_larger_than_the_dataset(real, folder):
     for size in (26, 1 << 31, 1 << 40):
         lists = [list(range(SAMPLES))]
         with Job(folder, *lists, subset={"count": SAMPLES}, global_batch=size) as job:
@@ -292,12 +293,12 @@ def test_a_batch_larger_than_the_dataset(real, folder):
         ([[0]], {"shuffle": "given"}, "stream.given"),
     ],
 )
-def test_what_cannot_be_is_refused(real, folder, lists, stream, said):
+def test_invalid_orders_are_refused(real, folder, lists, stream, said):
     with pytest.raises(errors.ConfigError, match=said):
         Job(folder, *lists, **stream)
 
 
-def test_descriptors_that_are_no_lists(real, folder, tmp_path):
+def test_invalid_descriptors_of_lists_are_refused(real, folder, tmp_path):
     (tmp_path / "list").write_bytes(bytes(400))
     read, write = os.pipe()
     for fd in (read, os.open(tmp_path, os.O_RDONLY), os.open(tmp_path / "list", os.O_RDONLY)):
@@ -325,7 +326,7 @@ def test_wrong_orders_are_named(real, folder):
         assert job.batches(0) == [[0, 1], [2]]
 
 
-def test_a_stand_in_is_of_the_subset(real, folder):
+def test_a_substitute_is_in_the_subset(real, folder):
     subset = [12, 3, 20]
     broken = sorted(Path(folder).rglob("*.jpg"))[12]
     with Job(
@@ -341,8 +342,8 @@ def test_a_stand_in_is_of_the_subset(real, folder):
         assert job.stream.call("audit", {"epoch": 0})["complete"]
 
 
-def test_a_sample_that_comes_again_is_augmented_anew(real, tmp_path):
-    """As torch does. The first of its kind is what it would be if it came once."""
+def test_each_occurrence_of_a_sample_is_augmented_separately(real, tmp_path):
+    """As in torch. The first occurrence is as if it were the only one."""
     numpy, image = pytest.importorskip("numpy"), pytest.importorskip("PIL.Image")
     (tmp_path / "data" / "a").mkdir(parents=True)
     random = numpy.random.default_rng(1)

@@ -1,4 +1,5 @@
-"""What a wheel and a source distribution carry, and what a build says that lacks something."""
+"""The contents of a wheel and of a source distribution, and what a build reports if something is
+missing."""
 
 import email
 import os
@@ -20,7 +21,7 @@ GO = shutil.which(os.environ.get("GO", "go"))
 
 
 def run(*command, **options):
-    """Runs a command, and returns its exit status and all that it printed."""
+    """Runs a command, and returns its exit status and output."""
     done = subprocess.run(
         [str(part) for part in command],
         stdin=subprocess.DEVNULL,
@@ -33,7 +34,7 @@ def run(*command, **options):
 
 
 def build(kind, out, source=ROOT, **environment):
-    """Builds with the backend that is installed, as `make wheel` and `make sdist` do."""
+    """Builds with the installed backend, as `make wheel` and `make sdist` do."""
     return run(
         *(sys.executable, "-m", "build", "--no-isolation", f"--{kind}", "--outdir", out, source),
         env={**os.environ, **environment},
@@ -127,7 +128,7 @@ def test_the_metadata_is_complete(wheel):
 
 
 def test_the_version_is_written_in_one_place():
-    """Of what is built: documents and tests may name versions."""
+    """Among what is built: documents and tests may name versions."""
     assert re.fullmatch(r"\d+\.\d+\.\d+", hdmlp.__version__)
     found = [
         str(path.relative_to(ROOT))
@@ -176,7 +177,7 @@ def test_the_source_distribution_has_what_builds_the_binary(sdist):
 
 @pytest.fixture
 def path(tmp_path):
-    """A directory for PATH with the few programs that any system has."""
+    """A directory for PATH with the few programs that every system has."""
     directory = tmp_path / "path"
     directory.mkdir()
     for name in ("sh", "dirname", "sed", "sort", "head", "tail", "mktemp", "rm", "grep", "cat"):
@@ -216,7 +217,7 @@ def test_a_build_with_an_old_go_names_both_versions(path, tmp_path, version):
 
 
 def test_a_build_with_a_go_that_fails_shows_its_message(path, tmp_path):
-    """One that is to download a newer toolchain, without a network for example."""
+    """For example, one that cannot download a newer toolchain."""
     program(path, "go", "echo 'go: download go1.26: no route to host' >&2; exit 1")
     status, said = script_build(path, tmp_path)
     assert status == 1
@@ -237,7 +238,7 @@ def test_a_build_without_a_c_compiler_says_so(path, tmp_path, version):
 
 
 @pytest.mark.parametrize(
-    ("without", "named"),
+    "without, named",
     [
         ("jpeg", "libjpeg-turbo (jpeglib.h and libjpeg.a)"),
         ("deflate", "libdeflate (libdeflate.h and libdeflate.a)"),
@@ -258,7 +259,7 @@ def test_a_build_without_a_library_names_it(path, tmp_path, without, named):
 
 @pytest.mark.slow
 def test_pip_shows_what_a_build_lacks_and_no_traceback(sdist, path, tmp_path):
-    """The hook runs the script: what it says comes at once, and last."""
+    """Immediately, and as the last line."""
     status, said = build("wheel", tmp_path / "out", sdist, PATH=str(path))
     assert status == 1
     assert "Go is missing (go: not found)" in said
@@ -268,13 +269,13 @@ def test_pip_shows_what_a_build_lacks_and_no_traceback(sdist, path, tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("head", "words"),
+    "head, words",
     [
         (b"#!/bin/sh\n", "is not a Linux binary for x86_64 or aarch64"),
         (None, "run `make build` first"),
     ],
 )
-def test_a_wheel_of_what_is_no_binary_is_refused(tmp_path, head, words):
+def test_a_wheel_without_a_valid_binary_is_refused(tmp_path, head, words):
     pytest.importorskip("build")
     pytest.importorskip("hatchling")
     binary = tmp_path / "hdmlp"
@@ -298,7 +299,7 @@ wrong: int = hdmlp.__version__
 
 @pytest.mark.slow
 def test_a_users_mypy_sees_the_types(wheel, tmp_path):
-    """In an environment with nothing but the wheel, checked from outside the tree."""
+    """In an environment with only the wheel, checked from outside the tree."""
     pytest.importorskip("mypy")
     environment = tmp_path / "venv"
     status, said = run(sys.executable, "-m", "venv", "--without-pip", environment)

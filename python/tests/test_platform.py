@@ -21,7 +21,7 @@ def elf(machine):
 
 @pytest.fixture
 def binary(monkeypatch, tmp_path):
-    """Stands for the binary that the wheel carries."""
+    """Replaces the binary that the wheel carries."""
     path = tmp_path / "hdmlp"
     monkeypatch.setattr(_platform, "_BINARY", str(path))
     monkeypatch.delenv("HDMLP_BINARY", raising=False)
@@ -49,7 +49,9 @@ def test_other_systems_are_refused(monkeypatch, system, machine, name):
     monkeypatch.setattr(platform, "machine", lambda: machine)
     message = refused()
     assert message.startswith(f"hdmlp cannot be imported on {name}: HDMLP supports 64-bit Linux")
-    assert "x86_64" in message and "aarch64" in message and "container" in message
+    assert "x86_64" in message
+    assert "aarch64" in message
+    assert "container" in message
 
 
 @pytest.mark.parametrize("machine", ["armv7l", "i686", "ppc64le", "riscv64", "s390x"])
@@ -59,10 +61,11 @@ def test_other_machines_are_refused(monkeypatch, machine):
 
 
 def test_a_32_bit_python_is_refused(monkeypatch):
-    """Its kernel may be a 64-bit one, and say so."""
+    """Its kernel may report 64 bits."""
     monkeypatch.setattr(struct, "calcsize", lambda _: 4)
     message = refused()
-    assert "by a 32-bit Python" in message and "Install a 64-bit Python" in message
+    assert "by a 32-bit Python" in message
+    assert "Install a 64-bit Python" in message
 
 
 @pytest.mark.parametrize(
@@ -73,7 +76,8 @@ def test_a_wheel_for_another_machine_is_refused(monkeypatch, binary, mine, numbe
     binary.write_bytes(elf(number))
     message = refused()
     assert f"wheel is for {other}, and this machine is {mine}" in message
-    assert str(binary) in message and "--force-reinstall" in message
+    assert str(binary) in message
+    assert "--force-reinstall" in message
     monkeypatch.setenv("HDMLP_BINARY", "/another")  # is used in the place of the wheel's
     _platform.check()
 
@@ -98,18 +102,20 @@ def run(code, package_parent):
 
 
 def test_importing_the_package_checks_first():
-    """Nothing of Linux alone is imported before: on Windows that would fail without saying why."""
+    """Modules that exist only on Linux are imported later: on Windows their ImportError would not
+    say why."""
     code = "import sys; sys.platform = 'win32'; sys.modules['fcntl'] = None; import hdmlp"
     done = run(code, PACKAGE.parent)
     assert done.returncode == 1
     assert "\nImportError: hdmlp cannot be imported on Windows" in done.stderr
 
 
-def test_importing_an_installed_wheel_of_another_machine(monkeypatch, tmp_path):
+def test_an_installed_wheel_for_another_machine_is_refused(monkeypatch, tmp_path):
     monkeypatch.delenv("HDMLP_BINARY", raising=False)
     copy = tmp_path / "hdmlp"
     shutil.copytree(PACKAGE, copy, ignore=shutil.ignore_patterns("bin", "__pycache__"))
     (copy / "bin").mkdir()
     (copy / "bin/hdmlp").write_bytes(elf(183 if platform.machine() == "x86_64" else 62))
     done = run("import hdmlp", tmp_path)
-    assert done.returncode == 1 and "\nImportError: the installed hdmlp wheel is for" in done.stderr
+    assert done.returncode == 1
+    assert "\nImportError: the installed hdmlp wheel is for" in done.stderr

@@ -1,4 +1,4 @@
-"""How many worker processes a loader starts unasked."""
+"""The number of worker processes that a loader starts by default."""
 
 import os
 
@@ -8,8 +8,8 @@ from hdmlp._processors import local_ranks, processors, unasked, workers_that_pay
 
 
 def grouped(root, groups, own):
-    """A file system in which this process is in the control group ``own``, and groups have these
-    quotas."""
+    """A file system in which this process is in the control group ``own``, and the groups have
+    these quotas."""
     (root / "proc/self").mkdir(parents=True)
     (root / "proc/self/cgroup").write_text(own)
     for path, text in groups.items():
@@ -39,12 +39,12 @@ def grouped(root, groups, own):
         ({"cpu/cpu.cfs_quota_us": "-1", "cpu/cpu.cfs_period_us": "100000"}, "5:cpu:/\n", 64),
     ],
 )
-def test_quota(tmp_path, monkeypatch, groups, own, most):
+def test_the_quota_limits_the_processors(tmp_path, monkeypatch, groups, own, most):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(64)))
     assert processors(grouped(tmp_path, groups, own)) == most
 
 
-def test_affinity(tmp_path, monkeypatch):
+def test_the_affinity_limits_the_processors(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3, 5})
     assert processors(grouped(tmp_path, {"cpu.max": "800000 100000"}, "0::/\n")) == 2
     assert processors(str(tmp_path / "nothing")) == 2
@@ -64,12 +64,12 @@ def test_affinity(tmp_path, monkeypatch):
         (64, 8, 7),
     ],
 )
-def test_share(available, ranks, count):
+def test_ranks_share_the_processors(available, ranks, count):
     assert workers_that_pay(available, ranks) == count
     assert count * ranks <= max(available, ranks)
 
 
-def test_ranks_of_the_node(monkeypatch):
+def test_the_ranks_of_the_node_are_counted(monkeypatch):
     for name in list(os.environ):
         if name.startswith(("SLURM_", "OMPI_", "PMI", "MPI_")) or name in (
             "RANK",
@@ -95,18 +95,19 @@ def test_ranks_of_the_node(monkeypatch):
     assert local_ranks() == 1  # an error in the rank is raised elsewhere
 
 
-def test_said(monkeypatch):
+def test_the_number_of_workers_is_logged(monkeypatch):
     monkeypatch.setattr(_processors, "processors", lambda: 8)
     monkeypatch.setattr(_processors, "local_ranks", lambda: 2)
     count, text = unasked("fork")
-    assert (
-        count == 3
-        and "3 worker processes" in text
-        and "8 processors, shared by 2 ranks" in text
-        and "num_workers=" in text
-    )
+    assert count == 3
+    assert "3 worker processes" in text
+    assert "8 processors, shared by 2 ranks" in text
+    assert "num_workers=" in text
     for method in ("spawn", "forkserver"):
         count, text = unasked(method)
-        assert count == 0 and method in text and "num_workers=3" in text and "__main__" in text
+        assert count == 0
+        assert method in text
+        assert "num_workers=3" in text
+        assert "__main__" in text
     monkeypatch.setattr(_processors, "processors", lambda: 2)
     assert unasked("fork") == (0, "")

@@ -1,9 +1,8 @@
-"""One property over everything: whatever the ranks, caches, workers, resume points and faults, the
-stream stays."""
+"""One property: whatever the ranks, caches, workers, resume points and faults, the stream is the
+same."""
 
 import os
 import random
-import sys
 import zlib
 from collections import defaultdict
 
@@ -13,10 +12,8 @@ torch = pytest.importorskip("torch")
 
 import hdmlp.torch as ht
 from hdmlp import _daemon, errors
-from torch.utils.data import DistributedSampler
-
-sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "bench"))
 from throttled import Throttled, Unavailable
+from torch.utils.data import DistributedSampler
 
 pytestmark = pytest.mark.slow
 
@@ -50,7 +47,7 @@ def files(tmp_path_factory):
 
 
 class Position:
-    """Stands in for a dataset where a DistributedSampler wants to know the length."""
+    """Stands in for a dataset of which a DistributedSampler needs the length."""
 
     def __init__(self, n):
         self.n = n
@@ -71,7 +68,7 @@ def want(n, seed, epoch, rank, world, batch, drop_last):
 
 
 def whole(data):
-    """A decoder whose result tells every byte: length and CRC-32."""
+    """A decoder whose result depends on every byte: length and CRC-32."""
     return torch.tensor([len(data), zlib.crc32(data)])
 
 
@@ -81,7 +78,7 @@ def noisy(value):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_stream_never_changes(files, tmp_path, seed):
+def test_the_stream_depends_on_seed_and_dataset_only(files, tmp_path, seed):
     root, by_id = files
     rng = random.Random(seed)
     total = sum(len(data) for data, _ in by_id)
@@ -148,8 +145,8 @@ def test_the_stream_never_changes(files, tmp_path, seed):
 def run(
     path, by_id, seed, world, batch, epochs, drop_last, workers, options, state, seen, stop, noise
 ):
-    """Runs all ranks, in turn, from a state up to the given number of steps; returns steps seen and
-    a new state."""
+    """Runs all ranks in turn from a state up to the given number of steps; returns the steps and a
+    new state."""
     how = {} if workers is None else {"num_workers": workers}
     made = {} if workers is None else {"loader": whole, "transform": noisy}
     loaders = [

@@ -1,4 +1,4 @@
-"""Frames: partial ones, descriptors, what must be refused."""
+"""Frames: partial ones, descriptors, and what must be refused."""
 
 import contextlib
 import os
@@ -33,7 +33,7 @@ def frames(connection):
     return got
 
 
-def test_any_cut_gives_the_same_frames(pair):
+def test_frames_do_not_depend_on_how_bytes_arrive(pair):
     connection, theirs = pair
     rng = random.Random(1)
     sent = [
@@ -59,12 +59,13 @@ def test_a_frame_larger_than_the_buffer(pair):
         with contextlib.suppress(BlockingIOError):
             data = data[theirs.send(data) :]
         got += frames(connection)
-    assert len(got) == 1 and got[0][1] == bytes(range(256)) * 4096 * 4
+    assert len(got) == 1
+    assert got[0][1] == bytes(range(256)) * 4096 * 4
 
 
 @pytest.mark.parametrize("size", [1000, 100_000, 250_000, 300_000])
-def test_frames_that_nobody_takes_yet(pair, size):
-    """They may be more than the buffer held at first, and than any one of them needs."""
+def test_frames_can_wait_in_the_buffer(pair, size):
+    """They may be larger together than the buffer was at first, and than any single frame needs."""
     connection, theirs = pair
     sent = [bytes([i % 251]) * size for i in range(1_000_000 // size)]
     for payload in sent:
@@ -74,7 +75,8 @@ def test_frames_that_nobody_takes_yet(pair, size):
             while connection.fill():
                 pass
     assert [bytes(connection.frame()[1]) for _ in sent] == sent
-    assert connection.frame() is None and not connection.fill()
+    assert connection.frame() is None
+    assert not connection.fill()
 
 
 def test_descriptors_go_with_their_frames(pair):
@@ -93,7 +95,7 @@ def test_descriptors_go_with_their_frames(pair):
         os.close(fd)
 
 
-def test_refused(pair):
+def test_invalid_frames_are_refused(pair):
     connection, theirs = pair
     theirs.sendall(struct.pack("<IB3x", protocol.MAX_PAYLOAD + 1, 132))
     connection.fill()
@@ -122,7 +124,7 @@ def test_writing_does_not_wait(pair):
     assert not connection.writing
 
 
-def test_frames_keep_their_order_where_the_socket_takes_a_part(pair):
+def test_frames_keep_their_order_after_a_partial_write(pair):
     connection, theirs = pair
     sent = [protocol.encode(6, bytes([i]) * 100_000) for i in range(20)]
     for frame in sent[:10]:
@@ -137,15 +139,15 @@ def test_frames_keep_their_order_where_the_socket_takes_a_part(pair):
     assert received == b"".join(sent)
 
 
-def test_descriptors_that_get_lost_are_an_error(pair):
-    """Else a later frame would be given another one's."""
+def test_lost_descriptors_are_an_error(pair):
+    """Otherwise a later frame would get another frame's descriptor."""
     connection, theirs = pair
     fd = os.memfd_create("x")
     socket.send_fds(theirs, [protocol.encode(131, b"")], [fd])
     before, gaps = resource.getrlimit(resource.RLIMIT_NOFILE), []
     resource.setrlimit(resource.RLIMIT_NOFILE, (fd + 1, before[1]))
     try:
-        with pytest.raises(OSError):
+        with pytest.raises(OSError, match="Too many open files"):
             while True:
                 gaps.append(os.dup(fd))
         with pytest.raises(ProtocolError, match="lost in transit: too many open files"):
@@ -156,7 +158,7 @@ def test_descriptors_that_get_lost_are_an_error(pair):
             os.close(gap)
 
 
-def test_descriptors_that_nobody_took_are_closed_with_the_connection(pair):
+def test_unread_descriptors_are_closed_with_the_connection(pair):
     connection, theirs = pair
     fd, name = memory()
     for _ in range(3):
@@ -169,8 +171,8 @@ def test_descriptors_that_nobody_took_are_closed_with_the_connection(pair):
     os.close(fd)
 
 
-def test_a_forked_child_has_no_part_in_the_connection(pair):
-    """Else the other side would not see this process end."""
+def test_a_forked_child_does_not_hold_the_connection(pair):
+    """Otherwise the other side would not notice the end of this process."""
     connection, theirs = pair
     reads, writes = os.pipe()
     pid = os.fork()
@@ -188,7 +190,7 @@ def test_a_forked_child_has_no_part_in_the_connection(pair):
         os.close(reads), os.close(writes)
 
 
-def test_audit():
+def test_audit_sums_are_the_daemons():
     assert protocol.mix64(0) == 0xE220A8397B1DCDAF  # SplitMix64's first output from state 0
     assert (
         protocol.audit_sum(1, [2, 3])

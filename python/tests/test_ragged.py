@@ -1,5 +1,5 @@
-"""Decoding stays in the daemon in front of transforms that it does not know: images of different
-sizes, as PIL makes them."""
+"""The daemon decodes before transforms that it does not know: images of different sizes, as PIL
+makes them."""
 
 import random
 
@@ -24,12 +24,12 @@ SEED = 3
 
 
 def turned(image):
-    """By the EXIF orientation, of which only PIL's own images know."""
+    """Rotates by the EXIF orientation, which only PIL's own images have."""
     return ImageOps.exif_transpose(image)
 
 
 def by_size(image):
-    """A function that draws, and to which the size matters."""
+    """A function that draws random numbers and depends on the size."""
     assert isinstance(image, Image.Image)
     return image.rotate(random.randrange(360)).crop(
         (1, 2, image.width // 2 + 1, image.height // 2 + 2)
@@ -38,8 +38,8 @@ def by_size(image):
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    """Images of all sizes, modes and formats, also of such that the daemon leaves to PIL: BMP, GIF,
-    turned by EXIF, and large."""
+    """Images of various sizes, modes and formats, among them some that the daemon leaves to PIL:
+    BMP, GIF, rotated by EXIF, and large ones."""
     root = tmp_path_factory.mktemp("mixed") / "data"
     rng = numpy.random.default_rng(1)
     exif = Image.Exif()
@@ -71,8 +71,8 @@ def folder(tmp_path_factory):
 
 
 def made(folder, transform, epoch=0, seed=SEED):
-    """What torchvision makes of all images, by sample, with the generators seeded as HDMLP says
-    that it does."""
+    """What torchvision makes of all images, by sample, with the generators seeded as HDMLP
+    documents."""
     out = []
     for i, (path, _) in enumerate(torchvision.datasets.ImageFolder(folder).samples):
         seed_generators(sample_key(seed, epoch, i))
@@ -127,7 +127,7 @@ LISTS = {
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("name", LISTS)
-def test_bits_of_pil(folder, name, workers):
+def test_images_are_pils_to_the_bit(folder, name, workers):
     transform, native = LISTS[name]
     transform = V.Compose(transform)
     samples = torchvision.datasets.ImageFolder(folder).samples
@@ -146,7 +146,8 @@ def test_bits_of_pil(folder, name, workers):
         assert [t["name"] for t in preprocessing["transforms"]] == [
             "ImgDecode",
             *native,
-        ] and preprocessing["samples"] >= 2 * len(samples)
+        ]
+        assert preprocessing["samples"] >= 2 * len(samples)
 
 
 @pytest.mark.parametrize(
@@ -161,9 +162,8 @@ def test_bits_of_pil(folder, name, workers):
         pytest.param({"num_workers": 0, "staging_buffer": "64KiB"}, id="a small buffer"),
     ],
 )
-def test_kept_images_stay(folder, options):
-    """Images and nothing more, for a collate function of the user's; memory that was used again
-    would change those that are kept."""
+def test_kept_images_are_never_overwritten(folder, options):
+    """A user's collate function keeps plain images, whose memory must not be reused."""
     want = made(folder, lambda image: image)
     with ht.DataLoader(
         ht.ImageFolder(folder), 4, shuffle=False, raw=False, collate_fn=list, **options
@@ -171,10 +171,11 @@ def test_kept_images_stay(folder, options):
         assert [t["name"] for t in loader._opened()._session.transforms] == ["Ragged"]
         for _ in range(3):
             kept = [image for batch in loader for image, _ in batch]
-            assert len(kept) == len(want) and all(map(equal, kept, want))
+            assert len(kept) == len(want)
+            assert all(map(equal, kept, want))
 
 
-def test_orders_that_samplers_draw(folder):
+def test_orders_drawn_by_samplers_are_served(folder):
     transform = V.Compose([V.Resize(30), turned, V.CenterCrop(24), V.ToTensor()])
     theirs = torch.utils.data.DataLoader(
         torchvision.datasets.ImageFolder(folder, transform),
@@ -190,11 +191,12 @@ def test_orders_that_samplers_draw(folder):
     ) as ours:
         for _ in range(2):
             for (x, y), (u, v) in zip(theirs, ours):
-                assert torch.equal(x, u) and torch.equal(y, v)
+                assert torch.equal(x, u)
+                assert torch.equal(y, v)
 
 
 @pytest.mark.parametrize("workers", [0, 1])
-def test_resuming(folder, workers):
+def test_resuming_gives_the_same_images(folder, workers):
     transform = V.Compose(LISTS["Resize, a function"][0])
 
     def loader():
@@ -217,7 +219,7 @@ def test_resuming(folder, workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_damaged(tmp_path, workers):
+def test_damaged_images_are_named_or_left_out(tmp_path, workers):
     rng = numpy.random.default_rng(2)
     (tmp_path / "data" / "a").mkdir(parents=True)
     for i in range(12):
@@ -243,7 +245,8 @@ def test_damaged(tmp_path, workers):
         ) as loader:
             got = [x for batch, _ in loader for x in batch]
             assert [f["sample"] for f in loader.report()["faults"]] == bad
-        assert len(got) == len(want) and all(torch.equal(x, images[i]) for x, i in zip(got, want))
+        assert len(got) == len(want)
+        assert all(torch.equal(x, images[i]) for x, i in zip(got, want))
     with ht.DataLoader(dataset, 4, shuffle=False, num_workers=workers) as loader:
         with pytest.raises(errors.SampleError) as caught:
             list(loader)
@@ -261,7 +264,7 @@ def test_a_fixed_size_is_preferred(folder):
             assert [t["name"] for t in loader._opened()._session.transforms] == native
 
 
-def test_ours_say_what_to_do(folder):
+def test_hdmlps_transforms_after_unknown_ones_are_refused(folder):
     for transform, says in (
         (
             [by_size, T.CenterCrop(3)],
@@ -280,7 +283,7 @@ def test_ours_say_what_to_do(folder):
             ht.DataLoader(ht.ImageFolder(folder, transform), 4)
 
 
-def test_workers_are_said_once(folder, caplog, monkeypatch):
+def test_missing_workers_are_warned_of_once(folder, caplog, monkeypatch):
     monkeypatch.setattr("hdmlp._processors.processors", lambda: 2)
     caplog.set_level("WARNING", "hdmlp")
 
@@ -295,7 +298,8 @@ def test_workers_are_said_once(folder, caplog, monkeypatch):
         for _ in range(2):
             list(loader)
         [message] = said()
-        assert "2 worker processes" in message and "num_workers=" in message
+        assert "2 worker processes" in message
+        assert "num_workers=" in message
     for given, why in (
         ({"shuffle": False, "multiprocessing_context": "spawn"}, "spawn"),
         ({"shuffle": True}, "sampler's order"),
@@ -303,7 +307,8 @@ def test_workers_are_said_once(folder, caplog, monkeypatch):
         with ht.DataLoader(dataset, 4, **given) as loader:
             assert loader.num_workers == 0
             [message] = said()
-            assert why in message and "give num_workers=2" in message
+            assert why in message
+            assert "give num_workers=2" in message
     for quiet in (
         dict(dataset=dataset, num_workers=0),
         dict(dataset=ht.ImageFolder(folder, [V.CenterCrop(9), V.ToTensor()])),

@@ -1,10 +1,6 @@
-"""Which samples each rank gets, by real processes of torch.distributed: what torch's loader would
-give it, wherever the loader was made."""
+"""The samples of each rank, in real processes of torch.distributed: those of torch's loader,
+wherever the loader was made."""
 
-import json
-import os
-import socket
-import subprocess
 import sys
 import textwrap
 
@@ -12,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from items import PATH
+from torchrun import free_port, run, torchrun
 
 pytestmark = [pytest.mark.usefixtures("real"), pytest.mark.slow]
 
@@ -87,50 +83,16 @@ SCRIPT = textwrap.dedent("""
 """)
 
 
-#: Debian's torchrun ends with an error without the last two.
-TORCHRUN = [
-    sys.executable,
-    "-m",
-    "torch.distributed.run",
-    "--nproc_per_node=2",
-    "--redirects=9:1",
-    "--tee=9:1",
-]
-
-
-def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
-
-
 @pytest.fixture
 def script(tmp_path):
     (tmp_path / "script.py").write_text(SCRIPT)
     return str(tmp_path / "script.py")
 
 
-def run(*command):
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1"},
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    found, at = [], 0
-    while (at := done.stdout.find('{"rank"', at)) >= 0:  # two of them may share a line
-        value, end = json.JSONDecoder().raw_decode(done.stdout[at:])
-        found.append(value)
-        at += end
-    return found, done.stderr
-
-
 @pytest.mark.parametrize("how", ["spawn", "torchrun"])
 def test_every_rank_gets_what_torch_gives_it(folder, script, how):
     port = free_port()
-    launcher = [sys.executable] if how == "spawn" else [*TORCHRUN, f"--master_port={port}"]
+    launcher = [sys.executable] if how == "spawn" else torchrun(2, port)
     ranks, _ = run(*launcher, script, folder, how, port)
     assert {r["rank"] for r in ranks} == {0, 1}
     for r in ranks:
@@ -146,13 +108,13 @@ def test_a_shuffled_loader_that_is_not_shared_warns_once(folder, tmp_path):
         "ht.DataLoader(ht.ImageFolder(sys.argv[1]), 4)"
     )
     (tmp_path / "s.py").write_text(code)
-    _, said = run(*TORCHRUN, f"--master_port={free_port()}", str(tmp_path / "s.py"), folder)
+    _, said = run(*torchrun(2, free_port()), str(tmp_path / "s.py"), folder)
     assert (
         said.count("not shared among the 2 ranks: each rank gets all samples; give shard=True") == 4
     )  # each loader of each process, once
 
 
-def test_a_place_that_changes(folder, monkeypatch):
+def test_a_rank_that_changes_is_refused(folder, monkeypatch):
     import hdmlp.torch as ht
     from hdmlp import errors
 

@@ -1,4 +1,4 @@
-"""Raw batches: order, lifetime, restarts, errors, death."""
+"""Raw batches: their order and lifetime, and restarts."""
 
 import gc
 import itertools
@@ -28,7 +28,7 @@ def test_epochs_come_in_order_and_whole(daemon, folder):
     assert daemon.session.iterates == [(0, 0)]  # the stream ran on across epochs
 
 
-def test_two_loaders_at_once(daemon, folder):
+def test_two_loaders_can_be_used_at_once(daemon, folder):
     a = data.DataLoader(folder, batch_size=4, seed=1)
     b = data.DataLoader(folder, batch_size=5, seed=2)
     for _ in zip(a, b):
@@ -37,7 +37,7 @@ def test_two_loaders_at_once(daemon, folder):
     assert len({r["job"] for r in daemon.requests}) == 2
 
 
-def test_ranks(daemon, folder):
+def test_ranks_get_their_own_batches(daemon, folder):
     got = []
     for rank in range(3):
         with data.DataLoader(
@@ -77,7 +77,7 @@ def test_numpy_views_keep_the_slot(daemon, folder):
         assert sum(1 for _ in batches) == 3
 
 
-def test_no_copy(daemon, folder):
+def test_batches_are_not_copied(daemon, folder):
     numpy = pytest.importorskip("numpy")
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         samples = next(iter(loader)).samples
@@ -117,7 +117,7 @@ def test_slots_freed_by_another_thread_wake_the_stream(daemon, folder):
         assert not box, "the stream had a free slot while the batch was held"
 
 
-def test_break_and_start_again(daemon, folder):
+def test_an_epoch_can_be_broken_off(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         for epoch in range(4):
             for step, batch in enumerate(loader):
@@ -128,9 +128,8 @@ def test_break_and_start_again(daemon, folder):
     del batch
 
 
-def test_iterators_that_live_at_the_same_time(daemon, folder):
-    """Each delivers an epoch of its own, the first batch says which; one that is dropped makes room
-    for the next."""
+def test_simultaneous_iterators_have_an_epoch_each(daemon, folder):
+    """The first batch determines which; an abandoned iterator makes way for the next."""
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         for epochs in ((0, 1), (2, 3)):
             pairs = [(read(a.samples), read(b.samples)) for a, b in zip(loader, loader)]
@@ -145,11 +144,12 @@ def test_iterators_that_live_at_the_same_time(daemon, folder):
         del first
         assert read(next(iter(loader)).samples) == expected(loader, 25, 6)[0]
         assert [read(b.samples) for b in late] == expected(loader, 25, 5)[1:]
-        assert next(late, None) is None and len(late) == 0
+        assert next(late, None) is None
+        assert len(late) == 0
     assert len({s.key[0] for s in daemon.sessions}) == 2  # jobs
 
 
-def test_set_epoch(daemon, folder):
+def test_set_epoch_sets_the_next_epoch(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         for epoch in (0, 1, 1, 5, 2):
             loader.set_epoch(epoch)
@@ -159,7 +159,7 @@ def test_set_epoch(daemon, folder):
     assert daemon.session.iterates == [(0, 0), (1, 0), (5, 0), (2, 0)]
 
 
-def test_state(daemon, folder):
+def test_a_state_resumes_the_stream(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         assert loader.state_dict()["step"] == 0
         list(loader)
@@ -191,7 +191,8 @@ def test_acks_count_what_was_yielded(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7, verify=True) as loader:
         for batch in loader:
             del batch
-        assert loader.stats.batches == 7 and loader.stats.samples == 25
+        assert loader.stats.batches == 7
+        assert loader.stats.samples == 25
         assert [a[1:3] for a in daemon.session.acks] == [(0, step) for step in range(7)]
         daemon.lie = 1
         with pytest.raises(errors.AuditError):
@@ -214,26 +215,30 @@ def test_stall_is_measured(daemon, folder):
         assert 1e8 < daemon.session.acks[0][3] <= took * 1e9
 
 
-def test_folder(daemon, folder):
+def test_a_folder_has_classes_and_samples(daemon, folder):
     dataset = data.Folder(folder)
-    assert len(dataset) == 25 and dataset.classes == ["ant", "bee", "cat"]
+    assert len(dataset) == 25
+    assert dataset.classes == ["ant", "bee", "cat"]
     assert dataset.class_to_idx == {"ant": 0, "bee": 1, "cat": 2}
     assert dataset.targets == [0] * 10 + [1] * 8 + [2] * 7
     assert dataset.samples[11] == (os.path.join(folder, "bee", "001.jpg"), 1) == dataset.imgs[11]
-    assert dataset[11][0].startswith(b"sample 11 ") and dataset[-1][1] == 2
+    assert dataset[11][0].startswith(b"sample 11 ")
+    assert dataset[-1][1] == 2
 
 
-def test_explain_and_report(daemon, folder):
+def test_explain_and_report_ask_the_daemon(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         batches = iter(loader)
         next(batches)
         explained = loader.explain(1, 2)
-        assert explained.ids == expected(loader, 25, 1)[2] and len(explained.paths) == 4
-        assert str(loader.report()) == "all is well" and loader.report()["epochs"] == 1
+        assert explained.ids == expected(loader, 25, 1)[2]
+        assert len(explained.paths) == 4
+        assert str(loader.report()) == "all is well"
+        assert loader.report()["epochs"] == 1
         assert len(list(batches)) == 6
 
 
-def test_nothing_is_left(daemon, folder):
+def test_closed_loaders_leave_no_descriptors(daemon, folder):
     before = len(os.listdir("/proc/self/fd"))
     for _ in range(3):
         loader = data.DataLoader(folder, batch_size=4, seed=7)
@@ -246,7 +251,7 @@ def test_nothing_is_left(daemon, folder):
     assert not daemon.jobs
 
 
-def test_progress_is_for_terminals_and_what_takes_long(monkeypatch):
+def test_progress_is_shown_on_terminals_if_it_takes_long(monkeypatch):
     import io
 
     from hdmlp._progress import Progress
@@ -280,11 +285,11 @@ def test_warnings_while_something_is_prepared_are_logged(caplog):
     ]
 
 
-def test_version():
+def test_the_version_has_three_parts():
     assert hdmlp.__version__.count(".") == 2
 
 
-def test_the_keys_are_the_daemons(socket_name):
+def test_the_arguments_are_the_daemons_keys(socket_name):
     import json
     import subprocess
 

@@ -1,4 +1,4 @@
-"""Raw batches: what ends an iteration, and what a loader does after that."""
+"""Raw batches: what ends an iteration, and what a loader does afterwards."""
 
 import os
 import signal
@@ -24,14 +24,15 @@ from raw import expected, read, when_waiting
         ("new", errors.HDMLPError),
     ],
 )
-def test_errors_of_open(daemon, folder, kind, cls):
+def test_errors_of_open_have_their_class(daemon, folder, kind, cls):
     daemon.open_error = {"kind": kind, "message": "no good", "details": {"need": 1}}
     with pytest.raises(cls, match=r"^no good$") as caught:
         data.DataLoader(folder)
-    assert isinstance(caught.value, errors.HDMLPError) and caught.value.details == {"need": 1}
+    assert isinstance(caught.value, errors.HDMLPError)
+    assert caught.value.details == {"need": 1}
 
 
-def test_a_sample_that_fails_comes_in_order(daemon, folder):
+def test_a_failing_sample_raises_in_its_place(daemon, folder):
     daemon.fail_at = (0, 3)
     with data.DataLoader(folder, batch_size=4, seed=7) as loader:
         batches = iter(loader)
@@ -39,12 +40,13 @@ def test_a_sample_that_fails_comes_in_order(daemon, folder):
             next(batches)
         with pytest.raises(errors.SampleError) as caught:
             next(batches)
-        assert caught.value.sample == 1 and caught.value.path == "cat/1.jpg"
+        assert caught.value.sample == 1
+        assert caught.value.path == "cat/1.jpg"
         daemon.fail_at = None
         assert [read(b.samples) for b in loader] == expected(loader, 25, 1)
 
 
-def test_death_is_told_at_once_with_last_words(daemon, folder):
+def test_a_dead_daemons_log_is_in_the_error(daemon, folder):
     daemon.die_at = (0, 2)
     loader = data.DataLoader(folder, batch_size=4, seed=7)
     batches = iter(loader)
@@ -56,7 +58,7 @@ def test_death_is_told_at_once_with_last_words(daemon, folder):
     loader.close()
 
 
-def test_timeout(daemon, folder):
+def test_timeout_limits_the_wait(daemon, folder):
     with data.DataLoader(folder, batch_size=4, seed=7, timeout=0.2) as loader:
         daemon.gate.clear()
         batches = iter(loader)
@@ -85,7 +87,7 @@ def test_interrupt_inside_a_section_reopens(daemon, folder):
         assert [read(b.samples) for b in batches] == expected(loader, 25, 0)[1:]
 
 
-def test_fork(daemon, folder):
+def test_a_forked_child_has_a_connection_of_its_own(daemon, folder):
     loader = data.DataLoader(folder, batch_size=4, seed=7)
     batches = iter(loader)
     kept = next(batches)
@@ -103,14 +105,14 @@ def test_fork(daemon, folder):
     loader.close()
 
 
-def test_collate(daemon, folder):
+def test_collate_fn_gets_the_batch(daemon, folder):
     with data.DataLoader(
         folder, batch_size=4, shuffle=False, collate_fn=lambda b: [(len(x), y) for x, y in b]
     ) as loader:
         assert next(iter(loader))[0] == (len(b"sample 0 ") * 5, 0)
 
 
-def test_wrong_arguments(daemon, folder, tmp_path):
+def test_wrong_arguments_are_refused(daemon, folder, tmp_path):
     for arguments, message in [
         (dict(memry="1GB"), "did you mean memory"),
         (dict(batchsize=3), "did you mean batch_size"),
@@ -132,7 +134,7 @@ def test_wrong_arguments(daemon, folder, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("path", "reason"),
+    "path, reason",
     [
         ("file", "it is not a directory"),
         ("file/below", "a part of the path is not a directory"),

@@ -1,4 +1,4 @@
-"""Batches from a worker to the training process: what lies where, and which slots are kept."""
+"""Batches from a worker to the training process: where they are, and which slots are kept."""
 
 import gc
 
@@ -33,16 +33,17 @@ class Both:
         return decode(payload, self.segments, self.give_back), payload
 
 
-def test_spare_slots_are_given_up_on_both_sides():
+def test_spare_slots_are_unmapped_on_both_sides():
     both = Both()
     taken = [both.slots.take(4096 * (n + 1)).number for n in range(12)]
     for number in taken:
         both.slots.free(number)
     assert sorted(both.segments) == taken[-Slots.SPARE :]  # the largest
-    assert both.slots.take(1).number == taken[-Slots.SPARE] and len(both.segments) == Slots.SPARE
+    assert both.slots.take(1).number == taken[-Slots.SPARE]
+    assert len(both.segments) == Slots.SPARE
 
 
-def test_what_lies_in_the_room_is_found_there_and_nothing_else_is():
+def test_only_tensors_in_shared_memory_are_found_there():
     both = Both()
     place = Place(both.slots)
     place.reserve(5000)
@@ -61,7 +62,7 @@ def test_what_lies_in_the_room_is_found_there_and_nothing_else_is():
         assert place.find(slot.address + offset, nbytes) == ((slot, offset) if found else None)
 
 
-def test_tensors_in_the_room_and_elsewhere_come_through():
+def test_tensors_in_shared_memory_and_elsewhere_are_transferred():
     both = Both()
     place = Place(both.slots)
     memory, offset = place.reserve(4000)
@@ -79,17 +80,16 @@ def test_tensors_in_the_room_and_elsewhere_come_through():
         "text": "x" * 40_000,
     }
     got, payload = both.pass_on(value, place)
-    assert torch.equal(got["inside"], inside) and torch.equal(got["part"], inside[100:200])
+    assert torch.equal(got["inside"], inside)
+    assert torch.equal(got["part"], inside[100:200])
     assert all(torch.equal(a, b) for a, b in zip(got["elsewhere"], elsewhere))
-    assert (
-        (got["array"] == numpy.arange(7)).all()
-        and got["none"].shape == (0, 2)
-        and got["text"] == value["text"]
-    )
+    assert (got["array"] == numpy.arange(7)).all()
+    assert got["none"].shape == (0, 2)
+    assert got["text"] == value["text"]
     assert set(slots_of(payload)) == set(both.segments)
 
 
-def test_slots_come_back_with_the_last_of_what_lies_in_them():
+def test_a_slot_is_returned_with_its_last_tensor():
     both = Both()
     got, _ = both.pass_on([torch.ones(1000), numpy.ones(1000)])
     part = got[0][500:].detach().numpy()

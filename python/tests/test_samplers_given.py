@@ -1,5 +1,4 @@
-"""What torch's loader is asked to deliver: datasets, samplers and ranks that change, and what then
-holds."""
+"""Datasets, samplers and ranks that change, and what a loader like torch's then delivers."""
 
 import pytest
 
@@ -27,7 +26,7 @@ EPOCHS = [[[0, 1, 2], [3]], [[4], [5, 6, 7]], [[8, 9], [10, 11]], [[1, 2], [3, 4
 
 
 class Uneven:
-    """As many batches in each epoch, of other sizes."""
+    """The same number of batches in each epoch, of other sizes."""
 
     def __init__(self):
         self.epoch = -1
@@ -50,8 +49,8 @@ def test_batches_have_the_sizes_that_the_sampler_gives_them(real, folder):
 
 
 @pytest.mark.parametrize("kind", ["whole", "resumed"])
-def test_an_epoch_that_a_sampler_draws_is_verified(real, folder, kind):
-    """Where it is delivered from its first batch on."""
+def test_an_epoch_drawn_by_a_sampler_is_verified(real, folder, kind):
+    """If it is delivered from its first batch on."""
     dataset = ht.ImageFolder(folder)
     with ht.DataLoader(dataset, 5, sampler=RandomSampler(dataset), verify=True) as loader:
         assert len(list(loader)) == 5
@@ -74,13 +73,14 @@ class Stream(IterableDataset):
         return iter(range(10))
 
 
-def test_a_state_of_an_iterable_dataset_counts_on_after_resuming():
+def test_a_state_of_an_iterable_dataset_continues_to_count():
     with ht.DataLoader(Stream(), 2) as loader:
         loader.load_state_dict({"version": 1, "kind": "iterable", "epoch": 3, "step": 2})
         batches = iter(loader)
         next(batches)
         assert (loader.state_dict()["epoch"], loader.state_dict()["step"]) == (3, 3)
-        assert len(list(batches)) == 2 and loader.state_dict()["epoch"] == 4
+        assert len(list(batches)) == 2
+        assert loader.state_dict()["epoch"] == 4
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_a_state_of_an_iterable_dataset_counts_on_after_resuming():
     ],
     ids=str,
 )
-def test_stacking_is_torchs_collating(a, b):
-    """Of items of any types, in any order."""
+def test_stacking_equals_torchs_collating(a, b):
+    """For items of any types, in any order."""
     for batch in ([(a, 0), (b, 1)], [(b, 1), (a, 0)]):
         try:
             want = default_collate(batch)
@@ -108,15 +108,13 @@ def test_stacking_is_torchs_collating(a, b):
                 ht.stack_into(batch, Arena())
             continue
         got = ht.stack_into(batch, Arena())
-        assert (
-            got[0].dtype == want[0].dtype
-            and torch.equal(got[0], want[0])
-            and torch.equal(got[1], want[1])
-        )
+        assert got[0].dtype == want[0].dtype
+        assert torch.equal(got[0], want[0])
+        assert torch.equal(got[1], want[1])
 
 
-def test_a_distributed_sampler_of_another_dataset_is_asked_itself():
-    """Though it yields as many indices as one of this dataset does."""
+def test_a_distributed_sampler_of_another_dataset_is_iterated():
+    """Though it yields as many indices as one of this dataset."""
     for length, expected in ((25, True), (24, False), (26, False), (20, False)):
         for replicas in (2, 5):
             sampler = DistributedSampler(range(length), replicas, 0)
@@ -124,7 +122,7 @@ def test_a_distributed_sampler_of_another_dataset_is_asked_itself():
             assert (order is not None) == expected, (length, replicas)
 
 
-def test_a_place_that_changed_is_refused(monkeypatch):
+def test_a_rank_that_changed_is_refused(monkeypatch):
     for before, after in (((0, 2), (1, 2)), ((0, 2), (0, 4)), ((1, 4), (1, 2))):
         for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK"):
             monkeypatch.delenv(name, raising=False)
@@ -143,8 +141,8 @@ def test_a_place_that_changed_is_refused(monkeypatch):
                     ranks()
 
 
-def test_each_occurrence_on_each_rank_draws_numbers_of_its_own():
-    """Which depend on the place in the epoch alone, not on how many ranks there are."""
+def test_each_occurrence_on_each_rank_draws_its_own_numbers():
+    """They depend only on the position in the epoch, not on the number of ranks."""
 
     def drawn(rank, world_size, count, step=0):
         recipe = Repeating(
@@ -154,14 +152,15 @@ def test_each_occurrence_on_each_rank_draws_numbers_of_its_own():
         return [value for value, _ in made]
 
     alone = drawn(0, 1, 12)
-    assert len(set(alone)) == 12 and drawn(0, 1, 12, step=1)[0] not in alone
+    assert len(set(alone)) == 12
+    assert drawn(0, 1, 12, step=1)[0] not in alone
     for world_size in (2, 3, 4):
         for rank in range(world_size):
             assert drawn(rank, world_size, 12 // world_size) == alone[rank::world_size]
 
 
 @pytest.mark.parametrize("own", [None, 3])
-def test_looking_ahead_leaves_the_generators_where_they_are(own):
+def test_looking_ahead_restores_the_generators(own):
     generator = None if own is None else torch.Generator().manual_seed(own)
     for sampler in (
         RandomSampler(range(20), generator=generator),
@@ -178,7 +177,7 @@ def test_looking_ahead_leaves_the_generators_where_they_are(own):
         assert list(batches) == foreseen
 
 
-def test_the_thesiss_dataset_is_the_jobs(daemon, folder, tmp_path):
+def test_the_thesiss_dataset_has_its_jobs_samples(daemon, folder, tmp_path):
     (tmp_path / "other" / "a").mkdir(parents=True)
     job = Job(folder, 4, 1)
     with pytest.raises(errors.ConfigError, match="the job was made for"):

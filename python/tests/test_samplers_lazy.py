@@ -1,4 +1,4 @@
-"""Samplers whose order follows from the program's generators: what a state brings back, and what it
+"""Samplers whose order depends on the program's generators: what a state restores, and what it
 cannot."""
 
 import random
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.usefixtures("real")
 
 
 class Endless(Sampler):
-    """Draws each index when it is asked for it, and does not say how many there are."""
+    """Draws each index when it is asked for it, and has no length."""
 
     def __init__(self, draw):
         self.draw = draw
@@ -46,10 +46,8 @@ def reseed(seed):
 
 @pytest.mark.parametrize("served", [True, False])
 @pytest.mark.parametrize("name", DRAWS)
-def test_what_is_drawn_while_an_epoch_is_under_way_is_drawn_again_after_resuming(
-    folder, name, served
-):
-    """In a new process, whose generators are others."""
+def test_draws_during_an_epoch_are_repeated_after_resuming(folder, name, served):
+    """In a new process, whose generators differ."""
     data = ht.ImageFolder(folder) if served else list(range(25))
 
     def loader():
@@ -73,7 +71,7 @@ def test_what_is_drawn_while_an_epoch_is_under_way_is_drawn_again_after_resuming
             assert [plain(batch) for batch in again] == batches[at:]
 
 
-def test_what_is_drawn_without_an_end_cannot_be_drawn_again():
+def test_an_endless_lazy_sampler_cannot_be_resumed():
     with ht.DataLoader(
         list(range(25)), 4, sampler=Endless(random.randrange), collate_fn=list
     ) as loader:
@@ -89,9 +87,9 @@ def test_what_is_drawn_without_an_end_cannot_be_drawn_again():
 
 
 @pytest.mark.parametrize("own", [True, False])
-def test_it_is_said_that_another_ranks_generators_are_gone_on_with(folder, caplog, own):
-    """A state of rank 0 is right for all ranks where their generators are the same, which nothing
-    tells."""
+def test_resuming_with_another_ranks_generators_warns(folder, caplog, own):
+    """Rank 0's state is right for all ranks only if their generators are equal, which cannot be
+    known."""
     with ht.DataLoader(ht.ImageFolder(folder), 4, shuffle=True) as loader:
         next(iter(loader))
         state = loader.state_dict()

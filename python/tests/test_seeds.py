@@ -1,4 +1,4 @@
-"""Resuming without saying a seed again: the state has it."""
+"""Resuming without a seed argument: the state contains it."""
 
 import json
 
@@ -42,7 +42,7 @@ MAKES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("begun", [False, True])
 @pytest.mark.parametrize("name", MAKES)
-def test_a_folder(folder, name, begun):
+def test_a_folders_seed_is_in_the_state(folder, name, begun):
     data = ht.ImageFolder(folder, loader=length)
     with MAKES[name][0](data) as loader:
         states, batches = [loader.state_dict()], []
@@ -63,8 +63,8 @@ def test_a_folder(folder, name, begun):
             assert copy.seed == states[at]["seed"]
 
 
-def test_an_iterator_of_the_time_before(folder):
-    """It does not go on in another order."""
+def test_an_iterator_from_before_the_state_does_not_continue(folder):
+    """It raises rather than continue in another order."""
     data = ht.ImageFolder(folder, loader=length)
     with (
         ht.DataLoader(data, 4, shuffle="feistel") as first,
@@ -89,8 +89,8 @@ def test_transforms_that_change_keep_the_seed(folder):
 
 
 @pytest.mark.parametrize("data", [NUMBERS, Random()])
-def test_any_dataset(data):
-    """The order, and the items' random numbers."""
+def test_any_datasets_seed_is_in_the_state(data):
+    """It determines the order and the items' random numbers."""
     with ht.DataLoader(data, 4, shuffle=True, seed=7) as loader:
         batches, states = [], []
         for _ in range(2):
@@ -109,7 +109,7 @@ def test_any_dataset(data):
         copy.load_state_dict(states[0])
 
 
-def test_without_torch(folder):
+def test_the_seed_is_in_the_state_without_torch(folder):
     def contents(loader):
         return [[bytes(x) for x in samples] for samples, _ in loader]
 
@@ -117,10 +117,11 @@ def test_without_torch(folder):
         state = first.state_dict()
         want = contents(first)
         second.load_state_dict(state)
-        assert contents(second) == want and first.seed == second.seed
+        assert contents(second) == want
+        assert first.seed == second.seed
 
 
-def test_what_cannot_be_adopted_says_what_to_pass(folder):
+def test_a_seed_that_cannot_be_adopted_says_what_to_pass(folder):
     data = ht.ImageFolder(folder, loader=length)
     with (
         ht.DataLoader(data, 4, shuffle=True, seed=7) as seeded,
@@ -150,8 +151,8 @@ def test_what_cannot_be_adopted_says_what_to_pass(folder):
 
 
 @pytest.mark.slow
-def test_two_ranks(ranks):
-    """Both take the state's seed, though each has asked for the loader's length before."""
+def test_two_ranks_take_the_states_seed(ranks):
+    """Even if each has asked for the loader's length before."""
     said, _ = ranks(
         """
         first = ht.DataLoader(data, 4, shuffle=True, shard=True)
@@ -167,4 +168,5 @@ def test_two_ranks(ranks):
     """,
         2,
     )
-    assert len(said) == 2 and all(r["got"] == r["want"] for r in said)
+    assert len(said) == 2
+    assert all(r["got"] == r["want"] for r in said)

@@ -1,4 +1,4 @@
-"""Where the daemon listens, and to whom it answers: real processes, on paths and on abstract
+"""Where the daemon listens, and which processes it answers: real processes, with paths and abstract
 names."""
 
 import json
@@ -38,7 +38,7 @@ from waiting import until
         (None, "l" * 120, "sockets have at most 107"),
     ],
 )
-def test_both_sides_look_in_the_same_place(
+def test_both_sides_derive_the_same_address(
     binary, tmp_path, monkeypatch, socket_value, directory, where
 ):
     for name, mode, owner in (
@@ -89,7 +89,7 @@ def test_both_sides_look_in_the_same_place(
     assert ended.returncode == 2
 
 
-def test_a_path_below_the_runtime_directory(binary, runtime):
+def test_the_default_is_a_path_below_the_runtime_directory(binary, runtime):
     environment = variables(XDG_RUNTIME_DIR=runtime)
     path = f"{runtime}/hdmlp/daemon.sock"
     with Ranks(1, environment) as ranks:
@@ -97,13 +97,15 @@ def test_a_path_below_the_runtime_directory(binary, runtime):
         assert stat.S_IMODE(os.stat(os.path.dirname(path)).st_mode) == 0o700
         assert stat.S_ISSOCK(os.stat(path).st_mode)
         status, said = command(binary, environment, "stats", "--json")
-        assert status == 0 and json.loads(said)["pid"] == pid
+        assert status == 0
+        assert json.loads(said)["pid"] == pid
         status, said = command(binary, environment, "top", "--once", "--interval", "100ms")
         assert status == 0, said
         assert command(binary, environment, "stop") == (0, "")
     until(lambda: os.listdir(os.path.dirname(path)) == [])
     status, said = command(binary, environment, "stats")
-    assert status == 1 and f"no daemon is running for this user at {path}" in said
+    assert status == 1
+    assert f"no daemon is running for this user at {path}" in said
 
 
 @pytest.mark.slow
@@ -121,12 +123,14 @@ def test_ranks_that_start_at_once_have_one_daemon(binary, runtime, kind, killed)
             os.kill(before, signal.SIGKILL)
     with Ranks(8, environment) as ranks:
         pids = {said.get("pid") for said in ranks.said}
-        assert len(pids) == 1 and pids != {before} and None not in pids, ranks.said
+        assert len(pids) == 1, ranks.said
+        assert pids != {before}, ranks.said
+        assert None not in pids, ranks.said
 
 
 @pytest.mark.slow
-def test_one_rank_after_the_other_while_daemons_end(binary, runtime):
-    """A daemon that ends makes room for the next, however the two meet."""
+def test_a_rank_that_meets_an_ending_daemon_gets_another(binary, runtime):
+    """At whatever moment the two meet."""
     environment = variables(XDG_RUNTIME_DIR=runtime)
     for _ in range(5):
         with Ranks(3, environment) as ranks:
@@ -149,7 +153,7 @@ def squatter(name, listens=True):
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="another user's process takes root")
 @pytest.mark.parametrize("listens", [True, False])
-def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
+def test_a_name_held_by_another_user_is_not_used(binary, runtime, tmp_path, listens):
     """In a network namespace of its own, where the default name is free."""
     inner = tmp_path / "inner.py"
     inner.write_text(
@@ -181,16 +185,13 @@ def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
     )
     refused, served, serve = map(json.loads, ended.stdout.splitlines())
     if listens:
-        assert (
-            refused["error"] == "AccessDeniedError"
-            and "belongs to user nobody (65534), not to root (0)" in refused["text"]
-        )
-        assert serve[0] == 2 and "belongs to user nobody (65534), not to root (0)" in serve[1]
+        assert refused["error"] == "AccessDeniedError"
+        assert "belongs to user nobody (65534), not to root (0)" in refused["text"]
+        assert serve[0] == 2
+        assert "belongs to user nobody (65534), not to root (0)" in serve[1]
     else:
-        assert (
-            "another process holds that socket" in refused["text"]
-            and "another user's" in refused["text"]
-        )
+        assert "another process holds that socket" in refused["text"]
+        assert "another user's" in refused["text"]
     assert "HDMLP_SOCKET" in refused["text"]
     assert "pid" in served, served
 
@@ -206,7 +207,7 @@ def test_another_user_holds_the_name(binary, runtime, tmp_path, listens):
         ("lock", "it is not a regular file of user"),
     ],
 )
-def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
+def test_foreign_files_at_the_path_are_left_alone(binary, runtime, what, words, tmp_path):
     own = os.path.join(runtime, "hdmlp")
     path = os.path.join(own, "daemon.sock")
     if what == "link":
@@ -225,21 +226,19 @@ def test_what_is_not_ours_is_left(binary, runtime, what, words, tmp_path):
         other.listen()
     before = os.lstat(path) if os.path.lexists(path) else None
     status, said = command(binary, variables(XDG_RUNTIME_DIR=runtime), "serve")
-    assert status == 2 and words.replace("root (0)", _address.user_name(os.geteuid())) in said, said
+    assert status == 2, said
+    assert words.replace("root (0)", _address.user_name(os.geteuid())) in said, said
     if what != "program":  # that does not answer: no answer within 10 s
         with Ranks(1, variables(XDG_RUNTIME_DIR=runtime)) as ranks:
-            assert (
-                ranks.said[0]["error"] == "ConfigError"
-                and words.split("(0)")[-1][:12] in ranks.said[0]["text"]
-            ), ranks.said
+            assert ranks.said[0]["error"] == "ConfigError", ranks.said
+            assert words.split("(0)")[-1][:12] in ranks.said[0]["text"], ranks.said
     assert before is None or os.path.samestat(os.lstat(path), before)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounting takes root")
-def test_read_only(binary, runtime):
-    """Where nothing can be made below XDG_RUNTIME_DIR, the abstract name serves; at a path that was
-    asked for, it is an error."""
+def test_the_abstract_name_serves_if_nothing_can_be_written(binary, runtime):
+    """Below XDG_RUNTIME_DIR; a path that was configured is an error."""
     for variable, words in (
         ({"XDG_RUNTIME_DIR": runtime}, '"pid"'),
         ({"HDMLP_SOCKET": f"{runtime}/x.sock"}, "read-only file system; set HDMLP_SOCKET"),

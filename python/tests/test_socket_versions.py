@@ -17,7 +17,7 @@ from sockets import Ranks, binary, command, runtime, variables  # noqa: F401
 
 @pytest.fixture
 def newer(binary, tmp_path):
-    """The same program as another version: the binary, and its version."""
+    """The same program with another version: the binary, and the version."""
     old = hdmlp.__version__.encode()
     new = b"9" * (len(old) - 4) + b".9.9"
     with open(binary, "rb") as file:
@@ -28,8 +28,8 @@ def newer(binary, tmp_path):
     return str(other), new.decode()
 
 
-def test_a_daemon_of_another_version(binary, newer, runtime):
-    """Refused with both versions, but it can be named and ended."""
+def test_a_daemon_of_another_version_is_refused_and_can_be_ended(binary, newer, runtime):
+    """The error names both versions."""
     other, version = newer
     environment = variables(XDG_RUNTIME_DIR=runtime, HDMLP_LINGER="60s")
     daemon = subprocess.Popen([other, "serve"], env=environment, stderr=subprocess.PIPE, text=True)
@@ -47,11 +47,9 @@ def test_a_daemon_of_another_version(binary, newer, runtime):
                 assert words in said["text"]
         for words in (["stats"], ["stats", "--job", "x"], ["top", "--once"]):
             status, out = command(binary, environment, *words)
-            assert (
-                status == 2
-                and f"pid {daemon.pid}) is hdmlp {version}" in out
-                and hdmlp.__version__ in out
-            ), out
+            assert status == 2, out
+            assert f"pid {daemon.pid}) is hdmlp {version}" in out, out
+            assert hdmlp.__version__ in out, out
         assert command(binary, environment, "stop") == (0, "")
         assert daemon.wait(20) == 0
     finally:
@@ -76,8 +74,8 @@ while True:
 """
 
 
-def test_a_daemon_of_another_protocol(binary, tmp_path):
-    """It cannot be asked whether jobs run: only by force is it ended."""
+def test_a_daemon_of_another_protocol_is_ended_only_by_force(binary, tmp_path):
+    """It cannot be asked whether jobs run."""
     path = str(tmp_path / "d.sock")
     environment = variables(HDMLP_SOCKET=path)
     daemon = subprocess.Popen(
@@ -93,12 +91,10 @@ def test_a_daemon_of_another_protocol(binary, tmp_path):
                 {"error": "VersionError", "text": "the daemon speaks protocol 99"}
             ]
         status, said = command(binary, environment, "stop")
-        assert (
-            status == 2
-            and "protocol 99" in said
-            and "hdmlp stop --force" in said
-            and daemon.poll() is None
-        )
+        assert status == 2
+        assert "protocol 99" in said
+        assert "hdmlp stop --force" in said
+        assert daemon.poll() is None
         assert command(binary, environment, "stop", "--force") == (0, "")
         assert daemon.wait(10) == -signal.SIGTERM
     finally:
@@ -106,8 +102,8 @@ def test_a_daemon_of_another_protocol(binary, tmp_path):
         daemon.communicate()
 
 
-def test_a_process_of_another_version(binary, folder, monkeypatch, real):
-    """The daemon refuses it as well, where the process does not look itself."""
+def test_a_process_of_another_version_is_refused(binary, folder, monkeypatch, real):
+    """By the daemon as well, if the process does not check."""
     monkeypatch.setattr(_daemon, "__version__", "0.0.7")
     with pytest.raises(
         errors.VersionError,
@@ -139,15 +135,14 @@ def test_a_process_of_another_version(binary, folder, monkeypatch, real):
             answer = protocol.decode_json(frame[1])
         if frame[2] is not None:
             os.close(frame[2])
-    assert kinds == [protocol.WELCOME, protocol.REPLY] and answer["error"]["kind"] == "version", (
-        answer
-    )
+    assert kinds == [protocol.WELCOME, protocol.REPLY], answer
+    assert answer["error"]["kind"] == "version", answer
     assert "this process (pid 7) is hdmlp 0.0.7" in answer["error"]["message"]
     connection.close()
 
 
-def test_a_process_of_another_protocol(binary, real):
-    """The daemon names both versions and protocols, and what to do, and closes the connection."""
+def test_a_process_of_another_protocol_is_refused(binary, real):
+    """The daemon names both versions and protocols and what to do, and closes the connection."""
     _daemon.connect().close()
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(_daemon.address())
@@ -176,7 +171,7 @@ def test_a_process_of_another_protocol(binary, real):
 
 
 def test_an_old_daemon_at_the_abstract_name_can_be_ended(binary, newer, runtime):
-    """After an upgrade commands find the daemon of before, which knows no paths."""
+    """After an upgrade, commands find the older daemon, which does not know paths."""
     if os.geteuid() != 0:
         pytest.skip("a network namespace takes root")
     other, version = newer
@@ -196,8 +191,8 @@ def test_an_old_daemon_at_the_abstract_name_can_be_ended(binary, newer, runtime)
     assert ended.stdout == "ended\n", ended
 
 
-def test_another_program_listens(binary, tmp_path, monkeypatch):
-    """What answers in other words is named, by commands and by processes."""
+def test_another_program_at_the_address_is_named(binary, tmp_path, monkeypatch):
+    """By commands and by processes."""
     where = str(tmp_path / "web.sock")
 
     def answer():
@@ -220,7 +215,7 @@ def test_another_program_listens(binary, tmp_path, monkeypatch):
         finally:
             thread.join()
     for text in (said, str(failed.value)):
-        assert (
-            where in text and re.search("(no|not an) HDMLP daemon", text) and "HDMLP_SOCKET" in text
-        )
+        assert where in text
+        assert re.search("(no|not an) HDMLP daemon", text)
+        assert "HDMLP_SOCKET" in text
     assert code == 1

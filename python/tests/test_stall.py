@@ -1,5 +1,5 @@
-"""The stall is the time that next() takes, split by cause: what Python spends on a batch is
-Python's, the rest is the source's and so on.
+"""The stall is the time that next() takes, by cause: what Python spends on a batch is Python's, the
+rest is the source's, and so on.
 
 No clock runs in here: the ones of the package are replaced by one that transforms set forward, or
 that moves on whenever it is looked at.
@@ -23,7 +23,7 @@ SECOND = 1_000_000_000
 
 
 class Clock:
-    """Stands still until it is told otherwise; as the ``time`` of modules."""
+    """Stands still until the test sets it forward; replaces ``time`` in modules."""
 
     def __init__(self, monkeypatch, *modules):
         self.now = 0
@@ -45,8 +45,8 @@ class Clock:
 
 
 class Ticking(Clock):
-    """Moves on by a second whenever it is looked at, and then calls ``at`` with the number of looks
-    since ``at`` was set."""
+    """Advances by a second on each reading, and then calls ``at`` with the number of readings since
+    ``at`` was set."""
 
     def __init__(self, monkeypatch, *modules):
         self.at, self.looks = None, 0
@@ -93,7 +93,7 @@ def stalls(report):
 
 
 @pytest.mark.parametrize("transform", ["all in Python", "after the daemon"])
-def test_transforms_in_next(real, folder, monkeypatch, transform):
+def test_transforms_in_next_count_as_python(real, folder, monkeypatch, transform):
     clock = Clock(monkeypatch, _bring)
     steps = (
         [Slow(clock)]
@@ -106,14 +106,17 @@ def test_transforms_in_next(real, folder, monkeypatch, transform):
             assert len(list(loader)) == 3
         report, stats = loader.report(), loader.stats
     causes = stalls(report)
-    assert causes["python"] == 24 and report["utilisation"] < 0.1
-    assert "Python code that makes batches" in str(report) and "num_workers" in str(report)
-    assert stats.python == 24 and stats.waits == stats.batches == 6
+    assert causes["python"] == 24
+    assert report["utilisation"] < 0.1
+    assert "Python code that makes batches" in str(report)
+    assert "num_workers" in str(report)
+    assert stats.python == 24
+    assert stats.waits == stats.batches == 6
     assert abs(stats.stall - report["stall_seconds"]) < 1e-3
 
 
-def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
-    """What it took until a sample turned out to be no image counts as well."""
+def test_a_batch_that_is_made_again_counts_as_python(real, tmp_path, monkeypatch):
+    """So does the time until a sample turned out to be no image."""
     clock = Clock(monkeypatch, _bring)
     root = jpegs(tmp_path / "data", {"ant": 4})
     with open(os.path.join(root, "ant", "0002.jpg"), "wb") as file:
@@ -126,7 +129,7 @@ def test_a_batch_that_is_made_again(real, tmp_path, monkeypatch):
         assert stalls(loader.report())["python"] == loader.stats.python == 2 + 3
 
 
-def test_all_that_python_does(real, folder, monkeypatch):
+def test_all_work_in_python_counts_as_python(real, folder, monkeypatch):
     """target_transform, collate_fn with and without transforms, samplers, and loaders without
     torch."""
     clock = Clock(monkeypatch, _bring)
@@ -191,7 +194,7 @@ def test_a_transform_that_fails_counts(real, folder, monkeypatch):
         assert stalls(loader.report())["python"] == 3
 
 
-def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch):
+def test_nothing_counts_as_python_if_the_daemon_does_all(real, folder, monkeypatch):
     Ticking(monkeypatch, _bring)  # whatever is measured in Python takes a second
     for loader in (
         ht.DataLoader(
@@ -201,11 +204,12 @@ def test_nothing_is_pythons_where_the_daemon_does_all(real, folder, monkeypatch)
     ):
         with loader:
             assert len(list(loader)) == 3
-            assert "python" not in stalls(loader.report()) and loader.stats.python == 0
+            assert "python" not in stalls(loader.report())
+            assert loader.stats.python == 0
 
 
-def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
-    """Policy naive reads nothing ahead: each batch is waited for, and then made in a second per
+def test_waits_for_the_source_count_as_source(real, folder, monkeypatch):
+    """The policy naive reads nothing ahead: each batch is waited for, and then takes a second per
     sample."""
     clock = Clock(monkeypatch, _bring)
     with ht.DataLoader(
@@ -219,12 +223,13 @@ def test_the_source_is_blamed_for_what_it_takes(real, folder, monkeypatch):
     ) as loader:
         list(loader)
         causes = stalls(loader.report())
-        assert causes["python"] == 12 and causes["source"] > 0
+        assert causes["python"] == 12
+        assert causes["source"] > 0
         assert abs(sum(causes.values()) - loader.stats.stall) < 1e-3
 
 
 class Gated:
-    """A transform that waits until there is a byte in the pipe."""
+    """A transform that waits for a byte in the pipe."""
 
     def __init__(self):
         self.reads, self.writes = os.pipe()
@@ -237,7 +242,7 @@ class Gated:
         os.write(self.writes, b"x" * count)
 
 
-def test_workers_that_are_waited_for(real, folder, monkeypatch):
+def test_waits_for_workers_count_as_python(real, folder, monkeypatch):
     clock, gate = Ticking(monkeypatch, _workers), Gated()
     with ht.DataLoader(
         ht.ImageFolder(folder, [gate]),
@@ -262,8 +267,8 @@ def test_workers_that_are_waited_for(real, folder, monkeypatch):
     assert causes["python"] == pytest.approx(after.python, abs=1e-6)
 
 
-def test_the_daemon_that_is_waited_for(daemon, folder, monkeypatch):
-    """With workers, the time in which the daemon has sent nothing is not theirs."""
+def test_waits_for_the_daemon_do_not_count_as_python(daemon, folder, monkeypatch):
+    """With workers, time in which the daemon has sent nothing is not theirs."""
     clock = Ticking(monkeypatch, _workers)
     with ht.DataLoader(
         ht.ImageFolder(folder, [len_of]),
@@ -278,7 +283,8 @@ def test_the_daemon_that_is_waited_for(daemon, folder, monkeypatch):
         clock.call(lambda looks: daemon.gate.set() if looks == 5 else None)
         next(iter(loader))
         stats = loader.stats
-    assert stats.stall - stats.python >= 4 and stats.stall > stats.python > 0
+    assert stats.stall - stats.python >= 4
+    assert stats.stall > stats.python > 0
 
 
 def len_of(image):
@@ -297,20 +303,19 @@ class Items(torch.utils.data.Dataset):
         return i
 
 
-def test_datasets_of_ones_own(socket_name, monkeypatch):
+def test_custom_datasets_count_as_python(socket_name, monkeypatch):
     clock = Clock(monkeypatch, _local, _epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=0) as loader:
         for _ in loader:
             clock.now += SECOND  # the training step
         report = loader.report()
         assert loader.stats == (3, 12, 3, 12.0, 12.0)
-    assert (
-        report["stall"] == {"python": 12.0}
-        and report["stall_seconds"] == 12
-        and report["seconds"] == 14
-    )
+    assert report["stall"] == {"python": 12.0}
+    assert report["stall_seconds"] == 12
+    assert report["seconds"] == 14
     assert report["utilisation"] == pytest.approx(1 - 12 / 14)
-    assert "12.000 s" in str(report) and "num_workers" in str(report)
+    assert "12.000 s" in str(report)
+    assert "num_workers" in str(report)
     clock = Ticking(monkeypatch, _local, _epochs)
     with ht.DataLoader(Items(clock), 4, num_workers=2, multiprocessing_context="fork") as loader:
         list(loader)

@@ -1,5 +1,5 @@
-"""A rank whose iteration cannot go on ends that of the other ranks of its job: through worker
-processes and the thesis's interface as well.
+"""A rank that cannot continue ends all ranks of its job: through worker processes and the thesis's
+interface as well.
 
 Both ranks of a job are in this process, and take turns. That of jobs over several nodes is in
 test_nodes_faults.
@@ -16,8 +16,8 @@ STEP = 4
 
 
 def shorten(loader, rank):
-    """Takes a sample away from the rank's batch of STEP; returns the path, and what puts the sample
-    back."""
+    """Removes a sample of the rank's batch of STEP; returns the path, and a function that restores
+    the sample."""
     path = str(loader.explain(0, STEP, rank).paths[-1])
     if not os.path.isabs(path):
         path = os.path.join(str(loader.dataset.root), path)
@@ -35,8 +35,9 @@ def shorten(loader, rank):
 
 
 def check(stopped, other, name):
-    """The rank that stopped says what happened, and the other one what, and where."""
-    assert name in str(stopped) and stopped.rank is None
+    """Checks that the rank that stopped says what happened, and the other one also where."""
+    assert name in str(stopped)
+    assert stopped.rank is None
     assert (other.sample, other.path, other.rank) == (stopped.sample, stopped.path, 1)
     assert str(other) == f"rank 1 stopped: {stopped}"
 
@@ -48,10 +49,9 @@ def tensor(view):
 
 
 @pytest.mark.parametrize("workers", [None, 0, 2])
-def test_both_end_before_the_same_step(real, folder, workers):
-    """The second rank stops; the first one, to which later batches were sent, and in which workers
-    have made some of them, ends before the same step. Both begin again, in this order, and get the
-    stream."""
+def test_both_ranks_end_before_the_same_step(real, folder, workers):
+    """The second rank stops; the first one, to which later batches were sent and whose workers have
+    made some of them, ends before the same step. Both start over and get the stream."""
     arguments = dict(
         batch_size=2, epochs=1, seed=7, world_size=2, name="stops", memory="64B"
     )  # which holds next to nothing
@@ -94,7 +94,7 @@ def test_both_end_before_the_same_step(real, folder, workers):
             loader.close()
 
 
-def test_thesis_interface(real, folder, monkeypatch):
+def test_a_jobs_get_raises_the_same(real, folder, monkeypatch):
     """job.get() raises the same."""
     monkeypatch.setattr(_launcher, "next_ordinal", lambda: "stops")
     monkeypatch.setenv("HDMLP_MEMORY", "64B")

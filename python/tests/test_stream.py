@@ -1,5 +1,5 @@
-"""One rank's stream, frame by frame: what it says to the daemon and in which order, what it yields,
-and what it refuses."""
+"""One rank's stream, frame by frame: what it sends to the daemon and in which order, what it
+yields, and what it refuses."""
 
 import gc
 import mmap
@@ -35,12 +35,12 @@ def start(tmp_path):
 
 
 def one(position):
-    """Where the only sample of a batch lies."""
+    """The place of the only sample of a batch."""
     return [(0, position % 90 * 10, 10)]
 
 
 def yielded(peer, generation, positions, slot=None):
-    """Has the stream take these batches, and says that they were yielded, without a stall."""
+    """Has the stream take these batches, and reports them as yielded, without a stall."""
     for position in positions:
         peer.batch(generation, position, one(position), [] if slot is None else [slot])
         taken = peer.stream.poll()
@@ -50,8 +50,8 @@ def yielded(peer, generation, positions, slot=None):
 
 
 def steady(peer, generation=1):
-    """Takes so many batches that from now on one acknowledgement speaks for several; returns the
-    next position."""
+    """Takes so many batches that one acknowledgement covers several from now on; returns the next
+    position."""
     first = _acks.ACK_FIRST
     yielded(peer, generation, range(first))
     assert len(peer.heard()) == first
@@ -60,11 +60,11 @@ def steady(peer, generation=1):
 
 @pytest.fixture(autouse=True)
 def no_clock(monkeypatch):
-    """No acknowledgement is sent because time has passed."""
+    """Disables acknowledgements by time."""
     monkeypatch.setattr(_acks, "ACK_AFTER", 1 << 62)
 
 
-def test_one_acknowledgement_speaks_for_several_batches(start):
+def test_one_acknowledgement_covers_several_batches(start):
     peer = start()
     at = steady(peer)
     yielded(peer, 1, range(at, at + 3 * _acks.ACK_EVERY))
@@ -82,7 +82,7 @@ def test_one_acknowledgement_speaks_for_several_batches(start):
         (lambda s: s._acks.flush(), []),
     ],
 )
-def test_what_was_put_off_is_said_before_anything_that_rests_on_it(start, what, says):
+def test_pending_acknowledgements_are_sent_before_dependent_frames(start, what, says):
     peer = start()
     at = steady(peer)
     yielded(peer, 1, [at, at + 1])
@@ -95,8 +95,8 @@ def test_what_was_put_off_is_said_before_anything_that_rests_on_it(start, what, 
 
 
 @pytest.mark.parametrize("steps", [30, 47])
-def test_an_epochs_first_and_last_batch_are_told_at_once(start, steps):
-    """Its time is measured between them."""
+def test_an_epochs_first_and_last_batch_are_acknowledged_immediately(start, steps):
+    """The epoch's time is measured between them."""
     peer = start(steps=steps)
     at = steady(peer)
     told = set()
@@ -107,7 +107,7 @@ def test_an_epochs_first_and_last_batch_are_told_at_once(start, steps):
     assert len(told) < 2 * steps
 
 
-def test_a_stall_is_told_at_once(start):
+def test_a_stall_is_reported_immediately(start):
     peer = start()
     at = steady(peer)
     peer.batch(1, at, one(at))
@@ -116,19 +116,20 @@ def test_a_stall_is_told_at_once(start):
     assert [said[:4] for said in peer.heard()] == [("ACK", 1, 0, at)]
 
 
-def test_batches_of_before_a_seek_are_passed_over_and_their_slots_return(start):
+def test_batches_from_before_a_seek_are_skipped_and_their_slots_returned(start):
     peer = start()
     for position in range(3):
         peer.batch(1, position, one(position), [position])
     peer.stream.seek(40)
     peer.batch(2, 40, one(40), [9])
     taken = peer.stream.poll()
-    assert taken.step == 40 and [bytes(view) for view in taken.content] == peer.content(one(40))
+    assert taken.step == 40
+    assert [bytes(view) for view in taken.content] == peer.content(one(40))
     peer.stream.return_slots()
     assert peer.heard() == [("ITERATE", 2, 0, 40), ("ACK", 2, protocol.NO_BATCH, 0, [0, 1, 2])]
 
 
-def test_what_ended_a_generation_does_not_end_the_next(start):
+def test_an_error_of_one_generation_does_not_end_the_next(start):
     peer = start()
     peer.fail(1, "of before")
     peer.say(protocol.END, protocol.U64.pack(1))
@@ -147,7 +148,7 @@ def test_what_ended_a_generation_does_not_end_the_next(start):
 
 
 @pytest.mark.parametrize("order", [[0, 0, 0], [0, 1, 0], [1, 0, 0, 1], [0, 1, 2], [2, 2, 0]])
-def test_samples_lie_in_any_segments(start, order):
+def test_samples_may_be_in_any_segment(start, order):
     peer = start()
     peer.segment(1, 500)
     peer.segment(2, 300, flags=0)
@@ -169,8 +170,8 @@ def test_samples_lie_in_any_segments(start, order):
         ([(0, 0, 1), (7, 0, 10)], "segment 7"),
     ],
 )
-def test_a_batch_that_does_not_lie_in_its_segments_is_refused(start, places, says):
-    """It is not cut short without a word."""
+def test_a_batch_outside_its_segments_is_refused(start, places, says):
+    """It is not truncated silently."""
     peer = start()
     peer.segment(1, 100)
     peer.batch(1, 0, places, [3])
@@ -181,7 +182,7 @@ def test_a_batch_that_does_not_lie_in_its_segments_is_refused(start, places, say
 OUTPUT = {"shape": [3, 2, 2], "type": "uint8", "layout": "NCHW"}
 
 
-def test_a_tensor_lies_in_one_piece(start):
+def test_a_tensor_is_contiguous(start):
     peer = start(output=OUTPUT)
     peer.batch(1, 0, [(0, 100, 12), (0, 112, 12), (0, 124, 12)], [3])
     block = peer.stream.poll().content
@@ -202,7 +203,7 @@ def test_a_tensor_lies_in_one_piece(start):
         ([(0, 5000, 12)], "beyond its segment"),
     ],
 )
-def test_a_tensor_that_does_not_lie_in_one_piece_is_refused(start, places, says):
+def test_a_tensor_that_is_not_contiguous_is_refused(start, places, says):
     peer = start(output=OUTPUT)
     peer.segment(1, 1000)
     peer.batch(1, 0, places, [3])
@@ -210,7 +211,7 @@ def test_a_tensor_that_does_not_lie_in_one_piece_is_refused(start, places, says)
         peer.stream.poll()
 
 
-def test_frames_that_make_no_sense_are_refused(start):
+def test_inconsistent_frames_are_refused(start):
     short = protocol.BATCH_HEAD.pack(1, 0, 0, 2, 0, 0) + bytes(63)
     for kind, payload, says in (
         (240, b"", "unknown type 240"),
@@ -226,8 +227,8 @@ def test_frames_that_make_no_sense_are_refused(start):
         peer.stream.poll()
 
 
-def test_a_segment_shorter_than_it_says_is_refused(start):
-    """Reading it would be a bus error."""
+def test_a_segment_shorter_than_announced_is_refused(start):
+    """Reading beyond its end would be a bus error."""
     peer = start()
     fd = peer.segment(1, 100)
     os.ftruncate(fd, 99)
@@ -241,7 +242,7 @@ def test_a_segment_shorter_than_it_says_is_refused(start):
 
 
 class Returning:
-    """A stream whose slots are noted in a page, which the daemon reads."""
+    """A stream whose slots are returned in a shared page that the daemon reads."""
 
     def __init__(self, start):
         self.peer = start()
@@ -276,8 +277,8 @@ def test_slots_are_noted_and_those_of_extra_segments_acknowledged(start):
     assert [said[4] for said in peer.heard()] == [[EXTRA | 6]]
 
 
-def test_slots_that_find_no_room_among_those_noted_are_acknowledged(start):
-    """Every slot comes back once, however slowly the daemon looks."""
+def test_slots_beyond_the_notes_are_acknowledged(start):
+    """Every slot is returned once, however rarely the daemon reads the notes."""
     returning = Returning(start)
     peer = returning.peer
     noted, acknowledged = [], []
@@ -288,10 +289,11 @@ def test_slots_that_find_no_room_among_those_noted_are_acknowledged(start):
         acknowledged += [slot for said in peer.heard() for slot in said[4]]
     noted += returning.read()
     assert sorted(noted + acknowledged) == list(range(3 * ENTRIES))
-    assert len(noted) == ENTRIES + 200 and noted == sorted(noted)
+    assert len(noted) == ENTRIES + 200
+    assert noted == sorted(noted)
 
 
-def test_batches_from_another_ranks_stop_on_are_passed_over(start):
+def test_batches_after_another_ranks_stop_are_skipped(start):
     returning = Returning(start)
     peer = returning.peer
     for position in range(4):
@@ -307,8 +309,8 @@ def test_batches_from_another_ranks_stop_on_are_passed_over(start):
     assert sorted(peer.heard()[-1][4]) == [0, 1, 2, 3]
 
 
-def test_an_order_for_a_daemon_that_is_gone_is_no_error_of_its_own(start, tmp_path):
-    """The next batch says it, as everywhere."""
+def test_sending_an_order_to_a_dead_daemon_does_not_raise(start, tmp_path):
+    """The next batch raises, as always."""
     peer = start()
     peer.socket.close()
     with open(tmp_path / "order", "wb+") as file:

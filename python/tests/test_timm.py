@@ -1,4 +1,4 @@
-"""timm's transforms in the daemon: with what the daemon has drawn, timm's own objects make the same
+"""timm's transforms in the daemon: with the daemon's random draws, timm's own objects give the same
 bits."""
 
 import itertools
@@ -67,7 +67,7 @@ def fake(monkeypatch):
     return module
 
 
-def test_by_attributes(fake):
+def test_timms_transforms_are_read_by_their_attributes(fake):
     crop = fake.RandomResizedCropAndInterpolation(
         size=(24, 20), scale=(0.08, 1.0), ratio=(0.75, 4 / 3), interpolation=MODES
     )
@@ -75,7 +75,8 @@ def test_by_attributes(fake):
     parts = T.split(
         [crop, V.RandomHorizontalFlip(), V.ColorJitter(0.4, 0.4, 0.4), fake.MaybeToTensor(), norm]
     )
-    assert parts.rest == [] and parts.described[0] == T.RandomResizedCrop(
+    assert parts.rest == []
+    assert parts.described[0] == T.RandomResizedCrop(
         (24, 20), interpolation=("bilinear", "bicubic")
     )
     assert names(parts) == [
@@ -102,7 +103,8 @@ def test_by_attributes(fake):
         fake.ResizeKeepRatio(size=(9, 9)),
     ):
         parts = T.split([crop, last])
-        assert parts.rest == [last] and "not a transform that HDMLP knows" in parts.why
+        assert parts.rest == [last]
+        assert "not a transform that HDMLP knows" in parts.why
     assert T.split([V.Resize((9, 9)), V.ToTensor(), crop]).rest == [
         crop
     ]  # of tensors, it resizes otherwise
@@ -116,7 +118,7 @@ def test_by_attributes(fake):
     assert "not those that HDMLP knows" in T.split([crop]).why
 
 
-def test_interpolations():
+def test_timms_interpolations_are_mapped():
     for modes, want in (
         (MODES, ["bilinear", "bicubic"]),
         (["box"], "box"),
@@ -124,9 +126,8 @@ def test_interpolations():
         ((0, 2, 3), ["nearest", "bilinear", "bicubic"]),
     ):
         t = T.RandomResizedCrop(9, interpolation=modes)
-        assert t.describe()["interpolation"] == want and (
-            repr(want) in repr(t) or f"interpolation={want}" in repr(t)
-        )
+        assert t.describe()["interpolation"] == want
+        assert repr(want) in repr(t) or f"interpolation={want}" in repr(t)
     for modes in ((), ("bilinear", "cubic"), ["box"] * 17):
         with pytest.raises(ValueError, match="interpolation should be one"):
             T.RandomResizedCrop(9, interpolation=modes)
@@ -136,7 +137,7 @@ def test_interpolations():
 
 
 def drawn(paths, transforms, seed, epoch, tmp_path):
-    """What the daemon draws for the samples, by transform's name: hdmlp transform says it."""
+    """The daemon's draws for the samples, by the transform's name, from `hdmlp transform`."""
     text = json.dumps([t.describe() for t in transforms])
     done = subprocess.run(
         [
@@ -168,8 +169,8 @@ FACTORS = ["brightness", "contrast", "saturation", "hue"]
 
 
 def likewise(transform, values, image, order, monkeypatch):
-    """What timm's own transform makes of the image, with these draws in place of its own, and the
-    ColorJitter's factors in this order."""
+    """What timm's own transform makes of the image, with these draws, and ColorJitter's factors in
+    this order."""
     for t in transform.transforms:
         name = type(t).__name__
         with monkeypatch.context() as patch:
@@ -178,17 +179,22 @@ def likewise(transform, values, image, order, monkeypatch):
                 patch.setattr(
                     t,
                     "get_params",
-                    lambda *_: [int(v[k]) for k in ("top", "left", "height", "width")],
+                    lambda *_, v=v: [int(v[k]) for k in ("top", "left", "height", "width")],
                 )
-                patch.setattr(random, "choice", lambda modes: modes[int(v["interpolation"])])
+                patch.setattr(random, "choice", lambda modes, v=v: modes[int(v["interpolation"])])
             elif name == "RandomHorizontalFlip":
                 flip = values[name]["flip"]
-                patch.setattr(torch, "rand", lambda *_: torch.tensor([0.0 if flip else 1.0]))
+                patch.setattr(
+                    torch, "rand", lambda *_, flip=flip: torch.tensor([0.0 if flip else 1.0])
+                )
             elif name == "ColorJitter":
                 patch.setattr(
                     t,
                     "get_params",
-                    lambda *_: ([FACTORS.index(k) for k in order], *map(values[name].get, FACTORS)),
+                    lambda *_, drawn=values[name]: (
+                        [FACTORS.index(k) for k in order],
+                        *map(drawn.get, FACTORS),
+                    ),
                 )
             image = t(image)
     return image
@@ -204,7 +210,7 @@ TRAINS = [
 
 
 @pytest.mark.parametrize("more", TRAINS, ids=str)
-def test_training(real, timm, folder, tmp_path, monkeypatch, more):
+def test_training_transforms_equal_timms(real, timm, folder, tmp_path, monkeypatch, more):
     transform = timm.create_transform(40, is_training=True, **more)
     dataset = ht.ImageFolder(folder, transform)
     paths = [path for path, _ in dataset.samples]
@@ -248,7 +254,7 @@ def test_training(real, timm, folder, tmp_path, monkeypatch, more):
     ],
     ids=str,
 )
-def test_validation(real, timm, folder, more):
+def test_validation_transforms_equal_timms(real, timm, folder, more):
     transform = timm.create_transform(40, is_training=False, **more)
     dataset = ht.ImageFolder(folder, transform)
     with ht.DataLoader(dataset, 6) as loader:
@@ -257,7 +263,7 @@ def test_validation(real, timm, folder, more):
     assert torch.equal(got, torch.stack([transform(decoded(path)) for path, _ in dataset.samples]))
 
 
-def test_what_stays_in_python(timm, caplog):
+def test_transforms_that_stay_in_python_are_named(timm, caplog):
     for more, described, cause in (
         (
             dict(re_prob=0.5),
@@ -272,5 +278,6 @@ def test_what_stays_in_python(timm, caplog):
         (dict(color_jitter_prob=0.8), ["RandomResizedCrop", "RandomHorizontalFlip"], "RandomApply"),
     ):
         parts = T.split(timm.create_transform(40, is_training=True, interpolation="random", **more))
-        assert names(parts) == described and type(parts.left[0]).__name__ == cause
+        assert names(parts) == described
+        assert type(parts.left[0]).__name__ == cause
         assert parts.hands == ("tensor" if cause == "RandomErasing" else "image")

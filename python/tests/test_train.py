@@ -1,5 +1,5 @@
-"""End to end, with the real daemon: what a training script gets is what torch's loader would
-give."""
+"""End to end, with the real daemon: a training script receives what torch's loader would give
+it."""
 
 import multiprocessing
 import os
@@ -72,7 +72,7 @@ def _rank(queue, root, batch, epochs, seed, drop_last, rank, world, name):
     "world, batch, drop_last",
     [(1, 8, False), (1, 8, True), (2, 5, False), (2, 5, True), (4, 3, False), (4, 3, True)],
 )
-def test_the_same_as_torch(images, world, batch, drop_last):
+def test_batches_are_those_of_torch(images, world, batch, drop_last):
     context = multiprocessing.get_context("fork")
     queue = context.Queue()
     name = f"{world}-{drop_last}"
@@ -92,7 +92,7 @@ def test_the_same_as_torch(images, world, batch, drop_last):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_transforms_on_pil_images(images, workers):
+def test_transforms_get_pil_images(images, workers):
     transform = torchvision.transforms.ToTensor()
     expected = reference(images, 8, 2, 3, False, 0, 1, transform)
     with ht.DataLoader(
@@ -102,10 +102,11 @@ def test_transforms_on_pil_images(images, workers):
             got = list(loader)
             assert len(got) == len(expected[epoch])
             for (x, y), (u, v) in zip(got, expected[epoch]):
-                assert torch.equal(x, u) and torch.equal(y, v)
+                assert torch.equal(x, u)
+                assert torch.equal(y, v)
 
 
-def test_a_sampler_taken_over(images):
+def test_a_distributed_samplers_arguments_are_adopted(images):
     data = ht.ImageFolder(images)
     for tail, last in ((False, True), (True, False)):
         sampler = DistributedSampler(data, 3, 1, seed=4, drop_last=tail)
@@ -123,20 +124,18 @@ def test_a_sampler_taken_over(images):
                 ]
 
 
-def test_the_dataset_is_torchvisions(images):
+def test_the_dataset_has_torchvisions_attributes(images):
     ours, theirs = ht.ImageFolder(images), torchvision.datasets.ImageFolder(images)
-    assert ours.classes == theirs.classes and ours.class_to_idx == theirs.class_to_idx
-    assert (
-        ours.samples == theirs.samples
-        and ours.targets == theirs.targets
-        and len(ours) == len(theirs)
-    )
-    assert (numpy.asarray(ours[40][0]) == numpy.asarray(theirs[40][0])).all() and ours[40][
-        1
-    ] == theirs[40][1]
+    assert ours.classes == theirs.classes
+    assert ours.class_to_idx == theirs.class_to_idx
+    assert ours.samples == theirs.samples
+    assert ours.targets == theirs.targets
+    assert len(ours) == len(theirs)
+    assert (numpy.asarray(ours[40][0]) == numpy.asarray(theirs[40][0])).all()
+    assert ours[40][1] == theirs[40][1]
 
 
-def test_resume_in_the_middle_with_another_world_size(images):
+def test_an_epoch_resumes_with_another_world_size(images):
     def batches(loader):
         return [[bytes(x) for x in samples] for samples, _ in loader]
 
@@ -159,7 +158,7 @@ def test_resume_in_the_middle_with_another_world_size(images):
         assert batches(loader)[0] == whole[1][3][0::2]
 
 
-def test_keeping_everything(images):
+def test_all_batches_can_be_kept(images):
     with ht.DataLoader(ht.ImageFolder(images), 4, shuffle=False, staging_buffer="64KiB") as loader:
         kept = [loader_epoch for _ in range(5) for loader_epoch in loader]
         files = [read(path) for path, _ in loader.dataset.samples]
@@ -167,7 +166,7 @@ def test_keeping_everything(images):
         assert [bytes(x) for samples, _ in kept for x in samples] == [files[i] for i in ids]
 
 
-def test_killed_daemon(images):
+def test_training_continues_after_the_daemon_was_killed(images):
     loader = ht.DataLoader(ht.ImageFolder(images), 4, seed=1, shuffle=True)
     batches = iter(loader)
     first = [bytes(x) for x in next(batches)[0]]
@@ -184,7 +183,7 @@ def test_killed_daemon(images):
     loader.close()
 
 
-def test_errors_at_the_start(images, tmp_path):
+def test_errors_are_raised_when_the_loader_is_made(images, tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(errors.DatasetError):
         ht.DataLoader(ht.ImageFolder(str(tmp_path / "empty")), shuffle=True)
@@ -195,7 +194,7 @@ def test_errors_at_the_start(images, tmp_path):
 
 
 @pytest.mark.slow
-def test_ranks_that_disagree(images):
+def test_ranks_with_different_arguments_are_refused(images):
     a = ht.DataLoader(
         ht.ImageFolder(images), 4, seed=1, rank=0, world_size=2, name="d", shuffle=True
     )
@@ -210,7 +209,7 @@ def test_ranks_that_disagree(images):
     a.close()
 
 
-def test_a_file_that_goes_away(images, tmp_path):
+def test_a_file_that_was_removed_is_named(images, tmp_path):
     root = tmp_path / "data"
     for name in ("a", "b"):
         (root / name).mkdir(parents=True)
@@ -222,14 +221,15 @@ def test_a_file_that_goes_away(images, tmp_path):
         (root / "b" / "3.jpg").unlink()
         with pytest.raises(errors.SampleError) as caught:
             list(loader)
-        assert caught.value.sample == 11 and caught.value.path.endswith("b/3.jpg")
+        assert caught.value.sample == 11
+        assert caught.value.path.endswith("b/3.jpg")
     with pytest.raises(errors.MismatchError, match="make a new ImageFolder"):
         ht.DataLoader(data, 4, shuffle=False)
     with ht.DataLoader(ht.ImageFolder(str(root)), 4, shuffle=False) as loader:
         assert loader.samples == 15
 
 
-def test_listing_4_6(images):
+def test_listing_4_6_of_the_thesis_runs(images):
     data_dir, batch_size, num_epochs, drop_last_batch = images, 8, 2, False
     data_transforms = torchvision.transforms.Compose([torchvision.transforms.ToTensor()])
     job = Job(data_dir, batch_size, num_epochs, "uniform", drop_last_batch)
@@ -261,7 +261,7 @@ for epoch in range(10**9):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["0", "2"])
-def test_interrupt_ends_a_script_at_once(images, workers):
+def test_an_interrupt_ends_a_script(images, workers):
     path = os.path.dirname(os.path.dirname(hdmlp.__file__))
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, images, workers],
@@ -277,11 +277,12 @@ def test_interrupt_ends_a_script_at_once(images, workers):
     process.send_signal(signal.SIGINT)
     process.wait(timeout=LIMIT)
     drain.join()
-    assert "KeyboardInterrupt" in tail[0] and process.stdout.read() == ""
+    assert "KeyboardInterrupt" in tail[0]
+    assert process.stdout.read() == ""
 
 
 @pytest.mark.slow
-def test_the_daemon_ends_when_nobody_is_left(images):
+def test_the_daemon_ends_after_the_last_process(images):
     with ht.DataLoader(ht.ImageFolder(images), 4, seed=1, shuffle=True) as loader:
         next(iter(loader))
         pid = loader._engine._feeds[0].stream.daemon.pid
@@ -289,7 +290,7 @@ def test_the_daemon_ends_when_nobody_is_left(images):
 
 
 @pytest.mark.slow
-def test_killed_script_leaves_nothing(images):
+def test_a_killed_script_leaves_nothing(images):
     path = os.path.dirname(os.path.dirname(hdmlp.__file__))
     process = subprocess.Popen(
         [sys.executable, "-c", SCRIPT, images, "2"],

@@ -59,13 +59,13 @@ WRONG = [
 
 
 def plain(text):
-    """A repr without what torchvision changes from release to release."""
+    """A repr without what differs between torchvision's releases."""
     text = re.sub(r",? antialias=\w+|interpolation=bilinear\)(?=,)|[\])]|(?<=\d)\.0\b", "", text)
     return re.sub(r"[\[(]|interpolation=bilinear", "", text)
 
 
 @pytest.mark.parametrize("name, args, keywords", SAME)
-def test_same_as_torchvision(name, args, keywords):
+def test_classes_print_as_torchvisions(name, args, keywords):
     ours, theirs = getattr(T, name)(*args, **keywords), getattr(V, name)(*args, **keywords)
     assert plain(repr(ours)) == plain(repr(theirs))
     for attribute in (
@@ -89,7 +89,8 @@ def test_same_as_torchvision(name, args, keywords):
     parts = T.split(
         [T.Resize((300, 300)), *([T.ToTensor()] if name == "Normalize" else []), theirs]
     )
-    assert parts.rest == [] and parts.described[-1].describe() == ours.describe()
+    assert parts.rest == []
+    assert parts.described[-1].describe() == ours.describe()
 
 
 def _listed(value):
@@ -105,7 +106,7 @@ def arguments(cls):
 @pytest.mark.parametrize(
     "name", [n for n in T.__all__ if n != "InterpolationMode" and hasattr(V, n)]
 )
-def test_arguments_of_torchvision(name):
+def test_arguments_are_torchvisions(name):
     ours, theirs = arguments(getattr(T, name)), arguments(getattr(V, name))
     assert [n for n, _ in ours[: len(theirs)]] == [n for n, _ in theirs]
     for (argument, mine), (_, default) in zip(ours, theirs):
@@ -118,7 +119,7 @@ def test_arguments_of_torchvision(name):
 
 
 @pytest.mark.parametrize("name, args, error", WRONG)
-def test_refused_as_torchvision(name, args, error):
+def test_arguments_that_torchvision_refuses_are_refused(name, args, error):
     for module in (T, V):
         with pytest.raises(error):
             getattr(module, name)(*args)
@@ -151,7 +152,7 @@ def test_refused_as_torchvision(name, args, error):
         (lambda: T.Compose(T.ToTensor()), "list"),
     ],
 )
-def test_refused(make, message):
+def test_invalid_arguments_are_refused(make, message):
     with pytest.raises((TypeError, ValueError), match=message):
         make()
 
@@ -176,12 +177,14 @@ EVERY = [
 
 
 @pytest.mark.parametrize("transform", EVERY, ids=repr)
-def test_describes(transform):
+def test_transforms_describe_themselves(transform):
     description = transform.describe()
     assert description["name"] == type(transform).__name__
     assert json.loads(json.dumps(description)) == description
     copy = pickle.loads(pickle.dumps(transform))
-    assert copy == transform and hash(copy) == hash(transform) and repr(copy) == repr(transform)
+    assert copy == transform
+    assert hash(copy) == hash(transform)
+    assert repr(copy) == repr(transform)
     assert transform != T.CenterCrop(4321)
     with pytest.raises(TypeError, match=r"cannot be called: .*DataLoader of hdmlp") as caught:
         transform(b"")
@@ -194,7 +197,7 @@ def test_every_class_is_tested():
     assert not untested, f"add one of each to EVERY: {sorted(untested)}"
 
 
-def test_dtypes():
+def test_dtypes_are_torchs():
     import numpy as np
 
     for dtype in ("float16", "half", torch.float16, np.float16, np.dtype("float16")):
@@ -203,7 +206,7 @@ def test_dtypes():
     assert T.ToTensor(dtype=torch.float).dtype == T.ConvertImageDtype().dtype == "float32"
 
 
-def test_interpolations():
+def test_interpolations_are_torchvisions():
     from PIL import Image
 
     for mode in V.InterpolationMode:

@@ -22,7 +22,7 @@ def names(parts):
     return [type(t).__name__ for t in parts.described], parts.hands, parts.rest
 
 
-def test_compose():
+def test_compositions_are_flattened():
     for given in (
         IMAGENET,
         tuple(IMAGENET),
@@ -39,14 +39,16 @@ def test_compose():
         )
         assert T.describe(given) == [t.describe() for t in parts.described]
         described, rest = parts
-        assert described == parts.described and rest == []
+        assert described == parts.described
+        assert rest == []
     ours = T.Compose([T.RandomResizedCrop(224), T.ToTensor()])
     assert ours.describe() == [t.describe() for t in ours.transforms]
     assert repr(ours).startswith("Compose(\n    RandomResizedCrop(size=(224, 224)")
-    assert T.split(None).described == [] and T.split([]).hands == "bytes"
+    assert T.split(None).described == []
+    assert T.split([]).hands == "bytes"
 
 
-def test_rest():
+def test_the_rest_is_left_to_python():
     def other(x):
         return x
 
@@ -91,7 +93,7 @@ def test_rest():
             T.describe(given)
 
 
-def test_others_may_do_anything():
+def test_changed_transforms_are_left_to_python():
     class Crop(V.CenterCrop):
         def forward(self, img):
             return img
@@ -113,8 +115,8 @@ def test_others_may_do_anything():
         assert T.split([t]).described == []
 
 
-def test_presets():
-    """What ``weights.transforms()`` gives is carried out, and is what it makes of an image."""
+def test_presets_of_weights_are_carried_out():
+    """The presets of ``weights.transforms()``, with the same result."""
     import numpy as np
     from PIL import Image
 
@@ -129,7 +131,8 @@ def test_presets():
         T.ToTensor(),
         T.Normalize(preset.mean, preset.std),
     ]
-    assert parts.rest == [] and parts.hands == "tensor"
+    assert parts.rest == []
+    assert parts.hands == "tensor"
     img = Image.fromarray(np.random.default_rng(1).integers(0, 255, (40, 60, 3), np.uint8))
     likewise = V.Compose(
         [
@@ -147,7 +150,7 @@ def test_presets():
     assert T.split(preset).described == []
 
 
-def test_a_class_around_a_compose():
+def test_a_class_that_wraps_a_composition_is_carried_out():
     class Preset:
         def __init__(self):
             self.crop, self.inner = 3, V.Compose(IMAGENET)
@@ -171,14 +174,14 @@ def test_a_class_around_a_compose():
 @pytest.mark.parametrize(
     "given", [T.Resize, [T.CenterCrop(3), V.ToTensor], V.Compose, T.Compose([V.CenterCrop])]
 )
-def test_a_class_is_no_transform(given):
+def test_a_class_in_place_of_an_object_is_refused(given):
     with pytest.raises(
         TypeError, match=r"(Resize|ToTensor|Compose|CenterCrop) is a class.*write \1\(\.\.\.\)"
     ):
         T.split(given)
 
 
-def test_ours_cannot_run_in_python():
+def test_hdmlps_transforms_cannot_run_in_python():
     with pytest.raises(TypeError, match=r"CenterCrop.*cannot run in Python after"):
         T.split([V.RandomRotation(5), T.CenterCrop(3)])
     for given, message in [
@@ -237,7 +240,7 @@ def v2(monkeypatch):
     return module
 
 
-def test_v2(v2):
+def test_v2_classes_are_mapped(v2):
     crop = v2.RandomResizedCrop(
         size=(224, 224),
         scale=(0.08, 1.0),
@@ -269,7 +272,8 @@ def test_v2(v2):
             T.Normalize(norm.mean, norm.std),
         ]
     )
-    assert parts.rest == [] and parts.hands == "tensor"
+    assert parts.rest == []
+    assert parts.hands == "tensor"
     assert T.split([crop, flip, image, to_float, norm]).rest == []
     blur = v2.GaussianBlur()
     for given, rest in [
@@ -328,8 +332,8 @@ def test_v2(v2):
         assert parts.rest == (given[len(given) - rest :] if isinstance(rest, int) else rest), given
 
 
-def test_padding_of_v2s_random_crop(v2):
-    """It is kept as (left, right, top, bottom), and was given as (left, top, right, bottom)."""
+def test_padding_of_v2s_random_crop_is_reordered(v2):
+    """It is stored as (left, right, top, bottom), and given as (left, top, right, bottom)."""
     crop = v2.RandomCrop(
         size=(9, 9), padding=[1, 3, 2, 4], pad_if_needed=False, fill=0, padding_mode="constant"
     )

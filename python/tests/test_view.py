@@ -1,4 +1,4 @@
-"""A file system that answers late: what it opens then is closed again."""
+"""A file system that answers late: what was opened then is closed again."""
 
 import errno
 import threading
@@ -7,17 +7,18 @@ import pytest
 from hdmlp import _view
 
 
-def test_what_comes_too_late_is_undone():
-    """Once, and what comes in time is not."""
+def test_a_late_result_is_undone():
+    """Once; a result in time is not."""
     answers, undone = threading.Event(), []
 
     def call():
         answers.wait()
         return "late"
 
-    with pytest.raises(OSError) as caught:
+    with pytest.raises(OSError, match=r"it has not answered for 0\.01 s") as caught:
         _view.call_with_timeout("/somewhere", call, undone.append, 0.01)
-    assert caught.value.errno == errno.ETIMEDOUT and undone == []
+    assert caught.value.errno == errno.ETIMEDOUT
+    assert undone == []
     waiting = [thread for thread in threading.enumerate() if thread.name == "hdmlp-open"]
     answers.set()
     for thread in waiting:
@@ -41,5 +42,5 @@ def test_what_comes_too_late_is_undone():
         (None, None),
     ],
 )
-def test_times_as_configurations_have_them(given, seconds):
+def test_durations_of_the_configuration_are_parsed(given, seconds):
     assert _view.seconds(given) == seconds

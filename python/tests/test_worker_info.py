@@ -1,5 +1,5 @@
-"""``torch.utils.data.get_worker_info`` in the workers of loaders that the daemon serves, as timm's
-and transformers' worker_init_fn ask for it."""
+"""``torch.utils.data.get_worker_info`` in the workers of loaders that the daemon serves, as used by
+timm's and transformers' worker_init_fn."""
 
 import os
 import subprocess
@@ -21,15 +21,16 @@ def told(data):
 
 
 def init(number):
-    """Only timm's first lines, and a mark on the worker's copy of the dataset."""
+    """timm's first lines, and a mark on the worker's copy of the dataset."""
     worker = get_worker_info()
-    assert worker is not None and worker.id == number
+    assert worker is not None
+    assert worker.id == number
     worker.dataset.count = 7
 
 
 @pytest.mark.parametrize("seed", [3, None])
 @pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_workers_of_a_served_loader(folder, seed, context):
+def test_workers_of_a_served_loader_have_worker_info(folder, seed, context):
     data = ht.ImageFolder(folder, loader=told)
     with ht.DataLoader(
         data,
@@ -41,7 +42,8 @@ def test_workers_of_a_served_loader(folder, seed, context):
         multiprocessing_context=context,
     ) as loader:
         found = {tuple(row.tolist()) for batch, _ in loader for row in batch}
-    assert found and found <= {(0, 2, 7), (1, 2, 7)}
+    assert found
+    assert found <= {(0, 2, 7), (1, 2, 7)}
     assert get_worker_info() is None
 
 
@@ -49,18 +51,19 @@ def other(number):
     get_worker_info().dataset.transform = abs
 
 
-def test_what_is_made_of_samples_cannot_be_changed_in_a_worker(folder):
+def test_worker_init_fn_cannot_change_the_transform(folder):
     data = ht.ImageFolder(folder, loader=told)
-    with ht.DataLoader(
-        data, 2, num_workers=2, worker_init_fn=other, multiprocessing_context="fork"
-    ) as loader:
-        with pytest.raises(RuntimeError, match="worker_init_fn changed the transform"):
-            next(iter(loader))
+    with (
+        ht.DataLoader(
+            data, 2, num_workers=2, worker_init_fn=other, multiprocessing_context="fork"
+        ) as loader,
+        pytest.raises(RuntimeError, match="worker_init_fn changed the transform"),
+    ):
+        next(iter(loader))
 
 
 def page_faults(setting: str, **environment: str) -> int:
-    """Pages that were mapped while eight arrays of 600 KB at a time were made and dropped, 100
-    times."""
+    """Pages mapped while eight arrays of 600 KB at a time were made and dropped, 100 times."""
     script = f"""
 import resource, numpy
 from hdmlp import _worker
@@ -82,11 +85,11 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
     )
 
 
-def test_a_worker_keeps_the_memory_of_pictures_that_are_gone():
+def test_a_worker_reuses_the_memory_of_dropped_pictures():
     assert page_faults("") > 10 * page_faults("_worker.keep_memory()")
 
 
-def test_what_the_user_says_of_malloc_holds():
+def test_the_users_settings_of_malloc_apply():
     assert (
         page_faults(
             "_worker.keep_memory()",

@@ -1,4 +1,4 @@
-"""Workers between the daemon and the loader: what they hold comes back, and what is no good is
+"""Workers between the daemon and the loader: what they hold is returned, and broken ones are
 replaced."""
 
 import os
@@ -21,8 +21,8 @@ from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY
 from hdmlp._segments import Segment
 from hdmlp._worker import Worker
 from hdmlp._workers import Pool
+from numbered import dataset, decode, expected, ids_of
 from peer import Peer, descriptors, memory
-from test_torch import dataset, decode, expected, ids_of
 
 
 def broken(sample):
@@ -33,7 +33,7 @@ def pool_of(loader):
     return loader._engine._feeds[0].source
 
 
-def test_slots_of_batches_that_fail_come_back(daemon, folder):
+def test_slots_of_failing_batches_are_returned(daemon, folder):
     """More samples fail than there are slots."""
     daemon.slots = 24
     with ht.DataLoader(
@@ -47,8 +47,8 @@ def test_slots_of_batches_that_fail_come_back(daemon, folder):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, folder, workers):
-    """Nor does it keep the iterator that gave them up, whose job the next one takes over."""
+def test_an_error_after_discarded_batches_is_discarded(daemon, folder, workers):
+    """It does not keep the abandoned iterator alive, whose job the next one takes over."""
     data, read = (
         (dataset(folder), ids_of)
         if workers
@@ -75,7 +75,7 @@ def test_an_error_behind_batches_that_are_given_up_does_not_surface(daemon, fold
         assert len(loader._engine._feeds) == 1
 
 
-def test_workers_that_were_interrupted_are_replaced(daemon, folder):
+def test_interrupted_workers_are_replaced(daemon, folder):
     with ht.DataLoader(
         dataset(folder), batch_size=4, seed=3, num_workers=1, shuffle=True
     ) as loader:
@@ -93,7 +93,7 @@ def identity(items):
 
 
 class Plenty(torch.utils.data.Dataset):
-    """Many numbers, had many at a time."""
+    """Many numbers, read many at a time."""
 
     def __len__(self):
         return 400_000
@@ -102,20 +102,20 @@ class Plenty(torch.utils.data.Dataset):
         return [sum(indices)]
 
 
-def test_tasks_larger_than_a_socket_takes_at_once():
-    """Each batch's 100,000 indices go to the worker in pieces."""
+def test_tasks_may_be_larger_than_a_sockets_buffer():
+    """Each batch's 100,000 indices are sent to the worker in pieces."""
     with ht.DataLoader(Plenty(), 100_000, num_workers=1, collate_fn=identity, timeout=60) as loader:
         sums = [batch[0] for batch in loader]
     assert sums == [sum(range(n, n + 100_000)) for n in range(0, 400_000, 100_000)]
 
 
-def test_segments_that_the_daemon_drops_are_closed(tmp_path):
+def test_segments_dropped_by_the_daemon_are_closed(tmp_path):
     pool = Pool(None, 1, 1, None)
     peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
     pool.attach(peer.stream)
 
     def ours():
-        """How many descriptors of each segment there are beside the test's own."""
+        """The number of descriptors of each segment beside the test's own."""
         assert peer.stream.poll() is None
         return [descriptors(name) - 1 for name in peer.names.values()]
 
@@ -131,7 +131,7 @@ def test_segments_that_the_daemon_drops_are_closed(tmp_path):
 
 
 class Played:
-    """A context for a pool whose worker is played by the test."""
+    """A context for a pool whose worker is controlled by the test."""
 
     def Process(self, args, **_):
         self.connection = protocol.Connection(args[0].dup(), _worker.TO_WORKER_WITH_FD)
@@ -140,7 +140,7 @@ class Played:
         )
 
     def heard(self):
-        """The frames that came to the worker since: type and payload."""
+        """The frames that the worker has received since: type and payload."""
         frames = []
         while self.connection.fill():
             pass
@@ -149,7 +149,7 @@ class Played:
         return frames
 
 
-def test_a_batch_that_comes_after_it_was_given_up_returns_its_slots(tmp_path):
+def test_a_discarded_batch_returns_its_slots(tmp_path):
     """In the daemon's buffer and in the worker's."""
     context = Played()
     pool = Pool(None, 1, 2, context)
@@ -174,8 +174,8 @@ def test_a_batch_that_comes_after_it_was_given_up_returns_its_slots(tmp_path):
     pool.close(), peer.close(), context.connection.close()
 
 
-def test_renewed_workers_leave_no_slots_of_the_daemon_taken(tmp_path):
-    """What a worker had when it was ended, after a loop was left by break."""
+def test_renewing_workers_returns_the_daemons_slots(tmp_path):
+    """Those that a worker held when it was ended, after a loop was left by break."""
     context = Played()
     pool = Pool(None, 1, 2, context)
     peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
@@ -230,7 +230,7 @@ class Task:
         )
 
     def answer(self):
-        """What came of the next task: a batch, or an error."""
+        """The result of the next task: a batch, or an error."""
         while True:
             frame = self.connection.frame()
             if frame is None:
@@ -251,7 +251,7 @@ class Task:
         self.thread.join()
 
 
-def test_a_worker_lets_go_of_a_segment_after_the_batches_before():
+def test_a_worker_drops_a_segment_after_the_batches_before():
     task = Task(bytes)
     for number in (1, 2):
         task.segment(number, bytes([number]) * 100)
@@ -265,8 +265,8 @@ def test_a_worker_lets_go_of_a_segment_after_the_batches_before():
     task.close()
 
 
-def test_what_a_loader_keeps_of_a_sample_is_a_copy():
-    """Where the daemon hands tensors to transforms in Python, these may write to them."""
+def test_a_transform_gets_a_writable_copy():
+    """Of tensors that the daemon hands over."""
     from hdmlp._output import Handed, Output
 
     handed = Handed("tensor")
@@ -274,6 +274,5 @@ def test_what_a_loader_keeps_of_a_sample_is_a_copy():
     content = bytearray(torch.arange(4.0).numpy().tobytes())
     made = handed(memoryview(content).toreadonly())
     made += 1
-    assert made.tolist() == [1, 2, 3, 4] and torch.frombuffer(
-        content, dtype=torch.float32
-    ).tolist() == [0, 1, 2, 3]
+    assert made.tolist() == [1, 2, 3, 4]
+    assert torch.frombuffer(content, dtype=torch.float32).tolist() == [0, 1, 2, 3]

@@ -46,7 +46,7 @@ def test_torchs_loader_refuses_text_for_a_switch(folder, name):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "message"),
+    "arguments, message",
     [
         (dict(name=3), "name=3: must be text, not int"),
         (dict(config_file=3), "config_file=3: must be a path"),

@@ -37,91 +37,6 @@ static const uint8_t natural_order[64 + 64 + 16] = {
 	63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63, 63,
 };
 
-// extend returns the value of n bits v (T.81, F.2.2.1): those that start with 0 are negative.
-static inline int32_t extend(uint32_t v, uint32_t n) {
-	return n == 0 ? 0 : (int32_t)v - (v >> (n - 1) ? 0 : (int32_t)((1u << n) - 1));
-}
-
-// The meaning of a symbol: the number of the value's bits and, for AC codes, the number of zero
-// coefficients before it.
-static inline uint32_t size_of(uint32_t symbol, int is_ac) { return is_ac ? symbol & 15 : symbol; }
-
-static inline uint32_t run_of(uint32_t symbol, int is_ac) {
-	if (!is_ac)
-		return 0;
-	// No value: 16 zeros, or the end of the block; libjpeg treats all other symbols as the latter.
-	return (symbol & 15) != 0 ? symbol >> 4 : symbol >> 4 == 15 ? 15 : 64;
-}
-
-enum { none = 0x80 };
-
-// table_set builds t from h, which libjpeg has validated, unless t was built from an equal table.
-static void table_set(entropy_table *t, const JHUFF_TBL *h, int is_ac) {
-	int total = 0;
-	for (int n = 1; n <= 16; n++)
-		total += h->bits[n];
-	if (t->set && t->is_ac == is_ac && memcmp(t->counts + 1, h->bits + 1, 16) == 0 &&
-	    memcmp(t->symbol, h->huffval, (size_t)total) == 0)
-		return;
-	t->set = 1;
-	t->is_ac = is_ac;
-	memcpy(t->counts, h->bits, 17);
-	memcpy(t->symbol, h->huffval, (size_t)total);
-
-	// First the length and the symbol of the code that each window starts with.
-	uint16_t length[1 << look] = {0};
-	uint8_t symbol[1 << look];
-	uint32_t code = 0;
-	int index = 0;
-	for (uint32_t n = 1; n <= 16; n++, code <<= 1) {
-		t->offset[n] = index - (int32_t)code;
-		for (int i = 0; i < h->bits[n]; i++, index++, code++)
-			for (uint32_t w = n > look ? 1 << look : code << (look - n);
-				w < 1 << look && w >> (look - n) == code; w++) {
-				length[w] = (uint16_t)n;
-				symbol[w] = h->huffval[index];
-			}
-		t->limit[n] = (int32_t)(code << (16 - n));
-	}
-
-	for (uint32_t w = 0; w < 1 << far && is_ac; w++) {
-		uint32_t used = 0, about = 0, before = 0, rest = w >> (far - look);
-		while (used < far && length[rest] != 0 && used + length[rest] <= far) {
-			uint32_t run = run_of(symbol[rest], is_ac);
-			before = about;
-			about += run + 1;
-			used += length[rest] + size_of(symbol[rest], is_ac);
-			if (run == 64)
-				break;
-			rest = (w << used & ((1 << far) - 1)) >> (far - look);
-		}
-		t->skip[w] = before << 16 | about << 8 | used;
-	}
-	for (uint32_t w = 0; w < 1 << look; w++) {
-		uint32_t n = length[w], size = size_of(symbol[w], is_ac), run = run_of(symbol[w], is_ac);
-		if (n == 0) {
-			t->entry[w] = none;
-			continue;
-		}
-		uint32_t used = n + size, about = run + 1;
-		uint64_t second = 0;
-		if (is_ac && run != 64 && used < look) {
-			// Bits outside the window are assumed to be 0; they must not matter.
-			uint32_t rest = w << used & ((1 << look) - 1), m = length[rest],
-				more = size_of(symbol[rest], is_ac);
-			if (m != 0 && used + m + more <= look) {
-				uint32_t bits = rest >> (look - m - more) & ((1u << more) - 1);
-				second = more == 0 ? 0 : (uint16_t)extend(bits, more);
-				about += run_of(symbol[rest], is_ac) + 1;
-				used += m + more;
-			}
-		}
-		t->entry[w] = second << 48 | (uint64_t)(n + size) << 40 | (uint64_t)about << 32 |
-			run << 24 | (63 - size) << 16 |
-		              n << 8 | used;
-	}
-}
-
 // unstuff copies more of the scan to e->data, without the zeros after 0xff, after the bytes not
 // used yet, up to a marker. It returns FALSE if the data ends without a marker or at an unexpected
 // one, which libjpeg has to handle.
@@ -302,7 +217,7 @@ static inline __attribute__((always_inline)) boolean coefficients(reader *in,
 		// Twice a code of look bits and a value of 15 fit into what a refill gives.
 		for (int i = 0; i < 2; i++) {
 			uint64_t entry = ac->entry[r.bits >> (64 - look)];
-			if (__builtin_expect(entry & none, 0))
+			if (__builtin_expect(entry & unusable, 0))
 				goto slow;
 			uint32_t first = k + (entry >> 24 & 0xff);
 			int16_t value = first_value(r.bits, entry);
@@ -357,7 +272,7 @@ static inline __attribute__((always_inline)) boolean mcu(
 		refill(&r);
 		uint64_t entry = dc->entry[r.bits >> (64 - look)];
 		int32_t *last = &e->dc[e->block_component[b]];
-		if (__builtin_expect(entry & none, 0)) {
+		if (__builtin_expect(entry & unusable, 0)) {
 			long_result code = long_code(&r, dc);
 			if (code.run < 0)
 				return FALSE;
@@ -408,8 +323,8 @@ boolean entropy_start(j_decompress_ptr cinfo, entropy_decoder *e, void (*bail)(j
 		return FALSE;
 	for (int i = 0; i < cinfo->comps_in_scan; i++) {
 		const jpeg_component_info *c = cinfo->cur_comp_info[i];
-		table_set(&e->dc_table[c->dc_tbl_no], cinfo->dc_huff_tbl_ptrs[c->dc_tbl_no], 0);
-		table_set(&e->ac_table[c->ac_tbl_no], cinfo->ac_huff_tbl_ptrs[c->ac_tbl_no], 1);
+		entropy_table_set(&e->dc_table[c->dc_tbl_no], cinfo->dc_huff_tbl_ptrs[c->dc_tbl_no], 0);
+		entropy_table_set(&e->ac_table[c->ac_tbl_no], cinfo->ac_huff_tbl_ptrs[c->ac_tbl_no], 1);
 	}
 	e->blocks = cinfo->blocks_in_MCU;
 	for (int b = 0; b < e->blocks; b++) {

@@ -16,33 +16,7 @@
 
 #include <jpegint.h>
 
-enum { look = 10, far = 12 }; // bits looked up at once; to skip
-
-// entropy_table decodes Huffman codes with the values that follow them: one, or two if both fit
-// into look bits. For the next look bits, an entry holds
-//   bits  0..5   how many bits it uses in all: at most look, or one code and its value
-//   bit   7      set if the entry is unusable: a code longer than look bits, or none
-//   bits  8..15  the length of the first code; its value follows
-//   bits 16..23  63 minus the number of the value's bits
-//   bits 24..31  how many coefficients to skip before the first value's: 64 at the end of the block
-//   bits 32..39  how many coefficients it covers in all
-//   bits 40..47  how many bits the first code and its value use
-//   bits 48..63  the second value; without one, the first value belongs to the last coefficient
-//
-// Unwanted coefficients are skipped by all complete codes in the next far bits, and the value of
-// the last one. skip holds, for AC codes,
-//   bits  0..7   how many bits they use; 0 if the entry is unusable
-//   bits  8..15  how many coefficients they cover
-//   bits 16..23  how many coefficients the codes before the last cover
-typedef struct {
-	uint64_t entry[1 << look];
-	uint32_t skip[1 << far];
-	int32_t limit[17];  // limit[n]: first 16-bit window above the codes of n bits
-	int32_t offset[17]; // index into symbol of a code of n bits, minus the code
-	uint8_t symbol[256];
-	uint8_t counts[17]; // of codes of n bits
-	int set, is_ac;
-} entropy_table;
+#include "entropy_table.h"
 
 typedef struct entropy_decoder {
 	// The rest of the scan, and a piece of it without stuffing, split into parts by restart

@@ -1,0 +1,112 @@
+package stage
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+)
+
+// far returns options for a source that takes a second for each sample, however many it is asked
+// for, and for samples of 4096 bytes, each of which is a batch.
+func far(samples int) rigOptions {
+	o := plain(samples, 1)
+	o.sizes = slices.Repeat([]int{4096}, samples)
+	o.spec.GlobalBatch = 1
+	o.threads, o.buffer = 32, 1<<20
+	o.hook = func(context.Context, int) error {
+		<-time.After(time.Second)
+		return nil
+	}
+	return o
+}
+
+// TestMoreIsStagedIfThatIsWhatTheProcessWaitsFor checks that the number of batches in progress, and
+// the buffer, grow while the process waits although more samples could be read at the same time, up
+// to their limits, and only if there is memory.
+func TestMoreIsStagedIfThatIsWhatTheProcessWaitsFor(t *testing.T) {
+	const samples = 320
+	yes := func(int64) bool { return true }
+	for name, c := range map[string]struct {
+		change  func(o *rigOptions)
+		longest time.Duration
+		least   time.Duration
+	}{
+		"fixed number of batches": {
+			func(o *rigOptions) { o.ahead = 4 }, 81 * time.Second, 79 * time.Second,
+		},
+		"batches grow": {
+			func(o *rigOptions) { o.ahead, o.mostAhead = 4, 100 }, 25 * time.Second, 0,
+		},
+		"batches grow to a limit": {
+			func(o *rigOptions) { o.ahead, o.mostAhead = 4, 8 }, 45 * time.Second, 38 * time.Second,
+		},
+		"fixed buffer": {
+			func(o *rigOptions) { o.ahead, o.buffer = 100, 4*4096 }, 81 * time.Second,
+			60 * time.Second,
+		},
+		"the buffer grows": {
+			func(o *rigOptions) {
+				o.ahead, o.buffer, o.mostBuffer, o.grow = 100, 4*4096, 1<<20, yes
+			}, 25 * time.Second, 0,
+		},
+		"there is no memory for that": {
+			func(o *rigOptions) {
+				o.ahead, o.buffer, o.mostBuffer = 100, 4*4096, 1<<20
+				o.grow = func(int64) bool { return false }
+			}, 81 * time.Second, 60 * time.Second,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				o := far(samples)
+				c.change(&o)
+				g := newRig(t, o)
+				defer g.close()
+				begun := time.Now()
+				out, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if took := time.Since(begun); took < c.least || took > c.longest {
+					t.Errorf("took %v, want %v to %v", took, c.least, c.longest)
+				}
+				for at, got := range out {
+					if !equal(got, g.want(0, at)) {
+						t.Errorf("%+v: wrong content", at)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestNothingGrowsForAProcessThatDoesNotWait checks that a process that takes longer for a batch
+// than the source has no more staged than at first.
+func TestNothingGrowsForAProcessThatDoesNotWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := far(40)
+		o.ahead, o.mostAhead, o.buffer, o.mostBuffer = 4, 100, 4*4096, 1<<20
+		o.grow = func(int64) bool { t.Error("the buffer is to grow"); return true }
+		g := newRig(t, o)
+		defer g.close()
+		r := g.ranks[0]
+		waits := true
+		r.stager.Wait()
+		err := r.stager.Run(t.Context(), 0, 0, func(b *Batch) error {
+			if waits = false; b.Step < 39 {
+				<-time.After(3 * time.Second) // the process works on the batch before
+			}
+			g.giveBack(r, b)
+			r.stager.Taken(b.Epoch, b.Step)
+			return nil
+		})
+		if err != nil || waits {
+			t.Fatal(err, waits)
+		}
+		if r.stager.ahead != 4 {
+			t.Errorf("%d batches are staged", r.stager.ahead)
+		}
+	})
+}

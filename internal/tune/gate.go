@@ -1,0 +1,107 @@
+package tune
+
+import (
+	"sync"
+	"time"
+)
+
+// Gate admits a limited number of reads at a time, and finds the number that gives the highest
+// throughput. Reads that something waits for are admitted before others, each in order of arrival.
+// Its methods are safe for concurrent use.
+type Gate struct {
+	changed func(limit int)
+
+	mu           sync.Mutex // guards the following
+	tuner        *Tuner
+	inside, lent int
+	urgent, rest []chan struct{} // waiting reads, oldest first; closed when they are admitted
+	// A window is a time in which a read was always waiting: only then the limit limits the
+	// throughput.
+	since time.Time // beginning of the window; zero: none
+	done  int       // reads since then
+}
+
+const (
+	windowTime  = 250 * time.Millisecond
+	windowReads = 4 // per stream
+)
+
+// NewGate returns a gate. changed is called with each new limit, without a lock held.
+func NewGate(o Options, changed func(limit int)) *Gate {
+	return &Gate{tuner: New(o), changed: changed}
+}
+
+// Limit returns how many reads are admitted at a time now.
+func (g *Gate) Limit() int {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.tuner.Value()
+}
+
+// Enter waits until the read is admitted. Leave must follow.
+func (g *Gate) Enter(urgent bool) {
+	g.mu.Lock()
+	if g.inside < g.tuner.Value()+g.lent {
+		g.inside++
+		g.mu.Unlock()
+		return
+	}
+	turn := make(chan struct{})
+	if urgent {
+		g.urgent = append(g.urgent, turn)
+	} else {
+		g.rest = append(g.rest, turn)
+	}
+	if g.since.IsZero() {
+		g.since, g.done = time.Now(), 0
+	}
+	g.mu.Unlock()
+	<-turn
+}
+
+// Leave records the end of a read, and whether it succeeded.
+func (g *Gate) Leave(ok bool) {
+	g.mu.Lock()
+	g.inside--
+	was := g.tuner.Value()
+	if ok && !g.since.IsZero() {
+		g.done++
+		now := time.Now()
+		if took := now.Sub(g.since); g.done >= windowReads*was && took >= windowTime {
+			g.tuner.Next(float64(g.done) / took.Seconds())
+			g.since, g.done = now, 0
+		}
+	}
+	g.admit()
+	limit := g.tuner.Value()
+	g.mu.Unlock()
+	if limit != was {
+		g.changed(limit)
+	}
+}
+
+// Lend admits n more reads at a time than the limit, in the place of reads that hang; a negative
+// number takes that back.
+func (g *Gate) Lend(n int) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.lent += n
+	g.admit()
+}
+
+// admit admits as many waiting reads as there may be. g.mu must be held.
+func (g *Gate) admit() {
+	for g.inside < g.tuner.Value()+g.lent && len(g.urgent)+len(g.rest) > 0 {
+		list := &g.urgent
+		if len(*list) == 0 {
+			list = &g.rest
+		}
+		close((*list)[0])
+		(*list)[0] = nil
+		*list = (*list)[1:]
+		g.inside++
+	}
+	if len(g.urgent)+len(g.rest) == 0 {
+		g.since, g.urgent, g.rest = time.Time{}, nil, nil
+	}
+}

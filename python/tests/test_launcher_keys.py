@@ -1,0 +1,172 @@
+"""Names of jobs, ports and secrets, which all ranks of a launch derive independently."""
+
+import os
+import re
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
+
+import pytest
+from hdmlp import _launcher as launcher
+from hdmlp import _nodes, data, errors
+from hdmlp._place import Place
+
+
+def test_jobs_are_named_after_their_launch():
+    two = Place(0, 2, 0, "")
+    master = {"MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+    key = launcher.job_key
+    assert (
+        key(two, "0", {"TORCHELASTIC_RUN_ID": "none", "TORCHELASTIC_RESTART_COUNT": "2", **master})
+        == "torchrun-none-2-n1:29500/0"
+    )
+    assert key(two, "a", master) == "master-n1:29500/a"
+    assert key(two, "0", {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1"}) == "slurm-7.1/0"
+    assert key(two, "0", {"PMIX_NAMESPACE": "x"}) == "mpi-x/0"
+    assert key(two, "0", {}).startswith("parent-")
+    # With an address too: two launches after each other have the same one.
+    slurm, mpi = two._replace(node_source="Slurm"), two._replace(node_source="Open MPI")
+    step = {"SLURM_JOB_ID": "7", "SLURM_STEP_ID": "1", **master}
+    assert key(slurm, "0", step) == "slurm-7.1-n1:29500/0"
+    assert key(mpi, "0", {"PMIX_NAMESPACE": "x", **step}) == "mpi-x-n1:29500/0"
+    assert key(two, "0", step) == "master-n1:29500/0"  # Slurm started only some of the ranks
+    one = Place(0, 1, 0, "")
+    assert key(one, "0", master) == key(one, "0", master) != key(one, "1", master)
+
+
+def test_a_reused_process_id_is_another_job(monkeypatch):
+    one, key = Place(0, 1, 0, ""), launcher.job_key
+    before = key(one, "0", {})
+    assert before.startswith(f"process-{os.getpid()}-")
+    assert key(one, "0", {}) == before
+    monkeypatch.setattr(launcher, "_nonces", {})  # as in a new process
+    assert key(one, "0", {}) != before
+
+
+def test_long_names_are_shortened_and_stay_distinct():
+    two = Place(0, 2, 0, "")
+
+    def key(run, name="0"):
+        return launcher.job_key(
+            two, name, {"TORCHELASTIC_RUN_ID": run, "MASTER_ADDR": "n1", "MASTER_PORT": "29500"}
+        )
+
+    fits = "x" * (launcher.LONGEST_KEY - len(key("x")) + 1)
+    assert key(fits) == f"torchrun-{fits}-0-n1:29500/0"
+    assert len(key(fits)) == launcher.LONGEST_KEY
+    long = [key(fits + "x"), key(fits + "y"), key(fits + "x", "1"), key("\u00e4" * 300)]
+    assert len(set(long)) == 4
+    assert all(launcher.LONGEST_KEY - 1 <= len(k.encode()) <= launcher.LONGEST_KEY for k in long)
+    assert long[0] == key(fits + "x")
+    assert long[0].startswith("torchrun-xxx")
+
+
+def test_all_ranks_of_an_mpich_launch_have_its_name():
+    """Whatever process is between mpirun and them; each launch has another name."""
+    if not os.path.exists("/usr/bin/mpirun.mpich"):
+        pytest.skip("no /usr/bin/mpirun.mpich: `scripts/setup test` installs it")
+    say = (
+        "import os; from hdmlp import _launcher as launcher; "
+        "os.write(1, (launcher.job_key(launcher.find(), '0') + '\\n').encode())"
+    )
+    named = []
+    for before in ([], ["sh", "-c", '"$@"; true', "sh"]):
+        out = subprocess.run(
+            ["/usr/bin/mpirun.mpich", "-n", "3", *before, sys.executable, "-c", say],
+            check=True,
+            timeout=60,
+            text=True,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": os.path.dirname(os.path.dirname(data.__file__))},
+        ).stdout
+        keys = out.split()
+        assert len(keys) == 3, out
+        assert len(set(keys)) == 1, out
+        assert re.fullmatch(r"mpi-[^:]+:\d+/0", keys[0]), out
+        named.append(keys[0])
+    assert named[0] != named[1]
+
+
+class Store:
+    """As torch's TCPStore, in which compare_set wakes no waiting get."""
+
+    def __init__(self):
+        self._changed, self._values = threading.Condition(), {}
+        self.waited_for = threading.Event()
+
+    def compare_set(self, key, expected, value):
+        with self._changed:
+            return self._values.setdefault(key, value).encode()
+
+    def set(self, key, value):
+        with self._changed:
+            self._values[key] = value
+            self._changed.notify_all()
+
+    def get(self, key):
+        with self._changed:
+            self.waited_for.set()
+            while key not in self._values:
+                if not self._changed.wait(20):
+                    raise RuntimeError("Socket Timeout")
+            return self._values[key].encode()
+
+
+def test_ranks_share_a_secret_through_torchs_store(monkeypatch):
+    """Whether they ask before or after rank 0 has drawn it; each loader of a process gets the
+    same."""
+    store = Store()
+    distributed = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        distributed_c10d=SimpleNamespace(_get_default_store=lambda: store),
+    )
+    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(distributed=distributed))
+    with ThreadPoolExecutor() as pool:
+        early = pool.submit(_nodes.secret, Place(1, 2, 0, ""), {})
+        assert store.waited_for.wait(20)
+        drawn = _nodes.secret(Place(0, 2, 0, ""), {})
+        assert (
+            early.result()
+            == drawn
+            == _nodes.secret(Place(0, 2, 0, ""), {})
+            == _nodes.secret(Place(1, 2, 0, ""), {})
+        )
+
+
+@pytest.mark.parametrize(
+    "launch_key, environ, port",
+    [
+        (None, {}, _nodes.DEFAULT_PORT),
+        (None, {"MASTER_PORT": "29500"}, 29510),
+        (None, {"MASTER_PORT": "65530"}, 65520),
+        (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0:7000,n1"}, 7000),
+        (None, {"MASTER_PORT": "29500", "HDMLP_NODES": "n0,n1"}, 29510),
+        (None, {"HDMLP_NODES": "n0:7000,n1", "HDMLP_PORT": "8000"}, 8000),
+    ],
+)
+def test_the_port_follows_from_the_environment(launch_key, environ, port):
+    assert _nodes.port(launch_key, environ) == port
+
+
+def test_launches_and_loaders_have_different_ports():
+    ports = {_nodes.port(f"slurm-{job}.0", {}) for job in range(1000)}
+    assert len(ports) > 800
+    assert all(20000 <= port < 32000 and port % _nodes.PORTS == 0 for port in ports)
+    assert [_nodes.ordinal(name) for name in ("0", "1", "63")] == [
+        0,
+        1,
+        63,
+    ]
+    assert 64 <= _nodes.ordinal("train") < 256
+
+
+def test_a_name_with_surrogates_is_refused():
+    with pytest.raises(
+        errors.ConfigError,
+        match=r"^name='a\\udc80': it has surrogates, which UTF-8 cannot hold; allowed: any other "
+        r"text$",
+    ):
+        launcher.job_key(Place(0, 1, 0, "arguments"), "a\udc80", {})

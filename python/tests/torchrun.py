@@ -1,0 +1,47 @@
+"""Ranks of scripts in real processes, started by torchrun."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+
+from items import PATH
+
+
+def torchrun(ranks, port):
+    """The command line that starts a script on so many ranks."""
+    # Debian's torchrun ends with an error without the flags about redirection.
+    return [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        f"--nproc_per_node={ranks}",
+        "--redirects=9:1",
+        "--tee=9:1",
+        f"--master_port={port}",
+    ]
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return str(s.getsockname()[1])
+
+
+def run(*command):
+    """Runs a command; returns the lines of JSON with a rank that it printed, and its errors."""
+    done = subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        timeout=240,
+        env={**os.environ, "PYTHONPATH": PATH, "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    found, at = [], 0
+    while (at := done.stdout.find('{"rank"', at)) >= 0:  # two of them may share a line
+        value, end = json.JSONDecoder().raw_decode(done.stdout[at:])
+        found.append(value)
+        at += end
+    return found, done.stderr
