@@ -25,7 +25,7 @@ func even(epochs int, mb, compute float64) *Workload {
 	for e := range epochs {
 		d := Demand{Compute: compute, Nodes: []float64{mb / 2, mb / 2}}
 		if e == 0 {
-			d.New, d.NewSamples = mb, int(mb)
+			d.New = mb
 		}
 		w.Epochs = append(w.Epochs, d)
 	}
@@ -82,7 +82,7 @@ func TestTimeBound(t *testing.T) {
 			e.Classes[1].Capacity, e.Classes[2].Capacity = 0, 0
 		}, &Workload{
 			Largest: 1,
-			Epochs:  []Demand{{Nodes: []float64{120, 40}, New: 160, NewSamples: 160}},
+			Epochs:  []Demand{{Nodes: []float64{120, 40}, New: 160}},
 		}, 120 / 10.001},
 		// Every sample is read on both nodes, 160 MB in an epoch. Of the two epochs' 320 MB, nodes
 		// have 50 MB each themselves in the second one; all others come from the source, at

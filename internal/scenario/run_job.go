@@ -150,11 +150,12 @@ func (r *Run) machine(job *simulate.Job) {
 	}
 	var seconds float64
 	var samples int64
+	workers := 0
 	for _, n := range r.report.Nodes {
 		if n.Preprocessing == nil {
 			continue
 		}
-		job.Run.Transforms = max(job.Run.Transforms, n.Preprocessing.Threads)
+		workers = max(workers, n.Preprocessing.Threads)
 		samples += n.Preprocessing.Samples
 		for _, t := range n.Preprocessing.Transforms {
 			seconds += t.Seconds
@@ -165,7 +166,7 @@ func (r *Run) machine(job *simulate.Job) {
 		job.Env.Preprocess = mean * float64(samples) / seconds
 	}
 	if len(r.report.Nodes) > 1 {
-		job.Run.Link = r.fastest("peer")
+		job.Env.PeerBandwidth = r.link()
 	}
 	batch := float64(r.report.Bytes) / float64(r.report.Samples) / mega *
 		float64(r.report.GlobalBatch) / float64(len(r.report.Nodes))
@@ -175,7 +176,7 @@ func (r *Run) machine(job *simulate.Job) {
 	}
 	threads := max(first.Threads, 1)
 	job.Env.Classes = append(job.Env.Classes, perfmodel.Class{
-		Capacity: max(staging, batch), Threads: threads, Read: perfmodel.Constant(unmeasured),
+		Capacity: max(staging, batch), Threads: max(workers, 1), Read: perfmodel.Constant(unmeasured),
 		Write: perfmodel.Constant(unmeasured),
 	})
 	for _, class := range first.Classes {
@@ -187,9 +188,24 @@ func (r *Run) machine(job *simulate.Job) {
 	}
 }
 
+// link returns what a node receives from the others at most, in MB/s.
+func (r *Run) link() float64 {
+	most := 0.0
+	for _, n := range r.report.Nodes {
+		for _, m := range n.Tiers {
+			if m.Tier == "peer" {
+				most = max(most, m.Peak)
+			}
+		}
+	}
+	if most == 0 { // of an earlier version, or nothing was received
+		return r.fastest("peer")
+	}
+	return most
+}
+
 // fastest returns what a tier delivered to a node in the epoch in which that was most, in MB/s while
-// reads were in progress. In the first epoch another node may have to read from the source what it
-// is asked for, and a class is written to.
+// reads were in progress: in the first epoch a class is written to as well.
 func (r *Run) fastest(tier string) float64 {
 	var all, most float64 // MB of the run, and the rate
 	speeds := make(map[int]stats.Speed)

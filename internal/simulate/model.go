@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 
 	"github.com/hdmlp/hdmlp/internal/access"
@@ -65,12 +64,13 @@ type model struct {
 	full, last    []int   // samples of a batch per node, and of an epoch's last
 	perMB         float64 // 1/c
 	write         float64 // seconds per MB, write_i(k) of thesis 3.1.3
+	perThread     float64 // 1/p_0
 	buffer        float64 // d_0
-	peer          float64 // b_c
+	part          float64 // MB of the buffer that are refilled together
+	peer          float64 // 1/b_c
 	latency       float64
 	ran           RunJob
-	incoming      []classReads // per node: its reads from other nodes, if ran.Link is set
-	fastestSource float64      // the highest rate that any number of nodes gets
+	pace          float64 // seconds of computation per MB, of a node
 
 	now        float64
 	training   bool // false while classes are filled before training
@@ -87,6 +87,9 @@ type model struct {
 	local  []Amount // per class
 	result Result
 }
+
+// parts is how many refills fill a staging buffer.
+const parts = 64
 
 // RunModel simulates the job under the named policy, in the profile Model. If the policy cannot run
 // the job, Supported is false in the Result and Reason says why. It returns an error for an unknown
@@ -213,21 +216,26 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		nodes: make([]node, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
 		source: newSource(env, job.Nodes), clock: newTournament(job.Nodes),
 		classes: len(env.Classes), steps: stream.Steps(), epochs: job.Epochs,
-		perMB: 1 / env.Compute, write: env.Write(1), buffer: env.Classes[0].Capacity,
-		peer: env.PeerBandwidth, latency: env.SourceLatency,
+		perMB: 1 / env.Compute, write: env.Write(1),
+		perThread: 1 / float64(env.Classes[0].Threads),
+		buffer:    env.Classes[0].Capacity, part: env.Classes[0].Capacity / parts,
+		peer: 1 / env.PeerBandwidth, latency: env.SourceLatency,
 		local: make([]Amount, len(env.Classes)),
 	}
-	m.fastestSource = slices.Max(m.source.rate)
 	for _, c := range env.Classes {
-		m.rates = append(m.rates, newRates(c.Read, readers(job)))
+		m.rates = append(m.rates, newRates(c.Read))
 	}
 	m.reading = make([]classReads, job.Nodes*m.classes)
+	m.pace = m.perMB
 	if job.Run != nil {
 		m.ran = *job.Run
 		m.copies.hold(m.ran.Nodes)
-		if m.ran.Link > 0 {
-			m.incoming = make([]classReads, job.Nodes)
-			m.peer = m.ran.Link
+		total := 0.0
+		for _, s := range job.Sizes {
+			total += s
+		}
+		if total > 0 {
+			m.pace += m.ran.Step * float64(m.steps*job.Nodes) / total
 		}
 	}
 	first := m.epoch(0)
@@ -235,17 +243,12 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
 		n := &m.nodes[i]
-		n.threads = make([]float64, env.Classes[0].Threads)
-		n.transforms = make([]float64, m.ran.Transforms)
 		n.start = inf
 	}
 	m.measure = newMeasure(m)
 	m.result = Result{Supported: true}
 	return m
 }
-
-// readers returns how many threads of all nodes read samples for training.
-func readers(job *Job) int { return job.Nodes * job.Env.Classes[0].Threads }
 
 // run simulates the plan.
 func (m *model) run(ctx context.Context) error {

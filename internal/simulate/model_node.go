@@ -14,7 +14,7 @@ var inf = math.Inf(1)
 // <= next <= loaded.
 //
 //	[free, head)  consumed, their capacity not yet taken by a later read
-//	[head, next)  taken by a thread, not consumed
+//	[head, next)  taken, not consumed
 //	[next, ...)   loaded, not taken
 type node struct {
 	line             []position // ring; its length is a power of two
@@ -24,20 +24,21 @@ type node struct {
 	step             int     // batches loaded, over all epochs
 	epoch            *epoch
 
-	// of the staging buffer: when each becomes free; inf while the end of its read is unknown
-	threads []float64
-	first   int // the first to become free, as of the last schedule
-	// when each thread that transforms samples becomes free, if those that read do not (RunJob)
-	transforms []float64
-	used       float64 // MB of [free, next)
-	room       float64 // when there was, or will be, capacity for next
-	start      float64 // when next is taken; inf if that depends on a later event
+	used  float64 // MB of [free, next)
+	taken float64 // MB of all positions before next
+	done  float64 // MB of all positions before head
+	room  float64 // when there was, or will be, capacity for next
+	start float64 // when next is taken; inf if that depends on a later event
+
+	streams int   // reads whose end depends on the source
+	waits   waits // for a stream
+	cpu     processor
+	link    link
 
 	busy    float64 // when training has processed everything before head
 	left    int     // samples of the batch that are not consumed
 	load    float64 // MB of the batch that are consumed
 	waiting bool    // for the other nodes, at the end of a batch
-	asks    bool    // training waits for a thread to read position head on demand
 
 	soon []alarm // other pending events; few
 	fill []filler
@@ -47,15 +48,17 @@ type node struct {
 type position struct {
 	size float64
 	at   float64 // when it is in the staging buffer, inf if unknown; once consumed, when that was
+	// MB of the positions before it, once it was taken
+	before float64
 	// Its copies are copies.list[from:to].
 	from, to uint32
 }
 
-// alarm is a pending event of a node: a thread reads its next sample at the given time.
+// alarm is a pending event of a node: a sample is to be read at the given time.
 type alarm struct {
 	time float64
-	// demandRead: training asks for position head; fillThread and below: read the next sample for a
-	// class
+	// demandRead: training asks for position head; fillRead and below: a thread reads the next
+	// sample for a class
 	what int32
 }
 
@@ -64,6 +67,18 @@ type filler struct {
 	ids  []int32
 	rate float64 // MB/s that one thread writes
 }
+
+// waits holds positions, in ascending order.
+type waits struct {
+	ring[int]
+	mb float64 // of all
+}
+
+// streams is how many reads of a node that depend on the source are in flight at a time. Reads
+// that follow choose their tier later, when it is known which copies are there. They are enough to
+// keep the source busy, whatever its latency, which is not part of a transfer; the engine finds
+// this number while it runs.
+const streams = 16
 
 func (n *node) pos(i int) *position { return &n.line[i&(len(n.line)-1)] }
 
@@ -126,7 +141,7 @@ func (m *model) load(i int, n *node) bool {
 		mask := len(n.line) - 1
 		for p, k := range n.ids {
 			from, to := m.copies.of(k)
-			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf, from, to}
+			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf, 0, from, to}
 		}
 		if e < m.measure.epochs {
 			m.measure.add(e, step, i, n.ids)
@@ -159,37 +174,38 @@ func (m *model) enter(number int) *epoch {
 	return e
 }
 
-// schedule computes when the next position is taken: by the first free thread, once there is
-// capacity for it. Capacity is charged from then on, and freed when a sample is consumed (thesis
-// 3.2.2: dropped at once). A sample larger than the whole buffer is admitted when the buffer is
-// empty, so that training cannot block forever.
+// schedule computes when the next position is taken, and sets the node's clock.
 func (m *model) schedule(i int, n *node) {
+	m.admit(i, n)
+	m.setClock(i, n)
+}
+
+// admit computes when the next position is taken: once there is capacity for it. Capacity is
+// charged from then on, and freed when a sample is consumed (thesis 3.2.2: dropped at once). A
+// sample larger than the whole buffer is admitted when the buffer is empty, so that training cannot
+// block forever.
+//
+// Once the buffer is full, a part of it (m.part) must be free, so that many small samples are taken
+// together.
+func (m *model) admit(i int, n *node) {
 	n.start = inf
 	if !m.plan.Prefetch { // when asked
 		if n.head == n.next && !n.waiting && m.training && m.load(i, n) {
 			n.start = max(m.now, n.busy)
 		}
-		m.setClock(i, n)
 		return
 	}
-	n.first = 0
-	if len(n.threads) > 1 {
-		n.first = soonest(n.threads)
-	}
-	first := n.threads[n.first]
-	if n.asks { // its capacity is taken
-		n.start = max(first, m.now)
-		m.setClock(i, n)
+	if !m.training || n.next == n.loaded && !m.load(i, n) {
 		return
 	}
-	if first < inf && m.training && (n.next < n.loaded || m.load(i, n)) {
-		if n.free == n.next {
-			n.used = 0
-		}
-		size := n.pos(n.next).size
-		for n.used+size > m.buffer && n.free < n.next {
+	if n.free == n.next {
+		n.used = 0
+	}
+	need := n.pos(n.next).size
+	if n.used+need > m.buffer {
+		need = max(need, m.part)
+		for n.used+need > m.buffer && n.free < n.next {
 			if n.free == n.head {
-				m.setClock(i, n)
 				return
 			}
 			p := n.pos(n.free)
@@ -197,20 +213,8 @@ func (m *model) schedule(i int, n *node) {
 			n.room = p.at
 			n.free++
 		}
-		n.start = max(first, n.room)
 	}
-	m.setClock(i, n)
-}
-
-// soonest returns the first thread to become free. A branch on the times would be mispredicted, so
-// it compares without branches, as tournament does: by the bits of the times, with the last 16
-// replaced by the thread's number.
-func soonest(threads []float64) int {
-	best := uint64(math.MaxUint64)
-	for x, t := range threads {
-		best = min(best, math.Float64bits(t)&^0xffff|uint64(x))
-	}
-	return int(best & 0xffff)
+	n.start = max(n.room, 0)
 }
 
 func (m *model) setClock(i int, n *node) {
@@ -242,6 +246,7 @@ func (m *model) consume(i int, n *node) {
 		p.at = max(p.at, n.busy)
 		n.busy = p.at + p.size*m.perMB
 		n.load += p.size
+		n.done += p.size
 		n.head++
 		if n.left--; n.left == 0 {
 			m.arrive(n)

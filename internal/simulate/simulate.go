@@ -54,12 +54,6 @@ type RunJob struct {
 	Nodes []placement.Node
 	// Step is the time in seconds that a rank computes on a batch, whatever its bytes.
 	Step float64
-	// Transforms is how many samples a node transforms at the same time, at Env.Preprocess MB/s
-	// each; 0: the threads that read them transform them (thesis equation 3.4).
-	Transforms int
-	// Link is what a node receives from the others, in MB/s, for all its reads together; 0: each
-	// of its threads reads at Env.PeerBandwidth (equation 3.6).
-	Link float64
 }
 
 // openEnd is the horizon of a plan for a job without an end, in epochs, as in the engine.

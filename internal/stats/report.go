@@ -121,6 +121,10 @@ type Speed struct {
 	// Busy is the time in which at least one read was in progress, in seconds: Bytes/Busy is the
 	// aggregate throughput, t(1) or r_j(p) of the performance model.
 	Busy float64 `json:"busy_seconds"`
+	// Peak is what it delivers in MB/s where nothing else delays its reads: a high quantile over
+	// reads of the bytes in progress, divided by the time taken. A read from another node that has
+	// to read from the source first counts little.
+	Peak float64 `json:"peak_mbps"`
 	// Known is what the model predicts reads by.
 	perfmodel.Known
 }
