@@ -243,6 +243,7 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
 		n := &m.nodes[i]
+		n.copies = make([]float64, copyStreams(env.Classes[0].Threads))
 		n.start = inf
 	}
 	m.measure = newMeasure(m)

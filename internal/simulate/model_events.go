@@ -73,15 +73,12 @@ func (m *model) ring(i int, n *node) {
 func (m *model) take(i int, n *node) {
 	for n.start <= m.now {
 		at := n.next
-		n.next++
-		p := n.pos(at)
-		p.before = n.taken
-		n.taken += p.size
-		n.used += p.size
-		if m.how.Demand && p.from == p.to {
-			p.at = -1
+		if n.streams < streams && !n.waits.empty() {
+			at = *n.waits.pop()
+			n.waits.mb -= n.pos(at).size
+			m.read(i, n, at, 0)
 		} else {
-			m.read(i, n, at, n.waits.mb)
+			m.takeNext(i, n)
 		}
 		if n.head == at { // training waits only for this sample
 			m.consume(i, n)
@@ -89,6 +86,21 @@ func (m *model) take(i int, n *node) {
 		m.admit(i, n)
 	}
 	m.setClock(i, n)
+}
+
+// takeNext takes the node's next position.
+func (m *model) takeNext(i int, n *node) {
+	at := n.next
+	n.next++
+	p := n.pos(at)
+	p.before = n.taken
+	n.taken += p.size
+	n.used += p.size
+	if m.how.Demand && p.from == p.to {
+		p.at = -1
+		return
+	}
+	m.read(i, n, at, n.waits.mb)
 }
 
 // read begins to read the sample at a position: from a class of the node, a class of another node,
@@ -220,6 +232,8 @@ func (m *model) readCopy(i int, n *node, at int, c, own int32, end float64) {
 	}
 	m.count(cp, c == own, own, size)
 	m.stage(n, at, end, size)
+	*n.slot() = n.pos(at).at
+	n.copied++
 }
 
 // count counts a read of a copy. If the sample comes from another node and is planned on this one
@@ -245,20 +259,6 @@ func (m *model) stage(n *node, at int, t, size float64) {
 	n.pos(at).at = n.cpu.run(m.now, t, alone, alone*m.perThread)
 }
 
-// freed gives the stream of a read that has ended to the positions that wait for one. They choose
-// again: by now, a copy may be there.
-func (m *model) freed(i int, n *node) {
-	n.streams--
-	for n.streams < streams && !n.waits.empty() {
-		at := *n.waits.pop()
-		n.waits.mb -= n.pos(at).size
-		m.read(i, n, at, 0)
-		if n.head == at {
-			m.consume(i, n)
-		}
-	}
-}
-
 // sourceEnd finishes the source read that ends now.
 func (m *model) sourceEnd() {
 	i, f := m.source.end(m.now)
@@ -266,12 +266,12 @@ func (m *model) sourceEnd() {
 	if f.copy >= 0 {
 		m.copies.list[f.copy].state = there
 	}
-	size, who := f.size, f.who
+	size, brought, who := f.size, f.copy, f.who // f may be used again
 	for at := who.next; at >= 0; {
 		w := m.waiters[at]
 		m.spare = append(m.spare, at)
 		at = w.next
-		m.answer(w, f.copy, size)
+		m.answer(w, brought, size)
 	}
 	switch {
 	case who.what <= fillRead:
@@ -317,12 +317,11 @@ func (m *model) answer(w waiter, c int32, size float64) {
 // with training, if it waits for the position, which is in the staging buffer at a time that is
 // known now.
 func (m *model) staged(i int, n *node, at int) {
-	head := n.head
-	m.freed(i, n)
+	n.streams--
 	if n.head == at {
 		m.consume(i, n)
 	}
-	if n.head != head && n.start == inf {
+	if n.start == inf || !n.waits.empty() {
 		m.schedule(i, n)
 	} else if len(n.soon) > 0 {
 		m.setClock(i, n)

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
@@ -32,8 +33,12 @@ type node struct {
 
 	streams int   // reads whose end depends on the source
 	waits   waits // for a stream
-	cpu     processor
-	link    link
+	// The last reads of copies, as many as there may be at a time: when each is in the staging
+	// buffer. Its length is a power of two; copied is the number of all.
+	copies []float64
+	copied int
+	cpu    processor
+	link   link
 
 	busy    float64 // when training has processed everything before head
 	left    int     // samples of the batch that are not consumed
@@ -79,6 +84,15 @@ type waits struct {
 // keep the source busy, whatever its latency, which is not part of a transfer; the engine finds
 // this number while it runs.
 const streams = 16
+
+// copyStreams returns how many reads of copies, on this and other nodes, a node has between fetch
+// and staging buffer at a time, as a power of two. They are enough to keep classes, network and p_0
+// threads busy. More would only wait there, before reads that are needed sooner: those of other
+// nodes, and those from the source.
+func copyStreams(threads int) int { return max(64, 4<<bits.Len(uint(threads-1))) }
+
+// slot returns the entry of the next read of a copy in copies.
+func (n *node) slot() *float64 { return &n.copies[n.copied&(len(n.copies)-1)] }
 
 func (n *node) pos(i int) *position { return &n.line[i&(len(n.line)-1)] }
 
@@ -180,7 +194,8 @@ func (m *model) schedule(i int, n *node) {
 	m.setClock(i, n)
 }
 
-// admit computes when the next position is taken: once there is capacity for it. Capacity is
+// admit computes when the next position is taken: one that waits for a stream, if there is one, or
+// else the first that has not been taken, once there is capacity for it. Capacity is
 // charged from then on, and freed when a sample is consumed (thesis 3.2.2: dropped at once). A
 // sample larger than the whole buffer is admitted when the buffer is empty, so that training cannot
 // block forever.
@@ -193,6 +208,10 @@ func (m *model) admit(i int, n *node) {
 		if n.head == n.next && !n.waiting && m.training && m.load(i, n) {
 			n.start = max(m.now, n.busy)
 		}
+		return
+	}
+	if n.streams < streams && !n.waits.empty() {
+		n.start = *n.slot()
 		return
 	}
 	if !m.training || n.next == n.loaded && !m.load(i, n) {
@@ -214,7 +233,7 @@ func (m *model) admit(i int, n *node) {
 			n.free++
 		}
 	}
-	n.start = max(n.room, 0)
+	n.start = max(n.room, *n.slot())
 }
 
 func (m *model) setClock(i int, n *node) {
