@@ -105,8 +105,7 @@ EXIT STATUS
 				return runFromRun(cmd.Context(), run, cmd.OutOrStdout())
 			}
 			if run.memory != "" || run.nodes != 0 {
-				return badInput("--memory and --nodes vary the run of --from-run; in a scenario, " +
-					"use --set storage_class.memory.capacity=... and --set nodes=...")
+				return badInput("--memory and --nodes need --from-run; vary a scenario with --set")
 			}
 			opts.file = args[0]
 			opts.width, opts.colour = terminal(cmd.OutOrStdout())
@@ -154,9 +153,9 @@ func refuseWithRun(cmd *cobra.Command) error {
 	if given == nil {
 		return nil
 	}
-	return badInput("--from-run simulates a finished job, and cannot be combined with "+
-		"%s, only with --json, --memory and --nodes; to vary the machine or the job, describe them in a scenario file "+
-		"(docs/SIMULATOR.md)", strings.Join(given, ", "))
+	return badInput("--from-run simulates a finished job, and cannot be combined with %s, only "+
+		"with --json, --memory and --nodes; to vary more, describe the machine and the job in a "+
+		"scenario file (docs/SIMULATOR.md)", strings.Join(given, ", "))
 }
 
 // interrupted is the error of a simulation that the user interrupted.

@@ -12,7 +12,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/inputfile"
-	"github.com/hdmlp/hdmlp/internal/scenario"
+	"github.com/hdmlp/hdmlp/internal/replay"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
@@ -60,8 +60,8 @@ type fromRunOptions struct {
 }
 
 // variation returns what the options change, and words for it.
-func (o *fromRunOptions) variation() (v scenario.Variation, words []string, err error) {
-	v = scenario.AsItRan
+func (o *fromRunOptions) variation() (v replay.Variation, words []string, err error) {
+	v = replay.AsItRan
 	if o.memory != "" {
 		if v.Memory, err = size.Parse(o.memory); err != nil {
 			return v, nil, badInput("--memory: %v", err)
@@ -78,6 +78,10 @@ func (o *fromRunOptions) variation() (v scenario.Variation, words []string, err 
 	return v, words, nil
 }
 
+// startup is the time in seconds at the beginning of a run which is not compared: streams start,
+// and their number is tuned. If the first epoch takes less, it is compared as it is.
+const startup = 1
+
 // maxRun is the size limit of a report, in bytes.
 const maxRun = 256 << 20
 
@@ -93,12 +97,12 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 	if err != nil {
 		return badInput("--from-run: %v", err)
 	}
-	run, err := scenario.ReadRun(data)
+	run, err := replay.Read(data)
 	if err != nil {
 		return badInput("--from-run %s: %v", o.report, err)
 	}
 	sizes := sizesOf(ctx, run, o.indexDir)
-	result, err := o.simulate(ctx, run, sizes, scenario.AsItRan)
+	result, err := o.simulate(ctx, run, sizes, replay.AsItRan)
 	if err != nil {
 		return err
 	}
@@ -130,7 +134,7 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 }
 
 // sizesOf returns the sizes of the run's samples by ID; nil if the dataset is missing or changed.
-func sizesOf(ctx context.Context, run *scenario.Run, indexDir string) func(int) int64 {
+func sizesOf(ctx context.Context, run *replay.Run, indexDir string) func(int) int64 {
 	silent := func(string) {}
 	for _, kind := range sources() { // the report does not name the kind
 		source, err := kind.Open(ctx, run.Dataset,
@@ -155,8 +159,8 @@ func sizesOf(ctx context.Context, run *scenario.Run, indexDir string) func(int) 
 }
 
 // simulate simulates the run with a variation.
-func (o *fromRunOptions) simulate(ctx context.Context, run *scenario.Run,
-	sizes func(int) int64, v scenario.Variation,
+func (o *fromRunOptions) simulate(ctx context.Context, run *replay.Run,
+	sizes func(int) int64, v replay.Variation,
 ) (*simulate.Result, error) {
 	job, err := run.Job(sizes, v)
 	if err != nil {
@@ -172,7 +176,7 @@ func (o *fromRunOptions) simulate(ctx context.Context, run *scenario.Run,
 	return result, nil
 }
 
-func compareRun(path string, run *scenario.Run, result *simulate.Result) *comparison {
+func compareRun(path string, run *replay.Run, result *simulate.Result) *comparison {
 	c := &comparison{Report: path, Dataset: run.Dataset, Policy: run.Policy}
 	add := func(what, unit string, predicted, measured float64) {
 		row := compared{What: what, Unit: unit, Predicted: predicted, Measured: measured}
@@ -181,24 +185,17 @@ func compareRun(path string, run *scenario.Run, result *simulate.Result) *compar
 		}
 		c.Rows = append(c.Rows, row)
 	}
-	steps := len(result.Batches) / max(len(run.Epochs), 1)
 	var all [2]float64 // predicted, measured
 	for i, e := range run.Epochs {
-		predicted := 0.0
-		for _, t := range result.Batches[i*steps+e.From : (i+1)*steps] {
-			predicted += t
+		what, without := fmt.Sprintf("epoch %d", e.Epoch), 0.0
+		if i == 0 && e.Seconds > startup {
+			what, without = what+" after 1 s", startup
 		}
-		what := fmt.Sprintf("epoch %d", e.Epoch)
-		switch {
-		case e.From == steps:
-			continue
-		case e.From > 0:
-			what += fmt.Sprintf(" from step %d", e.From)
-		}
-		add(what, "s", predicted, e.Seconds)
-		all[0], all[1] = all[0]+predicted, all[1]+e.Seconds
+		predicted, measured := result.Epochs[i]-without, e.Seconds-without
+		add(what, "s", predicted, measured)
+		all[0], all[1] = all[0]+predicted, all[1]+measured
 	}
-	add("all of these", "s", all[0], all[1])
+	add("all epochs", "s", all[0], all[1])
 	add("read from the source", "MB", result.SourceTotal, run.SourceMB)
 	for j, tier := range run.Tiers() {
 		var predicted float64

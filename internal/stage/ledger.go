@@ -41,21 +41,14 @@ type Ledger struct {
 		epoch, step int
 		ok          bool // whether there is one
 	}
-	goesOn bool      // the next restart continues the epoch (GoOn)
-	begun  time.Time // the first request of the rank
-	// settled is set once a second has passed since then (stats.Settled).
-	settled bool
+	goesOn bool // the next restart continues the epoch (GoOn)
 }
-
-// settling is the time after a rank's first request in which its job does not run as it will.
-const settling = time.Second
 
 type epochAccount struct {
 	batches, samples int64
 	stall            map[string]time.Duration
 	reads            []stats.Amount // by Tier
 	source, direct   stats.Amount
-	settled          *stats.Settled
 	started          time.Time // first batch yielded
 	ended            time.Time // last batch yielded so far
 
@@ -215,15 +208,8 @@ func (l *Ledger) charge(s *sentBatch, stall Stall, now time.Time) {
 	if s.ready.Before(now.Add(-stall.All)) {
 		s.cause = causeHandover // it was ready when next() began to wait
 	}
-	if l.begun.IsZero() {
-		l.begun = a.started
-	}
 	a.batches++
 	a.samples += s.samples
-	if !l.settled && now.Sub(l.begun) >= settling {
-		l.settled = true
-		a.settled = &stats.Settled{Batches: a.batches, Seconds: now.Sub(a.started).Seconds()}
-	}
 	if stall.Python > 0 {
 		a.stall[stats.Python] += stall.Python
 	}
@@ -265,7 +251,7 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 			Batches: a.batches, Samples: a.samples, Seconds: a.ended.Sub(a.started).Seconds(),
 			Stall: make(map[string]float64), Reads: make(map[string]stats.Amount), Source: a.source,
 			Direct: a.direct,
-		}, Settled: a.settled}
+		}}
 		for cause, d := range a.stall {
 			r.Stall[cause] = d.Seconds()
 		}

@@ -81,16 +81,6 @@ func (t *Tally) Add(o *Tally) {
 type EpochTally struct {
 	Epoch int `json:"epoch"`
 	Tally
-	// Settled is set for the epoch in which the first second of the run ended.
-	Settled *Settled `json:"settled,omitempty"`
-}
-
-// Settled is what a rank had received of an epoch when a second had passed since its first request:
-// in that second caches are opened, streams are started and their number is tuned. Predictions of
-// runs are compared with what came later.
-type Settled struct {
-	Batches int64   `json:"batches"`
-	Seconds float64 `json:"seconds"` // since the request for the epoch's first batch
 }
 
 // Add adds another rank's part of the same epoch. Unlike Tally.Add, which adds the times, it keeps
@@ -99,14 +89,4 @@ func (e *EpochTally) Add(o *EpochTally) {
 	longer := max(e.Seconds, o.Seconds)
 	e.Tally.Add(&o.Tally)
 	e.Seconds = longer
-	switch {
-	case o.Settled == nil:
-	case e.Settled == nil:
-		e.Settled = &Settled{o.Settled.Batches, o.Settled.Seconds}
-	default:
-		e.Settled = &Settled{
-			Batches: e.Settled.Batches + o.Settled.Batches,
-			Seconds: max(e.Settled.Seconds, o.Settled.Seconds),
-		}
-	}
 }

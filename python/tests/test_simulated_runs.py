@@ -1,5 +1,5 @@
-"""`hdmlp simulate --from-run` predicts real runs: which bytes come from where. Times are compared by
-bench/fromrun.py, because a test must not depend on the machine's load.
+"""`hdmlp simulate --from-run` predicts real runs: which bytes come from where. Times are compared
+by bench/fromrun.py, because a test must not depend on the machine's load.
 """
 
 import json
@@ -49,14 +49,21 @@ def predicted(report, tmp_path, *flags):
 def amounts(answer, key):
     """By what they are, in files."""
     return {
-        row["what"]: round(row[key] * 1e6 / SIZE, 3) for row in answer["rows"] if row["unit"] == "MB"
+        row["what"]: round(row[key] * 1e6 / SIZE, 3)
+        for row in answer["rows"]
+        if row["unit"] == "MB"
     }
 
 
 @pytest.mark.parametrize("held", [0, FILES // 2, FILES])
 def test_bytes_by_tier(short, shown, tmp_path, held):  # noqa: F811
     with DataLoader(
-        shown, batch_size=BATCH, epochs=EPOCHS, seed=3, memory=f"{held * SIZE}B", prefetch_batches=1
+        shown,
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        seed=3,
+        memory=f"{held * SIZE}B",
+        prefetch_batches=1,
     ) as loader:
         for _ in range(EPOCHS):
             assert sum(len(batch.samples) for batch in loader) == FILES

@@ -1,4 +1,4 @@
-package scenario
+package replay
 
 import (
 	"encoding/json"
@@ -54,7 +54,9 @@ func finishedRun() map[string]any {
 		}
 	}
 	// of both ranks together
-	both := func(e, batches int, seconds, stall float64, tier string, source int) map[string]any {
+	both := func(e, batches int, seconds, stall float64, tier string,
+		source int,
+	) map[string]any {
 		return map[string]any{
 			"epoch": e, "batches": batches, "seconds": seconds,
 			"stall":  map[string]any{"source": stall},
@@ -88,7 +90,7 @@ func readRun(t *testing.T, report map[string]any) (*Run, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return ReadRun(data)
+	return Read(data)
 }
 
 func TestRun(t *testing.T) {
@@ -186,10 +188,11 @@ func TestRunOnNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := job.Env.SourceThroughput.At(2); math.Abs(got-50) > 1e-9 || job.Env.PeerBandwidth != 50 ||
+	got := job.Env.SourceThroughput.At(2)
+	if math.Abs(got-50) > 1e-9 || job.Env.PeerBandwidth != 50 ||
 		math.Abs(job.Run.Step-0.05) > 1e-9 {
-		t.Errorf("source %v MB/s, link %v MB/s, step %v s; want 50, 50 and 0.05", got, job.Env.PeerBandwidth,
-			job.Run.Step)
+		t.Errorf("source %v MB/s, link %v MB/s, step %v s; want 50, 50 and 0.05", got,
+			job.Env.PeerBandwidth, job.Run.Step)
 	}
 	result, err := simulate.RunModel(t.Context(), job, run.Policy)
 	if err != nil || !result.Supported {
@@ -260,24 +263,6 @@ func TestRunThatWasWarm(t *testing.T) {
 		if math.Abs(result.SourceTotal-want) > 1e-6 {
 			t.Errorf("%d of 100 MB held: %v MB from the source", held, result.SourceTotal)
 		}
-	}
-}
-
-// TestRunWithoutItsFirstSecond: the time counts from the first step that came later.
-func TestRunWithoutItsFirstSecond(t *testing.T) {
-	report := finishedRun()
-	report["epochs"].([]any)[0].(map[string]any)["settled"] = map[string]any{
-		"batches": 10, "seconds": 1.0, // of both ranks
-	}
-	run, err := readRun(t, report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if e := run.Epochs[0]; e.From != 5 || math.Abs(e.Seconds-0.95) > 1e-9 {
-		t.Errorf("got %+v; want 0.95 s from step 5 on", e)
-	}
-	if e := run.Epochs[1]; e.From != 0 || math.Abs(e.Seconds-0.5) > 1e-9 {
-		t.Errorf("got %+v; want 0.5 s for all of epoch 1", e)
 	}
 }
 
@@ -392,7 +377,7 @@ func TestRunRefuses(t *testing.T) {
 			t.Errorf("%s: %v; it should say %q", name, err, c.says)
 		}
 	}
-	if _, err := ReadRun([]byte("epoch,seconds\n")); err == nil ||
+	if _, err := Read([]byte("epoch,seconds\n")); err == nil ||
 		!strings.Contains(err.Error(), "loader.report()") {
 		t.Errorf("a table: %v; it should say what is expected", err)
 	}

@@ -1,4 +1,8 @@
-package scenario
+// Package replay makes a job for the simulator of a job that ran, from its report: what was measured
+// of the machine and the job, and what is compared with the prediction.
+//
+// It is pure: it reads no files, and starts no goroutines.
+package replay
 
 import (
 	"encoding/json"
@@ -32,12 +36,8 @@ type Run struct {
 // RunEpoch is one measured epoch.
 type RunEpoch struct {
 	Epoch int
-	// From is the first step that counts: an earlier one was delivered in the first second of the
-	// run. If it is the number of steps, the epoch ended in that second.
-	From int
-	// Seconds is the time of the slowest rank: from its request for the first batch to the end of
-	// the computation on the last one, or, if From is above 0, from the end of the computation on
-	// the batch before From.
+	// Seconds is the time of the slowest rank, from its request for the first batch to the end of
+	// the computation on the last one.
 	Seconds float64
 }
 
@@ -46,15 +46,15 @@ const mega = 1e6
 // unmeasured is the rate in MB/s of what the run did not measure; too high to matter.
 const unmeasured = 1e6
 
-// expectedReport says what ReadRun accepts.
+// expectedReport says what Read accepts.
 const expectedReport = "expected is the JSON of loader.report(), or of " +
 	"loader.report(cluster=True) for a job on several nodes, or one of the `jobs` of " +
 	"`hdmlp stats --json`"
 
-// ReadRun parses a job's report, of one node or of all, in JSON. It returns an error for a report
+// Read parses a job's report, of one node or of all, in JSON. It returns an error for a report
 // that cannot be compared with a simulation: without a finished first epoch, without some of the
 // job's ranks, or not over a whole dataset in an order drawn from a seed.
-func ReadRun(data []byte) (*Run, error) {
+func Read(data []byte) (*Run, error) {
 	c, err := readReport(data)
 	if err != nil {
 		return nil, err
@@ -223,14 +223,10 @@ func (r *Run) finished(number int) bool {
 // add adds a finished epoch.
 func (r *Run) add(number int) {
 	out := RunEpoch{Epoch: number}
-	longest := 0.0
 	for i := range r.report.Nodes {
 		n := &r.report.Nodes[i]
 		e := epoch(n, number)
-		if e.Seconds > longest {
-			longest = e.Seconds
-			out.From, out.Seconds = r.timed(n, e)
-		}
+		out.Seconds = max(out.Seconds, e.Seconds+r.step)
 		r.SourceMB += float64(e.Source.Bytes) / mega
 		r.DirectMB += float64(e.Direct.Bytes) / mega
 		for tier, a := range e.Reads {
@@ -238,21 +234,6 @@ func (r *Run) add(number int) {
 		}
 	}
 	r.Epochs = append(r.Epochs, out)
-}
-
-// timed returns the first step of a node's epoch that counts, and the time since then.
-func (r *Run) timed(n *stats.NodeReport, e *stats.Epoch) (from int, seconds float64) {
-	steps := r.stream.Steps()
-	switch {
-	case e.Settled != nil: // until the last batch is delivered, from when the one before was
-		from = int(e.Settled.Batches) / max(len(n.Ranks), 1)
-		return min(from, steps), e.Seconds - e.Settled.Seconds
-	case slices.ContainsFunc(n.Epochs, func(later stats.Epoch) bool {
-		return later.Epoch > e.Epoch && later.Settled != nil
-	}):
-		return steps, 0
-	}
-	return 0, e.Seconds + r.step // and the computation on the last batch
 }
 
 // Fits reports whether a dataset has as many samples and bytes as that of the run.

@@ -1,4 +1,4 @@
-package scenario
+package replay
 
 import (
 	"fmt"
@@ -49,7 +49,7 @@ func (r *Run) Job(sizes func(id int) int64, v Variation) (*simulate.Job, error) 
 		}
 	}
 	job := &simulate.Job{
-		Epochs: len(r.Epochs), Sizes: make([]float64, c.Samples), PerBatch: true,
+		Epochs: len(r.Epochs), Sizes: make([]float64, c.Samples),
 		Run: &simulate.RunJob{Stream: stream, Nodes: nodes, Step: r.step},
 		// what the measure of the order needs
 		Nodes: len(nodes), Scheme: access.Scheme(c.Scheme), Seed: c.Seed,
@@ -204,8 +204,8 @@ func (r *Run) link() float64 {
 	return most
 }
 
-// fastest returns what a tier delivered to a node in the epoch in which that was most, in MB/s while
-// reads were in progress: in the first epoch a class is written to as well.
+// fastest returns what a tier delivered to a node in the epoch in which that was most, in MB/s
+// while reads were in progress: in the first epoch a class is written to as well.
 func (r *Run) fastest(tier string) float64 {
 	var all, most float64 // MB of the run, and the rate
 	speeds := make(map[int]stats.Speed)
