@@ -133,8 +133,8 @@ func TestRun(t *testing.T) {
 }
 
 // onNodes makes a report over two nodes, with a rank each, of finishedRun: a node reads a half of
-// the dataset from the source at 25 MB/s, because both read it at the same time, and in later epochs
-// a half of what it needs from the other node, at 50 MB/s. Its step is 0.05 s.
+// the dataset from the source at 25 MB/s, because both read it at the same time, and in later
+// epochs a half of what it needs from the other node, at 50 MB/s. Its step is 0.05 s.
 func onNodes() map[string]any {
 	amount := func(mb int) map[string]any {
 		return map[string]any{"samples": mb, "bytes": mb * 1_000_000}
