@@ -65,15 +65,11 @@ func TestTimeBound(t *testing.T) {
 			e.Classes[0].Write = Constant(1e6)
 			e.Classes[0].Threads = 100
 		}, even(2, 160, 0.1), 10 + 152./96},
-		// Four threads read 80 MB, at no more than 400 MB/s, and transform them at 50 MB/s.
+		// Four threads transform 80 MB at 50 MB/s each.
 		"threads": {func(e *Environment) {
 			e.Classes[1].Capacity = 1000
 			e.SourceThroughput = Constant(400)
-		}, even(1, 160, 0), 80 * (1./50 + 1./400) / 4},
-		// 160 requests of 10 s, and 160 MB at no more than 10 MB/s each, by 2 * (4 + 2 + 1) threads.
-		"latency": {func(e *Environment) {
-			e.SourceLatency = 10
-		}, even(1, 160, 0), (160*10 + 160./10) / 14},
+		}, even(1, 160, 0), 80. / 50 / 4},
 		// One node has three quarters of an epoch, and gets 10 MB/s from the source.
 		"one node": {func(e *Environment) {
 			e.SourceThroughput = Constant(1000)

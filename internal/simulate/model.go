@@ -19,25 +19,28 @@ import (
 //
 // Where the semantics differ from those of the profile Thesis:
 //
-//   - Per node, p_0 threads fill the staging buffer: the first free thread takes the next position,
-//     once there is capacity for it, or the sample that training asks for. Capacity is taken when a
-//     read begins and returned when the sample is consumed.
-//   - A read takes fetch + write (thesis equation 3.4). It goes to the fastest tier that has the
-//     sample now: a class of the node, a class of another node, or the source. In r_j(p)/p, p
-//     counts the threads that are reading from the class when the read begins; together they get
-//     at most the highest r_j(p). Under a plan that
-//     reads each sample once from the source (ReadOnce), or a policy with CacheFirst, an existing
-//     copy is always preferred, as in the engine: an idle source may be faster than a slow class,
-//     but all nodes share it.
-//   - The source is a fluid, divided among the nodes that read (source). On a node, reads that
-//     staging waits for precede those that fill classes. The latency of a transfer occupies its
-//     thread, not the source.
+//   - A node reads ahead as far as its staging buffer has capacity. Capacity is taken when a read
+//     begins and returned when the sample is consumed. Reads occupy no thread: as in the engine,
+//     they have streams of their own, as many as pay off, and a sample that is fetched then takes
+//     one of p_0 threads for write_i(k) (processor). In the thesis (equations 3.3, 3.4) a thread
+//     fetches and then writes, so that p_0 limits the reads as well. This holds for all policies,
+//     because the engine runs all of them in this way.
+//   - Each read goes to the tier that perfmodel.Choose takes, as in the engine: it is told when
+//     training needs the sample (equation 3.2), and when each tier that has it would deliver it,
+//     with what is queued there. Policies with CacheFirst never read from the source what a class has.
+//     Reads that depend on the source wait for one of a few streams, and choose again then.
+//   - The p reads in progress from a class together get r_j(p) (equations 3.6, 3.7), which is
+//     divided in the order in which they began. b_c is what a node sends, and what it receives.
+//   - The source is a fluid, divided among the nodes that read; a node's reads follow one another
+//     (source). Those that staging waits for precede those that fill classes. The latency of a
+//     transfer delays the sample, and neither the source nor other reads.
 //   - p_j threads per class fill it from the source in the order of the plan, unless the plan says
-//     otherwise. They skip samples that are being read already. A staging thread whose sample is
-//     being read waits for that read; a sample that it reads itself is kept if the plan places it
-//     on the node.
+//     otherwise. They skip samples that are being read already. Staging waits for a read of the
+//     sample that is under way, and gets it from memory; a sample that it reads from the source is
+//     kept if the plan places it on the node. Under a plan that reads each sample once from the
+//     source (ReadOnce), it asks the sample's owner to read it, unless a copy is there already.
 //   - Writing to a class at w_j(p_j)/p_j takes time of the thread that fills it; copies kept by
-//     staging threads are written in the background.
+//     staging are written in the background.
 //   - All nodes start a batch together. Computation takes s/c per sample and overlaps with all
 //     reads.
 //

@@ -202,10 +202,14 @@ func (m *model) fromSource(i int, size float64, brings int32, who waiter) {
 	m.source.begin(i, m.now, size, brings, who)
 }
 
-// wait adds w to those that wait for the read.
+// wait adds w to those that wait for the read, after the others.
 func (m *model) wait(f *flight, w waiter) {
-	w.next = f.who.next
-	f.who.next = m.waiter(w)
+	last := &f.who.next
+	next := m.waiter(w)
+	for *last >= 0 {
+		last = &m.waiters[*last].next
+	}
+	*last = next
 }
 
 // waiter stores w and returns its index in m.waiters.
@@ -267,12 +271,6 @@ func (m *model) sourceEnd() {
 		m.copies.list[f.copy].state = there
 	}
 	size, brought, who := f.size, f.copy, f.who // f may be used again
-	for at := who.next; at >= 0; {
-		w := m.waiters[at]
-		m.spare = append(m.spare, at)
-		at = w.next
-		m.answer(w, brought, size)
-	}
 	switch {
 	case who.what <= fillRead:
 		class := fillRead - who.what
@@ -281,6 +279,12 @@ func (m *model) sourceEnd() {
 	case who.what == stageRead:
 		m.stage(n, who.at, m.now+m.latency, size)
 		m.staged(i, n, who.at)
+	}
+	for at := who.next; at >= 0; {
+		w := m.waiters[at]
+		m.spare = append(m.spare, at)
+		at = w.next
+		m.answer(w, brought, size)
 	}
 }
 
