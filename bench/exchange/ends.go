@@ -68,11 +68,11 @@ func newArena(total int64, size int) (*arena, error) {
 
 func (a *arena) count() int { return len(a.bytes) / a.size }
 
-func (a *arena) Held(id int32) ([]byte, uint32, bool) {
+func (a *arena) Held(id int32) ([]byte, uint32, exchange.Hold, bool) {
 	if int(id) >= a.count() {
-		return nil, 0, false
+		return nil, 0, nil, false
 	}
-	return a.bytes[int(id)*a.size:][:a.size:a.size], a.digests[id], true
+	return a.bytes[int(id)*a.size:][:a.size:a.size], a.digests[id], nil, true
 }
 
 func (a *arena) Sample(context.Context, int32, func([]byte, uint32) error) error {
@@ -179,7 +179,7 @@ func fetch(ctx context.Context, o options) error {
 		all.Go(func() {
 			r := rand.New(rand.NewPCG(uint64(i), 7))
 			for n := 0; !stop.Load(); n++ {
-				dst, _, _ := room.Held(int32(i*own + n%own))
+				dst, _, _, _ := room.Held(int32(i*own + n%own))
 				var since time.Time
 				if n%16 == 0 {
 					since = time.Now()

@@ -120,7 +120,7 @@ func plain(srv any, _ context.Context, decode func(any) error,
 	if err := decode(&id); err != nil {
 		return nil, err
 	}
-	sample, _, _ := srv.(*arena).Held(id.Value)
+	sample, _, _, _ := srv.(*arena).Held(id.Value)
 	return wrapperspb.Bytes(sample), nil
 }
 
@@ -134,7 +134,7 @@ func raw(srv any, _ context.Context, decode func(any) error,
 	var id [4]byte
 	request.data.CopyTo(id[:])
 	request.data.Free()
-	sample, _, _ := srv.(*arena).Held(int32(binary.LittleEndian.Uint32(id[:])))
+	sample, _, _, _ := srv.(*arena).Held(int32(binary.LittleEndian.Uint32(id[:])))
 	return &message{mem.BufferSlice{mem.SliceBuffer(sample)}}, nil
 }
 

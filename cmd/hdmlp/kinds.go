@@ -16,6 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
 	"github.com/hdmlp/hdmlp/internal/dataset/retry"
 	"github.com/hdmlp/hdmlp/internal/node"
+	"github.com/hdmlp/hdmlp/internal/pressure"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file"
@@ -85,6 +86,8 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 		FreeDisk:    freeDisk,
 		Directory:   probe.Directory,
 		Processors:  processors,
+	}, Watch: func() (stop func()) {
+		return pressure.Start(pressure.Options{Cache: ram, Measure: memoryReading(), Log: log}).Close
 	}, Node: assembly.Node{Budget: memoryBudget, Version: version, Protocol: daemon.Protocol}}
 }
 

@@ -2,7 +2,9 @@ package main
 
 import (
 	"fmt"
+	"time"
 
+	"github.com/hdmlp/hdmlp/internal/pressure"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
@@ -10,6 +12,27 @@ import (
 func availableMemory() (int64, error) {
 	m, err := probe.Memory()
 	return m.Available, err
+}
+
+// memoryReading returns a function that measures for a pressure.Monitor.
+func memoryReading() func() (pressure.Reading, error) {
+	var gauge probe.MemoryGauge
+	return func() (pressure.Reading, error) {
+		m, err := gauge.Measure()
+		if err != nil {
+			return pressure.Reading{}, err
+		}
+		r := pressure.Reading{
+			At: time.Now(), Limit: m.Total, Free: m.Available, What: "the machine", Stalled: -1,
+		}
+		if m.Group != "" {
+			r.Limit, r.What = m.Limit, "control group "+m.Group
+		}
+		if total, ok := gauge.Stalled(); ok {
+			r.Stalled = total
+		}
+		return r, nil
+	}
 }
 
 // ownGrowth is memory reserved for the daemon itself, in addition to what it uses when a job starts

@@ -192,7 +192,14 @@ func printJob(j *stats.Report, out io.Writer) error {
 		return err
 	}
 	for _, c := range j.Classes {
-		fmt.Fprintf(out, "class %s: %s of %s\n", c.Name, size.Format(c.Used), size.Format(c.Capacity))
+		fmt.Fprintf(out, "class %s: %s of %s%s\n", c.Name, size.Format(c.Used),
+			size.Format(c.Capacity), returned(c))
+	}
+	if j.Known != nil {
+		mean := float64(j.Bytes) / float64(max(j.Samples, 1)) / 1e6
+		if err := printKnown(j.Known, mean, out); err != nil {
+			return err
+		}
 	}
 	for _, f := range j.Faults {
 		fmt.Fprintf(out, "unreadable: sample %d (%s): %s; on_error %s, %s\n", f.Sample,
@@ -279,7 +286,7 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 				}
 			}
 		}
-		fmt.Fprintln(out)
+		fmt.Fprintln(out, returned(c))
 	}
 	for _, n := range j.Nodes {
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
@@ -300,6 +307,14 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// returned says what a class gave back, after a comma; it is empty if it gave back nothing.
+func returned(c stats.Class) string {
+	if said := c.Returned.String(); said != "" {
+		return ", " + printable.Text(said)
+	}
+	return ""
 }
 
 // readTiers lists the tiers that samples were read from, other than the source: other nodes first,

@@ -79,6 +79,33 @@ func NewSet(o Options) *Set {
 // SetOwner sets the function that returns each sample's owner: a node, or -1.
 func (s *Set) SetOwner(owner func(id int) int) { s.owner.Store(&owner) }
 
+// SetAway sets which samples a node gave back, from a sample on: bits has one for each. The node is
+// not asked for these. A set with a lower version than another one is out of date, and ignored.
+func (s *Set) SetAway(node, version, from int, bits []byte) {
+	if uint(node) < uint(len(s.circuits)) {
+		s.circuits[node].setAway(version, from, bits)
+	}
+}
+
+// Know sets what is known of reads from other nodes before they are measured.
+func (s *Set) Know(k perfmodel.Known) {
+	for _, c := range s.circuits {
+		c.meter.Know(k)
+	}
+}
+
+// Known returns what is known of reads from other nodes of samples of size MB: the median over the
+// nodes that were measured, if any was.
+func (s *Set) Known(size float64) perfmodel.Known {
+	var nodes []perfmodel.Node
+	for _, c := range s.circuits {
+		if c.remote {
+			nodes = append(nodes, perfmodel.Node{Network: c.meter.Known()})
+		}
+	}
+	return perfmodel.Merge(nodes, size).Network
+}
+
 // SetAlive sets whether a node is alive.
 func (s *Set) SetAlive(node int, alive bool) {
 	if uint(node) < uint(len(s.circuits)) {
@@ -107,7 +134,7 @@ func (s *Set) Arrival(id int, bytes int64) (seconds float64, ok bool) {
 		return 0, false
 	}
 	now := s.now()
-	if !c.worth(now, s.source()) {
+	if !c.worth(id, now, s.source()) {
 		return 0, false
 	}
 	return c.arrival(now, bytes), true
@@ -172,6 +199,9 @@ type circuit struct {
 		reported bool          // Tell was called with the node being bypassed
 		failed   int64
 		reason   string // of the last failure
+		// away has a bit for each sample that the node gave back, in the set of this version.
+		away        []byte
+		awayVersion int
 	}
 }
 
@@ -189,11 +219,28 @@ const (
 	lastPause  = 30 * time.Second
 )
 
-// worth reports whether the node is worth asking.
-func (c *circuit) worth(now time.Time, source time.Duration) bool {
+// setAway sets a part of the samples that the node gave back.
+func (c *circuit) setAway(version, from int, bits []byte) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.mu.alive || now.Before(c.mu.until) {
+	if version < c.mu.awayVersion {
+		return
+	}
+	if version > c.mu.awayVersion {
+		c.mu.away, c.mu.awayVersion = nil, version
+	}
+	if need := from/8 + len(bits); need > len(c.mu.away) && len(bits) > 0 {
+		c.mu.away = append(c.mu.away, make([]byte, need-len(c.mu.away))...)
+	}
+	copy(c.mu.away[min(from/8, len(c.mu.away)):], bits)
+}
+
+// worth reports whether the node is worth asking for a sample.
+func (c *circuit) worth(id int, now time.Time, source time.Duration) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.mu.alive || now.Before(c.mu.until) ||
+		id/8 < len(c.mu.away) && c.mu.away[id/8]&(1<<(id%8)) != 0 {
 		return false
 	}
 	if source <= 0 || c.mu.latency <= patience*source+slack {

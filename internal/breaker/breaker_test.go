@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -227,5 +228,41 @@ func TestDeadNodeIsNotAsked(t *testing.T) {
 		if len(r.said) != 2 {
 			t.Errorf("said %q", r.said)
 		}
+	})
+}
+
+// TestSamplesThatANodeGaveBackAreNotAskedFor checks that the latest set of samples that a node gave
+// back decides, in parts that may come in any order, and that they are asked for again.
+func TestSamplesThatANodeGaveBackAreNotAskedFor(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(3)
+		r.set.SetOwner(func(id int) int { return 1 + id%2 })
+		check := func(when string, fromSource ...int) {
+			t.Helper()
+			for id := range 40 {
+				want := "peer"
+				if slices.Contains(fromSource, id) {
+					want = "source"
+				}
+				if got := r.read(id); got != want {
+					t.Errorf("%s: sample %d comes from the %s", when, id, got)
+				}
+			}
+		}
+		check("at first")
+		r.set.SetAway(1, 2, 0, []byte{0b101, 0b10}) // samples 0, 2 and 9, which is not its own
+		check("gave back", 0, 2)
+		r.set.SetAway(1, 1, 0, []byte{0xff})
+		check("an older set", 0, 2)
+		r.set.SetAway(1, 2, 24, []byte{1})
+		check("another part", 0, 2, 24)
+		r.set.SetAlive(1, false)
+		r.set.SetAlive(1, true)
+		check("the node was cut off", 0, 2, 24)
+		r.set.SetAway(1, 3, 16, []byte{1})
+		check("a newer set", 16)
+		r.set.SetAway(1, 4, 0, nil)
+		check("holds all again")
+		r.set.SetAway(7, 1, 0, []byte{1}) // no such node
 	})
 }

@@ -33,12 +33,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/pool"
+
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/tune"
 	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
@@ -60,10 +61,11 @@ type Cache struct {
 	digests   digests
 	confirmed bitset // samples whose copies in the classes are valid (identity.go)
 	demoted   bitset // samples for which their class turned out to have no capacity
+	watchers  watchers
 	path      func(id int) string
 
-	pool    *pool
-	gate    *tune.Gate // to the source; nil: as many reads as there are workers
+	pool    *pool.Pool
+	gate    *pool.Gate // to the source; nil: as many reads as there are workers
 	flights *flights
 	timeout time.Duration // for one read from the source; 0: none
 	watcher watcher
@@ -87,8 +89,9 @@ type Options struct {
 	// Timeout is how long the source may take for one read, including its own retries, before the
 	// read is given up even though it cannot be interrupted; 0: no limit.
 	Timeout time.Duration
-	// Known is what is known of the tiers before reads have measured them, by their names.
-	Known map[string]perfmodel.Known
+	// Known is what is known of the tiers before reads have measured them, by their names, and
+	// Written of writes to classes.
+	Known, Written map[string]perfmodel.Known
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -123,7 +126,8 @@ func New(o Options) *Cache {
 		}
 	}
 	c.start(o.Threads)
-	c.know(o.Known)
+	c.know(o.Known, o.Written)
+	c.joinStores()
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
 }
@@ -140,27 +144,34 @@ const (
 	// beside is how many workers there are besides those that read from the source, if their number
 	// is tuned: they read from other tiers, transform, and wait for the source.
 	beside = 16
-	growth = 1.5
 )
 
 // start starts the workers.
 func (c *Cache) start(threads Threads) {
 	if threads.Most == 0 {
-		c.pool = newPool(threads.Start, threads.Start)
+		c.pool = pool.New(threads.Start, threads.Start)
 		return
 	}
-	c.pool = newPool(threads.Start+beside, threads.Most+beside)
-	c.gate = tune.NewGate(tune.Options{
-		Start: threads.Start, Least: 1, Most: threads.Most, Growth: growth,
-	}, func(streams int) { c.pool.resize(streams + beside) })
+	c.pool = pool.New(threads.Start+beside, threads.Most+beside)
+	c.gate = pool.NewGate(pool.Limits{
+		Start: threads.Start, Least: 1, Most: threads.Most,
+	}, func(streams int) { c.pool.Resize(streams + beside) })
 }
+
+// What the workers do is described in package pool.
+type (
+	Task     = pool.Task
+	Consumer = pool.Consumer
+	Worker   = pool.Worker
+)
 
 // Close ends the workers, once what was read is also written to the classes. It reports whether all
 // have ended: if not, a read or write hangs in the kernel, and the stores and the source, which
 // belong to the caller, must remain open for the rest of the process's life.
 func (c *Cache) Close() bool {
+	c.leaveStores()
 	c.watcher.end()
-	all := c.pool.close(time.Second)
+	all := c.pool.Close(time.Second)
 	for _, cl := range c.classes {
 		if cl.writer != nil && !cl.writer.Close(writing) {
 			all = false
@@ -190,13 +201,13 @@ func (c *Cache) Path(id int) string { return c.path(id) }
 // Streams returns how many samples may be read from the source at the same time now.
 func (c *Cache) Streams() int {
 	if c.gate == nil {
-		return c.pool.most
+		return c.pool.Most()
 	}
 	return c.gate.Limit()
 }
 
 // Unused reports whether more samples could be read at the same time than there are tasks for.
-func (c *Cache) Unused() bool { return c.pool.unused() }
+func (c *Cache) Unused() bool { return c.pool.Unused() }
 
 // SourceReads returns how much was read from the source since the cache was made.
 func (c *Cache) SourceReads() (samples, bytes int64) {

@@ -91,11 +91,13 @@ func (g *rig) close() {
 func (g *rig) fetched(t *testing.T, r *Request, id int) ([]byte, Tier, error) {
 	t.Helper()
 	s, err := g.cache.FetchView(t.Context(), &Worker{}, r, id)
+	defer s.Release()
 	return bytes.Clone(s.Data), s.From, err
 }
 
 // fetch fetches a sample to where the plan wants it, or else into a buffer.
 func (g *rig) fetch(ctx context.Context, id int) ([]byte, error) {
 	s, err := g.cache.Fetch(ctx, &Request{}, id, make([]byte, g.source.Index.Size(id)))
-	return s.Data, err
+	defer s.Release()
+	return bytes.Clone(s.Data), err
 }

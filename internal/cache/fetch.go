@@ -21,6 +21,17 @@ type Sample struct {
 	// Direct is set if this fetch read it from the source although a class or another node has it,
 	// which would have taken longer.
 	Direct bool
+
+	hold storageclass.Hold // of Data; nil: none is needed
+}
+
+// Release ends the use of Data, if it is in a class. It must be called once for each sample that
+// Fetch and FetchView return without an error.
+func (s *Sample) Release() {
+	if s.hold != nil {
+		s.hold.Release()
+		s.hold = nil
+	}
 }
 
 // errElsewhere reports that this node is fetching the sample from another node, and a read on
@@ -45,8 +56,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 	for {
 		var to *class // the class to bring it into; nil: into
 		if !noClass {
-			if at, data, ok := c.view(id); ok {
-				s := Sample{Data: data, InPlace: true, At: at, From: at.Tier()}
+			if s, ok := c.view(id); ok {
 				if followed != nil {
 					s.From = followed.tier
 				}
@@ -99,10 +109,10 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 // FetchView is Fetch for callers that only need the bytes, in a class or in the worker's buffer.
 // They are valid until the worker's next fetch.
 func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
-	s, err := c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
-	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.buffer) < size {
-		w.buffer = slices.Grow(w.buffer[:0], size)
-		s, err = c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
+	s, err := c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
+	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.Buffer) < size {
+		w.Buffer = slices.Grow(w.Buffer[:0], size)
+		s, err = c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
 	}
 	return s, err
 }
@@ -131,11 +141,12 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 		return Sample{}, err
 	}
 	if to != nil {
-		var ok bool
-		if s.At, s.Data, ok = c.view(id); !ok {
-			return Sample{}, ErrNoCapacity // its copies are in doubt again
+		held, ok := c.view(id)
+		if !ok {
+			return Sample{}, ErrNoCapacity // its copies are in doubt again, or memory is short
 		}
-		s.InPlace = true
+		held.From, held.Read, held.Direct = s.From, s.Read, s.Direct
+		return held, nil
 	}
 	return s, nil
 }
@@ -145,7 +156,7 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 	to *class,
 ) (Sample, error) {
 	id := int(fl.id)
-	if at, _, ok := c.view(id); ok { // the flight before this one has brought it
+	if at, ok := c.Locate(id); ok { // the flight before this one has brought it
 		return Sample{From: at.Tier()}, nil
 	}
 	var got struct {

@@ -118,7 +118,9 @@ func TestFollowerReadsAfterLeaderIsCancelled(t *testing.T) {
 // forgets is a store that holds samples without saying where.
 type forgets struct{ storageclass.InPlace }
 
-func (forgets) Locate(int) (int64, bool) { return 0, false }
+func (forgets) Locate(int) (at storageclass.Position, ok bool) { return at, false }
+
+func (forgets) View(int) (v storageclass.View, ok bool) { return v, false }
 
 // TestUnlocatedSampleGoesToTheBuffer checks that a sample goes to the buffer if its class holds it
 // but cannot locate it, for example because it was put in doubt just then.

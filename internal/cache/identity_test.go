@@ -98,7 +98,7 @@ func TestDoubtConfirmsCopiesOnceMore(t *testing.T) {
 		t.Fatalf("%v; %d stats", err, g.source.Stats.Load())
 	}
 	g.cache.Doubt()
-	if _, _, ok := g.cache.Held(1); ok {
+	if _, _, _, ok := g.cache.Held(1); ok {
 		t.Error("a copy in doubt is served to other nodes")
 	}
 	for range 2 {

@@ -5,33 +5,36 @@ import (
 	"errors"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // Submit queues tasks for the workers. Each calls its Consumer's Bring once.
-func (c *Cache) Submit(tasks []Task) { c.pool.submit(tasks) }
+func (c *Cache) Submit(tasks []Task) { c.pool.Submit(tasks) }
 
 // Held returns a sample that is in memory, without copying it, and its digest. The bytes are valid
-// until the cache's stores are closed.
-func (c *Cache) Held(id int) (data []byte, digest uint32, ok bool) {
+// until hold is released.
+func (c *Cache) Held(id int) (data []byte, digest uint32, hold storageclass.Hold, ok bool) {
 	if uint(id) >= uint(c.index.Len()) {
-		return nil, 0, false
-	}
-	if _, data, ok = c.view(id); !ok {
-		return nil, 0, false
+		return nil, 0, nil, false
 	}
 	digest, known := c.digests.of(id)
-	return data, digest, known
+	if !known {
+		return nil, 0, nil, false
+	}
+	s, ok := c.view(id)
+	return s.Data, digest, s.hold, ok
 }
 
 // Serve brings a sample for another node, and calls send once with it and its digest. The bytes are
 // valid until send returns. Serve reads the sample from the source if necessary, and keeps it if
 // the plan says so; other nodes may have at most as many reads in progress as the node itself.
 // source is the number of bytes that this call read from the source. The error is
-// dataset.ErrNoSample if this node is itself fetching the sample from another one.
+// dataset.ErrNoSample if this node is itself fetching the sample from another one, or has no memory
+// to keep it: it would have to read the sample for each request.
 func (c *Cache) Serve(ctx context.Context, id int,
 	send func(data []byte, digest uint32) error,
 ) (source int64, err error) {
-	if uint(id) >= uint(c.index.Len()) {
+	if uint(id) >= uint(c.index.Len()) || c.short(id) {
 		return 0, dataset.ErrNoSample
 	}
 	select {
@@ -49,13 +52,14 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	case err == nil:
 		digest, _ := c.digests.of(id) // known, because the sample was fetched
 		err = send(s.Data, digest)
+		s.Release()
 	case err == ErrAbandoned:
 		err = errGivenUp
 	case errors.Is(err, errElsewhere):
 		err = dataset.ErrNoSample
 	}
-	if cap(w.buffer) > maxIdleBuffer {
-		w.buffer = nil
+	if cap(w.Buffer) > maxIdleBuffer {
+		w.Buffer = nil
 	}
 	c.remoteWorkers.Put(w)
 	return source, err

@@ -52,9 +52,13 @@ func TestServeSendsBytesAndDigest(t *testing.T) {
 						source)
 				}
 			}
-			if data, sum, ok := g.cache.Held(3); ok != (c.capacity > 0) ||
+			data, sum, hold, ok := g.cache.Held(3)
+			if ok != (c.capacity > 0) ||
 				ok && (!bytes.Equal(data, content(3, 100)) || sum != digest.Of(data)) {
 				t.Errorf("held: %v, with digest %08x", ok, sum)
+			}
+			if ok {
+				hold.Release()
 			}
 		})
 	}
@@ -75,9 +79,11 @@ func TestServeSendsDigestOfWarmCopy(t *testing.T) {
 		got.digest != digest.Of(want) || !bytes.Equal(got.data, want) {
 		t.Errorf("served %+v", got)
 	}
-	if _, sum, ok := g.cache.Held(2); !ok || sum != digest.Of(want) {
-		t.Errorf("held: %v, with digest %08x", ok, sum)
+	_, sum, hold, ok := g.cache.Held(2)
+	if !ok || sum != digest.Of(want) {
+		t.Fatalf("held: %v, with digest %08x", ok, sum)
 	}
+	hold.Release()
 }
 
 // TestServeRefusesInvalidIDs checks that a request for a number that is no sample's is refused.
@@ -91,7 +97,7 @@ func TestServeRefusesInvalidIDs(t *testing.T) {
 			got.data != nil {
 			t.Errorf("sample %d: served %+v", id, got)
 		}
-		if _, _, ok := g.cache.Held(id); ok || g.cache.Has(id) {
+		if _, _, _, ok := g.cache.Held(id); ok || g.cache.Has(id) {
 			t.Errorf("sample %d is held", id)
 		}
 	}
@@ -237,11 +243,9 @@ func TestHungRemoteReadsLeaveNothingBehind(t *testing.T) {
 			})
 		}
 		<-time.After(2 * time.Minute)
-		g.cache.pool.mu.Lock()
-		if n := g.cache.pool.filling; n != 0 {
+		if n := g.cache.pool.Filling(); n != 0 {
 			t.Errorf("%d of the node's workers count as filling", n)
 		}
-		g.cache.pool.mu.Unlock()
 		back.Store(true)
 		close(gate)
 		all.Wait()

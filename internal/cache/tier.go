@@ -54,7 +54,7 @@ type class struct {
 
 // Located is the location of a sample in a storage class where processes can read it.
 type Located struct {
-	Class  int // from 0
+	Segment
 	Offset int64
 }
 
@@ -68,20 +68,30 @@ func (c *Cache) Locate(id int) (Located, bool) {
 	}
 	for j := range c.classes {
 		if p := c.classes[j].inPlace; p != nil {
-			if off, ok := p.Locate(id); ok {
-				return Located{j, off}, true
+			if at, ok := p.Locate(id); ok {
+				return Located{Segment{j, at.Segment}, at.Offset}, true
 			}
 		}
 	}
 	return Located{}, false
 }
 
-// view is Locate with the sample's bytes.
-func (c *Cache) view(id int) (at Located, data []byte, ok bool) {
-	if at, ok = c.Locate(id); ok {
-		data, ok = c.classes[at.Class].inPlace.View(id)
+// view returns a sample that can be used from where it is. It must be released.
+func (c *Cache) view(id int) (s Sample, ok bool) {
+	if !c.confirmed.has(id) {
+		return s, false
 	}
-	return at, data, ok
+	for j := range c.classes {
+		if p := c.classes[j].inPlace; p != nil {
+			if v, ok := p.View(id); ok {
+				at := Located{Segment{j, v.At.Segment}, v.At.Offset}
+				return Sample{
+					Data: v.Data, InPlace: true, At: at, From: at.Tier(), hold: v.Hold,
+				}, true
+			}
+		}
+	}
+	return s, false
 }
 
 // class returns the class, from 1, that is to hold the sample; 0: none.
@@ -94,9 +104,10 @@ func (c *Cache) class(id int) int {
 }
 
 // destination returns the class that is to hold the sample and from which it can be delivered; nil:
-// none. The result may change with the plan.
+// none. The result may change with the plan, and if memory is short.
 func (c *Cache) destination(id int) *class {
-	if j := c.class(id); j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id) {
+	if j := c.class(id); j != 0 && c.classes[j-1].inPlace != nil && !c.demoted.has(id) &&
+		c.classes[j-1].inPlace.Growing() {
 		return &c.classes[j-1]
 	}
 	return nil

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/pool"
 )
 
 // Use is one job's use of a Cache: what it wants kept there, what it reads ahead, and which other
@@ -11,9 +13,11 @@ import (
 // concurrent use, except Close, which must be the last call.
 type Use struct {
 	cache   *Cache
-	request Request   // for reading ahead
-	fills   []*fill   // guarded by cache.uses
-	plan    [][]int32 // guarded by cache.uses
+	request Request      // for reading ahead
+	fills   []*pool.Fill // guarded by cache.uses
+	plan    [][]int32    // guarded by cache.uses
+	filled  [][]int32    // the plan that was passed to Fill; guarded by cache.uses
+	read    func(bytes int64)
 
 	ctx    context.Context // for filling
 	cancel context.CancelFunc
@@ -74,14 +78,31 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
 	defer c.uses.Unlock()
+	u.filled, u.read = plan, read
 	for _, ids := range plan {
-		u.fills = append(u.fills, c.pool.addFill(ids, func(w *Worker, id int) (abandoned bool) {
-			s, err := u.bring(w, id)
-			if err == nil && s.Read {
-				read(c.index.Size(id))
-			}
-			return err == ErrAbandoned
-		}))
+		u.fill(ids)
+	}
+}
+
+// fill starts to bring the samples of one class. cache.uses must be held.
+func (u *Use) fill(ids []int32) {
+	c, read := u.cache, u.read
+	u.fills = append(u.fills, c.pool.AddFill(ids, func(w *Worker, id int) (abandoned bool) {
+		s, err := u.bring(w, id)
+		if err == nil && s.Read {
+			read(c.index.Size(id))
+		}
+		s.Release()
+		return err == ErrAbandoned
+	}))
+}
+
+// refill brings what the plan gives to classes in memory again. cache.uses must be held.
+func (u *Use) refill() {
+	for j, ids := range u.filled {
+		if j < len(u.cache.classes) && u.cache.classes[j].inPlace != nil {
+			u.fill(ids)
+		}
 	}
 }
 
@@ -109,7 +130,7 @@ func (u *Use) Close() {
 	c.uses.Lock()
 	defer c.uses.Unlock()
 	for _, fill := range u.fills {
-		c.pool.removeFill(fill)
+		c.pool.RemoveFill(fill)
 	}
 	c.uses.list = slices.DeleteFunc(c.uses.list, func(other *Use) bool { return other == u })
 	c.combine()

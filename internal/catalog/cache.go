@@ -3,13 +3,12 @@ package catalog
 import (
 	"fmt"
 	"maps"
-	"os"
 	"slices"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -17,6 +16,7 @@ import (
 // Class is a storage class, with its store for a dataset.
 type Class struct {
 	Name     string // memory, file, file-2, ...
+	Path     string // its directory; "": it is in memory
 	Store    storageclass.Store
 	Capacity int64 // capacity in bytes
 	Threads  int   // p_j: how many samples are written to it at the same time
@@ -29,8 +29,9 @@ type Class struct {
 // is the configuration that it was made by. What belongs to one job, its plan and its other nodes,
 // is in its Use of the cache, so jobs may come and go in any order. Each must call LeaveCache.
 //
-// mostFiles is how many files may be open for reading at the same time.
-func (d *Dataset) JoinCache(cfg *config.Config, mostFiles int) (joined *cache.Cache,
+// mostFiles is how many files may be open for reading at the same time, and nodes how many nodes
+// the job has, which all read from the source.
+func (d *Dataset) JoinCache(cfg *config.Config, mostFiles, nodes int) (joined *cache.Cache,
 	madeBy *config.Config, err error,
 ) {
 	e := d.entry
@@ -45,8 +46,9 @@ func (d *Dataset) JoinCache(cfg *config.Config, mostFiles int) (joined *cache.Ca
 			Source:  e.source,
 			Threads: threads(cfg.SourceThreads, mean(d.Index()), mostFiles),
 			Timeout: cfg.SourceTimeout,
-			Known:   known(cfg.Environment),
 		}
+		e.known = d.startingNode(cfg, nodes)
+		o.Known, o.Written = tiersOf(&e.known)
 		for _, c := range e.classes {
 			o.Classes = append(o.Classes,
 				cache.Class{
@@ -85,23 +87,11 @@ func threads(configured int, mean int64, mostFiles int) cache.Threads {
 // mean returns the mean size of a dataset's samples in bytes.
 func mean(index *dataset.Index) int64 { return index.Bytes() / int64(max(index.Len(), 1)) }
 
-// known returns what the configuration says of tiers.
-func known(e config.Environment) map[string]perfmodel.Known {
-	tiers := map[string]perfmodel.Known{}
-	rate := e.Source[1]
-	if b := e.SourceNetwork; b > 0 && (rate == 0 || b < rate) {
-		rate = b
-	}
-	if rate > 0 {
-		tiers["source"] = perfmodel.GivenRate(rate, 0)
-	}
-	return tiers
-}
-
 // Cached reports whether the dataset has a cache.
 func (d *Dataset) Cached() bool { return d.entry.cached.Load() }
 
-// Promised returns how many bytes the open stores in memory may still take, over all datasets.
+// Promised returns how many bytes the open stores in memory may still take, over all datasets. It
+// is nothing while memory is short: they grow again only into memory that nothing else takes.
 func (c *Catalog) Promised() (sum int64) {
 	c.mu.Lock()
 	entries := slices.Collect(maps.Values(c.datasets))
@@ -109,7 +99,7 @@ func (c *Catalog) Promised() (sum int64) {
 	for _, e := range entries {
 		e.promise.Lock()
 		for _, class := range e.promise.classes {
-			if _, ok := class.Store.(storageclass.InPlace); ok {
+			if in, ok := class.Store.(storageclass.InPlace); ok && in.Growing() {
 				capacity, used := class.Store.Capacity()
 				sum += max(capacity-used, 0)
 			}
@@ -193,6 +183,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	_, inPlace := store.(storageclass.InPlace)
 	return Class{
 		Name:     c.Kind,
+		Path:     c.Path,
 		Store:    store,
 		Capacity: capacity,
 		Threads:  c.Threads,
@@ -216,25 +207,34 @@ func (d *Dataset) Classes() []Class {
 	return slices.Clone(e.classes)
 }
 
-// Segments calls yield for each storage class whose samples are in shared memory, with its index
-// among the classes.
-func (d *Dataset) Segments(yield func(class int, file *os.File, size int64)) {
-	for i, c := range d.Classes() {
-		if in, ok := c.Store.(storageclass.InPlace); ok {
-			file, size := in.Segment()
-			yield(i, file, size)
-		}
-	}
-}
-
-// Reports returns how full the storage classes are; none once the cache is closed.
+// Reports returns how full the storage classes are, and what they gave back; none once the cache is
+// closed.
 func (d *Dataset) Reports() (out []stats.Class) {
 	e := d.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, c := range e.classes {
 		capacity, used := c.Store.Capacity()
-		out = append(out, stats.Class{Name: c.Name, Capacity: capacity, Used: used})
+		report := stats.Class{Name: c.Name, Capacity: capacity, Used: used}
+		if in, ok := c.Store.(storageclass.InPlace); ok {
+			report.Returned = returned(in)
+		}
+		out = append(out, report)
+	}
+	return out
+}
+
+// returned describes what a store gave back; nil: nothing, and it may grow.
+func returned(in storageclass.InPlace) *stats.Returned {
+	r, grows := in.Returned(), in.Growing()
+	if r.Segments == 0 && grows {
+		return nil
+	}
+	out := &stats.Returned{
+		Bytes: r.Bytes, Segments: r.Segments, Viewed: r.Used, Why: r.Why, Paused: !grows,
+	}
+	if r.Segments > 0 {
+		out.Age = time.Since(r.Last).Seconds()
 	}
 	return out
 }

@@ -18,7 +18,7 @@ import (
 // join joins the dataset's cache.
 func join(t *testing.T, d *Dataset, cfg *config.Config) *cache.Cache {
 	t.Helper()
-	cache, _, err := d.JoinCache(cfg, 99)
+	cache, _, err := d.JoinCache(cfg, 99, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -87,11 +87,13 @@ func TestJoiningDoubtsTheCopies(t *testing.T) {
 	first := c.open(t, cfg)
 	cache := join(t, first, cfg)
 	bring(t, cache, 3)
-	if _, _, ok := cache.Held(3); !ok || c.stats.Load() != 0 {
-		t.Errorf("held: %v; %d stats", ok, c.stats.Load())
+	_, _, hold, ok := cache.Held(3)
+	if !ok || c.stats.Load() != 0 {
+		t.Fatalf("held: %v; %d stats", ok, c.stats.Load())
 	}
+	hold.Release()
 	second := c.open(t, cfg)
-	if _, _, ok := cache.Held(3); ok {
+	if _, _, _, ok := cache.Held(3); ok {
 		t.Error("the copy is served unconfirmed after another Open")
 	}
 	for range 2 {

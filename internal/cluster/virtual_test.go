@@ -146,12 +146,12 @@ func (v *virtual) hears(n int, what string) time.Duration {
 // held is a node's samples: those whose ID is the node's number modulo three.
 type held int
 
-func (h held) Held(id int32) ([]byte, uint32, bool) {
+func (h held) Held(id int32) ([]byte, uint32, exchange.Hold, bool) {
 	if int(id)%3 != int(h) {
-		return nil, 0, false
+		return nil, 0, nil, false
 	}
 	data := sample(id)
-	return data, digest.Of(data), true
+	return data, digest.Of(data), nil, true
 }
 
 func (h held) Sample(_ context.Context, id int32, _ func([]byte, uint32) error) error {

@@ -15,6 +15,7 @@ const (
 	askReport  = "report"  // no argument; the answer is a NodeReport
 	askAudit   = "audit"   // an auditQuestion; the answer is an auditAnswer
 	askStopped = "stopped" // the asking node's stops; any answer means that they were received
+	askAway    = "away"    // an awayMessage; any answer means that it was received
 	// the number of a turn; the answer is the ranks that have not supplied their parts
 	askMissing = "missing"
 )
@@ -31,6 +32,8 @@ func (c *Coordinator) answer(ctx context.Context, what string) []byte {
 		return c.answerAudit(ctx, text)
 	case askStopped:
 		return c.answerStopped(text)
+	case askAway:
+		return c.answerAway(ctx, text)
 	case askMissing:
 		return c.answerMissing(ctx, text)
 	}

@@ -45,8 +45,8 @@ type Job interface {
 
 // Samples are the samples of this node. Bytes belong to the receiver once they are sent.
 type Samples interface {
-	// Held returns the sample if it is in memory.
-	Held(id int) (data []byte, digest uint32, ok bool)
+	// Held returns the sample if it is in memory, where it stays until hold is released.
+	Held(id int) (data []byte, digest uint32, hold exchange.Hold, ok bool)
 	// Has reports whether the sample is held in any storage class.
 	Has(id int) bool
 	// Serve sends a sample, and returns how many bytes it read from the source for that.
@@ -54,6 +54,8 @@ type Samples interface {
 		send func(data []byte, digest uint32) error) (source int64, err error)
 	// SourceLatency returns how long the source currently takes for a sample.
 	SourceLatency() time.Duration
+	// Watch has w told of samples that are given back, until leave is called.
+	Watch(w watcher) (leave func())
 }
 
 // Coordinator is one node's part in the cluster of a job's nodes: it reads from the other nodes'
@@ -71,8 +73,11 @@ type Coordinator struct {
 	holder   atomic.Pointer[holder]
 
 	back            chan struct{}      // receives a token when a node may have come back
-	cancelBroadcast context.CancelFunc // ends broadcastStops
+	cancelBroadcast context.CancelFunc // ends broadcastStops and broadcastAway
 	broadcasts      sync.WaitGroup
+
+	away    away
+	unwatch func() // ends the watch of the cache; nil until there is one
 
 	// watch is separate from mu because note is called with it held.
 	watch struct {
@@ -95,6 +100,7 @@ func newCoordinator(o Options) *Coordinator {
 		back: make(chan struct{}, 1),
 	}
 	c.watch.gone = make(map[int]bool)
+	c.away.changed = make(chan struct{}, 1)
 	return c
 }
 
@@ -150,6 +156,7 @@ func (c *Coordinator) connect() {
 	ctx, cancel := context.WithCancel(context.Background())
 	c.cancelBroadcast = cancel
 	c.broadcasts.Go(func() { c.broadcastStops(ctx) })
+	c.broadcasts.Go(func() { c.broadcastAway(ctx) })
 }
 
 // note records that a node is alive or gone.
@@ -205,6 +212,7 @@ func (c *Coordinator) Serve(samples Samples, readsOnce func(context.Context) (bo
 ) {
 	h := &holder{samples, readsOnce, read}
 	c.holder.Store(h)
+	c.unwatch = samples.Watch(c)
 	var named refusals
 	c.server = exchange.NewServer(c.identity(), h, exchange.ServerOptions{
 		Refused: func(addr net.Addr, err error) {
@@ -241,6 +249,9 @@ func (c *Coordinator) gather(ctx context.Context, what string, mine []byte) ([][
 // Close leaves the cluster; no questions are asked or answered after it. It may be called on a
 // coordinator that was only partly formed.
 func (c *Coordinator) Close() {
+	if c.unwatch != nil {
+		c.unwatch()
+	}
 	if c.cancelBroadcast != nil {
 		c.cancelBroadcast()
 		c.broadcasts.Wait()

@@ -29,9 +29,10 @@ type fakeSamples struct {
 	reads  int
 }
 
-func (f *fakeSamples) Held(id int) ([]byte, uint32, bool) {
-	return []byte{byte(id)}, digest.Of([]byte{byte(id)}), f.held[id]
+func (f *fakeSamples) Held(id int) ([]byte, uint32, exchange.Hold, bool) {
+	return []byte{byte(id)}, digest.Of([]byte{byte(id)}), nil, f.held[id]
 }
+func (f *fakeSamples) Watch(watcher) func()         { return func() {} }
 func (f *fakeSamples) Has(id int) bool              { return f.held[id] }
 func (f *fakeSamples) SourceLatency() time.Duration { return 0 }
 
@@ -69,7 +70,7 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 	if data, err := sample(3); err != nil || !slices.Equal(data, []byte{3}) || charged != 0 {
 		t.Errorf("what is held: %v, %v; %d charged", data, err, charged)
 	}
-	if data, sum, ok := h.Held(3); !ok || !slices.Equal(data, []byte{3}) ||
+	if data, sum, _, ok := h.Held(3); !ok || !slices.Equal(data, []byte{3}) ||
 		sum != digest.Of([]byte{3}) {
 		t.Errorf("what is held is not there: %v, digest %d, %v", data, sum, ok)
 	}

@@ -19,7 +19,9 @@ type holder struct {
 }
 
 // Held implements exchange.Holder.
-func (h *holder) Held(id int32) ([]byte, uint32, bool) { return h.samples.Held(int(id)) }
+func (h *holder) Held(id int32) (data []byte, digest uint32, hold exchange.Hold, held bool) {
+	return h.samples.Held(int(id))
+}
 
 // Sample implements exchange.Holder.
 func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32) error) error {

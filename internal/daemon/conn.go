@@ -42,6 +42,8 @@ type conn struct {
 
 	stage *run // the generation being staged; reader only
 
+	lent lent // segments of storage classes that the process may map
+
 	wmu struct { // guards writing to c
 		sync.Mutex
 		buf []byte
@@ -92,6 +94,7 @@ func (x *conn) run(ctx context.Context) {
 	close(x.ended)
 	x.c.Close()
 	x.stopStage()
+	x.lent.end()
 	x.tasks.Wait()
 	if r := x.rank.Load(); r != nil {
 		r.Close()
@@ -162,7 +165,7 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	}
 	x.greeted = true
 	_ = x.c.SetReadDeadline(time.Time{})
-	if watch := watchProcess(int(cred.Pid), cancel); watch != nil {
+	if watch := socket.WatchProcess(int(cred.Pid), cancel); watch != nil {
 		defer watch()
 	}
 	frame, err := protocol.AppendJSON(nil, protocol.Welcome,
@@ -215,6 +218,8 @@ func (x *conn) frames(ctx context.Context, r io.Reader, in *inbox) error {
 			err = x.viewed(p, in)
 		case protocol.Give:
 			err = x.give(p, in)
+		case protocol.Gone:
+			err = x.gone(p)
 		default:
 			err = fmt.Errorf("%w: frame of type %d after the first", protocol.ErrProtocol, t)
 		}
@@ -263,6 +268,7 @@ func (x *conn) open(ctx context.Context, p []byte, in *inbox) error {
 			return
 		}
 		x.log.Info("rank joined", "job", m.Job, "rank", m.Rank, "world_size", m.WorldSize)
+		rank.OnDrop(x.dropSegment)
 		x.rank.Store(rank)
 		// Segments first: after OPENED the process may ask for batches in them.
 		for _, s := range rank.Segments() {

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
 // sendFiles sends n descriptors with a call that takes none.
@@ -76,7 +77,7 @@ func idleConn(t *testing.T, files int) (*conn, *inbox) {
 	t.Cleanup(func() { near.Close(); far.Close() })
 	d := New(Config{
 		Version: "test",
-		Node:    fakeNode(new(atomic.Int64)),
+		Node:    fakeNode(new(atomic.Int64), memory.New(memory.Options{})),
 		Log:     slog.New(slog.DiscardHandler),
 	})
 	in := newInbox(near)

@@ -59,7 +59,7 @@ func (s fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0
 // fakeNode returns a node with the dataset kind "fake". It has 20 samples; at the path /long 10,000
 // with very long names, and at /wide one more than a call lists. Opening /slow blocks until the
 // opener gives up, and no sample of /broken can be read. sources counts open ones.
-func fakeNode(sources *atomic.Int64) *node.Node {
+func fakeNode(sources *atomic.Int64, ram *memory.Class) *node.Node {
 	open := func(ctx context.Context, path string, _ dataset.OpenOptions) (dataset.Indexed, error) {
 		n, name, broken := 20, "%04d.x", error(nil)
 		switch path {
@@ -83,7 +83,6 @@ func fakeNode(sources *atomic.Int64) *node.Node {
 		sources.Add(1)
 		return fakeSource{index, broken, sources}, err
 	}
-	ram := memory.New(memory.Options{})
 	return node.New(node.Options{
 		Node: assembly.Node{Budget: new(budget.Budget)},
 		Kinds: catalog.Kinds{
@@ -101,6 +100,7 @@ type running struct {
 	ended   chan error
 	stop    context.CancelFunc
 	sources atomic.Int64 // number of open sources
+	ram     *memory.Class
 }
 
 var addresses atomic.Int64
@@ -120,10 +120,12 @@ func start(t *testing.T, change ...func(*Daemon)) *running {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &running{t: t, address: address, ended: make(chan error, 1)}
+	r := &running{
+		t: t, address: address, ended: make(chan error, 1), ram: memory.New(memory.Options{}),
+	}
 	d := New(Config{
 		Version: "test",
-		Node:    fakeNode(&r.sources),
+		Node:    fakeNode(&r.sources, r.ram),
 		Log:     slog.New(slog.DiscardHandler),
 		LogFile: null,
 	})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
 // FuzzFrames sends arbitrary bytes after HELLO: the connection must be served or ended, and leave
@@ -59,11 +60,13 @@ func FuzzFrames(f *testing.F) {
 		nil))
 	f.Add(bytes.Join([][]byte{open, iterate(1, 1<<32-1, 1<<32-1), ack(1, 1<<32-1, 1<<32-1, 0)},
 		nil))
+	f.Add(bytes.Join([][]byte{open, iterate(1, 0, 0), gone(1 << 31), gone(0), iterate(2, 1, 0)},
+		nil))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var sources atomic.Int64
 		d := New(Config{
 			Version: "test",
-			Node:    fakeNode(&sources),
+			Node:    fakeNode(&sources, memory.New(memory.Options{})),
 			Log:     slog.New(slog.DiscardHandler),
 			LogFile: os.Stderr,
 		})

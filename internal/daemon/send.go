@@ -20,6 +20,9 @@ func (x *conn) sendBatch(generation uint64, b *stage.Batch) error {
 			return err
 		}
 	}
+	if err := x.sendSegments(b); err != nil {
+		return err
+	}
 	x.wmu.Lock()
 	defer x.wmu.Unlock()
 	m := batchMessage(generation, b)

@@ -85,8 +85,8 @@ func (e *FetchError) Unwrap() []error {
 type Holder interface {
 	// Held returns the sample and its digest if it lies in memory and is available without waiting.
 	// It must return at once; if held is false the request goes to Sample. The bytes must not
-	// change until the Server is closed.
-	Held(id int32) (data []byte, digest uint32, held bool)
+	// change until hold, unless that is nil, is released: when they were sent, or will not be.
+	Held(id int32) (data []byte, digest uint32, hold Hold, held bool)
 	// Sample calls send once with the sample's bytes and their digest. The bytes must not change
 	// until send returns, which it does when they were written or the peer is gone. Sample may take
 	// as long as a read from the source, and must return early if ctx is canceled: the peer no
@@ -94,6 +94,10 @@ type Holder interface {
 	// that the sample could not be read, and its text is sent along.
 	Sample(ctx context.Context, id int32, send func(data []byte, digest uint32) error) error
 }
+
+// Hold keeps the bytes of a sample as they are until it is released. Package storageclass has the
+// same type.
+type Hold = interface{ Release() }
 
 // Identity identifies a node of a job.
 type Identity struct {

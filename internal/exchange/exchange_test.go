@@ -43,6 +43,9 @@ func TestFetchReturnsTheSample(t *testing.T) {
 			}
 			c.Close()
 			s.Close()
+			if n := h.holds.Load(); n != 0 {
+				t.Errorf("%d samples are still held", n)
+			}
 			if got := s.Stats(); len(got.Peers) != 1 || got.Peers[0].Node != 1 ||
 				got.Peers[0].InFlight != 0 || got.Reading != 0 {
 				t.Errorf("server: %+v", got)

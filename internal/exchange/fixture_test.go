@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,6 +38,7 @@ func bytesOf(id int32, size int) []byte {
 type holder struct {
 	samples [][]byte
 	read    func(ctx context.Context, id int32) error // before Sample sends; may be nil
+	holds   atomic.Int64                              // samples in use
 }
 
 func newHolder(sizes ...int) *holder {
@@ -47,12 +49,18 @@ func newHolder(sizes ...int) *holder {
 	return h
 }
 
-func (h *holder) Held(id int32) ([]byte, uint32, bool) {
+func (h *holder) Held(id int32) ([]byte, uint32, Hold, bool) {
 	if int(id) >= len(h.samples) || id%2 == 1 {
-		return nil, 0, false
+		return nil, 0, nil, false
 	}
-	return h.samples[id], digest.Of(h.samples[id]), true
+	h.holds.Add(1)
+	return h.samples[id], digest.Of(h.samples[id]), hold{h}, true
 }
+
+// hold counts the samples of a holder that are in use.
+type hold struct{ h *holder }
+
+func (x hold) Release() { x.h.holds.Add(-1) }
 
 // fetched fetches a sample, whose digest must be that of its bytes.
 func fetched(c *Client, ctx context.Context, id int32, dst []byte) error {

@@ -5,8 +5,6 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/binary"
-	"errors"
-	"fmt"
 	"io"
 	"net"
 	"sync"
@@ -70,20 +68,6 @@ type serverConn struct {
 	}
 }
 
-// entry is one request.
-type entry struct {
-	wire.Request
-	taken     bool
-	cancelled bool
-	since     time.Time
-	cancel    context.CancelFunc // while the sample is being read; else nil
-	data      []byte             // the answer: a sample with its digest,
-	sum       uint32
-	code      wire.Code // or a failure with a text
-	text      string
-	sent      chan struct{} // closed when data was written; may be nil
-}
-
 func newServerConn(s *Server, conn net.Conn, node, window int) *serverConn {
 	c := &serverConn{
 		s:          s,
@@ -124,6 +108,11 @@ func (c *serverConn) run(ctx context.Context) error {
 	writer.Wait()
 	c.s.remove(c)
 	c.reads.Wait()
+	c.mu.Lock()
+	for i := range c.mu.table {
+		c.mu.table[i].unsent()
+	}
+	c.mu.Unlock()
 	if stop() {
 		_ = identity.Sever(c.conn)
 	}
@@ -189,16 +178,20 @@ func (c *serverConn) request(b []byte) error {
 		if err != nil {
 			return err
 		}
-		data, sum, held := c.s.h.Held(r.Sample)
+		data, sum, hold, held := c.s.h.Held(r.Sample)
 		c.mu.Lock()
 		e := &c.mu.table[r.Tag]
 		if e.taken {
 			c.mu.Unlock()
+			if held && hold != nil {
+				hold.Release()
+			}
 			return wire.Malformed("request with tag %d, which is taken", r.Tag)
 		}
 		*e = entry{Request: r, taken: true, since: now}
 		c.mu.inFlight++
 		if held {
+			e.hold = hold
 			e.answer(data, sum)
 			c.mu.ready = append(c.mu.ready, r.Tag)
 		}
@@ -213,28 +206,6 @@ func (c *serverConn) request(b []byte) error {
 	}
 	c.wakeWriter()
 	return nil
-}
-
-// answer makes data the answer, or a failure if its length is not what the client expects.
-func (e *entry) answer(data []byte, sum uint32) {
-	if len(data) != int(e.Length) {
-		e.code, e.text = wire.CodeLength, fmt.Sprintf("%d bytes, not %d", len(data), e.Length)
-		return
-	}
-	e.data, e.sum = data, sum
-}
-
-// fail makes err the answer.
-func (e *entry) fail(err error) {
-	e.text = err.Error()
-	switch {
-	case errors.Is(err, ErrNotHeld):
-		e.code, e.text = wire.CodeNotHeld, ""
-	case e.cancelled:
-		e.code = wire.CodeCancelled
-	default:
-		e.code = wire.CodeFailed
-	}
 }
 
 // drop cancels requests. A request that was answered in the meantime is ignored.
@@ -311,10 +282,8 @@ func (o *outlet) gather() bool {
 		e := &c.mu.table[c.mu.ready[n]]
 		if e.cancelled && e.data != nil {
 			// The client no longer wants the sample.
-			if e.sent != nil {
-				close(e.sent)
-			}
-			e.data, e.sent, e.code, e.text = nil, nil, wire.CodeCancelled, "cancelled"
+			e.done()
+			e.data, e.code, e.text = nil, wire.CodeCancelled, "cancelled"
 		}
 		o.bytes += len(e.data)
 		o.entries = append(o.entries, *e)
@@ -375,15 +344,16 @@ func (o *outlet) send() error {
 	}
 	clear(o.vecs)
 	if err != nil {
+		for i := range o.entries {
+			o.entries[i].unsent()
+		}
 		return err
 	}
 	now := time.Now()
 	c.mu.Lock()
 	for i := range o.entries {
 		e := &o.entries[i]
-		if e.sent != nil {
-			close(e.sent)
-		}
+		e.done()
 		if e.code != 0 {
 			c.mu.stats.Failures++
 		} else {

@@ -55,6 +55,9 @@ func withServer(t *testing.T, o ServerOptions, test func(t *testing.T, b *fixtur
 		if err := <-b.ended; err != nil {
 			t.Error(err)
 		}
+		if n := b.h.holds.Load(); n != 0 {
+			t.Errorf("%d samples in memory are held after the server was closed", n)
+		}
 	})
 }
 
@@ -245,6 +248,47 @@ func TestCancelledAnswerReleasesItsSample(t *testing.T) {
 		if n := lenders.lending(); n != 0 {
 			t.Errorf("%d samples are still lent", n)
 		}
+		conn.Close()
+	})
+}
+
+// TestSamplesInMemoryAreReleased checks that a sample in memory is held while its answer is being
+// sent, and no longer: once it was sent, was cancelled, could not be sent, or was never asked for
+// properly.
+func TestSamplesInMemoryAreReleased(t *testing.T) {
+	withServer(t, ServerOptions{Timeout: time.Second}, func(t *testing.T, b *fixture) {
+		close(b.gate)
+		for id := range b.h.samples {
+			b.h.samples[id] = bytesOf(int32(id), 10)
+		}
+		held := func(when string, want int64) {
+			t.Helper()
+			synctest.Wait()
+			if n := b.h.holds.Load(); n != want {
+				t.Errorf("%s, %d samples are held, want %d", when, n, want)
+			}
+		}
+		c := b.client(2, ClientOptions{})
+		if err := fetched(c, t.Context(), 4, make([]byte, 10)); err != nil {
+			t.Error(err)
+		}
+		held("after it was sent", 0)
+		c.Close()
+		conn := b.raw(1, 8)
+		b.ask(conn, 2)
+		held("while the client does not read", 1)
+		b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindRequest},
+			wire.AppendRequest(nil, wire.Request{Tag: 1, Sample: 6, Length: 10})))
+		held("while another answer is ready", 2)
+		b.send(conn, wire.AppendFrame(nil, wire.Header{Kind: wire.KindRequest},
+			wire.AppendRequest(nil, wire.Request{Tag: 1, Sample: 8, Length: 10})))
+		held("after a request with a tag that is taken", 0)
+		conn.Close()
+		conn = b.raw(1, 8)
+		b.ask(conn, 2, 6, 10)
+		held("while the client does not read", 3)
+		time.Sleep(time.Minute)
+		held("after the client was given up", 0)
 		conn.Close()
 	})
 }

@@ -44,9 +44,6 @@ type Nodes interface {
 
 // Dataset is the dataset that a job reads, as open on this node.
 type Dataset interface {
-	// Segments calls yield for each storage class whose samples are in shared memory, with its
-	// index among the classes.
-	Segments(yield func(class int, file *os.File, size int64))
 	// Reports returns how full the storage classes are.
 	Reports() []stats.Class
 }
@@ -117,6 +114,7 @@ type Job struct {
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
 	warnings []string
+	consumed float64 // c of this node, MB/s; 0: not known yet
 }
 
 // New returns a job, and starts its planning. Close must be called only after all ranks have left.

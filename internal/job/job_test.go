@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -50,8 +49,7 @@ func (source) Read(_ context.Context, id int, dst []byte) (dataset.Stamp, error)
 // noClasses is a dataset without storage classes.
 type noClasses struct{}
 
-func (noClasses) Segments(func(int, *os.File, int64)) {}
-func (noClasses) Reports() []stats.Class              { return nil }
+func (noClasses) Reports() []stats.Class { return nil }
 
 // memory records which ranks have staging buffers.
 type memory struct {

@@ -9,8 +9,10 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -34,6 +36,10 @@ type Rank struct {
 	// was supplied.
 	news chan struct{}
 	once sync.Once // guards Close
+	// unwatch ends the watch of segments that are given back.
+	unwatch func()
+	// drop tells the process of a segment that no later batch names; see OnDrop. It may be nil.
+	drop atomic.Pointer[func(number uint32, gone func())]
 	// reported is set when the process has reported a sample, and will ask again for the batch with
 	// it.
 	reported atomic.Bool
@@ -84,7 +90,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	}
 	if most > size {
 		o.Grow = func(bytes int64) bool {
-			return j.p.Admit(bytes, "staging buffer", "set staging_buffer") == nil
+			return j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") == nil
 		}
 	}
 	if j.p.Order.Given() {
@@ -94,6 +100,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		o.Preprocessor = j.p.Preprocessor
 	}
 	r.stager = stage.New(o)
+	r.unwatch = j.p.Cache.Watch(r)
 	j.ranks[rank] = r
 	j.p.Memory.Staged(rank, buffer)
 	j.ledgers[rank] = r.ledger
@@ -167,7 +174,8 @@ type Segment struct {
 	Returns  bool // a page after it is the return ring, in which the process may release slots
 }
 
-// Segments returns the segments that exist from the start; batches announce others.
+// Segments returns the segments that exist from the start: the staging buffer. Batches announce
+// others, and name those of storage classes (Segment).
 func (r *Rank) Segments() []Segment {
 	file, size := r.buffer.Ring()
 	out := []Segment{{
@@ -177,10 +185,52 @@ func (r *Rank) Segments() []Segment {
 		Writable: true,
 		Returns:  r.buffer.HasReturnRing(),
 	}}
-	r.job.p.Dataset.Segments(func(class int, file *os.File, size int64) {
-		out = append(out, Segment{Number: stage.ClassSegment(class), File: file, Size: size})
-	})
 	return out
+}
+
+// Segment returns the segment of a storage class that a batch names. The batch must not have been
+// emitted yet.
+func (r *Rank) Segment(number uint32) (s Segment, ok bool) {
+	at, ok := stage.OfClass(number)
+	if !ok {
+		return s, false
+	}
+	s.Number = number
+	s.File, s.Size, ok = r.job.p.Cache.Segment(at)
+	return s, ok
+}
+
+// OnDrop has drop called for each segment of a storage class that is given back, after the last
+// batch that names it was emitted. drop must not block; it calls gone once when the process does
+// not map the segment any more.
+func (r *Rank) OnDrop(drop func(number uint32, gone func())) { r.drop.Store(&drop) }
+
+// Vacate implements cache.Watcher.
+func (r *Rank) Vacate(class int, segment uint32, _ []int32, settled, gone func()) {
+	end := func() {
+		settled()
+		if drop := r.drop.Load(); drop != nil {
+			(*drop)(stage.ClassSegment(cache.Segment{Class: class, Number: segment}), gone)
+		} else {
+			gone()
+		}
+	}
+	if r.job.p.Preprocessor != nil { // no batch names segments of classes
+		end()
+		return
+	}
+	r.stager.Barrier(end)
+}
+
+// Refill implements cache.Watcher.
+func (r *Rank) Refill() {}
+
+// Delay implements cache.Watcher.
+func (r *Rank) Delay() time.Duration {
+	if r.job.p.Preprocessor != nil {
+		return 0
+	}
+	return r.stager.Delay()
 }
 
 // Check returns an error if the rank cannot begin at this step of the epoch.
@@ -331,8 +381,10 @@ func notify(c chan struct{}) {
 func (r *Rank) Close() {
 	r.once.Do(func() {
 		j := r.job
+		r.unwatch()
 		j.p.Stops.Leave(r.rank)
 		j.mu.Lock()
+		j.pace()
 		delete(j.ranks, r.rank)
 		j.book.Leave(r.rank)
 		j.mu.Unlock()

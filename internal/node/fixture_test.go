@@ -336,6 +336,10 @@ func read(r *Rank, b *stage.Batch, i int) ([]byte, error) {
 			return data, err
 		}
 	}
+	if s, ok := r.Segment(b.Segments[i]); ok {
+		_, err := s.File.ReadAt(data, int64(b.Offsets[i]))
+		return data, err
+	}
 	return nil, fmt.Errorf("no segment %d", b.Segments[i])
 }
 

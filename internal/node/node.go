@@ -23,6 +23,8 @@ type Options struct {
 	Kinds catalog.Kinds // kinds of datasets and storage classes
 	// Machine determines the defaults.
 	Machine config.Machine
+	// Watch, if not nil, starts to watch the machine's memory. The node stops it when it is closed.
+	Watch func() (stop func())
 }
 
 // Node holds the jobs of a machine, or of a part of one.
@@ -30,13 +32,15 @@ type Node struct {
 	options Options
 	log     *slog.Logger
 	catalog *catalog.Catalog
+	stop    func() // ends Watch
 
 	mu     sync.Mutex        // guards the following
 	jobs   map[string]*entry // by name
 	closed bool
 }
 
-// New returns a node without jobs. It sets the fields of the budget that describe the machine.
+// New returns a node without jobs, which must be closed if it has a Watch. It sets the fields of
+// the budget that describe the machine.
 func New(o Options, log *slog.Logger) *Node {
 	n := &Node{
 		options: o,
@@ -47,6 +51,10 @@ func New(o Options, log *slog.Logger) *Node {
 	n.options.Processors = o.Machine.Processors
 	o.Budget.Available, o.Budget.Bound, o.Budget.Promised = o.Machine.AvailableMemory,
 		o.Machine.MemoryBound, n.catalog.Promised
+	n.stop = func() {}
+	if o.Watch != nil {
+		n.stop = o.Watch()
+	}
 	return n
 }
 
@@ -56,6 +64,7 @@ func (n *Node) Close() error {
 	n.mu.Lock()
 	n.closed = true
 	n.mu.Unlock()
+	n.stop()
 	return n.catalog.Close()
 }
 

@@ -94,13 +94,15 @@ func parseMembership(text, controller string, v2 bool) (path string, ok bool) {
 	return "", false
 }
 
-// memory returns the group's limit in bytes, and what it uses and cannot reclaim at once. ok is
-// false if it has no limit.
-func (g group) memory() (limit, used int64, ok bool) {
-	names := []string{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
+// memory returns the group's limit in bytes, and what it uses and cannot reclaim at once: all but
+// its inactive page cache, and this share of the active one. ok is false if it has no limit.
+func (g group) memory(active float64) (limit, used int64, ok bool) {
+	names := []string{
+		"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_active_file",
+	}
 	limit = math.MaxInt64
 	if g.v2 {
-		names = []string{"memory.max", "memory.current", "inactive_file"}
+		names = []string{"memory.max", "memory.current", "inactive_file", "active_file"}
 		limit = g.number("memory.high") // above it, the kernel throttles the group
 	}
 	limit = min(limit, g.number(names[0]))
@@ -111,8 +113,11 @@ func (g group) memory() (limit, used int64, ok bool) {
 	stat, _ := os.ReadFile(filepath.Join(g.dir, "memory.stat"))
 	for line := range strings.Lines(string(stat)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
-		if name == names[2] {
+		switch name {
+		case names[2]:
 			used -= max(parseNumber(value, 0), 0)
+		case names[3]:
+			used -= int64(active * float64(max(parseNumber(value, 0), 0)))
 		}
 	}
 	return limit, max(used, 0), true

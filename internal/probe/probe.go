@@ -34,6 +34,12 @@ type MemoryInfo struct {
 func Memory() (MemoryInfo, error) { return memoryAt("/") }
 
 func memoryAt(root string) (MemoryInfo, error) {
+	return measure(root, groupsAt(root, "memory"), 0)
+}
+
+// measure measures the memory of a machine with these control groups of the process. active is the
+// share of a group's active page cache that counts as available.
+func measure(root string, groups []group, active float64) (MemoryInfo, error) {
 	var m MemoryInfo
 	text, err := os.ReadFile(filepath.Join(root, "proc/meminfo"))
 	switch {
@@ -45,8 +51,8 @@ func memoryAt(root string) (MemoryInfo, error) {
 	if err != nil {
 		return MemoryInfo{}, fmt.Errorf("measure memory: %w", err)
 	}
-	for _, g := range groupsAt(root, "memory") {
-		if limit, used, ok := g.memory(); ok {
+	for _, g := range groups {
+		if limit, used, ok := g.memory(active); ok {
 			m.Total = min(m.Total, limit)
 			if left := max(limit-used, 0); left < m.Available {
 				m.Available, m.Group, m.Limit, m.Used = left, g.dir, limit, used

@@ -18,7 +18,9 @@ import (
 //   - 2: OPEN and calls about a dataset carry file descriptors of the dataset's root and "/",
 //     RENEW requests them again; OPEN says whether to verify bytes.
 //   - 3: ACK says which part of the stall was spent in Python.
-const Version = 3
+//   - 4: samples in memory lie in several segments, which come when a batch first names them, and
+//     are dropped one by one; GONE says that a process maps one no more.
+const Version = 4
 
 const (
 	headerSize = 8        // u32 payload length, u8 type, 3 bytes of zero
@@ -42,6 +44,7 @@ const (
 	Call    Type = 6 // JSON CallMessage
 	View    Type = 7 // JSON ViewMessage: answers Renew
 	Give    Type = 8 // JSON GiveMessage, with a file descriptor: the order of another epoch
+	Gone    Type = 9 // u32 segment: the process does not map it any more; answers Drop
 )
 
 // Frames from the daemon to a process.
@@ -78,7 +81,7 @@ func ReadFrame(r io.Reader, buf []byte) (Type, []byte, error) {
 	}
 	size := binary.LittleEndian.Uint32(header[:])
 	t := Type(header[4])
-	if header[5]|header[6]|header[7] != 0 || t < Hello || t > Give {
+	if header[5]|header[6]|header[7] != 0 || t < Hello || t > Gone {
 		return 0, nil, malformed("frame header % x", header)
 	}
 	limit := uint32(maxRequest)
@@ -183,6 +186,14 @@ func DecodeWait(p []byte) (generation uint64, err error) {
 		return 0, malformed("WAIT of %d bytes, not 8", len(p))
 	}
 	return binary.LittleEndian.Uint64(p), nil
+}
+
+// DecodeGone decodes a Gone payload.
+func DecodeGone(p []byte) (segment uint32, err error) {
+	if len(p) != 4 {
+		return 0, malformed("GONE of %d bytes, not 4", len(p))
+	}
+	return binary.LittleEndian.Uint32(p), nil
 }
 
 // Segment flags.

@@ -46,7 +46,7 @@ func TestSmallFramesLayout(t *testing.T) {
 	}
 }
 
-// TestSmallFramesAreDecodedAtTheirExactLengthOnly decodes ITERATE and WAIT.
+// TestSmallFramesAreDecodedAtTheirExactLengthOnly decodes ITERATE, WAIT and GONE.
 func TestSmallFramesAreDecodedAtTheirExactLengthOnly(t *testing.T) {
 	iterate, err := hex.DecodeString("0100000000000000" + "02000000" + "03000000")
 	if err != nil {
@@ -59,8 +59,14 @@ func TestSmallFramesAreDecodedAtTheirExactLengthOnly(t *testing.T) {
 	if g, err := DecodeWait(iterate[:8]); err != nil || g != 1 {
 		t.Errorf("WAIT: %d, %v", g, err)
 	}
+	if segment, err := DecodeGone(iterate[8:12]); err != nil || segment != 2 {
+		t.Errorf("GONE: %d, %v", segment, err)
+	}
 	for n := range 20 {
 		p := make([]byte, n)
+		if _, err := DecodeGone(p); n != 4 && !errors.Is(err, ErrProtocol) {
+			t.Errorf("GONE of %d bytes: %v", n, err)
+		}
 		if _, err := DecodeIterate(p); n != 16 && !errors.Is(err, ErrProtocol) {
 			t.Errorf("ITERATE of %d bytes: %v", n, err)
 		}

@@ -118,7 +118,11 @@ func (r *Run) hold(job *simulate.Job) error {
 	if err != nil {
 		return err
 	}
-	plan, err := policy.Plan(simulate.Input(job, job.Run.Stream))
+	in, err := simulate.Input(job)
+	if err != nil {
+		return err
+	}
+	plan, err := policy.Plan(in)
 	if err != nil {
 		return fmt.Errorf("policy %s: %w", r.Policy, err)
 	}

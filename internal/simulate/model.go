@@ -119,7 +119,7 @@ func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	in := Input(job, stream)
+	in := input(job, stream)
 	plan, err := p.Plan(in)
 	if no := (*placement.Unsupported)(nil); errors.As(err, &no) {
 		return &Result{Reason: no.Reason}, nil
@@ -171,8 +171,17 @@ func streamOf(job *Job) (*access.Stream, error) {
 	return access.New(spec)
 }
 
-// Input returns the job as a policy sees it.
-func Input(job *Job, stream *access.Stream) placement.Input {
+// Input returns what a policy plans by in a simulation of the job.
+func Input(job *Job) (placement.Input, error) {
+	stream, err := streamOf(job)
+	if err != nil {
+		return placement.Input{}, err
+	}
+	return input(job, stream), nil
+}
+
+// input returns the job as a policy sees it.
+func input(job *Job, stream *access.Stream) placement.Input {
 	var capacity []int64
 	for _, c := range job.Env.Classes[1:] {
 		capacity = append(capacity, int64(c.Capacity*1e6))

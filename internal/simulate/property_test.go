@@ -28,7 +28,7 @@ func keepsOrder(t interface{ Fatal(...any) }, job *Job, policy string) bool {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := Input(job, stream)
+	in := input(job, stream)
 	plan, err := p.Plan(in)
 	if err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func TestCapacities(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		in := Input(job, stream)
+		in := input(job, stream)
 		for _, name := range policies.Names(policies.All()) {
 			policy, err := policies.ForSimulator(name)
 			if err != nil {
@@ -268,7 +268,7 @@ func fetchTimes(t *testing.T, job *Job, policy string) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	in := Input(job, stream)
+	in := input(job, stream)
 	p, err := policies.ForSimulator(policy)
 	if err != nil {
 		t.Fatal(err)

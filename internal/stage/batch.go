@@ -177,7 +177,7 @@ func (b *batch) trim() {
 
 // setInPlace sets position i of the batch to sample id, which is in a class.
 func (b *batch) setInPlace(i, id int, at cache.Located) {
-	b.Segments[i], b.Offsets[i] = ClassSegment(at.Class), uint64(at.Offset)
+	b.Segments[i], b.Offsets[i] = ClassSegment(at.Segment), uint64(at.Offset)
 	b.set(i, id, at.Tier())
 }
 

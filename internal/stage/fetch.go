@@ -50,6 +50,8 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	if b.count(id, s, err); err != nil {
 		return err
 	}
+	// The process is told of the sample's segment before the segment ends (Stager.Barrier).
+	defer s.Release()
 	if b.o.Verify {
 		if err := c.Verify(b.ctx, w, id, s.Data, s.From); err != nil {
 			return err
@@ -85,6 +87,7 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 	if b.count(id, s, err); err != nil {
 		return err
 	}
+	defer s.Release()
 	if b.o.Verify {
 		if err := c.Verify(b.ctx, w, id, s.Data, s.From); err != nil {
 			return err

@@ -74,11 +74,12 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 			switch seg := b.Segments[i]; {
 			case seg == 0:
 				s.data = r.buffer.Data(b.Offsets[i], b.Lengths[i])
-			case seg < ClassSegment(0):
+			case seg < firstClassSegment:
 				s.data = extras[seg][b.Offsets[i] : b.Offsets[i]+b.Lengths[i]]
 			default:
 				s.data = make([]byte, b.Lengths[i])
-				f, _ := g.stores[seg-ClassSegment(0)].(storageclass.InPlace).Segment()
+				at, _ := OfClass(seg)
+				f, _, _ := g.stores[at.Class].(storageclass.InPlace).Segment(at.Number)
 				if _, err := f.ReadAt(s.data, int64(b.Offsets[i])); err != nil {
 					g.t.Fatalf("read class segment: %v", err)
 				}

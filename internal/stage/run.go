@@ -36,6 +36,7 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 	walker.Wait()
 	// Reset at the end, because the process may wait before the next Run has begun.
 	s.settle(-1)
+	s.barriers.endAll()
 	select {
 	case <-s.demand:
 	default:
@@ -51,7 +52,7 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 //  1. wait until all samples of the batch have arrived (complete);
 //  2. mark its slots as sent to the process, and enter the batch in the ledger;
 //  3. subtract it from the batches in progress, and clear the process's wait for it (settle);
-//  4. emit it.
+//  4. emit it, and then what waits for that (Barrier).
 func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Batch) error) error {
 	for b := range queue {
 		if err := s.complete(ctx, b); err != nil {
@@ -71,6 +72,7 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 			return err
 		}
 		b.to(sent)
+		s.barriers.end()
 	}
 	return nil
 }

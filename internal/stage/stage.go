@@ -6,9 +6,10 @@
 //   - Ledger counts where samples came from and what next() waited for.
 //
 // Each file uses only those before it: ledger, stage (input and output), ragged (memory for results
-// of different sizes), batch (one batch, from its layout until it is sent), fetch (one sample of
-// it), layout, pace (how fast the process would read), stager (how far it has read, and the memory
-// that it keeps), walk (the stream's next batch), run (batches in order).
+// of different sizes), barrier (segments that are given back), batch (one batch, from its layout
+// until it is sent), fetch (one sample of it), layout, pace (how fast the process would read),
+// stager (how far it has read, and the memory that it keeps), walk (the stream's next batch), run
+// (batches in order).
 //
 // What is delivered is a pure function of the stream: cache contents, timing and failures affect
 // when a batch is ready, never what is in it.
@@ -29,10 +30,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/staging"
 )
-
-// ClassSegment returns the number by which batches refer to the shared memory of class j, counted
-// from 0 as in cache.Options.Classes. Smaller numbers are segments of the staging buffer.
-func ClassSegment(j int) uint32 { return 1<<31 + uint32(j) }
 
 // Batch describes one batch to the training process: where in shared memory each sample is. The
 // columns have one entry per sample.

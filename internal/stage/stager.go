@@ -14,7 +14,7 @@ type Stager struct {
 	demand chan struct{} // Lazy: a token for each batch asked for
 	reap   sync.WaitGroup
 
-	mu          sync.Mutex // guards the following, except sizes, moved and staged
+	mu          sync.Mutex // guards the following, except barriers, sizes, moved and staged
 	outstanding int        // batches planned and not yet sent
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
@@ -25,7 +25,8 @@ type Stager struct {
 	ahead                          int  // most batches staged and not yet taken
 	pace                           pace
 
-	sizes sizes // of results, if they vary
+	barriers barriers
+	sizes    sizes // of results, if they vary
 
 	moved  chan struct{} // receives a token when taken has changed
 	staged atomic.Int64
@@ -170,6 +171,14 @@ func (s *Stager) due(now time.Time, step int) float64 {
 	return s.pace.due(now, step-s.begin-s.taken)
 }
 
+// Pace returns how long the process works on a batch, without what it waits for batches, in
+// seconds; ok is false if that is not known yet.
+func (s *Stager) Pace() (seconds float64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace.perBatch, s.pace.measured
+}
+
 // hold waits until another batch may be staged, and counts it as laid out.
 func (s *Stager) hold(ctx context.Context) error {
 	for {
@@ -178,7 +187,7 @@ func (s *Stager) hold(ctx context.Context) error {
 		if staged >= s.ahead && s.ahead < s.o.MostAhead && s.starved() {
 			s.ahead = min(s.ahead+s.ahead/2+1, s.o.MostAhead)
 		}
-		full := staged >= min(s.o.First+2*s.taken, s.ahead)
+		full := staged >= min(s.o.First+2*s.taken, s.ahead, s.reach())
 		if !full {
 			s.laidOut++
 		}

@@ -42,6 +42,7 @@ func (s *Stager) walk(ctx context.Context, epoch, step int, queue chan<- *batch)
 					return err
 				}
 			}
+			s.barriers.begin()
 			b, tasks, err := s.prepare(ctx, view, t)
 			if err != nil {
 				return err

@@ -179,9 +179,7 @@ func (c *ClusterReport) sum() {
 			if at < 0 {
 				c.Classes, at = append(c.Classes, Class{Name: class.Name}), len(c.Classes)
 			}
-			c.Classes[at].Capacity += class.Capacity
-			c.Classes[at].Used += class.Used
-			c.Classes[at].Held.Add(class.Held)
+			c.Classes[at].add(class)
 		}
 	}
 	// nodes that never answered have a share as well
@@ -217,7 +215,7 @@ func (c *ClusterReport) sentence() string {
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
 			ofTime(c.TimeBound, c.TimeShare))
 	}
-	b.WriteString(unreadable(c.Unreadable))
+	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes))
 	if len(planning) > 0 {
 		nodes := "node "
 		if len(planning) > 1 {

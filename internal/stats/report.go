@@ -69,6 +69,8 @@ type Report struct {
 	Waiting       *Waiting       `json:"waiting,omitempty"`
 	// Peers are the other nodes as this one sees them; empty in a job of one node.
 	Peers []Peer `json:"peers,omitempty"`
+	// Known is what is known of the node: the performance model's numbers, with their origins.
+	Known *perfmodel.Node `json:"environment,omitempty"`
 }
 
 // Epoch describes one epoch over all ranks of the node.
@@ -109,6 +111,21 @@ type Class struct {
 	Used     int64  `json:"used"`
 	// Held is what it held of the dataset when the job began.
 	Held Amount `json:"held_at_start"`
+	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
+	Returned *Returned `json:"given_back,omitempty"`
+}
+
+// Returned is memory that a class gave back because the machine or the job's control group was
+// short of it.
+type Returned struct {
+	Bytes    int64 `json:"bytes"` // in total, since the class was opened for the dataset
+	Segments int   `json:"segments"`
+	// Viewed is the part that is not free yet, because training processes keep samples in it.
+	Viewed int64   `json:"viewed_bytes"`
+	Age    float64 `json:"age_seconds"` // since a segment was last given back
+	Why    string  `json:"why"`         // the last reason
+	// Paused means that memory is still short: the class keeps nothing more.
+	Paused bool `json:"paused"`
 }
 
 // Speed is the cost of reads from one tier, over all jobs on the dataset, including copies out of
@@ -260,7 +277,7 @@ func (r *Report) sentence() string {
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}
-	b.WriteString(unreadable(len(r.Faults)))
+	b.WriteString(unreadable(len(r.Faults)) + gaveBack(r.Classes))
 	return b.String()
 }
 

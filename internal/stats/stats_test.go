@@ -236,3 +236,41 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 		}
 	}
 }
+
+// TestReportSaysWhatWasGivenBack checks the sentence, and the sum over nodes.
+func TestReportSaysWhatWasGivenBack(t *testing.T) {
+	const mib = 1 << 20
+	first := Class{Name: "memory", Capacity: 100, Used: 60, Returned: &Returned{
+		Bytes: 3 * mib, Segments: 2, Viewed: mib, Age: 7.4, Why: "the machine had 1.0 MiB left",
+	}}
+	second := Class{Name: "memory", Capacity: 100, Returned: &Returned{
+		Bytes: mib, Segments: 1, Age: 2, Why: "the group had none left", Paused: true,
+	}}
+	for class, want := range map[*Class]string{
+		{Name: "file"}: "",
+		{Name: "memory", Returned: &Returned{Paused: true}}: " Storage class memory keeps nothing " +
+			"more for now, because memory is short.",
+		&first: " Storage class memory gave back 3.0 MiB, last 7 s ago: the machine had 1.0 MiB " +
+			"left; 1.0 MiB of it are still in use, because the process keeps samples in it.",
+		&second: " Storage class memory gave back 1.0 MiB, last 2 s ago: the group had none left; " +
+			"it keeps nothing more until memory is free again.",
+	} {
+		if got := gaveBack([]Class{*class}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	sum := Class{Name: "memory"}
+	for _, c := range []Class{{Name: "memory", Capacity: 5}, first, second, first} {
+		sum.add(c)
+	}
+	want := Returned{
+		Bytes: 7 * mib, Segments: 5, Viewed: 2 * mib, Age: 2, Why: "the group had none left",
+		Paused: true,
+	}
+	if sum.Capacity != 305 || sum.Used != 120 || *sum.Returned != want {
+		t.Errorf("%+v, %+v", sum, sum.Returned)
+	}
+	if first.Returned.Bytes != 3*mib {
+		t.Error("the sum has changed a part")
+	}
+}

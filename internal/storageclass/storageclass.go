@@ -2,17 +2,16 @@
 // performance model (thesis 3.1.1), fastest first; class 0, the staging buffer, is package staging.
 // Each kind of class is one sub-package; package storageclasstest checks their conformance.
 //
-// A class keeps one store per dataset. A store only grows: what a policy has placed stays until the
-// whole store is evicted, which can happen once no job has it open. So a store is an append-only
-// arena, and reading from it needs no lock against eviction.
+// A class keeps one store per dataset, which is evicted as a whole once no job has it open and room
+// is needed. Samples stay where they were put: plans are static, so eviction one by one could not
+// win. Two things remove samples from an open store. Drop removes one that is corrupt, or that
+// moves to another class or node. GiveBack (inplace.go) frees the memory of many when the machine
+// runs out of it.
 //
 // Classes know nothing of sources, plans or jobs.
 package storageclass
 
-import (
-	"errors"
-	"os"
-)
+import "errors"
 
 // Dataset identifies the samples that a store holds and gives their sizes.
 type Dataset struct {
@@ -85,6 +84,8 @@ type Store interface {
 	// Origin returns the origin with which the sample was put; ok is false if it is not held.
 	Origin(id int) (origin Origin, ok bool)
 	// Drop removes the sample, which may then be put again. Callers that have a View of it keep it.
+	// The memory of a store whose samples lie in segments (InPlace) is freed by segment: when the
+	// last sample of one was dropped, the segment is given back.
 	Drop(id int)
 	// Read fills dst, whose length must be the sample's size. It returns ErrNotHeld if the sample
 	// is not held, and ErrCorrupt if its checksum was wrong: the store has then dropped it, and it
@@ -93,26 +94,6 @@ type Store interface {
 	// Close returns the store to its class, which keeps its samples until the capacity is needed for
 	// another dataset. Every Open needs one Close; no method may be called after the last one.
 	Close() error
-}
-
-// InPlace is implemented by stores whose samples lie in shared memory, so that a sample can be read
-// from the source straight into the class, and used by other processes without a copy.
-type InPlace interface {
-	Store
-	// Fill reserves the sample's bytes and calls read with them, which returns their origin; dst is
-	// valid until read returns. If read succeeds, the sample is held; otherwise Fill returns its
-	// error, and the bytes are free again. Fill must not be called for a sample that is held or
-	// being filled. It returns ErrFull as Put does.
-	Fill(id int, read func(dst []byte) (Origin, error)) error
-	// Locate returns the sample's offset in the segment; its length is the sample's size. ok is
-	// false if the sample is not held.
-	Locate(id int) (offset int64, ok bool)
-	// View returns the sample's bytes in the segment. They must not be modified, and are valid
-	// until the store is closed. ok is false if the sample is not held.
-	View(id int) (data []byte, ok bool)
-	// Segment returns the memfd of the samples, sealed so that other processes can only map it for
-	// reading, and its size. It belongs to the store and stays open until the store is evicted.
-	Segment() (memfd *os.File, size int64)
 }
 
 var (

@@ -89,6 +89,14 @@ class Acks:
         self._link.flush()
         if self._staging.freed:
             self._send(protocol.NO_BATCH, 0, 0, 0, 0)
+        elif self._staging.gone:
+            self.say_gone()
+
+    def say_gone(self) -> None:
+        """Says which segments that were dropped are not mapped any more."""
+        gone = self._staging.gone
+        while gone:
+            self._link.send(protocol.encode(protocol.GONE, protocol.U32.pack(gone.popleft())))
 
     def _send(self, epoch: int, step: int, stall: int, python: int, audit: int) -> None:
         slots = self._staging.drain() if self._staging.freed else b""
@@ -104,3 +112,5 @@ class Acks:
             len(slots) >> 2,
         )
         self._link.send(frame + slots if slots else frame)
+        if self._staging.gone:
+            self.say_gone()

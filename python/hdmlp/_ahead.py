@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from ._segments import forget_in_child
 from ._source import Taken
 from ._stream import Stream
 from .errors import HDMLPError
@@ -42,6 +43,11 @@ class Ahead:
         self._error: HDMLPError | None = None  # of the stream, to raise after what is made
         self._error_at: int | None = None
         self.stall = self.python = 0
+        forget_in_child(self)
+
+    def forget(self) -> None:
+        """Forgets what is made."""
+        self._made.clear()
 
     @property
     def broken(self) -> bool:

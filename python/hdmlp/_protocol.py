@@ -1,4 +1,4 @@
-"""The frames between Python and the daemon: docs/FORMATS.md, version 3.
+"""The frames between Python and the daemon: docs/FORMATS.md, version 4.
 
 This module owns the byte layout and one connection's buffers. It never waits, except in
 :meth:`Connection.wait`: reading takes what is there, writing queues what the socket does not take.
@@ -22,10 +22,10 @@ from typing import Any, Optional
 
 from .errors import ProtocolError
 
-PROTOCOL = 3
+PROTOCOL = 4
 MAX_PAYLOAD = 16 << 20
 
-HELLO, OPEN, ITERATE, ACK, WAIT, CALL, VIEW, GIVE = 1, 2, 3, 4, 5, 6, 7, 8
+HELLO, OPEN, ITERATE, ACK, WAIT, CALL, VIEW, GIVE, GONE = range(1, 10)
 WELCOME, OPENED, SEGMENT, BATCH, REPLY, ERROR, END, PROGRESS, DROP, RENEW = range(129, 139)
 
 #: Types of the daemon's frames that carry a file descriptor.

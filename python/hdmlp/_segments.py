@@ -17,14 +17,45 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import weakref
 from collections.abc import Sequence
-from typing import Any, Callable
+from typing import Any, Callable, Protocol
 
 from ._protocol import U32
 from .errors import LimitError, ProtocolError
 
+
+class _Forgets(Protocol):
+    """What refers to shared memory for this process's sake."""
+
+    def forget(self) -> None:
+        """Lets go of it."""
+
+
+#: What a forked child must not keep: it could not use it, since connections are closed there, and
+#: memory that it maps is not freed.
+_forgets: weakref.WeakSet[_Forgets] = weakref.WeakSet()
+
+
+def forget_in_child(owner: _Forgets) -> None:
+    """Has ``owner.forget`` called in children that are made by ``fork``.
+
+    What the child itself refers to, such as views of samples, stays as it is.
+    """
+    _forgets.add(owner)
+
+
+def _forget_all() -> None:
+    for owner in list(_forgets):
+        owner.forget()
+
+
+os.register_at_fork(after_in_child=_forget_all)
+
 #: The bit of a slot's number that says that it lies in an extra segment.
 _EXTRA = 1 << 31
+#: The bit of a segment's number that says that it belongs to a storage class.
+_CLASS = 1 << 31
 _PAGE = 4096  # bytes: words of 64 bits, of which the first counts the entries that were taken
 _ENTRIES = _PAGE // 8 - 2
 _END = _ENTRIES + 1  # the word that says where the stream ends
@@ -58,12 +89,16 @@ class Segment:
         size: Its size in bytes.
         writable: Map it for writing.
 
+    Attributes:
+        map: Its memory.
+        whole: Its bytes if it is read-only, else None.
+
     Raises:
         ProtocolError: The memory is shorter than ``size``; reading it would be a bus error.
         LimitError: It cannot be mapped.
     """
 
-    __slots__ = ("_type", "_whole", "map", "size", "writable")
+    __slots__ = ("_type", "map", "size", "whole", "writable")
 
     def __init__(self, fd: int, size: int, writable: bool):
         have = os.fstat(fd).st_size
@@ -78,7 +113,7 @@ class Segment:
             raise LimitError(f"cannot map {size} bytes of shared memory: {error}") from None
         # A ctypes array, of a type of its own for the lease.
         self._type: Any = type("Owner", (ctypes.c_char * size,), {}) if writable else None
-        self._whole = None if writable else memoryview(self.map)
+        self.whole = None if writable else memoryview(self.map)
 
     def view(self, lease: Lease) -> memoryview:
         """Returns the segment's bytes for one batch, writable if the segment is.
@@ -87,11 +122,31 @@ class Segment:
             lease: What every view derived from the result keeps alive. In a read-only segment
                 nothing is leased: the bytes stay as they are for as long as they are mapped.
         """
-        if self._whole is not None:
-            return self._whole
+        if self.whole is not None:
+            return self.whole
         owner = self._type.from_buffer(self.map)
         owner.lease = lease
         return memoryview(owner).cast("B")
+
+
+def drop(segment: Segment | None, number: int, gone: Callable[[int], None]) -> None:
+    """Lets go of a segment that no later batch names.
+
+    Args:
+        segment: The segment; the caller has removed it from its table. None means that this process
+            has not mapped it.
+        number: Its number.
+        gone: Called with the number once the last view of the segment is gone from this process, in
+            whatever thread drops it, so it must be as harmless as ``deque.append``. It is called
+            only for segments of storage classes: those of the staging buffer end with their slots.
+    """
+    if not number & _CLASS:
+        return
+    if segment is None:
+        gone(number)
+        return
+    # The map is unmapped before the finaliser runs.
+    weakref.finalize(segment.map, gone, number).atexit = False
 
 
 class Block(Lease):

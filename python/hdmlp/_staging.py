@@ -1,32 +1,56 @@
-"""The staging buffer, as the training process maps it: where batches lie, and slots to return."""
+"""Shared memory as the training process maps it: where batches lie, and what to return."""
 
 from __future__ import annotations
 
+import struct
 from collections import deque
 
 from . import _protocol as protocol
-from ._segments import Block, Lease, Returns, Segment
+from ._segments import Block, Lease, Returns, Segment, drop, forget_in_child
 from .errors import ProtocolError
 
-#: Bytes per sample before columns of a BATCH payload, after its head; see docs/FORMATS.md.
+#: Bytes per sample before columns of a BATCH payload, after its head; see docs/FORMATS.md. The
+#: columns after the labels are offsets, lengths, IDs and segments.
 _OFFSETS, _LENGTHS, _SEGMENTS, _COLUMNS = 8, 16, 28, 32
 _HEAD = protocol.BATCH_HEAD.size
 
 
 class Staging:
-    """The segments of a stream's staging buffer.
+    """The segments of a stream: its staging buffer, and those of storage classes.
 
     Attributes:
-        segments: By number.
+        segments: By number. :meth:`add` and :meth:`drop` change it.
         freed: Slots that the program has given up, each entry as they stood in a BATCH. Any thread
             may append.
+        gone: Numbers of segments that were dropped, and that no process of the program maps any
+            more. Any thread may append.
         returns: Where the daemon looks for slots that are free; None where it does not.
     """
 
     def __init__(self) -> None:
         self.segments: dict[int, Segment] = {}
         self.freed: deque[bytes] = deque()
+        self.gone: deque[int] = deque()
         self.returns: Returns | None = None
+        self._read_only: dict[int, memoryview] = {}  # whole segments of storage classes, by number
+        self._n, self._columns = 0, struct.Struct("")  # columns of a batch of n samples
+        forget_in_child(self)
+
+    def add(self, number: int, segment: Segment) -> None:
+        """Adds a segment that later batches may name."""
+        self.segments[number] = segment
+        if segment.whole is not None:
+            self._read_only[number] = segment.whole
+
+    def drop(self, number: int) -> None:
+        """Lets go of a segment that no later batch names; its views stay as they are."""
+        self._read_only.pop(number, None)
+        drop(self.segments.pop(number, None), number, self.gone.append)
+
+    def forget(self) -> None:
+        """Lets go of all segments; their views stay as they are."""
+        self.segments.clear()
+        self._read_only.clear()
 
     def free(self, slots: bytes) -> None:
         """Notes slots, as they stood in the BATCH, as free."""
@@ -66,6 +90,24 @@ class Staging:
         if not n:
             self.free(slots)
             return []
+        if slots:
+            return self._leased(payload, n, slots)
+        if n != self._n:
+            self._n, self._columns = n, struct.Struct(f"<{2 * n}Q{2 * n}I")
+        columns = self._columns.unpack_from(payload, _HEAD + _OFFSETS * n)
+        lengths, whole = columns[n : 2 * n], self._read_only
+        try:
+            views = [
+                whole[s][o : o + length] for s, o, length in zip(columns[3 * n :], columns, lengths)
+            ]
+        except KeyError:
+            return self._leased(payload, n, slots)
+        if sum(map(len, views)) != sum(lengths):
+            raise _beyond()
+        return views
+
+    def _leased(self, payload: bytearray, n: int, slots: bytes) -> list[memoryview]:
+        """Is :meth:`views` for a batch that lies in the staging buffer, wholly or in part."""
         lease = Lease(slots, self.freed.append)
         columns = memoryview(payload)
         lengths_at, segments_at = _HEAD + _LENGTHS * n, _HEAD + _SEGMENTS * n
@@ -87,7 +129,7 @@ class Staging:
         except KeyError as error:
             raise ProtocolError(f"a batch names segment {error}, which did not come") from None
         if sum(map(len, views)) != sum(lengths):
-            raise ProtocolError("a batch reaches beyond its segment")
+            raise _beyond()
         return views
 
     def block(
@@ -113,3 +155,7 @@ class Staging:
         ):
             raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
         return Block(slots, self.freed.append, segment, begin, n * size)
+
+
+def _beyond() -> ProtocolError:
+    return ProtocolError("a batch reaches beyond its segment")

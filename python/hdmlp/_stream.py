@@ -66,7 +66,8 @@ class Stream:
         progress: Called with PROGRESS objects, and with None when no more come.
         on_segment: Called with (number, descriptor, size) of every segment. If it is given, the
             stream maps no segments itself.
-        on_drop: Called with the number of every segment that no later batch names.
+        on_drop: Called with the number of every segment that no later batch names, and a function
+            to be called with the number once no process maps it.
         fds: Descriptors that come with the request, after those of the dataset's view: a subset's
             list, or orders that are given.
 
@@ -91,7 +92,7 @@ class Stream:
         request: dict[str, Any],
         progress: Callable[[dict[str, Any] | None], None] | None = None,
         on_segment: Callable[[int, int, int], None] | None = None,
-        on_drop: Callable[[int], None] | None = None,
+        on_drop: Callable[[int, Callable[[int], None]], None] | None = None,
         fds: Sequence[int] = (),
     ):
         self._link = Link(client)
@@ -134,7 +135,7 @@ class Stream:
         """Closes the connection; batches that the program keeps stay valid. Idempotent."""
         self._link.close()
         self._items.clear()
-        self._staging.segments.clear()
+        self._staging.forget()
         self.position = None
 
     # Frames.
@@ -231,7 +232,7 @@ class Stream:
             self._on_segment(number, fd, size)
         else:
             writable = bool(flags & protocol.WRITABLE)
-            self._staging.segments[number] = Segment(fd, size, writable)
+            self._staging.add(number, Segment(fd, size, writable))
 
     # Batches.
 
@@ -285,6 +286,8 @@ class Stream:
                 if isinstance(taken, HDMLPError):
                     raise taken
                 return taken
+            if self._staging.gone:
+                self._acks.say_gone()
         return None
 
     def _take(self) -> Taken | HDMLPError | None:
@@ -315,10 +318,9 @@ class Stream:
                     content = self._staging.views(item, n, slots)
                 return Taken(content, item, n, epoch, step, audit)
             if type(item) is _Drop:
-                self._staging.segments.pop(item.segment, None)
-                if self._on_drop is not None:
-                    self._on_drop(item.segment)
-            elif type(item) is _Failure:
+                self._drop(item.segment)
+                return None  # poll says that it is gone, if it is
+            if type(item) is _Failure:
                 if item.generation is None or item.generation == self._generation:
                     self.position = None
                     return item.error
@@ -326,6 +328,13 @@ class Stream:
                 self.position = None
                 return EndError("the loader's last epoch is over: give a larger epochs=")
         return None
+
+    def _drop(self, number: int) -> None:
+        """Lets go of a segment that no later batch names."""
+        if self._on_drop is not None:
+            self._on_drop(number, self._staging.gone.append)
+        else:
+            self._staging.drop(number)
 
     def next(self, timeout: float = 0.0) -> Taken:
         """Takes the next batch, waiting for it; :attr:`stall` says for how long.

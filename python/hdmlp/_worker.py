@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from . import _protocol as protocol
 from ._results import SLOT_BODY, Place, Slots, encode
-from ._segments import Segment
+from ._segments import Segment, drop
 
 # Training process to worker, beside the daemon's SEGMENT and DROP, forwarded.
 TASK, FREE, CANCEL = 1, 2, 3
@@ -64,6 +64,8 @@ class Worker:
         # In the order in which they came: tasks, and numbers of segments to drop.
         self._tasks: deque[tuple[int, bytearray] | int] = deque()
         self._cancelled = 0
+        # Numbers of segments that were dropped, and that this process maps no more.
+        self._gone: deque[int] = deque()
         self._slots = Slots(self._announce, self._forget)
 
     def run(self) -> None:
@@ -80,9 +82,12 @@ class Worker:
                 continue
             task = self._tasks.popleft()
             if isinstance(task, int):
-                self._segments.pop(task, None)
+                drop(self._segments.pop(task, None), task, self._gone.append)
             else:
                 self._do(*task)
+            while self._gone:
+                number = protocol.U32.pack(self._gone.popleft())
+                self._connection.send(protocol.encode(protocol.GONE, number))
 
     def _sort(self, kind: int, payload: bytearray, fd: int | None) -> None:
         if kind == TASK:

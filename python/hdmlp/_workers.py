@@ -19,7 +19,7 @@ from . import _protocol as protocol
 from . import _worker
 from ._handle import Handle, Task
 from ._results import SLOT_BODY, decode
-from ._segments import Segment
+from ._segments import Segment, drop, forget_in_child
 from ._source import Taken, TaskSource
 from ._stall import stalled
 from ._worker_failures import Failed, RemoteTraceback
@@ -69,11 +69,15 @@ class Pool:
         self._error_at: int | None = None
         self._end: int | None = None  # nothing from this position on is handed out
         self._fds: dict[int, tuple[int, int]] = {}  # the daemon's segments: descriptor and size
+        # Segments that the daemon dropped: the workers that may still map one, and what to call
+        # when none does.
+        self._dropped: dict[int, tuple[set[int], Callable[[int], None]]] = {}
         self._tasks = 0
         # A section is under way in which the books do not match the workers'; see Link.busy.
         self._busy = False
         self._workers_only, self._all = select.poll(), select.poll()
         self.stall = self.python = 0
+        forget_in_child(self)
 
     def attach(self, source: TaskSource) -> None:
         """Takes tasks from ``source`` from now on."""
@@ -93,13 +97,36 @@ class Pool:
         for worker in self._workers:
             worker.send_segment(number, *self._fds[number])
 
-    def on_drop(self, number: int) -> None:
-        """Forgets a segment that no later batch names."""
+    def forget(self) -> None:
+        """Closes the descriptors of the daemon's segments."""
+        for fd, _ in self._fds.values():
+            os.close(fd)
+        self._fds.clear()
+
+    def on_drop(self, number: int, gone: Callable[[int], None]) -> None:
+        """Forgets a segment that no later batch names.
+
+        Args:
+            number: The segment's number.
+            gone: Called with it once no worker maps the segment.
+        """
         entry = self._fds.pop(number, None)
-        if entry is not None:
-            os.close(entry[0])
-            for worker in self._workers:
-                worker.send(protocol.encode(protocol.DROP, protocol.U32.pack(number)))
+        if entry is None:
+            return
+        os.close(entry[0])
+        self._dropped[number] = ({worker.number for worker in self._workers}, gone)
+        for worker in self._workers:
+            worker.send(protocol.encode(protocol.DROP, protocol.U32.pack(number)))
+        self._let_go(number, None)
+
+    def _let_go(self, number: int, worker: Handle | None) -> None:
+        """Notes that a worker does not map a segment any more, which was dropped."""
+        mapping, gone = self._dropped.get(number, (set(), None))
+        if worker is not None:
+            mapping.discard(worker.number)
+        if gone is not None and not mapping:
+            del self._dropped[number]
+            drop(None, number, gone)
 
     # Life.
 
@@ -138,6 +165,8 @@ class Pool:
             for task in worker.tasks.values():
                 if self._attached is not None:
                     self._attached.free(task.slots)
+            for number in list(self._dropped):
+                self._let_go(number, worker)
         self._by_fd.clear()
 
     def close(self) -> None:
@@ -147,9 +176,7 @@ class Pool:
             self._stop()
         else:  # in a forked child the workers are the parent's to end
             self._workers = []
-        for fd, _ in self._fds.values():
-            os.close(fd)
-        self._fds.clear()
+        self.forget()
         self._attached = None
 
     # Batches.
@@ -311,6 +338,9 @@ class Pool:
                 worker.segments[number] = Segment(fd, size, True)
             finally:
                 os.close(fd)
+            return
+        if kind == protocol.GONE:
+            self._let_go(protocol.U32.unpack(payload)[0], worker)
             return
         if kind == _worker.FORGET:
             worker.segments.pop(protocol.U32.unpack(payload)[0], None)

@@ -82,7 +82,7 @@ class Peer:
 
     def segment(self, number, size, flags=protocol.WRITABLE):
         """Sends a segment of so many bytes, whose content tells their place."""
-        content = bytes(i * 7 % 251 ^ number for i in range(size))
+        content = bytes((i * 7 % 251 ^ number) & 0xFF for i in range(size))
         fd, self.names[number] = memory(content)
         self._fds.append(fd)
         os.ftruncate(fd, size + (PAGE if flags & protocol.RETURNS else 0))

@@ -243,14 +243,8 @@ def test_the_soft_limit_of_file_sizes_is_raised(rank, folder):
             "to 3145728 bytes; raise it (ulimit -f) before the daemon starts, or reduce "
             "staging_buffer",
         ),
-        (
-            3 << 20,
-            {"staging_buffer": "1MiB", "memory": "4MiB"},
-            4096000,
-            "RLIMIT_FSIZE allows 3145728 bytes: raise it (ulimit -f)",
-        ),
     ],
-    ids=["daemon", "staging buffer", "memory class"],
+    ids=["daemon", "staging buffer"],
 )
 def test_a_limit_of_file_sizes_is_reported(rank, large, limit, options, need, words):
     said = rank(
@@ -263,6 +257,16 @@ def test_a_limit_of_file_sizes_is_reported(rank, large, limit, options, need, wo
     assert words in said["text"], said
     assert abs(said["details"]["need"] - need) <= 8192, said
     assert said["details"]["limit"] == limit, said
+
+
+def test_a_memory_class_may_be_longer_than_files(rank, large):
+    """It consists of segments."""
+    said = rank(
+        {"staging_buffer": "1MiB", "memory": "4MiB"},
+        limits={resource.RLIMIT_FSIZE: (3 << 20, 3 << 20)},
+        data=large,
+    )
+    assert said.get("digests") == digests(large), said
 
 
 def test_a_cache_at_the_limit_of_file_sizes_falls_back_to_the_source(rank, large, tmp_path):

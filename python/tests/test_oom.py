@@ -3,75 +3,12 @@ error of a killed process says why."""
 
 import os
 import signal
-import subprocess
-import sys
-import time
 
 import pytest
+from groups import MB, group, run  # noqa: F401
 from hdmlp import _oom
 
 pytestmark = pytest.mark.usefixtures("real")
-
-MB = 1_000_000
-
-
-class Group:
-    """A control group with a limit of memory."""
-
-    def __init__(self, parent, name):
-        self.v2 = parent.v2
-        self.path = os.path.join(parent.path, name)
-        if self.v2:
-            with open(os.path.join(parent.path, "cgroup.subtree_control"), "w") as file:
-                file.write("+memory")
-        os.mkdir(self.path)
-
-    def limit(self, size):
-        with open(
-            os.path.join(self.path, "memory.max" if self.v2 else "memory.limit_in_bytes"), "w"
-        ) as file:
-            file.write(str(size))
-
-    def enter(self):
-        """Moves the calling process into the group."""
-        with open(os.path.join(self.path, "cgroup.procs"), "w") as file:
-            file.write(str(os.getpid()))
-
-    def processes(self):
-        with open(os.path.join(self.path, "cgroup.procs")) as file:
-            return [int(line) for line in file]
-
-    def close(self):
-        deadline = time.monotonic() + 20
-        while self.processes() and time.monotonic() < deadline:
-            for pid in self.processes():
-                os.kill(pid, signal.SIGKILL)
-            time.sleep(0.02)
-        while True:
-            try:
-                return os.rmdir(self.path)
-            except OSError:
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.02)
-
-
-@pytest.fixture
-def group(socket_name):
-    for parent in _oom.groups(os.getpid()):
-        if _oom._counts(parent) is None and not os.path.exists(
-            os.path.join(parent.path, "memory.stat")
-        ):
-            continue
-        try:
-            made = Group(parent, f"hdmlp-test-{os.getpid()}")
-        except OSError as error:
-            pytest.skip(f"no control group can be made: {error}")
-        made.limit(200 * MB)
-        yield made
-        made.close()
-        return
-    pytest.skip("no control groups for memory")
 
 
 @pytest.fixture
@@ -81,17 +18,6 @@ def files(tmp_path):
         with open(tmp_path / "big" / "a" / f"{i:03d}.jpg", "wb") as file:
             file.truncate(MB)
     return str(tmp_path / "big")
-
-
-def run(group, program, *arguments, **options):
-    return subprocess.Popen(
-        [sys.executable, "-c", program, *arguments],
-        stdout=subprocess.PIPE,
-        stdin=subprocess.PIPE,
-        text=True,
-        preexec_fn=group.enter,
-        **options,
-    )
 
 
 EPOCH = """

@@ -1,18 +1,17 @@
 // Package memory is the storage class that holds samples in RAM.
 //
-// It owns one memfd per dataset. Only the daemon can write to it: the daemon maps the memfd first
-// and then seals it, so that a process which gets the descriptor can map it for reading but can
-// neither write nor resize it. The samples lie outside the Go heap, one after the other, and the
-// index is an array of offsets without pointers, so the garbage collector scans neither.
+// A store consists of segments, each a memfd. Only the daemon can write to one: it maps the memfd
+// first and then seals it, so that a process which gets the descriptor can map it for reading but
+// can neither write nor resize it. The samples lie outside the Go heap, one after the other, and
+// the index is an array of places without pointers, so the garbage collector scans neither.
 //
-// The memfd is as large as the whole dataset, if address space allows it, and its pages are
-// allocated only as samples arrive: a store that is reopened with more capacity grows in place.
-// Pages are allocated with fallocate before they are written, so running out of memory is ErrFull
-// and never a bus error. Sealed memory cannot be freed in part: a store is evicted as a whole or
-// stays.
+// A segment is made when the ones before it are full, and its pages are allocated only as samples
+// arrive, with fallocate before they are written: so running out of memory is ErrFull and never a
+// bus error. Sealed memory cannot be freed in part, so memory is given back by segment
+// (giveback.go); a segment and its states are in segment.go, and a store in store.go.
 //
-// Has, Locate and Read take no lock. A store's methods must not be called after its last Close,
-// after which the class may evict it.
+// Has, Locate, View and Read take no lock. A store's methods must not be called after its last
+// Close, after which the class may evict it.
 package memory
 
 import (
@@ -33,12 +32,19 @@ type Options struct {
 	// has allocated (see Class.Taken), as measured by package probe. It is called whenever a store
 	// is opened; nil means no limit.
 	Limit func() (int64, error)
+	// Segment is the size of segments in bytes, in whole pages; 0: 64 MiB, or less in a small store
+	// and more in a large one.
+	Segment int64
 }
 
 // Class is the storage class "memory".
 type Class struct {
-	limit func() (int64, error)
-	taken atomic.Int64 // bytes allocated by all stores
+	limit     func() (int64, error)
+	segment   int64
+	taken     atomic.Int64 // bytes allocated by all stores
+	allowance atomic.Int64 // bytes that they may allocate now (Allow)
+	horizon   atomic.Int64 // a time.Duration; 0: none was set
+	returns   returns
 
 	mu struct { // guards the following
 		invariants.Mutex[Class]
@@ -52,7 +58,8 @@ var _ storageclass.Class = (*Class)(nil)
 
 // New returns a class without stores.
 func New(options Options) *Class {
-	c := &Class{limit: options.Limit}
+	c := &Class{limit: options.Limit, segment: options.Segment}
+	c.allowance.Store(math.MaxInt64)
 	if c.limit == nil {
 		c.limit = func() (int64, error) { return math.MaxInt64, nil }
 	}
@@ -63,8 +70,8 @@ func New(options Options) *Class {
 // Kind returns the kind's name.
 func (c *Class) Kind() string { return Name }
 
-// Taken returns the memory, in bytes, that the stores have allocated, idle ones included. It takes
-// no lock, so Options.Limit may call it.
+// Taken returns the memory, in bytes, that the stores have allocated, idle ones included, and what
+// they have given back and is not free yet. It takes no lock, so Options.Limit may call it.
 func (c *Class) Taken() int64 { return c.taken.Load() }
 
 // Idle returns the memory, in bytes, that evicting all idle stores would free.
@@ -95,13 +102,9 @@ func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Stor
 		s.opens++
 		return s, nil
 	}
-	if s != nil && capacity > s.size {
-		c.evict(s)
-		s = nil
-	}
 	if s != nil {
 		_, used := s.Capacity()
-		capacity = max(capacity, used, s.end())
+		capacity = max(capacity, used)
 	}
 	if err := c.makeRoom(s, capacity); err != nil {
 		return nil, err
@@ -162,7 +165,7 @@ func (c *Class) makeRoom(own *store, capacity int64) error {
 			return err
 		}
 		if own != nil {
-			free = add(free, own.taken())
+			free = add(free, own.live())
 		}
 		if capacity <= max(free, 0) { // zero bytes always fit
 			return nil
@@ -213,8 +216,7 @@ func (c *Class) free() (int64, error) {
 	}
 	for _, s := range c.mu.stores {
 		if s.opens > 0 {
-			total, _ := s.Capacity()
-			free -= max(total-s.taken(), 0)
+			free -= s.promised()
 		}
 	}
 	return free, nil
@@ -230,7 +232,7 @@ func (c *Class) idle() int64 {
 	var sum int64
 	for _, s := range c.mu.stores {
 		if s.opens == 0 {
-			sum += s.taken()
+			sum += s.live()
 		}
 	}
 	return sum

@@ -21,7 +21,19 @@ func factory(_ testing.TB, capacity int64) storageclass.Class {
 	return c
 }
 
+// pieces is factory for a class whose segments have one page each.
+func pieces(_ testing.TB, capacity int64) storageclass.Class {
+	var c *memory.Class
+	c = memory.New(memory.Options{
+		Limit:   func() (int64, error) { return capacity - c.Taken(), nil },
+		Segment: 4096,
+	})
+	return c
+}
+
 func TestClass(t *testing.T) { storageclasstest.Run(t, factory) }
+
+func TestClassOfSmallSegments(t *testing.T) { storageclasstest.Run(t, pieces) }
 
 func BenchmarkClass(b *testing.B) { storageclasstest.Benchmark(b, factory) }
 

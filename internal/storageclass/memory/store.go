@@ -1,71 +1,62 @@
 package memory
 
 import (
-	"errors"
 	"fmt"
-	"math"
 	"os"
 	"sync/atomic"
-
-	"golang.org/x/sys/unix"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/invariants"
-	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
-)
-
-// chunk is how much memory is allocated at a time, in bytes.
-const chunk = 4 << 20
-
-// Values of store.where for samples that are not held. For a sample that is held it is the offset +
-// 1.
-const (
-	absent = 0
-	coming = -1 // a Put or Fill is in progress
 )
 
 // store holds the samples of one dataset.
 //
 // A sample goes from absent to coming by compare-and-swap, which makes the caller its only writer.
-// Its bytes are written without a lock, since they are not visible to others yet; the offset is
-// stored last, so a reader that finds the offset finds the bytes complete. The lock covers
+// Its bytes are written without a lock, since they are not visible to others yet; the place is
+// stored last, so a reader that finds the place finds the bytes complete. The lock covers
 // allocation, not writing.
+//
+// A reader in place takes no lock either: it reads the place, counts itself as a user of the
+// segment (segment.use), and reads the place again. If that has not changed, the sample was in the
+// segment when it could no longer be unmapped. Numbers of segments are never used twice, so the
+// place of a sample that was added again is another one.
 type store struct {
 	class       *Class
 	fingerprint [16]byte
 	sampleSize  func(id int) int64
-	segment     *os.File
-	mapped      []byte // the whole segment, writable
-	size        int64  // of the segment
-	where       []atomic.Int64
+	where       []atomic.Int64 // place, or one of the values above
 	// Of held samples; stored before where.
 	digests   []atomic.Uint32
 	instances []atomic.Uint64 // place << 32 | instance
+	// segments has those that are mapped, by number. A table is replaced, never modified.
+	segments atomic.Pointer[table]
 
 	opens  int   // guarded by class.mu
 	opened int64 // guarded by class.mu: value of class.mu.clock when the store was last opened
 
-	mu struct { // guards the following
+	mu struct { // guards the following, and the fields of segments that say so
 		invariants.Mutex[store]
-		space    arena.Space
-		poison   invariants.Poison // of the free bytes in space
-		backed   int64             // bytes from the segment's start that have pages
-		refused  bool              // the kernel refused more pages
+		capacity int64 // bytes that samples may take
+		used     int64 // bytes that samples take
+		size     int64 // of new segments
+		current  *segment
+		last     uint32 // number of the segment that was made last, plus 1
+		refused  bool   // the kernel refused more memory
 		order    arena.Order
+		tenants  []*tenancy
+		leaving  []*segment // dropping or lent
+		returned storageclass.Returned
 		released bool
 	}
 }
 
 var _ storageclass.InPlace = (*store)(nil)
 
-// newStore creates an empty store. Its segment is as large as the dataset or, if address space is
-// limited, as capacity.
+// newStore creates an empty store. Its first segment is made at once, so that a system that denies
+// such memory is noticed.
 func newStore(c *Class, ds storageclass.Dataset, capacity int64) (*store, error) {
-	var all int64
-	for id := range ds.Samples {
-		all += ds.Size(id)
-	}
 	s := &store{
 		class:       c,
 		fingerprint: ds.Fingerprint,
@@ -74,84 +65,50 @@ func newStore(c *Class, ds storageclass.Dataset, capacity int64) (*store, error)
 		digests:     make([]atomic.Uint32, ds.Samples),
 		instances:   make([]atomic.Uint64, ds.Samples),
 	}
-	err := s.mapSegment(max(all, capacity))
-	if errors.Is(err, unix.ENOMEM) || errors.Is(err, unix.EFBIG) || errors.Is(err, unix.EINVAL) {
-		err = s.mapSegment(capacity)
-	}
-	if err != nil {
+	s.segments.Store(&table{})
+	s.resize(capacity)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.extend(0); err != nil {
 		return nil, limited(capacity, err)
 	}
-	s.mu.space = arena.New(capacity, true)
 	return s, nil
 }
 
-// limited turns err into a *storageclass.LimitError if a limit of the system denies the process
-// such memory at all.
-func limited(capacity int64, err error) error {
-	e := &storageclass.LimitError{What: "a store in memory", Need: capacity}
-	var limit unix.Rlimit
-	switch {
-	case errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil:
-		e.Limit = int64(min(limit.Cur, math.MaxInt64))
-		e.Hint = fmt.Sprintf("shared memory counts as a file, and RLIMIT_FSIZE allows %d "+
-			"bytes: raise it (ulimit -f) before the daemon starts, or reduce memory",
-			limit.Cur)
-	case errors.Is(err, errNoMemfd):
-		e.Hint = fmt.Sprintf("%v: samples in memory need memfd_create; allow that system call in "+
-			"the container's seccomp profile (it needs Linux 3.17 or later)", err)
-	default:
+// extend makes a segment that has n bytes free, and makes it the current one. s.mu must be held.
+func (s *store) extend(n int64) error {
+	if s.mu.last == storageclass.MaxSegments {
+		return storageclass.ErrFull
+	}
+	g, err := newSegment(s, s.mu.last, max(n, min(s.mu.size, s.mu.capacity-s.mu.used)))
+	if err != nil {
 		return err
 	}
-	return e
-}
-
-// errNoMemfd reports that memfd_create is blocked, or missing in the kernel.
-var errNoMemfd = errors.New("memfd_create")
-
-// mapSegment creates the memfd, maps it and seals it, in this order: once it is sealed, it can no
-// longer be mapped for writing.
-func (s *store) mapSegment(length int64) error {
-	page := int64(os.Getpagesize())
-	length = max((length+page-1)/page*page, page)
-	fd, err := unix.MemfdCreate("hdmlp-memory", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) || errors.Is(err, unix.ENOSYS) {
-		return fmt.Errorf("%w: %w", errNoMemfd, err)
-	}
-	if err != nil {
-		return fmt.Errorf("memfd_create: %w", err)
-	}
-	if err := unix.Ftruncate(fd, length); err != nil {
-		unix.Close(fd)
-		return fmt.Errorf("resize a memfd to %s: %w", size.Format(length), err)
-	}
-	mapped, err := unix.Mmap(fd, 0, int(length), unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
-	if err != nil {
-		unix.Close(fd)
-		return fmt.Errorf("map a memfd of %s: %w", size.Format(length), err)
-	}
-	const seals = unix.F_SEAL_SHRINK | unix.F_SEAL_GROW | unix.F_SEAL_FUTURE_WRITE |
-		unix.F_SEAL_SEAL
-	if _, err := unix.FcntlInt(uintptr(fd), unix.F_ADD_SEALS, seals); err != nil {
-		_ = unix.Munmap(mapped)
-		unix.Close(fd)
-		return fmt.Errorf("seal a memfd (Linux 5.1 or later is needed): %w", err)
-	}
-	s.segment = os.NewFile(uintptr(fd), "hdmlp-memory")
-	s.mapped, s.size = mapped, length
+	s.mu.last++
+	s.mu.current = g
+	s.segments.Store(s.segments.Load().with(g))
 	return nil
 }
 
+// release frees the memory of a store that no job has open.
 func (s *store) release() {
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	if s.mu.released {
+		s.mu.Unlock()
 		return
 	}
 	s.mu.released = true
-	_ = unix.Munmap(s.mapped)
-	_ = s.segment.Close()
-	s.mapped = nil
-	s.class.taken.Add(-s.mu.backed)
+	var all []*segment
+	for _, g := range s.segments.Load().list {
+		if g != nil && g.state == live {
+			g.to(closed)
+			all = append(all, g)
+		}
+	}
+	s.mu.Unlock()
+	for _, g := range all {
+		g.Release()
+	}
 }
 
 // Has implements storageclass.Store.
@@ -170,7 +127,7 @@ func (s *store) Held() []int32 {
 func (s *store) Capacity() (total, used int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.mu.space.Capacity()
+	return s.mu.capacity, s.mu.used
 }
 
 // Put implements storageclass.Store.
@@ -181,12 +138,12 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	if !s.where[id].CompareAndSwap(absent, coming) {
 		return nil
 	}
-	offset, err := s.reserve(id)
+	g, offset, err := s.reserve(id)
 	if err != nil {
 		return err
 	}
-	copy(s.mapped[offset:], data)
-	s.publish(id, offset, origin)
+	copy(g.mapped[offset:], data)
+	s.publish(id, g, offset, origin)
 	return nil
 }
 
@@ -204,16 +161,25 @@ func (s *store) Origin(id int) (storageclass.Origin, bool) {
 }
 
 // Drop implements storageclass.Store. The sample's bytes are not reused, because processes may have
-// them mapped; they are freed when the store is evicted.
+// them mapped; they are freed with their segment.
 func (s *store) Drop(id int) {
 	if !s.Has(id) {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.Has(id) { // no other Drop was faster
-		s.where[id].Store(absent)
-		s.mu.order.Gone(s.holds)
+	at := place(s.where[id].Load())
+	if at <= 0 { // another Drop was faster
+		s.mu.Unlock()
+		return
+	}
+	s.where[id].Store(absent)
+	s.mu.order.Gone(s.holds)
+	g := s.segments.Load().of(at.segment())
+	g.held--
+	empty := g.held == 0 && g.adding == 0
+	s.mu.Unlock()
+	if empty {
+		s.GiveBack(g.number, "its samples were dropped")
 	}
 }
 
@@ -228,7 +194,7 @@ func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error))
 	if !s.where[id].CompareAndSwap(absent, coming) {
 		return fmt.Errorf("memory class: fill: sample %d is held or being filled", id)
 	}
-	offset, err := s.reserve(id)
+	g, offset, err := s.reserve(id)
 	if err != nil {
 		return err
 	}
@@ -237,55 +203,95 @@ func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error))
 	defer func() {
 		if !done { // read failed, or panicked
 			s.mu.Lock()
-			s.mu.poison.Release(s.mapped, offset, offset+n)
-			s.mu.space.Release(offset, n)
+			g.poison.Release(g.mapped, offset, offset+n)
+			g.space.Release(offset, n)
+			s.mu.used -= n
+			g.adding--
 			s.mu.Unlock()
 			s.where[id].Store(absent)
 		}
 	}()
-	origin, err := read(s.mapped[offset : offset+n : offset+n])
+	origin, err := read(g.mapped[offset : offset+n : offset+n])
 	if err != nil {
 		return err
 	}
 	done = true
-	s.publish(id, offset, origin)
+	s.publish(id, g, offset, origin)
 	return nil
 }
 
+// Growing implements storageclass.InPlace.
+func (s *store) Growing() bool { return s.class.allowance.Load() > 0 }
+
+// Horizon implements storageclass.InPlace.
+func (s *store) Horizon() time.Duration { return time.Duration(s.class.horizon.Load()) }
+
 // Locate implements storageclass.InPlace.
-func (s *store) Locate(id int) (offset int64, ok bool) {
+func (s *store) Locate(id int) (at storageclass.Position, ok bool) {
 	if uint(id) >= uint(len(s.where)) {
-		return 0, false
+		return storageclass.Position{}, false
 	}
-	at := s.where[id].Load()
-	return at - 1, at > 0
+	p := place(s.where[id].Load())
+	if p <= 0 {
+		return storageclass.Position{}, false
+	}
+	return storageclass.Position{Segment: p.segment(), Offset: p.offset()}, true
 }
 
 // View implements storageclass.InPlace.
-func (s *store) View(id int) (data []byte, ok bool) {
-	offset, ok := s.Locate(id)
+func (s *store) View(id int) (v storageclass.View, ok bool) {
+	g, offset, ok := s.find(id)
 	if !ok {
-		return nil, false
+		return v, false
 	}
 	end := offset + s.sampleSize(id)
-	return s.mapped[offset:end:end], true
+	return storageclass.View{
+		Hold: g, Data: g.mapped[offset:end:end],
+		At: storageclass.Position{Segment: g.number, Offset: offset},
+	}, true
+}
+
+// find returns the segment of a sample, which the caller must release, and the sample's offset.
+func (s *store) find(id int) (g *segment, offset int64, ok bool) {
+	if uint(id) >= uint(len(s.where)) {
+		return nil, 0, false
+	}
+	for {
+		p := place(s.where[id].Load())
+		if p <= 0 {
+			return nil, 0, false
+		}
+		if g := s.segments.Load().of(p.segment()); g != nil && g.use() {
+			if place(s.where[id].Load()) == p {
+				return g, p.offset(), true
+			}
+			g.Release()
+		}
+	}
 }
 
 // Read implements storageclass.Store. It never returns ErrCorrupt: memory is trusted.
 func (s *store) Read(id int, dst []byte) error {
-	offset, ok := s.Locate(id)
+	g, offset, ok := s.find(id)
 	if !ok {
 		return storageclass.ErrNotHeld
 	}
+	defer g.Release()
 	if int64(len(dst)) != s.sampleSize(id) {
 		return fmt.Errorf("memory class: read: %w", s.check(id, len(dst)))
 	}
-	copy(dst, s.mapped[offset:])
+	copy(dst, g.mapped[offset:])
 	return nil
 }
 
 // Segment implements storageclass.InPlace.
-func (s *store) Segment() (memfd *os.File, size int64) { return s.segment, s.size }
+func (s *store) Segment(number uint32) (memfd *os.File, size int64, ok bool) {
+	g := s.segments.Load().of(number)
+	if g == nil {
+		return nil, 0, false
+	}
+	return g.file, g.size, true
+}
 
 // Close implements storageclass.Store.
 func (s *store) Close() error { return s.class.closeStore(s) }
@@ -303,78 +309,74 @@ func (s *store) check(id, length int) error {
 }
 
 // reserve allocates the sample's bytes and their pages. The sample must be coming; if there is no
-// capacity, it becomes absent.
-func (s *store) reserve(id int) (int64, error) {
+// room, it becomes absent.
+func (s *store) reserve(id int) (*segment, int64, error) {
 	n := s.sampleSize(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	offset, ok := s.mu.space.Reserve(n)
-	if ok && !s.back(offset+n) {
-		s.mu.space.Release(offset, n)
-		ok = false
-	}
-	if !ok {
-		s.where[id].Store(absent)
-		return 0, storageclass.ErrFull
-	}
-	s.mu.poison.Reserve(s.mapped, offset, offset+n)
-	return offset, nil
-}
-
-// back allocates pages up to the segment's byte end, a chunk at a time, and reports whether it
-// could. s.mu is held.
-func (s *store) back(end int64) bool {
-	if end <= s.mu.backed {
-		return true
-	}
-	if s.mu.refused {
-		return false
-	}
-	capacity, _ := s.mu.space.Capacity()
-	to := min(max(end, s.mu.backed+chunk), max(capacity, end))
-	for {
-		err := unix.Fallocate(int(s.segment.Fd()), 0, s.mu.backed, to-s.mu.backed)
-		switch {
-		case err == nil:
-			s.class.taken.Add(to - s.mu.backed)
-			s.mu.backed = to
-			return true
-		case errors.Is(err, unix.EINTR):
-		default:
-			s.mu.refused = true
-			return false
+	if n <= s.mu.capacity-s.mu.used {
+		if g, offset, ok := s.fit(n); ok {
+			s.mu.used += n
+			g.adding++
+			g.poison.Reserve(g.mapped, offset, offset+n)
+			return g, offset, nil
 		}
 	}
+	s.where[id].Store(absent)
+	return nil, 0, storageclass.ErrFull
+}
+
+// fit allocates n bytes in the current segment, or else in another one, or else in a new one. s.mu
+// must be held.
+func (s *store) fit(n int64) (*segment, int64, bool) {
+	if g := s.mu.current; g != nil {
+		if offset, ok := g.reserve(n); ok {
+			return g, offset, true
+		}
+	}
+	for _, g := range s.segments.Load().list {
+		if g != nil && g.state == live && g != s.mu.current {
+			if offset, ok := g.reserve(n); ok {
+				return g, offset, true
+			}
+		}
+	}
+	if s.mu.refused || n > 0 && s.class.allowance.Load() <= 0 || s.extend(n) != nil {
+		return nil, 0, false
+	}
+	offset, ok := s.mu.current.reserve(n)
+	return s.mu.current, offset, ok
+}
+
+// reserve allocates n bytes of the segment, and their pages. store.mu must be held.
+func (g *segment) reserve(n int64) (offset int64, ok bool) {
+	if offset, ok = g.space.Reserve(n); ok && !g.back(offset+n) {
+		g.space.Release(offset, n)
+		return 0, false
+	}
+	return offset, ok
 }
 
 // publish makes the sample, whose bytes are complete, visible to readers.
-func (s *store) publish(id int, offset int64, origin storageclass.Origin) {
+func (s *store) publish(id int, g *segment, offset int64, origin storageclass.Origin) {
 	s.digests[id].Store(origin.Digest)
 	s.instances[id].Store(uint64(origin.Place)<<32 | uint64(origin.Instance))
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	g.adding--
+	g.held++
+	g.samples = append(g.samples, int32(id))
 	s.mu.order.Came(int32(id))
-	s.where[id].Store(offset + 1)
+	s.where[id].Store(int64(placeOf(g.number, offset)))
 }
 
 // resize sets the capacity of a store that no job has open.
 func (s *store) resize(capacity int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.space.Resize(capacity)
+	s.mu.capacity, s.mu.size = capacity, s.class.segment
+	if s.mu.size == 0 {
+		s.mu.size = segmentSize(capacity)
+	}
 	s.mu.refused = false
-}
-
-// end returns the end of the part of the segment that was ever used.
-func (s *store) end() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.space.End()
-}
-
-// taken returns the memory that the store has allocated, in bytes.
-func (s *store) taken() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mu.backed
 }

@@ -25,6 +25,8 @@ func testInPlace(t *testing.T, factory Factory) {
 	for name, test := range map[string]func(*testing.T, Factory){
 		"Fill": testFill, "FailedFillReleasesItsBytes": testFailedFill,
 		"SegmentIsReadOnly": testSegment, "ConcurrentFills": testConcurrentFills,
+		"GivesSegmentsBack": testGiveBack, "DropsSegments": testDropSegment,
+		"ViewsOutliveSegments": testViewsOutliveSegments,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, factory) })
 	}
@@ -60,11 +62,17 @@ func testFill(t *testing.T, factory Factory) {
 		t.Fatal("filled a sample that does not exist")
 	}
 	for _, id := range []int{0, 1, 2, 3, 4, -1} {
-		data, ok := s.(storageclass.InPlace).View(id)
+		v, ok := s.(storageclass.InPlace).View(id)
 		if want := id == 0 || id == 2; ok != want ||
-			ok && (!bytes.Equal(data, Bytes(ds, id)) || cap(data) != len(data)) {
-			t.Fatalf("sample %d: a view of %d bytes (room to append: %d), %v", id, len(data),
-				cap(data), ok)
+			ok && (!bytes.Equal(v.Data, Bytes(ds, id)) || cap(v.Data) != len(v.Data)) {
+			t.Fatalf("sample %d: a view of %d bytes (room to append: %d), %v", id, len(v.Data),
+				cap(v.Data), ok)
+		}
+		if ok {
+			if at, _ := s.(storageclass.InPlace).Locate(id); at != v.At {
+				t.Errorf("sample %d is at %+v, and its view at %+v", id, at, v.At)
+			}
+			v.Release()
 		}
 	}
 	Check(t, s, ds, 2, 0)
@@ -113,11 +121,15 @@ func testFailedFill(t *testing.T, factory Factory) {
 
 func testSegment(t *testing.T, factory Factory) {
 	c := factory(t, 10000)
-	ds := Uniform(1, 3, 3000)
+	ds := Uniform(1, 3, 1000)
 	s := Open(t, c, ds, 10000)
 	p := s.(storageclass.InPlace)
 	Put(t, s, ds, 1)
-	memfd, size := p.Segment()
+	at, _ := p.Locate(1)
+	memfd, size, ok := p.Segment(at.Segment)
+	if !ok {
+		t.Fatal("there is no such segment")
+	}
 	// Another process opens the same memory through its own descriptor.
 	for _, flags := range []int{os.O_RDONLY, os.O_RDWR} {
 		other, err := os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", memfd.Fd()), flags, 0)
@@ -147,9 +159,10 @@ func testSegment(t *testing.T, factory Factory) {
 		}
 		Put(t, s, ds, 0) // visible through an existing mapping
 		for id := range 2 {
-			offset, ok := p.Locate(id)
-			if !ok || !bytes.Equal(mapped[offset:offset+3000], Bytes(ds, id)) {
-				t.Fatalf("sample %d does not lie at %d (located: %v)", id, offset, ok)
+			now, ok := p.Locate(id)
+			if !ok || now.Segment != at.Segment ||
+				!bytes.Equal(mapped[now.Offset:now.Offset+1000], Bytes(ds, id)) {
+				t.Fatalf("sample %d does not lie at %+v (located: %v)", id, now, ok)
 			}
 		}
 		if err := unix.Munmap(mapped); err != nil {

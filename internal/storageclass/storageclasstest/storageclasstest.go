@@ -223,7 +223,9 @@ func testDrop(t *testing.T, factory Factory) {
 	Put(t, s, ds, 0, 1, 2)
 	var view []byte
 	if p, ok := s.(storageclass.InPlace); ok {
-		view, _ = p.View(1)
+		v, _ := p.View(1)
+		defer v.Release()
+		view = v.Data
 	}
 	s.Drop(1)
 	s.Drop(1)

@@ -1,0 +1,117 @@
+package daemon
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/protocol"
+	"github.com/hdmlp/hdmlp/internal/stage"
+)
+
+// lent are the segments of storage classes that a process was told of. The process is told of one
+// when a batch first names it, so a process whose samples are transformed is told of none.
+type lent struct {
+	mu sync.Mutex // guards the following
+	// told has a bit for each segment that was announced, by class and number.
+	told  [][]uint64
+	gone  map[uint32]func() // by number: to be called when the process has dropped the segment
+	ended bool              // the connection has ended
+}
+
+// first reports whether a segment is not announced yet, and counts it as announced.
+func (l *lent) first(class int, number uint32) bool {
+	for class >= len(l.told) {
+		l.told = append(l.told, nil)
+	}
+	word, bit := int(number/64), uint64(1)<<(number%64)
+	for word >= len(l.told[class]) {
+		l.told[class] = append(l.told[class], 0)
+	}
+	before := l.told[class][word]
+	l.told[class][word] = before | bit
+	return before&bit == 0
+}
+
+// was reports whether a segment was announced.
+func (l *lent) was(class int, number uint32) bool {
+	return class < len(l.told) && int(number/64) < len(l.told[class]) &&
+		l.told[class][number/64]&(1<<(number%64)) != 0
+}
+
+// end has the process count as mapping nothing any more.
+func (l *lent) end() {
+	l.mu.Lock()
+	gone := l.gone
+	l.gone, l.ended = nil, true
+	l.mu.Unlock()
+	for _, f := range gone {
+		f()
+	}
+}
+
+// sendSegments announces the segments of storage classes that a batch names and that the process
+// has not been told of.
+func (x *conn) sendSegments(b *stage.Batch) error {
+	var fresh []uint32
+	last := uint32(0)
+	x.lent.mu.Lock()
+	for _, number := range b.Segments {
+		if number == last {
+			continue
+		}
+		last = number
+		if at, ok := stage.OfClass(number); ok && x.lent.first(at.Class, at.Number) {
+			fresh = append(fresh, number)
+		}
+	}
+	x.lent.mu.Unlock()
+	for _, number := range fresh {
+		s, ok := x.rank.Load().Segment(number)
+		if !ok {
+			return fmt.Errorf("batch %d of epoch %d names segment %#x, which does not exist", b.Step,
+				b.Epoch, number)
+		}
+		if err := x.sendWithFile(protocol.AppendSegment(nil, number, 0, uint64(s.Size)),
+			s.File); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// dropSegment has the process drop a segment that no later batch names, and gone called when it has
+// done so. It implements the function that node.Rank.OnDrop takes.
+func (x *conn) dropSegment(number uint32, gone func()) {
+	at, _ := stage.OfClass(number)
+	x.lent.mu.Lock()
+	if x.lent.ended || !x.lent.was(at.Class, at.Number) {
+		x.lent.mu.Unlock()
+		gone()
+		return
+	}
+	if x.lent.gone == nil {
+		x.lent.gone = make(map[uint32]func())
+	}
+	x.lent.gone[number] = gone
+	// Not in this goroutine, which may be the one that frees memory for the whole node: the process
+	// may not be reading. Batches that follow do not name the segment.
+	x.tasks.Go(func() { _ = x.send(protocol.AppendDrop(nil, number)) })
+	x.lent.mu.Unlock()
+}
+
+// gone handles GONE, the answer to DROP. One for a segment that was not dropped is ignored, such as
+// that of an extra segment of the staging buffer.
+func (x *conn) gone(p []byte) error {
+	number, err := protocol.DecodeGone(p)
+	if err != nil {
+		return err
+	}
+	x.lent.mu.Lock()
+	f := x.lent.gone[number]
+	delete(x.lent.gone, number)
+	x.lent.mu.Unlock()
+	if f != nil {
+		f()
+	}
+	return nil
+}

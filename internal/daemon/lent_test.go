@@ -1,0 +1,166 @@
+package daemon
+
+import (
+	"encoding/binary"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/protocol"
+)
+
+// classSegments returns the segments of storage classes that a batch names.
+func classSegments(f frame) (numbers []uint32) {
+	n := int(binary.LittleEndian.Uint32(f.payload[16:]))
+	for i := range n {
+		number := binary.LittleEndian.Uint32(f.payload[32+28*n+4*i:])
+		if number >= 1<<31 && !slices.Contains(numbers, number) {
+			numbers = append(numbers, number)
+		}
+	}
+	return numbers
+}
+
+// gone is a GONE frame.
+func gone(number uint32) []byte {
+	return protocol.AppendFrame(nil, protocol.Gone, binary.LittleEndian.AppendUint32(nil, number))
+}
+
+// segments reads batches and acknowledges them, until a DROP, if drop is set, or else until a batch
+// has named a segment that was not dropped since. It returns the segment. It checks that segments
+// are announced once, before the first batch that names them.
+func (x *client) segments(told map[uint32]bool, drop bool) uint32 {
+	x.t.Helper()
+	for number, named := range told {
+		if named && !drop {
+			return number
+		}
+	}
+	for {
+		f, err := x.receive()
+		if err != nil {
+			x.t.Fatal(err)
+		}
+		switch f.kind {
+		case protocol.Segment:
+			number := binary.LittleEndian.Uint32(f.payload)
+			if told[number] {
+				x.t.Errorf("segment %#x was announced twice", number)
+			}
+			x.mapSegment(f)
+			told[number] = false
+		case protocol.Drop:
+			if number := binary.LittleEndian.Uint32(f.payload); drop {
+				delete(told, number)
+				return number
+			}
+			x.t.Error("a segment was dropped")
+		case protocol.Batch:
+			first := uint32(0)
+			for _, number := range classSegments(f) {
+				named, announced := told[number]
+				if !announced {
+					x.t.Fatalf("a batch names segment %#x, which was dropped or never announced",
+						number)
+				}
+				if !named {
+					told[number], first = true, number
+				}
+			}
+			le, n := binary.LittleEndian, int(binary.LittleEndian.Uint32(f.payload[16:]))
+			var slots []uint32
+			for p := f.payload[32+32*n:]; len(p) > 0; p = p[4:] {
+				slots = append(slots, le.Uint32(p))
+			}
+			x.send(ack(1, le.Uint32(f.payload[8:]), le.Uint32(f.payload[12:]), 0, slots...))
+			if first != 0 && !drop {
+				return first
+			}
+		case protocol.Error:
+			x.t.Fatalf("ERROR %s", f.payload)
+		}
+	}
+}
+
+// TestSegmentIsAnnouncedDroppedAndGone follows segments of the memory class through a connection:
+// each comes before the first batch that names it, and DROP after the last one. Its memory counts
+// as free when the process says so, or is gone.
+func TestSegmentIsAnnouncedDroppedAndGone(t *testing.T) {
+	r := start(t)
+	x := r.hello()
+	x.open(func(m *protocol.OpenMessage) { m.Stream.Epochs, m.Arguments["memory"] = 0, "2000B" })
+	told := map[uint32]bool{}
+	x.send(iterate(1, 0, 0))
+	for range 3 {
+		number := x.segments(told, false)
+		x.send(gone(number + 1)) // of no effect
+		x.send(gone(7))
+		taken := r.ram.Taken()
+		if begun := r.ram.GiveBack(1, "a test"); begun == 0 {
+			t.Fatal("nothing is given back")
+		}
+		if dropped := x.segments(told, true); dropped != number {
+			t.Errorf("segment %#x was dropped, want %#x", dropped, number)
+		}
+		if left := r.ram.Leaving(time.Time{}); left == 0 || left > taken {
+			t.Errorf("%d of %d bytes are leaving", left, taken)
+		}
+		x.send(gone(number))
+		r.leaves()
+	}
+	number := x.segments(told, false)
+	r.ram.GiveBack(1, "a test")
+	if dropped := x.segments(told, true); dropped != number {
+		t.Errorf("segment %#x was dropped, want %#x", dropped, number)
+	}
+	x.close() // without GONE
+	r.leaves()
+	r.end()
+}
+
+// leaves waits until no memory is leaving: what was given back is free.
+func (r *running) leaves() {
+	r.t.Helper()
+	ticker := time.NewTicker(time.Millisecond)
+	defer ticker.Stop()
+	for end := time.Now().Add(time.Minute); r.ram.Leaving(time.Time{}) > 0; <-ticker.C {
+		if time.Now().After(end) {
+			r.t.Fatalf("%d bytes are still leaving", r.ram.Leaving(time.Time{}))
+		}
+	}
+}
+
+// TestSegmentThatWasNotAnnouncedIsNotDropped checks that a process that was sent no batch is not
+// told of a segment, and does not keep it.
+func TestSegmentThatWasNotAnnouncedIsNotDropped(t *testing.T) {
+	r := start(t)
+	x, other := r.hello(), r.hello()
+	x.open(func(m *protocol.OpenMessage) { m.Stream.Epochs, m.Arguments["memory"] = 0, "2000B" })
+	other.open(func(m *protocol.OpenMessage) { m.Job, m.Arguments["memory"] = "k", "2000B" })
+	told := map[uint32]bool{}
+	x.send(iterate(1, 0, 0))
+	number := x.segments(told, false)
+	r.ram.GiveBack(1, "a test")
+	x.segments(told, true)
+	x.send(gone(number))
+	r.leaves()
+	other.call("stats", "{}")
+	if _, announced := other.maps[number]; announced {
+		t.Error("the other process was told of the segment")
+	}
+	x.close()
+	other.close()
+	r.end()
+}
+
+// TestMalformedGoneIsRefused checks a GONE of the wrong length.
+func TestMalformedGoneIsRefused(t *testing.T) {
+	r := start(t)
+	x := r.hello()
+	x.send(protocol.AppendFrame(nil, protocol.Gone, []byte{1, 2, 3}))
+	if m := x.refused(); m.Kind != protocol.KindProtocol {
+		t.Errorf("%+v", m)
+	}
+	x.close()
+	r.end()
+}

@@ -1,0 +1,53 @@
+package memory
+
+import "slices"
+
+// Values of store.where for samples that are not held. For a sample that is held it is its place.
+const (
+	absent = 0
+	coming = -1 // a Put or Fill is in progress
+)
+
+// place is where a sample is: its segment's number and the offset there, and 1 so that it is above
+// 0.
+type place int64
+
+const offsetBits = 40
+
+func placeOf(number uint32, offset int64) place {
+	return place(int64(number)<<offsetBits|offset) + 1
+}
+
+func (p place) segment() uint32 { return uint32((p - 1) >> offsetBits) }
+func (p place) offset() int64   { return int64(p-1) & (1<<offsetBits - 1) }
+
+// table has the mapped segments of a store, by number minus first; nil for those that are not.
+type table struct {
+	first uint32
+	list  []*segment
+}
+
+func (t *table) of(number uint32) *segment {
+	if i := number - t.first; number >= t.first && i < uint32(len(t.list)) {
+		return t.list[i]
+	}
+	return nil
+}
+
+// with returns a table that has g as well.
+func (t *table) with(g *segment) *table {
+	if len(t.list) == 0 {
+		return &table{g.number, []*segment{g}}
+	}
+	return &table{t.first, append(slices.Clone(t.list), g)}
+}
+
+// without returns a table that does not have g.
+func (t *table) without(g *segment) *table {
+	list, first := slices.Clone(t.list), t.first
+	list[g.number-first] = nil
+	for len(list) > 0 && list[0] == nil {
+		list, first = list[1:], first+1
+	}
+	return &table{first, list}
+}
