@@ -27,8 +27,8 @@ import (
 //     because the engine runs all of them in this way.
 //   - Each read goes to the tier that perfmodel.Choose takes, as in the engine: it is told when
 //     training needs the sample (equation 3.2), and when each tier that has it would deliver it,
-//     with what is queued there. Policies with CacheFirst never read from the source what a class has.
-//     Reads that depend on the source wait for one of a few streams, and choose again then.
+//     with what is queued there. Policies with CacheFirst never read from the source what a class
+//     has. Reads that depend on the source wait for one of a few streams, and choose again then.
 //   - The p reads in progress from a class together get r_j(p) (equations 3.6, 3.7), which is
 //     divided in the order in which they began. b_c is what a node sends, and what it receives.
 //   - The source is a fluid, divided among the nodes that read; a node's reads follow one another
