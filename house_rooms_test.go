@@ -72,8 +72,9 @@ exchange: invariants digest admission identity exchange/wire exchange/link
 breaker: perfmodel stats meter exchange
 cluster/clusterpb:
 cluster: invariants admission identity cluster/clusterpb
-scenario: access perfmodel placement placement/policies simulate suggest stats inputfile environment
+scenario: access perfmodel placement placement/policies simulate suggest inputfile environment
     dataset
+replay: access perfmodel placement placement/policies simulate stats
 simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render

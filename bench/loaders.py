@@ -13,6 +13,7 @@ import random
 import socket
 import struct
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
@@ -240,7 +241,9 @@ class HDMLP:
 
             transform = [transforms.Reshape(spec["bytes"] // spec["batch_size"] // 4, 1, 1)]
         dataset = self._ht.ImageFolder(spec["path"], transform)
-        options = {key: spec[key] for key in ("memory", "policy") if spec.get(key)}
+        options = {key: spec[key] for key in ("memory", "policy", "cache_size") if spec.get(key)}
+        if "cache_dir" in spec:  # one for each node
+            options["cache_dir"] = spec["cache_dir"].format(rank=spec["rank"])
         self._loader = self._ht.DataLoader(
             dataset,
             batch_size=spec["batch_size"],
@@ -271,7 +274,9 @@ class HDMLP:
         return struct.unpack("iII", credentials)[0]
 
     def finish(self) -> Optional[dict[str, Any]]:
-        report = self._loader.report()
+        report = self._loader.report(cluster=self._spec.get("cluster", False))
+        if "cluster" in self._spec:
+            time.sleep(1)  # the other ranks ask for this one's part
         self._loader = None
         return (
             {key: report[key] for key in report}

@@ -34,7 +34,7 @@ type simulateOptions struct {
 
 func newSimulateCommand() *cobra.Command {
 	var opts simulateOptions
-	var fromRun string
+	var run fromRunOptions
 	cmd := &cobra.Command{
 		Use:   "simulate SCENARIO.toml | --from-run REPORT.json",
 		Short: "Predict how long each way of loading data would take on a machine",
@@ -56,7 +56,11 @@ MB/s, or with units, such as 10GB/s.
 each combination of two keys' values. --scaling does the same for numbers of
 nodes.
 
---from-run simulates a finished job as it ran, and takes no flags but --json.
+--from-run takes the machine and the job from the report of a finished job that
+loader.report() returned, or loader.report(cluster=True) for a job on several
+nodes. It first compares the prediction with the run. --memory and --nodes then
+predict the run with more or less memory in each node's cache, or on another
+number of nodes, with as many ranks on each and as large batches for each rank.
 
 EXIT STATUS
   0    success
@@ -72,7 +76,7 @@ EXIT STATUS
   hdmlp simulate scenarios/thesis-environment.toml \
       --sweep storage_class.ram.capacity=0,10240`,
 		Args: func(_ *cobra.Command, args []string) error {
-			if fromRun != "" {
+			if run.report != "" {
 				if len(args) > 0 {
 					return badInput("--from-run replaces the scenario file; omit %q", args[0])
 				}
@@ -89,7 +93,7 @@ EXIT STATUS
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			opts.json, _ = cmd.Flags().GetBool("json")
-			if fromRun != "" {
+			if run.report != "" {
 				if err := refuseWithRun(cmd); err != nil {
 					return err
 				}
@@ -97,8 +101,11 @@ EXIT STATUS
 				if err != nil {
 					return err
 				}
-				return runFromRun(cmd.Context(), fromRun, cfg.IndexDir, opts.json,
-					cmd.OutOrStdout())
+				run.indexDir, run.json = cfg.IndexDir, opts.json
+				return runFromRun(cmd.Context(), run, cmd.OutOrStdout())
+			}
+			if run.memory != "" || run.nodes != 0 {
+				return badInput("--memory and --nodes need --from-run; vary a scenario with --set")
 			}
 			opts.file = args[0]
 			opts.width, opts.colour = terminal(cmd.OutOrStdout())
@@ -123,15 +130,17 @@ EXIT STATUS
 	flags.StringVar(&opts.scaling, "scaling", "",
 		"simulate each number of nodes, such as 1,2,4,8")
 	flags.BoolVar(&opts.csv, "csv", false, "print CSV")
-	flags.StringVar(&fromRun, "from-run", "",
+	flags.StringVar(&run.report, "from-run", "",
 		"simulate a finished job from the JSON of its loader.report(), and compare the two")
+	flags.StringVar(&run.memory, "memory", "",
+		"with --from-run: predict it with this much memory for each node's cache")
+	flags.IntVar(&run.nodes, "nodes", 0, "with --from-run: predict it on this number of nodes")
 	flags.StringVar(&opts.dir, "out", "",
 		"write plots (PNG, SVG), a page (index.html), JSON and CSV to `DIR`")
 	return cmd
 }
 
-// refuseWithRun refuses the flags that vary a scenario or choose an output which --from-run lacks:
-// it repeats one job, as that ran.
+// refuseWithRun refuses the flags that vary a scenario or choose an output which --from-run lacks.
 func refuseWithRun(cmd *cobra.Command) error {
 	var given []string
 	for _, name := range []string{
@@ -144,9 +153,9 @@ func refuseWithRun(cmd *cobra.Command) error {
 	if given == nil {
 		return nil
 	}
-	return badInput("--from-run simulates a finished job as it ran, and cannot be combined with "+
-		"%s; to vary the machine or the job, describe them in a scenario file "+
-		"(docs/SIMULATOR.md)", strings.Join(given, ", "))
+	return badInput("--from-run simulates a finished job, and cannot be combined with %s, only "+
+		"with --json, --memory and --nodes; to vary more, describe the machine and the job in a "+
+		"scenario file (docs/SIMULATOR.md)", strings.Join(given, ", "))
 }
 
 // interrupted is the error of a simulation that the user interrupted.

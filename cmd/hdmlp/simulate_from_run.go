@@ -5,12 +5,16 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
+	"strconv"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/inputfile"
-	"github.com/hdmlp/hdmlp/internal/scenario"
+	"github.com/hdmlp/hdmlp/internal/replay"
 	"github.com/hdmlp/hdmlp/internal/simulate"
+	"github.com/hdmlp/hdmlp/internal/size"
 )
 
 // comparison is what `hdmlp simulate --from-run` prints: measurements of a run, and the simulator's
@@ -20,6 +24,8 @@ type comparison struct {
 	Dataset string     `json:"dataset"`
 	Policy  string     `json:"policy"`
 	Rows    []compared `json:"rows"`
+	// WhatIf predicts the run with the changes that were asked for; nil: none.
+	WhatIf *changedRun `json:"what_if,omitempty"`
 }
 
 // compared is one quantity, predicted and measured.
@@ -31,48 +37,84 @@ type compared struct {
 	Error     float64 `json:"error"` // (predicted - measured) / measured
 }
 
+// changedRun has quantities predicted for the run as it was and for the changed one.
+type changedRun struct {
+	Changed []string  `json:"changed"`
+	Rows    []changed `json:"rows"`
+}
+
+type changed struct {
+	What    string  `json:"what"`
+	Unit    string  `json:"unit"`
+	AsItRan float64 `json:"as_it_ran"`
+	WhatIf  float64 `json:"what_if"`
+}
+
+// fromRunOptions are the options of `hdmlp simulate --from-run`.
+type fromRunOptions struct {
+	report   string
+	memory   string // of a what-if question; "": as it was
+	nodes    int    // likewise; 0
+	indexDir string
+	json     bool
+}
+
+// variation returns what the options change, and words for it.
+func (o *fromRunOptions) variation() (v replay.Variation, words []string, err error) {
+	v = replay.AsItRan
+	if o.memory != "" {
+		if v.Memory, err = size.Parse(o.memory); err != nil {
+			return v, nil, badInput("--memory: %v", err)
+		}
+		words = append(words, "memory of "+size.Format(v.Memory)+" for each node")
+	}
+	if o.nodes < 0 {
+		return v, nil, badInput("--nodes is %d; it must be 1 or more", o.nodes)
+	}
+	if o.nodes > 0 {
+		v.Nodes = o.nodes
+		words = append(words, number(o.nodes, "node"))
+	}
+	return v, words, nil
+}
+
+// startup is the time in seconds at the beginning of a run which is not compared: streams start,
+// and their number is tuned. If the first epoch takes less, it is compared as it is.
+const startup = 1
+
 // maxRun is the size limit of a report, in bytes.
 const maxRun = 256 << 20
 
 // runFromRun simulates a finished job from its measurements, and compares the two. If the dataset
 // still exists, the samples' sizes come from its index, which is in indexDir or, if that is empty,
 // where the kind of source keeps it.
-func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.Writer) error {
-	data, err := inputfile.Read(path, maxRun)
-	if err != nil {
-		return badInput("--from-run: %v", err)
-	}
-	run, err := scenario.ReadRun(data)
-	if err != nil {
-		return badInput("--from-run %s: %v", path, err)
-	}
-	var sizes func(int) int64
-	silent := func(string) {}
-	for _, kind := range sources() { // the report does not name the kind
-		source, err := kind.Open(ctx, run.Dataset,
-			dataset.OpenOptions{IndexDir: indexDir, Warn: silent, Tell: silent})
-		if err != nil {
-			continue
-		}
-		defer source.Close() //nolint:errcheck // it was only read
-		if run.Fits(source.Index().Len(), source.Index().Bytes()) {
-			sizes = source.Index().Size
-			break
-		}
-	}
-	job, err := run.Job(sizes)
-	if err != nil {
-		return badInput("--from-run %s: %v", path, err)
-	}
-	result, err := simulate.RunModel(ctx, job, run.Policy)
+func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
+	v, words, err := o.variation()
 	if err != nil {
 		return err
 	}
-	if !result.Supported {
-		return badInput("--from-run %s: policy %s: %s", path, run.Policy, result.Reason)
+	data, err := inputfile.Read(o.report, maxRun)
+	if err != nil {
+		return badInput("--from-run: %v", err)
 	}
-	c := compareRun(path, run, result)
-	if asJSON {
+	run, err := replay.Read(data)
+	if err != nil {
+		return badInput("--from-run %s: %v", o.report, err)
+	}
+	sizes := sizesOf(ctx, run, o.indexDir)
+	result, err := o.simulate(ctx, run, sizes, replay.AsItRan)
+	if err != nil {
+		return err
+	}
+	c := compareRun(o.report, run, result)
+	if words != nil {
+		other, err := o.simulate(ctx, run, sizes, v)
+		if err != nil {
+			return err
+		}
+		c.WhatIf = compareWhatIf(words, result, other)
+	}
+	if o.json {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
 		return e.Encode(c)
@@ -81,10 +123,60 @@ func runFromRun(ctx context.Context, path, indexDir string, asJSON bool, out io.
 		fmt.Fprintf(out, "the dataset %s is missing or has changed; assuming the mean size for "+
 			"each sample\n", run.Dataset)
 	}
-	return printComparison(c, out)
+	if err := printComparison(c, out); err != nil {
+		return err
+	}
+	if run.DirectMB > 0.01*run.SourceMB {
+		fmt.Fprintf(out, "\n%.3f MB were read from the source although a cache holds them, because "+
+			"that was too slow\n", run.DirectMB)
+	}
+	return nil
 }
 
-func compareRun(path string, run *scenario.Run, result *simulate.Result) *comparison {
+// sizesOf returns the sizes of the run's samples by ID; nil if the dataset is missing or changed.
+func sizesOf(ctx context.Context, run *replay.Run, indexDir string) func(int) int64 {
+	silent := func(string) {}
+	for _, kind := range sources() { // the report does not name the kind
+		source, err := kind.Open(ctx, run.Dataset,
+			dataset.OpenOptions{IndexDir: indexDir, Warn: silent, Tell: silent})
+		if err != nil {
+			continue
+		}
+		index := source.Index()
+		var sizes []int64
+		if run.Fits(index.Len(), index.Bytes()) {
+			sizes = make([]int64, index.Len())
+			for id := range sizes {
+				sizes[id] = index.Size(id)
+			}
+		}
+		_ = source.Close() // it was only read
+		if sizes != nil {
+			return func(id int) int64 { return sizes[id] }
+		}
+	}
+	return nil
+}
+
+// simulate simulates the run with a variation.
+func (o *fromRunOptions) simulate(ctx context.Context, run *replay.Run,
+	sizes func(int) int64, v replay.Variation,
+) (*simulate.Result, error) {
+	job, err := run.Job(sizes, v)
+	if err != nil {
+		return nil, badInput("--from-run %s: %v", o.report, err)
+	}
+	result, err := simulate.RunModel(ctx, job, run.Policy)
+	if err != nil {
+		return nil, err
+	}
+	if !result.Supported {
+		return nil, badInput("--from-run %s: policy %s: %s", o.report, run.Policy, result.Reason)
+	}
+	return result, nil
+}
+
+func compareRun(path string, run *replay.Run, result *simulate.Result) *comparison {
 	c := &comparison{Report: path, Dataset: run.Dataset, Policy: run.Policy}
 	add := func(what, unit string, predicted, measured float64) {
 		row := compared{What: what, Unit: unit, Predicted: predicted, Measured: measured}
@@ -93,19 +185,58 @@ func compareRun(path string, run *scenario.Run, result *simulate.Result) *compar
 		}
 		c.Rows = append(c.Rows, row)
 	}
-	var predicted, measured float64
+	var all [2]float64 // predicted, measured
 	for i, e := range run.Epochs {
-		add(fmt.Sprintf("epoch %d", e.Epoch), "s", result.Epochs[i], e.Seconds)
-		predicted, measured = predicted+result.Epochs[i], measured+e.Seconds
+		what, without := fmt.Sprintf("epoch %d", e.Epoch), 0.0
+		if i == 0 && e.Seconds > startup {
+			what, without = what+" after 1 s", startup
+		}
+		predicted, measured := result.Epochs[i]-without, e.Seconds-without
+		add(what, "s", predicted, measured)
+		all[0], all[1] = all[0]+predicted, all[1]+measured
 	}
-	add("all epochs", "s", predicted, measured)
-	consumed := result.Reads.Source.MB + result.Reads.Remote.MB
-	for _, local := range result.Reads.Local {
-		consumed += local.MB
-	}
+	add("all epochs", "s", all[0], all[1])
 	add("read from the source", "MB", result.SourceTotal, run.SourceMB)
-	add("served by the caches", "MB", consumed-result.SourceTotal, run.ConsumedMB-run.SourceMB)
+	for j, tier := range run.Tiers() {
+		var predicted float64
+		switch {
+		case tier == "source":
+			predicted = result.Reads.Source.MB
+		case tier == "peer":
+			predicted = result.Reads.Remote.MB
+		default:
+			class := j - slices.Index(run.Tiers(), "source")
+			if slices.Contains(run.Tiers(), "peer") {
+				class--
+			}
+			predicted = result.Reads.Local[strconv.Itoa(class)].MB
+		}
+		add("delivered from "+tierName(tier), "MB", predicted, run.Delivered[tier])
+	}
 	return c
+}
+
+// tierName names a tier in a table.
+func tierName(tier string) string {
+	switch tier {
+	case "source":
+		return "the source"
+	case "peer":
+		return "other nodes"
+	}
+	return tier
+}
+
+func compareWhatIf(words []string, ran, other *simulate.Result) *changedRun {
+	w := &changedRun{Changed: words}
+	for e := range ran.Epochs {
+		w.Rows = append(w.Rows, changed{
+			fmt.Sprintf("epoch %d", e), "s", ran.Epochs[e], other.Epochs[e],
+		})
+	}
+	w.Rows = append(w.Rows, changed{"all epochs", "s", ran.Runtime, other.Runtime},
+		changed{"read from the source", "MB", ran.SourceTotal, other.SourceTotal})
+	return w
 }
 
 func printComparison(c *comparison, out io.Writer) error {
@@ -113,8 +244,21 @@ func printComparison(c *comparison, out io.Writer) error {
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
 	fmt.Fprintln(w, "\tpredicted\tmeasured\terror\t")
 	for _, r := range c.Rows {
-		fmt.Fprintf(w, "%s\t%.3f %s\t%.3f %s\t%+.2f %%\t\n", r.What, r.Predicted, r.Unit,
-			r.Measured, r.Unit, 100*r.Error)
+		relative := "-"
+		if r.Measured != 0 {
+			relative = fmt.Sprintf("%+.2f %%", 100*r.Error)
+		}
+		fmt.Fprintf(w, "%s\t%.3f %s\t%.3f %s\t%s\t\n", r.What, r.Predicted, r.Unit,
+			r.Measured, r.Unit, relative)
+	}
+	if err := w.Flush(); err != nil || c.WhatIf == nil {
+		return err
+	}
+	fmt.Fprintf(out, "\nPredicted for %s:\n\n", strings.Join(c.WhatIf.Changed, ", "))
+	w = tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(w, "\tas it ran\twhat if\t")
+	for _, r := range c.WhatIf.Rows {
+		fmt.Fprintf(w, "%s\t%.3f %s\t%.3f %s\t\n", r.What, r.AsItRan, r.Unit, r.WhatIf, r.Unit)
 	}
 	return w.Flush()
 }

@@ -223,7 +223,7 @@ func (c *Cache) Speeds() []stats.Speed {
 	out, now := make([]stats.Speed, len(c.meters)), time.Now()
 	for p := range c.meters {
 		out[p] = c.meters[p].Speed(now)
-		out[p].Tier = c.TierName(Tier(p))
+		out[p].Tier, out[p].Known = c.TierName(Tier(p)), c.meters[p].Known()
 	}
 	return out
 }

@@ -103,12 +103,14 @@ type Job struct {
 	config   Config
 	p        Parts
 	planner  *planner.Planner
+	held     []stats.Amount // by storage class, when the job began
 	faults   *cache.Faults
 	book     *audit.Book
 	fillRead *stage.Ledger // what was read from the source for no batch of this node
 	epochNow atomic.Int64  // the epoch that a rank began or took a batch of last
 
-	mu       sync.Mutex // guards the following
+	mu       sync.Mutex            // guards the following
+	speeds   map[int][]stats.Speed // of the tiers, by epoch, when a rank began it
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
 	warnings []string
@@ -122,12 +124,21 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 		faults: cache.NewFaults(cache.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
 		fillRead: stage.NewLedger(p.Cache, nil),
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
+		speeds: make(map[int][]stats.Speed),
 	}
+	j.epochNow.Store(-1)
 	plan.Name, plan.Stream, plan.First, plan.Turns = c.Policy, p.Order.Stream(), p.Order.First(),
 		p.Order.Turns()
 	plan.Size, plan.Needed = p.Order.Index().Size, p.Order.Needed
 	plan.Use, plan.Read, plan.Staged, plan.Ahead = p.Use, j.ReadAhead, j.staged, c.Prefetch
 	plan.Fail, plan.Log = j.Fail, p.Log
+	for _, c := range plan.Classes {
+		var held stats.Amount
+		for _, id := range c.Held {
+			held.Add(stats.Amount{Samples: 1, Bytes: plan.Size(int(id))})
+		}
+		j.held = append(j.held, held)
+	}
 	plan.Admit = func(bytes int64) error {
 		return p.Admit(bytes, "placement plan",
 			"reduce memory or epochs, or use policy minio")
@@ -168,7 +179,7 @@ func (j *Job) staged() (most int) {
 
 // ReadAhead accounts for bytes read from the source for no batch of this node: to fill storage
 // classes, or for other nodes.
-func (j *Job) ReadAhead(bytes int64) { j.fillRead.Source(int(j.epochNow.Load()), bytes) }
+func (j *Job) ReadAhead(bytes int64) { j.fillRead.Source(max(int(j.epochNow.Load()), 0), bytes) }
 
 // Seed returns the job's seed.
 func (j *Job) Seed() uint64 { return j.config.Seed }
@@ -196,8 +207,23 @@ func (j *Job) Has(rank int) (open, ever bool) {
 
 // goesOn records that a process is in an epoch, which it began at a step.
 func (j *Job) goesOn(epoch, from int) {
-	j.epochNow.Store(int64(epoch))
+	if j.epochNow.Swap(int64(epoch)) != int64(epoch) {
+		j.begins(epoch)
+	}
 	j.p.Order.GoesOn(epoch, from)
+}
+
+// mostSpeeds is of how many epochs the speeds of the tiers are kept.
+const mostSpeeds = 64
+
+// begins notes the speeds of the tiers when the first rank begins an epoch.
+func (j *Job) begins(epoch int) {
+	speeds := j.p.Cache.Speeds()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.speeds[epoch] == nil && len(j.speeds) < mostSpeeds {
+		j.speeds[epoch] = speeds
+	}
 }
 
 // Warn adds a warning for every rank that joins from now on.

@@ -64,7 +64,11 @@ func (j *Job) Report() *stats.Report {
 	r.DropLast, r.Shuffle, r.Scheme, r.Tail = stream.DropLast, stream.Shuffle, stream.Scheme,
 		stream.Tail
 	r.Threads, r.Planning = j.p.Cache.Streams(), j.planner.Planning()
+	r.Prefetch, r.First = j.config.Prefetch, o.First()
 	r.Ranks, r.Classes = j.rankReports(), j.p.Dataset.Reports()
+	for i := range min(len(j.held), len(r.Classes)) {
+		r.Classes[i].Held = j.held[i]
+	}
 	r.Tiers, r.Faults = j.p.Cache.Speeds(), j.faults.List()
 	if w, ok := j.p.Cache.Waiting(); ok {
 		r.Waiting = &stats.Waiting{
@@ -93,9 +97,28 @@ func (j *Job) Report() *stats.Report {
 	r.Demands = o.Demands()
 	r.Known = j.planner.Known()
 	r.Complete(j.fillRead.Epochs(), capacity)
+	j.tiersOf(r)
 	r.CompareTime(j.planner.LiveEnvironment(), 0)
 	r.Diagnose(j.planner.Caches())
 	return r
+}
+
+// tiersOf sets the tiers of the report's epochs.
+func (j *Job) tiersOf(r *stats.Report) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for i := range r.Epochs {
+		e := &r.Epochs[i]
+		begin, end := j.speeds[e.Epoch], j.speeds[e.Epoch+1]
+		if end == nil {
+			end = r.Tiers
+		}
+		for p := range begin {
+			if d := end[p].Since(&begin[p]); d.Samples > 0 {
+				e.Tiers = append(e.Tiers, d)
+			}
+		}
+	}
 }
 
 // rankReports returns the reports of all ranks that ever joined on this node, by number.

@@ -74,12 +74,35 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 	if m.total.Samples == 0 {
 		m.zero = now
 	}
+	m.peak(r, took)
 	m.total.Samples++
 	m.total.Bytes += r.size
 	m.last = now
 	if m.origin != perfmodel.Given {
 		m.fit.Observe(now.Sub(m.zero).Seconds(), mb(r.size), mb(r.ahead), took.Seconds())
 		m.origin = perfmodel.Measured
+	}
+}
+
+// Weights of a read that is faster, or slower, than the peak.
+const (
+	rise = 1.0 / 8
+	fall = 1.0 / 128
+)
+
+// peak takes account of a read in total.Peak. m.mu must be held.
+func (m *Meter) peak(r Read, took time.Duration) {
+	if r.size <= 0 || took <= 0 {
+		return
+	}
+	by := float64(r.ahead+r.size)/1e6/took.Seconds() - m.total.Peak
+	switch {
+	case m.total.Peak == 0:
+		m.total.Peak = by
+	case by > 0:
+		m.total.Peak += rise * by
+	default:
+		m.total.Peak += fall * by
 	}
 }
 

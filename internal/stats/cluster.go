@@ -9,8 +9,12 @@ import (
 	"github.com/hdmlp/hdmlp/internal/remedy"
 )
 
-// maxFaults is how many unreadable samples a node reports to the others.
-const maxFaults = 16
+const (
+	// maxFaults is how many unreadable samples a node reports to the others.
+	maxFaults = 16
+	// maxEpochs is how many epochs a node reports to the others.
+	maxEpochs = 64
+)
 
 // RankTally is a rank's part of a NodeReport.
 type RankTally struct {
@@ -51,6 +55,12 @@ type NodeReport struct {
 	Bypassed []Peer `json:"bypassed,omitempty"`
 	// Run is what predictions need of the node.
 	Run *remedy.Run `json:"model,omitempty"`
+	// What predictions of the run need besides, as in Report; the first maxEpochs epochs.
+	Epochs        []Epoch        `json:"epochs"`
+	Threads       int            `json:"source_threads"`
+	Prefetch      int            `json:"prefetch_batches"`
+	Tiers         []Speed        `json:"tiers"`
+	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 }
 
 // ClusterReport describes a job over all its nodes, as the daemon of one of them knows it.
@@ -64,7 +74,14 @@ type ClusterReport struct {
 	GlobalBatch int    `json:"global_batch_size"`
 	Planned     int    `json:"planned_epochs"` // 0: no end
 	Steps       int    `json:"steps"`          // of an epoch
-	Node        int    `json:"node"`           // the node that made the report
+	Seed        uint64 `json:"seed"`
+	First       int    `json:"first_epoch"`
+	DropLast    bool   `json:"drop_last"`
+	Shuffle     string `json:"shuffle"`
+	Scheme      string `json:"scheme"`
+	Tail        string `json:"tail"`
+	Subset      bool   `json:"subset,omitempty"`
+	Node        int    `json:"node"` // the node that made the report
 	Sentence    string `json:"sentence"`
 	// Total sums the nodes; one that does not answer counts with its last numbers.
 	Total       Tally        `json:"total"`
@@ -88,7 +105,9 @@ func (r *Report) Summary() *ClusterReport {
 	c := &ClusterReport{
 		Job: r.Job, Dataset: r.Dataset, Samples: r.Samples, Bytes: r.Bytes, Policy: r.Policy,
 		WorldSize:   r.WorldSize,
-		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Node: r.Node,
+		GlobalBatch: r.GlobalBatch, Planned: r.Planned, Steps: r.Steps, Seed: r.Seed,
+		First: r.First, DropLast: r.DropLast, Shuffle: r.Shuffle, Scheme: r.Scheme, Tail: r.Tail,
+		Subset: r.Subset, Node: r.Node,
 		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
 		Nodes: []NodeReport{r.node()}, Limit: r.Limit, Remedies: r.Remedies,
 	}
@@ -104,6 +123,8 @@ func (r *Report) node() NodeReport {
 		Utilisation: r.Utilisation, Bound: r.Bound, Classes: r.Classes,
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
 		Waiting: r.Waiting, Run: r.run,
+		Epochs: r.Epochs[:min(len(r.Epochs), maxEpochs)], Threads: r.Threads, Prefetch: r.Prefetch,
+		Tiers: r.Tiers, Preprocessing: r.Preprocessing,
 	}
 	if r.Assembling {
 		n.Sentence = r.Sentence

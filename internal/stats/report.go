@@ -35,7 +35,9 @@ type Report struct {
 	Scheme      string `json:"scheme"`
 	Tail        string `json:"tail"`
 	Threads     int    `json:"source_threads"`
-	Sentence    string `json:"sentence"` // summary of the numbers
+	Prefetch    int    `json:"prefetch_batches"` // most batches of a rank staged and not yet taken
+	First       int    `json:"first_epoch"`      // the epoch that the job began with
+	Sentence    string `json:"sentence"`         // summary of the numbers
 	// Assembling is true while the job is being opened (its dataset is scanned or its caches are
 	// opened); there are no numbers yet.
 	Assembling bool `json:"assembling,omitempty"`
@@ -82,6 +84,9 @@ type Report struct {
 type Epoch struct {
 	EpochTally
 	StallSeconds float64 `json:"stall_seconds"` // over all causes
+	// Tiers are the reads while ranks were in the epoch, those ahead for the next one included; of
+	// the first 64 epochs.
+	Tiers []Speed `json:"tiers,omitempty"`
 }
 
 // RankReport is one rank's part of a Report.
@@ -111,6 +116,8 @@ type Class struct {
 	Name     string `json:"name"`
 	Capacity int64  `json:"capacity"`
 	Used     int64  `json:"used"`
+	// Held is what it held of the dataset when the job began.
+	Held Amount `json:"held_at_start"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
 	Returned *Returned `json:"given_back,omitempty"`
 }
@@ -138,6 +145,21 @@ type Speed struct {
 	// Busy is the time in which at least one read was in progress, in seconds: Bytes/Busy is the
 	// aggregate throughput, t(1) or r_j(p) of the performance model.
 	Busy float64 `json:"busy_seconds"`
+	// Peak is what it delivers in MB/s where nothing else delays its reads: a high quantile over
+	// reads of the bytes in progress, divided by the time taken. A read from another node that has
+	// to read from the source first counts little.
+	Peak float64 `json:"peak_mbps"`
+	// Known is what the model predicts reads by.
+	perfmodel.Known
+}
+
+// Since returns the reads since an earlier report of the same tier.
+func (s Speed) Since(before *Speed) Speed {
+	s.Samples -= before.Samples
+	s.Bytes -= before.Bytes
+	s.Seconds -= before.Seconds
+	s.Busy -= before.Busy
+	return s
 }
 
 // Fault is one sample that could not be read or transformed.

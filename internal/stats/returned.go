@@ -10,6 +10,7 @@ import (
 func (c *Class) add(o Class) {
 	c.Capacity += o.Capacity
 	c.Used += o.Used
+	c.Held.Add(o.Held)
 	if o.Returned == nil {
 		return
 	}

@@ -12,7 +12,7 @@ import (
 
 // ran returns an epoch of a rank: 4 batches in 10 s, a quarter of it in next().
 func ran(epoch int, stall map[string]float64) EpochTally {
-	return EpochTally{epoch, Tally{
+	return EpochTally{Epoch: epoch, Tally: Tally{
 		Batches: 4, Samples: 8, Seconds: 10, Stall: stall,
 		Reads: map[string]Amount{"memory": {8, 80}}, Source: Amount{2, 20},
 	}}
@@ -94,7 +94,7 @@ func TestTimeIsSummedOverEpochsButNotOverRanks(t *testing.T) {
 // share of all nodes'.
 func TestCompleteSumsRanksAndEpochs(t *testing.T) {
 	r := report()
-	r.Complete([]EpochTally{{1, Tally{Source: Amount{4, 40}}}}, 200)
+	r.Complete([]EpochTally{{Epoch: 1, Tally: Tally{Source: Amount{4, 40}}}}, 200)
 	if r.Stall != 6 || r.Utilisation != 0.85 || r.Source != (Amount{12, 120}) {
 		t.Errorf("stall %v, utilisation %v, source %+v", r.Stall, r.Utilisation, r.Source)
 	}

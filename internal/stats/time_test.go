@@ -19,7 +19,7 @@ func timed() *Report {
 		Classes: []Class{{Name: "memory", Capacity: 100e6}},
 	}
 	for e := range 3 {
-		r.Ranks[0].Epochs = append(r.Ranks[0].Epochs, EpochTally{e, Tally{
+		r.Ranks[0].Epochs = append(r.Ranks[0].Epochs, EpochTally{Epoch: e, Tally: Tally{
 			Batches: 10, Samples: 200, Seconds: 6,
 			Reads: map[string]Amount{"memory": {100, 100e6}, "source": {100, 100e6}},
 		}})

@@ -1,0 +1,202 @@
+"""Predictions of real runs: runs jobs on 1, 2 and 4 nodes, raw and with transforms, with memory and
+file classes that hold half of the dataset or all of it, and compares each with what
+`hdmlp simulate --from-run` predicts from its report.
+
+    python bench/fromrun.py [--only nodes=2,file] [--out DIR] [--repeat N]
+
+Source, links and disks are throttled such that they limit the runs, and not the processors, and an
+epoch takes at least 2 s. Prints one line for each cell, and the cells that miss what is wanted:
+epochs within 5 % (without the run's first second), bytes by tier within 1 %.
+"""
+
+import argparse
+import contextlib
+import itertools
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any, NamedTuple, Optional
+
+import make_dataset
+import namespaces
+import rounds
+from throttled import Throttled
+
+_ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+SAMPLES = 320
+EPOCHS = 3
+GLOBAL_BATCH = 16
+
+#: Bytes per second: of the source, and of each node's disk.
+SOURCE = 7_000_000
+DISK = 40_000_000
+
+#: What one epoch computes, in seconds: it is what limits epochs that are served by caches.
+COMPUTE = 2.2
+
+TIME, BYTES = 0.05, 0.01
+
+
+class Cell(NamedTuple):
+    nodes: int
+    transforms: bool
+    kind: str  # of the cache: memory or file
+    share: float  # of the dataset that all caches together hold
+    ranks: int = 1  # on each node
+    warm: bool = False  # the caches hold what they can at the start
+
+    def __str__(self) -> str:
+        words = [
+            f"nodes={self.nodes}",
+            "transforms" if self.transforms else "raw",
+            self.kind,
+            "full" if self.share > 1 else "half",
+        ]
+        if self.ranks > 1:
+            words.append(f"ranks={self.ranks}")
+        if self.warm:
+            words.append("warm")
+        return ",".join(words)
+
+
+def cells() -> list[Cell]:
+    plain = itertools.product((1, 2, 4), (False, True), ("memory", "file"), (0.5, 1.05))
+    return [
+        *(Cell(*cell) for cell in plain),
+        Cell(1, False, "memory", 0.5, ranks=2),
+        Cell(1, False, "file", 0.5, warm=True),
+        Cell(1, False, "file", 1.05, warm=True),
+    ]
+
+
+@contextlib.contextmanager
+def _disks(cell: Cell, directory: str) -> Iterator[Optional[str]]:
+    """The cache directory of each rank's node, as a template."""
+    if cell.kind == "memory":
+        yield None
+        return
+    with contextlib.ExitStack() as stack:
+        for node in range(cell.nodes):
+            folder = os.path.join(directory, f"disk{node}")
+            os.makedirs(folder, exist_ok=True)
+            disk = stack.enter_context(Throttled(folder, DISK, 0.0, "--writable"))
+            os.symlink(disk.path, os.path.join(directory, f"mount{node}"))
+        yield os.path.join(directory, "mount{rank}", "cache")
+
+
+def run(cell: Cell, dataset: dict[str, Any], path: str, out: str) -> dict[str, Any]:
+    """Runs a cell, and returns the comparison of its report, which it keeps in the file out."""
+    size, world = dataset["bytes"], cell.nodes * cell.ranks
+    spec: dict[str, Any] = {
+        "batch_size": GLOBAL_BATCH // world,
+        "epochs": EPOCHS,
+        "seed": 7,
+        "step": COMPUTE / (SAMPLES / GLOBAL_BATCH),
+        "world_size": world,
+        "cluster": cell.nodes > 1,
+    }
+    capacity = int(cell.share * size / cell.nodes)
+    contender: dict[str, Any] = {"name": str(cell), "contender": "hdmlp", "workers": 0}
+    if cell.transforms:
+        contender["pipeline"] = "center"
+    with tempfile.TemporaryDirectory(prefix="hdmlp-fromrun-") as directory:
+        with (
+            Throttled(path, SOURCE) as source,
+            _disks(cell, directory) as cache,
+            namespaces.Nodes(cell.nodes, "1gbit")
+            if cell.nodes > 1
+            else contextlib.nullcontext() as nodes,
+        ):
+            spec["path"] = source.path
+            if cache:
+                spec.update(cache_dir=cache, cache_size=str(capacity), memory="0B")
+            else:
+                spec["memory"] = str(capacity)
+            if cell.warm:
+                rounds.run(contender, dict(spec, epochs=1, step=0.0), source, nodes)
+            result = rounds.run(contender, spec, source, nodes)
+            compared = predict(result["ranks"][0]["report"], out, directory)
+    return {"rows": compared["rows"], "others": result["others"]}
+
+
+def predict(report: dict[str, Any], out: str, index: str) -> dict[str, Any]:
+    """What `hdmlp simulate --from-run --json` says of the report."""
+    with open(out, "w", encoding="utf-8") as file:
+        json.dump(report, file)
+    done = subprocess.run(
+        [namespaces.BINARY, "simulate", "--json", "--from-run", out],
+        capture_output=True,
+        text=True,
+        env=dict(os.environ, HDMLP_INDEX_DIR=os.path.join(index, "index")),
+    )
+    if done.returncode != 0:
+        raise rounds.RoundFailed(done.stderr.strip() or done.stdout.strip())
+    return json.loads(done.stdout)
+
+
+def missed(rows: list[dict[str, Any]]) -> list[str]:
+    """The rows that are further off than wanted. An amount is compared with all that was
+    delivered, if that is more than itself: nothing is 1 % of nothing."""
+    delivered = sum(row["measured"] for row in rows if row["what"].startswith("delivered"))
+    out = []
+    for row in rows:
+        if row["unit"] == "s":
+            error, limit = row["error"], TIME
+        else:
+            error, limit = (row["predicted"] - row["measured"]) / delivered, BYTES
+        if abs(error) > limit and not row["what"].startswith("all"):
+            out.append(f"{row['what']} {error:+.1%}")
+    return out
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", help="run the cells that have all of these words")
+    parser.add_argument("--repeat", type=int, default=1, help="run each cell so often")
+    parser.add_argument("--out", help="keep the reports here")
+    arguments = parser.parse_args()
+    path = os.path.join(_ROOT, "build", "data", f"photos-{SAMPLES}")
+    dataset = make_dataset.make("photos", path, SAMPLES)
+    words = set(filter(None, (arguments.only or "").split(",")))
+    out = arguments.out or tempfile.mkdtemp(prefix="hdmlp-fromrun-")
+    os.makedirs(out, exist_ok=True)
+    failed = 0
+    for cell in cells():
+        if not words <= set(str(cell).split(",")):
+            continue
+        for number in range(arguments.repeat):
+            try:
+                file = f"{cell}-{number}.json".replace(",", "-")
+                ran = run(cell, dataset, path, os.path.join(out, file))
+                rows = ran["rows"]
+            except rounds.RoundFailed as error:
+                print(f"{cell!s:40} FAILED: {error}", flush=True)
+                failed += 1
+                continue
+            wrong = missed(rows)
+            failed += bool(wrong)
+            times = " ".join(
+                f"{row['measured']:.2f}{row['error']:+.1%}"
+                for row in rows
+                if row["what"].startswith("epoch")
+            )
+            amounts = " ".join(
+                f"{row['what'].rsplit(' ', 1)[1]} {row['measured']:.1f}/{row['predicted']:.1f}"
+                for row in rows
+                if row["unit"] == "MB"
+            )
+            print(
+                f"{cell!s:40} {times} | {amounts} MB | others {ran['others']:.0%}"
+                f"{' MISSED: ' + ', '.join(wrong) if wrong else ''}",
+                flush=True,
+            )
+    print(f"reports: {out}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
