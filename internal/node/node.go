@@ -39,8 +39,8 @@ type Node struct {
 	closed bool
 }
 
-// New returns a node without jobs, which must be closed if it has a Watch. It sets the fields of the
-// budget that describe the machine.
+// New returns a node without jobs, which must be closed if it has a Watch. It sets the fields of
+// the budget that describe the machine.
 func New(o Options, log *slog.Logger) *Node {
 	n := &Node{
 		options: o,

@@ -101,8 +101,8 @@ func (tenant) Refill()                      {}
 func (tenant) Delay() time.Duration         { return 0 }
 func (tenant) Rank() func(id int32) float64 { return func(int32) float64 { return 0 } }
 
-// TestBarrierPassesWhenNothingIsInProgress checks a barrier before, in and after a Run, which is cut
-// off.
+// TestBarrierPassesWhenNothingIsInProgress checks a barrier before, in and after a Run, which is
+// cut off.
 func TestBarrierPassesWhenNothingIsInProgress(t *testing.T) {
 	g := newRig(t, plain(40, 2))
 	defer g.close()
