@@ -39,9 +39,9 @@ func (c *Cache) Refill() {
 	}
 }
 
-// Rank implements storageclass.Refiller. A sample's rank is how late in the plans' order of filling it
-// comes, which is the order of its first need or of its usefulness, as the policy has it. What no
-// plan wants in the class ranks last.
+// Rank implements storageclass.Refiller. A sample's rank is how late in the plans' order of filling
+// it comes, which is the order of its first need or of its usefulness, as the policy has it. What
+// no plan wants in the class ranks last.
 func (c *Cache) Rank(class int) func(id int32) float64 {
 	ranks := make([]float32, c.index.Len())
 	for i := range ranks {
