@@ -53,14 +53,15 @@ transform: suggest transform/pixels transform/codec
 networktest:
 transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
-writeback: meter storageclass
-cache: invariants printable tune perfmodel stats meter dataset digest storageclass writeback
+writeback: perfmodel meter storageclass
+pool: tune
+cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool
 stage: invariants access stats dataset staging cache
 failure: printable dataset storageclass config staging cache
-catalog: invariants perfmodel stats dataset storageclass config cache failure
+catalog: invariants perfmodel stats environment dataset storageclass config cache failure
 request/requesttest:
 request: printable access dataset config transform failure
-planner: access placement placement/policies failure
+planner: access perfmodel placement placement/policies failure
 lockstep: invariants failure
 admission:
 identity: inputfile
@@ -108,8 +109,9 @@ cluster: digest networktest exchange
 simulate/render: simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest
 order: request/requesttest
+planner: simulate
 job: dataset
-coordinator: digest
+coordinator: digest perfmodel
 node: access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly

@@ -6,16 +6,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
@@ -145,8 +144,12 @@ func printConfigJSON(out io.Writer, c *config.Config, file string) error {
 		File       string            `json:"file"`
 		Parameters []parameter       `json:"parameters"`
 		Classes    []class           `json:"storage_classes"`
-		Model      map[string]string `json:"environment"`
-	}{File: file, Parameters: []parameter{}, Classes: []class{}, Model: map[string]string{}}
+		Model      map[string]string `json:"environment"` // as given
+		Values     []modelValue      `json:"model"`
+	}{
+		Values: modelOf(c), File: file, Parameters: []parameter{}, Classes: []class{},
+		Model: map[string]string{},
+	}
 	for _, p := range config.Parameters() {
 		o := c.Origins[p.Key]
 		result.Parameters = append(result.Parameters,
@@ -233,15 +236,18 @@ func (p *configPrinter) print(c *config.Config, file string) {
 	}
 	p.table("Storage classes, fastest first", classes, nil)
 	var model [][3]string
-	for _, key := range slices.Sorted(maps.Keys(c.Origins)) {
-		if name, ok := strings.CutPrefix(key, "environment."); ok {
-			model = append(model,
-				[3]string{name, c.Origins[key].Value + " MB/s", c.Origins[key].Source})
+	for _, v := range modelOf(c) {
+		value := strings.TrimSpace(v.Value + " " + v.Unit)
+		if v.Value == "" {
+			value = ""
 		}
+		source := v.Source
+		if v.Origin != string(perfmodel.Given) {
+			source = v.Origin + ": " + source
+		}
+		model = append(model, [3]string{v.Key, value, source})
 	}
-	if model != nil {
-		p.table("Performance model", model, nil)
-	}
+	p.table("Performance model", model, nil)
 }
 
 // table prints rows of name, value and origin, each with its help below.

@@ -195,6 +195,12 @@ func printJob(j *stats.Report, out io.Writer) error {
 		fmt.Fprintf(out, "class %s: %s of %s%s\n", c.Name, size.Format(c.Used),
 			size.Format(c.Capacity), returned(c))
 	}
+	if j.Known != nil {
+		mean := float64(j.Bytes) / float64(max(j.Samples, 1)) / 1e6
+		if err := printKnown(j.Known, mean, out); err != nil {
+			return err
+		}
+	}
 	for _, f := range j.Faults {
 		fmt.Fprintf(out, "unreadable: sample %d (%s): %s; on_error %s, %s\n", f.Sample,
 			printable.Name(f.Path), printable.Text(f.Reason), f.Policy, times(f.Count))

@@ -70,6 +70,7 @@ type Assembly struct {
 	agreed       coordinator.Agreement
 	claim        *budget.Claim  // nil: not admitted yet
 	cached       bool           // whether the dataset's cache was joined
+	live         *catalog.Live  // what is known of the node; nil: the cache was not joined
 	preprocessor *runner.Runner // nil: samples are delivered unchanged
 }
 
@@ -114,7 +115,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if err := a.admit(&c); err != nil {
 		return err
 	}
-	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config, files)
+	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config, files, a.nodes())
 	if err != nil {
 		return err
 	}
@@ -132,6 +133,11 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if a.Coordinator != nil {
 		a.parts.Nodes, a.parts.Peers = a.Coordinator, a.Coordinator.Peers()
 	}
+	a.live = a.spec.Dataset.Live(a.nodes(), cache)
+	if a.Coordinator != nil {
+		a.live.Network = a.Coordinator.Peers()
+		a.live.Network.Know(a.live.Start().Network)
+	}
 	a.parts.Use = cache.Use(a.parts.Peers)
 	c.Policy, c.OnError, c.Staging = a.Config.Policy, a.Config.OnError, a.Config.StagingBuffer
 	c.Prefetch = a.Config.PrefetchBatches
@@ -139,6 +145,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
 		return err
 	}
+	a.live.SetTraining(a.Job)
 	// Serve before the job is open: a node that has a plan sooner, and asks for a sample, then
 	// waits until this node knows what it is to keep.
 	if a.Coordinator != nil {
@@ -242,7 +249,7 @@ func (a *Assembly) ranks() []int {
 
 // plan returns the planner's options, except those that package job adds.
 func (a *Assembly) plan() planner.Options {
-	o := planner.Options{Strategy: a.node.Strategy}
+	o := planner.Options{Strategy: a.node.Strategy, Known: a.live.Known}
 	for _, c := range a.spec.Dataset.Classes() {
 		o.Classes = append(o.Classes,
 			planner.Class{Capacity: c.Capacity, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
@@ -282,6 +289,10 @@ func (a *Assembly) Close() {
 	}
 	if a.Job != nil {
 		a.Job.Close()
+		if err := a.live.Store(a.staging()); err != nil {
+			a.spec.Log.Info("what was measured of this machine is not stored: the next job on the "+
+				"dataset measures it again", "error", err)
+		}
 	}
 	if a.parts.Use != nil {
 		a.parts.Use.Close()

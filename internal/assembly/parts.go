@@ -76,10 +76,23 @@ func (a *Assembly) classMemory() (sum int64) {
 // planMemory returns how much memory it takes to make the plan, if one is made, and for the sample
 // tables.
 func (a *Assembly) planMemory() int64 {
-	nodes := 1
-	if a.Coordinator != nil {
-		nodes = len(a.Coordinator.Ranks())
-	}
 	books := catalog.BookMemory(a.spec.Dataset.Index().Len(), len(a.Config.StorageClasses))
-	return budget.Add(planner.Memory(a.Order.Stream(), a.Order.First(), nodes), books)
+	return budget.Add(planner.Memory(a.Order.Stream(), a.Order.First(), a.nodes()), books)
+}
+
+// nodes returns the number of nodes of the job.
+func (a *Assembly) nodes() int {
+	if a.Coordinator != nil {
+		return len(a.Coordinator.Ranks())
+	}
+	return 1
+}
+
+// staging returns the capacity of the staging buffers of this node's ranks, in bytes.
+func (a *Assembly) staging() (sum int64) {
+	for _, rank := range a.ranks() {
+		bytes, _ := job.BufferSize(a.Order, rank, a.Config.StagingBuffer, nil)
+		sum = budget.Add(sum, bytes)
+	}
+	return sum
 }

@@ -87,6 +87,25 @@ func (s *Set) SetAway(node, version, from int, bits []byte) {
 	}
 }
 
+// Know sets what is known of reads from other nodes before they are measured.
+func (s *Set) Know(k perfmodel.Known) {
+	for _, c := range s.circuits {
+		c.meter.Know(k)
+	}
+}
+
+// Known returns what is known of reads from other nodes of samples of size MB: the median over the
+// nodes that were measured, if any was.
+func (s *Set) Known(size float64) perfmodel.Known {
+	var nodes []perfmodel.Node
+	for _, c := range s.circuits {
+		if c.remote {
+			nodes = append(nodes, perfmodel.Node{Network: c.meter.Known()})
+		}
+	}
+	return perfmodel.Merge(nodes, size).Network
+}
+
 // SetAlive sets whether a node is alive.
 func (s *Set) SetAlive(node int, alive bool) {
 	if uint(node) < uint(len(s.circuits)) {

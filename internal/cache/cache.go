@@ -32,12 +32,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/pool"
+
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/tune"
 	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
@@ -62,8 +63,8 @@ type Cache struct {
 	watchers  storageclass.Watchers // who is told of segments that are given back (release.go)
 	path      func(id int) string
 
-	pool    *pool
-	gate    *tune.Gate // to the source; nil: as many reads as there are workers
+	pool    *pool.Pool
+	gate    *pool.Gate // to the source; nil: as many reads as there are workers
 	flights *flights
 	timeout time.Duration // for one read from the source; 0: none
 	watcher watcher
@@ -87,8 +88,9 @@ type Options struct {
 	// Timeout is how long the source may take for one read, including its own retries, before the
 	// read is given up even though it cannot be interrupted; 0: no limit.
 	Timeout time.Duration
-	// Known is what is known of the tiers before reads have measured them, by their names.
-	Known map[string]perfmodel.Known
+	// Known is what is known of the tiers before reads have measured them, by their names, and
+	// Written of writes to classes.
+	Known, Written map[string]perfmodel.Known
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -117,18 +119,18 @@ func New(o Options) *Cache {
 		c.classes = append(c.classes, class{Class: cl, inPlace: inPlace})
 	}
 	for j := range c.classes {
-		if p := c.classes[j].inPlace; p != nil {
-			c.watchers.Join(c, j, p)
-		}
-	}
-	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {
 			cl.writer = writeback.New(cl.Store, cl.Threads, &c.meters[int(FirstClass)+j],
 				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) })
 		}
 	}
 	c.start(o.Threads)
-	c.know(o.Known)
+	c.know(o.Known, o.Written)
+	for j := range c.classes {
+		if p := c.classes[j].inPlace; p != nil {
+			c.watchers.Join(c, j, p)
+		}
+	}
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
 }
@@ -145,20 +147,26 @@ const (
 	// beside is how many workers there are besides those that read from the source, if their number
 	// is tuned: they read from other tiers, transform, and wait for the source.
 	beside = 16
-	growth = 1.5
 )
 
 // start starts the workers.
 func (c *Cache) start(threads Threads) {
 	if threads.Most == 0 {
-		c.pool = newPool(threads.Start, threads.Start)
+		c.pool = pool.New(threads.Start, threads.Start)
 		return
 	}
-	c.pool = newPool(threads.Start+beside, threads.Most+beside)
-	c.gate = tune.NewGate(tune.Options{
-		Start: threads.Start, Least: 1, Most: threads.Most, Growth: growth,
-	}, func(streams int) { c.pool.resize(streams + beside) })
+	c.pool = pool.New(threads.Start+beside, threads.Most+beside)
+	c.gate = pool.NewGate(pool.Limits{
+		Start: threads.Start, Least: 1, Most: threads.Most,
+	}, func(streams int) { c.pool.Resize(streams + beside) })
 }
+
+// What the workers do is described in package pool.
+type (
+	Task     = pool.Task
+	Consumer = pool.Consumer
+	Worker   = pool.Worker
+)
 
 // Close ends the workers, once what was read is also written to the classes. It reports whether all
 // have ended: if not, a read or write hangs in the kernel, and the stores and the source, which
@@ -166,7 +174,7 @@ func (c *Cache) start(threads Threads) {
 func (c *Cache) Close() bool {
 	c.watchers.Leave()
 	c.watcher.end()
-	all := c.pool.close(time.Second)
+	all := c.pool.Close(time.Second)
 	for _, cl := range c.classes {
 		if cl.writer != nil && !cl.writer.Close(writing) {
 			all = false
@@ -196,13 +204,13 @@ func (c *Cache) Path(id int) string { return c.path(id) }
 // Streams returns how many samples may be read from the source at the same time now.
 func (c *Cache) Streams() int {
 	if c.gate == nil {
-		return c.pool.most
+		return c.pool.Most()
 	}
 	return c.gate.Limit()
 }
 
 // Unused reports whether more samples could be read at the same time than there are tasks for.
-func (c *Cache) Unused() bool { return c.pool.unused() }
+func (c *Cache) Unused() bool { return c.pool.Unused() }
 
 // SourceReads returns how much was read from the source since the cache was made.
 func (c *Cache) SourceReads() (samples, bytes int64) {

@@ -109,10 +109,10 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 // FetchView is Fetch for callers that only need the bytes, in a class or in the worker's buffer.
 // They are valid until the worker's next fetch.
 func (c *Cache) FetchView(ctx context.Context, w *Worker, r *Request, id int) (Sample, error) {
-	s, err := c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
-	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.buffer) < size {
-		w.buffer = slices.Grow(w.buffer[:0], size)
-		s, err = c.Fetch(ctx, r, id, w.buffer[:cap(w.buffer)])
+	s, err := c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
+	if size := int(c.index.Size(id)); errors.Is(err, ErrNoCapacity) && cap(w.Buffer) < size {
+		w.Buffer = slices.Grow(w.Buffer[:0], size)
+		s, err = c.Fetch(ctx, r, id, w.Buffer[:cap(w.Buffer)])
 	}
 	return s, err
 }

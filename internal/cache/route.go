@@ -18,20 +18,18 @@ type route struct {
 	direct bool
 }
 
-// know sets what is known of the tiers, by name, before they are measured; the rest is guessed.
-func (c *Cache) know(tiers map[string]perfmodel.Known) {
-	for tier := range c.meters {
-		known, ok := tiers[c.TierName(Tier(tier))]
-		switch {
-		case ok:
-		case Tier(tier) == Source:
-			known = perfmodel.GuessedSource
-		case Tier(tier) == Peer:
-			known = perfmodel.GuessedPeer
-		default:
-			known = perfmodel.GuessedClass
+// know sets what is known of the tiers and of writes to them, by name, before they are measured;
+// the rest is guessed.
+func (c *Cache) know(tiers, written map[string]perfmodel.Known) {
+	c.meters[Source].Know(perfmodel.KnownOr(tiers, "source", perfmodel.GuessedSource))
+	c.meters[Peer].Know(perfmodel.GuessedPeer)
+	for j := range c.classes {
+		cl, guess := &c.classes[j], perfmodel.GuessedMemory
+		if cl.writer != nil {
+			guess = perfmodel.GuessedClass
+			cl.writer.Know(perfmodel.KnownOr(written, cl.Name, guess))
 		}
-		c.meters[tier].Know(known)
+		c.meters[FirstClass+Tier(j)].Know(perfmodel.KnownOr(tiers, cl.Name, guess))
 	}
 }
 
@@ -42,6 +40,17 @@ func (c *Cache) Known() map[string]perfmodel.Known {
 		tiers[c.TierName(Tier(tier))] = c.meters[tier].Known()
 	}
 	return tiers
+}
+
+// Written returns what is known of writes to the classes now, by name; memory is written by reads.
+func (c *Cache) Written() map[string]perfmodel.Known {
+	classes := make(map[string]perfmodel.Known, len(c.classes))
+	for j := range c.classes {
+		if cl := &c.classes[j]; cl.writer != nil {
+			classes[cl.Name] = cl.writer.Known()
+		}
+	}
+	return classes
 }
 
 // most is the largest number of tiers that a sample is chosen from: the fastest classes, another

@@ -9,7 +9,7 @@ import (
 )
 
 // Submit queues tasks for the workers. Each calls its Consumer's Bring once.
-func (c *Cache) Submit(tasks []Task) { c.pool.submit(tasks) }
+func (c *Cache) Submit(tasks []Task) { c.pool.Submit(tasks) }
 
 // Held returns a sample that is in memory, without copying it, and its digest. The bytes are valid
 // until hold is released.
@@ -58,8 +58,8 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	case errors.Is(err, errElsewhere):
 		err = dataset.ErrNoSample
 	}
-	if cap(w.buffer) > maxIdleBuffer {
-		w.buffer = nil
+	if cap(w.Buffer) > maxIdleBuffer {
+		w.Buffer = nil
 	}
 	c.remoteWorkers.Put(w)
 	return source, err

@@ -243,11 +243,9 @@ func TestHungRemoteReadsLeaveNothingBehind(t *testing.T) {
 			})
 		}
 		<-time.After(2 * time.Minute)
-		g.cache.pool.mu.Lock()
-		if n := g.cache.pool.filling; n != 0 {
+		if n := g.cache.pool.Filling(); n != 0 {
 			t.Errorf("%d of the node's workers count as filling", n)
 		}
-		g.cache.pool.mu.Unlock()
 		back.Store(true)
 		close(gate)
 		all.Wait()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/pool"
 )
 
 // Use is one job's use of a Cache: what it wants kept there, what it reads ahead, and which other
@@ -11,10 +13,10 @@ import (
 // concurrent use, except Close, which must be the last call.
 type Use struct {
 	cache   *Cache
-	request Request   // for reading ahead
-	fills   []*fill   // guarded by cache.uses
-	plan    [][]int32 // guarded by cache.uses
-	filled  [][]int32 // the plan that was passed to Fill; guarded by cache.uses
+	request Request      // for reading ahead
+	fills   []*pool.Fill // guarded by cache.uses
+	plan    [][]int32    // guarded by cache.uses
+	filled  [][]int32    // the plan that was passed to Fill; guarded by cache.uses
 	read    func(bytes int64)
 
 	ctx    context.Context // for filling
@@ -85,7 +87,7 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 // fill starts to bring the samples of one class. cache.uses must be held.
 func (u *Use) fill(ids []int32) {
 	c, read := u.cache, u.read
-	u.fills = append(u.fills, c.pool.addFill(ids, func(w *Worker, id int) (abandoned bool) {
+	u.fills = append(u.fills, c.pool.AddFill(ids, func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
 		if err == nil && s.Read {
 			read(c.index.Size(id))
@@ -128,7 +130,7 @@ func (u *Use) Close() {
 	c.uses.Lock()
 	defer c.uses.Unlock()
 	for _, fill := range u.fills {
-		c.pool.removeFill(fill)
+		c.pool.RemoveFill(fill)
 	}
 	c.uses.list = slices.DeleteFunc(c.uses.list, func(other *Use) bool { return other == u })
 	c.combine()

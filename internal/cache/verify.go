@@ -13,8 +13,8 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from
 	got := digest.Of(data)
 	want, _ := c.digests.of(id)
 	if !c.digests.own(id) {
-		w.again = slices.Grow(w.again[:0], len(data))[:len(data)]
-		file := w.again
+		w.Again = slices.Grow(w.Again[:0], len(data))[:len(data)]
+		file := w.Again
 		if _, err := c.readSource(ctx, &c.remoteRequest, id, file); err != nil {
 			return err
 		}

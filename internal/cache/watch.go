@@ -98,7 +98,7 @@ func (c *Cache) giveUp(before time.Time) {
 		c.watcher.gaveUp(fl)
 		c.lend(1)
 		if !fl.by.remote {
-			c.pool.replace(fl.by.Consumer == nil)
+			c.pool.Replace(fl.by.Consumer == nil)
 		}
 		if fl.by.Consumer != nil {
 			fl.by.Consumer.GivenUp(fl.err)
@@ -126,7 +126,7 @@ func (c *Cache) hungError(fl *flight) error {
 // tooManyHung returns an error if no more reads may be started because too many hang.
 func (c *Cache) tooManyHung(id int) error {
 	n := int(c.watcher.hanging.Load())
-	if n < max(c.pool.most, minHung) {
+	if n < max(c.pool.Most(), minHung) {
 		return nil
 	}
 	return &dataset.SampleError{

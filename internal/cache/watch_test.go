@@ -48,21 +48,17 @@ func TestFillContinuesPastHungRead(t *testing.T) {
 		if held := g.stores[0].Held(); len(held) != 7 {
 			t.Errorf("samples %v are held, want all but the hung one", held)
 		}
-		g.cache.pool.mu.Lock()
-		if n := g.cache.pool.filling; n != 0 {
+		if n := g.cache.pool.Filling(); n != 0 {
 			t.Errorf("%d workers count as filling, want none", n)
 		}
-		g.cache.pool.mu.Unlock()
 		close(gate)
 		synctest.Wait()
 		if held := g.stores[0].Held(); len(held) != 8 {
 			t.Errorf("samples %v are held after the read returned, want all", held)
 		}
-		g.cache.pool.mu.Lock()
-		if n := g.cache.pool.filling; n != 0 {
+		if n := g.cache.pool.Filling(); n != 0 {
 			t.Errorf("after the read returned %d workers count as filling, want none", n)
 		}
-		g.cache.pool.mu.Unlock()
 		g.close()
 	})
 }
@@ -183,11 +179,9 @@ func TestHungWorkersAreReplaced(t *testing.T) {
 				if n := len(under); n != 1+2 {
 					t.Errorf("%d reads are in progress, want 2", n-1)
 				}
-				g.cache.pool.mu.Lock()
-				if n := g.cache.pool.filling; n != 0 {
+				if n := g.cache.pool.Filling(); n != 0 {
 					t.Errorf("%d workers count as filling, want none", n)
 				}
-				g.cache.pool.mu.Unlock()
 				close(second)
 				for _, b := range later {
 					if err := <-b.done; err != nil {

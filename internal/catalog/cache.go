@@ -9,7 +9,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -17,6 +16,7 @@ import (
 // Class is a storage class, with its store for a dataset.
 type Class struct {
 	Name     string // memory, file, file-2, ...
+	Path     string // its directory; "": it is in memory
 	Store    storageclass.Store
 	Capacity int64 // capacity in bytes
 	Threads  int   // p_j: how many samples are written to it at the same time
@@ -29,8 +29,9 @@ type Class struct {
 // is the configuration that it was made by. What belongs to one job, its plan and its other nodes,
 // is in its Use of the cache, so jobs may come and go in any order. Each must call LeaveCache.
 //
-// mostFiles is how many files may be open for reading at the same time.
-func (d *Dataset) JoinCache(cfg *config.Config, mostFiles int) (joined *cache.Cache,
+// mostFiles is how many files may be open for reading at the same time, and nodes how many nodes
+// the job has, which all read from the source.
+func (d *Dataset) JoinCache(cfg *config.Config, mostFiles, nodes int) (joined *cache.Cache,
 	madeBy *config.Config, err error,
 ) {
 	e := d.entry
@@ -45,8 +46,9 @@ func (d *Dataset) JoinCache(cfg *config.Config, mostFiles int) (joined *cache.Ca
 			Source:  e.source,
 			Threads: threads(cfg.SourceThreads, mean(d.Index()), mostFiles),
 			Timeout: cfg.SourceTimeout,
-			Known:   known(cfg.Environment),
 		}
+		e.known = d.startingNode(cfg, nodes)
+		o.Known, o.Written = tiersOf(&e.known)
 		for _, c := range e.classes {
 			o.Classes = append(o.Classes,
 				cache.Class{
@@ -84,19 +86,6 @@ func threads(configured int, mean int64, mostFiles int) cache.Threads {
 
 // mean returns the mean size of a dataset's samples in bytes.
 func mean(index *dataset.Index) int64 { return index.Bytes() / int64(max(index.Len(), 1)) }
-
-// known returns what the configuration says of tiers.
-func known(e config.Environment) map[string]perfmodel.Known {
-	tiers := map[string]perfmodel.Known{}
-	rate := e.Source[1]
-	if b := e.SourceNetwork; b > 0 && (rate == 0 || b < rate) {
-		rate = b
-	}
-	if rate > 0 {
-		tiers["source"] = perfmodel.GivenRate(rate, 0)
-	}
-	return tiers
-}
 
 // Cached reports whether the dataset has a cache.
 func (d *Dataset) Cached() bool { return d.entry.cached.Load() }
@@ -194,6 +183,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	_, inPlace := store.(storageclass.InPlace)
 	return Class{
 		Name:     c.Kind,
+		Path:     c.Path,
 		Store:    store,
 		Capacity: capacity,
 		Threads:  c.Threads,

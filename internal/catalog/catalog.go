@@ -22,6 +22,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/invariants"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -98,7 +99,8 @@ type entry struct {
 	madeBy    *config.Config // what cache was made by
 	cacheRefs int
 	classes   []Class
-	stuck     bool // a read hangs: its stores and source stay open for good
+	known     perfmodel.Node // what was known of the node when cache was made
+	stuck     bool           // a read hangs: its stores and source stay open for good
 
 	// promise is separate from mu, which is held while a cache waits for its reads to end.
 	promise struct {

@@ -64,6 +64,7 @@ type shelf struct {
 	opened, closed int
 	opening        func(ctx context.Context) error // called before a dataset is opened
 	reading        func()                          // called before a sample is read; may be nil
+	beside         besideFile
 	// stats counts the calls of Stat.
 	stats atomic.Int64
 
@@ -136,7 +137,7 @@ func TestStoreDescribesItsDataset(t *testing.T) {
 	}
 	d := c.open(t, cfg)
 	defer d.Close()
-	if _, _, err := d.JoinCache(cfg, 99); err != nil {
+	if _, _, err := d.JoinCache(cfg, 99, 1); err != nil {
 		t.Fatal(err)
 	}
 	defer d.LeaveCache()
@@ -175,11 +176,11 @@ func TestIndexAndCacheAreShared(t *testing.T) {
 	if c.Cached(spec) {
 		t.Error("the dataset is cached before JoinCache")
 	}
-	cache, madeBy, err := a.JoinCache(cfg, 99)
+	cache, madeBy, err := a.JoinCache(cfg, 99, 1)
 	if err != nil || madeBy != cfg || !c.Cached(spec) {
 		t.Fatalf("made by cfg: %t, cached: %t, %v", madeBy == cfg, c.Cached(spec), err)
 	}
-	again, madeBy, err := b.JoinCache(&config.Config{SourceThreads: 7}, 99)
+	again, madeBy, err := b.JoinCache(&config.Config{SourceThreads: 7}, 99, 1)
 	if err != nil || madeBy != cfg || again != cache {
 		t.Errorf("the second: made by cfg: %t, the same cache: %t, %v", madeBy == cfg,
 			again == cache,
@@ -228,7 +229,8 @@ func TestIndexDirsAreSeparateDatasets(t *testing.T) {
 	if c.opened != 2 {
 		t.Errorf("opened %d times", c.opened)
 	}
-	if _, _, err := b.JoinCache(&config.Config{SourceThreads: 1}, 99); err != nil || !c.Cached(spec) {
+	_, _, err := b.JoinCache(&config.Config{SourceThreads: 1}, 99, 1)
+	if err != nil || !c.Cached(spec) {
 		t.Errorf("cached: %t, %v", c.Cached(spec), err)
 	}
 	b.LeaveCache()
@@ -252,7 +254,7 @@ func TestFailedOpenLeavesNothing(t *testing.T) {
 			SourceThreads:  1,
 			StorageClasses: []config.StorageClass{{Kind: "memory", Capacity: 100}, bad},
 		}
-		if _, _, err := d.JoinCache(cfg, 99); err == nil || c.Cached(spec) || d.Reports() != nil {
+		if _, _, err := d.JoinCache(cfg, 99, 1); err == nil || c.Cached(spec) || d.Reports() != nil {
 			t.Errorf("%+v: %v; cached: %t, %+v", bad, err, c.Cached(spec), d.Reports())
 		}
 	}
@@ -308,7 +310,8 @@ func TestUnknownKindListsTheAvailableOnes(t *testing.T) {
 		t.Error(err)
 	}
 	d := c.open(t, &config.Config{})
-	_, _, err = d.JoinCache(&config.Config{StorageClasses: []config.StorageClass{{Kind: "tape"}}}, 99)
+	tape := []config.StorageClass{{Kind: "tape"}}
+	_, _, err = d.JoinCache(&config.Config{StorageClasses: tape}, 99, 1)
 	if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
 		!strings.Contains(e.Message,
 			`unknown storage class kind "tape"; available: file, memory`) {

@@ -21,6 +21,8 @@ type capacityReport struct {
 	Capacity []int64  `json:"capacity"`
 	Held     [][]byte `json:"held,omitempty"` // by class
 	Kept     []byte   `json:"kept,omitempty"`
+	// Known is what the node knows of its tiers.
+	Known json.RawMessage `json:"known,omitempty"`
 }
 
 // pack encodes a set of samples as a bitmap, sample 0 in the lowest bit of the first byte,
@@ -75,13 +77,18 @@ func unpack(packed []byte, samples int) ([]int32, error) {
 // whether they are included.
 func encodeCapacity(mine placement.Node, most int) (text []byte, whole bool, err error) {
 	r := capacityReport{Capacity: mine.Capacity, Kept: pack(mine.Kept)}
+	if mine.Known != nil {
+		if r.Known, err = json.Marshal(mine.Known); err != nil {
+			return nil, false, err
+		}
+	}
 	for _, ids := range mine.Held {
 		r.Held = append(r.Held, pack(ids))
 	}
 	if text, err = json.Marshal(r); err != nil || len(text) <= most {
 		return text, true, err
 	}
-	text, err = json.Marshal(capacityReport{Capacity: mine.Capacity})
+	text, err = json.Marshal(capacityReport{Capacity: mine.Capacity, Known: r.Known})
 	return text, false, err
 }
 
@@ -98,6 +105,14 @@ func decodeCapacity(text []byte, samples int) (node placement.Node, err error) {
 	for j, capacity := range r.Capacity {
 		if capacity < 0 {
 			return node, fmt.Errorf("storage class %d has a capacity of %d bytes", j+1, capacity)
+		}
+	}
+	if len(r.Known) > 0 {
+		if err = json.Unmarshal(r.Known, &node.Known); err == nil && node.Known != nil {
+			err = node.Known.Validate()
+		}
+		if err != nil {
+			return node, fmt.Errorf("what is known of its tiers: %w", err)
 		}
 	}
 	node.Capacity, node.Held = r.Capacity, make([][]int32, len(r.Capacity))

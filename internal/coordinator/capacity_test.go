@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
@@ -29,6 +30,11 @@ func TestCapacityReportRoundTrip(t *testing.T) {
 		Held:     [][]int32{some, {samples - 1, 0}},
 		Kept:     all,
 	}
+	known := perfmodel.Node{
+		Source: perfmodel.GivenRate(200, 1e-3), Sources: perfmodel.Curve{{Clients: 2, MBps: 300}},
+		Classes: []perfmodel.NodeClass{{Name: "x", Read: perfmodel.GuessedClass}}, Streams: 3,
+	}
+	told.Known = &known
 	text, whole, err := encodeCapacity(told, 1<<20)
 	if err != nil || !whole {
 		t.Fatalf("%d bytes; %v, %v", len(text), whole, err)
@@ -38,6 +44,7 @@ func TestCapacityReportRoundTrip(t *testing.T) {
 		Capacity: told.Capacity,
 		Held:     [][]int32{sorted, {0, samples - 1}},
 		Kept:     all,
+		Known:    &known,
 	}
 	if err != nil || !cmp.Equal(got, want) {
 		t.Errorf("decoding returned something else: %v", err)
@@ -48,8 +55,9 @@ func TestCapacityReportRoundTrip(t *testing.T) {
 		t.Fatalf("%d bytes; %v, %v", len(text), whole, err)
 	}
 	got, err = decodeCapacity(text, samples)
-	if want := (placement.Node{Capacity: told.Capacity, Held: [][]int32{nil, nil}}); err != nil ||
-		!cmp.Equal(got, want) {
+	if want := (placement.Node{
+		Capacity: told.Capacity, Held: [][]int32{nil, nil}, Known: &known,
+	}); err != nil || !cmp.Equal(got, want) {
 		t.Errorf("got %+v, %v", got, err)
 	}
 }
@@ -80,6 +88,10 @@ func TestInvalidCapacityReportsAreRefused(t *testing.T) {
 		`{"capacity":[1],"kept":"AAEC"}`: "kept samples: unexpected EOF",
 		`{"capacity":[1,-1]}`:            "storage class 2 has a capacity of -1 bytes",
 		"{":                              "unexpected end",
+		`{"capacity":[1],"known":{"compute_mbps":{"value":-1}}}`: "compute_mbps is -1 MB/s",
+		`{"capacity":[1],"known":{"network":{"latency_s":1e9}}}`: "network.latency_s is 1e+09 s",
+		`{"capacity":[1],"known":{"sources":[{"Clients":0}]}}`:   "sources has a point for 0",
+		`{"capacity":[1],"known":{"streams":"x"}}`:               "cannot unmarshal string",
 	} {
 		if _, err := decodeCapacity([]byte(text), 21); err == nil ||
 			!strings.Contains(err.Error(), want) {

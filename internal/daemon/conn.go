@@ -166,7 +166,7 @@ func (x *conn) handshake(ctx context.Context, cancel context.CancelFunc) error {
 	}
 	x.greeted = true
 	_ = x.c.SetReadDeadline(time.Time{})
-	if watch := watchProcess(int(cred.Pid), cancel); watch != nil {
+	if watch := socket.WatchProcess(int(cred.Pid), cancel); watch != nil {
 		defer watch()
 	}
 	frame, err := protocol.AppendJSON(nil, protocol.Welcome,

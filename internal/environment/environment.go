@@ -34,9 +34,6 @@ type File struct {
 	Size perfmodel.Size // the jobs that it holds for
 }
 
-// unknown is the rate that is written for a number that is not known: too high to matter, MB/s.
-const unknown = 1e6
-
 // Encode returns the file's text.
 func Encode(f File) []byte {
 	env := f.Node.Environment(f.Size)
@@ -263,9 +260,9 @@ func (f *File) guessed(keys []string) {
 		for j := range n.Classes {
 			switch key {
 			case fmt.Sprintf("storage_class.%d.read", j+1):
-				n.Classes[j].Read = perfmodel.GuessedClass
+				n.Classes[j].Read = n.Classes[j].Guess()
 			case fmt.Sprintf("storage_class.%d.write", j+1):
-				n.Classes[j].Write = perfmodel.GuessedClass
+				n.Classes[j].Write = n.Classes[j].Guess()
 			}
 		}
 	}

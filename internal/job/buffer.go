@@ -13,6 +13,9 @@ const (
 	// to mostStaged bytes.
 	growth     = 8
 	mostStaged = 1 << 30
+	// A staging buffer grows only if spare times as much memory is available: what it is for comes
+	// later than what training processes and files need.
+	spare = 4
 	// mostAhead is up to how many batches are staged and not yet taken if prefetch_batches was not
 	// given.
 	mostAhead = 4096

@@ -112,6 +112,7 @@ type Job struct {
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
 	warnings []string
+	consumed float64 // c of this node, MB/s; 0: not known yet
 }
 
 // New returns a job, and starts its planning. Close must be called only after all ranks have left.

@@ -90,7 +90,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	}
 	if most > size {
 		o.Grow = func(bytes int64) bool {
-			return j.p.Admit(bytes, "staging buffer", "set staging_buffer") == nil
+			return j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") == nil
 		}
 	}
 	if j.p.Order.Given() {
@@ -384,6 +384,7 @@ func (r *Rank) Close() {
 		r.unwatch()
 		j.p.Stops.Leave(r.rank)
 		j.mu.Lock()
+		j.pace()
 		delete(j.ranks, r.rank)
 		j.book.Leave(r.rank)
 		j.mu.Unlock()

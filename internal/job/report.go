@@ -91,7 +91,9 @@ func (j *Job) Report() *stats.Report {
 	}
 	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
 	r.Demands = o.Demands()
+	r.Known = j.planner.Known()
 	r.Complete(j.fillRead.Epochs(), capacity)
+	r.CompareTime(j.planner.LiveEnvironment(), 0)
 	return r
 }
 

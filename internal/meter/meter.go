@@ -21,25 +21,28 @@ type Meter struct {
 	zero   time.Time        // of the times that fit is given
 	last   time.Time        // end of the last read that succeeded
 
+	// Bytes are whole numbers, so that sums come back to exactly 0: of a rest of 1e-18 MB the fit
+	// would conclude that an MB delays a read by years.
 	underWay int
 	since    time.Time     // when underWay became 1
-	ahead    float64       // MB that are being read
-	besides  float64       // MB that the tier is busy with otherwise (Occupy)
+	ahead    int64         // bytes that are being read
+	besides  int64         // bytes that the tier is busy with otherwise (Occupy)
 	begun    time.Duration // sum of the beginnings of reads in progress, counted from since
 }
 
 // Read is a read in progress.
 type Read struct {
 	start time.Time
-	size  float64 // MB
-	ahead float64 // MB that were being read when it began
+	size  int64 // bytes
+	ahead int64 // bytes that were being read when it began
 }
 
-const mega = 1e6
+// mb returns the MB of so many bytes.
+func mb(bytes int64) float64 { return float64(bytes) / 1e6 }
 
 // Begin records the beginning of a read.
 func (m *Meter) Begin(now time.Time, bytes int) Read {
-	r := Read{start: now, size: float64(bytes) / mega}
+	r := Read{start: now, size: int64(bytes)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.underWay++; m.underWay == 1 {
@@ -55,7 +58,7 @@ func (m *Meter) Begin(now time.Time, bytes int) Read {
 func (m *Meter) End(now time.Time, r Read, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ahead = max(m.ahead-r.size, 0)
+	m.ahead -= r.size
 	m.begun -= r.start.Sub(m.since)
 	if m.underWay--; m.underWay == 0 {
 		m.total.Busy += now.Sub(m.since).Seconds()
@@ -72,10 +75,10 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 		m.zero = now
 	}
 	m.total.Samples++
-	m.total.Bytes += int64(r.size*mega + 0.5)
+	m.total.Bytes += r.size
 	m.last = now
 	if m.origin != perfmodel.Given {
-		m.fit.Observe(now.Sub(m.zero).Seconds(), r.size, r.ahead, took.Seconds())
+		m.fit.Observe(now.Sub(m.zero).Seconds(), mb(r.size), mb(r.ahead), took.Seconds())
 		m.origin = perfmodel.Measured
 	}
 }
@@ -85,7 +88,7 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 func (m *Meter) Occupy(bytes int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.besides = max(m.besides+float64(bytes)/mega, 0)
+	m.besides += int64(bytes)
 }
 
 // Arrival predicts how long a read of this many bytes would take if it began now, in seconds. It is
@@ -94,7 +97,7 @@ func (m *Meter) Occupy(bytes int) {
 func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	seconds := m.fit.Predict(float64(bytes)/mega, m.ahead+m.besides)
+	seconds := m.fit.Predict(mb(bytes), mb(m.ahead+m.besides))
 	if m.underWay > 0 && m.origin != perfmodel.Given {
 		age := now.Sub(m.since) - m.begun/time.Duration(m.underWay)
 		seconds = max(seconds, age.Seconds())
@@ -107,7 +110,7 @@ func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
 func (m *Meter) Delay(bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.fit.Coefficients().Queued * float64(bytes) / mega
+	return m.fit.Coefficients().Queued * mb(bytes)
 }
 
 // Know makes the meter predict by what is known of the tier: if that was given, for good, otherwise

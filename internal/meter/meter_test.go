@@ -2,6 +2,7 @@ package meter
 
 import (
 	"errors"
+	"math/rand/v2"
 	"testing"
 	"time"
 
@@ -73,6 +74,29 @@ func TestArrivalIncludesWhatIsInProgress(t *testing.T) {
 	}
 	if got := m.Delay(2e6); got != 1 {
 		t.Errorf("2 MB delay others by %v s, want 1", got)
+	}
+}
+
+// TestWritesThatHaveEndedDelayNothing checks that an idle tier's slow reads are not taken for the
+// effect of writes that have ended: sums of MB in floating point leave a rest.
+func TestWritesThatHaveEndedDelayNothing(t *testing.T) {
+	var m Meter
+	m.Know(perfmodel.GuessedClass)
+	rng := rand.New(rand.NewPCG(1, 1))
+	for range 100 {
+		first, second := 10_000+rng.IntN(20_000), 10_000+rng.IntN(20_000)
+		m.Occupy(first)
+		m.Occupy(second)
+		m.Occupy(-first)
+		m.Occupy(-second)
+	}
+	for i := range 20 {
+		at := float64(i)
+		m.End(after(at+0.01*float64(i%3)), m.Begin(after(at), 20_000), nil)
+	}
+	m.Occupy(10_000)
+	if got := m.Arrival(after(30), 20_000); got > 1 {
+		t.Errorf("while 10 kB are written, in %v s, want less than 1", got)
 	}
 }
 

@@ -230,10 +230,12 @@ func TestBatchLargerThanTheDataset(t *testing.T) {
 					seen[k].Add(1)
 				}
 			}
-			if size := r.Segments()[0].Size; size > 32<<20 {
+		})
+		for _, r := range n.Reports()[0].Ranks {
+			if size := r.Staging.Size; size > 256<<20 {
 				t.Errorf("a staging buffer of %d bytes", size)
 			}
-		})
+		}
 		for k := range seen {
 			if seen[k].Load() != 4 {
 				t.Errorf("sample %d was delivered %d times in 4 epochs", k, seen[k].Load())

@@ -9,10 +9,8 @@ type Demand struct {
 	Compute float64
 	// Nodes has the MB that each node consumes.
 	Nodes []float64
-	// New is the MB of the samples that no earlier epoch needed, each counted once, and NewSamples
-	// is their number.
-	New        float64
-	NewSamples int
+	// New is the MB of the samples that no earlier epoch needed, each counted once.
+	New float64
 }
 
 // Workload is a job as TimeBound sees it.
@@ -22,9 +20,6 @@ type Workload struct {
 	Largest float64
 	// Readers is how many nodes read each sample in an epoch; 0 means 1.
 	Readers int
-	// PeerStreams is how many transfers from other nodes get b_c on a node at the same time. 0
-	// means 1: b_c is the node's link. By equation 3.6 as printed, it is every thread's.
-	PeerStreams int
 	// First is the least time from the start until training has its first sample, in seconds.
 	First float64
 }
@@ -67,19 +62,16 @@ type span struct {
 	start  bool // it starts with the job
 	epochs int
 
-	compute    float64
-	nodes      []float64 // MB consumed, per node
-	total      float64   // of all nodes
-	fresh      float64   // MB that must leave the source in the span
-	newSamples int
+	compute float64
+	nodes   []float64 // MB consumed, per node
+	total   float64   // of all nodes
+	fresh   float64   // MB that must leave the source in the span
 
-	staged   float64   // MB that a staging buffer may hold at the start
-	rates    []float64 // MB/s that each class from 1 gives, at its best number of threads
-	source   float64   // MB/s that the source gives all nodes, at most
-	alone    float64   // MB/s that it gives one node, at most
-	peers    float64   // MB/s that a node gets from all others, at most
-	perMB    float64   // seconds of a staging thread per MB, at least
-	inFlight float64   // reads of the source that a node can wait for at the same time
+	staged float64   // MB that a staging buffer may hold at the start
+	rates  []float64 // MB/s that each class from 1 gives, at its best number of reads
+	source float64   // MB/s that the source gives all nodes, at most
+	alone  float64   // MB/s that it gives one node, at most
+	peers  float64   // MB/s that a node gets from all others, at most
 }
 
 func newSpan(e *Environment, w *Workload, first int) *span {
@@ -91,26 +83,16 @@ func newSpan(e *Environment, w *Workload, first int) *span {
 		// A sample that is larger than the buffer may be in it alone.
 		s.staged = max(e.Classes[0].Capacity, w.Largest)
 	}
-	threads := e.Classes[0].Threads
 	for gamma := 1; gamma <= n; gamma++ {
 		s.alone = max(s.alone, e.SourceRate(gamma))
 		s.source = max(s.source, float64(gamma)*e.SourceRate(gamma))
 	}
-	fastest := s.alone // one thread's rate, from any tier
-	s.inFlight = float64(threads)
-	for j := range e.Classes[1:] {
-		c := &e.Classes[j+1]
-		most, one := c.Read.Best(threads * n)
-		s.rates = append(s.rates, most)
-		if c.Capacity > 0 {
-			fastest = max(fastest, one)
-		}
-		s.inFlight += float64(c.Threads)
+	for _, c := range e.Classes[1:] {
+		s.rates = append(s.rates, c.Read.Best())
 	}
 	if n > 1 {
-		s.peers = e.PeerBandwidth * float64(max(1, w.PeerStreams))
+		s.peers = e.PeerBandwidth
 	}
-	s.perMB = e.Write(1) + 1/fastest
 	return s
 }
 
@@ -124,20 +106,19 @@ func (s *span) add(d *Demand) {
 	}
 	if s.start {
 		s.fresh += d.New
-		s.newSamples += d.NewSamples
 	}
 }
 
 // least returns a lower bound of the time that the span takes.
 func (s *span) least() float64 {
 	heaviest := slices.Max(s.nodes)
-	return max(s.compute, s.fresh/s.source, s.staging(heaviest), s.oneNode(heaviest), s.allNodes(),
-		s.requests())
+	return max(s.compute, s.fresh/s.source, s.staging(heaviest), s.oneNode(heaviest), s.allNodes())
 }
 
-// staging returns how long the threads of the staging buffer of a node take for mb MB.
+// staging returns how long the threads of the staging buffer of a node take to preprocess and write
+// mb MB. They do nothing else: a read occupies no thread.
 func (s *span) staging(mb float64) float64 {
-	return (mb - s.staged) * s.perMB / float64(s.env.Classes[0].Threads)
+	return (mb - s.staged) * s.env.Write(1) / float64(s.env.Classes[0].Threads)
 }
 
 // cached returns how many epochs' reads may be served by what caches held before: all but those of
@@ -199,19 +180,4 @@ func (s *span) parallel(mb, rate, n, serves float64) float64 {
 		t += left / slope
 	}
 	return t
-}
-
-// requests returns how long the threads that can wait for the source take for the samples that must
-// be read from it: each sample occupies one for its latency and its transfer.
-func (s *span) requests() float64 {
-	n := float64(len(s.nodes))
-	mb := max(s.fresh, s.distinct()-n*s.cached()*s.env.LocalCapacity())
-	if mb <= 0 {
-		return 0
-	}
-	samples := float64(s.newSamples)
-	if s.job.Largest > 0 {
-		samples = max(samples, mb/s.job.Largest)
-	}
-	return (samples*s.env.SourceLatency + mb/s.alone) / (n * s.inFlight)
 }

@@ -25,7 +25,7 @@ func even(epochs int, mb, compute float64) *Workload {
 	for e := range epochs {
 		d := Demand{Compute: compute, Nodes: []float64{mb / 2, mb / 2}}
 		if e == 0 {
-			d.New, d.NewSamples = mb, int(mb)
+			d.New = mb
 		}
 		w.Epochs = append(w.Epochs, d)
 	}
@@ -65,15 +65,11 @@ func TestTimeBound(t *testing.T) {
 			e.Classes[0].Write = Constant(1e6)
 			e.Classes[0].Threads = 100
 		}, even(2, 160, 0.1), 10 + 152./96},
-		// Four threads read 80 MB, at no more than 400 MB/s, and transform them at 50 MB/s.
+		// Four threads transform 80 MB at 50 MB/s each.
 		"threads": {func(e *Environment) {
 			e.Classes[1].Capacity = 1000
 			e.SourceThroughput = Constant(400)
-		}, even(1, 160, 0), 80 * (1./50 + 1./400) / 4},
-		// 160 requests of 10 s, and 160 MB at no more than 10 MB/s each, by 2 * (4 + 2 + 1) threads.
-		"latency": {func(e *Environment) {
-			e.SourceLatency = 10
-		}, even(1, 160, 0), (160*10 + 160./10) / 14},
+		}, even(1, 160, 0), 80. / 50 / 4},
 		// One node has three quarters of an epoch, and gets 10 MB/s from the source.
 		"one node": {func(e *Environment) {
 			e.SourceThroughput = Constant(1000)
@@ -82,7 +78,7 @@ func TestTimeBound(t *testing.T) {
 			e.Classes[1].Capacity, e.Classes[2].Capacity = 0, 0
 		}, &Workload{
 			Largest: 1,
-			Epochs:  []Demand{{Nodes: []float64{120, 40}, New: 160, NewSamples: 160}},
+			Epochs:  []Demand{{Nodes: []float64{120, 40}, New: 160}},
 		}, 120 / 10.001},
 		// Every sample is read on both nodes, 160 MB in an epoch. Of the two epochs' 320 MB, nodes
 		// have 50 MB each themselves in the second one; all others come from the source, at

@@ -45,15 +45,13 @@ func (c Curve) At(x float64) float64 {
 	return lo.MBps + at*(hi.MBps-lo.MBps)
 }
 
-// Best returns the highest throughput of 1 to most clients, and the highest that one of them gets.
-func (c Curve) Best(most int) (all, one float64) {
-	all, one = max(c.At(1), c.At(float64(most))), c.At(1)
+// Best returns the highest throughput of any number of clients.
+func (c Curve) Best() float64 {
+	all := 0.0
 	for _, p := range c {
-		if p.Clients <= most {
-			all, one = max(all, p.MBps), max(one, p.MBps/float64(p.Clients))
-		}
+		all = max(all, p.MBps)
 	}
-	return all, one
+	return all
 }
 
 // mostFall is the largest share by which a throughput may be lower than that of fewer clients: the

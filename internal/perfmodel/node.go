@@ -40,6 +40,14 @@ type NodeClass struct {
 	Stores int    `json:"threads"` // p_j: samples written to it at the same time
 }
 
+// Guess returns what is assumed of reads and writes until one of them has ended.
+func (c *NodeClass) Guess() Known {
+	if c.Path == "" {
+		return GuessedMemory
+	}
+	return GuessedClass
+}
+
 // Size is what an Environment depends on besides what is known of tiers.
 type Size struct {
 	Sample   float64   // mean size of a sample, MB
@@ -51,17 +59,17 @@ type Size struct {
 const (
 	// unlimited is the rate of what is not known and not guessed, MB/s: too high to matter.
 	unlimited = 1e6
-	// mostStreams is the largest number of streams for which curves have a point.
-	mostStreams = 512
-	// longestRead is the largest time that can be a coefficient, in seconds, and fastest the largest
-	// rate, in MB/s.
+	// mostStreams is the largest number of streams.
+	mostStreams = 1 << 16
+	// longestRead is the largest latency, in seconds, and fastest the largest rate, in MB/s.
 	longestRead = 3600
+	slowest     = 1e9 // seconds per MB
 	fastest     = 1e9
 	smallest    = 1e-6 // least mean size of a sample, MB
 )
 
 // streams are the numbers of streams for which curves have points.
-var streams = []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, mostStreams}
+var streams = []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}
 
 // one returns how long a read takes alone, and by how much each further stream delays it, in
 // seconds, for samples of size MB. More streams are at most as slow as reads one after another, so
@@ -78,16 +86,19 @@ func (c Coefficients) Rate(p int, size float64) float64 {
 	return float64(p) * max(size, smallest) / (alone + float64(p-1)*more)
 }
 
-// Curve returns r_j(p) for samples of size MB.
-func (c Coefficients) Curve(size float64) Curve {
+// Curve returns r_j(p) for samples of size MB and up to most streams; more than these were not
+// observed, and are taken to deliver no more.
+func (c Coefficients) Curve(size float64, most int) Curve {
 	if _, more := c.one(size); more == c.Latency+size*c.PerMB {
 		return Constant(c.Rate(1, size))
 	}
-	curve := make(Curve, len(streams))
-	for i, p := range streams {
-		curve[i] = Point{p, c.Rate(p, size)}
+	var curve Curve
+	for _, p := range streams {
+		if p < most {
+			curve = append(curve, Point{p, c.Rate(p, size)})
+		}
 	}
-	return curve
+	return append(curve, Point{max(most, 1), c.Rate(max(most, 1), size)})
 }
 
 // FromCurve returns the coefficients that describe a throughput best. A curve says nothing of
@@ -140,7 +151,8 @@ func (n *Node) Environment(s Size) Environment {
 	}
 	for j, c := range n.Classes {
 		class := Class{
-			Threads: max(c.Stores, 1), Read: c.Read.Curve(s.Sample), Write: c.Write.Curve(s.Sample),
+			Threads: max(c.Stores, 1), Read: c.Read.Curve(s.Sample, most),
+			Write: c.Write.Curve(s.Sample, max(c.Stores, 1)),
 		}
 		if j < len(s.Capacity) {
 			class.Capacity = s.Capacity[j]
@@ -248,12 +260,16 @@ func (n *Node) Validate() error {
 	}
 	known := func(key string, k Known) {
 		for _, c := range []struct {
-			name  string
-			value float64
-		}{{"latency_s", k.Latency}, {"s_per_mb", k.PerMB}, {"s_per_mb_queued", k.Queued}} {
-			if !(c.value >= 0 && c.value <= longestRead) {
-				errs = append(errs, fmt.Errorf("%s.%s is %v s; it must be from 0 to %d", key, c.name,
-					c.value, longestRead))
+			name        string
+			value, most float64
+		}{
+			{"latency_s", k.Latency, longestRead},
+			{"s_per_mb", k.PerMB, slowest},
+			{"s_per_mb_queued", k.Queued, slowest},
+		} {
+			if !(c.value >= 0 && c.value <= c.most) {
+				errs = append(errs, fmt.Errorf("%s.%s is %v s; it must be from 0 to %g", key, c.name,
+					c.value, c.most))
 			}
 		}
 		origin(key, k.Origin)
@@ -274,11 +290,11 @@ func (n *Node) Validate() error {
 	for j, c := range n.Classes[:min(len(n.Classes), maxClasses)] {
 		known(fmt.Sprintf("classes.%d.read", j), c.Read)
 		known(fmt.Sprintf("classes.%d.write", j), c.Write)
-		if c.Stores < 0 || c.Stores > 1<<16 {
+		if c.Stores < 0 || c.Stores > mostStreams {
 			errs = append(errs, fmt.Errorf("classes.%d.threads is %d", j, c.Stores))
 		}
 	}
-	if n.Streams < 0 || n.Streams > 1<<16 {
+	if n.Streams < 0 || n.Streams > mostStreams {
 		errs = append(errs, fmt.Errorf("streams is %d", n.Streams))
 	}
 	return errors.Join(errs...)

@@ -30,7 +30,7 @@ func drawNode(t *rapid.T) Node {
 	n := Node{
 		Compute: value("c"), Preprocess: value("beta"), SourceNetwork: value("b_fs"),
 		Network: known("network"), Source: known("source"),
-		Streams: rapid.IntRange(1, mostStreams).Draw(t, "streams"),
+		Streams: rapid.IntRange(2, 512).Draw(t, "streams"),
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "classes") {
 		n.Classes = append(n.Classes,
@@ -69,7 +69,7 @@ func TestEnvironmentOfNode(t *testing.T) {
 			t.Fatalf("%d streams and %d classes", back.Streams, len(back.Classes))
 		}
 		for j, c := range n.Classes {
-			for p := 1; p <= mostStreams; p += 7 {
+			for p := 1; p <= n.Streams; p += 7 {
 				want := c.Read.Rate(p, s.Sample)
 				if got := e.Classes[j+1].Read.At(float64(p)); !near(got, want, 0.05) {
 					t.Fatalf("class %d, %d streams: %v MB/s, want %v", j+1, p, got, want)
@@ -151,7 +151,7 @@ func TestImpossibleNodesAreRefused(t *testing.T) {
 		{Sources: Curve{{1, 0}}},
 		{Sources: Curve{{2, 1}, {1, 1}}},
 		{Classes: make([]NodeClass, maxClasses+1)},
-		{Classes: []NodeClass{{Read: Known{Coefficients{Queued: 1e9}, Given}}}},
+		{Classes: []NodeClass{{Read: Known{Coefficients{Queued: 1e10}, Given}}}},
 		{Streams: -1},
 	} {
 		if n.Validate() == nil {

@@ -19,6 +19,24 @@ func (e *Environment) SourceRate(gamma int) float64 {
 	return min(e.SourceBandwidth, e.SourceThroughput.At(g)/g)
 }
 
+// NodeRate returns the rate at which class j serves all threads of a node that fill the staging
+// buffer, MB/s: r_j(p_0).
+func (e *Environment) NodeRate(j int) float64 {
+	return e.Classes[j].Read.At(float64(e.Classes[0].Threads))
+}
+
+// NodeSourceRate returns the rate at which each of gamma nodes reads samples of size MB from the
+// source with the threads that fill its staging buffer, MB/s. Latency delays each read, and takes
+// nothing from the source.
+func (e *Environment) NodeSourceRate(gamma int, size float64) float64 {
+	rate := e.SourceRate(gamma)
+	if e.SourceLatency <= 0 {
+		return rate
+	}
+	threads := float64(max(e.Classes[0].Threads, 1)) * size
+	return threads / (e.SourceLatency + threads/rate)
+}
+
 // FetchSource returns the time in seconds to fetch size MB from the source while gamma-1 other
 // nodes read from it too: thesis equation 3.5, plus the source's latency.
 func (e *Environment) FetchSource(size float64, gamma int) float64 {

@@ -62,6 +62,9 @@ type Node struct {
 	// whatever the plan. It does not count against their capacity here. Moving it to another class
 	// or node takes no read from the source.
 	Kept []int32
+	// Known is what the node knows of its tiers; nil: nothing. Nodes agree on Env by it
+	// (Input.Agree). Policies do not read it.
+	Known *perfmodel.Node
 }
 
 // Plan states which node caches which samples. It must not be modified.

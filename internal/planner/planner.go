@@ -16,6 +16,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
@@ -80,10 +81,13 @@ type Options struct {
 	// Needed reduces each class's samples to those that are worth reading ahead.
 	Needed  func(classes [][]int32) [][]int32
 	Classes []Class
-	Use     Use
-	Read    func(bytes int64) // called with the bytes that are read ahead
-	Me      int               // this node's number
-	Nodes   Nodes             // nil: the job has one node
+	// Known returns what is known of this node's tiers; nil: nothing, and plans are made without an
+	// environment.
+	Known func() perfmodel.Node
+	Use   Use
+	Read  func(bytes int64) // called with the bytes that are read ahead
+	Me    int               // this node's number
+	Nodes Nodes             // nil: the job has one node
 	// Turns is set if ranks supply their parts of epochs: a later epoch may have any samples then.
 	Turns bool
 	// Staged returns how many batches the rank that is furthest ahead has staged.
@@ -104,8 +108,10 @@ type Planner struct {
 	failover failover
 	// plan is the plan in force; nil until planning has produced one.
 	plan      atomic.Pointer[placement.Plan]
-	bootstrap *bootstrap    // nil: the plan was made at once
-	done      chan struct{} // closed when planning has ended
+	mean      float64                // size of a sample, MB
+	env       *perfmodel.Environment // that all nodes plan with; nil: too little is known
+	bootstrap *bootstrap             // nil: the plan was made at once
+	done      chan struct{}          // closed when planning has ended
 }
 
 // New has the policy make the job's plan, or starts that in the background if it takes long. Close
@@ -122,7 +128,7 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 	if err != nil {
 		return nil, err
 	}
-	p.nodes = capacities(in.Nodes)
+	p.nodes, p.env, p.mean = capacities(in.Nodes), in.Env, in.MeanSize()
 	if err := o.Admit(policies.Memory(in)); err != nil {
 		return nil, err
 	}
@@ -175,6 +181,10 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 		node.Capacity = append(node.Capacity, c.Capacity)
 		node.Held = append(node.Held, held)
 	}
+	if o.Known != nil {
+		known := o.Known()
+		node.Known = &known
+	}
 	in := placement.Input{
 		Stream: o.Stream.Fixed(), Epochs: o.First + openEnd, From: o.First,
 		Nodes: []placement.Node{node},
@@ -187,6 +197,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 			return in, err
 		}
 	}
+	in.Agree()
 	return in, nil
 }
 
@@ -194,7 +205,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 func capacities(nodes []placement.Node) []placement.Node {
 	out := slices.Clone(nodes)
 	for i := range out {
-		out[i].Held, out[i].Kept = nil, nil
+		out[i].Held, out[i].Kept, out[i].Known = nil, nil, nil
 	}
 	return out
 }
@@ -247,6 +258,29 @@ func (p *Planner) follow(plan *placement.Plan) {
 	if !plan.OnRead {
 		p.o.Use.Fill(p.o.Needed(p.ours(plan)), p.o.Read)
 	}
+}
+
+// Known returns what is known of this node's tiers now; nil: nothing.
+func (p *Planner) Known() *perfmodel.Node {
+	if p.o.Known == nil {
+		return nil
+	}
+	known := p.o.Known()
+	return &known
+}
+
+// Environment returns the environment that all nodes plan with; nil: too little was known of their
+// tiers when the job was opened.
+func (p *Planner) Environment() *perfmodel.Environment { return p.env }
+
+// LiveEnvironment returns the environment of nodes that know what this one knows now; nil: too
+// little.
+func (p *Planner) LiveEnvironment() *perfmodel.Environment {
+	known := p.Known()
+	if known == nil {
+		return nil
+	}
+	return placement.EnvironmentOf([]perfmodel.Node{*known}, p.nodes, p.mean)
 }
 
 // Plan returns the plan in force; nil until the node has begun to read.

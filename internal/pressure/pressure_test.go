@@ -163,7 +163,7 @@ func TestGrowthAtTheRateIsSurvived(t *testing.T) {
 }
 
 // TestCacheGrowsAgainAfterAWhile checks that what is given back is not taken again at once, that it
-// is when there has been room for a while, and that this takes longer if memory is soon short
+// is when there has been room for a while, and that this takes longer if memory becomes short
 // again.
 func TestCacheGrowsAgainAfterAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -29,8 +29,7 @@ func workload(ctx context.Context, job *Job) (*perfmodel.Workload, error) {
 		return nil, err
 	}
 	w := &perfmodel.Workload{
-		Largest:     slices.Max(job.Sizes),
-		PeerStreams: job.Env.Classes[0].Threads, // each thread reads at b_c (thesis equation 3.6)
+		Largest: slices.Max(job.Sizes),
 	}
 	if job.Scheme == access.Whole {
 		w.Readers = job.Nodes
@@ -66,7 +65,6 @@ func workload(ctx context.Context, job *Job) (*perfmodel.Workload, error) {
 					if seen[k>>6]&(1<<(k&63)) == 0 {
 						seen[k>>6] |= 1 << (k & 63)
 						d.New += job.Sizes[k]
-						d.NewSamples++
 						left--
 					}
 				}

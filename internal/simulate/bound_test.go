@@ -85,10 +85,10 @@ func TestTimeBoundByHand(t *testing.T) {
 	}{
 		// Sample 0 leaves the source at 1 and is in the buffer at 1.1; then 6 MB are computed.
 		"tiny": {func(*Job) {}, 7.1},
-		// Nothing is cached: one thread reads 6 MB at 1 MB/s, and writes them at 10 MB/s.
+		// Nothing is cached: 6 MB are read at 1 MB/s.
 		"source": {func(j *Job) {
 			j.Env.Compute, j.Env.Classes[1].Capacity = 1000, 0
-		}, 6.6},
+		}, 6},
 		// The caches hold 2 of 3 MB: 3 MB leave it, then another.
 		"cache": {func(j *Job) {
 			j.Env.Compute, j.Env.Classes[0].Capacity, j.Env.Classes[1].Capacity = 1000, 0, 2

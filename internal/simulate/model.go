@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strconv"
 
 	"github.com/hdmlp/hdmlp/internal/access"
@@ -65,10 +64,11 @@ type model struct {
 	full, last    []int   // samples of a batch per node, and of an epoch's last
 	perMB         float64 // 1/c
 	write         float64 // seconds per MB, write_i(k) of thesis 3.1.3
+	perThread     float64 // 1/p_0
 	buffer        float64 // d_0
-	peer          float64 // b_c
+	part          float64 // MB of the buffer that are refilled together
+	peer          float64 // 1/b_c
 	latency       float64
-	fastestSource float64 // the highest rate that any number of nodes gets
 
 	now        float64
 	training   bool // false while classes are filled before training
@@ -85,6 +85,9 @@ type model struct {
 	local  []Amount // per class
 	result Result
 }
+
+// parts is how many refills fill a staging buffer.
+const parts = 64
 
 // RunModel simulates the job under the named policy, in the profile Model. If the policy cannot run
 // the job, Supported is false in the Result and Reason says why. It returns an error for an unknown
@@ -155,6 +158,15 @@ func streamOf(job *Job) (*access.Stream, error) {
 	return access.New(spec)
 }
 
+// Input returns what a policy plans by in a simulation of the job.
+func Input(job *Job) (placement.Input, error) {
+	stream, err := streamOf(job)
+	if err != nil {
+		return placement.Input{}, err
+	}
+	return input(job, stream), nil
+}
+
 // input returns the job as a policy sees it.
 func input(job *Job, stream *access.Stream) placement.Input {
 	var capacity []int64
@@ -178,13 +190,14 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		nodes: make([]node, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
 		source: newSource(env, job.Nodes), clock: newTournament(job.Nodes),
 		classes: len(env.Classes), steps: stream.Steps(), epochs: job.Epochs,
-		perMB: 1 / env.Compute, write: env.Write(1), buffer: env.Classes[0].Capacity,
-		peer: env.PeerBandwidth, latency: env.SourceLatency,
+		perMB: 1 / env.Compute, write: env.Write(1),
+		perThread: 1 / float64(env.Classes[0].Threads),
+		buffer:    env.Classes[0].Capacity, part: env.Classes[0].Capacity / parts,
+		peer: 1 / env.PeerBandwidth, latency: env.SourceLatency,
 		local: make([]Amount, len(env.Classes)),
 	}
-	m.fastestSource = slices.Max(m.source.rate)
 	for _, c := range env.Classes {
-		m.rates = append(m.rates, newRates(c.Read, readers(job)))
+		m.rates = append(m.rates, newRates(c.Read))
 	}
 	m.reading = make([]classReads, job.Nodes*m.classes)
 	first := stream.Epoch(0)
@@ -192,16 +205,13 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
 		n := &m.nodes[i]
-		n.threads = make([]float64, env.Classes[0].Threads)
+		n.copies = make([]float64, copyStreams(env.Classes[0].Threads))
 		n.start = inf
 	}
 	m.measure = newMeasure(m)
 	m.result = Result{Supported: true}
 	return m
 }
-
-// readers returns how many threads of all nodes read samples for training.
-func readers(job *Job) int { return job.Nodes * job.Env.Classes[0].Threads }
 
 // run simulates the plan.
 func (m *model) run(ctx context.Context) error {

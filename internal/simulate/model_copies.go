@@ -102,61 +102,56 @@ func (c *copies) on(node int, k int32) int32 {
 	return -1
 }
 
-// classReads holds the end times of the reads in progress from one class of one node. A new read
-// shares the class with these (thesis equations 3.6 and 3.7: r_j(p)/p with p reading threads).
-//
-// A read keeps the rate of its begin, so that reads that begin while others pause could together
-// get more than the class gives; done prevents that.
+// classReads holds the reads in progress from one class of one node, which end in the order in
+// which they begin. With p of them, the class delivers r_j(p) (thesis equations 3.6 and 3.7), up to
+// the p at which that is highest: streams beyond are not opened, and their reads wait.
 type classReads struct {
-	ends []float64
-	done float64 // when the class, at its best rate, has read all that was requested of it
+	done float64       // when all have ended
+	ends ring[float64] // of each; unused if r_j is constant
 }
 
-// read adds a read of size MB that begins at time now and by itself ends at time end, and returns
-// when it ends. best is the class's best rate.
-func (r *classReads) read(now, end, size, best float64) float64 {
-	r.done = max(r.done, now) + size/best
-	end = max(end, r.done)
-	r.ends = append(r.ends, end)
-	return end
+// end returns when a read of size MB would end that began at time now.
+func (r *classReads) end(now, size float64, rates *rates) float64 {
+	return max(r.done, now) + size*rates.slow[r.others(now, rates)]
 }
 
-// threads returns the number of threads that read at time now, plus one.
-func (r *classReads) threads(now float64) int {
-	for i := 0; i < len(r.ends); {
-		if r.ends[i] <= now {
-			last := len(r.ends) - 1
-			r.ends[i] = r.ends[last]
-			r.ends = r.ends[:last]
-			continue
+// others returns how many reads are in progress, or the most of which the rate is tabled.
+func (r *classReads) others(now float64, rates *rates) int {
+	if len(rates.slow) == 1 {
+		return 0
+	}
+	for !r.ends.empty() && *r.ends.head() <= now {
+		r.ends.first++
+	}
+	return min(r.ends.len(), len(rates.slow)-1)
+}
+
+// read adds a read that ends at this time, as end returned it.
+func (r *classReads) read(end float64, rates *rates) {
+	r.done = end
+	if len(rates.slow) > 1 {
+		*r.ends.add() = end
+	}
+}
+
+// rates are those of a class: slow[p-1] is 1/r_j(p), for the seconds per MB of p reads, up to the p
+// of the highest rate.
+type rates struct{ slow []float64 }
+
+func newRates(curve perfmodel.Curve) rates {
+	best := 1
+	for _, p := range curve {
+		if p.MBps > curve.At(float64(best)) {
+			best = p.Clients
 		}
-		i++
 	}
-	return len(r.ends) + 1
-}
-
-// tabled is the largest number of threads for which the rates of a class are tabled.
-const tabled = 64
-
-// rates holds r_j(p)/p of a class for p = 0..tabled; the entry for 0 equals that for 1.
-type rates struct {
-	curve perfmodel.Curve
-	best  float64 // the highest r_j(p) of the threads that there are
-	table [tabled + 1]float64
-}
-
-func newRates(curve perfmodel.Curve, threads int) rates {
-	r := rates{curve: curve}
-	r.best, _ = curve.Best(threads)
-	for p := range r.table {
-		r.table[p] = curve.At(float64(max(1, p))) / float64(max(1, p))
+	r := rates{slow: make([]float64, min(best, tabled))}
+	for p := range r.slow {
+		r.slow[p] = 1 / curve.At(float64(p+1))
 	}
+	r.slow[len(r.slow)-1] = 1 / curve.At(float64(best))
 	return r
 }
 
-func (r *rates) at(threads int) float64 {
-	if threads <= tabled {
-		return r.table[threads]
-	}
-	return r.curve.At(float64(threads)) / float64(threads)
-}
+// tabled is the largest number of reads for which the rates of a class are tabled.
+const tabled = 1024

@@ -3,6 +3,8 @@ package simulate
 import (
 	"context"
 	"errors"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
 // errStuck reports a bug in the simulator: no event is left, and training has not ended.
@@ -56,7 +58,8 @@ func (m *model) ring(i int, n *node) {
 	what := n.soon[first].what
 	n.soon = append(n.soon[:first], n.soon[first+1:]...)
 	if what == demandRead {
-		n.asks = true
+		m.read(i, n, n.head, 0)
+		m.consume(i, n)
 		m.schedule(i, n)
 		return
 	}
@@ -66,83 +69,116 @@ func (m *model) ring(i int, n *node) {
 	m.preloaded()
 }
 
-// take lets the first free thread take the sample that training asks for, or else the node's next
-// position.
+// take begins to read the node's next positions, as many as there is capacity for now.
 func (m *model) take(i int, n *node) {
-	if n.asks {
-		n.asks = false
-		m.read(i, n, waiter{n.head, int32(i), int32(n.first), -1})
-		m.consume(i, n)
-		m.schedule(i, n)
-		return
+	for n.start <= m.now {
+		at := n.next
+		if n.streams < streams && !n.waits.empty() {
+			at = *n.waits.pop()
+			n.waits.mb -= n.pos(at).size
+			m.read(i, n, at, 0)
+		} else {
+			m.takeNext(i, n)
+		}
+		if n.head == at { // training waits only for this sample
+			m.consume(i, n)
+		}
+		m.admit(i, n)
 	}
+	m.setClock(i, n)
+}
+
+// takeNext takes the node's next position.
+func (m *model) takeNext(i int, n *node) {
 	at := n.next
 	n.next++
 	p := n.pos(at)
+	p.before = n.taken
+	n.taken += p.size
 	n.used += p.size
 	if m.how.Demand && p.from == p.to {
 		p.at = -1
-	} else {
-		m.read(i, n, waiter{at, int32(i), int32(n.first), -1})
+		return
 	}
-	if n.head == at { // training waits only for this sample
-		m.consume(i, n)
-	}
-	m.schedule(i, n)
+	m.read(i, n, at, n.waits.mb)
 }
 
-// read begins to read the sample at position w.at for a thread, from the fastest tier that has it
-// now: a class of the node, a class of another node, or the source (thesis 3.2.2).
-func (m *model) read(i int, n *node, w waiter) {
-	p := n.pos(w.at)
+// read begins to read the sample at a position: from a class of the node, a class of another node,
+// or the source, whichever perfmodel.Choose takes. Arrivals include what is queued there, the
+// node's own `queued` MB that wait for a stream to the source among it. Training needs the sample
+// when it has computed what precedes it (thesis equation 3.2).
+func (m *model) read(i int, n *node, at int, queued float64) {
+	p := n.pos(at)
 	size := p.size
-	own, from := int32(-1), int32(-1)
-	rate := 0.0
+	own, peer := int32(-1), int32(-1) // copies
+	var candidates [3]perfmodel.Candidate
+	var from [3]int32
+	count := 0
+	ends := inf // of the read from a peer
 	for c := p.from; c < p.to; c++ {
 		cp := &m.copies.list[c]
 		if int(cp.node) == i {
 			own = int32(c)
-			if cp.state == there {
-				slot := i*m.classes + int(cp.class)
-				if r := m.rates[cp.class].at(m.reading[slot].threads(m.now)); r >= rate {
-					rate, from = r, own
-				}
-			}
 		} else if cp.state == there && m.plan.Remote {
-			slot := int(cp.node)*m.classes + int(cp.class)
-			if r := min(m.peer, m.rates[cp.class].at(m.reading[slot].threads(m.now))); r > rate {
-				rate, from = r, int32(c)
+			if end := m.peerEnd(n, cp, size); end < ends {
+				ends, peer = end, int32(c)
 			}
 		}
 	}
-	if from >= 0 && (rate >= m.fastestSource || m.how.CacheFirst || m.plan.ReadOnce ||
-		size <= rate*(m.latency+size/m.source.share(i))) {
-		m.readCopy(n, w, from, own, m.now+size/rate, size)
-		return
+	if own >= 0 && m.copies.list[own].state == there {
+		cp := &m.copies.list[own]
+		end := m.reading[i*m.classes+int(cp.class)].end(m.now, size, &m.rates[cp.class])
+		candidates[0].Arrival, from[0] = end-m.now, own
+		count = 1
+	}
+	if peer >= 0 {
+		candidates[count].Arrival, from[count] = ends-m.now, peer
+		count++
+	}
+	if count > 0 {
+		chosen := 0
+		if !m.how.CacheFirst {
+			c := &candidates[count]
+			c.Arrival, c.Charge = m.source.takes(i, m.now, size, queued)
+			c.Arrival += m.latency
+			from[count] = -1
+			due := max(n.busy-m.now, 0) + (p.before-n.done)*m.perMB - size*m.write
+			chosen = perfmodel.Choose(due, candidates[:count+1])
+		} else if count > 1 && candidates[1].Arrival < candidates[0].Arrival {
+			chosen = 1
+		}
+		if c := from[chosen]; c >= 0 {
+			m.readCopy(i, n, at, c, own, candidates[chosen].Arrival+m.now)
+			return
+		}
 	}
 
+	if n.streams >= streams && at != n.head {
+		*n.waits.add() = at
+		n.waits.mb += size
+		return
+	}
+	n.streams++
 	brings := int32(-1) // the copy that the read makes
 	switch {
-	case from >= 0: // the source is faster than all copies
+	case count > 0: // the source was chosen
 	case m.plan.ReadOnce && p.from < p.to:
 		c := p.from
 		owner := &m.copies.list[c]
 		reader := int(owner.node)
 		brings = int32(c)
 		if owner.state == coming {
-			m.wait(m.source.wanted(reader, m.now, brings), w)
-			m.hold(n, w)
+			m.wait(m.source.wanted(reader, m.now, brings), waiter{at, int32(i), stageRead, -1})
 			return
 		}
 		owner.state = coming
 		if reader != i {
-			m.hold(n, w)
-			m.fromSource(reader, size, brings, waiter{0, int32(reader), ownerThread, m.waiter(w)})
+			next := m.waiter(waiter{at, int32(i), stageRead, -1})
+			m.fromSource(reader, size, brings, waiter{0, int32(reader), ownerRead, next})
 			return
 		}
 	case own >= 0 && m.copies.list[own].state == coming:
-		m.wait(m.source.wanted(i, m.now, own), w)
-		m.hold(n, w)
+		m.wait(m.source.wanted(i, m.now, own), waiter{at, int32(i), stageRead, -1})
 		return
 	case own >= 0:
 		m.copies.list[own].state = coming
@@ -150,8 +186,14 @@ func (m *model) read(i int, n *node, w waiter) {
 	}
 	m.result.Reads.Source.Samples++
 	m.result.Reads.Source.MB += size
-	m.hold(n, w)
-	m.fromSource(i, size, brings, w)
+	m.fromSource(i, size, brings, waiter{at, int32(i), stageRead, -1})
+}
+
+// peerEnd returns when a read of another node's copy would end (thesis equation 3.6).
+func (m *model) peerEnd(n *node, cp *sampleCopy, size float64) float64 {
+	slot := int(cp.node)*m.classes + int(cp.class)
+	return max(m.reading[slot].end(m.now, size, &m.rates[cp.class]),
+		n.link.transfer(&m.nodes[cp.node].link, m.now, size*m.peer))
 }
 
 // fromSource begins a read from the source.
@@ -160,17 +202,14 @@ func (m *model) fromSource(i int, size float64, brings int32, who waiter) {
 	m.source.begin(i, m.now, size, brings, who)
 }
 
-// hold marks the thread as busy with a read whose end is unknown.
-func (m *model) hold(n *node, w waiter) {
-	if w.thread >= 0 {
-		n.threads[w.thread] = inf
-	}
-}
-
-// wait adds w to those that wait for the read.
+// wait adds w to those that wait for the read, after the others.
 func (m *model) wait(f *flight, w waiter) {
-	w.next = f.who.next
-	f.who.next = m.waiter(w)
+	last := &f.who.next
+	next := m.waiter(w)
+	for *last >= 0 {
+		last = &m.waiters[*last].next
+	}
+	*last = next
 }
 
 // waiter stores w and returns its index in m.waiters.
@@ -185,33 +224,43 @@ func (m *model) waiter(w waiter) int32 {
 	return int32(len(m.waiters) - 1)
 }
 
-// readCopy reads copy c until time end (thesis equations 3.6, 3.7). If the sample comes from
-// another node and is planned on this one as well, it is kept and counts as present from now on.
-func (m *model) readCopy(n *node, w waiter, c, own int32, end, size float64) {
-	cp := m.copies.list[c]
-	slot := int(cp.node)*m.classes + int(cp.class)
-	end = m.reading[slot].read(m.now, end, size, m.rates[cp.class].best)
+// readCopy reads copy c, which takes until time end (thesis equations 3.6, 3.7).
+func (m *model) readCopy(i int, n *node, at int, c, own int32, end float64) {
+	cp, size := m.copies.list[c], n.pos(at).size
+	slot, rates := int(cp.node)*m.classes+int(cp.class), &m.rates[cp.class]
 	if c == own {
+		m.reading[slot].read(end, rates)
+	} else {
+		m.reading[slot].read(m.reading[slot].end(m.now, size, rates), rates)
+		n.link.begin(&m.nodes[cp.node].link, m.now, size*m.peer)
+	}
+	m.count(cp, c == own, own, size)
+	m.stage(n, at, end, size)
+	*n.slot() = n.pos(at).at
+	n.copied++
+}
+
+// count counts a read of a copy. If the sample comes from another node and is planned on this one
+// as well, it is kept and counts as present from now on.
+func (m *model) count(cp sampleCopy, local bool, own int32, size float64) {
+	if local {
 		a := &m.local[cp.class]
 		a.Samples++
 		a.MB += size
-	} else {
-		m.result.Reads.Remote.Samples++
-		m.result.Reads.Remote.MB += size
-		if own >= 0 && m.copies.list[own].state == planned {
-			m.copies.list[own].state = there
-		}
+		return
 	}
-	m.stage(n, w, end, size)
+	m.result.Reads.Remote.Samples++
+	m.result.Reads.Remote.MB += size
+	if own >= 0 && m.copies.list[own].state == planned {
+		m.copies.list[own].state = there
+	}
 }
 
-// stage writes a sample that is fetched at time t to the staging buffer (thesis equation 3.4).
-func (m *model) stage(n *node, w waiter, t, size float64) {
-	t += size * m.write
-	n.pos(w.at).at = t
-	if w.thread >= 0 {
-		n.threads[w.thread] = t
-	}
+// stage preprocesses a sample that is fetched at time t and writes it to the staging buffer (thesis
+// equations 3.3 and 3.4).
+func (m *model) stage(n *node, at int, t, size float64) {
+	alone := size * m.write
+	n.pos(at).at = n.cpu.run(m.now, t, alone, alone*m.perThread)
 }
 
 // sourceEnd finishes the source read that ends now.
@@ -221,48 +270,68 @@ func (m *model) sourceEnd() {
 	if f.copy >= 0 {
 		m.copies.list[f.copy].state = there
 	}
-	for at := f.who.next; at >= 0; {
+	size, brought, who := f.size, f.copy, f.who // f may be used again
+	switch {
+	case who.what <= fillRead:
+		class := fillRead - who.what
+		n.soon = append(n.soon, alarm{m.now + m.latency + size/n.fill[class].rate, who.what})
+		m.setClock(i, n)
+	case who.what == stageRead:
+		m.stage(n, who.at, m.now+m.latency, size)
+		m.staged(i, n, who.at)
+	}
+	for at := who.next; at >= 0; {
 		w := m.waiters[at]
 		m.spare = append(m.spare, at)
 		at = w.next
-		m.answer(w, f)
-	}
-	switch {
-	case f.who.thread <= fillThread:
-		class := fillThread - f.who.thread
-		n.soon = append(n.soon, alarm{m.now + m.latency + f.size/n.fill[class].rate, f.who.thread})
-		m.setClock(i, n)
-	case f.who.thread != ownerThread:
-		m.stage(n, f.who, m.now+m.latency, f.size)
-		if n.head == f.who.at {
-			m.consume(i, n)
-		}
-		m.schedule(i, n)
+		m.answer(w, brought, size)
 	}
 }
 
-// answer serves a thread that waited for the read.
-func (m *model) answer(w waiter, f *flight) {
+// answer gives the sample to a reader that waited for the read of it, from memory.
+func (m *model) answer(w waiter, c int32, size float64) {
 	i := int(w.node)
-	n, cp := &m.nodes[i], m.copies.list[f.copy]
-	reads := &m.reading[int(cp.node)*m.classes+int(cp.class)]
-	rate, own := m.rates[cp.class].at(reads.threads(m.now)), int32(-1)
+	n, cp := &m.nodes[i], m.copies.list[c]
+	end := m.now + m.latency
 	if int(cp.node) == i {
-		own = f.copy
+		m.count(cp, true, c, size)
 	} else {
-		rate = min(rate, m.peer)
+		p := n.pos(w.at)
+		own := int32(-1)
+		for o := p.from; o < p.to; o++ {
+			if int(m.copies.list[o].node) == i {
+				own = int32(o)
+			}
+		}
+		from := &m.nodes[cp.node].link
+		t := n.link.transfer(from, end, size*m.peer)
+		n.link.begin(from, end, size*m.peer)
+		end = t
+		m.count(cp, false, own, size)
 	}
-	m.readCopy(n, w, f.copy, own, m.now+m.latency+f.size/rate, f.size)
-	if n.head == w.at {
+	m.stage(n, w.at, end, size)
+	m.staged(i, n, w.at)
+}
+
+// staged continues after the end of a read that held a stream: with those that wait for one, and
+// with training, if it waits for the position, which is in the staging buffer at a time that is
+// known now.
+func (m *model) staged(i int, n *node, at int) {
+	n.streams--
+	if n.head == at {
 		m.consume(i, n)
 	}
-	m.schedule(i, n)
+	if n.start == inf || !n.waits.empty() {
+		m.schedule(i, n)
+	} else if len(n.soon) > 0 {
+		m.setClock(i, n)
+	}
 }
 
 // fillNext lets a thread of a class read the next sample that has not been read and is not being
 // read (thesis 3.2.2: in the order of the plan).
-func (m *model) fillNext(i int, n *node, thread int32) {
-	fl := &n.fill[fillThread-thread]
+func (m *model) fillNext(i int, n *node, what int32) {
+	fl := &n.fill[fillRead-what]
 	for len(fl.ids) > 0 {
 		k := fl.ids[0]
 		fl.ids = fl.ids[1:]
@@ -272,7 +341,7 @@ func (m *model) fillNext(i int, n *node, thread int32) {
 		}
 		m.copies.list[c].state = coming
 		m.active++
-		m.fromSource(i, m.sizes[k], c, waiter{0, int32(i), thread, -1})
+		m.fromSource(i, m.sizes[k], c, waiter{0, int32(i), what, -1})
 		return
 	}
 }
@@ -289,7 +358,7 @@ func (m *model) startFilling() {
 		}
 		for j := range n.fill {
 			for range m.job.Env.Classes[j+1].Threads {
-				m.fillNext(i, n, fillThread-int32(j))
+				m.fillNext(i, n, fillRead-int32(j))
 			}
 		}
 	}
@@ -307,11 +376,5 @@ func (m *model) begin() {
 	m.training = true
 	m.result.BeforeTraining = m.now
 	m.released, m.epochStart = m.now, m.now
-	for i := range m.nodes {
-		n := &m.nodes[i]
-		for x := range n.threads {
-			n.threads[x] = m.now
-		}
-	}
 	m.startBatch(m.now)
 }

@@ -2,6 +2,7 @@ package simulate
 
 import (
 	"math"
+	"math/bits"
 
 	"github.com/hdmlp/hdmlp/internal/placement/simulated"
 )
@@ -14,7 +15,7 @@ var inf = math.Inf(1)
 // <= next <= loaded.
 //
 //	[free, head)  consumed, their capacity not yet taken by a later read
-//	[head, next)  taken by a thread, not consumed
+//	[head, next)  taken, not consumed
 //	[next, ...)   loaded, not taken
 type node struct {
 	line             []position // ring; its length is a power of two
@@ -24,18 +25,25 @@ type node struct {
 	step             int     // batches loaded, over all epochs
 	epoch            *epoch
 
-	// of the staging buffer: when each becomes free; inf while the end of its read is unknown
-	threads []float64
-	first   int     // the first to become free, as of the last schedule
-	used    float64 // MB of [free, next)
-	room    float64 // when there was, or will be, capacity for next
-	start   float64 // when next is taken; inf if that depends on a later event
+	used  float64 // MB of [free, next)
+	taken float64 // MB of all positions before next
+	done  float64 // MB of all positions before head
+	room  float64 // when there was, or will be, capacity for next
+	start float64 // when next is taken; inf if that depends on a later event
+
+	streams int   // reads whose end depends on the source
+	waits   waits // for a stream
+	// The last reads of copies, as many as there may be at a time: when each is in the staging
+	// buffer. Its length is a power of two; copied is the number of all.
+	copies []float64
+	copied int
+	cpu    processor
+	link   link
 
 	busy    float64 // when training has processed everything before head
 	left    int     // samples of the batch that are not consumed
 	load    float64 // MB of the batch that are consumed
 	waiting bool    // for the other nodes, at the end of a batch
-	asks    bool    // training waits for a thread to read position head on demand
 
 	soon []alarm // other pending events; few
 	fill []filler
@@ -45,15 +53,17 @@ type node struct {
 type position struct {
 	size float64
 	at   float64 // when it is in the staging buffer, inf if unknown; once consumed, when that was
+	// MB of the positions before it, once it was taken
+	before float64
 	// Its copies are copies.list[from:to].
 	from, to uint32
 }
 
-// alarm is a pending event of a node: a thread reads its next sample at the given time.
+// alarm is a pending event of a node: a sample is to be read at the given time.
 type alarm struct {
 	time float64
-	// demandRead: training asks for position head; fillThread and below: read the next sample for a
-	// class
+	// demandRead: training asks for position head; fillRead and below: a thread reads the next
+	// sample for a class
 	what int32
 }
 
@@ -62,6 +72,27 @@ type filler struct {
 	ids  []int32
 	rate float64 // MB/s that one thread writes
 }
+
+// waits holds positions, in ascending order.
+type waits struct {
+	ring[int]
+	mb float64 // of all
+}
+
+// streams is how many reads of a node that depend on the source are in flight at a time. Reads
+// that follow choose their tier later, when it is known which copies are there. They are enough to
+// keep the source busy, whatever its latency, which is not part of a transfer; the engine finds
+// this number while it runs.
+const streams = 16
+
+// copyStreams returns how many reads of copies, on this and other nodes, a node has between fetch
+// and staging buffer at a time, as a power of two. They are enough to keep classes, network and p_0
+// threads busy. More would only wait there, before reads that are needed sooner: those of other
+// nodes, and those from the source.
+func copyStreams(threads int) int { return max(64, 4<<bits.Len(uint(threads-1))) }
+
+// slot returns the entry of the next read of a copy in copies.
+func (n *node) slot() *float64 { return &n.copies[n.copied&(len(n.copies)-1)] }
 
 func (n *node) pos(i int) *position { return &n.line[i&(len(n.line)-1)] }
 
@@ -124,7 +155,7 @@ func (m *model) load(i int, n *node) bool {
 		mask := len(n.line) - 1
 		for p, k := range n.ids {
 			from, to := m.copies.of(k)
-			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf, from, to}
+			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf, 0, from, to}
 		}
 		if e < m.measure.epochs {
 			m.measure.add(e, step, i, n.ids)
@@ -157,37 +188,43 @@ func (m *model) enter(number int) *epoch {
 	return e
 }
 
-// schedule computes when the next position is taken: by the first free thread, once there is
-// capacity for it. Capacity is charged from then on, and freed when a sample is consumed (thesis
-// 3.2.2: dropped at once). A sample larger than the whole buffer is admitted when the buffer is
-// empty, so that training cannot block forever.
+// schedule computes when the next position is taken, and sets the node's clock.
 func (m *model) schedule(i int, n *node) {
+	m.admit(i, n)
+	m.setClock(i, n)
+}
+
+// admit computes when the next position is taken: one that waits for a stream, if there is one, or
+// else the first that has not been taken, once there is capacity for it. Capacity is
+// charged from then on, and freed when a sample is consumed (thesis 3.2.2: dropped at once). A
+// sample larger than the whole buffer is admitted when the buffer is empty, so that training cannot
+// block forever.
+//
+// Once the buffer is full, a part of it (m.part) must be free, so that many small samples are taken
+// together.
+func (m *model) admit(i int, n *node) {
 	n.start = inf
 	if !m.plan.Prefetch { // when asked
 		if n.head == n.next && !n.waiting && m.training && m.load(i, n) {
 			n.start = max(m.now, n.busy)
 		}
-		m.setClock(i, n)
 		return
 	}
-	n.first = 0
-	if len(n.threads) > 1 {
-		n.first = soonest(n.threads)
-	}
-	first := n.threads[n.first]
-	if n.asks { // its capacity is taken
-		n.start = max(first, m.now)
-		m.setClock(i, n)
+	if n.streams < streams && !n.waits.empty() {
+		n.start = *n.slot()
 		return
 	}
-	if first < inf && m.training && (n.next < n.loaded || m.load(i, n)) {
-		if n.free == n.next {
-			n.used = 0
-		}
-		size := n.pos(n.next).size
-		for n.used+size > m.buffer && n.free < n.next {
+	if !m.training || n.next == n.loaded && !m.load(i, n) {
+		return
+	}
+	if n.free == n.next {
+		n.used = 0
+	}
+	need := n.pos(n.next).size
+	if n.used+need > m.buffer {
+		need = max(need, m.part)
+		for n.used+need > m.buffer && n.free < n.next {
 			if n.free == n.head {
-				m.setClock(i, n)
 				return
 			}
 			p := n.pos(n.free)
@@ -195,20 +232,8 @@ func (m *model) schedule(i int, n *node) {
 			n.room = p.at
 			n.free++
 		}
-		n.start = max(first, n.room)
 	}
-	m.setClock(i, n)
-}
-
-// soonest returns the first thread to become free. A branch on the times would be mispredicted, so
-// it compares without branches, as tournament does: by the bits of the times, with the last 16
-// replaced by the thread's number.
-func soonest(threads []float64) int {
-	best := uint64(math.MaxUint64)
-	for x, t := range threads {
-		best = min(best, math.Float64bits(t)&^0xffff|uint64(x))
-	}
-	return int(best & 0xffff)
+	n.start = max(n.room, *n.slot())
 }
 
 func (m *model) setClock(i int, n *node) {
@@ -240,6 +265,7 @@ func (m *model) consume(i int, n *node) {
 		p.at = max(p.at, n.busy)
 		n.busy = p.at + p.size*m.perMB
 		n.load += p.size
+		n.done += p.size
 		n.head++
 		if n.left--; n.left == 0 {
 			m.arrive(n)

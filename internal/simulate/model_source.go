@@ -2,7 +2,6 @@ package simulate
 
 import (
 	"math"
-	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
@@ -67,12 +66,12 @@ func (t *tournament) set(node int, key float64) {
 }
 
 // source is the shared source as a fluid (thesis equation 3.5): each of gamma nodes with a read in
-// flight gets min(b_fs, t(gamma)/gamma), and divides it evenly among its reads in flight.
+// flight gets min(b_fs, t(gamma)/gamma). A node's reads are transferred in the order in which they
+// are needed, one after another; its streams keep the source busy without a pause between them.
 //
 // As all reading nodes get the same rate, one clock suffices for all: served, the MB received by a
 // node that has been reading all the time. A node's next read ends at a value of this clock that
-// does not depend on gamma, so when gamma changes, only the speed of the clock changes. The same
-// method applies within a node: its own clocks count the MB per read.
+// does not depend on gamma, so when gamma changes, only the speed of the clock changes.
 type source struct {
 	rate   []float64 // per gamma, from 1
 	slow   []float64 // 1/rate
@@ -84,80 +83,78 @@ type source struct {
 }
 
 // reader holds a node's reads from the source. Reads that fill classes get only the bandwidth that
-// staging leaves (thesis 3.2.2 fills ahead of time, which must not delay what is needed now): the
-// node's bandwidth is divided among the reads that a staging thread waits for, on this node or
-// another, and among the others only if there are none.
+// staging leaves (thesis 3.2.2 fills ahead of time, which must not delay what is needed now): they
+// proceed while there is no read for staging, on this node or another.
 type reader struct {
 	since  float64 // the value of served as of which the two below are up to date
 	urgent queue
 	ahead  queue
 }
 
-// queue holds reads that get the same rate.
+// queue holds reads in the order in which they end.
 type queue struct {
-	got   float64  // MB per read, since the queue was last empty
-	reads []flight // by descending end, so that the next to end comes last
+	ring[flight]
+	mb float64 // to come, of all
 }
 
-// add adds a read and returns it, for the caller to fill in.
-func (q *queue) add(end float64) *flight {
-	n := len(q.reads)
-	if n == cap(q.reads) {
-		q.reads = append(q.reads, flight{})
-	} else {
-		q.reads = q.reads[:n+1]
-	}
-	for ; n > 0 && q.reads[n-1].end < end; n-- {
-		q.reads[n] = q.reads[n-1]
-	}
-	f := &q.reads[n]
-	f.end = end
+// begin adds a read of which this many MB are to come and returns it, for the caller to fill in.
+func (q *queue) begin(left float64) *flight {
+	f := q.add()
+	f.left = left
+	q.mb += left
 	return f
 }
 
-// due returns how many MB the node receives until its next read ends.
-func (q *queue) due() float64 {
-	last := len(q.reads) - 1
-	return (q.reads[last].end - q.got) * float64(last+1)
+// end removes the first read.
+func (q *queue) end() *flight {
+	f := q.pop()
+	q.mb -= f.left
+	if q.empty() {
+		q.mb = 0 // without what rounding left
+	}
+	return f
 }
 
-// advance credits the node's reads with what the source has served since the last call.
+// advance credits the node's first read with what the source has served since the last call.
 func (r *reader) advance(served float64) {
-	q := r.active()
-	if n := len(q.reads); n > 0 {
-		q.got += (served - r.since) / float64(n)
+	if q := r.active(); !q.empty() {
+		q.head().left -= served - r.since
+		q.mb -= served - r.since
 	}
 	r.since = served
 }
 
-// active returns the reads that share the node's bandwidth.
+// active returns the reads that the node receives now.
 func (r *reader) active() *queue {
-	if len(r.urgent.reads) > 0 {
+	if !r.urgent.empty() {
 		return &r.urgent
 	}
 	return &r.ahead
 }
 
+func (r *reader) idle() bool { return r.urgent.empty() && r.ahead.empty() }
+
 // flight is a read from the source under way.
 type flight struct {
-	end  float64 // the value of its queue's got at which it ends
+	left float64 // MB to come
 	size float64
-	who  waiter // the reading thread; next lists those that wait for the read
+	who  waiter // the reader; next lists those that wait for the read
 	copy int32  // the copy that it makes; -1: none
 }
 
-// waiter is a thread that waits for a sample.
+// waiter is a reader of a sample, or waits for another's read.
 type waiter struct {
-	at     int // position of the sample in the node's stream
-	node   int32
-	thread int32 // of the staging buffer, or one of the numbers below
-	next   int32 // the next waiter, an index of model.waiters; -1: none
+	at   int // position of the sample in the node's stream
+	node int32
+	what int32 // stageRead, or one of the numbers below
+	next int32 // the next waiter, an index of model.waiters; -1: none
 }
 
 const (
-	demandRead  = -1 // no thread: an alarm when training asks for a sample
-	ownerThread = -2 // no thread: the owner reads for other nodes
-	fillThread  = -3 // and below: fills class fillThread-thread+1
+	stageRead  = 0  // for the staging buffer
+	demandRead = -1 // an alarm when training asks for a sample
+	ownerRead  = -2 // the owner reads for other nodes
+	fillRead   = -3 // and below: fills class fillRead-what+1
 )
 
 func newSource(env *perfmodel.Environment, nodes int) source {
@@ -186,41 +183,53 @@ func (s *source) next() float64 {
 	return s.at + (due-s.served)*s.slow[s.gamma]
 }
 
-// share returns the rate that one more urgent read of the node would get now.
-func (s *source) share(node int) float64 {
+// takes returns how long one more read of the node for staging would take from time now on, after
+// those that are in flight and another `queued` MB, and by how much it would delay those of all
+// nodes.
+func (s *source) takes(node int, now, size, queued float64) (seconds, delay float64) {
+	if s.gamma == 0 {
+		return (queued + size) * s.slow[1], 0
+	}
 	r := &s.nodes[node]
-	if n := len(r.urgent.reads); n > 0 {
-		return s.rate[s.gamma] / float64(n+1)
+	if r.idle() {
+		slow := s.slow[s.gamma+1]
+		return (queued + size) * slow, size * slow
 	}
-	if len(r.ahead.reads) > 0 {
-		return s.rate[s.gamma]
+	slow := s.slow[s.gamma]
+	if !r.urgent.empty() {
+		queued += max(r.urgent.mb-(s.served-r.since)-(now-s.at)*s.rate[s.gamma], 0)
 	}
-	return s.rate[s.gamma+1]
+	return (queued + size) * slow, size * slow
 }
 
-// begin starts a read at time now, of a sample of the given size.
-func (s *source) begin(node int, now, size float64, copyOf int32, who waiter) {
+// to advances the clock to time now.
+func (s *source) to(now float64) {
 	if s.gamma > 0 {
 		s.served += (now - s.at) * s.rate[s.gamma]
 	}
 	s.at = now
+}
+
+// begin starts a read at time now, of a sample of the given size.
+func (s *source) begin(node int, now, size float64, copyOf int32, who waiter) {
+	s.to(now)
 	r := &s.nodes[node]
-	if len(r.urgent.reads)+len(r.ahead.reads) == 0 {
+	if r.idle() {
 		s.gamma++
 	}
 	r.advance(s.served)
 	q := &r.urgent
-	if who.thread <= fillThread {
+	if who.what <= fillRead {
 		q = &r.ahead
 	}
-	if len(q.reads) == 0 {
-		q.got = 0
-	}
+	changes := q.empty()
 	// field by field: copying a struct right after writing its fields is slow
-	f := q.add(q.got + size)
+	f := q.begin(size)
 	f.size, f.copy = size, copyOf
-	f.who.at, f.who.node, f.who.thread, f.who.next = who.at, who.node, who.thread, who.next
-	s.due.set(node, s.served+r.active().due())
+	f.who.at, f.who.node, f.who.what, f.who.next = who.at, who.node, who.what, who.next
+	if changes {
+		s.due.set(node, s.served+r.active().head().left)
+	}
 }
 
 // end finishes the read that ends next, at time now, as next returned it. The flight is valid until
@@ -229,44 +238,36 @@ func (s *source) end(now float64) (reader int, f *flight) {
 	node, due := s.due.first()
 	s.served, s.at = max(s.served, due), now
 	r := &s.nodes[node]
-	q := r.active()
-	n := len(q.reads) - 1
-	f = &q.reads[n]
-	q.reads = q.reads[:n]
-	q.got, r.since = f.end, s.served
-	if n == 0 {
-		if q = r.active(); len(q.reads) == 0 {
-			s.gamma--
-			s.due.set(node, math.Inf(1))
-			return node, f
-		}
+	r.advance(s.served)
+	f = r.active().end()
+	if q := r.active(); !q.empty() {
+		s.due.set(node, s.served+q.head().left)
+	} else {
+		s.gamma--
+		s.due.set(node, math.Inf(1))
 	}
-	s.due.set(node, s.served+q.due())
 	return node, f
 }
 
-// wanted returns the node's read that makes the copy and marks it urgent from time now on, because
-// a thread waits for it.
+// wanted returns the node's read that makes the copy and makes it urgent from time now on, because
+// a rank waits for it.
 func (s *source) wanted(node int, now float64, copyOf int32) *flight {
 	r := &s.nodes[node]
-	for i := range r.urgent.reads {
-		if r.urgent.reads[i].copy == copyOf {
-			return &r.urgent.reads[i]
+	for i := r.urgent.next - 1; i >= r.urgent.first; i-- {
+		if f := r.urgent.at(i); f.copy == copyOf {
+			return f
 		}
 	}
-	for i := range r.ahead.reads {
-		if r.ahead.reads[i].copy == copyOf {
-			s.served += (now - s.at) * s.rate[s.gamma]
-			s.at = now
+	for i := r.ahead.first; i < r.ahead.next; i++ {
+		if r.ahead.at(i).copy == copyOf {
+			s.to(now)
 			r.advance(s.served)
-			f := r.ahead.reads[i]
-			r.ahead.reads = slices.Delete(r.ahead.reads, i, i+1)
-			if len(r.urgent.reads) == 0 {
-				r.urgent.got = 0
-			}
-			at := r.urgent.add(r.urgent.got + f.end - r.ahead.got)
+			f := *r.ahead.at(i)
+			r.ahead.remove(i)
+			r.ahead.mb -= f.left
+			at := r.urgent.begin(f.left)
 			at.size, at.copy, at.who = f.size, f.copy, f.who
-			s.due.set(node, s.served+r.urgent.due())
+			s.due.set(node, s.served+r.urgent.head().left)
 			return at
 		}
 	}

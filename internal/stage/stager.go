@@ -171,6 +171,14 @@ func (s *Stager) due(now time.Time, step int) float64 {
 	return s.pace.due(now, step-s.begin-s.taken)
 }
 
+// Pace returns how long the process works on a batch, without what it waits for batches, in
+// seconds; ok is false if that is not known yet.
+func (s *Stager) Pace() (seconds float64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.pace.perBatch, s.pace.measured
+}
+
 // hold waits until another batch may be staged, and counts it as laid out.
 func (s *Stager) hold(ctx context.Context) error {
 	for {

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
@@ -66,6 +67,8 @@ type Report struct {
 	Waiting       *Waiting       `json:"waiting,omitempty"`
 	// Peers are the other nodes as this one sees them; empty in a job of one node.
 	Peers []Peer `json:"peers,omitempty"`
+	// Known is what is known of the node: the performance model's numbers, with their origins.
+	Known *perfmodel.Node `json:"environment,omitempty"`
 }
 
 // Epoch describes one epoch over all ranks of the node.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -60,6 +61,12 @@ func New(class storageclass.Store, threads int, reads *meter.Meter,
 	}
 	return w
 }
+
+// Know makes the writer predict by what is known of the class until it has written to it.
+func (w *Writer) Know(k perfmodel.Known) { w.meter.Know(k) }
+
+// Known returns what is known of writes to the class.
+func (w *Writer) Known() perfmodel.Known { return w.meter.Known() }
 
 // Put copies a sample, to be written. If there is no memory for the copy, it waits for some if
 // patient, and else leaves the sample out.

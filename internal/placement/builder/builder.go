@@ -43,8 +43,8 @@ type Builder struct {
 	most   int64 // bytes of the largest sample
 
 	// Seconds per MB from the source while all nodes read from it, from another node's class 1 and
-	// from the node's own, and the latency of a read from the source. Without an environment, the
-	// source costs twice as much as the network.
+	// from the node's own, each with all threads of the node, and the latency of a read from the
+	// source. Without an environment, the source costs twice as much as the network.
 	source, peer, local, latency float64
 }
 
@@ -97,8 +97,8 @@ func New(in *placement.Input) (*Builder, error) {
 		peer:   1,
 	}
 	if e := in.Env; e != nil && len(e.Classes) > 1 {
-		b.source, b.peer, b.local, b.latency = 1/e.SourceRate(len(in.Nodes)), e.FetchPeer(1, 1),
-			e.FetchLocal(1, 1), e.SourceLatency
+		b.source, b.latency = 1/e.SourceRate(len(in.Nodes)), e.SourceLatency
+		b.peer, b.local = b.fromPeer(1), b.fromClass(1)
 	}
 	for k := range f {
 		b.head[k], b.owner[k] = -1, -1

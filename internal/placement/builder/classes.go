@@ -23,8 +23,8 @@ func (b *Builder) SortClasses(r *Reads) {
 	}
 	source := 1 / e.SourceRate(len(b.in.Nodes))
 	last := len(e.Classes) - 1
-	local := min(source, e.FetchLocal(1, last)) - min(source, e.FetchLocal(1, 1))
-	peer := min(source, e.FetchPeer(1, last)) - min(source, e.FetchPeer(1, 1))
+	local := min(source, b.fromClass(last)) - min(source, b.fromClass(1))
+	peer := min(source, b.fromPeer(last)) - min(source, b.fromPeer(1))
 
 	gain := make([]float32, len(b.copies))
 	r.eachAtOnce(func(k int32, row *row) {

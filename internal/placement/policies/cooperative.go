@@ -44,19 +44,14 @@ func (c Cooperative) Plan(in placement.Input) (*placement.Plan, error) {
 	if alone && !in.Given() { // it reads every sample in every epoch: one epoch is enough
 		b.OneEpoch()
 	}
+	b.LimitSlowClasses()
 	r := builder.NewReads(b)
 	b.FirstCopies(r)
 	if !alone && b.SecondCopiesPay() { // otherwise a second copy saves nothing
 		b.FillOwn(r, 1)
 		if b.NetworkIsSlow() {
-			own, err := builder.New(&in)
-			if err != nil {
+			if b, err = c.onSlowLinks(in, r, b); err != nil {
 				return nil, err
-			}
-			own.FillOwn(r, 1)
-			own.FirstCopies(r)
-			if own.FetchTime(r) < b.FetchTime(r) {
-				b = own
 			}
 		}
 	}
@@ -69,6 +64,38 @@ func (c Cooperative) Plan(in placement.Input) (*placement.Plan, error) {
 	return p, in.Ended()
 }
 
+// onSlowLinks returns the best of three ways to place copies if links are slow, of which b is one:
+// first copies first. In the second, nodes keep what they read most often themselves; in the third,
+// what they read first, so that no sample has to cross a link, or leave the source twice, to come
+// to its owner.
+func (Cooperative) onSlowLinks(in placement.Input, r *builder.Reads,
+	b *builder.Builder,
+) (*builder.Builder, error) {
+	least := b.FetchTime(r) + b.FillTime()
+	for _, place := range []func(*builder.Builder){
+		func(b *builder.Builder) {
+			b.FillOwn(r, 1)
+			b.FirstCopies(r)
+		},
+		func(b *builder.Builder) {
+			b.KeepFirstEpoch(builder.AllClasses)
+			b.FirstCopies(r)
+			b.FillOwn(r, 1)
+		},
+	} {
+		other, err := builder.New(&in)
+		if err != nil {
+			return nil, err
+		}
+		other.LimitSlowClasses()
+		place(other)
+		if t := other.FetchTime(r) + other.FillTime(); t < least {
+			b, least = other, t
+		}
+	}
+	return b, nil
+}
+
 // First makes each node keep and own what it reads first.
 func (c Cooperative) First(in placement.Input,
 	window placement.BootstrapWindow,
@@ -77,8 +104,9 @@ func (c Cooperative) First(in placement.Input,
 	if err != nil {
 		return nil, err
 	}
+	b.LimitSlowClasses()
 	b.OwnKept()
-	b.KeepFirst(window, true)
+	b.KeepFirst(window, b.PeersPay()) // else what another node keeps would cross a slow link
 	p := b.FinishInOrder(c.Name(), true)
 	p.ReadOnce = b.PeersPay()
 	return p, in.Ended()

@@ -291,3 +291,79 @@ func TestNodesOwnWhatTheyKeep(t *testing.T) {
 		t.Errorf("a sample that does not exist: %v", err)
 	}
 }
+
+// TestSlowClassHoldsWhatItCanDeliver: a class that is slower than the source holds the share of an
+// epoch that it delivers while the source delivers the rest, or while the training computes; a
+// faster one holds what fits.
+func TestSlowClassHoldsWhatItCanDeliver(t *testing.T) {
+	const samples, size = 1000, 100_000 // 100 MB
+	for name, c := range map[string]struct {
+		nodes         int
+		compute       float64
+		memory        int64   // MB of class 1
+		source, class float64 // MB/s of a node
+		want          float64 // MB in class 2 of a node
+	}{
+		"a fifth of the source":           {1, 1e6, 0, 200, 50, 20},
+		"beside memory":                   {1, 1e6, 40, 200, 50, 12},
+		"the training takes longer":       {1, 100, 0, 200, 50, 50},
+		"the training takes much longer":  {1, 10, 0, 200, 50, 100},
+		"faster than the source":          {1, 1e6, 0, 40, 50, 100},
+		"two nodes read half of it each":  {2, 1e6, 0, 200, 50, 10},
+		"as fast as the source, by share": {1, 1e6, 0, 40, 40, 100},
+	} {
+		env := machine(c.source, 1e4, 1e5, c.class)
+		env.Compute = c.compute
+		in := placement.Input{
+			Stream: policytest.Stream(t, access.Spec{
+				Samples: samples, Epochs: 4, WorldSize: c.nodes, GlobalBatch: 10,
+			}),
+			Nodes: policytest.Nodes(c.nodes, c.memory*1e6, samples*size),
+			Size:  func(int) int64 { return size }, Env: env,
+		}
+		p, err := (Cooperative{}).Plan(in)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for n, node := range p.Nodes {
+			got := float64(len(node.Classes[1])) * size / 1e6
+			if math.Abs(got-c.want) > 0.2 && (c.nodes == 1 || got > c.want) {
+				t.Errorf("%s: node %d holds %v MB, want %v", name, n, got, c.want)
+			}
+		}
+	}
+}
+
+// TestFirstReaderOwnsOnSlowLinks: if a link is slower than the source, and the job too short for
+// what nodes read more often to matter, each sample is owned by the node that reads it first.
+func TestFirstReaderOwnsOnSlowLinks(t *testing.T) {
+	const samples, nodes, size = 400, 4, 100_000
+	in := placement.Input{
+		Stream: policytest.Stream(t, access.Spec{
+			Samples: samples, Epochs: 3, WorldSize: nodes, GlobalBatch: 20,
+		}),
+		Nodes: policytest.Nodes(nodes, 2*samples*size/nodes),
+		Size:  func(int) int64 { return size }, Env: machine(100, 3, 1e4),
+	}
+	p, err := (Cooperative{}).Plan(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	epoch := in.Stream.Epoch(0)
+	first := 0
+	for rank := range nodes {
+		for step := range in.Stream.Steps() {
+			for _, k := range epoch.Batch(nil, rank, step) {
+				if slices.Contains(p.Nodes[rank].Classes[0], k) {
+					first++
+				}
+			}
+		}
+	}
+	if first < samples*9/10 {
+		t.Errorf("%d of %d samples are kept where they are first read", first, samples)
+	}
+	if p.ReadOnce {
+		t.Error("a link that is slower than the source carries what no node holds")
+	}
+}

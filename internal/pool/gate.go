@@ -1,8 +1,10 @@
-package tune
+package pool
 
 import (
 	"sync"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/tune"
 )
 
 // Gate admits a limited number of reads at a time, and finds the number that gives the highest
@@ -12,7 +14,7 @@ type Gate struct {
 	changed func(limit int)
 
 	mu           sync.Mutex // guards the following
-	tuner        *Tuner
+	tuner        *tune.Tuner
 	inside, lent int
 	urgent, rest []chan struct{} // waiting reads, oldest first; closed when they are admitted
 	// A window is a time in which a read was always waiting: only then the limit limits the
@@ -26,9 +28,16 @@ const (
 	windowReads = 4 // per stream
 )
 
+// Limits are the first number of reads that a Gate admits at a time, and the limits of later ones.
+type Limits struct{ Start, Least, Most int }
+
+// growth is the factor between a number of reads and the next one that is tried.
+const growth = 1.5
+
 // NewGate returns a gate. changed is called with each new limit, without a lock held.
-func NewGate(o Options, changed func(limit int)) *Gate {
-	return &Gate{tuner: New(o), changed: changed}
+func NewGate(l Limits, changed func(limit int)) *Gate {
+	o := tune.Options{Start: l.Start, Least: l.Least, Most: l.Most, Growth: growth}
+	return &Gate{tuner: tune.New(o), changed: changed}
 }
 
 // Limit returns how many reads are admitted at a time now.

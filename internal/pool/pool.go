@@ -1,22 +1,23 @@
-package cache
+// Package pool runs reads on a number of goroutines, those that batches wait for first.
+package pool
 
 import (
 	"sync"
 	"time"
 )
 
-// pool runs reads on a number of goroutines. Tasks, which batches
+// Pool runs reads on a number of goroutines. Tasks, which batches
 // wait for, run first, in the order in which the whole job needs their samples. The remaining
 // workers fill storage classes ahead of time. A quarter of the workers never fills, so that a batch
 // that is needed soon does not wait for a series of slow reads that are not.
-type pool struct {
+type Pool struct {
 	workers sync.WaitGroup
 
 	mu      sync.Mutex // guards the following, except most
 	changed *sync.Cond // signals new tasks, new fills, and closed
 	tasks   taskHeap
 	seq     int64
-	fills   []*fill
+	fills   []*Fill
 	turn    int // index of the fill that was served last
 	filling int // number of workers that fill
 	idle    int // number of workers that wait for work
@@ -48,8 +49,8 @@ type Consumer interface {
 	GivenUp(err error)
 }
 
-// fill is a list of samples to bring into their classes ahead of time.
-type fill struct {
+// Fill is a list of samples to bring into their classes ahead of time.
+type Fill struct {
 	ids []int32 // the remaining samples, in order
 	// run brings a sample, and reports whether the fetch was abandoned.
 	run func(w *Worker, id int) (abandoned bool)
@@ -57,18 +58,19 @@ type fill struct {
 
 // Worker holds the buffers that a goroutine reuses from one fetch to the next.
 type Worker struct {
-	buffer []byte // for FetchView
-	again  []byte // for Verify
+	Buffer []byte // for the sample
+	Again  []byte // for a second read of it
 }
 
-func newPool(workers, most int) *pool {
-	p := &pool{limit: workers, most: most}
+// New returns a pool of this many workers, of which Resize may make at most most. Close ends them.
+func New(workers, most int) *Pool {
+	p := &Pool{limit: workers, most: most}
 	p.changed = sync.NewCond(&p.mu)
 	return p
 }
 
-// resize sets how many workers there may be.
-func (p *pool) resize(workers int) {
+// Resize sets how many workers there may be.
+func (p *Pool) Resize(workers int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.limit = workers
@@ -76,26 +78,36 @@ func (p *pool) resize(workers int) {
 }
 
 // hire starts workers for this many tasks or fills, as far as there may be more. p.mu must be held.
-func (p *pool) hire(work int) {
+func (p *Pool) hire(work int) {
 	for n := min(work-p.idle, p.limit-p.alive); n > 0; n-- {
 		p.alive++
 		p.workers.Go(p.work)
 	}
 }
 
-// maxFilling returns how many workers may fill. p.mu must be held.
-func (p *pool) maxFilling() int { return max(p.limit*3/4, 1) }
+// Most returns how many workers there may be at most.
+func (p *Pool) Most() int { return p.most }
 
-// unused reports whether more samples could be read at the same time than there are tasks for.
-func (p *pool) unused() bool {
+// Filling returns how many workers fill now.
+func (p *Pool) Filling() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.filling
+}
+
+// maxFilling returns how many workers may fill. p.mu must be held.
+func (p *Pool) maxFilling() int { return max(p.limit*3/4, 1) }
+
+// Unused reports whether more samples could be read at the same time than there are tasks for.
+func (p *Pool) Unused() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.tasks) < p.idle+p.limit-p.alive
 }
 
-// replace starts a worker in place of one whose read hangs, which no longer takes tasks. filled
+// Replace starts a worker in place of one whose read hangs, which no longer takes tasks. filled
 // reports whether it was filling.
-func (p *pool) replace(filled bool) {
+func (p *Pool) Replace(filled bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if filled {
@@ -104,8 +116,8 @@ func (p *pool) replace(filled bool) {
 	p.workers.Go(p.work)
 }
 
-// submit queues tasks.
-func (p *pool) submit(tasks []Task) {
+// Submit queues tasks.
+func (p *Pool) Submit(tasks []Task) {
 	p.mu.Lock()
 	for _, t := range tasks {
 		p.seq++
@@ -121,9 +133,9 @@ func (p *pool) submit(tasks []Task) {
 	}
 }
 
-// addFill starts a fill; removeFill ends it without waiting for reads in progress.
-func (p *pool) addFill(ids []int32, run func(w *Worker, id int) (abandoned bool)) *fill {
-	f := &fill{ids: ids, run: run}
+// AddFill starts a fill; RemoveFill ends it without waiting for reads in progress.
+func (p *Pool) AddFill(ids []int32, run func(w *Worker, id int) (abandoned bool)) *Fill {
+	f := &Fill{ids: ids, run: run}
 	p.mu.Lock()
 	p.fills = append(p.fills, f)
 	p.hire(p.maxFilling())
@@ -132,7 +144,7 @@ func (p *pool) addFill(ids []int32, run func(w *Worker, id int) (abandoned bool)
 	return f
 }
 
-func (p *pool) removeFill(f *fill) {
+func (p *Pool) RemoveFill(f *Fill) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	f.ids = nil
@@ -140,7 +152,7 @@ func (p *pool) removeFill(f *fill) {
 }
 
 // forget removes a fill from the list. p.mu must be held.
-func (p *pool) forget(f *fill) {
+func (p *Pool) forget(f *Fill) {
 	for i, g := range p.fills {
 		if g == f {
 			p.fills = append(p.fills[:i], p.fills[i+1:]...)
@@ -150,7 +162,7 @@ func (p *pool) forget(f *fill) {
 }
 
 // work runs one worker.
-func (p *pool) work() {
+func (p *Pool) work() {
 	var w Worker
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -182,7 +194,7 @@ func (p *pool) work() {
 }
 
 // fillOne brings the next sample of the next fill, round-robin. p.mu must be held.
-func (p *pool) fillOne(w *Worker) (abandoned bool) {
+func (p *Pool) fillOne(w *Worker) (abandoned bool) {
 	p.turn = (p.turn + 1) % len(p.fills)
 	f := p.fills[p.turn]
 	if len(f.ids) == 0 {
@@ -205,9 +217,9 @@ func (p *pool) fillOne(w *Worker) (abandoned bool) {
 	return false
 }
 
-// close ends the workers once the queue is empty. It waits for them at most patience, because a
+// Close ends the workers once the queue is empty. It waits for them at most patience, because a
 // read that hangs in the kernel cannot be interrupted, and reports whether all have ended.
-func (p *pool) close(patience time.Duration) bool {
+func (p *Pool) Close(patience time.Duration) bool {
 	p.mu.Lock()
 	p.closed = true
 	p.fills = nil

@@ -1,4 +1,4 @@
-package daemon
+package socket
 
 import (
 	"os"
@@ -6,10 +6,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watchProcess calls ended when the process ends. The returned function stops watching; it is nil
-// if the process cannot be watched, because it is in another PID namespace or the kernel is too
-// old.
-func watchProcess(pid int, ended func()) (stop func()) {
+// WatchProcess calls ended when a process at the other end of a connection ends. The returned
+// function stops watching; it is nil if the process cannot be watched, because it is in another PID
+// namespace or the kernel is too old.
+func WatchProcess(pid int, ended func()) (stop func()) {
 	if pid <= 0 {
 		return nil
 	}

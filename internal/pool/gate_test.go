@@ -1,4 +1,4 @@
-package tune
+package pool
 
 import (
 	"slices"
@@ -30,7 +30,7 @@ func TestGateFindsTheNumberOfStreams(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var limit atomic.Int32
-				g := NewGate(Options{Start: 16, Least: 1, Most: 512, Growth: 1.5},
+				g := NewGate(Limits{Start: 16, Least: 1, Most: 512},
 					func(n int) { limit.Store(int32(n)) })
 				var reading atomic.Int32
 				var all sync.WaitGroup
@@ -59,7 +59,7 @@ func TestGateFindsTheNumberOfStreams(t *testing.T) {
 // waits for first, and more in the place of reads that hang.
 func TestGateAdmitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGate(Options{Start: 1, Least: 1, Most: 1}, func(int) {})
+		g := NewGate(Limits{Start: 1, Least: 1, Most: 1}, func(int) {})
 		g.Enter(true)
 		var mu sync.Mutex
 		var order []string

@@ -1,0 +1,135 @@
+package catalog
+
+import (
+	"slices"
+	"sync/atomic"
+
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/environment"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// Live is what is known of a node while a job runs: the performance model's numbers, which begin
+// with what the user has given, what an earlier job or hdmlp probe stored beside the dataset's
+// index, or guesses, and which reads then measure. Given numbers stay. Known, Store and SetTraining
+// are safe for concurrent use.
+type Live struct {
+	// Network measures reads from the other nodes; nil: the job has one node.
+	Network Network
+
+	dataset  *Dataset
+	cache    *cache.Cache
+	nodes    int
+	start    perfmodel.Node
+	training atomic.Pointer[Training]
+}
+
+// Network measures reads from the other nodes of a job.
+type Network interface {
+	// Know sets what is known before anything is measured.
+	Know(k perfmodel.Known)
+	// Known returns what is known now, for samples of a mean size in MB.
+	Known(size float64) perfmodel.Known
+}
+
+// Training measures what takes samples; 0 is not known.
+type Training interface {
+	Consumes() float64   // c: what the training on this node consumes, MB/s
+	Transforms() float64 // beta: what one thread transforms, MB/s
+}
+
+// Live returns what is known of the node for a job of this many nodes, which has joined the cache.
+func (d *Dataset) Live(nodes int, joined *cache.Cache) *Live {
+	d.entry.mu.Lock()
+	defer d.entry.mu.Unlock()
+	return &Live{dataset: d, cache: joined, nodes: nodes, start: d.entry.known}
+}
+
+// Start returns what was known before anything was measured.
+func (l *Live) Start() perfmodel.Node { return l.start }
+
+// SetTraining sets what measures the training.
+func (l *Live) SetTraining(t Training) { l.training.Store(&t) }
+
+// Known returns what is known now.
+func (l *Live) Known() perfmodel.Node {
+	n, size := l.start, l.size()
+	n.Classes, n.Sources = slices.Clone(n.Classes), slices.Clone(n.Sources)
+	n.Streams = l.cache.Streams()
+	tiers, written := l.cache.Known(), l.cache.Written()
+	n.Source = tiers["source"]
+	for i := range n.Classes {
+		c := &n.Classes[i]
+		c.Read = tiers[c.Name]
+		if known, ok := written[c.Name]; ok {
+			c.Write = known
+		}
+	}
+	if l.Network != nil {
+		n.Network = l.Network.Known(size)
+	}
+	if t := l.training.Load(); t != nil {
+		measure(&n.Compute, (*t).Consumes())
+		measure(&n.Preprocess, (*t).Transforms())
+	}
+	return n
+}
+
+// size returns the mean size of a sample, in MB.
+func (l *Live) size() float64 { return float64(mean(l.dataset.Index())) / 1e6 }
+
+// measure sets a number that was measured, in MB/s, unless the user has given it.
+func measure(to *perfmodel.Value, rate float64) {
+	if to.Origin != perfmodel.Given && rate > 0 {
+		*to = perfmodel.Value{Number: rate, Origin: perfmodel.Measured}
+	}
+}
+
+// Store stores what was measured beside the dataset's index, for the next job. It does not store
+// what the user has given, which holds as long as the user gives it. staging is the capacity of the
+// staging buffers, in bytes. If nothing was measured, or the dataset has no place for it, it does
+// nothing.
+func (l *Live) Store(staging int64) error {
+	known := l.Known()
+	beside, ok := dataset.As[dataset.Beside](l.dataset.entry.source)
+	if !ok || known.Source.Origin != perfmodel.Measured {
+		return nil
+	}
+	f := environment.File{
+		Node: ungiven(known),
+		Size: perfmodel.Size{
+			Sample: l.size(), Nodes: l.nodes, Staging: float64(staging) / 1e6,
+		},
+	}
+	for _, c := range l.dataset.Classes() {
+		f.Size.Capacity = append(f.Size.Capacity, float64(c.Capacity)/1e6)
+	}
+	_, err := beside.WriteBeside(environment.Suffix, environment.Encode(f))
+	return err
+}
+
+// ungiven returns what is known without what the user has given.
+func ungiven(n perfmodel.Node) perfmodel.Node {
+	for _, v := range []*perfmodel.Value{&n.Compute, &n.Preprocess, &n.SourceNetwork} {
+		if v.Origin == perfmodel.Given {
+			*v = perfmodel.Value{}
+		}
+	}
+	forget := func(k *perfmodel.Known, guess perfmodel.Known) {
+		if k.Origin == perfmodel.Given {
+			*k = guess
+		}
+	}
+	forget(&n.Network, perfmodel.GuessedPeer)
+	forget(&n.Source, perfmodel.GuessedSource)
+	if n.SourcesOrigin == perfmodel.Given {
+		n.Sources, n.SourcesOrigin = nil, ""
+	}
+	for i := range n.Classes {
+		c := &n.Classes[i]
+		forget(&c.Read, c.Guess())
+		forget(&c.Write, c.Guess())
+	}
+	return n
+}

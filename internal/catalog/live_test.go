@@ -1,0 +1,139 @@
+package catalog
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/environment"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// besideFile is what is stored beside the fake source's index.
+type besideFile struct {
+	data []byte
+	err  error // of reading it
+}
+
+func (s fake) ReadBeside(suffix string, _ int64) (data []byte, path string, err error) {
+	b := &s.shelf.beside
+	if b.data == nil && b.err == nil || suffix != environment.Suffix {
+		return nil, "", nil
+	}
+	return b.data, "/data/beside", b.err
+}
+
+func (s fake) WriteBeside(_ string, data []byte) (string, error) {
+	s.shelf.beside.data = data
+	return "/data/beside", nil
+}
+
+// join opens the dataset and joins its cache, until the test calls leave.
+func (c *shelf) join(t *testing.T, cfg *config.Config) (
+	live *Live, joined *cache.Cache, leave func(),
+) {
+	t.Helper()
+	d := c.open(t, cfg)
+	joined, _, err := d.JoinCache(cfg, 99, 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return d.Live(2, joined), joined, func() { d.LeaveCache(); d.Close() }
+}
+
+type training struct{}
+
+func (training) Consumes() float64   { return 50 }
+func (training) Transforms() float64 { return 7 }
+
+// TestJobBeginsWithWhatIsKnown: guesses at first, then what a job has measured, and always what the
+// configuration gives. A file that cannot be used is as good as none.
+func TestJobBeginsWithWhatIsKnown(t *testing.T) {
+	c := newShelf(t)
+	cfg := &config.Config{
+		SourceThreads: 1,
+		StorageClasses: []config.StorageClass{
+			{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20, Threads: 2},
+		},
+	}
+	live, joined, leave := c.join(t, cfg)
+	if n := live.Known(); n.Source != perfmodel.GuessedSource ||
+		n.Classes[0].Read != perfmodel.GuessedClass || n.Certain(1) {
+		t.Errorf("at first: %+v", n)
+	}
+	if err := live.Store(1000); err != nil || c.beside.data != nil {
+		t.Errorf("stored guesses: %s, %v", c.beside.data, err)
+	}
+	u := joined.Use(nil)
+	u.Keep([][]int32{{0, 1, 2, 3}})
+	u.Fill([][]int32{{0, 1, 2, 3}}, func(int64) {})
+	for joined.Known()["source"].Origin != perfmodel.Measured {
+		time.Sleep(time.Millisecond)
+	}
+	live.SetTraining(training{})
+	if err := live.Store(1000); err != nil {
+		t.Fatal(err)
+	}
+	u.Close()
+	leave()
+
+	live, _, leave = c.join(t, cfg)
+	n := live.Known()
+	if n.Source.Origin != perfmodel.Probed || n.Preprocess.Number != 7 ||
+		n.Compute != (perfmodel.Value{Number: 50, Origin: perfmodel.Probed}) ||
+		n.Classes[0].Path != cfg.StorageClasses[0].Path {
+		t.Errorf("the next job begins with %+v", n)
+	}
+	leave()
+
+	given := *cfg
+	given.Environment = config.Environment{
+		Compute: 640, Network: 100, Source: map[int]float64{1: 50, 2: 80}, SourceLatency: 0.01,
+	}
+	given.StorageClasses[0].Read = map[int]float64{1: 30}
+	live, _, leave = c.join(t, &given)
+	n = live.Known()
+	if want := perfmodel.GivenRate(40, 0.01); n.Source != want {
+		t.Errorf("a source that gives 80 MB/s to 2 nodes: %+v, want %+v", n.Source, want)
+	}
+	if want := perfmodel.GivenRate(30, 0); n.Classes[0].Read != want {
+		t.Errorf("a class of 30 MB/s: %+v, want %+v", n.Classes[0].Read, want)
+	}
+	if n.Compute.Origin != perfmodel.Given || n.Network.Origin != perfmodel.Given {
+		t.Errorf("given: %+v", n)
+	}
+	leave()
+
+	for _, b := range []besideFile{
+		{data: []byte("[environment]\ncompute = 0\n")},
+		{err: errors.New("it is not trusted")},
+	} {
+		c.beside = b
+		live, _, leave = c.join(t, &config.Config{SourceThreads: 1})
+		if n := live.Known(); n.Source != perfmodel.GuessedSource {
+			t.Errorf("an unusable file: %+v", n)
+		}
+		leave()
+	}
+}
+
+// TestGivenNumbersAreNotStored: they hold as long as the user gives them.
+func TestGivenNumbersAreNotStored(t *testing.T) {
+	given := perfmodel.Value{Number: 5, Origin: perfmodel.Given}
+	k := perfmodel.GivenRate(5, 0)
+	text := string(environment.Encode(environment.File{
+		Node: ungiven(perfmodel.Node{
+			Compute: given, Preprocess: given, SourceNetwork: given, Network: k, Source: k,
+			Sources: perfmodel.Constant(5), SourcesOrigin: perfmodel.Given,
+			Classes: []perfmodel.NodeClass{{Name: "x", Read: k, Write: k}},
+		}),
+		Size: perfmodel.Size{Sample: 0.1, Nodes: 1},
+	}))
+	if !strings.Contains(text, `guessed = ["compute", "preprocess", "network", "source_network", `+
+		`"source", "storage_class.1.read", "storage_class.1.write"]`) {
+		t.Error(text)
+	}
+}

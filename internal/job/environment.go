@@ -1,0 +1,54 @@
+package job
+
+const mega = 1e6
+
+// fastest is the largest rate that is reported as measured, in MB/s: a training loop that does
+// nothing has no rate.
+const fastest = 1e6
+
+// meanSize returns the mean size of a sample, in MB.
+func (j *Job) meanSize() float64 {
+	index := j.p.Order.Index()
+	return float64(index.Bytes()) / float64(max(index.Len(), 1)) / mega
+}
+
+// Consumes returns c: the rate at which the ranks of this node would take samples if they never had
+// to wait, in MB/s; 0 if that is not known of all of them.
+func (j *Job) Consumes() float64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.pace()
+	return j.consumed
+}
+
+// pace updates consumed. j.mu must be held.
+func (j *Job) pace() {
+	rate, size, stream := 0.0, j.meanSize(), j.p.Order.Stream()
+	for number, r := range j.ranks {
+		seconds, ok := r.stager.Pace()
+		if !ok {
+			return
+		}
+		batch := float64(stream.RankSamples(number)) / float64(max(stream.Steps(), 1)) * size
+		rate += batch / max(seconds, batch/fastest)
+	}
+	if len(j.ranks) == len(j.config.Ranks) {
+		j.consumed = min(rate, fastest)
+	}
+}
+
+// Transforms returns beta: the rate at which one thread transforms samples, in MB/s; 0 if that is
+// not known.
+func (j *Job) Transforms() float64 {
+	if j.p.Preprocessor == nil {
+		return 0
+	}
+	report, seconds := j.p.Preprocessor.Report(), 0.0
+	for _, t := range report.Transforms {
+		seconds += t.Seconds
+	}
+	if report.Samples == 0 || seconds <= 0 {
+		return 0
+	}
+	return min(float64(report.Samples)*j.meanSize()/seconds, fastest)
+}
