@@ -87,7 +87,9 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 		Directory:   probe.Directory,
 		Processors:  processors,
 	}, Watch: func() (stop func()) {
-		return pressure.Start(pressure.Options{Cache: ram, Measure: memoryReading(), Log: log}).Close
+		return pressure.Start(pressure.Options{
+			Cache: ram, Measure: memoryReading(memoryBudget.Outstanding), Log: log,
+		}).Close
 	}, Node: assembly.Node{Budget: memoryBudget, Version: version, Protocol: daemon.Protocol}}
 }
 

@@ -14,8 +14,9 @@ func availableMemory() (int64, error) {
 	return m.Available, err
 }
 
-// memoryReading returns a function that measures for a pressure.Monitor.
-func memoryReading() func() (pressure.Reading, error) {
+// memoryReading returns a function that measures for a pressure.Monitor. outstanding returns what
+// jobs may still take, such as staging buffers that were not used yet: it is not free.
+func memoryReading(outstanding func() int64) func() (pressure.Reading, error) {
 	var gauge probe.MemoryGauge
 	return func() (pressure.Reading, error) {
 		m, err := gauge.Measure()
@@ -23,7 +24,8 @@ func memoryReading() func() (pressure.Reading, error) {
 			return pressure.Reading{}, err
 		}
 		r := pressure.Reading{
-			At: time.Now(), Limit: m.Total, Free: m.Available, What: "the machine", Stalled: -1,
+			At: time.Now(), Limit: m.Total, Free: m.Available - outstanding(),
+			What: "the machine", Stalled: -1,
 		}
 		if m.Group != "" {
 			r.Limit, r.What = m.Limit, "control group "+m.Group

@@ -7,7 +7,6 @@
 //   - Use belongs to one job: its plan, what is filled ahead of time, and the nodes that it asks.
 //   - Request and Consumer say on whose behalf a sample is fetched: for a batch, ahead of time, or
 //     for another node.
-//   - Faults records the samples that a job cannot read.
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), flight (one read per sample), pool (the workers), watch (hung reads),
@@ -59,9 +58,9 @@ type Cache struct {
 	uses      uses
 	directory dataset.Placed // of the source; nil: it is not in a directory
 	digests   digests
-	confirmed bitset // samples whose copies in the classes are valid (identity.go)
-	demoted   bitset // samples for which their class turned out to have no capacity
-	watchers  watchers
+	confirmed bitset                // samples whose copies in the classes are valid (identity.go)
+	demoted   bitset                // samples for which their class turned out to have no capacity
+	watchers  storageclass.Watchers // who is told of segments that are given back (release.go)
 	path      func(id int) string
 
 	pool    *pool.Pool
@@ -127,7 +126,11 @@ func New(o Options) *Cache {
 	}
 	c.start(o.Threads)
 	c.know(o.Known, o.Written)
-	c.joinStores()
+	for j := range c.classes {
+		if p := c.classes[j].inPlace; p != nil {
+			c.watchers.Join(c, j, p)
+		}
+	}
 	c.watcher.start(c.timeout, c.giveUp)
 	return c
 }
@@ -169,7 +172,7 @@ type (
 // have ended: if not, a read or write hangs in the kernel, and the stores and the source, which
 // belong to the caller, must remain open for the rest of the process's life.
 func (c *Cache) Close() bool {
-	c.leaveStores()
+	c.watchers.Leave()
 	c.watcher.end()
 	all := c.pool.Close(time.Second)
 	for _, cl := range c.classes {

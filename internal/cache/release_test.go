@@ -14,7 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// watched is a Watcher that settles at once.
+// watched is a storageclass.Watcher that settles at once.
 type watched struct {
 	mu      sync.Mutex // guards the following
 	samples []int32

@@ -35,14 +35,14 @@ const (
 	awayPause = 100 * time.Millisecond
 )
 
-// watcher is cache.Watcher.
+// watcher is storageclass.Watcher.
 type watcher = interface {
 	Vacate(class int, segment uint32, samples []int32, settled, gone func())
 	Refill()
 	Delay() time.Duration
 }
 
-// Vacate implements cache.Watcher.
+// Vacate implements storageclass.Watcher.
 func (c *Coordinator) Vacate(_ int, _ uint32, samples []int32, settled, gone func()) {
 	defer gone()
 	defer settled()
@@ -59,7 +59,7 @@ func (c *Coordinator) Vacate(_ int, _ uint32, samples []int32, settled, gone fun
 	a.notify()
 }
 
-// Refill implements cache.Watcher.
+// Refill implements storageclass.Watcher.
 func (c *Coordinator) Refill() {
 	a := &c.away
 	a.mu.Lock()
@@ -71,7 +71,7 @@ func (c *Coordinator) Refill() {
 	}
 }
 
-// Delay implements cache.Watcher.
+// Delay implements storageclass.Watcher.
 func (c *Coordinator) Delay() time.Duration { return 0 }
 
 func (a *away) notify() {

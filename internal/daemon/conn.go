@@ -74,6 +74,7 @@ func newConn(d *Daemon, c *net.UnixConn) *conn {
 		callSlots: make(chan struct{}, maxCalls),
 		ended:     make(chan struct{}),
 		datasets:  make(map[string]*catalog.Dataset),
+		lent:      lent{gone: make(map[uint32]func())},
 	}
 }
 

@@ -11,31 +11,10 @@ import (
 // lent are the segments of storage classes that a process was told of. The process is told of one
 // when a batch first names it, so a process whose samples are transformed is told of none.
 type lent struct {
-	mu sync.Mutex // guards the following
-	// told has a bit for each segment that was announced, by class and number.
-	told  [][]uint64
+	mu    sync.Mutex // guards the following
+	told  stage.Announced
 	gone  map[uint32]func() // by number: to be called when the process has dropped the segment
 	ended bool              // the connection has ended
-}
-
-// first reports whether a segment is not announced yet, and counts it as announced.
-func (l *lent) first(class int, number uint32) bool {
-	for class >= len(l.told) {
-		l.told = append(l.told, nil)
-	}
-	word, bit := int(number/64), uint64(1)<<(number%64)
-	for word >= len(l.told[class]) {
-		l.told[class] = append(l.told[class], 0)
-	}
-	before := l.told[class][word]
-	l.told[class][word] = before | bit
-	return before&bit == 0
-}
-
-// was reports whether a segment was announced.
-func (l *lent) was(class int, number uint32) bool {
-	return class < len(l.told) && int(number/64) < len(l.told[class]) &&
-		l.told[class][number/64]&(1<<(number%64)) != 0
 }
 
 // end has the process count as mapping nothing any more.
@@ -53,14 +32,9 @@ func (l *lent) end() {
 // has not been told of.
 func (x *conn) sendSegments(b *stage.Batch) error {
 	var fresh []uint32
-	last := uint32(0)
 	x.lent.mu.Lock()
 	for _, number := range b.Segments {
-		if number == last {
-			continue
-		}
-		last = number
-		if at, ok := stage.OfClass(number); ok && x.lent.first(at.Class, at.Number) {
+		if at, ok := stage.OfClass(number); ok && x.lent.told.First(at) {
 			fresh = append(fresh, number)
 		}
 	}
@@ -84,13 +58,10 @@ func (x *conn) sendSegments(b *stage.Batch) error {
 func (x *conn) dropSegment(number uint32, gone func()) {
 	at, _ := stage.OfClass(number)
 	x.lent.mu.Lock()
-	if x.lent.ended || !x.lent.was(at.Class, at.Number) {
+	if x.lent.ended || !x.lent.told.Was(at) {
 		x.lent.mu.Unlock()
 		gone()
 		return
-	}
-	if x.lent.gone == nil {
-		x.lent.gone = make(map[uint32]func())
 	}
 	x.lent.gone[number] = gone
 	// Not in this goroutine, which may be the one that frees memory for the whole node: the process

@@ -104,7 +104,7 @@ type Job struct {
 	p        Parts
 	planner  *planner.Planner
 	held     []stats.Amount // by storage class, when the job began
-	faults   *cache.Faults
+	faults   *stage.Faults
 	book     *audit.Book
 	fillRead *stage.Ledger // what was read from the source for no batch of this node
 	epochNow atomic.Int64  // the epoch that a rank began or took a batch of last
@@ -121,7 +121,7 @@ type Job struct {
 func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, error) {
 	j := &Job{
 		config: c, p: p, warnings: append([]string{}, c.Warnings...),
-		faults: cache.NewFaults(cache.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
+		faults: stage.NewFaults(stage.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
 		fillRead: stage.NewLedger(p.Cache, nil),
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
 		speeds: make(map[int][]stats.Speed),

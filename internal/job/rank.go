@@ -205,7 +205,7 @@ func (r *Rank) Segment(number uint32) (s Segment, ok bool) {
 // not map the segment any more.
 func (r *Rank) OnDrop(drop func(number uint32, gone func())) { r.drop.Store(&drop) }
 
-// Vacate implements cache.Watcher.
+// Vacate implements storageclass.Watcher.
 func (r *Rank) Vacate(class int, segment uint32, _ []int32, settled, gone func()) {
 	end := func() {
 		settled()
@@ -222,10 +222,10 @@ func (r *Rank) Vacate(class int, segment uint32, _ []int32, settled, gone func()
 	r.stager.Barrier(end)
 }
 
-// Refill implements cache.Watcher.
+// Refill implements storageclass.Watcher.
 func (r *Rank) Refill() {}
 
-// Delay implements cache.Watcher.
+// Delay implements storageclass.Watcher.
 func (r *Rank) Delay() time.Duration {
 	if r.job.p.Preprocessor != nil {
 		return 0

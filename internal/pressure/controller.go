@@ -17,9 +17,10 @@ const (
 	// 1/mostShare of the limit.
 	leastShare, leastReserve, mostLeast = 16, 16 * mib, 256 * mib
 	mostShare                           = 4
-	// reaction is the time from a growth's first byte until segments are given back: a poll near
-	// the mark, and what the kernel takes to free pages.
-	reaction = 500 * time.Millisecond
+	// reaction is the time from a growth's first byte until segments are given back, and what else
+	// adds to the delay: a poll near the mark, a step of the process, and what the kernel takes to
+	// free pages.
+	reaction = 750 * time.Millisecond
 	// maxDelay bounds how long giving back is expected to take, and leastHorizon how little time it
 	// is granted.
 	maxDelay, leastHorizon = 10 * time.Second, 200 * time.Millisecond

@@ -212,7 +212,7 @@ func TestStepsAtTheMarks(t *testing.T) {
 		Taken: 800 * mib, Delay: 500 * time.Millisecond,
 	}
 	reserve := Reserve(reading.Limit, reading.Delay)
-	if reserve != 100e6 && reserve != 100*mib {
+	if reserve != 125e6 {
 		t.Fatalf("the reserve is %d bytes", reserve)
 	}
 	for _, c := range []struct {
@@ -303,18 +303,18 @@ func TestReserveGrowsWithTheLimitAndTheDelay(t *testing.T) {
 		want  int64
 	}{
 		{64 * mib, 0, 16 * mib},
-		{200 * mib, 0, 50e6},
+		{200 * mib, 0, 50 * mib},
 		{4 * gib, 0, 256 * mib},
-		{4 * gib, 5 * time.Second, 550e6},
+		{4 * gib, 5 * time.Second, 575e6},
 		{1 * gib, 5 * time.Second, 256 * mib},
-		{64 * gib, time.Hour, 1050e6},
+		{64 * gib, time.Hour, 1075e6},
 	} {
 		if got := Reserve(c.limit, c.delay); got != c.want {
 			t.Errorf("limit %s, delay %v: %d bytes, want %d", fmt.Sprint(c.limit), c.delay, got,
 				c.want)
 		}
 	}
-	if h := Horizon(gib); h < 2*time.Second || h > 3*time.Second {
+	if h := Horizon(gib); h < 1500*time.Millisecond || h > 3*time.Second {
 		t.Errorf("the horizon of 1 GiB is %v", h)
 	}
 }

@@ -28,6 +28,31 @@ func OfClass(number uint32) (s cache.Segment, ok bool) {
 		number >= firstClassSegment
 }
 
+// Announced has a bit for each segment of a storage class that a process was told of, by class and
+// number. The zero value has none. It is not safe for concurrent use.
+type Announced [][]uint64
+
+// First reports whether a segment was not announced yet, and counts it as announced.
+func (a *Announced) First(s cache.Segment) bool {
+	if a.Was(s) {
+		return false
+	}
+	for s.Class >= len(*a) {
+		*a = append(*a, nil)
+	}
+	for int(s.Number/64) >= len((*a)[s.Class]) {
+		(*a)[s.Class] = append((*a)[s.Class], 0)
+	}
+	(*a)[s.Class][s.Number/64] |= 1 << (s.Number % 64)
+	return true
+}
+
+// Was reports whether a segment was announced.
+func (a *Announced) Was(s cache.Segment) bool {
+	return s.Class < len(*a) && int(s.Number/64) < len((*a)[s.Class]) &&
+		(*a)[s.Class][s.Number/64]&(1<<(s.Number%64)) != 0
+}
+
 // barriers lets others wait until the batches in progress have been emitted or discarded: a segment
 // of a storage class that is given back may be named by these, and by none that is begun later.
 //

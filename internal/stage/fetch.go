@@ -169,7 +169,7 @@ func (b *batch) decide(w *cache.Worker, i, id int, err error) error {
 	if err := faults.Forgive(id, err); err != nil {
 		return err
 	}
-	if faults.Policy() == cache.Skip {
+	if faults.Policy() == Skip {
 		b.skip(i)
 		b.correctAudit(-access.Mix(b.Epoch, id))
 		return nil

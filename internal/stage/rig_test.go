@@ -28,7 +28,7 @@ type rig struct {
 	stream *access.Stream
 	cache  *cache.Cache
 	use    *cache.Use
-	faults *cache.Faults
+	faults *Faults
 	opened *cachetest.Stores
 	stores []storageclass.Store
 	ranks  []*testRank
@@ -131,7 +131,7 @@ type rigOptions struct {
 	timeout      time.Duration
 	hook         func(ctx context.Context, id int) error
 	planAll      bool // plan all samples for the first class, whatever its capacity
-	policy       cache.OnError
+	policy       OnError
 	preprocessor Preprocessor
 	memoryClass  *memory.Class
 }
@@ -151,7 +151,7 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 	for i, store := range g.stores {
 		classes = append(classes, cache.Class{Name: g.opened.Names[i], Store: store})
 	}
-	g.faults = cache.NewFaults(o.policy)
+	g.faults = NewFaults(o.policy)
 	g.cache = cache.New(cache.Options{
 		// so that no timing decides where samples are read from
 		Known: map[string]perfmodel.Known{"source": {
@@ -261,7 +261,7 @@ func plain(samples, epochs int) rigOptions {
 			Scheme:      access.Uniform,
 			Tail:        access.Keep,
 		},
-		threads: 3, buffer: 1 << 16, ahead: 4, policy: cache.Raise,
+		threads: 3, buffer: 1 << 16, ahead: 4, policy: Raise,
 	}
 }
 

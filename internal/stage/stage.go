@@ -4,6 +4,7 @@
 //
 //   - Stager turns one rank's stream into batches in shared memory.
 //   - Ledger counts where samples came from and what next() waited for.
+//   - Faults records the samples that a job cannot read.
 //
 // Each file uses only those before it: ledger, stage (input and output), ragged (memory for results
 // of different sizes), barrier (segments that are given back), batch (one batch, from its layout
@@ -92,7 +93,7 @@ type Options struct {
 	// Verify compares the bytes of every sample with the source's, whatever tier they come from.
 	Verify bool
 	Lazy   bool // stage a batch only when the process asks for it: policy naive
-	Faults *cache.Faults
+	Faults *Faults
 	Ledger *Ledger
 	// Preprocessor, if not nil, transforms the samples into the staging buffer. The results of a
 	// batch form one tensor if all have the same size.

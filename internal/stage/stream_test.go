@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/access"
-	"github.com/hdmlp/hdmlp/internal/cache"
 )
 
 // TestRanksGetExactlyTheStream is the property that matters to training: for any ranks, classes,
@@ -52,7 +51,7 @@ func TestRanksGetExactlyTheStream(t *testing.T) {
 			ahead:   rapid.IntRange(1, 8).Draw(t, "ahead"),
 			lazy:    rapid.Bool().Draw(t, "lazy"),
 			fill:    rapid.Bool().Draw(t, "fill"),
-			policy:  cache.Raise,
+			policy:  Raise,
 		}
 		if rapid.Bool().Draw(t, "preprocess") {
 			o.preprocessor = summary{}

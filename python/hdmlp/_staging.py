@@ -102,7 +102,7 @@ class Staging:
             ]
         except KeyError:
             return self._leased(payload, n, slots)
-        if sum(map(len, views)) != sum(lengths):
+        if tuple(map(len, views)) != lengths:
             raise _beyond()
         return views
 

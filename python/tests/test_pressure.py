@@ -63,7 +63,8 @@ for epoch in range(12):
                 break
         if epoch and rate:
             began = began or time.monotonic()
-            while total < min(growth, rate * (time.monotonic() - began)):
+            most = total + (16 << 20)
+            while total < min(growth, most, rate * (time.monotonic() - began)):
                 block = bytearray(4 << 20)
                 block[::4096] = b"x" * len(block[::4096])
                 memory.append(block)
@@ -198,7 +199,8 @@ with ht.DataLoader(
                 seen.append(n)
             if epoch:
                 began = began or time.monotonic()
-                while total < min(growth, rate * (time.monotonic() - began)):
+                most = total + (16 << 20)
+                while total < min(growth, most, rate * (time.monotonic() - began)):
                     block = bytearray(4 << 20)
                     block[::4096] = b"x" * len(block[::4096])
                     memory.append(block)

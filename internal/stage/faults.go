@@ -1,4 +1,4 @@
-package cache
+package stage
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
@@ -75,10 +76,10 @@ func (f *Faults) Known(id int) error {
 
 // Report records that a process cannot decode a sample, which from now on counts as unreadable. It
 // returns the policy.
-func (f *Faults) Report(c *Cache, id int, reason string) OnError {
+func (f *Faults) Report(c *cache.Cache, id int, reason string) OnError {
 	err := &dataset.SampleError{
 		ID:   id,
-		Path: c.path(id),
+		Path: c.Path(id),
 		Kind: dataset.ErrPython,
 		Err:  errors.New(reason),
 	}
