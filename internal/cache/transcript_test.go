@@ -19,15 +19,6 @@ type fetcher struct {
 	buffer []byte
 }
 
-// owner makes another node own all samples, or none.
-type owner bool
-
-func (o owner) Arrival(int, int64) (float64, bool) { return 0, bool(o) }
-
-func (owner) Nodes() int { return 2 }
-
-func (owner) Fetch(context.Context, int, []byte) (int, uint32, error) { panic("not asked") }
-
 // TestFlightTranscript runs the transcripts in testdata/flights step by step:
 //
 //	join NAME [buffer] [peer] [remote]  NAME asks for sample 7: with a buffer; in a job whose other

@@ -185,3 +185,17 @@ func TestCertain(t *testing.T) {
 		t.Error("nothing is known")
 	}
 }
+
+// TestSaturatedTierIsNotFasterAlone: reads that were never without others tell only by how much they
+// delay each other. That is the rate of one stream as well, not a fraction of it.
+func TestSaturatedTierIsNotFasterAlone(t *testing.T) {
+	c := Coefficients{PerMB: 1e-4, Queued: 0.05} // 20 MB/s, of all streams
+	for p := 1; p <= 64; p *= 4 {
+		if got := c.Rate(p, 0.1); !near(got, 20, 1e-6) {
+			t.Errorf("%d streams: %v MB/s, want 20", p, got)
+		}
+	}
+	if latency, rate := c.shared(0.1); latency > 1e-9 || !near(rate, 20, 1e-6) {
+		t.Errorf("%v s and %v MB/s, want 20 MB/s without latency", latency, rate)
+	}
+}
