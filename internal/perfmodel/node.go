@@ -72,9 +72,9 @@ const (
 var streams = []int{1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512}
 
 // one returns how long a read takes alone, and by how much each further stream delays it, in
-// seconds, for samples of size MB. A read alone takes at least as long as each further stream delays
-// others: reads of which the tier was never without others tell only the latter, and more streams
-// cannot have a lower throughput.
+// seconds, for samples of size MB. A read alone takes at least as long as each further stream
+// delays others: reads of which the tier was never without others tell only the latter, and more
+// streams cannot have a lower throughput.
 func (c Coefficients) one(size float64) (alone, more float64) {
 	size = max(size, smallest)
 	more = max(size*c.Queued, 0)

@@ -186,8 +186,8 @@ func TestCertain(t *testing.T) {
 	}
 }
 
-// TestSaturatedTierIsNotFasterAlone: reads that were never without others tell only by how much they
-// delay each other. That is the rate of one stream as well, not a fraction of it.
+// TestSaturatedTierIsNotFasterAlone: reads that were never without others tell only by how much
+// they delay each other. That is the rate of one stream as well, not a fraction of it.
 func TestSaturatedTierIsNotFasterAlone(t *testing.T) {
 	c := Coefficients{PerMB: 1e-4, Queued: 0.05} // 20 MB/s, of all streams
 	for p := 1; p <= 64; p *= 4 {
