@@ -140,7 +140,7 @@ func TestSegmentThatWasNotAnnouncedIsNotDropped(t *testing.T) {
 	told := map[uint32]bool{}
 	x.send(iterate(1, 0, 0))
 	number := x.segments(told, false)
-	r.ram.GiveBack(1, "a test")
+	r.ram.GiveBack(1<<20, "a test")
 	x.segments(told, true)
 	x.send(gone(number))
 	r.leaves()

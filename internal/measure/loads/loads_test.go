@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -82,22 +83,24 @@ func (b *broken) Stat(context.Context, int) (dataset.Stamp, error) { return 0, n
 func (b *broken) Close() error                                     { return nil }
 
 func TestUnreadableSamplesAreLeftOut(t *testing.T) {
-	index := indexOf(1000, 1000, 1000, 1000)
-	b := &broken{index, map[int]error{1: dataset.ErrMissing}, map[int]int{}}
-	s := NewSource(b, index, 8, seeded())
-	l := s.Read(Sizes{IDs: []int{0, 1, 2, 3}}, 1)
-	c, err := measure.Run(t.Context(), l, measure.Options{Time: 50 * time.Millisecond})
-	if err != nil || c.Ended != nil || len(c.Points) != 1 {
-		t.Fatalf("%v, %v, %v", c, err, c.Ended)
-	}
-	if n, why := s.Unreadable(); n != 1 || !errors.Is(why, dataset.ErrMissing) || b.read[1] != 0 {
-		t.Errorf("%d unreadable: %v", n, why)
-	}
-	for _, id := range []int{0, 2, 3} {
-		if b.read[id] == 0 {
-			t.Errorf("sample %d was not read", id)
+	synctest.Test(t, func(t *testing.T) {
+		index := indexOf(1000, 1000, 1000, 1000)
+		b := &broken{index, map[int]error{1: dataset.ErrMissing}, map[int]int{}}
+		s := NewSource(b, index, 8, seeded())
+		l := s.Read(Sizes{IDs: []int{0, 1, 2, 3}}, 1)
+		c, err := measure.Run(t.Context(), l, measure.Options{Time: 50 * time.Millisecond})
+		if err != nil || c.Ended != nil || len(c.Points) != 1 {
+			t.Fatalf("%v, %v, %v", c, err, c.Ended)
 		}
-	}
+		if n, why := s.Unreadable(); n != 1 || !errors.Is(why, dataset.ErrMissing) || b.read[1] != 0 {
+			t.Errorf("%d unreadable: %v", n, why)
+		}
+		for _, id := range []int{0, 2, 3} {
+			if b.read[id] == 0 {
+				t.Errorf("sample %d was not read", id)
+			}
+		}
+	})
 }
 
 func TestSourceWithoutReadableSamplesSaysWhy(t *testing.T) {
