@@ -67,7 +67,7 @@ def find(
     unnamed = _nodes.unnamed(place, environ)
     if unnamed:
         log.warning("%s", unnamed)
-    if _has_no_siblings(place, environ):
+    elif _has_no_siblings(place, environ):
         log.warning(
             "RANK=%d and WORLD_SIZE=%d are set, but the process that started this one (%d) has "
             "started no other rank, and nothing else says which ranks belong together: this rank "
