@@ -7,7 +7,9 @@ import "slices"
 // lock guards it.
 type Order struct {
 	added []int32
-	stale int // entries that are not a sample's last, or whose sample is not held
+	// stale is how many entries are not a sample's last, or of a sample that is not held. It may be
+	// too high: a sample may count as not held before Gone, and its entry be removed by another's.
+	stale int
 }
 
 // NewOrder returns the order of samples that were added in this order, each once.
@@ -28,8 +30,9 @@ func (o *Order) Held(held func(id int32) bool) []int32 {
 	if o.stale == 0 {
 		return slices.Clone(o.added)
 	}
-	seen := make(map[int32]bool, len(o.added)-o.stale)
-	list := make([]int32, 0, len(o.added)-o.stale)
+	left := max(len(o.added)-o.stale, 0)
+	seen := make(map[int32]bool, left)
+	list := make([]int32, 0, left)
 	for _, id := range slices.Backward(o.added) {
 		if !seen[id] && held(id) {
 			seen[id] = true

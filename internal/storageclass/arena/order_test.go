@@ -31,3 +31,20 @@ func TestOrderMatchesAList(t *testing.T) {
 		}
 	})
 }
+
+// TestSamplesMayGoTogether checks that samples which no longer count as held before they are removed,
+// as when several readers find copies corrupt at the same time, are removed once.
+func TestSamplesMayGoTogether(t *testing.T) {
+	o := NewOrder([]int32{1, 2, 3, 4})
+	none := func(int32) bool { return false }
+	for range 4 {
+		o.Gone(none)
+	}
+	if held := o.Held(none); len(held) > 0 {
+		t.Errorf("%v are held", held)
+	}
+	o.Came(7)
+	if held := o.Held(func(id int32) bool { return id == 7 }); len(held) != 1 || held[0] != 7 {
+		t.Errorf("%v are held, want 7", held)
+	}
+}
