@@ -32,8 +32,8 @@ func TestOrderMatchesAList(t *testing.T) {
 	})
 }
 
-// TestSamplesMayGoTogether checks that samples which no longer count as held before they are removed,
-// as when several readers find copies corrupt at the same time, are removed once.
+// TestSamplesMayGoTogether checks that samples which no longer count as held before they are
+// removed, as when several readers find copies corrupt at the same time, are removed once.
 func TestSamplesMayGoTogether(t *testing.T) {
 	o := NewOrder([]int32{1, 2, 3, 4})
 	none := func(int32) bool { return false }
