@@ -200,12 +200,12 @@ func (a *probeAnswer) modelText(b *strings.Builder) {
 			return
 		}
 		one := k.Rate(1, a.Mean)
-		text := fmt.Sprintf("%s MB/s with 1 stream", rateText(one))
+		text := fmt.Sprintf("%s MB/s by 1 stream", rateText(one))
 		if k.Queued > 0 {
 			text += fmt.Sprintf(", at most %s MB/s", rateText(max(1/k.Queued, one)))
 		}
 		if k.Latency >= 1e-6 {
-			text += fmt.Sprintf("; %s of latency", shortTime(k.Latency))
+			text += fmt.Sprintf("; latency %s", shortTime(k.Latency))
 		}
 		fmt.Fprintf(b, "  %-15s %s\n", name, text)
 	}
