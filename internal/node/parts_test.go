@@ -57,6 +57,13 @@ func sampled(rank, epoch, n int) []int32 {
 func (c *nodes) openParts(each int,
 	change func(rank int) []func(*request.Open),
 ) ([]*Rank, []error) {
+	return c.openUntil(c.t.Context(), func() {}, each, change)
+}
+
+// openUntil is openParts until ctx ends. failed is called when a rank cannot open the job.
+func (c *nodes) openUntil(ctx context.Context, failed func(), each int,
+	change func(rank int) []func(*request.Open),
+) ([]*Rank, []error) {
 	world := each * len(c.list)
 	ranks, errs := make([]*Rank, world), make([]error, world)
 	address := c.address()
@@ -64,7 +71,10 @@ func (c *nodes) openParts(each int,
 	for r := range world {
 		all.Go(func() {
 			m := message(r, world, append(change(r), onNodes(len(c.list), each, address))...)
-			ranks[r], errs[r] = c.list[r/each].Open(c.t.Context(), m, nil, func(request.Step) {})
+			ranks[r], errs[r] = c.list[r/each].Open(ctx, m, nil, func(request.Step) {})
+			if errs[r] != nil {
+				failed()
+			}
 		})
 	}
 	all.Wait()
@@ -74,7 +84,10 @@ func (c *nodes) openParts(each int,
 // mustOpenParts opens a job whose ranks have n samples per epoch, in batches of this size.
 func (c *nodes) mustOpenParts(each, batch, n int, change ...func(*request.Open)) []*Rank {
 	c.t.Helper()
-	ranks, errs := c.openParts(each, func(r int) []func(*request.Open) {
+	// Otherwise the other nodes would wait until start_timeout for one that cannot open the job.
+	ctx, cancel := context.WithCancel(c.t.Context())
+	c.t.Cleanup(cancel)
+	ranks, errs := c.openUntil(ctx, cancel, each, func(r int) []func(*request.Open) {
 		return append(slices.Clone(change), partOf(c.t, batch, 0, sampled(r, 0, n)))
 	})
 	if err := errors.Join(errs...); err != nil {
