@@ -50,6 +50,27 @@ func (c *nodes) address() string {
 	return l.Addr().String()
 }
 
+// openUntil is openParts until ctx ends. failed is called when a rank cannot open the job.
+func (c *nodes) openUntil(ctx context.Context, failed func(), each int,
+	change func(rank int) []func(*request.Open),
+) ([]*Rank, []error) {
+	world := each * len(c.list)
+	ranks, errs := make([]*Rank, world), make([]error, world)
+	address := c.address()
+	var all sync.WaitGroup
+	for r := range world {
+		all.Go(func() {
+			m := message(r, world, append(change(r), onNodes(len(c.list), each, address))...)
+			ranks[r], errs[r] = c.list[r/each].Open(ctx, m, nil, func(request.Step) {})
+			if errs[r] != nil {
+				failed()
+			}
+		})
+	}
+	all.Wait()
+	return ranks, errs
+}
+
 // open opens a job with a rank on every node.
 func (c *nodes) open(change ...func(*request.Open)) []*Rank {
 	c.t.Helper()

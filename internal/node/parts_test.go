@@ -8,7 +8,6 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -58,27 +57,6 @@ func (c *nodes) openParts(each int,
 	change func(rank int) []func(*request.Open),
 ) ([]*Rank, []error) {
 	return c.openUntil(c.t.Context(), func() {}, each, change)
-}
-
-// openUntil is openParts until ctx ends. failed is called when a rank cannot open the job.
-func (c *nodes) openUntil(ctx context.Context, failed func(), each int,
-	change func(rank int) []func(*request.Open),
-) ([]*Rank, []error) {
-	world := each * len(c.list)
-	ranks, errs := make([]*Rank, world), make([]error, world)
-	address := c.address()
-	var all sync.WaitGroup
-	for r := range world {
-		all.Go(func() {
-			m := message(r, world, append(change(r), onNodes(len(c.list), each, address))...)
-			ranks[r], errs[r] = c.list[r/each].Open(ctx, m, nil, func(request.Step) {})
-			if errs[r] != nil {
-				failed()
-			}
-		})
-	}
-	all.Wait()
-	return ranks, errs
 }
 
 // mustOpenParts opens a job whose ranks have n samples per epoch, in batches of this size.
