@@ -202,8 +202,8 @@ class Cell(Scenario):
         others = {name: medians[name]["later"] for name in medians if name.startswith("before, ")}
         if ours and self._demand:
             return [
-                f"{self.key}: bytes/bound {ours['bound_ratio']:.4f} (wanted: at most 1.01); read from "
-                f"the source in later epochs, although a cache has it: "
+                f"{self.key}: bytes/bound {ours['bound_ratio']:.4f} (wanted: at most 1.01); read "
+                "from the source in later epochs although a cache has it: "
                 f"{ours['direct_later']:.4f} of the dataset"
             ]
         if not ours or not others:
