@@ -120,8 +120,8 @@ func (m *Meter) Occupy(bytes int) {
 
 // Arrival predicts how long a read of this many bytes would take if it began now, in seconds. It is
 // at least as long as the reads in progress have taken on average: a tier that stops responding is
-// known to be slow before a read of it has ended. wait is for how long reads wait for something else
-// than the tier on average, in seconds, which counts neither there nor in the result.
+// known to be slow before a read of it has ended. wait is for how long reads wait for something
+// else than the tier on average, in seconds, which counts neither there nor in the result.
 func (m *Meter) Arrival(now time.Time, bytes int64, wait float64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
