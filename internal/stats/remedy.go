@@ -31,7 +31,7 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	run := &remedy.Run{
 		Known: *r.Known, Nodes: nodes, Data: cmp.Or(r.Needed, r.Bytes), Caches: caches,
 		Sample: float64(r.Bytes) / float64(r.Samples), Whole: r.Scheme == whole,
-		Once: r.Planned == 1,
+		Once: r.Planned == 1, Capacity: []int64{},
 	}
 	positions := cmp.Or(r.Positions, r.Samples)
 	if r.Subset && r.Needed > 0 {
