@@ -85,7 +85,7 @@ func (j *Job) Report() *stats.Report {
 	case !j.planner.Caches():
 	case j.p.Nodes != nil:
 		capacity = j.planner.Capacity()
-	default: // a warm store may be larger than was asked for
+	default: // of the one node
 		for _, c := range r.Classes {
 			capacity += c.Capacity
 		}

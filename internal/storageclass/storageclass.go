@@ -57,10 +57,10 @@ type Class interface {
 	Kind() string
 	// Open returns the dataset's store with a capacity of at least capacity bytes in total,
 	// including what it already holds: a store that an earlier job left is reopened with its
-	// samples. If it holds more than capacity, the class either leaves it as large as it is or drops
-	// the newest samples. Opening a store that is open returns the same store, its capacity
-	// unchanged. If capacity is short, stores of other datasets that no job has open are evicted,
-	// least recently opened first; the error is a *LimitError if there is too little even so.
+	// samples. If it holds more than capacity, the newest samples are dropped. Opening a store that
+	// is open returns the same store, its capacity unchanged. If capacity is short, stores of other
+	// datasets that no job has open are evicted, least recently opened first; the error is a
+	// *LimitError if there is too little even so.
 	Open(ds Dataset, capacity int64) (Store, error)
 	// Available returns how many bytes a store for ds could have if it were opened now: what is
 	// free, what the dataset's own store holds, and what could be evicted.

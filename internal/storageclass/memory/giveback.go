@@ -62,6 +62,17 @@ func (g *segment) holds(id int32) bool {
 
 // GiveBack implements storageclass.InPlace.
 func (s *store) GiveBack(number uint32, why string) bool {
+	return s.giveBack(number, func(r *storageclass.Returned, bytes int64) {
+		r.Segments++
+		r.Bytes += bytes
+		r.Last, r.Why = time.Now(), why
+	})
+}
+
+// giveBack is GiveBack, and has count count the segment's memory.
+func (s *store) giveBack(number uint32,
+	count func(r *storageclass.Returned, bytes int64),
+) bool {
 	s.mu.Lock()
 	g := s.segments.Load().of(number)
 	if g == nil || g.state != live || g.adding > 0 {
@@ -85,9 +96,7 @@ func (s *store) GiveBack(number uint32, why string) bool {
 	}
 	g.since = time.Now()
 	s.mu.leaving = append(s.mu.leaving, g)
-	s.mu.returned.Segments++
-	s.mu.returned.Bytes += g.backed
-	s.mu.returned.Last, s.mu.returned.Why = g.since, why
+	count(&s.mu.returned, g.backed)
 	tenants := s.mu.tenants
 	g.unsettled, g.mapping = len(tenants), len(tenants)
 	s.mu.Unlock()

@@ -81,8 +81,8 @@ func (c *Class) Idle() int64 {
 	return c.idle()
 }
 
-// Open implements storageclass.Class. A store that is reopened keeps all its samples, even if they
-// take more than capacity.
+// Open implements storageclass.Class. A store that is reopened with less capacity than it holds
+// drops its newest segments.
 func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Store, error) {
 	if capacity < 0 || ds.Samples < 0 || int64(ds.Samples) > math.MaxInt32 {
 		return nil, fmt.Errorf("memory class: open a store of %d bytes for %d samples: "+
@@ -103,8 +103,7 @@ func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Stor
 		return s, nil
 	}
 	if s != nil {
-		_, used := s.Capacity()
-		capacity = max(capacity, used)
+		capacity = max(capacity, s.shrink(capacity))
 	}
 	if err := c.makeRoom(s, capacity); err != nil {
 		return nil, err

@@ -57,6 +57,7 @@ func (u *user) Rank() func(id int32) float64 {
 //	settle NAME SEGMENT NAME has settled
 //	gone NAME SEGMENT   NAME's processes do not map the segment any more
 //	look                prints all segments
+//	held                prints the samples that are held
 func TestSegmentTranscript(t *testing.T) {
 	datadriven.Walk(t, "testdata/segments", func(t *testing.T, path string) {
 		x := newTranscript()
@@ -153,6 +154,8 @@ func (x *transcript) run(t *testing.T, d *datadriven.TestData, words []string) {
 		x.users[words[1]].told[uint32(numbers[0])][1]()
 	case "look":
 		x.look()
+	case "held":
+		fmt.Fprintln(&x.out, "held, oldest first:", x.s.Held())
 	default:
 		d.Fatalf(t, "unknown: %v", words)
 	}

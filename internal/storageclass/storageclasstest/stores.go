@@ -51,6 +51,9 @@ func testWarm(t *testing.T, factory Factory) {
 	if len(held) < 10 || held[0] != 5 {
 		t.Fatalf("held %v, want the oldest", held)
 	}
+	if total, used := s.Capacity(); total != 500 || used > 500 {
+		t.Fatalf("%d of %d bytes in use, want at most 500 of 500", used, total)
+	}
 	ids := []int{}
 	for _, id := range held {
 		ids = append(ids, int(id))
