@@ -28,7 +28,8 @@ remedy: perfmodel size
 stats: perfmodel placement size remedy
 inputfile:
 meter: perfmodel stats
-environment: perfmodel inputfile
+quantity: perfmodel
+environment: perfmodel suggest inputfile quantity
 stats/prometheus: stats
 probe:
 dataset: printable
@@ -39,7 +40,7 @@ dataset/retry: dataset
 dataset/folder/indexfile: size printable probe dataset dataset/tree
 dataset/folder: printable probe dataset dataset/tree dataset/folder/indexfile
 storageclass: printable size
-config: perfmodel placement/policies size suggest inputfile storageclass
+config: placement/policies size suggest inputfile quantity storageclass
 pressure: size
 storageclass/arena: invariants
 storageclass/storageclasstest: digest storageclass
@@ -72,8 +73,8 @@ exchange: invariants digest admission identity exchange/wire exchange/link
 breaker: perfmodel stats meter exchange
 cluster/clusterpb:
 cluster: invariants admission identity cluster/clusterpb
-scenario: access perfmodel placement placement/policies simulate suggest inputfile environment
-    dataset
+scenario: access perfmodel placement placement/policies simulate suggest inputfile quantity
+    environment dataset
 replay: access perfmodel placement placement/policies simulate stats
 simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words

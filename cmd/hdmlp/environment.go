@@ -74,13 +74,13 @@ func givenKeys(c *config.Config, key string) (keys []string) {
 
 // givenUnit returns the unit of a given number; "" if the text has its own.
 func givenUnit(key, text string) string {
-	if !strings.HasSuffix(key, "latency") {
-		return "MB/s"
-	}
 	if _, err := strconv.ParseFloat(text, 64); err != nil {
 		return ""
 	}
-	return "s"
+	if strings.HasSuffix(key, "latency") {
+		return "s"
+	}
+	return "MB/s"
 }
 
 // printKnown prints what is known of a node, with where each number comes from. mean is the mean

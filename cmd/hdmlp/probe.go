@@ -73,8 +73,8 @@ find it, or written to --out. ` + "`hdmlp simulate SCENARIO --environment FILE`"
 simulates the measured machine. --plot draws the rates, as PNG, SVG or HTML.
 
 EXIT STATUS
-  0    success; what could not be measured was reported
-  1    failure
+  0    success; anything but the source that could not be measured was reported
+  1    failure; if only the source could not be measured, the rest was written
   2    wrong input: no such dataset, a list of transforms with errors, ...
   130  interrupted; nothing was written`,
 		Example: `  hdmlp probe /data/imagenet --cache /nvme --out environment.toml \
@@ -119,11 +119,13 @@ EXIT STATUS
 				return err
 			}
 			if opts.json {
-				return printJSON(cmd.OutOrStdout(), a)
+				return errors.Join(printJSON(cmd.OutOrStdout(), a), a.unmeasured())
 			}
 			width, _ := terminal(cmd.OutOrStdout())
-			_, err = io.WriteString(cmd.OutOrStdout(), a.text(width))
-			return err
+			if _, err := io.WriteString(cmd.OutOrStdout(), a.text(width)); err != nil {
+				return err
+			}
+			return a.unmeasured()
 		},
 	}
 	flags := cmd.Flags()

@@ -53,7 +53,7 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 			return nil
 		}
 		a.Environment = o.out
-		return replaceFile(o.out, environment.Encode(environment.File{Node: a.Node, Size: a.size}))
+		return replaceFile(o.out, a.file())
 	}
 	beside, ok := dataset.As[dataset.Beside](source)
 	if !ok {
@@ -62,8 +62,7 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 		return nil
 	}
 	a.keep(beside)
-	path, err := beside.WriteBeside(environment.Suffix,
-		environment.Encode(environment.File{Node: a.Node, Size: a.size}))
+	path, err := beside.WriteBeside(environment.Suffix, a.file())
 	if err != nil {
 		a.Notes = append(a.Notes, fmt.Sprintf("the environment could not be stored beside the "+
 			"index: %v; give --out to write it elsewhere", err))
@@ -71,6 +70,11 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 	}
 	a.Environment = path
 	return nil
+}
+
+// file returns the text of the environment.
+func (a *probeAnswer) file() []byte {
+	return environment.Encode(environment.File{Node: a.Node, Size: a.size, Threads: a.Threads})
 }
 
 // keep takes over from the stored environment what was not measured now.
@@ -92,9 +96,31 @@ func (a *probeAnswer) keep(beside dataset.Beside) {
 			*v.now = *v.was
 		}
 	}
-	if a.Node.Network.Origin == perfmodel.Guessed {
+	if !a.Node.Network.IsKnown() {
 		a.Node.Network = old.Node.Network
 	}
+	if !a.Node.Source.IsKnown() {
+		a.Node.Source = old.Node.Source
+		a.Node.Sources, a.Node.SourcesOrigin = old.Node.Sources, old.Node.SourcesOrigin
+	}
+	if a.Transforms == nil {
+		a.Threads = old.Threads
+	}
+}
+
+// unmeasured returns an error if the source was not measured: what was written lacks it.
+func (a *probeAnswer) unmeasured() error {
+	if len(a.Source) > 0 || len(a.Sources) > 0 {
+		return nil
+	}
+	why := "no sample could be read in the time"
+	for _, s := range a.Skipped {
+		if strings.HasPrefix(s.What, "source, samples") {
+			why = s.Why
+		}
+	}
+	return fmt.Errorf("the source was not measured: %s; the environment lacks it, and a job or "+
+		"simulation must get it elsewhere", why)
 }
 
 // replaceFile writes a file as a whole or not at all.
@@ -194,7 +220,11 @@ func (a *probeAnswer) text(width int) string {
 
 // modelText writes what the performance model makes of the results.
 func (a *probeAnswer) modelText(b *strings.Builder) {
-	b.WriteString("\nIn the performance model\n")
+	b.WriteString("\nIn the performance model")
+	if a.Nodes > 1 {
+		b.WriteString(": medians over the nodes; the table has what node 0 measured")
+	}
+	b.WriteString("\n")
 	tier := func(name string, k perfmodel.Known) {
 		if k.Origin != perfmodel.Probed {
 			return
@@ -216,7 +246,8 @@ func (a *probeAnswer) modelText(b *strings.Builder) {
 		tier(c.Name+", write", c.Write)
 	}
 	if v := a.Node.Preprocess; v.Number > 0 {
-		fmt.Fprintf(b, "  %-15s %s MB/s per thread\n", "transforms", rateText(v.Number))
+		fmt.Fprintf(b, "  %-15s %s MB/s per thread, %s\n", "transforms", rateText(v.Number),
+			count(a.Threads, "thread"))
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -12,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/environment"
+	"github.com/hdmlp/hdmlp/internal/measure/survey"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
@@ -73,6 +75,9 @@ func TestProbeMeasuresAndStores(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	if f.Threads < 1 || f.Threads > runtime.NumCPU() {
+		t.Errorf("%d threads on %d processors", f.Threads, runtime.NumCPU())
+	}
 	if f.Node.Source.Origin != perfmodel.Probed || len(f.Node.Classes) != 2 ||
 		f.Node.Classes[1].Path != cache || f.Size.Sample <= 0 {
 		t.Errorf("%+v", f)
@@ -119,5 +124,25 @@ func TestProbeStoresBesideTheIndex(t *testing.T) {
 	}
 	if got := probe().Node.Compute.Number; got != 123 {
 		t.Errorf("compute is %v after another probe, want 123", got)
+	}
+}
+
+// TestUnmeasuredSourceIsAFailure: nothing is written of it, and the exit status and a sentence say
+// so.
+func TestUnmeasuredSourceIsAFailure(t *testing.T) {
+	a := &probeAnswer{Result: &survey.Result{
+		Mean: 20e3, Nodes: 1, Threads: 2,
+		Skipped: []survey.Skipped{{What: "source, samples of 20000 MB", Why: "it hangs"}},
+		Node: perfmodel.Node{
+			Source: perfmodel.GuessedSource, Network: perfmodel.GuessedPeer, Streams: 1,
+		},
+	}, size: perfmodel.Size{Sample: 20e3, Nodes: 1}}
+	if err := a.unmeasured(); err == nil ||
+		!strings.Contains(err.Error(), "the source was not measured: it hangs") {
+		t.Error(err)
+	}
+	f, err := environment.Decode(a.file())
+	if err != nil || f.Node.Source.IsKnown() || bytes.Contains(a.file(), []byte("source")) {
+		t.Errorf("%v, %s", err, a.file())
 	}
 }

@@ -29,6 +29,7 @@ type simulateOptions struct {
 	width         int    // of the table, in columns
 	colour        bool
 	progress      io.Writer // nil: no progress is shown
+	notes         io.Writer // gets what is to be known of the input
 	memory        func() (int64, error)
 }
 
@@ -109,7 +110,7 @@ EXIT STATUS
 			}
 			opts.file = args[0]
 			opts.width, opts.colour = terminal(cmd.OutOrStdout())
-			opts.memory = availableMemory
+			opts.memory, opts.notes = availableMemory, cmd.ErrOrStderr()
 			if isTerminal(cmd.ErrOrStderr()) {
 				opts.progress = cmd.ErrOrStderr()
 			}
@@ -118,7 +119,8 @@ EXIT STATUS
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&opts.environment, "environment", "",
-		"replace the scenario's [environment] by that of a file, as hdmlp probe and jobs write it")
+		"replace what a `FILE` knows, as hdmlp probe and jobs write it, of the scenario's "+
+			"[environment]")
 	flags.StringSliceVar(&opts.policies, "policy", nil,
 		"policies to compare, or all (default: the file's)")
 	flags.StringVar(&opts.profile, "profile", "", "model or thesis (default: the file's)")
@@ -254,8 +256,12 @@ func planSimulation(opts simulateOptions) (*simulationPlan, error) {
 		return nil, err
 	}
 	if opts.environment != "" {
-		if err := file.UseEnvironment(opts.environment); err != nil {
+		notes, err := file.UseEnvironment(opts.environment)
+		if err != nil {
 			return nil, err
+		}
+		for _, note := range notes {
+			fmt.Fprintln(opts.notes, "note: "+note)
 		}
 	}
 	p := &simulationPlan{opts: opts, file: file}
@@ -381,20 +387,4 @@ func (opts simulateOptions) sweeps() ([]scenario.Sweep, error) {
 		sweeps = append(sweeps, s)
 	}
 	return sweeps, nil
-}
-
-// combinations returns all combinations of the sweeps' values, in which the last key's change
-// fastest. Without sweeps there is a single, empty one.
-func combinations(sweeps []scenario.Sweep) [][]string {
-	all := [][]string{nil}
-	for _, s := range sweeps {
-		var longer [][]string
-		for _, before := range all {
-			for _, v := range s.Values {
-				longer = append(longer, append(slices.Clone(before), v))
-			}
-		}
-		all = longer
-	}
-	return all
 }

@@ -363,3 +363,19 @@ func (b *simulationBar) close() {
 		b.bars.Wait()
 	}
 }
+
+// combinations returns all combinations of the sweeps' values, in which the last key's change
+// fastest. Without sweeps there is a single, empty one.
+func combinations(sweeps []scenario.Sweep) [][]string {
+	all := [][]string{nil}
+	for _, s := range sweeps {
+		var longer [][]string
+		for _, before := range all {
+			for _, v := range s.Values {
+				longer = append(longer, append(slices.Clone(before), v))
+			}
+		}
+		all = longer
+	}
+	return all
+}

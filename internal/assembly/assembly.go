@@ -289,7 +289,7 @@ func (a *Assembly) Close() {
 	}
 	if a.Job != nil {
 		a.Job.Close()
-		if err := a.live.Store(a.staging()); err != nil {
+		if err := a.live.Store(a.staging(), a.transformThreads()); err != nil {
 			a.spec.Log.Info("what was measured of this machine is not stored: the next job on the "+
 				"dataset measures it again", "error", err)
 		}

@@ -43,6 +43,14 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	}, nil
 }
 
+// transformThreads returns how many samples are transformed at the same time, or could be.
+func (a *Assembly) transformThreads() int {
+	if a.preprocessor != nil {
+		return a.preprocessor.Report().Threads
+	}
+	return a.node.Processors
+}
+
 // admit has the node's budget admit the job with all memory that it may ever take on this node.
 // Derived sizes may become smaller.
 func (a *Assembly) admit(c *job.Config) (err error) {

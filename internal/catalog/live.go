@@ -88,9 +88,9 @@ func measure(to *perfmodel.Value, rate float64) {
 
 // Store stores what was measured beside the dataset's index, for the next job. It does not store
 // what the user has given, which holds as long as the user gives it. staging is the capacity of the
-// staging buffers, in bytes. If nothing was measured, or the dataset has no place for it, it does
+// staging buffers, in bytes, and threads how many samples are transformed at the same time. If nothing was measured, or the dataset has no place for it, it does
 // nothing.
-func (l *Live) Store(staging int64) error {
+func (l *Live) Store(staging int64, threads int) error {
 	known := l.Known()
 	beside, ok := dataset.As[dataset.Beside](l.dataset.entry.source)
 	if !ok || known.Source.Origin != perfmodel.Measured {
@@ -101,6 +101,7 @@ func (l *Live) Store(staging int64) error {
 		Size: perfmodel.Size{
 			Sample: l.size(), Nodes: l.nodes, Staging: float64(staging) / 1e6,
 		},
+		Threads: threads,
 	}
 	for _, c := range l.dataset.Classes() {
 		f.Size.Capacity = append(f.Size.Capacity, float64(c.Capacity)/1e6)

@@ -160,7 +160,7 @@ func (r *resolver) readClass(key string, table map[string]any) fileClass {
 	for _, name := range classCurves {
 		names = append(names, name)
 		if value, given := table[name]; given {
-			*curves[name] = r.readCurve(key+"."+name, value, "samples", "samples at the same time")
+			*curves[name] = r.readCurve(key+"."+name, value, "samples at the same time")
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(table)) {

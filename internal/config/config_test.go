@@ -123,7 +123,10 @@ path = "/nvme1"
 
 [environment]
 compute = 64
-source = {1 = 66, "4" = 120.5}
+preprocess = "1.5 GB/s"
+network = "8 Gbit/s"
+source = {1 = "66 MB/s", "4" = 120.5}
+source_latency = "5ms"
 `)})
 	if err != nil {
 		t.Fatal(err)
@@ -136,7 +139,10 @@ source = {1 = 66, "4" = 120.5}
 	if diff := cmp.Diff(want, got.StorageClasses); diff != "" {
 		t.Error(diff)
 	}
-	model := config.Environment{Compute: 64, Source: map[int]float64{1: 66, 4: 120.5}}
+	model := config.Environment{
+		Compute: 64, Preprocess: 1500, Network: 1000, Source: map[int]float64{1: 66, 4: 120.5},
+		SourceLatency: 5e-3,
+	}
 	if diff := cmp.Diff(model, got.Environment); diff != "" {
 		t.Error(diff)
 	}

@@ -5,16 +5,14 @@ import (
 	"fmt"
 	"io/fs"
 	"maps"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/hdmlp/hdmlp/internal/inputfile"
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/quantity"
 	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
@@ -96,10 +94,10 @@ func (r *resolver) readModel(value any) {
 		key := keyEnvironment + "." + name
 		switch name {
 		case "source":
-			model.Source = r.readCurve(key, table[name], "nodes", "reading nodes")
+			model.Source = r.readCurve(key, table[name], "nodes")
 			continue
 		case "source_latency":
-			model.SourceLatency = r.latency(key, table[name])
+			model.SourceLatency = r.number(key, table[name], quantity.Time)
 			continue
 		}
 		field, known := fields[name]
@@ -111,79 +109,52 @@ func (r *resolver) readModel(value any) {
 			})
 			continue
 		}
-		*field = r.throughput(key, table[name])
+		*field = r.number(key, table[name], quantity.Rate)
 	}
 }
 
-// readCurve reads a throughput by the number of clients, which messages call what: one number, for
-// any number of them, or a table.
-func (r *resolver) readCurve(key string, value any, what, described string) map[int]float64 {
-	table, ok := value.(map[string]any)
-	if !ok {
-		text, scalar := toText(value)
-		if number, err := strconv.ParseFloat(text, 64); scalar && err == nil {
-			return map[int]float64{1: r.throughput(key, number)}
+// readCurve reads a throughput by the number of clients, which messages call what.
+func (r *resolver) readCurve(key string, value any, what string) map[int]float64 {
+	curve, faults := quantity.ReadCurve(key, value, what)
+	for i := range faults {
+		r.fault(&faults[i])
+	}
+	points := map[int]float64{}
+	for _, p := range curve {
+		points[p.Clients] = p.MBps
+		if table, ok := value.(map[string]any); ok {
+			name := strconv.Itoa(p.Clients)
+			r.note(key+"."+name, table[name])
+		} else {
+			r.note(key, value)
+		}
+	}
+	return points
+}
+
+// number reads a number of the performance model.
+func (r *resolver) number(key string, value any, k quantity.Kind) float64 {
+	v, fault := k.Read(key, value)
+	r.fault(fault)
+	r.note(key, value)
+	return v
+}
+
+// note notes the origin of a value of the file.
+func (r *resolver) note(key string, value any) {
+	text, _ := toText(value)
+	r.config.Origins[key] = Origin{Value: text, Source: r.file}
+}
+
+// fault reports a wrong value of the file, if there is one.
+func (r *resolver) fault(f *quantity.Fault) {
+	if f != nil {
+		value := f.Value
+		if text, err := strconv.Unquote(value); err == nil { // a Problem quotes it
+			value = text
 		}
 		r.problem(Problem{
-			Key: key, Value: text, Source: r.file,
-			Wrong: "neither a number nor a table",
-			Allowed: `66, or {"1" = 66, "2" = 120}: MB/s, for any number of ` + described +
-				" or by it",
-		})
-		return nil
-	}
-	curve := map[int]float64{}
-	for _, name := range slices.Sorted(maps.Keys(table)) {
-		clients, err := strconv.Atoi(name)
-		if err != nil || clients < 1 || clients > 1<<20 {
-			text, _ := toText(table[name])
-			r.problem(Problem{
-				Key: key + "." + name, Value: text, Source: r.file,
-				Wrong: "not a number of " + what, Allowed: "keys from 1 to 1048576",
-			})
-			continue
-		}
-		curve[clients] = r.throughput(key+"."+name, table[name])
-	}
-	if p, falls := perfmodel.NewCurve(curve).Falls(); falls {
-		name := strconv.Itoa(p.Clients)
-		text, _ := toText(table[name])
-		r.problem(Problem{
-			Key: key + "." + name, Value: text, Source: r.file,
-			Wrong:   "less than fewer " + described + " get together",
-			Allowed: "throughputs that do not fall with the number of " + described,
+			Key: f.Key, Value: value, Source: r.file, Wrong: f.Wrong, Allowed: f.Allowed,
 		})
 	}
-	return curve
-}
-
-// mostLatency is the largest latency, in seconds.
-const mostLatency = 60
-
-// latency reads a latency in seconds.
-func (r *resolver) latency(key string, value any) float64 {
-	text, _ := toText(value)
-	d, err := parseDuration(text)
-	if err != nil || d < 0 || d > mostLatency*time.Second {
-		r.problem(Problem{
-			Key: key, Value: text, Source: r.file, Wrong: "not a latency",
-			Allowed: fmt.Sprintf(`a time from 0 to %d s, such as "5ms"; a plain number is seconds`,
-				mostLatency),
-		})
-	}
-	r.config.Origins[key] = Origin{Value: text, Source: r.file}
-	return d.Seconds()
-}
-
-func (r *resolver) throughput(key string, value any) float64 {
-	text, _ := toText(value)
-	number, err := strconv.ParseFloat(text, 64)
-	if err != nil || !(number > 0) || math.IsInf(number, 0) {
-		r.problem(Problem{
-			Key: key, Value: text, Source: r.file,
-			Wrong: "not a throughput", Allowed: "a number of MB/s greater than 0",
-		})
-	}
-	r.config.Origins[key] = Origin{Value: text, Source: r.file}
-	return number
 }

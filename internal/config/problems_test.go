@@ -223,7 +223,20 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 		"not a class": {file: "storage_class = 3", want: []string{"not a list of tables"}},
 		"model": {
 			file: "[environment]\ncompute = -1\nnetwrok = 1",
-			want: []string{"not a throughput", `did you mean "network"?`},
+			want: []string{
+				"environment.compute = \"-1\"", "negative", "a rate such as", `did you mean "network"?`,
+			},
+		},
+		"tiny rate": {
+			file: "[environment]\ncompute = 1e-300",
+			want: []string{"environment.compute", "too small; allowed: a number of MB/s"},
+		},
+		"no unit": {
+			file: "[environment]\ncompute = '3 parsec'\nsource = []\nsource_latency = -1",
+			want: []string{
+				`environment.compute = "3 parsec"`, "not a number with a known unit",
+				"environment.source = ", "environment.source_latency = \"-1\"", "a time such as",
+			},
 		},
 		"curve": {
 			file: "[environment]\nsource = {0 = 1}",

@@ -33,7 +33,8 @@ func sample() File {
 				},
 			},
 		},
-		Size: perfmodel.Size{Sample: 0.11, Nodes: 1, Staging: 64, Capacity: []float64{100, 2000}},
+		Size:    perfmodel.Size{Sample: 0.11, Nodes: 1, Staging: 64, Capacity: []float64{100, 2000}},
+		Threads: 2,
 	}
 }
 
@@ -69,41 +70,126 @@ func TestRoundTrip(t *testing.T) {
 			t.Errorf("%d streams of the source: %v MB/s, want %v", p, b, a)
 		}
 	}
+	// The 16 streams are not threads that transform.
+	if got.Threads != want.Threads {
+		t.Errorf("%d threads, want %d", got.Threads, want.Threads)
+	}
 	if got.Size.Nodes != 1 || len(got.Size.Capacity) != 2 || got.Size.Capacity[1] != 2000 {
 		t.Errorf("size %+v", got.Size)
 	}
 }
 
-// TestImpossibleValues: each is refused, by its key.
+// TestUnknownIsMissing: what was not measured is not in the file, and is a guess when it is read.
+func TestUnknownIsMissing(t *testing.T) {
+	text := string(Encode(File{
+		Node: perfmodel.Node{
+			Source: perfmodel.GuessedSource, Network: perfmodel.GuessedPeer,
+			Classes: []perfmodel.NodeClass{{
+				Name: "file", Path: "/x", Read: perfmodel.GuessedClass, Write: perfmodel.GuessedClass,
+				Stores: 2,
+			}},
+		},
+		Size: perfmodel.Size{Sample: 20e3, Nodes: 1, Capacity: []float64{1}},
+	}))
+	_, class, _ := strings.Cut(text, `name = "file"`)
+	for _, key := range []string{"compute", "preprocess", "network", "source"} {
+		if strings.Contains(text, "\n"+key) {
+			t.Errorf("%s was not measured, and is in\n%s", key, text)
+		}
+	}
+	if strings.Contains(class, "\nread") || strings.Contains(class, "\nwrite") {
+		t.Errorf("a class that was not measured: %s", class)
+	}
+	f, err := Decode([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &f.Node
+	if n.Source != perfmodel.GuessedSource || n.Network != perfmodel.GuessedPeer ||
+		n.Compute.Number != 0 || len(n.Sources) > 0 ||
+		n.Classes[0].Read != perfmodel.GuessedClass || n.Classes[0].Write != perfmodel.GuessedClass {
+		t.Errorf("%+v", n)
+	}
+}
+
+// TestUnits: numbers have units as in scenarios and configurations.
+func TestUnits(t *testing.T) {
+	f, err := Decode([]byte(`[environment]
+nodes = 1
+sample_size = "110 kB"
+compute = "1.2 GB/s"
+network = "8 Gbit/s"
+source = { 1 = "100 MB/s", 2 = 200 }
+source_latency = "5ms"
+[[environment.storage_class]]
+capacity = "1 GiB"
+threads = 2
+[[environment.storage_class]]
+name = "memory"
+capacity = "10 GB"
+threads = 2
+read = "2 GB/s"
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &f.Node
+	if n.Compute.Number != 1200 || !near(1/n.Network.PerMB, 1000) || !near(n.Source.Latency, 5e-3) ||
+		!near(1/n.Source.PerMB, 100) || f.Size.Capacity[0] != 10e3 || f.Size.Sample != 0.11 ||
+		!near(n.Classes[0].Read.Rate(1, 0.11), 2000) || !near(f.Size.Staging, 1073.741824) {
+		t.Errorf("%+v", f)
+	}
+}
+
+// TestImpossibleValues: each is refused, by its key, with what is allowed.
 func TestImpossibleValues(t *testing.T) {
 	text := string(Encode(sample()))
 	for _, p := range []struct{ old, new, want string }{
-		{"compute = 640.0", "compute = 0", "environment.compute is 0"},
+		{"compute = 640.0", "compute = 0", "environment.compute is 0: not above 0"},
 		{"compute = 640.0", "compute = nan", "environment.compute is NaN"},
-		{"compute = 640.0", "compute = -1.0", "environment.compute is -1"},
-		{"compute = 640.0", "compote = 1.0", "compote"},
-		{"compute = 640.0", "compute = \"fast\"", "line"},
+		{"compute = 640.0", "compute = inf", "environment.compute is +Inf"},
+		{"compute = 640.0", "compute = -1.0", "environment.compute is -1: negative"},
+		{"compute = 640.0", "compute = 1e-300", "environment.compute is 1e-300: too small"},
+		{"compute = 640.0", "compute = 1e300", "environment.compute is 1e+300: too large"},
+		{"compute = 640.0", "compote = 1.0", `environment.compote is 1: unknown key; did you mean`},
+		{"compute = 640.0", "compute = \"fast\"", `environment.compute is "fast": not a number with`},
+		{"compute = 640.0", "compute = [1]", "environment.compute is a list of 1: not a number"},
 		{"nodes = 1", "nodes = 0", "environment.nodes is 0"},
+		{"nodes = 1", "nodes = \"x\"", `environment.nodes is "x"`},
+		{"nodes = 1", "", "environment.nodes: missing"},
 		{"sample_size = 0.11", "sample_size = 0", "environment.sample_size is 0"},
 		{"source_latency", "source_latency = -1.0\n#", "environment.source_latency is -1"},
 		{"source = ", "source = { 1 = 9.0, 2 = 3.0 }\n#", "environment.source.2 is 3"},
-		{"source = ", "source = { x = 9.0 }\n#", `the number of clients "x"`},
-		{"source = ", "source = []\n#", "environment.source is NaN"},
+		{"source = ", "source = { x = 9.0 }\n#", "environment.source.x is 9: not a number of nodes"},
+		{"source = ", "source = []\n#", "environment.source is a list of 0"},
+		{"source = ", "source = 1e-300\n#", "environment.source is 1e-300"},
+		{"source = ", "#", "environment.source_latency is 0"},
 		{"threads = 4", "threads = 0", "environment.storage_class.2.threads is 0"},
 		{"capacity = 64.0", "capacity = -1.0", "environment.storage_class.0.capacity is -1"},
-		{"[environment]", "[environs]", "unknown key environs"},
+		{"capacity = 64.0", "capacity = \"1 parsec\"", `is "1 parsec": not a number with a known unit`},
+		{`name = "memory"`, "name = 3", "environment.storage_class.1.name is 3: not a string"},
+		{"[environment]", "[environs]", "environs: unknown key"},
 		{"[environment]", "[environment", "line"},
 	} {
 		damaged := strings.Replace(text, p.old, p.new, 1)
 		if damaged == text {
 			t.Fatalf("%q is not in\n%s", p.old, text)
 		}
-		if _, err := Decode([]byte(damaged)); err == nil || !strings.Contains(err.Error(), p.want) {
+		_, err := Decode([]byte(damaged))
+		if err == nil || !strings.Contains(err.Error(), p.want) {
 			t.Errorf("%s: %v, want %q", p.new, err, p.want)
+			continue
+		}
+		for _, inside := range []string{"struct", "toml:", "float64", "interface"} {
+			if strings.Contains(err.Error(), inside) {
+				t.Errorf("%s: %v: speaks of the program's insides", p.new, err)
+			}
 		}
 	}
-	if _, err := Decode(nil); err == nil {
-		t.Error("an empty file was accepted")
+	for _, text := range []string{"", "environment = 5", "a = 1\na = 2"} {
+		if _, err := Decode([]byte(text)); err == nil {
+			t.Errorf("%q was accepted", text)
+		}
 	}
 }
 

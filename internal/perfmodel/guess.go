@@ -24,6 +24,9 @@ type Known struct {
 	Origin Origin `json:"origin"`
 }
 
+// IsKnown reports whether it is not a guess.
+func (k Known) IsKnown() bool { return !k.Origin.guessed() }
+
 // GivenRate is a tier that delivers this many MB/s to all streams together, after a latency in
 // seconds, as a user says.
 func GivenRate(mbps, latency float64) Known {

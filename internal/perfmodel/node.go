@@ -180,40 +180,6 @@ func (c Curve) with(p Point) Curve {
 	return out
 }
 
-// FromEnvironment returns what an environment says of a node, for jobs of this size, all of it with
-// this origin. It is the inverse of Node.Environment.
-func FromEnvironment(e *Environment, s Size, origin Origin) Node {
-	value := func(mbps float64) Value {
-		if mbps >= unlimited {
-			return Value{}
-		}
-		return Value{mbps, origin}
-	}
-	known := func(c Coefficients) Known { return Known{c, origin} }
-	rate := e.SourceRate(s.Nodes)
-	n := Node{
-		Compute: value(e.Compute), Preprocess: value(e.Preprocess),
-		SourceNetwork: value(e.SourceBandwidth),
-		Network:       GivenRate(e.PeerBandwidth, 0),
-		Source: known(Coefficients{
-			Latency: e.SourceLatency, PerMB: 1 / rate, Queued: 1 / rate,
-		}),
-		Sources: slices.Clone(e.SourceThroughput), SourcesOrigin: origin,
-	}
-	n.Network.Origin = origin
-	if len(e.Classes) > 0 {
-		n.Streams = e.Classes[0].Threads
-		for _, c := range e.Classes[1:] {
-			n.Classes = append(n.Classes, NodeClass{
-				Read:   known(FromCurve(c.Read, s.Sample)),
-				Write:  known(FromCurve(c.Write, s.Sample)),
-				Stores: c.Threads,
-			})
-		}
-	}
-	return n
-}
-
 // Certain reports whether plans may follow what is known: no tier that they compare is guessed,
 // except memory, which is faster than all others.
 func (n *Node) Certain(nodes int) bool {

@@ -24,13 +24,20 @@ type Rate struct {
 //     and Queued is what explains those that were measured best.
 func FromRates(rates []Rate, size float64, grows bool) Coefficients {
 	size = max(size, smallest)
-	c := oneStream(rates)
-	alone := c.Latency + size*c.PerMB
 	// Only the size that is nearest counts for streams: those of small samples are limited by the
 	// number of requests.
-	nearest := slices.MinFunc(rates, func(a, b Rate) int {
-		return cmp.Compare(math.Abs(math.Log(a.Size/size)), math.Abs(math.Log(b.Size/size)))
-	}).Size
+	closest := slices.MinFunc(rates, func(a, b Rate) int {
+		return cmp.Or(cmp.Compare(math.Abs(math.Log(a.Size/size)), math.Abs(math.Log(b.Size/size))),
+			cmp.Compare(a.Streams, b.Streams))
+	})
+	nearest := closest.Size
+	c := oneStream(rates)
+	// For that size, one stream is as fast as was measured, whatever the others' lines say.
+	if took := closest.Size / closest.MBps; closest.Streams == 1 {
+		by := took / max(c.Latency+closest.Size*c.PerMB, least)
+		c.Latency, c.PerMB = c.Latency*by, c.PerMB*by
+	}
+	alone := c.Latency + size*c.PerMB
 	var peak, sum, weight float64
 	for _, r := range rates {
 		if r.Size != nearest {

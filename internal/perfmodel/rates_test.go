@@ -82,6 +82,21 @@ func TestRatesOfATierGiveItsCoefficients(t *testing.T) {
 	}
 }
 
+// TestOneStreamIsAsFastAsMeasured: for samples of the size that is nearest, even if no line fits
+// all sizes, such as memory in whose caches small samples fit.
+func TestOneStreamIsAsFastAsMeasured(t *testing.T) {
+	for _, rates := range [][]Rate{
+		{{0.004, 1, 25e3}, {0.1, 1, 6e3}, {0.1, 2, 6100}},
+		{{0.004, 1, 900}, {0.1, 1, 10}, {0.4, 1, 50}},
+		{{0.004, 1, 1}, {0.1, 1, 100}},
+	} {
+		got := FromRates(rates, 0.1, false).Rate(1, 0.1)
+		if want := rates[1].MBps; math.Abs(got-want) > 0.01*want {
+			t.Errorf("%v: %.5g MB/s, want %v", rates, got, want)
+		}
+	}
+}
+
 // TestCoefficientsOfNoisyRatesAreValid: whatever was measured, curves do not fall.
 func TestCoefficientsOfNoisyRatesAreValid(t *testing.T) {
 	for _, rates := range [][]Rate{

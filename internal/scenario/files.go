@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/quantity"
 )
 
 // resolve returns a path in the scenario file as one that can be opened.
@@ -90,7 +91,7 @@ func (f *File) listOf(path string) ([]float64, error) {
 			v, err := strconv.ParseFloat(line, 64)
 			if err != nil || !(v > 0) || math.IsInf(v, 0) {
 				return nil, fmt.Errorf("line %d is %q, not a size; allowed: a number of MB "+
-					"above 0 per line", n, shorten(line))
+					"above 0 per line", n, quantity.Shorten(line))
 			}
 			if len(sizes) == maxSamples {
 				return nil, fmt.Errorf("the file has more than %d lines", maxSamples)
@@ -137,7 +138,7 @@ func readOrder(path string) ([][]int32, error) {
 		k, err := strconv.ParseInt(string(word), 10, 32)
 		if err != nil {
 			return fmt.Errorf("line %d has %q, not the number of a sample", line,
-				shorten(string(word)))
+				quantity.Shorten(string(word)))
 		}
 		epoch, word = append(epoch, int32(k)), word[:0]
 		return nil
@@ -151,7 +152,7 @@ func readOrder(path string) ([][]int32, error) {
 		case err == nil && b != '\n' && b != ' ' && b != ',' && b != '\t' && b != '\r':
 			if word = append(word, b); len(word) > 64 {
 				return nil, fmt.Errorf("line %d has %q, not the number of a sample", line,
-					shorten(string(word)))
+					quantity.Shorten(string(word)))
 			}
 			continue
 		default:

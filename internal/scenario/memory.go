@@ -103,9 +103,9 @@ func (s *Scenario) Fits() error {
 		return nil
 	}
 	return Faults{{
-		"environment.storage_class.0.capacity", fmt.Sprintf("%g MB", room),
-		fmt.Sprintf("the largest sample has %g MB, and %s prefetches whole samples into the "+
-			"staging buffer", largest, staged),
-		fmt.Sprintf("%g MB or more", largest),
+		Key: "environment.storage_class.0.capacity", Value: fmt.Sprintf("%g MB", room),
+		Wrong: fmt.Sprintf("the largest sample has %g MB, and %s prefetches whole samples into "+
+			"the staging buffer", largest, staged),
+		Allowed: fmt.Sprintf("%g MB or more", largest),
 	}}
 }

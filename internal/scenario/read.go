@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/quantity"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
@@ -35,7 +36,9 @@ type field struct {
 }
 
 func (r *reader) fault(key string, value any, wrong, allowed string) {
-	r.faults = append(r.faults, Fault{key, text(value), wrong, allowed})
+	r.faults = append(r.faults, Fault{
+		Key: key, Value: quantity.Text(value), Wrong: wrong, Allowed: allowed,
+	})
 }
 
 // table reads the keys of a table; path is the prefix of its keys.
@@ -110,17 +113,16 @@ func (r *reader) read(table map[string]any) {
 
 func (r *reader) environment(path string, value any) {
 	s := r.scenario
-	const needed = `a number of MB/s above 0, or a rate such as "10 GB/s"`
+	needed := quantity.Rate.Allowed
 	r.table(path, value, []field{
 		{"nodes", "a whole number from 1", r.whole(&s.Nodes, 1, maxNodes)},
 		{"compute", needed, r.rate(&s.Env.Compute)},
 		{"preprocess", needed, r.rate(&s.Env.Preprocess)},
 		{"network", needed, r.rate(&s.Env.PeerBandwidth)},
 		{"source_network", needed, r.rate(&s.Env.SourceBandwidth)},
-		{"source", curveAllowed, r.curve(&s.Env.SourceThroughput)},
-		{name: "source_latency", read: r.quantity(&s.Env.SourceLatency, seconds, 0)},
+		{"source", quantity.CurveAllowed, r.curve(&s.Env.SourceThroughput)},
+		{name: "source_latency", read: r.quantity(&s.Env.SourceLatency, quantity.Time)},
 		{name: "sample_size", read: ignored}, // what an environment file says besides
-		{name: "guessed", read: ignored},
 		{
 			"storage_class", "[[environment.storage_class]], at least class 0, the staging buffer",
 			func(key string, v any) {
@@ -151,9 +153,9 @@ func (r *reader) class(path string, j int, value any) perfmodel.Class {
 	r.table(path, value, []field{
 		{name: "name", read: r.string(&name)},
 		{name: "path", read: ignored},
-		{"capacity", megabytes.allowed, r.quantity(&c.Capacity, megabytes, 0)},
+		{"capacity", quantity.Size.Allowed, r.quantity(&c.Capacity, quantity.Size)},
 		{name: "threads", read: r.whole(&c.Threads, 1, maxThreads)},
-		{"read", curveAllowed, r.curve(&c.Read)},
+		{"read", quantity.CurveAllowed, r.curve(&c.Read)},
 		{name: "write", read: r.curve(&c.Write)},
 	})
 	if c.Write == nil {
@@ -174,9 +176,9 @@ func (r *reader) dataset(path string, value any) {
 				"samples", "a whole number from 1; or give index or sizes, a file",
 				r.whole(&d.Samples, 1, maxSamples),
 			},
-			{"mu", megabytes.allowed, r.quantity(&d.Mu, megabytes, math.SmallestNonzeroFloat64)},
-			{name: "sigma", read: r.quantity(&d.Sigma, megabytes, 0)},
-			{name: "min", read: r.quantity(&d.Min, megabytes, 0)},
+			{"mu", quantity.Size.Allowed, r.aboveZero(&d.Mu, quantity.Size)},
+			{name: "sigma", read: r.quantity(&d.Sigma, quantity.Size)},
+			{name: "min", read: r.quantity(&d.Min, quantity.Size)},
 			{name: "index", read: nil},
 			{name: "sizes", read: nil},
 		})
@@ -301,15 +303,18 @@ func ChoosePolicies(names []string) ([]string, error) {
 			chosen = append(chosen, name)
 		default:
 			faults = append(faults, Fault{
-				"simulate.policies", text(name),
-				"unknown policy" + suggest.Nearest(name, policies),
-				"all, or " + suggest.List(policies),
+				Key: "simulate.policies", Value: quantity.Text(name),
+				Wrong:   "unknown policy" + suggest.Nearest(name, policies),
+				Allowed: "all, or " + suggest.List(policies),
 			})
 		}
 	}
 	if len(names) == 0 {
 		faults = append(faults,
-			Fault{"simulate.policies", "", "empty", "all, or " + suggest.List(policies)})
+			Fault{
+				Key: "simulate.policies", Wrong: "empty",
+				Allowed: "all, or " + suggest.List(policies),
+			})
 	}
 	if faults != nil {
 		return nil, faults

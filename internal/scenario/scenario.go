@@ -19,7 +19,6 @@ import (
 	"github.com/pelletier/go-toml/v2"
 
 	"github.com/hdmlp/hdmlp/internal/access"
-	"github.com/hdmlp/hdmlp/internal/environment"
 	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
@@ -64,7 +63,7 @@ type File struct {
 	path  string
 	text  []byte
 	known cache
-	// machine is an environment file that replaces [environment]; nil: none does.
+	// machine is an environment file whose values replace those of [environment]; nil: none does.
 	machine []byte
 }
 
@@ -102,35 +101,13 @@ func New(path string, text []byte) (*File, error) {
 	return f, nil
 }
 
-// UseEnvironment replaces the file's [environment] by that of the file at path, as hdmlp probe and
-// jobs write it; the number of nodes remains the scenario's.
-func (f *File) UseEnvironment(path string) error {
-	text, err := inputfile.Read(path, environment.MaxBytes)
-	if err != nil {
-		return fmt.Errorf("read the environment: %w", err)
-	}
-	if _, err := environment.Decode(text); err != nil {
-		return fmt.Errorf("%s: %w", path, err)
-	}
-	f.machine = text
-	return nil
-}
-
 // decode parses the text into a new table.
 func (f *File) decode() (map[string]any, error) {
 	table, err := f.decodeText()
 	if err != nil || f.machine == nil {
 		return table, err
 	}
-	var machine struct{ Environment map[string]any }
-	if err := toml.Unmarshal(f.machine, &machine); err != nil {
-		return nil, err
-	}
-	if was, ok := table["environment"].(map[string]any); ok && was["nodes"] != nil {
-		machine.Environment["nodes"] = was["nodes"]
-	}
-	table["environment"] = machine.Environment
-	return table, nil
+	return table, f.replace(table)
 }
 
 func (f *File) decodeText() (map[string]any, error) {

@@ -41,8 +41,8 @@ func (s *Scenario) Unmet() Faults {
 	for _, policy := range s.Policies {
 		if why := s.Needs(policy); why != "" && s.named {
 			faults = append(faults, Fault{
-				"simulate.policies", policy, why,
-				`a capacity above 0, or "all", which skips policies that cannot run`,
+				Key: "simulate.policies", Value: policy, Wrong: why,
+				Allowed: `a capacity above 0, or "all", which skips policies that cannot run`,
 			})
 		}
 	}

@@ -89,9 +89,12 @@ func (s *survey) node() perfmodel.Node {
 			n.Source.Queued = min(slowest, n.Source.Latency/s.Mean+n.Source.PerMB)
 		}
 	}
+	s.Threads = s.o.Threads
 	if s.Transforms != nil {
+		best := s.Transforms.Best()
+		s.Threads = best.Streams
 		n.Preprocess = perfmodel.Value{
-			Number: s.Transforms.Points[0].Rate.Median, Origin: perfmodel.Probed,
+			Number: best.Rate.Median / float64(best.Streams), Origin: perfmodel.Probed,
 		}
 	}
 	for i, c := range s.o.Classes {

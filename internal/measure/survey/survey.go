@@ -79,8 +79,10 @@ type Result struct {
 	Network      []measure.Curve `json:"network,omitempty"`         // of this node
 	Classes      []ClassResult   `json:"storage_classes"`
 	Transforms   *measure.Curve  `json:"transforms,omitempty"` // of encoded bytes, by threads
-	Skipped      []Skipped       `json:"skipped"`
-	Notes        []string        `json:"notes"`
+	// Threads is p_0: as many threads as transformed the most, or else the processors.
+	Threads int       `json:"transform_threads"`
+	Skipped []Skipped `json:"skipped"`
+	Notes   []string  `json:"notes"`
 	// Node is what the performance model makes of it, over all nodes.
 	Node perfmodel.Node `json:"node"`
 }

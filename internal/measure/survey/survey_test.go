@@ -113,6 +113,10 @@ func TestSourceOfKnownRatesIsFound(t *testing.T) {
 		if err := r.Node.Validate(); err != nil {
 			t.Error(err)
 		}
+		// Many streams read at the same time; no more threads transform than there are processors.
+		if r.Node.Streams <= 2 || r.Threads != 2 {
+			t.Errorf("%d streams and %d threads, want 2 threads", r.Node.Streams, r.Threads)
+		}
 		var skipped []string
 		for _, s := range r.Skipped {
 			skipped = append(skipped, s.What)
@@ -176,6 +180,20 @@ func TestEmptySamplesCannotBeMeasured(t *testing.T) {
 	}
 	if _, err := Run(t.Context(), (&source{index: x}).options()); !errors.Is(err, ErrNoSamples) {
 		t.Error(err)
+	}
+}
+
+// TestThreadsAreThoseThatPaidOff: p_0 threads at beta together transform what was measured.
+func TestThreadsAreThoseThatPaidOff(t *testing.T) {
+	s := survey{o: Options{Threads: 8}, Result: Result{Mean: 0.1}}
+	s.Transforms = &measure.Curve{Size: 0.1}
+	for i, rate := range []float64{100, 180, 180} {
+		s.Transforms.Points = append(s.Transforms.Points, measure.Point{
+			Streams: 1 << i, Rate: measure.EstimateOf([]float64{rate}),
+		})
+	}
+	if n := s.node(); s.Threads != 2 || n.Preprocess.Number != 90 {
+		t.Errorf("%d threads at %v MB/s, want 2 at 90", s.Threads, n.Preprocess.Number)
 	}
 }
 

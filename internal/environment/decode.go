@@ -1,0 +1,257 @@
+package environment
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/pelletier/go-toml/v2"
+
+	"github.com/hdmlp/hdmlp/internal/inputfile"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/quantity"
+	"github.com/hdmlp/hdmlp/internal/suggest"
+)
+
+// Read reads the file at path. Its error names the file, and each key that is wrong.
+func Read(path string) (File, error) {
+	data, err := inputfile.Read(path, MaxBytes)
+	if err != nil {
+		var named *fs.PathError
+		if errors.As(err, &named) {
+			err = named.Err
+		}
+		return File{}, fmt.Errorf("%s: cannot read the environment (a TOML file of at most "+
+			"%d KiB): %w", path, MaxBytes>>10, err)
+	}
+	f, err := Decode(data)
+	if err != nil {
+		return File{}, fmt.Errorf("%s: %w", path, err)
+	}
+	return f, nil
+}
+
+// Decode returns what the text of a file says, with the origin Probed. Its error names each key
+// that is wrong, its value and what is allowed.
+func Decode(data []byte) (File, error) {
+	table, err := Table(data)
+	if err != nil {
+		return File{}, err
+	}
+	var d decoder
+	f := d.file(table)
+	if d.faults != nil {
+		return File{}, d.faults
+	}
+	if err := f.Node.Validate(); err != nil {
+		return File{}, fmt.Errorf("environment: %w", err)
+	}
+	return f, nil
+}
+
+// Table returns the [environment] of the text of a file, as TOML has it.
+func Table(data []byte) (map[string]any, error) {
+	var all map[string]any
+	err := toml.Unmarshal(data, &all)
+	var syntax *toml.DecodeError
+	switch {
+	case errors.As(err, &syntax):
+		row, column := syntax.Position()
+		return nil, fmt.Errorf("line %d, column %d: not TOML: %s", row, column,
+			strings.TrimPrefix(syntax.Error(), "toml: "))
+	case err != nil:
+		return nil, fmt.Errorf("not TOML: %s", strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	for _, key := range slices.Sorted(maps.Keys(all)) {
+		if key != "environment" {
+			return nil, fmt.Errorf("%s: unknown key; the only table of an environment is "+
+				"[environment]", key)
+		}
+	}
+	table, ok := all["environment"].(map[string]any)
+	if !ok {
+		return nil, errors.New("not an environment: the table [environment] is missing")
+	}
+	return table, nil
+}
+
+// Limits of what a file can say.
+const (
+	mostNodes   = 1 << 16
+	mostThreads = 1 << 16
+	mostClasses = 64 // besides the staging buffer
+)
+
+// decoder collects what is wrong with a file.
+type decoder struct{ faults quantity.Faults }
+
+func (d *decoder) wrong(key string, value any, wrong, allowed string) {
+	d.faults = append(d.faults, quantity.Fault{
+		Key: key, Value: quantity.Text(value), Wrong: wrong, Allowed: allowed,
+	})
+}
+
+// keys notes keys of a table that are unknown, and those that are missing.
+func (d *decoder) keys(path string, table map[string]any, required, optional []string) {
+	for _, name := range required {
+		if table[name] == nil {
+			d.wrong(path+name, nil, "missing", "")
+		}
+	}
+	all := append(slices.Clone(required), optional...)
+	for _, name := range slices.Sorted(maps.Keys(table)) {
+		if !slices.Contains(all, name) {
+			d.wrong(path+name, table[name], "unknown key"+suggest.Nearest(name, all),
+				suggest.List(all))
+		}
+	}
+}
+
+// number reads a number; 0 if it is missing.
+func (d *decoder) number(key string, value any, k quantity.Kind) float64 {
+	if value == nil {
+		return 0
+	}
+	v, fault := k.Read(key, value)
+	if fault != nil {
+		d.faults = append(d.faults, *fault)
+	}
+	return v
+}
+
+func (d *decoder) whole(key string, value any, most int64) int {
+	if value == nil {
+		return 0
+	}
+	v, fault := quantity.ReadWhole(key, value, 1, most)
+	if fault != nil {
+		d.faults = append(d.faults, *fault)
+	}
+	return v
+}
+
+// curve reads a throughput; nil if it is missing.
+func (d *decoder) curve(key string, value any, what string) perfmodel.Curve {
+	if value == nil {
+		return nil
+	}
+	c, faults := quantity.ReadCurve(key, value, what)
+	d.faults = append(d.faults, faults...)
+	return c
+}
+
+func (d *decoder) text(key string, value any) string {
+	s, ok := value.(string)
+	if value != nil && !ok {
+		d.wrong(key, value, "not a string", "a string")
+	}
+	return s
+}
+
+// file reads [environment].
+func (d *decoder) file(table map[string]any) (f File) {
+	const path = "environment."
+	d.keys(path, table, []string{"nodes", "sample_size", "storage_class"}, []string{
+		"compute", "preprocess", "network", "source_network", "source", "source_latency",
+	})
+	f.Size = perfmodel.Size{
+		Nodes:  d.whole(path+"nodes", table["nodes"], mostNodes),
+		Sample: d.number(path+"sample_size", table["sample_size"], quantity.Size),
+	}
+	if v := table["sample_size"]; v != nil && f.Size.Sample == 0 && d.faults == nil {
+		d.wrong(path+"sample_size", v, "not above 0", quantity.Size.Allowed+", above 0")
+	}
+	rate := func(name string) perfmodel.Value {
+		v := d.number(path+name, table[name], quantity.Rate)
+		if v == 0 {
+			return perfmodel.Value{}
+		}
+		return perfmodel.Value{Number: v, Origin: perfmodel.Probed}
+	}
+	n := &f.Node
+	n.Compute, n.Preprocess, n.SourceNetwork = rate("compute"), rate("preprocess"),
+		rate("source_network")
+	n.Network = perfmodel.GuessedPeer
+	if v := rate("network"); v.Number > 0 {
+		n.Network = probed(perfmodel.GivenRate(v.Number, 0))
+	}
+	d.source(table, &f)
+	d.classes(path+"storage_class", table["storage_class"], &f)
+	return f
+}
+
+// source reads what is known of the source.
+func (d *decoder) source(table map[string]any, f *File) {
+	n := &f.Node
+	n.Source = perfmodel.GuessedSource
+	latency := d.number("environment.source_latency", table["source_latency"], quantity.Time)
+	curve := d.curve("environment.source", table["source"], "nodes")
+	switch {
+	case curve != nil:
+		nodes := max(f.Size.Nodes, 1)
+		share := curve.At(float64(nodes)) / float64(nodes)
+		if n.SourceNetwork.Number > 0 {
+			share = min(share, n.SourceNetwork.Number)
+		}
+		n.Source = probed(perfmodel.GivenRate(max(share, quantity.LeastRate), latency))
+		n.Sources, n.SourcesOrigin = curve, perfmodel.Probed
+	case table["source"] == nil && table["source_latency"] != nil:
+		d.wrong("environment.source_latency", table["source_latency"],
+			"given without environment.source", "both, or neither")
+	}
+}
+
+// classes reads the storage classes, the staging buffer first.
+func (d *decoder) classes(path string, value any, f *File) {
+	entries, ok := value.([]any)
+	if value == nil {
+		return
+	}
+	if !ok || len(entries) == 0 || len(entries) > mostClasses+1 {
+		d.wrong(path, value, "not a list of storage classes", fmt.Sprintf(
+			"[[environment.storage_class]], the staging buffer first, at most %d", mostClasses+1))
+		return
+	}
+	for j, entry := range entries {
+		key := fmt.Sprintf("%s.%d", path, j)
+		table, ok := entry.(map[string]any)
+		if !ok {
+			d.wrong(key, entry, "not a table", "[[environment.storage_class]]")
+			continue
+		}
+		key += "."
+		d.keys(key, table, []string{"capacity", "threads"},
+			[]string{"name", "path", "read", "write"})
+		capacity := d.number(key+"capacity", table["capacity"], quantity.Size)
+		threads := d.whole(key+"threads", table["threads"], mostThreads)
+		class := perfmodel.NodeClass{
+			Name: d.text(key+"name", table["name"]), Path: d.text(key+"path", table["path"]),
+			Stores: threads,
+		}
+		read := d.curve(key+"read", table["read"], "streams")
+		write := d.curve(key+"write", table["write"], "streams")
+		if j == 0 {
+			f.Size.Staging, f.Threads = capacity, threads
+			continue
+		}
+		class.Read, class.Write = class.Guess(), class.Guess()
+		if read != nil {
+			class.Read = probed(perfmodel.GivenCurve(read, 0, f.Size.Sample))
+			f.Node.Streams = max(f.Node.Streams, read[len(read)-1].Clients)
+		}
+		if write != nil {
+			class.Write = probed(perfmodel.GivenCurve(write, 0, f.Size.Sample))
+		}
+		f.Node.Classes = append(f.Node.Classes, class)
+		f.Size.Capacity = append(f.Size.Capacity, capacity)
+	}
+}
+
+// probed is what was given, as what a file says.
+func probed(k perfmodel.Known) perfmodel.Known {
+	k.Origin = perfmodel.Probed
+	return k
+}
