@@ -19,6 +19,7 @@ placement: access perfmodel
 placement/builder: access placement
 placement/simulated: access placement
 placement/policies: access placement placement/builder placement/simulated
+placement/replan: access perfmodel placement
 placement/policytest: access perfmodel placement placement/simulated
 placement/policytest/example: access placement placement/builder
 simulate: access perfmodel placement placement/simulated placement/policies
@@ -62,7 +63,7 @@ failure: printable dataset storageclass config staging cache
 catalog: invariants perfmodel stats environment dataset storageclass config cache failure
 request/requesttest:
 request: printable access dataset config transform failure
-planner: access perfmodel placement placement/policies failure
+planner: access perfmodel placement placement/policies placement/replan failure
 lockstep: invariants failure
 admission:
 identity: inputfile
@@ -104,6 +105,7 @@ remedy: access simulate
 placement: placement/policies placement/policytest
 placement/builder: placement/policytest
 placement/policies: perfmodel placement/policytest
+placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: dataset/folder
 dataset/folder: dataset/sourcetest dataset/retry
