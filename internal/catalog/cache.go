@@ -25,6 +25,15 @@ type Class struct {
 	KeepsAll bool
 }
 
+// Room returns how many bytes the class can hold now: while memory is short, no more than it holds.
+func (c *Class) Room() int64 {
+	if in, ok := c.Store.(storageclass.InPlace); ok && !in.Growing() {
+		_, used := in.Capacity()
+		return min(used, c.Capacity)
+	}
+	return c.Capacity
+}
+
 // JoinCache returns the dataset's cache, and makes it by the configuration if there is none. madeBy
 // is the configuration that it was made by. What belongs to one job, its plan and its other nodes,
 // is in its Use of the cache, so jobs may come and go in any order. Each must call LeaveCache.

@@ -131,7 +131,7 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 		p.Order.Turns()
 	plan.Size, plan.Needed = p.Order.Index().Size, p.Order.Needed
 	plan.Use, plan.Read, plan.Staged, plan.Ahead = p.Use, j.ReadAhead, j.staged, c.Prefetch
-	plan.Fail, plan.Log = j.Fail, p.Log
+	plan.Fail, plan.Log, plan.Transformers = j.Fail, p.Log, j.transformers
 	for _, c := range plan.Classes {
 		var held stats.Amount
 		for _, id := range c.Held {
@@ -216,8 +216,9 @@ func (j *Job) goesOn(epoch, from int) {
 // mostSpeeds is of how many epochs the speeds of the tiers are kept.
 const mostSpeeds = 64
 
-// begins notes the speeds of the tiers when the first rank begins an epoch.
+// begins notes the speeds of the tiers when the first rank begins an epoch, and tells the planner.
 func (j *Job) begins(epoch int) {
+	j.planner.Reached(epoch)
 	speeds := j.p.Cache.Speeds()
 	j.mu.Lock()
 	defer j.mu.Unlock()

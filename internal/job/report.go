@@ -95,7 +95,7 @@ func (j *Job) Report() *stats.Report {
 	}
 	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
 	r.Demands = o.Demands()
-	r.Known = j.planner.Known()
+	r.Known, r.Replanning = j.planner.Known(), j.planner.Replanned()
 	r.Complete(j.fillRead.Epochs(), capacity)
 	j.tiersOf(r)
 	r.CompareTime(j.planner.LiveEnvironment(), 0)

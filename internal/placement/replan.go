@@ -19,6 +19,13 @@ type Report struct {
 	Transformers int
 }
 
+// Vote is what a node says at the end of such a round.
+type Vote struct {
+	// Plan is the Fingerprint of the plan that the node would adopt; 0: it keeps the one in force.
+	Plan uint64 `json:"plan"`
+	Why  string `json:"why,omitempty"` // why it cannot adopt any; empty: it could
+}
+
 // Replanning is the outcome of such a round. Times are predictions of the performance model, with
 // what all nodes together knew.
 type Replanning struct {

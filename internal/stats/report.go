@@ -72,6 +72,8 @@ type Report struct {
 	Peers []Peer `json:"peers,omitempty"`
 	// Known is what is known of the node: the performance model's numbers, with their origins.
 	Known *perfmodel.Node `json:"environment,omitempty"`
+	// Replanning has the rounds in which the nodes considered another plan, oldest first.
+	Replanning []placement.Replanning `json:"replanning,omitempty"`
 	// Limit is what limits epochs after the first one, and Remedies are the smallest changes that
 	// would lift it, the cheapest first; nil if Diagnose was not called.
 	Limit    *remedy.Now     `json:"limit,omitempty"`
