@@ -1,7 +1,7 @@
 // Package planner manages the placement plan of a job: it has the policy make one, at once or while
 // batches flow, switches to it together with the other nodes, adapts it as nodes leave and come
-// back, and replaces it if measurements show that another plan is so much better that it repays what
-// must be moved.
+// back, and replaces it if measurements show that another plan is so much better that it repays
+// what must be moved.
 //
 // It does not read samples: Use keeps and reads ahead what the plan says, and Nodes reaches the
 // other nodes. All methods of Planner are safe for concurrent use.

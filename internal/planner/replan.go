@@ -153,8 +153,8 @@ func (p *Planner) change(plan *placement.Plan, in placement.Input) {
 	p.fill(plan)
 }
 
-// round runs round i. It returns the outcome, and, if there is a plan to adopt, the plan and what it
-// was made from.
+// round runs round i. It returns the outcome, and, if there is a plan to adopt, the plan and what
+// it was made from.
 func (r *rounds) round(ctx context.Context, i int) (out placement.Replanning, plan *placement.Plan,
 	in placement.Input,
 ) {
@@ -187,7 +187,7 @@ func (r *rounds) round(ctx context.Context, i int) (out placement.Replanning, pl
 	}
 	for n, v := range votes {
 		if v != vote || v.Why != "" {
-			out.Adopted, out.Why = false, fmt.Sprintf("node %d cannot follow it: %s", n, v.Why)
+			out.Adopted, out.Why = false, fmt.Sprintf("node %d cannot follow it: %.300q", n, v.Why)
 			if v.Why == "" {
 				out.Why = fmt.Sprintf("node %d decided otherwise", n)
 			}
@@ -218,8 +218,8 @@ func (r *rounds) report() placement.Report {
 	return mine
 }
 
-// decide decides by the reports of all nodes. It is a pure function of them, the job and the plan in
-// force.
+// decide decides by the reports of all nodes. It is a pure function of them, the job and the plan
+// in force.
 func (r *rounds) decide(ctx context.Context, reports []placement.Report) (out placement.Replanning,
 	plan *placement.Plan, in placement.Input, err error,
 ) {

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/remedy"
 )
 
@@ -97,6 +98,8 @@ type ClusterReport struct {
 	// Limit and Remedies are those of Report, by what all nodes know.
 	Limit    *remedy.Now     `json:"limit,omitempty"`
 	Remedies []remedy.Remedy `json:"remedies,omitempty"`
+	// Replanning is as in Report. All nodes decide alike.
+	Replanning []placement.Replanning `json:"replanning,omitempty"`
 }
 
 // Summary returns the report with its epochs summed, as a ClusterReport of this node alone. The
@@ -109,7 +112,7 @@ func (r *Report) Summary() *ClusterReport {
 		First: r.First, DropLast: r.DropLast, Shuffle: r.Shuffle, Scheme: r.Scheme, Tail: r.Tail,
 		Subset: r.Subset, Node: r.Node,
 		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
-		Nodes: []NodeReport{r.node()}, Limit: r.Limit, Remedies: r.Remedies,
+		Nodes: []NodeReport{r.node()}, Limit: r.Limit, Remedies: r.Remedies, Replanning: r.Replanning,
 	}
 	c.sum()
 	c.Sentence = r.Sentence
@@ -221,7 +224,8 @@ func (c *ClusterReport) sentence() string {
 		b.WriteString(blame(c.Total.Stall) + "." +
 			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound) +
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
-			ofTime(c.TimeBound, c.TimeShare) + limited(c.Limit, c.Remedies))
+			ofTime(c.TimeBound, c.TimeShare) + limited(c.Limit, c.Remedies) +
+			replanned(c.Replanning))
 	}
 	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes))
 	if len(planning) > 0 {

@@ -283,7 +283,7 @@ func (r *Report) sentence() string {
 	}
 	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound) +
 		directly(all.Direct.Bytes, r.Source.Bytes) + ofTime(r.TimeBound, r.TimeShare) +
-		limited(r.Limit, r.Remedies))
+		limited(r.Limit, r.Remedies) + replanned(r.Replanning))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}

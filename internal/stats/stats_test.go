@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
 // ran returns an epoch of a rank: 4 batches in 10 s, a quarter of it in next().
@@ -112,6 +114,44 @@ func TestCompleteSumsRanksAndEpochs(t *testing.T) {
 		"0.40 times the minimum for these caches (300 bytes)."
 	if r.Sentence != want {
 		t.Errorf("got  %s\nwant %s", r.Sentence, want)
+	}
+}
+
+// TestReplanningIsSaid: the sentence says which plan was adopted, and which would be better.
+func TestReplanningIsSaid(t *testing.T) {
+	better := placement.Replanning{
+		Epoch: 1, From: 2, Seconds: 1.2, New: 0.4, Bytes: 36_300_000, Move: 7.2,
+	}
+	adopted, costs, equal, different := better, better, better, placement.Replanning{From: 3}
+	adopted.Adopted, different.Adopted = true, true
+	costs.Why = "it would not repay"
+	equal.Why, equal.New = "it would be as fast", 1.19
+	const (
+		follows = " From epoch 2 on the job follows a new plan, made with what was measured by then: " +
+			"an epoch is to take 0.400 s instead of 1.200 s, for which 34.6 MiB are moved."
+		would = " With a new plan an epoch would take 0.400 s instead of 1.200 s; it is not adopted: " +
+			"it would not repay (34.6 MiB, 7.200 s)."
+	)
+	for want, rounds := range map[string][]placement.Replanning{
+		"":              {equal},
+		follows:         {adopted, equal},
+		follows + would: {adopted, costs},
+		would:           {equal, costs},
+		" From epoch 3 on all nodes follow a new plan, because they followed different ones.": {
+			adopted, different,
+		},
+	} {
+		r := report()
+		r.Complete(nil, 200)
+		plain := r.Sentence
+		r = report()
+		r.Replanning = rounds
+		if r.Complete(nil, 200); r.Sentence != plain+want {
+			t.Errorf("%q, want %q", strings.TrimPrefix(r.Sentence, plain), want)
+		}
+		if c := r.Summary().Over(r.Summary().Nodes); !strings.HasSuffix(c.Sentence, want) {
+			t.Errorf("all nodes: %q", c.Sentence)
+		}
 	}
 }
 
