@@ -10,7 +10,9 @@ package replan
 
 import (
 	"cmp"
+	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
@@ -50,6 +52,8 @@ type Question struct {
 	// Transformers is, by node, how many threads transform samples; 0: samples are delivered
 	// unchanged.
 	Transformers []int
+
+	mean float64 // size of a sample, MB
 }
 
 // Decide returns the outcome, and the plan to follow from Input.From on; nil: the one in force. Its
@@ -59,7 +63,7 @@ type Question struct {
 // where it is, as far as it fits, and only fills free capacity. The one that saves more in the
 // remaining epochs, after what moving takes, is compared with the plan in force.
 func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err error) {
-	out.From = q.Input.From
+	out.From, q.mean = q.Input.From, q.Input.MeanSize()
 	left := float64(q.end() - q.Input.From)
 	switch {
 	case left <= 0:
@@ -78,7 +82,10 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 	if err != nil {
 		return out, nil, err
 	}
-	out.Seconds = now.seconds
+	if out.Seconds = now.seconds; q.floor(now) >= (1-least)*now.seconds {
+		out.Why = Equal // whatever the plan: spare making it
+		return out, nil, nil
+	}
 	for i, in := range []placement.Input{q.filling(), q.Input} {
 		candidate, err := q.Policy.Plan(in)
 		if err != nil {
@@ -125,6 +132,7 @@ func (q *Question) end() int {
 // measured is what a plan brings.
 type measured struct {
 	holding *holding
+	reads   float64 // MB that a node reads in an epoch, in the mean
 	seconds float64 // of a mean epoch that remains
 }
 
@@ -136,19 +144,48 @@ func (q *Question) measure(plan *placement.Plan) (m measured, err error) {
 		return m, err
 	}
 	all, err := m.holding.served(in.From, q.end())
-	mean := in.MeanSize()
 	for n, s := range all {
-		env := *in.Env
-		l := perfmodel.Later{
-			Node: s.reads, Sample: mean, Nodes: len(in.Nodes), Transformers: q.Transformers[n],
-			Hits: &s.Hits,
-		}
-		if l.Transformers == 0 { // what is known of transforms is from another job
-			env.Preprocess, l.Transformers = untransformed, 1
-		}
-		m.seconds = max(m.seconds, env.Epoch(&l).Seconds)
+		m.reads += s.reads / float64(len(all))
+		m.seconds = max(m.seconds, q.epoch(s.reads, q.Transformers[n], &s.Hits))
 	}
 	return m, err
+}
+
+// epoch predicts how long a node takes for an epoch.
+func (q *Question) epoch(reads float64, transformers int, hits *perfmodel.Hits) float64 {
+	env := *q.Input.Env
+	l := perfmodel.Later{
+		Node: reads, Sample: q.mean, Nodes: len(q.Input.Nodes),
+		Transformers: transformers, Hits: hits,
+	}
+	if l.Transformers == 0 { // what is known of transforms is from another job
+		env.Preprocess, l.Transformers = untransformed, 1
+	}
+	return env.Epoch(&l).Seconds
+}
+
+// floor returns the least that an epoch can take with any plan: as if what nodes read in an epoch
+// were just what they hold, to their capacities. Epochs take as long as on the slowest node, and so
+// at least as long as on a mean one.
+func (q *Question) floor(now measured) float64 {
+	nodes, hits := float64(len(q.Input.Nodes)), perfmodel.Hits{}
+	for j := range len(q.Input.Env.Classes) - 1 {
+		own := 0.0
+		for _, n := range q.Input.Nodes {
+			if j < len(n.Capacity) {
+				own += float64(n.Capacity[j]) / 1e6 / nodes
+			}
+		}
+		all := own
+		if q.Input.Stream.Spec().Scheme == access.Whole { // a class serves every node what it holds
+			all *= nodes
+		}
+		hits.Own = append(hits.Own, min(own, now.reads))
+		hits.All = append(hits.All, min(all, now.reads))
+		hits.Cached += all
+	}
+	hits.Cached = min(hits.Cached, now.reads)
+	return q.epoch(now.reads, slices.Max(q.Transformers), &hits)
 }
 
 // untransformed is the rate in MB/s of samples that are not transformed: too high to matter.

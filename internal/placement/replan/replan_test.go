@@ -180,7 +180,7 @@ func TestMovesByHand(t *testing.T) {
 		}
 		return p
 	}
-	q.Plan = plan(list(0, 100), list(100, 200))
+	q.Plan, q.mean = plan(list(0, 100), list(100, 200)), q.Input.MeanSize()
 	now, err := q.measure(q.Plan)
 	if err != nil {
 		t.Fatal(err)
