@@ -297,6 +297,9 @@ func (a *Assembly) Close() {
 	if a.claim != nil {
 		a.claim.Drop()
 	}
+	if a.parts.Use != nil {
+		a.parts.Use.Stop() // the planner may be making room
+	}
 	if a.Job != nil {
 		a.Job.Close()
 		if err := a.live.Store(a.staging()); err != nil {

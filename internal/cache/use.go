@@ -125,6 +125,10 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	return c.FetchView(u.ctx, w, &u.request, id)
 }
 
+// Stop ends what reads ahead or makes room for the job, so that nothing waits for it any more. Keep
+// and Fill may still be called; they have no effect that lasts.
+func (u *Use) Stop() { u.cancel() }
+
 // Close ends the job's use: nothing more is read ahead or kept for it. Reads in progress continue
 // until the cache is closed.
 func (u *Use) Close() {
