@@ -15,6 +15,7 @@ type replanReport struct {
 	Capacity     json.RawMessage `json:"capacity"` // a capacityReport
 	Epoch        int             `json:"epoch"`
 	Plan         uint64          `json:"plan"`
+	Since        int             `json:"since"`
 	Transformers int             `json:"transform_threads"`
 }
 
@@ -34,7 +35,8 @@ func (c *Coordinator) Reassess(ctx context.Context, round int,
 		return nil, err
 	}
 	all, err := c.all(ctx, fmt.Sprintf("replan %d", round), replanReport{
-		Capacity: capacity, Epoch: mine.Epoch, Plan: mine.Plan, Transformers: mine.Transformers,
+		Capacity: capacity, Epoch: mine.Epoch, Plan: mine.Plan, Since: mine.Since,
+		Transformers: mine.Transformers,
 	})
 	if err != nil {
 		return nil, err
@@ -55,12 +57,15 @@ func decodeReplan(text []byte, samples int) (out placement.Report, err error) {
 	if err := json.Unmarshal(text, &r); err != nil {
 		return out, err
 	}
-	if r.Epoch < 0 || r.Epoch > mostEpoch || r.Transformers < 0 ||
+	if r.Epoch < 0 || r.Epoch > mostEpoch || r.Since < 0 || r.Since > r.Epoch || r.Transformers < 0 ||
 		r.Transformers > mostTransformers {
-		return out, fmt.Errorf("epoch %d and %d threads that transform; allowed: 0 to %d and 0 to %d",
-			r.Epoch, r.Transformers, mostEpoch, mostTransformers)
+		return out, fmt.Errorf("epoch %d, a plan from epoch %d on, and %d threads that transform; "+
+			"allowed: 0 to %d, no later epoch, and 0 to %d", r.Epoch, r.Since, r.Transformers,
+			mostEpoch, mostTransformers)
 	}
-	out = placement.Report{Epoch: r.Epoch, Plan: r.Plan, Transformers: r.Transformers}
+	out = placement.Report{
+		Epoch: r.Epoch, Plan: r.Plan, Since: r.Since, Transformers: r.Transformers,
+	}
 	if out.Node, err = decodeCapacity(r.Capacity, samples); err != nil {
 		return out, err
 	}

@@ -14,6 +14,8 @@ type Report struct {
 	Epoch int // the last epoch that a rank of the node has begun
 	// Plan is the Fingerprint of the plan in force; 0: it is still being made.
 	Plan uint64
+	// Since is the epoch from which on that plan has been followed.
+	Since int
 	// Transformers is how many threads of the node transform samples; 0: samples are delivered
 	// unchanged.
 	Transformers int

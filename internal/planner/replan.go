@@ -3,6 +3,7 @@ package planner
 import (
 	"context"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 
@@ -40,11 +41,16 @@ type rounds struct {
 	mu    sync.Mutex // guards the following
 	first int        // the epoch that the job began with; none: no rank has begun
 	begun int        // the last epoch that a rank has begun
+	since int        // the epoch from which on the plan in force has been followed
 	done  []placement.Replanning
 }
 
-// none is no epoch.
-const none = -1
+const (
+	none = -1 // no epoch
+	// settles is after how many epochs with the same plan caches are filled, and an epoch was
+	// measured with filled ones.
+	settles = 2
+)
 
 // startRounds starts re-planning if another plan could ever be better: if the policy plans by what
 // is read in the epochs to come and by the environment, which must be known. Other policies keep
@@ -91,7 +97,7 @@ func (r *rounds) reached(epoch int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.first == none {
-		r.first = epoch
+		r.first, r.since = epoch, epoch
 	}
 	if epoch <= r.begun {
 		return
@@ -142,6 +148,9 @@ func (r *rounds) run(ctx context.Context) {
 			return
 		}
 		r.planner.change(plan, in)
+		r.mu.Lock()
+		r.since = out.From
+		r.mu.Unlock()
 	}
 }
 
@@ -207,7 +216,7 @@ func (r *rounds) report() placement.Report {
 	mine := placement.Report{Node: p.node(classes)}
 	mine.Node.Held = nil // the plan has it
 	r.mu.Lock()
-	mine.Epoch = r.begun
+	mine.Epoch, mine.Since = r.begun, r.since
 	r.mu.Unlock()
 	if plan := p.Plan(); plan != nil && !p.Planning() {
 		mine.Plan = plan.Fingerprint()
@@ -226,8 +235,10 @@ func (r *rounds) decide(ctx context.Context, reports []placement.Report) (out pl
 	p := r.planner
 	q := replan.Question{Policy: r.policy, Plan: p.Plan()}
 	var nodes []placement.Node
+	least, since := math.MaxInt, 0
 	for n, report := range reports {
-		out.Epoch = max(out.Epoch, report.Epoch)
+		out.Epoch, least = max(out.Epoch, report.Epoch), min(least, report.Epoch)
+		since = max(since, report.Since)
 		nodes, q.Transformers = append(nodes, report.Node), append(q.Transformers, report.Transformers)
 		switch {
 		case report.Plan == 0:
@@ -240,7 +251,7 @@ func (r *rounds) decide(ctx context.Context, reports []placement.Report) (out pl
 	in = p.input(out.Epoch+1, nodes)
 	in.Context = ctx
 	in.Agree()
-	q.Input = in
+	q.Input, q.Settled = in, least >= since+settles
 	// The two plans that are compared, and the one in force.
 	if err := p.o.Admit(2 * policies.Memory(in)); err != nil {
 		return out, nil, in, err

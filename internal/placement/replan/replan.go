@@ -52,6 +52,11 @@ type Question struct {
 	// Transformers is, by node, how many threads transform samples; 0: samples are delivered
 	// unchanged.
 	Transformers []int
+	// Settled is set if the plan in force was followed for a whole epoch after the one in which
+	// caches were filled by it. Before then, reads from other nodes took as long as these needed to
+	// read the source themselves, so links seem slow; and a plan that moves samples because of that
+	// reads them from the source again.
+	Settled bool
 
 	mean float64 // size of a sample, MB
 }
@@ -59,9 +64,10 @@ type Question struct {
 // Decide returns the outcome, and the plan to follow from Input.From on; nil: the one in force. Its
 // errors are those of Policy.Plan.
 //
-// There are two candidates: a plan from scratch, and one that leaves what the plan in force has
-// where it is, as far as it fits, and only fills free capacity. The one that saves more in the
-// remaining epochs, after what moving takes, is compared with the plan in force.
+// There are two candidates: a plan that leaves what the plan in force has where it is, as far as it
+// fits, and only fills free capacity; and, if what is known is Settled, one from scratch. The one
+// that saves more in the remaining epochs, after what moving takes, is compared with the plan in
+// force.
 func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err error) {
 	out.From, q.mean = q.Input.From, q.Input.MeanSize()
 	left := float64(q.end() - q.Input.From)
@@ -86,7 +92,11 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 		out.Why = Equal // whatever the plan: spare making it
 		return out, nil, nil
 	}
-	for i, in := range []placement.Input{q.filling(), q.Input} {
+	candidates := []placement.Input{q.filling()}
+	if q.Settled {
+		candidates = append(candidates, q.Input)
+	}
+	for i, in := range candidates {
 		candidate, err := q.Policy.Plan(in)
 		if err != nil {
 			return out, nil, err

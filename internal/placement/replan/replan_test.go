@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,7 +57,7 @@ func question(t interface{ Fatal(...any) }, nodes int, share float64, planned *m
 	}
 	q := Question{Policy: policies.Cooperative{}, Transformers: make([]int, nodes)}
 	q.Plan = policytest.Plan(t, q.Policy, in)
-	q.Input = in
+	q.Input, q.Settled = in, true
 	q.Input.From, q.Input.Env = 2, now.env()
 	return q
 }
@@ -86,6 +87,16 @@ func TestDecisions(t *testing.T) {
 			nodes: 2, share: 0.6, planned: &fastLink, now: machine{1000, 100, 10, never},
 			change: func(q *Question) { q.Input.Nodes[1].Capacity = []int64{0} },
 			most:   24_000_000, // what the other node holds
+		},
+		"all nodes hold the same": {
+			nodes: 2, share: 0.5, planned: &fastLink, now: fastLink, change: same, most: 20_000_000,
+		},
+		"all nodes hold the same, and what is measured has not settled": {
+			nodes: 2, share: 0.5, planned: &fastLink, now: fastLink,
+			change: func(q *Question) {
+				same(q)
+				q.Settled = false
+			}, why: Equal,
 		},
 		"nothing has changed": {
 			nodes: 2, share: 0.3, planned: &fastLink, now: fastLink, why: Equal,
@@ -146,6 +157,19 @@ func TestDecisions(t *testing.T) {
 			t.Errorf("%s: %+v; at most %d bytes are to be moved", name, out, c.most)
 		}
 	}
+}
+
+// same makes the plan in force one by which both nodes hold what the first does.
+func same(q *Question) {
+	plan := *q.Plan
+	plan.Nodes = []placement.NodePlan{q.Plan.Nodes[0], q.Plan.Nodes[0]}
+	plan.Owner = slices.Clone(plan.Owner)
+	for k := range plan.Owner {
+		if !slices.Contains(plan.Nodes[0].Classes[0], int32(k)) {
+			plan.Owner[k] = none
+		}
+	}
+	q.Plan = &plan
 }
 
 // TestHorizon: a stream without an end is planned for as many epochs as the input says.
