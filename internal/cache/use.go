@@ -129,8 +129,8 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	return c.FetchView(u.ctx, w, &u.request, id)
 }
 
-// Stop ends what reads ahead or makes room for the job, so that nothing waits for it any more. Keep
-// and Fill may still be called; they have no effect that lasts.
+// Stop ends what reads ahead or makes room for the job, so that its planner need not be waited for.
+// Close must still be called.
 func (u *Use) Stop() { u.cancel() }
 
 // Close ends the job's use: nothing more is read ahead or kept for it. Reads in progress continue
