@@ -91,14 +91,18 @@ type served struct {
 	perfmodel.Hits
 }
 
-// mostEpochs is how many of the epochs to come served looks at, evenly spaced: they differ little.
-const mostEpochs = 16
+// served looks at this many of the epochs to come, evenly spaced, and at more as long as they have
+// fewer reads together than that: the more samples there are, the less do epochs differ.
+const (
+	fewEpochs = 4
+	fewReads  = 1 << 20
+)
 
 // served returns what each node reads in a mean epoch of [from, to). A sample is found in an own
 // class, or in one of its owner's.
 func (h *holding) served(from, to int) ([]served, error) {
 	in, spec := h.in, h.in.Stream.Spec()
-	epochs := min(to-from, mostEpochs)
+	epochs := min(to-from, max(fewEpochs, fewReads/max(in.Stream.Delivered(), 1)))
 	var ranks []int // whose reads count; nil: all
 	if spec.Scheme == access.Whole || len(in.Nodes) == 1 {
 		epochs = 1 // all are alike
