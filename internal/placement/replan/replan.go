@@ -53,9 +53,9 @@ type Question struct {
 	// unchanged.
 	Transformers []int
 	// Settled is set if the plan in force was followed for a whole epoch after the one in which
-	// caches were filled by it. Before then, reads from other nodes took as long as these needed to
-	// read the source themselves, so links seem slow; and a plan that moves samples because of that
-	// reads them from the source again.
+	// caches were filled by it. Before then, links and disks were busy with what fills caches, and
+	// few of their reads were like those of later epochs. What is measured of them may be wrong, and
+	// a plan that moves samples because of that reads these from the source again.
 	Settled bool
 
 	mean float64 // size of a sample, MB
