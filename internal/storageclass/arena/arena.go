@@ -9,6 +9,7 @@
 package arena
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -123,6 +124,47 @@ func (s *Space) Release(offset, n int64) {
 		s.end = s.free[last].Offset
 		s.free = s.free[:last]
 	}
+}
+
+// ReleaseAll frees what Reserve has allocated, in one pass over the free extents. It sorts gone.
+func (s *Space) ReleaseAll(gone []Extent) {
+	slices.SortFunc(gone, func(a, b Extent) int { return cmp.Compare(a.Offset, b.Offset) })
+	merged := make([]Extent, 0, len(s.free)+len(gone))
+	add := func(e Extent) {
+		last := len(merged) - 1
+		if invariants.Enabled && last >= 0 {
+			invariants.Check(merged[last].end() <= e.Offset,
+				"arena: release of %v, of which %v is free", e, merged[last])
+		}
+		if last >= 0 && merged[last].end() == e.Offset {
+			merged[last].Length += e.Length
+		} else {
+			merged = append(merged, e)
+		}
+	}
+	free := s.free
+	for _, e := range gone {
+		if e.Length == 0 {
+			continue
+		}
+		if e.Offset < 0 || e.Length < 0 || e.end() > s.end || e.Length > s.used {
+			panic(fmt.Sprintf("arena: release of %v which is not allocated", e))
+		}
+		for len(free) > 0 && free[0].Offset < e.Offset {
+			add(free[0])
+			free = free[1:]
+		}
+		add(e)
+		s.used -= e.Length
+	}
+	for _, e := range free {
+		add(e)
+	}
+	if last := len(merged) - 1; last >= 0 && merged[last].end() == s.end {
+		s.end = merged[last].Offset
+		merged = merged[:last]
+	}
+	s.free = merged
 }
 
 // Resize changes the capacity. It must not be less than what is in use nor, in a dense space, less
