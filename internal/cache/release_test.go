@@ -16,16 +16,18 @@ import (
 
 // watched is a storageclass.Watcher that settles at once.
 type watched struct {
-	mu      sync.Mutex // guards the following
-	samples []int32
-	refills int
-	settle  func(settled, gone func())
+	mu       sync.Mutex // guards the following
+	samples  []int32
+	segments int
+	refills  int
+	settle   func(settled, gone func())
 }
 
 func (w *watched) Vacate(_ int, _ uint32, samples []int32, settled, gone func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.samples = append(w.samples, samples...)
+	w.segments++
 	if w.settle != nil {
 		w.settle(settled, gone)
 		return

@@ -62,7 +62,7 @@ func TestWriterNeverDelaysABatch(t *testing.T) {
 		if waited := time.Since(begun); waited != time.Second {
 			t.Errorf("reading ahead waited %v, want until a sample was written", waited)
 		}
-		w.Flush()
+		w.Flush(t.Context())
 		if want := []int{0, 1, 2, 3, 6}; !slices.Equal(s.put, want) {
 			t.Errorf("written are %v, want %v", s.put, want)
 		}
@@ -87,7 +87,7 @@ func TestCopyIsReadBeforeItIsWritten(t *testing.T) {
 		if _, ok := w.Read(3, got); ok {
 			t.Error("a copy in doubt was read")
 		}
-		w.Flush()
+		w.Flush(t.Context())
 		if _, ok := w.Read(3, got); ok {
 			t.Error("a copy is kept after it was written")
 		}

@@ -79,11 +79,9 @@ func (s *store) most() int64 { return s.mu.capacity + s.mu.size - s.mu.used - s.
 // Compact implements storageclass.InPlace.
 func (s *store) Compact(ctx context.Context, room int64) {
 	w := waiting{s: s, left: min(2*s.class.Delay()+leastPatience, mostPatience)}
-	for ctx.Err() == nil {
-		g := s.sparsest(room)
-		if g == nil {
-			break
-		}
+	tried := map[*segment]bool{}
+	for g := s.sparsest(room, tried); g != nil && ctx.Err() == nil; g = s.sparsest(room, tried) {
+		tried[g] = true
 		s.empty(ctx, g, &w)
 	}
 	w.until(ctx, func() bool { return s.mu.lent == 0 || s.room() >= room })
@@ -95,7 +93,7 @@ const (
 	leastPatience, mostPatience = time.Second, 30 * time.Second
 )
 
-// waiting waits for memory that is leaving.
+// waiting waits for memory that is leaving, and for samples that are being added.
 type waiting struct {
 	s    *store
 	left time.Duration // for which it will still wait
@@ -110,13 +108,13 @@ func (w *waiting) until(ctx context.Context, enough func() bool) bool {
 	defer func() { w.left = max(w.left-time.Since(begun), 0) }()
 	for {
 		w.s.mu.Lock()
-		done, freed := enough(), w.s.mu.freed
+		done, changed := enough(), w.s.mu.changed
 		w.s.mu.Unlock()
 		if done {
 			return true
 		}
 		select {
-		case <-freed:
+		case <-changed:
 		case <-timer.C:
 			return false
 		case <-ctx.Done():
@@ -126,9 +124,9 @@ func (w *waiting) until(ctx context.Context, enough func() bool) bool {
 }
 
 // sparsest returns the segment whose dead bytes cost least to free: those with the fewest bytes to
-// move for each. It is marked as emptying. nil: there is room for so many bytes once what is
-// leaving is free, or there are no dead bytes.
-func (s *store) sparsest(room int64) *segment {
+// move for each; none that was tried. nil: there is room for so many bytes once what is leaving is
+// free, or there are no dead bytes.
+func (s *store) sparsest(room int64, tried map[*segment]bool) *segment {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.mu.capacity-s.mu.used >= room {
@@ -137,18 +135,12 @@ func (s *store) sparsest(room int64) *segment {
 	var best *segment
 	var least float64
 	for _, g := range s.segments.Load().list {
-		if g == nil || g.state != live || g.adding > 0 || g.emptying || g.dead == 0 {
+		if g == nil || g.state != live || g.emptying || g.dead == 0 || tried[g] {
 			continue
 		}
 		_, used := g.space.Capacity()
 		if cost := float64(used) / float64(g.dead); best == nil || cost < least {
 			best, least = g, cost
-		}
-	}
-	if best != nil {
-		best.emptying = true
-		if s.mu.current == best {
-			s.mu.current = nil
 		}
 	}
 	return best
@@ -157,6 +149,13 @@ func (s *store) sparsest(room int64) *segment {
 // empty moves the samples of a segment to others, and gives it back. Samples for which there is no
 // room, though it has waited for some, are dropped. If ctx is done it leaves the rest as it is.
 func (s *store) empty(ctx context.Context, g *segment, w *waiting) {
+	s.mu.Lock()
+	g.emptying = true
+	if s.mu.current == g {
+		s.mu.current = nil
+	}
+	s.mu.Unlock()
+	w.until(ctx, func() bool { return g.adding == 0 })
 	s.mu.Lock()
 	samples := slices.Clone(g.samples)
 	s.mu.Unlock()
@@ -177,7 +176,7 @@ func (s *store) empty(ctx context.Context, g *segment, w *waiting) {
 		}
 	}
 	s.mu.Lock()
-	empty := g.held == 0
+	empty := g.held == 0 && g.adding == 0
 	g.emptying = empty
 	s.mu.Unlock()
 	if empty {
@@ -207,12 +206,9 @@ func (s *store) move(from *segment, id int) (moved, full bool) {
 	copy(to.mapped[offset:offset+n], from.mapped[at.offset():])
 	s.mu.Lock()
 	if place(s.where[id].Load()) == at {
-		to.adding--
-		to.held++
-		to.samples = append(to.samples, int32(id))
 		from.held--
 		from.dead += n
-		s.where[id].Store(int64(placeOf(to.number, offset)))
+		to.add(id, offset)
 	} else { // it was dropped, or its segment was given back
 		s.abandon(to, offset, n)
 	}

@@ -155,8 +155,7 @@ func (g *segment) end() {
 	s.class.returns.note(time.Since(g.since))
 	s.mu.leaving = slices.DeleteFunc(s.mu.leaving, func(o *segment) bool { return o == g })
 	s.mu.lent -= g.backed
-	close(s.mu.freed)
-	s.mu.freed = make(chan struct{})
+	s.signal()
 }
 
 // Returned implements storageclass.InPlace.

@@ -50,8 +50,9 @@ type store struct {
 		lent     int64      // bytes of memory of leaving
 		// waits is set when a sample was refused that will fit once what is leaving is free.
 		waits bool
-		// freed is closed, and replaced, when what is leaving becomes less.
-		freed    chan struct{}
+		// changed is closed, and replaced, when what is leaving becomes less, and when no sample is
+		// being added any more to a segment that is emptied.
+		changed  chan struct{}
 		returned storageclass.Returned
 		released bool
 	}
@@ -74,7 +75,7 @@ func newStore(c *Class, ds storageclass.Dataset, capacity int64) (*store, error)
 	s.resize(capacity)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.mu.freed = make(chan struct{})
+	s.mu.changed = make(chan struct{})
 	if err := s.extend(0, capacity); err != nil {
 		return nil, limited(capacity, err)
 	}
@@ -323,7 +324,7 @@ func (s *store) abandon(g *segment, offset, n int64) {
 	g.poison.Release(g.mapped, offset, offset+n)
 	g.space.Release(offset, n)
 	s.mu.used -= n
-	g.adding--
+	g.added()
 }
 
 // fit allocates n bytes in the current segment, or else in another one, or else in a new one. s.mu
@@ -363,11 +364,29 @@ func (s *store) publish(id int, g *segment, offset int64, origin storageclass.Or
 	s.instances[id].Store(uint64(origin.Place)<<32 | uint64(origin.Instance))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g.adding--
+	s.mu.order.Came(int32(id))
+	g.add(id, offset)
+}
+
+// add makes the segment's copy of a sample the one that is held. store.mu must be held.
+func (g *segment) add(id int, offset int64) {
 	g.held++
 	g.samples = append(g.samples, int32(id))
-	s.mu.order.Came(int32(id))
-	s.where[id].Store(int64(placeOf(g.number, offset)))
+	g.store.where[id].Store(int64(placeOf(g.number, offset)))
+	g.added()
+}
+
+// added notes that a sample is not being added any more. store.mu must be held.
+func (g *segment) added() {
+	if g.adding--; g.adding == 0 && g.emptying {
+		g.store.signal()
+	}
+}
+
+// signal wakes those that wait for changed. s.mu must be held.
+func (s *store) signal() {
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
 }
 
 // resize sets the capacity of a store that no job has open.
