@@ -10,8 +10,9 @@
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), flight (one read per sample), pool (the workers), watch (hung reads),
-// route (which tier a sample is read from), fetch (how it is brought), use, migrate (what a new plan
-// does not want goes) and serve. The cache's contents affect only time, never what is delivered.
+// route (which tier a sample is read from), fetch (how it is brought), use, migrate (what a new
+// plan does not want goes) and serve. The cache's contents affect only time, never what is
+// delivered.
 //
 // # Goroutines
 //

@@ -144,8 +144,8 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	return c.FetchView(u.ctx, w, &u.request, id)
 }
 
-// Close ends the job's use: nothing more is read ahead or kept for it, and Release returns. Reads in
-// progress continue until the cache is closed.
+// Close ends the job's use: nothing more is read ahead or kept for it, and Release returns. Reads
+// in progress continue until the cache is closed.
 func (u *Use) Close() {
 	u.cancel()
 	c := u.cache

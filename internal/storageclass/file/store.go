@@ -91,12 +91,7 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 		return err
 	}
 	s.note(id, origin)
-	err = s.journal.add(false, record{
-		id:     uint32(id),
-		offset: uint64(offset),
-		length: uint64(len(data)),
-		origin: origin,
-	})
+	err = s.journal.add(false, record{uint32(id), uint64(offset), uint64(len(data)), origin})
 	if err != nil {
 		s.class.stop(why(err))
 	}

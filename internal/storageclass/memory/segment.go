@@ -182,6 +182,21 @@ func limited(room int64, err error) error {
 	return e
 }
 
+// add makes the segment's copy of a sample the one that is held. store.mu must be held.
+func (g *segment) add(id int, offset int64) {
+	g.held++
+	g.samples = append(g.samples, int32(id))
+	g.store.where[id].Store(int64(placeOf(g.number, offset)))
+	g.added()
+}
+
+// added notes that a sample is not being added any more. store.mu must be held.
+func (g *segment) added() {
+	if g.adding--; g.adding == 0 && g.emptying {
+		g.store.signal()
+	}
+}
+
 // use counts a view. It returns false if the segment is unmapped, or about to be.
 func (g *segment) use() bool {
 	for {

@@ -368,21 +368,6 @@ func (s *store) publish(id int, g *segment, offset int64, origin storageclass.Or
 	g.add(id, offset)
 }
 
-// add makes the segment's copy of a sample the one that is held. store.mu must be held.
-func (g *segment) add(id int, offset int64) {
-	g.held++
-	g.samples = append(g.samples, int32(id))
-	g.store.where[id].Store(int64(placeOf(g.number, offset)))
-	g.added()
-}
-
-// added notes that a sample is not being added any more. store.mu must be held.
-func (g *segment) added() {
-	if g.adding--; g.adding == 0 && g.emptying {
-		g.store.signal()
-	}
-}
-
 // signal wakes those that wait for changed. s.mu must be held.
 func (s *store) signal() {
 	close(s.mu.changed)

@@ -98,8 +98,8 @@ func testCompact(t *testing.T, factory Factory) {
 	Close(t, p, c)
 }
 
-// testCompactWithin compacts a store whose memory processes do not let go of: what they map and what
-// samples take is never more than the capacity and a segment, and Compact ends.
+// testCompactWithin compacts a store whose memory processes do not let go of: what they map and
+// what samples take is never more than the capacity and a segment, and Compact ends.
 func testCompactWithin(t *testing.T, factory Factory) {
 	synctest.Test(t, func(t *testing.T) {
 		c, p, ds, left := sparse(t, factory)
