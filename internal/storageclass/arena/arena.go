@@ -3,7 +3,7 @@
 //
 // Samples are laid out one after the other, without padding or headers, so a space of n bytes takes
 // samples whose sizes add up to exactly n. Bytes that are released (a read that failed, a corrupt
-// sample) are allocated again, first fit.
+// sample, many dropped ones) are allocated again, next fit.
 //
 // A Space is not safe for concurrent use: its owner's lock guards it.
 package arena
@@ -27,14 +27,20 @@ type Space struct {
 	end      int64 // end of the allocated part
 	used     int64
 	free     []Extent
+	next     int // index in free, where the search for room begins; it may be too high
 }
+
+// probes is how many holes are tried for a sample: after many drops there may be millions, all of
+// them too small.
+const probes = 1024
 
 // Extent is a run of bytes.
 type Extent struct{ Offset, Length int64 }
 
 // New returns an empty space of capacity bytes. A dense space allocates no byte at or beyond
 // capacity, so a large sample may not fit after failures have left holes; a space that is not dense
-// (a file, whose holes cost nothing) goes beyond capacity as long as the bytes in use fit.
+// (a file) goes beyond capacity as long as the bytes in use fit. If half of the samples is replaced
+// again and again, by ones of other sizes, it ends at about 1.2 times the capacity.
 func New(capacity int64, dense bool) Space {
 	return Space{capacity: capacity, dense: dense}
 }
@@ -64,12 +70,13 @@ func (s *Space) Reserve(n int64) (offset int64, ok bool) {
 	if n == 0 {
 		return 0, true
 	}
-	for i := range s.free {
+	for k := range min(len(s.free), probes) {
+		i := (s.next + k) % len(s.free)
 		hole := &s.free[i]
 		if hole.Length < n {
 			continue
 		}
-		offset = hole.Offset
+		offset, s.next = hole.Offset, i
 		hole.Offset += n
 		hole.Length -= n
 		if hole.Length == 0 {
