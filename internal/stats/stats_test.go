@@ -270,7 +270,8 @@ func TestBoundCountsWhatCachesLacked(t *testing.T) {
 func TestReportSaysWhatWasGivenBack(t *testing.T) {
 	const mib = 1 << 20
 	first := Class{Name: "memory", Capacity: 100, Used: 60, Returned: &Returned{
-		Bytes: 3 * mib, Segments: 2, Viewed: mib, Now: 3 * mib, Released: mib / 2, Age: 7.4, Why: "the machine had 1.0 MiB left",
+		Bytes: 3 * mib, Segments: 2, Viewed: mib, Now: 3 * mib, Released: mib / 2,
+		Age: 7.4, Why: "the machine had 1.0 MiB left",
 	}}
 	second := Class{Name: "memory", Capacity: 100, Returned: &Returned{
 		Bytes: mib, Segments: 1, Age: 2, Why: "the group had none left", Paused: true,
@@ -282,8 +283,8 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		&first: " Storage class memory gave back 3.0 MiB, last 7 s ago: the machine had 1.0 MiB " +
 			"left; released 512.0 KiB for a new plan; 1.0 MiB of it are still in use, because the " +
 			"process keeps samples in it.",
-		{Name: "memory", Returned: &Returned{Released: 2 * mib, Viewed: mib}}: " Storage class memory " +
-			"released 2.0 MiB for a new plan; 1.0 MiB of it are still in use, because the process " +
+		{Name: "memory", Returned: &Returned{Released: 2 * mib, Viewed: mib}}: " Storage class " +
+			"memory released 2.0 MiB for a new plan; 1.0 MiB of it are still in use, because the process " +
 			"keeps samples in it.",
 		{Name: "memory", Returned: &Returned{
 			Bytes: 5 * mib, Now: 2 * mib, Segments: 3, Released: mib, Age: 1, Why: "none was left",
@@ -303,7 +304,8 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		sum.add(c)
 	}
 	want := Returned{
-		Bytes: 7 * mib, Now: 6 * mib, Segments: 5, Released: mib, Viewed: 2 * mib, Age: 2, Why: "the group had none left",
+		Bytes: 7 * mib, Now: 6 * mib, Segments: 5, Released: mib, Viewed: 2 * mib, Age: 2,
+		Why: "the group had none left",
 		Paused: true,
 	}
 	if sum.Capacity != 305 || sum.Used != 120 || *sum.Returned != want {
