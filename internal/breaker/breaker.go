@@ -24,7 +24,7 @@ import (
 
 // Fetcher fetches samples from one node; *exchange.Client implements it.
 type Fetcher interface {
-	Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error)
+	Fetch(ctx context.Context, id int32, dst []byte) (exchange.Answer, error)
 }
 
 // Options configure a Set.
@@ -127,8 +127,11 @@ func (s *Set) of(id int) (int, *circuit) {
 }
 
 // Arrival reports whether another node owns the sample and is worth asking now, and predicts how
-// long it would take to fetch the sample, of this many bytes, in seconds.
-func (s *Set) Arrival(id int, bytes int64) (seconds float64, ok bool) {
+// long it would take to fetch the sample, of this many bytes, in seconds. source is how long it
+// would take from the source: as long as this is expected to take the owner, if it has to read the
+// sample. A longer queue there than here is the source's and not the node's, and reading the sample
+// here as well would make both longer.
+func (s *Set) Arrival(id int, bytes int64, source float64) (seconds float64, ok bool) {
 	_, c := s.of(id)
 	if c == nil {
 		return 0, false
@@ -137,33 +140,37 @@ func (s *Set) Arrival(id int, bytes int64) (seconds float64, ok bool) {
 	if !c.worth(id, now, s.source()) {
 		return 0, false
 	}
-	return c.arrival(now, bytes), true
+	return c.arrival(now, bytes, source), true
 }
 
 // Nodes returns the number of nodes, this one included.
 func (s *Set) Nodes() int { return len(s.circuits) }
 
-// Fetch fetches a sample from its owner, and returns the owner and the digest of the sample's
-// bytes. On any error the caller should read the sample from the source.
-func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error) {
+// Fetch fetches a sample from its owner, and returns the owner, the digest of the sample's bytes,
+// and how long the owner waited for its source. On any error the caller should read the sample from
+// the source.
+func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32,
+	waited time.Duration, err error,
+) {
 	n, c := s.of(id)
 	if c == nil {
-		return -1, 0, fmt.Errorf("sample %d: %w", id, ErrBypassed)
+		return -1, 0, 0, fmt.Errorf("sample %d: %w", id, ErrBypassed)
 	}
 	fetcher, bound := c.ask(s.source())
 	within, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	begun := s.now()
 	read := c.meter.Begin(begun, len(dst))
-	digest, err = fetcher.Fetch(within, int32(id), dst)
+	answer, err := fetcher.Fetch(within, int32(id), dst)
+	read.Waited = answer.Waited
 	c.meter.End(s.now(), read, err)
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		err = fmt.Errorf("sample %d: %w within %v", id, errSilent, bound)
 	}
 	if ctx.Err() == nil {
-		s.report(n, c.answered(s.now(), s.now().Sub(begun), err))
+		s.report(n, c.answered(s.now(), s.now().Sub(begun), answer.Waited, err))
 	}
-	return n, digest, err
+	return n, answer.Digest, answer.Waited, err
 }
 
 func (s *Set) report(node int, text string) {
@@ -200,6 +207,8 @@ type circuit struct {
 		explored time.Time     // when a request was last attracted to keep the estimate current
 		skipped  int           // requests that were not made because the node is slow
 		reported bool          // Tell was called with the node being bypassed
+		cold     float64       // share of the latest answers that it had to read from the source
+		waited   float64       // seconds that it waited for that, averaged over all of these answers
 		failed   int64
 		reason   string // of the last failure
 		// away has a bit for each sample that the node gave back, in the set of this version.
@@ -261,9 +270,13 @@ const (
 	rest         = 100
 )
 
-// arrival predicts how long a request would take that begins now, in seconds.
-func (c *circuit) arrival(now time.Time, bytes int64) float64 {
-	seconds := c.meter.Arrival(now, bytes)
+// arrival predicts how long a request would take that begins now, in seconds, if reads from the
+// source take so long.
+func (c *circuit) arrival(now time.Time, bytes int64, source float64) float64 {
+	c.mu.Lock()
+	cold, waited := c.mu.cold, c.mu.waited
+	c.mu.Unlock()
+	seconds := c.meter.Arrival(now, bytes, waited) + cold*source
 	idle, measured := c.meter.Idle(now)
 	least := max(exploreEvery, time.Duration(rest*seconds*float64(time.Second)))
 	if !measured || idle < least {
@@ -291,14 +304,19 @@ func (c *circuit) ask(source time.Duration) (Fetcher, time.Duration) {
 	return c.mu.fetcher, min(max(patience*expected, shortest), longest)
 }
 
-// answered notes the result of a request, and returns the text for Tell, if any.
-func (c *circuit) answered(now time.Time, took time.Duration, err error) string {
+// answered notes the result of a request, and returns the text for Tell, if any. waited is how long
+// the node waited for its source; 0 if it had the sample.
+func (c *circuit) answered(now time.Time, took, waited time.Duration, err error) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if err == nil {
 		c.mu.latency += (took - c.mu.latency) / 16
 		if c.mu.latency == 0 {
 			c.mu.latency = took
+		}
+		c.mu.waited += (waited.Seconds() - c.mu.waited) / 16
+		if c.mu.cold -= c.mu.cold / 16; waited > 0 {
+			c.mu.cold += 1.0 / 16
 		}
 		c.mu.pause = 0
 		if c.mu.reported {

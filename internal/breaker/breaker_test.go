@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -16,21 +17,22 @@ import (
 // node is a peer that behaves as a test sets it.
 type node struct {
 	takes time.Duration
+	reads time.Duration // of what it takes: for the source
 	err   error
 	asked int
 }
 
-func (n *node) Fetch(ctx context.Context, id int32, dst []byte) (uint32, error) {
+func (n *node) Fetch(ctx context.Context, id int32, dst []byte) (exchange.Answer, error) {
 	n.asked++
 	select {
 	case <-time.After(n.takes):
 	case <-ctx.Done():
-		return 0, &exchange.FetchError{Kind: exchange.ErrUnavailable, Err: ctx.Err()}
+		return exchange.Answer{}, &exchange.FetchError{Kind: exchange.ErrUnavailable, Err: ctx.Err()}
 	}
 	if n.err == nil {
 		dst[0] = byte(id)
 	}
-	return 9, n.err
+	return exchange.Answer{Digest: 9, Waited: n.reads}, n.err
 }
 
 type rig struct {
@@ -57,9 +59,9 @@ func newRig(n int) *rig {
 
 // read reads a sample as a cache does, and returns from where.
 func (r *rig) read(id int) string {
-	if _, ok := r.set.Arrival(id, 1); ok {
+	if _, ok := r.set.Arrival(id, 1, 0); ok {
 		dst := make([]byte, 1)
-		if _, digest, err := r.set.Fetch(context.Background(), id, dst); err == nil {
+		if _, digest, _, err := r.set.Fetch(context.Background(), id, dst); err == nil {
 			if digest != 9 {
 				return fmt.Sprintf("digest %d", digest)
 			}
@@ -90,6 +92,33 @@ func TestOnlyOwnedSamplesAreFetchedFromPeers(t *testing.T) {
 				t.Errorf("sample %d, of node %d: from the %s, want %s", id, id-1, got, want)
 			}
 		}
+	})
+}
+
+// TestOwnersSourceIsNotTheNetwork: what a node waits for its source, on behalf of others, is not
+// counted as the network's; a request to it is expected to take as long as a read of this node's
+// source and the network, as long as the node has to read what it is asked for.
+func TestOwnersSourceIsNotTheNetwork(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const source = 0.5
+		r := newRig(2)
+		r.set.SetOwner(func(int) int { return 1 })
+		expect := func(when string, want float64) {
+			t.Helper()
+			if got, _ := r.set.Arrival(0, 1, source); math.Abs(got-want) > 0.02 {
+				t.Errorf("%s: expected to take %.3f s, want %.3f", when, got, want)
+			}
+		}
+		r.nodes[0].takes, r.nodes[0].reads = 1010*time.Millisecond, time.Second
+		for id := range 100 {
+			r.read(id)
+		}
+		expect("cold", source+0.01)
+		r.nodes[0].takes, r.nodes[0].reads = 10*time.Millisecond, 0
+		for id := range 100 {
+			r.read(id)
+		}
+		expect("warm", 0.01)
 	})
 }
 
@@ -143,7 +172,7 @@ func TestTimeLimitFollowsTheSource(t *testing.T) {
 			r.set.SetOwner(func(int) int { return 1 })
 			r.nodes[0].takes = time.Hour
 			begun := time.Now()
-			if _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1)); err == nil ||
+			if _, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1)); err == nil ||
 				time.Since(begun) != want {
 				t.Errorf("with a source that takes %v: %v after %v, want an error after %v", source,
 					err, time.Since(begun), want)

@@ -126,7 +126,8 @@ func New(o Options) *Cache {
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {
 			cl.writer = writeback.New(cl.Store, cl.Threads, &c.meters[int(FirstClass)+j],
-				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) })
+				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) },
+				func() { c.pool.Continue() })
 		}
 	}
 	c.start(o.Threads)

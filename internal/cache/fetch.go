@@ -220,7 +220,8 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 	id := int(fl.id)
 	if fl.remote {
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
-		node, digest, err := r.Peers.Fetch(ctx, id, dst)
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst)
+		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {
 			origin, err := c.remoteOrigin(node, id, digest)

@@ -109,7 +109,11 @@ func (u *Use) fill(j int) {
 	if u.fills[j] != nil {
 		c.pool.RemoveFill(u.fills[j])
 	}
-	u.fills[j] = c.pool.AddFill(u.filled[j], func(w *Worker, id int) (abandoned bool) {
+	var ready func() bool // nil: memory, which never lets a worker wait
+	if j < len(c.classes) && c.classes[j].writer != nil {
+		ready = c.classes[j].writer.Room
+	}
+	u.fills[j] = c.pool.AddFill(u.filled[j], ready, func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
 		if err == nil && s.Read {
 			read(c.index.Size(id))

@@ -51,7 +51,7 @@ type Samples interface {
 	Has(id int) bool
 	// Serve sends a sample, and returns how many bytes it read from the source for that.
 	Serve(ctx context.Context, id int,
-		send func(data []byte, digest uint32) error) (source int64, err error)
+		send func(data []byte, digest uint32, read bool) error) (source int64, err error)
 	// SourceLatency returns how long the source currently takes for a sample.
 	SourceLatency() time.Duration
 	// Watch has w told of samples that are given back, until leave is called.

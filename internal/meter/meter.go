@@ -35,6 +35,9 @@ type Read struct {
 	start time.Time
 	size  int64 // bytes
 	ahead int64 // bytes that were being read when it began
+	// Waited is for how long the read waited for something else than the tier, which its caller may
+	// set before End: estimates do not count it.
+	Waited time.Duration
 }
 
 // mb returns the MB of so many bytes.
@@ -79,6 +82,7 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 	m.total.Bytes += r.size
 	m.last = now
 	if m.origin != perfmodel.Given {
+		took -= r.Waited // below 0, if it is wrong: the fit ignores the read
 		m.fit.Observe(now.Sub(m.zero).Seconds(), mb(r.size), mb(r.ahead), took.Seconds())
 		m.origin = perfmodel.Measured
 	}
@@ -116,14 +120,15 @@ func (m *Meter) Occupy(bytes int) {
 
 // Arrival predicts how long a read of this many bytes would take if it began now, in seconds. It is
 // at least as long as the reads in progress have taken on average: a tier that stops responding is
-// known to be slow before a read of it has ended.
-func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
+// known to be slow before a read of it has ended. wait is for how long reads wait for something
+// else than the tier on average, in seconds, which counts neither there nor in the result.
+func (m *Meter) Arrival(now time.Time, bytes int64, wait float64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	seconds := m.fit.Predict(mb(bytes), mb(m.ahead+m.besides))
 	if m.underWay > 0 && m.origin != perfmodel.Given {
 		age := now.Sub(m.since) - m.begun/time.Duration(m.underWay)
-		seconds = max(seconds, age.Seconds())
+		seconds = max(seconds, age.Seconds()-wait)
 	}
 	return seconds
 }

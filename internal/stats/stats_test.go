@@ -284,8 +284,8 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 			"left; released 512.0 KiB for a new plan; 1.0 MiB of it are still in use, because the " +
 			"process keeps samples in it.",
 		{Name: "memory", Returned: &Returned{Released: 2 * mib, Viewed: mib}}: " Storage class " +
-			"memory released 2.0 MiB for a new plan; 1.0 MiB of it are still in use, because the process " +
-			"keeps samples in it.",
+			"memory released 2.0 MiB for a new plan; 1.0 MiB of it are still in use, because the " +
+			"process keeps samples in it.",
 		{Name: "memory", Returned: &Returned{
 			Bytes: 5 * mib, Now: 2 * mib, Segments: 3, Released: mib, Age: 1, Why: "none was left",
 			Paused: true,
@@ -305,7 +305,7 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 	}
 	want := Returned{
 		Bytes: 7 * mib, Now: 6 * mib, Segments: 5, Released: mib, Viewed: 2 * mib, Age: 2,
-		Why: "the group had none left",
+		Why:    "the group had none left",
 		Paused: true,
 	}
 	if sum.Capacity != 305 || sum.Used != 120 || *sum.Returned != want {
