@@ -82,7 +82,7 @@ func TestRoomIsLeftForBatches(t *testing.T) {
 			}
 			w.Put(id, make([]byte, Memory/4), storageclass.Origin{}, false)
 		}
-		w.Flush()
+		w.Flush(t.Context())
 		if !w.Room() || told != 1 {
 			t.Errorf("when all is written: Room is %v, told %d times", w.Room(), told)
 		}
