@@ -18,8 +18,8 @@ import (
 //
 // Batches flow meanwhile. A sample is in one of the classes at all times, or else is read from the
 // source as any other; no lock is held that a read takes. A plan that changes while samples are
-// dropped waits for these, at most a thousand (migrating.dropping): what it wants is not dropped
-// by the one before.
+// dropped waits for these, for some milliseconds (migrating.dropping): what it wants is not
+// dropped by the one before.
 
 // migrating serialises Release.
 type migrating struct {

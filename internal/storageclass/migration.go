@@ -47,7 +47,7 @@ type Wishes interface {
 
 const (
 	// dropTogether is how many samples are dropped while wishes cannot change.
-	dropTogether = 1024
+	dropTogether = 16 << 10
 	// If no sample can be copied for lack of room, as many are dropped as take 1/yieldShare of their
 	// store.
 	yieldShare = 16

@@ -126,9 +126,9 @@ func (s *store) origin(id int) storageclass.Origin {
 	}
 }
 
-// dropBatch is how many samples are dropped together: with one write to the index, and holding the
-// lock for well under a millisecond.
-const dropBatch = 1024
+// dropBatch is how many samples are dropped together: with one write to the index, and one pass
+// over the free bytes.
+const dropBatch = 16 << 10
 
 // Drop implements storageclass.Store.
 func (s *store) Drop(ids ...int) {
