@@ -160,6 +160,10 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 	if at, ok := c.Locate(id); ok { // the flight before this one has brought it
 		return Sample{From: at.Tier()}, nil
 	}
+	// Release waits for the flights that it sees. This one may have begun later, by the old plan.
+	if c.destination(id) != to {
+		return Sample{}, ErrNoCapacity
+	}
 	var got struct {
 		Sample
 		origin storageclass.Origin

@@ -233,14 +233,15 @@ func (d *Dataset) Reports() (out []stats.Class) {
 	return out
 }
 
-// returned describes what a store gave back; nil: nothing, and it may grow.
+// returned describes what a store gave back and released; nil: nothing, and it may grow.
 func returned(in storageclass.InPlace) *stats.Returned {
 	r, grows := in.Returned(), in.Growing()
-	if r.Segments == 0 && grows {
+	if r.Segments == 0 && r.Released == 0 && grows {
 		return nil
 	}
 	out := &stats.Returned{
-		Bytes: r.Bytes, Segments: r.Segments, Viewed: r.Used, Why: r.Why, Paused: !grows,
+		Bytes: r.Bytes, Now: r.Now, Segments: r.Segments, Released: r.Released, Viewed: r.Used,
+		Why: r.Why, Paused: !grows,
 	}
 	if r.Segments > 0 {
 		out.Age = time.Since(r.Last).Seconds()

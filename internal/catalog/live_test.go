@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -69,9 +68,13 @@ func TestJobBeginsWithWhatIsKnown(t *testing.T) {
 	}
 	u := joined.Use(nil)
 	u.Keep([][]int32{{0, 1, 2, 3}})
-	u.Fill([][]int32{{0, 1, 2, 3}}, func(int64) {})
-	for joined.Known()["source"].Origin != perfmodel.Measured {
-		time.Sleep(time.Millisecond)
+	read := make(chan int64)
+	u.Fill([][]int32{{0, 1, 2, 3}}, func(bytes int64) { read <- bytes })
+	for range 4 {
+		<-read
+	}
+	if origin := joined.Known()["source"].Origin; origin != perfmodel.Measured {
+		t.Errorf("after 4 reads the source is %v", origin)
 	}
 	live.SetTraining(training{})
 	if err := live.Store(1000); err != nil {

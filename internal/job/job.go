@@ -111,6 +111,7 @@ type Job struct {
 
 	mu       sync.Mutex            // guards the following
 	speeds   map[int][]stats.Speed // of the tiers, by epoch, when a rank began it
+	lacked   map[int]int64         // stats.Report.Lacked
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
 	warnings []string
@@ -124,7 +125,7 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 		faults: stage.NewFaults(stage.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
 		fillRead: stage.NewLedger(p.Cache, nil),
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
-		speeds: make(map[int][]stats.Speed),
+		speeds: make(map[int][]stats.Speed), lacked: make(map[int]int64),
 	}
 	j.epochNow.Store(-1)
 	plan.Name, plan.Stream, plan.First, plan.Turns = c.Policy, p.Order.Stream(), p.Order.First(),
@@ -216,12 +217,19 @@ func (j *Job) goesOn(epoch, from int) {
 // mostSpeeds is of how many epochs the speeds of the tiers are kept.
 const mostSpeeds = 64
 
-// begins notes the speeds of the tiers when the first rank begins an epoch, and tells the planner.
+// begins notes the speeds of the tiers, and what the classes lack, when the first rank begins an
+// epoch, and tells the planner.
 func (j *Job) begins(epoch int) {
 	j.planner.Reached(epoch)
-	speeds := j.p.Cache.Speeds()
+	speeds, lacked := j.p.Cache.Speeds(), int64(0)
+	for _, c := range j.p.Dataset.Reports() {
+		lacked += c.Lacks()
+	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	if _, known := j.lacked[epoch]; !known {
+		j.lacked[epoch] = lacked
+	}
 	if j.speeds[epoch] == nil && len(j.speeds) < mostSpeeds {
 		j.speeds[epoch] = speeds
 	}

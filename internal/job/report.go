@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -96,11 +97,19 @@ func (j *Job) Report() *stats.Report {
 	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
 	r.Demands = o.Demands()
 	r.Known, r.Replanning = j.planner.Known(), j.planner.Replanned()
+	r.Lacked = j.lackedSoFar()
 	r.Complete(j.fillRead.Epochs(), capacity)
 	j.tiersOf(r)
 	r.CompareTime(j.planner.LiveEnvironment(), 0)
 	r.Diagnose(j.planner.Caches())
 	return r
+}
+
+// lackedSoFar returns stats.Report.Lacked.
+func (j *Job) lackedSoFar() map[int]int64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return maps.Clone(j.lacked)
 }
 
 // tiersOf sets the tiers of the report's epochs.

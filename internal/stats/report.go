@@ -51,6 +51,7 @@ type Report struct {
 	Source Amount `json:"source"`
 	// Bound is S + (E-1) max(0, S-D) for the epochs begun, where S is Needed, and BoundShare is
 	// Source divided by it: 1 is the best possible with these caches, and below 1 they were warm.
+	// In an epoch that began while memory was short, D is what the caches could hold then.
 	Bound      int64   `json:"bound_bytes"`
 	BoundShare float64 `json:"bound_share"`
 	// TimeBound is the least runtime of the epochs begun on this environment, under any policy, and
@@ -60,11 +61,13 @@ type Report struct {
 	TimeShare float64 `json:"share_of_time_bound,omitempty"`
 	// Demands are those of the epochs begun, if epochs are given; Bound is then placement.BoundOf.
 	Demands []placement.Demand `json:"-"`
-	Epochs  []Epoch            `json:"epochs"`
-	Ranks   []RankReport       `json:"ranks"`
-	Classes []Class            `json:"classes"`
-	Tiers   []Speed            `json:"tiers"`
-	Faults  []Fault            `json:"faults"`
+	// Lacked is, by epoch, what Class.Lacks was over all classes when the epoch began.
+	Lacked  map[int]int64 `json:"-"`
+	Epochs  []Epoch       `json:"epochs"`
+	Ranks   []RankReport  `json:"ranks"`
+	Classes []Class       `json:"classes"`
+	Tiers   []Speed       `json:"tiers"`
+	Faults  []Fault       `json:"faults"`
 	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 	Waiting       *Waiting       `json:"waiting,omitempty"`
@@ -86,6 +89,9 @@ type Report struct {
 type Epoch struct {
 	EpochTally
 	StallSeconds float64 `json:"stall_seconds"` // over all causes
+	// Lacked is what the node's classes could not hold of their capacity when the epoch began,
+	// because memory was short, in bytes.
+	Lacked int64 `json:"lacked_bytes,omitempty"`
 	// Tiers are the reads while ranks were in the epoch, those ahead for the next one included; of
 	// the first 64 epochs.
 	Tiers []Speed `json:"tiers,omitempty"`
@@ -124,12 +130,26 @@ type Class struct {
 	Returned *Returned `json:"given_back,omitempty"`
 }
 
+// Lacks returns how many bytes of its capacity the class cannot hold now, because memory is short:
+// it keeps nothing more.
+func (c *Class) Lacks() int64 {
+	if c.Returned == nil || !c.Returned.Paused {
+		return 0
+	}
+	return max(c.Capacity-c.Used, 0)
+}
+
 // Returned is memory that a class gave back because the machine or the job's control group was
-// short of it.
+// short of it, and, apart from that, memory that it has released for a new plan.
 type Returned struct {
-	Bytes    int64 `json:"bytes"` // in total, since the class was opened for the dataset
-	Segments int   `json:"segments"`
-	// Viewed is the part that is not free yet, because training processes keep samples in it.
+	Bytes int64 `json:"bytes"` // given back since the class was opened for the dataset
+	// Now is the part that was given back since memory became short; 0 if it no longer is.
+	Now      int64 `json:"now_bytes"`
+	Segments int   `json:"segments"` // given back
+	// Released is memory of samples that no plan wants any more, in total.
+	Released int64 `json:"released_bytes"`
+	// Viewed is the part of both that is not free yet, because training processes keep samples in
+	// it.
 	Viewed int64   `json:"viewed_bytes"`
 	Age    float64 `json:"age_seconds"` // since a segment was last given back
 	Why    string  `json:"why"`         // the last reason
@@ -210,13 +230,33 @@ type Waiting struct {
 // all nodes together, in bytes.
 func (r *Report) Complete(beside []EpochTally, capacity int64) {
 	r.sum(beside)
-	bound := placement.Bound(cmp.Or(r.Needed, r.Bytes), capacity, max(r.begun(), 1))
-	if len(r.Demands) > 0 {
-		bound = placement.BoundOf(r.Demands, capacity)
-	}
-	r.Bound = bound / int64(max(r.Nodes, 1))
+	r.Bound = r.bound(capacity)
 	r.BoundShare = float64(r.Source.Bytes) / float64(max(r.Bound, 1))
 	r.Sentence = r.sentence()
+}
+
+// bound returns this node's share of the fewest bytes that all nodes can read from the source. It
+// knows what its own classes lacked, and takes it that those of the other nodes lacked as much, so
+// that the sum of all nodes' shares is right.
+func (r *Report) bound(capacity int64) int64 {
+	nodes, demands := int64(max(r.Nodes, 1)), r.Demands
+	if len(demands) == 0 {
+		needed := cmp.Or(r.Needed, r.Bytes)
+		demands = slices.Repeat([]placement.Demand{{Bytes: needed}}, max(r.begun(), 1))
+		demands[0].New = needed
+	}
+	var begun []int // the epochs of demands
+	for _, e := range r.Epochs {
+		if e.Batches > 0 {
+			begun = append(begun, e.Epoch)
+		}
+	}
+	return placement.BoundOf(demands, func(at int) int64 {
+		if at >= len(begun) {
+			return capacity
+		}
+		return max(capacity-nodes*r.Lacked[begun[at]], 0)
+	}) / nodes
 }
 
 // sum sums the ranks' epochs and what was read besides.
@@ -225,7 +265,7 @@ func (r *Report) sum(beside []EpochTally) {
 	add := func(e *EpochTally) {
 		s := byEpoch[e.Epoch]
 		if s == nil {
-			s = &Epoch{EpochTally: EpochTally{Epoch: e.Epoch}}
+			s = &Epoch{EpochTally: EpochTally{Epoch: e.Epoch}, Lacked: r.Lacked[e.Epoch]}
 			byEpoch[e.Epoch] = s
 		}
 		s.Add(e)

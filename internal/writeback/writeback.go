@@ -2,6 +2,7 @@
 package writeback
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
@@ -127,13 +128,28 @@ func (w *Writer) Read(id int, dst []byte) (storageclass.Origin, bool) {
 	return c.origin, true
 }
 
-// Flush waits until everything is written.
-func (w *Writer) Flush() {
+// Flush waits until everything is written, or ctx is done.
+func (w *Writer) Flush(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changed.Broadcast()
+	})()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.bytes > 0 {
+	for (w.bytes > 0 || len(w.byID) > 0) && ctx.Err() == nil { // an empty file takes no bytes
 		w.changed.Wait()
 	}
+}
+
+// Write writes a sample at once, on the goroutine of the caller.
+func (w *Writer) Write(id int, data []byte, origin storageclass.Origin) error {
+	w.reads.Occupy(len(data))
+	defer w.reads.Occupy(-len(data))
+	write := w.meter.Begin(time.Now(), len(data))
+	err := w.class.Put(id, data, origin)
+	w.meter.End(time.Now(), write, err)
+	return err
 }
 
 // Doubt makes the copies unreadable: their files may have changed.
@@ -181,11 +197,7 @@ func (w *Writer) work() {
 
 // write writes a copy. A class that refuses it costs another read later.
 func (w *Writer) write(c *copyOf) {
-	w.reads.Occupy(len(c.data))
-	defer w.reads.Occupy(-len(c.data))
-	write := w.meter.Begin(time.Now(), len(c.data))
-	err := w.class.Put(int(c.id), c.data, c.origin)
-	w.meter.End(time.Now(), write, err)
+	_ = w.Write(int(c.id), c.data, c.origin)
 	w.kept(int(c.id), c.origin)
 }
 
