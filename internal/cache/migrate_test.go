@@ -67,20 +67,48 @@ func TestNewPlanReplacesTheOldOne(t *testing.T) {
 		before, after    [][]int32
 		reads            int64 // of the source for the new plan, at most
 	}{
-		"nothing changes": {20, 20, [][]int32{from(0, 20), from(20, 40)},
-			[][]int32{from(0, 20), from(20, 40)}, 0},
-		"other samples": {20, 20, [][]int32{from(0, 20), from(20, 40)},
-			[][]int32{from(40, 60), from(60, 80)}, 40},
-		"a part": {20, 20, [][]int32{from(0, 20), from(20, 40)},
-			[][]int32{from(10, 30), from(30, 50)}, 20},
-		"to disk, with room": {20, 40, [][]int32{from(0, 20), from(20, 40)},
-			[][]int32{nil, from(0, 40)}, 0},
-		"to memory, with room": {40, 20, [][]int32{from(0, 20), from(20, 40)},
-			[][]int32{from(0, 40), nil}, 0},
-		"fewer": {20, 20, [][]int32{from(0, 20), from(20, 40)},
-			[][]int32{from(5, 7), from(1, 3)}, 0},
-		"full classes exchange": {32, 32, [][]int32{from(0, 32), from(32, 64)},
-			[][]int32{from(32, 64), from(0, 32)}, 4},
+		"nothing changes": {
+			20, 20,
+			[][]int32{from(0, 20), from(20, 40)},
+			[][]int32{from(0, 20), from(20, 40)},
+			0,
+		},
+		"other samples": {
+			20, 20,
+			[][]int32{from(0, 20), from(20, 40)},
+			[][]int32{from(40, 60), from(60, 80)},
+			40,
+		},
+		"a part": {
+			20, 20,
+			[][]int32{from(0, 20), from(20, 40)},
+			[][]int32{from(10, 30), from(30, 50)},
+			20,
+		},
+		"to disk, with room": {
+			20, 40,
+			[][]int32{from(0, 20), from(20, 40)},
+			[][]int32{nil, from(0, 40)},
+			0,
+		},
+		"to memory, with room": {
+			40, 20,
+			[][]int32{from(0, 20), from(20, 40)},
+			[][]int32{from(0, 40), nil},
+			0,
+		},
+		"fewer": {
+			20, 20,
+			[][]int32{from(0, 20), from(20, 40)},
+			[][]int32{from(5, 7), from(1, 3)},
+			0,
+		},
+		"full classes exchange": {
+			32, 32,
+			[][]int32{from(0, 32), from(32, 64)},
+			[][]int32{from(32, 64), from(0, 32)},
+			4,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -253,7 +281,8 @@ func TestReleaseTellsWatchersOfMemoryOnly(t *testing.T) {
 }
 
 // TestAnyPlansWhileBatchesFlow replaces random plans while samples are fetched, viewed, located and
-// served. All have the right bytes, and in the end the classes hold what the last plan wants.
+// served, and processes let go of memory at once, late or too late. All samples have the right
+// bytes, the classes keep within their room, and in the end they hold what the last plan wants.
 func TestAnyPlansWhileBatchesFlow(t *testing.T) {
 	const samples = 60
 	rapid.Check(t, func(r *rapid.T) {
@@ -264,6 +293,9 @@ func TestAnyPlansWhileBatchesFlow(t *testing.T) {
 		}
 		plans := rapid.IntRange(1, 4).Draw(r, "plans")
 		seed := rapid.Uint64().Draw(r, "seed")
+		slow := rapid.SampledFrom([]time.Duration{
+			0, time.Millisecond, time.Second, time.Minute,
+		}).Draw(r, "processes let go after")
 		synctest.Test(t, func(t *testing.T) {
 			class := memory.New(memory.Options{Segment: 4096})
 			g := newRig(t, rigOptions{
@@ -271,7 +303,12 @@ func TestAnyPlansWhileBatchesFlow(t *testing.T) {
 				file: int64(room[1]), dir: t.TempDir(),
 			})
 			defer g.close()
-			stop := g.flow(t, seed)
+			leave := g.cache.Watch(&watched{settle: func(settled, gone func()) {
+				time.AfterFunc(slow/2, settled)
+				time.AfterFunc(slow, gone)
+			}})
+			defer leave()
+			stop := g.flow(t, seed, min(slow, 50*time.Millisecond))
 			rnd := rand.New(rand.NewPCG(seed, 0))
 			var plan [][]int32
 			for range plans {
@@ -279,23 +316,37 @@ func TestAnyPlansWhileBatchesFlow(t *testing.T) {
 				g.use.Keep(plan)
 				g.use.Release()
 				g.use.Fill(plan, func(int64) {})
-				for j, store := range g.stores {
-					if total, used := store.Capacity(); used > total && j > 0 || used > total+4096 {
-						t.Errorf("%d of %d bytes are in use", used, total)
-					}
-				}
+				g.keepsWithin()
 			}
 			stop()
-			synctest.Wait()
-			class.Allow(1 << 40) // what waited for memory that was viewed is brought now
+			time.Sleep(2 * slow)
+			class.Allow(1 << 40) // what waited for memory that was in use is brought now
 			synctest.Wait()
 			g.cache.Flush()
 			g.holds(plan...)
+			g.keepsWithin()
 		})
 		if t.Failed() {
 			r.Fatal("see above")
 		}
 	})
+}
+
+// keepsWithin checks that the classes have taken no more than their room. A segment is 4096 bytes,
+// and up to a sample of it may be left free.
+func (g *rig) keepsWithin() {
+	g.t.Helper()
+	for j, store := range g.stores {
+		total, used := store.Capacity()
+		if used > total {
+			g.t.Errorf("class %d has %d of %d bytes in use", j+1, used, total)
+		}
+		if p, ok := store.(storageclass.InPlace); ok {
+			if lent := p.Returned().Used; used+lent-lent/4 > total+4096 {
+				g.t.Errorf("%d of %d bytes are in use, and %d lent", used, total, lent)
+			}
+		}
+	}
 }
 
 // randomPlan returns a plan of which as much as possible fits.
@@ -310,8 +361,8 @@ func randomPlan(rnd *rand.Rand, sizes []int, room [2]int) [][]int32 {
 	return plan
 }
 
-// flow fetches samples in several ways until stop is called.
-func (g *rig) flow(t *testing.T, seed uint64) (stop func()) {
+// flow fetches samples in several ways, with pauses, until stop is called.
+func (g *rig) flow(t *testing.T, seed uint64, pause time.Duration) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var users sync.WaitGroup
 	right := func(how string, id int, data []byte, err error) {
@@ -340,6 +391,9 @@ func (g *rig) flow(t *testing.T, seed uint64) (stop func()) {
 					if at, ok := g.cache.Locate(id); ok {
 						g.cache.Segment(at.Segment)
 					}
+				}
+				if pause > 0 { // virtual time passes only if all pause
+					time.Sleep(time.Duration(rnd.Int64N(int64(pause))))
 				}
 			}
 		})

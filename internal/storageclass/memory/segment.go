@@ -238,7 +238,7 @@ func (g *segment) back(end int64) bool {
 		return false
 	}
 	chunk := min(maxChunk, max(g.size/fewest, minChunk))
-	to := max(end, min(g.backed+chunk, g.size, s.mu.capacity))
+	to := max(end, min(g.backed+chunk, g.size, s.mu.capacity, g.backed+s.most()))
 	if !s.class.allow(to - g.backed) {
 		return false
 	}
