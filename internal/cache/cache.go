@@ -223,10 +223,6 @@ func (c *Cache) SourceReads() (samples, bytes int64) {
 	return c.sourceSamples.Load(), c.sourceBytes.Load()
 }
 
-// SourceLatency returns how long a read from the source currently takes, as a moving average; 0
-// before the first one.
-func (c *Cache) SourceLatency() time.Duration { return c.meters[Source].Latency() }
-
 // Speeds returns the read statistics of every tier, including copies out of classes.
 func (c *Cache) Speeds() []stats.Speed {
 	out, now := make([]stats.Speed, len(c.meters)), time.Now()

@@ -143,8 +143,8 @@ func (p *fakePeer) Arrival(int, int64, float64) (float64, bool) { return 0, true
 
 func (p *fakePeer) Nodes() int { return 4 }
 
-func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte) (int, uint32,
-	time.Duration, error,
+func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, _ time.Duration) (
+	int, uint32, time.Duration, error,
 ) {
 	copy(dst, p.data(id))
 	return 3, digest.Of(dst), 0, p.err

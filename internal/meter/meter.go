@@ -3,6 +3,7 @@
 package meter
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 type Meter struct {
 	mu     sync.Mutex // guards the following
 	total  stats.Speed
-	recent time.Duration // moving average of the duration of a read
 	fit    perfmodel.Fit
 	origin perfmodel.Origin // of fit
 	zero   time.Time        // of the times that fit is given
@@ -71,21 +71,36 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 	if err != nil {
 		return
 	}
-	if m.recent += (took - m.recent) / 16; m.total.Samples == 0 {
-		m.recent = took
-	}
-	if m.total.Samples == 0 {
-		m.zero = now
-	}
 	m.peak(r, took)
 	m.total.Samples++
 	m.total.Bytes += r.size
 	m.last = now
 	if m.origin != perfmodel.Given {
-		took -= r.Waited // below 0, if it is wrong: the fit ignores the read
-		m.fit.Observe(now.Sub(m.zero).Seconds(), mb(r.size), mb(r.ahead), took.Seconds())
-		m.origin = perfmodel.Measured
+		m.observe(now, r)
 	}
+}
+
+// GiveUp records that a read was given up, for having taken too long: what it has taken counts as
+// if it had ended.
+func (m *Meter) GiveUp(now time.Time, r Read) {
+	m.End(now, r, errGivenUp)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.origin != perfmodel.Given {
+		m.observe(now, r)
+	}
+}
+
+var errGivenUp = errors.New("given up")
+
+// observe has the estimates take account of a read that ended now. m.mu must be held.
+func (m *Meter) observe(now time.Time, r Read) {
+	if m.zero.IsZero() {
+		m.zero = now
+	}
+	took := now.Sub(r.start) - r.Waited // below 0, if that is wrong: the fit ignores the read
+	m.fit.Observe(now.Sub(m.zero).Seconds(), mb(r.size), mb(r.ahead), took.Seconds())
+	m.origin = perfmodel.Measured
 }
 
 // Weights of a read that is faster, or slower, than the peak.
@@ -178,11 +193,4 @@ func (m *Meter) Speed(now time.Time) stats.Speed {
 		s.Busy += now.Sub(m.since).Seconds()
 	}
 	return s
-}
-
-// Latency returns the moving average of the duration of a read; 0 before the first one.
-func (m *Meter) Latency() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.recent
 }

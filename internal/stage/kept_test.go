@@ -253,8 +253,8 @@ func (everything) Arrival(int, int64, float64) (float64, bool) { return 0, true 
 
 func (everything) Nodes() int { return 2 }
 
-func (everything) Fetch(_ context.Context, id int, dst []byte) (int, uint32,
-	time.Duration, error,
+func (everything) Fetch(_ context.Context, id int, dst []byte, _ time.Duration) (
+	int, uint32, time.Duration, error,
 ) {
 	copy(dst, cachetest.Content(id, int64(len(dst))))
 	return 1, digest.Of(dst), 0, nil
