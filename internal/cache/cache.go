@@ -209,6 +209,14 @@ func (c *Cache) Streams() int {
 	return c.gate.Limit()
 }
 
+// StreamLimits is pool.Gate.Limits for reads from the source; zeros if their number is fixed.
+func (c *Cache) StreamLimits() (reads, sum int64) {
+	if c.gate == nil {
+		return 0, 0
+	}
+	return c.gate.Limits()
+}
+
 // Unused reports whether more samples could be read at the same time than there are tasks for.
 func (c *Cache) Unused() bool { return c.pool.Unused() }
 

@@ -95,30 +95,15 @@ func (j *Job) Report() *stats.Report {
 	}
 	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
 	r.Demands = o.Demands()
-	r.Known = j.planner.Known()
+	r.Known, r.Agreed = j.planner.Known(), j.planner.Agreed()
+	j.mu.Lock()
+	r.Since = j.since
+	j.mu.Unlock()
 	r.Complete(j.fillRead.Epochs(), capacity)
-	j.tiersOf(r)
-	r.CompareTime(j.planner.LiveEnvironment(), 0)
+	j.describe(r)
+	r.CompareTime(j.planner.LiveEnvironment())
 	r.Diagnose(j.planner.Caches())
 	return r
-}
-
-// tiersOf sets the tiers of the report's epochs.
-func (j *Job) tiersOf(r *stats.Report) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	for i := range r.Epochs {
-		e := &r.Epochs[i]
-		begin, end := j.speeds[e.Epoch], j.speeds[e.Epoch+1]
-		if end == nil {
-			end = r.Tiers
-		}
-		for p := range begin {
-			if d := end[p].Since(&begin[p]); d.Samples > 0 {
-				e.Tiers = append(e.Tiers, d)
-			}
-		}
-	}
 }
 
 // rankReports returns the reports of all ranks that ever joined on this node, by number.

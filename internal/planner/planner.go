@@ -110,6 +110,7 @@ type Planner struct {
 	plan      atomic.Pointer[placement.Plan]
 	mean      float64                // size of a sample, MB
 	env       *perfmodel.Environment // that all nodes plan with; nil: too little is known
+	agreed    *perfmodel.Node        // what env is made of, or nil
 	bootstrap *bootstrap             // nil: the plan was made at once
 	done      chan struct{}          // closed when planning has ended
 }
@@ -197,7 +198,7 @@ func (p *Planner) input(ctx context.Context) (placement.Input, error) {
 			return in, err
 		}
 	}
-	in.Agree()
+	p.agreed = in.Agree()
 	return in, nil
 }
 
@@ -272,6 +273,16 @@ func (p *Planner) Known() *perfmodel.Node {
 // Environment returns the environment that all nodes plan with; nil: too little was known of their
 // tiers when the job was opened.
 func (p *Planner) Environment() *perfmodel.Environment { return p.env }
+
+// Agreed returns what Environment is made of, or nil.
+func (p *Planner) Agreed() *perfmodel.Node { return p.agreed }
+
+// FillsAtOnce reports whether the node has begun to read ahead into its storage classes when the
+// job was opened.
+func (p *Planner) FillsAtOnce() bool {
+	plan := p.plan.Load()
+	return p.bootstrap == nil && !plan.OnRead && p.Caches()
+}
 
 // LiveEnvironment returns the environment of nodes that know what this one knows now; nil: too
 // little.

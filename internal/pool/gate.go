@@ -13,10 +13,11 @@ import (
 type Gate struct {
 	changed func(limit int)
 
-	mu           sync.Mutex // guards the following
-	tuner        *tune.Tuner
-	inside, lent int
-	urgent, rest []chan struct{} // waiting reads, oldest first; closed when they are admitted
+	mu            sync.Mutex // guards the following
+	tuner         *tune.Tuner
+	inside, lent  int
+	reads, limits int64           // that have ended, and the sum of the limits at their ends
+	urgent, rest  []chan struct{} // waiting reads, oldest first; closed when they are admitted
 	// A window is a time in which a read was always waiting: only then the limit limits the
 	// throughput.
 	since time.Time // beginning of the window; zero: none
@@ -47,6 +48,14 @@ func (g *Gate) Limit() int {
 	return g.tuner.Value()
 }
 
+// Limits returns the number of reads that have ended, and the sum of the limits when they did: the
+// mean limit of a time is the difference of the sums, divided by that of the numbers.
+func (g *Gate) Limits() (reads, sum int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.reads, g.limits
+}
+
 // Enter waits until the read is admitted. Leave must follow.
 func (g *Gate) Enter(urgent bool) {
 	g.mu.Lock()
@@ -73,6 +82,8 @@ func (g *Gate) Leave(ok bool) {
 	g.mu.Lock()
 	g.inside--
 	was := g.tuner.Value()
+	g.reads++
+	g.limits += int64(was)
 	if ok && !g.since.IsZero() {
 		g.done++
 		now := time.Now()

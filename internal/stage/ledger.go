@@ -251,7 +251,7 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 			Batches: a.batches, Samples: a.samples, Seconds: a.ended.Sub(a.started).Seconds(),
 			Stall: make(map[string]float64), Reads: make(map[string]stats.Amount), Source: a.source,
 			Direct: a.direct,
-		}}
+		}, Began: a.started, Ended: a.ended}
 		for cause, d := range a.stall {
 			r.Stall[cause] = d.Seconds()
 		}

@@ -171,6 +171,13 @@ func (s *Stager) due(now time.Time, step int) float64 {
 	return s.pace.due(now, step-s.begin-s.taken)
 }
 
+// Ahead returns how many batches may be staged and not yet taken.
+func (s *Stager) Ahead() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ahead
+}
+
 // Pace returns how long the process works on a batch, without what it waits for batches, in
 // seconds; ok is false if that is not known yet.
 func (s *Stager) Pace() (seconds float64, ok bool) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
@@ -55,9 +56,11 @@ type Report struct {
 	BoundShare float64 `json:"bound_share"`
 	// TimeBound is the least runtime of the epochs begun on this environment, under any policy, and
 	// TimeShare is their runtime divided by it: 1 is the best possible, and below 1 the caches were
-	// warm. Both are 0 if CompareTime was not called.
+	// warm. The pauses between epochs count as computation. Both are 0 if CompareTime was not called.
 	TimeBound float64 `json:"time_bound_seconds,omitempty"`
 	TimeShare float64 `json:"share_of_time_bound,omitempty"`
+	// Since is when reads for the job began; zero: not known.
+	Since time.Time `json:"-"`
 	// Demands are those of the epochs begun, if epochs are given; Bound is then placement.BoundOf.
 	Demands []placement.Demand `json:"-"`
 	Epochs  []Epoch            `json:"epochs"`
@@ -72,6 +75,8 @@ type Report struct {
 	Peers []Peer `json:"peers,omitempty"`
 	// Known is what is known of the node: the performance model's numbers, with their origins.
 	Known *perfmodel.Node `json:"environment,omitempty"`
+	// Agreed is what all nodes planned with; nil: without an environment.
+	Agreed *perfmodel.Node `json:"planned_with,omitempty"`
 	// Limit is what limits epochs after the first one, and Remedies are the smallest changes that
 	// would lift it, the cheapest first; nil if Diagnose was not called.
 	Limit    *remedy.Now     `json:"limit,omitempty"`
@@ -84,6 +89,18 @@ type Report struct {
 type Epoch struct {
 	EpochTally
 	StallSeconds float64 `json:"stall_seconds"` // over all causes
+	// Pause is how long the ranks did other things than this epoch before it: from the end of the
+	// one before, or from when reads for the job began, to the request for its first batch.
+	Pause float64 `json:"pause_seconds,omitempty"`
+	// Step is how long a rank works on a batch, of the rank with the least. Ranks that wait for
+	// each other in each step seem to work while another one waits for data.
+	Step float64 `json:"step_seconds,omitempty"`
+	// Streams is how many samples might be read from the source at the same time, the mean over its
+	// reads; Ahead, how many batches of a rank might be staged, and Staging, the bytes of all staging
+	// buffers, at its end. They are those of the first 64 epochs; 0: not known.
+	Streams float64 `json:"source_streams,omitempty"`
+	Ahead   int     `json:"prefetch_batches,omitempty"`
+	Staging int64   `json:"staging_bytes,omitempty"`
 	// Tiers are the reads while ranks were in the epoch, those ahead for the next one included; of
 	// the first 64 epochs.
 	Tiers []Speed `json:"tiers,omitempty"`
@@ -228,6 +245,9 @@ func (r *Report) sum(beside []EpochTally) {
 		}
 		s.Add(e)
 		s.StallSeconds += e.StallSeconds()
+		if step := e.step(); step > 0 && (s.Step == 0 || step < s.Step) {
+			s.Step = step
+		}
 		r.Source.Add(e.Source)
 	}
 	var all Tally
@@ -244,6 +264,17 @@ func (r *Report) sum(beside []EpochTally) {
 		r.Epochs = append(r.Epochs, *s)
 	}
 	slices.SortFunc(r.Epochs, func(a, b Epoch) int { return cmp.Compare(a.Epoch, b.Epoch) })
+	last := r.Since
+	for i := range r.Epochs {
+		e := &r.Epochs[i]
+		if e.Began.IsZero() {
+			continue
+		}
+		if !last.IsZero() {
+			e.Pause = max(e.Began.Sub(last).Seconds(), 0)
+		}
+		last = e.Ended
+	}
 	r.Stall, r.Utilisation = all.StallSeconds(), all.Utilisation()
 }
 

@@ -8,6 +8,8 @@
 // display one read them.
 package stats
 
+import "time"
+
 // Amount is a number of samples and their bytes.
 type Amount struct {
 	Samples int64 `json:"samples"`
@@ -57,6 +59,16 @@ func (t *Tally) Utilisation() float64 {
 	return max(0, 1-t.StallSeconds()/t.Seconds)
 }
 
+// step returns how long a rank works on a batch, in seconds: the time between batches that next()
+// does not take, and what Python code in it makes of them; 0 if fewer than 2 were delivered.
+func (e *EpochTally) step() float64 {
+	if e.Batches < 2 {
+		return 0
+	}
+	// Seconds ends with the delivery of the last batch.
+	return max(e.Seconds-e.StallSeconds()+e.Stall[Python], 0) / float64(e.Batches-1)
+}
+
 // Add adds another tally, of other ranks, nodes or epochs.
 func (t *Tally) Add(o *Tally) {
 	if t.Stall == nil {
@@ -81,11 +93,21 @@ func (t *Tally) Add(o *Tally) {
 type EpochTally struct {
 	Epoch int `json:"epoch"`
 	Tally
+	// When its first batch was requested, and when the last one so far was delivered; zero: not
+	// known.
+	Began time.Time `json:"-"`
+	Ended time.Time `json:"-"`
 }
 
 // Add adds another rank's part of the same epoch. Unlike Tally.Add, which adds the times, it keeps
 // the longer one.
 func (e *EpochTally) Add(o *EpochTally) {
+	if !o.Began.IsZero() && (e.Began.IsZero() || o.Began.Before(e.Began)) {
+		e.Began = o.Began
+	}
+	if o.Ended.After(e.Ended) {
+		e.Ended = o.Ended
+	}
 	longer := max(e.Seconds, o.Seconds)
 	e.Tally.Add(&o.Tally)
 	e.Seconds = longer
