@@ -79,6 +79,7 @@ func (j *Job) Report() *stats.Report {
 	}
 	if j.p.Preprocessor != nil {
 		r.Preprocessing = j.p.Preprocessor.Report()
+		r.Preprocessing.Result = int64(j.config.Samples.Expected(o.Mean()))
 	}
 	var capacity int64 // of the classes of all nodes
 	switch {

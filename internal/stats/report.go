@@ -192,7 +192,9 @@ type Fault struct {
 type Preprocessing struct {
 	Samples int64 `json:"samples"`
 	// Threads is the most samples that are transformed in parallel.
-	Threads    int         `json:"threads"`
+	Threads int `json:"threads"`
+	// Result is the expected size of a result in bytes.
+	Result     int64       `json:"result_bytes,omitempty"`
 	Transforms []Transform `json:"transforms"`
 }
 

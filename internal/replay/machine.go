@@ -1,0 +1,177 @@
+package replay
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/hdmlp/hdmlp/internal/rerun"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// measureSteps sets the time that a rank computes on a batch, which includes the Python package's
+// processing, and whether ranks wait for each other.
+//
+// Ranks that wait for each other after each step, as in synchronous training, take the same time
+// for the run, and seem to compute while another one waits for data: a step is then the least that
+// any rank took in any epoch. Ranks that do not, compute for the same time, and take different
+// times for the run if they wait for data differently; if they do not either, it does not matter.
+func (r *Run) measureSteps() {
+	least, most := [2]float64{math.Inf(1), math.Inf(1)}, [2]float64{} // of runs, and of computation
+	var computed float64
+	var steps int64
+	for _, n := range r.report.Nodes {
+		for _, rank := range n.Ranks {
+			// A rank's time runs from requesting an epoch's first batch to yielding its last.
+			batches := rank.Batches - int64(len(n.Epochs))
+			work := max(rank.Seconds-rank.StallSeconds()+rank.Stall[stats.Python], 0)
+			for i, v := range [2]float64{rank.Seconds, work} {
+				least[i], most[i] = min(least[i], v), max(most[i], v)
+			}
+			computed, steps = computed+work, steps+batches
+		}
+	}
+	r.Free = r.report.WorldSize > 1 && most[1]-least[1] < most[0]-least[0]
+	if r.Free && steps > 0 {
+		r.step = computed / float64(steps)
+		return
+	}
+	r.step = math.Inf(1)
+	for _, n := range r.report.Nodes {
+		for _, e := range n.Epochs {
+			if e.Step > 0 {
+				r.step = min(r.step, e.Step)
+			}
+		}
+	}
+	if math.IsInf(r.step, 1) { // of an earlier version
+		r.step = r.stepOfNodes()
+	}
+}
+
+// stepOfNodes is the time of a step by what the nodes' reports have in all versions: that of the
+// node with the least, over all its epochs.
+func (r *Run) stepOfNodes() float64 {
+	least := 0.0
+	for i, n := range r.report.Nodes {
+		batches := n.Batches - int64(len(n.Ranks)*len(n.Epochs))
+		step := max(n.Seconds-n.StallSeconds()+n.Stall[stats.Python], 0) /
+			float64(max(batches, 1))
+		if i == 0 || step < least {
+			least = step
+		}
+	}
+	return least
+}
+
+// node returns a node of the run, with what was measured of it (thesis 3.1.1).
+func (r *Run) node(i int) rerun.Node {
+	of := &r.report.Nodes[i]
+	node := rerun.Node{}
+	for _, rank := range of.Ranks {
+		node.Ranks = append(node.Ranks, rank.Rank)
+	}
+	mean := float64(r.report.Bytes) / float64(r.report.Samples) / mega
+	if p := of.Preprocessing; p != nil && p.Samples > 0 {
+		node.Threads = max(p.Threads, 1)
+		node.Result = float64(p.Result) / mega
+		for _, t := range p.Transforms {
+			node.Transform += t.Seconds / float64(p.Samples) / mean
+		}
+	}
+	for _, class := range of.Classes {
+		node.Classes = append(node.Classes, rerun.Class{
+			Name: class.Name, Memory: class.Name == memoryClass, Rate: r.fastest(class.Name),
+		})
+	}
+	node.InForce = r.inForce(of, mean)
+	return node
+}
+
+// inForce returns the limits of each epoch; those of an earlier version's report are the ones at its
+// end.
+func (r *Run) inForce(of *stats.NodeReport, mean float64) (all []rerun.InForce) {
+	ranks := max(len(of.Ranks), 1)
+	staging := float64(of.Staging.Size) / mega / float64(ranks)
+	batch := max(mean*float64(r.report.GlobalBatch)/float64(r.report.WorldSize), 1e-9)
+	for _, ran := range r.Epochs {
+		f := rerun.InForce{
+			Streams: max(of.Threads, 1), Staging: max(staging, batch),
+			Ahead: max(cmp.Or(of.Prefetch, int(staging/batch)), 1), Pause: ran.pause,
+		}
+		if e := epoch(of, ran.Epoch); e != nil {
+			f.Streams = cmp.Or(int(math.Round(e.Streams)), f.Streams)
+			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
+			f.Staging = cmp.Or(float64(e.Staging)/mega/float64(ranks), f.Staging)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// link returns what a node receives from the others at most, in MB/s.
+func (r *Run) link() float64 {
+	most := 0.0
+	for _, n := range r.report.Nodes {
+		for _, m := range n.Tiers {
+			if m.Tier == "peer" {
+				most = max(most, m.Peak)
+			}
+		}
+	}
+	if most == 0 { // of an earlier version, or nothing was received
+		return r.fastest("peer")
+	}
+	return most
+}
+
+// fastest returns what a tier delivered to a node in the epoch in which that was most, in MB/s
+// while reads were in progress: in the first epoch a class is written to as well.
+func (r *Run) fastest(tier string) float64 {
+	var all, most float64 // MB of the run, and the rate
+	speeds := make(map[int]stats.Speed)
+	for _, n := range r.report.Nodes {
+		for _, e := range n.Epochs {
+			for _, m := range e.Tiers {
+				if m.Tier == tier {
+					sum := speeds[e.Epoch]
+					sum.Bytes += m.Bytes
+					sum.Busy += m.Busy
+					speeds[e.Epoch] = sum
+					all += float64(m.Bytes)
+				}
+			}
+		}
+	}
+	for _, s := range speeds {
+		if float64(s.Bytes) > all/float64(2*len(speeds)) && s.Busy > 0 {
+			most = max(most, float64(s.Bytes)/mega/s.Busy)
+		}
+	}
+	if most == 0 { // of an earlier version
+		return r.rate(tier, false)
+	}
+	return most
+}
+
+// rate returns what a tier delivered in MB/s while reads from it were in progress: to a node, or,
+// if it is shared, to all nodes together.
+func (r *Run) rate(tier string, shared bool) float64 {
+	var all stats.Speed
+	for _, n := range r.report.Nodes {
+		for _, m := range n.Tiers {
+			if m.Tier != tier {
+				continue
+			}
+			all.Bytes += m.Bytes
+			if shared {
+				all.Busy = max(all.Busy, m.Busy)
+			} else {
+				all.Busy += m.Busy
+			}
+		}
+	}
+	if all.Bytes <= 0 || all.Busy <= 0 {
+		return unmeasured
+	}
+	return float64(all.Bytes) / mega / all.Busy
+}

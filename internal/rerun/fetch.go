@@ -1,0 +1,195 @@
+package rerun
+
+import (
+	"errors"
+	"math"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// request says on whose behalf a sample is fetched (cache.Request).
+type request struct {
+	peers  bool           // other nodes may be asked
+	urgent bool           // something waits for it
+	remote bool           // another node does
+	due    func() float64 // when it is needed, in seconds from now; nil: not soon
+}
+
+// sample is a fetched sample.
+type sample struct {
+	tier   string
+	failed bool // it was not fetched: this node is fetching it from another one itself
+}
+
+// flight is one read of a sample, which others that need the sample wait for.
+type flight struct {
+	remote    bool // of another node
+	followers []func(sample)
+}
+
+// errElsewhere is what a node answers that asks another one for the sample itself.
+var errElsewhere = errors.New("the sample is being fetched from another node")
+
+const (
+	sourceTier = "source"
+	peerTier   = "peer"
+)
+
+// fetch brings a sample as cache.Cache.Fetch does, and calls done with where it came from.
+func (n *node) fetch(k int32, r request, done func(sample)) {
+	class, _, holds := n.class(k)
+	if holds && class.Memory {
+		done(sample{tier: class.Name})
+		return
+	}
+	tier, direct := n.route(k, r, holds)
+	if tier != sourceTier && tier != peerTier {
+		n.readClass(k, func() { done(sample{tier: tier}) })
+		return
+	}
+	if f := n.flights[k]; f != nil {
+		if r.remote && f.remote {
+			done(sample{failed: true})
+			return
+		}
+		f.followers = append(f.followers, done)
+		return
+	}
+	f := &flight{remote: tier == peerTier}
+	n.flights[k] = f
+	land := func(tier string) {
+		delete(n.flights, k)
+		if n.in[k] != 0 {
+			n.in[k] |= there
+		}
+		done(sample{tier: tier})
+		for _, follower := range f.followers {
+			follower(sample{tier: tier})
+		}
+	}
+	fromSource := func() { n.readSource(k, r.urgent || r.remote, direct, land) }
+	if !f.remote {
+		fromSource()
+		return
+	}
+	n.askOwner(k, land, fromSource)
+}
+
+// route chooses where a sample is read from that is not in memory (cache.route): its class if that
+// holds it, its owner, or the source. direct is set if a cache has it or is to have it, and the
+// source was chosen.
+func (n *node) route(k int32, r request, holds bool) (tier string, direct bool) {
+	size, now := n.c.job.Sizes[k], n.c.events.time()
+	var candidates [3]perfmodel.Candidate
+	var tiers [3]string
+	count := 0
+	if holds {
+		class, _, _ := n.class(k)
+		if r.remote {
+			return class.Name, false
+		}
+		tiers[0], candidates[0].Arrival = class.Name, n.file.Arrival(now, size)
+		count++
+	}
+	if r.remote {
+		return sourceTier, false
+	}
+	plan := n.c.job.Plan
+	if owner := plan.OwnerOf(int(k)); r.peers && plan.Remote && owner >= 0 && owner != n.number {
+		tiers[count], candidates[count].Arrival = peerTier, n.peers[owner].arrival(now, size)
+		count++
+	}
+	if count == 0 {
+		return sourceTier, false
+	}
+	tiers[count] = sourceTier
+	c := &candidates[count]
+	c.Arrival = n.source.Arrival(now, size)
+	if len(n.peers) > 1 {
+		c.Charge = n.source.Delay(size) * float64(len(n.peers))
+	}
+	due := math.Inf(1)
+	if r.due != nil {
+		due = r.due()
+	}
+	at := perfmodel.Choose(due, candidates[:count+1])
+	return tiers[at], at == count
+}
+
+const (
+	// A node that is not asked is asked again after exploreEvery, and after rest times what that
+	// takes (package breaker).
+	exploreEvery = 1.0
+	rest         = 100
+)
+
+// arrival predicts how long a request would take that begins now, in seconds.
+func (p *peer) arrival(now time.Time, size int64) float64 {
+	seconds := p.meter.Arrival(now, size)
+	idle, measured := p.meter.Idle(now)
+	least := max(exploreEvery, rest*seconds)
+	at := now.Sub(time.Unix(0, 0)).Seconds()
+	if !measured || idle.Seconds() < least || at-p.explored < least {
+		return seconds
+	}
+	p.explored = at
+	return 0
+}
+
+// readClass reads a sample from the class that holds it.
+func (n *node) readClass(k int32, done func()) {
+	_, number, _ := n.class(k)
+	read := n.file.Begin(n.c.events.time(), int(n.c.job.Sizes[k]))
+	n.c.events.at(n.classes[number-1].take(n.c.events.now, n.mb(k)), func() {
+		n.file.End(n.c.events.time(), read, nil)
+		done()
+	})
+}
+
+// readSource reads a sample from the source, once the gate admits it. What a read that something
+// waits for has to wait there counts as a part of it.
+func (n *node) readSource(k int32, urgent, direct bool, done func(tier string)) {
+	c := n.c
+	size := int(c.job.Sizes[k])
+	var read meter.Read
+	if urgent {
+		read = n.source.Begin(c.events.time(), size)
+	}
+	c.sourceMB += n.mb(k)
+	if direct {
+		c.directMB += n.mb(k)
+	}
+	n.gate.enter(urgent, func() {
+		if !urgent {
+			read = n.source.Begin(c.events.time(), size)
+		}
+		c.events.at(c.source.take(c.events.now, n.mb(k)), func() {
+			n.source.End(c.events.time(), read, nil)
+			done(sourceTier)
+			n.gate.leave()
+		})
+	})
+}
+
+// askOwner fetches a sample from the node that owns it, which reads it if it has to; if it cannot,
+// otherwise is called.
+func (n *node) askOwner(k int32, done func(tier string), otherwise func()) {
+	c := n.c
+	number := c.job.Plan.OwnerOf(int(k))
+	owner, p := c.nodes[number], &n.peers[number]
+	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
+	owner.fetch(k, request{remote: true}, func(got sample) {
+		if got.failed {
+			p.meter.End(c.events.time(), read, errElsewhere)
+			otherwise()
+			return
+		}
+		end := max(owner.sent.take(c.events.now, n.mb(k)), n.got.take(c.events.now, n.mb(k)))
+		c.events.at(end, func() {
+			p.meter.End(c.events.time(), read, nil)
+			done(peerTier)
+		})
+	})
+}
