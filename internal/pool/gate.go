@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -56,8 +57,9 @@ func (g *Gate) Limits() (reads, sum int64) {
 	return g.reads, g.limits
 }
 
-// Enter waits until the read is admitted. Leave must follow.
-func (g *Gate) Enter(urgent bool) {
+// Enter waits until the read is admitted. Leave must follow. wanted, if not nil, is closed when
+// something begins to wait for a read that is not urgent: it is urgent from then on.
+func (g *Gate) Enter(urgent bool, wanted <-chan struct{}) {
 	g.mu.Lock()
 	if g.inside < g.tuner.Value()+g.lent {
 		g.inside++
@@ -74,7 +76,25 @@ func (g *Gate) Enter(urgent bool) {
 		g.since, g.done = time.Now(), 0
 	}
 	g.mu.Unlock()
+	if !urgent {
+		select {
+		case <-turn:
+			return
+		case <-wanted:
+			g.hasten(turn)
+		}
+	}
 	<-turn
+}
+
+// hasten makes a read urgent that waits.
+func (g *Gate) hasten(turn chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(g.rest, turn); i >= 0 { // else it has just been admitted
+		g.rest = slices.Delete(g.rest, i, i+1)
+		g.urgent = append(g.urgent, turn)
+	}
 }
 
 // Leave records the end of a read, and whether it succeeded.

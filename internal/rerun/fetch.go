@@ -25,7 +25,9 @@ type sample struct {
 
 // flight is one read of a sample, which others that need the sample wait for.
 type flight struct {
-	remote    bool // of another node
+	remote    bool   // of another node
+	urgent    bool   // something waits for it
+	admitted  func() // called when the gate admits it
 	followers []func(sample)
 }
 
@@ -54,10 +56,13 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 			done(sample{failed: true})
 			return
 		}
+		if !f.urgent && (r.urgent || r.remote) {
+			n.gate.hasten(f)
+		}
 		f.followers = append(f.followers, done)
 		return
 	}
-	f := &flight{remote: tier == peerTier}
+	f := &flight{remote: tier == peerTier, urgent: r.urgent || r.remote}
 	n.flights[k] = f
 	land := func(tier string) {
 		delete(n.flights, k)
@@ -69,7 +74,7 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 			follower(sample{tier: tier})
 		}
 	}
-	fromSource := func() { n.readSource(k, r.urgent || r.remote, direct, land) }
+	fromSource := func() { n.readSource(f, k, direct, land) }
 	if !f.remote {
 		fromSource()
 		return
@@ -150,19 +155,20 @@ func (n *node) readClass(k int32, done func()) {
 
 // readSource reads a sample from the source, once the gate admits it. What a read that something
 // waits for has to wait there counts as a part of it.
-func (n *node) readSource(k int32, urgent, direct bool, done func(tier string)) {
+func (n *node) readSource(f *flight, k int32, direct bool, done func(tier string)) {
 	c := n.c
 	size := int(c.job.Sizes[k])
 	var read meter.Read
-	if urgent {
+	begun := f.urgent
+	if begun {
 		read = n.source.Begin(c.events.time(), size)
 	}
 	c.sourceMB += n.mb(k)
 	if direct {
 		c.directMB += n.mb(k)
 	}
-	n.gate.enter(urgent, func() {
-		if !urgent {
+	f.admitted = func() {
+		if !begun {
 			read = n.source.Begin(c.events.time(), size)
 		}
 		c.events.at(c.source.take(c.events.now, n.mb(k)), func() {
@@ -170,7 +176,8 @@ func (n *node) readSource(k int32, urgent, direct bool, done func(tier string)) 
 			done(sourceTier)
 			n.gate.leave()
 		})
-	})
+	}
+	n.gate.enter(f)
 }
 
 // askOwner fetches a sample from the node that owns it, which reads it if it has to; if it cannot,

@@ -2,6 +2,7 @@ package rerun
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 )
 
@@ -101,18 +102,28 @@ func (s *servers) release() {
 // gate admits reads to the source as pool.Gate does: those that something waits for first.
 type gate struct {
 	limit, inside int
-	urgent, rest  []func()
+	urgent, rest  []*flight
 }
 
-func (g *gate) enter(urgent bool, admitted func()) {
+// enter admits a flight at once, or later: it then calls its admitted.
+func (g *gate) enter(f *flight) {
 	switch {
 	case g.inside < g.limit:
 		g.inside++
-		admitted()
-	case urgent:
-		g.urgent = append(g.urgent, admitted)
+		f.admitted()
+	case f.urgent:
+		g.urgent = append(g.urgent, f)
 	default:
-		g.rest = append(g.rest, admitted)
+		g.rest = append(g.rest, f)
+	}
+}
+
+// hasten makes a flight urgent.
+func (g *gate) hasten(f *flight) {
+	f.urgent = true
+	if i := slices.Index(g.rest, f); i >= 0 {
+		g.rest = slices.Delete(g.rest, i, i+1)
+		g.urgent = append(g.urgent, f)
 	}
 }
 
@@ -132,6 +143,6 @@ func (g *gate) admit() {
 		(*list)[0] = nil
 		*list = (*list)[1:]
 		g.inside++
-		next()
+		next.admitted()
 	}
 }
