@@ -209,12 +209,13 @@ func (c *Cache) Streams() int {
 	return c.gate.Limit()
 }
 
-// StreamLimits is pool.Gate.Limits for reads from the source; zeros if their number is fixed.
-func (c *Cache) StreamLimits() (reads, sum int64) {
+// StreamChanges returns how many samples might be read from the source at the same time since the
+// cache was made; nil if their number is fixed.
+func (c *Cache) StreamChanges() []pool.Change {
 	if c.gate == nil {
-		return 0, 0
+		return nil
 	}
-	return c.gate.Limits()
+	return c.gate.Changes()
 }
 
 // Unused reports whether more samples could be read at the same time than there are tasks for.

@@ -9,8 +9,6 @@ import (
 // state is what reports compare between the beginning and the end of an epoch.
 type state struct {
 	speeds  []stats.Speed // of the tiers
-	reads   int64         // from the source
-	limits  int64         // sum of the limits at their ends
 	ahead   int           // most batches of a rank that may be staged
 	staging int64         // bytes of all staging buffers
 }
@@ -21,7 +19,6 @@ const mostStates = 64
 // state returns the state of now, with these speeds. j.mu must be held.
 func (j *Job) state(speeds []stats.Speed) *state {
 	s := &state{speeds: speeds}
-	s.reads, s.limits = j.p.Cache.StreamLimits()
 	for _, r := range j.ranks {
 		s.ahead = max(s.ahead, r.stager.Ahead())
 		s.staging += r.buffer.Limit()
@@ -42,12 +39,42 @@ func (j *Job) begins(epoch int) {
 	}
 }
 
-// describe sets what the report's epochs have besides what ranks count.
+// times returns when the first rank requested an epoch's first batch, and when the last one so far
+// was yielded; ok is false if there is none. j.mu must be held.
+func (j *Job) times(epoch int) (first, last time.Time, ok bool) {
+	for _, ledger := range j.ledgers {
+		began, ended, some := ledger.Times(epoch)
+		if some && (!ok || began.Before(first)) {
+			first = began
+		}
+		if some && ended.After(last) {
+			last = ended
+		}
+		ok = ok || some
+	}
+	return first, last, ok
+}
+
+// describe sets what the report's epochs have besides what ranks count, and the streams.
 func (j *Job) describe(r *stats.Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
+	for _, c := range j.p.Cache.StreamChanges() {
+		s := stats.Streams{Seconds: c.Time.Sub(j.since).Seconds(), Streams: c.Limit}
+		if s.Seconds <= 0 || j.since.IsZero() { // in force when the job began
+			s.Seconds, r.Streams = 0, nil
+		}
+		r.Streams = append(r.Streams, s)
+	}
+	last := j.since
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
+		if began, ended, ok := j.times(e.Epoch); ok {
+			if !last.IsZero() {
+				e.Pause = max(began.Sub(last).Seconds(), 0)
+			}
+			last = ended
+		}
 		begin, end := j.starts[e.Epoch], j.starts[e.Epoch+1]
 		if begin == nil {
 			continue
@@ -59,9 +86,6 @@ func (j *Job) describe(r *stats.Report) {
 			if d := end.speeds[p].Since(&begin.speeds[p]); d.Samples > 0 {
 				e.Tiers = append(e.Tiers, d)
 			}
-		}
-		if n := end.reads - begin.reads; n > 0 {
-			e.Streams = float64(end.limits-begin.limits) / float64(n)
 		}
 		e.Ahead, e.Staging = end.ahead, end.staging
 	}

@@ -97,9 +97,6 @@ func (j *Job) Report() *stats.Report {
 	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
 	r.Demands = o.Demands()
 	r.Known, r.Agreed = j.planner.Known(), j.planner.Agreed()
-	j.mu.Lock()
-	r.Since = j.since
-	j.mu.Unlock()
 	r.Complete(j.fillRead.Epochs(), capacity)
 	j.describe(r)
 	r.CompareTime(j.planner.LiveEnvironment())

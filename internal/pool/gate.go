@@ -14,11 +14,11 @@ import (
 type Gate struct {
 	changed func(limit int)
 
-	mu            sync.Mutex // guards the following
-	tuner         *tune.Tuner
-	inside, lent  int
-	reads, limits int64           // that have ended, and the sum of the limits at their ends
-	urgent, rest  []chan struct{} // waiting reads, oldest first; closed when they are admitted
+	mu           sync.Mutex // guards the following
+	tuner        *tune.Tuner
+	inside, lent int
+	changes      []Change
+	urgent, rest []chan struct{} // waiting reads, oldest first; closed when they are admitted
 	// A window is a time in which a read was always waiting: only then the limit limits the
 	// throughput.
 	since time.Time // beginning of the window; zero: none
@@ -39,7 +39,9 @@ const growth = 1.5
 // NewGate returns a gate. changed is called with each new limit, without a lock held.
 func NewGate(l Limits, changed func(limit int)) *Gate {
 	o := tune.Options{Start: l.Start, Least: l.Least, Most: l.Most, Growth: growth}
-	return &Gate{tuner: tune.New(o), changed: changed}
+	g := &Gate{tuner: tune.New(o), changed: changed}
+	g.changes = []Change{{time.Now(), g.tuner.Value()}}
+	return g
 }
 
 // Limit returns how many reads are admitted at a time now.
@@ -49,12 +51,21 @@ func (g *Gate) Limit() int {
 	return g.tuner.Value()
 }
 
-// Limits returns the number of reads that have ended, and the sum of the limits when they did: the
-// mean limit of a time is the difference of the sums, divided by that of the numbers.
-func (g *Gate) Limits() (reads, sum int64) {
+// Change is a limit, and when it came into force.
+type Change struct {
+	Time  time.Time
+	Limit int
+}
+
+// mostChanges is how many changes of the limit are remembered, the first ones. They become rarer the
+// longer the limit has been right.
+const mostChanges = 256
+
+// Changes returns the first limit and its changes, oldest first.
+func (g *Gate) Changes() []Change {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.reads, g.limits
+	return slices.Clone(g.changes)
 }
 
 // Enter waits until the read is admitted. Leave must follow. wanted, if not nil, is closed when
@@ -102,14 +113,15 @@ func (g *Gate) Leave(ok bool) {
 	g.mu.Lock()
 	g.inside--
 	was := g.tuner.Value()
-	g.reads++
-	g.limits += int64(was)
 	if ok && !g.since.IsZero() {
 		g.done++
 		now := time.Now()
 		if took := now.Sub(g.since); g.done >= windowReads*was && took >= windowTime {
 			g.tuner.Next(float64(g.done) / took.Seconds())
 			g.since, g.done = now, 0
+			if limit := g.tuner.Value(); limit != was && len(g.changes) < mostChanges {
+				g.changes = append(g.changes, Change{now, limit})
+			}
 		}
 	}
 	g.admit()

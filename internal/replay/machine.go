@@ -84,22 +84,27 @@ func (r *Run) node(i int) rerun.Node {
 		})
 	}
 	node.InForce = r.inForce(of, mean)
+	node.Streams = []rerun.Streams{{Limit: max(of.Threads, 1)}} // fixed, or of an earlier version
+	if len(of.Streams) > 0 {
+		node.Streams = nil
+	}
+	for _, s := range of.Streams {
+		node.Streams = append(node.Streams, rerun.Streams{At: s.Seconds, Limit: s.Streams})
+	}
 	return node
 }
 
-// inForce returns the limits of each epoch; those of an earlier version's report are the ones at its
-// end.
+// inForce returns the limits of each epoch; an earlier version's report has those at its end.
 func (r *Run) inForce(of *stats.NodeReport, mean float64) (all []rerun.InForce) {
 	ranks := max(len(of.Ranks), 1)
 	staging := float64(of.Staging.Size) / mega / float64(ranks)
 	batch := max(mean*float64(r.report.GlobalBatch)/float64(r.report.WorldSize), 1e-9)
 	for _, ran := range r.Epochs {
 		f := rerun.InForce{
-			Streams: max(of.Threads, 1), Staging: max(staging, batch),
-			Ahead: max(cmp.Or(of.Prefetch, int(staging/batch)), 1), Pause: ran.pause,
+			Staging: max(staging, batch),
+			Ahead:   max(cmp.Or(of.Prefetch, int(staging/batch)), 1), Pause: ran.pause,
 		}
 		if e := epoch(of, ran.Epoch); e != nil {
-			f.Streams = cmp.Or(int(math.Round(e.Streams)), f.Streams)
 			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
 			f.Staging = cmp.Or(float64(e.Staging)/mega/float64(ranks), f.Staging)
 		}

@@ -1,5 +1,5 @@
-// Package replay makes a job to run again in virtual time of a job that ran, from its report: what was
-// measured of the machine and the job, and what is compared with the prediction.
+// Package replay makes a job to run again in virtual time of a job that ran, from its report: what
+// was measured of the machine and the job, and what is compared with the prediction.
 //
 // It is pure: it reads no files, and starts no goroutines.
 package replay

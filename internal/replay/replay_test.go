@@ -158,6 +158,7 @@ func onNodes() map[string]any {
 			"epochs":           epochs,
 			"source_threads":   16,
 			"prefetch_batches": 4,
+			"staging":          map[string]any{"size": 32_000_000},
 			"tiers": []any{
 				map[string]any{"tier": "source", "bytes": 50_000_000, "busy_seconds": 2.0},
 				map[string]any{"tier": "peer", "bytes": 75_000_000, "busy_seconds": 0.75},
@@ -198,7 +199,7 @@ func TestRunOnNodes(t *testing.T) {
 			t.Errorf("epoch %d takes %v s, predicted %v", i, e.Seconds, got)
 		}
 	}
-	if result.Source != 100 || result.Delivered["peer"] < 0.8*run.Delivered["peer"] {
+	if math.Abs(result.Source-100) > 1 || result.Delivered["peer"] < 0.8*run.Delivered["peer"] {
 		t.Errorf("%v MB from the source, %v from other nodes", result.Source,
 			result.Delivered["peer"])
 	}
@@ -276,8 +277,9 @@ func TestRunVaried(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// A sample that is being read for one epoch when the next one needs it is read once.
-		if result.Source > c.source+1e-6 || result.Source < 0.94*c.source {
+		// A sample that is being read for one epoch when the next one needs it is read once; one that
+		// another node owns is read directly if that is sooner.
+		if result.Source > 1.03*c.source || result.Source < 0.85*c.source {
 			t.Errorf("%+v: %v MB from the source, want %v", c.v, result.Source, c.source)
 		}
 	}

@@ -163,16 +163,16 @@ func (n *node) readSource(f *flight, k int32, direct bool, done func(tier string
 	if begun {
 		read = n.source.Begin(c.events.time(), size)
 	}
-	c.sourceMB += n.mb(k)
-	if direct {
-		c.directMB += n.mb(k)
-	}
 	f.admitted = func() {
 		if !begun {
 			read = n.source.Begin(c.events.time(), size)
 		}
 		c.events.at(c.source.take(c.events.now, n.mb(k)), func() {
 			n.source.End(c.events.time(), read, nil)
+			c.sourceMB += n.mb(k)
+			if direct {
+				c.directMB += n.mb(k)
+			}
 			done(sourceTier)
 			n.gate.leave()
 		})

@@ -23,6 +23,8 @@ type node struct {
 	fills   [][]int32
 	turn    int
 	filling int
+	// dispatching is set while the next worker is about to be given something.
+	dispatching bool
 
 	// in holds, for each sample, the class that is to hold it, from 1, and whether it does: see
 	// there. 0: none.
@@ -57,7 +59,7 @@ func newNode(c *cluster, number int) *node {
 		sent: queue{perMB: 1 / c.job.Link}, got: queue{perMB: 1 / c.job.Link},
 		peers: make([]peer, len(c.job.Nodes)),
 	}
-	n.threads.most = n.spec.Threads
+	n.threads.most, n.gate.limit = n.spec.Threads, n.spec.Streams[0].Limit
 	for j, ids := range c.job.Plan.Nodes[number].Classes {
 		for _, k := range ids {
 			n.in[k] = uint8(j + 1)
@@ -103,7 +105,12 @@ func (n *node) enter(epoch int) {
 	}
 	n.epoch = epoch
 	n.limits = &n.spec.InForce[min(epoch, len(n.spec.InForce)-1)]
-	n.gate.limit = n.limits.Streams
+	n.dispatch()
+}
+
+// admit changes the number of reads from the source.
+func (n *node) admit(limit int) {
+	n.gate.limit = limit
 	n.gate.admit()
 	n.dispatch()
 }
@@ -112,7 +119,7 @@ func (n *node) enter(epoch int) {
 func (n *node) first(r *rank) int {
 	stream := n.c.job.Stream
 	batch := max(stream.RankSamples(r.number)/n.c.steps, 1)
-	return max(2, (2*n.spec.InForce[0].Streams+batch-1)/batch)
+	return max(2, (2*n.spec.Streams[0].Limit+batch-1)/batch)
 }
 
 // class returns the class that is to hold a sample, and whether it does; nil: none.
@@ -181,19 +188,31 @@ func (n *node) bringAll(b *batch, ids []int32) {
 	}
 }
 
-// dispatch gives workers tasks, and what fills classes if there are none.
+// dispatch gives workers tasks, and what fills classes if there are none: one after another, as all
+// nodes do at the same time. Otherwise the first node would be ahead of the others at the source by
+// as many reads as it has workers, and remain so.
 func (n *node) dispatch() {
-	for most := n.limits.Streams + beside; n.workers < most; {
-		switch {
-		case len(n.tasks) > 0:
-			n.workers++
-			n.bring(heap.Pop(&n.tasks).(task))
-		case len(n.fills) > 0 && n.filling < max(most*3/4, 1):
-			n.fillOne()
-		default:
-			return
-		}
+	if !n.dispatching {
+		n.dispatching = true
+		n.c.events.after(0, n.dispatchOne)
 	}
+}
+
+func (n *node) dispatchOne() {
+	n.dispatching = false
+	most := n.gate.limit + beside
+	switch {
+	case n.workers >= most:
+		return
+	case len(n.tasks) > 0:
+		n.workers++
+		n.bring(heap.Pop(&n.tasks).(task))
+	case len(n.fills) > 0 && n.filling < max(most*3/4, 1):
+		n.fillOne()
+	default:
+		return
+	}
+	n.dispatch()
 }
 
 // bring brings the sample of a task, and transforms it.

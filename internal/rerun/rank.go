@@ -16,6 +16,7 @@ type rank struct {
 	used    float64 // MB of the staging buffer
 	holds   float64 // MB of the batch that the process works on
 	waiting bool    // the process waits for a batch
+	laying  bool    // the next batch is being laid out
 	began   float64 // when it requested the epoch's first batch
 
 	pace meter.Pace
@@ -88,26 +89,35 @@ func (r *rank) stepped() {
 	r.c.arrive(r)
 }
 
-// layOut lays out batches, as far ahead as the process may be.
+// layOut lays out batches, as far ahead as the process may be: one after another, as all ranks do
+// at the same time.
 func (r *rank) layOut() {
-	c, n := r.c, r.node
-	var ids []int32
-	for r.laid < c.steps*c.job.Epochs {
-		ahead := r.laid - r.taken
-		if ahead >= min(n.first(r)+2*r.taken, n.limits.Ahead) ||
-			!c.job.Plan.Prefetch && (!r.waiting || ahead > 0) {
-			break
-		}
-		ids = c.orders.of(r.laid/c.steps).Batch(ids[:0], r.number, r.laid%c.steps)
-		need := n.inBuffer(ids)
-		if need > 0 && r.used > 0 && r.used+need > n.limits.Staging {
-			break
-		}
-		b := &batch{rank: r, step: r.laid, mb: need, arrived: map[string]float64{}}
-		r.used += need
-		r.staged = append(r.staged, b)
-		r.laid++
-		n.bringAll(b, ids)
+	if !r.laying {
+		r.laying = true
+		r.c.events.after(0, r.layOutOne)
 	}
+}
+
+func (r *rank) layOutOne() {
+	r.laying = false
+	c, n := r.c, r.node
+	ahead := r.laid - r.taken
+	if r.laid == c.steps*c.job.Epochs ||
+		ahead >= min(n.first(r)+2*r.taken, n.limits.Ahead) ||
+		!c.job.Plan.Prefetch && (!r.waiting || ahead > 0) {
+		return
+	}
+	ids := c.orders.of(r.laid/c.steps).Batch(nil, r.number, r.laid%c.steps)
+	need := n.inBuffer(ids)
+	if need > 0 && r.used > 0 && r.used+need > n.limits.Staging {
+		return
+	}
+	b := &batch{rank: r, step: r.laid, mb: need, arrived: map[string]float64{}}
+	r.used += need
+	r.staged = append(r.staged, b)
+	r.laid++
+	n.bringAll(b, ids)
 	n.dispatch()
+	r.take() // all of it may be in memory
+	r.layOut()
 }

@@ -52,6 +52,8 @@ type Node struct {
 	Result float64
 	// InForce are the limits of each epoch; the last ones hold for later epochs as well.
 	InForce []InForce
+	// Streams is how many samples are read from the source at the same time, by time.
+	Streams []Streams
 }
 
 // Class is a storage class of a node.
@@ -62,9 +64,14 @@ type Class struct {
 	Held   []int32 // what it holds at the start
 }
 
+// Streams is a number of reads from the source, and from when on there may be as many, in seconds.
+type Streams struct {
+	At    float64
+	Limit int
+}
+
 // InForce are a node's limits in an epoch.
 type InForce struct {
-	Streams int     // reads from the source at the same time
 	Ahead   int     // batches of a rank that are staged and not yet taken
 	Staging float64 // MB of a rank's staging buffer
 	Pause   float64 // seconds before the ranks request the first batch
@@ -129,12 +136,17 @@ func (j *Job) validate() error {
 			}
 		}
 		for _, f := range n.InForce {
-			if f.Streams < 1 || f.Ahead < 1 || !(f.Staging > 0) || !(f.Pause >= 0) {
+			if f.Ahead < 1 || !(f.Staging > 0) || !(f.Pause >= 0) {
 				errs = append(errs, fmt.Errorf("rerun: node %d has impossible limits: %+v", i, f))
 			}
 		}
-		if len(n.InForce) == 0 || len(n.Ranks) == 0 {
-			errs = append(errs, fmt.Errorf("rerun: node %d has no limits or no ranks", i))
+		for _, s := range n.Streams {
+			if s.Limit < 1 || !(s.At >= 0) {
+				errs = append(errs, fmt.Errorf("rerun: node %d has impossible streams: %+v", i, s))
+			}
+		}
+		if len(n.InForce) == 0 || len(n.Streams) == 0 || len(n.Ranks) == 0 {
+			errs = append(errs, fmt.Errorf("rerun: node %d has no limits, streams or ranks", i))
 		}
 	}
 	return errors.Join(errs...)
@@ -175,6 +187,9 @@ func newCluster(job *Job) *cluster {
 	}
 	for _, n := range c.nodes {
 		n.enter(0)
+		for _, s := range n.spec.Streams[1:] {
+			c.events.at(s.At, func() { n.admit(s.Limit) })
+		}
 	}
 	for _, r := range c.ranks {
 		c.events.after(r.node.limits.Pause, r.request)

@@ -251,7 +251,7 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 			Batches: a.batches, Samples: a.samples, Seconds: a.ended.Sub(a.started).Seconds(),
 			Stall: make(map[string]float64), Reads: make(map[string]stats.Amount), Source: a.source,
 			Direct: a.direct,
-		}, Began: a.started, Ended: a.ended}
+		}}
 		for cause, d := range a.stall {
 			r.Stall[cause] = d.Seconds()
 		}
@@ -267,6 +267,18 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 	}
 	slices.SortFunc(out, func(a, b stats.EpochTally) int { return cmp.Compare(a.Epoch, b.Epoch) })
 	return out
+}
+
+// Times returns when the first batch of an epoch was requested, and when the last one so far was
+// yielded; ok is false if there is none.
+func (l *Ledger) Times(epoch int) (began, ended time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.epochs[epoch]
+	if a == nil || a.batches == 0 {
+		return began, ended, false
+	}
+	return a.started, a.ended, true
 }
 
 // Delivered returns how many samples the process received in its latest pass through the epoch, and

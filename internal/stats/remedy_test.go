@@ -15,7 +15,7 @@ import (
 // that consumes 25 MB/s on each.
 func limitedRun(node, nodes int) *Report {
 	epoch := func(number int, seconds, python float64) EpochTally {
-		return EpochTally{Epoch: number, Tally: Tally{
+		return EpochTally{number, Tally{
 			Batches: 100, Samples: 10_000 / int64(nodes), Seconds: seconds,
 			Stall: map[string]float64{"source": seconds / 3, Python: python},
 			Reads: map[string]Amount{"source": {10_000, 1000e6}}, Source: Amount{10_000, 1000e6},

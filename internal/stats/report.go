@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
@@ -59,15 +58,15 @@ type Report struct {
 	// warm. The pauses between epochs count as computation. Both are 0 if CompareTime was not called.
 	TimeBound float64 `json:"time_bound_seconds,omitempty"`
 	TimeShare float64 `json:"share_of_time_bound,omitempty"`
-	// Since is when reads for the job began; zero: not known.
-	Since time.Time `json:"-"`
 	// Demands are those of the epochs begun, if epochs are given; Bound is then placement.BoundOf.
 	Demands []placement.Demand `json:"-"`
 	Epochs  []Epoch            `json:"epochs"`
 	Ranks   []RankReport       `json:"ranks"`
 	Classes []Class            `json:"classes"`
-	Tiers   []Speed            `json:"tiers"`
-	Faults  []Fault            `json:"faults"`
+	// Streams are the changes of Threads, oldest first; nil: it is fixed.
+	Streams []Streams `json:"source_streams,omitempty"`
+	Tiers   []Speed   `json:"tiers"`
+	Faults  []Fault   `json:"faults"`
 	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 	Waiting       *Waiting       `json:"waiting,omitempty"`
@@ -95,15 +94,20 @@ type Epoch struct {
 	// Step is how long a rank works on a batch, of the rank with the least. Ranks that wait for
 	// each other in each step seem to work while another one waits for data.
 	Step float64 `json:"step_seconds,omitempty"`
-	// Streams is how many samples might be read from the source at the same time, the mean over its
-	// reads; Ahead, how many batches of a rank might be staged, and Staging, the bytes of all staging
-	// buffers, at its end. They are those of the first 64 epochs; 0: not known.
-	Streams float64 `json:"source_streams,omitempty"`
-	Ahead   int     `json:"prefetch_batches,omitempty"`
-	Staging int64   `json:"staging_bytes,omitempty"`
+	// Ahead is how many batches of a rank might be staged, and Staging the bytes of all staging
+	// buffers, at its end; of the first 64 epochs. 0: not known.
+	Ahead   int   `json:"prefetch_batches,omitempty"`
+	Staging int64 `json:"staging_bytes,omitempty"`
 	// Tiers are the reads while ranks were in the epoch, those ahead for the next one included; of
 	// the first 64 epochs.
 	Tiers []Speed `json:"tiers,omitempty"`
+}
+
+// Streams is how many samples could be read from the source at the same time, and from when on, in
+// seconds since reads for the job began.
+type Streams struct {
+	Seconds float64 `json:"seconds"`
+	Streams int     `json:"streams"`
 }
 
 // RankReport is one rank's part of a Report.
@@ -266,17 +270,6 @@ func (r *Report) sum(beside []EpochTally) {
 		r.Epochs = append(r.Epochs, *s)
 	}
 	slices.SortFunc(r.Epochs, func(a, b Epoch) int { return cmp.Compare(a.Epoch, b.Epoch) })
-	last := r.Since
-	for i := range r.Epochs {
-		e := &r.Epochs[i]
-		if e.Began.IsZero() {
-			continue
-		}
-		if !last.IsZero() {
-			e.Pause = max(e.Began.Sub(last).Seconds(), 0)
-		}
-		last = e.Ended
-	}
 	r.Stall, r.Utilisation = all.StallSeconds(), all.Utilisation()
 }
 

@@ -8,8 +8,6 @@
 // display one read them.
 package stats
 
-import "time"
-
 // Amount is a number of samples and their bytes.
 type Amount struct {
 	Samples int64 `json:"samples"`
@@ -93,21 +91,11 @@ func (t *Tally) Add(o *Tally) {
 type EpochTally struct {
 	Epoch int `json:"epoch"`
 	Tally
-	// When its first batch was requested, and when the last one so far was delivered; zero: not
-	// known.
-	Began time.Time `json:"-"`
-	Ended time.Time `json:"-"`
 }
 
 // Add adds another rank's part of the same epoch. Unlike Tally.Add, which adds the times, it keeps
 // the longer one.
 func (e *EpochTally) Add(o *EpochTally) {
-	if !o.Began.IsZero() && (e.Began.IsZero() || o.Began.Before(e.Began)) {
-		e.Began = o.Began
-	}
-	if o.Ended.After(e.Ended) {
-		e.Ended = o.Ended
-	}
 	longer := max(e.Seconds, o.Seconds)
 	e.Tally.Add(&o.Tally)
 	e.Seconds = longer
