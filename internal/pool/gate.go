@@ -57,8 +57,8 @@ type Change struct {
 	Limit int
 }
 
-// mostChanges is how many changes of the limit are remembered, the first ones. They become rarer the
-// longer the limit has been right.
+// mostChanges is how many changes of the limit are remembered, the first ones. They become rarer
+// the longer the limit has been right.
 const mostChanges = 256
 
 // Changes returns the first limit and its changes, oldest first.

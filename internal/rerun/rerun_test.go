@@ -95,7 +95,7 @@ func TestByHand(t *testing.T) {
 		"warm": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
 			j.Nodes[0].Classes[0].Held = j.Plan.Nodes[0].Classes[0]
 		}, []float64{0.1, 0.1}, 0, 1e-9},
-		"half":    {half, nil, []float64{0.41, 0.2}, 60, 0.02},
+		"half": {half, nil, []float64{0.41, 0.2}, 60, 0.02},
 		// Ranks wait, so that the disk and the source are read in parallel.
 		"on disk": {shape{1, 40, 4, 2, Class{Name: "file", Rate: 200}, 40}, func(j *Job) {
 			j.Nodes[0].InForce[0].Ahead = 2
@@ -186,7 +186,7 @@ func TestFillThatIsWaitedForIsUrgent(t *testing.T) {
 // nothing, no epoch is faster than the source or the computation allows, and the same job runs
 // alike.
 func TestBytesAddUp(t *testing.T) {
-	for seed := range uint64(200) {
+	for seed := range uint64(100) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := shape{
 			nodes: 1 + r.IntN(4), samples: 20 + r.IntN(200), batch: 1 + r.IntN(5),
