@@ -66,6 +66,7 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	for i := range c.Nodes {
 		job.Nodes = append(job.Nodes, r.node(i))
 	}
+	r.begin(job.Nodes)
 	nodes := r.nodes()
 	if v.Nodes > 0 && v.Nodes != len(nodes) {
 		each := len(c.Nodes[0].Ranks)
@@ -81,7 +82,7 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 			for rank := range each {
 				nodes[i].Ranks = append(nodes[i].Ranks, i*each+rank)
 			}
-			job.Nodes[i].Ranks = nodes[i].Ranks
+			job.Nodes[i].Ranks, job.Nodes[i].Start = nodes[i].Ranks, 0
 		}
 	}
 	r.vary(nodes, v)

@@ -113,6 +113,24 @@ func (r *Run) inForce(of *stats.NodeReport, mean float64) (all []rerun.InForce) 
 	return all
 }
 
+// begin sets when nodes begin to read. Ranks that wait for each other end the first epoch at the
+// same time, so that when each node began follows from how long it has taken; of others it is not
+// known, and they are taken to request their first batches at the same time.
+func (r *Run) begin(nodes []rerun.Node) {
+	latest, took := 0.0, make([]float64, len(nodes))
+	for i := range nodes {
+		e := epoch(&r.report.Nodes[i], r.Epochs[0].Epoch)
+		nodes[i].InForce[0].Pause, took[i] = e.Pause, e.Pause
+		if !r.Free {
+			took[i] += e.Seconds
+		}
+		latest = max(latest, took[i])
+	}
+	for i := range nodes {
+		nodes[i].Start = latest - took[i]
+	}
+}
+
 // link returns what a node receives from the others at most, in MB/s.
 func (r *Run) link() float64 {
 	most := 0.0

@@ -50,9 +50,11 @@ type Node struct {
 	Transform float64
 	// Result is the size of a result in the staging buffer, in MB; 0: that of the sample.
 	Result float64
+	// Start is when the node begins to read, in seconds after the first one.
+	Start float64
 	// InForce are the limits of each epoch; the last ones hold for later epochs as well.
 	InForce []InForce
-	// Streams is how many samples are read from the source at the same time, by time.
+	// Streams is how many samples are read from the source at the same time, by the time since Start.
 	Streams []Streams
 }
 
@@ -145,6 +147,9 @@ func (j *Job) validate() error {
 				errs = append(errs, fmt.Errorf("rerun: node %d has impossible streams: %+v", i, s))
 			}
 		}
+		if !(n.Start >= 0) || math.IsInf(n.Start, 1) {
+			errs = append(errs, fmt.Errorf("rerun: node %d begins after %v s", i, n.Start))
+		}
 		if len(n.InForce) == 0 || len(n.Streams) == 0 || len(n.Ranks) == 0 {
 			errs = append(errs, fmt.Errorf("rerun: node %d has no limits, streams or ranks", i))
 		}
@@ -186,13 +191,13 @@ func newCluster(job *Job) *cluster {
 		}
 	}
 	for _, n := range c.nodes {
-		n.enter(0)
+		c.events.at(n.spec.Start, func() { n.enter(0) })
 		for _, s := range n.spec.Streams[1:] {
-			c.events.at(s.At, func() { n.admit(s.Limit) })
+			c.events.at(n.spec.Start+s.At, func() { n.admit(s.Limit) })
 		}
 	}
 	for _, r := range c.ranks {
-		c.events.after(r.node.limits.Pause, r.request)
+		c.events.at(r.node.spec.Start+r.node.spec.InForce[0].Pause, r.request)
 	}
 	return c
 }
