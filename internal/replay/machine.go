@@ -12,37 +12,27 @@ import (
 // processing, and whether ranks wait for each other.
 //
 // Ranks that wait for each other after each step, as in synchronous training, take the same time
-// for the run, and seem to compute while another one waits for data: a step is then the least that
-// any rank took in any epoch. Ranks that do not, compute for the same time, and take different
-// times for the run if they wait for data differently; if they do not either, it does not matter.
+// for the run, and seem to compute while another one waits for data. Those that do not compute for
+// the same time, and take different times for the run if they wait for data differently; if they do
+// not, it does not matter. In both cases a step is the least that any rank took in any epoch.
 func (r *Run) measureSteps() {
 	least, most := [2]float64{math.Inf(1), math.Inf(1)}, [2]float64{} // of runs, and of computation
-	var computed float64
-	var steps int64
+	r.step = math.Inf(1)
 	for _, n := range r.report.Nodes {
 		for _, rank := range n.Ranks {
-			// A rank's time runs from requesting an epoch's first batch to yielding its last.
-			batches := rank.Batches - int64(len(n.Epochs))
 			work := max(rank.Seconds-rank.StallSeconds()+rank.Stall[stats.Python], 0)
 			for i, v := range [2]float64{rank.Seconds, work} {
 				least[i], most[i] = min(least[i], v), max(most[i], v)
 			}
-			computed, steps = computed+work, steps+batches
 		}
-	}
-	r.Free = r.report.WorldSize > 1 && most[1]-least[1] < most[0]-least[0]
-	if r.Free && steps > 0 {
-		r.step = computed / float64(steps)
-		return
-	}
-	r.step = math.Inf(1)
-	for _, n := range r.report.Nodes {
 		for _, e := range n.Epochs {
 			if e.Step > 0 {
 				r.step = min(r.step, e.Step)
 			}
 		}
 	}
+	// A rank may begin later than others, which differs little, and only once.
+	r.Free = 2*(most[1]-least[1]) < most[0]-least[0]
 	if math.IsInf(r.step, 1) { // of an earlier version
 		r.step = r.stepOfNodes()
 	}
