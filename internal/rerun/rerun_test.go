@@ -89,8 +89,11 @@ func TestByHand(t *testing.T) {
 	}{
 		// 40 MB at 100 MB/s, and the last step; the second epoch is partly read ahead.
 		"source": {one, nil, []float64{0.41, 0.4}, 80, 0.04},
-		"compute": {one, func(j *Job) { j.Step = 0.1 },
-			[]float64{10*0.1 + 0.04, 10 * 0.1}, 80, 0.01},
+		"compute": {
+			one, func(j *Job) { j.Step = 0.1 },
+			[]float64{10*0.1 + 0.04, 10 * 0.1},
+			80, 0.01,
+		},
 		"cached": {shape{1, 40, 4, 2, memory, 40}, nil, []float64{0.41, 0.1}, 40, 0.01},
 		"warm": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
 			j.Nodes[0].Classes[0].Held = j.Plan.Nodes[0].Classes[0]
@@ -116,8 +119,11 @@ func TestByHand(t *testing.T) {
 			}
 		}, []float64{0.2, 0.1}, 60, 0.03},
 		// 4 MB of the buffer: a batch is read once the one before is no longer used.
-		"no room": {one, func(j *Job) { j.Nodes[0].InForce[0].Staging = 4 },
-			[]float64{10 * 0.05, 10 * 0.05}, 80, 0.011},
+		"no room": {
+			one, func(j *Job) { j.Nodes[0].InForce[0].Staging = 4 },
+			[]float64{10 * 0.05, 10 * 0.05},
+			80, 0.011,
+		},
 		"lazy": {one, func(j *Job) { j.Plan.Prefetch = false }, []float64{0.5, 0.5}, 80, 1e-9},
 	} {
 		j := c.shape.job(t)
