@@ -1,6 +1,8 @@
 package job
 
 import (
+	"slices"
+	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -8,9 +10,8 @@ import (
 
 // state is what reports compare between the beginning and the end of an epoch.
 type state struct {
-	speeds  []stats.Speed // of the tiers
-	ahead   int           // most batches of a rank that may be staged
-	staging int64         // bytes of all staging buffers
+	speeds []stats.Speed // of the tiers
+	ahead  int           // most batches of a rank that may be staged
 }
 
 // mostStates is of how many epochs the states are kept.
@@ -21,7 +22,6 @@ func (j *Job) state(speeds []stats.Speed) *state {
 	s := &state{speeds: speeds}
 	for _, r := range j.ranks {
 		s.ahead = max(s.ahead, r.stager.Ahead())
-		s.staging += r.buffer.Limit()
 	}
 	return s
 }
@@ -55,16 +55,59 @@ func (j *Job) times(epoch int) (first, last time.Time, ok bool) {
 	return first, last, ok
 }
 
+// changed appends a change; those before reads for the job began come into force then, the last one
+// of them alone. j.mu must be held.
+func (j *Job) changed(all []stats.Change, at time.Time, to int64) []stats.Change {
+	c := stats.Change{Seconds: at.Sub(j.since).Seconds(), To: to}
+	if c.Seconds <= 0 || j.since.IsZero() {
+		c.Seconds, all = 0, nil
+	}
+	return append(all, c)
+}
+
+// buffers records how large the staging buffers of a job became.
+type buffers struct {
+	mu  sync.Mutex // guards the following
+	all []grown
+}
+
+// grown is the size of all staging buffers from a time on.
+type grown struct {
+	at    time.Time
+	bytes int64
+}
+
+// mostGrowth is how many changes are recorded, the first ones.
+const mostGrowth = 256
+
+// add records that a buffer was made, or grew, by this many bytes.
+func (g *buffers) add(bytes int64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.all) == mostGrowth {
+		return
+	}
+	if len(g.all) > 0 {
+		bytes += g.all[len(g.all)-1].bytes
+	}
+	g.all = append(g.all, grown{time.Now(), bytes})
+}
+
+func (g *buffers) changes() []grown {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.all)
+}
+
 // describe sets what the report's epochs have besides what ranks count, and the streams.
 func (j *Job) describe(r *stats.Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, c := range j.p.Cache.StreamChanges() {
-		s := stats.Streams{Seconds: c.Time.Sub(j.since).Seconds(), Streams: c.Limit}
-		if s.Seconds <= 0 || j.since.IsZero() { // in force when the job began
-			s.Seconds, r.Streams = 0, nil
-		}
-		r.Streams = append(r.Streams, s)
+		r.Streams = j.changed(r.Streams, c.Time, int64(c.Limit))
+	}
+	for _, g := range j.buffers.changes() {
+		r.Buffers = j.changed(r.Buffers, g.at, g.bytes)
 	}
 	last := j.since
 	for i := range r.Epochs {
@@ -87,6 +130,6 @@ func (j *Job) describe(r *stats.Report) {
 				e.Tiers = append(e.Tiers, d)
 			}
 		}
-		e.Ahead, e.Staging = end.ahead, end.staging
+		e.Ahead = end.ahead
 	}
 }

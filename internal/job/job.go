@@ -108,6 +108,7 @@ type Job struct {
 	faults   *stage.Faults
 	book     *audit.Book
 	fillRead *stage.Ledger // what was read from the source for no batch of this node
+	buffers  buffers       // of the ranks
 	epochNow atomic.Int64  // the epoch that a rank began or took a batch of last
 
 	mu       sync.Mutex     // guards the following

@@ -73,30 +73,33 @@ func (r *Run) node(i int) rerun.Node {
 			Name: class.Name, Memory: class.Name == memoryClass, Rate: r.fastest(class.Name),
 		})
 	}
-	node.InForce = r.inForce(of, mean)
-	node.Streams = []rerun.Streams{{Limit: max(of.Threads, 1)}} // fixed, or of an earlier version
-	if len(of.Streams) > 0 {
-		node.Streams = nil
-	}
-	for _, s := range of.Streams {
-		node.Streams = append(node.Streams, rerun.Streams{At: s.Seconds, Limit: s.Streams})
-	}
+	node.InForce = r.inForce(of)
+	ranks := float64(max(len(of.Ranks), 1))
+	batch := mean * float64(r.report.GlobalBatch) / float64(r.report.WorldSize)
+	node.Streams = changes(of.Streams, float64(max(of.Threads, 1)), 1)
+	node.Staging = changes(of.Buffers, max(float64(of.Staging.Size)/mega/ranks, batch), ranks*mega)
 	return node
 }
 
+// changes returns what was reported divided by a unit; if nothing was, because it does not change or
+// the report is of an earlier version, that it is fixed.
+func changes(reported []stats.Change, fixed, unit float64) (all []rerun.Change) {
+	for _, c := range reported {
+		all = append(all, rerun.Change{At: c.Seconds, To: float64(c.To) / unit})
+	}
+	if all == nil {
+		all = []rerun.Change{{To: fixed}}
+	}
+	return all
+}
+
 // inForce returns the limits of each epoch; an earlier version's report has those at its end.
-func (r *Run) inForce(of *stats.NodeReport, mean float64) (all []rerun.InForce) {
-	ranks := max(len(of.Ranks), 1)
-	staging := float64(of.Staging.Size) / mega / float64(ranks)
-	batch := max(mean*float64(r.report.GlobalBatch)/float64(r.report.WorldSize), 1e-9)
+func (r *Run) inForce(of *stats.NodeReport) (all []rerun.InForce) {
+	const unlimited = 1 << 20
 	for _, ran := range r.Epochs {
-		f := rerun.InForce{
-			Staging: max(staging, batch),
-			Ahead:   max(cmp.Or(of.Prefetch, int(staging/batch)), 1), Pause: ran.pause,
-		}
+		f := rerun.InForce{Ahead: cmp.Or(of.Prefetch, unlimited), Pause: ran.pause}
 		if e := epoch(of, ran.Epoch); e != nil {
 			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
-			f.Staging = cmp.Or(float64(e.Staging)/mega/float64(ranks), f.Staging)
 		}
 		all = append(all, f)
 	}

@@ -65,7 +65,7 @@ func finishedRun() map[string]any {
 	return map[string]any{
 		"dataset": "/data", "samples": 100, "bytes": 100_000_000, "policy": "cooperative",
 		"world_size": 2, "global_batch_size": 10, "seed": 7, "shuffle": "torch",
-		"scheme": "strided", "tail": "pad", "source_threads": 16,
+		"scheme": "strided", "tail": "pad", "source_threads": 16, "prefetch_batches": 4,
 		"ranks": []any{rank(0), rank(1)},
 		"epochs": []any{
 			both(0, 20, 1.95, 3, "source", 100_000_000),

@@ -16,6 +16,8 @@ type node struct {
 	ranks  []*rank
 	epoch  int // the last one that a rank began
 	limits *InForce
+	// staging is the MB of a rank's staging buffer.
+	staging float64
 
 	tasks   tasks
 	seq     int
@@ -59,7 +61,8 @@ func newNode(c *cluster, number int) *node {
 		sent: queue{perMB: 1 / c.job.Link}, got: queue{perMB: 1 / c.job.Link},
 		peers: make([]peer, len(c.job.Nodes)),
 	}
-	n.threads.most, n.gate.limit = n.spec.Threads, n.spec.Streams[0].Limit
+	n.threads.most, n.gate.limit = n.spec.Threads, int(n.spec.Streams[0].To)
+	n.staging = n.spec.Staging[0].To
 	for j, ids := range c.job.Plan.Nodes[number].Classes {
 		for _, k := range ids {
 			n.in[k] = uint8(j + 1)
@@ -115,11 +118,19 @@ func (n *node) admit(limit int) {
 	n.dispatch()
 }
 
+// grow changes the size of the staging buffers.
+func (n *node) grow(mb float64) {
+	n.staging = mb
+	for _, r := range n.ranks {
+		r.layOut()
+	}
+}
+
 // first returns how many batches a rank stages before it has taken one (job.Rank).
 func (n *node) first(r *rank) int {
 	stream := n.c.job.Stream
 	batch := max(stream.RankSamples(r.number)/n.c.steps, 1)
-	return max(2, (2*n.spec.Streams[0].Limit+batch-1)/batch)
+	return max(2, (2*int(n.spec.Streams[0].To)+batch-1)/batch)
 }
 
 // class returns the class that is to hold a sample, and whether it does; nil: none.

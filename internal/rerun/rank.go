@@ -109,7 +109,7 @@ func (r *rank) layOutOne() {
 	}
 	ids := c.orders.of(r.laid/c.steps).Batch(nil, r.number, r.laid%c.steps)
 	need := n.inBuffer(ids)
-	if need > 0 && r.used > 0 && r.used+need > n.limits.Staging {
+	if need > 0 && r.used > 0 && r.used+need > n.staging {
 		return
 	}
 	b := &batch{rank: r, step: r.laid, mb: need, arrived: map[string]float64{}}

@@ -18,6 +18,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
@@ -54,8 +55,9 @@ type Node struct {
 	Start float64
 	// InForce are the limits of each epoch; the last ones hold for later epochs as well.
 	InForce []InForce
-	// Streams is how many samples are read from the source at the same time, by the time since Start.
-	Streams []Streams
+	// Streams is how many samples are read from the source at the same time, and Staging the MB of a
+	// rank's staging buffer, by the time since Start. The first values are those of the beginning.
+	Streams, Staging []Change
 }
 
 // Class is a storage class of a node.
@@ -66,17 +68,13 @@ type Class struct {
 	Held   []int32 // what it holds at the start
 }
 
-// Streams is a number of reads from the source, and from when on there may be as many, in seconds.
-type Streams struct {
-	At    float64
-	Limit int
-}
+// Change is a new value, and from when on it is in force, in seconds.
+type Change struct{ At, To float64 }
 
 // InForce are a node's limits in an epoch.
 type InForce struct {
-	Ahead   int     // batches of a rank that are staged and not yet taken
-	Staging float64 // MB of a rank's staging buffer
-	Pause   float64 // seconds before the ranks request the first batch
+	Ahead int     // batches of a rank that are staged and not yet taken
+	Pause float64 // seconds before the ranks request the first batch
 }
 
 // Result is what the run came to.
@@ -138,20 +136,20 @@ func (j *Job) validate() error {
 			}
 		}
 		for _, f := range n.InForce {
-			if f.Ahead < 1 || !(f.Staging > 0) || !(f.Pause >= 0) {
+			if f.Ahead < 1 || !(f.Pause >= 0) {
 				errs = append(errs, fmt.Errorf("rerun: node %d has impossible limits: %+v", i, f))
 			}
 		}
-		for _, s := range n.Streams {
-			if s.Limit < 1 || !(s.At >= 0) {
-				errs = append(errs, fmt.Errorf("rerun: node %d has impossible streams: %+v", i, s))
+		for _, c := range slices.Concat(n.Streams, n.Staging) {
+			if !(c.To > 0) || !(c.At >= 0) {
+				errs = append(errs, fmt.Errorf("rerun: node %d has an impossible change: %+v", i, c))
 			}
 		}
 		if !(n.Start >= 0) || math.IsInf(n.Start, 1) {
 			errs = append(errs, fmt.Errorf("rerun: node %d begins after %v s", i, n.Start))
 		}
-		if len(n.InForce) == 0 || len(n.Streams) == 0 || len(n.Ranks) == 0 {
-			errs = append(errs, fmt.Errorf("rerun: node %d has no limits, streams or ranks", i))
+		if len(n.InForce) == 0 || len(n.Streams) == 0 || len(n.Staging) == 0 || len(n.Ranks) == 0 {
+			errs = append(errs, fmt.Errorf("rerun: node %d has no limits or no ranks", i))
 		}
 	}
 	return errors.Join(errs...)
@@ -193,7 +191,10 @@ func newCluster(job *Job) *cluster {
 	for _, n := range c.nodes {
 		c.events.at(n.spec.Start, func() { n.enter(0) })
 		for _, s := range n.spec.Streams[1:] {
-			c.events.at(n.spec.Start+s.At, func() { n.admit(s.Limit) })
+			c.events.at(n.spec.Start+s.At, func() { n.admit(int(s.To)) })
+		}
+		for _, s := range n.spec.Staging[1:] {
+			c.events.at(n.spec.Start+s.At, func() { n.grow(s.To) })
 		}
 	}
 	for _, r := range c.ranks {

@@ -47,8 +47,8 @@ func (s shape) job(t *testing.T) *Job {
 	}
 	for n := range s.nodes {
 		node := Node{
-			Ranks: []int{n}, Streams: []Streams{{Limit: 4}},
-			InForce: []InForce{{Ahead: 8, Staging: 1000}},
+			Ranks: []int{n}, Streams: []Change{{To: 4}}, Staging: []Change{{To: 1000}},
+			InForce: []InForce{{Ahead: 8}},
 		}
 		var ids []int32
 		if s.class.Name != "" {
@@ -115,12 +115,12 @@ func TestByHand(t *testing.T) {
 		// The pauses are not a part of the epochs; in them, what is needed is read.
 		"pauses": {half, func(j *Job) {
 			j.Nodes[0].InForce = []InForce{
-				{Ahead: 8, Staging: 1000, Pause: 10}, {Ahead: 8, Staging: 1000, Pause: 10},
+				{Ahead: 8, Pause: 10}, {Ahead: 8, Pause: 10},
 			}
 		}, []float64{0.2, 0.1}, 60, 0.03},
 		// 4 MB of the buffer: a batch is read once the one before is no longer used.
 		"no room": {
-			one, func(j *Job) { j.Nodes[0].InForce[0].Staging = 4 },
+			one, func(j *Job) { j.Nodes[0].Staging[0].To = 4 },
 			[]float64{10 * 0.05, 10 * 0.05},
 			80, 0.011,
 		},
@@ -207,8 +207,11 @@ func TestBytesAddUp(t *testing.T) {
 		j.Free = r.IntN(2) == 0
 		for n := range j.Nodes {
 			node := &j.Nodes[n]
-			node.Streams = []Streams{{Limit: 1 + r.IntN(20)}, {At: r.Float64(), Limit: 1 + r.IntN(20)}}
-			node.InForce = []InForce{{Ahead: 1 + r.IntN(20), Staging: 1 + 50*r.Float64()}}
+			node.Streams = []Change{
+				{To: float64(1 + r.IntN(20))}, {At: r.Float64(), To: float64(1 + r.IntN(20))},
+			}
+			node.InForce = []InForce{{Ahead: 1 + r.IntN(20)}}
+			node.Staging = []Change{{To: 1 + 50*r.Float64()}, {At: r.Float64(), To: 50}}
 			if r.IntN(3) == 0 {
 				node.Threads, node.Transform = 1+r.IntN(3), 0.01*r.Float64()
 			}
@@ -247,7 +250,7 @@ func TestImpossibleJobs(t *testing.T) {
 		"0 epochs":          func(j *Job) { j.Epochs = 0 },
 		"a step takes -1 s": func(j *Job) { j.Step = -1 },
 		"impossible limits": func(j *Job) { j.Nodes[0].InForce[0].Ahead = 0 },
-		"impossible stream": func(j *Job) { j.Nodes[0].Streams[0].Limit = 0 },
+		"impossible change": func(j *Job) { j.Nodes[0].Streams[0].To = 0 },
 		"file is 0 MB/s":    func(j *Job) { j.Nodes[0].Classes = []Class{{Name: "file"}} },
 		"no limits":         func(j *Job) { j.Nodes[0].InForce = nil },
 	} {

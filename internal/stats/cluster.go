@@ -59,7 +59,8 @@ type NodeReport struct {
 	// What predictions of the run need besides, as in Report; the first maxEpochs epochs.
 	Epochs        []Epoch        `json:"epochs"`
 	Threads       int            `json:"source_threads"`
-	Streams       []Streams      `json:"source_streams,omitempty"`
+	Streams       []Change       `json:"source_streams,omitempty"`
+	Buffers       []Change       `json:"staging_bytes,omitempty"`
 	Prefetch      int            `json:"prefetch_batches"`
 	Tiers         []Speed        `json:"tiers"`
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
@@ -130,8 +131,8 @@ func (r *Report) node() NodeReport {
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
 		Waiting: r.Waiting, Run: r.run,
 		Epochs: r.Epochs[:min(len(r.Epochs), maxEpochs)], Threads: r.Threads, Prefetch: r.Prefetch,
-		Streams: r.Streams,
-		Tiers:   r.Tiers, Preprocessing: r.Preprocessing,
+		Streams: r.Streams, Buffers: r.Buffers,
+		Tiers: r.Tiers, Preprocessing: r.Preprocessing,
 	}
 	if r.Assembling {
 		n.Sentence = r.Sentence

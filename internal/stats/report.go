@@ -63,10 +63,12 @@ type Report struct {
 	Epochs  []Epoch            `json:"epochs"`
 	Ranks   []RankReport       `json:"ranks"`
 	Classes []Class            `json:"classes"`
-	// Streams are the changes of Threads, oldest first; nil: it is fixed.
-	Streams []Streams `json:"source_streams,omitempty"`
-	Tiers   []Speed   `json:"tiers"`
-	Faults  []Fault   `json:"faults"`
+	// Streams are the changes of Threads, and Buffers those of the bytes of all staging buffers,
+	// oldest first; nil: Threads is fixed, or they are not known.
+	Streams []Change `json:"source_streams,omitempty"`
+	Buffers []Change `json:"staging_bytes,omitempty"`
+	Tiers   []Speed  `json:"tiers"`
+	Faults  []Fault  `json:"faults"`
 	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 	Waiting       *Waiting       `json:"waiting,omitempty"`
@@ -94,20 +96,19 @@ type Epoch struct {
 	// Step is how long a rank works on a batch, of the rank with the least. Ranks that wait for
 	// each other in each step seem to work while another one waits for data.
 	Step float64 `json:"step_seconds,omitempty"`
-	// Ahead is how many batches of a rank might be staged, and Staging the bytes of all staging
-	// buffers, at its end; of the first 64 epochs. 0: not known.
-	Ahead   int   `json:"prefetch_batches,omitempty"`
-	Staging int64 `json:"staging_bytes,omitempty"`
+	// Ahead is how many batches of a rank might be staged, at its end; of the first 64 epochs. 0: not
+	// known.
+	Ahead int `json:"prefetch_batches,omitempty"`
 	// Tiers are the reads while ranks were in the epoch, those ahead for the next one included; of
 	// the first 64 epochs.
 	Tiers []Speed `json:"tiers,omitempty"`
 }
 
-// Streams is how many samples could be read from the source at the same time, and from when on, in
+// Change is a new value of what changes while a job runs, and from when on it was in force, in
 // seconds since reads for the job began.
-type Streams struct {
+type Change struct {
 	Seconds float64 `json:"seconds"`
-	Streams int     `json:"streams"`
+	To      int64   `json:"to"`
 }
 
 // RankReport is one rank's part of a Report.
