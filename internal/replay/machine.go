@@ -81,8 +81,8 @@ func (r *Run) node(i int) rerun.Node {
 	return node
 }
 
-// changes returns what was reported divided by a unit; if nothing was, because it does not change or
-// the report is of an earlier version, that it is fixed.
+// changes returns what was reported divided by a unit; if nothing was, because it does not change
+// or the report is of an earlier version, that it is fixed.
 func changes(reported []stats.Change, fixed, unit float64) (all []rerun.Change) {
 	for _, c := range reported {
 		all = append(all, rerun.Change{At: c.Seconds, To: float64(c.To) / unit})
