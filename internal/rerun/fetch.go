@@ -95,15 +95,15 @@ func (n *node) route(k int32, r request, holds bool) (tier string, direct bool) 
 		if r.remote {
 			return class.Name, false
 		}
-		tiers[0], candidates[0].Arrival = class.Name, n.file.Arrival(now, size)
+		tiers[0], candidates[0].Arrival = class.Name, n.file.Arrival(now, size, 0)
 		count++
 	}
 	if r.remote {
 		return sourceTier, false
 	}
-	plan := n.c.job.Plan
+	plan, source := n.c.job.Plan, n.source.Arrival(now, size, 0)
 	if owner := plan.OwnerOf(int(k)); r.peers && plan.Remote && owner >= 0 && owner != n.number {
-		tiers[count], candidates[count].Arrival = peerTier, n.peers[owner].arrival(now, size)
+		tiers[count], candidates[count].Arrival = peerTier, n.peers[owner].arrival(now, size, source)
 		count++
 	}
 	if count == 0 {
@@ -111,7 +111,7 @@ func (n *node) route(k int32, r request, holds bool) (tier string, direct bool) 
 	}
 	tiers[count] = sourceTier
 	c := &candidates[count]
-	c.Arrival = n.source.Arrival(now, size)
+	c.Arrival = source
 	if len(n.peers) > 1 {
 		c.Charge = n.source.Delay(size) * float64(len(n.peers))
 	}
@@ -130,9 +130,10 @@ const (
 	rest         = 100
 )
 
-// arrival predicts how long a request would take that begins now, in seconds.
-func (p *peer) arrival(now time.Time, size int64) float64 {
-	seconds := p.meter.Arrival(now, size)
+// arrival predicts how long a request would take that begins now, in seconds, if a read from the
+// source takes that long.
+func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
+	seconds := p.meter.Arrival(now, size, p.waited) + p.cold*source
 	idle, measured := p.meter.Idle(now)
 	least := max(exploreEvery, rest*seconds)
 	at := now.Sub(time.Unix(0, 0)).Seconds()
@@ -187,15 +188,25 @@ func (n *node) askOwner(k int32, done func(tier string), otherwise func()) {
 	number := c.job.Plan.OwnerOf(int(k))
 	owner, p := c.nodes[number], &n.peers[number]
 	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
+	begun := c.events.now
 	owner.fetch(k, request{remote: true}, func(got sample) {
 		if got.failed {
 			p.meter.End(c.events.time(), read, errElsewhere)
 			otherwise()
 			return
 		}
+		waited := 0.0 // for the source
+		if got.tier == sourceTier {
+			waited = c.events.now - begun
+		}
 		end := max(owner.sent.take(c.events.now, n.mb(k)), n.got.take(c.events.now, n.mb(k)))
 		c.events.at(end, func() {
+			read.Waited = time.Duration(waited * float64(time.Second))
 			p.meter.End(c.events.time(), read, nil)
+			p.waited += (waited - p.waited) / 16
+			if p.cold -= p.cold / 16; waited > 0 {
+				p.cold += 1.0 / 16
+			}
 			done(peerTier)
 		})
 	})

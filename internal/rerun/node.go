@@ -46,6 +46,8 @@ type node struct {
 type peer struct {
 	meter    meter.Meter
 	explored float64 // when it was last asked only to know how fast it is
+	cold     float64 // share of the latest answers that it had to read from the source
+	waited   float64 // seconds that it waited for that, averaged over all of these answers
 }
 
 // there is set in node.in if the class holds the sample.
