@@ -65,7 +65,7 @@ func finishedRun() map[string]any {
 	return map[string]any{
 		"dataset": "/data", "samples": 100, "bytes": 100_000_000, "policy": "cooperative",
 		"world_size": 2, "global_batch_size": 10, "seed": 7, "shuffle": "torch",
-		"scheme": "strided", "tail": "pad", "source_threads": 16, "prefetch_batches": 4,
+		"scheme": "strided", "tail": "pad", "source_threads": 4, "prefetch_batches": 4,
 		"ranks": []any{rank(0), rank(1)},
 		"epochs": []any{
 			both(0, 20, 1.95, 3, "source", 100_000_000),
@@ -156,7 +156,7 @@ func onNodes() map[string]any {
 			"ranks":            []any{map[string]any{"rank": number}},
 			"classes":          []any{map[string]any{"name": "memory", "capacity": 50_000_000}},
 			"epochs":           epochs,
-			"source_threads":   16,
+			"source_threads":   4,
 			"prefetch_batches": 4,
 			"staging":          map[string]any{"size": 32_000_000},
 			"tiers": []any{
@@ -271,15 +271,16 @@ func TestRunVaried(t *testing.T) {
 		{Variation{Memory: 50_000_000}, 200},
 		{Variation{Memory: 0}, 300},
 		{Variation{Memory: 25_000_000, Nodes: 2}, 200},
-		{Variation{Memory: -1, Nodes: 3}, 100},
+		{Variation{Memory: -1, Nodes: 2}, 100},
 	} {
 		result, err := run.Simulate(t.Context(), nil, c.v)
 		if err != nil {
 			t.Fatal(err)
 		}
 		// A sample that is being read for one epoch when the next one needs it is read once; one that
-		// another node owns is read directly if that is sooner.
-		if result.Source > 1.03*c.source || result.Source < 0.85*c.source {
+		// another node owns is read directly if that is sooner, or if the answer takes longer than was
+		// guessed.
+		if result.Source > 1.1*c.source || result.Source < 0.85*c.source {
 			t.Errorf("%+v: %v MB from the source, want %v", c.v, result.Source, c.source)
 		}
 	}

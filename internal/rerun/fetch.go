@@ -74,12 +74,11 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 			follower(sample{tier: tier})
 		}
 	}
-	fromSource := func() { n.readSource(f, k, direct, land) }
 	if !f.remote {
-		fromSource()
+		n.readSource(f, k, direct, land)
 		return
 	}
-	n.askOwner(k, land, fromSource)
+	n.askOwner(k, land, func(late bool) { n.readSource(f, k, late, land) })
 }
 
 // route chooses where a sample is read from that is not in memory (cache.route): its class if that
@@ -181,18 +180,49 @@ func (n *node) readSource(f *flight, k int32, direct bool, done func(tier string
 	n.gate.enter(f)
 }
 
-// askOwner fetches a sample from the node that owns it, which reads it if it has to; if it cannot,
-// otherwise is called.
-func (n *node) askOwner(k int32, done func(tier string), otherwise func()) {
+const (
+	// A request is given up after patience times what the source is expected to take, but after
+	// hedge at the soonest, and after longest at the latest (package breaker); and the source may
+	// take unsure as long as that is guessed (cache.Cache).
+	patience = 8
+	hedge    = 0.1
+	longest  = 10
+	unsure   = 0.06
+)
+
+// giveUp returns after how many seconds a request for a sample is given up.
+func (n *node) giveUp(k int32) float64 {
+	takes := n.source.Arrival(n.c.events.time(), n.c.job.Sizes[k], 0)
+	if n.source.Known().Origin == perfmodel.Guessed {
+		takes = max(takes, unsure)
+	}
+	return min(max(patience*takes, hedge), longest)
+}
+
+// askOwner fetches a sample from the node that owns it, which reads it if it has to. If it cannot,
+// or takes too long, otherwise is called.
+func (n *node) askOwner(k int32, done func(tier string), otherwise func(late bool)) {
 	c := n.c
 	number := c.job.Plan.OwnerOf(int(k))
 	owner, p := c.nodes[number], &n.peers[number]
 	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
-	begun := c.events.now
+	begun, over := c.events.now, false
+	c.events.after(n.giveUp(k), func() {
+		if over {
+			return
+		}
+		over = true
+		p.meter.GiveUp(c.events.time(), read)
+		otherwise(true)
+	})
 	owner.fetch(k, request{remote: true}, func(got sample) {
+		if over {
+			return
+		}
 		if got.failed {
+			over = true
 			p.meter.End(c.events.time(), read, errElsewhere)
-			otherwise()
+			otherwise(false)
 			return
 		}
 		waited := 0.0 // for the source
@@ -201,6 +231,10 @@ func (n *node) askOwner(k int32, done func(tier string), otherwise func()) {
 		}
 		end := max(owner.sent.take(c.events.now, n.mb(k)), n.got.take(c.events.now, n.mb(k)))
 		c.events.at(end, func() {
+			if over {
+				return
+			}
+			over = true
 			read.Waited = time.Duration(waited * float64(time.Second))
 			p.meter.End(c.events.time(), read, nil)
 			p.waited += (waited - p.waited) / 16
