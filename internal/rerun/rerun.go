@@ -9,7 +9,7 @@
 // what is on its way, and how far ranks run apart. Package simulate, which compares policies on
 // machines that need not exist, knows nothing of that, and is much faster.
 //
-// It is pure, and starts no goroutines. It takes about 2 us for each sample that is read, and a
+// It is pure, and starts no goroutines. It takes about 3 us for each sample that is read, and a
 // byte of memory for each sample and node.
 package rerun
 
