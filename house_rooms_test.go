@@ -29,6 +29,7 @@ remedy: perfmodel size
 stats: perfmodel placement size remedy
 inputfile:
 meter: perfmodel stats
+rerun: access perfmodel placement meter
 environment: perfmodel inputfile
 stats/prometheus: stats
 probe:
@@ -58,7 +59,7 @@ cache/cachetest: dataset storageclass storageclass/memory storageclass/file
 writeback: perfmodel meter storageclass
 pool: tune
 cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool
-stage: invariants access stats dataset staging cache
+stage: invariants access stats meter dataset staging cache
 failure: printable dataset storageclass config staging cache
 catalog: invariants perfmodel stats environment dataset storageclass config cache failure
 request/requesttest:
@@ -75,7 +76,7 @@ cluster/clusterpb:
 cluster: invariants admission identity cluster/clusterpb
 scenario: access perfmodel placement placement/policies simulate suggest inputfile environment
     dataset
-replay: access perfmodel placement placement/policies simulate stats
+replay: access perfmodel placement placement/policies stats rerun
 simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render

@@ -215,6 +215,15 @@ func (c *Cache) Streams() int {
 	return c.gate.Limit()
 }
 
+// StreamChanges returns how many samples might be read from the source at the same time since the
+// cache was made; nil if their number is fixed.
+func (c *Cache) StreamChanges() []pool.Change {
+	if c.gate == nil {
+		return nil
+	}
+	return c.gate.Changes()
+}
+
 // Unused reports whether more samples could be read at the same time than there are tasks for.
 func (c *Cache) Unused() bool { return c.pool.Unused() }
 

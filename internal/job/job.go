@@ -17,6 +17,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/cache"
@@ -107,11 +108,13 @@ type Job struct {
 	faults   *stage.Faults
 	book     *audit.Book
 	fillRead *stage.Ledger // what was read from the source for no batch of this node
+	buffers  buffers       // of the ranks
 	epochNow atomic.Int64  // the epoch that a rank began or took a batch of last
 
-	mu       sync.Mutex            // guards the following
-	speeds   map[int][]stats.Speed // of the tiers, by epoch, when a rank began it
-	lacked   map[int]int64         // stats.Report.Lacked
+	mu       sync.Mutex     // guards the following
+	since    time.Time      // when reads for the job began; zero: they have not
+	starts   map[int]*state // by epoch, when a rank began it
+	lacked   map[int]int64  // stats.Report.Lacked
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
 	warnings []string
@@ -125,7 +128,7 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 		faults: stage.NewFaults(stage.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
 		fillRead: stage.NewLedger(p.Cache, nil),
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
-		speeds: make(map[int][]stats.Speed), lacked: make(map[int]int64),
+		starts: make(map[int]*state), lacked: make(map[int]int64),
 	}
 	j.epochNow.Store(-1)
 	plan.Name, plan.Stream, plan.First, plan.Turns = c.Policy, p.Order.Stream(), p.Order.First(),
@@ -147,6 +150,9 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 	var err error
 	if j.planner, err = planner.New(ctx, plan); err != nil {
 		return nil, err
+	}
+	if j.planner.FillsAtOnce() {
+		j.since = time.Now()
 	}
 	return j, nil
 }
@@ -212,27 +218,6 @@ func (j *Job) goesOn(epoch, from int) {
 		j.begins(epoch)
 	}
 	j.p.Order.GoesOn(epoch, from)
-}
-
-// mostSpeeds is of how many epochs the speeds of the tiers are kept.
-const mostSpeeds = 64
-
-// begins notes the speeds of the tiers, and what the classes lack, when the first rank begins an
-// epoch, and tells the planner.
-func (j *Job) begins(epoch int) {
-	j.planner.Reached(epoch)
-	speeds, lacked := j.p.Cache.Speeds(), int64(0)
-	for _, c := range j.p.Dataset.Reports() {
-		lacked += c.Lacks()
-	}
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if _, known := j.lacked[epoch]; !known {
-		j.lacked[epoch] = lacked
-	}
-	if j.speeds[epoch] == nil && len(j.speeds) < mostSpeeds {
-		j.speeds[epoch] = speeds
-	}
 }
 
 // Warn adds a warning for every rank that joins from now on.

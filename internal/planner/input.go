@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
@@ -38,17 +39,18 @@ func (p *Planner) input(from int, nodes []placement.Node) placement.Input {
 	}
 }
 
-// gather returns the policy's input: the nodes with their storage classes, and what these hold.
-func (p *Planner) gather(ctx context.Context) (in placement.Input, err error) {
+// gather returns the policy's input, the nodes with their storage classes and what these hold, and
+// what its environment is made of, or nil.
+func (p *Planner) gather(ctx context.Context) (in placement.Input, agreed *perfmodel.Node, err error) {
 	nodes := []placement.Node{p.node(p.o.Classes)}
 	if p.o.Nodes != nil {
 		if nodes, err = p.o.Nodes.Capacities(ctx, nodes[0]); err != nil {
-			return in, err
+			return in, nil, err
 		}
 	}
 	in = p.input(p.o.First, nodes)
-	in.Agree()
-	return in, nil
+	agreed = in.Agree()
+	return in, agreed, nil
 }
 
 // capacities returns nodes without what they hold.

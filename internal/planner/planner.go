@@ -124,6 +124,7 @@ type Planner struct {
 	plan      atomic.Pointer[placement.Plan]
 	mean      float64                               // size of a sample, MB
 	env       atomic.Pointer[perfmodel.Environment] // of the plan in force; nil: too little was known
+	agreed    *perfmodel.Node                       // what the first plan's is made of, or nil
 	bootstrap *bootstrap                            // nil: the plan was made at once
 	rounds    *rounds                               // nil: there is no re-planning
 	done      chan struct{}                         // closed when the first plan is made
@@ -139,11 +140,11 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 		return nil, failure.Input("%v", err)
 	}
 	p.about = policy.About()
-	in, err := p.gather(ctx)
+	in, agreed, err := p.gather(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p.nodes, p.mean = capacities(in.Nodes), in.MeanSize()
+	p.nodes, p.mean, p.agreed = capacities(in.Nodes), in.MeanSize(), agreed
 	p.env.Store(in.Env)
 	if err := o.Admit(policies.Memory(in)); err != nil {
 		return nil, err
@@ -231,6 +232,16 @@ func (p *Planner) Known() *perfmodel.Node {
 // Environment returns the environment that the plan in force was made with, on all nodes; nil: too
 // little was known of their tiers.
 func (p *Planner) Environment() *perfmodel.Environment { return p.env.Load() }
+
+// Agreed returns what the environment of the first plan is made of, or nil.
+func (p *Planner) Agreed() *perfmodel.Node { return p.agreed }
+
+// FillsAtOnce reports whether the node has begun to read ahead into its storage classes when the
+// job was opened.
+func (p *Planner) FillsAtOnce() bool {
+	plan := p.plan.Load()
+	return p.bootstrap == nil && !plan.OnRead && p.Caches()
+}
 
 // LiveEnvironment returns the environment of nodes that know what this one knows now; nil: too
 // little.

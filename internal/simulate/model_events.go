@@ -119,7 +119,7 @@ func (m *model) read(i int, n *node, at int, queued float64) {
 			own = int32(c)
 		}
 	}
-	due := max(n.busy-m.now, 0) + (p.before-n.done)*m.pace - size*m.write
+	due := max(n.busy-m.now, 0) + (p.before-n.done)*m.perMB - size*m.write
 	if own >= 0 && m.copies.list[own].state == there {
 		cp := &m.copies.list[own]
 		end := m.reading[i*m.classes+int(cp.class)].end(m.now, size, &m.rates[cp.class])
@@ -300,9 +300,6 @@ func (m *model) answer(w waiter, c int32, size float64) {
 	n, cp := &m.nodes[i], m.copies.list[c]
 	end := m.now + m.latency
 	switch {
-	case int(cp.node) == i && m.ran.Stream != nil: // the engine counts it as read from the source
-		m.result.Reads.Source.Samples++
-		m.result.Reads.Source.MB += size
 	case int(cp.node) == i:
 		m.count(cp, true, c, size)
 	default:

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/remedy"
 )
@@ -59,6 +60,8 @@ type NodeReport struct {
 	// What predictions of the run need besides, as in Report; the first maxEpochs epochs.
 	Epochs        []Epoch        `json:"epochs"`
 	Threads       int            `json:"source_threads"`
+	Streams       []Change       `json:"source_streams,omitempty"`
+	Buffers       []Change       `json:"staging_bytes,omitempty"`
 	Prefetch      int            `json:"prefetch_batches"`
 	Tiers         []Speed        `json:"tiers"`
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
@@ -85,16 +88,19 @@ type ClusterReport struct {
 	Node        int    `json:"node"` // the node that made the report
 	Sentence    string `json:"sentence"`
 	// Total sums the nodes; one that does not answer counts with its last numbers.
-	Total       Tally        `json:"total"`
-	Utilisation float64      `json:"utilisation"`
-	Bound       int64        `json:"bound_bytes"` // of all nodes, as in Report
-	BoundShare  float64      `json:"bound_share"`
-	TimeBound   float64      `json:"time_bound_seconds,omitempty"` // as in Report
-	TimeShare   float64      `json:"share_of_time_bound,omitempty"`
-	Classes     []Class      `json:"classes"` // by name
-	Staging     Staging      `json:"staging"`
-	Unreadable  int          `json:"unreadable"` // summed over nodes
-	Nodes       []NodeReport `json:"nodes"`
+	Total       Tally   `json:"total"`
+	Utilisation float64 `json:"utilisation"`
+	Bound       int64   `json:"bound_bytes"` // of all nodes, as in Report
+	BoundShare  float64 `json:"bound_share"`
+	TimeBound   float64 `json:"time_bound_seconds,omitempty"` // as in Report
+	TimeShare   float64 `json:"share_of_time_bound,omitempty"`
+	Classes     []Class `json:"classes"` // by name
+	Staging     Staging `json:"staging"`
+	Unreadable  int     `json:"unreadable"` // summed over nodes
+	// Known is what is known of the nodes, merged (perfmodel.Merge); Agreed as in Report.
+	Known  *perfmodel.Node `json:"environment,omitempty"`
+	Agreed *perfmodel.Node `json:"planned_with,omitempty"`
+	Nodes  []NodeReport    `json:"nodes"`
 	// Limit and Remedies are those of Report, by what all nodes know.
 	Limit    *remedy.Now     `json:"limit,omitempty"`
 	Remedies []remedy.Remedy `json:"remedies,omitempty"`
@@ -113,6 +119,7 @@ func (r *Report) Summary() *ClusterReport {
 		Subset: r.Subset, Node: r.Node,
 		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
 		Nodes: []NodeReport{r.node()}, Limit: r.Limit, Remedies: r.Remedies, Replanning: r.Replanning,
+		Known: r.Known, Agreed: r.Agreed,
 	}
 	c.sum()
 	c.Sentence = r.Sentence
@@ -127,6 +134,7 @@ func (r *Report) node() NodeReport {
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
 		Waiting: r.Waiting, Run: r.run,
 		Epochs: r.Epochs[:min(len(r.Epochs), maxEpochs)], Threads: r.Threads, Prefetch: r.Prefetch,
+		Streams: r.Streams, Buffers: r.Buffers,
 		Tiers: r.Tiers, Preprocessing: r.Preprocessing,
 	}
 	if r.Assembling {

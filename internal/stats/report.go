@@ -56,7 +56,7 @@ type Report struct {
 	BoundShare float64 `json:"bound_share"`
 	// TimeBound is the least runtime of the epochs begun on this environment, under any policy, and
 	// TimeShare is their runtime divided by it: 1 is the best possible, and below 1 the caches were
-	// warm. Both are 0 if CompareTime was not called.
+	// warm. The pauses between epochs count as computation. Both are 0 if CompareTime was not called.
 	TimeBound float64 `json:"time_bound_seconds,omitempty"`
 	TimeShare float64 `json:"share_of_time_bound,omitempty"`
 	// Demands are those of the epochs begun, if epochs are given; Bound is then placement.BoundOf.
@@ -66,8 +66,12 @@ type Report struct {
 	Epochs  []Epoch       `json:"epochs"`
 	Ranks   []RankReport  `json:"ranks"`
 	Classes []Class       `json:"classes"`
-	Tiers   []Speed       `json:"tiers"`
-	Faults  []Fault       `json:"faults"`
+	// Streams are the changes of Threads, and Buffers those of the bytes of all staging buffers,
+	// oldest first; nil: Threads is fixed, or they are not known.
+	Streams []Change `json:"source_streams,omitempty"`
+	Buffers []Change `json:"staging_bytes,omitempty"`
+	Tiers   []Speed  `json:"tiers"`
+	Faults  []Fault  `json:"faults"`
 	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 	Waiting       *Waiting       `json:"waiting,omitempty"`
@@ -77,6 +81,8 @@ type Report struct {
 	Known *perfmodel.Node `json:"environment,omitempty"`
 	// Replanning has the rounds in which the nodes considered another plan, oldest first.
 	Replanning []placement.Replanning `json:"replanning,omitempty"`
+	// Agreed is what all nodes planned with at first; nil: without an environment.
+	Agreed *perfmodel.Node `json:"planned_with,omitempty"`
 	// Limit is what limits epochs after the first one, and Remedies are the smallest changes that
 	// would lift it, the cheapest first; nil if Diagnose was not called.
 	Limit    *remedy.Now     `json:"limit,omitempty"`
@@ -92,9 +98,25 @@ type Epoch struct {
 	// Lacked is what the node's classes could not hold of their capacity when the epoch began,
 	// because memory was short, in bytes.
 	Lacked int64 `json:"lacked_bytes,omitempty"`
+	// Pause is how long the ranks did other things than this epoch before it: from the end of the
+	// one before, or from when reads for the job began, to the request for its first batch.
+	Pause float64 `json:"pause_seconds,omitempty"`
+	// Step is how long a rank works on a batch, of the rank with the least. Ranks that wait for
+	// each other in each step seem to work while another one waits for data.
+	Step float64 `json:"step_seconds,omitempty"`
+	// Ahead is how many batches of a rank might be staged, at its end; of the first 64 epochs. 0: not
+	// known.
+	Ahead int `json:"prefetch_batches,omitempty"`
 	// Tiers are the reads while ranks were in the epoch, those ahead for the next one included; of
 	// the first 64 epochs.
 	Tiers []Speed `json:"tiers,omitempty"`
+}
+
+// Change is a new value of what changes while a job runs, and from when on it was in force, in
+// seconds since reads for the job began.
+type Change struct {
+	Seconds float64 `json:"seconds"`
+	To      int64   `json:"to"`
 }
 
 // RankReport is one rank's part of a Report.
@@ -197,7 +219,9 @@ type Fault struct {
 type Preprocessing struct {
 	Samples int64 `json:"samples"`
 	// Threads is the most samples that are transformed in parallel.
-	Threads    int         `json:"threads"`
+	Threads int `json:"threads"`
+	// Result is the expected size of a result in bytes.
+	Result     int64       `json:"result_bytes,omitempty"`
 	Transforms []Transform `json:"transforms"`
 }
 
@@ -270,6 +294,9 @@ func (r *Report) sum(beside []EpochTally) {
 		}
 		s.Add(e)
 		s.StallSeconds += e.StallSeconds()
+		if step := e.step(); step > 0 && (s.Step == 0 || step < s.Step) {
+			s.Step = step
+		}
 		r.Source.Add(e.Source)
 	}
 	var all Tally
