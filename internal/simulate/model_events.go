@@ -78,9 +78,21 @@ func (m *model) take(i int, n *node) {
 			n.waits.mb -= n.pos(at).size
 			m.read(i, n, at, 0)
 		} else {
-			m.takeNext(i, n)
+			n.next++
+			p := n.pos(at)
+			p.before = n.taken
+			n.taken += p.size
+			n.used += p.size
+			switch none := p.from == p.to; {
+			case none && m.how.Demand:
+				p.at = -1
+			case none:
+				m.request(i, n, at, -1, false)
+			default:
+				m.read(i, n, at, n.waits.mb)
+			}
 		}
-		if n.head == at { // training waits only for this sample
+		if n.head == at && n.pos(at).at < inf { // training waits for this sample only
 			m.consume(i, n)
 		}
 		m.admit(i, n)
@@ -88,65 +100,62 @@ func (m *model) take(i int, n *node) {
 	m.setClock(i, n)
 }
 
-// takeNext takes the node's next position.
-func (m *model) takeNext(i int, n *node) {
-	at := n.next
-	n.next++
-	p := n.pos(at)
-	p.before = n.taken
-	n.taken += p.size
-	n.used += p.size
-	if m.how.Demand && p.from == p.to {
-		p.at = -1
-		return
-	}
-	m.read(i, n, at, n.waits.mb)
-}
-
 // read begins to read the sample at a position: from a class of the node, a class of another node,
 // or the source, whichever perfmodel.Choose takes. Arrivals include what is queued there, the
 // node's own `queued` MB that wait for a stream to the source among it. Training needs the sample
 // when it has computed what precedes it (thesis equation 3.2).
+//
+// Most reads need no choice: the sample has no copies, or the node's own copy is in time.
 func (m *model) read(i int, n *node, at int, queued float64) {
 	p := n.pos(at)
-	size := p.size
-	own, peer := int32(-1), int32(-1) // copies
-	var candidates [3]perfmodel.Candidate
-	var from [3]int32
-	count := 0
+	if p.from == p.to {
+		m.request(i, n, at, -1, false)
+		return
+	}
+	own := int32(-1)
 	for c := p.from; c < p.to; c++ {
 		if int(m.copies.list[c].node) == i {
 			own = int32(c)
 		}
 	}
-	due := max(n.busy-m.now, 0) + (p.before-n.done)*m.pace - size*m.write
+	due := max(n.busy-m.now, 0) + (p.before-n.done)*m.pace - p.size*m.write
+	ends := inf // of the read from the node's own copy
 	if own >= 0 && m.copies.list[own].state == there {
 		cp := &m.copies.list[own]
-		end := m.reading[i*m.classes+int(cp.class)].end(m.now, size, &m.rates[cp.class])
-		if end-m.now <= due && !m.how.CacheFirst { // Choose takes it, whatever else there is
-			m.readCopy(i, n, at, own, own, end)
+		ends = m.reading[i*m.classes+int(cp.class)].end(m.now, p.size, &m.rates[cp.class])
+		if ends-m.now <= due && !m.how.CacheFirst { // Choose takes it, whatever else there is
+			m.readCopy(i, n, at, own, own, ends)
 			return
 		}
-		candidates[0].Arrival, from[0] = end-m.now, own
+	}
+	m.choose(i, n, at, own, ends, due, queued)
+}
+
+// choose is read for a sample that has copies. A read of `own`, the node's own, would end at time
+// ends, after the sample is due; inf if it is not there.
+func (m *model) choose(i int, n *node, at int, own int32, ends, due, queued float64) {
+	p := n.pos(at)
+	peerEnds, peer := m.nearest(i, n, p)
+	if arrival := peerEnds - m.now; arrival <= due && !m.how.CacheFirst {
+		m.readCopy(i, n, at, peer, own, arrival+m.now) // as Choose would, whatever the source does
+		return
+	}
+	var candidates [3]perfmodel.Candidate
+	var from [3]int32 // copies
+	count := 0
+	if ends < inf {
+		candidates[0].Arrival, from[0] = ends-m.now, own
 		count = 1
 	}
-	ends := inf // of the read from a peer
-	for c := p.from; c < p.to && m.plan.Remote; c++ {
-		if cp := &m.copies.list[c]; int(cp.node) != i && cp.state == there {
-			if end := m.peerEnd(n, cp, size); end < ends {
-				ends, peer = end, int32(c)
-			}
-		}
-	}
 	if peer >= 0 {
-		candidates[count].Arrival, from[count] = ends-m.now, peer
+		candidates[count].Arrival, from[count] = peerEnds-m.now, peer
 		count++
 	}
 	if count > 0 {
 		chosen := 0
 		if !m.how.CacheFirst {
 			c := &candidates[count]
-			c.Arrival, c.Charge = m.source.takes(i, m.now, size, queued)
+			c.Arrival, c.Charge = m.source.takes(i, m.now, p.size, queued)
 			c.Arrival += m.latency
 			from[count] = -1
 			chosen = perfmodel.Choose(due, candidates[:count+1])
@@ -158,7 +167,29 @@ func (m *model) read(i int, n *node, at int, queued float64) {
 			return
 		}
 	}
+	m.request(i, n, at, own, count > 0)
+}
 
+// nearest returns the other nodes' copy of the sample whose read would end first, and when that
+// is; -1 if they have none.
+func (m *model) nearest(i int, n *node, p *position) (ends float64, peer int32) {
+	ends, peer = inf, -1
+	for c := p.from; c < p.to && m.plan.Remote; c++ {
+		if cp := &m.copies.list[c]; int(cp.node) != i && cp.state == there {
+			if end := m.peerEnd(n, cp, p.size); end < ends {
+				ends, peer = end, int32(c)
+			}
+		}
+	}
+	return ends, peer
+}
+
+// request begins to read the sample at a position from the source, or waits for another's read of
+// it, once a stream is free. chosen reports whether a copy is there, and the source was chosen
+// nevertheless.
+func (m *model) request(i int, n *node, at int, own int32, chosen bool) {
+	p := n.pos(at)
+	size := p.size
 	if n.streams >= streams && at != n.head {
 		*n.waits.add() = at
 		n.waits.mb += size
@@ -167,7 +198,7 @@ func (m *model) read(i int, n *node, at int, queued float64) {
 	n.streams++
 	brings := int32(-1) // the copy that the read makes
 	switch {
-	case count > 0: // the source was chosen
+	case chosen:
 	case m.plan.ReadOnce && p.from < p.to:
 		c := p.from
 		owner := &m.copies.list[c]
@@ -276,21 +307,20 @@ func (m *model) sourceEnd() {
 	if f.copy >= 0 {
 		m.copies.list[f.copy].state = there
 	}
-	size, brought, who := f.size, f.copy, f.who // f may be used again
-	switch {
-	case who.what <= fillRead:
-		class := fillRead - who.what
-		n.soon = append(n.soon, alarm{m.now + m.latency + size/n.fill[class].rate, who.what})
+	switch { // f stays valid, because nothing here begins a read
+	case f.who.what <= fillRead:
+		class := fillRead - f.who.what
+		n.soon = append(n.soon, alarm{m.now + m.latency + f.size/n.fill[class].rate, f.who.what})
 		m.setClock(i, n)
-	case who.what == stageRead:
-		m.stage(n, who.at, m.now+m.latency, size)
-		m.staged(i, n, who.at)
+	case f.who.what == stageRead:
+		m.stage(n, f.who.at, m.now+m.latency, f.size)
+		m.staged(i, n, f.who.at)
 	}
-	for at := who.next; at >= 0; {
+	for at := f.who.next; at >= 0; {
 		w := m.waiters[at]
 		m.spare = append(m.spare, at)
 		at = w.next
-		m.answer(w, brought, size)
+		m.answer(w, f.copy, f.size)
 	}
 }
 
