@@ -23,14 +23,14 @@ type storedModel struct {
 	Path    string  `json:"path"` // of the file; "": nothing is stored
 	Age     float64 `json:"age_s"`
 	Nodes   int     `json:"nodes"`           // of the job or the probe that stored it
-	Sample  float64 `json:"sample_size_mb"`  // mean size
+	Sample  float64 `json:"sample_size_mb"`  // mean
 	Error   string  `json:"error,omitempty"` // why jobs ignore the file
 
 	node perfmodel.Node
 }
 
-// readStored reads what is stored beside the index of a dataset, which it does not scan. A file that
-// jobs ignore is no error.
+// readStored reads what is stored beside the index of a dataset, which it does not scan. A file
+// that jobs ignore is no error.
 func readStored(ctx context.Context, dir string, o dataset.OpenOptions,
 	now time.Time,
 ) (*storedModel, error) {

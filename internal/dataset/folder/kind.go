@@ -17,10 +17,13 @@ const Name = "folder"
 func Kind(memory func() (int64, error)) dataset.Kind {
 	left := new(Left)
 	return dataset.Kind{
-		Name:       Name,
-		Help:       "a directory with one subdirectory per class, as torchvision's ImageFolder reads it",
+		Name: Name,
+		Help: "a directory with one subdirectory per class, as torchvision's " +
+			"ImageFolder reads it",
 		Extensions: Extensions(),
-		Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
+		Open: func(ctx context.Context, path string,
+			o dataset.OpenOptions,
+		) (dataset.Indexed, error) {
 			f, err := Open(ctx, path, Options{
 				Extensions: o.Extensions, IndexDir: o.IndexDir, Rescan: o.Rescan, View: o.View,
 				Timeout: o.Timeout, Unscanned: o.Unscanned,
