@@ -85,7 +85,9 @@ class Cell(Scenario):
         self._nodes: int = kind.get("nodes", 1)
         self._link: str = kind.get("link", "unlimited")
         self._disk: float = kind.get("disk", 0.0)  # bytes per second of the file class; 0: none
-        self.contenders = [OURS, *map(earlier, POLICIES)]
+        # bytes per second that the loop of a node takes; 0: as many as it gets
+        self._demand: float = kind.get("demand", 0.0)
+        self.contenders = [OURS] if self._demand else [OURS, *map(earlier, POLICIES)]
         rate = SOURCES[source] or FASTEST
         if self._disk:
             self._memory = 0.13
@@ -96,7 +98,7 @@ class Cell(Scenario):
             wanted = (rate + self._nodes * LINKS[self._link]) / remote
         # The first epoch, in which all comes from the source, need not take longer than ten later
         # ones should.
-        size = seconds * min(wanted, FASTEST, 10 * rate)
+        size = seconds * min(wanted, FASTEST, 10 * rate, self._nodes * self._demand or FASTEST)
         if self._disk:  # much more than the copies that may wait to be written to the class
             size = max(size, seconds * 80 * MEGA)
         self._samples = max(int(size / SIZE), 64 * 4 * self._nodes)
@@ -116,6 +118,7 @@ class Cell(Scenario):
                 if self._disk
                 else f"; {self._nodes} nodes, links: {self._link}, caches for all of it together"
             )
+            + (f"; a loop of {self._demand / MEGA:.0f} MB/s" if self._demand else "")
         )
 
     def describe(self) -> Figures:
@@ -127,6 +130,7 @@ class Cell(Scenario):
             "link": self._link,
             "disk": self._disk,
             "memory": self._memory,
+            "demand": self._demand,
         }
 
     def _mount(self, stack: contextlib.ExitStack) -> Any:
@@ -140,7 +144,7 @@ class Cell(Scenario):
             "batch_size": self.batch_size,
             "epochs": self.epochs,
             "seed": 42,
-            "step": 0.0,
+            "step": self.batch_size * SIZE / self._demand if self._demand else 0.0,
             "world_size": self._nodes,
             "memory": f"{memory}B",
         }
@@ -174,11 +178,11 @@ class Cell(Scenario):
             read = result["source"][-1]["bytes"]
         else:
             read = sum(report["source"]["bytes"] for report in reports)
-        direct = sum(
-            epoch.get("direct", {}).get("bytes", 0)
-            for report in reports
-            for epoch in report["epochs"]
-        )
+        epochs = [
+            sum(report["epochs"][e].get("direct", {}).get("bytes", 0) for report in reports)
+            for e in range(self.epochs)
+        ]
+        direct, later = sum(epochs), sum(epochs[1:])
         bound = self._bytes + (self.epochs - 1) * max(0, self._bytes - caches)
         return {
             # The mean, because a loader that reads ahead moves time from one epoch to another.
@@ -189,12 +193,19 @@ class Cell(Scenario):
             "share": read / self._bytes,
             "bound_ratio": read / bound,
             "direct": direct / self._bytes,
+            "direct_later": later / self._bytes,
             "streams": statistics.median(report["source_threads"] for report in reports),
         }
 
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         ours = medians.get(OURS["name"])
         others = {name: medians[name]["later"] for name in medians if name.startswith("before, ")}
+        if ours and self._demand:
+            return [
+                f"{self.key}: bytes/bound {ours['bound_ratio']:.4f} (wanted: at most 1.01); read "
+                "from the source in later epochs although a cache has it: "
+                f"{ours['direct_later']:.4f} of the dataset"
+            ]
         if not ours or not others:
             return []
         best = min(others, key=others.__getitem__)
@@ -220,6 +231,29 @@ def all_cells(quick: bool) -> list[Scenario]:
             Cell(f"grid/{nodes}-nodes/{link}/{source}", source, seconds, nodes=nodes, link=link)
             for nodes in (2, 4)
             for link in LINKS
+            for source in SOURCES
+        ),
+        # Where links and classes carry the demand, the source is read once.
+        *(
+            Cell(
+                f"grid/carried/{nodes}-nodes/{link}/{source}",
+                source,
+                3 * seconds,
+                nodes=nodes,
+                link=link,
+                demand=demand * MEGA,
+            )
+            for nodes, link, demand in ((2, "100mbit", 15), (2, "1gbit", 50), (4, "1gbit", 30))
+            for source in SOURCES
+        ),
+        *(
+            Cell(
+                f"grid/carried/disk/80/{source}",
+                source,
+                3 * seconds,
+                disk=80 * MEGA,
+                demand=50 * MEGA,
+            )
             for source in SOURCES
         ),
     ]

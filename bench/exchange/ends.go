@@ -75,7 +75,7 @@ func (a *arena) Held(id int32) ([]byte, uint32, exchange.Hold, bool) {
 	return a.bytes[int(id)*a.size:][:a.size:a.size], a.digests[id], nil, true
 }
 
-func (a *arena) Sample(context.Context, int32, func([]byte, uint32) error) error {
+func (a *arena) Sample(context.Context, int32, func([]byte, uint32, bool) error) error {
 	return exchange.ErrNotHeld
 }
 

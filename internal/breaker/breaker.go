@@ -1,9 +1,9 @@
 // Package breaker reads samples from the other nodes of a job, with a circuit breaker per node: it
 // knows which node owns a sample, and which nodes are worth asking at the moment.
 //
-// A node that is dead, hangs, is much slower than the source, or sends corrupt data is bypassed:
-// its samples are read from the source until it works again. That costs time and bytes, but never
-// changes data or order (DESIGN 7: never wait for one place).
+// A node that is dead, hangs, or sends corrupt data is bypassed: its samples are read from the
+// source until it works again. A request that takes much longer than the source would is given up.
+// That costs time and bytes, but never changes data or order (DESIGN 7: never wait for one place).
 //
 // A Set is safe for concurrent use. It starts no goroutine and closes nothing.
 package breaker
@@ -24,16 +24,14 @@ import (
 
 // Fetcher fetches samples from one node; *exchange.Client implements it.
 type Fetcher interface {
-	Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error)
+	Fetch(ctx context.Context, id int32, dst []byte) (exchange.Answer, error)
 }
 
 // Options configure a Set.
 type Options struct {
-	Node  int       // this node
-	Peers []Fetcher // by node; nil for this one
-	// Source returns how long a read from the source takes at the moment, 0 if that is not known.
-	Source func() time.Duration
-	Now    func() time.Time // nil: time.Now
+	Node  int              // this node
+	Peers []Fetcher        // by node; nil for this one
+	Now   func() time.Time // nil: time.Now
 	// Tell is called when a node is bypassed and when it is asked again; nil: not called.
 	Tell func(node int, text string)
 }
@@ -41,13 +39,16 @@ type Options struct {
 // ErrBypassed reports that the sample's owner is not asked at the moment.
 var ErrBypassed = errors.New("the sample's owner is bypassed")
 
-// errSilent reports that the node took too long.
-var errSilent = errors.New("no answer")
+// errSilent reports that no request to the node was answered for too long, errLate that one was
+// not.
+var (
+	errSilent = errors.New("no answer")
+	errLate   = errors.New("no answer in time")
+)
 
 // Set is the circuit breakers of the other nodes.
 type Set struct {
 	node     int
-	source   func() time.Duration
 	now      func() time.Time
 	tell     func(node int, text string)
 	owner    atomic.Pointer[func(id int) int] // nil: no sample has an owner yet
@@ -56,10 +57,7 @@ type Set struct {
 
 // NewSet returns a Set whose nodes are all alive. Until SetOwner no sample has an owner.
 func NewSet(o Options) *Set {
-	s := &Set{node: o.Node, source: o.Source, now: o.Now, tell: o.Tell}
-	if s.source == nil {
-		s.source = func() time.Duration { return 0 }
-	}
+	s := &Set{node: o.Node, now: o.Now, tell: o.Tell}
 	if s.now == nil {
 		s.now = time.Now
 	}
@@ -127,43 +125,53 @@ func (s *Set) of(id int) (int, *circuit) {
 }
 
 // Arrival reports whether another node owns the sample and is worth asking now, and predicts how
-// long it would take to fetch the sample, of this many bytes, in seconds.
-func (s *Set) Arrival(id int, bytes int64) (seconds float64, ok bool) {
+// long it would take to fetch the sample, of this many bytes, in seconds. source is how long it
+// would take from the source: as long as this is expected to take the owner, if it has to read the
+// sample. A longer queue there than here is the source's and not the node's, and reading the sample
+// here as well would make both longer.
+func (s *Set) Arrival(id int, bytes int64, source float64) (seconds float64, ok bool) {
 	_, c := s.of(id)
 	if c == nil {
 		return 0, false
 	}
 	now := s.now()
-	if !c.worth(id, now, s.source()) {
+	if !c.worth(id, now) {
 		return 0, false
 	}
-	return c.arrival(now, bytes), true
+	return c.arrival(now, bytes, source), true
 }
 
 // Nodes returns the number of nodes, this one included.
 func (s *Set) Nodes() int { return len(s.circuits) }
 
-// Fetch fetches a sample from its owner, and returns the owner and the digest of the sample's
-// bytes. On any error the caller should read the sample from the source.
-func (s *Set) Fetch(ctx context.Context, id int, dst []byte) (node int, digest uint32, err error) {
+// Fetch fetches a sample from its owner, and returns the owner, the digest of the sample's bytes,
+// and how long the owner waited for its source. On any error the caller should read the sample from
+// the source, which takes that long; it is context.DeadlineExceeded if that is faster than to wait
+// for the answer.
+func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source time.Duration) (node int,
+	digest uint32, waited time.Duration, err error,
+) {
 	n, c := s.of(id)
 	if c == nil {
-		return -1, 0, fmt.Errorf("sample %d: %w", id, ErrBypassed)
+		return -1, 0, 0, fmt.Errorf("sample %d: %w", id, ErrBypassed)
 	}
-	fetcher, bound := c.ask(s.source())
-	within, cancel := context.WithTimeout(ctx, bound)
-	defer cancel()
 	begun := s.now()
+	fetcher, limit, bound := c.ask(begun, source)
+	within, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	read := c.meter.Begin(begun, len(dst))
-	digest, err = fetcher.Fetch(within, int32(id), dst)
-	c.meter.End(s.now(), read, err)
+	answer, err := fetcher.Fetch(within, int32(id), dst)
+	read.Waited = answer.Waited
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
-		err = fmt.Errorf("sample %d: %w within %v", id, errSilent, bound)
+		c.meter.GiveUp(s.now(), read)
+		err = fmt.Errorf("sample %d: %w: %w", id, c.late(s.now(), bound), context.DeadlineExceeded)
+	} else {
+		c.meter.End(s.now(), read, err)
 	}
 	if ctx.Err() == nil {
-		s.report(n, c.answered(s.now(), s.now().Sub(begun), err))
+		s.report(n, c.answered(s.now(), s.now().Sub(begun), answer.Waited, err))
 	}
-	return n, digest, err
+	return n, answer.Digest, answer.Waited, err
 }
 
 func (s *Set) report(node int, text string) {
@@ -177,7 +185,7 @@ func (s *Set) States() []stats.Peer {
 	var out []stats.Peer
 	for n, c := range s.circuits {
 		if c.remote {
-			state := c.state(s.now(), s.source())
+			state := c.state(s.now())
 			state.Node = n
 			out = append(out, state)
 		}
@@ -198,8 +206,10 @@ type circuit struct {
 		until    time.Time     // the circuit is open until then
 		pause    time.Duration // for how long it was opened last
 		explored time.Time     // when a request was last attracted to keep the estimate current
-		skipped  int           // requests that were not made because the node is slow
+		silent   time.Time     // no request was answered since; zero: none is unanswered
 		reported bool          // Tell was called with the node being bypassed
+		cold     float64       // share of the latest answers that it had to read from the source
+		waited   float64       // seconds that it waited for that, averaged over all of these answers
 		failed   int64
 		reason   string // of the last failure
 		// away has a bit for each sample that the node gave back, in the set of this version.
@@ -209,14 +219,11 @@ type circuit struct {
 }
 
 const (
-	shortest = 2 * time.Second  // least time limit of a request
-	longest  = 10 * time.Second // largest time limit of a request
-	// A request's limit is patience times the latency, or times what the source takes. A node whose
-	// latency is over patience times the source's, plus slack, is too slow.
+	shortest = 2 * time.Second  // least time without an answer after which a node is silent
+	longest  = 10 * time.Second // largest one
+	// A request's limit is patience times what the source takes, but at least hedge.
 	patience = 8
-	slack    = 500 * time.Millisecond
-	// one request in probe goes to a node that is too slow, to see whether it still is
-	probe = 64
+	hedge    = 100 * time.Millisecond
 
 	firstPause = 500 * time.Millisecond
 	lastPause  = 30 * time.Second
@@ -239,18 +246,11 @@ func (c *circuit) setAway(version, from int, bits []byte) {
 }
 
 // worth reports whether the node is worth asking for a sample.
-func (c *circuit) worth(id int, now time.Time, source time.Duration) bool {
+func (c *circuit) worth(id int, now time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if !c.mu.alive || now.Before(c.mu.until) ||
-		id/8 < len(c.mu.away) && c.mu.away[id/8]&(1<<(id%8)) != 0 {
-		return false
-	}
-	if source <= 0 || c.mu.latency <= patience*source+slack {
-		return true
-	}
-	c.mu.skipped++
-	return c.mu.skipped%probe == 0
+	return c.mu.alive && !now.Before(c.mu.until) &&
+		!(id/8 < len(c.mu.away) && c.mu.away[id/8]&(1<<(id%8)) != 0)
 }
 
 // A node that was not chosen for some time is explored, to keep its estimate current: one request
@@ -261,9 +261,13 @@ const (
 	rest         = 100
 )
 
-// arrival predicts how long a request would take that begins now, in seconds.
-func (c *circuit) arrival(now time.Time, bytes int64) float64 {
-	seconds := c.meter.Arrival(now, bytes)
+// arrival predicts how long a request would take that begins now, in seconds, if reads from the
+// source take so long.
+func (c *circuit) arrival(now time.Time, bytes int64, source float64) float64 {
+	c.mu.Lock()
+	cold, waited := c.mu.cold, c.mu.waited
+	c.mu.Unlock()
+	seconds := c.meter.Arrival(now, bytes, waited) + cold*source
 	idle, measured := c.meter.Idle(now)
 	least := max(exploreEvery, time.Duration(rest*seconds*float64(time.Second)))
 	if !measured || idle < least {
@@ -278,33 +282,58 @@ func (c *circuit) arrival(now time.Time, bytes int64) float64 {
 	return 0
 }
 
-// ask returns the node's fetcher and the time limit of a request: the node may have to read the
-// sample from the source, which takes it as long as it takes this node. While neither time is known
-// the limit is longest.
-func (c *circuit) ask(source time.Duration) (Fetcher, time.Duration) {
+// ask returns the node's fetcher, the time limit of a request that begins now, and for how long the
+// node may answer no request at all. The node may have to read the sample from the source, which
+// takes it as long as it takes this node.
+func (c *circuit) ask(now time.Time, source time.Duration) (f Fetcher, limit, bound time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	expected := max(c.mu.latency, source)
-	if expected <= 0 {
-		return c.mu.fetcher, longest
+	if c.mu.silent.IsZero() {
+		c.mu.silent = now
 	}
-	return c.mu.fetcher, min(max(patience*expected, shortest), longest)
+	return c.mu.fetcher, min(max(patience*source, hedge), longest),
+		min(max(patience*max(c.mu.latency, source), shortest), longest)
 }
 
-// answered notes the result of a request, and returns the text for Tell, if any.
-func (c *circuit) answered(now time.Time, took time.Duration, err error) string {
+// late notes that a request was not answered in time, and returns why that is an error: it says
+// whether the node counts as silent.
+func (c *circuit) late(now time.Time, bound time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	silent := now.Sub(c.mu.silent)
+	switch {
+	case c.mu.silent.IsZero(): // another request was answered since
+	case silent >= bound, c.mu.reported:
+		return fmt.Errorf("%w for %v", errSilent, silent.Round(time.Millisecond))
+	}
+	return errLate
+}
+
+// answered notes the result of a request, and returns the text for Tell, if any. waited is how long
+// the node waited for its source; 0 if it had the sample.
+func (c *circuit) answered(now time.Time, took, waited time.Duration, err error) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !errors.Is(err, errLate) {
+		c.mu.silent = time.Time{}
+	}
 	if err == nil {
 		c.mu.latency += (took - c.mu.latency) / 16
 		if c.mu.latency == 0 {
 			c.mu.latency = took
+		}
+		c.mu.waited += (waited.Seconds() - c.mu.waited) / 16
+		if c.mu.cold -= c.mu.cold / 16; waited > 0 {
+			c.mu.cold += 1.0 / 16
 		}
 		c.mu.pause = 0
 		if c.mu.reported {
 			c.mu.reported = false
 			return "answers again"
 		}
+		return ""
+	}
+	if errors.Is(err, errLate) {
 		return ""
 	}
 	c.mu.failed++
@@ -341,13 +370,12 @@ func (c *circuit) setAlive(alive bool) string {
 	return "is gone; its samples are read from the source, or taken over by other nodes"
 }
 
-func (c *circuit) state(now time.Time, source time.Duration) stats.Peer {
+func (c *circuit) state(now time.Time) stats.Peer {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return stats.Peer{
 		Alive: c.mu.alive, Latency: c.mu.latency.Nanoseconds(), Failed: c.mu.failed,
-		Reason: c.mu.reason,
-		Bypassed: !c.mu.alive || now.Before(c.mu.until) ||
-			source > 0 && c.mu.latency > patience*source+slack,
+		Reason:   c.mu.reason,
+		Bypassed: !c.mu.alive || now.Before(c.mu.until),
 	}
 }

@@ -121,7 +121,8 @@ func New(o Options) *Cache {
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {
 			cl.writer = writeback.New(cl.Store, cl.Threads, &c.meters[int(FirstClass)+j],
-				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) })
+				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) },
+				func() { c.pool.Continue() })
 		}
 	}
 	c.start(o.Threads)
@@ -216,10 +217,6 @@ func (c *Cache) Unused() bool { return c.pool.Unused() }
 func (c *Cache) SourceReads() (samples, bytes int64) {
 	return c.sourceSamples.Load(), c.sourceBytes.Load()
 }
-
-// SourceLatency returns how long a read from the source currently takes, as a moving average; 0
-// before the first one.
-func (c *Cache) SourceLatency() time.Duration { return c.meters[Source].Latency() }
 
 // Speeds returns the read statistics of every tier, including copies out of classes.
 func (c *Cache) Speeds() []stats.Speed {

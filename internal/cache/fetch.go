@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
@@ -199,32 +200,49 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 			return Sample{Data: dst, From: tier}, origin, nil
 		}
 	}
-	tier, origin, err := c.read(ctx, r, fl, dst)
+	tier, late, origin, err := c.read(ctx, r, fl, dst)
 	if err == nil {
 		c.keep(r, id, dst, origin)
 	}
 	read := err == nil && tier == Source
-	return Sample{Data: dst, From: tier, Read: read, Direct: read && way.direct}, origin, err
+	return Sample{Data: dst, From: tier, Read: read, Direct: read && (way.direct || late)},
+		origin, err
 }
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
-// source. A read for another node never asks a third one (its Request has no Peers), so that no two
-// nodes wait for each other.
+// source. late is set if the node has not answered in time. A read for another node never asks a
+// third one (its Request has no Peers), so that no two nodes wait for each other.
 func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 	dst []byte,
-) (Tier, storageclass.Origin, error) {
+) (tier Tier, late bool, _ storageclass.Origin, _ error) {
 	id := int(fl.id)
 	if fl.remote {
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
-		node, digest, err := r.Peers.Fetch(ctx, id, dst)
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))))
+		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {
 			origin, err := c.remoteOrigin(node, id, digest)
-			return Peer, origin, err
+			return Peer, false, origin, err
 		}
+		late = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	}
 	origin, err := c.readSource(ctx, r, id, dst)
-	return Source, origin, err
+	return Source, late, origin, err
+}
+
+// unsure is how long a read from the source may take as long as that is guessed.
+const unsure = 60 * time.Millisecond
+
+// sourceTakes estimates how long it takes to read this many bytes from the source.
+func (c *Cache) sourceTakes(bytes int64) time.Duration {
+	m := &c.meters[Source]
+	seconds := min(m.Arrival(time.Now(), bytes, 0), time.Hour.Seconds())
+	takes := time.Duration(seconds * float64(time.Second))
+	if m.Known().Origin == perfmodel.Guessed {
+		takes = max(takes, unsure)
+	}
+	return takes
 }
 
 // readSource reads a sample from the source, once there may be another read from it. What a read

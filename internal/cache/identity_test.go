@@ -6,6 +6,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -138,13 +139,15 @@ type fakePeer struct {
 	err  error
 }
 
-func (p *fakePeer) Arrival(int, int64) (float64, bool) { return 0, true }
+func (p *fakePeer) Arrival(int, int64, float64) (float64, bool) { return 0, true }
 
 func (p *fakePeer) Nodes() int { return 4 }
 
-func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
+func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, _ time.Duration) (
+	int, uint32, time.Duration, error,
+) {
 	copy(dst, p.data(id))
-	return 3, digest.Of(dst), p.err
+	return 3, digest.Of(dst), 0, p.err
 }
 
 // TestConflictWithThisNode checks that a node that has read other bytes than this one is detected

@@ -73,9 +73,13 @@ func (c *Cache) route(r *Request, id int) route {
 			n++
 		}
 	}
-	arrival, peer := 0.0, false
+	if n == 0 && r.Peers == nil {
+		return route{tier: Source}
+	}
+	now := time.Now()
+	source, arrival, peer := c.meters[Source].Arrival(now, size, 0), 0.0, false
 	if r.Peers != nil {
-		if arrival, peer = r.Peers.Arrival(id, size); peer {
+		if arrival, peer = r.Peers.Arrival(id, size, source); peer {
 			tiers[n] = Peer
 			n++
 		}
@@ -88,13 +92,15 @@ func (c *Cache) route(r *Request, id int) route {
 	}
 	tiers[n] = Source
 	n++
-	now := time.Now()
 	var candidates [most]perfmodel.Candidate
 	for i, tier := range tiers[:n] {
-		if tier == Peer {
+		switch tier {
+		case Peer:
 			candidates[i].Arrival = arrival
-		} else {
-			candidates[i].Arrival = c.meters[tier].Arrival(now, size)
+		case Source:
+			candidates[i].Arrival = source
+		default:
+			candidates[i].Arrival = c.meters[tier].Arrival(now, size, 0)
 		}
 	}
 	if r.Peers != nil {

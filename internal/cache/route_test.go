@@ -21,13 +21,15 @@ func given(latency, queued float64) perfmodel.Known {
 // farPeer is another node that owns all samples, and that takes this many seconds for one.
 type farPeer float64
 
-func (p farPeer) Arrival(int, int64) (float64, bool) { return float64(p), true }
+func (p farPeer) Arrival(int, int64, float64) (float64, bool) { return float64(p), true }
 
 func (farPeer) Nodes() int { return 2 }
 
-func (p farPeer) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
+func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ time.Duration) (
+	int, uint32, time.Duration, error,
+) {
 	copy(dst, content(id, int64(len(dst))))
-	return 1, 0, context.DeadlineExceeded // it is not asked in these tests but for its arrival
+	return 1, 0, 0, context.DeadlineExceeded // it is not asked in these tests but for its arrival
 }
 
 func soon(seconds float64) func(time.Time) float64 {

@@ -25,14 +25,15 @@ func (c *Cache) Held(id int) (data []byte, digest uint32, hold storageclass.Hold
 	return s.Data, digest, s.hold, ok
 }
 
-// Serve brings a sample for another node, and calls send once with it and its digest. The bytes are
-// valid until send returns. Serve reads the sample from the source if necessary, and keeps it if
-// the plan says so; other nodes may have at most as many reads in progress as the node itself.
-// source is the number of bytes that this call read from the source. The error is
-// dataset.ErrNoSample if this node is itself fetching the sample from another one, or has no memory
-// to keep it: it would have to read the sample for each request.
+// Serve brings a sample for another node, and calls send once with it and its digest, and whether
+// this node had to wait for a read from the source. The bytes are valid until send returns. Serve
+// reads the sample from the source if necessary, and keeps it if the plan says so; other nodes may
+// have at most as many reads in progress as the node itself. source is the number of bytes that
+// this call read from the source. The error is dataset.ErrNoSample if this node is itself fetching
+// the sample from another one, or has no memory to keep it: it would have to read the sample for
+// each request.
 func (c *Cache) Serve(ctx context.Context, id int,
-	send func(data []byte, digest uint32) error,
+	send func(data []byte, digest uint32, read bool) error,
 ) (source int64, err error) {
 	if uint(id) >= uint(c.index.Len()) || c.short(id) {
 		return 0, dataset.ErrNoSample
@@ -51,7 +52,7 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	switch {
 	case err == nil:
 		digest, _ := c.digests.of(id) // known, because the sample was fetched
-		err = send(s.Data, digest)
+		err = send(s.Data, digest, s.From == Source)
 		s.Release()
 	case err == ErrAbandoned:
 		err = errGivenUp

@@ -26,7 +26,7 @@ type served struct {
 
 // serve makes the cache serve a sample to another node.
 func (g *rig) serve(ctx context.Context, id int) (got served) {
-	got.source, got.err = g.cache.Serve(ctx, id, func(data []byte, digest uint32) error {
+	got.source, got.err = g.cache.Serve(ctx, id, func(data []byte, digest uint32, read bool) error {
 		got.data, got.digest = bytes.Clone(data), digest
 		return nil
 	})
@@ -109,9 +109,11 @@ type slowPeer struct {
 	gate chan struct{}
 }
 
-func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte) (int, uint32, error) {
+func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte, source time.Duration) (
+	int, uint32, time.Duration, error,
+) {
 	<-p.gate
-	return p.fakePeer.Fetch(ctx, id, dst)
+	return p.fakePeer.Fetch(ctx, id, dst, source)
 }
 
 // TestRemoteReadsDoNotWaitForAnotherNode checks that a sample that this node is fetching from

@@ -79,15 +79,19 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c.uses.Lock()
 	defer c.uses.Unlock()
 	u.filled, u.read = plan, read
-	for _, ids := range plan {
-		u.fill(ids)
+	for j, ids := range plan {
+		u.fill(j, ids)
 	}
 }
 
 // fill starts to bring the samples of one class. cache.uses must be held.
-func (u *Use) fill(ids []int32) {
+func (u *Use) fill(class int, ids []int32) {
 	c, read := u.cache, u.read
-	u.fills = append(u.fills, c.pool.AddFill(ids, func(w *Worker, id int) (abandoned bool) {
+	var ready func() bool // nil: memory, which never lets a worker wait
+	if class < len(c.classes) && c.classes[class].writer != nil {
+		ready = c.classes[class].writer.Room
+	}
+	u.fills = append(u.fills, c.pool.AddFill(ids, ready, func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
 		if err == nil && s.Read {
 			read(c.index.Size(id))
@@ -101,7 +105,7 @@ func (u *Use) fill(ids []int32) {
 func (u *Use) refill() {
 	for j, ids := range u.filled {
 		if j < len(u.cache.classes) && u.cache.classes[j].inPlace != nil {
-			u.fill(ids)
+			u.fill(j, ids)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func bring(t *testing.T, c *cache.Cache, id int32) {
 	u := c.Use(nil)
 	defer u.Close()
 	u.Keep([][]int32{{id}})
-	if _, err := c.Serve(t.Context(), int(id), func([]byte, uint32) error {
+	if _, err := c.Serve(t.Context(), int(id), func([]byte, uint32, bool) error {
 		return nil
 	}); err != nil {
 		t.Fatal(err)

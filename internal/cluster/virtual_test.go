@@ -154,7 +154,7 @@ func (h held) Held(id int32) ([]byte, uint32, exchange.Hold, bool) {
 	return data, digest.Of(data), nil, true
 }
 
-func (h held) Sample(_ context.Context, id int32, _ func([]byte, uint32) error) error {
+func (h held) Sample(_ context.Context, id int32, _ func([]byte, uint32, bool) error) error {
 	return exchange.ErrNotHeld
 }
 

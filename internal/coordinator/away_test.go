@@ -26,7 +26,7 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		return func() bool {
 			return !slices.ContainsFunc([]*Coordinator{all[0], all[2]}, func(c *Coordinator) bool {
 				return slices.ContainsFunc(ids, func(id int) bool {
-					_, asked := c.Peers().Arrival(id, 1000)
+					_, asked := c.Peers().Arrival(id, 1000, 0)
 					return asked != want
 				})
 			})

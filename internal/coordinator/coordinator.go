@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/breaker"
@@ -51,9 +50,7 @@ type Samples interface {
 	Has(id int) bool
 	// Serve sends a sample, and returns how many bytes it read from the source for that.
 	Serve(ctx context.Context, id int,
-		send func(data []byte, digest uint32) error) (source int64, err error)
-	// SourceLatency returns how long the source currently takes for a sample.
-	SourceLatency() time.Duration
+		send func(data []byte, digest uint32, read bool) error) (source int64, err error)
 	// Watch has w told of samples that are given back, until leave is called.
 	Watch(w watcher) (leave func())
 }
@@ -137,12 +134,6 @@ func (c *Coordinator) connect() {
 	}
 	c.peers = breaker.NewSet(breaker.Options{
 		Node: c.me, Peers: fetchers,
-		Source: func() time.Duration {
-			if h := c.holder.Load(); h != nil {
-				return h.samples.SourceLatency()
-			}
-			return 0
-		},
 		Tell: func(node int, text string) {
 			c.o.Log.Warn("node " + strconv.Itoa(node) + " " + text)
 		},

@@ -32,21 +32,19 @@ type fakeSamples struct {
 func (f *fakeSamples) Held(id int) ([]byte, uint32, exchange.Hold, bool) {
 	return []byte{byte(id)}, digest.Of([]byte{byte(id)}), nil, f.held[id]
 }
-func (f *fakeSamples) Watch(watcher) func()         { return func() {} }
-func (f *fakeSamples) Has(id int) bool              { return f.held[id] }
-func (f *fakeSamples) SourceLatency() time.Duration { return 0 }
-
+func (f *fakeSamples) Watch(watcher) func() { return func() {} }
+func (f *fakeSamples) Has(id int) bool      { return f.held[id] }
 func (f *fakeSamples) Serve(_ context.Context, id int,
-	send func([]byte, uint32) error,
+	send func([]byte, uint32, bool) error,
 ) (int64, error) {
 	switch {
 	case f.held[id]:
-		return 0, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}))
+		return 0, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}), true)
 	case id < 0 || id >= f.source:
 		return 0, dataset.ErrNoSample
 	}
 	f.reads++
-	return 1000, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}))
+	return 1000, send([]byte{byte(id)}, digest.Of([]byte{byte(id)}), true)
 }
 
 // TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce checks that a held sample is sent, and that
@@ -61,7 +59,7 @@ func TestHolderReadsForOthersOnlyWhereSamplesAreReadOnce(t *testing.T) {
 		return once, fails
 	}, func(bytes int64) { charged += bytes }}
 	sample := func(id int32) (data []byte, err error) {
-		err = h.Sample(t.Context(), id, func(d []byte, _ uint32) error {
+		err = h.Sample(t.Context(), id, func(d []byte, _ uint32, _ bool) error {
 			data = slices.Clone(d)
 			return nil
 		})
@@ -106,7 +104,8 @@ func TestNodesGiveEachOtherSamples(t *testing.T) {
 			node.SetOwner(func(id int) int { return id })
 		}
 		data := make([]byte, 1)
-		if node, sum, err := c[0].Peers().Fetch(t.Context(), 1, data); err != nil || node != 1 ||
+		if node, sum, _, err := c[0].Peers().Fetch(t.Context(), 1, data,
+			time.Second); err != nil || node != 1 ||
 			sum != digest.Of([]byte{1}) || data[0] != 1 {
 			t.Errorf("TLS %v: fetched %v from node %d, digest %d: %v", on, data, node, sum, err)
 		}

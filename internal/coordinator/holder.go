@@ -24,7 +24,9 @@ func (h *holder) Held(id int32) (data []byte, digest uint32, hold exchange.Hold,
 }
 
 // Sample implements exchange.Holder.
-func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32) error) error {
+func (h *holder) Sample(ctx context.Context, id int32,
+	send func([]byte, uint32, bool) error,
+) error {
 	if !h.samples.Has(int(id)) {
 		switch once, err := h.readOnce(ctx); {
 		case err != nil:

@@ -108,13 +108,13 @@ func (c *Client) Connect(ctx context.Context) error {
 	return err
 }
 
-// Fetch reads sample id into dst, whose length must be the sample's, and returns the digest that
-// the peer's Holder reported, against which dst was verified. The error is a *FetchError, whose
-// kind says what to do; the contents of dst are then undefined. Fetch may be called concurrently.
-func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32, err error) {
+// Fetch reads sample id into dst, whose length must be the sample's, and returns what the peer said
+// of it: dst was verified against its digest. The error is a *FetchError, whose kind says what to
+// do; the contents of dst are then undefined. Fetch may be called concurrently.
+func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (Answer, error) {
 	if id < 0 || len(dst) > wire.MaxSample {
 		c.failed.Add(1)
-		return 0, &FetchError{
+		return Answer{}, &FetchError{
 			Peer: c.peer,
 			ID:   id,
 			Kind: ErrNotHeld,
@@ -125,8 +125,9 @@ func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32
 	for attempt := 1; ; attempt++ {
 		l, err := c.connection(ctx)
 		if err == nil {
-			if digest, err = l.Fetch(ctx, id, dst); err == nil {
-				return digest, nil
+			var a Answer
+			if a, err = l.Fetch(ctx, id, dst); err == nil {
+				return a, nil
 			}
 			if err == link.ErrBroken {
 				if attempt == 1 {
@@ -136,7 +137,7 @@ func (c *Client) Fetch(ctx context.Context, id int32, dst []byte) (digest uint32
 			}
 		}
 		c.failed.Add(1)
-		return 0, &FetchError{Peer: c.peer, ID: id, Kind: kindOf(err), Err: err}
+		return Answer{}, &FetchError{Peer: c.peer, ID: id, Kind: kindOf(err), Err: err}
 	}
 }
 

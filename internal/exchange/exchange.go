@@ -53,6 +53,9 @@ var (
 	ErrClosed = wire.ErrClosed
 )
 
+// Answer describes a sample that was fetched.
+type Answer = wire.Answer
+
 // FetchError reports why a sample could not be fetched.
 type FetchError struct {
 	Peer int   // the node that was asked
@@ -87,12 +90,14 @@ type Holder interface {
 	// It must return at once; if held is false the request goes to Sample. The bytes must not
 	// change until hold, unless that is nil, is released: when they were sent, or will not be.
 	Held(id int32) (data []byte, digest uint32, hold Hold, held bool)
-	// Sample calls send once with the sample's bytes and their digest. The bytes must not change
-	// until send returns, which it does when they were written or the peer is gone. Sample may take
-	// as long as a read from the source, and must return early if ctx is canceled: the peer no
-	// longer wants the sample. If the error is ErrNotHeld, the peer is told so; any other means
-	// that the sample could not be read, and its text is sent along.
-	Sample(ctx context.Context, id int32, send func(data []byte, digest uint32) error) error
+	// Sample calls send once with the sample's bytes and their digest, and whether it had to wait
+	// for a read from the source. The bytes must not change until send returns, which it does when
+	// they were written or the peer is gone. Sample may take as long as a read from the source, and
+	// must return early if ctx is canceled: the peer no longer wants the sample. If the error is
+	// ErrNotHeld, the peer is told so; any other means that the sample could not be read, and its
+	// text is sent along.
+	Sample(ctx context.Context, id int32,
+		send func(data []byte, digest uint32, read bool) error) error
 }
 
 // Hold keeps the bytes of a sample as they are until it is released. Package storageclass has the

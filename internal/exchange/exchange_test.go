@@ -9,6 +9,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
 func TestFetchReturnsTheSample(t *testing.T) {
@@ -51,6 +53,27 @@ func TestFetchReturnsTheSample(t *testing.T) {
 				t.Errorf("server: %+v", got)
 			}
 		})
+	}
+}
+
+// TestAnswersTellOfTheSource: an answer says for how long its sample was read from the source; one
+// that lay in memory was not.
+func TestAnswersTellOfTheSource(t *testing.T) { overAllTransports(t, testAnswersTellOfTheSource) }
+
+func testAnswersTellOfTheSource(t *testing.T, ln net.Listener, dial dialer) {
+	const takes = 4 * wire.WaitUnit
+	h := newHolder(10, 10)
+	h.read = func(ctx context.Context, id int32) error {
+		<-time.After(takes)
+		return nil
+	}
+	serve(t, ln, node(0), h, ServerOptions{})
+	c := client(t, dial, ClientOptions{})
+	for id, least := range []time.Duration{0, takes - wire.WaitUnit} {
+		a, err := c.Fetch(t.Context(), int32(id), make([]byte, 10))
+		if err != nil || a.Waited < least || a.Waited > 0 && least == 0 {
+			t.Errorf("sample %d: waited %v, want at least %v; error %v", id, a.Waited, least, err)
+		}
 	}
 }
 

@@ -64,14 +64,16 @@ func (x hold) Release() { x.h.holds.Add(-1) }
 
 // fetched fetches a sample, whose digest must be that of its bytes.
 func fetched(c *Client, ctx context.Context, id int32, dst []byte) error {
-	sum, err := c.Fetch(ctx, id, dst)
-	if err == nil && sum != digest.Of(dst) {
-		err = fmt.Errorf("sample %d: another digest, %x", id, sum)
+	a, err := c.Fetch(ctx, id, dst)
+	if err == nil && a.Digest != digest.Of(dst) {
+		err = fmt.Errorf("sample %d: another digest, %x", id, a.Digest)
 	}
 	return err
 }
 
-func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32) error) error {
+func (h *holder) Sample(ctx context.Context, id int32,
+	send func([]byte, uint32, bool) error,
+) error {
 	if int(id) >= len(h.samples) {
 		return fmt.Errorf("not in this holder: %w", ErrNotHeld)
 	}
@@ -81,7 +83,7 @@ func (h *holder) Sample(ctx context.Context, id int32, send func([]byte, uint32)
 		}
 	}
 	lent := bytes.Clone(h.samples[id])
-	err := send(lent, digest.Of(lent))
+	err := send(lent, digest.Of(lent), h.read != nil)
 	clear(lent) // a send that still goes on would send zeros
 	return err
 }

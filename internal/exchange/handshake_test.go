@@ -79,7 +79,7 @@ func TestAnotherVersionIsNamed(t *testing.T) {
 	_, err := node(1).greet(context.Background(), mine, 0, 1, time.Second)
 	var differs *HandshakeError
 	if !errors.As(err, &differs) || differs.What != "version" || differs.Theirs != "7" ||
-		differs.Mine != "3" {
+		differs.Mine != "4" {
 		t.Error(err)
 	}
 }

@@ -314,6 +314,8 @@ func (o *outlet) gather() bool {
 			text := e.text[:min(len(e.text), wire.MaxMessage)]
 			e.data, e.sum = []byte(text), digest.Of([]byte(text))
 			h.Kind, h.Code, h.Length = wire.KindFailure, e.code, uint32(len(text))
+		} else {
+			h.Waited = wire.Wait(e.waited)
 		}
 		h.Put(head, e.sum)
 		o.vecs = append(o.vecs, head)

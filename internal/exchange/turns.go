@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // add registers a connection.
@@ -78,13 +79,13 @@ func (s *Server) read(c *serverConn, tag uint32) {
 	sent := false
 	err := errors.New("cancelled before it was read")
 	if !dropped {
-		err = s.h.Sample(ctx, id, func(data []byte, digest uint32) error {
+		err = s.h.Sample(ctx, id, func(data []byte, digest uint32, read bool) error {
 			if sent {
 				return errors.New("send was called twice")
 			}
 			sent, reads = true, false
 			s.endRead(nil)
-			return c.lend(tag, data, digest)
+			return c.lend(tag, data, digest, read)
 		})
 		if err == nil {
 			err = errors.New("the holder sent nothing")
@@ -113,13 +114,16 @@ func (s *Server) endRead(c *serverConn) {
 }
 
 // lend makes data the answer to a request, and waits until it was written or the connection has
-// ended.
-func (c *serverConn) lend(tag uint32, data []byte, digest uint32) error {
+// ended. read says whether it was read from the source.
+func (c *serverConn) lend(tag uint32, data []byte, digest uint32, read bool) error {
 	sent := make(chan struct{})
 	c.mu.Lock()
 	e := &c.mu.table[tag]
 	e.cancel = nil
 	e.answer(data, digest)
+	if read {
+		e.waited = time.Since(e.since)
+	}
 	e.sent = sent
 	c.mu.ready = append(c.mu.ready, tag)
 	c.mu.Unlock()

@@ -3,6 +3,7 @@
 package meter
 
 import (
+	"errors"
 	"sync"
 	"time"
 
@@ -15,7 +16,6 @@ import (
 type Meter struct {
 	mu     sync.Mutex // guards the following
 	total  stats.Speed
-	recent time.Duration // moving average of the duration of a read
 	fit    perfmodel.Fit
 	origin perfmodel.Origin // of fit
 	zero   time.Time        // of the times that fit is given
@@ -35,6 +35,9 @@ type Read struct {
 	start time.Time
 	size  int64 // bytes
 	ahead int64 // bytes that were being read when it began
+	// Waited is for how long the read waited for something else than the tier, which its caller may
+	// set before End: estimates do not count it.
+	Waited time.Duration
 }
 
 // mb returns the MB of so many bytes.
@@ -68,20 +71,36 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 	if err != nil {
 		return
 	}
-	if m.recent += (took - m.recent) / 16; m.total.Samples == 0 {
-		m.recent = took
-	}
-	if m.total.Samples == 0 {
-		m.zero = now
-	}
 	m.peak(r, took)
 	m.total.Samples++
 	m.total.Bytes += r.size
 	m.last = now
 	if m.origin != perfmodel.Given {
-		m.fit.Observe(now.Sub(m.zero).Seconds(), mb(r.size), mb(r.ahead), took.Seconds())
-		m.origin = perfmodel.Measured
+		m.observe(now, r)
 	}
+}
+
+// GiveUp records that a read was given up, for having taken too long: what it has taken counts as
+// if it had ended.
+func (m *Meter) GiveUp(now time.Time, r Read) {
+	m.End(now, r, errGivenUp)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.origin != perfmodel.Given {
+		m.observe(now, r)
+	}
+}
+
+var errGivenUp = errors.New("given up")
+
+// observe has the estimates take account of a read that ended now. m.mu must be held.
+func (m *Meter) observe(now time.Time, r Read) {
+	if m.zero.IsZero() {
+		m.zero = now
+	}
+	took := now.Sub(r.start) - r.Waited // below 0, if that is wrong: the fit ignores the read
+	m.fit.Observe(now.Sub(m.zero).Seconds(), mb(r.size), mb(r.ahead), took.Seconds())
+	m.origin = perfmodel.Measured
 }
 
 // Weights of a read that is faster, or slower, than the peak.
@@ -116,14 +135,15 @@ func (m *Meter) Occupy(bytes int) {
 
 // Arrival predicts how long a read of this many bytes would take if it began now, in seconds. It is
 // at least as long as the reads in progress have taken on average: a tier that stops responding is
-// known to be slow before a read of it has ended.
-func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
+// known to be slow before a read of it has ended. wait is for how long reads wait for something
+// else than the tier on average, in seconds, which counts neither there nor in the result.
+func (m *Meter) Arrival(now time.Time, bytes int64, wait float64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	seconds := m.fit.Predict(mb(bytes), mb(m.ahead+m.besides))
 	if m.underWay > 0 && m.origin != perfmodel.Given {
 		age := now.Sub(m.since) - m.begun/time.Duration(m.underWay)
-		seconds = max(seconds, age.Seconds())
+		seconds = max(seconds, age.Seconds()-wait)
 	}
 	return seconds
 }
@@ -173,11 +193,4 @@ func (m *Meter) Speed(now time.Time) stats.Speed {
 		s.Busy += now.Sub(m.since).Seconds()
 	}
 	return s
-}
-
-// Latency returns the moving average of the duration of a read; 0 before the first one.
-func (m *Meter) Latency() time.Duration {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.recent
 }

@@ -2,6 +2,7 @@
 package pool
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -54,6 +55,9 @@ type Consumer interface {
 // Fill is a list of samples to bring into their classes ahead of time.
 type Fill struct {
 	ids []int32 // the remaining samples, in order
+	// ready reports whether the next sample can be brought without waiting for its class; nil: it
+	// always can. It is called with the pool's lock held.
+	ready func() bool
 	// run brings a sample, and reports whether the fetch was abandoned.
 	run func(w *Worker, id int) (abandoned bool)
 }
@@ -135,9 +139,13 @@ func (p *Pool) Submit(tasks []Task) {
 	}
 }
 
-// AddFill starts a fill; RemoveFill ends it without waiting for reads in progress.
-func (p *Pool) AddFill(ids []int32, run func(w *Worker, id int) (abandoned bool)) *Fill {
-	f := &Fill{ids: ids, run: run}
+// AddFill starts a fill; RemoveFill ends it without waiting for reads in progress. While ready, if
+// it is not nil, says that the class cannot take a sample, no worker waits for that: Continue must
+// be called when it can.
+func (p *Pool) AddFill(ids []int32, ready func() bool,
+	run func(w *Worker, id int) (abandoned bool),
+) *Fill {
+	f := &Fill{ids: ids, ready: ready, run: run}
 	p.mu.Lock()
 	p.fills = append(p.fills, f)
 	p.hire(p.maxFilling())
@@ -146,21 +154,20 @@ func (p *Pool) AddFill(ids []int32, run func(w *Worker, id int) (abandoned bool)
 	return f
 }
 
+// Continue continues fills whose classes can take samples again.
+func (p *Pool) Continue() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.fills) > 0 && p.idle > 0 {
+		p.changed.Broadcast()
+	}
+}
+
+// RemoveFill ends a fill.
 func (p *Pool) RemoveFill(f *Fill) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f.ids = nil
-	p.forget(f)
-}
-
-// forget removes a fill from the list. p.mu must be held.
-func (p *Pool) forget(f *Fill) {
-	for i, g := range p.fills {
-		if g == f {
-			p.fills = append(p.fills[:i], p.fills[i+1:]...)
-			return
-		}
-	}
+	f.ids = nil // nextFill removes it
 }
 
 // work runs one worker.
@@ -182,9 +189,11 @@ func (p *Pool) work() {
 			p.mu.Lock()
 		case p.closed:
 			return
-		case len(p.fills) > 0 && p.filling < p.maxFilling():
-			abandoned = p.fillOne(&w)
 		default:
+			if f := p.nextFill(); f != nil {
+				abandoned = p.fillOne(&w, f)
+				break
+			}
 			p.idle++
 			p.changed.Wait()
 			p.idle--
@@ -195,14 +204,24 @@ func (p *Pool) work() {
 	}
 }
 
-// fillOne brings the next sample of the next fill, round-robin. p.mu must be held.
-func (p *Pool) fillOne(w *Worker) (abandoned bool) {
-	p.turn = (p.turn + 1) % len(p.fills)
-	f := p.fills[p.turn]
-	if len(f.ids) == 0 {
-		p.forget(f)
-		return false
+// nextFill returns the fill that a worker should continue, round-robin; nil: none. p.mu must be
+// held.
+func (p *Pool) nextFill() *Fill {
+	if p.filling >= p.maxFilling() {
+		return nil
 	}
+	p.fills = slices.DeleteFunc(p.fills, func(f *Fill) bool { return len(f.ids) == 0 })
+	for range p.fills {
+		p.turn = (p.turn + 1) % len(p.fills)
+		if f := p.fills[p.turn]; f.ready == nil || f.ready() {
+			return f
+		}
+	}
+	return nil
+}
+
+// fillOne brings the next sample of a fill. p.mu must be held.
+func (p *Pool) fillOne(w *Worker, f *Fill) (abandoned bool) {
 	id := f.ids[0]
 	f.ids = f.ids[1:]
 	p.filling++

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
@@ -248,13 +249,15 @@ func TestSamplesForAClassTakeNoSlots(t *testing.T) {
 // everything is a peer that owns every sample.
 type everything struct{}
 
-func (everything) Arrival(int, int64) (float64, bool) { return 0, true }
+func (everything) Arrival(int, int64, float64) (float64, bool) { return 0, true }
 
 func (everything) Nodes() int { return 2 }
 
-func (everything) Fetch(_ context.Context, id int, dst []byte) (int, uint32, error) {
+func (everything) Fetch(_ context.Context, id int, dst []byte, _ time.Duration) (
+	int, uint32, time.Duration, error,
+) {
 	copy(dst, cachetest.Content(id, int64(len(dst))))
-	return 1, digest.Of(dst), nil
+	return 1, digest.Of(dst), 0, nil
 }
 
 // TestOwnersAreAsked checks that samples that other nodes own are fetched from them.

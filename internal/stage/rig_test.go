@@ -204,7 +204,9 @@ func (g *rig) close() {
 
 // serve makes the cache fetch a sample for another node.
 func (g *rig) serve(id int) error {
-	_, err := g.cache.Serve(context.Background(), id, func([]byte, uint32) error { return nil })
+	_, err := g.cache.Serve(context.Background(), id, func([]byte, uint32, bool) error {
+		return nil
+	})
 	return err
 }
 

@@ -23,6 +23,7 @@ import (
 type Writer struct {
 	class   storageclass.Store
 	kept    func(id int, origin storageclass.Origin) // called after each sample that was written
+	room    func()                                   // called when Room may have become true
 	reads   *meter.Meter                             // of the class, which writes delay
 	meter   meter.Meter
 	workers sync.WaitGroup
@@ -51,11 +52,12 @@ const (
 )
 
 // New returns a writer, and starts its goroutines, one for each sample that is written at the same
-// time. reads measures the reads from the class. kept is called after each. Close ends them.
+// time. reads measures the reads from the class. kept is called after each, and room when Room
+// becomes true. Close ends them.
 func New(class storageclass.Store, threads int, reads *meter.Meter,
-	kept func(id int, origin storageclass.Origin),
+	kept func(id int, origin storageclass.Origin), room func(),
 ) *Writer {
-	w := &Writer{class: class, reads: reads, kept: kept, byID: make(map[int32]*copyOf)}
+	w := &Writer{class: class, reads: reads, kept: kept, room: room, byID: map[int32]*copyOf{}}
 	w.changed = sync.NewCond(&w.mu)
 	for range max(threads, 1) {
 		w.workers.Go(w.work)
@@ -68,6 +70,16 @@ func (w *Writer) Know(k perfmodel.Known) { w.meter.Know(k) }
 
 // Known returns what is known of writes to the class.
 func (w *Writer) Known() perfmodel.Known { return w.meter.Known() }
+
+// Room reports whether samples should be read ahead of time for the class. It leaves a quarter of
+// the memory to those that are read for batches, which cost no read of their own.
+func (w *Writer) Room() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.roomLocked()
+}
+
+func (w *Writer) roomLocked() bool { return w.bytes < Memory/4*3 }
 
 // Put copies a sample, to be written. If there is no memory for the copy, it waits for some if
 // patient, and else leaves the sample out.
@@ -147,11 +159,18 @@ func (w *Writer) work() {
 			w.write(c)
 			w.mu.Lock()
 			delete(w.byID, c.id)
+			had := w.roomLocked()
 			w.bytes -= int64(len(c.data))
+			gained := !had && w.roomLocked()
 			if len(w.spare) < spareBuffers {
 				w.spare = append(w.spare, c.data)
 			}
 			w.changed.Broadcast()
+			if gained {
+				w.mu.Unlock()
+				w.room()
+				w.mu.Lock()
+			}
 		case w.closed:
 			return
 		default:

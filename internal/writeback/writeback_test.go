@@ -35,7 +35,7 @@ func (s *slowStore) Put(id int, data []byte, _ storageclass.Origin) error {
 
 func newSlow(t *testing.T) (*Writer, *slowStore) {
 	s := &slowStore{}
-	w := New(s, 1, new(meter.Meter), func(int, storageclass.Origin) {})
+	w := New(s, 1, new(meter.Meter), func(int, storageclass.Origin) {}, func() {})
 	t.Cleanup(func() {
 		if !w.Close(time.Hour) {
 			t.Error("the writer has not ended")
@@ -65,6 +65,26 @@ func TestWriterNeverDelaysABatch(t *testing.T) {
 		w.Flush()
 		if want := []int{0, 1, 2, 3, 6}; !slices.Equal(s.put, want) {
 			t.Errorf("written are %v, want %v", s.put, want)
+		}
+	})
+}
+
+// TestRoomIsLeftForBatches checks that reading ahead is asked to pause before the memory for copies
+// is full, and told when it may continue.
+func TestRoomIsLeftForBatches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, _ := newSlow(t)
+		told := 0
+		w.room = func() { told++ }
+		for id := range 4 {
+			if want := id < 3; w.Room() != want {
+				t.Errorf("with %d of 4 quarters taken: Room is %v", id, !want)
+			}
+			w.Put(id, make([]byte, Memory/4), storageclass.Origin{}, false)
+		}
+		w.Flush()
+		if !w.Room() || told != 1 {
+			t.Errorf("when all is written: Room is %v, told %d times", w.Room(), told)
 		}
 	})
 }

@@ -163,8 +163,8 @@ func (l *Link) Err() error {
 	return l.mu.err
 }
 
-// Fetch fetches one sample and returns its digest. An error without a kind is the context's.
-func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err error) {
+// Fetch fetches one sample. An error without a kind is the context's.
+func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (a wire.Answer, err error) {
 	var tag uint32
 	select {
 	case tag = <-l.free:
@@ -172,35 +172,36 @@ func (l *Link) Fetch(ctx context.Context, id int32, dst []byte) (sum uint32, err
 		select {
 		case tag = <-l.free:
 		case <-ctx.Done():
-			return 0, ctx.Err()
+			return a, ctx.Err()
 		case <-l.dead:
-			return 0, ErrBroken
+			return a, ErrBroken
 		}
 	}
 	c := &l.calls[tag]
 	l.inFlight.Add(1)
 	if !l.send(c, id, dst) {
 		l.inFlight.Add(-1)
-		return 0, ErrBroken
+		return a, ErrBroken
 	}
 	select {
 	case err = <-c.done:
 	case <-ctx.Done():
 		if !c.leave() {
 			l.cancel(c)
-			return 0, ctx.Err()
+			return a, ctx.Err()
 		}
 		err = <-c.done
 	}
 	if err == nil {
-		if sum = digest.Of(dst); !wire.Sealed(c.head[:], sum) {
+		a = wire.Answer{Digest: digest.Of(dst), Waited: wire.WaitOf(c.head[:])}
+		if !wire.Sealed(c.head[:], a.Digest) {
 			err = fmt.Errorf("%w: its checksum does not match", wire.ErrCorrupt)
 		}
 	} else if expired := (*expiry)(nil); err == ErrBroken || errors.As(err, &expired) {
-		return 0, err // the tag is released elsewhere
+		return a, err // the tag is released elsewhere
 	}
 	l.release(c)
-	return sum, err
+	return a, err
 }
 
 // send appends a request to the buffer, and wakes the writer if the buffer was empty.

@@ -10,6 +10,8 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"math"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
 )
@@ -19,7 +21,7 @@ import (
 //   - 1: first version.
 //   - 2: payloads are checksummed by the samples' digest instead of CRC-32C.
 //   - 3: kind 2, ASK, was removed; proofs are made as in the control protocol.
-const Version = 3
+const Version = 4
 
 // A frame is a header and a payload. All integers are little-endian:
 //
@@ -86,21 +88,45 @@ func Malformed(format string, args ...any) error {
 
 // Header is a frame without its payload.
 type Header struct {
-	Kind   Kind
-	Code   Code
+	Kind Kind
+	Code Code
+	// Waited is how long the server waited for the sample, in units of WaitUnit, rounded down, if it
+	// had to read the sample from the source; only in SAMPLE.
+	Waited uint16
 	Tag    uint32
 	Sample int32
 	Length uint32 // of the payload
 }
 
+// Answer describes a sample that was received.
+type Answer struct {
+	Digest uint32 // of its bytes
+	// Waited is how long the peer waited for the sample because it had to read it from the source.
+	Waited time.Duration
+}
+
+// WaitUnit is the unit of Header.Waited: the longest time that it can state is 16 s.
+const WaitUnit = 250 * time.Microsecond
+
+// Wait returns the Waited of a header for a time; one that is too long is stated as the longest.
+func Wait(t time.Duration) uint16 {
+	return uint16(min(max(t/WaitUnit, 0), math.MaxUint16))
+}
+
 // Put encodes h into b; payload is the payload's digest.
 func (h Header) Put(b []byte, payload uint32) {
 	_ = b[HeaderSize-1]
-	b[0], b[1], b[2], b[3] = byte(h.Kind), byte(h.Code), 0, 0
+	b[0], b[1] = byte(h.Kind), byte(h.Code)
+	binary.LittleEndian.PutUint16(b[2:], h.Waited)
 	binary.LittleEndian.PutUint32(b[4:], h.Tag)
 	binary.LittleEndian.PutUint32(b[8:], uint32(h.Sample))
 	binary.LittleEndian.PutUint32(b[12:], h.Length)
 	binary.LittleEndian.PutUint32(b[16:], crc32.Update(payload, castagnoli, b[:16]))
+}
+
+// WaitOf returns how long the server waited, by the header of a SAMPLE.
+func WaitOf(b []byte) time.Duration {
+	return time.Duration(binary.LittleEndian.Uint16(b[2:])) * WaitUnit
 }
 
 // Sealed reports whether the checksum in header b matches the header and the payload's digest.
@@ -113,12 +139,12 @@ func Sealed(b []byte, payload uint32) bool {
 func Parse(b []byte, fromServer bool) (Header, error) {
 	_ = b[HeaderSize-1]
 	h := Header{
-		Kind: Kind(b[0]), Code: Code(b[1]),
+		Kind: Kind(b[0]), Code: Code(b[1]), Waited: binary.LittleEndian.Uint16(b[2:]),
 		Tag:    binary.LittleEndian.Uint32(b[4:]),
 		Sample: int32(binary.LittleEndian.Uint32(b[8:])),
 		Length: binary.LittleEndian.Uint32(b[12:]),
 	}
-	if b[2]|b[3] != 0 || fromServer != (h.Kind >= KindSample) {
+	if h.Waited != 0 && h.Kind != KindSample || fromServer != (h.Kind >= KindSample) {
 		return h, Malformed("header % x", b[:HeaderSize])
 	}
 	unit, limit := uint32(1), uint32(0)

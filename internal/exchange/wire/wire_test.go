@@ -24,6 +24,7 @@ func golden() map[string][]byte {
 		"cancel":  frame(Header{Kind: KindCancel}, []byte{7, 0, 0, 0}),
 		"ping":    frame(Header{Kind: KindPing}, nil),
 		"sample":  frame(Header{Kind: KindSample, Tag: 8, Sample: 2}, []byte("bytes")),
+		"waited":  frame(Header{Kind: KindSample, Waited: 600, Tag: 8, Sample: 2}, []byte("bytes")),
 		"failure": frame(Header{Kind: KindFailure, Code: CodeFailed, Tag: 7, Sample: 1234567},
 			[]byte("no such file")),
 		"pong": frame(Header{Kind: KindPong}, nil),

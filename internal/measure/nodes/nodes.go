@@ -132,7 +132,7 @@ func (h *holder) Held(id int32) (data []byte, sum uint32,
 }
 
 // Sample implements exchange.Holder.
-func (h *holder) Sample(context.Context, int32, func([]byte, uint32) error) error {
+func (h *holder) Sample(context.Context, int32, func([]byte, uint32, bool) error) error {
 	return exchange.ErrNotHeld
 }
 
