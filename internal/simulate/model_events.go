@@ -128,9 +128,9 @@ func (m *model) waiter(w waiter) int32 {
 
 // stage preprocesses a sample that is fetched at time t and writes it to the staging buffer (thesis
 // equations 3.3 and 3.4).
-func (m *model) stage(n *node, at int, t, size float64) {
+func (m *model) stage(n *node, p *position, t, size float64) {
 	alone := size * m.write
-	n.pos(at).at = n.cpu.run(m.now, t, alone, alone*m.perThread)
+	p.at = n.cpu.run(m.now, t, alone, alone*m.perThread)
 }
 
 // sourceEnd finishes the source read that ends now.
@@ -146,7 +146,7 @@ func (m *model) sourceEnd() {
 		n.soon = append(n.soon, alarm{m.now + m.latency + f.size/n.fill[class].rate, f.who.what})
 		m.setClock(i, n)
 	case f.who.what == stageRead:
-		m.stage(n, f.who.at, m.now+m.latency, f.size)
+		m.stage(n, n.pos(f.who.at), m.now+m.latency, f.size)
 		m.staged(i, n, f.who.at)
 	}
 	for at := f.who.next; at >= 0; {
@@ -182,7 +182,7 @@ func (m *model) answer(w waiter, c int32, size float64) {
 		end = t
 		m.count(cp, false, own, size)
 	}
-	m.stage(n, w.at, end, size)
+	m.stage(n, n.pos(w.at), end, size)
 	m.staged(i, n, w.at)
 }
 

@@ -96,9 +96,10 @@ func (s *measure) add(epoch, step, node int, ids []int32) {
 		}
 	}
 	slots, value := s.slots[epoch], uint32(node<<4|16*step/s.steps)+1
+	mask, shift := s.mask, s.shift&31
 	for _, k := range ids {
-		if k&s.mask == 0 {
-			slots[k>>s.shift] = value
+		if k&mask == 0 {
+			slots[k>>shift] = value
 		}
 	}
 }

@@ -137,7 +137,8 @@ func (m *model) peerEnd(n *node, cp *sampleCopy, size float64) float64 {
 
 // readCopy reads copy c, which takes until time end (thesis equations 3.6, 3.7).
 func (m *model) readCopy(i int, n *node, at int, c, own int32, end float64) {
-	cp, size := m.copies.list[c], n.pos(at).size
+	p := n.pos(at)
+	cp, size := m.copies.list[c], p.size
 	slot, rates := int(cp.node)*m.classes+int(cp.class), &m.rates[cp.class]
 	if c == own {
 		m.reading[slot].read(end, rates)
@@ -146,8 +147,8 @@ func (m *model) readCopy(i int, n *node, at int, c, own int32, end float64) {
 		n.link.begin(&m.nodes[cp.node].link, m.now, size*m.peer)
 	}
 	m.count(cp, c == own, own, size)
-	m.stage(n, at, end, size)
-	*n.slot() = n.pos(at).at
+	m.stage(n, p, end, size)
+	*n.slot() = p.at
 	n.copied++
 }
 
