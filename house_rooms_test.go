@@ -56,8 +56,9 @@ transform: suggest transform/pixels transform/codec
 networktest:
 transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
-writeback: perfmodel meter storageclass
-pool: tune
+patience:
+writeback: patience perfmodel meter storageclass
+pool: patience tune
 cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool
 stage: invariants access stats meter dataset staging cache
 failure: printable dataset storageclass config staging cache

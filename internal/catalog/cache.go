@@ -148,22 +148,31 @@ func (d *Dataset) LeaveCache() {
 // openStores opens the storage classes' stores for the dataset, each with as much of its capacity
 // as the dataset needs.
 func (d *Dataset) openStores(classes []config.StorageClass) (out []Class, err error) {
-	same := map[string]int{}
-	for _, c := range classes {
-		opened, err := d.openStore(c)
+	names := classNames(classes)
+	for i, c := range classes {
+		opened, err := d.openStore(names[i], c)
 		if err != nil {
 			d.closeStores(out)
 			return nil, err
-		}
-		if same[c.Kind]++; same[c.Kind] > 1 {
-			opened.Name = fmt.Sprintf("%s-%d", c.Kind, same[c.Kind])
 		}
 		out = append(out, opened)
 	}
 	return out, nil
 }
 
-func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
+// classNames returns the names of configured storage classes: memory, file, file-2, ...
+func classNames(classes []config.StorageClass) []string {
+	names, same := make([]string, len(classes)), map[string]int{}
+	for i, c := range classes {
+		names[i] = c.Kind
+		if same[c.Kind]++; same[c.Kind] > 1 {
+			names[i] = fmt.Sprintf("%s-%d", c.Kind, same[c.Kind])
+		}
+	}
+	return names
+}
+
+func (d *Dataset) openStore(name string, c config.StorageClass) (Class, error) {
 	class, err := d.catalog.class(c)
 	if err != nil {
 		return Class{}, err
@@ -191,7 +200,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	}
 	_, inPlace := store.(storageclass.InPlace)
 	return Class{
-		Name:     c.Kind,
+		Name:     name,
 		Path:     c.Path,
 		Store:    store,
 		Capacity: capacity,

@@ -41,7 +41,9 @@ func (p *Planner) input(from int, nodes []placement.Node) placement.Input {
 
 // gather returns the policy's input, the nodes with their storage classes and what these hold, and
 // what its environment is made of, or nil.
-func (p *Planner) gather(ctx context.Context) (in placement.Input, agreed *perfmodel.Node, err error) {
+func (p *Planner) gather(ctx context.Context) (in placement.Input, agreed *perfmodel.Node,
+	err error,
+) {
 	nodes := []placement.Node{p.node(p.o.Classes)}
 	if p.o.Nodes != nil {
 		if nodes, err = p.o.Nodes.Capacities(ctx, nodes[0]); err != nil {

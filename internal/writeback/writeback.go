@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/patience"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -201,24 +202,12 @@ func (w *Writer) write(c *copyOf) {
 	w.kept(int(c.id), c.origin)
 }
 
-// Close ends the writer once everything is written. It reports whether it has ended within
-// patience: if not, a write hangs.
-func (w *Writer) Close(patience time.Duration) bool {
+// Close ends the writer once everything is written. It reports whether it has ended within `most`
+// time: if not, a write hangs.
+func (w *Writer) Close(most time.Duration) bool {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
 	w.changed.Broadcast()
-	done := make(chan struct{})
-	go func() {
-		w.workers.Wait()
-		close(done)
-	}()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timeout.C:
-		return false
-	}
+	return patience.Within(most, w.workers.Wait)
 }
