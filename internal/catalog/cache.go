@@ -25,6 +25,15 @@ type Class struct {
 	KeepsAll bool
 }
 
+// Room returns how many bytes the class can hold now: while memory is short, no more than it holds.
+func (c *Class) Room() int64 {
+	if in, ok := c.Store.(storageclass.InPlace); ok && !in.Growing() {
+		_, used := in.Capacity()
+		return min(used, c.Capacity)
+	}
+	return c.Capacity
+}
+
 // JoinCache returns the dataset's cache, and makes it by the configuration if there is none. madeBy
 // is the configuration that it was made by. What belongs to one job, its plan and its other nodes,
 // is in its Use of the cache, so jobs may come and go in any order. Each must call LeaveCache.
@@ -139,22 +148,31 @@ func (d *Dataset) LeaveCache() {
 // openStores opens the storage classes' stores for the dataset, each with as much of its capacity
 // as the dataset needs.
 func (d *Dataset) openStores(classes []config.StorageClass) (out []Class, err error) {
-	same := map[string]int{}
-	for _, c := range classes {
-		opened, err := d.openStore(c)
+	names := classNames(classes)
+	for i, c := range classes {
+		opened, err := d.openStore(names[i], c)
 		if err != nil {
 			d.closeStores(out)
 			return nil, err
-		}
-		if same[c.Kind]++; same[c.Kind] > 1 {
-			opened.Name = fmt.Sprintf("%s-%d", c.Kind, same[c.Kind])
 		}
 		out = append(out, opened)
 	}
 	return out, nil
 }
 
-func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
+// classNames returns the names of configured storage classes: memory, file, file-2, ...
+func classNames(classes []config.StorageClass) []string {
+	names, same := make([]string, len(classes)), map[string]int{}
+	for i, c := range classes {
+		names[i] = c.Kind
+		if same[c.Kind]++; same[c.Kind] > 1 {
+			names[i] = fmt.Sprintf("%s-%d", c.Kind, same[c.Kind])
+		}
+	}
+	return names
+}
+
+func (d *Dataset) openStore(name string, c config.StorageClass) (Class, error) {
 	class, err := d.catalog.class(c)
 	if err != nil {
 		return Class{}, err
@@ -182,7 +200,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	}
 	_, inPlace := store.(storageclass.InPlace)
 	return Class{
-		Name:     c.Kind,
+		Name:     name,
 		Path:     c.Path,
 		Store:    store,
 		Capacity: capacity,
@@ -224,14 +242,15 @@ func (d *Dataset) Reports() (out []stats.Class) {
 	return out
 }
 
-// returned describes what a store gave back; nil: nothing, and it may grow.
+// returned describes what a store gave back and released; nil: nothing, and it may grow.
 func returned(in storageclass.InPlace) *stats.Returned {
 	r, grows := in.Returned(), in.Growing()
-	if r.Segments == 0 && grows {
+	if r.Segments == 0 && r.Released == 0 && grows {
 		return nil
 	}
 	out := &stats.Returned{
-		Bytes: r.Bytes, Segments: r.Segments, Viewed: r.Used, Why: r.Why, Paused: !grows,
+		Bytes: r.Bytes, Now: r.Now, Segments: r.Segments, Released: r.Released, Viewed: r.Used,
+		Why: r.Why, Paused: !grows,
 	}
 	if r.Segments > 0 {
 		out.Age = time.Since(r.Last).Seconds()

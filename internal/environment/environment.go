@@ -1,7 +1,8 @@
 // Package environment is the file in which the numbers of the performance model are stored: what an
 // earlier run or hdmlp probe measured of a machine (docs/FORMATS.md). It says only what was
 // measured: what is not known is not in it. A scenario of the simulator may take it in place of the
-// same keys of its [environment].
+// same keys of its [environment]. Among them are compute and preprocess, which are those of a
+// training script; jobs do not begin with them (catalog.StartingNode).
 //
 // Encode and Decode are pure; Decode reads untrusted input.
 package environment
@@ -36,8 +37,8 @@ func Encode(f File) []byte {
 	env := n.Environment(f.Size)
 	var b bytes.Buffer
 	b.WriteString(`# What HDMLP has measured of this machine: rates in MB/s, sizes in MB, times in seconds.
-# What was not measured is missing.
-# A later job on the dataset begins with it; hdmlp simulate SCENARIO --environment FILE
+# What was not measured is missing. A later job on the dataset begins with it, except for compute
+# and preprocess, which are those of a training script; hdmlp simulate SCENARIO --environment FILE
 # simulates it. It may be removed.
 [environment]
 `)

@@ -8,9 +8,8 @@
 //
 // Each file uses only those before it: ledger, stage (input and output), ragged (memory for results
 // of different sizes), barrier (segments that are given back), batch (one batch, from its layout
-// until it is sent), fetch (one sample of it), layout, pace (how fast the process would read),
-// stager (how far it has read, and the memory that it keeps), walk (the stream's next batch), run
-// (batches in order).
+// until it is sent), fetch (one sample of it), layout, stager (how far it has read, and the memory
+// that it keeps), walk (the stream's next batch), run (batches in order).
 //
 // What is delivered is a pure function of the stream: cache contents, timing and failures affect
 // when a batch is ready, never what is in it.

@@ -11,7 +11,8 @@ import (
 // frees their memory, and returns how many bytes the rest takes.
 //
 // Memory is freed by segment. Samples that stay and lie in a segment with others that do not are
-// copied elsewhere, one segment at a time.
+// copied elsewhere, one segment at a time. Compact is for open stores: it keeps samples readable,
+// and waits for processes.
 func (s *store) shrink(capacity int64) (used int64) {
 	held := s.Held()
 	keep, sum, left := make([]bool, len(s.where)), int64(0), 0
@@ -22,7 +23,7 @@ func (s *store) shrink(capacity int64) (used int64) {
 		keep[id] = true
 		left++
 	}
-	if _, used = s.Capacity(); left == len(held) || used <= capacity {
+	if _, used = s.Capacity(); used <= capacity {
 		return used
 	}
 	for _, g := range s.segments.Load().list {
@@ -48,8 +49,8 @@ func (s *store) sift(g *segment, keep []bool) {
 		origin storageclass.Origin
 	}
 	var all []kept
-	drops := false
 	s.mu.Lock()
+	drops := g.dead > 0
 	for _, id := range g.samples {
 		if !g.holds(id) {
 			continue
