@@ -103,9 +103,10 @@ EXIT STATUS
 					return err
 				}
 				run.indexDir, run.json = cfg.IndexDir, opts.json
+				run.asks = cmd.Flags().Changed
 				return runFromRun(cmd.Context(), run, cmd.OutOrStdout())
 			}
-			if run.memory != "" || run.nodes != 0 {
+			if cmd.Flags().Changed("memory") || cmd.Flags().Changed("nodes") {
 				return badInput("--memory and --nodes need --from-run; vary a scenario with --set")
 			}
 			opts.file = args[0]

@@ -51,8 +51,9 @@ type changed struct {
 // fromRunOptions are the options of `hdmlp simulate --from-run`.
 type fromRunOptions struct {
 	report   string
-	memory   string // of a what-if question; "": as it was
-	nodes    int    // likewise; 0
+	asks     func(flag string) bool // reports whether a what-if question gives the flag
+	memory   string
+	nodes    int
 	indexDir string
 	json     bool
 }
@@ -60,16 +61,16 @@ type fromRunOptions struct {
 // variation returns what the options change, and words for it.
 func (o *fromRunOptions) variation() (v replay.Variation, words []string, err error) {
 	v = replay.AsItRan
-	if o.memory != "" {
+	if o.asks("memory") {
 		if v.Memory, err = size.Parse(o.memory); err != nil {
-			return v, nil, badInput("--memory: %v", err)
+			return v, nil, badInput("--memory: %v; give %s", err, size.Allowed)
 		}
 		words = append(words, "memory of "+size.Format(v.Memory)+" for each node")
 	}
-	if o.nodes < 0 {
-		return v, nil, badInput("--nodes is %d; it must be 1 or more", o.nodes)
-	}
-	if o.nodes > 0 {
+	if o.asks("nodes") {
+		if o.nodes < 1 {
+			return v, nil, badInput("--nodes is %d; it must be 1 or more", o.nodes)
+		}
 		v.Nodes = o.nodes
 		words = append(words, number(o.nodes, "node"))
 	}

@@ -94,7 +94,11 @@ func Read(data []byte) (*Run, error) {
 // readReport parses a report of either form. That of one node becomes one over this node.
 func readReport(data []byte) (*stats.ClusterReport, error) {
 	var keys map[string]json.RawMessage
-	if err := json.Unmarshal(data, &keys); err != nil {
+	var wrong *json.UnmarshalTypeError
+	switch err := json.Unmarshal(data, &keys); {
+	case errors.As(err, &wrong):
+		return nil, fmt.Errorf("not a JSON object, but a JSON %s; %s", wrong.Value, expectedReport)
+	case err != nil:
 		return nil, fmt.Errorf("not a JSON object: %w; %s", err, expectedReport)
 	}
 	has := func(key string) bool { _, ok := keys[key]; return ok }
@@ -103,26 +107,27 @@ func readReport(data []byte) (*stats.ClusterReport, error) {
 	}
 	if has("total") {
 		c := &stats.ClusterReport{}
-		if err := json.Unmarshal(data, c); err != nil {
-			return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
+		if err := parse(data, c); err != nil {
+			return nil, err
 		}
 		if !has("seed") {
 			return nil, errors.New("this report over all nodes was saved by HDMLP 0.2 or earlier, " +
 				"and lacks the figures of each epoch; run the job again with this version")
 		}
-		return c, nil
+		return c, possible(c, false)
 	}
 	p := &stats.Report{}
-	if err := json.Unmarshal(data, p); err != nil {
-		return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
+	if err := parse(data, p); err != nil {
+		return nil, err
 	}
 	if err := renamed(data, p); err != nil {
-		return nil, fmt.Errorf("not a job's report: %w; %s", err, expectedReport)
+		return nil, err
 	}
 	if len(p.Tiers) == 0 {
 		return nil, errors.New("not a job's report: tiers are missing; " + expectedReport)
 	}
-	return p.Summary(), nil
+	c := p.Summary()
+	return c, possible(c, true)
 }
 
 // renamed reads the fields that have other names in a report of version 0.2 or earlier
@@ -140,7 +145,7 @@ func renamed(data []byte, p *stats.Report) error {
 			Room int64 `json:"room"`
 		} `json:"classes"`
 	}
-	if err := json.Unmarshal(data, &old); err != nil {
+	if err := parse(data, &old); err != nil {
 		return err
 	}
 	for _, s := range old.Places {
