@@ -207,6 +207,16 @@ func (c *ClusterReport) sum() {
 	c.Utilisation = c.Total.Utilisation()
 }
 
+// known returns what a node knows, the first that says; nil: none does.
+func (c *ClusterReport) known() *perfmodel.Node {
+	for i := range c.Nodes {
+		if run := c.Nodes[i].Run; run != nil {
+			return &run.Known
+		}
+	}
+	return nil
+}
+
 // sentence summarises the numbers.
 func (c *ClusterReport) sentence() string {
 	var b strings.Builder
@@ -232,7 +242,7 @@ func (c *ClusterReport) sentence() string {
 		b.WriteString(blame(c.Total.Stall) + "." +
 			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound) +
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
-			ofTime(c.TimeBound, c.TimeShare) + limited(c.Limit, c.Remedies) +
+			ofTime(c.TimeBound, c.TimeShare, c.Classes, c.known()) + limited(c.Limit, c.Remedies) +
 			replanned(c.Replanning))
 	}
 	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes))

@@ -349,7 +349,8 @@ func (r *Report) sentence() string {
 			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
 	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound) +
-		directly(all.Direct.Bytes, r.Source.Bytes) + ofTime(r.TimeBound, r.TimeShare) +
+		directly(all.Direct.Bytes, r.Source.Bytes) +
+		ofTime(r.TimeBound, r.TimeShare, r.Classes, r.Known) +
 		limited(r.Limit, r.Remedies) + replanned(r.Replanning))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")

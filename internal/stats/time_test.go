@@ -127,3 +127,31 @@ func TestTimeBoundIsReported(t *testing.T) {
 		t.Errorf("nothing was read, and takes %v s", empty.TimeBound)
 	}
 }
+
+// TestGivenNumbersThatAreNotTrue: a run that is faster than they allow contradicts them, unless its
+// caches held samples at first.
+func TestGivenNumbersThatAreNotTrue(t *testing.T) {
+	run := func(change func(*Report)) string {
+		r, env := timed(), machine()
+		env.SourceThroughput = perfmodel.Constant(1e-6)
+		known := perfmodel.GivenRate(1e-6, 0)
+		r.Known = &perfmodel.Node{Source: known}
+		change(r)
+		r.Complete(nil, 200e6)
+		r.CompareTime(env)
+		return r.Sentence
+	}
+	const contradiction = "what the configuration gives of the machine (source) it would be at least"
+	if got := run(func(*Report) {}); !strings.Contains(got, contradiction) ||
+		strings.Contains(got, "0.00 times") {
+		t.Error(got)
+	}
+	if got := run(func(r *Report) { r.Known.Source.Origin = perfmodel.Measured }); strings.Contains(
+		got, contradiction) {
+		t.Errorf("nothing was given: %s", got)
+	}
+	if got := run(func(r *Report) { r.Classes[0].Held.Bytes = 1 }); strings.Contains(got,
+		contradiction) || !strings.Contains(got, "if caches are empty at first") {
+		t.Errorf("warm caches: %s", got)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
@@ -50,13 +51,52 @@ func directly(direct, all int64) string {
 		size.Format(direct))
 }
 
-// ofTime says how the runtime compares with its lower bound; "" if there is none.
-func ofTime(bound, share float64) string {
+// contradicts is the share of the least runtime that no error of measurements explains.
+const contradicts = 0.8
+
+// ofTime says how the runtime compares with its lower bound, of a job whose classes hold this and
+// whose node knows this (nil: not known); "" if there is none. A run that begins with empty caches
+// cannot be faster than that. If it is, what the user has given of the machine is not true.
+func ofTime(bound, share float64, classes []Class, known *perfmodel.Node) string {
 	if bound <= 0 {
 		return ""
 	}
-	return fmt.Sprintf(" The runtime was %.2f times the least possible on this machine, %.3f s.",
-		share, bound)
+	empty := ""
+	for _, c := range classes {
+		if c.Held.Bytes > 0 && share < 1 {
+			empty = " if caches are empty at first"
+		}
+	}
+	if given := givenOf(known); share < contradicts && empty == "" && given != "" {
+		return fmt.Sprintf(" The runtime was %.3g s, but with what the configuration gives of the "+
+			"machine (%s) it would be at least %.3g s: these numbers are wrong.", share*bound, given,
+			bound)
+	}
+	return fmt.Sprintf(" The runtime was %.2f times the least possible on this machine%s, %.3f s.",
+		share, empty, bound)
+}
+
+// givenOf lists the keys of the numbers that the user has given.
+func givenOf(n *perfmodel.Node) string {
+	var keys []string
+	add := func(key string, o perfmodel.Origin) {
+		if o == perfmodel.Given {
+			keys = append(keys, key)
+		}
+	}
+	if n == nil {
+		return ""
+	}
+	add("compute", n.Compute.Origin)
+	add("preprocess", n.Preprocess.Origin)
+	add("network", n.Network.Origin)
+	add("source_network", n.SourceNetwork.Origin)
+	add("source", n.Source.Origin)
+	for _, c := range n.Classes {
+		add("read of class "+c.Name, c.Read.Origin)
+		add("write of class "+c.Name, c.Write.Origin)
+	}
+	return strings.Join(keys, ", ")
 }
 
 // unreadable states how many samples could not be delivered. It is empty if there are none.
