@@ -36,9 +36,6 @@ type model struct {
 func newModel(r *Run) model {
 	s := perfmodel.Size{Sample: r.Sample / mega, Nodes: r.Nodes}
 	for _, c := range r.Capacity {
-		if !r.Caches {
-			c = 0
-		}
 		s.Capacity = append(s.Capacity, float64(c)/mega)
 	}
 	m := model{

@@ -27,7 +27,8 @@ type Run struct {
 	// Known is the live environment of the node.
 	Known perfmodel.Node `json:"environment"`
 	Nodes int            `json:"nodes"` // of the job
-	// Capacity is that of the classes of the node, in the order of Known.Classes.
+	// Capacity is that of the classes of the node, in the order of Known.Classes. If the job's policy
+	// keeps nothing, it is what they hold already, which is read from there.
 	Capacity []int64 `json:"capacity"`
 	Data     int64   `json:"data_bytes"`  // of the samples that epochs draw from
 	Epoch    int64   `json:"epoch_bytes"` // that this node consumes in an epoch

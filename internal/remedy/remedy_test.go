@@ -50,6 +50,9 @@ func (m machine) run() *Run {
 			perfmodel.NodeClass{Name: "file", Path: "/d", Read: given(m.disk), Write: given(m.disk)})
 		r.Capacity = append(r.Capacity, int64(m.file*1e6))
 	}
+	if m.cachesNone { // and nothing is held
+		clear(r.Capacity)
+	}
 	return r
 }
 

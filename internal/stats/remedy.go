@@ -49,7 +49,9 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 		if at := slices.IndexFunc(r.Classes, func(c Class) bool {
 			return c.Name == known.Name
 		}); at >= 0 {
-			capacity = r.Classes[at].Capacity
+			if capacity = r.Classes[at].Capacity; !caches {
+				capacity = r.Classes[at].Used // which does not change
+			}
 		}
 		run.Capacity = append(run.Capacity, capacity)
 	}

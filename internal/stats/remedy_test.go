@@ -87,6 +87,19 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
+// TestWarmCachesCountWithoutAPolicyThatCaches: what they hold is read from there.
+func TestWarmCachesCountWithoutAPolicyThatCaches(t *testing.T) {
+	r := limitedRun(0, 1)
+	if r.Diagnose(false); r.Limit.Resource != remedy.Source || r.Limit.Source != 1000e6 {
+		t.Errorf("nothing is held: %+v", r.Limit)
+	}
+	r.Classes[0].Capacity, r.Classes[0].Used = 1000e6, 1000e6
+	if r.Diagnose(false); r.Limit.Resource != remedy.Compute || r.Limit.Source != 0 ||
+		len(r.Remedies) > 0 {
+		t.Errorf("all is held: %+v, %+v", r.Limit, r.Remedies)
+	}
+}
+
 // TestNothingIsDiagnosedOfLittle: of a report without batches, or without an environment, or with
 // an impossible one.
 func TestNothingIsDiagnosedOfLittle(t *testing.T) {

@@ -15,7 +15,7 @@ func (Naive) Name() string { return "naive" }
 // About describes the policy.
 func (Naive) About() placement.About {
 	return placement.About{
-		Does:   "reads from the source when asked",
+		Does:   "keeps nothing, and reads when asked, from the source or a warm cache",
 		Engine: true,
 		Line:   placement.Line{Colour: 0xc8501e},
 	}

@@ -16,7 +16,7 @@ func (Staging) Name() string { return "staging" }
 // About describes the policy.
 func (Staging) About() placement.About {
 	return placement.About{
-		Does:   "reads ahead from the source and keeps nothing",
+		Does:   "keeps nothing, and reads ahead, from the source or a warm cache",
 		Engine: true,
 		Stages: true,
 		Line:   placement.Line{Colour: 0xe69f00},
