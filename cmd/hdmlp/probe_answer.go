@@ -220,11 +220,15 @@ func (a *probeAnswer) text(width int) string {
 
 // modelText writes what the performance model makes of the results.
 func (a *probeAnswer) modelText(b *strings.Builder) {
-	b.WriteString("\nIn the performance model")
+	title := "\nIn the performance model"
 	if a.Nodes > 1 {
-		b.WriteString(": medians over the nodes; the table has what node 0 measured")
+		title += ": medians over the nodes; the table has what node 0 measured"
 	}
-	b.WriteString("\n")
+	title += "\n"
+	line := func(name, format string, values ...any) {
+		fmt.Fprintf(b, "%s  %-15s "+format+"\n", append([]any{title, name}, values...)...)
+		title = ""
+	}
 	tier := func(name string, k perfmodel.Known) {
 		if k.Origin != perfmodel.Probed {
 			return
@@ -237,7 +241,7 @@ func (a *probeAnswer) modelText(b *strings.Builder) {
 		if k.Latency >= 1e-6 {
 			text += fmt.Sprintf("; latency %s", shortTime(k.Latency))
 		}
-		fmt.Fprintf(b, "  %-15s %s\n", name, text)
+		line(name, "%s", text)
 	}
 	tier("source", a.Node.Source)
 	tier("network", a.Node.Network)
@@ -246,8 +250,7 @@ func (a *probeAnswer) modelText(b *strings.Builder) {
 		tier(c.Name+", write", c.Write)
 	}
 	if v := a.Node.Preprocess; v.Number > 0 {
-		fmt.Fprintf(b, "  %-15s %s MB/s per thread, %s\n", "transforms", rateText(v.Number),
-			count(a.Threads, "thread"))
+		line("transforms", "%s MB/s per thread, %s", rateText(v.Number), count(a.Threads, "thread"))
 	}
 }
 

@@ -58,7 +58,7 @@ func Example(classes []storageclass.Kind) string {
 			"by samples\n#write = 1000.0  # read or written at the same time\n")
 	}
 	b.WriteString(`
-# --- Numbers of the performance model, in MB/s; missing ones are measured
+# --- Numbers of the performance model, in MB/s or with units; missing ones are measured
 
 #[environment]
 #compute = 640.0          # consumed by the training on one node
