@@ -1,0 +1,41 @@
+"""A job that gives a dataset less memory than the one before, while their daemon lingers."""
+
+import random
+
+import pytest
+from hdmlp import data
+from waiting import until
+
+pytestmark = pytest.mark.usefixtures("real")
+
+MIB = 1 << 20
+
+
+def test_a_smaller_memory_is_what_the_job_has(tmp_path, monkeypatch, caplog):
+    """The report, the warning and the argument agree."""
+    monkeypatch.setenv("HDMLP_LINGER", "60s")
+    folder, rng = tmp_path / "data" / "a", random.Random(1)
+    folder.mkdir(parents=True)
+    for number in range(64):
+        (folder / f"{number:03d}.jpg").write_bytes(rng.randbytes(MIB // 4))
+
+    def run(memory):
+        """The memory class of the report, after three epochs; None: another job had the cache."""
+        caplog.clear()
+        root = str(tmp_path / "data")
+        with data.DataLoader(root, batch_size=8, epochs=3, seed=1, memory=memory) as loader:
+            for _ in range(3):
+                for batch in loader:
+                    del batch
+            # The daemon closes a job's cache a moment after its process has left.
+            shared = "another job opened this dataset first" in caplog.text
+            return None if shared else loader.report()["classes"][0]
+
+    assert until(lambda: run("16MiB"))["used"] == 16 * MIB
+    less = until(lambda: run("6MiB"))
+    assert less["capacity"] == 6 * MIB
+    assert less["held_at_start"]["bytes"] == 6 * MIB
+    assert less["used"] == 6 * MIB
+    assert "given_back" not in less
+    assert "the caches hold 6.0 MiB of the dataset's 16.0 MiB" in caplog.text
+    assert until(lambda: run("16MiB"))["used"] == 16 * MIB
