@@ -43,10 +43,10 @@ func (a *Assembly) compile(c *job.Config) (start func(), err error) {
 	}, nil
 }
 
-// transformThreads returns how many samples are transformed at the same time, or could be.
+// transformThreads returns how many samples can be transformed at the same time.
 func (a *Assembly) transformThreads() int {
-	if a.preprocessor != nil {
-		return a.preprocessor.Report().Threads
+	if n := a.Config.TransformThreads; n > 0 {
+		return min(n, a.node.Processors)
 	}
 	return a.node.Processors
 }

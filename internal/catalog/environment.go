@@ -12,26 +12,26 @@ import (
 // stored returns what is stored beside the dataset's index. It ignores what cannot be used, with a
 // warning in the log.
 func (d *Dataset) stored() perfmodel.Node {
-	node, path, err := d.readStored()
+	f, path, err := d.readStored()
 	if err != nil {
 		d.entry.log.Warn("what is stored of this machine is not used; it is measured again and "+
 			"replaced when the job ends", "path", path, "error", err)
 	}
-	return node
+	return f.Node
 }
 
 // readStored returns what is stored, and where; nothing if there is no file.
-func (d *Dataset) readStored() (node perfmodel.Node, path string, err error) {
+func (d *Dataset) readStored() (f environment.File, path string, err error) {
 	beside, ok := dataset.As[dataset.Beside](d.entry.source)
 	if !ok {
-		return node, "", nil
+		return f, "", nil
 	}
 	data, path, err := beside.ReadBeside(environment.Suffix, environment.MaxBytes)
 	if err != nil || path == "" {
-		return node, path, err
+		return f, path, err
 	}
-	f, err := environment.Decode(data)
-	return f.Node, path, err
+	f, err = environment.Decode(data)
+	return f, path, err
 }
 
 // startingNode returns what is known before anything is measured, in a job of this many nodes.

@@ -90,8 +90,8 @@ func measure(to *perfmodel.Value, rate float64) {
 // does not store what the user has given, which holds as long as the user gives it, nor compute and
 // preprocess, which hold for the training script alone: of these, what is stored stays, such as
 // the transforms that hdmlp probe measured. staging is the capacity of the staging buffers, in
-// bytes, and threads how many samples are transformed at the same time. If nothing was measured, or
-// the dataset has no place for it, it does nothing.
+// bytes, and threads how many samples can be transformed at the same time. If nothing was measured,
+// or the dataset has no place for it, it does nothing.
 func (l *Live) Store(staging int64, threads int) error {
 	known := l.Known()
 	beside, ok := dataset.As[dataset.Beside](l.dataset.entry.source)
@@ -99,7 +99,10 @@ func (l *Live) Store(staging int64, threads int) error {
 		return nil
 	}
 	stored, _, _ := l.dataset.readStored() // what cannot be used is replaced
-	known.Compute, known.Preprocess = stored.Compute, stored.Preprocess
+	known.Compute, known.Preprocess = stored.Node.Compute, stored.Node.Preprocess
+	if known.Preprocess.Number > 0 { // so many threads at that rate each
+		threads = stored.Threads
+	}
 	f := environment.File{
 		Node: ungiven(known),
 		Size: perfmodel.Size{

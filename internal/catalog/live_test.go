@@ -125,7 +125,7 @@ func TestScriptsNumbersAreNotTheMachines(t *testing.T) {
 		known.Preprocess = perfmodel.Value{Number: probed, Origin: perfmodel.Probed}
 		known.Compute = perfmodel.Value{Number: probed, Origin: perfmodel.Probed}
 		c.beside.data = environment.Encode(environment.File{
-			Node: known, Size: perfmodel.Size{Sample: 0.1, Nodes: 1},
+			Node: known, Size: perfmodel.Size{Sample: 0.1, Nodes: 1}, Threads: 3,
 		})
 		live, joined, leave := c.join(t, cfg)
 		if n := live.Start(); n.Compute.Number != 0 || n.Preprocess.Number != 0 {
@@ -144,6 +144,9 @@ func TestScriptsNumbersAreNotTheMachines(t *testing.T) {
 			f.Node.Compute.Number != probed || f.Node.Preprocess.Number != probed {
 			t.Errorf("stored %s, %v; the script's numbers must still be %v", c.beside.data, err,
 				probed)
+		}
+		if want := map[float64]int{0: 2, 300: 3}[probed]; f.Threads != want {
+			t.Errorf("%d threads, want %d", f.Threads, want)
 		}
 		leave()
 	}
