@@ -81,7 +81,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 
 func (g *rig) close() {
 	g.use.Close()
-	if !g.cache.Close() {
+	if !g.cache.Close().None() {
 		g.t.Fatal("workers did not end")
 	}
 	g.opened.Close(g.t)

@@ -44,10 +44,16 @@ type Catalog struct {
 	mu invariants.Mutex[Catalog] // guards the following
 	// opening has, by key, a channel that holds a token unless such a dataset is being opened.
 	opening  map[string]chan struct{}
-	datasets map[identity]*entry           // the open ones
-	classes  map[string]storageclass.Class // by kind and path
+	datasets map[identity]*entry // the open ones
+	classes  map[string]*slot    // by kind and path
 
-	stuck atomic.Bool // a read hangs: some storage class stays open for good
+	stuck atomic.Int32 // storage classes with which something hangs, so that they stay open
+}
+
+// slot has a storage class once it is open.
+type slot struct {
+	sync.Mutex // held while the class is being opened; guards class
+	class      storageclass.Class
 }
 
 // New returns a catalog in which nothing is open.
@@ -57,21 +63,23 @@ func New(kinds Kinds, log *slog.Logger) *Catalog {
 		log:      log,
 		opening:  make(map[string]chan struct{}),
 		datasets: make(map[identity]*entry),
-		classes:  make(map[string]storageclass.Class),
+		classes:  make(map[string]*slot),
 	}
 }
 
-// Close releases the storage classes. No dataset's cache may be in use. If a read from the source
-// hangs, they remain open until the process exits.
+// Close releases the storage classes. No dataset's cache may be in use. If a read from the source,
+// or a class's directory, hangs, they remain open until the process exits.
 func (c *Catalog) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stuck.Load() {
+	if c.stuck.Load() > 0 {
 		return nil
 	}
 	var errs []error
-	for _, class := range c.classes {
-		errs = append(errs, class.Close())
+	for _, s := range c.classes {
+		if s.class != nil { // nothing is being opened, or it would be stuck
+			errs = append(errs, s.class.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -276,10 +284,17 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 			})
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	key := spec.Kind + "\x00" + spec.Path
-	if class := c.classes[key]; class != nil {
-		return class, nil
+	s := c.classes[key]
+	if s == nil {
+		s = &slot{}
+		c.classes[key] = s
+	}
+	c.mu.Unlock()
+	s.Lock() // not c.mu: the class's directory may hang
+	defer s.Unlock()
+	if s.class != nil {
+		return s.class, nil
 	}
 	class, err := c.kinds.Classes[at].New(storageclass.Options{
 		Dir: spec.Path, Capacity: spec.Capacity, Reserve: spec.Reserve,
@@ -292,7 +307,7 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 	case err != nil:
 		return nil, failure.Input("%v", err)
 	}
-	c.classes[key] = class
+	s.class = class
 	return class, nil
 }
 

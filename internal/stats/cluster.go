@@ -223,7 +223,8 @@ func (c *ClusterReport) sentence() string {
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
 			ofTime(c.TimeBound, c.TimeShare) + limited(c.Limit, c.Remedies))
 	}
-	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes))
+	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes) +
+		notResponding(c.Classes))
 	if len(planning) > 0 {
 		nodes := "node "
 		if len(planning) > 1 {

@@ -114,8 +114,12 @@ type Staging struct {
 // Class is one storage class, in bytes.
 type Class struct {
 	Name     string `json:"name"`
+	Path     string `json:"path,omitempty"` // its directory; "": it is in memory
 	Capacity int64  `json:"capacity"`
 	Used     int64  `json:"used"`
+	// Silent is for how long its directory has not responded to reads, in seconds: meanwhile
+	// samples are read from the source.
+	Silent float64 `json:"not_responding_seconds,omitempty"`
 	// Held is what it held of the dataset when the job began.
 	Held Amount `json:"held_at_start"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
@@ -285,7 +289,7 @@ func (r *Report) sentence() string {
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}
-	b.WriteString(unreadable(len(r.Faults)) + gaveBack(r.Classes))
+	b.WriteString(unreadable(len(r.Faults)) + gaveBack(r.Classes) + notResponding(r.Classes))
 	return b.String()
 }
 

@@ -33,6 +33,7 @@ type store struct {
 	fingerprint [16]byte
 	sampleSize  func(id int) int64
 	data        disk.File
+	prompt      disk.Prompt // data; nil: it cannot be read without waiting
 	journal     journal
 	opened      time.Time
 	where       []atomic.Int64
@@ -49,7 +50,7 @@ type store struct {
 	}
 }
 
-var _ storageclass.Store = (*store)(nil)
+var _ storageclass.Prompt = (*store)(nil)
 
 // Has implements storageclass.Store.
 func (s *store) Has(id int) bool {
@@ -192,6 +193,22 @@ func (s *store) Read(id int, dst []byte) error {
 		return fmt.Errorf("file class: read sample %d: %w: %w", id, storageclass.ErrCorrupt, err)
 	}
 	return storageclass.ErrCorrupt
+}
+
+// ReadNow implements storageclass.Prompt.
+func (s *store) ReadNow(id int, dst []byte) error {
+	if s.prompt == nil || uint(id) >= uint(len(s.where)) || int64(len(dst)) != s.sampleSize(id) {
+		return storageclass.ErrWait
+	}
+	at := s.where[id].Load()
+	if at <= 0 {
+		return storageclass.ErrNotHeld
+	}
+	sum := s.sums[id].Load()
+	if !s.prompt.ReadNow(dst, at-1) || digest.Of(dst) != sum {
+		return storageclass.ErrWait // Read drops a corrupt copy, which writes to the disk
+	}
+	return nil
 }
 
 // drop removes the sample, if where is still at.

@@ -14,6 +14,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,8 +44,36 @@ type File interface {
 	Fd() uintptr // for locks, and for Directory's checks
 }
 
-// System is the operating system's file system.
+// Prompt is a File that can read what the operating system has in memory without waiting for the
+// disk.
+type Prompt interface {
+	File
+	// ReadNow fills p from the offset, and reports whether it could without waiting. If not, p may
+	// have been written to.
+	ReadNow(p []byte, offset int64) bool
+}
+
+// System is the operating system's file system. Its files are Prompt.
 type System struct{}
+
+// systemFile is a file of System.
+type systemFile struct {
+	*os.File
+	waits atomic.Bool // its file system cannot read without waiting
+}
+
+// ReadNow implements Prompt by preadv2(2) with RWF_NOWAIT. Since Linux 5.19 that may begin to read
+// what is missing, as read-ahead, but does not wait for it.
+func (f *systemFile) ReadNow(p []byte, offset int64) bool {
+	if f.waits.Load() {
+		return false
+	}
+	n, err := unix.Preadv2(int(f.Fd()), [][]byte{p}, offset, unix.RWF_NOWAIT)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		f.waits.Store(true)
+	}
+	return err == nil && n == len(p)
+}
 
 // Open implements Disk.
 func (System) Open(dir int, name, path string, flags int) (File, error) {
@@ -52,7 +81,7 @@ func (System) Open(dir int, name, path string, flags int) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return &systemFile{File: os.NewFile(uintptr(fd), path)}, nil
 }
 
 // Rename implements Disk.
