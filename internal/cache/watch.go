@@ -117,8 +117,7 @@ func (c *Cache) lend(n int) {
 func (c *Cache) hungError(fl *flight) error {
 	return &dataset.SampleError{
 		ID: int(fl.id), Path: c.path(int(fl.id)), Kind: dataset.ErrUnavailable,
-		Err: fmt.Errorf("no answer for %v, more than source_timeout (%v): check that the file "+
-			"system of the path still responds",
+		Err: fmt.Errorf("no answer for %v, more than source_timeout (%v)",
 			time.Since(fl.since).Round(time.Millisecond), c.timeout),
 	}
 }

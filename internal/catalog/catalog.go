@@ -300,15 +300,20 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 		Dir: spec.Path, Capacity: spec.Capacity, Reserve: spec.Reserve,
 		Warn: func(text string) { c.log.Warn(text, "class", spec.Kind) },
 	})
-	var limit *storageclass.LimitError
-	switch {
-	case errors.As(err, &limit):
-		return nil, err
-	case err != nil:
-		return nil, failure.Input("%v", err)
+	if err != nil {
+		return nil, unusable(err)
 	}
 	s.class = class
 	return class, nil
+}
+
+// unusable returns the error for a storage class that cannot be used as configured.
+func unusable(err error) error {
+	var limit *storageclass.LimitError
+	if errors.As(err, &limit) {
+		return err
+	}
+	return failure.Input("%v", err)
 }
 
 // unknown returns an error for an unknown kind that lists the available ones.

@@ -155,13 +155,13 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 	capacity := c.Capacity
 	if capacity == 0 { // all that is available
 		if capacity, err = class.Available(ds); err != nil {
-			return Class{}, err
+			return Class{}, unusable(err)
 		}
 	}
 	capacity = min(capacity, index.Bytes())
 	store, err := class.Open(ds, capacity)
 	if err != nil {
-		return Class{}, err
+		return Class{}, unusable(err)
 	}
 	_, inPlace := store.(storageclass.InPlace)
 	return Class{
