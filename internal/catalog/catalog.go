@@ -52,8 +52,8 @@ type Catalog struct {
 
 // slot has a storage class once it is open.
 type slot struct {
-	sync.Mutex // held while the class is being opened; guards class
-	class      storageclass.Class
+	turn  chan struct{} // holds a token while the class is being opened; guards class
+	class storageclass.Class
 }
 
 // New returns a catalog in which nothing is open.
@@ -287,12 +287,12 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 	key := spec.Kind + "\x00" + spec.Path
 	s := c.classes[key]
 	if s == nil {
-		s = &slot{}
+		s = &slot{turn: make(chan struct{}, 1)}
 		c.classes[key] = s
 	}
 	c.mu.Unlock()
-	s.Lock() // not c.mu: the class's directory may hang
-	defer s.Unlock()
+	s.turn <- struct{}{} // not c.mu: the class's directory may hang
+	defer func() { <-s.turn }()
 	if s.class != nil {
 		return s.class, nil
 	}
