@@ -139,6 +139,7 @@ func (c *Cache) tooManyHung(id int) error {
 type Waiting struct {
 	Sample int
 	Path   string // where the source has it
+	From   Tier   // what is read: another node or the source
 	Since  time.Time
 }
 
@@ -146,7 +147,10 @@ type Waiting struct {
 func (c *Cache) Waiting() (longest Waiting, ok bool) {
 	look := func(fl *flight) {
 		if !ok || fl.since.Before(longest.Since) {
-			longest.Sample, longest.Since, ok = int(fl.id), fl.since, true
+			longest = Waiting{Sample: int(fl.id), Since: fl.since}
+			if ok = true; fl.remote {
+				longest.From = Peer
+			}
 		}
 	}
 	c.flights.each(look)

@@ -19,7 +19,7 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 	s.o.Ledger.restart(epoch)
 	s.mu.Lock()
 	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0
-	s.pace = pace{}
+	s.pace = pace{blocked: s.pace.blocked} // the process may wait already
 	s.mu.Unlock()
 
 	var walker sync.WaitGroup

@@ -265,7 +265,12 @@ func (r *Report) begun() int {
 // sentence summarises the numbers.
 func (r *Report) sentence() string {
 	if r.begun() == 0 {
-		return "No batch has been read yet."
+		text := "No batch has been read yet"
+		if r.Stall >= 0.1 {
+			text += fmt.Sprintf("; the wait for the first one has taken %.1f s so far",
+				r.Stall/float64(max(len(r.Ranks), 1)))
+		}
+		return text + "." + notResponding(r.Classes)
 	}
 	var all Tally
 	for _, e := range r.Epochs {
