@@ -7,8 +7,8 @@ import "errors"
 type Prompt interface {
 	Store
 	// ReadNow is Read of a sample for which nothing has to be waited for. It returns ErrWait, and
-	// changes nothing but dst, if the disk would have to be asked, or if the copy is corrupt: then
-	// Read answers.
+	// changes nothing but dst, if the disk would have to be asked, or if the sample is not held or
+	// its copy is corrupt: then Read answers.
 	ReadNow(id int, dst []byte) error
 }
 

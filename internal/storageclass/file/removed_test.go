@@ -97,7 +97,7 @@ func TestReadNow(t *testing.T) {
 	case err != nil || string(got) != string(want):
 		t.Errorf("other bytes than by Read: %v", err)
 	}
-	if err := now.ReadNow(3, got); !errors.Is(err, storageclass.ErrNotHeld) {
+	if err := now.ReadNow(3, got); !errors.Is(err, storageclass.ErrWait) {
 		t.Errorf("a sample that is not held: %v", err)
 	}
 	data, err := filepath.Glob(filepath.Join(dir, "*", "data"))

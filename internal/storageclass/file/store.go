@@ -93,7 +93,7 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 		origin: origin,
 	}, false)
 	if err != nil {
-		s.class.stop(why(err))
+		s.class.stop(disk.Why(err))
 	}
 	s.mu.Lock()
 	s.mu.order.Came(int32(id))
@@ -154,21 +154,10 @@ func (s *store) write(id int, data []byte) (offset int64, err error) {
 	s.mu.space.Release(offset, n)
 	s.mu.Unlock()
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
-		s.class.stop(why(err))
+		s.class.stop(disk.Why(err))
 		return 0, storageclass.ErrFull
 	}
 	return 0, fmt.Errorf("file class: put sample %d: %w", id, err)
-}
-
-// why explains err, and names the limit of the process that caused it, if one did.
-func why(err error) string {
-	var limit unix.Rlimit
-	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil &&
-		limit.Cur != unix.RLIM_INFINITY {
-		return fmt.Sprintf("%v: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f) "+
-			"before the daemon starts", err, limit.Cur)
-	}
-	return err.Error()
 }
 
 // Read implements storageclass.Store. A sample that the disk fails to return is ErrCorrupt as well.
@@ -200,12 +189,8 @@ func (s *store) ReadNow(id int, dst []byte) error {
 	if s.prompt == nil || uint(id) >= uint(len(s.where)) || int64(len(dst)) != s.sampleSize(id) {
 		return storageclass.ErrWait
 	}
-	at := s.where[id].Load()
-	if at <= 0 {
-		return storageclass.ErrNotHeld
-	}
-	sum := s.sums[id].Load()
-	if !s.prompt.ReadNow(dst, at-1) || digest.Of(dst) != sum {
+	at, sum := s.where[id].Load(), s.sums[id].Load()
+	if at <= 0 || !s.prompt.ReadNow(dst, at-1) || digest.Of(dst) != sum {
 		return storageclass.ErrWait // Read drops a corrupt copy, which writes to the disk
 	}
 	return nil
@@ -218,7 +203,7 @@ func (s *store) drop(id int, at int64) {
 	}
 	if err := s.journal.add(record{id: uint32(id), offset: uint64(at - 1), length: dropped},
 		true); err != nil {
-		s.class.stop(why(err))
+		s.class.stop(disk.Why(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

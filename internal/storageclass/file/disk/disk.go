@@ -11,6 +11,7 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -106,6 +107,24 @@ func (System) Free(dir int) (free, total int64, err error) {
 // Flock locks or unlocks f (flock(2)) without waiting.
 func Flock(f File, how int) error {
 	return retry(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
+}
+
+// Why explains err, and names the limit of the process that caused it, if one did.
+func Why(err error) string {
+	var limit unix.Rlimit
+	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil &&
+		limit.Cur != unix.RLIM_INFINITY {
+		return fmt.Sprintf("%v: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f) "+
+			"before the daemon starts", err, limit.Cur)
+	}
+	return err.Error()
+}
+
+// Head reads the beginning of a file, up to 4096 bytes.
+func Head(f File) []byte {
+	text := make([]byte, 4096)
+	n, _ := f.ReadAt(text, 0)
+	return text[:n]
 }
 
 // Sparse reports whether a file has holes.
