@@ -49,7 +49,7 @@ GO_FILES = $(shell find bench cmd internal scripts -name "*.go" -not -name "*.pb
 
 # Packages whose tests are compute-bound and start no goroutine (house_test.go checks): the race
 # detector makes them many times slower, and finds nothing that the other packages' tests do not.
-SEQUENTIAL := ./internal/simulate ./internal/simulate/render/page \
+SEQUENTIAL := ./internal/simulate ./internal/simulate/render/page ./internal/rerun \
 	./internal/transform/codec ./internal/transform/pixels
 # Packages whose tests wait for the network or for processes, or compute for long: quick omits them.
 comma := ,

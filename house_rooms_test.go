@@ -19,6 +19,7 @@ placement: access perfmodel
 placement/builder: access placement
 placement/simulated: access placement
 placement/policies: access placement placement/builder placement/simulated
+placement/replan: access perfmodel placement
 placement/policytest: access perfmodel placement placement/simulated
 placement/policytest/example: access placement placement/builder
 simulate: access perfmodel placement placement/simulated placement/policies
@@ -28,6 +29,7 @@ remedy: perfmodel size
 stats: printable perfmodel placement size remedy
 inputfile:
 meter: perfmodel stats
+rerun: access perfmodel placement meter
 environment: perfmodel inputfile
 stats/prometheus: stats
 probe:
@@ -54,15 +56,16 @@ transform: suggest transform/pixels transform/codec
 networktest:
 transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
-writeback: perfmodel meter storageclass
-pool: tune
+patience:
+writeback: patience perfmodel meter storageclass
+pool: patience tune
 cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool
-stage: invariants access stats dataset staging cache
+stage: invariants access stats meter dataset staging cache
 failure: printable dataset storageclass config staging cache
 catalog: invariants printable perfmodel stats environment dataset storageclass config cache failure
 request/requesttest:
 request: printable access dataset config transform failure
-planner: access perfmodel placement placement/policies failure
+planner: access perfmodel placement placement/policies placement/replan failure
 lockstep: invariants failure
 admission:
 identity: inputfile
@@ -74,7 +77,7 @@ cluster/clusterpb:
 cluster: invariants admission identity cluster/clusterpb
 scenario: access perfmodel placement placement/policies simulate suggest inputfile environment
     dataset
-replay: access perfmodel placement placement/policies simulate stats
+replay: access perfmodel placement placement/policies stats rerun
 simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render
@@ -104,6 +107,7 @@ remedy: access simulate
 placement: placement/policies placement/policytest
 placement/builder: placement/policytest
 placement/policies: perfmodel placement/policytest
+placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: dataset/folder
 dataset/folder: dataset/sourcetest dataset/retry

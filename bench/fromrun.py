@@ -5,7 +5,8 @@ file classes that hold half of the dataset or all of it, and compares each with 
     python bench/fromrun.py [--only nodes=2,file] [--out DIR] [--repeat N]
 
 Source, links and disks are throttled such that they limit the runs, and not the processors, and an
-epoch takes at least 2 s. Prints one line for each cell, and the cells that miss what is wanted:
+epoch takes at least 2 s. Ranks wait for each other after each step, as synchronous training does,
+but in the cells that say `free`. Prints one line for each cell, and what misses the aim:
 epochs within 5 % (without the run's first second), bytes by tier within 1 %.
 """
 
@@ -48,6 +49,7 @@ class Cell(NamedTuple):
     share: float  # of the dataset that all caches together hold
     ranks: int = 1  # on each node
     warm: bool = False  # the caches hold what they can at the start
+    free: bool = False  # ranks do not wait for each other
 
     def __str__(self) -> str:
         words = [
@@ -60,6 +62,8 @@ class Cell(NamedTuple):
             words.append(f"ranks={self.ranks}")
         if self.warm:
             words.append("warm")
+        if self.free:
+            words.append("free")
         return ",".join(words)
 
 
@@ -70,6 +74,8 @@ def cells() -> list[Cell]:
         Cell(1, False, "memory", 0.5, ranks=2),
         Cell(1, False, "file", 0.5, warm=True),
         Cell(1, False, "file", 1.05, warm=True),
+        Cell(1, False, "memory", 0.5, ranks=2, free=True),
+        Cell(2, False, "memory", 0.5, free=True),
     ]
 
 
@@ -98,6 +104,7 @@ def run(cell: Cell, dataset: dict[str, Any], path: str, out: str) -> dict[str, A
         "step": COMPUTE / (SAMPLES / GLOBAL_BATCH),
         "world_size": world,
         "cluster": cell.nodes > 1,
+        "synchronous": world > 1 and not cell.free,
     }
     capacity = int(cell.share * size / cell.nodes)
     contender: dict[str, Any] = {"name": str(cell), "contender": "hdmlp", "workers": 0}

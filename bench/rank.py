@@ -5,8 +5,9 @@ the epochs of the spec with one of the contenders of loaders.py, prints one line
 JSON at the end of every epoch, one with the result at the end, and waits for another
 line before it ends. bench/rounds.py is at the other side.
 
-A training step is emulated: it takes `step` seconds of sleep for a whole batch. What
-is not in a step is measured: `start` from the first line that a script would have to
+A training step is emulated: it takes `step` seconds of sleep for a whole batch, and then, if
+the spec has `barrier`, waits until all ranks have finished theirs. What is not in a step is
+measured: `start` from the first line that a script would have to
 write to make its loader until it asks for the first batch; `stall`, all time in which
 the process asks for batches, the start and the end of an epoch included.
 """
@@ -20,6 +21,7 @@ import zlib
 from typing import Any
 
 import rounds
+from barrier import Member
 
 
 def say(**event: Any) -> None:
@@ -55,6 +57,7 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
     """
     epochs = []
     clock = time.monotonic
+    others = Member(spec["barrier"]) if spec.get("barrier") else None
     for epoch in range(spec["epochs"]):
         begin = clock()
         compute = samples = size = longest = order = 0
@@ -81,6 +84,8 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
             if step:
                 time.sleep(step)
                 compute += step
+            if others:
+                others.wait()
             asked = clock()
         end = clock()
         epochs.append(

@@ -4,6 +4,7 @@ What a process says about itself are the times of its own loop; bytes come from 
 mount's counters, processor time from the kernel.
 """
 
+import contextlib
 import json
 import os
 import secrets
@@ -17,6 +18,7 @@ import time
 from typing import Any, Optional
 
 import before
+from barrier import Barrier
 from namespaces import Nodes
 from throttled import Throttled
 
@@ -169,7 +171,8 @@ def run(
             commit whose HDMLP is to be run instead of this tree's.
         spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`,
             ...; `index`, if the dataset's
-            index is to be kept in a directory from round to round.
+            index is to be kept in a directory from round to round; `synchronous`, if ranks are to
+            wait for each other after each step.
         mount: where the path lies, if its bytes are to be counted.
         nodes: each rank's own node; without, all ranks are on this machine as it is.
 
@@ -199,7 +202,11 @@ def run(
     watch, self_before = Watch(), time.process_time()
     mount_before = mount.counters() if mount else None
     ranks = []
+    barrier = contextlib.ExitStack()
     try:
+        if spec.get("synchronous"):
+            meeting = barrier.enter_context(Barrier(directory, spec["world_size"]))
+            spec = dict(spec, barrier=meeting.path)
         for rank in range(spec["world_size"]):
             own = dict(environment, RANK=str(rank), LOCAL_RANK=str(rank))
             if nodes:
@@ -257,6 +264,7 @@ def run(
     finally:
         for rank in ranks:
             rank.close()
+        barrier.close()
         shutil.rmtree(directory, ignore_errors=True)
 
 

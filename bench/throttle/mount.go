@@ -21,26 +21,38 @@ type mounted struct {
 
 // mount mounts the source on dir. Its goroutines end with the mount.
 func mount(src *source, dir string, attrTimeout time.Duration) (*mounted, error) {
-	var st syscall.Stat_t
-	if err := syscall.Stat(src.root, &st); err != nil {
-		return nil, &os.PathError{Op: "stat", Path: src.root, Err: err}
+	st, err := src.stat()
+	if err != nil {
+		return nil, err
 	}
 	src.dev = uint64(st.Dev)
-	server, err := fs.Mount(dir, &node{src: src}, &fs.Options{
+	return mountTree(src, dir, &node{src: src}, fs.Options{
 		EntryTimeout: &attrTimeout,
 		AttrTimeout:  &attrTimeout,
 		MountOptions: fuse.MountOptions{
-			AllowOther:    os.Getuid() == 0,
-			MaxWrite:      fuse.MAX_KERNEL_WRITE, // the largest read, too
-			FsName:        src.root,
-			Name:          "throttle",
-			DirectMount:   true,
 			Options:       []string{"ro"},
 			DisableXAttrs: true,
 			DisableSplice: true, // answers are in memory
-			Logger:        log.New(os.Stderr, "throttle: ", 0),
 		},
 	})
+}
+
+// stat returns the state of the source's directory.
+func (s *source) stat() (st syscall.Stat_t, err error) {
+	if err := syscall.Stat(s.root, &st); err != nil {
+		return st, &os.PathError{Op: "stat", Path: s.root, Err: err}
+	}
+	return st, nil
+}
+
+// mountTree mounts the tree below top on dir, with the options that all mounts have in addition.
+func mountTree(src *source, dir string, top fs.InodeEmbedder, o fs.Options) (*mounted, error) {
+	o.AllowOther = os.Getuid() == 0
+	o.MaxWrite = fuse.MAX_KERNEL_WRITE // the largest read, too
+	o.FsName, o.Name = src.root, "throttle"
+	o.DirectMount = true
+	o.Logger = log.New(os.Stderr, "throttle: ", 0)
+	server, err := fs.Mount(dir, top, &o)
 	if err != nil {
 		return nil, fmt.Errorf("mount %s on %s: %w", src.root, dir, err)
 	}

@@ -2,9 +2,6 @@ package main
 
 import (
 	"context"
-	"fmt"
-	"log"
-	"os"
 	"syscall"
 
 	"github.com/hanwen/go-fuse/v2/fs"
@@ -34,30 +31,14 @@ var (
 
 // mountDisk mounts the source's directory on dir for reading and writing.
 func mountDisk(src *source, dir string) (*mounted, error) {
-	var st syscall.Stat_t
-	if err := syscall.Stat(src.root, &st); err != nil {
-		return nil, &os.PathError{Op: "stat", Path: src.root, Err: err}
+	st, err := src.stat()
+	if err != nil {
+		return nil, err
 	}
 	root := &fs.LoopbackRoot{Path: src.root, Dev: uint64(st.Dev)}
 	top := &disk{LoopbackNode: fs.LoopbackNode{RootData: root}, src: src}
 	root.RootNode = top
-	server, err := fs.Mount(dir, top, &fs.Options{MountOptions: fuse.MountOptions{
-		AllowOther:  os.Getuid() == 0,
-		MaxWrite:    fuse.MAX_KERNEL_WRITE,
-		FsName:      src.root,
-		Name:        "throttle",
-		DirectMount: true,
-		Logger:      log.New(os.Stderr, "throttle: ", 0),
-	}})
-	if err != nil {
-		return nil, fmt.Errorf("mount %s on %s: %w", src.root, dir, err)
-	}
-	m := &mounted{dir: dir, gone: make(chan struct{})}
-	go func() { // ends when the mount is gone
-		server.Wait()
-		close(m.gone)
-	}()
-	return m, nil
+	return mountTree(src, dir, top, fs.Options{})
 }
 
 // WrapChild makes every file and directory below a part of the disk.

@@ -3,17 +3,20 @@ package main
 import (
 	"bytes"
 	"cmp"
+	"context"
 	"encoding/json"
 	"fmt"
 	"io"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/size"
@@ -21,9 +24,11 @@ import (
 
 func newConfigCommand() *cobra.Command {
 	var (
-		path    string
-		set     []string
-		example bool
+		path       string
+		set        []string
+		example    bool
+		dir        string // of the dataset
+		extensions []string
 	)
 	cmd := &cobra.Command{
 		Use:   "config",
@@ -35,11 +40,16 @@ which overrides defaults that are derived from or measured on this machine.
 The file is --file, or the one that HDMLP_CONFIG names, or
 ~/.config/hdmlp/config.toml if it exists.
 
+With --dataset, the performance model is the one that the next job on that
+dataset begins with: what an earlier job or hdmlp probe stored beside its index,
+unless the configuration gives the number.
+
 EXIT STATUS
   0  success
   2  wrong input: each wrong value is reported`,
 		Example: `  hdmlp config
   hdmlp config --set memory=64GiB --set cache_dir=/nvme/hdmlp
+  hdmlp config --dataset /data/imagenet
   hdmlp config --example > ~/.config/hdmlp/config.toml`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -68,9 +78,13 @@ EXIT STATUS
 				},
 				Classes: describedClasses(),
 			}
-			return runConfig(input, asJSON, out)
+			return runConfig(cmd.Context(), input, dir, extensions, asJSON, out)
 		},
 	}
+	cmd.Flags().StringVar(&dir, "dataset", "",
+		"show what the next job on the dataset in `DIR` begins with")
+	cmd.Flags().StringSliceVar(&extensions, "extensions", nil,
+		"extensions of the dataset's samples, if jobs give them")
 	cmd.Flags().StringVar(&path, "file", "", "configuration file (TOML)")
 	cmd.Flags().StringArrayVar(&set, "set", nil,
 		"set a key as an argument of a job would, as `KEY=VALUE`; may be repeated")
@@ -110,22 +124,36 @@ func configInForce() (*config.Config, error) {
 	return cfg, nil
 }
 
-func runConfig(input config.Input, asJSON bool, out io.Writer) error {
+// runConfig prints the configuration. dir is the dataset's; "": none.
+func runConfig(ctx context.Context, input config.Input, dir string, extensions []string,
+	asJSON bool, out io.Writer,
+) error {
 	c, err := config.Resolve(input)
 	if err != nil {
 		return inputError{err}
 	}
+	var stored *storedModel
+	if dir != "" {
+		stored, err = readStored(ctx, dir, dataset.OpenOptions{
+			Extensions: extensions, IndexDir: c.IndexDir, Timeout: c.SourceTimeout,
+		}, time.Now())
+		if err != nil {
+			return err
+		}
+	} else if extensions != nil {
+		return badInput("--extensions: they are those of a dataset; give --dataset too")
+	}
 	if asJSON {
-		return printConfigJSON(out, c, input.File)
+		return printConfigJSON(out, c, input.File, stored)
 	}
 	width, colour := terminal(out)
 	p := configPrinter{width: width, colour: colour}
-	p.print(c, input.File)
+	p.print(c, input.File, stored)
 	_, err = out.Write(p.text.Bytes())
 	return err
 }
 
-func printConfigJSON(out io.Writer, c *config.Config, file string) error {
+func printConfigJSON(out io.Writer, c *config.Config, file string, stored *storedModel) error {
 	type parameter struct {
 		Key     string `json:"key"`
 		Value   string `json:"value"`
@@ -146,8 +174,10 @@ func printConfigJSON(out io.Writer, c *config.Config, file string) error {
 		Classes    []class           `json:"storage_classes"`
 		Model      map[string]string `json:"environment"` // as given
 		Values     []modelValue      `json:"model"`
+		Stored     *storedModel      `json:"stored,omitempty"` // beside the dataset's index
 	}{
-		Values: modelOf(c), File: file, Parameters: []parameter{}, Classes: []class{},
+		Values: modelOf(c, stored), Stored: stored,
+		File: file, Parameters: []parameter{}, Classes: []class{},
 		Model: map[string]string{},
 	}
 	for _, p := range config.Parameters() {
@@ -193,7 +223,7 @@ func (p *configPrinter) style(code, text string) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-func (p *configPrinter) print(c *config.Config, file string) {
+func (p *configPrinter) print(c *config.Config, file string, stored *storedModel) {
 	p.value = len(freeSpace)
 	for key, o := range c.Origins {
 		p.name = max(p.name, min(len(key), 18))
@@ -236,13 +266,27 @@ func (p *configPrinter) print(c *config.Config, file string) {
 	}
 	p.table("Storage classes, fastest first", classes, nil)
 	var model [][3]string
-	for _, v := range modelOf(c) {
+	if stored != nil {
+		model = append(model, [3]string{"dataset", stored.Dataset, ""},
+			[3]string{"stored", stored.text(), ""})
+		if stored.Path != "" {
+			model = append(model, [3]string{"in", stored.Path, ""})
+		}
+	}
+	for _, v := range modelOf(c, stored) {
 		value := strings.TrimSpace(v.Value + " " + v.Unit)
+		if v.Most != "" {
+			value += ", at most " + v.Most + " MB/s"
+		}
 		if v.Value == "" {
 			value = ""
 		}
 		source := v.Source
-		if v.Origin != string(perfmodel.Given) {
+		switch v.Origin {
+		case string(perfmodel.Given):
+		case string(perfmodel.Probed):
+			source = v.Origin + ": stored"
+		default:
 			source = v.Origin + ": " + source
 		}
 		model = append(model, [3]string{v.Key, value, source})

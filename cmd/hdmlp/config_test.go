@@ -35,7 +35,7 @@ func configInput(t *testing.T, file string) config.Input {
 func TestConfigShowsValuesAndOrigins(t *testing.T) {
 	input := configInput(t, "cache_dir = '/nvme'\n[environment]\ncompute = 640")
 	var out bytes.Buffer
-	if err := runConfig(input, false, &out); err != nil {
+	if err := runConfig(t.Context(), input, "", nil, false, &out); err != nil {
 		t.Fatal(err)
 	}
 	text := regexp.MustCompile(` +`).ReplaceAllString(out.String(), " ")
@@ -62,7 +62,7 @@ func TestConfigShowsValuesAndOrigins(t *testing.T) {
 
 func TestConfigPrintsJSON(t *testing.T) {
 	var out bytes.Buffer
-	if err := runConfig(configInput(t, ""), true, &out); err != nil {
+	if err := runConfig(t.Context(), configInput(t, ""), "", nil, true, &out); err != nil {
 		t.Fatal(err)
 	}
 	var got struct {
@@ -83,7 +83,8 @@ func TestConfigPrintsJSON(t *testing.T) {
 
 func TestConfigWithAWrongValueIsAnInputError(t *testing.T) {
 	var input inputError
-	err := runConfig(configInput(t, "memory = 'lots'"), false, &bytes.Buffer{})
+	err := runConfig(t.Context(), configInput(t, "memory = 'lots'"), "", nil, false,
+		&bytes.Buffer{})
 	if !errors.As(err, &input) {
 		t.Fatalf("got %v, want an input error", err)
 	}

@@ -19,44 +19,58 @@ type modelValue struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"` // "": not known
 	Unit   string `json:"unit"`
-	Origin string `json:"origin"` // given or guessed
-	Source string `json:"source"` // the file, or when the number is measured
+	Most   string `json:"most,omitempty"` // of all streams together, in MB/s; "": not known
+	Origin string `json:"origin"`         // given, probed (stored beside the index) or guessed
+	Source string `json:"source"`         // the file, or when the number is measured
 }
 
-// modelOf returns the numbers of the performance model that a job would begin with, unless an
-// earlier one has stored others beside the dataset's index.
-func modelOf(c *config.Config) (out []modelValue) {
-	const rate, measured = "MB/s", "until a job has measured it"
-	add := func(key, unit, guess string) {
-		name := strings.TrimPrefix(key, "environment.")
+// modelOf returns the numbers of the performance model that a job begins with. stored is what is
+// stored beside the index of its dataset; nil if the dataset is not known.
+func modelOf(c *config.Config, stored *storedModel) (out []modelValue) {
+	known := stored.startingNode(c)
+	add := func(key string, v modelValue, origin perfmodel.Origin) {
+		v.Key = strings.TrimPrefix(key, "environment.")
 		given := givenKeys(c, key)
 		for _, k := range given {
 			o := c.Origins[k]
 			out = append(out, modelValue{
-				strings.TrimPrefix(k, "environment."), o.Value, givenUnit(key, o.Value),
-				string(perfmodel.Given), o.Source,
+				Key: strings.TrimPrefix(k, "environment."), Value: o.Value,
+				Unit: givenUnit(key, o.Value), Origin: string(perfmodel.Given), Source: o.Source,
 			})
 		}
-		if given == nil {
-			out = append(out,
-				modelValue{name, guess, unit, string(perfmodel.Guessed), measured})
+		if given != nil {
+			return
 		}
+		v.Origin, v.Source = string(perfmodel.Guessed), "until a job has measured it"
+		if origin == perfmodel.Probed {
+			v.Origin, v.Source = string(origin), stored.Path
+		}
+		out = append(out, v)
 	}
-	perStream := func(k perfmodel.Known) string { return fmt.Sprintf("%.4g", 1/k.PerMB) }
-	const one = "MB/s per stream"
-	add("environment.compute", rate, "")
-	add("environment.preprocess", rate, "")
-	add("environment.network", one, perStream(perfmodel.GuessedPeer))
-	add("environment.source", one, perStream(perfmodel.GuessedSource))
-	add("environment.source_latency", "s", fmt.Sprintf("%.4g", perfmodel.GuessedSource.Latency))
-	add("environment.source_network", rate, "")
-	for i, class := range c.StorageClasses {
-		guess := perfmodel.GuessedClass
-		if class.InMemory() {
-			guess = perfmodel.GuessedMemory
+	value := func(key string, v perfmodel.Value) {
+		text := ""
+		if v.Number > 0 {
+			text = fmt.Sprintf("%.4g", v.Number)
 		}
-		add(fmt.Sprintf("storage_class[%d].read", i), one, perStream(guess))
-		add(fmt.Sprintf("storage_class[%d].write", i), one, perStream(guess))
+		add(key, modelValue{Value: text, Unit: "MB/s"}, v.Origin)
+	}
+	tier := func(key string, k perfmodel.Known) {
+		v := modelValue{Value: fmt.Sprintf("%.4g", 1/k.PerMB), Unit: "MB/s per stream"}
+		if k.Origin == perfmodel.Probed && k.Queued > 0 {
+			v.Most = fmt.Sprintf("%.4g", 1/k.Queued)
+		}
+		add(key, v, k.Origin)
+	}
+	value("environment.compute", known.Compute)
+	value("environment.preprocess", known.Preprocess)
+	tier("environment.network", known.Network)
+	tier("environment.source", known.Source)
+	add("environment.source_latency",
+		modelValue{Value: fmt.Sprintf("%.4g", known.Source.Latency), Unit: "s"}, known.Source.Origin)
+	value("environment.source_network", known.SourceNetwork)
+	for i, class := range known.Classes {
+		tier(fmt.Sprintf("storage_class[%d].read", i), class.Read)
+		tier(fmt.Sprintf("storage_class[%d].write", i), class.Write)
 	}
 	return out
 }

@@ -5,15 +5,13 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"slices"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/replay"
-	"github.com/hdmlp/hdmlp/internal/simulate"
+	"github.com/hdmlp/hdmlp/internal/rerun"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
@@ -161,22 +159,15 @@ func sizesOf(ctx context.Context, run *replay.Run, indexDir string) func(int) in
 // simulate simulates the run with a variation.
 func (o *fromRunOptions) simulate(ctx context.Context, run *replay.Run,
 	sizes func(int) int64, v replay.Variation,
-) (*simulate.Result, error) {
-	job, err := run.Job(sizes, v)
-	if err != nil {
+) (*rerun.Result, error) {
+	result, err := run.Simulate(ctx, sizes, v)
+	if err != nil && ctx.Err() == nil {
 		return nil, badInput("--from-run %s: %v", o.report, err)
 	}
-	result, err := simulate.RunModel(ctx, job, run.Policy)
-	if err != nil {
-		return nil, err
-	}
-	if !result.Supported {
-		return nil, badInput("--from-run %s: policy %s: %s", o.report, run.Policy, result.Reason)
-	}
-	return result, nil
+	return result, err
 }
 
-func compareRun(path string, run *replay.Run, result *simulate.Result) *comparison {
+func compareRun(path string, run *replay.Run, result *rerun.Result) *comparison {
 	c := &comparison{Report: path, Dataset: run.Dataset, Policy: run.Policy}
 	add := func(what, unit string, predicted, measured float64) {
 		row := compared{What: what, Unit: unit, Predicted: predicted, Measured: measured}
@@ -196,22 +187,9 @@ func compareRun(path string, run *replay.Run, result *simulate.Result) *comparis
 		all[0], all[1] = all[0]+predicted, all[1]+measured
 	}
 	add("all epochs", "s", all[0], all[1])
-	add("read from the source", "MB", result.SourceTotal, run.SourceMB)
-	for j, tier := range run.Tiers() {
-		var predicted float64
-		switch {
-		case tier == "source":
-			predicted = result.Reads.Source.MB
-		case tier == "peer":
-			predicted = result.Reads.Remote.MB
-		default:
-			class := j - slices.Index(run.Tiers(), "source")
-			if slices.Contains(run.Tiers(), "peer") {
-				class--
-			}
-			predicted = result.Reads.Local[strconv.Itoa(class)].MB
-		}
-		add("delivered from "+tierName(tier), "MB", predicted, run.Delivered[tier])
+	add("read from the source", "MB", result.Source, run.SourceMB)
+	for _, tier := range run.Tiers() {
+		add("delivered from "+tierName(tier), "MB", result.Delivered[tier], run.Delivered[tier])
 	}
 	return c
 }
@@ -227,7 +205,7 @@ func tierName(tier string) string {
 	return tier
 }
 
-func compareWhatIf(words []string, ran, other *simulate.Result) *changedRun {
+func compareWhatIf(words []string, ran, other *rerun.Result) *changedRun {
 	w := &changedRun{Changed: words}
 	for e := range ran.Epochs {
 		w.Rows = append(w.Rows, changed{
@@ -235,7 +213,7 @@ func compareWhatIf(words []string, ran, other *simulate.Result) *changedRun {
 		})
 	}
 	w.Rows = append(w.Rows, changed{"all epochs", "s", ran.Runtime, other.Runtime},
-		changed{"read from the source", "MB", ran.SourceTotal, other.SourceTotal})
+		changed{"read from the source", "MB", ran.Source, other.Source})
 	return w
 }
 

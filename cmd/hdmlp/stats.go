@@ -17,6 +17,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/daemon"
 	"github.com/hdmlp/hdmlp/internal/daemon/socket"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -218,17 +219,22 @@ func printJob(j *stats.Report, out io.Writer) error {
 			size.Format(c.Capacity), returned(c))
 	}
 	printRemedies(j.Limit, j.Remedies, out)
-	if j.Known != nil {
-		mean := float64(j.Bytes) / float64(max(j.Samples, 1)) / 1e6
-		if err := printKnown(j.Known, mean, out); err != nil {
-			return err
-		}
+	if err := printEnvironment(j.Known, j.Bytes, j.Samples, out); err != nil {
+		return err
 	}
 	for _, f := range j.Faults {
 		fmt.Fprintf(out, "unreadable: sample %d (%s): %s; on_error %s, %s\n", f.Sample,
 			printable.Name(f.Path), printable.Text(f.Reason), f.Policy, times(f.Count))
 	}
 	return nil
+}
+
+// printEnvironment prints what is known of a job's machine; nothing if known is nil.
+func printEnvironment(known *perfmodel.Node, bytes int64, samples int, out io.Writer) error {
+	if known == nil {
+		return nil
+	}
+	return printKnown(known, float64(bytes)/float64(max(samples, 1))/1e6, out)
 }
 
 // causes lists stalls by cause, the longest first.
@@ -312,6 +318,9 @@ func printNodes(j *stats.ClusterReport, out io.Writer) error {
 		fmt.Fprintln(out, returned(c))
 	}
 	printRemedies(j.Limit, j.Remedies, out)
+	if err := printEnvironment(j.Known, j.Bytes, j.Samples, out); err != nil {
+		return err
+	}
 	for _, n := range j.Nodes {
 		if n.Waiting != nil && n.Waiting.Seconds > 1 {
 			fmt.Fprintf(out, "node %d: waiting %.1f s for sample %d (%s)\n", n.Node,

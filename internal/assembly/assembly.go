@@ -255,6 +255,16 @@ func (a *Assembly) plan() planner.Options {
 		o.Classes = append(o.Classes,
 			planner.Class{Capacity: c.Capacity, Held: c.Store.Held(), KeepsAll: c.KeepsAll})
 	}
+	o.Now = func() (classes []planner.Class) {
+		for _, c := range a.spec.Dataset.Classes() {
+			class := planner.Class{Capacity: c.Room(), KeepsAll: c.KeepsAll}
+			if c.KeepsAll {
+				class.Held = c.Store.Held()
+			}
+			classes = append(classes, class)
+		}
+		return classes
+	}
 	if a.Coordinator != nil {
 		o.Me, o.Nodes = a.Coordinator.Me(), a.Coordinator
 	}
@@ -287,6 +297,9 @@ func (a *Assembly) Close() {
 	}
 	if a.claim != nil {
 		a.claim.Drop()
+	}
+	if a.parts.Use != nil {
+		a.parts.Use.Stop() // the planner may be making room
 	}
 	if a.Job != nil {
 		a.Job.Close()

@@ -39,12 +39,16 @@ type Options struct {
 // ErrBypassed reports that the sample's owner is not asked at the moment.
 var ErrBypassed = errors.New("the sample's owner is bypassed")
 
-// errSilent reports that no request to the node was answered for too long, errLate that one was
-// not.
-var (
-	errSilent = errors.New("no answer")
-	errLate   = errors.New("no answer in time")
-)
+// late reports that a request was given up, and why; it is context.DeadlineExceeded.
+type late string
+
+func (l late) Error() string { return string(l) }
+
+// Is implements the interface of errors.Is.
+func (l late) Is(target error) bool { return target == context.DeadlineExceeded }
+
+// errLate reports that one request was not answered in time; others may have been.
+const errLate = late("no answer in time")
 
 // Set is the circuit breakers of the other nodes.
 type Set struct {
@@ -164,7 +168,7 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source time.Duratio
 	read.Waited = answer.Waited
 	if err != nil && within.Err() != nil && ctx.Err() == nil {
 		c.meter.GiveUp(s.now(), read)
-		err = fmt.Errorf("sample %d: %w: %w", id, c.late(s.now(), bound), context.DeadlineExceeded)
+		err = fmt.Errorf("sample %d: %w", id, c.late(s.now(), bound))
 	} else {
 		c.meter.End(s.now(), read, err)
 	}
@@ -295,8 +299,8 @@ func (c *circuit) ask(now time.Time, source time.Duration) (f Fetcher, limit, bo
 		min(max(patience*max(c.mu.latency, source), shortest), longest)
 }
 
-// late notes that a request was not answered in time, and returns why that is an error: it says
-// whether the node counts as silent.
+// late notes that a request was not answered in time, and returns the error: errLate, unless the
+// node counts as silent.
 func (c *circuit) late(now time.Time, bound time.Duration) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -304,7 +308,7 @@ func (c *circuit) late(now time.Time, bound time.Duration) error {
 	switch {
 	case c.mu.silent.IsZero(): // another request was answered since
 	case silent >= bound, c.mu.reported:
-		return fmt.Errorf("%w for %v", errSilent, silent.Round(time.Millisecond))
+		return late(fmt.Sprintf("no answer for %v", silent.Round(time.Millisecond)))
 	}
 	return errLate
 }

@@ -10,8 +10,9 @@
 //
 // Each file uses only those before it: tier (which class holds a sample, and which is to), identity
 // (which copies are valid), flight (one read per sample), pool (the workers), watch (hung reads),
-// route (which tier a sample is read from), fetch (how it is
-// brought), use and serve. The cache's contents affect only time, never what is delivered.
+// route (which tier a sample is read from), fetch (how it is brought), use, migrate (what a new
+// plan does not want goes) and serve. The cache's contents affect only time, never what is
+// delivered.
 //
 // # Goroutines
 //
@@ -28,6 +29,7 @@
 package cache
 
 import (
+	"context"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -56,6 +58,7 @@ type Cache struct {
 	// plan.
 	planned   atomic.Pointer[[]uint8]
 	uses      uses
+	migrating migrating
 	directory dataset.Placed // of the source; nil: it is not in a directory
 	digests   digests
 	confirmed bitset                // samples whose copies in the classes are valid (identity.go)
@@ -112,7 +115,9 @@ func New(o Options) *Cache {
 		remoteReads:   make(chan struct{}, max(o.Threads.Most, o.Threads.Start)),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
 		meters:        make([]meter.Meter, int(FirstClass)+len(o.Classes)),
+		migrating:     migrating{turn: make(chan struct{}, 1)},
 	}
+	c.uses.changed = make(chan struct{})
 	if locator, ok := dataset.As[dataset.Locator](o.Source); ok {
 		c.path = locator.Path
 	}
@@ -183,7 +188,7 @@ type (
 func (c *Cache) Close() Hung {
 	c.watchers.Leave()
 	c.watcher.end()
-	hung := Hung{Source: !c.pool.Close(time.Second)}
+	hung := Hung{Source: !(c.pool.Close(time.Second) && c.migrating.end(writing))}
 	for j, cl := range c.classes {
 		if cl.writer == nil {
 			continue
@@ -212,7 +217,7 @@ func (h Hung) None() bool { return !h.Source && len(h.Classes) == 0 }
 func (c *Cache) Flush() {
 	for _, cl := range c.classes {
 		if cl.writer != nil {
-			cl.writer.Flush()
+			cl.writer.Flush(context.Background())
 		}
 	}
 }
@@ -232,6 +237,15 @@ func (c *Cache) Streams() int {
 		return c.pool.Most()
 	}
 	return c.gate.Limit()
+}
+
+// StreamChanges returns how many samples might be read from the source at the same time since the
+// cache was made; nil if their number is fixed.
+func (c *Cache) StreamChanges() []pool.Change {
+	if c.gate == nil {
+		return nil
+	}
+	return c.gate.Changes()
 }
 
 // Unused reports whether more samples could be read at the same time than there are tasks for.

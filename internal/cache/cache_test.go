@@ -37,6 +37,7 @@ type rigOptions struct {
 	file        int64
 	dir         string
 	threads     int
+	mostThreads int // 0: threads is fixed
 	fill        bool
 	timeout     time.Duration
 	hook        func(ctx context.Context, id int) error
@@ -73,7 +74,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		Index:   g.source.Index,
 		Source:  g.source,
 		Classes: classes,
-		Threads: Threads{Start: o.threads},
+		Threads: Threads{Start: o.threads, Most: o.mostThreads},
 		Timeout: o.timeout,
 		Known:   o.known,
 

@@ -162,6 +162,10 @@ func (c *Cache) leadInto(ctx context.Context, r *Request, fl *flight, way route,
 	if at, ok := c.Locate(id); ok { // the flight before this one has brought it
 		return Sample{From: at.Tier()}, nil
 	}
+	// Release waits for the flights that it sees. This one may have begun later, by the old plan.
+	if c.destination(id) != to {
+		return Sample{}, ErrNoCapacity
+	}
 	var got struct {
 		Sample
 		origin storageclass.Origin
@@ -258,7 +262,7 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
 		}
 		late = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	}
-	origin, err := c.readSource(ctx, r, id, dst)
+	origin, err := c.readSource(ctx, r, id, dst, fl.wanted)
 	return Source, late, origin, err
 }
 
@@ -278,8 +282,9 @@ func (c *Cache) sourceTakes(bytes int64) time.Duration {
 
 // readSource reads a sample from the source, once there may be another read from it. What a read
 // that something waits for has to wait counts as a part of it, so that the source is chosen less.
-func (c *Cache) readSource(ctx context.Context, r *Request, id int,
-	dst []byte,
+// wanted is closed when something begins to wait for a read that is not urgent.
+func (c *Cache) readSource(ctx context.Context, r *Request, id int, dst []byte,
+	wanted <-chan struct{},
 ) (storageclass.Origin, error) {
 	if err := ctx.Err(); err != nil {
 		return storageclass.Origin{}, err
@@ -287,7 +292,7 @@ func (c *Cache) readSource(ctx context.Context, r *Request, id int,
 	if err := c.tooManyHung(id); err != nil {
 		return storageclass.Origin{}, err
 	}
-	stamp, err := c.admitted(ctx, r, id, dst)
+	stamp, err := c.admitted(ctx, r, id, dst, wanted)
 	if err != nil {
 		return storageclass.Origin{}, err
 	}
@@ -297,16 +302,16 @@ func (c *Cache) readSource(ctx context.Context, r *Request, id int,
 }
 
 // admitted is readSource without its checks.
-func (c *Cache) admitted(ctx context.Context, r *Request, id int,
-	dst []byte,
+func (c *Cache) admitted(ctx context.Context, r *Request, id int, dst []byte,
+	wanted <-chan struct{},
 ) (stamp dataset.Stamp, err error) {
-	urgent := r.Consumer != nil || r.remote
+	urgent := r.urgent()
 	var read meter.Read
 	if urgent {
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
 	if c.gate != nil {
-		c.gate.Enter(urgent)
+		c.gate.Enter(urgent, wanted)
 		defer func() { c.gate.Leave(err == nil) }()
 	}
 	if !urgent {

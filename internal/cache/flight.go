@@ -38,6 +38,9 @@ type Request struct {
 	remote bool // on behalf of another node
 }
 
+// urgent reports whether something waits for the samples.
+func (r *Request) urgent() bool { return r.Consumer != nil || r.remote }
+
 // flight is one read of a sample, from when a fetch has found that no class holds it until all
 // fetches that wait for it are told. So no sample is read twice at the same time. The fetch that
 // begins a flight leads it; later ones follow, which means that they wait.
@@ -47,8 +50,8 @@ type Request struct {
 //	   |     giveUp                 land
 //	   +----------> givenUp --------------------> returned
 //
-//	flying    In its shard's map; others may join. The shard's mutex guards state and followers.
-//	          The buffer that is read into is the leader's.
+//	flying    In its shard's map; others may join. The shard's mutex guards state, hastened and
+//	          followers. The buffer that is read into is the leader's.
 //	landing   Not in the map. followers, tier and err belong to the leader, which copies to the
 //	          followers' buffers.
 //	landed    Final. tier and err do not change, and may be read once done is closed.
@@ -58,17 +61,21 @@ type Request struct {
 //	returned  Final: the read has returned after all, and its leader, which has waited for done,
 //	          knows what happened.
 //
-// id, since, by, remote and copies never change.
+// id, since, by, remote, copies and wanted never change.
 type flight struct {
 	id     int32
 	remote bool // the leader asks another node
 	copies bool // the leader reads into a buffer of its own, and copies to the followers'
 	state  flightState
-	since  time.Time
-	by     *Request
-	done   chan struct{}
-	tier   Tier
-	err    error
+	// wanted is closed, and hastened set, when an urgent fetch joins a flight that was not; nil: it
+	// was urgent from the beginning.
+	wanted   chan struct{}
+	hastened bool
+	since    time.Time
+	by       *Request
+	done     chan struct{}
+	tier     Tier
+	err      error
 	// followers are the buffers of the fetches that get a copy.
 	followers [][]byte
 }
@@ -131,7 +138,7 @@ type flights struct {
 }
 
 type shard struct {
-	sync.Mutex // guards byID, and state and followers of its flights
+	sync.Mutex // guards byID, and state, hastened and followers of its flights
 	byID       map[int32]*flight
 }
 
@@ -159,6 +166,10 @@ func (f *flights) join(r *Request, id int, dst []byte, remote bool) (fl *flight,
 	s.Lock()
 	defer s.Unlock()
 	if fl, ok := s.byID[int32(id)]; ok {
+		if fl.wanted != nil && !fl.hastened && r.urgent() {
+			fl.hastened = true
+			close(fl.wanted)
+		}
 		if fl.copies && dst != nil && (!r.remote || !fl.remote) {
 			fl.followers = append(fl.followers, dst)
 			return fl, false, true
@@ -172,6 +183,9 @@ func (f *flights) join(r *Request, id int, dst []byte, remote bool) (fl *flight,
 		by:     r,
 		copies: dst != nil,
 		remote: remote,
+	}
+	if !r.urgent() {
+		fl.wanted = make(chan struct{})
 	}
 	s.byID[int32(id)] = fl
 	return fl, true, false

@@ -37,6 +37,38 @@ func TestFillLeavesAQuarterOfTheWorkers(t *testing.T) {
 	})
 }
 
+// TestFillThatIsWaitedForIsUrgent checks that a sample that is to be read ahead, and then is needed
+// for a batch, is read before others that are read ahead.
+func TestFillThatIsWaitedForIsUrgent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		next := make(chan struct{})
+		var order []int // one read at a time
+		o := plain(40)
+		o.threads, o.mostThreads, o.memory, o.fill = 1, 1, 2000, true
+		o.hook = func(_ context.Context, id int) error {
+			order = append(order, id)
+			<-next
+			return nil
+		}
+		g := newRig(t, o)
+		synctest.Wait()
+		first, ahead := order[0], 5
+		b := &consumer{cache: g.cache, id: ahead, done: make(chan error, 1)}
+		g.cache.Submit([]Task{{Consumer: b}})
+		synctest.Wait()
+		next <- struct{}{}
+		synctest.Wait()
+		if order[1] != ahead || first == ahead {
+			t.Errorf("samples %v were read, want %d next", order, ahead)
+		}
+		close(next)
+		if err := <-b.done; err != nil {
+			t.Error(err)
+		}
+		g.close()
+	})
+}
+
 // consumer is a consumer with one sample.
 type consumer struct {
 	cache *Cache

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
@@ -16,16 +17,18 @@ import (
 
 // watched is a storageclass.Watcher that settles at once.
 type watched struct {
-	mu      sync.Mutex // guards the following
-	samples []int32
-	refills int
-	settle  func(settled, gone func())
+	mu       sync.Mutex // guards the following
+	samples  []int32
+	segments int
+	refills  int
+	settle   func(settled, gone func())
 }
 
 func (w *watched) Vacate(_ int, _ uint32, samples []int32, settled, gone func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.samples = append(w.samples, samples...)
+	w.segments++
 	if w.settle != nil {
 		w.settle(settled, gone)
 		return
@@ -91,47 +94,50 @@ func TestFetchedSamplesKeepTheirSegment(t *testing.T) {
 // TestSamplesThatWereGivenBackComeFromTheSource checks that they are not kept while memory is
 // short, and not read for other nodes; and that they are brought again when it is not.
 func TestSamplesThatWereGivenBackComeFromTheSource(t *testing.T) {
-	g, class, _ := scarce(t, 40)
-	defer g.close()
-	w := &watched{}
-	leave := g.cache.Watch(w)
-	g.use.Fill(g.opened.Plan, func(int64) {})
-	class.Allow(0)
-	class.GiveBack(1, "a test")
-	if slices.Sort(w.samples); len(w.samples) != 40 || w.samples[39] != 39 {
-		t.Errorf("the watcher was told of samples %v", w.samples)
-	}
-	if d := class.Delay(); d < 2*time.Second {
-		t.Errorf("the watcher's delay counts as %v", d)
-	}
-	before := g.source.Reads[5].Load()
-	for range 2 {
-		data, from, err := g.fetched(t, &Request{}, 5)
-		if err != nil || from != Source || !bytes.Equal(data, content(5, 100)) {
-			t.Errorf("from %v: %v", from, err)
+	synctest.Test(t, func(t *testing.T) {
+		g, class, _ := scarce(t, 40)
+		defer g.close()
+		w := &watched{}
+		leave := g.cache.Watch(w)
+		g.use.Fill(g.opened.Plan, func(int64) {})
+		class.Allow(0)
+		class.GiveBack(1, "a test")
+		if slices.Sort(w.samples); len(w.samples) != 40 || w.samples[39] != 39 {
+			t.Errorf("the watcher was told of samples %v", w.samples)
 		}
-	}
-	if n := g.source.Reads[5].Load() - before; n != 2 || g.cache.Has(5) || g.cache.Destined(5) {
-		t.Errorf("%d reads; held: %v", n, g.cache.Has(5))
-	}
-	if got := g.serve(t.Context(), 5); !errors.Is(got.err, dataset.ErrNoSample) {
-		t.Errorf("for another node: %v", got.err)
-	}
-	class.Allow(1 << 30)
-	if w.refills != 1 || !g.cache.Destined(5) {
-		t.Errorf("%d refills; destined: %v", w.refills, g.cache.Destined(5))
-	}
-	leave()
-	for !slices.ContainsFunc(g.stores[0].Held(), func(id int32) bool { return id == 39 }) {
-		time.Sleep(time.Millisecond) // the workers fill
-	}
-	if got := g.serve(t.Context(), 5); got.err != nil || !bytes.Equal(got.data, content(5, 100)) {
-		t.Errorf("for another node, with room: %v", got.err)
-	}
-	class.GiveBack(1, "a test")
-	if len(w.samples) != 40 {
-		t.Error("a watcher that has left is told")
-	}
+		if d := class.Delay(); d < 2*time.Second {
+			t.Errorf("the watcher's delay counts as %v", d)
+		}
+		before := g.source.Reads[5].Load()
+		for range 2 {
+			data, from, err := g.fetched(t, &Request{}, 5)
+			if err != nil || from != Source || !bytes.Equal(data, content(5, 100)) {
+				t.Errorf("from %v: %v", from, err)
+			}
+		}
+		if n := g.source.Reads[5].Load() - before; n != 2 || g.cache.Has(5) || g.cache.Destined(5) {
+			t.Errorf("%d reads; held: %v", n, g.cache.Has(5))
+		}
+		if got := g.serve(t.Context(), 5); !errors.Is(got.err, dataset.ErrNoSample) {
+			t.Errorf("for another node: %v", got.err)
+		}
+		class.Allow(1 << 30)
+		if w.refills != 1 || !g.cache.Destined(5) {
+			t.Errorf("%d refills; destined: %v", w.refills, g.cache.Destined(5))
+		}
+		leave()
+		synctest.Wait() // the workers fill
+		if held := len(g.stores[0].Held()); held != 40 {
+			t.Errorf("%d of 40 samples were brought again", held)
+		}
+		if got := g.serve(t.Context(), 5); got.err != nil || !bytes.Equal(got.data, content(5, 100)) {
+			t.Errorf("for another node, with room: %v", got.err)
+		}
+		class.GiveBack(1, "a test")
+		if len(w.samples) != 40 {
+			t.Error("a watcher that has left is told")
+		}
+	})
 }
 
 // TestLastSamplesOfThePlanGoFirst checks that a segment of samples that come late in the plan goes
@@ -176,9 +182,14 @@ func TestSegmentsCloseWhenAllWatchersHaveSettled(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	var fetchers sync.WaitGroup
+	fetched := make(chan struct{})
 	for range 3 {
 		fetchers.Go(func() {
 			for id := 0; ctx.Err() == nil; id = (id + 17) % samples {
+				select {
+				case fetched <- struct{}{}:
+				default:
+				}
 				s, err := g.cache.Fetch(context.Background(), &Request{}, id, make([]byte, 100))
 				if err != nil || !bytes.Equal(s.Data, content(id, 100)) {
 					t.Errorf("sample %d: %v", id, err)
@@ -198,7 +209,9 @@ func TestSegmentsCloseWhenAllWatchersHaveSettled(t *testing.T) {
 				f()
 			}
 		}
-		time.Sleep(time.Millisecond) // lets the fetchers bring samples again
+		for range 20 { // lets the fetchers bring samples again
+			<-fetched
+		}
 	}
 	stop()
 	fetchers.Wait()

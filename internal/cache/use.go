@@ -13,10 +13,13 @@ import (
 // concurrent use, except Close, which must be the last call.
 type Use struct {
 	cache   *Cache
-	request Request      // for reading ahead
-	fills   []*pool.Fill // guarded by cache.uses
-	plan    [][]int32    // guarded by cache.uses
-	filled  [][]int32    // the plan that was passed to Fill; guarded by cache.uses
+	request Request // for reading ahead
+
+	// Guarded by cache.uses:
+	fills   []*pool.Fill // by class; nil: none was begun
+	decided bool         // there is a plan, if only to keep nothing
+	plan    [][]int32
+	filled  [][]int32 // the plan that was passed to Fill
 	read    func(bytes int64)
 
 	ctx    context.Context // for filling
@@ -25,8 +28,10 @@ type Use struct {
 
 // uses are the jobs that use a cache, oldest first.
 type uses struct {
-	sync.Mutex // guards list, and the plan and fills of its elements
+	sync.Mutex // guards the following, and the fields of Use that say so
 	list       []*Use
+	version    int           // counts changes of plans
+	changed    chan struct{} // closed, and replaced, when a plan changes
 }
 
 // Use begins a job's use of the cache, which keeps nothing for it yet. peers are the job's other
@@ -44,14 +49,19 @@ func (c *Cache) Use(peers Peers) *Use {
 // that a class already holds stay. If jobs want a sample in different classes, the oldest job
 // decides.
 func (u *Use) Keep(plan [][]int32) {
+	u.cache.migrating.dropping.Lock()
+	defer u.cache.migrating.dropping.Unlock()
 	u.cache.uses.Lock()
 	defer u.cache.uses.Unlock()
-	u.plan = plan
+	u.plan, u.decided = plan, true
 	u.cache.combine()
 }
 
 // combine merges the plans of all jobs. c.uses must be held.
 func (c *Cache) combine() {
+	c.uses.version++
+	close(c.uses.changed)
+	c.uses.changed = make(chan struct{})
 	planned, any := make([]uint8, c.index.Len()), false
 	for _, u := range c.uses.list {
 		for j := range min(len(u.plan), len(c.classes)) {
@@ -73,39 +83,51 @@ func (c *Cache) combine() {
 // time, class by class in the plan's order (thesis 3.2.2: by first access), while the staging
 // buffers leave the source idle. read is called for each sample that was read from the source. A
 // sample that cannot be read is left to the batch that needs it, because the job's policy for
-// errors decides.
+// errors decides. What an earlier call has not brought yet is left out.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
 	defer c.uses.Unlock()
-	u.filled, u.read = plan, read
-	for j, ids := range plan {
-		u.fill(j, ids)
+	u.stopFills()
+	u.filled, u.read, u.fills = plan, read, make([]*pool.Fill, len(plan))
+	for j := range plan {
+		u.fill(j)
 	}
 }
 
-// fill starts to bring the samples of one class. cache.uses must be held.
-func (u *Use) fill(class int, ids []int32) {
-	c, read := u.cache, u.read
-	var ready func() bool // nil: memory, which never lets a worker wait
-	if class < len(c.classes) && c.classes[class].writer != nil {
-		ready = c.classes[class].writer.Room
+// stopFills ends what Fill has begun. cache.uses must be held.
+func (u *Use) stopFills() {
+	for _, fill := range u.fills {
+		u.cache.pool.RemoveFill(fill)
 	}
-	u.fills = append(u.fills, c.pool.AddFill(ids, ready, func(w *Worker, id int) (abandoned bool) {
+	u.fills = nil
+}
+
+// fill starts to bring the samples of one class, from the first one on. cache.uses must be held.
+func (u *Use) fill(j int) {
+	c, read := u.cache, u.read
+	if u.fills[j] != nil {
+		c.pool.RemoveFill(u.fills[j])
+	}
+	var ready func() bool // nil: memory, which never lets a worker wait
+	if j < len(c.classes) && c.classes[j].writer != nil {
+		ready = c.classes[j].writer.Room
+	}
+	u.fills[j] = c.pool.AddFill(u.filled[j], ready, func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
 		if err == nil && s.Read {
 			read(c.index.Size(id))
 		}
 		s.Release()
 		return err == ErrAbandoned
-	}))
+	})
 }
 
 // refill brings what the plan gives to classes in memory again. cache.uses must be held.
 func (u *Use) refill() {
-	for j, ids := range u.filled {
-		if j < len(u.cache.classes) && u.cache.classes[j].inPlace != nil {
-			u.fill(j, ids)
+	for j := range min(len(u.filled), len(u.cache.classes)) {
+		if u.cache.classes[j].inPlace != nil {
+			u.fill(j)
 		}
 	}
 }
@@ -126,16 +148,18 @@ func (u *Use) bring(w *Worker, id int) (Sample, error) {
 	return c.FetchView(u.ctx, w, &u.request, id)
 }
 
-// Close ends the job's use: nothing more is read ahead or kept for it. Reads in progress continue
-// until the cache is closed.
+// Stop ends what reads ahead or makes room for the job, so that its planner need not be waited for.
+// Close must still be called.
+func (u *Use) Stop() { u.cancel() }
+
+// Close ends the job's use: nothing more is read ahead or kept for it, and Release returns. Reads
+// in progress continue until the cache is closed.
 func (u *Use) Close() {
 	u.cancel()
 	c := u.cache
 	c.uses.Lock()
 	defer c.uses.Unlock()
-	for _, fill := range u.fills {
-		c.pool.RemoveFill(fill)
-	}
+	u.stopFills()
 	c.uses.list = slices.DeleteFunc(c.uses.list, func(other *Use) bool { return other == u })
 	c.combine()
 }

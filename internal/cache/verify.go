@@ -15,7 +15,7 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from
 	if !c.digests.own(id) {
 		w.Again = slices.Grow(w.Again[:0], len(data))[:len(data)]
 		file := w.Again
-		if _, err := c.readSource(ctx, &c.remoteRequest, id, file); err != nil {
+		if _, err := c.readSource(ctx, &c.remoteRequest, id, file, nil); err != nil {
 			return err
 		}
 		want = digest.Of(file)

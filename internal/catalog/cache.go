@@ -2,6 +2,7 @@ package catalog
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -23,6 +24,15 @@ type Class struct {
 	// KeepsAll is set if the class keeps everything that is read, besides what plans assign to it,
 	// so that a later run starts warm even if memory held everything.
 	KeepsAll bool
+}
+
+// Room returns how many bytes the class can hold now: while memory is short, no more than it holds.
+func (c *Class) Room() int64 {
+	if in, ok := c.Store.(storageclass.InPlace); ok && !in.Growing() {
+		_, used := in.Capacity()
+		return min(used, c.Capacity)
+	}
+	return c.Capacity
 }
 
 // JoinCache returns the dataset's cache, and makes it by the configuration if there is none. madeBy
@@ -119,6 +129,18 @@ func (e *entry) promises(classes []Class) {
 	e.promise.classes = classes
 }
 
+// classNames returns the names of configured storage classes: memory, file, file-2, ...
+func classNames(classes []config.StorageClass) []string {
+	names, same := make([]string, len(classes)), map[string]int{}
+	for i, c := range classes {
+		names[i] = c.Kind
+		if same[c.Kind]++; same[c.Kind] > 1 {
+			names[i] = fmt.Sprintf("%s-%d", c.Kind, same[c.Kind])
+		}
+	}
+	return names
+}
+
 // Classes returns the storage classes of the dataset's cache, which the caller must have joined.
 func (d *Dataset) Classes() []Class {
 	e := d.entry
@@ -147,14 +169,15 @@ func (d *Dataset) Reports() (out []stats.Class) {
 	return out
 }
 
-// returned describes what a store gave back; nil: nothing, and it may grow.
+// returned describes what a store gave back and released; nil: nothing, and it may grow.
 func returned(in storageclass.InPlace) *stats.Returned {
 	r, grows := in.Returned(), in.Growing()
-	if r.Segments == 0 && grows {
+	if r.Segments == 0 && r.Released == 0 && grows {
 		return nil
 	}
 	out := &stats.Returned{
-		Bytes: r.Bytes, Segments: r.Segments, Viewed: r.Used, Why: r.Why, Paused: !grows,
+		Bytes: r.Bytes, Now: r.Now, Segments: r.Segments, Released: r.Released, Viewed: r.Used,
+		Why: r.Why, Paused: !grows,
 	}
 	if r.Segments > 0 {
 		out.Age = time.Since(r.Last).Seconds()

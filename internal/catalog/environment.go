@@ -9,52 +9,66 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
-// stored returns what Live.Store stored. It ignores what cannot be used, with a warning in the log.
-func (d *Dataset) stored() (node perfmodel.Node) {
-	beside, ok := dataset.As[dataset.Beside](d.entry.source)
-	if !ok {
-		return node
-	}
-	data, path, err := beside.ReadBeside(environment.Suffix, environment.MaxBytes)
-	if err == nil && path == "" {
-		return node
-	}
-	var f environment.File
-	if err == nil {
-		f, err = environment.Decode(data)
-	}
+// stored returns what is stored beside the dataset's index. It ignores what cannot be used, with a
+// warning in the log.
+func (d *Dataset) stored() perfmodel.Node {
+	node, path, err := d.readStored()
 	if err != nil {
 		d.entry.log.Warn("what is stored of this machine is not used; it is measured again and "+
 			"replaced when the job ends", "path", path, "error", err)
-		return node
 	}
-	return f.Node
+	return node
+}
+
+// readStored returns what is stored, and where; nothing if there is no file.
+func (d *Dataset) readStored() (node perfmodel.Node, path string, err error) {
+	beside, ok := dataset.As[dataset.Beside](d.entry.source)
+	if !ok {
+		return node, "", nil
+	}
+	data, path, err := beside.ReadBeside(environment.Suffix, environment.MaxBytes)
+	if err != nil || path == "" {
+		return node, path, err
+	}
+	f, err := environment.Decode(data)
+	return f.Node, path, err
 }
 
 // startingNode returns what is known before anything is measured, in a job of this many nodes.
 // d.entry.mu must be held, and the classes be open.
 func (d *Dataset) startingNode(cfg *config.Config, nodes int) perfmodel.Node {
-	known, size := d.stored(), float64(mean(d.Index()))/1e6
+	return StartingNode(d.stored(), cfg, nodes, float64(mean(d.Index()))/1e6)
+}
+
+// StartingNode returns what a job of this many nodes begins with, on samples of a mean size in MB:
+// what the configuration gives, or else what is stored of the machine, or else guesses.
+//
+// What is stored of compute and preprocess is not used: they are the training script's, not the
+// machine's, and the next job may run another script.
+func StartingNode(stored perfmodel.Node, cfg *config.Config, nodes int,
+	size float64,
+) perfmodel.Node {
+	known := stored
 	known.Streams = 0
+	known.Compute, known.Preprocess = perfmodel.Value{}, perfmodel.Value{}
 	if known.Source.Origin == "" {
 		known.Source = perfmodel.GuessedSource
 	}
 	if known.Network.Origin == "" {
 		known.Network = perfmodel.GuessedPeer
 	}
-	classes := known.Classes
 	known.Classes = nil
-	for i, c := range d.entry.classes {
+	names := classNames(cfg.StorageClasses)
+	for i, given := range cfg.StorageClasses {
 		class := perfmodel.NodeClass{
-			Name: c.Name, Path: c.Path, Stores: c.Threads,
+			Name: names[i], Path: given.Path, Stores: given.Threads,
 		}
 		class.Read, class.Write = class.Guess(), class.Guess()
-		for _, was := range classes {
-			if was.Name == c.Name && was.Path == c.Path {
+		for _, was := range stored.Classes {
+			if was.Name == class.Name && was.Path == class.Path {
 				class.Read, class.Write = was.Read, was.Write
 			}
 		}
-		given := cfg.StorageClasses[i]
 		if len(given.Read) > 0 {
 			class.Read = perfmodel.GivenCurve(perfmodel.NewCurve(given.Read), 0, size)
 		}

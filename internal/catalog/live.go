@@ -86,16 +86,19 @@ func measure(to *perfmodel.Value, rate float64) {
 	}
 }
 
-// Store stores what was measured beside the dataset's index, for the next job. It does not store
-// what the user has given, which holds as long as the user gives it. staging is the capacity of the
-// staging buffers, in bytes. If nothing was measured, or the dataset has no place for it, it does
-// nothing.
+// Store stores what was measured of the machine beside the dataset's index, for the next job. It
+// does not store what the user has given, which holds as long as the user gives it, nor compute and
+// preprocess, which hold for the training script alone: of these, what is stored stays, such as
+// the transforms that hdmlp probe measured. staging is the capacity of the staging buffers, in
+// bytes. If nothing was measured, or the dataset has no place for it, it does nothing.
 func (l *Live) Store(staging int64) error {
 	known := l.Known()
 	beside, ok := dataset.As[dataset.Beside](l.dataset.entry.source)
 	if !ok || known.Source.Origin != perfmodel.Measured {
 		return nil
 	}
+	stored, _, _ := l.dataset.readStored() // what cannot be used is replaced
+	known.Compute, known.Preprocess = stored.Compute, stored.Preprocess
 	f := environment.File{
 		Node: ungiven(known),
 		Size: perfmodel.Size{
@@ -111,10 +114,8 @@ func (l *Live) Store(staging int64) error {
 
 // ungiven returns what is known without what the user has given.
 func ungiven(n perfmodel.Node) perfmodel.Node {
-	for _, v := range []*perfmodel.Value{&n.Compute, &n.Preprocess, &n.SourceNetwork} {
-		if v.Origin == perfmodel.Given {
-			*v = perfmodel.Value{}
-		}
+	if n.SourceNetwork.Origin == perfmodel.Given {
+		n.SourceNetwork = perfmodel.Value{}
 	}
 	forget := func(k *perfmodel.Known, guess perfmodel.Known) {
 		if k.Origin == perfmodel.Given {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -67,24 +66,16 @@ func TestJobBeginsWithWhatIsKnown(t *testing.T) {
 	if err := live.Store(1000); err != nil || c.beside.data != nil {
 		t.Errorf("stored guesses: %s, %v", c.beside.data, err)
 	}
-	u := joined.Use(nil)
-	u.Keep([][]int32{{0, 1, 2, 3}})
-	u.Fill([][]int32{{0, 1, 2, 3}}, func(int64) {})
-	for joined.Known()["source"].Origin != perfmodel.Measured {
-		time.Sleep(time.Millisecond)
-	}
+	measureSource(t, joined)
 	live.SetTraining(training{})
 	if err := live.Store(1000); err != nil {
 		t.Fatal(err)
 	}
-	u.Close()
 	leave()
 
 	live, _, leave = c.join(t, cfg)
 	n := live.Known()
-	if n.Source.Origin != perfmodel.Probed || n.Preprocess.Number != 7 ||
-		n.Compute != (perfmodel.Value{Number: 50, Origin: perfmodel.Probed}) ||
-		n.Classes[0].Path != cfg.StorageClasses[0].Path {
+	if n.Source.Origin != perfmodel.Probed || n.Classes[0].Path != cfg.StorageClasses[0].Path {
 		t.Errorf("the next job begins with %+v", n)
 	}
 	leave()
@@ -120,13 +111,69 @@ func TestJobBeginsWithWhatIsKnown(t *testing.T) {
 	}
 }
 
+// TestScriptsNumbersAreNotTheMachines: a job neither stores what it measured of its script nor
+// begins with what is stored of another one, and leaves in the file what a probe measured.
+func TestScriptsNumbersAreNotTheMachines(t *testing.T) {
+	c := newShelf(t)
+	for _, probed := range []float64{0, 300} {
+		cfg := &config.Config{
+			SourceThreads: 1,
+			StorageClasses: []config.StorageClass{
+				{Kind: "file", Path: t.TempDir(), Capacity: 1 << 20, Threads: 2},
+			},
+		}
+		known := perfmodel.Node{Source: perfmodel.GuessedSource, Network: perfmodel.GuessedPeer}
+		known.Preprocess = perfmodel.Value{Number: probed, Origin: perfmodel.Probed}
+		known.Compute = perfmodel.Value{Number: probed, Origin: perfmodel.Probed}
+		c.beside.data = environment.Encode(environment.File{
+			Node: known, Size: perfmodel.Size{Sample: 0.1, Nodes: 1},
+		})
+		live, joined, leave := c.join(t, cfg)
+		if n := live.Start(); n.Compute.Number != 0 || n.Preprocess.Number != 0 {
+			t.Errorf("a job begins with another script's numbers: %+v", n)
+		}
+		live.SetTraining(training{})
+		if n := live.Known(); n.Compute.Number != 50 || n.Preprocess.Number != 7 {
+			t.Errorf("the job does not measure its own: %+v", n)
+		}
+		measureSource(t, joined)
+		if err := live.Store(1000); err != nil {
+			t.Fatal(err)
+		}
+		f, err := environment.Decode(c.beside.data)
+		if err != nil || f.Node.Source.Origin != perfmodel.Probed ||
+			f.Node.Compute.Number != probed || f.Node.Preprocess.Number != probed {
+			t.Errorf("stored %s, %v; the script's numbers must still be %v", c.beside.data, err,
+				probed)
+		}
+		leave()
+	}
+}
+
+// measureSource has the cache read samples into its one class, which measures the source.
+func measureSource(t *testing.T, joined *cache.Cache) {
+	t.Helper()
+	u := joined.Use(nil)
+	defer u.Close()
+	plan := [][]int32{{0, 1, 2, 3}}
+	read := make(chan int64, len(plan[0]))
+	u.Keep(plan)
+	u.Fill(plan, func(bytes int64) { read <- bytes })
+	for range plan[0] {
+		<-read
+	}
+	if known := joined.Known()["source"]; known.Origin != perfmodel.Measured {
+		t.Fatalf("the source after %d reads: %+v", len(plan[0]), known)
+	}
+}
+
 // TestGivenNumbersAreNotStored: they hold as long as the user gives them.
 func TestGivenNumbersAreNotStored(t *testing.T) {
 	given := perfmodel.Value{Number: 5, Origin: perfmodel.Given}
 	k := perfmodel.GivenRate(5, 0)
 	text := string(environment.Encode(environment.File{
 		Node: ungiven(perfmodel.Node{
-			Compute: given, Preprocess: given, SourceNetwork: given, Network: k, Source: k,
+			SourceNetwork: given, Network: k, Source: k,
 			Sources: perfmodel.Constant(5), SourcesOrigin: perfmodel.Given,
 			Classes: []perfmodel.NodeClass{{Name: "x", Read: k, Write: k}},
 		}),

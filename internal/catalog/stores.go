@@ -2,7 +2,6 @@ package catalog
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -76,16 +75,14 @@ func (e *entry) responds(classes []Class) func(class int, responds bool) {
 func (d *Dataset) openStores(ctx context.Context, cfg *config.Config,
 	slow func(dir string),
 ) (out []Class, err error) {
-	same := map[string]int{}
-	for _, c := range cfg.StorageClasses {
+	names := classNames(cfg.StorageClasses)
+	for i, c := range cfg.StorageClasses {
 		opened, err := d.openInTime(ctx, c, cfg.StartTimeout, slow)
 		if err != nil {
 			d.closeStores(out)
 			return nil, err
 		}
-		if same[c.Kind]++; same[c.Kind] > 1 {
-			opened.Name = fmt.Sprintf("%s-%d", c.Kind, same[c.Kind])
-		}
+		opened.Name = names[i]
 		out = append(out, opened)
 	}
 	return out, nil

@@ -196,12 +196,15 @@ type GatherError struct {
 	Why     string
 }
 
-func (e *GatherError) Error() string {
+func (e *GatherError) Error() string { return fmt.Sprintf("gather %q: %s", e.What, e.Reason()) }
+
+// Reason returns the error without the name of the gather.
+func (e *GatherError) Reason() string {
 	missing := "some nodes"
 	if len(e.Missing) > 0 {
 		missing = numbers("node", e.Missing)
 	}
-	return fmt.Sprintf("gather %q: no data from %s: %s", e.What, missing, e.Why)
+	return fmt.Sprintf("no data from %s: %s", missing, e.Why)
 }
 
 // LateError reports a daemon that came after the job had begun, where the job needs all nodes from

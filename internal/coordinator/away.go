@@ -46,6 +46,9 @@ type watcher = interface {
 func (c *Coordinator) Vacate(_ int, _ uint32, samples []int32, settled, gone func()) {
 	defer gone()
 	defer settled()
+	if len(samples) == 0 {
+		return // they were dropped or moved: the plans say where they are, and memory is not short
+	}
 	a := &c.away
 	a.mu.Lock()
 	defer a.mu.Unlock()

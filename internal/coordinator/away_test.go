@@ -40,6 +40,11 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 	if !asks(true, 1, 2, 38)() {
 		t.Error("node 1 is not asked for samples that it holds")
 	}
+	_, version := all[1].away.get()
+	settles(t, all[1]) // a segment whose samples were dropped or moved for a new plan
+	if _, now := all[1].away.get(); now != version {
+		t.Error("the other nodes are told of samples that went for a new plan")
+	}
 	all[1].Refill()
 	eventually(t, "it is asked again", asks(true, 0, 3, 39))
 	all[1].Refill() // nothing has changed

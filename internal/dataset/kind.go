@@ -30,6 +30,7 @@ type OpenOptions struct {
 	Extensions []string      // of the names of samples; nil: the kind's default
 	IndexDir   string        // directory of the index file; "": the kind's default
 	Rescan     bool          // ignore an existing index
+	Unscanned  bool          // only what lies beside the index is used (Beside); Index returns nil
 	Timeout    time.Duration // of one system call; 0: the kind's default
 	// View is the dataset as the process that opens it sees it; nil: as this process does. Its
 	// descriptors are valid until Open returns, its Renew as long as the source is open.

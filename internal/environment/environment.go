@@ -1,6 +1,8 @@
 // Package environment is the file in which the numbers of the performance model are stored: what an
 // earlier run or hdmlp probe measured of a machine (docs/FORMATS.md). A scenario of the simulator
-// may take it in place of its [environment], whose keys it has.
+// may take it in place of its [environment], whose keys it has. Among them are compute and
+// preprocess, which are those of a training script; jobs do not begin with them
+// (catalog.StartingNode).
 //
 // Encode and Decode are pure; Decode reads untrusted input.
 package environment
@@ -57,8 +59,9 @@ func Encode(f File) []byte {
 	}
 	var b bytes.Buffer
 	b.WriteString(`# What HDMLP knows of this machine: rates in MB/s, sizes in MB, times in seconds.
-# A later job on the dataset begins with it; hdmlp simulate SCENARIO --environment FILE
-# simulates it. It may be removed. Keys listed in guessed were not measured.
+# A later job on the dataset begins with it, except for compute and preprocess, which are those of
+# a training script; hdmlp simulate SCENARIO --environment FILE simulates it. It may be removed.
+# Keys listed in guessed were not measured.
 [environment]
 `)
 	fmt.Fprintf(&b, "nodes = %d\nsample_size = %s\nguessed = [%s]\n", max(f.Size.Nodes, 1),

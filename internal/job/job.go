@@ -17,6 +17,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/cache"
@@ -107,10 +108,13 @@ type Job struct {
 	faults   *stage.Faults
 	book     *audit.Book
 	fillRead *stage.Ledger // what was read from the source for no batch of this node
+	buffers  buffers       // of the ranks
 	epochNow atomic.Int64  // the epoch that a rank began or took a batch of last
 
-	mu       sync.Mutex            // guards the following
-	speeds   map[int][]stats.Speed // of the tiers, by epoch, when a rank began it
+	mu       sync.Mutex     // guards the following
+	since    time.Time      // when reads for the job began; zero: they have not
+	starts   map[int]*state // by epoch, when a rank began it
+	lacked   map[int]int64  // stats.Report.Lacked
 	ranks    map[int]*Rank
 	ledgers  map[int]*stage.Ledger // of all ranks that ever joined
 	warnings []string
@@ -124,14 +128,14 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 		faults: stage.NewFaults(stage.OnError(c.OnError)), book: audit.NewBook(c.Ranks),
 		fillRead: stage.NewLedger(p.Cache, nil),
 		ranks:    make(map[int]*Rank), ledgers: make(map[int]*stage.Ledger),
-		speeds: make(map[int][]stats.Speed),
+		starts: make(map[int]*state), lacked: make(map[int]int64),
 	}
 	j.epochNow.Store(-1)
 	plan.Name, plan.Stream, plan.First, plan.Turns = c.Policy, p.Order.Stream(), p.Order.First(),
 		p.Order.Turns()
 	plan.Size, plan.Needed = p.Order.Index().Size, p.Order.Needed
 	plan.Use, plan.Read, plan.Staged, plan.Ahead = p.Use, j.ReadAhead, j.staged, c.Prefetch
-	plan.Fail, plan.Log = j.Fail, p.Log
+	plan.Fail, plan.Log, plan.Transformers = j.Fail, p.Log, j.transformers
 	for _, c := range plan.Classes {
 		var held stats.Amount
 		for _, id := range c.Held {
@@ -146,6 +150,9 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 	var err error
 	if j.planner, err = planner.New(ctx, plan); err != nil {
 		return nil, err
+	}
+	if j.planner.FillsAtOnce() {
+		j.since = time.Now()
 	}
 	return j, nil
 }
@@ -211,19 +218,6 @@ func (j *Job) goesOn(epoch, from int) {
 		j.begins(epoch)
 	}
 	j.p.Order.GoesOn(epoch, from)
-}
-
-// mostSpeeds is of how many epochs the speeds of the tiers are kept.
-const mostSpeeds = 64
-
-// begins notes the speeds of the tiers when the first rank begins an epoch.
-func (j *Job) begins(epoch int) {
-	speeds := j.p.Cache.Speeds()
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.speeds[epoch] == nil && len(j.speeds) < mostSpeeds {
-		j.speeds[epoch] = speeds
-	}
 }
 
 // Warn adds a warning for every rank that joins from now on.

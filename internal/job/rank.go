@@ -90,7 +90,11 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	}
 	if most > size {
 		o.Grow = func(bytes int64) bool {
-			return j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") == nil
+			if j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") != nil {
+				return false
+			}
+			j.buffers.add(bytes)
+			return true
 		}
 	}
 	if j.p.Order.Given() {
@@ -100,6 +104,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		o.Preprocessor = j.p.Preprocessor
 	}
 	r.stager = stage.New(o)
+	j.buffers.add(size)
 	r.unwatch = j.p.Cache.Watch(r)
 	j.ranks[rank] = r
 	j.p.Memory.Staged(rank, buffer)

@@ -3,6 +3,7 @@ package job
 import (
 	"cmp"
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -79,6 +80,7 @@ func (j *Job) Report() *stats.Report {
 	}
 	if j.p.Preprocessor != nil {
 		r.Preprocessing = j.p.Preprocessor.Report()
+		r.Preprocessing.Result = int64(j.config.Samples.Expected(o.Mean()))
 	}
 	var capacity int64 // of the classes of all nodes
 	switch {
@@ -95,30 +97,20 @@ func (j *Job) Report() *stats.Report {
 	}
 	r.Needed, r.Positions, r.Subset = o.Bytes(), o.Positions(), stream.Subset != nil
 	r.Demands = o.Demands()
-	r.Known = j.planner.Known()
+	r.Known, r.Agreed = j.planner.Known(), j.planner.Agreed()
+	r.Replanning, r.Lacked = j.planner.Replanned(), j.lackedSoFar()
 	r.Complete(j.fillRead.Epochs(), capacity)
-	j.tiersOf(r)
-	r.CompareTime(j.planner.LiveEnvironment(), 0)
+	j.describe(r)
+	r.CompareTime(j.planner.LiveEnvironment())
 	r.Diagnose(j.planner.Caches())
 	return r
 }
 
-// tiersOf sets the tiers of the report's epochs.
-func (j *Job) tiersOf(r *stats.Report) {
+// lackedSoFar returns stats.Report.Lacked.
+func (j *Job) lackedSoFar() map[int]int64 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for i := range r.Epochs {
-		e := &r.Epochs[i]
-		begin, end := j.speeds[e.Epoch], j.speeds[e.Epoch+1]
-		if end == nil {
-			end = r.Tiers
-		}
-		for p := range begin {
-			if d := end[p].Since(&begin[p]); d.Samples > 0 {
-				e.Tiers = append(e.Tiers, d)
-			}
-		}
-	}
+	return maps.Clone(j.lacked)
 }
 
 // rankReports returns the reports of all ranks that ever joined on this node, by number.

@@ -8,8 +8,8 @@ import (
 
 // Point is a measured throughput: the total of Clients threads or nodes.
 type Point struct {
-	Clients int     // threads, or nodes; at least 1
-	MBps    float64 // MB/s
+	Clients int     `json:"clients"` // threads, or nodes; at least 1
+	MBps    float64 `json:"mbps"`    // MB/s
 }
 
 // Curve is a throughput as a function of the number of clients: measured points in ascending order

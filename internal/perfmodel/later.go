@@ -12,6 +12,14 @@ type Later struct {
 	Transformers int
 	// Cold is set if nothing is cached: the epoch is the first one, or no policy uses the classes.
 	Cold bool
+	// Hits is what classes serve of Node by a plan; nil: the share that they can hold of Data.
+	Hits *Hits
+}
+
+// Hits is what storage classes hold of what a node reads in an epoch, in MB.
+type Hits struct {
+	Own, All []float64 // by class 1..J: on the node itself, and on any node that it can read from
+	Cached   float64   // in any of these
 }
 
 // Load is what a resource of a node does in an epoch.
@@ -57,27 +65,34 @@ func (e *Environment) Epoch(l *Later) Forecast {
 		Preprocess: Load{l.Node / (e.Preprocess * float64(transformers)), l.Node},
 		Classes:    make([]Load, len(e.Classes)-1),
 	}
-	h, source, peers := e.hits(l), e.sourceOf(l), 0.0
-	if l.Nodes > 1 && h.cached > 0 {
+	h, source, peers := l.Hits, e.sourceOf(l), 0.0
+	if h == nil {
+		h = e.hits(l)
+	}
+	if l.Nodes > 1 && h.Cached > 0 {
 		peers = e.PeerBandwidth
 	}
-	f.Seconds = max(f.Compute.Seconds, f.Preprocess.Seconds, (l.Node-h.cached)/source,
-		parallel(l.Node, source, h.rates, h.all), parallel(l.Node, source+peers, h.rates, h.own))
+	rates := make([]float64, len(h.Own)) // of the classes, MB/s
+	for j := range rates {
+		rates[j] = e.ClassRate(j+1, l.Nodes)
+	}
+	f.Seconds = max(f.Compute.Seconds, f.Preprocess.Seconds, (l.Node-h.Cached)/source,
+		parallel(l.Node, source, rates, h.All), parallel(l.Node, source+peers, rates, h.Own))
 
 	left, others := l.Node, 0.0
-	give := make([]float64, len(h.rates)) // what the classes can give other nodes
-	for j, r := range h.rates {
-		f.Classes[j].MB = min(h.own[j], r*f.Seconds, left)
-		give[j] = min(h.all[j], r*f.Seconds) - f.Classes[j].MB
+	give := make([]float64, len(rates)) // what the classes can give other nodes
+	for j, r := range rates {
+		f.Classes[j].MB = min(h.Own[j], r*f.Seconds, left)
+		give[j] = min(h.All[j], r*f.Seconds) - f.Classes[j].MB
 		others += give[j]
 		left -= f.Classes[j].MB
 	}
-	f.Network.MB = max(0, min(others, peers*f.Seconds, h.cached-(l.Node-left), left))
+	f.Network.MB = max(0, min(others, peers*f.Seconds, h.Cached-(l.Node-left), left))
 	f.Source.MB = left - f.Network.MB
 	if f.Source.MB < rounding*l.Node {
 		f.Source.MB = 0
 	}
-	for j, r := range h.rates {
+	for j, r := range rates {
 		if others > 0 { // each node gives others as much as it gets from them
 			f.Classes[j].MB += give[j] * f.Network.MB / others
 		}
@@ -108,27 +123,19 @@ func (e *Environment) sourceOf(l *Later) float64 {
 	return streams / (e.SourceLatency + streams/rate)
 }
 
-// hits is what classes have of the reads of a node in an epoch, in MB.
-type hits struct {
-	own, all []float64 // per class: on the node, and on all nodes, at most
-	cached   float64   // on any node
-	rates    []float64 // of the classes, MB/s
-}
-
-func (e *Environment) hits(l *Later) hits {
-	var h hits
+// hits returns what classes hold of the reads of a node if each holds as much of Data as it can.
+func (e *Environment) hits(l *Later) *Hits {
+	h := new(Hits)
 	n, sum := float64(max(l.Nodes, 1)), 0.0
-	for j := range e.Classes[1:] {
-		c := &e.Classes[j+1]
+	for _, c := range e.Classes[1:] {
 		held := 0.0 // share of the dataset
 		if !l.Cold && l.Data > 0 {
 			held = min(c.Capacity/l.Data, 1)
 		}
 		sum += held
-		h.own = append(h.own, l.Node*held)
-		h.all = append(h.all, l.Node*min(n*held, 1))
-		h.rates = append(h.rates, e.ClassRate(j+1, l.Nodes))
+		h.Own = append(h.Own, l.Node*held)
+		h.All = append(h.All, l.Node*min(n*held, 1))
 	}
-	h.cached = l.Node * min(n*sum, 1)
+	h.Cached = l.Node * min(n*sum, 1)
 	return h
 }

@@ -4,8 +4,9 @@ import "github.com/hdmlp/hdmlp/internal/perfmodel"
 
 // Agree sets Env to what all nodes together know (perfmodel.Merge). It is a pure function of the
 // input, so nodes that have each other's reports plan with the same environment. If a tier that
-// plans compare is only guessed, Env remains nil: guesses change no plan.
-func (in *Input) Agree() {
+// plans compare is only guessed, Env remains nil: guesses change no plan. Agree returns what Env is
+// made of, or nil.
+func (in *Input) Agree() *perfmodel.Node {
 	var known []perfmodel.Node
 	for _, n := range in.Nodes {
 		if n.Known != nil {
@@ -13,9 +14,13 @@ func (in *Input) Agree() {
 		}
 	}
 	if len(known) < len(in.Nodes) {
-		return
+		return nil
 	}
-	in.Env = EnvironmentOf(known, in.Nodes, in.MeanSize())
+	agreed := perfmodel.Merge(known, in.MeanSize())
+	if in.Env = EnvironmentOf(known, in.Nodes, in.MeanSize()); in.Env == nil {
+		return nil
+	}
+	return &agreed
 }
 
 // MeanSize returns the mean size of the dataset's samples, in MB.

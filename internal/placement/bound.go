@@ -15,11 +15,12 @@ func Bound(dataset, cached int64, epochs int) int64 {
 // earlier epoch needed.
 type Demand struct{ Bytes, New int64 }
 
-// BoundOf is Bound for epochs that need different samples: an epoch reads from the source what was
-// never read before, and at least what caches of `cached` bytes cannot hold of it.
-func BoundOf(epochs []Demand, cached int64) (bound int64) {
-	for _, e := range epochs {
-		bound += max(e.New, e.Bytes-cached)
+// BoundOf is Bound for epochs that need different samples, and caches whose size changes: an epoch
+// reads from the source what was never read before, and at least what cannot have been cached when
+// it began, of which cached returns the bytes, for the epoch at an index.
+func BoundOf(epochs []Demand, cached func(at int) int64) (bound int64) {
+	for at, e := range epochs {
+		bound += max(e.New, e.Bytes-cached(at))
 	}
 	return bound
 }

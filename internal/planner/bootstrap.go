@@ -92,7 +92,7 @@ func (p *bootstrap) begin(epoch, step int) error {
 		p.window = placement.BootstrapWindow{Epoch: epoch, Step: step, Steps: p.in.Stream.Steps()}
 		var first *placement.Plan
 		if first, p.err = p.policy.First(p.from(epoch), p.window); p.err == nil {
-			p.planner.adopt(first)
+			p.planner.adopt(first, p.planner.nodes)
 			p.extend(p.window)
 		}
 	})
@@ -185,7 +185,7 @@ func (p *bootstrap) run(ctx context.Context) error {
 	for n := range in.Nodes {
 		first.Nodes[n].Classes = in.Nodes[n].Held // and no more than that
 	}
-	p.planner.adopt(&first)
+	p.planner.adopt(&first, p.planner.nodes)
 	plan, err := p.policy.Plan(in)
 	if err != nil {
 		return err
@@ -193,7 +193,7 @@ func (p *bootstrap) run(ctx context.Context) error {
 	if o.Nodes != nil {
 		between := *plan // keep by the new plan, ask owners by the old one
 		between.Owner = first.Owner
-		p.planner.adopt(&between)
+		p.planner.adopt(&between, p.planner.nodes)
 		if err := o.Nodes.Planned(ctx); err != nil {
 			return err
 		}

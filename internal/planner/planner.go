@@ -1,6 +1,7 @@
 // Package planner manages the placement plan of a job: it has the policy make one, at once or while
-// batches flow, switches to it together with the other nodes, and adapts it as nodes leave and come
-// back.
+// batches flow, switches to it together with the other nodes, adapts it as nodes leave and come
+// back, and replaces it if measurements show that another plan is so much better that it repays
+// what must be moved.
 //
 // It does not read samples: Use keeps and reads ahead what the plan says, and Nodes reaches the
 // other nodes. All methods of Planner are safe for concurrent use.
@@ -45,12 +46,20 @@ type Nodes interface {
 	Watch(note func(node int, there bool))
 	// SetOwner sets the function that returns which node is asked for a sample.
 	SetOwner(owner func(id int) int)
+	// Reassess sends the others what this node reports in a round of re-planning, and returns what
+	// all nodes do. It is an error if not all take part.
+	Reassess(ctx context.Context, round int, mine placement.Report) ([]placement.Report, error)
+	// Vote sends the others this node's vote at the end of a round, and returns those of all nodes.
+	// It is an error if not all take part.
+	Vote(ctx context.Context, round int, mine placement.Vote) ([]placement.Vote, error)
 }
 
 // Use carries out a plan on this node. Sets of samples are given by storage class.
 type Use interface {
 	// Keep sets which samples are kept when they are read.
 	Keep(classes [][]int32)
+	// Release drops what no plan wants kept any more, to make room for what Keep wants.
+	Release()
 	// Fill reads samples ahead; read is called with the bytes read from the source for that.
 	Fill(classes [][]int32, read func(bytes int64))
 }
@@ -80,7 +89,12 @@ type Options struct {
 	Size   func(id int) int64
 	// Needed reduces each class's samples to those that are worth reading ahead.
 	Needed  func(classes [][]int32) [][]int32
-	Classes []Class
+	Classes []Class // when the job is opened
+	// Now returns the classes as they are now, without capacity that was given back; nil: as they
+	// were.
+	Now func() []Class
+	// Transformers returns how many threads of the node transform samples; nil: none does.
+	Transformers func() int
 	// Known returns what is known of this node's tiers; nil: nothing, and plans are made without an
 	// environment.
 	Known func() perfmodel.Node
@@ -104,14 +118,16 @@ type Options struct {
 type Planner struct {
 	o        Options
 	about    placement.About
-	nodes    []placement.Node // without what they hold, which the plan has
+	nodes    []placement.Node // when the job was opened; without what they hold
 	failover failover
 	// plan is the plan in force; nil until planning has produced one.
 	plan      atomic.Pointer[placement.Plan]
-	mean      float64                // size of a sample, MB
-	env       *perfmodel.Environment // that all nodes plan with; nil: too little is known
-	bootstrap *bootstrap             // nil: the plan was made at once
-	done      chan struct{}          // closed when planning has ended
+	mean      float64                               // size of a sample, MB
+	env       atomic.Pointer[perfmodel.Environment] // of the plan in force; nil: too little was known
+	agreed    *perfmodel.Node                       // what the first plan's is made of, or nil
+	bootstrap *bootstrap                            // nil: the plan was made at once
+	rounds    *rounds                               // nil: there is no re-planning
+	done      chan struct{}                         // closed when the first plan is made
 }
 
 // New has the policy make the job's plan, or starts that in the background if it takes long. Close
@@ -124,11 +140,12 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 		return nil, failure.Input("%v", err)
 	}
 	p.about = policy.About()
-	in, err := p.input(ctx)
+	in, agreed, err := p.gather(ctx)
 	if err != nil {
 		return nil, err
 	}
-	p.nodes, p.env, p.mean = capacities(in.Nodes), in.Env, in.MeanSize()
+	p.nodes, p.mean, p.agreed = capacities(in.Nodes), in.MeanSize(), agreed
+	p.env.Store(in.Env)
 	if err := o.Admit(policies.Memory(in)); err != nil {
 		return nil, err
 	}
@@ -137,6 +154,7 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 	}
 	if starter, ok := policy.(placement.Starter); ok && planTime(in) > o.AtOnce {
 		p.bootstrap = startBootstrap(p, starter, in)
+		p.startRounds(policy)
 		return p, nil
 	}
 	in.Context = ctx
@@ -146,6 +164,7 @@ func New(ctx context.Context, o Options) (*Planner, error) {
 	}
 	p.follow(plan)
 	close(p.done)
+	p.startRounds(policy)
 	return p, nil
 }
 
@@ -164,83 +183,19 @@ func (p *Planner) Close() {
 	if p.bootstrap != nil {
 		p.bootstrap.close()
 	}
-}
-
-// input returns the policy's input: the nodes with their storage classes, and what these hold.
-func (p *Planner) input(ctx context.Context) (placement.Input, error) {
-	o, node := &p.o, placement.Node{}
-	for r := range o.Stream.Spec().WorldSize {
-		node.Ranks = append(node.Ranks, r)
+	if p.rounds != nil {
+		p.rounds.close()
 	}
-	for _, c := range o.Classes {
-		held := c.Held
-		if c.KeepsAll {
-			node.Kept = append(node.Kept, held...) // faster classes may hold copies of them
-			held = nil
-		}
-		node.Capacity = append(node.Capacity, c.Capacity)
-		node.Held = append(node.Held, held)
-	}
-	if o.Known != nil {
-		known := o.Known()
-		node.Known = &known
-	}
-	in := placement.Input{
-		Stream: o.Stream.Fixed(), Epochs: o.First + openEnd, From: o.First,
-		Nodes: []placement.Node{node},
-		// An empty file takes no capacity, but policies must not divide by 0.
-		Size: func(id int) int64 { return max(o.Size(id), 1) },
-	}
-	if o.Nodes != nil {
-		var err error
-		if in.Nodes, err = o.Nodes.Capacities(ctx, node); err != nil {
-			return in, err
-		}
-	}
-	in.Agree()
-	return in, nil
-}
-
-// capacities returns nodes without what they hold.
-func capacities(nodes []placement.Node) []placement.Node {
-	out := slices.Clone(nodes)
-	for i := range out {
-		out[i].Held, out[i].Kept, out[i].Known = nil, nil, nil
-	}
-	return out
-}
-
-// Memory estimates how many bytes it takes to make a plan for this number of nodes.
-func Memory(stream *access.Stream, first, nodes int) int64 {
-	return policies.Memory(placement.Input{
-		Stream: stream,
-		From:   first,
-		Epochs: first + openEnd,
-		Nodes:  make([]placement.Node, nodes),
-	})
-}
-
-// planTime estimates how long one core takes to make the plan.
-func planTime(in placement.Input) time.Duration {
-	const perSample, perRead = 300, 30 // ns
-	epochs := cmp.Or(in.Stream.Spec().Epochs, in.Epochs)
-	switch {
-	case len(in.Nodes) == 1:
-		epochs = 1
-	case in.Stream.Spec().Shuffle == access.Given:
-		epochs = len(in.Stream.GivenEpochs())
-	}
-	samples := float64(in.Stream.Spec().Samples)
-	return time.Duration(samples * (perSample + perRead*float64(epochs)))
 }
 
 // ours returns this node's part of a plan: by class, the samples to hold.
 func (p *Planner) ours(plan *placement.Plan) [][]int32 { return plan.Nodes[p.o.Me].Classes }
 
-// adopt makes plan decide what is kept and which nodes are asked, without reading ahead.
-func (p *Planner) adopt(plan *placement.Plan) {
+// adopt makes plan decide what is kept and which nodes are asked, without reading ahead. nodes are
+// those that it was made for.
+func (p *Planner) adopt(plan *placement.Plan, nodes []placement.Node) {
 	if p.o.Nodes != nil {
-		p.failover.follow(plan, p.nodes, p.o.Size, func(now *placement.Plan) {
+		p.failover.follow(plan, nodes, p.o.Size, func(now *placement.Plan) {
 			p.o.Use.Keep(p.ours(now))
 			if now.Remote {
 				p.o.Nodes.SetOwner(now.OwnerOf)
@@ -252,9 +207,14 @@ func (p *Planner) adopt(plan *placement.Plan) {
 	p.plan.Store(plan)
 }
 
-// follow adopts the final plan, and starts to read ahead by it.
+// follow adopts the first plan, and starts to read ahead by it.
 func (p *Planner) follow(plan *placement.Plan) {
-	p.adopt(plan)
+	p.adopt(plan, p.nodes)
+	p.fill(plan)
+}
+
+// fill starts to read ahead by a plan.
+func (p *Planner) fill(plan *placement.Plan) {
 	if !plan.OnRead {
 		p.o.Use.Fill(p.o.Needed(p.ours(plan)), p.o.Read)
 	}
@@ -269,9 +229,19 @@ func (p *Planner) Known() *perfmodel.Node {
 	return &known
 }
 
-// Environment returns the environment that all nodes plan with; nil: too little was known of their
-// tiers when the job was opened.
-func (p *Planner) Environment() *perfmodel.Environment { return p.env }
+// Environment returns the environment that the plan in force was made with, on all nodes; nil: too
+// little was known of their tiers.
+func (p *Planner) Environment() *perfmodel.Environment { return p.env.Load() }
+
+// Agreed returns what the environment of the first plan is made of, or nil.
+func (p *Planner) Agreed() *perfmodel.Node { return p.agreed }
+
+// FillsAtOnce reports whether the node has begun to read ahead into its storage classes when the
+// job was opened.
+func (p *Planner) FillsAtOnce() bool {
+	plan := p.plan.Load()
+	return p.bootstrap == nil && !plan.OnRead && p.Caches()
+}
 
 // LiveEnvironment returns the environment of nodes that know what this one knows now; nil: too
 // little.

@@ -56,6 +56,14 @@ func (n *node) BootstrapWindows(_ context.Context, mine placement.BootstrapWindo
 
 func (n *node) Planned(context.Context) error { return nil }
 
+func (n *node) Reassess(context.Context, int, placement.Report) ([]placement.Report, error) {
+	return nil, errors.New("no rounds in this test")
+}
+
+func (n *node) Vote(context.Context, int, placement.Vote) ([]placement.Vote, error) {
+	return nil, errors.New("no rounds in this test")
+}
+
 func (n *node) Watch(note func(int, bool)) {
 	n.note = note
 	for _, gone := range n.gone {
@@ -74,6 +82,8 @@ func (n *node) Keep(classes [][]int32) {
 	defer n.mu.Unlock()
 	n.kept = classes
 }
+
+func (n *node) Release() {}
 
 func (n *node) Fill([][]int32, func(int64)) {}
 

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"slices"
 	"sync"
 	"time"
 
@@ -16,6 +17,7 @@ type Gate struct {
 	mu           sync.Mutex // guards the following
 	tuner        *tune.Tuner
 	inside, lent int
+	changes      []Change
 	urgent, rest []chan struct{} // waiting reads, oldest first; closed when they are admitted
 	// A window is a time in which a read was always waiting: only then the limit limits the
 	// throughput.
@@ -37,7 +39,9 @@ const growth = 1.5
 // NewGate returns a gate. changed is called with each new limit, without a lock held.
 func NewGate(l Limits, changed func(limit int)) *Gate {
 	o := tune.Options{Start: l.Start, Least: l.Least, Most: l.Most, Growth: growth}
-	return &Gate{tuner: tune.New(o), changed: changed}
+	g := &Gate{tuner: tune.New(o), changed: changed}
+	g.changes = []Change{{time.Now(), g.tuner.Value()}}
+	return g
 }
 
 // Limit returns how many reads are admitted at a time now.
@@ -47,8 +51,26 @@ func (g *Gate) Limit() int {
 	return g.tuner.Value()
 }
 
-// Enter waits until the read is admitted. Leave must follow.
-func (g *Gate) Enter(urgent bool) {
+// Change is a limit, and when it came into force.
+type Change struct {
+	Time  time.Time
+	Limit int
+}
+
+// mostChanges is how many changes of the limit are remembered, the first ones. They become rarer
+// the longer the limit has been right.
+const mostChanges = 256
+
+// Changes returns the first limit and its changes, oldest first.
+func (g *Gate) Changes() []Change {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return slices.Clone(g.changes)
+}
+
+// Enter waits until the read is admitted. Leave must follow. wanted, if not nil, is closed when
+// something begins to wait for a read that is not urgent: it is urgent from then on.
+func (g *Gate) Enter(urgent bool, wanted <-chan struct{}) {
 	g.mu.Lock()
 	if g.inside < g.tuner.Value()+g.lent {
 		g.inside++
@@ -65,7 +87,25 @@ func (g *Gate) Enter(urgent bool) {
 		g.since, g.done = time.Now(), 0
 	}
 	g.mu.Unlock()
+	if !urgent {
+		select {
+		case <-turn:
+			return
+		case <-wanted:
+			g.hasten(turn)
+		}
+	}
 	<-turn
+}
+
+// hasten makes a read urgent that waits.
+func (g *Gate) hasten(turn chan struct{}) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if i := slices.Index(g.rest, turn); i >= 0 { // else it has just been admitted
+		g.rest = slices.Delete(g.rest, i, i+1)
+		g.urgent = append(g.urgent, turn)
+	}
 }
 
 // Leave records the end of a read, and whether it succeeded.
@@ -79,6 +119,9 @@ func (g *Gate) Leave(ok bool) {
 		if took := now.Sub(g.since); g.done >= windowReads*was && took >= windowTime {
 			g.tuner.Next(float64(g.done) / took.Seconds())
 			g.since, g.done = now, 0
+			if limit := g.tuner.Value(); limit != was && len(g.changes) < mostChanges {
+				g.changes = append(g.changes, Change{now, limit})
+			}
 		}
 	}
 	g.admit()

@@ -38,7 +38,7 @@ func TestGateFindsTheNumberOfStreams(t *testing.T) {
 				for range c.reads {
 					all.Go(func() {
 						for time.Since(begun) < 10*time.Second {
-							g.Enter(true)
+							g.Enter(true, nil)
 							n := float64(reading.Add(1))
 							<-time.After(time.Duration(c.takes(n) * float64(time.Second)))
 							reading.Add(-1)
@@ -56,16 +56,17 @@ func TestGateFindsTheNumberOfStreams(t *testing.T) {
 }
 
 // TestGateAdmitsInOrder checks that no more reads are admitted than allowed, those that something
-// waits for first, and more in the place of reads that hang.
+// waits for first, or begins to wait for, and more in the place of reads that hang.
 func TestGateAdmitsInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGate(Limits{Start: 1, Least: 1, Most: 1}, func(int) {})
-		g.Enter(true)
+		g.Enter(true, nil)
 		var mu sync.Mutex
 		var order []string
+		wanted := map[string]chan struct{}{"wanted": make(chan struct{})}
 		come := func(name string, urgent bool) {
 			go func() {
-				g.Enter(urgent)
+				g.Enter(urgent, wanted[name])
 				mu.Lock()
 				order = append(order, name)
 				mu.Unlock()
@@ -75,6 +76,9 @@ func TestGateAdmitsInOrder(t *testing.T) {
 		come("ahead", false)
 		come("first", true)
 		come("second", true)
+		come("wanted", false)
+		close(wanted["wanted"]) // by now, something waits for it
+		synctest.Wait()
 		if len(order) > 0 {
 			t.Errorf("%v were admitted beside another one", order)
 		}
@@ -89,7 +93,9 @@ func TestGateAdmitsInOrder(t *testing.T) {
 		synctest.Wait()
 		g.Leave(true)
 		synctest.Wait()
-		if want := []string{"first", "second", "ahead"}; !slices.Equal(order, want) {
+		g.Leave(true)
+		synctest.Wait()
+		if want := []string{"first", "second", "wanted", "ahead"}; !slices.Equal(order, want) {
 			t.Errorf("%v were admitted, want %v", order, want)
 		}
 	})

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/patience"
 )
 
 // Pool runs reads on a number of goroutines. Tasks, which batches
@@ -236,27 +238,15 @@ func (p *Pool) fillOne(w *Worker, f *Fill) (abandoned bool) {
 	return false
 }
 
-// Close ends the workers once the queue is empty. It waits for them at most patience, because a
-// read that hangs in the kernel cannot be interrupted, and reports whether all have ended.
-func (p *Pool) Close(patience time.Duration) bool {
+// Close ends the workers once the queue is empty. It waits for them for `most` time, because a read
+// that hangs in the kernel cannot be interrupted, and reports whether all have ended.
+func (p *Pool) Close(most time.Duration) bool {
 	p.mu.Lock()
 	p.closed = true
 	p.fills = nil
 	p.mu.Unlock()
 	p.changed.Broadcast()
-	done := make(chan struct{})
-	go func() {
-		p.workers.Wait()
-		close(done)
-	}()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timeout.C:
-		return false
-	}
+	return patience.Within(most, p.workers.Wait)
 }
 
 // taskHeap is a heap of tasks by the step that needs them, then by arrival. It does not use

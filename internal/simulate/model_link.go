@@ -26,8 +26,8 @@ func (l *link) begin(from *link, now, seconds float64) {
 // end. Threads therefore work in the gaps that a sample which is fetched later has left. Only some
 // gaps are kept, so that the time is that of a possible schedule, though not always of the best.
 type processor struct {
-	done float64 // when the threads have finished all that they were given
-	idle [gaps]gap
+	done float64   // when the threads have finished all that they were given
+	idle [gaps]gap // in the order of time
 	n    int
 }
 
@@ -42,10 +42,14 @@ const gaps = 4
 func (p *processor) run(now, at, alone, shared float64) float64 {
 	if at >= p.done {
 		if at > now {
-			p.keep(gap{max(p.done, now), at})
+			p.keep(now, gap{max(p.done, now), at})
 		}
 		p.done = at + shared
 		return at + alone
+	}
+	if p.n == 0 || at >= p.idle[p.n-1].to {
+		p.done += shared
+		return max(at+alone, p.done)
 	}
 	work := shared
 	for i := 0; i < p.n; i++ {
@@ -69,19 +73,24 @@ func (p *processor) run(now, at, alone, shared float64) float64 {
 	return max(at+alone, p.done)
 }
 
-// keep adds the last gap, and forgets those that are over, or the first one if there are too many.
-func (p *processor) keep(last gap) {
-	n := 0
-	for _, g := range p.idle[:p.n] {
-		if g.from < g.to {
-			p.idle[n] = g
-			n++
+// keep adds the last gap. If there are too many, it forgets those that are over, or else the first.
+func (p *processor) keep(now float64, last gap) {
+	if p.n == gaps {
+		n := 0
+		for _, g := range p.idle {
+			if g.from < g.to && now < g.to {
+				p.idle[n] = g
+				n++
+			}
 		}
+		if n == gaps {
+			n--
+			for i := range n {
+				p.idle[i] = p.idle[i+1]
+			}
+		}
+		p.n = n
 	}
-	if n == gaps {
-		copy(p.idle[:], p.idle[1:])
-		n--
-	}
-	p.idle[n] = last
-	p.n = n + 1
+	p.idle[p.n] = last
+	p.n++
 }

@@ -96,9 +96,10 @@ func (s *measure) add(epoch, step, node int, ids []int32) {
 		}
 	}
 	slots, value := s.slots[epoch], uint32(node<<4|16*step/s.steps)+1
+	mask, shift := s.mask, s.shift&31
 	for _, k := range ids {
-		if k&s.mask == 0 {
-			slots[k>>s.shift] = value
+		if k&mask == 0 {
+			slots[k>>shift] = value
 		}
 	}
 }
@@ -122,9 +123,10 @@ func (s *measure) result() (seen, distance float64) {
 	var counted [2][2]float64 // [same node][same sixteenth]
 	var both, missed, all float64
 	for e := 1; e < s.epochs; e++ {
-		for i := 0; i<<s.shift < s.f; i++ {
+		before, now := s.slots[e-1], s.slots[e]
+		for i := range (s.f-1)>>s.shift + 1 {
 			all++
-			was, is := s.slots[e-1][i], s.slots[e][i]
+			was, is := before[i], now[i]
 			if was == 0 || is == 0 {
 				missed++
 				continue

@@ -180,7 +180,7 @@ func (m *model) enter(number int) *epoch {
 	if m.how.Reorder != nil {
 		e.order = m.how.Reorder(number)
 	} else {
-		e.order = m.epoch(number)
+		e.order = m.stream.Epoch(number)
 	}
 	if len(m.nodes) > 1 {
 		m.open = append(m.open, e)
@@ -278,7 +278,6 @@ func (m *model) consume(i int, n *node) {
 func (m *model) arrive(n *node) {
 	n.waiting = true
 	m.arrived++
-	n.busy += m.ran.Step
 	m.slowest = max(m.slowest, n.busy)
 	m.heaviest = max(m.heaviest, n.load)
 	n.load = 0
@@ -287,7 +286,7 @@ func (m *model) arrive(n *node) {
 // release starts the next batch after all nodes have finished theirs: training is bulk-synchronous.
 func (m *model) release() {
 	end := m.slowest
-	m.compute += m.heaviest*m.perMB + m.ran.Step
+	m.compute += m.heaviest * m.perMB
 	if m.job.PerBatch {
 		m.result.Batches = append(m.result.Batches, end-m.released)
 	}

@@ -105,6 +105,12 @@ func (q *queue) begin(left float64) *flight {
 	return f
 }
 
+// receive credits the first read with this many MB.
+func (q *queue) receive(mb float64) {
+	q.head().left -= mb
+	q.mb -= mb
+}
+
 // end removes the first read.
 func (q *queue) end() *flight {
 	f := q.pop()
@@ -118,8 +124,7 @@ func (q *queue) end() *flight {
 // advance credits the node's first read with what the source has served since the last call.
 func (r *reader) advance(served float64) {
 	if q := r.active(); !q.empty() {
-		q.head().left -= served - r.since
-		q.mb -= served - r.since
+		q.receive(served - r.since)
 	}
 	r.since = served
 }
@@ -238,14 +243,19 @@ func (s *source) end(now float64) (reader int, f *flight) {
 	node, due := s.due.first()
 	s.served, s.at = max(s.served, due), now
 	r := &s.nodes[node]
-	r.advance(s.served)
-	f = r.active().end()
-	if q := r.active(); !q.empty() {
-		s.due.set(node, s.served+q.head().left)
-	} else {
-		s.gamma--
-		s.due.set(node, math.Inf(1))
+	q := r.active()
+	q.receive(s.served - r.since)
+	r.since = s.served
+	f = q.end()
+	if q.empty() {
+		q = &r.ahead
 	}
+	if q.empty() {
+		s.gamma--
+		s.due.set(node, inf)
+		return node, f
+	}
+	s.due.set(node, s.served+q.head().left)
 	return node, f
 }
 

@@ -13,7 +13,6 @@ package simulate
 import (
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
-	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
 // Profile selects a way to simulate.
@@ -40,24 +39,7 @@ type Job struct {
 	Order [][]int32
 	// PerBatch asks for Result.Batches.
 	PerBatch bool
-	// Run, if not nil, is a job that ran: more is known of it than of a scenario's.
-	Run *RunJob
 }
-
-// RunJob is what is known of a job that ran, and profile Model uses instead of what a Job says.
-type RunJob struct {
-	// Stream replaces those of Seed, Scheme, GlobalBatch, DropLast and Order. Its epochs are those
-	// that were planned for; Job.Epochs are simulated.
-	Stream *access.Stream
-	// Nodes replaces Job.Nodes and the classes' capacities: the ranks of each node, which share its
-	// classes, and what these hold at the start.
-	Nodes []placement.Node
-	// Step is the time in seconds that a rank computes on a batch, whatever its bytes.
-	Step float64
-}
-
-// openEnd is the horizon of a plan for a job without an end, in epochs, as in the engine.
-const openEnd = 100
 
 // Amount is a number of samples and their bytes.
 type Amount struct {

@@ -146,12 +146,13 @@ const perAck = 16
 // pace if the process has not been heard of for so long that it must have become slower. s.mu must
 // be held.
 func (s *Stager) perBatch() time.Duration {
-	if !s.pace.measured {
+	perBatch, ok := s.pace.PerBatch()
+	if !ok {
 		return 0
 	}
-	each := time.Duration(s.pace.perBatch * float64(time.Second))
+	each := time.Duration(perBatch * float64(time.Second))
 	if s.waiting {
 		return each
 	}
-	return max(each, time.Since(s.pace.last)/perAck)
+	return max(each, time.Since(s.pace.Last())/perAck)
 }

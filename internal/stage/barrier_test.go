@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
@@ -144,7 +145,7 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	s := g.ranks[0].stager
 	now := time.Now()
 	for i := range 5 {
-		s.pace.took(now.Add(time.Duration(i-4)*time.Second), 1)
+		s.pace.Took(now.Add(time.Duration(i-4)*time.Second), 1)
 	}
 	for horizon, want := range map[time.Duration]int{
 		10 * time.Second: 10, time.Second: 2, time.Millisecond: 2,
@@ -162,7 +163,10 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	if got := s.Delay(); got.Round(time.Second) != 3*time.Second {
 		t.Errorf("the delay is %v", got)
 	}
-	s.pace.last = time.Now().Add(-time.Minute)
+	s.pace = meter.Pace{}
+	for i := range 5 {
+		s.pace.Took(now.Add(time.Duration(i-4)*time.Second-time.Minute), 1)
+	}
 	if got := s.Delay(); got < 3*time.Minute/perAck {
 		t.Errorf("the delay is %v after a minute without a batch", got)
 	}

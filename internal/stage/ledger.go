@@ -269,6 +269,18 @@ func (l *Ledger) Epochs() []stats.EpochTally {
 	return out
 }
 
+// Times returns when the first batch of an epoch was requested, and when the last one so far was
+// yielded; ok is false if there is none.
+func (l *Ledger) Times(epoch int) (began, ended time.Time, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.epochs[epoch]
+	if a == nil || a.batches == 0 {
+		return began, ended, false
+	}
+	return a.started, a.ended, true
+}
+
 // Delivered returns how many samples the process received in its latest pass through the epoch, and
 // the set hash (a sum of access.Mix) of those that the policy for errors left out, minus that of
 // their stand-ins.

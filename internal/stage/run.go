@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/meter"
 )
 
 // Run stages the batches from (epoch, step) on, and calls emit with each, in order. It returns nil
@@ -19,7 +20,7 @@ func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) err
 	s.o.Ledger.restart(epoch)
 	s.mu.Lock()
 	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0
-	s.pace = pace{blocked: s.pace.blocked} // the process may wait already
+	s.pace = meter.Pace{}
 	s.mu.Unlock()
 
 	var walker sync.WaitGroup

@@ -8,9 +8,8 @@
 //
 // Each file uses only those before it: ledger, stage (input and output), ragged (memory for results
 // of different sizes), barrier (segments that are given back), batch (one batch, from its layout
-// until it is sent), fetch (one sample of it), layout, pace (how fast the process would read),
-// stager (how far it has read, and the memory that it keeps), walk (the stream's next batch), run
-// (batches in order).
+// until it is sent), fetch (one sample of it), layout, stager (how far it has read, and the memory
+// that it keeps), walk (the stream's next batch), run (batches in order).
 //
 // What is delivered is a pure function of the stream: cache contents, timing and failures affect
 // when a batch is ready, never what is in it.
@@ -61,6 +60,9 @@ type Preprocessor interface {
 	// the epoch. Any other error is permanent.
 	Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int,
 		spent []time.Duration) error
+	// Takes estimates how long it takes to transform so many samples, in seconds; 0 if threads are
+	// idle, so that more could be transformed.
+	Takes(samples int) float64
 }
 
 // Options are the options of a Stager.

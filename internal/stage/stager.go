@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/meter"
 )
 
 // Stager stages one rank's batches.
@@ -14,22 +16,24 @@ type Stager struct {
 	demand chan struct{} // Lazy: a token for each batch asked for
 	reap   sync.WaitGroup
 
-	mu          sync.Mutex // guards the following, except barriers, sizes, moved and staged
+	mu          sync.Mutex // guards the following, but for barriers, sizes, moved, staged, left
 	outstanding int        // batches planned and not yet sent
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
-	waiting                        bool // the process is blocked, and has received nothing since
-	lacking                        bool // the next batch waits for memory
-	reserving                      bool // the walker reserves memory, and may have to wait for some
-	ahead                          int  // most batches staged and not yet taken
-	pace                           pace
+	waiting                        bool      // the process is blocked, and was sent nothing since
+	since                          time.Time // when it was blocked, if waiting
+	lacking                        bool      // the next batch waits for memory
+	reserving                      bool      // the walker reserves memory, maybe waits for some
+	ahead                          int       // most batches staged and not yet taken
+	pace                           meter.Pace
 
 	barriers barriers
 	sizes    sizes // of results, if they vary
 
 	moved  chan struct{} // receives a token when taken has changed
 	staged atomic.Int64
+	left   atomic.Int64 // samples of all batches that have not arrived
 }
 
 // New returns a stager, which owns the buffer from now on.
@@ -54,7 +58,7 @@ func (s *Stager) settle(n int) {
 	s.outstanding -= n
 	s.emitted += n
 	if s.waiting {
-		s.pace.resume(time.Now())
+		s.pace.Resume(time.Now())
 	}
 	s.waiting = false
 	s.o.Buffer.Urge(false)
@@ -85,7 +89,8 @@ func (s *Stager) Wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.waiting {
-		s.pace.block(time.Now())
+		s.since = time.Now()
+		s.pace.Block(s.since)
 	}
 	s.waiting = true
 	s.urge()
@@ -130,7 +135,7 @@ func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
 	}
-	s.pace.took(time.Now(), n-s.taken)
+	s.pace.Took(time.Now(), n-s.taken)
 	s.taken = n
 	select {
 	case s.moved <- struct{}{}:
@@ -168,7 +173,14 @@ func (s *Stager) widen() {
 func (s *Stager) due(now time.Time, step int) float64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pace.due(now, step-s.begin-s.taken)
+	return s.pace.Due(now, step-s.begin-s.taken)
+}
+
+// Ahead returns how many batches may be staged and not yet taken.
+func (s *Stager) Ahead() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.ahead
 }
 
 // Pace returns how long the process works on a batch, without what it waits for batches, in
@@ -176,7 +188,7 @@ func (s *Stager) due(now time.Time, step int) float64 {
 func (s *Stager) Pace() (seconds float64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pace.perBatch, s.pace.measured
+	return s.pace.PerBatch()
 }
 
 // hold waits until another batch may be staged, and counts it as laid out.

@@ -21,7 +21,7 @@ func (s *Stager) Epochs() []stats.EpochTally {
 	s.mu.Lock()
 	var w wait
 	if s.waiting && (s.outstanding > 0 || s.reserving) { // not at the end
-		w = wait{(s.begin + s.emitted) / s.o.Stream.Steps(), causeHandover, s.pace.blocked}
+		w = wait{(s.begin + s.emitted) / s.o.Stream.Steps(), causeHandover, s.since}
 	}
 	reserving := s.reserving
 	s.mu.Unlock()

@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/remedy"
 )
 
@@ -58,6 +60,8 @@ type NodeReport struct {
 	// What predictions of the run need besides, as in Report; the first maxEpochs epochs.
 	Epochs        []Epoch        `json:"epochs"`
 	Threads       int            `json:"source_threads"`
+	Streams       []Change       `json:"source_streams,omitempty"`
+	Buffers       []Change       `json:"staging_bytes,omitempty"`
 	Prefetch      int            `json:"prefetch_batches"`
 	Tiers         []Speed        `json:"tiers"`
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
@@ -84,19 +88,24 @@ type ClusterReport struct {
 	Node        int    `json:"node"` // the node that made the report
 	Sentence    string `json:"sentence"`
 	// Total sums the nodes; one that does not answer counts with its last numbers.
-	Total       Tally        `json:"total"`
-	Utilisation float64      `json:"utilisation"`
-	Bound       int64        `json:"bound_bytes"` // of all nodes, as in Report
-	BoundShare  float64      `json:"bound_share"`
-	TimeBound   float64      `json:"time_bound_seconds,omitempty"` // as in Report
-	TimeShare   float64      `json:"share_of_time_bound,omitempty"`
-	Classes     []Class      `json:"classes"` // by name
-	Staging     Staging      `json:"staging"`
-	Unreadable  int          `json:"unreadable"` // summed over nodes
-	Nodes       []NodeReport `json:"nodes"`
+	Total       Tally   `json:"total"`
+	Utilisation float64 `json:"utilisation"`
+	Bound       int64   `json:"bound_bytes"` // of all nodes, as in Report
+	BoundShare  float64 `json:"bound_share"`
+	TimeBound   float64 `json:"time_bound_seconds,omitempty"` // as in Report
+	TimeShare   float64 `json:"share_of_time_bound,omitempty"`
+	Classes     []Class `json:"classes"` // by name
+	Staging     Staging `json:"staging"`
+	Unreadable  int     `json:"unreadable"` // summed over nodes
+	// Known is what is known of the nodes, merged (perfmodel.Merge); Agreed as in Report.
+	Known  *perfmodel.Node `json:"environment,omitempty"`
+	Agreed *perfmodel.Node `json:"planned_with,omitempty"`
+	Nodes  []NodeReport    `json:"nodes"`
 	// Limit and Remedies are those of Report, by what all nodes know.
 	Limit    *remedy.Now     `json:"limit,omitempty"`
 	Remedies []remedy.Remedy `json:"remedies,omitempty"`
+	// Replanning is as in Report. All nodes decide alike.
+	Replanning []placement.Replanning `json:"replanning,omitempty"`
 }
 
 // Summary returns the report with its epochs summed, as a ClusterReport of this node alone. The
@@ -109,7 +118,8 @@ func (r *Report) Summary() *ClusterReport {
 		First: r.First, DropLast: r.DropLast, Shuffle: r.Shuffle, Scheme: r.Scheme, Tail: r.Tail,
 		Subset: r.Subset, Node: r.Node,
 		TimeBound: r.TimeBound, TimeShare: r.TimeShare,
-		Nodes: []NodeReport{r.node()}, Limit: r.Limit, Remedies: r.Remedies,
+		Nodes: []NodeReport{r.node()}, Limit: r.Limit, Remedies: r.Remedies, Replanning: r.Replanning,
+		Known: r.Known, Agreed: r.Agreed,
 	}
 	c.sum()
 	c.Sentence = r.Sentence
@@ -124,6 +134,7 @@ func (r *Report) node() NodeReport {
 		Unreadable: len(r.Faults), Faults: r.Faults[:min(len(r.Faults), maxFaults)],
 		Waiting: r.Waiting, Run: r.run,
 		Epochs: r.Epochs[:min(len(r.Epochs), maxEpochs)], Threads: r.Threads, Prefetch: r.Prefetch,
+		Streams: r.Streams, Buffers: r.Buffers,
 		Tiers: r.Tiers, Preprocessing: r.Preprocessing,
 	}
 	if r.Assembling {
@@ -221,7 +232,8 @@ func (c *ClusterReport) sentence() string {
 		b.WriteString(blame(c.Total.Stall) + "." +
 			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound) +
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
-			ofTime(c.TimeBound, c.TimeShare) + limited(c.Limit, c.Remedies))
+			ofTime(c.TimeBound, c.TimeShare) + limited(c.Limit, c.Remedies) +
+			replanned(c.Replanning))
 	}
 	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes) +
 		notResponding(c.Classes))

@@ -124,12 +124,12 @@ func did(e *Epoch, ranks int64) (all []remedy.Did) {
 // saturated.
 const waits = 0.1
 
-// diagnose sets Limit and Remedies from what the nodes know.
+// diagnose sets Known, Limit and Remedies from what the nodes know.
 func (c *ClusterReport) diagnose() {
 	c.Limit, c.Remedies = nil, nil
 	if run, ok := c.merged(); ok {
 		now, remedies := remedy.Diagnose(&run)
-		c.Limit, c.Remedies = &now, remedies
+		c.Limit, c.Remedies, c.Known = &now, remedies, &run.Known
 	}
 }
 

@@ -51,20 +51,27 @@ type Report struct {
 	Source Amount `json:"source"`
 	// Bound is S + (E-1) max(0, S-D) for the epochs begun, where S is Needed, and BoundShare is
 	// Source divided by it: 1 is the best possible with these caches, and below 1 they were warm.
+	// In an epoch that began while memory was short, D is what the caches could hold then.
 	Bound      int64   `json:"bound_bytes"`
 	BoundShare float64 `json:"bound_share"`
 	// TimeBound is the least runtime of the epochs begun on this environment, under any policy, and
 	// TimeShare is their runtime divided by it: 1 is the best possible, and below 1 the caches were
-	// warm. Both are 0 if CompareTime was not called.
+	// warm. The pauses between epochs count as computation. Both are 0 if CompareTime was not called.
 	TimeBound float64 `json:"time_bound_seconds,omitempty"`
 	TimeShare float64 `json:"share_of_time_bound,omitempty"`
 	// Demands are those of the epochs begun, if epochs are given; Bound is then placement.BoundOf.
 	Demands []placement.Demand `json:"-"`
-	Epochs  []Epoch            `json:"epochs"`
-	Ranks   []RankReport       `json:"ranks"`
-	Classes []Class            `json:"classes"`
-	Tiers   []Speed            `json:"tiers"`
-	Faults  []Fault            `json:"faults"`
+	// Lacked is, by epoch, what Class.Lacks was over all classes when the epoch began.
+	Lacked  map[int]int64 `json:"-"`
+	Epochs  []Epoch       `json:"epochs"`
+	Ranks   []RankReport  `json:"ranks"`
+	Classes []Class       `json:"classes"`
+	// Streams are the changes of Threads, and Buffers those of the bytes of all staging buffers,
+	// oldest first; nil: Threads is fixed, or they are not known.
+	Streams []Change `json:"source_streams,omitempty"`
+	Buffers []Change `json:"staging_bytes,omitempty"`
+	Tiers   []Speed  `json:"tiers"`
+	Faults  []Fault  `json:"faults"`
 	// Preprocessing is the cost of transforming the samples; nil if they are delivered unchanged.
 	Preprocessing *Preprocessing `json:"preprocessing,omitempty"`
 	Waiting       *Waiting       `json:"waiting,omitempty"`
@@ -72,6 +79,10 @@ type Report struct {
 	Peers []Peer `json:"peers,omitempty"`
 	// Known is what is known of the node: the performance model's numbers, with their origins.
 	Known *perfmodel.Node `json:"environment,omitempty"`
+	// Replanning has the rounds in which the nodes considered another plan, oldest first.
+	Replanning []placement.Replanning `json:"replanning,omitempty"`
+	// Agreed is what all nodes planned with at first; nil: without an environment.
+	Agreed *perfmodel.Node `json:"planned_with,omitempty"`
 	// Limit is what limits epochs after the first one, and Remedies are the smallest changes that
 	// would lift it, the cheapest first; nil if Diagnose was not called.
 	Limit    *remedy.Now     `json:"limit,omitempty"`
@@ -84,9 +95,28 @@ type Report struct {
 type Epoch struct {
 	EpochTally
 	StallSeconds float64 `json:"stall_seconds"` // over all causes
+	// Lacked is what the node's classes could not hold of their capacity when the epoch began,
+	// because memory was short, in bytes.
+	Lacked int64 `json:"lacked_bytes,omitempty"`
+	// Pause is how long the ranks did other things than this epoch before it: from the end of the
+	// one before, or from when reads for the job began, to the request for its first batch.
+	Pause float64 `json:"pause_seconds,omitempty"`
+	// Step is how long a rank works on a batch, of the rank with the least. Ranks that wait for
+	// each other in each step seem to work while another one waits for data.
+	Step float64 `json:"step_seconds,omitempty"`
+	// Ahead is how many batches of a rank might be staged, at its end; of the first 64 epochs. 0: not
+	// known.
+	Ahead int `json:"prefetch_batches,omitempty"`
 	// Tiers are the reads while ranks were in the epoch, those ahead for the next one included; of
 	// the first 64 epochs.
 	Tiers []Speed `json:"tiers,omitempty"`
+}
+
+// Change is a new value of what changes while a job runs, and from when on it was in force, in
+// seconds since reads for the job began.
+type Change struct {
+	Seconds float64 `json:"seconds"`
+	To      int64   `json:"to"`
 }
 
 // RankReport is one rank's part of a Report.
@@ -126,12 +156,26 @@ type Class struct {
 	Returned *Returned `json:"given_back,omitempty"`
 }
 
+// Lacks returns how many bytes of its capacity the class cannot hold now, because memory is short:
+// it keeps nothing more.
+func (c *Class) Lacks() int64 {
+	if c.Returned == nil || !c.Returned.Paused {
+		return 0
+	}
+	return max(c.Capacity-c.Used, 0)
+}
+
 // Returned is memory that a class gave back because the machine or the job's control group was
-// short of it.
+// short of it, and, apart from that, memory that it has released for a new plan.
 type Returned struct {
-	Bytes    int64 `json:"bytes"` // in total, since the class was opened for the dataset
-	Segments int   `json:"segments"`
-	// Viewed is the part that is not free yet, because training processes keep samples in it.
+	Bytes int64 `json:"bytes"` // given back since the class was opened for the dataset
+	// Now is the part that was given back since memory became short; 0 if it no longer is.
+	Now      int64 `json:"now_bytes"`
+	Segments int   `json:"segments"` // given back
+	// Released is memory of samples that no plan wants any more, in total.
+	Released int64 `json:"released_bytes"`
+	// Viewed is the part of both that is not free yet, because training processes keep samples in
+	// it.
 	Viewed int64   `json:"viewed_bytes"`
 	Age    float64 `json:"age_seconds"` // since a segment was last given back
 	Why    string  `json:"why"`         // the last reason
@@ -179,7 +223,9 @@ type Fault struct {
 type Preprocessing struct {
 	Samples int64 `json:"samples"`
 	// Threads is the most samples that are transformed in parallel.
-	Threads    int         `json:"threads"`
+	Threads int `json:"threads"`
+	// Result is the expected size of a result in bytes.
+	Result     int64       `json:"result_bytes,omitempty"`
 	Transforms []Transform `json:"transforms"`
 }
 
@@ -212,13 +258,33 @@ type Waiting struct {
 // all nodes together, in bytes.
 func (r *Report) Complete(beside []EpochTally, capacity int64) {
 	r.sum(beside)
-	bound := placement.Bound(cmp.Or(r.Needed, r.Bytes), capacity, max(r.begun(), 1))
-	if len(r.Demands) > 0 {
-		bound = placement.BoundOf(r.Demands, capacity)
-	}
-	r.Bound = bound / int64(max(r.Nodes, 1))
+	r.Bound = r.bound(capacity)
 	r.BoundShare = float64(r.Source.Bytes) / float64(max(r.Bound, 1))
 	r.Sentence = r.sentence()
+}
+
+// bound returns this node's share of the fewest bytes that all nodes can read from the source. It
+// knows what its own classes lacked, and takes it that those of the other nodes lacked as much, so
+// that the sum of all nodes' shares is right.
+func (r *Report) bound(capacity int64) int64 {
+	nodes, demands := int64(max(r.Nodes, 1)), r.Demands
+	if len(demands) == 0 {
+		needed := cmp.Or(r.Needed, r.Bytes)
+		demands = slices.Repeat([]placement.Demand{{Bytes: needed}}, max(r.begun(), 1))
+		demands[0].New = needed
+	}
+	var begun []int // the epochs of demands
+	for _, e := range r.Epochs {
+		if e.Batches > 0 {
+			begun = append(begun, e.Epoch)
+		}
+	}
+	return placement.BoundOf(demands, func(at int) int64 {
+		if at >= len(begun) {
+			return capacity
+		}
+		return max(capacity-nodes*r.Lacked[begun[at]], 0)
+	}) / nodes
 }
 
 // sum sums the ranks' epochs and what was read besides.
@@ -227,11 +293,14 @@ func (r *Report) sum(beside []EpochTally) {
 	add := func(e *EpochTally) {
 		s := byEpoch[e.Epoch]
 		if s == nil {
-			s = &Epoch{EpochTally: EpochTally{Epoch: e.Epoch}}
+			s = &Epoch{EpochTally: EpochTally{Epoch: e.Epoch}, Lacked: r.Lacked[e.Epoch]}
 			byEpoch[e.Epoch] = s
 		}
 		s.Add(e)
 		s.StallSeconds += e.StallSeconds()
+		if step := e.step(); step > 0 && (s.Step == 0 || step < s.Step) {
+			s.Step = step
+		}
 		r.Source.Add(e.Source)
 	}
 	var all Tally
@@ -290,7 +359,7 @@ func (r *Report) sentence() string {
 	}
 	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound) +
 		directly(all.Direct.Bytes, r.Source.Bytes) + ofTime(r.TimeBound, r.TimeShare) +
-		limited(r.Limit, r.Remedies))
+		limited(r.Limit, r.Remedies) + replanned(r.Replanning))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}

@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/size"
@@ -26,30 +27,43 @@ func (c *Class) add(o Class) {
 		}
 	}
 	sum.Bytes += o.Returned.Bytes
+	sum.Now += o.Returned.Now
+	sum.Released += o.Returned.Released
 	sum.Segments += o.Returned.Segments
 	sum.Viewed += o.Returned.Viewed
 	sum.Paused = sum.Paused || o.Returned.Paused
 	c.Returned = &sum
 }
 
-// String says what was given back, when and why, in a sentence without a name or full stop; it is
-// empty if there is nothing to say.
+// String says what was given back, when and why, and what was released, in a sentence without a
+// name or full stop; it is empty if there is nothing to say.
 func (r *Returned) String() string {
-	switch {
-	case r == nil:
+	if r == nil {
 		return ""
-	case r.Segments == 0:
-		return "keeps nothing more for now, because memory is short"
 	}
-	text := fmt.Sprintf("gave back %s, last %.0f s ago: %s", size.Format(r.Bytes), r.Age, r.Why)
+	var parts []string
+	if r.Segments > 0 {
+		since := ""
+		if 0 < r.Now && r.Now < r.Bytes {
+			since = fmt.Sprintf(", %s of it since memory became short again", size.Format(r.Now))
+		}
+		parts = append(parts, fmt.Sprintf("gave back %s%s, last %.0f s ago: %s",
+			size.Format(r.Bytes), since, r.Age, r.Why))
+	}
+	if r.Released > 0 {
+		parts = append(parts, fmt.Sprintf("released %s for a new plan", size.Format(r.Released)))
+	}
 	if r.Viewed > 0 {
-		text += fmt.Sprintf("; %s of it are still in use, because the process keeps samples in it",
-			size.Format(r.Viewed))
+		parts = append(parts, fmt.Sprintf("%s of it are still in use, because the process keeps "+
+			"samples in it", size.Format(r.Viewed)))
 	}
-	if r.Paused {
-		text += "; it keeps nothing more until memory is free again"
+	switch {
+	case r.Paused && r.Segments > 0:
+		parts = append(parts, "it keeps nothing more until memory is free again")
+	case r.Paused:
+		parts = append(parts, "keeps nothing more for now, because memory is short")
 	}
-	return text
+	return strings.Join(parts, "; ")
 }
 
 // gaveBack states what the classes gave back, in sentences that begin with a space.

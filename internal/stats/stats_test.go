@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
 // ran returns an epoch of a rank: 4 batches in 10 s, a quarter of it in next().
@@ -112,6 +114,44 @@ func TestCompleteSumsRanksAndEpochs(t *testing.T) {
 		"0.40 times the minimum for these caches (300 bytes)."
 	if r.Sentence != want {
 		t.Errorf("got  %s\nwant %s", r.Sentence, want)
+	}
+}
+
+// TestReplanningIsSaid: the sentence says which plan was adopted, and which would be better.
+func TestReplanningIsSaid(t *testing.T) {
+	better := placement.Replanning{
+		Epoch: 1, From: 2, Seconds: 1.2, New: 0.4, Bytes: 36_300_000, Move: 7.2,
+	}
+	adopted, costs, equal, different := better, better, better, placement.Replanning{From: 3}
+	adopted.Adopted, different.Adopted = true, true
+	costs.Why = "it would not repay"
+	equal.Why, equal.New = "it would be as fast", 1.19
+	const (
+		follows = " From epoch 2 on the job follows a new plan, made with what was measured by then: " +
+			"an epoch is to take 0.400 s instead of 1.200 s, for which 34.6 MiB are moved."
+		would = " With a new plan an epoch would take 0.400 s instead of 1.200 s; it is not adopted: " +
+			"it would not repay (34.6 MiB, 7.200 s)."
+	)
+	for want, rounds := range map[string][]placement.Replanning{
+		"":              {equal},
+		follows:         {adopted, equal},
+		follows + would: {adopted, costs},
+		would:           {equal, costs},
+		" From epoch 3 on all nodes follow a new plan, because they followed different ones.": {
+			adopted, different,
+		},
+	} {
+		r := report()
+		r.Complete(nil, 200)
+		plain := r.Sentence
+		r = report()
+		r.Replanning = rounds
+		if r.Complete(nil, 200); r.Sentence != plain+want {
+			t.Errorf("%q, want %q", strings.TrimPrefix(r.Sentence, plain), want)
+		}
+		if c := r.Summary().Over(r.Summary().Nodes); !strings.HasSuffix(c.Sentence, want) {
+			t.Errorf("all nodes: %q", c.Sentence)
+		}
 	}
 }
 
@@ -237,11 +277,41 @@ func TestOverCountsSilentNodesWithTheirLastNumbers(t *testing.T) {
 	}
 }
 
+// TestBoundCountsWhatCachesLacked checks that the bound is higher for epochs that began while
+// memory was short, by what the caches of all nodes lacked then, and that the nodes' shares add up.
+func TestBoundCountsWhatCachesLacked(t *testing.T) {
+	r := report()
+	r.Lacked = map[int]int64{0: 50, 1: 30}
+	r.Complete(nil, 200)
+	if r.Bound != (400+400-200+2*30)/2 || r.Epochs[0].Lacked != 50 || r.Epochs[1].Lacked != 30 {
+		t.Errorf("bound %d, epochs %+v", r.Bound, r.Epochs)
+	}
+	if all := r.Summary(); all.Over([]NodeReport{all.Nodes[0], all.Nodes[0]}).Bound != 660 {
+		t.Errorf("the shares add up to another bound than %d", 660)
+	}
+	r = report()
+	r.Lacked = map[int]int64{1: 300} // more than there is: another node had more
+	if r.Complete(nil, 200); r.Bound != (400+400)/2 {
+		t.Errorf("bound %d", r.Bound)
+	}
+	for class, want := range map[*Class]int64{
+		{Capacity: 100, Used: 60}:                                    0,
+		{Capacity: 100, Used: 60, Returned: &Returned{Bytes: 40}}:    0,
+		{Capacity: 100, Used: 60, Returned: &Returned{Paused: true}}: 40,
+		{Capacity: 50, Used: 60, Returned: &Returned{Paused: true}}:  0,
+	} {
+		if got := class.Lacks(); got != want {
+			t.Errorf("%+v lacks %d, want %d", class, got, want)
+		}
+	}
+}
+
 // TestReportSaysWhatWasGivenBack checks the sentence, and the sum over nodes.
 func TestReportSaysWhatWasGivenBack(t *testing.T) {
 	const mib = 1 << 20
 	first := Class{Name: "memory", Capacity: 100, Used: 60, Returned: &Returned{
-		Bytes: 3 * mib, Segments: 2, Viewed: mib, Age: 7.4, Why: "the machine had 1.0 MiB left",
+		Bytes: 3 * mib, Segments: 2, Viewed: mib, Now: 3 * mib, Released: mib / 2,
+		Age: 7.4, Why: "the machine had 1.0 MiB left",
 	}}
 	second := Class{Name: "memory", Capacity: 100, Returned: &Returned{
 		Bytes: mib, Segments: 1, Age: 2, Why: "the group had none left", Paused: true,
@@ -251,7 +321,17 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		{Name: "memory", Returned: &Returned{Paused: true}}: " Storage class memory keeps nothing " +
 			"more for now, because memory is short.",
 		&first: " Storage class memory gave back 3.0 MiB, last 7 s ago: the machine had 1.0 MiB " +
-			"left; 1.0 MiB of it are still in use, because the process keeps samples in it.",
+			"left; released 512.0 KiB for a new plan; 1.0 MiB of it are still in use, because the " +
+			"process keeps samples in it.",
+		{Name: "memory", Returned: &Returned{Released: 2 * mib, Viewed: mib}}: " Storage class " +
+			"memory released 2.0 MiB for a new plan; 1.0 MiB of it are still in use, because the " +
+			"process keeps samples in it.",
+		{Name: "memory", Returned: &Returned{
+			Bytes: 5 * mib, Now: 2 * mib, Segments: 3, Released: mib, Age: 1, Why: "none was left",
+			Paused: true,
+		}}: " Storage class memory gave back 5.0 MiB, 2.0 MiB of it since memory became short again, " +
+			"last 1 s ago: none was left; released 1.0 MiB for a new plan; it keeps nothing more " +
+			"until memory is free again.",
 		&second: " Storage class memory gave back 1.0 MiB, last 2 s ago: the group had none left; " +
 			"it keeps nothing more until memory is free again.",
 	} {
@@ -264,7 +344,8 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		sum.add(c)
 	}
 	want := Returned{
-		Bytes: 7 * mib, Segments: 5, Viewed: 2 * mib, Age: 2, Why: "the group had none left",
+		Bytes: 7 * mib, Now: 6 * mib, Segments: 5, Released: mib, Viewed: 2 * mib, Age: 2,
+		Why:    "the group had none left",
 		Paused: true,
 	}
 	if sum.Capacity != 305 || sum.Used != 120 || *sum.Returned != want {

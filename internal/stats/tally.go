@@ -57,6 +57,16 @@ func (t *Tally) Utilisation() float64 {
 	return max(0, 1-t.StallSeconds()/t.Seconds)
 }
 
+// step returns how long a rank works on a batch, in seconds: the time between batches that next()
+// does not take, and what Python code in it makes of them; 0 if fewer than 2 were delivered.
+func (e *EpochTally) step() float64 {
+	if e.Batches < 2 {
+		return 0
+	}
+	// Seconds ends with the delivery of the last batch.
+	return max(e.Seconds-e.StallSeconds()+e.Stall[Python], 0) / float64(e.Batches-1)
+}
+
 // Add adds another tally, of other ranks, nodes or epochs.
 func (t *Tally) Add(o *Tally) {
 	if t.Stall == nil {

@@ -16,12 +16,12 @@ const whole = "whole"
 // CompareTime compares the runtime of the epochs begun with the least that is possible on nodes
 // with this environment, and updates Sentence. It is called after Complete. The capacities of
 // staging buffers and classes are the report's, where it has as many classes as the environment.
-// elapsed is the runtime, in seconds, from when caches began to be filled; 0 means the sum of the
-// epochs' times, which leaves out what was read before the first request and between epochs.
+// The runtime begins when reads for the job do. The pauses before epochs, in which caches and
+// staging buffers are filled as well, are a part of it, and count as computation.
 //
 // Other nodes are taken to have consumed as much as this one. A nil or invalid environment, and a
 // report without batches, leave both values 0.
-func (r *Report) CompareTime(env *perfmodel.Environment, elapsed float64) {
+func (r *Report) CompareTime(env *perfmodel.Environment) {
 	r.TimeBound, r.TimeShare = 0, 0
 	if env == nil || env.Validate() != nil || r.begun() == 0 {
 		return
@@ -42,13 +42,13 @@ func (r *Report) CompareTime(env *perfmodel.Environment, elapsed float64) {
 	}
 	w, seconds := r.workload(machine.Compute)
 	if r.TimeBound = machine.TimeBound(w); r.TimeBound > 0 {
-		r.TimeShare = cmp.Or(elapsed, seconds) / r.TimeBound
+		r.TimeShare = seconds / r.TimeBound
 	}
 	r.Sentence = r.sentence()
 }
 
 // workload returns what the epochs begun needed of nodes that consume compute MB/s each, and the
-// sum of their times. An epoch's time ends when its last batch is delivered, so that the
+// sum of their times and pauses. An epoch's time ends when its last batch is delivered, so that the
 // computation of that batch does not count.
 func (r *Report) workload(compute float64) (w *perfmodel.Workload, seconds float64) {
 	nodes := max(r.Nodes, 1)
@@ -61,13 +61,15 @@ func (r *Report) workload(compute float64) (w *perfmodel.Workload, seconds float
 			continue
 		}
 		at := len(w.Epochs)
-		seconds += e.Seconds
+		seconds += e.Pause + e.Seconds
 		var consumed float64
 		for _, a := range e.Reads {
 			consumed += float64(a.Bytes) / mega
 		}
 		steps := float64(e.Batches) / float64(max(len(r.Ranks), 1))
-		d := perfmodel.Demand{Compute: consumed / compute * max(0, steps-1) / max(steps, 1)}
+		d := perfmodel.Demand{
+			Compute: e.Pause + consumed/compute*max(0, steps-1)/max(steps, 1),
+		}
 		// Repeats within an epoch need not be fetched again.
 		distinct := float64(cmp.Or(r.Needed, r.Bytes)) / mega
 		if at < len(r.Demands) {

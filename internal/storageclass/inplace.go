@@ -1,6 +1,7 @@
 package storageclass
 
 import (
+	"context"
 	"os"
 	"time"
 )
@@ -43,6 +44,15 @@ type InPlace interface {
 	// uses it. It reports whether it has begun to: it does nothing if samples are being added to
 	// the segment, or there is no such segment. why is for people.
 	GiveBack(number uint32, why string) bool
+	// Compact makes room for at least so many bytes of samples, as far as dropped samples take them:
+	// it moves what is left in the segments with the most dropped samples to other segments, one
+	// segment at a time, and frees those. Samples can be read meanwhile, and keep their order. The
+	// memory of samples, with what processes still map of segments that were freed, stays within
+	// the capacity and one segment. Where it cannot, because a process does not let go of
+	// memory or memory may not grow, samples are dropped instead of moved. Compact waits until what
+	// it freed can be used, but only as long as processes are expected to need. When ctx is done it
+	// stops after the sample that it moves.
+	Compact(ctx context.Context, room int64)
 	// Returned describes what was given back since the store was made.
 	Returned() Returned
 	// Join has the tenant told of segments that are given back, until it leaves. leave must not be
@@ -79,13 +89,16 @@ type Extent struct {
 
 // Returned describes memory that a store gave back.
 type Returned struct {
-	Bytes    int64 // in total
-	Segments int
-	// Used is the memory that segments which were given back still take, because processes view
-	// their samples, or the daemon reads them.
+	Bytes    int64 // by GiveBack, in total
+	Now      int64 // of these, since the memory may not grow; 0 if it may
+	Segments int   // by GiveBack
+	// Released is the memory of segments whose samples were dropped, or moved by Compact, in total.
+	Released int64
+	// Used is the memory that segments of either kind still take, because processes view their
+	// samples, or the daemon reads them.
 	Used int64
-	Last time.Time // when a segment was last given back; zero: never
-	Why  string    // the last reason
+	Last time.Time // when GiveBack last did; zero: never
+	Why  string    // its last reason
 }
 
 // Tenant is told of segments that are given back. Its methods are called without locks, and must

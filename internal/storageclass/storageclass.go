@@ -4,8 +4,8 @@
 //
 // A class keeps one store per dataset, which is evicted as a whole once no job has it open and room
 // is needed. Samples stay where they were put: plans are static, so eviction one by one could not
-// win. Two things remove samples from an open store. Drop removes one that is corrupt, or that
-// moves to another class or node. GiveBack (inplace.go) frees the memory of many when the machine
+// win. Two things remove samples from an open store. Drop removes those that are corrupt, or that
+// no plan wants there any more. GiveBack (inplace.go) frees the memory of many when the machine
 // runs out of it.
 //
 // Classes know nothing of sources, plans or jobs.
@@ -83,10 +83,11 @@ type Store interface {
 	Put(id int, data []byte, origin Origin) error
 	// Origin returns the origin with which the sample was put; ok is false if it is not held.
 	Origin(id int) (origin Origin, ok bool)
-	// Drop removes the sample, which may then be put again. Callers that have a View of it keep it.
-	// The memory of a store whose samples lie in segments (InPlace) is freed by segment: when the
-	// last sample of one was dropped, the segment is given back.
-	Drop(id int)
+	// Drop removes samples, which may then be put again. Callers that have a View of one keep it; a
+	// Read in progress either succeeds or returns ErrNotHeld. The memory of a store whose samples
+	// lie in segments (InPlace) is freed by segment: when the last sample of one was dropped, and by
+	// Compact.
+	Drop(ids ...int)
 	// Read fills dst, whose length must be the sample's size. It returns ErrNotHeld if the sample
 	// is not held, and ErrCorrupt if its checksum was wrong: the store has then dropped it, and it
 	// may be put again.

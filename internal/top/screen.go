@@ -244,6 +244,11 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 			fmt.Sprintf("%s %s of %s", c.Name, size.Format(c.Used), size.Format(c.Capacity)))
 	}
 	out = append(out, s.wrap("", strings.Join(held, "; "))...)
+	for _, c := range j.Classes {
+		if said := c.Returned.String(); said != "" {
+			out = append(out, s.wrap(yellow, c.Name+" "+printable.Text(said))...)
+		}
+	}
 	for i := range j.Nodes {
 		n := &j.Nodes[i]
 		on := ""

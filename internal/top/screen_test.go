@@ -245,6 +245,13 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 			Earlier: two.Earlier,
 			Width:   100,
 		},
+		"given-back": {Now: after(72, change(running(72, 1), func(j *stats.ClusterReport) {
+			j.Classes[0].Used = 700 * mib
+			j.Classes[0].Returned = &stats.Returned{
+				Bytes: 500 * mib, Now: 300 * mib, Segments: 8, Released: 64 * mib, Viewed: 70 * mib,
+				Age: 3, Why: "control group /a had 20.0 MiB left of 2.0 GiB", Paused: true,
+			}
+		})), Before: after(71, running(71, 1)), Width: 80},
 		"put-together": {Now: after(1,
 			&stats.ClusterReport{
 				Job: "j", Dataset: "/data", WorldSize: 2,

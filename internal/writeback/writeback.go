@@ -2,11 +2,13 @@
 package writeback
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/patience"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -127,13 +129,28 @@ func (w *Writer) Read(id int, dst []byte) (storageclass.Origin, bool) {
 	return c.origin, true
 }
 
-// Flush waits until everything is written.
-func (w *Writer) Flush() {
+// Flush waits until everything is written, or ctx is done.
+func (w *Writer) Flush(ctx context.Context) {
+	defer context.AfterFunc(ctx, func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.changed.Broadcast()
+	})()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for w.bytes > 0 {
+	for (w.bytes > 0 || len(w.byID) > 0) && ctx.Err() == nil { // an empty file takes no bytes
 		w.changed.Wait()
 	}
+}
+
+// Write writes a sample at once, on the goroutine of the caller.
+func (w *Writer) Write(id int, data []byte, origin storageclass.Origin) error {
+	w.reads.Occupy(len(data))
+	defer w.reads.Occupy(-len(data))
+	write := w.meter.Begin(time.Now(), len(data))
+	err := w.class.Put(id, data, origin)
+	w.meter.End(time.Now(), write, err)
+	return err
 }
 
 // Doubt makes the copies unreadable: their files may have changed.
@@ -181,32 +198,16 @@ func (w *Writer) work() {
 
 // write writes a copy. A class that refuses it costs another read later.
 func (w *Writer) write(c *copyOf) {
-	w.reads.Occupy(len(c.data))
-	defer w.reads.Occupy(-len(c.data))
-	write := w.meter.Begin(time.Now(), len(c.data))
-	err := w.class.Put(int(c.id), c.data, c.origin)
-	w.meter.End(time.Now(), write, err)
+	_ = w.Write(int(c.id), c.data, c.origin)
 	w.kept(int(c.id), c.origin)
 }
 
-// Close ends the writer once everything is written. It reports whether it has ended within
-// patience: if not, a write hangs.
-func (w *Writer) Close(patience time.Duration) bool {
+// Close ends the writer once everything is written. It reports whether it has ended within `most`
+// time: if not, a write hangs.
+func (w *Writer) Close(most time.Duration) bool {
 	w.mu.Lock()
 	w.closed = true
 	w.mu.Unlock()
 	w.changed.Broadcast()
-	done := make(chan struct{})
-	go func() {
-		w.workers.Wait()
-		close(done)
-	}()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timeout.C:
-		return false
-	}
+	return patience.Within(most, w.workers.Wait)
 }

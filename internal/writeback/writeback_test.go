@@ -62,7 +62,7 @@ func TestWriterNeverDelaysABatch(t *testing.T) {
 		if waited := time.Since(begun); waited != time.Second {
 			t.Errorf("reading ahead waited %v, want until a sample was written", waited)
 		}
-		w.Flush()
+		w.Flush(t.Context())
 		if want := []int{0, 1, 2, 3, 6}; !slices.Equal(s.put, want) {
 			t.Errorf("written are %v, want %v", s.put, want)
 		}
@@ -82,7 +82,7 @@ func TestRoomIsLeftForBatches(t *testing.T) {
 			}
 			w.Put(id, make([]byte, Memory/4), storageclass.Origin{}, false)
 		}
-		w.Flush()
+		w.Flush(t.Context())
 		if !w.Room() || told != 1 {
 			t.Errorf("when all is written: Room is %v, told %d times", w.Room(), told)
 		}
@@ -107,7 +107,7 @@ func TestCopyIsReadBeforeItIsWritten(t *testing.T) {
 		if _, ok := w.Read(3, got); ok {
 			t.Error("a copy in doubt was read")
 		}
-		w.Flush()
+		w.Flush(t.Context())
 		if _, ok := w.Read(3, got); ok {
 			t.Error("a copy is kept after it was written")
 		}

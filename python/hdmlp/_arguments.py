@@ -12,7 +12,8 @@ from typing import Any
 
 from .errors import ConfigError
 
-#: The configuration keys of a job, as ``hdmlp config`` lists them. The daemon checks the values.
+#: The configuration keys of a job, as ``hdmlp config`` lists them, which are arguments of loaders.
+#: The daemon checks the values.
 KEYS = (
     "memory",
     "cache_dir",
@@ -35,10 +36,11 @@ KEYS = (
     "tls_cert",
     "tls_key",
     "tls_ca",
-    "linger",
-    "metrics",
-    "log_level",
 )
+
+#: The keys of the daemon, which reads them when it starts. It refuses them as arguments, and says
+#: where they can be set.
+DAEMON_KEYS = ("linger", "metrics", "log_level")
 
 _PATHS = ("cache_dir", "index_dir", "tls_cert", "tls_key", "tls_ca")
 
@@ -55,7 +57,7 @@ def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[
     """
     arguments = {}
     for key, value in keywords.items():
-        if key not in KEYS:
+        if key not in KEYS and key not in DAEMON_KEYS:
             known = [*others, *KEYS]
             near = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
             hint = (

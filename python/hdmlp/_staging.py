@@ -33,7 +33,8 @@ class Staging:
         self.gone: deque[int] = deque()
         self.returns: Returns | None = None
         self._read_only: dict[int, memoryview] = {}  # whole segments of storage classes, by number
-        self._n, self._columns = 0, struct.Struct("")  # columns of a batch of n samples
+        self._n = 0
+        self._longs = self._words = struct.Struct("")  # columns of a batch of n samples
         forget_in_child(self)
 
     def add(self, number: int, segment: Segment) -> None:
@@ -93,16 +94,23 @@ class Staging:
         if slots:
             return self._leased(payload, n, slots)
         if n != self._n:
-            self._n, self._columns = n, struct.Struct(f"<{2 * n}Q{2 * n}I")
-        columns = self._columns.unpack_from(payload, _HEAD + _OFFSETS * n)
-        lengths, whole = columns[n : 2 * n], self._read_only
+            self._n = n
+            self._longs, self._words = struct.Struct(f"<{n}Q"), struct.Struct(f"<{n}I")
+        offsets = self._longs.unpack_from(payload, _HEAD + _OFFSETS * n)
+        lengths = self._longs.unpack_from(payload, _HEAD + _LENGTHS * n)
+        numbers = self._words.unpack_from(payload, _HEAD + _SEGMENTS * n)
+        whole = self._read_only
         try:
+            # Most of the time of next() is spent here. A slice is shorter if it would reach beyond
+            # the segment; checked at once, which costs less than another pass.
             views = [
-                whole[s][o : o + length] for s, o, length in zip(columns[3 * n :], columns, lengths)
+                view
+                for number, offset, length in zip(numbers, offsets, lengths)
+                if len(view := whole[number][offset : offset + length]) == length
             ]
         except KeyError:
             return self._leased(payload, n, slots)
-        if tuple(map(len, views)) != lengths:
+        if len(views) != n:
             raise _beyond()
         return views
 

@@ -24,7 +24,8 @@ def program():
 
 def test_configuration_keys_in_python_are_the_programs(program):
     rows = program("config")["parameters"]
-    assert {row["key"] for row in rows} == set(_arguments.KEYS)
+    for scope, keys in ("job", _arguments.KEYS), ("daemon", _arguments.DAEMON_KEYS):
+        assert {row["key"] for row in rows if row["scope"] == scope} == set(keys)
     assert {row["key"] for row in rows if row["allowed"].startswith("an absolute path")} == set(
         _arguments._PATHS
     )

@@ -239,7 +239,7 @@ def liar(tmp_path_factory):
         ("another-byte", "its checksum does not match"),
         ("too-long", "as the answer to sample"),
         ("half", "corrupt answer from peer"),
-        ("nothing", "no answer within"),
+        ("nothing", "no answer for"),
     ],
 )
 def test_wrong_answers_of_a_peer_are_replaced_by_reads_of_the_source(

@@ -287,22 +287,3 @@ def test_warnings_while_something_is_prepared_are_logged(caplog):
 
 def test_the_version_has_three_parts():
     assert hdmlp.__version__.count(".") == 2
-
-
-def test_the_arguments_are_the_daemons_keys(socket_name):
-    import json
-    import subprocess
-
-    from hdmlp import _arguments, _daemon
-
-    try:
-        binary = _daemon.find_binary()
-    except errors.DaemonNotFoundError as error:
-        pytest.skip(str(error))
-    said = subprocess.run([binary, "config", "--json"], capture_output=True, text=True)
-    if said.returncode:
-        pytest.skip(said.stderr)
-    assert all(key in said.stdout for key in _arguments.KEYS)
-    known = json.loads(said.stdout)
-    if isinstance(known, list) and known and "key" in known[0]:
-        assert {p["key"] for p in known} == set(_arguments.KEYS)

@@ -116,6 +116,8 @@ def test_wrong_arguments_are_refused(daemon, folder, tmp_path):
     for arguments, message in [
         (dict(memry="1GB"), "did you mean memory"),
         (dict(batchsize=3), "did you mean batch_size"),
+        (dict(zzz=1), "known are batch_size, cache_dir, .*policy"),
+        (dict(lingr=1), r"unknown argument lingr=1(?!.*linger)"),
         (dict(batch_size=0), "batch_size=0"),
         (dict(shuffle="no"), "shuffle='no'"),
         (dict(rank=0), "rank is given without world_size"),

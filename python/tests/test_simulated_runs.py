@@ -95,7 +95,10 @@ def test_what_if(short, shown, tmp_path):
             assert sum(len(batch.samples) for batch in loader) == FILES
         report = loader.report()
     for flags in (["--memory", f"{FILES * SIZE}B"], ["--nodes", "4"]):
-        what = predicted(report, tmp_path, *flags)["what_if"]
-        (source,) = (row for row in what["rows"] if row["unit"] == "MB")
-        assert source["as_it_ran"] * 1e6 / SIZE == pytest.approx(FILES * (1 + 0.75 * 2))
-        assert source["what_if"] * 1e6 / SIZE == pytest.approx(FILES)
+        answer = predicted(report, tmp_path, *flags)
+        measured = amounts(answer, "measured")["read from the source"]
+        (source,) = (row for row in answer["what_if"]["rows"] if row["unit"] == "MB")
+        # Reads that serve two epochs depend on when each of them begins.
+        assert source["as_it_ran"] * 1e6 / SIZE == pytest.approx(measured, rel=0.1)
+        # A node that does not answer in time is given up, and the sample read from the source.
+        assert source["what_if"] * 1e6 / SIZE == pytest.approx(FILES, rel=0.1)

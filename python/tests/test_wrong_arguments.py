@@ -6,13 +6,14 @@ import signal
 
 import hdmlp.torch as ht
 import pytest
+import torch
 from hdmlp import Job, data, errors
 from hdmlp import transforms as T
 from hdmlp._arguments import switch
 from hdmlp._directory import located
 from hdmlp._handle import _advice
 from hdmlp._stall import stalled
-from torch.utils.data import Subset
+from torch.utils.data import Sampler, Subset, TensorDataset
 
 np = pytest.importorskip("numpy")
 
@@ -204,6 +205,34 @@ def test_sizes_and_directories_that_have_no_effect(real, folder, tmp_path):
 def test_drop_last_leaves_nothing(real, folder):
     with pytest.raises(errors.ConfigError, match="with drop_last nothing would be delivered: a st"):
         data.DataLoader(folder, 1000, drop_last=True)
+
+
+@pytest.mark.parametrize("kind", ["folder", "tensors", "sampler"])
+def test_torchs_drop_last_leaves_nothing_and_says_so_once(real, folder, caplog, kind):
+    """torch's loader says nothing. A sampler without a length may yield any number."""
+    dataset = ht.ImageFolder(folder) if kind == "folder" else TensorDataset(torch.arange(6))
+    sampler = NoLength(6) if kind == "sampler" else None
+    size = len(dataset) + 1
+    with ht.DataLoader(dataset, size, sampler=sampler, drop_last=True) as loader:
+        assert [list(loader) for _ in range(2)] == [[], []]
+    said = [r.getMessage() for r in caplog.records if "drop_last" in r.getMessage()]
+    if sampler is not None:
+        assert said == []
+        return
+    assert len(loader) == 0
+    (message,) = said
+    assert f"batch_size={size} " in message
+    assert f" {len(dataset)} samples" in message
+
+
+class NoLength(Sampler):
+    """A sampler that does not say how much it yields."""
+
+    def __init__(self, samples):
+        self.samples = samples
+
+    def __iter__(self):
+        return iter(range(self.samples))
 
 
 def test_explain_names_what_is_out_of_range(real, folder):

@@ -51,6 +51,9 @@ type Options struct {
 	IndexDir string
 	// Rescan makes Open ignore an existing index.
 	Rescan bool
+	// Unscanned makes Open not scan, and neither read nor write an index, for callers of ReadBeside
+	// and WriteBeside alone.
+	Unscanned bool
 	// View, if not nil, is the folder as another process sees it; the root is its directory,
 	// whatever is at that path in this process. Its descriptors are not needed after Open returns.
 	View *dataset.View
@@ -169,7 +172,7 @@ func (f *Folder) load(ctx context.Context, extensions []string, opts Options, no
 		Root: f.path, RootFD: f.root.Load().FD(), Places: f.places, Memory: opts.Memory,
 		Warn: opts.Warn, Calls: calls.caller(),
 	}
-	if err := files.Check(); err != nil {
+	if err := files.Check(); err != nil || opts.Unscanned {
 		return err
 	}
 	var known *dataset.Index

@@ -26,8 +26,8 @@ func Kind(memory func() (int64, error)) dataset.Kind {
 		) (dataset.Indexed, error) {
 			f, err := Open(ctx, path, Options{
 				Extensions: o.Extensions, IndexDir: o.IndexDir, Rescan: o.Rescan, View: o.View,
-				Timeout: o.Timeout,
-				Memory:  memory, Progress: o.Progress, Warn: o.Tell, Left: left,
+				Timeout: o.Timeout, Unscanned: o.Unscanned,
+				Memory: memory, Progress: o.Progress, Warn: o.Tell, Left: left,
 				Slow: func(op, path string, since time.Time) { o.Tell(slow(op, path, since)) },
 			})
 			if err != nil {

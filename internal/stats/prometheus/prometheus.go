@@ -64,6 +64,14 @@ var (
 		"capacity of a storage class for the dataset", "class")
 	used = desc("hdmlp_storage_class_used_bytes",
 		"bytes of the dataset that a storage class holds", "class")
+	gaveBack = desc("hdmlp_storage_class_given_back_bytes_total",
+		"memory that a storage class gave back because memory was short", "class")
+	short = desc("hdmlp_storage_class_given_back_now_bytes",
+		"of that, what it gave back since memory became short; 0 if it no longer is", "class")
+	released = desc("hdmlp_storage_class_released_bytes_total",
+		"memory of samples that a storage class dropped for a new plan", "class")
+	viewed = desc("hdmlp_storage_class_viewed_bytes",
+		"given back or dropped memory that is not free yet, because processes use it", "class")
 	staging = desc("hdmlp_staging_used_bytes", "bytes in use in a rank's staging buffer",
 		"rank")
 	stagingSize = desc("hdmlp_staging_size_bytes", "size of a rank's staging buffer", "rank")
@@ -121,6 +129,14 @@ func collectNode(out chan<- prometheus.Metric, jobName string, n *stats.NodeRepo
 	for _, class := range n.Classes {
 		send(capacity, prometheus.GaugeValue, float64(class.Capacity), class.Name)
 		send(used, prometheus.GaugeValue, float64(class.Used), class.Name)
+		var r stats.Returned
+		if class.Returned != nil {
+			r = *class.Returned
+		}
+		send(gaveBack, prometheus.CounterValue, float64(r.Bytes), class.Name)
+		send(short, prometheus.GaugeValue, float64(r.Now), class.Name)
+		send(released, prometheus.CounterValue, float64(r.Released), class.Name)
+		send(viewed, prometheus.GaugeValue, float64(r.Viewed), class.Name)
 	}
 	send(faults, prometheus.GaugeValue, float64(n.Unreadable))
 }

@@ -65,8 +65,13 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 			},
 			{Rank: 1, Epochs: []stats.EpochTally{epoch(4)}},
 		},
-		Classes: []stats.Class{{Name: "memory", Capacity: 500, Used: 300}},
-		Faults:  make([]stats.Fault, 2),
+		Classes: []stats.Class{
+			{Name: "memory", Capacity: 500, Used: 300, Returned: &stats.Returned{
+				Bytes: 70, Now: 30, Released: 20, Viewed: 10,
+			}},
+			{Name: "file", Capacity: 5},
+		},
+		Faults: make([]stats.Fault, 2),
 	}
 	all := r.Summary()
 	all.Nodes = append(all.Nodes,
@@ -95,8 +100,17 @@ func TestMetricsHaveTheReportsValues(t *testing.T) {
 	want["hdmlp_source_bound_bytes{"+label+"}"] = 1000
 	want["hdmlp_utilisation_ratio{"+label+"}"] = 0.75
 	want["hdmlp_unreadable_samples{"+label+"}"] = 2
-	want[`hdmlp_storage_class_capacity_bytes{class="memory",`+label+"}"] = 500
-	want[`hdmlp_storage_class_used_bytes{class="memory",`+label+"}"] = 300
+	for name, v := range map[string][2]float64{ // in memory and on disk
+		"capacity_bytes":         {500, 5},
+		"used_bytes":             {300, 0},
+		"given_back_bytes_total": {70, 0},
+		"given_back_now_bytes":   {30, 0},
+		"released_bytes_total":   {20, 0},
+		"viewed_bytes":           {10, 0},
+	} {
+		want["hdmlp_storage_class_"+name+`{class="memory",`+label+"}"] = v[0]
+		want["hdmlp_storage_class_"+name+`{class="file",`+label+"}"] = v[1]
+	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got\n%v\nwant\n%v", lines(got), lines(want))
 	}

@@ -3,12 +3,13 @@
 //
 // Samples are laid out one after the other, without padding or headers, so a space of n bytes takes
 // samples whose sizes add up to exactly n. Bytes that are released (a read that failed, a corrupt
-// sample) are allocated again, first fit.
+// sample, many dropped ones) are allocated again, next fit.
 //
 // A Space is not safe for concurrent use: its owner's lock guards it.
 package arena
 
 import (
+	"cmp"
 	"fmt"
 	"iter"
 	"slices"
@@ -26,14 +27,20 @@ type Space struct {
 	end      int64 // end of the allocated part
 	used     int64
 	free     []Extent
+	next     int // index in free, where the search for room begins; it may be too high
 }
+
+// probes is how many holes are tried for a sample: after many drops there may be millions, all of
+// them too small.
+const probes = 1024
 
 // Extent is a run of bytes.
 type Extent struct{ Offset, Length int64 }
 
 // New returns an empty space of capacity bytes. A dense space allocates no byte at or beyond
 // capacity, so a large sample may not fit after failures have left holes; a space that is not dense
-// (a file, whose holes cost nothing) goes beyond capacity as long as the bytes in use fit.
+// (a file) goes beyond capacity as long as the bytes in use fit. If half of the samples is replaced
+// again and again, by ones of other sizes, it ends at about 1.2 times the capacity.
 func New(capacity int64, dense bool) Space {
 	return Space{capacity: capacity, dense: dense}
 }
@@ -63,12 +70,13 @@ func (s *Space) Reserve(n int64) (offset int64, ok bool) {
 	if n == 0 {
 		return 0, true
 	}
-	for i := range s.free {
+	for k := range min(len(s.free), probes) {
+		i := (s.next + k) % len(s.free)
 		hole := &s.free[i]
 		if hole.Length < n {
 			continue
 		}
-		offset = hole.Offset
+		offset, s.next = hole.Offset, i
 		hole.Offset += n
 		hole.Length -= n
 		if hole.Length == 0 {
@@ -123,6 +131,47 @@ func (s *Space) Release(offset, n int64) {
 		s.end = s.free[last].Offset
 		s.free = s.free[:last]
 	}
+}
+
+// ReleaseAll frees what Reserve has allocated, in one pass over the free extents. It sorts gone.
+func (s *Space) ReleaseAll(gone []Extent) {
+	slices.SortFunc(gone, func(a, b Extent) int { return cmp.Compare(a.Offset, b.Offset) })
+	merged := make([]Extent, 0, len(s.free)+len(gone))
+	add := func(e Extent) {
+		last := len(merged) - 1
+		if invariants.Enabled && last >= 0 {
+			invariants.Check(merged[last].end() <= e.Offset,
+				"arena: release of %v, of which %v is free", e, merged[last])
+		}
+		if last >= 0 && merged[last].end() == e.Offset {
+			merged[last].Length += e.Length
+		} else {
+			merged = append(merged, e)
+		}
+	}
+	free := s.free
+	for _, e := range gone {
+		if e.Length == 0 {
+			continue
+		}
+		if e.Offset < 0 || e.Length < 0 || e.end() > s.end || e.Length > s.used {
+			panic(fmt.Sprintf("arena: release of %v which is not allocated", e))
+		}
+		for len(free) > 0 && free[0].Offset < e.Offset {
+			add(free[0])
+			free = free[1:]
+		}
+		add(e)
+		s.used -= e.Length
+	}
+	for _, e := range free {
+		add(e)
+	}
+	if last := len(merged) - 1; last >= 0 && merged[last].end() == s.end {
+		s.end = merged[last].Offset
+		merged = merged[:last]
+	}
+	s.free = merged
 }
 
 // Resize changes the capacity. It must not be less than what is in use nor, in a dense space, less

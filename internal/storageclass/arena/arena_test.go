@@ -59,6 +59,17 @@ func TestSpaceAgainstBytes(t *testing.T) {
 				}
 				s.Release(e.Offset, e.Length)
 			},
+			"release several": func(t *rapid.T) {
+				held = rapid.Permutation(held).Draw(t, "order")
+				n := rapid.IntRange(0, len(held)).Draw(t, "several")
+				for _, e := range held[:n] {
+					for b := e.Offset; b < e.end(); b++ {
+						delete(owner, b)
+					}
+				}
+				s.ReleaseAll(slices.Clone(held[:n]))
+				held = held[n:]
+			},
 			"": func(t *rapid.T) {
 				s.check(t)
 				if _, used := s.Capacity(); used != int64(len(owner)) {

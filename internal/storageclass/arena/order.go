@@ -30,12 +30,18 @@ func (o *Order) Held(held func(id int32) bool) []int32 {
 	if o.stale == 0 {
 		return slices.Clone(o.added)
 	}
-	left := max(len(o.added)-o.stale, 0)
-	seen := make(map[int32]bool, left)
-	list := make([]int32, 0, left)
+	list := make([]int32, 0, max(len(o.added)-o.stale, 0))
+	seen := make([]uint64, 0) // a bit for each sample: a map would take seconds for 10 million
 	for _, id := range slices.Backward(o.added) {
-		if !seen[id] && held(id) {
-			seen[id] = true
+		if !held(id) {
+			continue
+		}
+		word, bit := int(id/64), uint64(1)<<(id%64)
+		if word >= len(seen) {
+			seen = append(seen, make([]uint64, word+1-len(seen))...)
+		}
+		if seen[word]&bit == 0 {
+			seen[word] |= bit
 			list = append(list, id)
 		}
 	}

@@ -105,12 +105,14 @@ type journal struct {
 	}
 }
 
-// add adds a record; with flush, it and the pending ones are written at once. After an error the
-// records stay pending and are written by a later call.
-func (j *journal) add(r record, flush bool) error {
+// add adds records; with flush, they and the pending ones are written at once, with one write.
+// After an error the records stay pending and are written by a later call.
+func (j *journal) add(flush bool, records ...record) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.mu.pending = r.appendTo(j.mu.pending)
+	for _, r := range records {
+		j.mu.pending = r.appendTo(j.mu.pending)
+	}
 	if !flush && len(j.mu.pending) < batch*recordSize {
 		return nil
 	}

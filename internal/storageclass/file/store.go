@@ -3,6 +3,7 @@ package file
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -27,7 +28,9 @@ const (
 // A sample goes from absent to coming by compare-and-swap, so only one Put at a time has it. Put
 // takes five steps: reserve bytes (under mu), write them (in parallel), add the record (under the
 // journal's lock; every 64th writes), note the sample as held (under mu), store its offset.
-// Dropping a corrupt sample is the reverse; its record is written before its bytes can be reused.
+// Dropping samples is the reverse: they are coming, their records are written, and only then are
+// their bytes free to be reused. A read in progress may then see the bytes of another sample; it
+// tells that from a corrupt copy by drops.
 type store struct {
 	class       *Class
 	fingerprint [16]byte
@@ -40,6 +43,9 @@ type store struct {
 	// Of held samples; stored before where.
 	sums      []atomic.Uint32 // the samples' digests
 	instances []atomic.Uint64 // place << 32 | instance
+	// drops counts how often bytes were freed. A read during which it has not changed has seen no
+	// byte of another sample.
+	drops atomic.Uint64
 
 	opens int // guarded by class.mu
 
@@ -86,12 +92,7 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 		return err
 	}
 	s.note(id, origin)
-	err = s.journal.add(record{
-		id:     uint32(id),
-		offset: uint64(offset),
-		length: uint64(len(data)),
-		origin: origin,
-	}, false)
+	err = s.journal.add(false, record{uint32(id), uint64(offset), uint64(len(data)), origin})
 	if err != nil {
 		s.class.stop(disk.Why(err))
 	}
@@ -126,12 +127,55 @@ func (s *store) origin(id int) storageclass.Origin {
 	}
 }
 
+// dropBatch is how many samples are dropped together: with one write to the index, and one pass
+// over the free bytes.
+const dropBatch = 16 << 10
+
 // Drop implements storageclass.Store.
-func (s *store) Drop(id int) {
-	if uint(id) < uint(len(s.where)) {
-		if at := s.where[id].Load(); at > 0 {
-			s.drop(id, at)
+func (s *store) Drop(ids ...int) {
+	for part := range slices.Chunk(ids, dropBatch) {
+		taken := make([]located, 0, len(part))
+		for _, id := range part {
+			if uint(id) >= uint(len(s.where)) {
+				continue
+			}
+			if l := (located{id, s.where[id].Load()}); l.at > 0 && s.take(l) {
+				taken = append(taken, l)
+			}
 		}
+		s.remove(taken)
+	}
+}
+
+// located is a sample and its value in where.
+type located struct {
+	id int
+	at int64
+}
+
+// take makes a sample coming if it is still there. The caller must remove it.
+func (s *store) take(l located) bool { return s.where[l.id].CompareAndSwap(l.at, coming) }
+
+// remove removes samples that were taken.
+func (s *store) remove(taken []located) {
+	if len(taken) == 0 {
+		return
+	}
+	records, freed := make([]record, len(taken)), make([]arena.Extent, len(taken))
+	for i, l := range taken {
+		records[i] = record{id: uint32(l.id), offset: uint64(l.at - 1), length: dropped}
+		freed[i] = arena.Extent{Offset: l.at - 1, Length: s.sampleSize(l.id)}
+	}
+	if err := s.journal.add(true, records...); err != nil {
+		s.class.stop(disk.Why(err))
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.drops.Add(1)
+	s.mu.space.ReleaseAll(freed)
+	for _, l := range taken {
+		s.where[l.id].Store(absent)
+		s.mu.order.Gone(s.holds)
 	}
 }
 
@@ -165,23 +209,31 @@ func (s *store) Read(id int, dst []byte) error {
 	if uint(id) >= uint(len(s.where)) {
 		return storageclass.ErrNotHeld
 	}
-	at := s.where[id].Load()
-	if at <= 0 {
-		return storageclass.ErrNotHeld
+	for {
+		drops := s.drops.Load()
+		l := located{id, s.where[id].Load()}
+		if l.at <= 0 {
+			return storageclass.ErrNotHeld
+		}
+		if int64(len(dst)) != s.sampleSize(id) {
+			return fmt.Errorf("file class: read: %w", s.check(id, len(dst)))
+		}
+		sum := s.sums[id].Load()
+		_, err := s.data.ReadAt(dst, l.at-1)
+		if err == nil && digest.Of(dst) == sum {
+			return nil
+		}
+		if s.drops.Load() != drops {
+			continue // its bytes may have been another sample's already
+		}
+		if s.take(l) {
+			s.remove([]located{l})
+		}
+		if err != nil {
+			return fmt.Errorf("file class: read sample %d: %w: %w", id, storageclass.ErrCorrupt, err)
+		}
+		return storageclass.ErrCorrupt
 	}
-	if int64(len(dst)) != s.sampleSize(id) {
-		return fmt.Errorf("file class: read: %w", s.check(id, len(dst)))
-	}
-	sum := s.sums[id].Load()
-	_, err := s.data.ReadAt(dst, at-1)
-	if err == nil && digest.Of(dst) == sum {
-		return nil
-	}
-	s.drop(id, at)
-	if err != nil {
-		return fmt.Errorf("file class: read sample %d: %w: %w", id, storageclass.ErrCorrupt, err)
-	}
-	return storageclass.ErrCorrupt
 }
 
 // ReadNow implements storageclass.Prompt.
@@ -194,22 +246,6 @@ func (s *store) ReadNow(id int, dst []byte) error {
 		return storageclass.ErrWait // Read drops a corrupt copy, which writes to the disk
 	}
 	return nil
-}
-
-// drop removes the sample, if where is still at.
-func (s *store) drop(id int, at int64) {
-	if !s.where[id].CompareAndSwap(at, coming) {
-		return
-	}
-	if err := s.journal.add(record{id: uint32(id), offset: uint64(at - 1), length: dropped},
-		true); err != nil {
-		s.class.stop(disk.Why(err))
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.mu.space.Release(at-1, s.sampleSize(id))
-	s.where[id].Store(absent)
-	s.mu.order.Gone(s.holds)
 }
 
 // holds reports whether sample id is held.

@@ -62,6 +62,18 @@ func (g *segment) holds(id int32) bool {
 
 // GiveBack implements storageclass.InPlace.
 func (s *store) GiveBack(number uint32, why string) bool {
+	return s.giveBack(number, func(r *storageclass.Returned, bytes int64) {
+		r.Segments++
+		r.Bytes += bytes
+		r.Now += bytes
+		r.Last, r.Why = time.Now(), why
+	})
+}
+
+// giveBack is GiveBack, and has count count the segment's memory.
+func (s *store) giveBack(number uint32,
+	count func(r *storageclass.Returned, bytes int64),
+) bool {
 	s.mu.Lock()
 	g := s.segments.Load().of(number)
 	if g == nil || g.state != live || g.adding > 0 {
@@ -85,9 +97,8 @@ func (s *store) GiveBack(number uint32, why string) bool {
 	}
 	g.since = time.Now()
 	s.mu.leaving = append(s.mu.leaving, g)
-	s.mu.returned.Segments++
-	s.mu.returned.Bytes += g.backed
-	s.mu.returned.Last, s.mu.returned.Why = g.since, why
+	s.mu.lent += g.backed
+	count(&s.mu.returned, g.backed)
 	tenants := s.mu.tenants
 	g.unsettled, g.mapping = len(tenants), len(tenants)
 	s.mu.Unlock()
@@ -143,6 +154,8 @@ func (g *segment) end() {
 	s.class.taken.Add(-g.backed)
 	s.class.returns.note(time.Since(g.since))
 	s.mu.leaving = slices.DeleteFunc(s.mu.leaving, func(o *segment) bool { return o == g })
+	s.mu.lent -= g.backed
+	s.signal()
 }
 
 // Returned implements storageclass.InPlace.
@@ -150,7 +163,7 @@ func (s *store) Returned() storageclass.Returned {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.mu.returned
-	r.Used = s.leaving()
+	r.Used = s.mu.lent
 	return r
 }
 
@@ -222,20 +235,29 @@ func (c *Class) all() (stores []*store) {
 }
 
 // Allow sets how many bytes the stores may allocate in addition to what they have, until it is
-// called again; negative counts as 0. If they may grow again after they could not, their tenants
-// are told. If it is never called, there is no limit.
+// called again; negative counts as 0. If they may grow again after they could not, for this reason
+// or because memory that was given back was not free, their tenants are told. If it is never
+// called, there is no limit.
 func (c *Class) Allow(bytes int64) {
 	before := c.allowance.Swap(max(bytes, 0))
-	if before > 0 || bytes <= 0 {
+	if bytes <= 0 {
 		return
 	}
 	for _, s := range c.all() {
 		s.mu.Lock()
-		s.mu.refused = false
+		again := s.mu.waits && (s.mu.lent == 0 || s.room() >= s.mu.size)
+		if before <= 0 {
+			again, s.mu.refused, s.mu.returned.Now = true, false, 0
+		}
+		if again {
+			s.mu.waits = false
+		}
 		tenants := s.mu.tenants
 		s.mu.Unlock()
 		for _, t := range tenants {
-			t.Refill()
+			if again {
+				t.Refill()
+			}
 		}
 	}
 }
@@ -349,15 +371,6 @@ func (s *store) backed() (sum int64) {
 		if g != nil && g.state == live {
 			sum += g.backed
 		}
-	}
-	return sum
-}
-
-// leaving returns the memory of segments that were given back and is not free yet. s.mu must be
-// held.
-func (s *store) leaving() (sum int64) {
-	for _, g := range s.mu.leaving {
-		sum += g.backed
 	}
 	return sum
 }

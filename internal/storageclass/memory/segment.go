@@ -36,7 +36,7 @@ func segmentSize(room int64) int64 {
 
 // segment is one memfd with samples.
 //
-//	      GiveBack              all tenants have settled,      no process
+//	      GiveBack, emptied     all tenants have settled,      no process
 //	live ---------> dropping ------------------------> lent ------------> closed
 //	  |                        nothing holds a view        maps it
 //	  |                                                                     ^
@@ -66,12 +66,15 @@ type segment struct {
 
 	// Guarded by store.mu:
 	state   segmentState
-	space   arena.Space
+	space   arena.Space       // in which the bytes of samples that were dropped stay allocated
 	poison  invariants.Poison // of the free bytes in space
 	backed  int64             // bytes from its start that have pages
 	adding  int               // samples that are being added
 	samples []int32           // that were added; some may be dropped
 	held    int               // of samples
+	dead    int64             // bytes of samples that are not held any more
+	// emptying is set while its samples are moved to other segments: none is added.
+	emptying bool
 	// of the tenants that were told of its end, those that have not settled, and those whose
 	// processes may map it
 	unsettled, mapping int
@@ -179,6 +182,21 @@ func limited(room int64, err error) error {
 	return e
 }
 
+// add makes the segment's copy of a sample the one that is held. store.mu must be held.
+func (g *segment) add(id int, offset int64) {
+	g.held++
+	g.samples = append(g.samples, int32(id))
+	g.store.where[id].Store(int64(placeOf(g.number, offset)))
+	g.added()
+}
+
+// added notes that a sample is not being added any more. store.mu must be held.
+func (g *segment) added() {
+	if g.adding--; g.adding == 0 && g.emptying {
+		g.store.signal()
+	}
+}
+
 // use counts a view. It returns false if the segment is unmapped, or about to be.
 func (g *segment) use() bool {
 	for {
@@ -220,7 +238,7 @@ func (g *segment) back(end int64) bool {
 		return false
 	}
 	chunk := min(maxChunk, max(g.size/fewest, minChunk))
-	to := max(end, min(g.backed+chunk, g.size, s.mu.capacity))
+	to := max(end, min(g.backed+chunk, g.size, s.mu.capacity, g.backed+s.most()))
 	if !s.class.allow(to - g.backed) {
 		return false
 	}

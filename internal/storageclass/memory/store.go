@@ -47,6 +47,12 @@ type store struct {
 		order    arena.Order
 		tenants  []*tenancy
 		leaving  []*segment // dropping or lent
+		lent     int64      // bytes of memory of leaving
+		// waits is set when a sample was refused that will fit once what is leaving is free.
+		waits bool
+		// changed is closed, and replaced, when what is leaving becomes less, and when no sample is
+		// being added any more to a segment that is emptied.
+		changed  chan struct{}
 		returned storageclass.Returned
 		released bool
 	}
@@ -69,18 +75,20 @@ func newStore(c *Class, ds storageclass.Dataset, capacity int64) (*store, error)
 	s.resize(capacity)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.extend(0); err != nil {
+	s.mu.changed = make(chan struct{})
+	if err := s.extend(0, capacity); err != nil {
 		return nil, limited(capacity, err)
 	}
 	return s, nil
 }
 
-// extend makes a segment that has n bytes free, and makes it the current one. s.mu must be held.
-func (s *store) extend(n int64) error {
+// extend makes a segment that has n bytes free, and no more than room if n allows it, and makes it
+// the current one. s.mu must be held.
+func (s *store) extend(n, room int64) error {
 	if s.mu.last == storageclass.MaxSegments {
 		return storageclass.ErrFull
 	}
-	g, err := newSegment(s, s.mu.last, max(n, min(s.mu.size, s.mu.capacity-s.mu.used)))
+	g, err := newSegment(s, s.mu.last, max(n, min(s.mu.size, room)))
 	if err != nil {
 		return err
 	}
@@ -160,29 +168,6 @@ func (s *store) Origin(id int) (storageclass.Origin, bool) {
 	}, true
 }
 
-// Drop implements storageclass.Store. The sample's bytes are not reused, because processes may have
-// them mapped; they are freed with their segment.
-func (s *store) Drop(id int) {
-	if !s.Has(id) {
-		return
-	}
-	s.mu.Lock()
-	at := place(s.where[id].Load())
-	if at <= 0 { // another Drop was faster
-		s.mu.Unlock()
-		return
-	}
-	s.where[id].Store(absent)
-	s.mu.order.Gone(s.holds)
-	g := s.segments.Load().of(at.segment())
-	g.held--
-	empty := g.held == 0 && g.adding == 0
-	s.mu.Unlock()
-	if empty {
-		s.GiveBack(g.number, "its samples were dropped")
-	}
-}
-
 // holds reports whether sample id is held.
 func (s *store) holds(id int32) bool { return s.where[id].Load() > 0 }
 
@@ -203,10 +188,7 @@ func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error))
 	defer func() {
 		if !done { // read failed, or panicked
 			s.mu.Lock()
-			g.poison.Release(g.mapped, offset, offset+n)
-			g.space.Release(offset, n)
-			s.mu.used -= n
-			g.adding--
+			s.abandon(g, offset, n)
 			s.mu.Unlock()
 			s.where[id].Store(absent)
 		}
@@ -311,37 +293,56 @@ func (s *store) check(id, length int) error {
 // reserve allocates the sample's bytes and their pages. The sample must be coming; if there is no
 // room, it becomes absent.
 func (s *store) reserve(id int) (*segment, int64, error) {
-	n := s.sampleSize(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if n <= s.mu.capacity-s.mu.used {
-		if g, offset, ok := s.fit(n); ok {
-			s.mu.used += n
-			g.adding++
-			g.poison.Reserve(g.mapped, offset, offset+n)
-			return g, offset, nil
-		}
+	n, room := s.sampleSize(id), s.room()
+	if g, offset, ok := s.allocate(n, room); ok {
+		return g, offset, nil
 	}
+	s.mu.waits = s.mu.waits || n > room && n <= s.mu.capacity-s.mu.used
 	s.where[id].Store(absent)
 	return nil, 0, storageclass.ErrFull
 }
 
+// allocate allocates n of room bytes. s.mu must be held.
+func (s *store) allocate(n, room int64) (*segment, int64, bool) {
+	if n > room {
+		return nil, 0, false
+	}
+	g, offset, ok := s.fit(n, room)
+	if !ok {
+		return nil, 0, false
+	}
+	s.mu.used += n
+	g.adding++
+	g.poison.Reserve(g.mapped, offset, offset+n)
+	return g, offset, true
+}
+
+// abandon frees what allocate has allocated. s.mu must be held.
+func (s *store) abandon(g *segment, offset, n int64) {
+	g.poison.Release(g.mapped, offset, offset+n)
+	g.space.Release(offset, n)
+	s.mu.used -= n
+	g.added()
+}
+
 // fit allocates n bytes in the current segment, or else in another one, or else in a new one. s.mu
 // must be held.
-func (s *store) fit(n int64) (*segment, int64, bool) {
+func (s *store) fit(n, room int64) (*segment, int64, bool) {
 	if g := s.mu.current; g != nil {
 		if offset, ok := g.reserve(n); ok {
 			return g, offset, true
 		}
 	}
 	for _, g := range s.segments.Load().list {
-		if g != nil && g.state == live && g != s.mu.current {
+		if g != nil && g.state == live && !g.emptying && g != s.mu.current {
 			if offset, ok := g.reserve(n); ok {
 				return g, offset, true
 			}
 		}
 	}
-	if s.mu.refused || n > 0 && s.class.allowance.Load() <= 0 || s.extend(n) != nil {
+	if s.mu.refused || n > 0 && s.class.allowance.Load() <= 0 || s.extend(n, room) != nil {
 		return nil, 0, false
 	}
 	offset, ok := s.mu.current.reserve(n)
@@ -363,11 +364,14 @@ func (s *store) publish(id int, g *segment, offset int64, origin storageclass.Or
 	s.instances[id].Store(uint64(origin.Place)<<32 | uint64(origin.Instance))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	g.adding--
-	g.held++
-	g.samples = append(g.samples, int32(id))
 	s.mu.order.Came(int32(id))
-	s.where[id].Store(int64(placeOf(g.number, offset)))
+	g.add(id, offset)
+}
+
+// signal wakes those that wait for changed. s.mu must be held.
+func (s *store) signal() {
+	close(s.mu.changed)
+	s.mu.changed = make(chan struct{})
 }
 
 // resize sets the capacity of a store that no job has open.

@@ -22,7 +22,10 @@ type user struct {
 
 func (u *user) Vacate(segment uint32, samples []int32, settled, gone func()) {
 	fmt.Fprintf(u.out, "%s: segment %d goes, with samples %v\n", u.name, segment, samples)
-	u.told[segment] = [2]func(){settled, gone}
+	if u.told[segment] = [2]func(){settled, gone}; strings.HasPrefix(u.name, "quick") {
+		settled()
+		gone()
+	}
 }
 
 func (u *user) Refill()              { fmt.Fprintf(u.out, "%s: there is room again\n", u.name) }
@@ -43,12 +46,13 @@ func (u *user) Rank() func(id int32) float64 {
 //
 //	open ROOM           opens the store with room for so many samples
 //	close               closes it
-//	join NAME           NAME becomes a tenant
+//	join NAME           NAME becomes a tenant, which settles at once if its name begins with quick
 //	leave NAME          and no longer is one
 //	put ID...           adds samples
 //	begin ID            begins to fill a sample
 //	finish ID           and finishes
 //	drop ID...          drops samples
+//	compact SAMPLES     makes room for so many samples
 //	view ID             takes a view of a sample
 //	release ID          releases it
 //	give SEGMENT        gives a segment back
@@ -130,6 +134,8 @@ func (x *transcript) run(t *testing.T, d *datadriven.TestData, words []string) {
 		for _, id := range numbers {
 			x.s.Drop(id)
 		}
+	case "compact":
+		x.s.Compact(t.Context(), int64(numbers[0])*1024)
 	case "view":
 		v, ok := x.s.View(numbers[0])
 		if ok {
@@ -201,6 +207,9 @@ func (x *transcript) look() {
 	if r := x.s.Returned(); r.Segments > 0 {
 		fmt.Fprintf(&x.out, "; gave back %d in %d segments, %d still used", r.Bytes/1024,
 			r.Segments, r.Used/1024)
+	}
+	if r := x.s.Returned(); r.Released > 0 {
+		fmt.Fprintf(&x.out, "; released %d, %d still used", r.Released/1024, r.Used/1024)
 	}
 	fmt.Fprintln(&x.out)
 }

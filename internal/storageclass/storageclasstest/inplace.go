@@ -26,7 +26,9 @@ func testInPlace(t *testing.T, factory Factory) {
 		"Fill": testFill, "FailedFillReleasesItsBytes": testFailedFill,
 		"SegmentIsReadOnly": testSegment, "ConcurrentFills": testConcurrentFills,
 		"GivesSegmentsBack": testGiveBack, "DropsSegments": testDropSegment,
-		"ViewsOutliveSegments": testViewsOutliveSegments,
+		"ViewsOutliveSegments": testViewsOutliveSegments, "Compacts": testCompact,
+		"CompactsWithinTheCapacity": testCompactWithin, "CompactEnds": testCompactEnds,
+		"CompactsWhileUsed": testCompactWhileUsed,
 	} {
 		t.Run(name, func(t *testing.T) { test(t, factory) })
 	}

@@ -1,6 +1,7 @@
 package storageclasstest
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -42,6 +43,10 @@ func testModel(t *testing.T, factory Factory) {
 				m.store = nil
 			},
 			"put": func(r *rapid.T) { m := pickOpen(r); m.put(r, pickID(r)) },
+			"drop": func(r *rapid.T) {
+				m := pickOpen(r)
+				m.drop(rapid.SliceOfN(rapid.Custom(pickID), 0, 5).Draw(r, "dropped"))
+			},
 			"fill": func(r *rapid.T) {
 				m := pickOpen(r)
 				m.fill(r, pickID(r), rapid.Bool().Draw(r, "fails"))
@@ -126,6 +131,15 @@ func (m *modelStore) open(r *rapid.T, c storageclass.Class, capacity int64) {
 
 func (m *modelStore) put(r *rapid.T, id int) {
 	m.kept(r, id, put(m.store, id, Bytes(m.ds, id)))
+}
+
+// drop drops samples. A store that frees their bytes by segment frees all of them.
+func (m *modelStore) drop(ids []int) {
+	m.store.Drop(ids...)
+	m.held = slices.DeleteFunc(m.held, func(id int) bool { return slices.Contains(ids, id) })
+	if p, ok := m.store.(storageclass.InPlace); ok {
+		p.Compact(context.Background(), m.capacity-m.used())
+	}
 }
 
 func (m *modelStore) fill(r *rapid.T, id int, fails bool) {

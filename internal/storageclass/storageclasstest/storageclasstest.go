@@ -228,10 +228,8 @@ func testDrop(t *testing.T, factory Factory) {
 		view = v.Data
 	}
 	s.Drop(1)
-	s.Drop(1)
-	s.Drop(3)
-	s.Drop(-1)
-	s.Drop(4)
+	s.Drop(1, 3, -1, 4, 1)
+	s.Drop()
 	if err := put(s, 3, Bytes(ds, 3)); err != nil {
 		t.Fatal(err)
 	}

@@ -298,8 +298,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """
         if self._iterables is not None:
             return self._iterables.iterate(super().__iter__())
-        if self._order is not None and not len(self):  # as in torch: drop_last leaves nothing
-            self._ordering.draw_as_torch(self)
+        if self._ordering.leaves_nothing(self):
             return iter(())
         engine = self._engines.open(self)
         self._ordering.check_length(self, engine.next_epoch)

@@ -59,6 +59,7 @@ class Ordering:
         self._length: int | None = None
         self._iterated = False
         self._warned = False
+        self._warned_of_nothing = False
         self.known: Known | None = None
 
     def begin(self, loader: DataLoader[Any], tuned: bool, said: str) -> None:
@@ -188,6 +189,34 @@ class Ordering:
         if not (self._iterated and loader.persistent_workers):
             torch.empty((), dtype=torch.int64).random_(generator=loader.generator)
         self._iterated = True
+
+    def leaves_nothing(self, loader: DataLoader[Any]) -> bool:
+        """Reports whether no batch is delivered, as in torch, because drop_last leaves none.
+
+        It says so once: torch says nothing, and a training loop then does nothing. Where only
+        iterating the sampler reveals the order, it says so but reports False, because the sampler
+        is still to be iterated.
+        """
+        try:
+            nothing = loader.drop_last and not len(loader)
+        except (TypeError, NotImplementedError):  # the sampler has no length
+            return False
+        if not nothing:
+            return False
+        samples = length_of(loader.dataset)
+        if samples and not self._warned_of_nothing:
+            self._warned_of_nothing = True
+            log.warning(
+                "the loader delivers no batches: drop_last leaves nothing, because batch_size=%d "
+                "is more than this rank's part of the dataset's %d samples; give a smaller "
+                "batch_size, or drop_last=False",
+                loader.batch_size,
+                samples,
+            )
+        if self.known is None:
+            return False
+        self.draw_as_torch(loader)
+        return True
 
     def iterate(self, loader: DataLoader[Any], engine: Served) -> Iterator[Any]:
         """Begins the next epoch, or the one that the sampler's ``epoch`` says.

@@ -1,4 +1,4 @@
-package stage
+package meter
 
 import (
 	"testing"
@@ -12,18 +12,18 @@ func TestPaceLeavesWaitingOut(t *testing.T) {
 	at := func(seconds float64) time.Time {
 		return start.Add(time.Duration(seconds * float64(time.Second)))
 	}
-	var p pace
-	if due := p.due(at(0), 5); due != 0 {
+	var p Pace
+	if due := p.Due(at(0), 5); due != 0 {
 		t.Errorf("before the first batch: due in %v s, want at once", due)
 	}
-	p.block(at(0))
-	p.resume(at(10))
-	p.took(at(10), 1)
+	p.Block(at(0))
+	p.Resume(at(10))
+	p.Took(at(10), 1)
 	for i := range 10 { // 2 s of work, 3 s of waiting
 		begun := 10 + 5*float64(i)
-		p.block(at(begun + 2))
-		p.resume(at(begun + 5))
-		p.took(at(begun+5), 1)
+		p.Block(at(begun + 2))
+		p.Resume(at(begun + 5))
+		p.Took(at(begun+5), 1)
 	}
 	now := 60.0
 	for _, c := range []struct {
@@ -36,16 +36,16 @@ func TestPaceLeavesWaitingOut(t *testing.T) {
 		{1, 3, 7},
 		{100, 3, 0},
 	} {
-		if due := p.due(at(now+c.after), c.ahead); due != c.want {
+		if due := p.Due(at(now+c.after), c.ahead); due != c.want {
 			t.Errorf("%v s after a batch, with %d in front: due in %v s, want %v", c.after, c.ahead,
 				due, c.want)
 		}
 	}
-	p.block(at(now + 2))
-	if due := p.due(at(now+50), 0); due != 0 {
+	p.Block(at(now + 2))
+	if due := p.Due(at(now+50), 0); due != 0 {
 		t.Errorf("the process waits for it: due in %v s, want at once", due)
 	}
-	if due := p.due(at(now+50), 2); due != 4 {
+	if due := p.Due(at(now+50), 2); due != 4 {
 		t.Errorf("while the process waits, with 2 in front: due in %v s, want 4", due)
 	}
 }
@@ -53,10 +53,10 @@ func TestPaceLeavesWaitingOut(t *testing.T) {
 // TestPaceCountsBatchesTakenTogether checks that one acknowledgement may stand for several batches.
 func TestPaceCountsBatchesTakenTogether(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	var p pace
-	p.took(start, 1)
-	p.took(start.Add(8*time.Second), 4)
-	if due := p.due(start.Add(8*time.Second), 1); due != 4 {
+	var p Pace
+	p.Took(start, 1)
+	p.Took(start.Add(8*time.Second), 4)
+	if due := p.Due(start.Add(8*time.Second), 1); due != 4 {
 		t.Errorf("due in %v s, want 4", due)
 	}
 }

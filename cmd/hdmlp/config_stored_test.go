@@ -1,0 +1,117 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/environment"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// TestConfigShowsWhatTheNextJobBeginsWith: what is stored beside the dataset's index, with its
+// origin, age and file, except what the configuration gives and what a script determines.
+func TestConfigShowsWhatTheNextJobBeginsWith(t *testing.T) {
+	quiet(t)
+	os.Unsetenv("HDMLP_INDEX_DIR") // so that the file lies beside the dataset
+	data := tree(t, 4)
+	conf := filepath.Join(t.TempDir(), "config.toml")
+	if err := os.WriteFile(conf, []byte("[environment]\nnetwork = 640\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("HDMLP_CONFIG", conf)
+	show := func(flags ...string) string {
+		t.Helper()
+		code, text, errs := statusOf(t, newRootCommand(),
+			append([]string{"config", "--dataset", data}, flags...)...)
+		if code != 0 {
+			t.Fatalf("exit status %d: %s", code, errs)
+		}
+		return regexp.MustCompile(` +`).ReplaceAllString(text, " ")
+	}
+	if text := show(); !strings.Contains(text, "stored nothing: no job on it has ended yet") ||
+		!strings.Contains(text, "source 100 MB/s per stream guessed: until a job") {
+		t.Error(text)
+	}
+
+	path := filepath.Join(data, ".hdmlp-index"+environment.Suffix)
+	rate := func(mbps float64) perfmodel.Known {
+		k := perfmodel.GivenRate(mbps, 0)
+		k.Origin = perfmodel.Probed
+		return k
+	}
+	known := perfmodel.Node{
+		Source: rate(250), Network: rate(100),
+		Compute:    perfmodel.Value{Number: 77, Origin: perfmodel.Probed},
+		Preprocess: perfmodel.Value{Number: 78, Origin: perfmodel.Probed},
+		Classes:    []perfmodel.NodeClass{{Name: "memory", Read: rate(9000), Write: rate(8000)}},
+	}
+	file := environment.Encode(environment.File{
+		Node: known, Size: perfmodel.Size{Sample: 0.1, Nodes: 2, Capacity: []float64{1}},
+	})
+	if err := os.WriteFile(path, file, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	then := time.Now().Add(-3*time.Hour - time.Minute)
+	if err := os.Chtimes(path, then, then); err != nil {
+		t.Fatal(err)
+	}
+	text := show()
+	for _, want := range []string{
+		" dataset " + data + " \n",
+		" stored 3 hours ago, on 2 nodes \n",
+		" in " + path + " \n",
+		" compute - guessed: until a job has measured it\n",
+		" preprocess - guessed: until a job has measured it\n",
+		" network 640 MB/s " + conf + "\n",
+		" source 250 MB/s per stream, at most 250 MB/s probed: stored\n",
+		" source_latency 0 s probed: stored\n",
+		" storage_class[0].read 9000 MB/s per stream, at most 9000 MB/s probed: stored\n",
+	} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no line %q in %s", want, text[strings.Index(text, "Performance"):])
+		}
+	}
+	var got struct {
+		Model  []modelValue
+		Stored storedModel
+	}
+	if err := json.Unmarshal([]byte(show("--json")), &got); err != nil {
+		t.Fatal(err)
+	}
+	if got.Stored.Path != path || got.Stored.Nodes != 2 || got.Stored.Sample != 0.1 ||
+		got.Stored.Age < 3*3600 {
+		t.Errorf("%+v", got.Stored)
+	}
+	for _, v := range got.Model {
+		if v.Key == "source" && v != (modelValue{
+			"source", "250", "MB/s per stream", "250", "probed", path,
+		}) {
+			t.Errorf("%+v", v)
+		}
+	}
+
+	if err := os.WriteFile(path, []byte("[environment]\ncompute = 0\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if text := show(); !strings.Contains(text, "stored not used, and replaced when a job ends: ") ||
+		!strings.Contains(text, "in "+path) {
+		t.Error(text)
+	}
+}
+
+func TestConfigOfNoDatasetIsAnInputError(t *testing.T) {
+	for _, args := range [][]string{
+		{"config", "--dataset", filepath.Join(t.TempDir(), "none")},
+		{"config", "--extensions", ".x"},
+	} {
+		if code, _, errs := statusOf(t, newRootCommand(), args...); code != 2 ||
+			!strings.Contains(errs, "--"+strings.TrimPrefix(args[1], "--")+": ") {
+			t.Errorf("%q: exit status %d, %q", args, code, errs)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/environment"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/printable"
+)
+
+// storedModel is what is stored of this machine beside a dataset's index, as `hdmlp config` shows
+// it.
+type storedModel struct {
+	Dataset string  `json:"dataset"`
+	Path    string  `json:"path"` // of the file; "": nothing is stored
+	Age     float64 `json:"age_s"`
+	Nodes   int     `json:"nodes"`           // of the job or the probe that stored it
+	Sample  float64 `json:"sample_size_mb"`  // mean
+	Error   string  `json:"error,omitempty"` // why jobs ignore the file
+
+	node perfmodel.Node
+}
+
+// readStored reads what is stored beside the index of a dataset, which it does not scan. A file
+// that jobs ignore is no error.
+func readStored(ctx context.Context, dir string, o dataset.OpenOptions,
+	now time.Time,
+) (*storedModel, error) {
+	s := &storedModel{Dataset: dir}
+	o.Unscanned = true
+	source, err := sources()[0].Open(ctx, dir, o)
+	var problem *dataset.Error
+	switch {
+	case errors.As(err, &problem) && !errors.Is(err, dataset.ErrUnavailable):
+		return nil, badInput("--dataset: %w", err)
+	case err != nil:
+		return nil, fmt.Errorf("--dataset: %w", err)
+	}
+	defer source.Close()
+	beside, ok := dataset.As[dataset.Beside](source)
+	if !ok {
+		return s, nil
+	}
+	data, path, err := beside.ReadBeside(environment.Suffix, environment.MaxBytes)
+	s.Path = path
+	var f environment.File
+	if err == nil && path != "" {
+		f, err = environment.Decode(data)
+	}
+	if err != nil {
+		s.Error = err.Error()
+		return s, nil
+	}
+	if path != "" {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, fmt.Errorf("--dataset %s: %w", dir, err)
+		}
+		s.Age = max(now.Sub(info.ModTime()).Seconds(), 0)
+	}
+	s.node, s.Nodes, s.Sample = f.Node, f.Size.Nodes, f.Size.Sample
+	return s, nil
+}
+
+// startingNode returns what a job on the dataset begins with; s may be nil.
+func (s *storedModel) startingNode(c *config.Config) perfmodel.Node {
+	if s == nil {
+		return catalog.StartingNode(perfmodel.Node{}, c, 1, 0)
+	}
+	return catalog.StartingNode(s.node, c, max(s.Nodes, 1), s.Sample)
+}
+
+// text says in a line what is stored.
+func (s *storedModel) text() string {
+	switch {
+	case s.Error != "":
+		return fmt.Sprintf("not used, and replaced when a job ends: %s", printable.Text(s.Error))
+	case s.Path == "":
+		return "nothing: no job on it has ended yet, and it was not probed"
+	}
+	return fmt.Sprintf("%s ago, on %s", age(s.Age), count(s.Nodes, "node"))
+}
+
+// age formats a duration in seconds as days, hours, minutes or seconds, whichever fits best.
+func age(s float64) string {
+	for _, unit := range []struct {
+		name    string
+		seconds float64
+	}{{"day", 86400}, {"hour", 3600}, {"minute", 60}} {
+		if s >= unit.seconds {
+			return count(int(math.Floor(s/unit.seconds)), unit.name)
+		}
+	}
+	return count(int(s), "second")
+}

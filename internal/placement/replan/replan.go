@@ -1,0 +1,202 @@
+// Package replan decides whether a running job is to follow another plan (dynamic migration, thesis
+// chapter 7): the measurements, or the capacities, may have moved away from those that its plan was
+// made with.
+//
+// The decision is a pure function of what all nodes report, so nodes with the same reports decide
+// alike. It makes the new plan, predicts how long an epoch takes with it and with the plan in force
+// (perfmodel.Environment.Epoch), and compares what that saves with what must be moved. Nothing here
+// reads samples, or knows of nodes that fail: package planner runs the rounds.
+package replan
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement"
+)
+
+const (
+	// least is the share of an epoch's time that a new plan must save. Estimates of tiers differ by
+	// a few per cent from one round to the next although nothing has changed.
+	least = 0.05
+	// repays is how many times the time that moving takes must be saved in the remaining epochs.
+	// Moving competes with training for the same tiers, and the rates of both may be wrong by a
+	// fourth (perfmodel.Choose has the same margin): 1.25 of the one, 1/1.25 of the other, and
+	// something for the epoch in which the move takes place.
+	repays = 2
+)
+
+// Reasons why a new plan is not adopted.
+const (
+	// Ended: the epoch from which the plan could be followed is after the job's last.
+	Ended = "the job ends before it could be followed"
+	// Unknown: plans would compare guesses.
+	Unknown = "a tier is not measured yet"
+	// Equal: it saves less than least of an epoch.
+	Equal = "it would be at most 5 % faster, which is within the error of predictions"
+	// Costs: moving takes too long.
+	Costs = "it would not save twice the time that moving takes in the epochs that remain"
+)
+
+// Question is what to decide on.
+type Question struct {
+	// Input is that of the new plan: From is the first epoch for which it can be followed, Env what
+	// all nodes together know now, and Nodes have the capacities as they are now, and hold nothing.
+	Input  placement.Input
+	Policy placement.Policy
+	// Plan is the plan in force; nil: nodes follow different plans, because one of them was cut off
+	// when the others adopted one. The new plan is then adopted whatever it saves.
+	Plan *placement.Plan
+	// Transformers is, by node, how many threads transform samples; 0: samples are delivered
+	// unchanged.
+	Transformers []int
+	// Settled is set if the plan in force was followed for a whole epoch after the one in which
+	// caches were filled by it. Before then, links and disks were busy with what fills caches, and
+	// few of their reads were like those of later epochs. What is measured of them may be wrong, and
+	// a plan that moves samples because of that reads these from the source again.
+	Settled bool
+
+	mean float64 // size of a sample, MB
+}
+
+// Decide returns the outcome, and the plan to follow from Input.From on; nil: the one in force. Its
+// errors are those of Policy.Plan.
+//
+// There are two candidates: a plan that leaves what the plan in force has where it is, as far as it
+// fits, and only fills free capacity; and, if what is known is Settled, one from scratch. The one
+// that saves more in the remaining epochs, after what moving takes, is compared with the plan in
+// force.
+func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err error) {
+	out.From, q.mean = q.Input.From, q.Input.MeanSize()
+	left := float64(q.end() - q.Input.From)
+	switch {
+	case left <= 0:
+		out.Why = Ended
+		return out, nil, nil
+	case q.Plan == nil:
+		if plan, err = q.Policy.Plan(q.Input); err == nil {
+			out.Adopted = true
+		}
+		return out, plan, err
+	case q.Input.Env == nil:
+		out.Why = Unknown
+		return out, nil, nil
+	}
+	now, err := q.measure(q.Plan)
+	if err != nil {
+		return out, nil, err
+	}
+	if out.Seconds = now.seconds; q.floor(now) >= (1-least)*now.seconds {
+		out.Why = Equal // whatever the plan: spare making it
+		return out, nil, nil
+	}
+	candidates := []placement.Input{q.filling()}
+	if q.Settled {
+		candidates = append(candidates, q.Input)
+	}
+	for i, in := range candidates {
+		candidate, err := q.Policy.Plan(in)
+		if err != nil {
+			return out, nil, err
+		}
+		m, err := q.measure(candidate)
+		if err != nil {
+			return out, nil, err
+		}
+		bytes, move := m.holding.move(now.holding)
+		if i == 0 || left*(out.New-m.seconds) > move-out.Move {
+			plan, out.New, out.Bytes, out.Move = candidate, m.seconds, bytes, move
+		}
+	}
+	saved := out.Seconds - out.New
+	switch {
+	case saved <= least*out.Seconds:
+		out.Why = Equal
+	case left*saved <= repays*out.Move:
+		out.Why = Costs
+	default:
+		out.Adopted = true
+		return out, plan, nil
+	}
+	return out, nil, nil
+}
+
+// filling returns the input of a plan that leaves everything where it is.
+func (q *Question) filling() placement.Input {
+	in := q.Input
+	in.Nodes = make([]placement.Node, len(q.Input.Nodes))
+	for n := range in.Nodes {
+		in.Nodes[n] = q.Input.Nodes[n]
+		in.Nodes[n].Held = q.Plan.Nodes[n].Classes
+	}
+	return in
+}
+
+// end returns the epoch after the last one.
+func (q *Question) end() int {
+	return cmp.Or(q.Input.Stream.Spec().Epochs, q.Input.Epochs)
+}
+
+// measured is what a plan brings.
+type measured struct {
+	holding *holding
+	reads   float64 // MB that a node reads in an epoch, in the mean
+	seconds float64 // of a mean epoch that remains
+}
+
+// measure predicts how long an epoch takes with a plan: as long as on the slowest node, because
+// nodes train in step.
+func (q *Question) measure(plan *placement.Plan) (m measured, err error) {
+	in := &q.Input
+	if m.holding, err = newHolding(in, plan); err != nil {
+		return m, err
+	}
+	all, err := m.holding.served(in.From, q.end())
+	for n, s := range all {
+		m.reads += s.reads / float64(len(all))
+		m.seconds = max(m.seconds, q.epoch(s.reads, q.Transformers[n], &s.Hits))
+	}
+	return m, err
+}
+
+// epoch predicts how long a node takes for an epoch.
+func (q *Question) epoch(reads float64, transformers int, hits *perfmodel.Hits) float64 {
+	env := *q.Input.Env
+	l := perfmodel.Later{
+		Node: reads, Sample: q.mean, Nodes: len(q.Input.Nodes),
+		Transformers: transformers, Hits: hits,
+	}
+	if l.Transformers == 0 { // what is known of transforms is from another job
+		env.Preprocess, l.Transformers = untransformed, 1
+	}
+	return env.Epoch(&l).Seconds
+}
+
+// floor returns the least that an epoch can take with any plan: as if what nodes read in an epoch
+// were just what they hold, to their capacities. Epochs take as long as on the slowest node, and so
+// at least as long as on a mean one.
+func (q *Question) floor(now measured) float64 {
+	nodes, hits := float64(len(q.Input.Nodes)), perfmodel.Hits{}
+	for j := range len(q.Input.Env.Classes) - 1 {
+		own := 0.0
+		for _, n := range q.Input.Nodes {
+			if j < len(n.Capacity) {
+				own += float64(n.Capacity[j]) / 1e6 / nodes
+			}
+		}
+		all := own
+		if q.Input.Stream.Spec().Scheme == access.Whole { // a class serves every node what it holds
+			all *= nodes
+		}
+		hits.Own = append(hits.Own, min(own, now.reads))
+		hits.All = append(hits.All, min(all, now.reads))
+		hits.Cached += all
+	}
+	hits.Cached = min(hits.Cached, now.reads)
+	return q.epoch(now.reads, slices.Max(q.Transformers), &hits)
+}
+
+// untransformed is the rate in MB/s of samples that are not transformed: too high to matter.
+const untransformed = 1e6

@@ -1,0 +1,262 @@
+package replan
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"pgregory.net/rapid"
+
+	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/placement/policytest"
+)
+
+const (
+	samples = 400
+	bytes   = 100_000 // of a sample; 40 MB in all
+)
+
+// machine is what is known of a job's nodes: rates in MB/s.
+type machine struct{ network, class, source, compute float64 }
+
+// env returns the environment of a job whose nodes have one class, with 4 threads and without
+// latencies.
+func (m machine) env() *perfmodel.Environment {
+	constant := perfmodel.Constant
+	return &perfmodel.Environment{
+		Compute: m.compute, Preprocess: 1e6, PeerBandwidth: m.network, SourceBandwidth: 1e6,
+		SourceThroughput: constant(m.source),
+		Classes: []perfmodel.Class{
+			{Threads: 4, Read: constant(1e6), Write: constant(1e6), Capacity: 1},
+			{Threads: 4, Read: constant(m.class), Write: constant(m.class), Capacity: 40},
+		},
+	}
+}
+
+// question asks whether a job of 30 epochs, which planned for one machine, or guessed, is to follow
+// another plan from epoch 2 on, on another machine.
+func question(t interface{ Fatal(...any) }, nodes int, share float64, planned *machine,
+	now machine,
+) Question {
+	in := placement.Input{
+		Stream: policytest.Stream(t, access.Spec{
+			Samples: samples, Seed: 3, Epochs: 30, WorldSize: nodes, GlobalBatch: 10 * nodes,
+			Scheme: access.Uniform, Tail: access.Keep,
+		}),
+		Size:  func(int) int64 { return bytes },
+		Nodes: policytest.Nodes(nodes, int64(share*samples*bytes)),
+	}
+	if planned != nil {
+		in.Env = planned.env()
+	}
+	q := Question{Policy: policies.Cooperative{}, Transformers: make([]int, nodes)}
+	q.Plan = policytest.Plan(t, q.Policy, in)
+	q.Input, q.Settled = in, true
+	q.Input.From, q.Input.Env = 2, now.env()
+	return q
+}
+
+func TestDecisions(t *testing.T) {
+	const never = 1e6 // compute that waits for data whatever the plan
+	slowDisk := machine{100, 40, 400, never}
+	fastLink := machine{1000, 100, 50, never}
+	for name, c := range map[string]struct {
+		nodes   int
+		share   float64  // of the dataset that a node's class can hold
+		planned *machine // nil: guesses
+		now     machine
+		change  func(*Question)
+		why     string // "": adopted
+		most    int64  // bytes to move
+	}{
+		"the source is slower than it was": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
+			most: 36_400_000, // the class had 40/440 of the dataset
+		},
+		"links are slower than they were": {
+			nodes: 2, share: 1, planned: &fastLink, now: machine{10, 100, 10, never},
+			most: 40_000_000, // second copies
+		},
+		"a node's memory was given back": {
+			nodes: 2, share: 0.6, planned: &fastLink, now: machine{1000, 100, 10, never},
+			change: func(q *Question) { q.Input.Nodes[1].Capacity = []int64{0} },
+			most:   24_000_000, // what the other node holds
+		},
+		"all nodes hold the same": {
+			nodes: 2, share: 0.5, planned: &fastLink, now: fastLink, change: same, most: 20_000_000,
+		},
+		"all nodes hold the same, and what is measured has not settled": {
+			nodes: 2, share: 0.5, planned: &fastLink, now: fastLink,
+			change: func(q *Question) {
+				same(q)
+				q.Settled = false
+			}, why: Equal,
+		},
+		"nothing has changed": {
+			nodes: 2, share: 0.3, planned: &fastLink, now: fastLink, why: Equal,
+		},
+		"measured as it was guessed": {
+			nodes: 2, share: 0.3, now: machine{1000, 5000, 50, never}, why: Equal,
+		},
+		"noise of a few per cent": {
+			nodes: 2, share: 0.3, planned: &fastLink, now: machine{970, 103, 49, never}, why: Equal,
+		},
+		"compute limits": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, 5}, why: Equal,
+		},
+		"transforms limit": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
+			change: func(q *Question) { q.Input.Env.Preprocess, q.Transformers[0] = 2, 2 }, why: Equal,
+		},
+		"transforms of another job do not": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
+			change: func(q *Question) { q.Input.Env.Preprocess = 2 }, most: 36_400_000,
+		},
+		"the last epochs": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
+			change: func(q *Question) { q.Input.From = 28 }, why: Costs,
+		},
+		"after the last epoch": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
+			change: func(q *Question) { q.Input.From = 30 }, why: Ended,
+		},
+		"not measured": {
+			nodes: 1, share: 1, planned: &slowDisk, now: slowDisk,
+			change: func(q *Question) { q.Input.Env = nil }, why: Unknown,
+		},
+		"different plans in force": {
+			nodes: 2, share: 0.3, planned: &fastLink, now: fastLink,
+			change: func(q *Question) { q.Plan = nil },
+		},
+		"what a class keeps besides is not moved": {
+			nodes: 1, share: 1, planned: &slowDisk, now: machine{100, 40, 10, never},
+			change: func(q *Question) {
+				for k := range int32(samples) {
+					q.Input.Nodes[0].Kept = append(q.Input.Nodes[0].Kept, k)
+				}
+			}, why: Equal,
+		},
+	} {
+		q := question(t, c.nodes, c.share, c.planned, c.now)
+		if c.change != nil {
+			c.change(&q)
+		}
+		out, plan, err := Decide(q)
+		if err != nil || out.Why != c.why || out.Adopted != (c.why == "") ||
+			(plan != nil) != out.Adopted {
+			t.Errorf("%s: %+v, %v", name, out, err)
+		}
+		if out.Adopted && q.Plan != nil &&
+			(out.Bytes <= 0 || out.Bytes > c.most || out.New > 0.9*out.Seconds) {
+			t.Errorf("%s: %+v; at most %d bytes are to be moved", name, out, c.most)
+		}
+	}
+}
+
+// same makes the plan in force one by which both nodes hold what the first does.
+func same(q *Question) {
+	plan := *q.Plan
+	plan.Nodes = []placement.NodePlan{q.Plan.Nodes[0], q.Plan.Nodes[0]}
+	plan.Owner = slices.Clone(plan.Owner)
+	for k := range plan.Owner {
+		if !slices.Contains(plan.Nodes[0].Classes[0], int32(k)) {
+			plan.Owner[k] = none
+		}
+	}
+	q.Plan = &plan
+}
+
+// TestHorizon: a stream without an end is planned for as many epochs as the input says.
+func TestHorizon(t *testing.T) {
+	for horizon, adopted := range map[int]bool{3: false, 100: true} {
+		q := question(t, 1, 1, &machine{100, 40, 400, 1e6}, machine{100, 40, 10, 1e6})
+		spec := q.Input.Stream.Spec()
+		spec.Epochs = 0
+		q.Input.Stream, q.Input.Epochs = policytest.Stream(t, spec), horizon
+		if out, _, err := Decide(q); err != nil || out.Adopted != adopted {
+			t.Errorf("horizon %d: %+v, %v", horizon, out, err)
+		}
+	}
+}
+
+// TestMovesByHand: half of the dataset, of which the other node holds one half and no node the
+// other, takes 10 MB from each of both.
+func TestMovesByHand(t *testing.T) {
+	q := question(t, 2, 1, nil, machine{network: 5, class: 100, source: 8, compute: 1e6})
+	list := func(from, to int32) (ids []int32) {
+		for k := from; k < to; k++ {
+			ids = append(ids, k)
+		}
+		return ids
+	}
+	plan := func(first, second []int32) *placement.Plan {
+		p := &placement.Plan{Remote: true, Owner: make([]int32, samples), Nodes: []placement.NodePlan{
+			{Classes: [][]int32{first}}, {Classes: [][]int32{second}},
+		}}
+		for k := 100; k < samples; k++ {
+			p.Owner[k] = 1
+		}
+		return p
+	}
+	q.Plan, q.mean = plan(list(0, 100), list(100, 200)), q.Input.MeanSize()
+	now, err := q.measure(q.Plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	then, err := q.measure(plan(list(0, 200), list(100, 300)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Node 0 brings 100..199 from node 1, node 1 brings 200..299 from the source, which gives 4 MB/s
+	// to each of two nodes.
+	moved, seconds := then.holding.move(now.holding)
+	if want := 10 / 4.0; moved != 20_000_000 || math.Abs(seconds-want) > 1e-9 {
+		t.Errorf("%d bytes in %v s, want 20 MB in %v s", moved, seconds, want)
+	}
+	// The source gives the half of 20 MB that no node holds: 4 MB/s.
+	if want := 10 / 4.0; now.seconds < want*0.9 || now.seconds > want*1.1 {
+		t.Errorf("an epoch takes %v s, want about %v s", now.seconds, want)
+	}
+}
+
+// TestDecisionIsPure: the same question has the same answer, whatever the order in which its parts
+// are computed.
+func TestDecisionIsPure(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		rate := func(name string) float64 { return rapid.Float64Range(1, 1000).Draw(t, name) }
+		planned := machine{rate("b_c"), rate("r"), rate("t"), rate("c")}
+		now := machine{rate("b_c"), rate("r"), rate("t"), rate("c")}
+		nodes := rapid.IntRange(1, 4).Draw(t, "nodes")
+		share := rapid.Float64Range(0, 1.2).Draw(t, "share")
+		out, plan, err := Decide(question(t, nodes, share, &planned, now))
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, same, _ := Decide(question(t, nodes, share, &planned, now))
+		if diff := cmp.Diff(out, again) + cmp.Diff(plan, same); diff != "" {
+			t.Fatal(diff)
+		}
+		if out.New > out.Seconds*(1+1e-9) && out.Adopted {
+			t.Fatalf("a slower plan is adopted: %+v", out)
+		}
+		if plan != nil && plan.Fingerprint() != same.Fingerprint() {
+			t.Fatal("the same plan has two fingerprints")
+		}
+	})
+}
+
+func TestDecisionIsCancelled(t *testing.T) {
+	q := question(t, 2, 1, &machine{1000, 100, 50, 1e6}, machine{10, 100, 10, 1e6})
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	q.Input.Context = ctx
+	if _, _, err := Decide(q); !errors.Is(err, context.Canceled) {
+		t.Errorf("got %v", err)
+	}
+}

@@ -1,0 +1,193 @@
+package replay
+
+import (
+	"cmp"
+	"math"
+
+	"github.com/hdmlp/hdmlp/internal/rerun"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// measureSteps sets the time that a rank computes on a batch, which includes the Python package's
+// processing, and whether ranks wait for each other.
+//
+// Ranks that wait for each other after each step, as in synchronous training, take the same time
+// for the run, and seem to compute while another one waits for data. Those that do not compute for
+// the same time, and take different times for the run if they wait for data differently; if they do
+// not, it does not matter. In both cases a step is the least that any rank took in any epoch.
+func (r *Run) measureSteps() {
+	least, most := [2]float64{math.Inf(1), math.Inf(1)}, [2]float64{} // of runs, and of computation
+	r.step = math.Inf(1)
+	for _, n := range r.report.Nodes {
+		for _, rank := range n.Ranks {
+			work := max(rank.Seconds-rank.StallSeconds()+rank.Stall[stats.Python], 0)
+			for i, v := range [2]float64{rank.Seconds, work} {
+				least[i], most[i] = min(least[i], v), max(most[i], v)
+			}
+		}
+		for _, e := range n.Epochs {
+			if e.Step > 0 {
+				r.step = min(r.step, e.Step)
+			}
+		}
+	}
+	// A rank may begin later than others, which differs little, and only once.
+	r.Free = 2*(most[1]-least[1]) < most[0]-least[0]
+	if math.IsInf(r.step, 1) { // of an earlier version
+		r.step = r.stepOfNodes()
+	}
+}
+
+// stepOfNodes is the time of a step by what the nodes' reports have in all versions: that of the
+// node with the least, over all its epochs.
+func (r *Run) stepOfNodes() float64 {
+	least := 0.0
+	for i, n := range r.report.Nodes {
+		batches := n.Batches - int64(len(n.Ranks)*len(n.Epochs))
+		step := max(n.Seconds-n.StallSeconds()+n.Stall[stats.Python], 0) /
+			float64(max(batches, 1))
+		if i == 0 || step < least {
+			least = step
+		}
+	}
+	return least
+}
+
+// node returns a node of the run, with what was measured of it (thesis 3.1.1).
+func (r *Run) node(i int) rerun.Node {
+	of := &r.report.Nodes[i]
+	node := rerun.Node{}
+	for _, rank := range of.Ranks {
+		node.Ranks = append(node.Ranks, rank.Rank)
+	}
+	mean := float64(r.report.Bytes) / float64(r.report.Samples) / mega
+	if p := of.Preprocessing; p != nil && p.Samples > 0 {
+		node.Threads = max(p.Threads, 1)
+		node.Result = float64(p.Result) / mega
+		for _, t := range p.Transforms {
+			node.Transform += t.Seconds / float64(p.Samples) / mean
+		}
+	}
+	for _, class := range of.Classes {
+		node.Classes = append(node.Classes, rerun.Class{
+			Name: class.Name, Memory: class.Name == memoryClass, Rate: r.fastest(class.Name),
+		})
+	}
+	node.InForce = r.inForce(of)
+	ranks := float64(max(len(of.Ranks), 1))
+	batch := mean * float64(r.report.GlobalBatch) / float64(r.report.WorldSize)
+	node.Streams = changes(of.Streams, float64(max(of.Threads, 1)), 1)
+	node.Staging = changes(of.Buffers, max(float64(of.Staging.Size)/mega/ranks, batch), ranks*mega)
+	return node
+}
+
+// changes returns what was reported divided by a unit; if nothing was, because it does not change
+// or the report is of an earlier version, that it is fixed.
+func changes(reported []stats.Change, fixed, unit float64) (all []rerun.Change) {
+	for _, c := range reported {
+		all = append(all, rerun.Change{At: c.Seconds, To: float64(c.To) / unit})
+	}
+	if all == nil {
+		all = []rerun.Change{{To: fixed}}
+	}
+	return all
+}
+
+// inForce returns the limits of each epoch; an earlier version's report has those at its end.
+func (r *Run) inForce(of *stats.NodeReport) (all []rerun.InForce) {
+	const unlimited = 1 << 20
+	for _, ran := range r.Epochs {
+		f := rerun.InForce{Ahead: cmp.Or(of.Prefetch, unlimited), Pause: ran.pause}
+		if e := epoch(of, ran.Epoch); e != nil {
+			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// begin sets when nodes begin to read. Ranks that wait for each other end the first epoch at the
+// same time, so that when each node began follows from how long it has taken; of others it is not
+// known, and they are taken to request their first batches at the same time.
+func (r *Run) begin(nodes []rerun.Node) {
+	latest, took := 0.0, make([]float64, len(nodes))
+	for i := range nodes {
+		e := epoch(&r.report.Nodes[i], r.Epochs[0].Epoch)
+		nodes[i].InForce[0].Pause, took[i] = e.Pause, e.Pause
+		if !r.Free {
+			took[i] += e.Seconds
+		}
+		latest = max(latest, took[i])
+	}
+	for i := range nodes {
+		nodes[i].Start = latest - took[i]
+	}
+}
+
+// link returns what a node receives from the others at most, in MB/s.
+func (r *Run) link() float64 {
+	most := 0.0
+	for _, n := range r.report.Nodes {
+		for _, m := range n.Tiers {
+			if m.Tier == "peer" {
+				most = max(most, m.Peak)
+			}
+		}
+	}
+	if most == 0 { // of an earlier version, or nothing was received
+		return r.fastest("peer")
+	}
+	return most
+}
+
+// fastest returns what a tier delivered to a node in the epoch in which that was most, in MB/s
+// while reads were in progress: in the first epoch a class is written to as well.
+func (r *Run) fastest(tier string) float64 {
+	var all, most float64 // MB of the run, and the rate
+	speeds := make(map[int]stats.Speed)
+	for _, n := range r.report.Nodes {
+		for _, e := range n.Epochs {
+			for _, m := range e.Tiers {
+				if m.Tier == tier {
+					sum := speeds[e.Epoch]
+					sum.Bytes += m.Bytes
+					sum.Busy += m.Busy
+					speeds[e.Epoch] = sum
+					all += float64(m.Bytes)
+				}
+			}
+		}
+	}
+	for _, s := range speeds {
+		if float64(s.Bytes) > all/float64(2*len(speeds)) && s.Busy > 0 {
+			most = max(most, float64(s.Bytes)/mega/s.Busy)
+		}
+	}
+	if most == 0 { // of an earlier version
+		return r.rate(tier, false)
+	}
+	return most
+}
+
+// rate returns what a tier delivered in MB/s while reads from it were in progress: to a node, or,
+// if it is shared, to all nodes together.
+func (r *Run) rate(tier string, shared bool) float64 {
+	var all stats.Speed
+	for _, n := range r.report.Nodes {
+		for _, m := range n.Tiers {
+			if m.Tier != tier {
+				continue
+			}
+			all.Bytes += m.Bytes
+			if shared {
+				all.Busy = max(all.Busy, m.Busy)
+			} else {
+				all.Busy += m.Busy
+			}
+		}
+	}
+	if all.Bytes <= 0 || all.Busy <= 0 {
+		return unmeasured
+	}
+	return float64(all.Bytes) / mega / all.Busy
+}

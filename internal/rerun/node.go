@@ -1,0 +1,280 @@
+package rerun
+
+import (
+	"container/heap"
+
+	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
+)
+
+// node is a node: the tasks of its ranks, the workers that bring samples (pool.Pool), and its cache
+// (cache.Cache).
+type node struct {
+	c      *cluster
+	number int
+	spec   *Node
+	ranks  []*rank
+	epoch  int // the last one that a rank began
+	limits *InForce
+	// staging is the MB of a rank's staging buffer.
+	staging float64
+
+	tasks   tasks
+	seq     int
+	workers int // that have a task or fill
+	fills   [][]int32
+	turn    int
+	filling int
+	// dispatching is set while the next worker is about to be given something.
+	dispatching bool
+
+	// in holds, for each sample, the class that is to hold it, from 1, and whether it does: see
+	// there. 0: none.
+	in      []uint8
+	flights map[int32]*flight
+	gate    gate
+	threads servers
+	classes []queue // reads of those that are not in memory
+	sent    queue   // to other nodes
+	got     queue   // from other nodes
+
+	source, file meter.Meter
+	peers        []peer // by number
+}
+
+// peer is what a node knows of another one.
+type peer struct {
+	meter    meter.Meter
+	explored float64 // when it was last asked only to know how fast it is
+	cold     float64 // share of the latest answers that it had to read from the source
+	waited   float64 // seconds that it waited for that, averaged over all of these answers
+}
+
+// there is set in node.in if the class holds the sample.
+const there = 0x80
+
+// beside is how many workers there are besides those that read from the source (cache.Threads).
+const beside = 16
+
+func newNode(c *cluster, number int) *node {
+	n := &node{
+		c: c, number: number, spec: &c.job.Nodes[number], epoch: -1,
+		in: make([]uint8, len(c.job.Sizes)), flights: map[int32]*flight{},
+		sent: queue{perMB: 1 / c.job.Link}, got: queue{perMB: 1 / c.job.Link},
+		peers: make([]peer, len(c.job.Nodes)),
+	}
+	n.threads.most, n.gate.limit = n.spec.Threads, int(n.spec.Streams[0].To)
+	n.staging = n.spec.Staging[0].To
+	for j, ids := range c.job.Plan.Nodes[number].Classes {
+		for _, k := range ids {
+			n.in[k] = uint8(j + 1)
+		}
+		if !c.job.Plan.OnRead {
+			n.fills = append(n.fills, ids)
+		}
+	}
+	known := &c.job.Known
+	n.source.Know(knownOr(known.Source, perfmodel.GuessedSource))
+	for i := range n.peers {
+		n.peers[i].meter.Know(knownOr(known.Network, perfmodel.GuessedPeer))
+	}
+	for j, class := range n.spec.Classes {
+		q := queue{}
+		if !class.Memory {
+			q.perMB = 1 / class.Rate
+			guess := perfmodel.GuessedClass
+			if j < len(known.Classes) {
+				guess = knownOr(known.Classes[j].Read, guess)
+			}
+			n.file.Know(guess)
+		}
+		n.classes = append(n.classes, q)
+		for _, k := range class.Held {
+			n.in[k] = uint8(j+1) | there
+		}
+	}
+	return n
+}
+
+func knownOr(k, guess perfmodel.Known) perfmodel.Known {
+	if k.Origin == "" {
+		return guess
+	}
+	return k
+}
+
+// enter puts the limits of an epoch in force, when the first rank begins it.
+func (n *node) enter(epoch int) {
+	if epoch <= n.epoch {
+		return
+	}
+	n.epoch = epoch
+	n.limits = &n.spec.InForce[min(epoch, len(n.spec.InForce)-1)]
+	n.dispatch()
+}
+
+// admit changes the number of reads from the source.
+func (n *node) admit(limit int) {
+	n.gate.limit = limit
+	n.gate.admit()
+	n.dispatch()
+}
+
+// grow changes the size of the staging buffers.
+func (n *node) grow(mb float64) {
+	n.staging = mb
+	for _, r := range n.ranks {
+		r.layOut()
+	}
+}
+
+// first returns how many batches a rank stages before it has taken one (job.Rank).
+func (n *node) first(r *rank) int {
+	stream := n.c.job.Stream
+	batch := max(stream.RankSamples(r.number)/n.c.steps, 1)
+	return max(2, (2*int(n.spec.Streams[0].To)+batch-1)/batch)
+}
+
+// class returns the class that is to hold a sample, and whether it does; nil: none.
+func (n *node) class(k int32) (class *Class, number int, holds bool) {
+	in := n.in[k]
+	if in == 0 {
+		return nil, 0, false
+	}
+	number = int(in &^ there)
+	return &n.spec.Classes[number-1], number, in&there != 0
+}
+
+// inBuffer returns how many MB of the staging buffer a batch takes.
+func (n *node) inBuffer(ids []int32) (mb float64) {
+	for _, k := range ids {
+		switch class, _, _ := n.class(k); {
+		case n.spec.Threads > 0 && n.spec.Result > 0:
+			mb += n.spec.Result
+		case n.spec.Threads > 0 || class == nil || !class.Memory:
+			mb += n.mb(k)
+		}
+	}
+	return mb
+}
+
+func (n *node) mb(k int32) float64 { return float64(n.c.job.Sizes[k]) / mega }
+
+// task is a sample that a batch lacks.
+type task struct {
+	batch  *batch
+	sample int32
+	seq    int
+}
+
+// tasks is a heap by the step that needs the sample, then by arrival.
+type tasks []task
+
+func (t tasks) Len() int { return len(t) }
+func (t tasks) Less(i, j int) bool {
+	if t[i].batch.step != t[j].batch.step {
+		return t[i].batch.step < t[j].batch.step
+	}
+	return t[i].seq < t[j].seq
+}
+func (t tasks) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
+func (t *tasks) Push(x any)   { *t = append(*t, x.(task)) }
+
+func (t *tasks) Pop() any {
+	last := len(*t) - 1
+	x := (*t)[last]
+	(*t)[last] = task{}
+	*t = (*t)[:last]
+	return x
+}
+
+// bringAll queues the samples of a batch that are not in memory.
+func (n *node) bringAll(b *batch, ids []int32) {
+	for _, k := range ids {
+		if class, _, holds := n.class(k); holds && class.Memory && n.spec.Threads == 0 {
+			b.arrived[class.Name] += n.mb(k)
+			continue
+		}
+		b.left++
+		n.seq++
+		heap.Push(&n.tasks, task{b, k, n.seq})
+	}
+}
+
+// dispatch gives workers tasks, and what fills classes if there are none: one after another, as all
+// nodes do at the same time. Otherwise the first node would be ahead of the others at the source by
+// as many reads as it has workers, and remain so.
+func (n *node) dispatch() {
+	if !n.dispatching {
+		n.dispatching = true
+		n.c.events.after(0, n.dispatchOne)
+	}
+}
+
+func (n *node) dispatchOne() {
+	n.dispatching = false
+	most := n.gate.limit + beside
+	switch {
+	case n.workers >= most:
+		return
+	case len(n.tasks) > 0:
+		n.workers++
+		n.bring(heap.Pop(&n.tasks).(task))
+	case len(n.fills) > 0 && n.filling < max(most*3/4, 1):
+		n.fillOne()
+	default:
+		return
+	}
+	n.dispatch()
+}
+
+// bring brings the sample of a task, and transforms it.
+func (n *node) bring(t task) {
+	due := func() float64 { return t.batch.rank.due(t.batch.step) }
+	n.fetch(t.sample, request{peers: true, urgent: true, due: due}, func(got sample) {
+		done := func() {
+			b := t.batch
+			b.arrived[got.tier] += n.mb(t.sample)
+			if b.left--; b.left == 0 {
+				b.rank.take()
+			}
+			n.workers--
+			n.dispatch()
+		}
+		if n.spec.Threads == 0 {
+			done()
+			return
+		}
+		n.threads.run(func() {
+			n.c.events.after(n.mb(t.sample)*n.spec.Transform, func() {
+				n.threads.release()
+				done()
+			})
+		})
+	})
+}
+
+// due returns when the process needs a batch, in seconds from now.
+func (r *rank) due(step int) float64 { return r.pace.Due(r.c.events.time(), step-r.taken) }
+
+// fillOne brings the next sample of the next class that is filled.
+func (n *node) fillOne() {
+	n.turn = (n.turn + 1) % len(n.fills)
+	ids := &n.fills[n.turn]
+	if len(*ids) == 0 {
+		n.fills = append(n.fills[:n.turn], n.fills[n.turn+1:]...)
+		return
+	}
+	k := (*ids)[0]
+	*ids = (*ids)[1:]
+	if n.in[k]&there != 0 {
+		return
+	}
+	n.workers++
+	n.filling++
+	n.fetch(k, request{peers: true}, func(sample) {
+		n.workers--
+		n.filling--
+		n.dispatch()
+	})
+}

@@ -1,0 +1,148 @@
+package rerun
+
+import (
+	"container/heap"
+	"slices"
+	"time"
+)
+
+// events is what happens, in order of time, then of when it was foreseen.
+type events struct {
+	now  float64 // seconds
+	seq  int
+	list eventHeap
+}
+
+type event struct {
+	at  float64
+	seq int
+	do  func()
+}
+
+// at lets something happen at a time that is not over.
+func (e *events) at(time float64, do func()) {
+	e.seq++
+	heap.Push(&e.list, event{max(time, e.now), e.seq, do})
+}
+
+// after lets something happen after so many seconds.
+func (e *events) after(seconds float64, do func()) { e.at(e.now+seconds, do) }
+
+// time returns the time as meters want it.
+func (e *events) time() time.Time {
+	return time.Unix(0, 0).Add(time.Duration(e.now * float64(time.Second)))
+}
+
+// next lets the next thing happen; it reports whether there was one.
+func (e *events) next() bool {
+	if len(e.list) == 0 {
+		return false
+	}
+	first := heap.Pop(&e.list).(event)
+	e.now = first.at
+	first.do()
+	return true
+}
+
+type eventHeap []event
+
+func (h eventHeap) Len() int { return len(h) }
+func (h eventHeap) Less(i, j int) bool {
+	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
+}
+func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
+
+func (h *eventHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = event{}
+	*h = (*h)[:last]
+	return e
+}
+
+// queue serves one after another: a device, one direction of a link, or the source.
+type queue struct {
+	perMB float64 // seconds
+	free  float64 // when it has served all so far
+}
+
+// take returns when it has served another so many MB, for which it is asked now.
+func (q *queue) take(now, mb float64) float64 {
+	q.free = max(q.free, now) + mb*q.perMB
+	return q.free
+}
+
+// servers are a number of servers with one queue: threads that transform.
+type servers struct {
+	most, busy int
+	waiting    []func()
+}
+
+// run lets do begin when a server is free. It must be followed by release.
+func (s *servers) run(do func()) {
+	if s.busy < s.most {
+		s.busy++
+		do()
+		return
+	}
+	s.waiting = append(s.waiting, do)
+}
+
+func (s *servers) release() {
+	if len(s.waiting) > 0 {
+		next := s.waiting[0]
+		s.waiting = s.waiting[1:]
+		next()
+		return
+	}
+	s.busy--
+}
+
+// gate admits reads to the source as pool.Gate does: those that something waits for first.
+type gate struct {
+	limit, inside int
+	urgent, rest  []*flight
+}
+
+// enter admits a flight at once, or later: it then calls its admitted.
+func (g *gate) enter(f *flight) {
+	switch {
+	case g.inside < g.limit:
+		g.inside++
+		f.admitted()
+	case f.urgent:
+		g.urgent = append(g.urgent, f)
+	default:
+		g.rest = append(g.rest, f)
+	}
+}
+
+// hasten makes a flight urgent.
+func (g *gate) hasten(f *flight) {
+	f.urgent = true
+	if i := slices.Index(g.rest, f); i >= 0 {
+		g.rest = slices.Delete(g.rest, i, i+1)
+		g.urgent = append(g.urgent, f)
+	}
+}
+
+func (g *gate) leave() {
+	g.inside--
+	g.admit()
+}
+
+// admit admits as many reads as there may be.
+func (g *gate) admit() {
+	for g.inside < g.limit && len(g.urgent)+len(g.rest) > 0 {
+		list := &g.urgent
+		if len(*list) == 0 {
+			list = &g.rest
+		}
+		next := (*list)[0]
+		(*list)[0] = nil
+		*list = (*list)[1:]
+		g.inside++
+		next.admitted()
+	}
+}

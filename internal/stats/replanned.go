@@ -1,0 +1,41 @@
+package stats
+
+import (
+	"fmt"
+
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/size"
+)
+
+// worthSaying is the share of an epoch's time that a plan which is not adopted must save to be
+// mentioned.
+const worthSaying = 0.05
+
+// replanned says which plan the nodes have adopted last, and what a new one would bring that they
+// have not, in sentences that begin with a space.
+func replanned(rounds []placement.Replanning) (text string) {
+	for i := len(rounds) - 1; i >= 0; i-- {
+		r := &rounds[i]
+		if !r.Adopted {
+			continue
+		}
+		text = fmt.Sprintf(" From epoch %d on all nodes follow a new plan, because they followed "+
+			"different ones.", r.From)
+		if r.Seconds > 0 {
+			text = fmt.Sprintf(" From epoch %d on the job follows a new plan, made with what was "+
+				"measured by then: an epoch is to take %.3f s instead of %.3f s, for which %s are "+
+				"moved.", r.From, r.New, r.Seconds, size.Format(r.Bytes))
+		}
+		break
+	}
+	if len(rounds) == 0 {
+		return text
+	}
+	last := &rounds[len(rounds)-1]
+	if !last.Adopted && last.Seconds-last.New > worthSaying*last.Seconds {
+		text += fmt.Sprintf(" With a new plan an epoch would take %.3f s instead of %.3f s; it is not "+
+			"adopted: %s (%s, %.3f s).", last.New, last.Seconds, last.Why, size.Format(last.Bytes),
+			last.Move)
+	}
+	return text
+}
