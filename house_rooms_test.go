@@ -26,7 +26,7 @@ simulate: access perfmodel placement placement/simulated placement/policies
 size:
 suggest:
 remedy: perfmodel size
-stats: perfmodel placement size remedy
+stats: printable perfmodel placement size remedy
 inputfile:
 meter: perfmodel stats
 rerun: access perfmodel placement meter
@@ -63,7 +63,7 @@ pool: patience tune
 cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool
 stage: invariants access stats meter dataset staging cache
 failure: printable dataset storageclass config staging cache
-catalog: invariants perfmodel stats environment dataset storageclass config cache failure
+catalog: invariants printable perfmodel stats environment dataset storageclass config cache failure
 request/requesttest:
 request: printable access dataset config transform failure
 planner: access perfmodel placement placement/policies placement/replan failure

@@ -115,7 +115,8 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	if err := a.admit(&c); err != nil {
 		return err
 	}
-	cache, madeBy, err := a.spec.Dataset.JoinCache(a.Config, files, a.nodes())
+	cache, madeBy, err := a.spec.Dataset.JoinCache(ctx, a.Config, files, a.nodes(),
+		func(dir string) { a.spec.Progress(request.CacheWaits(dir)) })
 	if err != nil {
 		return err
 	}

@@ -94,6 +94,9 @@ type Options struct {
 	// Known is what is known of the tiers before reads have measured them, by their names, and
 	// Written of writes to classes.
 	Known, Written map[string]perfmodel.Known
+	// Responds is called when a class (from 0) has not responded to reads for 2 seconds, and when
+	// it responds again; nil: not called.
+	Responds func(class int, responds bool)
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -125,6 +128,11 @@ func New(o Options) *Cache {
 	}
 	for j := range c.classes {
 		if cl := &c.classes[j]; cl.inPlace == nil {
+			cl.reader = storageclass.NewReader(cl.Store, func(responds bool) {
+				if o.Responds != nil {
+					o.Responds(j, responds)
+				}
+			})
 			cl.writer = writeback.New(cl.Store, cl.Threads, &c.meters[int(FirstClass)+j],
 				func(id int, o storageclass.Origin) { c.confirmKept(cl, id, o) },
 				func() { c.pool.Continue() })
@@ -174,20 +182,36 @@ type (
 	Worker   = pool.Worker
 )
 
-// Close ends the workers, once what was read is also written to the classes. It reports whether all
-// have ended: if not, a read or write hangs in the kernel, and the stores and the source, which
-// belong to the caller, must remain open for the rest of the process's life.
-func (c *Cache) Close() bool {
+// Close ends the workers, once what was read is also written to the classes. What it returns still
+// hangs in the kernel: it belongs to the caller, and must remain open for the rest of the process's
+// life.
+func (c *Cache) Close() Hung {
 	c.watchers.Leave()
 	c.watcher.end()
-	all := c.pool.Close(time.Second) && c.migrating.end(writing)
-	for _, cl := range c.classes {
-		if cl.writer != nil && !cl.writer.Close(writing) {
-			all = false
+	hung := Hung{Source: !(c.pool.Close(time.Second) && c.migrating.end(writing))}
+	for j, cl := range c.classes {
+		if cl.writer == nil {
+			continue
+		}
+		patience, ended := writing, cl.reader.Close(time.Second)
+		if !ended {
+			patience = time.Second
+		}
+		if !cl.writer.Close(patience) || !ended {
+			hung.Classes = append(hung.Classes, j)
 		}
 	}
-	return all
+	return hung
 }
+
+// Hung says what hangs.
+type Hung struct {
+	Source  bool  // reads from the source, into classes or memory of the caller's
+	Classes []int // reads from, or writes to, these classes (from 0)
+}
+
+// None reports whether nothing hangs.
+func (h Hung) None() bool { return !h.Source && len(h.Classes) == 0 }
 
 // Flush waits until what was read so far is also written to the classes that keep it.
 func (c *Cache) Flush() {

@@ -44,6 +44,9 @@ type rigOptions struct {
 	planAll     bool // plan all samples for the first class, whatever its capacity
 	known       map[string]perfmodel.Known
 	keepAll     bool // the file class keeps everything that is read
+	// wrap replaces the stores that are not in memory; nil: none
+	wrap     func(storageclass.Store) storageclass.Store
+	responds func(class int, responds bool)
 }
 
 // plain returns options for samples of 100 bytes.
@@ -61,6 +64,9 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	var classes []Class
 	for i, store := range g.stores {
 		name := g.opened.Names[i]
+		if o.wrap != nil && name == "file" {
+			store = o.wrap(store)
+		}
 		classes = append(classes,
 			Class{Name: name, Store: store, KeepAll: o.keepAll && name == "file"})
 	}
@@ -71,6 +77,8 @@ func newRig(t testing.TB, o rigOptions) *rig {
 		Threads: Threads{Start: o.threads, Most: o.mostThreads},
 		Timeout: o.timeout,
 		Known:   o.known,
+
+		Responds: o.responds,
 	})
 	g.use = g.cache.Use(nil)
 	g.use.Keep(g.opened.Plan)
@@ -82,7 +90,7 @@ func newRig(t testing.TB, o rigOptions) *rig {
 
 func (g *rig) close() {
 	g.use.Close()
-	if !g.cache.Close() {
+	if !g.cache.Close().None() {
 		g.t.Fatal("workers did not end")
 	}
 	g.opened.Close(g.t)

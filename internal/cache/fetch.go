@@ -77,9 +77,11 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		}
 		way := c.route(r, id)
 		if to == nil && way.tier >= FirstClass {
-			if tier, ok := c.readHeld(id, into); ok {
+			tier, late, ok := c.readHeld(id, into, c.classLimit(id))
+			if ok {
 				return Sample{Data: into, From: tier}, nil
 			}
+			way.direct = late
 		}
 		fl, leads, copied := c.flights.join(r, id, into, way.peer)
 		if leads {
@@ -198,20 +200,49 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	if tier, origin, ok := c.readComing(id, dst); ok {
 		return Sample{Data: dst, From: tier}, origin, nil
 	}
-	if !way.direct {
-		if tier, ok := c.readHeld(id, dst); ok {
-			origin, _ := c.classes[tier-FirstClass].Store.Origin(id)
-			return Sample{Data: dst, From: tier}, origin, nil
+	direct := way.direct
+	if !direct {
+		tier, late, ok := c.readHeld(id, dst, c.classLimit(id))
+		if ok {
+			return Sample{Data: dst, From: tier}, c.origin(tier, id), nil
 		}
+		direct = late
 	}
 	tier, late, origin, err := c.read(ctx, r, fl, dst)
+	if direct && errors.Is(err, dataset.ErrUnavailable) && ctx.Err() == nil {
+		// The class is slow, or hangs, and the source does not answer at all.
+		if tier, _, ok := c.readHeld(id, dst, c.lastResort); ok {
+			return Sample{Data: dst, From: tier}, c.origin(tier, id), nil
+		}
+	}
 	if err == nil {
 		c.keep(r, id, dst, origin)
 	}
 	read := err == nil && tier == Source
-	return Sample{Data: dst, From: tier, Read: read, Direct: read && (way.direct || late)},
-		origin, err
+	return Sample{Data: dst, From: tier, Read: read, Direct: read && (direct || late)}, origin, err
 }
+
+// origin returns the origin of a sample that was read from a class.
+func (c *Cache) origin(tier Tier, id int) storageclass.Origin {
+	origin, _ := c.classes[tier-FirstClass].Store.Origin(id)
+	return origin
+}
+
+const (
+	// A class may take patience times as long as the source would, but at least hedge, as another
+	// node may (package breaker).
+	patience = 8
+	hedge    = 100 * time.Millisecond
+)
+
+// classLimit returns for how long a class is waited for, if the source has the sample as well.
+func (c *Cache) classLimit(id int) func() time.Duration {
+	return func() time.Duration { return max(patience*c.sourceTakes(c.index.Size(id)), hedge) }
+}
+
+// lastResort is for how long a class is waited for if the source has failed: no longer than its
+// watchdog leaves the flight.
+func (c *Cache) lastResort() time.Duration { return max(c.timeout/20, hedge) }
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
 // source. late is set if the node has not answered in time. A read for another node never asks a

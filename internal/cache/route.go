@@ -66,15 +66,20 @@ const most = 8
 func (c *Cache) route(r *Request, id int) route {
 	size := c.index.Size(id)
 	var tiers [most]Tier
-	n := 0
+	n, silent := 0, false // silent: a class that does not respond has the sample
 	for j := range c.classes {
-		if cl := &c.classes[j]; cl.inPlace == nil && n < most-2 && cl.Store.Has(id) {
+		cl := &c.classes[j]
+		switch {
+		case cl.inPlace != nil || n == most-2 || !cl.Store.Has(id):
+		case !cl.reader.Responds():
+			silent = true
+		default:
 			tiers[n] = FirstClass + Tier(j)
 			n++
 		}
 	}
 	if n == 0 && r.Peers == nil {
-		return route{tier: Source}
+		return route{tier: Source, direct: silent}
 	}
 	now := time.Now()
 	source, arrival, peer := c.meters[Source].Arrival(now, size, 0), 0.0, false
@@ -88,7 +93,7 @@ func (c *Cache) route(r *Request, id int) route {
 		if n > 0 && tiers[0] >= FirstClass {
 			return route{tier: tiers[0]}
 		}
-		return route{tier: Source}
+		return route{tier: Source, direct: silent}
 	}
 	tiers[n] = Source
 	n++

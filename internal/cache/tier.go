@@ -1,6 +1,7 @@
 package cache
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync/atomic"
@@ -49,7 +50,17 @@ type Class struct {
 type class struct {
 	Class
 	inPlace storageclass.InPlace // nil: samples cannot be delivered from where they are
-	writer  *writeback.Writer    // nil if inPlace is not
+	// nil if inPlace is not:
+	writer *writeback.Writer
+	reader *storageclass.Reader
+}
+
+// Silent returns for how long class j (from 0) has not responded to reads; 0: it does.
+func (c *Cache) Silent(j int) time.Duration {
+	if r := c.classes[j].reader; r != nil {
+		return r.Silent(time.Now())
+	}
+	return 0
 }
 
 // Located is the location of a sample in a storage class where processes can read it.
@@ -135,24 +146,44 @@ func (c *Cache) readComing(id int, dst []byte) (Tier, storageclass.Origin, bool)
 }
 
 // readHeld copies a sample from the fastest class that holds it, if its copies are valid. If a
-// store finds its copy corrupt, it drops it, and the next class is tried.
-func (c *Cache) readHeld(id int, dst []byte) (Tier, bool) {
+// store finds its copy corrupt, it drops it, and the next class is tried, as it is if a class does
+// not deliver the sample within the limit, which is reported by late.
+func (c *Cache) readHeld(id int, dst []byte, limit func() time.Duration) (_ Tier, late, ok bool) {
 	if !c.confirmed.has(id) {
-		return 0, false
+		return 0, false, false
 	}
 	for j := range c.classes {
-		if !c.classes[j].Store.Has(id) {
+		cl := &c.classes[j]
+		if !cl.Store.Has(id) {
 			continue
 		}
 		tier := FirstClass + Tier(j)
+		if cl.reader == nil {
+			read := c.meters[tier].Begin(time.Now(), len(dst))
+			err := cl.Store.Read(id, dst)
+			c.meters[tier].End(time.Now(), read, err)
+			if err == nil {
+				return tier, late, true
+			}
+			continue
+		}
+		if !cl.reader.Responds() {
+			late = true
+			continue
+		}
 		read := c.meters[tier].Begin(time.Now(), len(dst))
-		err := c.classes[j].Store.Read(id, dst)
-		c.meters[tier].End(time.Now(), read, err)
-		if err == nil {
-			return tier, true
+		switch err := cl.reader.Read(id, dst, limit); {
+		case err == nil:
+			c.meters[tier].End(time.Now(), read, nil)
+			return tier, late, true
+		case errors.Is(err, storageclass.ErrLate):
+			c.meters[tier].GiveUp(time.Now(), read)
+			late = true
+		default:
+			c.meters[tier].End(time.Now(), read, err)
 		}
 	}
-	return 0, false
+	return 0, late, false
 }
 
 // bitset is a set of samples. It is safe for concurrent use.

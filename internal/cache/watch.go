@@ -117,8 +117,7 @@ func (c *Cache) lend(n int) {
 func (c *Cache) hungError(fl *flight) error {
 	return &dataset.SampleError{
 		ID: int(fl.id), Path: c.path(int(fl.id)), Kind: dataset.ErrUnavailable,
-		Err: fmt.Errorf("no answer for %v, more than source_timeout (%v): check that the file "+
-			"system of the path still responds",
+		Err: fmt.Errorf("no answer for %v, more than source_timeout (%v)",
 			time.Since(fl.since).Round(time.Millisecond), c.timeout),
 	}
 }
@@ -140,6 +139,7 @@ func (c *Cache) tooManyHung(id int) error {
 type Waiting struct {
 	Sample int
 	Path   string // where the source has it
+	From   Tier   // what is read: another node or the source
 	Since  time.Time
 }
 
@@ -147,7 +147,10 @@ type Waiting struct {
 func (c *Cache) Waiting() (longest Waiting, ok bool) {
 	look := func(fl *flight) {
 		if !ok || fl.since.Before(longest.Since) {
-			longest.Sample, longest.Since, ok = int(fl.id), fl.since, true
+			longest = Waiting{Sample: int(fl.id), Since: fl.since}
+			if ok = true; fl.remote {
+				longest.From = Peer
+			}
 		}
 	}
 	c.flights.each(look)

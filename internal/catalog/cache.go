@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -40,14 +41,17 @@ func (c *Class) Room() int64 {
 //
 // mostFiles is how many files may be open for reading at the same time, and nodes how many nodes
 // the job has, which all read from the source.
-func (d *Dataset) JoinCache(cfg *config.Config, mostFiles, nodes int) (joined *cache.Cache,
-	madeBy *config.Config, err error,
-) {
+//
+// A directory that hangs ends with an error when start_timeout has passed, or ctx is done. slow is
+// called for one that has not answered for 2 seconds.
+func (d *Dataset) JoinCache(ctx context.Context, cfg *config.Config, mostFiles, nodes int,
+	slow func(dir string),
+) (joined *cache.Cache, madeBy *config.Config, err error) {
 	e := d.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.cache == nil {
-		if e.classes, err = d.openStores(cfg.StorageClasses); err != nil {
+		if e.classes, err = d.openStores(ctx, cfg, slow); err != nil {
 			return nil, nil, err
 		}
 		o := cache.Options{
@@ -58,6 +62,7 @@ func (d *Dataset) JoinCache(cfg *config.Config, mostFiles, nodes int) (joined *c
 		}
 		e.known = d.startingNode(cfg, nodes)
 		o.Known, o.Written = tiersOf(&e.known)
+		o.Responds = e.responds(e.classes)
 		for _, c := range e.classes {
 			o.Classes = append(o.Classes,
 				cache.Class{
@@ -124,42 +129,6 @@ func (e *entry) promises(classes []Class) {
 	e.promise.classes = classes
 }
 
-// LeaveCache leaves the dataset's cache. The last call closes it.
-func (d *Dataset) LeaveCache() {
-	e := d.entry
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.cacheRefs--; e.cacheRefs > 0 {
-		return
-	}
-	e.promises(nil)
-	if e.cache.Close() {
-		d.closeStores(e.classes)
-	} else { // the memory that the hung read may write to must remain
-		e.stuck = true
-		d.catalog.stuck.Store(true)
-		e.log.Error("a read from the source hangs: the dataset's caches stay in memory until the " +
-			"daemon exits")
-	}
-	e.cache, e.madeBy, e.classes = nil, nil, nil
-	e.cached.Store(false)
-}
-
-// openStores opens the storage classes' stores for the dataset, each with as much of its capacity
-// as the dataset needs.
-func (d *Dataset) openStores(classes []config.StorageClass) (out []Class, err error) {
-	names := classNames(classes)
-	for i, c := range classes {
-		opened, err := d.openStore(names[i], c)
-		if err != nil {
-			d.closeStores(out)
-			return nil, err
-		}
-		out = append(out, opened)
-	}
-	return out, nil
-}
-
 // classNames returns the names of configured storage classes: memory, file, file-2, ...
 func classNames(classes []config.StorageClass) []string {
 	names, same := make([]string, len(classes)), map[string]int{}
@@ -170,51 +139,6 @@ func classNames(classes []config.StorageClass) []string {
 		}
 	}
 	return names
-}
-
-func (d *Dataset) openStore(name string, c config.StorageClass) (Class, error) {
-	class, err := d.catalog.class(c)
-	if err != nil {
-		return Class{}, err
-	}
-	index := d.Index()
-	ds := storageclass.Dataset{
-		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
-		About: storageclass.About{
-			Kind:       d.entry.spec.Kind,
-			Path:       d.entry.spec.Path,
-			Extensions: index.Extensions(),
-			Bytes:      index.Bytes(),
-		},
-	}
-	capacity := c.Capacity
-	if capacity == 0 { // all that is available
-		if capacity, err = class.Available(ds); err != nil {
-			return Class{}, err
-		}
-	}
-	capacity = min(capacity, index.Bytes())
-	store, err := class.Open(ds, capacity)
-	if err != nil {
-		return Class{}, err
-	}
-	_, inPlace := store.(storageclass.InPlace)
-	return Class{
-		Name:     name,
-		Path:     c.Path,
-		Store:    store,
-		Capacity: capacity,
-		Threads:  c.Threads,
-		KeepsAll: !inPlace && capacity >= index.Bytes(),
-	}, nil
-}
-
-func (d *Dataset) closeStores(classes []Class) {
-	for _, c := range classes {
-		if err := c.Store.Close(); err != nil {
-			d.entry.log.Error("close storage class", "class", c.Name, "error", err)
-		}
-	}
 }
 
 // Classes returns the storage classes of the dataset's cache, which the caller must have joined.
@@ -231,9 +155,12 @@ func (d *Dataset) Reports() (out []stats.Class) {
 	e := d.entry
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	for _, c := range e.classes {
+	for j, c := range e.classes {
 		capacity, used := c.Store.Capacity()
-		report := stats.Class{Name: c.Name, Capacity: capacity, Used: used}
+		report := stats.Class{Name: c.Name, Path: c.Path, Capacity: capacity, Used: used}
+		if e.cache != nil {
+			report.Silent = e.cache.Silent(j).Seconds()
+		}
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			report.Returned = returned(in)
 		}

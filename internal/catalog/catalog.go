@@ -44,10 +44,16 @@ type Catalog struct {
 	mu invariants.Mutex[Catalog] // guards the following
 	// opening has, by key, a channel that holds a token unless such a dataset is being opened.
 	opening  map[string]chan struct{}
-	datasets map[identity]*entry           // the open ones
-	classes  map[string]storageclass.Class // by kind and path
+	datasets map[identity]*entry // the open ones
+	classes  map[string]*slot    // by kind and path
 
-	stuck atomic.Bool // a read hangs: some storage class stays open for good
+	stuck atomic.Int32 // storage classes with which something hangs, so that they stay open
+}
+
+// slot has a storage class once it is open.
+type slot struct {
+	turn  chan struct{} // holds a token while the class is being opened; guards class
+	class storageclass.Class
 }
 
 // New returns a catalog in which nothing is open.
@@ -57,21 +63,23 @@ func New(kinds Kinds, log *slog.Logger) *Catalog {
 		log:      log,
 		opening:  make(map[string]chan struct{}),
 		datasets: make(map[identity]*entry),
-		classes:  make(map[string]storageclass.Class),
+		classes:  make(map[string]*slot),
 	}
 }
 
-// Close releases the storage classes. No dataset's cache may be in use. If a read from the source
-// hangs, they remain open until the process exits.
+// Close releases the storage classes. No dataset's cache may be in use. If a read from the source,
+// or a class's directory, hangs, they remain open until the process exits.
 func (c *Catalog) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.stuck.Load() {
+	if c.stuck.Load() > 0 {
 		return nil
 	}
 	var errs []error
-	for _, class := range c.classes {
-		errs = append(errs, class.Close())
+	for _, s := range c.classes {
+		if s.class != nil { // nothing is being opened, or it would be stuck
+			errs = append(errs, s.class.Close())
+		}
 	}
 	return errors.Join(errs...)
 }
@@ -276,24 +284,36 @@ func (c *Catalog) class(spec config.StorageClass) (storageclass.Class, error) {
 			})
 	}
 	c.mu.Lock()
-	defer c.mu.Unlock()
 	key := spec.Kind + "\x00" + spec.Path
-	if class := c.classes[key]; class != nil {
-		return class, nil
+	s := c.classes[key]
+	if s == nil {
+		s = &slot{turn: make(chan struct{}, 1)}
+		c.classes[key] = s
+	}
+	c.mu.Unlock()
+	s.turn <- struct{}{} // not c.mu: the class's directory may hang
+	defer func() { <-s.turn }()
+	if s.class != nil {
+		return s.class, nil
 	}
 	class, err := c.kinds.Classes[at].New(storageclass.Options{
 		Dir: spec.Path, Capacity: spec.Capacity, Reserve: spec.Reserve,
 		Warn: func(text string) { c.log.Warn(text, "class", spec.Kind) },
 	})
-	var limit *storageclass.LimitError
-	switch {
-	case errors.As(err, &limit):
-		return nil, err
-	case err != nil:
-		return nil, failure.Input("%v", err)
+	if err != nil {
+		return nil, unusable(err)
 	}
-	c.classes[key] = class
+	s.class = class
 	return class, nil
+}
+
+// unusable returns the error for a storage class that cannot be used as configured.
+func unusable(err error) error {
+	var limit *storageclass.LimitError
+	if errors.As(err, &limit) {
+		return err
+	}
+	return failure.Input("%v", err)
 }
 
 // unknown returns an error for an unknown kind that lists the available ones.

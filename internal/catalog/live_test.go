@@ -35,7 +35,7 @@ func (c *shelf) join(t *testing.T, cfg *config.Config) (
 ) {
 	t.Helper()
 	d := c.open(t, cfg)
-	joined, _, err := d.JoinCache(cfg, 99, 2)
+	joined, _, err := d.JoinCache(t.Context(), cfg, 99, 2, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

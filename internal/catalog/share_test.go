@@ -18,7 +18,7 @@ import (
 // join joins the dataset's cache.
 func join(t *testing.T, d *Dataset, cfg *config.Config) *cache.Cache {
 	t.Helper()
-	cache, _, err := d.JoinCache(cfg, 99, 1)
+	cache, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

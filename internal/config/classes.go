@@ -237,9 +237,7 @@ func (r *resolver) checkClasses() {
 				r.problem(path)
 			}
 			paths = append(paths, class.Path)
-			if r.checkDirectory(path, class.Path, kind) {
-				r.checkDisk(capacity, class, kind)
-			}
+			r.checkDirectory(path, capacity, class, kind)
 			continue
 		}
 		memory = addSizes(memory, class.Capacity)
@@ -293,26 +291,9 @@ func (r *resolver) checkMemory(capacity Problem, need int64) {
 	}
 }
 
-// checkDisk rejects a capacity that exceeds the free space of the disk, and records what an
+// checkDisk rejects a capacity that exceeds the space on the disk, limit, and records what an
 // automatic one would be now.
-func (r *resolver) checkDisk(capacity Problem, class StorageClass, kind storageclass.Kind) {
-	free := r.input.Machine.FreeDisk
-	if free == nil {
-		return
-	}
-	limit, err := free(class.Path)
-	if err != nil {
-		capacity.Wrong, capacity.Err = err.Error(), err
-		r.problem(capacity)
-		return
-	}
-	if kind.Held != nil {
-		// An error means that the directory does not exist yet, or is not a cache; the class itself
-		// reports that.
-		if held, err := kind.Held(class.Path); err == nil {
-			limit = addSizes(limit, held)
-		}
-	}
+func (r *resolver) checkDisk(capacity Problem, class StorageClass, limit int64) {
 	if class.Capacity > 0 {
 		if need := addSizes(class.Capacity, class.Reserve); need > limit {
 			what := "the disk of " + class.Path

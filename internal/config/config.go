@@ -127,6 +127,9 @@ type Input struct {
 	Machine Machine
 	// Classes are the available kinds of storage classes.
 	Classes []storageclass.Kind
+	// Slow is called, on a goroutine of its own, when the directory of a class has not answered for
+	// 2 seconds; nil: not called. Resolve waits for it for start_timeout at most.
+	Slow func(dir string)
 }
 
 // Machine provides facts about this machine. A nil function means that the fact is unknown: nothing

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/config"
 )
@@ -55,4 +57,34 @@ path = "/cache/file"
 		!strings.Contains(err.Error(), "it is not a directory") {
 		t.Errorf("by its class: %v", err)
 	}
+}
+
+// TestDirectoryThatDoesNotAnswer checks that it is refused by its key after start_timeout, and that
+// it is reported sooner.
+func TestDirectoryThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gate, slow := make(chan struct{}), make(chan string, 1)
+		defer close(gate)
+		hangs := machine
+		hangs.Directory = func(string) error {
+			<-gate
+			return nil
+		}
+		begin := time.Now()
+		_, err := config.Resolve(config.Input{
+			Machine: hangs, Classes: classes,
+			Arguments: map[string]any{"cache_dir": "/cache/hangs", "start_timeout": "1m"},
+			Slow:      func(dir string) { slow <- dir },
+		})
+		if took := time.Since(begin); took != time.Minute {
+			t.Errorf("Resolve took %v", took)
+		}
+		want := `cache_dir = "/cache/hangs" (argument): the directory has not answered for 1m0s`
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("the error is %v", err)
+		}
+		if dir := <-slow; dir != "/cache/hangs" {
+			t.Errorf("told of %q", dir)
+		}
+	})
 }

@@ -148,7 +148,7 @@ func start(t *testing.T, change func(*Config, *Parts)) *world {
 		end(context.Canceled)
 		w.Close()
 		p.Use.Close()
-		if !cache.Close() {
+		if !cache.Close().None() {
 			t.Error("a read hangs")
 		}
 		if len(w.memory.ranks) > 0 {

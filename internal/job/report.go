@@ -127,7 +127,7 @@ func (j *Job) rankReports() []stats.RankReport {
 			}
 		}
 		if open := j.ranks[rank]; open != nil {
-			r.Open = true
+			r.Open, r.Epochs = true, open.stager.Epochs()
 			r.Staging.Size = open.buffer.Limit()
 			r.Staging.Used, r.Staging.Extra = open.buffer.Usage()
 		}

@@ -77,10 +77,13 @@ func (n *Node) OpenDataset(ctx context.Context, spec dataset.Spec, view *dataset
 
 // Resolve returns the configuration from what a process sent.
 func (n *Node) Resolve(s request.Settings) (*config.Config, error) {
-	return n.resolve(s, n.options.Machine)
+	return n.resolve(s, n.options.Machine, nil)
 }
 
-func (n *Node) resolve(s request.Settings, machine config.Machine) (*config.Config, error) {
+// resolve is Resolve on a machine. slow is called for a directory that does not answer.
+func (n *Node) resolve(s request.Settings, machine config.Machine,
+	slow func(dir string),
+) (*config.Config, error) {
 	return config.Resolve(config.Input{
 		Arguments:   s.Arguments,
 		Scope:       config.Job,
@@ -88,6 +91,7 @@ func (n *Node) resolve(s request.Settings, machine config.Machine) (*config.Conf
 		File:        cmp.Or(s.ConfigFile, config.DefaultFile(s.Environment)),
 		Machine:     machine,
 		Classes:     n.options.Kinds.Classes,
+		Slow:        slow,
 	})
 }
 

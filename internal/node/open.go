@@ -51,13 +51,14 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 	if err := m.Check(); err != nil {
 		return nil, err
 	}
-	cfg, err := n.Resolve(m.Settings)
+	slow := func(dir string) { progress(request.CacheWaits(dir)) }
+	cfg, err := n.resolve(m.Settings, n.options.Machine, slow)
 	joins := false
 	if err != nil && n.has(&m) {
 		// The defaults do not fit because of what this job, or another one on the dataset, has
 		// already taken: resolve without limits of the machine, since the rank shares that.
 		joins = true
-		cfg, err = n.resolve(m.Settings, config.Machine{})
+		cfg, err = n.resolve(m.Settings, config.Machine{}, slow)
 	}
 	if err != nil {
 		return nil, err

@@ -113,6 +113,15 @@ type Step struct {
 	Warning bool  // a problem that a user should look into
 }
 
+// CacheWaits returns the step of waiting for a cache directory that does not answer.
+func CacheWaits(dir string) Step {
+	return Step{
+		What: "the cache directory " + printable.Name(dir) + " does not respond; waiting for it, " +
+			"up to start_timeout",
+		Warning: true,
+	}
+}
+
 // Progress is called with each step. It may be called often, and from any goroutine.
 type Progress func(Step)
 

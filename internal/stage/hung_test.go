@@ -42,6 +42,9 @@ func TestHungReadEndsTheStreamInTime(t *testing.T) {
 					t.Errorf("error %q does not say %q", err, want)
 				}
 			}
+			if strings.Contains(err.Error(), "check") { // that is Advice's
+				t.Errorf("error %q has advice besides %q", err, sample.Advice())
+			}
 			if took < time.Minute || took > 75*time.Second {
 				t.Errorf("it took %v, want a little more than source_timeout", took)
 			}
@@ -70,7 +73,7 @@ func TestHungReadEndsTheStreamInTime(t *testing.T) {
 			}
 			begin = time.Now()
 			g.ranks[0].stager.Close()
-			if g.cache.Close() {
+			if g.cache.Close().None() {
 				t.Error("Close reports that all reads have ended")
 			}
 			if took := time.Since(begin); took > 2*time.Second {

@@ -196,7 +196,7 @@ func (g *rig) close() {
 	for _, r := range g.ranks {
 		r.stager.Close()
 	}
-	if !g.cache.Close() {
+	if !g.cache.Close().None() {
 		g.t.Fatalf("workers did not end")
 	}
 	g.opened.Close(g.t)

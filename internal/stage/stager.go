@@ -21,10 +21,11 @@ type Stager struct {
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
-	waiting                        bool // the process is blocked, and has received nothing since
-	lacking                        bool // the next batch waits for memory
-	reserving                      bool // the walker reserves memory, and may have to wait for some
-	ahead                          int  // most batches staged and not yet taken
+	waiting                        bool      // the process is blocked, and was sent nothing since
+	since                          time.Time // when it was blocked, if waiting
+	lacking                        bool      // the next batch waits for memory
+	reserving                      bool      // the walker reserves memory, maybe waits for some
+	ahead                          int       // most batches staged and not yet taken
 	pace                           meter.Pace
 
 	barriers barriers
@@ -88,7 +89,8 @@ func (s *Stager) Wait() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.waiting {
-		s.pace.Block(time.Now())
+		s.since = time.Now()
+		s.pace.Block(s.since)
 	}
 	s.waiting = true
 	s.urge()

@@ -245,7 +245,8 @@ func (c *ClusterReport) sentence() string {
 			ofTime(c.TimeBound, c.TimeShare, c.Classes, c.known()) + limited(c.Limit, c.Remedies) +
 			replanned(c.Replanning))
 	}
-	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes))
+	b.WriteString(unreadable(c.Unreadable) + gaveBack(c.Classes) +
+		notResponding(c.Classes))
 	if len(planning) > 0 {
 		nodes := "node "
 		if len(planning) > 1 {

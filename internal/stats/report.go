@@ -144,8 +144,12 @@ type Staging struct {
 // Class is one storage class, in bytes.
 type Class struct {
 	Name     string `json:"name"`
+	Path     string `json:"path,omitempty"` // its directory; "": it is in memory
 	Capacity int64  `json:"capacity"`
 	Used     int64  `json:"used"`
+	// Silent is for how long its directory has not responded to reads, in seconds: meanwhile
+	// samples are read from the source.
+	Silent float64 `json:"not_responding_seconds,omitempty"`
 	// Held is what it held of the dataset when the job began.
 	Held Amount `json:"held_at_start"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
@@ -330,7 +334,12 @@ func (r *Report) begun() int {
 // sentence summarises the numbers.
 func (r *Report) sentence() string {
 	if r.begun() == 0 {
-		return "No batch has been read yet."
+		text := "No batch has been read yet"
+		if r.Stall >= 0.1 {
+			text += fmt.Sprintf("; the wait for the first one has taken %.1f s so far",
+				r.Stall/float64(max(len(r.Ranks), 1)))
+		}
+		return text + "." + notResponding(r.Classes)
 	}
 	var all Tally
 	for _, e := range r.Epochs {
@@ -355,7 +364,7 @@ func (r *Report) sentence() string {
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}
-	b.WriteString(unreadable(len(r.Faults)) + gaveBack(r.Classes))
+	b.WriteString(unreadable(len(r.Faults)) + gaveBack(r.Classes) + notResponding(r.Classes))
 	return b.String()
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
@@ -12,6 +13,9 @@ func (c *Class) add(o Class) {
 	c.Capacity += o.Capacity
 	c.Used += o.Used
 	c.Held.Add(o.Held)
+	if c.Path == "" || o.Silent > c.Silent {
+		c.Path, c.Silent = o.Path, o.Silent
+	}
 	if o.Returned == nil {
 		return
 	}
@@ -67,6 +71,26 @@ func gaveBack(classes []Class) (text string) {
 	for _, c := range classes {
 		if said := c.Returned.String(); said != "" {
 			text += fmt.Sprintf(" Storage class %s %s.", c.Name, said)
+		}
+	}
+	return text
+}
+
+// DoesNotRespond says that the class's directory does not respond, in a sentence without a full
+// stop; it is empty if it does, or has not for less than a second.
+func (c *Class) DoesNotRespond() string {
+	if c.Silent < 1 {
+		return ""
+	}
+	return fmt.Sprintf("The cache directory %s has not responded for %.0f s: samples are read from "+
+		"the source", printable.Name(c.Path), c.Silent)
+}
+
+// notResponding states which classes do not respond, in sentences that begin with a space.
+func notResponding(classes []Class) (text string) {
+	for i := range classes {
+		if said := classes[i].DoesNotRespond(); said != "" {
+			text += " " + said + "."
 		}
 	}
 	return text

@@ -260,6 +260,11 @@ func (s *Screen) foot(j *stats.ClusterReport) (out []string) {
 				fmt.Sprintf("%swaiting %.0f s for sample %d: %s", on, n.Waiting.Seconds,
 					n.Waiting.Sample, printable.Name(n.Waiting.Path))))
 		}
+		for i := range n.Classes {
+			if said := n.Classes[i].DoesNotRespond(); said != "" {
+				out = append(out, s.style(yellow, on+said))
+			}
+		}
 		for _, p := range n.Bypassed {
 			out = append(out, s.style(yellow,
 				fmt.Sprintf("%snode %d is bypassed: %s", on, p.Node,

@@ -296,6 +296,24 @@ func TestIndexIsWrittenToTheFirstWritableDirectory(t *testing.T) {
 	}
 }
 
+// TestIndexThatCannotBeWrittenAnywhere checks that the error has one reason for each place, in one
+// line, and no path twice in a reason.
+func TestIndexThatCannotBeWrittenAnywhere(t *testing.T) {
+	cache := filepath.Join(t.TempDir(), "file")
+	write(t, cache, "") // nothing can be created below it
+	t.Setenv("XDG_CACHE_HOME", cache)
+	tr := newSettled(t, "a/1.jpg", indexfile.HiddenName+"/1.jpg")
+	f := open(t, tr.root, Options{})
+	if f.IndexError() == nil {
+		t.Fatalf("the index was written to %s", f.IndexPath())
+	}
+	text := f.IndexError().Error()
+	if strings.Contains(text, "\n") || strings.Count(text, "; ") != 1 ||
+		strings.Count(text, tr.root) != 1 || strings.Contains(text, ".tmp") {
+		t.Errorf("the reason is %q", text)
+	}
+}
+
 // TestIndexDirectoryIsRefused if it is none, or if more than its last component is missing, as it
 // is with a path that is misspelt or not mounted.
 func TestIndexDirectoryIsRefused(t *testing.T) {

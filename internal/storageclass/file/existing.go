@@ -59,7 +59,7 @@ func (c *Cache) look() (pid string, err error) {
 		return "", err
 	}
 	defer marker.Close() //nolint:errcheck // it was only read
-	text := markerContents(marker)
+	text := disk.Head(marker)
 	if !bytes.HasPrefix(text, []byte(markerVersion)) {
 		line, _, _ := bytes.Cut(text[:min(len(text), 80)], []byte("\n"))
 		return "", fmt.Errorf("%s: %w of this version: %s contains %q, not %q", c.dir.Path(),

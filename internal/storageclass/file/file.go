@@ -104,15 +104,44 @@ func New(options Options) (*Class, error) {
 	if c.Disk == nil {
 		c.Disk = disk.System{}
 	}
+	if err := c.take(); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+// take opens and locks the directory, and finds what it holds. c.mu is held, or c is not shared
+// yet.
+func (c *Class) take() error {
 	if err := c.takeDirectory(); err != nil {
-		return nil, c.in(err)
+		return c.in(err)
 	}
 	if err := c.measure(); err != nil {
 		_ = c.marker.Close()
 		_ = c.dir.Close()
-		return nil, c.in(err)
+		return c.in(err)
 	}
-	return c, nil
+	return nil
+}
+
+// renew takes the directory again if it was removed, or emptied, while no store was open: its
+// marker is then gone. c.mu is held.
+func (c *Class) renew() error {
+	if c.dir.Is(markerName, c.marker) {
+		return nil
+	}
+	if len(c.mu.open) > 0 {
+		return fmt.Errorf("%w: %s was removed, and a running job still uses what was in it: end "+
+			"that job first, or choose another directory", ErrInUse, c.Dir)
+	}
+	was := *c.dir
+	marker := c.marker
+	if err := c.take(); err != nil {
+		c.dir, c.marker = &was, marker // so that the next job tries again
+		return err
+	}
+	_ = marker.Close()
+	return was.Close()
 }
 
 // in adds the class's directory to an error, unless the error names it.
@@ -124,7 +153,7 @@ func (c *Class) in(err error) error {
 	return fmt.Errorf("file class in %s: %w", c.Dir, err)
 }
 
-// measure finds the existing stores, and checks the capacity.
+// measure finds the existing stores, and checks the capacity. c.mu is held, or c is not shared yet.
 func (c *Class) measure() error {
 	stores, err := scan(c.dir)
 	if err != nil {
@@ -181,6 +210,9 @@ func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Stor
 		s.opens++
 		return s, nil
 	}
+	if err := c.renew(); err != nil {
+		return nil, err
+	}
 	if err := c.makeRoom(ds.Fingerprint, capacity); err != nil {
 		return nil, fmt.Errorf("file class in %s: %w", c.Dir, err)
 	}
@@ -201,6 +233,9 @@ func (c *Class) Available(ds storageclass.Dataset) (int64, error) {
 	if s := c.mu.open[ds.Fingerprint]; s != nil {
 		total, _ := s.Capacity()
 		return total, nil
+	}
+	if err := c.renew(); err != nil {
+		return 0, err
 	}
 	n, err := c.unpromised()
 	if err != nil {

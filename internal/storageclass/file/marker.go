@@ -96,7 +96,7 @@ func lockMarker(marker disk.File, hasContents bool) error {
 		time.Sleep(lockPause)
 		err = disk.Flock(marker, unix.LOCK_EX)
 	}
-	text := markerContents(marker)
+	text := disk.Head(marker)
 	n := len(text)
 	var st unix.Stat_t
 	switch {
@@ -118,13 +118,6 @@ func lockMarker(marker disk.File, hasContents bool) error {
 		return err
 	}
 	return marker.Truncate(int64(len(mine)))
-}
-
-// markerContents reads the marker, up to a length that no marker of ours exceeds.
-func markerContents(marker disk.File) []byte {
-	text := make([]byte, 4096)
-	n, _ := marker.ReadAt(text, 0)
-	return text[:n]
 }
 
 // markerPID returns the ID of the process that a marker names, or "unknown".

@@ -60,6 +60,7 @@ func (s *store) openFiles(dir *disk.Directory, capacity int64) (err error) {
 	if s.data, err = dir.Create(dataName); err != nil {
 		return err
 	}
+	s.prompt, _ = s.data.(disk.Prompt)
 	if s.journal.file, err = dir.Create(indexName); err != nil {
 		_ = s.data.Close()
 		return err

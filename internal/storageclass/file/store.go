@@ -36,6 +36,7 @@ type store struct {
 	fingerprint [16]byte
 	sampleSize  func(id int) int64
 	data        disk.File
+	prompt      disk.Prompt // data; nil: it cannot be read without waiting
 	journal     journal
 	opened      time.Time
 	where       []atomic.Int64
@@ -55,7 +56,7 @@ type store struct {
 	}
 }
 
-var _ storageclass.Store = (*store)(nil)
+var _ storageclass.Prompt = (*store)(nil)
 
 // Has implements storageclass.Store.
 func (s *store) Has(id int) bool {
@@ -93,7 +94,7 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 	s.note(id, origin)
 	err = s.journal.add(false, record{uint32(id), uint64(offset), uint64(len(data)), origin})
 	if err != nil {
-		s.class.stop(why(err))
+		s.class.stop(disk.Why(err))
 	}
 	s.mu.Lock()
 	s.mu.order.Came(int32(id))
@@ -166,7 +167,7 @@ func (s *store) remove(taken []located) {
 		freed[i] = arena.Extent{Offset: l.at - 1, Length: s.sampleSize(l.id)}
 	}
 	if err := s.journal.add(true, records...); err != nil {
-		s.class.stop(why(err))
+		s.class.stop(disk.Why(err))
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,21 +198,10 @@ func (s *store) write(id int, data []byte) (offset int64, err error) {
 	s.mu.space.Release(offset, n)
 	s.mu.Unlock()
 	if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) || errors.Is(err, unix.EFBIG) {
-		s.class.stop(why(err))
+		s.class.stop(disk.Why(err))
 		return 0, storageclass.ErrFull
 	}
 	return 0, fmt.Errorf("file class: put sample %d: %w", id, err)
-}
-
-// why explains err, and names the limit of the process that caused it, if one did.
-func why(err error) string {
-	var limit unix.Rlimit
-	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil &&
-		limit.Cur != unix.RLIM_INFINITY {
-		return fmt.Sprintf("%v: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f) "+
-			"before the daemon starts", err, limit.Cur)
-	}
-	return err.Error()
 }
 
 // Read implements storageclass.Store. A sample that the disk fails to return is ErrCorrupt as well.
@@ -244,6 +234,18 @@ func (s *store) Read(id int, dst []byte) error {
 		}
 		return storageclass.ErrCorrupt
 	}
+}
+
+// ReadNow implements storageclass.Prompt.
+func (s *store) ReadNow(id int, dst []byte) error {
+	if s.prompt == nil || uint(id) >= uint(len(s.where)) || int64(len(dst)) != s.sampleSize(id) {
+		return storageclass.ErrWait
+	}
+	at, sum := s.where[id].Load(), s.sums[id].Load()
+	if at <= 0 || !s.prompt.ReadNow(dst, at-1) || digest.Of(dst) != sum {
+		return storageclass.ErrWait // Read drops a corrupt copy, which writes to the disk
+	}
+	return nil
 }
 
 // holds reports whether sample id is held.

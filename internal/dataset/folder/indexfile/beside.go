@@ -116,5 +116,5 @@ func (x *Files) writeBeside(suffix string, data []byte) found {
 		}
 		errs = append(errs, fmt.Errorf("write %s: %w", p.Path(), tooLong(err)))
 	}
-	return found{err: errors.Join(errs...)}
+	return found{err: nowhere(errs)}
 }

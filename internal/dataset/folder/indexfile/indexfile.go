@@ -289,7 +289,7 @@ func (x *Files) replace(p Place, encode func(io.Writer) error) (err error) {
 			unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
 	})
 	if err != nil {
-		return &fs.PathError{Op: "create", Path: filepath.Join(p.dir, name), Err: err}
+		return err // the caller names the file that is to be replaced
 	}
 	file := os.NewFile(uintptr(fd), filepath.Join(p.dir, name))
 	defer func() {

@@ -87,5 +87,17 @@ func (x *Files) Write(index *dataset.Index) (string, error) {
 		}
 		errs = append(errs, err)
 	}
-	return "", errors.Join(errs...)
+	return "", nowhere(errs)
+}
+
+// nowhere joins the reasons why no place can be written to, in one line.
+func nowhere(errs []error) (all error) {
+	for i, err := range errs {
+		if i == 0 {
+			all = err
+		} else {
+			all = fmt.Errorf("%w; %w", all, err)
+		}
+	}
+	return all
 }

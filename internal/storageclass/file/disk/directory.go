@@ -125,6 +125,14 @@ func (d *Directory) Has(name string) (bool, error) {
 	return err == nil, err
 }
 
+// Is reports whether the entry with this name is the open file.
+func (d *Directory) Is(name string, f File) bool {
+	var open unix.Stat_t
+	st, err := lstat(d.fd, name)
+	return err == nil && unix.Fstat(int(f.Fd()), &open) == nil && st.Dev == open.Dev &&
+		st.Ino == open.Ino
+}
+
 func (d *Directory) checkEntry(name string,
 	want uint32,
 ) (size int64, modified time.Time, err error) {

@@ -11,9 +11,11 @@ package disk
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"sync/atomic"
 
 	"golang.org/x/sys/unix"
 )
@@ -43,8 +45,36 @@ type File interface {
 	Fd() uintptr // for locks, and for Directory's checks
 }
 
-// System is the operating system's file system.
+// Prompt is a File that can read what the operating system has in memory without waiting for the
+// disk.
+type Prompt interface {
+	File
+	// ReadNow fills p from the offset, and reports whether it could without waiting. If not, p may
+	// have been written to.
+	ReadNow(p []byte, offset int64) bool
+}
+
+// System is the operating system's file system. Its files are Prompt.
 type System struct{}
+
+// systemFile is a file of System.
+type systemFile struct {
+	*os.File
+	waits atomic.Bool // its file system cannot read without waiting
+}
+
+// ReadNow implements Prompt by preadv2(2) with RWF_NOWAIT. Since Linux 5.19 that may begin to read
+// what is missing, as read-ahead, but does not wait for it.
+func (f *systemFile) ReadNow(p []byte, offset int64) bool {
+	if f.waits.Load() {
+		return false
+	}
+	n, err := unix.Preadv2(int(f.Fd()), [][]byte{p}, offset, unix.RWF_NOWAIT)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.ENOSYS) {
+		f.waits.Store(true)
+	}
+	return err == nil && n == len(p)
+}
 
 // Open implements Disk.
 func (System) Open(dir int, name, path string, flags int) (File, error) {
@@ -52,7 +82,7 @@ func (System) Open(dir int, name, path string, flags int) (File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return os.NewFile(uintptr(fd), path), nil
+	return &systemFile{File: os.NewFile(uintptr(fd), path)}, nil
 }
 
 // Rename implements Disk.
@@ -77,6 +107,24 @@ func (System) Free(dir int) (free, total int64, err error) {
 // Flock locks or unlocks f (flock(2)) without waiting.
 func Flock(f File, how int) error {
 	return retry(func() error { return unix.Flock(int(f.Fd()), how|unix.LOCK_NB) })
+}
+
+// Why explains err, and names the limit of the process that caused it, if one did.
+func Why(err error) string {
+	var limit unix.Rlimit
+	if errors.Is(err, unix.EFBIG) && unix.Getrlimit(unix.RLIMIT_FSIZE, &limit) == nil &&
+		limit.Cur != unix.RLIM_INFINITY {
+		return fmt.Sprintf("%v: RLIMIT_FSIZE allows files of %d bytes; raise it (ulimit -f) "+
+			"before the daemon starts", err, limit.Cur)
+	}
+	return err.Error()
+}
+
+// Head reads the beginning of a file, up to 4096 bytes.
+func Head(f File) []byte {
+	text := make([]byte, 4096)
+	n, _ := f.ReadAt(text, 0)
+	return text[:n]
 }
 
 // Sparse reports whether a file has holes.

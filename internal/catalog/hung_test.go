@@ -1,0 +1,119 @@
+package catalog
+
+import (
+	"context"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// hangs makes classes in directories hang when they are created, until the gate is closed.
+func (c *shelf) hangs(gate <-chan struct{}) {
+	kind := &c.kinds.Classes[1]
+	open := kind.New
+	kind.New = func(o storageclass.Options) (storageclass.Class, error) {
+		<-gate
+		return open(o)
+	}
+}
+
+// TestDirectoryThatHangsWhenItIsOpened checks that a job with such a cache directory gets an error
+// that names it after start_timeout, and at once if it is cancelled; that it is told sooner that
+// something hangs; that a job without it is not held up, then or later; and that the directory can
+// be used when it responds again.
+func TestDirectoryThatHangsWhenItIsOpened(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newShelf(t)
+		gate, dir := make(chan struct{}), filepath.Join(t.TempDir(), "cache")
+		c.hangs(gate)
+		with := &config.Config{
+			SourceThreads: 1, StartTimeout: time.Minute,
+			StorageClasses: []config.StorageClass{{Kind: "file", Path: dir, Capacity: total, Threads: 1}},
+		}
+		without := &config.Config{SourceThreads: 1, StartTimeout: time.Minute}
+		d := c.open(t, with)
+		defer d.Close()
+		begin := time.Now()
+		told := make(chan time.Duration, 1)
+		_, _, err := d.JoinCache(t.Context(), with, 99, 1, func(path string) {
+			if path != dir {
+				t.Errorf("told of %s", path)
+			}
+			told <- time.Since(begin)
+		})
+		if took, told := time.Since(begin), <-told; took != time.Minute || told != slowAfter {
+			t.Errorf("refused after %v, and told after %v", took, told)
+		}
+		if e := new(failure.Error); !errors.As(err, &e) || e.Kind != failure.Config ||
+			!strings.Contains(e.Message, dir) || !strings.Contains(e.Message, "start_timeout") {
+			t.Errorf("the error is %v", err)
+		}
+		again := time.Now()
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Second, cancel)
+		if _, _, err := d.JoinCache(ctx, with, 99, 1, nil); !errors.Is(err, context.Canceled) ||
+			time.Since(again) != time.Second {
+			t.Errorf("cancelled: %v after %v", err, time.Since(again))
+		}
+		if _, _, err := d.JoinCache(t.Context(), without, 99, 1, nil); err != nil {
+			t.Errorf("without the directory: %v", err)
+		}
+		d.LeaveCache()
+		if took := time.Since(again); took != time.Second {
+			t.Errorf("without the directory it took %v", took)
+		}
+		close(gate)
+		synctest.Wait()
+		if _, _, err := d.JoinCache(t.Context(), with, 99, 1, nil); err != nil {
+			t.Errorf("when it responds again: %v", err)
+		} else {
+			d.LeaveCache()
+		}
+	})
+}
+
+// stuckStore is a store whose Close hangs.
+type stuckStore struct {
+	storageclass.Store
+	gate <-chan struct{}
+}
+
+func (s stuckStore) Close() error {
+	<-s.gate
+	return s.Store.Close()
+}
+
+// TestDirectoryThatHangsWhenItIsClosed checks that the end of the last job takes a bounded time.
+func TestDirectoryThatHangsWhenItIsClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newShelf(t)
+		gate := make(chan struct{})
+		cfg := &config.Config{SourceThreads: 1, StorageClasses: []config.StorageClass{{
+			Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
+		}}}
+		d := c.open(t, cfg)
+		if _, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		class := &d.entry.classes[0]
+		class.Store = stuckStore{class.Store, gate}
+		begin := time.Now()
+		d.LeaveCache()
+		d.Close()
+		if took := time.Since(begin); took > closing+time.Second {
+			t.Errorf("leaving took %v", took)
+		}
+		if c.stuck.Load() == 0 {
+			t.Error("the catalog does not know that a directory hangs")
+		}
+		close(gate)
+		synctest.Wait()
+	})
+}

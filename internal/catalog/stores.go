@@ -1,0 +1,194 @@
+package catalog
+
+import (
+	"context"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+)
+
+// # Directories that hang
+//
+// A storage class whose directory is on a disk that hangs must not hold up what does not need it.
+// While a cache is in use, its reads see to that (storageclass.Reader), and its writes are nobody's
+// to wait for (package writeback). Here are the ends: opening a store takes at most start_timeout,
+// and closing one at most closing. What hangs then is left to end by itself. A store that is opened
+// after all is closed again, and one that cannot be closed stays open until the daemon exits.
+
+const (
+	// slowAfter is for how long a directory may not answer until that is reported.
+	slowAfter = 2 * time.Second
+	// closing is for how long the closing of a store, which writes to its directory, is waited for.
+	closing = 5 * time.Second
+)
+
+// LeaveCache leaves the dataset's cache. The last call closes it.
+func (d *Dataset) LeaveCache() {
+	e := d.entry
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.cacheRefs--; e.cacheRefs > 0 {
+		return
+	}
+	e.promises(nil)
+	hung := e.cache.Close()
+	if hung.Source { // the memory that the hung read may write to must remain
+		e.stuck = true
+		d.catalog.stuck.Add(1)
+		e.log.Error("a read from the source hangs: the dataset's caches stay in memory until the " +
+			"daemon exits")
+	} else {
+		for _, j := range hung.Classes {
+			d.stays(&e.classes[j])
+			e.classes[j].Store = nil
+		}
+		d.closeStores(e.classes)
+	}
+	e.cache, e.madeBy, e.classes = nil, nil, nil
+	e.cached.Store(false)
+}
+
+// stays records that a class's store cannot be closed.
+func (d *Dataset) stays(c *Class) {
+	d.catalog.stuck.Add(1)
+	d.entry.log.Error("the cache directory does not respond: it stays open until the daemon exits, "+
+		"and samples that were not written to it yet are lost", "class", c.Name, "path", c.Path)
+}
+
+// responds returns what is called when a class stops, or begins, to respond to reads.
+func (e *entry) responds(classes []Class) func(class int, responds bool) {
+	return func(class int, responds bool) {
+		log := e.log.With("class", classes[class].Name, "path", classes[class].Path)
+		if responds {
+			log.Info("the cache directory responds again")
+			return
+		}
+		log.Warn("the cache directory does not respond; samples are read from the source")
+	}
+}
+
+// openStores opens the storage classes' stores for the dataset, each with as much of its capacity
+// as the dataset needs.
+func (d *Dataset) openStores(ctx context.Context, cfg *config.Config,
+	slow func(dir string),
+) (out []Class, err error) {
+	names := classNames(cfg.StorageClasses)
+	for i, c := range cfg.StorageClasses {
+		opened, err := d.openInTime(ctx, c, cfg.StartTimeout, slow)
+		if err != nil {
+			d.closeStores(out)
+			return nil, err
+		}
+		opened.Name = names[i]
+		out = append(out, opened)
+	}
+	return out, nil
+}
+
+// openInTime opens a store within the limit; 0: there is none.
+func (d *Dataset) openInTime(ctx context.Context, c config.StorageClass, limit time.Duration,
+	slow func(dir string),
+) (Class, error) {
+	if c.Path == "" {
+		return d.openStore(c)
+	}
+	type result struct {
+		Class
+		err error
+	}
+	done := make(chan result, 1)
+	go func() {
+		class, err := d.openStore(c)
+		done <- result{class, err}
+	}()
+	if slow != nil {
+		timer := time.AfterFunc(slowAfter, func() { slow(c.Path) })
+		defer timer.Stop()
+	}
+	var timeout <-chan time.Time
+	if limit > 0 {
+		timer := time.NewTimer(limit)
+		defer timer.Stop()
+		timeout = timer.C
+	}
+	var late error
+	select {
+	case r := <-done:
+		return r.Class, r.err
+	case <-ctx.Done():
+		late = ctx.Err()
+	case <-timeout:
+		late = failure.Input("the cache directory %s has not responded for %v (start_timeout): "+
+			"check its file system, or start the job without it", printable.Name(c.Path), limit)
+	}
+	d.catalog.stuck.Add(1)
+	go func() {
+		defer d.catalog.stuck.Add(-1)
+		if r := <-done; r.err == nil {
+			d.closeStores([]Class{r.Class})
+		}
+	}()
+	return Class{}, late
+}
+
+func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
+	class, err := d.catalog.class(c)
+	if err != nil {
+		return Class{}, err
+	}
+	index := d.Index()
+	ds := storageclass.Dataset{
+		Fingerprint: index.Fingerprint(), Samples: index.Len(), Size: index.Size,
+		About: storageclass.About{
+			Kind:       d.entry.spec.Kind,
+			Path:       d.entry.spec.Path,
+			Extensions: index.Extensions(),
+			Bytes:      index.Bytes(),
+		},
+	}
+	capacity := c.Capacity
+	if capacity == 0 { // all that is available
+		if capacity, err = class.Available(ds); err != nil {
+			return Class{}, unusable(err)
+		}
+	}
+	capacity = min(capacity, index.Bytes())
+	store, err := class.Open(ds, capacity)
+	if err != nil {
+		return Class{}, unusable(err)
+	}
+	_, inPlace := store.(storageclass.InPlace)
+	return Class{
+		Name:     c.Kind,
+		Path:     c.Path,
+		Store:    store,
+		Capacity: capacity,
+		Threads:  c.Threads,
+		KeepsAll: !inPlace && capacity >= index.Bytes(),
+	}, nil
+}
+
+// closeStores closes the stores of classes that have one.
+func (d *Dataset) closeStores(classes []Class) {
+	for i := range classes {
+		c := &classes[i]
+		if c.Store == nil {
+			continue
+		}
+		done := make(chan error, 1)
+		go func() { done <- c.Store.Close() }()
+		timeout := time.NewTimer(closing)
+		select {
+		case err := <-done:
+			if err != nil {
+				d.entry.log.Error("close storage class", "class", c.Name, "error", err)
+			}
+		case <-timeout.C:
+			d.stays(c)
+		}
+		timeout.Stop()
+	}
+}

@@ -1,0 +1,238 @@
+package storageclass
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+)
+
+// ErrLate reports that the store did not return the sample in time, or does not respond.
+var ErrLate = errors.New("the storage class did not return the sample in time")
+
+const (
+	// readMemory is how many bytes the buffers of reads may take, besides a single larger one. What
+	// is more waits.
+	readMemory = 32 << 20
+	// Of the buffers, so many of at most so many bytes are kept for later reads.
+	spareBuffers = 16
+	spareBytes   = 1 << 20
+	// tellAfter is for how long the store has not responded when that is told.
+	tellAfter = 2 * time.Second
+)
+
+// Reader reads from a store whose disk may hang, for a limited time. Its methods are safe for
+// concurrent use.
+//
+// A system call that hangs cannot be interrupted, and may write to its buffer whenever it returns.
+// So a read that may have to wait for the disk is done by a goroutine of its own, into a buffer of
+// its own, whose contents are copied if they come in time. If not, the read is given up: it ends by
+// itself. What the operating system has in memory needs no wait, and is read into its destination
+// (Prompt).
+//
+// While a read that was given up has not returned, the store does not respond, and is not read. So
+// no more reads hang than were in progress when the disk began to hang, and their return shows that
+// it responds again. Rejected: trying again with another read from time to time, which costs a
+// batch the limit each time, and a thread for as long as the disk hangs. The price is that a single
+// read that never returns ends all reads of the store.
+type Reader struct {
+	store  Store
+	prompt Prompt // store; nil: it always may have to wait
+	tell   func(responds bool)
+	memory *semaphore.Weighted
+	reads  sync.WaitGroup
+
+	silent atomic.Bool // len(mu.hung) > 0
+	mu     struct {    // guards the following
+		sync.Mutex
+		hung  map[*timedRead]struct{} // given up and not yet returned
+		spare []*timedRead            // unused
+		alarm *time.Timer             // calls alarmed; nil: all reads have returned
+		told  bool                    // that the store does not respond
+	}
+}
+
+// timedRead is a read by a goroutine. Its state:
+//
+//	reading   the buffer is the goroutine's
+//	returned  final: the buffer is the caller's
+//	givenUp   final: the buffer is the goroutine's
+type timedRead struct {
+	buffer  []byte
+	done    chan error // holds the result when it has returned
+	timer   *time.Timer
+	begun   time.Time
+	givenUp bool // guarded by Reader.mu
+}
+
+// NewReader returns a reader. tell is called when the store has not responded for 2 seconds, and
+// when it responds again after that.
+func NewReader(store Store, tell func(responds bool)) *Reader {
+	r := &Reader{store: store, tell: tell, memory: semaphore.NewWeighted(readMemory)}
+	r.prompt, _ = store.(Prompt)
+	r.mu.hung = map[*timedRead]struct{}{}
+	return r
+}
+
+// Responds reports whether the store may be read: no read that was given up is still in progress.
+func (r *Reader) Responds() bool { return !r.silent.Load() }
+
+// Silent returns for how long the store has not responded.
+func (r *Reader) Silent(now time.Time) (longest time.Duration) {
+	if r.Responds() {
+		return 0
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for a := range r.mu.hung {
+		longest = max(longest, now.Sub(a.begun))
+	}
+	return longest
+}
+
+// Read is the store's Read, for a limited time. Its error is ErrLate if the store did not answer in
+// that time, or does not respond: dst is not written to any more. limit is called only if the disk
+// may have to be waited for.
+func (r *Reader) Read(id int, dst []byte, limit func() time.Duration) error {
+	if !r.Responds() {
+		return ErrLate
+	}
+	if r.prompt != nil {
+		if err := r.prompt.ReadNow(id, dst); !errors.Is(err, ErrWait) {
+			return err
+		}
+	}
+	most := limit()
+	weight := min(int64(len(dst)), readMemory)
+	begun := time.Now()
+	if !r.memory.TryAcquire(weight) {
+		ctx, cancel := context.WithTimeout(context.Background(), most)
+		defer cancel()
+		if r.memory.Acquire(ctx, weight) != nil {
+			return ErrLate // the reads before it, which have the memory, say whether it responds
+		}
+		most -= time.Since(begun)
+	}
+	a := r.begin(begun, len(dst), most)
+	r.reads.Add(1)
+	go func() {
+		defer r.reads.Done()
+		defer r.memory.Release(weight)
+		r.end(a, r.store.Read(id, a.buffer))
+	}()
+	select {
+	case err := <-a.done:
+		return r.take(a, dst, err)
+	case <-a.timer.C:
+	}
+	if r.giveUp(a) {
+		return ErrLate
+	}
+	return r.take(a, dst, <-a.done)
+}
+
+// begin returns a read whose timer runs.
+func (r *Reader) begin(now time.Time, bytes int, limit time.Duration) *timedRead {
+	r.mu.Lock()
+	var a *timedRead
+	if n := len(r.mu.spare); n > 0 {
+		a = r.mu.spare[n-1]
+		r.mu.spare = r.mu.spare[:n-1]
+	}
+	r.mu.Unlock()
+	if a == nil {
+		a = &timedRead{done: make(chan error, 1), timer: time.NewTimer(limit)}
+	} else {
+		a.timer.Reset(limit)
+	}
+	if cap(a.buffer) < bytes {
+		a.buffer = make([]byte, bytes)
+	}
+	a.buffer, a.begun = a.buffer[:bytes], now
+	return a
+}
+
+// take copies what a read has returned, and keeps the read for another one.
+func (r *Reader) take(a *timedRead, dst []byte, err error) error {
+	a.timer.Stop()
+	if err == nil {
+		copy(dst, a.buffer)
+	}
+	if cap(a.buffer) <= spareBytes {
+		r.mu.Lock()
+		if len(r.mu.spare) < spareBuffers {
+			r.mu.spare = append(r.mu.spare, a)
+		}
+		r.mu.Unlock()
+	}
+	return err
+}
+
+// end records that a read has returned.
+func (r *Reader) end(a *timedRead, err error) {
+	r.mu.Lock()
+	if !a.givenUp {
+		a.done <- err // does not block: there is room for one
+		r.mu.Unlock()
+		return
+	}
+	delete(r.mu.hung, a)
+	tell := false
+	if len(r.mu.hung) == 0 {
+		r.silent.Store(false)
+		r.mu.alarm.Stop()
+		r.mu.alarm, tell, r.mu.told = nil, r.mu.told, false
+	}
+	r.mu.Unlock()
+	if tell {
+		r.tell(true)
+	}
+}
+
+// giveUp gives a read up, unless it has returned.
+func (r *Reader) giveUp(a *timedRead) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(a.done) > 0 {
+		return false
+	}
+	a.givenUp = true
+	r.mu.hung[a] = struct{}{}
+	r.silent.Store(true)
+	if r.mu.alarm == nil {
+		r.mu.alarm = time.AfterFunc(tellAfter-time.Since(a.begun), r.alarmed)
+	}
+	return true
+}
+
+// alarmed tells that the store does not respond.
+func (r *Reader) alarmed() {
+	r.mu.Lock()
+	tell := len(r.mu.hung) > 0 && !r.mu.told
+	r.mu.told = r.mu.told || tell
+	r.mu.Unlock()
+	if tell {
+		r.tell(false)
+	}
+}
+
+// Close waits for all reads to end. It reports whether they have within patience: if not, a read
+// hangs, and the store must remain open. No read may begin any more.
+func (r *Reader) Close(patience time.Duration) bool {
+	done := make(chan struct{})
+	go func() {
+		r.reads.Wait()
+		close(done)
+	}()
+	timeout := time.NewTimer(patience)
+	defer timeout.Stop()
+	select {
+	case <-done:
+		return true
+	case <-timeout.C:
+		return false
+	}
+}
