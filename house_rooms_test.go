@@ -48,7 +48,8 @@ storageclass/arena: invariants
 storageclass/storageclasstest: digest storageclass
 storageclass/memory: invariants size storageclass storageclass/arena
 storageclass/file/disk: storageclass
-storageclass/file: invariants size digest storageclass storageclass/arena storageclass/file/disk
+storageclass/file/layout: storageclass
+storageclass/file: invariants size digest storageclass storageclass/arena storageclass/file/disk storageclass/file/layout
 staging: invariants
 protocol: printable
 transform/pixels:
@@ -60,9 +61,10 @@ cache/cachetest: dataset storageclass storageclass/memory storageclass/file
 patience:
 writeback: patience perfmodel meter storageclass
 pool: patience tune
-cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool
+cache/digests: printable
+cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool cache/digests
 stage: invariants access stats meter dataset staging cache
-failure: printable dataset storageclass config staging cache
+failure: printable dataset storageclass config staging cache cache/digests
 catalog: invariants printable perfmodel stats environment dataset storageclass config cache failure
 request/requesttest:
 request: printable access dataset config transform failure
@@ -115,7 +117,7 @@ dataset/folder: dataset/sourcetest dataset/retry
 storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
-stage: digest perfmodel storageclass storageclass/memory cache/cachetest
+stage: cache/digests digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
 request: storageclass request/requesttest
 cluster: digest networktest exchange

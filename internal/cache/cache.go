@@ -36,6 +36,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/pool"
 
+	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
@@ -60,7 +61,7 @@ type Cache struct {
 	uses      uses
 	migrating migrating
 	directory dataset.Placed // of the source; nil: it is not in a directory
-	digests   digests
+	digests   digests.Table
 	confirmed bitset                // samples whose copies in the classes are valid (identity.go)
 	demoted   bitset                // samples for which their class turned out to have no capacity
 	watchers  storageclass.Watchers // who is told of segments that are given back (release.go)
@@ -105,7 +106,7 @@ func New(o Options) *Cache {
 	c := &Cache{
 		index:         o.Index,
 		source:        o.Source,
-		digests:       make(digests, o.Index.Len()),
+		digests:       make(digests.Table, o.Index.Len()),
 		confirmed:     newBitset(o.Index.Len()),
 		demoted:       newBitset(o.Index.Len()),
 		path:          o.Index.Name,

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -178,7 +179,7 @@ func TestConflictWithThisNode(t *testing.T) {
 				p.err = errors.New("not now")
 			}
 			_, _, err := g.fetched(t, r, 1)
-			var conflict *ConflictError
+			var conflict *digests.ConflictError
 			if !errors.As(err, &conflict) || conflict.Node != 3 || conflict.Sample != 1 ||
 				conflict.Path != g.source.Path(1) || conflict.Mine == conflict.Theirs {
 				t.Fatalf("got %v", err)

@@ -17,7 +17,7 @@ func (c *Cache) Held(id int) (data []byte, digest uint32, hold storageclass.Hold
 	if uint(id) >= uint(c.index.Len()) {
 		return nil, 0, nil, false
 	}
-	digest, known := c.digests.of(id)
+	digest, known := c.digests.Of(id)
 	if !known {
 		return nil, 0, nil, false
 	}
@@ -51,7 +51,7 @@ func (c *Cache) Serve(ctx context.Context, id int,
 	}
 	switch {
 	case err == nil:
-		digest, _ := c.digests.of(id) // known, because the sample was fetched
+		digest, _ := c.digests.Of(id) // known, because the sample was fetched
 		err = send(s.Data, digest, s.From == Source)
 		s.Release()
 	case err == ErrAbandoned:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/digest"
 )
 
@@ -11,8 +12,8 @@ import (
 // own read, or, if there was none, by reading the sample from the source now.
 func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Tier) error {
 	got := digest.Of(data)
-	want, _ := c.digests.of(id)
-	if !c.digests.own(id) {
+	want, _ := c.digests.Of(id)
+	if !c.digests.Own(id) {
 		w.Again = slices.Grow(w.Again[:0], len(data))[:len(data)]
 		file := w.Again
 		if _, err := c.readSource(ctx, &c.remoteRequest, id, file, nil); err != nil {
@@ -21,7 +22,7 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from
 		want = digest.Of(file)
 	}
 	if got != want {
-		return &VerifyError{
+		return &digests.VerifyError{
 			Sample: id,
 			Path:   c.path(id),
 			From:   c.TierName(from),

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"syscall"
 
-	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/staging"
@@ -22,8 +22,8 @@ func onlyProblem(err error) bool {
 func Of(err error) *Error {
 	var known *Error
 	var sample *dataset.SampleError
-	var conflict *cache.ConflictError
-	var verify *cache.VerifyError
+	var conflict *digests.ConflictError
+	var verify *digests.VerifyError
 	var set *dataset.Error
 	var limit *storageclass.LimitError
 	var notOurs *storageclass.UnsafeError

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/staging"
@@ -32,7 +32,7 @@ func TestOfKeepsKindAndDetails(t *testing.T) {
 			map[string]any{"sample": 5, "path": "/5"},
 		},
 		{
-			&cache.ConflictError{Sample: 5, Path: "/5", Node: 2, Mine: 1, Theirs: 2}, Mismatch,
+			&digests.ConflictError{Sample: 5, Path: "/5", Node: 2, Mine: 1, Theirs: 2}, Mismatch,
 			map[string]any{
 				"key": "digest of a sample", "sample": 5, "path": "/5", "node": 2,
 				"mine":   "00000001",
@@ -40,7 +40,7 @@ func TestOfKeepsKindAndDetails(t *testing.T) {
 			},
 		},
 		{
-			&cache.VerifyError{Sample: 5, Path: "/5"}, Audit,
+			&digests.VerifyError{Sample: 5, Path: "/5"}, Audit,
 			map[string]any{"sample": 5, "path": "/5"},
 		},
 		{&storageclass.UnsafeError{Path: "/c", Reason: "is not ours"}, Config, nil},

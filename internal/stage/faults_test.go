@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/access"
-	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
@@ -338,7 +338,7 @@ func TestUnavailableStandInIsRaised(t *testing.T) {
 // read different bytes.
 func TestConflictsAreNotForgiven(t *testing.T) {
 	for _, policy := range []OnError{Raise, Skip, Substitute} {
-		if NewFaults(policy).Forgive(1, &cache.ConflictError{Sample: 1}) == nil {
+		if NewFaults(policy).Forgive(1, &digests.ConflictError{Sample: 1}) == nil {
 			t.Errorf("policy %s forgives a conflict", policy)
 		}
 	}

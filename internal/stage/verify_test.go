@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
+	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -55,7 +55,7 @@ func TestVerifyFindsWrongCopies(t *testing.T) {
 			}
 			g.ranks[0].stager.o.Verify = true
 			_, err := g.run(g.ranks[0], step{0, 0}, 0, 0)
-			var found *cache.VerifyError
+			var found *digests.VerifyError
 			if c.memory+c.file == 0 {
 				if err != nil {
 					t.Error(err)

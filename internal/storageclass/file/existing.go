@@ -15,6 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/layout"
 )
 
 var (
@@ -164,20 +165,20 @@ func (s *StoreInfo) count(dir *disk.Directory) error {
 		return err
 	}
 	defer index.Close() //nolint:errcheck // it was only read
-	header := make([]byte, headerSize)
+	header := make([]byte, layout.HeaderSize)
 	if _, err := index.ReadAt(header, 0); err != nil {
 		return ErrIndex
 	}
-	fingerprint, samples, ok := decodeHeader(header)
+	fingerprint, samples, ok := layout.ParseHeader(header)
 	if !ok || fingerprint != s.Fingerprint {
 		return ErrIndex
 	}
 	lengths := map[uint32]uint64{} // by ID; at most one entry per record of the index
-	_, _, err = readIndex(index, fingerprint, samples, func(r record) {
-		delete(lengths, r.id)
-		if uint64(r.id) < uint64(samples) && r.length != dropped && r.offset <= uint64(size) &&
-			r.length <= uint64(size)-r.offset {
-			lengths[r.id] = r.length
+	_, _, err = layout.Read(index, fingerprint, samples, func(r layout.Record) {
+		delete(lengths, r.ID)
+		if uint64(r.ID) < uint64(samples) && r.Length != layout.Dropped && r.Offset <= uint64(size) &&
+			r.Length <= uint64(size)-r.Offset {
+			lengths[r.ID] = r.Length
 		}
 	})
 	s.Samples, s.Held = samples, len(lengths)

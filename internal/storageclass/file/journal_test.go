@@ -12,24 +12,25 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/layout"
 )
 
 // TestIndexMatchesGoldenFile checks the layout of docs/FORMATS.md.
 func TestIndexMatchesGoldenFile(t *testing.T) {
 	fingerprint := [16]byte{0: 1, 15: 16}
-	index := encodeHeader(fingerprint, 1000)
-	want := []record{
+	index := layout.Header(fingerprint, 1000)
+	want := []layout.Record{
 		{
-			id:     7,
-			offset: 0,
-			length: 110_000,
-			origin: storageclass.Origin{Digest: 0xdeadbeef, Place: 0xfeed, Instance: 0xbead},
+			ID:     7,
+			Offset: 0,
+			Length: 110_000,
+			Origin: storageclass.Origin{Digest: 0xdeadbeef, Place: 0xfeed, Instance: 0xbead},
 		},
-		{id: 8, offset: 110_000, length: 1 << 40, origin: storageclass.Origin{Digest: 1}},
-		{id: 7, offset: 0, length: dropped},
+		{ID: 8, Offset: 110_000, Length: 1 << 40, Origin: storageclass.Origin{Digest: 1}},
+		{ID: 7, Offset: 0, Length: layout.Dropped},
 	}
 	for _, r := range want {
-		index = r.appendTo(index)
+		index = r.AppendTo(index)
 	}
 	golden, err := os.ReadFile("testdata/index")
 	if err != nil {
@@ -38,14 +39,14 @@ func TestIndexMatchesGoldenFile(t *testing.T) {
 	if !bytes.Equal(index, golden) {
 		t.Fatalf("the layout has changed:\n%x\n%x", index, golden)
 	}
-	var got []record
-	end, fresh, err := readIndex(bytes.NewReader(golden), fingerprint, 1000, func(r record) {
+	var got []layout.Record
+	end, fresh, err := layout.Read(bytes.NewReader(golden), fingerprint, 1000, func(r layout.Record) {
 		got = append(got, r)
 	})
 	if err != nil || fresh || end != int64(len(golden)) {
 		t.Fatalf("end %d, fresh %v, %v", end, fresh, err)
 	}
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(record{})); diff != "" {
+	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -64,16 +65,16 @@ func TestOverlappingSamplesAreDropped(t *testing.T) {
 		Size:        func(id int) int64 { return int64(10 * id) },
 	}
 	store := filepath.Join(dir, "01000000000000000000000000000000")
-	index := encodeHeader(ds.Fingerprint, ds.Samples)
-	for _, r := range []record{
-		{id: 5, offset: 30, length: 50},
-		{id: 1, offset: 40, length: 10},
-		{id: 2, offset: 70, length: 20},
-		{id: 3, offset: 0, length: 30},
-		{id: 4, offset: 90, length: 40},
-		{id: 0, offset: 50},
+	index := layout.Header(ds.Fingerprint, ds.Samples)
+	for _, r := range []layout.Record{
+		{ID: 5, Offset: 30, Length: 50},
+		{ID: 1, Offset: 40, Length: 10},
+		{ID: 2, Offset: 70, Length: 20},
+		{ID: 3, Offset: 0, Length: 30},
+		{ID: 4, Offset: 90, Length: 40},
+		{ID: 0, Offset: 50},
 	} {
-		index = r.appendTo(index)
+		index = r.AppendTo(index)
 	}
 	if err := errors.Join(
 		os.Mkdir(store, 0o700),
@@ -116,8 +117,8 @@ func FuzzReadIndex(f *testing.F) {
 	f.Add(golden)
 	f.Add(golden[:90])
 	f.Fuzz(func(t *testing.T, index []byte) {
-		end, fresh, err := readIndex(bytes.NewReader(index), [16]byte{0: 1, 15: 16}, 1000,
-			func(record) {})
+		end, fresh, err := layout.Read(bytes.NewReader(index), [16]byte{0: 1, 15: 16}, 1000,
+			func(layout.Record) {})
 		if err != nil || end > int64(len(index)) || fresh != (end == 0) {
 			t.Fatalf("end %d of %d, fresh %v, %v", end, len(index), fresh, err)
 		}

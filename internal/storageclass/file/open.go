@@ -14,6 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/layout"
 )
 
 // openStore opens the dataset's store, and creates it if it is missing.
@@ -110,7 +111,7 @@ func (s *store) load(dir *disk.Directory, capacity int64) error {
 	if err := s.journal.file.Truncate(end); err != nil {
 		return err
 	}
-	if records := (end - headerSize) / recordSize; records != int64(len(held)) {
+	if records := (end - layout.HeaderSize) / layout.RecordSize; records != int64(len(held)) {
 		// A full disk may prevent it. The old index is valid, too: records that do not hold
 		// are detected by checksums.
 		if err := s.rewriteIndex(dir); err != nil {
@@ -127,17 +128,17 @@ func (s *store) recover(index io.Reader,
 	dataSize, capacity int64,
 ) (held, byOffset []int32, end int64, fresh bool, err error) {
 	added := []int32{} // IDs in the order of their records, some more than once
-	end, fresh, err = readIndex(index, s.fingerprint, len(s.where), func(r record) {
-		if int64(r.id) >= int64(len(s.where)) {
+	end, fresh, err = layout.Read(index, s.fingerprint, len(s.where), func(r layout.Record) {
+		if int64(r.ID) >= int64(len(s.where)) {
 			return
 		}
-		s.where[r.id].Store(absent)
+		s.where[r.ID].Store(absent)
 		if !s.fits(r, dataSize) {
 			return
 		}
-		s.where[r.id].Store(int64(r.offset) + 1)
-		s.note(int(r.id), r.origin)
-		added = append(added, int32(r.id))
+		s.where[r.ID].Store(int64(r.Offset) + 1)
+		s.note(int(r.ID), r.Origin)
+		added = append(added, int32(r.ID))
 	})
 	if err != nil || fresh {
 		return nil, nil, 0, fresh, err
@@ -151,10 +152,10 @@ func (s *store) recover(index io.Reader,
 }
 
 // fits reports whether the record is plausible.
-func (s *store) fits(r record, dataSize int64) bool {
-	return r.length != dropped && r.length <= math.MaxInt64 &&
-		int64(r.length) == s.sampleSize(int(r.id)) &&
-		r.offset <= uint64(dataSize) && r.length <= uint64(dataSize)-r.offset
+func (s *store) fits(r layout.Record, dataSize int64) bool {
+	return r.Length != layout.Dropped && r.Length <= math.MaxInt64 &&
+		int64(r.Length) == s.sampleSize(int(r.ID)) &&
+		r.Offset <= uint64(dataSize) && r.Length <= uint64(dataSize)-r.Offset
 }
 
 // reset empties both files and starts a new index.
@@ -165,10 +166,10 @@ func (s *store) reset(capacity int64) error {
 	if err := s.data.Truncate(0); err != nil {
 		return err
 	}
-	if _, err := s.journal.file.WriteAt(encodeHeader(s.fingerprint, len(s.where)), 0); err != nil {
+	if _, err := s.journal.file.WriteAt(layout.Header(s.fingerprint, len(s.where)), 0); err != nil {
 		return err
 	}
-	s.journal.mu.end = headerSize
+	s.journal.mu.end = layout.HeaderSize
 	s.mu.space = arena.New(capacity, false)
 	return nil
 }
@@ -240,14 +241,14 @@ func (s *store) rewriteIndex(dir *disk.Directory) error {
 		return err
 	}
 	w := bufio.NewWriterSize(f, 1<<20)
-	_, _ = w.Write(encodeHeader(s.fingerprint, len(s.where)))
-	buffer := make([]byte, 0, recordSize)
+	_, _ = w.Write(layout.Header(s.fingerprint, len(s.where)))
+	buffer := make([]byte, 0, layout.RecordSize)
 	held := s.mu.order.Held(s.holds)
 	for _, id := range held {
-		_, _ = w.Write(record{
-			id: uint32(id), origin: s.origin(int(id)),
-			offset: uint64(s.where[id].Load() - 1), length: uint64(s.sampleSize(int(id))),
-		}.appendTo(buffer))
+		_, _ = w.Write(layout.Record{
+			ID: uint32(id), Origin: s.origin(int(id)),
+			Offset: uint64(s.where[id].Load() - 1), Length: uint64(s.sampleSize(int(id))),
+		}.AppendTo(buffer))
 	}
 	err = w.Flush()
 	if err == nil {
@@ -260,6 +261,6 @@ func (s *store) rewriteIndex(dir *disk.Directory) error {
 	}
 	_ = s.journal.file.Close()
 	s.journal.file = f
-	s.journal.mu.end = headerSize + int64(len(held))*recordSize
+	s.journal.mu.end = layout.HeaderSize + int64(len(held))*layout.RecordSize
 	return nil
 }

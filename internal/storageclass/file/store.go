@@ -14,6 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/storageclass/arena"
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/layout"
 )
 
 // Values of store.where for samples that are not held. For a sample that is held it is the offset +
@@ -92,7 +93,9 @@ func (s *store) Put(id int, data []byte, origin storageclass.Origin) error {
 		return err
 	}
 	s.note(id, origin)
-	err = s.journal.add(false, record{uint32(id), uint64(offset), uint64(len(data)), origin})
+	err = s.journal.add(false, layout.Record{
+		ID: uint32(id), Offset: uint64(offset), Length: uint64(len(data)), Origin: origin,
+	})
 	if err != nil {
 		s.class.stop(disk.Why(err))
 	}
@@ -161,9 +164,9 @@ func (s *store) remove(taken []located) {
 	if len(taken) == 0 {
 		return
 	}
-	records, freed := make([]record, len(taken)), make([]arena.Extent, len(taken))
+	records, freed := make([]layout.Record, len(taken)), make([]arena.Extent, len(taken))
 	for i, l := range taken {
-		records[i] = record{id: uint32(l.id), offset: uint64(l.at - 1), length: dropped}
+		records[i] = layout.Record{ID: uint32(l.id), Offset: uint64(l.at - 1), Length: layout.Dropped}
 		freed[i] = arena.Extent{Offset: l.at - 1, Length: s.sampleSize(l.id)}
 	}
 	if err := s.journal.add(true, records...); err != nil {
