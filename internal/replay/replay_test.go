@@ -257,6 +257,45 @@ func TestRunThatWasWarm(t *testing.T) {
 	}
 }
 
+// TestRunVariedStartsAsWarm: in a what-if question classes hold at the start what they held when the
+// run began, as much of it as there is capacity for.
+func TestRunVariedStartsAsWarm(t *testing.T) {
+	report := finishedRun()
+	class := report["classes"].([]any)[0].(map[string]any)
+	class["capacity"] = 50_000_000
+	class["held_at_start"] = map[string]any{"samples": 50, "bytes": 50_000_000}
+	run, err := readRun(t, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran, err := run.Simulate(t.Context(), nil, AsItRan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := run.Simulate(t.Context(), nil, Variation{Memory: 50_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(ran, same); diff != "" {
+		t.Errorf("with as much memory as the run had (-as it ran, +what if):\n%s", diff)
+	}
+	for v, want := range map[Variation]float64{
+		{Memory: 100_000_000}:           50,
+		{Memory: 20_000_000}:            3 * 80,
+		{Memory: -1, Nodes: 2}:          0, // each holds a half, as the node of the run did
+		{Memory: 20_000_000, Nodes: 2}:  3 * 60,
+		{Memory: 100_000_000, Nodes: 2}: 0,
+	} {
+		got, err := run.Simulate(t.Context(), nil, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got.Source-want) > 0.1*want+5 {
+			t.Errorf("%+v: %v MB from the source, want %v", v, got.Source, want)
+		}
+	}
+}
+
 // TestRunVaried: what-if questions change the memory of each node and their number.
 func TestRunVaried(t *testing.T) {
 	run, err := readRun(t, finishedRun())
@@ -324,6 +363,34 @@ func TestRunOfPython(t *testing.T) {
 	}
 	if math.Abs(run.Epochs[1].Seconds-0.5) > 1e-9 {
 		t.Errorf("epoch 1 takes %v s, want 0.5", run.Epochs[1].Seconds)
+	}
+}
+
+// TestRunSaysWhatIsLeftOut: an epoch that some node had not finished is named, with how far each was.
+func TestRunSaysWhatIsLeftOut(t *testing.T) {
+	for _, c := range []struct {
+		batches int // of epoch 2 on node 1
+		want    []string
+	}{
+		{10, nil},
+		{9, []string{"epoch 2 is", "node 0 had 10 of its 10 batches", "node 1 had 9 of"}},
+	} {
+		report := onNodes()
+		node := report["nodes"].([]any)[1].(map[string]any)
+		node["epochs"].([]any)[2].(map[string]any)["batches"] = c.batches
+		run, err := readRun(t, report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := run.LeftOut()
+		if c.want == nil && got != "" {
+			t.Errorf("nothing is left out: %s", got)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q lacks %q", got, want)
+			}
+		}
 	}
 }
 
