@@ -44,6 +44,8 @@ type rigOptions struct {
 	planAll     bool // plan all samples for the first class, whatever its capacity
 	known       map[string]perfmodel.Known
 	keepAll     bool // the file class keeps everything that is read
+	// wrap replaces the store of each class; nil: it does not
+	wrap func(storageclass.Store) storageclass.Store
 }
 
 // plain returns options for samples of 100 bytes.
@@ -61,6 +63,9 @@ func newRig(t testing.TB, o rigOptions) *rig {
 	var classes []Class
 	for i, store := range g.stores {
 		name := g.opened.Names[i]
+		if o.wrap != nil {
+			store = o.wrap(store)
+		}
 		classes = append(classes,
 			Class{Name: name, Store: store, KeepAll: o.keepAll && name == "file"})
 	}
@@ -101,4 +106,41 @@ func (g *rig) fetch(ctx context.Context, id int) ([]byte, error) {
 	s, err := g.cache.Fetch(ctx, &Request{}, id, make([]byte, g.source.Index.Size(id)))
 	defer s.Release()
 	return bytes.Clone(s.Data), err
+}
+
+// heldUp is a store whose writes wait until it is closed.
+type heldUp struct {
+	storageclass.Store
+	until chan struct{}
+}
+
+func (s heldUp) Put(id int, data []byte, origin storageclass.Origin) error {
+	<-s.until
+	return s.Store.Put(id, data, origin)
+}
+
+// TestCopyThatWaitsIsNoReadOfTheClass: a sample that is delivered while its copy waits to be written
+// counts for neither its class nor the source.
+func TestCopyThatWaitsIsNoReadOfTheClass(t *testing.T) {
+	until := make(chan struct{})
+	o := plain(1)
+	o.file, o.dir = 400, t.TempDir()
+	o.wrap = func(s storageclass.Store) storageclass.Store { return heldUp{s, until} }
+	g := newRig(t, o)
+	defer g.close()
+	for _, want := range []string{"source", "writeback", "file"} {
+		if want == "file" {
+			close(until)
+			g.cache.classes[0].writer.Flush(t.Context())
+		}
+		_, tier, err := g.fetched(t, &Request{}, 0)
+		if got := g.cache.TierName(tier); err != nil || got != want || int(tier) >= g.cache.Tiers() {
+			t.Errorf("from %q (%d of %d), %v; want %q", got, tier, g.cache.Tiers(), err, want)
+		}
+		for _, s := range g.cache.Speeds() {
+			if s.Tier == "file" && (s.Samples > 0) != (want == "file") {
+				t.Errorf("%s: the class delivered %d samples", want, s.Samples)
+			}
+		}
+	}
 }
