@@ -119,8 +119,8 @@ func (s heldUp) Put(id int, data []byte, origin storageclass.Origin) error {
 	return s.Store.Put(id, data, origin)
 }
 
-// TestCopyThatWaitsIsNoReadOfTheClass: a sample that is delivered while its copy waits to be written
-// counts for neither its class nor the source.
+// TestCopyThatWaitsIsNoReadOfTheClass: a sample that is delivered while its copy waits to be
+// written counts for neither its class nor the source.
 func TestCopyThatWaitsIsNoReadOfTheClass(t *testing.T) {
 	until := make(chan struct{})
 	o := plain(1)
@@ -134,7 +134,8 @@ func TestCopyThatWaitsIsNoReadOfTheClass(t *testing.T) {
 			g.cache.classes[0].writer.Flush(t.Context())
 		}
 		_, tier, err := g.fetched(t, &Request{}, 0)
-		if got := g.cache.TierName(tier); err != nil || got != want || int(tier) >= g.cache.Tiers() {
+		got := g.cache.TierName(tier)
+		if err != nil || got != want || int(tier) >= g.cache.Tiers() {
 			t.Errorf("from %q (%d of %d), %v; want %q", got, tier, g.cache.Tiers(), err, want)
 		}
 		for _, s := range g.cache.Speeds() {

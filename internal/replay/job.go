@@ -182,21 +182,18 @@ func (r *Run) hold(job *rerun.Job, left *placement.Plan, nodes []placement.Node)
 			}
 			ids := left.Nodes[i].Classes[j]
 			ids = ids[:min(held, len(ids))]
-			keepsAll := held >= r.report.Samples // a class that keeps all that is read
-			if keepsAll {
-				ids = make([]int32, r.report.Samples)
-				for id := range ids {
-					ids[id] = int32(id)
-				}
+			all := held >= r.report.Samples
+			if all || r.keepsAll(class) {
+				ids = r.first(ids, held)
 			}
 			room := node.Capacity[j]
 			for n, k := range ids {
 				if room -= job.Sizes[k]; room < 0 && node.Capacity[j] < class.Capacity {
-					ids, keepsAll = ids[:n], false
+					ids, all = ids[:n], false
 					break
 				}
 			}
-			if keepsAll {
+			if all {
 				node.Kept = ids
 			} else {
 				node.Held[j] = ids
@@ -204,4 +201,18 @@ func (r *Run) hold(job *rerun.Job, left *placement.Plan, nodes []placement.Node)
 			job.Nodes[i].Classes[j].Held = ids
 		}
 	}
+}
+
+// first returns so many samples: those that are planned, then others.
+func (r *Run) first(planned []int32, held int) []int32 {
+	all, in := slices.Clone(planned), make([]bool, r.report.Samples)
+	for _, k := range planned {
+		in[k] = true
+	}
+	for k := range in {
+		if !in[k] && len(all) < held {
+			all = append(all, int32(k))
+		}
+	}
+	return all
 }

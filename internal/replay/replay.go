@@ -263,7 +263,7 @@ func (r *Run) Fits(samples int, bytes int64) bool {
 }
 
 // Tiers returns the names of the tiers that the ranks read from: the source, other nodes, and the
-// storage classes, fastest first.
+// storage classes, fastest first; and from memory in which samples waited to be written to one.
 func (r *Run) Tiers() []string {
 	names := []string{"source"}
 	if len(r.report.Nodes) > 1 {
@@ -271,6 +271,9 @@ func (r *Run) Tiers() []string {
 	}
 	for _, c := range r.report.Nodes[0].Classes {
 		names = append(names, c.Name)
+	}
+	if r.Delivered[stats.Writeback] > 0 {
+		names = append(names, stats.Writeback)
 	}
 	return names
 }

@@ -236,95 +236,6 @@ func TestRunWithTransforms(t *testing.T) {
 	}
 }
 
-// TestRunThatWasWarm: what classes held at the start is not read again, up to what the plan has.
-func TestRunThatWasWarm(t *testing.T) {
-	for held, want := range map[int]float64{0: 100, 40: 60, 100: 0} {
-		report := finishedRun()
-		report["classes"].([]any)[0].(map[string]any)["held_at_start"] = map[string]any{
-			"samples": held, "bytes": held * 1_000_000,
-		}
-		run, err := readRun(t, report)
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := run.Simulate(t.Context(), nil, AsItRan)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if math.Abs(result.Source-want) > 1e-6 {
-			t.Errorf("%d of 100 MB held: %v MB from the source", held, result.Source)
-		}
-	}
-}
-
-// TestRunVariedStartsAsWarm: in a what-if question classes hold at the start what they held when the
-// run began, as much of it as there is capacity for.
-func TestRunVariedStartsAsWarm(t *testing.T) {
-	report := finishedRun()
-	class := report["classes"].([]any)[0].(map[string]any)
-	class["capacity"] = 50_000_000
-	class["held_at_start"] = map[string]any{"samples": 50, "bytes": 50_000_000}
-	run, err := readRun(t, report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	ran, err := run.Simulate(t.Context(), nil, AsItRan)
-	if err != nil {
-		t.Fatal(err)
-	}
-	same, err := run.Simulate(t.Context(), nil, Variation{Memory: 50_000_000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(ran, same); diff != "" {
-		t.Errorf("with as much memory as the run had (-as it ran, +what if):\n%s", diff)
-	}
-	for v, want := range map[Variation]float64{
-		{Memory: 100_000_000}:           50,
-		{Memory: 20_000_000}:            3 * 80,
-		{Memory: -1, Nodes: 2}:          0, // each holds a half, as the node of the run did
-		{Memory: 20_000_000, Nodes: 2}:  3 * 60,
-		{Memory: 100_000_000, Nodes: 2}: 0,
-	} {
-		got, err := run.Simulate(t.Context(), nil, v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if math.Abs(got.Source-want) > 0.1*want+5 {
-			t.Errorf("%+v: %v MB from the source, want %v", v, got.Source, want)
-		}
-	}
-}
-
-// TestRunVaried: what-if questions change the memory of each node and their number.
-func TestRunVaried(t *testing.T) {
-	run, err := readRun(t, finishedRun())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		v      Variation
-		source float64 // MB
-	}{
-		{AsItRan, 100},
-		{Variation{Memory: 50_000_000}, 200},
-		{Variation{Memory: 0}, 300},
-		{Variation{Memory: 25_000_000, Nodes: 2}, 200},
-		{Variation{Memory: -1, Nodes: 2}, 100},
-	} {
-		result, err := run.Simulate(t.Context(), nil, c.v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// A sample that is being read for one epoch when the next one needs it is read once; one that
-		// another node owns is read directly if that is sooner, or if the answer takes longer than was
-		// guessed.
-		if result.Source > 1.1*c.source || result.Source < 0.85*c.source {
-			t.Errorf("%+v: %v MB from the source, want %v", c.v, result.Source, c.source)
-		}
-	}
-}
-
 // TestRunOfAnEarlierVersion: a report that version 0.2 saved is read like today's.
 func TestRunOfAnEarlierVersion(t *testing.T) {
 	want, err := readRun(t, finishedRun())
@@ -366,7 +277,8 @@ func TestRunOfPython(t *testing.T) {
 	}
 }
 
-// TestRunSaysWhatIsLeftOut: an epoch that some node had not finished is named, with how far each was.
+// TestRunSaysWhatIsLeftOut: an epoch that some node had not finished is named, with how far each
+// was.
 func TestRunSaysWhatIsLeftOut(t *testing.T) {
 	for _, c := range []struct {
 		batches int // of epoch 2 on node 1

@@ -35,8 +35,9 @@ type flight struct {
 var errElsewhere = errors.New("the sample is being fetched from another node")
 
 const (
-	sourceTier = "source"
-	peerTier   = "peer"
+	sourceTier    = "source"
+	peerTier      = "peer"
+	writebackTier = "writeback"
 )
 
 // fetch brings a sample as cache.Cache.Fetch does, and calls done with where it came from.
@@ -44,6 +45,10 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 	class, _, holds := n.class(k)
 	if holds && class.Memory {
 		done(sample{tier: class.Name})
+		return
+	}
+	if n.in[k]&copied != 0 {
+		done(sample{tier: writebackTier})
 		return
 	}
 	tier, direct := n.route(k, r, holds)
@@ -66,9 +71,7 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 	n.flights[k] = f
 	land := func(tier string) {
 		delete(n.flights, k)
-		if n.in[k] != 0 {
-			n.in[k] |= there
-		}
+		n.keep(k, r.due == nil && !r.remote)
 		done(sample{tier: tier})
 		for _, follower := range f.followers {
 			follower(sample{tier: tier})

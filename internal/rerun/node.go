@@ -29,14 +29,15 @@ type node struct {
 	dispatching bool
 
 	// in holds, for each sample, the class that is to hold it, from 1, and whether it does: see
-	// there. 0: none.
+	// there and copied. 0: none.
 	in      []uint8
 	flights map[int32]*flight
 	gate    gate
 	threads servers
 	classes []queue // reads of those that are not in memory
-	sent    queue   // to other nodes
-	got     queue   // from other nodes
+	writers []writer
+	sent    queue // to other nodes
+	got     queue // from other nodes
 
 	source, file meter.Meter
 	peers        []peer // by number
@@ -50,8 +51,12 @@ type peer struct {
 	waited   float64 // seconds that it waited for that, averaged over all of these answers
 }
 
-// there is set in node.in if the class holds the sample.
-const there = 0x80
+const (
+	// there is set in node.in if the class holds the sample, and copied if a copy of it waits to be
+	// written there.
+	there  = 0x80
+	copied = 0x40
+)
 
 // beside is how many workers there are besides those that read from the source (cache.Threads).
 const beside = 16
@@ -79,6 +84,11 @@ func newNode(c *cluster, number int) *node {
 		n.peers[i].meter.Know(knownOr(known.Network, perfmodel.GuessedPeer))
 	}
 	for j, class := range n.spec.Classes {
+		for k := range n.in {
+			if class.KeepAll && n.in[k] == 0 {
+				n.in[k] = uint8(j + 1)
+			}
+		}
 		q := queue{}
 		if !class.Memory {
 			q.perMB = 1 / class.Rate
@@ -88,9 +98,11 @@ func newNode(c *cluster, number int) *node {
 			}
 			n.file.Know(guess)
 		}
-		n.classes = append(n.classes, q)
+		n.classes, n.writers = append(n.classes, q), append(n.writers, writer{rate: class.Write})
 		for _, k := range class.Held {
-			n.in[k] = uint8(j+1) | there
+			if n.in[k]&there == 0 {
+				n.in[k] = uint8(j+1) | there
+			}
 		}
 	}
 	return n
@@ -141,7 +153,7 @@ func (n *node) class(k int32) (class *Class, number int, holds bool) {
 	if in == 0 {
 		return nil, 0, false
 	}
-	number = int(in &^ there)
+	number = int(in &^ (there | copied))
 	return &n.spec.Classes[number-1], number, in&there != 0
 }
 
@@ -220,7 +232,7 @@ func (n *node) dispatchOne() {
 	case len(n.tasks) > 0:
 		n.workers++
 		n.bring(heap.Pop(&n.tasks).(task))
-	case len(n.fills) > 0 && n.filling < max(most*3/4, 1):
+	case len(n.fills) > 0 && n.filling < max(most*3/4, 1) && n.room():
 		n.fillOne()
 	default:
 		return
@@ -267,7 +279,7 @@ func (n *node) fillOne() {
 	}
 	k := (*ids)[0]
 	*ids = (*ids)[1:]
-	if n.in[k]&there != 0 {
+	if n.in[k]&(there|copied) != 0 {
 		return
 	}
 	n.workers++
