@@ -24,6 +24,8 @@ type comparison struct {
 	Rows    []compared `json:"rows"`
 	// LeftOut says which epochs are not compared, because some ranks were still in them; "": none.
 	LeftOut string `json:"left_out,omitempty"`
+	// Unsure says what of the machine the run did not measure well.
+	Unsure []string `json:"unsure,omitempty"`
 	// WhatIf predicts the run with the changes that were asked for; nil: none.
 	WhatIf *changedRun `json:"what_if,omitempty"`
 }
@@ -177,6 +179,7 @@ func (o *fromRunOptions) simulate(ctx context.Context, run *replay.Run,
 func compareRun(path string, run *replay.Run, result *rerun.Result) *comparison {
 	c := &comparison{
 		Report: path, Dataset: run.Dataset, Policy: run.Policy, LeftOut: run.LeftOut(),
+		Unsure: run.Unsure(),
 	}
 	add := func(what, unit string, predicted, measured float64) {
 		row := compared{What: what, Unit: unit, Predicted: predicted, Measured: measured}
@@ -240,6 +243,9 @@ func printComparison(c *comparison, out io.Writer) error {
 	}
 	if err := w.Flush(); err != nil {
 		return err
+	}
+	for _, what := range c.Unsure {
+		fmt.Fprintf(out, "\n%s\n", what)
 	}
 	if c.LeftOut != "" {
 		fmt.Fprintf(out, "\n%s\n", c.LeftOut)

@@ -48,9 +48,10 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	v Variation,
 ) (*rerun.Job, error) {
 	c := r.report
+	source, _ := r.sourceRate()
 	job := &rerun.Job{
 		Stream: r.stream, Epochs: len(r.Epochs), Sizes: make([]int64, c.Samples),
-		Source: r.rate("source", true), Link: unmeasured, Step: r.step, Free: r.Free,
+		Source: source, Link: unmeasured, Step: r.step, Free: r.Free,
 	}
 	for id := range job.Sizes {
 		job.Sizes[id] = int64(math.Round(float64(c.Bytes) / float64(c.Samples)))

@@ -151,22 +151,6 @@ func (r *Run) begin(nodes []rerun.Node) {
 	}
 }
 
-// link returns what a node receives from the others at most, in MB/s.
-func (r *Run) link() float64 {
-	most := 0.0
-	for _, n := range r.report.Nodes {
-		for _, m := range n.Tiers {
-			if m.Tier == "peer" {
-				most = max(most, m.Peak)
-			}
-		}
-	}
-	if most == 0 { // of an earlier version, or nothing was received
-		return r.fastest("peer")
-	}
-	return most
-}
-
 // fastest returns what a tier delivered to a node in the epoch in which that was most, in MB/s
 // while reads were in progress: in the first epoch a class is written to as well.
 func (r *Run) fastest(tier string) float64 {
