@@ -1,8 +1,6 @@
 package rerun
 
 import (
-	"container/heap"
-
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
@@ -19,7 +17,7 @@ type node struct {
 	// staging is the MB of a rank's staging buffer.
 	staging float64
 
-	tasks   tasks
+	tasks   heap[task]
 	seq     int
 	workers int // that have a task or fill
 	fills   [][]int32
@@ -179,25 +177,12 @@ type task struct {
 	seq    int
 }
 
-// tasks is a heap by the step that needs the sample, then by arrival.
-type tasks []task
-
-func (t tasks) Len() int { return len(t) }
-func (t tasks) Less(i, j int) bool {
-	if t[i].batch.step != t[j].batch.step {
-		return t[i].batch.step < t[j].batch.step
+// before sorts tasks by the step that needs the sample, then by arrival.
+func (t task) before(o task) bool {
+	if t.batch.step != o.batch.step {
+		return t.batch.step < o.batch.step
 	}
-	return t[i].seq < t[j].seq
-}
-func (t tasks) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-func (t *tasks) Push(x any)   { *t = append(*t, x.(task)) }
-
-func (t *tasks) Pop() any {
-	last := len(*t) - 1
-	x := (*t)[last]
-	(*t)[last] = task{}
-	*t = (*t)[:last]
-	return x
+	return t.seq < o.seq
 }
 
 // bringAll queues the samples of a batch that are not in memory.
@@ -209,7 +194,7 @@ func (n *node) bringAll(b *batch, ids []int32) {
 		}
 		b.left++
 		n.seq++
-		heap.Push(&n.tasks, task{b, k, n.seq})
+		n.tasks.push(task{b, k, n.seq})
 	}
 }
 
@@ -231,7 +216,7 @@ func (n *node) dispatchOne() {
 		return
 	case len(n.tasks) > 0:
 		n.workers++
-		n.bring(heap.Pop(&n.tasks).(task))
+		n.bring(n.tasks.pop())
 	case len(n.fills) > 0 && n.filling < max(most*3/4, 1) && n.room():
 		n.fillOne()
 	default:

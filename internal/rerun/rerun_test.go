@@ -23,7 +23,7 @@ type shape struct {
 
 // job returns a job with a source of 100 MB/s, links of 1000 MB/s, and steps of 10 ms. Node n owns
 // the samples n*cached to (n+1)*cached.
-func (s shape) job(t *testing.T) *Job {
+func (s shape) job(t testing.TB) *Job {
 	t.Helper()
 	stream, err := access.New(access.Spec{
 		Samples: s.samples, Seed: 3, Epochs: s.epochs, WorldSize: s.nodes,
