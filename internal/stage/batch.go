@@ -42,7 +42,7 @@ type batch struct {
 	state batchState
 
 	o       *Options
-	stager  *Stager       // for due and reserve alone
+	stager  *Stager       // for due, left and reserve alone
 	sizes   *sizes        // sizes of the rank's results, if they vary
 	staged  *atomic.Int64 // number of the rank's staged batches
 	view    *access.Epoch
@@ -140,18 +140,28 @@ func (b *batch) to(next batchState) {
 	b.state = next
 }
 
-// due returns when the process needs the batch, in seconds from now.
-func (b *batch) due(now time.Time) float64 { return b.stager.due(now, int(b.order)) }
+// due returns when a sample of the batch is needed, in seconds from now: when the process needs the
+// batch; but if threads that transform samples are the bottleneck, when they would have nothing
+// else to do. If samples come later than that, batches do not: there are others to transform.
+func (b *batch) due(now time.Time) float64 {
+	due := b.stager.due(now, int(b.order))
+	if p := b.stager.o.Preprocessor; p != nil {
+		due = max(due, p.Takes(int(b.stager.left.Load())))
+	}
+	return due
+}
 
 // begin starts the fetching of this many samples.
 func (b *batch) begin(samples int) {
 	b.to(fetching)
 	b.left.Store(int32(samples))
+	b.stager.left.Add(int64(samples))
 	b.done = make(chan struct{})
 }
 
 // arrived counts the arrival of one sample. The last one ends the fetching.
 func (b *batch) arrived() {
+	b.stager.left.Add(-1)
 	if b.left.Add(-1) > 0 {
 		return
 	}

@@ -26,6 +26,8 @@ func (summary) Steps() []string { return []string{"Read", "Sum"} }
 
 func (summary) Expected(int64) int64 { return 20 }
 
+func (summary) Takes(int) float64 { return 0 }
+
 func (d summary) Apply(alloc func(int) ([]byte, error), src []byte, epoch, id int,
 	spent []time.Duration,
 ) error {
@@ -206,5 +208,26 @@ func TestStallIsNotChargedToStepsThatFailed(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// busy is a summary that is the bottleneck.
+type busy struct{ summary }
+
+func (busy) Takes(samples int) float64 { return 0.5 * float64(samples) }
+
+// TestSamplesAreDueWhenThreadsNeedThem checks that a sample is not needed before the threads have
+// transformed all others, however long the process has been waiting.
+func TestSamplesAreDueWhenThreadsNeedThem(t *testing.T) {
+	for _, c := range []struct {
+		p    Preprocessor
+		want float64
+	}{{busy{}, 3}, {summary{}, 0}} {
+		b := &batch{stager: &Stager{o: Options{Preprocessor: c.p}}}
+		b.begin(7)
+		b.arrived()
+		if got := b.due(time.Now()); got != c.want {
+			t.Errorf("%T: due in %.1f s, want %.1f s", c.p, got, c.want)
+		}
 	}
 }

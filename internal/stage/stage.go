@@ -60,6 +60,9 @@ type Preprocessor interface {
 	// the epoch. Any other error is permanent.
 	Apply(alloc func(size int) ([]byte, error), src []byte, epoch, draw int,
 		spent []time.Duration) error
+	// Takes estimates how long it takes to transform so many samples, in seconds; 0 if threads are
+	// idle, so that more could be transformed.
+	Takes(samples int) float64
 }
 
 // Options are the options of a Stager.

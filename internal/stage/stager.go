@@ -16,7 +16,7 @@ type Stager struct {
 	demand chan struct{} // Lazy: a token for each batch asked for
 	reap   sync.WaitGroup
 
-	mu          sync.Mutex // guards the following, except barriers, sizes, moved and staged
+	mu          sync.Mutex // guards the following, but for barriers, sizes, moved, staged, left
 	outstanding int        // batches planned and not yet sent
 	// Of the current Run: the step that it began with, counted over all epochs, and how many
 	// batches were laid out, emitted, and taken by the process.
@@ -32,6 +32,7 @@ type Stager struct {
 
 	moved  chan struct{} // receives a token when taken has changed
 	staged atomic.Int64
+	left   atomic.Int64 // samples of all batches that have not arrived
 }
 
 // New returns a stager, which owns the buffer from now on.

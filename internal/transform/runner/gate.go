@@ -28,6 +28,12 @@ type gate struct {
 	// limits throughput.
 	since time.Time // beginning of the window; zero: none
 	done  int       // items done since then
+	// each is the time from one finished item to the next while items wait, a moving average in
+	// seconds, and last when one was finished; zero: none since items wait.
+	each   float64
+	timed  int // items in each
+	last   time.Time
+	waited time.Time // when an item was finished while others waited; zero: never
 }
 
 // item is a sample to transform.
@@ -93,6 +99,7 @@ func (g *gate) next(since time.Time, own *item, w *worker) *item {
 	defer g.mu.Unlock()
 	now := g.now()
 	g.measure(now)
+	g.count(now)
 	if len(g.line) > 0 && g.in <= g.open && now.Sub(since) < turnTime {
 		return g.first()
 	}
@@ -107,6 +114,36 @@ func (g *gate) next(since time.Time, own *item, w *worker) *item {
 	g.reuse(own)
 	return nil
 }
+
+// count counts a finished item for each. The caller must hold g.mu.
+func (g *gate) count(now time.Time) {
+	if len(g.line) == 0 {
+		g.last = time.Time{}
+		return
+	}
+	g.waited = now
+	if !g.last.IsZero() {
+		g.timed++
+		g.each += (now.Sub(g.last).Seconds() - g.each) / float64(min(g.timed, newest))
+	}
+	g.last = now
+}
+
+// newest is how many items a moving average is over.
+const newest = 32
+
+// takes estimates how long so many items take, in seconds; 0 if none has waited for a while.
+func (g *gate) takes(items int) float64 {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if len(g.line) == 0 && g.now().Sub(g.waited) > lull {
+		return 0
+	}
+	return float64(items) * g.each
+}
+
+// lull is for how long no item may wait although threads are the bottleneck: items come in bursts.
+const lull = 50 * time.Millisecond
 
 // first removes the first item from the line. The caller must hold g.mu.
 func (g *gate) first() *item {

@@ -221,3 +221,29 @@ func TestGateAdmitsAsManyAsOpen(t *testing.T) {
 		let(7)
 	})
 }
+
+// TestTakes checks the estimate of how long items take on all threads together; nothing while none
+// waits.
+func TestTakes(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 30 * time.Millisecond
+		g := newGate(Options{Threads: 3}, time.Now)
+		var all sync.WaitGroup
+		for i := range 63 {
+			all.Go(func() { visit(g, i, func(int) { time.Sleep(took) }) })
+		}
+		synctest.Wait()
+		if got := g.takes(30); got != 0 {
+			t.Errorf("nothing is known yet: %.3f s", got)
+		}
+		time.Sleep(10*took + took/2)
+		if got, want := g.takes(30), 30*took.Seconds()/3; got < 0.8*want || got > 1.2*want {
+			t.Errorf("30 items on 3 threads: %.3f s, want about %.3f s", got, want)
+		}
+		all.Wait()
+		time.Sleep(2 * lull)
+		if got := g.takes(30); got != 0 {
+			t.Errorf("none waits: %.3f s", got)
+		}
+	})
+}

@@ -106,6 +106,11 @@ func (p *Runner) Apply(alloc func(size int) ([]byte, error), src []byte, epoch, 
 	return err
 }
 
+// Takes estimates how long it takes to transform so many samples on all threads, in seconds; 0 if
+// no sample has waited for admission for some time, so that more could be transformed. It takes one
+// lock.
+func (p *Runner) Takes(samples int) float64 { return p.gate.takes(samples) }
+
 // turn does the caller's own item, and then those of others for up to turnTime. It returns the
 // error of its own.
 func (p *Runner) turn(own *item) (err error) {
