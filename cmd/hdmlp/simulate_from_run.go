@@ -22,6 +22,10 @@ type comparison struct {
 	Dataset string     `json:"dataset"`
 	Policy  string     `json:"policy"`
 	Rows    []compared `json:"rows"`
+	// LeftOut says which epochs are not compared, because some ranks were still in them; "": none.
+	LeftOut string `json:"left_out,omitempty"`
+	// Unsure says what of the machine the run did not measure well.
+	Unsure []string `json:"unsure,omitempty"`
 	// WhatIf predicts the run with the changes that were asked for; nil: none.
 	WhatIf *changedRun `json:"what_if,omitempty"`
 }
@@ -77,9 +81,14 @@ func (o *fromRunOptions) variation() (v replay.Variation, words []string, err er
 	return v, words, nil
 }
 
-// startup is the time in seconds at the beginning of a run which is not compared: streams start,
-// and their number is tuned. If the first epoch takes less, it is compared as it is.
-const startup = 1
+const (
+	// startup is the time in seconds at the beginning of a run which is not compared: streams start,
+	// and their number is tuned.
+	startup = 1
+	// A first epoch that takes less than shortest, predicted or measured, is compared as it is: there
+	// would be little left of it to compare, or less than nothing.
+	shortest = 2 * startup
+)
 
 // maxRun is the size limit of a report, in bytes.
 const maxRun = 256 << 20
@@ -169,7 +178,10 @@ func (o *fromRunOptions) simulate(ctx context.Context, run *replay.Run,
 }
 
 func compareRun(path string, run *replay.Run, result *rerun.Result) *comparison {
-	c := &comparison{Report: path, Dataset: run.Dataset, Policy: run.Policy}
+	c := &comparison{
+		Report: path, Dataset: run.Dataset, Policy: run.Policy, LeftOut: run.LeftOut(),
+		Unsure: run.Unsure(),
+	}
 	add := func(what, unit string, predicted, measured float64) {
 		row := compared{What: what, Unit: unit, Predicted: predicted, Measured: measured}
 		if measured != 0 {
@@ -180,7 +192,7 @@ func compareRun(path string, run *replay.Run, result *rerun.Result) *comparison 
 	var all [2]float64 // predicted, measured
 	for i, e := range run.Epochs {
 		what, without := fmt.Sprintf("epoch %d", e.Epoch), 0.0
-		if i == 0 && e.Seconds > startup {
+		if i == 0 && min(e.Seconds, result.Epochs[i]) >= shortest {
 			what, without = what+" after 1 s", startup
 		}
 		predicted, measured := result.Epochs[i]-without, e.Seconds-without
@@ -230,8 +242,17 @@ func printComparison(c *comparison, out io.Writer) error {
 		fmt.Fprintf(w, "%s\t%.3f %s\t%.3f %s\t%s\t\n", r.What, r.Predicted, r.Unit,
 			r.Measured, r.Unit, relative)
 	}
-	if err := w.Flush(); err != nil || c.WhatIf == nil {
+	if err := w.Flush(); err != nil {
 		return err
+	}
+	for _, what := range c.Unsure {
+		fmt.Fprintf(out, "\n%s\n", what)
+	}
+	if c.LeftOut != "" {
+		fmt.Fprintf(out, "\n%s\n", c.LeftOut)
+	}
+	if c.WhatIf == nil {
+		return nil
 	}
 	fmt.Fprintf(out, "\nPredicted for %s:\n\n", strings.Join(c.WhatIf.Changed, ", "))
 	w = tabwriter.NewWriter(out, 0, 0, 3, ' ', tabwriter.AlignRight)

@@ -302,6 +302,9 @@ func (a *Assembly) Close() {
 		a.parts.Use.Stop() // the planner may be making room
 	}
 	if a.Job != nil {
+		if a.Coordinator != nil {
+			a.Coordinator.Leave(a.Job.Summary().Nodes[0])
+		}
 		a.Job.Close()
 		if err := a.live.Store(a.staging(), a.transformThreads()); err != nil {
 			a.spec.Log.Info("what was measured of this machine is not stored: the next job on the "+

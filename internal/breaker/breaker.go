@@ -257,24 +257,16 @@ func (c *circuit) worth(id int, now time.Time) bool {
 		!(id/8 < len(c.mu.away) && c.mu.away[id/8]&(1<<(id%8)) != 0)
 }
 
-// A node that was not chosen for some time is explored, to keep its estimate current: one request
-// is attracted by an arrival of 0. That happens at most every exploreEvery, and at most every rest
-// times what a request is predicted to take.
-const (
-	exploreEvery = time.Second
-	rest         = 100
-)
-
 // arrival predicts how long a request would take that begins now, in seconds, if reads from the
-// source take so long.
+// source take so long. A node that was not chosen for some time is explored, to keep its estimate
+// current: one request is attracted by an arrival of 0.
 func (c *circuit) arrival(now time.Time, bytes int64, source float64) float64 {
 	c.mu.Lock()
 	cold, waited := c.mu.cold, c.mu.waited
 	c.mu.Unlock()
 	seconds := c.meter.Arrival(now, bytes, waited) + cold*source
-	idle, measured := c.meter.Idle(now)
-	least := max(exploreEvery, time.Duration(rest*seconds*float64(time.Second)))
-	if !measured || idle < least {
+	least := meter.Rest(seconds)
+	if c.meter.Idle(now) < least {
 		return seconds
 	}
 	c.mu.Lock()

@@ -110,3 +110,41 @@ func (g *rig) fetch(ctx context.Context, id int) ([]byte, error) {
 	defer s.Release()
 	return bytes.Clone(s.Data), err
 }
+
+// heldUp is a store whose writes wait until it is closed.
+type heldUp struct {
+	storageclass.Store
+	until chan struct{}
+}
+
+func (s heldUp) Put(id int, data []byte, origin storageclass.Origin) error {
+	<-s.until
+	return s.Store.Put(id, data, origin)
+}
+
+// TestCopyThatWaitsIsNoReadOfTheClass: a sample that is delivered while its copy waits to be
+// written counts for neither its class nor the source.
+func TestCopyThatWaitsIsNoReadOfTheClass(t *testing.T) {
+	until := make(chan struct{})
+	o := plain(1)
+	o.file, o.dir = 400, t.TempDir()
+	o.wrap = func(s storageclass.Store) storageclass.Store { return heldUp{s, until} }
+	g := newRig(t, o)
+	defer g.close()
+	for _, want := range []string{"source", "writeback", "file"} {
+		if want == "file" {
+			close(until)
+			g.cache.classes[0].writer.Flush(t.Context())
+		}
+		_, tier, err := g.fetched(t, &Request{}, 0)
+		got := g.cache.TierName(tier)
+		if err != nil || got != want || int(tier) >= g.cache.Tiers() {
+			t.Errorf("from %q (%d of %d), %v; want %q", got, tier, g.cache.Tiers(), err, want)
+		}
+		for _, s := range g.cache.Speeds() {
+			if s.Tier == "file" && (s.Samples > 0) != (want == "file") {
+				t.Errorf("%s: the class delivered %d samples", want, s.Samples)
+			}
+		}
+	}
+}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
@@ -132,14 +133,8 @@ type exploration struct {
 	source atomic.Int64 // bytes read from the source to explore it
 }
 
-const (
-	// sourceShare is the share of all bytes that may be read from the source to explore it.
-	sourceShare = 1.0 / 1000
-	// A tier is explored when no read of it has ended for restEvery, and for rest times what a read
-	// of it is predicted to take, so that exploring a slow tier takes at most 1/rest of the time.
-	restEvery = time.Second
-	rest      = 100
-)
+// sourceShare is the share of all bytes that may be read from the source to explore it.
+const sourceShare = 1.0 / 1000
 
 // explore returns the tier to read from instead of the chosen one: sometimes one whose estimate is
 // old.
@@ -150,9 +145,7 @@ func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
 		if i == chosen || tier == Peer { // other nodes' estimates are kept current by Peers
 			continue
 		}
-		least := max(restEvery, time.Duration(rest*candidates[i].Arrival*float64(time.Second)))
-		idle, measured := c.meters[tier].Idle(now)
-		if !measured || idle < least {
+		if idle := c.meters[tier].Idle(now); idle < meter.Rest(candidates[i].Arrival) {
 			continue
 		}
 		if tier == Source {

@@ -7,14 +7,16 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
-// Tier is the tier that a sample is found in: the source, another node, or a storage class.
+// Tier is the tier that a sample is found in: the source, another node, a storage class, or memory
+// where a copy waits to be written to a class.
 type Tier int32
 
-// The tiers. Storage class j (from 1) is FirstClass+j-1.
+// The tiers. Storage class j (from 1) is FirstClass+j-1, and what waits to be written comes last.
 const (
 	Source Tier = iota
 	Peer
@@ -30,12 +32,18 @@ func (c *Cache) TierName(p Tier) string {
 		return "peer"
 	case int(p-FirstClass) < len(c.classes):
 		return c.classes[p-FirstClass].Name
+	case p == c.writeback():
+		return stats.Writeback
 	}
 	return fmt.Sprintf("tier %d", p)
 }
 
 // Tiers returns the number of tiers: Tier is in [0, Tiers).
-func (c *Cache) Tiers() int { return int(FirstClass) + len(c.classes) }
+func (c *Cache) Tiers() int { return int(c.writeback()) + 1 }
+
+// writeback is the tier of samples whose copies wait in memory to be written to a class: reads of
+// these cost neither the class nor any other tier.
+func (c *Cache) writeback() Tier { return FirstClass + Tier(len(c.classes)) }
 
 // Class is a storage class of the node, with its store for the dataset.
 type Class struct {
@@ -138,7 +146,7 @@ func (c *Cache) readComing(id int, dst []byte) (Tier, storageclass.Origin, bool)
 	for j := range c.classes {
 		if w := c.classes[j].writer; w != nil {
 			if origin, ok := w.Read(id, dst); ok {
-				return FirstClass + Tier(j), origin, true
+				return c.writeback(), origin, true
 			}
 		}
 	}

@@ -13,6 +13,7 @@ const askTime = 2 * time.Second
 // The questions that nodes ask each other. Arguments follow the word as JSON.
 const (
 	askReport  = "report"  // no argument; the answer is a NodeReport
+	askFinal   = "final"   // the NodeReport of a node that leaves; any answer means it was received
 	askAudit   = "audit"   // an auditQuestion; the answer is an auditAnswer
 	askStopped = "stopped" // the asking node's stops; any answer means that they were received
 	askAway    = "away"    // an awayMessage; any answer means that it was received
@@ -28,6 +29,8 @@ func (c *Coordinator) answer(ctx context.Context, what string) []byte {
 		if r := c.o.Local.Summary(); r != nil {
 			return marshal(r.Nodes[0])
 		}
+	case askFinal:
+		return c.answerFinal(text)
 	case askAudit:
 		return c.answerAudit(ctx, text)
 	case askStopped:

@@ -39,6 +39,27 @@ func (c *Coordinator) Reports(ctx context.Context, mine stats.NodeReport) []stat
 	return out
 }
 
+// Leave tells the other nodes this node's final figures, which they report when it is gone. Close
+// follows.
+func (c *Coordinator) Leave(final stats.NodeReport) {
+	final.Node = c.me
+	c.ask(context.Background(), askTime, askFinal, final)
+}
+
+// answerFinal takes in the final figures of another node.
+func (c *Coordinator) answerFinal(text string) []byte {
+	var r stats.NodeReport
+	if err := json.Unmarshal([]byte(text), &r); err != nil || r.Node < 0 || r.Node >= c.nodes() ||
+		r.Node == c.me {
+		c.o.Log.Warn("a node sent invalid final figures", "node", r.Node, "error", err)
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.last[r.Node] = heard{r, time.Now()}
+	return []byte{}
+}
+
 // part returns the report in a node's answer, or else its latest report. c.mu must be held.
 func (c *Coordinator) part(n int, answer []byte, now time.Time) stats.NodeReport {
 	var r stats.NodeReport

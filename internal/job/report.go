@@ -15,10 +15,48 @@ import (
 // Report returns the state of the job on this node.
 func (r *Rank) Report() *stats.Report { return r.job.Report() }
 
+const (
+	// settle is how long a report over all nodes waits for ranks that are in the epoch that the rank
+	// which asks has just finished, and settlePause how long it waits before it asks again.
+	settle      = 2 * time.Second
+	settlePause = 50 * time.Millisecond
+)
+
 // ClusterReport returns the merged reports of all nodes of the job. For a node that does not answer
-// within 2 s it has the latest report.
+// within 2 s it has the latest report. If the rank has just finished an epoch, the report waits up
+// to 2 s for the ranks that have not, so that it has the whole epoch.
 func (r *Rank) ClusterReport(ctx context.Context) *stats.ClusterReport {
-	return r.job.ClusterReport(ctx)
+	for until := time.Now().Add(settle); ; {
+		c := r.job.ClusterReport(ctx)
+		if !behind(c, r.Number()) || time.Now().After(until) {
+			return c
+		}
+		select {
+		case <-time.After(settlePause):
+		case <-ctx.Done():
+			return c
+		}
+	}
+}
+
+// behind reports whether a rank is at the end of an epoch in which others still are.
+func behind(c *stats.ClusterReport, rank int) bool {
+	epoch := 0 // that the rank is at the beginning of
+	for i := range c.Nodes {
+		for _, r := range c.Nodes[i].Ranks {
+			if r.Rank == rank && r.Step == 0 {
+				epoch = r.Epoch
+			}
+		}
+	}
+	for i := range c.Nodes {
+		for _, r := range c.Nodes[i].Ranks {
+			if c.Nodes[i].Responding && r.Open && r.Epoch == epoch-1 {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // Summary returns the totals of Report.

@@ -173,15 +173,26 @@ func (m *Meter) Known() perfmodel.Known {
 	return perfmodel.Known{Coefficients: m.fit.Coefficients(), Origin: m.origin}
 }
 
-// Idle returns how long ago the last read ended; ok is false if there was none, or one is in
-// progress.
-func (m *Meter) Idle(now time.Time) (idle time.Duration, ok bool) {
+// Idle returns how long ago the last read ended; 0 if there was none, or one is in progress.
+func (m *Meter) Idle(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.underWay > 0 || m.last.IsZero() {
-		return 0, false
+		return 0
 	}
-	return now.Sub(m.last), true
+	return now.Sub(m.last)
+}
+
+const (
+	restEvery = time.Second
+	rest      = 100
+)
+
+// Rest returns for how long a tier must have been Idle before it is read to keep its estimates
+// current, if a read of it is predicted to take this many seconds: at least a second, and so long
+// that exploring a slow tier takes at most a hundredth of the time.
+func Rest(arrival float64) time.Duration {
+	return max(restEvery, time.Duration(rest*arrival*float64(time.Second)))
 }
 
 // Speed returns what was read so far.

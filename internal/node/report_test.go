@@ -218,3 +218,23 @@ func TestClusterReportsAreSelectedByName(t *testing.T) {
 	}
 	w.close(t, n)
 }
+
+// TestNodeThatLeavesTellsItsFigures: the report over all nodes has the last figures of a node that
+// has left, although it was not asked before.
+func TestNodeThatLeavesTellsItsFigures(t *testing.T) {
+	worlds := []*world{{}, {}}
+	ranks := spread(t, []*Node{worlds[0].node(), worlds[1].node()}, 1, func(m *request.Open) {
+		m.Stream.GlobalBatch = 12
+	})
+	together(ranks, func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
+	ranks[1].Close()
+	eventually(t, "node 0 knows that node 1 is gone", func() bool {
+		return !ranks[0].entry.open.Coordinator.Alive(1)
+	})
+	c := ranks[0].ClusterReport(t.Context())
+	if n := c.Nodes[1]; n.Responding || n.Age < 0 || n.Batches == 0 || len(n.Epochs) != 1 ||
+		n.Batches != c.Nodes[0].Batches {
+		t.Errorf("%+v", n)
+	}
+	ranks[0].Close()
+}

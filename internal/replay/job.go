@@ -11,6 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/rerun"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // Variation is what a what-if question changes of a run. Its zero value changes nothing.
@@ -47,9 +48,10 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	v Variation,
 ) (*rerun.Job, error) {
 	c := r.report
+	source, _ := r.sourceRate()
 	job := &rerun.Job{
 		Stream: r.stream, Epochs: len(r.Epochs), Sizes: make([]int64, c.Samples),
-		Source: r.rate("source", true), Link: unmeasured, Step: r.step, Free: r.Free,
+		Source: source, Link: unmeasured, Step: r.step, Free: r.Free,
 	}
 	for id := range job.Sizes {
 		job.Sizes[id] = int64(math.Round(float64(c.Bytes) / float64(c.Samples)))
@@ -83,10 +85,10 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 				nodes[i].Ranks = append(nodes[i].Ranks, i*each+rank)
 			}
 			job.Nodes[i].Ranks, job.Nodes[i].Start = nodes[i].Ranks, 0
+			job.Nodes[i].Classes = slices.Clone(job.Nodes[i].Classes)
 		}
 	}
-	r.vary(nodes, v)
-	return job, r.plan(ctx, job, nodes, v == AsItRan)
+	return job, r.plan(ctx, job, nodes, r.vary(nodes, v))
 }
 
 // nodes returns the run's nodes as policies see them, with empty caches.
@@ -105,36 +107,46 @@ func (r *Run) nodes() []placement.Node {
 	return nodes
 }
 
-// vary changes the nodes' memory classes.
-func (r *Run) vary(nodes []placement.Node, v Variation) {
-	if v.Memory < 0 {
-		return
-	}
-	for j, class := range r.report.Nodes[0].Classes {
-		if class.Name == memoryClass {
-			for i := range nodes {
+// vary returns the nodes with the memory classes of the variation.
+func (r *Run) vary(nodes []placement.Node, v Variation) []placement.Node {
+	nodes = slices.Clone(nodes)
+	for i := range nodes {
+		nodes[i].Capacity = slices.Clone(nodes[i].Capacity)
+		for j, class := range r.report.Nodes[0].Classes {
+			if class.Name == memoryClass && v.Memory >= 0 {
 				nodes[i].Capacity[j] = v.Memory
 			}
 		}
 	}
+	return nodes
 }
 
 // plan makes the job's plan, as the engine makes it: with the environment that the nodes agreed on,
-// if any, and, if warm is set, with what the run's classes held when it began.
-func (r *Run) plan(ctx context.Context, job *rerun.Job, nodes []placement.Node, warm bool) error {
+// if any, and with what the classes hold when it begins, which a plan for the nodes `before` says.
+func (r *Run) plan(ctx context.Context, job *rerun.Job, before, nodes []placement.Node) error {
 	policy, err := policies.ByName(r.Policy)
 	if err != nil {
 		return err
 	}
 	in := placement.Input{
-		Stream: job.Stream, Epochs: openEnd, Nodes: nodes, Context: ctx,
+		Stream: job.Stream, Epochs: openEnd, Nodes: before, Context: ctx,
 		Size: func(k int) int64 { return max(1, job.Sizes[k]) },
 	}
-	if agreed := r.report.Agreed; agreed != nil {
-		in.Env = placement.EnvironmentOf([]perfmodel.Node{*agreed}, nodes, in.MeanSize())
+	plan := func(nodes []placement.Node) (*placement.Plan, error) {
+		in.Nodes = nodes
+		if agreed := r.report.Agreed; agreed != nil {
+			in.Env = placement.EnvironmentOf([]perfmodel.Node{*agreed}, nodes, in.MeanSize())
+		}
+		return policy.Plan(in)
 	}
-	if job.Plan, err = policy.Plan(in); err == nil && warm && r.hold(job, in.Nodes) {
-		job.Plan, err = policy.Plan(in)
+	if r.warm() {
+		var left *placement.Plan
+		if left, err = plan(before); err == nil {
+			r.hold(job, left, nodes)
+		}
+	}
+	if err == nil {
+		job.Plan, err = plan(nodes)
 	}
 	if no := (*placement.Unsupported)(nil); errors.As(err, &no) {
 		return err
@@ -145,27 +157,44 @@ func (r *Run) plan(ctx context.Context, job *rerun.Job, nodes []placement.Node, 
 	return nil
 }
 
-// hold gives the nodes what their classes held when the job began, and reports whether that was
-// anything. A report has how much it was, not which samples: they are taken to be the first that a
-// plan for empty classes, which the job has, puts there, as an earlier run of the same job leaves
-// them.
-func (r *Run) hold(job *rerun.Job, nodes []placement.Node) (warm bool) {
+// warm reports whether some class held samples when the job began.
+func (r *Run) warm() bool {
+	return slices.ContainsFunc(r.report.Nodes, func(n stats.NodeReport) bool {
+		return slices.ContainsFunc(n.Classes, func(c stats.Class) bool { return c.Held.Samples > 0 })
+	})
+}
+
+// hold gives the nodes what their classes held when the job began, as much of it as they have
+// capacity for. A report has how much it was, not which samples: they are taken to be the first
+// that a plan for empty classes puts there, as an earlier run of the same job leaves them. Nodes
+// beyond those of the run hold as much as the first one.
+func (r *Run) hold(job *rerun.Job, left *placement.Plan, nodes []placement.Node) {
 	for i := range nodes {
 		node := &nodes[i]
 		node.Held = make([][]int32, len(node.Capacity))
-		for j, class := range r.report.Nodes[i].Classes {
+		of := 0
+		if len(nodes) == len(r.report.Nodes) {
+			of = i
+		}
+		for j, class := range r.report.Nodes[of].Classes {
 			held := int(class.Held.Samples)
 			if held == 0 {
 				continue
 			}
-			warm = true
-			ids := job.Plan.Nodes[i].Classes[j]
+			ids := left.Nodes[i].Classes[j]
 			ids = ids[:min(held, len(ids))]
-			if held >= r.report.Samples { // a class that keeps all that is read
-				ids = make([]int32, r.report.Samples)
-				for id := range ids {
-					ids[id] = int32(id)
+			all := held >= r.report.Samples
+			if all || r.keepsAll(class) {
+				ids = r.first(ids, held)
+			}
+			room := node.Capacity[j]
+			for n, k := range ids {
+				if room -= job.Sizes[k]; room < 0 && node.Capacity[j] < class.Capacity {
+					ids, all = ids[:n], false
+					break
 				}
+			}
+			if all {
 				node.Kept = ids
 			} else {
 				node.Held[j] = ids
@@ -173,5 +202,18 @@ func (r *Run) hold(job *rerun.Job, nodes []placement.Node) (warm bool) {
 			job.Nodes[i].Classes[j].Held = ids
 		}
 	}
-	return warm
+}
+
+// first returns so many samples: those that are planned, then others.
+func (r *Run) first(planned []int32, held int) []int32 {
+	all, in := slices.Clone(planned), make([]bool, r.report.Samples)
+	for _, k := range planned {
+		in[k] = true
+	}
+	for k := range in {
+		if !in[k] && len(all) < held {
+			all = append(all, int32(k))
+		}
+	}
+	return all
 }

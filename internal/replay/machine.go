@@ -69,9 +69,13 @@ func (r *Run) node(i int) rerun.Node {
 		}
 	}
 	for _, class := range of.Classes {
-		node.Classes = append(node.Classes, rerun.Class{
+		c := rerun.Class{
 			Name: class.Name, Memory: class.Name == memoryClass, Rate: r.fastest(class.Name),
-		})
+		}
+		if !c.Memory {
+			c.Write, c.KeepAll = r.written(of, class), r.keepsAll(class)
+		}
+		node.Classes = append(node.Classes, c)
 	}
 	node.InForce = r.inForce(of)
 	ranks := float64(max(len(of.Ranks), 1))
@@ -79,6 +83,29 @@ func (r *Run) node(i int) rerun.Node {
 	node.Streams = changes(of.Streams, float64(max(of.Threads, 1)), 1)
 	node.Staging = changes(of.Buffers, max(float64(of.Staging.Size)/mega/ranks, batch), ranks*mega)
 	return node
+}
+
+// keepsAll reports whether a class keeps all that is read: it has capacity for it, and outlasts
+// jobs.
+func (r *Run) keepsAll(class stats.Class) bool {
+	return class.Name != memoryClass && class.Capacity >= r.report.Bytes
+}
+
+// written returns at which rate a class was written to, in MB/s, while samples waited for that:
+// until the end of the last epoch in which some were delivered from memory meanwhile. 0: none were,
+// so that it does not matter.
+func (r *Run) written(of *stats.NodeReport, class stats.Class) float64 {
+	seconds, last := 0.0, 0.0
+	for _, e := range of.Epochs {
+		seconds += e.Pause + e.Seconds
+		if e.Reads[stats.Writeback].Bytes > 0 {
+			last = seconds
+		}
+	}
+	if last == 0 {
+		return 0
+	}
+	return float64(max(class.Used-class.Held.Bytes, 0)) / mega / last
 }
 
 // changes returns what was reported divided by a unit; if nothing was, because it does not change
@@ -122,22 +149,6 @@ func (r *Run) begin(nodes []rerun.Node) {
 	for i := range nodes {
 		nodes[i].Start = latest - took[i]
 	}
-}
-
-// link returns what a node receives from the others at most, in MB/s.
-func (r *Run) link() float64 {
-	most := 0.0
-	for _, n := range r.report.Nodes {
-		for _, m := range n.Tiers {
-			if m.Tier == "peer" {
-				most = max(most, m.Peak)
-			}
-		}
-	}
-	if most == 0 { // of an earlier version, or nothing was received
-		return r.fastest("peer")
-	}
-	return most
 }
 
 // fastest returns what a tier delivered to a node in the epoch in which that was most, in MB/s

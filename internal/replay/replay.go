@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -212,6 +213,34 @@ func (r *Run) finished(number int) bool {
 	return true
 }
 
+// LeftOut says which epochs that the run began are not in Epochs, and how far each node was in the
+// first of them; "" if there are none.
+func (r *Run) LeftOut() string {
+	next, last := r.Epochs[len(r.Epochs)-1].Epoch+1, -1
+	var at []string
+	for i := range r.report.Nodes {
+		n := &r.report.Nodes[i]
+		var batches int64
+		if e := epoch(n, next); e != nil {
+			batches = e.Batches
+		}
+		for _, e := range n.Epochs {
+			last = max(last, e.Epoch)
+		}
+		at = append(at, fmt.Sprintf("node %d had %d of its %d batches", n.Node, batches,
+			r.stream.Steps()*len(n.Ranks)))
+	}
+	if last < next {
+		return ""
+	}
+	which := fmt.Sprintf("epoch %d is", next)
+	if last > next {
+		which = fmt.Sprintf("epochs %d to %d are", next, last)
+	}
+	return fmt.Sprintf("%s left out: when the report was taken, of epoch %d %s; take it when all "+
+		"ranks have finished their last epoch", which, next, strings.Join(at, ", "))
+}
+
 // add adds a finished epoch.
 func (r *Run) add(number int) {
 	out := RunEpoch{Epoch: number, pause: math.Inf(1)}
@@ -239,7 +268,7 @@ func (r *Run) Fits(samples int, bytes int64) bool {
 }
 
 // Tiers returns the names of the tiers that the ranks read from: the source, other nodes, and the
-// storage classes, fastest first.
+// storage classes, fastest first; and from memory in which samples waited to be written to one.
 func (r *Run) Tiers() []string {
 	names := []string{"source"}
 	if len(r.report.Nodes) > 1 {
@@ -247,6 +276,9 @@ func (r *Run) Tiers() []string {
 	}
 	for _, c := range r.report.Nodes[0].Classes {
 		names = append(names, c.Name)
+	}
+	if r.Delivered[stats.Writeback] > 0 {
+		names = append(names, stats.Writeback)
 	}
 	return names
 }

@@ -236,56 +236,6 @@ func TestRunWithTransforms(t *testing.T) {
 	}
 }
 
-// TestRunThatWasWarm: what classes held at the start is not read again, up to what the plan has.
-func TestRunThatWasWarm(t *testing.T) {
-	for held, want := range map[int]float64{0: 100, 40: 60, 100: 0} {
-		report := finishedRun()
-		report["classes"].([]any)[0].(map[string]any)["held_at_start"] = map[string]any{
-			"samples": held, "bytes": held * 1_000_000,
-		}
-		run, err := readRun(t, report)
-		if err != nil {
-			t.Fatal(err)
-		}
-		result, err := run.Simulate(t.Context(), nil, AsItRan)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if math.Abs(result.Source-want) > 1e-6 {
-			t.Errorf("%d of 100 MB held: %v MB from the source", held, result.Source)
-		}
-	}
-}
-
-// TestRunVaried: what-if questions change the memory of each node and their number.
-func TestRunVaried(t *testing.T) {
-	run, err := readRun(t, finishedRun())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, c := range []struct {
-		v      Variation
-		source float64 // MB
-	}{
-		{AsItRan, 100},
-		{Variation{Memory: 50_000_000}, 200},
-		{Variation{Memory: 0}, 300},
-		{Variation{Memory: 25_000_000, Nodes: 2}, 200},
-		{Variation{Memory: -1, Nodes: 2}, 100},
-	} {
-		result, err := run.Simulate(t.Context(), nil, c.v)
-		if err != nil {
-			t.Fatal(err)
-		}
-		// A sample that is being read for one epoch when the next one needs it is read once; one that
-		// another node owns is read directly if that is sooner, or if the answer takes longer than was
-		// guessed.
-		if result.Source > 1.1*c.source || result.Source < 0.85*c.source {
-			t.Errorf("%+v: %v MB from the source, want %v", c.v, result.Source, c.source)
-		}
-	}
-}
-
 // TestRunOfAnEarlierVersion: a report that version 0.2 saved is read like today's.
 func TestRunOfAnEarlierVersion(t *testing.T) {
 	want, err := readRun(t, finishedRun())
@@ -324,6 +274,35 @@ func TestRunOfPython(t *testing.T) {
 	}
 	if math.Abs(run.Epochs[1].Seconds-0.5) > 1e-9 {
 		t.Errorf("epoch 1 takes %v s, want 0.5", run.Epochs[1].Seconds)
+	}
+}
+
+// TestRunSaysWhatIsLeftOut: an epoch that some node had not finished is named, with how far each
+// was.
+func TestRunSaysWhatIsLeftOut(t *testing.T) {
+	for _, c := range []struct {
+		batches int // of epoch 2 on node 1
+		want    []string
+	}{
+		{10, nil},
+		{9, []string{"epoch 2 is", "node 0 had 10 of its 10 batches", "node 1 had 9 of"}},
+	} {
+		report := onNodes()
+		node := report["nodes"].([]any)[1].(map[string]any)
+		node["epochs"].([]any)[2].(map[string]any)["batches"] = c.batches
+		run, err := readRun(t, report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := run.LeftOut()
+		if c.want == nil && got != "" {
+			t.Errorf("nothing is left out: %s", got)
+		}
+		for _, want := range c.want {
+			if !strings.Contains(got, want) {
+				t.Errorf("%q lacks %q", got, want)
+			}
+		}
 	}
 }
 

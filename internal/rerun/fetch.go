@@ -35,8 +35,9 @@ type flight struct {
 var errElsewhere = errors.New("the sample is being fetched from another node")
 
 const (
-	sourceTier = "source"
-	peerTier   = "peer"
+	sourceTier    = "source"
+	peerTier      = "peer"
+	writebackTier = "writeback"
 )
 
 // fetch brings a sample as cache.Cache.Fetch does, and calls done with where it came from.
@@ -44,6 +45,10 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 	class, _, holds := n.class(k)
 	if holds && class.Memory {
 		done(sample{tier: class.Name})
+		return
+	}
+	if n.in[k]&copied != 0 {
+		done(sample{tier: writebackTier})
 		return
 	}
 	tier, direct := n.route(k, r, holds)
@@ -66,9 +71,7 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 	n.flights[k] = f
 	land := func(tier string) {
 		delete(n.flights, k)
-		if n.in[k] != 0 {
-			n.in[k] |= there
-		}
+		n.keep(k, r.due == nil && !r.remote)
 		done(sample{tier: tier})
 		for _, follower := range f.followers {
 			follower(sample{tier: tier})
@@ -122,21 +125,14 @@ func (n *node) route(k int32, r request, holds bool) (tier string, direct bool) 
 	return tiers[at], at == count
 }
 
-const (
-	// A node that is not asked is asked again after exploreEvery, and after rest times what that
-	// takes (package breaker).
-	exploreEvery = 1.0
-	rest         = 100
-)
-
 // arrival predicts how long a request would take that begins now, in seconds, if a read from the
-// source takes that long.
+// source takes that long. A node that was not asked for some time attracts a request (package
+// breaker).
 func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
 	seconds := p.meter.Arrival(now, size, p.waited) + p.cold*source
-	idle, measured := p.meter.Idle(now)
-	least := max(exploreEvery, rest*seconds)
+	least := meter.Rest(seconds)
 	at := now.Sub(time.Unix(0, 0)).Seconds()
-	if !measured || idle.Seconds() < least || at-p.explored < least {
+	if p.meter.Idle(now) < least || at-p.explored < least.Seconds() {
 		return seconds
 	}
 	p.explored = at

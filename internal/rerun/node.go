@@ -1,8 +1,6 @@
 package rerun
 
 import (
-	"container/heap"
-
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
@@ -19,7 +17,7 @@ type node struct {
 	// staging is the MB of a rank's staging buffer.
 	staging float64
 
-	tasks   tasks
+	tasks   heap[task]
 	seq     int
 	workers int // that have a task or fill
 	fills   [][]int32
@@ -29,14 +27,15 @@ type node struct {
 	dispatching bool
 
 	// in holds, for each sample, the class that is to hold it, from 1, and whether it does: see
-	// there. 0: none.
+	// there and copied. 0: none.
 	in      []uint8
 	flights map[int32]*flight
 	gate    gate
 	threads servers
 	classes []queue // reads of those that are not in memory
-	sent    queue   // to other nodes
-	got     queue   // from other nodes
+	writers []writer
+	sent    queue // to other nodes
+	got     queue // from other nodes
 
 	source, file meter.Meter
 	peers        []peer // by number
@@ -50,8 +49,12 @@ type peer struct {
 	waited   float64 // seconds that it waited for that, averaged over all of these answers
 }
 
-// there is set in node.in if the class holds the sample.
-const there = 0x80
+const (
+	// there is set in node.in if the class holds the sample, and copied if a copy of it waits to be
+	// written there.
+	there  = 0x80
+	copied = 0x40
+)
 
 // beside is how many workers there are besides those that read from the source (cache.Threads).
 const beside = 16
@@ -79,6 +82,11 @@ func newNode(c *cluster, number int) *node {
 		n.peers[i].meter.Know(knownOr(known.Network, perfmodel.GuessedPeer))
 	}
 	for j, class := range n.spec.Classes {
+		for k := range n.in {
+			if class.KeepAll && n.in[k] == 0 {
+				n.in[k] = uint8(j + 1)
+			}
+		}
 		q := queue{}
 		if !class.Memory {
 			q.perMB = 1 / class.Rate
@@ -88,9 +96,11 @@ func newNode(c *cluster, number int) *node {
 			}
 			n.file.Know(guess)
 		}
-		n.classes = append(n.classes, q)
+		n.classes, n.writers = append(n.classes, q), append(n.writers, writer{rate: class.Write})
 		for _, k := range class.Held {
-			n.in[k] = uint8(j+1) | there
+			if n.in[k]&there == 0 {
+				n.in[k] = uint8(j+1) | there
+			}
 		}
 	}
 	return n
@@ -141,7 +151,7 @@ func (n *node) class(k int32) (class *Class, number int, holds bool) {
 	if in == 0 {
 		return nil, 0, false
 	}
-	number = int(in &^ there)
+	number = int(in &^ (there | copied))
 	return &n.spec.Classes[number-1], number, in&there != 0
 }
 
@@ -167,25 +177,12 @@ type task struct {
 	seq    int
 }
 
-// tasks is a heap by the step that needs the sample, then by arrival.
-type tasks []task
-
-func (t tasks) Len() int { return len(t) }
-func (t tasks) Less(i, j int) bool {
-	if t[i].batch.step != t[j].batch.step {
-		return t[i].batch.step < t[j].batch.step
+// before sorts tasks by the step that needs the sample, then by arrival.
+func (t task) before(o task) bool {
+	if t.batch.step != o.batch.step {
+		return t.batch.step < o.batch.step
 	}
-	return t[i].seq < t[j].seq
-}
-func (t tasks) Swap(i, j int) { t[i], t[j] = t[j], t[i] }
-func (t *tasks) Push(x any)   { *t = append(*t, x.(task)) }
-
-func (t *tasks) Pop() any {
-	last := len(*t) - 1
-	x := (*t)[last]
-	(*t)[last] = task{}
-	*t = (*t)[:last]
-	return x
+	return t.seq < o.seq
 }
 
 // bringAll queues the samples of a batch that are not in memory.
@@ -197,7 +194,7 @@ func (n *node) bringAll(b *batch, ids []int32) {
 		}
 		b.left++
 		n.seq++
-		heap.Push(&n.tasks, task{b, k, n.seq})
+		n.tasks.push(task{b, k, n.seq})
 	}
 }
 
@@ -219,8 +216,8 @@ func (n *node) dispatchOne() {
 		return
 	case len(n.tasks) > 0:
 		n.workers++
-		n.bring(heap.Pop(&n.tasks).(task))
-	case len(n.fills) > 0 && n.filling < max(most*3/4, 1):
+		n.bring(n.tasks.pop())
+	case len(n.fills) > 0 && n.filling < max(most*3/4, 1) && n.room():
 		n.fillOne()
 	default:
 		return
@@ -267,7 +264,7 @@ func (n *node) fillOne() {
 	}
 	k := (*ids)[0]
 	*ids = (*ids)[1:]
-	if n.in[k]&there != 0 {
+	if n.in[k]&(there|copied) != 0 {
 		return
 	}
 	n.workers++

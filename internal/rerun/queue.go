@@ -1,7 +1,6 @@
 package rerun
 
 import (
-	"container/heap"
 	"slices"
 	"time"
 )
@@ -10,7 +9,7 @@ import (
 type events struct {
 	now  float64 // seconds
 	seq  int
-	list eventHeap
+	list heap[event]
 }
 
 type event struct {
@@ -19,10 +18,12 @@ type event struct {
 	do  func()
 }
 
+func (e event) before(o event) bool { return e.at < o.at || e.at == o.at && e.seq < o.seq }
+
 // at lets something happen at a time that is not over.
 func (e *events) at(time float64, do func()) {
 	e.seq++
-	heap.Push(&e.list, event{max(time, e.now), e.seq, do})
+	e.list.push(event{max(time, e.now), e.seq, do})
 }
 
 // after lets something happen after so many seconds.
@@ -38,27 +39,10 @@ func (e *events) next() bool {
 	if len(e.list) == 0 {
 		return false
 	}
-	first := heap.Pop(&e.list).(event)
+	first := e.list.pop()
 	e.now = first.at
 	first.do()
 	return true
-}
-
-type eventHeap []event
-
-func (h eventHeap) Len() int { return len(h) }
-func (h eventHeap) Less(i, j int) bool {
-	return h[i].at < h[j].at || h[i].at == h[j].at && h[i].seq < h[j].seq
-}
-func (h eventHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
-func (h *eventHeap) Push(x any)   { *h = append(*h, x.(event)) }
-
-func (h *eventHeap) Pop() any {
-	last := len(*h) - 1
-	e := (*h)[last]
-	(*h)[last] = event{}
-	*h = (*h)[:last]
-	return e
 }
 
 // queue serves one after another: a device, one direction of a link, or the source.

@@ -65,7 +65,11 @@ type Class struct {
 	Name   string
 	Memory bool    // samples are delivered from where they are
 	Rate   float64 // MB/s of reads, if not in memory
-	Held   []int32 // what it holds at the start
+	// Write is the MB/s that it is written at beside reads; 0: what is read is there at once.
+	Write float64
+	// KeepAll is set if it keeps all that is read, besides what the plan assigns to it.
+	KeepAll bool
+	Held    []int32 // what it holds at the start
 }
 
 // Change is a new value, and from when on it is in force, in seconds.
@@ -83,7 +87,8 @@ type Result struct {
 	Runtime float64   // of all, in seconds
 	Source  float64   // MB that were read from the source
 	Direct  float64   // the part of it that was read although a cache holds the sample
-	// Delivered has the MB that ranks were given, by tier: source, peer, or the name of a class.
+	// Delivered has the MB that ranks were given, by tier: source, peer, writeback, or the name of a
+	// class.
 	Delivered map[string]float64
 }
 
@@ -133,6 +138,9 @@ func (j *Job) validate() error {
 		for _, c := range n.Classes {
 			if !c.Memory {
 				errs = append(errs, positive(c.Name, c.Rate))
+			}
+			if !(c.Write >= 0) || math.IsInf(c.Write, 1) {
+				errs = append(errs, fmt.Errorf("rerun: %s is written at %v MB/s", c.Name, c.Write))
 			}
 		}
 		for _, f := range n.InForce {

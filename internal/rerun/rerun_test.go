@@ -23,7 +23,7 @@ type shape struct {
 
 // job returns a job with a source of 100 MB/s, links of 1000 MB/s, and steps of 10 ms. Node n owns
 // the samples n*cached to (n+1)*cached.
-func (s shape) job(t *testing.T) *Job {
+func (s shape) job(t testing.TB) *Job {
 	t.Helper()
 	stream, err := access.New(access.Spec{
 		Samples: s.samples, Seed: 3, Epochs: s.epochs, WorldSize: s.nodes,
@@ -251,8 +251,11 @@ func TestImpossibleJobs(t *testing.T) {
 		"a step takes -1 s": func(j *Job) { j.Step = -1 },
 		"impossible limits": func(j *Job) { j.Nodes[0].InForce[0].Ahead = 0 },
 		"impossible change": func(j *Job) { j.Nodes[0].Streams[0].To = 0 },
-		"file is 0 MB/s":    func(j *Job) { j.Nodes[0].Classes = []Class{{Name: "file"}} },
-		"no limits":         func(j *Job) { j.Nodes[0].InForce = nil },
+		"file is written at -1": func(j *Job) {
+			j.Nodes[0].Classes = []Class{{Name: "file", Rate: 1, Write: -1}}
+		},
+		"file is 0 MB/s": func(j *Job) { j.Nodes[0].Classes = []Class{{Name: "file"}} },
+		"no limits":      func(j *Job) { j.Nodes[0].InForce = nil },
 	} {
 		j := shape{nodes: 1, samples: 8, batch: 2, epochs: 1}.job(t)
 		change(j)
@@ -265,5 +268,39 @@ func TestImpossibleJobs(t *testing.T) {
 	j := shape{nodes: 1, samples: 8, batch: 2, epochs: 1}.job(t)
 	if _, err := Run(ctx, j); !errors.Is(err, context.Canceled) {
 		t.Errorf("after it was cancelled: %v", err)
+	}
+}
+
+// TestCopiesWaitToBeWritten: what a class that is slower than the source has not got yet is
+// delivered
+// from memory, of which there is a limit, and costs neither the class nor the source.
+func TestCopiesWaitToBeWritten(t *testing.T) {
+	job := func(write float64) *Job {
+		j := shape{1, 100, 4, 2, Class{Name: "file", Rate: 200, Write: write}, 100}.job(t)
+		j.Plan.OnRead = true
+		return j
+	}
+	fast, slow := run(t, job(0)), run(t, job(10))
+	if fast.Delivered[writebackTier] != 0 {
+		t.Errorf("written at once: %v MB waited", fast.Delivered[writebackTier])
+	}
+	// 10 MB are written in the first epoch, and up to 10 in the second.
+	if got := slow.Delivered[writebackTier]; got < writeMemory/2 || got > writeMemory+20 {
+		t.Errorf("%v MB waited to be written", got)
+	}
+	if got := slow.Delivered["file"]; got > 21 {
+		t.Errorf("the class delivered %v MB, of at most 20 that were written", got)
+	}
+	if got := slow.Source; got < 200-writeMemory-21 || got > 200-writeMemory {
+		t.Errorf("%v MB from the source", got)
+	}
+	// A class that keeps all that is read does so beside what memory keeps.
+	j := job(10)
+	j.Nodes[0].Classes = []Class{{Name: "memory", Memory: true}, {
+		Name: "file", Rate: 200, Write: 10, KeepAll: true,
+	}}
+	j.Plan.Nodes[0].Classes = [][]int32{j.Plan.Nodes[0].Classes[0][:20], nil}
+	if r := run(t, j); r.Delivered["memory"] < 15 || r.Delivered[writebackTier] == 0 {
+		t.Errorf("beside memory: %+v", r.Delivered)
 	}
 }

@@ -109,7 +109,7 @@ func did(e *Epoch, ranks int64) (all []remedy.Did) {
 	for _, tier := range slices.Sorted(maps.Keys(e.Reads)) {
 		consumed += e.Reads[tier].Bytes
 		switch tier {
-		case "source":
+		case "source", Writeback:
 		case "peer":
 			add(remedy.Network, e.Reads[tier].Bytes, cause == tier)
 		default:

@@ -145,11 +145,11 @@ func TestWhatRanksWaitedForShowsItsRate(t *testing.T) {
 	}
 	for cause, want := range map[string]string{
 		"transform ImgDecode": remedy.Preprocessing, "peer": remedy.Network, "file": "file",
-		"consumer": "", "handover": "",
+		"consumer": "", "handover": "", Writeback: "",
 	} {
 		r := limitedRun(0, 1)
 		r.Epochs[1].Stall, r.Epochs[1].StallSeconds = map[string]float64{cause: 30}, 30
-		r.Epochs[1].Reads = map[string]Amount{"peer": {1, 61e6}, "file": {1, 61e6}}
+		r.Epochs[1].Reads = map[string]Amount{"peer": {1, 61e6}, "file": {1, 61e6}, Writeback: {1, 1}}
 		r.Diagnose(true)
 		got := ""
 		for _, d := range r.run.Did {

@@ -175,6 +175,8 @@ func TestSentenceNamesTheMainCauseAndProblems(t *testing.T) {
 		"peer": "; 100 % of the wait was for other nodes.",
 		"consumer": "; 100 % of the wait was for space in the staging buffer, because " +
 			"the process keeps its batches.",
+		"writeback": "; 100 % of the wait was for samples that wait in memory to be written to a " +
+			"storage class.",
 		"handover": "; 100 % of the wait was for the transfer of finished batches to " +
 			"the process.",
 		"python": "; 100 % of the wait was for Python code that makes batches " +

@@ -123,6 +123,8 @@ func causeText(cause string) string {
 		return "the source"
 	case "peer":
 		return "other nodes"
+	case Writeback:
+		return "samples that wait in memory to be written to a storage class"
 	case "consumer":
 		return "space in the staging buffer, because the process keeps its batches"
 	case "handover":

@@ -164,6 +164,9 @@ func columnsOf(j *stats.ClusterReport, rows []row) []column {
 	for _, c := range j.Classes {
 		tiers = append(tiers, c.Name)
 	}
+	if j.Total.Reads[stats.Writeback].Bytes > 0 {
+		tiers = append(tiers, stats.Writeback)
+	}
 	for _, tier := range tiers {
 		out = append(out, column{
 			group: "MiB/s from",

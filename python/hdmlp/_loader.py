@@ -355,7 +355,8 @@ class Loader:
 
         Args:
             cluster: True: over all of the job's nodes, which are asked for it, with the epochs
-                added up, and each node's part. False: of all ranks on this node, epoch by epoch.
+                added up, and each node's part; after an epoch it waits up to 2 s for ranks that
+                are still in it. False: of all ranks on this node, epoch by epoch.
         """
         return report(self._ready(), cluster)
 

@@ -1,0 +1,120 @@
+package replay
+
+import (
+	"math"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestRunThatWasWarm: what classes held at the start is not read again, up to what the plan has.
+func TestRunThatWasWarm(t *testing.T) {
+	for held, want := range map[int]float64{0: 100, 40: 60, 100: 0} {
+		report := finishedRun()
+		report["classes"].([]any)[0].(map[string]any)["held_at_start"] = map[string]any{
+			"samples": held, "bytes": held * 1_000_000,
+		}
+		run, err := readRun(t, report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		result, err := run.Simulate(t.Context(), nil, AsItRan)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(result.Source-want) > 1e-6 {
+			t.Errorf("%d of 100 MB held: %v MB from the source", held, result.Source)
+		}
+	}
+}
+
+// TestRunVariedStartsAsWarm: in a what-if question classes hold at the start what they held when
+// the run began, as much of it as there is capacity for.
+func TestRunVariedStartsAsWarm(t *testing.T) {
+	report := finishedRun()
+	class := report["classes"].([]any)[0].(map[string]any)
+	class["capacity"] = 50_000_000
+	class["held_at_start"] = map[string]any{"samples": 50, "bytes": 50_000_000}
+	run, err := readRun(t, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ran, err := run.Simulate(t.Context(), nil, AsItRan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	same, err := run.Simulate(t.Context(), nil, Variation{Memory: 50_000_000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(ran, same); diff != "" {
+		t.Errorf("with as much memory as the run had (-as it ran, +what if):\n%s", diff)
+	}
+	for v, want := range map[Variation]float64{
+		{Memory: 100_000_000}:           50,
+		{Memory: 20_000_000}:            3 * 80,
+		{Memory: -1, Nodes: 2}:          0, // each holds a half, as the node of the run did
+		{Memory: 20_000_000, Nodes: 2}:  3 * 60,
+		{Memory: 100_000_000, Nodes: 2}: 0,
+	} {
+		got, err := run.Simulate(t.Context(), nil, v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if math.Abs(got.Source-want) > 0.1*want+5 {
+			t.Errorf("%+v: %v MB from the source, want %v", v, got.Source, want)
+		}
+	}
+}
+
+// TestRunThatWrote: while samples wait to be written to a class, how much of it was used in which
+// time says how fast that is; otherwise it does not matter.
+func TestRunThatWrote(t *testing.T) {
+	report := finishedRun()
+	report["classes"] = []any{map[string]any{
+		"name": "file", "capacity": 100_000_000, "used": 30_000_000,
+		"held_at_start": map[string]any{"samples": 6, "bytes": 6_000_000},
+	}}
+	for _, want := range []float64{0, 10} {
+		run, err := readRun(t, report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := run.node(0).Classes[0]
+		if math.Abs(got.Write-want) > 1e-9 || !got.KeepAll {
+			t.Errorf("written at %v MB/s, want %v; keeps all: %v", got.Write, want, got.KeepAll)
+		}
+		// 24 MB in the 2.4 s until the end of epoch 1
+		epoch := report["epochs"].([]any)[1].(map[string]any)
+		epoch["reads"].(map[string]any)["writeback"] = map[string]any{"samples": 5, "bytes": 5_000_000}
+	}
+}
+
+// TestRunVaried: what-if questions change the memory of each node and their number.
+func TestRunVaried(t *testing.T) {
+	run, err := readRun(t, finishedRun())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		v      Variation
+		source float64 // MB
+	}{
+		{AsItRan, 100},
+		{Variation{Memory: 50_000_000}, 200},
+		{Variation{Memory: 0}, 300},
+		{Variation{Memory: 25_000_000, Nodes: 2}, 200},
+		{Variation{Memory: -1, Nodes: 2}, 100},
+	} {
+		result, err := run.Simulate(t.Context(), nil, c.v)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A sample that is being read for one epoch when the next one needs it is read once; one that
+		// another node owns is read directly if that is sooner, or if the answer takes longer than was
+		// guessed.
+		if result.Source > 1.1*c.source || result.Source < 0.85*c.source {
+			t.Errorf("%+v: %v MB from the source, want %v", c.v, result.Source, c.source)
+		}
+	}
+}
