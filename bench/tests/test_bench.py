@@ -265,7 +265,7 @@ def test_medians_and_wanted_scenarios_are_found():
         "streams/latency",
         "streams/loss",
     ]
-    assert len(run.find("grid", quick=False)) == 9 + 2 * 4 * 3
+    assert len(run.find("grid", quick=False)) == 9 + 2 * 4 * 3 + (3 + 1) * 3
     for unknown in ("x", "grid/disk/4"):
         with pytest.raises(ValueError, match=f"'{unknown}'"):
             run.find(unknown, quick=False)

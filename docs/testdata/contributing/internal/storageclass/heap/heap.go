@@ -179,10 +179,12 @@ func (s *store) Origin(id int) (storageclass.Origin, bool) {
 	return origin, ok
 }
 
-func (s *store) Drop(id int) {
+func (s *store) Drop(ids ...int) {
 	s.class.mu.Lock()
 	defer s.class.mu.Unlock()
-	s.drop(id)
+	for _, id := range ids {
+		s.drop(id)
+	}
 }
 
 func (s *store) drop(id int) {
