@@ -52,7 +52,8 @@ var (
 	// Time is a number of seconds.
 	Time = Kind{
 		`a number of seconds from 0 to 3600, or a time such as "5ms"`,
-		map[string]float64{"": 1, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6}, 0, 3600,
+		map[string]float64{"": 1, "s": 1, "ms": 1e-3, "us": 1e-6, "µs": 1e-6},
+		0, 3600,
 	}
 )
 
