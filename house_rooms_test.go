@@ -41,7 +41,8 @@ dataset/tree: dataset
 dataset/retry: dataset
 dataset/folder/indexfile: size printable probe dataset dataset/tree
 dataset/folder: printable probe dataset dataset/tree dataset/folder/indexfile
-storageclass: printable size
+patience:
+storageclass: patience printable size
 config: placement/policies size suggest inputfile quantity storageclass
 pressure: size
 storageclass/arena: invariants
@@ -58,7 +59,6 @@ transform: suggest transform/pixels transform/codec
 networktest:
 transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
-patience:
 writeback: patience perfmodel meter storageclass
 pool: patience tune
 cache/digests: printable

@@ -13,8 +13,8 @@ import (
 // # Directories that hang
 //
 // A storage class whose directory is on a disk that hangs must not hold up what does not need it.
-// While a cache is in use, its reads see to that (storageclass.Reader), and its writes are nobody's
-// to wait for (package writeback). Here are the ends: opening a store takes at most start_timeout,
+// While a cache is in use, its reads are given up (storageclass.Reader), and no batch waits for its
+// writes (package writeback). Here are the ends: opening a store takes at most start_timeout,
 // and closing one at most closing. What hangs then is left to end by itself. A store that is opened
 // after all is closed again, and one that cannot be closed stays open until the daemon exits.
 

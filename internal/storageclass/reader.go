@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/semaphore"
+
+	"github.com/hdmlp/hdmlp/internal/patience"
 )
 
 // ErrLate reports that the store did not return the sample in time, or does not respond.
@@ -219,20 +221,8 @@ func (r *Reader) alarmed() {
 	}
 }
 
-// Close waits for all reads to end. It reports whether they have within patience: if not, a read
+// Close waits for all reads to end. It reports whether they have within that time: if not, a read
 // hangs, and the store must remain open. No read may begin any more.
-func (r *Reader) Close(patience time.Duration) bool {
-	done := make(chan struct{})
-	go func() {
-		r.reads.Wait()
-		close(done)
-	}()
-	timeout := time.NewTimer(patience)
-	defer timeout.Stop()
-	select {
-	case <-done:
-		return true
-	case <-timeout.C:
-		return false
-	}
+func (r *Reader) Close(within time.Duration) bool {
+	return patience.Within(within, r.reads.Wait)
 }
