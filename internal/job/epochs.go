@@ -125,6 +125,7 @@ func (j *Job) describe(r *stats.Report) {
 				e.Pause = max(began.Sub(last).Seconds(), 0)
 			}
 			last = ended
+			r.Ran = last.Sub(j.since).Seconds()
 		}
 		begin, end := j.starts[e.Epoch], j.starts[e.Epoch+1]
 		if begin == nil {

@@ -59,6 +59,9 @@ type Report struct {
 	// warm. The pauses between epochs count as computation. Both are 0 if CompareTime was not called.
 	TimeBound float64 `json:"time_bound_seconds,omitempty"`
 	TimeShare float64 `json:"share_of_time_bound,omitempty"`
+	// Ran is how long the epochs begun took with their pauses, in seconds, from when reads for the
+	// job began; 0: the sum of both, which is longer if ranks were in several epochs at a time.
+	Ran float64 `json:"-"`
 	// Demands are those of the epochs begun, if epochs are given; Bound is then placement.BoundOf.
 	Demands []placement.Demand `json:"-"`
 	// Lacked is, by epoch, what Class.Lacks was over all classes when the epoch began.

@@ -41,6 +41,9 @@ func (r *Report) CompareTime(env *perfmodel.Environment) {
 		}
 	}
 	w, seconds := r.workload(machine.Compute)
+	if r.Ran > 0 {
+		seconds = r.Ran
+	}
 	if r.TimeBound = machine.TimeBound(w); r.TimeBound > 0 {
 		r.TimeShare = seconds / r.TimeBound
 	}
