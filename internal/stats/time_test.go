@@ -94,6 +94,18 @@ func TestRuntimeIsComparedWithTheLeast(t *testing.T) {
 	}
 }
 
+// TestOverlappingEpochsCountOnce: the runtime is that of the run, and not the sum of its epochs,
+// which ranks that do not wait for each other may be in at the same time.
+func TestOverlappingEpochsCountOnce(t *testing.T) {
+	r := timed()
+	r.Complete(nil, 200e6)
+	r.Ran = 5
+	r.CompareTime(machine())
+	if math.Abs(r.TimeShare*r.TimeBound-5) > 1e-6 {
+		t.Errorf("the runtime is %v s", r.TimeShare*r.TimeBound)
+	}
+}
+
 // TestTimeBoundIsReported: in the report and its summary, and in their sentences; without an
 // environment there is none.
 func TestTimeBoundIsReported(t *testing.T) {
