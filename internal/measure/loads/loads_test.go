@@ -115,6 +115,31 @@ func TestSourceWithoutReadableSamplesSaysWhy(t *testing.T) {
 	}
 }
 
+// TestRoundOfUnreadableSamplesIsFollowedByAnother has reads that fail, and take so long that a round
+// has only one.
+func TestRoundOfUnreadableSamplesIsFollowedByAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		index := indexOf(1000, 1000, 1000, 1000)
+		b := &broken{
+			index, map[int]error{0: dataset.ErrUnreadable, 1: dataset.ErrUnreadable}, map[int]int{},
+		}
+		s := NewSource(slow{b}, index, 8, seeded())
+		l := s.Read(Sizes{IDs: []int{0, 1, 2, 3}}, 1)
+		c, err := measure.Run(t.Context(), l, measure.Options{Time: 500 * time.Millisecond})
+		if err != nil || c.Ended != nil || len(c.Points) != 1 || len(c.Points[0].Rounds) < 2 {
+			t.Errorf("%+v, %v", c, err)
+		}
+	})
+}
+
+// slow is a source whose reads take a time.
+type slow struct{ *broken }
+
+func (s slow) Read(ctx context.Context, id int, p []byte) (dataset.Stamp, error) {
+	time.Sleep(4 * time.Millisecond)
+	return s.broken.Read(ctx, id, p)
+}
+
 func TestSourceThatDoesNotAnswerEndsIt(t *testing.T) {
 	index := indexOf(1000, 1000)
 	b := &broken{index, map[int]error{1: dataset.ErrUnavailable}, map[int]int{}}
