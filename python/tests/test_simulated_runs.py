@@ -100,6 +100,6 @@ def test_what_if(short, shown, tmp_path):
         (source,) = (row for row in answer["what_if"]["rows"] if row["unit"] == "MB")
         # Reads that serve two epochs depend on when each of them begins.
         assert source["as_it_ran"] * 1e6 / SIZE == pytest.approx(measured, rel=0.1)
-        # Each file once, and what the model reads directly: as the run was measured, other nodes may
-        # look slower than the source.
+        # Each file once, and what is read directly: by what the run measured, other nodes may look
+        # slower than the source.
         assert FILES <= round(source["what_if"] * 1e6 / SIZE) <= measured * 2 / 3
