@@ -89,7 +89,12 @@ def test_bytes_by_tier(short, shown, tmp_path, held):
 def test_what_if(short, shown, tmp_path):
     """More memory and more nodes hold more of the dataset."""
     with DataLoader(
-        shown, batch_size=BATCH, epochs=EPOCHS, seed=3, memory=f"{FILES // 4 * SIZE}B"
+        shown,
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        seed=3,
+        memory=f"{FILES // 4 * SIZE}B",
+        prefetch_batches=1,
     ) as loader:
         for _ in range(EPOCHS):
             assert sum(len(batch.samples) for batch in loader) == FILES
