@@ -260,6 +260,17 @@ func (f *file) WriteAt(b []byte, offset int64) (int, error) {
 	return f.File.WriteAt(b, offset)
 }
 
+// Sync implements disk.File: what was written is not lost any more.
+func (f *file) Sync() error {
+	if err := f.disk.fault(false, false); err != nil {
+		return err
+	}
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	f.disk.files[f.Name()] = nil
+	return nil
+}
+
 func (f *file) Truncate(size int64) error {
 	if err := f.disk.fault(false, false); err != nil {
 		return err
