@@ -16,6 +16,8 @@ import (
 
 const (
 	startTimeout = 30 * time.Second
+	// breaks is how long it takes until a process in an allreduce notices that another has failed.
+	breaks = 5 * time.Second
 	// patience is how long a process whose step failed elsewhere waits for its error.
 	patience = 3 * time.Minute
 )
@@ -226,6 +228,11 @@ func (t *trainer) note(k judge.Kind, ids []int, text string) {
 func (t *trainer) train(ctx context.Context) error {
 	t.failed = false
 	t.note(judge.Began, nil, "")
+	if t.position == t.script.Epochs*t.Steps() { // another launch has come to the end
+		t.note(judge.Ended, nil, "")
+		t.over, t.complete = true, true
+		return nil
+	}
 	if err := t.Begin(t.position); err != nil {
 		return t.fail(judge.Refused, err)
 	}
@@ -281,7 +288,9 @@ func (t *trainer) train(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		broken = !ok
+		if broken = !ok; broken && !sleep(ctx, breaks) {
+			return ctx.Err()
+		}
 	}
 }
 

@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"runtime"
 	"runtime/debug"
+	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -26,10 +28,10 @@ import (
 const (
 	workerVariable = "HDMLP_SIMULATION_WORKER"
 	logVariable    = "HDMLP_SIMULATION_LOG"
-	// wallTime is when a script that has not ended counts as hanging, in real time. The machine may
-	// be busy with other things.
-	wallTime = 5 * time.Minute
-	scratch  = 1 << 30 // bytes of memory at which a worker begins to collect garbage
+	// most is the processor time after which a script counts as hanging. Real time says nothing: the
+	// machine may be busy with other things.
+	most    = 60 * time.Second
+	scratch = 1 << 30 // bytes of memory at which a worker begins to collect garbage
 )
 
 // verdict is what a worker says of a script.
@@ -99,7 +101,9 @@ func others() string {
 	var left []string
 	for i, stack := range strings.Split(string(all), "\n\n") {
 		head, _, _ := strings.Cut(stack, "\n")
-		if i > 0 && strings.Contains(head, "synctest bubble") {
+		own := strings.Contains(stack, "synctest.Run(") ||
+			strings.Contains(stack, "testingSynctestTest(") // of the bubble itself
+		if i > 0 && strings.Contains(head, "synctest bubble") && !own {
 			left = append(left, stack)
 		}
 	}
@@ -146,8 +150,7 @@ func startWorker(t *testing.T) *worker {
 
 // run runs a script. alive reports whether the worker can run another one.
 func (w *worker) run(s *script.Script) (v verdict, alive bool) {
-	timer := time.AfterFunc(wallTime, func() { _ = w.command.Process.Kill() })
-	defer timer.Stop()
+	defer w.watch()()
 	_, err := io.WriteString(w.scripts, s.String()+"\n")
 	var line string
 	if err == nil {
@@ -162,6 +165,40 @@ func (w *worker) run(s *script.Script) (v verdict, alive bool) {
 		return verdict{Errors: []string{"the process ended: " + text[:min(len(text), 20000)]}}, false
 	}
 	return v, len(v.Errors) == 0
+}
+
+// watch ends the worker with the stacks of its goroutines if it uses too much processor time before
+// stop is called.
+func (w *worker) watch() (stop func()) {
+	stopped := make(chan struct{})
+	began := w.used()
+	go func() {
+		for {
+			select {
+			case <-time.After(time.Second):
+				if w.used()-began > most {
+					_ = w.command.Process.Signal(syscall.SIGQUIT)
+					return
+				}
+			case <-stopped:
+				return
+			}
+		}
+	}()
+	return func() { close(stopped) }
+}
+
+// used returns the processor time of the worker.
+func (w *worker) used() time.Duration {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", w.command.Process.Pid))
+	_, after, _ := strings.Cut(string(text), ") ")
+	fields := strings.Fields(after)
+	if len(fields) < 13 {
+		return 0
+	}
+	user, _ := strconv.Atoi(fields[11])
+	system, _ := strconv.Atoi(fields[12])
+	return time.Duration(user+system) * (time.Second / 100) // USER_HZ
 }
 
 // stop ends the worker.

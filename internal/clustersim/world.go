@@ -91,7 +91,9 @@ func recorded(s *script.Script, dir string) (judge.Order, error) {
 	}
 	orders := make([][]int, s.Epochs)
 	for _, e := range w.history.Events() {
-		orders[e.Epoch] = append(orders[e.Epoch], e.IDs...)
+		if e.Kind == judge.Got {
+			orders[e.Epoch] = append(orders[e.Epoch], e.IDs...)
+		}
 	}
 	return func(epoch int) []int { return orders[epoch] }, nil
 }
@@ -119,13 +121,12 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 			break
 		}
 	}
-	for n := range s.Launches[0].Nodes + 16 {
-		if w.nodes[n] != nil {
-			w.end(n)
-		}
+	time.Sleep(settles) // reads that hung return
+	for n := range w.nodes {
+		w.end(n)
 	}
 	time.Sleep(settles) // what a failure detection has begun ends by itself
-	return w, nil
+	return w, w.origin.Exit()
 }
 
 // ip returns the address of a node.

@@ -30,8 +30,8 @@ var (
 // sample was read from the source.
 func Judge(s *script.Script, order Order, history []Event, reads []int) []string {
 	c := &court{script: s, order: order}
-	for launch := range s.Launches {
-		c.launch(launch, slices.DeleteFunc(slices.Clone(history), func(e Event) bool {
+	for launch, over := 0, false; launch < len(s.Launches) && !over; launch++ {
+		over = c.launch(launch, slices.DeleteFunc(slices.Clone(history), func(e Event) bool {
 			return e.Launch != launch
 		}))
 	}
@@ -68,8 +68,9 @@ type stream struct {
 	closed bool
 }
 
-// launch judges the events of a launch.
-func (c *court) launch(number int, events []Event) {
+// launch judges the events of a launch. It reports whether the job is over: all ranks have had all
+// batches.
+func (c *court) launch(number int, events []Event) (over bool) {
 	l := c.script.Launches[number]
 	epochs := make([]*epoch, c.script.Epochs)
 	for e := range epochs {
@@ -131,6 +132,12 @@ func (c *court) launch(number int, events []Event) {
 		c.together(number, steps, epochs, streams)
 	}
 	c.finished(number, l, latest, failed)
+	for rank := range l.WorldSize() {
+		if latest[rank] == nil || latest[rank].end.Kind != Ended {
+			return false
+		}
+	}
+	return true
 }
 
 // late reports whether a rank starts so late that the others may have given up.
@@ -226,13 +233,15 @@ func (c *court) dies(number, node, nodes int) bool {
 }
 
 // count judges how often samples were read from the source: once, if the nodes' caches hold the
-// dataset, the policy is to read once, and nothing has gone wrong.
+// dataset, the policy is to read once, samples are not so small that latencies decide, and nothing
+// has gone wrong.
 func (c *court) count(reads []int, history []Event) {
 	s := c.script
 	l := s.Launches[0]
 	room := s.Bytes()/l.Nodes + 4*s.Largest
-	if s.Policy != "cooperative" || !s.SourceSlow || len(s.Launches) > 1 || len(s.Events) > 0 ||
-		len(s.Missing) > 0 || s.Memory < room && s.Disk < room {
+	if s.Policy != "cooperative" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
+		len(s.Launches) > 1 || len(s.Events) > 0 || len(s.Missing) > 0 ||
+		s.Memory < room && s.Disk < room {
 		return
 	}
 	for id, n := range reads {

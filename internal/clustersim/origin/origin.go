@@ -6,6 +6,7 @@ package origin
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -34,6 +35,7 @@ type Origin struct {
 	broken  map[int]bool
 	changed map[int]bool
 	reads   []int // by sample; those that returned its bytes
+	opened  []*retry.Source
 }
 
 // Faults are what a node's reads suffer. The zero value is none.
@@ -112,13 +114,30 @@ func (o *Origin) Kind(node int) dataset.Kind {
 	return dataset.Kind{
 		Name: "simulated",
 		Open: func(_ context.Context, _ string, opened dataset.OpenOptions) (dataset.Indexed, error) {
-			return indexed{retry.New(&view{o, node}, retry.Options{
+			source := retry.New(&view{o, node}, retry.Options{
 				Timeout: opened.Timeout,
 				Slow:    func(int, string, time.Time) {},
 				Random:  o.draw,
-			}), o.index}, nil
+			})
+			o.mu.Lock()
+			defer o.mu.Unlock()
+			o.opened = append(o.opened, source)
+			return indexed{source, o.index}, nil
 		},
 	}
+}
+
+// Exit closes what a node has left open, as the end of its process does: a node leaves a source open
+// for good if a read from it hangs when its last job ends. No read may be in progress.
+func (o *Origin) Exit() error {
+	o.mu.Lock()
+	opened := o.opened
+	o.mu.Unlock()
+	var errs []error
+	for _, source := range opened {
+		errs = append(errs, source.Close())
+	}
+	return errors.Join(errs...)
 }
 
 func (o *Origin) draw() float64 {
@@ -144,6 +163,9 @@ type view struct {
 // access waits as a read does, and returns its error.
 func (v *view) access(ctx context.Context, id int) error {
 	o := v.origin
+	if id < 0 || id >= o.index.Len() {
+		return &dataset.SampleError{ID: id, Kind: dataset.ErrNoSample}
+	}
 	failed := func(kind, err error) error {
 		return &dataset.SampleError{ID: id, Path: v.Path(id), Kind: kind, Err: err}
 	}

@@ -24,13 +24,11 @@ func Generate(seed uint64) Script {
 		Hold: pick(r, 0, 0, 1, 3), Apart: r.often(20),
 	}
 	s.Launches = r.launches(&s)
-	ranks := 1
 	for _, l := range s.Launches {
-		ranks = max(ranks, l.WorldSize())
+		s.Samples = max(s.Samples, l.WorldSize())
 	}
-	s.Samples = max(s.Samples, ranks)
-	if s.DropLast || s.Tail == "drop" {
-		s.Batch = min(s.Batch, s.Samples/ranks*ranks)
+	if !s.valid() {
+		s.DropLast = false
 	}
 	share := s.Bytes() / s.Launches[0].Nodes
 	s.Memory = pick(r, 0, share/2, share+2*s.Largest, 2*s.Bytes())
