@@ -126,7 +126,7 @@ simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
 job: dataset
-coordinator: digest perfmodel
+coordinator: digest perfmodel networktest
 node: access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly
