@@ -91,6 +91,15 @@ coordinator: audit placement stats dataset failure lockstep identity exchange br
 budget: size config staging failure request
 assembly: size config transform/runner catalog request planner order job coordinator budget
 node: audit stats dataset config failure catalog request order job assembly
+clustersim/script:
+clustersim/judge: clustersim/script
+clustersim/origin: dataset dataset/retry
+clustersim/faultdisk: storageclass/file/disk
+clustersim/machine: config dataset storageclass storageclass/memory storageclass/file
+    storageclass/file/disk pressure catalog coordinator budget assembly node
+clustersim/process: request stage node
+clustersim: networktest request clustersim/script clustersim/judge clustersim/origin
+    clustersim/faultdisk clustersim/machine clustersim/process
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats

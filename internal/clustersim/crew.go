@@ -8,30 +8,30 @@ import (
 // crew is what the processes of a launch tell each other, as by an allreduce: none begins a step
 // before all have finished the one before.
 type crew struct {
-	size int
-
 	mu       sync.Mutex // guards the following
+	size     int        // processes that must train on a batch
 	active   int        // processes that have not left
 	changed  chan struct{}
 	arrived  map[int]int // by step, how many processes have trained on its batch
 	through  int         // steps that all have trained on
+	first    int         // where they began
 	broken   bool        // a process got an error, so no step will end
 	gathered int         // processes that wait to begin again
 	lowest   int         // the first batch that one of them lacks
 	round    int         // how often all have begun again
 	last     int         // where they did
+	steps    int         // batches of an epoch; 0: no process has the job open yet
 	attended map[int]int // by rank, its next batch; for processes that train apart
 }
 
-func newCrew(size, from int) *crew {
-	c := &crew{
-		size: size, active: size, changed: make(chan struct{}), arrived: map[int]int{}, through: from,
+// position is a batch, or the end of an epoch.
+type position struct{ epoch, step int }
+
+func newCrew(size int) *crew {
+	return &crew{
+		size: size, active: size, changed: make(chan struct{}), arrived: map[int]int{},
 		attended: map[int]int{},
 	}
-	for rank := range size {
-		c.attended[rank] = from
-	}
-	return c
 }
 
 // signal wakes all that wait; mu is held.
@@ -86,6 +86,21 @@ func (c *crew) advance(rank, position int) {
 	c.signal()
 }
 
+// opened notes that a process has the job open, how many batches an epoch has, and where it begins.
+// With another number of ranks an epoch may be shorter, and then ends before the batch.
+func (c *crew) opened(steps int, at position) (from int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	from = at.epoch*steps + min(at.step, steps)
+	if c.steps == 0 {
+		c.steps, c.through, c.first = steps, from, from
+		for r := range c.size {
+			c.attended[r] = from
+		}
+	}
+	return from
+}
+
 // fail has all steps count as failed that not all processes have trained on.
 func (c *crew) fail() {
 	c.mu.Lock()
@@ -122,17 +137,25 @@ func (c *crew) begin() {
 	c.signal()
 }
 
-// leave notes that a process has ended.
-func (c *crew) leave() {
+// leave notes that a process has ended. The others need not wait for one that is complete: it has
+// had all batches.
+func (c *crew) leave(complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.active--
+	if complete {
+		c.size--
+	}
 	c.begin()
 }
 
-// reached returns the number of steps that all processes have trained on.
-func (c *crew) reached() int {
+// reached returns the first batch that not all processes have trained on; ok is false if no process
+// had the job open.
+func (c *crew) reached() (p position, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.through
+	if c.steps == 0 {
+		return p, false
+	}
+	return position{c.through / c.steps, c.through % c.steps}, true
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 
@@ -27,7 +28,7 @@ type launch struct {
 	*world
 	script.Launch
 	number int
-	from   int // the first batch
+	from   position
 	config string
 	crew   *crew
 	life   context.Context
@@ -37,13 +38,13 @@ type launch struct {
 }
 
 // launch starts all ranks at a batch, and waits until they have ended. It returns where the next
-// launch begins; negative: the job is over.
-func (w *world) launch(number int, s script.Launch, from int) (next int, err error) {
-	l := &launch{
-		world: w, Launch: s, number: number, from: from, crew: newCrew(s.WorldSize(), from),
-	}
+// launch begins; over reports that the job has come to its end.
+func (w *world) launch(number int, s script.Launch, from position) (next position, over bool,
+	err error,
+) {
+	l := &launch{world: w, Launch: s, number: number, from: from, crew: newCrew(s.WorldSize())}
 	if l.config, err = w.configFile(); err != nil {
-		return 0, err
+		return from, false, err
 	}
 	l.life, l.kill = context.WithCancelCause(context.Background())
 	defer l.kill(nil)
@@ -61,14 +62,14 @@ func (w *world) launch(number int, s script.Launch, from int) (next int, err err
 	for rank := range s.WorldSize() {
 		l.ended.Go(func() { complete[rank] = l.play(rank) })
 	}
-	over := make(chan struct{})
+	done := make(chan struct{})
 	go func() {
 		l.ended.Wait()
-		close(over)
+		close(done)
 	}()
 	if s.Kill > 0 {
 		go func() {
-			if l.crew.wait(l.life, func() bool { return l.crew.through >= from+s.Kill }) == nil {
+			if l.crew.wait(l.life, func() bool { return l.crew.steps > 0 && l.crew.through >= l.crew.first+s.Kill }) == nil {
 				if s.Crash {
 					for n := range s.Nodes {
 						w.network.Kill(w.box(n).host)
@@ -79,14 +80,17 @@ func (w *world) launch(number int, s script.Launch, from int) (next int, err err
 		}()
 	}
 	select {
-	case <-over:
+	case <-done:
 	case <-time.After(deadline):
-		stacks := make([]byte, 1<<20)
-		l.add(judge.Event{
-			Kind: judge.Broken,
-			Text: fmt.Sprintf("the launch hangs\n%s", stacks[:runtime.Stack(stacks, true)]),
-		})
-		return 0, fmt.Errorf("launch %d hangs:\n%s", number, stacks[:runtime.Stack(stacks, true)])
+		l.add(judge.Event{Kind: judge.Broken, Text: "the launch does not end"})
+		l.kill(errKilled)
+		select {
+		case <-done:
+		case <-time.After(deadline):
+			stacks := make([]byte, 1<<20)
+			return from, false, fmt.Errorf("launch %d cannot be ended:\n%s", number,
+				stacks[:runtime.Stack(stacks, true)])
+		}
 	}
 	l.kill(nil)
 	faults.Wait()
@@ -98,12 +102,10 @@ func (w *world) launch(number int, s script.Launch, from int) (next int, err err
 	for _, stop := range stops {
 		stop()
 	}
-	for _, c := range complete {
-		if !c {
-			return l.crew.reached(), nil
-		}
+	if next, over = l.crew.reached(); !over {
+		return from, false, nil
 	}
-	return -1, nil
+	return next, !slices.Contains(complete, false), nil
 }
 
 // died reports whether a node died in a launch.
@@ -124,7 +126,7 @@ func (l *launch) add(e judge.Event) {
 
 // play plays the process of a rank, and reports whether it has taken all batches.
 func (l *launch) play(rank int) (complete bool) {
-	defer l.crew.leave()
+	defer func() { l.crew.leave(complete) }()
 	n := rank / l.Ranks
 	ctx := l.nodes[n]
 	left := judge.Event{Kind: judge.Left, Rank: rank}
@@ -150,7 +152,8 @@ func (l *launch) play(rank int) (complete bool) {
 	}
 	defer p.Close()
 	l.add(judge.Event{Kind: judge.Opened, Rank: rank})
-	t := &trainer{launch: l, rank: rank, Process: p, position: l.from}
+	t := &trainer{launch: l, rank: rank, Process: p}
+	t.position = l.crew.opened(p.Steps(), l.from)
 	err = t.train(ctx)
 	for tries := 0; err != nil && ctx.Err() == nil && t.failed && tries < l.script.Again; tries++ {
 		if t.position, err = l.crew.gather(ctx, t.position); err != nil {

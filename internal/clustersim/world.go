@@ -67,12 +67,12 @@ func Run(s *script.Script, dir string, log *slog.Logger) (*Outcome, error) {
 		return nil, err
 	}
 	w, err := play(s, dir, log)
-	if err != nil {
+	if w == nil {
 		return nil, err
 	}
 	out := &Outcome{Events: w.history.Events(), Reads: w.origin.Reads()}
 	out.Errors = judge.Judge(s, judge.Orders(s, order), out.Events, out.Reads)
-	return out, nil
+	return out, err
 }
 
 // recorded returns the order of shuffles that are defined by HDMLP alone, as one rank on one node
@@ -111,14 +111,11 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 	if w.origin, err = origin.New(s.Samples, s, s.Missing, s.Seed); err != nil {
 		return nil, err
 	}
-	from := 0
-	for i, l := range s.Launches {
+	from, over := position{}, false
+	for i := 0; i < len(s.Launches) && !over; i++ {
 		w.began = time.Now()
-		if from, err = w.launch(i, l, from); err != nil {
-			return nil, err
-		}
-		if from < 0 {
-			break
+		if from, over, err = w.launch(i, s.Launches[i], from); err != nil {
+			return w, err
 		}
 	}
 	time.Sleep(settles) // reads that hung return

@@ -1,4 +1,4 @@
-// Package faultdisk is a disk with faults, over a real directory: operations fail, the disk is full,
+// Package faultdisk is a disk with faults, over a real directory: operations fail, it is full,
 // reads hang, bits flip, and a crash loses or tears what was written last.
 //
 // All methods are safe for concurrent use. What hangs waits for the fault's end.
@@ -20,6 +20,9 @@ import (
 const (
 	volume  = 1 << 30 // the size of a disk
 	lasting = 64      // writes of a file that a crash may lose; older ones are on the disk
+	// marker is the file by which HDMLP knows a directory as its own. It refuses one whose marker is
+	// damaged, so that rot spares it.
+	marker = "HDMLP-CACHE"
 )
 
 // Faults are what operations suffer. The zero value is none.
@@ -126,7 +129,9 @@ func (d *Disk) crash(path string) error {
 func (d *Disk) Rot(bits int) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	paths := d.paths()
+	paths := slices.DeleteFunc(d.paths(), func(path string) bool {
+		return filepath.Base(path) == marker
+	})
 	for range bits {
 		if len(paths) == 0 {
 			return nil

@@ -1,5 +1,5 @@
-// Package judge decides whether what the processes of a simulated job observed is what a loader owes
-// them: the right bytes in the right order, or one error on all ranks at the same batch, in time.
+// Package judge decides whether what the processes of a simulated job observed is what a loader
+// owes them: the right bytes in the right order, or one error on all ranks at the same batch.
 //
 // It knows nothing of HDMLP: it draws orders with code of its own, and bytes follow from a sample's
 // ID. What excuses an error is in the script.

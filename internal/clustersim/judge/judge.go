@@ -166,8 +166,8 @@ func (c *court) together(number, steps int, epochs []*epoch, streams []*stream) 
 		}
 		for _, e := range s.got {
 			position := e.Epoch*steps + e.Step
-			if position < at || e.At <= known+news && (c.script.Apart || position == at) ||
-				c.faults(number, network, e.At) && (c.script.Apart || position == at) {
+			if position < at || c.faults(number, network, e.At) ||
+				e.At <= known+news && (c.script.Apart || position == at) {
 				continue
 			}
 			c.wrong(e, "a batch after the error of rank %d at batch %d, which was known at %v",

@@ -1,7 +1,8 @@
 // Package origin simulates the source of a dataset, which all nodes of a simulated cluster share:
 // slow, failing, hanging, and changing under a job. Bytes follow from a sample's ID.
 //
-// All methods are safe for concurrent use. Reads that hang ignore their context, as system calls do.
+// All methods are safe for concurrent use. Reads that hang ignore their context, as system calls
+// do.
 package origin
 
 import (
@@ -127,8 +128,8 @@ func (o *Origin) Kind(node int) dataset.Kind {
 	}
 }
 
-// Exit closes what a node has left open, as the end of its process does: a node leaves a source open
-// for good if a read from it hangs when its last job ends. No read may be in progress.
+// Exit closes what nodes have left open, as the end of their processes does: a node leaves a source
+// open for good if a read from it hangs when its last job ends. No read may be in progress.
 func (o *Origin) Exit() error {
 	o.mu.Lock()
 	opened := o.opened
