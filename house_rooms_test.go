@@ -95,10 +95,10 @@ clustersim/script:
 clustersim/judge: clustersim/script
 clustersim/origin: dataset dataset/retry
 clustersim/faultdisk: storageclass/file/disk
-clustersim/machine: config dataset storageclass storageclass/memory storageclass/file
-    storageclass/file/disk pressure catalog coordinator budget assembly node
+clustersim/machine: dataset storageclass storageclass/memory storageclass/file
+    storageclass/file/disk pressure catalog budget assembly node
 clustersim/process: request stage node
-clustersim: networktest request clustersim/script clustersim/judge clustersim/origin
+clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
     clustersim/faultdisk clustersim/machine clustersim/process
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket

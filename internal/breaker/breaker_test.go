@@ -183,8 +183,8 @@ func TestTimeLimitFollowsTheSource(t *testing.T) {
 	}
 }
 
-// TestSilentNodeLeavesTimeForTheSource: where a read may take 5 s in all, a node that does not answer
-// takes a quarter of that, however slow the source is thought to be.
+// TestSilentNodeLeavesTimeForTheSource: where a read may take 5 s in all, a node that does not
+// answer takes a quarter of that, however slow the source is thought to be.
 func TestSilentNodeLeavesTimeForTheSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newTimedRig(2, 5*time.Second)

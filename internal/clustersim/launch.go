@@ -69,7 +69,9 @@ func (w *world) launch(number int, s script.Launch, from position) (next positio
 	}()
 	if s.Kill > 0 {
 		go func() {
-			if l.crew.wait(l.life, func() bool { return l.crew.steps > 0 && l.crew.through >= l.crew.first+s.Kill }) == nil {
+			if l.crew.wait(l.life, func() bool {
+				return l.crew.steps > 0 && l.crew.through >= l.crew.first+s.Kill
+			}) == nil {
 				if s.Crash {
 					for n := range s.Nodes {
 						w.network.Kill(w.box(n).host)

@@ -16,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/assembly"
 	"github.com/hdmlp/hdmlp/internal/clustersim/faultdisk"
 	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
 	"github.com/hdmlp/hdmlp/internal/clustersim/machine"
@@ -141,7 +142,8 @@ func (w *world) box(n int) *box {
 	if b.Machine == nil {
 		b.host = w.network.Host(ip(n))
 		b.Machine = machine.New(machine.Options{
-			Network: b.host, Source: w.origin.Kind(n), Disk: b.disk, Log: w.log.With("node", n),
+			Node: assembly.Node{Network: b.host}, Source: w.origin.Kind(n), Disk: b.disk,
+			Log: w.log.With("node", n),
 		})
 	}
 	return b

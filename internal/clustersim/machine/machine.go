@@ -11,8 +11,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/assembly"
 	"github.com/hdmlp/hdmlp/internal/budget"
 	"github.com/hdmlp/hdmlp/internal/catalog"
-	"github.com/hdmlp/hdmlp/internal/config"
-	"github.com/hdmlp/hdmlp/internal/coordinator"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/pressure"
@@ -27,10 +25,10 @@ const limit = 256 << 20
 
 // Options are a machine's surroundings.
 type Options struct {
-	Network coordinator.Network
-	Source  dataset.Kind
-	Disk    disk.Disk // under the file class
-	Log     *slog.Logger
+	assembly.Node // its network; New sets the budget
+	Source        dataset.Kind
+	Disk          disk.Disk // under the file class
+	Log           *slog.Logger
 }
 
 // Machine is a node and what the simulation changes and measures of it. Close closes it.
@@ -58,15 +56,12 @@ func New(o Options) *Machine {
 		}
 		return class, nil
 	}
-	m.Node = node.New(node.Options{
-		Node: assembly.Node{Budget: memoryBudget, Version: "simulated", Network: o.Network},
+	o.Budget, o.Version = memoryBudget, "simulated"
+	options := node.Options{
+		Node: o.Node,
 		Kinds: catalog.Kinds{
 			Sources: []dataset.Kind{o.Source},
 			Classes: []storageclass.Kind{memory.Kind(m.ram), files},
-		},
-		Machine: config.Machine{
-			AvailableMemory: func() (int64, error) { return m.free() + m.ram.Idle(), nil },
-			Processors:      2,
 		},
 		Watch: func() (stop func()) {
 			return pressure.Start(pressure.Options{
@@ -79,7 +74,10 @@ func New(o Options) *Machine {
 				},
 			}).Close
 		},
-	}, o.Log)
+	}
+	options.Machine.Processors = 2
+	options.Machine.AvailableMemory = func() (int64, error) { return m.free() + m.ram.Idle(), nil }
+	m.Node = node.New(options, o.Log)
 	return m
 }
 
