@@ -82,6 +82,11 @@ func (n *Network) Kill(h *Host) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	h.dead = true
+	for c := range n.conns {
+		if c.host == h {
+			c.in.reset, c.out.reset = true, true
+		}
+	}
 	for _, l := range n.streams {
 		if l.host == h {
 			l.end()
@@ -90,11 +95,6 @@ func (n *Network) Kill(h *Host) {
 	for _, s := range n.packets {
 		if s.host == h {
 			s.end()
-		}
-	}
-	for c := range n.conns {
-		if c.host == h {
-			c.in.reset, c.out.reset = true, true
 		}
 	}
 	n.wake()
