@@ -91,6 +91,15 @@ coordinator: audit placement stats dataset failure lockstep identity exchange br
 budget: size config staging failure request
 assembly: size config transform/runner catalog request planner order job coordinator budget
 node: audit stats dataset config failure catalog request order job assembly
+clustersim/script:
+clustersim/judge: clustersim/script
+clustersim/origin: dataset dataset/retry
+clustersim/faultdisk: storageclass/file/disk
+clustersim/machine: dataset storageclass storageclass/memory storageclass/file
+    storageclass/file/disk pressure catalog budget assembly node
+clustersim/process: request stage node
+clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
+    clustersim/faultdisk clustersim/machine clustersim/process
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
@@ -126,7 +135,7 @@ simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
 job: dataset
-coordinator: digest perfmodel
+coordinator: digest perfmodel networktest
 node: access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly

@@ -32,6 +32,8 @@ type Options struct {
 	Node  int              // this node
 	Peers []Fetcher        // by node; nil for this one
 	Now   func() time.Time // nil: time.Now
+	// Timeout is how long a read may take in all, from a node and then from the source; 0: no limit.
+	Timeout time.Duration
 	// Tell is called when a node is bypassed and when it is asked again; nil: not called.
 	Tell func(node int, text string)
 }
@@ -69,7 +71,10 @@ func NewSet(o Options) *Set {
 		s.tell = func(int, string) {}
 	}
 	for _, f := range o.Peers {
-		c := &circuit{remote: f != nil}
+		c := &circuit{remote: f != nil, longest: longest}
+		if o.Timeout > 0 {
+			c.longest = min(longest, o.Timeout/share)
+		}
 		c.meter.Know(perfmodel.GuessedPeer)
 		c.mu.fetcher = f
 		c.mu.alive = true
@@ -200,9 +205,10 @@ func (s *Set) States() []stats.Peer {
 // circuit is the circuit breaker of one node. It is open, which means that the node is bypassed,
 // until a time, after which a request probes the node.
 type circuit struct {
-	remote bool // false for this node
-	meter  meter.Meter
-	mu     struct { // guards the following
+	remote  bool          // false for this node
+	longest time.Duration // largest limit of a request
+	meter   meter.Meter
+	mu      struct { // guards the following
 		sync.Mutex
 		fetcher  Fetcher
 		alive    bool
@@ -235,6 +241,9 @@ const (
 	calm     = time.Second
 	// leastCold is the share of the latest answers from which on a node has to read samples.
 	leastCold = 1.0 / 32
+	// The limit is at most 1/share of Options.Timeout: a node that does not answer must leave time to
+	// read the source.
+	share = 4
 
 	firstPause = 500 * time.Millisecond
 	lastPause  = 30 * time.Second
@@ -306,7 +315,7 @@ func (c *circuit) ask(now time.Time, bytes int64, source, due time.Duration) (f 
 	if c.mu.silent.IsZero() {
 		c.mu.silent = now
 	}
-	return c.mu.fetcher, min(max(patience*source, hedge, wait), longest),
+	return c.mu.fetcher, min(max(patience*source, hedge, wait), c.longest),
 		min(max(patience*max(c.mu.latency, source), shortest), longest)
 }
 

@@ -117,6 +117,13 @@ func (f *faultyFile) Truncate(size int64) error {
 	return f.File.Truncate(size)
 }
 
+func (f *faultyFile) Sync() error {
+	if err := f.disk.ask("sync", f.name); err != nil {
+		return err
+	}
+	return f.File.Sync()
+}
+
 // on fails one kind of operation on one file.
 func on(op, name string, err error) func(string, string) error {
 	return func(did, at string) error {
@@ -142,6 +149,31 @@ func faultyClass(t *testing.T, dir string) (*file.Class, *faulty, *[]string) {
 		t.Fatal(err)
 	}
 	return c, d, warnings
+}
+
+// TestNewMarkerIsSynced: a power failure must not lose the marker of a directory that has other
+// files, which would not count as a cache any more. Later writes to it change nothing but the
+// process's ID.
+func TestNewMarkerIsSynced(t *testing.T) {
+	dir := t.TempDir()
+	for _, want := range []string{"write truncate sync", "write truncate"} {
+		var did []string
+		d := newFaulty()
+		d.set(func(op, name string) error {
+			if name == "HDMLP-CACHE" && op != "open" && op != "read" {
+				did = append(did, op)
+			}
+			return nil
+		})
+		c, err := file.New(file.Options{Dir: dir, Capacity: 1 << 20, Reserve: 1, Disk: d})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.Join(did, " "); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+		storageclasstest.Close(t, c)
+	}
 }
 
 // TestUnreadableSampleIsDropped: it counts as corrupt, the other samples stay, and it can be put

@@ -117,7 +117,12 @@ func lockMarker(marker disk.File, hasContents bool) error {
 	if _, err := marker.WriteAt(mine, 0); err != nil {
 		return err
 	}
-	return marker.Truncate(int64(len(mine)))
+	if err := marker.Truncate(int64(len(mine))); err != nil || n > 0 {
+		return err
+	}
+	// The marker must not be lost in a power failure that other files survive: the directory would
+	// not count as ours any more.
+	return marker.Sync()
 }
 
 // markerPID returns the ID of the process that a marker names, or "unknown".

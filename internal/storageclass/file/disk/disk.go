@@ -40,6 +40,7 @@ type File interface {
 	io.WriterAt
 	io.Closer
 	Truncate(size int64) error
+	Sync() error // fsync(2)
 	Stat() (fs.FileInfo, error)
 	Name() string
 	Fd() uintptr // for locks, and for Directory's checks
