@@ -28,6 +28,7 @@ suggest:
 remedy: perfmodel size
 stats: printable perfmodel placement size remedy
 inputfile:
+crashtest:
 meter: perfmodel stats
 rerun: access perfmodel placement meter
 quantity: perfmodel
@@ -115,7 +116,7 @@ placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: dataset/folder
 dataset/folder: dataset/sourcetest dataset/retry
 storageclass/memory: digest storageclass/storageclasstest
-storageclass/file: storageclass/storageclasstest
+storageclass/file: crashtest storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
 stage: cache/digests digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
