@@ -28,6 +28,7 @@ suggest:
 remedy: perfmodel size
 stats: printable perfmodel placement size remedy
 inputfile:
+wholefile:
 crashtest:
 meter: perfmodel stats
 rerun: access perfmodel placement meter
@@ -40,7 +41,7 @@ digest:
 dataset/sourcetest: dataset
 dataset/tree: dataset
 dataset/retry: dataset
-dataset/folder/indexfile: size printable probe dataset dataset/tree
+dataset/folder/indexfile: size printable probe wholefile dataset dataset/tree
 dataset/folder: printable probe dataset dataset/tree dataset/folder/indexfile
 patience:
 storageclass: patience printable size
@@ -95,7 +96,7 @@ node: audit stats dataset config failure catalog request order job assembly
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
-devcluster:
+devcluster: wholefile
 launch:
 measure:
 measure/loads: probe dataset digest storageclass transform measure
@@ -113,7 +114,9 @@ placement/builder: placement/policytest
 placement/policies: perfmodel placement/policytest
 placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
-dataset/folder/indexfile: dataset/folder
+dataset/folder/indexfile: crashtest dataset/folder
+devcluster: crashtest
+wholefile: crashtest
 dataset/folder: dataset/sourcetest dataset/retry
 storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: crashtest storageclass/storageclasstest

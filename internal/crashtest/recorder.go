@@ -195,6 +195,15 @@ func (r *Recorder) Rename(dir int, from, to string) error {
 	})
 }
 
+// Link gives a file a second name, which must be new.
+func (r *Recorder) Link(dir int, from, to string) error {
+	return r.change(dir, func() error { return unix.Linkat(dir, from, dir, to, 0) }, func(d *node) {
+		n := d.known(from)
+		d.now.entries[to] = n
+		r.add(d, fmt.Sprintf("link %s to %s", from, to), unit{kind: entrySet, name: to, to: n})
+	})
+}
+
 // Remove removes a file.
 func (r *Recorder) Remove(dir int, name string) error {
 	return r.change(dir, func() error { return unix.Unlinkat(dir, name, 0) }, func(d *node) {
