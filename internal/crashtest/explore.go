@@ -1,6 +1,7 @@
 package crashtest
 
 import (
+	"flag"
 	"fmt"
 	"hash/maphash"
 	"math/rand/v2"
@@ -14,14 +15,19 @@ import (
 // most is how many units may be pending for all of their subsets to be tried.
 const most = 12
 
+// given replaces the numbers of random states that tests ask for.
+var given = flag.Int("crash.states", 0,
+	"random states after a crash at each point; 0: as many as each test has by default")
+
 // patience is how long a check may take.
 const patience = 2 * time.Minute
 
 // Explore calls check with the states that a crash at any point of the recording may leave, each in
 // a directory of its own, until one returns an error. With at most 12 units pending it tries all
 // subsets of them, each with holes, zeros and former contents where nothing was written; with more,
-// all, none, and as many random subsets as given, which the seed determines. It returns the number
-// of different states, and the error with what the crash lost, reduced to what it must have lost.
+// all, none, and as many random subsets as given, which the seed determines; the flag -crash.states
+// overrides their number. It returns the number of different states, and the error with what the
+// crash lost, reduced to what it must have lost.
 func (r *Recorder) Explore(random int, seed uint64, check func(path string) error,
 ) (states int, err error) {
 	r.mu.Lock()
@@ -39,6 +45,9 @@ func (r *Recorder) Explore(random int, seed uint64, check func(path string) erro
 		Recorder: r, check: check, parent: parent,
 		random: rand.New(rand.NewPCG(seed, 0)),
 		seed:   maphash.MakeSeed(), seen: map[uint64]bool{},
+	}
+	if *given > 0 {
+		random = *given
 	}
 	for point := range r.mu.ops {
 		if err := x.crashAfter(point, random); err != nil {

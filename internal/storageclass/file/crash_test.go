@@ -3,7 +3,6 @@ package file
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -14,8 +13,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
 	"github.com/hdmlp/hdmlp/internal/storageclass/storageclasstest"
 )
-
-var crashStates = flag.Int("crash.states", 15, "random states after a crash at each point")
 
 // recorded is a disk that records what changes it. Its space is practically unlimited.
 type recorded struct{ *crashtest.Recorder }
@@ -124,7 +121,7 @@ func TestCrashes(t *testing.T) {
 			for _, process := range processes {
 				process(t, recorded{r}, dir)
 			}
-			states, err := r.Explore(*crashStates, 1, usable)
+			states, err := r.Explore(15, 1, usable)
 			if err != nil {
 				t.Error(err)
 			}
@@ -133,35 +130,39 @@ func TestCrashes(t *testing.T) {
 	}
 }
 
-// TestCrashesInARow lets random processes follow each crash, and end in the next one.
+// TestCrashesInARow begins with what a crash has left, lets a random process follow, and crashes
+// again.
 func TestCrashesInARow(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for range max(1, *crashStates/5) {
-		dir := t.TempDir()
-		for range 3 {
-			r, err := crashtest.New(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			put := random.Perm(crashSamples)[:random.IntN(crashSamples)]
-			drop := random.Perm(crashSamples)[:random.IntN(4)]
-			job(1+random.Int64N(crashSamples), crashSets, drop, put)(t, recorded{r}, dir)
-			var left string // by one of the crashes
-			states := 0
-			_, err = r.Explore(*crashStates/5, random.Uint64(), func(path string) error {
-				if states++; left == "" || random.IntN(states) == 0 {
-					left = t.TempDir()
-					if err := os.CopyFS(left, os.DirFS(path)); err != nil {
-						return err
-					}
-				}
-				return usable(path)
-			})
-			if err != nil {
-				t.Fatal(err)
-			}
-			dir = left
+	dir := t.TempDir()
+	for range 3 {
+		r, err := crashtest.New(dir)
+		if err != nil {
+			t.Fatal(err)
 		}
+		drop := random.Perm(crashSamples)[:random.IntN(4)]
+		put := random.Perm(crashSamples)[:random.IntN(crashSamples)]
+		job(1+random.Int64N(crashSamples), crashSets, drop, put)(t, recorded{r}, dir)
+		dir = t.TempDir()
+		tried := 0
+		states, err := r.Explore(3, random.Uint64(), func(path string) error {
+			if tried++; random.IntN(tried) == 0 { // each is as likely as any other to be the next
+				if err := os.RemoveAll(dir); err != nil {
+					return err
+				}
+				if err := os.CopyFS(dir, os.DirFS(path)); err != nil {
+					return err
+				}
+				if err := os.Chmod(dir, 0o700); err != nil {
+					return err
+				}
+			}
+			return usable(path)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d states", states)
 	}
 }
 

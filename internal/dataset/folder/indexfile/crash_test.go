@@ -3,7 +3,6 @@ package indexfile_test
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -15,8 +14,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
 	"github.com/hdmlp/hdmlp/internal/wholefile"
 )
-
-var crashStates = flag.Int("crash.states", 50, "random states after a crash at each point")
 
 // recorded is a disk that records what changes it.
 type recorded struct{ *crashtest.Recorder }
@@ -75,7 +72,7 @@ func TestCrashesLeaveWholeIndices(t *testing.T) {
 	for _, index := range indices {
 		do(t, withFiles(root, recorded{r}, writes(index)))
 	}
-	states, err := r.Explore(*crashStates, 1, func(root string) error {
+	states, err := r.Explore(50, 1, func(root string) error {
 		return withFiles(root, nil, func(f *indexfile.Files) error {
 			// There is none in a state without the name; all others must be whole.
 			_, missing := os.Stat(filepath.Join(root, indexfile.HiddenName))
