@@ -131,7 +131,7 @@ order: request/requesttest
 planner: simulate
 job: dataset
 coordinator: digest perfmodel
-node: access placement placement/policies storageclass storageclass/memory storageclass/file
+node: digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly
 top: remedy
