@@ -126,7 +126,8 @@ func (f *file) truncate(size int64) {
 	f.size = size
 }
 
-// filling is what a file shows where it was never written.
+// filling is what a file shows where it was never written: one of these, or the number of freed
+// contents.
 type filling int
 
 const (
@@ -134,7 +135,7 @@ const (
 	zeros                     // allocated
 )
 
-// Other fillings are indices of freed contents.
+
 
 // hash identifies the image and its fillings.
 func (m *image) hash(seed maphash.Seed, root *node, fill func(*node) filling) uint64 {
