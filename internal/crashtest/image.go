@@ -135,8 +135,6 @@ const (
 	zeros                     // allocated
 )
 
-
-
 // hash identifies the image and its fillings.
 func (m *image) hash(seed maphash.Seed, root *node, fill func(*node) filling) uint64 {
 	var h maphash.Hash
