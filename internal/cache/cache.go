@@ -42,6 +42,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/tune"
 	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
@@ -242,7 +243,7 @@ func (c *Cache) Streams() int {
 
 // StreamChanges returns how many samples might be read from the source at the same time since the
 // cache was made; nil if their number is fixed.
-func (c *Cache) StreamChanges() []pool.Change {
+func (c *Cache) StreamChanges() tune.History {
 	if c.gate == nil {
 		return nil
 	}

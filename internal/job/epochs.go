@@ -112,7 +112,12 @@ func (j *Job) describe(r *stats.Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, c := range j.p.Cache.StreamChanges() {
-		r.Streams = j.changed(r.Streams, c.Time, int64(c.Limit))
+		r.Streams = j.changed(r.Streams, c.Time, int64(c.Value))
+	}
+	if p := r.Preprocessing; p != nil {
+		for _, c := range j.p.Preprocessor.ThreadChanges() {
+			p.Changes = j.changed(p.Changes, c.Time, int64(c.Value))
+		}
 	}
 	for _, g := range j.buffers.changes() {
 		r.Buffers = j.changed(r.Buffers, g.at, g.bytes)

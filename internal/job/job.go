@@ -29,6 +29,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/stats"
+	"github.com/hdmlp/hdmlp/internal/tune"
 )
 
 // Nodes gives a job access to its other nodes.
@@ -53,6 +54,7 @@ type Dataset interface {
 type Preprocessor interface {
 	stage.Preprocessor
 	Report() *stats.Preprocessing
+	ThreadChanges() tune.History
 }
 
 // Memory tracks the memory that ranks take.

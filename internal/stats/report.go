@@ -225,8 +225,11 @@ type Fault struct {
 // Preprocessing is the cost of transforming samples.
 type Preprocessing struct {
 	Samples int64 `json:"samples"`
-	// Threads is the most samples that are transformed in parallel.
-	Threads int `json:"threads"`
+	// Threads is the most samples that are transformed in parallel now, but for trials of other
+	// numbers, and Changes are its changes, with trials, oldest first; nil: it is fixed, or they are
+	// not known.
+	Threads int      `json:"threads"`
+	Changes []Change `json:"thread_changes,omitempty"`
 	// Result is the expected size of a result in bytes.
 	Result     int64       `json:"result_bytes,omitempty"`
 	Transforms []Transform `json:"transforms"`

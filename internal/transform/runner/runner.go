@@ -10,10 +10,12 @@
 package runner
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/transform"
+	"github.com/hdmlp/hdmlp/internal/tune"
 )
 
 // Options configure a Runner.
@@ -227,12 +229,23 @@ func (p *Runner) Close() {
 	s.spare = nil
 }
 
+// ThreadChanges returns how many threads might transform samples since the runner was made; nil if
+// their number is fixed.
+func (p *Runner) ThreadChanges() tune.History {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	return slices.Clone(p.gate.opened)
+}
+
 // Report returns the statistics of transforming so far.
 func (p *Runner) Report() *stats.Preprocessing {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	s := &p.gate.workers
 	r := &stats.Preprocessing{Samples: s.samples, Threads: p.gate.open}
+	if t := p.gate.tuner; t != nil {
+		r.Threads = t.Kept()
+	}
 	for i, name := range p.names {
 		r.Transforms = append(r.Transforms,
 			stats.Transform{Name: name, Seconds: s.spent[i].Seconds()})
