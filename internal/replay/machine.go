@@ -60,9 +60,9 @@ func (r *Run) node(i int) rerun.Node {
 	for _, rank := range of.Ranks {
 		node.Ranks = append(node.Ranks, rank.Rank)
 	}
-	mean := float64(r.report.Bytes) / float64(r.report.Samples) / mega
+	mean := r.meanSize()
 	if p := of.Preprocessing; p != nil && p.Samples > 0 {
-		node.Threads = max(p.Threads, 1)
+		node.Threads = changes(p.Changes, float64(max(p.Threads, 1)), 1)
 		node.Result = float64(p.Result) / mega
 		for _, t := range p.Transforms {
 			node.Transform += t.Seconds / float64(p.Samples) / mean
@@ -70,10 +70,10 @@ func (r *Run) node(i int) rerun.Node {
 	}
 	for _, class := range of.Classes {
 		c := rerun.Class{
-			Name: class.Name, Memory: class.Name == memoryClass, Rate: r.fastest(class.Name),
+			Name: class.Name, Memory: class.Name == memoryClass, Rate: r.readClass(class.Name).mbps,
 		}
 		if !c.Memory {
-			c.Write, c.KeepAll = r.written(of, class), r.keepsAll(class)
+			c.Write, c.KeepAll = r.writeClass(i, class.Name).mbps, r.keepsAll(class)
 		}
 		node.Classes = append(node.Classes, c)
 	}
@@ -89,6 +89,10 @@ func (r *Run) node(i int) rerun.Node {
 // jobs.
 func (r *Run) keepsAll(class stats.Class) bool {
 	return class.Name != memoryClass && class.Capacity >= r.report.Bytes
+}
+
+func named(name string) func(stats.Class) bool {
+	return func(c stats.Class) bool { return c.Name == name }
 }
 
 // written returns at which rate a class was written to, in MB/s, while samples waited for that:
