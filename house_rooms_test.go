@@ -62,8 +62,7 @@ cache/cachetest: dataset storageclass storageclass/memory storageclass/file
 writeback: patience perfmodel meter storageclass
 pool: patience tune
 cache/digests: printable
-cache: invariants printable tune perfmodel stats meter dataset digest storageclass writeback pool
-    cache/digests
+cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool cache/digests
 stage: invariants access stats meter dataset staging cache
 failure: printable dataset storageclass config staging cache cache/digests
 catalog: invariants printable perfmodel stats environment dataset storageclass config cache failure
@@ -87,7 +86,7 @@ simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render
 simulate/render/page: placement/policies simulate/render/words simulate/render
 order: invariants printable access placement dataset failure request cluster
-job: audit tune stats staging cache stage failure request planner lockstep order
+job: audit stats staging cache stage failure request planner lockstep order
 coordinator: audit placement stats dataset failure lockstep identity exchange breaker cluster
 budget: size config staging failure request
 assembly: size config transform/runner catalog request planner order job coordinator budget

@@ -30,6 +30,7 @@ package cache
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,7 +43,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
-	"github.com/hdmlp/hdmlp/internal/tune"
 	"github.com/hdmlp/hdmlp/internal/writeback"
 )
 
@@ -242,10 +242,10 @@ func (c *Cache) Streams() int {
 }
 
 // StreamChanges returns how many samples might be read from the source at the same time since the
-// cache was made; nil if their number is fixed.
-func (c *Cache) StreamChanges() tune.History {
+// cache was made, with the times of changes; none if their number is fixed.
+func (c *Cache) StreamChanges() iter.Seq2[time.Time, int] {
 	if c.gate == nil {
-		return nil
+		return func(func(time.Time, int) bool) {}
 	}
 	return c.gate.Changes()
 }

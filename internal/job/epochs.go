@@ -111,12 +111,12 @@ func (g *buffers) changes() []grown {
 func (j *Job) describe(r *stats.Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, c := range j.p.Cache.StreamChanges() {
-		r.Streams = j.changed(r.Streams, c.Time, int64(c.Value))
+	for at, to := range j.p.Cache.StreamChanges() {
+		r.Streams = j.changed(r.Streams, at, int64(to))
 	}
 	if p := r.Preprocessing; p != nil {
-		for _, c := range j.p.Preprocessor.ThreadChanges() {
-			p.Changes = j.changed(p.Changes, c.Time, int64(c.Value))
+		for at, to := range j.p.Preprocessor.ThreadChanges() {
+			p.Changes = j.changed(p.Changes, at, int64(to))
 		}
 	}
 	for _, g := range j.buffers.changes() {

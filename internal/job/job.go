@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"os"
@@ -29,7 +30,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/staging"
 	"github.com/hdmlp/hdmlp/internal/stats"
-	"github.com/hdmlp/hdmlp/internal/tune"
 )
 
 // Nodes gives a job access to its other nodes.
@@ -54,7 +54,7 @@ type Dataset interface {
 type Preprocessor interface {
 	stage.Preprocessor
 	Report() *stats.Preprocessing
-	ThreadChanges() tune.History
+	ThreadChanges() iter.Seq2[time.Time, int]
 }
 
 // Memory tracks the memory that ranks take.

@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -51,11 +52,11 @@ func (g *Gate) Limit() int {
 	return g.tuner.Value()
 }
 
-// Changes returns the first limit and its changes, oldest first.
-func (g *Gate) Changes() tune.History {
+// Changes returns the first limit and its changes, oldest first, with their times.
+func (g *Gate) Changes() iter.Seq2[time.Time, int] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.changes)
+	return g.changes.All()
 }
 
 // Enter waits until the read is admitted. Leave must follow. wanted, if not nil, is closed when

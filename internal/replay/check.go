@@ -59,8 +59,8 @@ const (
 	mostCount   = 1e17
 )
 
-// read are the keys of a report, and of the nodes in it, whose values predictions are made of: these
-// must be possible. Others may be of later versions.
+// read are the keys of a report, and of the nodes in it, whose values predictions are made of:
+// these must be possible. Others may be of later versions.
 var read = []string{
 	"samples", "bytes", "world_size", "global_batch_size", "planned_epochs", "first_epoch",
 	"batches", "seconds", "stall", "reads", "source", "direct", "ranks", "epochs", "classes", "tiers",
@@ -116,9 +116,11 @@ func impossible(v reflect.Value, key string, errs *[]error) {
 			impossible(v.Index(i), fmt.Sprintf("%s[%d]", key, i), errs)
 		}
 	case reflect.Map:
-		for _, name := range slices.SortedFunc(slices.Values(v.MapKeys()), func(a, b reflect.Value) int {
+		names := v.MapKeys()
+		slices.SortFunc(names, func(a, b reflect.Value) int {
 			return strings.Compare(a.String(), b.String())
-		}) {
+		})
+		for _, name := range names {
 			impossible(v.MapIndex(name), key+"."+name.String(), errs)
 		}
 	case reflect.Struct:

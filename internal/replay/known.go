@@ -34,8 +34,8 @@ func assumed(why string, known rate, origin perfmodel.Origin, measured float64) 
 	return rate{known.mbps, fmt.Sprintf("%s It is taken to be %.3f MB/s, %s.", why, known.mbps, from)}
 }
 
-// few is the share below which too little was transferred to measure a rate: of the dataset, or, for
-// links, of what was delivered.
+// few is the share below which too little was transferred to measure a rate: of the dataset, or,
+// for links, of what was delivered.
 const few = 0.01
 
 // little reports whether so many MB are too few to measure a rate.

@@ -1,16 +1,19 @@
 package tune
 
-import "time"
+import (
+	"iter"
+	"slices"
+	"time"
+)
 
-// Change is a number that came into force at a time.
-type Change struct {
-	Time  time.Time
-	Value int
+// History is how a number changed: what was in force in which part of a run can be known only if it
+// was recorded. It is not safe for concurrent use.
+type History struct{ changes []change }
+
+type change struct {
+	at    time.Time
+	value int
 }
-
-// History is how a number changed, oldest first: what was in force in which part of a run can be
-// known only if it was recorded. It is not safe for concurrent use.
-type History []Change
 
 // mostChanges is how many changes are kept, the first ones. They become rarer as a tuner's pauses
 // become longer.
@@ -18,9 +21,22 @@ const mostChanges = 256
 
 // Add records the number that is in force from now on, if it differs from the last one.
 func (h *History) Add(now time.Time, value int) {
-	n := len(*h)
-	if n == mostChanges || n > 0 && (*h)[n-1].Value == value {
+	n := len(h.changes)
+	if n == mostChanges || n > 0 && h.changes[n-1].value == value {
 		return
 	}
-	*h = append(*h, Change{now, value})
+	h.changes = append(h.changes, change{now, value})
+}
+
+// All returns the changes so far, oldest first, each with when it came into force. What is recorded
+// later does not change the sequence.
+func (h *History) All() iter.Seq2[time.Time, int] {
+	all := slices.Clone(h.changes)
+	return func(yield func(time.Time, int) bool) {
+		for _, c := range all {
+			if !yield(c.at, c.value) {
+				return
+			}
+		}
+	}
 }

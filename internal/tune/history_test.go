@@ -12,12 +12,14 @@ func TestHistory(t *testing.T) {
 	for i := range 3 * mostChanges {
 		h.Add(at.Add(time.Duration(i)*time.Second), i/2)
 	}
-	if len(h) != mostChanges {
-		t.Fatalf("%d changes are kept", len(h))
-	}
-	for i, c := range h {
-		if c.Value != i || c.Time != at.Add(time.Duration(2*i)*time.Second) {
-			t.Errorf("change %d: %+v", i, c)
+	n := 0
+	for when, value := range h.All() {
+		if value != n || when != at.Add(time.Duration(2*n)*time.Second) {
+			t.Errorf("change %d: to %d, at %v", n, value, when)
 		}
+		n++
+	}
+	if n != mostChanges {
+		t.Fatalf("%d changes are kept", n)
 	}
 }

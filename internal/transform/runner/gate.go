@@ -18,7 +18,7 @@ type gate struct {
 
 	mu   sync.Mutex // guards the following
 	open int        // how many goroutines may be inside
-	// opened is how open changed; nil: it is fixed.
+	// opened is how open changed; nothing: it is fixed.
 	opened tune.History
 	in     int     // how many are
 	line   []*item // waiting items, oldest first

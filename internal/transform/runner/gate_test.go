@@ -148,9 +148,12 @@ func TestGateMeasures(t *testing.T) {
 		if n := g.open; n < 2 || n > 3 {
 			t.Errorf("%d threads on two cores", n)
 		}
-		if first, n := g.opened[0].Value, len(g.opened); first != 4 ||
-			n < 3 || g.opened[n-1].Value != g.open {
-			t.Errorf("%d threads after %v", g.open, g.opened)
+		var opened []int
+		for _, n := range g.opened.All() {
+			opened = append(opened, n)
+		}
+		if n := len(opened); n < 3 || opened[0] != 4 || opened[n-1] != g.open {
+			t.Errorf("%d threads after %v", g.open, opened)
 		}
 	})
 }

@@ -10,12 +10,11 @@
 package runner
 
 import (
-	"slices"
+	"iter"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/transform"
-	"github.com/hdmlp/hdmlp/internal/tune"
 )
 
 // Options configure a Runner.
@@ -229,12 +228,12 @@ func (p *Runner) Close() {
 	s.spare = nil
 }
 
-// ThreadChanges returns how many threads might transform samples since the runner was made; nil if
-// their number is fixed.
-func (p *Runner) ThreadChanges() tune.History {
+// ThreadChanges returns how many threads might transform samples since the runner was made, with
+// the times of changes; none if their number is fixed.
+func (p *Runner) ThreadChanges() iter.Seq2[time.Time, int] {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
-	return slices.Clone(p.gate.opened)
+	return p.gate.opened.All()
 }
 
 // Report returns the statistics of transforming so far.
