@@ -64,9 +64,6 @@ func (r *Run) node(i int) rerun.Node {
 	if p := of.Preprocessing; p != nil && p.Samples > 0 {
 		node.Threads = changes(p.Changes, float64(max(p.Threads, 1)), 1)
 		node.Result = float64(p.Result) / mega
-		for _, t := range p.Transforms {
-			node.Transform += t.Seconds / float64(p.Samples) / mean
-		}
 	}
 	for _, class := range of.Classes {
 		c := rerun.Class{
@@ -129,12 +126,30 @@ func (r *Run) inForce(of *stats.NodeReport) (all []rerun.InForce) {
 	const unlimited = 1 << 20
 	for _, ran := range r.Epochs {
 		f := rerun.InForce{Ahead: cmp.Or(of.Prefetch, unlimited), Pause: ran.pause}
-		if e := epoch(of, ran.Epoch); e != nil {
+		e := epoch(of, ran.Epoch)
+		if e != nil {
 			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
 		}
+		f.Transform = r.transform(of, e)
 		all = append(all, f)
 	}
 	return all
+}
+
+// transform returns the seconds that a thread transformed for per MB in an epoch, or, if it was
+// hardly anything or is not known, over the whole run: other processes, and first uses of memory,
+// delay some epochs more than others.
+func (r *Run) transform(of *stats.NodeReport, e *stats.Epoch) float64 {
+	p := of.Preprocessing
+	if p == nil || p.Samples == 0 {
+		return 0
+	}
+	did := p.Total()
+	if e != nil && e.Transformed != nil &&
+		10*e.Transformed.Samples*int64(len(of.Epochs)) >= p.Samples {
+		did = e.Transformed
+	}
+	return did.Seconds / float64(did.Samples) / r.meanSize()
 }
 
 // begin sets when nodes begin to read. Ranks that wait for each other end the first epoch at the

@@ -225,9 +225,10 @@ func TestRunWithTransforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := &job.Nodes[0]; math.Abs(n.Transform-1./25) > 1e-9 ||
+	if n := &job.Nodes[0]; math.Abs(n.InForce[0].Transform-1./25) > 1e-9 ||
 		!slices.Equal(n.Threads, []rerun.Change{{To: 2}}) {
-		t.Fatalf("%v threads take %v s per MB; want 2 and 0.04", n.Threads, n.Transform)
+		t.Fatalf("%v threads take %v s per MB; want 2 and 0.04", n.Threads,
+			n.InForce[0].Transform)
 	}
 	result, err := run.Simulate(t.Context(), nil, AsItRan)
 	if err != nil {
@@ -250,6 +251,20 @@ func TestRunWithTransforms(t *testing.T) {
 	}
 	if got := result.Runtime; got < 6 || got > 7 {
 		t.Errorf("three epochs take %v s; two threads transform for all but the last 0.1 s", got)
+	}
+	// What was measured in an epoch counts there, if it is not too little.
+	for i, did := range []any{
+		map[string]any{"samples": 150, "seconds": 12.0}, map[string]any{"samples": 2, "seconds": 9.0},
+	} {
+		report["epochs"].([]any)[i].(map[string]any)["transformed"] = did
+	}
+	if run, err = readRun(t, report); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{0.08, 0.04, 0.04} {
+		if got := run.node(0).InForce[i].Transform; math.Abs(got-want) > 1e-9 {
+			t.Errorf("epoch %d: %v s per MB, want %v", i, got, want)
+		}
 	}
 }
 

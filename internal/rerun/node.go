@@ -255,7 +255,7 @@ func (n *node) bring(t task) {
 			return
 		}
 		n.threads.run(func() {
-			n.c.events.after(n.mb(t.sample)*n.spec.Transform, func() {
+			n.c.events.after(n.mb(t.sample)*n.limits.Transform, func() {
 				n.threads.release()
 				done()
 			})

@@ -45,8 +45,6 @@ type Job struct {
 type Node struct {
 	Ranks   []int
 	Classes []Class // fastest first
-	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
-	Transform float64
 	// Result is the size of a result in the staging buffer, in MB; 0: that of the sample.
 	Result float64
 	// Start is when the node begins to read, in seconds after the first one.
@@ -80,6 +78,8 @@ type Change struct{ At, To float64 }
 type InForce struct {
 	Ahead int     // batches of a rank that are staged and not yet taken
 	Pause float64 // seconds before the ranks request the first batch
+	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
+	Transform float64
 }
 
 // Result is what the run came to.
@@ -147,7 +147,7 @@ func (j *Job) validate() error {
 			}
 		}
 		for _, f := range n.InForce {
-			if f.Ahead < 1 || !(f.Pause >= 0) {
+			if f.Ahead < 1 || !(f.Pause >= 0) || !(f.Transform >= 0) {
 				errs = append(errs, fmt.Errorf("rerun: node %d has impossible limits: %+v", i, f))
 			}
 		}

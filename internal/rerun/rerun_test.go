@@ -74,6 +74,11 @@ func run(t *testing.T, j *Job) *Result {
 	return r
 }
 
+// transform has the first node transform samples, for so many seconds each.
+func transform(j *Job, seconds float64, threads ...Change) {
+	j.Nodes[0].Threads, j.Nodes[0].InForce[0].Transform = threads, seconds
+}
+
 var memory = Class{Name: "memory", Memory: true}
 
 // TestByHand runs jobs of which the times and bytes follow from a sum.
@@ -106,17 +111,21 @@ func TestByHand(t *testing.T) {
 		}, []float64{0.41, 0.13}, 51, 0.03},
 		// 10 ms for each of 40 samples, on one thread.
 		"transforms": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
-			j.Nodes[0].Threads, j.Nodes[0].Transform = []Change{{To: 1}}, 0.03
+			transform(j, 0.03, Change{To: 1})
 		}, []float64{1.2, 1.2}, 40, 0.06},
 		"two threads": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
-			j.Nodes[0].Threads, j.Nodes[0].Transform = []Change{{To: 2}}, 0.03
+			transform(j, 0.03, Change{To: 2})
 		}, []float64{0.6, 0.6}, 40, 0.11},
 		// One thread until the first epoch is over, then two.
 		"more threads": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
-			j.Nodes[0].Threads, j.Nodes[0].Transform = []Change{{To: 1}, {At: 1.2, To: 2}}, 0.03
+			transform(j, 0.03, Change{To: 1}, Change{At: 1.2, To: 2})
 		}, []float64{1.2, 0.6}, 40, 0.06},
+		"slower transforms": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
+			transform(j, 0.03, Change{To: 1})
+			j.Nodes[0].InForce = append(j.Nodes[0].InForce, InForce{Ahead: 8, Transform: 0.06})
+		}, []float64{1.2, 2.4}, 40, 0.3},
 		"fewer threads": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
-			j.Nodes[0].Threads, j.Nodes[0].Transform = []Change{{To: 2}, {At: 0.6, To: 1}}, 0.03
+			transform(j, 0.03, Change{To: 2}, Change{At: 0.6, To: 1})
 		}, []float64{0.6, 1.2}, 40, 0.25},
 		// Both read 40 MB of the source, and then 20 from the other node.
 		"two nodes": {two, nil, []float64{0.81, 0.1}, 80, 0.02},
@@ -221,7 +230,7 @@ func TestBytesAddUp(t *testing.T) {
 			node.InForce = []InForce{{Ahead: 1 + r.IntN(20)}}
 			node.Staging = []Change{{To: 1 + 50*r.Float64()}, {At: r.Float64(), To: 50}}
 			if r.IntN(3) == 0 {
-				node.Transform = 0.01 * r.Float64()
+				node.InForce[0].Transform = 0.01 * r.Float64()
 				node.Threads = []Change{
 					{To: float64(1 + r.IntN(3))}, {At: r.Float64(), To: float64(1 + r.IntN(3))},
 				}
