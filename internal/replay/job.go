@@ -52,15 +52,13 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	job := &rerun.Job{
 		Stream: r.stream, Epochs: len(r.Epochs), Sizes: make([]int64, c.Samples),
 		Source: source.mbps, Link: r.link().mbps, Step: r.step, Free: r.Free,
+		Known: r.knownAtFirst(),
 	}
 	for id := range job.Sizes {
 		job.Sizes[id] = int64(math.Round(float64(c.Bytes) / float64(c.Samples)))
 		if sizes != nil {
 			job.Sizes[id] = sizes(id)
 		}
-	}
-	if c.Agreed != nil {
-		job.Known = *c.Agreed
 	}
 	for i := range c.Nodes {
 		job.Nodes = append(job.Nodes, r.node(i))

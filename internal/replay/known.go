@@ -72,6 +72,31 @@ func (r *Run) knownSource() (rate, perfmodel.Origin) {
 	return rate{mbps: min(known, float64(nodes)*e.SourceBandwidth, unmeasured)}, origin
 }
 
+// knownAtFirst returns what nodes knew of their tiers when the job began: what they agreed on, or,
+// where they planned with no numbers, what the user said, which does not change.
+func (r *Run) knownAtFirst() (first perfmodel.Node) {
+	now := r.report.Known
+	switch {
+	case r.report.Agreed != nil:
+		return *r.report.Agreed
+	case now == nil:
+		return first
+	}
+	given := func(k perfmodel.Known) perfmodel.Known {
+		if k.Origin == perfmodel.Given {
+			return k
+		}
+		return perfmodel.Known{}
+	}
+	first.Source, first.Network = given(now.Source), given(now.Network)
+	for _, c := range now.Classes {
+		first.Classes = append(first.Classes, perfmodel.NodeClass{
+			Name: c.Name, Path: c.Path, Read: given(c.Read),
+		})
+	}
+	return first
+}
+
 // knownClass returns what is known of a class; its zero value if nothing is.
 func (r *Run) knownClass(name string) (c perfmodel.NodeClass, streams int) {
 	k := r.report.Known

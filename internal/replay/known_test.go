@@ -153,6 +153,34 @@ func TestLinksOfARunOnOneNode(t *testing.T) {
 	}
 }
 
+// TestKnownAtFirst: without what nodes agreed on, only what the user said is known to be what they
+// knew at first.
+func TestKnownAtFirst(t *testing.T) {
+	known := map[string]any{
+		"source": shared(10, "given"), "network": shared(20, "measured"), "classes": []any{
+			map[string]any{"name": "memory"},
+			map[string]any{"name": "file", "path": "/disk", "read": shared(40, "given")},
+		},
+	}
+	run, err := readRun(t, warmRun(known))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := run.knownAtFirst()
+	if first.Source.PerMB != 0.1 || first.Network.Origin != "" || len(first.Classes) != 2 ||
+		first.Classes[1].Read.PerMB != 0.025 {
+		t.Errorf("at first: %+v", first)
+	}
+	report := warmRun(known)
+	report["planned_with"] = map[string]any{"network": shared(5, "probed")}
+	if run, err = readRun(t, report); err != nil {
+		t.Fatal(err)
+	}
+	if first = run.knownAtFirst(); first.Network.PerMB != 0.2 || first.Source.Origin != "" {
+		t.Errorf("agreed on: %+v", first)
+	}
+}
+
 // TestFewReads: if nothing else is known, the few reads that there were count.
 func TestFewReads(t *testing.T) {
 	report := warmRun(nil)
