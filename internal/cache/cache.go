@@ -244,9 +244,6 @@ func (c *Cache) Streams() int {
 // StreamChanges returns how many samples might be read from the source at the same time since the
 // cache was made, with the times of changes; none if their number is fixed.
 func (c *Cache) StreamChanges() iter.Seq2[time.Time, int] {
-	if c.gate == nil {
-		return func(func(time.Time, int) bool) {}
-	}
 	return c.gate.Changes()
 }
 

@@ -52,8 +52,12 @@ func (g *Gate) Limit() int {
 	return g.tuner.Value()
 }
 
-// Changes returns the first limit and its changes, oldest first, with their times.
+// Changes returns the first limit and its changes, oldest first, with their times; none if there is
+// no gate.
 func (g *Gate) Changes() iter.Seq2[time.Time, int] {
+	if g == nil {
+		return (&tune.History{}).All()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.changes.All()
