@@ -92,7 +92,7 @@ func (n *node) join(k int32, r request, to route, done func(sample)) {
 		n.readSource(f, k, to.direct, land)
 		return
 	}
-	n.askOwner(k, land, func(late bool) { n.readSource(f, k, to.direct || late, land) })
+	n.askOwner(k, r, land, func(late bool) { n.readSource(f, k, to.direct || late, land) })
 }
 
 // route is how a sample is to be read (cache.route).
@@ -146,7 +146,7 @@ func (n *node) route(k int32, r request, holds bool) route {
 // source takes that long. A node that was not asked for some time attracts a request (package
 // breaker).
 func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
-	seconds := p.meter.Arrival(now, size, p.waited) + p.cold*source
+	seconds := p.predict(now, size, source)
 	least := meter.Rest(seconds)
 	at := now.Sub(time.Unix(0, 0)).Seconds()
 	if p.meter.Idle(now) < least || at-p.explored < least.Seconds() {
@@ -154,6 +154,11 @@ func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
 	}
 	p.explored = at
 	return 0
+}
+
+// predict is arrival without attracting a request.
+func (p *peer) predict(now time.Time, size int64, source float64) float64 {
+	return p.meter.Arrival(now, size, p.waited) + p.cold*source
 }
 
 // readClass reads a sample from the class that holds it, for as long as cache.classLimit allows:
@@ -218,27 +223,51 @@ const (
 	hedge    = 0.1
 	longest  = 10
 	unsure   = 0.06
+	// If that is less than calm, a request may take until the sample is needed, and exceed times as
+	// long as was predicted, up to calm; and calm while the node has to read samples from the source.
+	exceed    = 4
+	calm      = 1
+	leastCold = 1.0 / 32
 )
 
 // giveUp returns after how many seconds a read of a sample from a class is given up, which the
 // source could deliver.
 func (n *node) giveUp(k int32) float64 {
+	return max(patience*n.sourceTakes(k), hedge)
+}
+
+// sourceTakes estimates how long it takes to read a sample from the source.
+func (n *node) sourceTakes(k int32) float64 {
 	takes := n.source.Arrival(n.c.events.time(), n.c.job.Sizes[k], 0)
 	if n.source.Known().Origin == perfmodel.Guessed {
 		takes = max(takes, unsure)
 	}
-	return max(patience*takes, hedge)
+	return takes
+}
+
+// patience returns after how many seconds a request to another node is given up (breaker.ask).
+func (n *node) patience(k int32, r request, p *peer) float64 {
+	due := 0.0
+	if r.due != nil {
+		due = r.due()
+	}
+	wait := max(due, exceed*p.predict(n.c.events.time(), n.c.job.Sizes[k], n.sourceTakes(k)))
+	if p.cold > leastCold || !p.answered {
+		wait = calm
+	}
+	return min(max(n.giveUp(k), min(wait, calm)), longest)
 }
 
 // askOwner fetches a sample from the node that owns it, which reads it if it has to. If it cannot,
 // or takes too long, otherwise is called.
-func (n *node) askOwner(k int32, done func(tier string), otherwise func(late bool)) {
+func (n *node) askOwner(k int32, r request, done func(tier string), otherwise func(late bool)) {
 	c := n.c
 	number := c.job.Plan.OwnerOf(int(k))
 	owner, p := c.nodes[number], &n.peers[number]
+	limit := n.patience(k, r, p)
 	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
 	begun, over := c.events.now, false
-	c.events.after(min(n.giveUp(k), longest), func() {
+	c.events.after(limit, func() {
 		if over {
 			return
 		}
@@ -265,7 +294,7 @@ func (n *node) askOwner(k int32, done func(tier string), otherwise func(late boo
 			if over {
 				return
 			}
-			over = true
+			over, p.answered = true, true
 			read.Waited = time.Duration(waited * float64(time.Second))
 			p.meter.End(c.events.time(), read, nil)
 			p.waited += (waited - p.waited) / 16

@@ -48,6 +48,7 @@ type node struct {
 // peer is what a node knows of another one.
 type peer struct {
 	meter    meter.Meter
+	answered bool    // a request
 	explored float64 // when it was last asked only to know how fast it is
 	cold     float64 // share of the latest answers that it had to read from the source
 	waited   float64 // seconds that it waited for that, averaged over all of these answers
