@@ -24,7 +24,7 @@ type comparison struct {
 	Rows    []compared `json:"rows"`
 	// LeftOut says which epochs are not compared, because some ranks were still in them; "": none.
 	LeftOut string `json:"left_out,omitempty"`
-	// Unsure says what of the machine the run did not measure well.
+	// Unsure says what of the machine the run did not measure well, and these numbers depend on.
 	Unsure []string `json:"unsure,omitempty"`
 	// WhatIf predicts the run with the changes that were asked for; nil: none.
 	WhatIf *changedRun `json:"what_if,omitempty"`
@@ -115,13 +115,14 @@ func runFromRun(ctx context.Context, o fromRunOptions, out io.Writer) error {
 		return err
 	}
 	c := compareRun(o.report, run, result)
+	var other *rerun.Result // nil: no question was asked
 	if words != nil {
-		other, err := o.simulate(ctx, run, sizes, v)
-		if err != nil {
+		if other, err = o.simulate(ctx, run, sizes, v); err != nil {
 			return err
 		}
 		c.WhatIf = compareWhatIf(words, result, other)
 	}
+	c.Unsure = run.Unsure(result, other)
 	if o.json {
 		e := json.NewEncoder(out)
 		e.SetIndent("", "  ")
@@ -180,7 +181,6 @@ func (o *fromRunOptions) simulate(ctx context.Context, run *replay.Run,
 func compareRun(path string, run *replay.Run, result *rerun.Result) *comparison {
 	c := &comparison{
 		Report: path, Dataset: run.Dataset, Policy: run.Policy, LeftOut: run.LeftOut(),
-		Unsure: run.Unsure(),
 	}
 	add := func(what, unit string, predicted, measured float64) {
 		row := compared{What: what, Unit: unit, Predicted: predicted, Measured: measured}

@@ -1,6 +1,10 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -24,6 +28,55 @@ func TestComparedTimesAreNotNegative(t *testing.T) {
 		if first.Predicted != predicted-without || first.Measured != 3.25-without ||
 			strings.Contains(first.What, "after") != (without > 0) {
 			t.Errorf("predicted are %v s: %+v", predicted, first)
+		}
+	}
+}
+
+// TestWhatTheRunDidNotMeasureIsSaid: in the table and in JSON, if a question depends on it.
+func TestWhatTheRunDidNotMeasureIsSaid(t *testing.T) {
+	report := filepath.Join(t.TempDir(), "report.json")
+	if err := os.WriteFile(report, []byte(`{"dataset": "/data", "samples": 8, "bytes": 8000000,
+		"policy": "cooperative", "world_size": 1, "global_batch_size": 4, "seed": 1,
+		"shuffle": "torch", "scheme": "strided", "tail": "pad", "source_threads": 4,
+		"tiers": [{"tier": "source"}], "ranks": [{"rank": 0}],
+		"classes": [{"name": "memory", "capacity": 8000000,
+			"held_at_start": {"samples": 8, "bytes": 8000000}}],
+		"epochs": [{"epoch": 0, "batches": 2, "seconds": 0.2, "step_seconds": 0.1}],
+		"environment": {"source": {"s_per_mb": 0.5, "s_per_mb_queued": 0.5, "origin": "probed"}}
+		}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const doubt = "The run read 0.000 MB from the source: too little to say at what rate that is " +
+		"read. It is taken to be 2.000 MB/s, as measured before the run."
+	for _, memory := range []string{"", "0"} {
+		o := fromRunOptions{
+			report: report, memory: memory, indexDir: t.TempDir(),
+			asks: func(flag string) bool { return flag == "memory" && memory != "" },
+		}
+		var table, data bytes.Buffer
+		if err := runFromRun(t.Context(), o, &table); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(table.String(), doubt) != (memory != "") {
+			t.Errorf("memory %q:\n%s", memory, table.String())
+		}
+		o.json = true
+		if err := runFromRun(t.Context(), o, &data); err != nil {
+			t.Fatal(err)
+		}
+		var c comparison
+		if err := json.Unmarshal(data.Bytes(), &c); err != nil {
+			t.Fatal(err)
+		}
+		if memory == "" {
+			continue
+		}
+		if len(c.Unsure) != 1 || c.Unsure[0] != doubt {
+			t.Errorf("%q", c.Unsure)
+		}
+		// 8 MB at 2 MB/s
+		if took := c.WhatIf.Rows[0].WhatIf; took < 3.5 {
+			t.Errorf("without memory the epoch takes %v s", took)
 		}
 	}
 }

@@ -30,6 +30,7 @@ package cache
 
 import (
 	"context"
+	"iter"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -241,11 +242,8 @@ func (c *Cache) Streams() int {
 }
 
 // StreamChanges returns how many samples might be read from the source at the same time since the
-// cache was made; nil if their number is fixed.
-func (c *Cache) StreamChanges() []pool.Change {
-	if c.gate == nil {
-		return nil
-	}
+// cache was made, with the times of changes; none if their number is fixed.
+func (c *Cache) StreamChanges() iter.Seq2[time.Time, int] {
 	return c.gate.Changes()
 }
 

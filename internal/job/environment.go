@@ -48,14 +48,11 @@ func (j *Job) Transforms() float64 {
 	if j.p.Preprocessor == nil {
 		return 0
 	}
-	report, seconds := j.p.Preprocessor.Report(), 0.0
-	for _, t := range report.Transforms {
-		seconds += t.Seconds
-	}
-	if report.Samples == 0 || seconds <= 0 {
+	did := j.p.Preprocessor.Report().Total()
+	if did.Samples == 0 || did.Seconds <= 0 {
 		return 0
 	}
-	return min(float64(report.Samples)*j.meanSize()/seconds, fastest)
+	return min(float64(did.Samples)*j.meanSize()/did.Seconds, fastest)
 }
 
 // transformers returns how many threads transform samples; 0: they are delivered unchanged.

@@ -12,6 +12,8 @@ import (
 type state struct {
 	speeds []stats.Speed // of the tiers
 	ahead  int           // most batches of a rank that may be staged
+	// transformed is what was transformed; nil: samples are delivered unchanged.
+	transformed *stats.Transformed
 }
 
 // mostStates is of how many epochs the states are kept.
@@ -22,6 +24,9 @@ func (j *Job) state(speeds []stats.Speed) *state {
 	s := &state{speeds: speeds}
 	for _, r := range j.ranks {
 		s.ahead = max(s.ahead, r.stager.Ahead())
+	}
+	if p := j.p.Preprocessor; p != nil {
+		s.transformed = p.Report().Total()
 	}
 	return s
 }
@@ -111,8 +116,13 @@ func (g *buffers) changes() []grown {
 func (j *Job) describe(r *stats.Report) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for _, c := range j.p.Cache.StreamChanges() {
-		r.Streams = j.changed(r.Streams, c.Time, int64(c.Limit))
+	for at, to := range j.p.Cache.StreamChanges() {
+		r.Streams = j.changed(r.Streams, at, int64(to))
+	}
+	if p := r.Preprocessing; p != nil {
+		for at, to := range j.p.Preprocessor.ThreadChanges() {
+			p.Changes = j.changed(p.Changes, at, int64(to))
+		}
 	}
 	for _, g := range j.buffers.changes() {
 		r.Buffers = j.changed(r.Buffers, g.at, g.bytes)
@@ -140,5 +150,6 @@ func (j *Job) describe(r *stats.Report) {
 			}
 		}
 		e.Ahead = end.ahead
+		e.Transformed = end.transformed.Since(begin.transformed)
 	}
 }

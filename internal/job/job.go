@@ -12,6 +12,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"log/slog"
 	"maps"
 	"os"
@@ -53,6 +54,7 @@ type Dataset interface {
 type Preprocessor interface {
 	stage.Preprocessor
 	Report() *stats.Preprocessing
+	ThreadChanges() iter.Seq2[time.Time, int]
 }
 
 // Memory tracks the memory that ranks take.

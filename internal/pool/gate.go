@@ -1,6 +1,7 @@
 package pool
 
 import (
+	"iter"
 	"slices"
 	"sync"
 	"time"
@@ -17,7 +18,7 @@ type Gate struct {
 	mu           sync.Mutex // guards the following
 	tuner        *tune.Tuner
 	inside, lent int
-	changes      []Change
+	changes      tune.History
 	urgent, rest []chan struct{} // waiting reads, oldest first; closed when they are admitted
 	// A window is a time in which a read was always waiting: only then the limit limits the
 	// throughput.
@@ -40,7 +41,7 @@ const growth = 1.5
 func NewGate(l Limits, changed func(limit int)) *Gate {
 	o := tune.Options{Start: l.Start, Least: l.Least, Most: l.Most, Growth: growth}
 	g := &Gate{tuner: tune.New(o), changed: changed}
-	g.changes = []Change{{time.Now(), g.tuner.Value()}}
+	g.changes.Add(time.Now(), g.tuner.Value())
 	return g
 }
 
@@ -51,21 +52,15 @@ func (g *Gate) Limit() int {
 	return g.tuner.Value()
 }
 
-// Change is a limit, and when it came into force.
-type Change struct {
-	Time  time.Time
-	Limit int
-}
-
-// mostChanges is how many changes of the limit are remembered, the first ones. They become rarer
-// the longer the limit has been right.
-const mostChanges = 256
-
-// Changes returns the first limit and its changes, oldest first.
-func (g *Gate) Changes() []Change {
+// Changes returns the first limit and its changes, oldest first, with their times; none if there is
+// no gate.
+func (g *Gate) Changes() iter.Seq2[time.Time, int] {
+	if g == nil {
+		return (&tune.History{}).All()
+	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Clone(g.changes)
+	return g.changes.All()
 }
 
 // Enter waits until the read is admitted. Leave must follow. wanted, if not nil, is closed when
@@ -119,9 +114,7 @@ func (g *Gate) Leave(ok bool) {
 		if took := now.Sub(g.since); g.done >= windowReads*was && took >= windowTime {
 			g.tuner.Next(float64(g.done) / took.Seconds())
 			g.since, g.done = now, 0
-			if limit := g.tuner.Value(); limit != was && len(g.changes) < mostChanges {
-				g.changes = append(g.changes, Change{now, limit})
-			}
+			g.changes.Add(now, g.tuner.Value())
 		}
 	}
 	g.admit()

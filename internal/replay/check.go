@@ -4,12 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"reflect"
 	"slices"
 	"strings"
 
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -52,58 +51,111 @@ func nameOf(kind reflect.Kind) string {
 	return "a whole number"
 }
 
-// mostRate is the largest rate that can have been measured, in MB/s.
-const mostRate = 1e9
+const (
+	// mostRate is the largest rate that can have been measured, in MB/s.
+	mostRate = 1e9
+	// mostSeconds and mostCount are the largest measured numbers that are not and that are whole.
+	mostSeconds = 1e9
+	mostCount   = 1e17
+)
 
-// possible returns an error for values that no job can have measured. It names each by its key; of
-// a report of one node, keys are not those of a list of nodes.
-func possible(c *stats.ClusterReport, oneNode bool) error {
+// read are the keys of a report, and of the nodes in it, whose values predictions are made of:
+// these must be possible. Others may be of later versions.
+var read = []string{
+	"samples", "bytes", "world_size", "global_batch_size", "planned_epochs", "first_epoch",
+	"batches", "seconds", "stall", "reads", "source", "direct", "ranks", "epochs", "classes", "tiers",
+	"staging", "source_threads", "source_streams", "staging_bytes", "prefetch_batches",
+	"preprocessing", "nodes",
+}
+
+// possible returns an error for values that no job can have measured, in a report of one node or of
+// all. It names each by its key.
+func possible(report any) error {
 	var errs []error
-	negative := func(key string, values map[string]float64) {
-		for _, name := range slices.Sorted(maps.Keys(values)) {
-			if v := values[name]; !(v >= 0) || math.IsInf(v, 1) {
-				errs = append(errs, fmt.Errorf("%s.%s is %v; it must be 0 or more", key, name, v))
+	impossible(reflect.ValueOf(report).Elem(), "", &errs)
+	for _, of := range []struct{ field, key string }{
+		{"Known", "environment"}, {"Agreed", "planned_with"},
+	} {
+		known := reflect.ValueOf(report).Elem().FieldByName(of.field).Interface()
+		if n := known.(*perfmodel.Node); n != nil {
+			if err := n.Validate(); err != nil {
+				errs = append(errs, fmt.Errorf("in %s: %w", of.key, err))
 			}
-		}
-	}
-	for i := range c.Nodes {
-		n := &c.Nodes[i]
-		path := fmt.Sprintf("nodes[%d].", i)
-		if oneNode {
-			path = ""
-		}
-		for j, class := range n.Classes {
-			negative(fmt.Sprintf("%sclasses[%d]", path, j), map[string]float64{
-				"capacity": float64(class.Capacity), "used": float64(class.Used),
-				"held_at_start.samples": float64(class.Held.Samples),
-				"held_at_start.bytes":   float64(class.Held.Bytes),
-			})
-		}
-		tiers := func(path string, all []stats.Speed) {
-			for j, s := range all {
-				key := fmt.Sprintf("%stiers[%d]", path, j)
-				negative(key, map[string]float64{
-					"samples": float64(s.Samples), "bytes": float64(s.Bytes),
-					"seconds": s.Seconds, "busy_seconds": s.Busy, "peak_mbps": s.Peak,
-				})
-				if rate := float64(s.Bytes) / mega / s.Busy; s.Busy > 0 && rate > mostRate {
-					errs = append(errs, fmt.Errorf("%s.busy_seconds is %v for %d bytes, %.3g MB/s; "+
-						"at most %g are possible", key, s.Busy, s.Bytes, rate, float64(mostRate)))
-				}
-			}
-		}
-		tiers(path, n.Tiers)
-		for j, e := range n.Epochs {
-			key := fmt.Sprintf("%sepochs[%d]", path, j)
-			negative(key, map[string]float64{
-				"batches": float64(e.Batches), "seconds": e.Seconds,
-				"source.bytes": float64(e.Source.Bytes), "direct.bytes": float64(e.Direct.Bytes),
-			})
-			tiers(key+".", e.Tiers)
 		}
 	}
 	if errs != nil {
 		return fmt.Errorf("not a job's report: impossible values: %w", errors.Join(errs...))
 	}
 	return nil
+}
+
+// impossible adds an error for each impossible number in a value, which has this key.
+func impossible(v reflect.Value, key string, errs *[]error) {
+	refuse := func(format string, args ...any) {
+		*errs = append(*errs, fmt.Errorf(key+format, args...))
+	}
+	switch v.Kind() {
+	case reflect.Float64:
+		if x := v.Float(); !(x >= 0) {
+			refuse(" is %v; it must be 0 or more", x)
+		} else if x > mostSeconds {
+			refuse(" is %v; it must be at most %g", x, float64(mostSeconds))
+		}
+	case reflect.Int, reflect.Int64:
+		if x := v.Int(); x < 0 {
+			refuse(" is %d; it must be 0 or more", x)
+		} else if x > mostCount {
+			refuse(" is %d; it must be at most %g", x, float64(mostCount))
+		}
+	case reflect.Pointer:
+		if !v.IsNil() {
+			impossible(v.Elem(), key, errs)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			impossible(v.Index(i), fmt.Sprintf("%s[%d]", key, i), errs)
+		}
+	case reflect.Map:
+		names := v.MapKeys()
+		slices.SortFunc(names, func(a, b reflect.Value) int {
+			return strings.Compare(a.String(), b.String())
+		})
+		for _, name := range names {
+			impossible(v.MapIndex(name), key+"."+name.String(), errs)
+		}
+	case reflect.Struct:
+		fieldsOf(v, key, errs)
+	}
+	switch x := v.Interface().(type) {
+	case stats.Speed:
+		if mb := float64(x.Bytes) / mega; mb > 0 && mb/x.Busy > mostRate && x.Busy >= 0 {
+			refuse(".busy_seconds is %v for %d bytes, %.3g MB/s; at most %g are possible", x.Busy,
+				x.Bytes, mb/x.Busy, float64(mostRate))
+		}
+	case stats.Change:
+		if x.To == 0 {
+			refuse(".to is 0; it must be 1 or more")
+		}
+	}
+}
+
+// fieldsOf is impossible for a struct.
+func fieldsOf(v reflect.Value, key string, errs *[]error) {
+	whole := true // all fields are read
+	switch v.Interface().(type) {
+	case stats.Report, stats.ClusterReport, stats.NodeReport:
+		whole = false
+	}
+	for field, of := range v.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+		switch {
+		case field.Anonymous:
+			fieldsOf(of, key, errs)
+		case name == "", name == "-", !whole && !slices.Contains(read, name):
+		case key == "":
+			impossible(of, name, errs)
+		default:
+			impossible(of, key+"."+name, errs)
+		}
+	}
 }

@@ -51,19 +51,14 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	source, _ := r.sourceRate()
 	job := &rerun.Job{
 		Stream: r.stream, Epochs: len(r.Epochs), Sizes: make([]int64, c.Samples),
-		Source: source, Link: unmeasured, Step: r.step, Free: r.Free,
+		Source: source.mbps, Link: r.link().mbps, Step: r.step, Free: r.Free,
+		Known: r.knownAtFirst(),
 	}
 	for id := range job.Sizes {
 		job.Sizes[id] = int64(math.Round(float64(c.Bytes) / float64(c.Samples)))
 		if sizes != nil {
 			job.Sizes[id] = sizes(id)
 		}
-	}
-	if len(c.Nodes) > 1 {
-		job.Link = r.link()
-	}
-	if c.Agreed != nil {
-		job.Known = *c.Agreed
 	}
 	for i := range c.Nodes {
 		job.Nodes = append(job.Nodes, r.node(i))
@@ -107,12 +102,21 @@ func (r *Run) nodes() []placement.Node {
 	return nodes
 }
 
+// classes returns the classes of one of these nodes as they were in the run, or, if there are now
+// more or fewer nodes, as those of its first one.
+func (r *Run) classes(node int, nodes []placement.Node) []stats.Class {
+	if len(nodes) != len(r.report.Nodes) {
+		node = 0
+	}
+	return r.report.Nodes[node].Classes
+}
+
 // vary returns the nodes with the memory classes of the variation.
 func (r *Run) vary(nodes []placement.Node, v Variation) []placement.Node {
 	nodes = slices.Clone(nodes)
 	for i := range nodes {
 		nodes[i].Capacity = slices.Clone(nodes[i].Capacity)
-		for j, class := range r.report.Nodes[0].Classes {
+		for j, class := range r.classes(i, nodes) {
 			if class.Name == memoryClass && v.Memory >= 0 {
 				nodes[i].Capacity[j] = v.Memory
 			}
@@ -172,11 +176,7 @@ func (r *Run) hold(job *rerun.Job, left *placement.Plan, nodes []placement.Node)
 	for i := range nodes {
 		node := &nodes[i]
 		node.Held = make([][]int32, len(node.Capacity))
-		of := 0
-		if len(nodes) == len(r.report.Nodes) {
-			of = i
-		}
-		for j, class := range r.report.Nodes[of].Classes {
+		for j, class := range r.classes(i, nodes) {
 			held := int(class.Held.Samples)
 			if held == 0 {
 				continue

@@ -60,20 +60,17 @@ func (r *Run) node(i int) rerun.Node {
 	for _, rank := range of.Ranks {
 		node.Ranks = append(node.Ranks, rank.Rank)
 	}
-	mean := float64(r.report.Bytes) / float64(r.report.Samples) / mega
+	mean := r.meanSize()
 	if p := of.Preprocessing; p != nil && p.Samples > 0 {
-		node.Threads = max(p.Threads, 1)
+		node.Threads = changes(p.Changes, float64(max(p.Threads, 1)), 1)
 		node.Result = float64(p.Result) / mega
-		for _, t := range p.Transforms {
-			node.Transform += t.Seconds / float64(p.Samples) / mean
-		}
 	}
 	for _, class := range of.Classes {
 		c := rerun.Class{
-			Name: class.Name, Memory: class.Name == memoryClass, Rate: r.fastest(class.Name),
+			Name: class.Name, Memory: class.Name == memoryClass, Rate: r.readClass(class.Name).mbps,
 		}
 		if !c.Memory {
-			c.Write, c.KeepAll = r.written(of, class), r.keepsAll(class)
+			c.Write, c.KeepAll = r.writeClass(i, class.Name).mbps, r.keepsAll(class)
 		}
 		node.Classes = append(node.Classes, c)
 	}
@@ -89,6 +86,10 @@ func (r *Run) node(i int) rerun.Node {
 // jobs.
 func (r *Run) keepsAll(class stats.Class) bool {
 	return class.Name != memoryClass && class.Capacity >= r.report.Bytes
+}
+
+func named(name string) func(stats.Class) bool {
+	return func(c stats.Class) bool { return c.Name == name }
 }
 
 // written returns at which rate a class was written to, in MB/s, while samples waited for that:
@@ -125,12 +126,30 @@ func (r *Run) inForce(of *stats.NodeReport) (all []rerun.InForce) {
 	const unlimited = 1 << 20
 	for _, ran := range r.Epochs {
 		f := rerun.InForce{Ahead: cmp.Or(of.Prefetch, unlimited), Pause: ran.pause}
-		if e := epoch(of, ran.Epoch); e != nil {
+		e := epoch(of, ran.Epoch)
+		if e != nil {
 			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
 		}
+		f.Transform = r.transform(of, e)
 		all = append(all, f)
 	}
 	return all
+}
+
+// transform returns the seconds that a thread transformed for per MB in an epoch, or, if it was
+// hardly anything or is not known, over the whole run: other processes, and first uses of memory,
+// delay some epochs more than others.
+func (r *Run) transform(of *stats.NodeReport, e *stats.Epoch) float64 {
+	p := of.Preprocessing
+	if p == nil || p.Samples == 0 {
+		return 0
+	}
+	did := p.Total()
+	if e != nil && e.Transformed != nil &&
+		10*e.Transformed.Samples*int64(len(of.Epochs)) >= p.Samples {
+		did = e.Transformed
+	}
+	return did.Seconds / float64(did.Samples) / r.meanSize()
 }
 
 // begin sets when nodes begin to read. Ranks that wait for each other end the first epoch at the

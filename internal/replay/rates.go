@@ -8,14 +8,10 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// few is the share of what was delivered below which too little came from other nodes to measure
-// links.
-const few = 0.01
-
-// link returns what a node receives from the others at most, in MB/s. A few answers may have come
-// faster than a link that is slow carries, so that then the slowest node counts. If there was no
-// answer in time, the link carries less than requests were given time for.
-func (r *Run) link() float64 {
+// link returns what a node receives from the others at most. A few answers may have come faster
+// than a link that is slow carries, so that then the slowest node counts. If there was no answer in
+// time, the link carries less than requests were given time for, which the environment says.
+func (r *Run) link() rate {
 	least, most := math.Inf(1), 0.0
 	for _, n := range r.report.Nodes {
 		for _, m := range n.Tiers {
@@ -24,16 +20,27 @@ func (r *Run) link() float64 {
 			}
 		}
 	}
-	known := r.report.Known
-	switch {
-	case most > 0 && r.fewFromOthers():
-		return least
-	case most > 0:
-		return most
-	case r.Delivered["peer"] == 0 && known != nil && known.Network.Origin == perfmodel.Measured:
-		return known.Network.Rate(1, float64(r.report.Bytes)/float64(r.report.Samples)/mega)
+	measured := most
+	if most == 0 { // of an earlier version
+		measured = r.fastest("peer")
 	}
-	return r.fastest("peer") // of an earlier version
+	why := "The run had one node: it does not say what a link between nodes carries."
+	if len(r.report.Nodes) > 1 {
+		if !r.fewFromOthers() {
+			return rate{mbps: measured}
+		}
+		why = fmt.Sprintf("Other nodes delivered %.3f MB: too little to say what the links between "+
+			"nodes carry.", r.Delivered["peer"])
+	}
+	if most > 0 {
+		return assumed(why, rate{}, "", least)
+	}
+	var known rate
+	var origin perfmodel.Origin
+	if k := r.report.Known; k != nil {
+		known, origin = r.knownRate(k.Network, 1)
+	}
+	return assumed(why, known, origin, measured)
 }
 
 func (r *Run) fewFromOthers() bool {
@@ -48,9 +55,9 @@ func (r *Run) fewFromOthers() bool {
 // its rate in the others for the epoch to say nothing about its rate: the source hung.
 const late = 2
 
-// sourceRate returns what the source delivers to all nodes, in MB/s, and the epoch in which it
-// hung; -1: in none.
-func (r *Run) sourceRate() (rate float64, hung int) {
+// sourceRate returns what the source delivers to all nodes, and the epoch in which it hung; -1: in
+// none.
+func (r *Run) sourceRate() (_ rate, hung int) {
 	epochs := make([]stats.Speed, len(r.Epochs))
 	var all stats.Speed
 	for i, ran := range r.Epochs {
@@ -70,21 +77,14 @@ func (r *Run) sourceRate() (rate float64, hung int) {
 		takes := float64(e.Bytes) / others
 		if all.Busy > e.Busy && 10*float64(all.Bytes-e.Bytes) > float64(e.Bytes) &&
 			takes > 0 && e.Busy > late*takes && e.Busy > late+takes {
-			return others / mega, r.Epochs[i].Epoch
+			return rate{mbps: others / mega}, r.Epochs[i].Epoch
 		}
 	}
-	return r.rate("source", true), -1
-}
-
-// Unsure says what of the machine the run did not measure well, a sentence each.
-func (r *Run) Unsure() (all []string) {
-	if len(r.report.Nodes) > 1 && r.fewFromOthers() {
-		all = append(all, fmt.Sprintf("Other nodes delivered %.3f MB: too little to say what the "+
-			"links between nodes carry.", r.Delivered["peer"]))
+	measured := r.rate("source", true)
+	if r.little(r.SourceMB) {
+		known, origin := r.knownSource()
+		return assumed(fmt.Sprintf("The run read %.3f MB from the source: too little to say at what "+
+			"rate that is read.", r.SourceMB), known, origin, measured), -1
 	}
-	if _, hung := r.sourceRate(); hung >= 0 {
-		all = append(all, fmt.Sprintf("In epoch %d the source took much longer than in the others, "+
-			"which give its rate: the predicted time of this epoch is without the delay.", hung))
-	}
-	return all
+	return rate{mbps: measured}, -1
 }

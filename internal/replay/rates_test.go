@@ -33,8 +33,8 @@ func TestSourceThatHungOnce(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, _ := run.sourceRate(); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("busy for %v s: %v MB/s, want %v", c.busy, got, c.want)
+		if got, _ := run.sourceRate(); math.Abs(got.mbps-c.want) > 1e-9 {
+			t.Errorf("busy for %v s: %+v, want %v", c.busy, got, c.want)
 		}
 		if got := strings.Join(run.Unsure(), " "); (got != "") != (c.says != "") ||
 			!strings.Contains(got, c.says) {
@@ -74,7 +74,7 @@ func TestLinksThatCarriedLittle(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := run.link(); math.Abs(got-c.want) > 1e-9 {
+		if got := run.link(); math.Abs(got.mbps-c.want) > 1e-9 {
 			t.Errorf("%+v: %v MB/s", c, got)
 		}
 		if got := len(run.Unsure()) > 0; got != c.says {

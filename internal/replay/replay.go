@@ -115,7 +115,7 @@ func readReport(data []byte) (*stats.ClusterReport, error) {
 			return nil, errors.New("this report over all nodes was saved by HDMLP 0.2 or earlier, " +
 				"and lacks the figures of each epoch; run the job again with this version")
 		}
-		return c, possible(c, false)
+		return c, possible(c)
 	}
 	p := &stats.Report{}
 	if err := parse(data, p); err != nil {
@@ -127,8 +127,10 @@ func readReport(data []byte) (*stats.ClusterReport, error) {
 	if len(p.Tiers) == 0 {
 		return nil, errors.New("not a job's report: tiers are missing; " + expectedReport)
 	}
-	c := p.Summary()
-	return c, possible(c, true)
+	if err := possible(p); err != nil {
+		return nil, err
+	}
+	return p.Summary(), nil
 }
 
 // renamed reads the fields that have other names in a report of version 0.2 or earlier

@@ -9,6 +9,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/hdmlp/hdmlp/internal/rerun"
 )
 
 // finishedRun is the report of a job that behaved as the model says: 100 samples of 1 MB,
@@ -223,8 +225,10 @@ func TestRunWithTransforms(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := &job.Nodes[0]; math.Abs(n.Transform-1./25) > 1e-9 || n.Threads != 2 {
-		t.Fatalf("%d threads take %v s per MB; want 2 and 0.04", n.Threads, n.Transform)
+	if n := &job.Nodes[0]; math.Abs(n.InForce[0].Transform-1./25) > 1e-9 ||
+		!slices.Equal(n.Threads, []rerun.Change{{To: 2}}) {
+		t.Fatalf("%v threads take %v s per MB; want 2 and 0.04", n.Threads,
+			n.InForce[0].Transform)
 	}
 	result, err := run.Simulate(t.Context(), nil, AsItRan)
 	if err != nil {
@@ -233,6 +237,34 @@ func TestRunWithTransforms(t *testing.T) {
 	// 300 MB at 50 MB/s, some of them ahead of their epoch
 	if got := result.Runtime; got < 6 || got > 6.6 {
 		t.Errorf("three epochs take %v s; two threads transform for 6 s", got)
+	}
+	// The number at the end may have been tried for a moment only.
+	p := report["preprocessing"].(map[string]any)
+	p["threads"], p["thread_changes"] = 1, []any{
+		map[string]any{"seconds": 0, "to": 2}, map[string]any{"seconds": 5.9, "to": 1},
+	}
+	if run, err = readRun(t, report); err != nil {
+		t.Fatal(err)
+	}
+	if result, err = run.Simulate(t.Context(), nil, AsItRan); err != nil {
+		t.Fatal(err)
+	}
+	if got := result.Runtime; got < 6 || got > 7 {
+		t.Errorf("three epochs take %v s; two threads transform for all but the last 0.1 s", got)
+	}
+	// What was measured in an epoch counts there, if it is not too little.
+	for i, did := range []any{
+		map[string]any{"samples": 150, "seconds": 12.0}, map[string]any{"samples": 2, "seconds": 9.0},
+	} {
+		report["epochs"].([]any)[i].(map[string]any)["transformed"] = did
+	}
+	if run, err = readRun(t, report); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []float64{0.08, 0.04, 0.04} {
+		if got := run.node(0).InForce[i].Transform; math.Abs(got-want) > 1e-9 {
+			t.Errorf("epoch %d: %v s per MB, want %v", i, got, want)
+		}
 	}
 }
 

@@ -51,11 +51,22 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 		done(sample{tier: writebackTier})
 		return
 	}
-	tier, direct := n.route(k, r, holds)
-	if tier != sourceTier && tier != peerTier {
-		n.readClass(k, func() { done(sample{tier: tier}) })
+	to := n.route(k, r, holds)
+	if to.class {
+		n.readClass(k, func(late bool) {
+			if late {
+				n.join(k, r, route{peer: to.peer, direct: true}, done)
+				return
+			}
+			done(sample{tier: class.Name})
+		})
 		return
 	}
+	n.join(k, r, to, done)
+}
+
+// join brings a sample from another node or the source, or waits for the flight that does.
+func (n *node) join(k int32, r request, to route, done func(sample)) {
 	if f := n.flights[k]; f != nil {
 		if r.remote && f.remote {
 			done(sample{failed: true})
@@ -67,7 +78,7 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 		f.followers = append(f.followers, done)
 		return
 	}
-	f := &flight{remote: tier == peerTier, urgent: r.urgent || r.remote}
+	f := &flight{remote: to.peer, urgent: r.urgent || r.remote}
 	n.flights[k] = f
 	land := func(tier string) {
 		delete(n.flights, k)
@@ -78,40 +89,46 @@ func (n *node) fetch(k int32, r request, done func(sample)) {
 		}
 	}
 	if !f.remote {
-		n.readSource(f, k, direct, land)
+		n.readSource(f, k, to.direct, land)
 		return
 	}
-	n.askOwner(k, land, func(late bool) { n.readSource(f, k, late, land) })
+	n.askOwner(k, r, land, func(late bool) { n.readSource(f, k, to.direct || late, land) })
+}
+
+// route is how a sample is to be read (cache.route).
+type route struct {
+	class bool // from its class
+	peer  bool // from its owner, or, if class is set, from there if the class is late
+	// direct is set if a cache has it or is to have it, and the source was chosen.
+	direct bool
 }
 
 // route chooses where a sample is read from that is not in memory (cache.route): its class if that
-// holds it, its owner, or the source. direct is set if a cache has it or is to have it, and the
-// source was chosen.
-func (n *node) route(k int32, r request, holds bool) (tier string, direct bool) {
+// holds it, its owner, or the source.
+func (n *node) route(k int32, r request, holds bool) route {
 	size, now := n.c.job.Sizes[k], n.c.events.time()
 	var candidates [3]perfmodel.Candidate
-	var tiers [3]string
-	count := 0
+	count, silent := 0, false
 	if holds {
-		class, _, _ := n.class(k)
-		if r.remote {
-			return class.Name, false
+		switch _, number, _ := n.class(k); {
+		case n.hung[number-1] > 0:
+			silent = true
+		case r.remote:
+			return route{class: true}
+		default:
+			candidates[0].Arrival = n.files[number-1].Arrival(now, size, 0)
+			count++
 		}
-		tiers[0], candidates[0].Arrival = class.Name, n.file.Arrival(now, size, 0)
-		count++
 	}
-	if r.remote {
-		return sourceTier, false
-	}
-	plan, source := n.c.job.Plan, n.source.Arrival(now, size, 0)
+	inClass := count > 0
+	plan, source, peer := n.c.job.Plan, n.source.Arrival(now, size, 0), false
 	if owner := plan.OwnerOf(int(k)); r.peers && plan.Remote && owner >= 0 && owner != n.number {
-		tiers[count], candidates[count].Arrival = peerTier, n.peers[owner].arrival(now, size, source)
-		count++
+		candidates[count].Arrival = n.peers[owner].arrival(now, size, source)
+		count, peer = count+1, true
 	}
 	if count == 0 {
-		return sourceTier, false
+		return route{direct: silent}
 	}
-	tiers[count] = sourceTier
 	c := &candidates[count]
 	c.Arrival = source
 	if len(n.peers) > 1 {
@@ -122,14 +139,14 @@ func (n *node) route(k int32, r request, holds bool) (tier string, direct bool) 
 		due = r.due()
 	}
 	at := perfmodel.Choose(due, candidates[:count+1])
-	return tiers[at], at == count
+	return route{class: inClass && at == 0, peer: peer && at < count, direct: at == count}
 }
 
 // arrival predicts how long a request would take that begins now, in seconds, if a read from the
 // source takes that long. A node that was not asked for some time attracts a request (package
 // breaker).
 func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
-	seconds := p.meter.Arrival(now, size, p.waited) + p.cold*source
+	seconds := p.predict(now, size, source)
 	least := meter.Rest(seconds)
 	at := now.Sub(time.Unix(0, 0)).Seconds()
 	if p.meter.Idle(now) < least || at-p.explored < least.Seconds() {
@@ -139,13 +156,35 @@ func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
 	return 0
 }
 
-// readClass reads a sample from the class that holds it.
-func (n *node) readClass(k int32, done func()) {
+// predict is arrival without attracting a request.
+func (p *peer) predict(now time.Time, size int64, source float64) float64 {
+	return p.meter.Arrival(now, size, p.waited) + p.cold*source
+}
+
+// readClass reads a sample from the class that holds it, for as long as cache.classLimit allows:
+// then the read is given up, done is called with late, and the class is not read until the read has
+// ended by itself (storageclass.Reader).
+func (n *node) readClass(k int32, done func(late bool)) {
+	c := n.c
 	_, number, _ := n.class(k)
-	read := n.file.Begin(n.c.events.time(), int(n.c.job.Sizes[k]))
-	n.c.events.at(n.classes[number-1].take(n.c.events.now, n.mb(k)), func() {
-		n.file.End(n.c.events.time(), read, nil)
-		done()
+	j, begun, givenUp := number-1, c.events.now, false
+	read := n.files[j].Begin(c.events.time(), int(c.job.Sizes[k]))
+	end, limit := n.classes[j].take(begun, n.mb(k)), n.giveUp(k)
+	if end-begun > limit {
+		c.events.after(limit, func() {
+			givenUp = true
+			n.hung[j]++
+			n.files[j].GiveUp(c.events.time(), read)
+			done(true)
+		})
+	}
+	c.events.at(end, func() {
+		if givenUp {
+			n.hung[j]--
+			return
+		}
+		n.files[j].End(c.events.time(), read, nil)
+		done(false)
 	})
 }
 
@@ -177,33 +216,58 @@ func (n *node) readSource(f *flight, k int32, direct bool, done func(tier string
 }
 
 const (
-	// A request is given up after patience times what the source is expected to take, but after
-	// hedge at the soonest, and after longest at the latest (package breaker); and the source may
-	// take unsure as long as that is guessed (cache.Cache).
+	// A request or a read of a class is given up after patience times what the source is expected to
+	// take, but after hedge at the soonest; a request after longest at the latest (package breaker);
+	// and the source may take unsure as long as that is guessed (cache.Cache).
 	patience = 8
 	hedge    = 0.1
 	longest  = 10
 	unsure   = 0.06
+	// If that is less than calm, a request may take until the sample is needed, and exceed times as
+	// long as was predicted, up to calm; and calm while the node has to read samples from the source.
+	exceed    = 4
+	calm      = 1
+	leastCold = 1.0 / 32
 )
 
-// giveUp returns after how many seconds a request for a sample is given up.
+// giveUp returns after how many seconds a read of a sample from a class is given up, which the
+// source could deliver.
 func (n *node) giveUp(k int32) float64 {
+	return max(patience*n.sourceTakes(k), hedge)
+}
+
+// sourceTakes estimates how long it takes to read a sample from the source.
+func (n *node) sourceTakes(k int32) float64 {
 	takes := n.source.Arrival(n.c.events.time(), n.c.job.Sizes[k], 0)
 	if n.source.Known().Origin == perfmodel.Guessed {
 		takes = max(takes, unsure)
 	}
-	return min(max(patience*takes, hedge), longest)
+	return takes
+}
+
+// patience returns after how many seconds a request to another node is given up (breaker.ask).
+func (n *node) patience(k int32, r request, p *peer) float64 {
+	due := 0.0
+	if r.due != nil {
+		due = r.due()
+	}
+	wait := max(due, exceed*p.predict(n.c.events.time(), n.c.job.Sizes[k], n.sourceTakes(k)))
+	if p.cold > leastCold || !p.answered {
+		wait = calm
+	}
+	return min(max(n.giveUp(k), min(wait, calm)), longest)
 }
 
 // askOwner fetches a sample from the node that owns it, which reads it if it has to. If it cannot,
 // or takes too long, otherwise is called.
-func (n *node) askOwner(k int32, done func(tier string), otherwise func(late bool)) {
+func (n *node) askOwner(k int32, r request, done func(tier string), otherwise func(late bool)) {
 	c := n.c
 	number := c.job.Plan.OwnerOf(int(k))
 	owner, p := c.nodes[number], &n.peers[number]
+	limit := n.patience(k, r, p)
 	read := p.meter.Begin(c.events.time(), int(c.job.Sizes[k]))
 	begun, over := c.events.now, false
-	c.events.after(n.giveUp(k), func() {
+	c.events.after(limit, func() {
 		if over {
 			return
 		}
@@ -230,7 +294,7 @@ func (n *node) askOwner(k int32, done func(tier string), otherwise func(late boo
 			if over {
 				return
 			}
-			over = true
+			over, p.answered = true, true
 			read.Waited = time.Duration(waited * float64(time.Second))
 			p.meter.End(c.events.time(), read, nil)
 			p.waited += (waited - p.waited) / 16

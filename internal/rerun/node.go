@@ -32,18 +32,23 @@ type node struct {
 	flights map[int32]*flight
 	gate    gate
 	threads servers
-	classes []queue // reads of those that are not in memory
+	// classes are the devices of those that are not in memory, files their meters, and hung how many
+	// reads of each were given up and have not ended.
+	classes []queue
+	files   []meter.Meter
+	hung    []int
 	writers []writer
 	sent    queue // to other nodes
 	got     queue // from other nodes
 
-	source, file meter.Meter
-	peers        []peer // by number
+	source meter.Meter
+	peers  []peer // by number
 }
 
 // peer is what a node knows of another one.
 type peer struct {
 	meter    meter.Meter
+	answered bool    // a request
 	explored float64 // when it was last asked only to know how fast it is
 	cold     float64 // share of the latest answers that it had to read from the source
 	waited   float64 // seconds that it waited for that, averaged over all of these answers
@@ -65,8 +70,13 @@ func newNode(c *cluster, number int) *node {
 		in: make([]uint8, len(c.job.Sizes)), flights: map[int32]*flight{},
 		sent: queue{perMB: 1 / c.job.Link}, got: queue{perMB: 1 / c.job.Link},
 		peers: make([]peer, len(c.job.Nodes)),
+		files: make([]meter.Meter, len(c.job.Nodes[number].Classes)),
+		hung:  make([]int, len(c.job.Nodes[number].Classes)),
 	}
-	n.threads.most, n.gate.limit = n.spec.Threads, int(n.spec.Streams[0].To)
+	n.gate.limit = int(n.spec.Streams[0].To)
+	if n.transforms() {
+		n.threads.open(int(n.spec.Threads[0].To))
+	}
 	n.staging = n.spec.Staging[0].To
 	for j, ids := range c.job.Plan.Nodes[number].Classes {
 		for _, k := range ids {
@@ -94,7 +104,7 @@ func newNode(c *cluster, number int) *node {
 			if j < len(known.Classes) {
 				guess = knownOr(known.Classes[j].Read, guess)
 			}
-			n.file.Know(guess)
+			n.files[j].Know(guess)
 		}
 		n.classes, n.writers = append(n.classes, q), append(n.writers, writer{rate: class.Write})
 		for _, k := range class.Held {
@@ -159,14 +169,17 @@ func (n *node) class(k int32) (class *Class, number int, holds bool) {
 func (n *node) inBuffer(ids []int32) (mb float64) {
 	for _, k := range ids {
 		switch class, _, _ := n.class(k); {
-		case n.spec.Threads > 0 && n.spec.Result > 0:
+		case n.transforms() && n.spec.Result > 0:
 			mb += n.spec.Result
-		case n.spec.Threads > 0 || class == nil || !class.Memory:
+		case n.transforms() || class == nil || !class.Memory:
 			mb += n.mb(k)
 		}
 	}
 	return mb
 }
+
+// transforms reports whether samples are transformed.
+func (n *node) transforms() bool { return len(n.spec.Threads) > 0 }
 
 func (n *node) mb(k int32) float64 { return float64(n.c.job.Sizes[k]) / mega }
 
@@ -188,7 +201,7 @@ func (t task) before(o task) bool {
 // bringAll queues the samples of a batch that are not in memory.
 func (n *node) bringAll(b *batch, ids []int32) {
 	for _, k := range ids {
-		if class, _, holds := n.class(k); holds && class.Memory && n.spec.Threads == 0 {
+		if class, _, holds := n.class(k); holds && class.Memory && !n.transforms() {
 			b.arrived[class.Name] += n.mb(k)
 			continue
 		}
@@ -238,12 +251,12 @@ func (n *node) bring(t task) {
 			n.workers--
 			n.dispatch()
 		}
-		if n.spec.Threads == 0 {
+		if !n.transforms() {
 			done()
 			return
 		}
 		n.threads.run(func() {
-			n.c.events.after(n.mb(t.sample)*n.spec.Transform, func() {
+			n.c.events.after(n.mb(t.sample)*n.limits.Transform, func() {
 				n.threads.release()
 				done()
 			})

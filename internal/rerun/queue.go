@@ -29,9 +29,12 @@ func (e *events) at(time float64, do func()) {
 // after lets something happen after so many seconds.
 func (e *events) after(seconds float64, do func()) { e.at(e.now+seconds, do) }
 
+// latest is the last time in seconds that meters tell from later ones: they count nanoseconds.
+const latest = 9e9
+
 // time returns the time as meters want it.
 func (e *events) time() time.Time {
-	return time.Unix(0, 0).Add(time.Duration(e.now * float64(time.Second)))
+	return time.Unix(0, 0).Add(time.Duration(min(e.now, latest) * float64(time.Second)))
 }
 
 // next lets the next thing happen; it reports whether there was one.
@@ -57,7 +60,8 @@ func (q *queue) take(now, mb float64) float64 {
 	return q.free
 }
 
-// servers are a number of servers with one queue: threads that transform.
+// servers are a number of servers with one queue: threads that transform. More may be busy than
+// there are now to be: these end what they have begun.
 type servers struct {
 	most, busy int
 	waiting    []func()
@@ -74,13 +78,24 @@ func (s *servers) run(do func()) {
 }
 
 func (s *servers) release() {
-	if len(s.waiting) > 0 {
-		next := s.waiting[0]
-		s.waiting = s.waiting[1:]
-		next()
-		return
-	}
 	s.busy--
+	s.admit()
+}
+
+// open changes their number.
+func (s *servers) open(most int) {
+	s.most = most
+	s.admit()
+}
+
+func (s *servers) admit() {
+	for s.busy < s.most && len(s.waiting) > 0 {
+		next := s.waiting[0]
+		s.waiting[0] = nil
+		s.waiting = s.waiting[1:]
+		s.busy++
+		next()
+	}
 }
 
 // gate admits reads to the source as pool.Gate does: those that something waits for first.

@@ -45,10 +45,6 @@ type Job struct {
 type Node struct {
 	Ranks   []int
 	Classes []Class // fastest first
-	// Threads is how many samples are transformed at the same time, and Transform the seconds that
-	// each takes per MB; 0 threads: samples are delivered as they are.
-	Threads   int
-	Transform float64
 	// Result is the size of a result in the staging buffer, in MB; 0: that of the sample.
 	Result float64
 	// Start is when the node begins to read, in seconds after the first one.
@@ -58,6 +54,9 @@ type Node struct {
 	// Streams is how many samples are read from the source at the same time, and Staging the MB of a
 	// rank's staging buffer, by the time since Start. The first values are those of the beginning.
 	Streams, Staging []Change
+	// Threads is likewise how many samples are transformed at the same time; nil: they are delivered
+	// as they are.
+	Threads []Change
 }
 
 // Class is a storage class of a node.
@@ -79,6 +78,8 @@ type Change struct{ At, To float64 }
 type InForce struct {
 	Ahead int     // batches of a rank that are staged and not yet taken
 	Pause float64 // seconds before the ranks request the first batch
+	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
+	Transform float64
 }
 
 // Result is what the run came to.
@@ -90,6 +91,8 @@ type Result struct {
 	// Delivered has the MB that ranks were given, by tier: source, peer, writeback, or the name of a
 	// class.
 	Delivered map[string]float64
+	// Written has the MB that were written to each class that is not in memory.
+	Written map[string]float64
 }
 
 const mega = 1e6
@@ -144,11 +147,11 @@ func (j *Job) validate() error {
 			}
 		}
 		for _, f := range n.InForce {
-			if f.Ahead < 1 || !(f.Pause >= 0) {
+			if f.Ahead < 1 || !(f.Pause >= 0) || !(f.Transform >= 0) {
 				errs = append(errs, fmt.Errorf("rerun: node %d has impossible limits: %+v", i, f))
 			}
 		}
-		for _, c := range slices.Concat(n.Streams, n.Staging) {
+		for _, c := range slices.Concat(n.Streams, n.Staging, n.Threads) {
 			if !(c.To > 0) || !(c.At >= 0) {
 				errs = append(errs, fmt.Errorf("rerun: node %d has an impossible change: %+v", i, c))
 			}
@@ -177,6 +180,7 @@ type cluster struct {
 	sourceMB  float64
 	directMB  float64
 	delivered map[string]float64
+	written   map[string]float64
 	steps     int // of an epoch
 	orders    orders
 }
@@ -184,7 +188,8 @@ type cluster struct {
 func newCluster(job *Job) *cluster {
 	c := &cluster{
 		job: job, source: queue{perMB: 1 / job.Source}, delivered: map[string]float64{},
-		epochs: make([]float64, job.Epochs), steps: job.Stream.Steps(),
+		written: map[string]float64{},
+		epochs:  make([]float64, job.Epochs), steps: job.Stream.Steps(),
 		orders: orders{stream: job.Stream},
 	}
 	for i := range job.Nodes {
@@ -203,6 +208,9 @@ func newCluster(job *Job) *cluster {
 		}
 		for _, s := range n.spec.Staging[1:] {
 			c.events.at(n.spec.Start+s.At, func() { n.grow(s.To) })
+		}
+		for _, s := range n.spec.Threads[min(1, len(n.spec.Threads)):] {
+			c.events.at(n.spec.Start+s.At, func() { n.threads.open(int(s.To)) })
 		}
 	}
 	for _, r := range c.ranks {
@@ -232,7 +240,7 @@ func (c *cluster) arrive(r *rank) {
 func (c *cluster) finish() *Result {
 	return &Result{
 		Epochs: c.epochs, Runtime: c.events.now, Source: c.sourceMB, Direct: c.directMB,
-		Delivered: c.delivered,
+		Delivered: c.delivered, Written: c.written,
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 )
 
@@ -73,6 +74,11 @@ func run(t *testing.T, j *Job) *Result {
 	return r
 }
 
+// transform has the first node transform samples, for so many seconds each.
+func transform(j *Job, seconds float64, threads ...Change) {
+	j.Nodes[0].Threads, j.Nodes[0].InForce[0].Transform = threads, seconds
+}
+
 var memory = Class{Name: "memory", Memory: true}
 
 // TestByHand runs jobs of which the times and bytes follow from a sum.
@@ -105,11 +111,22 @@ func TestByHand(t *testing.T) {
 		}, []float64{0.41, 0.13}, 51, 0.03},
 		// 10 ms for each of 40 samples, on one thread.
 		"transforms": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
-			j.Nodes[0].Threads, j.Nodes[0].Transform = 1, 0.03
+			transform(j, 0.03, Change{To: 1})
 		}, []float64{1.2, 1.2}, 40, 0.06},
 		"two threads": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
-			j.Nodes[0].Threads, j.Nodes[0].Transform = 2, 0.03
+			transform(j, 0.03, Change{To: 2})
 		}, []float64{0.6, 0.6}, 40, 0.11},
+		// One thread until the first epoch is over, then two.
+		"more threads": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
+			transform(j, 0.03, Change{To: 1}, Change{At: 1.2, To: 2})
+		}, []float64{1.2, 0.6}, 40, 0.06},
+		"slower transforms": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
+			transform(j, 0.03, Change{To: 1})
+			j.Nodes[0].InForce = append(j.Nodes[0].InForce, InForce{Ahead: 8, Transform: 0.06})
+		}, []float64{1.2, 2.4}, 40, 0.3},
+		"fewer threads": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
+			transform(j, 0.03, Change{To: 2}, Change{At: 0.6, To: 1})
+		}, []float64{0.6, 1.2}, 40, 0.25},
 		// Both read 40 MB of the source, and then 20 from the other node.
 		"two nodes": {two, nil, []float64{0.81, 0.1}, 80, 0.02},
 		// The pauses are not a part of the epochs; in them, what is needed is read.
@@ -213,7 +230,10 @@ func TestBytesAddUp(t *testing.T) {
 			node.InForce = []InForce{{Ahead: 1 + r.IntN(20)}}
 			node.Staging = []Change{{To: 1 + 50*r.Float64()}, {At: r.Float64(), To: 50}}
 			if r.IntN(3) == 0 {
-				node.Threads, node.Transform = 1+r.IntN(3), 0.01*r.Float64()
+				node.InForce[0].Transform = 0.01 * r.Float64()
+				node.Threads = []Change{
+					{To: float64(1 + r.IntN(3))}, {At: r.Float64(), To: float64(1 + r.IntN(3))},
+				}
 			}
 		}
 		got := run(t, j)
@@ -238,6 +258,40 @@ func TestBytesAddUp(t *testing.T) {
 		if got.Runtime < got.Source/j.Source-1e-9 {
 			t.Errorf("seed %d: it takes %v s, and reads %v MB at %v MB/s", seed, got.Runtime,
 				got.Source, j.Source)
+		}
+	}
+}
+
+// TestLateClassIsGivenUp: a class that is said to be fast and is slow is not waited for longer than
+// the source would take several times over, and not read while a read that was given up is in
+// progress, for good: what a user said is not corrected by measurements.
+func TestLateClassIsGivenUp(t *testing.T) {
+	job := func(said float64) *Job {
+		j := shape{1, 400, 4, 3, Class{Name: "file", Rate: 4}, 200}.job(t)
+		j.Step, j.Plan.OnRead = 0.001, true
+		if said > 0 {
+			j.Known.Source = perfmodel.GivenRate(said, 0)
+			j.Known.Classes = []perfmodel.NodeClass{{Read: perfmodel.GivenRate(said, 0)}}
+		}
+		return j
+	}
+	misled := run(t, job(2000))
+	// 400 MB from a source of 100 MB/s, less what the class delivers beside, at 4 MB/s.
+	for e, took := range misled.Epochs {
+		if took < 3.5 || took > 4.1 {
+			t.Errorf("epoch %d takes %v s", e, took)
+		}
+	}
+	// Most of the 200 MB were not in the class in time in each later epoch.
+	if misled.Direct < 350 || misled.Direct > 400 {
+		t.Errorf("%v MB were read from the source although the class has them", misled.Direct)
+	}
+	// Samples that the class has are not written again when the source has delivered them.
+	j := job(2000)
+	j.Nodes[0].Classes[0].Write = 50
+	for _, j := range []*Job{job(2000), j} {
+		if got := run(t, j).Written["file"]; math.Abs(got-200) > 1e-6 {
+			t.Errorf("%v MB were written of the 200 that the class is to hold", got)
 		}
 	}
 }

@@ -14,13 +14,17 @@ const writeMemory = 32 * 1 << 20 / mega
 // classes that keep everything. If there is no memory for a copy it is left out, unless it was read
 // ahead of time: its read waited for the memory.
 func (n *node) keep(k int32, patient bool) {
-	own, number, _ := n.class(k)
-	if own != nil && (own.Memory || own.Write == 0) {
+	own, number, holds := n.class(k)
+	if own != nil && !holds && (own.Memory || own.Write == 0) {
 		n.in[k] |= there
+		if !own.Memory {
+			n.c.written[own.Name] += n.mb(k)
+		}
 	}
 	for j := range n.writers {
 		w, mb := &n.writers[j], n.mb(k)
 		if w.rate == 0 || number != j+1 && !n.spec.Classes[j].KeepAll || n.in[k]&copied != 0 ||
+			number == j+1 && holds ||
 			w.waiting > 0 && w.waiting+mb > writeMemory && !patient {
 			continue
 		}
@@ -29,23 +33,25 @@ func (n *node) keep(k int32, patient bool) {
 		}
 		w.waiting += mb
 		if w.queue = append(w.queue, k); len(w.queue) == 1 {
-			n.write(w)
+			n.write(j)
 		}
 	}
 }
 
-// write writes what is first in a writer's queue.
-func (n *node) write(w *writer) {
+// write writes what is first in the queue of class j's writer.
+func (n *node) write(j int) {
+	w := &n.writers[j]
 	k := w.queue[0]
-	n.file.Occupy(int(n.c.job.Sizes[k]))
+	n.files[j].Occupy(int(n.c.job.Sizes[k]))
 	n.c.events.after(n.mb(k)/w.rate, func() {
-		n.file.Occupy(-int(n.c.job.Sizes[k]))
+		n.files[j].Occupy(-int(n.c.job.Sizes[k]))
 		if n.in[k]&copied != 0 {
 			n.in[k] = n.in[k]&^copied | there
 		}
 		w.waiting -= n.mb(k)
+		n.c.written[n.spec.Classes[j].Name] += n.mb(k)
 		if w.queue = w.queue[1:]; len(w.queue) > 0 {
-			n.write(w)
+			n.write(j)
 		}
 		n.dispatch() // there may be room for fills again
 	})

@@ -113,6 +113,9 @@ type Epoch struct {
 	// Tiers are the reads while ranks were in the epoch, those ahead for the next one included; of
 	// the first 64 epochs.
 	Tiers []Speed `json:"tiers,omitempty"`
+	// Transformed is what was transformed while ranks were in the epoch, for the next one included;
+	// of the first 64 epochs. nil: nothing.
+	Transformed *Transformed `json:"transformed,omitempty"`
 }
 
 // Change is a new value of what changes while a job runs, and from when on it was in force, in
@@ -220,22 +223,6 @@ type Fault struct {
 	Reason string `json:"reason"`
 	Count  int    `json:"count"`  // how often it was requested
 	Policy string `json:"policy"` // what was done instead: on_error
-}
-
-// Preprocessing is the cost of transforming samples.
-type Preprocessing struct {
-	Samples int64 `json:"samples"`
-	// Threads is the most samples that are transformed in parallel.
-	Threads int `json:"threads"`
-	// Result is the expected size of a result in bytes.
-	Result     int64       `json:"result_bytes,omitempty"`
-	Transforms []Transform `json:"transforms"`
-}
-
-// Transform is the cost of one transform.
-type Transform struct {
-	Name    string  `json:"name"`
-	Seconds float64 `json:"seconds"` // summed over threads
 }
 
 // Peer is the state of another node, as this node knows it.

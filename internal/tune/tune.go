@@ -63,6 +63,14 @@ func New(o Options) *Tuner {
 // Value returns the number to use now.
 func (t *Tuner) Value() int { return t.value }
 
+// Kept returns the number that is in use but for trials: what predictions should count on.
+func (t *Tuner) Kept() int {
+	if t.from != 0 {
+		return t.from
+	}
+	return t.value
+}
+
 // larger and smaller return the numbers to try next.
 func (t *Tuner) larger() int {
 	return min(max(t.value+1, int(float64(t.value)*t.o.Growth+0.5)), t.o.Most)

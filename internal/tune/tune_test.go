@@ -33,6 +33,9 @@ func TestTuner(t *testing.T) {
 			tuner := New(Options{Start: c.most, Least: 1, Most: c.most})
 			there := 0
 			for range c.windows {
+				if kept := tuner.Kept(); kept != tuner.Value() && tuner.from != kept {
+					t.Fatalf("%d is kept, while %d is tried after %d", kept, tuner.Value(), tuner.from)
+				}
 				if tuner.Value() < 1 || tuner.Value() > c.most {
 					t.Fatalf("%d threads of %d", tuner.Value(), c.most)
 				}

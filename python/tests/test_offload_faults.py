@@ -309,7 +309,8 @@ def test_ranks_with_different_transforms_are_refused(spoilt):
 # The report.
 
 
-def test_the_report_has_the_time_of_each_transform(tmp_path):
+@pytest.mark.parametrize("threads", [1, 0])
+def test_the_report_has_the_time_of_each_transform(tmp_path, threads):
     root = jpegs(tmp_path / "data", {"a": 30, "b": 34}, edges=(200, 300))
     transforms = [T.RandomResizedCrop(32), T.ToTensor(), T.Normalize(0.5, 0.5)]
     with ht.DataLoader(
@@ -317,7 +318,7 @@ def test_the_report_has_the_time_of_each_transform(tmp_path):
         8,
         seed=1,
         epochs=2,
-        transform_threads=1,
+        transform_threads=threads,
         policy="naive",
         shuffle=True,
     ) as loader:
@@ -331,7 +332,16 @@ def test_the_report_has_the_time_of_each_transform(tmp_path):
     assert took["RandomResizedCrop"] > 0
     assert took["ToTensor"] > 0
     assert report["preprocessing"]["samples"] == 128
-    assert report["preprocessing"]["threads"] == 1
+    changes = report["preprocessing"].get("thread_changes")
+    if threads:
+        assert report["preprocessing"]["threads"] == threads
+        assert changes is None
+    else:
+        assert changes[0]["seconds"] == 0
+        assert changes[0]["to"] >= 1
+    in_epochs = [epoch["transformed"] for epoch in report["epochs"]]
+    assert sum(did["samples"] for did in in_epochs) == 128
+    assert sum(did["seconds"] for did in in_epochs) == pytest.approx(sum(took.values()))
     reads = [place for epoch in report["epochs"] for place in epoch["reads"].values()]
     assert sum(r["samples"] for r in reads) == 128
     assert sum(r["bytes"] for r in reads) == 2 * report["bytes"]

@@ -108,3 +108,25 @@ def test_what_if(short, shown, tmp_path):
         # Each file once, and what is read directly: by what the run measured, other nodes may look
         # slower than the source.
         assert FILES <= round(source["what_if"] * 1e6 / SIZE) <= measured * 2 / 3
+
+
+def test_what_if_about_the_source_of_a_warm_run(short, shown, tmp_path):
+    """A run that found all in memory does not show how fast the source is; an earlier one did."""
+
+    def loader():
+        return DataLoader(shown, batch_size=BATCH, epochs=EPOCHS, seed=3, memory=f"{FILES * SIZE}B")
+
+    with loader() as first:
+        for _ in range(EPOCHS):
+            assert sum(len(batch.samples) for batch in first) == FILES
+        with loader() as second:
+            for _ in range(EPOCHS):
+                assert sum(len(batch.samples) for batch in second) == FILES
+            report = second.report()
+    assert report["source"]["bytes"] == 0
+    assert "unsure" not in predicted(report, tmp_path)
+    answer = predicted(report, tmp_path, "--memory", "0")
+    assert any("from the source: too little" in text for text in answer["unsure"])
+    (took,) = (row for row in answer["what_if"]["rows"] if row["what"] == "all epochs")
+    # 3 MB; the mount gives 4 MB/s after a burst.
+    assert took["what_if"] > took["as_it_ran"] + 0.2

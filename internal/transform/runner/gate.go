@@ -18,9 +18,11 @@ type gate struct {
 
 	mu   sync.Mutex // guards the following
 	open int        // how many goroutines may be inside
-	in   int        // how many are
-	line []*item    // waiting items, oldest first
-	used []*item    // items to reuse
+	// opened is how open changed; nothing: it is fixed.
+	opened tune.History
+	in     int     // how many are
+	line   []*item // waiting items, oldest first
+	used   []*item // items to reuse
 	workers
 
 	tuner *tune.Tuner // nil: the number is fixed
@@ -62,6 +64,7 @@ func newGate(o Options, now func() time.Time) *gate {
 		most := max(o.Most, 1)
 		g.tuner = tune.New(tune.Options{Start: most, Least: 1, Most: most})
 		g.open = most
+		g.opened.Add(now(), most)
 	}
 	return g
 }
@@ -177,6 +180,7 @@ func (g *gate) measure(now time.Time) {
 	g.done++
 	if took := now.Sub(g.since); took >= windowTime && g.done >= windowSamples*g.open {
 		g.open = g.tuner.Next(float64(g.done) / took.Seconds())
+		g.opened.Add(now, g.open)
 		g.since, g.done = now, 0
 	}
 }

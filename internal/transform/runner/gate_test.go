@@ -148,6 +148,13 @@ func TestGateMeasures(t *testing.T) {
 		if n := g.open; n < 2 || n > 3 {
 			t.Errorf("%d threads on two cores", n)
 		}
+		var opened []int
+		for _, n := range g.opened.All() {
+			opened = append(opened, n)
+		}
+		if n := len(opened); n < 3 || opened[0] != 4 || opened[n-1] != g.open {
+			t.Errorf("%d threads after %v", g.open, opened)
+		}
 	})
 }
 

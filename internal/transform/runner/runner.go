@@ -10,6 +10,7 @@
 package runner
 
 import (
+	"iter"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -227,12 +228,23 @@ func (p *Runner) Close() {
 	s.spare = nil
 }
 
+// ThreadChanges returns how many threads might transform samples since the runner was made, with
+// the times of changes; none if their number is fixed.
+func (p *Runner) ThreadChanges() iter.Seq2[time.Time, int] {
+	p.gate.mu.Lock()
+	defer p.gate.mu.Unlock()
+	return p.gate.opened.All()
+}
+
 // Report returns the statistics of transforming so far.
 func (p *Runner) Report() *stats.Preprocessing {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	s := &p.gate.workers
 	r := &stats.Preprocessing{Samples: s.samples, Threads: p.gate.open}
+	if t := p.gate.tuner; t != nil {
+		r.Threads = t.Kept()
+	}
 	for i, name := range p.names {
 		r.Transforms = append(r.Transforms,
 			stats.Transform{Name: name, Seconds: s.spent[i].Seconds()})
