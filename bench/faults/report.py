@@ -28,10 +28,12 @@ THEMES = {
     "Limits": ("limits",),
     "The Python interface": ("states", "api"),
 }
+SIMULATION = "\n## Simulation\n"
 HEAD = """# Reliability
 
 Faults that were injected into HDMLP from outside, and their outcomes.
-`make faults` repeats them, as root on Linux, and writes this page from its results;
+`make faults` repeats them, as root on Linux, and writes this page from its results,
+except for the section on [simulation](#simulation);
 `make faults ONLY=word` runs a part of them.
 The harness, bench/faults, judges by an oracle that is independent of HDMLP:
 its own listing of the dataset in ImageFolder's order, torch's `DistributedSampler`,
@@ -65,7 +67,11 @@ def main() -> None:
             lines.append("")
     text = "\n".join(lines).rstrip() + "\n"
     if len(sys.argv) > 2:
-        Path(sys.argv[2]).write_text(text)
+        page = Path(sys.argv[2])
+        if page.exists():  # what follows is written by hand
+            _, mark, rest = page.read_text().partition(SIMULATION)
+            text += mark + rest
+        page.write_text(text)
     else:
         sys.stdout.write(text)
 
