@@ -54,6 +54,25 @@ func (c *Cache) Written() map[string]perfmodel.Known {
 	return classes
 }
 
+// Settled returns what another job may begin with of what was measured of reads from tiers, and of
+// writes to the classes, by name (meter.Meter.Settled).
+func (c *Cache) Settled() (read, written map[string]perfmodel.Known) {
+	read, written = map[string]perfmodel.Known{}, map[string]perfmodel.Known{}
+	for tier := range c.meters {
+		if known, ok := c.meters[tier].Settled(); ok {
+			read[c.TierName(Tier(tier))] = known
+		}
+	}
+	for j := range c.classes {
+		if cl := &c.classes[j]; cl.writer != nil {
+			if known, ok := cl.writer.Settled(); ok {
+				written[cl.Name] = known
+			}
+		}
+	}
+	return read, written
+}
+
 // most is the largest number of tiers that a sample is chosen from: the fastest classes, another
 // node and the source.
 const most = 8

@@ -86,17 +86,27 @@ func measure(to *perfmodel.Value, rate float64) {
 	}
 }
 
-// Store stores what was measured of the machine beside the dataset's index, for the next job. It
+// Store stores what was measured of the machine beside the dataset's index, for the next job: of
+// each tier what enough reads have told (cache.Cache.Settled), else what this job began with. It
 // does not store what the user has given, which holds as long as the user gives it, nor compute and
 // preprocess, which hold for the training script alone: of these, what is stored stays, such as
 // the transforms that hdmlp probe measured. staging is the capacity of the staging buffers, in
-// bytes, and threads how many samples can be transformed at the same time. If nothing was measured,
-// or the dataset has no place for it, it does nothing.
+// bytes, and threads how many samples can be transformed at the same time. If the source was not
+// measured, or the dataset has no place for it, it does nothing.
 func (l *Live) Store(staging int64, threads int) error {
-	known := l.Known()
 	beside, ok := dataset.As[dataset.Beside](l.dataset.entry.source)
-	if !ok || known.Source.Origin != perfmodel.Measured {
+	if !ok {
 		return nil
+	}
+	read, written := l.cache.Settled()
+	known := l.Known()
+	if known.Source, ok = read["source"]; !ok {
+		return nil
+	}
+	for i := range known.Classes {
+		c := &known.Classes[i]
+		c.Read = settled(read, c.Name, l.start.Classes[i].Read)
+		c.Write = settled(written, c.Name, l.start.Classes[i].Write)
 	}
 	stored, _, _ := l.dataset.readStored() // what cannot be used is replaced
 	known.Compute, known.Preprocess = stored.Node.Compute, stored.Node.Preprocess
@@ -115,6 +125,14 @@ func (l *Live) Store(staging int64, threads int) error {
 	}
 	_, err := beside.WriteBeside(environment.Suffix, environment.Encode(f))
 	return err
+}
+
+// settled returns what a name has, or else what the job began with.
+func settled(tiers map[string]perfmodel.Known, name string, began perfmodel.Known) perfmodel.Known {
+	if k, ok := tiers[name]; ok {
+		return k
+	}
+	return began
 }
 
 // ungiven returns what is known without what the user has given.

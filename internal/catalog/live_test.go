@@ -16,10 +16,15 @@ type besideFile struct {
 	err  error // of reading it
 }
 
-func (s fake) ReadBeside(suffix string, _ int64) (data []byte, path string, err error) {
+func (s fake) ReadBeside(suffix string, _ int64, usable func([]byte) error) (
+	data []byte, path string, err error,
+) {
 	b := &s.shelf.beside
 	if b.data == nil && b.err == nil || suffix != environment.Suffix {
 		return nil, "", nil
+	}
+	if b.err == nil {
+		b.err = usable(b.data)
 	}
 	return b.data, "/data/beside", b.err
 }
@@ -157,7 +162,10 @@ func measureSource(t *testing.T, joined *cache.Cache) {
 	t.Helper()
 	u := joined.Use(nil)
 	defer u.Close()
-	plan := [][]int32{{0, 1, 2, 3}}
+	plan := [][]int32{nil}
+	for id := range int32(samples) {
+		plan[0] = append(plan[0], id)
+	}
 	read := make(chan int64, len(plan[0]))
 	u.Keep(plan)
 	u.Fill(plan, func(bytes int64) { read <- bytes })

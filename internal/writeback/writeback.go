@@ -72,6 +72,9 @@ func (w *Writer) Know(k perfmodel.Known) { w.meter.Know(k) }
 // Known returns what is known of writes to the class.
 func (w *Writer) Known() perfmodel.Known { return w.meter.Known() }
 
+// Settled returns what another job may begin with of it (meter.Meter.Settled).
+func (w *Writer) Settled() (perfmodel.Known, bool) { return w.meter.Settled() }
+
 // Room reports whether samples should be read ahead of time for the class. It leaves a quarter of
 // the memory to those that are read for batches, which cost no read of their own.
 func (w *Writer) Room() bool {
