@@ -108,6 +108,10 @@ func TestHungClassIsBypassed(t *testing.T) {
 		if len(told) != 1 || <-told {
 			t.Error("want to be told once, that it does not respond")
 		}
+		if n := g.cache.Hangs(0); n.Reads != 1 || n.Times != 1 || n.Took < 5*time.Second ||
+			n.Last != time.Now() {
+			t.Errorf("while it hangs: %+v", n)
+		}
 		clear(buffers[0])
 		resume()
 		synctest.Wait()
@@ -116,6 +120,11 @@ func TestHungClassIsBypassed(t *testing.T) {
 		}
 		if at := g.cache.Silent(0); at != 0 || len(told) != 1 || !<-told {
 			t.Errorf("after it responds: silent for %v, and not told, or not that", at)
+		}
+		<-time.After(time.Hour)
+		if n := g.cache.Hangs(0); n.Reads != 1 || n.Times != 1 || n.Took > 6*time.Second ||
+			time.Since(n.Last) != time.Hour {
+			t.Errorf("an hour later: %+v", n)
 		}
 		s, err := g.cache.Fetch(t.Context(), r, 1, buffers[1])
 		if err != nil || s.From != FirstClass || !bytes.Equal(s.Data, cachetest.Content(1, 100)) {

@@ -71,6 +71,14 @@ func (c *Cache) Silent(j int) time.Duration {
 	return 0
 }
 
+// Hangs returns how often class j (from 0) has not responded to reads so far.
+func (c *Cache) Hangs(j int) storageclass.Hangs {
+	if r := c.classes[j].reader; r != nil {
+		return r.Hangs(time.Now())
+	}
+	return storageclass.Hangs{}
+}
+
 // Located is the location of a sample in a storage class where processes can read it.
 type Located struct {
 	Segment

@@ -154,6 +154,8 @@ type Class struct {
 	// Silent is for how long its directory has not responded to reads, in seconds: meanwhile
 	// samples are read from the source.
 	Silent float64 `json:"not_responding_seconds,omitempty"`
+	// Hangs is how often it did not respond since it was opened; nil: it always did.
+	Hangs *Hangs `json:"did_not_respond,omitempty"`
 	// Held is what it held of the dataset when the job began.
 	Held Amount `json:"held_at_start"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.

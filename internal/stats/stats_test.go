@@ -360,34 +360,3 @@ func TestReportSaysWhatWasGivenBack(t *testing.T) {
 		t.Error("the sum has changed a part")
 	}
 }
-
-// TestReadsBelowTheMinimumSayWhy: a read that serves two epochs, caches that held samples, and
-// epochs that are not over are not taken for a policy that is better than the best.
-func TestReadsBelowTheMinimumSayWhy(t *testing.T) {
-	cold, warm := []Class{{}}, []Class{{}, {Held: Amount{1, 10}}}
-	for _, c := range []struct {
-		read    int64
-		classes []Class
-		at      []Position
-		want    string
-	}{
-		{0, cold, nil, "Nothing was read from the source."},
-		{250, cold, []Position{{1, 3}},
-			"250 bytes were read from the source, 1.25 times the minimum for these caches (200 bytes)."},
-		{198, cold, []Position{{2, 0}, {2, 0}},
-			"198 bytes were read from the source, about the minimum for these caches (200 bytes)."},
-		{100, cold, []Position{{2, 0}, {2, 0}}, "100 bytes were read from the source, 0.50 times the " +
-			"minimum for these caches if all ranks go through the epochs together (200 bytes)."},
-		{100, cold, []Position{{1, 2}}, "100 bytes were read from the source so far; with these " +
-			"caches, the epochs begun take about 200 bytes or more."},
-		{100, cold, []Position{{2, 0}, {1, 0}}, "100 bytes were read from the source so far; with " +
-			"these caches, the epochs begun take about 200 bytes or more."},
-		{100, warm, []Position{{1, 2}}, "100 bytes were read from the source, 0.50 times the minimum " +
-			"for these caches if they are empty at first (200 bytes)."},
-	} {
-		got := fromSource(c.read, float64(c.read)/200, 200, c.classes, together(c.at))
-		if got != " "+c.want {
-			t.Errorf("got  %s\nwant  %s", got, c.want)
-		}
-	}
-}

@@ -54,7 +54,17 @@ type Reader struct {
 		spare []*timedRead            // unused
 		alarm *time.Timer             // calls alarmed; nil: all reads have returned
 		told  bool                    // that the store does not respond
+		since time.Time               // the first read of hung began; while there is one
+		past  Hangs                   // without the present one
 	}
+}
+
+// Hangs is how often a store did not respond.
+type Hangs struct {
+	Reads int           // that were given up
+	Times int           // that it did not respond for 2 seconds or more
+	Took  time.Duration // sum of these times
+	Last  time.Time     // end of the last of them; now, if it has not ended; zero: there was none
 }
 
 // timedRead is a read by a goroutine. Its state:
@@ -93,6 +103,24 @@ func (r *Reader) Silent(now time.Time) (longest time.Duration) {
 		longest = max(longest, now.Sub(a.begun))
 	}
 	return longest
+}
+
+// Hangs returns how often the store has not responded so far.
+func (r *Reader) Hangs(now time.Time) Hangs {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	h := r.mu.past
+	if r.mu.told {
+		h.add(r.mu.since, now)
+	}
+	return h
+}
+
+// add counts a time.
+func (h *Hangs) add(from, to time.Time) {
+	h.Times++
+	h.Took += to.Sub(from)
+	h.Last = to
 }
 
 // Read is the store's Read, for a limited time. Its error is ErrLate if the store did not answer in
@@ -186,6 +214,9 @@ func (r *Reader) end(a *timedRead, err error) {
 	if len(r.mu.hung) == 0 {
 		r.silent.Store(false)
 		r.mu.alarm.Stop()
+		if r.mu.told {
+			r.mu.past.add(r.mu.since, time.Now())
+		}
 		r.mu.alarm, tell, r.mu.told = nil, r.mu.told, false
 	}
 	r.mu.Unlock()
@@ -202,6 +233,10 @@ func (r *Reader) giveUp(a *timedRead) bool {
 		return false
 	}
 	a.givenUp = true
+	if len(r.mu.hung) == 0 || a.begun.Before(r.mu.since) {
+		r.mu.since = a.begun
+	}
+	r.mu.past.Reads++
 	r.mu.hung[a] = struct{}{}
 	r.silent.Store(true)
 	if r.mu.alarm == nil {
