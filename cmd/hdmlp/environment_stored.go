@@ -78,7 +78,8 @@ func (s *storedModel) startingNode(c *config.Config) perfmodel.Node {
 func (s *storedModel) text() string {
 	switch {
 	case s.Error != "":
-		return fmt.Sprintf("not used; a job measures again, and stores that when it ends: %s", printable.Text(s.Error))
+		return fmt.Sprintf("not used; a job measures again, and stores that when it ends: %s",
+			printable.Text(s.Error))
 	case s.Path == "":
 		return "nothing: no job on it has ended yet, and it was not probed"
 	}

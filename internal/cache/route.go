@@ -34,40 +34,32 @@ func (c *Cache) know(tiers, written map[string]perfmodel.Known) {
 	}
 }
 
-// Known returns what is known of the tiers now, by name.
-func (c *Cache) Known() map[string]perfmodel.Known {
-	tiers := make(map[string]perfmodel.Known, len(c.meters))
-	for tier := range c.meters {
-		tiers[c.TierName(Tier(tier))] = c.meters[tier].Known()
-	}
-	return tiers
+// Known returns what is known now of reads from tiers, and of writes to the classes, by name;
+// memory is written by reads.
+func (c *Cache) Known() (read, written map[string]perfmodel.Known) {
+	return c.measured(func(m *meter.Meter) (perfmodel.Known, bool) { return m.Known(), true })
 }
 
-// Written returns what is known of writes to the classes now, by name; memory is written by reads.
-func (c *Cache) Written() map[string]perfmodel.Known {
-	classes := make(map[string]perfmodel.Known, len(c.classes))
-	for j := range c.classes {
-		if cl := &c.classes[j]; cl.writer != nil {
-			classes[cl.Name] = cl.writer.Known()
-		}
-	}
-	return classes
-}
-
-// Settled returns what another job may begin with of what was measured of reads from tiers, and of
-// writes to the classes, by name (meter.Meter.Settled).
+// Settled returns what another job may begin with of that (meter.Meter.Settled).
 func (c *Cache) Settled() (read, written map[string]perfmodel.Known) {
+	return c.measured((*meter.Meter).Settled)
+}
+
+func (c *Cache) measured(by func(*meter.Meter) (perfmodel.Known, bool)) (
+	read, written map[string]perfmodel.Known,
+) {
 	read, written = map[string]perfmodel.Known{}, map[string]perfmodel.Known{}
 	for tier := range c.meters {
-		if known, ok := c.meters[tier].Settled(); ok {
+		if known, ok := by(&c.meters[tier]); ok {
 			read[c.TierName(Tier(tier))] = known
 		}
 	}
-	for j := range c.classes {
-		if cl := &c.classes[j]; cl.writer != nil {
-			if known, ok := cl.writer.Settled(); ok {
-				written[cl.Name] = known
-			}
+	for _, cl := range c.classes {
+		if cl.writer == nil {
+			continue
+		}
+		if known, ok := by(cl.writer.Meter()); ok {
+			written[cl.Name] = known
 		}
 	}
 	return read, written

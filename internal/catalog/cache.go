@@ -159,7 +159,8 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		capacity, used := c.Store.Capacity()
 		report := stats.Class{Name: c.Name, Path: c.Path, Capacity: capacity, Used: used}
 		if e.cache != nil {
-			report.Silent, report.Hangs = e.cache.Silent(j).Seconds(), hangs(e.cache.Hangs(j))
+			did := e.cache.Reader(j).Hangs(time.Now())
+			report.Silent, report.Hangs = did.Silent.Seconds(), hangs(did)
 		}
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			report.Returned = returned(in)

@@ -57,7 +57,7 @@ func (l *Live) Known() perfmodel.Node {
 	n, size := l.start, l.size()
 	n.Classes, n.Sources = slices.Clone(n.Classes), slices.Clone(n.Sources)
 	n.Streams = l.cache.Streams()
-	tiers, written := l.cache.Known(), l.cache.Written()
+	tiers, written := l.cache.Known()
 	n.Source = tiers["source"]
 	for i := range n.Classes {
 		c := &n.Classes[i]

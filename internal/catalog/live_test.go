@@ -172,8 +172,8 @@ func measureSource(t *testing.T, joined *cache.Cache) {
 	for range plan[0] {
 		<-read
 	}
-	if known := joined.Known()["source"]; known.Origin != perfmodel.Measured {
-		t.Fatalf("the source after %d reads: %+v", len(plan[0]), known)
+	if tiers, _ := joined.Known(); tiers["source"].Origin != perfmodel.Measured {
+		t.Fatalf("the source after %d reads: %+v", len(plan[0]), tiers["source"])
 	}
 }
 

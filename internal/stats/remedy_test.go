@@ -220,8 +220,8 @@ func TestClusterIsDiagnosedByAllNodes(t *testing.T) {
 	}
 }
 
-// TestPredictionsDoNotJumpAtTheEndOfAnEpoch: what an epoch reads ahead for the next one makes one of
-// them long and the next one short, while the source gives the same all the time.
+// TestPredictionsDoNotJumpAtTheEndOfAnEpoch: what an epoch reads ahead for the next one makes one
+// of them long and the next one short, while the source gives the same all the time.
 func TestPredictionsDoNotJumpAtTheEndOfAnEpoch(t *testing.T) {
 	var before float64
 	for epochs := 5; epochs <= 12; epochs++ {

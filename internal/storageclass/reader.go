@@ -59,12 +59,13 @@ type Reader struct {
 	}
 }
 
-// Hangs is how often a store did not respond.
+// Hangs is how often, and for how long, a store did not respond.
 type Hangs struct {
-	Reads int           // that were given up
-	Times int           // that it did not respond for 2 seconds or more
-	Took  time.Duration // sum of these times
-	Last  time.Time     // end of the last of them; now, if it has not ended; zero: there was none
+	Silent time.Duration // for how long it does not respond now
+	Reads  int           // that were given up
+	Times  int           // that it did not respond for 2 seconds or more
+	Took   time.Duration // sum of these times
+	Last   time.Time     // end of the last of them; now, if it has not ended; zero: there was none
 }
 
 // timedRead is a read by a goroutine. Its state:
@@ -92,24 +93,17 @@ func NewReader(store Store, tell func(responds bool)) *Reader {
 // Responds reports whether the store may be read: no read that was given up is still in progress.
 func (r *Reader) Responds() bool { return !r.silent.Load() }
 
-// Silent returns for how long the store has not responded.
-func (r *Reader) Silent(now time.Time) (longest time.Duration) {
-	if r.Responds() {
-		return 0
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for a := range r.mu.hung {
-		longest = max(longest, now.Sub(a.begun))
-	}
-	return longest
-}
-
-// Hangs returns how often the store has not responded so far.
+// Hangs returns how often, and for how long, the store has not responded; a nil Reader always does.
 func (r *Reader) Hangs(now time.Time) Hangs {
+	if r == nil {
+		return Hangs{}
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	h := r.mu.past
+	for a := range r.mu.hung {
+		h.Silent = max(h.Silent, now.Sub(a.begun))
+	}
 	if r.mu.told {
 		h.add(r.mu.since, now)
 	}

@@ -40,7 +40,8 @@ func TestBeside(t *testing.T) {
 	if err := os.Chmod(want, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := f.ReadBeside(".x", 10, anything); err == nil || !strings.Contains(err.Error(), "users") {
+	if _, _, err := f.ReadBeside(".x", 10, anything); err == nil ||
+		!strings.Contains(err.Error(), "users") {
 		t.Errorf("a file that others may write: %v", err)
 	}
 	if err := os.Remove(want); err != nil {
