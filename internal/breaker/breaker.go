@@ -151,8 +151,8 @@ func (s *Set) Nodes() int { return len(s.circuits) }
 // Fetch fetches a sample from its owner, and returns the owner, the digest of the sample's bytes,
 // and how long the owner waited for its source. On any error the caller should read the sample from
 // the source, which takes that long; it is context.DeadlineExceeded if that is faster than to wait
-// for the answer.
-func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source time.Duration) (node int,
+// for the answer of a sample that is needed after due.
+func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source, due time.Duration) (node int,
 	digest uint32, waited time.Duration, err error,
 ) {
 	n, c := s.of(id)
@@ -160,7 +160,7 @@ func (s *Set) Fetch(ctx context.Context, id int, dst []byte, source time.Duratio
 		return -1, 0, 0, fmt.Errorf("sample %d: %w", id, ErrBypassed)
 	}
 	begun := s.now()
-	fetcher, limit, bound := c.ask(begun, source)
+	fetcher, limit, bound := c.ask(begun, int64(len(dst)), source, due)
 	within, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	read := c.meter.Begin(begun, len(dst))
@@ -225,9 +225,16 @@ type circuit struct {
 const (
 	shortest = 2 * time.Second  // least time without an answer after which a node is silent
 	longest  = 10 * time.Second // largest one
-	// A request's limit is patience times what the source takes, but at least hedge.
+	// A request's limit is patience times what the source takes, but at least hedge. If that is less
+	// than calm, the request may take until the sample is needed, and exceed times as long as was
+	// predicted, up to calm; and calm while the node has to read samples from the source, because
+	// then it is the source that takes long, of which it has a longer queue.
 	patience = 8
 	hedge    = 100 * time.Millisecond
+	exceed   = 4
+	calm     = time.Second
+	// leastCold is the share of the latest answers from which on a node has to read samples.
+	leastCold = 1.0 / 32
 
 	firstPause = 500 * time.Millisecond
 	lastPause  = 30 * time.Second
@@ -257,14 +264,10 @@ func (c *circuit) worth(id int, now time.Time) bool {
 		!(id/8 < len(c.mu.away) && c.mu.away[id/8]&(1<<(id%8)) != 0)
 }
 
-// arrival predicts how long a request would take that begins now, in seconds, if reads from the
-// source take so long. A node that was not chosen for some time is explored, to keep its estimate
-// current: one request is attracted by an arrival of 0.
+// arrival is predict for a choice. A node that was not chosen for some time is explored, to keep
+// its estimate current: one request is attracted by an arrival of 0.
 func (c *circuit) arrival(now time.Time, bytes int64, source float64) float64 {
-	c.mu.Lock()
-	cold, waited := c.mu.cold, c.mu.waited
-	c.mu.Unlock()
-	seconds := c.meter.Arrival(now, bytes, waited) + cold*source
+	seconds := c.predict(now, bytes, source)
 	least := meter.Rest(seconds)
 	if c.meter.Idle(now) < least {
 		return seconds
@@ -278,16 +281,32 @@ func (c *circuit) arrival(now time.Time, bytes int64, source float64) float64 {
 	return 0
 }
 
+// predict predicts how long a request would take that begins now, in seconds, if reads from the
+// source take so long.
+func (c *circuit) predict(now time.Time, bytes int64, source float64) float64 {
+	c.mu.Lock()
+	cold, waited := c.mu.cold, c.mu.waited
+	c.mu.Unlock()
+	return c.meter.Arrival(now, bytes, waited) + cold*source
+}
+
 // ask returns the node's fetcher, the time limit of a request that begins now, and for how long the
 // node may answer no request at all. The node may have to read the sample from the source, which
 // takes it as long as it takes this node.
-func (c *circuit) ask(now time.Time, source time.Duration) (f Fetcher, limit, bound time.Duration) {
+func (c *circuit) ask(now time.Time, bytes int64, source, due time.Duration) (f Fetcher,
+	limit, bound time.Duration,
+) {
+	predicted := time.Duration(c.predict(now, bytes, source.Seconds()) * float64(time.Second))
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	wait := min(max(due, exceed*predicted), calm)
+	if c.mu.cold > leastCold || c.mu.latency == 0 {
+		wait = calm
+	}
 	if c.mu.silent.IsZero() {
 		c.mu.silent = now
 	}
-	return c.mu.fetcher, min(max(patience*source, hedge), longest),
+	return c.mu.fetcher, min(max(patience*source, hedge, wait), longest),
 		min(max(patience*max(c.mu.latency, source), shortest), longest)
 }
 
