@@ -34,32 +34,16 @@ func (c *Cache) know(tiers, written map[string]perfmodel.Known) {
 	}
 }
 
-// Known returns what is known now of reads from tiers, and of writes to the classes, by name;
-// memory is written by reads.
-func (c *Cache) Known() (read, written map[string]perfmodel.Known) {
-	return c.measured(func(m *meter.Meter) (perfmodel.Known, bool) { return m.Known(), true })
-}
-
-// Settled returns what another job may begin with of that (meter.Meter.Settled).
-func (c *Cache) Settled() (read, written map[string]perfmodel.Known) {
-	return c.measured((*meter.Meter).Settled)
-}
-
-func (c *Cache) measured(by func(*meter.Meter) (perfmodel.Known, bool)) (
-	read, written map[string]perfmodel.Known,
-) {
-	read, written = map[string]perfmodel.Known{}, map[string]perfmodel.Known{}
+// Meters returns what measures reads from tiers, and writes to the classes, by name; memory is
+// written by reads.
+func (c *Cache) Meters() (read, written map[string]*meter.Meter) {
+	read, written = map[string]*meter.Meter{}, map[string]*meter.Meter{}
 	for tier := range c.meters {
-		if known, ok := by(&c.meters[tier]); ok {
-			read[c.TierName(Tier(tier))] = known
-		}
+		read[c.TierName(Tier(tier))] = &c.meters[tier]
 	}
 	for _, cl := range c.classes {
-		if cl.writer == nil {
-			continue
-		}
-		if known, ok := by(cl.writer.Meter()); ok {
-			written[cl.Name] = known
+		if cl.writer != nil {
+			written[cl.Name] = cl.writer.Meter()
 		}
 	}
 	return read, written

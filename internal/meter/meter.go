@@ -219,8 +219,12 @@ func (m *Meter) Known() perfmodel.Known {
 // Settled returns what another job may begin with: what was measured of the tier, with no higher
 // throughput than was seen. The estimates alone do not bound it: if reads did not delay each other,
 // as in the page cache, they say that any number of reads would take no longer than one. ok is
-// false until so many reads have ended that a throughput was seen, and for what was given.
+// false until so many reads have ended that a throughput was seen, for what was given, and for a
+// nil Meter.
 func (m *Meter) Settled() (k perfmodel.Known, ok bool) {
+	if m == nil {
+		return k, false
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.seen == 0 || m.origin != perfmodel.Measured {

@@ -13,10 +13,16 @@ func TestReadsBelowTheMinimumSayWhy(t *testing.T) {
 		want    string
 	}{
 		{0, cold, nil, "Nothing was read from the source."},
-		{250, cold, []Position{{1, 3}},
-			"250 bytes were read from the source, 1.25 times the minimum for these caches (200 bytes)."},
-		{198, cold, []Position{{2, 0}, {2, 0}},
-			"198 bytes were read from the source, about the minimum for these caches (200 bytes)."},
+		{
+			250, cold,
+			[]Position{{1, 3}},
+			"250 bytes were read from the source, 1.25 times the minimum for these caches (200 bytes).",
+		},
+		{
+			198, cold,
+			[]Position{{2, 0}, {2, 0}},
+			"198 bytes were read from the source, about the minimum for these caches (200 bytes).",
+		},
 		{100, cold, []Position{{2, 0}, {2, 0}}, "100 bytes were read from the source, 0.50 times the " +
 			"minimum for these caches if all ranks go through the epochs together (200 bytes)."},
 		{100, cold, []Position{{1, 2}}, "100 bytes were read from the source so far; with these " +
@@ -42,8 +48,10 @@ func TestHangsAreSaidAfterTheyEnd(t *testing.T) {
 	}{
 		{Class{}, ""},
 		{Class{Silent: 0.5, Hangs: &Hangs{Reads: 3}}, ""},
-		{Class{Silent: 7, Hangs: &Hangs{Reads: 3, Times: 1, Seconds: 7}},
-			" The cache directory /c has not responded for 7 s: samples are read from the source."},
+		{
+			Class{Silent: 7, Hangs: &Hangs{Reads: 3, Times: 1, Seconds: 7}},
+			" The cache directory /c has not responded for 7 s: samples are read from the source.",
+		},
 		{Class{Hangs: &Hangs{Reads: 3, Times: 2, Seconds: 12.25, Age: 40}}, " The cache directory /c " +
 			"did not respond 2 times, for 12.2 s in all, the last time until 40 s ago: 3 reads of it " +
 			"were given up, and samples were read from the source."},
