@@ -42,9 +42,12 @@ type rig struct {
 	said   []string
 }
 
-func newRig(n int) *rig {
+func newRig(n int) *rig { return newTimedRig(n, 0) }
+
+// newTimedRig is newRig for reads that may take so long in all.
+func newTimedRig(n int, timeout time.Duration) *rig {
 	r := &rig{}
-	o := Options{Node: 0, Peers: []Fetcher{nil}}
+	o := Options{Node: 0, Peers: []Fetcher{nil}, Timeout: timeout}
 	for range n - 1 {
 		r.nodes = append(r.nodes, &node{takes: time.Millisecond})
 		o.Peers = append(o.Peers, r.nodes[len(r.nodes)-1])
@@ -182,6 +185,21 @@ func TestTimeLimitFollowsTheSource(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestSilentNodeLeavesTimeForTheSource: where a read may take 5 s in all, a node that does not
+// answer takes a quarter of that, however slow the source is thought to be.
+func TestSilentNodeLeavesTimeForTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTimedRig(2, 5*time.Second)
+		r.source, r.nodes[0].takes = time.Minute, time.Hour
+		r.set.SetOwner(func(int) int { return 1 })
+		began := time.Now()
+		if got, took := r.read(1), time.Since(began); got != "source" ||
+			took != 1250*time.Millisecond {
+			t.Errorf("from the %s after %v", got, took)
+		}
+	})
 }
 
 // TestLateAnswersAreNoFailures: a node that answers some requests too late is asked all the same,

@@ -235,9 +235,12 @@ const (
 	hedge    = 100 * time.Millisecond
 )
 
-// classLimit returns for how long a class is waited for, if the source has the sample as well.
+// classLimit returns for how long a class is waited for, if the source has the sample as well: at
+// most a quarter of the time that a read may take in all, so that the source can be read after it.
 func (c *Cache) classLimit(id int) func() time.Duration {
-	return func() time.Duration { return max(patience*c.sourceTakes(c.index.Size(id)), hedge) }
+	return func() time.Duration {
+		return max(min(patience*c.sourceTakes(c.index.Size(id)), c.timeout/4), hedge)
+	}
 }
 
 // lastResort is for how long a class is waited for if the source has failed: no longer than its
