@@ -161,7 +161,11 @@ func (v *cacheView) text(location *time.Location) string {
 	default:
 		fmt.Fprintf(&b, ": %s, %s", count(len(v.Stores), "store"), byteSize(float64(v.Bytes)))
 	}
-	if v.InUse {
+	switch {
+	case v.PID == file.UnknownPID:
+		b.WriteString("; in use by a process that its marker does not name, because files of it were " +
+			"removed")
+	case v.InUse:
 		fmt.Fprintf(&b, "; in use by process %s", v.PID)
 	}
 	b.WriteByte('\n')

@@ -98,7 +98,8 @@ func TestConfigShowsWhatTheNextJobBeginsWith(t *testing.T) {
 	if err := os.WriteFile(path, []byte("[environment]\ncompute = 0\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if text := show(); !strings.Contains(text, "stored not used, and replaced when a job ends: ") ||
+	const want = "stored not used; a job measures again, and stores that when it ends: "
+	if text := show(); !strings.Contains(text, want) ||
 		!strings.Contains(text, "in "+path) {
 		t.Error(text)
 	}

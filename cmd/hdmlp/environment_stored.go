@@ -49,12 +49,8 @@ func readStored(ctx context.Context, dir string, o dataset.OpenOptions,
 	if !ok {
 		return s, nil
 	}
-	data, path, err := beside.ReadBeside(environment.Suffix, environment.MaxBytes)
+	f, path, err := environment.Stored(beside)
 	s.Path = path
-	var f environment.File
-	if err == nil && path != "" {
-		f, err = environment.Decode(data)
-	}
 	if err != nil {
 		s.Error = err.Error()
 		return s, nil
@@ -82,7 +78,8 @@ func (s *storedModel) startingNode(c *config.Config) perfmodel.Node {
 func (s *storedModel) text() string {
 	switch {
 	case s.Error != "":
-		return fmt.Sprintf("not used, and replaced when a job ends: %s", printable.Text(s.Error))
+		return fmt.Sprintf("not used; a job measures again, and stores that when it ends: %s",
+			printable.Text(s.Error))
 	case s.Path == "":
 		return "nothing: no job on it has ended yet, and it was not probed"
 	}

@@ -78,12 +78,8 @@ func (a *probeAnswer) file() []byte {
 
 // keep takes over from the stored environment what was not measured now.
 func (a *probeAnswer) keep(beside dataset.Beside) {
-	text, _, err := beside.ReadBeside(environment.Suffix, environment.MaxBytes)
-	if err != nil || text == nil {
-		return
-	}
-	old, err := environment.Decode(text)
-	if err != nil {
+	old, path, err := environment.Stored(beside)
+	if err != nil || path == "" {
 		return // it is replaced
 	}
 	for _, v := range []struct{ now, was *perfmodel.Value }{

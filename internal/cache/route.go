@@ -34,24 +34,19 @@ func (c *Cache) know(tiers, written map[string]perfmodel.Known) {
 	}
 }
 
-// Known returns what is known of the tiers now, by name.
-func (c *Cache) Known() map[string]perfmodel.Known {
-	tiers := make(map[string]perfmodel.Known, len(c.meters))
+// Meters returns what measures reads from tiers, and writes to the classes, by name; memory is
+// written by reads.
+func (c *Cache) Meters() (read, written map[string]*meter.Meter) {
+	read, written = map[string]*meter.Meter{}, map[string]*meter.Meter{}
 	for tier := range c.meters {
-		tiers[c.TierName(Tier(tier))] = c.meters[tier].Known()
+		read[c.TierName(Tier(tier))] = &c.meters[tier]
 	}
-	return tiers
-}
-
-// Written returns what is known of writes to the classes now, by name; memory is written by reads.
-func (c *Cache) Written() map[string]perfmodel.Known {
-	classes := make(map[string]perfmodel.Known, len(c.classes))
-	for j := range c.classes {
-		if cl := &c.classes[j]; cl.writer != nil {
-			classes[cl.Name] = cl.writer.Known()
+	for _, cl := range c.classes {
+		if cl.writer != nil {
+			written[cl.Name] = cl.writer.Meter()
 		}
 	}
-	return classes
+	return read, written
 }
 
 // most is the largest number of tiers that a sample is chosen from: the fastest classes, another

@@ -86,6 +86,7 @@ func TestHungClassIsBypassed(t *testing.T) {
 			s.From != FirstClass {
 			t.Fatalf("before it hangs a sample is from %v: %v", s.From, err)
 		}
+		hangs := func() storageclass.Hangs { return g.cache.Reader(0).Hangs(time.Now()) }
 		resume := h.hang()
 		begin, buffers := time.Now(), [8][]byte{}
 		for id := range 8 {
@@ -102,11 +103,15 @@ func TestHungClassIsBypassed(t *testing.T) {
 			t.Errorf("%d reads hang, want 1", n)
 		}
 		<-time.After(5 * time.Second)
-		if at := g.cache.Silent(0); at < 5*time.Second || at > 6*time.Second {
+		if at := hangs().Silent; at < 5*time.Second || at > 6*time.Second {
 			t.Errorf("the class has not responded for %v", at)
 		}
 		if len(told) != 1 || <-told {
 			t.Error("want to be told once, that it does not respond")
+		}
+		if n := hangs(); n.Reads != 1 || n.Times != 1 || n.Took < 5*time.Second ||
+			n.Last != time.Now() {
+			t.Errorf("while it hangs: %+v", n)
 		}
 		clear(buffers[0])
 		resume()
@@ -114,8 +119,13 @@ func TestHungClassIsBypassed(t *testing.T) {
 		if !bytes.Equal(buffers[0], make([]byte, 100)) {
 			t.Error("the hung read has written to the fetch's buffer")
 		}
-		if at := g.cache.Silent(0); at != 0 || len(told) != 1 || !<-told {
+		if at := hangs().Silent; at != 0 || len(told) != 1 || !<-told {
 			t.Errorf("after it responds: silent for %v, and not told, or not that", at)
+		}
+		<-time.After(time.Hour)
+		if n := hangs(); n.Reads != 1 || n.Times != 1 || n.Took > 6*time.Second ||
+			time.Since(n.Last) != time.Hour {
+			t.Errorf("an hour later: %+v", n)
 		}
 		s, err := g.cache.Fetch(t.Context(), r, 1, buffers[1])
 		if err != nil || s.From != FirstClass || !bytes.Equal(s.Data, cachetest.Content(1, 100)) {

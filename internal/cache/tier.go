@@ -63,13 +63,8 @@ type class struct {
 	reader *storageclass.Reader
 }
 
-// Silent returns for how long class j (from 0) has not responded to reads; 0: it does.
-func (c *Cache) Silent(j int) time.Duration {
-	if r := c.classes[j].reader; r != nil {
-		return r.Silent(time.Now())
-	}
-	return 0
-}
+// Reader returns what reads class j (from 0); nil: it is in memory.
+func (c *Cache) Reader(j int) *storageclass.Reader { return c.classes[j].reader }
 
 // Located is the location of a sample in a storage class where processes can read it.
 type Located struct {

@@ -159,12 +159,25 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		capacity, used := c.Store.Capacity()
 		report := stats.Class{Name: c.Name, Path: c.Path, Capacity: capacity, Used: used}
 		if e.cache != nil {
-			report.Silent = e.cache.Silent(j).Seconds()
+			did := e.cache.Reader(j).Hangs(time.Now())
+			report.Silent, report.Hangs = did.Silent.Seconds(), hangs(did)
 		}
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			report.Returned = returned(in)
 		}
 		out = append(out, report)
+	}
+	return out
+}
+
+// hangs describes how often a class has not responded; nil: it always has.
+func hangs(h storageclass.Hangs) *stats.Hangs {
+	if h.Reads == 0 {
+		return nil
+	}
+	out := &stats.Hangs{Reads: h.Reads, Times: h.Times, Seconds: h.Took.Seconds()}
+	if h.Times > 0 {
+		out.Age = time.Since(h.Last).Seconds()
 	}
 	return out
 }

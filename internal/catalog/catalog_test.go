@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// fake is a source with 10 samples of 100 bytes.
+// fake is a source with 40 samples of 25 bytes.
 type fake struct {
 	index  *dataset.Index
 	shelf  *shelf
@@ -56,7 +56,7 @@ func (s fake) Close() error {
 	return nil
 }
 
-const total = 1000
+const samples, total = 40, 1000
 
 // shelf is a catalog of fake sources, and records what was done with them.
 type shelf struct {
@@ -94,8 +94,8 @@ func newShelf(t *testing.T) *shelf {
 				b := dataset.NewBuilder([]string{"a"}, []string{".x"})
 				b.Directory(dataset.Directory{Class: -1})
 				b.Directory(dataset.Directory{Path: "a"})
-				for i := range 10 {
-					b.Sample(fmt.Sprintf("%d.x", i), total/10, int64(c.version), 0)
+				for i := range samples {
+					b.Sample(fmt.Sprintf("%d.x", i), total/samples, int64(c.version), 0)
 				}
 				index, err := b.Build()
 				return fake{index, c, c.inode, &c.closed}, err

@@ -15,7 +15,7 @@ func (d *Dataset) stored() perfmodel.Node {
 	f, path, err := d.readStored()
 	if err != nil {
 		d.entry.log.Warn("what is stored of this machine is not used; it is measured again and "+
-			"replaced when the job ends", "path", path, "error", err)
+			"stored when the job ends", "path", path, "error", err)
 	}
 	return f.Node
 }
@@ -26,12 +26,7 @@ func (d *Dataset) readStored() (f environment.File, path string, err error) {
 	if !ok {
 		return f, "", nil
 	}
-	data, path, err := beside.ReadBeside(environment.Suffix, environment.MaxBytes)
-	if err != nil || path == "" {
-		return f, path, err
-	}
-	f, err = environment.Decode(data)
-	return f, path, err
+	return environment.Stored(beside)
 }
 
 // startingNode returns what is known before anything is measured, in a job of this many nodes.

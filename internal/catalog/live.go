@@ -57,13 +57,15 @@ func (l *Live) Known() perfmodel.Node {
 	n, size := l.start, l.size()
 	n.Classes, n.Sources = slices.Clone(n.Classes), slices.Clone(n.Sources)
 	n.Streams = l.cache.Streams()
-	tiers, written := l.cache.Known(), l.cache.Written()
-	n.Source = tiers["source"]
+	read, written := l.cache.Meters()
+	n.Source = read["source"].Known()
 	for i := range n.Classes {
 		c := &n.Classes[i]
-		c.Read = tiers[c.Name]
-		if known, ok := written[c.Name]; ok {
-			c.Write = known
+		if m := read[c.Name]; m != nil {
+			c.Read = m.Known()
+		}
+		if m := written[c.Name]; m != nil {
+			c.Write = m.Known()
 		}
 	}
 	if l.Network != nil {
@@ -86,17 +88,31 @@ func measure(to *perfmodel.Value, rate float64) {
 	}
 }
 
-// Store stores what was measured of the machine beside the dataset's index, for the next job. It
+// Store stores what was measured of the machine beside the dataset's index, for the next job: of
+// each tier what enough reads have told (meter.Meter.Settled), else what this job began with. It
 // does not store what the user has given, which holds as long as the user gives it, nor compute and
 // preprocess, which hold for the training script alone: of these, what is stored stays, such as
 // the transforms that hdmlp probe measured. staging is the capacity of the staging buffers, in
-// bytes, and threads how many samples can be transformed at the same time. If nothing was measured,
-// or the dataset has no place for it, it does nothing.
+// bytes, and threads how many samples can be transformed at the same time. If the source was not
+// measured, or the dataset has no place for it, it does nothing.
 func (l *Live) Store(staging int64, threads int) error {
-	known := l.Known()
 	beside, ok := dataset.As[dataset.Beside](l.dataset.entry.source)
-	if !ok || known.Source.Origin != perfmodel.Measured {
+	if !ok {
 		return nil
+	}
+	read, written := l.cache.Meters()
+	known := l.Known()
+	if known.Source, ok = read["source"].Settled(); !ok {
+		return nil
+	}
+	for i := range known.Classes {
+		c, began := &known.Classes[i], &l.start.Classes[i]
+		if c.Read, ok = read[c.Name].Settled(); !ok {
+			c.Read = began.Read
+		}
+		if c.Write, ok = written[c.Name].Settled(); !ok {
+			c.Write = began.Write
+		}
 	}
 	stored, _, _ := l.dataset.readStored() // what cannot be used is replaced
 	known.Compute, known.Preprocess = stored.Node.Compute, stored.Node.Preprocess

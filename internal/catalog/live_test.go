@@ -1,6 +1,7 @@
 package catalog
 
 import (
+	"bytes"
 	"errors"
 	"testing"
 
@@ -16,10 +17,15 @@ type besideFile struct {
 	err  error // of reading it
 }
 
-func (s fake) ReadBeside(suffix string, _ int64) (data []byte, path string, err error) {
+func (s fake) ReadBeside(suffix string, _ int64, usable func([]byte) error) (
+	data []byte, path string, err error,
+) {
 	b := &s.shelf.beside
 	if b.data == nil && b.err == nil || suffix != environment.Suffix {
 		return nil, "", nil
+	}
+	if b.err == nil {
+		b.err = usable(b.data)
 	}
 	return b.data, "/data/beside", b.err
 }
@@ -65,7 +71,7 @@ func TestJobBeginsWithWhatIsKnown(t *testing.T) {
 	if err := live.Store(1000, 2); err != nil || c.beside.data != nil {
 		t.Errorf("stored guesses: %s, %v", c.beside.data, err)
 	}
-	measureSource(t, joined)
+	measureSource(t, joined, samples)
 	live.SetTraining(training{})
 	if err := live.Store(1000, 2); err != nil {
 		t.Fatal(err)
@@ -110,6 +116,25 @@ func TestJobBeginsWithWhatIsKnown(t *testing.T) {
 	}
 }
 
+// TestFewReadsAreNotStored: what an earlier job or a probe stored stays.
+func TestFewReadsAreNotStored(t *testing.T) {
+	c := newShelf(t)
+	cfg := inMemory(total)
+	known := perfmodel.GivenRate(33, 0)
+	known.Origin = perfmodel.Probed
+	probed := environment.Encode(environment.File{
+		Node: perfmodel.Node{Source: known, Network: perfmodel.GuessedPeer},
+		Size: perfmodel.Size{Sample: 0.1, Nodes: 1},
+	})
+	c.beside.data = probed
+	live, joined, leave := c.join(t, cfg)
+	defer leave()
+	measureSource(t, joined, 8)
+	if err := live.Store(1000, 2); err != nil || !bytes.Equal(c.beside.data, probed) {
+		t.Errorf("after 8 reads: %v, stored %s", err, c.beside.data)
+	}
+}
+
 // TestScriptsNumbersAreNotTheMachines: a job neither stores what it measured of its script nor
 // begins with what is stored of another one, and leaves in the file what a probe measured.
 func TestScriptsNumbersAreNotTheMachines(t *testing.T) {
@@ -135,7 +160,7 @@ func TestScriptsNumbersAreNotTheMachines(t *testing.T) {
 		if n := live.Known(); n.Compute.Number != 50 || n.Preprocess.Number != 7 {
 			t.Errorf("the job does not measure its own: %+v", n)
 		}
-		measureSource(t, joined)
+		measureSource(t, joined, samples)
 		if err := live.Store(1000, 2); err != nil {
 			t.Fatal(err)
 		}
@@ -152,19 +177,23 @@ func TestScriptsNumbersAreNotTheMachines(t *testing.T) {
 	}
 }
 
-// measureSource has the cache read samples into its one class, which measures the source.
-func measureSource(t *testing.T, joined *cache.Cache) {
+// measureSource has the cache read n samples into its one class, which measures the source.
+func measureSource(t *testing.T, joined *cache.Cache, n int) {
 	t.Helper()
 	u := joined.Use(nil)
 	defer u.Close()
-	plan := [][]int32{{0, 1, 2, 3}}
-	read := make(chan int64, len(plan[0]))
-	u.Keep(plan)
-	u.Fill(plan, func(bytes int64) { read <- bytes })
-	for range plan[0] {
-		<-read
+	plan := [][]int32{nil}
+	for id := range int32(n) {
+		plan[0] = append(plan[0], id)
 	}
-	if known := joined.Known()["source"]; known.Origin != perfmodel.Measured {
+	done := make(chan int64, len(plan[0]))
+	u.Keep(plan)
+	u.Fill(plan, func(bytes int64) { done <- bytes })
+	for range plan[0] {
+		<-done
+	}
+	read, _ := joined.Meters()
+	if known := read["source"].Known(); known.Origin != perfmodel.Measured {
 		t.Fatalf("the source after %d reads: %+v", len(plan[0]), known)
 	}
 }

@@ -59,10 +59,14 @@ type Dropper interface {
 // Beside is a Source that stores small files beside its index. Decorators need not implement it.
 type Beside interface {
 	// ReadBeside returns the contents of the file whose name is that of the index and suffix, and
-	// its path; "": there is none. A file that is larger than most bytes, or that a user could have
-	// written who may not change the dataset, is an error.
-	ReadBeside(suffix string, most int64) (data []byte, path string, err error)
-	// WriteBeside replaces that file atomically, and returns its path.
+	// its path; "": there is none. Where there are several, because the first one could not be
+	// replaced, it is the newest that can be used. A file cannot be used if it is larger than most
+	// bytes, if a user could have written it who may not change the dataset, or if usable returns an
+	// error for its contents; if there are only such files, ReadBeside returns the first one's path
+	// and error.
+	ReadBeside(suffix string, most int64, usable func(data []byte) error) (
+		data []byte, path string, err error)
+	// WriteBeside replaces that file atomically where it can, else elsewhere, and returns its path.
 	WriteBeside(suffix string, data []byte) (path string, err error)
 }
 

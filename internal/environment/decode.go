@@ -34,6 +34,26 @@ func Read(path string) (File, error) {
 	return f, nil
 }
 
+// Beside is what a file is stored beside: the index of a dataset (dataset.Beside).
+type Beside interface {
+	ReadBeside(suffix string, most int64, usable func(data []byte) error) (
+		data []byte, path string, err error)
+}
+
+// Stored returns what is stored of this machine, and where; "": nothing is. A file that cannot be
+// used is an error, unless there is another one.
+func Stored(beside Beside) (f File, path string, err error) {
+	data, path, err := beside.ReadBeside(Suffix, MaxBytes, func(data []byte) error {
+		_, err := Decode(data)
+		return err
+	})
+	if err != nil || path == "" {
+		return File{}, path, err
+	}
+	f, err = Decode(data)
+	return f, path, err
+}
+
 // Decode returns what the text of a file says, with the origin Probed. Its error names each key
 // that is wrong, its value and what is allowed.
 func Decode(data []byte) (File, error) {

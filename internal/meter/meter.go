@@ -28,7 +28,25 @@ type Meter struct {
 	ahead    int64         // bytes that are being read
 	besides  int64         // bytes that the tier is busy with otherwise (Occupy)
 	begun    time.Duration // sum of the beginnings of reads in progress, counted from since
+
+	seen    float64 // MB/s: the highest throughput of a window; 0: none has ended
+	current window
 }
+
+// window is a number of reads that ended one after the other.
+type window struct {
+	reads   int
+	bytes   int64
+	from    float64 // seconds for which the tier was busy when it began
+	pending int64   // bytes that were being read then
+}
+
+const (
+	windowReads = 32 // at least
+	// windowPending is how many times the bytes that were being read when a window began it must
+	// have at least: what was read of these before then is not of its time.
+	windowPending = 4
+)
 
 // Read is a read in progress.
 type Read struct {
@@ -72,6 +90,7 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 		return
 	}
 	m.peak(r, took)
+	m.window(now, r)
 	m.total.Samples++
 	m.total.Bytes += r.size
 	m.last = now
@@ -125,6 +144,30 @@ func (m *Meter) peak(r Read, took time.Duration) {
 	}
 }
 
+// window takes account of a read that ended now. m.mu must be held.
+func (m *Meter) window(now time.Time, r Read) {
+	w := &m.current
+	w.reads++
+	w.bytes += r.size
+	if w.reads < windowReads || w.bytes < windowPending*w.pending {
+		return
+	}
+	busy := m.busy(now)
+	if took := busy - w.from; took > 0 {
+		m.seen = max(m.seen, mb(w.bytes)/took)
+	}
+	*w = window{from: busy, pending: m.ahead}
+}
+
+// busy returns for how many seconds reads were in progress. m.mu must be held.
+func (m *Meter) busy(now time.Time) float64 {
+	busy := m.total.Busy
+	if m.underWay > 0 {
+		busy += now.Sub(m.since).Seconds()
+	}
+	return busy
+}
+
 // Occupy records that the tier is busy with bytes that are written to it, which delay reads; a
 // negative number, that these are written.
 func (m *Meter) Occupy(bytes int) {
@@ -173,6 +216,25 @@ func (m *Meter) Known() perfmodel.Known {
 	return perfmodel.Known{Coefficients: m.fit.Coefficients(), Origin: m.origin}
 }
 
+// Settled returns what another job may begin with: what was measured of the tier, with no higher
+// throughput than was seen. The estimates alone do not bound it: if reads did not delay each other,
+// as in the page cache, they say that any number of reads would take no longer than one. ok is
+// false until so many reads have ended that a throughput was seen, for what was given, and for a
+// nil Meter.
+func (m *Meter) Settled() (k perfmodel.Known, ok bool) {
+	if m == nil {
+		return k, false
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.seen == 0 || m.origin != perfmodel.Measured {
+		return perfmodel.Known{}, false
+	}
+	c := m.fit.Coefficients()
+	c.Queued = max(c.Queued, 1/m.seen)
+	return perfmodel.Known{Coefficients: c, Origin: m.origin}, true
+}
+
 // Idle returns how long ago the last read ended; 0 if there was none, or one is in progress.
 func (m *Meter) Idle(now time.Time) time.Duration {
 	m.mu.Lock()
@@ -200,8 +262,6 @@ func (m *Meter) Speed(now time.Time) stats.Speed {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	s := m.total
-	if m.underWay > 0 {
-		s.Busy += now.Sub(m.since).Seconds()
-	}
+	s.Busy = m.busy(now)
 	return s
 }

@@ -114,3 +114,74 @@ func TestGivenCoefficientsStay(t *testing.T) {
 		t.Errorf("arrival in %v s, want 1", got)
 	}
 }
+
+// TestSettledIsNotFasterThanSeen: reads that do not delay each other, as in the page cache, do not
+// promise another job a throughput that none of them came near, and few reads promise nothing.
+func TestSettledIsNotFasterThanSeen(t *testing.T) {
+	const size, streams = 50_000, 4
+	for _, took := range []float64{20e-6, 1e-3, 0.05} {
+		var m Meter
+		now := 0.0
+		step := func() { // as many reads at the same time
+			var reads [streams]Read
+			for i := range reads {
+				reads[i] = m.Begin(after(now), size)
+			}
+			now += took
+			for _, r := range reads {
+				m.End(after(now), r, nil)
+			}
+		}
+		for range windowReads/streams - 1 {
+			step()
+		}
+		if k, ok := m.Settled(); ok {
+			t.Errorf("%v s a read: settled as %+v after less than a window", took, k)
+		}
+		for range 400 {
+			step()
+		}
+		k, ok := m.Settled()
+		seen := streams * size / 1e6 / took
+		if most := 1 / k.Queued; !ok || most > 1.01*seen || most < 0.9*seen {
+			t.Errorf("%v s a read: %+v, %v: at most %v MB/s, and %v were seen", took, k, ok, most,
+				seen)
+		}
+		if alone := k.Latency + size/1e6*k.PerMB; alone > 1.1*took {
+			t.Errorf("%v s a read: alone it takes %v s", took, alone)
+		}
+	}
+}
+
+// TestReadsThatEndTogetherAreNotFast: what was being read when a window began was not read in its
+// time.
+func TestReadsThatEndTogetherAreNotFast(t *testing.T) {
+	var m Meter
+	now := 0.0
+	for range 40 {
+		var reads [100]Read
+		for i := range reads {
+			reads[i] = m.Begin(after(now), 1e6)
+		}
+		now++
+		for i, r := range reads {
+			m.End(after(now+float64(i)*1e-9), r, nil)
+		}
+	}
+	if k, ok := m.Settled(); !ok || 1/k.Queued > 130 {
+		t.Errorf("100 MB/s were read; settled at %v MB/s, %v", 1/k.Queued, ok)
+	}
+}
+
+// TestGivenIsNotSettled: it holds as long as the user gives it.
+func TestGivenIsNotSettled(t *testing.T) {
+	var m Meter
+	m.Know(perfmodel.GivenRate(5, 0))
+	for i := range 10 * windowReads {
+		r := m.Begin(after(float64(i)), 1e6)
+		m.End(after(float64(i)+0.5), r, nil)
+	}
+	if k, ok := m.Settled(); ok {
+		t.Errorf("settled as %+v", k)
+	}
+}

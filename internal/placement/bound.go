@@ -4,6 +4,12 @@ package placement
 // S bytes and caches of `cached` bytes over all nodes (N*D): every byte once, and in every later
 // epoch what the caches cannot hold. (Each sample is needed once per epoch, so a cache of x bytes
 // serves at most x bytes of an epoch's reads.) It is S + (E-1)*max(0, S-N*D).
+//
+// It holds if nothing but the caches keeps samples from one epoch to the next, and all ranks go
+// through the epochs together. A real run can be below it: a read for the end of an epoch also
+// serves the beginning of the next one, if a batch there is staged by then. That is at most what is
+// staged, or as much as ranks are apart. To subtract the staging buffers' capacity would make the
+// bound S for most datasets that they could hold, although hardly any sample is staged twice.
 func Bound(dataset, cached int64, epochs int) int64 {
 	if epochs <= 0 {
 		return 0

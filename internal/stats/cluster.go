@@ -222,8 +222,12 @@ func (c *ClusterReport) sentence() string {
 	var b strings.Builder
 	var silent, assembling, planning []string
 	ranks := 0
+	var at []Position
 	for _, n := range c.Nodes {
 		ranks += len(n.Ranks)
+		for _, rank := range n.Ranks {
+			at = append(at, rank.Position)
+		}
 		switch {
 		case !n.Responding:
 			silent = append(silent, fmt.Sprintf("Node %d does not answer: %s", n.Node, n.Why))
@@ -240,7 +244,7 @@ func (c *ClusterReport) sentence() string {
 			plural(len(c.Nodes), "node"),
 			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
 		b.WriteString(blame(c.Total.Stall) + "." +
-			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound) +
+			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound, c.Classes, together(at)) +
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
 			ofTime(c.TimeBound, c.TimeShare, c.Classes, c.known()) + limited(c.Limit, c.Remedies) +
 			replanned(c.Replanning))

@@ -65,13 +65,14 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 // measured sets what the epochs have shown of which the node has delivered all batches.
 func (r *Report) measured(run *remedy.Run) {
 	ranks := int64(max(len(r.Ranks), 1))
-	later := 0.0
+	later, busy := 0.0, map[string][]work{}
 	for i := range r.Epochs {
 		e := &r.Epochs[i]
 		if e.Batches == 0 || e.Batches < int64(r.Steps)*ranks || e.Seconds <= 0 {
 			continue
 		}
-		if first := e.Epoch == r.Epochs[0].Epoch; !first {
+		first := e.Epoch == r.Epochs[0].Epoch
+		if !first {
 			later++
 			run.Measured += (e.Seconds - run.Measured) / later
 			run.Python += (e.Stall[Python]/float64(ranks) - run.Python) / later
@@ -80,16 +81,37 @@ func (r *Report) measured(run *remedy.Run) {
 			at := slices.IndexFunc(run.Did, func(o remedy.Did) bool {
 				return o.Resource == d.Resource
 			})
+			if d.Saturated && !first { // the latest epochs say it best
+				all := append(busy[d.Resource], work{d.MBps * e.Seconds, e.Seconds})
+				busy[d.Resource] = all[max(len(all)-latest, 0):]
+				d.MBps = rate(busy[d.Resource])
+			}
 			switch {
 			case at < 0:
 				run.Did = append(run.Did, d)
-			case d.Saturated: // the latest epoch says it best
+			case d.Saturated:
 				run.Did[at] = d
 			case d.MBps > run.Did[at].MBps:
 				run.Did[at].MBps = d.MBps
 			}
 		}
 	}
+}
+
+// latest is of how many epochs the rate of a saturated resource is the mean. One epoch alone counts
+// what was read ahead in the one before it, and not what it reads ahead for the next, so that
+// predictions would jump at its end.
+const latest = 4
+
+// work is what a resource did in an epoch.
+type work struct{ mb, seconds float64 }
+
+func rate(all []work) float64 {
+	var sum work
+	for _, w := range all {
+		sum.mb, sum.seconds = sum.mb+w.mb, sum.seconds+w.seconds
+	}
+	return sum.mb / sum.seconds
 }
 
 // did returns what resources did in an epoch. One of them was saturated if it caused most of the

@@ -219,3 +219,31 @@ func TestClusterIsDiagnosedByAllNodes(t *testing.T) {
 		t.Errorf("%+v", all.Limit)
 	}
 }
+
+// TestPredictionsDoNotJumpAtTheEndOfAnEpoch: what an epoch reads ahead for the next one makes one
+// of them long and the next one short, while the source gives the same all the time.
+func TestPredictionsDoNotJumpAtTheEndOfAnEpoch(t *testing.T) {
+	var before float64
+	for epochs := 5; epochs <= 12; epochs++ {
+		r := limitedRun(0, 1)
+		r.Known.Compute.Number = 250
+		first := r.Epochs[0]
+		r.Epochs = nil
+		for n := range epochs {
+			e := first
+			e.Epoch, e.Seconds = n, 50
+			if n%2 == 0 {
+				e.Seconds = 70
+			}
+			r.Epochs = append(r.Epochs, e)
+		}
+		r.Diagnose(true)
+		if r.Limit == nil || r.Limit.Resource != remedy.Source {
+			t.Fatalf("limit %+v", r.Limit)
+		}
+		if now := r.Limit.Epoch; before > 0 && math.Abs(now-before) > 0.1*before {
+			t.Errorf("after %d epochs %v s, before that %v s", epochs, now, before)
+		}
+		before = r.Limit.Epoch
+	}
+}

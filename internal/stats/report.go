@@ -50,7 +50,8 @@ type Report struct {
 	// Source is what was read from the source for this job, including fills of classes.
 	Source Amount `json:"source"`
 	// Bound is S + (E-1) max(0, S-D) for the epochs begun, where S is Needed, and BoundShare is
-	// Source divided by it: 1 is the best possible with these caches, and below 1 they were warm.
+	// Source divided by it: 1 is the best possible with these caches, and below 1 they were warm, an
+	// epoch is not over, or samples were held elsewhere from one epoch to the next (placement.Bound).
 	// In an epoch that began while memory was short, D is what the caches could hold then.
 	Bound      int64   `json:"bound_bytes"`
 	BoundShare float64 `json:"bound_share"`
@@ -156,6 +157,8 @@ type Class struct {
 	// Silent is for how long its directory has not responded to reads, in seconds: meanwhile
 	// samples are read from the source.
 	Silent float64 `json:"not_responding_seconds,omitempty"`
+	// Hangs is how often it did not respond since it was opened; nil: it always did.
+	Hangs *Hangs `json:"did_not_respond,omitempty"`
 	// Held is what it held of the dataset when the job began.
 	Held Amount `json:"held_at_start"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
@@ -347,7 +350,8 @@ func (r *Report) sentence() string {
 		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one "+
 			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
-	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound) +
+	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound,
+		r.Classes, together(r.positions())) +
 		directly(all.Direct.Bytes, r.Source.Bytes) +
 		ofTime(r.TimeBound, r.TimeShare, r.Classes, r.Known) +
 		limited(r.Limit, r.Remedies) + replanned(r.Replanning))

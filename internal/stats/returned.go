@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
@@ -15,6 +14,13 @@ func (c *Class) add(o Class) {
 	c.Held.Add(o.Held)
 	if c.Path == "" || o.Silent > c.Silent {
 		c.Path, c.Silent = o.Path, o.Silent
+	}
+	if o.Hangs != nil {
+		sum := *o.Hangs
+		if c.Hangs != nil {
+			sum.add(c.Hangs)
+		}
+		c.Hangs = &sum
 	}
 	if o.Returned == nil {
 		return
@@ -71,26 +77,6 @@ func gaveBack(classes []Class) (text string) {
 	for _, c := range classes {
 		if said := c.Returned.String(); said != "" {
 			text += fmt.Sprintf(" Storage class %s %s.", c.Name, said)
-		}
-	}
-	return text
-}
-
-// DoesNotRespond says that the class's directory does not respond, in a sentence without a full
-// stop; it is empty if it does, or has not for less than a second.
-func (c *Class) DoesNotRespond() string {
-	if c.Silent < 1 {
-		return ""
-	}
-	return fmt.Sprintf("The cache directory %s has not responded for %.0f s: samples are read from "+
-		"the source", printable.Name(c.Path), c.Silent)
-}
-
-// notResponding states which classes do not respond, in sentences that begin with a space.
-func notResponding(classes []Class) (text string) {
-	for i := range classes {
-		if said := classes[i].DoesNotRespond(); said != "" {
-			text += " " + said + "."
 		}
 	}
 	return text

@@ -111,7 +111,8 @@ func TestCompleteSumsRanksAndEpochs(t *testing.T) {
 	const want = "In 2 epochs each of 2 ranks waited 3.000 s for data, 2.500 s of it in the " +
 		"first epoch and 0.500 s in each later one (utilisation there 95.0 %)" +
 		"; 83 % of the wait was for the source. 120 bytes were read from the source, " +
-		"0.40 times the minimum for these caches (300 bytes)."
+		"0.40 times the minimum for these caches if all ranks go through the epochs together " +
+		"(300 bytes)."
 	if r.Sentence != want {
 		t.Errorf("got  %s\nwant %s", r.Sentence, want)
 	}

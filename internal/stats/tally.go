@@ -105,3 +105,21 @@ func (e *EpochTally) Add(o *EpochTally) {
 	e.Tally.Add(&o.Tally)
 	e.Seconds = longer
 }
+
+// positions returns where the ranks are.
+func (r *Report) positions() (all []Position) {
+	for _, rank := range r.Ranks {
+		all = append(all, rank.Position)
+	}
+	return all
+}
+
+// together reports whether ranks are between the same epochs.
+func together(ranks []Position) bool {
+	for _, p := range ranks {
+		if p != ranks[0] || p.Step != 0 {
+			return false
+		}
+	}
+	return true
+}

@@ -47,15 +47,10 @@ func (r *Report) CompareTime(env *perfmodel.Environment) {
 		seconds = r.Ran
 	}
 	bound := machine.TimeBound(w)
-	if bound > 0 && (seconds >= bound*contradicts || r.warm() || givenOf(r.Known) != "") {
+	if bound > 0 && (seconds >= bound*contradicts || warm(r.Classes) || givenOf(r.Known) != "") {
 		r.TimeBound, r.TimeShare = bound, seconds/bound
 	}
 	r.Sentence = r.sentence()
-}
-
-// warm reports whether caches held samples when the job began.
-func (r *Report) warm() bool {
-	return slices.ContainsFunc(r.Classes, func(c Class) bool { return c.Held.Bytes > 0 })
 }
 
 // workload returns what the epochs begun needed of nodes that consume compute MB/s each, and the

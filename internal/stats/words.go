@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
@@ -31,14 +32,36 @@ func blame(stall map[string]float64) string {
 	return fmt.Sprintf("; %.0f %% of the wait was for %s", 100*most/all, causeText(cause))
 }
 
-// fromSource states how much was read from the source, compared with the bound.
-func fromSource(bytes int64, share float64, bound int64) string {
-	if bytes == 0 {
+// fromSource states how much was read from the source, compared with the bound. whole reports
+// whether all ranks have ended the same epoch.
+func fromSource(bytes int64, share float64, bound int64, classes []Class, whole bool) string {
+	read, least := size.Format(bytes), size.Format(bound)
+	switch {
+	case bytes == 0:
 		return " Nothing was read from the source."
+	case share >= 1:
+		return fmt.Sprintf(" %s were read from the source, %.2f times the minimum for these "+
+			"caches (%s).", read, share, least)
+	case warm(classes):
+		return fmt.Sprintf(" %s were read from the source, %.2f times the minimum for these "+
+			"caches if they are empty at first (%s).", read, share, least)
+	case !whole:
+		return fmt.Sprintf(" %s were read from the source so far; with these caches, the epochs "+
+			"begun take about %s or more.", read, least)
+	case share >= staged:
+		return fmt.Sprintf(" %s were read from the source, about the minimum for these caches (%s).",
+			read, least)
 	}
-	return fmt.Sprintf(" %s were read from the source, %.2f times the minimum for these "+
-		"caches (%s).",
-		size.Format(bytes), share, size.Format(bound))
+	return fmt.Sprintf(" %s were read from the source, %.2f times the minimum for these caches if "+
+		"all ranks go through the epochs together (%s).", read, share, least)
+}
+
+// staged is the least share of the bound that what is staged across the ends of epochs explains.
+const staged = 0.95
+
+// warm reports whether caches held samples when the job began.
+func warm(classes []Class) bool {
+	return slices.ContainsFunc(classes, func(c Class) bool { return c.Held.Bytes > 0 })
 }
 
 // directly states how much of that was read although a cache has it. It is empty if that is little.
@@ -62,10 +85,8 @@ func ofTime(bound, share float64, classes []Class, known *perfmodel.Node) string
 		return ""
 	}
 	empty := ""
-	for _, c := range classes {
-		if c.Held.Bytes > 0 && share < 1 {
-			empty = " if caches are empty at first"
-		}
+	if share < 1 && warm(classes) {
+		empty = " if caches are empty at first"
 	}
 	if given := givenOf(known); share < contradicts && empty == "" && given != "" {
 		return fmt.Sprintf(" The runtime was %.3g s, but with what the configuration gives of the "+

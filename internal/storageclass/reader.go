@@ -54,7 +54,18 @@ type Reader struct {
 		spare []*timedRead            // unused
 		alarm *time.Timer             // calls alarmed; nil: all reads have returned
 		told  bool                    // that the store does not respond
+		since time.Time               // the first read of hung began; while there is one
+		past  Hangs                   // without the present one
 	}
+}
+
+// Hangs is how often, and for how long, a store did not respond.
+type Hangs struct {
+	Silent time.Duration // for how long it does not respond now
+	Reads  int           // that were given up
+	Times  int           // that it did not respond for 2 seconds or more
+	Took   time.Duration // sum of these times
+	Last   time.Time     // end of the last of them; now, if it has not ended; zero: there was none
 }
 
 // timedRead is a read by a goroutine. Its state:
@@ -82,17 +93,28 @@ func NewReader(store Store, tell func(responds bool)) *Reader {
 // Responds reports whether the store may be read: no read that was given up is still in progress.
 func (r *Reader) Responds() bool { return !r.silent.Load() }
 
-// Silent returns for how long the store has not responded.
-func (r *Reader) Silent(now time.Time) (longest time.Duration) {
-	if r.Responds() {
-		return 0
+// Hangs returns how often, and for how long, the store has not responded; a nil Reader always does.
+func (r *Reader) Hangs(now time.Time) Hangs {
+	if r == nil {
+		return Hangs{}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	h := r.mu.past
 	for a := range r.mu.hung {
-		longest = max(longest, now.Sub(a.begun))
+		h.Silent = max(h.Silent, now.Sub(a.begun))
 	}
-	return longest
+	if r.mu.told {
+		h.add(r.mu.since, now)
+	}
+	return h
+}
+
+// add counts a time.
+func (h *Hangs) add(from, to time.Time) {
+	h.Times++
+	h.Took += to.Sub(from)
+	h.Last = to
 }
 
 // Read is the store's Read, for a limited time. Its error is ErrLate if the store did not answer in
@@ -186,6 +208,9 @@ func (r *Reader) end(a *timedRead, err error) {
 	if len(r.mu.hung) == 0 {
 		r.silent.Store(false)
 		r.mu.alarm.Stop()
+		if r.mu.told {
+			r.mu.past.add(r.mu.since, time.Now())
+		}
 		r.mu.alarm, tell, r.mu.told = nil, r.mu.told, false
 	}
 	r.mu.Unlock()
@@ -202,6 +227,10 @@ func (r *Reader) giveUp(a *timedRead) bool {
 		return false
 	}
 	a.givenUp = true
+	if len(r.mu.hung) == 0 || a.begun.Before(r.mu.since) {
+		r.mu.since = a.begun
+	}
+	r.mu.past.Reads++
 	r.mu.hung[a] = struct{}{}
 	r.silent.Store(true)
 	if r.mu.alarm == nil {

@@ -69,8 +69,8 @@ func New(class storageclass.Store, threads int, reads *meter.Meter,
 // Know makes the writer predict by what is known of the class until it has written to it.
 func (w *Writer) Know(k perfmodel.Known) { w.meter.Know(k) }
 
-// Known returns what is known of writes to the class.
-func (w *Writer) Known() perfmodel.Known { return w.meter.Known() }
+// Meter returns what measures the writes to the class.
+func (w *Writer) Meter() *meter.Meter { return &w.meter }
 
 // Room reports whether samples should be read ahead of time for the class. It leaves a quarter of
 // the memory to those that are read for batches, which cost no read of their own.

@@ -51,6 +51,7 @@ class Client:
         pid: The daemon's process ID.
         version: The daemon's version.
         log: Descriptor of the daemon's log, or None.
+        end: What :meth:`died` has said; None if it was not called.
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Client:
         self.log = log_fd
         self._peer = peer
         self._watch = _oom.Watch(peer)
+        self.end: str | None = None
 
     def close(self) -> None:
         """Closes the connection. Idempotent."""
@@ -86,15 +88,12 @@ class Client:
         """
         reason = self._watch.reason(exit_status(self._peer))
         if reason:
-            return died(
-                f"the kernel's OOM killer ended the HDMLP daemon (pid {self.pid}) {reason}",
-                self.log,
-            )
-        return died(
-            f"the HDMLP daemon (pid {self.pid}) died or was stopped: to continue with a new one, "
-            + (then or "try again"),
-            self.log,
-        )
+            what = f"the kernel's OOM killer ended the HDMLP daemon (pid {self.pid}) {reason}"
+        else:
+            what = f"the HDMLP daemon (pid {self.pid}) died or was stopped: to continue with a "
+            what += "new one, " + (then or "try again")
+        self.end = str(died(what, self.log))
+        return DaemonDiedError(self.end)
 
 
 def connect() -> Client:

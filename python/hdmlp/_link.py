@@ -9,6 +9,16 @@ from . import _daemon
 from . import _protocol as protocol
 from .errors import ClosedError, HDMLPError
 
+#: What to do when the daemon has ended, in a job on one node and in one on several.
+_THEN = (
+    "catch this error and call next() on the same iterator, or restart the script from its last "
+    "saved state"
+)
+_THEN_OF_NODES = (
+    "restart all ranks, on all nodes, from their last saved state: a job that goes on on other "
+    "nodes takes in no new daemon"
+)
+
 log = logging.getLogger("hdmlp")
 
 
@@ -20,6 +30,7 @@ class Link:
 
     Args:
         client: The connection; the link owns it.
+        nodes: Whether the job may be on several nodes.
 
     Attributes:
         connection: Its frames.
@@ -28,11 +39,12 @@ class Link:
             KeyboardInterrupt, and that the link is of no more use.
     """
 
-    def __init__(self, client: _daemon.Client):
+    def __init__(self, client: _daemon.Client, nodes: bool = False):
         self.client = client
         self.connection = client.connection
         self.busy = False
         self._ended = False  # the daemon has ended, and the reader knows
+        self._nodes = nodes
 
     @property
     def broken(self) -> bool:
@@ -78,10 +90,7 @@ class Link:
         """Notes that the daemon hung up; returns the error that says why nothing more comes."""
         if self.connection.unusable:
             return self.interrupted()
-        error = self.client.died(
-            "catch this error and call next() on the same iterator, or restart the script from its "
-            "last saved state; in a job on several nodes, restart all ranks from that state"
-        )
+        error = self.client.died(_THEN_OF_NODES if self._nodes else _THEN)
         self.connection.close()
         self._ended = True
         return error

@@ -37,7 +37,7 @@ from ._reports import Counts, Explanation, Report, Stats, explain, report
 from ._session import Session
 from ._source import BatchSource, Taken
 from ._stream import Stream
-from .errors import ClosedError, EndError
+from .errors import ClosedError, DaemonDiedError, EndError
 
 log = logging.getLogger("hdmlp")
 
@@ -357,7 +357,15 @@ class Loader:
             cluster: True: over all of the job's nodes, which are asked for it, with the epochs
                 added up, and each node's part; after an epoch it waits up to 2 s for ranks that
                 are still in it. False: of all ranks on this node, epoch by epoch.
+
+        Raises:
+            DaemonDiedError: The daemon has ended, and the ledger with it. Until a batch is taken
+                from a new daemon, this raises what ``next()`` raised, at once.
         """
+        feed = self._feeds.first()
+        end = feed.stream.daemon.end if feed.is_open else None
+        if end is not None:
+            raise DaemonDiedError(end)
         return report(self._ready(), cluster)
 
     def explain(self, epoch: int, step: int, rank: int | None = None) -> Explanation:

@@ -95,7 +95,7 @@ class Stream:
         on_drop: Callable[[int, Callable[[int], None]], None] | None = None,
         fds: Sequence[int] = (),
     ):
-        self._link = Link(client)
+        self._link = Link(client, nodes="cluster" in request)
         self.daemon = client
         self._connection = client.connection
         self._staging = Staging()

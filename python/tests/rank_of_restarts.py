@@ -34,14 +34,18 @@ def main() -> None:
             if state is not None:
                 loader.load_state_dict(state)
             first = loader.state_dict()
-            for _ in range(first["epoch"], options["epochs"]):
-                for samples, _ in loader:
-                    given.append([zlib.crc32(sample) for sample in samples])
-                    if len(given) == steps:
-                        say(rank, loader, given)
-                        if go_on is None:
-                            signal.pause()
-                        until_exists(f"{go_on}-{rank}")
+            try:
+                for _ in range(first["epoch"], options["epochs"]):
+                    for samples, _ in loader:
+                        given.append([zlib.crc32(sample) for sample in samples])
+                        if len(given) == steps:
+                            say(rank, loader, given)
+                            if go_on is None:
+                                signal.pause()
+                            until_exists(f"{go_on}-{rank}")
+            except errors.DaemonDiedError:
+                loader.report(cluster=True)  # as a script's ``finally`` does
+                raise
             if len(given) < steps:
                 say(rank, loader, given)
     except errors.HDMLPError as error:

@@ -75,3 +75,23 @@ def test_the_error_of_a_stopped_daemon_says_how_to_continue(real, folder):
             got.extend(read(batch.samples) for batch in batches)
         got += [read(batch.samples) for batch in batches]
         assert got == [list(loader.explain(0, step).ids) for step in range(len(loader))]
+
+
+def test_a_report_ends_with_its_daemon(real, folder, monkeypatch):
+    """As in ``finally``: it neither starts a daemon nor waits for other nodes, and the job's next
+    batch brings reports again."""
+    with data.DataLoader(folder, batch_size=4, seed=7, prefetch_batches=2) as loader:
+        batches = iter(loader)
+        next(batches)
+        subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
+        with pytest.raises(errors.DaemonDiedError) as died:
+            for _ in batches:
+                pass
+        with monkeypatch.context() as m:
+            m.setattr(_daemon, "connect", lambda: pytest.fail("the report opens the job"))
+            for cluster in (False, True, False):
+                with pytest.raises(errors.DaemonDiedError) as again:
+                    loader.report(cluster)
+                assert str(again.value) == str(died.value)
+        next(batches)
+        assert loader.report()["ranks"]

@@ -196,7 +196,8 @@ def test_restarts_on_other_numbers_of_nodes_continue_the_stream(
 
 
 def test_a_node_whose_daemon_died_cannot_rejoin(binary, folder, tmp_path):
-    """The error of its rank, started again alone, says so."""
+    """The error of its rank says so, at once also where the rank asks for a report, and so does
+    that of the rank that is started again alone."""
     machines = Machines(binary, 3, tmp_path)
     options = {
         "epochs": 400,
@@ -211,7 +212,10 @@ def test_a_node_whose_daemon_died_cannot_rejoin(binary, folder, tmp_path):
         said(ranks)
         os.kill(machines.daemon(2), signal.SIGKILL)
         (tmp_path / "go-on-2").touch()
-        assert json.loads(ranks[2].communicate()[0])["kind"] == "DaemonDiedError"
+        told = json.loads(ranks[2].communicate()[0])
+        assert told["kind"] == "DaemonDiedError"
+        assert "restart all ranks, on all nodes, from their last saved state" in told["error"]
+        assert "next()" not in told["error"]
         again = machines.start(folder, 3, {**options, "start_timeout": "3s"}, only=2)
         told = json.loads(again[0].communicate()[0])
         assert told["kind"] == "ConfigError"

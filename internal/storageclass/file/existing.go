@@ -51,7 +51,7 @@ func existing(d disk.Disk, path string) (*Cache, error) {
 	return c, nil
 }
 
-// look reads the marker, and returns the ID of the process that has the directory open, "unknown"
+// look reads the marker, and returns the ID of the process that has the directory open, UnknownPID
 // if the marker has none, or "" if no process has it.
 func (c *Cache) look() (pid string, err error) {
 	marker, err := c.dir.Open(markerName, unix.O_RDONLY)
@@ -75,8 +75,8 @@ func (c *Cache) look() (pid string, err error) {
 	return "", err
 }
 
-// User returns the ID of the process that has the cache open, "unknown" if the marker has none, or
-// "" if no process has it.
+// User returns the ID of the process that has the cache open, UnknownPID if the marker has none,
+// or "" if no process has it.
 func (c *Cache) User() (pid string, err error) {
 	if c.marker != nil {
 		return "", nil // this process has it

@@ -108,7 +108,7 @@ func lockMarker(marker disk.File, hasContents bool) error {
 	var st unix.Stat_t
 	switch {
 	case errors.Is(err, unix.EWOULDBLOCK):
-		return fmt.Errorf("%w by process %s", ErrInUse, markerPID(text))
+		return inUse(marker.Name(), markerPID(text))
 	case err == nil && unix.Fstat(int(marker.Fd()), &st) == nil && st.Nlink == 0:
 		return fmt.Errorf("%w: it is being removed by `hdmlp cache rm`; try again", ErrInUse)
 	case err != nil:
@@ -128,12 +128,26 @@ func lockMarker(marker disk.File, hasContents bool) error {
 	return marker.Truncate(int64(len(mine)))
 }
 
-// markerPID returns the ID of the process that a marker names, or "unknown".
+// inUse returns the error for a marker that another process has locked.
+func inUse(marker, pid string) error {
+	if pid != UnknownPID {
+		return fmt.Errorf("%w by process %s", ErrInUse, pid)
+	}
+	// A daemon writes its ID as soon as it has the lock.
+	return fmt.Errorf("%w: a process has locked %s, which does not say which one, because its "+
+		"contents were removed meanwhile: end the daemon that uses the directory, which "+
+		"`fuser -v %[2]s` names, or choose another directory", ErrInUse, marker)
+}
+
+// UnknownPID is the ID of a process that a marker does not name.
+const UnknownPID = "unknown"
+
+// markerPID returns the ID of the process that a marker names, or UnknownPID.
 func markerPID(text []byte) string {
 	if _, after, ok := bytes.Cut(text, []byte("\npid ")); ok {
 		if pid, err := strconv.Atoi(string(bytes.TrimSpace(after))); err == nil {
 			return strconv.Itoa(pid)
 		}
 	}
-	return "unknown"
+	return UnknownPID
 }

@@ -2,9 +2,11 @@ package file
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +54,29 @@ func TestRemovedMarkerIsNotLocked(t *testing.T) {
 	if err := lockMarker(marker, false); !errors.Is(err, ErrInUse) {
 		t.Errorf("locked: %v", err)
 	}
+}
+
+// TestLockedMarkerWithoutAProcess: if the directory's files were removed while a daemon has it, as
+// on a file system whose locks outlive that, the error says so, and how to find the daemon.
+func TestLockedMarkerWithoutAProcess(t *testing.T) {
+	path := filepath.Join(t.TempDir(), markerName)
+	theirs, mine := openMarker(t, path), openMarker(t, path)
+	if err := lockMarker(theirs, false); err != nil {
+		t.Fatal(err)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		if err := lockMarker(mine, false); !errors.Is(err, ErrInUse) ||
+			!strings.Contains(err.Error(), fmt.Sprintf("by process %d", os.Getpid())) {
+			t.Errorf("a marker that names its process: %v", err)
+		}
+		if err := theirs.Truncate(0); err != nil {
+			t.Fatal(err)
+		}
+		if err := lockMarker(mine, false); !errors.Is(err, ErrInUse) ||
+			!strings.Contains(err.Error(), "`fuser -v "+path+"`") {
+			t.Errorf("a marker that names none: %v", err)
+		}
+	})
 }
 
 // TestTornMarkerIsReplaced: a power failure while the marker was created may have left anything in

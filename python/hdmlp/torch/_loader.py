@@ -312,8 +312,7 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
     def set_epoch(self, epoch: int) -> None:
         """Sets the epoch that the next iteration delivers.
 
-        Without it, and without a sampler that sets it, epochs are counted from 0. May be called
-        more than once, as scripts for ``DistributedSampler`` do.
+        Without it, and without a sampler that sets it, epochs count from 0. It may be called again.
 
         Args:
             epoch: The epoch, from 0.
@@ -373,9 +372,11 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """Returns the job's ledger: where samples were read from, and what stalls were due to.
 
         Args:
-            cluster: If True, over all of the job's nodes, which are asked for it, with the epochs
-                added up, and each node's part. Otherwise over the ranks of this node, epoch by
-                epoch. Default: False.
+            cluster: If True, over all of the job's nodes, which are asked, with the epochs added
+                up, and each node's part; else over this node's ranks, by epoch. Default: False.
+
+        Raises:
+            DaemonDiedError: The daemon has ended, and the ledger with it.
         """
         return self._opened().report(cluster)
 

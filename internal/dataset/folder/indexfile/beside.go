@@ -38,12 +38,17 @@ func (silent) End()                 {}
 type found struct {
 	data []byte
 	path string
+	time int64 // of its last change, nanoseconds
 	err  error
 }
 
 // ReadBeside implements dataset.Beside.
-func (b *Beside) ReadBeside(suffix string, most int64) (data []byte, path string, err error) {
-	f := b.within("read", func(files *Files) found { return files.readBeside(suffix, most) })
+func (b *Beside) ReadBeside(suffix string, most int64, usable func(data []byte) error) (
+	data []byte, path string, err error,
+) {
+	f := b.within("read", func(files *Files) found {
+		return files.newestBeside(suffix, most, usable)
+	})
 	return f.data, f.path, f.err
 }
 
@@ -77,29 +82,39 @@ func (b *Beside) within(op string, do func(*Files) found) found {
 	}
 }
 
-// readBeside reads the file from the first of places that has one.
-func (x *Files) readBeside(suffix string, most int64) found {
+// newestBeside reads the newest file of places that can be used; if there is none, the first one.
+func (x *Files) newestBeside(suffix string, most int64, usable func([]byte) error) (best found) {
 	for _, p := range x.Places {
 		p.name += suffix
-		fd, st, err := x.openFile(p)
+		f := x.readBeside(p, most)
+		if f.err == nil {
+			f.err = usable(f.data)
+		}
 		switch {
-		case errors.Is(err, unix.ENOENT):
-			continue
-		case err != nil:
-			return found{path: p.Path(), err: err}
+		case errors.Is(f.err, unix.ENOENT):
+		case best.path == "", f.err == nil && (best.err != nil || f.time > best.time):
+			best = f
 		}
-		f := found{path: p.Path()}
-		if st.Size > most {
-			f.err = fmt.Errorf("it has %s; at most %s are read", size.Format(st.Size),
-				size.Format(most))
-		} else {
-			f.data, f.err = io.ReadAll(io.LimitReader(&reader{fd: fd, calls: x.Calls, place: p},
-				most))
-		}
-		_ = unix.Close(fd) // it was only read
+	}
+	return best
+}
+
+// readBeside reads the file at p.
+func (x *Files) readBeside(p Place, most int64) found {
+	f := found{path: p.Path()}
+	fd, st, err := x.openFile(p)
+	if err != nil {
+		f.err = err
 		return f
 	}
-	return found{}
+	defer unix.Close(fd) //nolint:errcheck // it was only read
+	f.time = st.Mtim.Nano()
+	if st.Size > most {
+		f.err = fmt.Errorf("it has %s; at most %s are read", size.Format(st.Size), size.Format(most))
+		return f
+	}
+	f.data, f.err = io.ReadAll(io.LimitReader(&reader{fd: fd, calls: x.Calls, place: p}, most))
+	return f
 }
 
 // writeBeside replaces the file in the first of places that is writable.
