@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
@@ -137,7 +136,7 @@ type exploration struct {
 const sourceShare = 1.0 / 1000
 
 // explore returns the tier to read from instead of the chosen one: sometimes one whose estimate is
-// old.
+// old, or from another job.
 func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
 	candidates []perfmodel.Candidate,
 ) int {
@@ -145,7 +144,7 @@ func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
 		if i == chosen || tier == Peer { // other nodes' estimates are kept current by Peers
 			continue
 		}
-		if idle := c.meters[tier].Idle(now); idle < meter.Rest(candidates[i].Arrival) {
+		if !c.meters[tier].Explore(now, candidates[i].Arrival) {
 			continue
 		}
 		if tier == Source {

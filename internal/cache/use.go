@@ -16,11 +16,12 @@ type Use struct {
 	request Request // for reading ahead
 
 	// Guarded by cache.uses:
-	fills   []*pool.Fill // by class; nil: none was begun
-	decided bool         // there is a plan, if only to keep nothing
-	plan    [][]int32
-	filled  [][]int32 // the plan that was passed to Fill
-	read    func(bytes int64)
+	fills    []*pool.Fill // by class; nil: none was begun
+	decided  bool         // there is a plan, if only to keep nothing
+	plan     [][]int32
+	filled   [][]int32 // the plan that was passed to Fill
+	migrates bool      // the plan has replaced another one (Release)
+	read     func(bytes int64)
 
 	ctx    context.Context // for filling
 	cancel context.CancelFunc
@@ -84,6 +85,10 @@ func (c *Cache) combine() {
 // buffers leave the source idle. read is called for each sample that was read from the source. A
 // sample that cannot be read is left to the batch that needs it, because the job's policy for
 // errors decides. What an earlier call has not brought yet is left out.
+//
+// After Release, samples are brought one at a time, and only while nothing is read for batches:
+// batches need links and the source now, and bring what they read anyway, while the plan repays over
+// the epochs to come.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
@@ -113,7 +118,9 @@ func (u *Use) fill(j int) {
 	if j < len(c.classes) && c.classes[j].writer != nil {
 		ready = c.classes[j].writer.Room
 	}
-	u.fills[j] = c.pool.AddFill(u.filled[j], ready, func(w *Worker, id int) (abandoned bool) {
+	u.fills[j] = c.pool.AddFill(u.filled[j], u.migrates, ready, func(w *Worker,
+		id int,
+	) (abandoned bool) {
 		s, err := u.bring(w, id)
 		if err == nil && s.Read {
 			read(c.index.Size(id))

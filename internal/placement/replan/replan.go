@@ -26,6 +26,9 @@ const (
 	// fourth (perfmodel.Choose has the same margin): 1.25 of the one, 1/1.25 of the other, and
 	// something for the epoch in which the move takes place.
 	repays = 2
+	// explains is by what factor the predicted time of an epoch may differ from the measured one for
+	// the model to be trusted again after it was wrong: that of rates (perfmodel.Choose).
+	explains = 1.25
 )
 
 // Reasons why a new plan is not adopted.
@@ -38,6 +41,8 @@ const (
 	Equal = "it would be at most 5 % faster, which is within the error of predictions"
 	// Costs: moving takes too long.
 	Costs = "it would not save twice the time that moving takes in the epochs that remain"
+	// Wrong: the model has made the plan in force, which is worse, and does not explain why.
+	Wrong = "epochs have become longer since the last new plan, which the model does not explain"
 )
 
 // Question is what to decide on.
@@ -57,6 +62,10 @@ type Question struct {
 	// few of their reads were like those of later epochs. What is measured of them may be wrong, and
 	// a plan that moves samples because of that reads these from the source again.
 	Settled bool
+	// Took is how long an epoch took with the plan in force, in seconds, and Before how long one took
+	// with Previous, the plan before it, when that was replaced. 0: not measured; nil: there was none.
+	Took, Before float64
+	Previous     *placement.Plan
 
 	mean float64 // size of a sample, MB
 }
@@ -67,7 +76,13 @@ type Question struct {
 // There are two candidates: a plan that leaves what the plan in force has where it is, as far as it
 // fits, and only fills free capacity; and, if what is known is Settled, one from scratch. The one
 // that saves more in the remaining epochs, after what moving takes, is compared with the plan in
-// force.
+// force: with what was measured of it, if that is less than what is predicted, because the model
+// then sees limits that are not there.
+//
+// If epochs have become longer with the plan in force than they were with the one before, the model
+// was wrong when it was made. If it still is, because it does not predict what is measured now, it
+// is not asked for another plan. The job returns to the one before, if that repays the move by the
+// times that were measured.
 func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err error) {
 	out.From, q.mean = q.Input.From, q.Input.MeanSize()
 	left := float64(q.end() - q.Input.From)
@@ -88,7 +103,12 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 	if err != nil {
 		return out, nil, err
 	}
-	if out.Seconds = now.seconds; q.floor(now) >= (1-least)*now.seconds {
+	out.Seconds, out.Took, out.Before = now.seconds, q.Took, q.Before
+	if q.worse() && !q.explained(now.seconds) {
+		return q.back(out, now)
+	}
+	enough := least * cmp.Or(out.Took, out.Seconds)
+	if q.floor(now) >= out.Takes()-enough {
 		out.Why = Equal // whatever the plan: spare making it
 		return out, nil, nil
 	}
@@ -110,9 +130,9 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 			plan, out.New, out.Bytes, out.Move = candidate, m.seconds, bytes, move
 		}
 	}
-	saved := out.Seconds - out.New
+	saved := out.Takes() - out.New
 	switch {
-	case saved <= least*out.Seconds:
+	case saved <= enough:
 		out.Why = Equal
 	case left*saved <= repays*out.Move:
 		out.Why = Costs
@@ -121,6 +141,35 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 		return out, plan, nil
 	}
 	return out, nil, nil
+}
+
+// worse reports whether epochs have become longer with the plan in force, by more than noise.
+func (q *Question) worse() bool { return q.Before > 0 && q.Took > (1+least)*q.Before }
+
+// explained reports whether the model predicts what was measured of the plan in force.
+func (q *Question) explained(predicted float64) bool {
+	return predicted <= explains*q.Took && q.Took <= explains*predicted
+}
+
+// back decides by measured times alone whether to return to the plan before the one in force.
+func (q *Question) back(out placement.Replanning, now measured) (placement.Replanning,
+	*placement.Plan, error,
+) {
+	out.Why = Wrong
+	if q.Previous == nil {
+		return out, nil, nil
+	}
+	before, err := newHolding(&q.Input, q.Previous)
+	if err != nil {
+		return out, nil, err
+	}
+	out.New = q.Before
+	out.Bytes, out.Move = before.move(now.holding)
+	if float64(q.end()-q.Input.From)*(q.Took-q.Before) <= repays*out.Move {
+		return out, nil, nil
+	}
+	out.Adopted = true
+	return out, q.Previous, nil
 }
 
 // filling returns the input of a plan that leaves everything where it is.
