@@ -184,7 +184,7 @@ func TestDecisionsByWhatWasMeasured(t *testing.T) {
 		back   bool
 	}{
 		"as predicted":                   {func(q *Question) { q.Took = first.Seconds }, "", false},
-		"it is not as slow as predicted": {func(q *Question) { q.Took = 1.2 * first.New }, "", false},
+		"it is not as slow as predicted": {func(q *Question) { q.Took = 1.5 * first.New }, "", false},
 		"it is as fast as the new plan is to be": {
 			func(q *Question) { q.Took = 1.02 * first.New }, Equal, false,
 		},
