@@ -43,11 +43,10 @@ type rounds struct {
 	begun int        // the last epoch that a rank has begun
 	since int        // the epoch from which on the plan in force has been followed
 	asked int        // the last epoch that had begun at the last round
-	// previous is the plan before the one in force, nil if there is none to return to, and before how
-	// long an epoch took with it, in seconds, by what all nodes reported.
-	previous *placement.Plan
-	before   float64
-	done     []placement.Replanning
+	// What an epoch took with the plan before the one in force, by what all nodes reported, and with
+	// the last one from which the job returned.
+	before, failed replan.Tried
+	done           []placement.Replanning
 }
 
 const (
@@ -158,9 +157,9 @@ func (r *rounds) run(ctx context.Context) {
 		previous := r.planner.Plan()
 		r.planner.change(plan, in)
 		r.mu.Lock()
-		r.since, r.previous, r.before = out.From, previous, out.Took
-		if out.Why != "" { // it is the one before: no third time
-			r.previous, r.before = nil, 0
+		r.since, r.before = out.From, replan.Tried{Plan: previous, Seconds: out.Took}
+		if out.Why == replan.Wrong { // it is the one before
+			r.before, r.failed = replan.Tried{}, r.before
 		}
 		r.mu.Unlock()
 	}
@@ -265,9 +264,7 @@ func (r *rounds) decide(ctx context.Context, reports []placement.Report) (out pl
 ) {
 	p := r.planner
 	r.mu.Lock()
-	q := replan.Question{
-		Policy: r.policy, Plan: p.Plan(), Previous: r.previous, Before: r.before,
-	}
+	q := replan.Question{Policy: r.policy, Plan: p.Plan(), Before: r.before, Failed: r.failed}
 	r.mu.Unlock()
 	var nodes []placement.Node
 	least, since := math.MaxInt, 0

@@ -192,28 +192,34 @@ func TestDecisionsByWhatWasMeasured(t *testing.T) {
 			func(q *Question) { q.Took = 100 * first.Seconds }, Equal, false,
 		},
 		"it is faster than the one before": {
-			func(q *Question) { q.Took, q.Before = 2*first.Seconds, 3*first.Seconds }, "", false,
+			func(q *Question) { q.Took, q.Before.Seconds = 2*first.Seconds, 3*first.Seconds }, "", false,
 		},
 		"it is slower, and the model has learnt why": {
-			func(q *Question) { q.Took, q.Before = 1.1*first.Seconds, first.Seconds }, "", false,
+			func(q *Question) { q.Took, q.Before.Seconds = 1.1*first.Seconds, first.Seconds }, "", false,
 		},
 		"it is slower, and the model does not see it": {
-			func(q *Question) { q.Took, q.Before = 3*first.Seconds, first.Seconds }, Wrong, false,
+			func(q *Question) { q.Took, q.Before.Seconds = 3*first.Seconds, first.Seconds }, Wrong, false,
 		},
 		"it is slower, and the one before is known": {func(q *Question) {
-			q.Took, q.Before, q.Previous = 3*first.Seconds, first.Seconds, other(q)
+			q.Took, q.Before = 3*first.Seconds, Tried{other(q), first.Seconds}
 		}, Wrong, true},
 		"it is slower, and returning does not repay": {func(q *Question) {
-			q.Took, q.Before, q.Previous = 3*first.Seconds, 2.8*first.Seconds, other(q)
+			q.Took, q.Before = 3*first.Seconds, Tried{other(q), 2.8 * first.Seconds}
 			q.Input.From = 29
 		}, Wrong, false},
+		"another plan failed, and the model does not see why": {
+			func(q *Question) { q.Failed = Tried{other(q), 3 * first.New} }, Wrong, false,
+		},
+		"another plan failed, and the model has learnt why": {
+			func(q *Question) { q.Failed = Tried{other(q), first.New} }, "", false,
+		},
 	} {
 		out, plan, q := ask(c.change)
 		if out.Why != c.why || out.Adopted != (c.why == "" || c.back) ||
-			(plan != nil) != out.Adopted || c.back && plan != q.Previous {
+			(plan != nil) != out.Adopted || c.back && plan != q.Before.Plan {
 			t.Errorf("%s: %+v", name, out)
 		}
-		if out.Took != q.Took || out.Before != q.Before {
+		if out.Took != q.Took || out.Before != q.Before.Seconds {
 			t.Errorf("%s: the outcome does not say what was measured: %+v", name, out)
 		}
 	}
