@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/pool"
 )
@@ -16,15 +17,16 @@ type Use struct {
 	request Request // for reading ahead
 
 	// Guarded by cache.uses:
-	fills    []*pool.Fill // by class; nil: none was begun
-	decided  bool         // there is a plan, if only to keep nothing
-	plan     [][]int32
-	filled   [][]int32 // the plan that was passed to Fill
-	migrates bool      // the plan has replaced another one (Release)
-	read     func(bytes int64)
+	fills   []*pool.Fill // by class; nil: none was begun
+	decided bool         // there is a plan, if only to keep nothing
+	plan    [][]int32
+	filled  [][]int32 // the plan that was passed to Fill
+	read    func(bytes int64)
 
 	ctx    context.Context // for filling
 	cancel context.CancelFunc
+
+	migrates atomic.Bool // the plan has replaced another one (Release)
 }
 
 // uses are the jobs that use a cache, oldest first.
@@ -87,8 +89,8 @@ func (c *Cache) combine() {
 // errors decides. What an earlier call has not brought yet is left out.
 //
 // After Release, samples are brought one at a time, and only while nothing is read for batches:
-// batches need links and the source now, and bring what they read anyway, while the plan repays over
-// the epochs to come.
+// batches need links and the source now, and bring what they read anyway, while the plan repays
+// over the epochs to come.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
@@ -118,16 +120,15 @@ func (u *Use) fill(j int) {
 	if j < len(c.classes) && c.classes[j].writer != nil {
 		ready = c.classes[j].writer.Room
 	}
-	u.fills[j] = c.pool.AddFill(u.filled[j], u.migrates, ready, func(w *Worker,
-		id int,
-	) (abandoned bool) {
+	run := func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
 		if err == nil && s.Read {
 			read(c.index.Size(id))
 		}
 		s.Release()
 		return err == ErrAbandoned
-	})
+	}
+	u.fills[j] = c.pool.AddFill(u.filled[j], u.migrates.Load(), ready, run)
 }
 
 // refill brings what the plan gives to classes in memory again. cache.uses must be held.

@@ -17,7 +17,9 @@ func TestReportsAndVotesReachAllNodes(t *testing.T) {
 	nodes := formed(t, 3)
 	known := perfmodel.Node{Source: perfmodel.GivenRate(200, 1e-3), Streams: 3}
 	report := func(n int) placement.Report {
-		r := placement.Report{Epoch: n, Plan: 1<<63 + uint64(n), Since: n, Took: 1.5 * float64(n), Transformers: 2 * n}
+		r := placement.Report{
+			Epoch: n, Plan: 1<<63 + uint64(n), Since: n, Took: 1.5 * float64(n), Transformers: 2 * n,
+		}
 		r.Node = placement.Node{
 			Capacity: []int64{int64(n), 7}, Kept: []int32{3, int32(n + 4)}, Known: &known,
 		}

@@ -14,8 +14,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
-// stored is what is stored of a node by which its disk, which holds two thirds of the dataset, gives
-// less than a sample per second, and the source 20 samples per second to two nodes.
+// stored is what is stored of a node by which its disk, which holds two thirds of the dataset,
+// gives less than a sample per second, and the source 20 samples per second to two nodes.
 const stored = `[environment]
 nodes = 2
 sample_size = 0.001
@@ -43,9 +43,9 @@ read = 0.0007
 write = 1.0
 `
 
-// TestWrongRateOfADiskIsCorrected: two nodes begin with a stored rate of their disks that is wrong by
-// a factor of thousands, and therefore plan to leave them nearly empty. Their reads tell the true
-// rate, so that they fill the disks, and read the source no more.
+// TestWrongRateOfADiskIsCorrected: two nodes begin with a stored rate of their disks that is wrong
+// by a factor of thousands, and therefore plan to leave them nearly empty. Their reads tell the
+// true rate, so that they fill the disks, and read the source no more.
 func TestWrongRateOfADiskIsCorrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const n = 2

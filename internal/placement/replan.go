@@ -53,8 +53,8 @@ type Replanning struct {
 	Why     string `json:"why,omitempty"` // why it is not adopted; or why an earlier one is
 }
 
-// Takes returns how long an epoch takes with the plan in force: as predicted, or as measured if that
-// is less, because the model then sees limits that are not there.
+// Takes returns how long an epoch takes with the plan in force: as predicted, or as measured if
+// that is less, because the model then sees limits that are not there.
 func (r *Replanning) Takes() float64 {
 	if r.Took > 0 {
 		return min(r.Took, r.Seconds)

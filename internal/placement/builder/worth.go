@@ -18,8 +18,8 @@ func (b *Builder) fromPeer(j int) float64 {
 // place at the same time; a class gets what it serves in the time of an epoch, in which the
 // training or all tiers together, whichever is slower, deliver the node's part of the dataset. With
 // rates r of the class and b of the source that is the share r/(r+b). What the class already holds
-// stays. However slow the class is by the environment, it may hold some samples: only reads of these
-// can tell that it is not.
+// stays. However slow the class is by the environment, it may hold some samples: only reads of
+// these can tell that it is not.
 func (b *Builder) LimitSlowClasses() {
 	e := b.in.Env
 	if e == nil {

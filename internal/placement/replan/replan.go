@@ -71,7 +71,8 @@ type Question struct {
 	mean float64 // size of a sample, MB
 }
 
-// Tried is a plan that was followed, and how long an epoch took with it, in seconds; 0: not measured.
+// Tried is a plan that was followed, and how long an epoch took with it, in seconds; 0: not
+// measured.
 type Tried struct {
 	Plan    *placement.Plan
 	Seconds float64
