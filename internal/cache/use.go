@@ -113,9 +113,7 @@ func (u *Use) stopFills() {
 // fill starts to bring the samples of one class, from the first one on. cache.uses must be held.
 func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
-	if u.fills[j] != nil {
-		c.pool.RemoveFill(u.fills[j])
-	}
+	c.pool.RemoveFill(u.fills[j])
 	var ready func() bool // nil: memory, which never lets a worker wait
 	if j < len(c.classes) && c.classes[j].writer != nil {
 		ready = c.classes[j].writer.Room

@@ -169,11 +169,13 @@ func (p *Pool) Continue() {
 	}
 }
 
-// RemoveFill ends a fill.
+// RemoveFill ends a fill; nil: there is none.
 func (p *Pool) RemoveFill(f *Fill) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f.ids = nil // nextFill removes it
+	if f != nil {
+		f.ids = nil // nextFill removes it
+	}
 }
 
 // work runs one worker.
