@@ -55,6 +55,7 @@ const unsettled = 30 * time.Second
 // dropped, or when the job's use is closed. One call at a time does so; others wait for it.
 func (u *Use) Release() {
 	c := u.cache
+	u.migrates.Store(true)
 	select {
 	case c.migrating.turn <- struct{}{}:
 	case <-u.ctx.Done():

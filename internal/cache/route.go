@@ -132,13 +132,13 @@ type exploration struct {
 const sourceShare = 1.0 / 1000
 
 // explore returns the tier to read from instead of the chosen one: sometimes one whose estimate is
-// old.
+// old, or from another job.
 func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
 	candidates []perfmodel.Candidate,
 ) int {
 	for i, tier := range tiers {
 		if i == chosen || tier == Peer || // other nodes' estimates are kept current by Peers
-			c.meters[tier].Idle(now) < meter.Rest(candidates[i].Arrival) {
+			!c.meters[tier].Explore(now, candidates[i].Arrival) {
 			continue
 		}
 		if tier == Source {

@@ -171,6 +171,42 @@ func TestOldEstimatesAreRenewed(t *testing.T) {
 	})
 }
 
+// TestWhatAnEarlierJobStoredIsCheckedAtOnce: a class that is slow by what is stored is read once,
+// and chosen if it turns out to be fast; it is not read again and again if it is slow.
+func TestWhatAnEarlierJobStoredIsCheckedAtOnce(t *testing.T) {
+	for took, want := range map[time.Duration]Tier{
+		time.Millisecond: FirstClass, 3 * time.Second: Source,
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			o := plain(4)
+			o.file, o.dir = 400, t.TempDir()
+			stored := perfmodel.FromCurve(perfmodel.Constant(1e-5), 1e-4) // 10 s for a sample
+			o.known = map[string]perfmodel.Known{
+				"file": {Coefficients: stored, Origin: perfmodel.Probed}, "source": given(0.1, 0),
+			}
+			g := newRig(t, o)
+			defer g.close()
+			if _, _, err := g.fetched(t, &Request{}, 0); err != nil {
+				t.Fatal(err)
+			}
+			g.cache.Flush()
+			r := &Request{Due: soon(0)}
+			if got := g.cache.route(r, 0); got.tier != FirstClass {
+				t.Errorf("%+v, want the class, of which no read has told anything", got)
+			}
+			read := g.cache.meters[FirstClass].Begin(time.Now(), 100)
+			if got := g.cache.route(r, 0); got.tier != Source {
+				t.Errorf("%+v, want the source, while another read tells", got)
+			}
+			<-time.After(took)
+			g.cache.meters[FirstClass].End(time.Now(), read, nil)
+			if got := g.cache.route(r, 0); got.tier != want {
+				t.Errorf("%+v after a read took %v, want tier %v", got, took, want)
+			}
+		})
+	}
+}
+
 // TestDueIsUnlimitedAheadOfTime checks that a request without a Due is not late, however long all
 // tiers take.
 func TestDueIsUnlimitedAheadOfTime(t *testing.T) {

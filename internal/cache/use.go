@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/pool"
 )
@@ -24,6 +25,8 @@ type Use struct {
 
 	ctx    context.Context // for filling
 	cancel context.CancelFunc
+
+	migrates atomic.Bool // the plan has replaced another one (Release)
 }
 
 // uses are the jobs that use a cache, oldest first.
@@ -84,6 +87,10 @@ func (c *Cache) combine() {
 // buffers leave the source idle. read is called for each sample that was read from the source. A
 // sample that cannot be read is left to the batch that needs it, because the job's policy for
 // errors decides. What an earlier call has not brought yet is left out.
+//
+// After Release, samples are brought one at a time, and only while nothing is read for batches:
+// batches need links and the source now, and bring what they read anyway, while the plan repays
+// over the epochs to come.
 func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c := u.cache
 	c.uses.Lock()
@@ -106,21 +113,20 @@ func (u *Use) stopFills() {
 // fill starts to bring the samples of one class, from the first one on. cache.uses must be held.
 func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
-	if u.fills[j] != nil {
-		c.pool.RemoveFill(u.fills[j])
-	}
+	c.pool.RemoveFill(u.fills[j])
 	var ready func() bool // nil: memory, which never lets a worker wait
 	if j < len(c.classes) && c.classes[j].writer != nil {
 		ready = c.classes[j].writer.Room
 	}
-	u.fills[j] = c.pool.AddFill(u.filled[j], ready, func(w *Worker, id int) (abandoned bool) {
+	run := func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
 		if err == nil && s.Read {
 			read(c.index.Size(id))
 		}
 		s.Release()
 		return err == ErrAbandoned
-	})
+	}
+	u.fills[j] = c.pool.AddFill(u.filled[j], u.migrates.Load(), ready, run)
 }
 
 // refill brings what the plan gives to classes in memory again. cache.uses must be held.

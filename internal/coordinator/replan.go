@@ -16,6 +16,7 @@ type replanReport struct {
 	Epoch        int             `json:"epoch"`
 	Plan         uint64          `json:"plan"`
 	Since        int             `json:"since"`
+	Took         float64         `json:"epoch_seconds"`
 	Transformers int             `json:"transform_threads"`
 }
 
@@ -23,6 +24,7 @@ type replanReport struct {
 const (
 	mostEpoch        = 1 << 40
 	mostTransformers = 1 << 16
+	longest          = 1e9 // epoch, seconds
 )
 
 // Reassess implements planner.Nodes.
@@ -36,7 +38,7 @@ func (c *Coordinator) Reassess(ctx context.Context, round int,
 	}
 	all, err := c.all(ctx, fmt.Sprintf("replan %d", round), replanReport{
 		Capacity: capacity, Epoch: mine.Epoch, Plan: mine.Plan, Since: mine.Since,
-		Transformers: mine.Transformers,
+		Took: mine.Took, Transformers: mine.Transformers,
 	})
 	if err != nil {
 		return nil, err
@@ -63,8 +65,11 @@ func decodeReplan(text []byte, samples int) (out placement.Report, err error) {
 			"allowed: 0 to %d, no later epoch, and 0 to %d", r.Epoch, r.Since, r.Transformers,
 			mostEpoch, mostTransformers)
 	}
+	if !(r.Took >= 0 && r.Took <= longest) {
+		return out, fmt.Errorf("epochs of %g s; allowed: 0 to %g", r.Took, longest)
+	}
 	out = placement.Report{
-		Epoch: r.Epoch, Plan: r.Plan, Since: r.Since, Transformers: r.Transformers,
+		Epoch: r.Epoch, Plan: r.Plan, Since: r.Since, Took: r.Took, Transformers: r.Transformers,
 	}
 	if out.Node, err = decodeCapacity(r.Capacity, samples); err != nil {
 		return out, err

@@ -17,7 +17,9 @@ func TestReportsAndVotesReachAllNodes(t *testing.T) {
 	nodes := formed(t, 3)
 	known := perfmodel.Node{Source: perfmodel.GivenRate(200, 1e-3), Streams: 3}
 	report := func(n int) placement.Report {
-		r := placement.Report{Epoch: n, Plan: 1<<63 + uint64(n), Since: n, Transformers: 2 * n}
+		r := placement.Report{
+			Epoch: n, Plan: 1<<63 + uint64(n), Since: n, Took: 1.5 * float64(n), Transformers: 2 * n,
+		}
 		r.Node = placement.Node{
 			Capacity: []int64{int64(n), 7}, Kept: []int32{3, int32(n + 4)}, Known: &known,
 		}
@@ -70,6 +72,8 @@ func TestInvalidReportsAreRefused(t *testing.T) {
 		`{"capacity":{"capacity":[1]},"epoch":1099511627777}`:  "epoch 1099511627777",
 		`{"capacity":{"capacity":[1]},"epoch":1,"since":2}`:    "from epoch 2 on",
 		`{"capacity":{"capacity":[1]},"transform_threads":-1}`: "and -1 threads",
+		`{"capacity":{"capacity":[1]},"epoch_seconds":-1}`:     "epochs of -1 s",
+		`{"capacity":{"capacity":[1]},"epoch_seconds":1e10}`:   "epochs of 1e+10 s",
 		`{"capacity":{"capacity":[1]},"plan":-1}`:              "cannot unmarshal number -1",
 		`{"capacity":{"capacity":[-1]}}`:                       "a capacity of -1 bytes",
 		`{"capacity":{"capacity":[1],"known":{"streams":-1}}}`: "streams is -1",

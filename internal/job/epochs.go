@@ -68,6 +68,15 @@ func (j *Job) times(epoch int) (first, last time.Time, ok bool) {
 	return first, last, ok
 }
 
+// took returns how long an epoch has taken, in seconds: from when the first rank requested its
+// first batch to when the last one was yielded.
+func (j *Job) took(epoch int) (seconds float64, ok bool) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	first, last, ok := j.times(epoch)
+	return last.Sub(first).Seconds(), ok
+}
+
 // changed appends a change; those before reads for the job began come into force then, the last one
 // of them alone. j.mu must be held.
 func (j *Job) changed(all []stats.Change, at time.Time, to int64) []stats.Change {

@@ -138,6 +138,7 @@ func New(ctx context.Context, c Config, p Parts, plan planner.Options) (*Job, er
 	plan.Size, plan.Needed = p.Order.Index().Size, p.Order.Needed
 	plan.Use, plan.Read, plan.Staged, plan.Ahead = p.Use, j.ReadAhead, j.staged, c.Prefetch
 	plan.Fail, plan.Log, plan.Transformers = j.Fail, p.Log, j.transformers
+	plan.Took = j.took
 	for _, c := range plan.Classes {
 		var held stats.Amount
 		for _, id := range c.Held {

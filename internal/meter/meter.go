@@ -19,7 +19,7 @@ type Meter struct {
 	fit    perfmodel.Fit
 	origin perfmodel.Origin // of fit
 	zero   time.Time        // of the times that fit is given
-	last   time.Time        // end of the last read that succeeded
+	last   time.Time        // end of the last read that succeeded, or was given up
 
 	// Bytes are whole numbers, so that sums come back to exactly 0: of a rest of 1e-18 MB the fit
 	// would conclude that an MB delays a read by years.
@@ -105,6 +105,7 @@ func (m *Meter) GiveUp(now time.Time, r Read) {
 	m.End(now, r, errGivenUp)
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.last = now
 	if m.origin != perfmodel.Given {
 		m.observe(now, r)
 	}
@@ -243,6 +244,17 @@ func (m *Meter) Idle(now time.Time) time.Duration {
 		return 0
 	}
 	return now.Sub(m.last)
+}
+
+// Explore reports whether the tier should be read now to keep its estimates current, although
+// another one was chosen: if nothing was read for as long as Rest says of a read that is predicted
+// to take arrival seconds; and at once if no read has measured it yet, because what an earlier job
+// has stored may be wrong by any factor. It does not while a read is in progress, which tells soon.
+func (m *Meter) Explore(now time.Time, arrival float64) bool {
+	m.mu.Lock()
+	unknown := m.underWay == 0 && m.origin != perfmodel.Given && m.origin != perfmodel.Measured
+	m.mu.Unlock()
+	return unknown || m.Idle(now) >= Rest(arrival)
 }
 
 const (

@@ -88,6 +88,17 @@ func (s *fakeSource) Read(ctx context.Context, id int, dst []byte) (dataset.Stam
 	return 0, nil
 }
 
+func (s *fakeSource) ReadBeside(string, int64) (data []byte, path string, err error) {
+	if s.world.beside == nil {
+		return nil, "", nil
+	}
+	return s.world.beside, "/data.beside", nil
+}
+
+func (s *fakeSource) WriteBeside(string, []byte) (path string, err error) {
+	return "/data.beside", nil
+}
+
 func (s *fakeSource) Stat(context.Context, int) (dataset.Stamp, error) { return 0, nil }
 
 // world is the machine of a test's node.
@@ -101,7 +112,8 @@ type world struct {
 	disk      string
 	// sees returns the prefix of file names for a view; nil: the same for all views.
 	sees     func(view *dataset.View) string
-	contents byte // part of the files' contents
+	contents byte   // part of the files' contents
+	beside   []byte // what is stored of the machine beside the dataset
 }
 
 func (w *world) node() *Node {
@@ -285,6 +297,7 @@ func take(r *Rank, from, to at) (map[at][]int32, error) {
 func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]int32, error) {
 	out := map[at][]int32{}
 	var sum uint64
+	waits := time.Now()
 	err := r.Run(context.Background(), from.epoch, from.step, func(b *stage.Batch) error {
 		here := at{b.Epoch, b.Step}
 		if here == to {
@@ -311,8 +324,9 @@ func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]in
 				return err
 			}
 		}
-		r.Yielded(b.Epoch, b.Step, stage.Stall{}, says(sum))
+		r.Yielded(b.Epoch, b.Step, stage.Stall{All: time.Since(waits)}, says(sum))
 		r.Wait()
+		waits = time.Now()
 		return nil
 	})
 	if errors.Is(err, errEnough) {

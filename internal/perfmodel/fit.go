@@ -141,4 +141,14 @@ func (f *Fit) solve() {
 			f.x[i] = max(rest/f.a[i][i], 0)
 		}
 	}
+	f.bound()
+}
+
+// bound limits Queued if most reads had the tier for themselves: they tell nothing of it, or
+// little, and it may be what was assumed of another machine. No more streams have a lower
+// throughput than one, so that a read delays others by no more than it takes alone.
+func (f *Fit) bound() {
+	if of, size := f.a[0][0], f.a[0][1]; size > 0 && f.a[2][2] < f.a[1][1] {
+		f.x[2] = min(f.x[2], f.x[0]*of/size+f.x[1])
+	}
 }

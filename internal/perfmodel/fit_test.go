@@ -100,6 +100,28 @@ func TestFitFollows(t *testing.T) {
 	}
 }
 
+// TestFitCorrectsWhatWasAssumed: what an earlier job has stored is wrong by a factor of thousands,
+// and the tier is read rarely, one sample at a time. The first read corrects the throughput of many
+// streams as well, of which it tells nothing.
+func TestFitCorrectsWhatWasAssumed(t *testing.T) {
+	const size, truth = 0.1, 2000.0
+	for _, every := range []int{1 << 30, 20, 5} { // reads after which two take place at a time
+		var f Fit
+		f.Assume(FromCurve(Constant(0.7), size))
+		for i := range 60 {
+			ahead := 0.0
+			if i%every == every-1 {
+				ahead = size
+			}
+			f.Observe(float64(i), size, ahead, (size+ahead)/truth)
+			if rate := f.Coefficients().Rate(16, size); rate < truth/2 || rate > truth*2 {
+				t.Fatalf("every %d: after %d reads, 16 streams are expected to give %v MB/s, not %v",
+					every, i+1, rate, truth)
+			}
+		}
+	}
+}
+
 // TestFitIsFinite checks that no sequence of reads makes a prediction that is not a positive
 // number.
 func TestFitIsFinite(t *testing.T) {

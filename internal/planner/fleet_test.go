@@ -44,6 +44,7 @@ type member struct {
 	did   []string // by its planner, in order: keep, release, fill
 	kept  [][]int32
 	owner func(id int) int
+	took  map[int]float64 // by epoch, seconds; missing: not known
 }
 
 // gather waits until all nodes that are there have said something.
@@ -152,6 +153,12 @@ func (m *member) options() Options {
 			defer m.mu.Unlock()
 			return m.known
 		},
+		Took: func(epoch int) (float64, bool) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			seconds, ok := m.took[epoch]
+			return seconds, ok
+		},
 		Staged: func() int { return 1 }, Ahead: 1, Fail: func(err error) { m.fleet.t.Error(err) },
 	}
 }
@@ -189,6 +196,19 @@ func (f *fleet) measure(network, class, source float64) {
 		m.mu.Lock()
 		m.known = tiers(n, perfmodel.Measured, network, class, source)
 		m.mu.Unlock()
+	}
+}
+
+// takes sets how long the epochs [from, to) take on the last node; the others wait for it.
+func (f *fleet) takes(from, to int, seconds float64) {
+	m := f.members[len(f.members)-1]
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.took == nil {
+		m.took = make(map[int]float64)
+	}
+	for epoch := from; epoch < to; epoch++ {
+		m.took[epoch] = seconds
 	}
 }
 

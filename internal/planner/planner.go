@@ -95,6 +95,9 @@ type Options struct {
 	Now func() []Class
 	// Transformers returns how many threads of the node transform samples; nil: none does.
 	Transformers func() int
+	// Took returns how long an epoch has taken on this node, in seconds; ok is false if that is not
+	// known. nil: it never is.
+	Took func(epoch int) (seconds float64, ok bool)
 	// Known returns what is known of this node's tiers; nil: nothing, and plans are made without an
 	// environment.
 	Known func() perfmodel.Node

@@ -42,7 +42,11 @@ type rounds struct {
 	first int        // the epoch that the job began with; none: no rank has begun
 	begun int        // the last epoch that a rank has begun
 	since int        // the epoch from which on the plan in force has been followed
-	done  []placement.Replanning
+	asked int        // the last epoch that had begun at the last round
+	// What an epoch took with the plan before the one in force, by what all nodes reported, and with
+	// the last one from which the job returned.
+	before, failed replan.Tried
+	done           []placement.Replanning
 }
 
 const (
@@ -140,16 +144,23 @@ func (r *rounds) run(ctx context.Context) {
 		if plan == nil {
 			continue
 		}
-		r.planner.o.Log.Info("following a new plan from the next epoch on, because what was "+
-			"measured differs from what the plan in force was made with", "epoch", out.From,
-			"epoch_seconds", out.Seconds, "new_epoch_seconds", out.New, "move_bytes", out.Bytes,
-			"move_seconds", out.Move)
+		why := "what was measured differs from what the plan in force was made with"
+		if out.Why != "" {
+			why = out.Why
+		}
+		r.planner.o.Log.Info("following another plan from the next epoch on", "why", why, "epoch",
+			out.From, "epoch_seconds", out.Takes(), "new_epoch_seconds", out.New, "move_bytes",
+			out.Bytes, "move_seconds", out.Move)
 		if !r.await(ctx, func(int) int { return out.From }) {
 			return
 		}
+		previous := r.planner.Plan()
 		r.planner.change(plan, in)
 		r.mu.Lock()
-		r.since = out.From
+		r.since, r.before = out.From, replan.Tried{Plan: previous, Seconds: out.Took}
+		if out.Why == replan.Wrong { // it is the one before
+			r.before, r.failed = replan.Tried{}, r.before
+		}
 		r.mu.Unlock()
 	}
 }
@@ -217,7 +228,10 @@ func (r *rounds) report() placement.Report {
 	mine.Node.Held = nil // the plan has it
 	r.mu.Lock()
 	mine.Epoch, mine.Since = r.begun, r.since
+	from := max(r.since+settles-1, r.asked)
+	r.asked = r.begun
 	r.mu.Unlock()
+	mine.Took = r.took(from, mine.Epoch)
 	if plan := p.Plan(); plan != nil && !p.Planning() {
 		mine.Plan = plan.Fingerprint()
 	}
@@ -227,18 +241,36 @@ func (r *rounds) report() placement.Report {
 	return mine
 }
 
+// took returns how long an epoch of [from, to) took on this node, the median, in seconds; 0: not
+// known.
+func (r *rounds) took(from, to int) float64 {
+	var all []float64
+	for epoch := from; r.planner.o.Took != nil && epoch < to; epoch++ {
+		if seconds, ok := r.planner.o.Took(epoch); ok {
+			all = append(all, seconds)
+		}
+	}
+	if len(all) == 0 {
+		return 0
+	}
+	slices.Sort(all)
+	return all[(len(all)-1)/2]
+}
+
 // decide decides by the reports of all nodes. It is a pure function of them, the job and the plan
 // in force.
 func (r *rounds) decide(ctx context.Context, reports []placement.Report) (out placement.Replanning,
 	plan *placement.Plan, in placement.Input, err error,
 ) {
 	p := r.planner
-	q := replan.Question{Policy: r.policy, Plan: p.Plan()}
+	r.mu.Lock()
+	q := replan.Question{Policy: r.policy, Plan: p.Plan(), Before: r.before, Failed: r.failed}
+	r.mu.Unlock()
 	var nodes []placement.Node
 	least, since := math.MaxInt, 0
 	for n, report := range reports {
 		out.Epoch, least = max(out.Epoch, report.Epoch), min(least, report.Epoch)
-		since = max(since, report.Since)
+		since, q.Took = max(since, report.Since), max(q.Took, report.Took)
 		nodes, q.Transformers = append(nodes, report.Node), append(q.Transformers, report.Transformers)
 		switch {
 		case report.Plan == 0:
@@ -255,6 +287,9 @@ func (r *rounds) decide(ctx context.Context, reports []placement.Report) (out pl
 	// The two plans that are compared, and the one in force.
 	if err := p.o.Admit(2 * policies.Memory(in)); err != nil {
 		return out, nil, in, err
+	}
+	if !q.Settled {
+		q.Took = 0
 	}
 	epoch := out.Epoch
 	out, plan, err = replan.Decide(q)

@@ -191,6 +191,44 @@ func TestDifferentPlansAreReconciled(t *testing.T) {
 	})
 }
 
+// TestWorseIsNoticed: a new plan with which epochs take longer than before, which the model does
+// not explain, is replaced by the one before, once. One with which they take less stays.
+func TestWorseIsNoticed(t *testing.T) {
+	for name, c := range map[string]struct {
+		after float64 // seconds that epochs take with the new plan
+		back  bool
+	}{"worse": {12, true}, "better": {4, false}} {
+		synctest.Test(t, func(t *testing.T) {
+			f := newFleet(t, 2)
+			defer f.close()
+			first := f.members[0].planner.Plan()
+			f.takes(0, 3, 9)
+			f.begin(0)
+			f.begin(1)
+			f.measure(1000, 20, 3)
+			f.takes(3, 40, c.after)
+			f.takes(5, 6, 100) // a single epoch is no measure
+			for epoch := 2; epoch < 33; epoch++ {
+				f.begin(epoch)
+			}
+			for n, m := range f.members {
+				rounds, plan := m.planner.Replanned(), m.planner.Plan()
+				if len(rounds) != 6 || !rounds[1].Adopted || rounds[1].Took != 9 {
+					t.Fatalf("%s: node %d decided %+v", name, n, rounds)
+				}
+				judged := rounds[3]
+				if judged.Took != c.after || judged.Before != 9 || judged.Adopted != c.back ||
+					c.back && judged.Why != replan.Wrong {
+					t.Errorf("%s: node %d judged the new plan by %+v", name, n, judged)
+				}
+				if back := plan.Fingerprint() == first.Fingerprint(); back != c.back {
+					t.Errorf("%s: node %d follows the first plan: %v; %+v", name, n, back, rounds)
+				}
+			}
+		})
+	}
+}
+
 // TestJobEndsDuringARound: a planner can be closed while other nodes are awaited, and while a plan
 // waits for its epoch.
 func TestJobEndsDuringARound(t *testing.T) {

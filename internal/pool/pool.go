@@ -23,6 +23,7 @@ type Pool struct {
 	fills   []*Fill
 	turn    int // index of the fill that was served last
 	filling int // number of workers that fill
+	working int // number of workers that run tasks
 	idle    int // number of workers that wait for work
 	alive   int // number of workers, without those whose reads were given up
 	limit   int // how many there may be
@@ -58,6 +59,8 @@ type Fill struct {
 	// ready reports whether the next sample can be brought without waiting for its class; nil: it
 	// always can. It is called with the pool's lock held.
 	ready func() bool
+	// spare is set if samples are brought one at a time, and only while no worker does anything else.
+	spare bool
 	// run brings a sample, and reports whether the fetch was abandoned.
 	run func(w *Worker, id int) (abandoned bool)
 }
@@ -118,6 +121,8 @@ func (p *Pool) Replace(filled bool) {
 	defer p.mu.Unlock()
 	if filled {
 		p.filling--
+	} else {
+		p.working--
 	}
 	p.workers.Go(p.work)
 }
@@ -141,11 +146,12 @@ func (p *Pool) Submit(tasks []Task) {
 
 // AddFill starts a fill; RemoveFill ends it without waiting for reads in progress. While ready, if
 // it is not nil, says that the class cannot take a sample, no worker waits for that: Continue must
-// be called when it can.
-func (p *Pool) AddFill(ids []int32, ready func() bool,
+// be called when it can. If spare is set, samples are brought one at a time, and only while no
+// worker does anything else.
+func (p *Pool) AddFill(ids []int32, spare bool, ready func() bool,
 	run func(w *Worker, id int) (abandoned bool),
 ) *Fill {
-	f := &Fill{ids: ids, ready: ready, run: run}
+	f := &Fill{ids: ids, spare: spare, ready: ready, run: run}
 	p.mu.Lock()
 	p.fills = append(p.fills, f)
 	p.hire(p.maxFilling())
@@ -163,11 +169,13 @@ func (p *Pool) Continue() {
 	}
 }
 
-// RemoveFill ends a fill.
+// RemoveFill ends a fill; nil: there is none.
 func (p *Pool) RemoveFill(f *Fill) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	f.ids = nil // nextFill removes it
+	if f != nil {
+		f.ids = nil // nextFill removes it
+	}
 }
 
 // work runs one worker.
@@ -184,9 +192,13 @@ func (p *Pool) work() {
 			return
 		case len(p.tasks) > 0:
 			t := p.tasks.pop()
+			p.working++
 			p.mu.Unlock()
 			abandoned = t.Consumer.Bring(&w, t.Index)
 			p.mu.Lock()
+			if !abandoned { // else replace has already decremented working
+				p.working--
+			}
 		case p.closed:
 			return
 		default:
@@ -213,7 +225,11 @@ func (p *Pool) nextFill() *Fill {
 	p.fills = slices.DeleteFunc(p.fills, func(f *Fill) bool { return len(f.ids) == 0 })
 	for range p.fills {
 		p.turn = (p.turn + 1) % len(p.fills)
-		if f := p.fills[p.turn]; f.ready == nil || f.ready() {
+		f := p.fills[p.turn]
+		if f.spare && p.working+p.filling > 0 {
+			continue
+		}
+		if f.ready == nil || f.ready() {
 			return f
 		}
 	}

@@ -61,9 +61,9 @@ func TestFillsTakeTurns(t *testing.T) {
 	p.changed = sync.NewCond(&p.mu)
 	var order []int
 	run := func(_ *Worker, id int) bool { order = append(order, id); return false }
-	p.AddFill([]int32{1, 2, 3}, nil, run)
-	p.AddFill([]int32{11, 12, 13}, nil, run)
-	p.AddFill([]int32{21, 22, 23}, func() bool { return false }, run)
+	p.AddFill([]int32{1, 2, 3}, false, nil, run)
+	p.AddFill([]int32{11, 12, 13}, false, nil, run)
+	p.AddFill([]int32{21, 22, 23}, false, func() bool { return false }, run)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range 4 {
@@ -82,7 +82,7 @@ func TestFillsWaitWithoutAWorker(t *testing.T) {
 		var full atomic.Bool
 		full.Store(true)
 		var filled []int
-		p.AddFill([]int32{1, 2}, func() bool { return !full.Load() },
+		p.AddFill([]int32{1, 2}, false, func() bool { return !full.Load() },
 			func(_ *Worker, id int) bool { filled = append(filled, id); return false })
 		synctest.Wait()
 		c := &brought{}
@@ -102,6 +102,52 @@ func TestFillsWaitWithoutAWorker(t *testing.T) {
 		}
 	})
 }
+
+// TestSpareFillsYield checks that what is moved for later epochs takes one worker, and only while
+// no other one does anything.
+func TestSpareFillsYield(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(4, 4)
+		next := make(chan struct{})
+		var filled []int
+		p.AddFill([]int32{1, 2, 3}, true, nil, func(_ *Worker, id int) bool {
+			filled = append(filled, id)
+			<-next
+			return false
+		})
+		synctest.Wait()
+		if want := []int{1}; !slices.Equal(filled, want) {
+			t.Fatalf("%v are moved at a time, want %v", filled, want)
+		}
+		slow := &slowTask{free: make(chan struct{})}
+		p.Submit([]Task{{Consumer: slow}})
+		synctest.Wait()
+		next <- struct{}{}
+		synctest.Wait()
+		if len(filled) != 1 {
+			t.Errorf("%v are moved while a batch waits for a sample", filled)
+		}
+		close(slow.free)
+		synctest.Wait()
+		if len(filled) != 2 {
+			t.Errorf("%v are moved when nothing is read for batches", filled)
+		}
+		close(next)
+		synctest.Wait()
+		if len(filled) != 3 {
+			t.Errorf("moved %v, want all", filled)
+		}
+		p.Close(time.Hour)
+	})
+}
+
+// slowTask is a consumer whose sample arrives when free is closed.
+type slowTask struct {
+	brought
+	free chan struct{}
+}
+
+func (s *slowTask) Bring(*Worker, int) bool { <-s.free; return false }
 
 // brought is a consumer that notes that its sample was brought.
 type brought struct{ done bool }

@@ -21,7 +21,11 @@ func replanned(rounds []placement.Replanning) (text string) {
 		}
 		text = fmt.Sprintf(" From epoch %d on all nodes follow a new plan, because they followed "+
 			"different ones.", r.From)
-		if r.Seconds > 0 {
+		switch {
+		case r.Why != "":
+			text = fmt.Sprintf(" From epoch %d on the job follows the plan before the last one again: "+
+				"an epoch took %.3f s with it, and %.3f s since.", r.From, r.Before, r.Took)
+		case r.Seconds > 0:
 			text = fmt.Sprintf(" From epoch %d on the job follows a new plan, made with what was "+
 				"measured by then: an epoch is to take %.3f s instead of %.3f s, for which %s are "+
 				"moved.", r.From, r.New, r.Seconds, size.Format(r.Bytes))
@@ -33,10 +37,14 @@ func replanned(rounds []placement.Replanning) (text string) {
 	}
 	last := &rounds[len(rounds)-1]
 	// New is 0 if the plan's time was not predicted.
-	if !last.Adopted && last.New > 0 && last.Seconds-last.New > worthSaying*last.Seconds {
+	switch now := last.Takes(); {
+	case last.Adopted:
+	case last.Before > 0 && last.Took > (1+worthSaying)*last.Before:
+		text += fmt.Sprintf(" An epoch took %.3f s with that plan, and %.3f s before.", last.Took,
+			last.Before)
+	case last.New > 0 && now-last.New > worthSaying*now:
 		text += fmt.Sprintf(" With a new plan an epoch would take %.3f s instead of %.3f s; it is not "+
-			"adopted: %s (%s, %.3f s).", last.New, last.Seconds, last.Why, size.Format(last.Bytes),
-			last.Move)
+			"adopted: %s (%s, %.3f s).", last.New, now, last.Why, size.Format(last.Bytes), last.Move)
 	}
 	return text
 }

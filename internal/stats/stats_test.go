@@ -127,6 +127,11 @@ func TestReplanningIsSaid(t *testing.T) {
 	adopted.Adopted, different.Adopted = true, true
 	costs.Why = "it would not repay"
 	equal.Why, equal.New = "it would be as fast", 1.19
+	back, wrong := adopted, equal
+	back.From, back.Took, back.Before, back.Why = 9, 2, 1.5, "it is worse"
+	wrong.Took, wrong.Before = 2, 1.5
+	unseen := costs // what is measured is less than what the new plan would take
+	unseen.Took = 0.41
 	unknown := equal
 	unknown.New = 0 // its time was not predicted: no plan can be much faster
 	const (
@@ -140,6 +145,9 @@ func TestReplanningIsSaid(t *testing.T) {
 		follows:         {adopted, equal, unknown},
 		follows + would: {adopted, costs},
 		would:           {equal, costs},
+		follows + " An epoch took 2.000 s with that plan, and 1.500 s before.": {adopted, wrong},
+		" From epoch 9 on the job follows the plan before the last one again: an epoch took 1.500 s " +
+			"with it, and 2.000 s since.": {adopted, back, unseen},
 		" From epoch 3 on all nodes follow a new plan, because they followed different ones.": {
 			adopted, different,
 		},

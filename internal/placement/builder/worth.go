@@ -1,6 +1,9 @@
 package builder
 
-import "slices"
+import (
+	"math"
+	"slices"
+)
 
 // fromClass and fromPeer return the seconds per MB of class j of the node itself and of another
 // node, read with all threads of a node.
@@ -15,7 +18,8 @@ func (b *Builder) fromPeer(j int) float64 {
 // place at the same time; a class gets what it serves in the time of an epoch, in which the
 // training or all tiers together, whichever is slower, deliver the node's part of the dataset. With
 // rates r of the class and b of the source that is the share r/(r+b). What the class already holds
-// stays.
+// stays. However slow the class is by the environment, it may hold some samples: only reads of
+// these can tell that it is not.
 func (b *Builder) LimitSlowClasses() {
 	e := b.in.Env
 	if e == nil {
@@ -38,12 +42,16 @@ func (b *Builder) LimitSlowClasses() {
 		for j := range classes {
 			if rate := e.NodeRate(j + 1); rate < source {
 				held := node.Capacity[j] - b.room[n][j]
-				b.room[n][j] = min(b.room[n][j], max(int64(rate*seconds*1e6)-held, 0))
+				share := max(rate*seconds, probes*mean) * 1e6
+				b.room[n][j] = min(b.room[n][j], max(int64(math.Ceil(share))-held, 0))
 			}
 		}
 	}
 	b.open = newRoomiest(b)
 }
+
+// probes is how many samples of mean size a class may hold at least.
+const probes = 4
 
 // benefitPerByte returns the seconds that the first copy of a sample saves per MB (thesis equation
 // 3.13). All nodes together read it total times, the node with the copy own times of these.

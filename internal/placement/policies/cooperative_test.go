@@ -311,6 +311,7 @@ func TestSlowClassHoldsWhatItCanDeliver(t *testing.T) {
 		"faster than the source":          {1, 1e6, 0, 40, 50, 100},
 		"two nodes read half of it each":  {2, 1e6, 0, 200, 50, 10},
 		"as fast as the source, by share": {1, 1e6, 0, 40, 40, 100},
+		"hopeless: a few, which tell":     {1, 1e6, 0, 200, 1e-3, 0.4},
 	} {
 		env := machine(c.source, 1e4, 1e5, c.class)
 		env.Compute = c.compute

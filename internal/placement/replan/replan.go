@@ -26,6 +26,9 @@ const (
 	// fourth (perfmodel.Choose has the same margin): 1.25 of the one, 1/1.25 of the other, and
 	// something for the epoch in which the move takes place.
 	repays = 2
+	// explains is by what factor the predicted time of an epoch may differ from the measured one for
+	// the model to be trusted again after it was wrong: that of rates (perfmodel.Choose).
+	explains = 1.25
 )
 
 // Reasons why a new plan is not adopted.
@@ -38,6 +41,8 @@ const (
 	Equal = "it would be at most 5 % faster, which is within the error of predictions"
 	// Costs: moving takes too long.
 	Costs = "it would not save twice the time that moving takes in the epochs that remain"
+	// Wrong: the model has made a plan that is worse than the one before, and does not explain why.
+	Wrong = "epochs became longer with a new plan, which the model does not explain"
 )
 
 // Question is what to decide on.
@@ -57,8 +62,20 @@ type Question struct {
 	// few of their reads were like those of later epochs. What is measured of them may be wrong, and
 	// a plan that moves samples because of that reads these from the source again.
 	Settled bool
+	// Took is how long an epoch took with the plan in force, in seconds; 0: not measured.
+	Took float64
+	// Before is the plan before the one in force, and Failed one from which the job has returned
+	// because epochs became longer with it. Zero: there is none.
+	Before, Failed Tried
 
 	mean float64 // size of a sample, MB
+}
+
+// Tried is a plan that was followed, and how long an epoch took with it, in seconds; 0: not
+// measured.
+type Tried struct {
+	Plan    *placement.Plan
+	Seconds float64
 }
 
 // Decide returns the outcome, and the plan to follow from Input.From on; nil: the one in force. Its
@@ -67,7 +84,13 @@ type Question struct {
 // There are two candidates: a plan that leaves what the plan in force has where it is, as far as it
 // fits, and only fills free capacity; and, if what is known is Settled, one from scratch. The one
 // that saves more in the remaining epochs, after what moving takes, is compared with the plan in
-// force.
+// force: with what was measured of it, if that is less than what is predicted, because the model
+// then sees limits that are not there.
+//
+// If epochs have become longer with the plan in force than they were with the one before, the model
+// was wrong when it was made. If it still is, because it does not predict what is measured now, it
+// is not asked for another plan. The job returns to the one before, if that repays the move by the
+// times that were measured; and another one is made only if the model explains what failed.
 func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err error) {
 	out.From, q.mean = q.Input.From, q.Input.MeanSize()
 	left := float64(q.end() - q.Input.From)
@@ -88,7 +111,19 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 	if err != nil {
 		return out, nil, err
 	}
-	if out.Seconds = now.seconds; q.floor(now) >= (1-least)*now.seconds {
+	out.Seconds, out.Took, out.Before = now.seconds, q.Took, q.Before.Seconds
+	if q.worse() && !explained(now.seconds, q.Took) {
+		return q.back(out, now)
+	}
+	if q.Failed.Plan != nil {
+		failed, err := q.measure(q.Failed.Plan)
+		if err != nil || !explained(failed.seconds, q.Failed.Seconds) {
+			out.Why = Wrong
+			return out, nil, err
+		}
+	}
+	enough := least * cmp.Or(out.Took, out.Seconds)
+	if q.floor(now) >= out.Takes()-enough {
 		out.Why = Equal // whatever the plan: spare making it
 		return out, nil, nil
 	}
@@ -110,9 +145,9 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 			plan, out.New, out.Bytes, out.Move = candidate, m.seconds, bytes, move
 		}
 	}
-	saved := out.Seconds - out.New
+	saved := out.Takes() - out.New
 	switch {
-	case saved <= least*out.Seconds:
+	case saved <= enough:
 		out.Why = Equal
 	case left*saved <= repays*out.Move:
 		out.Why = Costs
@@ -121,6 +156,37 @@ func Decide(q Question) (out placement.Replanning, plan *placement.Plan, err err
 		return out, plan, nil
 	}
 	return out, nil, nil
+}
+
+// worse reports whether epochs have become longer with the plan in force, by more than noise.
+func (q *Question) worse() bool {
+	return q.Before.Seconds > 0 && q.Took > (1+least)*q.Before.Seconds
+}
+
+// explained reports whether the model predicts what was measured of a plan.
+func explained(predicted, took float64) bool {
+	return predicted <= explains*took && took <= explains*predicted
+}
+
+// back decides by measured times alone whether to return to the plan before the one in force.
+func (q *Question) back(out placement.Replanning, now measured) (placement.Replanning,
+	*placement.Plan, error,
+) {
+	out.Why = Wrong
+	if q.Before.Plan == nil {
+		return out, nil, nil
+	}
+	before, err := newHolding(&q.Input, q.Before.Plan)
+	if err != nil {
+		return out, nil, err
+	}
+	out.New = q.Before.Seconds
+	out.Bytes, out.Move = before.move(now.holding)
+	if float64(q.end()-q.Input.From)*(q.Took-q.Before.Seconds) <= repays*out.Move {
+		return out, nil, nil
+	}
+	out.Adopted = true
+	return out, q.Before.Plan, nil
 }
 
 // filling returns the input of a plan that leaves everything where it is.

@@ -159,6 +159,72 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// TestDecisionsByWhatWasMeasured: predictions are compared with what epochs took.
+func TestDecisionsByWhatWasMeasured(t *testing.T) {
+	const never = 1e6
+	slowDisk, slowSource := machine{100, 40, 400, never}, machine{100, 40, 10, never}
+	ask := func(change func(*Question)) (placement.Replanning, *placement.Plan, *Question) {
+		q := question(t, 1, 1, &slowDisk, slowSource)
+		change(&q)
+		out, plan, err := Decide(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out, plan, &q
+	}
+	first, _, _ := ask(func(*Question) {}) // 1 s instead of 3.6 s
+	other := func(q *Question) *placement.Plan {
+		in := q.Input
+		in.Env = slowSource.env()
+		return policytest.Plan(t, q.Policy, in)
+	}
+	for name, c := range map[string]struct {
+		change func(*Question)
+		why    string
+		back   bool
+	}{
+		"as predicted":                   {func(q *Question) { q.Took = first.Seconds }, "", false},
+		"it is not as slow as predicted": {func(q *Question) { q.Took = 1.5 * first.New }, "", false},
+		"it is as fast as the new plan is to be": {
+			func(q *Question) { q.Took = 1.02 * first.New }, Equal, false,
+		},
+		"something else takes most of the time": {
+			func(q *Question) { q.Took = 100 * first.Seconds }, Equal, false,
+		},
+		"it is faster than the one before": {
+			func(q *Question) { q.Took, q.Before.Seconds = 2*first.Seconds, 3*first.Seconds }, "", false,
+		},
+		"it is slower, and the model has learnt why": {
+			func(q *Question) { q.Took, q.Before.Seconds = 1.1*first.Seconds, first.Seconds }, "", false,
+		},
+		"it is slower, and the model does not see it": {
+			func(q *Question) { q.Took, q.Before.Seconds = 3*first.Seconds, first.Seconds }, Wrong, false,
+		},
+		"it is slower, and the one before is known": {func(q *Question) {
+			q.Took, q.Before = 3*first.Seconds, Tried{other(q), first.Seconds}
+		}, Wrong, true},
+		"it is slower, and returning does not repay": {func(q *Question) {
+			q.Took, q.Before = 3*first.Seconds, Tried{other(q), 2.8 * first.Seconds}
+			q.Input.From = 29
+		}, Wrong, false},
+		"another plan failed, and the model does not see why": {
+			func(q *Question) { q.Failed = Tried{other(q), 3 * first.New} }, Wrong, false,
+		},
+		"another plan failed, and the model has learnt why": {
+			func(q *Question) { q.Failed = Tried{other(q), first.New} }, "", false,
+		},
+	} {
+		out, plan, q := ask(c.change)
+		if out.Why != c.why || out.Adopted != (c.why == "" || c.back) ||
+			(plan != nil) != out.Adopted || c.back && plan != q.Before.Plan {
+			t.Errorf("%s: %+v", name, out)
+		}
+		if out.Took != q.Took || out.Before != q.Before.Seconds {
+			t.Errorf("%s: the outcome does not say what was measured: %+v", name, out)
+		}
+	}
+}
+
 // same makes the plan in force one by which both nodes hold what the first does.
 func same(q *Question) {
 	plan := *q.Plan

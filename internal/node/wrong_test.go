@@ -1,0 +1,111 @@
+package node
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/networktest"
+	"github.com/hdmlp/hdmlp/internal/request"
+)
+
+// stored is what is stored of a node by which its disk, which holds two thirds of the dataset,
+// gives less than a sample per second, and the source 20 samples per second to two nodes.
+const stored = `[environment]
+nodes = 2
+sample_size = 0.001
+network = 0.1
+source = { 2 = 0.02 }
+source_latency = 0.0
+[[environment.storage_class]]
+name = "staging"
+capacity = 0.065
+threads = 2
+read = 1000000.0
+write = 1000000.0
+[[environment.storage_class]]
+name = "memory"
+capacity = 0.007
+threads = 4
+read = 1000.0
+write = 1000.0
+[[environment.storage_class]]
+name = "file"
+path = %q
+capacity = 0.027
+threads = 4
+read = 0.0007
+write = 1.0
+`
+
+// TestWrongRateOfADiskIsCorrected: two nodes begin with a stored rate of their disks that is wrong
+// by a factor of thousands, and therefore plan to leave them nearly empty. Their reads tell the
+// true rate, so that they fill the disks, and read the source no more.
+func TestWrongRateOfADiskIsCorrected(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 2
+		network := networktest.New()
+		c := newNodes(t, n, false)
+		source := make(chan struct{}, 1) // holds a token while it is read
+		ranks, errs := make([]*Rank, n), make([]error, n)
+		var all sync.WaitGroup
+		for i, node := range c.list {
+			node.options.Network = network.Host(fmt.Sprintf("10.0.0.%d", i+1))
+			node.options.Strategy.AtOnce = time.Hour
+			dir := t.TempDir()
+			config := filepath.Join(dir, "hdmlp.toml")
+			text := fmt.Sprintf("[[storage_class]]\nkind = \"memory\"\ncapacity = \"7000B\"\n"+
+				"[[storage_class]]\nkind = \"file\"\npath = %q\ncapacity = \"27000B\"\n", dir+"/cache")
+			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			c.worlds[i].beside = fmt.Appendf(nil, stored, dir+"/cache")
+			read := c.worlds[i].read
+			c.worlds[i].read = func(ctx context.Context, id int) error {
+				source <- struct{}{}
+				defer func() { <-source }()
+				<-time.After(50 * time.Millisecond)
+				return read(ctx, id)
+			}
+			all.Go(func() {
+				m := message(i, n)
+				m.ConfigFile, m.Stream.Epochs = config, 24
+				delete(m.Arguments, "memory")
+				m.Cluster = &request.Cluster{
+					Nodes: n, Node: i, LocalWorldSize: 1, Address: "10.0.0.1:6000",
+					Secret: "0123456789abcdef0123456789abcdef",
+				}
+				ranks[i], errs[i] = node.Open(t.Context(), m, nil, func(request.Step) {})
+			})
+		}
+		all.Wait()
+		for i, err := range errs {
+			if err != nil {
+				t.Fatalf("node %d: %v", i, err)
+			}
+		}
+		phase := func(from, to int) (reads int) {
+			before, _ := c.read()
+			together(ranks, func(r *Rank) { consume(t, r, at{from, 0}, at{to, 0}) })
+			after, _ := c.read()
+			return after - before
+		}
+		phase(0, 8)
+		time.Sleep(time.Minute) // what no batch has brought is moved
+		if reads := phase(8, 12); reads > 0 {
+			t.Errorf("%d reads from the source although memory and disks hold the dataset", reads)
+			for i, r := range ranks {
+				t.Errorf("node %d: %+v, %+v", i, r.Report().Replanning, r.Report().Classes)
+			}
+		}
+		closeAll(ranks)
+		c.close()
+		// Let a probe of the failure detection that is in progress end inside the bubble.
+		time.Sleep(time.Minute)
+	})
+}
