@@ -40,7 +40,7 @@ func Generate(seed uint64) Script {
 	case r.often(25): // without faults
 		s.Events = nil
 	case r.often(12):
-		s.OnError = pick(r, "raise", "skip", "substitute")
+		s.OnError = pick(r, "raise", "raise", "skip", "substitute")
 		for range r.between(1, 3) {
 			if id := r.IntN(s.Samples); len(s.Missing) < s.Samples-1 {
 				s.Missing = append(s.Missing, id)
@@ -76,7 +76,7 @@ func pick[T any](r *chance, from ...T) T { return from[r.IntN(len(from))] }
 // launches draws the launches of a job.
 func (r *chance) launches(s *Script) (list []Launch) {
 	for range pick(r, 1, 1, 1, 2, 3) {
-		l := Launch{Nodes: pick(r, 4, 4, 4, 4, 2, 3, 1), Ranks: pick(r, 1, 1, 1, 2)}
+		l := Launch{Nodes: pick(r, 4, 4, 4, 4, 2, 3, 1), Ranks: pick(r, 1, 1, 2)}
 		if r.often(3) {
 			l = Launch{Nodes: r.between(5, 16), Ranks: 1}
 		}
