@@ -28,6 +28,8 @@ suggest:
 remedy: perfmodel size
 stats: printable perfmodel placement size remedy
 inputfile:
+wholefile:
+crashtest:
 meter: perfmodel stats
 rerun: access perfmodel placement meter
 quantity: perfmodel
@@ -39,7 +41,7 @@ digest:
 dataset/sourcetest: dataset
 dataset/tree: dataset
 dataset/retry: dataset
-dataset/folder/indexfile: size printable probe dataset dataset/tree
+dataset/folder/indexfile: size printable probe wholefile dataset dataset/tree
 dataset/folder: printable probe dataset dataset/tree dataset/folder/indexfile
 patience:
 storageclass: patience printable size
@@ -103,7 +105,7 @@ clustersim: networktest request assembly clustersim/script clustersim/judge clus
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
-devcluster:
+devcluster: wholefile
 launch:
 measure:
 measure/loads: probe dataset digest storageclass transform measure
@@ -121,10 +123,12 @@ placement/builder: placement/policytest
 placement/policies: perfmodel placement/policytest
 placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
-dataset/folder/indexfile: dataset/folder
+dataset/folder/indexfile: crashtest dataset/folder
+devcluster: crashtest
+wholefile: crashtest
 dataset/folder: dataset/sourcetest dataset/retry
 storageclass/memory: digest storageclass/storageclasstest
-storageclass/file: storageclass/storageclasstest
+storageclass/file: crashtest storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
 stage: cache/digests digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
@@ -136,7 +140,7 @@ order: request/requesttest
 planner: simulate
 job: dataset
 coordinator: digest perfmodel networktest
-node: access placement placement/policies storageclass storageclass/memory storageclass/file
+node: digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly
 top: remedy

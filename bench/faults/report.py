@@ -1,4 +1,7 @@
-"""Writes docs/RELIABILITY.md from what run.py --json wrote: report.py RESULTS [OUT]."""
+"""Writes docs/RELIABILITY.md from what run.py --json wrote: report.py RESULTS [OUT].
+
+What OUT has from the heading KEPT on is written by hand, and stays.
+"""
 
 import collections
 import json
@@ -28,12 +31,11 @@ THEMES = {
     "Limits": ("limits",),
     "The Python interface": ("states", "api"),
 }
-SIMULATION = "\n## Simulation\n"
+KEPT = "## Power failures"
 HEAD = """# Reliability
 
 Faults that were injected into HDMLP from outside, and their outcomes.
-`make faults` repeats them, as root on Linux, and writes this page from its results,
-except for the section on [simulation](#simulation);
+`make faults` repeats them, as root on Linux, and writes this page from its results;
 `make faults ONLY=word` runs a part of them.
 The harness, bench/faults, judges by an oracle that is independent of HDMLP:
 its own listing of the dataset in ImageFolder's order, torch's `DistributedSampler`,
@@ -67,11 +69,9 @@ def main() -> None:
             lines.append("")
     text = "\n".join(lines).rstrip() + "\n"
     if len(sys.argv) > 2:
-        page = Path(sys.argv[2])
-        if page.exists():  # what follows is written by hand
-            _, mark, rest = page.read_text().partition(SIMULATION)
-            text += mark + rest
-        page.write_text(text)
+        out = Path(sys.argv[2])
+        _, heading, kept = out.read_text().partition(KEPT)
+        out.write_text(text + "\n" * bool(heading) + heading + kept)
     else:
         sys.stdout.write(text)
 

@@ -250,13 +250,14 @@ func (c *Cache) lastResort() time.Duration { return max(c.timeout/20, hedge) }
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
 // source. late is set if the node has not answered in time. A read for another node never asks a
 // third one (its Request has no Peers), so that no two nodes wait for each other.
-func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
-	dst []byte,
-) (tier Tier, late bool, _ storageclass.Origin, _ error) {
+func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (tier Tier, late bool,
+	_ storageclass.Origin, _ error,
+) {
 	id := int(fl.id)
 	if fl.remote {
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
-		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))))
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))),
+			r.due(time.Now()))
 		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {

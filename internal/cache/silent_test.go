@@ -124,8 +124,8 @@ func TestHungClassIsBypassed(t *testing.T) {
 	})
 }
 
-// TestSlowSourceLeavesTimeForItself: however slow the source is thought to be, a class that hangs is
-// given up in time to read the source before a read may take no longer.
+// TestSlowSourceLeavesTimeForItself: however slow the source is thought to be, a class that hangs
+// is given up in time to read the source before a read may take no longer.
 func TestSlowSourceLeavesTimeForItself(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, h := newHanging(t, plain(8))
