@@ -93,7 +93,7 @@ coordinator: audit placement stats dataset failure lockstep identity exchange br
 budget: size config staging failure request
 assembly: size config transform/runner catalog request planner order job coordinator budget
 node: audit stats dataset config failure catalog request order job assembly
-clustersim/script:
+clustersim/script: placement/policies
 clustersim/judge: clustersim/script
 clustersim/origin: dataset dataset/retry
 clustersim/faultdisk: storageclass/file/disk

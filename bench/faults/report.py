@@ -35,8 +35,7 @@ KEPT = "## Power failures"
 HEAD = """# Reliability
 
 Faults that were injected into HDMLP from outside, and their outcomes.
-`make faults` repeats them, as root on Linux, and writes this page from its results,
-except for the section on [simulation](#simulation);
+`make faults` repeats them, as root on Linux, and writes this page from its results;
 `make faults ONLY=word` runs a part of them.
 The harness, bench/faults, judges by an oracle that is independent of HDMLP:
 its own listing of the dataset in ImageFolder's order, torch's `DistributedSampler`,

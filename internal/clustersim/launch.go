@@ -182,11 +182,14 @@ func (l *launch) request(rank int) request.Open {
 		Verify: s.Verify,
 		Settings: request.Settings{ConfigFile: l.config, Arguments: map[string]any{
 			"memory": fmt.Sprintf("%dB", s.Memory), "staging_buffer": fmt.Sprintf("%dB", s.Staging),
-			"policy": s.Policy, "on_error": s.OnError,
+			"on_error":       s.OnError,
 			"source_timeout": s.Timeout.D().String(), "start_timeout": startTimeout.String(),
 		}},
 	}
 	m.Dataset.Kind, m.Dataset.Path = "simulated", "/simulated"
+	if s.Policy != "" {
+		m.Arguments["policy"] = s.Policy
+	}
 	if s.Prefetch > 0 {
 		m.Arguments["prefetch_batches"] = s.Prefetch
 	}

@@ -2,6 +2,7 @@ package clustersim
 
 import (
 	"flag"
+	"os"
 	"runtime"
 	"strings"
 	"sync"
@@ -17,7 +18,9 @@ var (
 	first = flag.Uint64("first", 1, "the first seed")
 	given = flag.String("script", "", "a script, as a failure prints it, that TestSeeds runs "+
 		"instead of seeds")
-	times  = flag.Int("times", 1, "how often each script is run")
+	times      = flag.Int("times", 1, "how often each script is run")
+	repeatable = flag.Bool("repeatable", false, "run scripts so that they repeat themselves, as far "+
+		"as possible; builds Go's runtime anew")
 	budget = flag.Duration("shrink", 2*time.Minute, "how long a failing script is made simpler")
 )
 
@@ -30,9 +33,16 @@ func TestSeeds(t *testing.T) {
 	if *given != "" {
 		runs = *times
 	}
+	binary, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if *repeatable {
+		binary = repeatableWorker(t)
+	}
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
-			r := &runner{t: t}
+			r := &runner{t: t, binary: binary}
 			defer r.stop()
 			for {
 				i := int(next.Add(1)) - 1
@@ -61,15 +71,16 @@ func TestSeeds(t *testing.T) {
 // runner runs scripts in a worker, which it replaces after failures.
 type runner struct {
 	t      *testing.T
+	binary string
 	worker *worker
 }
 
 func (r *runner) run(s *script.Script) verdict {
 	if r.worker == nil {
-		r.worker = startWorker(r.t)
+		r.worker = startWorker(r.t, r.binary)
 	}
 	v, alive := r.worker.run(s)
-	if !alive {
+	if !alive || *repeatable { // what ran before in a process has an effect on what follows
 		r.stop()
 	}
 	return v

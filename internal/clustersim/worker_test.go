@@ -63,6 +63,7 @@ func TestWorker(t *testing.T) {
 		dir := filepath.Join(base, fmt.Sprint(i))
 		v := verdict{}
 		synctest.Test(t, func(t *testing.T) {
+			reseed(s.Seed)
 			out, err := Run(&s, dir, log)
 			if err != nil {
 				v.Errors = append(v.Errors, err.Error())
@@ -118,12 +119,9 @@ type worker struct {
 	errors  *bytes.Buffer
 }
 
-func startWorker(t *testing.T) *worker {
+func startWorker(t *testing.T, binary string) *worker {
 	t.Helper()
-	binary, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
+	var err error
 	w := &worker{command: exec.Command(binary, "-test.run=^TestWorker$", "-test.timeout=0")}
 	w.command.Env = append(os.Environ(), workerVariable+"=1", "GOMAXPROCS=1",
 		"GODEBUG=asyncpreemptoff=1", "GORACE=halt_on_error=1")

@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
 // Generate draws a script.
@@ -15,8 +17,7 @@ func Generate(seed uint64) Script {
 		Shuffle: pick(r, "torch", "torch", "none", "feistel"),
 		Scheme:  pick(r, "strided", "strided", "uniform", "whole"),
 		Tail:    pick(r, "pad", "pad", "keep", "drop"),
-		Policy: pick(r, "cooperative", "cooperative", "cooperative", "frequency", "partitioned",
-			"minio", "staging", "naive"),
+		Policy:  pick(r, append(policies.Names(policies.Engine()), "", "", "")...),
 		OnError: "raise", Transforms: r.often(20), Verify: r.often(10), SourceSlow: r.often(40),
 		Staging: pick(r, 64<<10, 64<<10, 256<<10), Prefetch: pick(r, 0, 0, 1, 2, 8),
 		Threads: pick(r, 0, 0, 1, 4), Timeout: Duration(5 * time.Second),
@@ -40,7 +41,7 @@ func Generate(seed uint64) Script {
 	case r.often(25): // without faults
 		s.Events = nil
 	case r.often(12):
-		s.OnError = pick(r, "raise", "skip", "substitute")
+		s.OnError = pick(r, "raise", "raise", "skip", "substitute")
 		for range r.between(1, 3) {
 			if id := r.IntN(s.Samples); len(s.Missing) < s.Samples-1 {
 				s.Missing = append(s.Missing, id)
@@ -76,7 +77,7 @@ func pick[T any](r *chance, from ...T) T { return from[r.IntN(len(from))] }
 // launches draws the launches of a job.
 func (r *chance) launches(s *Script) (list []Launch) {
 	for range pick(r, 1, 1, 1, 2, 3) {
-		l := Launch{Nodes: pick(r, 4, 4, 4, 4, 2, 3, 1), Ranks: pick(r, 1, 1, 1, 2)}
+		l := Launch{Nodes: pick(r, 4, 4, 4, 4, 2, 3, 1), Ranks: pick(r, 1, 1, 2)}
 		if r.often(3) {
 			l = Launch{Nodes: r.between(5, 16), Ranks: 1}
 		}

@@ -27,7 +27,7 @@ type Script struct {
 	Scheme   string `json:"scheme"`
 	Tail     string `json:"tail"`
 
-	Policy     string `json:"policy"`
+	Policy     string `json:"policy"` // "": the default
 	OnError    string `json:"on_error"`
 	Transforms bool   `json:"transforms,omitempty"`
 	Verify     bool   `json:"verify,omitempty"`
