@@ -14,7 +14,7 @@ import (
 )
 
 var (
-	seeds = flag.Int("seeds", 100, "how many seeds TestSeeds runs")
+	seeds = flag.Int("seeds", 60, "how many seeds TestSeeds runs")
 	first = flag.Uint64("first", 1, "the first seed")
 	given = flag.String("script", "", "a script, as a failure prints it, that TestSeeds runs "+
 		"instead of seeds")
