@@ -38,12 +38,14 @@ type source struct {
 	edits   []edit
 }
 
-// edit replaces text[from:to]. Edits of one place are in the order of their nesting.
+// edit replaces text[from:to]. Those that are put around something are two, which know where the
+// other one is.
 type edit struct {
 	from, to int
 	with     string
-	closes   bool // ends what an earlier edit has begun
 	mutant   *Mutant
+	closes   bool // ends what another edit has begun
+	other    int
 }
 
 func parse(name, text string) (*source, error) {
@@ -89,7 +91,8 @@ func (s *source) around(m *Mutant, n ast.Node, before, after string) {
 
 func (s *source) between(m *Mutant, from, to int, before, after string) {
 	s.edits = append(s.edits,
-		edit{from, from, before, false, m}, edit{to, to, after, true, m})
+		edit{from: from, to: from, with: before, mutant: m, other: to},
+		edit{from: to, to: to, with: after, mutant: m, closes: true, other: from})
 }
 
 // render returns the file with the edits of all mutants that are not discarded. Edits add no line,
@@ -109,11 +112,12 @@ func (s *source) render(discarded map[*Mutant]bool) string {
 		switch {
 		case a.from != b.from:
 			return a.from - b.from
-		case a.closes != b.closes:
-			if a.closes {
-				return -1
-			}
+		case a.closes && !b.closes:
+			return -1
+		case b.closes && !a.closes:
 			return 1
+		case a.other != b.other: // what is longer is around what is shorter
+			return b.other - a.other
 		case a.closes:
 			return b.nr - a.nr
 		}
@@ -227,7 +231,9 @@ func (w *walker) binary(n *ast.BinaryExpr) {
 	text := w.textOf(n)
 	operator := func(m *Mutant) {
 		at := w.offset(n.OpPos)
-		w.edits = append(w.edits, edit{at, at + len(n.Op.String()), ",", false, m})
+		w.edits = append(w.edits, edit{
+			from: at, to: at + len(n.Op.String()), with: ",", mutant: m,
+		})
 	}
 	one, isLiteral := n.Y.(*ast.BasicLit)
 	isOne := isLiteral && one.Value == "1"

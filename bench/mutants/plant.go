@@ -130,7 +130,7 @@ func (p *planted) overlay() string { return filepath.Join(p.out, "overlay.json")
 func (p *planted) write() error {
 	replace := map[string]string{}
 	add := func(name, text string) error {
-		to := filepath.Join(p.out, "planted", name)
+		to := filepath.Join(p.out, "_planted", name) // "_": not a package
 		replace[filepath.Join(p.root, name)] = to
 		if have, err := os.ReadFile(to); err == nil && string(have) == text {
 			return nil
@@ -195,7 +195,7 @@ func (p *planted) compile(ctx context.Context) error {
 }
 
 func (p *planted) discard(file string, line int, why string) error {
-	if _, name, planted := strings.Cut(file, "/planted/"); planted {
+	if _, name, planted := strings.Cut(file, "/_planted/"); planted {
 		file = name
 	}
 	for _, s := range p.sources[filepath.Dir(file)] {
