@@ -139,7 +139,9 @@ func (s *source) patch(p *patch) (*Mutant, error) {
 		Line: 1 + strings.Count(s.text[:from], "\n"), Key: s.name + ": by hand: " + p.about,
 	}
 	old, replacement := s.text[from:to], oneText(p.new)
-	if x, err := parser.ParseExpr(old); err == nil && !isCall(x) {
+	line := s.text[strings.LastIndex(s.text[:from], "\n")+1 : from]
+	alone := strings.TrimSpace(line) == "" // a call is a statement then
+	if x, err := parser.ParseExpr(old); err == nil && !(alone && isCall(x)) {
 		if len(p.new) == 0 {
 			return nil, fmt.Errorf("%s: an expression cannot be left out", p.where)
 		}
