@@ -1,4 +1,7 @@
-"""Writes docs/RELIABILITY.md from what run.py --json wrote: report.py RESULTS [OUT]."""
+"""Writes docs/RELIABILITY.md from what run.py --json wrote: report.py RESULTS [OUT].
+
+What OUT has from the heading KEPT on is written by hand, and stays.
+"""
 
 import collections
 import json
@@ -28,6 +31,7 @@ THEMES = {
     "Limits": ("limits",),
     "The Python interface": ("states", "api"),
 }
+KEPT = "## Defects planted in the program"
 HEAD = """# Reliability
 
 Faults that were injected into HDMLP from outside, and their outcomes.
@@ -65,7 +69,9 @@ def main() -> None:
             lines.append("")
     text = "\n".join(lines).rstrip() + "\n"
     if len(sys.argv) > 2:
-        Path(sys.argv[2]).write_text(text)
+        out = Path(sys.argv[2])
+        _, heading, kept = out.read_text().partition(KEPT)
+        out.write_text(text + "\n" * bool(heading) + heading + kept)
     else:
         sys.stdout.write(text)
 
