@@ -215,23 +215,23 @@ func TestErrorsOfTheNetworkAreReturned(t *testing.T) {
 // TestConcurrentConnections has the race detector check that the list of them is guarded.
 func TestConcurrentConnections(t *testing.T) {
 	l := Listen(make(from), Limits{Total: 3, Time: time.Hour})
-	var all sync.WaitGroup
-	for i := range 4 {
-		all.Go(func() {
-			for range 20 {
-				_, far := net.Pipe()
-				c := &Conn{Conn: placed{far, fmt.Sprintf("10.0.0.%d:1", i)}, listener: l}
-				if victim := l.enter(c); victim != nil {
-					victim.end(ErrCrowded)
-				}
-				l.Pending()
-				if c.Admit() == nil {
-					c.Close()
-				}
-			}
-		})
+	admit := func() {
+		_, far := net.Pipe()
+		c := &Conn{Conn: placed{far, "10.0.0.1:1"}, listener: l}
+		if victim := l.enter(c); victim != nil {
+			victim.end(ErrCrowded)
+		}
+		if c.Admit() == nil {
+			c.Close()
+		}
 	}
-	all.Wait()
+	for range 20 {
+		var all sync.WaitGroup // nothing else orders them
+		all.Go(func() { l.Pending() })
+		all.Go(admit)
+		all.Go(admit)
+		all.Wait()
+	}
 	if n := l.Pending(); n != 0 {
 		t.Errorf("%d are pending", n)
 	}

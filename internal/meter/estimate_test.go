@@ -119,21 +119,26 @@ func TestIdleIsCountedFromSuccess(t *testing.T) {
 // TestConcurrentUse has the race detector check that each method takes the lock.
 func TestConcurrentUse(t *testing.T) {
 	var m Meter
-	var readers sync.WaitGroup
-	for range 2 {
-		readers.Go(func() {
-			for range 50 {
-				r := m.Begin(after(0), 1e6)
-				m.Occupy(1)
-				m.Arrival(after(1), 1, 0)
-				m.Delay(1)
-				m.Know(m.Known())
-				m.Idle(after(1))
-				m.Speed(after(1))
-				m.GiveUp(after(1), r)
-				m.End(after(1), m.Begin(after(0), 1e6), nil)
+	r := m.Begin(after(0), 1e6)
+	for name, call := range map[string]func(){
+		"Begin":   func() { m.Begin(after(0), 1e6) },
+		"End":     func() { m.End(after(1), r, nil) },
+		"GiveUp":  func() { m.GiveUp(after(1), r) },
+		"Occupy":  func() { m.Occupy(1) },
+		"Arrival": func() { m.Arrival(after(1), 1, 0) },
+		"Delay":   func() { m.Delay(1) },
+		"Know":    func() { m.Know(perfmodel.GuessedClass) },
+		"Known":   func() { m.Known() },
+		"Idle":    func() { m.Idle(after(1)) },
+		"Speed":   func() { m.Speed(after(1)) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			for range 20 {
+				var both sync.WaitGroup // nothing else orders the two
+				both.Go(call)
+				both.Go(func() { m.End(after(1), m.Begin(after(0), 1e6), nil) })
+				both.Wait()
 			}
 		})
 	}
-	readers.Wait()
 }
