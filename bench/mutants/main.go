@@ -222,8 +222,8 @@ func (c *campaign) try(ctx context.Context, p *planted, dir string, outcomes []*
 		if o.Tried[dir] == s.Hash {
 			continue
 		}
-		names, _ := s.reaching(&o.Mutant)
-		o.Reached = o.Reached || len(names) > 0
+		tests := s.reaching(&o.Mutant)
+		o.Reached = o.Reached || len(tests) > 0
 		begun := time.Now()
 		if o.By, err = s.try(ctx, &o.Mutant, c.patience); err != nil {
 			return err
@@ -234,7 +234,7 @@ func (c *campaign) try(ctx context.Context, p *planted, dir string, outcomes []*
 		} else {
 			o.Tried[dir] = s.Hash
 		}
-		if len(names) > 0 {
+		if len(tests) > 0 {
 			fmt.Printf("%5.1fs %s:%d %s: %s\n", o.Seconds, o.File, o.Line, o.Key,
 				map[bool]string{true: "found by " + o.By, false: "survives " + dir}[o.killed()])
 			if err := c.results.write(); err != nil {

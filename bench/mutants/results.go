@@ -59,8 +59,11 @@ func (r *results) write() error {
 func (r *results) of(m *Mutant, source string) *outcome {
 	o := r.Outcomes[m.Key]
 	if o == nil || o.Source != source {
-		o = &outcome{Source: source, Tried: map[string]string{}}
+		o = &outcome{Source: source}
 		r.Outcomes[m.Key] = o
+	}
+	if o.Tried == nil {
+		o.Tried = map[string]string{}
 	}
 	o.Mutant = *m
 	return o

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -147,27 +148,52 @@ func runGroup(cmd *exec.Cmd) (string, time.Duration, error) {
 	return out.String(), time.Since(begun), err
 }
 
-// reaching returns the tests that reach a mutant, and how long they take.
-func (s *suite) reaching(m *Mutant) (names []string, took time.Duration) {
+// reaching returns the tests that reach a mutant, the quick ones first.
+func (s *suite) reaching(m *Mutant) (all []test) {
 	id := fmt.Sprintf("%s:%d", m.Dir, m.id)
 	for _, t := range s.Tests {
 		if !t.Failed && slices.Contains(t.Reached, id) {
-			names = append(names, t.Name)
-			took += time.Duration(t.Seconds * float64(time.Second))
+			all = append(all, t)
 		}
 	}
-	return names, took
+	slices.SortStableFunc(all, func(a, b test) int { return cmp.Compare(a.Seconds, b.Seconds) })
+	return all
 }
 
-// try runs the tests that reach a mutant with it switched on, for at most ten times as long as they
-// usually take, and patience in addition. It returns what found it: a test, a
-// data race, a hang or a crash; "" if nothing did.
+// quick is how many seconds of tests are tried before the others: most mutants are found by one of
+// many tests.
+const quick = 2
+
+// try runs the tests that reach a mutant with it switched on, for at most three times as long as they
+// usually take, and patience in addition. It returns what found it: a test, a data race, a hang or
+// a crash; "" if nothing did.
 func (s *suite) try(ctx context.Context, m *Mutant, patience time.Duration) (string, error) {
-	names, usual := s.reaching(m)
-	if len(names) == 0 {
+	all := s.reaching(m)
+	first, seconds := 0, 0.0
+	for first < len(all) && (first == 0 || seconds+all[first].Seconds <= quick) {
+		seconds += all[first].Seconds
+		first++
+	}
+	for _, tests := range [][]test{all[:first], all[first:]} {
+		if by, err := s.tryWith(ctx, m, patience, tests); by != "" || err != nil {
+			return by, err
+		}
+	}
+	return "", nil
+}
+
+func (s *suite) tryWith(ctx context.Context, m *Mutant, patience time.Duration, tests []test) (
+	string, error,
+) {
+	if len(tests) == 0 {
 		return "", nil
 	}
-	limit := patience + 10*usual
+	var names []string
+	limit := patience
+	for _, t := range tests {
+		names = append(names, t.Name)
+		limit += time.Duration(3 * t.Seconds * float64(time.Second))
+	}
 	args := []string{"-test.failfast", "-test.run", "^(" + strings.Join(names, "|") + ")$"}
 	out, _, err := s.run(ctx, limit, fmt.Sprintf("%s:%d", m.Dir, m.id), args...)
 	if strings.Contains(out, leaked) {
@@ -195,7 +221,11 @@ var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
 const leaked = "goleak: Errors on successful test run"
 
 func finder(out string, exit *exec.ExitError) string {
-	status, ok := exit.Sys().(syscall.WaitStatus)
+	var status syscall.WaitStatus
+	ok := exit != nil
+	if ok {
+		status, ok = exit.Sys().(syscall.WaitStatus)
+	}
 	switch name := failed.FindStringSubmatch(out); {
 	case strings.Contains(out, "WARNING: DATA RACE"):
 		return "the race detector"
