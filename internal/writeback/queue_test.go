@@ -66,13 +66,13 @@ func TestBuffersAreUsedAgain(t *testing.T) {
 		first := at(1)
 		time.Sleep(1500 * time.Millisecond) // the second is being written
 		put(3, "too large for that")
-		put(4, "fourth")
+		put(4, "fourth...")
 		put(5, "fifth")
 		if at(4) != first {
 			t.Error("the buffer of the first is not used again")
 		}
 		for id, want := range map[int]string{
-			2: "second", 3: "too large for that", 4: "fourth", 5: "fifth",
+			2: "second", 3: "too large for that", 4: "fourth...", 5: "fifth",
 		} {
 			got := make([]byte, len(want))
 			if _, ok := w.Read(id, got); !ok || string(got) != want {
@@ -194,7 +194,7 @@ func TestEachThreadWrites(t *testing.T) {
 func TestCloseEndsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
-		w.Put(1, make([]byte, Memory), storageclass.Origin{}, false)
+		w.Put(1, make([]byte, Memory-1), storageclass.Origin{}, false)
 		waits := make(chan time.Time)
 		go func() {
 			w.Put(2, make([]byte, Memory), storageclass.Origin{}, true)
