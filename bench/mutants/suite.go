@@ -160,8 +160,8 @@ func (s *suite) reaching(m *Mutant) (all []test) {
 	return all
 }
 
-// quick is how many seconds of tests are tried before the others: most mutants are found by one of
-// many tests.
+// quick is how many seconds of tests are tried together, before each of the others alone: most
+// mutants are found by one of many tests.
 const quick = 2
 
 // try runs the tests that reach a mutant with it switched on, for at most three times as long as they
@@ -174,7 +174,11 @@ func (s *suite) try(ctx context.Context, m *Mutant, patience time.Duration) (str
 		seconds += all[first].Seconds
 		first++
 	}
-	for _, tests := range [][]test{all[:first], all[first:]} {
+	rounds := [][]test{all[:first]}
+	for k := first; k < len(all); k++ {
+		rounds = append(rounds, all[k:k+1])
+	}
+	for _, tests := range rounds {
 		if by, err := s.tryWith(ctx, m, patience, tests); by != "" || err != nil {
 			return by, err
 		}
