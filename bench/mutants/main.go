@@ -68,7 +68,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only, patience: 20 * time.Second}
+	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only, patience: 10 * time.Second}
 	if *suites != "" {
 		c.suites = strings.Split(*suites, ",")
 	}
