@@ -14,8 +14,8 @@
 # make faults         as root: injects faults from outside and judges the results (ONLY=word,
 #                     PRODUCT=tree)
 # make mutants        plants defects of one line and reports which no test finds (N=150 of them,
-#                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node: which
-#                     tests have to find them); continues where it was interrupted
+#                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node:
+#                     whose tests have to find them); continues where it was interrupted
 # make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm and
 #                     torchdata, from PyPI (about 6 GB, kept in build/frameworks)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results

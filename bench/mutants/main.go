@@ -1,5 +1,5 @@
-// Command mutants measures the tests: it plants defects of one line, one at a time, and reports which
-// ones no test finds.
+// Command mutants measures the tests: it plants defects of one line, one at a time, and reports
+// which ones no test finds.
 //
 // Defects are written by hand (patches/ROOM.txt), or made from the program's text: conditions that
 // are negated or left out, bounds off by one, statements, locks and deferred calls left out, errors
@@ -68,7 +68,8 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only, patience: 10 * time.Second}
+	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only}
+	c.patience = 10 * time.Second
 	if *suites != "" {
 		c.suites = strings.Split(*suites, ",")
 	}

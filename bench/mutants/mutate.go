@@ -27,8 +27,8 @@ type Mutant struct {
 	id int // in its package
 }
 
-// source is a file with the edits that plant its mutants. Each edit is guarded by a mutant's number,
-// so that the program behaves as before unless that number is switched on.
+// source is a file with the edits that plant its mutants. Each edit is guarded by a mutant's
+// number, so that the program behaves as before unless that number is switched on.
 type source struct {
 	name    string // relative to the module's root
 	text    string

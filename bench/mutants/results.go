@@ -122,21 +122,24 @@ func table(out io.Writer, tallies []tally) {
 	w.Flush()
 }
 
-// readEquivalents returns the mutants that change nothing that a test could see, with the reasons:
-// a line with a mutant's key, and indented lines with the reason.
+// readEquivalents returns the mutants that change nothing that a test could see, with the reasons.
+// The file has lines with the name of a file, lines with the rest of a mutant's key, and indented
+// lines with the reason.
 func readEquivalents(name string) (map[string]string, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]string{}
-	key := ""
+	file, key := "", ""
 	for nr, line := range strings.Split(string(text), "\n") {
 		trimmed := strings.TrimSpace(line)
 		switch {
 		case trimmed == "", strings.HasPrefix(line, "#"):
+		case trimmed == line && !strings.Contains(line, ": "):
+			file, key = line, ""
 		case trimmed == line:
-			key = line
+			key = file + ": " + line
 			if _, known := all[key]; known {
 				return nil, fmt.Errorf("%s:%d: listed twice", name, nr+1)
 			}

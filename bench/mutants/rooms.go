@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A room is a part of the program with the suites that should find its defects, its own first. Names
-// are relative to internal/. A package is a suite of its own room; those that follow "<" are above
-// it.
+// A room is a part of the program with the suites that should find its defects, its own first.
+// Names are relative to internal/. A package is a suite of its own room; those that follow "<" are
+// above it.
 const rooms = `
 access: access < stage
 audit: audit < job node
@@ -49,7 +49,7 @@ type room struct {
 	above    []string
 }
 
-// secure are files in which every mutant is one of a security step: identity, handshakes, admission.
+// secure are files in which every mutant is one of a security step.
 var secure = []string{
 	"internal/identity/identity.go", "internal/identity/session.go",
 	"internal/identity/certificate.go", "internal/exchange/handshake.go",

@@ -164,9 +164,9 @@ func (s *suite) reaching(m *Mutant) (all []test) {
 // mutants are found by one of many tests.
 const quick = 2
 
-// try runs the tests that reach a mutant with it switched on, for at most three times as long as they
-// usually take, and patience in addition. It returns what found it: a test, a data race, a hang or
-// a crash; "" if nothing did.
+// try runs the tests that reach a mutant with it switched on, for at most three times as long as
+// they usually take, and patience in addition. It returns what found it: a test, a data race, a
+// hang or a crash; "" if nothing did.
 func (s *suite) try(ctx context.Context, m *Mutant, patience time.Duration) (string, error) {
 	all := s.reaching(m)
 	first, seconds := 0, 0.0

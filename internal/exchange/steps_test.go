@@ -190,7 +190,7 @@ const unlimited = 1 << 20
 
 func sound() *failing { return &failing{bytes: unlimited, writes: unlimited} }
 
-// TestHandshakeLeavesNoDeadline checks its result, and that the connection has no deadline after it.
+// TestHandshakeLeavesNoDeadline checks its result, and that the connection has no deadline then.
 func TestHandshakeLeavesNoDeadline(t *testing.T) {
 	client, server := sound(), sound()
 	window, clientSays, from, granted, serverSays := shake(t, client, server)

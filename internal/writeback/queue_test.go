@@ -119,8 +119,8 @@ func (r *refusing) Put(int, []byte, storageclass.Origin) error {
 	return <-r.ends
 }
 
-// TestWriterTellsWhatItWrites checks that reads know of the bytes in front of them while a sample is
-// written, that writes are measured, and that each is told, even if the class refuses it.
+// TestWriterTellsWhatItWrites checks that reads know of the bytes in front of them while a sample
+// is written, that writes are measured, and that each is told, even if the class refuses it.
 func TestWriterTellsWhatItWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var reads meter.Meter
@@ -189,8 +189,8 @@ func TestEachThreadWrites(t *testing.T) {
 	})
 }
 
-// TestCloseEndsWaiting checks that what waits for memory ends without a copy when the writer closes,
-// and that nothing is put after that.
+// TestCloseEndsWaiting checks that what waits for memory ends without a copy when the writer
+// closes, and that nothing is put after that.
 func TestCloseEndsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, s := newSlow(t)
