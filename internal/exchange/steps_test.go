@@ -132,7 +132,6 @@ var errFaulty = errors.New("failing")
 
 func (f *failing) Read(b []byte) (int, error) {
 	if f.bytes == 0 {
-		f.Close()
 		return 0, io.EOF
 	}
 	n, err := f.Conn.Read(b[:min(len(b), f.bytes)])
@@ -142,7 +141,6 @@ func (f *failing) Read(b []byte) (int, error) {
 
 func (f *failing) Write(b []byte) (int, error) {
 	if f.writes--; f.writes < 0 {
-		f.Close()
 		return 0, errFaulty
 	}
 	return f.Conn.Write(b)
@@ -176,6 +174,9 @@ func shake(t *testing.T, client, server *failing) (window int, clientSays error,
 	go func() {
 		from, granted, serverSays = node(0).welcome(t.Context(), server, 5, time.Minute,
 			func(int) error { return nil })
+		if serverSays != nil {
+			far.Close()
+		}
 		close(done)
 	}()
 	window, clientSays = node(1).greet(t.Context(), client, 0, 8, time.Minute)
