@@ -3,7 +3,6 @@ package exchange
 import (
 	"bytes"
 	"context"
-	"crypto/tls"
 	"errors"
 	"io"
 	"net"
@@ -346,28 +345,5 @@ func TestAdmissionDecides(t *testing.T) {
 			t.Errorf("%v: the server reports %v", admits, err)
 		}
 		near.Close()
-	}
-}
-
-// TestHandshakeWithoutBindingFails checks that a TLS session without keying material is not used.
-func TestHandshakeWithoutBindingFails(t *testing.T) {
-	pair, _ := certificate(t)
-	sound := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
-	unsound := sound.Clone()
-	unsound.Renegotiation = tls.RenegotiateOnceAsClient
-	unsound.MaxVersion = tls.VersionTLS12
-	near, far := net.Pipe()
-	done := make(chan error)
-	go func() {
-		_, _, err := node(0).welcome(t.Context(), tls.Server(far, sound), 5, time.Minute,
-			func(int) error { return nil })
-		far.Close()
-		done <- err
-	}()
-	_, err := node(1).greet(t.Context(), tls.Client(near, unsound), 0, 8, time.Minute)
-	near.Close()
-	if serverSays := <-done; err == nil || serverSays == nil ||
-		!strings.Contains(err.Error(), "ExportKeyingMaterial") {
-		t.Errorf("the client reports %v; the server %v", err, serverSays)
 	}
 }
