@@ -287,7 +287,7 @@ func TestServeShutsDownInOrderOnSignals(t *testing.T) {
 		if status := s.status(); status != 0 || !strings.Contains(s.log.String(), "daemon ends") {
 			t.Errorf("%v: status %d, %s", signal, status, s.log)
 		}
-		if took := time.Since(begin); took > 5*time.Second {
+		if took := time.Since(begin); took > 30*time.Second {
 			t.Errorf("%v: it took %v", signal, took)
 		}
 	}

@@ -364,7 +364,7 @@ func TestSimulateThatDoesNotFitInMemoryIsRejected(t *testing.T) {
 	start := time.Now()
 	_, err = askSimulate(t, func(o *simulateOptions) { o.file = tiny(t, text) })
 	if !errors.As(err, &input) || !strings.Contains(err.Error(), "needs about") ||
-		time.Since(start) > 5*time.Second {
+		time.Since(start) > time.Minute {
 		t.Errorf("after %v: %v", time.Since(start), err)
 	}
 }
@@ -382,7 +382,7 @@ func TestInterruptedSimulationPrintsWhatIsFinished(t *testing.T) {
 	var out bytes.Buffer
 	start := time.Now()
 	err := runSimulate(ctx, opts, &out)
-	if took := time.Since(start); took > 10*time.Second {
+	if took := time.Since(start); took > time.Minute {
 		t.Errorf("it took %v to end", took)
 	}
 	if code := exitCode(newSimulateCommand(), err); code != 130 {

@@ -119,6 +119,8 @@ func (p Parameter) parse(text string, field any) error {
 
 func (p Parameter) inRange(n int64) error {
 	switch {
+	case n < p.Min && p.Kind == Size:
+		return fmt.Errorf("less than %s", size.Format(p.Min))
 	case n < p.Min:
 		return errors.New("too small")
 	case p.Max > 0 && n > p.Max:

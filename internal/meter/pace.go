@@ -1,6 +1,10 @@
 package meter
 
-import "time"
+import (
+	"math"
+	"slices"
+	"time"
+)
 
 // Pace estimates how long a process works on a batch, without what it waits for batches, and from
 // that when it will need later ones (t_{i,f} of thesis equation 3.2, for a process that never has
@@ -15,7 +19,13 @@ type Pace struct {
 	last     time.Time // when a batch was last taken; zero: not yet
 	blocked  time.Time // when the process began to wait; zero: it does not wait
 	waited   float64   // seconds since last for which the process has waited
+
+	works [remembered]float64 // perBatch as it was measured the last times; a ring
+	next  int                 // how often it was measured
 }
+
+// remembered is how many measurements of the time per batch Least knows.
+const remembered = 128
 
 // newest is the weight of the newest batch in the moving average.
 const newest = 1.0 / 8
@@ -37,16 +47,22 @@ func (p *Pace) waiting(now time.Time) float64 {
 	return now.Sub(p.blocked).Seconds()
 }
 
-// Took records that the process has taken n batches since the last call.
-func (p *Pace) Took(now time.Time, n int) {
+// Took records that the process has taken n batches since the last call. paused says that it may
+// have done other things than to work on batches in this time, as it does between epochs.
+func (p *Pace) Took(now time.Time, n int, paused bool) {
 	if !p.last.IsZero() {
 		worked := max(now.Sub(p.last).Seconds()-p.waited-p.waiting(now), 0) / float64(n)
-		if !p.measured {
+		switch {
+		case !p.measured:
 			p.perBatch, p.measured = worked, true
+		case paused:
+			worked = min(worked, p.perBatch)
 		}
 		for range min(n, 64) {
 			p.perBatch += newest * (worked - p.perBatch)
 		}
+		p.works[p.next%remembered] = worked
+		p.next++
 	}
 	p.last, p.waited = now, 0
 	if !p.blocked.IsZero() {
@@ -71,6 +87,23 @@ func (p *Pace) Due(now time.Time, ahead int) float64 {
 // PerBatch returns how long the process works on a batch, in seconds; ok is false if that is not
 // known yet.
 func (p *Pace) PerBatch() (seconds float64, ok bool) { return p.perBatch, p.measured }
+
+// Least returns the mean of the least ones of the last times that the process worked on a batch, in
+// seconds: of this share of them, and of one at least. Ranks that wait for each other in each step
+// seem to work while another one waits for data: only the steps in which a rank is the last one
+// tell how long it works. ok is false if nothing is known yet.
+func (p *Pace) Least(share float64) (seconds float64, ok bool) {
+	works := slices.Clone(p.works[:min(p.next, remembered)])
+	if len(works) == 0 {
+		return 0, false
+	}
+	slices.Sort(works)
+	works = works[:max(int(math.Ceil(share*float64(len(works)))), 1)]
+	for _, worked := range works {
+		seconds += worked
+	}
+	return seconds / float64(len(works)), true
+}
 
 // Last returns when a batch was last taken; the zero time: not yet.
 func (p *Pace) Last() time.Time { return p.last }

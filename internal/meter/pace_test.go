@@ -18,12 +18,12 @@ func TestPaceLeavesWaitingOut(t *testing.T) {
 	}
 	p.Block(at(0))
 	p.Resume(at(10))
-	p.Took(at(10), 1)
+	p.Took(at(10), 1, false)
 	for i := range 10 { // 2 s of work, 3 s of waiting
 		begun := 10 + 5*float64(i)
 		p.Block(at(begun + 2))
 		p.Resume(at(begun + 5))
-		p.Took(at(begun+5), 1)
+		p.Took(at(begun+5), 1, false)
 	}
 	now := 60.0
 	for _, c := range []struct {
@@ -54,8 +54,8 @@ func TestPaceLeavesWaitingOut(t *testing.T) {
 func TestPaceCountsBatchesTakenTogether(t *testing.T) {
 	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	var p Pace
-	p.Took(start, 1)
-	p.Took(start.Add(8*time.Second), 4)
+	p.Took(start, 1, false)
+	p.Took(start.Add(8*time.Second), 4, false)
 	if due := p.Due(start.Add(8*time.Second), 1); due != 4 {
 		t.Errorf("due in %v s, want 4", due)
 	}
@@ -69,19 +69,19 @@ func TestPaceIsAMovingAverage(t *testing.T) {
 		return start.Add(time.Duration(seconds * float64(time.Second)))
 	}
 	var p Pace
-	p.Took(at(0), 1)
-	p.Took(at(8), 1)
-	p.Took(at(24), 1)
+	p.Took(at(0), 1, false)
+	p.Took(at(8), 1, false)
+	p.Took(at(24), 1, false)
 	if got, ok := p.PerBatch(); !ok || got != 9 {
 		t.Errorf("after batches of 8 and 16 s: %v s, want 9", got)
 	}
 	p.Block(at(25))
-	p.Took(at(30), 1) // another batch, which was there: 1 s of work
+	p.Took(at(30), 1, false) // another batch, which was there: 1 s of work
 	if got, _ := p.PerBatch(); got != 8 {
 		t.Errorf("after a batch of 1 s: %v s, want 8", got)
 	}
 	p.Resume(at(32))
-	p.Took(at(40), 1) // 2 s of waiting, 8 of work
+	p.Took(at(40), 1, false) // 2 s of waiting, 8 of work
 	if got, _ := p.PerBatch(); got != 8 {
 		t.Errorf("after another of 8 s: %v s, want 8", got)
 	}
@@ -90,5 +90,49 @@ func TestPaceIsAMovingAverage(t *testing.T) {
 	}
 	if due := (&Pace{perBatch: 1}).Due(at(40), 3); due != 0 {
 		t.Errorf("before the first batch: due in %v s, want at once", due)
+	}
+}
+
+// TestPaceOfRanksThatWaitForEachOther has a rank that is the last one in every fourth step, and
+// waits for others in the rest, which looks like work.
+func TestPaceOfRanksThatWaitForEachOther(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var p Pace
+	if _, ok := p.Least(1); ok {
+		t.Error("a pace is known before a batch was taken")
+	}
+	p.Took(now, 1, false)
+	for i := range 400 {
+		worked := 5 * time.Second
+		if i%4 == 0 {
+			worked = time.Second
+		}
+		now = now.Add(worked)
+		p.Took(now, 1, false)
+	}
+	for share, want := range map[float64]float64{0: 1, 0.01: 1, 0.25: 1, 1: 4} {
+		if got, ok := p.Least(share); !ok || got != want {
+			t.Errorf("the mean of %v of the times is %v s, want %v", share, got, want)
+		}
+	}
+}
+
+// TestPaceLeavesPausesOut: a process that evaluates its model between epochs does not work longer
+// on batches.
+func TestPaceLeavesPausesOut(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var p Pace
+	p.Took(now, 1, false)
+	for i := range 20 {
+		first := i > 0 && i%5 == 0
+		now = now.Add(2 * time.Second)
+		if first {
+			now = now.Add(time.Minute)
+		}
+		p.Took(now, 1, first)
+	}
+	got, _ := p.PerBatch()
+	if mean, _ := p.Least(1); got != 2 || mean != 2 {
+		t.Errorf("%v s per batch, mean %v s, want 2", got, mean)
 	}
 }

@@ -145,7 +145,7 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	s := g.ranks[0].stager
 	now := time.Now()
 	for i := range 5 {
-		s.pace.Took(now.Add(time.Duration(i-4)*time.Second), 1)
+		s.pace.Took(now.Add(time.Duration(i-4)*time.Second), 1, false)
 	}
 	for horizon, want := range map[time.Duration]int{
 		10 * time.Second: 10, time.Second: 2, time.Millisecond: 2,
@@ -165,7 +165,7 @@ func TestBatchesInPlaceAreBoundedInTime(t *testing.T) {
 	}
 	s.pace = meter.Pace{}
 	for i := range 5 {
-		s.pace.Took(now.Add(time.Duration(i-4)*time.Second-time.Minute), 1)
+		s.pace.Took(now.Add(time.Duration(i-4)*time.Second-time.Minute), 1, false)
 	}
 	if got := s.Delay(); got < 3*time.Minute/perAck {
 		t.Errorf("the delay is %v after a minute without a batch", got)

@@ -135,7 +135,10 @@ func (s *Stager) take(n int) {
 	if n <= s.taken {
 		return
 	}
-	s.pace.Took(time.Now(), n-s.taken)
+	steps := s.o.Stream.Steps()
+	// The first of these batches, or a later one, is the first of an epoch.
+	paused := (s.begin+s.taken)%steps == 0 || (s.begin+s.taken)/steps != (s.begin+n-1)/steps
+	s.pace.Took(time.Now(), n-s.taken, paused)
 	s.taken = n
 	select {
 	case s.moved <- struct{}{}:
@@ -184,11 +187,12 @@ func (s *Stager) Ahead() int {
 }
 
 // Pace returns how long the process works on a batch, without what it waits for batches, in
-// seconds; ok is false if that is not known yet.
-func (s *Stager) Pace() (seconds float64, ok bool) {
+// seconds: the mean of this share of the last batches, those with the least (meter.Pace.Least). ok
+// is false if that is not known yet.
+func (s *Stager) Pace(share float64) (seconds float64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.pace.PerBatch()
+	return s.pace.Least(share)
 }
 
 // hold waits until another batch may be staged, and counts it as laid out.

@@ -32,7 +32,8 @@ func replanned(rounds []placement.Replanning) (text string) {
 		return text
 	}
 	last := &rounds[len(rounds)-1]
-	if !last.Adopted && last.Seconds-last.New > worthSaying*last.Seconds {
+	// New is 0 if the plan's time was not predicted.
+	if !last.Adopted && last.New > 0 && last.Seconds-last.New > worthSaying*last.Seconds {
 		text += fmt.Sprintf(" With a new plan an epoch would take %.3f s instead of %.3f s; it is not "+
 			"adopted: %s (%s, %.3f s).", last.New, last.Seconds, last.Why, size.Format(last.Bytes),
 			last.Move)

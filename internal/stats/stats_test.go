@@ -126,6 +126,8 @@ func TestReplanningIsSaid(t *testing.T) {
 	adopted.Adopted, different.Adopted = true, true
 	costs.Why = "it would not repay"
 	equal.Why, equal.New = "it would be as fast", 1.19
+	unknown := equal
+	unknown.New = 0 // its time was not predicted: no plan can be much faster
 	const (
 		follows = " From epoch 2 on the job follows a new plan, made with what was measured by then: " +
 			"an epoch is to take 0.400 s instead of 1.200 s, for which 34.6 MiB are moved."
@@ -134,7 +136,7 @@ func TestReplanningIsSaid(t *testing.T) {
 	)
 	for want, rounds := range map[string][]placement.Replanning{
 		"":              {equal},
-		follows:         {adopted, equal},
+		follows:         {adopted, equal, unknown},
 		follows + would: {adopted, costs},
 		would:           {equal, costs},
 		" From epoch 3 on all nodes follow a new plan, because they followed different ones.": {

@@ -20,7 +20,9 @@ const whole = "whole"
 // staging buffers are filled as well, are a part of it, and count as computation.
 //
 // Other nodes are taken to have consumed as much as this one. A nil or invalid environment, and a
-// report without batches, leave both values 0.
+// report without batches, leave both values 0. So does a run that was faster although its caches
+// were empty at first and all of the environment was measured: then the machine was faster during
+// the run than when it was measured last.
 func (r *Report) CompareTime(env *perfmodel.Environment) {
 	r.TimeBound, r.TimeShare = 0, 0
 	if env == nil || env.Validate() != nil || r.begun() == 0 {
@@ -44,10 +46,16 @@ func (r *Report) CompareTime(env *perfmodel.Environment) {
 	if r.Ran > 0 {
 		seconds = r.Ran
 	}
-	if r.TimeBound = machine.TimeBound(w); r.TimeBound > 0 {
-		r.TimeShare = seconds / r.TimeBound
+	bound := machine.TimeBound(w)
+	if bound > 0 && (seconds >= bound*contradicts || r.warm() || givenOf(r.Known) != "") {
+		r.TimeBound, r.TimeShare = bound, seconds/bound
 	}
 	r.Sentence = r.sentence()
+}
+
+// warm reports whether caches held samples when the job began.
+func (r *Report) warm() bool {
+	return slices.ContainsFunc(r.Classes, func(c Class) bool { return c.Held.Bytes > 0 })
 }
 
 // workload returns what the epochs begun needed of nodes that consume compute MB/s each, and the
@@ -70,9 +78,13 @@ func (r *Report) workload(compute float64) (w *perfmodel.Workload, seconds float
 			consumed += float64(a.Bytes) / mega
 		}
 		steps := float64(e.Batches) / float64(max(len(r.Ranks), 1))
-		d := perfmodel.Demand{
-			Compute: e.Pause + consumed/compute*max(0, steps-1)/max(steps, 1),
+		computed := consumed / compute * max(0, steps-1) / max(steps, 1)
+		if r.Known == nil || r.Known.Compute.Origin != perfmodel.Given {
+			if e.Step > 0 { // the ranks were faster in this epoch than they are by the environment
+				computed = min(computed, e.Step*max(0, steps-1))
+			}
 		}
+		d := perfmodel.Demand{Compute: e.Pause + computed}
 		// Repeats within an epoch need not be fetched again.
 		distinct := float64(cmp.Or(r.Needed, r.Bytes)) / mega
 		if at < len(r.Demands) {

@@ -46,8 +46,8 @@ func directly(direct, all int64) string {
 	if direct*100 <= all {
 		return ""
 	}
-	return fmt.Sprintf(" %s of these were read although a cache has them, because the source was "+
-		"faster: the link to the other node, or the disk, could not have delivered them in time.",
+	return fmt.Sprintf(" %s of these were read although a cache has them: the link to the other "+
+		"node, or the disk, would not have delivered them as soon, or did not respond.",
 		size.Format(direct))
 }
 
@@ -71,6 +71,10 @@ func ofTime(bound, share float64, classes []Class, known *perfmodel.Node) string
 		return fmt.Sprintf(" The runtime was %.3g s, but with what the configuration gives of the "+
 			"machine (%s) it would be at least %.3g s: these numbers are wrong.", share*bound, given,
 			bound)
+	}
+	if share < 1 && empty == "" {
+		return fmt.Sprintf(" The runtime, %.3f s, was about the least possible on this machine: "+
+			"%.3f s by what was measured.", share*bound, bound)
 	}
 	return fmt.Sprintf(" The runtime was %.2f times the least possible on this machine%s, %.3f s.",
 		share, empty, bound)

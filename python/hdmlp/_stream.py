@@ -318,7 +318,10 @@ class Stream:
                     content = self._staging.views(item, n, slots)
                 return Taken(content, item, n, epoch, step, audit)
             if type(item) is _Drop:
-                self._drop(item.segment)
+                if self._on_drop is not None:
+                    self._on_drop(item.segment, self._staging.gone.append)
+                else:
+                    self._staging.drop(item.segment)
                 return None  # poll says that it is gone, if it is
             if type(item) is _Failure:
                 if item.generation is None or item.generation == self._generation:
@@ -328,13 +331,6 @@ class Stream:
                 self.position = None
                 return EndError("the loader's last epoch is over: give a larger epochs=")
         return None
-
-    def _drop(self, number: int) -> None:
-        """Lets go of a segment that no later batch names."""
-        if self._on_drop is not None:
-            self._on_drop(number, self._staging.gone.append)
-        else:
-            self._staging.drop(number)
 
     def next(self, timeout: float = 0.0) -> Taken:
         """Takes the next batch, waiting for it; :attr:`stall` says for how long.
@@ -387,8 +383,7 @@ class Stream:
             HDMLPError: The daemon's answer is an error.
         """
         self._acks.flush()
-        self._calls += 1
-        number = self._calls
+        self._calls = number = self._calls + 1
         call = {"id": number, "method": method, "params": params or {}}
         self._link.send(protocol.encode_json(protocol.CALL, call))
         try:

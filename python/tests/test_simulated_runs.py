@@ -89,7 +89,12 @@ def test_bytes_by_tier(short, shown, tmp_path, held):
 def test_what_if(short, shown, tmp_path):
     """More memory and more nodes hold more of the dataset."""
     with DataLoader(
-        shown, batch_size=BATCH, epochs=EPOCHS, seed=3, memory=f"{FILES // 4 * SIZE}B"
+        shown,
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        seed=3,
+        memory=f"{FILES // 4 * SIZE}B",
+        prefetch_batches=1,
     ) as loader:
         for _ in range(EPOCHS):
             assert sum(len(batch.samples) for batch in loader) == FILES
@@ -100,6 +105,6 @@ def test_what_if(short, shown, tmp_path):
         (source,) = (row for row in answer["what_if"]["rows"] if row["unit"] == "MB")
         # Reads that serve two epochs depend on when each of them begins.
         assert source["as_it_ran"] * 1e6 / SIZE == pytest.approx(measured, rel=0.1)
-        # Each file once, and what the model reads directly: as the run was measured, other nodes may
-        # look slower than the source.
+        # Each file once, and what is read directly: by what the run measured, other nodes may look
+        # slower than the source.
         assert FILES <= round(source["what_if"] * 1e6 / SIZE) <= measured * 2 / 3

@@ -79,7 +79,7 @@ def test_a_loader_can_be_passed_to_a_spawned_process(daemon, folder):
     queue = context.Queue()
     process = context.Process(target=_in_child, args=(loader, queue))
     process.start()
-    assert queue.get(timeout=30) == expected(loader)
+    assert queue.get(timeout=200) == expected(loader)
     process.join()
 
 

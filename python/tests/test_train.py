@@ -84,7 +84,7 @@ def test_batches_are_those_of_torch(images, world, batch, drop_last):
     ]
     for process in ranks:
         process.start()
-    got = dict(queue.get(timeout=60) for _ in ranks)
+    got = dict(queue.get(timeout=200) for _ in ranks)
     for process in ranks:
         process.join()
     for rank in range(world):

@@ -115,17 +115,16 @@ func TestSourceWithoutReadableSamplesSaysWhy(t *testing.T) {
 	}
 }
 
-// TestRoundOfUnreadableSamplesIsFollowedByAnother has reads that fail, and take so long that a round
-// has only one.
+// TestRoundOfUnreadableSamplesIsFollowedByAnother has reads that fail, and take so long that a
+// round has only one.
 func TestRoundOfUnreadableSamplesIsFollowedByAnother(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		index := indexOf(1000, 1000, 1000, 1000)
-		b := &broken{
-			index, map[int]error{0: dataset.ErrUnreadable, 1: dataset.ErrUnreadable}, map[int]int{},
-		}
+		bad := map[int]error{0: dataset.ErrUnreadable, 1: dataset.ErrUnreadable}
+		b := &broken{index, bad, map[int]int{}}
 		s := NewSource(slow{b}, index, 8, seeded())
 		l := s.Read(Sizes{IDs: []int{0, 1, 2, 3}}, 1)
-		c, err := measure.Run(t.Context(), l, measure.Options{Time: 500 * time.Millisecond})
+		c, err := measure.Run(t.Context(), l, measure.Options{Time: time.Second / 2})
 		if err != nil || c.Ended != nil || len(c.Points) != 1 || len(c.Points[0].Rounds) < 2 {
 			t.Errorf("%+v, %v", c, err)
 		}

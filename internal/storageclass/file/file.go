@@ -176,10 +176,10 @@ func (c *Class) measure() error {
 		c.Warn(fmt.Sprintf("nothing can be cached in %s: its disk has less free space than the %s "+
 			"to leave free (disk_reserve)", c.Dir, size.Format(c.Reserve)))
 	}
-	if c.Capacity > onDisk {
+	if c.Capacity > max(onDisk, 0) {
 		return &storageclass.LimitError{
 			What: "a cache on the disk of " + c.Dir, Need: c.Capacity, Limit: max(onDisk, 0),
-			Hint: fmt.Sprintf("reduce cache_size; %s of the disk are left free (disk_reserve)",
+			Hint: fmt.Sprintf("reduce cache_size, or disk_reserve: %s of the disk are left free",
 				size.Format(c.Reserve)),
 		}
 	}
