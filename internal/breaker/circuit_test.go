@@ -166,6 +166,47 @@ func TestCancelledRequestIsNoFailure(t *testing.T) {
 	})
 }
 
+// TestRequestThatWaitsForTheOwnersSource checks that a request in progress is not taken for a sign of
+// a slow node as long as it has taken no longer than the node waits for its source on average.
+func TestRequestThatWaitsForTheOwnersSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newRig(2)
+		r.source = time.Second
+		r.set.SetOwner(func(int) int { return 1 })
+		r.nodes[0].takes, r.nodes[0].reads = 1010*time.Millisecond, time.Second
+		for id := range 100 {
+			r.read(id)
+		}
+		go r.read(1)
+		time.Sleep(900 * time.Millisecond)
+		if got, _ := r.set.Arrival(2, 1, 0.5); got > 0.6 {
+			t.Errorf("expected to take %.3f s, want 0.5 for its source", got)
+		}
+		time.Sleep(time.Second)
+	})
+}
+
+// watched notes the context of a request.
+type watched struct{ ctx context.Context }
+
+func (w *watched) Fetch(ctx context.Context, _ int32, _ []byte) (exchange.Answer, error) {
+	w.ctx = ctx
+	return exchange.Answer{}, nil
+}
+
+// TestRequestsContextEndsWithIt checks that nothing of a request is left.
+func TestRequestsContextEndsWithIt(t *testing.T) {
+	w := &watched{}
+	set := NewSet(Options{Node: 0, Peers: []Fetcher{nil, w}})
+	set.SetOwner(func(int) int { return 1 })
+	if _, _, _, err := set.Fetch(t.Context(), 1, make([]byte, 1), 0); err != nil {
+		t.Fatal(err)
+	}
+	if w.ctx.Err() == nil {
+		t.Error("its context goes on")
+	}
+}
+
 // TestOwnerThatCannotBeAsked checks that a sample without an owner, of this node, or of one that is
 // not there is read from the source.
 func TestOwnerThatCannotBeAsked(t *testing.T) {
