@@ -12,7 +12,7 @@
 // is known is kept in a file: a call that was interrupted continues, and one after tests were added
 // tries only the survivors again.
 //
-// Usage: mutants [-n 150] [-seed 1] [-room a,b] [-only text] [-suites a,b] [-list]
+// Usage: mutants [-n 150] [-seed 1] [-room a,b] [-only text] [-suites a,b] [-own] [-list]
 package main
 
 import (
@@ -37,7 +37,8 @@ type campaign struct {
 	seed        uint64
 	only        string
 	patience    time.Duration
-	suites      []string // instead of the room's own; nil: these
+	own         bool     // without the suites above the rooms
+	suites      []string // instead of the rooms' suites; nil: these
 	results     *results
 	equivalents map[string]string
 	tallies     []tally
@@ -59,6 +60,7 @@ func run(ctx context.Context, args []string) error {
 	names := flags.String("room", "", "rooms, with commas (default all)")
 	only := flags.String("only", "", "only mutants whose key has this text")
 	suites := flags.String("suites", "", "packages whose tests have to find them, with commas")
+	own := flags.Bool("own", false, "only the tests of the rooms themselves")
 	list := flags.Bool("list", false, "list the mutants of the rooms, and run nothing")
 	out := flags.String("out", "build/mutants", "directory for binaries and results")
 	if err := flags.Parse(args); err != nil {
@@ -69,7 +71,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only}
-	c.patience = 10 * time.Second
+	c.patience, c.own = 10*time.Second, *own
 	if *suites != "" {
 		c.suites = strings.Split(*suites, ",")
 	}
@@ -179,7 +181,10 @@ func (c *campaign) room(ctx context.Context, r room) error {
 	}
 	suites := c.suites
 	if suites == nil {
-		suites = slices.Concat(r.packages, r.above)
+		suites = slices.Clone(r.packages)
+		if !c.own {
+			suites = append(suites, r.above...)
+		}
 	}
 	for _, dir := range suites {
 		if err := c.try(ctx, p, dir, outcomes); err != nil {
