@@ -166,8 +166,8 @@ func TestCancelledRequestIsNoFailure(t *testing.T) {
 	})
 }
 
-// TestRequestThatWaitsForTheOwnersSource checks that a request in progress is not taken for a sign of
-// a slow node as long as it has taken no longer than the node waits for its source on average.
+// TestRequestThatWaitsForTheOwnersSource checks that a request in progress is not taken for a sign
+// of a slow node as long as it has taken no longer than the node waits for its source on average.
 func TestRequestThatWaitsForTheOwnersSource(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(2)

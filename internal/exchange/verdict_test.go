@@ -50,8 +50,8 @@ func TestErrorsOfHandshakesHaveTheirKind(t *testing.T) {
 	}
 }
 
-// TestRefusalProvesNothing checks that a client without the secret gets no proof of the server's, on
-// which it could test guesses.
+// TestRefusalProvesNothing checks that a client without the secret gets no proof of the server's,
+// on which it could test guesses.
 func TestRefusalProvesNothing(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()

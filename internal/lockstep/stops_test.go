@@ -249,8 +249,8 @@ func TestDecodeRefusesImpossibleStops(t *testing.T) {
 	}
 }
 
-// TestOwnStopsAreAnnounced checks that what waits for changes of a node's own stops is woken: when a
-// rank stops, and when it begins again.
+// TestOwnStopsAreAnnounced checks that what waits for changes of a node's own stops is woken: when
+// a rank stops, and when it begins again.
 func TestOwnStopsAreAnnounced(t *testing.T) {
 	s := New(0, "", func(error) {})
 	begin := func() *Run { return s.Begin(0, 0, func() {}, func(int) {}) }

@@ -166,8 +166,8 @@ func (s scripted) Plan(placement.Input) (*placement.Plan, error) {
 	return plan, nil
 }
 
-// TestBetterCandidateWins checks that of a plan that only fills and one from scratch that is adopted
-// which saves more after what moving takes, and that an error of either is returned.
+// TestBetterCandidateWins checks that of a plan that only fills and one from scratch that is
+// adopted which saves more after what moving takes, and that an error of either is returned.
 func TestBetterCandidateWins(t *testing.T) {
 	from := func(held []int32) *placement.Plan {
 		owner := make([]int32, samples)

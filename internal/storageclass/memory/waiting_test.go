@@ -129,8 +129,8 @@ func (lender) Refill()                      {}
 func (lender) Delay() time.Duration         { return 0 }
 func (lender) Rank() func(id int32) float64 { return func(int32) float64 { return 0 } }
 
-// TestDelayIsMeasured checks that the class remembers how long it took until a segment was free, the
-// longest of the last times, of which half is forgotten in half a minute.
+// TestDelayIsMeasured checks that the class remembers how long it took until a segment was free,
+// the longest of the last times, of which half is forgotten in half a minute.
 func TestDelayIsMeasured(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, s := small(t, 12)
