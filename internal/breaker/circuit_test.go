@@ -105,7 +105,8 @@ func TestBypassIsSaidOnce(t *testing.T) {
 		if !slices.EqualFunc(r.said, want, strings.HasPrefix) {
 			t.Errorf("said %q, want %q", r.said, want)
 		}
-		r.set.SetAlive(3, false) // no such node
+		r.set.SetAway(3, 1, 0, []byte{1}) // no such node
+		r.set.SetAlive(3, false)
 		r.set.SetAlive(-1, false)
 	})
 }
@@ -205,6 +206,7 @@ func TestRequestsContextEndsWithIt(t *testing.T) {
 	if w.ctx.Err() == nil {
 		t.Error("its context goes on")
 	}
+	set.SetAlive(1, false) // is told to nothing
 }
 
 // TestOwnerThatCannotBeAsked checks that a sample without an owner, of this node, or of one that is
@@ -290,7 +292,7 @@ func TestKnownIsOfTheOtherNodes(t *testing.T) {
 func TestConcurrentUse(t *testing.T) {
 	c := newRig(2).set.circuits[1]
 	c.meter.Know(perfmodel.GuessedPeer)
-	now := time.Now()
+	now, version := time.Now(), 0
 	for name, call := range map[string]func(){
 		"setAway":  func() { c.setAway(1, 0, []byte{1}) },
 		"worth":    func() { c.worth(1, now) },
@@ -302,11 +304,12 @@ func TestConcurrentUse(t *testing.T) {
 		"state":    func() { c.state(now) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			for i := range 20 {
+			for range 20 {
+				version += 2
 				var both sync.WaitGroup // nothing else orders the two
 				both.Go(call)
 				both.Go(func() {
-					c.setAway(2+i, 0, nil)
+					c.setAway(version, 0, nil)
 					c.ask(now, 1)
 					c.setAlive(true)
 					c.answered(now, 1, 1, errDown)

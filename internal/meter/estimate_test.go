@@ -97,6 +97,11 @@ func TestReadsThatEndedAreNotInProgress(t *testing.T) {
 	if got := m.Arrival(after(26), 0, 0); got != 20 {
 		t.Errorf("when the read in progress has taken 20 s: in %v s, want 20", got)
 	}
+	late := m.Begin(after(26), 0)
+	m.End(after(26), late, errGivenUp)
+	if got := m.Arrival(after(36), 0, 0); got != 30 {
+		t.Errorf("when it has taken 30 s, after another one ended: in %v s, want 30", got)
+	}
 	if idle := m.Idle(after(26)); idle != 0 {
 		t.Errorf("idle for %v while a read is in progress", idle)
 	}
