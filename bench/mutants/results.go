@@ -124,15 +124,16 @@ func table(out io.Writer, tallies []tally) {
 
 // readEquivalents returns the mutants that change nothing that a test could see, with the reasons.
 // The file has lines with the name of a file, lines with the rest of a mutant's key, and indented
-// lines with the reason.
+// lines with the reason. A line that ends with a backslash continues in the next one.
 func readEquivalents(name string) (map[string]string, error) {
 	text, err := os.ReadFile(name)
 	if err != nil {
 		return nil, err
 	}
 	all := map[string]string{}
+	joined := strings.ReplaceAll(string(text), " \\\n", " ")
 	file, key := "", ""
-	for nr, line := range strings.Split(string(text), "\n") {
+	for nr, line := range strings.Split(joined, "\n") {
 		trimmed := strings.TrimSpace(line)
 		switch {
 		case trimmed == "", strings.HasPrefix(line, "#"):
