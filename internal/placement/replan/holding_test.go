@@ -14,7 +14,7 @@ import (
 
 // two returns a question of 2 nodes with a memory class of 1 MB and a file class of 39 MB, and what
 // nodes hold by a plan with these samples in the classes of node 0, which owns all samples.
-func two(t *testing.T, memory, file []int32) (Question, *holding) {
+func two(t *testing.T, memory, file []int32, other ...int32) (Question, *holding) {
 	t.Helper()
 	q := question(t, 2, 1, nil, machine{network: 10, class: 50, source: 8, compute: 1e6})
 	env := *q.Input.Env
@@ -27,7 +27,7 @@ func two(t *testing.T, memory, file []int32) (Question, *holding) {
 	}
 	h, err := newHolding(&q.Input, &placement.Plan{
 		Remote: true, Owner: make([]int32, samples), Nodes: []placement.NodePlan{
-			{Classes: [][]int32{memory, file}}, {Classes: [][]int32{nil, nil}},
+			{Classes: [][]int32{memory, file}}, {Classes: [][]int32{other, nil}},
 		},
 	})
 	if err != nil {
@@ -81,6 +81,7 @@ func TestMovesBetweenClasses(t *testing.T) {
 	_, nothing := two(t, nil, nil)
 	_, memory := two(t, ids(0, 10), nil)
 	_, file := two(t, nil, ids(0, 10))
+	_, other := two(t, nil, nil, ids(0, 10)...)
 	for name, c := range map[string]struct {
 		to, from *holding
 		bytes    int64
@@ -91,6 +92,8 @@ func TestMovesBetweenClasses(t *testing.T) {
 		"from memory to file": {file, memory, 1e6, 1 / 5.0}, // written
 		"from the source":     {memory, nothing, 1e6, 1 / 4.0},
 		"from file to memory": {memory, file, 1e6, 1 / 20.0}, // read
+		"from the owner":      {other, file, 1e6, 1 / 10.0},
+		"not from the owner":  {other, nothing, 1e6, 1 / 4.0}, // which does not hold it
 	} {
 		bytes, seconds := c.to.move(c.from)
 		if bytes != c.bytes || math.Abs(seconds-c.seconds) > 1e-9 {
