@@ -13,7 +13,8 @@ import (
 )
 
 // two returns a question of 2 nodes with a memory class of 1 MB and a file class of 39 MB, and what
-// nodes hold by a plan with these samples in the classes of node 0, which owns all samples.
+// nodes hold by a plan with these samples in the classes of node 0, which owns all samples, and in
+// the memory of node 1.
 func two(t *testing.T, memory, file []int32, other ...int32) (Question, *holding) {
 	t.Helper()
 	q := question(t, 2, 1, nil, machine{network: 10, class: 50, source: 8, compute: 1e6})
