@@ -28,6 +28,8 @@ suggest:
 remedy: perfmodel size
 stats: printable perfmodel placement size remedy
 inputfile:
+wholefile:
+crashtest:
 meter: perfmodel stats
 rerun: access perfmodel placement meter
 quantity: perfmodel
@@ -39,7 +41,7 @@ digest:
 dataset/sourcetest: dataset
 dataset/tree: dataset
 dataset/retry: dataset
-dataset/folder/indexfile: size printable probe dataset dataset/tree
+dataset/folder/indexfile: size printable probe wholefile dataset dataset/tree
 dataset/folder: printable probe dataset dataset/tree dataset/folder/indexfile
 patience:
 storageclass: patience printable size
@@ -91,10 +93,19 @@ coordinator: audit placement stats dataset failure lockstep identity exchange br
 budget: size config staging failure request
 assembly: size config transform/runner catalog request planner order job coordinator budget
 node: audit stats dataset config failure catalog request order job assembly
+clustersim/script:
+clustersim/judge: clustersim/script
+clustersim/origin: dataset dataset/retry
+clustersim/faultdisk: storageclass/file/disk
+clustersim/machine: dataset storageclass storageclass/memory storageclass/file
+    storageclass/file/disk pressure catalog budget assembly node
+clustersim/process: request stage node
+clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
+    clustersim/faultdisk clustersim/machine clustersim/process
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
-devcluster:
+devcluster: wholefile
 launch:
 measure:
 measure/loads: probe dataset digest storageclass transform measure
@@ -113,10 +124,12 @@ placement/builder: placement/policytest
 placement/policies: perfmodel placement/policytest
 placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
-dataset/folder/indexfile: dataset/folder
+dataset/folder/indexfile: crashtest dataset/folder
+devcluster: crashtest
+wholefile: crashtest
 dataset/folder: dataset/sourcetest dataset/retry
 storageclass/memory: digest storageclass/storageclasstest
-storageclass/file: storageclass/storageclasstest
+storageclass/file: crashtest storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
 stage: cache/digests digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
@@ -127,8 +140,8 @@ simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
 job: dataset
-coordinator: digest perfmodel
-node: access placement placement/policies storageclass storageclass/memory storageclass/file
+coordinator: digest perfmodel networktest
+node: digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
 daemon: storageclass storageclass/memory budget assembly
 top: remedy

@@ -54,14 +54,17 @@ def forge(where):
     s = store(where)
     data = bytearray((s / "data").read_bytes())
     journal = bytearray((s / "index").read_bytes())
-    record = {1: 32, 2: 40}[struct.unpack_from("<I", journal, 8)[0]]
+    record = 40
+    if struct.unpack_from("<I", journal, 8)[0] != 3:
+        raise Verdict("not tried", "the cache directory's index has another layout now")
     for at in range(64, len(journal) - record + 1, record):
         _sample, _, offset, length = struct.unpack_from("<IIQQ", journal, at)
         if offset + length > len(data):
             continue
         data[offset : offset + length] = b"F" * length
         struct.pack_into("<I", journal, at + 4, crc32c(data[offset : offset + length]))
-        struct.pack_into("<I", journal, at + record - 4, crc32c(journal[at : at + record - 4]))
+        sealed = bytes.fromhex(s.name) + journal[at : at + record - 4]
+        struct.pack_into("<I", journal, at + record - 4, crc32c(sealed))
     (s / "data").write_bytes(data)
     (s / "index").write_bytes(journal)
 

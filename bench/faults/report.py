@@ -31,7 +31,7 @@ THEMES = {
     "Limits": ("limits",),
     "The Python interface": ("states", "api"),
 }
-KEPT = "## Defects planted in the program"
+KEPT = "## Power failures"
 HEAD = """# Reliability
 
 Faults that were injected into HDMLP from outside, and their outcomes.

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/simulate/render/page"
+	"github.com/hdmlp/hdmlp/internal/wholefile"
 )
 
 // probeAnswer is what `hdmlp probe --json` prints.
@@ -43,7 +42,7 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 		if err != nil {
 			return err
 		}
-		if err := replaceFile(o.plot, picture); err != nil {
+		if err := wholefile.Write(o.plot, 0o644, picture); err != nil {
 			return fmt.Errorf("--plot: %w", err)
 		}
 		a.Plot = o.plot
@@ -53,7 +52,7 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 			return nil
 		}
 		a.Environment = o.out
-		return replaceFile(o.out, a.file())
+		return wholefile.Write(o.out, 0o644, a.file())
 	}
 	beside, ok := dataset.As[dataset.Beside](source)
 	if !ok {
@@ -121,25 +120,6 @@ func (a *probeAnswer) unmeasured() error {
 	}
 	return fmt.Errorf("the source was not measured: %s; the environment lacks it, and a job or "+
 		"simulation must get it elsewhere", why)
-}
-
-// replaceFile writes a file as a whole or not at all.
-func replaceFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".hdmlp-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Chmod(0o644)
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("write %s: %w", path, err), os.Remove(f.Name()))
-	}
-	return nil
 }
 
 // text formats the answer for people.

@@ -203,7 +203,8 @@ func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 		Seed: a.agreed.Seed, Facts: a.facts(), Remedy: request.Remedy,
 		Index: a.spec.Dataset.Index(),
 		Port:  cfg.Port, Interface: cfg.Interface, Network: a.node.Network,
-		Timeout: cfg.StartTimeout, TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
+		Timeout: cfg.StartTimeout, SourceTimeout: cfg.SourceTimeout,
+		TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
 		Local: a.spec.Local, Stops: a.parts.Stops, Wrap: a.node.Samples, Log: a.spec.Log,
 		Progress: func(text string, warning bool) {
 			a.spec.Progress(request.Step{What: text, Warning: warning})

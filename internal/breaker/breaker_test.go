@@ -42,9 +42,12 @@ type rig struct {
 	said   []string
 }
 
-func newRig(n int) *rig {
+func newRig(n int) *rig { return newTimedRig(n, 0) }
+
+// newTimedRig is newRig for reads that may take so long in all.
+func newTimedRig(n int, timeout time.Duration) *rig {
 	r := &rig{}
-	o := Options{Node: 0, Peers: []Fetcher{nil}}
+	o := Options{Node: 0, Peers: []Fetcher{nil}, Timeout: timeout}
 	for range n - 1 {
 		r.nodes = append(r.nodes, &node{takes: time.Millisecond})
 		o.Peers = append(o.Peers, r.nodes[len(r.nodes)-1])
@@ -60,7 +63,7 @@ func newRig(n int) *rig {
 func (r *rig) read(id int) string {
 	if _, ok := r.set.Arrival(id, 1, 0); ok {
 		dst := make([]byte, 1)
-		if _, digest, _, err := r.set.Fetch(context.Background(), id, dst, r.source); err == nil {
+		if _, digest, _, err := r.set.Fetch(context.Background(), id, dst, r.source, 0); err == nil {
 			if digest != 9 {
 				return fmt.Sprintf("digest %d", digest)
 			}
@@ -160,24 +163,43 @@ func TestHangingNodeIsBypassed(t *testing.T) {
 // TestTimeLimitFollowsTheSource: a node gets a time to answer that depends on how long the source
 // takes, since it may have to read the sample first.
 func TestTimeLimitFollowsTheSource(t *testing.T) {
-	for source, want := range map[time.Duration]time.Duration{
-		0:                      hedge,
-		10 * time.Millisecond:  hedge,
-		500 * time.Millisecond: 4 * time.Second,
-		5 * time.Second:        longest,
+	type times struct{ source, due time.Duration }
+	for of, want := range map[times]time.Duration{
+		{}:                              hedge,
+		{source: 10 * time.Millisecond}: hedge,
+		{source: 10 * time.Millisecond, due: 70 * time.Millisecond}: hedge,
+		{due: 700 * time.Millisecond}:                               700 * time.Millisecond,
+		{due: time.Minute}:                                          calm,
+		{source: 500 * time.Millisecond, due: time.Second}:          4 * time.Second,
+		{source: 5 * time.Second}:                                   longest,
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			r := newRig(2)
 			r.set.SetOwner(func(int) int { return 1 })
+			r.read(1) // it has answered at once
 			r.nodes[0].takes = time.Hour
 			begun := time.Now()
-			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), source)
+			_, _, _, err := r.set.Fetch(t.Context(), 1, make([]byte, 1), of.source, of.due)
 			if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != want {
-				t.Errorf("with a source that takes %v: %v after %v, want an error after %v", source,
-					err, time.Since(begun), want)
+				t.Errorf("%+v: %v after %v, want an error after %v", of, err, time.Since(begun), want)
 			}
 		})
 	}
+}
+
+// TestSilentNodeLeavesTimeForTheSource: where a read may take 5 s in all, a node that does not
+// answer takes a quarter of that, however slow the source is thought to be.
+func TestSilentNodeLeavesTimeForTheSource(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newTimedRig(2, 5*time.Second)
+		r.source, r.nodes[0].takes = time.Minute, time.Hour
+		r.set.SetOwner(func(int) int { return 1 })
+		began := time.Now()
+		if got, took := r.read(1), time.Since(began); got != "source" ||
+			took != 1250*time.Millisecond {
+			t.Errorf("from the %s after %v", got, took)
+		}
+	})
 }
 
 // TestLateAnswersAreNoFailures: a node that answers some requests too late is asked all the same,

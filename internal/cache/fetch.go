@@ -235,9 +235,12 @@ const (
 	hedge    = 100 * time.Millisecond
 )
 
-// classLimit returns for how long a class is waited for, if the source has the sample as well.
+// classLimit returns for how long a class is waited for, if the source has the sample as well: at
+// most a quarter of the time that a read may take in all, so that the source can be read after it.
 func (c *Cache) classLimit(id int) func() time.Duration {
-	return func() time.Duration { return max(patience*c.sourceTakes(c.index.Size(id)), hedge) }
+	return func() time.Duration {
+		return max(min(patience*c.sourceTakes(c.index.Size(id)), c.timeout/4), hedge)
+	}
 }
 
 // lastResort is for how long a class is waited for if the source has failed: no longer than its
@@ -247,13 +250,14 @@ func (c *Cache) lastResort() time.Duration { return max(c.timeout/20, hedge) }
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
 // source. late is set if the node has not answered in time. A read for another node never asks a
 // third one (its Request has no Peers), so that no two nodes wait for each other.
-func (c *Cache) read(ctx context.Context, r *Request, fl *flight,
-	dst []byte,
-) (tier Tier, late bool, _ storageclass.Origin, _ error) {
+func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (tier Tier, late bool,
+	_ storageclass.Origin, _ error,
+) {
 	id := int(fl.id)
 	if fl.remote {
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
-		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))))
+		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))),
+			r.due(time.Now()))
 		read.Waited = waited
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {

@@ -19,13 +19,14 @@ type Peers interface {
 	// Nodes returns how many nodes, this one included, read from the source.
 	Nodes() int
 	// Fetch fetches the sample from its owner into dst, which it may write to until it returns,
-	// unless that takes much longer than the source would, for which source is an estimate. It
+	// unless that takes much longer than the source would, for which source is an estimate, and
+	// longer than until the sample is needed, which is in due. It
 	// returns the owner, the digest that the owner took when it read the sample from the source, and
 	// how long it waited for that if it had to read it now. After any error the sample is read from
 	// the source: the peer may be slow, dead or corrupting. The error is context.DeadlineExceeded if
 	// the source is faster.
-	Fetch(ctx context.Context, id int, dst []byte, source time.Duration) (node int, digest uint32,
-		waited time.Duration, err error)
+	Fetch(ctx context.Context, id int, dst []byte, source, due time.Duration) (node int,
+		digest uint32, waited time.Duration, err error)
 }
 
 // Request says on whose behalf samples are fetched. It does not change once it is used, so that all
@@ -36,6 +37,14 @@ type Request struct {
 	// Due returns when the samples are needed, in seconds from now; nil: not soon.
 	Due    func(now time.Time) float64
 	remote bool // on behalf of another node
+}
+
+// due returns how long it is until the samples are needed; 0: that is not known.
+func (r *Request) due(now time.Time) time.Duration {
+	if r.Due == nil {
+		return 0
+	}
+	return time.Duration(min(r.Due(now), 3600) * float64(time.Second))
 }
 
 // urgent reports whether something waits for the samples.

@@ -144,7 +144,7 @@ func (p *fakePeer) Arrival(int, int64, float64) (float64, bool) { return 0, true
 
 func (p *fakePeer) Nodes() int { return 4 }
 
-func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, _ time.Duration) (
+func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, _, _ time.Duration) (
 	int, uint32, time.Duration, error,
 ) {
 	copy(dst, p.data(id))

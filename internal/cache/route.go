@@ -142,10 +142,8 @@ func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
 	candidates []perfmodel.Candidate,
 ) int {
 	for i, tier := range tiers {
-		if i == chosen || tier == Peer { // other nodes' estimates are kept current by Peers
-			continue
-		}
-		if idle := c.meters[tier].Idle(now); idle < meter.Rest(candidates[i].Arrival) {
+		if i == chosen || tier == Peer || // other nodes' estimates are kept current by Peers
+			c.meters[tier].Idle(now) < meter.Rest(candidates[i].Arrival) {
 			continue
 		}
 		if tier == Source {

@@ -25,7 +25,7 @@ func (p farPeer) Arrival(int, int64, float64) (float64, bool) { return float64(p
 
 func (farPeer) Nodes() int { return 2 }
 
-func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _ time.Duration) (
+func (p farPeer) Fetch(_ context.Context, id int, dst []byte, _, _ time.Duration) (
 	int, uint32, time.Duration, error,
 ) {
 	copy(dst, content(id, int64(len(dst))))

@@ -109,11 +109,11 @@ type slowPeer struct {
 	gate chan struct{}
 }
 
-func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte, source time.Duration) (
+func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte, source, due time.Duration) (
 	int, uint32, time.Duration, error,
 ) {
 	<-p.gate
-	return p.fakePeer.Fetch(ctx, id, dst, source)
+	return p.fakePeer.Fetch(ctx, id, dst, source, due)
 }
 
 // TestRemoteReadsDoNotWaitForAnotherNode checks that a sample that this node is fetching from

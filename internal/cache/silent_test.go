@@ -124,6 +124,24 @@ func TestHungClassIsBypassed(t *testing.T) {
 	})
 }
 
+// TestSlowSourceLeavesTimeForItself: however slow the source is thought to be, a class that hangs
+// is given up in time to read the source before a read may take no longer.
+func TestSlowSourceLeavesTimeForItself(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, h := newHanging(t, plain(8))
+		defer g.close()
+		g.cache.timeout = 5 * time.Second
+		g.cache.meters[Source].Know(perfmodel.GivenRate(1, 60))
+		resume := h.hang()
+		defer resume()
+		begin := time.Now()
+		s, err := g.cache.Fetch(t.Context(), &Request{Due: soon(1e6)}, 0, make([]byte, 100))
+		if took := time.Since(begin); err != nil || s.From != Source || took > 5*time.Second/2 {
+			t.Errorf("the sample is from %v after %v: %v", s.From, took, err)
+		}
+	})
+}
+
 // TestHungClassWhenTheCacheIsClosed checks that Close takes a bounded time if reads of a class, or
 // writes to it, hang, and says which class it is.
 func TestHungClassWhenTheCacheIsClosed(t *testing.T) {

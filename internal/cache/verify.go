@@ -23,11 +23,7 @@ func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from
 	}
 	if got != want {
 		return &digests.VerifyError{
-			Sample: id,
-			Path:   c.path(id),
-			From:   c.TierName(from),
-			Got:    got,
-			Want:   want,
+			Sample: id, Path: c.path(id), From: c.TierName(from), Got: got, Want: want,
 		}
 	}
 	return nil

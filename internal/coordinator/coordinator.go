@@ -133,7 +133,7 @@ func (c *Coordinator) connect() {
 		fetchers[n] = c.clients[n]
 	}
 	c.peers = breaker.NewSet(breaker.Options{
-		Node: c.me, Peers: fetchers,
+		Node: c.me, Peers: fetchers, Timeout: c.o.SourceTimeout,
 		Tell: func(node int, text string) {
 			c.o.Log.Warn("node " + strconv.Itoa(node) + " " + text)
 		},

@@ -39,6 +39,7 @@ type Options struct {
 	Interface     string
 	Network       Network       // how nodes reach each other; nil: the system's network
 	Timeout       time.Duration // how long nodes wait for each other at the start
+	SourceTimeout time.Duration // of a read of a sample; 0: no limit
 	TLS           bool
 	Cert, Key, CA string // files; empty: keys are generated
 	Local         Job

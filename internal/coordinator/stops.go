@@ -17,6 +17,8 @@ const stoppedPause = 250 * time.Millisecond
 func (c *Coordinator) broadcastStops(ctx context.Context) {
 	heard := make([]int, c.nodes()) // by node, the version of the list that it received last
 	for {
+		// Asked before the list is taken: one that was taken before ctx ended may lack the last stop.
+		ended := ctx.Err() != nil
 		list, version, changed := c.o.Stops.Own()
 		var again <-chan time.Time
 		if c.untold(heard, version) {
@@ -29,7 +31,7 @@ func (c *Coordinator) broadcastStops(ctx context.Context) {
 				again = time.After(stoppedPause)
 			}
 		}
-		if ctx.Err() != nil {
+		if ended {
 			return
 		}
 		select {

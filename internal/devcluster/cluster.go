@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/wholefile"
 )
 
 // Cluster is several nodes on this machine. New creates one, and Close removes it and kills
@@ -100,7 +102,7 @@ func (c *Cluster) start() error {
 	if err != nil {
 		return err
 	}
-	c.state, err = newStateFile(s)
+	c.state, err = newStateFile(wholefile.System{}, s)
 	return err
 }
 

@@ -11,6 +11,8 @@ import (
 	"syscall"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/wholefile"
 )
 
 // stateVersion is the version of state files.
@@ -80,34 +82,32 @@ func stateDir() (string, error) {
 // stateFile is the state file of a run of this process.
 type stateFile struct {
 	path string
-	file *os.File // holds the lock
+	file wholefile.File // holds the lock
 }
 
 // newStateFile writes a state file, which is locked before it gets its name.
-func newStateFile(s state) (*stateFile, error) {
+func newStateFile(disk wholefile.Disk, s state) (*stateFile, error) {
 	dir, err := stateDir()
 	if err != nil {
 		return nil, err
 	}
-	f, err := os.CreateTemp(dir, ".new-*")
+	in, err := os.Open(dir)
 	if err != nil {
-		return nil, fmt.Errorf("create a state file: %w", err)
+		return nil, fmt.Errorf("open the directory of running clusters: %w", err)
 	}
-	defer os.Remove(f.Name())
+	defer in.Close()
 	path := filepath.Join(dir, s.Run+".json")
-	err = flock(f, unix.LOCK_EX|unix.LOCK_NB)
-	if err == nil {
-		err = json.NewEncoder(f).Encode(s)
-	}
-	if err == nil {
-		err = os.Link(f.Name(), path)
+	f, err := wholefile.Create(disk, int(in.Fd()), path, 0o600, func(f wholefile.File) error {
+		if err := flock(f, unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			return err
+		}
+		return json.NewEncoder(f).Encode(s)
+	})
+	if errors.Is(err, os.ErrExist) {
+		return nil, fmt.Errorf("a run named %q is running already (%s); choose another name", s.Run,
+			path)
 	}
 	if err != nil {
-		f.Close()
-		if errors.Is(err, os.ErrExist) {
-			return nil, fmt.Errorf("a run named %q is running already (%s); choose another name",
-				s.Run, path)
-		}
 		return nil, fmt.Errorf("write %s: %w", path, err)
 	}
 	return &stateFile{path, f}, nil
@@ -127,7 +127,7 @@ func (s *stateFile) remove() error {
 }
 
 // flock calls flock(2), and repeats it if a signal interrupts it.
-func flock(f *os.File, how int) error {
+func flock(f interface{ Fd() uintptr }, how int) error {
 	for {
 		if err := unix.Flock(int(f.Fd()), how); !errors.Is(err, unix.EINTR) {
 			return err

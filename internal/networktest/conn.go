@@ -5,25 +5,65 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"sync"
 	"syscall"
 	"time"
 )
 
-const (
-	wayBytes    = 256 << 10 // buffer of a connection, each way
-	socketHolds = 1000      // datagrams that a socket buffers
-)
+const wayBytes = 256 << 10 // buffer of a connection, each way
 
 // way is one direction of a connection; guarded by the network's mu.
 type way struct {
-	data  []byte // written and not yet read
-	ended bool   // the writing end has closed
-	deaf  bool   // the reading end has closed
+	network  *Network
+	from, to netip.Addr
+	changed  *sync.Cond
+	chunks   []chunk // written and not yet read
+	size     int     // bytes in chunks
+	deaf     bool    // the reading end has closed
+	reset    bool    // the connection is broken
+}
+
+// chunk is a piece of what was written.
+type chunk struct {
+	data []byte
+	end  bool      // the writing end has closed
+	at   time.Time // when it arrives; zero: it has
+}
+
+// way returns a direction of a new connection.
+func (n *Network) way(from, to netip.Addr) *way {
+	return &way{network: n, from: from, to: to, changed: sync.NewCond(&n.mu)}
+}
+
+// send adds a chunk; mu is held.
+func (w *way) send(c chunk) {
+	c.at = w.network.links[pair{w.from, w.to}].arrives(len(c.data))
+	if last := len(w.chunks) - 1; last >= 0 && c.at.Before(w.chunks[last].at) {
+		c.at = w.chunks[last].at // bytes stay in order if the link has become faster
+	}
+	w.chunks = append(w.chunks, c)
+	w.size += len(c.data)
+	if left := time.Until(c.at); !c.at.IsZero() && left > 0 {
+		time.AfterFunc(left, w.wake)
+		return
+	}
+	w.changed.Broadcast()
+}
+
+func (w *way) wake() {
+	w.network.mu.Lock()
+	defer w.network.mu.Unlock()
+	w.changed.Broadcast()
+}
+
+// arrived reports whether there is something to read; mu is held.
+func (w *way) arrived() bool {
+	return len(w.chunks) > 0 && !w.chunks[0].at.After(time.Now()) && w.network.reaches(w.from, w.to)
 }
 
 // conn is one end of a connection; closed and the deadlines are guarded by the network's mu.
 type conn struct {
-	network       *Network
+	host          *Host
 	local, remote netip.AddrPort
 	in, out       *way
 	closed        bool
@@ -31,51 +71,59 @@ type conn struct {
 }
 
 func (c *conn) Read(b []byte) (int, error) {
-	n := c.network
+	n := c.host.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for {
-		switch arrives := n.reaches(c.remote.Addr(), c.local.Addr()); {
+		switch {
 		case c.closed:
 			return 0, c.failed("read", net.ErrClosed)
 		case c.read.passed():
 			return 0, c.failed("read", os.ErrDeadlineExceeded)
+		case c.in.reset:
+			return 0, c.failed("read", os.NewSyscallError("read", syscall.ECONNRESET))
 		case len(b) == 0:
 			return 0, nil
-		case arrives && len(c.in.data) > 0:
-			got := copy(b, c.in.data)
-			c.in.data = c.in.data[got:]
-			n.changed.Broadcast()
+		case c.in.arrived():
+			first := &c.in.chunks[0]
+			if first.end {
+				return 0, io.EOF
+			}
+			got := copy(b, first.data)
+			if first.data = first.data[got:]; len(first.data) == 0 {
+				c.in.chunks = c.in.chunks[1:]
+			}
+			c.in.size -= got
+			c.in.changed.Broadcast()
 			return got, nil
-		case arrives && c.in.ended:
-			return 0, io.EOF
 		}
-		n.changed.Wait()
+		c.in.changed.Wait()
 	}
 }
 
 func (c *conn) Write(b []byte) (written int, err error) {
-	n := c.network
+	n := c.host.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for {
-		switch arrives := n.reaches(c.local.Addr(), c.remote.Addr()); {
+		switch answers := n.reaches(c.remote.Addr(), c.local.Addr()); {
 		case c.closed:
 			return written, c.failed("write", net.ErrClosed)
 		case c.write.passed():
 			return written, c.failed("write", os.ErrDeadlineExceeded)
-		case arrives && c.out.deaf:
+		case c.out.reset:
+			return written, c.failed("write", os.NewSyscallError("write", syscall.ECONNRESET))
+		case answers && c.out.deaf:
 			return written, c.failed("write", os.NewSyscallError("write", syscall.EPIPE))
 		case len(b) == 0:
 			return written, nil
 		}
-		if room := min(wayBytes-len(c.out.data), len(b)); room > 0 {
-			c.out.data = append(c.out.data, b[:room]...)
+		if room := min(wayBytes-c.out.size, len(b)); room > 0 {
+			c.out.send(chunk{data: append([]byte(nil), b[:room]...)})
 			b, written = b[room:], written+room
-			n.changed.Broadcast()
 			continue
 		}
-		n.changed.Wait()
+		c.out.changed.Wait()
 	}
 }
 
@@ -84,8 +132,9 @@ func (c *conn) failed(op string, err error) error {
 }
 
 func (c *conn) Close() error {
-	c.network.mu.Lock()
-	defer c.network.mu.Unlock()
+	n := c.host.network
+	n.mu.Lock()
+	defer n.mu.Unlock()
 	if c.closed {
 		return c.failed("close", net.ErrClosed)
 	}
@@ -95,88 +144,36 @@ func (c *conn) Close() error {
 
 // end closes this end; mu is held.
 func (c *conn) end() {
-	c.closed, c.out.ended, c.in.deaf = true, true, true
-	c.network.changed.Broadcast()
+	c.closed, c.in.deaf = true, true
+	c.out.send(chunk{end: true})
+	delete(c.host.network.conns, c)
+	for _, d := range []*deadline{&c.read, &c.write} {
+		if d.timer != nil {
+			d.timer.Stop()
+		}
+	}
+	c.in.changed.Broadcast()
+	c.out.changed.Broadcast()
 }
 
 func (c *conn) LocalAddr() net.Addr  { return net.TCPAddrFromAddrPort(c.local) }
 func (c *conn) RemoteAddr() net.Addr { return net.TCPAddrFromAddrPort(c.remote) }
 
 func (c *conn) SetDeadline(t time.Time) error {
-	c.read.set(c.network, t)
-	c.write.set(c.network, t)
+	_ = c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+func (c *conn) SetReadDeadline(t time.Time) error {
+	c.host.network.mu.Lock()
+	defer c.host.network.mu.Unlock()
+	c.read.set(c.in.changed, t)
 	return nil
 }
 
-func (c *conn) SetReadDeadline(t time.Time) error  { c.read.set(c.network, t); return nil }
-func (c *conn) SetWriteDeadline(t time.Time) error { c.write.set(c.network, t); return nil }
-
-// socket sends and receives datagrams; closed, queue and read are guarded by the network's mu.
-type socket struct {
-	network *Network
-	at      netip.AddrPort
-	closed  bool
-	queue   []datagram
-	read    deadline
-}
-
-type datagram struct {
-	data []byte
-	from netip.AddrPort
-}
-
-func (s *socket) ReadFrom(b []byte) (int, net.Addr, error) {
-	n := s.network
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for {
-		switch {
-		case s.closed:
-			return 0, nil, net.ErrClosed
-		case s.read.passed():
-			return 0, nil, os.ErrDeadlineExceeded
-		case len(s.queue) > 0:
-			d := s.queue[0]
-			s.queue = s.queue[1:]
-			return copy(b, d.data), net.UDPAddrFromAddrPort(d.from), nil
-		}
-		n.changed.Wait()
-	}
-}
-
-func (s *socket) WriteTo(b []byte, address net.Addr) (int, error) {
-	to, err := netip.ParseAddrPort(address.String())
-	if err != nil {
-		return 0, err
-	}
-	n := s.network
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if s.closed {
-		return 0, net.ErrClosed
-	}
-	if at := n.packets[to]; at != nil && len(at.queue) < socketHolds &&
-		n.reaches(s.at.Addr(), to.Addr()) {
-		at.queue = append(at.queue, datagram{append([]byte(nil), b...), s.at})
-		n.changed.Broadcast()
-	}
-	return len(b), nil
-}
-
-func (s *socket) Close() error {
-	n := s.network
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if s.closed {
-		return net.ErrClosed
-	}
-	s.closed = true
-	delete(n.packets, s.at)
-	n.changed.Broadcast()
+func (c *conn) SetWriteDeadline(t time.Time) error {
+	c.host.network.mu.Lock()
+	defer c.host.network.mu.Unlock()
+	c.write.set(c.out.changed, t)
 	return nil
 }
-
-func (s *socket) LocalAddr() net.Addr                { return net.UDPAddrFromAddrPort(s.at) }
-func (s *socket) SetReadDeadline(t time.Time) error  { s.read.set(s.network, t); return nil }
-func (s *socket) SetDeadline(t time.Time) error      { return s.SetReadDeadline(t) }
-func (s *socket) SetWriteDeadline(_ time.Time) error { return nil } // a datagram never waits

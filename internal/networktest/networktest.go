@@ -3,17 +3,20 @@
 // and reconnected. So a test can run several nodes in one process and, in a testing/synctest
 // bubble, in virtual time.
 //
-// A connection has a buffer each way and delivers at once what the other end has written. While
+// A connection has a buffer each way and delivers at once what the other end has written, unless
+// the link between the hosts says otherwise (Link): links delay, limit, cut one way and lose. While
 // either end is disconnected nothing arrives, not even that the other end has closed. Nothing is
-// lost but datagrams: those to a disconnected host, to a port without a listener, and over a
-// socket's buffer.
+// lost but datagrams: those to a disconnected host, to a port without a listener, over a socket's
+// buffer, and those that a link loses. Connections break if they are reset (Reset), or with their
+// host (Kill).
 //
-// The package starts no goroutine. All methods are safe for concurrent use.
+// The package starts no goroutine but timers. All methods are safe for concurrent use.
 package networktest
 
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
@@ -25,11 +28,14 @@ import (
 // Network is a set of hosts that reach each other.
 type Network struct {
 	mu      sync.Mutex // guards the state of the network and of all that belongs to it
-	changed *sync.Cond // the state has changed
+	changed *sync.Cond // links or hosts have changed; calls that wait for a host wait here
 	ports   uint16     // the last port that was chosen
 	streams map[netip.AddrPort]*listener
 	packets map[netip.AddrPort]*socket
+	conns   map[*conn]bool // those that are open
 	cut     map[netip.Addr]bool
+	links   map[pair]*link
+	random  *rand.Rand // decides which datagrams are lost
 }
 
 // New returns a network without hosts.
@@ -37,38 +43,25 @@ func New() *Network {
 	n := &Network{
 		ports:   40000,
 		streams: map[netip.AddrPort]*listener{}, packets: map[netip.AddrPort]*socket{},
-		cut: map[netip.Addr]bool{},
+		conns: map[*conn]bool{},
+		cut:   map[netip.Addr]bool{}, links: map[pair]*link{},
+		random: rand.New(rand.NewPCG(0, 0)),
 	}
 	n.changed = sync.NewCond(&n.mu)
 	return n
 }
 
-// Cut disconnects a host from all others.
-func (n *Network) Cut(ip string) { n.set(ip, true) }
-
-// Join reconnects a host that Cut disconnected.
-func (n *Network) Join(ip string) { n.set(ip, false) }
-
-func (n *Network) set(ip string, cut bool) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.cut[netip.MustParseAddr(ip)] = cut
-	n.changed.Broadcast()
-}
-
-// reaches reports whether what from sends arrives at to; mu is held.
-func (n *Network) reaches(from, to netip.Addr) bool {
-	return from == to || !n.cut[from] && !n.cut[to]
-}
-
-// Host is one host of the network, with one address.
+// Host is one host of the network, with one address, from when it starts until it is killed.
 type Host struct {
 	network *Network
 	ip      netip.Addr
+	dead    bool // guarded by the network's mu
 }
 
-// Host returns the host with an IP address.
-func (n *Network) Host(ip string) *Host { return &Host{n, netip.MustParseAddr(ip)} }
+// Host returns the host with an IP address. After Kill it is the host that was started again.
+func (n *Network) Host(ip string) *Host {
+	return &Host{network: n, ip: netip.MustParseAddr(ip)}
+}
 
 // bind returns the address that host:port means to the host; taken reports whether an address is in
 // use. mu is held.
@@ -76,6 +69,9 @@ func (h *Host) bind(address string, taken func(netip.AddrPort) bool) (netip.Addr
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
 		return netip.AddrPort{}, err
+	}
+	if h.dead {
+		return netip.AddrPort{}, syscall.ENETDOWN
 	}
 	if ip, err := netip.ParseAddr(host); host != "" &&
 		(err != nil || ip != h.ip && !ip.IsUnspecified()) {
@@ -105,7 +101,7 @@ func (h *Host) Listen(address string) (net.Listener, error) {
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "tcp", Err: os.NewSyscallError("bind", err)}
 	}
-	l := &listener{network: n, at: at}
+	l := &listener{host: h, at: at, changed: sync.NewCond(&n.mu)}
 	n.streams[at] = l
 	return l, nil
 }
@@ -126,10 +122,14 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	defer stop()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	for ctx.Err() == nil && !n.reaches(h.ip, to.Addr()) {
+	// A connection takes an answer, so both ways must be open.
+	for ctx.Err() == nil && !h.dead && !(n.reaches(h.ip, to.Addr()) && n.reaches(to.Addr(), h.ip)) {
 		n.changed.Wait()
 	}
-	if ctx.Err() != nil {
+	switch {
+	case h.dead:
+		return nil, failed(os.NewSyscallError("connect", syscall.ENETDOWN))
+	case ctx.Err() != nil:
 		return nil, failed(fmt.Errorf("i/o timeout: %w", ctx.Err()))
 	}
 	l := n.streams[to]
@@ -138,10 +138,13 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 	n.ports++
 	from := netip.AddrPortFrom(h.ip, n.ports)
-	up, down := &way{}, &way{}
-	l.waiting = append(l.waiting, &conn{network: n, local: to, remote: from, in: up, out: down})
-	n.changed.Broadcast()
-	return &conn{network: n, local: from, remote: to, in: down, out: up}, nil
+	up, down := n.way(h.ip, to.Addr()), n.way(to.Addr(), h.ip)
+	near := &conn{host: h, local: from, remote: to, in: down, out: up}
+	far := &conn{host: l.host, local: to, remote: from, in: up, out: down}
+	n.conns[near], n.conns[far] = true, true
+	l.waiting = append(l.waiting, far)
+	l.changed.Broadcast()
+	return near, nil
 }
 
 // ListenPacket listens for datagrams on host:port, as Listen does for connections.
@@ -153,25 +156,26 @@ func (h *Host) ListenPacket(address string) (net.PacketConn, error) {
 	if err != nil {
 		return nil, &net.OpError{Op: "listen", Net: "udp", Err: os.NewSyscallError("bind", err)}
 	}
-	s := &socket{network: n, at: at}
+	s := &socket{host: h, at: at, changed: sync.NewCond(&n.mu)}
 	n.packets[at] = s
 	return s, nil
 }
 
 // listener accepts connections; closed and waiting are guarded by the network's mu.
 type listener struct {
-	network *Network
+	host    *Host
 	at      netip.AddrPort
+	changed *sync.Cond
 	closed  bool
 	waiting []*conn
 }
 
 func (l *listener) Accept() (net.Conn, error) {
-	n := l.network
+	n := l.host.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for !l.closed && len(l.waiting) == 0 {
-		n.changed.Wait()
+		l.changed.Wait()
 	}
 	if l.closed {
 		return nil, net.ErrClosed
@@ -183,38 +187,52 @@ func (l *listener) Accept() (net.Conn, error) {
 
 // Close stops listening and ends the connections that were not accepted.
 func (l *listener) Close() error {
-	n := l.network
+	n := l.host.network
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if l.closed {
 		return net.ErrClosed
 	}
+	l.end()
+	return nil
+}
+
+// end is Close without the check; mu is held.
+func (l *listener) end() {
 	l.closed = true
-	delete(n.streams, l.at)
+	delete(l.host.network.streams, l.at)
 	for _, c := range l.waiting {
 		c.end()
 	}
-	n.changed.Broadcast()
-	return nil
+	l.changed.Broadcast()
 }
 
 func (l *listener) Addr() net.Addr { return net.TCPAddrFromAddrPort(l.at) }
 
 // deadline is when a blocked call times out; zero means never.
-type deadline struct{ at time.Time }
+type deadline struct {
+	at    time.Time
+	timer *time.Timer // wakes blocked calls when it passes; nil: none was needed yet
+}
 
-// set sets the deadline, and wakes blocked calls when it passes.
-func (d *deadline) set(n *Network, at time.Time) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+// set sets the deadline; changed is what blocked calls wait for. mu, which changed uses, is held.
+func (d *deadline) set(changed *sync.Cond, at time.Time) {
 	d.at = at
-	n.changed.Broadcast()
-	if left := time.Until(at); !at.IsZero() && left > 0 {
-		time.AfterFunc(left, func() {
-			n.mu.Lock()
-			defer n.mu.Unlock()
-			n.changed.Broadcast()
+	changed.Broadcast()
+	left := time.Until(at)
+	switch {
+	case at.IsZero() || left <= 0:
+		if d.timer != nil {
+			d.timer.Stop()
+		}
+	case d.timer == nil:
+		d.timer = time.AfterFunc(left, func() {
+			changed.L.Lock()
+			defer changed.L.Unlock()
+			changed.Broadcast()
 		})
+	default:
+		d.timer.Reset(left)
 	}
 }
 

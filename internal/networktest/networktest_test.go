@@ -139,6 +139,104 @@ func TestNothingArrivesAtADisconnectedHost(t *testing.T) {
 	})
 }
 
+// TestLinks checks what links do to a connection and to datagrams, each way.
+func TestLinks(t *testing.T) {
+	const here, there = "10.0.0.2", "10.0.0.1"
+	for name, c := range map[string]struct {
+		link    Link
+		takes   time.Duration // for 1000 bytes from here to there; 0: at once
+		arrives bool
+	}{
+		"none":  {Link{}, 0, true},
+		"delay": {Link{Delay: time.Second}, time.Second, true},
+		"rate":  {Link{Rate: 500}, 2 * time.Second, true},
+		"both":  {Link{Delay: time.Second, Rate: 500}, 3 * time.Second, true},
+		"cut":   {Link{Cut: true}, time.Hour, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := New()
+			near, far := connected(t, n)
+			n.Set(here, there, c.link)
+			began := time.Now()
+			_ = far.SetReadDeadline(began.Add(time.Hour))
+			_, _ = near.Write(make([]byte, 1000))
+			_, err := io.ReadFull(far, make([]byte, 1000))
+			if took := time.Since(began); (err == nil) != c.arrives || took != c.takes {
+				t.Errorf("%s: %v after %v, want %v", name, err, took, c.takes)
+			}
+			began = time.Now()
+			_, _ = far.Write([]byte{1})
+			if _, err := near.Read(make([]byte, 1)); err != nil || !began.Equal(time.Now()) {
+				t.Errorf("%s: the way back: %v after %v", name, err, time.Since(began))
+			}
+			n.Set(here, there, Link{})
+			_ = far.SetReadDeadline(time.Time{})
+			if !c.arrives {
+				if _, err := io.ReadFull(far, make([]byte, 1000)); err != nil {
+					t.Errorf("%s: after the link was mended: %v", name, err)
+				}
+			}
+			_, _ = near.Close(), far.Close()
+		})
+	}
+}
+
+// TestConnectionsBreak: those between two hosts by Reset, those of a host by Kill, which also ends
+// what it listens on. A host that was killed and started again is another one.
+func TestConnectionsBreak(t *testing.T) {
+	for name, breaks := range map[string]func(n *Network, h *Host){
+		"reset": func(n *Network, _ *Host) { n.Reset("10.0.0.1", "10.0.0.2") },
+		"kill":  func(n *Network, h *Host) { n.Kill(h) },
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			n := New()
+			host := n.Host("10.0.0.1")
+			l, err := host.Listen(":80")
+			if err != nil {
+				t.Fatal(err)
+			}
+			near, err := n.Host("10.0.0.2").Dial(t.Context(), "10.0.0.1:80")
+			if err != nil {
+				t.Fatal(err)
+			}
+			time.AfterFunc(time.Second, func() { breaks(n, host) })
+			if _, err := near.Read(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s: Read: %v", name, err)
+			}
+			if _, err := near.Write(make([]byte, 1)); !errors.Is(err, syscall.ECONNRESET) {
+				t.Errorf("%s: Write: %v", name, err)
+			}
+			_ = l.Close()
+			_, err = host.Listen(":80")
+			if killed := name == "kill"; killed != errors.Is(err, syscall.ENETDOWN) {
+				t.Errorf("%s: Listen: %v", name, err)
+			} else if _, err := n.Host("10.0.0.1").Listen(":81"); err != nil {
+				t.Errorf("%s: Listen after the start: %v", name, err)
+			}
+			_ = near.Close()
+		})
+	}
+}
+
+func TestLossOfDatagrams(t *testing.T) {
+	n := New()
+	here, err := n.Host("10.0.0.1").ListenPacket(":7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	there, err := n.Host("10.0.0.2").ListenPacket(":0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Set("10.0.0.2", "10.0.0.1", Link{Loss: 0.5})
+	for range 200 {
+		_, _ = there.WriteTo([]byte{1}, here.LocalAddr())
+	}
+	if got := len(here.(*socket).queue); got < 60 || got > 140 {
+		t.Errorf("%d of 200 datagrams arrived over a link that loses half", got)
+	}
+}
+
 func TestDatagramsArriveOrAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New()

@@ -24,20 +24,23 @@ const (
 // one. They are ordered by what their reads cost others, least first: own classes, another node,
 // the source. due is when the sample is needed, in seconds from now.
 //
-// Of the tiers that deliver in time, it takes the one that costs others least. If none does, it
+// Of the tiers that deliver in time, it takes the one that costs others least, unless it delays
+// them for longer than the sample would be late from a tier before it. If none delivers in time, it
 // takes the fastest, where the delay that a read causes to others counts as its own. So copies
 // spare the source as long as they keep up; if they do not, tiers work in parallel, each with as
 // many reads as make all of them equally late.
 func Choose(due float64, candidates []Candidate) int {
-	for i := range candidates {
-		if candidates[i].Arrival <= due {
-			return i
-		}
-	}
 	best := 0
-	for i := 1; i < len(candidates); i++ {
-		mine := candidates[i].Arrival + candidates[i].Charge
-		if mine*advantage+leastGain < candidates[best].Arrival+candidates[best].Charge {
+	for i := range candidates {
+		it, than := &candidates[i], &candidates[best]
+		if than.Arrival <= due {
+			break
+		}
+		better := (it.Arrival+it.Charge)*advantage+leastGain < than.Arrival+than.Charge
+		if it.Arrival <= due { // it saves only how late the other one is
+			better = due+it.Charge < than.Arrival+than.Charge
+		}
+		if better {
 			best = i
 		}
 	}

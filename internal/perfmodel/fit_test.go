@@ -162,6 +162,8 @@ func TestChoose(t *testing.T) {
 		{"all late: the fastest", 0, 2, 1, 3, 0, peer},
 		{"all late, the source fastest", 0, 2, 1, 0.1, 0, source},
 		{"others would wait for the source longer than is saved", 0, 2, 1, 0.1, 1, peer},
+		{"in time, for longer than that", 0.8, 2, 1, 0.1, 0.5, peer},
+		{"in time, for less", 0.8, 2, 1.9, 0.1, 0.5, source},
 		{"hardly faster", 0, 1, 0.9, 0.85, 0, file},
 	} {
 		got := Choose(c.due, []Candidate{

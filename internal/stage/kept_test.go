@@ -253,7 +253,7 @@ func (everything) Arrival(int, int64, float64) (float64, bool) { return 0, true 
 
 func (everything) Nodes() int { return 2 }
 
-func (everything) Fetch(_ context.Context, id int, dst []byte, _ time.Duration) (
+func (everything) Fetch(_ context.Context, id int, dst []byte, _, _ time.Duration) (
 	int, uint32, time.Duration, error,
 ) {
 	copy(dst, cachetest.Content(id, int64(len(dst))))

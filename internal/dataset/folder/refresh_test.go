@@ -232,7 +232,7 @@ func TestUnusableIndexesAreRebuilt(t *testing.T) {
 			t.Errorf("%s: it was not rewritten: %v", what, err)
 		}
 	}
-	leftovers, err := filepath.Glob(tr.path(".hdmlp-index-*"))
+	leftovers, err := filepath.Glob(tr.path(".hdmlp-*.tmp"))
 	if err != nil || len(leftovers) > 0 {
 		t.Errorf("left over: %v", leftovers)
 	}

@@ -36,8 +36,10 @@ type Cache struct {
 }
 
 // Existing opens a cache. Errors: fs.ErrNotExist, ErrNoCache, *storageclass.UnsafeError.
-func Existing(path string) (*Cache, error) {
-	dir, err := disk.OpenCache(disk.System{}, path)
+func Existing(path string) (*Cache, error) { return existing(disk.System{}, path) }
+
+func existing(d disk.Disk, path string) (*Cache, error) {
+	dir, err := disk.OpenCache(d, path)
 	if err != nil {
 		return nil, err
 	}
@@ -310,5 +312,12 @@ func (c *Cache) Remove(fingerprint [16]byte) (kept bool, err error) {
 	return c.dir.Has(storeName(fingerprint))
 }
 
-// RemoveMarker deletes the marker; the directory is then no longer a cache.
-func (c *Cache) RemoveMarker() error { return c.dir.Remove(markerName) }
+// RemoveMarker deletes the marker; the directory is then no longer a cache. The removal of stores
+// is made durable first: a power failure must not leave any without a marker, as the directory
+// would be refused.
+func (c *Cache) RemoveMarker() error {
+	if err := c.dir.Sync(); err != nil {
+		return err
+	}
+	return c.dir.Remove(markerName)
+}

@@ -67,6 +67,20 @@ func (d *faulty) Remove(dir int, name string) error {
 	return d.Disk.Remove(dir, name)
 }
 
+func (d *faulty) Mkdir(dir int, name string) error {
+	if err := d.ask("mkdir", name); err != nil {
+		return err
+	}
+	return d.Disk.Mkdir(dir, name)
+}
+
+func (d *faulty) Sync(dir int) error {
+	if err := d.ask("sync", ""); err != nil {
+		return err
+	}
+	return d.Disk.Sync(dir)
+}
+
 func (d *faulty) Free(dir int) (free, total int64, err error) {
 	if err := d.ask("free", ""); err != nil {
 		return 0, 0, err
@@ -115,6 +129,13 @@ func (f *faultyFile) Truncate(size int64) error {
 		return err
 	}
 	return f.File.Truncate(size)
+}
+
+func (f *faultyFile) Sync() error {
+	if err := f.disk.ask("sync", f.name); err != nil {
+		return err
+	}
+	return f.File.Sync()
 }
 
 // on fails one kind of operation on one file.
@@ -332,4 +353,23 @@ func faultAt(t *testing.T, fault error, at int) (failed bool) {
 		complain("%v", err)
 	}
 	return failed
+}
+
+// TestMarkerIsDurableBeforeStores: otherwise a power failure might leave stores with an empty
+// marker, or none, and the directory would be refused.
+func TestMarkerIsDurableBeforeStores(t *testing.T) {
+	d, ds := newFaulty(), storageclasstest.Uniform(1, 3, 1000)
+	var done []string
+	d.set(func(op, name string) error {
+		if op == "sync" || op == "mkdir" || op == "write" && name == "HDMLP-CACHE" {
+			done = append(done, op)
+		}
+		return nil
+	})
+	c, err := file.New(file.Options{Dir: t.TempDir(), Capacity: 1 << 20, Reserve: 1, Disk: d})
+	must(t, err)
+	storageclasstest.Close(t, storageclasstest.Open(t, c, ds, 1000), c)
+	if got := strings.Join(done, " "); got != "write sync sync mkdir" {
+		t.Errorf("got %s", got)
+	}
 }

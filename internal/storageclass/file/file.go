@@ -13,9 +13,10 @@
 //
 // The byte layout is in docs/FORMATS.md. Samples are found again after a restart, a crash or kill
 // -9: a sample's bytes are written before its journal record, and every Read verifies the sample's
-// digest, so a sample is either intact or not held. Nothing is synced to the disk (fsync): after a
-// power failure samples, or a whole store, may be missing or corrupt, and are read from the source
-// again.
+// digest, so a sample is either intact or not held. Only the marker is synced to the disk (fsync),
+// when it is created, and the removal of stores, before the marker is removed. After a power
+// failure samples, or a whole store, may be missing or corrupt, and are read from the source again;
+// files may even show those of a store that was removed, whose records have other checksums.
 //
 // A full disk costs only speed: from then on new samples are refused with ErrFull, and Warn is
 // called once.

@@ -15,7 +15,8 @@ const batch = 64
 // journal is the index file of an open store. Records are collected in memory and written in
 // batches; after a write that failed half-way they are written again at the same offset.
 type journal struct {
-	file disk.File
+	file        disk.File
+	fingerprint [16]byte // of the dataset
 
 	mu struct { // guards the following
 		invariants.Mutex[journal]
@@ -30,7 +31,7 @@ func (j *journal) add(flush bool, records ...layout.Record) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, r := range records {
-		j.mu.pending = r.AppendTo(j.mu.pending)
+		j.mu.pending = r.AppendTo(j.mu.pending, j.fingerprint)
 	}
 	if !flush && len(j.mu.pending) < batch*layout.RecordSize {
 		return nil

@@ -30,7 +30,7 @@ func TestIndexMatchesGoldenFile(t *testing.T) {
 		{ID: 7, Offset: 0, Length: layout.Dropped},
 	}
 	for _, r := range want {
-		index = r.AppendTo(index)
+		index = r.AppendTo(index, fingerprint)
 	}
 	golden, err := os.ReadFile("testdata/index")
 	if err != nil {
@@ -74,7 +74,7 @@ func TestOverlappingSamplesAreDropped(t *testing.T) {
 		{ID: 4, Offset: 90, Length: 40},
 		{ID: 0, Offset: 50},
 	} {
-		index = r.AppendTo(index)
+		index = r.AppendTo(index, ds.Fingerprint)
 	}
 	if err := errors.Join(
 		os.Mkdir(store, 0o700),
@@ -106,6 +106,26 @@ func TestOverlappingSamplesAreDropped(t *testing.T) {
 	}
 	if err := errors.Join(s.Close(), c.Close()); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestRecordsOfAnotherDatasetAreSkipped opens a store whose files show, from some record on, what
+// those of another dataset's store held, as they may after a power failure.
+func TestRecordsOfAnotherDatasetAreSkipped(t *testing.T) {
+	mine, other := [16]byte{1}, [16]byte{2}
+	index := layout.Header(mine, 3)
+	index = layout.Record{ID: 0, Length: 10}.AppendTo(index, mine)
+	index = layout.Record{ID: 1, Offset: 10, Length: 10}.AppendTo(index, other)
+	index = layout.Record{ID: 2, Offset: 20, Length: 10}.AppendTo(index, mine)
+	var got []uint32
+	end, fresh, err := layout.Read(bytes.NewReader(index), mine, 3, func(r layout.Record) {
+		got = append(got, r.ID)
+	})
+	if err != nil || fresh || end != int64(len(index)) {
+		t.Fatalf("end %d, fresh %v, %v", end, fresh, err)
+	}
+	if diff := cmp.Diff([]uint32{0, 2}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -41,7 +41,13 @@ func (c *Class) takeDirectory() (err error) {
 	if err != nil {
 		return err
 	}
-	if err := lockMarker(marker, other != ""); err != nil {
+	err = lockMarker(marker, other != "")
+	if err == nil && other == "" {
+		// A power failure must not leave what is created next without a marker: the directory would
+		// be refused from then on.
+		err = errors.Join(marker.Sync(), c.dir.Sync())
+	}
+	if err != nil {
 		_ = marker.Close()
 		return err
 	}
@@ -87,9 +93,10 @@ func Check(dir string) error {
 	return nil
 }
 
-// lockMarker locks the marker, checks its contents, and writes this process's ID into it. An empty
-// marker was left by a process that was killed while it created it. hasContents reports whether the
-// directory has other contents.
+// lockMarker locks the marker, checks its contents, and writes this process's ID into it.
+// hasContents reports whether the directory has other contents. If it has none, a marker that is
+// empty or does not begin like one was left by a process that was killed, or a power failure, while
+// the marker was created.
 func lockMarker(marker disk.File, hasContents bool) error {
 	err := disk.Flock(marker, unix.LOCK_EX)
 	for attempt := 1; errors.Is(err, unix.EWOULDBLOCK) && attempt < lockAttempts; attempt++ {
@@ -106,9 +113,10 @@ func lockMarker(marker disk.File, hasContents bool) error {
 		return fmt.Errorf("%w: it is being removed by `hdmlp cache rm`; try again", ErrInUse)
 	case err != nil:
 		return fmt.Errorf("lock %s: %w", marker.Name(), err)
-	case n == 0 && hasContents:
+	case !hasContents && !bytes.HasPrefix(text, []byte(markerName+" ")):
+	case n == 0:
 		return fmt.Errorf("%w: %s is empty", ErrNotOurs, markerName)
-	case n > 0 && !bytes.HasPrefix(text, []byte(markerVersion)):
+	case !bytes.HasPrefix(text, []byte(markerVersion)):
 		line, _, _ := bytes.Cut(text[:min(n, 80)], []byte("\n"))
 		return fmt.Errorf("%w of this version: %s contains %q, not %q", ErrNotOurs, markerName,
 			line, markerVersion[:len(markerVersion)-1])

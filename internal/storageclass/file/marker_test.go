@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -50,5 +51,33 @@ func TestRemovedMarkerIsNotLocked(t *testing.T) {
 	}
 	if err := lockMarker(marker, false); !errors.Is(err, ErrInUse) {
 		t.Errorf("locked: %v", err)
+	}
+}
+
+// TestTornMarkerIsReplaced: a power failure while the marker was created may have left anything in
+// it, and then there is nothing else in the directory. With contents the directory is not ours.
+func TestTornMarkerIsReplaced(t *testing.T) {
+	for _, torn := range []string{"", string(make([]byte, 126)), "noise", markerText[100:]} {
+		dir := t.TempDir()
+		path := filepath.Join(dir, markerName)
+		if err := os.WriteFile(path, []byte(torn), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		c, err := New(Options{Dir: dir, Reserve: 1, Disk: big{}})
+		if err != nil {
+			t.Errorf("%q: %v", torn, err)
+			continue
+		}
+		text, err := os.ReadFile(path)
+		if err := errors.Join(err, c.Close(), os.WriteFile(path, []byte(torn), 0o600),
+			os.Mkdir(filepath.Join(dir, "other"), 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		if markerPID(text) != strconv.Itoa(os.Getpid()) {
+			t.Errorf("%q: the marker is %q", torn, text)
+		}
+		if _, err := New(Options{Dir: dir, Reserve: 1, Disk: big{}}); !errors.Is(err, ErrNotOurs) {
+			t.Errorf("%q, with contents: %v", torn, err)
+		}
 	}
 }

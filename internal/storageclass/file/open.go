@@ -53,6 +53,7 @@ func newStore(c *Class, ds storageclass.Dataset) *store {
 		sums:        make([]atomic.Uint32, ds.Samples),
 		instances:   make([]atomic.Uint64, ds.Samples),
 		opens:       1,
+		journal:     journal{fingerprint: ds.Fingerprint},
 	}
 }
 
@@ -248,7 +249,7 @@ func (s *store) rewriteIndex(dir *disk.Directory) error {
 		_, _ = w.Write(layout.Record{
 			ID: uint32(id), Origin: s.origin(int(id)),
 			Offset: uint64(s.where[id].Load() - 1), Length: uint64(s.sampleSize(int(id))),
-		}.AppendTo(buffer))
+		}.AppendTo(buffer, s.fingerprint))
 	}
 	err = w.Flush()
 	if err == nil {

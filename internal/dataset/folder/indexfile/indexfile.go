@@ -6,7 +6,6 @@
 package indexfile
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -22,6 +21,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/wholefile"
 )
 
 // An index file comes with the dataset, which may be untrusted, so it is opened defensively:
@@ -62,6 +62,7 @@ type Files struct {
 	// called with the reason if an existing index file is not used; may be nil
 	Warn  func(text string)
 	Calls Calls
+	Disk  wholefile.Disk // writes; nil: the operating system's
 }
 
 // Calls monitors system calls, each of which may hang.
@@ -283,41 +284,19 @@ func (x *Files) replace(p Place, encode func(io.Writer) error) (err error) {
 	defer p.close(dir)
 	x.Calls.Begin("write", p.dir, p.name)
 	defer x.Calls.End()
-	name := HiddenName + "-" + rand.Text() + ".tmp"
-	fd, err := tree.RetryEINTR(func() (int, error) {
-		return unix.Openat(dir, name,
-			unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
-	})
-	if err != nil {
-		return err // the caller names the file that is to be replaced
-	}
-	file := os.NewFile(uintptr(fd), filepath.Join(p.dir, name))
-	defer func() {
-		if err != nil {
-			_ = file.Close()
-			_ = unix.Unlinkat(dir, name, 0)
-		}
-	}()
-	if err := encode(&writer{file, x.Calls, p}); err != nil {
-		return err
-	}
 	// The users who may read the dataset may read its index, and no others: it has the names of its
 	// files.
 	mode := os.FileMode(0o600)
 	if root, err := tree.StatOpen(x.RootFD); err == nil {
 		mode |= os.FileMode(root.Mode & 0o044)
 	}
-	if err := file.Chmod(mode); err != nil {
-		return err
+	disk := x.Disk
+	if disk == nil {
+		disk = wholefile.System{}
 	}
-	if err := file.Sync(); err != nil {
-		return err
-	}
-	if err := file.Close(); err != nil {
-		return err
-	}
-	// An existing file of that name, perhaps a link or a FIFO, is replaced and not opened.
-	return unix.Renameat(dir, name, dir, p.name)
+	return wholefile.Replace(disk, dir, p.Path(), mode, func(f wholefile.File) error {
+		return encode(&writer{f, x.Calls, p})
+	})
 }
 
 // tooLong adds the file size limit that was exceeded to err.
@@ -331,9 +310,9 @@ func tooLong(err error) error {
 	return err
 }
 
-// writer writes to a descriptor in monitored system calls.
+// writer writes to a file in monitored system calls.
 type writer struct {
-	file  *os.File
+	file  io.Writer
 	calls Calls
 	place Place
 }

@@ -177,7 +177,7 @@ func (d *Directory) Names() ([]string, error) {
 
 // Make opens the directory with this name below d, and creates it if it is missing.
 func (d *Directory) Make(name string) (*Directory, error) {
-	err := retry(func() error { return unix.Mkdirat(d.fd, name, 0o700) })
+	err := d.disk.Mkdir(d.fd, name)
 	if err != nil && !errors.Is(err, unix.EEXIST) {
 		return nil, &fs.PathError{Op: "mkdir", Path: filepath.Join(d.path, name), Err: err}
 	}
@@ -261,7 +261,15 @@ func (d *Directory) Remove(name string) error {
 }
 
 // RemoveEmpty deletes the directory with this name, if it is empty.
-func (d *Directory) RemoveEmpty(name string) { _ = unix.Unlinkat(d.fd, name, unix.AT_REMOVEDIR) }
+func (d *Directory) RemoveEmpty(name string) { _ = d.disk.RemoveDirectory(d.fd, name) }
+
+// Sync makes the directory's entries survive a power failure.
+func (d *Directory) Sync() error {
+	if err := d.disk.Sync(d.fd); err != nil {
+		return &fs.PathError{Op: "sync", Path: d.path, Err: err}
+	}
+	return nil
+}
 
 // Touch sets the directory's access and modification times.
 func (d *Directory) Touch(t time.Time) {

@@ -20,14 +20,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Disk opens, renames and removes files, and returns the free space. A directory is an open
-// descriptor, names are those of its entries, and errors are the system's (unix.ENOSPC, unix.EIO).
+// Disk performs what changes files and directories, and returns the free space. A directory is an
+// open descriptor, names are those of its entries, and errors are the system's (unix.ENOSPC,
+// unix.EIO).
 type Disk interface {
 	// Open is openat(2); files that it creates are accessible to their owner only. path is the
 	// file's Name.
 	Open(dir int, name, path string, flags int) (File, error)
 	Rename(dir int, from, to string) error
 	Remove(dir int, name string) error
+	Mkdir(dir int, name string) error // accessible to its owner only
+	RemoveDirectory(dir int, name string) error
+	// Sync makes the directory's entries survive a power failure (fsync(2)).
+	Sync(dir int) error
 	// Free returns the bytes of the directory's disk that this user can use, and its size.
 	Free(dir int) (free, total int64, err error)
 }
@@ -40,6 +45,7 @@ type File interface {
 	io.WriterAt
 	io.Closer
 	Truncate(size int64) error
+	Sync() error // fsync(2)
 	Stat() (fs.FileInfo, error)
 	Name() string
 	Fd() uintptr // for locks, and for Directory's checks
@@ -93,6 +99,26 @@ func (System) Rename(dir int, from, to string) error {
 // Remove implements Disk.
 func (System) Remove(dir int, name string) error {
 	return retry(func() error { return unix.Unlinkat(dir, name, 0) })
+}
+
+// Mkdir implements Disk.
+func (System) Mkdir(dir int, name string) error {
+	return retry(func() error { return unix.Mkdirat(dir, name, 0o700) })
+}
+
+// RemoveDirectory implements Disk.
+func (System) RemoveDirectory(dir int, name string) error {
+	return retry(func() error { return unix.Unlinkat(dir, name, unix.AT_REMOVEDIR) })
+}
+
+// Sync implements Disk. Some file systems cannot sync a directory, and say so: it is then as
+// durable as they make it.
+func (System) Sync(dir int) error {
+	err := retry(func() error { return unix.Fsync(dir) })
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOTSUP) {
+		return nil
+	}
+	return err
 }
 
 // Free implements Disk.

@@ -16,7 +16,7 @@ import (
 
 const (
 	indexMagic   = "HDMLPIDX"
-	indexVersion = 2 // 2 added places and instances
+	indexVersion = 3 // 2 added places and instances, 3 the dataset to the checksums of records
 
 	HeaderSize = 64         // bytes of the header
 	RecordSize = 40         // and of a record
@@ -33,11 +33,15 @@ type Record struct {
 	Origin storageclass.Origin
 }
 
-// AppendTo appends the encoded record:
+// AppendTo appends the encoded record of a dataset's index:
 //
 //	u32 id, u32 digest of the sample, u64 offset, u64 length, u32 place,
-//	u32 instance, u32 zero, u32 CRC-32C of the 36 bytes before
-func (r Record) AppendTo(b []byte) []byte {
+//	u32 instance, u32 zero, u32 CRC-32C of the fingerprint and the 36 bytes before
+//
+// The fingerprint is in the checksum because the file system may give the blocks of a removed store
+// to a new one, and after a power failure show the former contents in both its files. A record of
+// another dataset would then make that one's sample a sample of this one.
+func (r Record) AppendTo(b []byte, fingerprint [16]byte) []byte {
 	start := len(b)
 	b = binary.LittleEndian.AppendUint32(b, r.ID)
 	b = binary.LittleEndian.AppendUint32(b, r.Origin.Digest)
@@ -46,12 +50,17 @@ func (r Record) AppendTo(b []byte) []byte {
 	b = binary.LittleEndian.AppendUint32(b, r.Origin.Place)
 	b = binary.LittleEndian.AppendUint32(b, r.Origin.Instance)
 	b = binary.LittleEndian.AppendUint32(b, 0)
-	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b[start:], castagnoli))
+	return binary.LittleEndian.AppendUint32(b, checksum(b[start:], fingerprint))
+}
+
+// checksum returns the checksum of a record.
+func checksum(record []byte, fingerprint [16]byte) uint32 {
+	return crc32.Update(crc32.Checksum(fingerprint[:], castagnoli), castagnoli, record)
 }
 
 // decodeRecord decodes RecordSize bytes; ok is false if the checksum is wrong.
-func decodeRecord(b []byte) (r Record, ok bool) {
-	if crc32.Checksum(b[:36], castagnoli) != binary.LittleEndian.Uint32(b[36:]) {
+func decodeRecord(b []byte, fingerprint [16]byte) (r Record, ok bool) {
+	if checksum(b[:36], fingerprint) != binary.LittleEndian.Uint32(b[36:]) {
 		return Record{}, false
 	}
 	return Record{
@@ -107,12 +116,12 @@ func Read(f io.Reader, fingerprint [16]byte, samples int,
 		return 0, true, nil
 	}
 	end = HeaderSize
-	buffer := make([]byte, 32768*RecordSize)
+	buffer := make([]byte, 1024*RecordSize)
 	for {
 		n, err := io.ReadFull(f, buffer)
 		for b := buffer[:n]; len(b) >= RecordSize; b = b[RecordSize:] {
 			end += RecordSize
-			if r, ok := decodeRecord(b); ok {
+			if r, ok := decodeRecord(b, fingerprint); ok {
 				each(r)
 			}
 		}

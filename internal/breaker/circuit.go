@@ -1,0 +1,214 @@
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/exchange"
+	"github.com/hdmlp/hdmlp/internal/meter"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// circuit is the circuit breaker of one node. It is open, which means that the node is bypassed,
+// until a time, after which a request probes the node.
+type circuit struct {
+	remote  bool          // false for this node
+	longest time.Duration // largest limit of a request
+	meter   meter.Meter
+	mu      struct { // guards the following
+		sync.Mutex
+		fetcher  Fetcher
+		alive    bool
+		latency  time.Duration // moving average of answered requests
+		until    time.Time     // the circuit is open until then
+		pause    time.Duration // for how long it was opened last
+		explored time.Time     // when a request was last attracted to keep the estimate current
+		silent   time.Time     // no request was answered since; zero: none is unanswered
+		reported bool          // Tell was called with the node being bypassed
+		cold     float64       // share of the latest answers that it had to read from the source
+		waited   float64       // seconds that it waited for that, averaged over all of these answers
+		failed   int64
+		reason   string // of the last failure
+		// away has a bit for each sample that the node gave back, in the set of this version.
+		away        []byte
+		awayVersion int
+	}
+}
+
+const (
+	shortest = 2 * time.Second  // least time without an answer after which a node is silent
+	longest  = 10 * time.Second // largest one
+	// A request's limit is patience times what the source takes, but at least hedge. If that is less
+	// than calm, the request may take until the sample is needed, and exceed times as long as was
+	// predicted, up to calm; and calm while the node has to read samples from the source, because
+	// then it is the source that takes long, of which it has a longer queue.
+	patience = 8
+	hedge    = 100 * time.Millisecond
+	exceed   = 4
+	calm     = time.Second
+	// leastCold is the share of the latest answers from which on a node has to read samples.
+	leastCold = 1.0 / 32
+	// The limit is at most 1/share of Options.Timeout: a node that does not answer must leave time to
+	// read the source.
+	share = 4
+
+	firstPause = 500 * time.Millisecond
+	lastPause  = 30 * time.Second
+)
+
+// setAway sets a part of the samples that the node gave back.
+func (c *circuit) setAway(version, from int, bits []byte) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if version < c.mu.awayVersion {
+		return
+	}
+	if version > c.mu.awayVersion {
+		c.mu.away, c.mu.awayVersion = nil, version
+	}
+	if need := from/8 + len(bits); need > len(c.mu.away) && len(bits) > 0 {
+		c.mu.away = append(c.mu.away, make([]byte, need-len(c.mu.away))...)
+	}
+	copy(c.mu.away[min(from/8, len(c.mu.away)):], bits)
+}
+
+// worth reports whether the node is worth asking for a sample.
+func (c *circuit) worth(id int, now time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.mu.alive && !now.Before(c.mu.until) &&
+		!(id/8 < len(c.mu.away) && c.mu.away[id/8]&(1<<(id%8)) != 0)
+}
+
+// arrival is predict for a choice. A node that was not chosen for some time is explored, to keep
+// its estimate current: one request is attracted by an arrival of 0.
+func (c *circuit) arrival(now time.Time, bytes int64, source float64) float64 {
+	seconds := c.predict(now, bytes, source)
+	least := meter.Rest(seconds)
+	if c.meter.Idle(now) < least {
+		return seconds
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.mu.explored) < least {
+		return seconds
+	}
+	c.mu.explored = now
+	return 0
+}
+
+// predict predicts how long a request would take that begins now, in seconds, if reads from the
+// source take so long.
+func (c *circuit) predict(now time.Time, bytes int64, source float64) float64 {
+	c.mu.Lock()
+	cold, waited := c.mu.cold, c.mu.waited
+	c.mu.Unlock()
+	return c.meter.Arrival(now, bytes, waited) + cold*source
+}
+
+// ask returns the node's fetcher, the time limit of a request that begins now, and for how long the
+// node may answer no request at all. The node may have to read the sample from the source, which
+// takes it as long as it takes this node.
+func (c *circuit) ask(now time.Time, bytes int64, source, due time.Duration) (f Fetcher,
+	limit, bound time.Duration,
+) {
+	predicted := time.Duration(c.predict(now, bytes, source.Seconds()) * float64(time.Second))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	wait := min(max(due, exceed*predicted), calm)
+	if c.mu.cold > leastCold || c.mu.latency == 0 {
+		wait = calm
+	}
+	if c.mu.silent.IsZero() {
+		c.mu.silent = now
+	}
+	return c.mu.fetcher, min(max(patience*source, hedge, wait), c.longest),
+		min(max(patience*max(c.mu.latency, source), shortest), longest)
+}
+
+// late notes that a request was not answered in time, and returns the error: errLate, unless the
+// node counts as silent.
+func (c *circuit) late(now time.Time, bound time.Duration) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	silent := now.Sub(c.mu.silent)
+	switch {
+	case c.mu.silent.IsZero(): // another request was answered since
+	case silent >= bound, c.mu.reported:
+		return late(fmt.Sprintf("no answer for %v", silent.Round(time.Millisecond)))
+	}
+	return errLate
+}
+
+// answered notes the result of a request, and returns the text for Tell, if any. waited is how long
+// the node waited for its source; 0 if it had the sample.
+func (c *circuit) answered(now time.Time, took, waited time.Duration, err error) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !errors.Is(err, errLate) {
+		c.mu.silent = time.Time{}
+	}
+	if err == nil {
+		if c.mu.latency == 0 {
+			c.mu.latency = took
+		}
+		c.mu.latency += (took - c.mu.latency) / 16
+		c.mu.waited += (waited.Seconds() - c.mu.waited) / 16
+		if c.mu.cold -= c.mu.cold / 16; waited > 0 {
+			c.mu.cold += 1.0 / 16
+		}
+		c.mu.pause = 0
+		if c.mu.reported {
+			c.mu.reported = false
+			return "answers again"
+		}
+		return ""
+	}
+	if errors.Is(err, errLate) {
+		return ""
+	}
+	c.mu.failed++
+	c.mu.reason = err.Error()
+	switch {
+	case errors.Is(err, exchange.ErrNotHeld), errors.Is(err, exchange.ErrFailed):
+		return "" // the node works
+	case now.Before(c.mu.until):
+		return "" // other requests that were in flight
+	case errors.Is(err, exchange.ErrCorrupt), errors.Is(err, exchange.ErrRefused):
+		c.mu.pause = lastPause
+	default:
+		c.mu.pause = min(max(2*c.mu.pause, firstPause), lastPause)
+	}
+	c.mu.until = now.Add(c.mu.pause)
+	if c.mu.reported {
+		return ""
+	}
+	c.mu.reported = true
+	return fmt.Sprintf("is bypassed; its samples are read from the source: %v", err)
+}
+
+func (c *circuit) setAlive(alive bool) string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.mu.alive == alive {
+		return ""
+	}
+	c.mu.alive = alive
+	if alive {
+		c.mu.until, c.mu.pause, c.mu.latency, c.mu.reported = time.Time{}, 0, 0, false
+		return "is back"
+	}
+	return "is gone; its samples are read from the source, or taken over by other nodes"
+}
+
+func (c *circuit) state(now time.Time) stats.Peer {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return stats.Peer{
+		Alive: c.mu.alive, Latency: c.mu.latency.Nanoseconds(), Failed: c.mu.failed,
+		Reason:   c.mu.reason,
+		Bypassed: !c.mu.alive || now.Before(c.mu.until),
+	}
+}

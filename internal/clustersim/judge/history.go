@@ -1,0 +1,72 @@
+// Package judge decides whether what the processes of a simulated job observed is what a loader
+// owes them: the right bytes in the right order, or one error on all ranks at the same batch.
+//
+// It knows nothing of HDMLP: it draws orders with code of its own, and bytes follow from a sample's
+// ID. What excuses an error is in the script.
+package judge
+
+import (
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Kind is a kind of Event.
+type Kind string
+
+// Kinds of events.
+const (
+	Opened  Kind = "opened"  // the job is open
+	Refused Kind = "refused" // the job could not be opened
+	Began   Kind = "began"   // a stream begins at a batch
+	Got     Kind = "got"     // a batch was taken
+	Wrong   Kind = "wrong"   // a batch was not what its description says; Text says how
+	Failed  Kind = "failed"  // the stream ended with an error instead of a batch
+	Ended   Kind = "ended"   // the stream ended after its last batch
+	Stuck   Kind = "stuck"   // after another rank's error, neither an error nor a batch came
+	Left    Kind = "left"    // the process was ended
+	Broken  Kind = "broken"  // something is wrong with a node; Text says what
+)
+
+// Event is something that a process observed.
+type Event struct {
+	Kind        Kind
+	Launch      int
+	Rank        int           // or of Broken the node
+	At          time.Duration // since the launch
+	Epoch, Step int
+	IDs         []int // the batch's samples
+	Text        string
+}
+
+// String returns the event as one line.
+func (e Event) String() string {
+	text := fmt.Sprintf("%d/%d %12v %-7s %d.%d", e.Launch, e.Rank, e.At, e.Kind, e.Epoch, e.Step)
+	if e.IDs != nil {
+		text += fmt.Sprint(" ", e.IDs)
+	}
+	if e.Text != "" {
+		text += " " + e.Text
+	}
+	return text
+}
+
+// History collects events. It is safe for concurrent use.
+type History struct {
+	mu     sync.Mutex // guards the following
+	events []Event
+}
+
+// Add adds an event.
+func (h *History) Add(e Event) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.events = append(h.events, e)
+}
+
+// Events returns what was added so far.
+func (h *History) Events() []Event {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return append([]Event(nil), h.events...)
+}

@@ -1,0 +1,252 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+)
+
+// news is how long an error may take to reach the other ranks over a sound network.
+const news = 2 * time.Second
+
+// network and source are the kinds of faults that concern them.
+var (
+	network = []script.Kind{
+		script.Cut, script.CutWay, script.Partition, script.Delay, script.Rate, script.Loss,
+		script.Reset, script.Die,
+	}
+	source = []script.Kind{
+		script.SourceFail, script.SourceHang, script.SampleFail, script.Change,
+	}
+	opening = slices.Concat(network, []script.Kind{
+		script.DiskFail, script.DiskFull, script.DiskHang, script.Pressure, script.Rot,
+		script.SourceFail, script.SourceHang,
+	})
+)
+
+// Judge returns what is wrong with a history, given the order of the epochs and how often each
+// sample was read from the source.
+func Judge(s *script.Script, order Order, history []Event, reads []int) []string {
+	c := &court{script: s, order: order}
+	for launch, over := 0, false; launch < len(s.Launches) && !over; launch++ {
+		over = c.launch(launch, slices.DeleteFunc(slices.Clone(history), func(e Event) bool {
+			return e.Launch != launch
+		}))
+	}
+	c.count(reads, history)
+	return c.errors
+}
+
+// court judges one history.
+type court struct {
+	script *script.Script
+	order  Order
+	errors []string
+}
+
+func (c *court) wrong(e Event, format string, args ...any) {
+	c.errors = append(c.errors, fmt.Sprintf(format, args...)+"\n\t"+e.String())
+}
+
+// faults reports whether a fault of some kind has begun in a launch before a time.
+func (c *court) faults(launch int, kinds []script.Kind, before time.Duration) bool {
+	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
+		past := e.Launch < launch && e.Kind == script.Change
+		return slices.Contains(kinds, e.Kind) &&
+			(past || e.Launch == launch && e.At.D() <= before)
+	})
+}
+
+// stream is what a rank got between two beginnings.
+type stream struct {
+	rank   int
+	next   int // the batch after the last one that it got
+	got    []Event
+	end    Event // the last event; of kind Began or Got if nothing followed
+	closed bool
+}
+
+// launch judges the events of a launch. It reports whether the job is over: all ranks have had all
+// batches.
+func (c *court) launch(number int, events []Event) (over bool) {
+	l := c.script.Launches[number]
+	epochs := make([]*epoch, c.script.Epochs)
+	for e := range epochs {
+		epochs[e] = newEpoch(c.script, l.WorldSize(), c.order(e))
+	}
+	steps := epochs[0].steps()
+	rounds := map[int][]*stream{} // by how often a rank has begun
+	latest := map[int]*stream{}
+	count := map[int]int{}
+	failed := false
+	for _, e := range events {
+		at := latest[e.Rank]
+		position := e.Epoch*steps + e.Step
+		switch e.Kind {
+		case Broken, Wrong:
+			c.wrong(e, "a rank or node is broken")
+			continue
+		case Refused:
+			failed = true
+			if !c.faults(number, opening, e.At) && !c.late(l) {
+				c.wrong(e, "a rank was refused without a fault")
+			}
+			continue
+		case Opened:
+			continue
+		case Began:
+			at = &stream{rank: e.Rank, next: position}
+			latest[e.Rank] = at
+			rounds[count[e.Rank]] = append(rounds[count[e.Rank]], at)
+			count[e.Rank]++
+		case Got:
+			if position != at.next {
+				c.wrong(e, "batch %d instead of %d", position, at.next)
+			}
+			want, readable := epochs[e.Epoch].batch(e.Rank, e.Step)
+			if !readable {
+				c.wrong(e, "a batch with a sample that is missing")
+			} else if !slices.Equal(want, e.IDs) {
+				c.wrong(e, "the wrong samples; it should be %v", want)
+			}
+			at.next, at.got = position+1, append(at.got, e)
+		case Failed:
+			failed = true
+		case Stuck:
+			failed = true
+			if !c.faults(number, network, e.At) {
+				c.wrong(e, "no error although another rank has failed")
+			}
+		case Ended:
+			if at.next != steps*c.script.Epochs {
+				c.wrong(e, "the stream ended before its last batch, %d", steps*c.script.Epochs-1)
+			}
+		}
+		if at != nil {
+			at.end = e
+		}
+	}
+	for _, streams := range rounds {
+		c.together(number, steps, epochs, streams)
+	}
+	c.finished(number, l, latest, failed)
+	for rank := range l.WorldSize() {
+		if latest[rank] == nil || latest[rank].end.Kind != Ended {
+			return false
+		}
+	}
+	return true
+}
+
+// late reports whether a rank starts so late that the others may have given up.
+func (c *court) late(l script.Launch) bool {
+	return slices.ContainsFunc(l.Late, func(d script.Duration) bool {
+		return d.D() > 20*time.Second
+	})
+}
+
+// together judges the streams of all ranks between two errors: they end before the same batch.
+func (c *court) together(number, steps int, epochs []*epoch, streams []*stream) {
+	first := slices.MinFunc(streams, func(a, b *stream) int { return a.failedAt() - b.failedAt() })
+	if first.end.Kind != Failed {
+		return
+	}
+	at := first.failedAt()
+	known := first.end.At
+	for _, s := range streams {
+		if s.end.Kind == Failed && s.next == at {
+			known = min(known, s.end.At)
+		}
+	}
+	for _, s := range streams {
+		if s.end.Kind == Failed && !c.excused(number, steps, epochs, s, at) {
+			c.wrong(s.end, "an error without a cause")
+		}
+		for _, e := range s.got {
+			position := e.Epoch*steps + e.Step
+			if position < at || c.faults(number, network, e.At) ||
+				e.At <= known+news && (c.script.Apart || position == at) {
+				continue
+			}
+			c.wrong(e, "a batch after the error of rank %d at batch %d, which was known at %v",
+				first.rank, at, known)
+		}
+	}
+}
+
+// failedAt returns the batch at which a stream failed; a large number if it did not.
+func (s *stream) failedAt() int {
+	if s.end.Kind != Failed {
+		return 1 << 60
+	}
+	return s.next
+}
+
+// excused reports whether the script explains that a stream failed, the first one at a batch.
+func (c *court) excused(number, steps int, epochs []*epoch, s *stream, at int) bool {
+	if c.faults(number, source, s.end.At) {
+		return true
+	}
+	if at/steps >= len(epochs) {
+		return false
+	}
+	return epochs[at/steps].fails(at%steps) == at%steps && at%steps < steps
+}
+
+// finished judges whether the launch came as far as it should.
+func (c *court) finished(number int, l script.Launch, latest map[int]*stream, failed bool) {
+	if failed || l.Kill > 0 {
+		return
+	}
+	died := slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
+		return e.Kind == script.Die && e.Launch == number
+	})
+	furthest := 0
+	for _, s := range latest {
+		furthest = max(furthest, s.next)
+	}
+	for rank := range l.WorldSize() {
+		s := latest[rank]
+		switch {
+		case died && s != nil && c.dies(number, rank/l.Ranks, l.Nodes):
+		case died && s == nil: // it may have died before the job was open everywhere
+		case s == nil:
+			c.wrong(Event{Launch: number, Rank: rank}, "the rank never began")
+		case s.end.Kind == Ended:
+		case died && c.script.Apart:
+			c.wrong(s.end, "the rank waits although only another node has died")
+		case died && s.next < furthest:
+			c.wrong(s.end, "the rank lacks a batch that others have, as a node has died")
+		case !died:
+			c.wrong(s.end, "the rank did not come to the end")
+		}
+	}
+}
+
+// dies reports whether a node dies in a launch.
+func (c *court) dies(number, node, nodes int) bool {
+	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
+		return e.Kind == script.Die && e.Launch == number && e.Node%nodes == node
+	})
+}
+
+// count judges how often samples were read from the source: once, if the nodes' caches hold the
+// dataset, the policy is to read once, samples are not so small that latencies decide, and nothing
+// has gone wrong.
+func (c *court) count(reads []int, history []Event) {
+	s := c.script
+	l := s.Launches[0]
+	room := s.Bytes()/l.Nodes + 4*s.Largest
+	if s.Policy != "cooperative" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
+		len(s.Launches) > 1 || len(s.Events) > 0 || len(s.Missing) > 0 ||
+		s.Memory < room && s.Disk < room {
+		return
+	}
+	for id, n := range reads {
+		if n > 1 {
+			c.wrong(history[len(history)-1], "sample %d was read from the source %d times", id, n)
+		}
+	}
+}

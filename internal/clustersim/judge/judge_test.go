@@ -1,0 +1,94 @@
+package judge
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+)
+
+// TestOrderIsTorchs compares with torch.randperm(10) after torch.manual_seed(0).
+func TestOrderIsTorchs(t *testing.T) {
+	want := []int{4, 1, 7, 5, 3, 9, 0, 8, 6, 2}
+	if got := randperm(10, 0); !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+}
+
+// twoRanks returns a script of 4 samples in 2 steps on 2 nodes, and its history without a fault.
+func twoRanks() (*script.Script, []Event) {
+	s := &script.Script{
+		Samples: 4, Largest: 1, Epochs: 1, Batch: 2, Shuffle: "none", Scheme: "strided",
+		Tail: "pad", OnError: "raise", Launches: []script.Launch{{Nodes: 2, Ranks: 1}},
+	}
+	var h []Event
+	for rank := range 2 {
+		h = append(h,
+			Event{Kind: Opened, Rank: rank},
+			Event{Kind: Began, Rank: rank},
+			Event{Kind: Got, Rank: rank, Step: 0, At: time.Second, IDs: []int{rank}},
+			Event{Kind: Got, Rank: rank, Step: 1, At: 2 * time.Second, IDs: []int{2 + rank}},
+			Event{Kind: Ended, Rank: rank, Epoch: 1, At: 3 * time.Second})
+	}
+	return s, h
+}
+
+// TestVerdicts plants one violation at a time in a history, and judges it.
+func TestVerdicts(t *testing.T) {
+	for name, c := range map[string]struct {
+		plant func(s *script.Script, h []Event) []Event
+		want  string // in the verdict; "": none
+	}{
+		"nothing": {func(_ *script.Script, h []Event) []Event { return h }, ""},
+		"another sample": {func(_ *script.Script, h []Event) []Event {
+			h[3].IDs = []int{3}
+			return h
+		}, "wrong samples"},
+		"a batch twice": {func(_ *script.Script, h []Event) []Event {
+			return slices.Insert(h, 3, h[2])
+		}, "batch 0 instead of 1"},
+		"a batch is left out": {func(_ *script.Script, h []Event) []Event {
+			return slices.Delete(h, 3, 4)
+		}, "before its last batch"},
+		"wrong bytes": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Wrong})
+		}, "broken"},
+		"an error without a fault": {func(_ *script.Script, h []Event) []Event {
+			h[3].Kind, h[8].Kind = Failed, Failed
+			return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
+		}, "without a cause"},
+		"an error that the source explains": {func(s *script.Script, h []Event) []Event {
+			s.Events = []script.Event{{Kind: script.SourceFail}}
+			h[3].Kind, h[8].Kind = Failed, Failed
+			return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
+		}, ""},
+		"an error on one rank only": {func(s *script.Script, h []Event) []Event {
+			s.Events = []script.Event{{Kind: script.SourceFail}}
+			h[2].Kind = Failed
+			return slices.Delete(h, 3, 5)
+		}, "a batch after the error"},
+		"a missing sample is delivered": {func(s *script.Script, h []Event) []Event {
+			s.Missing = []int{3}
+			return h
+		}, "that is missing"},
+		"a rank that never comes to the end": {func(_ *script.Script, h []Event) []Event {
+			return slices.Delete(h, 3, 5)
+		}, "did not come to the end"},
+		"a rank that never begins": {func(_ *script.Script, h []Event) []Event {
+			return h[:6]
+		}, "never began"},
+		"a rank is refused": {func(_ *script.Script, h []Event) []Event {
+			h[5].Kind = Refused
+			return h[:6]
+		}, "refused without a fault"},
+	} {
+		s, h := twoRanks()
+		h = c.plant(s, h)
+		got := strings.Join(Judge(s, Orders(s, nil), h, []int{1, 1, 1, 1}), "\n")
+		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
+			t.Errorf("%s: the verdict is %q, want %q", name, got, c.want)
+		}
+	}
+}

@@ -1,0 +1,104 @@
+// Package machine assembles a node of a simulated cluster: the node of a daemon with its storage
+// classes, over a given network, source and disk, on a machine whose memory the simulation sets.
+package machine
+
+import (
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/assembly"
+	"github.com/hdmlp/hdmlp/internal/budget"
+	"github.com/hdmlp/hdmlp/internal/catalog"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/node"
+	"github.com/hdmlp/hdmlp/internal/pressure"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file"
+	"github.com/hdmlp/hdmlp/internal/storageclass/file/disk"
+	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
+)
+
+// limit is the memory of a machine: the watch reserves a sixteenth of it, at least 16 MiB.
+const limit = 256 << 20
+
+// Options are a machine's surroundings.
+type Options struct {
+	assembly.Node // its network; New sets the budget
+	Source        dataset.Kind
+	Disk          disk.Disk // under the file class
+	Log           *slog.Logger
+}
+
+// Machine is a node and what the simulation changes and measures of it. Close closes it.
+type Machine struct {
+	*node.Node
+	ram   *memory.Class
+	short atomic.Bool
+}
+
+// New returns a machine with plenty of memory.
+func New(o Options) *Machine {
+	m := &Machine{}
+	memoryBudget := new(budget.Budget)
+	m.ram = memory.New(memory.Options{Limit: func() (int64, error) {
+		return m.free() - memoryBudget.Outstanding(), nil
+	}})
+	memoryBudget.Yield = m.ram.Yield
+	files := file.Kind("")
+	files.New = func(c storageclass.Options) (storageclass.Class, error) {
+		class, err := file.New(file.Options{
+			Dir: c.Dir, Capacity: c.Capacity, Reserve: 1, Warn: c.Warn, Disk: o.Disk,
+		})
+		if err != nil {
+			return nil, err // not a nil *Class
+		}
+		return class, nil
+	}
+	o.Budget, o.Version = memoryBudget, "simulated"
+	options := node.Options{
+		Node: o.Node,
+		Kinds: catalog.Kinds{
+			Sources: []dataset.Kind{o.Source},
+			Classes: []storageclass.Kind{memory.Kind(m.ram), files},
+		},
+		Watch: func() (stop func()) {
+			return pressure.Start(pressure.Options{
+				Cache: m.ram, Log: o.Log,
+				Measure: func() (pressure.Reading, error) {
+					return pressure.Reading{
+						At: time.Now(), Limit: limit, Free: m.free() - memoryBudget.Outstanding(),
+						What: "the machine", Stalled: -1,
+					}, nil
+				},
+			}).Close
+		},
+	}
+	options.Machine.Processors = 2
+	options.Machine.AvailableMemory = func() (int64, error) { return m.free() + m.ram.Idle(), nil }
+	m.Node = node.New(options, o.Log)
+	return m
+}
+
+// free returns what processes may still allocate.
+func (m *Machine) free() int64 {
+	if m.short.Load() {
+		return 0
+	}
+	return limit/2 - m.ram.Taken()
+}
+
+// Press sets whether other processes have taken all memory.
+func (m *Machine) Press(short bool) { m.short.Store(short) }
+
+// Taken returns the memory of the cache in memory, in bytes.
+func (m *Machine) Taken() int64 { return m.ram.Taken() }
+
+// End closes the node, which must be without jobs.
+func (m *Machine) End() error {
+	if err := m.Close(); err != nil {
+		return fmt.Errorf("close the node: %w", err)
+	}
+	return nil
+}

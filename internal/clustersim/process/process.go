@@ -1,0 +1,301 @@
+// Package process plays a training process of a simulated job: it opens the job as one rank, takes
+// batches as the Python package does, reads the bytes of each twice, when it is taken and before it
+// is returned, and begins again after errors.
+//
+// A Process is used by one goroutine, except where a method says otherwise.
+package process
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/node"
+	"github.com/hdmlp/hdmlp/internal/request"
+	"github.com/hdmlp/hdmlp/internal/stage"
+)
+
+var (
+	// ErrEnd reports that the last batch was taken.
+	ErrEnd = errors.New("the stream has ended")
+	// ErrWrong reports a batch that is not what its description says.
+	ErrWrong = errors.New("wrong batch")
+)
+
+// Options describe a process.
+type Options struct {
+	Node    *node.Node
+	Request request.Open
+	// Content returns the bytes that are due for a sample.
+	Content func(id int) []byte
+	Hold    int // batches that are kept before they are returned
+}
+
+// Process is a training process that has the job open.
+type Process struct {
+	o        Options
+	rank     *node.Rank
+	steps    int
+	position int // of the next batch, counted over all epochs
+	audit    uint64
+	held     []*batch
+	ring     segment
+
+	run  context.CancelFunc // ends the stream; nil: there is none
+	over chan struct{}      // closed when the stream has ended
+
+	mu     sync.Mutex // guards the following
+	queue  []item
+	news   chan struct{} // receives a token when something is added
+	mapped map[uint32]segment
+	gone   map[uint32]func() // segments to drop, with what is to be called then
+	closed bool
+}
+
+// item is a batch, or the end of the stream.
+type item struct {
+	batch *batch
+	err   error // of the stream; nil with a nil batch: the last batch was taken
+}
+
+// batch is a copy of a stage.Batch, with what it maps.
+type batch struct {
+	stage.Batch
+	at       []segment // by sample
+	extras   []segment
+	position int
+}
+
+// Open opens the job. It waits for the other ranks, and gives up when ctx ends.
+func Open(ctx context.Context, o Options) (*Process, error) {
+	rank, err := o.Node.Open(ctx, o.Request, nil, func(request.Step) {})
+	if err != nil {
+		return nil, err
+	}
+	p := &Process{
+		o: o, rank: rank, steps: rank.Opened().Steps, news: make(chan struct{}, 1),
+		mapped: map[uint32]segment{}, gone: map[uint32]func(){},
+	}
+	for _, s := range rank.Segments() {
+		if p.ring, err = mapFile(s.File, s.Size+returns); err != nil {
+			rank.Close()
+			return nil, err
+		}
+	}
+	rank.OnDrop(p.drop)
+	return p, nil
+}
+
+// Steps returns the number of batches in an epoch.
+func (p *Process) Steps() int { return p.steps }
+
+// Begin begins a stream at a batch, after ending the one before.
+func (p *Process) Begin(position int) error {
+	p.stop()
+	if err := p.rank.Check(position/p.steps, position%p.steps); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	p.run, p.over, p.position, p.audit = cancel, make(chan struct{}), position, 0
+	go func() {
+		defer close(p.over)
+		err := p.rank.Run(ctx, position/p.steps, position%p.steps, func(b *stage.Batch) error {
+			copied, err := p.receive(b)
+			if err == nil {
+				p.add(item{batch: copied})
+			}
+			return err
+		})
+		if ctx.Err() == nil {
+			p.add(item{err: err})
+		}
+	}()
+	return nil
+}
+
+// stop ends the stream, and returns what was not taken.
+func (p *Process) stop() {
+	if p.run == nil {
+		return
+	}
+	p.run()
+	<-p.over
+	p.run = nil
+	p.mu.Lock()
+	queue := p.queue
+	p.queue = nil
+	p.mu.Unlock()
+	for _, i := range queue {
+		if i.batch != nil {
+			_ = p.release(i.batch)
+		}
+	}
+}
+
+func (p *Process) add(i item) {
+	p.mu.Lock()
+	p.queue = append(p.queue, i)
+	p.mu.Unlock()
+	select {
+	case p.news <- struct{}{}:
+	default:
+	}
+}
+
+// Next takes the next batch, and checks it. It waits until ctx ends. Its errors are ctx's, ErrEnd,
+// ErrWrong, and the stream's.
+func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
+	for waiting := false; ; waiting = true {
+		p.mu.Lock()
+		p.letGo()
+		var next item
+		some := len(p.queue) > 0
+		if some {
+			next, p.queue = p.queue[0], p.queue[1:]
+		}
+		p.mu.Unlock()
+		switch {
+		case some && next.batch != nil && p.ends(next.batch.position):
+			if err := p.release(next.batch); err != nil {
+				return nil, err
+			}
+		case some && next.batch != nil:
+			return p.take(next.batch)
+		case some && next.err == nil:
+			return nil, ErrEnd
+		case some:
+			return nil, next.err
+		default:
+			if !waiting {
+				if err := p.returnHeld(); err != nil {
+					return nil, err
+				}
+				p.rank.Wait()
+			}
+			select {
+			case <-p.news:
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			}
+		}
+	}
+}
+
+// take checks a batch, and holds it.
+func (p *Process) take(b *batch) (*stage.Batch, error) {
+	p.held = append(p.held, b)
+	if b.position != p.position {
+		return nil, fmt.Errorf("%w: batch %d of the stream instead of %d", ErrWrong, b.position,
+			p.position)
+	}
+	p.position++
+	if err := p.check(b); err != nil {
+		return nil, err
+	}
+	if b.Step == 0 {
+		p.audit = 0
+	}
+	p.audit += b.Audit
+	return &b.Batch, nil
+}
+
+// Trained says that the process has trained on the batch that it took last, and returns batches
+// beyond those that are kept.
+func (p *Process) Trained() error {
+	last := p.held[len(p.held)-1]
+	p.rank.Yielded(last.Epoch, last.Step, stage.Stall{}, p.audit)
+	for len(p.held) > p.o.Hold {
+		if err := p.returnFirst(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// returnHeld returns all batches: a process that keeps the batches that the next one needs the
+// memory of would wait for itself.
+func (p *Process) returnHeld() error {
+	for len(p.held) > 0 {
+		if err := p.returnFirst(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (p *Process) returnFirst() error {
+	first := p.held[0]
+	p.held = p.held[1:]
+	if err := p.check(first); err != nil {
+		return fmt.Errorf("when it was returned: %w", err)
+	}
+	return p.release(first)
+}
+
+// check compares a batch's bytes with those that are due.
+func (p *Process) check(b *batch) error {
+	for i, id := range b.IDs {
+		at, end := b.Offsets[i], b.Offsets[i]+b.Lengths[i]
+		data := b.at[i].data
+		if data == nil || end > uint64(len(data)) {
+			return fmt.Errorf("%w: sample %d lies outside of segment %#x", ErrWrong, id,
+				b.Segments[i])
+		}
+		if !bytes.Equal(data[at:end], p.o.Content(int(id))) {
+			return fmt.Errorf("%w: sample %d has other bytes", ErrWrong, id)
+		}
+	}
+	return nil
+}
+
+// release returns a batch's slots, and drops segments that nothing else names.
+func (p *Process) release(b *batch) error {
+	for _, slot := range b.Slots {
+		if _, err := p.rank.Return(slot); err != nil {
+			return err
+		}
+	}
+	for _, s := range b.extras {
+		s.unmap()
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.letGo()
+	return nil
+}
+
+// ends reports whether another rank's stream ended before a batch, as the daemon says in shared
+// memory.
+func (p *Process) ends(position int) bool {
+	word := binary.LittleEndian.Uint64(p.ring.data[len(p.ring.data)-8:])
+	return word > 0 && uint64(position) >= word-1
+}
+
+// Close ends the process. Batches in its hands are not returned.
+func (p *Process) Close() {
+	p.stop()
+	p.mu.Lock()
+	p.closed = true
+	gone := p.gone
+	p.gone = nil
+	p.mu.Unlock()
+	for _, f := range gone {
+		f()
+	}
+	p.rank.Close()
+	for _, s := range p.mapped {
+		s.unmap()
+	}
+	for _, b := range p.held {
+		for _, s := range b.extras {
+			s.unmap()
+		}
+	}
+	p.ring.unmap()
+}
+
+// Report returns what the job says of itself in a sentence.
+func (p *Process) Report() string { return p.rank.Report().Sentence }

@@ -1,0 +1,137 @@
+package script
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// Generate draws a script.
+func Generate(seed uint64) Script {
+	r := &chance{rand.New(rand.NewPCG(seed, 0))}
+	s := Script{
+		Seed: seed, Samples: r.between(4, 60), Largest: pick(r, 1, 100, 1000, 5000),
+		Epochs: 3, Batch: r.between(1, 24), DropLast: r.often(25),
+		Shuffle: pick(r, "torch", "torch", "none", "feistel"),
+		Scheme:  pick(r, "strided", "strided", "uniform", "whole"),
+		Tail:    pick(r, "pad", "pad", "keep", "drop"),
+		Policy: pick(r, "cooperative", "cooperative", "cooperative", "frequency", "partitioned",
+			"minio", "staging", "naive"),
+		OnError: "raise", Transforms: r.often(20), Verify: r.often(10), SourceSlow: r.often(40),
+		Staging: pick(r, 64<<10, 64<<10, 256<<10), Prefetch: pick(r, 0, 0, 1, 2, 8),
+		Threads: pick(r, 0, 0, 1, 4), Timeout: Duration(5 * time.Second),
+		Step: Duration(time.Duration(r.between(0, 200)) * time.Millisecond),
+		Hold: pick(r, 0, 0, 1, 3), Apart: r.often(20),
+	}
+	s.Launches = r.launches(&s)
+	for _, l := range s.Launches {
+		s.Samples = max(s.Samples, l.WorldSize())
+	}
+	if !s.valid() {
+		s.DropLast = false
+	}
+	share := s.Bytes() / s.Launches[0].Nodes
+	s.Memory = pick(r, 0, share/2, share+2*s.Largest, 2*s.Bytes())
+	if r.often(40) {
+		s.Disk = 1 + pick(r, share/2, share+2*s.Largest, 2*s.Bytes())
+	}
+	s.Epochs = 3
+	switch {
+	case r.often(25): // without faults
+		s.Events = nil
+	case r.often(12):
+		s.OnError = pick(r, "raise", "skip", "substitute")
+		for range r.between(1, 3) {
+			if id := r.IntN(s.Samples); len(s.Missing) < s.Samples-1 {
+				s.Missing = append(s.Missing, id)
+			}
+		}
+		s.Again = r.IntN(2)
+	default:
+		s.Again = pick(r, 0, 1, 2)
+		s.Events = r.events(&s)
+	}
+	return s
+}
+
+// chance draws from a seed.
+type chance struct{ *rand.Rand }
+
+// often is true in so many per cent of the cases.
+func (r *chance) often(percent int) bool { return r.IntN(100) < percent }
+
+// between draws from least to most, both included.
+func (r *chance) between(least, most int) int { return least + r.IntN(most-least+1) }
+
+// about draws a time between the two, evenly on a logarithmic scale.
+func (r *chance) about(least, most time.Duration) Duration {
+	low, high := math.Log(float64(least)), math.Log(float64(most))
+	return Duration(math.Exp(low + r.Float64()*(high-low))).round()
+}
+
+func (d Duration) round() Duration { return Duration(time.Duration(d).Round(time.Millisecond)) }
+
+func pick[T any](r *chance, from ...T) T { return from[r.IntN(len(from))] }
+
+// launches draws the launches of a job.
+func (r *chance) launches(s *Script) (list []Launch) {
+	for range pick(r, 1, 1, 1, 2, 3) {
+		l := Launch{Nodes: pick(r, 4, 4, 4, 4, 2, 3, 1), Ranks: pick(r, 1, 1, 1, 2)}
+		if r.often(3) {
+			l = Launch{Nodes: r.between(5, 16), Ranks: 1}
+		}
+		if r.often(20) {
+			for range l.WorldSize() {
+				l.Late = append(l.Late, r.about(time.Millisecond, 5*time.Second))
+			}
+		}
+		l.Kill = r.between(1, max(1, s.Epochs*s.Samples/s.Batch/2))
+		l.Crash = r.often(30)
+		list = append(list, l)
+	}
+	list[len(list)-1].Kill, list[len(list)-1].Crash = 0, false
+	return list
+}
+
+// events draws faults.
+func (r *chance) events(s *Script) (list []Event) {
+	long := time.Duration(s.Epochs*s.Samples/s.Batch+1) * (s.Step.D() + 20*time.Millisecond)
+	for range r.between(1, 6) {
+		e := Event{
+			Kind: pick(r, Kinds()...), Launch: r.IntN(len(s.Launches)),
+			At:   Duration(r.Int64N(int64(long) + 1)).round(),
+			For:  r.about(10*time.Millisecond, 30*time.Second),
+			Node: r.IntN(16), To: r.IntN(60),
+		}
+		switch e.Kind {
+		case SourceSlow:
+			e.Amount = r.between(1, 500)
+		case SourceFail:
+			e.Amount = pick(r, 10, 50, 100)
+		case Delay:
+			e.Amount = r.between(1, 1000)
+		case Rate:
+			e.Amount = r.between(1, 1000)
+		case Loss, DiskFail:
+			e.Amount = pick(r, 10, 50, 100)
+		case Rot:
+			e.Amount = r.between(1, 50)
+		case Die:
+			e.For = Duration(2 * time.Minute)
+		}
+		switch e.Kind {
+		case Reset, Rot, Change:
+			e.For = 0
+		case Cut, CutWay, Partition, Delay, Rate, Loss:
+			if s.Launches[e.Launch].Nodes == 1 {
+				continue
+			}
+		case DiskFail, DiskFull, DiskHang:
+			if s.Disk == 0 {
+				continue
+			}
+		}
+		list = append(list, e)
+	}
+	return list
+}

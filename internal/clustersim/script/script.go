@@ -1,0 +1,200 @@
+// Package script describes a simulated job: its dataset, order and settings, the launches of its
+// ranks, and the faults that befall them. A Script is a value that Generate draws from a seed, and
+// that Simpler reduces. It is written as JSON.
+//
+// The package knows nothing of HDMLP, and does no I/O.
+package script
+
+import (
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"time"
+)
+
+// Script is a simulated job.
+type Script struct {
+	Seed    uint64 `json:"seed"` // of the order, of sizes and of chance in the world
+	Samples int    `json:"samples"`
+	Largest int    `json:"largest"`           // bytes of the largest sample
+	Missing []int  `json:"missing,omitempty"` // samples whose files are missing
+
+	Epochs   int    `json:"epochs"`
+	Batch    int    `json:"batch"` // samples of a step over all ranks
+	DropLast bool   `json:"drop_last,omitempty"`
+	Shuffle  string `json:"shuffle"`
+	Scheme   string `json:"scheme"`
+	Tail     string `json:"tail"`
+
+	Policy     string `json:"policy"`
+	OnError    string `json:"on_error"`
+	Transforms bool   `json:"transforms,omitempty"`
+	Verify     bool   `json:"verify,omitempty"`
+	// SourceSlow has the nodes believe that the source is slower than all else, so that each sample
+	// is read from it once if the caches hold it.
+	SourceSlow bool `json:"source_slow,omitempty"`
+
+	Memory   int      `json:"memory"`            // of each node's cache in memory, in bytes
+	Disk     int      `json:"disk,omitempty"`    // of each node's cache directory; 0: none
+	Staging  int      `json:"staging"`           // of a rank's staging buffer, in bytes
+	Prefetch int      `json:"prefetch"`          // batches; 0: the default
+	Threads  int      `json:"threads,omitempty"` // that read the source; 0: tuned
+	Timeout  Duration `json:"source_timeout"`    // of a read from the source
+
+	Step Duration `json:"step"`           // that a process trains on a batch
+	Hold int      `json:"hold,omitempty"` // batches that a process keeps before it returns them
+	// Apart has processes train without waiting for each other.
+	Apart bool `json:"apart,omitempty"`
+	// Again is how often processes that get an error begin again, all at the batch that failed.
+	Again int `json:"again,omitempty"`
+
+	Launches []Launch `json:"launches"`
+	Events   []Event  `json:"events,omitempty"`
+}
+
+// Launch starts all ranks of the job. The first begins with the first batch, the others where the
+// one before ended.
+type Launch struct {
+	Nodes int `json:"nodes"`
+	Ranks int `json:"ranks"` // of each node
+	// Late is by how much each rank starts later than the launch; ranks beyond it start at once.
+	Late []Duration `json:"late,omitempty"`
+	// Kill ends all processes of the launch, and its nodes if Crash is set, when every rank has had
+	// so many batches in it; 0: the launch runs to the job's end.
+	Kill  int  `json:"kill,omitempty"`
+	Crash bool `json:"crash,omitempty"` // what was not yet on disk is lost
+}
+
+// WorldSize returns the number of ranks.
+func (l Launch) WorldSize() int { return l.Nodes * l.Ranks }
+
+// Kind is a kind of fault.
+type Kind string
+
+// Kinds of faults. All but Reset, Rot, Die and Change end after Event.For.
+const (
+	SourceSlow Kind = "source-slow" // reads by a node take Amount milliseconds more
+	SourceFail Kind = "source-fail" // Amount per cent of the reads by a node fail
+	SourceHang Kind = "source-hang" // reads by a node do not return
+	SampleFail Kind = "sample-fail" // every node's reads of one sample fail
+	Cut        Kind = "cut"         // a node is cut off from all others
+	CutWay     Kind = "cut-way"     // what a node sends to another does not arrive
+	Partition  Kind = "partition"   // the nodes below Node and the others are cut off from each other
+	Delay      Kind = "delay"       // data between two nodes takes Amount milliseconds longer
+	Rate       Kind = "rate"        // data between two nodes is limited to Amount kB/s
+	Loss       Kind = "loss"        // Amount per cent of the datagrams between two nodes are lost
+	Reset      Kind = "reset"       // connections between two nodes break
+	DiskFail   Kind = "disk-fail"   // Amount per cent of a node's disk operations fail
+	DiskFull   Kind = "disk-full"   // a node's disk is full
+	DiskHang   Kind = "disk-hang"   // reads from a node's disk do not return
+	Rot        Kind = "rot"         // Amount bits of what a node's disk holds flip
+	Pause      Kind = "pause"       // a process does not run
+	Pressure   Kind = "pressure"    // a node's memory is short
+	Die        Kind = "die"         // a node's processes and its daemon end; the job is killed later
+	Change     Kind = "change"      // a sample's file is written to
+)
+
+// Kinds returns all kinds of faults.
+func Kinds() []Kind {
+	return []Kind{
+		SourceSlow, SourceFail, SourceHang, SampleFail, Cut, CutWay, Partition, Delay, Rate, Loss,
+		Reset, DiskFail, DiskFull, DiskHang, Rot, Pause, Pressure, Die, Change,
+	}
+}
+
+// Event is a fault.
+type Event struct {
+	Kind   Kind     `json:"kind"`
+	Launch int      `json:"launch,omitempty"` // during which it happens
+	At     Duration `json:"at"`               // since the launch
+	For    Duration `json:"for,omitempty"`
+	Node   int      `json:"node,omitempty"` // the node, or of Pause the rank; modulo their number
+	To     int      `json:"to,omitempty"`   // the other node, counted from Node; or the sample
+	Amount int      `json:"amount,omitempty"`
+}
+
+// Duration is a time.Duration that is written as text.
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	v, err := time.ParseDuration(string(text))
+	*d = Duration(v)
+	return err
+}
+
+// D returns the time.Duration.
+func (d Duration) D() time.Duration { return time.Duration(d) }
+
+// String returns the script as JSON.
+func (s Script) String() string {
+	text, err := json.Marshal(s)
+	if err != nil { // it has only numbers, texts and lists of them
+		panic(err)
+	}
+	return string(text)
+}
+
+// Parse reads a script that String wrote.
+func Parse(text string) (s Script, err error) {
+	if err := json.Unmarshal([]byte(text), &s); err != nil {
+		return s, fmt.Errorf("read a script: %w", err)
+	}
+	return s, nil
+}
+
+// Size returns the size of a sample in bytes.
+func (s *Script) Size(id int) int {
+	if s.Transforms { // an array's shape is the same for all samples
+		return s.Largest
+	}
+	return 1 + int(mix(s.Seed, uint64(id))%uint64(s.Largest))
+}
+
+// Bytes returns the size of the dataset in bytes.
+func (s *Script) Bytes() (sum int) {
+	for id := range s.Samples {
+		sum += s.Size(id)
+	}
+	return sum
+}
+
+// Content returns the bytes of a sample.
+func (s *Script) Content(id int) []byte {
+	data := make([]byte, s.Size(id))
+	for i := range data {
+		if i%8 == 0 {
+			word := mix(uint64(id)+1, uint64(i))
+			for k := i; k < min(i+8, len(data)); k++ {
+				data[k] = byte(word >> (8 * (k - i)))
+			}
+		}
+	}
+	return data
+}
+
+// Delivered returns what is due for a sample: its bytes, or what the transforms make of them, the
+// float32 of half of each byte less one.
+func (s *Script) Delivered(id int) []byte {
+	data := s.Content(id)
+	if !s.Transforms {
+		return data
+	}
+	out := make([]byte, 0, 4*len(data))
+	for _, b := range data {
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(0.5*(float32(b)-1)))
+	}
+	return out
+}
+
+// mix is SplitMix64's finaliser, of two numbers.
+func mix(a, b uint64) uint64 {
+	z := a*0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}

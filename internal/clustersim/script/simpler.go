@@ -1,0 +1,99 @@
+package script
+
+import "slices"
+
+// Simpler returns scripts that are a step simpler than s, those with the largest steps first. Each
+// is complete in itself, and none shares memory with s.
+func (s Script) Simpler() (list []Script) {
+	try := func(change func(*Script)) {
+		c := s.clone()
+		change(&c)
+		if c.String() != s.String() && c.valid() {
+			list = append(list, c)
+		}
+	}
+	for i := range s.Launches {
+		if len(s.Launches) > 1 {
+			try(func(c *Script) { c.dropLaunch(i) })
+		}
+	}
+	for i := range s.Events {
+		try(func(c *Script) { c.Events = slices.Delete(c.Events, i, i+1) })
+	}
+	for i := range s.Missing {
+		try(func(c *Script) { c.Missing = slices.Delete(c.Missing, i, i+1) })
+	}
+	for i, l := range s.Launches {
+		try(func(c *Script) { c.Launches[i].Nodes = 1 })
+		try(func(c *Script) { c.Launches[i].Nodes = max(l.Nodes/2, 1) })
+		try(func(c *Script) { c.Launches[i].Nodes = max(l.Nodes-1, 1) })
+		try(func(c *Script) { c.Launches[i].Ranks = 1 })
+		try(func(c *Script) { c.Launches[i].Late = nil })
+		try(func(c *Script) { c.Launches[i].Crash = false })
+		try(func(c *Script) { c.Launches[i].Kill = min(l.Kill, 1) })
+		try(func(c *Script) { c.Launches[i].Kill /= 2 })
+		for k := range l.Late {
+			try(func(c *Script) { c.Launches[i].Late[k] = 0 })
+		}
+	}
+	try(func(c *Script) { c.Samples = max(c.Samples/2, 1) })
+	try(func(c *Script) { c.Samples = max(c.Samples-1, 1) })
+	try(func(c *Script) { c.Epochs = 1 })
+	try(func(c *Script) { c.Epochs = max(c.Epochs-1, 1) })
+	try(func(c *Script) { c.Largest = 1 })
+	try(func(c *Script) { c.Transforms = false })
+	try(func(c *Script) { c.Verify = false })
+	try(func(c *Script) { c.SourceSlow = false })
+	try(func(c *Script) { c.Disk = 0 })
+	try(func(c *Script) { c.Memory = 0 })
+	try(func(c *Script) { c.Apart = false })
+	try(func(c *Script) { c.Again = 0 })
+	try(func(c *Script) { c.Hold = 0 })
+	try(func(c *Script) { c.DropLast = false })
+	try(func(c *Script) { c.Shuffle = "none" })
+	try(func(c *Script) { c.Scheme = "strided" })
+	try(func(c *Script) { c.Tail = "pad" })
+	try(func(c *Script) { c.Prefetch = 0 })
+	try(func(c *Script) { c.Threads = 0 })
+	try(func(c *Script) { c.Staging = 64 << 10 })
+	try(func(c *Script) { c.Step = 0 })
+	for i, e := range s.Events {
+		try(func(c *Script) { c.Events[i].For = (e.For / 2).round() })
+		try(func(c *Script) { c.Events[i].At = 0 })
+		try(func(c *Script) { c.Events[i].At = (e.At / 2).round() })
+		try(func(c *Script) { c.Events[i].Amount = e.Amount / 2 })
+	}
+	return list
+}
+
+// clone returns a copy that shares no memory.
+func (s Script) clone() Script {
+	s.Missing, s.Events = slices.Clone(s.Missing), slices.Clone(s.Events)
+	s.Launches = slices.Clone(s.Launches)
+	for i := range s.Launches {
+		s.Launches[i].Late = slices.Clone(s.Launches[i].Late)
+	}
+	return s
+}
+
+// dropLaunch removes a launch with its events.
+func (s *Script) dropLaunch(i int) {
+	s.Launches = slices.Delete(s.Launches, i, i+1)
+	s.Launches[len(s.Launches)-1].Kill = 0
+	s.Events = slices.DeleteFunc(s.Events, func(e Event) bool { return e.Launch == i })
+	for k := range s.Events {
+		if s.Events[k].Launch > i {
+			s.Events[k].Launch--
+		}
+	}
+}
+
+// valid reports whether each launch delivers something, and the samples that are missing exist.
+func (s *Script) valid() bool {
+	for _, l := range s.Launches {
+		if s.Samples < l.WorldSize() || s.DropLast && s.Batch > s.Samples/l.WorldSize()*l.WorldSize() {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(s.Missing, func(id int) bool { return id >= s.Samples })
+}

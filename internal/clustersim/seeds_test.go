@@ -1,0 +1,104 @@
+package clustersim
+
+import (
+	"flag"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+)
+
+var (
+	seeds = flag.Int("seeds", 100, "how many seeds TestSeeds runs")
+	first = flag.Uint64("first", 1, "the first seed")
+	given = flag.String("script", "", "a script, as a failure prints it, that TestSeeds runs "+
+		"instead of seeds")
+	times  = flag.Int("times", 1, "how often each script is run")
+	budget = flag.Duration("shrink", 2*time.Minute, "how long a failing script is made simpler")
+)
+
+// TestSeeds runs the scripts of seeds, makes those simpler that fail, and prints them.
+func TestSeeds(t *testing.T) {
+	var next atomic.Int64
+	var all sync.WaitGroup
+	var failures atomic.Int64
+	began, runs := time.Now(), *seeds**times
+	if *given != "" {
+		runs = *times
+	}
+	for range runtime.GOMAXPROCS(0) {
+		all.Go(func() {
+			r := &runner{t: t}
+			defer r.stop()
+			for {
+				i := int(next.Add(1)) - 1
+				if i >= runs || failures.Load() >= 10 {
+					return
+				}
+				s := script.Generate(*first + uint64(i / *times))
+				if *given != "" {
+					var err error
+					if s, err = script.Parse(*given); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				if v := r.run(&s); len(v.Errors) > 0 {
+					failures.Add(1)
+					r.report(s, v)
+				}
+			}
+		})
+	}
+	all.Wait()
+	t.Logf("%d scripts in %v", min(runs, int(next.Load())), time.Since(began).Round(time.Second/10))
+}
+
+// runner runs scripts in a worker, which it replaces after failures.
+type runner struct {
+	t      *testing.T
+	worker *worker
+}
+
+func (r *runner) run(s *script.Script) verdict {
+	if r.worker == nil {
+		r.worker = startWorker(r.t)
+	}
+	v, alive := r.worker.run(s)
+	if !alive {
+		r.stop()
+	}
+	return v
+}
+
+func (r *runner) stop() {
+	if r.worker != nil {
+		r.worker.stop()
+		r.worker = nil
+	}
+}
+
+// report makes a failing script as simple as it can, and reports it.
+func (r *runner) report(s script.Script, v verdict) {
+	seed, end := s.Seed, time.Now().Add(*budget)
+	for simpler := true; simpler; {
+		simpler = false
+		for _, c := range s.Simpler() {
+			if time.Now().After(end) {
+				break
+			}
+			if w := r.run(&c); len(w.Errors) > 0 {
+				s, v, simpler = c, w, true
+				break
+			}
+		}
+	}
+	last := v.Events[max(0, len(v.Events)-40):]
+	r.t.Errorf("seed %d fails; the script was made as simple as possible:\n\n"+
+		"go test ./internal/clustersim -run TestSeeds -script '%s'\n\n%s\n\n%s", seed, s,
+		strings.Join(last, "\n"), strings.Join(v.Errors, "\n"))
+}

@@ -1,0 +1,44 @@
+package coordinator
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/lockstep"
+	"github.com/hdmlp/hdmlp/internal/networktest"
+)
+
+// TestStopBeforeLeavingIsTold: a rank that begins again stops a second time, and its node leaves,
+// while the other node has not answered yet that it knows of the first stop. It is told of the
+// second one too.
+func TestStopBeforeLeavingIsTold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // until a probe in progress has ended
+		network, told := networktest.New(), make(chan error, 2)
+		nodes := formed(t, 2, func(o *Options) {
+			o.Network, o.Address = network.Host(fmt.Sprintf("10.0.0.%d", o.Node+1)), "10.0.0.1:6000"
+			if o.Node == 1 {
+				o.Stops = lockstep.New(1, "host", func(err error) { told <- err })
+			}
+		})
+		network.Set("10.0.0.2", "10.0.0.1", networktest.Link{Delay: time.Second})
+		for i := range 2 {
+			run := nodes[0].o.Stops.Begin(0, 0, func() {}, func(int) {})
+			_ = run.End(errors.New("a fault"), false)
+			if i == 0 {
+				synctest.Wait() // the first stop is being told
+			}
+		}
+		nodes[0].Close()
+		for range 2 {
+			select {
+			case <-told:
+			case <-time.After(time.Minute):
+				t.Fatal("the other node does not know of the second stop")
+			}
+		}
+	})
+}

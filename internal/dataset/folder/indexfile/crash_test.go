@@ -1,0 +1,110 @@
+package indexfile_test
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/crashtest"
+	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder"
+	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
+	"github.com/hdmlp/hdmlp/internal/wholefile"
+)
+
+// recorded is a disk that records what changes it.
+type recorded struct{ *crashtest.Recorder }
+
+func (d recorded) Open(dir int, name, path string, flags int) (wholefile.File, error) {
+	f, err := d.Recorder.Open(dir, name, path, flags)
+	if err != nil {
+		return nil, err // not a nil *crashtest.File
+	}
+	return f, nil
+}
+
+// silent ignores system calls.
+type silent struct{}
+
+func (silent) Begin(_, _, _ string) {}
+func (silent) End()                 {}
+
+// withFiles calls do with the index files of the folder at root.
+func withFiles(root string, disk wholefile.Disk, do func(*indexfile.Files) error) error {
+	dir, err := os.Open(root)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	places, err := indexfile.Places(root, "", nil)
+	if err != nil {
+		return err
+	}
+	return do(&indexfile.Files{
+		Root: root, RootFD: int(dir.Fd()), Places: places[:1], Calls: silent{}, Disk: disk,
+	})
+}
+
+func writes(index *dataset.Index) func(*indexfile.Files) error {
+	return func(f *indexfile.Files) error {
+		_, err := f.Write(index)
+		return err
+	}
+}
+
+// TestCrashesLeaveWholeIndices simulates power failures at every point of writing and replacing a
+// folder's index: it is missing or one of those that were written, and can be written again.
+func TestCrashesLeaveWholeIndices(t *testing.T) {
+	var indices []*dataset.Index
+	for _, samples := range []int{100, 3, 40} {
+		root := t.TempDir()
+		for i := range samples {
+			write(t, filepath.Join(root, fmt.Sprintf("a/%d.jpg", i)), "x")
+		}
+		indices = append(indices, open(t, root, folder.Options{}).Index())
+	}
+	root := t.TempDir()
+	r, err := crashtest.New(root)
+	do(t, err)
+	for _, index := range indices {
+		do(t, withFiles(root, recorded{r}, writes(index)))
+	}
+	states, err := r.Explore(50, 1, func(root string) error {
+		return withFiles(root, nil, func(f *indexfile.Files) error {
+			// There is none in a state without the name; all others must be whole.
+			_, missing := os.Stat(filepath.Join(root, indexfile.HiddenName))
+			index, _ := f.Read(indices[0].Extensions())
+			if (index == nil) != (missing != nil) {
+				return fmt.Errorf("the index is read: %v; its file: %v", index != nil, missing)
+			}
+			if index != nil && !among(index, indices) {
+				return fmt.Errorf("the index is another one, of %d samples", index.Len())
+			}
+			if err := writes(indices[0])(f); err != nil {
+				return err
+			}
+			if index, _ = f.Read(indices[0].Extensions()); index == nil || !among(index, indices[:1]) {
+				return errors.New("the index cannot be written again")
+			}
+			return nil
+		})
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	t.Logf("%d states", states)
+}
+
+// among reports whether an index is equal to one of others.
+func among(index *dataset.Index, others []*dataset.Index) bool {
+	for _, other := range others {
+		var a, b bytes.Buffer
+		if index.Encode(&a) == nil && other.Encode(&b) == nil && bytes.Equal(a.Bytes(), b.Bytes()) {
+			return true
+		}
+	}
+	return false
+}
