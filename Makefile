@@ -13,6 +13,10 @@
 #                     libraries that they call
 # make faults         as root: injects faults from outside and judges the results (ONLY=word,
 #                     PRODUCT=tree)
+# make mutants        plants defects of one line and reports which no test finds (N=150 of them,
+#                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node:
+#                     whose tests have to find them; OWN=1: those of the rooms alone, which is
+#                     much faster); continues where it was interrupted
 # make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm and
 #                     torchdata, from PyPI (about 6 GB, kept in build/frameworks)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
@@ -69,8 +73,8 @@ export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint \
-	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults frameworks \
-	docs tables setup clean
+	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults mutants \
+	frameworks docs tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -169,6 +173,12 @@ faults: build throttle build/bench.stamp $(VENV)/stamp
 	$(VENV)/bin/python bench/faults/run.py --json build/faults.json $(addprefix --only ,$(ONLY)) \
 		$(if $(PRODUCT),--product $(PRODUCT))
 	$(if $(ONLY)$(PRODUCT),,$(PYTHON) bench/faults/report.py build/faults.json docs/RELIABILITY.md)
+
+mutants: build/test.stamp
+	mkdir -p build/mutants && $(GO) build -o build/mutants/mutants ./bench/mutants
+	build/mutants/mutants $(addprefix -n ,$(N)) $(addprefix -seed ,$(SEED)) \
+		$(addprefix -room ,$(ROOM)) $(addprefix -suites ,$(SUITES)) $(if $(OWN),-own) \
+		$(if $(ONLY),-only '$(ONLY)')
 
 frameworks: build build/frameworks/stamp
 	build/frameworks/bin/python -m pytest -q python/frameworks \

@@ -113,6 +113,7 @@ measure/nodes: digest exchange cluster measure
 measure/survey: perfmodel dataset storageclass transform measure measure/loads measure/nodes
 /bench/throttle:
 /bench/exchange: digest identity exchange
+/bench/mutants:
 `
 
 // allowedInTests lists imports that only tests may add, because they assemble real parts.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -144,6 +145,98 @@ func TestPendingBytesAreLimited(t *testing.T) {
 	}
 }
 
+// TestAdmittedReadsAreWhole: what counted against the limit before does not shorten them.
+func TestAdmittedReadsAreWhole(t *testing.T) {
+	l := Listen(make(from), Limits{Bytes: 100})
+	near, c := connect(t, l, "10.0.0.1:1")
+	if err := c.Admit(); err != nil {
+		t.Fatal(err)
+	}
+	go near.Write(make([]byte, 200))
+	if n, err := c.Read(make([]byte, 200)); n != 200 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+}
+
+// TestEveryMethodSaysWhyItFailed: because the listener closed the connection, or the cause itself.
+func TestEveryMethodSaysWhyItFailed(t *testing.T) {
+	for _, crowded := range []bool{true, false} {
+		l := Listen(make(from), Limits{Total: 1})
+		_, c := connect(t, l, "10.0.0.1:1")
+		want := io.ErrClosedPipe
+		if crowded {
+			connect(t, l, "10.0.0.2:1")
+			want = ErrCrowded
+		} else {
+			c.Close()
+		}
+		later := time.Now().Add(time.Hour)
+		_, reads := c.Read(make([]byte, 1))
+		_, writes := c.Write(make([]byte, 1))
+		for method, err := range map[string]error{
+			"Read": reads, "Write": writes, "SetDeadline": c.SetDeadline(later),
+			"SetReadDeadline":  c.SetReadDeadline(later),
+			"SetWriteDeadline": c.SetWriteDeadline(later),
+		} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s: %v, want %v", method, err, want)
+			}
+		}
+	}
+}
+
+// broken is a listener and a connection that fail, except for reads.
+type broken struct {
+	net.Listener
+	net.Conn
+}
+
+var errBroken = errors.New("broken")
+
+func (broken) Accept() (net.Conn, error) { return nil, errBroken }
+func (broken) Read([]byte) (int, error)  { return 1, nil }
+func (broken) Close() error              { return errBroken }
+
+func TestErrorsOfTheNetworkAreReturned(t *testing.T) {
+	if c, err := Listen(broken{}, Limits{}).Accept(); err != errBroken {
+		t.Errorf("%v, %v", c, err)
+	}
+	l := Listen(make(from), Limits{Total: 1})
+	c := &Conn{Conn: broken{}, listener: l}
+	if err := c.Close(); err != errBroken {
+		t.Errorf("Close: %v", err)
+	}
+	c.end(ErrTime)
+	if n, err := c.Read(make([]byte, 1)); n != 1 || err != nil {
+		t.Errorf("a read that succeeded nevertheless: %d, %v", n, err)
+	}
+}
+
+// TestConcurrentConnections has the race detector check that the list of them is guarded.
+func TestConcurrentConnections(t *testing.T) {
+	l := Listen(make(from), Limits{Total: 3, Time: time.Hour})
+	admit := func() {
+		_, far := net.Pipe()
+		c := &Conn{Conn: placed{far, "10.0.0.1:1"}, listener: l}
+		if victim := l.enter(c); victim != nil {
+			victim.end(ErrCrowded)
+		}
+		if c.Admit() == nil {
+			c.Close()
+		}
+	}
+	for range 20 {
+		var all sync.WaitGroup // nothing else orders them
+		all.Go(func() { l.Pending() })
+		all.Go(admit)
+		all.Go(admit)
+		all.Wait()
+	}
+	if n := l.Pending(); n != 0 {
+		t.Errorf("%d are pending", n)
+	}
+}
+
 func TestIPv6NetworkCountsAsOneAddress(t *testing.T) {
 	for _, pair := range [][2]string{
 		{"10.0.0.1:1", "10.0.0.1"},
@@ -157,5 +250,8 @@ func TestIPv6NetworkCountsAsOneAddress(t *testing.T) {
 		if got := addressOf(place(pair[0])); got != pair[1] {
 			t.Errorf("%s counts as %s, not %s", pair[0], got, pair[1])
 		}
+	}
+	if got := addressOf(nil); got != "" {
+		t.Errorf("a connection without an address counts as %s", got)
 	}
 }

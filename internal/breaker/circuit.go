@@ -151,10 +151,10 @@ func (c *circuit) answered(now time.Time, took, waited time.Duration, err error)
 		c.mu.silent = time.Time{}
 	}
 	if err == nil {
-		c.mu.latency += (took - c.mu.latency) / 16
 		if c.mu.latency == 0 {
 			c.mu.latency = took
 		}
+		c.mu.latency += (took - c.mu.latency) / 16
 		c.mu.waited += (waited.Seconds() - c.mu.waited) / 16
 		if c.mu.cold -= c.mu.cold / 16; waited > 0 {
 			c.mu.cold += 1.0 / 16

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -123,5 +124,24 @@ func TestInvalidLeadsAreRefused(t *testing.T) {
 			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
+	}
+}
+
+// TestCapacityReportThatJustFits checks that a report of the most bytes is sent whole, and that one
+// which cannot be encoded is an error.
+func TestCapacityReportThatJustFits(t *testing.T) {
+	told := placement.Node{Capacity: []int64{7}, Held: [][]int32{{1, 2, 3}}}
+	text, _, err := encodeCapacity(told, 1<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for most, want := range map[int]bool{len(text): true, len(text) - 1: false} {
+		if _, whole, err := encodeCapacity(told, most); whole != want || err != nil {
+			t.Errorf("%d bytes of at most %d: whole %v, %v", len(text), most, whole, err)
+		}
+	}
+	told.Known = &perfmodel.Node{Source: perfmodel.GivenRate(math.NaN(), 0)}
+	if text, _, err := encodeCapacity(told, 1<<20); err == nil {
+		t.Errorf("encoded as %s", text)
 	}
 }

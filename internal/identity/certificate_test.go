@@ -180,11 +180,22 @@ func TestUnusableFilesAreNamed(t *testing.T) {
 	cert, key, ca := root.node(time.Now().Add(time.Hour), root.pem)
 	_, otherKey, otherCA := other.node(time.Now().Add(time.Hour), other.pem)
 	expired, expiredKey, _ := root.node(time.Now().Add(-time.Minute), root.pem)
+	text, err := os.ReadFile(cert)
+	if err != nil {
+		t.Fatal(err)
+	}
+	damaged := filepath.Join(t.TempDir(), "damaged.pem")
+	text = append(text, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: []byte{1}})...)
+	if err := os.WriteFile(damaged, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		cert, key, ca string
 		want          []string
 	}{
-		"missing": {cert + "x", key, ca, []string{"tls_cert = ", "no such file"}},
+		"no file of authorities":   {cert, key, ca + "x", []string{"tls_ca = ", "no such file"}},
+		"damaged after the node's": {damaged, key, ca, []string{"tls_cert = ", "malformed"}},
+		"missing":                  {cert + "x", key, ca, []string{"tls_cert = ", "no such file"}},
 		"a directory": {
 			cert, filepath.Dir(key), ca,
 			[]string{"tls_key = ", "not a regular file"},
@@ -203,6 +214,67 @@ func TestUnusableFilesAreNamed(t *testing.T) {
 			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%s: %v does not say %q", name, err, want)
 			}
+		}
+	}
+}
+
+// TestKeyInTheCertificatesFile: one file may have both.
+func TestKeyInTheCertificatesFile(t *testing.T) {
+	root := newAuthority(t, nil)
+	cert, key, ca := root.node(time.Now().Add(time.Hour), root.pem)
+	both := filepath.Join(t.TempDir(), "both.pem")
+	var text []byte
+	for _, name := range []string{key, cert} {
+		part, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(text, part...)
+	}
+	if err := os.WriteFile(both, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := LoadTLS(both, both, ca)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a, b := talk(t, c, c); a != nil || b != nil {
+		t.Error(a, b)
+	}
+}
+
+// TestNoCertificateIsNotTrusted: whatever TLS has required before.
+func TestNoCertificateIsNotTrusted(t *testing.T) {
+	root := newAuthority(t, nil)
+	c, err := LoadTLS(root.node(time.Now().Add(time.Hour), root.pem))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *tls.CertificateVerificationError
+	if err := c.VerifyConnection(tls.ConnectionState{}); !errors.As(err, &refused) {
+		t.Errorf("accepted: %v", err)
+	}
+}
+
+// TestOnlyTLS13WithoutResumption: a session that is resumed would not check certificates again.
+func TestOnlyTLS13WithoutResumption(t *testing.T) {
+	root := newAuthority(t, nil)
+	loaded, err := LoadTLS(root.node(time.Now().Add(time.Hour), root.pem))
+	if err != nil {
+		t.Fatal(err)
+	}
+	drawn, err := DrawTLS()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []*tls.Config{loaded, drawn} {
+		if c.MinVersion != tls.VersionTLS13 || !c.SessionTicketsDisabled {
+			t.Errorf("version %x or later; no session tickets: %v", c.MinVersion,
+				c.SessionTicketsDisabled)
+		}
+		old := &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS12}
+		if a, b := talk(t, c, old); a == nil || b == nil {
+			t.Errorf("a client of TLS 1.2: %v, %v", a, b)
 		}
 	}
 }

@@ -77,6 +77,17 @@ func TestSeverDoesNotWait(t *testing.T) {
 	}
 }
 
+// unclosable is a connection whose Close fails.
+type unclosable struct{ net.Conn }
+
+func (unclosable) Close() error { return syscall.EIO }
+
+func TestSeverReportsErrors(t *testing.T) {
+	if err := Sever(unclosable{}); err != syscall.EIO {
+		t.Errorf("%v", err)
+	}
+}
+
 func TestFaultsAreDistinguished(t *testing.T) {
 	alert := func(text string) error {
 		return &net.OpError{Op: "remote error", Err: errors.New(text)}

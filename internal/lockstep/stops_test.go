@@ -248,3 +248,27 @@ func TestDecodeRefusesImpossibleStops(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnStopsAreAnnounced checks that what waits for changes of a node's own stops is woken: when
+// a rank stops, and when it begins again.
+func TestOwnStopsAreAnnounced(t *testing.T) {
+	s := New(0, "", func(error) {})
+	begin := func() *Run { return s.Begin(0, 0, func() {}, func(int) {}) }
+	woken := func(after string, do func()) {
+		t.Helper()
+		_, before, changed := s.Own()
+		do()
+		_, version, _ := s.Own()
+		select {
+		case <-changed:
+		default:
+			t.Errorf("%s: nothing is woken", after)
+		}
+		if version == before {
+			t.Errorf("%s: the list still has version %d", after, version)
+		}
+	}
+	r := begin()
+	woken("after a stop", func() { _ = r.End(errors.New("why"), false) })
+	woken("after it began again", func() { begin() })
+}

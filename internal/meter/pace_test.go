@@ -61,6 +61,38 @@ func TestPaceCountsBatchesTakenTogether(t *testing.T) {
 	}
 }
 
+// TestPaceIsAMovingAverage checks that a batch changes the pace by an eighth of the difference, and
+// that what was waited for before a batch was taken is not left out twice.
+func TestPaceIsAMovingAverage(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time {
+		return start.Add(time.Duration(seconds * float64(time.Second)))
+	}
+	var p Pace
+	p.Took(at(0), 1, false)
+	p.Took(at(8), 1, false)
+	p.Took(at(24), 1, false)
+	if got, ok := p.PerBatch(); !ok || got != 9 {
+		t.Errorf("after batches of 8 and 16 s: %v s, want 9", got)
+	}
+	p.Block(at(25))
+	p.Took(at(30), 1, false) // another batch, which was there: 1 s of work
+	if got, _ := p.PerBatch(); got != 8 {
+		t.Errorf("after a batch of 1 s: %v s, want 8", got)
+	}
+	p.Resume(at(32))
+	p.Took(at(40), 1, false) // 2 s of waiting, 8 of work
+	if got, _ := p.PerBatch(); got != 8 {
+		t.Errorf("after another of 8 s: %v s, want 8", got)
+	}
+	if due := p.Due(at(40), -1); due != 0 {
+		t.Errorf("a batch that was taken is due in %v s", due)
+	}
+	if due := (&Pace{perBatch: 1}).Due(at(40), 3); due != 0 {
+		t.Errorf("before the first batch: due in %v s, want at once", due)
+	}
+}
+
 // TestPaceOfRanksThatWaitForEachOther has a rank that is the last one in every fourth step, and
 // waits for others in the rest, which looks like work.
 func TestPaceOfRanksThatWaitForEachOther(t *testing.T) {

@@ -157,3 +157,37 @@ func TestTakenOverSamplesAreBalanced(t *testing.T) {
 		}
 	}
 }
+
+// TestCopiesWithTheHighestHashTakeOver checks that of the nodes that hold a sample of one that is
+// gone, that with the highest hash owns it, and that the plan in force is left as it is.
+func TestCopiesWithTheHighestHashTakeOver(t *testing.T) {
+	const samples = 50
+	var all []int32
+	for k := range samples {
+		all = append(all, int32(k))
+	}
+	class := func(ids []int32) placement.NodePlan { // with room for more
+		return placement.NodePlan{Classes: [][]int32{slices.Grow(slices.Clone(ids), samples)}}
+	}
+	p := &placement.Plan{
+		ReadOnce: true, Owner: make([]int32, samples), // node 0 owns all, and the others hold half
+		Nodes: []placement.NodePlan{class(all), class(all[:25]), class(all[:25])},
+	}
+	nodes := slices.Repeat([]placement.Node{{Capacity: []int64{100}}}, 3)
+	after := p.TakeOver(func(n int) bool { return n > 0 }, nodes, func(int) int64 { return 1 })
+	for k := range samples {
+		want := int32(1)
+		if access.Mix(2, k) > access.Mix(1, k) {
+			want = 2
+		}
+		if after.Owner[k] != want {
+			t.Errorf("sample %d is owned by node %d, want %d", k, after.Owner[k], want)
+		}
+	}
+	for n, node := range p.Nodes[1:] {
+		beyond := node.Classes[0][:cap(node.Classes[0])][len(node.Classes[0]):]
+		if slices.Max(beyond) > 0 {
+			t.Errorf("what node %d takes over was written to the plan in force", n+1)
+		}
+	}
+}

@@ -1,0 +1,100 @@
+package main
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// A room is a part of the program with the suites that should find its defects, its own first.
+// Names are relative to internal/. A package is a suite of its own room; those that follow "<" are
+// above it.
+const rooms = `
+access: access < stage
+audit: audit < job node
+placement: placement placement/builder placement/policies < planner simulate
+replan: placement/replan < planner node
+meter: meter < cache breaker
+dataset: dataset dataset/tree dataset/retry < dataset/folder cache
+index: dataset/folder dataset/folder/indexfile < catalog
+storageclass: storageclass < storageclass/file storageclass/memory cache
+arena: storageclass/arena < storageclass/memory storageclass/file
+memory: storageclass/memory < cache stage
+file: storageclass/file storageclass/file/disk storageclass/file/layout < cache catalog
+staging: staging < stage
+transform: transform transform/runner < stage
+writeback: writeback < cache
+pool: pool < cache
+cache: cache cache/digests < stage node
+stage: stage < node
+catalog: catalog < node
+planner: planner < node
+lockstep: lockstep < job node
+admission: admission < exchange cluster
+identity: identity < exchange cluster
+wire: exchange/wire < exchange/link exchange
+exchange: exchange exchange/link < breaker node
+breaker: breaker < coordinator node
+cluster: cluster < coordinator node
+order: order < job node
+job: job < node
+coordinator: coordinator < node
+daemon: daemon < cmd/hdmlp
+python:
+`
+
+type room struct {
+	name     string
+	packages []string // directories relative to the module's root
+	above    []string
+}
+
+// secure are files in which every mutant is one of a security step.
+var secure = []string{
+	"internal/identity/identity.go", "internal/identity/session.go",
+	"internal/identity/certificate.go", "internal/exchange/handshake.go",
+	"internal/admission/admission.go", "internal/cluster/secret.go", "internal/cluster/tls.go",
+}
+
+func allRooms() []room {
+	var all []room
+	for line := range strings.Lines(strings.TrimSpace(rooms)) {
+		name, suites, _ := strings.Cut(line, ":")
+		own, above, _ := strings.Cut(suites, "<")
+		all = append(all, room{name, directories(own), directories(above)})
+	}
+	return all
+}
+
+func directories(names string) []string {
+	var all []string
+	for _, name := range strings.Fields(names) {
+		if !strings.HasPrefix(name, "cmd/") {
+			name = "internal/" + name
+		}
+		all = append(all, name)
+	}
+	return all
+}
+
+// chosen returns the rooms named in a list with commas; all of them for "".
+func chosen(names string) ([]room, error) {
+	all := allRooms()
+	if names == "" {
+		return all, nil
+	}
+	var some []room
+	for name := range strings.SplitSeq(names, ",") {
+		k := slices.IndexFunc(all, func(r room) bool { return r.name == name })
+		if k < 0 {
+			var known []string
+			for _, r := range all {
+				known = append(known, r.name)
+			}
+			return nil, fmt.Errorf("ROOM=%s: no such room; there are %s", name,
+				strings.Join(known, ", "))
+		}
+		some = append(some, all[k])
+	}
+	return some, nil
+}

@@ -1,0 +1,246 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// suite is the tests of a package, compiled with the mutants planted.
+type suite struct {
+	root, dir string
+	binary    string
+	Hash      string // of the binary
+	Tests     []test
+}
+
+// test is what is known of a test without any mutant switched on.
+type test struct {
+	Name    string
+	Seconds float64
+	Failed  bool     // even so: it can find nothing
+	Reached []string // mutants, as DIR:NUMBER
+}
+
+// compileSuite compiles the tests of a package, and has each run once to learn which mutants it
+// reaches, unless that is known from an earlier run of the same binary.
+func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) {
+	flat := strings.ReplaceAll(dir, "/", "-")
+	s := &suite{root: p.root, dir: dir, binary: filepath.Join(p.out, flat+".test")}
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p", "1", "-race", "-tags", tags,
+		"-vet=off", "-overlay", p.overlay(), "-o", s.binary, "./"+dir)
+	cmd.Dir = p.root
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, errors.Join(fmt.Errorf("compile the tests of %s: %w", dir, err),
+			errors.New(string(out)))
+	}
+	if _, err := os.Stat(s.binary); errors.Is(err, os.ErrNotExist) {
+		return s, nil // there are no tests
+	}
+	hash, err := hashOf(s.binary)
+	if err != nil {
+		return nil, err
+	}
+	known := filepath.Join(p.out, flat+".json")
+	if text, err := os.ReadFile(known); err == nil {
+		if json.Unmarshal(text, s) == nil && s.Hash == hash {
+			return s, nil
+		}
+	}
+	s.Hash, s.Tests = hash, nil
+	if err := s.reach(ctx); err != nil {
+		return nil, err
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		return nil, err
+	}
+	return s, os.WriteFile(known, text, 0o644)
+}
+
+func hashOf(name string) (string, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+}
+
+// slowest is how long a test may take that no mutant disturbs.
+const slowest = 5 * time.Minute
+
+// reach runs each test alone, and notes which mutants it reaches.
+func (s *suite) reach(ctx context.Context) error {
+	out, _, err := s.run(ctx, slowest, "", "-test.list", "^(Test|Example|Fuzz)")
+	if err != nil {
+		return fmt.Errorf("list the tests of %s: %w\n%s", s.dir, err, out)
+	}
+	notes := s.binary + ".reached"
+	defer os.Remove(notes)
+	for _, name := range strings.Fields(out) {
+		if err := os.WriteFile(notes, nil, 0o644); err != nil {
+			return err
+		}
+		out, took, err := s.run(ctx, slowest, "reached:"+notes, "-test.run", "^"+name+"$")
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		broken := err != nil && !strings.Contains(out, leaked)
+		if broken {
+			fmt.Printf("%s: %s fails without any mutant: %v\n%s\n", s.dir, name, err, out)
+		}
+		reached, readErr := os.ReadFile(notes)
+		if readErr != nil {
+			return readErr
+		}
+		s.Tests = append(s.Tests, test{
+			Name: name, Seconds: took.Seconds(), Failed: broken,
+			Reached: strings.Fields(string(reached)),
+		})
+	}
+	return nil
+}
+
+// run runs the binary in its package's directory with a mutant switched on, and ends it and what it
+// has started after the given time.
+func (s *suite) run(ctx context.Context, limit time.Duration, mutant string, args ...string) (
+	string, time.Duration, error,
+) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, s.binary, args...)
+	cmd.Dir = filepath.Join(s.root, s.dir)
+	cmd.Env = append(os.Environ(), "HDMLP_MUTANT="+mutant, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
+	return runGroup(cmd)
+}
+
+// runGroup runs a command as a group of processes, all of which end with it.
+func runGroup(cmd *exec.Cmd) (string, time.Duration, error) {
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	kill := func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
+	cmd.Cancel, cmd.WaitDelay = kill, time.Second
+	begun := time.Now()
+	err := cmd.Run()
+	if cmd.Process != nil {
+		kill() //nolint:errcheck // usually none is left
+	}
+	return out.String(), time.Since(begun), err
+}
+
+// reaching returns the tests that reach a mutant, the quick ones first.
+func (s *suite) reaching(m *Mutant) (all []test) {
+	id := fmt.Sprintf("%s:%d", m.Dir, m.id)
+	for _, t := range s.Tests {
+		if !t.Failed && slices.Contains(t.Reached, id) {
+			all = append(all, t)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b test) int { return cmp.Compare(a.Seconds, b.Seconds) })
+	return all
+}
+
+// quick is how many seconds of tests are tried together, before each of the others alone: most
+// mutants are found by one of many tests.
+const quick = 2
+
+// try runs the tests that reach a mutant with it switched on, for at most three times as long as
+// they usually take, and patience in addition. It returns what found it: a test, a data race, a
+// hang or a crash; "" if nothing did.
+func (s *suite) try(ctx context.Context, m *Mutant, patience time.Duration) (string, error) {
+	all := s.reaching(m)
+	first, seconds := 0, 0.0
+	for first < len(all) && (first == 0 || seconds+all[first].Seconds <= quick) {
+		seconds += all[first].Seconds
+		first++
+	}
+	rounds := [][]test{all[:first]}
+	for k := first; k < len(all); k++ {
+		rounds = append(rounds, all[k:k+1])
+	}
+	for _, tests := range rounds {
+		if by, err := s.tryWith(ctx, m, patience, tests); by != "" || err != nil {
+			return by, err
+		}
+	}
+	return "", nil
+}
+
+func (s *suite) tryWith(ctx context.Context, m *Mutant, patience time.Duration, tests []test) (
+	string, error,
+) {
+	if len(tests) == 0 {
+		return "", nil
+	}
+	var names []string
+	limit := patience
+	for _, t := range tests {
+		names = append(names, t.Name)
+		limit += time.Duration(3 * t.Seconds * float64(time.Second))
+	}
+	args := []string{"-test.failfast", "-test.run", "^(" + strings.Join(names, "|") + ")$"}
+	out, _, err := s.run(ctx, limit, fmt.Sprintf("%s:%d", m.Dir, m.id), args...)
+	if strings.Contains(out, leaked) {
+		// A few tests alone may end before goroutines that are not theirs to end have done so.
+		if _, _, without := s.run(ctx, limit, "", args...); without != nil {
+			err = nil
+		}
+	}
+	if ctx.Err() != nil {
+		return "", ctx.Err()
+	}
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return "", nil
+	case !errors.As(err, &exit) && !errors.Is(err, exec.ErrWaitDelay):
+		return "", fmt.Errorf("run the tests of %s: %w", s.dir, err)
+	}
+	return finder(out, exit), nil
+}
+
+var failed = regexp.MustCompile(`(?m)^\s*--- FAIL: (\S+)`)
+
+// leaked begins what goleak says after tests that passed.
+const leaked = "goleak: Errors on successful test run"
+
+func finder(out string, exit *exec.ExitError) string {
+	var status syscall.WaitStatus
+	ok := exit != nil
+	if ok {
+		status, ok = exit.Sys().(syscall.WaitStatus)
+	}
+	switch name := failed.FindStringSubmatch(out); {
+	case strings.Contains(out, "WARNING: DATA RACE"):
+		return "the race detector"
+	case ok && status.Signaled() && status.Signal() == syscall.SIGKILL:
+		return "a hang"
+	case name != nil:
+		return name[1]
+	case strings.Contains(out, leaked):
+		return "a leak"
+	case strings.Contains(out, "deadlock"):
+		return "a deadlock"
+	}
+	return "a crash"
+}
