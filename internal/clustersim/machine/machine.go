@@ -20,8 +20,9 @@ import (
 	"github.com/hdmlp/hdmlp/internal/storageclass/memory"
 )
 
-// limit is the memory of a machine: the watch reserves a sixteenth of it, at least 16 MiB.
-const limit = 256 << 20
+// limit is the memory of a machine: so much that the memory class's segments, which count whole as
+// soon as they are there, do not look like a process that grows fast.
+const limit = 4 << 30
 
 // Options are a machine's surroundings.
 type Options struct {
