@@ -297,7 +297,6 @@ func take(r *Rank, from, to at) (map[at][]int32, error) {
 func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]int32, error) {
 	out := map[at][]int32{}
 	var sum uint64
-	waits := time.Now()
 	err := r.Run(context.Background(), from.epoch, from.step, func(b *stage.Batch) error {
 		here := at{b.Epoch, b.Step}
 		if here == to {
@@ -324,9 +323,8 @@ func takeSaying(r *Rank, from, to at, says func(sum uint64) uint64) (map[at][]in
 				return err
 			}
 		}
-		r.Yielded(b.Epoch, b.Step, stage.Stall{All: time.Since(waits)}, says(sum))
+		r.Yielded(b.Epoch, b.Step, stage.Stall{}, says(sum))
 		r.Wait()
-		waits = time.Now()
 		return nil
 	})
 	if errors.Is(err, errEnough) {
