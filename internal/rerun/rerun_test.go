@@ -107,8 +107,8 @@ func TestByHand(t *testing.T) {
 		"half": {half, nil, []float64{0.41, 0.2}, 60, 0.02},
 		// Ranks wait, so that the disk and the source are read in parallel.
 		"on disk": {shape{1, 40, 4, 2, Class{Name: "file", Rate: 200}, 40}, func(j *Job) {
-			j.Nodes[0].InForce[0].Ahead = 2
-		}, []float64{0.41, 0.13}, 51, 0.03},
+			j.Nodes[0].InForce[0].Ahead = 4
+		}, []float64{0.41, 0.13}, 44, 0.03},
 		// 10 ms for each of 40 samples, on one thread.
 		"transforms": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
 			transform(j, 0.03, Change{To: 1})
