@@ -5,7 +5,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"strings"
 	"testing"
 )
@@ -51,10 +50,14 @@ func simulated() uint64 {
 // repeatableWorker builds the binary of repeatable workers, and returns its path.
 func repeatableWorker(t *testing.T) string {
 	t.Helper()
+	root, err := exec.Command("go", "env", "GOROOT").Output()
+	if err != nil {
+		t.Fatalf("go env GOROOT: %v", err)
+	}
 	dir := t.TempDir()
 	replace := map[string]string{}
 	for name, list := range edits {
-		path := filepath.Join(runtime.GOROOT(), "src/runtime", name)
+		path := filepath.Join(strings.TrimSpace(string(root)), "src/runtime", name)
 		text, err := os.ReadFile(path)
 		if err != nil {
 			t.Fatal(err)

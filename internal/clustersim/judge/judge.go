@@ -61,11 +61,10 @@ func (c *court) faults(launch int, kinds []script.Kind, before time.Duration) bo
 
 // stream is what a rank got between two beginnings.
 type stream struct {
-	rank   int
-	next   int // the batch after the last one that it got
-	got    []Event
-	end    Event // the last event; of kind Began or Got if nothing followed
-	closed bool
+	rank int
+	next int // the batch after the last one that it got
+	got  []Event
+	end  Event // the last event; of kind Began or Got if nothing followed
 }
 
 // launch judges the events of a launch. It reports whether the job is over: all ranks have had all
