@@ -20,6 +20,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/networktest"
 )
 
 // fakeSamples has some samples in memory, and others in its source.
@@ -213,6 +214,49 @@ func TestDisagreeingNodesAreToldTheDifference(t *testing.T) {
 		})
 	}
 	done.Wait()
+}
+
+// TestOtherContentsAreRefused checks that nodes do not form a cluster if their datasets have the
+// same names, but other bytes, or contents that cannot be compared.
+func TestOtherContentsAreRefused(t *testing.T) {
+	for want, other := range map[string]*dataset.Index{
+		"sample 0 (a/0000.x) has other bytes on node 1": index(t, samples, 1),
+		"contents that cannot be decoded":               index(t, samples+1, 0),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			network := networktest.New()
+			var done sync.WaitGroup
+			for n := range 2 {
+				o := options(t, 2, n, "")
+				on(network)(&o)
+				if n == 1 {
+					o.Index = other
+				}
+				done.Go(func() {
+					if _, _, err := Form(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("node %d: %v", n, err)
+					}
+				})
+			}
+			done.Wait()
+			<-time.After(time.Minute) // until a probe in progress has ended
+		})
+	}
+}
+
+// TestNode0WithoutItsInterfaceFailsAtOnce checks that node 0 does not wait for other nodes if it
+// has no address for them.
+func TestNode0WithoutItsInterfaceFailsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t, 2, 0, "")
+		on(networktest.New())(&o)
+		o.Interface = "none-such"
+		begun := time.Now()
+		_, _, err := Form(t.Context(), o)
+		if took := time.Since(begun); err == nil || took > 0 {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
 }
 
 // sockets counts the sockets of this process.

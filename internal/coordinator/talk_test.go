@@ -132,7 +132,11 @@ func TestInvalidAuditPartsAreIgnored(t *testing.T) {
 	if len(c.told[nodeEpoch{1, 5}]) != 2 {
 		t.Errorf("stored %v", c.told)
 	}
-	c.tell(&auditQuestion{5 + audit.Kept, nil})
+	c.tell(&auditQuestion{6, map[int][]audit.Part{1: {{Rank: 2, From: 4}, {Rank: 3}}}})
+	if len(c.told[nodeEpoch{1, 6}]) != 2 { // it began after the last step
+		t.Errorf("stored %v", c.told)
+	}
+	c.tell(&auditQuestion{6 + audit.Kept, nil})
 	if len(c.told) > 0 {
 		t.Errorf("still stored %v", c.told)
 	}
