@@ -24,6 +24,7 @@ import (
 type suite struct {
 	root, dir string
 	binary    string
+	flags     []string // of every run
 	Hash      string // of the binary
 	Tests     []test
 }
@@ -51,6 +52,13 @@ func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) 
 	if _, err := os.Stat(s.binary); errors.Is(err, os.ErrNotExist) {
 		return s, nil // there are no tests
 	}
+	text, err := os.ReadFile(s.binary)
+	if err != nil {
+		return nil, err
+	}
+	if bytes.Contains(text, []byte(noFiles)) {
+		s.flags = []string{"-" + noFiles}
+	}
 	hash, err := hashOf(s.binary)
 	if err != nil {
 		return nil, err
@@ -65,12 +73,15 @@ func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) 
 	if err := s.reach(ctx); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(s)
-	if err != nil {
+	if text, err = json.Marshal(s); err != nil {
 		return nil, err
 	}
 	return s, os.WriteFile(known, text, 0o644)
 }
+
+// noFiles is the flag that keeps package rapid from writing what failed to the package's directory,
+// from where the next run would try it first.
+const noFiles = "rapid.nofailfile"
 
 func hashOf(name string) (string, error) {
 	f, err := os.Open(name)
@@ -127,7 +138,7 @@ func (s *suite) run(ctx context.Context, limit time.Duration, mutant string, arg
 ) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, args...)
+	cmd := exec.CommandContext(ctx, s.binary, slices.Concat(args, s.flags)...)
 	cmd.Dir = filepath.Join(s.root, s.dir)
 	cmd.Env = append(os.Environ(), "HDMLP_MUTANT="+mutant, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	return runGroup(cmd)
