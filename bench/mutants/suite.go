@@ -25,7 +25,7 @@ type suite struct {
 	root, dir string
 	binary    string
 	flags     []string // of every run
-	Hash      string // of the binary
+	Hash      string   // of the binary
 	Tests     []test
 }
 
