@@ -24,9 +24,10 @@ func begin(s *Stops, at int) *begun {
 
 // stop is a stop of rank 2 of node 1.
 func stop(round, at int, over bool) []Stop {
-	return []Stop{{Rank: 2, Node: 1, Host: "b", Round: round, At: at, Over: over, Error: failure.Error{
-		Kind: failure.Sample, Message: "unreadable",
-	}}}
+	return []Stop{{
+		Rank: 2, Node: 1, Host: "b", Round: round, At: at, Over: over,
+		Error: failure.Error{Kind: failure.Sample, Message: "unreadable"},
+	}}
 }
 
 func deliver(t *testing.T, b *begun, batches int) {
@@ -70,8 +71,8 @@ func TestRunIsCanceledAtTheStop(t *testing.T) {
 	}
 }
 
-// TestRunThatWasCompleteIsForgotten: a run that has delivered its last batch is not told of later stops,
-// and stops no other rank.
+// TestRunThatWasCompleteIsForgotten: a run that has delivered its last batch is not told of later
+// stops, and stops no other rank.
 func TestRunThatWasCompleteIsForgotten(t *testing.T) {
 	s := New(0, "a", func(error) {})
 	b := begin(s, 0)

@@ -143,7 +143,8 @@ func TestGiveAddsAnEpoch(t *testing.T) {
 	refused("without its descriptor", request.Give{Epoch: 1, Entries: 4}, nil, o)
 	refused("sample 10", request.Give{Epoch: 1, Entries: 4}, file(t, 5, 6, 7, 10), o)
 	for e := range 3 {
-		if apart, err := o.Give(0, request.Give{Epoch: 1 + e, Entries: 4}, four, nil); apart || err != nil {
+		m := request.Give{Epoch: 1 + e, Entries: 4}
+		if apart, err := o.Give(0, m, four, nil); apart || err != nil {
 			t.Errorf("epoch %d: apart: %v, %v", 1+e, apart, err)
 		}
 	}
