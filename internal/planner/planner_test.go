@@ -8,6 +8,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/hdmlp/hdmlp/internal/access"
@@ -23,6 +24,7 @@ const samples = 40
 type node struct {
 	windows []placement.BootstrapWindow // of the other nodes
 	gone    []int
+	planned func() // called while the others are waited for; may be nil
 
 	mu       sync.Mutex
 	reported placement.Node            // as passed to Capacities
@@ -54,7 +56,12 @@ func (n *node) BootstrapWindows(_ context.Context, mine placement.BootstrapWindo
 	return append([]placement.BootstrapWindow{mine}, n.windows...), nil
 }
 
-func (n *node) Planned(context.Context) error { return nil }
+func (n *node) Planned(context.Context) error {
+	if n.planned != nil {
+		n.planned()
+	}
+	return nil
+}
 
 func (n *node) Reassess(context.Context, int, placement.Report) ([]placement.Report, error) {
 	return nil, errors.New("no rounds in this test")
@@ -294,5 +301,47 @@ func TestLostNodesOwnNothing(t *testing.T) {
 	if owned(1) == 0 || owned(2) != 0 {
 		t.Errorf("node 1 is back and owns %d samples, node 2 is gone and owns %d", owned(1),
 			owned(2))
+	}
+}
+
+// TestOthersAreAskedByThePlanThatTheyHave checks that a node keeps what its new plan says while
+// others may not have theirs, asks for samples by the former one, and remembers no more of the
+// nodes than it needs.
+func TestOthersAreAskedByThePlanThatTheyHave(t *testing.T) {
+	window := placement.BootstrapWindow{Steps: 2}
+	n := &node{windows: []placement.BootstrapWindow{window, window}}
+	policy := held{begun: make(chan struct{}), free: make(chan struct{})}
+	owners := func() (all []int) {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for id := range samples {
+			all = append(all, n.owner(id))
+		}
+		return all
+	}
+	var asked []int
+	var kept [][]int32
+	n.planned = func() { asked, kept = owners(), n.kept }
+	p := start(t, n, policy, func(o *Options) {
+		o.Classes = []Class{{Capacity: 14000, Held: []int32{1}}}
+	})
+	if err := p.Begin(0, 0); err != nil {
+		t.Fatal(err)
+	}
+	p.Feeds(0)
+	<-policy.begun
+	before := owners()
+	close(policy.free)
+	<-p.Done()
+	if after := owners(); !slices.Equal(asked, before) || slices.Equal(after, before) {
+		t.Errorf("owners are %v at first, %v until all have plans, then %v", before, asked, after)
+	}
+	if want := p.Plan().Nodes[0].Classes; !cmp.Equal(kept, want) {
+		t.Errorf("%v are kept until all have plans, want %v", kept, want)
+	}
+	for _, known := range p.nodes {
+		if known.Held != nil || known.Kept != nil || known.Known != nil {
+			t.Errorf("what a node held is kept: %+v", known)
+		}
 	}
 }
