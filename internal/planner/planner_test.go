@@ -8,7 +8,6 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
 	"github.com/hdmlp/hdmlp/internal/access"
@@ -24,7 +23,8 @@ const samples = 40
 type node struct {
 	windows []placement.BootstrapWindow // of the other nodes
 	gone    []int
-	planned func() // called while the others are waited for; may be nil
+	planned func() error // called while the others are waited for; may be nil
+	lost    error        // of Capacities
 
 	mu       sync.Mutex
 	reported placement.Node            // as passed to Capacities
@@ -36,6 +36,9 @@ type node struct {
 
 func (n *node) Capacities(_ context.Context, mine placement.Node) ([]placement.Node, error) {
 	n.reported = mine
+	if n.lost != nil {
+		return nil, n.lost
+	}
 	nodes := make([]placement.Node, 3)
 	for i := range nodes {
 		nodes[i] = placement.Node{
@@ -58,7 +61,7 @@ func (n *node) BootstrapWindows(_ context.Context, mine placement.BootstrapWindo
 
 func (n *node) Planned(context.Context) error {
 	if n.planned != nil {
-		n.planned()
+		return n.planned()
 	}
 	return nil
 }
@@ -108,6 +111,16 @@ func (h held) Plan(in placement.Input) (*placement.Plan, error) {
 
 func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Options)) *Planner {
 	t.Helper()
+	p, err := New(t.Context(), options(t, n, policy, change...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func options(t *testing.T, n *node, policy placement.Policy, change ...func(*Options)) Options {
+	t.Helper()
 	stream, err := access.New(access.Spec{
 		Samples: samples, Epochs: 4, WorldSize: 3, GlobalBatch: 3, Shuffle: access.Torch,
 		Scheme: access.Strided, Tail: access.Pad,
@@ -132,12 +145,7 @@ func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Optio
 	for _, c := range change {
 		c(&o)
 	}
-	p, err := New(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
+	return o
 }
 
 // TestRanksWaitAtTheEndOfTheWindow checks that without a plan ranks may read up to the end of the
@@ -301,47 +309,5 @@ func TestLostNodesOwnNothing(t *testing.T) {
 	if owned(1) == 0 || owned(2) != 0 {
 		t.Errorf("node 1 is back and owns %d samples, node 2 is gone and owns %d", owned(1),
 			owned(2))
-	}
-}
-
-// TestOthersAreAskedByThePlanThatTheyHave checks that a node keeps what its new plan says while
-// others may not have theirs, asks for samples by the former one, and remembers no more of the
-// nodes than it needs.
-func TestOthersAreAskedByThePlanThatTheyHave(t *testing.T) {
-	window := placement.BootstrapWindow{Steps: 2}
-	n := &node{windows: []placement.BootstrapWindow{window, window}}
-	policy := held{begun: make(chan struct{}), free: make(chan struct{})}
-	owners := func() (all []int) {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		for id := range samples {
-			all = append(all, n.owner(id))
-		}
-		return all
-	}
-	var asked []int
-	var kept [][]int32
-	n.planned = func() { asked, kept = owners(), n.kept }
-	p := start(t, n, policy, func(o *Options) {
-		o.Classes = []Class{{Capacity: 14000, Held: []int32{1}}}
-	})
-	if err := p.Begin(0, 0); err != nil {
-		t.Fatal(err)
-	}
-	p.Feeds(0)
-	<-policy.begun
-	before := owners()
-	close(policy.free)
-	<-p.Done()
-	if after := owners(); !slices.Equal(asked, before) || slices.Equal(after, before) {
-		t.Errorf("owners are %v at first, %v until all have plans, then %v", before, asked, after)
-	}
-	if want := p.Plan().Nodes[0].Classes; !cmp.Equal(kept, want) {
-		t.Errorf("%v are kept until all have plans, want %v", kept, want)
-	}
-	for _, known := range p.nodes {
-		if known.Held != nil || known.Kept != nil || known.Known != nil {
-			t.Errorf("what a node held is kept: %+v", known)
-		}
 	}
 }
