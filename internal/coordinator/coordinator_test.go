@@ -11,11 +11,13 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/breaker"
+	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/exchange"
@@ -347,6 +349,29 @@ func TestMeetingFollowsLauncherAndLoader(t *testing.T) {
 			}
 		} else if err != nil || host != c.host || port != c.want {
 			t.Errorf("%+v: %s, %d, %v", c, host, port, err)
+		}
+	}
+}
+
+// TestErrorsOfTheClusterKeepTheirCause checks what processes are told of errors while nodes find
+// each other: limits of the system are not the user's input.
+func TestErrorsOfTheClusterKeepTheirCause(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		kind failure.Kind
+		same bool // the error is passed on as it is
+	}{
+		{context.Canceled, "", true},
+		{fmt.Errorf("listen: %w", syscall.EMFILE), "", false},
+		{fmt.Errorf("listen: %w", syscall.ENFILE), "", false},
+		{errors.New("a port is in use"), failure.Config, false},
+		{&cluster.VersionError{Mine: 2, Theirs: 3}, failure.Mismatch, false},
+	} {
+		got := clusterError(1, c.err)
+		var told *failure.Error
+		if errors.As(got, &told) != (c.kind != "") || told != nil && told.Kind != c.kind ||
+			(got == c.err) != c.same || told == nil && !errors.Is(got, c.err) {
+			t.Errorf("%v: %#v", c.err, got)
 		}
 	}
 }
