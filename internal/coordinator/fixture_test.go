@@ -30,6 +30,8 @@ type local struct {
 	parts  func(ctx context.Context, epoch int) ([]audit.Part, error)
 	turn   int
 	missed []int
+	// summary is what the node reports
+	summary *stats.ClusterReport
 }
 
 func newLocal() *local {
@@ -55,7 +57,7 @@ func (l *local) Ready(ctx context.Context) (bool, error) {
 	}
 }
 
-func (l *local) Summary() *stats.ClusterReport { return nil }
+func (l *local) Summary() *stats.ClusterReport { return l.summary }
 func (l *local) Steps() int                    { return 4 }
 func (l *local) Missing() (int, []int)         { return l.turn, l.missed }
 func (l *local) AuditParts(ctx context.Context, epoch int) ([]audit.Part, error) {
