@@ -83,7 +83,7 @@ func onlySays(text string) bool {
 		}
 	}
 	receiver, _, _ := strings.Cut(text, "(")
-	for _, word := range []string{".Debug", ".Info", ".Warn", ".log", "log", ".poison"} {
+	for _, word := range []string{".Debug", ".Info", ".Warn", ".log", "log", ".log.Error", ".poison"} {
 		if strings.HasSuffix(receiver, word) {
 			return true
 		}

@@ -89,13 +89,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		o.MostAhead = max(mostAhead, o.Ahead)
 	}
 	if most > size {
-		o.Grow = func(bytes int64) bool {
-			if j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") != nil {
-				return false
-			}
-			j.buffers.add(bytes)
-			return true
-		}
+		o.Grow = j.grow
 	}
 	if j.p.Order.Given() {
 		o.Await = r.await
@@ -111,6 +105,15 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	j.ledgers[rank] = r.ledger
 	j.book.Join(rank)
 	return r, nil
+}
+
+// grow reports whether a staging buffer may grow by this many bytes, and records that it does.
+func (j *Job) grow(bytes int64) bool {
+	if j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") != nil {
+		return false
+	}
+	j.buffers.add(bytes)
+	return true
 }
 
 // Number returns the rank's number in its job.

@@ -177,4 +177,34 @@ func TestFailedJobBeginsNoRun(t *testing.T) {
 	if !errors.Is(err, why) {
 		t.Error(err)
 	}
+	if now := w.epochNow.Load(); now != -1 {
+		t.Errorf("epoch %d has begun", now)
+	}
+	if s, ok := r.Segment(1); ok {
+		t.Errorf("segment 1 of the staging buffer is segment %+v of a class", s)
+	}
+}
+
+// TestBuffersGrowIntoFreeMemory checks that a staging buffer grows only if several times as much
+// memory is free.
+func TestBuffersGrowIntoFreeMemory(t *testing.T) {
+	var asked []int64
+	refused := errors.New("too little memory")
+	w := start(t, func(_ *Config, p *Parts) {
+		p.Admit = func(bytes int64, what, _ string) error {
+			if what != "staging buffer" {
+				return nil
+			}
+			if asked = append(asked, bytes); len(asked) > 1 {
+				return refused
+			}
+			return nil
+		}
+	})
+	if !w.grow(1000) || w.grow(500) || !slices.Equal(asked, []int64{4000, 2000}) {
+		t.Errorf("asked for %v", asked)
+	}
+	if all := w.buffers.changes(); len(all) != 1 || all[0].bytes != 1000 {
+		t.Errorf("grown %+v", all)
+	}
 }
