@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -257,5 +258,49 @@ func TestUnsetCapacityIsWhatIsAvailable(t *testing.T) {
 		}
 		d.LeaveCache()
 		d.Close()
+	}
+}
+
+// TestJobsComeAndGoAtTheSameTime checks that jobs may close a dataset and look at what is known of
+// it while others open its cache.
+func TestJobsComeAndGoAtTheSameTime(t *testing.T) {
+	c, cfg := newShelf(t), inMemory(total)
+	var all [4]*Dataset
+	for i := range all {
+		all[i] = c.open(t, cfg)
+	}
+	var jobs sync.WaitGroup
+	jobs.Go(all[0].Close)
+	jobs.Go(all[1].Close)
+	jobs.Go(func() {
+		if _, _, err := all[2].JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	jobs.Go(func() { all[3].Live(1, nil) })
+	jobs.Wait()
+	all[2].LeaveCache()
+	all[2].Close()
+	if c.closed != 3 { // those that were found open already
+		t.Errorf("%d sources are closed while a job has the dataset open", c.closed)
+	}
+	all[3].Close()
+}
+
+// TestUnusableDirectoryIsAnError checks that a cache directory that is none keeps no cache open.
+func TestUnusableDirectoryIsAnError(t *testing.T) {
+	c := newShelf(t)
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := &config.Config{
+		SourceThreads:  1,
+		StorageClasses: []config.StorageClass{{Kind: "file", Path: path, Capacity: 1 << 20}},
+	}
+	d := c.open(t, cfg)
+	defer d.Close()
+	if _, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil); err == nil || d.Cached() {
+		t.Errorf("a file as a cache directory: %v", err)
 	}
 }
