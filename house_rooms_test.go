@@ -30,6 +30,7 @@ stats: printable perfmodel placement size remedy
 inputfile:
 wholefile:
 crashtest:
+proctest:
 meter: perfmodel stats
 rerun: access perfmodel placement meter
 quantity: perfmodel
@@ -125,7 +126,7 @@ placement/policies: perfmodel placement/policytest
 placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: crashtest dataset/folder
-devcluster: crashtest
+devcluster: crashtest proctest
 wholefile: crashtest
 dataset/folder: dataset/sourcetest dataset/retry
 storageclass/memory: digest storageclass/storageclasstest
@@ -134,15 +135,16 @@ cache: storageclass/memory cache/cachetest
 stage: cache/digests digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
 request: storageclass request/requesttest
-cluster: digest networktest exchange
+cluster: proctest digest networktest exchange
 simulate/render: simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
 job: dataset
-coordinator: digest perfmodel networktest
-node: digest access placement placement/policies storageclass storageclass/memory storageclass/file
+coordinator: proctest digest perfmodel networktest
+node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
+staging: proctest
 daemon: storageclass storageclass/memory budget assembly
 top: remedy
 measure/loads: storageclass/memory storageclass/file
