@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -10,18 +11,11 @@ import (
 	"time"
 )
 
-// planned is a mutant of the Python package that is to be tried.
-type planned struct {
-	*patch
-	text    string // the file with the defect
-	outcome *outcome
-}
-
 // python tries the mutants of the Python package, which were all written by hand: each in a copy of
 // the package that precedes it in the interpreter's path.
 func (c *campaign) python(ctx context.Context, p *planted) ([]*outcome, error) {
 	var all []*outcome
-	var left []planned
+	sound := map[string]bool{}
 	for _, patch := range p.python {
 		text, err := os.ReadFile(filepath.Join(c.root, patch.file))
 		if err != nil {
@@ -48,22 +42,15 @@ func (c *campaign) python(ctx context.Context, p *planted) ([]*outcome, error) {
 		if o.killed() {
 			continue
 		}
+		if err := c.checkTests(ctx, p, patch.tests, sound); err != nil {
+			return all, err
+		}
+		begun := time.Now()
 		mutated := patch.replaced(string(text), from, to)
-		if err := checkSyntax(ctx, c.interpreter(), patch, mutated); err != nil {
+		if o.By, err = c.pytest(ctx, p, patch.tests, patch.file, mutated); err != nil {
 			return all, err
 		}
-		left = append(left, planned{patch, mutated, o})
-	}
-	if err := c.checkTests(ctx, p, left); err != nil {
-		return all, err
-	}
-	for _, m := range left {
-		o, begun := m.outcome, time.Now()
-		var err error
-		if o.By, err = c.pytest(ctx, p, m.tests, m.file, m.text); err != nil {
-			return all, err
-		}
-		o.Reached, o.Suite = true, strings.Join(m.tests, " ")
+		o.Reached, o.Suite = true, strings.Join(patch.tests, " ")
 		o.Seconds += time.Since(begun).Seconds()
 		fmt.Printf("%5.1fs %s:%d %s: %s\n", o.Seconds, o.File, o.Line, o.Key,
 			map[bool]string{true: "found by " + o.By, false: "SURVIVED"}[o.killed()])
@@ -74,44 +61,29 @@ func (c *campaign) python(ctx context.Context, p *planted) ([]*outcome, error) {
 	return all, nil
 }
 
-// checkTests fails if a file of tests fails without any defect: it could find nothing.
-func (c *campaign) checkTests(ctx context.Context, p *planted, mutants []planned) error {
-	checked := map[string]bool{}
-	for _, m := range mutants {
-		for _, name := range m.tests {
-			if checked[name] {
-				continue
-			}
-			checked[name] = true
-			by, err := c.pytest(ctx, p, []string{name}, "", "")
-			if err != nil {
-				return err
-			}
-			if by != "" {
-				return fmt.Errorf("python/tests/%s fails without any defect: %s", name, by)
-			}
+// checkTests fails if a file of tests fails without any defect: it could find nothing. The files
+// that do not are noted in sound.
+func (c *campaign) checkTests(ctx context.Context, p *planted, names []string,
+	sound map[string]bool,
+) error {
+	for _, name := range names {
+		if sound[name] {
+			continue
 		}
+		if by, err := c.pytest(ctx, p, []string{name}, "", ""); err != nil || by != "" {
+			return errors.Join(err,
+				fmt.Errorf("python/tests/%s fails without any defect: %s", name, by))
+		}
+		sound[name] = true
 	}
 	return nil
 }
-
-func (c *campaign) interpreter() string { return filepath.Join(c.root, ".venv/bin/python") }
 
 // replaced returns a file of Python with the defect: further lines are indented as the first is.
 func (p *patch) replaced(text string, from, to int) string {
 	line := text[strings.LastIndex(text[:from], "\n")+1 : from]
 	indent := line[:len(line)-len(strings.TrimLeft(line, " "))]
 	return text[:from] + strings.Join(p.new, "\n"+indent) + text[to:]
-}
-
-// checkSyntax fails if a text is no program in Python: any test would find such a defect.
-func checkSyntax(ctx context.Context, python string, p *patch, text string) error {
-	cmd := exec.CommandContext(ctx, python, "-c", "import ast, sys; ast.parse(sys.stdin.read())")
-	cmd.Stdin = strings.NewReader(text)
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("%s: the defect cannot be parsed: %w\n%s", p.where, err, out)
-	}
-	return nil
 }
 
 // pytest runs files of tests with another text in place of a file's own. It returns what has found
@@ -142,7 +114,7 @@ func (c *campaign) pytest(ctx context.Context, p *planted, tests []string, file,
 	for _, name := range tests {
 		args = append(args, filepath.Join("python/tests", name))
 	}
-	cmd := exec.CommandContext(ctx, c.interpreter(), args...)
+	cmd := exec.CommandContext(ctx, filepath.Join(c.root, ".venv/bin/python"), args...)
 	cmd.Dir = p.out
 	// A test that hangs fails after a minute, and is named (python/tests/timelimit.py).
 	cmd.Env = append(os.Environ(), "PYTHONPATH="+copied, "PYTHONDONTWRITEBYTECODE=1",
