@@ -136,6 +136,22 @@ def test_a_failed_iterator_does_not_block_the_next(daemon, loader):
     assert [read(b.samples) for b in failed] == expected(loader, 25, 0)[2:]
 
 
+def test_an_iterator_that_failed_does_not_take_the_next_ones_job(daemon, folder, loader):
+    """It continues in another one."""
+    daemon.fail_at = (0, 2)
+    failed = iter(loader)
+    next(failed), next(failed)
+    with pytest.raises(errors.SampleError):
+        next(failed)
+    daemon.fail_at = None
+    following = iter(loader)
+    got = [read(next(following).samples)]
+    assert [read(b.samples) for b in failed] == expected(loader, 25, 0)[2:]
+    got += [read(b.samples) for b in following]
+    assert got == expected(loader, 25, 1)
+    assert len(jobs(daemon)) == 2
+
+
 def test_a_dataset_that_changed_while_the_loader_was_open_is_refused(daemon, folder, loader):
     """When the job is opened again; the connection is closed."""
     daemon.die_at = (0, 3)
