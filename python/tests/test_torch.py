@@ -133,3 +133,13 @@ def test_job_get_gives_samples_in_order(daemon, folder):
     job.destroy()
     with pytest.raises(errors.ClosedError):
         job.get()
+
+
+def test_a_timeout_set_on_the_loader_applies(daemon, folder):
+    with ht.DataLoader(ht.ImageFolder(folder), batch_size=5, timeout=30) as loader:
+        list(loader)
+        daemon.gate.clear()
+        loader.timeout = 0.01
+        with pytest.raises(errors.StallTimeoutError, match=r"timeout=0\.01 "):
+            list(loader)
+        daemon.gate.set()
