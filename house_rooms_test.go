@@ -31,6 +31,7 @@ inputfile:
 wholefile:
 crashtest:
 proctest:
+goldentest:
 meter: perfmodel stats
 rerun: access perfmodel placement meter
 quantity: perfmodel
@@ -75,7 +76,9 @@ planner: access perfmodel placement placement/policies placement/replan failure
 lockstep: invariants failure
 admission:
 identity: inputfile
+identity/identitytest:
 exchange/wire: digest
+exchange/exchangetest: digest exchange/wire
 exchange/link: invariants digest identity exchange/wire
 exchange: invariants digest admission identity exchange/wire exchange/link
 breaker: perfmodel stats meter exchange
@@ -135,8 +138,11 @@ cache: storageclass/memory cache/cachetest
 stage: cache/digests digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
 request: storageclass request/requesttest
-cluster: proctest digest networktest exchange
-simulate/render: simulate/render/rendertest
+exchange/wire: goldentest
+exchange/link: exchange/exchangetest
+exchange: goldentest exchange/exchangetest identity/identitytest
+cluster: proctest digest networktest exchange identity/identitytest
+simulate/render: goldentest simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
@@ -146,7 +152,7 @@ node: proctest digest access placement placement/policies storageclass storagecl
     networktest stage request/requesttest budget
 staging: proctest
 daemon: storageclass storageclass/memory budget assembly
-top: remedy
+top: goldentest remedy
 measure/loads: storageclass/memory storageclass/file
 measure/nodes: networktest
 `

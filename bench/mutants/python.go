@@ -92,10 +92,8 @@ func (c *campaign) pytest(ctx context.Context, p *planted, tests []string, file,
 	string, error,
 ) {
 	copied := filepath.Join(p.out, "python")
-	if err := os.RemoveAll(copied); err != nil {
-		return "", err
-	}
-	if err := os.CopyFS(copied, os.DirFS(filepath.Join(c.root, "python"))); err != nil {
+	original := os.DirFS(filepath.Join(c.root, "python"))
+	if err := errors.Join(os.RemoveAll(copied), os.CopyFS(copied, original)); err != nil {
 		return "", err
 	}
 	if file != "" {

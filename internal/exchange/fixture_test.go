@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/identity/identitytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -137,7 +138,7 @@ func overTCP(t testing.TB) (net.Listener, dialer) {
 
 // overTLS is overTCP with TLS on top.
 func overTLS(t testing.TB) (net.Listener, dialer) {
-	pair, pool := certificate(t)
+	pair, pool := identitytest.Certificate(t)
 	ln, dial := overTCP(t)
 	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair}}),
 		func(ctx context.Context) (net.Conn, error) {
