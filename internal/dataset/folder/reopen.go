@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -44,7 +45,8 @@ func (f *Folder) reopen(ctx context.Context, was *tree.Root, err error) error {
 
 // openAgain opens the root that is now at the path. It must hold the same dataset: the contents
 // that the dataset's version covers are compared. Stamps are not, because inode numbers may change
-// when a file system is remounted.
+// when a file system is remounted. If none of these files is there, the mount point may be bare for
+// the moment: that is no dataset.
 func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, error) {
 	var view *dataset.View
 	if was.Foreign() {
@@ -62,12 +64,25 @@ func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, err
 		return nil, err
 	}
 	digests, _, err := contents(ctx, r, f.index, func() *caller { return new(caller) })
-	if _, same := dataset.SameContents(digests, f.index.Contents()); err == nil && !same {
-		err = fmt.Errorf("another dataset is mounted at %s now", printable.Name(f.path))
+	if err == nil {
+		err = f.compare(digests)
 	}
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
 	return r, nil
+}
+
+// compare returns an error unless the contents that were found are the dataset's.
+func (f *Folder) compare(found [][16]byte) error {
+	known := f.index.Contents()
+	readable := func(d [16]byte) bool { return d != dataset.Unreadable }
+	if slices.ContainsFunc(known, readable) && !slices.ContainsFunc(found, readable) {
+		return fmt.Errorf("no file of the dataset can be read at %s now", printable.Name(f.path))
+	}
+	if _, same := dataset.SameContents(found, known); !same {
+		return fmt.Errorf("another dataset is mounted at %s now", printable.Name(f.path))
+	}
+	return nil
 }
