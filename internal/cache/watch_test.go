@@ -36,6 +36,31 @@ func TestFollowersOfHungReadFail(t *testing.T) {
 	})
 }
 
+// TestReadsAreNotLateBecauseTheProcessWasStopped checks that reads in progress while the process was
+// stopped have the whole timeout afterwards.
+func TestReadsAreNotLateBecauseTheProcessWasStopped(t *testing.T) {
+	begun := time.Unix(1000, 0)
+	l := lateness{timeout: time.Minute, period: 3 * time.Second, last: begun}
+	at := func(after time.Duration) (late bool) {
+		before, ok := l.look(begun.Add(after))
+		return ok && begun.Before(before)
+	}
+	for after := 3 * time.Second; after <= 30*time.Second; after += 3 * time.Second {
+		if at(after) {
+			t.Fatalf("a read is late after %v", after)
+		}
+	}
+	const stopped = 100 * time.Second
+	for after := 30*time.Second + stopped; after <= 96*time.Second+stopped; after += 3 * time.Second {
+		if at(after) {
+			t.Fatalf("a read is late after %v, of which the process was stopped for %v", after, stopped)
+		}
+	}
+	if !at(99*time.Second + stopped) {
+		t.Error("a read is not late that has had the whole timeout after the process continued")
+	}
+}
+
 // TestFillContinuesPastHungRead checks that filling continues when a read hangs.
 func TestFillContinuesPastHungRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
