@@ -9,6 +9,7 @@ with the number of segments in which it flipped a bit.
 
 from __future__ import annotations
 
+import contextlib
 import random
 import signal
 import socket
@@ -68,13 +69,17 @@ def main() -> None:
     signal.signal(signal.SIGTERM, end)
     print("forwarding", flush=True)
     while True:
-        data, whence = incoming.recvfrom(1 << 17)
+        try:
+            data, whence = incoming.recvfrom(1 << 17)
+        except OSError:  # the link was cut
+            continue
         if data[:6] != mac or whence[2] == socket.PACKET_OUTGOING:
             continue
         frame = bytearray(data)
         count += mended(frame, r, float(share))
         frame[:6] = real
-        outgoing.send(frame)
+        with contextlib.suppress(OSError):  # the other link is cut
+            outgoing.send(frame)
 
 
 if __name__ == "__main__":
