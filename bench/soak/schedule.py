@@ -15,7 +15,7 @@ from typing import Any
 GLOBAL_BATCH = 24
 
 #: ``source_timeout`` and ``start_timeout`` of each job, in seconds.
-SOURCE_TIMEOUT, START_TIMEOUT = 6, 30
+SOURCE_TIMEOUT, START_TIMEOUT = 6, 20
 
 ROUNDS = 8  # of a season
 

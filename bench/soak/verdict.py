@@ -117,7 +117,7 @@ class Judge:
             events = [e for e in launch.events if e.rank == rank]
             found += self._order(launch, rank, events, last)
         for e in launch.events:
-            if why := self._unexplained(e, faults):
+            if why := self._unexplained(e, launch.started, faults):
                 found.append(f"{why}: {described(e)}")
         return found + _together(launch, faults)
 
@@ -138,9 +138,11 @@ class Judge:
             found.append(f"rank {rank} had {due} batches at the end, not {len(stream)}")
         return found
 
-    def _unexplained(self, e: Event, faults: Sequence[Occurrence]) -> str:
+    def _unexplained(self, e: Event, started: float, faults: Sequence[Occurrence]) -> str:
         """Why an event is wrong by itself; empty if it is not."""
-        near = [o for o in faults if o.near(e.at)]
+        # One rank that cannot open the job has the others wait for it until start_timeout.
+        since = started if e.kind == REFUSED else e.at
+        near = [o for o in faults if o.near(e.at) or o.begin <= e.at and o.near(since)]
         kinds = {o.fault.kind for o in near}
         if e.kind == SILENT:
             return "HANG"
