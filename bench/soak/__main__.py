@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import secrets
+import signal
 import sys
 import time
 from collections import Counter
@@ -77,18 +78,27 @@ class Soak:
 
     def run(self) -> int:
         """Plays, prints the summary, and returns the exit status."""
-        interrupted, number = False, self.options.round
-        try:
-            while not self.over(number):
-                number = self.season(number)
-        except KeyboardInterrupt:
-            interrupted = True
+
+        def interrupted(*_: object) -> None:
+            # At once: all that was started ends with this process's namespaces.
+            os._exit(self.summary() or 130)
+
+        signal.signal(signal.SIGINT, interrupted)
+        number = self.options.round
+        while not self.over(number):
+            number = self.season(number)
+        return self.summary()
+
+    def summary(self) -> int:
+        """Prints what there was and what was found, and returns the exit status."""
         minutes = (time.monotonic() - self.started) / 60
-        print(f"\n{sum(self.outcomes.values())} rounds in {minutes:.1f} minutes, seed "
-              f"{self.options.seed}: " + account(self.outcomes))  # fmt: skip
-        print(f"{sum(self.faults.values())} faults: {account(self.faults)}")
-        print(f"{self.findings} findings")
-        return 1 if self.findings else 130 if interrupted else 0
+        rounds = sum(self.outcomes.values())
+        print(f"\n{rounds} rounds in {minutes:.1f} minutes, seed {self.options.seed}: "
+              + account(self.outcomes))  # fmt: skip
+        count = sum(n for what, n in self.faults.items() if what in schedule.KINDS)
+        print(f"{count} faults: {account(self.faults)}")
+        print(f"{self.findings} findings", flush=True)
+        return 1 if self.findings else 0
 
     def over(self, number: int) -> bool:
         """Reports whether no round is to begin any more."""
@@ -115,7 +125,7 @@ class Soak:
         harness.dataset("real", classes=1, per_class=of.samples, size=of.size)
         source = origin.Origin(folder / "real", folder / "train", of.bandwidth)
         with source, Machines(folder, of.nodes, of.disk, token) as machines:
-            nemesis, book = Nemesis(machines, source), Book(machines)
+            nemesis, book = Nemesis(machines, source, self.faults), Book(machines)
             player = Player(harness, nemesis, of)
             while schedule.season_of(number) == of.number and not self.over(number):
                 sound = self.round(number, player, harness, nemesis, book)
@@ -123,7 +133,6 @@ class Soak:
                 if not sound:  # what it left behind would harm the others
                     number = (of.number + 1) * schedule.ROUNDS
                     break
-            self.faults.update(nemesis.counts)
             self.say(
                 number - 1,
                 []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
@@ -40,11 +39,7 @@ def inside(folder: Path, work: Callable[[Path], int]) -> int:
     loopback_up()
     worker = os.fork()
     if worker == 0:
-        status = 1
-        with contextlib.suppress(KeyboardInterrupt):
-            status = work(folder)
-        sys.stdout.flush()
-        os._exit(status)
+        sys.exit(work(folder))
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     while True:
         pid, status = os.wait()

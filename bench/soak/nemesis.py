@@ -28,10 +28,9 @@ class Nemesis:
         ranks: the training processes, by node and number on the node.
     """
 
-    def __init__(self, machines: Machines, origin: Origin) -> None:
-        self.machines, self.origin = machines, origin
+    def __init__(self, machines: Machines, origin: Origin, counts: Counter[str]) -> None:
+        self.machines, self.origin, self.counts = machines, origin, counts
         self.occurred: list[Occurrence] = []
-        self.counts: Counter[str] = Counter()
         self.ranks: dict[tuple[int, int], Client] = {}
         self._ends: list[tuple[float, Occurrence, Callable[[], None]]] = []
         self._lasting: Counter[str] = Counter()  # settings of the source that several faults have

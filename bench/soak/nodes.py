@@ -159,6 +159,7 @@ class Machines:
                 str(share),
                 str(seed),
             ],
+            start_new_session=True,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

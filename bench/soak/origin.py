@@ -58,6 +58,7 @@ class Origin:
                 f"--bandwidth={self._bandwidth}",
                 "--attr-timeout=0s",
             ],
+            start_new_session=True,  # Ctrl-C is not for it
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
