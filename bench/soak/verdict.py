@@ -142,7 +142,7 @@ class Judge:
         """Why an event is wrong by itself; empty if it is not."""
         # One rank that cannot open the job has the others wait for it until start_timeout.
         since = started if e.kind == REFUSED else e.at
-        near = [o for o in faults if o.near(e.at) or o.begin <= e.at and o.near(since)]
+        near = [o for o in faults if o.near(e.at) or (o.begin <= e.at and o.near(since))]
         kinds = {o.fault.kind for o in near}
         if e.kind == SILENT:
             return "HANG"
