@@ -17,7 +17,7 @@ GLOBAL_BATCH = 24
 #: ``source_timeout`` and ``start_timeout`` of each job, in seconds.
 SOURCE_TIMEOUT, START_TIMEOUT = 6, 20
 
-ROUNDS = 8  # of a season
+ROUNDS = 10  # of a season
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +101,7 @@ def season_of(number: int) -> int:
 def season(seed: int, number: int) -> Season:
     """A season of a seed."""
     r = random.Random(f"{seed} season {number}")
-    samples, size = r.choice([120, 240, 331]), r.choice([4_000, 20_000, 60_000])
+    samples, size = r.choice([120, 240, 331]), r.choice([4_000, 20_000, 40_000])
     total = samples * size * 7 // 6
     keys: dict[str, Any] = {
         "memory": r.choice([0, total // 8, total // 2, 2 * total]),
@@ -121,7 +121,7 @@ def season(seed: int, number: int) -> Season:
         size,
         r.choice([0, total // 2, 2 * total]),
         keys,
-        r.choice([0, 4_000_000, 20_000_000]),
+        r.choice([0, 10_000_000, 30_000_000]),
     )
 
 
@@ -140,8 +140,6 @@ def round_of(seed: int, number: int) -> Round:
     faults = []
     for _ in range(count):
         at = r.choice([near, near + 1, r.randrange(steps), r.randrange(steps)])
-        if r.random() < 0.1:
-            at = -1
         faults.append(_fault(r, of, min(at, steps - 1)))
     return Round(
         number,
@@ -202,6 +200,9 @@ def _fault(r: random.Random, of: Season, at: int) -> Fault:
         amount = r.choice([0.02, 0.2])  # seconds per open
     elif kind.startswith("sample"):
         seconds, sample = 0.0, r.randrange(of.samples)
+    # A file that is changed before the job is opened is what its dataset is.
+    if r.random() < 0.1 and not kind.startswith("sample"):
+        at = -1
     if kind not in ("cut one way", "flip bits", "kill rank", "stop rank"):
         other = 0
     return Fault(kind, at, node, other, seconds, amount, sample)

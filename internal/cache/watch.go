@@ -55,40 +55,27 @@ func (w *watcher) start(timeout time.Duration, giveUp func(before time.Time)) {
 		period := max(timeout/20, time.Millisecond)
 		ticker := time.NewTicker(period)
 		defer ticker.Stop()
-		l := lateness{timeout: timeout, period: period, last: time.Now()}
+		last, resumed := time.Now(), time.Time{}
 		for {
 			select {
 			case <-w.stop:
 				return
 			case now := <-ticker.C:
-				if before, ok := l.look(now); ok {
+				// If the process itself was stopped, as by SIGSTOP, a control group's freezer or a
+				// virtual machine that is paused, the source is not at fault: reads that were in
+				// progress then have the whole time from its end.
+				if now.Sub(last) > 4*period {
+					resumed = now
+				}
+				last = now
+				// A tenth more than the timeout: the retrying source makes its last attempt when
+				// the timeout ends.
+				if before := now.Add(-timeout - timeout/10); before.After(resumed) {
 					giveUp(before)
 				}
 			}
 		}
 	})
-}
-
-// lateness decides which reads are late. If the process itself was stopped, as by SIGSTOP, a
-// debugger or a control group's freezer, the source is not at fault: reads that were in progress
-// then have all of the timeout from its end.
-type lateness struct {
-	timeout, period time.Duration
-	last            time.Time // of the last look
-	resumed         time.Time // when the process last continued
-}
-
-// look returns the time before which a read must have begun to be late; ok is false if none is.
-// It is called once a period.
-func (l *lateness) look(now time.Time) (before time.Time, ok bool) {
-	if now.Sub(l.last) > 4*l.period {
-		l.resumed = now
-	}
-	l.last = now
-	// A tenth more than the timeout: the retrying source makes its last attempt when the timeout
-	// ends.
-	before = now.Add(-l.timeout - l.timeout/10)
-	return before, before.After(l.resumed)
 }
 
 // end ends the watchdog.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"golang.org/x/sys/unix"
 
@@ -64,25 +63,12 @@ func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, err
 		return nil, err
 	}
 	digests, _, err := contents(ctx, r, f.index, func() *caller { return new(caller) })
-	if err == nil {
-		err = f.compare(digests)
+	if why := dataset.Recognise(digests, f.index.Contents()); err == nil && why != nil {
+		err = fmt.Errorf("%w at %s now", why, printable.Name(f.path))
 	}
 	if err != nil {
 		r.Close()
 		return nil, err
 	}
 	return r, nil
-}
-
-// compare returns an error unless the contents that were found are the dataset's.
-func (f *Folder) compare(found [][16]byte) error {
-	known := f.index.Contents()
-	readable := func(d [16]byte) bool { return d != dataset.Unreadable }
-	if slices.ContainsFunc(known, readable) && !slices.ContainsFunc(found, readable) {
-		return fmt.Errorf("no file of the dataset can be read at %s now", printable.Name(f.path))
-	}
-	if _, same := dataset.SameContents(found, known); !same {
-		return fmt.Errorf("another dataset is mounted at %s now", printable.Name(f.path))
-	}
-	return nil
 }
