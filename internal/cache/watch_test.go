@@ -36,8 +36,8 @@ func TestFollowersOfHungReadFail(t *testing.T) {
 	})
 }
 
-// TestReadsAreNotLateBecauseTheProcessWasStopped checks that reads in progress while the process was
-// stopped have the whole timeout afterwards. That the watchdog does not run stands for that.
+// TestReadsAreNotLateBecauseTheProcessWasStopped checks that reads in progress while the process
+// was stopped have the whole timeout afterwards. That the watchdog does not run stands for that.
 func TestReadsAreNotLateBecauseTheProcessWasStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		begun := time.Now()
