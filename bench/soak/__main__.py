@@ -154,6 +154,8 @@ class Soak:
     ) -> bool:
         """Plays a round, and says what came of it. Reports whether nothing was found."""
         the = schedule.round_of(self.options.seed, number)
+        if the.renewed:
+            nemesis.origin.renew(the.renewed, the.seed)
         begun = time.monotonic()
         logs: list[str] = []
 
@@ -168,6 +170,7 @@ class Soak:
         print(
             f"round {number}: {outcome}, {time.monotonic() - begun:.1f} s, "
             f"{launches} launch{'es' * (launches > 1)}, "
+            f"{f'dataset {the.renewed}, ' if the.renewed else ''}"
             f"{'; '.join(str(o.fault) for o in nemesis.occurred) or 'no fault'}"
             + "".join(f"\n    {error[:160]}" for error in sorted(set(result.errors))),
             flush=True,

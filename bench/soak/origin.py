@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import random
 import socket
 import subprocess
 from pathlib import Path
@@ -93,6 +94,21 @@ class Origin:
             answer = json.loads(control.makefile().readline())
         if "error" in answer:
             raise ValueError(answer["error"])
+
+    def renew(self, how: str, seed: int) -> None:
+        """Gives all samples other bytes of equal sizes: they are ``replaced`` by other files, or
+        ``rewritten`` in place, with the times that they had."""
+        r = random.Random(seed)
+        for path in map(Path, self.listing.paths):
+            was = path.stat()
+            data = r.randbytes(was.st_size)
+            if how == "replaced":
+                self._appear(path, data)
+            else:
+                with open(path, "r+b") as file:
+                    file.write(data)
+                os.utime(path, ns=(was.st_atime_ns, was.st_mtime_ns))
+        self.listing = Listing(self.folder)
 
     def name(self, sample: int) -> str:
         """The sample's path below the source."""

@@ -80,6 +80,8 @@ class Round:
             they are replaced.
         hard: ranks that are replaced are killed, and do not end by themselves.
         wait: a new launch waits until the faults of the last one are over.
+        renewed: what happens to the dataset before the round: "" (nothing), "replaced" (by files of
+            other bytes), or "rewritten" (in place, with the times that the files had).
     """
 
     number: int
@@ -90,6 +92,7 @@ class Round:
     again: bool
     hard: bool
     wait: bool
+    renewed: str
     faults: tuple[Fault, ...]
 
 
@@ -114,12 +117,15 @@ def season(seed: int, number: int) -> Season:
     }
     if r.random() < 0.25:
         keys["verify"] = True
+    disk = r.choice([0, total // 2, 2 * total])
+    if disk:
+        keys |= {"cache_size": disk, "disk_reserve": "64KiB"}
     return Season(
         number,
         r.choice([2, 2, 3]),
         samples,
         size,
-        r.choice([0, total // 2, 2 * total]),
+        disk,
         keys,
         r.choice([0, 10_000_000, 30_000_000]),
     )
@@ -150,6 +156,7 @@ def round_of(seed: int, number: int) -> Round:
         r.random() < 0.5,
         r.random() < 0.5,
         r.random() < 0.5,
+        r.choice(["", "", "replaced", "rewritten"]),
         tuple(sorted(faults, key=lambda f: f.at)),
     )
 
