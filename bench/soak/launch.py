@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import os
 import select
 import signal
 import time
+from pathlib import Path
 from typing import Any, Callable
 
 from handles import Client
@@ -142,12 +142,11 @@ class Crew:
             )
         self.launch.events.append(event)
 
-    def open(self, path: os.PathLike, state: Any, **keys: Any) -> bool:
+    def open(self, path: Path, state: Any, **keys: Any) -> bool:
         """Opens the job, and goes to where the state is. Reports whether all ranks did."""
         everyone = len(self.clients)
         opening = PATIENCE + START_TIMEOUT
-        path = os.fspath(path)
-        opened = self.ask(self.launch.first, "open", None, REFUSED, opening, path=path, **keys)
+        opened = self.ask(self.launch.first, "open", None, REFUSED, opening, path=str(path), **keys)
         return len(opened) == everyone and self.load(state)
 
     def load(self, state: Any) -> bool:
@@ -219,6 +218,7 @@ class Crew:
         """Logs of the daemons, and what the processes have written. Ends processes that are silent,
         and daemons if one is, so that they say where they are."""
         machines, found = self._nemesis.machines, []
+        self._nemesis.end()  # what is stopped says nothing
         silent = {e.rank for e in self.launch.events if e.kind == SILENT}
         for rank, client in enumerate(self.clients):
             if rank in silent and client.process and client.process.poll() is None:

@@ -39,11 +39,12 @@ class Machines:
 
     Attributes:
         count: how many.
+        space: the size of each node's cache directory; 0: none.
         groups: the control group of each node, or None if this machine has none for memory.
     """
 
     def __init__(self, folder: Path, count: int, disk: int, token: str) -> None:
-        self.folder, self.count, self._disk, self._token = folder, count, disk, token
+        self.folder, self.count, self.space, self._token = folder, count, disk, token
         self._nodes = namespaces.Nodes(count)
         self._state: dict[str, Any] = {}
         self.groups: list[Cgroup | None] = []
@@ -57,9 +58,9 @@ class Machines:
             if len(state["nodes"]) == self.count
         )
         for node in range(self.count):
-            if self._disk:
+            if self.space:
                 self.disk(node).mkdir()
-                mount("tmpfs", self.disk(node), "tmpfs", data=f"size={self._disk + (1 << 20)}")
+                mount("tmpfs", self.disk(node), "tmpfs", data=f"size={self.space + (16 << 20)}")
             with contextlib.suppress(Exception):
                 self.groups.append(Cgroup.memory(f"{self._token}-{node}", MEMORY))
         return self
@@ -67,7 +68,7 @@ class Machines:
     def __exit__(self, *exc: object) -> None:
         self._nodes.__exit__(None, None, None)
         for node in range(self.count):
-            if self._disk:
+            if self.space:
                 umount(self.disk(node), lazy=True)
                 self.disk(node).rmdir()
             Cgroup.sweep(f"{self._token}-{node}")
