@@ -14,7 +14,7 @@
 # make faults         as root: injects faults from outside and judges the results (ONLY=word,
 #                     PRODUCT=tree)
 # make soak           as root: combines faults at random on several nodes, and judges what ranks are
-#                     given (MINUTES=10, SEED=1: the schedule; ROUND=3 ROUNDS=1: which of its rounds)
+#                     given (MINUTES=10, SEED=1: the schedule; ROUND=3 ROUNDS=1: which rounds of it)
 # make mutants        plants defects of one line and reports which no test finds (N=150 of them,
 #                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node:
 #                     whose tests have to find them; OWN=1: those of the rooms alone, which is
