@@ -201,6 +201,18 @@ func inFlight(s *Server, node int) int {
 	return 0
 }
 
+// waiting returns how many requests of a node wait for their turn to be read.
+func waiting(s *Server, node int) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.mu.serving {
+		if c.node == node {
+			n += len(c.waiting)
+		}
+	}
+	return n
+}
+
 // receive returns the next value, which has to arrive.
 func receive[T any](t *testing.T, c <-chan T) (v T) {
 	t.Helper()
