@@ -33,6 +33,7 @@ from soak.nemesis import Nemesis
 from soak.nodes import Machines
 from soak.report import account, write
 from soak.resources import Book, Surroundings
+from soak.verdict import GOT
 
 
 def arguments() -> argparse.Namespace:
@@ -67,13 +68,14 @@ class Soak:
     Attributes:
         faults: how many there were, by kind.
         outcomes: of rounds.
+        batches: how many were judged.
     """
 
     def __init__(self, folder: Path, options: argparse.Namespace) -> None:
         self.folder, self.options = folder, options
         self.faults: Counter[str] = Counter()
         self.outcomes: Counter[str] = Counter()
-        self.findings = 0
+        self.findings = self.batches = 0
         self.started = time.monotonic()
 
     def run(self) -> int:
@@ -97,7 +99,7 @@ class Soak:
               + account(self.outcomes))  # fmt: skip
         count = sum(n for what, n in self.faults.items() if what in schedule.KINDS)
         print(f"{count} faults: {account(self.faults)}")
-        print(f"{self.findings} findings", flush=True)
+        print(f"{self.batches} batches, {self.findings} findings", flush=True)
         return 1 if self.findings else 0
 
     def over(self, number: int) -> bool:
@@ -167,6 +169,7 @@ class Soak:
         outcome = "WRONG" if result.findings else "explained" if result.errors else "whole"
         self.outcomes[outcome] += 1
         launches = len(result.launches)
+        self.batches += sum(e.kind == GOT for launch in result.launches for e in launch.events)
         print(
             f"round {number}: {outcome}, {time.monotonic() - begun:.1f} s, "
             f"{launches} launch{'es' * (launches > 1)}, "

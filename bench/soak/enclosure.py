@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path
 from typing import Callable
 
-from machine import Cgroup, loopback_up, mount
+from machine import Cgroup, libc, loopback_up, mount
 
 
 def outside(arguments: list[str]) -> int:
@@ -20,7 +20,8 @@ def outside(arguments: list[str]) -> int:
     folder = Path(tempfile.mkdtemp(prefix="hdmlp-soak-"))
     unshare = ["unshare", "-m", "-p", "-n", "--fork", "--kill-child", "--mount-proc"]
     process = subprocess.Popen(
-        [*unshare, sys.executable, "-m", "soak", "--inside", str(folder), *arguments]
+        [*unshare, sys.executable, "-m", "soak", "--inside", str(folder), *arguments],
+        preexec_fn=lambda: libc.prctl(1, signal.SIGKILL),  # at the end of this process
     )
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # those inside got it as well
     signal.signal(signal.SIGTERM, lambda *_: process.kill())
