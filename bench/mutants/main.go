@@ -173,11 +173,11 @@ func (c *campaign) room(ctx context.Context, r room) error {
 	t.equivalent = equivalent
 	var outcomes []*outcome
 	for _, m := range drawn {
-		hash, err := hashOf(filepath.Join(c.root, m.File))
+		text, err := os.ReadFile(filepath.Join(c.root, m.File))
 		if err != nil {
 			return err
 		}
-		outcomes = append(outcomes, c.results.of(m, hash))
+		outcomes = append(outcomes, c.results.of(m, hashOf(text)))
 	}
 	suites := c.suites
 	if suites == nil {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/networktest"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // settles fails the test unless both functions of a Vacate are called.
@@ -37,11 +38,11 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "node 1 is asked", asks(true, 0, 3, 39))
+	proctest.Until(t, "node 1 is asked", asks(true, 0, 3, 39))
 	settles(t, all[1], 3, 39)
-	eventually(t, "it is not asked for two samples", asks(false, 3, 39))
+	proctest.Until(t, "it is not asked for two samples", asks(false, 3, 39))
 	settles(t, all[1], 0)
-	eventually(t, "it is not asked for three samples", asks(false, 0, 3, 39))
+	proctest.Until(t, "it is not asked for three samples", asks(false, 0, 3, 39))
 	if !asks(true, 1, 2, 38)() {
 		t.Error("node 1 is not asked for samples that it holds")
 	}
@@ -51,7 +52,7 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		t.Error("the other nodes are told of samples that went for a new plan")
 	}
 	all[1].Refill()
-	eventually(t, "it is asked again", asks(true, 0, 3, 39))
+	proctest.Until(t, "it is asked again", asks(true, 0, 3, 39))
 	all[1].Refill() // nothing has changed
 	for _, text := range []string{
 		"", "{", `{"node":9}`, `{"node":-1}`, `{"node":1,"from":3}`,
@@ -101,7 +102,7 @@ func TestNodeThatDidNotAnswerIsToldAgain(t *testing.T) {
 	settles(t, all[1], 3)
 	<-job.asked
 	close(job.ready)
-	eventually(t, "node 1 is not asked for the sample", func() bool {
+	proctest.Until(t, "node 1 is not asked for the sample", func() bool {
 		_, asked := all[0].Peers().Arrival(3, 1000, 0)
 		return !asked
 	})

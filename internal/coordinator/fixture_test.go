@@ -141,19 +141,3 @@ func on(network *networktest.Network) func(*Options) {
 		o.Network, o.Address = network.Host(fmt.Sprintf("10.0.0.%d", o.Node+1)), "10.0.0.1:6000"
 	}
 }
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("timed out waiting until %s", what)
-		}
-	}
-}

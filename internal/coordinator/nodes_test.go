@@ -16,6 +16,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -48,7 +49,7 @@ func TestReportsOfAllNodes(t *testing.T) {
 	c[2].Leave(batches(99))
 	for n, want := range map[int]int64{2: 99, 1: 11} { // node 1 leaves without final figures
 		c[n].Close()
-		eventually(t, "the node is gone", func() bool { return !c[0].Alive(n) })
+		proctest.Until(t, "the node is gone", func() bool { return !c[0].Alive(n) })
 		if r := c[0].Reports(t.Context(), batches(5))[n]; r.Responding || r.Batches != want ||
 			r.Age < 0 || r.Why != "it is gone" {
 			t.Errorf("node %d is gone: %+v", n, r)
@@ -100,7 +101,7 @@ func TestAuditHasThePartsOfAllNodes(t *testing.T) {
 	}
 	c[1].mu.Unlock()
 	c[2].Close()
-	eventually(t, "node 2 is gone", func() bool { return !c[0].Alive(2) && !c[1].Alive(2) })
+	proctest.Until(t, "node 2 is gone", func() bool { return !c[0].Alive(2) && !c[1].Alive(2) })
 	if why := audited(1, 0, 1, 4, 5); why != "" {
 		t.Error(why)
 	}

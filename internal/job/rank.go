@@ -107,15 +107,6 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	return r, nil
 }
 
-// grow reports whether a staging buffer may grow by this many bytes, and records that it does.
-func (j *Job) grow(bytes int64) bool {
-	if j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") != nil {
-		return false
-	}
-	j.buffers.add(bytes)
-	return true
-}
-
 // Number returns the rank's number in its job.
 func (r *Rank) Number() int { return r.rank }
 
