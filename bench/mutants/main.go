@@ -12,7 +12,8 @@
 // is known is kept in a file: a call that was interrupted continues, and one after tests were added
 // tries only the survivors again.
 //
-// Usage: mutants [-n 150] [-seed 1] [-room a,b] [-only text] [-suites a,b] [-own] [-list]
+// Usage: mutants [-n 150] [-seed 1] [-room a,b] [-only text] [-suites a,b]
+// [-flags text] [-norace] [-own] [-list]
 package main
 
 import (
@@ -39,6 +40,8 @@ type campaign struct {
 	patience    time.Duration
 	own         bool     // without the suites above the rooms
 	suites      []string // instead of the rooms' suites; nil: these
+	flags       []string // of these suites' tests
+	race        bool
 	results     *results
 	equivalents map[string]string
 	tallies     []tally
@@ -61,6 +64,8 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("only", "", "only mutants whose key has this text")
 	suites := flags.String("suites", "", "packages whose tests have to find them, with commas")
 	own := flags.Bool("own", false, "only the tests of the rooms themselves")
+	testFlags := flags.String("flags", "", "flags for the tests of -suites, with spaces")
+	noRace := flags.Bool("norace", false, "without the race detector, for suites that are slow with it")
 	list := flags.Bool("list", false, "list the mutants of the rooms, and run nothing")
 	out := flags.String("out", "build/mutants", "directory for binaries and results")
 	if err := flags.Parse(args); err != nil {
@@ -71,9 +76,9 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only}
-	c.patience, c.own = 10*time.Second, *own
+	c.patience, c.own, c.race = 10*time.Second, *own, !*noRace
 	if *suites != "" {
-		c.suites = strings.Split(*suites, ",")
+		c.suites, c.flags = strings.Split(*suites, ","), strings.Fields(*testFlags)
 	}
 	if c.root, err = os.Getwd(); err != nil {
 		return err
@@ -97,12 +102,7 @@ func run(ctx context.Context, args []string) error {
 	if c.results, err = readResults(filepath.Join(c.out, name)); err != nil {
 		return err
 	}
-	for _, r := range rooms {
-		if err = c.room(ctx, r); err != nil {
-			err = fmt.Errorf("room %s: %w", r.name, err)
-			break
-		}
-	}
+	err = c.rooms(ctx, rooms)
 	table(os.Stdout, c.tallies)
 	return errors.Join(err, c.results.write())
 }
@@ -147,20 +147,38 @@ func (c *campaign) sample(r room, all []*Mutant) (drawn []*Mutant, equivalent in
 	return drawn, equivalent
 }
 
-// room plants a room's mutants and tries those that are drawn, suite by suite.
-func (c *campaign) room(ctx context.Context, r room) error {
-	p, err := plant(c.root, filepath.Join(c.out, r.name), []room{r})
+// rooms tries the mutants of rooms: of one room after another, or, with suites that all of them have
+// in common, of all together, so that these are compiled once.
+func (c *campaign) rooms(ctx context.Context, rooms []room) error {
+	if c.suites != nil {
+		return c.group(ctx, "all", rooms)
+	}
+	for _, r := range rooms {
+		if err := c.group(ctx, r.name, []room{r}); err != nil {
+			return fmt.Errorf("room %s: %w", r.name, err)
+		}
+	}
+	return nil
+}
+
+// group plants the mutants of some rooms at once, and tries those that are drawn, suite by suite.
+func (c *campaign) group(ctx context.Context, name string, rooms []room) error {
+	p, err := plant(c.root, filepath.Join(c.out, name), rooms)
 	if err != nil {
 		return err
 	}
-	if err := c.checkEquivalents(r, p.mutants); err != nil {
+	p.race = c.race
+	if err := c.checkEquivalents(rooms, p.mutants); err != nil {
 		return err
 	}
-	t := tally{room: r.name}
-	defer func() { c.tallies = append(c.tallies, t) }()
+	tallies := make([]tally, len(rooms))
+	defer func() { c.tallies = append(c.tallies, tallies...) }()
+	for k, r := range rooms {
+		tallies[k].room = r.name
+	}
 	python, err := c.python(ctx, p)
 	for _, o := range python {
-		t.add(o)
+		tallies[slices.IndexFunc(rooms, func(r room) bool { return r.name == "python" })].add(o)
 	}
 	if err != nil || len(p.mutants) == 0 {
 		return err
@@ -168,45 +186,56 @@ func (c *campaign) room(ctx context.Context, r room) error {
 	if err := p.compile(ctx); err != nil {
 		return err
 	}
-	compiled := slices.DeleteFunc(p.mutants, func(m *Mutant) bool { return p.discarded[m] })
-	drawn, equivalent := c.sample(r, compiled)
-	t.equivalent = equivalent
-	var outcomes []*outcome
-	for _, m := range drawn {
-		hash, err := hashOf(filepath.Join(c.root, m.File))
-		if err != nil {
-			return err
-		}
-		outcomes = append(outcomes, c.results.of(m, hash))
-	}
-	suites := c.suites
-	if suites == nil {
-		suites = slices.Clone(r.packages)
-		if !c.own {
-			suites = append(suites, r.above...)
+	outcomes := make([][]*outcome, len(rooms))
+	for k, r := range rooms {
+		drawn, equivalent := c.sample(r, slices.DeleteFunc(slices.Clone(p.mutants),
+			func(m *Mutant) bool { return p.discarded[m] || m.Room != r.name }))
+		tallies[k].equivalent = equivalent
+		for _, m := range drawn {
+			hash, err := hashOf(filepath.Join(c.root, m.File))
+			if err != nil {
+				return err
+			}
+			outcomes[k] = append(outcomes[k], c.results.of(m, hash))
 		}
 	}
-	for _, dir := range suites {
-		if err := c.try(ctx, p, dir, outcomes); err != nil {
+	for _, dir := range c.suitesOf(rooms[0]) {
+		if err := c.try(ctx, p, dir, slices.Concat(outcomes...)); err != nil {
 			return err
 		}
 	}
-	for _, o := range outcomes {
-		t.add(o)
-		if !o.killed() {
-			fmt.Printf("SURVIVED %s:%d %s%s\n", o.File, o.Line, o.Key,
-				map[bool]string{false: " (not reached)"}[o.Reached])
+	for k := range rooms {
+		for _, o := range outcomes[k] {
+			tallies[k].add(o)
+			if !o.killed() {
+				fmt.Printf("SURVIVED %s:%d %s%s\n", o.File, o.Line, o.Key,
+					map[bool]string{false: " (not reached)"}[o.Reached])
+			}
 		}
 	}
 	return nil
 }
 
+func (c *campaign) suitesOf(r room) []string {
+	switch {
+	case c.suites != nil:
+		return c.suites
+	case c.own:
+		return r.packages
+	}
+	return slices.Concat(r.packages, r.above)
+}
+
 // checkEquivalents fails if the list names a mutant that is not there: its reason may not hold for
 // what is there now.
-func (c *campaign) checkEquivalents(r room, all []*Mutant) error {
+func (c *campaign) checkEquivalents(rooms []room, all []*Mutant) error {
+	var packages []string
+	for _, r := range rooms {
+		packages = append(packages, r.packages...)
+	}
 	for key := range c.equivalents {
 		file, _, _ := strings.Cut(key, ":")
-		if slices.Contains(r.packages, filepath.Dir(file)) &&
+		if slices.Contains(packages, filepath.Dir(file)) &&
 			!slices.ContainsFunc(all, func(m *Mutant) bool { return m.Key == key }) {
 			return fmt.Errorf("equivalent.txt: there is no mutant %s", key)
 		}
@@ -220,7 +249,7 @@ func (c *campaign) try(ctx context.Context, p *planted, dir string, outcomes []*
 	if len(left) == 0 {
 		return nil
 	}
-	s, err := p.compileSuite(ctx, dir)
+	s, err := p.compileSuite(ctx, dir, c.flags)
 	if err != nil {
 		return err
 	}

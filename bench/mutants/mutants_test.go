@@ -111,7 +111,7 @@ func TestPatchesAndEquivalents(t *testing.T) {
 		keys[m.Key] = true
 	}
 	for _, r := range p.rooms {
-		if err := c.checkEquivalents(r, p.mutants); err != nil {
+		if err := c.checkEquivalents([]room{r}, p.mutants); err != nil {
 			t.Error(err)
 		}
 	}
@@ -196,7 +196,7 @@ p/p.go
 		}
 		c := campaign{root: root, out: filepath.Join(root, "build"), n: 100, results: results}
 		c.patience = time.Second
-		if err := c.room(context.Background(), r); err != nil {
+		if err := c.group(context.Background(), r.name, []room{r}); err != nil {
 			t.Fatal(err)
 		}
 		got := map[string]string{}

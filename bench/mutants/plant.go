@@ -26,6 +26,7 @@ const tags = "invariants"
 // so that packages are compiled once and not once per mutant.
 type planted struct {
 	root, out string
+	race      bool // compile with the race detector
 	rooms     []room
 	mutants   []*Mutant
 	python    []*patch
@@ -124,6 +125,8 @@ func goFiles(root string, rooms []room) (map[string][]string, error) {
 	return files, nil
 }
 
+func (p *planted) raceFlag() string { return fmt.Sprintf("-race=%v", p.race) }
+
 func (p *planted) overlay() string { return filepath.Join(p.out, "overlay.json") }
 
 // write writes the files and the list of what they replace.
@@ -166,7 +169,7 @@ var problem = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: (.*)$`)
 // compile writes the planted files, and discards mutants that do not compile: all automatic ones of
 // a line with an error. It fails if a mutant that was written by hand is among them.
 func (p *planted) compile(ctx context.Context) error {
-	args := []string{"build", "-p", "1", "-race", "-tags", tags, "-overlay", p.overlay()}
+	args := []string{"build", "-p", "1", p.raceFlag(), "-tags", tags, "-overlay", p.overlay()}
 	for dir := range p.sources {
 		args = append(args, "./"+dir)
 	}

@@ -28,9 +28,9 @@ import (
 const (
 	workerVariable = "HDMLP_SIMULATION_WORKER"
 	logVariable    = "HDMLP_SIMULATION_LOG"
-	// most is the processor time after which a script counts as hanging. Real time says nothing: the
+	// hangs is the processor time after which a script counts as hanging. Real time says nothing: the
 	// machine may be busy with other things.
-	most    = 60 * time.Second
+	hangs   = 60 * time.Second
 	scratch = 1 << 30 // bytes of memory at which a worker begins to collect garbage
 )
 
@@ -174,7 +174,7 @@ func (w *worker) watch() (stop func()) {
 		for {
 			select {
 			case <-time.After(time.Second):
-				if w.used()-began > most {
+				if w.used()-began > hangs {
 					_ = w.command.Process.Signal(syscall.SIGQUIT)
 					return
 				}

@@ -87,9 +87,15 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		case Broken, Wrong:
 			c.wrong(e, "a rank or node is broken")
 			continue
+		case Stated:
+			c.stated(e, events)
+			continue
+		case Audited:
+			c.audited(e, epochs)
+			continue
 		case Refused:
 			failed = true
-			if !c.faults(number, opening, e.At) && !c.late(l) {
+			if !c.faults(number, opening, e.At) && !c.late(l) && !c.differs(number) {
 				c.wrong(e, "a rank was refused without a fault")
 			}
 			continue
@@ -104,6 +110,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			if position != at.next {
 				c.wrong(e, "batch %d instead of %d", position, at.next)
 			}
+			c.prompt(e, at)
 			want, readable := epochs[e.Epoch].batch(e.Rank, e.Step)
 			if !readable {
 				c.wrong(e, "a batch with a sample that is missing")
@@ -115,7 +122,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			failed = true
 		case Stuck:
 			failed = true
-			if !c.faults(number, network, e.At) {
+			if !c.faults(number, network, e.At) && !c.differs(number) {
 				c.wrong(e, "no error although another rank has failed")
 			}
 		case Ended:
@@ -131,6 +138,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		c.together(number, steps, epochs, streams)
 	}
 	c.finished(number, l, latest, failed)
+	c.refused(number, events)
 	for rank := range l.WorldSize() {
 		if latest[rank] == nil || latest[rank].end.Kind != Ended {
 			return false
@@ -185,7 +193,7 @@ func (s *stream) failedAt() int {
 
 // excused reports whether the script explains that a stream failed, the first one at a batch.
 func (c *court) excused(number, steps int, epochs []*epoch, s *stream, at int) bool {
-	if c.faults(number, source, s.end.At) {
+	if c.faults(number, source, s.end.At) || c.differs(number) {
 		return true
 	}
 	if at/steps >= len(epochs) {
@@ -229,23 +237,4 @@ func (c *court) dies(number, node, nodes int) bool {
 	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
 		return e.Kind == script.Die && e.Launch == number && e.Node%nodes == node
 	})
-}
-
-// count judges how often samples were read from the source: once, if the nodes' caches hold the
-// dataset, the policy is to read once, samples are not so small that latencies decide, and nothing
-// has gone wrong. A thousandth of the bytes may be read to explore the source.
-func (c *court) count(reads []int, history []Event) {
-	s := c.script
-	l := s.Launches[0]
-	room := s.Bytes()/l.Nodes + 4*s.Largest
-	if s.Policy != "" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
-		len(s.Launches) > 1 || len(s.Events) > 0 || len(s.Missing) > 0 ||
-		s.Memory < room && s.Disk < room {
-		return
-	}
-	for id, n := range reads {
-		if n > 1 && 1000*s.Size(id) > s.Epochs*s.Bytes() {
-			c.wrong(history[len(history)-1], "sample %d was read from the source %d times", id, n)
-		}
-	}
 }
