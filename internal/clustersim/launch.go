@@ -151,7 +151,7 @@ func (l *launch) play(rank int) (complete bool) {
 		return false
 	case err != nil:
 		l.add(judge.Event{Kind: judge.Refused, Rank: rank, Text: err.Error()})
-		l.crew.fail()
+		l.crew.fail(true)
 		return false
 	}
 	defer p.Close()

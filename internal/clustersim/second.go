@@ -93,6 +93,9 @@ func (l *launch) second(ctx context.Context) error {
 	}
 	if l.script.Beside == script.Other {
 		o.Request.Dataset.Path, o.Content = otherPath, another{l.script}.Content
+		// The first job's may need the whole directory.
+		delete(m.Arguments, "cache_dir")
+		delete(m.Arguments, "cache_size")
 	}
 	p, err := process.Open(ctx, o)
 	if err != nil {

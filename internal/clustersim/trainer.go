@@ -128,6 +128,6 @@ func (t *trainer) breaks() *script.Break {
 func (t *trainer) fail(k judge.Kind, err error) error {
 	t.note(k, nil, err.Error())
 	t.over = k != judge.Failed || t.script.Again == 0
-	t.crew.fail()
+	t.crew.fail(k == judge.Stuck)
 	return err
 }

@@ -72,7 +72,10 @@ func (t *trainer) testify(ctx context.Context) {
 		})
 	}
 	last := t.script.Epochs - 1
-	from := max(t.start-last*t.Steps(), 0) // the audit is of the ranks' latest pass
+	from := max(t.start-last*t.Steps(), 0)       // the audit is of the ranks' latest pass
+	if t.number == 0 && t.script.Differs != "" { // it waits for the rank that was refused
+		return
+	}
 	if samples, why := t.Audit(ctx, last); ctx.Err() == nil {
 		t.add(judge.Event{
 			Kind: judge.Audited, Rank: t.rank, Epoch: last, Batches: t.Steps() - from, Samples: samples,

@@ -94,7 +94,7 @@ type Dataset string
 // Datasets of a second job.
 const (
 	Same  Dataset = "same"
-	Other Dataset = "other" // with its cache in the same directory
+	Other Dataset = "other"
 )
 
 // Launch starts all ranks of the job. The first begins with the first batch, the others where the
