@@ -22,7 +22,7 @@ func (l *launch) broken(rank int, format string, args ...any) {
 func (t *trainer) examine(ctx context.Context) {
 	s := t.State()
 	t.within(s)
-	if len(t.script.Events) == 0 && t.Nodes > 1 && !t.script.Apart && t.rank == 0 {
+	if len(t.script.Events)+len(t.script.Missing) == 0 && t.Nodes > 1 && !t.script.Apart && t.rank == 0 {
 		if wrong := t.Cluster(ctx, t.Nodes, t.Ranks); wrong != "" && ctx.Err() == nil {
 			t.broken(t.rank, "the report over all nodes: %s", wrong)
 		}
@@ -51,8 +51,9 @@ func (t *trainer) within(s process.Statement) {
 		}
 		return nil
 	})
-	if disk > 0 && used > int64(disk) {
-		t.broken(t.rank, "the cache directory has %d bytes; it may have %d", used, disk)
+	// Samples of other sizes may leave holes in the file.
+	if most := 2*disk + t.script.Largest; disk > 0 && used > int64(most) {
+		t.broken(t.rank, "the cache directory has %d bytes; it may have %d", used, most)
 	}
 }
 

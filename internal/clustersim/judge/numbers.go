@@ -9,14 +9,14 @@ import (
 
 // soon is how long a rank waits for a batch at most if nothing goes wrong: the network and the
 // source then take no time.
-const soon = 500 * time.Millisecond
+const soon = time.Millisecond
 
 // calm reports whether nothing happens in any launch that a script does not have in all of them.
 func calm(s *script.Script) bool { return len(s.Events) == 0 && len(s.Missing) == 0 }
 
 // prompt judges how long a rank waited for a batch, other than the first one after it began.
 func (c *court) prompt(e Event, s *stream) {
-	if calm(c.script) && len(s.got) > 0 && !c.script.Apart && e.Wait > soon {
+	if calm(c.script) && e.Wait > soon {
 		c.wrong(e, "the rank waited for a batch although nothing is slow")
 	}
 }
