@@ -172,6 +172,9 @@ func (w *world) end(n int) {
 	}
 	if err := m.End(); err != nil {
 		w.history.Add(judge.Event{Kind: judge.Broken, Rank: n, Text: err.Error()})
+	} else if left := m.Left(); left != "" && !w.script.Has(script.SourceHang, script.DiskHang) {
+		// What hangs when its last job ends keeps its memory until the process exits.
+		w.history.Add(judge.Event{Kind: judge.Broken, Rank: n, Text: left})
 	}
 	w.network.Kill(b.host)
 }

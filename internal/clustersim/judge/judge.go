@@ -110,7 +110,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			if position != at.next {
 				c.wrong(e, "batch %d instead of %d", position, at.next)
 			}
-			c.prompt(e, at)
+			c.prompt(e)
 			want, readable := epochs[e.Epoch].batch(e.Rank, e.Step)
 			if !readable {
 				c.wrong(e, "a batch with a sample that is missing")

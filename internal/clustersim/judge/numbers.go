@@ -7,18 +7,39 @@ import (
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 )
 
-// soon is how long a rank waits for a batch at most if nothing goes wrong: the network and the
-// source then take no time.
-const soon = time.Millisecond
+const (
+	// soon is how long a rank waits for a batch at most if nothing goes wrong: the network and the
+	// source then take no time.
+	soon = time.Millisecond
+	// aside is how long, at most, if caches fail or hang and the source answers: a read of a class
+	// that does not respond is given up after a quarter of source_timeout.
+	aside = 2 * time.Second
+	// calms is how long the effects of a fault last after its end.
+	calms = 10 * time.Second
+)
 
-// calm reports whether nothing happens in any launch that a script does not have in all of them.
+// caches are the kinds of faults that concern nothing but caches.
+var caches = []script.Kind{
+	script.DiskFail, script.DiskFull, script.DiskHang, script.Rot, script.Pressure,
+}
+
+// calm reports whether a script has no faults and no samples that are missing.
 func calm(s *script.Script) bool { return len(s.Events) == 0 && len(s.Missing) == 0 }
 
-// prompt judges how long a rank waited for a batch, other than the first one after it began.
-func (c *court) prompt(e Event, s *stream) {
-	if calm(c.script) && e.Wait > soon {
-		c.wrong(e, "the rank waited for a batch although nothing is slow")
+// prompt judges how long a rank waited for a batch, unless a fault concerned the network, the source
+// or a process meanwhile or shortly before.
+func (c *court) prompt(e Event) {
+	most := soon
+	if !calm(c.script) {
+		most = aside
 	}
+	if e.Wait <= most || slices.ContainsFunc(c.script.Events, func(f script.Event) bool {
+		return f.Launch == e.Launch && !slices.Contains(caches, f.Kind) && f.At.D() < e.At &&
+			(f.Kind == script.Die || f.At.D()+f.For.D()+calms > e.At-e.Wait)
+	}) {
+		return
+	}
+	c.wrong(e, "the rank waited for a batch although the source is not slow")
 }
 
 // stated judges what the job says of the batches that a rank got in an epoch.

@@ -8,6 +8,7 @@ package script
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -158,6 +159,11 @@ type Event struct {
 	Node   int      `json:"node,omitempty"` // the node, or of Pause the rank; modulo their number
 	To     int      `json:"to,omitempty"`   // the other node, counted from Node; or the sample
 	Amount int      `json:"amount,omitempty"`
+}
+
+// Has reports whether the script has a fault of one of these kinds.
+func (s *Script) Has(kinds ...Kind) bool {
+	return slices.ContainsFunc(s.Events, func(e Event) bool { return slices.Contains(kinds, e.Kind) })
 }
 
 // Duration is a time.Duration that is written as text.
