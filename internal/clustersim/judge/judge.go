@@ -122,7 +122,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			failed = true
 		case Stuck:
 			failed = true
-			if !c.faults(number, network, e.At) && !c.differs(number) {
+			if !c.faults(number, network, e.At) && !c.differs(number) && !scattered(l) {
 				c.wrong(e, "no error although another rank has failed")
 			}
 		case Ended:
@@ -135,7 +135,9 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		}
 	}
 	for _, streams := range rounds {
-		c.together(number, steps, epochs, streams)
+		if !scattered(l) {
+			c.together(number, steps, epochs, streams)
+		}
 	}
 	c.finished(number, l, latest, failed)
 	c.refused(number, events)
@@ -153,6 +155,10 @@ func (c *court) late(l script.Launch) bool {
 		return d.D() > 20*time.Second
 	})
 }
+
+// scattered reports whether ranks may begin after others have failed and left. On several nodes none
+// begins before all have opened the job.
+func scattered(l script.Launch) bool { return l.Nodes == 1 && len(l.Late) > 0 }
 
 // together judges the streams of all ranks between two errors: they end before the same batch.
 func (c *court) together(number, steps int, epochs []*epoch, streams []*stream) {

@@ -73,6 +73,9 @@ func (r *chance) vary(s *Script) {
 	}
 	steps := max(s.Positions()/s.Batch, 1)
 	for range pick(r, 0, 0, 0, 1, 2) {
+		if s.Apart { // a rank could break off before an error that the others get
+			break
+		}
 		s.Breaks = append(s.Breaks, Break{After: r.IntN(s.Epochs * steps), Skip: r.often(30)})
 	}
 	if len(s.Events) > 0 || len(s.Missing) > 0 {
