@@ -77,7 +77,7 @@ func (t *trainer) testify(ctx context.Context) {
 		})
 	}
 	last := t.script.Epochs - 1
-	from := max(t.start-last*t.Steps(), 0)       // the audit is of the ranks' latest pass
+	from := max(t.start-last*t.Steps(), 0) // the audit is of the ranks' latest pass
 	if t.number == 0 && t.script.Differs != "" || len(t.script.Missing) > 0 {
 		return // it would wait for ranks that were refused, or have failed
 	}

@@ -3,6 +3,7 @@ package judge
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
@@ -120,9 +121,12 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			at.next, at.got = position+1, append(at.got, e)
 		case Failed:
 			failed = true
+			if strings.Contains(e.Text, "context canceled") {
+				c.wrong(e, "an error that says nothing")
+			}
 		case Stuck:
 			failed = true
-			if !c.faults(number, network, e.At) && !c.differs(number) && !scattered(l) {
+			if !c.silent(number, e.At) && !c.differs(number) && !scattered(l) {
 				c.wrong(e, "no error although another rank has failed")
 			}
 		case Ended:
@@ -147,6 +151,16 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		}
 	}
 	return true
+}
+
+// silent reports whether the network may keep ranks in a launch from hearing of an error that was
+// known before a time: for a minute after a short fault, and for good after a long one, during which
+// nodes are given up.
+func (c *court) silent(launch int, at time.Duration) bool {
+	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
+		return e.Launch == launch && slices.Contains(network, e.Kind) && e.At.D() <= at &&
+			(e.Kind == script.Die || e.For.D() > 2*time.Second || e.At.D()+e.For.D()+time.Minute > at)
+	})
 }
 
 // late reports whether a rank starts so late that the others may have given up.
@@ -179,7 +193,7 @@ func (c *court) together(number, steps int, epochs []*epoch, streams []*stream) 
 		}
 		for _, e := range s.got {
 			position := e.Epoch*steps + e.Step
-			if position < at || c.faults(number, network, e.At) ||
+			if position < at || c.silent(number, e.At) ||
 				e.At <= known+news && (c.script.Apart || position == at) {
 				continue
 			}
