@@ -29,6 +29,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hdmlp/hdmlp/bench/mutants/room"
 )
 
 // campaign is one call.
@@ -65,13 +67,13 @@ func run(ctx context.Context, args []string) error {
 	suites := flags.String("suites", "", "packages whose tests have to find them, with commas")
 	own := flags.Bool("own", false, "only the tests of the rooms themselves")
 	testFlags := flags.String("flags", "", "flags for the tests of -suites, with spaces")
-	noRace := flags.Bool("norace", false, "without the race detector, for suites that are slow with it")
+	noRace := flags.Bool("norace", false, "without the race detector")
 	list := flags.Bool("list", false, "list the mutants of the rooms, and run nothing")
 	out := flags.String("out", "build/mutants", "directory for binaries and results")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	rooms, err := chosen(*names)
+	rooms, err := room.Chosen(*names)
 	if err != nil {
 		return err
 	}
@@ -107,7 +109,7 @@ func run(ctx context.Context, args []string) error {
 	return errors.Join(err, c.results.write())
 }
 
-func (c *campaign) list(rooms []room) error {
+func (c *campaign) list(rooms []room.Room) error {
 	p, err := plant(c.root, c.out, rooms)
 	if err != nil {
 		return err
@@ -120,9 +122,9 @@ func (c *campaign) list(rooms []room) error {
 
 // sample draws a room's mutants: all that were written by hand, all of security steps, and n of the
 // others. A larger n has the same ones and more.
-func (c *campaign) sample(r room, all []*Mutant) (drawn []*Mutant, equivalent int) {
+func (c *campaign) sample(r room.Room, all []*Mutant) (drawn []*Mutant, equivalent int) {
 	h := fnv.New64()
-	h.Write([]byte(r.name)) //nolint:errcheck // never fails
+	h.Write([]byte(r.Name)) //nolint:errcheck // never fails
 	all = slices.Clone(all)
 	rand.New(rand.NewPCG(c.seed, h.Sum64())).Shuffle(len(all), func(i, j int) {
 		all[i], all[j] = all[j], all[i]
@@ -147,22 +149,22 @@ func (c *campaign) sample(r room, all []*Mutant) (drawn []*Mutant, equivalent in
 	return drawn, equivalent
 }
 
-// rooms tries the mutants of rooms: of one room after another, or, with suites that all of them have
-// in common, of all together, so that these are compiled once.
-func (c *campaign) rooms(ctx context.Context, rooms []room) error {
+// rooms tries the mutants of rooms: of one room after another, or, with suites that all of them
+// have in common, of all together, so that these are compiled once.
+func (c *campaign) rooms(ctx context.Context, rooms []room.Room) error {
 	if c.suites != nil {
 		return c.group(ctx, "all", rooms)
 	}
 	for _, r := range rooms {
-		if err := c.group(ctx, r.name, []room{r}); err != nil {
-			return fmt.Errorf("room %s: %w", r.name, err)
+		if err := c.group(ctx, r.Name, []room.Room{r}); err != nil {
+			return fmt.Errorf("room %s: %w", r.Name, err)
 		}
 	}
 	return nil
 }
 
 // group plants the mutants of some rooms at once, and tries those that are drawn, suite by suite.
-func (c *campaign) group(ctx context.Context, name string, rooms []room) error {
+func (c *campaign) group(ctx context.Context, name string, rooms []room.Room) error {
 	p, err := plant(c.root, filepath.Join(c.out, name), rooms)
 	if err != nil {
 		return err
@@ -174,11 +176,11 @@ func (c *campaign) group(ctx context.Context, name string, rooms []room) error {
 	tallies := make([]tally, len(rooms))
 	defer func() { c.tallies = append(c.tallies, tallies...) }()
 	for k, r := range rooms {
-		tallies[k].room = r.name
+		tallies[k].room = r.Name
 	}
 	python, err := c.python(ctx, p)
 	for _, o := range python {
-		tallies[slices.IndexFunc(rooms, func(r room) bool { return r.name == "python" })].add(o)
+		tallies[slices.IndexFunc(rooms, func(r room.Room) bool { return r.Name == "python" })].add(o)
 	}
 	if err != nil || len(p.mutants) == 0 {
 		return err
@@ -189,7 +191,7 @@ func (c *campaign) group(ctx context.Context, name string, rooms []room) error {
 	outcomes := make([][]*outcome, len(rooms))
 	for k, r := range rooms {
 		drawn, equivalent := c.sample(r, slices.DeleteFunc(slices.Clone(p.mutants),
-			func(m *Mutant) bool { return p.discarded[m] || m.Room != r.name }))
+			func(m *Mutant) bool { return p.discarded[m] || m.Room != r.Name }))
 		tallies[k].equivalent = equivalent
 		for _, m := range drawn {
 			hash, err := hashOf(filepath.Join(c.root, m.File))
@@ -216,22 +218,22 @@ func (c *campaign) group(ctx context.Context, name string, rooms []room) error {
 	return nil
 }
 
-func (c *campaign) suitesOf(r room) []string {
+func (c *campaign) suitesOf(r room.Room) []string {
 	switch {
 	case c.suites != nil:
 		return c.suites
 	case c.own:
-		return r.packages
+		return r.Packages
 	}
-	return slices.Concat(r.packages, r.above)
+	return slices.Concat(r.Packages, r.Above)
 }
 
 // checkEquivalents fails if the list names a mutant that is not there: its reason may not hold for
 // what is there now.
-func (c *campaign) checkEquivalents(rooms []room, all []*Mutant) error {
+func (c *campaign) checkEquivalents(rooms []room.Room, all []*Mutant) error {
 	var packages []string
 	for _, r := range rooms {
-		packages = append(packages, r.packages...)
+		packages = append(packages, r.Packages...)
 	}
 	for key := range c.equivalents {
 		file, _, _ := strings.Cut(key, ":")

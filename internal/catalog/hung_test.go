@@ -79,8 +79,8 @@ func TestDirectoryThatHangsWhenItIsOpened(t *testing.T) {
 	})
 }
 
-// TestDatasetIsOpenedWhileADirectoryHangs checks that a process which opens a dataset is not held up
-// by another one whose cache directory hangs, and can give up waiting for its cache.
+// TestDatasetIsOpenedWhileADirectoryHangs checks that a process which opens a dataset is not held
+// up by another one whose cache directory hangs, and can give up waiting for its cache.
 func TestDatasetIsOpenedWhileADirectoryHangs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newShelf(t)

@@ -57,8 +57,8 @@ func (l *launch) request(rank int) request.Open {
 			Address: ip(0) + ":6000", Secret: "0123456789abcdef0123456789abcdef",
 		}
 	}
-	odd := l.WorldSize() - 1
-	if l.number == 0 && (rank == odd || s.Differs == script.TheSecret && rank/l.Ranks == odd/l.Ranks) {
+	odd, node := l.WorldSize()-1, rank/l.Ranks
+	if l.number == 0 && (rank == odd || s.Differs == script.TheSecret && node == l.Nodes-1) {
 		differ(&m, s)
 	}
 	return m

@@ -22,7 +22,8 @@ func (l *launch) broken(rank int, format string, args ...any) {
 func (t *trainer) examine(ctx context.Context) {
 	s := t.State()
 	t.within(s)
-	if len(t.script.Events)+len(t.script.Missing) == 0 && t.Nodes > 1 && !t.script.Apart && t.rank == 0 {
+	calm := len(t.script.Events)+len(t.script.Missing) == 0
+	if calm && t.Nodes > 1 && !t.script.Apart && t.rank == 0 {
 		if wrong := t.Cluster(ctx, t.Nodes, t.Ranks); wrong != "" && ctx.Err() == nil {
 			t.broken(t.rank, "the report over all nodes: %s", wrong)
 		}
@@ -47,7 +48,8 @@ func (t *trainer) within(s process.Statement) {
 		}
 	}
 	var used int64
-	_ = filepath.WalkDir(t.cacheDir(t.rank/t.Ranks), func(path string, d os.DirEntry, err error) error {
+	dir := t.cacheDir(t.rank / t.Ranks)
+	_ = filepath.WalkDir(dir, func(_ string, d os.DirEntry, err error) error {
 		if err == nil && d.Name() == "data" {
 			if info, err := d.Info(); err == nil {
 				used += info.Size()
@@ -70,7 +72,8 @@ func (t *trainer) testify(ctx context.Context) {
 	}
 	for _, e := range s.Epochs {
 		if e.Read != e.Samples {
-			t.broken(t.rank, "%d of the %d samples of epoch %d have an origin", e.Read, e.Samples, e.Epoch)
+			t.broken(t.rank, "%d of the %d samples of epoch %d have an origin", e.Read, e.Samples,
+				e.Epoch)
 		}
 		t.add(judge.Event{
 			Kind: judge.Stated, Rank: t.rank, Epoch: e.Epoch, Batches: e.Batches, Samples: e.Samples,

@@ -166,8 +166,8 @@ func (w *worker) run(s *script.Script) (v verdict, alive bool) {
 	return v, len(v.Errors) == 0
 }
 
-// watch ends the worker with the stacks of its goroutines if it uses too much processor time, or for
-// a long time none, before stop is called.
+// watch ends the worker with the stacks of its goroutines if it uses too much processor time, or
+// for a long time none, before stop is called.
 func (w *worker) watch() (stop func()) {
 	stopped := make(chan struct{})
 	began := w.used()

@@ -154,8 +154,8 @@ func (c *court) launch(number int, events []Event) (over bool) {
 }
 
 // silent reports whether the network may keep ranks in a launch from hearing of an error that was
-// known before a time: for a minute after a short fault, and for good after a long one, during which
-// nodes are given up.
+// known before a time: for a minute after a short fault, and for good after a long one, during
+// which nodes are given up.
 func (c *court) silent(launch int, at time.Duration) bool {
 	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
 		return e.Launch == launch && slices.Contains(network, e.Kind) && e.At.D() <= at &&
@@ -170,8 +170,8 @@ func (c *court) late(l script.Launch) bool {
 	})
 }
 
-// scattered reports whether ranks may begin after others have failed and left. On several nodes none
-// begins before all have opened the job.
+// scattered reports whether ranks may begin after others have failed and left. On several nodes
+// none begins before all have opened the job.
 func scattered(l script.Launch) bool { return l.Nodes == 1 && len(l.Late) > 0 }
 
 // together judges the streams of all ranks between two errors: they end before the same batch.

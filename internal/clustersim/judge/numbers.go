@@ -26,8 +26,8 @@ var caches = []script.Kind{
 // calm reports whether a script has no faults and no samples that are missing.
 func calm(s *script.Script) bool { return len(s.Events) == 0 && len(s.Missing) == 0 }
 
-// prompt judges how long a rank waited for a batch, unless a fault concerned the network, the source
-// or a process meanwhile or shortly before.
+// prompt judges how long a rank waited for a batch, unless a fault concerned the network, the
+// source or a process meanwhile or shortly before.
 func (c *court) prompt(e Event) {
 	most := soon
 	if !calm(c.script) {

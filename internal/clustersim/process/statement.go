@@ -9,7 +9,8 @@ import (
 type Statement struct {
 	Epochs  []Epoch // that the rank got batches of
 	Classes []Class // of the node
-	// Staging is the size of the rank's staging buffer in bytes, and Extra what was allocated besides.
+	// Staging is the size of the rank's staging buffer in bytes, and Extra what was allocated
+	// besides.
 	Staging, Extra int64
 	Source         int64 // samples that the node read from the source
 }
@@ -59,8 +60,8 @@ func (p *Process) Audit(ctx context.Context, epoch int) (samples int, why string
 	return int(result.Samples), why
 }
 
-// Cluster returns what is wrong with what the node says of all nodes, each with so many ranks, while
-// they all have the job open; "": nothing.
+// Cluster returns what is wrong with what the node says of all nodes, each with so many ranks,
+// while they all have the job open; "": nothing.
 func (p *Process) Cluster(ctx context.Context, nodes, ranks int) string {
 	report := p.rank.ClusterReport(ctx)
 	if len(report.Nodes) != nodes {
