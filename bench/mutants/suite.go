@@ -24,7 +24,8 @@ import (
 type suite struct {
 	root, dir string
 	binary    string
-	Hash      string // of the binary
+	flags     []string
+	Hash      string // of the binary and the flags
 	Tests     []test
 }
 
@@ -38,10 +39,10 @@ type test struct {
 
 // compileSuite compiles the tests of a package, and has each run once to learn which mutants it
 // reaches, unless that is known from an earlier run of the same binary.
-func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) {
+func (p *planted) compileSuite(ctx context.Context, dir string, flags []string) (*suite, error) {
 	flat := strings.ReplaceAll(dir, "/", "-")
-	s := &suite{root: p.root, dir: dir, binary: filepath.Join(p.out, flat+".test")}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p", "1", "-race", "-tags", tags,
+	s := &suite{root: p.root, dir: dir, flags: flags, binary: filepath.Join(p.out, flat+".test")}
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p", "1", p.raceFlag(), "-tags", tags,
 		"-vet=off", "-overlay", p.overlay(), "-o", s.binary, "./"+dir)
 	cmd.Dir = p.root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -55,6 +56,7 @@ func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) 
 	if err != nil {
 		return nil, err
 	}
+	hash += strings.Join(flags, " ")
 	known := filepath.Join(p.out, flat+".json")
 	if text, err := os.ReadFile(known); err == nil {
 		if json.Unmarshal(text, s) == nil && s.Hash == hash {
@@ -127,7 +129,7 @@ func (s *suite) run(ctx context.Context, limit time.Duration, mutant string, arg
 ) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, args...)
+	cmd := exec.CommandContext(ctx, s.binary, append(args, s.flags...)...)
 	cmd.Dir = filepath.Join(s.root, s.dir)
 	cmd.Env = append(os.Environ(), "HDMLP_MUTANT="+mutant, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	return runGroup(cmd)
