@@ -17,8 +17,9 @@
 #                     given (MINUTES=10, SEED=1: the schedule; ROUND=3 ROUNDS=1: which rounds of it)
 # make mutants        plants defects of one line and reports which no test finds (N=150 of them,
 #                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node:
-#                     whose tests have to find them; OWN=1: those of the rooms alone, which is
-#                     much faster); continues where it was interrupted
+#                     whose tests have to find them, FLAGS='-seeds 400' for these, NORACE=1:
+#                     without the race detector; OWN=1: those of the rooms alone, which is much
+#                     faster); continues where it was interrupted
 # make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm and
 #                     torchdata, from PyPI (about 6 GB, kept in build/frameworks)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
@@ -185,7 +186,7 @@ mutants: build/test.stamp
 	mkdir -p build/mutants && $(GO) build -o build/mutants/mutants ./bench/mutants
 	build/mutants/mutants $(addprefix -n ,$(N)) $(addprefix -seed ,$(SEED)) \
 		$(addprefix -room ,$(ROOM)) $(addprefix -suites ,$(SUITES)) $(if $(OWN),-own) \
-		$(if $(ONLY),-only '$(ONLY)')
+		$(if $(ONLY),-only '$(ONLY)') $(if $(FLAGS),-flags '$(FLAGS)') $(if $(NORACE),-norace)
 
 frameworks: build build/frameworks/stamp
 	build/frameworks/bin/python -m pytest -q python/frameworks \

@@ -104,8 +104,8 @@ clustersim/faultdisk: storageclass/file/disk
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
 clustersim/process: request stage node
-clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
-    clustersim/faultdisk clustersim/machine clustersim/process
+clustersim: networktest dataset request assembly clustersim/script clustersim/judge
+    clustersim/origin clustersim/faultdisk clustersim/machine clustersim/process
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
@@ -117,7 +117,8 @@ measure/nodes: digest exchange cluster measure
 measure/survey: perfmodel dataset storageclass transform measure measure/loads measure/nodes
 /bench/throttle:
 /bench/exchange: digest identity exchange
-/bench/mutants:
+/bench/mutants/room:
+/bench/mutants: /bench/mutants/room
 `
 
 // allowedInTests lists imports that only tests may add, because they assemble real parts.

@@ -24,7 +24,7 @@ type suite struct {
 	root, dir string
 	binary    string
 	flags     []string // of every run
-	Hash      string   // of the binary
+	Hash      string   // of the binary and the flags
 	Tests     []test
 }
 
@@ -38,10 +38,10 @@ type test struct {
 
 // compileSuite compiles the tests of a package, and has each run once to learn which mutants it
 // reaches, unless that is known from an earlier run of the same binary.
-func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) {
+func (p *planted) compileSuite(ctx context.Context, dir string, flags []string) (*suite, error) {
 	flat := strings.ReplaceAll(dir, "/", "-")
 	s := &suite{root: p.root, dir: dir, binary: filepath.Join(p.out, flat+".test")}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p", "1", "-race", "-tags", tags,
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p", "1", p.raceFlag(), "-tags", tags,
 		"-vet=off", "-overlay", p.overlay(), "-o", s.binary, "./"+dir)
 	cmd.Dir = p.root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -55,10 +55,11 @@ func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) 
 	if err != nil {
 		return nil, err
 	}
+	s.flags = slices.Clone(flags)
 	if bytes.Contains(text, []byte(noFiles)) {
-		s.flags = []string{"-" + noFiles}
+		s.flags = append(s.flags, "-"+noFiles)
 	}
-	hash := hashOf(text)
+	hash := hashOf(text) + strings.Join(flags, " ")
 	known := filepath.Join(p.out, flat+".json")
 	if text, err := os.ReadFile(known); err == nil {
 		if json.Unmarshal(text, s) == nil && s.Hash == hash {
