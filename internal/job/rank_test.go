@@ -11,11 +11,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/hdmlp/hdmlp/internal/cache"
+	"github.com/hdmlp/hdmlp/internal/cache/cachetest"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/lockstep"
 	"github.com/hdmlp/hdmlp/internal/order"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
+	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 // take returns a function that takes all batches of a Run, and says so of the first ones.
@@ -89,6 +92,37 @@ func TestSegmentsEndAfterTheirBatches(t *testing.T) {
 	}
 	if end(); gone != 2 {
 		t.Error("the segment is not gone when the process has dropped it")
+	}
+}
+
+// TestSegmentsOfClasses checks that a process is given a segment that a batch names of a storage
+// class, and no other.
+func TestSegmentsOfClasses(t *testing.T) {
+	w := start(t, func(_ *Config, p *Parts) {
+		source := cachetest.NewSource(t, slices.Repeat([]int{sampleSize}, samples))
+		stores := cachetest.Open(t, source, cachetest.Options{Memory: 1 << 20})
+		kept := cache.New(cache.Options{
+			Index: source.Index, Source: source, Threads: cache.Threads{Start: 1},
+			Classes: []cache.Class{{Name: stores.Names[0], Store: stores.Stores[0]}},
+		})
+		t.Cleanup(func() {
+			kept.Close()
+			stores.Close(t)
+		})
+		if err := stores.Stores[0].Put(3, make([]byte, sampleSize), storageclass.Origin{}); err != nil {
+			t.Fatal(err)
+		}
+		p.Cache, p.Use = kept, kept.Use(nil)
+	})
+	r := w.join(t, 0)
+	defer r.Close()
+	number := stage.ClassSegment(cache.Segment{})
+	if s, ok := r.Segment(number); !ok || s.File == nil || s.Size < sampleSize ||
+		s.Number != number || s.Writable {
+		t.Errorf("segment %d is %+v, %v", number, s, ok)
+	}
+	if s, ok := r.Segment(number + 1); ok {
+		t.Errorf("segment %d is %+v, but there is none", number+1, s)
 	}
 }
 
