@@ -5,6 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // TestReopenedRootHoldsTheDataset checks what is accepted at the path after the file system was
@@ -35,9 +37,13 @@ func TestReopenedRootHoldsTheDataset(t *testing.T) {
 			for path, content := range c.files {
 				write(t, filepath.Join(root, path), content)
 			}
+			before := proctest.Descriptors(t, root)
 			r, err := f.openAgain(t.Context(), f.root.Load())
 			if err == nil {
 				r.Close()
+			}
+			if now := proctest.Descriptors(t, root); now != before {
+				t.Errorf("%d descriptors below the root, and %d before", now, before)
 			}
 			if c.want == "" && err != nil || c.want != "" && (err == nil ||
 				!strings.Contains(err.Error(), c.want)) {
