@@ -180,7 +180,8 @@ func (c *campaign) group(ctx context.Context, name string, rooms []room.Room) er
 	}
 	python, err := c.python(ctx, p)
 	for _, o := range python {
-		tallies[slices.IndexFunc(rooms, func(r room.Room) bool { return r.Name == "python" })].add(o)
+		k := slices.IndexFunc(rooms, func(r room.Room) bool { return r.Name == "python" })
+		tallies[k].add(o, o.killed())
 	}
 	if err != nil || len(p.mutants) == 0 {
 		return err
@@ -206,9 +207,9 @@ func (c *campaign) group(ctx context.Context, name string, rooms []room.Room) er
 			return err
 		}
 	}
-	for k := range rooms {
+	for k, r := range rooms {
 		for _, o := range outcomes[k] {
-			tallies[k].add(o)
+			tallies[k].add(o, o.killed() && slices.Contains(r.Packages, o.Suite))
 			if !o.killed() {
 				fmt.Printf("SURVIVED %s:%d %s%s\n", o.File, o.Line, o.Key,
 					map[bool]string{false: " (not reached)"}[o.Reached])
