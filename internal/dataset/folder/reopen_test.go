@@ -1,10 +1,13 @@
 package folder
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/proctest"
 )
@@ -50,5 +53,20 @@ func TestReopenedRootHoldsTheDataset(t *testing.T) {
 				t.Errorf("got the error %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestRootIsNotReopenedForOneFile checks that a file that is gone is an error of its own while its
+// root answers.
+func TestRootIsNotReopenedForOneFile(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/1.jpg"), "one")
+	f := open(t, root, Options{})
+	was := f.root.Load()
+	if err := f.reopen(t.Context(), was, unix.ESTALE); !errors.Is(err, unix.ESTALE) {
+		t.Errorf("reopened: %v", err)
+	}
+	if f.root.Load() != was {
+		t.Error("there is another root")
 	}
 }
