@@ -261,15 +261,24 @@ func TestUnsetCapacityIsWhatIsAvailable(t *testing.T) {
 	}
 }
 
-// TestJobsComeAndGoAtTheSameTime checks that jobs may close a dataset and look at what is known of
-// it while others open its cache.
+// TestJobsComeAndGoAtTheSameTime checks that jobs may open a dataset at the same time, and close it
+// and look at what is known of it while others open its cache.
 func TestJobsComeAndGoAtTheSameTime(t *testing.T) {
 	c, cfg := newShelf(t), inMemory(total)
 	var all [4]*Dataset
-	for i := range all {
-		all[i] = c.open(t, cfg)
-	}
 	var jobs sync.WaitGroup
+	for i := range all {
+		jobs.Go(func() {
+			var err error
+			if all[i], err = c.Open(t.Context(), spec, nil, cfg, func(int64, string) {}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	jobs.Wait()
+	if t.Failed() {
+		return
+	}
 	jobs.Go(all[0].Close)
 	jobs.Go(all[1].Close)
 	jobs.Go(func() {
@@ -285,6 +294,29 @@ func TestJobsComeAndGoAtTheSameTime(t *testing.T) {
 		t.Errorf("%d sources are closed while a job has the dataset open", c.closed)
 	}
 	all[3].Close()
+}
+
+// TestThreads checks how many samples are read at the same time: as many as were asked for, or else
+// at first 16, and later as many as 64 MiB and the open files allow, up to 512.
+func TestThreads(t *testing.T) {
+	for _, c := range []struct {
+		configured int
+		mean       int64
+		files      int
+		want       cache.Threads
+	}{
+		{configured: 700, mean: 1, files: 1, want: cache.Threads{Start: 700}},
+		{mean: 1, files: 1000, want: cache.Threads{Start: 16, Most: 512}},
+		{mean: 1 << 20, files: 1000, want: cache.Threads{Start: 16, Most: 64}},
+		{mean: 1 << 30, files: 1000, want: cache.Threads{Start: 16, Most: 16}},
+		{mean: 1, files: 100, want: cache.Threads{Start: 16, Most: 100}},
+		{mean: 1, files: 10, want: cache.Threads{Start: 10, Most: 10}},
+		{mean: 0, files: 0, want: cache.Threads{Start: 1, Most: 1}},
+	} {
+		if got := threads(c.configured, c.mean, c.files); got != c.want {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
 }
 
 // TestUnusableDirectoryIsAnError checks that a cache directory that is none keeps no cache open.

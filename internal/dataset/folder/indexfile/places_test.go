@@ -9,8 +9,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset/folder/indexfile"
 )
 
-// elsewhere returns the index files of a folder with one sample, and the directory that was given for
-// them.
+// elsewhere returns the index files of a folder with one sample, and the directory that was given
+// for them.
 func elsewhere(t *testing.T) (files *indexfile.Files, dir string) {
 	t.Helper()
 	root, dir := t.TempDir(), filepath.Join(t.TempDir(), "index")
