@@ -85,7 +85,7 @@ type Coordinator struct {
 
 	mu   sync.Mutex    // guards the following
 	last map[int]heard // by node, its latest report
-	told map[nodeEpoch][]audit.Part
+	told map[int]map[int][]audit.Part // by epoch and node
 }
 
 func newCoordinator(o Options) *Coordinator {
@@ -93,7 +93,7 @@ func newCoordinator(o Options) *Coordinator {
 		o:    o,
 		me:   o.Node,
 		last: make(map[int]heard),
-		told: make(map[nodeEpoch][]audit.Part),
+		told: make(map[int]map[int][]audit.Part),
 		back: make(chan struct{}, 1),
 	}
 	c.watch.gone = make(map[int]bool)
