@@ -120,12 +120,17 @@ func (h *hub) give(round uint64, parts map[int][]byte, calls []caller) {
 	for _, c := range calls {
 		ids[c.participant] = append(ids[c.participant], c.id)
 	}
-	results := partsOf(round, parts)
+	var results *pack
+	if len(parts) > 0 {
+		results = partsOf(round, parts)
+	}
 	for _, c := range calls {
 		if ids[c.participant] == nil || h.participants[c.node()] != c.participant {
 			continue
 		}
-		c.SendPack(results)
+		if results != nil {
+			c.SendPack(results)
+		}
 		c.Send(&pb.Message{Kind: &pb.Message_Gathered{
 			Gathered: &pb.Gathered{Ids: ids[c.participant], Missing: missing, Round: round},
 		}})

@@ -83,8 +83,8 @@ type Coordinator struct {
 		note func(node int, there bool) // guarded by Mutex; nil: nothing watches
 	}
 
-	mu   sync.Mutex    // guards the following
-	last map[int]heard // by node, its latest report
+	mu   sync.Mutex                   // guards the following
+	last map[int]heard                // by node, its latest report
 	told map[int]map[int][]audit.Part // by epoch and node
 }
 

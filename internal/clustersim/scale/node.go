@@ -11,14 +11,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/coordinator"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/exchange"
-	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/lockstep"
 	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/stats"
-	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
 
 const (
@@ -35,11 +32,12 @@ type node struct {
 	heard  atomic.Int64 // stops of other nodes
 	nodes  int
 	gone   []atomic.Bool // by node, what this node was notified of
+	losses atomic.Int64  // how often it was notified that a node is gone
 }
 
 func ip(n int) string { return fmt.Sprintf("10.0.%d.%d", n/200, 1+n%200) }
 
-// form forms a node's coordinator, and has it serve its samples.
+// form forms a node's coordinator.
 func (n *node) form(ctx context.Context, index *dataset.Index) (err error) {
 	n.stops = lockstep.New(n.number, ip(n.number), func(error) { n.heard.Add(1) })
 	o := coordinator.Options{
@@ -56,8 +54,11 @@ func (n *node) form(ctx context.Context, index *dataset.Index) (err error) {
 		return fmt.Errorf("node %d: %w", n.number, err)
 	}
 	n.gone = make([]atomic.Bool, n.nodes)
-	n.Watch(func(other int, there bool) { n.gone[other].Store(!there) })
-	n.Serve(noSamples{}, func(context.Context) (bool, error) { return false, nil }, func(int64) {})
+	n.Watch(func(other int, there bool) {
+		if n.gone[other].Store(!there); !there {
+			n.losses.Add(1)
+		}
+	})
 	return nil
 }
 
@@ -115,7 +116,7 @@ func (n *node) report() stats.NodeReport {
 // stop has the node's first rank end with an error.
 func (n *node) stop() {
 	run := n.stops.Begin(n.number*ranksPerNode, 0, func() {}, func(int) {})
-	_ = run.End(failure.Input("sample 3 cannot be read"), false)
+	_ = run.End(errors.New("sample 3 cannot be read"), false)
 }
 
 // Ready implements coordinator.Job.
@@ -139,14 +140,4 @@ func (n *node) AuditParts(context.Context, int) (parts []audit.Part, err error) 
 		parts = append(parts, p)
 	}
 	return parts, nil
-}
-
-// noSamples are the samples of a node that has none.
-type noSamples struct{}
-
-func (noSamples) Held(int) ([]byte, uint32, exchange.Hold, bool) { return nil, 0, nil, false }
-func (noSamples) Has(int) bool                                   { return false }
-func (noSamples) Watch(storageclass.Watcher) (leave func())      { return func() {} }
-func (noSamples) Serve(context.Context, int, func([]byte, uint32, bool) error) (int64, error) {
-	return 0, errors.New("the simulation reads no samples")
 }
