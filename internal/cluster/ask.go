@@ -134,33 +134,27 @@ func (a *agent) ask(ctx context.Context, what string) [][]byte {
 
 // reply answers a question in its own goroutine; mu is held.
 func (a *agent) reply(q *pb.Question) {
-	a.respond(func(up uplink) {
-		m := &pb.Answer{Round: q.GetId(), None: true}
-		if a.o.Answer != nil {
-			data := a.o.Answer(a.life, q.GetWhat())
-			if data != nil && len(data) <= MaxAnswer {
-				m.Data, m.None = data, false
-			}
+	send := func(up uplink, data []byte) {
+		m := &pb.Answer{Round: q.GetId(), Data: data, None: data == nil}
+		if len(data) > MaxAnswer {
+			m.Data, m.None = nil, true
 		}
 		up.Send(&pb.Message{Kind: &pb.Message_Answer{Answer: m}})
-	}, func(up uplink) {
-		up.Send(&pb.Message{
-			Kind: &pb.Message_Answer{Answer: &pb.Answer{Round: q.GetId(), None: true}},
-		})
-	})
+	}
+	if !a.respond(a.o.Answer != nil, func(up uplink) {
+		send(up, a.o.Answer(a.life, q.GetWhat()))
+	}) {
+		send(a.up, nil)
+	}
 }
 
-// respond calls f with the link to node 0 in a goroutine, or refuse if there are too many already;
-// mu is held.
-func (a *agent) respond(f, refuse func(up uplink)) {
+// respond calls f with the link to node 0 in a goroutine, if this node can respond and does not do so
+// to too many already; otherwise it returns false. mu is held, and node 0 connected.
+func (a *agent) respond(can bool, f func(up uplink)) bool {
+	if !can || a.closed || a.replies == a.o.maxQuestions() {
+		return false
+	}
 	up := a.up
-	if up == nil {
-		return
-	}
-	if a.closed || a.replies == a.o.maxQuestions() {
-		refuse(up)
-		return
-	}
 	a.replies++
 	a.tasks.Go(func() {
 		f(up)
@@ -168,4 +162,5 @@ func (a *agent) respond(f, refuse func(up uplink)) {
 		a.replies--
 		a.mu.Unlock()
 	})
+	return true
 }

@@ -153,13 +153,16 @@ func (a *agent) tell(ctx context.Context, what []byte) (heard []bool) {
 
 // news takes in a round of news, in its own goroutine; mu is held.
 func (a *agent) news(m *pb.News) {
-	a.respond(func(up uplink) {
+	send := func(up uplink, hear func(what []byte) bool) {
 		heard := &pb.Heard{Round: m.GetRound()}
 		for i, item := range m.GetItems() {
-			if int(item.GetNode()) != a.o.Node && (a.o.Hear == nil || !a.o.Hear(item.GetWhat())) {
+			if int(item.GetNode()) != a.o.Node && !hear(item.GetWhat()) {
 				heard.Refused = append(heard.Refused, uint32(i))
 			}
 		}
 		up.Send(&pb.Message{Kind: &pb.Message_Heard{Heard: heard}})
-	}, func(uplink) {}) // it counts as not heard
+	}
+	if !a.respond(a.o.Hear != nil, func(up uplink) { send(up, a.o.Hear) }) {
+		send(a.up, func([]byte) bool { return false })
+	}
 }
