@@ -32,7 +32,7 @@ type event struct {
 // agent is every node's half. The hub's messages arrive by handle, from one goroutine at a time;
 // gossip's news by heard. A node's end is detected in three ways, of which the first counts: its
 // stream to node 0 ends and its port then refuses connections (a killed daemon: at once), node 0
-// reports it, or memberlist does (a silent host or link: about 12 s, so that a daemon that gets no
+// reports it, or memberlist does (a silent host or link: about 13 s, so that a daemon that gets no
 // CPU for 10 s stays a member). A node that was wrongly thought gone is back as soon as it is
 // heard.
 //

@@ -251,7 +251,7 @@ func (c *Cluster) Dial(ctx context.Context, node int) (net.Conn, error) {
 func (c *Cluster) Broadcast() []byte { return c.agent.told() }
 
 // Alive reports whether a node's daemon is running, as far as this node knows. A daemon that was
-// killed is noticed within a second; a host or link that is silent, after about 12 seconds.
+// killed is noticed within a second; a host or link that is silent, after about 13 seconds.
 func (c *Cluster) Alive(node int) bool { return c.agent.alive(node) }
 
 // Notify calls f whenever a node is lost or comes back, from one goroutine, in order. When f is
