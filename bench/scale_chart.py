@@ -52,6 +52,16 @@ def _finish(axes: Any, title: str, sizes: list[dict[str, Any]]) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def _another(phase: dict[str, Any]) -> float:
+    """The bytes of memory of a node other than node 0."""
+    return float(phase["memory_bytes"]["another"])
+
+
+def _node_0(phase: dict[str, Any]) -> float:
+    """The most bytes of memory that node 0 had, in the course of a phase or at its end."""
+    return float(max(phase["memory_bytes"]["node_0"], phase["peak_bytes"] + _another(phase)))
+
+
 def figure_of(sizes: list[dict[str, Any]]) -> Any:
     """The figure of what TestScale wrote."""
     figure, ((messages, bytes_), (memory, seconds)) = pyplot.subplots(2, 2, figsize=(11, 8))
@@ -67,8 +77,8 @@ def figure_of(sizes: list[dict[str, Any]]) -> Any:
         )
         axes.set_yscale("log")
         _finish(axes, title, sizes)
-    for key, colour, label in (("node_0", "#c2410c", "node 0"), ("another", "#64748b", "another")):
-        most = [max(p["memory_bytes"][key] for p in size["phases"]) * 1e-6 for size in sizes]
+    for of, colour, label in ((_node_0, "#c2410c", "node 0"), (_another, "#64748b", "another")):
+        most = [max(of(phase) for phase in size["phases"]) * 1e-6 for size in sizes]
         memory.plot(nodes, most, "o-", color=colour, label=label, markersize=3, linewidth=1)
     memory.axhline(200, color="black", linestyle=":", linewidth=1, label="goal for node 0")
     memory.set_yscale("log")

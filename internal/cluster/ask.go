@@ -148,8 +148,8 @@ func (a *agent) reply(q *pb.Question) {
 	}
 }
 
-// respond calls f with the link to node 0 in a goroutine, if this node can respond and does not do so
-// to too many already; otherwise it returns false. mu is held, and node 0 connected.
+// respond calls f with the link to node 0 in a goroutine, if this node can respond and does not do
+// so to too many already; otherwise it returns false. mu is held, and node 0 connected.
 func (a *agent) respond(can bool, f func(up uplink)) bool {
 	if !can || a.closed || a.replies == a.o.maxQuestions() {
 		return false

@@ -24,9 +24,9 @@ const (
 
 // The first byte of a frame says what follows.
 const (
-	manyMessages = iota // each after its length
-	lastOfMessage
+	lastOfMessage = iota
 	partOfMessage
+	manyMessages // each after its length
 	lastOfPack
 	partOfPack
 )
@@ -184,7 +184,10 @@ func newSession(s stream, secret identity.Secret, node int, nodes, zeros []byte,
 ) *session {
 	up := newSeal(secret.Derive(labelUp, nodes, zeros))
 	down := newSeal(secret.Derive(labelDown, nodes, zeros))
-	c := &session{stream: s, node: node, in: down, out: up, box: newOutbox[parcel](maxQueued), cut: func() {}}
+	c := &session{
+		stream: s, node: node, in: down, out: up, box: newOutbox[parcel](maxQueued),
+		cut: func() {},
+	}
 	if isZero {
 		c.in, c.out = up, down
 	}

@@ -24,8 +24,8 @@ type told struct {
 	what []byte
 }
 
-// telling is a round of news at node 0, until all nodes have confirmed it, are lost, or hearTime has
-// passed.
+// telling is a round of news at node 0, until all nodes have confirmed it, are lost, or hearTime
+// has passed.
 type telling struct {
 	round   uint64
 	items   []told

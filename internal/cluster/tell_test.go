@@ -9,8 +9,8 @@ import (
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// TestNewsOfSeveralNodesGoesOutTogether: once per node, and each that told learns who has heard: not
-// a node that refused its item, nor one that is gone or does not respond.
+// TestNewsOfSeveralNodesGoesOutTogether: once per node, and each that told learns who has heard:
+// not a node that refused its item, nor one that is gone or does not respond.
 func TestNewsOfSeveralNodesGoesOutTogether(t *testing.T) {
 	d, nodes := runningHarness(t, 4)
 	tell := func(p *participant, id uint64) {

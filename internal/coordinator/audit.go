@@ -13,12 +13,12 @@ import (
 )
 
 // An epoch's audit over several nodes. Each node tells all others its parts once its own ranks have
-// finished the epoch, and asks for the parts that it has not been told. So a node that has all parts
-// has told every node what it has to say, and may leave the job. A node that is asked answers when
-// its ranks have finished, or after auditWait that they have not; then it is asked again. Node 0,
-// which relays questions, in the end tells every node the parts that it was not told but had to ask
-// for, because the others cannot ask once it is gone. Rejected: a gather, which ends only when all
-// nodes call it, and so never if the ranks of one of them break off the epoch or do not verify.
+// finished the epoch, and asks for the parts that it has not been told. So a node that has all
+// parts has told every node what it has to say, and may leave the job. A node that is asked answers
+// when its ranks have finished, or after auditWait that they have not; then it is asked again. Node
+// 0, which relays questions, in the end tells every node the parts that it was not told but had to
+// ask for, because the others cannot ask once it is gone. Rejected: a gather, which ends only when
+// all nodes call it, and so never if the ranks of one of them break off the epoch or do not verify.
 
 const (
 	// auditWait is how long a node that is asked waits for its ranks.

@@ -248,7 +248,8 @@ func (c *cluster) unchanged() error {
 // phase runs a part of the job and measures it.
 func (c *cluster) phase(name string, run func() error, say func(Phase)) error {
 	p := Phase{Name: name}
-	sent, received := make([]networktest.Traffic, len(c.nodes)), make([]networktest.Traffic, len(c.nodes))
+	sent := make([]networktest.Traffic, len(c.nodes))
+	received := make([]networktest.Traffic, len(c.nodes))
 	for i := range c.nodes {
 		sent[i], received[i] = c.network.Traffic(ip(i))
 	}

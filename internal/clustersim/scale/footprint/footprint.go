@@ -1,5 +1,6 @@
 // Package footprint measures the memory of nodes that share a process, and tells what node 0 needs
-// besides what every node needs: by the functions that have allocated it, which run on node 0 alone.
+// besides what every node needs: by the functions that have allocated it, which run on node 0
+// alone.
 package footprint
 
 import (
