@@ -161,6 +161,7 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		if e.cache != nil {
 			did := e.cache.Reader(j).Hangs(time.Now())
 			report.Silent, report.Hangs = did.Silent.Seconds(), hangs(did)
+			report.Written = e.cache.Written(j)
 		}
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			report.Returned = returned(in)

@@ -94,7 +94,7 @@ func named(name string) func(stats.Class) bool {
 
 // written returns at which rate a class was written to, in MB/s, while samples waited for that:
 // until the end of the last epoch in which some were delivered from memory meanwhile. 0: none were,
-// so that it does not matter.
+// so that it does not matter. It serves for reports of earlier versions, without Class.Written.
 func (r *Run) written(of *stats.NodeReport, class stats.Class) float64 {
 	seconds, last := 0.0, 0.0
 	for _, e := range of.Epochs {
@@ -131,6 +131,9 @@ func (r *Run) inForce(of *stats.NodeReport) (all []rerun.InForce) {
 			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
 		}
 		f.Transform = r.transform(of, e)
+		for _, class := range of.Classes {
+			f.Read = append(f.Read, r.readIn(class.Name, ran.Epoch))
+		}
 		all = append(all, f)
 	}
 	return all

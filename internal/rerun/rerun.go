@@ -80,6 +80,8 @@ type InForce struct {
 	Pause float64 // seconds before the ranks request the first batch
 	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
 	Transform float64
+	// Read is, by class, the MB/s of reads if it differs from Class.Rate; 0, or nil: it does not.
+	Read []float64
 }
 
 // Result is what the run came to.
@@ -149,6 +151,11 @@ func (j *Job) validate() error {
 		for _, f := range n.InForce {
 			if f.Ahead < 1 || !(f.Pause >= 0) || !(f.Transform >= 0) {
 				errs = append(errs, fmt.Errorf("rerun: node %d has impossible limits: %+v", i, f))
+			}
+			for _, rate := range f.Read {
+				if rate != 0 {
+					errs = append(errs, positive("a class in an epoch", rate))
+				}
 			}
 		}
 		for _, c := range slices.Concat(n.Streams, n.Staging, n.Threads) {
