@@ -38,6 +38,26 @@ func (r *Run) measureSteps() {
 	}
 }
 
+// stepIn returns the time of a step in an epoch, which other processes make longer in some epochs
+// than in others. It is what is left of the epoch besides all that any rank waited for data: at
+// least that, if ranks waited at different times and for each other. Of ranks that do not wait for
+// each other it is the least that any of them took.
+func (r *Run) stepIn(number int) float64 {
+	seconds, stall, least := math.Inf(1), 0.0, math.Inf(1)
+	for i := range r.report.Nodes {
+		e := epoch(&r.report.Nodes[i], number)
+		seconds = min(seconds, e.Seconds)
+		stall += e.EpochTally.StallSeconds() - e.Stall[stats.Python]
+		if e.Step > 0 {
+			least = min(least, e.Step)
+		}
+	}
+	if r.Free && !math.IsInf(least, 1) {
+		return least
+	}
+	return max((seconds-stall)/float64(max(r.stream.Steps()-1, 1)), r.step)
+}
+
 // stepOfNodes is the time of a step by what the nodes' reports have in all versions: that of the
 // node with the least, over all its epochs.
 func (r *Run) stepOfNodes() float64 {

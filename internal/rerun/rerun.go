@@ -34,7 +34,9 @@ type Job struct {
 	Nodes  []Node
 	Source float64 // MB/s that the source gives all nodes together
 	Link   float64 // b_c: MB/s that a node sends, and that it receives
-	Step   float64 // seconds that a rank computes on a batch
+	// Steps are the seconds that a rank computes on a batch, in each epoch; the last ones hold for
+	// later epochs as well.
+	Steps []float64
 	// Free is set if ranks do not wait for each other after each step.
 	Free bool
 	// Known is what nodes knew of their tiers when the job began.
@@ -135,8 +137,13 @@ func (j *Job) validate() error {
 	if j.Epochs < 1 {
 		errs = append(errs, fmt.Errorf("rerun: %d epochs; there must be at least one", j.Epochs))
 	}
-	if !(j.Step >= 0) || math.IsInf(j.Step, 1) {
-		errs = append(errs, fmt.Errorf("rerun: a step takes %v s", j.Step))
+	if len(j.Steps) == 0 {
+		errs = append(errs, errors.New("rerun: it is not said how long a step takes"))
+	}
+	for e, step := range j.Steps {
+		if !(step >= 0) || math.IsInf(step, 1) {
+			errs = append(errs, fmt.Errorf("rerun: a step of epoch %d takes %v s", e, step))
+		}
 	}
 	for i := range j.Nodes {
 		n := &j.Nodes[i]
