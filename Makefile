@@ -13,6 +13,8 @@
 #                     libraries that they call
 # make faults         as root: injects faults from outside and judges the results (ONLY=word,
 #                     PRODUCT=tree)
+# make soak           as root: combines faults at random on several nodes, and judges what ranks are
+#                     given (MINUTES=10, SEED=1: the schedule; ROUND=3 ROUNDS=1: which rounds of it)
 # make mutants        plants defects of one line and reports which no test finds (N=150 of them,
 #                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node:
 #                     whose tests have to find them; OWN=1: those of the rooms alone, which is
@@ -73,7 +75,7 @@ export PYTHONPATH := $(CURDIR)/python
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint \
-	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults mutants \
+	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
 	frameworks docs tables setup clean
 .DELETE_ON_ERROR:
 
@@ -173,6 +175,11 @@ faults: build throttle build/bench.stamp $(VENV)/stamp
 	$(VENV)/bin/python bench/faults/run.py --json build/faults.json $(addprefix --only ,$(ONLY)) \
 		$(if $(PRODUCT),--product $(PRODUCT))
 	$(if $(ONLY)$(PRODUCT),,$(PYTHON) bench/faults/report.py build/faults.json docs/RELIABILITY.md)
+
+soak: build throttle $(VENV)/stamp
+	PYTHONPATH=$(CURDIR)/bench:$(CURDIR)/python $(VENV)/bin/python -m soak \
+		--minutes $(or $(MINUTES),10) $(addprefix --seed ,$(SEED)) \
+		$(addprefix --round ,$(ROUND)) $(addprefix --rounds ,$(ROUNDS))
 
 mutants: build/test.stamp
 	mkdir -p build/mutants && $(GO) build -o build/mutants/mutants ./bench/mutants

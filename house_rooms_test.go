@@ -30,6 +30,8 @@ stats: printable perfmodel placement size remedy
 inputfile:
 wholefile:
 crashtest:
+proctest:
+goldentest:
 meter: perfmodel stats
 rerun: access perfmodel placement meter
 quantity: perfmodel
@@ -74,7 +76,9 @@ planner: access perfmodel placement placement/policies placement/replan failure
 lockstep: invariants failure
 admission:
 identity: inputfile
+identity/identitytest:
 exchange/wire: digest
+exchange/exchangetest: digest exchange/wire
 exchange/link: invariants digest identity exchange/wire
 exchange: invariants digest admission identity exchange/wire exchange/link
 breaker: perfmodel stats meter exchange
@@ -125,7 +129,7 @@ placement/policies: perfmodel placement/policytest
 placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: crashtest dataset/folder
-devcluster: crashtest
+devcluster: crashtest proctest
 wholefile: crashtest
 dataset/folder: dataset/sourcetest dataset/retry
 storageclass/memory: digest storageclass/storageclasstest
@@ -134,17 +138,21 @@ cache: storageclass/memory cache/cachetest
 stage: cache/digests digest perfmodel storageclass storageclass/memory cache/cachetest
 catalog: storageclass/memory storageclass/file
 request: storageclass request/requesttest
-cluster: digest networktest exchange
-simulate/render: simulate/render/rendertest
+exchange/wire: goldentest
+exchange/link: exchange/exchangetest
+exchange: goldentest exchange/exchangetest identity/identitytest
+cluster: proctest digest networktest exchange identity/identitytest
+simulate/render: goldentest simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
 job: dataset
-coordinator: digest perfmodel networktest
-node: digest access placement placement/policies storageclass storageclass/memory storageclass/file
+coordinator: proctest digest perfmodel networktest
+node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
+staging: proctest
 daemon: storageclass storageclass/memory budget assembly
-top: remedy
+top: goldentest remedy
 measure/loads: storageclass/memory storageclass/file
 measure/nodes: networktest
 `

@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"go/parser"
 	"go/token"
 	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -115,22 +117,42 @@ func TestPatchesAndEquivalents(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	const python = "/usr/bin/python3"
 	for _, patch := range p.python {
 		text, err := os.ReadFile(filepath.Join(root, patch.file))
+		if err != nil {
+			t.Fatal(err)
+		}
+		from, to, err := patch.find(string(text))
 		if err == nil {
-			_, _, err = patch.find(string(text))
+			mutated := patch.replaced(string(text), from, to)
+			err = checkSyntax(python, patch, mutated)
 		}
 		if err != nil {
 			t.Error(err)
 		}
+		for _, name := range patch.tests {
+			if _, err := os.Stat(filepath.Join(root, "python/tests", name)); err != nil {
+				t.Errorf("%s: %v", patch.where, err)
+			}
+		}
 	}
+}
+
+// checkSyntax fails if a text is no program in Python: any test would find such a defect.
+func checkSyntax(python string, p *patch, text string) error {
+	cmd := exec.Command(python, "-c", "import ast, sys; ast.parse(sys.stdin.read())")
+	cmd.Stdin = strings.NewReader(text)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: the defect cannot be parsed: %w\n%s", p.where, err, out)
+	}
+	return nil
 }
 
 // TestRoom runs a room of a small module: some mutants are found, others are not, one hangs, and a
 // second call runs nothing again.
 func TestRoom(t *testing.T) {
-	root := t.TempDir()
-	for name, text := range map[string]string{
+	root := files(t, map[string]string{
 		"go.mod": "module example.com/m\n\ngo 1.26\n",
 		"p/p.go": `package p
 
@@ -166,15 +188,7 @@ p/p.go
 - sum += n
 + sum += 2 * n
 `,
-	} {
-		name = filepath.Join(root, name)
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
+	})
 	r := room{name: "p", packages: []string{"p"}}
 	want := map[string]string{
 		"by hand: the wrong letter":   "TestSum",
@@ -218,4 +232,84 @@ p/p.go
 			}
 		}
 	}
+}
+
+// TestPython runs a room of a small package in Python, whose project puts the package itself first
+// in the path: the tests run with a copy that has the defect.
+func TestPython(t *testing.T) {
+	repository, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(repository, ".venv/bin/python")); err != nil {
+		t.Skip(err)
+	}
+	const tests = "import p\n\ndef test_same():\n    assert p.same('a', 'b') == 'ab'\n"
+	root := files(t, map[string]string{
+		"pyproject.toml":         "[tool.pytest.ini_options]\npythonpath = [\"python\"]\n",
+		"python/p.py":            "def same(a, b):\n    c = a\n    return c + b\n",
+		"python/tests/test_p.py": tests,
+		"python/tests/test_q.py": "def test_other():\n    assert False\n",
+		"bench/mutants/patches/python.txt": `value: the wrong letter
+python/p.py
+tests test_p.py
+- c = a
+- return c + b
++ c = b
++ return c + b
+
+value: another copy
+python/p.py
+tests test_p.py
+- c = a
++ c = str(a)
+
+tests: fail even so
+python/p.py
+tests test_p.py test_q.py
+- c = a
++ c = b
+`,
+	})
+	err = os.Symlink(filepath.Join(repository, ".venv"), filepath.Join(root, ".venv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	results, err := readResults(filepath.Join(root, "results.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for only, want := range map[string]string{
+		"the wrong letter": "", "another copy": "",
+		"fail even so": "test_q.py fails without any defect",
+	} {
+		c := campaign{root: root, out: filepath.Join(root, "build"), only: only, results: results}
+		if err := c.room(t.Context(), room{name: "python"}); (err != nil) != (want != "") ||
+			err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want %q", only, err, want)
+		}
+	}
+	for about, by := range map[string]string{
+		"the wrong letter": "python/tests/test_p.py::test_same", "another copy": "",
+	} {
+		if o := results.Outcomes["python/p.py: by hand: "+about]; o == nil || o.By != by {
+			t.Errorf("%s: %+v, want to be found by %q", about, o, by)
+		}
+	}
+}
+
+// files makes a directory with files of these names and contents.
+func files(t *testing.T, contents map[string]string) (root string) {
+	t.Helper()
+	root = t.TempDir()
+	for name, text := range contents {
+		name = filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
 }

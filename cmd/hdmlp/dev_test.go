@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/devcluster"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // newDevProgram returns the real program, with its own directory for running clusters.
@@ -190,9 +191,9 @@ func TestProcessesEndWhenTheClusterIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = cmd.Wait()
-	eventually(t, "the processes are alive", func() bool { return commandLines(sleep) == 0 })
+	proctest.Until(t, "the processes have ended", func() bool { return commandLines(sleep) == 0 })
 	// The reaper kills them first, and then removes the run's state.
-	eventually(t, "the run is known", func() bool {
+	proctest.Until(t, "the run is forgotten", func() bool {
 		status, _, stderr := p.run("dev", "link", "0")
 		return status == 2 && strings.Contains(stderr, "runs no cluster")
 	})
@@ -265,18 +266,4 @@ func TestEachNodeHasItsOwnDaemon(t *testing.T) {
 			t.Errorf("two nodes have one daemon: %q", pids)
 		}
 	}
-}
-
-// eventually polls for a condition that becomes true soon.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for range 2000 {
-		if done() {
-			return
-		}
-		<-tick.C
-	}
-	t.Fatalf("20 s later, %s", what)
 }

@@ -52,16 +52,27 @@ func (w *watcher) start(timeout time.Duration, giveUp func(before time.Time)) {
 	}
 	w.stop = make(chan struct{})
 	w.done.Go(func() {
-		ticker := time.NewTicker(max(timeout/20, time.Millisecond))
+		period := max(timeout/20, time.Millisecond)
+		ticker := time.NewTicker(period)
 		defer ticker.Stop()
+		last, resumed := time.Now(), time.Time{}
 		for {
 			select {
 			case <-w.stop:
 				return
 			case now := <-ticker.C:
+				// If the process itself was stopped, as by SIGSTOP, a control group's freezer or a
+				// virtual machine that is paused, the source is not at fault: reads that were in
+				// progress then have the whole time from its end.
+				if now.Sub(last) > 4*period {
+					resumed = now
+				}
+				last = now
 				// A tenth more than the timeout: the retrying source makes its last attempt when
 				// the timeout ends.
-				giveUp(now.Add(-timeout - timeout/10))
+				if before := now.Add(-timeout - timeout/10); before.After(resumed) {
+					giveUp(before)
+				}
 			}
 		}
 	})

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // loneAgent returns the agent of node 1, without a network. It knows all nodes; their instances are
@@ -129,7 +130,7 @@ func pendingGather(t *testing.T,
 		result <- parts
 		failure <- err
 	}()
-	eventually(t, "the gather is in progress", func() bool {
+	proctest.Until(t, "the gather is in progress", func() bool {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		return len(a.calls) == 1

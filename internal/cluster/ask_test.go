@@ -10,6 +10,7 @@ import (
 	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // answering forms a cluster whose nodes answer a question with their number and the question. The
@@ -102,13 +103,13 @@ func TestAskDoesNotWaitForSilentNodes(t *testing.T) {
 	}
 	heard := make(chan [][]byte, 1)
 	go func() { heard <- clusters[1].Ask(t.Context(), "wait") }()
-	eventually(t, "node 2 is asked", func() bool {
+	proctest.Until(t, "node 2 is asked", func() bool {
 		clusters[2].agent.mu.Lock()
 		defer clusters[2].agent.mu.Unlock()
 		return clusters[2].agent.replies == 2
 	})
 	clusters[2].kill()
-	eventually(t, "node 1 waits for node 0 alone", func() bool {
+	proctest.Until(t, "node 1 waits for node 0 alone", func() bool {
 		clusters[1].agent.mu.Lock()
 		defer clusters[1].agent.mu.Unlock()
 		for _, q := range clusters[1].agent.queries {
@@ -125,7 +126,7 @@ func TestAskDoesNotWaitForSilentNodes(t *testing.T) {
 		t.Errorf("with a dead node: %q", answers)
 	}
 	clusters[0].kill()
-	eventually(t, "node 1 has lost node 0", func() bool {
+	proctest.Until(t, "node 1 has lost node 0", func() bool {
 		clusters[1].agent.mu.Lock()
 		defer clusters[1].agent.mu.Unlock()
 		return clusters[1].agent.up == nil

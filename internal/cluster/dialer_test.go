@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/identity/identitytest"
 )
 
 // piped is a network whose connections are pipes, and on which a test has their other ends.
@@ -70,7 +72,7 @@ func TestFailureToConnectIsKept(t *testing.T) {
 // TestServerNameIsTheHost checks which name the certificate of node 0 must have: the host's, unless
 // the configuration names another.
 func TestServerNameIsTheHost(t *testing.T) {
-	pair, pool := certificate(t)
+	pair, pool := identitytest.Certificate(t)
 	for name, want := range map[string]string{"": "127.0.0.9", "another": "another"} {
 		n := piped{far: make(chan net.Conn, 1)}
 		d := &trackingDialer{network: n, tls: &tls.Config{RootCAs: pool, ServerName: name}}

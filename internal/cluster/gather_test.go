@@ -13,6 +13,7 @@ import (
 	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // runningHarness returns a harness whose hub is running, and the participants of its nodes.
@@ -259,7 +260,7 @@ func TestGatherReturnsEveryNodesBytes(t *testing.T) {
 		t.Errorf("alone: %v", err)
 	}
 	hub := clusters[0].agent.hub
-	eventually(t, "node 0 has dropped the gather", func() bool {
+	proctest.Until(t, "node 0 has dropped the gather", func() bool {
 		hub.mu.Lock()
 		defer hub.mu.Unlock()
 		return len(hub.gathers) == 0

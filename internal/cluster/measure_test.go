@@ -11,6 +11,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // nodeVariable makes the test binary a node of a cluster, for tests that stop or kill it.
@@ -69,7 +71,7 @@ func TestDeadNodesAreDetected(t *testing.T) {
 
 	started := time.Now()
 	_ = processes[0].Process.Kill()
-	eventually(t, "killed", func() bool { return !c.Alive(1) })
+	proctest.Until(t, "killed", func() bool { return !c.Alive(1) })
 	t.Logf("a killed node was declared dead after %v", time.Since(started))
 
 	_ = processes[1].Process.Signal(syscall.SIGSTOP)

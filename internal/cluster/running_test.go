@@ -10,18 +10,8 @@ import (
 	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
-
-// eventually waits for a condition that other goroutines establish.
-func eventually(t *testing.T, what string, f func() bool) {
-	t.Helper()
-	for end := time.Now().Add(10 * time.Second); !f(); {
-		if time.Now().After(end) {
-			t.Fatalf("never: %s", what)
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-}
 
 // kill ends a node as kill -9 does: it sends no message.
 func (c *Cluster) kill() {
@@ -67,7 +57,7 @@ func TestKilledNodeIsMissedAndRejoins(t *testing.T) {
 	started := time.Now()
 	clusters[2].kill()
 	for i, c := range clusters[:2] {
-		eventually(t, "node 2 is dead", func() bool { return !c.Alive(2) })
+		proctest.Until(t, "node 2 is dead", func() bool { return !c.Alive(2) })
 		t.Logf("node %d knew after %v", i, time.Since(started))
 	}
 	if d := time.Since(started); d > 3*time.Second {
@@ -96,7 +86,7 @@ func TestKilledNodeIsMissedAndRejoins(t *testing.T) {
 	}
 	clusters[2] = again[0]
 	for _, c := range clusters {
-		eventually(t, "node 2 is back", func() bool {
+		proctest.Until(t, "node 2 is back", func() bool {
 			return c.Alive(2) && c.Members()[2].Exchange == "127.0.0.1:9999"
 		})
 	}
@@ -106,12 +96,12 @@ func TestKilledNodeIsMissedAndRejoins(t *testing.T) {
 	if _, errs := gatherAll(t.Context(), clusters, "all", noData); errors.Join(errs...) != nil {
 		t.Error(errs)
 	}
-	eventually(t, "both events", func() bool {
+	proctest.Until(t, "both events came", func() bool {
 		return slices.Equal(seen(), []event{{2, false}, {2, true}})
 	})
 
 	_ = clusters[2].Close() // this time without a kill
-	eventually(t, "third event", func() bool {
+	proctest.Until(t, "the third event came", func() bool {
 		return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}})
 	})
 }
@@ -121,7 +111,7 @@ func TestKilledNodeIsMissedAndRejoins(t *testing.T) {
 func TestNodeUnknownToGossipIsGoneAfterAWhile(t *testing.T) {
 	clusters := newLab(t, 3).formed()
 	for _, c := range clusters {
-		eventually(t, "all know each other", func() bool {
+		proctest.Until(t, "all know each other", func() bool {
 			return len(c.agent.gossip.knows()) == 3
 		})
 	}
@@ -152,7 +142,7 @@ func TestNodeUnknownToGossipIsGoneAfterAWhile(t *testing.T) {
 	if !clusters[1].Alive(2) {
 		t.Error("it is not alive although gossip sees it")
 	}
-	eventually(t, "all events", func() bool {
+	proctest.Until(t, "all events came", func() bool {
 		return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}, {2, true}})
 	})
 }
@@ -184,7 +174,7 @@ func TestClusterSurvivesNode0(t *testing.T) {
 	seen := watch(clusters[2])
 	clusters[0].kill()
 	for _, c := range clusters[1:] {
-		eventually(t, "node 0 is dead", func() bool { return !c.Alive(0) })
+		proctest.Until(t, "node 0 is dead", func() bool { return !c.Alive(0) })
 		if !c.Alive(1) || !c.Alive(2) {
 			t.Error("the other nodes are not alive")
 		}
@@ -205,9 +195,9 @@ func TestClusterSurvivesNode0(t *testing.T) {
 		t.Errorf("the new node 0 gives %q", again[0].Broadcast())
 	}
 	for _, c := range clusters[1:] {
-		eventually(t, "node 0 is back", func() bool { return c.Alive(0) })
+		proctest.Until(t, "node 0 is back", func() bool { return c.Alive(0) })
 	}
-	eventually(t, "the events", func() bool {
+	proctest.Until(t, "the events came", func() bool {
 		return slices.Equal(seen(), []event{{0, false}, {0, true}})
 	})
 	if _, errs := gatherAll(t.Context(), clusters, "all", noData); errors.Join(errs...) != nil {
@@ -215,7 +205,7 @@ func TestClusterSurvivesNode0(t *testing.T) {
 	}
 	seen1 := watch(clusters[1])
 	clusters[2].kill()
-	eventually(t, "node 1 learns of node 2", func() bool {
+	proctest.Until(t, "node 1 learns of node 2", func() bool {
 		return slices.Equal(seen1(), []event{{2, false}})
 	})
 }
@@ -227,7 +217,7 @@ func TestCloseEndsGathers(t *testing.T) {
 		_, err := clusters[1].Gather(t.Context(), "never", nil)
 		pending <- err
 	}()
-	eventually(t, "it waits", func() bool {
+	proctest.Until(t, "it waits", func() bool {
 		clusters[1].agent.mu.Lock()
 		defer clusters[1].agent.mu.Unlock()
 		return len(clusters[1].agent.calls) == 1
@@ -243,7 +233,7 @@ func TestCloseEndsGathers(t *testing.T) {
 	if _, err := clusters[1].Gather(t.Context(), "x", nil); !errors.Is(err, ErrClosed) {
 		t.Error(err)
 	}
-	eventually(t, "node 0 knows", func() bool { return !clusters[0].Alive(1) })
+	proctest.Until(t, "node 0 knows", func() bool { return !clusters[0].Alive(1) })
 	started = time.Now()
 	_ = clusters[0].Close()
 	if d := time.Since(started); d > time.Second {
@@ -271,7 +261,7 @@ func TestRestartedDaemonIsLate(t *testing.T) {
 	}
 	first := connection()
 	first.Close()
-	eventually(t, "node 1 has another connection", func() bool {
+	proctest.Until(t, "node 1 has another connection", func() bool {
 		p := connection()
 		return p != nil && p != first
 	})

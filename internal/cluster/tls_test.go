@@ -2,46 +2,20 @@ package cluster
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hdmlp/hdmlp/internal/identity/identitytest"
 )
 
-// certificate returns a certificate for 127.0.0.1, and a pool that trusts it.
-func certificate(t *testing.T) (tls.Certificate, *x509.CertPool) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotAfter: time.Now().Add(time.Hour),
-		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)},
-		IsCA:        true, BasicConstraintsValid: true,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
-}
-
 func TestTLSFailuresNameTheirCause(t *testing.T) {
-	pair, pool := certificate(t)
+	pair, pool := identitytest.Certificate(t)
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, RootCAs: pool}
 	_, errs := newLab(t, 3).form(t.Context(), upTo(3), func(o *Options) { o.TLS = config })
 	if err := errors.Join(errs...); err != nil {
@@ -91,7 +65,7 @@ func TestTLSFailuresNameTheirCause(t *testing.T) {
 // TestRelayIsDetected: where certificates prove nothing, a relay between two nodes cannot pass the
 // handshake.
 func TestRelayIsDetected(t *testing.T) {
-	pair, _ := certificate(t)
+	pair, _ := identitytest.Certificate(t)
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

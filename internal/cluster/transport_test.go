@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/identity"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 var (
@@ -233,7 +234,7 @@ func TestShutdownWithPendingInput(t *testing.T) {
 		[]byte("x")), addressOf(here)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the silent connection is pending", func() bool {
+	proctest.Until(t, "the silent connection is pending", func() bool {
 		return here.tcp.Pending() == 1
 	})
 	_ = here.Shutdown() // returns

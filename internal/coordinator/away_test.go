@@ -3,6 +3,8 @@ package coordinator
 import (
 	"slices"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // settles fails the test unless both functions of a Vacate are called.
@@ -32,11 +34,11 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 			})
 		}
 	}
-	eventually(t, "node 1 is asked", asks(true, 0, 3, 39))
+	proctest.Until(t, "node 1 is asked", asks(true, 0, 3, 39))
 	settles(t, all[1], 3, 39)
-	eventually(t, "it is not asked for two samples", asks(false, 3, 39))
+	proctest.Until(t, "it is not asked for two samples", asks(false, 3, 39))
 	settles(t, all[1], 0)
-	eventually(t, "it is not asked for three samples", asks(false, 0, 3, 39))
+	proctest.Until(t, "it is not asked for three samples", asks(false, 0, 3, 39))
 	if !asks(true, 1, 2, 38)() {
 		t.Error("node 1 is not asked for samples that it holds")
 	}
@@ -46,7 +48,7 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		t.Error("the other nodes are told of samples that went for a new plan")
 	}
 	all[1].Refill()
-	eventually(t, "it is asked again", asks(true, 0, 3, 39))
+	proctest.Until(t, "it is asked again", asks(true, 0, 3, 39))
 	all[1].Refill() // nothing has changed
 	for _, text := range []string{
 		"", "{", `{"node":9}`, `{"node":-1}`, `{"node":1,"from":3}`,

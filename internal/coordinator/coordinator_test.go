@@ -20,6 +20,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // fakeSamples has some samples in memory, and others in its source.
@@ -215,22 +216,6 @@ func TestDisagreeingNodesAreToldTheDifference(t *testing.T) {
 	done.Wait()
 }
 
-// sockets counts the sockets of this process.
-func sockets(t *testing.T) (n int) {
-	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil &&
-			strings.HasPrefix(to, "socket:") {
-			n++
-		}
-	}
-	return n
-}
-
 // TestFailedFormClosesItsPort checks that a node that finds no other node closes its port for
 // samples.
 func TestFailedFormClosesItsPort(t *testing.T) {
@@ -240,13 +225,15 @@ func TestFailedFormClosesItsPort(t *testing.T) {
 	}
 	defer l.Close()                                  // node 0 does not answer
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would close leaked sockets
-	before := sockets(t)
+	before := proctest.Descriptors(t, "socket:")
 	o := options(t, 2, 1, l.Addr().String())
 	o.Timeout = 100 * time.Millisecond
 	if _, _, err := Form(t.Context(), o); err == nil {
 		t.Fatal("Form found another node")
 	}
-	eventually(t, "all sockets are closed", func() bool { return sockets(t) == before })
+	proctest.Until(t, "all sockets are closed", func() bool {
+		return proctest.Descriptors(t, "socket:") == before
+	})
 }
 
 // TestWatchReportsNodesThatLeaveAndReturn checks that Watch reports nodes that were gone before it

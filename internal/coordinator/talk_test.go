@@ -12,6 +12,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/lockstep"
 	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // TestLostNodeIsAssumedToHaveReadAnEpoch checks that a node that is gone is assumed to have begun
@@ -20,7 +21,7 @@ func TestLostNodeIsAssumedToHaveReadAnEpoch(t *testing.T) {
 	c := formed(t, 3)
 	c[2].Close()
 	for _, node := range c[:2] {
-		eventually(t, "node 2 is known to be gone", func() bool { return !node.Alive(2) })
+		proctest.Until(t, "node 2 is known to be gone", func() bool { return !node.Alive(2) })
 	}
 	mine, theirs := placement.BootstrapWindow{Epoch: 2, Step: 1, Steps: 3},
 		placement.BootstrapWindow{Epoch: 1, Step: 2, Steps: 1}
@@ -170,7 +171,7 @@ func TestCancelledAuditHasToldTheOtherNodes(t *testing.T) {
 		_, _, err := c[0].Audit(ctx, 0, parts(0, 1))
 		gone <- err
 	}()
-	eventually(t, "node 0 has asked node 1", func() bool {
+	proctest.Until(t, "node 0 has asked node 1", func() bool {
 		c[1].mu.Lock()
 		defer c[1].mu.Unlock()
 		return c[1].told[nodeEpoch{0, 0}] != nil

@@ -66,6 +66,20 @@ func New(path string) (*Recorder, error) {
 	return r, nil
 }
 
+// Disk is a recorder whose Open returns an F: the interface of files that the code under test has,
+// which *File must implement.
+type Disk[F any] struct{ *Recorder }
+
+// Open opens a file; see [Recorder.Open].
+func (d Disk[F]) Open(dir int, name, path string, flags int) (F, error) {
+	f, err := d.Recorder.Open(dir, name, path, flags)
+	if err != nil {
+		var none F // not a nil *File
+		return none, err
+	}
+	return any(f).(F), nil
+}
+
 // load returns the directory at path with all that is below it.
 func (r *Recorder) load(path string) (*node, error) {
 	n := newNode(filepath.Base(path), true)

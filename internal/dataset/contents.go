@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -87,6 +88,19 @@ func SameContents(digests, others [][16]byte) (differs int, same bool) {
 		}
 	}
 	return 0, true
+}
+
+// Recognise returns an error unless the digests that were found are a dataset's whose digests are
+// known. Files that cannot be read now are not compared, but there must be others.
+func Recognise(found, known [][16]byte) error {
+	readable := func(d [16]byte) bool { return d != Unreadable }
+	if slices.ContainsFunc(known, readable) && !slices.ContainsFunc(found, readable) {
+		return errors.New("no file of the dataset can be read")
+	}
+	if _, same := SameContents(found, known); !same {
+		return errors.New("another dataset is mounted")
+	}
+	return nil
 }
 
 // ContentDigest returns the digest of the pieces that were read of a file.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 
@@ -138,20 +137,6 @@ func onBoth(t *testing.T, test func(t *testing.T, o devcluster.Options)) {
 		test(t, devcluster.Options{})
 	})
 	t.Run("loopback", func(t *testing.T) { test(t, devcluster.Options{Loopback: true}) })
-}
-
-// eventually polls for a condition that becomes true soon.
-func eventually(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for range 4000 {
-		if done() {
-			return
-		}
-		<-tick.C
-	}
-	t.Fatalf("20 s later, %s", what)
 }
 
 // alive counts the processes that have text in their arguments.

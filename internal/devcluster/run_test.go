@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/hdmlp/hdmlp/internal/devcluster"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // script runs a shell script on a cluster.
@@ -116,7 +117,7 @@ func TestInterruptedRunEndsSoon(t *testing.T) {
 		defer cancel()
 		interrupted := make(chan time.Time, 1)
 		go func() {
-			eventually(t, "the ranks have not started", func() bool {
+			proctest.Until(t, "the ranks run", func() bool {
 				return alive(t, "sleep 4242.3") >= 4 || ctx.Err() != nil
 			})
 			interrupted <- time.Now()
@@ -183,7 +184,7 @@ func TestKilledClusterIsCleanedUpByTheNext(t *testing.T) {
 			t.Fatal(err)
 		}
 		_ = cmd.Wait()
-		eventually(t, "ranks are alive", func() bool { return alive(t, "sleep 4242.5") == 0 })
+		proctest.Until(t, "no rank runs", func() bool { return alive(t, "sleep 4242.5") == 0 })
 		if _, err := devcluster.Find("victim"); err == nil {
 			t.Error("the dead run is listed as running")
 		}
@@ -195,7 +196,7 @@ func TestKilledClusterIsCleanedUpByTheNext(t *testing.T) {
 		if alive(t, "sleep 4242.4") != 0 {
 			t.Error("what the dead run's ranks started is alive")
 		}
-		eventually(t, "namespaces are left", func() bool {
+		proctest.Until(t, "no namespace is left", func() bool {
 			for inode := range namespaces(t) {
 				if !before[inode] {
 					return false

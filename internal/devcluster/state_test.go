@@ -9,17 +9,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/wholefile"
 )
 
-// recorded is a disk that records what changes it.
-type recorded struct{ *crashtest.Recorder }
-
-func (d recorded) Open(dir int, name, path string, flags int) (wholefile.File, error) {
-	f, err := d.Recorder.Open(dir, name, path, flags)
-	if err != nil {
-		return nil, err // not a nil *crashtest.File
-	}
-	return f, nil
-}
-
 // TestCrashesLeaveNoUnusableStateFile simulates power failures at every point of writing a state
 // file: dead runs can be swept, and a run with the name of the dead one started.
 func TestCrashesLeaveNoUnusableStateFile(t *testing.T) {
@@ -36,7 +25,7 @@ func TestCrashesLeaveNoUnusableStateFile(t *testing.T) {
 		Version: stateVersion, Run: "crash", Marker: "hdmlp-dev-crash-none",
 		Nodes: []nodeState{{Address: "10.0.0.1"}},
 	}
-	file, err := newStateFile(recorded{r}, run)
+	file, err := newStateFile(crashtest.Disk[wholefile.File]{Recorder: r}, run)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -189,11 +189,11 @@ func testPeersTakeTurns(t *testing.T, ln net.Listener, dial dialer) {
 	for id := int32(1); id < 200; id += 2 {
 		all.Go(func() { fetched(greedy, context.Background(), id, nil) })
 	}
-	waitFor(t, func() bool { return inFlight(s, 1) == 100 })
+	waitFor(t, func() bool { return waiting(s, 1) == 99 })
 	modest := NewClient(node(2), 0, dial, ClientOptions{})
 	defer modest.Close()
 	all.Go(func() { fetched(modest, context.Background(), 201, nil) })
-	waitFor(t, func() bool { return inFlight(s, 2) == 1 })
+	waitFor(t, func() bool { return waiting(s, 2) == 1 })
 	close(gate)
 	all.Wait()
 	mu.Lock()

@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/identity/identitytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -137,7 +138,7 @@ func overTCP(t testing.TB) (net.Listener, dialer) {
 
 // overTLS is overTCP with TLS on top.
 func overTLS(t testing.TB) (net.Listener, dialer) {
-	pair, pool := certificate(t)
+	pair, pool := identitytest.Certificate(t)
 	ln, dial := overTCP(t)
 	return tls.NewListener(ln, &tls.Config{Certificates: []tls.Certificate{pair}}),
 		func(ctx context.Context) (net.Conn, error) {
@@ -198,6 +199,18 @@ func inFlight(s *Server, node int) int {
 		}
 	}
 	return 0
+}
+
+// waiting returns how many requests of a node wait for their turn to be read.
+func waiting(s *Server, node int) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.mu.serving {
+		if c.node == node {
+			n += len(c.waiting)
+		}
+	}
+	return n
 }
 
 // receive returns the next value, which has to arrive.

@@ -3,22 +3,13 @@ package exchange
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"encoding/hex"
-	"flag"
-	"hash/crc32"
-	"io"
-	"net"
-	"os"
-	"path/filepath"
 	"testing"
-	"time"
 
-	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/exchange/exchangetest"
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
+	"github.com/hdmlp/hdmlp/internal/goldentest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the files in testdata")
 
 // golden returns the handshake of docs/FORMATS.md.
 func golden() map[string][]byte {
@@ -59,19 +50,7 @@ func golden() map[string][]byte {
 // TestHandshakeMatchesGoldenFiles: the encoding does not change within a version.
 func TestHandshakeMatchesGoldenFiles(t *testing.T) {
 	for name, b := range golden() {
-		file := filepath.Join("testdata", name+".hex")
-		if *rewrite {
-			if err := os.WriteFile(file, []byte(hex.Dump(b)), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := hex.Dump(b); got != string(want) {
-			t.Errorf("%s is\n%s, not\n%s", name, got, want)
-		}
+		goldentest.Compare(t, name+".hex", hex.Dump(b))
 	}
 }
 
@@ -90,36 +69,6 @@ func FuzzHello(f *testing.F) {
 			t.Errorf("%+v was decoded from % x", h, got)
 		}
 	})
-}
-
-// script is a connection whose peer sends a script and reads nothing.
-type script struct {
-	io.Reader
-	net.Conn
-}
-
-func (s script) Read(b []byte) (int, error)       { return s.Reader.Read(b) }
-func (s script) Write(b []byte) (int, error)      { return len(b), nil }
-func (s script) Close() error                     { return nil }
-func (s script) SetDeadline(time.Time) error      { return nil }
-func (s script) SetReadDeadline(time.Time) error  { return nil }
-func (s script) SetWriteDeadline(time.Time) error { return nil }
-
-// resealed corrects the checksums of the complete frames in b: a fuzzer does not find valid
-// checksums, but has to reach the code after their verification.
-func resealed(b []byte) []byte {
-	b = bytes.Clone(b)
-	for at := 0; len(b)-at >= wire.HeaderSize; {
-		end := at + wire.HeaderSize + int(binary.LittleEndian.Uint32(b[at+12:]))
-		if end > len(b) {
-			break
-		}
-		payload := digest.Of(b[at+wire.HeaderSize : end])
-		binary.LittleEndian.PutUint32(b[at+16:],
-			crc32.Update(payload, crc32.MakeTable(crc32.Castagnoli), b[at:at+16]))
-		at = end
-	}
-	return b
 }
 
 // FuzzServer: whatever a client sends after its handshake, the connection ends and leaves no reads.
@@ -155,10 +104,10 @@ func FuzzServer(f *testing.F) {
 	h := newHolder(5, 5, 5, 5)
 	f.Fuzz(func(t *testing.T, b []byte, reseal bool) {
 		if reseal {
-			b = resealed(b)
+			b = exchangetest.Resealed(b)
 		}
 		s := NewServer(node(0), h, ServerOptions{})
-		if err := newServerConn(s, script{Reader: bytes.NewReader(b)}, 1,
+		if err := newServerConn(s, exchangetest.Script{Reader: bytes.NewReader(b)}, 1,
 			16).run(context.Background()); err == nil {
 			t.Error("it ended without a reason")
 		}

@@ -3,14 +3,10 @@ package exchange
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"io"
-	"math/big"
 	"net"
 	"os"
 	"strings"
@@ -20,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
+	"github.com/hdmlp/hdmlp/internal/identity/identitytest"
 )
 
 // TestDifferencesAreNamedOnBothSides: client and server report what differs and its values.
@@ -211,32 +208,8 @@ func TestConnectionsPerNodeAreLimited(t *testing.T) {
 	}
 }
 
-// certificate returns a self-signed certificate, and a pool that trusts it.
-func certificate(t testing.TB) (tls.Certificate, *x509.CertPool) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), DNSNames: []string{"hdmlp"}, IsCA: true,
-		BasicConstraintsValid: true,
-		NotBefore:             time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	parsed, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	pool := x509.NewCertPool()
-	pool.AddCert(parsed)
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, pool
-}
-
 func TestTLSFailuresNameTheirCause(t *testing.T) {
-	pair, pool := certificate(t)
+	pair, pool := identitytest.Certificate(t)
 	own := &tls.Config{Certificates: []tls.Certificate{pair}}
 	demanding := &tls.Config{
 		Certificates: []tls.Certificate{pair},
@@ -305,7 +278,7 @@ func TestTLSFailuresNameTheirCause(t *testing.T) {
 
 // TestTLSHidesSamplesOnTheNetwork: without TLS a sample can be read in transit, with TLS it cannot.
 func TestTLSHidesSamplesOnTheNetwork(t *testing.T) {
-	pair, pool := certificate(t)
+	pair, pool := identitytest.Certificate(t)
 	for _, secure := range []bool{false, true} {
 		ln, dial := overTCP(t)
 		id, mine := node(0), node(1)

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/identity"
+	"github.com/hdmlp/hdmlp/internal/identity/identitytest"
 )
 
 // proof returns the proof of the side with the label for these HELLOs, without TLS.
@@ -85,7 +86,7 @@ func overheard(t *testing.T) (hello, verdict []byte) {
 // TestManInTheMiddleIsDetected: where certificates prove nothing, both sides detect a relay that
 // has a TLS session with each of them.
 func TestManInTheMiddleIsDetected(t *testing.T) {
-	pair, _ := certificate(t)
+	pair, _ := identitytest.Certificate(t)
 	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
 	ln, dial := overTCP(t)
 	middle, toMiddle := overTCP(t)

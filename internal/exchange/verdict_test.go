@@ -12,6 +12,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 	"github.com/hdmlp/hdmlp/internal/identity"
+	"github.com/hdmlp/hdmlp/internal/identity/identitytest"
 )
 
 // TestErrorsOfHandshakesHaveTheirKind checks what becomes of the errors of a handshake's steps.
@@ -83,7 +84,7 @@ func TestRefusalProvesNothing(t *testing.T) {
 // TestHandshakeWithoutBindingFails checks that neither side uses a TLS session without keying
 // material.
 func TestHandshakeWithoutBindingFails(t *testing.T) {
-	pair, _ := certificate(t)
+	pair, _ := identitytest.Certificate(t)
 	sound := &tls.Config{
 		Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true,
 		MaxVersion: tls.VersionTLS12,

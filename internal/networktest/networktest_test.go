@@ -218,16 +218,22 @@ func TestConnectionsBreak(t *testing.T) {
 	}
 }
 
-func TestLossOfDatagrams(t *testing.T) {
-	n := New()
+// sockets returns sockets for datagrams, of 10.0.0.1 and 10.0.0.2.
+func sockets(t *testing.T, n *Network) (here, there net.PacketConn) {
+	t.Helper()
 	here, err := n.Host("10.0.0.1").ListenPacket(":7")
 	if err != nil {
 		t.Fatal(err)
 	}
-	there, err := n.Host("10.0.0.2").ListenPacket(":0")
-	if err != nil {
+	if there, err = n.Host("10.0.0.2").ListenPacket(":0"); err != nil {
 		t.Fatal(err)
 	}
+	return here, there
+}
+
+func TestLossOfDatagrams(t *testing.T) {
+	n := New()
+	here, there := sockets(t, n)
 	n.Set("10.0.0.2", "10.0.0.1", Link{Loss: 0.5})
 	for range 200 {
 		_, _ = there.WriteTo([]byte{1}, here.LocalAddr())
@@ -240,14 +246,7 @@ func TestLossOfDatagrams(t *testing.T) {
 func TestDatagramsArriveOrAreLost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := New()
-		here, err := n.Host("10.0.0.1").ListenPacket(":7")
-		if err != nil {
-			t.Fatal(err)
-		}
-		there, err := n.Host("10.0.0.2").ListenPacket(":0")
-		if err != nil {
-			t.Fatal(err)
-		}
+		here, there := sockets(t, n)
 		say := func(words string) {
 			if _, err := there.WriteTo([]byte(words), here.LocalAddr()); err != nil {
 				t.Error(err)

@@ -14,7 +14,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"go.uber.org/goleak"
 	"golang.org/x/sys/unix"
@@ -25,6 +24,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
@@ -196,39 +196,15 @@ func (w *world) empty(t *testing.T, n *Node) {
 	if k := w.open.Load(); k != 0 {
 		t.Errorf("%d sources are left open", k)
 	}
-	eventually(t, "staging buffers are closed", func() bool { return stagingBuffers(t) == 0 })
+	noBuffers(t)
 }
 
-// stagingBuffers counts the staging buffers of this process.
-func stagingBuffers(t *testing.T) (n int) {
+// noBuffers waits until this process has no staging buffer.
+func noBuffers(t *testing.T) {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil &&
-			strings.Contains(to, "hdmlp-staging") {
-			n++
-		}
-	}
-	return n
-}
-
-// eventually waits until a condition holds.
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	ticker := time.NewTicker(2 * time.Millisecond)
-	defer ticker.Stop()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("timed out waiting until %s", what)
-		}
-	}
+	proctest.Until(t, "staging buffers are closed", func() bool {
+		return proctest.Descriptors(t, "hdmlp-staging") == 0
+	})
 }
 
 // message returns a request to open job "j" on /data as one of several ranks, with 10 samples per

@@ -14,7 +14,6 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
-	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -197,11 +196,9 @@ func (j *training) join(ranks []map[at][]string, here at) (batch []string, err e
 func (s *setup) run(t *testing.T, j *training, dirs []string, from at) ([]map[at][]string, error) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 	defer cancel()
-	network := networktest.New()
-	c := newNodes(t, s.Nodes, s.Background)
-	for i, node := range c.list {
-		node.options.Network = network.Host(fmt.Sprintf("10.0.0.%d", i+1))
-		c.worlds[i].read = func(ctx context.Context, id int) error {
+	c := newVirtualNodes(t, s.Nodes, s.Background)
+	for _, w := range c.worlds {
+		w.read = func(ctx context.Context, id int) error {
 			select {
 			case <-time.After(s.Delay * time.Duration(id%3)):
 			case <-ctx.Done():
@@ -233,7 +230,6 @@ func (s *setup) run(t *testing.T, j *training, dirs []string, from at) ([]map[at
 	all.Wait()
 	closeAll(ranks)
 	c.close()
-	time.Sleep(time.Minute) // for probes of the failure detection
 	return given, errors.Join(errs...)
 }
 

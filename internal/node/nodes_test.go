@@ -10,20 +10,23 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
 // nodes are several nodes in this process, each with its own memory class, which reach each other
-// over loopback.
+// over loopback, or a network in memory.
 type nodes struct {
-	t      *testing.T
-	worlds []*world
-	list   []*Node
-	reads  [samples]atomic.Int32 // from the source, over all nodes
+	t       *testing.T
+	worlds  []*world
+	list    []*Node
+	reads   [samples]atomic.Int32 // from the source, over all nodes
+	network *networktest.Network  // nil: loopback
 }
 
 // newNodes returns n nodes. If background is set, no plan is made at once.
@@ -40,8 +43,22 @@ func newNodes(t *testing.T, n int, background bool) *nodes {
 	return c
 }
 
+// newVirtualNodes is newNodes in virtual time, with a network in memory: node k has the address
+// 10.0.0.(k+1).
+func newVirtualNodes(t *testing.T, n int, background bool) *nodes {
+	c := newNodes(t, n, background)
+	c.network = networktest.New()
+	for i, node := range c.list {
+		node.options.Network = c.network.Host(fmt.Sprintf("10.0.0.%d", i+1))
+	}
+	return c
+}
+
 // address returns an address where node 0 of a job can listen.
 func (c *nodes) address() string {
+	if c.network != nil {
+		return "10.0.0.1:6000"
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		c.t.Fatal(err)
@@ -74,20 +91,8 @@ func (c *nodes) openUntil(ctx context.Context, failed func(), each int,
 // open opens a job with a rank on every node.
 func (c *nodes) open(change ...func(*request.Open)) []*Rank {
 	c.t.Helper()
-	ranks, errs := make([]*Rank, len(c.list)), make([]error, len(c.list))
-	address := c.address()
-	var all sync.WaitGroup
-	for n, node := range c.list {
-		all.Go(func() {
-			m := message(n, len(c.list), change...)
-			m.Cluster = &request.Cluster{
-				Nodes: len(c.list), Node: n, LocalWorldSize: 1, Address: address,
-				Secret: "0123456789abcdef0123456789abcdef",
-			}
-			ranks[n], errs[n] = node.Open(c.t.Context(), m, nil, func(request.Step) {})
-		})
-	}
-	all.Wait()
+	each := func(int) []func(*request.Open) { return slices.Clone(change) }
+	ranks, errs := c.openUntil(c.t.Context(), func() {}, 1, each)
 	if err := errors.Join(errs...); err != nil {
 		c.t.Fatal(err)
 	}
@@ -123,6 +128,10 @@ func (c *nodes) close() {
 	c.t.Helper()
 	for n, w := range c.worlds {
 		w.close(c.t, c.list[n])
+	}
+	if c.network != nil {
+		// Let a probe of the failure detection that is in progress end inside the bubble.
+		time.Sleep(time.Minute)
 	}
 }
 

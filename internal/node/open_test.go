@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -272,7 +273,7 @@ func TestWaitingRankTakesOver(t *testing.T) {
 	<-scanning
 	joined := make(chan *Rank, 1)
 	go func() { joined <- open(t, n, message(1, 2)) }()
-	eventually(t, "both ranks wait", func() bool {
+	proctest.Until(t, "both ranks wait", func() bool {
 		r := n.Reports()
 		return len(r) == 1 && strings.Contains(r[0].Sentence, "2 of 2 ranks waiting")
 	})

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/request/requesttest"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -250,7 +251,9 @@ func TestEarlyRankWaitsForParts(t *testing.T) {
 		defer close(done)
 		trained(t, early, 1, 0, batch, n)
 	}()
-	eventually(t, "the early rank gives its part", func() bool { return early.Check(1, 0) == nil })
+	proctest.Until(t, "the early rank gives its part", func() bool {
+		return early.Check(1, 0) == nil
+	})
 	if err := give(t, early, 1, sampled(0, 1, n)); err != nil {
 		t.Errorf("the same order again: %v", err)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -71,7 +72,7 @@ func TestPlanIsOneForAllNodes(t *testing.T) {
 		!slices.Equal(said, want) {
 		t.Errorf("the nodes' windows are %+v, want %+v; %v", said, want, err)
 	}
-	eventually(t, "node 0 has its plan", func() bool {
+	proctest.Until(t, "node 0 has its plan", func() bool {
 		return j.Job.Planner().Plan().Policy == "made"
 	})
 	mu.Lock()

@@ -2,16 +2,13 @@ package node
 
 import (
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/request"
@@ -76,11 +73,8 @@ func TestNodesFollowAnotherPlanOnceTheyHaveMeasured(t *testing.T) {
 }
 
 func followAnother(t *testing.T, config string, policy placement.Policy, memory string, from int) {
-	const n = 3
-	network := networktest.New()
-	c := newNodes(t, n, false)
+	c := newVirtualNodes(t, 3, false)
 	for i, node := range c.list {
-		node.options.Network = network.Host(fmt.Sprintf("10.0.0.%d", i+1))
 		node.options.Strategy.AtOnce = time.Hour
 		node.options.Strategy.Policy = func(string) (placement.Policy, error) { return policy, nil }
 		read := c.worlds[i].read
@@ -89,25 +83,9 @@ func followAnother(t *testing.T, config string, policy placement.Policy, memory 
 			return read(ctx, id)
 		}
 	}
-	ranks, errs := make([]*Rank, n), make([]error, n)
-	var all sync.WaitGroup
-	for i, node := range c.list {
-		all.Go(func() {
-			m := message(i, n, set("memory", memory))
-			m.ConfigFile, m.Stream.Epochs = config, 40
-			m.Cluster = &request.Cluster{
-				Nodes: n, Node: i, LocalWorldSize: 1, Address: "10.0.0.1:6000",
-				Secret: "0123456789abcdef0123456789abcdef",
-			}
-			ranks[i], errs[i] = node.Open(t.Context(), m, nil, func(request.Step) {})
-		})
-	}
-	all.Wait()
-	for i, err := range errs {
-		if err != nil {
-			t.Fatalf("node %d: %v", i, err)
-		}
-	}
+	ranks := c.open(set("memory", memory), func(m *request.Open) {
+		m.ConfigFile, m.Stream.Epochs = config, 40
+	})
 	plan := func(i int) uint64 {
 		return ranks[i].entry.open.Job.Planner().Plan().Fingerprint()
 	}
@@ -136,11 +114,9 @@ func followAnother(t *testing.T, config string, policy placement.Policy, memory 
 			t.Errorf("node %d reports %+v", i, got)
 		}
 	}
-	network.Cut("10.0.0.3")
+	c.network.Cut("10.0.0.3")
 	c.epochs(ranks[:2], 6, 7)
-	network.Join("10.0.0.3")
+	c.network.Join("10.0.0.3")
 	closeAll(ranks)
 	c.close()
-	// Let a probe of the failure detection that is in progress end inside the bubble.
-	time.Sleep(time.Minute)
 }

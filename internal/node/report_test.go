@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
@@ -119,7 +120,7 @@ func TestAllNodesReportTheSameTotals(t *testing.T) {
 	for _, r := range ranks[4:] {
 		r.Close()
 	}
-	eventually(t, "node 1 knows that node 2 is gone", func() bool {
+	proctest.Until(t, "node 1 knows that node 2 is gone", func() bool {
 		return !ranks[2].entry.open.Coordinator.Alive(2)
 	})
 	c := ranks[2].ClusterReport(t.Context())
@@ -228,7 +229,7 @@ func TestNodeThatLeavesTellsItsFigures(t *testing.T) {
 	})
 	together(ranks, func(r *Rank) { consume(t, r, at{}, at{1, 0}) })
 	ranks[1].Close()
-	eventually(t, "node 0 knows that node 1 is gone", func() bool {
+	proctest.Until(t, "node 0 knows that node 1 is gone", func() bool {
 		return !ranks[0].entry.open.Coordinator.Alive(1)
 	})
 	c := ranks[0].ClusterReport(t.Context())

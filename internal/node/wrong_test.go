@@ -5,12 +5,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -48,20 +46,16 @@ write = 1.0
 // true rate, so that they fill the disks, and read the source no more.
 func TestWrongRateOfADiskIsCorrected(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const n = 2
-		network := networktest.New()
-		c := newNodes(t, n, false)
+		c := newVirtualNodes(t, 2, false)
 		source := make(chan struct{}, 1) // holds a token while it is read
-		ranks, errs := make([]*Rank, n), make([]error, n)
-		var all sync.WaitGroup
+		configs := make([]string, len(c.list))
 		for i, node := range c.list {
-			node.options.Network = network.Host(fmt.Sprintf("10.0.0.%d", i+1))
 			node.options.Strategy.AtOnce = time.Hour
 			dir := t.TempDir()
-			config := filepath.Join(dir, "hdmlp.toml")
+			configs[i] = filepath.Join(dir, "hdmlp.toml")
 			text := fmt.Sprintf("[[storage_class]]\nkind = \"memory\"\ncapacity = \"7000B\"\n"+
 				"[[storage_class]]\nkind = \"file\"\npath = %q\ncapacity = \"27000B\"\n", dir+"/cache")
-			if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			if err := os.WriteFile(configs[i], []byte(text), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			c.worlds[i].beside = fmt.Appendf(nil, stored, dir+"/cache")
@@ -72,23 +66,11 @@ func TestWrongRateOfADiskIsCorrected(t *testing.T) {
 				<-time.After(50 * time.Millisecond)
 				return read(ctx, id)
 			}
-			all.Go(func() {
-				m := message(i, n)
-				m.ConfigFile, m.Stream.Epochs = config, 24
-				delete(m.Arguments, "memory")
-				m.Cluster = &request.Cluster{
-					Nodes: n, Node: i, LocalWorldSize: 1, Address: "10.0.0.1:6000",
-					Secret: "0123456789abcdef0123456789abcdef",
-				}
-				ranks[i], errs[i] = node.Open(t.Context(), m, nil, func(request.Step) {})
-			})
 		}
-		all.Wait()
-		for i, err := range errs {
-			if err != nil {
-				t.Fatalf("node %d: %v", i, err)
-			}
-		}
+		ranks := c.open(func(m *request.Open) {
+			m.ConfigFile, m.Stream.Epochs = configs[m.Rank], 24
+			delete(m.Arguments, "memory")
+		})
 		phase := func(from, to int) (reads int) {
 			before, _ := c.read()
 			together(ranks, func(r *Rank) { consume(t, r, at{from, 0}, at{to, 0}) })
@@ -105,7 +87,5 @@ func TestWrongRateOfADiskIsCorrected(t *testing.T) {
 		}
 		closeAll(ranks)
 		c.close()
-		// Let a probe of the failure detection that is in progress end inside the bubble.
-		time.Sleep(time.Minute)
 	})
 }

@@ -172,11 +172,24 @@ func (c Coefficients) shared(size float64) (latency, rate float64) {
 	return alone - more, size / more
 }
 
-// with returns the curve with a point added or replaced.
+// with returns the curve with a point added or replaced. The point is newer than the others: those
+// with which the curve would fall (see Falls) are left out.
 func (c Curve) with(p Point) Curve {
-	out := slices.DeleteFunc(slices.Clone(c), func(q Point) bool { return q.Clients == p.Clients })
-	out = append(out, p)
-	slices.SortFunc(out, func(a, b Point) int { return a.Clients - b.Clients })
+	out := Curve{p}
+	least, most := p.MBps, p.MBps
+	for _, q := range slices.Backward(c) {
+		if q.Clients < p.Clients && q.MBps*(1-mostFall) <= least {
+			out = append(out, q)
+			least = min(least, q.MBps)
+		}
+	}
+	slices.Reverse(out)
+	for _, q := range c {
+		if q.Clients > p.Clients && q.MBps >= most*(1-mostFall) {
+			out = append(out, q)
+			most = max(most, q.MBps)
+		}
+	}
 	return out
 }
 

@@ -3,6 +3,7 @@ package perfmodel
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -82,6 +83,39 @@ func TestEnvironmentOfNode(t *testing.T) {
 			float64(s.Nodes))*float64(s.Nodes))
 		if want := n.Source.Rate(n.Streams, s.Sample); want < 1e4 && !near(got, want, 0.05) {
 			t.Fatalf("source: %v MB/s, want %v", got, want)
+		}
+	})
+}
+
+// TestNewerPointsOfTheSourceReplaceThoseThatContradictThem: a source that has become slower has a
+// curve that does not fall, so that it can be stored and read again.
+func TestNewerPointsOfTheSourceReplaceThoseThatContradictThem(t *testing.T) {
+	old := Curve{{1, 50}, {2, 100}, {4, 150}, {8, 150}}
+	for _, c := range []struct {
+		add  Point
+		want Curve
+	}{
+		{Point{3, 120}, Curve{{1, 50}, {2, 100}, {3, 120}, {4, 150}, {8, 150}}},
+		{Point{4, 160}, Curve{{1, 50}, {2, 100}, {4, 160}}},
+		{Point{4, 152}, Curve{{1, 50}, {2, 100}, {4, 152}, {8, 150}}},
+		{Point{4, 60}, Curve{{1, 50}, {4, 60}, {8, 150}}},
+		{Point{16, 10}, Curve{{16, 10}}},
+		{Point{1, 500}, Curve{{1, 500}}},
+	} {
+		if diff := cmp.Diff(c.want, old.with(c.add)); diff != "" {
+			t.Errorf("with %v: %s", c.add, diff)
+		}
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		points := map[int]float64{}
+		clients, rate := rapid.IntRange(1, 64), rapid.Float64Range(1, 100)
+		for range rapid.IntRange(0, 6).Draw(t, "points") {
+			points[clients.Draw(t, "clients")] = rate.Draw(t, "MB/s")
+		}
+		add := Point{clients.Draw(t, "new"), rate.Draw(t, "its MB/s")}
+		got := NewCurve(points).with(add)
+		if at, falls := got.Falls(); falls || got.validate("t") != nil || !slices.Contains(got, add) {
+			t.Fatalf("%v with %v is %v, which falls at %v", points, add, got, at)
 		}
 	})
 }

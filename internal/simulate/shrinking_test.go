@@ -103,7 +103,7 @@ func TestShrinkingResources(t *testing.T) {
 				if ratio < 0.999 {
 					n.shorter++
 				}
-				if ratio < 0.96 || p == "naive" && ratio < 0.999 {
+				if ratio < 0.95 || p == "naive" && ratio < 0.999 {
 					t.Errorf("seed %d, %s: takes %v s, and %v s with 0.7 times the %s: %s", seed, p,
 						a.Runtime, b.Runtime, resource, describe(job))
 				}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // TestSlotIDsAreUnique checks that no slot gets the ID of one in use, even after IDs wrap around.
@@ -71,21 +73,12 @@ func TestSegmentsAreSealed(t *testing.T) {
 // extraSegments counts this process's descriptors and mappings of extra segments.
 func extraSegments(t *testing.T) (open, mapped int) {
 	t.Helper()
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		if to, err := os.Readlink("/proc/self/fd/" + e.Name()); err == nil &&
-			strings.Contains(to, "hdmlp-staging-extra") {
-			open++
-		}
-	}
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return open, strings.Count(string(maps), "hdmlp-staging-extra")
+	const name = "hdmlp-staging-extra"
+	return proctest.Descriptors(t, name), strings.Count(string(maps), name)
 }
 
 // TestExtraSegmentsAreReleased checks that an extra segment is closed and unmapped with its slot,

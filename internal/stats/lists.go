@@ -1,76 +1,66 @@
 package stats
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"reflect"
+)
 
-// Lists and tables of a report that are empty are [] and {} in JSON, and never null: scripts
-// iterate over them.
+// Lists and tables of a report that are empty are [] and {} in JSON, or left out, and never null:
+// scripts iterate over them.
 
 // MarshalJSON implements json.Marshaler.
 func (r Report) MarshalJSON() ([]byte, error) {
 	type plain Report
-	list(&r.Epochs)
-	list(&r.Ranks)
-	list(&r.Classes)
-	list(&r.Tiers)
-	list(&r.Faults)
-	return json.Marshal(plain(r))
+	return marshal(plain(r))
 }
 
 // MarshalJSON implements json.Marshaler.
 func (r RankReport) MarshalJSON() ([]byte, error) {
 	type plain RankReport
-	list(&r.Epochs)
-	return json.Marshal(plain(r))
+	return marshal(plain(r))
 }
 
 // MarshalJSON implements json.Marshaler.
 func (p Preprocessing) MarshalJSON() ([]byte, error) {
 	type plain Preprocessing
-	list(&p.Transforms)
-	return json.Marshal(plain(p))
+	return marshal(plain(p))
 }
 
 // MarshalJSON implements json.Marshaler.
 func (n NodeReport) MarshalJSON() ([]byte, error) {
 	type plain NodeReport
-	n.Tally.fill()
-	list(&n.Classes)
-	list(&n.Ranks)
-	list(&n.Faults)
-	list(&n.Epochs)
-	list(&n.Tiers)
-	return json.Marshal(plain(n))
+	return marshal(plain(n))
 }
 
 // MarshalJSON implements json.Marshaler.
 func (c ClusterReport) MarshalJSON() ([]byte, error) {
 	type plain ClusterReport
-	c.Total.fill()
-	list(&c.Classes)
-	list(&c.Nodes)
-	return json.Marshal(plain(c))
+	return marshal(plain(c))
 }
 
 // MarshalJSON implements json.Marshaler.
 func (r RankTally) MarshalJSON() ([]byte, error) {
 	type plain RankTally
-	r.fill()
-	return json.Marshal(plain(r))
+	return marshal(plain(r))
 }
 
-// fill makes tables that are nil empty.
-func (t *Tally) fill() {
-	if t.Stall == nil {
-		t.Stall = map[string]float64{}
-	}
-	if t.Reads == nil {
-		t.Reads = map[string]Amount{}
-	}
+// marshal encodes a struct whose type has no MarshalJSON of its own.
+func marshal[T any](s T) ([]byte, error) {
+	fill(reflect.ValueOf(&s).Elem())
+	return json.Marshal(s)
 }
 
-// list makes a list that is nil empty.
-func list[T any](l *[]T) {
-	if *l == nil {
-		*l = []T{}
+// fill makes the lists and tables of a struct that are nil empty, also those of structs in it.
+func fill(s reflect.Value) {
+	for i := range s.NumField() {
+		switch f := s.Field(i); {
+		case !f.CanSet(): // not exported, and not in JSON
+		case f.Kind() == reflect.Struct:
+			fill(f)
+		case f.Kind() == reflect.Slice && f.IsNil():
+			f.Set(reflect.MakeSlice(f.Type(), 0, 0))
+		case f.Kind() == reflect.Map && f.IsNil():
+			f.Set(reflect.MakeMap(f.Type()))
+		}
 	}
 }

@@ -1,22 +1,17 @@
 package top
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/charmbracelet/x/ansi"
-	"github.com/google/go-cmp/cmp"
 
+	"github.com/hdmlp/hdmlp/internal/goldentest"
 	"github.com/hdmlp/hdmlp/internal/remedy"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
 const mib = 1 << 20
 
@@ -283,19 +278,7 @@ func TestScreensMatchGoldenFiles(t *testing.T) {
 				}
 			}
 			got := s.Text() + "\n"
-			path := filepath.Join("testdata", name+".txt")
-			if *rewrite {
-				if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-			}
-			want, err := os.ReadFile(path)
-			if err != nil {
-				t.Fatal(err)
-			}
-			if diff := cmp.Diff(string(want), got); diff != "" {
-				t.Error(diff)
-			}
+			goldentest.Compare(t, name+".txt", got)
 			if !s.Colour && strings.Contains(got, "\x1b") {
 				t.Error("unexpected colours")
 			}

@@ -14,17 +14,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/wholefile"
 )
 
-// recorded is a disk that records what changes it.
-type recorded struct{ *crashtest.Recorder }
-
-func (d recorded) Open(dir int, name, path string, flags int) (wholefile.File, error) {
-	f, err := d.Recorder.Open(dir, name, path, flags)
-	if err != nil {
-		return nil, err // not a nil *crashtest.File
-	}
-	return f, nil
-}
-
 func open(t *testing.T, path string) int {
 	t.Helper()
 	dir, err := os.Open(path)
@@ -55,7 +44,7 @@ func TestCrashesLeaveWholeFiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := recorded{r}
+	d := crashtest.Disk[wholefile.File]{Recorder: r}
 	contents := [][]byte{
 		bytes.Repeat([]byte("one\x00"), 300), []byte("two"), bytes.Repeat([]byte("\x00three"), 500),
 	}

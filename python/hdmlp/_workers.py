@@ -218,8 +218,10 @@ class Pool:
             return
         self._give_up()
         self._error = None
+        self._busy = True  # stays so if a worker has died: then the pool is broken
         for worker in self._workers:
             worker.send(protocol.encode(_worker.CANCEL, protocol.U64.pack(self._tasks)))
+        self._busy = False
         self._source.seek(position)
 
     def start(self) -> None:

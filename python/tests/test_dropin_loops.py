@@ -108,6 +108,19 @@ def test_attributes_set_on_the_loader_apply(folder):
                 setattr(loader, name, value)
 
 
+def test_a_loader_whose_attributes_change_stays_where_it_is(folder):
+    with ht.DataLoader(ht.ImageFolder(folder, loader=length), 4, seed=3, shuffle=True) as loader:
+        for epoch in (5, 2):
+            loader.set_epoch(epoch)
+            loader.collate_fn = lambda items: len(items)  # another one each time
+            batches = iter(loader)
+            state = loader.state_dict()
+            assert (state["epoch"], state["step"]) == (epoch, 0)
+            next(batches)
+            state = loader.state_dict()
+            assert (state["epoch"], state["step"]) == (epoch, 1)
+
+
 def test_default_convert_as_collate_fn_is_used_for_batches(folder):
     convert = torch.utils.data._utils.collate.default_convert
     data = ht.ImageFolder(folder, loader=length)

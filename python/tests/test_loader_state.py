@@ -123,17 +123,34 @@ def jobs(daemon):
     return {session.key[0] for session in daemon.sessions if session.key is not None}
 
 
+def failed_at_2(daemon, loader):
+    """An iterator which failed for its third batch, and would not any more."""
+    batches = iter(loader)
+    daemon.fail_at = (0, 2)
+    next(batches), next(batches)
+    with pytest.raises(errors.SampleError):
+        next(batches)
+    daemon.fail_at = None
+    return batches
+
+
 def test_a_failed_iterator_does_not_block_the_next(daemon, loader):
     """An exception's traceback keeps it alive, and it must not occupy the job."""
-    daemon.fail_at = (0, 2)
-    failed = iter(loader)
-    next(failed), next(failed)
-    with pytest.raises(errors.SampleError):
-        next(failed)
-    daemon.fail_at = None
+    failed = failed_at_2(daemon, loader)
     assert [read(b.samples) for b in loader] == expected(loader, 25, 1)
     assert len(jobs(daemon)) == 1
     assert [read(b.samples) for b in failed] == expected(loader, 25, 0)[2:]
+
+
+def test_an_iterator_that_failed_does_not_take_the_next_ones_job(daemon, folder, loader):
+    """It continues in another one."""
+    failed = failed_at_2(daemon, loader)
+    following = iter(loader)
+    got = [read(next(following).samples)]
+    assert [read(b.samples) for b in failed] == expected(loader, 25, 0)[2:]
+    got += [read(b.samples) for b in following]
+    assert got == expected(loader, 25, 1)
+    assert len(jobs(daemon)) == 2
 
 
 def test_a_dataset_that_changed_while_the_loader_was_open_is_refused(daemon, folder, loader):

@@ -4,7 +4,7 @@ import os
 import signal
 
 import pytest
-from hdmlp import data, errors
+from hdmlp import _view, data, errors
 from raw import expected, read, when_waiting
 
 
@@ -30,6 +30,15 @@ def test_errors_of_open_have_their_class(daemon, folder, kind, cls):
         data.DataLoader(folder)
     assert isinstance(caught.value, errors.HDMLPError)
     assert caught.value.details == {"need": 1}
+
+
+def test_a_dataset_that_cannot_be_opened_leaves_no_connection(daemon, folder, monkeypatch):
+    monkeypatch.setattr(_view, "call_with_timeout", lambda *_: os.open("/nowhere", os.O_RDONLY))
+    with pytest.raises(errors.DatasetNotFoundError) as caught:
+        data.DataLoader(folder, batch_size=4)
+    (refused,) = daemon.sessions
+    refused.join(30)
+    assert not refused.is_alive(), caught  # whose traceback must not keep it
 
 
 def test_a_failing_sample_raises_in_its_place(daemon, folder):

@@ -8,9 +8,8 @@ import torch  # noqa: F401
 from hdmlp import _protocol as protocol
 from hdmlp import _worker
 from hdmlp._ahead import Ahead
-from hdmlp._workers import Pool
 from peer import Peer
-from test_workers import Played, Task
+from test_workers import Task, played
 
 CLASS = 1 << 31
 GONE = (protocol.GONE,)
@@ -125,10 +124,7 @@ def test_a_forked_child_maps_only_what_it_refers_to(peer):
 
 
 def test_a_segment_is_gone_when_all_workers_have_dropped_it(tmp_path):
-    context = Played()
-    pool = Pool(None, 1, 2, context)
-    peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
-    pool.attach(peer.stream)
+    context, pool, peer = played(tmp_path)
     for number in range(2):
         peer.segment(CLASS + number, 100, flags=0)
     pool.seek(0)

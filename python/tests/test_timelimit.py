@@ -64,6 +64,32 @@ def test_a_test_that_hangs_fails_and_the_next_one_runs(tmp_path):
         assert not running(pid)
 
 
+def test_a_test_that_ends_when_its_limit_does_passes():
+    """The signal, which is on its way already, does no harm."""
+    script = """
+        import threading, timelimit
+
+        expires = threading.Event()
+
+        def started(_):
+            expires.set()
+            while not limit._over:
+                pass
+            return []
+
+        timelimit.started = started
+        limit = timelimit._Limit("it", 0)
+        with limit:
+            expires.wait()
+        limit._timer.join()
+        print("passed")
+        """
+    environment = {**os.environ, "PYTHONPATH": HERE}
+    command = [sys.executable, "-c", textwrap.dedent(script)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.stdout == "passed\n", done.stderr
+
+
 def running(pid):
     try:
         with open(f"/proc/{pid}/stat") as file:

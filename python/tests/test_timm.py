@@ -5,8 +5,6 @@ import itertools
 import json
 import random
 import subprocess
-import sys
-import types
 
 import pytest
 
@@ -15,6 +13,7 @@ torchvision = pytest.importorskip("torchvision")
 pytest.importorskip("PIL.Image")
 
 import hdmlp.torch as ht
+from fakemodule import with_classes
 from hdmlp import _daemon
 from hdmlp import transforms as T
 from reference import decoded, jpegs
@@ -42,18 +41,9 @@ def names(parts):
 # What is recognised; with classes that have timm's attributes, where timm is not installed.
 
 
-class _Fake:
-    def __init__(self, **attributes):
-        self.__dict__.update(attributes)
-
-    def __call__(self, x):
-        return x
-
-
 @pytest.fixture
 def fake(monkeypatch):
-    module = types.ModuleType("timm.data.transforms")
-    for name in (
+    classes = (
         "RandomResizedCropAndInterpolation",
         "CenterCropOrPad",
         "MaybeToTensor",
@@ -61,10 +51,8 @@ def fake(monkeypatch):
         "ToNumpy",
         "ToTensor",
         "ResizeKeepRatio",
-    ):
-        setattr(module, name, type(name, (_Fake,), {"__module__": module.__name__}))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module
+    )
+    return with_classes(monkeypatch, "timm.data.transforms", classes)
 
 
 def test_timms_transforms_are_read_by_their_attributes(fake):

@@ -117,6 +117,18 @@ def test_listing_4_6_of_the_thesis_runs(daemon, folder):
     job.destroy()
 
 
+def test_a_jobs_loader_leaves_the_samples_of_get_as_they_are(daemon, folder):
+    job = Job(folder, 4, 2, seed=5)
+    data = ht.HDMLPImageFolder(folder, job, to_tensor)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_thesis, "pil_loader", decode)
+        batches = iter(ht.HDMLPDataLoader(data))
+        next(batches)
+        assert decode(job.get()[1]) == expected(job._loader, 1)[0][0]
+        assert ids_of(next(batches)[0]) == expected(job._loader, 0)[1]
+    job.destroy()
+
+
 def test_job_get_gives_samples_in_order(daemon, folder):
     job = Job(folder, 4, 2, "uniform", True, seed=5)
     job.setup()
@@ -133,3 +145,13 @@ def test_job_get_gives_samples_in_order(daemon, folder):
     job.destroy()
     with pytest.raises(errors.ClosedError):
         job.get()
+
+
+def test_a_timeout_set_on_the_loader_applies(daemon, folder):
+    with ht.DataLoader(ht.ImageFolder(folder), batch_size=5, timeout=30) as loader:
+        list(loader)
+        daemon.gate.clear()
+        loader.timeout = 0.01
+        with pytest.raises(errors.StallTimeoutError, match=r"timeout=0\.01 "):
+            list(loader)
+        daemon.gate.set()

@@ -166,6 +166,28 @@ def test_a_killed_worker_raises(daemon, folder):
         list(loader)
 
 
+@pytest.mark.parametrize("epoch", [1, 4])
+def test_a_worker_that_died_between_epochs_raises_once(daemon, folder, epoch):
+    """The next batches are made by new ones; also where the first frame cannot be sent to it."""
+    with ht.DataLoader(
+        dataset(folder),
+        batch_size=4,
+        seed=3,
+        num_workers=2,
+        shuffle=True,
+        persistent_workers=True,
+    ) as loader:
+        list(loader)
+        process = loader._engine._feeds[0].source._workers[0].process
+        process.kill()
+        process.join()
+        loader.set_epoch(epoch)
+        batches = iter(loader)
+        with pytest.raises(errors.WorkerDiedError, match="SIGKILL"):
+            next(batches)
+        assert [ids_of(x) for x, _ in batches] == expected(loader, epoch)
+
+
 def test_a_daemon_that_dies_raises_after_batches_in_workers(daemon, folder):
     daemon.die_at = (0, 4)
     with ht.DataLoader(

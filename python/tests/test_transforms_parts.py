@@ -1,9 +1,7 @@
 """Which transforms of a composition the daemon runs, and which are left to Python."""
 
-import sys
-import types
-
 import pytest
+from fakemodule import with_classes
 from hdmlp import transforms as T
 
 V = pytest.importorskip("torchvision.transforms")
@@ -207,19 +205,10 @@ def test_hdmlps_transforms_cannot_run_in_python():
     )
 
 
-class _Fake:
-    def __init__(self, **attributes):
-        self.__dict__.update(attributes)
-
-    def __call__(self, x):
-        return x
-
-
 @pytest.fixture
 def v2(monkeypatch):
     """torchvision's v2 classes, with the attributes that releases 0.15 and later give them."""
-    module = types.ModuleType("torchvision.transforms.v2._fake")
-    for name in (
+    classes = (
         "Compose",
         "ToImage",
         "ToDtype",
@@ -234,10 +223,8 @@ def v2(monkeypatch):
         "Identity",
         "ToPureTensor",
         "GaussianBlur",
-    ):
-        setattr(module, name, type(name, (_Fake,), {"__module__": module.__name__}))
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    return module
+    )
+    return with_classes(monkeypatch, "torchvision.transforms.v2._fake", classes)
 
 
 def test_v2_classes_are_mapped(v2):

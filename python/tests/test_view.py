@@ -1,10 +1,12 @@
 """A file system that answers late: what was opened then is closed again."""
 
 import errno
+import os
 import threading
 
 import pytest
 from hdmlp import _view
+from hdmlp.errors import LimitError
 
 
 def test_a_late_result_is_undone():
@@ -44,3 +46,31 @@ def test_a_late_result_is_undone():
 )
 def test_durations_of_the_configuration_are_parsed(given, seconds):
     assert _view.seconds(given) == seconds
+
+
+def test_a_view_that_is_not_complete_leaves_no_descriptor(tmp_path, monkeypatch):
+    """The dataset's root could be opened, and / could not."""
+    opened, system = [], os.open
+
+    def limited(path, *rest):
+        if path == "/":
+            raise OSError(errno.EMFILE, "Too many open files")
+        opened.append(system(path, *rest))
+        return opened[-1]
+
+    monkeypatch.setattr(os, "open", limited)
+    with pytest.raises(LimitError, match="RLIMIT_NOFILE"):
+        _view.View(str(tmp_path))
+    (root,) = opened
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(root)
+
+
+def test_a_view_closes_its_descriptors(tmp_path):
+    with _view.View(str(tmp_path)) as view:
+        root, top = view.fds
+        assert os.path.samestat(os.fstat(root), os.stat(tmp_path))
+        assert os.path.samestat(os.fstat(top), os.stat("/"))
+    for fd in root, top:
+        with pytest.raises(OSError, match="Bad file descriptor"):
+            os.fstat(fd)

@@ -21,8 +21,9 @@ from hdmlp._results import BUFFER, RESULT_HEAD, SLOT_BODY
 from hdmlp._segments import Segment
 from hdmlp._worker import Worker
 from hdmlp._workers import Pool
+from hdmlp.errors import SampleError, StallTimeoutError
 from numbered import dataset, decode, expected, ids_of
-from peer import Peer, descriptors, memory
+from peer import PAGE, Peer, descriptors, memory
 
 
 def broken(sample):
@@ -149,23 +150,31 @@ class Played:
         return frames
 
 
-def test_a_discarded_batch_returns_its_slots(tmp_path):
-    """In the daemon's buffer and in the worker's."""
+def played(tmp_path):
+    """A pool of one worker that the test controls, in front of a stream: worker, pool, peer."""
     context = Played()
     pool = Pool(None, 1, 2, context)
     peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
     pool.attach(peer.stream)
+    return context, pool, peer
+
+
+@pytest.mark.parametrize("made", [False, True])
+def test_a_discarded_batch_returns_its_slots(tmp_path, made):
+    """In the daemon's buffer and in the worker's, whether it was made before or is made after."""
+    context, pool, peer = played(tmp_path)
     pool.seek(0)
     peer.batch(1, 0, [(0, 0, 10)], [5])
     pool.start()
     assert [kind for kind, _ in context.heard()] == [_worker.CANCEL, _worker.TASK]
+    result = RESULT_HEAD.pack(1, 1, 0) + BUFFER.pack(3, 0, 0, 100) + b"pickled"
+    if made:
+        context.connection.send(protocol.encode(_worker.RESULT, result))
+        pool.start()
     pool.seek(50)
     assert [kind for kind, _ in context.heard()] == [_worker.CANCEL]
-    context.connection.send(
-        protocol.encode(
-            _worker.RESULT, RESULT_HEAD.pack(1, 1, 0) + BUFFER.pack(3, 0, 0, 100) + b"pickled"
-        )
-    )
+    if not made:
+        context.connection.send(protocol.encode(_worker.RESULT, result))
     peer.batch(2, 50, [(0, 0, 10)], [6])
     pool.start()
     assert [frame[0] for frame in context.heard()] == [_worker.FREE, _worker.TASK]
@@ -176,10 +185,7 @@ def test_a_discarded_batch_returns_its_slots(tmp_path):
 
 def test_renewing_workers_returns_the_daemons_slots(tmp_path):
     """Those that a worker held when it was ended, after a loop was left by break."""
-    context = Played()
-    pool = Pool(None, 1, 2, context)
-    peer = Peer(str(tmp_path), pool.on_segment, pool.on_drop)
-    pool.attach(peer.stream)
+    context, pool, peer = played(tmp_path)
     pool.seek(0)
     for position in (0, 1):
         peer.batch(1, position, [(0, 0, 10)], [5 + position])
@@ -189,6 +195,50 @@ def test_renewing_workers_returns_the_daemons_slots(tmp_path):
     peer.stream.return_slots()
     assert peer.heard()[-1] == ("ACK", 1, protocol.NO_BATCH, 0, [5, 6])
     pool.close(), peer.close()
+
+
+def test_a_wait_for_the_daemon_is_told_to_it_and_returns_slots(tmp_path):
+    context, pool, peer = played(tmp_path)
+    pool.seek(0)
+    peer.stream.free(protocol.U32.pack(7))
+    with pytest.raises(StallTimeoutError):
+        pool.next(timeout=1e-9)
+    assert peer.heard() == [
+        ("ITERATE", 1, 0, 0),
+        ("WAIT", 1),
+        ("ACK", 1, protocol.NO_BATCH, 0, [7]),
+    ]
+    pool.close(), peer.close(), context.connection.close()
+
+
+def test_workers_that_end_with_their_epoch_get_no_batch_of_the_next(tmp_path):
+    context, pool, peer = played(tmp_path)
+    pool.renew(1)
+    pool.seek(0)
+    for position in range(2):  # it may have both at once
+        peer.batch(1, position, [(0, 0, 10)], [position])
+    pool.start()
+    assert [kind for kind, _ in context.heard()].count(_worker.TASK) == 1
+    pool.close(), peer.close(), context.connection.close()
+
+
+def test_batches_of_workers_after_another_ranks_stop_are_not_yielded(tmp_path):
+    context, pool, peer = played(tmp_path)
+    fd = peer.segment(0, 4096, protocol.WRITABLE | protocol.RETURNS)
+    pool.seek(0)
+    for position in range(2):
+        peer.batch(1, position, [(0, 0, 10)], [position])
+    pool.start()
+    for task in (1, 2):
+        result = RESULT_HEAD.pack(task, 0, 0) + b"pickled"
+        context.connection.send(protocol.encode(_worker.RESULT, result))
+    pool.next()
+    stop = protocol.U64.pack(2)  # the batches from the second on
+    os.pwrite(fd, stop, 4096 + PAGE - len(stop))
+    peer.fail(1, "rank 1 stopped")
+    with pytest.raises(SampleError, match="rank 1 stopped"):
+        pool.next()
+    pool.close(), peer.close(), context.connection.close()
 
 
 class Task:
@@ -262,6 +312,38 @@ def test_a_worker_drops_a_segment_after_the_batches_before():
     task.ask(3, [(1, 0, 5)])
     assert isinstance(task.answer(), KeyError)  # and so the drops before have been seen to
     assert not task.worker._segments
+    task.close()
+
+
+def test_a_worker_skips_batches_that_were_given_up():
+    made = []
+    task = Task(lambda view: made.append(bytes(view)))
+    task.segment(1, b"abc")
+    task.connection.send(protocol.encode(_worker.CANCEL, protocol.U64.pack(2)))
+    for number in (1, 2, 3):
+        task.ask(number, [(1, number - 1, 1)])
+    task.answer()
+    assert made == [b"c"]
+    task.close()
+
+
+def test_a_workers_memory_for_a_batch_that_failed_is_used_again():
+    failing = [True]
+
+    def stack(batch, place):
+        memory, offset = place.reserve(1000)
+        if failing:
+            failing.pop()
+            raise LookupError("no batch")
+        return torch.frombuffer(memory, dtype=torch.uint8, count=1000, offset=offset)
+
+    task = Task(bytes, stack)
+    task.segment(1, b"abc")
+    for number in (1, 2):
+        task.ask(number, [(1, 0, 3)])
+    assert isinstance(task.answer(), LookupError)
+    assert len(task.answer()) == 1000
+    assert len(task.slots) == 1
     task.close()
 
 

@@ -47,6 +47,7 @@ class _Limit:
     def __exit__(self, *_):
         self._over = True
         self._timer.cancel()
+        self._timer.join()  # its signal would end the process if the former handler were back
         signal.signal(_SIGNAL, self._before)
 
     def _expire(self):

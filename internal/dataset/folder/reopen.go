@@ -44,7 +44,8 @@ func (f *Folder) reopen(ctx context.Context, was *tree.Root, err error) error {
 
 // openAgain opens the root that is now at the path. It must hold the same dataset: the contents
 // that the dataset's version covers are compared. Stamps are not, because inode numbers may change
-// when a file system is remounted.
+// when a file system is remounted. If none of these files is there, the mount point may be bare for
+// the moment: that is no dataset.
 func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, error) {
 	var view *dataset.View
 	if was.Foreign() {
@@ -62,8 +63,8 @@ func (f *Folder) openAgain(ctx context.Context, was *tree.Root) (*tree.Root, err
 		return nil, err
 	}
 	digests, _, err := contents(ctx, r, f.index, func() *caller { return new(caller) })
-	if _, same := dataset.SameContents(digests, f.index.Contents()); err == nil && !same {
-		err = fmt.Errorf("another dataset is mounted at %s now", printable.Name(f.path))
+	if why := dataset.Recognise(digests, f.index.Contents()); err == nil && why != nil {
+		err = fmt.Errorf("%w at %s now", why, printable.Name(f.path))
 	}
 	if err != nil {
 		r.Close()

@@ -2,8 +2,6 @@ package link
 
 import (
 	"bytes"
-	"encoding/binary"
-	"hash/crc32"
 	"io"
 	"math/rand/v2"
 	"net"
@@ -13,40 +11,11 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/exchange/exchangetest"
 	"github.com/hdmlp/hdmlp/internal/exchange/wire"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
-
-// script is a connection whose peer sends a script and reads nothing.
-type script struct {
-	io.Reader
-	net.Conn
-}
-
-func (s script) Read(b []byte) (int, error)       { return s.Reader.Read(b) }
-func (s script) Write(b []byte) (int, error)      { return len(b), nil }
-func (s script) Close() error                     { return nil }
-func (s script) SetDeadline(time.Time) error      { return nil }
-func (s script) SetReadDeadline(time.Time) error  { return nil }
-func (s script) SetWriteDeadline(time.Time) error { return nil }
-
-// resealed corrects the checksums of the complete frames in b: a fuzzer does not find valid
-// checksums, but has to reach the code after their verification.
-func resealed(b []byte) []byte {
-	b = bytes.Clone(b)
-	for at := 0; len(b)-at >= wire.HeaderSize; {
-		end := at + wire.HeaderSize + int(binary.LittleEndian.Uint32(b[at+12:]))
-		if end > len(b) {
-			break
-		}
-		payload := digest.Of(b[at+wire.HeaderSize : end])
-		binary.LittleEndian.PutUint32(b[at+16:],
-			crc32.Update(payload, crc32.MakeTable(crc32.Castagnoli), b[at:at+16]))
-		at = end
-	}
-	return b
-}
 
 // filling is the payload of large samples in FuzzClient. It is not part of the fuzzer's inputs,
 // which have to stay small.
@@ -126,9 +95,9 @@ func FuzzClient(f *testing.F) {
 		socket, reseal := habits&1 != 0, habits&2 != 0
 		b = append(bytes.Clone(b), filling[:min(int(fill), len(filling))]...)
 		if reseal {
-			b = resealed(b)
+			b = exchangetest.Resealed(b)
 		}
-		var conn net.Conn = script{Reader: &pieces{bytes.NewReader(b), int(piece)}}
+		var conn net.Conn = exchangetest.Script{Reader: &pieces{bytes.NewReader(b), int(piece)}}
 		if socket { // which is read with readv
 			conn = say(t, ln, b)
 		}

@@ -4,15 +4,11 @@ import (
 	"bytes"
 	"encoding/hex"
 	"errors"
-	"flag"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/digest"
+	"github.com/hdmlp/hdmlp/internal/goldentest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "rewrite the files in testdata")
 
 // golden returns the frames of docs/FORMATS.md, one of each kind.
 func golden() map[string][]byte {
@@ -34,19 +30,7 @@ func golden() map[string][]byte {
 // TestFramesMatchGoldenFiles: the encoding does not change within a version.
 func TestFramesMatchGoldenFiles(t *testing.T) {
 	for name, b := range golden() {
-		file := filepath.Join("testdata", name+".hex")
-		if *rewrite {
-			if err := os.WriteFile(file, []byte(hex.Dump(b)), 0o644); err != nil {
-				t.Fatal(err)
-			}
-		}
-		want, err := os.ReadFile(file)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got := hex.Dump(b); got != string(want) {
-			t.Errorf("%s is\n%s, not\n%s", name, got, want)
-		}
+		goldentest.Compare(t, name+".hex", hex.Dump(b))
 	}
 }
 

@@ -4,38 +4,14 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-
+	"github.com/hdmlp/hdmlp/internal/goldentest"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 	"github.com/hdmlp/hdmlp/internal/simulate/render/rendertest"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the golden files anew")
-
-// golden compares with a golden file.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *rewrite {
-		if err := os.WriteFile(path, got, 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s: -want +got\n%s", name, diff)
-	}
-}
 
 func TestTable(t *testing.T) {
 	for name, test := range map[string]struct {
@@ -52,7 +28,7 @@ func TestTable(t *testing.T) {
 		if err := test.report.Table(&b, test.options); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, b.Bytes())
+		goldentest.Compare(t, name, b.String())
 		if test.options.Colour {
 			continue
 		}
@@ -81,7 +57,7 @@ func TestJSON(t *testing.T) {
 	if err := rendertest.Sample().JSON(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "report.json.golden", b.Bytes())
+	goldentest.Compare(t, "report.json.golden", b.String())
 	b.Reset()
 	if err := rendertest.Swept(2).JSON(&b); err != nil {
 		t.Fatal(err)
@@ -112,7 +88,7 @@ func TestCSV(t *testing.T) {
 		if err := r.CSV(&b); err != nil {
 			t.Fatal(err)
 		}
-		golden(t, name, b.Bytes())
+		goldentest.Compare(t, name, b.String())
 		lines, err := csv.NewReader(&b).ReadAll()
 		if err != nil || len(lines) != 1+5*len(r.Points) {
 			t.Errorf("%d lines, %v", len(lines), err)

@@ -15,14 +15,10 @@ import (
 )
 
 // recorded is a disk that records what changes it. Its space is practically unlimited.
-type recorded struct{ *crashtest.Recorder }
+type recorded struct{ crashtest.Disk[disk.File] }
 
-func (d recorded) Open(dir int, name, path string, flags int) (disk.File, error) {
-	f, err := d.Recorder.Open(dir, name, path, flags)
-	if err != nil {
-		return nil, err // not a nil *crashtest.File
-	}
-	return f, nil
+func record(r *crashtest.Recorder) recorded {
+	return recorded{crashtest.Disk[disk.File]{Recorder: r}}
 }
 
 func (d recorded) Free(dir int) (free, total int64, err error) { return big{}.Free(dir) }
@@ -119,7 +115,7 @@ func TestCrashes(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, process := range processes {
-				process(t, recorded{r}, dir)
+				process(t, record(r), dir)
 			}
 			sets := first // checking a dataset that no process uses would take time
 			if name == "another dataset" {
@@ -146,7 +142,7 @@ func TestCrashesInARow(t *testing.T) {
 		}
 		drop := random.Perm(crashSamples)[:random.IntN(4)]
 		put := random.Perm(crashSamples)[:random.IntN(crashSamples)]
-		job(1+random.Int64N(crashSamples), crashSets, drop, put)(t, recorded{r}, dir)
+		job(1+random.Int64N(crashSamples), crashSets, drop, put)(t, record(r), dir)
 		dir = t.TempDir()
 		tried := 0
 		states, err := r.Explore(3, random.Uint64(), func(path string) error {

@@ -15,17 +15,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/wholefile"
 )
 
-// recorded is a disk that records what changes it.
-type recorded struct{ *crashtest.Recorder }
-
-func (d recorded) Open(dir int, name, path string, flags int) (wholefile.File, error) {
-	f, err := d.Recorder.Open(dir, name, path, flags)
-	if err != nil {
-		return nil, err // not a nil *crashtest.File
-	}
-	return f, nil
-}
-
 // silent ignores system calls.
 type silent struct{}
 
@@ -70,7 +59,7 @@ func TestCrashesLeaveWholeIndices(t *testing.T) {
 	r, err := crashtest.New(root)
 	do(t, err)
 	for _, index := range indices {
-		do(t, withFiles(root, recorded{r}, writes(index)))
+		do(t, withFiles(root, crashtest.Disk[wholefile.File]{Recorder: r}, writes(index)))
 	}
 	states, err := r.Explore(50, 1, func(root string) error {
 		return withFiles(root, nil, func(f *indexfile.Files) error {
