@@ -255,22 +255,6 @@ func (c *Cache) SourceReads() (samples, bytes int64) {
 	return c.sourceSamples.Load(), c.sourceBytes.Load()
 }
 
-// Written returns what was written to class j (from 0) since the cache was made; nil: nothing, or it
-// is in memory.
-func (c *Cache) Written(j int) *stats.Written {
-	w := c.classes[j].writer
-	if w == nil {
-		return nil
-	}
-	s := w.Meter().Speed(time.Now())
-	if s.Samples == 0 {
-		return nil
-	}
-	return &stats.Written{
-		Amount: stats.Amount{Samples: s.Samples, Bytes: s.Bytes}, Busy: s.Busy,
-	}
-}
-
 // Speeds returns the read statistics of every tier, including copies out of classes.
 func (c *Cache) Speeds() []stats.Speed {
 	out, now := make([]stats.Speed, len(c.meters)), time.Now()

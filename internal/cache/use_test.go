@@ -123,8 +123,5 @@ func TestFillSkipsHeldSamples(t *testing.T) {
 			t.Errorf("%d samples are held, and %d copies were read", len(g.stores[0].Held()),
 				file.Samples)
 		}
-		if wrote := g.cache.Written(0); wrote == nil || wrote.Samples != 4 || wrote.Bytes == 0 {
-			t.Errorf("what was written: %+v, want 4 samples", wrote)
-		}
 	})
 }

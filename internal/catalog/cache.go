@@ -10,6 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -161,7 +162,8 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		if e.cache != nil {
 			did := e.cache.Reader(j).Hangs(time.Now())
 			report.Silent, report.Hangs = did.Silent.Seconds(), hangs(did)
-			report.Written = e.cache.Written(j)
+			_, writes := e.cache.Meters()
+			report.Written = written(writes[c.Name])
 		}
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			report.Returned = returned(in)
@@ -169,6 +171,20 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		out = append(out, report)
 	}
 	return out
+}
+
+// written describes what was written to a class; nil: nothing, or it is in memory.
+func written(m *meter.Meter) *stats.Written {
+	if m == nil {
+		return nil
+	}
+	s := m.Speed(time.Now())
+	if s.Samples == 0 {
+		return nil
+	}
+	return &stats.Written{
+		Amount: stats.Amount{Samples: s.Samples, Bytes: s.Bytes}, Busy: s.Busy,
+	}
 }
 
 // hangs describes how often a class has not responded; nil: it always has.
