@@ -10,7 +10,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/cache"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
-	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/stats"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 )
@@ -162,8 +161,9 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		if e.cache != nil {
 			did := e.cache.Reader(j).Hangs(time.Now())
 			report.Silent, report.Hangs = did.Silent.Seconds(), hangs(did)
-			_, writes := e.cache.Meters()
-			report.Written = written(writes[c.Name])
+			if _, writes := e.cache.Meters(); writes[c.Name] != nil {
+				report.Written = written(writes[c.Name].Speed(time.Now()))
+			}
 		}
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			report.Returned = returned(in)
@@ -173,12 +173,8 @@ func (d *Dataset) Reports() (out []stats.Class) {
 	return out
 }
 
-// written describes what was written to a class; nil: nothing, or it is in memory.
-func written(m *meter.Meter) *stats.Written {
-	if m == nil {
-		return nil
-	}
-	s := m.Speed(time.Now())
+// written describes what was written to a class; nil: nothing was.
+func written(s stats.Speed) *stats.Written {
 	if s.Samples == 0 {
 		return nil
 	}
