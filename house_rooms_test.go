@@ -106,6 +106,9 @@ clustersim/machine: dataset storageclass storageclass/memory storageclass/file
 clustersim/process: request stage node
 clustersim: networktest dataset request assembly clustersim/script clustersim/judge
     clustersim/origin clustersim/faultdisk clustersim/machine clustersim/process
+clustersim/scale/footprint:
+clustersim/scale: audit networktest stats perfmodel dataset placement lockstep coordinator
+    clustersim/scale/footprint
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats

@@ -58,7 +58,7 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		"", "{", `{"node":9}`, `{"node":-1}`, `{"node":1,"from":3}`,
 		`{"node":1,"version":9,"from":40,"bits":"AAAA"}`,
 	} {
-		if all[0].answerAway(t.Context(), text) != nil {
+		if all[0].hear([]byte(tellAway + " " + text)) {
 			t.Errorf("%q was accepted", text)
 		}
 	}
@@ -66,7 +66,7 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		t.Error("an invalid set has an effect")
 	}
 	all[0].o.Index = index(t, 41, 0) // of which the set has 48 bits
-	if all[0].answerAway(t.Context(), `{"node":1,"version":9,"bits":"AAAAAAAA"}`) == nil {
+	if !all[0].hear([]byte(tellAway + ` {"node":1,"version":9,"bits":"AAAAAAAA"}`)) {
 		t.Error("a set that ends with the last sample's byte is refused")
 	}
 }

@@ -42,12 +42,13 @@ func TestReportsOfAllNodes(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"{", `{"node":-1}`, `{"node":3}`, `{"node":0}`} {
-		if c[0].answer(t.Context(), askFinal+" "+text) != nil {
+		if c[0].hear([]byte(tellFinal + " " + text)) {
 			t.Errorf("%s was taken in", text)
 		}
 	}
 	c[2].Leave(batches(99))
-	for n, want := range map[int]int64{2: 99, 1: 11} { // node 1 leaves without final figures
+	for n := 2; n > 0; n-- {
+		want := map[int]int64{1: 11, 2: 99}[n] // node 1 leaves without final figures
 		c[n].Close()
 		proctest.Until(t, "the node is gone", func() bool { return !c[0].Alive(n) })
 		if r := c[0].Reports(t.Context(), batches(5))[n]; r.Responding || r.Batches != want ||
@@ -96,7 +97,7 @@ func TestAuditHasThePartsOfAllNodes(t *testing.T) {
 		t.Error(why)
 	}
 	c[1].mu.Lock()
-	if told := c[1].told[nodeEpoch{2, 7}]; len(told) != 2 {
+	if told := c[1].told[7][2]; len(told) != 2 {
 		t.Errorf("node 0 has told node 1 %+v of node 2", told)
 	}
 	c[1].mu.Unlock()
