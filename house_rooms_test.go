@@ -135,7 +135,7 @@ placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: crashtest dataset/folder
 devcluster: crashtest proctest
 wholefile: crashtest
-dataset/folder: dataset/sourcetest dataset/retry
+dataset/folder: dataset/sourcetest dataset/retry proctest
 storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: crashtest storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
@@ -150,7 +150,7 @@ simulate/render: goldentest simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
-job: dataset
+job: dataset storageclass cache/cachetest
 coordinator: proctest digest perfmodel networktest
 node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
