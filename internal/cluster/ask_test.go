@@ -238,7 +238,9 @@ func TestNodeThatConnectsAgainIsNotWaitedFor(t *testing.T) {
 	d.hub.mu.Unlock()
 	for _, p := range nodes[:2] {
 		_ = d.hub.receive(p, answerOf(round, "x"))
-		_ = d.hub.receive(p, &pb.Message{Kind: &pb.Message_Heard{Heard: &pb.Heard{Round: round + 1}}})
+		_ = d.hub.receive(p, &pb.Message{Kind: &pb.Message_Heard{
+			Heard: &pb.Heard{Round: round + 1},
+		}})
 	}
 	d.said = nil
 	again := d.participant(2, "a", 3)
