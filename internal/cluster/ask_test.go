@@ -225,8 +225,8 @@ func TestNodesThatAskTheSameShareTheAnswers(t *testing.T) {
 	d.expect(t, "node 0 is late", "1.a <- Part", "1.a <- Gathered missing [0 2]")
 }
 
-// TestNodeThatConnectsAgainIsNotWaitedFor: it was asked and told on its former stream, which nothing
-// comes on any more; what it then says on its new one counts for what it is asked then.
+// TestNodeThatConnectsAgainIsNotWaitedFor: it was asked and told on its former stream, on which
+// nothing comes any more. Later questions go to its new one.
 func TestNodeThatConnectsAgainIsNotWaitedFor(t *testing.T) {
 	d, nodes := runningHarness(t, 3)
 	question := &pb.Message{Kind: &pb.Message_Question{Question: &pb.Question{Id: 7, What: "w"}}}
