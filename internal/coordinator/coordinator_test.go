@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/breaker"
+	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/exchange"
@@ -291,5 +292,18 @@ func TestMeetingFollowsLauncherAndLoader(t *testing.T) {
 		} else if err != nil || host != c.host || port != c.want {
 			t.Errorf("%+v: %s, %d, %v", c, host, port, err)
 		}
+	}
+}
+
+// TestAnotherProtocolIsAMismatch checks that a process is told what differs, and both versions.
+func TestAnotherProtocolIsAMismatch(t *testing.T) {
+	err := clusterError(3, &cluster.VersionError{
+		Node: 3, Address: "node 0 (a:1)", Mine: 2, Theirs: 1,
+	})
+	var e *failure.Error
+	if !errors.As(err, &e) || e.Kind != failure.Mismatch || e.Details["key"] != "control protocol" ||
+		e.Details["mine"] != uint32(2) || e.Details["theirs"] != uint32(1) ||
+		!strings.Contains(e.Message, "node 0 (a:1) speaks version 1") {
+		t.Errorf("%+v", e)
 	}
 }

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,15 +15,13 @@ import (
 // second one too.
 func TestStopBeforeLeavingIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // until a probe in progress has ended
 		network, told := networktest.New(), make(chan error, 2)
-		nodes := formed(t, 2, func(o *Options) {
-			o.Network, o.Address = network.Host(fmt.Sprintf("10.0.0.%d", o.Node+1)), "10.0.0.1:6000"
+		nodes, _ := formedOver(t, network, 2, func(o *Options) {
 			if o.Node == 1 {
 				o.Stops = lockstep.New(1, "host", func(err error) { told <- err })
 			}
 		})
-		network.Set("10.0.0.2", "10.0.0.1", networktest.Link{Delay: time.Second})
+		network.Set(at(1), at(0), networktest.Link{Delay: time.Second})
 		for i := range 2 {
 			run := nodes[0].o.Stops.Begin(0, 0, func() {}, func(int) {})
 			_ = run.End(errors.New("a fault"), false)
