@@ -17,8 +17,9 @@
 #                     given (MINUTES=10, SEED=1: the schedule; ROUND=3 ROUNDS=1: which rounds of it)
 # make mutants        plants defects of one line and reports which no test finds (N=150 of them,
 #                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node:
-#                     whose tests have to find them; OWN=1: those of the rooms alone, which is
-#                     much faster); continues where it was interrupted
+#                     whose tests have to find them, FLAGS='-seeds 400' for these, NORACE=1:
+#                     without the race detector; OWN=1: those of the rooms alone, which is much
+#                     faster); continues where it was interrupted
 # make scale          what the control messages of 4 to 1,024 nodes cost, in virtual time, into
 #                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes; 1,024
 #                     take 10 GB of memory and about 10 minutes of 2 processors)
@@ -188,7 +189,7 @@ mutants: build/test.stamp
 	mkdir -p build/mutants && $(GO) build -o build/mutants/mutants ./bench/mutants
 	build/mutants/mutants $(addprefix -n ,$(N)) $(addprefix -seed ,$(SEED)) \
 		$(addprefix -room ,$(ROOM)) $(addprefix -suites ,$(SUITES)) $(if $(OWN),-own) \
-		$(if $(ONLY),-only '$(ONLY)')
+		$(if $(ONLY),-only '$(ONLY)') $(if $(FLAGS),-flags '$(FLAGS)') $(if $(NORACE),-norace)
 
 scale: build/bench.stamp | build/go.stamp
 	$(GO) test ./internal/clustersim/scale -count 1 -timeout 0 -v -run '^TestScale$$' \

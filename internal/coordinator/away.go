@@ -12,7 +12,7 @@ import (
 // from the source instead of asking in vain. The whole set is sent whenever it has changed, so a
 // node that was cut off catches up, and the latest message is all that counts.
 type away struct {
-	changed chan struct{} // receives a token when the set has changed
+	changed chan struct{} // receives a token when the set has changed, or a node is back
 
 	mu      sync.Mutex // guards the following
 	bits    []byte     // by sample
@@ -91,8 +91,8 @@ func (a *away) get() ([]byte, int) {
 	return slices.Clone(a.bits), a.version
 }
 
-// broadcastAway tells the other nodes of the samples that were given back, whenever these change,
-// until ctx ends.
+// broadcastAway tells the other nodes of the samples that were given back, whenever these change or
+// a node comes back, until ctx ends.
 func (c *Coordinator) broadcastAway(ctx context.Context) {
 	heard := make([]int, c.nodes()) // by node, the version that it received last
 	var again <-chan time.Time
@@ -107,6 +107,9 @@ func (c *Coordinator) broadcastAway(ctx context.Context) {
 		}
 		again = nil
 		bits, version := c.away.get()
+		if !c.untold(heard, version) {
+			continue // a node is back that knows the set
+		}
 		told := c.tellAway(ctx, bits, version)
 		for n := range heard {
 			if told[n] {

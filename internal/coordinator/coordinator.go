@@ -154,6 +154,7 @@ func (c *Coordinator) connect() {
 func (c *Coordinator) note(node int, there bool) {
 	if there {
 		c.clients[node].Reconnect()
+		c.away.notify() // while it was gone it was not told of changes
 	}
 	c.peers.SetAlive(node, there)
 	c.watch.Lock()

@@ -3,7 +3,6 @@ package coordinator
 import (
 	"context"
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,27 +12,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/networktest"
 )
 
-func at(node int) string { return fmt.Sprintf("10.0.0.%d", node+1) }
-
-// formedOver is formed over a network in memory, in a synctest bubble.
-func formedOver(t *testing.T, network *networktest.Network, nodes int,
-	change func(*Options),
-) (c []*Coordinator, hosts []*networktest.Host) {
-	t.Helper()
-	t.Cleanup(func() { time.Sleep(time.Minute) }) // until a probe in progress has ended
-	hosts = make([]*networktest.Host, nodes)
-	return formed(t, nodes, func(o *Options) {
-		hosts[o.Node] = network.Host(at(o.Node))
-		o.Network, o.Address = hosts[o.Node], at(0)+":6000"
-		change(o)
-	}), hosts
-}
-
 // TestNode0DiesDuringAuditAndGather checks that both end for the other nodes, and say why.
 func TestNode0DiesDuringAuditAndGather(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // until a probe in progress has ended
 		network := networktest.New()
-		c, hosts := formedOver(t, network, 3, func(o *Options) {
+		var zero *networktest.Host
+		c := formed(t, 3, on(network), func(o *Options) {
+			if o.Node == 0 {
+				zero = o.Network.(*networktest.Host)
+			}
 			o.Local.(*local).parts = func(ctx context.Context, _ int) ([]audit.Part, error) {
 				<-ctx.Done() // its ranks do not come to the end
 				return nil, ctx.Err()
@@ -55,7 +43,7 @@ func TestNode0DiesDuringAuditAndGather(t *testing.T) {
 		}()
 		synctest.Wait()
 		began := time.Now()
-		network.Kill(hosts[0])
+		network.Kill(zero)
 		if err := <-gathered; err == nil {
 			t.Error("node 2 gathers without node 0")
 		}
@@ -73,18 +61,20 @@ func TestNode0DiesDuringAuditAndGather(t *testing.T) {
 // once it has connected again.
 func TestStopIsToldAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // until a probe in progress has ended
+		const zero, two = "10.0.0.1", "10.0.0.3"
 		network, told := networktest.New(), make(chan error, 1)
-		c, _ := formedOver(t, network, 3, func(o *Options) {
+		c := formed(t, 3, on(network), func(o *Options) {
 			if o.Node == 2 {
 				o.Stops = lockstep.New(2, "host", func(err error) { told <- err })
 			}
 		})
-		network.Set(at(0), at(2), networktest.Link{Cut: true})
+		network.Set(zero, two, networktest.Link{Cut: true})
 		run := c[1].o.Stops.Begin(2, 0, func() {}, func(int) {})
 		_ = run.End(errors.New("a fault"), false)
 		time.Sleep(time.Second) // node 0 has sent it
-		network.Reset(at(0), at(2))
-		network.Set(at(0), at(2), networktest.Link{})
+		network.Reset(zero, two)
+		network.Set(zero, two, networktest.Link{})
 		synctest.Wait()
 		select {
 		case <-told:

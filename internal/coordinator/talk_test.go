@@ -136,8 +136,12 @@ func TestInvalidAuditPartsAreIgnored(t *testing.T) {
 	if len(c.told[5][1]) != 2 {
 		t.Errorf("stored %v", c.told)
 	}
-	hear(5+audit.Kept, nil)
-	if len(c.told[5]) > 0 {
+	hear(6, map[int][]audit.Part{1: {{Rank: 2, From: 4}, {Rank: 3}}})
+	if len(c.told[6][1]) != 2 { // it began after the last step
+		t.Errorf("stored %v", c.told)
+	}
+	hear(6+audit.Kept, nil)
+	if len(c.told[5])+len(c.told[6]) > 0 {
 		t.Errorf("still stored %v", c.told)
 	}
 	for _, text := range []string{"audit {", "audit", "something else"} {
