@@ -210,3 +210,17 @@ func TestRoundsAreLimited(t *testing.T) {
 		t.Error(fmt.Errorf("after the end of one: %w", err))
 	}
 }
+
+// TestRefusalsAreValidTexts: whatever an unauthenticated side has said, the nodes that wait are
+// sent why it was refused.
+func TestRefusalsAreValidTexts(t *testing.T) {
+	d := newHarness(2)
+	one := d.participant(1, "a", 2)
+	d.hub.attach(one)
+	d.hub.refuse("10.0.0.9:1", errors.New("bad certificate \xff\xfe"))
+	d.fireTimers()
+	refused := last(one).GetStatus().GetRefused()
+	if _, err := proto.Marshal(last(one)); err != nil || len(refused) != 1 {
+		t.Errorf("%q, %v", refused, err)
+	}
+}
