@@ -62,6 +62,25 @@ func TestTLSFailuresNameTheirCause(t *testing.T) {
 	}
 }
 
+// TestOnlyTheFirstByteSaysThatItIsTLS checks that a connection without TLS may carry any bytes after
+// its first ones.
+func TestOnlyTheFirstByteSaysThatItIsTLS(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	go func() {
+		defer far.Close()
+		for _, text := range []string{"first", "\x16second"} {
+			if _, err := io.WriteString(far, text); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	got, err := io.ReadAll(&acceptedConn{Conn: near})
+	if err != nil || string(got) != "first\x16second" {
+		t.Errorf("%q, %v", got, err)
+	}
+}
+
 // TestRelayIsDetected: where certificates prove nothing, a relay between two nodes cannot pass the
 // handshake.
 func TestRelayIsDetected(t *testing.T) {
