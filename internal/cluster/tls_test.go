@@ -62,8 +62,8 @@ func TestTLSFailuresNameTheirCause(t *testing.T) {
 	}
 }
 
-// TestOnlyTheFirstByteSaysThatItIsTLS checks that a connection without TLS may carry any bytes after
-// its first ones.
+// TestOnlyTheFirstByteSaysThatItIsTLS checks that a connection without TLS may carry any bytes
+// after its first ones.
 func TestOnlyTheFirstByteSaysThatItIsTLS(t *testing.T) {
 	near, far := net.Pipe()
 	defer near.Close()
