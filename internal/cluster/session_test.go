@@ -101,6 +101,32 @@ func TestHandshakeAcceptsOnlyValidProofs(t *testing.T) {
 	_ = zero
 }
 
+// TestNoncesHaveTheirLength checks that neither side takes part in a handshake with a nonce that is
+// shorter or longer than it should be: one that is guessed makes a proof that can be replayed.
+func TestNoncesHaveTheirLength(t *testing.T) {
+	for what, change := range map[string]func([]byte) []byte{
+		"none":   func([]byte) []byte { return nil },
+		"short":  func(b []byte) []byte { return b[1:] },
+		"longer": func(b []byte) []byte { return append(b, 0) },
+	} {
+		for side := range 2 {
+			node, zero := pipes()
+			[]*pipe{node, zero}[side].change = func(f *pb.Frame) {
+				if h := f.GetHello(); h != nil {
+					h.Nonce = change(h.Nonce)
+				}
+				if h := f.GetChallenge(); h != nil {
+					h.Nonce = change(h.Nonce)
+				}
+			}
+			_, _, nodeErr, zeroErr := shake(node, zero, secret, secret)
+			if err := []error{zeroErr, nodeErr}[side]; !errors.Is(err, errHandshake) {
+				t.Errorf("%s, sent by %d: %v", what, side, err)
+			}
+		}
+	}
+}
+
 // TestOnlyAProvedNodeIsAdmitted: proved is called once for a node with a valid proof, and for no
 // other.
 func TestOnlyAProvedNodeIsAdmitted(t *testing.T) {

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/identity/identitytest"
 )
 
@@ -59,6 +60,39 @@ func TestTLSFailuresNameTheirCause(t *testing.T) {
 				t.Errorf("node 0: %v", errs[0])
 			}
 		})
+	}
+}
+
+// TestClientWithTLSIsRefused checks that a node without TLS ends a connection with it, and that both
+// sides learn why.
+func TestClientWithTLSIsRefused(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused string
+	l := &tlsListener{
+		admission.Listen(listener, pendingLimits(2, greetingBytes)), nil,
+		func(_, why string) { refused = why },
+	}
+	defer l.Close()
+	dialled := make(chan error, 1)
+	go func() {
+		_, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		dialled <- err
+	}()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n, err := c.Read(make([]byte, 100)); n != 0 || !errors.Is(err, errHandshake) ||
+		refused != onlyThere {
+		t.Errorf("read %d bytes, %v; refused: %q", n, err, refused)
+	}
+	var alert *net.OpError
+	if err := <-dialled; !errors.As(err, &alert) || alert.Op != "remote error" {
+		t.Errorf("the client is told %v", err)
 	}
 }
 
