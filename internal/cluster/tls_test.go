@@ -63,8 +63,8 @@ func TestTLSFailuresNameTheirCause(t *testing.T) {
 	}
 }
 
-// TestClientWithTLSIsRefused checks that a node without TLS ends a connection with it, and that both
-// sides learn why.
+// TestClientWithTLSIsRefused checks that a node without TLS ends a connection with it, and that
+// both sides learn why.
 func TestClientWithTLSIsRefused(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
