@@ -96,6 +96,46 @@ func TestClientWithTLSIsRefused(t *testing.T) {
 	}
 }
 
+// one is a listener that accepts a connection, and no other.
+type one struct {
+	net.Listener
+	conn net.Conn
+}
+
+func (o *one) Accept() (net.Conn, error) {
+	if o.conn == nil {
+		return nil, net.ErrClosed
+	}
+	c := o.conn
+	o.conn = nil
+	return c, nil
+}
+
+// TestAcceptedConnectionFailsAsTheOneBelow checks the errors of a connection that ends before it
+// has sent anything, is admitted after it was closed, and cannot be closed properly.
+func TestAcceptedConnectionFailsAsTheOneBelow(t *testing.T) {
+	near, far := net.Pipe()
+	why := errors.New("why")
+	l := &tlsListener{admission.Listen(&one{conn: stuck{near, why}},
+		pendingLimits(2, greetingBytes)), nil, func(_, why string) { t.Error(why) }}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	b := []byte{tlsHandshake}
+	if n, err := c.Read(b); n != 0 || err != io.EOF {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if err := c.Close(); err != why {
+		t.Errorf("closing: %v, want %v", err, why)
+	}
+	if err := c.(*acceptedConn).admit(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("admitted after it was closed: %v", err)
+	}
+	near.Close()
+}
+
 // TestOnlyTheFirstByteSaysThatItIsTLS checks that a connection without TLS may carry any bytes
 // after its first ones.
 func TestOnlyTheFirstByteSaysThatItIsTLS(t *testing.T) {
