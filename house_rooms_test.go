@@ -128,7 +128,7 @@ measure/survey: perfmodel dataset storageclass transform measure measure/loads m
 const allowedInTests = `
 remedy: access simulate
 placement: placement/policies placement/policytest
-placement/builder: placement/policytest
+placement/builder: perfmodel placement/policytest
 placement/policies: perfmodel placement/policytest
 placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
