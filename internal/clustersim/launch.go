@@ -141,6 +141,7 @@ func (l *launch) play(rank int) (complete bool) {
 	p, err := process.Open(ctx, process.Options{
 		Node: l.box(n).Node, Request: l.request(rank), Content: l.script.Delivered,
 		Label: l.script.Label, Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank),
+		Part: l.part(rank),
 	})
 	switch {
 	case ctx.Err() != nil:

@@ -132,7 +132,7 @@ func (l *launch) second(ctx context.Context) error {
 // twice opens the job again as a rank that has it open.
 func (l *launch) twice(rank int) {
 	p, err := process.Open(l.nodes[rank/l.Ranks], process.Options{
-		Node: l.box(rank / l.Ranks).Node, Request: l.request(rank),
+		Node: l.box(rank / l.Ranks).Node, Request: l.request(rank), Part: l.part(rank),
 	})
 	if err == nil {
 		p.Close()

@@ -68,6 +68,9 @@ func (r *chance) vary(s *Script) {
 	if r.often(15) {
 		s.Beside = pick(r, Same, Other)
 	}
+	if r.often(25) && !s.Has(network...) {
+		r.give(s)
+	}
 	for i := range s.Launches[:len(s.Launches)-1] {
 		s.Launches[i].Restart = !s.Launches[i].Crash && r.often(50)
 	}
@@ -93,6 +96,23 @@ func (r *chance) vary(s *Script) {
 		if !s.valid() {
 			s.Differs = ""
 		}
+	}
+}
+
+// network are the faults after which ranks that give orders may have to read by themselves.
+var network = []Kind{Cut, CutWay, Partition, Delay, Rate, Loss, Reset, Pause, Die}
+
+// give has processes give their orders, if all launches can have as many nodes and ranks.
+func (r *chance) give(s *Script) {
+	c := s.clone()
+	one := c.Launches[0]
+	for i := range c.Launches {
+		c.Launches[i].Nodes, c.Launches[i].Ranks, c.Launches[i].Late = one.Nodes, one.Ranks, nil
+	}
+	c.Shuffle, c.Scheme, c.Tail, c.DropLast, c.Subset = "given", "strided", "pad", false, 0
+	c.Batch = one.WorldSize() * r.between(1, 6)
+	if c.valid() {
+		*s = c
 	}
 }
 

@@ -24,12 +24,14 @@ type Script struct {
 	// Subset is how many samples the job reads, chosen by chance; 0: all.
 	Subset int `json:"subset,omitempty"`
 
-	Epochs   int    `json:"epochs"`
-	Batch    int    `json:"batch"` // samples of a step over all ranks
-	DropLast bool   `json:"drop_last,omitempty"`
-	Shuffle  string `json:"shuffle"`
-	Scheme   string `json:"scheme"`
-	Tail     string `json:"tail"`
+	Epochs   int  `json:"epochs"`
+	Batch    int  `json:"batch"` // samples of a step over all ranks
+	DropLast bool `json:"drop_last,omitempty"`
+	// Shuffle is as in requests. If it is "given", each rank gives its part of Given before it begins
+	// an epoch.
+	Shuffle string `json:"shuffle"`
+	Scheme  string `json:"scheme"`
+	Tail    string `json:"tail"`
 
 	Policy     string `json:"policy"` // "": the default
 	OnError    string `json:"on_error"`

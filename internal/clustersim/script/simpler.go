@@ -113,6 +113,12 @@ func (s *Script) valid() bool {
 			return false
 		}
 	}
+	if s.Shuffle == "given" && slices.ContainsFunc(s.Launches, func(l Launch) bool {
+		return s.Batch%l.WorldSize() != 0 || l.WorldSize() != s.Launches[0].WorldSize() ||
+			l.Nodes == 1 && l.Ranks > 1
+	}) {
+		return false
+	}
 	beyond := func(id int) bool { return id >= s.Samples }
 	return s.Subset <= s.Samples && (s.Differs == "" || s.Launches[0].WorldSize() > 1) &&
 		(s.Differs != TheSecret || s.Launches[0].Nodes > 1) &&
