@@ -25,8 +25,8 @@ func List(numbers []int) (*os.File, error) {
 	return f, err
 }
 
-// first adds the process's part of its first epoch to a request, as a list that it returns. The only
-// rank of a job also gives the sizes of the batches.
+// first adds the process's part of its first epoch to a request, as a list that it returns. The
+// only rank of a job also gives the sizes of the batches.
 func first(o *Options) (*os.File, error) {
 	given := *o.Request.Stream.Given
 	numbers := o.Part(given.First)

@@ -36,8 +36,8 @@ type Options struct {
 	// takes their batches again.
 	Decodes func(id int) bool
 	Hold    int // batches that are kept before they are returned
-	// Part returns the process's part of an epoch, which it gives before it begins the epoch; nil: the
-	// job draws its orders. Stream.Given of the request then has all but the number of samples.
+	// Part returns the process's part of an epoch, which it gives before it begins the epoch; nil:
+	// the job draws its orders. Stream.Given of the request has all but the number of samples.
 	Part func(epoch int) []int
 	// Lies has the process say in this epoch that it got other samples than it did; negative: never.
 	Lies int
