@@ -104,8 +104,9 @@ clustersim/faultdisk: storageclass/file/disk
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
 clustersim/process: request stage node
-clustersim: networktest dataset request assembly clustersim/script clustersim/judge
-    clustersim/origin clustersim/faultdisk clustersim/machine clustersim/process
+clustersim/plans: placement placement/policies planner clustersim/script
+clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
+    clustersim/faultdisk clustersim/machine clustersim/plans clustersim/process
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats

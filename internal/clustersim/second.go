@@ -9,7 +9,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/clustersim/origin"
 	"github.com/hdmlp/hdmlp/internal/clustersim/process"
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
-	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -21,24 +20,6 @@ const (
 	// most is how long it waits for a batch where nothing goes wrong.
 	most = time.Minute
 )
-
-// source returns the source as a node sees it.
-func (w *world) source(node int) dataset.Kind {
-	one := w.origin.Kind(node)
-	if w.script.Beside != script.Other {
-		return one
-	}
-	two := w.other.Kind(node)
-	return dataset.Kind{
-		Name: one.Name,
-		Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
-			if path == otherPath {
-				return two.Open(ctx, path, o)
-			}
-			return one.Open(ctx, path, o)
-		},
-	}
-}
 
 // another is the contents of the dataset of a second job.
 type another struct{ *script.Script }
@@ -55,10 +36,10 @@ func (o another) Content(id int) []byte {
 // newOrigins makes the sources.
 func (w *world) newOrigins() (err error) {
 	s := w.script
-	if w.origin, err = origin.New(s.Samples, s, s.Missing, s.Seed); err != nil {
+	if w.origin, err = origin.New(s.Samples, s, s.Missing, s.Seed, s.Takes.D()); err != nil {
 		return err
 	}
-	w.other, err = origin.New(s.Samples, another{s}, nil, s.Seed+1)
+	w.other, err = origin.New(s.Samples, another{s}, nil, s.Seed+1, s.Takes.D())
 	return err
 }
 

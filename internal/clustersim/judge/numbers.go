@@ -33,7 +33,7 @@ func (c *court) prompt(e Event) {
 	if !calm(c.script) {
 		most = aside
 	}
-	if e.Wait <= most || slices.ContainsFunc(c.script.Events, func(f script.Event) bool {
+	if e.Wait <= most || c.script.Takes > 0 || slices.ContainsFunc(c.script.Events, func(f script.Event) bool {
 		return f.Launch == e.Launch && !slices.Contains(caches, f.Kind) && f.At.D() < e.At &&
 			(f.Kind == script.Die || f.At.D()+f.For.D()+calms > e.At-e.Wait)
 	}) {

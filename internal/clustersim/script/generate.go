@@ -71,6 +71,14 @@ func (r *chance) vary(s *Script) {
 	if r.often(25) && !s.Has(network...) {
 		r.give(s)
 	}
+	switch r.IntN(8) {
+	case 0:
+		s.Plans = Meanwhile
+	case 1:
+		if s.Shuffle != "given" {
+			r.replan(s)
+		}
+	}
 	for i := range s.Launches[:len(s.Launches)-1] {
 		s.Launches[i].Restart = !s.Launches[i].Crash && r.often(50)
 	}
@@ -114,6 +122,13 @@ func (r *chance) give(s *Script) {
 	if c.valid() {
 		*s = c
 	}
+}
+
+// replan has nodes change to another plan, for which they need time.
+func (r *chance) replan(s *Script) {
+	s.Plans, s.Policy, s.SourceSlow = pick(r, Sparing, Alike), "", false
+	s.Takes, s.Epochs = Duration(20*time.Millisecond), r.between(5, 8)
+	s.Batch = max(s.Batch, s.Samples/4)
 }
 
 // chance draws from a seed.

@@ -41,6 +41,11 @@ type Script struct {
 	// is read from it once if the caches hold it.
 	SourceSlow bool `json:"source_slow,omitempty"`
 
+	// Plans is how nodes come to their plans; "": at once, for the whole job.
+	Plans Plans `json:"plans,omitempty"`
+	// Takes is how long each read from the source takes.
+	Takes Duration `json:"source_takes,omitempty"`
+
 	Memory   int      `json:"memory"`            // of each node's cache in memory, in bytes
 	Disk     int      `json:"disk,omitempty"`    // of each node's cache directory; 0: none
 	Uneven   bool     `json:"uneven,omitempty"`  // nodes with odd numbers have half of both
@@ -89,6 +94,18 @@ const (
 	ThePolicy Setting = "policy"
 	TheTail   Setting = "tail"
 	TheSecret Setting = "secret"
+)
+
+// Plans is how nodes come to their plans.
+type Plans string
+
+// How nodes come to their plans.
+const (
+	Meanwhile Plans = "meanwhile" // while batches already flow
+	// The first plans are poor, so that nodes change to better ones when they have measured: those
+	// of Sparing use a quarter of the first class, those of Alike the same samples on all nodes.
+	Sparing Plans = "sparing"
+	Alike   Plans = "alike"
 )
 
 // Dataset is what a second job reads.

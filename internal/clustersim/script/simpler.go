@@ -56,6 +56,8 @@ func (s Script) Simpler() (list []Script) {
 	try(func(c *Script) { c.Twice = false })
 	try(func(c *Script) { c.Differs = "" })
 	try(func(c *Script) { c.Beside = "" })
+	try(func(c *Script) { c.Plans = "" })
+	try(func(c *Script) { c.Takes = 0 })
 	try(func(c *Script) { c.Transforms = false })
 	try(func(c *Script) { c.Verify = false })
 	try(func(c *Script) { c.SourceSlow = false })
