@@ -64,7 +64,7 @@ networktest:
 transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
 writeback: patience perfmodel meter storageclass
-pool: patience tune
+pool: invariants patience tune
 cache/digests: printable
 cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool cache/digests
 stage: invariants access stats meter dataset staging cache

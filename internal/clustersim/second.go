@@ -25,12 +25,17 @@ const (
 type another struct{ *script.Script }
 
 // Content implements origin.Contents.
-func (o another) Content(id int) []byte {
-	data := o.Script.Content(id)
+func (o another) Content(node, id int) []byte {
+	data := o.Script.Content(node, id)
 	for i := range data {
 		data[i] ^= 0xff
 	}
 	return data
+}
+
+// onFirst returns contents as the first node sees them.
+func onFirst(content func(node, id int) []byte) func(id int) []byte {
+	return func(id int) []byte { return content(0, id) }
 }
 
 // newOrigins makes the sources.
@@ -55,7 +60,7 @@ func (l *launch) beside() {
 			return
 		}
 		if err := l.second(ctx); err != nil && ctx.Err() == nil &&
-			(len(l.script.Events)+len(l.script.Missing) == 0 || errors.Is(err, process.ErrWrong)) {
+			(l.script.Calm() || errors.Is(err, process.ErrWrong)) {
 			l.broken(0, "a second job: %v", err)
 		}
 	})
@@ -69,11 +74,11 @@ func (l *launch) second(ctx context.Context) error {
 		Seed: m.Stream.Seed, Epochs: 1, GlobalBatch: 5, Shuffle: "none", Scheme: "strided", Tail: "pad",
 	}
 	o := process.Options{
-		Node: l.box(0).Node, Request: m, Content: l.script.Content, Label: l.script.Label,
+		Node: l.box(0).Node, Request: m, Content: onFirst(l.script.Content), Label: l.script.Label,
 		Decodes: func(int) bool { return true }, Lies: -1,
 	}
 	if l.script.Beside == script.Other {
-		o.Request.Dataset.Path, o.Content = otherPath, another{l.script}.Content
+		o.Request.Dataset.Path, o.Content = otherPath, onFirst(another{l.script}.Content)
 		// The first job's may need the whole directory.
 		delete(m.Arguments, "cache_dir")
 		delete(m.Arguments, "cache_size")

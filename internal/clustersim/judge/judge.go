@@ -91,6 +91,11 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		case Stated:
 			c.stated(e, events)
 			continue
+		case Explained:
+			if want := epochs[e.Epoch].share(e.Rank, e.Step); !slices.Equal(want, e.IDs) {
+				c.wrong(e, "the job explains other samples than %v", want)
+			}
+			continue
 		case Audited:
 			c.audited(e, epochs)
 			continue
@@ -213,7 +218,7 @@ func (s *stream) failedAt() int {
 
 // excused reports whether the script explains that a stream failed, the first one at a batch.
 func (c *court) excused(number, steps int, epochs []*epoch, s *stream, at int) bool {
-	if c.faults(number, source, s.end.At) || c.differs(number) {
+	if c.faults(number, source, s.end.At) || c.differs(number) || len(c.script.Stale) > 0 {
 		return true
 	}
 	if at/steps >= len(epochs) {

@@ -136,6 +136,12 @@ func TestVerdicts(t *testing.T) {
 			s.Lies = true
 			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4})
 		}, "although a rank got other samples"},
+		"a batch is explained": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Explained, Rank: 1, IDs: h[7].IDs})
+		}, ""},
+		"a batch is explained with other samples": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Explained, Rank: 1, IDs: []int{9}})
+		}, "explains other samples"},
 		"ranks that differ get batches": {func(s *script.Script, h []Event) []Event {
 			s.Differs = script.TheSeed
 			return h

@@ -23,7 +23,7 @@ import (
 type Contents interface {
 	Size(id int) int
 	Label(id int) int // of three
-	Content(id int) []byte
+	Content(node, id int) []byte
 }
 
 // Origin is the source of one dataset.
@@ -119,12 +119,14 @@ func (o *Origin) Change(id int) {
 	o.changed[id] = true
 }
 
-// Kind returns the kind of source "simulated", as a node sees it. others are the datasets at certain
-// paths; o is that at all other ones.
+// Kind returns the kind of source "simulated", as a node sees it. others are the datasets at
+// certain paths; o is that at all other ones.
 func (o *Origin) Kind(node int, others map[string]*Origin) dataset.Kind {
 	return dataset.Kind{
 		Name: "simulated",
-		Open: func(_ context.Context, path string, opened dataset.OpenOptions) (dataset.Indexed, error) {
+		Open: func(_ context.Context, path string, opened dataset.OpenOptions) (dataset.Indexed,
+			error,
+		) {
 			o := cmp.Or(others[path], o)
 			source := retry.New(&view{o, node}, retry.Options{
 				Timeout: opened.Timeout,
@@ -216,7 +218,7 @@ func (v *view) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, err
 	if err := v.access(ctx, id); err != nil {
 		return 0, err
 	}
-	copy(dst, v.origin.contents.Content(id))
+	copy(dst, v.origin.contents.Content(v.node, id))
 	v.origin.mu.Lock()
 	defer v.origin.mu.Unlock()
 	v.origin.reads[id]++

@@ -23,8 +23,16 @@ func (s *Script) Bytes() (sum int) {
 	return sum
 }
 
-// Content returns the bytes of a sample.
-func (s *Script) Content(id int) []byte {
+// Content returns the bytes of a sample as a node sees them.
+func (s *Script) Content(node, id int) []byte {
+	data := s.fresh(id)
+	if node%2 == 1 && slices.Contains(s.Stale, id) {
+		data[0] ^= 1
+	}
+	return data
+}
+
+func (s *Script) fresh(id int) []byte {
 	data := make([]byte, s.Size(id))
 	for i := range data {
 		if i%8 == 0 {
@@ -37,10 +45,10 @@ func (s *Script) Content(id int) []byte {
 	return data
 }
 
-// Delivered returns what is due for a sample: its bytes, or what the transforms make of them, the
-// float32 of half of each byte less one.
-func (s *Script) Delivered(id int) []byte {
-	data := s.Content(id)
+// Delivered returns what is due for a sample on a node: its bytes, or what the transforms make of
+// them, the float32 of half of each byte less one.
+func (s *Script) Delivered(node, id int) []byte {
+	data := s.Content(node, id)
 	if !s.Transforms {
 		return data
 	}

@@ -93,6 +93,13 @@ func (r *chance) vary(s *Script) {
 		return
 	}
 	s.Lies = r.often(10)
+	if r.often(15) {
+		s.Verify = true
+		for range r.between(1, 3) {
+			s.Stale = append(s.Stale, r.IntN(s.Samples))
+		}
+		return
+	}
 	switch {
 	case r.often(10):
 		s.OnError = pick(r, "skip", "substitute")

@@ -18,6 +18,9 @@ type Script struct {
 	Samples int    `json:"samples"`
 	Largest int    `json:"largest"`           // bytes of the largest sample
 	Missing []int  `json:"missing,omitempty"` // samples whose files are missing
+	// Stale are samples of which nodes with odd numbers see other bytes, of the same size and time.
+	// Verify is then set.
+	Stale []int `json:"stale,omitempty"`
 	// Undecodable are samples that processes cannot decode, which they report. OnError is then
 	// "skip" or "substitute".
 	Undecodable []int `json:"undecodable,omitempty"`
@@ -179,6 +182,10 @@ type Event struct {
 	To     int      `json:"to,omitempty"`   // the other node, counted from Node; or the sample
 	Amount int      `json:"amount,omitempty"`
 }
+
+// Calm reports whether the script has no faults, and no samples that are missing or that nodes see
+// differently.
+func (s *Script) Calm() bool { return len(s.Events)+len(s.Missing)+len(s.Stale) == 0 }
 
 // Has reports whether the script has a fault of one of these kinds.
 func (s *Script) Has(kinds ...Kind) bool {
