@@ -51,6 +51,15 @@ func (w *world) newOrigins() (err error) {
 // beside starts a second job of one rank on the first node, if the script has one. It reads all
 // samples of its dataset, with the settings of the first job, for one epoch.
 func (l *launch) beside() {
+	if l.script.Invalid {
+		l.ended.Go(func() {
+			m := l.alone()
+			m.Job = "invalid"
+			for _, what := range process.Invalid(l.nodes[0], l.box(0).Node, m, l.script.Samples) {
+				l.broken(0, "a request is granted that is invalid: %s", what)
+			}
+		})
+	}
 	if l.script.Beside == "" {
 		return
 	}
@@ -68,11 +77,8 @@ func (l *launch) beside() {
 
 // second is the process of a second job.
 func (l *launch) second(ctx context.Context) error {
-	m := l.request(0)
-	m.Job, m.WorldSize, m.Cluster, m.Transforms = "second", 1, nil, nil
-	m.Stream = request.Stream{
-		Seed: m.Stream.Seed, Epochs: 1, GlobalBatch: 5, Shuffle: "none", Scheme: "strided", Tail: "pad",
-	}
+	m := l.alone()
+	m.Job = "second"
 	o := process.Options{
 		Node: l.box(0).Node, Request: m, Content: onFirst(l.script.Content), Label: l.script.Label,
 		Decodes: func(int) bool { return true }, Lies: -1,
@@ -113,6 +119,16 @@ func (l *launch) second(ctx context.Context) error {
 		l.broken(0, "a second job got the samples %v", got)
 	}
 	return nil
+}
+
+// alone returns the request of a job with one rank that reads all samples.
+func (l *launch) alone() request.Open {
+	m := l.request(0)
+	m.WorldSize, m.Cluster, m.Transforms = 1, nil, nil
+	m.Stream = request.Stream{
+		Seed: m.Stream.Seed, Epochs: 1, GlobalBatch: 5, Shuffle: "none", Scheme: "strided", Tail: "pad",
+	}
+	return m
 }
 
 // twice opens the job again as a rank that has it open.

@@ -92,7 +92,7 @@ func recorded(s *script.Script, dir string) (judge.Order, error) {
 	alone := *s
 	alone.Missing, alone.Events, alone.Disk, alone.Step, alone.DropLast = nil, nil, 0, 0, false
 	alone.Scheme, alone.Transforms, alone.Again = "strided", false, 0
-	alone.Plans, alone.Takes, alone.Stale = "", 0, nil
+	alone.Plans, alone.Takes, alone.Stale, alone.Invalid = "", 0, nil, false
 	alone.Undecodable, alone.Breaks, alone.Lies, alone.Differs, alone.Beside = nil, nil, false, "", ""
 	alone.Launches = []script.Launch{{Nodes: 1, Ranks: 1}}
 	w, err := play(&alone, dir, slog.New(slog.DiscardHandler))

@@ -3,7 +3,6 @@ package judge
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
@@ -126,9 +125,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			at.next, at.got = position+1, append(at.got, e)
 		case Failed:
 			failed = true
-			if strings.Contains(e.Text, "context canceled") {
-				c.wrong(e, "an error that says nothing")
-			}
+			c.explained(e, l)
 		case Stuck:
 			failed = true
 			if !c.silent(number, e.At) && !c.differs(number) && !scattered(l) {

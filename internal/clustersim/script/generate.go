@@ -92,7 +92,7 @@ func (r *chance) vary(s *Script) {
 	if len(s.Events) > 0 || len(s.Missing) > 0 {
 		return
 	}
-	s.Lies = r.often(10)
+	s.Lies, s.Invalid = r.often(10), r.often(15)
 	if r.often(15) {
 		s.Verify = true
 		for range r.between(1, 3) {

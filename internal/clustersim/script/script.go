@@ -73,7 +73,9 @@ type Script struct {
 	Differs Setting `json:"differs,omitempty"`
 	// Beside is the dataset that a second job with one rank reads on the first node meanwhile.
 	Beside Dataset `json:"beside,omitempty"`
-	TLS    bool    `json:"tls,omitempty"` // between nodes
+	// Invalid has a process make requests for jobs that cannot be.
+	Invalid bool `json:"invalid,omitempty"`
+	TLS     bool `json:"tls,omitempty"` // between nodes
 
 	Launches []Launch `json:"launches"`
 	Events   []Event  `json:"events,omitempty"`

@@ -56,6 +56,7 @@ func (s Script) Simpler() (list []Script) {
 	try(func(c *Script) { c.Uneven = false })
 	try(func(c *Script) { c.TLS = false })
 	try(func(c *Script) { c.Lies = false })
+	try(func(c *Script) { c.Invalid = false })
 	try(func(c *Script) { c.Twice = false })
 	try(func(c *Script) { c.Differs = "" })
 	try(func(c *Script) { c.Beside = "" })
