@@ -107,6 +107,9 @@ clustersim/process: request stage node
 clustersim/plans: placement placement/policies planner clustersim/script
 clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
     clustersim/faultdisk clustersim/machine clustersim/plans clustersim/process
+clustersim/scale/footprint:
+clustersim/scale: audit networktest stats perfmodel dataset placement lockstep coordinator
+    clustersim/scale/footprint
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
@@ -133,7 +136,7 @@ placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: crashtest dataset/folder
 devcluster: crashtest proctest
 wholefile: crashtest
-dataset/folder: dataset/sourcetest dataset/retry
+dataset/folder: dataset/sourcetest dataset/retry proctest
 storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: crashtest storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
@@ -148,7 +151,7 @@ simulate/render: goldentest simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
-job: dataset
+job: dataset storageclass cache/cachetest
 coordinator: proctest digest perfmodel networktest
 node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget

@@ -180,7 +180,8 @@ func (c *campaign) group(ctx context.Context, name string, rooms []room.Room) er
 	}
 	python, err := c.python(ctx, p)
 	for _, o := range python {
-		tallies[slices.IndexFunc(rooms, func(r room.Room) bool { return r.Name == "python" })].add(o)
+		k := slices.IndexFunc(rooms, func(r room.Room) bool { return r.Name == "python" })
+		tallies[k].add(o, o.killed())
 	}
 	if err != nil || len(p.mutants) == 0 {
 		return err
@@ -194,11 +195,11 @@ func (c *campaign) group(ctx context.Context, name string, rooms []room.Room) er
 			func(m *Mutant) bool { return p.discarded[m] || m.Room != r.Name }))
 		tallies[k].equivalent = equivalent
 		for _, m := range drawn {
-			hash, err := hashOf(filepath.Join(c.root, m.File))
+			text, err := os.ReadFile(filepath.Join(c.root, m.File))
 			if err != nil {
 				return err
 			}
-			outcomes[k] = append(outcomes[k], c.results.of(m, hash))
+			outcomes[k] = append(outcomes[k], c.results.of(m, hashOf(text)))
 		}
 	}
 	for _, dir := range c.suitesOf(rooms[0]) {
@@ -206,9 +207,9 @@ func (c *campaign) group(ctx context.Context, name string, rooms []room.Room) er
 			return err
 		}
 	}
-	for k := range rooms {
+	for k, r := range rooms {
 		for _, o := range outcomes[k] {
-			tallies[k].add(o)
+			tallies[k].add(o, o.killed() && slices.Contains(r.Packages, o.Suite))
 			if !o.killed() {
 				fmt.Printf("SURVIVED %s:%d %s%s\n", o.File, o.Line, o.Key,
 					map[bool]string{false: " (not reached)"}[o.Reached])

@@ -164,6 +164,9 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		if e.cache != nil {
 			did := e.cache.Reader(j).Hangs(time.Now())
 			report.Silent, report.Hangs = did.Silent.Seconds(), hangs(did)
+			if _, writes := e.cache.Meters(); writes[c.Name] != nil {
+				report.Written = written(writes[c.Name].Speed(time.Now()))
+			}
 		}
 		if in, ok := c.Store.(storageclass.InPlace); ok {
 			report.Returned = returned(in)
@@ -171,6 +174,16 @@ func (d *Dataset) Reports() (out []stats.Class) {
 		out = append(out, report)
 	}
 	return out
+}
+
+// written describes what was written to a class; nil: nothing was.
+func written(s stats.Speed) *stats.Written {
+	if s.Samples == 0 {
+		return nil
+	}
+	return &stats.Written{
+		Amount: stats.Amount{Samples: s.Samples, Bytes: s.Bytes}, Busy: s.Busy,
+	}
 }
 
 // hangs describes how often a class has not responded; nil: it always has.

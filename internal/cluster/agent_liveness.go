@@ -49,9 +49,6 @@ func (a *agent) mark(n int, instance string, down bool) bool {
 		return false
 	}
 	m.down = down
-	if down {
-		a.unanswered(func(gone int) bool { return gone == n })
-	}
 	a.o.Log.Info("a node was lost or came back", "node", n, "alive", !down)
 	a.events.put(event{n, !down})
 	return true

@@ -128,6 +128,7 @@ func (a *agent) attend(ctx context.Context) (met bool, err error) {
 		return false, a.explain(err)
 	}
 	failure := a.bind(ctx, dialer.local())
+	c.cut = cancel
 	// before other goroutines can send
 	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(failure)}})
 	a.connected(c)

@@ -1,8 +1,10 @@
 package cluster
 
 import (
+	"maps"
 	"net"
 	"slices"
+	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
@@ -139,7 +141,7 @@ func (h *hub) status() {
 		return
 	}
 	h.stale = true
-	h.after(statusPause, func() {
+	h.after(statusPause*time.Duration(1+h.nodes()/64), func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.stale = false
@@ -152,6 +154,9 @@ func (h *hub) status() {
 				s.Present = append(s.Present, &pb.Presence{Node: uint32(n), Address: h.address(p)})
 			}
 		}
-		h.all(&pb.Message{Kind: &pb.Message_Status{Status: s}}, nil)
+		status := newPack(&pb.Message{Kind: &pb.Message_Status{Status: s}})
+		for _, n := range slices.Sorted(maps.Keys(h.participants)) {
+			h.participants[n].SendPack(status)
+		}
 	})
 }

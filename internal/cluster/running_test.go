@@ -347,7 +347,14 @@ func TestAnotherJobAtNode0sAddressIsReported(t *testing.T) {
 	if !errors.As(errs[0], &wrong) || !like(errs[0].Error(), why) {
 		t.Error(errs[0])
 	}
-	if text := <-said; len(said) > 0 || !like(text, "node 1 is waiting for node 0: "+why) {
-		t.Errorf("it said %q, and %d lines more", text, len(said))
+	close(said)
+	times := 0
+	for text := range said { // on a busy machine also that an attempt took too long
+		if like(text, "node 1 is waiting for node 0: "+why) {
+			times++
+		}
+	}
+	if times != 1 {
+		t.Errorf("it was said %d times", times)
 	}
 }

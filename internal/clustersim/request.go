@@ -90,9 +90,9 @@ func differ(m *request.Open, s *script.Script) {
 	case script.TheEpochs:
 		m.Stream.Epochs++
 	case script.ThePolicy:
-		m.Arguments["policy"] = "naive"
-		if s.Policy == "naive" {
-			delete(m.Arguments, "policy")
+		delete(m.Arguments, "policy")
+		if other := s.OtherPolicy(); other != "" {
+			m.Arguments["policy"] = other
 		}
 	case script.TheTail:
 		m.Stream.Tail = map[string]string{"pad": "keep", "keep": "drop", "drop": "pad"}[m.Stream.Tail]

@@ -60,8 +60,8 @@ func (t *trainer) within(s process.Statement) {
 		if c.Name != "memory" {
 			most = disk
 		}
-		if c.Name == "memory" && (t.script.Policy == "naive" || t.script.Policy == "staging") {
-			most = 0 // these cache nothing
+		if c.Name == "memory" && t.script.CachesNothing() {
+			most = 0
 			c.Capacity = 0
 		}
 		if c.Used > c.Capacity || c.Capacity > int64(most) {

@@ -51,7 +51,7 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	source, _ := r.sourceRate()
 	job := &rerun.Job{
 		Stream: r.stream, Epochs: len(r.Epochs), Sizes: make([]int64, c.Samples),
-		Source: source.mbps, Link: r.link().mbps, Step: r.step, Free: r.Free,
+		Source: source.mbps, Link: r.link().mbps, Free: r.Free,
 		Known: r.knownAtFirst(),
 	}
 	for id := range job.Sizes {
@@ -59,6 +59,9 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 		if sizes != nil {
 			job.Sizes[id] = sizes(id)
 		}
+	}
+	for _, ran := range r.Epochs {
+		job.Steps = append(job.Steps, ran.step)
 	}
 	for i := range c.Nodes {
 		job.Nodes = append(job.Nodes, r.node(i))

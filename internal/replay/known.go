@@ -6,6 +6,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/rerun"
+	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
 // rate is how fast a part of the machine is, in MB/s.
@@ -130,6 +131,27 @@ func (r *Run) readClass(name string) rate {
 		"read.", mb, name), known, origin, r.fastest(name))
 }
 
+// readIn returns how fast a class of a node was read in an epoch, if that was enough to say; 0: it
+// was not. What a job reads for the first time may come from the disk, and later from the page
+// cache.
+func (r *Run) readIn(name string, number int) float64 {
+	var sum stats.Speed
+	for i := range r.report.Nodes {
+		if e := epoch(&r.report.Nodes[i], number); e != nil {
+			for _, m := range e.Tiers {
+				if m.Tier == name {
+					sum.Bytes += m.Bytes
+					sum.Busy += m.Busy
+				}
+			}
+		}
+	}
+	if mb := float64(sum.Bytes) / mega; !r.little(mb) && sum.Busy > 0 {
+		return mb / sum.Busy
+	}
+	return 0
+}
+
 // writeClass returns how fast a class of a node is written, beside reads; 0: as fast as samples are
 // read, so that it does not matter.
 func (r *Run) writeClass(node int, name string) rate {
@@ -144,6 +166,9 @@ func (r *Run) writeClass(node int, name string) rate {
 			got.mbps = 0
 		}
 		return got
+	}
+	if w := class.Written; w != nil && w.Busy > 0 {
+		return rate{mbps: float64(w.Bytes) / mega / w.Busy}
 	}
 	return rate{mbps: r.written(of, class)}
 }

@@ -38,6 +38,26 @@ func (r *Run) measureSteps() {
 	}
 }
 
+// stepIn returns the time of a step in an epoch, which other processes make longer in some epochs
+// than in others. It is what is left of the epoch besides all that any rank waited for data: at
+// least that, if ranks waited at different times and for each other. Of ranks that do not wait for
+// each other it is the least that any of them took.
+func (r *Run) stepIn(number int) float64 {
+	seconds, stall, least := math.Inf(1), 0.0, math.Inf(1)
+	for i := range r.report.Nodes {
+		e := epoch(&r.report.Nodes[i], number)
+		seconds = min(seconds, e.Seconds)
+		stall += e.EpochTally.StallSeconds() - e.Stall[stats.Python]
+		if e.Step > 0 {
+			least = min(least, e.Step)
+		}
+	}
+	if r.Free && !math.IsInf(least, 1) {
+		return least
+	}
+	return max((seconds-stall)/float64(max(r.stream.Steps()-1, 1)), r.step)
+}
+
 // stepOfNodes is the time of a step by what the nodes' reports have in all versions: that of the
 // node with the least, over all its epochs.
 func (r *Run) stepOfNodes() float64 {
@@ -94,7 +114,7 @@ func named(name string) func(stats.Class) bool {
 
 // written returns at which rate a class was written to, in MB/s, while samples waited for that:
 // until the end of the last epoch in which some were delivered from memory meanwhile. 0: none were,
-// so that it does not matter.
+// so that it does not matter. It serves for reports of earlier versions, without Class.Written.
 func (r *Run) written(of *stats.NodeReport, class stats.Class) float64 {
 	seconds, last := 0.0, 0.0
 	for _, e := range of.Epochs {
@@ -131,6 +151,9 @@ func (r *Run) inForce(of *stats.NodeReport) (all []rerun.InForce) {
 			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
 		}
 		f.Transform = r.transform(of, e)
+		for _, class := range of.Classes {
+			f.Read = append(f.Read, r.readIn(class.Name, ran.Epoch))
+		}
 		all = append(all, f)
 	}
 	return all

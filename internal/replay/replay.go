@@ -34,7 +34,7 @@ type Run struct {
 
 	report *stats.ClusterReport
 	stream *access.Stream
-	step   float64 // seconds that a rank computes on a batch
+	step   float64 // seconds that a rank computes on a batch, in the epoch with the least
 }
 
 // RunEpoch is one measured epoch.
@@ -45,6 +45,7 @@ type RunEpoch struct {
 	Seconds float64
 
 	pause float64 // seconds before the ranks requested the first batch
+	step  float64 // seconds that a rank computed on a batch
 }
 
 const mega = 1e6
@@ -245,11 +246,11 @@ func (r *Run) LeftOut() string {
 
 // add adds a finished epoch.
 func (r *Run) add(number int) {
-	out := RunEpoch{Epoch: number, pause: math.Inf(1)}
+	out := RunEpoch{Epoch: number, pause: math.Inf(1), step: r.stepIn(number)}
 	for i := range r.report.Nodes {
 		n := &r.report.Nodes[i]
 		e := epoch(n, number)
-		out.Seconds = max(out.Seconds, e.Seconds+r.step)
+		out.Seconds = max(out.Seconds, e.Seconds+out.step)
 		// A pause includes the last step, and what the node waited for others in it.
 		out.pause = min(out.pause, e.Pause)
 		r.SourceMB += float64(e.Source.Bytes) / mega
@@ -258,8 +259,8 @@ func (r *Run) add(number int) {
 			r.Delivered[tier] += float64(a.Bytes) / mega
 		}
 	}
-	if len(r.Epochs) > 0 {
-		out.pause = max(out.pause-r.step, 0)
+	if last := len(r.Epochs) - 1; last >= 0 {
+		out.pause = max(out.pause-r.Epochs[last].step, 0)
 	}
 	r.Epochs = append(r.Epochs, out)
 }

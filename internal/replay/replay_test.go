@@ -116,7 +116,7 @@ func TestRun(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	near("the step", job.Step, 0.05, 0.001)
+	near("the step", job.Steps[1], 0.05, 0.001)
 	near("the source", job.Source, 50, 1e-9)
 	if len(job.Nodes) != 1 || !slices.Equal(job.Nodes[0].Ranks, []int{0, 1}) {
 		t.Fatalf("both ranks are on one node: %+v", job.Nodes)
@@ -188,9 +188,9 @@ func TestRunOnNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if math.Abs(job.Source-50) > 1e-9 || job.Link != 100 || math.Abs(job.Step-0.05) > 1e-9 {
+	if math.Abs(job.Source-50) > 1e-9 || job.Link != 100 || math.Abs(job.Steps[1]-0.05) > 1e-9 {
 		t.Errorf("source %v MB/s, link %v MB/s, step %v s; want 50, 100 and 0.05", job.Source,
-			job.Link, job.Step)
+			job.Link, job.Steps[1])
 	}
 	result, err := run.Simulate(t.Context(), nil, AsItRan)
 	if err != nil {

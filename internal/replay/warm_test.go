@@ -88,6 +88,80 @@ func TestRunThatWrote(t *testing.T) {
 		epoch := report["epochs"].([]any)[1].(map[string]any)
 		epoch["reads"].(map[string]any)["writeback"] = map[string]any{"samples": 5, "bytes": 5_000_000}
 	}
+	// It is known how long writes took: they may have waited for the source most of the time.
+	report["classes"].([]any)[0].(map[string]any)["written"] = map[string]any{
+		"samples": 24, "bytes": 24_000_000, "busy_seconds": 0.5,
+	}
+	run, err := readRun(t, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := run.node(0).Classes[0].Write; math.Abs(got-48) > 1e-9 {
+		t.Errorf("written at %v MB/s, want 48", got)
+	}
+}
+
+// TestClassInEachEpoch: a class is read as fast as in each epoch, but for those in which too little
+// was read to say.
+func TestClassInEachEpoch(t *testing.T) {
+	report := finishedRun()
+	report["classes"] = []any{map[string]any{
+		"name": "file", "capacity": 100_000_000, "used": 100_000_000,
+	}}
+	for e, bytes := range []int{50_000_000, 500_000, 50_000_000} {
+		report["epochs"].([]any)[e].(map[string]any)["tiers"] = []any{map[string]any{
+			"tier": "file", "bytes": bytes, "busy_seconds": 1.25 - 0.5*float64(e),
+		}}
+	}
+	report["tiers"] = append(report["tiers"].([]any), map[string]any{
+		"tier": "file", "bytes": 100_500_000, "busy_seconds": 2.25,
+	})
+	run, err := readRun(t, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := run.job(t.Context(), nil, AsItRan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, want := range []float64{40, 0, 200} {
+		if got := job.Nodes[0].InForce[e].Read[0]; math.Abs(got-want) > 1e-9 {
+			t.Errorf("epoch %d: %v MB/s, want %v", e, got, want)
+		}
+	}
+	if got := job.Nodes[0].Classes[0].Rate; math.Abs(got-200) > 1e-9 {
+		t.Errorf("otherwise: %v MB/s, want 200", got)
+	}
+}
+
+// TestStepsOfEachEpoch: computation takes what is left of an epoch besides what ranks waited for
+// data, but not less than in the epoch with the least.
+func TestStepsOfEachEpoch(t *testing.T) {
+	report := finishedRun()
+	delete(report, "ranks")
+	report["ranks"] = []any{map[string]any{"rank": 0}, map[string]any{"rank": 1}}
+	for e, of := range []struct{ seconds, stall, step float64 }{
+		{1.95, 3, 0.08},   // both ranks waited all the time
+		{0.45, 0, 0.05},   // 9 steps of 50 ms
+		{0.9, 0.18, 0.09}, // 80 ms at least
+	} {
+		epoch := report["epochs"].([]any)[e].(map[string]any)
+		epoch["seconds"], epoch["stall"] = of.seconds, map[string]any{"source": of.stall}
+		epoch["step_seconds"] = of.step
+	}
+	run, err := readRun(t, report)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for e, want := range []float64{0.05, 0.05, 0.08} {
+		if got := run.Epochs[e].step; math.Abs(got-want) > 1e-9 {
+			t.Errorf("a step of epoch %d takes %v s, want %v", e, got, want)
+		}
+	}
+	run.Free = true // each rank's time is its own
+	if got := run.stepIn(2); math.Abs(got-0.09) > 1e-9 {
+		t.Errorf("of ranks that do not wait for each other: %v s, want 0.09", got)
+	}
 }
 
 // TestRunVaried: what-if questions change the memory of each node and their number.

@@ -138,8 +138,36 @@ func (n *node) route(k int32, r request, holds bool) route {
 	if r.due != nil {
 		due = r.due()
 	}
-	at := perfmodel.Choose(due, candidates[:count+1])
+	at := n.explore(k, perfmodel.Choose(due, candidates[:count+1]), candidates[:count+1], peer)
+	n.routed += n.mb(k)
 	return route{class: inClass && at == 0, peer: peer && at < count, direct: at == count}
+}
+
+// exploredShare is the share of all MB that may be read from the source to explore it.
+const exploredShare = 1.0 / 1000
+
+// explore returns the candidate to read from instead of the chosen one: sometimes the class or the
+// source, which is the last one, if its estimate is old or from another job (cache.explore).
+func (n *node) explore(k int32, chosen int, candidates []perfmodel.Candidate, peer bool) int {
+	now := n.c.events.time()
+	for i, c := range candidates {
+		isPeer, m := peer && i == len(candidates)-2, &n.source
+		if i < len(candidates)-1 && !isPeer {
+			_, number, _ := n.class(k)
+			m = &n.files[number-1]
+		}
+		if i == chosen || isPeer || !m.Explore(now, c.Arrival) {
+			continue
+		}
+		if m == &n.source {
+			if n.explored+n.mb(k) > exploredShare*n.routed {
+				continue
+			}
+			n.explored += n.mb(k)
+		}
+		return i
+	}
+	return chosen
 }
 
 // arrival predicts how long a request would take that begins now, in seconds, if a read from the

@@ -43,6 +43,9 @@ type node struct {
 
 	source meter.Meter
 	peers  []peer // by number
+	// routed are the MB of reads for which a tier was chosen, and explored those that were read from
+	// the source to know how fast it is (cache.exploration).
+	routed, explored float64
 }
 
 // peer is what a node knows of another one.
@@ -69,9 +72,10 @@ func newNode(c *cluster, number int) *node {
 		c: c, number: number, spec: &c.job.Nodes[number], epoch: -1,
 		in: make([]uint8, len(c.job.Sizes)), flights: map[int32]*flight{},
 		sent: queue{perMB: 1 / c.job.Link}, got: queue{perMB: 1 / c.job.Link},
-		peers: make([]peer, len(c.job.Nodes)),
-		files: make([]meter.Meter, len(c.job.Nodes[number].Classes)),
-		hung:  make([]int, len(c.job.Nodes[number].Classes)),
+		peers:   make([]peer, len(c.job.Nodes)),
+		classes: make([]queue, len(c.job.Nodes[number].Classes)),
+		files:   make([]meter.Meter, len(c.job.Nodes[number].Classes)),
+		hung:    make([]int, len(c.job.Nodes[number].Classes)),
 	}
 	n.gate.limit = int(n.spec.Streams[0].To)
 	if n.transforms() {
@@ -97,16 +101,14 @@ func newNode(c *cluster, number int) *node {
 				n.in[k] = uint8(j + 1)
 			}
 		}
-		q := queue{}
 		if !class.Memory {
-			q.perMB = 1 / class.Rate
 			guess := perfmodel.GuessedClass
 			if j < len(known.Classes) {
 				guess = knownOr(known.Classes[j].Read, guess)
 			}
 			n.files[j].Know(guess)
 		}
-		n.classes, n.writers = append(n.classes, q), append(n.writers, writer{rate: class.Write})
+		n.writers = append(n.writers, writer{rate: class.Write})
 		for _, k := range class.Held {
 			if n.in[k]&there == 0 {
 				n.in[k] = uint8(j+1) | there
@@ -130,6 +132,14 @@ func (n *node) enter(epoch int) {
 	}
 	n.epoch = epoch
 	n.limits = &n.spec.InForce[min(epoch, len(n.spec.InForce)-1)]
+	for j, class := range n.spec.Classes {
+		if !class.Memory {
+			n.classes[j].perMB = 1 / class.Rate
+			if j < len(n.limits.Read) && n.limits.Read[j] > 0 {
+				n.classes[j].perMB = 1 / n.limits.Read[j]
+			}
+		}
+	}
 	n.dispatch()
 }
 

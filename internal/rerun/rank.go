@@ -73,7 +73,8 @@ func (r *rank) take() {
 	for tier, mb := range b.arrived {
 		r.c.delivered[tier] += mb
 	}
-	r.c.events.after(r.c.job.Step, r.stepped)
+	steps := r.c.job.Steps
+	r.c.events.after(steps[min((r.taken-1)/r.c.steps, len(steps)-1)], r.stepped)
 	r.layOut()
 }
 

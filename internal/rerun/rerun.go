@@ -34,7 +34,9 @@ type Job struct {
 	Nodes  []Node
 	Source float64 // MB/s that the source gives all nodes together
 	Link   float64 // b_c: MB/s that a node sends, and that it receives
-	Step   float64 // seconds that a rank computes on a batch
+	// Steps are the seconds that a rank computes on a batch, in each epoch; the last ones hold for
+	// later epochs as well.
+	Steps []float64
 	// Free is set if ranks do not wait for each other after each step.
 	Free bool
 	// Known is what nodes knew of their tiers when the job began.
@@ -80,6 +82,8 @@ type InForce struct {
 	Pause float64 // seconds before the ranks request the first batch
 	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
 	Transform float64
+	// Read is, by class, the MB/s of reads if it differs from Class.Rate; 0, or nil: it does not.
+	Read []float64
 }
 
 // Result is what the run came to.
@@ -133,8 +137,13 @@ func (j *Job) validate() error {
 	if j.Epochs < 1 {
 		errs = append(errs, fmt.Errorf("rerun: %d epochs; there must be at least one", j.Epochs))
 	}
-	if !(j.Step >= 0) || math.IsInf(j.Step, 1) {
-		errs = append(errs, fmt.Errorf("rerun: a step takes %v s", j.Step))
+	if len(j.Steps) == 0 {
+		errs = append(errs, errors.New("rerun: it is not said how long a step takes"))
+	}
+	for e, step := range j.Steps {
+		if !(step >= 0) || math.IsInf(step, 1) {
+			errs = append(errs, fmt.Errorf("rerun: a step of epoch %d takes %v s", e, step))
+		}
 	}
 	for i := range j.Nodes {
 		n := &j.Nodes[i]
@@ -149,6 +158,11 @@ func (j *Job) validate() error {
 		for _, f := range n.InForce {
 			if f.Ahead < 1 || !(f.Pause >= 0) || !(f.Transform >= 0) {
 				errs = append(errs, fmt.Errorf("rerun: node %d has impossible limits: %+v", i, f))
+			}
+			for _, rate := range f.Read {
+				if rate != 0 {
+					errs = append(errs, positive("a class in an epoch", rate))
+				}
 			}
 		}
 		for _, c := range slices.Concat(n.Streams, n.Staging, n.Threads) {

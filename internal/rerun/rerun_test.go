@@ -41,7 +41,7 @@ func (s shape) job(t testing.TB) *Job {
 		plan.Owner[k] = -1
 	}
 	j := &Job{
-		Stream: stream, Plan: plan, Epochs: s.epochs, Source: 100, Link: 1000, Step: 0.01,
+		Stream: stream, Plan: plan, Epochs: s.epochs, Source: 100, Link: 1000, Steps: []float64{0.01},
 	}
 	for range s.samples {
 		j.Sizes = append(j.Sizes, 1e6)
@@ -96,8 +96,13 @@ func TestByHand(t *testing.T) {
 		// 40 MB at 100 MB/s, and the last step; the second epoch is partly read ahead.
 		"source": {one, nil, []float64{0.41, 0.4}, 80, 0.04},
 		"compute": {
-			one, func(j *Job) { j.Step = 0.1 },
+			one, func(j *Job) { j.Steps[0] = 0.1 },
 			[]float64{10*0.1 + 0.04, 10 * 0.1},
+			80, 0.01,
+		},
+		"slower steps": {
+			one, func(j *Job) { j.Steps = []float64{0.1, 0.2} },
+			[]float64{10*0.1 + 0.04, 10 * 0.2},
 			80, 0.01,
 		},
 		"cached": {shape{1, 40, 4, 2, memory, 40}, nil, []float64{0.41, 0.1}, 40, 0.01},
@@ -109,6 +114,14 @@ func TestByHand(t *testing.T) {
 		"on disk": {shape{1, 40, 4, 2, Class{Name: "file", Rate: 200}, 40}, func(j *Job) {
 			j.Nodes[0].InForce[0].Ahead = 4
 		}, []float64{0.41, 0.13}, 44, 0.03},
+		// From the disk in the first epoch, at 40 MB/s, as are the two batches that are then read ahead
+		// for the second one, and then from the page cache.
+		"disk, then memory": {shape{1, 40, 4, 2, Class{Name: "file", Rate: 4000}, 40}, func(j *Job) {
+			j.Nodes[0].Classes[0].Held = j.Plan.Nodes[0].Classes[0]
+			j.Nodes[0].InForce = []InForce{{Ahead: 2, Read: []float64{40}}, {Ahead: 2}}
+			j.Known.Classes = []perfmodel.NodeClass{{Read: perfmodel.GivenRate(40, 0)}}
+			j.Known.Source = perfmodel.GivenRate(0.1, 0)
+		}, []float64{1.01, 0.28}, 0, 0.001},
 		// 10 ms for each of 40 samples, on one thread.
 		"transforms": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
 			transform(j, 0.03, Change{To: 1})
@@ -220,7 +233,7 @@ func TestBytesAddUp(t *testing.T) {
 		}
 		s.cached = r.IntN(s.samples/s.nodes + 1)
 		j := s.job(t)
-		j.Source, j.Link, j.Step = 10+500*r.Float64(), 1+1000*r.Float64(), 0.02*r.Float64()
+		j.Source, j.Link, j.Steps[0] = 10+500*r.Float64(), 1+1000*r.Float64(), 0.02*r.Float64()
 		j.Free = r.IntN(2) == 0
 		for n := range j.Nodes {
 			node := &j.Nodes[n]
@@ -252,7 +265,7 @@ func TestBytesAddUp(t *testing.T) {
 			got.Source > delivered+cold {
 			t.Errorf("seed %d: %v MB from the source, for %v", seed, got.Source, delivered)
 		}
-		if least := float64(j.Stream.Steps()*s.epochs) * j.Step; got.Runtime < least-1e-9 {
+		if least := float64(j.Stream.Steps()*s.epochs) * j.Steps[0]; got.Runtime < least-1e-9 {
 			t.Errorf("seed %d: it takes %v s, and computes for %v", seed, got.Runtime, least)
 		}
 		if got.Runtime < got.Source/j.Source-1e-9 {
@@ -268,7 +281,7 @@ func TestBytesAddUp(t *testing.T) {
 func TestLateClassIsGivenUp(t *testing.T) {
 	job := func(said float64) *Job {
 		j := shape{1, 400, 4, 3, Class{Name: "file", Rate: 4}, 200}.job(t)
-		j.Step, j.Plan.OnRead = 0.001, true
+		j.Steps[0], j.Plan.OnRead = 0.001, true
 		if said > 0 {
 			j.Known.Source = perfmodel.GivenRate(said, 0)
 			j.Known.Classes = []perfmodel.NodeClass{{Read: perfmodel.GivenRate(said, 0)}}
@@ -299,12 +312,14 @@ func TestLateClassIsGivenUp(t *testing.T) {
 // TestImpossibleJobs: are refused, and a job that takes long can be cancelled.
 func TestImpossibleJobs(t *testing.T) {
 	for says, change := range map[string]func(*Job){
-		"the source is 0":   func(j *Job) { j.Source = 0 },
-		"the link is NaN":   func(j *Job) { j.Link = math.NaN() },
-		"0 epochs":          func(j *Job) { j.Epochs = 0 },
-		"a step takes -1 s": func(j *Job) { j.Step = -1 },
-		"impossible limits": func(j *Job) { j.Nodes[0].InForce[0].Ahead = 0 },
-		"impossible change": func(j *Job) { j.Nodes[0].Streams[0].To = 0 },
+		"the source is 0":              func(j *Job) { j.Source = 0 },
+		"the link is NaN":              func(j *Job) { j.Link = math.NaN() },
+		"0 epochs":                     func(j *Job) { j.Epochs = 0 },
+		"a step of epoch 0 takes -1 s": func(j *Job) { j.Steps[0] = -1 },
+		"how long a step takes":        func(j *Job) { j.Steps = nil },
+		"a class in an epoch":          func(j *Job) { j.Nodes[0].InForce[0].Read = []float64{-1} },
+		"impossible limits":            func(j *Job) { j.Nodes[0].InForce[0].Ahead = 0 },
+		"impossible change":            func(j *Job) { j.Nodes[0].Streams[0].To = 0 },
 		"file is written at -1": func(j *Job) {
 			j.Nodes[0].Classes = []Class{{Name: "file", Rate: 1, Write: -1}}
 		},

@@ -161,8 +161,18 @@ type Class struct {
 	Hangs *Hangs `json:"did_not_respond,omitempty"`
 	// Held is what it held of the dataset when the job began.
 	Held Amount `json:"held_at_start"`
+	// Written is what was written to it since it was opened for the dataset, by all jobs; nil: it is
+	// in memory, or nothing was.
+	Written *Written `json:"written,omitempty"`
 	// Returned is what a class in memory gave back; nil: nothing, and it may grow.
 	Returned *Returned `json:"given_back,omitempty"`
+}
+
+// Written is what was written to a class, and the time in which at least one write was in progress,
+// in seconds.
+type Written struct {
+	Amount
+	Busy float64 `json:"busy_seconds"`
 }
 
 // Lacks returns how many bytes of its capacity the class cannot hold now, because memory is short:

@@ -86,6 +86,32 @@ def test_bytes_by_tier(short, shown, tmp_path, held):
     assert answer["policy"] == "cooperative"
 
 
+def test_files_in_a_cache_directory(short, shown, tmp_path):
+    """The report has what was written to the directory, by which the prediction goes."""
+    with DataLoader(
+        shown,
+        batch_size=BATCH,
+        epochs=EPOCHS,
+        seed=3,
+        memory="0B",
+        cache_dir=str(tmp_path / "cache"),
+        cache_size=f"{2 * FILES * SIZE}B",
+    ) as loader:
+        for _ in range(EPOCHS):
+            assert sum(len(batch.samples) for batch in loader) == FILES
+        report = loader.report()
+    (kept,) = report["classes"]
+    assert kept["written"]["samples"] == FILES
+    assert kept["written"]["bytes"] == FILES * SIZE
+    assert 0 < kept["written"]["busy_seconds"] < sum(epoch["seconds"] for epoch in report["epochs"])
+    expected, measured = (
+        amounts(predicted(report, tmp_path), key) for key in ("predicted", "measured")
+    )
+    for rows in (expected, measured):
+        assert rows.pop("read from the source") == FILES
+        assert sum(rows.values()) == EPOCHS * FILES
+
+
 def test_what_if(short, shown, tmp_path):
     """More memory and more nodes hold more of the dataset."""
     with DataLoader(

@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"math"
 	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 )
 
 // Size returns the size of a sample in bytes.
@@ -104,6 +106,19 @@ func (s *Script) Caches(node int) (memory, disk int) {
 		return s.Memory / 2, (s.Disk + 1) / 2
 	}
 	return s.Memory, s.Disk
+}
+
+// CachesNothing reports whether the policy keeps no samples.
+func (s *Script) CachesNothing() bool {
+	return slices.Contains([]string{policies.Naive{}.Name(), policies.Staging{}.Name()}, s.Policy)
+}
+
+// OtherPolicy returns the name of another policy; "" is the default.
+func (s *Script) OtherPolicy() string {
+	if other := (policies.Naive{}).Name(); s.Policy != other {
+		return other
+	}
+	return ""
 }
 
 // mix is SplitMix64's finaliser, of two numbers.
