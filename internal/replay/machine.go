@@ -157,7 +157,7 @@ func (r *Run) inForce(of *stats.NodeReport) (all []rerun.InForce) {
 		if e != nil {
 			f.Ahead = cmp.Or(e.Ahead, f.Ahead)
 		}
-		f.Transform, f.Waited = r.transform(of, e)
+		f.Transform = r.transform(of, e)
 		for _, class := range of.Classes {
 			f.Read = append(f.Read, r.readIn(class.Name, ran.Epoch))
 		}
@@ -168,26 +168,18 @@ func (r *Run) inForce(of *stats.NodeReport) (all []rerun.InForce) {
 
 // transform returns the seconds that a thread transformed for per MB in an epoch, or, if it was
 // hardly anything or is not known, over the whole run: other processes, and first uses of memory,
-// delay some epochs more than others. It returns them for samples for which a thread was free, and
-// for those that had to wait for one; of which there were hardly any, as for all.
-func (r *Run) transform(of *stats.NodeReport, e *stats.Epoch) (free, waited float64) {
+// delay some epochs more than others.
+func (r *Run) transform(of *stats.NodeReport, e *stats.Epoch) float64 {
 	p := of.Preprocessing
 	if p == nil || p.Samples == 0 {
-		return 0, 0
+		return 0
 	}
 	did := p.Total()
 	if e != nil && e.Transformed != nil &&
 		10*e.Transformed.Samples*int64(len(of.Epochs)) >= p.Samples {
 		did = e.Transformed
 	}
-	perMB := func(samples int64, seconds float64) float64 {
-		if 10*samples < did.Samples {
-			samples, seconds = did.Samples, did.Seconds
-		}
-		return max(seconds, 0) / float64(samples) / r.meanSize()
-	}
-	return perMB(did.Samples-did.Waited.Samples, did.Seconds-did.Waited.Seconds),
-		perMB(did.Waited.Samples, did.Waited.Seconds)
+	return did.Seconds / float64(did.Samples) / r.meanSize()
 }
 
 // begin sets when nodes begin to read. Ranks that wait for each other begin the second epoch at the

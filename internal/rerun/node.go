@@ -265,12 +265,8 @@ func (n *node) bring(t task) {
 			done()
 			return
 		}
-		n.threads.run(func(waited bool) {
-			takes := n.limits.Transform
-			if waited && n.limits.Waited > 0 {
-				takes = n.limits.Waited
-			}
-			n.c.events.after(n.mb(t.sample)*takes, func() {
+		n.threads.run(func() {
+			n.c.events.after(n.mb(t.sample)*n.limits.Transform, func() {
 				n.threads.release()
 				done()
 			})

@@ -64,15 +64,14 @@ func (q *queue) take(now, mb float64) float64 {
 // there are now to be: these end what they have begun.
 type servers struct {
 	most, busy int
-	waiting    []func(waited bool)
+	waiting    []func()
 }
 
-// run lets do begin when a server is free, and tells whether it had to wait for that. It must be
-// followed by release.
-func (s *servers) run(do func(waited bool)) {
+// run lets do begin when a server is free. It must be followed by release.
+func (s *servers) run(do func()) {
 	if s.busy < s.most {
 		s.busy++
-		do(false)
+		do()
 		return
 	}
 	s.waiting = append(s.waiting, do)
@@ -95,7 +94,7 @@ func (s *servers) admit() {
 		s.waiting[0] = nil
 		s.waiting = s.waiting[1:]
 		s.busy++
-		next(true)
+		next()
 	}
 }
 

@@ -80,9 +80,8 @@ type Change struct{ At, To float64 }
 type InForce struct {
 	Ahead int     // batches of a rank that are staged and not yet taken
 	Pause float64 // seconds before the ranks request the first batch
-	// Transform is the seconds that a thread transforms for per MB, if there are Threads, and Waited
-	// that for samples that had to wait for a thread; 0: no other.
-	Transform, Waited float64
+	// Transform is the seconds that a thread transforms for per MB, if there are Threads.
+	Transform float64
 	// Read is, by class, the MB/s of reads if it differs from Class.Rate; 0, or nil: it does not.
 	Read []float64
 }
@@ -157,7 +156,7 @@ func (j *Job) validate() error {
 			}
 		}
 		for _, f := range n.InForce {
-			if f.Ahead < 1 || !(f.Pause >= 0) || !(f.Transform >= 0) || !(f.Waited >= 0) {
+			if f.Ahead < 1 || !(f.Pause >= 0) || !(f.Transform >= 0) {
 				errs = append(errs, fmt.Errorf("rerun: node %d has impossible limits: %+v", i, f))
 			}
 			for _, rate := range f.Read {

@@ -129,11 +129,6 @@ func TestByHand(t *testing.T) {
 		"two threads": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
 			transform(j, 0.03, Change{To: 2})
 		}, []float64{0.6, 0.6}, 40, 0.11},
-		// All but the first sample wait for the thread.
-		"slower after waiting": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
-			transform(j, 0.03, Change{To: 1})
-			j.Nodes[0].InForce[0].Waited = 0.06
-		}, []float64{2.4, 2.4}, 40, 0.1},
 		// One thread until the first epoch is over, then two.
 		"more threads": {shape{1, 40, 4, 2, memory, 40}, func(j *Job) {
 			transform(j, 0.03, Change{To: 1}, Change{At: 1.2, To: 2})

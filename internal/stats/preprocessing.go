@@ -11,12 +11,11 @@ type Preprocessing struct {
 	// Result is the expected size of a result in bytes.
 	Result     int64       `json:"result_bytes,omitempty"`
 	Transforms []Transform `json:"transforms"`
-	Waited     Waited      `json:"waited"`
 }
 
 // Total returns the cost of all transforms.
 func (p *Preprocessing) Total() *Transformed {
-	all := &Transformed{Samples: p.Samples, Waited: p.Waited}
+	all := &Transformed{Samples: p.Samples}
 	for _, t := range p.Transforms {
 		all.Seconds += t.Seconds
 	}
@@ -34,15 +33,6 @@ type Transform struct {
 type Transformed struct {
 	Samples int64   `json:"samples"`
 	Seconds float64 `json:"seconds"`
-	Waited  Waited  `json:"waited"`
-}
-
-// Waited is the part of it of samples that had waited for a thread, without the wait. All threads
-// are busy then, and each may take longer: where they share processors, and for memory that is used
-// for the first time.
-type Waited struct {
-	Samples int64   `json:"samples"`
-	Seconds float64 `json:"seconds"`
 }
 
 // Since returns what was transformed after an earlier time; nil: nothing.
@@ -50,11 +40,5 @@ func (t *Transformed) Since(before *Transformed) *Transformed {
 	if t == nil || before == nil || t.Samples <= before.Samples {
 		return nil
 	}
-	return &Transformed{
-		Samples: t.Samples - before.Samples, Seconds: max(t.Seconds-before.Seconds, 0),
-		Waited: Waited{
-			Samples: t.Waited.Samples - before.Waited.Samples,
-			Seconds: max(t.Waited.Seconds-before.Waited.Seconds, 0),
-		},
-	}
+	return &Transformed{t.Samples - before.Samples, max(t.Seconds-before.Seconds, 0)}
 }

@@ -342,8 +342,6 @@ def test_the_report_has_the_time_of_each_transform(tmp_path, threads):
     in_epochs = [epoch["transformed"] for epoch in report["epochs"]]
     assert sum(did["samples"] for did in in_epochs) == 128
     assert sum(did["seconds"] for did in in_epochs) == pytest.approx(sum(took.values()))
-    assert all(did["waited"]["samples"] <= did["samples"] for did in in_epochs)
-    assert all(did["waited"]["seconds"] <= did["seconds"] for did in in_epochs)
     reads = [place for epoch in report["epochs"] for place in epoch["reads"].values()]
     assert sum(r["samples"] for r in reads) == 128
     assert sum(r["bytes"] for r in reads) == 2 * report["bytes"]

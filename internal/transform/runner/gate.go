@@ -42,7 +42,6 @@ type gate struct {
 type item struct {
 	work
 	came   time.Time
-	waits  bool    // it had to wait
 	worker *worker // for the goroutine that is admitted with the item; nil: it has to make one
 	after  *item   // the next item that the same goroutine did for another
 	// turn tells the goroutine that waits with the item that it is admitted (true), or that another
@@ -87,7 +86,6 @@ func (g *gate) enter(w work) (it *item, inside bool) {
 		g.mu.Unlock()
 		return it, true
 	}
-	it.waits = true
 	g.line = append(g.line, it)
 	if g.since.IsZero() {
 		g.since, g.done = it.came, 0
@@ -169,7 +167,7 @@ func (g *gate) forget(it *item) {
 
 // reuse makes an item available for reuse. The caller must hold g.mu.
 func (g *gate) reuse(it *item) {
-	it.work, it.worker, it.after, it.waits = work{}, nil, nil, false
+	it.work, it.worker, it.after = work{}, nil, nil
 	g.used = append(g.used, it)
 }
 

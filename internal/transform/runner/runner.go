@@ -146,13 +146,6 @@ type worker struct {
 	*transform.Worker
 	spent []time.Duration // by transform
 	did   int
-	after waited
-}
-
-// waited are the samples that had waited for a thread, and what their transforms took.
-type waited struct {
-	samples int64
-	spent   time.Duration
 }
 
 func (p *Runner) newWorker() *worker {
@@ -171,12 +164,6 @@ func (w *worker) apply(b *budget, it *item) {
 	}
 	share(it.spent, took, waited)
 	w.did++
-	if it.waits {
-		w.after.samples++
-		for _, t := range took {
-			w.after.spent += t
-		}
-	}
 }
 
 // share adds to spent the time that each transform took and a proportional part of the time waited,
@@ -201,7 +188,6 @@ type workers struct {
 	closed  bool
 	samples int64
 	spent   []time.Duration // by transform
-	after   waited
 }
 
 // take returns an idle worker, or nil if the caller has to make one.
@@ -221,10 +207,8 @@ func (s *workers) put(w *worker) {
 	for i, t := range w.spent {
 		s.spent[i] += t
 	}
-	s.after.samples += w.after.samples
-	s.after.spent += w.after.spent
 	clear(w.spent)
-	w.did, w.after = 0, waited{}
+	w.did = 0
 	if s.closed || w.Memory() > keptMemory {
 		w.Close()
 		return
@@ -257,10 +241,7 @@ func (p *Runner) Report() *stats.Preprocessing {
 	p.gate.mu.Lock()
 	defer p.gate.mu.Unlock()
 	s := &p.gate.workers
-	r := &stats.Preprocessing{
-		Samples: s.samples, Threads: p.gate.open,
-		Waited: stats.Waited{Samples: s.after.samples, Seconds: s.after.spent.Seconds()},
-	}
+	r := &stats.Preprocessing{Samples: s.samples, Threads: p.gate.open}
 	if t := p.gate.tuner; t != nil {
 		r.Threads = t.Kept()
 	}

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 )
 
@@ -45,39 +44,6 @@ func TestReportedTimes(t *testing.T) {
 	if report.Samples != n || sum <= 0 || sum > most {
 		t.Errorf("%d samples, %v s in transforms, within %v s", report.Samples, sum, most)
 	}
-}
-
-// TestWaited: samples that had to wait for a thread are counted, and what their transforms took
-// without the wait.
-func TestWaited(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := New(compiled(t, shrink), Options{Threads: 1})
-		defer p.Close()
-		src, free := pngOf(t, 20), make(chan struct{})
-		apply := func(id int, before func()) {
-			dst := make([]byte, p.Size())
-			if err := p.Apply(func(int) ([]byte, error) {
-				before()
-				return dst, nil
-			}, src, 0, id, make([]time.Duration, 3)); err != nil {
-				t.Error(err)
-			}
-		}
-		var all sync.WaitGroup
-		all.Go(func() { apply(0, func() { <-free }) })
-		synctest.Wait()
-		for id := range 3 {
-			all.Go(func() { apply(1+id, func() {}) })
-		}
-		synctest.Wait()
-		time.Sleep(time.Hour)
-		close(free)
-		all.Wait()
-		report := p.Report()
-		if w := report.Waited; report.Samples != 4 || w.Samples != 3 || w.Seconds > 60 {
-			t.Errorf("%d samples, of which waited: %+v", report.Samples, w)
-		}
-	})
 }
 
 // TestClosed: a worker that was at work when the others were freed is freed when it is done.
