@@ -17,8 +17,12 @@
 #                     given (MINUTES=10, SEED=1: the schedule; ROUND=3 ROUNDS=1: which rounds of it)
 # make mutants        plants defects of one line and reports which no test finds (N=150 of them,
 #                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node:
-#                     whose tests have to find them; OWN=1: those of the rooms alone, which is
-#                     much faster); continues where it was interrupted
+#                     whose tests have to find them, FLAGS='-seeds 400' for these, NORACE=1:
+#                     without the race detector; OWN=1: those of the rooms alone, which is much
+#                     faster); continues where it was interrupted
+# make scale          what the control messages of 4 to 1,024 nodes cost, in virtual time, into
+#                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes; 1,024
+#                     take 10 GB of memory and about 10 minutes of 2 processors)
 # make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm and
 #                     torchdata, from PyPI (about 6 GB, kept in build/frameworks)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
@@ -76,7 +80,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint \
 	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
-	frameworks docs tables setup clean
+	scale frameworks docs tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -185,7 +189,13 @@ mutants: build/test.stamp
 	mkdir -p build/mutants && $(GO) build -o build/mutants/mutants ./bench/mutants
 	build/mutants/mutants $(addprefix -n ,$(N)) $(addprefix -seed ,$(SEED)) \
 		$(addprefix -room ,$(ROOM)) $(addprefix -suites ,$(SUITES)) $(if $(OWN),-own) \
-		$(if $(ONLY),-only '$(ONLY)')
+		$(if $(ONLY),-only '$(ONLY)') $(if $(FLAGS),-flags '$(FLAGS)') $(if $(NORACE),-norace)
+
+scale: build/bench.stamp | build/go.stamp
+	$(GO) test ./internal/clustersim/scale -count 1 -timeout 0 -v -run '^TestScale$$' \
+		-sizes $(or $(SIZES),4$(comma)16$(comma)64$(comma)256$(comma)1024) \
+		-out $(CURDIR)/docs/scale.json
+	$(PYTHON) bench/scale_chart.py docs/scale.json docs/scale.png
 
 frameworks: build build/frameworks/stamp
 	build/frameworks/bin/python -m pytest -q python/frameworks \

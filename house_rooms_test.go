@@ -104,8 +104,11 @@ clustersim/faultdisk: storageclass/file/disk
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
 clustersim/process: request stage node
-clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
-    clustersim/faultdisk clustersim/machine clustersim/process
+clustersim: networktest dataset request assembly clustersim/script clustersim/judge
+    clustersim/origin clustersim/faultdisk clustersim/machine clustersim/process
+clustersim/scale/footprint:
+clustersim/scale: audit networktest stats perfmodel dataset placement lockstep coordinator
+    clustersim/scale/footprint
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
@@ -117,7 +120,8 @@ measure/nodes: digest exchange cluster measure
 measure/survey: perfmodel dataset storageclass transform measure measure/loads measure/nodes
 /bench/throttle:
 /bench/exchange: digest identity exchange
-/bench/mutants:
+/bench/mutants/room:
+/bench/mutants: /bench/mutants/room
 `
 
 // allowedInTests lists imports that only tests may add, because they assemble real parts.
@@ -131,7 +135,7 @@ placement/policytest/example: perfmodel placement/policytest simulate
 dataset/folder/indexfile: crashtest dataset/folder
 devcluster: crashtest proctest
 wholefile: crashtest
-dataset/folder: dataset/sourcetest dataset/retry
+dataset/folder: dataset/sourcetest dataset/retry proctest
 storageclass/memory: digest storageclass/storageclasstest
 storageclass/file: crashtest storageclass/storageclasstest
 cache: storageclass/memory cache/cachetest
@@ -146,7 +150,7 @@ simulate/render: goldentest simulate/render/rendertest
 simulate/render/page: simulate/render/rendertest
 order: request/requesttest
 planner: simulate
-job: dataset
+job: dataset storageclass cache/cachetest
 coordinator: proctest digest perfmodel networktest
 node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget

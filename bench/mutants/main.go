@@ -12,7 +12,8 @@
 // is known is kept in a file: a call that was interrupted continues, and one after tests were added
 // tries only the survivors again.
 //
-// Usage: mutants [-n 150] [-seed 1] [-room a,b] [-only text] [-suites a,b] [-own] [-list]
+// Usage: mutants [-n 150] [-seed 1] [-room a,b] [-only text] [-suites a,b]
+// [-flags text] [-norace] [-own] [-list]
 package main
 
 import (
@@ -28,6 +29,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/hdmlp/hdmlp/bench/mutants/room"
 )
 
 // campaign is one call.
@@ -39,6 +42,8 @@ type campaign struct {
 	patience    time.Duration
 	own         bool     // without the suites above the rooms
 	suites      []string // instead of the rooms' suites; nil: these
+	flags       []string // of these suites' tests
+	race        bool
 	results     *results
 	equivalents map[string]string
 	tallies     []tally
@@ -61,19 +66,21 @@ func run(ctx context.Context, args []string) error {
 	only := flags.String("only", "", "only mutants whose key has this text")
 	suites := flags.String("suites", "", "packages whose tests have to find them, with commas")
 	own := flags.Bool("own", false, "only the tests of the rooms themselves")
+	testFlags := flags.String("flags", "", "flags for the tests of -suites, with spaces")
+	noRace := flags.Bool("norace", false, "without the race detector")
 	list := flags.Bool("list", false, "list the mutants of the rooms, and run nothing")
 	out := flags.String("out", "build/mutants", "directory for binaries and results")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	rooms, err := chosen(*names)
+	rooms, err := room.Chosen(*names)
 	if err != nil {
 		return err
 	}
 	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only}
-	c.patience, c.own = 10*time.Second, *own
+	c.patience, c.own, c.race = 10*time.Second, *own, !*noRace
 	if *suites != "" {
-		c.suites = strings.Split(*suites, ",")
+		c.suites, c.flags = strings.Split(*suites, ","), strings.Fields(*testFlags)
 	}
 	if c.root, err = os.Getwd(); err != nil {
 		return err
@@ -97,17 +104,12 @@ func run(ctx context.Context, args []string) error {
 	if c.results, err = readResults(filepath.Join(c.out, name)); err != nil {
 		return err
 	}
-	for _, r := range rooms {
-		if err = c.room(ctx, r); err != nil {
-			err = fmt.Errorf("room %s: %w", r.name, err)
-			break
-		}
-	}
+	err = c.rooms(ctx, rooms)
 	table(os.Stdout, c.tallies)
 	return errors.Join(err, c.results.write())
 }
 
-func (c *campaign) list(rooms []room) error {
+func (c *campaign) list(rooms []room.Room) error {
 	p, err := plant(c.root, c.out, rooms)
 	if err != nil {
 		return err
@@ -120,9 +122,9 @@ func (c *campaign) list(rooms []room) error {
 
 // sample draws a room's mutants: all that were written by hand, all of security steps, and n of the
 // others. A larger n has the same ones and more.
-func (c *campaign) sample(r room, all []*Mutant) (drawn []*Mutant, equivalent int) {
+func (c *campaign) sample(r room.Room, all []*Mutant) (drawn []*Mutant, equivalent int) {
 	h := fnv.New64()
-	h.Write([]byte(r.name)) //nolint:errcheck // never fails
+	h.Write([]byte(r.Name)) //nolint:errcheck // never fails
 	all = slices.Clone(all)
 	rand.New(rand.NewPCG(c.seed, h.Sum64())).Shuffle(len(all), func(i, j int) {
 		all[i], all[j] = all[j], all[i]
@@ -147,20 +149,39 @@ func (c *campaign) sample(r room, all []*Mutant) (drawn []*Mutant, equivalent in
 	return drawn, equivalent
 }
 
-// room plants a room's mutants and tries those that are drawn, suite by suite.
-func (c *campaign) room(ctx context.Context, r room) error {
-	p, err := plant(c.root, filepath.Join(c.out, r.name), []room{r})
+// rooms tries the mutants of rooms: of one room after another, or, with suites that all of them
+// have in common, of all together, so that these are compiled once.
+func (c *campaign) rooms(ctx context.Context, rooms []room.Room) error {
+	if c.suites != nil {
+		return c.group(ctx, "all", rooms)
+	}
+	for _, r := range rooms {
+		if err := c.group(ctx, r.Name, []room.Room{r}); err != nil {
+			return fmt.Errorf("room %s: %w", r.Name, err)
+		}
+	}
+	return nil
+}
+
+// group plants the mutants of some rooms at once, and tries those that are drawn, suite by suite.
+func (c *campaign) group(ctx context.Context, name string, rooms []room.Room) error {
+	p, err := plant(c.root, filepath.Join(c.out, name), rooms)
 	if err != nil {
 		return err
 	}
-	if err := c.checkEquivalents(r, p.mutants); err != nil {
+	p.race = c.race
+	if err := c.checkEquivalents(rooms, p.mutants); err != nil {
 		return err
 	}
-	t := tally{room: r.name}
-	defer func() { c.tallies = append(c.tallies, t) }()
+	tallies := make([]tally, len(rooms))
+	defer func() { c.tallies = append(c.tallies, tallies...) }()
+	for k, r := range rooms {
+		tallies[k].room = r.Name
+	}
 	python, err := c.python(ctx, p)
 	for _, o := range python {
-		t.add(o)
+		k := slices.IndexFunc(rooms, func(r room.Room) bool { return r.Name == "python" })
+		tallies[k].add(o, o.killed())
 	}
 	if err != nil || len(p.mutants) == 0 {
 		return err
@@ -168,45 +189,56 @@ func (c *campaign) room(ctx context.Context, r room) error {
 	if err := p.compile(ctx); err != nil {
 		return err
 	}
-	compiled := slices.DeleteFunc(p.mutants, func(m *Mutant) bool { return p.discarded[m] })
-	drawn, equivalent := c.sample(r, compiled)
-	t.equivalent = equivalent
-	var outcomes []*outcome
-	for _, m := range drawn {
-		hash, err := hashOf(filepath.Join(c.root, m.File))
-		if err != nil {
-			return err
-		}
-		outcomes = append(outcomes, c.results.of(m, hash))
-	}
-	suites := c.suites
-	if suites == nil {
-		suites = slices.Clone(r.packages)
-		if !c.own {
-			suites = append(suites, r.above...)
+	outcomes := make([][]*outcome, len(rooms))
+	for k, r := range rooms {
+		drawn, equivalent := c.sample(r, slices.DeleteFunc(slices.Clone(p.mutants),
+			func(m *Mutant) bool { return p.discarded[m] || m.Room != r.Name }))
+		tallies[k].equivalent = equivalent
+		for _, m := range drawn {
+			text, err := os.ReadFile(filepath.Join(c.root, m.File))
+			if err != nil {
+				return err
+			}
+			outcomes[k] = append(outcomes[k], c.results.of(m, hashOf(text)))
 		}
 	}
-	for _, dir := range suites {
-		if err := c.try(ctx, p, dir, outcomes); err != nil {
+	for _, dir := range c.suitesOf(rooms[0]) {
+		if err := c.try(ctx, p, dir, slices.Concat(outcomes...)); err != nil {
 			return err
 		}
 	}
-	for _, o := range outcomes {
-		t.add(o)
-		if !o.killed() {
-			fmt.Printf("SURVIVED %s:%d %s%s\n", o.File, o.Line, o.Key,
-				map[bool]string{false: " (not reached)"}[o.Reached])
+	for k, r := range rooms {
+		for _, o := range outcomes[k] {
+			tallies[k].add(o, o.killed() && slices.Contains(r.Packages, o.Suite))
+			if !o.killed() {
+				fmt.Printf("SURVIVED %s:%d %s%s\n", o.File, o.Line, o.Key,
+					map[bool]string{false: " (not reached)"}[o.Reached])
+			}
 		}
 	}
 	return nil
 }
 
+func (c *campaign) suitesOf(r room.Room) []string {
+	switch {
+	case c.suites != nil:
+		return c.suites
+	case c.own:
+		return r.Packages
+	}
+	return slices.Concat(r.Packages, r.Above)
+}
+
 // checkEquivalents fails if the list names a mutant that is not there: its reason may not hold for
 // what is there now.
-func (c *campaign) checkEquivalents(r room, all []*Mutant) error {
+func (c *campaign) checkEquivalents(rooms []room.Room, all []*Mutant) error {
+	var packages []string
+	for _, r := range rooms {
+		packages = append(packages, r.Packages...)
+	}
 	for key := range c.equivalents {
 		file, _, _ := strings.Cut(key, ":")
-		if slices.Contains(r.packages, filepath.Dir(file)) &&
+		if slices.Contains(packages, filepath.Dir(file)) &&
 			!slices.ContainsFunc(all, func(m *Mutant) bool { return m.Key == key }) {
 			return fmt.Errorf("equivalent.txt: there is no mutant %s", key)
 		}
@@ -220,7 +252,7 @@ func (c *campaign) try(ctx context.Context, p *planted, dir string, outcomes []*
 	if len(left) == 0 {
 		return nil
 	}
-	s, err := p.compileSuite(ctx, dir)
+	s, err := p.compileSuite(ctx, dir, c.flags)
 	if err != nil {
 		return err
 	}

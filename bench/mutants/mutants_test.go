@@ -13,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/hdmlp/hdmlp/bench/mutants/room"
 )
 
 const example = `package p
@@ -97,7 +99,7 @@ func TestPatchesAndEquivalents(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := plant(root, t.TempDir(), allRooms())
+	p, err := plant(root, t.TempDir(), room.All())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +115,7 @@ func TestPatchesAndEquivalents(t *testing.T) {
 		keys[m.Key] = true
 	}
 	for _, r := range p.rooms {
-		if err := c.checkEquivalents(r, p.mutants); err != nil {
+		if err := c.checkEquivalents([]room.Room{r}, p.mutants); err != nil {
 			t.Error(err)
 		}
 	}
@@ -189,7 +191,7 @@ p/p.go
 + sum += 2 * n
 `,
 	})
-	r := room{name: "p", packages: []string{"p"}}
+	r := room.Room{Name: "p", Packages: []string{"p"}}
 	want := map[string]string{
 		"by hand: the wrong letter":   "TestSum",
 		"by hand: counts twice":       "", // the test is too weak
@@ -210,7 +212,7 @@ p/p.go
 		}
 		c := campaign{root: root, out: filepath.Join(root, "build"), n: 100, results: results}
 		c.patience = time.Second
-		if err := c.room(context.Background(), r); err != nil {
+		if err := c.group(context.Background(), r.Name, []room.Room{r}); err != nil {
 			t.Fatal(err)
 		}
 		got := map[string]string{}
@@ -284,7 +286,8 @@ tests test_p.py test_q.py
 		"fail even so": "test_q.py fails without any defect",
 	} {
 		c := campaign{root: root, out: filepath.Join(root, "build"), only: only, results: results}
-		if err := c.room(t.Context(), room{name: "python"}); (err != nil) != (want != "") ||
+		if err := c.group(t.Context(), "python",
+			[]room.Room{{Name: "python"}}); (err != nil) != (want != "") ||
 			err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", only, err, want)
 		}

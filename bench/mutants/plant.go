@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/hdmlp/hdmlp/bench/mutants/room"
 )
 
 //go:embed helpers.txt
@@ -26,14 +28,15 @@ const tags = "invariants"
 // so that packages are compiled once and not once per mutant.
 type planted struct {
 	root, out string
-	rooms     []room
+	race      bool // compile with the race detector
+	rooms     []room.Room
 	mutants   []*Mutant
 	python    []*patch
 	sources   map[string][]*source // by directory
 	discarded map[*Mutant]bool     // those that do not compile
 }
 
-func plant(root, out string, rooms []room) (*planted, error) {
+func plant(root, out string, rooms []room.Room) (*planted, error) {
 	p := &planted{
 		root: root, out: out, rooms: rooms, sources: map[string][]*source{},
 		discarded: map[*Mutant]bool{},
@@ -47,16 +50,16 @@ func plant(root, out string, rooms []room) (*planted, error) {
 		return nil, err
 	}
 	for _, r := range rooms {
-		for _, dir := range r.packages {
-			if err := p.plantIn(r, dir, files[dir], patches[r.name]); err != nil {
+		for _, dir := range r.Packages {
+			if err := p.plantIn(r, dir, files[dir], patches[r.Name]); err != nil {
 				return nil, err
 			}
 		}
-		for _, patch := range patches[r.name] {
+		for _, patch := range patches[r.Name] {
 			if patch.python() {
 				p.python = append(p.python, patch)
-			} else if !slices.Contains(r.packages, filepath.Dir(patch.file)) {
-				return nil, fmt.Errorf("%s: %s is not in room %s", patch.where, patch.file, r.name)
+			} else if !slices.Contains(r.Packages, filepath.Dir(patch.file)) {
+				return nil, fmt.Errorf("%s: %s is not in room %s", patch.where, patch.file, r.Name)
 			}
 		}
 	}
@@ -64,7 +67,7 @@ func plant(root, out string, rooms []room) (*planted, error) {
 }
 
 // plantIn plants the mutants of a package in its files.
-func (p *planted) plantIn(r room, dir string, names []string, patches []*patch) error {
+func (p *planted) plantIn(r room.Room, dir string, names []string, patches []*patch) error {
 	count := 0
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join(p.root, dir, name))
@@ -84,8 +87,8 @@ func (p *planted) plantIn(r room, dir string, names []string, patches []*patch) 
 		}
 		s.mutate()
 		for _, m := range s.mutants {
-			m.Room, m.Dir, m.id = r.name, dir, count
-			m.Security = m.Security || slices.Contains(secure, s.name)
+			m.Room, m.Dir, m.id = r.Name, dir, count
+			m.Security = m.Security || slices.Contains(room.Secure, s.name)
 			count++
 		}
 		p.sources[dir] = append(p.sources[dir], s)
@@ -96,11 +99,11 @@ func (p *planted) plantIn(r room, dir string, names []string, patches []*patch) 
 
 // goFiles returns the names of the files of rooms' packages, by directory, as they are compiled for
 // the suites.
-func goFiles(root string, rooms []room) (map[string][]string, error) {
+func goFiles(root string, rooms []room.Room) (map[string][]string, error) {
 	args := []string{"list", "-tags", tags, "-f", `{{.Dir}}|{{join .GoFiles "|"}}`}
 	files := map[string][]string{}
 	for _, r := range rooms {
-		for _, dir := range r.packages {
+		for _, dir := range r.Packages {
 			args = append(args, "./"+dir)
 		}
 	}
@@ -123,6 +126,8 @@ func goFiles(root string, rooms []room) (map[string][]string, error) {
 	}
 	return files, nil
 }
+
+func (p *planted) raceFlag() string { return fmt.Sprintf("-race=%v", p.race) }
 
 func (p *planted) overlay() string { return filepath.Join(p.out, "overlay.json") }
 
@@ -166,7 +171,7 @@ var problem = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: (.*)$`)
 // compile writes the planted files, and discards mutants that do not compile: all automatic ones of
 // a line with an error. It fails if a mutant that was written by hand is among them.
 func (p *planted) compile(ctx context.Context) error {
-	args := []string{"build", "-p", "1", "-race", "-tags", tags, "-overlay", p.overlay()}
+	args := []string{"build", "-p", "1", p.raceFlag(), "-tags", tags, "-overlay", p.overlay()}
 	for dir := range p.sources {
 		args = append(args, "./"+dir)
 	}

@@ -25,10 +25,6 @@ func (c *campaign) python(ctx context.Context, p *planted) ([]*outcome, error) {
 		if err != nil {
 			return all, err
 		}
-		hash, err := hashOf(filepath.Join(c.root, patch.file))
-		if err != nil {
-			return all, err
-		}
 		m := &Mutant{
 			Key: patch.file + ": by hand: " + patch.about, Room: "python", File: patch.file,
 			Kind: patch.kind, Text: patch.about, Security: patch.security, Written: true,
@@ -37,7 +33,7 @@ func (c *campaign) python(ctx context.Context, p *planted) ([]*outcome, error) {
 		if !strings.Contains(m.Key, c.only) || c.equivalents[m.Key] != "" {
 			continue
 		}
-		o := c.results.of(m, hash)
+		o := c.results.of(m, hashOf(text))
 		all = append(all, o)
 		if o.killed() {
 			continue

@@ -72,13 +72,17 @@ func (r *results) of(m *Mutant, source string) *outcome {
 // tally counts the mutants of a room.
 type tally struct {
 	room                                  string
+	own                                   int // killed by the room's own suites
 	mutants, equivalent, killed, survived int
 	security, securityKilled              int
 	seconds                               float64
 }
 
-func (t *tally) add(o *outcome) {
+func (t *tally) add(o *outcome, own bool) {
 	t.mutants++
+	if own {
+		t.own++
+	}
 	t.seconds += o.Seconds
 	if o.Security {
 		t.security++
@@ -98,6 +102,7 @@ func (t *tally) merge(u tally) {
 	t.mutants += u.mutants
 	t.equivalent += u.equivalent
 	t.killed += u.killed
+	t.own += u.own
 	t.survived += u.survived
 	t.security += u.security
 	t.securityKilled += u.securityKilled
@@ -106,7 +111,8 @@ func (t *tally) merge(u tally) {
 
 func table(out io.Writer, tallies []tally) {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(w, "room\tmutants\tkilled\tsurvived\tfound\tsecurity\tequivalent\tseconds\t")
+	fmt.Fprintln(w, "room\tmutants\tby its own tests\tkilled\tsurvived\tfound\tsecurity\t"+
+		"equivalent\tseconds\t")
 	all := tally{room: "all"}
 	for _, t := range tallies {
 		all.merge(t)
@@ -116,8 +122,8 @@ func table(out io.Writer, tallies []tally) {
 		if t.mutants > 0 {
 			found = fmt.Sprintf("%.1f %%", 100*float64(t.killed)/float64(t.mutants))
 		}
-		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%s\t%d of %d\t%d\t%.0f\t\n", t.room, t.mutants, t.killed,
-			t.survived, found, t.securityKilled, t.security, t.equivalent, t.seconds)
+		fmt.Fprintf(w, "%s\t%d\t%d\t%d\t%d\t%s\t%d of %d\t%d\t%.0f\t\n", t.room, t.mutants, t.own,
+			t.killed, t.survived, found, t.securityKilled, t.security, t.equivalent, t.seconds)
 	}
 	w.Flush()
 }

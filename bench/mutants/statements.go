@@ -3,6 +3,7 @@ package main
 import (
 	"go/ast"
 	"go/token"
+	"slices"
 	"strings"
 )
 
@@ -83,12 +84,10 @@ func onlySays(text string) bool {
 		}
 	}
 	receiver, _, _ := strings.Cut(text, "(")
-	for _, word := range []string{".Debug", ".Info", ".Warn", ".log", "log", ".poison"} {
-		if strings.HasSuffix(receiver, word) {
-			return true
-		}
-	}
-	return false
+	words := []string{".Debug", ".Info", ".Warn", ".log.Error", ".log", "log", ".poison"}
+	return slices.ContainsFunc(words, func(word string) bool {
+		return strings.HasSuffix(receiver, word)
+	})
 }
 
 // locked has one mutant leave out all calls of Lock and Unlock on a mutex in a function: what it

@@ -9,7 +9,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,7 +23,8 @@ import (
 type suite struct {
 	root, dir string
 	binary    string
-	Hash      string // of the binary
+	flags     []string // of every run
+	Hash      string   // of the binary and the flags
 	Tests     []test
 }
 
@@ -38,10 +38,10 @@ type test struct {
 
 // compileSuite compiles the tests of a package, and has each run once to learn which mutants it
 // reaches, unless that is known from an earlier run of the same binary.
-func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) {
+func (p *planted) compileSuite(ctx context.Context, dir string, flags []string) (*suite, error) {
 	flat := strings.ReplaceAll(dir, "/", "-")
 	s := &suite{root: p.root, dir: dir, binary: filepath.Join(p.out, flat+".test")}
-	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p", "1", "-race", "-tags", tags,
+	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p", "1", p.raceFlag(), "-tags", tags,
 		"-vet=off", "-overlay", p.overlay(), "-o", s.binary, "./"+dir)
 	cmd.Dir = p.root
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -51,10 +51,15 @@ func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) 
 	if _, err := os.Stat(s.binary); errors.Is(err, os.ErrNotExist) {
 		return s, nil // there are no tests
 	}
-	hash, err := hashOf(s.binary)
+	text, err := os.ReadFile(s.binary)
 	if err != nil {
 		return nil, err
 	}
+	s.flags = slices.Clone(flags)
+	if bytes.Contains(text, []byte(noFiles)) {
+		s.flags = append(s.flags, "-"+noFiles)
+	}
+	hash := hashOf(text) + strings.Join(flags, " ")
 	known := filepath.Join(p.out, flat+".json")
 	if text, err := os.ReadFile(known); err == nil {
 		if json.Unmarshal(text, s) == nil && s.Hash == hash {
@@ -65,24 +70,19 @@ func (p *planted) compileSuite(ctx context.Context, dir string) (*suite, error) 
 	if err := s.reach(ctx); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(s)
-	if err != nil {
+	if text, err = json.Marshal(s); err != nil {
 		return nil, err
 	}
 	return s, os.WriteFile(known, text, 0o644)
 }
 
-func hashOf(name string) (string, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return "", err
-	}
-	defer f.Close()
-	h := sha256.New()
-	if _, err := io.Copy(h, f); err != nil {
-		return "", err
-	}
-	return hex.EncodeToString(h.Sum(nil)[:8]), nil
+// noFiles is the flag that keeps package rapid from writing what failed to the package's directory,
+// from where the next run would try it first.
+const noFiles = "rapid.nofailfile"
+
+func hashOf(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
 }
 
 // slowest is how long a test may take that no mutant disturbs.
@@ -127,7 +127,7 @@ func (s *suite) run(ctx context.Context, limit time.Duration, mutant string, arg
 ) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.binary, args...)
+	cmd := exec.CommandContext(ctx, s.binary, slices.Concat(args, s.flags)...)
 	cmd.Dir = filepath.Join(s.root, s.dir)
 	cmd.Env = append(os.Environ(), "HDMLP_MUTANT="+mutant, "GORACE=halt_on_error=1 atexit_sleep_ms=0")
 	return runGroup(cmd)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 
@@ -297,4 +298,46 @@ func TestUnfinishedPartsDoNotCount(t *testing.T) {
 	if r.Complete || r.Samples != whole.Samples || r.Delivered != want.Delivered {
 		t.Errorf("%+v, want %+v", r, want)
 	}
+}
+
+// TestWaitForAnAuditEndsWithItsCaller: a caller that waits for another one's audit may give up.
+func TestWaitForAnAuditEndsWithItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b, end := NewBook([]int{2, 3}), make(chan struct{})
+		go b.Once(t.Context(), 1, func(context.Context) (*Result, error) { //nolint:errcheck // it waits
+			<-end
+			return &Result{}, nil
+		})
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if r, err := b.Once(ctx, 1, nil); r != nil || !errors.Is(err, context.Canceled) {
+			t.Errorf("%+v, %v", r, err)
+		}
+		close(end)
+	})
+}
+
+// TestBookIsSafe: ranks may join, finish and leave while others ask.
+func TestBookIsSafe(t *testing.T) {
+	b := NewBook([]int{2, 3})
+	var all sync.WaitGroup
+	for rank := 2; rank < 4; rank++ {
+		all.Go(func() {
+			for e := range 20 {
+				b.Join(rank)
+				b.Begin(rank, e, 0)
+				b.Finish(rank, e, Delivered{})
+				b.Leave(rank)
+			}
+		})
+		all.Go(func() {
+			for range 20 {
+				if last := b.Last(); last > 19 {
+					t.Errorf("a rank has finished epoch %d", last)
+				}
+			}
+		})
+	}
+	all.Wait()
 }

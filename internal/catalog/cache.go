@@ -48,33 +48,42 @@ func (d *Dataset) JoinCache(ctx context.Context, cfg *config.Config, mostFiles, 
 	slow func(dir string),
 ) (joined *cache.Cache, madeBy *config.Config, err error) {
 	e := d.entry
+	select {
+	case e.turn <- struct{}{}:
+		defer func() { <-e.turn }()
+	case <-ctx.Done():
+		return nil, nil, ctx.Err()
+	}
+	if e.cached.Load() {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		e.cacheRefs++
+		return e.cache, e.madeBy, nil
+	}
+	classes, err := d.openStores(ctx, cfg, slow)
+	if err != nil {
+		return nil, nil, err
+	}
+	known := d.startingNode(cfg, nodes)
+	o := cache.Options{
+		Index:    d.Index(),
+		Source:   e.source,
+		Threads:  threads(cfg.SourceThreads, mean(d.Index()), mostFiles),
+		Timeout:  cfg.SourceTimeout,
+		Responds: e.responds(classes),
+	}
+	o.Known, o.Written = tiersOf(&known)
+	for _, c := range classes {
+		o.Classes = append(o.Classes,
+			cache.Class{
+				Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll,
+				Threads: c.Threads,
+			})
+	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if e.cache == nil {
-		if e.classes, err = d.openStores(ctx, cfg, slow); err != nil {
-			return nil, nil, err
-		}
-		o := cache.Options{
-			Index:   d.Index(),
-			Source:  e.source,
-			Threads: threads(cfg.SourceThreads, mean(d.Index()), mostFiles),
-			Timeout: cfg.SourceTimeout,
-		}
-		e.known = d.startingNode(cfg, nodes)
-		o.Known, o.Written = tiersOf(&e.known)
-		o.Responds = e.responds(e.classes)
-		for _, c := range e.classes {
-			o.Classes = append(o.Classes,
-				cache.Class{
-					Name: c.Name, Store: c.Store, KeepAll: c.KeepsAll,
-					Threads: c.Threads,
-				})
-		}
-		e.cache = cache.New(o)
-		e.madeBy = cfg
-		e.promises(e.classes)
-		e.cached.Store(true)
-	}
+	e.cache, e.madeBy, e.classes, e.known = cache.New(o), cfg, classes, known
+	e.cached.Store(true)
 	e.cacheRefs++
 	return e.cache, e.madeBy, nil
 }
@@ -111,22 +120,16 @@ func (c *Catalog) Promised() (sum int64) {
 	entries := slices.Collect(maps.Values(c.datasets))
 	c.mu.Unlock()
 	for _, e := range entries {
-		e.promise.Lock()
-		for _, class := range e.promise.classes {
+		e.mu.Lock()
+		for _, class := range e.classes {
 			if in, ok := class.Store.(storageclass.InPlace); ok && in.Growing() {
 				capacity, used := class.Store.Capacity()
 				sum += max(capacity-used, 0)
 			}
 		}
-		e.promise.Unlock()
+		e.mu.Unlock()
 	}
 	return sum
-}
-
-func (e *entry) promises(classes []Class) {
-	e.promise.Lock()
-	defer e.promise.Unlock()
-	e.promise.classes = classes
 }
 
 // classNames returns the names of configured storage classes: memory, file, file-2, ...

@@ -101,7 +101,10 @@ type entry struct {
 	views    *views
 	refs     int // guarded by Catalog.mu
 
-	cached    atomic.Bool             // whether cache is set
+	cached atomic.Bool // whether cache is set
+	// turn has a token while a cache is made or left, which may wait for reads and directories that
+	// hang: nothing that holds mu does.
+	turn      chan struct{}
 	mu        invariants.Mutex[entry] // guards the following
 	cache     *cache.Cache
 	madeBy    *config.Config // what cache was made by
@@ -109,12 +112,6 @@ type entry struct {
 	classes   []Class
 	known     perfmodel.Node // what was known of the node when cache was made
 	stuck     bool           // a read hangs: its stores and source stay open for good
-
-	// promise is separate from mu, which is held while a cache waits for its reads to end.
-	promise struct {
-		sync.Mutex
-		classes []Class // guarded by Mutex; those whose stores may still grow
-	}
 }
 
 // key returns the key of datasets that are asked for in the same way.
@@ -152,7 +149,7 @@ func (c *Catalog) Open(ctx context.Context, spec dataset.Spec, view *dataset.Vie
 	}
 	defer done()
 	log := c.log.With("dataset", spec.Path)
-	e := &entry{spec: spec, log: log, views: newViews()}
+	e := &entry{spec: spec, log: log, views: newViews(), turn: make(chan struct{}, 1)}
 	warn := func(text string) { log.Warn(text) }
 	options := dataset.OpenOptions{
 		Extensions: spec.Extensions, IndexDir: cfg.IndexDir, Timeout: cfg.SourceTimeout,

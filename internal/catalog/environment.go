@@ -30,7 +30,6 @@ func (d *Dataset) readStored() (f environment.File, path string, err error) {
 }
 
 // startingNode returns what is known before anything is measured, in a job of this many nodes.
-// d.entry.mu must be held, and the classes be open.
 func (d *Dataset) startingNode(cfg *config.Config, nodes int) perfmodel.Node {
 	return StartingNode(d.stored(), cfg, nodes, float64(mean(d.Index()))/1e6)
 }

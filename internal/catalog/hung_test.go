@@ -79,6 +79,47 @@ func TestDirectoryThatHangsWhenItIsOpened(t *testing.T) {
 	})
 }
 
+// TestDatasetIsOpenedWhileADirectoryHangs checks that a process which opens a dataset is not held
+// up by another one whose cache directory hangs, and can give up waiting for its cache.
+func TestDatasetIsOpenedWhileADirectoryHangs(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newShelf(t)
+		gate := make(chan struct{})
+		c.hangs(gate)
+		cfg := &config.Config{
+			SourceThreads: 1, StartTimeout: time.Minute,
+			StorageClasses: []config.StorageClass{{
+				Kind: "file", Path: filepath.Join(t.TempDir(), "cache"), Capacity: total, Threads: 1,
+			}},
+		}
+		first := c.open(t, cfg)
+		defer first.Close()
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			if _, _, err := first.JoinCache(t.Context(), cfg, 99, 1, nil); err == nil {
+				t.Error("the directory that hangs was opened")
+			}
+		}()
+		synctest.Wait()
+		begin := time.Now()
+		second := c.open(t, cfg)
+		defer second.Close()
+		if len(second.Reports()) > 0 || time.Since(begin) > 0 {
+			t.Errorf("opened after %v", time.Since(begin))
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, _, err := second.JoinCache(ctx, cfg, 99, 1, nil); !errors.Is(err, ctx.Err()) ||
+			time.Since(begin) != time.Second {
+			t.Errorf("the second process got %v after %v", err, time.Since(begin))
+		}
+		<-ended
+		close(gate)
+		synctest.Wait()
+	})
+}
+
 // stuckStore is a store whose Close hangs.
 type stuckStore struct {
 	storageclass.Store

@@ -221,3 +221,33 @@ func TestGivenNumbersAreNotStored(t *testing.T) {
 		t.Error(text)
 	}
 }
+
+// TestClassesThatWereNotMeasuredKeepTheirRates: what a job did not measure of a class is stored as
+// the job found it.
+func TestClassesThatWereNotMeasuredKeepTheirRates(t *testing.T) {
+	c := newShelf(t)
+	read, write := perfmodel.GivenRate(500, 0), perfmodel.GivenRate(250, 0)
+	read.Origin, write.Origin = perfmodel.Probed, perfmodel.Probed
+	c.beside.data = environment.Encode(environment.File{
+		Node: perfmodel.Node{
+			Source: perfmodel.GuessedSource, Network: perfmodel.GuessedPeer,
+			Classes: []perfmodel.NodeClass{{Name: "memory", Read: read, Write: write}},
+		},
+		Size: perfmodel.Size{Sample: 0.1, Nodes: 1, Capacity: []float64{1}},
+	})
+	live, joined, leave := c.join(t, inMemory(total))
+	defer leave()
+	measureSource(t, joined, samples)
+	if err := live.Store(1000, 2); err != nil {
+		t.Fatal(err)
+	}
+	f, err := environment.Decode(c.beside.data)
+	if err != nil || len(f.Node.Classes) != 1 {
+		t.Fatalf("stored %s, %v", c.beside.data, err)
+	}
+	began := live.Start().Classes[0]
+	if got := f.Node.Classes[0]; began.Write.Origin != perfmodel.Probed || got.Read != began.Read ||
+		got.Write != began.Write {
+		t.Errorf("began with %+v, stored %+v", began, got)
+	}
+}

@@ -31,3 +31,25 @@ func TestRoomIsWithoutMemoryThatWasGivenBack(t *testing.T) {
 		t.Errorf("memory is short, and there is room for %d bytes", got)
 	}
 }
+
+// TestClassThatMayNotGrowIsReported: reports say that a class in memory may not grow, even if it
+// has given nothing back.
+func TestClassThatMayNotGrowIsReported(t *testing.T) {
+	ram := memory.New(memory.Options{})
+	defer ram.Close()
+	store, err := ram.Open(storageclass.Dataset{
+		Samples: 4, Size: func(int) int64 { return 100 },
+	}, 400)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer store.Close()
+	in := store.(storageclass.InPlace)
+	if r := returned(in); r != nil {
+		t.Errorf("a class that may grow: %+v", r)
+	}
+	ram.Allow(0)
+	if r := returned(in); r == nil || !r.Paused || r.Segments != 0 {
+		t.Errorf("memory is short: %+v", r)
+	}
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -257,5 +258,81 @@ func TestUnsetCapacityIsWhatIsAvailable(t *testing.T) {
 		}
 		d.LeaveCache()
 		d.Close()
+	}
+}
+
+// TestJobsComeAndGoAtTheSameTime checks that jobs may open a dataset at the same time, and close it
+// and look at what is known of it while others open its cache.
+func TestJobsComeAndGoAtTheSameTime(t *testing.T) {
+	c, cfg := newShelf(t), inMemory(total)
+	var all [4]*Dataset
+	var jobs sync.WaitGroup
+	for i := range all {
+		jobs.Go(func() {
+			var err error
+			if all[i], err = c.Open(t.Context(), spec, nil, cfg, func(int64, string) {}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	jobs.Wait()
+	if t.Failed() {
+		return
+	}
+	jobs.Go(all[0].Close)
+	jobs.Go(all[1].Close)
+	jobs.Go(func() {
+		if _, _, err := all[2].JoinCache(t.Context(), cfg, 99, 1, nil); err != nil {
+			t.Error(err)
+		}
+	})
+	jobs.Go(func() { all[3].Live(1, nil) })
+	jobs.Wait()
+	all[2].LeaveCache()
+	all[2].Close()
+	if c.closed != 3 { // those that were found open already
+		t.Errorf("%d sources are closed while a job has the dataset open", c.closed)
+	}
+	all[3].Close()
+}
+
+// TestThreads checks how many samples are read at the same time: as many as were asked for, or else
+// at first 16, and later as many as 64 MiB and the open files allow, up to 512.
+func TestThreads(t *testing.T) {
+	for _, c := range []struct {
+		configured int
+		mean       int64
+		files      int
+		want       cache.Threads
+	}{
+		{configured: 700, mean: 1, files: 1, want: cache.Threads{Start: 700}},
+		{mean: 1, files: 1000, want: cache.Threads{Start: 16, Most: 512}},
+		{mean: 1 << 20, files: 1000, want: cache.Threads{Start: 16, Most: 64}},
+		{mean: 1 << 30, files: 1000, want: cache.Threads{Start: 16, Most: 16}},
+		{mean: 1, files: 100, want: cache.Threads{Start: 16, Most: 100}},
+		{mean: 1, files: 10, want: cache.Threads{Start: 10, Most: 10}},
+		{mean: 0, files: 0, want: cache.Threads{Start: 1, Most: 1}},
+	} {
+		if got := threads(c.configured, c.mean, c.files); got != c.want {
+			t.Errorf("%+v: %+v", c, got)
+		}
+	}
+}
+
+// TestUnusableDirectoryIsAnError checks that a cache directory that is none keeps no cache open.
+func TestUnusableDirectoryIsAnError(t *testing.T) {
+	c := newShelf(t)
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg := &config.Config{
+		SourceThreads:  1,
+		StorageClasses: []config.StorageClass{{Kind: "file", Path: path, Capacity: 1 << 20}},
+	}
+	d := c.open(t, cfg)
+	defer d.Close()
+	if _, _, err := d.JoinCache(t.Context(), cfg, 99, 1, nil); err == nil || d.Cached() {
+		t.Errorf("a file as a cache directory: %v", err)
 	}
 }

@@ -28,27 +28,34 @@ const (
 // LeaveCache leaves the dataset's cache. The last call closes it.
 func (d *Dataset) LeaveCache() {
 	e := d.entry
+	e.turn <- struct{}{}
+	defer func() { <-e.turn }()
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.cacheRefs--; e.cacheRefs > 0 {
+	e.cacheRefs--
+	last, joined, classes := e.cacheRefs == 0, e.cache, e.classes
+	if last {
+		e.cache, e.madeBy, e.classes = nil, nil, nil
+		e.cached.Store(false)
+	}
+	e.mu.Unlock()
+	if !last {
 		return
 	}
-	e.promises(nil)
-	hung := e.cache.Close()
+	hung := joined.Close()
 	if hung.Source { // the memory that the hung read may write to must remain
+		e.mu.Lock()
 		e.stuck = true
+		e.mu.Unlock()
 		d.catalog.stuck.Add(1)
 		e.log.Error("a read from the source hangs: the dataset's caches stay in memory until the " +
 			"daemon exits")
-	} else {
-		for _, j := range hung.Classes {
-			d.stays(&e.classes[j])
-			e.classes[j].Store = nil
-		}
-		d.closeStores(e.classes)
+		return
 	}
-	e.cache, e.madeBy, e.classes = nil, nil, nil
-	e.cached.Store(false)
+	for _, j := range hung.Classes {
+		d.stays(&classes[j])
+		classes[j].Store = nil
+	}
+	d.closeStores(classes)
 }
 
 // stays records that a class's store cannot be closed.
@@ -149,6 +156,7 @@ func (d *Dataset) openStore(c config.StorageClass) (Class, error) {
 			Bytes:      index.Bytes(),
 		},
 	}
+	ds.Directory[0], ds.Directory[1] = d.Place()
 	capacity := c.Capacity
 	if capacity == 0 { // all that is available
 		if capacity, err = class.Available(ds); err != nil {

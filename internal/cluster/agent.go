@@ -20,6 +20,7 @@ type node struct {
 	// unheard: gossip reported this instance as dead, or does not know it. Only then may gossip
 	// report it alive again: outdated news must not revive a daemon that is known to have ended.
 	unheard bool
+	seen    bool      // gossip has known this instance
 	since   time.Time // when this node learned of the instance
 }
 
@@ -32,7 +33,7 @@ type event struct {
 // agent is every node's half. The hub's messages arrive by handle, from one goroutine at a time;
 // gossip's news by heard. A node's end is detected in three ways, of which the first counts: its
 // stream to node 0 ends and its port then refuses connections (a killed daemon: at once), node 0
-// reports it, or memberlist does (a silent host or link: about 12 s, so that a daemon that gets no
+// reports it, or memberlist does (a silent host or link: about 13 s, so that a daemon that gets no
 // CPU for 10 s stays a member). A node that was wrongly thought gone is back as soon as it is
 // heard.
 //
@@ -60,15 +61,15 @@ type agent struct {
 	status    *pb.Status
 	trouble   string // why node 0 is not connected
 	refused   error  // by another job that is running at node 0's address
-	up        link   // to the hub; nil if not connected
+	up        uplink // to the hub; nil if not connected
 	nodes     map[int]*node
 	welcoming bool         // between welcome and complete
 	incoming  []*pb.Member // members received while welcoming
 	broadcast []byte
 	calls     map[uint64]*call
-	queries   map[uint64]*query
-	lastCall  uint64 // of calls and queries
-	replies   int    // answers to other nodes in progress
+	lastCall  uint64
+	rounds    map[uint64][][]byte // by node 0's number, parts whose end has not come
+	replies   int                 // questions and news in progress
 	listeners []func(int, bool)
 	gossip    *gossip
 }
@@ -85,8 +86,8 @@ func newAgent(o Options) *agent {
 	a := &agent{
 		o: o, instance: newInstance(), formed: make(chan struct{}), gone: make(chan struct{}),
 		done:   make(chan struct{}),
-		events: newOutbox[event](), nodes: map[int]*node{}, calls: map[uint64]*call{},
-		queries: map[uint64]*query{}, limit: time.Now().Add(o.Deadline),
+		events: newOutbox[event](0), nodes: map[int]*node{}, calls: map[uint64]*call{},
+		rounds: map[uint64][][]byte{}, limit: time.Now().Add(o.Deadline),
 		trouble: "no answer",
 	}
 	a.life, a.end = context.WithCancel(context.Background())
@@ -123,14 +124,14 @@ func (a *agent) alone() {
 }
 
 // connected notes the link to the hub of a new connection.
-func (a *agent) connected(up link) {
+func (a *agent) connected(up uplink) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.up, a.incoming, a.welcoming = up, nil, false
 }
 
 // disconnected notes that the link is gone.
-func (a *agent) disconnected(up link) {
+func (a *agent) disconnected(up uplink) {
 	a.mu.Lock()
 	if a.up != up {
 		a.mu.Unlock()
@@ -144,7 +145,6 @@ func (a *agent) disconnected(up link) {
 			"the connection to node 0 was lost, and gathers go through it",
 		}
 	})
-	a.unanswered(func(int) bool { return true })
 	zero, doubt := node{}, false
 	if z := a.nodes[0]; a.hasFormed && z != nil && !z.down {
 		zero, doubt = *z, true
@@ -233,13 +233,13 @@ func (a *agent) handle(m *pb.Message) error {
 	case *pb.Message_Down:
 		a.mark(int(k.Down.GetNode()), k.Down.GetInstance(), true)
 	case *pb.Message_Part:
-		a.part(k.Part)
+		return a.part(k.Part)
 	case *pb.Message_Gathered:
 		a.gathered(k.Gathered)
 	case *pb.Message_Question:
 		a.reply(k.Question)
-	case *pb.Message_Answer:
-		a.answered(k.Answer)
+	case *pb.Message_News:
+		a.news(k.News)
 	default:
 		return errHandshake
 	}
@@ -291,7 +291,6 @@ func (a *agent) close() {
 	close(a.done)
 	a.end()
 	a.endCalls(func(string) error { return ErrClosed })
-	a.unanswered(func(int) bool { return true })
 	a.mu.Unlock()
 	if a.gossip != nil {
 		a.gossip.close()
@@ -307,6 +306,12 @@ func (a *agent) list() []Member {
 		out[i] = a.nodes[i].Member
 	}
 	return out
+}
+
+func (a *agent) member(n int) Member {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.nodes[n].Member
 }
 
 func (a *agent) told() []byte {

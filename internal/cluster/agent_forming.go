@@ -151,18 +151,32 @@ func (a *agent) waiting() string {
 	return s
 }
 
+// joinFan is how many nodes join failure detection through one.
+const joinFan = 8
+
 // start joins failure detection, then reports ready to the hub; mu is held.
 func (a *agent) start() {
 	up := a.up
 	if a.closed || up == nil {
 		return
 	}
-	self, zero := a.nodes[a.o.Node], a.nodes[0]
-	name, own, join := gossipName(self.Node, self.instance), self.gossip, zero.gossip
+	// Nodes join failure detection through each other, as a tree: each sends the other what it knows
+	// of all nodes, which is too much for node 0 to do with each. Node 0 takes the place of a node
+	// that cannot be reached.
+	through := (max(a.o.Node, 1) - 1) / joinFan
+	if a.nodes[through].down {
+		through = 0
+	}
+	self := a.nodes[a.o.Node]
+	name, own := gossipName(self.Node, self.instance), self.gossip
+	join, zero := a.nodes[through].gossip, a.nodes[0].gossip
 	a.tasks.Go(func() {
 		err := a.gossip.start(name, own, a.heard)
 		if err == nil && a.o.Node != 0 {
-			err = a.gossip.join(join)
+			if err = a.gossip.join(join); err != nil && through != 0 {
+				through, join = 0, zero
+				err = a.gossip.join(join)
+			}
 		}
 		if err == nil {
 			up.Send(&pb.Message{Kind: &pb.Message_Ready{Ready: &pb.Ready{}}})
@@ -174,7 +188,7 @@ func (a *agent) start() {
 		err = &AddressError{
 			Node:  a.o.Node,
 			Doing: "reach",
-			What:  "failure detection of node 0, TCP and UDP",
+			What:  fmt.Sprintf("failure detection of node %d, TCP and UDP", through),
 			Where: join,
 			Why:   err.Error(),
 		}

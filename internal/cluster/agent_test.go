@@ -154,12 +154,18 @@ func TestPartsOfUnknownNodesAreIgnored(t *testing.T) {
 	a := loneAgent(t, 2)
 	_, result, failure := pendingGather(t, a)
 	for _, m := range []*pb.Message{
-		{Kind: &pb.Message_Part{Part: &pb.Part{Id: 1, Node: 2, Data: []byte("x")}}},
-		{Kind: &pb.Message_Part{Part: &pb.Part{Id: 1, Node: 1<<32 - 1, Data: []byte("x")}}},
-		{Kind: &pb.Message_Part{Part: &pb.Part{Id: 2, Node: 0, Data: []byte("of another gather")}}},
-		{Kind: &pb.Message_Part{Part: &pb.Part{Id: 1, Node: 0, Data: []byte("zero's")}}},
-		{Kind: &pb.Message_Part{Part: &pb.Part{Id: 1, Node: 1}}},
-		{Kind: &pb.Message_Gathered{Gathered: &pb.Gathered{Id: 1}}},
+		{Kind: &pb.Message_Part{Part: &pb.Part{Round: 9, Nodes: []uint32{2}, Data: []byte("x")}}},
+		{Kind: &pb.Message_Part{
+			Part: &pb.Part{Round: 9, Nodes: []uint32{1<<32 - 1}, Data: []byte("x")},
+		}},
+		{Kind: &pb.Message_Part{
+			Part: &pb.Part{Round: 8, Nodes: []uint32{0}, Data: []byte("of another gather")},
+		}},
+		{Kind: &pb.Message_Part{
+			Part: &pb.Part{Round: 9, Nodes: []uint32{0}, Data: []byte("zero's")},
+		}},
+		{Kind: &pb.Message_Part{Part: &pb.Part{Round: 9, Nodes: []uint32{1}}}},
+		{Kind: &pb.Message_Gathered{Gathered: &pb.Gathered{Ids: []uint64{1}, Round: 9}}},
 	} {
 		if err := a.handle(m); err != nil {
 			t.Error(err)

@@ -3,44 +3,82 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
 
-// MaxAnswer is the largest answer, in bytes.
-const MaxAnswer = 1 << 20
+const (
+	// MaxAnswer is the largest answer, in bytes.
+	MaxAnswer = 1 << 20
+	// longestQuestion is how long a question can wait for answers.
+	longestQuestion = 10 * time.Minute
+)
 
-// maxQuestions is how many questions of other nodes a node answers at a time; further ones get no
-// answer.
-func (o *Options) maxQuestions() int { return 64 + 4*o.Nodes }
+// maxQuestions is how many questions and news of other nodes a node handles at a time, and how many
+// questions node 0 puts to the nodes; further ones get no answer.
+func (o *Options) maxQuestions() int { return maxQuestions(o.Nodes) }
 
-// ask forwards p's question. The hub keeps no state of it: an answer names the node that asked.
-func (h *hub) ask(p *participant, q *pb.Question) {
-	for n := range h.nodes() {
-		other := h.participants[n]
-		switch {
-		case other == p:
-		case other == nil || h.phase != running:
-			p.Send(&pb.Message{
-				Kind: &pb.Message_Answer{
-					Answer: &pb.Answer{Id: q.GetId(), Node: uint32(n), None: true},
-				},
-			})
-		default:
-			other.Send(&pb.Message{
-				Kind: &pb.Message_Question{
-					Question: &pb.Question{
-						Id:   q.GetId(),
-						Node: uint32(p.node()),
-						What: q.GetWhat(),
-					},
-				},
-			})
-		}
-	}
+func maxQuestions(nodes int) int { return 64 + 4*nodes }
+
+// poll is a question to all nodes at node 0, and those who ask it: nodes that ask the same while
+// the first waits for answers get the same ones. So it makes no difference to the number of
+// messages whether one node asks or each does. It ends when all nodes have answered or are lost,
+// and at the latest when the first that asked wants a reply.
+type poll struct {
+	round   uint64
+	what    string
+	askers  []caller
+	answers map[int][]byte
+	waits   nodeSet // nodes that have not answered
 }
 
-// answer forwards p's answer to the node that asked, if it is still connected.
+// nodeSet is a set of nodes.
+type nodeSet map[int]bool
+
+func (s nodeSet) drop(n int) { delete(s, n) }
+
+// connected returns the nodes that have a stream and are not known to be gone.
+func (h *hub) connected() nodeSet {
+	all := nodeSet{}
+	for n := range h.participants {
+		if !h.members[n].GetDown() {
+			all[n] = true
+		}
+	}
+	return all
+}
+
+func (h *hub) ask(p *participant, q *pb.Question) {
+	asker := caller{p, q.GetId()}
+	for _, other := range h.polls {
+		if other.what == q.GetWhat() && len(other.askers) < maxQuestions(h.nodes()) {
+			other.askers = append(other.askers, asker)
+			return
+		}
+	}
+	if h.phase != running || len(h.polls) == maxQuestions(h.nodes()) {
+		h.give(0, nil, []caller{asker})
+		return
+	}
+	h.lastRound++
+	poll := &poll{
+		round: h.lastRound, what: q.GetWhat(), askers: []caller{asker}, answers: map[int][]byte{},
+		waits: h.connected(),
+	}
+	h.polls[poll.round] = poll
+	h.all(&pb.Message{
+		Kind: &pb.Message_Question{Question: &pb.Question{Id: poll.round, What: poll.what}},
+	}, nil)
+	within := min(time.Duration(q.GetWithinMs())*time.Millisecond, longestQuestion)
+	h.after(within, func() {
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		h.finish(poll)
+	})
+}
+
+// answer takes in p's answer.
 func (h *hub) answer(p *participant, a *pb.Answer) error {
 	if len(a.GetData()) > MaxAnswer {
 		return &LimitError{
@@ -48,122 +86,81 @@ func (h *hub) answer(p *participant, a *pb.Answer) error {
 			MaxAnswer,
 		}
 	}
-	if asked := h.participants[int(a.GetNode())]; asked != nil && asked != p {
-		asked.Send(&pb.Message{
-			Kind: &pb.Message_Answer{
-				Answer: &pb.Answer{
-					Id:   a.GetId(),
-					Node: uint32(p.node()),
-					Data: a.GetData(),
-					None: a.GetNone(),
-				},
-			},
-		})
+	if q := h.polls[a.GetRound()]; q != nil && q.waits[p.node()] {
+		data := a.GetData()
+		if data == nil && !a.GetNone() {
+			data = []byte{} // answered, but empty
+		}
+		h.answered(q, p.node(), data)
 	}
 	return nil
 }
 
-// query is one question of this node's. Its fields are guarded by the agent's mu until done is
-// closed.
-type query struct {
-	answers [][]byte
-	waits   map[int]bool // nodes that have not answered
-	done    chan struct{}
+// answered notes a node's answer, nil for none; the last one completes the poll.
+func (h *hub) answered(q *poll, n int, data []byte) {
+	if data != nil {
+		q.answers[n] = data
+	}
+	if q.waits.drop(n); len(q.waits) == 0 {
+		h.finish(q)
+	}
+}
+
+func (h *hub) finish(q *poll) {
+	if h.polls[q.round] == q {
+		delete(h.polls, q.round)
+		h.give(q.round, q.answers, q.askers)
+	}
 }
 
 func (a *agent) ask(ctx context.Context, what string) [][]byte {
-	q := &query{
-		answers: make([][]byte, a.o.Nodes),
-		waits:   map[int]bool{},
-		done:    make(chan struct{}),
+	within := longestQuestion
+	if end, ok := ctx.Deadline(); ok {
+		within = min(time.Until(end)*9/10, within) // so that answers that come in time are not lost
 	}
 	a.mu.Lock()
-	if a.closed || a.up == nil {
-		a.mu.Unlock()
-		return q.answers
-	}
-	for n := range a.o.Nodes {
-		if n != a.o.Node {
-			q.waits[n] = true
-		}
-	}
-	a.lastCall++
-	id := a.lastCall
-	a.queries[id] = q
-	a.up.Send(&pb.Message{Kind: &pb.Message_Question{Question: &pb.Question{Id: id, What: what}}})
+	id, c := a.begin("", func(id uint64) *pb.Message {
+		return &pb.Message{Kind: &pb.Message_Question{Question: &pb.Question{
+			Id: id, What: what, WithinMs: uint32(max(0, within.Milliseconds())),
+		}}}
+	})
 	a.mu.Unlock()
-
-	select {
-	case <-q.done:
-		return q.answers
-	case <-ctx.Done():
+	if c == nil || !a.await(ctx, id, c) || c.err != nil {
+		return make([][]byte, a.o.Nodes)
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	delete(a.queries, id)
-	return q.answers
-}
-
-// answered handles a node's answer; mu is held.
-func (a *agent) answered(m *pb.Answer) {
-	if q := a.queries[m.GetId()]; q != nil {
-		data := m.GetData()
-		if data == nil && !m.GetNone() {
-			data = []byte{} // answered, but empty
-		}
-		a.settle(m.GetId(), int(m.GetNode()), data)
-	}
-}
-
-// settle stores a node's answer to a query, nil for none; the last one completes it. mu is held.
-func (a *agent) settle(id uint64, n int, data []byte) {
-	q := a.queries[id]
-	if !q.waits[n] {
-		return
-	}
-	q.answers[n] = data
-	delete(q.waits, n)
-	if len(q.waits) == 0 {
-		delete(a.queries, id)
-		close(q.done)
-	}
-}
-
-// unanswered gives up waiting for the answers of the nodes for which gone is true; mu is held.
-func (a *agent) unanswered(gone func(n int) bool) {
-	for id, q := range a.queries {
-		for n := range q.waits {
-			if gone(n) {
-				a.settle(id, n, nil)
-			}
-		}
-	}
+	c.parts[a.o.Node] = nil
+	return c.parts
 }
 
 // reply answers a question in its own goroutine; mu is held.
 func (a *agent) reply(q *pb.Question) {
-	up := a.up
-	if up == nil {
-		return
-	}
-	send := func(m *pb.Answer) {
-		m.Id, m.Node = q.GetId(), q.GetNode()
+	send := func(up uplink, data []byte) {
+		m := &pb.Answer{Round: q.GetId(), Data: data, None: data == nil}
+		if len(data) > MaxAnswer {
+			m.Data, m.None = nil, true
+		}
 		up.Send(&pb.Message{Kind: &pb.Message_Answer{Answer: m}})
 	}
-	if a.closed || a.o.Answer == nil || a.replies == a.o.maxQuestions() {
-		send(&pb.Answer{None: true})
-		return
+	if !a.respond(a.o.Answer != nil, func(up uplink) {
+		send(up, a.o.Answer(a.life, q.GetWhat()))
+	}) {
+		send(a.up, nil)
 	}
+}
+
+// respond calls f with the link to node 0 in a goroutine, if this node can respond and does not do
+// so to too many already; otherwise it returns false. mu is held, and node 0 connected.
+func (a *agent) respond(can bool, f func(up uplink)) bool {
+	if !can || a.closed || a.replies == a.o.maxQuestions() {
+		return false
+	}
+	up := a.up
 	a.replies++
 	a.tasks.Go(func() {
-		data := a.o.Answer(a.life, q.GetWhat())
-		if data == nil || len(data) > MaxAnswer {
-			send(&pb.Answer{None: true})
-		} else {
-			send(&pb.Answer{Data: data})
-		}
+		f(up)
 		a.mu.Lock()
 		a.replies--
 		a.mu.Unlock()
 	})
+	return true
 }

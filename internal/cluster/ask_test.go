@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -22,7 +23,7 @@ func answering(t *testing.T, l *lab) (clusters []*Cluster, stop chan struct{}) {
 	clusters, errs := l.form(t.Context(), upTo(l.nodes), func(o *Options) {
 		node := o.Node
 		o.Answer = func(ctx context.Context, what string) []byte {
-			switch what {
+			switch word, _, _ := strings.Cut(what, " "); word {
 			case "nothing":
 				return nil
 			case "long":
@@ -85,7 +86,7 @@ func TestAskReturnsEveryNodesAnswer(t *testing.T) {
 	}
 	for _, c := range clusters {
 		c.agent.mu.Lock()
-		if n := len(c.agent.queries); n > 0 {
+		if n := len(c.agent.calls) + len(c.agent.rounds); n > 0 {
 			t.Errorf("%d questions are left", n)
 		}
 		c.agent.mu.Unlock()
@@ -109,11 +110,12 @@ func TestAskDoesNotWaitForSilentNodes(t *testing.T) {
 		return clusters[2].agent.replies == 2
 	})
 	clusters[2].kill()
-	proctest.Until(t, "node 1 waits for node 0 alone", func() bool {
-		clusters[1].agent.mu.Lock()
-		defer clusters[1].agent.mu.Unlock()
-		for _, q := range clusters[1].agent.queries {
-			return len(q.waits) == 1 && q.waits[0]
+	proctest.Until(t, "node 2 is not waited for", func() bool {
+		hub := clusters[0].agent.hub
+		hub.mu.Lock()
+		defer hub.mu.Unlock()
+		for _, q := range hub.polls {
+			return len(q.waits) == 2 && !q.waits[2]
 		}
 		return false
 	})
@@ -143,55 +145,128 @@ func TestConcurrentQuestionsAreLimited(t *testing.T) {
 	clusters, stop := answering(t, newLab(t, 2))
 	heard := make(chan []byte)
 	most := clusters[1].agent.o.maxQuestions()
-	for range most + 1 {
-		go func() { heard <- clusters[0].Ask(t.Context(), "wait")[1] }()
+	for i := range most + 1 {
+		go func() { heard <- clusters[0].Ask(t.Context(), fmt.Sprint("wait ", i))[1] }()
 	}
 	if first := <-heard; first != nil {
 		t.Errorf("a question over the limit was answered: %q", first)
 	}
 	close(stop)
 	for range most {
-		if string(<-heard) != "1: wait" {
-			t.Error("a question was not answered")
+		if answer := <-heard; !strings.HasPrefix(string(answer), "1: wait ") {
+			t.Errorf("a question was answered %q", answer)
 		}
 	}
 }
 
 // TestHubChecksQuestionsAndAnswers: before all nodes have joined there are no answers, long answers
-// are refused, and answers to nodes that are not connected are dropped.
+// are refused, and answers to a question that is not asked are dropped.
 func TestHubChecksQuestionsAndAnswers(t *testing.T) {
 	d := newHarness(3)
-	participants := []*participant{
-		d.participant(0, "x", 3), d.participant(1, "a", 3),
-		d.participant(2, "b", 3),
-	}
+	zero, one := d.participant(0, "x", 3), d.participant(1, "a", 3)
 	question := &pb.Message{Kind: &pb.Message_Question{Question: &pb.Question{Id: 5, What: "w"}}}
-	for _, p := range participants[:2] {
+	for _, p := range []*participant{zero, one} {
 		d.hub.attach(p)
 	}
-	if err := d.hub.receive(participants[1], question); err != nil {
+	d.said = nil
+	if err := d.hub.receive(one, question); err != nil {
 		t.Error(err)
 	}
-	if got := participants[1].link.(*recordingLink).got; len(got) != 3 ||
-		!got[1].GetAnswer().GetNone() || !got[2].GetAnswer().GetNone() {
-		t.Errorf("before all are there: %v", got)
-	}
-	long := &pb.Message{
-		Kind: &pb.Message_Answer{
-			Answer: &pb.Answer{Id: 5, Node: 1, Data: []byte(strings.Repeat("x", MaxAnswer+1))},
-		},
-	}
-	if err := d.hub.receive(participants[0], long); !errors.As(err, new(*LimitError)) {
+	d.expect(t, "before all are there", "1.a <- Gathered missing [0 1 2]")
+	if err := d.hub.receive(zero, answerOf(5, strings.Repeat("x", MaxAnswer+1))); !errors.As(err,
+		new(*LimitError)) {
 		t.Errorf("an answer that is too long: %v", err)
 	}
-	// itself, a node that is not connected, and ones that do not exist
-	for _, node := range []uint32{0, 2, 7, 1<<32 - 1} {
-		said := len(d.said)
-		if err := d.hub.receive(participants[0],
-			&pb.Message{
-				Kind: &pb.Message_Answer{Answer: &pb.Answer{Id: 5, Node: node}},
-			}); err != nil || len(d.said) != said {
-			t.Errorf("an answer to node %d: %v, %v", node, err, d.said[said:])
+	for _, round := range []uint64{0, 5, 1<<64 - 1} {
+		if err := d.hub.receive(zero, answerOf(round, "x")); err != nil {
+			t.Error(err)
 		}
 	}
+	d.expect(t, "answers to no question")
+}
+
+func answerOf(round uint64, data string) *pb.Message {
+	return &pb.Message{Kind: &pb.Message_Answer{
+		Answer: &pb.Answer{Round: round, Data: []byte(data)},
+	}}
+}
+
+// TestNodesThatAskTheSameShareTheAnswers: each node is asked once, and the answers are sent to each
+// asking node once, however often it asks; a node that is gone, and one that answers after the time
+// of the first question, has none.
+func TestNodesThatAskTheSameShareTheAnswers(t *testing.T) {
+	d, nodes := runningHarness(t, 3)
+	ask := func(p *participant, id uint64) {
+		_ = d.hub.receive(p, &pb.Message{Kind: &pb.Message_Question{
+			Question: &pb.Question{Id: id, What: "w", WithinMs: 1000},
+		}})
+	}
+	ask(nodes[1], 7)
+	d.expect(t, "the first", "0.x <- Question", "1.a <- Question", "2.a <- Question")
+	ask(nodes[0], 4)
+	ask(nodes[1], 8)
+	d.expect(t, "others ask the same")
+	round := last(nodes[2]).GetQuestion().GetId()
+	_ = d.hub.receive(nodes[0], answerOf(round, "zero's"))
+	_ = d.hub.receive(nodes[1], answerOf(round, "one's"))
+	_ = d.hub.receive(nodes[1], answerOf(round, "another"))
+	d.expect(t, "two of three answer")
+	d.hub.down(2, "a")
+	d.expect(t, "the third is gone", "0.x <- Down 2.a", "1.a <- Down 2.a", "2.a <- Down 2.a",
+		"1.a <- Part", "1.a <- Part", "1.a <- Gathered missing [2]",
+		"0.x <- Part", "0.x <- Part", "0.x <- Gathered missing [2]")
+	if ids := last(nodes[1]).GetGathered().GetIds(); !slices.Equal(ids, []uint64{7, 8}) {
+		t.Errorf("node 1 gets the answers to its questions %d", ids)
+	}
+	ask(nodes[1], 9)
+	d.said = nil
+	_ = d.hub.receive(nodes[1], answerOf(last(nodes[1]).GetQuestion().GetId(), "one's"))
+	d.fireTimers()
+	d.expect(t, "node 0 is late", "1.a <- Part", "1.a <- Gathered missing [0 2]")
+}
+
+// TestNodeThatConnectsAgainIsNotWaitedFor: it was asked and told on its former stream, on which
+// nothing comes any more. Later questions go to its new one.
+func TestNodeThatConnectsAgainIsNotWaitedFor(t *testing.T) {
+	d, nodes := runningHarness(t, 3)
+	question := &pb.Message{Kind: &pb.Message_Question{Question: &pb.Question{Id: 7, What: "w"}}}
+	_ = d.hub.receive(nodes[1], question)
+	round := last(nodes[2]).GetQuestion().GetId()
+	_ = d.hub.receive(nodes[1], &pb.Message{Kind: &pb.Message_Tell{Tell: &pb.Tell{Id: 8}}})
+	d.hub.mu.Lock()
+	d.hub.spread()
+	d.hub.mu.Unlock()
+	for _, p := range nodes[:2] {
+		_ = d.hub.receive(p, answerOf(round, "x"))
+		_ = d.hub.receive(p, &pb.Message{Kind: &pb.Message_Heard{
+			Heard: &pb.Heard{Round: round + 1},
+		}})
+	}
+	d.said = nil
+	again := d.participant(2, "a", 3)
+	d.hub.attach(again)
+	d.expect(t, "node 2 connects again", "1.a <- Part", "1.a <- Gathered missing [2]",
+		"1.a <- Gathered missing [2]", "2.a <- Accepted", "2.a <- Welcome",
+		"2.a <- Member 0.x down=false", "2.a <- Member 1.a down=false",
+		"2.a <- Member 2.a down=true", "2.a <- Complete")
+	d.hub.detach(nodes[2])
+	_ = d.hub.receive(again, readyMessage)
+	d.said = nil
+	_ = d.hub.receive(nodes[1], question)
+	d.expect(t, "the same question", "0.x <- Question", "1.a <- Question", "2.a <- Question")
+}
+
+// TestAskersOfAQuestionAreLimited: as questions are.
+func TestAskersOfAQuestionAreLimited(t *testing.T) {
+	d, nodes := runningHarness(t, 2)
+	for id := range maxQuestions(2) {
+		_ = d.hub.receive(nodes[1], &pb.Message{Kind: &pb.Message_Question{
+			Question: &pb.Question{Id: uint64(id), What: "w"},
+		}})
+	}
+	d.said = nil
+	_ = d.hub.receive(nodes[0], &pb.Message{Kind: &pb.Message_Question{
+		Question: &pb.Question{Id: 1, What: "w"},
+	}})
+	d.expect(t, "one more", "0.x <- Question", "1.a <- Question")
 }

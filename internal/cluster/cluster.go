@@ -91,7 +91,11 @@ type Options struct {
 	// or nil for no answer. It is called from several goroutines, possibly before Form returns, and
 	// must return soon after ctx, which ends with the cluster, is done. A nil Answer answers no
 	// question.
-	Answer   func(ctx context.Context, what string) []byte
+	Answer func(ctx context.Context, what string) []byte
+	// Hear takes in what another node tells all others (Cluster.Tell), and reports whether it did. It
+	// is called from several goroutines, possibly before Form returns, and must not block. A nil Hear
+	// takes in nothing.
+	Hear     func(what []byte) bool
 	Log      *slog.Logger
 	Progress func(string) // called with what Form waits for; never concurrently
 	// Refused, on node 0, is called with the reason whenever a connection is refused while the
@@ -235,16 +239,19 @@ func splitAddress(s string) (host string, port int, err error) {
 // Members returns all nodes, by number.
 func (c *Cluster) Members() []Member { return c.agent.list() }
 
+// Member returns one node.
+func (c *Cluster) Member(node int) Member { return c.agent.member(node) }
+
 // Dial connects to the address on which a node serves samples, as last reported.
 func (c *Cluster) Dial(ctx context.Context, node int) (net.Conn, error) {
-	return c.agent.o.Network.Dial(ctx, c.agent.list()[node].Exchange)
+	return c.agent.o.Network.Dial(ctx, c.Member(node).Exchange)
 }
 
 // Broadcast returns what node 0 sent to all nodes. The caller must not modify it.
 func (c *Cluster) Broadcast() []byte { return c.agent.told() }
 
 // Alive reports whether a node's daemon is running, as far as this node knows. A daemon that was
-// killed is noticed within a second; a host or link that is silent, after about 12 seconds.
+// killed is noticed within a second; a host or link that is silent, after about 13 seconds.
 func (c *Cluster) Alive(node int) bool { return c.agent.alive(node) }
 
 // Notify calls f whenever a node is lost or comes back, from one goroutine, in order. When f is
@@ -266,8 +273,16 @@ func (c *Cluster) Gather(ctx context.Context, what string, mine []byte) ([][]byt
 
 // Ask sends a question to all other nodes, through node 0, and returns what their Options.Answer
 // returned, by number. The entry is nil for this node, and for nodes that are gone, have no answer,
-// or did not answer before ctx ended.
+// or did not answer in nine tenths of the time until ctx ends. Nodes that ask the same while a
+// question waits for answers share these, and its time.
 func (c *Cluster) Ask(ctx context.Context, what string) [][]byte { return c.agent.ask(ctx, what) }
+
+// Tell sends all other nodes news, through node 0, and returns which of them have taken it in
+// (Options.Hear), by number; this node counts as one. It takes 1.5 s if a node does not respond.
+// News of more than MaxPayload bytes is not sent.
+func (c *Cluster) Tell(ctx context.Context, what []byte) (heard []bool) {
+	return c.agent.tell(ctx, what)
+}
 
 // Close leaves the cluster; the other nodes are notified at once. Close is idempotent.
 func (c *Cluster) Close() error {

@@ -128,6 +128,7 @@ func (a *agent) attend(ctx context.Context) (met bool, err error) {
 		return false, a.explain(err)
 	}
 	failure := a.bind(ctx, dialer.local())
+	c.cut = cancel
 	// before other goroutines can send
 	c.Send(&pb.Message{Kind: &pb.Message_Register{Register: a.registration(failure)}})
 	a.connected(c)
@@ -198,7 +199,8 @@ func (a *agent) explain(err error) error {
 	var version versionMismatch
 	switch {
 	case errors.As(err, &version):
-		return &VersionError{"node 0 (" + a.o.Join + ")", protocolVersion, uint32(version)}
+		zero := "node 0 (" + a.o.Join + ")"
+		return &VersionError{a.o.Node, zero, protocolVersion, uint32(version)}
 	case errors.Is(err, errSecret), connect.CodeOf(err) == connect.CodeUnauthenticated:
 		return &SecretError{Node: a.o.Node, Address: a.o.Join}
 	case connect.CodeOf(err) == connect.CodeAborted:

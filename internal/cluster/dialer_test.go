@@ -91,3 +91,47 @@ func TestServerNameIsTheHost(t *testing.T) {
 		server.Wait()
 	}
 }
+
+// rejected is a connection that the other side has ended with a TLS alert.
+type rejected struct{ net.Conn }
+
+func (rejected) Read([]byte) (int, error) { return 0, &net.OpError{Op: "remote error"} }
+
+// stuck is a connection that cannot be closed properly.
+type stuck struct {
+	net.Conn
+	err error
+}
+
+func (s stuck) Close() error { return s.err }
+
+// TestDialerIsSafe checks that a dialer may be asked and closed while it connects and is read from.
+func TestDialerIsSafe(t *testing.T) {
+	d := &trackingDialer{network: piped{far: make(chan net.Conn, 8)}}
+	near, far := net.Pipe()
+	defer far.Close()
+	read := &dialled{rejected{near}, near, d}
+	var all sync.WaitGroup
+	for range 4 {
+		all.Go(func() { _, _ = d.dial(t.Context(), "tcp", "10.0.0.1:1") })
+		all.Go(func() { d.local() })
+		all.Go(func() { _, _ = d.bound() })
+		all.Go(func() { _ = d.failure() })
+		all.Go(func() {
+			if _, err := read.Read(nil); err == nil {
+				t.Error("no error of a connection that was rejected")
+			}
+		})
+	}
+	all.Go(d.close)
+	all.Wait()
+	if err := d.failure(); !errors.As(err, new(tlsError)) {
+		t.Errorf("failed with %v", err)
+	}
+	why := errors.New("why")
+	if err := (&dialled{raw: stuck{near, why}}).Close(); err != why {
+		t.Errorf("closing: %v, want %v", err, why)
+	}
+	near.Close()
+	d.close() // what was dialled after the first call
+}

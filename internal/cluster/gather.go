@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,16 +15,18 @@ const maxGathers = 64 // open at a time
 // the end. INVARIANT: parts and ids have the same keys, except for nodes that were lost after they
 // contributed.
 type round struct {
-	parts map[int][]byte
-	ids   map[int]uint64 // of the calls to answer
-	bytes int            // of all parts
+	number uint64
+	parts  map[int][]byte
+	ids    map[int]uint64 // of the calls to answer
+	bytes  int            // of all parts
 }
 
 func (h *hub) contribute(p *participant, c *pb.Contribution) error {
 	n, what := p.node(), c.GetWhat()
 	r := h.gathers[what]
 	if r == nil {
-		r = &round{parts: map[int][]byte{}, ids: map[int]uint64{}}
+		h.lastRound++
+		r = &round{number: h.lastRound, parts: map[int][]byte{}, ids: map[int]uint64{}}
 	}
 	var err error
 	switch {
@@ -47,7 +48,7 @@ func (h *hub) contribute(p *participant, c *pb.Contribution) error {
 	if err != nil {
 		p.Send(&pb.Message{
 			Kind: &pb.Message_Gathered{
-				Gathered: &pb.Gathered{Id: c.GetId(), Failure: encodeFailure(err)},
+				Gathered: &pb.Gathered{Ids: []uint64{c.GetId()}, Failure: encodeFailure(err)},
 			},
 		})
 		return nil
@@ -71,10 +72,23 @@ func (h *hub) withdraw(p *participant, w *pb.Withdraw) {
 	}
 }
 
-// settle completes the rounds that no longer wait for any node.
-func (h *hub) settle() {
+// settle completes what no longer waits for any node, after a node was lost.
+func (h *hub) settle(lost int) {
 	for what, r := range h.gathers {
 		h.settleOne(what, r)
+	}
+	h.unheard(lost)
+}
+
+// unheard ends the waits for a node's answers and confirmations: its stream, on which they would
+// have come, has ended.
+func (h *hub) unheard(n int) {
+	for _, q := range h.polls {
+		h.answered(q, n, nil)
+	}
+	for _, t := range h.tells {
+		t.waits.drop(n)
+		h.endRound(t)
 	}
 }
 
@@ -85,127 +99,69 @@ func (h *hub) settleOne(what string, r *round) {
 		}
 	}
 	delete(h.gathers, what)
+	var calls []caller
+	for _, n := range slices.Sorted(maps.Keys(r.ids)) {
+		if p := h.participants[n]; p != nil {
+			calls = append(calls, caller{p, r.ids[n]})
+		}
+	}
+	h.give(r.number, r.parts, calls)
+}
+
+// caller is a node's gather, question or tell.
+type caller struct {
+	*participant
+	id uint64
+}
+
+// give ends calls with what nodes gave in a round.
+func (h *hub) give(round uint64, parts map[int][]byte, calls []caller) {
 	var missing []uint32
 	for n := range h.nodes() {
-		if _, gave := r.parts[n]; !gave {
+		if _, gave := parts[n]; !gave {
 			missing = append(missing, uint32(n))
 		}
 	}
-	for _, n := range slices.Sorted(maps.Keys(r.ids)) {
-		p, id := h.participants[n], r.ids[n]
-		if p == nil {
+	ids := map[*participant][]uint64{}
+	for _, c := range calls {
+		ids[c.participant] = append(ids[c.participant], c.id)
+	}
+	var results *pack
+	if len(parts) > 0 {
+		results = partsOf(round, parts)
+	}
+	for _, c := range calls {
+		if ids[c.participant] == nil || h.participants[c.node()] != c.participant {
 			continue
 		}
-		for _, from := range slices.Sorted(maps.Keys(r.parts)) {
-			p.Send(&pb.Message{
-				Kind: &pb.Message_Part{
-					Part: &pb.Part{Id: id, Node: uint32(from), Data: r.parts[from]},
-				},
-			})
+		if results != nil {
+			c.SendPack(results)
 		}
-		p.Send(&pb.Message{
-			Kind: &pb.Message_Gathered{Gathered: &pb.Gathered{Id: id, Missing: missing}},
-		})
+		c.Send(&pb.Message{Kind: &pb.Message_Gathered{
+			Gathered: &pb.Gathered{Ids: ids[c.participant], Missing: missing, Round: round},
+		}})
+		ids[c.participant] = nil
 	}
 }
 
-// call is one gather of this node's. Its fields are guarded by the agent's mu until done is closed.
-type call struct {
-	what  string
-	parts [][]byte
-	err   error
-	done  chan struct{}
-}
+// mostEqual is the size up to which parts are compared, to send equal ones once.
+const mostEqual = 16 << 10
 
-func (a *agent) gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
-	if len(mine) > MaxPayload {
-		return nil, &LimitError{fmt.Sprintf("gather %q", what), int64(len(mine)), MaxPayload}
-	}
-	if a.o.Nodes == 1 {
-		return [][]byte{mine}, ctx.Err()
-	}
-	a.mu.Lock()
-	switch {
-	case a.closed:
-		a.mu.Unlock()
-		return nil, ErrClosed
-	case a.up == nil:
-		a.mu.Unlock()
-		return nil,
-			&GatherError{what, []int{0}, "node 0 is not connected, and gathers go through it"}
-	}
-	for _, c := range a.calls {
-		if c.what == what {
-			a.mu.Unlock()
-			return nil, &GatherError{
-				what,
-				[]int{a.o.Node},
-				"this node has a gather of that name in progress",
+// partsOf returns the messages with what nodes gave in a round.
+func partsOf(round uint64, parts map[int][]byte) *pack {
+	var all []*pb.Message
+	equal := map[string]*pb.Part{}
+	for _, n := range slices.Sorted(maps.Keys(parts)) {
+		data := parts[n]
+		part := equal[string(data)]
+		if part == nil {
+			part = &pb.Part{Round: round, Data: data}
+			all = append(all, &pb.Message{Kind: &pb.Message_Part{Part: part}})
+			if len(data) <= mostEqual {
+				equal[string(data)] = part
 			}
 		}
+		part.Nodes = append(part.Nodes, uint32(n))
 	}
-	a.lastCall++
-	id := a.lastCall
-	c := &call{what: what, parts: make([][]byte, a.o.Nodes), done: make(chan struct{})}
-	a.calls[id] = c
-	a.up.Send(&pb.Message{
-		Kind: &pb.Message_Contribution{
-			Contribution: &pb.Contribution{Id: id, What: what, Data: mine},
-		},
-	})
-	a.mu.Unlock()
-
-	select {
-	case <-c.done:
-		return c.parts, c.err
-	case <-ctx.Done():
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	select {
-	case <-c.done:
-		return c.parts, c.err
-	default:
-	}
-	delete(a.calls, id)
-	if a.up != nil {
-		a.up.Send(&pb.Message{
-			Kind: &pb.Message_Withdraw{Withdraw: &pb.Withdraw{Id: id, What: what}},
-		})
-	}
-	return nil, fmt.Errorf("gather %q: %w", what, ctx.Err())
-}
-
-// part stores one node's part, and gathered the end of a gather; both hold mu.
-func (a *agent) part(p *pb.Part) {
-	if c := a.calls[p.GetId()]; c != nil && int(p.GetNode()) < len(c.parts) {
-		c.parts[p.GetNode()] = p.GetData()
-		if p.GetData() == nil {
-			c.parts[p.GetNode()] = []byte{} // contributed, but empty
-		}
-	}
-}
-
-func (a *agent) gathered(g *pb.Gathered) {
-	c := a.calls[g.GetId()]
-	if c == nil {
-		return
-	}
-	delete(a.calls, g.GetId())
-	switch {
-	case g.GetFailure() != nil:
-		c.parts, c.err = nil, decodeFailure(g.GetFailure())
-	case len(g.GetMissing()) > 0:
-		c.err = &GatherError{c.what, toInts(g.GetMissing()), "not alive"}
-	}
-	close(c.done)
-}
-
-// endCalls fails all gathers in progress; mu is held.
-func (a *agent) endCalls(why func(what string) error) {
-	for id, c := range a.calls {
-		delete(a.calls, id)
-		c.parts, c.err = nil, why(c.what)
-		close(c.done)
-	}
+	return newPack(all...)
 }

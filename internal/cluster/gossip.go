@@ -4,6 +4,7 @@ import (
 	"context"
 	"log"
 	"log/slog"
+	"math"
 	"net"
 	"strconv"
 	"strings"
@@ -15,14 +16,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// Time limits of failure detection. A node that does not answer is suspected after one or two
-// probes, and declared dead unless it refutes that within suspicion probes. With these values a
-// node that gets no CPU for 10 s is not declared dead; one that is disconnected is, within about 12
-// s (18 s if there are more than 10 nodes and few of them notice).
+// Time limits of failure detection. A node that does not answer a probe is suspected, and declared
+// dead unless it refutes that within suspicionTime. So a node that gets no CPU for 10 s is not
+// declared dead; one that is disconnected is, within about 13 s, however many nodes there are.
 const (
-	probeInterval = time.Second
-	probeTimeout  = 500 * time.Millisecond
-	suspicion     = 10
+	probeInterval = 500 * time.Millisecond // at most
+	probeTimeout  = 300 * time.Millisecond
+	suspicionTime = 11 * time.Second
 	rejoinPause   = 5 * time.Second
 	unheardTime   = 10 * time.Second // after which a node that gossip has not seen is gone
 	leaveTime     = 300 * time.Millisecond
@@ -143,13 +143,25 @@ func (g *gossip) start(name, own string, heard func(n int, instance string, aliv
 	c.Transport = g.transport
 	c.AdvertiseAddr, c.AdvertisePort = host, port
 	c.SecretKey = g.key
-	c.ProbeInterval, c.ProbeTimeout = probeInterval, probeTimeout
-	c.SuspicionMult, c.SuspicionMaxTimeoutMult = suspicion, 2
+	c.ProbeInterval, c.SuspicionMult = suspect(g.transport.nodes)
+	c.ProbeTimeout = probeTimeout
+	c.SuspicionMaxTimeoutMult = 1 // no other node need confirm it: a node that is alive refutes it
 	c.TCPTimeout = 5 * time.Second
+	c.EnableCompression = false // LZW: most of its processor time, for packets of 1400 bytes
 	c.Events = listener(heard)
 	c.Logger = log.New(logWriter{g.log}, "", 0)
 	g.list, err = memberlist.Create(c)
 	return err
+}
+
+// suspect returns the time between a node's probes, and after how many of them, times the logarithm
+// of the number of nodes, memberlist declares a node dead that it suspects. Memberlist takes longer
+// for more nodes, because news takes longer to reach all; but the logarithm of that base exceeds
+// what the news takes by far.
+func suspect(nodes int) (interval time.Duration, probes int) {
+	scale := max(1, math.Log10(float64(nodes)))
+	probes = int(math.Ceil(float64(suspicionTime) / float64(probeInterval) / scale))
+	return time.Duration(float64(suspicionTime) / scale / float64(probes)), probes
 }
 
 // join exchanges state with the node at address. If that node thinks that this node is dead, this

@@ -11,10 +11,16 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// link is how the hub sends to one node. Neither method blocks.
-type link interface {
+// uplink is how a node sends to the hub. Neither method blocks.
+type uplink interface {
 	Send(*pb.Message)
 	Close() // after what was sent
+}
+
+// link is how the hub sends to one node. No method blocks.
+type link interface {
+	uplink
+	SendPack(*pack)
 }
 
 // participant is one registered stream of a node: from its Register to the end of the stream.
@@ -79,12 +85,16 @@ type hub struct {
 	deadline     time.Time
 	waited       time.Duration
 	stale        bool // a status message is scheduled
+	lastRound    uint64
 	gathers      map[string]*round
+	polls        map[uint64]*poll
+	tells        map[uint64]*telling
+	pending      []told // for the next round of news
 }
 
 const (
 	contestTime = 2 * time.Second
-	statusPause = 100 * time.Millisecond
+	statusPause = 100 * time.Millisecond // for each 64 nodes
 	maxRefused  = 16
 )
 
@@ -97,7 +107,7 @@ func newHub(own *pb.Register, deadline time.Duration, log *slog.Logger) *hub {
 		contest:     map[int]*participant{},
 		loggedHosts: map[string]bool{}, told: map[int]bool{}, allTold: make(chan struct{}),
 		deadline: time.Now().Add(deadline), waited: deadline,
-		gathers: map[string]*round{},
+		gathers: map[string]*round{}, polls: map[uint64]*poll{}, tells: map[uint64]*telling{},
 	}
 }
 
@@ -139,10 +149,12 @@ func (h *hub) attach(p *participant) {
 // accept makes p its node's participant, replacing the previous one.
 func (h *hub) accept(p *participant) {
 	n := p.node()
-	if old := h.participants[n]; old != nil {
-		old.Close()
-	}
+	old := h.participants[n]
 	h.participants[n] = p
+	if old != nil {
+		old.Close()
+		h.unheard(n)
+	}
 	if p.reg.GetFormed() && n != 0 && h.phase != running {
 		h.own.Broadcast = p.reg.GetBroadcast() // node 0 was restarted, the job was not
 	}
@@ -157,7 +169,7 @@ func (h *hub) accept(p *participant) {
 		m := h.member(p)
 		m.Down = true // until it is ready
 		h.members[n] = m
-		h.greet(p)
+		p.SendPack(h.greeting())
 	case len(h.participants) == h.nodes():
 		h.welcome()
 	default:
@@ -178,20 +190,21 @@ func (h *hub) welcome() {
 		p.ready = false
 		h.members[n] = h.member(p)
 	}
+	greeting := h.greeting()
 	for _, n := range slices.Sorted(maps.Keys(h.participants)) {
-		h.greet(h.participants[n])
+		h.participants[n].SendPack(greeting)
 	}
 }
 
-// greet sends p the members of the cluster.
-func (h *hub) greet(p *participant) {
-	p.Send(&pb.Message{
+// greeting returns the members of the cluster, as they are sent to a node.
+func (h *hub) greeting() *pack {
+	all := []*pb.Message{{
 		Kind: &pb.Message_Welcome{Welcome: &pb.Welcome{Broadcast: h.own.GetBroadcast()}},
-	})
+	}}
 	for _, n := range slices.Sorted(maps.Keys(h.members)) {
-		p.Send(&pb.Message{Kind: &pb.Message_Member{Member: h.members[n]}})
+		all = append(all, &pb.Message{Kind: &pb.Message_Member{Member: h.members[n]}})
 	}
-	p.Send(&pb.Message{Kind: &pb.Message_Complete{Complete: &pb.Complete{}}})
+	return newPack(append(all, &pb.Message{Kind: &pb.Message_Complete{Complete: &pb.Complete{}}})...)
 }
 
 // receive handles a message from p. It returns an error for a message that p may not send now.
@@ -221,6 +234,10 @@ func (h *hub) receive(p *participant, m *pb.Message) error {
 		h.ask(p, k.Question)
 	case *pb.Message_Answer:
 		return h.answer(p, k.Answer)
+	case *pb.Message_Tell:
+		return h.tell(p, k.Tell)
+	case *pb.Message_Heard:
+		h.heard(p, k.Heard)
 	case *pb.Message_Pong:
 		if rival := h.contest[n]; rival != nil {
 			delete(h.contest, n)
@@ -301,7 +318,7 @@ func (h *hub) drop(p *participant) {
 		}
 	}
 	if h.phase == running {
-		h.settle()
+		h.settle(n)
 	}
 	if h.phase == forming {
 		h.status()
@@ -332,7 +349,7 @@ func (h *hub) lose(node int, instance string) {
 	h.all(&pb.Message{
 		Kind: &pb.Message_Down{Down: &pb.Down{Node: uint32(node), Instance: instance}},
 	}, nil)
-	h.settle()
+	h.settle(node)
 }
 
 // up reverts a down: the node is alive again.

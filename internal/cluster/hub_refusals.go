@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"maps"
 	"net"
 	"slices"
+	"strings"
+	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
 )
@@ -25,9 +28,11 @@ func (h *hub) reject(p *participant, err error) {
 	h.sendFailure(p)
 }
 
-// note records a refusal, which is reported to the nodes that wait for the cluster to form.
+// note records a refusal, which is reported to the nodes that wait for the cluster to form. The
+// error may have texts of the other side, and messages only valid ones.
 func (h *hub) note(err error) {
-	if what := err.Error(); len(h.refused) < maxRefused && !slices.Contains(h.refused, what) {
+	what := strings.ToValidUTF8(err.Error(), "?")
+	if len(h.refused) < maxRefused && !slices.Contains(h.refused, what) {
 		h.refused = append(h.refused, what)
 		h.status()
 		if h.phase != running {
@@ -139,7 +144,7 @@ func (h *hub) status() {
 		return
 	}
 	h.stale = true
-	h.after(statusPause, func() {
+	h.after(statusPause*time.Duration(1+h.nodes()/64), func() {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.stale = false
@@ -152,6 +157,9 @@ func (h *hub) status() {
 				s.Present = append(s.Present, &pb.Presence{Node: uint32(n), Address: h.address(p)})
 			}
 		}
-		h.all(&pb.Message{Kind: &pb.Message_Status{Status: s}}, nil)
+		status := newPack(&pb.Message{Kind: &pb.Message_Status{Status: s}})
+		for _, n := range slices.Sorted(maps.Keys(h.participants)) {
+			h.participants[n].SendPack(status)
+		}
 	})
 }

@@ -49,6 +49,12 @@ func (l *recordingLink) Send(m *pb.Message) {
 	l.harness.said = append(l.harness.said, l.name+" <- "+line)
 }
 
+func (l *recordingLink) SendPack(p *pack) {
+	for _, m := range p.messages {
+		l.Send(m)
+	}
+}
+
 func (l *recordingLink) Close() { l.closed = true }
 
 func newHarness(nodes int) *harness {
@@ -216,7 +222,7 @@ func FuzzHub(f *testing.F) {
 			},
 		},
 		{Kind: &pb.Message_Failed{Failed: &pb.Failure{Kind: "rank", Detail: []byte(`{"Rank":1}`)}}},
-		{Kind: &pb.Message_Part{Part: &pb.Part{Id: 1, Node: 1 << 31}}},
+		{Kind: &pb.Message_Part{Part: &pb.Part{Round: 1, Nodes: []uint32{1 << 31}}}},
 		{Kind: &pb.Message_Member{Member: &pb.Member{Node: 1 << 31, Gossip: "x"}}},
 		{Kind: &pb.Message_Complete{Complete: &pb.Complete{}}},
 		{Kind: &pb.Message_Status{}},
@@ -228,7 +234,10 @@ func FuzzHub(f *testing.F) {
 		{Kind: &pb.Message_Go{Go: &pb.Go{}}},
 		{Kind: &pb.Message_Leave{Leave: &pb.Leave{}}},
 		{Kind: &pb.Message_Withdraw{Withdraw: &pb.Withdraw{}}},
-		{Kind: &pb.Message_Gathered{Gathered: &pb.Gathered{Id: 1}}},
+		{Kind: &pb.Message_Gathered{Gathered: &pb.Gathered{Ids: []uint64{1}}}},
+		{Kind: &pb.Message_Tell{Tell: &pb.Tell{Id: 1, What: []byte("w")}}},
+		{Kind: &pb.Message_News{News: &pb.News{Items: []*pb.News_Item{{What: []byte("w")}}}}},
+		{Kind: &pb.Message_Heard{Heard: &pb.Heard{Round: 1, Refused: []uint32{1 << 31}}}},
 		{Kind: &pb.Message_Question{Question: &pb.Question{}}},
 		{Kind: &pb.Message_Answer{Answer: &pb.Answer{}}},
 	} {

@@ -2,16 +2,22 @@ package cluster
 
 import "sync"
 
-// outbox is an unbounded queue between a sender that must not block (the hub, under its lock) and a
-// receiver that may. It refers to payloads and does not copy them.
+// outbox is a queue between a sender that must not block (the hub, under its lock) and a receiver
+// that may. It refers to payloads and does not copy them. With a limit, it refuses what is put over
+// that.
 type outbox[T any] struct {
-	mu     sync.Mutex // guards queue and closed
+	limit int // values; 0: no limit
+
+	mu     sync.Mutex // guards queue, closed and given
 	queue  []T
 	closed bool
+	given  bool          // up: the receiver does not take what is put
 	wake   chan struct{} // has a token if the queue may have changed
 }
 
-func newOutbox[T any]() *outbox[T] { return &outbox[T]{wake: make(chan struct{}, 1)} }
+func newOutbox[T any](limit int) *outbox[T] {
+	return &outbox[T]{limit: limit, wake: make(chan struct{}, 1)}
+}
 
 func (o *outbox[T]) signal() {
 	select {
@@ -20,14 +26,19 @@ func (o *outbox[T]) signal() {
 	}
 }
 
-// put appends v, unless the box is closed.
-func (o *outbox[T]) put(v T) {
+// put appends v, unless the box is closed. It returns false if the box is full.
+func (o *outbox[T]) put(v T) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if !o.closed {
-		o.queue = append(o.queue, v)
-		o.signal()
+	if o.closed {
+		return true
 	}
+	if o.limit > 0 && len(o.queue) >= o.limit {
+		return false
+	}
+	o.queue = append(o.queue, v)
+	o.signal()
+	return true
 }
 
 // close makes take return false once the queue is empty.
@@ -38,19 +49,32 @@ func (o *outbox[T]) close() {
 	o.signal()
 }
 
+// abandon closes the box and drops what is queued.
+func (o *outbox[T]) abandon() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.closed, o.given, o.queue = true, true, nil
+	o.signal()
+}
+
+// abandoned reports whether abandon was called.
+func (o *outbox[T]) abandoned() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.given
+}
+
 // take waits for the next value. It returns false when the box is closed and empty, or done is
 // closed. Only one goroutine may take at a time.
 func (o *outbox[T]) take(done <-chan struct{}) (v T, ok bool) {
 	for {
-		o.mu.Lock()
-		if len(o.queue) > 0 {
-			v, o.queue = o.queue[0], o.queue[1:]
-			o.mu.Unlock()
+		if v, ok = o.takeIf(func(T) bool { return true }); ok {
 			return v, true
 		}
-		closed := o.closed
+		o.mu.Lock()
+		over := o.closed && len(o.queue) == 0
 		o.mu.Unlock()
-		if closed {
+		if over {
 			return v, false
 		}
 		select {
@@ -59,4 +83,17 @@ func (o *outbox[T]) take(done <-chan struct{}) (v T, ok bool) {
 			return v, false
 		}
 	}
+}
+
+// takeIf returns the next value if there is one for which fits is true.
+func (o *outbox[T]) takeIf(fits func(T) bool) (v T, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if len(o.queue) == 0 || !fits(o.queue[0]) {
+		return v, false
+	}
+	var none T
+	v, o.queue[0] = o.queue[0], none // so that it can be freed before the queue's array is
+	o.queue = o.queue[1:]
+	return v, true
 }

@@ -110,7 +110,7 @@ func serve(ctx context.Context, a *agent) (stop, halt func(), err error) {
 
 // attachLocal makes node 0's own agent the hub's first participant.
 func (a *agent) attachLocal(own *pb.Register) (detach func()) {
-	box := newOutbox[*pb.Message]()
+	box := newOutbox[*pb.Message](0)
 	p := &participant{link: localLink{box}, seen: a.o.Listen, reg: own}
 	a.connected(localUp{a.hub, p})
 	a.hub.attach(p)
@@ -131,6 +131,11 @@ type localLink struct{ box *outbox[*pb.Message] }
 
 func (l localLink) Send(m *pb.Message) { l.box.put(m) }
 func (l localLink) Close()             {}
+func (l localLink) SendPack(p *pack) {
+	for _, m := range p.messages {
+		l.box.put(m)
+	}
+}
 
 // localUp is the own agent's link to the hub.
 type localUp struct {
@@ -182,6 +187,7 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 	}
 	_ = deadlines.SetReadDeadline(time.Time{})
 
+	c.cut = func() { _ = deadlines.SetReadDeadline(time.Unix(1, 0)) }
 	p := &participant{link: c, seen: seen, reg: reg}
 	if local, ok := ctx.Value(http.LocalAddrContextKey).(net.Addr); ok {
 		p.local = local.String()
@@ -189,7 +195,7 @@ func (s *server) Attend(ctx context.Context, st *connect.BidiStream[pb.Frame, pb
 	pumped := make(chan error, 1)
 	go func() { // ends with the box, or with the stream; Attend waits for it
 		err := c.pump(ctx.Done())
-		_ = deadlines.SetReadDeadline(time.Unix(1, 0)) // so that Attend returns
+		c.cut() // so that Attend returns
 		pumped <- err
 	}()
 	s.hub.attach(p)
@@ -245,7 +251,7 @@ func (s *server) rejectHandshake(seen string, err error) error {
 		}
 		return connect.NewError(connect.CodeUnauthenticated, errSecret)
 	case errors.As(err, &version):
-		s.hub.refuse(seen, &VersionError{seen, protocolVersion, uint32(version)})
+		s.hub.refuse(seen, &VersionError{0, seen, protocolVersion, uint32(version)})
 		return connect.NewError(connect.CodeFailedPrecondition, errors.New("another version"))
 	default:
 		s.agent.o.Log.Debug("a handshake failed", "address", seen, "reason", err)

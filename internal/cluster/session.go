@@ -13,10 +13,22 @@ import (
 )
 
 const (
-	protocolVersion = 1
-	maxPart         = 64 << 10             // of a message, in one frame
+	protocolVersion = 2
+	maxPart         = 64 << 10             // of messages, in one frame
 	maxFrame        = maxPart + 2<<10      // a frame
 	maxMessage      = 2*MaxPayload + 1<<20 // a message, reassembled
+	// maxQueued is how many messages and packs may wait for a node. What all nodes say together is
+	// in few of them, so a node with more has stopped taking them. It may connect again.
+	maxQueued = 4096
+)
+
+// The first byte of a frame says what follows.
+const (
+	lastOfMessage = iota
+	partOfMessage
+	manyMessages // each after its length
+	lastOfPack
+	partOfPack
 )
 
 // stream is one end of an Attend call.
@@ -44,7 +56,9 @@ type session struct {
 	node   int // of the node's side
 	in     *seal
 	out    *seal
-	box    *outbox[*pb.Message]
+	box    *outbox[parcel]
+	cut    func()   // ends the stream; called if the box is full
+	got    unpacker // what receive returns next
 }
 
 func nodeBytes(node uint32) []byte { return binary.LittleEndian.AppendUint32(nil, node) }
@@ -170,7 +184,10 @@ func newSession(s stream, secret identity.Secret, node int, nodes, zeros []byte,
 ) *session {
 	up := newSeal(secret.Derive(labelUp, nodes, zeros))
 	down := newSeal(secret.Derive(labelDown, nodes, zeros))
-	c := &session{stream: s, node: node, in: down, out: up, box: newOutbox[*pb.Message]()}
+	c := &session{
+		stream: s, node: node, in: down, out: up, box: newOutbox[parcel](maxQueued),
+		cut: func() {},
+	}
 	if isZero {
 		c.in, c.out = up, down
 	}
@@ -178,43 +195,111 @@ func newSession(s stream, secret identity.Secret, node int, nodes, zeros []byte,
 }
 
 // Send queues a message.
-func (c *session) Send(m *pb.Message) { c.box.put(m) }
+func (c *session) Send(m *pb.Message) { c.put(parcel{message: m}) }
+
+// SendPack queues the messages of a pack.
+func (c *session) SendPack(p *pack) { c.put(parcel{pack: p}) }
+
+func (c *session) put(p parcel) {
+	if !c.box.put(p) {
+		c.box.abandon()
+		go c.cut() // it may block
+	}
+}
 
 // Close ends the session after all queued messages were sent.
 func (c *session) Close() { c.box.close() }
 
+// errSlow is why a session ends whose other side does not take what it is sent.
+var errSlow = errors.New("the other node does not take the messages that it is sent")
+
 // pump writes queued messages until Close is called, done is closed, or the stream ends.
 func (c *session) pump(done <-chan struct{}) error {
 	for {
-		m, ok := c.box.take(done)
-		if !ok {
+		p, ok := c.box.take(done)
+		switch {
+		case c.box.abandoned():
+			return errSlow
+		case !ok:
 			return nil
+		case p.pack != nil:
+			if err := c.sendParts(p.pack.encoded(), packPart, partOfPack, lastOfPack); err != nil {
+				return err
+			}
+			continue
 		}
-		plain, err := proto.Marshal(m)
+		plain, err := proto.Marshal(p.message)
 		if err != nil {
 			return err
 		}
-		for first := true; first || len(plain) > 0; first = false {
-			n := min(len(plain), maxPart)
-			part := make([]byte, 1, n+1+32)
-			if n < len(plain) {
-				part[0] = 1
-			}
-			part = append(part, plain[:n]...)
-			plain = plain[n:]
-			if err := c.stream.Send(&pb.Frame{
-				Kind: &pb.Frame_Sealed{Sealed: c.out.close(part)},
-			}); err != nil {
-				return err
-			}
+		many := c.more(plain)
+		if many != nil {
+			err = c.send(many)
+		} else {
+			err = c.sendParts(plain, maxPart, partOfMessage, lastOfMessage)
+		}
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// more returns the content of a frame with a message and those queued after it, as many as fit;
+// nil: there are no others that fit.
+func (c *session) more(first []byte) (many []byte) {
+	size := len(first)
+	for {
+		next, ok := c.box.takeIf(func(p parcel) bool {
+			return p.pack == nil && size+proto.Size(p.message)+2*binary.MaxVarintLen64 < maxPart
+		})
+		if !ok {
+			return many
+		}
+		if many == nil {
+			many = appendMessage([]byte{manyMessages}, first)
+		}
+		plain, err := proto.Marshal(next.message)
+		if err != nil {
+			panic(err) // texts come from this program, or were decoded by it: they are UTF-8
+		}
+		many = appendMessage(many, plain)
+		size = len(many)
+	}
+}
+
+// sendParts writes frames with parts of at most most bytes.
+func (c *session) sendParts(plain []byte, most int, part, last byte) error {
+	for first := true; first || len(plain) > 0; first = false {
+		n := min(len(plain), most)
+		kind := part
+		if n == len(plain) {
+			kind = last
+		}
+		frame := append(make([]byte, 0, n+1+32), kind)
+		if err := c.send(append(frame, plain[:n]...)); err != nil {
+			return err
+		}
+		plain = plain[n:]
+	}
+	return nil
+}
+
+// send seals and writes a frame.
+func (c *session) send(content []byte) error {
+	return c.stream.Send(&pb.Frame{Kind: &pb.Frame_Sealed{Sealed: c.out.close(content)}})
 }
 
 // receive waits for the next message.
 func (c *session) receive() (*pb.Message, error) {
 	var whole []byte
-	for {
+	for kind := byte(lastOfMessage); ; {
+		m, err := c.got.next()
+		if err != nil {
+			return nil, fmt.Errorf("messages of node %d: %w", c.node, err)
+		}
+		if m != nil {
+			return m, nil
+		}
 		f, err := c.stream.Receive()
 		if err != nil {
 			return nil, err
@@ -223,19 +308,36 @@ func (c *session) receive() (*pb.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		if len(part) == 0 || part[0] > 1 {
+		if len(part) == 0 || part[0] > partOfPack {
 			return nil, errHandshake
 		}
-		if len(whole)+len(part) > maxMessage {
-			return nil, &LimitError{"message", int64(len(whole) + len(part)), maxMessage}
+		is := part[0]
+		if whole != nil && is != kind && is != kind-1 {
+			return nil, errHandshake // the last part is missing
 		}
-		whole = append(whole, part[1:]...)
-		if part[0] == 0 {
+		kind, part = is, part[1:]
+		most := maxMessage
+		if kind >= lastOfPack {
+			most = maxPack
+		}
+		if len(whole)+len(part) > most {
+			return nil, &LimitError{"message", int64(len(whole) + len(part)), int64(most)}
+		}
+		if whole = append(whole, part...); kind == partOfMessage || kind == partOfPack {
+			continue
+		}
+		switch kind {
+		case lastOfMessage:
 			m := new(pb.Message)
 			if err := proto.Unmarshal(whole, m); err != nil {
 				return nil, fmt.Errorf("message of node %d: %w", c.node, err)
 			}
 			return m, nil
+		case manyMessages:
+			c.got.messages(whole)
+		case lastOfPack:
+			c.got.pack(whole)
 		}
+		whole = nil
 	}
 }

@@ -50,6 +50,7 @@ const proofGreeting = 8 + identity.NonceSize // the first message of either side
 type transport struct {
 	key     identity.Secret // of proofs
 	aead    cipher.AEAD
+	nodes   int
 	limit   int64 // bytes that a stream may carry, each way
 	network Network
 	tcp     *admission.Listener
@@ -87,7 +88,7 @@ func listenTransport(network Network, host string, port int, secret identity.Sec
 	}
 	t := &transport{
 		key: secret.Derive(labelStream, []byte(job)), aead: aead, network: network,
-		limit:   streamFixed + streamPerNode*int64(nodes),
+		nodes: nodes, limit: streamFixed + streamPerNode*int64(nodes),
 		tcp:     admission.Listen(tcp, pendingLimits(nodes, proofGreeting+identity.ProofSize)),
 		udp:     udp,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn),

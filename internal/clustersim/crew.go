@@ -16,6 +16,7 @@ type crew struct {
 	through  int         // steps that all have trained on
 	first    int         // where they began
 	broken   bool        // a process got an error, so no step will end
+	lost     bool        // a process has given up, so that this remains so
 	gathered int         // processes that wait to begin again
 	lowest   int         // the first batch that one of them lacks
 	round    int         // how often all have begun again
@@ -101,11 +102,12 @@ func (c *crew) opened(steps int, at position) (from int) {
 	return from
 }
 
-// fail has all steps count as failed that not all processes have trained on.
-func (c *crew) fail() {
+// fail has all steps count as failed that not all processes have trained on; if the process will
+// not begin again, also those that follow.
+func (c *crew) fail(over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.broken = true
+	c.broken, c.lost = true, c.lost || over
 	c.signal()
 }
 
@@ -131,7 +133,7 @@ func (c *crew) begin() {
 	if c.gathered == 0 || c.gathered < c.active {
 		return
 	}
-	c.gathered, c.broken, c.arrived = 0, false, map[int]int{}
+	c.gathered, c.broken, c.arrived = 0, c.lost, map[int]int{}
 	c.last = c.lowest
 	c.round++
 	c.signal()

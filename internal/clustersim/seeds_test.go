@@ -21,7 +21,8 @@ var (
 	times      = flag.Int("times", 1, "how often each script is run")
 	repeatable = flag.Bool("repeatable", false, "run scripts so that they repeat themselves, as far "+
 		"as possible; builds Go's runtime anew")
-	budget = flag.Duration("shrink", 2*time.Minute, "how long a failing script is made simpler")
+	shrink = flag.Duration("shrink", 2*time.Minute, "how long a failing script is made simpler")
+	enough = flag.Int64("failures", 10, "after so many failing scripts no more are run")
 )
 
 // TestSeeds runs the scripts of seeds, makes those simpler that fail, and prints them.
@@ -46,7 +47,7 @@ func TestSeeds(t *testing.T) {
 			defer r.stop()
 			for {
 				i := int(next.Add(1)) - 1
-				if i >= runs || failures.Load() >= 10 {
+				if i >= runs || failures.Load() >= *enough {
 					return
 				}
 				s := script.Generate(*first + uint64(i / *times))
@@ -95,7 +96,7 @@ func (r *runner) stop() {
 
 // report makes a failing script as simple as it can, and reports it.
 func (r *runner) report(s script.Script, v verdict) {
-	seed, end := s.Seed, time.Now().Add(*budget)
+	seed, end := s.Seed, time.Now().Add(*shrink)
 	for simpler := true; simpler; {
 		simpler = false
 		for _, c := range s.Simpler() {

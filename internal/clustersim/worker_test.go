@@ -28,9 +28,10 @@ import (
 const (
 	workerVariable = "HDMLP_SIMULATION_WORKER"
 	logVariable    = "HDMLP_SIMULATION_LOG"
-	// most is the processor time after which a script counts as hanging. Real time says nothing: the
+	// hangs is the processor time after which a script counts as hanging. Real time says nothing: the
 	// machine may be busy with other things.
-	most    = 60 * time.Second
+	hangs   = 60 * time.Second
+	stands  = 120     // seconds without any processor time after which it does as well
 	scratch = 1 << 30 // bytes of memory at which a worker begins to collect garbage
 )
 
@@ -165,16 +166,21 @@ func (w *worker) run(s *script.Script) (v verdict, alive bool) {
 	return v, len(v.Errors) == 0
 }
 
-// watch ends the worker with the stacks of its goroutines if it uses too much processor time before
-// stop is called.
+// watch ends the worker with the stacks of its goroutines if it uses too much processor time, or
+// for a long time none, before stop is called.
 func (w *worker) watch() (stop func()) {
 	stopped := make(chan struct{})
 	began := w.used()
 	go func() {
+		last, idle := began, 0
 		for {
 			select {
 			case <-time.After(time.Second):
-				if w.used()-began > most {
+				now := w.used()
+				if idle++; now > last {
+					last, idle = now, 0
+				}
+				if now-began > hangs || idle > stands {
 					_ = w.command.Process.Signal(syscall.SIGQUIT)
 					return
 				}

@@ -21,6 +21,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
 	"github.com/hdmlp/hdmlp/internal/clustersim/machine"
 	"github.com/hdmlp/hdmlp/internal/clustersim/origin"
+	"github.com/hdmlp/hdmlp/internal/clustersim/process"
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 	"github.com/hdmlp/hdmlp/internal/networktest"
 )
@@ -39,6 +40,8 @@ type world struct {
 	log     *slog.Logger
 	network *networktest.Network
 	origin  *origin.Origin
+	other   *origin.Origin // of a second job's dataset
+	list    *os.File       // the samples of the subset
 	history *judge.History
 	began   time.Time // of the launch
 
@@ -72,7 +75,10 @@ func Run(s *script.Script, dir string, log *slog.Logger) (*Outcome, error) {
 		return nil, err
 	}
 	out := &Outcome{Events: w.history.Events(), Reads: w.origin.Reads()}
-	out.Errors = judge.Judge(s, judge.Orders(s, order), out.Events, out.Reads)
+	if order != nil {
+		out.Errors = judge.Shuffled(s, order)
+	}
+	out.Errors = append(out.Errors, judge.Judge(s, judge.Orders(s, order), out.Events, out.Reads)...)
 	return out, err
 }
 
@@ -85,6 +91,7 @@ func recorded(s *script.Script, dir string) (judge.Order, error) {
 	alone := *s
 	alone.Missing, alone.Events, alone.Disk, alone.Step, alone.DropLast = nil, nil, 0, 0, false
 	alone.Scheme, alone.Transforms, alone.Again = "strided", false, 0
+	alone.Undecodable, alone.Breaks, alone.Lies, alone.Differs, alone.Beside = nil, nil, false, "", ""
 	alone.Launches = []script.Launch{{Nodes: 1, Ranks: 1}}
 	w, err := play(&alone, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -109,9 +116,13 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 		nodes: map[int]*box{},
 	}
 	var err error
-	if w.origin, err = origin.New(s.Samples, s, s.Missing, s.Seed); err != nil {
+	if err = w.newOrigins(); err != nil {
 		return nil, err
 	}
+	if w.list, err = process.List(s.Chosen()); err != nil {
+		return nil, err
+	}
+	defer w.list.Close() //nolint:errcheck // it is memory
 	from, over := position{}, false
 	for i := 0; i < len(s.Launches) && !over; i++ {
 		w.began = time.Now()
@@ -124,7 +135,7 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 		w.end(n)
 	}
 	time.Sleep(settles) // what a failure detection has begun ends by itself
-	return w, w.origin.Exit()
+	return w, errors.Join(w.origin.Exit(), w.other.Exit())
 }
 
 // ip returns the address of a node.
@@ -142,7 +153,7 @@ func (w *world) box(n int) *box {
 	if b.Machine == nil {
 		b.host = w.network.Host(ip(n))
 		b.Machine = machine.New(machine.Options{
-			Node: assembly.Node{Network: b.host}, Source: w.origin.Kind(n), Disk: b.disk,
+			Node: assembly.Node{Network: b.host}, Source: w.source(n), Disk: b.disk,
 			Log: w.log.With("node", n),
 		})
 	}
@@ -161,6 +172,9 @@ func (w *world) end(n int) {
 	}
 	if err := m.End(); err != nil {
 		w.history.Add(judge.Event{Kind: judge.Broken, Rank: n, Text: err.Error()})
+	} else if left := m.Left(); left != "" && !w.script.Has(script.SourceHang, script.DiskHang) {
+		// What hangs when its last job ends keeps its memory until the process exits.
+		w.history.Add(judge.Event{Kind: judge.Broken, Rank: n, Text: left})
 	}
 	w.network.Kill(b.host)
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"strings"
@@ -10,15 +11,21 @@ import (
 // askTime is how long the other nodes have to answer a question.
 const askTime = 2 * time.Second
 
-// The questions that nodes ask each other. Arguments follow the word as JSON.
+// The questions that nodes ask each other. Arguments follow the word as JSON. Nodes that ask the
+// same at a time share the answers, so nothing in a question depends on who asks.
 const (
-	askReport  = "report"  // no argument; the answer is a NodeReport
-	askFinal   = "final"   // the NodeReport of a node that leaves; any answer means it was received
-	askAudit   = "audit"   // an auditQuestion; the answer is an auditAnswer
-	askStopped = "stopped" // the asking node's stops; any answer means that they were received
-	askAway    = "away"    // an awayMessage; any answer means that it was received
+	askReport = "report" // no argument; the answer is a NodeReport
+	askAudit  = "audit"  // an epoch; the answer is an auditAnswer
 	// the number of a turn; the answer is the ranks that have not supplied their parts
 	askMissing = "missing"
+)
+
+// What nodes tell all others. Arguments follow the word as JSON.
+const (
+	tellFinal   = "final"   // the NodeReport of a node that leaves
+	tellAudit   = "audit"   // an auditNews
+	tellStopped = "stopped" // the node's stops
+	tellAway    = "away"    // an awayMessage
 )
 
 // answer returns the answer to another node's question.
@@ -29,18 +36,44 @@ func (c *Coordinator) answer(ctx context.Context, what string) []byte {
 		if r := c.o.Local.Summary(); r != nil {
 			return marshal(r.Nodes[0])
 		}
-	case askFinal:
-		return c.answerFinal(text)
 	case askAudit:
 		return c.answerAudit(ctx, text)
-	case askStopped:
-		return c.answerStopped(text)
-	case askAway:
-		return c.answerAway(ctx, text)
 	case askMissing:
-		return c.answerMissing(ctx, text)
+		return c.answerMissing(text)
 	}
 	return nil
+}
+
+// hear takes in what another node tells, and reports whether it did; if not, the node may tell it
+// again.
+func (c *Coordinator) hear(what []byte) bool {
+	word, text, _ := bytes.Cut(what, []byte(" "))
+	switch string(word) {
+	case tellFinal:
+		return c.hearFinal(text)
+	case tellAudit:
+		return c.hearAudit(text)
+	case tellStopped:
+		return c.hearStopped(text)
+	case tellAway:
+		return c.hearAway(text)
+	}
+	return false
+}
+
+// open reports whether the job is open on this node now.
+func (c *Coordinator) open() bool {
+	now, cancel := context.WithCancel(context.Background())
+	cancel() // do not wait
+	open, err := c.o.Local.Ready(now)
+	return err == nil && open
+}
+
+// tell sends news to all other nodes, and returns which of them have it.
+func (c *Coordinator) tell(ctx context.Context, word string, about any) (heard []bool) {
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	return c.cluster.Tell(ctx, append([]byte(word+" "), marshal(about)...))
 }
 
 // marshal encodes a value whose encoding cannot fail.
@@ -100,12 +133,9 @@ func (c *Coordinator) Missing(ctx context.Context, turn int) (missing []int) {
 }
 
 // answerMissing answers another node's question which ranks have not supplied their parts.
-func (c *Coordinator) answerMissing(ctx context.Context, text string) []byte {
-	now, cancel := context.WithCancel(ctx)
-	cancel() // do not wait: a job that is not open yet has no answer
+func (c *Coordinator) answerMissing(text string) []byte {
 	var asked int
-	if open, err := c.o.Local.Ready(now); err != nil || !open ||
-		json.Unmarshal([]byte(text), &asked) != nil {
+	if !c.open() || json.Unmarshal([]byte(text), &asked) != nil {
 		return nil
 	}
 	turn, ranks := c.o.Local.Missing()

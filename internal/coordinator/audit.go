@@ -12,13 +12,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 )
 
-// An epoch's audit over several nodes. Each node asks all others for their parts once its own ranks
-// have finished the epoch, and the question carries its own parts. So a node that has its answers
-// has told every node what it has to say, and may leave the job. Node 0, which relays the
-// questions, then sends all parts to every node, because the others cannot ask once it is gone. A
-// node that is asked answers when its ranks have finished, or after auditWait that they have not;
-// then it is asked again. Rejected: a gather, which ends only when all nodes call it, and so never
-// if the ranks of one of them break off the epoch or do not verify.
+// An epoch's audit over several nodes. Each node tells all others its parts once its own ranks have
+// finished the epoch, and asks for the parts that it has not been told. So a node that has all
+// parts has told every node what it has to say, and may leave the job. A node that is asked answers
+// when its ranks have finished, or after auditWait that they have not; then it is asked again. Node
+// 0, which relays questions, in the end tells every node the parts that it was not told but had to
+// ask for, because the others cannot ask once it is gone. Rejected: a gather, which ends only when
+// all nodes call it, and so never if the ranks of one of them break off the epoch or do not verify.
 
 const (
 	// auditWait is how long a node that is asked waits for its ranks.
@@ -27,8 +27,8 @@ const (
 	auditPause = 250 * time.Millisecond
 )
 
-// auditQuestion asks for a node's parts, and carries those of others by node number.
-type auditQuestion struct {
+// auditNews are parts by node number.
+type auditNews struct {
 	Epoch int                  `json:"epoch"`
 	Told  map[int][]audit.Part `json:"told"`
 }
@@ -39,19 +39,29 @@ type auditAnswer struct {
 	Parts []audit.Part `json:"parts"`
 }
 
-// nodeEpoch identifies an epoch on a node.
-type nodeEpoch struct{ node, epoch int }
-
 // Audit returns the parts of all other nodes' ranks, and why parts of some nodes are missing, if
 // any are.
 func (c *Coordinator) Audit(ctx context.Context, epoch int,
 	mine []audit.Part,
 ) (parts []audit.Part, why string, err error) {
-	question := auditQuestion{epoch, map[int][]audit.Part{c.me: mine}}
+	if err := c.tellParts(ctx, auditNews{epoch, map[int][]audit.Part{c.me: mine}}); err != nil {
+		return nil, "", err
+	}
 	known := map[int][]audit.Part{c.me: mine}
+	asked := map[int][]audit.Part{}
 	var whys []string
 	for {
-		for n, answer := range c.ask(ctx, auditWait+askTime, askAudit, question) {
+		c.mu.Lock()
+		for n, told := range c.told[epoch] {
+			if known[n] == nil {
+				known[n] = told
+			}
+		}
+		c.mu.Unlock()
+		if len(known) == c.nodes() {
+			break
+		}
+		for n, answer := range c.ask(ctx, auditWait+askTime, askAudit, epoch) {
 			if _, ok := known[n]; ok {
 				continue
 			}
@@ -71,22 +81,18 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int,
 					fmt.Errorf("node %d sent an invalid answer to the audit: %.200q", n, answer)
 			}
 			if a.Done {
-				known[n] = a.Parts
+				known[n], asked[n] = a.Parts, a.Parts
 			}
 		}
 		if len(known) == c.nodes() {
 			break
 		}
-		pause := time.NewTimer(auditPause)
-		select {
-		case <-pause.C:
-		case <-ctx.Done():
-			pause.Stop()
-			return nil, "", ctx.Err()
+		if err := pause(ctx, auditPause); err != nil {
+			return nil, "", err
 		}
 	}
-	if c.me == 0 {
-		c.ask(ctx, askTime, askAudit, auditQuestion{epoch, known})
+	if c.me == 0 && len(asked) > 0 {
+		c.tell(ctx, tellAudit, auditNews{epoch, asked})
 	}
 	for n, p := range known {
 		if n != c.me {
@@ -94,6 +100,38 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int,
 		}
 	}
 	return parts, strings.Join(whys, "; "), nil
+}
+
+// tellParts tells the other nodes this node's parts, until all that can be told have them.
+func (c *Coordinator) tellParts(ctx context.Context, news auditNews) error {
+	told := make([]bool, c.nodes())
+	for {
+		for n, heard := range c.tell(ctx, tellAudit, news) {
+			told[n] = told[n] || heard
+		}
+		done := true
+		for n := range told {
+			done = done && (told[n] || n == c.me || c.silent(n) != slow)
+		}
+		if done {
+			return nil
+		}
+		if err := pause(ctx, auditPause); err != nil {
+			return err
+		}
+	}
+}
+
+// pause waits, and returns an error if ctx ends first.
+func pause(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 // lastParts returns the parts of a node that gave no answer: nil if it is to be asked again; what
@@ -108,12 +146,12 @@ func (c *Coordinator) lastParts(n, epoch int) (parts []audit.Part, why string) {
 		return nil, ""
 	}
 	c.mu.Lock()
-	told := c.told[nodeEpoch{n, epoch}]
+	told := c.told[epoch][n]
 	c.mu.Unlock()
 	if told != nil {
 		return told, ""
 	}
-	for _, rank := range c.cluster.Members()[n].Ranks {
+	for _, rank := range c.cluster.Member(n).Ranks {
 		parts = append(parts, audit.Part{Rank: rank})
 	}
 	return parts, why
@@ -131,36 +169,43 @@ func (c *Coordinator) covers(n int, parts []audit.Part) bool {
 		}
 	}
 	slices.Sort(ranks)
-	return slices.Equal(ranks, c.cluster.Members()[n].Ranks)
+	return slices.Equal(ranks, c.cluster.Member(n).Ranks)
 }
 
-// answerAudit stores the parts that a question carries, and answers with those of this node.
+// answerAudit answers with this node's parts of an epoch.
 func (c *Coordinator) answerAudit(ctx context.Context, text string) []byte {
-	var q auditQuestion
 	ctx, cancel := context.WithTimeout(ctx, auditWait)
 	defer cancel()
 	open, err := c.o.Local.Ready(ctx)
 	if err != nil {
 		return marshal(auditAnswer{})
 	}
-	if !open || json.Unmarshal([]byte(text), &q) != nil {
+	var epoch int
+	if !open || json.Unmarshal([]byte(text), &epoch) != nil {
 		return nil
 	}
-	c.tell(&q)
-	parts, err := c.o.Local.AuditParts(ctx, q.Epoch)
+	parts, err := c.o.Local.AuditParts(ctx, epoch)
 	return marshal(auditAnswer{err == nil, parts})
 }
 
-// tell stores other nodes' parts.
-func (c *Coordinator) tell(q *auditQuestion) {
+// hearAudit stores other nodes' parts.
+func (c *Coordinator) hearAudit(text []byte) bool {
+	var news auditNews
+	if !c.open() || json.Unmarshal(text, &news) != nil {
+		return false
+	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for n, parts := range q.Told {
+	if c.told[news.Epoch] == nil {
+		c.told[news.Epoch] = map[int][]audit.Part{}
+		maps.DeleteFunc(c.told, func(epoch int, _ map[int][]audit.Part) bool {
+			return epoch <= news.Epoch-audit.Kept
+		})
+	}
+	for n, parts := range news.Told {
 		if n != c.me && c.covers(n, parts) {
-			c.told[nodeEpoch{n, q.Epoch}] = parts
+			c.told[news.Epoch][n] = parts
 		}
 	}
-	maps.DeleteFunc(c.told, func(of nodeEpoch, _ []audit.Part) bool {
-		return of.epoch <= q.Epoch-audit.Kept
-	})
+	return true
 }

@@ -12,7 +12,7 @@ import (
 // from the source instead of asking in vain. The whole set is sent whenever it has changed, so a
 // node that was cut off catches up, and the latest message is all that counts.
 type away struct {
-	changed chan struct{} // receives a token when the set has changed
+	changed chan struct{} // receives a token when the set has changed, or a node is back
 
 	mu      sync.Mutex // guards the following
 	bits    []byte     // by sample
@@ -91,8 +91,8 @@ func (a *away) get() ([]byte, int) {
 	return slices.Clone(a.bits), a.version
 }
 
-// broadcastAway tells the other nodes of the samples that were given back, whenever these change,
-// until ctx ends.
+// broadcastAway tells the other nodes of the samples that were given back, whenever these change or
+// a node comes back, until ctx ends.
 func (c *Coordinator) broadcastAway(ctx context.Context) {
 	heard := make([]int, c.nodes()) // by node, the version that it received last
 	var again <-chan time.Time
@@ -107,6 +107,9 @@ func (c *Coordinator) broadcastAway(ctx context.Context) {
 		}
 		again = nil
 		bits, version := c.away.get()
+		if !c.untold(heard, version) {
+			continue // a node is back that knows the set
+		}
 		told := c.tellAway(ctx, bits, version)
 		for n := range heard {
 			if told[n] {
@@ -127,26 +130,24 @@ func (c *Coordinator) tellAway(ctx context.Context, bits []byte, version int) []
 		if from < 8*len(bits) {
 			m.Bits = bits[from/8 : min(len(bits), (from+awayPart)/8)]
 		}
-		for n, answer := range c.ask(ctx, askTime, askAway, m) {
-			told[n] = told[n] && answer != nil
+		for n, heard := range c.tell(ctx, tellAway, m) {
+			told[n] = told[n] && heard
 		}
 	}
 	return told
 }
 
-// answerAway takes in a part of another node's set.
-func (c *Coordinator) answerAway(ctx context.Context, text string) []byte {
-	now, cancel := context.WithCancel(ctx)
-	cancel() // do not wait: the node tells again
-	if open, err := c.o.Local.Ready(now); err != nil || !open {
-		return nil
+// hearAway takes in a part of another node's set.
+func (c *Coordinator) hearAway(text []byte) bool {
+	if !c.open() {
+		return false
 	}
 	var m awayMessage
-	if err := json.Unmarshal([]byte(text), &m); err != nil || m.Node < 0 || m.Node >= c.nodes() ||
+	if err := json.Unmarshal(text, &m); err != nil || m.Node < 0 || m.Node >= c.nodes() ||
 		m.From < 0 || m.From%8 != 0 || m.From+8*len(m.Bits) > c.o.Index.Len()+7 {
 		c.o.Log.Warn("a node sent an invalid set of samples that it gave back", "error", err)
-		return nil
+		return false
 	}
 	c.peers.SetAway(m.Node, m.Version, m.From, m.Bits)
-	return []byte{}
+	return true
 }

@@ -1,9 +1,13 @@
 package coordinator
 
 import (
+	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
+	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
@@ -54,11 +58,75 @@ func TestOtherNodesLearnWhatWasGivenBack(t *testing.T) {
 		"", "{", `{"node":9}`, `{"node":-1}`, `{"node":1,"from":3}`,
 		`{"node":1,"version":9,"from":40,"bits":"AAAA"}`,
 	} {
-		if all[0].answerAway(t.Context(), text) != nil {
+		if all[0].hear([]byte(tellAway + " " + text)) {
 			t.Errorf("%q was accepted", text)
 		}
 	}
 	if !asks(true, 0, 3, 39)() {
 		t.Error("an invalid set has an effect")
 	}
+	all[0].o.Index = index(t, 41, 0) // of which the set has 48 bits
+	if !all[0].hear([]byte(tellAway + ` {"node":1,"version":9,"bits":"AAAAAAAA"}`)) {
+		t.Error("a set that ends with the last sample's byte is refused")
+	}
+}
+
+// opening is a job of which a test learns when it was not open yet for a question.
+type opening struct {
+	*local
+	asked chan struct{}
+}
+
+func (o opening) Ready(ctx context.Context) (bool, error) {
+	open, err := o.local.Ready(ctx)
+	if err != nil {
+		select {
+		case o.asked <- struct{}{}:
+		default:
+		}
+	}
+	return open, err
+}
+
+// TestNodeThatDidNotAnswerIsToldAgain: a node whose job is not open yet learns what others gave
+// back once it is.
+func TestNodeThatDidNotAnswerIsToldAgain(t *testing.T) {
+	job := opening{newLocal(), make(chan struct{}, 1)}
+	job.ready = make(chan struct{})
+	all := formed(t, 2, func(o *Options) {
+		if o.Node == 0 {
+			o.Local = job
+		}
+	})
+	all[0].SetOwner(func(int) int { return 1 })
+	settles(t, all[1], 3)
+	<-job.asked
+	close(job.ready)
+	proctest.Until(t, "node 1 is not asked for the sample", func() bool {
+		_, asked := all[0].Peers().Arrival(3, 1000, 0)
+		return !asked
+	})
+}
+
+// TestNodeThatComesBackLearnsWhatWasGivenBack: a node that counted as gone when another one gave
+// samples back learns of these when it is back.
+func TestNodeThatComesBackLearnsWhatWasGivenBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended
+		network := networktest.New()
+		nodes := formed(t, 3, on(network))
+		nodes[2].SetOwner(func(int) int { return 1 })
+		network.Cut("10.0.0.3")
+		<-time.After(time.Minute)
+		if nodes[1].Alive(2) {
+			t.Fatal("a node that was cut off is alive")
+		}
+		settles(t, nodes[1], 3)
+		network.Join("10.0.0.3")
+		<-time.After(2 * time.Minute)
+		_, there := nodes[2].Peers().Arrival(4, 1000, 0)
+		if _, asked := nodes[2].Peers().Arrival(3, 1000, 0); !there || asked {
+			t.Errorf("node 1 is asked for a sample that it gave back: %v, for others: %v", asked, there)
+		}
+	})
 }

@@ -83,9 +83,9 @@ type Coordinator struct {
 		note func(node int, there bool) // guarded by Mutex; nil: nothing watches
 	}
 
-	mu   sync.Mutex    // guards the following
-	last map[int]heard // by node, its latest report
-	told map[nodeEpoch][]audit.Part
+	mu   sync.Mutex                   // guards the following
+	last map[int]heard                // by node, its latest report
+	told map[int]map[int][]audit.Part // by epoch and node
 }
 
 func newCoordinator(o Options) *Coordinator {
@@ -93,7 +93,7 @@ func newCoordinator(o Options) *Coordinator {
 		o:    o,
 		me:   o.Node,
 		last: make(map[int]heard),
-		told: make(map[nodeEpoch][]audit.Part),
+		told: make(map[int]map[int][]audit.Part),
 		back: make(chan struct{}, 1),
 	}
 	c.watch.gone = make(map[int]bool)
@@ -154,6 +154,7 @@ func (c *Coordinator) connect() {
 func (c *Coordinator) note(node int, there bool) {
 	if there {
 		c.clients[node].Reconnect()
+		c.away.notify() // while it was gone it was not told of changes
 	}
 	c.peers.SetAlive(node, there)
 	c.watch.Lock()

@@ -11,15 +11,18 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/breaker"
+	"github.com/hdmlp/hdmlp/internal/cluster"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/digest"
 	"github.com/hdmlp/hdmlp/internal/exchange"
 	"github.com/hdmlp/hdmlp/internal/failure"
+	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
@@ -216,6 +219,49 @@ func TestDisagreeingNodesAreToldTheDifference(t *testing.T) {
 	done.Wait()
 }
 
+// TestOtherContentsAreRefused checks that nodes do not form a cluster if their datasets have the
+// same names, but other bytes, or contents that cannot be compared.
+func TestOtherContentsAreRefused(t *testing.T) {
+	for want, other := range map[string]*dataset.Index{
+		"sample 0 (a/0000.x) has other bytes on node 1": index(t, samples, 1),
+		"contents that cannot be decoded":               index(t, samples+1, 0),
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			network := networktest.New()
+			var done sync.WaitGroup
+			for n := range 2 {
+				o := options(t, 2, n, "")
+				on(network)(&o)
+				if n == 1 {
+					o.Index = other
+				}
+				done.Go(func() {
+					if _, _, err := Form(t.Context(), o); err == nil || !strings.Contains(err.Error(), want) {
+						t.Errorf("node %d: %v", n, err)
+					}
+				})
+			}
+			done.Wait()
+			<-time.After(time.Minute) // until a probe in progress has ended
+		})
+	}
+}
+
+// TestNode0WithoutItsInterfaceFailsAtOnce checks that node 0 does not wait for other nodes if it
+// has no address for them.
+func TestNode0WithoutItsInterfaceFailsAtOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := options(t, 2, 0, "")
+		on(networktest.New())(&o)
+		o.Interface = "none-such"
+		begun := time.Now()
+		_, _, err := Form(t.Context(), o)
+		if took := time.Since(begun); err == nil || took > 0 {
+			t.Errorf("after %v: %v", took, err)
+		}
+	})
+}
+
 // TestFailedFormClosesItsPort checks that a node that finds no other node closes its port for
 // samples.
 func TestFailedFormClosesItsPort(t *testing.T) {
@@ -290,6 +336,42 @@ func TestMeetingFollowsLauncherAndLoader(t *testing.T) {
 			}
 		} else if err != nil || host != c.host || port != c.want {
 			t.Errorf("%+v: %s, %d, %v", c, host, port, err)
+		}
+	}
+}
+
+// TestAnotherProtocolIsAMismatch checks that a process is told what differs, and both versions.
+func TestAnotherProtocolIsAMismatch(t *testing.T) {
+	err := clusterError(3, &cluster.VersionError{
+		Node: 3, Address: "node 0 (a:1)", Mine: 2, Theirs: 1,
+	})
+	var e *failure.Error
+	if !errors.As(err, &e) || e.Kind != failure.Mismatch || e.Details["key"] != "control protocol" ||
+		e.Details["mine"] != uint32(2) || e.Details["theirs"] != uint32(1) ||
+		!strings.Contains(e.Message, "node 0 (a:1) speaks version 1") {
+		t.Errorf("%+v", e)
+	}
+}
+
+// TestErrorsOfTheClusterKeepTheirCause checks what processes are told of errors while nodes find
+// each other: limits of the system are not the user's input.
+func TestErrorsOfTheClusterKeepTheirCause(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		kind failure.Kind
+		same bool // the error is passed on as it is
+	}{
+		{context.Canceled, "", true},
+		{fmt.Errorf("listen: %w", syscall.EMFILE), "", false},
+		{fmt.Errorf("listen: %w", syscall.ENFILE), "", false},
+		{errors.New("a port is in use"), failure.Config, false},
+		{&cluster.VersionError{Mine: 2, Theirs: 3}, failure.Mismatch, false},
+	} {
+		got := clusterError(1, c.err)
+		var told *failure.Error
+		if errors.As(got, &told) != (c.kind != "") || told != nil && told.Kind != c.kind ||
+			(got == c.err) != c.same || told == nil && !errors.Is(got, c.err) {
+			t.Errorf("%v: %#v", c.err, got)
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/audit"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/lockstep"
+	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -29,6 +30,8 @@ type local struct {
 	parts  func(ctx context.Context, epoch int) ([]audit.Part, error)
 	turn   int
 	missed []int
+	// summary is what the node reports
+	summary *stats.ClusterReport
 }
 
 func newLocal() *local {
@@ -54,25 +57,27 @@ func (l *local) Ready(ctx context.Context) (bool, error) {
 	}
 }
 
-func (l *local) Summary() *stats.ClusterReport { return nil }
+func (l *local) Summary() *stats.ClusterReport { return l.summary }
 func (l *local) Steps() int                    { return 4 }
 func (l *local) Missing() (int, []int)         { return l.turn, l.missed }
 func (l *local) AuditParts(ctx context.Context, epoch int) ([]audit.Part, error) {
 	return l.parts(ctx, epoch)
 }
 
-// index returns the index of a dataset of 40 samples.
-func index(t *testing.T) *dataset.Index {
+// index returns the index of a dataset of n samples, the first of which begins with a byte.
+func index(t *testing.T, n int, begins byte) *dataset.Index {
 	t.Helper()
+	contents := make([][16]byte, n)
+	contents[0][0] = begins
 	b := dataset.NewBuilder([]string{"a"}, []string{".x"})
 	b.Directory(dataset.Directory{Class: -1})
 	b.Directory(dataset.Directory{Path: "a", Class: 0})
-	for i := range samples {
+	for i := range n {
 		b.Sample(fmt.Sprintf("%04d.x", i), 1000, 0, 0)
 	}
 	x, err := b.Build()
 	if err == nil {
-		x, err = x.WithContents(make([][16]byte, samples))
+		x, err = x.WithContents(contents)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +91,7 @@ func options(t *testing.T, nodes, node int, address string) Options {
 		Job: "j", WorldSize: 2 * nodes, Nodes: nodes, Node: node,
 		Ranks: []int{2 * node, 2*node + 1}, Address: address,
 		Secret: "0123456789abcdef0123456789abcdef", Seed: 100,
-		Facts: []Fact{{Key: "seed", Value: "100"}}, Index: index(t), Timeout: time.Minute,
+		Facts: []Fact{{Key: "seed", Value: "100"}}, Index: index(t, samples, 0), Timeout: time.Minute,
 		Local: newLocal(), Stops: lockstep.New(node, "host", func(error) {}),
 		Progress: func(string, bool) {}, Log: slog.New(slog.DiscardHandler),
 	}
@@ -128,4 +133,11 @@ func formed(t *testing.T, nodes int, change ...func(*Options)) []*Coordinator {
 		done.Wait()
 	})
 	return all
+}
+
+// on has nodes reach each other on a simulated network, as 10.0.0.1 and so on.
+func on(network *networktest.Network) func(*Options) {
+	return func(o *Options) {
+		o.Network, o.Address = network.Host(fmt.Sprintf("10.0.0.%d", o.Node+1)), "10.0.0.1:6000"
+	}
 }

@@ -1,6 +1,7 @@
 package coordinator
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -11,6 +12,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"strconv"
 	"syscall"
 	"time"
@@ -114,7 +116,7 @@ func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 	options := cluster.Options{
 		Job: o.Job, Node: o.Node, Nodes: o.Nodes, WorldSize: o.WorldSize, Ranks: o.Ranks,
 		Secret: []byte(o.Secret), TLS: c.tls, Network: o.Network, Deadline: o.Timeout, Whole: true,
-		Facts: o.Facts, Remedy: o.Remedy, Answer: c.answer, Log: o.Log,
+		Facts: o.Facts, Remedy: o.Remedy, Answer: c.answer, Hear: c.hear, Log: o.Log,
 	}
 	local, err := cluster.Local(o.Node, o.Interface)
 	if o.Node == 0 {
@@ -180,18 +182,22 @@ func (c *Coordinator) reach(ctx context.Context) error {
 }
 
 // compareContents returns an error if the nodes' datasets have the same listing but different
-// contents. A file that a node cannot read is not compared. The job's version is node 0's.
+// contents. A file that a node cannot read is not compared. The job's version is node 0's. As a
+// rule all versions are equal, and the contents need not be sent.
 func (c *Coordinator) compareContents(ctx context.Context) (version [16]byte, err error) {
 	index := c.o.Index
-	mine, err := json.Marshal(nodeContents{
-		Version:  index.Fingerprint(),
-		Contents: index.Contents(),
-	})
+	mine := nodeContents{Version: index.Fingerprint()}
+	all, err := c.gather(ctx, "version", mine.Version[:])
 	if err != nil {
-		return version, err
+		return version, clusterError(c.me, err)
 	}
-	all, err := c.gather(ctx, "contents", mine)
-	if err != nil {
+	if !slices.ContainsFunc(all, func(theirs []byte) bool {
+		return !bytes.Equal(theirs, mine.Version[:])
+	}) {
+		return mine.Version, nil
+	}
+	mine.Contents = index.Contents()
+	if all, err = c.gather(ctx, "contents", marshal(mine)); err != nil {
 		return version, clusterError(c.me, err)
 	}
 	var first nodeContents

@@ -69,6 +69,7 @@ func TestReportsAndVotesReachAllNodes(t *testing.T) {
 func TestInvalidReportsAreRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"capacity":{"capacity":[1]},"epoch":-1}`:             "epoch -1",
+		`{"capacity":{"capacity":[1]},"epoch":1099511627776}`:  "",
 		`{"capacity":{"capacity":[1]},"epoch":1099511627777}`:  "epoch 1099511627777",
 		`{"capacity":{"capacity":[1]},"epoch":1,"since":2}`:    "from epoch 2 on",
 		`{"capacity":{"capacity":[1]},"transform_threads":-1}`: "and -1 threads",
@@ -85,4 +86,19 @@ func TestInvalidReportsAreRefused(t *testing.T) {
 			t.Errorf("%s: %v; want %q", text, err, want)
 		}
 	}
+}
+
+// TestInvalidReportNamesItsNode: a report that cannot be used ends the round, on all nodes, with
+// the node that sent it.
+func TestInvalidReportNamesItsNode(t *testing.T) {
+	var all sync.WaitGroup
+	for n, c := range formed(t, 2) {
+		all.Go(func() {
+			got, err := c.Reassess(t.Context(), 1, placement.Report{Epoch: -n})
+			if err == nil || !strings.Contains(err.Error(), "node 1 sent an invalid report") {
+				t.Errorf("node %d: %+v, %v", n, got, err)
+			}
+		})
+	}
+	all.Wait()
 }

@@ -43,21 +43,21 @@ func (c *Coordinator) Reports(ctx context.Context, mine stats.NodeReport) []stat
 // follows.
 func (c *Coordinator) Leave(final stats.NodeReport) {
 	final.Node = c.me
-	c.ask(context.Background(), askTime, askFinal, final)
+	c.tell(context.Background(), tellFinal, final)
 }
 
-// answerFinal takes in the final figures of another node.
-func (c *Coordinator) answerFinal(text string) []byte {
+// hearFinal takes in the final figures of another node.
+func (c *Coordinator) hearFinal(text []byte) bool {
 	var r stats.NodeReport
-	if err := json.Unmarshal([]byte(text), &r); err != nil || r.Node < 0 || r.Node >= c.nodes() ||
+	if err := json.Unmarshal(text, &r); err != nil || r.Node < 0 || r.Node >= c.nodes() ||
 		r.Node == c.me {
 		c.o.Log.Warn("a node sent invalid final figures", "node", r.Node, "error", err)
-		return nil
+		return false
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.last[r.Node] = heard{r, time.Now()}
-	return []byte{}
+	return true
 }
 
 // part returns the report in a node's answer, or else its latest report. c.mu must be held.

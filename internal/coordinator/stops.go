@@ -22,8 +22,8 @@ func (c *Coordinator) broadcastStops(ctx context.Context) {
 		list, version, changed := c.o.Stops.Own()
 		var again <-chan time.Time
 		if c.untold(heard, version) {
-			for n, answer := range c.ask(context.Background(), askTime, askStopped, list) {
-				if answer != nil {
+			for n, ok := range c.tell(context.Background(), tellStopped, list) {
+				if ok {
 					heard[n] = version
 				}
 			}
@@ -53,14 +53,14 @@ func (c *Coordinator) untold(heard []int, version int) bool {
 	return false
 }
 
-// answerStopped takes in another node's stops. The job need not be open: a rank that has not begun
+// hearStopped takes in another node's stops. The job need not be open: a rank that has not begun
 // is told when it does.
-func (c *Coordinator) answerStopped(text string) []byte {
-	list, err := lockstep.Decode([]byte(text), c.o.WorldSize, c.o.Nodes)
+func (c *Coordinator) hearStopped(text []byte) bool {
+	list, err := lockstep.Decode(text, c.o.WorldSize, c.o.Nodes)
 	if err != nil {
 		c.o.Log.Warn("a node sent an invalid list of stopped ranks", "error", err)
-		return nil
+		return false
 	}
 	c.o.Stops.Hear(list)
-	return []byte{}
+	return true
 }

@@ -2,7 +2,6 @@ package coordinator
 
 import (
 	"errors"
-	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,8 +17,7 @@ func TestStopBeforeLeavingIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		t.Cleanup(func() { time.Sleep(time.Minute) }) // until a probe in progress has ended
 		network, told := networktest.New(), make(chan error, 2)
-		nodes := formed(t, 2, func(o *Options) {
-			o.Network, o.Address = network.Host(fmt.Sprintf("10.0.0.%d", o.Node+1)), "10.0.0.1:6000"
+		nodes := formed(t, 2, on(network), func(o *Options) {
 			if o.Node == 1 {
 				o.Stops = lockstep.New(1, "host", func(err error) { told <- err })
 			}
@@ -39,6 +37,35 @@ func TestStopBeforeLeavingIsTold(t *testing.T) {
 			case <-time.After(time.Minute):
 				t.Fatal("the other node does not know of the second stop")
 			}
+		}
+	})
+}
+
+// TestNodeThatWasNotReachedIsToldOfStops: a node whose connection to node 0 was broken when another
+// one stopped learns of it when it is connected again.
+func TestNodeThatWasNotReachedIsToldOfStops(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		t.Cleanup(func() { <-time.After(time.Minute) }) // until a probe in progress has ended
+		network, told := networktest.New(), make(chan error, 2)
+		nodes := formed(t, 3, on(network), func(o *Options) {
+			if o.Node == 2 {
+				o.Stops = lockstep.New(2, "host", func(err error) { told <- err })
+			}
+		})
+		network.Cut("10.0.0.3")
+		network.Reset("10.0.0.1", "10.0.0.3")
+		synctest.Wait()
+		run := nodes[0].o.Stops.Begin(0, 0, func() {}, func(int) {})
+		_ = run.End(errors.New("a fault"), false)
+		<-time.After(time.Second)
+		if !nodes[0].Alive(2) {
+			t.Fatal("a node that was not there for a second counts as gone")
+		}
+		network.Join("10.0.0.3")
+		select {
+		case <-told:
+		case <-time.After(time.Minute):
+			t.Error("the node does not know of the stop")
 		}
 	})
 }

@@ -83,8 +83,7 @@ func TestAnswerListsRanksWithMissingParts(t *testing.T) {
 	}
 }
 
-// TestInvalidStopsAreIgnored checks that an invalid list of stops is not taken in, and gets no
-// answer.
+// TestInvalidStopsAreIgnored checks that an invalid list of stops is not taken in.
 func TestInvalidStopsAreIgnored(t *testing.T) {
 	for list, heard := range map[string]bool{
 		`[{"rank": 3, "node": 1, "round": 0, "at": 0, "error": {"kind": "sample"}}]`: true,
@@ -97,9 +96,8 @@ func TestInvalidStopsAreIgnored(t *testing.T) {
 			WorldSize: 4, Nodes: 2, Log: slog.New(slog.DiscardHandler),
 			Stops: lockstep.New(0, "a", func(error) { told++ }),
 		})
-		if answer := c.answer(t.Context(), askStopped+" "+list); (answer != nil) != heard ||
-			(told > 0) != heard {
-			t.Errorf("%s: answered %v, and %d stops are known", list, answer, told)
+		if took := c.hear([]byte(tellStopped + " " + list)); took != heard || (told > 0) != heard {
+			t.Errorf("%s: taken in: %v, and %d stops are known", list, took, told)
 		}
 	}
 }
@@ -115,6 +113,11 @@ func parts(ranks ...int) (out []audit.Part) {
 // ranks of one node, and not of this node.
 func TestInvalidAuditPartsAreIgnored(t *testing.T) {
 	c := formed(t, 2)[0]
+	hear := func(epoch int, told map[int][]audit.Part) {
+		if !c.hear(append([]byte(tellAudit+" "), marshal(auditNews{epoch, told})...)) {
+			t.Errorf("news of epoch %d is refused", epoch)
+		}
+	}
 	for _, told := range []map[int][]audit.Part{
 		{0: parts(0, 1)},
 		{1: parts(2)},
@@ -125,17 +128,26 @@ func TestInvalidAuditPartsAreIgnored(t *testing.T) {
 		{1: {{Rank: 2}, {Rank: 3, From: 99}}},
 		nil,
 	} {
-		if c.tell(&auditQuestion{5, told}); len(c.told) > 0 {
+		if hear(5, told); len(c.told[5]) > 0 {
 			t.Errorf("%v was stored: %v", told, c.told)
 		}
 	}
-	c.tell(&auditQuestion{5, map[int][]audit.Part{1: parts(3, 2)}})
-	if len(c.told[nodeEpoch{1, 5}]) != 2 {
+	hear(5, map[int][]audit.Part{1: parts(3, 2)})
+	if len(c.told[5][1]) != 2 {
 		t.Errorf("stored %v", c.told)
 	}
-	c.tell(&auditQuestion{5 + audit.Kept, nil})
-	if len(c.told) > 0 {
+	hear(6, map[int][]audit.Part{1: {{Rank: 2, From: 4}, {Rank: 3}}})
+	if len(c.told[6][1]) != 2 { // it began after the last step
+		t.Errorf("stored %v", c.told)
+	}
+	hear(6+audit.Kept, nil)
+	if len(c.told[5])+len(c.told[6]) > 0 {
 		t.Errorf("still stored %v", c.told)
+	}
+	for _, text := range []string{"audit {", "audit", "something else"} {
+		if c.hear([]byte(text)) {
+			t.Errorf("%q is taken in", text)
+		}
 	}
 	if answer := c.answer(t.Context(), askAudit+" {"); answer != nil {
 		t.Errorf("an invalid question is answered: %s", answer)
@@ -171,10 +183,10 @@ func TestCancelledAuditHasToldTheOtherNodes(t *testing.T) {
 		_, _, err := c[0].Audit(ctx, 0, parts(0, 1))
 		gone <- err
 	}()
-	proctest.Until(t, "node 0 has asked node 1", func() bool {
+	proctest.Until(t, "node 0 has told node 1", func() bool {
 		c[1].mu.Lock()
 		defer c[1].mu.Unlock()
-		return c[1].told[nodeEpoch{0, 0}] != nil
+		return c[1].told[0][0] != nil
 	})
 	cancel()
 	if err := <-gone; !errors.Is(err, context.Canceled) {

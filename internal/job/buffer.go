@@ -62,3 +62,12 @@ func BufferSize(o *order.Order, rank int, asked int64,
 	}
 	return bytes, warning
 }
+
+// grow reports whether a staging buffer may grow by this many bytes, and records that it does.
+func (j *Job) grow(bytes int64) bool {
+	if j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") != nil {
+		return false
+	}
+	j.buffers.add(bytes)
+	return true
+}

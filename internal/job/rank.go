@@ -89,13 +89,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		o.MostAhead = max(mostAhead, o.Ahead)
 	}
 	if most > size {
-		o.Grow = func(bytes int64) bool {
-			if j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") != nil {
-				return false
-			}
-			j.buffers.add(bytes)
-			return true
-		}
+		o.Grow = j.grow
 	}
 	if j.p.Order.Given() {
 		o.Await = r.await

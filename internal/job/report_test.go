@@ -1,10 +1,15 @@
 package job
 
 import (
+	"bytes"
+	"iter"
+	"maps"
 	"slices"
 	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/hdmlp/hdmlp/internal/stage"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -71,3 +76,115 @@ func TestReportWaitsForRanksInTheSameEpoch(t *testing.T) {
 }
 
 func at(epoch, step int) stats.Position { return stats.Position{Epoch: epoch, Step: step} }
+
+// twice is a preprocessor that delivers each sample twice.
+type twice struct {
+	did   atomic.Int64
+	spent float64
+}
+
+func (*twice) Size() int                                { return 2 * sampleSize }
+func (*twice) Expected(bytes int64) int64               { return 2 * bytes }
+func (*twice) Steps() []string                          { return []string{"twice"} }
+func (*twice) Takes(int) float64                        { return 0 }
+func (*twice) ThreadChanges() iter.Seq2[time.Time, int] { return maps.All(map[time.Time]int{}) }
+
+func (p *twice) Apply(alloc func(int) ([]byte, error), src []byte, _, _ int,
+	_ []time.Duration,
+) error {
+	dst, err := alloc(2 * len(src))
+	if err == nil {
+		copy(dst[copy(dst, src):], src)
+		p.did.Add(1)
+	}
+	return err
+}
+
+func (p *twice) Report() *stats.Preprocessing {
+	return &stats.Preprocessing{
+		Samples: p.did.Load(), Threads: 3,
+		Transforms: []stats.Transform{{Name: "twice", Seconds: p.spent * float64(p.did.Load())}},
+	}
+}
+
+// large estimates the results of twice.
+type large struct{}
+
+func (large) Expected(bytes float64) float64 { return 2 * bytes }
+func (large) Ragged() bool                   { return false }
+
+// TestTransformedSamplesAreDelivered checks that ranks get what the preprocessor makes, and that
+// its rate is known.
+func TestTransformedSamplesAreDelivered(t *testing.T) {
+	p := &twice{spent: 0.001}
+	w := start(t, func(c *Config, parts *Parts) {
+		c.Samples, parts.Preprocessor = large{}, p
+	})
+	r := w.join(t, 0)
+	defer r.Close()
+	if rate := w.Transforms(); rate != 0 || w.transformers() != 3 {
+		t.Errorf("%d threads at %g MB/s before the first sample", w.transformers(), rate)
+	}
+	takes := take(r, 3)
+	err := r.Run(t.Context(), 3, 0, func(b *stage.Batch) error {
+		for i, id := range b.IDs {
+			if data := r.buffer.Data(b.Offsets[i], b.Lengths[i]); !bytes.Equal(data,
+				bytes.Repeat([]byte{byte(id)}, 2*sampleSize)) {
+				t.Errorf("sample %d has %d other bytes", id, len(data))
+			}
+		}
+		return takes(b)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// A sample has 0.0001 MB, and takes 0.001 s.
+	if rate := w.Transforms(); rate < 0.0999 || rate > 0.1001 {
+		t.Errorf("%g MB/s", rate)
+	}
+	if e := w.Report().Epochs[0]; e.Transformed == nil || e.Transformed.Samples != 6 {
+		t.Errorf("transformed in the epoch: %+v", e.Transformed)
+	}
+	p.spent = 0
+	if rate := w.Transforms(); rate != 0 {
+		t.Errorf("%g MB/s in no time", rate)
+	}
+}
+
+// TestReportDescribesEpochs checks what a report has of epochs: their tiers, how far batches were
+// staged ahead, where ranks are, and how long the job has run.
+func TestReportDescribesEpochs(t *testing.T) {
+	w := start(t, nil)
+	r := w.join(t, 0)
+	if epochs := w.Report().Ranks[0]; epochs.Position != (stats.Position{}) || !epochs.Open {
+		t.Errorf("before the first batch: %+v", epochs)
+	}
+	asked := make(chan struct{})
+	go func() { // while ranks come
+		defer close(asked)
+		w.staged()
+	}()
+	second := w.join(t, 1)
+	defer second.Close()
+	<-asked
+	for e := range 2 {
+		epoch(t, r, e)
+	}
+	report := w.Report()
+	for e := range 2 {
+		d := report.Epochs[e]
+		if len(d.Tiers) != 1 || d.Tiers[0].Samples < 6 || d.Ahead < 2 {
+			t.Errorf("epoch %d: %d ahead, tiers %+v", e, d.Ahead, d.Tiers)
+		}
+	}
+	if report.Ran <= 0 {
+		t.Errorf("the job ran for %g s", report.Ran)
+	}
+	if at := report.Ranks[0].Position; at != (stats.Position{Epoch: 2}) {
+		t.Errorf("rank 0 is at %+v", at)
+	}
+	r.Close()
+	if left := w.Report().Ranks[0]; left.Open || left.Epoch != 2 || len(left.Epochs) < 2 {
+		t.Errorf("rank 0 has left: %+v", left)
+	}
+}

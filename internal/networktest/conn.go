@@ -37,7 +37,7 @@ func (n *Network) way(from, to netip.Addr) *way {
 
 // send adds a chunk; mu is held.
 func (w *way) send(c chunk) {
-	c.at = w.network.links[pair{w.from, w.to}].arrives(len(c.data))
+	c.at = w.network.carries(w.from, w.to, len(c.data))
 	if last := len(w.chunks) - 1; last >= 0 && c.at.Before(w.chunks[last].at) {
 		c.at = w.chunks[last].at // bytes stay in order if the link has become faster
 	}

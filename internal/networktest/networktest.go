@@ -35,6 +35,8 @@ type Network struct {
 	conns   map[*conn]bool // those that are open
 	cut     map[netip.Addr]bool
 	links   map[pair]*link
+	delay   time.Duration // between hosts without a link
+	cards   map[netip.Addr]*card
 	random  *rand.Rand // decides which datagrams are lost
 }
 
@@ -44,7 +46,7 @@ func New() *Network {
 		ports:   40000,
 		streams: map[netip.AddrPort]*listener{}, packets: map[netip.AddrPort]*socket{},
 		conns: map[*conn]bool{},
-		cut:   map[netip.Addr]bool{}, links: map[pair]*link{},
+		cut:   map[netip.Addr]bool{}, links: map[pair]*link{}, cards: map[netip.Addr]*card{},
 		random: rand.New(rand.NewPCG(0, 0)),
 	}
 	n.changed = sync.NewCond(&n.mu)

@@ -59,7 +59,7 @@ func (s *socket) WriteTo(b []byte, address net.Addr) (int, error) {
 		return len(b), nil
 	}
 	d := datagram{append([]byte(nil), b...), s.at}
-	at := n.links[pair{s.at.Addr(), to.Addr()}].arrives(len(b))
+	at := n.carries(s.at.Addr(), to.Addr(), len(b))
 	if left := time.Until(at); !at.IsZero() && left > 0 {
 		time.AfterFunc(left, func() {
 			n.mu.Lock()

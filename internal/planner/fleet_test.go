@@ -24,6 +24,7 @@ type fleet struct {
 	rounds map[string]*gathering
 	cut    map[string]int // by name of a gathering, the node that does not learn its result
 	gone   map[int]bool   // nodes that take part in none
+	other  map[int]bool   // nodes that vote for another plan
 }
 
 // gathering has what nodes have said so far.
@@ -104,6 +105,9 @@ func (m *member) Reassess(ctx context.Context, round int,
 func (m *member) Vote(ctx context.Context, round int,
 	mine placement.Vote,
 ) ([]placement.Vote, error) {
+	if m.fleet.other[m.me] {
+		mine.Plan++
+	}
 	return gather(ctx, m, fmt.Sprint("votes ", round), mine)
 }
 
@@ -167,7 +171,7 @@ func (m *member) options() Options {
 func newFleet(t *testing.T, nodes int, change ...func(*Options)) *fleet {
 	f := &fleet{
 		t: t, rounds: make(map[string]*gathering), cut: make(map[string]int),
-		gone: make(map[int]bool),
+		gone: make(map[int]bool), other: make(map[int]bool),
 	}
 	for n := range nodes {
 		f.members = append(f.members, &member{fleet: f, me: n})

@@ -23,6 +23,8 @@ const samples = 40
 type node struct {
 	windows []placement.BootstrapWindow // of the other nodes
 	gone    []int
+	planned func() error // called while the others are waited for; may be nil
+	lost    error        // of Capacities
 
 	mu       sync.Mutex
 	reported placement.Node            // as passed to Capacities
@@ -34,6 +36,9 @@ type node struct {
 
 func (n *node) Capacities(_ context.Context, mine placement.Node) ([]placement.Node, error) {
 	n.reported = mine
+	if n.lost != nil {
+		return nil, n.lost
+	}
 	nodes := make([]placement.Node, 3)
 	for i := range nodes {
 		nodes[i] = placement.Node{
@@ -54,7 +59,12 @@ func (n *node) BootstrapWindows(_ context.Context, mine placement.BootstrapWindo
 	return append([]placement.BootstrapWindow{mine}, n.windows...), nil
 }
 
-func (n *node) Planned(context.Context) error { return nil }
+func (n *node) Planned(context.Context) error {
+	if n.planned != nil {
+		return n.planned()
+	}
+	return nil
+}
 
 func (n *node) Reassess(context.Context, int, placement.Report) ([]placement.Report, error) {
 	return nil, errors.New("no rounds in this test")
@@ -101,6 +111,16 @@ func (h held) Plan(in placement.Input) (*placement.Plan, error) {
 
 func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Options)) *Planner {
 	t.Helper()
+	p, err := New(t.Context(), options(t, n, policy, change...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
+}
+
+func options(t *testing.T, n *node, policy placement.Policy, change ...func(*Options)) Options {
+	t.Helper()
 	stream, err := access.New(access.Spec{
 		Samples: samples, Epochs: 4, WorldSize: 3, GlobalBatch: 3, Shuffle: access.Torch,
 		Scheme: access.Strided, Tail: access.Pad,
@@ -125,12 +145,7 @@ func start(t *testing.T, n *node, policy placement.Policy, change ...func(*Optio
 	for _, c := range change {
 		c(&o)
 	}
-	p, err := New(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(p.Close)
-	return p
+	return o
 }
 
 // TestRanksWaitAtTheEndOfTheWindow checks that without a plan ranks may read up to the end of the

@@ -126,6 +126,10 @@ func TestNoPlanWithoutAllNodes(t *testing.T) {
 			before: func(f *fleet) { f.members[0].note(1, false) },
 			why:    `node 0 cannot follow it: "a node is gone"`,
 		},
+		"with another plan": {
+			before: func(f *fleet) { f.other[1] = true },
+			why:    "node 1 decided otherwise",
+		},
 		"without memory": {
 			change: func(o *Options) {
 				first, me := true, o.Me

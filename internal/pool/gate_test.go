@@ -47,8 +47,16 @@ func TestGateFindsTheNumberOfStreams(t *testing.T) {
 					})
 				}
 				all.Wait()
-				if n := g.Limit(); n < c.lo || n > c.hi || n != 16 && n != int(limit.Load()) {
+				n := g.Limit()
+				if n < c.lo || n > c.hi || n != 16 && n != int(limit.Load()) {
 					t.Errorf("%d reads at a time after 10 s, want %d to %d", n, c.lo, c.hi)
+				}
+				var changes []int
+				for _, to := range g.Changes() {
+					changes = append(changes, to)
+				}
+				if changes[0] != 16 || changes[len(changes)-1] != n {
+					t.Errorf("the limit changed to %v, and is %d", changes, n)
 				}
 			})
 		})
@@ -95,8 +103,32 @@ func TestGateAdmitsInOrder(t *testing.T) {
 		synctest.Wait()
 		g.Leave(true)
 		synctest.Wait()
+		g.Leave(true)
+		if g.inside != 0 {
+			t.Errorf("%d reads are inside after all have left", g.inside)
+		}
 		if want := []string{"first", "second", "wanted", "ahead"}; !slices.Equal(order, want) {
 			t.Errorf("%v were admitted, want %v", order, want)
 		}
+	})
+}
+
+// TestFailedReadsDoNotTuneTheGate checks that the limit stays if all reads fail, however fast.
+func TestFailedReadsDoNotTuneTheGate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := NewGate(Limits{Start: 2, Least: 1, Most: 64}, func(n int) {
+			t.Errorf("%d reads are admitted at a time", n)
+		})
+		var all sync.WaitGroup
+		for range 32 {
+			all.Go(func() {
+				for range 100 {
+					g.Enter(true, nil)
+					<-time.After(10 * time.Millisecond)
+					g.Leave(false)
+				}
+			})
+		}
+		all.Wait()
 	})
 }

@@ -155,3 +155,99 @@ type brought struct{ done bool }
 func (b *brought) Bring(*Worker, int) bool { b.done = true; return false }
 
 func (b *brought) GivenUp(error) {}
+
+// hungTask is a consumer whose read was given up: it ends when free is closed.
+type hungTask struct{ slowTask }
+
+func (h *hungTask) Bring(*Worker, int) bool { <-h.free; return true }
+
+// TestReplacedWorkerTakesNothingMore checks that another worker takes the place of one whose read
+// hangs, which ends with that read and counts for nothing.
+func TestReplacedWorkerTakesNothingMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(1, 1)
+		hung := &hungTask{slowTask{free: make(chan struct{})}}
+		p.Submit([]Task{{Consumer: hung}})
+		synctest.Wait()
+		p.Replace(false)
+		next := &brought{}
+		p.Submit([]Task{{Consumer: next}})
+		synctest.Wait()
+		if !next.done {
+			t.Error("no worker has replaced the one that hangs")
+		}
+		moved := 0
+		spare := p.AddFill([]int32{1}, true, nil, func(*Worker, int) bool { moved++; return false })
+		synctest.Wait()
+		if moved != 1 {
+			t.Error("a worker that was given up counts as working")
+		}
+		p.RemoveFill(spare)
+		close(hung.free)
+		synctest.Wait()
+		tasks, running, free := counted(2)
+		p.Submit(tasks)
+		synctest.Wait()
+		if n := running.Load(); n != 1 {
+			t.Errorf("%d workers take tasks, of a pool of 1", n)
+		}
+		close(free)
+		if !p.Close(time.Hour) {
+			t.Error("the workers have not ended")
+		}
+	})
+}
+
+// countedTask is a consumer that counts how many of its kind are running, until free is closed.
+type countedTask struct {
+	slowTask
+	running *atomic.Int32
+}
+
+func (c *countedTask) Bring(w *Worker, i int) bool {
+	c.running.Add(1)
+	return c.slowTask.Bring(w, i)
+}
+
+func counted(n int) (tasks []Task, running *atomic.Int32, free chan struct{}) {
+	running, free = new(atomic.Int32), make(chan struct{})
+	for range n {
+		tasks = append(tasks, Task{Consumer: &countedTask{slowTask{free: free}, running}})
+	}
+	return tasks, running, free
+}
+
+// TestPoolRunsAsManyTasksAsItMay checks that tasks run on idle workers, and on more when there may
+// be more, at once.
+func TestPoolRunsAsManyTasksAsItMay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(2, 4)
+		p.RemoveFill(nil) // has no effect
+		runs := func(what string, tasks, want int) (free chan struct{}) {
+			t.Helper()
+			all, running, free := counted(tasks)
+			p.Submit(all)
+			synctest.Wait()
+			if n := running.Load(); n != int32(want) {
+				t.Errorf("%s: %d of %d tasks run, want %d", what, n, tasks, want)
+			}
+			return free
+		}
+		close(runs("new workers", 3, 2))
+		synctest.Wait()
+		close(runs("idle workers", 2, 2))
+		synctest.Wait()
+		all, running, free := counted(4)
+		p.Submit(all)
+		synctest.Wait()
+		p.Resize(3)
+		synctest.Wait()
+		if n := running.Load(); n != 3 {
+			t.Errorf("%d tasks run in a pool of 3 that had 2", n)
+		}
+		close(free)
+		if !p.Close(time.Hour) {
+			t.Error("the workers have not ended")
+		}
+	})
+}

@@ -110,3 +110,20 @@ func TestNothingGrowsForAProcessThatDoesNotWait(t *testing.T) {
 		}
 	})
 }
+
+// TestLimitThatIsNotReachedStays checks that a process that waits for memory, and not because as
+// many batches are staged as may be, does not raise that limit.
+func TestLimitThatIsNotReachedStays(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := far(40)
+		o.ahead, o.mostAhead, o.buffer = 100, 1000, 4*4096
+		g := newRig(t, o)
+		defer g.close()
+		if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if ahead := g.ranks[0].stager.Ahead(); ahead != 100 {
+			t.Errorf("%d batches may be staged", ahead)
+		}
+	})
+}

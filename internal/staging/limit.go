@@ -63,7 +63,7 @@ func notMade(what string, size int64, err error) error {
 			Need: size,
 			Err:  err,
 			Hint: "batches are passed in shared memory from memfd_create; allow that system call " +
-				"in  the container's seccomp profile (it needs Linux 3.17 or later)",
+				"in the container's seccomp profile (it needs Linux 3.17 or later)",
 		}
 	}
 	return limited(what, size, err)

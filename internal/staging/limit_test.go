@@ -72,4 +72,21 @@ func TestLimitErrors(t *testing.T) {
 	if _, err := New(1<<48, 0); !errors.As(err, &l) || l.Need != 1<<48+returnsSize {
 		t.Errorf("a buffer of 2^48 bytes: %v", err)
 	}
+	b, err := New(1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, _, err := b.AllocExtra(1 << 48); !errors.As(err, &l) || l.Need != 1<<48 {
+		t.Errorf("an extra segment of 2^48 bytes: %v", err)
+	}
+	for _, forbidden := range []error{unix.EPERM, unix.EACCES, unix.ENOSYS} {
+		if err := notMade("make it", 1, forbidden); !errors.As(err, &l) ||
+			!strings.Contains(err.Error(), "seccomp") {
+			t.Errorf("memfd_create is not allowed: %v", err)
+		}
+	}
+	if m, err := newMemory(strings.Repeat("x", 300), 1); !errors.Is(err, unix.EINVAL) {
+		t.Errorf("memory with an invalid name: %v, %v", m, err)
+	}
 }

@@ -114,6 +114,9 @@ func TestExtraSegmentsAreReleased(t *testing.T) {
 	b.Close()
 	b.Close()
 	are("after Close", 0)
+	if fd := b.ring.file.Fd(); fd != ^uintptr(0) {
+		t.Errorf("the ring is still open as descriptor %d", fd)
+	}
 }
 
 // TestAllocAfterClose checks that Alloc returns os.ErrClosed once the buffer is closed, even if it
@@ -135,10 +138,14 @@ func TestAllocAfterClose(t *testing.T) {
 			waits <- err
 		}()
 		synctest.Wait()
+		begun := time.Now()
 		b.Close()
 		_, _, asks := b.AllocFirst(ctx, 1)
 		if err := <-waits; !errors.Is(err, os.ErrClosed) || !errors.Is(asks, os.ErrClosed) {
 			t.Errorf("the waiting Alloc returned %v, a later one %v", err, asks)
+		}
+		if took := time.Since(begun); took > 0 {
+			t.Errorf("the waiting Alloc was not woken, and looked again after %v", took)
 		}
 		if s, ok := b.TryAlloc(1); ok {
 			t.Errorf("slot %d after Close", s.ID)

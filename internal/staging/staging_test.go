@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 	"pgregory.net/rapid"
@@ -184,11 +185,40 @@ func TestAllocWaits(t *testing.T) {
 			defer b.Close()
 			done := alloc(b, t.Context())
 			blocked(t, done)
+			begun := time.Now()
 			if _, err := b.Free(slot); err != nil {
 				t.Fatal(err)
 			}
 			if s, ok := (<-done).(Slot); !ok || s.Segment != 0 {
 				t.Fatalf("got %v", s)
+			}
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("it was not woken, and looked again after %v", took)
+			}
+		})
+	})
+	t.Run("for memory for two", func(t *testing.T) {
+		synctest.Test(t, func(t *testing.T) {
+			b, err := New(8192, 0)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer b.Close()
+			s, _, err := b.Alloc(t.Context(), 8192)
+			if err != nil {
+				t.Fatal(err)
+			}
+			first, second := alloc(b, t.Context()), alloc(b, t.Context())
+			blocked(t, first)
+			blocked(t, second)
+			begun := time.Now()
+			if _, err := b.Free(s.ID); err != nil {
+				t.Fatal(err)
+			}
+			<-first
+			<-second
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("one was not woken, and looked again after %v", took)
 			}
 		})
 	})
@@ -211,9 +241,13 @@ func TestAllocWaits(t *testing.T) {
 			defer b.Close()
 			done := alloc(b, t.Context())
 			blocked(t, done)
+			begun := time.Now()
 			b.Urge(true)
 			if extra, ok := (<-done).(*Extra); !ok || extra.Segment == 0 {
 				t.Fatalf("got %v", extra)
+			}
+			if took := time.Since(begun); took > 0 {
+				t.Errorf("it was not woken, and looked again after %v", took)
 			}
 			// One blocked next() is one extra batch, not a leak.
 			blocked(t, alloc(b, t.Context()))
@@ -297,7 +331,15 @@ func TestBufferGrows(t *testing.T) {
 		}
 		allocated <- s
 	}()
+	looked := make(chan struct{})
+	go func() {
+		defer close(looked)
+		if l, g := b.Limit(), b.Growth(); l < 8192 || g == 0 {
+			t.Errorf("limit %d, growth %d", l, g)
+		}
+	}()
 	b.Grow()
+	<-looked
 	if s := <-allocated; s.Offset != 8192 || b.Limit() != 12288 {
 		t.Errorf("after growth by half: offset %d, limit %d", s.Offset, b.Limit())
 	}

@@ -1,4 +1,4 @@
-// The control protocol between the daemons of one job on several nodes, version 1.
+// The control protocol between the daemons of one job on several nodes, version 2.
 //
 // Node 0 listens, all other nodes hold one Attend stream open. Both sides first
 // prove that they have the job's secret; everything after that is a sealed Message.
@@ -10,12 +10,11 @@
 package clusterpb
 
 import (
+	connect "connectrpc.com/connect"
 	context "context"
 	errors "errors"
 	http "net/http"
 	strings "strings"
-
-	connect "connectrpc.com/connect"
 )
 
 // This is a compile-time assertion to ensure that this generated file and the connect package are

@@ -1,4 +1,4 @@
-// The control protocol between the daemons of one job on several nodes, version 1.
+// The control protocol between the daemons of one job on several nodes, version 2.
 //
 // Node 0 listens, all other nodes hold one Attend stream open. Both sides first
 // prove that they have the job's secret; everything after that is a sealed Message.
@@ -131,9 +131,14 @@ type Frame_Proof struct {
 }
 
 type Frame_Sealed struct {
-	// A part of a message, encrypted and authenticated with AES-256-GCM under this
-	// stream's and direction's key, its nonce the number of the frame. The first
-	// byte within is 0 for a message's last part, 1 for others.
+	// Encrypted and authenticated with AES-256-GCM under this stream's and direction's
+	// key, its nonce the number of the frame. The first byte within says what follows:
+	//
+	//	0  a message's last part
+	//	1  another part of a message
+	//	2  messages, each after its length as a varint
+	//	3  a pack's last part
+	//	4  another part of a pack: of such messages, compressed (RFC 1951)
 	Sealed []byte `protobuf:"bytes,4,opt,name=sealed,proto3,oneof"`
 }
 
@@ -262,6 +267,9 @@ type Message struct {
 	//	*Message_Withdraw
 	//	*Message_Pong
 	//	*Message_Leave
+	//	*Message_Tell
+	//	*Message_Heard
+	//	*Message_Answer
 	//	*Message_Accepted
 	//	*Message_Status
 	//	*Message_Welcome
@@ -273,8 +281,8 @@ type Message struct {
 	//	*Message_Gathered
 	//	*Message_Ping
 	//	*Message_Down
+	//	*Message_News
 	//	*Message_Question
-	//	*Message_Answer
 	Kind          isMessage_Kind `protobuf_oneof:"kind"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -380,6 +388,33 @@ func (x *Message) GetLeave() *Leave {
 	return nil
 }
 
+func (x *Message) GetTell() *Tell {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_Tell); ok {
+			return x.Tell
+		}
+	}
+	return nil
+}
+
+func (x *Message) GetHeard() *Heard {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_Heard); ok {
+			return x.Heard
+		}
+	}
+	return nil
+}
+
+func (x *Message) GetAnswer() *Answer {
+	if x != nil {
+		if x, ok := x.Kind.(*Message_Answer); ok {
+			return x.Answer
+		}
+	}
+	return nil
+}
+
 func (x *Message) GetAccepted() *Accepted {
 	if x != nil {
 		if x, ok := x.Kind.(*Message_Accepted); ok {
@@ -479,19 +514,19 @@ func (x *Message) GetDown() *Down {
 	return nil
 }
 
-func (x *Message) GetQuestion() *Question {
+func (x *Message) GetNews() *News {
 	if x != nil {
-		if x, ok := x.Kind.(*Message_Question); ok {
-			return x.Question
+		if x, ok := x.Kind.(*Message_News); ok {
+			return x.News
 		}
 	}
 	return nil
 }
 
-func (x *Message) GetAnswer() *Answer {
+func (x *Message) GetQuestion() *Question {
 	if x != nil {
-		if x, ok := x.Kind.(*Message_Answer); ok {
-			return x.Answer
+		if x, ok := x.Kind.(*Message_Question); ok {
+			return x.Question
 		}
 	}
 	return nil
@@ -528,6 +563,18 @@ type Message_Pong struct {
 
 type Message_Leave struct {
 	Leave *Leave `protobuf:"bytes,7,opt,name=leave,proto3,oneof"`
+}
+
+type Message_Tell struct {
+	Tell *Tell `protobuf:"bytes,8,opt,name=tell,proto3,oneof"`
+}
+
+type Message_Heard struct {
+	Heard *Heard `protobuf:"bytes,9,opt,name=heard,proto3,oneof"`
+}
+
+type Message_Answer struct {
+	Answer *Answer `protobuf:"bytes,10,opt,name=answer,proto3,oneof"`
 }
 
 type Message_Accepted struct {
@@ -575,13 +622,13 @@ type Message_Down struct {
 	Down *Down `protobuf:"bytes,26,opt,name=down,proto3,oneof"`
 }
 
-type Message_Question struct {
-	// Between any two nodes; node 0 forwards them.
-	Question *Question `protobuf:"bytes,32,opt,name=question,proto3,oneof"`
+type Message_News struct {
+	News *News `protobuf:"bytes,27,opt,name=news,proto3,oneof"`
 }
 
-type Message_Answer struct {
-	Answer *Answer `protobuf:"bytes,33,opt,name=answer,proto3,oneof"`
+type Message_Question struct {
+	// Both.
+	Question *Question `protobuf:"bytes,32,opt,name=question,proto3,oneof"`
 }
 
 func (*Message_Register) isMessage_Kind() {}
@@ -597,6 +644,12 @@ func (*Message_Withdraw) isMessage_Kind() {}
 func (*Message_Pong) isMessage_Kind() {}
 
 func (*Message_Leave) isMessage_Kind() {}
+
+func (*Message_Tell) isMessage_Kind() {}
+
+func (*Message_Heard) isMessage_Kind() {}
+
+func (*Message_Answer) isMessage_Kind() {}
 
 func (*Message_Accepted) isMessage_Kind() {}
 
@@ -620,9 +673,9 @@ func (*Message_Ping) isMessage_Kind() {}
 
 func (*Message_Down) isMessage_Kind() {}
 
-func (*Message_Question) isMessage_Kind() {}
+func (*Message_News) isMessage_Kind() {}
 
-func (*Message_Answer) isMessage_Kind() {}
+func (*Message_Question) isMessage_Kind() {}
 
 type Fact struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1391,10 +1444,11 @@ func (x *Withdraw) GetWhat() string {
 	return ""
 }
 
+// Part is what some nodes gave in a round: a gather, or a question. Their data are equal.
 type Part struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Node          uint32                 `protobuf:"varint,2,opt,name=node,proto3" json:"node,omitempty"`
+	Round         uint64                 `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"` // node 0's number
+	Nodes         []uint32               `protobuf:"varint,2,rep,packed,name=nodes,proto3" json:"nodes,omitempty"`
 	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1430,18 +1484,18 @@ func (*Part) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *Part) GetId() uint64 {
+func (x *Part) GetRound() uint64 {
 	if x != nil {
-		return x.Id
+		return x.Round
 	}
 	return 0
 }
 
-func (x *Part) GetNode() uint32 {
+func (x *Part) GetNodes() []uint32 {
 	if x != nil {
-		return x.Node
+		return x.Nodes
 	}
-	return 0
+	return nil
 }
 
 func (x *Part) GetData() []byte {
@@ -1451,12 +1505,14 @@ func (x *Part) GetData() []byte {
 	return nil
 }
 
-// Gathered ends the parts of one gather; missing: the nodes that did not contribute.
+// Gathered ends a node's gather, questions or tell; the parts of the round, which came before, are
+// the result. missing: the nodes that did not contribute, answer, or hear.
 type Gathered struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Ids           []uint64               `protobuf:"varint,1,rep,packed,name=ids,proto3" json:"ids,omitempty"` // the node's
 	Missing       []uint32               `protobuf:"varint,2,rep,packed,name=missing,proto3" json:"missing,omitempty"`
 	Failure       *Failure               `protobuf:"bytes,3,opt,name=failure,proto3" json:"failure,omitempty"`
+	Round         uint64                 `protobuf:"varint,4,opt,name=round,proto3" json:"round,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1491,11 +1547,11 @@ func (*Gathered) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{18}
 }
 
-func (x *Gathered) GetId() uint64 {
+func (x *Gathered) GetIds() []uint64 {
 	if x != nil {
-		return x.Id
+		return x.Ids
 	}
-	return 0
+	return nil
 }
 
 func (x *Gathered) GetMissing() []uint32 {
@@ -1510,6 +1566,13 @@ func (x *Gathered) GetFailure() *Failure {
 		return x.Failure
 	}
 	return nil
+}
+
+func (x *Gathered) GetRound() uint64 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
 }
 
 type Ping struct {
@@ -1674,12 +1737,12 @@ func (x *Down) GetInstance() string {
 	return ""
 }
 
-// Question goes to all other nodes.
+// Question goes to all nodes. Node 0 asks each node once if several ask the same at a time.
 type Question struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`     // the asking node's
-	Node          uint32                 `protobuf:"varint,2,opt,name=node,proto3" json:"node,omitempty"` // the asking node, set by node 0
-	What          string                 `protobuf:"bytes,3,opt,name=what,proto3" json:"what,omitempty"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"` // to node 0: the asking node's; from node 0: the round
+	What          string                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	WithinMs      uint32                 `protobuf:"varint,3,opt,name=within_ms,json=withinMs,proto3" json:"within_ms,omitempty"` // to node 0: when it is to reply, with the answers that it has
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1721,13 +1784,6 @@ func (x *Question) GetId() uint64 {
 	return 0
 }
 
-func (x *Question) GetNode() uint32 {
-	if x != nil {
-		return x.Node
-	}
-	return 0
-}
-
 func (x *Question) GetWhat() string {
 	if x != nil {
 		return x.What
@@ -1735,13 +1791,19 @@ func (x *Question) GetWhat() string {
 	return ""
 }
 
+func (x *Question) GetWithinMs() uint32 {
+	if x != nil {
+		return x.WithinMs
+	}
+	return 0
+}
+
 // Answer is one node's, at most 1 MiB.
 type Answer struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
-	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	Node          uint32                 `protobuf:"varint,2,opt,name=node,proto3" json:"node,omitempty"` // to node 0: the asking node; from node 0: the answering node
-	Data          []byte                 `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	None          bool                   `protobuf:"varint,4,opt,name=none,proto3" json:"none,omitempty"` // the node is not connected, or has no answer
+	Round         uint64                 `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"`
+	Data          []byte                 `protobuf:"bytes,2,opt,name=data,proto3" json:"data,omitempty"`
+	None          bool                   `protobuf:"varint,3,opt,name=none,proto3" json:"none,omitempty"` // the node has no answer
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1776,16 +1838,9 @@ func (*Answer) Descriptor() ([]byte, []int) {
 	return file_cluster_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *Answer) GetId() uint64 {
+func (x *Answer) GetRound() uint64 {
 	if x != nil {
-		return x.Id
-	}
-	return 0
-}
-
-func (x *Answer) GetNode() uint32 {
-	if x != nil {
-		return x.Node
+		return x.Round
 	}
 	return 0
 }
@@ -1804,6 +1859,217 @@ func (x *Answer) GetNone() bool {
 	return false
 }
 
+// Tell is news for all other nodes.
+type Tell struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	What          []byte                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Tell) Reset() {
+	*x = Tell{}
+	mi := &file_cluster_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Tell) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Tell) ProtoMessage() {}
+
+func (x *Tell) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Tell.ProtoReflect.Descriptor instead.
+func (*Tell) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Tell) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *Tell) GetWhat() []byte {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
+// News is what some nodes tell in a round, each after the others.
+type News struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Round         uint64                 `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"`
+	Items         []*News_Item           `protobuf:"bytes,2,rep,name=items,proto3" json:"items,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *News) Reset() {
+	*x = News{}
+	mi := &file_cluster_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *News) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*News) ProtoMessage() {}
+
+func (x *News) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use News.ProtoReflect.Descriptor instead.
+func (*News) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *News) GetRound() uint64 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *News) GetItems() []*News_Item {
+	if x != nil {
+		return x.Items
+	}
+	return nil
+}
+
+// Heard: the node has the news of a round, apart from the items that it refused.
+type Heard struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Round         uint64                 `protobuf:"varint,1,opt,name=round,proto3" json:"round,omitempty"`
+	Refused       []uint32               `protobuf:"varint,2,rep,packed,name=refused,proto3" json:"refused,omitempty"` // by position
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Heard) Reset() {
+	*x = Heard{}
+	mi := &file_cluster_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Heard) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Heard) ProtoMessage() {}
+
+func (x *Heard) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Heard.ProtoReflect.Descriptor instead.
+func (*Heard) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Heard) GetRound() uint64 {
+	if x != nil {
+		return x.Round
+	}
+	return 0
+}
+
+func (x *Heard) GetRefused() []uint32 {
+	if x != nil {
+		return x.Refused
+	}
+	return nil
+}
+
+type News_Item struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Node          uint32                 `protobuf:"varint,1,opt,name=node,proto3" json:"node,omitempty"`
+	What          []byte                 `protobuf:"bytes,2,opt,name=what,proto3" json:"what,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *News_Item) Reset() {
+	*x = News_Item{}
+	mi := &file_cluster_proto_msgTypes[28]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *News_Item) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*News_Item) ProtoMessage() {}
+
+func (x *News_Item) ProtoReflect() protoreflect.Message {
+	mi := &file_cluster_proto_msgTypes[28]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use News_Item.ProtoReflect.Descriptor instead.
+func (*News_Item) Descriptor() ([]byte, []int) {
+	return file_cluster_proto_rawDescGZIP(), []int{26, 0}
+}
+
+func (x *News_Item) GetNode() uint32 {
+	if x != nil {
+		return x.Node
+	}
+	return 0
+}
+
+func (x *News_Item) GetWhat() []byte {
+	if x != nil {
+		return x.What
+	}
+	return nil
+}
+
 var File_cluster_proto protoreflect.FileDescriptor
 
 const file_cluster_proto_rawDesc = "" +
@@ -1820,7 +2086,7 @@ const file_cluster_proto_rawDesc = "" +
 	"\x05nonce\x18\x02 \x01(\fR\x05nonce\"-\n" +
 	"\x05Proof\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12\x10\n" +
-	"\x03mac\x18\x02 \x01(\fR\x03mac\"\xb0\b\n" +
+	"\x03mac\x18\x02 \x01(\fR\x03mac\"\xbd\t\n" +
 	"\aMessage\x128\n" +
 	"\bregister\x18\x01 \x01(\v2\x1a.hdmlp.cluster.v1.RegisterH\x00R\bregister\x12/\n" +
 	"\x05ready\x18\x02 \x01(\v2\x17.hdmlp.cluster.v1.ReadyH\x00R\x05ready\x123\n" +
@@ -1828,7 +2094,11 @@ const file_cluster_proto_rawDesc = "" +
 	"\fcontribution\x18\x04 \x01(\v2\x1e.hdmlp.cluster.v1.ContributionH\x00R\fcontribution\x128\n" +
 	"\bwithdraw\x18\x05 \x01(\v2\x1a.hdmlp.cluster.v1.WithdrawH\x00R\bwithdraw\x12,\n" +
 	"\x04pong\x18\x06 \x01(\v2\x16.hdmlp.cluster.v1.PongH\x00R\x04pong\x12/\n" +
-	"\x05leave\x18\a \x01(\v2\x17.hdmlp.cluster.v1.LeaveH\x00R\x05leave\x128\n" +
+	"\x05leave\x18\a \x01(\v2\x17.hdmlp.cluster.v1.LeaveH\x00R\x05leave\x12,\n" +
+	"\x04tell\x18\b \x01(\v2\x16.hdmlp.cluster.v1.TellH\x00R\x04tell\x12/\n" +
+	"\x05heard\x18\t \x01(\v2\x17.hdmlp.cluster.v1.HeardH\x00R\x05heard\x122\n" +
+	"\x06answer\x18\n" +
+	" \x01(\v2\x18.hdmlp.cluster.v1.AnswerH\x00R\x06answer\x128\n" +
 	"\baccepted\x18\x10 \x01(\v2\x1a.hdmlp.cluster.v1.AcceptedH\x00R\baccepted\x122\n" +
 	"\x06status\x18\x11 \x01(\v2\x18.hdmlp.cluster.v1.StatusH\x00R\x06status\x125\n" +
 	"\awelcome\x18\x12 \x01(\v2\x19.hdmlp.cluster.v1.WelcomeH\x00R\awelcome\x122\n" +
@@ -1839,9 +2109,9 @@ const file_cluster_proto_rawDesc = "" +
 	"\x04part\x18\x17 \x01(\v2\x16.hdmlp.cluster.v1.PartH\x00R\x04part\x128\n" +
 	"\bgathered\x18\x18 \x01(\v2\x1a.hdmlp.cluster.v1.GatheredH\x00R\bgathered\x12,\n" +
 	"\x04ping\x18\x19 \x01(\v2\x16.hdmlp.cluster.v1.PingH\x00R\x04ping\x12,\n" +
-	"\x04down\x18\x1a \x01(\v2\x16.hdmlp.cluster.v1.DownH\x00R\x04down\x128\n" +
-	"\bquestion\x18  \x01(\v2\x1a.hdmlp.cluster.v1.QuestionH\x00R\bquestion\x122\n" +
-	"\x06answer\x18! \x01(\v2\x18.hdmlp.cluster.v1.AnswerH\x00R\x06answerB\x06\n" +
+	"\x04down\x18\x1a \x01(\v2\x16.hdmlp.cluster.v1.DownH\x00R\x04down\x12,\n" +
+	"\x04news\x18\x1b \x01(\v2\x16.hdmlp.cluster.v1.NewsH\x00R\x04news\x128\n" +
+	"\bquestion\x18  \x01(\v2\x1a.hdmlp.cluster.v1.QuestionH\x00R\bquestionB\x06\n" +
 	"\x04kind\".\n" +
 	"\x04Fact\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
@@ -1894,30 +2164,42 @@ const file_cluster_proto_rawDesc = "" +
 	"\x04data\x18\x03 \x01(\fR\x04data\".\n" +
 	"\bWithdraw\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
-	"\x04what\x18\x02 \x01(\tR\x04what\">\n" +
-	"\x04Part\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\rR\x04node\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\"i\n" +
-	"\bGathered\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x18\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\"F\n" +
+	"\x04Part\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x14\n" +
+	"\x05nodes\x18\x02 \x03(\rR\x05nodes\x12\x12\n" +
+	"\x04data\x18\x03 \x01(\fR\x04data\"\x81\x01\n" +
+	"\bGathered\x12\x10\n" +
+	"\x03ids\x18\x01 \x03(\x04R\x03ids\x12\x18\n" +
 	"\amissing\x18\x02 \x03(\rR\amissing\x123\n" +
-	"\afailure\x18\x03 \x01(\v2\x19.hdmlp.cluster.v1.FailureR\afailure\"\x06\n" +
+	"\afailure\x18\x03 \x01(\v2\x19.hdmlp.cluster.v1.FailureR\afailure\x12\x14\n" +
+	"\x05round\x18\x04 \x01(\x04R\x05round\"\x06\n" +
 	"\x04Ping\"\x06\n" +
 	"\x04Pong\"\a\n" +
 	"\x05Leave\"6\n" +
 	"\x04Down\x12\x12\n" +
 	"\x04node\x18\x01 \x01(\rR\x04node\x12\x1a\n" +
-	"\binstance\x18\x02 \x01(\tR\binstance\"B\n" +
+	"\binstance\x18\x02 \x01(\tR\binstance\"K\n" +
 	"\bQuestion\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\rR\x04node\x12\x12\n" +
-	"\x04what\x18\x03 \x01(\tR\x04what\"T\n" +
-	"\x06Answer\x12\x0e\n" +
+	"\x04what\x18\x02 \x01(\tR\x04what\x12\x1b\n" +
+	"\twithin_ms\x18\x03 \x01(\rR\bwithinMs\"F\n" +
+	"\x06Answer\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x12\n" +
+	"\x04data\x18\x02 \x01(\fR\x04data\x12\x12\n" +
+	"\x04none\x18\x03 \x01(\bR\x04none\"*\n" +
+	"\x04Tell\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x12\n" +
-	"\x04node\x18\x02 \x01(\rR\x04node\x12\x12\n" +
-	"\x04data\x18\x03 \x01(\fR\x04data\x12\x12\n" +
-	"\x04none\x18\x04 \x01(\bR\x04none2I\n" +
+	"\x04what\x18\x02 \x01(\fR\x04what\"\x7f\n" +
+	"\x04News\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\x04R\x05round\x121\n" +
+	"\x05items\x18\x02 \x03(\v2\x1b.hdmlp.cluster.v1.News.ItemR\x05items\x1a.\n" +
+	"\x04Item\x12\x12\n" +
+	"\x04node\x18\x01 \x01(\rR\x04node\x12\x12\n" +
+	"\x04what\x18\x02 \x01(\fR\x04what\"7\n" +
+	"\x05Heard\x12\x14\n" +
+	"\x05round\x18\x01 \x01(\x04R\x05round\x12\x18\n" +
+	"\arefused\x18\x02 \x03(\rR\arefused2I\n" +
 	"\aControl\x12>\n" +
 	"\x06Attend\x12\x17.hdmlp.cluster.v1.Frame\x1a\x17.hdmlp.cluster.v1.Frame(\x010\x01B=Z;github.com/hdmlp/hdmlp/internal/cluster/clusterpb;clusterpbb\x06proto3"
 
@@ -1933,7 +2215,7 @@ func file_cluster_proto_rawDescGZIP() []byte {
 	return file_cluster_proto_rawDescData
 }
 
-var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_cluster_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_cluster_proto_goTypes = []any{
 	(*Frame)(nil),        // 0: hdmlp.cluster.v1.Frame
 	(*Hello)(nil),        // 1: hdmlp.cluster.v1.Hello
@@ -1960,6 +2242,10 @@ var file_cluster_proto_goTypes = []any{
 	(*Down)(nil),         // 22: hdmlp.cluster.v1.Down
 	(*Question)(nil),     // 23: hdmlp.cluster.v1.Question
 	(*Answer)(nil),       // 24: hdmlp.cluster.v1.Answer
+	(*Tell)(nil),         // 25: hdmlp.cluster.v1.Tell
+	(*News)(nil),         // 26: hdmlp.cluster.v1.News
+	(*Heard)(nil),        // 27: hdmlp.cluster.v1.Heard
+	(*News_Item)(nil),    // 28: hdmlp.cluster.v1.News.Item
 }
 var file_cluster_proto_depIdxs = []int32{
 	1,  // 0: hdmlp.cluster.v1.Frame.hello:type_name -> hdmlp.cluster.v1.Hello
@@ -1972,30 +2258,34 @@ var file_cluster_proto_depIdxs = []int32{
 	16, // 7: hdmlp.cluster.v1.Message.withdraw:type_name -> hdmlp.cluster.v1.Withdraw
 	20, // 8: hdmlp.cluster.v1.Message.pong:type_name -> hdmlp.cluster.v1.Pong
 	21, // 9: hdmlp.cluster.v1.Message.leave:type_name -> hdmlp.cluster.v1.Leave
-	6,  // 10: hdmlp.cluster.v1.Message.accepted:type_name -> hdmlp.cluster.v1.Accepted
-	8,  // 11: hdmlp.cluster.v1.Message.status:type_name -> hdmlp.cluster.v1.Status
-	9,  // 12: hdmlp.cluster.v1.Message.welcome:type_name -> hdmlp.cluster.v1.Welcome
-	10, // 13: hdmlp.cluster.v1.Message.member:type_name -> hdmlp.cluster.v1.Member
-	11, // 14: hdmlp.cluster.v1.Message.complete:type_name -> hdmlp.cluster.v1.Complete
-	13, // 15: hdmlp.cluster.v1.Message.go:type_name -> hdmlp.cluster.v1.Go
-	14, // 16: hdmlp.cluster.v1.Message.abort:type_name -> hdmlp.cluster.v1.Failure
-	17, // 17: hdmlp.cluster.v1.Message.part:type_name -> hdmlp.cluster.v1.Part
-	18, // 18: hdmlp.cluster.v1.Message.gathered:type_name -> hdmlp.cluster.v1.Gathered
-	19, // 19: hdmlp.cluster.v1.Message.ping:type_name -> hdmlp.cluster.v1.Ping
-	22, // 20: hdmlp.cluster.v1.Message.down:type_name -> hdmlp.cluster.v1.Down
-	23, // 21: hdmlp.cluster.v1.Message.question:type_name -> hdmlp.cluster.v1.Question
-	24, // 22: hdmlp.cluster.v1.Message.answer:type_name -> hdmlp.cluster.v1.Answer
-	4,  // 23: hdmlp.cluster.v1.Register.facts:type_name -> hdmlp.cluster.v1.Fact
-	14, // 24: hdmlp.cluster.v1.Register.failure:type_name -> hdmlp.cluster.v1.Failure
-	7,  // 25: hdmlp.cluster.v1.Status.present:type_name -> hdmlp.cluster.v1.Presence
-	14, // 26: hdmlp.cluster.v1.Gathered.failure:type_name -> hdmlp.cluster.v1.Failure
-	0,  // 27: hdmlp.cluster.v1.Control.Attend:input_type -> hdmlp.cluster.v1.Frame
-	0,  // 28: hdmlp.cluster.v1.Control.Attend:output_type -> hdmlp.cluster.v1.Frame
-	28, // [28:29] is the sub-list for method output_type
-	27, // [27:28] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	25, // 10: hdmlp.cluster.v1.Message.tell:type_name -> hdmlp.cluster.v1.Tell
+	27, // 11: hdmlp.cluster.v1.Message.heard:type_name -> hdmlp.cluster.v1.Heard
+	24, // 12: hdmlp.cluster.v1.Message.answer:type_name -> hdmlp.cluster.v1.Answer
+	6,  // 13: hdmlp.cluster.v1.Message.accepted:type_name -> hdmlp.cluster.v1.Accepted
+	8,  // 14: hdmlp.cluster.v1.Message.status:type_name -> hdmlp.cluster.v1.Status
+	9,  // 15: hdmlp.cluster.v1.Message.welcome:type_name -> hdmlp.cluster.v1.Welcome
+	10, // 16: hdmlp.cluster.v1.Message.member:type_name -> hdmlp.cluster.v1.Member
+	11, // 17: hdmlp.cluster.v1.Message.complete:type_name -> hdmlp.cluster.v1.Complete
+	13, // 18: hdmlp.cluster.v1.Message.go:type_name -> hdmlp.cluster.v1.Go
+	14, // 19: hdmlp.cluster.v1.Message.abort:type_name -> hdmlp.cluster.v1.Failure
+	17, // 20: hdmlp.cluster.v1.Message.part:type_name -> hdmlp.cluster.v1.Part
+	18, // 21: hdmlp.cluster.v1.Message.gathered:type_name -> hdmlp.cluster.v1.Gathered
+	19, // 22: hdmlp.cluster.v1.Message.ping:type_name -> hdmlp.cluster.v1.Ping
+	22, // 23: hdmlp.cluster.v1.Message.down:type_name -> hdmlp.cluster.v1.Down
+	26, // 24: hdmlp.cluster.v1.Message.news:type_name -> hdmlp.cluster.v1.News
+	23, // 25: hdmlp.cluster.v1.Message.question:type_name -> hdmlp.cluster.v1.Question
+	4,  // 26: hdmlp.cluster.v1.Register.facts:type_name -> hdmlp.cluster.v1.Fact
+	14, // 27: hdmlp.cluster.v1.Register.failure:type_name -> hdmlp.cluster.v1.Failure
+	7,  // 28: hdmlp.cluster.v1.Status.present:type_name -> hdmlp.cluster.v1.Presence
+	14, // 29: hdmlp.cluster.v1.Gathered.failure:type_name -> hdmlp.cluster.v1.Failure
+	28, // 30: hdmlp.cluster.v1.News.items:type_name -> hdmlp.cluster.v1.News.Item
+	0,  // 31: hdmlp.cluster.v1.Control.Attend:input_type -> hdmlp.cluster.v1.Frame
+	0,  // 32: hdmlp.cluster.v1.Control.Attend:output_type -> hdmlp.cluster.v1.Frame
+	32, // [32:33] is the sub-list for method output_type
+	31, // [31:32] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_cluster_proto_init() }
@@ -2017,6 +2307,9 @@ func file_cluster_proto_init() {
 		(*Message_Withdraw)(nil),
 		(*Message_Pong)(nil),
 		(*Message_Leave)(nil),
+		(*Message_Tell)(nil),
+		(*Message_Heard)(nil),
+		(*Message_Answer)(nil),
 		(*Message_Accepted)(nil),
 		(*Message_Status)(nil),
 		(*Message_Welcome)(nil),
@@ -2028,8 +2321,8 @@ func file_cluster_proto_init() {
 		(*Message_Gathered)(nil),
 		(*Message_Ping)(nil),
 		(*Message_Down)(nil),
+		(*Message_News)(nil),
 		(*Message_Question)(nil),
-		(*Message_Answer)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2037,7 +2330,7 @@ func file_cluster_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_cluster_proto_rawDesc), len(file_cluster_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   25,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

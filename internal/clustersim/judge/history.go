@@ -26,6 +26,12 @@ const (
 	Stuck   Kind = "stuck"   // after another rank's error, neither an error nor a batch came
 	Left    Kind = "left"    // the process was ended
 	Broken  Kind = "broken"  // something is wrong with a node; Text says what
+	// Stated is what the job says of an epoch when the rank has come to the end: so many Batches and
+	// Samples.
+	Stated Kind = "stated"
+	// Audited is what the job says of the last epoch over all ranks: Samples, and in Text why it is
+	// not complete; "": it is.
+	Audited Kind = "audited"
 )
 
 // Event is something that a process observed.
@@ -35,7 +41,10 @@ type Event struct {
 	Rank        int           // or of Broken the node
 	At          time.Duration // since the launch
 	Epoch, Step int
-	IDs         []int // the batch's samples
+	IDs         []int         // the batch's samples
+	Wait        time.Duration // for the batch
+	Batches     int
+	Samples     int
 	Text        string
 }
 
@@ -44,6 +53,12 @@ func (e Event) String() string {
 	text := fmt.Sprintf("%d/%d %12v %-7s %d.%d", e.Launch, e.Rank, e.At, e.Kind, e.Epoch, e.Step)
 	if e.IDs != nil {
 		text += fmt.Sprint(" ", e.IDs)
+	}
+	if e.Wait > 0 {
+		text += fmt.Sprint(" after ", e.Wait)
+	}
+	if e.Batches+e.Samples > 0 {
+		text += fmt.Sprintf(" %d batches, %d samples", e.Batches, e.Samples)
 	}
 	if e.Text != "" {
 		text += " " + e.Text

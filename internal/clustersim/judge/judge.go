@@ -3,6 +3,7 @@ package judge
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
@@ -87,9 +88,15 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		case Broken, Wrong:
 			c.wrong(e, "a rank or node is broken")
 			continue
+		case Stated:
+			c.stated(e, events)
+			continue
+		case Audited:
+			c.audited(e, epochs)
+			continue
 		case Refused:
 			failed = true
-			if !c.faults(number, opening, e.At) && !c.late(l) {
+			if !c.faults(number, opening, e.At) && !c.late(l) && !c.differs(number) {
 				c.wrong(e, "a rank was refused without a fault")
 			}
 			continue
@@ -104,6 +111,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			if position != at.next {
 				c.wrong(e, "batch %d instead of %d", position, at.next)
 			}
+			c.prompt(e)
 			want, readable := epochs[e.Epoch].batch(e.Rank, e.Step)
 			if !readable {
 				c.wrong(e, "a batch with a sample that is missing")
@@ -113,9 +121,12 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			at.next, at.got = position+1, append(at.got, e)
 		case Failed:
 			failed = true
+			if strings.Contains(e.Text, "context canceled") {
+				c.wrong(e, "an error that says nothing")
+			}
 		case Stuck:
 			failed = true
-			if !c.faults(number, network, e.At) {
+			if !c.silent(number, e.At) && !c.differs(number) && !scattered(l) {
 				c.wrong(e, "no error although another rank has failed")
 			}
 		case Ended:
@@ -128,9 +139,12 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		}
 	}
 	for _, streams := range rounds {
-		c.together(number, steps, epochs, streams)
+		if !scattered(l) {
+			c.together(number, steps, epochs, streams)
+		}
 	}
 	c.finished(number, l, latest, failed)
+	c.refused(number, events)
 	for rank := range l.WorldSize() {
 		if latest[rank] == nil || latest[rank].end.Kind != Ended {
 			return false
@@ -139,12 +153,26 @@ func (c *court) launch(number int, events []Event) (over bool) {
 	return true
 }
 
+// silent reports whether the network may keep ranks in a launch from hearing of an error that was
+// known before a time: for a minute after a short fault, and for good after a long one, during
+// which nodes are given up.
+func (c *court) silent(launch int, at time.Duration) bool {
+	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
+		return e.Launch == launch && slices.Contains(network, e.Kind) && e.At.D() <= at &&
+			(e.Kind == script.Die || e.For.D() > 2*time.Second || e.At.D()+e.For.D()+time.Minute > at)
+	})
+}
+
 // late reports whether a rank starts so late that the others may have given up.
 func (c *court) late(l script.Launch) bool {
 	return slices.ContainsFunc(l.Late, func(d script.Duration) bool {
 		return d.D() > 20*time.Second
 	})
 }
+
+// scattered reports whether ranks may begin after others have failed and left. On several nodes
+// none begins before all have opened the job.
+func scattered(l script.Launch) bool { return l.Nodes == 1 && len(l.Late) > 0 }
 
 // together judges the streams of all ranks between two errors: they end before the same batch.
 func (c *court) together(number, steps int, epochs []*epoch, streams []*stream) {
@@ -165,7 +193,7 @@ func (c *court) together(number, steps int, epochs []*epoch, streams []*stream) 
 		}
 		for _, e := range s.got {
 			position := e.Epoch*steps + e.Step
-			if position < at || c.faults(number, network, e.At) ||
+			if position < at || c.silent(number, e.At) ||
 				e.At <= known+news && (c.script.Apart || position == at) {
 				continue
 			}
@@ -185,7 +213,7 @@ func (s *stream) failedAt() int {
 
 // excused reports whether the script explains that a stream failed, the first one at a batch.
 func (c *court) excused(number, steps int, epochs []*epoch, s *stream, at int) bool {
-	if c.faults(number, source, s.end.At) {
+	if c.faults(number, source, s.end.At) || c.differs(number) {
 		return true
 	}
 	if at/steps >= len(epochs) {
@@ -229,23 +257,4 @@ func (c *court) dies(number, node, nodes int) bool {
 	return slices.ContainsFunc(c.script.Events, func(e script.Event) bool {
 		return e.Kind == script.Die && e.Launch == number && e.Node%nodes == node
 	})
-}
-
-// count judges how often samples were read from the source: once, if the nodes' caches hold the
-// dataset, the policy is to read once, samples are not so small that latencies decide, and nothing
-// has gone wrong. A thousandth of the bytes may be read to explore the source.
-func (c *court) count(reads []int, history []Event) {
-	s := c.script
-	l := s.Launches[0]
-	room := s.Bytes()/l.Nodes + 4*s.Largest
-	if s.Policy != "" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
-		len(s.Launches) > 1 || len(s.Events) > 0 || len(s.Missing) > 0 ||
-		s.Memory < room && s.Disk < room {
-		return
-	}
-	for id, n := range reads {
-		if n > 1 && 1000*s.Size(id) > s.Epochs*s.Bytes() {
-			c.wrong(history[len(history)-1], "sample %d was read from the source %d times", id, n)
-		}
-	}
 }

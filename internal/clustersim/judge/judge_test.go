@@ -17,6 +17,15 @@ func TestOrderIsTorchs(t *testing.T) {
 	}
 }
 
+// TestRecordedOrdersAreShuffles plants a sample that an epoch has twice.
+func TestRecordedOrdersAreShuffles(t *testing.T) {
+	s := &script.Script{Samples: 3, Epochs: 2}
+	orders := [][]int{{2, 0, 1}, {0, 2, 0}}
+	if got := Shuffled(s, func(e int) []int { return orders[e] }); len(got) != 1 {
+		t.Errorf("the verdict is %q", got)
+	}
+}
+
 // twoRanks returns a script of 4 samples in 2 steps on 2 nodes, and its history without a fault.
 func twoRanks() (*script.Script, []Event) {
 	s := &script.Script{
@@ -79,6 +88,58 @@ func TestVerdicts(t *testing.T) {
 		"a rank that never begins": {func(_ *script.Script, h []Event) []Event {
 			return h[:6]
 		}, "never began"},
+		"an error that says nothing": {func(s *script.Script, h []Event) []Event {
+			s.Events = []script.Event{{Kind: script.SourceFail}}
+			h[3].Kind, h[8].Kind, h[8].Text = Failed, Failed, "context canceled"
+			return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
+		}, "says nothing"},
+		"no error long after a short cut": {func(s *script.Script, h []Event) []Event {
+			s.Events = []script.Event{{Kind: script.Cut}, {Kind: script.SourceFail}}
+			h[3].Kind, h[8].Kind, h[8].At = Failed, Stuck, 2*time.Minute
+			return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
+		}, "no error although"},
+		"no error after a long cut": {func(s *script.Script, h []Event) []Event {
+			s.Events = []script.Event{
+				{Kind: script.Cut, For: script.Duration(time.Minute)}, {Kind: script.SourceFail},
+			}
+			h[3].Kind, h[8].Kind, h[8].At = Failed, Stuck, 2*time.Minute
+			return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
+		}, ""},
+		"a rank waits": {func(_ *script.Script, h []Event) []Event {
+			h[3].Wait = time.Second
+			return h
+		}, "waited for a batch"},
+		"a rank waits for the source": {func(s *script.Script, h []Event) []Event {
+			s.Events = []script.Event{{Kind: script.SourceSlow}}
+			h[3].Wait = 10 * time.Second
+			return h
+		}, ""},
+		"a rank waits for a cache": {func(s *script.Script, h []Event) []Event {
+			s.Events = []script.Event{{Kind: script.DiskHang}}
+			h[3].Wait = 10 * time.Second
+			return h
+		}, "waited for a batch"},
+		"other numbers are stated": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Stated, Batches: 2, Samples: 3})
+		}, "states other numbers"},
+		"the right numbers are stated": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Stated, Batches: 2, Samples: 2},
+				Event{Kind: Audited, Batches: 2, Samples: 4})
+		}, ""},
+		"an audit lacks something": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4, Text: "a rank"})
+		}, "not complete"},
+		"an audit has other numbers": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Audited, Batches: 2, Samples: 3})
+		}, "the audit has other numbers"},
+		"a lie is not noticed": {func(s *script.Script, h []Event) []Event {
+			s.Lies = true
+			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4})
+		}, "although a rank got other samples"},
+		"ranks that differ get batches": {func(s *script.Script, h []Event) []Event {
+			s.Differs = script.TheSeed
+			return h
+		}, "another seed"},
 		"a rank is refused": {func(_ *script.Script, h []Event) []Event {
 			h[5].Kind = Refused
 			return h[:6]

@@ -1,6 +1,11 @@
 package judge
 
-import "github.com/hdmlp/hdmlp/internal/clustersim/script"
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+)
 
 // Order returns the samples of an epoch before they are distributed over ranks.
 type Order func(epoch int) []int
@@ -8,13 +13,42 @@ type Order func(epoch int) []int
 // Orders returns the order of a script's epochs. recorded is that of shuffles without a definition
 // outside of HDMLP, as one rank without faults got it.
 func Orders(s *script.Script, recorded Order) Order {
+	of := func(positions []int) []int {
+		if chosen := s.Chosen(); chosen != nil {
+			for i, at := range positions {
+				positions[i] = chosen[at]
+			}
+		}
+		return positions
+	}
+	n := s.Positions()
 	switch s.Shuffle {
 	case "none":
-		return func(int) []int { return upTo(s.Samples) }
+		return func(int) []int { return of(upTo(n)) }
 	case "torch":
-		return func(epoch int) []int { return randperm(s.Samples, uint32(s.Seed)+uint32(epoch)) }
+		return func(epoch int) []int { return of(randperm(n, uint32(s.Seed)+uint32(epoch))) }
 	}
 	return recorded
+}
+
+// Shuffled returns what is wrong with the orders of epochs that were recorded: each has all samples
+// once, and no two are equal.
+func Shuffled(s *script.Script, recorded Order) (wrong []string) {
+	all := s.Chosen()
+	if all == nil {
+		all = upTo(s.Samples)
+	}
+	slices.Sort(all)
+	for e := range s.Epochs {
+		order := recorded(e)
+		if sorted := slices.Sorted(slices.Values(order)); !slices.Equal(sorted, all) {
+			wrong = append(wrong, fmt.Sprintf("the order of epoch %d is not a shuffle: %v", e, order))
+		}
+		if e > 0 && len(all) > 20 && slices.Equal(order, recorded(e-1)) {
+			wrong = append(wrong, fmt.Sprintf("epoch %d has the order of the one before", e))
+		}
+	}
+	return wrong
 }
 
 func upTo(n int) []int {
@@ -67,6 +101,7 @@ type epoch struct {
 	ranks     int
 	positions []int // samples, padded or cut
 	missing   map[int]bool
+	chosen    map[int]bool // of the subset; nil: all are
 }
 
 // newEpoch distributes an epoch's order over ranks.
@@ -83,7 +118,13 @@ func newEpoch(s *script.Script, ranks int, order []int) *epoch {
 	default:
 		e.positions = order
 	}
-	for _, id := range s.Missing {
+	for _, id := range s.Chosen() {
+		if e.chosen == nil {
+			e.chosen = map[int]bool{}
+		}
+		e.chosen[id] = true
+	}
+	for _, id := range slices.Concat(s.Missing, s.Undecodable) {
 		e.missing[id] = true
 	}
 	return e
@@ -130,10 +171,11 @@ func (e *epoch) batch(rank, step int) (ids []int, readable bool) {
 	return ids, true
 }
 
-// substitute returns the next sample by ID that can be read.
+// substitute returns the next sample of the epoch, by ID, that can be read.
 func (e *epoch) substitute(id int) int {
 	for i := 1; ; i++ {
-		if next := (id + i) % e.script.Samples; !e.missing[next] || i > e.script.Samples {
+		next := (id + i) % e.script.Samples
+		if !e.missing[next] && (e.chosen == nil || e.chosen[next]) || i > e.script.Samples {
 			return next
 		}
 	}

@@ -35,14 +35,16 @@ type Options struct {
 // Machine is a node and what the simulation changes and measures of it. Close closes it.
 type Machine struct {
 	*node.Node
-	ram   *memory.Class
-	short atomic.Bool
+	ram    *memory.Class
+	budget *budget.Budget
+	short  atomic.Bool
 }
 
 // New returns a machine with plenty of memory.
 func New(o Options) *Machine {
 	m := &Machine{}
 	memoryBudget := new(budget.Budget)
+	m.budget = memoryBudget
 	m.ram = memory.New(memory.Options{Limit: func() (int64, error) {
 		return m.free() - memoryBudget.Outstanding(), nil
 	}})
@@ -93,8 +95,13 @@ func (m *Machine) free() int64 {
 // Press sets whether other processes have taken all memory.
 func (m *Machine) Press(short bool) { m.short.Store(short) }
 
-// Taken returns the memory of the cache in memory, in bytes.
-func (m *Machine) Taken() int64 { return m.ram.Taken() }
+// Left returns what memory a node that was closed has not given back; "": none.
+func (m *Machine) Left() string {
+	if cached, claimed := m.ram.Taken(), m.budget.Outstanding(); cached+claimed > 0 {
+		return fmt.Sprintf("%d bytes of caches in memory and %d of jobs are left", cached, claimed)
+	}
+	return ""
+}
 
 // End closes the node, which must be without jobs.
 func (m *Machine) End() error {

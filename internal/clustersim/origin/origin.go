@@ -21,6 +21,7 @@ import (
 // Contents are the samples of a dataset.
 type Contents interface {
 	Size(id int) int
+	Label(id int) int // of three
 	Content(id int) []byte
 }
 
@@ -28,6 +29,7 @@ type Contents interface {
 type Origin struct {
 	contents Contents
 	index    *dataset.Index
+	inode    uint64
 
 	mu      sync.Mutex // guards the following
 	random  *rand.Rand
@@ -49,17 +51,20 @@ type Faults struct {
 // New returns the source of a dataset with so many samples.
 func New(samples int, contents Contents, missing []int, seed uint64) (*Origin, error) {
 	o := &Origin{
-		contents: contents, random: rand.New(rand.NewPCG(seed, 1)),
+		contents: contents, inode: seed, random: rand.New(rand.NewPCG(seed, 1)),
 		nodes: map[int]*Faults{}, missing: map[int]bool{}, broken: map[int]bool{},
 		changed: map[int]bool{}, reads: make([]int, samples),
 	}
 	for _, id := range missing {
 		o.missing[id] = true
 	}
-	b := dataset.NewBuilder([]string{"a"}, []string{".x"})
+	b := dataset.NewBuilder([]string{"a", "b", "c"}, []string{".x"})
 	b.Directory(dataset.Directory{Class: -1})
-	b.Directory(dataset.Directory{Path: "a", Class: 0})
-	for id := range samples {
+	for id, label := 0, -1; id < samples; id++ {
+		for label < contents.Label(id) {
+			label++
+			b.Directory(dataset.Directory{Path: "abc"[label : label+1], Class: label})
+		}
 		size := int64(contents.Size(id))
 		b.Sample(fmt.Sprintf("%06d.x", id), size, 0, stamp(id, size))
 	}
@@ -227,7 +232,7 @@ func (v *view) Probe(ctx context.Context, id int) error { return v.access(ctx, i
 func (v *view) Path(id int) string { return "/simulated/" + v.origin.index.Name(id) }
 
 // Place implements dataset.Placed.
-func (v *view) Place() (device, inode uint64) { return 1, 1 }
+func (v *view) Place() (device, inode uint64) { return 1, v.origin.inode }
 
 // Close implements dataset.Source.
 func (v *view) Close() error { return nil }

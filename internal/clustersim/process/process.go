@@ -31,7 +31,13 @@ type Options struct {
 	Request request.Open
 	// Content returns the bytes that are due for a sample.
 	Content func(id int) []byte
+	Label   func(id int) int
+	// Decodes reports whether the process can decode a sample. It reports those that it cannot, and
+	// takes their batches again.
+	Decodes func(id int) bool
 	Hold    int // batches that are kept before they are returned
+	// Lies has the process say in this epoch that it got other samples than it did; negative: never.
+	Lies int
 }
 
 // Process is a training process that has the job open.
@@ -148,7 +154,8 @@ func (p *Process) add(i item) {
 // Next takes the next batch, and checks it. It waits until ctx ends. Its errors are ctx's, ErrEnd,
 // ErrWrong, and the stream's.
 func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
-	for waiting := false; ; waiting = true {
+	waiting := false
+	for {
 		p.mu.Lock()
 		p.letGo()
 		var next item
@@ -163,7 +170,14 @@ func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 				return nil, err
 			}
 		case some && next.batch != nil:
-			return p.take(next.batch)
+			again, err := p.reject(next.batch)
+			if err != nil {
+				return nil, err
+			}
+			if !again {
+				return p.take(next.batch)
+			}
+			waiting = false
 		case some && next.err == nil:
 			return nil, ErrEnd
 		case some:
@@ -174,6 +188,7 @@ func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 					return nil, err
 				}
 				p.rank.Wait()
+				waiting = true
 			}
 			select {
 			case <-p.news:
@@ -182,6 +197,29 @@ func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 			}
 		}
 	}
+}
+
+// reject reports the samples of a batch that the process cannot decode. again reports whether there
+// are any: then the stream begins again with the batch.
+func (p *Process) reject(b *batch) (again bool, err error) {
+	for _, id := range b.IDs {
+		if !p.o.Decodes(int(id)) {
+			again = true
+			if _, err := p.rank.Unusable(int(id), "it cannot be decoded"); err != nil {
+				return true, err
+			}
+		}
+	}
+	if !again {
+		return false, nil
+	}
+	if err := p.release(b); err != nil {
+		return true, err
+	}
+	audit := p.audit
+	err = p.Begin(p.position)
+	p.audit = audit
+	return true, err
 }
 
 // take checks a batch, and holds it.
@@ -206,7 +244,11 @@ func (p *Process) take(b *batch) (*stage.Batch, error) {
 // beyond those that are kept.
 func (p *Process) Trained() error {
 	last := p.held[len(p.held)-1]
-	p.rank.Yielded(last.Epoch, last.Step, stage.Stall{}, p.audit)
+	hash := p.audit
+	if last.Epoch == p.o.Lies {
+		hash++
+	}
+	p.rank.Yielded(last.Epoch, last.Step, stage.Stall{}, hash)
 	for len(p.held) > p.o.Hold {
 		if err := p.returnFirst(); err != nil {
 			return err
@@ -246,6 +288,9 @@ func (p *Process) check(b *batch) error {
 		}
 		if !bytes.Equal(data[at:end], p.o.Content(int(id))) {
 			return fmt.Errorf("%w: sample %d has other bytes", ErrWrong, id)
+		}
+		if int(b.Labels[i]) != p.o.Label(int(id)) {
+			return fmt.Errorf("%w: sample %d has the label %d", ErrWrong, id, b.Labels[i])
 		}
 	}
 	return nil
@@ -296,6 +341,3 @@ func (p *Process) Close() {
 	}
 	p.ring.unmap()
 }
-
-// Report returns what the job says of itself in a sentence.
-func (p *Process) Report() string { return p.rank.Report().Sentence }

@@ -52,7 +52,48 @@ func Generate(seed uint64) Script {
 		s.Again = pick(r, 0, 1, 2)
 		s.Events = r.events(&s)
 	}
+	(&chance{rand.New(rand.NewPCG(seed, 1))}).vary(&s)
 	return s
+}
+
+// vary draws what few scripts have.
+func (r *chance) vary(s *Script) {
+	if n := s.Samples / 2; r.often(12) && n >= 4 {
+		was := s.Subset
+		if s.Subset = r.between(n, s.Samples); !s.valid() {
+			s.Subset = was
+		}
+	}
+	s.Uneven, s.TLS, s.Twice = r.often(20), r.often(4), r.often(10)
+	if r.often(15) {
+		s.Beside = pick(r, Same, Other)
+	}
+	for i := range s.Launches[:len(s.Launches)-1] {
+		s.Launches[i].Restart = !s.Launches[i].Crash && r.often(50)
+	}
+	steps := max(s.Positions()/s.Batch, 1)
+	for range pick(r, 0, 0, 0, 1, 2) {
+		if s.Apart { // a rank could break off before an error that the others get
+			break
+		}
+		s.Breaks = append(s.Breaks, Break{After: r.IntN(s.Epochs * steps), Skip: r.often(30)})
+	}
+	if len(s.Events) > 0 || len(s.Missing) > 0 {
+		return
+	}
+	s.Lies = r.often(10)
+	switch {
+	case r.often(10):
+		s.OnError = pick(r, "skip", "substitute")
+		for range r.between(1, 2) {
+			s.Undecodable = append(s.Undecodable, r.IntN(s.Samples))
+		}
+	case r.often(15):
+		s.Differs = pick(r, TheBatch, TheSeed, TheEpochs, ThePolicy, TheTail, TheSecret)
+		if !s.valid() {
+			s.Differs = ""
+		}
+	}
 }
 
 // chance draws from a seed.
@@ -77,7 +118,7 @@ func pick[T any](r *chance, from ...T) T { return from[r.IntN(len(from))] }
 // launches draws the launches of a job.
 func (r *chance) launches(s *Script) (list []Launch) {
 	for range pick(r, 1, 1, 1, 2, 3) {
-		l := Launch{Nodes: pick(r, 4, 4, 4, 4, 2, 3, 1), Ranks: pick(r, 1, 1, 2)}
+		l := Launch{Nodes: pick(r, 4, 4, 4, 4, 2, 3, 1), Ranks: pick(r, 1, 1, 1, 2, 2, 4)}
 		if r.often(3) {
 			l = Launch{Nodes: r.between(5, 16), Ranks: 1}
 		}

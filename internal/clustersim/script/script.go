@@ -6,10 +6,9 @@
 package script
 
 import (
-	"encoding/binary"
 	"encoding/json"
 	"fmt"
-	"math"
+	"slices"
 	"time"
 )
 
@@ -19,6 +18,11 @@ type Script struct {
 	Samples int    `json:"samples"`
 	Largest int    `json:"largest"`           // bytes of the largest sample
 	Missing []int  `json:"missing,omitempty"` // samples whose files are missing
+	// Undecodable are samples that processes cannot decode, which they report. OnError is then
+	// "skip" or "substitute".
+	Undecodable []int `json:"undecodable,omitempty"`
+	// Subset is how many samples the job reads, chosen by chance; 0: all.
+	Subset int `json:"subset,omitempty"`
 
 	Epochs   int    `json:"epochs"`
 	Batch    int    `json:"batch"` // samples of a step over all ranks
@@ -37,6 +41,7 @@ type Script struct {
 
 	Memory   int      `json:"memory"`            // of each node's cache in memory, in bytes
 	Disk     int      `json:"disk,omitempty"`    // of each node's cache directory; 0: none
+	Uneven   bool     `json:"uneven,omitempty"`  // nodes with odd numbers have half of both
 	Staging  int      `json:"staging"`           // of a rank's staging buffer, in bytes
 	Prefetch int      `json:"prefetch"`          // batches; 0: the default
 	Threads  int      `json:"threads,omitempty"` // that read the source; 0: tuned
@@ -48,10 +53,50 @@ type Script struct {
 	Apart bool `json:"apart,omitempty"`
 	// Again is how often processes that get an error begin again, all at the batch that failed.
 	Again int `json:"again,omitempty"`
+	// Breaks are where all processes end the iteration and begin another one.
+	Breaks []Break `json:"breaks,omitempty"`
+	// Lies has the first rank say that it got other samples in the last epoch than it did.
+	Lies bool `json:"lies,omitempty"`
+	// Twice has a second process open the job as a rank that is in use.
+	Twice bool `json:"twice,omitempty"`
+	// Differs is what the last rank of the first launch has another value of than the others.
+	Differs Setting `json:"differs,omitempty"`
+	// Beside is the dataset that a second job with one rank reads on the first node meanwhile.
+	Beside Dataset `json:"beside,omitempty"`
+	TLS    bool    `json:"tls,omitempty"` // between nodes
 
 	Launches []Launch `json:"launches"`
 	Events   []Event  `json:"events,omitempty"`
 }
+
+// Break ends an iteration after the batch After, counted over all epochs. The next one begins with
+// the batch that follows, or, if Skip is set, with the next epoch.
+type Break struct {
+	After int  `json:"after"`
+	Skip  bool `json:"skip,omitempty"`
+}
+
+// Setting is a setting that all ranks must share.
+type Setting string
+
+// Settings that all ranks must share.
+const (
+	TheBatch  Setting = "batch"
+	TheSeed   Setting = "seed"
+	TheEpochs Setting = "epochs"
+	ThePolicy Setting = "policy"
+	TheTail   Setting = "tail"
+	TheSecret Setting = "secret"
+)
+
+// Dataset is what a second job reads.
+type Dataset string
+
+// Datasets of a second job.
+const (
+	Same  Dataset = "same"
+	Other Dataset = "other"
+)
 
 // Launch starts all ranks of the job. The first begins with the first batch, the others where the
 // one before ended.
@@ -64,6 +109,8 @@ type Launch struct {
 	// so many batches in it; 0: the launch runs to the job's end.
 	Kill  int  `json:"kill,omitempty"`
 	Crash bool `json:"crash,omitempty"` // what was not yet on disk is lost
+	// Restart ends the nodes' daemons after the launch.
+	Restart bool `json:"restart,omitempty"`
 }
 
 // WorldSize returns the number of ranks.
@@ -114,6 +161,11 @@ type Event struct {
 	Amount int      `json:"amount,omitempty"`
 }
 
+// Has reports whether the script has a fault of one of these kinds.
+func (s *Script) Has(kinds ...Kind) bool {
+	return slices.ContainsFunc(s.Events, func(e Event) bool { return slices.Contains(kinds, e.Kind) })
+}
+
 // Duration is a time.Duration that is written as text.
 type Duration time.Duration
 
@@ -145,56 +197,4 @@ func Parse(text string) (s Script, err error) {
 		return s, fmt.Errorf("read a script: %w", err)
 	}
 	return s, nil
-}
-
-// Size returns the size of a sample in bytes.
-func (s *Script) Size(id int) int {
-	if s.Transforms { // an array's shape is the same for all samples
-		return s.Largest
-	}
-	return 1 + int(mix(s.Seed, uint64(id))%uint64(s.Largest))
-}
-
-// Bytes returns the size of the dataset in bytes.
-func (s *Script) Bytes() (sum int) {
-	for id := range s.Samples {
-		sum += s.Size(id)
-	}
-	return sum
-}
-
-// Content returns the bytes of a sample.
-func (s *Script) Content(id int) []byte {
-	data := make([]byte, s.Size(id))
-	for i := range data {
-		if i%8 == 0 {
-			word := mix(uint64(id)+1, uint64(i))
-			for k := i; k < min(i+8, len(data)); k++ {
-				data[k] = byte(word >> (8 * (k - i)))
-			}
-		}
-	}
-	return data
-}
-
-// Delivered returns what is due for a sample: its bytes, or what the transforms make of them, the
-// float32 of half of each byte less one.
-func (s *Script) Delivered(id int) []byte {
-	data := s.Content(id)
-	if !s.Transforms {
-		return data
-	}
-	out := make([]byte, 0, 4*len(data))
-	for _, b := range data {
-		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(0.5*(float32(b)-1)))
-	}
-	return out
-}
-
-// mix is SplitMix64's finaliser, of two numbers.
-func mix(a, b uint64) uint64 {
-	z := a*0x9e3779b97f4a7c15 + b + 0x632be59bd9b4e019
-	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
-	z = (z ^ z>>27) * 0x94d049bb133111eb
-	return z ^ z>>31
 }

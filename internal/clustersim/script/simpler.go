@@ -23,6 +23,13 @@ func (s Script) Simpler() (list []Script) {
 	for i := range s.Missing {
 		try(func(c *Script) { c.Missing = slices.Delete(c.Missing, i, i+1) })
 	}
+	for i := range s.Undecodable {
+		try(func(c *Script) { c.Undecodable = slices.Delete(c.Undecodable, i, i+1) })
+	}
+	for i := range s.Breaks {
+		try(func(c *Script) { c.Breaks = slices.Delete(c.Breaks, i, i+1) })
+		try(func(c *Script) { c.Breaks[i].Skip = false })
+	}
 	for i, l := range s.Launches {
 		try(func(c *Script) { c.Launches[i].Nodes = 1 })
 		try(func(c *Script) { c.Launches[i].Nodes = max(l.Nodes/2, 1) })
@@ -30,6 +37,7 @@ func (s Script) Simpler() (list []Script) {
 		try(func(c *Script) { c.Launches[i].Ranks = 1 })
 		try(func(c *Script) { c.Launches[i].Late = nil })
 		try(func(c *Script) { c.Launches[i].Crash = false })
+		try(func(c *Script) { c.Launches[i].Restart = false })
 		try(func(c *Script) { c.Launches[i].Kill = min(l.Kill, 1) })
 		try(func(c *Script) { c.Launches[i].Kill /= 2 })
 		for k := range l.Late {
@@ -41,6 +49,13 @@ func (s Script) Simpler() (list []Script) {
 	try(func(c *Script) { c.Epochs = 1 })
 	try(func(c *Script) { c.Epochs = max(c.Epochs-1, 1) })
 	try(func(c *Script) { c.Largest = 1 })
+	try(func(c *Script) { c.Subset = 0 })
+	try(func(c *Script) { c.Uneven = false })
+	try(func(c *Script) { c.TLS = false })
+	try(func(c *Script) { c.Lies = false })
+	try(func(c *Script) { c.Twice = false })
+	try(func(c *Script) { c.Differs = "" })
+	try(func(c *Script) { c.Beside = "" })
 	try(func(c *Script) { c.Transforms = false })
 	try(func(c *Script) { c.Verify = false })
 	try(func(c *Script) { c.SourceSlow = false })
@@ -69,6 +84,7 @@ func (s Script) Simpler() (list []Script) {
 // clone returns a copy that shares no memory.
 func (s Script) clone() Script {
 	s.Missing, s.Events = slices.Clone(s.Missing), slices.Clone(s.Events)
+	s.Undecodable, s.Breaks = slices.Clone(s.Undecodable), slices.Clone(s.Breaks)
 	s.Launches = slices.Clone(s.Launches)
 	for i := range s.Launches {
 		s.Launches[i].Late = slices.Clone(s.Launches[i].Late)
@@ -88,12 +104,17 @@ func (s *Script) dropLaunch(i int) {
 	}
 }
 
-// valid reports whether each launch delivers something, and the samples that are missing exist.
+// valid reports whether each launch delivers something, the samples exist that are missing, or are
+// chosen, and a rank that differs has others to differ from.
 func (s *Script) valid() bool {
 	for _, l := range s.Launches {
-		if s.Samples < l.WorldSize() || s.DropLast && s.Batch > s.Samples/l.WorldSize()*l.WorldSize() {
+		n := s.Positions()
+		if n < l.WorldSize() || s.DropLast && s.Batch > n/l.WorldSize()*l.WorldSize() {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(s.Missing, func(id int) bool { return id >= s.Samples })
+	beyond := func(id int) bool { return id >= s.Samples }
+	return s.Subset <= s.Samples && (s.Differs == "" || s.Launches[0].WorldSize() > 1) &&
+		(s.Differs != TheSecret || s.Launches[0].Nodes > 1) &&
+		!slices.ContainsFunc(s.Missing, beyond) && !slices.ContainsFunc(s.Undecodable, beyond)
 }

@@ -172,3 +172,23 @@ func TestKindOfErrno(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexOfChangedFilesIsRemoved checks that the next Open lists all files again after a read has
+// found one that is not as listed.
+func TestIndexOfChangedFilesIsRemoved(t *testing.T) {
+	tr := newSettled(t, "a/1.jpg", "a/2.jpg")
+	f := open(t, tr.root, Options{})
+	if _, err := os.Stat(f.IndexPath()); err != nil {
+		t.Fatal(err)
+	}
+	write(t, f.Path(1), "as long")
+	write(t, f.Path(0), "of another length")
+	for id := range 2 {
+		if _, err := f.Read(t.Context(), id, make([]byte, f.Index().Size(id))); err == nil {
+			t.Errorf("file %d has changed, and was read", id)
+		}
+	}
+	if _, err := os.Stat(f.IndexPath()); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the index is there: %v", err)
+	}
+}

@@ -1,10 +1,15 @@
 package folder
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/hdmlp/hdmlp/internal/proctest"
 )
 
 // TestReopenedRootHoldsTheDataset checks what is accepted at the path after the file system was
@@ -35,14 +40,33 @@ func TestReopenedRootHoldsTheDataset(t *testing.T) {
 			for path, content := range c.files {
 				write(t, filepath.Join(root, path), content)
 			}
+			before := proctest.Descriptors(t, root)
 			r, err := f.openAgain(t.Context(), f.root.Load())
 			if err == nil {
 				r.Close()
+			}
+			if now := proctest.Descriptors(t, root); now != before {
+				t.Errorf("%d descriptors below the root, and %d before", now, before)
 			}
 			if c.want == "" && err != nil || c.want != "" && (err == nil ||
 				!strings.Contains(err.Error(), c.want)) {
 				t.Errorf("got the error %v, want %q", err, c.want)
 			}
 		})
+	}
+}
+
+// TestRootIsNotReopenedForOneFile checks that a file that is gone is an error of its own while its
+// root answers.
+func TestRootIsNotReopenedForOneFile(t *testing.T) {
+	root := t.TempDir()
+	write(t, filepath.Join(root, "a/1.jpg"), "one")
+	f := open(t, root, Options{})
+	was := f.root.Load()
+	if err := f.reopen(t.Context(), was, unix.ESTALE); !errors.Is(err, unix.ESTALE) {
+		t.Errorf("reopened: %v", err)
+	}
+	if f.root.Load() != was {
+		t.Error("there is another root")
 	}
 }

@@ -96,3 +96,27 @@ func TestReleaseOfFreeBytesPanics(t *testing.T) {
 	s.Reserve(10)
 	s.Release(5, 10)
 }
+
+// TestReserveKeepsToTheCapacity checks that no more bytes are in use than may be, and none beyond
+// the capacity in a dense space.
+func TestReserveKeepsToTheCapacity(t *testing.T) {
+	for _, dense := range []bool{false, true} {
+		s := New(10, dense)
+		s.Reserve(4)
+		s.Reserve(4)
+		s.Release(0, 4) // a hole that is too small for 5
+		if at, ok := s.Reserve(5); ok == dense || ok && at != 8 {
+			t.Errorf("dense %v: 5 bytes at %d, %v", dense, at, ok)
+		}
+		_, used := s.Capacity()
+		if at, ok := s.Reserve(10 - used + 1); ok {
+			t.Errorf("dense %v: bytes beyond the capacity at %d", dense, at)
+		}
+		if s.Resize(100); s.capacity != 100 {
+			t.Errorf("dense %v: the capacity is %d", dense, s.capacity)
+		}
+		if _, ok := s.Reserve(50); !ok {
+			t.Errorf("dense %v: the space did not grow", dense)
+		}
+	}
+}

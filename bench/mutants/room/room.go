@@ -1,4 +1,6 @@
-package main
+// Package room lists the rooms of the program, in which mutants are planted, with the suites that
+// should find them.
+package room
 
 import (
 	"fmt"
@@ -6,9 +8,8 @@ import (
 	"strings"
 )
 
-// A room is a part of the program with the suites that should find its defects, its own first.
-// Names are relative to internal/. A package is a suite of its own room; those that follow "<" are
-// above it.
+// Rooms with their suites. Names are relative to internal/. A package is a suite of its own room;
+// those that follow "<" are above it.
 const rooms = `
 access: access < stage
 audit: audit < job node
@@ -43,25 +44,27 @@ daemon: daemon < cmd/hdmlp
 python:
 `
 
-type room struct {
-	name     string
-	packages []string // directories relative to the module's root
-	above    []string
+// Room is a part of the program. Packages are directories relative to the module's root.
+type Room struct {
+	Name     string
+	Packages []string // suites of its own
+	Above    []string // further suites
 }
 
-// secure are files in which every mutant is one of a security step.
-var secure = []string{
+// Secure are files in which every mutant is one of a security step.
+var Secure = []string{
 	"internal/identity/identity.go", "internal/identity/session.go",
 	"internal/identity/certificate.go", "internal/exchange/handshake.go",
 	"internal/admission/admission.go", "internal/cluster/secret.go", "internal/cluster/tls.go",
 }
 
-func allRooms() []room {
-	var all []room
+// All returns all rooms.
+func All() []Room {
+	var all []Room
 	for line := range strings.Lines(strings.TrimSpace(rooms)) {
 		name, suites, _ := strings.Cut(line, ":")
 		own, above, _ := strings.Cut(suites, "<")
-		all = append(all, room{name, directories(own), directories(above)})
+		all = append(all, Room{name, directories(own), directories(above)})
 	}
 	return all
 }
@@ -77,19 +80,19 @@ func directories(names string) []string {
 	return all
 }
 
-// chosen returns the rooms named in a list with commas; all of them for "".
-func chosen(names string) ([]room, error) {
-	all := allRooms()
+// Chosen returns the rooms named in a list with commas; all of them for "".
+func Chosen(names string) ([]Room, error) {
+	all := All()
 	if names == "" {
 		return all, nil
 	}
-	var some []room
+	var some []Room
 	for name := range strings.SplitSeq(names, ",") {
-		k := slices.IndexFunc(all, func(r room) bool { return r.name == name })
+		k := slices.IndexFunc(all, func(r Room) bool { return r.Name == name })
 		if k < 0 {
 			var known []string
 			for _, r := range all {
-				known = append(known, r.name)
+				known = append(known, r.Name)
 			}
 			return nil, fmt.Errorf("ROOM=%s: no such room; there are %s", name,
 				strings.Join(known, ", "))

@@ -1,0 +1,131 @@
+package judge
+
+import (
+	"slices"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+)
+
+const (
+	// soon is how long a rank waits for a batch at most if nothing goes wrong: the network and the
+	// source then take no time.
+	soon = time.Millisecond
+	// aside is how long, at most, if caches fail or hang and the source answers: a read of a class
+	// that does not respond is given up after a quarter of source_timeout.
+	aside = 2 * time.Second
+	// calms is how long the effects of a fault last after its end.
+	calms = 10 * time.Second
+)
+
+// caches are the kinds of faults that concern nothing but caches.
+var caches = []script.Kind{
+	script.DiskFail, script.DiskFull, script.DiskHang, script.Rot, script.Pressure,
+}
+
+// calm reports whether a script has no faults and no samples that are missing.
+func calm(s *script.Script) bool { return len(s.Events) == 0 && len(s.Missing) == 0 }
+
+// prompt judges how long a rank waited for a batch, unless a fault concerned the network, the
+// source or a process meanwhile or shortly before.
+func (c *court) prompt(e Event) {
+	most := soon
+	if !calm(c.script) {
+		most = aside
+	}
+	if e.Wait <= most || slices.ContainsFunc(c.script.Events, func(f script.Event) bool {
+		return f.Launch == e.Launch && !slices.Contains(caches, f.Kind) && f.At.D() < e.At &&
+			(f.Kind == script.Die || f.At.D()+f.For.D()+calms > e.At-e.Wait)
+	}) {
+		return
+	}
+	c.wrong(e, "the rank waited for a batch although the source is not slow")
+}
+
+// stated judges what the job says of the batches that a rank got in an epoch.
+func (c *court) stated(e Event, events []Event) {
+	batches, samples := 0, 0
+	for _, got := range events {
+		if got.Kind == Got && got.Rank == e.Rank && got.Epoch == e.Epoch {
+			batches++
+			samples += len(got.IDs)
+		}
+	}
+	if e.Batches != batches || e.Samples != samples {
+		c.wrong(e, "the job states other numbers than the %d batches with %d samples that the rank "+
+			"got", batches, samples)
+	}
+}
+
+// audited judges the audit of the last epoch, which all ranks came to the end of.
+func (c *court) audited(e Event, epochs []*epoch) {
+	if c.script.Lies {
+		if e.Text == "" {
+			c.wrong(e, "the audit is complete although a rank got other samples")
+		}
+		return
+	}
+	if e.Text != "" {
+		c.wrong(e, "the audit is not complete")
+	}
+	last := epochs[e.Epoch]
+	due := 0
+	for step := last.steps() - e.Batches; step < last.steps(); step++ {
+		for rank := range last.ranks {
+			ids, _ := last.batch(rank, step)
+			due += len(ids)
+		}
+	}
+	if e.Samples != due {
+		c.wrong(e, "the audit has other numbers than the %d samples of %d batches", due, e.Batches)
+	}
+}
+
+// differs reports whether a rank opens the job in a launch with another setting than the others.
+func (c *court) differs(launch int) bool { return launch == 0 && c.script.Differs != "" }
+
+// refused judges a launch with a rank that differs: it and the others do not both get batches.
+func (c *court) refused(number int, events []Event) {
+	if !c.differs(number) {
+		return
+	}
+	l := c.script.Launches[number]
+	odd := l.WorldSize() - 1 // with another secret, all ranks of its node
+	var got [2]*Event
+	for _, e := range events {
+		switch {
+		case e.Kind != Got:
+		case e.Rank == odd:
+			got[1] = &e
+		case c.script.Differs != script.TheSecret || e.Rank/l.Ranks != odd/l.Ranks:
+			got[0] = &e
+		}
+	}
+	if got[0] != nil && got[1] != nil {
+		c.wrong(*got[1], "ranks with another %s get batches of one job", c.script.Differs)
+	}
+	if !slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Refused }) {
+		c.wrong(Event{Launch: number, Rank: odd}, "a rank with another %s is not refused",
+			c.script.Differs)
+	}
+}
+
+// count judges how often samples were read from the source: once, if the nodes' caches hold the
+// dataset, the policy is to read once, samples are not so small that latencies decide, and nothing
+// has gone wrong. A thousandth of the bytes may be read to explore the source.
+func (c *court) count(reads []int, history []Event) {
+	s := c.script
+	l := s.Launches[0]
+	room := s.Bytes()/l.Nodes + 4*s.Largest
+	memory, disk := s.Caches(1)
+	if s.Policy != "" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
+		len(s.Launches) > 1 || !calm(s) || len(s.Undecodable) > 0 || s.Beside != "" ||
+		memory < room && disk < room {
+		return
+	}
+	for id, n := range reads {
+		if n > 1 && 1000*s.Size(id) > s.Epochs*s.Bytes() {
+			c.wrong(history[len(history)-1], "sample %d was read from the source %d times", id, n)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package process
+
+import (
+	"context"
+	"fmt"
+)
+
+// Statement is what the job says of itself to a process.
+type Statement struct {
+	Epochs  []Epoch // that the rank got batches of
+	Classes []Class // of the node
+	// Staging is the size of the rank's staging buffer in bytes, and Extra what was allocated
+	// besides.
+	Staging, Extra int64
+	Source         int64 // samples that the node read from the source
+}
+
+// Epoch is what the job says that the rank got of an epoch, and by their origins, how many samples.
+type Epoch struct{ Epoch, Batches, Samples, Read int }
+
+// Class is a storage class, in bytes.
+type Class struct {
+	Name           string
+	Capacity, Used int64
+}
+
+// State returns what the job says of itself.
+func (p *Process) State() Statement {
+	report := p.rank.Report()
+	out := Statement{Source: report.Source.Samples}
+	for _, r := range report.Ranks {
+		if r.Rank != p.o.Request.Rank {
+			continue
+		}
+		out.Staging, out.Extra = r.Staging.Size, r.Staging.Extra
+		for _, e := range r.Epochs {
+			read := 0
+			for _, from := range e.Reads {
+				read += int(from.Samples)
+			}
+			out.Epochs = append(out.Epochs, Epoch{e.Epoch, int(e.Batches), int(e.Samples), read})
+		}
+	}
+	for _, c := range report.Classes {
+		out.Classes = append(out.Classes, Class{c.Name, c.Capacity, c.Used})
+	}
+	return out
+}
+
+// Audit waits until all ranks have come to the end of an epoch. It returns how many samples the job
+// says they got, and in why what it lacks to be complete.
+func (p *Process) Audit(ctx context.Context, epoch int) (samples int, why string) {
+	result, err := p.rank.Audit(ctx, epoch)
+	if err != nil {
+		return 0, err.Error()
+	}
+	if !result.Complete {
+		why = fmt.Sprintf("%+v", *result)
+	}
+	return int(result.Samples), why
+}
+
+// Cluster returns what is wrong with what the node says of all nodes, each with so many ranks,
+// while they all have the job open; "": nothing.
+func (p *Process) Cluster(ctx context.Context, nodes, ranks int) string {
+	report := p.rank.ClusterReport(ctx)
+	if len(report.Nodes) != nodes {
+		return fmt.Sprintf("a report of %d nodes", len(report.Nodes))
+	}
+	for i, n := range report.Nodes {
+		if n.Node != i || !n.Responding || len(n.Ranks) != ranks {
+			return fmt.Sprintf("node %d is reported as node %d with %d ranks: %q", i, n.Node,
+				len(n.Ranks), n.Why)
+		}
+		for k, r := range n.Ranks {
+			if r.Rank != i*ranks+k || !r.Open {
+				return fmt.Sprintf("node %d reports rank %d, open: %v", i, r.Rank, r.Open)
+			}
+		}
+	}
+	return ""
+}

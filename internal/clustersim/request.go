@@ -1,0 +1,97 @@
+package clustersim
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+	"github.com/hdmlp/hdmlp/internal/request"
+)
+
+// request returns the request to open the job as a rank.
+func (l *launch) request(rank int) request.Open {
+	s := l.script
+	seed := s.Seed
+	memory, disk := s.Caches(rank / l.Ranks)
+	m := request.Open{
+		Job: "job", Rank: rank, WorldSize: l.WorldSize(),
+		Stream: request.Stream{
+			Seed: &seed, Epochs: s.Epochs, GlobalBatch: s.Batch, DropLast: s.DropLast,
+			Shuffle: s.Shuffle, Scheme: s.Scheme, Tail: s.Tail,
+		},
+		Verify: s.Verify,
+		Settings: request.Settings{ConfigFile: l.config, Arguments: map[string]any{
+			"memory": fmt.Sprintf("%dB", memory), "staging_buffer": fmt.Sprintf("%dB", s.Staging),
+			"on_error":       s.OnError,
+			"source_timeout": s.Timeout.D().String(), "start_timeout": startTimeout.String(),
+		}},
+	}
+	m.Dataset.Kind, m.Dataset.Path = "simulated", dataPath
+	if s.Policy != "" {
+		m.Arguments["policy"] = s.Policy
+	}
+	if s.Prefetch > 0 {
+		m.Arguments["prefetch_batches"] = s.Prefetch
+	}
+	if s.Threads > 0 {
+		m.Arguments["source_threads"] = s.Threads
+	}
+	if disk > 0 {
+		m.Arguments["cache_dir"] = l.cacheDir(rank / l.Ranks)
+		m.Arguments["cache_size"] = fmt.Sprintf("%dB", disk)
+	}
+	if s.TLS {
+		m.Arguments["tls"] = true
+	}
+	if chosen := s.Chosen(); chosen != nil {
+		m.Stream.Subset, m.Stream.List = &request.Subset{Count: len(chosen)}, l.list
+	}
+	if s.Transforms {
+		m.Transforms = fmt.Appendf(nil, `[
+			{"name": "Reshape", "w": %d, "h": 1, "c": 1, "dtype": "uint8"},
+			{"name": "ScaleShift16", "scale": 0.5, "shift": [1]}]`, s.Largest)
+	}
+	if l.Nodes > 1 {
+		m.Cluster = &request.Cluster{
+			Nodes: l.Nodes, Node: rank / l.Ranks, LocalWorldSize: l.Ranks,
+			Address: ip(0) + ":6000", Secret: "0123456789abcdef0123456789abcdef",
+		}
+	}
+	odd, node := l.WorldSize()-1, rank/l.Ranks
+	if l.number == 0 && (rank == odd || s.Differs == script.TheSecret && node == l.Nodes-1) {
+		differ(&m, s)
+	}
+	return m
+}
+
+// differ gives a request another value of the setting in which a rank differs.
+func differ(m *request.Open, s *script.Script) {
+	switch s.Differs {
+	case script.TheBatch:
+		m.Stream.GlobalBatch++
+	case script.TheSeed:
+		*m.Stream.Seed++
+	case script.TheEpochs:
+		m.Stream.Epochs++
+	case script.ThePolicy:
+		delete(m.Arguments, "policy")
+		if other := s.OtherPolicy(); other != "" {
+			m.Arguments["policy"] = other
+		}
+	case script.TheTail:
+		m.Stream.Tail = map[string]string{"pad": "keep", "keep": "drop", "drop": "pad"}[m.Stream.Tail]
+	case script.TheSecret:
+		m.Cluster.Secret = "fedcba9876543210fedcba9876543210"
+	}
+}
+
+// decodes reports whether processes can decode a sample.
+func (l *launch) decodes(id int) bool { return !slices.Contains(l.script.Undecodable, id) }
+
+// lies returns the epoch in which a rank says that it got other samples than it did; -1: none.
+func (l *launch) lies(rank int) int {
+	if l.script.Lies && rank == 0 {
+		return l.script.Epochs - 1
+	}
+	return -1
+}

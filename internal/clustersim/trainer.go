@@ -1,0 +1,133 @@
+package clustersim
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
+	"github.com/hdmlp/hdmlp/internal/clustersim/process"
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+)
+
+// trainer is a process in training.
+type trainer struct {
+	*launch
+	*process.Process
+	rank     int
+	position int  // of the next batch
+	start    int  // of the stream
+	failed   bool // the stream ended with an error
+	over     bool // the process has nothing more to do
+	complete bool // all batches were taken
+}
+
+func (t *trainer) note(k judge.Kind, ids []int, text string) {
+	t.add(judge.Event{
+		Kind: k, Rank: t.rank, Epoch: t.position / t.Steps(), Step: t.position % t.Steps(),
+		IDs: ids, Text: text,
+	})
+}
+
+// train takes batches from t.position on, and trains on them.
+func (t *trainer) train(ctx context.Context) error {
+	t.failed, t.start = false, t.position
+	t.note(judge.Began, nil, "")
+	if t.position == t.script.Epochs*t.Steps() { // another launch has come to the end
+		t.note(judge.Ended, nil, "")
+		t.over, t.complete = true, true
+		return nil
+	}
+	if err := t.Begin(t.position); err != nil {
+		return t.fail(judge.Refused, err)
+	}
+	broken := false // another process has failed
+	for {
+		within, cancel := ctx, context.CancelFunc(func() {})
+		if broken {
+			within, cancel = context.WithTimeout(ctx, patience)
+		}
+		if f := t.paused(t.rank, t.WorldSize()); f != nil {
+			select {
+			case <-f.over:
+			case <-ctx.Done():
+			}
+		}
+		asked := time.Now()
+		b, err := t.Next(within)
+		wait := time.Since(asked)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case errors.Is(err, context.DeadlineExceeded) && broken:
+			return t.fail(judge.Stuck, err)
+		case errors.Is(err, process.ErrEnd):
+			t.note(judge.Ended, nil, "")
+			t.over, t.complete = true, true
+			t.testify(ctx)
+			return nil
+		case errors.Is(err, process.ErrWrong):
+			return t.fail(judge.Wrong, err)
+		case err != nil:
+			t.failed = true
+			return t.fail(judge.Failed, err)
+		}
+		ids := []int{}
+		for _, id := range b.IDs {
+			ids = append(ids, int(id))
+		}
+		t.add(judge.Event{
+			Kind: judge.Got, Rank: t.rank, Epoch: b.Epoch, Step: b.Step, IDs: ids, Wait: wait,
+		})
+		if broken {
+			return t.fail(judge.Stuck, errors.New("a batch instead of the error of another rank"))
+		}
+		if !sleep(ctx, t.script.Step.D()) {
+			return ctx.Err()
+		}
+		if err := t.Trained(); err != nil {
+			return t.fail(judge.Wrong, err)
+		}
+		t.position++
+		if t.position%8 == 0 {
+			t.examine(ctx)
+		}
+		if t.script.Apart {
+			t.crew.advance(t.rank, t.position)
+		} else {
+			ok, err := t.crew.finish(ctx, t.position-1)
+			if err != nil {
+				return err
+			}
+			if broken = !ok; broken && !sleep(ctx, breaks) {
+				return ctx.Err()
+			}
+		}
+		if b := t.breaks(); b != nil && !broken {
+			if b.Skip {
+				t.position += t.Steps() - 1
+				t.position -= t.position % t.Steps()
+			}
+			return t.train(ctx)
+		}
+	}
+}
+
+// breaks returns the break before the next batch; nil: there is none.
+func (t *trainer) breaks() *script.Break {
+	for i, b := range t.script.Breaks {
+		if b.After == t.position-1 {
+			return &t.script.Breaks[i]
+		}
+	}
+	return nil
+}
+
+// fail notes how the process fails, of which the others learn.
+func (t *trainer) fail(k judge.Kind, err error) error {
+	t.note(k, nil, err.Error())
+	t.over = k != judge.Failed || t.script.Again == 0
+	t.crew.fail(k == judge.Stuck)
+	return err
+}

@@ -1,0 +1,132 @@
+package lockstep
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/failure"
+)
+
+// begun is a run of rank 0 of node 0, and what it was told.
+type begun struct {
+	*Run
+	canceled int
+	noted    []int
+}
+
+func begin(s *Stops, at int) *begun {
+	b := new(begun)
+	b.Run = s.Begin(0, at, func() { b.canceled++ }, func(at int) { b.noted = append(b.noted, at) })
+	return b
+}
+
+// stop is a stop of rank 2 of node 1.
+func stop(round, at int, over bool) []Stop {
+	return []Stop{{
+		Rank: 2, Node: 1, Host: "b", Round: round, At: at, Over: over,
+		Error: failure.Error{Kind: failure.Sample, Message: "unreadable"},
+	}}
+}
+
+func deliver(t *testing.T, b *begun, batches int) {
+	t.Helper()
+	for range batches {
+		if err := b.Deliver(func() error { return nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRunBeginsAtTheStop: a run that begins at the batch that another rank could not get ends at
+// once.
+func TestRunBeginsAtTheStop(t *testing.T) {
+	s := New(0, "a", func(error) {})
+	s.Hear(stop(0, 5, false))
+	b := begin(s, 5)
+	if b.canceled != 1 || !slices.Equal(b.noted, []int{-1, 5}) {
+		t.Errorf("canceled %d times, noted %v", b.canceled, b.noted)
+	}
+	if err := b.End(context.Canceled, false); failure.Of(err).Kind != failure.Sample {
+		t.Errorf("the rank is told %v", err)
+	}
+}
+
+// TestRunIsCanceledAtTheStop: a run is canceled when it has delivered the last batch before a stop,
+// and its rank is told of the stop even if its stream ended there as well.
+func TestRunIsCanceledAtTheStop(t *testing.T) {
+	s := New(0, "a", func(error) {})
+	b := begin(s, 0)
+	s.Hear(stop(0, 2, false))
+	deliver(t, b, 1)
+	if b.canceled != 0 {
+		t.Error("a run is canceled before it has delivered all batches before the stop")
+	}
+	if deliver(t, b, 1); b.canceled != 1 {
+		t.Errorf("canceled %d times", b.canceled)
+	}
+	if err := b.End(nil, false); failure.Of(err).Kind != failure.Sample {
+		t.Errorf("the rank is told %v", err)
+	}
+}
+
+// TestRunThatWasCompleteIsForgotten: a run that has delivered its last batch is not told of later
+// stops, and stops no other rank.
+func TestRunThatWasCompleteIsForgotten(t *testing.T) {
+	s := New(0, "a", func(error) {})
+	b := begin(s, 0)
+	deliver(t, b, 3)
+	if err := b.End(nil, false); err != nil {
+		t.Errorf("the rank is told %v", err)
+	}
+	s.Hear(stop(0, 1, false))
+	if list, _, _ := s.Own(); len(list) > 0 || !slices.Equal(b.noted, []int{-1}) {
+		t.Errorf("noted %v, told the others %v", b.noted, list)
+	}
+}
+
+// TestBatchThatWasLostDoesNotCount: a batch that could not be sent was not delivered.
+func TestBatchThatWasLostDoesNotCount(t *testing.T) {
+	b := begin(New(0, "a", func(error) {}), 0)
+	deliver(t, b, 2)
+	gone := errors.New("the process is gone")
+	if err := b.Deliver(func() error { return gone }); err != gone {
+		t.Error(err)
+	}
+	if last, some := b.Last(); last != 1 || !some {
+		t.Errorf("the last batch is %d, %v", last, some)
+	}
+}
+
+// TestLateListsChangeNothing: a node's list that arrives after a newer one is ignored.
+func TestLateListsChangeNothing(t *testing.T) {
+	told := 0
+	s := New(0, "a", func(error) { told++ })
+	s.Hear(stop(1, 9, false))
+	s.Hear(stop(0, 2, false))
+	if b := begin(s, 0); told != 1 || !slices.Equal(b.noted, []int{-1, 9}) {
+		t.Errorf("told of %d stops, noted %v", told, b.noted)
+	}
+	s = New(0, "a", func(error) { told++ })
+	s.Hear(stop(0, 9, true))
+	s.Hear(stop(0, 9, false))
+	if b := begin(s, 0); b.round != 1 || !slices.Equal(b.noted, []int{-1}) {
+		t.Errorf("in round %d, noted %v", b.round, b.noted)
+	}
+}
+
+// TestRunThatHasFailedIsToldOfItsOwnRound: a run that has ended with an error of its own is told of
+// earlier batches in its round, and of none in later ones.
+func TestRunThatHasFailedIsToldOfItsOwnRound(t *testing.T) {
+	s := New(0, "a", func(error) {})
+	b := begin(s, 0)
+	deliver(t, b, 6)
+	if err := b.End(errors.New("a fault"), false); err == nil {
+		t.Error("the rank is told nothing")
+	}
+	s.Hear(stop(1, 3, false))
+	if !slices.Equal(b.noted, []int{-1}) {
+		t.Errorf("noted %v", b.noted)
+	}
+}
