@@ -92,7 +92,7 @@ func (n *node) known() *perfmodel.Node {
 		Network: tier(1), Source: tier(0.3), Streams: 16,
 		Classes: []perfmodel.NodeClass{
 			{Name: "memory", Read: tier(10), Write: tier(5), Stores: 4},
-			{Name: "file", Path: "/scratch", Read: tier(2), Write: tier(1), Stores: 4},
+			{Name: "disk", Path: "/scratch", Read: tier(2), Write: tier(1), Stores: 4},
 		},
 	}
 }
@@ -103,7 +103,7 @@ func (n *node) report() stats.NodeReport {
 		Node: n.number, Host: ip(n.number), Responding: true,
 		Classes: []stats.Class{
 			{Name: "memory", Capacity: 64 << 30, Used: 1 << 30},
-			{Name: "file", Path: "/scratch", Capacity: 1 << 40, Used: 1 << 30},
+			{Name: "disk", Path: "/scratch", Capacity: 1 << 40, Used: 1 << 30},
 		},
 		Epochs: make([]stats.Epoch, 3), Tiers: make([]stats.Speed, 4),
 	}
