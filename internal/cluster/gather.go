@@ -114,7 +114,7 @@ type caller struct {
 	id uint64
 }
 
-// give ends calls with what nodes gave in a round. The callers are told before which nodes are gone.
+// give ends calls with what nodes gave in a round. The callers are told first which nodes are gone.
 func (h *hub) give(round uint64, parts map[int][]byte, calls []caller) {
 	h.sayDowns()
 	var missing []uint32
