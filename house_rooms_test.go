@@ -64,7 +64,7 @@ networktest:
 transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
 writeback: patience perfmodel meter storageclass
-pool: patience tune
+pool: invariants patience tune
 cache/digests: printable
 cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool cache/digests
 stage: invariants access stats meter dataset staging cache
@@ -91,6 +91,8 @@ simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render
 simulate/render/page: placement/policies simulate/render/words simulate/render
+share: invariants
+share/feed: stats staging stage share
 order: invariants printable access placement dataset failure request cluster
 job: audit stats staging cache stage failure request planner lockstep order
 coordinator: audit placement stats dataset failure lockstep identity exchange breaker cluster
@@ -104,11 +106,13 @@ clustersim/faultdisk: storageclass/file/disk
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
 clustersim/process: request stage node
-clustersim: networktest dataset request assembly clustersim/script clustersim/judge
-    clustersim/origin clustersim/faultdisk clustersim/machine clustersim/process
+clustersim/plans: placement placement/policies planner clustersim/script
+clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
+    clustersim/faultdisk clustersim/machine clustersim/plans clustersim/process
 clustersim/scale/footprint:
 clustersim/scale: audit networktest stats perfmodel dataset placement lockstep coordinator
     clustersim/scale/footprint
+groups: config failure request share share/feed job assembly node
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
@@ -128,7 +132,7 @@ measure/survey: perfmodel dataset storageclass transform measure measure/loads m
 const allowedInTests = `
 remedy: access simulate
 placement: placement/policies placement/policytest
-placement/builder: placement/policytest
+placement/builder: perfmodel placement/policytest
 placement/policies: perfmodel placement/policytest
 placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate
