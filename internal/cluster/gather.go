@@ -114,8 +114,9 @@ type caller struct {
 	id uint64
 }
 
-// give ends calls with what nodes gave in a round.
+// give ends calls with what nodes gave in a round. The callers are told first which nodes are gone.
 func (h *hub) give(round uint64, parts map[int][]byte, calls []caller) {
+	h.sayDowns()
 	var missing []uint32
 	for n := range h.nodes() {
 		if _, gave := parts[n]; !gave {

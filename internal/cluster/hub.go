@@ -89,7 +89,9 @@ type hub struct {
 	gathers      map[string]*round
 	polls        map[uint64]*poll
 	tells        map[uint64]*telling
-	pending      []told // for the next round of news
+	pending      []told        // for the next round of news
+	downs        []*pb.Message // of nodes that are gone, not sent
+	holding      bool          // downs wait for others
 }
 
 const (
@@ -277,8 +279,9 @@ func (h *hub) ready(p *participant) {
 	}
 }
 
-// all sends m to every participant except but.
+// all sends m to every participant except but. They know before which nodes are gone.
 func (h *hub) all(m *pb.Message, but *participant) {
+	h.sayDowns()
 	for _, n := range slices.Sorted(maps.Keys(h.participants)) {
 		if p := h.participants[n]; p != but {
 			p.Send(m)
@@ -346,10 +349,35 @@ func (h *hub) lose(node int, instance string) {
 		Payload: m.Payload, Down: true,
 	}
 	h.members[node] = m
-	h.all(&pb.Message{
+	h.downs = append(h.downs, &pb.Message{
 		Kind: &pb.Message_Down{Down: &pb.Down{Node: uint32(node), Instance: instance}},
-	}, nil)
+	})
+	if !h.holding {
+		h.sayDowns()
+	}
 	h.settle(node)
+}
+
+// sayDowns tells all nodes which ones are gone. Those that go within tellPause after that are told
+// of together: at its end, a job's nodes all leave at about the same time.
+func (h *hub) sayDowns() {
+	if len(h.downs) == 0 {
+		return
+	}
+	packed := newPack(h.downs...)
+	h.downs = nil
+	for _, n := range slices.Sorted(maps.Keys(h.participants)) {
+		h.participants[n].SendPack(packed)
+	}
+	if !h.holding {
+		h.holding = true
+		h.after(tellPause, func() {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			h.holding = false
+			h.sayDowns()
+		})
+	}
 }
 
 // up reverts a down: the node is alive again.

@@ -99,3 +99,31 @@ func TestTellReachesAllNodes(t *testing.T) {
 		}
 	}
 }
+
+// TestNodesThatLeaveAreToldOfTogether: the first at once, those that follow together, and before
+// anything that says that one of them is back.
+func TestNodesThatLeaveAreToldOfTogether(t *testing.T) {
+	d, nodes := runningHarness(t, 4)
+	leave := func(n int) {
+		_ = d.hub.receive(nodes[n], &pb.Message{Kind: &pb.Message_Leave{Leave: &pb.Leave{}}})
+	}
+	leave(1)
+	d.expect(t, "the first", "0.x <- Down 1.a", "1.a <- Down 1.a", "2.a <- Down 1.a",
+		"3.a <- Down 1.a")
+	leave(2)
+	leave(3)
+	d.expect(t, "others")
+	d.fireTimers()
+	d.expect(t, "a little later", "0.x <- Down 2.a", "0.x <- Down 3.a")
+	d.fireTimers()
+	d.expect(t, "nothing is left")
+
+	d, _ = runningHarness(t, 3)
+	d.hub.down(1, "a")
+	d.hub.down(2, "a")
+	d.said = nil
+	d.hub.up(2, "a")
+	d.expect(t, "one is back", "0.x <- Down 2.a", "1.a <- Down 2.a", "2.a <- Down 2.a",
+		"0.x <- Member 2.a down=false", "1.a <- Member 2.a down=false",
+		"2.a <- Member 2.a down=false")
+}
