@@ -64,7 +64,7 @@ networktest:
 transform/runner: size tune stats transform
 cache/cachetest: dataset storageclass storageclass/memory storageclass/file
 writeback: patience perfmodel meter storageclass
-pool: patience tune
+pool: invariants patience tune
 cache/digests: printable
 cache: invariants printable perfmodel stats meter dataset digest storageclass writeback pool cache/digests
 stage: invariants access stats meter dataset staging cache
@@ -104,8 +104,9 @@ clustersim/faultdisk: storageclass/file/disk
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
 clustersim/process: request stage node
-clustersim: networktest dataset request assembly clustersim/script clustersim/judge
-    clustersim/origin clustersim/faultdisk clustersim/machine clustersim/process
+clustersim/plans: placement placement/policies planner clustersim/script
+clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
+    clustersim/faultdisk clustersim/machine clustersim/plans clustersim/process
 clustersim/scale/footprint:
 clustersim/scale: audit networktest stats perfmodel dataset placement lockstep coordinator
     clustersim/scale/footprint

@@ -39,6 +39,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/cache/digests"
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -202,6 +203,10 @@ func (c *Cache) Close() Hung {
 		if !cl.writer.Close(patience) || !ended {
 			hung.Classes = append(hung.Classes, j)
 		}
+	}
+	if hung.None() {
+		c.gate.CheckRest()
+		invariants.Check(len(c.remoteReads) == 0, "reads for other nodes have not ended")
 	}
 	return hung
 }

@@ -39,15 +39,10 @@ func (c *Cache) liesIn() uint32 {
 // if another digest is known.
 func (c *Cache) remoteOrigin(node, id int, digest uint32) (storageclass.Origin, error) {
 	if known := c.digests.Learn(id, digest, node); known != digest {
-		return storageclass.Origin{},
-			&digests.ConflictError{
-				Sample: id,
-				Path:   c.path(id),
-				Node:   node,
-				Than:   c.digests.Node(id),
-				Mine:   known,
-				Theirs: digest,
-			}
+		return storageclass.Origin{}, &digests.ConflictError{
+			Sample: id, Path: c.path(id), Node: node, Than: c.digests.Node(id), Mine: known,
+			Theirs: digest,
+		}
 	}
 	return storageclass.Origin{
 		Digest:   digest,

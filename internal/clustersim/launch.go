@@ -139,8 +139,9 @@ func (l *launch) play(rank int) (complete bool) {
 		return false
 	}
 	p, err := process.Open(ctx, process.Options{
-		Node: l.box(n).Node, Request: l.request(rank), Content: l.script.Delivered,
-		Label: l.script.Label, Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank),
+		Node: l.box(n).Node, Request: l.request(rank), Part: l.part(rank),
+		Content: func(id int) []byte { return l.script.Delivered(n, id) }, Label: l.script.Label,
+		Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank),
 	})
 	switch {
 	case ctx.Err() != nil:

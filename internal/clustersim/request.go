@@ -46,6 +46,11 @@ func (l *launch) request(rank int) request.Open {
 	if chosen := s.Chosen(); chosen != nil {
 		m.Stream.Subset, m.Stream.List = &request.Subset{Count: len(chosen)}, l.list
 	}
+	if s.Shuffle == "given" {
+		m.Stream.Given = &request.Given{
+			Epochs: 1, First: l.from.epoch, Batch: s.Batch / l.WorldSize(), Seed: seed,
+		}
+	}
 	if s.Transforms {
 		m.Transforms = fmt.Appendf(nil, `[
 			{"name": "Reshape", "w": %d, "h": 1, "c": 1, "dtype": "uint8"},
@@ -64,11 +69,22 @@ func (l *launch) request(rank int) request.Open {
 	return m
 }
 
+// part returns the parts of epochs that a rank gives; nil: none.
+func (l *launch) part(rank int) func(epoch int) []int {
+	if l.script.Shuffle != "given" {
+		return nil
+	}
+	return func(epoch int) []int { return l.script.Part(epoch, rank, l.WorldSize()) }
+}
+
 // differ gives a request another value of the setting in which a rank differs.
 func differ(m *request.Open, s *script.Script) {
 	switch s.Differs {
 	case script.TheBatch:
 		m.Stream.GlobalBatch++
+		if m.Stream.Given != nil {
+			m.Stream.Given.Batch++
+		}
 	case script.TheSeed:
 		*m.Stream.Seed++
 	case script.TheEpochs:

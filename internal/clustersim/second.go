@@ -9,7 +9,6 @@ import (
 	"github.com/hdmlp/hdmlp/internal/clustersim/origin"
 	"github.com/hdmlp/hdmlp/internal/clustersim/process"
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
-	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -22,49 +21,45 @@ const (
 	most = time.Minute
 )
 
-// source returns the source as a node sees it.
-func (w *world) source(node int) dataset.Kind {
-	one := w.origin.Kind(node)
-	if w.script.Beside != script.Other {
-		return one
-	}
-	two := w.other.Kind(node)
-	return dataset.Kind{
-		Name: one.Name,
-		Open: func(ctx context.Context, path string, o dataset.OpenOptions) (dataset.Indexed, error) {
-			if path == otherPath {
-				return two.Open(ctx, path, o)
-			}
-			return one.Open(ctx, path, o)
-		},
-	}
-}
-
 // another is the contents of the dataset of a second job.
 type another struct{ *script.Script }
 
 // Content implements origin.Contents.
-func (o another) Content(id int) []byte {
-	data := o.Script.Content(id)
+func (o another) Content(node, id int) []byte {
+	data := o.Script.Content(node, id)
 	for i := range data {
 		data[i] ^= 0xff
 	}
 	return data
 }
 
+// onFirst returns contents as the first node sees them.
+func onFirst(content func(node, id int) []byte) func(id int) []byte {
+	return func(id int) []byte { return content(0, id) }
+}
+
 // newOrigins makes the sources.
 func (w *world) newOrigins() (err error) {
 	s := w.script
-	if w.origin, err = origin.New(s.Samples, s, s.Missing, s.Seed); err != nil {
+	if w.origin, err = origin.New(s.Samples, s, s.Missing, s.Seed, s.Takes.D()); err != nil {
 		return err
 	}
-	w.other, err = origin.New(s.Samples, another{s}, nil, s.Seed+1)
+	w.other, err = origin.New(s.Samples, another{s}, nil, s.Seed+1, s.Takes.D())
 	return err
 }
 
 // beside starts a second job of one rank on the first node, if the script has one. It reads all
 // samples of its dataset, with the settings of the first job, for one epoch.
 func (l *launch) beside() {
+	if l.script.Invalid {
+		l.ended.Go(func() {
+			m := l.alone()
+			m.Job = "invalid"
+			for _, what := range process.Invalid(l.nodes[0], l.box(0).Node, m, l.script.Samples) {
+				l.broken(0, "a request is granted that is invalid: %s", what)
+			}
+		})
+	}
 	if l.script.Beside == "" {
 		return
 	}
@@ -74,7 +69,7 @@ func (l *launch) beside() {
 			return
 		}
 		if err := l.second(ctx); err != nil && ctx.Err() == nil &&
-			(len(l.script.Events)+len(l.script.Missing) == 0 || errors.Is(err, process.ErrWrong)) {
+			(l.script.Calm() || errors.Is(err, process.ErrWrong)) {
 			l.broken(0, "a second job: %v", err)
 		}
 	})
@@ -82,17 +77,14 @@ func (l *launch) beside() {
 
 // second is the process of a second job.
 func (l *launch) second(ctx context.Context) error {
-	m := l.request(0)
-	m.Job, m.WorldSize, m.Cluster, m.Transforms = "second", 1, nil, nil
-	m.Stream = request.Stream{
-		Seed: m.Stream.Seed, Epochs: 1, GlobalBatch: 5, Shuffle: "none", Scheme: "strided", Tail: "pad",
-	}
+	m := l.alone()
+	m.Job = "second"
 	o := process.Options{
-		Node: l.box(0).Node, Request: m, Content: l.script.Content, Label: l.script.Label,
+		Node: l.box(0).Node, Request: m, Content: onFirst(l.script.Content), Label: l.script.Label,
 		Decodes: func(int) bool { return true }, Lies: -1,
 	}
 	if l.script.Beside == script.Other {
-		o.Request.Dataset.Path, o.Content = otherPath, another{l.script}.Content
+		o.Request.Dataset.Path, o.Content = otherPath, onFirst(another{l.script}.Content)
 		// The first job's may need the whole directory.
 		delete(m.Arguments, "cache_dir")
 		delete(m.Arguments, "cache_size")
@@ -129,10 +121,20 @@ func (l *launch) second(ctx context.Context) error {
 	return nil
 }
 
+// alone returns the request of a job with one rank that reads all samples.
+func (l *launch) alone() request.Open {
+	m := l.request(0)
+	m.WorldSize, m.Cluster, m.Transforms = 1, nil, nil
+	m.Stream = request.Stream{
+		Seed: m.Stream.Seed, Epochs: 1, GlobalBatch: 5, Shuffle: "none", Scheme: "strided", Tail: "pad",
+	}
+	return m
+}
+
 // twice opens the job again as a rank that has it open.
 func (l *launch) twice(rank int) {
 	p, err := process.Open(l.nodes[rank/l.Ranks], process.Options{
-		Node: l.box(rank / l.Ranks).Node, Request: l.request(rank),
+		Node: l.box(rank / l.Ranks).Node, Request: l.request(rank), Part: l.part(rank),
 	})
 	if err == nil {
 		p.Close()

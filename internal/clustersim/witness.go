@@ -22,11 +22,33 @@ func (l *launch) broken(rank int, format string, args ...any) {
 func (t *trainer) examine(ctx context.Context) {
 	s := t.State()
 	t.within(s)
-	calm := len(t.script.Events)+len(t.script.Missing) == 0
-	if calm && t.Nodes > 1 && !t.script.Apart && t.rank == 0 {
+	t.explain()
+	if t.script.Calm() && t.Nodes > 1 && !t.script.Apart && t.rank == 0 {
 		if wrong := t.Cluster(ctx, t.Nodes, t.Ranks); wrong != "" && ctx.Err() == nil {
 			t.broken(t.rank, "the report over all nodes: %s", wrong)
 		}
+	}
+}
+
+// explain asks what the batch before is that another rank got, and makes requests that must be
+// refused.
+func (t *trainer) explain() {
+	last, rank := t.position-1, (t.rank+1)%t.WorldSize()
+	at := position{last / t.Steps(), last % t.Steps()}
+	ids, labels, err := t.Explain(at.epoch, at.step, rank)
+	if err != nil {
+		t.broken(t.rank, "a batch is not explained: %v", err)
+	}
+	for i, id := range ids {
+		if labels[i] != t.script.Label(id) {
+			t.broken(t.rank, "sample %d is explained with the label %d", id, labels[i])
+		}
+	}
+	t.add(judge.Event{
+		Kind: judge.Explained, Rank: rank, Epoch: at.epoch, Step: at.step, IDs: ids,
+	})
+	for _, what := range t.Granted(t.script.Samples, t.WorldSize()) {
+		t.broken(t.rank, "a request is granted that is wrong: %s", what)
 	}
 }
 
@@ -81,7 +103,7 @@ func (t *trainer) testify(ctx context.Context) {
 	}
 	last := t.script.Epochs - 1
 	from := max(t.start-last*t.Steps(), 0) // the audit is of the ranks' latest pass
-	if t.number == 0 && t.script.Differs != "" || len(t.script.Missing) > 0 {
+	if t.number == 0 && t.script.Differs != "" || !t.script.Calm() {
 		return // it would wait for ranks that were refused, or have failed
 	}
 	if samples, why := t.Audit(ctx, last); ctx.Err() == nil {

@@ -21,6 +21,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
 	"github.com/hdmlp/hdmlp/internal/clustersim/machine"
 	"github.com/hdmlp/hdmlp/internal/clustersim/origin"
+	"github.com/hdmlp/hdmlp/internal/clustersim/plans"
 	"github.com/hdmlp/hdmlp/internal/clustersim/process"
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 	"github.com/hdmlp/hdmlp/internal/networktest"
@@ -91,6 +92,7 @@ func recorded(s *script.Script, dir string) (judge.Order, error) {
 	alone := *s
 	alone.Missing, alone.Events, alone.Disk, alone.Step, alone.DropLast = nil, nil, 0, 0, false
 	alone.Scheme, alone.Transforms, alone.Again = "strided", false, 0
+	alone.Plans, alone.Takes, alone.Stale, alone.Invalid = "", 0, nil, false
 	alone.Undecodable, alone.Breaks, alone.Lies, alone.Differs, alone.Beside = nil, nil, false, "", ""
 	alone.Launches = []script.Launch{{Nodes: 1, Ranks: 1}}
 	w, err := play(&alone, dir, slog.New(slog.DiscardHandler))
@@ -153,7 +155,8 @@ func (w *world) box(n int) *box {
 	if b.Machine == nil {
 		b.host = w.network.Host(ip(n))
 		b.Machine = machine.New(machine.Options{
-			Node: assembly.Node{Network: b.host}, Source: w.source(n), Disk: b.disk,
+			Node:   assembly.Node{Network: b.host, Strategy: plans.Strategy(w.script)},
+			Source: w.origin.Kind(n, map[string]*origin.Origin{otherPath: w.other}), Disk: b.disk,
 			Log: w.log.With("node", n),
 		})
 	}
@@ -193,11 +196,18 @@ func (w *world) cacheDir(n int) string { return filepath.Join(w.dir, fmt.Sprintf
 
 // configFile returns the job's configuration file; "": none.
 func (w *world) configFile() (string, error) {
-	if !w.script.SourceSlow {
+	known := ""
+	if w.script.SourceSlow {
+		known += "source = {1 = 0.0001}\n"
+	}
+	if w.script.Takes > 0 { // so that nodes can compare plans as soon as they know the source
+		known += "network = 1000.0\n"
+	}
+	if known == "" {
 		return "", nil
 	}
 	name := filepath.Join(w.dir, "hdmlp.toml")
-	return name, os.WriteFile(name, []byte("[environment]\nsource = {1 = 0.0001}\n"), 0o600)
+	return name, os.WriteFile(name, []byte("[environment]\n"+known), 0o600)
 }
 
 // sleep waits, and reports whether ctx goes on.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/invariants"
 	"github.com/hdmlp/hdmlp/internal/tune"
 )
 
@@ -61,6 +62,17 @@ func (g *Gate) Changes() iter.Seq2[time.Time, int] {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.changes.All()
+}
+
+// CheckRest checks, in builds with invariants, that no read is inside.
+func (g *Gate) CheckRest() {
+	if g == nil || !invariants.Enabled {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	invariants.Check(g.inside == 0 && g.lent == 0, "%d reads are left inside, and %d are lent",
+		g.inside, g.lent)
 }
 
 // Enter waits until the read is admitted. Leave must follow. wanted, if not nil, is closed when

@@ -29,6 +29,8 @@ const (
 	// Stated is what the job says of an epoch when the rank has come to the end: so many Batches and
 	// Samples.
 	Stated Kind = "stated"
+	// Explained is what the job says of the samples of a rank's batch before any are left out.
+	Explained Kind = "explained"
 	// Audited is what the job says of the last epoch over all ranks: Samples, and in Text why it is
 	// not complete; "": it is.
 	Audited Kind = "audited"

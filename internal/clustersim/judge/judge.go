@@ -3,7 +3,6 @@ package judge
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
@@ -91,6 +90,11 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		case Stated:
 			c.stated(e, events)
 			continue
+		case Explained:
+			if want := epochs[e.Epoch].share(e.Rank, e.Step); !slices.Equal(want, e.IDs) {
+				c.wrong(e, "the job explains other samples than %v", want)
+			}
+			continue
 		case Audited:
 			c.audited(e, epochs)
 			continue
@@ -121,9 +125,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			at.next, at.got = position+1, append(at.got, e)
 		case Failed:
 			failed = true
-			if strings.Contains(e.Text, "context canceled") {
-				c.wrong(e, "an error that says nothing")
-			}
+			c.explained(e, l)
 		case Stuck:
 			failed = true
 			if !c.silent(number, e.At) && !c.differs(number) && !scattered(l) {
@@ -213,7 +215,7 @@ func (s *stream) failedAt() int {
 
 // excused reports whether the script explains that a stream failed, the first one at a batch.
 func (c *court) excused(number, steps int, epochs []*epoch, s *stream, at int) bool {
-	if c.faults(number, source, s.end.At) || c.differs(number) {
+	if c.faults(number, source, s.end.At) || c.differs(number) || len(c.script.Stale) > 0 {
 		return true
 	}
 	if at/steps >= len(epochs) {

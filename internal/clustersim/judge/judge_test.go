@@ -44,6 +44,17 @@ func twoRanks() (*script.Script, []Event) {
 	return s, h
 }
 
+// missing has ranks 0 and 1 end with errors before the second batch, of which rank 0 lacks
+// sample 2.
+func missing(first, second string) func(s *script.Script, h []Event) []Event {
+	return func(s *script.Script, h []Event) []Event {
+		s.Missing = []int{2}
+		h[3].Kind, h[3].Text = Failed, first
+		h[8].Kind, h[8].Text, h[8].At = Failed, second, h[3].At
+		return slices.Delete(slices.Delete(h, 9, 10), 4, 5)
+	}
+}
+
 // TestVerdicts plants one violation at a time in a history, and judges it.
 func TestVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -136,6 +147,19 @@ func TestVerdicts(t *testing.T) {
 			s.Lies = true
 			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4})
 		}, "although a rank got other samples"},
+		"an error names the sample, and the other rank": {missing("sample 2 (/x)",
+			"rank 0 on node 0 (h) stopped: sample 2 (/x)"), ""},
+		"an error names another sample": {missing("sample 1 (/x)",
+			"rank 0 on node 0 (h) stopped: sample 2 (/x)"), "not missing"},
+		"an error names another node": {missing("sample 2 (/x)",
+			"rank 0 on node 1 (h) stopped: sample 2 (/x)"), "another rank's node"},
+		"an error names no sample": {missing("sample 2 (/x)", "failed"), "names no sample"},
+		"a batch is explained": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Explained, Rank: 1, IDs: h[7].IDs})
+		}, ""},
+		"a batch is explained with other samples": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Explained, Rank: 1, IDs: []int{9}})
+		}, "explains other samples"},
 		"ranks that differ get batches": {func(s *script.Script, h []Event) []Event {
 			s.Differs = script.TheSeed
 			return h

@@ -23,17 +23,17 @@ var caches = []script.Kind{
 	script.DiskFail, script.DiskFull, script.DiskHang, script.Rot, script.Pressure,
 }
 
-// calm reports whether a script has no faults and no samples that are missing.
-func calm(s *script.Script) bool { return len(s.Events) == 0 && len(s.Missing) == 0 }
-
 // prompt judges how long a rank waited for a batch, unless a fault concerned the network, the
 // source or a process meanwhile or shortly before.
 func (c *court) prompt(e Event) {
 	most := soon
-	if !calm(c.script) {
+	if !c.script.Calm() {
 		most = aside
 	}
-	if e.Wait <= most || slices.ContainsFunc(c.script.Events, func(f script.Event) bool {
+	if e.Wait <= most || c.script.Takes > 0 {
+		return
+	}
+	if slices.ContainsFunc(c.script.Events, func(f script.Event) bool {
 		return f.Launch == e.Launch && !slices.Contains(caches, f.Kind) && f.At.D() < e.At &&
 			(f.Kind == script.Die || f.At.D()+f.For.D()+calms > e.At-e.Wait)
 	}) {
@@ -119,7 +119,7 @@ func (c *court) count(reads []int, history []Event) {
 	room := s.Bytes()/l.Nodes + 4*s.Largest
 	memory, disk := s.Caches(1)
 	if s.Policy != "" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
-		len(s.Launches) > 1 || !calm(s) || len(s.Undecodable) > 0 || s.Beside != "" ||
+		len(s.Launches) > 1 || !s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" ||
 		memory < room && disk < room {
 		return
 	}

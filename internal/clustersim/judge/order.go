@@ -25,6 +25,8 @@ func Orders(s *script.Script, recorded Order) Order {
 	switch s.Shuffle {
 	case "none":
 		return func(int) []int { return of(upTo(n)) }
+	case "given":
+		return s.Given
 	case "torch":
 		return func(epoch int) []int { return of(randperm(n, uint32(s.Seed)+uint32(epoch))) }
 	}

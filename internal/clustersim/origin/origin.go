@@ -6,6 +6,7 @@
 package origin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,7 +23,7 @@ import (
 type Contents interface {
 	Size(id int) int
 	Label(id int) int // of three
-	Content(id int) []byte
+	Content(node, id int) []byte
 }
 
 // Origin is the source of one dataset.
@@ -30,6 +31,7 @@ type Origin struct {
 	contents Contents
 	index    *dataset.Index
 	inode    uint64
+	takes    time.Duration // that a read takes
 
 	mu      sync.Mutex // guards the following
 	random  *rand.Rand
@@ -48,10 +50,12 @@ type Faults struct {
 	Hang chan struct{} // if not nil, reads return once it is closed
 }
 
-// New returns the source of a dataset with so many samples.
-func New(samples int, contents Contents, missing []int, seed uint64) (*Origin, error) {
+// New returns the source of a dataset with so many samples, each read of which takes a time.
+func New(samples int, contents Contents, missing []int, seed uint64,
+	takes time.Duration,
+) (*Origin, error) {
 	o := &Origin{
-		contents: contents, inode: seed, random: rand.New(rand.NewPCG(seed, 1)),
+		contents: contents, inode: seed, takes: takes, random: rand.New(rand.NewPCG(seed, 1)),
 		nodes: map[int]*Faults{}, missing: map[int]bool{}, broken: map[int]bool{},
 		changed: map[int]bool{}, reads: make([]int, samples),
 	}
@@ -115,11 +119,15 @@ func (o *Origin) Change(id int) {
 	o.changed[id] = true
 }
 
-// Kind returns the kind of source "simulated", as a node sees it.
-func (o *Origin) Kind(node int) dataset.Kind {
+// Kind returns the kind of source "simulated", as a node sees it. others are the datasets at
+// certain paths; o is that at all other ones.
+func (o *Origin) Kind(node int, others map[string]*Origin) dataset.Kind {
 	return dataset.Kind{
 		Name: "simulated",
-		Open: func(_ context.Context, _ string, opened dataset.OpenOptions) (dataset.Indexed, error) {
+		Open: func(_ context.Context, path string, opened dataset.OpenOptions) (dataset.Indexed,
+			error,
+		) {
+			o := cmp.Or(others[path], o)
 			source := retry.New(&view{o, node}, retry.Options{
 				Timeout: opened.Timeout,
 				Slow:    func(int, string, time.Time) {},
@@ -185,9 +193,9 @@ func (v *view) access(ctx context.Context, id int) error {
 	if f.Hang != nil {
 		<-f.Hang
 	}
-	if f.Slow > 0 {
+	if takes := o.takes + f.Slow; takes > 0 {
 		select {
-		case <-time.After(f.Slow):
+		case <-time.After(takes):
 		case <-ctx.Done():
 			return failed(dataset.ErrUnavailable, ctx.Err())
 		}
@@ -210,7 +218,7 @@ func (v *view) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, err
 	if err := v.access(ctx, id); err != nil {
 		return 0, err
 	}
-	copy(dst, v.origin.contents.Content(id))
+	copy(dst, v.origin.contents.Content(v.node, id))
 	v.origin.mu.Lock()
 	defer v.origin.mu.Unlock()
 	v.origin.reads[id]++

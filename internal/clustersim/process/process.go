@@ -36,6 +36,9 @@ type Options struct {
 	// takes their batches again.
 	Decodes func(id int) bool
 	Hold    int // batches that are kept before they are returned
+	// Part returns the process's part of an epoch, which it gives before it begins the epoch; nil:
+	// the job draws its orders. Stream.Given of the request has all but the number of samples.
+	Part func(epoch int) []int
 	// Lies has the process say in this epoch that it got other samples than it did; negative: never.
 	Lies int
 }
@@ -44,6 +47,7 @@ type Options struct {
 type Process struct {
 	o        Options
 	rank     *node.Rank
+	given    int // the last epoch that it gave
 	steps    int
 	position int // of the next batch, counted over all epochs
 	audit    uint64
@@ -77,6 +81,13 @@ type batch struct {
 
 // Open opens the job. It waits for the other ranks, and gives up when ctx ends.
 func Open(ctx context.Context, o Options) (*Process, error) {
+	if o.Part != nil {
+		list, err := first(&o)
+		if err != nil {
+			return nil, err
+		}
+		defer list.Close() //nolint:errcheck // it is memory
+	}
 	rank, err := o.Node.Open(ctx, o.Request, nil, func(request.Step) {})
 	if err != nil {
 		return nil, err
@@ -84,6 +95,9 @@ func Open(ctx context.Context, o Options) (*Process, error) {
 	p := &Process{
 		o: o, rank: rank, steps: rank.Opened().Steps, news: make(chan struct{}, 1),
 		mapped: map[uint32]segment{}, gone: map[uint32]func(){},
+	}
+	if o.Part != nil {
+		p.given = o.Request.Stream.Given.First
 	}
 	for _, s := range rank.Segments() {
 		if p.ring, err = mapFile(s.File, s.Size+returns); err != nil {
@@ -101,6 +115,9 @@ func (p *Process) Steps() int { return p.steps }
 // Begin begins a stream at a batch, after ending the one before.
 func (p *Process) Begin(position int) error {
 	p.stop()
+	if err := p.give(position / p.steps); err != nil {
+		return err
+	}
 	if err := p.rank.Check(position/p.steps, position%p.steps); err != nil {
 		return err
 	}
@@ -176,6 +193,12 @@ func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 			}
 			if !again {
 				return p.take(next.batch)
+			}
+			waiting = false
+		case some && next.err == nil && p.o.Part != nil &&
+			p.position < p.o.Request.Stream.Epochs*p.steps: // of the epochs given so far
+			if err := p.Begin(p.position); err != nil {
+				return nil, err
 			}
 			waiting = false
 		case some && next.err == nil:

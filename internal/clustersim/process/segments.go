@@ -1,7 +1,6 @@
 package process
 
 import (
-	"encoding/binary"
 	"fmt"
 	"os"
 	"slices"
@@ -12,21 +11,6 @@ import (
 )
 
 const returns = 4096 // bytes of the page after the staging buffer
-
-// List returns a descriptor with a list of samples, as a process passes it.
-func List(ids []int) (*os.File, error) {
-	fd, err := unix.MemfdCreate("list", unix.MFD_CLOEXEC|unix.MFD_ALLOW_SEALING)
-	if err != nil {
-		return nil, fmt.Errorf("make a list of samples: %w", err)
-	}
-	data := make([]byte, 0, 4*len(ids))
-	for _, id := range ids {
-		data = binary.LittleEndian.AppendUint32(data, uint32(id))
-	}
-	f := os.NewFile(uintptr(fd), "list")
-	_, err = f.Write(data)
-	return f, err
-}
 
 // segment is a mapped segment.
 type segment struct{ data []byte }

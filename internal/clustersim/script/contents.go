@@ -25,8 +25,16 @@ func (s *Script) Bytes() (sum int) {
 	return sum
 }
 
-// Content returns the bytes of a sample.
-func (s *Script) Content(id int) []byte {
+// Content returns the bytes of a sample as a node sees them.
+func (s *Script) Content(node, id int) []byte {
+	data := s.fresh(id)
+	if node%2 == 1 && slices.Contains(s.Stale, id) {
+		data[0] ^= 1
+	}
+	return data
+}
+
+func (s *Script) fresh(id int) []byte {
 	data := make([]byte, s.Size(id))
 	for i := range data {
 		if i%8 == 0 {
@@ -39,10 +47,10 @@ func (s *Script) Content(id int) []byte {
 	return data
 }
 
-// Delivered returns what is due for a sample: its bytes, or what the transforms make of them, the
-// float32 of half of each byte less one.
-func (s *Script) Delivered(id int) []byte {
-	data := s.Content(id)
+// Delivered returns what is due for a sample on a node: its bytes, or what the transforms make of
+// them, the float32 of half of each byte less one.
+func (s *Script) Delivered(node, id int) []byte {
+	data := s.Content(node, id)
 	if !s.Transforms {
 		return data
 	}
@@ -64,14 +72,32 @@ func (s *Script) Chosen() []int {
 	if s.Subset == 0 {
 		return nil
 	}
+	return s.shuffled(1)[:s.Subset]
+}
+
+// Given returns the order of an epoch that processes give.
+func (s *Script) Given(epoch int) []int { return s.shuffled(uint64(epoch) + 2) }
+
+// shuffled returns all samples in an order that a number determines.
+func (s *Script) shuffled(number uint64) []int {
 	ids := make([]int, s.Samples)
 	for id := range ids {
 		ids[id] = id
 	}
 	slices.SortFunc(ids, func(a, b int) int {
-		return cmp.Compare(mix(s.Seed+1, uint64(a)), mix(s.Seed+1, uint64(b)))
+		return cmp.Compare(mix(s.Seed+number, uint64(a)), mix(s.Seed+number, uint64(b)))
 	})
-	return ids[:s.Subset]
+	return ids
+}
+
+// Part returns the samples of an epoch that a rank of so many gives. All parts are as long as the
+// longest: the first samples are repeated.
+func (s *Script) Part(epoch, rank, ranks int) (ids []int) {
+	order := s.Given(epoch)
+	for at := rank; at-rank < len(order); at += ranks {
+		ids = append(ids, order[at%len(order)])
+	}
+	return ids
 }
 
 // Caches returns the sizes in bytes of a node's caches in memory and on disk.

@@ -68,6 +68,17 @@ func (r *chance) vary(s *Script) {
 	if r.often(15) {
 		s.Beside = pick(r, Same, Other)
 	}
+	if r.often(25) && !s.Has(network...) {
+		r.give(s)
+	}
+	switch r.IntN(8) {
+	case 0:
+		s.Plans = Meanwhile
+	case 1:
+		if s.Shuffle != "given" {
+			r.replan(s)
+		}
+	}
 	for i := range s.Launches[:len(s.Launches)-1] {
 		s.Launches[i].Restart = !s.Launches[i].Crash && r.often(50)
 	}
@@ -81,7 +92,14 @@ func (r *chance) vary(s *Script) {
 	if len(s.Events) > 0 || len(s.Missing) > 0 {
 		return
 	}
-	s.Lies = r.often(10)
+	s.Lies, s.Invalid = r.often(10), r.often(15)
+	if r.often(15) {
+		s.Verify = true
+		for range r.between(1, 3) {
+			s.Stale = append(s.Stale, r.IntN(s.Samples))
+		}
+		return
+	}
 	switch {
 	case r.often(10):
 		s.OnError = pick(r, "skip", "substitute")
@@ -94,6 +112,30 @@ func (r *chance) vary(s *Script) {
 			s.Differs = ""
 		}
 	}
+}
+
+// network are the faults after which ranks that give orders may have to read by themselves.
+var network = []Kind{Cut, CutWay, Partition, Delay, Rate, Loss, Reset, Pause, Die}
+
+// give has processes give their orders, if all launches can have as many nodes and ranks.
+func (r *chance) give(s *Script) {
+	c := s.clone()
+	one := c.Launches[0]
+	for i := range c.Launches {
+		c.Launches[i].Nodes, c.Launches[i].Ranks, c.Launches[i].Late = one.Nodes, one.Ranks, nil
+	}
+	c.Shuffle, c.Scheme, c.Tail, c.DropLast, c.Subset = "given", "strided", "pad", false, 0
+	c.Batch = one.WorldSize() * r.between(1, 6)
+	if c.valid() {
+		*s = c
+	}
+}
+
+// replan has nodes change to another plan, for which they need time.
+func (r *chance) replan(s *Script) {
+	s.Plans, s.Policy, s.SourceSlow = pick(r, Sparing, Alike), "", false
+	s.Takes, s.Epochs = Duration(20*time.Millisecond), r.between(5, 8)
+	s.Batch = max(s.Batch, s.Samples/4)
 }
 
 // chance draws from a seed.

@@ -18,18 +18,23 @@ type Script struct {
 	Samples int    `json:"samples"`
 	Largest int    `json:"largest"`           // bytes of the largest sample
 	Missing []int  `json:"missing,omitempty"` // samples whose files are missing
+	// Stale are samples of which nodes with odd numbers see other bytes, of the same size and time.
+	// Verify is then set.
+	Stale []int `json:"stale,omitempty"`
 	// Undecodable are samples that processes cannot decode, which they report. OnError is then
 	// "skip" or "substitute".
 	Undecodable []int `json:"undecodable,omitempty"`
 	// Subset is how many samples the job reads, chosen by chance; 0: all.
 	Subset int `json:"subset,omitempty"`
 
-	Epochs   int    `json:"epochs"`
-	Batch    int    `json:"batch"` // samples of a step over all ranks
-	DropLast bool   `json:"drop_last,omitempty"`
-	Shuffle  string `json:"shuffle"`
-	Scheme   string `json:"scheme"`
-	Tail     string `json:"tail"`
+	Epochs   int  `json:"epochs"`
+	Batch    int  `json:"batch"` // samples of a step over all ranks
+	DropLast bool `json:"drop_last,omitempty"`
+	// Shuffle is as in requests. If it is "given", each rank gives its part of Given before it begins
+	// an epoch.
+	Shuffle string `json:"shuffle"`
+	Scheme  string `json:"scheme"`
+	Tail    string `json:"tail"`
 
 	Policy     string `json:"policy"` // "": the default
 	OnError    string `json:"on_error"`
@@ -38,6 +43,11 @@ type Script struct {
 	// SourceSlow has the nodes believe that the source is slower than all else, so that each sample
 	// is read from it once if the caches hold it.
 	SourceSlow bool `json:"source_slow,omitempty"`
+
+	// Plans is how nodes come to their plans; "": at once, for the whole job.
+	Plans Plans `json:"plans,omitempty"`
+	// Takes is how long each read from the source takes.
+	Takes Duration `json:"source_takes,omitempty"`
 
 	Memory   int      `json:"memory"`            // of each node's cache in memory, in bytes
 	Disk     int      `json:"disk,omitempty"`    // of each node's cache directory; 0: none
@@ -63,7 +73,9 @@ type Script struct {
 	Differs Setting `json:"differs,omitempty"`
 	// Beside is the dataset that a second job with one rank reads on the first node meanwhile.
 	Beside Dataset `json:"beside,omitempty"`
-	TLS    bool    `json:"tls,omitempty"` // between nodes
+	// Invalid has a process make requests for jobs that cannot be.
+	Invalid bool `json:"invalid,omitempty"`
+	TLS     bool `json:"tls,omitempty"` // between nodes
 
 	Launches []Launch `json:"launches"`
 	Events   []Event  `json:"events,omitempty"`
@@ -87,6 +99,18 @@ const (
 	ThePolicy Setting = "policy"
 	TheTail   Setting = "tail"
 	TheSecret Setting = "secret"
+)
+
+// Plans is how nodes come to their plans.
+type Plans string
+
+// How nodes come to their plans.
+const (
+	Meanwhile Plans = "meanwhile" // while batches already flow
+	// The first plans are poor, so that nodes change to better ones when they have measured: those
+	// of Sparing use a quarter of the first class, those of Alike the same samples on all nodes.
+	Sparing Plans = "sparing"
+	Alike   Plans = "alike"
 )
 
 // Dataset is what a second job reads.
@@ -160,6 +184,10 @@ type Event struct {
 	To     int      `json:"to,omitempty"`   // the other node, counted from Node; or the sample
 	Amount int      `json:"amount,omitempty"`
 }
+
+// Calm reports whether the script has no faults, and no samples that are missing or that nodes see
+// differently.
+func (s *Script) Calm() bool { return len(s.Events)+len(s.Missing)+len(s.Stale) == 0 }
 
 // Has reports whether the script has a fault of one of these kinds.
 func (s *Script) Has(kinds ...Kind) bool {

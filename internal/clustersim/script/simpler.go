@@ -23,6 +23,9 @@ func (s Script) Simpler() (list []Script) {
 	for i := range s.Missing {
 		try(func(c *Script) { c.Missing = slices.Delete(c.Missing, i, i+1) })
 	}
+	for i := range s.Stale {
+		try(func(c *Script) { c.Stale = slices.Delete(c.Stale, i, i+1) })
+	}
 	for i := range s.Undecodable {
 		try(func(c *Script) { c.Undecodable = slices.Delete(c.Undecodable, i, i+1) })
 	}
@@ -53,9 +56,12 @@ func (s Script) Simpler() (list []Script) {
 	try(func(c *Script) { c.Uneven = false })
 	try(func(c *Script) { c.TLS = false })
 	try(func(c *Script) { c.Lies = false })
+	try(func(c *Script) { c.Invalid = false })
 	try(func(c *Script) { c.Twice = false })
 	try(func(c *Script) { c.Differs = "" })
 	try(func(c *Script) { c.Beside = "" })
+	try(func(c *Script) { c.Plans = "" })
+	try(func(c *Script) { c.Takes = 0 })
 	try(func(c *Script) { c.Transforms = false })
 	try(func(c *Script) { c.Verify = false })
 	try(func(c *Script) { c.SourceSlow = false })
@@ -85,6 +91,7 @@ func (s Script) Simpler() (list []Script) {
 func (s Script) clone() Script {
 	s.Missing, s.Events = slices.Clone(s.Missing), slices.Clone(s.Events)
 	s.Undecodable, s.Breaks = slices.Clone(s.Undecodable), slices.Clone(s.Breaks)
+	s.Stale = slices.Clone(s.Stale)
 	s.Launches = slices.Clone(s.Launches)
 	for i := range s.Launches {
 		s.Launches[i].Late = slices.Clone(s.Launches[i].Late)
@@ -113,7 +120,16 @@ func (s *Script) valid() bool {
 			return false
 		}
 	}
+	if s.Shuffle == "given" && slices.ContainsFunc(s.Launches, func(l Launch) bool {
+		return s.Batch%l.WorldSize() != 0 || l.WorldSize() != s.Launches[0].WorldSize() ||
+			l.Nodes == 1 && l.Ranks > 1
+	}) {
+		return false
+	}
 	beyond := func(id int) bool { return id >= s.Samples }
+	if slices.ContainsFunc(s.Stale, beyond) || len(s.Stale) > 0 && !s.Verify {
+		return false
+	}
 	return s.Subset <= s.Samples && (s.Differs == "" || s.Launches[0].WorldSize() > 1) &&
 		(s.Differs != TheSecret || s.Launches[0].Nodes > 1) &&
 		!slices.ContainsFunc(s.Missing, beyond) && !slices.ContainsFunc(s.Undecodable, beyond)

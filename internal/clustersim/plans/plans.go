@@ -1,0 +1,64 @@
+// Package plans has nodes of a simulated cluster plan as large jobs and changed machines have them
+// plan: while batches already flow, and again while the job runs.
+package plans
+
+import (
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+	"github.com/hdmlp/hdmlp/internal/placement"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/planner"
+)
+
+// Strategy returns how a script's nodes plan.
+func Strategy(s *script.Script) planner.Strategy {
+	switch {
+	case s.Plans == script.Meanwhile:
+		return planner.Strategy{AtOnce: -1}
+	case s.Plans != "":
+		return planner.Strategy{
+			AtOnce: time.Hour,
+			Policy: func(string) (placement.Policy, error) { return poor{how: s.Plans}, nil },
+		}
+	}
+	return planner.Strategy{}
+}
+
+// poor is the default policy, except that its plans are poor as long as nothing is measured.
+type poor struct {
+	policies.Cooperative
+	how script.Plans
+}
+
+// Plan implements placement.Policy.
+func (p poor) Plan(in placement.Input) (*placement.Plan, error) {
+	if in.Env != nil || len(in.Nodes[0].Capacity) == 0 {
+		return p.Cooperative.Plan(in)
+	}
+	if p.how == script.Sparing {
+		nodes := make([]placement.Node, len(in.Nodes))
+		for n := range nodes {
+			nodes[n] = in.Nodes[n]
+			nodes[n].Capacity = make([]int64, len(in.Nodes[n].Capacity))
+			nodes[n].Capacity[0] = in.Nodes[n].Capacity[0] / 4
+		}
+		in.Nodes = nodes
+		return p.Cooperative.Plan(in)
+	}
+	plan, err := p.Cooperative.Plan(in)
+	if err != nil {
+		return nil, err
+	}
+	for k := range plan.Owner {
+		plan.Owner[k] = -1
+	}
+	for n := range plan.Nodes {
+		class := plan.Nodes[n].Classes[0]
+		for i := range class {
+			class[i] = int32(i)
+			plan.Owner[i] = int32(i % len(plan.Nodes))
+		}
+	}
+	return plan, nil
+}
