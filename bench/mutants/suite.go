@@ -199,7 +199,13 @@ func (s *suite) tryWith(ctx context.Context, m *Mutant, patience time.Duration, 
 		limit += time.Duration(3 * t.Seconds * float64(time.Second))
 	}
 	args := []string{"-test.failfast", "-test.run", "^(" + strings.Join(names, "|") + ")$"}
-	out, _, err := s.run(ctx, limit, fmt.Sprintf("%s:%d", m.Dir, m.id), args...)
+	out, took, err := s.run(ctx, limit, fmt.Sprintf("%s:%d", m.Dir, m.id), args...)
+	for ; took >= limit && ctx.Err() == nil; limit *= 2 { // unless the machine is slow, it hangs
+		if _, without, _ := s.run(ctx, limit, "", args...); without < limit {
+			break
+		}
+		out, took, err = s.run(ctx, 2*limit, fmt.Sprintf("%s:%d", m.Dir, m.id), args...)
+	}
 	if strings.Contains(out, leaked) {
 		// A few tests alone may end before goroutines that are not theirs to end have done so.
 		if _, _, without := s.run(ctx, limit, "", args...); without != nil {

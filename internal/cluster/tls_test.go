@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -93,6 +94,38 @@ func TestClientWithTLSIsRefused(t *testing.T) {
 	var alert *net.OpError
 	if err := <-dialled; !errors.As(err, &alert) || alert.Op != "remote error" {
 		t.Errorf("the client is told %v", err)
+	}
+}
+
+// TestClientWithoutTLSIsRefused checks that a node with TLS ends a connection without it, and that
+// both sides learn why.
+func TestClientWithoutTLSIsRefused(t *testing.T) {
+	pair, _ := identitytest.Certificate(t)
+	near, far := net.Pipe()
+	var refused string
+	l := &tlsListener{
+		admission.Listen(&one{conn: near}, pendingLimits(2, greetingBytes)),
+		&tls.Config{Certificates: []tls.Certificate{pair}},
+		func(_, why string) { refused = why },
+	}
+	told := make(chan []byte, 1)
+	go func() {
+		defer far.Close()
+		_, _ = io.WriteString(far, "PRI *") // as long as the header of a TLS record
+		answer := make([]byte, len(wantTLS))
+		_, _ = io.ReadFull(far, answer)
+		told <- answer
+	}()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n, err := c.Read(make([]byte, 100)); n != 0 || err == nil || refused != onlyHere {
+		t.Errorf("read %d bytes, %v; refused: %q", n, err, refused)
+	}
+	if answer := <-told; !bytes.Equal(answer, wantTLS) {
+		t.Errorf("the client is told % x", answer)
 	}
 }
 

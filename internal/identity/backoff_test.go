@@ -46,3 +46,11 @@ func TestShortLastPause(t *testing.T) {
 		}
 	}
 }
+
+// TestShortestPauses checks that there is a pause of less than two nanoseconds.
+func TestShortestPauses(t *testing.T) {
+	b := Backoff{First: 1, Last: 1}
+	if got := b.Next(); got < 0 || got > 1 {
+		t.Errorf("%d ns", got)
+	}
+}

@@ -76,6 +76,11 @@ func TestProofIsBoundToItsTranscript(t *testing.T) {
 			Said:    [][]byte{Nonce(), said[1]},
 			Binding: here.Binding,
 		},
+		"another second nonce": {
+			Secret:  secret,
+			Said:    [][]byte{said[0], Nonce()},
+			Binding: here.Binding,
+		},
 		"reflected": {
 			Secret:  secret,
 			Said:    [][]byte{said[1], said[0]},
