@@ -91,6 +91,8 @@ simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render
 simulate/render/page: placement/policies simulate/render/words simulate/render
+share: invariants
+share/feed: stats staging stage share
 order: invariants printable access placement dataset failure request cluster
 job: audit stats staging cache stage failure request planner lockstep order
 coordinator: audit placement stats dataset failure lockstep identity exchange breaker cluster
@@ -110,6 +112,7 @@ clustersim: networktest request assembly clustersim/script clustersim/judge clus
 clustersim/scale/footprint:
 clustersim/scale: audit networktest stats perfmodel dataset placement lockstep coordinator
     clustersim/scale/footprint
+groups: config failure request share share/feed job assembly node
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
@@ -129,7 +132,7 @@ measure/survey: perfmodel dataset storageclass transform measure measure/loads m
 const allowedInTests = `
 remedy: access simulate
 placement: placement/policies placement/policytest
-placement/builder: placement/policytest
+placement/builder: perfmodel placement/policytest
 placement/policies: perfmodel placement/policytest
 placement/replan: placement/policies placement/policytest
 placement/policytest/example: perfmodel placement/policytest simulate

@@ -172,7 +172,8 @@ def run(
         spec: what is the same for all: `path`, `batch_size` (per rank), `epochs`, `world_size`,
             ...; `index`, if the dataset's
             index is to be kept in a directory from round to round; `synchronous`, if ranks are to
-            wait for each other after each step.
+            wait for each other after each step; `jobs`, if each rank is to be a job of its own,
+            of one rank, with the fields of its entry in this list.
         mount: where the path lies, if its bytes are to be counted.
         nodes: each rank's own node; without, all ranks are on this machine as it is.
 
@@ -201,19 +202,27 @@ def run(
     heard = threading.Condition()
     watch, self_before = Watch(), time.process_time()
     mount_before = mount.counters() if mount else None
+    jobs = spec.get("jobs")
+    if jobs:
+        for variable in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            del environment[variable]
     ranks = []
     barrier = contextlib.ExitStack()
     try:
         if spec.get("synchronous"):
             meeting = barrier.enter_context(Barrier(directory, spec["world_size"]))
             spec = dict(spec, barrier=meeting.path)
-        for rank in range(spec["world_size"]):
-            own = dict(environment, RANK=str(rank), LOCAL_RANK=str(rank))
+        for rank in range(len(jobs) if jobs else spec["world_size"]):
+            own = dict(environment)
+            if not jobs:
+                own.update(RANK=str(rank), LOCAL_RANK=str(rank))
             if nodes:
                 own.update(nodes.environment(rank))
             ranks.append(
                 _Rank(
-                    dict(spec, **contender, rank=rank),
+                    dict(spec, **contender, **jobs[rank], rank=0)
+                    if jobs
+                    else dict(spec, **contender, rank=rank),
                     nodes.command(rank) if nodes else [],
                     own,
                     directory,

@@ -22,6 +22,7 @@ import grid
 import pipelines
 import regressions
 import rounds
+import sharing
 import streams
 from throttled import Unavailable
 
@@ -48,6 +49,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
     known = (
         usual
         + grid.all_cells(quick)
+        + sharing.all_sharing(quick)
         + streams.all_streams(quick)
         + regressions.all_regressions(quick)
     )
@@ -296,7 +298,8 @@ def main() -> None:
         "--quick", action="store_true", help="small datasets, one round: a smoke test"
     )
     parser.add_argument(
-        "--scenario", help="keys, as a,c or frameworks; without, all but grid, streams and before"
+        "--scenario",
+        help="keys, as a,c or frameworks; without, all but grid, share, streams and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"

@@ -14,8 +14,8 @@ from machine import until
 from soak.nodes import Machines
 
 #: By how much a daemon at rest may have more than after its second round: bytes of memory of its
-#: own, open files, pieces of shared memory (a memory class has 16 of them), threads (Go keeps those
-#: of system calls that took long).
+#: own, open files, pieces of shared memory (a memory class has 16 for a dataset, and drops those of
+#: its earlier contents), threads (Go keeps those of system calls that took long).
 BOUNDS = {"memory": 48 << 20, "files": 8, "segments": 20, "threads": 64}
 
 #: What a cache directory may take beyond its size: its index, and blocks.

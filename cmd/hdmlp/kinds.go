@@ -15,6 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/dataset/folder"
 	"github.com/hdmlp/hdmlp/internal/dataset/retry"
+	"github.com/hdmlp/hdmlp/internal/groups"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/pressure"
 	"github.com/hdmlp/hdmlp/internal/probe"
@@ -77,7 +78,7 @@ func nodeOptions(log *slog.Logger, processors int) node.Options {
 	for _, k := range sources() {
 		kinds.Sources = append(kinds.Sources, withRetries(k))
 	}
-	return node.Options{Kinds: kinds, Machine: config.Machine{
+	return node.Options{Kinds: kinds, Groups: groups.New(log), Machine: config.Machine{
 		AvailableMemory: func() (int64, error) {
 			n, err := availableMemory()
 			return max(n+ram.Idle()-ownGrowth, 0), err

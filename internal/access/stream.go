@@ -169,6 +169,15 @@ func (s *Stream) RankSamples(rank int) int {
 	return n
 }
 
+// Offset returns how many samples the rank reads in an epoch before a step, which may be the number
+// of steps. The process must not give the epochs.
+func (s *Stream) Offset(rank, step int) int {
+	if step == s.steps {
+		return s.RankSamples(rank)
+	}
+	return step * s.share(s.batch, rank).n
+}
+
 // Delivered returns the number of positions that all ranks together deliver per epoch. A position
 // that every rank gets (Whole) counts once.
 func (s *Stream) Delivered() int { return s.delivered }

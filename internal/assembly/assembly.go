@@ -50,6 +50,8 @@ type Spec struct {
 	Life  context.Context // ends with the job
 	End   context.CancelCauseFunc
 	Local coordinator.Job
+	// Produces: the job prepares the batches of a group.
+	Produces bool
 	// Ranks waits until all ranks of this node have joined, and returns them.
 	Ranks    func(context.Context) ([]int, error)
 	Progress request.Progress
@@ -142,6 +144,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 	a.parts.Use = cache.Use(a.parts.Peers)
 	c.Policy, c.OnError, c.Staging = a.Config.Policy, a.Config.OnError, a.Config.StagingBuffer
 	c.Prefetch = a.Config.PrefetchBatches
+	c.Produces = a.spec.Produces
 	c.FixedPrefetch = !request.Derived(a.Config, "prefetch_batches")
 	if a.Job, err = job.New(ctx, c, a.parts, a.plan()); err != nil {
 		return err
@@ -167,7 +170,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 func (a *Assembly) agree(ctx context.Context) (*request.Order, error) {
 	said, given := a.spec.Said, a.spec.Request.Stream.Seed
 	a.agreed = coordinator.Agreement{
-		Seed:    drawSeed(),
+		Seed:    DrawSeed(),
 		Version: a.spec.Dataset.Index().Fingerprint(),
 	}
 	if a.spec.Request.Spans() {
@@ -327,9 +330,9 @@ func (a *Assembly) Close() {
 	a.spec.Dataset.Close()
 }
 
-// drawSeed returns a random seed that torch.manual_seed accepts: below 2^62, so that adding an
+// DrawSeed returns a random seed that torch.manual_seed accepts: below 2^62, so that adding an
 // epoch does not overflow 63 bits.
-func drawSeed() uint64 {
+func DrawSeed() uint64 {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
 	return binary.LittleEndian.Uint64(b[:]) >> 2

@@ -9,7 +9,7 @@ import (
 // added.
 func TestDrawnSeedsLeaveRoomForEpochs(t *testing.T) {
 	for range 100 {
-		if seed := drawSeed(); seed > math.MaxInt64/2 {
+		if seed := DrawSeed(); seed > math.MaxInt64/2 {
 			t.Fatalf("seed %d", seed)
 		}
 	}

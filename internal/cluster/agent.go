@@ -20,6 +20,7 @@ type node struct {
 	// unheard: gossip reported this instance as dead, or does not know it. Only then may gossip
 	// report it alive again: outdated news must not revive a daemon that is known to have ended.
 	unheard bool
+	seen    bool      // gossip has known this instance
 	since   time.Time // when this node learned of the instance
 }
 

@@ -161,17 +161,22 @@ func (a *agent) start() {
 		return
 	}
 	// Nodes join failure detection through each other, as a tree: each sends the other what it knows
-	// of all nodes, which is too much for node 0 to do with each.
+	// of all nodes, which is too much for node 0 to do with each. Node 0 takes the place of a node
+	// that cannot be reached.
 	through := (max(a.o.Node, 1) - 1) / joinFan
 	if a.nodes[through].down {
 		through = 0
 	}
 	self := a.nodes[a.o.Node]
-	name, own, join := gossipName(self.Node, self.instance), self.gossip, a.nodes[through].gossip
+	name, own := gossipName(self.Node, self.instance), self.gossip
+	join, zero := a.nodes[through].gossip, a.nodes[0].gossip
 	a.tasks.Go(func() {
 		err := a.gossip.start(name, own, a.heard)
 		if err == nil && a.o.Node != 0 {
-			err = a.gossip.join(join)
+			if err = a.gossip.join(join); err != nil && through != 0 {
+				through, join = 0, zero
+				err = a.gossip.join(join)
+			}
 		}
 		if err == nil {
 			up.Send(&pb.Message{Kind: &pb.Message_Ready{Ready: &pb.Ready{}}})

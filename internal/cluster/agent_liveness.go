@@ -32,7 +32,7 @@ func (a *agent) learn(m *pb.Member) {
 	}
 	same := old.instance == now.instance
 	if same {
-		now.unheard, now.since = old.unheard && now.down, old.since
+		now.unheard, now.since, now.seen = old.unheard && now.down, old.since, old.seen
 	}
 	if !old.down && (now.down || !same) {
 		a.events.put(event{n, false})
@@ -59,9 +59,12 @@ func (a *agent) heard(n int, instance string, alive bool) {
 	a.mu.Lock()
 	m := a.nodes[n]
 	news := false
-	if m != nil && m.instance == instance && (!alive || m.unheard) {
-		m.unheard = !alive
-		news = a.mark(n, instance, !alive)
+	if m != nil && m.instance == instance {
+		m.seen = true
+		if !alive || m.unheard {
+			m.unheard = !alive
+			news = a.mark(n, instance, !alive)
+		}
 	}
 	a.mu.Unlock()
 	if news {
@@ -125,22 +128,41 @@ func (a *agent) rejoinLost() {
 			return
 		case <-time.After(rejoinPause):
 		}
-		if lost := a.lostNodes(time.Now()); len(lost) > 0 {
-			_ = a.gossip.join(lost[i%len(lost)]) // fails if the node is indeed gone
+		unseen, lost := a.lostNodes(time.Now())
+		if len(unseen) > 0 {
+			_ = a.gossip.join(unseen[i%len(unseen)]) // fails if the node is indeed gone
+		}
+		if n, looks := looksFor(a.o.Nodes, a.o.Node, len(lost), i); looks {
+			_ = a.gossip.join(lost[n])
 		}
 	}
 }
 
+// seekers is how many nodes look for a lost one at a time.
+const seekers = 8
+
+// looksFor returns which of so many lost nodes a node looks for in a round. Both send each other
+// what they know of all nodes, and gossip then tells the others, which have lost the same ones. So
+// where many nodes look for few, they take turns.
+func looksFor(nodes, node, lost, round int) (n int, looks bool) {
+	if lost == 0 {
+		return 0, false
+	}
+	every := max(1, nodes/(seekers*lost))
+	turn := round + node
+	return turn / every % lost, turn%every == 0
+}
+
 // lostNodes compares the members with the nodes that gossip knows, and returns the addresses of
-// those that gossip should look for. Gossip does not watch a node that it has never seen: if a
-// link is cut before two nodes have seen each other, gossip never reports them as dead, so
-// lostNodes does after unheardTime.
-func (a *agent) lostNodes(now time.Time) (lost []string) {
+// those that gossip should look for: those that it has never seen, and those that it has lost.
+// Gossip does not watch a node that it has never seen: if a link is cut before two nodes have seen
+// each other, gossip never reports them as dead, so lostNodes does after unheardTime.
+func (a *agent) lostNodes(now time.Time) (unseen, lost []string) {
 	a.mu.Lock()
 	formed := a.hasFormed
 	a.mu.Unlock()
 	if !formed {
-		return nil
+		return nil, nil
 	}
 	knows := a.gossip.knows()
 	var unheard []*node
@@ -154,14 +176,19 @@ func (a *agent) lostNodes(now time.Time) (lost []string) {
 			a.mark(n.Node, n.instance, true)
 			unheard = append(unheard, n)
 		}
-		if n.unheard || !n.down {
+		switch {
+		case n.down && !n.unheard: // it is known to have ended
+		case n.seen:
 			lost = append(lost, n.gossip)
+		default:
+			unseen = append(unseen, n.gossip)
 		}
 	}
 	a.mu.Unlock()
 	for _, n := range unheard {
 		a.report(n.Node, n.instance, false)
 	}
+	slices.Sort(unseen)
 	slices.Sort(lost)
-	return lost
+	return unseen, lost
 }

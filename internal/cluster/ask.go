@@ -52,7 +52,7 @@ func (h *hub) connected() nodeSet {
 func (h *hub) ask(p *participant, q *pb.Question) {
 	asker := caller{p, q.GetId()}
 	for _, other := range h.polls {
-		if other.what == q.GetWhat() {
+		if other.what == q.GetWhat() && len(other.askers) < maxQuestions(h.nodes()) {
 			other.askers = append(other.askers, asker)
 			return
 		}

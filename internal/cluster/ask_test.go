@@ -224,3 +224,49 @@ func TestNodesThatAskTheSameShareTheAnswers(t *testing.T) {
 	d.fireTimers()
 	d.expect(t, "node 0 is late", "1.a <- Part", "1.a <- Gathered missing [0 2]")
 }
+
+// TestNodeThatConnectsAgainIsNotWaitedFor: it was asked and told on its former stream, on which
+// nothing comes any more. Later questions go to its new one.
+func TestNodeThatConnectsAgainIsNotWaitedFor(t *testing.T) {
+	d, nodes := runningHarness(t, 3)
+	question := &pb.Message{Kind: &pb.Message_Question{Question: &pb.Question{Id: 7, What: "w"}}}
+	_ = d.hub.receive(nodes[1], question)
+	round := last(nodes[2]).GetQuestion().GetId()
+	_ = d.hub.receive(nodes[1], &pb.Message{Kind: &pb.Message_Tell{Tell: &pb.Tell{Id: 8}}})
+	d.hub.mu.Lock()
+	d.hub.spread()
+	d.hub.mu.Unlock()
+	for _, p := range nodes[:2] {
+		_ = d.hub.receive(p, answerOf(round, "x"))
+		_ = d.hub.receive(p, &pb.Message{Kind: &pb.Message_Heard{
+			Heard: &pb.Heard{Round: round + 1},
+		}})
+	}
+	d.said = nil
+	again := d.participant(2, "a", 3)
+	d.hub.attach(again)
+	d.expect(t, "node 2 connects again", "1.a <- Part", "1.a <- Gathered missing [2]",
+		"1.a <- Gathered missing [2]", "2.a <- Accepted", "2.a <- Welcome",
+		"2.a <- Member 0.x down=false", "2.a <- Member 1.a down=false",
+		"2.a <- Member 2.a down=true", "2.a <- Complete")
+	d.hub.detach(nodes[2])
+	_ = d.hub.receive(again, readyMessage)
+	d.said = nil
+	_ = d.hub.receive(nodes[1], question)
+	d.expect(t, "the same question", "0.x <- Question", "1.a <- Question", "2.a <- Question")
+}
+
+// TestAskersOfAQuestionAreLimited: as questions are.
+func TestAskersOfAQuestionAreLimited(t *testing.T) {
+	d, nodes := runningHarness(t, 2)
+	for id := range maxQuestions(2) {
+		_ = d.hub.receive(nodes[1], &pb.Message{Kind: &pb.Message_Question{
+			Question: &pb.Question{Id: uint64(id), What: "w"},
+		}})
+	}
+	d.said = nil
+	_ = d.hub.receive(nodes[0], &pb.Message{Kind: &pb.Message_Question{
+		Question: &pb.Question{Id: 1, What: "w"},
+	}})
+	d.expect(t, "one more", "0.x <- Question", "1.a <- Question")
+}

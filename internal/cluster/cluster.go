@@ -274,7 +274,7 @@ func (c *Cluster) Gather(ctx context.Context, what string, mine []byte) ([][]byt
 // Ask sends a question to all other nodes, through node 0, and returns what their Options.Answer
 // returned, by number. The entry is nil for this node, and for nodes that are gone, have no answer,
 // or did not answer in nine tenths of the time until ctx ends. Nodes that ask the same while a
-// question waits for answers share these.
+// question waits for answers share these, and its time.
 func (c *Cluster) Ask(ctx context.Context, what string) [][]byte { return c.agent.ask(ctx, what) }
 
 // Tell sends all other nodes news, through node 0, and returns which of them have taken it in

@@ -199,7 +199,8 @@ func (a *agent) explain(err error) error {
 	var version versionMismatch
 	switch {
 	case errors.As(err, &version):
-		return &VersionError{"node 0 (" + a.o.Join + ")", protocolVersion, uint32(version)}
+		zero := "node 0 (" + a.o.Join + ")"
+		return &VersionError{a.o.Node, zero, protocolVersion, uint32(version)}
 	case errors.Is(err, errSecret), connect.CodeOf(err) == connect.CodeUnauthenticated:
 		return &SecretError{Node: a.o.Node, Address: a.o.Join}
 	case connect.CodeOf(err) == connect.CodeAborted:

@@ -102,13 +102,14 @@ func (e *TLSError) Error() string {
 
 // VersionError reports that the other side speaks another version of the control protocol.
 type VersionError struct {
-	Address      string
+	Node         int    // the node that reports it
+	Address      string // of the other side
 	Mine, Theirs uint32
 }
 
 func (e *VersionError) Error() string {
-	return fmt.Sprintf("%s speaks version %d of the control protocol, this node version %d: "+
-		"install the same version of hdmlp on all nodes", e.Address, e.Theirs, e.Mine)
+	return fmt.Sprintf("%s speaks version %d of the control protocol, node %d version %d: "+
+		"install the same version of hdmlp on all nodes", e.Address, e.Theirs, e.Node, e.Mine)
 }
 
 // JobError reports a node that belongs to another job.

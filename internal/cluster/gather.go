@@ -77,11 +77,17 @@ func (h *hub) settle(lost int) {
 	for what, r := range h.gathers {
 		h.settleOne(what, r)
 	}
+	h.unheard(lost)
+}
+
+// unheard ends the waits for a node's answers and confirmations: its stream, on which they would
+// have come, has ended.
+func (h *hub) unheard(n int) {
 	for _, q := range h.polls {
-		h.answered(q, lost, nil)
+		h.answered(q, n, nil)
 	}
 	for _, t := range h.tells {
-		t.waits.drop(lost)
+		t.waits.drop(n)
 		h.endRound(t)
 	}
 }

@@ -149,10 +149,12 @@ func (h *hub) attach(p *participant) {
 // accept makes p its node's participant, replacing the previous one.
 func (h *hub) accept(p *participant) {
 	n := p.node()
-	if old := h.participants[n]; old != nil {
-		old.Close()
-	}
+	old := h.participants[n]
 	h.participants[n] = p
+	if old != nil {
+		old.Close()
+		h.unheard(n)
+	}
 	if p.reg.GetFormed() && n != 0 && h.phase != running {
 		h.own.Broadcast = p.reg.GetBroadcast() // node 0 was restarted, the job was not
 	}

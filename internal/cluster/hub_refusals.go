@@ -4,6 +4,7 @@ import (
 	"maps"
 	"net"
 	"slices"
+	"strings"
 	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
@@ -27,9 +28,11 @@ func (h *hub) reject(p *participant, err error) {
 	h.sendFailure(p)
 }
 
-// note records a refusal, which is reported to the nodes that wait for the cluster to form.
+// note records a refusal, which is reported to the nodes that wait for the cluster to form. The
+// error may have texts of the other side, and messages only valid ones.
 func (h *hub) note(err error) {
-	if what := err.Error(); len(h.refused) < maxRefused && !slices.Contains(h.refused, what) {
+	what := strings.ToValidUTF8(err.Error(), "?")
+	if len(h.refused) < maxRefused && !slices.Contains(h.refused, what) {
 		h.refused = append(h.refused, what)
 		h.status()
 		if h.phase != running {

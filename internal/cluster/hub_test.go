@@ -162,6 +162,42 @@ func TestHubThroughTheLifeOfACluster(t *testing.T) {
 		"1.e <- Member 0.x down=false", "1.e <- Member 1.e down=true", "1.e <- Complete")
 }
 
+// TestNodeThatLeavesIsGoneAtOnce checks that the other nodes are told when a node leaves, once they
+// know each other.
+func TestNodeThatLeavesIsGoneAtOnce(t *testing.T) {
+	d := newHarness(2)
+	zero, one := d.participant(0, "x", 2), d.participant(1, "a", 2)
+	leave := &pb.Message{Kind: &pb.Message_Leave{Leave: &pb.Leave{}}}
+	d.hub.attach(zero)
+	d.hub.attach(one)
+	d.said = nil
+	_ = d.hub.receive(one, leave)
+	d.expect(t, "it leaves before the cluster runs")
+	one = d.participant(1, "b", 2)
+	d.hub.attach(one)
+	_ = d.hub.receive(zero, readyMessage)
+	_ = d.hub.receive(one, readyMessage)
+	d.said = nil
+	_ = d.hub.receive(one, leave)
+	d.expect(t, "it leaves", "0.x <- Down 1.b", "1.b <- Down 1.b")
+}
+
+// TestAddressOfNode0 checks that node 0, which listens on all its addresses, is shown under the one
+// that others dialed, and alone as what it listens on.
+func TestAddressOfNode0(t *testing.T) {
+	d := newHarness(2)
+	zero := d.participant(0, "x", 2)
+	zero.seen = ":1"
+	d.hub.attach(zero)
+	if got := d.hub.address(zero); got != ":1" {
+		t.Errorf("alone it is %s", got)
+	}
+	d.hub.attach(d.participant(1, "a", 2))
+	if got := d.hub.address(zero); got != "10.0.0.200:1" {
+		t.Errorf("with another node it is %s", got)
+	}
+}
+
 // TestClusterRunsInAnyOrderOfEvents: nodes that join, leave, rejoin and become ready in any order
 // end up running, with the same members.
 func TestClusterRunsInAnyOrderOfEvents(t *testing.T) {

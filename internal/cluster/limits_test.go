@@ -60,12 +60,16 @@ func TestOwnFramesDoNotOpen(t *testing.T) {
 }
 
 // alone starts node 0, which waits for other nodes until the test ends.
-func (l *lab) alone() {
+func (l *lab) alone(change ...func(o *Options)) {
+	o := l.options(0)
+	for _, c := range change {
+		c(&o)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_, _ = Form(ctx, l.options(0))
+		_, _ = Form(ctx, o)
 	}()
 	l.t.Cleanup(func() {
 		cancel()
@@ -74,8 +78,8 @@ func (l *lab) alone() {
 	<-l.at
 }
 
-// prove connects to node 0 and performs a node's side of the handshake; the test sends the rest.
-func (l *lab) prove(node int) *session {
+// call begins a node's stream to node 0; the test says everything on it.
+func (l *lab) call(node int) (stream, *trackingDialer) {
 	l.t.Helper()
 	o := l.options(node)
 	o.Join = l.join
@@ -86,7 +90,14 @@ func (l *lab) prove(node int) *session {
 	l.t.Cleanup(a.close)
 	dialer := &trackingDialer{network: o.Network}
 	l.t.Cleanup(dialer.close)
-	c, err := greet(a.call(l.t.Context(), dialer), o.Secret, node, dialer.bound)
+	return a.call(l.t.Context(), dialer), dialer
+}
+
+// prove connects to node 0 and performs a node's side of the handshake; the test sends the rest.
+func (l *lab) prove(node int) *session {
+	l.t.Helper()
+	st, dialer := l.call(node)
+	c, err := greet(st, secret, node, dialer.bound)
 	if err != nil {
 		l.t.Fatal(err)
 	}
@@ -140,8 +151,10 @@ func (z loud) Attend(_ context.Context, st *connect.BidiStream[pb.Frame, pb.Fram
 		}))
 }
 
-// TestFrameSizeOfNode0IsLimited: a node accepts no frame over the limit, even from node 0.
-func TestFrameSizeOfNode0IsLimited(t *testing.T) {
+// serveControl serves the control port in place of node 0 until the test ends, and returns its
+// address.
+func serveControl(t *testing.T, handler pb.ControlHandler) (address string) {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -149,7 +162,7 @@ func TestFrameSizeOfNode0IsLimited(t *testing.T) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	mux := http.NewServeMux()
-	mux.Handle(pb.NewControlHandler(loud{t}))
+	mux.Handle(pb.NewControlHandler(handler))
 	web := &http.Server{Handler: mux, Protocols: protocols}
 	ended := make(chan struct{})
 	go func() {
@@ -160,8 +173,13 @@ func TestFrameSizeOfNode0IsLimited(t *testing.T) {
 		_ = web.Close()
 		<-ended
 	})
+	return listener.Addr().String()
+}
+
+// TestFrameSizeOfNode0IsLimited: a node accepts no frame over the limit, even from node 0.
+func TestFrameSizeOfNode0IsLimited(t *testing.T) {
 	l := newLab(t, 2)
-	l.join = listener.Addr().String()
+	l.join = serveControl(t, loud{t})
 	if m, err := l.prove(1).receive(); connect.CodeOf(err) != connect.CodeResourceExhausted {
 		t.Errorf("it accepted %d bytes, %v", proto.Size(m), err)
 	}

@@ -88,10 +88,11 @@ func (u *unpacker) next() (*pb.Message, error) {
 	if err != nil {
 		return nil, err
 	}
-	if most := uint64(min(maxMessage, u.left)); size > most {
-		return nil, &LimitError{"message", int64(min(size, 1<<62)), int64(most)}
+	most := min(maxMessage, u.left-1) // the length has a byte at least
+	if most < 0 || size > uint64(most) {
+		return nil, &LimitError{"message", int64(min(size, 1<<62)), max(0, most)}
 	}
-	u.left -= int64(size)
+	u.left -= 1 + int64(size)
 	plain, m := make([]byte, size), new(pb.Message)
 	if _, err := io.ReadFull(u.from, plain); err != nil {
 		return nil, err

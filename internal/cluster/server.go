@@ -251,7 +251,7 @@ func (s *server) rejectHandshake(seen string, err error) error {
 		}
 		return connect.NewError(connect.CodeUnauthenticated, errSecret)
 	case errors.As(err, &version):
-		s.hub.refuse(seen, &VersionError{seen, protocolVersion, uint32(version)})
+		s.hub.refuse(seen, &VersionError{0, seen, protocolVersion, uint32(version)})
 		return connect.NewError(connect.CodeFailedPrecondition, errors.New("another version"))
 	default:
 		s.agent.o.Log.Debug("a handshake failed", "address", seen, "reason", err)

@@ -101,6 +101,61 @@ func TestHandshakeAcceptsOnlyValidProofs(t *testing.T) {
 	_ = zero
 }
 
+// TestNoncesHaveTheirLength checks that neither side takes part in a handshake with a nonce that is
+// shorter or longer than it should be: one that is guessed makes a proof that can be replayed.
+func TestNoncesHaveTheirLength(t *testing.T) {
+	for what, change := range map[string]func([]byte) []byte{
+		"none":   func([]byte) []byte { return nil },
+		"short":  func(b []byte) []byte { return b[1:] },
+		"longer": func(b []byte) []byte { return append(b, 0) },
+	} {
+		for side := range 2 {
+			node, zero := pipes()
+			[]*pipe{node, zero}[side].change = func(f *pb.Frame) {
+				if h := f.GetHello(); h != nil {
+					h.Nonce = change(h.Nonce)
+				}
+				if h := f.GetChallenge(); h != nil {
+					h.Nonce = change(h.Nonce)
+				}
+			}
+			_, _, nodeErr, zeroErr := shake(node, zero, secret, secret)
+			if err := []error{zeroErr, nodeErr}[side]; !errors.Is(err, errHandshake) {
+				t.Errorf("%s, sent by %d: %v", what, side, err)
+			}
+		}
+	}
+}
+
+// TestSessionsHaveKeysOfTheirOwn checks that what was sent in one session cannot be sent again in
+// another one, nor back.
+func TestSessionsHaveKeysOfTheirOwn(t *testing.T) {
+	var n, z [2]*session
+	for i := range n {
+		node, zero := pipes()
+		var nodeErr, zeroErr error
+		if n[i], z[i], nodeErr, zeroErr = shake(node, zero, secret, secret); nodeErr != nil ||
+			zeroErr != nil {
+			t.Fatal(nodeErr, zeroErr)
+		}
+	}
+	up, down := n[0].out.close([]byte("up")), z[0].out.close([]byte("down"))
+	for what, err := range map[string]error{
+		"up, in another session":   second(z[1].in.open(bytes.Clone(up))),
+		"down, in another session": second(n[1].in.open(bytes.Clone(down))),
+		"up, sent back":            second(n[0].in.open(bytes.Clone(up))),
+	} {
+		if err == nil {
+			t.Errorf("%s: it is accepted", what)
+		}
+	}
+	if got, err := z[0].in.open(up); err != nil || string(got) != "up" {
+		t.Errorf("up: %q, %v", got, err)
+	}
+}
+
+func second(_ []byte, err error) error { return err }
+
 // TestOnlyAProvedNodeIsAdmitted: proved is called once for a node with a valid proof, and for no
 // other.
 func TestOnlyAProvedNodeIsAdmitted(t *testing.T) {

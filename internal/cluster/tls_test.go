@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/admission"
 	"github.com/hdmlp/hdmlp/internal/identity/identitytest"
 )
 
@@ -59,6 +60,98 @@ func TestTLSFailuresNameTheirCause(t *testing.T) {
 				t.Errorf("node 0: %v", errs[0])
 			}
 		})
+	}
+}
+
+// TestClientWithTLSIsRefused checks that a node without TLS ends a connection with it, and that
+// both sides learn why.
+func TestClientWithTLSIsRefused(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused string
+	l := &tlsListener{
+		admission.Listen(listener, pendingLimits(2, greetingBytes)), nil,
+		func(_, why string) { refused = why },
+	}
+	defer l.Close()
+	dialled := make(chan error, 1)
+	go func() {
+		_, err := tls.Dial("tcp", listener.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		dialled <- err
+	}()
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if n, err := c.Read(make([]byte, 100)); n != 0 || !errors.Is(err, errHandshake) ||
+		refused != onlyThere {
+		t.Errorf("read %d bytes, %v; refused: %q", n, err, refused)
+	}
+	var alert *net.OpError
+	if err := <-dialled; !errors.As(err, &alert) || alert.Op != "remote error" {
+		t.Errorf("the client is told %v", err)
+	}
+}
+
+// one is a listener that accepts a connection, and no other.
+type one struct {
+	net.Listener
+	conn net.Conn
+}
+
+func (o *one) Accept() (net.Conn, error) {
+	if o.conn == nil {
+		return nil, net.ErrClosed
+	}
+	c := o.conn
+	o.conn = nil
+	return c, nil
+}
+
+// TestAcceptedConnectionFailsAsTheOneBelow checks the errors of a connection that ends before it
+// has sent anything, is admitted after it was closed, and cannot be closed properly.
+func TestAcceptedConnectionFailsAsTheOneBelow(t *testing.T) {
+	near, far := net.Pipe()
+	why := errors.New("why")
+	l := &tlsListener{admission.Listen(&one{conn: stuck{near, why}},
+		pendingLimits(2, greetingBytes)), nil, func(_, why string) { t.Error(why) }}
+	c, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	far.Close()
+	b := []byte{tlsHandshake}
+	if n, err := c.Read(b); n != 0 || err != io.EOF {
+		t.Errorf("read %d bytes, %v", n, err)
+	}
+	if err := c.Close(); err != why {
+		t.Errorf("closing: %v, want %v", err, why)
+	}
+	if err := c.(*acceptedConn).admit(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("admitted after it was closed: %v", err)
+	}
+	near.Close()
+}
+
+// TestOnlyTheFirstByteSaysThatItIsTLS checks that a connection without TLS may carry any bytes
+// after its first ones.
+func TestOnlyTheFirstByteSaysThatItIsTLS(t *testing.T) {
+	near, far := net.Pipe()
+	defer near.Close()
+	go func() {
+		defer far.Close()
+		for _, text := range []string{"first", "\x16second"} {
+			if _, err := io.WriteString(far, text); err != nil {
+				t.Error(err)
+			}
+		}
+	}()
+	got, err := io.ReadAll(&acceptedConn{Conn: near})
+	if err != nil || string(got) != "first\x16second" {
+		t.Errorf("%q, %v", got, err)
 	}
 }
 

@@ -53,6 +53,8 @@ type Config struct {
 	TLSCert      string // "": nodes authenticate by the job's secret alone
 	TLSKey       string
 	TLSCA        string
+	Share        string // name of the group of jobs that share batches; "": none
+	ShareMembers int    // how many jobs its first batch waits for; 0: none
 	Linger       time.Duration
 	Metrics      string // host:port; "": no metrics
 	LogLevel     string // debug, info, warn, error

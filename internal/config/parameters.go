@@ -20,6 +20,7 @@ const (
 	Path     Kind = "path"     // an absolute path, or one below "~/"; may be empty
 	Address  Kind = "address"  // "host:port"; may be empty
 	Switch   Kind = "switch"   // on or off; true and false as well
+	Text     Kind = "text"     // any text; may be empty
 	// Network is an interface, address, network or name of this host; may be empty.
 	Network Kind = "network"
 )
@@ -44,7 +45,7 @@ type Parameter struct {
 	Default string   // as a user would write it; Auto: derived, or measured on this machine
 	Derived string   // what Auto stands for, in words
 	Values  []string // allowed values of an Enum
-	Min     int64    // in bytes, a count, or nanoseconds
+	Min     int64    // in bytes, a count, or nanoseconds; of a Text: bytes
 	Max     int64    // in the same unit; 0: no limit
 	Help    string   // one sentence, without its full stop
 
@@ -191,6 +192,19 @@ var parameters = [...]Parameter{
 		Help: "PEM bundle of the CAs that sign the nodes' certificates, for tls; host names are " +
 			"not checked",
 		field: func(c *Config) any { return &c.TLSCA },
+	},
+	{
+		Key: "share", Kind: Text, Scope: Job, Max: 128,
+		Help: "Name of a group of jobs of this node that are given the same batches, each prepared " +
+			"once for all of them; empty: none. In HDMLP_SHARE or a file it applies to each loader " +
+			"of the script, whose groups are distinct",
+		field: func(c *Config) any { return &c.Share },
+	},
+	{
+		Key: "share_members", Kind: Int, Scope: Job, Default: "0", Max: 1024,
+		Help: "How many jobs the group's first batch waits for, up to start_timeout after the first " +
+			"has asked for it; 0: for none",
+		field: func(c *Config) any { return &c.ShareMembers },
 	},
 	{
 		Key: "linger", Kind: Duration, Scope: Daemon, Default: "30s",

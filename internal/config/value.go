@@ -40,6 +40,8 @@ func (p Parameter) Allowed() string {
 		text = `an absolute path, or one that begins with "~/"`
 	case Address:
 		text = `an address such as "127.0.0.1:9400" or ":9400"`
+	case Text:
+		text = fmt.Sprintf("text of at most %d bytes; empty: none", p.Max)
 	case Network:
 		text = `an interface ("eth0"), address, network ("10.1.0.0/16") or name of this host`
 	}
@@ -136,6 +138,8 @@ func (p Parameter) parseString(text string) (string, error) {
 			return "", errors.New("unknown value" + suggest.Nearest(text, p.Values))
 		}
 	case text == "":
+	case p.Kind == Text && int64(len(text)) > p.Max:
+		return "", fmt.Errorf("%d bytes long", len(text))
 	case p.Kind == Path:
 		return parsePath(text)
 	case p.Kind == Address:

@@ -340,6 +340,19 @@ func TestMeetingFollowsLauncherAndLoader(t *testing.T) {
 	}
 }
 
+// TestAnotherProtocolIsAMismatch checks that a process is told what differs, and both versions.
+func TestAnotherProtocolIsAMismatch(t *testing.T) {
+	err := clusterError(3, &cluster.VersionError{
+		Node: 3, Address: "node 0 (a:1)", Mine: 2, Theirs: 1,
+	})
+	var e *failure.Error
+	if !errors.As(err, &e) || e.Kind != failure.Mismatch || e.Details["key"] != "control protocol" ||
+		e.Details["mine"] != uint32(2) || e.Details["theirs"] != uint32(1) ||
+		!strings.Contains(e.Message, "node 0 (a:1) speaks version 1") {
+		t.Errorf("%+v", e)
+	}
+}
+
 // TestErrorsOfTheClusterKeepTheirCause checks what processes are told of errors while nodes find
 // each other: limits of the system are not the user's input.
 func TestErrorsOfTheClusterKeepTheirCause(t *testing.T) {

@@ -111,6 +111,35 @@ func TestAuditHasThePartsOfAllNodes(t *testing.T) {
 	}
 }
 
+// TestAuditHasWhatANodeSaidLast checks that the parts that a node told while it was asked, just
+// before it was gone, are audited.
+func TestAuditHasWhatANodeSaidLast(t *testing.T) {
+	asked := make(chan struct{})
+	c := formed(t, 2, func(o *Options) {
+		if o.Node == 1 {
+			o.Local.(*local).parts = func(ctx context.Context, _ int) ([]audit.Part, error) {
+				close(asked)
+				<-ctx.Done()
+				return nil, ctx.Err()
+			}
+		}
+	})
+	var leaving sync.WaitGroup
+	leaving.Go(func() {
+		<-asked
+		told := auditNews{7, map[int][]audit.Part{1: parts(2, 3)}}
+		if err := c[1].tellParts(t.Context(), told); err != nil {
+			t.Error(err)
+		}
+		c[1].Close()
+	})
+	got, why, err := c[0].Audit(t.Context(), 7, parts(0, 1))
+	if err != nil || why != "" || len(got) != 2 || !got[0].Finished || !got[1].Finished {
+		t.Errorf("%+v, %q, %v", got, why, err)
+	}
+	leaving.Wait()
+}
+
 // TestNodeThatLeftGathersNothing checks that a node that has left the cluster learns no bootstrap
 // windows: it is an error, and not that the others are gone.
 func TestNodeThatLeftGathersNothing(t *testing.T) {

@@ -15,8 +15,12 @@ import (
 // sendBatch sends a batch's description, after any segments that it needs.
 func (x *conn) sendBatch(generation uint64, b *stage.Batch) error {
 	for _, e := range b.Extras {
-		if err := x.sendWithFile(protocol.AppendSegment(nil, e.Segment, protocol.SegmentWritable,
-			uint64(e.Size)), e.File); err != nil {
+		flags := uint32(protocol.SegmentWritable)
+		if stage.InWindow(e.Segment) {
+			flags |= protocol.SegmentPrivate
+		}
+		if err := x.sendWithFile(protocol.AppendSegment(nil, e.Segment, flags, uint64(e.Size)),
+			e.File); err != nil {
 			return err
 		}
 	}

@@ -54,7 +54,7 @@ func openRequest(m *protocol.OpenMessage) request.Open {
 	out := request.Open{
 		Job: m.Job, Rank: m.Rank, WorldSize: m.WorldSize,
 		Dataset: datasetSpec(m.Dataset), Transforms: m.Transforms, Verify: m.Verify,
-		Settings: settings(m.Settings),
+		Settings: settings(m.Settings), Share: request.Share(m.Share),
 		Stream: request.Stream{
 			Seed: s.Seed, Epochs: s.Epochs, GlobalBatch: s.GlobalBatch, DropLast: s.DropLast,
 			Shuffle: s.Shuffle, Scheme: s.Scheme, Tail: s.Tail, List: s.List,

@@ -65,6 +65,14 @@ func vantageOfOld(slash *os.File) (Vantage, error) {
 // Same reports whether two vantages are known to be the same.
 func (v Vantage) Same(other Vantage) bool { return v == other && v != Vantage{} }
 
+// WithoutRenew returns the view for a job that may outlive its process.
+func (v *View) WithoutRenew() *View {
+	if v == nil {
+		return nil
+	}
+	return &View{Root: v.Root, Slash: v.Slash}
+}
+
 // Close closes the descriptors. It does nothing on a nil View.
 func (v *View) Close() error {
 	if v == nil {

@@ -63,6 +63,13 @@ func BufferSize(o *order.Order, rank int, asked int64,
 	return bytes, warning
 }
 
+// firstBatches returns how many batches are staged before the process has taken one: two, or as
+// many as keep the reading threads busy.
+func (j *Job) firstBatches(rank int) int {
+	batch := max(j.p.Order.Stream().RankSamples(rank)/j.p.Order.Stream().Steps(), 1)
+	return max(2, (2*j.p.Cache.Streams()+batch-1)/batch)
+}
+
 // grow reports whether a staging buffer may grow by this many bytes, and records that it does.
 func (j *Job) grow(bytes int64) bool {
 	if j.p.Admit(spare*bytes, "staging buffer", "set staging_buffer") != nil {

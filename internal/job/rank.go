@@ -39,7 +39,8 @@ type Rank struct {
 	// unwatch ends the watch of segments that are given back.
 	unwatch func()
 	// drop tells the process of a segment that no later batch names; see OnDrop. It may be nil.
-	drop atomic.Pointer[func(number uint32, gone func())]
+	drop  atomic.Pointer[func(number uint32, gone func())]
+	group Member // nil: the job is in no group
 	// reported is set when the process has reported a sample, and will ask again for the batch with
 	// it.
 	reported atomic.Bool
@@ -62,7 +63,11 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 	if j.config.Staging == 0 {
 		most = max(size, min(growth*size, mostStaged))
 	}
-	buffer, err := staging.New(size, most)
+	newBuffer := staging.New
+	if j.config.Produces {
+		newBuffer = staging.NewWindow
+	}
+	buffer, err := newBuffer(size, most)
 	if err != nil {
 		return nil, fmt.Errorf("staging buffer of rank %d: %w", rank, err)
 	}
@@ -109,13 +114,6 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 
 // Number returns the rank's number in its job.
 func (r *Rank) Number() int { return r.rank }
-
-// firstBatches returns how many batches are staged before the process has taken one: two, or as
-// many as keep the reading threads busy.
-func (j *Job) firstBatches(rank int) int {
-	batch := max(j.p.Order.Stream().RankSamples(rank)/j.p.Order.Stream().Steps(), 1)
-	return max(2, (2*j.p.Cache.Streams()+batch-1)/batch)
-}
 
 // Opened is what a process is told of a job when it opens it.
 type Opened struct {
@@ -294,7 +292,7 @@ func (r *Rank) stage(ctx context.Context, epoch, step int, emit func(*stage.Batc
 	if err := j.planner.Begin(epoch, step); err != nil {
 		return err
 	}
-	err := r.stager.Run(ctx, epoch, step, emit)
+	err := r.stream(ctx, epoch, step, emit)
 	if failed := j.failure(); failed != nil && errors.Is(err, context.Canceled) {
 		return failed
 	}
@@ -315,13 +313,6 @@ func (r *Rank) Unusable(sample int, reason string) (policy string, err error) {
 	return string(r.job.faults.Report(r.job.p.Cache, sample, reason)), nil
 }
 
-// Wait records that the process is blocked in next().
-func (r *Rank) Wait() { r.stager.Wait() }
-
-// Return releases a slot of the staging buffer. retired is the segment that was removed with it, or
-// 0.
-func (r *Rank) Return(slot uint32) (retired uint32, err error) { return r.buffer.Return(slot) }
-
 // Yielded records that the training loop has received a batch. hash is the set hash of what it has
 // received in the epoch so far.
 func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
@@ -329,6 +320,9 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 		return // the batch belongs to an earlier Run
 	}
 	r.stager.Taken(epoch, step)
+	if r.group != nil {
+		r.group.Yielded(epoch, step, stall)
+	}
 	r.job.planner.Feeds(r.rank)
 	stream := r.job.p.Order.Stream()
 	if r.job.epochNow.Load() != int64(epoch) {
@@ -388,6 +382,9 @@ func (r *Rank) Close() {
 		j.book.Leave(r.rank)
 		j.mu.Unlock()
 		j.p.Memory.Staged(r.rank, nil)
+		if r.group != nil {
+			r.group.Close()
+		}
 		r.stager.Close()
 	})
 }

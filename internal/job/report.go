@@ -168,6 +168,10 @@ func (j *Job) rankReports() []stats.RankReport {
 			r.Open, r.Epochs = true, open.stager.Epochs()
 			r.Staging.Size = open.buffer.Limit()
 			r.Staging.Used, r.Staging.Extra = open.buffer.Usage()
+			if open.group != nil {
+				group := open.group.Report()
+				r.Group = &group
+			}
 		}
 		out = append(out, r)
 	}

@@ -83,11 +83,14 @@ type twice struct {
 	spent float64
 }
 
-func (*twice) Size() int                                { return 2 * sampleSize }
-func (*twice) Expected(bytes int64) int64               { return 2 * bytes }
-func (*twice) Steps() []string                          { return []string{"twice"} }
-func (*twice) Takes(int) float64                        { return 0 }
-func (*twice) ThreadChanges() iter.Seq2[time.Time, int] { return maps.All(map[time.Time]int{}) }
+func (*twice) Size() int                  { return 2 * sampleSize }
+func (*twice) Expected(bytes int64) int64 { return 2 * bytes }
+func (*twice) Steps() []string            { return []string{"twice"} }
+func (*twice) Takes(int) float64          { return 0 }
+
+func (*twice) ThreadChanges() iter.Seq2[time.Time, int] {
+	return maps.All(map[time.Time]int{{}: 3})
+}
 
 func (p *twice) Apply(alloc func(int) ([]byte, error), src []byte, _, _ int,
 	_ []time.Duration,
@@ -142,8 +145,12 @@ func TestTransformedSamplesAreDelivered(t *testing.T) {
 	if rate := w.Transforms(); rate < 0.0999 || rate > 0.1001 {
 		t.Errorf("%g MB/s", rate)
 	}
-	if e := w.Report().Epochs[0]; e.Transformed == nil || e.Transformed.Samples != 6 {
+	report := w.Report()
+	if e := report.Epochs[0]; e.Transformed == nil || e.Transformed.Samples != 6 {
 		t.Errorf("transformed in the epoch: %+v", e.Transformed)
+	}
+	if got := report.Preprocessing.Changes; !slices.Equal(got, []stats.Change{{To: 3}}) {
+		t.Errorf("threads: %+v", got)
 	}
 	p.spent = 0
 	if rate := w.Transforms(); rate != 0 {
@@ -167,6 +174,9 @@ func TestReportDescribesEpochs(t *testing.T) {
 	second := w.join(t, 1)
 	defer second.Close()
 	<-asked
+	if !w.since.IsZero() {
+		t.Error("reads for the job have begun, before the first batch")
+	}
 	for e := range 2 {
 		epoch(t, r, e)
 	}

@@ -34,11 +34,13 @@ import (
 type entry struct {
 	node    *Node
 	log     *slog.Logger
-	request request.Open   // from the rank that made the entry
-	config  *config.Config // made from request
-	turns   *order.Turns   // nil: ranks give no parts of epochs
-	began   time.Time      // when Open was called
-	scanned atomic.Int64   // files that the dataset's scan has found so far
+	request request.Open // from the rank that made the entry
+	// produces: the job prepares the batches of a group, and no process has it open.
+	produces bool
+	config   *config.Config // made from request
+	turns    *order.Turns   // nil: ranks give no parts of epochs
+	began    time.Time      // when Open was called
+	scanned  atomic.Int64   // files that the dataset's scan has found so far
 	// life ends with the job. Its cause is the error with which the job failed, if it did.
 	life context.Context
 	end  context.CancelCauseFunc

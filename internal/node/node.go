@@ -20,7 +20,8 @@ import (
 // Options are the options of a Node.
 type Options struct {
 	assembly.Node
-	Kinds catalog.Kinds // kinds of datasets and storage classes
+	Kinds  catalog.Kinds // kinds of datasets and storage classes
+	Groups Groups        // nil: jobs cannot be in groups
 	// Machine determines the defaults.
 	Machine config.Machine
 	// Watch, if not nil, starts to watch the machine's memory. The node stops it when it is closed.

@@ -48,8 +48,32 @@ func (r *Rank) Close() {
 func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 	progress request.Progress,
 ) (*Rank, error) {
-	if err := m.Check(); err != nil {
+	o, err := n.read(m, view, progress)
+	if err != nil {
 		return nil, err
+	}
+	if o.config.Share != "" {
+		return n.openMember(ctx, o)
+	}
+	return n.open(ctx, o)
+}
+
+// opening is a request to open a job, and what was made of it.
+type opening struct {
+	request  request.Open
+	config   *config.Config
+	said     *request.Order
+	view     *dataset.View
+	progress request.Progress
+	produces bool // the job prepares the batches of a group
+}
+
+// read resolves a request's configuration, and reads its order.
+func (n *Node) read(m request.Open, view *dataset.View, progress request.Progress) (
+	o opening, err error,
+) {
+	if err := m.Check(); err != nil {
+		return o, err
 	}
 	slow := func(dir string) { progress(request.CacheWaits(dir)) }
 	cfg, err := n.resolve(m.Settings, n.options.Machine, slow)
@@ -61,21 +85,24 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 		cfg, err = n.resolve(m.Settings, config.Machine{}, slow)
 	}
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	if joins && !n.has(&m) {
-		return n.Open(ctx, m, view, progress) // it has just ended
+		return n.read(m, view, progress) // it has just ended
 	}
 	said, err := request.ReadOrder(&m, n.options.Budget.Check)
-	if err != nil {
-		return nil, err
-	}
-	e, made, err := n.enter(m, cfg, said)
+	return opening{request: m, config: cfg, said: said, view: view, progress: progress}, err
+}
+
+// open creates or joins a job, whether or not it is in a group.
+func (n *Node) open(ctx context.Context, o opening) (*Rank, error) {
+	m, cfg, said, view := o.request, o.config, o.said, o.view
+	e, made, err := n.enter(o)
 	if err != nil {
 		return nil, err
 	}
 	if made {
-		if e.err = e.assemble(ctx, view, said, progress); e.err != nil {
+		if e.err = e.assemble(ctx, view, said, o.progress); e.err != nil {
 			if ctx.Err() != nil {
 				e.err = ctx.Err()
 			}
@@ -91,7 +118,7 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 	}
 	if !made && errors.Is(e.err, context.Canceled) && ctx.Err() == nil {
 		e.release()
-		return n.Open(ctx, m, view, progress) // the rank that made it went away
+		return n.open(ctx, o) // the rank that made it went away
 	}
 	r, err := e.join(ctx, &m, cfg, said, view, made)
 	if err != nil {
@@ -103,9 +130,8 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 
 // enter returns the entry of the job, with a reference that the caller must release. made reports
 // whether it is new: then the caller must assemble it.
-func (n *Node) enter(m request.Open, cfg *config.Config,
-	said *request.Order,
-) (e *entry, made bool, err error) {
+func (n *Node) enter(o opening) (e *entry, made bool, err error) {
+	m, cfg, said := o.request, o.config, o.said
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.closed {
@@ -118,6 +144,7 @@ func (n *Node) enter(m request.Open, cfg *config.Config,
 	e = n.jobs[m.Job]
 	if made = e == nil; made {
 		e = newEntry(n, m, cfg)
+		e.produces = o.produces
 		if said.Part != nil {
 			e.turns = order.NewTurns(e.life, cfg.StartTimeout, e.log)
 		}
@@ -165,7 +192,7 @@ func (e *entry) assemble(ctx context.Context, view *dataset.View, said *request.
 	e.dataset = d
 	e.open, err = assembly.Assemble(ctx, &e.node.options.Node, assembly.Spec{
 		Request: m, Config: e.config, Said: said, Dataset: d, Turns: e.turns, Life: e.life,
-		End:   e.end,
+		End: e.end, Produces: e.produces,
 		Local: e, Ranks: e.localRanks, Progress: progress, Log: e.log,
 	})
 	return err

@@ -107,9 +107,16 @@ type OpenMessage struct {
 	// Transforms describes the transforms of every sample (docs/FORMATS.md); nil: none.
 	Transforms json.RawMessage `json:"transforms"`
 	Cluster    *ClusterMessage `json:"cluster"` // nil: all ranks are on this node
+	Share      ShareMessage    `json:"share"`
 	// Verify requests that the bytes of every sample are compared with the source's.
 	Verify bool `json:"verify"`
 	Settings
+}
+
+// ShareMessage describes a loader whose job may be in a group.
+type ShareMessage struct {
+	Loader string `json:"loader"` // its name in its process
+	Unable string `json:"unable"` // why it cannot take a group's batches; empty if it can
 }
 
 // ClusterMessage says which of a job's nodes this is, and how they find each other.

@@ -200,6 +200,7 @@ func DecodeGone(p []byte) (segment uint32, err error) {
 const (
 	SegmentWritable = 1
 	SegmentReturns  = 2 // a page after the segment's bytes is a return ring for slots
+	SegmentPrivate  = 4 // to be mapped privately: other processes are given the same batches
 )
 
 // AppendSegment appends the frame that announces a segment. The segment's file descriptor must be

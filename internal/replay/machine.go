@@ -15,13 +15,20 @@ import (
 // for the run, and seem to compute while another one waits for data. Those that do not compute for
 // the same time, and take different times for the run if they wait for data differently; if they do
 // not, it does not matter. In both cases a step is the least that any rank took in any epoch.
+//
+// The pauses before later epochs belong to the time for the run: a rank that has its last batch of
+// an epoch early, with which its seconds end, waits for the others in the pause.
 func (r *Run) measureSteps() {
 	least, most := [2]float64{math.Inf(1), math.Inf(1)}, [2]float64{} // of runs, and of computation
 	r.step = math.Inf(1)
 	for _, n := range r.report.Nodes {
+		pauses := 0.0
+		for _, e := range n.Epochs[min(1, len(n.Epochs)):] {
+			pauses += e.Pause
+		}
 		for _, rank := range n.Ranks {
 			work := max(rank.Seconds-rank.StallSeconds()+rank.Stall[stats.Python], 0)
-			for i, v := range [2]float64{rank.Seconds, work} {
+			for i, v := range [2]float64{rank.Seconds + pauses, work} {
 				least[i], most[i] = min(least[i], v), max(most[i], v)
 			}
 		}
@@ -175,16 +182,22 @@ func (r *Run) transform(of *stats.NodeReport, e *stats.Epoch) float64 {
 	return did.Seconds / float64(did.Samples) / r.meanSize()
 }
 
-// begin sets when nodes begin to read. Ranks that wait for each other end the first epoch at the
-// same time, so that when each node began follows from how long it has taken; of others it is not
-// known, and they are taken to request their first batches at the same time.
+// begin sets when nodes begin to read. Ranks that wait for each other begin the second epoch at the
+// same time, so that when each node began the first one follows from how long that and the pause
+// after it have taken; of others it is not known, and they are taken to request their first batches
+// at the same time. The last batch of an epoch, with which its seconds end, some ranks have earlier
+// than others.
 func (r *Run) begin(nodes []rerun.Node) {
+	first := r.Epochs[0].Epoch
 	latest, took := 0.0, make([]float64, len(nodes))
 	for i := range nodes {
-		e := epoch(&r.report.Nodes[i], r.Epochs[0].Epoch)
+		e := epoch(&r.report.Nodes[i], first)
 		nodes[i].InForce[0].Pause, took[i] = e.Pause, e.Pause
 		if !r.Free {
 			took[i] += e.Seconds
+			if next := epoch(&r.report.Nodes[i], first+1); next != nil {
+				took[i] += next.Pause
+			}
 		}
 		latest = max(latest, took[i])
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/zeebo/xxh3"
 
+	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
@@ -192,6 +193,51 @@ func Compare(first, other Said, seed uint64) error {
 		}
 	}
 	return nil
+}
+
+// SameGroup returns an error if a job cannot be in a group with its first member, because it would
+// deliver other batches. seed is the first member's.
+func SameGroup(group string, first, other Said, seed uint64) error {
+	theirs := delivered(first, seed)
+	if given := other.Open.Stream.Seed; given != nil {
+		seed = *given
+	}
+	for i, mine := range delivered(other, seed) {
+		if mine.Value != theirs[i].Value {
+			return failure.Differs(mine.Key, mine.detail(), theirs[i].detail(), nil,
+				"share = %q: this job cannot be given the same batches as job %s, the group's "+
+					"first: %s is %s in this job and %s in that one; give both the same, or this "+
+					"one another group", group, Name(first.Open.Job), mine.Key, mine, theirs[i])
+		}
+	}
+	return nil
+}
+
+// delivered returns what decides which batches a job delivers.
+func delivered(s Said, seed uint64) []Setting {
+	m := s.Open
+	settings := []Setting{
+		{Key: "dataset kind", Value: m.Dataset.Kind},
+		{Key: "dataset", Value: m.Dataset.Path},
+		{Key: "extensions", Value: fmt.Sprint(m.Dataset.Extensions)},
+		{Key: "world_size", Value: m.WorldSize},
+		{Key: "seed", Value: seed},
+		{Key: "verify", Value: m.Verify},
+	}
+	for _, k := range Shared(m, s.Config, s.Order) {
+		switch {
+		case k.Key == "epochs" || k.Key == "policy":
+		case k.Key == "global batch size" && anySize(m):
+		default:
+			settings = append(settings, k)
+		}
+	}
+	return settings
+}
+
+// anySize reports whether the order in which a rank reads does not depend on the batch size.
+func anySize(m *Open) bool {
+	return m.WorldSize == 1 || access.Scheme(m.Stream.Scheme) == access.Strided
 }
 
 // Remedy returns what to do if ranks or nodes have different values for a key.

@@ -38,9 +38,16 @@ type Open struct {
 	// Transforms describes the transforms of every sample (docs/FORMATS.md); nil: none.
 	Transforms json.RawMessage
 	Cluster    *Cluster // nil: all ranks are on this node
+	Share      Share
 	// Verify requests that the bytes of every sample are compared with the source's.
 	Verify bool
 	Settings
+}
+
+// Share is what a process says of the group that the configuration key share names.
+type Share struct {
+	Loader string // the loader's name in its process
+	Unable string // why its batches cannot be those of a group; empty if they can
 }
 
 // Settings carry a process's configuration to the daemon, which resolves it.

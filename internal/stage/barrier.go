@@ -15,6 +15,16 @@ func ClassSegment(s cache.Segment) uint32 {
 	return firstClassSegment + uint32(s.Class)<<classBits + s.Number
 }
 
+// FirstWindow is the first of the Windows numbers by which a process refers to memory of its
+// group's window (package share/feed). Smaller numbers are of its own staging buffer.
+const (
+	FirstWindow = 1 << 30
+	Windows     = firstClassSegment - FirstWindow
+)
+
+// InWindow reports whether a segment is one of a group's window.
+func InWindow(number uint32) bool { return number >= FirstWindow && number < firstClassSegment }
+
 const (
 	firstClassSegment = 1 << 31
 	classBits         = 23 // storageclass.MaxSegments is 1 << classBits

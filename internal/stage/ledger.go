@@ -41,7 +41,7 @@ type Ledger struct {
 		epoch, step int
 		ok          bool // whether there is one
 	}
-	goesOn bool // the next restart continues the epoch (GoOn)
+	goesOn bool // the next Restart continues the epoch (GoOn)
 }
 
 type epochAccount struct {
@@ -98,9 +98,9 @@ func (l *Ledger) GoOn(epoch, step int) bool {
 	return l.goesOn
 }
 
-// restart forgets batches that were emitted and will not be yielded, and what was counted for the
+// Restart forgets batches that were emitted and will not be yielded, and what was counted for the
 // audits of this epoch and later ones, unless GoOn reported that the pass continues.
-func (l *Ledger) restart(epoch int) {
+func (l *Ledger) Restart(epoch int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.sent = nil
@@ -167,10 +167,21 @@ func (l *Ledger) emitted(d delivery) {
 	l.mu.Unlock()
 }
 
+// Emitted records a batch that is sent to the process, and was staged for this job and others. If
+// the last one has the same place in the stream, it was not sent, and is replaced.
+func (l *Ledger) Emitted(b *Batch) {
+	l.mu.Lock()
+	if n := len(l.sent); n > 0 && l.sent[n-1].epoch == b.Epoch && l.sent[n-1].step == b.Step {
+		l.sent = l.sent[:n-1]
+	}
+	l.mu.Unlock()
+	l.emitted(b.made)
+}
+
 // Yielded records that the training loop has received a batch, charges the time for which next()
 // was blocked for it, and counts its samples. Batches emitted before it count as yielded too,
 // without a stall: one acknowledgement may stand for several. Batches are counted once, and only if
-// emitted since the last restart; ok reports whether this one was counted.
+// emitted since the last Restart; ok reports whether this one was counted.
 func (l *Ledger) Yielded(epoch, step int, stall Stall) (ok bool) {
 	now := time.Now()
 	l.mu.Lock()

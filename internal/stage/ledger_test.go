@@ -128,7 +128,7 @@ func TestBatchesCountOnce(t *testing.T) {
 	if !l.Yielded(0, 0, Stall{}) || l.Yielded(0, 0, Stall{}) {
 		t.Error("a batch does not count exactly once")
 	}
-	l.restart(0)
+	l.Restart(0)
 	if l.Yielded(0, 1, Stall{}) {
 		t.Error("a batch sent before the restart counts")
 	}
@@ -203,7 +203,7 @@ func TestGoOnContinuesTheEpoch(t *testing.T) {
 			t.Errorf("%+v: GoOn is %v", c, got)
 		}
 		for _, kept := range []bool{c.goesOn || c.epoch > 1, c.epoch > 1} {
-			l.restart(c.epoch)
+			l.Restart(c.epoch)
 			if n, _ := l.Delivered(1); n != map[bool]int64{true: 9, false: 0}[kept] {
 				t.Errorf("%+v: %d samples count as delivered", c, n)
 			}

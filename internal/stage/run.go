@@ -15,9 +15,15 @@ import (
 // once it has returned. A batch belongs to emit; batches that were staged and not emitted are
 // discarded.
 func (s *Stager) Run(ctx context.Context, epoch, step int, emit func(*Batch) error) error {
+	s.o.Ledger.Restart(epoch)
+	return s.Continue(ctx, epoch, step, emit)
+}
+
+// Continue is Run for a process whose batches before the first one did not all come from here, but
+// belong to the same pass: the ledger still expects them to be yielded.
+func (s *Stager) Continue(ctx context.Context, epoch, step int, emit func(*Batch) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	queue := make(chan *batch, max(s.o.Ahead, s.o.MostAhead))
-	s.o.Ledger.restart(epoch)
 	s.mu.Lock()
 	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0
 	s.pace = meter.Pace{}
@@ -64,7 +70,8 @@ func (s *Stager) publish(ctx context.Context, queue <-chan *batch, emit func(*Ba
 		b.Slots, b.extraID = append(b.Slots, b.extraID...), nil
 		b.Extras = append(b.Extras, b.extras...)
 		s.o.Buffer.MarkSent(b.Slots)
-		s.o.Ledger.emitted(b.delivery())
+		b.made = b.delivery()
+		s.o.Ledger.emitted(b.made)
 		// Before emit: once the process has the batch it may wait for the next one, and settle must
 		// not clear that.
 		s.settle(1)

@@ -43,6 +43,8 @@ type Batch struct {
 	Segments    []uint32 // in the staging buffer, or ClassSegment
 	Slots       []uint32 // of the staging buffer; the process returns them
 	Extras      []staging.Extra
+
+	made delivery // how it was staged
 }
 
 // Preprocessor transforms samples into what is delivered. Its methods must be safe for concurrent
@@ -100,6 +102,17 @@ type Options struct {
 	// Preprocessor, if not nil, transforms the samples into the staging buffer. The results of a
 	// batch form one tensor if all have the same size.
 	Preprocessor Preprocessor
+}
+
+// Own is what a member of a group of jobs does for itself (package share/feed).
+type Own interface {
+	// Stage stages and delivers batches from a step of an epoch on, as Stager.Continue. blocked is
+	// set if the process waits for the first one. next is called before each batch is delivered;
+	// its error ends the call.
+	Stage(ctx context.Context, epoch, step int, blocked bool,
+		next func(epoch, step int) error) error
+	// Deliver delivers a batch that lies in the group's window.
+	Deliver(b *Batch) error
 }
 
 // inOnePiece reports whether the results of a batch form one tensor.

@@ -171,6 +171,14 @@ func (s *Stager) widen() {
 	}
 }
 
+// Stuck reports whether no more batches can be staged for lack of memory: those that were are sent,
+// and the process keeps them.
+func (s *Stager) Stuck() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reserving && s.outstanding == 0
+}
+
 // due returns when the process needs a batch, given by its step over all epochs: in seconds from
 // now; 0 if it waits for it.
 func (s *Stager) due(now time.Time, step int) float64 {

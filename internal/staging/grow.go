@@ -15,7 +15,7 @@ func (b *Buffer) Growth() int64 {
 	return b.growth()
 }
 
-func (b *Buffer) growth() int64 { return min(aligned(b.mu.limit/2), b.size-b.mu.limit) }
+func (b *Buffer) growth() int64 { return min(b.aligned(b.mu.limit/2), b.size-b.mu.limit) }
 
 // Grow enlarges the ring by Growth.
 func (b *Buffer) Grow() {

@@ -7,7 +7,7 @@ type extent struct{ off, size int64 }
 // fit allocates n bytes from the ring: from the first large enough extent after the last
 // allocation, or else from the first one of all. b.mu must be held.
 func (b *Buffer) fit(n int64) (Slot, bool) {
-	n = aligned(n)
+	n = b.aligned(n)
 	best := -1
 	for i, e := range b.mu.free {
 		if min(e.size, b.mu.limit-e.off) < n {
@@ -37,7 +37,9 @@ func (b *Buffer) fit(n int64) (Slot, bool) {
 }
 
 // aligned returns the size of a slot for n bytes.
-func aligned(n int64) int64 { return max((n+align-1)/align*align, align) }
+func (b *Buffer) aligned(n int64) int64 {
+	return max((n+b.unit-1)/b.unit*b.unit, b.unit)
+}
 
 // insert adds an extent to the free list, and merges it with its neighbours. b.mu must be held.
 func (b *Buffer) insert(e extent) {

@@ -32,7 +32,7 @@ func TestSlotIDsAreUnique(t *testing.T) {
 	}
 	take()
 	take()
-	b.mu.lastSlot = extraSlot - 2
+	b.mu.lastSlot = windowBit - 2
 	for range 4 {
 		take()
 	}

@@ -28,7 +28,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/invariants"
 )
 
-// align is the alignment of slots: a cache line, enough for every tensor type.
+// align is the alignment of slots: a cache line, enough for every tensor type. (A window's: pages.)
 const align = 64
 
 // Slot is an allocated part of the buffer.
@@ -54,6 +54,7 @@ type Extra struct {
 type Buffer struct {
 	ring memory // includes the return ring after it
 	size int64  // of the ring, at most: see limit
+	unit int64  // alignment of slots
 
 	// mu guards its fields. Those of returns are also accessed by the process.
 	mu struct {
@@ -104,7 +105,7 @@ func New(size, most int64) (*Buffer, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := &Buffer{ring: ring, size: most}
+	b := &Buffer{ring: ring, size: most, unit: align}
 	b.mu.returns = newReturnRing(ring.data[most:])
 	b.mu.changed = sync.NewCond(&b.mu)
 	b.mu.free = []extent{{0, most}}
@@ -212,7 +213,7 @@ func (b *Buffer) Trim(slot uint32, n int64) {
 	if invariants.Enabled {
 		invariants.Check(ok || b.mu.closed, "staging: trim of slot %d, which is not in use", slot)
 	}
-	if keep := aligned(n); ok && h.extra == nil && keep < h.extent.size {
+	if keep := b.aligned(n); ok && h.extra == nil && keep < h.extent.size {
 		rest := extent{h.extent.off + keep, h.extent.size - keep}
 		h.extent.size = keep
 		b.mu.slots[slot] = h
@@ -242,7 +243,7 @@ func (b *Buffer) allocExtra(n int64) (Slot, *Extra, error) {
 
 func (b *Buffer) newSlot(h held, kind uint32) uint32 {
 	for {
-		b.mu.lastSlot = (b.mu.lastSlot + 1) &^ extraSlot
+		b.mu.lastSlot = (b.mu.lastSlot + 1) &^ (extraSlot | windowBit)
 		id := b.mu.lastSlot | kind
 		if _, taken := b.mu.slots[id]; !taken {
 			b.mu.slots[id] = h

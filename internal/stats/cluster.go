@@ -25,6 +25,7 @@ type RankTally struct {
 	Position
 	Tally
 	Staging Staging `json:"staging"`
+	Group   *Group  `json:"group,omitempty"` // as in RankReport
 }
 
 // NodeReport is a node's part of a ClusterReport: its Report, with the epochs summed.
@@ -146,6 +147,7 @@ func (r *Report) node() NodeReport {
 			Open:     rank.Open,
 			Position: rank.Position,
 			Staging:  rank.Staging,
+			Group:    rank.Group,
 		}
 		for _, e := range rank.Epochs {
 			t.Add(&e.Tally)

@@ -133,6 +133,7 @@ type RankReport struct {
 	Position
 	Epochs  []EpochTally `json:"epochs"`
 	Staging Staging      `json:"staging"`
+	Group   *Group       `json:"group,omitempty"` // nil: it is in none
 }
 
 // Position is the batch that a rank takes next.
@@ -342,7 +343,7 @@ func (r *Report) sentence() string {
 			text += fmt.Sprintf("; the wait for the first one has taken %.1f s so far",
 				r.Stall/float64(max(len(r.Ranks), 1)))
 		}
-		return text + "." + notResponding(r.Classes)
+		return text + "." + shared(r.Ranks) + notResponding(r.Classes)
 	}
 	var all Tally
 	for _, e := range r.Epochs {
@@ -365,6 +366,7 @@ func (r *Report) sentence() string {
 		directly(all.Direct.Bytes, r.Source.Bytes) +
 		ofTime(r.TimeBound, r.TimeShare, r.Classes, r.Known) +
 		limited(r.Limit, r.Remedies) + replanned(r.Replanning))
+	b.WriteString(shared(r.Ranks))
 	if r.Planning {
 		b.WriteString(" The cache plan is still being made.")
 	}

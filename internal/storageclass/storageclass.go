@@ -11,14 +11,27 @@
 // Classes know nothing of sources, plans or jobs.
 package storageclass
 
-import "errors"
+import (
+	"errors"
+	"slices"
+)
 
 // Dataset identifies the samples that a store holds and gives their sizes.
 type Dataset struct {
 	Fingerprint [16]byte           // its version, as dataset.Index computes it
 	Samples     int                // F: IDs are in [0, F)
 	Size        func(id int) int64 // bytes of one sample; must be cheap and safe for concurrent use
-	About       About              // for people and commands; not used by the class
+	// Directory identifies the directory that it is in, by device and inode; zeros: its source has
+	// none. Datasets of one directory, kind and list of extensions are versions of each other.
+	Directory [2]uint64
+	About     About // for people and commands
+}
+
+// Supersedes reports whether d is another version of older: its directory has other contents now.
+func (d *Dataset) Supersedes(older *Dataset) bool {
+	return d.Directory == older.Directory && d.Directory != [2]uint64{} &&
+		d.Fingerprint != older.Fingerprint && d.About.Kind == older.About.Kind &&
+		slices.Equal(d.About.Extensions, older.About.Extensions)
 }
 
 // About describes a dataset. A class that outlives its process writes the description next to the

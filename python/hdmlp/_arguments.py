@@ -36,6 +36,8 @@ KEYS = (
     "tls_cert",
     "tls_key",
     "tls_ca",
+    "share",
+    "share_members",
 )
 
 #: The keys of the daemon, which reads them when it starts. It refuses them as arguments, and says

@@ -320,6 +320,17 @@ def _nonce() -> str:
 
 
 _ordinals = 0
+_loaders = 0
+
+
+def next_loader() -> int:
+    """Returns a new loader's number in its process, from 0, whether or not ranks share it.
+
+    It is the same in all processes that run the same script.
+    """
+    global _loaders
+    _loaders += 1
+    return _loaders - 1
 
 
 def next_ordinal() -> int:

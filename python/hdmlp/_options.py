@@ -99,6 +99,8 @@ class Options:
         stream: Which samples the ranks get, in which order.
         place: Which rank this process is.
         name: The loader's name, the same on all ranks; None means its number in the process.
+        loader: The loader's number in its process (:func:`hdmlp._launcher.next_loader`); None means
+            a new one.
         timeout: Seconds that ``next()`` waits for a batch; 0 means no limit.
         verify: Check at the end of each epoch that all ranks together got every sample, with the
             bytes of its file.
@@ -114,6 +116,7 @@ class Options:
     stream: StreamOptions
     place: Place
     name: str | None = None
+    loader: int | None = None
     timeout: float = 0
     verify: bool = False
     transforms: Sequence[Mapping[str, Any]] | None = None

@@ -32,7 +32,7 @@ WELCOME, OPENED, SEGMENT, BATCH, REPLY, ERROR, END, PROGRESS, DROP, RENEW = rang
 WITH_FD = frozenset({WELCOME, SEGMENT})
 
 #: A SEGMENT's flags.
-WRITABLE, RETURNS = 1, 2
+WRITABLE, RETURNS, PRIVATE = 1, 2, 4
 
 #: The epoch in an ACK that returns slots and nothing else.
 NO_BATCH = 0xFFFFFFFF

@@ -18,6 +18,7 @@ import ctypes
 import mmap
 import os
 import weakref
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Callable, Protocol
 
@@ -56,8 +57,9 @@ os.register_at_fork(after_in_child=_forget_all)
 _EXTRA = 1 << 31
 #: The bit of a segment's number that says that it belongs to a storage class.
 _CLASS = 1 << 31
-_PAGE = 4096  # bytes: words of 64 bits, of which the first counts the entries that were taken
-_ENTRIES = _PAGE // 8 - 2
+_PAGE = mmap.PAGESIZE
+_RING = 4096  # bytes: words of 64 bits, of which the first counts the entries that were taken
+_ENTRIES = _RING // 8 - 2
 _END = _ENTRIES + 1  # the word that says where the stream ends
 
 
@@ -88,6 +90,8 @@ class Segment:
         fd: Descriptor of the memory; stays the caller's.
         size: Its size in bytes.
         writable: Map it for writing.
+        private: Other processes are given the same batches: what is written is seen by this process
+            only, on pages of its own.
 
     Attributes:
         map: Its memory.
@@ -98,17 +102,20 @@ class Segment:
         LimitError: It cannot be mapped.
     """
 
-    __slots__ = ("_type", "map", "size", "whole", "writable")
+    __slots__ = ("_shared", "_type", "map", "private", "size", "whole", "writable")
 
-    def __init__(self, fd: int, size: int, writable: bool):
+    def __init__(self, fd: int, size: int, writable: bool, private: bool = False):
         have = os.fstat(fd).st_size
         if have < size:
             raise ProtocolError(f"a segment of {size} bytes has only {have}")
         self.size = size
         self.writable = writable
+        self.private = private
+        self._shared: Counter[int] = Counter()  # batches on pages that they may share with others
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         try:
-            self.map = mmap.mmap(fd, size, mmap.MAP_SHARED, protection)
+            shared = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
+            self.map = mmap.mmap(fd, size, shared, protection)
         except OSError as error:
             raise LimitError(f"cannot map {size} bytes of shared memory: {error}") from None
         # A ctypes array, of a type of its own for the lease.
@@ -127,6 +134,57 @@ class Segment:
         owner = self._type.from_buffer(self.map)
         owner.lease = lease
         return memoryview(owner).cast("B")
+
+    def keep(self, begin: int, size: int) -> None:
+        """Notes that a batch lies here, in a private segment."""
+        for page in _ends(begin, size):
+            self._shared[page] += 1
+
+    def discard(self, begin: int, size: int) -> None:
+        """Drops this process's own copies of a batch's pages, in a private segment.
+
+        Until then they hide what the daemon writes there next. The first and the last page stay
+        for as long as a neighbouring batch lies there, whose writes they may have as well.
+
+        Args:
+            begin: What :meth:`keep` was given.
+            size: Likewise.
+        """
+        first, last = begin // _PAGE, (begin + size - 1) // _PAGE
+        for page in _ends(begin, size):
+            self._shared[page] -= 1
+            if self._shared[page]:
+                first, last = first + (page == first), last - (page == last)
+            else:
+                del self._shared[page]
+        if first <= last:
+            self.map.madvise(
+                mmap.MADV_DONTNEED,
+                first * _PAGE,
+                min((last + 1) * _PAGE, self.size) - first * _PAGE,
+            )
+
+
+def _ends(begin: int, size: int) -> set[int]:
+    """Returns the first and the last page of a range."""
+    return {begin // _PAGE, (begin + size - 1) // _PAGE}
+
+
+class Copy(Segment):
+    """Memory of this process alone, for a batch that does not lie in one piece.
+
+    Args:
+        size: Its size in bytes.
+    """
+
+    __slots__ = ()
+
+    def __init__(self, size: int):
+        self.size = size
+        self.writable, self.private = True, False
+        self.map = mmap.mmap(-1, size)
+        self._type = type("Owner", (ctypes.c_char * size,), {})
+        self.whole = None
 
 
 def drop(segment: Segment | None, number: int, gone: Callable[[int], None]) -> None:
@@ -201,14 +259,14 @@ class Returns:
     __slots__ = ("_noted", "_words")
 
     def __init__(self, fd: int, offset: int):
-        if os.fstat(fd).st_size < offset + _PAGE:
+        if os.fstat(fd).st_size < offset + _RING:
             raise ProtocolError(f"a segment of {offset} bytes has no return ring after it")
         try:
             page = mmap.mmap(
-                fd, _PAGE, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset
+                fd, _RING, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE, offset=offset
             )
         except OSError as error:
-            raise LimitError(f"cannot map {_PAGE} bytes of shared memory: {error}") from None
+            raise LimitError(f"cannot map {_RING} bytes of shared memory: {error}") from None
         # An item of a cast memoryview is stored as one word, as the daemon reads it.
         self._words = memoryview(page).cast("Q")
         self._noted = 0

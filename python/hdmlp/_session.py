@@ -66,6 +66,7 @@ class Session:
     def __init__(self, dataset: Dataset, options: Options):
         ordinal = _launcher.next_ordinal() if options.name is None else options.name
         self._given_name = self.name = str(ordinal)
+        self._loader = _launcher.next_loader() if options.loader is None else options.loader
         self.place = options.place
         self.spec = options.stream.request()
         self.subset = options.stream.subset
@@ -172,6 +173,7 @@ class Session:
             "verify": self.verify,
             "stream": self.spec,
             "transforms": self.transforms,
+            "share": {"loader": str(self._loader), "unable": ""},
             **settings(self._config, self._config_file),
         }
         cluster = _launcher.cluster(self.place, name)

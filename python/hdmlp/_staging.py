@@ -6,7 +6,7 @@ import struct
 from collections import deque
 
 from . import _protocol as protocol
-from ._segments import Block, Lease, Returns, Segment, drop, forget_in_child
+from ._segments import Block, Copy, Lease, Returns, Segment, drop, forget_in_child
 from .errors import ProtocolError
 
 #: Bytes per sample before columns of a BATCH payload, after its head; see docs/FORMATS.md. The
@@ -33,6 +33,9 @@ class Staging:
         self.gone: deque[int] = deque()
         self.returns: Returns | None = None
         self._read_only: dict[int, memoryview] = {}  # whole segments of storage classes, by number
+        # Blocks of private segments, by their slots: where they begin, and their sizes in bytes.
+        # Their pages are dropped before the slots are returned.
+        self._private: dict[bytes, tuple[Segment, int, int]] = {}
         self._n = 0
         self._longs = self._words = struct.Struct("")  # columns of a batch of n samples
         forget_in_child(self)
@@ -63,6 +66,9 @@ class Staging:
         freed, slots = self.freed, []
         while freed:
             slots.append(freed.popleft())
+            if slots[-1] in self._private:
+                segment, begin, size = self._private.pop(slots[-1])
+                segment.discard(begin, size)
         return b"".join(slots)
 
     def note(self) -> None:
@@ -145,7 +151,8 @@ class Staging:
     ) -> Block | list[memoryview]:
         """Returns a batch of samples of ``size`` bytes each, which lie one after the other.
 
-        It keeps the batch's slots. A batch without samples is an empty list.
+        It keeps the batch's slots. A batch without samples is an empty list. One that lies in
+        several pieces of a private segment is copied, and its slots are free.
         """
         if not n:
             self.free(slots)
@@ -155,6 +162,8 @@ class Staging:
         segments = payload[_HEAD + _SEGMENTS * n : _HEAD + _COLUMNS * n]
         lengths = payload[_HEAD + _LENGTHS * n : _HEAD + (_LENGTHS + 8) * n]
         segment = self.segments.get(int.from_bytes(segments[:4], "little"))
+        if segment is not None and segment.private:
+            return self._joined(payload, n, slots, size)
         if (
             segment is None
             or segments != segments[:4] * n
@@ -163,6 +172,35 @@ class Staging:
         ):
             raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
         return Block(slots, self.freed.append, segment, begin, n * size)
+
+    def _joined(self, payload: bytearray, n: int, slots: bytes, size: int) -> Block:
+        """Is :meth:`block` for a batch in a group's window, which may lie in several pieces."""
+        columns = memoryview(payload)
+        offsets = columns[_HEAD + _OFFSETS * n : _HEAD + _LENGTHS * n].cast("Q").tolist()
+        numbers = columns[_HEAD + _SEGMENTS * n : _HEAD + _COLUMNS * n].cast("I").tolist()
+        pieces: list[tuple[int, int, int]] = []  # segment, offset, bytes
+        for number, offset in zip(numbers, offsets):
+            if pieces and pieces[-1][0] == number and sum(pieces[-1][1:]) == offset:
+                pieces[-1] = (number, pieces[-1][1], pieces[-1][2] + size)
+            else:
+                pieces.append((number, offset, size))
+        try:
+            places = [(self.segments[number], begin, length) for number, begin, length in pieces]
+        except KeyError as error:
+            raise ProtocolError(f"a batch names segment {error}, which did not come") from None
+        if len(places) == 1:
+            block = Block(slots, self.freed.append, *places[0])
+            places[0][0].keep(*places[0][1:])
+            self._private[slots] = places[0]
+            return block
+        copy, at = Copy(n * size), 0
+        for segment, begin, length in places:
+            if begin + length > segment.size:
+                raise _beyond()
+            copy.map[at : at + length] = memoryview(segment.map)[begin : begin + length]
+            at += length
+        self.free(slots)
+        return Block(b"", self.freed.append, copy, 0, at)
 
 
 def _beyond() -> ProtocolError:

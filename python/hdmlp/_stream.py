@@ -231,8 +231,8 @@ class Stream:
         if self._on_segment is not None:
             self._on_segment(number, fd, size)
         else:
-            writable = bool(flags & protocol.WRITABLE)
-            self._staging.add(number, Segment(fd, size, writable))
+            writable, private = flags & protocol.WRITABLE, flags & protocol.PRIVATE
+            self._staging.add(number, Segment(fd, size, bool(writable), bool(private)))
 
     # Batches.
 

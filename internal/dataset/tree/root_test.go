@@ -97,3 +97,15 @@ func write(t *testing.T, path, content string) {
 		t.Fatal(err)
 	}
 }
+
+// TestGone checks which errors mean that a file system has gone, and not only a file.
+func TestGone(t *testing.T) {
+	for err, want := range map[error]bool{
+		unix.ENOTCONN: true, unix.ESTALE: true, unix.ENODEV: true, unix.ENOENT: false,
+		unix.EIO: false, &os.PathError{Op: "open", Path: "a", Err: unix.ESTALE}: true,
+	} {
+		if Gone(err) != want {
+			t.Errorf("%v: %v, want %v", err, !want, want)
+		}
+	}
+}

@@ -71,6 +71,9 @@ func TestDirectoryRemovedWhileInUse(t *testing.T) {
 		!strings.Contains(err.Error(), "end that job first") {
 		t.Errorf("while a store is open: %v", err)
 	}
+	if n, err := c.Available(other); err == nil {
+		t.Errorf("while a store is open: %d bytes are available in a directory that is gone", n)
+	}
 	var same storageclass.Store
 	if same, err = c.Open(ds, 1000); err != nil {
 		t.Errorf("the store that is open cannot be joined: %v", err)

@@ -61,7 +61,7 @@ func (s *store) drop(id int, only *segment) *segment {
 	s.where[id].Store(absent)
 	s.mu.order.Gone(s.holds)
 	g.held--
-	g.dead += s.sampleSize(id)
+	g.dead += s.dataset.Size(id)
 	return g
 }
 
@@ -165,7 +165,7 @@ func (s *store) empty(ctx context.Context, g *segment, w *waiting) {
 		switch {
 		case moved:
 			i++
-		case full && w.until(ctx, func() bool { return s.most() >= s.sampleSize(id) }):
+		case full && w.until(ctx, func() bool { return s.most() >= s.dataset.Size(id) }):
 		case ctx.Err() == nil:
 			s.mu.Lock()
 			for _, id := range samples[i:] {
@@ -188,7 +188,7 @@ func (s *store) empty(ctx context.Context, g *segment, w *waiting) {
 // room: full reports whether that is because of memory that is leaving, or else the memory of
 // samples may not grow.
 func (s *store) move(from *segment, id int) (moved, full bool) {
-	n := s.sampleSize(id)
+	n := s.dataset.Size(id)
 	s.mu.Lock()
 	at := place(s.where[id].Load())
 	if at <= 0 || at.segment() != from.number || from.state != live {

@@ -105,6 +105,7 @@ func (c *Class) Open(ds storageclass.Dataset, capacity int64) (storageclass.Stor
 	if s != nil {
 		capacity = max(capacity, s.shrink(capacity))
 	}
+	c.evictOlder(&ds)
 	if err := c.makeRoom(s, capacity); err != nil {
 		return nil, err
 	}
@@ -145,7 +146,8 @@ func (c *Class) Close() error {
 	defer c.mu.Unlock()
 	for _, s := range c.mu.stores {
 		if s.opens > 0 {
-			return fmt.Errorf("memory class: close: the store of dataset %x is open", s.fingerprint)
+			return fmt.Errorf("memory class: close: the store of dataset %x is open",
+				s.dataset.Fingerprint)
 		}
 	}
 	for _, s := range c.mu.stores {
@@ -195,6 +197,16 @@ func (c *Class) Yield() error {
 	}
 }
 
+// evictOlder evicts the idle stores of a dataset's earlier versions, which nothing will open again.
+// c.mu is held.
+func (c *Class) evictOlder(ds *storageclass.Dataset) {
+	for _, s := range c.mu.stores {
+		if s.opens == 0 && ds.Supersedes(&s.dataset) {
+			c.evict(s)
+		}
+	}
+}
+
 // oldest returns the idle store other than own that was opened longest ago, nil if there is none.
 // c.mu is held.
 func (c *Class) oldest(own *store) (oldest *store) {
@@ -223,7 +235,7 @@ func (c *Class) free() (int64, error) {
 
 // evict removes an idle store and frees its memory. c.mu is held.
 func (c *Class) evict(s *store) {
-	delete(c.mu.stores, s.fingerprint)
+	delete(c.mu.stores, s.dataset.Fingerprint)
 	s.release()
 }
 
@@ -242,7 +254,7 @@ func (c *Class) closeStore(s *store) error {
 	defer c.mu.Unlock()
 	if s.opens == 0 {
 		return fmt.Errorf("memory class: the store of dataset %x was closed more often than opened",
-			s.fingerprint)
+			s.dataset.Fingerprint)
 	}
 	s.opens--
 	return nil

@@ -61,3 +61,53 @@ func TestEmptyStoreAlwaysFits(t *testing.T) {
 	}
 	storageclasstest.Close(t, empty, c)
 }
+
+// TestEarlierVersionsAreEvicted: what is cached of a directory's earlier contents is no use to
+// anybody, whatever room there is.
+func TestEarlierVersionsAreEvicted(t *testing.T) {
+	here, there := [2]uint64{1, 7}, [2]uint64{1, 8}
+	of := func(directory [2]uint64, tag byte, change func(*storageclass.Dataset),
+	) storageclass.Dataset {
+		ds := storageclasstest.Uniform(tag, 4, 1000)
+		ds.Directory, ds.About.Kind = directory, "folder"
+		change(&ds)
+		return ds
+	}
+	as := func(*storageclass.Dataset) {}
+	for name, c := range map[string]struct {
+		first  storageclass.Dataset
+		opened bool // the first one still is
+		second storageclass.Dataset
+		left   int
+	}{
+		"the same":          {of(here, 1, as), false, of(here, 1, as), 1},
+		"another version":   {of(here, 1, as), false, of(here, 2, as), 0},
+		"it is in use":      {of(here, 1, as), true, of(here, 2, as), 1},
+		"another directory": {of(here, 1, as), false, of(there, 2, as), 1},
+		"no directory":      {of([2]uint64{}, 1, as), false, of([2]uint64{}, 2, as), 1},
+		"another source": {of(here, 1, as), false, of(here, 2, func(ds *storageclass.Dataset) {
+			ds.About.Kind = "lmdb"
+		}), 1},
+		"other extensions": {of(here, 1, as), false, of(here, 2, func(ds *storageclass.Dataset) {
+			ds.About.Extensions = []string{".jpg"}
+		}), 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			class := memory.New(memory.Options{})
+			first := storageclasstest.Open(t, class, c.first, 4000)
+			storageclasstest.Put(t, first, c.first, 1)
+			if !c.opened {
+				storageclasstest.Close(t, first)
+			}
+			second := storageclasstest.Open(t, class, c.second, 4000)
+			if c.opened {
+				storageclasstest.Close(t, first)
+			}
+			again := storageclasstest.Open(t, class, c.first, 4000)
+			if n := len(again.Held()); n != c.left {
+				t.Errorf("%d samples of the first one are left", n)
+			}
+			storageclasstest.Close(t, again, second, class)
+		})
+	}
+}

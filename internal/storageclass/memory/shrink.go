@@ -17,7 +17,7 @@ func (s *store) shrink(capacity int64) (used int64) {
 	held := s.Held()
 	keep, sum, left := make([]bool, len(s.where)), int64(0), 0
 	for _, id := range held {
-		if sum += s.sampleSize(int(id)); sum > capacity {
+		if sum += s.dataset.Size(int(id)); sum > capacity {
 			break
 		}
 		keep[id] = true
@@ -67,7 +67,7 @@ func (s *store) sift(g *segment, keep []bool) {
 		return
 	}
 	for i := range all {
-		all[i].data = make([]byte, s.sampleSize(all[i].id))
+		all[i].data = make([]byte, s.dataset.Size(all[i].id))
 		if s.Read(all[i].id, all[i].data) != nil {
 			all[i].data = nil
 		}

@@ -23,10 +23,9 @@ import (
 // segment when it could no longer be unmapped. Numbers of segments are never used twice, so the
 // place of a sample that was added again is another one.
 type store struct {
-	class       *Class
-	fingerprint [16]byte
-	sampleSize  func(id int) int64
-	where       []atomic.Int64 // place, or one of the values above
+	class   *Class
+	dataset storageclass.Dataset
+	where   []atomic.Int64 // place, or one of the values above
 	// Of held samples; stored before where.
 	digests   []atomic.Uint32
 	instances []atomic.Uint64 // place << 32 | instance
@@ -64,12 +63,11 @@ var _ storageclass.InPlace = (*store)(nil)
 // such memory is noticed.
 func newStore(c *Class, ds storageclass.Dataset, capacity int64) (*store, error) {
 	s := &store{
-		class:       c,
-		fingerprint: ds.Fingerprint,
-		sampleSize:  ds.Size,
-		where:       make([]atomic.Int64, ds.Samples),
-		digests:     make([]atomic.Uint32, ds.Samples),
-		instances:   make([]atomic.Uint64, ds.Samples),
+		class:     c,
+		dataset:   ds,
+		where:     make([]atomic.Int64, ds.Samples),
+		digests:   make([]atomic.Uint32, ds.Samples),
+		instances: make([]atomic.Uint64, ds.Samples),
 	}
 	s.segments.Store(&table{})
 	s.resize(capacity)
@@ -183,7 +181,7 @@ func (s *store) Fill(id int, read func(dst []byte) (storageclass.Origin, error))
 	if err != nil {
 		return err
 	}
-	n := s.sampleSize(id)
+	n := s.dataset.Size(id)
 	done := false
 	defer func() {
 		if !done { // read failed, or panicked
@@ -226,7 +224,7 @@ func (s *store) View(id int) (v storageclass.View, ok bool) {
 	if !ok {
 		return v, false
 	}
-	end := offset + s.sampleSize(id)
+	end := offset + s.dataset.Size(id)
 	return storageclass.View{
 		Hold: g, Data: g.mapped[offset:end:end],
 		At: storageclass.Position{Segment: g.number, Offset: offset},
@@ -259,7 +257,7 @@ func (s *store) Read(id int, dst []byte) error {
 		return storageclass.ErrNotHeld
 	}
 	defer g.Release()
-	if int64(len(dst)) != s.sampleSize(id) {
+	if int64(len(dst)) != s.dataset.Size(id) {
 		return fmt.Errorf("memory class: read: %w", s.check(id, len(dst)))
 	}
 	copy(dst, g.mapped[offset:])
@@ -284,7 +282,7 @@ func (s *store) check(id, length int) error {
 	if id < 0 || id >= len(s.where) {
 		return fmt.Errorf("sample %d is not in [0, %d)", id, len(s.where))
 	}
-	if size := s.sampleSize(id); length >= 0 && int64(length) != size {
+	if size := s.dataset.Size(id); length >= 0 && int64(length) != size {
 		return fmt.Errorf("sample %d has %d bytes, not %d", id, size, length)
 	}
 	return nil
@@ -295,7 +293,7 @@ func (s *store) check(id, length int) error {
 func (s *store) reserve(id int) (*segment, int64, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	n, room := s.sampleSize(id), s.room()
+	n, room := s.dataset.Size(id), s.room()
 	if g, offset, ok := s.allocate(n, room); ok {
 		return g, offset, nil
 	}

@@ -243,6 +243,7 @@ class Engines:
             stream,
             place,
             name=self._name(),
+            loader=self._name.loader,
             timeout=loader.timeout,
             verify=self.arguments.verify,
             config=self.arguments.keys,

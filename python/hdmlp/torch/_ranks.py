@@ -126,9 +126,13 @@ class JobName:
     Args:
         name: The user's.
         shared: Ranks share the loader's epochs.
+
+    Attributes:
+        loader: The loader's number in its process.
     """
 
     def __init__(self, name: str | None, shared: bool):
+        self.loader = _launcher.next_loader()
         self._name = name
         self._number = _launcher.next_ordinal() if shared and name is None else None
 

@@ -1,0 +1,83 @@
+package share
+
+import "time"
+
+// free is the part of a member's time in the group for which it may hold up others without being
+// detached.
+const free = 0.01
+
+// Block records that a member's process waits for its next batch, all before which were delivered.
+func (g *Group) Block(id int) {
+	if m := g.members[id]; m.state == Attached {
+		m.blocked = true
+	}
+}
+
+// Waiting reports whether a member waits for samples that are not made yet. behind is set if
+// another has not taken what is made: then it may be what the producer waits for.
+func (g *Group) Waiting() (waiting, behind bool) {
+	for _, m := range g.members {
+		if m.state == Attached {
+			waiting = waiting || m.blocked && !g.could(m)
+			behind = behind || g.could(m)
+		}
+	}
+	return waiting, behind
+}
+
+// Standing returns how far the first attached member is ahead of a member that is attached too, in
+// samples, and for how long others waited for it.
+func (g *Group) Standing(id int) (behind int64, cost time.Duration) {
+	m := g.members[id]
+	if m.state == Attached {
+		for _, other := range g.members {
+			if other.state == Attached {
+				behind = max(behind, other.next-m.next)
+			}
+		}
+	}
+	return behind, m.cost
+}
+
+// Gathers reports whether members wait for others to come.
+func (g *Group) Gathers() bool { return g.count(Gathering) > 0 }
+
+// Check starts the group if it is due, and charges the time since the last call to the members that
+// are furthest behind of those that could take what is made, if stuck says that the producer has no
+// memory for more pieces, and if others wait for these. It detaches the members that have cost more
+// than patience, and returns them.
+func (g *Group) Check(now time.Time, stuck bool, patience time.Duration) (detached []int) {
+	g.gather(now)
+	waiting, behind := g.Waiting()
+	if !stuck || !waiting || !behind {
+		g.heldUp = time.Time{}
+		return nil
+	}
+	cost := now.Sub(g.heldUp)
+	if g.heldUp.IsZero() {
+		cost = 0
+	}
+	g.heldUp = now
+	least := g.head
+	for _, m := range g.members {
+		if m.state == Attached && g.could(m) {
+			least = min(least, m.next)
+		}
+	}
+	for _, id := range g.Members() {
+		m := g.members[id]
+		if m.state != Attached || m.next != least || !g.could(m) {
+			continue
+		}
+		m.cost += cost
+		if cost > 0 && m.cost > patience+time.Duration(free*float64(now.Sub(m.since))) {
+			m.state = Private
+			detached = append(detached, id)
+		}
+	}
+	if detached != nil {
+		g.heldUp = time.Time{}
+		g.settle(0) // it must not attach again where it is
+	}
+	return detached
+}

@@ -1,0 +1,54 @@
+package stats
+
+import "fmt"
+
+// Group is a rank's place in a group of jobs that share prepared batches (package share).
+type Group struct {
+	Name    string `json:"name"`
+	Members int    `json:"members"` // with this one
+	// State is idle (it takes no batches), gathering (it waits until the announced members have
+	// come), attached (it is given the group's batches), or private (it prepares its own).
+	State string `json:"state"`
+	// Behind is how many samples the first member that is attached is ahead of this one, if this
+	// one is attached too.
+	Behind int64 `json:"behind_samples"`
+	// HeldUp is for how long others waited for this one, and Detached how often it was detached for
+	// that.
+	HeldUp   float64 `json:"held_up_seconds"`
+	Detached int     `json:"detached"`
+}
+
+// shared describes the group of the first rank that is in one.
+func shared(ranks []RankReport) (text string) {
+	for _, r := range ranks {
+		g := r.Group
+		if g == nil {
+			continue
+		}
+		others := plural(g.Members-1, "other job")
+		switch g.State {
+		case "attached":
+			text = fmt.Sprintf(" It shares prepared batches with %s (group %s)", others, g.Name)
+			if g.Behind > 0 {
+				text += fmt.Sprintf(", %s behind the first", plural(int(g.Behind), "sample"))
+			}
+		case "gathering":
+			text = fmt.Sprintf(" It waits for more jobs of group %s: %s came", g.Name, others)
+		case "private":
+			text = fmt.Sprintf(" It prepares its batches itself, as it is not where group %s is, "+
+				"with %s", g.Name, others)
+		default:
+			text = fmt.Sprintf(" It is in group %s with %s, and takes no batches", g.Name, others)
+		}
+		text += "."
+		if g.HeldUp >= 0.1 {
+			text += fmt.Sprintf(" The others waited %.1f s for it", g.HeldUp)
+			if g.Detached > 0 {
+				text += fmt.Sprintf(", and went on without it %s", plural(g.Detached, "time"))
+			}
+			text += "."
+		}
+		return text
+	}
+	return ""
+}

@@ -1,0 +1,287 @@
+"""Jobs that share what they prepare: each member is a process, and gets what it would get alone."""
+
+import multiprocessing
+import os
+import signal
+
+import pytest
+
+torch = pytest.importorskip("torch")
+torchvision = pytest.importorskip("torchvision")
+pytest.importorskip("PIL.Image")
+
+import hdmlp.torch as ht
+import sharing
+from hdmlp import _daemon, data, errors
+from hdmlp import transforms as T
+from reference import jpegs
+from sharing import digest
+
+V = torchvision.transforms
+pytestmark = pytest.mark.usefixtures("real")
+
+COUNTS = {"ant": 14, "bee": 13, "cat": 10}  # 37: no multiple of the batch
+EPOCHS, BATCH = 3, 8
+FORKS = multiprocessing.get_context("forkserver")
+FORKS.set_forkserver_preload(["torchvision.transforms", "hdmlp.torch"])
+STEPS = 5
+TRANSFORMS = [V.Resize(40), V.CenterCrop(32), V.ToTensor()]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return jpegs(tmp_path_factory.mktemp("jpegs") / "data", COUNTS)
+
+
+class Member:
+    """A process that runs ``sharing.member``."""
+
+    def __init__(self, folder, share="s", epochs=EPOCHS, batch=BATCH, loader=(), **options):
+        self.pipe, theirs = FORKS.Pipe()
+        options["loader"] = {**({"share": share} if share else {}), **dict(loader)}
+        self.process = FORKS.Process(
+            target=sharing.member,
+            args=(theirs, dict(os.environ), folder),
+            kwargs={"epochs": epochs, "batch": batch, **options},
+            daemon=True,
+        )
+        self.process.start()
+        theirs.close()
+        assert self.pipe.recv() is None
+        self.batches = []
+
+    def until(self, batches):
+        """Waits until it has got so many batches."""
+        while len(self.batches) < batches:
+            self.batches.append(self.pipe.recv())
+
+    def go_on(self):
+        """Ends its pause."""
+        self.pipe.send(None)
+
+    def all(self):
+        """Waits until it has got all its batches; returns them. The loader stays open."""
+        while not self.batches or self.batches[-1] != "end":
+            self.batches.append(self.pipe.recv())
+        return self.batches[:-1]
+
+    def end(self):
+        """Waits for its end; returns its batches."""
+        batches = self.all()
+        self.pipe.close()
+        self.process.join()
+        assert self.process.exitcode == 0
+        return batches
+
+    def send(self, number):
+        """Sends it a signal."""
+        os.kill(self.process.pid, number)
+
+
+@pytest.fixture
+def member(folder):
+    """Starts members, and kills those that are left at the end."""
+    members = []
+
+    def start(**options):
+        members.append(Member(folder, **options))
+        return members[-1]
+
+    yield start
+    for m in members:
+        m.process.kill()
+        m.process.join()
+
+
+def transformed():
+    """Returns how many samples were transformed, by job: the group's, and the others together."""
+    client = _daemon.connect()
+    frame = _daemon.protocol.encode_json(
+        _daemon.protocol.CALL, {"id": 1, "method": "stats", "params": {}}
+    )
+    answer = _daemon.request(client, frame, (_daemon.protocol.REPLY,))
+    client.close()
+    group = rest = 0
+    for job in answer["result"]["jobs"]:
+        n = (job.get("preprocessing") or {}).get("samples", 0)
+        if job["job"].startswith("share "):
+            group += n
+        else:
+            rest += n
+    return group, rest
+
+
+def torchs(folder):
+    """Returns the batches of torch's loader and torchvision, as members print them."""
+    dataset = torchvision.datasets.ImageFolder(folder, V.Compose(TRANSFORMS))
+    out = []
+    for epoch in range(EPOCHS):
+        sampler = torch.utils.data.DistributedSampler(dataset, 1, 0, seed=3)
+        sampler.set_epoch(epoch)
+        loader = torch.utils.data.DataLoader(dataset, BATCH, sampler=sampler)
+        out += [[epoch, step, *digest(*batch)] for step, batch in enumerate(loader)]
+    return out
+
+
+def test_members_get_torchs_batches_prepared_once(member, folder):
+    announced = {"share_members": 3}
+    members = [
+        member(loader=announced),
+        member(loader=announced, write=True),
+        member(loader=announced, keep=2),
+    ]
+    want = torchs(folder)
+    for m in members:
+        assert m.all() == want
+    assert transformed() == (EPOCHS * sum(COUNTS.values()), 0)
+
+
+def test_batches_of_different_sizes_are_prepared_once(member, folder):
+    sizes = [8, 3, 16, 40]
+    members = [
+        member(batch=n, write=n == 3, random=True, loader={"share_members": len(sizes)})
+        for n in sizes
+    ]
+    got = [m.all() for m in members]
+    group, rest = transformed()
+    assert group <= (EPOCHS + 1) * sum(COUNTS.values())
+    assert rest == 0
+    for m in members:
+        m.end()
+    for n, batches in zip(sizes, got):
+        assert member(share=None, batch=n, random=True).end() == batches
+
+
+def test_random_transforms_are_those_of_a_private_run(member):
+    want = member(share=None, random=True).end()
+    members = [member(random=True, write=i == 0, loader={"share_members": 2}) for i in range(2)]
+    for m in members:
+        assert m.all() == want
+
+
+def test_kept_batches_stay(member):
+    """A member that keeps all of its batches, and one that writes to all."""
+    want = member(share=None, random=True).end()
+    members = [
+        member(random=True, keep=EPOCHS * STEPS, loader={"share_members": 2}),
+        member(random=True, keep=EPOCHS * STEPS, write=True, loader={"share_members": 2}),
+    ]
+    for m in members:
+        assert m.all() == want
+
+
+@pytest.mark.parametrize("killed", [1, 2])
+def test_members_that_are_killed_cost_others_nothing(member, killed):
+    want = member(share=None, random=True).end()
+    announced = {"share_members": 3}
+    members = [
+        member(random=True, loader=announced, pause=[0, 2] if i < killed else [0, 3])
+        for i in range(3)
+    ]
+    for m in members[:killed]:
+        m.until(3)
+        m.process.kill()
+        m.process.join()
+    for m in members[killed:]:
+        m.until(4)
+        m.go_on()
+        assert m.all() == want
+
+
+def test_a_stopped_member_is_detached_and_continues(member):
+    """With a small window, in which the others cannot finish while it holds them up."""
+    want = member(share=None, epochs=20).end()
+    options = {"share_members": 2, "staging_buffer": "256KiB"}
+    stopped = member(epochs=20, loader=options, pause=[0, 2])
+    other = member(epochs=20, loader=options)
+    stopped.until(3)
+    stopped.send(signal.SIGSTOP)
+    assert other.end() == want
+    stopped.send(signal.SIGCONT)
+    stopped.go_on()
+    assert stopped.end() == want
+
+
+def test_a_late_member_gets_its_own_first_epoch(member):
+    want = member(share=None, random=True).end()
+    first = member(random=True, pause=[1, 2])
+    first.until(STEPS + 3)
+    late = member(random=True)
+    assert late.end() == want
+    first.go_on()
+    assert first.end() == want
+
+
+def test_members_may_take_different_numbers_of_epochs(member):
+    want = member(share=None, epochs=4).end()
+    short, long = (member(epochs=n, loader={"share_members": 2}) for n in (2, 4))
+    assert short.end() == want[: 2 * STEPS]
+    assert long.end() == want
+
+
+def test_the_variable_makes_members_of_loaders_that_can_be(member, monkeypatch, folder, caplog):
+    want = member(share=None).end()
+    monkeypatch.setenv("HDMLP_SHARE", "v")
+    monkeypatch.setenv("HDMLP_SHARE_MEMBERS", "2")
+    members = [member(share=None) for _ in range(2)]
+    for m in members:
+        assert m.all() == want
+    assert transformed() == (EPOCHS * sum(COUNTS.values()), 0)
+    with data.DataLoader(data.Folder(folder), batch_size=8, epochs=1) as loader:
+        assert len(list(loader)) == STEPS
+    assert "nothing to share" in caplog.text
+
+
+def options(**changes):
+    """Returns the arguments of a loader in the group of the tests below."""
+    return {"shuffle": True, "seed": 3, "epochs": 2, "share": "s", **changes}
+
+
+@pytest.mark.parametrize(
+    "key, changes",
+    [
+        ("seed", {"seed": 4}),
+        ("drop_last", {"drop_last": True}),
+    ],
+)
+def test_a_member_that_differs_is_refused(folder, key, changes):
+    dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
+    with ht.DataLoader(dataset, batch_size=8, **options()) as first:
+        with pytest.raises(errors.MismatchError, match=f'share = "s".*: {key} is') as refused:
+            ht.DataLoader(dataset, **{"batch_size": 8, **options(**changes)})
+        assert refused.value.details["key"] == key
+        assert len(list(first)) == STEPS
+
+
+def test_other_transforms_are_refused(folder):
+    dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
+    with ht.DataLoader(dataset, batch_size=8, **options()):
+        other = ht.ImageFolder(folder, V.Compose([V.CenterCrop(20), V.ToTensor()]))
+        with pytest.raises(errors.MismatchError, match="transforms is"):
+            ht.DataLoader(other, batch_size=8, **options())
+
+
+@pytest.mark.parametrize(
+    "transforms, changes, says",
+    [
+        ([], {}, "nothing to share"),
+        (TRANSFORMS, {"on_error": "skip"}, "on_error"),
+        (TRANSFORMS, {"policy": "naive"}, "naive"),
+        (TRANSFORMS, {"share": "x" * 129}, "at most 128 bytes"),
+        (TRANSFORMS, {"share_members": -1}, "share_members"),
+    ],
+    ids=["raw", "on_error", "naive", "name", "members"],
+)
+def test_what_cannot_be_shared_raises(folder, transforms, changes, says):
+    dataset = ht.ImageFolder(folder, V.Compose(transforms) if transforms else None)
+    with pytest.raises(errors.ConfigError, match=says):
+        ht.DataLoader(dataset, batch_size=8, **options(**changes))
+
+
+def test_an_unseeded_member_takes_the_groups_seed(folder):
+    dataset = data.Folder(folder)
+    made = [T.CenterCrop(16), T.ToTensor()]
+    loaders = [data.DataLoader(dataset, 8, epochs=1, transforms=made, share="s") for _ in range(2)]
+    assert loaders[0].seed == loaders[1].seed
+    for loader in loaders:
+        loader.close()

@@ -1,0 +1,134 @@
+"""The window of a group, as one of its processes maps it: its writes are its own."""
+
+import mmap
+import os
+import random
+import struct
+
+import pytest
+from hdmlp import _protocol as protocol
+from hdmlp._segments import Segment
+from hdmlp._staging import Staging
+
+PAGE = mmap.PAGESIZE
+WINDOW, EXTRA = 1 << 30, (1 << 30) + 1
+SIZE = 1000  # bytes of a sample
+
+
+class Window:
+    """A group's window of two segments, and a process that maps them."""
+
+    def __init__(self, pages):
+        self.files = {number: os.memfd_create("window") for number in (WINDOW, EXTRA)}
+        self.staging = Staging()
+        self.slot = 0
+        for number, file in self.files.items():
+            os.ftruncate(file, pages * PAGE)
+            self.fill(number, 0, pages * PAGE, 1)
+            self.staging.add(number, Segment(file, pages * PAGE, True, True))
+
+    def fill(self, number, begin, size, value):
+        """Writes as the daemon does."""
+        os.pwrite(self.files[number], bytes([value]) * size, begin)
+
+    def block(self, places, slots=1):
+        """Returns a batch of samples in these places: segment and offset of each."""
+        n = len(places)
+        numbers, offsets = zip(*places)
+        payload = bytes(protocol.BATCH_HEAD.size + 8 * n)
+        payload += struct.pack(f"<{n}Q", *offsets) + struct.pack(f"<{n}Q", *[SIZE] * n)
+        payload += bytes(4 * n) + struct.pack(f"<{n}I", *numbers)
+        self.slot += slots
+        names = struct.pack(f"<{slots}I", *range(self.slot, self.slot + slots))
+        return self.staging.block(bytearray(payload), n, names, SIZE)
+
+
+@pytest.fixture
+def window():
+    made = Window(8)
+    yield made
+    for file in made.files.values():
+        os.close(file)
+
+
+def written(block, value):
+    """Writes to a batch; requires that it had one value."""
+    view = block.view()
+    assert set(view) == {1}
+    view[:] = bytes([value]) * len(view)
+
+
+def test_writes_are_dropped_before_slots_are_returned(window):
+    block = window.block([(WINDOW, 0), (WINDOW, SIZE)])
+    written(block, 7)
+    assert set(os.pread(window.files[WINDOW], 8 * PAGE, 0)) == {1}
+    del block
+    assert window.staging.drain()
+    window.fill(WINDOW, 0, 2 * SIZE, 9)
+    assert set(window.block([(WINDOW, 0), (WINDOW, SIZE)]).view()) == {9}
+
+
+def test_a_page_of_two_batches_is_kept_for_the_later_one(window):
+    first, second = (window.block([(WINDOW, n * SIZE)]) for n in (3, 4))  # these meet at 4000
+    written(first, 7)
+    written(second, 8)
+    del first
+    window.staging.drain()
+    assert set(second.view()) == {8}
+    del second
+    window.staging.drain()
+    window.fill(WINDOW, 0, 8 * PAGE, 9)
+    assert set(window.block([(WINDOW, 3 * SIZE), (WINDOW, 4 * SIZE)]).view()) == {9}
+
+
+@pytest.mark.parametrize("second", [(WINDOW, 2 * PAGE), (EXTRA, SIZE)])
+def test_a_batch_in_several_pieces_is_copied(window, second):
+    window.fill(*second, SIZE, 5)
+    block = window.block([(WINDOW, 0), second], slots=2)
+    assert bytes(block.view()) == b"\1" * SIZE + b"\5" * SIZE
+    assert len(window.staging.drain()) == 8  # both slots are free already
+    block.view()[:] = bytes(2 * SIZE)
+    assert set(window.block([(WINDOW, 0)]).view()) == {1}
+
+
+@pytest.mark.parametrize(
+    "place, says", [((EXTRA + 1, 0), "did not come"), ((WINDOW, 8 * PAGE), "beyond")]
+)
+def test_a_batch_beyond_the_window_is_refused(window, place, says):
+    with pytest.raises(protocol.ProtocolError):
+        window.block([place])
+    with pytest.raises(protocol.ProtocolError, match=says):
+        window.block([(WINDOW, 0), place], slots=2)
+
+
+def test_random_batches_have_their_own_writes(window):
+    """Batches of pieces come, are written to and go in any order.
+
+    The daemon makes a new piece where one was when all its batches have come and gone.
+    """
+    chance = random.Random(17)
+    samples, pages = 8, 2  # of a piece
+    pieces = [([*range(samples)], {}) for _ in range(4)]  # what is to come, and what is there
+    for n in range(2000):
+        which = chance.randrange(4)
+        begin = which * pages * PAGE
+        left, there = pieces[which]
+        if there and chance.random() < 0.5:
+            sample = chance.choice([*there])
+            block, value = there.pop(sample)
+            assert set(block.view()) == {value}
+            del block
+            window.staging.drain()
+        elif left:
+            sample = left.pop(0)
+            block = window.block([(WINDOW, begin + sample * SIZE)])
+            value = os.pread(window.files[WINDOW], 1, begin)[0]
+            assert set(block.view()) == {value}
+            if chance.random() < 0.7:
+                value = n % 100
+                block.view()[:] = bytes([value]) * SIZE
+            there[sample] = (block, value)
+            del block
+        elif not there:
+            left[:] = range(samples)
+            window.fill(WINDOW, begin, samples * SIZE, 100 + n % 100)
