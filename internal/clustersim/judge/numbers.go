@@ -112,13 +112,13 @@ func (c *court) refused(number int, events []Event) {
 
 // count judges how often samples were read from the source: once, if the nodes' caches hold the
 // dataset, the policy is to read once, samples are not so small that latencies decide, and nothing
-// has gone wrong. A thousandth of the bytes may be read to explore the source.
+// has gone wrong. Nodes that plan late read what they need until then. A thousandth of the bytes may be read to explore the source.
 func (c *court) count(reads []int, history []Event) {
 	s := c.script
 	l := s.Launches[0]
 	room := s.Bytes()/l.Nodes + 4*s.Largest
 	memory, disk := s.Caches(1)
-	if s.Policy != "" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
+	if s.Policy != "" || s.Plans != "" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
 		len(s.Launches) > 1 || !s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" ||
 		memory < room && disk < room {
 		return

@@ -3,6 +3,7 @@
 package plans
 
 import (
+	"slices"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
@@ -33,7 +34,8 @@ type poor struct {
 
 // Plan implements placement.Policy.
 func (p poor) Plan(in placement.Input) (*placement.Plan, error) {
-	if in.Env != nil || len(in.Nodes[0].Capacity) == 0 {
+	bare := func(n placement.Node) bool { return len(n.Capacity) == 0 }
+	if in.Env != nil || slices.ContainsFunc(in.Nodes, bare) {
 		return p.Cooperative.Plan(in)
 	}
 	if p.how == script.Sparing {
