@@ -112,7 +112,8 @@ func (c *court) refused(number int, events []Event) {
 
 // count judges how often samples were read from the source: once, if the nodes' caches hold the
 // dataset, the policy is to read once, samples are not so small that latencies decide, and nothing
-// has gone wrong. Nodes that plan late read what they need until then. A thousandth of the bytes may be read to explore the source.
+// has gone wrong. Nodes that plan late read what they need until then. A thousandth of the bytes
+// may be read to explore the source.
 func (c *court) count(reads []int, history []Event) {
 	s := c.script
 	l := s.Launches[0]
