@@ -154,7 +154,9 @@ class Judge:
         if not e.ours:
             return "an error that is not one of the package's"
         if e.error == "DaemonDiedError":
-            deaths = ("kill daemon", "terminate daemon")
+            deaths = ["kill daemon", "terminate daemon"]
+            if "did not answer within" in e.text:
+                deaths.append("stop daemon")
             mine = any(o.fault.kind in deaths and o.fault.node == e.node for o in near)
             return "" if mine else "a daemon died by itself"
         if self._names_bad_sample(e, near):

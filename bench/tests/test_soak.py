@@ -180,6 +180,11 @@ def test_a_daemons_death_explains_the_errors_of_its_node_alone(judge):
     fails(launch, 1, 2, error="DaemonDiedError")
     assert judge.judge(launch, [occurred("kill daemon", 1, 1.0, 1.0)], False) == []
     assert judge.judge(launch, [occurred("kill daemon", 0, 1.0, 1.0)], False)
+    stopped = [occurred("stop daemon", 1, 1.0, 12.0)]
+    assert judge.judge(launch, stopped, False)
+    launch = history(judge)
+    fails(launch, 1, 2, error="DaemonDiedError", text="the daemon did not answer within 10 s")
+    assert judge.judge(launch, stopped, False) == []
 
 
 def test_an_error_ends_all_ranks_at_one_step(judge):
