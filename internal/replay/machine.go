@@ -62,7 +62,10 @@ func (r *Run) stepIn(number int) float64 {
 	if r.Free && !math.IsInf(least, 1) {
 		return least
 	}
-	return max((seconds-stall)/float64(max(r.stream.Steps()-1, 1)), r.step)
+	if steps := r.stream.Steps() - 1; steps > 0 { // the last one is after the epoch's seconds
+		return max((seconds-stall)/float64(steps), r.step)
+	}
+	return r.step
 }
 
 // stepOfNodes is the time of a step by what the nodes' reports have in all versions: that of the
