@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/suggest"
@@ -68,6 +69,9 @@ type Config struct {
 	// given in the file.
 	Origins map[string]Origin
 }
+
+// Prefetches reports whether batches are prepared before they are asked for.
+func (c *Config) Prefetches() bool { return c.Policy != policies.Naive{}.Name() }
 
 // StorageClass is one class that a job has on the node.
 type StorageClass struct {

@@ -95,8 +95,9 @@ func unshareable(o opening) string {
 			"as they are read are shared by all jobs of a node; leave share out"
 	case cfg.OnError != "raise":
 		return "on_error = " + cfg.OnError + " is not possible in a group yet: use on_error = raise"
-	case cfg.Policy == "naive":
-		return "policy = naive prepares no batch before it is asked for; use another policy"
+	case !cfg.Prefetches():
+		return "policy = " + cfg.Policy + " prepares no batch before it is asked for; use another " +
+			"policy"
 	}
 	if program, err := request.Compile(m.Transforms); err == nil && program.Ragged() {
 		return "the transforms that the daemon applies give images of different sizes, which cannot " +
