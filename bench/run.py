@@ -22,7 +22,7 @@ import grid
 import pipelines
 import regressions
 import rounds
-import sharing
+import share_jobs
 import streams
 from throttled import Unavailable
 
@@ -49,7 +49,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
     known = (
         usual
         + grid.all_cells(quick)
-        + sharing.all_sharing(quick)
+        + share_jobs.all_sharing(quick)
         + streams.all_streams(quick)
         + regressions.all_regressions(quick)
     )

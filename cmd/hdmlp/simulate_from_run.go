@@ -201,7 +201,7 @@ func compareRun(path string, run *replay.Run, result *rerun.Result) *comparison 
 	}
 	add("all epochs", "s", all[0], all[1])
 	add("read from the source", "MB", result.Source, run.SourceMB)
-	for _, tier := range run.Tiers() {
+	for _, tier := range run.Tiers(result.Delivered) {
 		add("delivered from "+tierName(tier), "MB", result.Delivered[tier], run.Delivered[tier])
 	}
 	return c

@@ -271,8 +271,9 @@ func (r *Run) Fits(samples int, bytes int64) bool {
 }
 
 // Tiers returns the names of the tiers that the ranks read from: the source, other nodes, and the
-// storage classes, fastest first; and from memory in which samples waited to be written to one.
-func (r *Run) Tiers() []string {
+// storage classes, fastest first; and from memory in which samples waited to be written to one, if
+// the run or its prediction, in MB by tier, has such.
+func (r *Run) Tiers(predicted map[string]float64) []string {
 	names := []string{"source"}
 	if len(r.report.Nodes) > 1 {
 		names = append(names, "peer")
@@ -280,7 +281,7 @@ func (r *Run) Tiers() []string {
 	for _, c := range r.report.Nodes[0].Classes {
 		names = append(names, c.Name)
 	}
-	if r.Delivered[stats.Writeback] > 0 {
+	if max(r.Delivered[stats.Writeback], predicted[stats.Writeback]) > 0 {
 		names = append(names, stats.Writeback)
 	}
 	return names

@@ -181,7 +181,7 @@ func TestRunOnNodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := run.Tiers(); !slices.Equal(got, []string{"source", "peer", "memory"}) {
+	if got := run.Tiers(nil); !slices.Equal(got, []string{"source", "peer", "memory"}) {
 		t.Errorf("tiers %v", got)
 	}
 	job, err := run.job(t.Context(), nil, AsItRan)

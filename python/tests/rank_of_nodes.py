@@ -48,7 +48,8 @@ class Options:
         gates: a directory; after epoch N the rank reports, and waits for the file N there.
         lockstep: a directory and the number of ranks; each step waits for all ranks, as in an
             allreduce.
-        hold: a step and a file; after that step (with lockstep) the rank waits for the file.
+        hold: a step and a file; after that step (with lockstep), and before it releases the others
+            when it has failed, the rank waits for the file.
         again: a file; after a SampleError the rank reports, waits for it, and starts over.
 
     Afterwards:
@@ -141,6 +142,8 @@ def train(loader: data.DataLoader, options: Options, rank: int, epochs: list[str
             if options.again is None or lockstep is None:
                 raise
             say(caught=rank, error=str(error), details=error.details, steps=lockstep.steps)
+            if options.hold[1] is not None:
+                until_exists(options.hold[1])
             lockstep.leave()
             until_exists(options.again)
             options.again = None

@@ -144,10 +144,16 @@ def test_a_node_that_was_cut_off_ends_before_the_same_step(binary, folder, shaky
 def test_an_unreadable_sample_is_named_on_all_ranks(binary, shaky, tmp_path, nodes, ranks):
     """Though the others have begun the step in which it is missing. Then they start over."""
     shaky.set(fail="0100.jpg")
-    options = in_lockstep(
-        tmp_path, nodes * ranks, epochs=1
-    )  # or another rank may need it too, in the next epoch
+    # One epoch: another rank may need it too in the next one.
+    options = in_lockstep(tmp_path, nodes * ranks, epochs=1, hold=[0, str(tmp_path / "free")])
     run = Nodes(binary, shaky.path, nodes, options, ranks, tmp_path)
+    run.wait_ready(nodes * ranks)
+    for rank in range(nodes * ranks):
+        run.wait(
+            lambda rank=rank: "stopped: sample" in run.log(rank),
+            f"the node of rank {rank} knows that a rank has stopped",
+        )
+    open(options["hold"][1], "w").close()
     assert len(stopped(run, nodes * ranks, "a/0100.jpg")) == nodes * ranks - 1
     shaky.set(fail="")
     again(run, options, shaky.path, nodes * ranks, tmp_path)
