@@ -170,6 +170,30 @@ def test_kept_batches_stay(member):
         assert m.all() == want
 
 
+@pytest.mark.parametrize("end", ["close", "del"])
+def test_kept_batches_stay_when_the_loader_has_gone(folder, end):
+    """Though nobody returns their slots, and the group goes on."""
+
+    def loader():
+        dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
+        small = {"staging_buffer": "256KiB"}  # batches soon lie where others did
+        return ht.DataLoader(dataset, BATCH, shuffle=True, seed=3, epochs=20, share="s", **small)
+
+    leaves, stays = loader(), loader()
+    batches = iter(leaves)
+    kept = [next(batches), next(batches)]
+    before = [digest(*batch) for batch in kept]
+    del batches
+    if end == "close":
+        leaves.close()
+    del leaves
+    with stays:
+        for _ in range(3):
+            for images, _ in stays:
+                images.zero_()
+            assert [digest(*batch) for batch in kept] == before
+
+
 @pytest.mark.parametrize("killed", [1, 2])
 def test_members_that_are_killed_cost_others_nothing(member, killed):
     want = member(share=None, random=True).end()
