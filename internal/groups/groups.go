@@ -178,9 +178,13 @@ func (p *place) open(ctx context.Context,
 	shape, err := shapeOf(rank)
 	if err == nil {
 		cfg := p.said.Config
+		wanted := cfg.ShareMembers
+		if p.said.Open.Share.Again {
+			wanted = 0 // the others may have ended
+		}
 		p.feeding.feed, err = feed.New(feed.Options{
 			Options: share.Options{
-				Members: cfg.ShareMembers, Deadline: cfg.StartTimeout, Keep: keep,
+				Members: wanted, Deadline: cfg.StartTimeout, Keep: keep,
 			},
 			Name: p.group.name, Producer: rank, Shape: shape, Log: p.group.log,
 		})

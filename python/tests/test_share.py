@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -192,6 +193,29 @@ def test_kept_batches_stay_when_the_loader_has_gone(folder, end):
             for images, _ in stays:
                 images.zero_()
             assert [digest(*batch) for batch in kept] == before
+
+
+def test_a_member_that_goes_on_after_the_daemon_died_waits_for_nobody(folder):
+    """The other members may have ended: share_members is for the first batch."""
+
+    def loader():
+        dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
+        group = {"share": "s", "share_members": 2}
+        return ht.DataLoader(dataset, BATCH, shuffle=True, seed=3, epochs=EPOCHS, **group)
+
+    with loader() as stays:
+        with loader() as ends, ThreadPoolExecutor() as pool:
+            batches, others = iter(stays), iter(ends)
+            first = pool.submit(next, others)
+            got = [digest(*next(batches))]
+            assert digest(*first.result()) == got[0]
+            del first, others
+        os.kill(_daemon.connect().pid, signal.SIGKILL)
+        with pytest.raises(errors.DaemonDiedError):
+            while True:
+                got.append(digest(*next(batches)))
+        got += [digest(*batch) for batch in batches]
+    assert got == [tuple(batch[2:]) for batch in torchs(folder)][:STEPS]
 
 
 @pytest.mark.parametrize("killed", [1, 2])
