@@ -1,6 +1,9 @@
 package stats
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Group is a rank's place in a group of jobs that share prepared batches (package share).
 type Group struct {
@@ -16,6 +19,11 @@ type Group struct {
 	// that.
 	HeldUp   float64 `json:"held_up_seconds"`
 	Detached int     `json:"detached"`
+}
+
+// InGroup reports whether the job is a member of a group.
+func (r *Report) InGroup() bool {
+	return slices.ContainsFunc(r.Ranks, func(rank RankReport) bool { return rank.Group != nil })
 }
 
 // shared describes the group of the first rank that is in one.

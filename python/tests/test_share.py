@@ -193,6 +193,9 @@ def test_kept_batches_stay_when_the_loader_has_gone(folder, end):
             for images, _ in stays:
                 images.zero_()
             assert [digest(*batch) for batch in kept] == before
+        report = stays.report()
+        assert report["ranks"][0]["group"]["members"] == 1
+        assert not report.get("limit") and not report.get("remedies")  # the group's job has these
 
 
 def test_a_member_that_goes_on_after_the_daemon_died_waits_for_nobody(folder):
