@@ -195,16 +195,18 @@ def test_kept_batches_stay_when_the_loader_has_gone(folder, end):
             assert [digest(*batch) for batch in kept] == before
         report = stays.report()
         assert report["ranks"][0]["group"]["members"] == 1
-        assert not report.get("limit") and not report.get("remedies")  # the group's job has these
+        assert {"limit", "remedies"}.isdisjoint(report)  # the group's job has these
 
 
 def test_a_member_that_goes_on_after_the_daemon_died_waits_for_nobody(folder):
     """The other members may have ended: share_members is for the first batch."""
 
+    epochs, died = 20, 0
+
     def loader():
         dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
-        group = {"share": "s", "share_members": 2}
-        return ht.DataLoader(dataset, BATCH, shuffle=True, seed=3, epochs=EPOCHS, **group)
+        group = {"share": "s", "share_members": 2, "staging_buffer": "256KiB"}
+        return ht.DataLoader(dataset, BATCH, shuffle=True, seed=3, epochs=epochs, **group)
 
     with loader() as stays:
         with loader() as ends, ThreadPoolExecutor() as pool:
@@ -214,11 +216,15 @@ def test_a_member_that_goes_on_after_the_daemon_died_waits_for_nobody(folder):
             assert digest(*first.result()) == got[0]
             del first, others
         os.kill(_daemon.connect().pid, signal.SIGKILL)
-        with pytest.raises(errors.DaemonDiedError):
-            while True:
+        while len(got) < epochs * STEPS:
+            try:
                 got.append(digest(*next(batches)))
-        got += [digest(*batch) for batch in batches]
-    assert got == [tuple(batch[2:]) for batch in torchs(folder)][:STEPS]
+            except errors.DaemonDiedError:
+                died += 1
+            except StopIteration:
+                batches = iter(stays)
+    assert died == 1
+    assert got[: EPOCHS * STEPS] == [tuple(batch[2:]) for batch in torchs(folder)]
 
 
 @pytest.mark.parametrize("killed", [1, 2])
