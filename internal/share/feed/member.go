@@ -187,8 +187,7 @@ func (m *Member) take(ctx context.Context, n int) (*stage.Batch, error) {
 			f.moved.Broadcast()
 		}
 		if m.blocked { // maybe since before it was attached
-			f.group.Block(m.id)
-			f.look()
+			f.block(m)
 		}
 		f.moved.Wait()
 		return nil, nil
@@ -265,8 +264,7 @@ func (m *Member) Wait() (attached bool) {
 	if f.group.State(m.id) == share.Private {
 		return false
 	}
-	f.group.Block(m.id)
-	f.look()
+	f.block(m)
 	return true
 }
 
