@@ -164,7 +164,8 @@ type process struct {
 	resume  chan struct{}
 	cancel  context.CancelFunc
 	ended   chan error
-	keeps   int // how many batches it keeps
+	keeps   int                      // how many batches it keeps
+	refuses func(*stage.Batch) error // why a batch is not delivered; nil: all are
 }
 
 func (p *process) Stage(ctx context.Context, epoch, step int, _ bool,
@@ -186,6 +187,11 @@ func (p *process) Stage(ctx context.Context, epoch, step int, _ bool,
 }
 
 func (p *process) Deliver(b *stage.Batch) error {
+	if p.refuses != nil {
+		if err := p.refuses(b); err != nil {
+			return err
+		}
+	}
 	p.ready <- b
 	return nil
 }
