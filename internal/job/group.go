@@ -33,7 +33,11 @@ type Member interface {
 
 // SetGroup makes the rank a member of a group, and leave it when it is closed. It must be called
 // before Run.
-func (r *Rank) SetGroup(m Member) { r.group = m }
+func (r *Rank) SetGroup(m Member) {
+	r.job.mu.Lock() // reports may be made already
+	defer r.job.mu.Unlock()
+	r.group = m
+}
 
 // stream stages batches from (epoch, step) on, as stage.Stager.Run, or has the group deliver them.
 func (r *Rank) stream(ctx context.Context, epoch, step int, emit func(*stage.Batch) error) error {

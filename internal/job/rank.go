@@ -40,7 +40,7 @@ type Rank struct {
 	unwatch func()
 	// drop tells the process of a segment that no later batch names; see OnDrop. It may be nil.
 	drop  atomic.Pointer[func(number uint32, gone func())]
-	group Member // nil: the job is in no group
+	group Member // set before the first Run, under job.mu; nil: the job is in no group
 	// reported is set when the process has reported a sample, and will ask again for the batch with
 	// it.
 	reported atomic.Bool

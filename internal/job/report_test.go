@@ -2,6 +2,7 @@ package job
 
 import (
 	"bytes"
+	"context"
 	"iter"
 	"maps"
 	"slices"
@@ -44,6 +45,30 @@ func (d *lacking) Reports() []stats.Class {
 		Returned: &stats.Returned{Paused: lacks > 0},
 	}}
 }
+
+// TestReportsAreMadeWhileARankEntersItsGroup is for the race detector.
+func TestReportsAreMadeWhileARankEntersItsGroup(t *testing.T) {
+	w := start(t, nil)
+	r := w.join(t, 0)
+	defer r.Close()
+	reported := make(chan *stats.Report)
+	go func() { reported <- r.Report() }()
+	r.SetGroup(named("search"))
+	<-reported
+	if group := r.Report().Ranks[0].Group; group == nil || group.Name != "search" {
+		t.Errorf("the rank's group is %+v", group)
+	}
+}
+
+// named is a Member that only reports its group's name.
+type named string
+
+func (n named) Report() stats.Group                          { return stats.Group{Name: string(n)} }
+func (named) Run(context.Context, int, int, stage.Own) error { return nil }
+func (named) Wait() bool                                     { return true }
+func (named) Yielded(int, int, stage.Stall)                  {}
+func (named) Return(uint32) (uint32, error)                  { return 0, nil }
+func (named) Close()                                         {}
 
 // TestReportWaitsForRanksInTheSameEpoch: at the end of an epoch a report over all nodes waits for
 // the ranks that have not finished it, and for no others.

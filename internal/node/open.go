@@ -118,7 +118,13 @@ func (n *Node) open(ctx context.Context, o opening) (*Rank, error) {
 	}
 	if !made && errors.Is(e.err, context.Canceled) && ctx.Err() == nil {
 		e.release()
-		return n.open(ctx, o) // the rank that made it went away
+		// The rank that made it went away, and with it what the configuration was resolved beside.
+		again, err := n.read(m, view, o.progress)
+		if err != nil {
+			return nil, err
+		}
+		again.produces = o.produces
+		return n.open(ctx, again)
 	}
 	r, err := e.join(ctx, &m, cfg, said, view, made)
 	if err != nil {

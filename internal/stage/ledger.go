@@ -149,7 +149,9 @@ func (l *Ledger) sourceReads(epoch int, read, direct stats.Amount) {
 // noReads returns zero amounts for all tiers.
 func (l *Ledger) noReads() []stats.Amount { return make([]stats.Amount, l.tiers) }
 
-// emitted records a batch that is sent to the process.
+// emitted records a batch that is sent to the process. If the last one has the same place in the
+// stream, it was not sent, and is replaced: a job in a group may stage a batch that it then has from
+// the group, or stages once more.
 func (l *Ledger) emitted(d delivery) {
 	s := sentBatch{delivery: d}
 	switch fetching := d.ready.Sub(d.planned); {
@@ -163,20 +165,15 @@ func (l *Ledger) emitted(d delivery) {
 		s.cause = causeHandover
 	}
 	l.mu.Lock()
-	l.sent = append(l.sent, s)
-	l.mu.Unlock()
-}
-
-// Emitted records a batch that is sent to the process, and was staged for this job and others. If
-// the last one has the same place in the stream, it was not sent, and is replaced.
-func (l *Ledger) Emitted(b *Batch) {
-	l.mu.Lock()
-	if n := len(l.sent); n > 0 && l.sent[n-1].epoch == b.Epoch && l.sent[n-1].step == b.Step {
+	defer l.mu.Unlock()
+	if n := len(l.sent); n > 0 && l.sent[n-1].epoch == d.epoch && l.sent[n-1].step == d.step {
 		l.sent = l.sent[:n-1]
 	}
-	l.mu.Unlock()
-	l.emitted(b.made)
+	l.sent = append(l.sent, s)
 }
+
+// Emitted records a batch that is sent to the process, and was staged for this job and others.
+func (l *Ledger) Emitted(b *Batch) { l.emitted(b.made) }
 
 // Yielded records that the training loop has received a batch, charges the time for which next()
 // was blocked for it, and counts its samples. Batches emitted before it count as yielded too,

@@ -233,3 +233,29 @@ func TestStallBelongsToTheAcknowledgedBatch(t *testing.T) {
 		}
 	})
 }
+
+// TestABatchThatWasNotSentIsCountedOnce: a job in a group stages a batch, is to have it from the
+// group instead, and stages it again after all.
+func TestABatchThatWasNotSentIsCountedOnce(t *testing.T) {
+	for name, emit := range map[string]func(l *Ledger, d delivery){
+		"staged again":   func(l *Ledger, d delivery) { l.emitted(d) },
+		"from the group": func(l *Ledger, d delivery) { l.Emitted(&Batch{Step: d.step, made: d}) },
+	} {
+		l := &Ledger{
+			tier: func(cache.Tier) string { return "source" }, tiers: 1,
+			epochs: map[int]*epochAccount{},
+		}
+		now := time.Now()
+		same := func(*delivery) {}
+		l.emitted(made(0, now, now, same))
+		l.emitted(made(1, now, now, same))
+		emit(l, made(1, now, now, same))
+		l.Yielded(0, 0, Stall{})
+		l.Yielded(0, 1, Stall{})
+		l.emitted(made(2, now, now, same))
+		l.Yielded(0, 2, Stall{})
+		if e := l.Epochs()[0]; e.Batches != 3 || e.Samples != 9 {
+			t.Errorf("%s: %d batches with %d samples, want 3 with 9", name, e.Batches, e.Samples)
+		}
+	}
+}

@@ -26,7 +26,7 @@ func (s *Stager) Continue(ctx context.Context, epoch, step int, emit func(*Batch
 	queue := make(chan *batch, max(s.o.Ahead, s.o.MostAhead))
 	s.mu.Lock()
 	s.begin, s.laidOut, s.emitted, s.taken = epoch*s.o.Stream.Steps()+step, 0, 0, 0
-	s.pace = meter.Pace{}
+	s.pace, s.holding = meter.Pace{}, false
 	s.mu.Unlock()
 
 	var walker sync.WaitGroup
@@ -34,6 +34,9 @@ func (s *Stager) Continue(ctx context.Context, epoch, step int, emit func(*Batch
 	walker.Go(func() {
 		defer close(queue)
 		walkErr = s.walk(ctx, epoch, step, queue)
+		s.mu.Lock()
+		s.holding = true
+		s.mu.Unlock()
 	})
 	err := s.publish(ctx, queue, emit)
 	cancel()

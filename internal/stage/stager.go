@@ -25,6 +25,7 @@ type Stager struct {
 	since                          time.Time // when it was blocked, if waiting
 	lacking                        bool      // the next batch waits for memory
 	reserving                      bool      // the walker reserves memory, maybe waits for some
+	holding                        bool      // the walker waits for batches to be taken, or has ended
 	ahead                          int       // most batches staged and not yet taken
 	pace                           meter.Pace
 
@@ -171,12 +172,12 @@ func (s *Stager) widen() {
 	}
 }
 
-// Stuck reports whether no more batches can be staged for lack of memory: those that were are sent,
-// and the process keeps them.
+// Stuck reports whether no more batches are staged until the process takes some, or returns their
+// memory: all that were staged are sent.
 func (s *Stager) Stuck() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.reserving && s.outstanding == 0
+	return (s.reserving || s.holding) && s.outstanding == 0
 }
 
 // due returns when the process needs a batch, given by its step over all epochs: in seconds from
@@ -212,7 +213,7 @@ func (s *Stager) hold(ctx context.Context) error {
 			s.ahead = min(s.ahead+s.ahead/2+1, s.o.MostAhead)
 		}
 		full := staged >= min(s.o.First+2*s.taken, s.ahead, s.reach())
-		if !full {
+		if s.holding = full; !full {
 			s.laidOut++
 		}
 		s.mu.Unlock()

@@ -46,6 +46,35 @@ func TestStagingStartsSlowly(t *testing.T) {
 	})
 }
 
+// TestStuckWhileTheProcessTakesNothing checks that a stager which has memory, but has staged as much
+// as the process may have in advance, counts as stuck once all of that is sent.
+func TestStuckWhileTheProcessTakesNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := plain(8, 1) // 4 batches
+		g := newRig(t, o)
+		defer g.close()
+		s := g.ranks[0].stager
+		s.o.First = 2
+		sending := make(chan struct{})
+		var ended sync.WaitGroup
+		ended.Go(func() {
+			_ = s.Run(t.Context(), 0, 0, func(b *Batch) error { <-sending; return nil })
+		})
+		if synctest.Wait(); s.Stuck() {
+			t.Error("the second batch is not sent, and it counts as stuck")
+		}
+		close(sending)
+		if synctest.Wait(); !s.Stuck() {
+			t.Error("the process has to take a batch, and it does not count as stuck")
+		}
+		s.Taken(0, 0)
+		ended.Wait()
+		if !s.Stuck() {
+			t.Error("the stream has ended, and it does not count as stuck")
+		}
+	})
+}
+
 // TestRunGoesOnAfterTheLastEpoch checks that a Run that begins after the last planned epoch still
 // delivers the stream.
 func TestRunGoesOnAfterTheLastEpoch(t *testing.T) {

@@ -43,7 +43,7 @@ type Producer interface {
 	Return(slot uint32) (retired uint32, err error)
 	// Window returns the memory of the staging buffer for processes to map, and its size in bytes.
 	Window() (file *os.File, size int64)
-	// Stuck reports whether no more batches can be prepared until slots are freed.
+	// Stuck reports whether no more batches are prepared until some are taken, or slots are freed.
 	Stuck() bool
 	// Pace returns how long the fastest member works on a batch, in seconds; ok is false if that is
 	// not known yet.
@@ -283,10 +283,21 @@ func (f *Feed) look() {
 	}
 }
 
-// yield records that members have taken the stream up to a position, or that none will. f.mu must
-// be held.
+// block records that a member's process waits, if the member is attached. It has taken, or leaves
+// out, what comes before its next batch. f.mu must be held.
+func (f *Feed) block(m *Member) {
+	if f.group.State(m.id) == share.Attached {
+		f.group.Block(m.id)
+		f.yield(f.group.Next(m.id), stage.Stall{})
+	}
+	f.look()
+}
+
+// yield records that members have taken the stream up to a position, or that none will. What is not
+// made yet is not counted. f.mu must be held.
 func (f *Feed) yield(to int64, stall stage.Stall) {
-	if to <= f.taken {
+	_, head, _ := f.group.Producer()
+	if to = min(to, head); to <= f.taken {
 		return
 	}
 	f.taken = to

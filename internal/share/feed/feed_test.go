@@ -45,6 +45,7 @@ func batchOf(s Shape, n int) *stage.Batch {
 type producer struct {
 	shape  Shape
 	memory int
+	epochs int // after which Run returns once all is taken; 0: it goes on
 	file   *os.File
 
 	mu      sync.Mutex // guards the following
@@ -81,7 +82,14 @@ func (p *producer) Run(ctx context.Context, epoch, step int, emit func(*stage.Ba
 	defer p.mu.Unlock()
 	p.taken = epoch*p.shape.Steps + step - 1
 	p.emitted = p.taken
-	for n := p.taken + 1; ; n++ {
+	first := p.taken + 1
+	for n := first; ; n++ {
+		if n == p.epochs*p.shape.Steps && n > first {
+			for p.stuck = true; p.taken < p.emitted && ctx.Err() == nil; {
+				p.changed.Wait()
+			}
+			return ctx.Err()
+		}
 		for ; len(p.used) >= p.memory && !p.urged; p.changed.Wait() {
 			if p.stuck = true; ctx.Err() != nil {
 				return ctx.Err()
@@ -116,7 +124,11 @@ func (p *producer) Wait() {
 func (p *producer) Yielded(epoch, step int, _ stage.Stall, _ uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.taken = max(p.taken, min(epoch*p.shape.Steps+step, p.emitted))
+	// One that is not emitted is not counted, as job.Rank.Yielded.
+	if n := epoch*p.shape.Steps + step; n <= p.emitted {
+		p.taken = max(p.taken, n)
+	}
+	p.changed.Broadcast()
 }
 
 func (p *producer) Return(slot uint32) (uint32, error) {
@@ -152,7 +164,8 @@ type process struct {
 	resume  chan struct{}
 	cancel  context.CancelFunc
 	ended   chan error
-	keeps   int // how many batches it keeps
+	keeps   int                      // how many batches it keeps
+	refuses func(*stage.Batch) error // why a batch is not delivered; nil: all are
 }
 
 func (p *process) Stage(ctx context.Context, epoch, step int, _ bool,
@@ -174,6 +187,11 @@ func (p *process) Stage(ctx context.Context, epoch, step int, _ bool,
 }
 
 func (p *process) Deliver(b *stage.Batch) error {
+	if p.refuses != nil {
+		if err := p.refuses(b); err != nil {
+			return err
+		}
+	}
 	p.ready <- b
 	return nil
 }
@@ -303,6 +321,26 @@ func TestAStoppedMemberHoldsOthersUpOnce(t *testing.T) {
 		time.Sleep(time.Hour)
 		close(stopped.resume)
 		wg.Wait()
+		end(t, f, p, stopped, other)
+	})
+}
+
+// TestTheProducersLastEpochEndsForAll has a member that leaves out the short batch with which the
+// producer's last epoch ends, and goes on although another is stopped before it.
+func TestTheProducersLastEpochEndsForAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 6, 100)
+		p.epochs = 1
+		f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour, Keep: 1})
+		stopped, other := join(t, f, shapeOf(6, true)), join(t, f, shapeOf(6, true))
+		stopped.begin(0, 6)
+		other.begin(0, 18)
+		begun := time.Now()
+		stopped.take(0, 1)
+		other.take(0, 18)
+		if took := time.Since(begun); took > least || stopped.m.Report().Detached > 0 {
+			t.Errorf("it waited for %v for the one that is stopped: %+v", took, stopped.m.Report())
+		}
 		end(t, f, p, stopped, other)
 	})
 }

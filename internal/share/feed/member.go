@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/share"
@@ -113,6 +115,7 @@ func (m *Member) Run(ctx context.Context, begin, end int, own stage.Own) error {
 			err = own.Deliver(b)
 			f.mu.Lock()
 			if err != nil {
+				m.untake(b)
 				return err
 			}
 			n++
@@ -187,8 +190,7 @@ func (m *Member) take(ctx context.Context, n int) (*stage.Batch, error) {
 			f.moved.Broadcast()
 		}
 		if m.blocked { // maybe since before it was attached
-			f.group.Block(m.id)
-			f.look()
+			f.block(m)
 		}
 		f.moved.Wait()
 		return nil, nil
@@ -265,8 +267,7 @@ func (m *Member) Wait() (attached bool) {
 	if f.group.State(m.id) == share.Private {
 		return false
 	}
-	f.group.Block(m.id)
-	f.look()
+	f.block(m)
 	return true
 }
 
@@ -301,6 +302,26 @@ func (m *Member) Return(slot uint32) (retired uint32, err error) {
 	f := m.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	return m.release(slot)
+}
+
+// untake releases a batch that was taken, and did not reach the process. The process was not told
+// of the segments that it comes with either. f.mu must be held.
+func (m *Member) untake(b *stage.Batch) {
+	for _, slot := range b.Slots {
+		if _, err := m.release(slot); err != nil {
+			m.feed.o.Log.Error("release a batch that was not delivered", "error", err)
+		}
+	}
+	maps.DeleteFunc(m.segments, func(_ uint32, s *segment) bool {
+		return slices.ContainsFunc(b.Extras, func(x staging.Extra) bool {
+			return x.Segment == s.number
+		})
+	})
+}
+
+// release is Return with f.mu held.
+func (m *Member) release(slot uint32) (retired uint32, err error) {
 	has, ok := m.slots[slot]
 	if !ok {
 		return 0, fmt.Errorf("slot %#x of the window is not in use", slot)
@@ -311,9 +332,9 @@ func (m *Member) Return(slot uint32) (retired uint32, err error) {
 		delete(m.segments, has.extra)
 		retired = at.number
 	}
-	if err := f.group.Release(m.id, has.piece); err != nil {
+	if err := m.feed.group.Release(m.id, has.piece); err != nil {
 		return 0, err
 	}
-	f.sweep()
+	m.feed.sweep()
 	return retired, nil
 }

@@ -1,0 +1,37 @@
+package feed
+
+import (
+	"errors"
+	"testing"
+	"testing/synctest"
+
+	"github.com/hdmlp/hdmlp/internal/share"
+	"github.com/hdmlp/hdmlp/internal/stage"
+)
+
+// TestABatchThatIsNotDeliveredIsReleased refuses the first batch, with which the process would be
+// told of the window, as when another rank of the job stops.
+func TestABatchThatIsNotDeliveredIsReleased(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		stopped := errors.New("stopped")
+		p := newProducer(t, 8, 3)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		m := join(t, f, shapeOf(8, false))
+		m.refuses = func(*stage.Batch) error { return stopped }
+		if err := m.m.Run(t.Context(), 0, 10, m); !errors.Is(err, stopped) {
+			t.Errorf("the run ended with %v", err)
+		}
+		if len(m.m.slots) > 0 || len(m.m.segments) > 0 {
+			t.Errorf("it holds slots %v and segments %v", m.m.slots, m.m.segments)
+		}
+		told := 0
+		m.refuses = func(b *stage.Batch) error { told += len(b.Extras); return nil }
+		m.begin(0, 10)
+		m.take(0, 10)
+		if told != 1 || m.private > 0 {
+			t.Errorf("the process was told %d times of the window, and %d samples were prepared for "+
+				"it alone", told, m.private)
+		}
+		end(t, f, p, m)
+	})
+}
