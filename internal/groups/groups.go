@@ -148,7 +148,7 @@ func (p *place) Join(ctx context.Context, r *node.Rank,
 		return nil, err
 	}
 	f.members++
-	return &member{f.feed.Join(p.said.Open.Job, shape), p}, nil
+	return &member{f.feed.Join(p.said.Open.Job, shape, p.said.Config.ShareMembers), p}, nil
 }
 
 // shapeOf returns the shape of a rank's epochs.
@@ -180,7 +180,7 @@ func (p *place) open(ctx context.Context,
 		cfg := p.said.Config
 		p.feeding.feed, err = feed.New(feed.Options{
 			Options: share.Options{
-				Members: cfg.ShareMembers, Deadline: cfg.StartTimeout, Keep: keep,
+				Deadline: cfg.StartTimeout, Keep: keep,
 			},
 			Name: p.group.name, Producer: rank, Shape: shape, Log: p.group.log,
 		})
