@@ -131,7 +131,7 @@ func (p *place) Join(ctx context.Context, r *node.Rank,
 	}
 	defer func() { f.turn <- struct{}{} }()
 	if f.feed == nil {
-		if err := p.open(ctx, open); err != nil {
+		if err := p.open(ctx, r, open); err != nil {
 			return nil, err
 		}
 	}
@@ -157,8 +157,8 @@ func shapeOf(r *node.Rank) (s feed.Shape, err error) {
 	return s, err
 }
 
-// open opens the feed and its producer. p.feeding.turn must be held.
-func (p *place) open(ctx context.Context,
+// open opens the feed and its producer, for a rank. p.feeding.turn must be held.
+func (p *place) open(ctx context.Context, r *node.Rank,
 	open func(context.Context, request.Open) (*node.Rank, error),
 ) error {
 	first := p.group.first.Open
@@ -167,8 +167,8 @@ func (p *place) open(ctx context.Context,
 	m.Settings = first.Settings
 	m.Stream.GlobalBatch, m.Stream.Epochs = first.Stream.GlobalBatch, first.Stream.Epochs
 	// A member with smaller batches than the first one's needs samples of the last batch, which the
-	// first one drops.
-	m.Stream.DropLast = false
+	// first one drops. If the batch is empty on some rank, no batch has more samples than are left.
+	m.Stream.DropLast = first.Stream.DropLast && r.Empties(first.Stream.GlobalBatch)
 	seed := p.group.seed
 	m.Stream.Seed = &seed
 	rank, err := open(ctx, m)
