@@ -5,7 +5,6 @@ import (
 	"math"
 	"os"
 
-	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -119,7 +118,7 @@ func (u Unshareable) Unwrap() error { return u.error }
 func (r *Rank) Shape() (steps, samples, batch int, err error) {
 	s := r.job.p.Order.Stream()
 	steps, samples = s.Steps(), s.RankSamples(r.rank)
-	if empty(s, r.rank) {
+	if s.Empty(r.rank) {
 		return 0, 0, 0, Unshareable{failure.Input("share: rank %d of job %s has a batch without "+
 			"samples, and cannot share batches: start fewer ranks, or use drop_last", r.rank,
 			request.Name(r.job.config.Request.Job))}
@@ -127,24 +126,8 @@ func (r *Rank) Shape() (steps, samples, batch int, err error) {
 	return steps, samples, max(s.Offset(r.rank, min(1, steps)), 1), nil
 }
 
-// empty reports whether the last batch of an epoch, or each, is empty for a rank.
-func empty(s *access.Stream, rank int) bool {
-	return s.Steps() == 0 || s.Offset(rank, s.Steps()-1) >= s.RankSamples(rank)
-}
-
-// Empties reports whether, without drop_last, some rank of the job would have an empty batch if the
+// Empties reports whether some rank of the job would have an empty batch without drop_last, if the
 // global batch had this size.
 func (r *Rank) Empties(globalBatch int) bool {
-	spec := r.job.p.Order.Stream().Spec()
-	spec.GlobalBatch, spec.DropLast = globalBatch, false
-	s, err := access.New(spec)
-	if err != nil {
-		return false // the job that has it will say so
-	}
-	for rank := range spec.WorldSize {
-		if empty(s, rank) {
-			return true
-		}
-	}
-	return false
+	return r.job.p.Order.Stream().Empties(globalBatch)
 }

@@ -150,8 +150,8 @@ func (l *Ledger) sourceReads(epoch int, read, direct stats.Amount) {
 func (l *Ledger) noReads() []stats.Amount { return make([]stats.Amount, l.tiers) }
 
 // emitted records a batch that is sent to the process. If the last one has the same place in the
-// stream, it was not sent, and is replaced: a job in a group may stage a batch that it then has from
-// the group, or stages once more.
+// stream, it was not sent, and is replaced: a job in a group may stage a batch that it then has
+// from the group, or stages once more.
 func (l *Ledger) emitted(d delivery) {
 	s := sentBatch{delivery: d}
 	switch fetching := d.ready.Sub(d.planned); {

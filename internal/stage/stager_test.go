@@ -46,8 +46,8 @@ func TestStagingStartsSlowly(t *testing.T) {
 	})
 }
 
-// TestStuckWhileTheProcessTakesNothing checks that a stager which has memory, but has staged as much
-// as the process may have in advance, counts as stuck once all of that is sent.
+// TestStuckWhileTheProcessTakesNothing checks that a stager which has memory, but has staged as
+// much as the process may have in advance, counts as stuck once all of that is sent.
 func TestStuckWhileTheProcessTakesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := plain(8, 1) // 4 batches
