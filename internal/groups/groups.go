@@ -130,6 +130,10 @@ func (p *place) Join(ctx context.Context, r *node.Rank,
 		return nil, ctx.Err()
 	}
 	defer func() { f.turn <- struct{}{} }()
+	shape, err := shapeOf(r)
+	if err != nil {
+		return nil, err
+	}
 	if f.feed == nil {
 		if err := p.open(ctx, r, open); err != nil {
 			return nil, err
@@ -141,11 +145,6 @@ func (p *place) Join(ctx context.Context, r *node.Rank,
 			hex.EncodeToString(theirs[:]), nil, "share = %q: this job sees another version of %s "+
 				"than the group: %x, and %x in the group; open the same dataset, or give this job "+
 				"another group", p.group.name, p.said.Open.Dataset.Path, mine[:8], theirs[:8])
-	}
-	shape, err := shapeOf(r)
-	if err != nil {
-		p.closeUnused()
-		return nil, err
 	}
 	f.members++
 	return &member{f.feed.Join(p.said.Open.Job, shape, p.said.Config.ShareMembers), p}, nil
