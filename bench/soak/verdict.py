@@ -117,6 +117,8 @@ class Judge:
             events = [e for e in launch.events if e.rank == rank]
             found += self._order(launch, rank, events, last)
         for e in launch.events:
+            if e.error == "EndError" and e.step >= len(self.stream(e.rank, launch.world)):
+                continue  # it was launched again after its last batch
             if why := self._unexplained(e, launch.started, faults):
                 found.append(f"{why}: {described(e)}")
         return found + _together(launch, faults)

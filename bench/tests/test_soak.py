@@ -187,6 +187,14 @@ def test_a_daemons_death_explains_the_errors_of_its_node_alone(judge):
     assert judge.judge(launch, stopped, False) == []
 
 
+@pytest.mark.parametrize("step, wrong", [(6, False), (3, True)])
+def test_nothing_comes_after_the_last_batch_alone(judge, step, wrong):
+    launch = history(judge)
+    for rank in range(WORLD):
+        fails(launch, rank, step, error="EndError")
+    assert bool(judge.judge(launch, [], False)) == wrong
+
+
 def test_an_error_ends_all_ranks_at_one_step(judge):
     faults = [occurred("sample fails")]
     launch = history(judge)

@@ -32,6 +32,7 @@ func (r *resolver) derive() {
 // validate checks what involves several keys, or the machine.
 func (r *resolver) validate() {
 	r.checkTLS()
+	r.checkShare()
 	r.checkSizesOfDisks()
 	r.checkClasses()
 }
@@ -150,4 +151,24 @@ func (r *resolver) checkTLS() {
 		problem.Remedy = "tls_cert, tls_key and tls_ca go together: set all or none"
 	}
 	r.problem(problem)
+}
+
+// checkShare rejects arguments of a loader that mean a group and name none.
+func (r *resolver) checkShare() {
+	c := r.config
+	if c.Share != "" {
+		return
+	}
+	if o := c.Origins["share"]; o.Source == "argument" && o.Value != "" {
+		r.problem(Problem{
+			Key: "share", Value: o.Value, Source: o.Source,
+			Wrong: "a name of blanks", Remedy: "give the group a name, or leave share out",
+		})
+	}
+	if o := c.Origins["share_members"]; o.Source == "argument" && c.ShareMembers > 0 {
+		r.problem(Problem{
+			Key: "share_members", Value: o.Value, Source: o.Source,
+			Wrong: "given without share", Remedy: "name the group: share = search",
+		})
+	}
 }

@@ -114,6 +114,13 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 					"or remove tls_cert, tls_key and tls_ca",
 			},
 		},
+		"members of no group": {
+			arguments: map[string]any{"share": " ", "share_members": 4.0},
+			want: []string{
+				`share = " " (argument): a name of blanks; give the group a name, or leave share out`,
+				`share_members = "4" (argument): given without share; name the group: share = search`,
+			},
+		},
 		"unknown key": {
 			arguments: map[string]any{"memroy": 1.0},
 			want:      []string{`memroy = "1" (argument): unknown key; did you mean "memory"?`},

@@ -147,7 +147,11 @@ func (p *place) Join(ctx context.Context, r *node.Rank,
 				"another group", p.group.name, p.said.Open.Dataset.Path, mine[:8], theirs[:8])
 	}
 	f.members++
-	return &member{f.feed.Join(p.said.Open.Job, shape, p.said.Config.ShareMembers), p}, nil
+	wanted := p.said.Config.ShareMembers
+	if p.said.Open.Share.Again {
+		wanted = 0 // the others may have ended
+	}
+	return &member{f.feed.Join(p.said.Open.Job, shape, wanted), p}, nil
 }
 
 // shapeOf returns the shape of a rank's epochs.
@@ -178,10 +182,8 @@ func (p *place) open(ctx context.Context, r *node.Rank,
 	if err == nil {
 		cfg := p.said.Config
 		p.feeding.feed, err = feed.New(feed.Options{
-			Options: share.Options{
-				Deadline: cfg.StartTimeout, Keep: keep,
-			},
-			Name: p.group.name, Producer: rank, Shape: shape, Log: p.group.log,
+			Options: share.Options{Deadline: cfg.StartTimeout, Keep: keep},
+			Name:    p.group.name, Producer: rank, Shape: shape, Log: p.group.log,
 		})
 	}
 	if err != nil {

@@ -139,8 +139,10 @@ func (j *Job) Report() *stats.Report {
 	r.Replanning, r.Lacked = j.planner.Replanned(), j.lackedSoFar()
 	r.Complete(j.fillRead.Epochs(), capacity)
 	j.describe(r)
-	r.CompareTime(j.planner.LiveEnvironment())
-	r.Diagnose(j.planner.Caches())
+	if !r.InGroup() { // else the group's own job reads and transforms: its report says what limits it
+		r.CompareTime(j.planner.LiveEnvironment())
+		r.Diagnose(j.planner.Caches())
+	}
 	return r
 }
 

@@ -117,6 +117,7 @@ type OpenMessage struct {
 type ShareMessage struct {
 	Loader string `json:"loader"` // its name in its process
 	Unable string `json:"unable"` // why it cannot take a group's batches; empty if it can
+	Again  bool   `json:"again"`  // the loader was open before: it does not wait for other jobs
 }
 
 // ClusterMessage says which of a job's nodes this is, and how they find each other.

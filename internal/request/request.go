@@ -48,6 +48,7 @@ type Open struct {
 type Share struct {
 	Loader string // the loader's name in its process
 	Unable string // why its batches cannot be those of a group; empty if they can
+	Again  bool   // it was open before: the first batch need not wait for other members
 }
 
 // Settings carry a process's configuration to the daemon, which resolves it.

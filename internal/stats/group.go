@@ -2,6 +2,7 @@ package stats
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/printable"
 )
@@ -20,6 +21,11 @@ type Group struct {
 	// that.
 	HeldUp   float64 `json:"held_up_seconds"`
 	Detached int     `json:"detached"`
+}
+
+// InGroup reports whether the job is a member of a group.
+func (r *Report) InGroup() bool {
+	return slices.ContainsFunc(r.Ranks, func(rank RankReport) bool { return rank.Group != nil })
 }
 
 // shared describes the group of the first rank that is in one.

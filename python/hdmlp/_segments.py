@@ -118,6 +118,8 @@ class Segment:
             self.map = mmap.mmap(fd, size, shared, protection)
         except OSError as error:
             raise LimitError(f"cannot map {size} bytes of shared memory: {error}") from None
+        if private:
+            self._try_discard()
         # A ctypes array, of a type of its own for the lease.
         self._type: Any = type("Owner", (ctypes.c_char * size,), {}) if writable else None
         self.whole = None if writable else memoryview(self.map)
@@ -134,6 +136,28 @@ class Segment:
         owner = self._type.from_buffer(self.map)
         owner.lease = lease
         return memoryview(owner).cast("B")
+
+    def _try_discard(self) -> None:
+        """Requires that :meth:`discard` will work."""
+        try:
+            self.map.madvise(mmap.MADV_DONTNEED)
+        except OSError:  # and the kernel has made copies of all pages already
+            raise LimitError(
+                "this process locks its memory (mlockall), so that it cannot be given the batches "
+                "of other jobs; leave share out, or do not lock memory"
+            ) from None
+
+    def own(self, begin: int, size: int) -> None:
+        """Gives this process its own copies of a batch's pages, in a private segment, for good.
+
+        The daemon may write there again. Bytes stay as they are.
+
+        Args:
+            begin: What :meth:`keep` was given.
+            size: Likewise.
+        """
+        for page in range(begin // _PAGE, (begin + size - 1) // _PAGE + 1):
+            self.map[page * _PAGE] = self.map[page * _PAGE]
 
     def keep(self, begin: int, size: int) -> None:
         """Notes that a batch lies here, in a private segment."""

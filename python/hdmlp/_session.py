@@ -173,7 +173,11 @@ class Session:
             "verify": self.verify,
             "stream": self.spec,
             "transforms": self.transforms,
-            "share": {"loader": str(self._loader), "unable": ""},
+            "share": {
+                "loader": str(self._loader),
+                "unable": "",
+                "again": self.opened is not None,
+            },
             **settings(self._config, self._config_file),
         }
         cluster = _launcher.cluster(self.place, name)

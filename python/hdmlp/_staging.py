@@ -55,6 +55,15 @@ class Staging:
         """Lets go of all segments; their views stay as they are."""
         self.segments.clear()
         self._read_only.clear()
+        self._private.clear()
+
+    def keep(self) -> None:
+        """Makes batches that the program has independent of the daemon, before it is left.
+
+        Those of private segments lie where it puts other batches, once nobody returns slots.
+        """
+        for segment, begin, size in self._private.values():
+            segment.own(begin, size)
 
     def free(self, slots: bytes) -> None:
         """Notes slots, as they stood in the BATCH, as free."""

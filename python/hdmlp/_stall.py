@@ -6,9 +6,9 @@ from .errors import StallTimeoutError
 
 #: Why the daemon may have no batch, and where to look.
 CAUSES = (
-    "the source is slow, another rank has not begun the epoch, or the program keeps so many "
-    "batches that the staging buffer is full (keep bytes(sample) instead); `hdmlp stats` and the "
-    "daemon's log say which"
+    "the source is slow, another rank has not begun the epoch, fewer jobs of the group have come "
+    "than share_members, or the program keeps so many batches that the staging buffer is full "
+    "(keep bytes(sample) instead); `hdmlp stats` and the daemon's log say which"
 )
 
 

@@ -133,10 +133,17 @@ class Stream:
 
     def close(self) -> None:
         """Closes the connection; batches that the program keeps stay valid. Idempotent."""
+        self._staging.keep()
         self._link.close()
         self._items.clear()
         self._staging.forget()
         self.position = None
+
+    def __del__(self) -> None:
+        # The connection closes with the stream.
+        staging = getattr(self, "_staging", None)
+        if staging is not None:
+            staging.keep()
 
     # Frames.
 

@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -168,6 +169,62 @@ def test_kept_batches_stay(member):
     ]
     for m in members:
         assert m.all() == want
+
+
+@pytest.mark.parametrize("end", ["close", "del"])
+def test_kept_batches_stay_when_the_loader_has_gone(folder, end):
+    """Though nobody returns their slots, and the group goes on."""
+
+    def loader():
+        dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
+        small = {"staging_buffer": "256KiB"}  # batches soon lie where others did
+        return ht.DataLoader(dataset, BATCH, shuffle=True, seed=3, epochs=20, share="s", **small)
+
+    leaves, stays = loader(), loader()
+    batches = iter(leaves)
+    kept = [next(batches), next(batches)]
+    before = [digest(*batch) for batch in kept]
+    del batches
+    if end == "close":
+        leaves.close()
+    del leaves
+    with stays:
+        for _ in range(3):
+            for images, _ in stays:
+                images.zero_()
+            assert [digest(*batch) for batch in kept] == before
+        report = stays.report()
+        assert report["ranks"][0]["group"]["members"] == 1
+        assert {"limit", "remedies"}.isdisjoint(report)  # the group's job has these
+
+
+def test_a_member_that_goes_on_after_the_daemon_died_waits_for_nobody(folder):
+    """The other members may have ended: share_members is for the first batch."""
+
+    epochs, died = 20, 0
+
+    def loader():
+        dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
+        group = {"share": "s", "share_members": 2, "staging_buffer": "256KiB"}
+        return ht.DataLoader(dataset, BATCH, shuffle=True, seed=3, epochs=epochs, **group)
+
+    with loader() as stays:
+        with loader() as ends, ThreadPoolExecutor() as pool:
+            batches, others = iter(stays), iter(ends)
+            first = pool.submit(next, others)
+            got = [digest(*next(batches))]
+            assert digest(*first.result()) == got[0]
+            del first, others
+        os.kill(_daemon.connect().pid, signal.SIGKILL)
+        while len(got) < epochs * STEPS:
+            try:
+                got.append(digest(*next(batches)))
+            except errors.DaemonDiedError:
+                died += 1
+            except StopIteration:
+                batches = iter(stays)
+    assert died == 1
+    assert got[: EPOCHS * STEPS] == [tuple(batch[2:]) for batch in torchs(folder)]
 
 
 @pytest.mark.parametrize("killed", [1, 2])

@@ -4,6 +4,8 @@ import mmap
 import os
 import random
 import struct
+import subprocess
+import sys
 
 import pytest
 from hdmlp import _protocol as protocol
@@ -81,6 +83,15 @@ def test_a_page_of_two_batches_is_kept_for_the_later_one(window):
     assert set(window.block([(WINDOW, 3 * SIZE), (WINDOW, 4 * SIZE)]).view()) == {9}
 
 
+def test_a_batch_that_is_kept_does_not_change_when_the_daemon_writes_there(window):
+    untouched, touched = window.block([(WINDOW, 0)]), window.block([(WINDOW, 2 * PAGE - 10)])
+    written(touched, 7)
+    window.staging.keep()
+    window.fill(WINDOW, 0, 8 * PAGE, 9)
+    assert set(untouched.view()) == {1}
+    assert set(touched.view()) == {7}
+
+
 @pytest.mark.parametrize("second", [(WINDOW, 2 * PAGE), (EXTRA, SIZE)])
 def test_a_batch_in_several_pieces_is_copied(window, second):
     window.fill(*second, SIZE, 5)
@@ -99,6 +110,21 @@ def test_a_batch_beyond_the_window_is_refused(window, place, says):
         window.block([place])
     with pytest.raises(protocol.ProtocolError, match=says):
         window.block([(WINDOW, 0), place], slots=2)
+
+
+def test_locked_memory_is_refused():
+    """Nothing that was written to it could be dropped."""
+    code = (
+        "import ctypes, os\n"
+        "from hdmlp._segments import Segment\n"
+        "file = os.memfd_create('window'); os.ftruncate(file, 8192)\n"
+        "libc = ctypes.CDLL(None, use_errno=True)\n"
+        "assert libc.mlockall(2) == 0, ctypes.get_errno()\n"
+        "Segment(file, 8192, True, False)\n"
+        "Segment(file, 8192, True, True)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "this process locks its memory (mlockall)" in done.stderr, done
 
 
 def test_random_batches_have_their_own_writes(window):
