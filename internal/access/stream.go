@@ -178,6 +178,29 @@ func (s *Stream) Offset(rank, step int) int {
 	return step * s.share(s.batch, rank).n
 }
 
+// Empty reports whether a batch of the rank has no samples: the last one of each epoch, or each.
+// The process must not give the epochs.
+func (s *Stream) Empty(rank int) bool {
+	return s.steps == 0 || s.Offset(rank, s.steps-1) >= s.RankSamples(rank)
+}
+
+// Empties reports whether some rank's batch would be Empty if the global batch had this size, and
+// DropLast were not set.
+func (s *Stream) Empties(globalBatch int) bool {
+	spec := s.spec
+	spec.GlobalBatch, spec.DropLast = globalBatch, false
+	other, err := New(spec)
+	if err != nil {
+		return false // New says so to whoever has that spec
+	}
+	for rank := range spec.WorldSize {
+		if other.Empty(rank) {
+			return true
+		}
+	}
+	return false
+}
+
 // Delivered returns the number of positions that all ranks together deliver per epoch. A position
 // that every rank gets (Whole) counts once.
 func (s *Stream) Delivered() int { return s.delivered }

@@ -130,8 +130,12 @@ func (p *place) Join(ctx context.Context, r *node.Rank,
 		return nil, ctx.Err()
 	}
 	defer func() { f.turn <- struct{}{} }()
+	shape, err := shapeOf(r)
+	if err != nil {
+		return nil, err
+	}
 	if f.feed == nil {
-		if err := p.open(ctx, open); err != nil {
+		if err := p.open(ctx, r, open); err != nil {
 			return nil, err
 		}
 	}
@@ -142,13 +146,12 @@ func (p *place) Join(ctx context.Context, r *node.Rank,
 				"than the group: %x, and %x in the group; open the same dataset, or give this job "+
 				"another group", p.group.name, p.said.Open.Dataset.Path, mine[:8], theirs[:8])
 	}
-	shape, err := shapeOf(r)
-	if err != nil {
-		p.closeUnused()
-		return nil, err
-	}
 	f.members++
-	return &member{f.feed.Join(p.said.Open.Job, shape), p}, nil
+	wanted := p.said.Config.ShareMembers
+	if p.said.Open.Share.Again {
+		wanted = 0 // the others may have ended
+	}
+	return &member{f.feed.Join(p.said.Open.Job, shape, wanted), p}, nil
 }
 
 // shapeOf returns the shape of a rank's epochs.
@@ -157,8 +160,8 @@ func shapeOf(r *node.Rank) (s feed.Shape, err error) {
 	return s, err
 }
 
-// open opens the feed and its producer. p.feeding.turn must be held.
-func (p *place) open(ctx context.Context,
+// open opens the feed and its producer, for a rank. p.feeding.turn must be held.
+func (p *place) open(ctx context.Context, r *node.Rank,
 	open func(context.Context, request.Open) (*node.Rank, error),
 ) error {
 	first := p.group.first.Open
@@ -167,8 +170,8 @@ func (p *place) open(ctx context.Context,
 	m.Settings = first.Settings
 	m.Stream.GlobalBatch, m.Stream.Epochs = first.Stream.GlobalBatch, first.Stream.Epochs
 	// A member with smaller batches than the first one's needs samples of the last batch, which the
-	// first one drops.
-	m.Stream.DropLast = false
+	// first one drops. If the batch is empty on some rank, no batch has more samples than are left.
+	m.Stream.DropLast = first.Stream.DropLast && r.Empties(first.Stream.GlobalBatch)
 	seed := p.group.seed
 	m.Stream.Seed = &seed
 	rank, err := open(ctx, m)
@@ -178,15 +181,9 @@ func (p *place) open(ctx context.Context,
 	shape, err := shapeOf(rank)
 	if err == nil {
 		cfg := p.said.Config
-		wanted := cfg.ShareMembers
-		if p.said.Open.Share.Again {
-			wanted = 0 // the others may have ended
-		}
 		p.feeding.feed, err = feed.New(feed.Options{
-			Options: share.Options{
-				Members: wanted, Deadline: cfg.StartTimeout, Keep: keep,
-			},
-			Name: p.group.name, Producer: rank, Shape: shape, Log: p.group.log,
+			Options: share.Options{Deadline: cfg.StartTimeout, Keep: keep},
+			Name:    p.group.name, Producer: rank, Shape: shape, Log: p.group.log,
 		})
 	}
 	if err != nil {

@@ -106,15 +106,28 @@ func (r *Rank) Stuck() bool { return r.stager.Stuck() }
 // batches: the mean of the shorter half. ok is false if that is not known yet.
 func (r *Rank) Pace() (seconds float64, ok bool) { return r.stager.Pace(0.5) }
 
+// Unshareable is why a rank's batches cannot be those of a group.
+type Unshareable struct{ error }
+
+// Unwrap returns the failure.
+func (u Unshareable) Unwrap() error { return u.error }
+
 // Shape returns the batches of an epoch of the rank, and its samples, and those of a batch that is
-// not the last. An epoch in which a batch is empty is refused: it has no place in a group's window.
+// not the last. An epoch in which a batch is empty is Unshareable: it has no place in a group's
+// window.
 func (r *Rank) Shape() (steps, samples, batch int, err error) {
 	s := r.job.p.Order.Stream()
 	steps, samples = s.Steps(), s.RankSamples(r.rank)
-	if steps == 0 || s.Offset(r.rank, steps-1) >= samples {
-		return 0, 0, 0, failure.Input("share: rank %d of job %s has a batch without samples, and "+
-			"cannot share batches: start fewer ranks, or use drop_last", r.rank,
-			request.Name(r.job.config.Request.Job))
+	if s.Empty(r.rank) {
+		return 0, 0, 0, Unshareable{failure.Input("share: rank %d of job %s has a batch without "+
+			"samples, and cannot share batches: start fewer ranks, or use drop_last", r.rank,
+			request.Name(r.job.config.Request.Job))}
 	}
 	return steps, samples, max(s.Offset(r.rank, min(1, steps)), 1), nil
+}
+
+// Empties reports whether some rank of the job would have an empty batch without drop_last, if the
+// global batch had this size.
+func (r *Rank) Empties(globalBatch int) bool {
+	return r.job.p.Order.Stream().Empties(globalBatch)
 }

@@ -2,7 +2,9 @@ package node
 
 import (
 	"context"
+	"errors"
 
+	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/request"
@@ -37,12 +39,12 @@ func (n *Node) openMember(ctx context.Context, o opening) (*Rank, error) {
 	}
 	if why != "" {
 		err := failure.Input("share = %q: %s", cfg.Share, why)
-		if cfg.Origins["share"].Source == "argument" {
+		if required(cfg) {
 			return nil, err
 		}
 		r, failed := n.open(ctx, o)
 		if failed == nil {
-			r.entry.open.Job.Warn(err.Error() + "; the loader prepares its batches itself")
+			r.goesAlone(err)
 		}
 		return r, failed
 	}
@@ -71,11 +73,23 @@ func (n *Node) openMember(ctx context.Context, o opening) (*Rank, error) {
 		})
 	if err != nil {
 		place.Leave()
+		if errors.As(err, &job.Unshareable{}) && !required(cfg) {
+			r.goesAlone(err)
+			return r, nil
+		}
 		r.Close()
 		return nil, err
 	}
 	r.SetGroup(member)
 	return r, nil
+}
+
+// required reports whether a loader that cannot be in its group is refused.
+func required(cfg *config.Config) bool { return cfg.Origins["share"].Source == "argument" }
+
+// goesAlone warns of why the rank is in no group.
+func (r *Rank) goesAlone(why error) {
+	r.entry.open.Job.Warn(why.Error() + "; the loader prepares its batches itself")
 }
 
 // unshareable returns why a job's batches cannot be those of a group; "": they can.

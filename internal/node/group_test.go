@@ -1,11 +1,13 @@
 package node
 
 import (
+	"context"
 	"encoding/json"
 	"strings"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -32,5 +34,53 @@ func TestWhatCannotBeSharedSaysWhy(t *testing.T) {
 		if why := unshareable(o); !strings.Contains(why, says) || (why == "") != (says == "") {
 			t.Errorf("%q: %q", says, why)
 		}
+	}
+}
+
+// shapes is a group that asks ranks for their shapes.
+type shapes struct{ left int }
+
+func (s *shapes) Enter(request.Said) (Place, error) { return s, nil }
+func (s *shapes) Seed() uint64                      { return 7 }
+func (s *shapes) Leave()                            { s.left++ }
+func (s *shapes) Join(_ context.Context, r *Rank,
+	_ func(context.Context, request.Open) (*Rank, error),
+) (job.Member, error) {
+	_, _, _, err := r.Shape()
+	return nil, err
+}
+
+// TestARankWithAnEmptyBatchGoesAlone unless its loader names the group: 40 samples are 3 batches of
+// 13, and one of which rank 3 has no sample.
+func TestARankWithAnEmptyBatchGoesAlone(t *testing.T) {
+	empty := func(m *request.Open) {
+		m.Stream.Scheme, m.Stream.Tail, m.Stream.GlobalBatch = "uniform", "keep", 13
+		m.Transforms = json.RawMessage(
+			`[{"name": "ImgDecode"}, {"name": "CenterCrop", "size": 8}, {"name": "ToTensor"}]`)
+	}
+	for _, required := range []bool{false, true} {
+		var w world
+		n, groups := w.node(), &shapes{}
+		n.options.Groups = groups
+		share := variable("HDMLP_SHARE", "search")
+		if required {
+			share = set("share", "search")
+		}
+		r, err := n.Open(t.Context(), message(3, 4, empty, share), nil, func(request.Step) {})
+		switch {
+		case required && (err == nil || !strings.Contains(err.Error(), "without samples")):
+			t.Errorf("the rank is told %v", err)
+		case !required && err != nil:
+			t.Error(err)
+		case !required:
+			if all := strings.Join(r.Opened().Warnings, "\n"); !strings.Contains(all, "without samples") {
+				t.Errorf("the warnings are %q", all)
+			}
+			r.Close()
+		}
+		if groups.left != 1 {
+			t.Errorf("it left the group %d times", groups.left)
+		}
+		w.close(t, n)
 	}
 }

@@ -221,7 +221,6 @@ func delivered(s Said, seed uint64) []Setting {
 		{Key: "dataset", Value: m.Dataset.Path},
 		{Key: "extensions", Value: fmt.Sprint(m.Dataset.Extensions)},
 		{Key: "world_size", Value: m.WorldSize},
-		{Key: "seed", Value: seed},
 		{Key: "verify", Value: m.Verify},
 	}
 	for _, k := range Shared(m, s.Config, s.Order) {
@@ -232,7 +231,8 @@ func delivered(s Said, seed uint64) []Setting {
 			settings = append(settings, k)
 		}
 	}
-	return settings
+	// Last: a job that does not shuffle has a seed that nobody gave, and differs in shuffle.
+	return append(settings, Setting{Key: "seed", Value: seed})
 }
 
 // anySize reports whether the order in which a rank reads does not depend on the batch size.

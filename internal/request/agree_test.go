@@ -1,6 +1,7 @@
 package request
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/config"
@@ -32,5 +33,23 @@ func TestDifferencesAreAsTheUserWroteThem(t *testing.T) {
 	}
 	if got := Differences(mine, mine); got != "" {
 		t.Errorf("the same: %q", got)
+	}
+}
+
+// TestAGroupNamesWhatTheUserGave: a job that does not shuffle has a seed of which its user does not
+// know.
+func TestAGroupNamesWhatTheUserGave(t *testing.T) {
+	said := func(shuffle string, seed uint64) Said {
+		m := &Open{Job: "j", WorldSize: 1, Stream: Stream{Shuffle: shuffle, Seed: &seed}}
+		return Said{Open: m, Config: &config.Config{}, Order: &Order{}}
+	}
+	first := said("torch", 7)
+	for key, other := range map[string]Said{
+		"shuffle": said("sequential", 0), "seed": said("torch", 0), "": said("torch", 7),
+	} {
+		err := SameGroup("s", first, other, 7)
+		if (err == nil) != (key == "") || err != nil && !strings.Contains(err.Error(), key+" is") {
+			t.Errorf("%s: %v", key, err)
+		}
 	}
 }

@@ -55,7 +55,7 @@ func (s State) String() string {
 // Options are the options of a Group.
 type Options struct {
 	// Members is how many members must have entered before the group starts, or Deadline after the
-	// first has; at most 1: the group starts with the first.
+	// first has; at most 1: the group starts with the first. Join may raise it.
 	Members  int
 	Deadline time.Duration
 	// Keep is how many pieces stay in the window after all attached members have taken them, so
@@ -107,8 +107,9 @@ func New(o Options) *Group {
 	return &Group{o: o, members: make(map[int]*member), held: make(map[int]piece)}
 }
 
-// Join adds a member, which is idle.
-func (g *Group) Join(id int, now time.Time) {
+// Join adds a member, which is idle, and wants so many members to enter before the group starts.
+func (g *Group) Join(id, members int, now time.Time) {
+	g.o.Members = max(g.o.Members, members)
 	g.members[id] = &member{holds: make(map[int]int), since: now}
 }
 

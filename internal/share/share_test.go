@@ -17,7 +17,8 @@ import (
 //
 //	group members= deadline= keep= size=  makes the group; pieces have this size
 //	at t=                           sets the time
-//	join m=  leave m=  exit m=      a member comes, leaves, or ends its run
+//	join m= members=                a member comes, and waits for so many
+//	leave m=  exit m=               it leaves, or ends its run
 //	enter m= at=                    asks for batches from a position on
 //	made n= size=                   the producer has made n pieces of size samples
 //	take m= n= size= at=            takes n batches of size samples, and holds them
@@ -69,7 +70,7 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) (out string) {
 	case "at":
 		p.now = time.Unix(0, 0).Add(length(t, d, "t"))
 	case "join":
-		p.g.Join(m, p.now)
+		p.g.Join(m, number("members"), p.now)
 	case "leave":
 		p.g.Leave(m)
 	case "exit":
@@ -197,7 +198,7 @@ func stream(t *testing.T, r *rand.Rand) {
 	for range 2000 {
 		now = now.Add(step)
 		if len(all) < 5 && r.IntN(50) == 0 {
-			g.Join(id, now)
+			g.Join(id, 0, now)
 			all[id] = &shadow{next: int64(r.IntN(24)), size: int64(1 + r.IntN(20))}
 			id++
 		}

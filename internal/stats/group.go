@@ -3,6 +3,8 @@ package stats
 import (
 	"fmt"
 	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
 // Group is a rank's place in a group of jobs that share prepared batches (package share).
@@ -33,20 +35,20 @@ func shared(ranks []RankReport) (text string) {
 		if g == nil {
 			continue
 		}
-		others := plural(g.Members-1, "other job")
+		others, name := plural(g.Members-1, "other job"), printable.Name(g.Name)
 		switch g.State {
 		case "attached":
-			text = fmt.Sprintf(" It shares prepared batches with %s (group %s)", others, g.Name)
+			text = fmt.Sprintf(" It shares prepared batches with %s (group %s)", others, name)
 			if g.Behind > 0 {
 				text += fmt.Sprintf(", %s behind the first", plural(int(g.Behind), "sample"))
 			}
 		case "gathering":
-			text = fmt.Sprintf(" It waits for more jobs of group %s: %s came", g.Name, others)
+			text = fmt.Sprintf(" It waits for more jobs of group %s: %s came", name, others)
 		case "private":
 			text = fmt.Sprintf(" It prepares its batches itself, as it is not where group %s is, "+
-				"with %s", g.Name, others)
+				"with %s", name, others)
 		default:
-			text = fmt.Sprintf(" It is in group %s with %s, and takes no batches", g.Name, others)
+			text = fmt.Sprintf(" It is in group %s with %s, and takes no batches", name, others)
 		}
 		text += "."
 		if g.HeldUp >= 0.1 {

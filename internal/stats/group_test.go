@@ -24,6 +24,10 @@ func TestTheSentenceSaysWhereAGroupIs(t *testing.T) {
 			Group{Name: "s", Members: 1, State: "idle"},
 			" It is in group s with 0 other jobs, and takes no batches.",
 		},
+		{
+			Group{Name: "a\nb", Members: 1, State: "gathering"},
+			` It waits for more jobs of group "a\nb": 0 other jobs came.`,
+		},
 	} {
 		if got := shared([]RankReport{{}, {Group: &c.group}}); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.group, got, c.want)

@@ -52,12 +52,12 @@ type segment struct {
 }
 
 // Join adds a member, whose epochs have at most as many samples as the producer's. name is for
-// messages. Close makes it leave.
-func (f *Feed) Join(name string, shape Shape) *Member {
+// messages; members is how many members it waits for. Close makes it leave.
+func (f *Feed) Join(name string, shape Shape, members int) *Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last++
-	f.group.Join(f.last, time.Now())
+	f.group.Join(f.last, members, time.Now())
 	m := &Member{
 		feed: f, id: f.last, name: name, shape: shape, slots: make(map[uint32]taken),
 		segments: make(map[uint32]*segment),
