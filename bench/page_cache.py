@@ -38,7 +38,8 @@ class PageCache(Scenario):
     epochs, samples = 8, 4000
 
     def __init__(self, share: float, paper: str) -> None:
-        self.key, self._share, self._paper = f"pagecache/{share * 100:.0f}", share, paper
+        self.key, self._share = f"pagecache/{share * 100:.0f}", share
+        self._paper, self._least = paper, f"{100 * (1 - share):.0f} %"
         self.contenders = [{"name": PLAIN, "contender": "plain"}, MINIO]
 
     def prepare(self) -> None:
@@ -100,7 +101,7 @@ class PageCache(Scenario):
         return [
             f"{self.key}: {name} misses {medians[name]['misses']:.1%} with "
             f"{medians[name]['held']:.1%} in memory (CoorDL: {paper})"
-            for name, paper in ((PLAIN, self._paper), (MINIO["name"], f"{100 - 100 * self._share:.0f} %"))
+            for name, paper in ((PLAIN, self._paper), (MINIO["name"], self._least))
             if name in medians
         ]
 
