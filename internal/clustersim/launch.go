@@ -32,6 +32,7 @@ type launch struct {
 	life   context.Context
 	kill   context.CancelCauseFunc
 	nodes  []context.Context // by node; ends with it
+	before []judge.Amount    // by node, what it had read from the source
 	ended  sync.WaitGroup    // the processes
 }
 
@@ -51,6 +52,8 @@ func (w *world) launch(number int, s script.Launch, from position) (next positio
 	for n := range s.Nodes {
 		l.nodes[n], stops[n] = context.WithCancel(l.life)
 		w.box(n)
+		samples, bytes := w.origin.Read(n)
+		l.before = append(l.before, judge.Amount{Samples: samples, Bytes: bytes})
 	}
 	l.beside()
 	faults := w.inject(l.life, number, func(n int) { // a node dies
@@ -160,7 +163,9 @@ func (l *launch) play(rank int) (complete bool) {
 	if l.script.Twice {
 		l.twice(rank)
 	}
-	t := &trainer{launch: l, rank: rank, Process: p}
+	t := &trainer{launch: l, rank: rank, Process: p, took: map[int]bool{}}
+	l.warm(rank, p.State().Classes)
+	defer func() { t.within(p.State()) }()
 	t.position = l.crew.opened(p.Steps(), l.from)
 	err = t.train(ctx)
 	for tries := 0; err != nil && ctx.Err() == nil && t.failed && tries < l.script.Again; tries++ {

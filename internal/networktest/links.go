@@ -123,3 +123,25 @@ func (n *Network) loses(from, to netip.Addr) bool {
 	l := n.links[pair{from, to}]
 	return !n.reaches(from, to) || l != nil && l.Loss > 0 && n.random.Float64() < l.Loss
 }
+
+// Open returns how many connections, listeners and sockets of a host are open.
+func (n *Network) Open(h *Host) (conns, listeners, sockets int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.conns {
+		if c.host == h {
+			conns++
+		}
+	}
+	for _, l := range n.streams {
+		if l.host == h {
+			listeners++
+		}
+	}
+	for _, s := range n.packets {
+		if s.host == h {
+			sockets++
+		}
+	}
+	return conns, listeners, sockets
+}

@@ -27,8 +27,10 @@ var (
 )
 
 // Judge returns what is wrong with a history, given the order of the epochs and how often each
-// sample was read from the source.
-func Judge(s *script.Script, order Order, history []Event, reads []int) []string {
+// node read each sample from the source.
+func Judge(s *script.Script, order Order, history []Event,
+	reads map[int][]int,
+) []string {
 	c := &court{script: s, order: order}
 	for launch, over := 0, false; launch < len(s.Launches) && !over; launch++ {
 		over = c.launch(launch, slices.DeleteFunc(slices.Clone(history), func(e Event) bool {
@@ -103,6 +105,9 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			if !c.faults(number, opening, e.At) && !c.late(l) && !c.differs(number) {
 				c.wrong(e, "a rank was refused without a fault")
 			}
+			continue
+		case Accounted:
+			c.accounted(e, events)
 			continue
 		case Opened:
 			continue

@@ -171,7 +171,7 @@ func TestVerdicts(t *testing.T) {
 	} {
 		s, h := twoRanks()
 		h = c.plant(s, h)
-		got := strings.Join(Judge(s, Orders(s, nil), h, []int{1, 1, 1, 1}), "\n")
+		got := strings.Join(Judge(s, Orders(s, nil), h, nil), "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: the verdict is %q, want %q", name, got, c.want)
 		}

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/request"
@@ -263,15 +264,15 @@ func (p *Process) take(b *batch) (*stage.Batch, error) {
 	return &b.Batch, nil
 }
 
-// Trained says that the process has trained on the batch that it took last, and returns batches
-// beyond those that are kept.
-func (p *Process) Trained() error {
+// Trained says that the process has trained on the batch that it took last, for which it had waited
+// so long, and returns batches beyond those that are kept.
+func (p *Process) Trained(wait time.Duration) error {
 	last := p.held[len(p.held)-1]
 	hash := p.audit
 	if last.Epoch == p.o.Lies {
 		hash++
 	}
-	p.rank.Yielded(last.Epoch, last.Step, stage.Stall{}, hash)
+	p.rank.Yielded(last.Epoch, last.Step, stage.Stall{All: wait}, hash)
 	for len(p.held) > p.o.Hold {
 		if err := p.returnFirst(); err != nil {
 			return err

@@ -87,7 +87,11 @@ func (r *chance) vary(s *Script) {
 		if s.Apart { // a rank could break off before an error that the others get
 			break
 		}
-		s.Breaks = append(s.Breaks, Break{After: r.IntN(s.Epochs * steps), Skip: r.often(30)})
+		b := Break{After: r.IntN(s.Epochs * steps), Skip: r.often(30)}
+		if !b.Skip && r.often(30) && s.Shuffle != "given" {
+			b.Back = r.between(1, steps)
+		}
+		s.Breaks = append(s.Breaks, b)
 	}
 	if len(s.Events) > 0 || len(s.Missing) > 0 {
 		return

@@ -82,10 +82,11 @@ type Script struct {
 }
 
 // Break ends an iteration after the batch After, counted over all epochs. The next one begins with
-// the batch that follows, or, if Skip is set, with the next epoch.
+// the batch that follows, or, if Skip is set, with the next epoch, or so many batches back, once.
 type Break struct {
 	After int  `json:"after"`
 	Skip  bool `json:"skip,omitempty"`
+	Back  int  `json:"back,omitempty"`
 }
 
 // Setting is a setting that all ranks must share.

@@ -31,7 +31,7 @@ func (s Script) Simpler() (list []Script) {
 	}
 	for i := range s.Breaks {
 		try(func(c *Script) { c.Breaks = slices.Delete(c.Breaks, i, i+1) })
-		try(func(c *Script) { c.Breaks[i].Skip = false })
+		try(func(c *Script) { c.Breaks[i].Skip, c.Breaks[i].Back = false, 0 })
 	}
 	for i, l := range s.Launches {
 		try(func(c *Script) { c.Launches[i].Nodes = 1 })
