@@ -16,15 +16,13 @@ var (
 
 // explained judges the text of an error. Where samples are missing and nothing else goes wrong, it
 // names a missing sample, and, on other ranks than that whose error it is, that rank and its node.
-// Where ranks give orders, one that waits for the others' parts of the next epoch may only hear
-// that these do not come.
 func (c *court) explained(e Event, l script.Launch) {
 	if strings.Contains(e.Text, "context canceled") {
 		c.wrong(e, "an error that says nothing")
 	}
 	s := c.script
 	if len(s.Missing) == 0 || len(s.Events)+len(s.Stale) > 0 || s.Apart ||
-		s.Shuffle == "given" || scattered(l) || c.differs(e.Launch) {
+		scattered(l) || c.differs(e.Launch) {
 		return
 	}
 	rank := e.Rank
