@@ -20,7 +20,7 @@ type trainer struct {
 	failed   bool         // the stream ended with an error
 	over     bool         // the process has nothing more to do
 	complete bool         // all batches were taken
-	took     map[int]bool // by number, the breaks that have happened
+	took     map[int]bool // by number, the breaks to go back that have happened
 }
 
 func (t *trainer) note(k judge.Kind, ids []int, text string) {
@@ -122,11 +122,11 @@ func (t *trainer) train(ctx context.Context) error {
 	}
 }
 
-// breaks returns the break before the next batch, which happens once; nil: there is none.
+// breaks returns the break before the next batch; nil: there is none. Going back happens once.
 func (t *trainer) breaks() *script.Break {
 	for i, b := range t.script.Breaks {
 		if b.After == t.position-1 && !t.took[i] {
-			t.took[i] = true
+			t.took[i] = b.Back > 0
 			return &t.script.Breaks[i]
 		}
 	}

@@ -65,9 +65,8 @@ func (t *trainer) within(s process.Statement) {
 		if c.Name != "memory" {
 			most = disk
 		}
-		if c.Name == "memory" && t.script.CachesNothing() {
-			most = 0
-			c.Capacity = 0
+		if t.script.CachesNothing() {
+			most, c.Capacity = 0, 0
 		}
 		if c.Used > c.Capacity || c.Capacity > int64(most) {
 			t.broken(t.rank, "class %s holds %d bytes of %d; it may hold %d", c.Name, c.Used,
@@ -106,7 +105,7 @@ func (t *trainer) testify(ctx context.Context) {
 			Kind: judge.Stated, Rank: t.rank, Epoch: e.Epoch, Batches: e.Batches, Samples: e.Samples,
 		})
 	}
-	if t.audited() {
+	if t.audited() && t.script.Calm() {
 		t.account(ctx)
 	}
 }
@@ -114,7 +113,9 @@ func (t *trainer) testify(ctx context.Context) {
 // audited reports whether the audits of epochs are known to be complete: otherwise they may wait
 // for ranks that were refused, or have failed.
 func (t *trainer) audited() bool {
-	return t.script.Calm() && (t.number > 0 || t.script.Differs == "")
+	s := t.script
+	return len(s.Events)+len(s.Stale) == 0 && (len(s.Missing) == 0 || s.OnError != "raise") &&
+		(t.number > 0 || s.Differs == "")
 }
 
 // audit notes the audit of an epoch that the rank has come to the end of. It is of the rank's latest

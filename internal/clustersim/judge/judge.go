@@ -131,6 +131,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		case Failed:
 			failed = true
 			c.explained(e, l)
+			c.quoted(e, l, events)
 		case Stuck:
 			failed = true
 			if !c.silent(number, e.At) && !c.differs(number) && !scattered(l) {

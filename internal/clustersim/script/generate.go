@@ -38,7 +38,7 @@ func Generate(seed uint64) Script {
 	}
 	s.Epochs = 3
 	switch {
-	case r.often(25): // without faults
+	case r.often(35): // without faults
 		s.Events = nil
 	case r.often(12):
 		s.OnError = pick(r, "raise", "raise", "skip", "substitute")
@@ -83,12 +83,12 @@ func (r *chance) vary(s *Script) {
 		s.Launches[i].Restart = !s.Launches[i].Crash && r.often(50)
 	}
 	steps := max(s.Positions()/s.Batch, 1)
-	for range pick(r, 0, 0, 0, 1, 2) {
+	for range pick(r, 0, 0, 1, 1, 2) {
 		if s.Apart { // a rank could break off before an error that the others get
 			break
 		}
 		b := Break{After: r.IntN(s.Epochs * steps), Skip: r.often(30)}
-		if !b.Skip && r.often(30) && s.Shuffle != "given" {
+		if !b.Skip && r.often(50) && s.Shuffle != "given" && len(s.Events)+len(s.Missing) == 0 {
 			b.Back = r.between(1, steps)
 		}
 		s.Breaks = append(s.Breaks, b)
