@@ -21,7 +21,8 @@ func (w *world) keep(node int, classes []process.Class) {
 // warm checks that a node has what its caches held when its processes last looked, unless plans
 // change, another dataset may need the room, or something has gone wrong.
 func (l *launch) warm(rank int, classes []process.Class) {
-	if !l.script.Calm() || l.script.Plans != "" || l.script.Beside == script.Other {
+	if !l.script.Calm() || l.script.Plans != "" || l.script.Beside == script.Other ||
+		l.script.Takes > 0 { // what was being read counted as well
 		return
 	}
 	l.mu.Lock()

@@ -138,6 +138,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 				c.wrong(e, "no error although another rank has failed")
 			}
 		case Ended:
+			c.hidden(e, events)
 			if at.next != steps*c.script.Epochs {
 				c.wrong(e, "the stream ended before its last batch, %d", steps*c.script.Epochs-1)
 			}

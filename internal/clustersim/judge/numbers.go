@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -36,7 +37,13 @@ func (c *court) prompt(e Event) {
 	if c.script.Shuffle != "given" && c.script.Plans == "" && c.script.Has(network...) {
 		most, apart = bypasses, slices.Concat(caches, network)
 	}
-	if e.Wait <= most || c.script.Takes > 0 {
+	if e.Wait <= most || c.script.Plans != "" {
+		return
+	}
+	if c.script.Takes > 0 {
+		if longest := c.longest(c.script.Launches[e.Launch]); c.script.Calm() && e.Wait > longest {
+			c.wrong(e, "the rank waited for a batch for more than %v", longest)
+		}
 		return
 	}
 	if slices.ContainsFunc(c.script.Events, func(f script.Event) bool {
@@ -46,6 +53,50 @@ func (c *court) prompt(e Event) {
 		return
 	}
 	c.wrong(e, "the rank waited for a batch although the source is not slow")
+}
+
+// longest returns how long a rank waits for a batch at most if nothing goes wrong and reads take
+// time: until a node has read its part of the batch, and what it had begun before.
+func (c *court) longest(l script.Launch) time.Duration {
+	s := c.script
+	part := (s.Batch + l.Nodes - 1) / l.Nodes
+	if s.Scheme == "whole" {
+		part = s.Batch
+	}
+	threads := cmp.Or(s.Threads, 4)
+	turns := (part+threads-1)/threads + 2
+	if s.Verify { // reads what is cached as well
+		turns *= 2
+	}
+	return time.Duration(turns) * s.Takes.D()
+}
+
+// hidden judges how long a rank waited in all, where each step takes longer than the reads for it,
+// so that only the first batch of a stream, or of an epoch whose order was not known, is waited for.
+func (c *court) hidden(e Event, events []Event) {
+	s, l := c.script, c.script.Launches[e.Launch]
+	longest := c.longest(l)
+	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || s.Step.D() < longest ||
+		s.Verify || len(s.Undecodable) > 0 || s.Beside != "" || s.Apart {
+		return
+	}
+	var waited time.Duration
+	first := 0
+	for _, o := range events {
+		switch {
+		case o.Rank != e.Rank:
+		case o.Kind == Began:
+			first++
+		case o.Kind == Got:
+			waited += o.Wait
+			if o.Step == 0 && s.Shuffle == "given" {
+				first++
+			}
+		}
+	}
+	if most := time.Duration(first) * longest; waited > most {
+		c.wrong(e, "the rank waited for %v in all, although steps take longer than reads", waited)
+	}
 }
 
 // stated judges what the job says of the batches that a rank got in an epoch.

@@ -161,6 +161,10 @@ func (p *Process) stop() {
 
 func (p *Process) add(i item) {
 	p.mu.Lock()
+	if most := p.o.Request.Arguments["prefetch_batches"]; i.batch != nil && most != nil &&
+		len(p.queue) >= most.(int) {
+		i = item{err: fmt.Errorf("%w: %d batches are ahead", ErrWrong, len(p.queue)+1)}
+	}
 	p.queue = append(p.queue, i)
 	p.mu.Unlock()
 	select {

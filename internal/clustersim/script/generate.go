@@ -96,6 +96,9 @@ func (r *chance) vary(s *Script) {
 	if len(s.Events) > 0 || len(s.Missing) > 0 {
 		return
 	}
+	if s.Plans == "" && r.often(50) {
+		s.Takes = Duration(pick(r, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond))
+	}
 	s.Lies, s.Invalid = r.often(10), r.often(15)
 	if r.often(15) {
 		s.Verify = true
