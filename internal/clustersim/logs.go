@@ -3,8 +3,11 @@ package clustersim
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 )
 
 // warnings is a slog.Handler that keeps what nodes warn of, besides passing it on.
@@ -52,12 +55,16 @@ func (w warnings) WithGroup(name string) slog.Handler {
 }
 
 // warned judges what nodes have warned of: where nothing goes wrong, only that others are gone, as
-// they do not end at the same time.
+// they do not end at the same time, and what a loss of power brings.
 func (w *world) warned(lines []string) {
 	if !w.script.Calm() || w.script.Differs != "" {
 		return
 	}
+	crash := slices.ContainsFunc(w.script.Launches, func(l script.Launch) bool { return l.Crash })
 	for _, line := range lines {
+		if crash && strings.Contains(line, " is bypassed; ") {
+			continue
+		}
 		if !strings.Contains(line, " is gone; ") && !strings.Contains(line, " rejoin ") {
 			w.unwell(-1, "although nothing goes wrong, a node warns: %s", line)
 		}

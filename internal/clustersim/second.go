@@ -100,7 +100,6 @@ func (l *launch) second(ctx context.Context) error {
 	var got []int
 	for {
 		within, cancel := context.WithTimeout(ctx, most)
-		asked := time.Now()
 		b, err := p.Next(within)
 		cancel()
 		if errors.Is(err, process.ErrEnd) {
@@ -112,7 +111,7 @@ func (l *launch) second(ctx context.Context) error {
 		for _, id := range b.IDs {
 			got = append(got, int(id))
 		}
-		if err := p.Trained(time.Since(asked)); err != nil {
+		if err := p.Trained(); err != nil {
 			return err
 		}
 	}

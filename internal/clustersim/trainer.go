@@ -87,7 +87,7 @@ func (t *trainer) train(ctx context.Context) error {
 		if !sleep(ctx, t.script.Step.D()) {
 			return ctx.Err()
 		}
-		if err := t.Trained(wait); err != nil {
+		if err := t.Trained(); err != nil {
 			return t.fail(judge.Wrong, err)
 		}
 		t.position++

@@ -91,8 +91,15 @@ func (t *trainer) within(s process.Statement) {
 
 // testify notes what the job says of itself when the rank has come to the end.
 func (t *trainer) testify(ctx context.Context) {
+	if err := t.Return(); err != nil {
+		t.broken(t.rank, "a batch at the end: %v", err)
+	}
 	s := t.State()
 	t.within(s)
+	if s.Taken+s.Extra > 0 && !t.script.Notes() {
+		t.broken(t.rank, "%d bytes of the staging buffer are taken at the end, and %d besides",
+			s.Taken, s.Extra)
+	}
 	if len(t.script.Events) > 0 { // ranks that were cut off from others count as they can
 		return
 	}

@@ -12,6 +12,8 @@ const (
 	// soon is how long a rank waits for a batch at most if nothing goes wrong: the network and the
 	// source then take no time.
 	soon = time.Millisecond
+	// looks is how much longer if the daemon looks now and then whether memory was returned.
+	looks = 10 * time.Millisecond
 	// aside is how long, at most, if caches fail or hang and the source answers: a read of a class
 	// that does not respond is given up after a quarter of source_timeout.
 	aside = 2 * time.Second
@@ -31,6 +33,9 @@ var caches = []script.Kind{
 // meanwhile or shortly before, or the network where ranks need it to know the order.
 func (c *court) prompt(e Event) {
 	most, apart := soon, caches
+	if c.script.Notes() {
+		most += looks
+	}
 	if !c.script.Calm() {
 		most = aside
 	}

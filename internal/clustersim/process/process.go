@@ -14,6 +14,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/request"
 	"github.com/hdmlp/hdmlp/internal/stage"
@@ -42,6 +44,8 @@ type Options struct {
 	Part func(epoch int) []int
 	// Lies has the process say in this epoch that it got other samples than it did; negative: never.
 	Lies int
+	// Notes has the process return slots in the return ring, not by calls.
+	Notes bool
 }
 
 // Process is a training process that has the job open.
@@ -54,6 +58,8 @@ type Process struct {
 	audit    uint64
 	held     []*batch
 	ring     segment
+	asked    time.Time // when it asked for the last batch
+	noted    uint64    // slots in the return ring
 
 	run  context.CancelFunc // ends the stream; nil: there is none
 	over chan struct{}      // closed when the stream has ended
@@ -101,7 +107,7 @@ func Open(ctx context.Context, o Options) (*Process, error) {
 		p.given = o.Request.Stream.Given.First
 	}
 	for _, s := range rank.Segments() {
-		if p.ring, err = mapFile(s.File, s.Size+returns); err != nil {
+		if p.ring, err = mapFile(s.File, s.Size+returns, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 			rank.Close()
 			return nil, err
 		}
@@ -177,6 +183,7 @@ func (p *Process) add(i item) {
 // ErrWrong, and the stream's.
 func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 	waiting := false
+	p.asked = time.Now()
 	for {
 		p.mu.Lock()
 		p.letGo()
@@ -212,7 +219,7 @@ func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 			return nil, next.err
 		default:
 			if !waiting {
-				if err := p.returnHeld(); err != nil {
+				if err := p.Return(); err != nil {
 					return nil, err
 				}
 				p.rank.Wait()
@@ -265,18 +272,16 @@ func (p *Process) take(b *batch) (*stage.Batch, error) {
 		p.audit = 0
 	}
 	p.audit += b.Audit
+	hash := p.audit
+	if b.Epoch == p.o.Lies {
+		hash++
+	}
+	p.rank.Yielded(b.Epoch, b.Step, stage.Stall{All: time.Since(p.asked)}, hash)
 	return &b.Batch, nil
 }
 
-// Trained says that the process has trained on the batch that it took last, for which it had waited
-// so long, and returns batches beyond those that are kept.
-func (p *Process) Trained(wait time.Duration) error {
-	last := p.held[len(p.held)-1]
-	hash := p.audit
-	if last.Epoch == p.o.Lies {
-		hash++
-	}
-	p.rank.Yielded(last.Epoch, last.Step, stage.Stall{All: wait}, hash)
+// Trained returns batches beyond those that are kept.
+func (p *Process) Trained() error {
 	for len(p.held) > p.o.Hold {
 		if err := p.returnFirst(); err != nil {
 			return err
@@ -285,9 +290,9 @@ func (p *Process) Trained(wait time.Duration) error {
 	return nil
 }
 
-// returnHeld returns all batches: a process that keeps the batches that the next one needs the
-// memory of would wait for itself.
-func (p *Process) returnHeld() error {
+// Return returns all batches: a process that keeps the batches that the next one needs the memory of
+// would wait for itself.
+func (p *Process) Return() error {
 	for len(p.held) > 0 {
 		if err := p.returnFirst(); err != nil {
 			return err
@@ -327,6 +332,9 @@ func (p *Process) check(b *batch) error {
 // release returns a batch's slots, and drops segments that nothing else names.
 func (p *Process) release(b *batch) error {
 	for _, slot := range b.Slots {
+		if p.note(slot) {
+			continue
+		}
 		if _, err := p.rank.Return(slot); err != nil {
 			return err
 		}
