@@ -125,8 +125,8 @@ func (t *trainer) audited() bool {
 		(t.number > 0 || s.Differs == "")
 }
 
-// audit notes the audit of an epoch that the rank has come to the end of. It is of the rank's latest
-// pass through the epoch.
+// audit notes the audit of an epoch that the rank has come to the end of. It is of the rank's
+// latest pass through the epoch.
 func (t *trainer) audit(ctx context.Context, epoch int) {
 	from := max(t.start-epoch*t.Steps(), 0)
 	if samples, why := t.Audit(ctx, epoch); ctx.Err() == nil {

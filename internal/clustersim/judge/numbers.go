@@ -17,8 +17,8 @@ const (
 	// aside is how long, at most, if caches fail or hang and the source answers: a read of a class
 	// that does not respond is given up after a quarter of source_timeout.
 	aside = 2 * time.Second
-	// bypasses is how long, at most, if the network fails and the source answers: a node that does not
-	// answer is given up after a quarter of source_timeout, and read around.
+	// bypasses is how long, at most, if the network fails and the source answers: a node that does
+	// not answer is given up after a quarter of source_timeout, and read around.
 	bypasses = 3 * time.Second
 	// calms is how long the effects of a fault last after its end.
 	calms = 10 * time.Second
@@ -29,8 +29,8 @@ var caches = []script.Kind{
 	script.DiskFail, script.DiskFull, script.DiskHang, script.Rot, script.Pressure,
 }
 
-// prompt judges how long a rank waited for a batch, unless a fault concerned the source or a process
-// meanwhile or shortly before, or the network where ranks need it to know the order.
+// prompt judges how long a rank waited for a batch, unless a fault concerned the source or a
+// process meanwhile or shortly before, or the network where ranks need it to know the order.
 func (c *court) prompt(e Event) {
 	most, apart := soon, caches
 	if c.script.Notes() {
@@ -76,8 +76,8 @@ func (c *court) longest(l script.Launch) time.Duration {
 	return time.Duration(turns) * s.Takes.D()
 }
 
-// hidden judges how long a rank waited in all, where each step takes longer than the reads for it,
-// so that only the first batch of a stream, or of an epoch whose order was not known, is waited for.
+// hidden judges how long a rank waited in all, where each step takes longer than the reads for it:
+// for the first batch of a stream, or of an epoch whose order was not known, and for no other one.
 func (c *court) hidden(e Event, events []Event) {
 	s, l := c.script, c.script.Launches[e.Launch]
 	longest := c.longest(l)

@@ -77,8 +77,8 @@ func (p *Process) odd(r *stats.Report) (all []string) {
 			all = append(all, fmt.Sprintf(format, args...))
 		}
 	}
-	for _, n := range r.Peers { // a node may be asked before it knows what it is to keep
-		say(!n.Alive || n.Bypassed, "%+v", n)
+	for _, n := range r.Peers { // those that have ended are gone
+		say(n.Alive && n.Bypassed, "%+v", n)
 	}
 	for _, c := range r.Classes {
 		say(c.Silent > 0 || c.Hangs != nil, "%+v", c)

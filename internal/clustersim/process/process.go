@@ -290,8 +290,8 @@ func (p *Process) Trained() error {
 	return nil
 }
 
-// Return returns all batches: a process that keeps the batches that the next one needs the memory of
-// would wait for itself.
+// Return returns all batches: a process that keeps the batches that the next one needs the memory
+// of would wait for itself.
 func (p *Process) Return() error {
 	for len(p.held) > 0 {
 		if err := p.returnFirst(); err != nil {

@@ -73,7 +73,8 @@ func (p *Process) receive(b *stage.Batch) (*batch, error) {
 // note notes a slot in the return ring, where the daemon looks for it while it waits for memory. It
 // reports whether there was room.
 func (p *Process) note(slot uint32) bool {
-	words := unsafe.Slice((*uint64)(unsafe.Pointer(&p.ring.data[len(p.ring.data)-returns])), returns/8)
+	page := &p.ring.data[len(p.ring.data)-returns]
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(page)), returns/8)
 	if slot&extra != 0 || !p.o.Notes || p.noted-atomic.LoadUint64(&words[0]) >= entries {
 		return false
 	}

@@ -207,6 +207,8 @@ func (r *chance) events(s *Script) (list []Event) {
 			e.Amount = pick(r, 10, 50, 100)
 		case Rot:
 			e.Amount = r.between(1, 50)
+		case Pressure: // which nodes notice within a second
+			e.At, e.For = (e.At / 4).round(), r.about(2*time.Second, 30*time.Second)
 		case Die:
 			e.For = Duration(2 * time.Minute)
 		}
