@@ -23,6 +23,10 @@ type Account struct {
 	Source Amount            // that the job read from the source
 	Tiers  map[string]Amount // that all jobs on the dataset read, by where from
 	Seen   Amount            // that the node read since the launch, as the source says
+	Direct Amount            // read from the source although a cache has it, or is to have it
+	Failed int               // requests to other nodes
+	// Reading is set while a read goes on, which the source may have counted already.
+	Reading bool
 	Odd    []string          // what is only so after faults
 	Sum    *Sum              // nil: another rank asks
 }
@@ -76,7 +80,19 @@ func (c *court) accounted(e Event, events []Event) {
 	if a.Sum != nil {
 		c.sum(e, a.Sum, events)
 	}
-	if c.script.Beside == script.Same || c.script.Verify {
+	s := c.script
+	if a.Failed > 0 && s.Plans == "" && len(s.Launches) == 1 {
+		c.wrong(e, "%d requests to other nodes failed", a.Failed)
+	}
+	var read Amount
+	for _, amount := range a.Tiers {
+		read.add(amount)
+	}
+	if s.SourceSlow && s.Plans == "" && s.Takes == 0 && s.Largest >= 1000 &&
+		1000*a.Direct.Bytes > read.Bytes {
+		c.wrong(e, "%v were read from the source although caches have them", a.Direct)
+	}
+	if s.Beside == script.Same || s.Verify || a.Reading {
 		return // which of the two jobs reads is chance; and no job reads to verify
 	}
 	if a.Source != a.Seen {
@@ -152,7 +168,7 @@ func (a Amount) String() string { return fmt.Sprintf("%d samples (%d bytes)", a.
 func (c *court) count(reads map[int][]int, history []Event) {
 	s := c.script
 	l := s.Launches[0]
-	if s.Policy != "" || s.Plans != "" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
+	if s.Policy != "" || s.Plans != "" || s.Takes > 0 || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
 		!s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" || s.Differs != "" {
 		return
 	}

@@ -14,6 +14,7 @@ func (p *Process) Account() *judge.Account {
 	report := p.rank.Report()
 	a := &judge.Account{
 		Source: amount(report.Source), Tiers: map[string]judge.Amount{}, Odd: p.odd(report),
+		Reading: report.Waiting != nil,
 	}
 	for _, r := range report.Ranks {
 		for _, e := range r.Epochs {
@@ -27,6 +28,14 @@ func (p *Process) Account() *judge.Account {
 			}
 			a.Passes = append(a.Passes, pass)
 		}
+	}
+	for _, n := range report.Peers {
+		a.Failed += int(n.Failed)
+	}
+	for _, e := range report.Epochs {
+		direct := amount(e.Direct)
+		a.Direct.Samples += direct.Samples
+		a.Direct.Bytes += direct.Bytes
 	}
 	for _, t := range report.Tiers {
 		a.Tiers[t.Tier] = amount(stats.Amount{Samples: t.Samples, Bytes: t.Bytes})
@@ -84,7 +93,6 @@ func (p *Process) odd(r *stats.Report) (all []string) {
 		say(c.Silent > 0 || c.Hangs != nil, "%+v", c)
 		say(c.Returned != nil && c.Returned.Segments > 0, "%+v", c)
 	}
-	say(r.Waiting != nil, "a read goes on: %+v", r.Waiting)
 	m := &p.o.Request
 	say(r.Job != m.Job || r.WorldSize != m.WorldSize || r.Planned != m.Stream.Epochs ||
 		r.Steps != p.steps || r.Shuffle != m.Stream.Shuffle || r.Scheme != m.Stream.Scheme ||
