@@ -27,8 +27,8 @@ type Account struct {
 	Failed int               // requests to other nodes
 	// Reading is set while a read goes on, which the source may have counted already.
 	Reading bool
-	Odd    []string          // what is only so after faults
-	Sum    *Sum              // nil: another rank asks
+	Odd     []string // what is only so after faults
+	Sum     *Sum     // nil: another rank asks
 }
 
 // Sum is what a node says of the job over all nodes.
