@@ -81,7 +81,8 @@ func (c *court) accounted(e Event, events []Event) {
 		c.sum(e, a.Sum, events)
 	}
 	s := c.script
-	if a.Failed > 0 && s.Plans == "" && len(s.Launches) == 1 {
+	if a.Failed > 0 && s.Policy == "" && s.SourceSlow && s.Plans == "" && s.Takes == 0 &&
+		s.Largest >= 1000 && len(s.Launches) == 1 {
 		c.wrong(e, "%d requests to other nodes failed", a.Failed)
 	}
 	var read Amount
