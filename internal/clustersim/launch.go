@@ -56,6 +56,7 @@ func (w *world) launch(number int, s script.Launch, from position) (next positio
 		l.before = append(l.before, judge.Amount{Samples: samples, Bytes: bytes})
 	}
 	l.beside()
+	l.members()
 	faults := w.inject(l.life, number, func(n int) { // a node dies
 		w.network.Kill(w.box(n % s.Nodes).host)
 		stops[n%s.Nodes]()

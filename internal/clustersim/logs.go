@@ -65,6 +65,9 @@ func (w *world) warned(lines []string) {
 		if crash && strings.Contains(line, " is bypassed; ") {
 			continue
 		}
+		if strings.Contains(line, " member detached: ") && len(w.script.Members) > 0 {
+			continue
+		}
 		if !strings.Contains(line, " is gone; ") && !strings.Contains(line, " rejoin ") {
 			w.unwell(-1, "although nothing goes wrong, a node warns: %s", line)
 		}

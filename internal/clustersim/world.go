@@ -45,6 +45,7 @@ type world struct {
 	list    *os.File       // the samples of the subset
 	history *judge.History
 	began   time.Time // of the launch
+	group   []*member
 
 	mu     sync.Mutex // guards the following
 	nodes  map[int]*box
@@ -81,6 +82,9 @@ func Run(s *script.Script, dir string, log *slog.Logger) (*Outcome, error) {
 		out.Errors = judge.Shuffled(s, order)
 	}
 	out.Errors = append(out.Errors, judge.Judge(s, judge.Orders(s, order), out.Events, out.Reads)...)
+	for _, m := range w.group {
+		out.Errors = append(out.Errors, m.judged()...)
+	}
 	return out, err
 }
 
@@ -95,6 +99,7 @@ func recorded(s *script.Script, dir string) (judge.Order, error) {
 	alone.Scheme, alone.Transforms, alone.Again = "strided", false, 0
 	alone.Plans, alone.Takes, alone.Stale, alone.Invalid = "", 0, nil, false
 	alone.Undecodable, alone.Breaks, alone.Lies, alone.Differs, alone.Beside = nil, nil, false, "", ""
+	alone.Members = nil
 	alone.Launches = []script.Launch{{Nodes: 1, Ranks: 1}}
 	w, err := play(&alone, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -166,7 +171,7 @@ func (w *world) box(n int) *box {
 		b.Machine = machine.New(machine.Options{
 			Node:   assembly.Node{Network: b.host, Strategy: plans.Strategy(w.script)},
 			Source: w.origin.Kind(n, map[string]*origin.Origin{otherPath: w.other}), Disk: b.disk,
-			Log: w.log.With("node", n),
+			Groups: process.Groups(w.log), Log: w.log.With("node", n),
 		})
 	}
 	return b

@@ -93,7 +93,7 @@ func (c *court) accounted(e Event, events []Event) {
 		1000*a.Direct.Bytes > read.Bytes {
 		c.wrong(e, "%v were read from the source although caches have them", a.Direct)
 	}
-	if s.Beside == script.Same || s.Verify || a.Reading {
+	if s.Shares() || s.Verify || a.Reading {
 		return // which of the two jobs reads is chance; and no job reads to verify
 	}
 	if a.Source != a.Seen {
@@ -152,7 +152,7 @@ func (c *court) sum(e Event, s *Sum, events []Event) {
 		c.wrong(e, "all nodes are said to be %+v; ranks took %d batches, %v, and waited %v", *s,
 			batches, due, waited)
 	}
-	if c.script.Beside != script.Same && !c.script.Verify && s.Source != s.Seen {
+	if !c.script.Shares() && !c.script.Verify && s.Source != s.Seen {
 		c.wrong(e, "all nodes are said to have read %v from the source, which saw %v", s.Source,
 			s.Seen)
 	}
@@ -170,7 +170,7 @@ func (c *court) count(reads map[int][]int, history []Event) {
 	s := c.script
 	l := s.Launches[0]
 	if s.Policy != "" || s.Plans != "" || s.Takes > 0 || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
-		!s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" || s.Differs != "" {
+		!s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" || s.Shares() || s.Differs != "" {
 		return
 	}
 	room, capacity, lost := s.Bytes()/l.Nodes+4*s.Largest, 0, false

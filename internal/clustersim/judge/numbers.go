@@ -42,7 +42,7 @@ func (c *court) prompt(e Event) {
 	if c.script.Shuffle != "given" && c.script.Plans == "" && c.script.Has(network...) {
 		most, apart = bypasses, slices.Concat(caches, network)
 	}
-	if e.Wait <= most || c.script.Plans != "" {
+	if e.Wait <= most || c.script.Plans != "" || len(c.script.Members) > 0 {
 		return
 	}
 	if c.script.Takes > 0 {
@@ -82,7 +82,7 @@ func (c *court) hidden(e Event, events []Event) {
 	s, l := c.script, c.script.Launches[e.Launch]
 	longest := c.longest(l)
 	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || s.Step.D() < longest ||
-		s.Verify || len(s.Undecodable) > 0 || s.Beside != "" || s.Apart {
+		s.Verify || len(s.Undecodable) > 0 || s.Beside != "" || s.Shares() || s.Apart {
 		return
 	}
 	var waited time.Duration

@@ -167,8 +167,9 @@ func (p *Process) stop() {
 
 func (p *Process) add(i item) {
 	p.mu.Lock()
-	if most := p.o.Request.Arguments["prefetch_batches"]; i.batch != nil && most != nil &&
-		len(p.queue) >= most.(int) {
+	said := p.o.Request.Arguments // others in a group may have what is ahead of this process
+	if most, ok := said["prefetch_batches"].(int); ok && i.batch != nil && said["share"] == nil &&
+		len(p.queue) >= most {
 		i = item{err: fmt.Errorf("%w: %d batches are ahead", ErrWrong, len(p.queue)+1)}
 	}
 	p.queue = append(p.queue, i)
@@ -335,8 +336,12 @@ func (p *Process) release(b *batch) error {
 		if p.note(slot) {
 			continue
 		}
-		if _, err := p.rank.Return(slot); err != nil {
+		retired, err := p.rank.Return(slot)
+		if err != nil {
 			return err
+		}
+		if stage.InWindow(retired) {
+			p.retire(retired)
 		}
 	}
 	for _, s := range b.extras {

@@ -52,6 +52,12 @@ func (p *Process) receive(b *stage.Batch) (*batch, error) {
 		if err != nil {
 			return nil, err
 		}
+		if stage.InWindow(e.Segment) {
+			p.mu.Lock()
+			p.mapped[e.Segment] = s
+			p.mu.Unlock()
+			continue
+		}
 		others[e.Segment], out.extras = s, append(out.extras, s)
 	}
 	for i, number := range b.Segments {
@@ -61,6 +67,10 @@ func (p *Process) receive(b *stage.Batch) (*batch, error) {
 				return nil, err
 			}
 			out.at[i] = s
+		} else if stage.InWindow(number) {
+			p.mu.Lock()
+			out.at[i] = p.mapped[number]
+			p.mu.Unlock()
 		} else if s, ok := others[number]; ok {
 			out.at[i] = s
 		} else if number == 0 {
@@ -99,6 +109,14 @@ func (p *Process) segment(number uint32) (segment, error) {
 		p.mapped[number] = mapped
 	}
 	return mapped, err
+}
+
+// retire drops a segment of a group's window, which later batches name by another number.
+func (p *Process) retire(number uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mapped[number].unmap()
+	delete(p.mapped, number)
 }
 
 // drop is called for a segment that no later batch names. It may be called from any goroutine.

@@ -113,12 +113,38 @@ func (r *chance) vary(s *Script) {
 		for range r.between(1, 2) {
 			s.Undecodable = append(s.Undecodable, r.IntN(s.Samples))
 		}
+	case r.share(s):
 	case r.often(15):
 		s.Differs = pick(r, TheBatch, TheSeed, TheEpochs, ThePolicy, TheTail, TheSecret)
 		if !s.valid() {
 			s.Differs = ""
 		}
 	}
+}
+
+// share draws jobs that share what they prepare, and reports whether there are any.
+func (r *chance) share(s *Script) bool {
+	if !s.Transforms || s.CachesNothing() || s.Shuffle != "torch" && s.Shuffle != "none" ||
+		s.Subset > 0 || s.OnError != "raise" || len(s.Launches) > 1 {
+		return false
+	}
+	for range r.between(2, 4) {
+		m := Member{
+			Batch: r.between(1, s.Samples), Late: r.about(time.Millisecond, 2*time.Second),
+			Step: r.about(time.Millisecond, 200*time.Millisecond),
+		}
+		if r.often(50) {
+			m.Late = 0
+		}
+		if r.often(25) {
+			m.Rest = r.between(1, 3)
+		}
+		if r.often(25) {
+			m.Leave = r.between(1, 5)
+		}
+		s.Members = append(s.Members, m)
+	}
+	return true
 }
 
 // network are the faults after which ranks that give orders may have to read by themselves.
