@@ -169,7 +169,8 @@ func (a Amount) String() string { return fmt.Sprintf("%d samples (%d bytes)", a.
 func (c *court) count(reads map[int][]int, history []Event) {
 	s := c.script
 	l := s.Launches[0]
-	if s.Policy != "" || s.Plans != "" || s.Takes > 0 || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
+	if s.Policy != "" || s.Plans != "" || s.Takes > 0 || !s.SourceSlow || s.Verify ||
+		s.Largest < 1000 ||
 		!s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" || s.Shares() || s.Differs != "" {
 		return
 	}
