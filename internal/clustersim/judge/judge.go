@@ -15,7 +15,7 @@ const news = 2 * time.Second
 var (
 	network = []script.Kind{
 		script.Cut, script.CutWay, script.Partition, script.Delay, script.Rate, script.Loss,
-		script.Reset, script.Die,
+		script.Flip, script.Reset, script.Die,
 	}
 	source = []script.Kind{
 		script.SourceFail, script.SourceHang, script.SampleFail, script.Change,

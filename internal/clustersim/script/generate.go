@@ -148,7 +148,7 @@ func (r *chance) share(s *Script) bool {
 }
 
 // network are the faults after which ranks that give orders may have to read by themselves.
-var network = []Kind{Cut, CutWay, Partition, Delay, Rate, Loss, Reset, Pause, Die}
+var network = []Kind{Cut, CutWay, Partition, Delay, Rate, Loss, Flip, Reset, Pause, Die}
 
 // give has processes give their orders, if all launches can have as many nodes and ranks.
 func (r *chance) give(s *Script) {
@@ -233,6 +233,8 @@ func (r *chance) events(s *Script) (list []Event) {
 			e.Amount = pick(r, 10, 50, 100)
 		case Rot:
 			e.Amount = r.between(1, 50)
+		case Flip:
+			e.Amount = pick(r, 1, 10, 50)
 		case Pressure: // which nodes notice within a second
 			e.At, e.For = (e.At / 4).round(), r.about(2*time.Second, 30*time.Second)
 		case Die:
@@ -241,7 +243,7 @@ func (r *chance) events(s *Script) (list []Event) {
 		switch e.Kind {
 		case Reset, Rot, Change:
 			e.For = 0
-		case Cut, CutWay, Partition, Delay, Rate, Loss:
+		case Cut, CutWay, Partition, Delay, Rate, Loss, Flip:
 			if s.Launches[e.Launch].Nodes == 1 {
 				continue
 			}
