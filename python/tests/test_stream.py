@@ -8,7 +8,8 @@ import os
 import pytest
 from hdmlp import _acks
 from hdmlp import _protocol as protocol
-from hdmlp.errors import EndError, HDMLPError, ProtocolError, SampleError
+from hdmlp._ahead import Ahead
+from hdmlp.errors import DaemonDiedError, EndError, HDMLPError, ProtocolError, SampleError
 from peer import PAGE, Peer
 
 #: As in docs/FORMATS.md: a slot with this bit lies in an extra segment, and a page of returns has
@@ -316,4 +317,29 @@ def test_sending_an_order_to_a_dead_daemon_does_not_raise(start, tmp_path):
     with open(tmp_path / "order", "wb+") as file:
         peer.stream.give(1, 1, file.fileno())
     with pytest.raises(HDMLPError):
+        peer.stream.next()
+
+
+def test_a_daemons_death_that_was_given_up_is_told_again(start):
+    """It is met while batches are made ahead, and then the program iterates anew."""
+    peer = start()
+    ahead = Ahead(peer.stream, lambda taken: None)
+    peer.batch(1, 0, one(0))
+    peer.socket.close()
+    assert ahead.next().step == 0
+    ahead.seek(7)
+    for _ in range(2):
+        assert not ahead.broken or peer.stream.broken
+        with pytest.raises(DaemonDiedError, match="died or was stopped"):
+            ahead.next()
+
+
+def test_waiting_with_frames_queued_ends_when_the_daemon_has_died(start):
+    peer = start()
+    connection = peer.stream._connection
+    while not connection.writing:
+        peer.stream._link.send(bytes(1 << 16))
+    peer.socket.close()
+    assert connection.wait(None)  # the reader then finds what the daemon sent, and its end
+    with pytest.raises(DaemonDiedError):
         peer.stream.next()
