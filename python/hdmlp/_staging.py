@@ -60,7 +60,7 @@ class Staging:
     def keep(self) -> None:
         """Makes batches that the program has independent of the daemon, before it is left.
 
-        Those of private segments lie where it puts other batches, once nobody returns slots.
+        Those of private segments lie where it puts other batches once the connection has closed.
         """
         for segment, begin, size in self._private.values():
             segment.own(begin, size)

@@ -173,7 +173,7 @@ def test_kept_batches_stay(member):
 
 @pytest.mark.parametrize("end", ["close", "del"])
 def test_kept_batches_stay_when_the_loader_has_gone(folder, end):
-    """Though nobody returns their slots, and the group goes on."""
+    """Although their slots are not returned, and the group goes on."""
 
     def loader():
         dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
@@ -198,7 +198,7 @@ def test_kept_batches_stay_when_the_loader_has_gone(folder, end):
         assert {"limit", "remedies"}.isdisjoint(report)  # the group's job has these
 
 
-def test_a_member_that_goes_on_after_the_daemon_died_waits_for_nobody(folder):
+def test_a_member_that_goes_on_after_the_daemon_died_waits_for_no_others(folder):
     """The other members may have ended: share_members is for the first batch."""
 
     epochs, died = 20, 0
