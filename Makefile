@@ -24,8 +24,8 @@
 # make scale          what the control messages of 4 to 1,024 nodes cost, in virtual time, into
 #                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes; 1,024
 #                     take 10 GB of memory and about 10 minutes of 2 processors)
-# make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm and
-#                     torchdata, from PyPI (about 6 GB, kept in build/frameworks)
+# make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm,
+#                     torchdata, Ray and Optuna, from PyPI (about 6 GB, kept in build/frameworks)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
 # make docs           the docs site, into build/docs: pages, API reference, commands, configuration
 # make build          the static binary, into the Python package

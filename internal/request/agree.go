@@ -194,6 +194,7 @@ type Said struct {
 	Open   *Open
 	Config *config.Config
 	Order  *Order
+	Root   dataset.Place // the dataset's root directory, which may have several paths
 }
 
 // Compare returns an error if a rank's settings differ from those of the rank that created the job.
@@ -224,7 +225,8 @@ func SameGroup(group string, first, other Said, seed uint64) error {
 		seed = *given
 	}
 	for i, mine := range delivered(other, seed) {
-		if mine.Value != theirs[i].Value {
+		same := mine.Key == "dataset" && other.Root.Same(first.Root)
+		if mine.Value != theirs[i].Value && !same {
 			shown, others := apart(mine, theirs[i])
 			return failure.Differs(mine.Key, mine.detail(), theirs[i].detail(), nil,
 				"share = %q: this job cannot be given the same batches as job %s, the group's "+

@@ -1,5 +1,5 @@
-"""Runs an example's search, and then its winner alone: python search.py NAME DATA FOLDER, where NAME
-is optuna or ray. Prints a JSON object.
+"""Runs an example's search, and then its winner alone: python search.py NAME DATA FOLDER. NAME is
+optuna or ray. Prints a JSON object.
 
 In trials with a low learning rate the process is killed at its first step.
 """
