@@ -212,6 +212,28 @@ def test_a_tensor_that_is_not_contiguous_is_refused(start, places, says):
         peer.stream.poll()
 
 
+def test_a_batch_in_pieces_is_copied_to_memory_that_is_not_in_use(start):
+    peer = start(output=OUTPUT)
+    peer.segment(1, 1000, protocol.WRITABLE | protocol.PRIVATE)
+    places = [(1, 400, 12), (1, 100, 12)]
+
+    def take(step):
+        peer.batch(1, step, places, [step])
+        block = peer.stream.poll().content
+        assert bytes(block.view()) == b"".join(peer.content(places))
+        return block
+
+    first, second = take(0), take(1)
+    first.view()[:] = bytes(24)
+    assert bytes(second.view()) == b"".join(peer.content(places))
+    given_up = first.segment
+    assert given_up is not second.segment
+    del first
+    assert take(2).segment is given_up
+    peer.stream.return_slots()
+    assert sorted(peer.heard()[-1][4]) == [0, 1, 2]
+
+
 def test_inconsistent_frames_are_refused(start):
     short = protocol.BATCH_HEAD.pack(1, 0, 0, 2, 0, 0) + bytes(63)
     for kind, payload, says in (
