@@ -29,11 +29,13 @@ def contents(batch: list[torch.Tensor]) -> list[str]:
 
 
 def loader(folder: str, batch: int, options: dict[str, Any]) -> ht.DataLoader:
-    """A loader with random transforms."""
+    """A loader with random transforms; it is made again if a daemon dies meanwhile."""
     made = transforms.Compose([transforms.RandomResizedCrop(24), transforms.ToTensor()])
-    return ht.DataLoader(
-        ht.ImageFolder(folder, made), batch, shuffle=True, epochs=EPOCHS, **options
-    )
+    while True:
+        with contextlib.suppress(DaemonDiedError):
+            return ht.DataLoader(
+                ht.ImageFolder(folder, made), batch, shuffle=True, epochs=EPOCHS, **options
+            )
 
 
 def reference(pipe: Connection, folder: str, options: dict[str, Any]) -> None:

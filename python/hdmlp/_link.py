@@ -93,7 +93,7 @@ class Link:
         and given up with it.
         """
         if self._ended:
-            return DaemonDiedError(self.client.end)
+            return DaemonDiedError(self.client.end or "the HDMLP daemon died")
         if self.connection.unusable:
             return self.interrupted()
         error = self.client.died(_THEN_OF_NODES if self._nodes else _THEN)
