@@ -40,7 +40,7 @@ type Result struct {
 	Delivered string `json:"delivered"`
 	Samples   int64  `json:"samples"` // delivered over all ranks
 	// ranks that left before they finished the epoch, or did not report
-	Missing []int  `json:"missing"`
+	Missing []int `json:"missing"`
 	// Why says why the latter did not report, or why ranks that all did cannot be compared.
 	Why string `json:"why,omitempty"`
 }

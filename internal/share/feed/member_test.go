@@ -28,7 +28,8 @@ func TestMembersThatDoNotComeAreLogged(t *testing.T) {
 			end(t, f, p, m)
 			want := "came=1 share_members=2 start_timeout=1m0s"
 			lines := strings.Count(log.String(), "\n")
-			if missing := members > 1; late != missing || missing != strings.Contains(log.String(), want) ||
+			missing := members > 1
+			if late != missing || missing != strings.Contains(log.String(), want) ||
 				missing != (lines == 1) {
 				t.Errorf("%d members: late: %v, log: %s", members, late, &log)
 			}
