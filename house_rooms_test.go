@@ -12,13 +12,14 @@ const allowedImports = `
 invariants:
 printable:
 access:
+pagecache:
 audit: access
 tune:
 perfmodel:
 placement: access perfmodel
 placement/builder: access placement
 placement/simulated: access placement
-placement/policies: access placement placement/builder placement/simulated
+placement/policies: access pagecache placement placement/builder placement/simulated
 placement/replan: access perfmodel placement
 placement/policytest: access perfmodel placement placement/simulated
 placement/policytest/example: access placement placement/builder
