@@ -75,7 +75,10 @@ func (g *Groups) Enter(s request.Said) (node.Place, error) {
 		m := *s.Open
 		m.Stream.List = nil // it belongs to the caller
 		one = &group{
-			name: id, first: request.Said{Open: &m, Config: s.Config, Order: s.Order.Brief()},
+			name: id,
+			first: request.Said{
+				Open: &m, Config: s.Config, Order: s.Order.Brief(), Root: s.Root,
+			},
 			seed: assembly.DrawSeed(), feeds: make(map[int]*feeding), log: g.log.With("group", id),
 		}
 		if given := s.Open.Stream.Seed; given != nil {

@@ -48,7 +48,7 @@ func (n *Node) openMember(ctx context.Context, o opening) (*Rank, error) {
 		}
 		return r, failed
 	}
-	said := request.Said{Open: m, Config: cfg, Order: o.said}
+	said := request.Said{Open: m, Config: cfg, Order: o.said, Root: o.view.Place()}
 	place, err := n.options.Groups.Enter(said)
 	if err != nil {
 		return nil, err
@@ -95,6 +95,11 @@ func (r *Rank) goesAlone(why error) {
 // unshareable returns why a job's batches cannot be those of a group; "": they can.
 func unshareable(o opening) string {
 	m, cfg := &o.request, o.config
+	// First: it is also why a process runs the rest of them in workers.
+	if program, err := request.Compile(m.Transforms); err == nil && program.Ragged() {
+		return "the transforms that the daemon applies give images of different sizes, which cannot " +
+			"be shared yet: add one that gives all the same size, such as RandomResizedCrop"
+	}
 	switch {
 	case m.Share.Unable != "":
 		return m.Share.Unable
@@ -112,10 +117,6 @@ func unshareable(o opening) string {
 	case !cfg.Prefetches():
 		return "policy = " + cfg.Policy + " prepares no batch before it is asked for; use another " +
 			"policy"
-	}
-	if program, err := request.Compile(m.Transforms); err == nil && program.Ragged() {
-		return "the transforms that the daemon applies give images of different sizes, which cannot " +
-			"be shared yet: add one that gives all the same size, such as RandomResizedCrop"
 	}
 	return ""
 }
