@@ -187,6 +187,7 @@ type process struct {
 	kept []taken // batches
 	done error
 	maps map[uint32]*os.File // segments of the group's window
+	hold chan struct{}       // after its last batch it stays in the stream until this is closed
 }
 
 // taken is what a process has got of a batch.
@@ -202,6 +203,9 @@ func (p *process) run(epoch, step, n int) {
 	p.rank.Wait()
 	p.done = p.rank.Run(context.Background(), epoch, step, func(b *stage.Batch) error {
 		if len(p.kept) == n {
+			if p.hold != nil {
+				<-p.hold
+			}
 			return enough
 		}
 		for _, e := range b.Extras {
@@ -264,12 +268,12 @@ func train(jobs [][]*node.Rank, epoch, n int) (processes [][]*process) {
 			processes[j] = append(processes[j], &process{rank: r, maps: make(map[uint32]*os.File)})
 		}
 	}
-	again(processes, epoch, n)
+	goOn(processes, epoch, n)
 	return processes
 }
 
-// again is train for processes that have trained before.
-func again(processes [][]*process, epoch, n int) {
+// goOn is train for processes that have trained before.
+func goOn(processes [][]*process, epoch, n int) {
 	var training sync.WaitGroup
 	for _, ranks := range processes {
 		for _, p := range ranks {
@@ -284,7 +288,10 @@ func check(t *testing.T, processes [][]*process, epoch, n int) {
 	t.Helper()
 	each := len(processes[0])
 	w := newWorld(t, 1, nil)
-	private := w.jobs(1, each, func(m *request.Open) { delete(m.Arguments, "share") })
+	private := w.jobs(1, each, func(m *request.Open) {
+		delete(m.Arguments, "share")
+		m.Stream.Epochs = 9
+	})
 	want := train(private, epoch, n)[0]
 	closeAll(private)
 	w.close()

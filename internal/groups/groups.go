@@ -14,6 +14,7 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/assembly"
 	"github.com/hdmlp/hdmlp/internal/node"
@@ -57,8 +58,8 @@ type group struct {
 // closed with the group.
 type feeding struct {
 	turn chan struct{} // holds a token unless it is being opened
-	// The following are guarded by turn.
-	feed     *feed.Feed // nil: it is not open
+	// The following are set with turn.
+	feed     atomic.Pointer[feed.Feed] // nil: it is not open
 	producer *node.Rank
 }
 
@@ -94,6 +95,9 @@ func (g *Groups) Enter(ctx context.Context, s request.Said) (node.Place, error) 
 	}
 	one.places++
 	p.group = one
+	if p.joins() && !spans {
+		p.epoch = one.epoch()
+	}
 	return p, nil
 }
 
@@ -152,12 +156,23 @@ func (g *Groups) leave(one *group) {
 		one.team.close(one.feeds)
 	}
 	for _, f := range one.feeds {
-		if f.feed != nil {
-			f.feed.Close() // and its producer
+		if open := f.feed.Load(); open != nil {
+			open.Close() // and its producer
 		}
 	}
 	g.forget(one)
 	close(one.ended)
+}
+
+// epoch returns the epoch of the member that is furthest, of all ranks of this node. Groups.mu must
+// be held.
+func (one *group) epoch() (epoch int) {
+	for _, f := range one.feeds {
+		if open := f.feed.Load(); open != nil {
+			epoch = max(epoch, open.Epoch())
+		}
+	}
+	return epoch
 }
 
 // feeding returns a group's feed for a rank, which may not be open.

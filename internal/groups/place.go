@@ -20,6 +20,7 @@ type place struct {
 	said    request.Said
 	group   *group // nil: in none yet
 	refused error  // why the job cannot be in the group, for all of its nodes
+	epoch   int    // in which it begins
 	once    sync.Once
 }
 
@@ -30,6 +31,13 @@ func (p *place) Seed() uint64 {
 	}
 	return p.group.seed
 }
+
+// Epoch implements node.Place.
+func (p *place) Epoch() int { return p.epoch }
+
+// joins reports whether the job is to begin in the group's epoch. One that was open before goes on
+// where it was.
+func (p *place) joins() bool { return p.said.Config.ShareJoin && !p.said.Open.Share.Again }
 
 // Leave implements node.Place.
 func (p *place) Leave() {
@@ -53,7 +61,7 @@ func (p *place) Join(ctx context.Context, r *node.Rank, open node.Opener) (job.M
 	if err != nil {
 		return nil, err
 	}
-	if f.feed == nil {
+	if f.feed.Load() == nil {
 		if err := p.open(ctx, f, r, open); err != nil {
 			return nil, err
 		}
@@ -68,7 +76,7 @@ func (p *place) Join(ctx context.Context, r *node.Rank, open node.Opener) (job.M
 	if p.said.Open.Share.Again {
 		wanted = 0 // the others may have ended
 	}
-	return f.feed.Join(p.said.Open.Job, shape, wanted), nil
+	return f.feed.Load().Join(p.said.Open.Job, shape, wanted), nil
 }
 
 // shapeOf returns the shape of a rank's epochs.
@@ -85,14 +93,18 @@ func (p *place) open(ctx context.Context, f *feeding, r *node.Rank, open node.Op
 	}
 	shape, err := shapeOf(producer)
 	if err == nil {
-		f.feed, err = feed.New(feed.Options{
+		var made *feed.Feed
+		made, err = feed.New(feed.Options{
 			Options: share.Options{Deadline: p.said.Config.StartTimeout, Keep: keep},
 			Name:    p.name, Producer: producer, Shape: shape, Log: p.group.log,
 		})
+		if err == nil {
+			f.producer = producer
+			f.feed.Store(made)
+			return nil
+		}
 	}
-	if err == nil {
-		f.producer = producer
-	} else if p.group.team == nil {
+	if p.group.team == nil {
 		producer.Close()
 	}
 	return err

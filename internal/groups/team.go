@@ -64,8 +64,9 @@ func newTeam(id string, ranks []int, first request.Stream) *team {
 type offer struct {
 	Refused *failure.Error `json:"refused,omitempty"` // why it cannot be in the node's group
 	Over    string         `json:"over"`              // the ID of the last group that has ended
+	ID      string         `json:"id"`                // of the node's group; "": none
+	Epoch   int            `json:"epoch"`             // of that group
 	// What follows is said by node 0, and describes the group.
-	ID     string `json:"id"`
 	Formed bool   `json:"formed"` // all nodes have, or had, it
 	Batch  int    `json:"global_batch"`
 	Epochs int    `json:"epochs"`
@@ -109,6 +110,11 @@ func (p *place) Agree(ctx context.Context, t node.Team, open node.Opener, releas
 	joins := !slices.ContainsFunc(offers, func(o offer) bool { return o.Over == first.ID })
 	if err := p.adopt(first, joins, t); err != nil {
 		return err
+	}
+	for _, o := range offers {
+		if joins && p.joins() && o.ID == first.ID {
+			p.epoch = max(p.epoch, o.Epoch)
+		}
 	}
 	if joins && first.Formed {
 		return nil
@@ -183,9 +189,12 @@ func (p *place) offer() (o offer) {
 		here.places++
 		p.group = here
 	}
+	if p.group != nil {
+		o.ID, o.Epoch = p.group.team.id, p.group.epoch()
+	}
 	if p.said.Open.Cluster.Node == 0 {
 		t := p.group.team
-		o.ID, o.Formed, o.Batch, o.Epochs = t.id, t.formed, t.stream.GlobalBatch, t.stream.Epochs
+		o.Formed, o.Batch, o.Epochs = t.formed, t.stream.GlobalBatch, t.stream.Epochs
 		o.Fresh = hex.EncodeToString(drawn(idBytes))
 	}
 	return o
@@ -364,7 +373,7 @@ func (t *team) close(feeds map[int]*feeding) {
 	t.fail(context.Canceled)
 	<-t.opened
 	for rank, r := range t.producers {
-		if f := feeds[rank]; f == nil || f.feed == nil {
+		if f := feeds[rank]; f == nil || f.feed.Load() == nil {
 			r.Close()
 		}
 	}

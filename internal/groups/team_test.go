@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -182,7 +183,7 @@ func TestAGroupThatEndedOnOneNodeIsFollowedByAnother(t *testing.T) {
 				t.Errorf("%d samples were transformed for members alone", private)
 			}
 			left := first[0][1-gone]
-			again([][]*process{{left}}, 1, 3)
+			goOn([][]*process{{left}}, 1, 3)
 			if left.done != nil || len(left.kept) != 3 {
 				t.Errorf("the member that is left got %d batches: %v", len(left.kept), left.done)
 			}
@@ -193,6 +194,63 @@ func TestAGroupThatEndedOnOneNodeIsFollowedByAnother(t *testing.T) {
 		})
 	}
 }
+
+// TestALateJobJoinsInTheGroupsEpoch on all of its ranks, though the members are not equally far
+// everywhere; and begins in epoch 0 if it does not ask for that, or was open before.
+func TestALateJobJoinsInTheGroupsEpoch(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		synctest.Test(t, func(t *testing.T) {
+			const each = 2
+			w := newWorld(t, nodes, nil)
+			long := func(m *request.Open) { m.Stream.Epochs = 9 }
+			join := func(m *request.Open) { m.Arguments["share_join"] = true }
+			steps := all(nodes*each) / epochs
+			group := w.jobs(1, each, long)
+			hold := make(chan struct{})
+			var training sync.WaitGroup
+			for r, rank := range group[0] {
+				p := &process{rank: rank, maps: make(map[uint32]*os.File), hold: hold}
+				training.Go(func() { p.run(0, 0, 1+r*steps) })
+			}
+			synctest.Wait() // rank r is in epoch r
+			want := nodes*each - 1
+			for name, of := range map[string]struct {
+				epoch  int
+				change []func(*request.Open)
+			}{
+				"joins":     {want, []func(*request.Open){join, long}},
+				"does not":  {0, []func(*request.Open){long}},
+				"goes on":   {0, []func(*request.Open){join, long, again}},
+				"is longer": {want, []func(*request.Open){join, func(m *request.Open) { m.Stream.Epochs = 20 }}},
+			} {
+				late := w.jobs(1, each, append(of.change, func(m *request.Open) {
+					m.Job = name
+					if m.Cluster != nil {
+						m.Cluster.Address = "10.0.0.1:9000"
+					}
+				})...)
+				for _, r := range late[0] {
+					if e := r.Opened().Epoch; e != of.epoch {
+						t.Errorf("%s: rank %d is to begin in epoch %d, want %d", name, r.Number(), e,
+							of.epoch)
+					}
+				}
+				if name == "joins" {
+					got := train(late, want, 4*steps)
+					defer check(t, got, want, 4*steps)
+				}
+				closeAll(late)
+			}
+			close(hold)
+			training.Wait()
+			closeAll(group)
+			w.close()
+		})
+	}
+}
+
+// again is of a job that was open before.
+func again(m *request.Open) { m.Share.Again = true }
 
 // deaf is a host on which a listen fails from some number on.
 type deaf struct {
@@ -243,7 +301,7 @@ func TestANodeThatIsCutOffCostsTheOthersNothing(t *testing.T) {
 		got := train(jobs, 0, 2)
 		w.network.Cut("10.0.0.3")
 		got[0], got[1] = got[0][:2], got[1][:2]
-		again(got, 1, 8)
+		goOn(got, 1, 8)
 		w.network.Join("10.0.0.3")
 		closeAll(jobs)
 		w.close()

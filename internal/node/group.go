@@ -27,6 +27,9 @@ type Place interface {
 	// Agree settles with the other nodes of a job which group it is in on all of them. It is called
 	// before Join if the job has several nodes. released is called when open is needed no more.
 	Agree(ctx context.Context, team Team, open Opener, released func()) error
+	// Epoch returns the epoch in which the job is to begin: that of the group when the job came, if
+	// it is to join it there, else 0. It is the same on all nodes once Agree has returned.
+	Epoch() int
 	// Join makes a rank of the job a member, which leaves with its Close. The error is an Alone if
 	// the rank is to prepare its batches itself.
 	Join(ctx context.Context, r *Rank, open Opener) (job.Member, error)
@@ -106,6 +109,15 @@ func (e *entry) agree(ctx context.Context, said *request.Order, view *dataset.Vi
 	stream := e.open.Order.Stream()
 	return e.place.Agree(ctx, Team{e.open.Coordinator, e.open.Job.Seed(), stream.Empties},
 		e.node.producer(said, kept, func(request.Step) {}), func() { _ = kept.Close() })
+}
+
+// Opened returns the description of the job for its process.
+func (r *Rank) Opened() job.Opened {
+	o := r.Rank.Opened()
+	if r.entry.place != nil {
+		o.Epoch = r.entry.place.Epoch()
+	}
+	return o
 }
 
 // joinGroup makes the rank a member of the group of its job.

@@ -141,6 +141,7 @@ type OpenedMessage struct {
 	Bytes       int64    `json:"bytes"`
 	Fingerprint string   `json:"fingerprint"`
 	Seed        uint64   `json:"seed"`
+	Epoch       int      `json:"epoch"` // in which the process is to begin
 	Steps       int      `json:"steps"`
 	RankSamples int      `json:"rank_samples"`
 	// Positions is the length of an epoch before it is padded or cut: samples of the dataset, of

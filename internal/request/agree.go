@@ -62,6 +62,7 @@ func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 		{Key: "policy", Value: cfg.Policy},
 		{Key: "on_error", Value: cfg.OnError},
 		{Key: "share", Value: m.Group(cfg)},
+		{Key: "share_join", Value: cfg.ShareJoin},
 	}
 }
 
@@ -241,7 +242,7 @@ func delivered(s Said, seed uint64) []Setting {
 	}
 	for _, k := range Shared(m, s.Config, s.Order) {
 		switch {
-		case k.Key == "epochs" || k.Key == "policy" || k.Key == "share":
+		case k.Key == "epochs", k.Key == "policy", k.Key == "share", k.Key == "share_join":
 		case k.Key == "global batch size" && anySize(m):
 		default:
 			settings = append(settings, k)

@@ -2,8 +2,8 @@
 
     members_of_nodes.py FOLDER JOBS DIRECTORY
 
-JOBS is a list of JSON objects with fields of Job below. Each process prints what it received as a
-line of JSON; DIRECTORY is an empty one, for waiting.barrier.
+JOBS is a list of JSON objects with fields of Job below. It prints what each process received as a
+line of JSON. DIRECTORY is an empty one, for waiting.barrier.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class Job:
         steps: After how many batches it ends.
         killed: Ranks that are killed after 3 batches.
         daemon: Ranks that kill their node's daemon after 3 batches.
+        pause: After how many batches it waits until the job that is late has opened its loader.
+        late: It opens its loader once another job has paused.
     """
 
     loader: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -40,6 +42,8 @@ class Job:
     steps: int | None = None
     killed: tuple[int, ...] = ()
     daemon: tuple[int, ...] = ()
+    pause: int | None = None
+    late: bool = False
 
 
 def run(number: int, job: Job, folder: str, directory: str, rank: int, world: int) -> None:
@@ -51,11 +55,19 @@ def run(number: int, job: Job, folder: str, directory: str, rank: int, world: in
     got: list[Any] = []
     said: dict[str, Any] = {"rank": rank, "job": number, "batches": got}
     over = os.path.join(directory, f"over-{number}-{rank}")
+    if job.late:
+        wait(directory, "paused", world)
     try:
         dataset = ht.ImageFolder(folder, sharing.transforms(random=True))
         with ht.DataLoader(dataset, job.batch, **options) as batches:
+            said["epoch"] = batches.epoch
+            if job.late:
+                open(os.path.join(directory, f"joined-{rank}"), "w").close()
             for batch in received(batches, job.steps):
                 got.append(batch)
+                if len(got) == job.pause:
+                    open(os.path.join(directory, f"paused-{rank}"), "w").close()
+                    wait(directory, "joined", world)
                 if len(got) == 3 and rank in job.daemon:
                     os.kill(_daemon.connect().pid, signal.SIGKILL)
                 if len(got) == 3 and rank in job.killed:
@@ -69,17 +81,26 @@ def run(number: int, job: Job, folder: str, directory: str, rank: int, world: in
     except errors.HDMLPError as error:
         said["error"] = f"{type(error).__name__}: {error}"
     open(over, "w").close()
-    print(json.dumps(said), flush=True)
+    with open(os.path.join(directory, f"said-{number}-{rank}"), "w") as file:
+        json.dump(said, file)
 
 
 def received(batches: Any, steps: int | None) -> Any:
     """Yields what identifies each batch, up to a number of batches, and writes to all of them."""
-    for epoch in range(EPOCHS):
-        for step, (images, labels) in enumerate(batches):
+    number = 0
+    for epoch in range(batches.epoch, EPOCHS):
+        for images, labels in batches:
+            number += 1
             yield sharing.digest(images, labels)
-            images.fill_(epoch + step)
-            if steps is not None and epoch * len(batches) + step + 1 == steps:
+            images.fill_(epoch + number)
+            if number == steps:
                 return
+
+
+def wait(directory: str, name: str, world: int) -> None:
+    """Waits until each rank has left a file of this name."""
+    for rank in range(world):
+        waiting.until_exists(os.path.join(directory, f"{name}-{rank}"))
 
 
 def main() -> None:
@@ -93,6 +114,10 @@ def main() -> None:
             run(number, job, folder, directory, rank, world)
             os._exit(0)
         children.append(child)
-    for child in children:
+    for number, child in enumerate(children):
         os.waitpid(child, 0)
+        path = os.path.join(directory, f"said-{number}-{rank}")
+        if os.path.exists(path):  # it was not killed
+            with open(path) as file:
+                print(file.read(), flush=True)
     waiting.barrier(directory, "all", rank, world)  # no node leaves while another one needs it

@@ -107,3 +107,16 @@ def test_a_member_that_differs_is_refused_on_both_nodes(run):
     assert refused in ({0}, {1}), log
     for rank in range(4):
         assert "MismatchError" in said[min(refused), rank]["error"], log
+
+
+@pytest.mark.parametrize("nodes", [1, 2])
+def test_a_late_member_joins_in_the_groups_epoch_on_all_ranks(run, nodes):
+    steps = -(-37 // (4 * nodes * RANKS))
+    late = member(1, late=True)
+    late["loader"]["share_join"] = True
+    said, log = run(nodes, [member(1, pause=steps + 2), late])
+    for rank in range(nodes * RANKS):
+        want = said[2, rank]["batches"]
+        assert said[0, rank]["batches"] == want, log
+        assert said[1, rank]["epoch"] == 1, log
+        assert said[1, rank]["batches"] == want[steps:], log

@@ -66,6 +66,20 @@ func (f *Feed) Join(name string, shape Shape, members int) *Member {
 	return m
 }
 
+// Epoch returns the epoch of the batch that the furthest of the members takes next; 0: none takes
+// any.
+func (f *Feed) Epoch() (epoch int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, m := range f.all {
+		if f.group.State(id) != share.Idle || m.taken < m.sent {
+			next, _ := m.shape.split(m.taken + 1)
+			epoch = max(epoch, next)
+		}
+	}
+	return epoch
+}
+
 // Close makes the member leave, and releases what its process holds. Run must have returned.
 func (m *Member) Close() {
 	f := m.feed
@@ -81,7 +95,7 @@ var errAttached = errors.New("the window has the next batch")
 
 // Run delivers the batches from one until before another, given by their steps over all epochs. It
 // returns the first error: of ctx, of own, or of the producer, after the batches before it.
-func (m *Member) Run(ctx context.Context, begin, end int, own stage.Own) error {
+func (m *Member) Run(ctx context.Context, begin, end int, own stage.Own) (err error) {
 	f := m.feed
 	defer context.AfterFunc(ctx, f.wake)()
 	f.mu.Lock()
@@ -89,6 +103,9 @@ func (m *Member) Run(ctx context.Context, begin, end int, own stage.Own) error {
 	m.sent, m.taken = begin-1, begin-1
 	defer func() {
 		f.group.Exit(m.id)
+		if err != nil {
+			m.sent = m.taken // the process takes no more
+		}
 		m.blocked = false // the process may wait before the next Run has begun
 		f.look()
 		f.moved.Broadcast()
