@@ -54,11 +54,13 @@ def test_members_get_what_they_get_alone(run, nodes):
     said, log = run(nodes, [member()] * MEMBERS)
     for rank in range(nodes * RANKS):
         want = said[MEMBERS, rank]
-        assert want["alone"] > 0 and not want["group"]
+        assert want["alone"] > 0
+        assert not want["group"]
         for job in range(MEMBERS):
             got = said.get((job, rank), {})
             assert got.get("batches") == want["batches"], (got, log)
-            assert got["group"] and got["alone"] == 0, log
+            assert got["group"], log
+            assert got["alone"] == 0, log
 
 
 @pytest.mark.parametrize("nodes", [1, 2])
@@ -86,7 +88,8 @@ def test_batch_sizes_of_members_may_differ(run):
         want = [label for _, labels in said[3, rank]["batches"] for label in labels]
         for job in sizes:
             got = [label for _, labels in said[job, rank]["batches"] for label in labels]
-            assert got == want and said[job, rank]["alone"] == 0, log
+            assert got == want, log
+            assert said[job, rank]["alone"] == 0, log
 
 
 def test_a_killed_daemon_ends_its_own_ranks_only(run):
