@@ -67,6 +67,8 @@ func openSource(_ context.Context, path string, _ dataset.OpenOptions) (dataset.
 	return &source{index}, err
 }
 
+func newGroups() *Groups { return New(slog.New(slog.DiscardHandler)) }
+
 // world is the nodes of a test, which reach each other over a network in memory: node k has the
 // address 10.0.0.(k+1).
 type world struct {
