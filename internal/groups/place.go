@@ -76,7 +76,7 @@ func (p *place) Join(ctx context.Context, r *node.Rank, open node.Opener) (job.M
 	if p.said.Open.Share.Again {
 		wanted = 0 // the others may have ended
 	}
-	return f.feed.Load().Join(p.said.Open.Job, shape, wanted), nil
+	return f.feed.Load().Join(p.said.Open.Job, shape, wanted, p.said.Open.Share.Ahead), nil
 }
 
 // shapeOf returns the shape of a rank's epochs.

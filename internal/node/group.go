@@ -144,8 +144,6 @@ func required(cfg *config.Config) bool { return cfg.Origins["share"].Source == "
 func unshareable(o *opening) string {
 	m, cfg := &o.request, o.config
 	switch {
-	case m.Share.Unable != "":
-		return m.Share.Unable
 	case m.Spans() && cfg.Port != 0:
 		return "port = " + strconv.Itoa(cfg.Port) + " sets the ports of this job, and the job that " +
 			"prepares the group's batches on several nodes needs others: leave port out"

@@ -25,7 +25,6 @@ func TestWhatCannotBeSharedSaysWhy(t *testing.T) {
 		"different sizes": func(o *opening) {
 			o.request.Transforms = json.RawMessage(`[{"name": "ImgDecode"}, {"name": "Ragged"}]`)
 		},
-		"in workers": func(o *opening) { o.request.Share.Unable = "in workers" },
 	} {
 		o := opening{config: &config.Config{OnError: "raise", Policy: "cooperative"}}
 		o.request.WorldSize = 1

@@ -44,7 +44,6 @@ class Member:
             target=sharing.member,
             args=(theirs, dict(os.environ), folder),
             kwargs={"epochs": epochs, "batch": batch, **options},
-            daemon=True,
         )
         self.process.start()
         theirs.close()
@@ -158,6 +157,58 @@ def test_random_transforms_are_those_of_a_private_run(member):
     members = [member(random=True, write=i == 0, loader={"share_members": 2}) for i in range(2)]
     for m in members:
         assert m.all() == want
+
+
+WORKERS = {"num_workers": 2, "multiprocessing_context": "fork"}
+
+
+def test_workers_take_the_groups_batches(member):
+    """Beside members without workers, and with other transforms in Python and batch sizes."""
+    announced = {"share_members": 4}
+    kinds = [
+        {"python": True, "loader": WORKERS},
+        {"python": True, "loader": {**WORKERS, "prefetch_factor": 5}, "batch": 3, "write": True},
+        {"python": True, "loader": {"num_workers": 0}},
+        {"write": True},
+    ]
+    members = [
+        member(random=True, **{**kind, "loader": {**kind.get("loader", {}), **announced}})
+        for kind in kinds
+    ]
+    got = [m.all() for m in members]
+    group, rest = transformed()
+    assert group <= (EPOCHS + 1) * sum(COUNTS.values())
+    assert rest == 0
+    for kind, batches in zip(kinds, got):
+        assert member(share=None, random=True, **kind).end() == batches
+
+
+def test_workers_of_members_with_a_small_window(member):
+    """Which holds fewer batches than they have."""
+    want = member(share=None, python=True, random=True, epochs=9).end()
+    options = {"share_members": 2, "staging_buffer": "256KiB", **WORKERS, "prefetch_factor": 6}
+    members = [
+        member(python=True, random=True, epochs=9, write=i == 0, loader=options) for i in range(2)
+    ]
+    for m in members:
+        assert m.all() == want
+
+
+def test_a_member_whose_worker_is_killed_costs_others_nothing(member):
+    """It is told, and ends."""
+    want = member(share=None, python=True, random=True, epochs=9).end()
+    options = {"share_members": 2, "staging_buffer": "256KiB"}
+    loses = member(python=True, random=True, epochs=9, loader={**WORKERS, **options}, pause=[1, 2])
+    other = member(python=True, random=True, epochs=9, loader={"num_workers": 0, **options})
+    loses.until(STEPS + 3)
+    with open(f"/proc/{loses.process.pid}/task/{loses.process.pid}/children") as children:
+        for pid in children.read().split():
+            os.kill(int(pid), signal.SIGKILL)
+    loses.go_on()
+    assert other.all() == want
+    with pytest.raises(EOFError):
+        loses.all()
+    assert loses.batches == want[: len(loses.batches)]
 
 
 def test_kept_batches_stay(member):

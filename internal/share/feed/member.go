@@ -14,10 +14,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// flight is how many batches are sent to a member's process before it has taken them. What a
-// process was sent cannot be taken back if it is stopped, so this bounds what it can keep of the
-// window; but two batches more than it uses hide the time of sending them.
-const flight = 4
+// flight is how many batches are sent to a member's process before it has taken them, if it has no
+// workers. What a process was sent cannot be taken back if it is stopped, so this bounds what it can
+// keep of the window; but two batches more than it uses hide the time of sending them. One with
+// workers uses as many as these have, up to mostFlight.
+const flight, mostFlight = 4, 256
 
 // Member is one rank of a job in a group. Run is called by one goroutine at a time; its other
 // methods are safe for concurrent use.
@@ -26,6 +27,8 @@ type Member struct {
 	id    int
 	name  string
 	shape Shape
+	// flight is how many batches are sent before the process has taken them.
+	flight int
 
 	// The following are guarded by feed.mu.
 	sent, taken int              // the last batches that were sent and taken, over all epochs
@@ -52,15 +55,16 @@ type segment struct {
 }
 
 // Join adds a member, whose epochs have at most as many samples as the producer's. name is for
-// messages; members is how many members it waits for. Close makes it leave.
-func (f *Feed) Join(name string, shape Shape, members int) *Member {
+// messages; members is how many members it waits for, and ahead up to how many batches its workers
+// have at a time. Close makes it leave.
+func (f *Feed) Join(name string, shape Shape, members, ahead int) *Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last++
 	f.group.Join(f.last, members, time.Now())
 	m := &Member{
 		feed: f, id: f.last, name: name, shape: shape, slots: make(map[uint32]taken),
-		segments: make(map[uint32]*segment),
+		segments: make(map[uint32]*segment), flight: min(max(flight, ahead+2), mostFlight),
 	}
 	f.all[m.id] = m
 	return m
@@ -194,7 +198,7 @@ func (m *Member) take(ctx context.Context, n int) (*stage.Batch, error) {
 	var pieces []share.Piece
 	ok := false
 	from, to := m.span(n)
-	if m.sent-m.taken < flight {
+	if m.sent-m.taken < m.flight {
 		pieces, ok = f.group.Take(m.id, from, to)
 	}
 	if !ok {
