@@ -212,7 +212,7 @@ class Copy(Segment):
 
 
 def of_class(number: int) -> bool:
-    """Reports whether a segment belongs to a storage class: then the daemon is told that it is gone."""
+    """Reports whether a segment belongs to a storage class, and the daemon is told when it goes."""
     return bool(number & _CLASS)
 
 
