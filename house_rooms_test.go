@@ -159,6 +159,7 @@ job: dataset storageclass cache/cachetest
 coordinator: proctest digest perfmodel networktest
 node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
+groups: cluster access dataset storageclass storageclass/memory networktest catalog budget stage
 staging: proctest
 daemon: storageclass storageclass/memory budget assembly
 top: goldentest remedy
