@@ -12,13 +12,14 @@ const allowedImports = `
 invariants:
 printable:
 access:
+pagecache:
 audit: access
 tune:
 perfmodel:
 placement: access perfmodel
 placement/builder: access placement
 placement/simulated: access placement
-placement/policies: access placement placement/builder placement/simulated
+placement/policies: access pagecache placement placement/builder placement/simulated
 placement/replan: access perfmodel placement
 placement/policytest: access perfmodel placement placement/simulated
 placement/policytest/example: access placement placement/builder
@@ -99,20 +100,20 @@ coordinator: audit placement stats dataset failure lockstep identity exchange br
 budget: size config staging failure request
 assembly: size config transform/runner catalog request planner order job coordinator budget
 node: audit stats dataset config failure catalog request order job assembly
+groups: config failure request share share/feed job assembly node
 clustersim/script: placement/policies
 clustersim/judge: clustersim/script
 clustersim/origin: dataset dataset/retry
 clustersim/faultdisk: storageclass/file/disk
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
-clustersim/process: request stage node
+clustersim/process: request stage stats node groups clustersim/judge
 clustersim/plans: placement placement/policies planner clustersim/script
 clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
     clustersim/faultdisk clustersim/machine clustersim/plans clustersim/process
 clustersim/scale/footprint:
 clustersim/scale: audit networktest stats perfmodel dataset placement lockstep coordinator
     clustersim/scale/footprint
-groups: config failure request share share/feed job assembly node
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats

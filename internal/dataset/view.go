@@ -85,6 +85,21 @@ func (v *View) Keep() (*View, error) {
 	return kept, nil
 }
 
+// Place identifies the dataset's root directory; it is zero for a nil View.
+func (v *View) Place() Place {
+	var st unix.Stat_t
+	if v == nil || unix.Fstat(int(v.Root.Fd()), &st) != nil {
+		return Place{}
+	}
+	return Place{st.Dev, st.Ino}
+}
+
+// Place identifies a directory; zero: it is not known.
+type Place struct{ device, inode uint64 }
+
+// Same reports whether two places are known to be the same directory.
+func (p Place) Same(other Place) bool { return p == other && p != Place{} }
+
 // Close closes the descriptors. It does nothing on a nil View.
 func (v *View) Close() error {
 	if v == nil {

@@ -123,7 +123,10 @@ func (g *Groups) found(name string, s request.Said, seed uint64) *group {
 	m := *s.Open
 	m.Stream.List = nil // it belongs to the caller
 	one := &group{
-		name: name, first: request.Said{Open: &m, Config: s.Config, Order: s.Order.Brief()},
+		name: name,
+		first: request.Said{
+			Open: &m, Config: s.Config, Order: s.Order.Brief(), Root: s.Root,
+		},
 		seed: seed, feeds: make(map[int]*feeding), ended: make(chan struct{}),
 		log: g.log.With("group", name),
 	}

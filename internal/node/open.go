@@ -202,7 +202,7 @@ func (e *entry) assemble(ctx context.Context, o *opening) error {
 		Local: e, Ranks: e.localRanks, Progress: progress, Log: e.log,
 	}
 	if e.config.Share != "" {
-		s := request.Said{Open: m, Config: e.config, Order: said}
+		s := request.Said{Open: m, Config: e.config, Order: said, Root: view.Place()}
 		place, err := e.node.options.Groups.Enter(ctx, s)
 		if err != nil {
 			return err

@@ -34,6 +34,26 @@ func (s Setting) String() string {
 	return "not set"
 }
 
+// apart returns how a message shows two values that differ: of lists, their first entries that do.
+func apart(a, b Setting) (string, string) {
+	var as, bs []json.RawMessage
+	if a.Key != "transforms" || json.Unmarshal([]byte(fmt.Sprint(a.Value)), &as) != nil ||
+		json.Unmarshal([]byte(fmt.Sprint(b.Value)), &bs) != nil {
+		return a.String(), b.String()
+	}
+	i := 0
+	for i < min(len(as), len(bs)) && bytes.Equal(as[i], bs[i]) {
+		i++
+	}
+	entry := func(list []json.RawMessage) string {
+		if i >= len(list) {
+			return fmt.Sprintf("a list of %d", len(list))
+		}
+		return fmt.Sprintf("%s as number %d", list[i], i+1)
+	}
+	return entry(as), entry(bs)
+}
+
 // detail returns the value as a failure's details have it: numbers as they are, texts as messages
 // show them.
 func (s Setting) detail() any {
@@ -186,6 +206,7 @@ type Said struct {
 	Open   *Open
 	Config *config.Config
 	Order  *Order
+	Root   dataset.Place // the dataset's root directory, which may have several paths
 }
 
 // Compare returns an error if a rank's settings differ from those of the rank that created the job.
@@ -197,10 +218,11 @@ func Compare(first, other Said, seed uint64) error {
 	}
 	for i, mine := range settings(other.Open, other.Config, other.Order, seed) {
 		if mine.Value != theirs[i].Value {
+			shown, others := apart(mine, theirs[i])
 			return failure.Differs(mine.Key, mine.detail(), theirs[i].detail(), nil,
 				"rank %d disagrees with rank %d of job %s: %s is %s on rank %[1]d and %[6]s on "+
 					"rank %[2]d; %[7]s",
-				other.Open.Rank, first.Open.Rank, Name(first.Open.Job), mine.Key, mine, theirs[i],
+				other.Open.Rank, first.Open.Rank, Name(first.Open.Job), mine.Key, shown, others,
 				Remedy(mine.Key))
 		}
 	}
@@ -215,11 +237,13 @@ func SameGroup(group string, first, other Said, seed uint64) error {
 		seed = *given
 	}
 	for i, mine := range delivered(other, seed) {
-		if mine.Value != theirs[i].Value {
+		same := mine.Key == "dataset" && other.Root.Same(first.Root)
+		if mine.Value != theirs[i].Value && !same {
+			shown, others := apart(mine, theirs[i])
 			return failure.Differs(mine.Key, mine.detail(), theirs[i].detail(), nil,
 				"share = %q: this job cannot be given the same batches as job %s, the group's "+
 					"first: %s is %s in this job and %s in that one; give both the same, or this "+
-					"one another group", group, Name(first.Open.Job), mine.Key, mine, theirs[i])
+					"one another group", group, Name(first.Open.Job), mine.Key, shown, others)
 		}
 	}
 	return nil
@@ -248,7 +272,7 @@ func delivered(s Said, seed uint64) []Setting {
 			settings = append(settings, k)
 		}
 	}
-	// Last: a job that does not shuffle has a seed that nobody gave, and differs in shuffle.
+	// Last: a job that does not shuffle has a seed that was not given, and differs in shuffle.
 	return append(settings, Setting{Key: "seed", Value: seed})
 }
 

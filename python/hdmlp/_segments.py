@@ -19,7 +19,6 @@ import mmap
 import os
 import weakref
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Callable, Protocol
 
 from ._protocol import U32
@@ -74,7 +73,7 @@ class Lease:
 
     __slots__ = ("give_back", "slots")
 
-    def __init__(self, slots: Sequence[int], give_back: Callable[[Any], None]):
+    def __init__(self, slots: Any, give_back: Callable[[Any], None]):
         self.slots = slots
         self.give_back = give_back
 
@@ -206,7 +205,7 @@ class Copy(Segment):
     def __init__(self, size: int):
         self.size = size
         self.writable, self.private = True, False
-        self.map = mmap.mmap(-1, size)
+        self.map = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._type = type("Owner", (ctypes.c_char * size,), {})
         self.whole = None
 
@@ -256,7 +255,7 @@ class Block(Lease):
 
     def __init__(
         self,
-        slots: Sequence[int],
+        slots: Any,
         give_back: Callable[[Any], None],
         segment: Segment,
         begin: int,

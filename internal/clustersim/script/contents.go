@@ -113,6 +113,10 @@ func (s *Script) CachesNothing() bool {
 	return slices.Contains([]string{policies.Naive{}.Name(), policies.Staging{}.Name()}, s.Policy)
 }
 
+// Notes reports whether processes return memory by notes in it, which are found when the daemon
+// waits for memory.
+func (s *Script) Notes() bool { return s.Seed%2 == 0 }
+
 // OtherPolicy returns the name of another policy; "" is the default.
 func (s *Script) OtherPolicy() string {
 	if other := (policies.Naive{}).Name(); s.Policy != other {

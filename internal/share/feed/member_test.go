@@ -2,12 +2,40 @@ package feed
 
 import (
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/share"
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
+
+// TestMembersThatDoNotComeAreLogged announces one more than comes, and once as many.
+func TestMembersThatDoNotComeAreLogged(t *testing.T) {
+	for _, members := range []int{2, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProducer(t, 8, 3)
+			f := newFeed(t, p, share.Options{Members: members, Deadline: time.Minute, Keep: 1})
+			var log strings.Builder
+			f.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			m := join(t, f, shapeOf(8, false))
+			begun := time.Now()
+			m.begin(0, 10)
+			m.take(0, 10)
+			late := time.Since(begun) >= time.Minute
+			end(t, f, p, m)
+			want := "came=1 share_members=2 start_timeout=1m0s"
+			lines := strings.Count(log.String(), "\n")
+			missing := members > 1
+			if late != missing || missing != strings.Contains(log.String(), want) ||
+				missing != (lines == 1) {
+				t.Errorf("%d members: late: %v, log: %s", members, late, &log)
+			}
+		})
+	}
+}
 
 // TestABatchThatIsNotDeliveredIsReleased refuses the first batch, with which the process would be
 // told of the window, as when another rank of the job stops.
