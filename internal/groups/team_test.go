@@ -314,6 +314,40 @@ func TestANodeThatIsCutOffCostsTheOthersNothing(t *testing.T) {
 	})
 }
 
+// TestACutWhileJobsOpenEndsInTime: each rank opens its job or is told why not, and what is open
+// trains.
+func TestACutWhileJobsOpenEndsInTime(t *testing.T) {
+	for _, after := range []time.Duration{0, 1, 3, 10, 30, 100, 300} {
+		synctest.Test(t, func(t *testing.T) {
+			w := newWorld(t, 2, nil)
+			began := time.Now()
+			var cut sync.WaitGroup
+			cut.Go(func() {
+				time.Sleep(after * time.Millisecond)
+				w.network.Cut("10.0.0.2")
+			})
+			jobs, failed := w.open(t.Context(), 2, 2)
+			cut.Wait()
+			if took := time.Since(began); took > 10*time.Minute {
+				t.Errorf("cut after %d ms: opening took %v", after, took)
+			}
+			for j, ranks := range jobs {
+				if err := errors.Join(failed[4*j : 4*j+4]...); err == nil {
+					for r, p := range train([][]*node.Rank{ranks}, 0, 2)[0] {
+						if p.done != nil || len(p.kept) != 2 {
+							t.Errorf("cut after %d ms: rank %d got %d batches: %v", after, r,
+								len(p.kept), p.done)
+						}
+					}
+				}
+			}
+			w.network.Join("10.0.0.2")
+			closeAll(jobs)
+			w.close()
+		})
+	}
+}
+
 // TestAFirstMemberThatNeverComesHoldsUpNoOther: it opens on one node only, and gives up there
 // later.
 func TestAFirstMemberThatNeverComesHoldsUpNoOther(t *testing.T) {
