@@ -35,7 +35,7 @@ KINDS: dict[str, dict[str, Any]] = {
 JOBS = (1, 2, 4, 8)
 
 #: By kind, of how many epochs a round of 8 jobs has.
-EPOCHS = {TORCH: 2, PRIVATE: 4, SHARED: 24}
+EPOCHS = {TORCH: 2, PRIVATE: 4, SHARED: 16}
 
 #: Of the throttled source, in bytes per second.
 BANDWIDTH = 20_000_000
