@@ -202,8 +202,9 @@ def _cpu(jobs: list[list[dict[str, float]]], epoch: int) -> tuple[float, float]:
 
 
 def _took(jobs: list[list[dict[str, float]]], epochs: range) -> float:
-    """Seconds from when the first job begins these epochs until the last one has ended them."""
-    return max(job[epochs[-1]]["end"] for job in jobs) - min(
+    """Seconds from when the last job begins these epochs, for which the others wait at first, until
+    the last one has ended them."""
+    return max(job[epochs[-1]]["end"] for job in jobs) - max(
         job[epochs[0]]["begin"] for job in jobs
     )
 

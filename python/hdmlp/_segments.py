@@ -194,7 +194,6 @@ class Segment:
                 min((last + 1) * _PAGE, self.size) - first * _PAGE,
             )
 
-
     def _written(self, first: int, last: int) -> bool:
         """Reports whether this process may have own copies of some pages of a private segment."""
         try:
