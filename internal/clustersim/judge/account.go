@@ -28,6 +28,7 @@ type Account struct {
 	// Reading is set while a read goes on, which the source may have counted already.
 	Reading bool
 	Odd     []string // what is only so after faults
+	Plans   []string // the rounds in which nodes considered another plan
 	Sum     *Sum     // nil: another rank asks
 }
 
@@ -101,6 +102,23 @@ func (c *court) accounted(e Event, events []Event) {
 	}
 	if len(c.script.Launches) == 1 && a.Tiers[fromSource] != a.Seen {
 		c.wrong(e, "the node counts %v from the source, which saw %v", a.Tiers[fromSource], a.Seen)
+	}
+}
+
+// alike judges that nodes decide alike on plans, as far as each has heard.
+func (c *court) alike(events []Event) {
+	var first *Account
+	for _, e := range events {
+		switch {
+		case e.Account == nil:
+		case first == nil:
+			first = e.Account
+		default:
+			n := min(len(first.Plans), len(e.Account.Plans))
+			if !slices.Equal(first.Plans[:n], e.Account.Plans[:n]) {
+				c.wrong(e, "nodes say of plans: %v, and %v", first.Plans, e.Account.Plans)
+			}
+		}
 	}
 }
 
