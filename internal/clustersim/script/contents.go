@@ -117,6 +117,9 @@ func (s *Script) CachesNothing() bool {
 // waits for memory.
 func (s *Script) Notes() bool { return s.Seed%2 == 0 }
 
+// ReadsAhead reports whether the policy reads batches before they are asked for.
+func (s *Script) ReadsAhead() bool { return s.Policy != policies.Naive{}.Name() }
+
 // OtherPolicy returns the name of another policy; "" is the default.
 func (s *Script) OtherPolicy() string {
 	if other := (policies.Naive{}).Name(); s.Policy != other {
