@@ -82,7 +82,8 @@ func (c *court) hidden(e Event, events []Event) {
 	s, l := c.script, c.script.Launches[e.Launch]
 	longest := c.longest(l)
 	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || !s.ReadsAhead() ||
-		s.Step.D() < longest || s.Verify || len(s.Undecodable) > 0 || s.Beside != "" || s.Shares() || s.Apart {
+		s.Step.D() < longest || s.Verify || len(s.Undecodable) > 0 || s.Beside != "" ||
+		s.Shares() || s.Apart {
 		return
 	}
 	var waited time.Duration
