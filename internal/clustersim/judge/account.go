@@ -122,6 +122,30 @@ func (c *court) alike(events []Event) {
 	}
 }
 
+// held judges that nodes whose caches have room for the dataset hold each sample at the end.
+func (c *court) held(events []Event) {
+	s, sum, nodes := c.script, 0, 0
+	var last Event
+	for _, e := range events {
+		if e.Account == nil {
+			continue
+		}
+		nodes++
+		last = e
+		for _, h := range e.Account.Held {
+			sum += h.Used
+		}
+	}
+	if nodes == 0 || nodes < s.Launches[last.Launch].Nodes || s.Policy != "" || s.Plans != "" ||
+		!s.SourceSlow || s.Takes > 0 || s.Largest < 1000 || s.Subset > 0 || s.Tail == "drop" ||
+		s.DropLast || s.Shares() || len(s.Breaks) > 0 || !s.Roomy() {
+		return
+	}
+	if sum < s.Bytes() {
+		c.wrong(last, "all caches hold %d bytes of %d", sum, s.Bytes())
+	}
+}
+
 const fromSource = "source"
 
 // pass compares what is said of an epoch with what the rank took.
