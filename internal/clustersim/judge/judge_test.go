@@ -207,6 +207,10 @@ func TestVerdicts(t *testing.T) {
 		"reads of another node are not counted": {accounts(func(a *Account) {
 			a.Sum.Source.Samples--
 		}), "all nodes are said to have read"},
+		"nodes decide differently": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Accounted, Account: &Account{Plans: []string{"a", "b"}}},
+				Event{Kind: Accounted, Rank: 1, Account: &Account{Plans: []string{"b"}}})
+		}, "nodes say of plans"},
 		"a rank waits for a read":  {slowly(3 * time.Second), ""},
 		"a rank waits for several": {slowly(4 * time.Second), "for more than"},
 		"an error of a rank without it": {missing("sample 2 (/x)",
