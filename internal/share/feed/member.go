@@ -15,9 +15,9 @@ import (
 )
 
 // flight is how many batches are sent to a member's process before it has taken them, if it has no
-// workers. What a process was sent cannot be taken back if it is stopped, so this bounds what it can
-// keep of the window; but two batches more than it uses hide the time of sending them. One with
-// workers uses as many as these have, up to mostFlight.
+// workers. What a process was sent cannot be taken back if it is stopped, so this bounds what it
+// can keep of the window; but two batches more than it uses hide the time of sending them. One
+// with workers uses as many as these have, up to mostFlight.
 const flight, mostFlight = 4, 256
 
 // Member is one rank of a job in a group. Run is called by one goroutine at a time; its other
