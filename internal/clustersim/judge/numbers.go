@@ -65,12 +65,12 @@ func (c *court) prompt(e Event) {
 func (c *court) longest(l script.Launch) time.Duration {
 	s := c.script
 	part := (s.Batch + l.Nodes - 1) / l.Nodes
-	if s.Scheme == "whole" {
-		part = s.Batch
+	if s.Scheme == "whole" { // of which each rank reads all, if no cache holds it
+		part = s.Batch * l.Ranks
 	}
 	threads := cmp.Or(s.Threads, 4)
 	turns := (part+threads-1)/threads + 2
-	if s.Verify { // reads what is cached as well
+	if s.Verify || len(s.Undecodable) > 0 { // what was read is read again
 		turns *= 2
 	}
 	return time.Duration(turns) * s.Takes.D()
