@@ -17,9 +17,6 @@ const (
 	// aside is how long, at most, if caches fail or hang and the source answers: a read of a class
 	// that does not respond is given up after a quarter of source_timeout.
 	aside = 2 * time.Second
-	// bypasses is how long, at most, if the network fails and the source answers: a node that does
-	// not answer is given up after a quarter of source_timeout, and read around.
-	bypasses = 3 * time.Second
 	// calms is how long the effects of a fault last after its end.
 	calms = 10 * time.Second
 )
@@ -40,7 +37,9 @@ func (c *court) prompt(e Event) {
 		most = aside
 	}
 	if c.script.Shuffle != "given" && c.script.Plans == "" && c.script.Has(network...) {
-		most, apart = bypasses, slices.Concat(caches, network)
+		// A request is given up after a quarter of source_timeout, and then the node is: some may
+		// be made one after another.
+		most, apart = 2*c.script.Timeout.D(), slices.Concat(caches, network)
 	}
 	if e.Wait <= most || c.script.Plans != "" || len(c.script.Members) > 0 {
 		return
