@@ -27,7 +27,7 @@ from soak.group_rounds import START_TIMEOUT, Blow, Member, Round, Season
 from soak.report import FOLDER, account
 
 #: Seconds in which a member that is not stopped says something, on a busy machine.
-PATIENCE = 60.0
+PATIENCE = 40.0
 
 FORKS = multiprocessing.get_context("forkserver")
 
@@ -57,6 +57,18 @@ def daemon() -> int:
         return struct.unpack(
             "iII", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
         )[0]
+
+
+def goroutines() -> list[str]:
+    """Ends the daemon; returns its log with what its goroutines did, as lines."""
+    pid = daemon()
+    if not pid:
+        return ["no daemon answers"]
+    with open(f"/proc/{pid}/fd/2", encoding="utf-8", errors="replace") as log:
+        os.kill(pid, signal.SIGQUIT)
+        with contextlib.suppress(Verdict):
+            until(lambda: not os.path.exists(f"/proc/{pid}"), 10, "the daemon's end")
+        return log.read().splitlines()
 
 
 class Job:
@@ -128,7 +140,8 @@ class Player:
         }
         waiting, blows = sorted(enumerate(the.members), key=lambda m: m[1].after), list(the.blows)
         self._jobs, self._blows = [], []
-        taken, begun, findings = 0, time.monotonic(), []
+        taken, begun = 0, time.monotonic()
+        findings, stacks = [], []
         try:
             while True:
                 running = [job for job in self._jobs if not job.over]
@@ -145,6 +158,7 @@ class Player:
                     taken += pipes[pipe].hear()
                 if silent := self._silent(running):
                     findings += [f"HANG: member {job.number} says nothing" for job in silent]
+                    stacks = goroutines()
                     break
             self._tick(float("inf"))
             for job in self._jobs:
@@ -155,7 +169,7 @@ class Player:
             self._tick(float("inf"))
             for job in self._jobs:
                 job.end()
-        return findings, self._history(begun)
+        return findings, self._history(begun) + stacks
 
     def _begin(self, blow: Blow) -> None:
         """Carries out a blow, on those that there are."""

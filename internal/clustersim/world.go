@@ -148,7 +148,9 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 	err = errors.Join(w.origin.Exit(), w.other.Exit())
 	w.warned(said.lines)
 	_ = w.list.Close()
-	if after := holds(); after != before && !s.Has(script.SourceHang, script.DiskHang) {
+	after := holds()
+	if (after.files > before.files || after.maps > before.maps) &&
+		!s.Has(script.SourceHang, script.DiskHang) {
 		w.unwell(-1, "the process has %+v open; it had %+v", after, before)
 	}
 	return w, err

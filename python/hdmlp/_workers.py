@@ -217,6 +217,9 @@ class Pool:
             self._start()
         elif position == self.position:
             return
+        if self._order:
+            # Even to where the source goes on, as it waits until these have been yielded.
+            self._source.restart()
         self._give_up()
         self._error = None
         self._busy = True  # stays so if a worker has died: then the pool is broken

@@ -33,6 +33,7 @@ class Job:
         steps: After how many batches it ends.
         killed: Ranks that are killed after 3 batches.
         daemon: Ranks that kill their node's daemon after 3 batches.
+        bereft: Ranks that wait after 3 batches until a daemon has been killed.
         pause: After how many batches it waits until the job that is late has opened its loader.
         late: It opens its loader once another job has paused.
     """
@@ -42,6 +43,7 @@ class Job:
     steps: int | None = None
     killed: tuple[int, ...] = ()
     daemon: tuple[int, ...] = ()
+    bereft: tuple[int, ...] = ()
     pause: int | None = None
     late: bool = False
 
@@ -70,6 +72,9 @@ def run(number: int, job: Job, folder: str, directory: str, rank: int, world: in
                     wait(directory, "joined", world)
                 if len(got) == 3 and rank in job.daemon:
                     os.kill(_daemon.connect().pid, signal.SIGKILL)
+                    open(os.path.join(directory, "dead"), "w").close()
+                if len(got) == 3 and rank in job.bereft:
+                    waiting.until_exists(os.path.join(directory, "dead"))
                 if len(got) == 3 and rank in job.killed:
                     open(over, "w").close()
                     os.kill(os.getpid(), signal.SIGKILL)

@@ -28,6 +28,7 @@ type Account struct {
 	// Reading is set while a read goes on, which the source may have counted already.
 	Reading bool
 	Odd     []string // what is only so after faults
+	Plans   []string // the rounds in which nodes considered another plan
 	Sum     *Sum     // nil: another rank asks
 }
 
@@ -104,6 +105,47 @@ func (c *court) accounted(e Event, events []Event) {
 	}
 }
 
+// alike judges that nodes decide alike on plans, as far as each has heard.
+func (c *court) alike(events []Event) {
+	var first *Account
+	for _, e := range events {
+		switch {
+		case e.Account == nil:
+		case first == nil:
+			first = e.Account
+		default:
+			n := min(len(first.Plans), len(e.Account.Plans))
+			if !slices.Equal(first.Plans[:n], e.Account.Plans[:n]) {
+				c.wrong(e, "nodes say of plans: %v, and %v", first.Plans, e.Account.Plans)
+			}
+		}
+	}
+}
+
+// held judges that nodes whose caches have room for the dataset hold each sample at the end.
+func (c *court) held(events []Event) {
+	s, sum, nodes := c.script, 0, 0
+	var last Event
+	for _, e := range events {
+		if e.Account == nil {
+			continue
+		}
+		nodes++
+		last = e
+		for _, h := range e.Account.Held {
+			sum += h.Used
+		}
+	}
+	if nodes == 0 || nodes < s.Launches[last.Launch].Nodes || s.Policy != "" || s.Plans != "" ||
+		!s.SourceSlow || s.Takes > 0 || s.Largest < 1000 || s.Subset > 0 || s.Tail == "drop" ||
+		s.DropLast || s.Shares() || len(s.Breaks) > 0 || !s.Roomy() {
+		return
+	}
+	if sum < s.Bytes() {
+		c.wrong(last, "all caches hold %d bytes of %d", sum, s.Bytes())
+	}
+}
+
 const fromSource = "source"
 
 // pass compares what is said of an epoch with what the rank took.
@@ -164,7 +206,7 @@ func (a Amount) String() string { return fmt.Sprintf("%d samples (%d bytes)", a.
 // count judges what was read from the source, if the policy is to read once, samples are not so
 // small that latencies decide, and nothing has gone wrong: each sample once, if the nodes' caches
 // hold the dataset, and else what the bound says, S + (E-1) max(0, S-D), where each cache may lack
-// a sample for which its room is too short. Nodes that plan late read what they need until then. A
+// a sample for which its room is too short, unless several ranks read a sample that none holds. Nodes that plan late read what they need until then. A
 // thousandth of the bytes may be read to explore the source.
 func (c *court) count(reads map[int][]int, history []Event) {
 	s := c.script
@@ -203,7 +245,8 @@ func (c *court) count(reads map[int][]int, history []Event) {
 	if s.Tail == "pad" {
 		each += l.WorldSize() * s.Largest
 	}
-	if most := s.Bytes() + (passes-1)*max(each-capacity, 0); sum > most+most/1000 {
+	most := s.Bytes() + (passes-1)*max(each-capacity, 0)
+	if s.Scheme != "whole" && sum > most+most/1000 {
 		c.wrong(history[len(history)-1], "%d bytes were read from the source instead of %d", sum, most)
 	}
 }

@@ -81,8 +81,9 @@ func (c *court) longest(l script.Launch) time.Duration {
 func (c *court) hidden(e Event, events []Event) {
 	s, l := c.script, c.script.Launches[e.Launch]
 	longest := c.longest(l)
-	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || s.Step.D() < longest ||
-		s.Verify || len(s.Undecodable) > 0 || s.Beside != "" || s.Shares() || s.Apart {
+	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || !s.ReadsAhead() ||
+		s.Step.D() < longest || s.Verify || len(s.Undecodable) > 0 || s.Beside != "" ||
+		s.Shares() || s.Apart {
 		return
 	}
 	var waited time.Duration

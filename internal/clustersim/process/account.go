@@ -29,6 +29,9 @@ func (p *Process) Account() *judge.Account {
 			a.Passes = append(a.Passes, pass)
 		}
 	}
+	for _, round := range report.Replanning {
+		a.Plans = append(a.Plans, fmt.Sprintf("%+v", round))
+	}
 	for _, n := range report.Peers {
 		a.Failed += int(n.Failed)
 	}

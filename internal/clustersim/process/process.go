@@ -217,7 +217,7 @@ func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 		case some && next.err == nil:
 			return nil, ErrEnd
 		case some:
-			return nil, next.err
+			return nil, detailed(next.err)
 		default:
 			if !waiting {
 				if err := p.Return(); err != nil {

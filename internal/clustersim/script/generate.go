@@ -96,7 +96,9 @@ func (r *chance) vary(s *Script) {
 	if len(s.Events) > 0 || len(s.Missing) > 0 {
 		return
 	}
-	if s.Plans == "" && r.often(50) {
+	if r.often(35) {
+		r.suffice(s)
+	} else if s.Plans == "" && r.often(50) {
 		s.Takes = Duration(pick(r, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond))
 	}
 	s.Lies, s.Invalid = r.often(10), r.often(15)
@@ -119,6 +121,25 @@ func (r *chance) vary(s *Script) {
 		if !s.valid() {
 			s.Differs = ""
 		}
+	}
+}
+
+// suffice has the nodes' caches hold the dataset, and the source be slow, so that it is known what
+// is read from there.
+func (r *chance) suffice(s *Script) {
+	s.SourceSlow, s.Policy, s.Verify, s.Uneven = true, "", false, false
+	if s.Plans != Meanwhile {
+		s.Plans, s.Takes = "", 0
+	}
+	s.Largest = max(s.Largest, 1000)
+	least := s.Launches[0].Nodes
+	for _, l := range s.Launches {
+		least = min(least, l.Nodes)
+	}
+	room := s.Bytes()/least + 4*s.Largest
+	s.Memory, s.Disk = room, 0
+	if r.often(40) {
+		s.Memory, s.Disk = pick(r, 0, room/2), room
 	}
 }
 

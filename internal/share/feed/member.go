@@ -39,6 +39,7 @@ type Member struct {
 	segment  uint32 // the last number
 	blocked  bool   // it waits for a batch
 	lags     int    // how often it was detached
+	kept     bool   // what its process has stays as it is after Close
 }
 
 // taken is a piece that the process has, and the extra segment in which it lies, or 0.
@@ -84,12 +85,25 @@ func (f *Feed) Epoch() (epoch int) {
 	return epoch
 }
 
+// Keep has Close not release what the process holds, as it may go on with that: until the group
+// ends, nothing else is written there.
+func (m *Member) Keep() {
+	f := m.feed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	m.kept = true
+}
+
 // Close makes the member leave, and releases what its process holds. Run must have returned.
 func (m *Member) Close() {
 	f := m.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.group.Leave(m.id)
+	if m.kept {
+		f.group.Exit(m.id)
+	} else {
+		f.group.Leave(m.id)
+	}
 	delete(f.all, m.id)
 	f.look()
 	f.moved.Broadcast()

@@ -12,6 +12,37 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
+// TestWhatAMemberKeepsStaysUntilTheGroupEnds: the daemon ends a connection, and the process has
+// batches, in its hands or in its socket.
+func TestWhatAMemberKeepsStaysUntilTheGroupEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 4)
+		f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour, Keep: 1})
+		kept, other := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+		kept.begin(0, 100)
+		other.begin(0, 100)
+		synctest.Wait()
+		b := <-kept.ready
+		slot := f.pieces[kept.m.slots[b.Slots[0]].piece].Slots[0]
+		kept.cancel()
+		for range kept.ready {
+		}
+		<-kept.ended
+		kept.m.Keep()
+		kept.m.Close()
+		other.take(0, 100)
+		if !p.used[slot] {
+			t.Error("its batch was freed")
+		}
+		other.cancel()
+		for range other.ready {
+		}
+		<-other.ended
+		other.m.Close()
+		f.Close()
+	})
+}
+
 // TestMembersThatDoNotComeAreLogged announces one more than comes, and once as many.
 func TestMembersThatDoNotComeAreLogged(t *testing.T) {
 	for _, members := range []int{2, 1} {
