@@ -103,7 +103,8 @@ func TestAProcessIsSentWhatItsWorkersCanTake(t *testing.T) {
 			p := newProducer(t, 1, mostFlight+20)
 			f := newFeed(t, p, share.Options{Keep: 1})
 			m := join(t, f, shapeOf(1, false))
-			m.m.flight, m.ready = f.Join("workers", m.shape, 0, ahead).flight, make(chan *stage.Batch, 500)
+			m.m.flight = f.Join("workers", m.shape, 0, ahead).flight
+			m.ready = make(chan *stage.Batch, 500)
 			m.begin(0, 1000)
 			time.Sleep(time.Hour)
 			if len(m.ready) != want {
