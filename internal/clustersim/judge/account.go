@@ -206,8 +206,9 @@ func (a Amount) String() string { return fmt.Sprintf("%d samples (%d bytes)", a.
 // count judges what was read from the source, if the policy is to read once, samples are not so
 // small that latencies decide, and nothing has gone wrong: each sample once, if the nodes' caches
 // hold the dataset, and else what the bound says, S + (E-1) max(0, S-D), where each cache may lack
-// a sample for which its room is too short, unless several ranks read a sample that none holds. Nodes that plan late read what they need until then. A
-// thousandth of the bytes may be read to explore the source.
+// a sample for which its room is too short, unless several ranks read a sample that none holds.
+// Nodes that plan late read what they need until then. A thousandth of the bytes may be read to
+// explore the source.
 func (c *court) count(reads map[int][]int, history []Event) {
 	s := c.script
 	l := s.Launches[0]
