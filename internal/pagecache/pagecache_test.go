@@ -84,10 +84,20 @@ func TestTwoListsStepByStep(t *testing.T) {
 		hit  bool
 	}{
 		// 0 becomes active, and 1 is evicted.
-		{0, false}, {1, false}, {0, true}, {2, false}, {3, false}, {4, false},
+		{0, false},
+		{1, false},
+		{0, true},
+		{2, false},
+		{3, false},
+		{4, false},
 		// 1 comes back within the length of the active list, and is active; 2 and 3 are evicted.
-		{0, true}, {1, false}, {5, false}, {6, false},
-		{0, true}, {1, true}, {2, false},
+		{0, true},
+		{1, false},
+		{5, false},
+		{6, false},
+		{0, true},
+		{1, true},
+		{2, false},
 	} {
 		if got := c.Read(step.read); got != step.hit {
 			t.Errorf("step %d: file %d, hit %v, want %v", i, step.read, got, step.hit)
