@@ -15,7 +15,8 @@
 # make faults         as root: injects faults from outside and judges the results (ONLY=word,
 #                     PRODUCT=tree)
 # make soak           as root: combines faults at random on several nodes, and judges what ranks are
-#                     given (MINUTES=10, SEED=1: the schedule; ROUND=3 ROUNDS=1: which rounds of it)
+#                     given (MINUTES=10, SEED=1: the schedule; ROUND=3 ROUNDS=1: which rounds of it;
+#                     GROUPS=1: jobs that share what they prepare, on one node, come and go)
 # make mutants        plants defects of one line and reports which no test finds (N=150 of them,
 #                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node:
 #                     whose tests have to find them, FLAGS='-seeds 400' for these, NORACE=1:
@@ -24,8 +25,8 @@
 # make scale          what the control messages of 4 to 1,024 nodes cost, in virtual time, into
 #                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes; 1,024
 #                     take 10 GB of memory and about 10 minutes of 2 processors)
-# make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm and
-#                     torchdata, from PyPI (about 6 GB, kept in build/frameworks)
+# make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm,
+#                     torchdata, Ray and Optuna, from PyPI (about 6 GB, kept in build/frameworks)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
 # make docs           the docs site, into build/docs: pages, API reference, commands, configuration
 # make build          the static binary, into the Python package
@@ -184,7 +185,7 @@ faults: build throttle build/bench.stamp $(VENV)/stamp
 soak: build throttle $(VENV)/stamp
 	PYTHONPATH=$(CURDIR)/bench:$(CURDIR)/python $(VENV)/bin/python -m soak \
 		--minutes $(or $(MINUTES),10) $(addprefix --seed ,$(SEED)) \
-		$(addprefix --round ,$(ROUND)) $(addprefix --rounds ,$(ROUNDS))
+		$(addprefix --round ,$(ROUND)) $(addprefix --rounds ,$(ROUNDS)) $(if $(GROUPS),--groups)
 
 mutants: build/test.stamp
 	mkdir -p build/mutants && $(GO) build -o build/mutants/mutants ./bench/mutants

@@ -12,13 +12,14 @@ const allowedImports = `
 invariants:
 printable:
 access:
+pagecache:
 audit: access
 tune:
 perfmodel:
 placement: access perfmodel
 placement/builder: access placement
 placement/simulated: access placement
-placement/policies: access placement placement/builder placement/simulated
+placement/policies: access pagecache placement placement/builder placement/simulated
 placement/replan: access perfmodel placement
 placement/policytest: access perfmodel placement placement/simulated
 placement/policytest/example: access placement placement/builder
@@ -158,6 +159,7 @@ job: dataset storageclass cache/cachetest
 coordinator: proctest digest perfmodel networktest
 node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
+groups: cluster access dataset storageclass storageclass/memory networktest catalog budget stage
 staging: proctest
 daemon: storageclass storageclass/memory budget assembly
 top: goldentest remedy

@@ -18,7 +18,7 @@ import resource
 import sys
 import time
 import zlib
-from typing import Any
+from typing import Any, Optional
 
 import rounds
 from barrier import Member
@@ -37,21 +37,24 @@ def cpu_seconds() -> float:
     return total
 
 
-def all_cpu_seconds(contender: Any) -> float:
-    """Of this process, its children, living ones too, and the daemon that works for it."""
-    total = cpu_seconds()
+def daemon_of(contender: Any) -> Optional[int]:
+    """The daemon that works for a contender."""
+    return contender.daemon() if hasattr(contender, "daemon") else None
+
+
+def all_cpu_seconds(daemon: Optional[int]) -> tuple[float, float]:
+    """Of this process, its children, living ones too, and the daemon that works for it; and of the
+    daemon alone."""
+    total, daemons = cpu_seconds(), rounds.process_cpu(daemon) if daemon else 0.0
     with open(f"/proc/self/task/{os.getpid()}/children", encoding="ascii") as file:
-        others = [int(pid) for pid in file.read().split()]
-    daemon = contender.daemon() if hasattr(contender, "daemon") else None
-    for pid in {*others, *([daemon] if daemon else [])}:
-        total += rounds.process_cpu(pid)
-    return total
+        others = {int(pid) for pid in file.read().split()} - {daemon}
+    return total + daemons + sum(map(rounds.process_cpu, others)), daemons
 
 
 def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
     """Trains all epochs; the clock of the times is the machine's monotonic one.
 
-    `cpu` is what all processes have used by the end of the epoch.
+    `cpu` is what all processes have used by the end of the epoch, `daemon_cpu` the daemon's part.
     `bytes` and `order`, a checksum of all labels and lengths in order, are those of the first
     epoch.
     """
@@ -88,6 +91,8 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
                 others.wait()
             asked = clock()
         end = clock()
+        daemon = daemon_of(contender)
+        cpu, daemon_cpu = all_cpu_seconds(daemon)
         epochs.append(
             {
                 "begin": begin,
@@ -98,10 +103,11 @@ def run_epochs(contender: Any, spec: dict[str, Any]) -> list[dict[str, float]]:
                 "samples": samples,
                 "bytes": size,
                 "order": order,
-                "cpu": all_cpu_seconds(contender),
+                "cpu": cpu,
+                "daemon_cpu": daemon_cpu,
             }
         )
-        say(event="epoch", epoch=epoch)
+        say(event="epoch", epoch=epoch, daemon=daemon)
     return epochs
 
 
@@ -163,7 +169,7 @@ def main() -> None:
     else:
         result["epochs"] = run_epochs(contender, spec)
     result["end"] = time.monotonic()
-    say(event="done", daemon=contender.daemon() if hasattr(contender, "daemon") else None)
+    say(event="done", daemon=daemon_of(contender))
     sys.stdin.readline()
     result["report"] = contender.finish()
     say(event="result", result=result)

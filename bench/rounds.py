@@ -79,10 +79,56 @@ def resident(pid: Optional[int]) -> int:
     return 0
 
 
+def proportional(pid: int, *fields: str) -> int:
+    """Bytes of a process's memory, of which it is charged its part where several map it; all of
+    it, or of these kinds: Pss_Anon, Pss_File, Pss_Shmem; 0 if it has ended."""
+    total = 0
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", encoding="ascii") as file:
+            for line in file:
+                if line.split(":")[0] in (fields or ("Pss",)):
+                    total += int(line.split()[1]) * 1024
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return total
+
+
+def held(ranks: list["_Rank"]) -> int:
+    """Bytes that a round's jobs hold beside what each process needs for itself: the daemon's
+    memory, and what ranks map of it; without a daemon, 0."""
+    daemons = {rank.find("epoch")["daemon"] for rank in ranks} - {None}
+    if not daemons:
+        return 0
+    shared = sum(proportional(rank.process.pid, "Pss_Shmem") for rank in ranks)
+    return shared + sum(map(proportional, daemons))
+
+
+def prepared(environment: dict[str, str]) -> dict[str, float]:
+    """`samples` that the daemon has transformed for all of its jobs, and `seconds` that took."""
+    binary = os.path.join(environment["PYTHONPATH"], "hdmlp", "bin", "hdmlp")
+    answer = subprocess.run(
+        [binary, "stats", "--json"], env=environment, capture_output=True, check=True
+    )
+    parts = [job.get("preprocessing") or {} for job in json.loads(answer.stdout)["jobs"]]
+    return {
+        "samples": sum(part.get("samples", 0) for part in parts),
+        "seconds": sum(sum(part.get("seconds", {}).values()) for part in parts),
+    }
+
+
+_reserved: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port where one program can listen; until this process ends, the system gives it to no other
+    socket that asks for any port."""
+    reserved = socket.socket()
+    # Bound, not listening: only a socket that names the port and has this option, as torch's have,
+    # can be bound to it as well.
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    _reserved.append(reserved)
+    return reserved.getsockname()[1]
 
 
 class _Rank:
@@ -181,6 +227,8 @@ def run(
         `ranks`, each rank's own result; `source`, what the mount delivered by the end of
         each epoch of the last rank; `cpu`, seconds by ranks, daemons and mount; `others`, the
         share of the machine that other processes used; `resident`, the daemons' peak memory.
+        With `jobs`, also `memory`, what daemon and ranks hold (see `held`), at the end of the epoch
+        in which it is most; and `made`, what the daemon's transforms have done for all jobs.
 
     Raises:
         RoundFailed: with what the rank said.
@@ -233,16 +281,20 @@ def run(
         imports = [rank.find("ready")["cpu"] for rank in ranks]
         for rank in ranks:
             rank.go_on()
-        source = []
-        if mount and "batches" not in spec and "seconds" not in spec:
+        source, memory = [], 0
+        if (mount or jobs) and "batches" not in spec and "seconds" not in spec:
             for epoch in range(spec["epochs"]):
                 _all(heard, ranks, "epoch", epoch=epoch)
-                now = mount.counters()
-                source.append(
-                    {key: now[key] - mount_before[key] for key in ("opens", "reads", "bytes")}
-                )
+                if mount:
+                    now = mount.counters()
+                    source.append(
+                        {key: now[key] - mount_before[key] for key in ("opens", "reads", "bytes")}
+                    )
+                if jobs:
+                    memory = max(memory, held(ranks))
         _all(heard, ranks, "done")
         daemons = {rank.find("done")["daemon"] for rank in ranks}
+        made = prepared(environment) if jobs and daemons != {None} else None
         daemon_cpu, daemon_memory = sum(map(process_cpu, daemons)), sum(map(resident, daemons))
         for rank in ranks:
             rank.go_on()
@@ -267,6 +319,8 @@ def run(
                 "mount": mount_cpu,
             },
             "resident": daemon_memory,
+            "memory": memory,
+            "made": made,
             **watch.shares(ours),
             "errors": [words for words in (rank.last_words() for rank in ranks) if words],
         }

@@ -19,6 +19,7 @@ from typing import Any, Optional
 import clusters
 import frameworks
 import grid
+import page_cache
 import pipelines
 import regressions
 import rounds
@@ -51,6 +52,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + grid.all_cells(quick)
         + share_jobs.all_sharing(quick)
         + streams.all_streams(quick)
+        + page_cache.all_page_caches(quick)
         + regressions.all_regressions(quick)
     )
     wanted = keys.replace(",", " ").split()
@@ -299,7 +301,8 @@ def main() -> None:
     )
     parser.add_argument(
         "--scenario",
-        help="keys, as a,c or frameworks; without, all but grid, share, streams and before",
+        help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache "
+        "and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"

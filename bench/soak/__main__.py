@@ -27,7 +27,7 @@ import namespaces
 from harness import Harness, Product
 from verdicts import Fault, Verdict
 
-from soak import enclosure, origin, schedule
+from soak import enclosure, group_rounds, groups, origin, schedule
 from soak.launch import Crew, Player
 from soak.nemesis import Nemesis
 from soak.nodes import Machines
@@ -45,6 +45,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, help="of the schedule (default: a new one)")
     parser.add_argument("--round", type=int, default=0, help="the first round (default: 0)")
     parser.add_argument("--rounds", type=int, help="how many rounds at most")
+    parser.add_argument(
+        "--groups", action="store_true", help="only jobs that share what they prepare, on one node"
+    )
     parser.add_argument("--show", action="store_true", help="print the schedule, and run nothing")
     parser.add_argument("--inside", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -58,6 +61,10 @@ def arguments() -> argparse.Namespace:
 def show(options: argparse.Namespace) -> None:
     """Prints the schedule of some rounds."""
     for number in range(options.round, options.round + (options.rounds or schedule.ROUNDS)):
+        if options.groups:
+            print(group_rounds.season(options.seed, number // group_rounds.ROUNDS))
+            print(group_rounds.round_of(options.seed, number))
+            continue
         print(schedule.season(options.seed, schedule.season_of(number)))
         print(schedule.round_of(options.seed, number))
 
@@ -197,7 +204,8 @@ def main() -> int:
     """Runs the program."""
     options = arguments()
     if options.inside:
-        return enclosure.inside(options.inside, lambda folder: Soak(folder, options).run())
+        kind = groups.Soak if options.groups else Soak
+        return enclosure.inside(options.inside, lambda folder: kind(folder, options).run())
     if options.show:
         show(options)
         return 0
@@ -207,8 +215,10 @@ def main() -> int:
         print(f"soak: {why}", file=sys.stderr)
         return 2
     print(f"seed {options.seed}", flush=True)
-    given = {k: v for k, v in vars(options).items() if k not in ("show", "inside")}
-    return enclosure.outside([f"--{k}={v}" for k, v in given.items() if v is not None])
+    given = {k: v for k, v in vars(options).items() if k not in ("show", "inside", "groups")}
+    return enclosure.outside(
+        [f"--{k}={v}" for k, v in given.items() if v is not None] + ["--groups"] * options.groups
+    )
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import pytest
 BENCH = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path += [BENCH, os.path.join(BENCH, "faults")]
 
-from soak import schedule, wire
+from soak import group_rounds, schedule, wire
 
 
 def test_the_schedule_is_a_function_of_the_seed():
@@ -212,3 +212,15 @@ def test_an_error_ends_all_ranks_at_one_step(judge):
 def test_the_judge_knows_no_other_faults_than_the_schedule():
     named = {*verdict.PARTING, *verdict.SOURCE, *verdict.OPENING}
     assert named <= set(schedule.KINDS)
+
+
+def test_groups_are_a_function_of_the_seed_and_have_all_blows():
+    rounds = [group_rounds.round_of(3, n) for n in range(200)]
+    assert rounds == [group_rounds.round_of(3, n) for n in range(200)]
+    assert rounds != [group_rounds.round_of(4, n) for n in range(200)]
+    assert {blow.kind for the in rounds for blow in the.blows} == set(group_rounds.KINDS)
+    for the in rounds:
+        assert the.members[0].after == 0
+        for blow in the.blows:
+            assert (0 < len(blow.members) < len(the.members)) == ("members" in blow.kind)
+            assert max(blow.members, default=0) < len(the.members)

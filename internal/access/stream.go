@@ -191,7 +191,7 @@ func (s *Stream) Empties(globalBatch int) bool {
 	spec.GlobalBatch, spec.DropLast = globalBatch, false
 	other, err := New(spec)
 	if err != nil {
-		return false // New says so to whoever has that spec
+		return false // New returns the error to the caller with that spec
 	}
 	for rank := range spec.WorldSize {
 		if other.Empty(rank) {

@@ -40,8 +40,9 @@ type Result struct {
 	Delivered string `json:"delivered"`
 	Samples   int64  `json:"samples"` // delivered over all ranks
 	// ranks that left before they finished the epoch, or did not report
-	Missing []int  `json:"missing"`
-	Why     string `json:"why,omitempty"` // why the latter did not report
+	Missing []int `json:"missing"`
+	// Why says why the latter did not report, or why ranks that all did cannot be compared.
+	Why string `json:"why,omitempty"`
 }
 
 // Compare adds up the parts of all ranks and compares the sum with what the epoch should have
@@ -63,6 +64,9 @@ func Compare(epoch *access.Epoch, parts []Part) *Result {
 		r.Samples += p.Samples
 	}
 	slices.Sort(r.Missing)
+	if len(began) > 1 {
+		r.Why = "the ranks began it at different steps"
+	}
 	expected := epoch.Audit(from) - missing
 	r.Expected, r.Delivered = fmt.Sprintf("%016x", expected), fmt.Sprintf("%016x", hash)
 	r.Complete = len(r.Missing) == 0 && len(began) == 1 && expected == hash

@@ -130,6 +130,9 @@ func TestCompare(t *testing.T) {
 				!slices.Equal(r.Missing, c.missing) || r.Missing == nil {
 				t.Errorf("%s: %s: %+v", scheme, what, r)
 			}
+			if (r.Why != "") != strings.HasPrefix(what, "from different steps") {
+				t.Errorf("%s: %s: why: %q", scheme, what, r.Why)
+			}
 			if c.complete != (r.Expected == r.Delivered) && len(c.missing) == 0 &&
 				!strings.HasPrefix(what, "from different steps") {
 				t.Errorf("%s: %s: expected %s, delivered %s", scheme, what, r.Expected, r.Delivered)

@@ -105,7 +105,7 @@ func (c *circuit) predict(now time.Time, bytes int64, source float64) float64 {
 	c.mu.Lock()
 	cold, waited := c.mu.cold, c.mu.waited
 	c.mu.Unlock()
-	return c.meter.Arrival(now, bytes, waited) + cold*source
+	return c.meter.Answer(now, bytes, waited) + cold*source
 }
 
 // ask returns the node's fetcher, the time limit of a request that begins now, and for how long the

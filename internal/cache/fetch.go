@@ -276,7 +276,7 @@ const unsure = 60 * time.Millisecond
 // sourceTakes estimates how long it takes to read this many bytes from the source.
 func (c *Cache) sourceTakes(bytes int64) time.Duration {
 	m := &c.meters[Source]
-	seconds := min(m.Arrival(time.Now(), bytes, 0), time.Hour.Seconds())
+	seconds := min(m.Arrival(time.Now(), bytes), time.Hour.Seconds())
 	takes := time.Duration(seconds * float64(time.Second))
 	if m.Known().Origin == perfmodel.Guessed {
 		takes = max(takes, unsure)

@@ -78,7 +78,7 @@ func (c *Cache) route(r *Request, id int) route {
 		return route{tier: Source, direct: silent}
 	}
 	now := time.Now()
-	source, arrival, peer := c.meters[Source].Arrival(now, size, 0), 0.0, false
+	source, arrival, peer := c.meters[Source].Arrival(now, size), 0.0, false
 	if r.Peers != nil {
 		if arrival, peer = r.Peers.Arrival(id, size, source); peer {
 			tiers[n] = Peer
@@ -101,7 +101,7 @@ func (c *Cache) route(r *Request, id int) route {
 		case Source:
 			candidates[i].Arrival = source
 		default:
-			candidates[i].Arrival = c.meters[tier].Arrival(now, size, 0)
+			candidates[i].Arrival = c.meters[tier].Arrival(now, size)
 		}
 	}
 	if r.Peers != nil {

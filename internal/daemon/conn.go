@@ -83,8 +83,8 @@ func newConn(d *Daemon, c *net.UnixConn) *conn {
 func (x *conn) observer() bool { return x.queried.Load() && !x.openSeen }
 
 // run serves the connection until it ends, and releases everything that it holds.
-func (x *conn) run(ctx context.Context) {
-	ctx, cancel := context.WithCancel(ctx)
+func (x *conn) run(daemon context.Context) {
+	ctx, cancel := context.WithCancel(daemon)
 	closed := context.AfterFunc(ctx, func() { x.c.Close() })
 	err := x.handshake(ctx, cancel)
 	if err != nil {
@@ -98,6 +98,9 @@ func (x *conn) run(ctx context.Context) {
 	x.lent.end()
 	x.tasks.Wait()
 	if r := x.rank.Load(); r != nil {
+		if err != nil || daemon.Err() != nil {
+			r.Keep()
+		}
 		r.Close()
 	}
 	for _, ds := range x.datasets {

@@ -1,6 +1,7 @@
 package job
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -50,7 +51,7 @@ func (j *Job) audit(ctx context.Context, epoch int) (*audit.Result, error) {
 			epoch)
 	}
 	result := audit.Compare(e, parts)
-	result.Why = why
+	result.Why = cmp.Or(why, result.Why)
 	return result, nil
 }
 

@@ -27,6 +27,8 @@ type Member interface {
 	Return(slot uint32) (retired uint32, err error)
 	// Report returns the rank's place in the group.
 	Report() stats.Group
+	// Keep has Close leave what the process holds as it is.
+	Keep()
 	// Close leaves the group.
 	Close()
 }
@@ -78,6 +80,14 @@ func (o own) Stage(ctx context.Context, epoch, step int, blocked bool,
 func (o own) Deliver(b *stage.Batch) error {
 	o.ledger.Emitted(b)
 	return o.emit(b)
+}
+
+// Keep has Close leave what the process holds of a group's window as it is, for a connection that
+// the process has not closed: it may still use what it was sent.
+func (r *Rank) Keep() {
+	if r.group != nil {
+		r.group.Keep()
+	}
 }
 
 // Wait records that the process is blocked in next().

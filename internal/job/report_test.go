@@ -68,6 +68,7 @@ func (named) Run(context.Context, int, int, stage.Own) error { return nil }
 func (named) Wait() bool                                     { return true }
 func (named) Yielded(int, int, stage.Stall)                  {}
 func (named) Return(uint32) (uint32, error)                  { return 0, nil }
+func (named) Keep()                                          {}
 func (named) Close()                                         {}
 
 // TestReportWaitsForRanksInTheSameEpoch: at the end of an epoch a report over all nodes waits for

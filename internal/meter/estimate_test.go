@@ -66,7 +66,7 @@ func TestEstimatesFollowReads(t *testing.T) {
 	if q := k.Coefficients.Queued; math.Abs(q-0.02) > 0.002 {
 		t.Errorf("a MB in front delays a read by %v s, want about 0.02", q)
 	}
-	if got := m.Arrival(after(4000), 1e6, 0); math.Abs(got-0.1) > 0.01 {
+	if got := m.Arrival(after(4000), 1e6); math.Abs(got-0.1) > 0.01 {
 		t.Errorf("an idle tier delivers in %v s, want about 0.1", got)
 	}
 }
@@ -78,7 +78,7 @@ func TestOldReadsAreForgotten(t *testing.T) {
 		m.End(after(float64(i)+1), m.Begin(after(float64(i)), 1e6), nil)
 	}
 	m.End(after(3602), m.Begin(after(3600), 1e6), nil)
-	if got := m.Arrival(after(3602), 1e6, 0); math.Abs(got-2) > 0.01 {
+	if got := m.Arrival(after(3602), 1e6); math.Abs(got-2) > 0.01 {
 		t.Errorf("after a read of 2 s an hour after others of 1 s: in %v s, want 2", got)
 	}
 }
@@ -91,15 +91,15 @@ func TestReadsThatEndedAreNotInProgress(t *testing.T) {
 	m.Begin(after(6), 4e6)
 	m.GiveUp(after(8), early)
 	m.Know(perfmodel.Known{Coefficients: perfmodel.Coefficients{Latency: 1, Queued: 0.5}})
-	if got := m.Arrival(after(8), 0, 0); got != 3 {
+	if got := m.Arrival(after(8), 0); got != 3 {
 		t.Errorf("with 4 MB in front: in %v s, want 3", got)
 	}
-	if got := m.Arrival(after(26), 0, 0); got != 20 {
+	if got := m.Arrival(after(26), 0); got != 20 {
 		t.Errorf("when the read in progress has taken 20 s: in %v s, want 20", got)
 	}
 	late := m.Begin(after(26), 0)
 	m.End(after(26), late, errGivenUp)
-	if got := m.Arrival(after(36), 0, 0); got != 30 {
+	if got := m.Arrival(after(36), 0); got != 30 {
 		t.Errorf("when it has taken 30 s, after another one ended: in %v s, want 30", got)
 	}
 	if idle := m.Idle(after(26)); idle != 0 {
@@ -130,7 +130,8 @@ func TestConcurrentUse(t *testing.T) {
 		"End":     func() { m.End(after(1), r, nil) },
 		"GiveUp":  func() { m.GiveUp(after(1), r) },
 		"Occupy":  func() { m.Occupy(1) },
-		"Arrival": func() { m.Arrival(after(1), 1, 0) },
+		"Arrival": func() { m.Arrival(after(1), 1) },
+		"Answer":  func() { m.Answer(after(1), 1, 0) },
 		"Delay":   func() { m.Delay(1) },
 		"Know":    func() { m.Know(perfmodel.GuessedClass) },
 		"Known":   func() { m.Known() },

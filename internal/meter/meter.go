@@ -20,6 +20,8 @@ type Meter struct {
 	origin perfmodel.Origin // of fit
 	zero   time.Time        // of the times that fit is given
 	last   time.Time        // end of the last read that succeeded, or was given up
+	// succeeded is the end of the last read that did.
+	succeeded time.Time
 
 	// Bytes are whole numbers, so that sums come back to exactly 0: of a rest of 1e-18 MB the fit
 	// would conclude that an MB delays a read by years.
@@ -93,7 +95,7 @@ func (m *Meter) End(now time.Time, r Read, err error) {
 	m.window(now, r)
 	m.total.Samples++
 	m.total.Bytes += r.size
-	m.last = now
+	m.last, m.succeeded = now, now
 	if m.origin != perfmodel.Given {
 		m.observe(now, r)
 	}
@@ -179,17 +181,39 @@ func (m *Meter) Occupy(bytes int) {
 
 // Arrival predicts how long a read of this many bytes would take if it began now, in seconds. It is
 // at least as long as the reads in progress have taken on average: a tier that stops responding is
-// known to be slow before a read of it has ended. wait is for how long reads wait for something
-// else than the tier on average, in seconds, which counts neither there nor in the result.
-func (m *Meter) Arrival(now time.Time, bytes int64, wait float64) float64 {
+// known to be slow before a read of it has ended.
+func (m *Meter) Arrival(now time.Time, bytes int64) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	seconds := m.fit.Predict(mb(bytes), mb(m.ahead+m.besides))
-	if m.underWay > 0 && m.origin != perfmodel.Given {
-		age := now.Sub(m.since) - m.begun/time.Duration(m.underWay)
-		seconds = max(seconds, age.Seconds()-wait)
+	return max(m.predict(bytes), m.age(now))
+}
+
+// Answer is Arrival for a tier that may have to wait for another one, on average for so many
+// seconds, which neither count nor are in the result. Of how long reads have been in progress, no
+// more counts than for how long none succeeded: what the tier has, it delivers, and those that are
+// left wait for the other one.
+func (m *Meter) Answer(now time.Time, bytes int64, wait float64) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	from := m.since
+	if m.succeeded.After(from) {
+		from = m.succeeded
 	}
-	return seconds
+	return max(m.predict(bytes), min(m.age(now), now.Sub(from).Seconds())-wait)
+}
+
+// predict returns what the estimates say of a read that begins now, in seconds. m.mu must be held.
+func (m *Meter) predict(bytes int64) float64 {
+	return m.fit.Predict(mb(bytes), mb(m.ahead+m.besides))
+}
+
+// age returns how long the reads in progress have taken on average, in seconds; 0 if there is none,
+// or if it is given how long reads take. m.mu must be held.
+func (m *Meter) age(now time.Time) float64 {
+	if m.underWay == 0 || m.origin == perfmodel.Given {
+		return 0
+	}
+	return (now.Sub(m.since) - m.begun/time.Duration(m.underWay)).Seconds()
 }
 
 // Delay predicts by how much a read of this many bytes delays other reads from the tier, in

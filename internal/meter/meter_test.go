@@ -2,6 +2,7 @@ package meter
 
 import (
 	"errors"
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -43,7 +44,7 @@ func TestFailedReadsTellNothing(t *testing.T) {
 	if s := m.Speed(after(50)); s.Busy != 50 || s.Samples != 0 {
 		t.Errorf("%+v", s)
 	}
-	if got := m.Arrival(after(50), 1e6, 0); got != 3 {
+	if got := m.Arrival(after(50), 1e6); got != 3 {
 		t.Errorf("arrival in %v s, want 3", got)
 	}
 }
@@ -56,20 +57,20 @@ func TestArrivalIncludesWhatIsInProgress(t *testing.T) {
 	m.Know(perfmodel.Known{
 		Coefficients: perfmodel.Coefficients{Latency: 1, PerMB: 2, Queued: 0.5},
 	})
-	if got := m.Arrival(after(0), 1e6, 0); got != 3 {
+	if got := m.Arrival(after(0), 1e6); got != 3 {
 		t.Errorf("an idle tier delivers in %v s, want 3", got)
 	}
 	m.Begin(after(0), 4e6)
-	if got := m.Arrival(after(0), 1e6, 0); got != 5 {
+	if got := m.Arrival(after(0), 1e6); got != 5 {
 		t.Errorf("with 4 MB in front in %v s, want 5", got)
 	}
 	m.Occupy(2e6)
-	if got := m.Arrival(after(0), 1e6, 0); got != 6 {
+	if got := m.Arrival(after(0), 1e6); got != 6 {
 		t.Errorf("while 2 MB are written as well in %v s, want 6", got)
 	}
 	m.Occupy(-2e6)
 	m.Begin(after(20), 4e6)
-	if got := m.Arrival(after(60), 1e6, 0); got != 50 {
+	if got := m.Arrival(after(60), 1e6); got != 50 {
 		t.Errorf("when reads have taken 60 and 40 s, in %v s, want 50", got)
 	}
 	if got := m.Delay(2e6); got != 2 {
@@ -95,7 +96,7 @@ func TestWritesThatHaveEndedDelayNothing(t *testing.T) {
 		m.End(after(at+0.01*float64(i%3)), m.Begin(after(at), 20_000), nil)
 	}
 	m.Occupy(10_000)
-	if got := m.Arrival(after(30), 20_000, 0); got > 1 {
+	if got := m.Arrival(after(30), 20_000); got > 1 {
 		t.Errorf("while 10 kB are written, in %v s, want less than 1", got)
 	}
 }
@@ -110,7 +111,7 @@ func TestGivenCoefficientsStay(t *testing.T) {
 		m.End(after(float64(i)+0.5), m.Begin(after(float64(i)), 1e6), nil)
 	}
 	m.Begin(after(100), 1)
-	if got := m.Arrival(after(900), 1e6, 0); got != 1 {
+	if got := m.Arrival(after(900), 1e6); got != 1 {
 		t.Errorf("arrival in %v s, want 1", got)
 	}
 }
@@ -184,4 +185,26 @@ func TestGivenIsNotSettled(t *testing.T) {
 	if k, ok := m.Settled(); ok {
 		t.Errorf("settled as %+v", k)
 	}
+}
+
+// TestAnswersOfATierThatWaitsForAnother checks that reads which take long are no sign of a slow
+// tier as long as others end: they wait for what the tier has to wait for. Without such a limit, a
+// node that reads from a slow source for others looks slow itself, and they read that as well.
+func TestAnswersOfATierThatWaitsForAnother(t *testing.T) {
+	var m Meter
+	m.Know(perfmodel.Known{Coefficients: perfmodel.Coefficients{Latency: 0.5}})
+	expect := func(at, want float64) {
+		t.Helper()
+		if got := m.Answer(after(at), 1, 2); math.Abs(got-want) > 0.01 {
+			t.Errorf("after %v s: in %v s, want %v", at, got, want)
+		}
+	}
+	for range 9 {
+		m.Begin(after(0), 1)
+	}
+	expect(8, 6) // none has ended, 2 s less than that
+	m.End(after(9.5), m.Begin(after(9), 1), nil)
+	expect(10, 0.5)
+	m.End(after(11), m.Begin(after(10), 1), errors.New("no"))
+	expect(20, 8.5) // silent since 9.5
 }

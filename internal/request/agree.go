@@ -34,6 +34,26 @@ func (s Setting) String() string {
 	return "not set"
 }
 
+// apart returns how a message shows two values that differ: of lists, their first entries that do.
+func apart(a, b Setting) (string, string) {
+	var as, bs []json.RawMessage
+	if a.Key != "transforms" || json.Unmarshal([]byte(fmt.Sprint(a.Value)), &as) != nil ||
+		json.Unmarshal([]byte(fmt.Sprint(b.Value)), &bs) != nil {
+		return a.String(), b.String()
+	}
+	i := 0
+	for i < min(len(as), len(bs)) && bytes.Equal(as[i], bs[i]) {
+		i++
+	}
+	entry := func(list []json.RawMessage) string {
+		if i >= len(list) {
+			return fmt.Sprintf("a list of %d", len(list))
+		}
+		return fmt.Sprintf("%s as number %d", list[i], i+1)
+	}
+	return entry(as), entry(bs)
+}
+
 // detail returns the value as a failure's details have it: numbers as they are, texts as messages
 // show them.
 func (s Setting) detail() any {
@@ -61,7 +81,19 @@ func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 		{Key: "transforms", Value: listed(m)},
 		{Key: "policy", Value: cfg.Policy},
 		{Key: "on_error", Value: cfg.OnError},
+		{Key: "share", Value: m.Group(cfg)},
+		{Key: "share_join", Value: cfg.ShareJoin},
 	}
+}
+
+// Group returns the name of the group that a rank's job is to be in; "": none. A name that was
+// given as an argument is meant for that loader; elsewhere it is meant for all loaders of a script,
+// whose groups are distinct.
+func (m *Open) Group(cfg *config.Config) string {
+	if cfg.Share == "" || cfg.Origins["share"].Source == "argument" {
+		return cfg.Share
+	}
+	return cfg.Share + "/" + m.Share.Loader
 }
 
 // settings returns what all ranks of a node must share. Derived and measured values may differ; the
@@ -174,6 +206,7 @@ type Said struct {
 	Open   *Open
 	Config *config.Config
 	Order  *Order
+	Root   dataset.Place // the dataset's root directory, which may have several paths
 }
 
 // Compare returns an error if a rank's settings differ from those of the rank that created the job.
@@ -185,10 +218,11 @@ func Compare(first, other Said, seed uint64) error {
 	}
 	for i, mine := range settings(other.Open, other.Config, other.Order, seed) {
 		if mine.Value != theirs[i].Value {
+			shown, others := apart(mine, theirs[i])
 			return failure.Differs(mine.Key, mine.detail(), theirs[i].detail(), nil,
 				"rank %d disagrees with rank %d of job %s: %s is %s on rank %[1]d and %[6]s on "+
 					"rank %[2]d; %[7]s",
-				other.Open.Rank, first.Open.Rank, Name(first.Open.Job), mine.Key, mine, theirs[i],
+				other.Open.Rank, first.Open.Rank, Name(first.Open.Job), mine.Key, shown, others,
 				Remedy(mine.Key))
 		}
 	}
@@ -203,11 +237,13 @@ func SameGroup(group string, first, other Said, seed uint64) error {
 		seed = *given
 	}
 	for i, mine := range delivered(other, seed) {
-		if mine.Value != theirs[i].Value {
+		same := mine.Key == "dataset" && other.Root.Same(first.Root)
+		if mine.Value != theirs[i].Value && !same {
+			shown, others := apart(mine, theirs[i])
 			return failure.Differs(mine.Key, mine.detail(), theirs[i].detail(), nil,
 				"share = %q: this job cannot be given the same batches as job %s, the group's "+
 					"first: %s is %s in this job and %s in that one; give both the same, or this "+
-					"one another group", group, Name(first.Open.Job), mine.Key, mine, theirs[i])
+					"one another group", group, Name(first.Open.Job), mine.Key, shown, others)
 		}
 	}
 	return nil
@@ -221,18 +257,31 @@ func delivered(s Said, seed uint64) []Setting {
 		{Key: "dataset", Value: m.Dataset.Path},
 		{Key: "extensions", Value: fmt.Sprint(m.Dataset.Extensions)},
 		{Key: "world_size", Value: m.WorldSize},
+		{Key: "node", Value: place(m)},
 		{Key: "verify", Value: m.Verify},
+	}
+	if m.Spans() { // the nodes of the group's job must agree in these
+		settings = append(settings, Setting{Key: "policy", Value: s.Config.Policy},
+			Setting{Key: "tls", Value: s.Config.TLS})
 	}
 	for _, k := range Shared(m, s.Config, s.Order) {
 		switch {
-		case k.Key == "epochs" || k.Key == "policy":
+		case k.Key == "epochs", k.Key == "policy", k.Key == "share", k.Key == "share_join":
 		case k.Key == "global batch size" && anySize(m):
 		default:
 			settings = append(settings, k)
 		}
 	}
-	// Last: a job that does not shuffle has a seed that nobody gave, and differs in shuffle.
+	// Last: a job that does not shuffle has a seed that was not given, and differs in shuffle.
 	return append(settings, Setting{Key: "seed", Value: seed})
+}
+
+// place describes which node of how many a rank is on.
+func place(m *Open) string {
+	if !m.Spans() {
+		return "the only one"
+	}
+	return fmt.Sprintf("number %d of %d", m.Cluster.Node, m.Cluster.Nodes)
 }
 
 // anySize reports whether the order in which a rank reads does not depend on the batch size.

@@ -1,6 +1,7 @@
 package request
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -33,6 +34,27 @@ func TestDifferencesAreAsTheUserWroteThem(t *testing.T) {
 	}
 	if got := Differences(mine, mine); got != "" {
 		t.Errorf("the same: %q", got)
+	}
+}
+
+// TestTransformsThatDifferAreNamed: lists may be long, and are equal but for an entry.
+func TestTransformsThatDifferAreNamed(t *testing.T) {
+	said := func(transforms string) Said {
+		m := &Open{Job: "j", WorldSize: 1, Transforms: json.RawMessage(transforms)}
+		return Said{Open: m, Config: &config.Config{}, Order: &Order{}}
+	}
+	first := said(`[{"name": "A"}, {"name": "B", "size": 2}]`)
+	for other, want := range map[string]string{
+		`[{"name":"A"},{"name":"B","size":3}]`: `transforms is {"name":"B","size":3} as number 2 ` +
+			`in this job and {"name":"B","size":2} as number 2 in that one`,
+		`[{"name": "A"}]`: `transforms is a list of 1 in this job and {"name":"B","size":2} as ` +
+			`number 2 in that one`,
+		`null`: `transforms is none in this job and [{"name":"A"},{"name":"B","size":2}] in that one`,
+	} {
+		if err := SameGroup("s", first, said(other), 0); err == nil ||
+			!strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v\nwant %s", other, err, want)
+		}
 	}
 }
 

@@ -116,12 +116,12 @@ func (n *node) route(k int32, r request, holds bool) route {
 		case r.remote:
 			return route{class: true}
 		default:
-			candidates[0].Arrival = n.files[number-1].Arrival(now, size, 0)
+			candidates[0].Arrival = n.files[number-1].Arrival(now, size)
 			count++
 		}
 	}
 	inClass := count > 0
-	plan, source, peer := n.c.job.Plan, n.source.Arrival(now, size, 0), false
+	plan, source, peer := n.c.job.Plan, n.source.Arrival(now, size), false
 	if owner := plan.OwnerOf(int(k)); r.peers && plan.Remote && owner >= 0 && owner != n.number {
 		candidates[count].Arrival = n.peers[owner].arrival(now, size, source)
 		count, peer = count+1, true
@@ -186,7 +186,7 @@ func (p *peer) arrival(now time.Time, size int64, source float64) float64 {
 
 // predict is arrival without attracting a request.
 func (p *peer) predict(now time.Time, size int64, source float64) float64 {
-	return p.meter.Arrival(now, size, p.waited) + p.cold*source
+	return p.meter.Answer(now, size, p.waited) + p.cold*source
 }
 
 // readClass reads a sample from the class that holds it, for as long as cache.classLimit allows:
@@ -266,7 +266,7 @@ func (n *node) giveUp(k int32) float64 {
 
 // sourceTakes estimates how long it takes to read a sample from the source.
 func (n *node) sourceTakes(k int32) float64 {
-	takes := n.source.Arrival(n.c.events.time(), n.c.job.Sizes[k], 0)
+	takes := n.source.Arrival(n.c.events.time(), n.c.job.Sizes[k])
 	if n.source.Known().Origin == perfmodel.Guessed {
 		takes = max(takes, unsure)
 	}

@@ -45,7 +45,7 @@ func (g *Group) Gathers() bool { return g.count(Gathering) > 0 }
 // Check starts the group if it is due, and charges the time since the last call to the members that
 // are furthest behind of those that could take what is made, if stuck says that the producer has no
 // memory for more pieces, and if others wait for these. It detaches the members that have cost more
-// than patience, and returns them.
+// than patience and free of their time, until that is so no more, and returns them.
 func (g *Group) Check(now time.Time, stuck bool, patience time.Duration) (detached []int) {
 	g.gather(now)
 	waiting, behind := g.Waiting()
@@ -72,6 +72,7 @@ func (g *Group) Check(now time.Time, stuck bool, patience time.Duration) (detach
 		m.cost += cost
 		if cost > 0 && m.cost > patience+time.Duration(free*float64(now.Sub(m.since))) {
 			m.state = Private
+			m.back = m.since.Add(time.Duration(float64(m.cost-patience) / free))
 			detached = append(detached, id)
 		}
 	}

@@ -84,6 +84,7 @@ type member struct {
 	blocked bool        // its process waits for a batch
 	since   time.Time   // when it joined
 	cost    time.Duration
+	back    time.Time // when it may share again with others, after it was detached
 }
 
 // Group is a group of jobs, for one local rank.
@@ -97,6 +98,7 @@ type Group struct {
 	running bool // the producer makes pieces
 	turns   int  // how often the producer was moved
 	started bool
+	came    int       // how many members had entered when the group started
 	opened  time.Time // when the first member entered, if the group has not started
 	heldUp  time.Time // up to when hold-ups are charged; zero: no member is held up
 	freed   []int
@@ -142,7 +144,7 @@ func (g *Group) Enter(id int, at int64, now time.Time) State {
 		g.gather(now)
 	case g.Has(at):
 		m.state = Attached
-		if g.holdsFrom(m, at) {
+		if g.holdsFrom(m, at) || now.Before(m.back) {
 			m.state = Private
 		}
 	case g.count(Attached) == 0:
@@ -176,7 +178,7 @@ func (g *Group) gather(now time.Time) {
 	if g.started || n == 0 || n < g.o.Members && now.Sub(g.opened) < g.o.Deadline {
 		return
 	}
-	g.started = true
+	g.started, g.came = true, n
 	first := int64(-1)
 	for _, m := range g.members {
 		if m.state == Gathering && (first < 0 || m.next < first) {
@@ -194,6 +196,10 @@ func (g *Group) gather(now time.Time) {
 		}
 	}
 }
+
+// Started returns how many members had entered when the group started, and how many were to; 0 if
+// it has not started.
+func (g *Group) Started() (came, wanted int) { return g.came, g.o.Members }
 
 // Exit makes a member idle: it takes no more batches. What it holds stays its own.
 func (g *Group) Exit(id int) {

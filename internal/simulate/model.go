@@ -209,6 +209,9 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
 		n := &m.nodes[i]
 		n.copies = make([]float64, copyStreams(env.Classes[0].Threads))
+		if how.Cache != nil && m.classes > 1 {
+			n.cache, n.cached = how.Cache(i), m.copies.keep(i)
+		}
 		n.start = inf
 	}
 	m.measure = newMeasure(m)

@@ -92,6 +92,13 @@ func (c *copies) of(k int32) (from, to uint32) {
 	return from, to
 }
 
+// keep adds a copy that is in class 1 of the node, and stands for any sample that its cache has. It
+// returns the copy's place in the list.
+func (c *copies) keep(node int) uint32 {
+	c.list = append(c.list, sampleCopy{node: uint16(node), class: 1, state: there})
+	return uint32(len(c.list) - 1)
+}
+
 // on returns the copy of k that is planned on the node, or -1.
 func (c *copies) on(node int, k int32) int32 {
 	for i := c.first[k]; i < c.first[k+1]; i++ {

@@ -45,6 +45,11 @@ type node struct {
 	load    float64 // MB of the batch that are consumed
 	waiting bool    // for the other nodes, at the end of a batch
 
+	// cache decides which samples are in class 1 if no plan does; cached is the copy that stands for
+	// them. nil: the plan does.
+	cache  simulated.Cache
+	cached uint32
+
 	soon []alarm // other pending events; few
 	fill []filler
 }
@@ -155,6 +160,9 @@ func (m *model) load(i int, n *node) bool {
 		mask := len(n.line) - 1
 		for p, k := range n.ids {
 			from, to := m.copies.of(k)
+			if n.cache != nil && n.cache.Read(k) {
+				from, to = n.cached, n.cached+1
+			}
 			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf, 0, from, to}
 		}
 		if e < m.measure.epochs {

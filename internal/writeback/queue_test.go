@@ -138,12 +138,12 @@ func TestWriterTellsWhatItWrites(t *testing.T) {
 		}
 		w.Put(3, make([]byte, 2e6), storageclass.Origin{Digest: 4}, false)
 		<-refuses.begun
-		if got := reads.Arrival(time.Now(), 0, 0); got != 2 {
+		if got := reads.Arrival(time.Now(), 0); got != 2 {
 			t.Errorf("while 2 MB are written a read takes %v s, want 2", got)
 		}
 		refuses.ends <- errors.New("no")
 		w.Flush(t.Context())
-		if got := reads.Arrival(time.Now(), 0, 0); got > 1e-3 {
+		if got := reads.Arrival(time.Now(), 0); got > 1e-3 {
 			t.Errorf("after that it takes %v s", got)
 		}
 		if told[3].Digest != 4 {

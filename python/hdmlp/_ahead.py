@@ -78,7 +78,10 @@ class Ahead:
         """Makes ``position`` what comes next; gives up what is made if it is not that."""
         if position == self.position:
             return
-        self._made.clear()
+        if self._made:
+            # Even to where the stream goes on, as the daemon waits until these have been yielded.
+            self._made.clear()
+            self._stream.restart()
         self._error = None
         self._stream.seek(position)
 

@@ -97,6 +97,16 @@ class Feed:
         """Returns the stream, after opening it if there is none that works."""
         return self.working()[0]
 
+    def seek(self, position: int) -> bool:
+        """Makes ``position`` what comes next; reports whether the daemon had to be told.
+
+        The daemon then audits the epoch from there.
+        """
+        if self.source.position == position:
+            return False
+        self.source.seek(position)
+        return True
+
     def restart(self) -> None:
         """Has the source, if there is one, ask the daemon for what comes next."""
         if self._source is not None:

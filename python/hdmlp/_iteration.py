@@ -49,7 +49,8 @@ class Iteration:
     Attributes:
         position: The position of the next batch.
         end: The position after the epoch's last batch.
-        audit: The sum of the yielded batches' audits, modulo 2^64.
+        audit: The sum of the yielded batches' audits, modulo 2^64, since the daemon was told where
+            they begin: a new one does not know what was yielded before.
         over: No batch follows.
         failed: The last ``next()`` raised. It may be called again, but the feed may then serve
             another iteration, as the exception may keep this one alive without further use.
@@ -144,6 +145,8 @@ class Iteration:
             raise StopIteration
         stream, source = feed.working()
         self._take, self._ack = source.take, stream.ack
+        if feed.seek(self.position):
+            self.audit = 0
         try:
             brought = bring(
                 feed, source, self.position, loader._make, loader.timeout, loader._works

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from . import _daemon
 from . import _protocol as protocol
-from .errors import ClosedError, HDMLPError
+from .errors import ClosedError, DaemonDiedError, HDMLPError
 
 #: What to do when the daemon has ended, in a job on one node and in one on several.
 _THEN = (
@@ -87,7 +87,13 @@ class Link:
             log.debug("cannot send to the daemon: %s", error)
 
     def ended(self) -> HDMLPError:
-        """Notes that the daemon hung up; returns the error that says why nothing more comes."""
+        """Notes that the daemon hung up; returns the error that says why nothing more comes.
+
+        A reader that asks again gets the same error: the first may have been met ahead of a batch,
+        and given up with it.
+        """
+        if self._ended:
+            return DaemonDiedError(self.client.end or "the HDMLP daemon died")
         if self.connection.unusable:
             return self.interrupted()
         error = self.client.died(_THEN_OF_NODES if self._nodes else _THEN)

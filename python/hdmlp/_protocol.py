@@ -300,6 +300,8 @@ class Connection:
     def wait(self, timeout: float | None) -> bool:
         """Waits until there is something to read, or to write if bytes are queued.
 
+        That the other side hung up is something to read.
+
         Args:
             timeout: Seconds; None means no limit.
 
@@ -310,7 +312,8 @@ class Connection:
         poller.register(self.fileno(), select.POLLIN | (select.POLLOUT if self._out else 0))
         ready = poller.poll(None if timeout is None else max(0.0, timeout) * 1000)
         if ready and self._out and ready[0][1] & select.POLLOUT:
-            self.flush()
+            with contextlib.suppress(Disconnected):
+                self.flush()
         return bool(ready)
 
 

@@ -19,7 +19,6 @@ import mmap
 import os
 import weakref
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any, Callable, Protocol
 
 from ._protocol import U32
@@ -58,6 +57,9 @@ _EXTRA = 1 << 31
 #: The bit of a segment's number that says that it belongs to a storage class.
 _CLASS = 1 << 31
 _PAGE = mmap.PAGESIZE
+# What the highest byte of a page's entry of /proc/self/pagemap may be if the page is not the
+# process's own: it is a file's (0x20), or neither in memory (0x80) nor swapped out (0x40).
+_NOT_OWN = bytes(b for b in range(256) if b & 0x20 or not b & 0xC0)
 _RING = 4096  # bytes: words of 64 bits, of which the first counts the entries that were taken
 _ENTRIES = _RING // 8 - 2
 _END = _ENTRIES + 1  # the word that says where the stream ends
@@ -74,7 +76,7 @@ class Lease:
 
     __slots__ = ("give_back", "slots")
 
-    def __init__(self, slots: Sequence[int], give_back: Callable[[Any], None]):
+    def __init__(self, slots: Any, give_back: Callable[[Any], None]):
         self.slots = slots
         self.give_back = give_back
 
@@ -102,7 +104,7 @@ class Segment:
         LimitError: It cannot be mapped.
     """
 
-    __slots__ = ("_shared", "_type", "map", "private", "size", "whole", "writable")
+    __slots__ = ("_page", "_shared", "_type", "map", "private", "size", "whole", "writable")
 
     def __init__(self, fd: int, size: int, writable: bool, private: bool = False):
         have = os.fstat(fd).st_size
@@ -118,8 +120,10 @@ class Segment:
             self.map = mmap.mmap(fd, size, shared, protection)
         except OSError as error:
             raise LimitError(f"cannot map {size} bytes of shared memory: {error}") from None
+        self._page = 0  # the number of its first page in this process's memory
         if private:
             self._try_discard()
+            self._page = ctypes.addressof(ctypes.c_char.from_buffer(self.map)) // _PAGE
         # A ctypes array, of a type of its own for the lease.
         self._type: Any = type("Owner", (ctypes.c_char * size,), {}) if writable else None
         self.whole = None if writable else memoryview(self.map)
@@ -168,7 +172,9 @@ class Segment:
         """Drops this process's own copies of a batch's pages, in a private segment.
 
         Until then they hide what the daemon writes there next. The first and the last page stay
-        for as long as a neighbouring batch lies there, whose writes they may have as well.
+        for as long as a neighbouring batch lies there, whose writes they may have as well. If the
+        process has written to none of them they stay mapped, as the next batch's page faults take
+        longer than to find that out.
 
         Args:
             begin: What :meth:`keep` was given.
@@ -181,12 +187,27 @@ class Segment:
                 first, last = first + (page == first), last - (page == last)
             else:
                 del self._shared[page]
-        if first <= last:
+        if first <= last and self._written(first, last):
             self.map.madvise(
                 mmap.MADV_DONTNEED,
                 first * _PAGE,
                 min((last + 1) * _PAGE, self.size) - first * _PAGE,
             )
+
+    def _written(self, first: int, last: int) -> bool:
+        """Reports whether this process may have own copies of some pages of a private segment."""
+        try:
+            fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            return True
+        try:
+            entries = os.pread(fd, 8 * (last - first + 1), 8 * (self._page + first))
+        except OSError:
+            return True
+        finally:
+            os.close(fd)
+        own = entries[7::8].translate(None, _NOT_OWN)
+        return bool(own) or len(entries) < 8 * (last - first + 1)
 
 
 def _ends(begin: int, size: int) -> set[int]:
@@ -206,9 +227,14 @@ class Copy(Segment):
     def __init__(self, size: int):
         self.size = size
         self.writable, self.private = True, False
-        self.map = mmap.mmap(-1, size)
+        self.map = mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         self._type = type("Owner", (ctypes.c_char * size,), {})
         self.whole = None
+
+
+def of_class(number: int) -> bool:
+    """Reports whether a segment belongs to a storage class, and the daemon is told when it goes."""
+    return bool(number & _CLASS)
 
 
 def drop(segment: Segment | None, number: int, gone: Callable[[int], None]) -> None:
@@ -222,7 +248,7 @@ def drop(segment: Segment | None, number: int, gone: Callable[[int], None]) -> N
             whatever thread drops it, so it must be as harmless as ``deque.append``. It is called
             only for segments of storage classes: those of the staging buffer end with their slots.
     """
-    if not number & _CLASS:
+    if not of_class(number):
         return
     if segment is None:
         gone(number)
@@ -251,7 +277,7 @@ class Block(Lease):
 
     def __init__(
         self,
-        slots: Sequence[int],
+        slots: Any,
         give_back: Callable[[Any], None],
         segment: Segment,
         begin: int,

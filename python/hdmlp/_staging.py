@@ -36,6 +36,9 @@ class Staging:
         # Blocks of private segments, by their slots: where they begin, and their sizes in bytes.
         # Their pages are dropped before the slots are returned.
         self._private: dict[bytes, tuple[Segment, int, int]] = {}
+        # Memory of a copied batch that the program has given up, for the next one: page faults of
+        # new memory take longer than copying. Any thread may append.
+        self._copies: deque[Copy] = deque(maxlen=1)
         self._n = 0
         self._longs = self._words = struct.Struct("")  # columns of a batch of n samples
         forget_in_child(self)
@@ -56,11 +59,12 @@ class Staging:
         self.segments.clear()
         self._read_only.clear()
         self._private.clear()
+        self._copies.clear()
 
     def keep(self) -> None:
         """Makes batches that the program has independent of the daemon, before it is left.
 
-        Those of private segments lie where it puts other batches, once nobody returns slots.
+        Those of private segments lie where it puts other batches once the connection has closed.
         """
         for segment, begin, size in self._private.values():
             segment.own(begin, size)
@@ -171,19 +175,23 @@ class Staging:
         segments = payload[_HEAD + _SEGMENTS * n : _HEAD + _COLUMNS * n]
         lengths = payload[_HEAD + _LENGTHS * n : _HEAD + (_LENGTHS + 8) * n]
         segment = self.segments.get(int.from_bytes(segments[:4], "little"))
-        if segment is not None and segment.private:
-            return self._joined(payload, n, slots, size)
         if (
             segment is None
             or segments != segments[:4] * n
             or last != begin + (n - 1) * size
             or lengths != protocol.U64.pack(size) * n
         ):
+            if segment is not None and segment.private:
+                return self._joined(payload, n, slots, size)
             raise ProtocolError(f"a batch of {n} samples of {size} bytes does not lie in one piece")
-        return Block(slots, self.freed.append, segment, begin, n * size)
+        block = Block(slots, self.freed.append, segment, begin, n * size)
+        if segment.private:
+            segment.keep(begin, n * size)
+            self._private[slots] = segment, begin, n * size
+        return block
 
     def _joined(self, payload: bytearray, n: int, slots: bytes, size: int) -> Block:
-        """Is :meth:`block` for a batch in a group's window, which may lie in several pieces."""
+        """Is :meth:`block` for a batch in a group's window that lies in several pieces."""
         columns = memoryview(payload)
         offsets = columns[_HEAD + _OFFSETS * n : _HEAD + _LENGTHS * n].cast("Q").tolist()
         numbers = columns[_HEAD + _SEGMENTS * n : _HEAD + _COLUMNS * n].cast("I").tolist()
@@ -197,19 +205,17 @@ class Staging:
             places = [(self.segments[number], begin, length) for number, begin, length in pieces]
         except KeyError as error:
             raise ProtocolError(f"a batch names segment {error}, which did not come") from None
-        if len(places) == 1:
-            block = Block(slots, self.freed.append, *places[0])
-            places[0][0].keep(*places[0][1:])
-            self._private[slots] = places[0]
-            return block
-        copy, at = Copy(n * size), 0
+        copy = self._copies.pop() if self._copies else None
+        if copy is None or copy.size < n * size:
+            copy = Copy(n * size)
+        at = 0
         for segment, begin, length in places:
             if begin + length > segment.size:
                 raise _beyond()
             copy.map[at : at + length] = memoryview(segment.map)[begin : begin + length]
             at += length
         self.free(slots)
-        return Block(b"", self.freed.append, copy, 0, at)
+        return Block(copy, self._copies.append, copy, 0, at)
 
 
 def _beyond() -> ProtocolError:

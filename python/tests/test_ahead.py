@@ -18,6 +18,8 @@ class FakeStream:
         self.seeks, self.left = [], 0
 
     def seek(self, position):
+        if position == self.position:
+            return
         self.seeks.append(position)
         self.position, self.left = position, 0
 
@@ -91,6 +93,16 @@ def test_a_seek_discards_batches_made_ahead():
     assert ahead.position == 20
     assert take(ahead, 6) == list(range(20, 26))
     assert stream.seeks == [3, 20]
+
+
+def test_a_seek_past_the_batches_made_ahead_is_told():
+    """The stream goes on there, but the daemon would wait until these have been yielded."""
+    stream, ahead = ahead_of(4)
+    assert take(ahead, 1) == [3]
+    assert stream.position == 7
+    ahead.seek(7)
+    assert take(ahead, 1) == [7]
+    assert stream.seeks == [3, 7]
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,33 @@ def test_the_error_of_a_stopped_daemon_says_how_to_continue(real, folder):
         assert got == [list(loader.explain(0, step).ids) for step in range(len(loader))]
 
 
+@pytest.mark.parametrize("kind", ["data", "sampler"])
+def test_an_epoch_in_which_the_daemon_died_is_verified_from_there_on(real, folder, kind):
+    options = {"verify": True, "prefetch_batches": 2}
+    loader = (
+        data.DataLoader(folder, batch_size=2, seed=7, **options)
+        if kind == "data"
+        else ht.DataLoader(ht.ImageFolder(folder), 2, shuffle=True, **options)
+    )
+    with loader:
+        steps, died = len(list(loader)), 0
+        batches = iter(loader)
+        next(batches)
+        subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
+        taken = 1
+        while True:
+            try:
+                next(batches)
+                taken += 1
+            except errors.DaemonDiedError:
+                died += 1
+            except StopIteration:
+                break
+        assert taken == steps
+        assert died == 1
+        assert len(list(loader)) == steps
+
+
 def test_a_report_ends_with_its_daemon(real, folder, monkeypatch):
     """As in ``finally``: it neither starts a daemon nor waits for other nodes, and the job's next
     batch brings reports again."""

@@ -8,7 +8,8 @@ import os
 import pytest
 from hdmlp import _acks
 from hdmlp import _protocol as protocol
-from hdmlp.errors import EndError, HDMLPError, ProtocolError, SampleError
+from hdmlp._ahead import Ahead
+from hdmlp.errors import DaemonDiedError, EndError, HDMLPError, ProtocolError, SampleError
 from peer import PAGE, Peer
 
 #: As in docs/FORMATS.md: a slot with this bit lies in an extra segment, and a page of returns has
@@ -211,6 +212,28 @@ def test_a_tensor_that_is_not_contiguous_is_refused(start, places, says):
         peer.stream.poll()
 
 
+def test_a_batch_in_pieces_is_copied_to_memory_that_is_not_in_use(start):
+    peer = start(output=OUTPUT)
+    peer.segment(1, 1000, protocol.WRITABLE | protocol.PRIVATE)
+    places = [(1, 400, 12), (1, 100, 12)]
+
+    def take(step):
+        peer.batch(1, step, places, [step])
+        block = peer.stream.poll().content
+        assert bytes(block.view()) == b"".join(peer.content(places))
+        return block
+
+    first, second = take(0), take(1)
+    first.view()[:] = bytes(24)
+    assert bytes(second.view()) == b"".join(peer.content(places))
+    given_up = first.segment
+    assert given_up is not second.segment
+    del first
+    assert take(2).segment is given_up
+    peer.stream.return_slots()
+    assert sorted(peer.heard()[-1][4]) == [0, 1, 2]
+
+
 def test_inconsistent_frames_are_refused(start):
     short = protocol.BATCH_HEAD.pack(1, 0, 0, 2, 0, 0) + bytes(63)
     for kind, payload, says in (
@@ -316,4 +339,29 @@ def test_sending_an_order_to_a_dead_daemon_does_not_raise(start, tmp_path):
     with open(tmp_path / "order", "wb+") as file:
         peer.stream.give(1, 1, file.fileno())
     with pytest.raises(HDMLPError):
+        peer.stream.next()
+
+
+def test_a_daemons_death_that_was_given_up_is_told_again(start):
+    """It is met while batches are made ahead, and then the program iterates anew."""
+    peer = start()
+    ahead = Ahead(peer.stream, lambda taken: None)
+    peer.batch(1, 0, one(0))
+    peer.socket.close()
+    assert ahead.next().step == 0
+    ahead.seek(7)
+    for _ in range(2):
+        assert not ahead.broken or peer.stream.broken
+        with pytest.raises(DaemonDiedError, match="died or was stopped"):
+            ahead.next()
+
+
+def test_waiting_with_frames_queued_ends_when_the_daemon_has_died(start):
+    peer = start()
+    connection = peer.stream._connection
+    while not connection.writing:
+        peer.stream._link.send(bytes(1 << 16))
+    peer.socket.close()
+    assert connection.wait(None)  # the reader then finds what the daemon sent, and its end
+    with pytest.raises(DaemonDiedError):
         peer.stream.next()

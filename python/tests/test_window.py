@@ -70,6 +70,43 @@ def test_writes_are_dropped_before_slots_are_returned(window):
     assert set(window.block([(WINDOW, 0), (WINDOW, SIZE)]).view()) == {9}
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_pages_that_were_only_read_are_not_dropped(window, monkeypatch, known):
+    """Where the system does not say which were written to, all are."""
+    if not known:
+        opened = os.open
+        monkeypatch.setattr(
+            os, "open", lambda path, *args: opened(path.replace("pagemap", "none"), *args)
+        )
+    dropped = []
+    segment = window.staging.segments[WINDOW]
+    segment.map = Watched(segment.map, dropped)
+    for written_to in (False, True, False):
+        block = window.block([(WINDOW, 0), (WINDOW, SIZE)])
+        assert set(segment.map[: 2 * SIZE]) == {1}
+        if written_to:
+            segment.map[0] = 7
+        del block
+        assert window.staging.drain()
+        assert len(dropped) == (written_to or not known)
+        dropped.clear()
+    window.fill(WINDOW, 0, 2 * SIZE, 9)
+    assert set(segment.map[: 2 * SIZE]) == {9}
+
+
+class Watched:
+    """A map, which notes what it is advised."""
+
+    def __init__(self, of, advice):
+        self.of, self.madvise = of, lambda *args: advice.append(args) or of.madvise(*args)
+
+    def __getitem__(self, place):
+        return self.of[place]
+
+    def __setitem__(self, place, value):
+        self.of[place] = value
+
+
 def test_a_page_of_two_batches_is_kept_for_the_later_one(window):
     first, second = (window.block([(WINDOW, n * SIZE)]) for n in (3, 4))  # these meet at 4000
     written(first, 7)

@@ -187,23 +187,31 @@ func TestVerdicts(t *testing.T) {
 			return append(h, Event{Kind: Explained, Rank: 1, IDs: []int{9}})
 		}, "explains other samples"},
 		"what a node says is so": {accounts(func(*Account) {}), ""},
-		"a node says that it read less": {accounts(func(a *Account) { a.Source.Bytes-- }),
-			"from the source, which saw"},
+		"a node says that it read less": {
+			accounts(func(a *Account) { a.Source.Bytes-- }),
+			"from the source, which saw",
+		},
 		"a node counts other reads": {accounts(func(a *Account) {
 			a.Tiers["source"] = Amount{Samples: 1, Bytes: 2}
 		}), "the node counts"},
-		"a rank is said to have more": {accounts(func(a *Account) { a.Passes[0].Samples++ }),
-			"rank 0 is said to have"},
+		"a rank is said to have more": {
+			accounts(func(a *Account) { a.Passes[0].Samples++ }),
+			"rank 0 is said to have",
+		},
 		"bytes of a batch have no origin": {accounts(func(a *Account) {
 			a.Passes[0].Reads["memory"] = Amount{Samples: 2, Bytes: 1}
 		}), "to have read"},
 		"a rank is said to have waited": {accounts(func(a *Account) {
 			a.Passes[0].Waited = time.Second
 		}), "to have waited"},
-		"a node is said to fail": {accounts(func(a *Account) { a.Odd = []string{"node 1 fails"} }),
-			"node 1 fails"},
-		"a batch of another node is not counted": {accounts(func(a *Account) { a.Sum.Batches-- }),
-			"all nodes are said"},
+		"a node is said to fail": {
+			accounts(func(a *Account) { a.Odd = []string{"node 1 fails"} }),
+			"node 1 fails",
+		},
+		"a batch of another node is not counted": {
+			accounts(func(a *Account) { a.Sum.Batches-- }),
+			"all nodes are said",
+		},
 		"reads of another node are not counted": {accounts(func(a *Account) {
 			a.Sum.Source.Samples--
 		}), "all nodes are said to have read"},

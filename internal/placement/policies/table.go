@@ -29,6 +29,9 @@ var table = [...]placement.Policy{
 	Locality{},
 	MinIO{},
 	Partitioned{},
+	PageCache{},
+	PageCache{LRU: true},
+	PageCache{Sequential: true},
 }
 
 // Default returns the policy of a job that does not specify one.

@@ -84,8 +84,11 @@ var entries = map[string]policytest.How{
 		CacheFirst: true,
 		Orders:     true,
 	},
-	"minio":       {Prefetch: true, CacheFirst: true},
-	"partitioned": {Prefetch: true, Remote: true, OnRead: true, CacheFirst: true},
+	"minio":                {Prefetch: true, CacheFirst: true},
+	"partitioned":          {Prefetch: true, Remote: true, OnRead: true, CacheFirst: true},
+	"pagecache":            {Prefetch: true, CacheFirst: true, Evicts: true},
+	"pagecache_lru":        {Prefetch: true, CacheFirst: true, Evicts: true},
+	"pagecache_sequential": {Prefetch: true, CacheFirst: true, Orders: true, Evicts: true},
 }
 
 // TestConformance runs the suite for every policy, each with its own entry.

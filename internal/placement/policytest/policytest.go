@@ -28,8 +28,9 @@ import (
 // How is how a policy's plans are executed on several nodes. It is the policy's entry in the suite,
 // separate from the policy so that neither changes unnoticed.
 type How struct {
-	Prefetch, Remote, ReadOnce, OnRead         bool // of placement.Plan
-	Ideal, Preload, CacheFirst, Demand, Orders bool // of simulated.Run; Orders: it has a Reorder
+	Prefetch, Remote, ReadOnce, OnRead bool // of placement.Plan
+	// of simulated.Run; Orders: it has a Reorder, Evicts: a Cache
+	Ideal, Preload, CacheFirst, Demand, Orders, Evicts bool
 }
 
 // Run runs the suite for policy.
@@ -98,7 +99,7 @@ func runs(t *testing.T, policy placement.Policy, want How) {
 	}
 	got := How{
 		p.Prefetch, p.Remote, p.ReadOnce, p.OnRead, run.Ideal, run.Preload, run.CacheFirst,
-		run.Demand, run.Reorder != nil,
+		run.Demand, run.Reorder != nil, run.Cache != nil,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-want +got:\n%s", diff)

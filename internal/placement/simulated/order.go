@@ -2,6 +2,7 @@ package simulated
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/placement"
@@ -153,4 +154,34 @@ type regroupedEpoch struct {
 func (e *regroupedEpoch) Batch(dst []int32, node, step int) []int32 {
 	at, base := e.of(step), step*e.globalBatch
 	return append(dst, e.ids[base+at[node]:base+at[node+1]]...)
+}
+
+// Sorted returns the orders of a policy by which each node reads what it reads in an epoch in the
+// order of the samples' IDs.
+func Sorted(in *placement.Input) func(int) Batches {
+	s, stream := sharesOf(in), in.Stream
+	return func(epoch int) Batches {
+		e := &sortedEpoch{shares: s, nodes: make([][]int32, len(in.Nodes))}
+		from := stream.Epoch(epoch)
+		for n, node := range in.Nodes {
+			for step := range s.steps {
+				for _, r := range node.Ranks {
+					e.nodes[n] = append(e.nodes[n], from.Batch(nil, r, step)...)
+				}
+			}
+			slices.Sort(e.nodes[n])
+		}
+		return e
+	}
+}
+
+// sortedEpoch is an epoch that each node reads in the order of the IDs.
+type sortedEpoch struct {
+	shares
+	nodes [][]int32
+}
+
+func (e *sortedEpoch) Batch(dst []int32, node, step int) []int32 {
+	at, begin := e.of(step), e.read(node, step)
+	return append(dst, e.nodes[node][begin:begin+at[node+1]-at[node]]...)
 }

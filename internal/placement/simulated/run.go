@@ -20,6 +20,15 @@ type Run struct {
 	// Reorder, if not nil, returns the order of an epoch, instead of the stream's. Batch sizes are
 	// those of the stream. The result is safe for concurrent use.
 	Reorder func(epoch int) Batches
+	// Cache, if not nil, returns a cache of a node in the memory of its class 1, which keeps and
+	// evicts samples as they are read, whatever the plan.
+	Cache func(node int) Cache
+}
+
+// Cache is a cache that no plan fills.
+type Cache interface {
+	// Read reads a sample, and reports whether the cache had it.
+	Read(id int32) (hit bool)
 }
 
 // Batches is the order of an epoch, node by node.

@@ -77,6 +77,7 @@ type Feed struct {
 	pieces map[int]*stage.Batch // by ID
 	taken  int64                // up to which position a member has taken the stream
 	sums   map[int]uint64       // by epoch, the audit of the batches that were made
+	began  bool                 // the group has started, and the log has it if members were missing
 	err    error                // why the producer does not go on; nil: it does
 	timer  *time.Timer
 }
@@ -273,6 +274,14 @@ func (f *Feed) look() {
 		}
 		f.o.Log.Warn("member detached: the others had to wait for it; it prepares its batches "+
 			"itself until it meets the group again", "member", m.name)
+	}
+	if came, wanted := f.group.Started(); came > 0 && !f.began {
+		f.began = true
+		if came < wanted {
+			f.o.Log.Warn("the group starts without all of its members, as their time is over: those "+
+				"that come later share where they meet it; start all jobs within start_timeout",
+				"came", came, "share_members", wanted, "start_timeout", f.o.Deadline)
+		}
 	}
 	f.sweep()
 	if now, _, _ := f.group.Producer(); now != turn || detached != nil {

@@ -2,12 +2,71 @@ package feed
 
 import (
 	"errors"
+	"log/slog"
+	"strings"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/share"
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
+
+// TestWhatAMemberKeepsStaysUntilTheGroupEnds: the daemon ends a connection, and the process has
+// batches, in its hands or in its socket.
+func TestWhatAMemberKeepsStaysUntilTheGroupEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 4)
+		f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour, Keep: 1})
+		kept, other := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+		kept.begin(0, 100)
+		other.begin(0, 100)
+		synctest.Wait()
+		b := <-kept.ready
+		slot := f.pieces[kept.m.slots[b.Slots[0]].piece].Slots[0]
+		kept.cancel()
+		for range kept.ready {
+		}
+		<-kept.ended
+		kept.m.Keep()
+		kept.m.Close()
+		other.take(0, 100)
+		if !p.used[slot] {
+			t.Error("its batch was freed")
+		}
+		other.cancel()
+		for range other.ready {
+		}
+		<-other.ended
+		other.m.Close()
+		f.Close()
+	})
+}
+
+// TestMembersThatDoNotComeAreLogged announces one more than comes, and once as many.
+func TestMembersThatDoNotComeAreLogged(t *testing.T) {
+	for _, members := range []int{2, 1} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProducer(t, 8, 3)
+			f := newFeed(t, p, share.Options{Members: members, Deadline: time.Minute, Keep: 1})
+			var log strings.Builder
+			f.o.Log = slog.New(slog.NewTextHandler(&log, nil))
+			m := join(t, f, shapeOf(8, false))
+			begun := time.Now()
+			m.begin(0, 10)
+			m.take(0, 10)
+			late := time.Since(begun) >= time.Minute
+			end(t, f, p, m)
+			want := "came=1 share_members=2 start_timeout=1m0s"
+			lines := strings.Count(log.String(), "\n")
+			missing := members > 1
+			if late != missing || missing != strings.Contains(log.String(), want) ||
+				missing != (lines == 1) {
+				t.Errorf("%d members: late: %v, log: %s", members, late, &log)
+			}
+		})
+	}
+}
 
 // TestABatchThatIsNotDeliveredIsReleased refuses the first batch, with which the process would be
 // told of the window, as when another rank of the job stops.
@@ -33,5 +92,59 @@ func TestABatchThatIsNotDeliveredIsReleased(t *testing.T) {
 				"it alone", told, m.private)
 		}
 		end(t, f, p, m)
+	})
+}
+
+// TestAProcessIsSentWhatItsWorkersCanTake beyond what it has taken, up to a limit, as it cannot be
+// taken back.
+func TestAProcessIsSentWhatItsWorkersCanTake(t *testing.T) {
+	for ahead, want := range map[int]int{0: flight, 1: flight, 10: 12, 1 << 30: mostFlight} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProducer(t, 1, mostFlight+20)
+			f := newFeed(t, p, share.Options{Keep: 1})
+			m := join(t, f, shapeOf(1, false))
+			m.m.flight = f.Join("workers", m.shape, 0, ahead).flight
+			m.ready = make(chan *stage.Batch, 500)
+			m.begin(0, 1000)
+			time.Sleep(time.Hour)
+			if len(m.ready) != want {
+				t.Errorf("with workers for %d, %d batches are sent, want %d", ahead, len(m.ready), want)
+			}
+			end(t, f, p, m)
+		})
+	}
+}
+
+// TestTheEpochOfAFeed is that of the furthest process, by what it has taken.
+func TestTheEpochOfAFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 20)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		wants := func(epoch int, when string) {
+			t.Helper()
+			if e := f.Epoch(); e != epoch {
+				t.Errorf("%s: epoch %d, want %d", when, e, epoch)
+			}
+		}
+		m, behind := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(20, false))
+		wants(0, "none has begun")
+		m.begin(0, 15)
+		m.take(0, 3)
+		time.Sleep(time.Second) // it was sent more
+		wants(0, "within the first epoch")
+		m.take(3, 5)
+		wants(1, "after the first epoch")
+		behind.begin(1, 4)
+		time.Sleep(time.Second)
+		wants(1, "one is behind")
+		m.take(5, 12)
+		time.Sleep(time.Second) // all was sent
+		wants(2, "with all batches sent")
+		m.cancel()
+		m.take(12, 15)
+		wants(0, "one has taken all, and the other none")
+		behind.take(1, 3)
+		wants(1, "the other one has gone on")
+		end(t, f, p, m, behind)
 	})
 }

@@ -180,6 +180,8 @@ class ServedEpoch(Batches):
             feed.ready()
         try:
             position = self._number * feed.stream.steps + self._step - self._begin
+            if feed.seek(position):
+                self._audit = 0  # the daemon audits from here
             return feed, self._given.bring(feed, position)
         except BaseException:
             self.failed = True
