@@ -100,20 +100,20 @@ coordinator: audit placement stats dataset failure lockstep identity exchange br
 budget: size config staging failure request
 assembly: size config transform/runner catalog request planner order job coordinator budget
 node: audit stats dataset config failure catalog request order job assembly
+groups: config failure request share share/feed job assembly node
 clustersim/script: placement/policies
 clustersim/judge: clustersim/script
 clustersim/origin: dataset dataset/retry
 clustersim/faultdisk: storageclass/file/disk
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
-clustersim/process: request stage node
+clustersim/process: failure request stage stats node groups clustersim/judge
 clustersim/plans: placement placement/policies planner clustersim/script
 clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
     clustersim/faultdisk clustersim/machine clustersim/plans clustersim/process
 clustersim/scale/footprint:
 clustersim/scale: audit networktest stats perfmodel dataset placement lockstep coordinator
     clustersim/scale/footprint
-groups: config failure request share share/feed job assembly node
 daemon/socket:
 daemon: stats dataset protocol stage failure catalog request job node daemon/socket
 top: printable size stats
@@ -159,6 +159,7 @@ job: dataset storageclass cache/cachetest
 coordinator: proctest digest perfmodel networktest
 node: proctest digest access placement placement/policies storageclass storageclass/memory storageclass/file
     networktest stage request/requesttest budget
+groups: cluster access dataset storageclass storageclass/memory networktest catalog budget stage
 staging: proctest
 daemon: storageclass storageclass/memory budget assembly
 top: goldentest remedy

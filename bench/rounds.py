@@ -116,10 +116,19 @@ def prepared(environment: dict[str, str]) -> dict[str, float]:
     }
 
 
+_reserved: list[socket.socket] = []
+
+
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port where one program can listen; until this process ends, the system gives it to no other
+    socket that asks for any port."""
+    reserved = socket.socket()
+    # Bound, not listening: only a socket that names the port and has this option, as torch's have,
+    # can be bound to it as well.
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    _reserved.append(reserved)
+    return reserved.getsockname()[1]
 
 
 class _Rank:

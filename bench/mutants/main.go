@@ -121,7 +121,8 @@ func (c *campaign) list(rooms []room.Room) error {
 }
 
 // sample draws a room's mutants: all that were written by hand, all of security steps, and n of the
-// others. A larger n has the same ones and more.
+// others. A larger n has the same ones and more. With suites of other rooms, security steps are
+// drawn as the others are.
 func (c *campaign) sample(r room.Room, all []*Mutant) (drawn []*Mutant, equivalent int) {
 	h := fnv.New64()
 	h.Write([]byte(r.Name)) //nolint:errcheck // never fails
@@ -134,7 +135,7 @@ func (c *campaign) sample(r room.Room, all []*Mutant) (drawn []*Mutant, equivale
 		if !strings.Contains(m.Key, c.only) {
 			continue
 		}
-		if !m.Written && !m.Security {
+		if !m.Written && (!m.Security || c.suites != nil) {
 			if automatic == c.n && c.only == "" {
 				continue
 			}

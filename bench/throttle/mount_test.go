@@ -227,10 +227,12 @@ func TestBandwidthIsAnUpperLimit(t *testing.T) {
 func TestLatencyAppliesToOpens(t *testing.T) {
 	mountable(t)
 	source, content := folder(t, repeat(100, 100))
-	const latency = 5 * time.Millisecond
+	// One reader takes 2 s, and 50 readers 40 ms: to take as long, they would have to wait 1.96 s for
+	// a processor.
+	const latency, many = 20 * time.Millisecond, 50
 	r := start(t, source, "--latency", latency.String())
 	took := map[int]time.Duration{}
-	for _, readers := range []int{1, 4} {
+	for _, readers := range []int{1, many} {
 		want := latency * time.Duration(len(content)/readers)
 		took[readers] = readAll(t, r.dir, content, readers)
 		t.Logf("%d opens by %d readers took %v, the latency allows %v", len(content), readers,
@@ -239,8 +241,8 @@ func TestLatencyAppliesToOpens(t *testing.T) {
 			t.Error("faster than the latency")
 		}
 	}
-	if took[4] >= took[1] {
-		t.Errorf("opens do not overlap: four readers took %v, one took %v", took[4], took[1])
+	if took[many] >= took[1] {
+		t.Errorf("opens do not overlap: %d readers took %v, one took %v", many, took[many], took[1])
 	}
 	before := r.ask("counters")
 	files := 0

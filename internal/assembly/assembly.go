@@ -3,6 +3,7 @@
 package assembly
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"encoding/binary"
@@ -52,6 +53,10 @@ type Spec struct {
 	Local coordinator.Job
 	// Produces: the job prepares the batches of a group.
 	Produces bool
+	// Drawn is the seed of a job that is given none, unless another node decides it; 0: it is drawn.
+	Drawn uint64
+	// Listening, if not nil, is called with the address on which node 0 listens for other nodes.
+	Listening func(net.Addr)
 	// Ranks waits until all ranks of this node have joined, and returns them.
 	Ranks    func(context.Context) ([]int, error)
 	Progress request.Progress
@@ -170,7 +175,7 @@ func (a *Assembly) assemble(ctx context.Context) error {
 func (a *Assembly) agree(ctx context.Context) (*request.Order, error) {
 	said, given := a.spec.Said, a.spec.Request.Stream.Seed
 	a.agreed = coordinator.Agreement{
-		Seed:    DrawSeed(),
+		Seed:    cmp.Or(a.spec.Drawn, DrawSeed()),
 		Version: a.spec.Dataset.Index().Fingerprint(),
 	}
 	if a.spec.Request.Spans() {
@@ -206,7 +211,8 @@ func (a *Assembly) form(ctx context.Context, seed *uint64) error {
 		Seed: a.agreed.Seed, Facts: a.facts(), Remedy: request.Remedy,
 		Index: a.spec.Dataset.Index(),
 		Port:  cfg.Port, Interface: cfg.Interface, Network: a.node.Network,
-		Timeout: cfg.StartTimeout, SourceTimeout: cfg.SourceTimeout,
+		Listening: a.spec.Listening,
+		Timeout:   cfg.StartTimeout, SourceTimeout: cfg.SourceTimeout,
 		TLS: cfg.TLS, Cert: cfg.TLSCert, Key: cfg.TLSKey, CA: cfg.TLSCA,
 		Local: a.spec.Local, Stops: a.parts.Stops, Wrap: a.node.Samples, Log: a.spec.Log,
 		Progress: func(text string, warning bool) {

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -131,46 +132,48 @@ func TestLocalFindsAnAddressOfThisHost(t *testing.T) {
 
 // TestCancelEndsFormingOnAllNodes: a canceled context ends forming on every node within a second.
 func TestCancelEndsFormingOnAllNodes(t *testing.T) {
-	for _, canceledNode := range []int{0, 1} {
-		l := newLab(t, 3)
-		ctx, cancel := context.WithCancel(t.Context())
-		var all sync.WaitGroup
-		errs := make([]error, 2)
-		arrived := make(chan struct{}, 100)
-		for i := range 2 {
-			o := l.options(i)
-			o.Progress = func(s string) {
-				if s == "waiting for node 2 of 3" {
-					arrived <- struct{}{}
+	synctest.Test(t, func(t *testing.T) {
+		for _, canceledNode := range []int{0, 1} {
+			l := newVirtualLab(t, 3)
+			ctx, cancel := context.WithCancel(t.Context())
+			var all sync.WaitGroup
+			errs := make([]error, 2)
+			arrived := make(chan struct{}, 100)
+			for i := range 2 {
+				o := l.options(i)
+				o.Progress = func(s string) {
+					if s == "waiting for node 2 of 3" {
+						arrived <- struct{}{}
+					}
 				}
+				all.Go(func() {
+					mine := t.Context()
+					if i == canceledNode {
+						mine = ctx
+					}
+					if i > 0 {
+						<-l.at
+						o.Join = l.join
+					}
+					_, errs[i] = Form(mine, o)
+				})
 			}
-			all.Go(func() {
-				mine := t.Context()
-				if i == canceledNode {
-					mine = ctx
-				}
-				if i > 0 {
-					<-l.at
-					o.Join = l.join
-				}
-				_, errs[i] = Form(mine, o)
-			})
+			<-arrived
+			<-arrived
+			started := time.Now()
+			cancel()
+			all.Wait()
+			if d := time.Since(started); d > time.Second {
+				t.Errorf("it took %v", d)
+			}
+			var canceled *CanceledError
+			if !errors.Is(errs[canceledNode], context.Canceled) ||
+				!errors.As(errs[1-canceledNode], &canceled) ||
+				canceled.Node != canceledNode {
+				t.Errorf("got %v", errs)
+			}
 		}
-		<-arrived
-		<-arrived
-		started := time.Now()
-		cancel()
-		all.Wait()
-		if d := time.Since(started); d > time.Second {
-			t.Errorf("it took %v", d)
-		}
-		var canceled *CanceledError
-		if !errors.Is(errs[canceledNode], context.Canceled) ||
-			!errors.As(errs[1-canceledNode], &canceled) ||
-			canceled.Node != canceledNode {
-			t.Errorf("got %v", errs)
-		}
-	}
+	})
 }
 
 func TestInvalidOptionsAreNamed(t *testing.T) {

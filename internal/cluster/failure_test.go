@@ -9,67 +9,74 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
 func TestMissingNodesAreNamedAtTheDeadline(t *testing.T) {
-	l := newLab(t, 4)
-	l.wait = 700 * time.Millisecond
-	started := time.Now()
-	_, errs := l.form(t.Context(), []int{0, 2}, nil)
-	for _, err := range errs {
-		var missing *MissingError
-		if !errors.As(err, &missing) || !slices.Equal(missing.Missing, []int{1, 3}) {
-			t.Errorf("got %v", err)
-		} else if want := "nodes 1 and 3 of 4 did not join within 700ms; present: node 0 " +
-			"(127.0.0.1:*), node 2 (127.0.0.1). See the logs of the missing nodes; they must " +
-			"be able to reach node 0's port"; !like(err.Error(), want) {
-			t.Errorf("got %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newVirtualLab(t, 4)
+		l.wait = 700 * time.Millisecond
+		started := time.Now()
+		_, errs := l.form(t.Context(), []int{0, 2}, nil)
+		for _, err := range errs {
+			var missing *MissingError
+			if !errors.As(err, &missing) || !slices.Equal(missing.Missing, []int{1, 3}) {
+				t.Errorf("got %v", err)
+			} else if want := "nodes 1 and 3 of 4 did not join within 700ms; present: node 0 " +
+				"(127.0.0.1:*), node 2 (127.0.0.1). See the logs of the missing nodes; they must " +
+				"be able to reach node 0's port"; !like(err.Error(), want) {
+				t.Errorf("got %v", err)
+			}
 		}
-	}
-	if d := time.Since(started); d > 3*time.Second {
-		t.Errorf("it took %v", d)
-	}
+		if d := time.Since(started); d > 3*time.Second {
+			t.Errorf("it took %v", d)
+		}
+	})
 }
 
 // TestAnotherSecretIsReported: to the node at once, and by node 0 at the deadline.
 func TestAnotherSecretIsReported(t *testing.T) {
-	l := newLab(t, 2)
-	l.wait = 1500 * time.Millisecond
-	_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
-		if o.Node == 1 {
-			o.Secret = []byte("another secret, just as long")
+	synctest.Test(t, func(t *testing.T) {
+		l := newVirtualLab(t, 2)
+		l.wait = 1500 * time.Millisecond
+		_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
+			if o.Node == 1 {
+				o.Secret = []byte("another secret, just as long")
+			}
+		})
+		var s *SecretError
+		if !errors.As(errs[1], &s) || s.Node != 1 {
+			t.Errorf("node 1: %v", errs[1])
+		}
+		var missing *MissingError
+		if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
+			!like(missing.Refused[0],
+				"127.0.0.1:*, which claims to be node 1, does not have this job's secret: set the "+
+					"same HDMLP_SECRET or HDMLP_SECRET_FILE on all nodes") {
+			t.Errorf("node 0: %v", errs[0])
 		}
 	})
-	var s *SecretError
-	if !errors.As(errs[1], &s) || s.Node != 1 {
-		t.Errorf("node 1: %v", errs[1])
-	}
-	var missing *MissingError
-	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
-		!like(missing.Refused[0],
-			"127.0.0.1:*, which claims to be node 1, does not have this job's secret: set the "+
-				"same HDMLP_SECRET or HDMLP_SECRET_FILE on all nodes") {
-		t.Errorf("node 0: %v", errs[0])
-	}
 }
 
 func TestNodeOfAnotherJobIsRefused(t *testing.T) {
-	l := newLab(t, 2)
-	l.wait = 1500 * time.Millisecond
-	_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
-		if o.Node == 1 {
-			o.Job = "other"
+	synctest.Test(t, func(t *testing.T) {
+		l := newVirtualLab(t, 2)
+		l.wait = 1500 * time.Millisecond
+		_, errs := l.form(t.Context(), upTo(2), func(o *Options) {
+			if o.Node == 1 {
+				o.Job = "other"
+			}
+		})
+		var other *JobError
+		if !errors.As(errs[1], &other) || other.Theirs != "other" || other.Node0s != "job" {
+			t.Errorf("node 1: %v", errs[1])
+		}
+		var missing *MissingError
+		if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 {
+			t.Errorf("node 0: %v", errs[0])
 		}
 	})
-	var other *JobError
-	if !errors.As(errs[1], &other) || other.Theirs != "other" || other.Node0s != "job" {
-		t.Errorf("node 1: %v", errs[1])
-	}
-	var missing *MissingError
-	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 {
-		t.Errorf("node 0: %v", errs[0])
-	}
 }
 
 // TestUnusableAddressesAreNamed: ports in use, no listener, and another service.

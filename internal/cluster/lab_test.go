@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/hdmlp/hdmlp/internal/networktest"
 )
 
 func TestMain(m *testing.M) {
@@ -31,6 +33,8 @@ type lab struct {
 	wait  time.Duration
 	at    chan struct{} // closed when node 0 listens
 	join  string
+	// network is the nodes' network; nil is the system's.
+	network Network
 }
 
 func newLab(t *testing.T, nodes int) *lab {
@@ -43,13 +47,22 @@ func newLab(t *testing.T, nodes int) *lab {
 	}
 }
 
+// newVirtualLab returns a lab in memory, for tests of deadlines and of how long something takes. It
+// must be called in a synctest bubble.
+func newVirtualLab(t *testing.T, nodes int) *lab {
+	l := newLab(t, nodes)
+	l.network = networktest.New().Host("127.0.0.1")
+	t.Cleanup(func() { time.Sleep(time.Minute) }) // until probes in progress have ended
+	return l
+}
+
 func (l *lab) options(node int) Options {
 	o := Options{
 		Job: "job", Node: node, Nodes: l.nodes, WorldSize: l.world,
 		Ranks:    []int{2 * node, 2*node + 1},
 		Exchange: fmt.Sprintf(":%d", 9000+node), Gossip: "127.0.0.1:0",
 		Secret: secret, Deadline: l.wait, Facts: []Fact{{"dataset", "0f"}, {"version", "1.0"}},
-		Payload: fmt.Appendf(nil, "payload of %d", node),
+		Payload: fmt.Appendf(nil, "payload of %d", node), Network: l.network,
 	}
 	if node == 0 {
 		o.Listen, o.Broadcast = "127.0.0.1:0", []byte("seed")

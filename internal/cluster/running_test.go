@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	pb "github.com/hdmlp/hdmlp/internal/cluster/clusterpb"
@@ -46,63 +47,65 @@ func watch(c *Cluster) func() []event {
 // TestKilledNodeIsMissedAndRejoins: its end is noticed soon; a gather names it as missing and
 // returns the rest; the node rejoins under its number, with a new address.
 func TestKilledNodeIsMissedAndRejoins(t *testing.T) {
-	l := newLab(t, 3)
-	clusters := l.formed()
-	seen := watch(clusters[1])
-	waits := make(chan error, 1)
-	go func() {
-		_, err := clusters[0].Gather(t.Context(), "waits", nil)
-		waits <- err
-	}()
-	started := time.Now()
-	clusters[2].kill()
-	for i, c := range clusters[:2] {
-		proctest.Until(t, "node 2 is dead", func() bool { return !c.Alive(2) })
-		t.Logf("node %d knew after %v", i, time.Since(started))
-	}
-	if d := time.Since(started); d > 3*time.Second {
-		t.Errorf("it took %v", d)
-	}
-	_, err := clusters[1].Gather(t.Context(), "waits", nil)
-	for _, err := range []error{err, <-waits} {
-		var g *GatherError
-		if !errors.As(err, &g) || !slices.Equal(g.Missing, []int{2}) {
-			t.Error(err)
+	synctest.Test(t, func(t *testing.T) {
+		l := newVirtualLab(t, 3)
+		clusters := l.formed()
+		seen := watch(clusters[1])
+		waits := make(chan error, 1)
+		go func() {
+			_, err := clusters[0].Gather(t.Context(), "waits", nil)
+			waits <- err
+		}()
+		started := time.Now()
+		clusters[2].kill()
+		for i, c := range clusters[:2] {
+			proctest.Until(t, "node 2 is dead", func() bool { return !c.Alive(2) })
+			t.Logf("node %d knew after %v", i, time.Since(started))
 		}
-	}
-	out, errs := gatherAll(t.Context(), clusters[:2], "stats", func(i int) []byte {
-		return []byte{byte(i)}
-	})
-	for i := range out {
-		if errs[i] == nil || !bytes.Equal(out[i][0], []byte{0}) ||
-			!bytes.Equal(out[i][1], []byte{1}) || out[i][2] != nil {
-			t.Error(out[i], errs[i])
+		if d := time.Since(started); d > 3*time.Second {
+			t.Errorf("it took %v", d)
 		}
-	}
-
-	again, errs := l.form(t.Context(), []int{2}, func(o *Options) { o.Exchange = ":9999" })
-	if errs[0] != nil {
-		t.Fatal(errs[0])
-	}
-	clusters[2] = again[0]
-	for _, c := range clusters {
-		proctest.Until(t, "node 2 is back", func() bool {
-			return c.Alive(2) && c.Members()[2].Exchange == "127.0.0.1:9999"
+		_, err := clusters[1].Gather(t.Context(), "waits", nil)
+		for _, err := range []error{err, <-waits} {
+			var g *GatherError
+			if !errors.As(err, &g) || !slices.Equal(g.Missing, []int{2}) {
+				t.Error(err)
+			}
+		}
+		out, errs := gatherAll(t.Context(), clusters[:2], "stats", func(i int) []byte {
+			return []byte{byte(i)}
 		})
-	}
-	if string(again[0].Broadcast()) != "seed" {
-		t.Error("another broadcast")
-	}
-	if _, errs := gatherAll(t.Context(), clusters, "all", noData); errors.Join(errs...) != nil {
-		t.Error(errs)
-	}
-	proctest.Until(t, "both events came", func() bool {
-		return slices.Equal(seen(), []event{{2, false}, {2, true}})
-	})
+		for i := range out {
+			if errs[i] == nil || !bytes.Equal(out[i][0], []byte{0}) ||
+				!bytes.Equal(out[i][1], []byte{1}) || out[i][2] != nil {
+				t.Error(out[i], errs[i])
+			}
+		}
 
-	_ = clusters[2].Close() // this time without a kill
-	proctest.Until(t, "the third event came", func() bool {
-		return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}})
+		again, errs := l.form(t.Context(), []int{2}, func(o *Options) { o.Exchange = ":9999" })
+		if errs[0] != nil {
+			t.Fatal(errs[0])
+		}
+		clusters[2] = again[0]
+		for _, c := range clusters {
+			proctest.Until(t, "node 2 is back", func() bool {
+				return c.Alive(2) && c.Members()[2].Exchange == "127.0.0.1:9999"
+			})
+		}
+		if string(again[0].Broadcast()) != "seed" {
+			t.Error("another broadcast")
+		}
+		if _, errs := gatherAll(t.Context(), clusters, "all", noData); errors.Join(errs...) != nil {
+			t.Error(errs)
+		}
+		proctest.Until(t, "both events came", func() bool {
+			return slices.Equal(seen(), []event{{2, false}, {2, true}})
+		})
+
+		_ = clusters[2].Close() // this time without a kill
+		proctest.Until(t, "the third event came", func() bool {
+			return slices.Equal(seen(), []event{{2, false}, {2, true}, {2, false}})
+		})
 	})
 }
 
@@ -212,82 +215,86 @@ func TestClusterSurvivesNode0(t *testing.T) {
 }
 
 func TestCloseEndsGathers(t *testing.T) {
-	clusters := newLab(t, 2).formed()
-	pending := make(chan error)
-	go func() {
-		_, err := clusters[1].Gather(t.Context(), "never", nil)
-		pending <- err
-	}()
-	proctest.Until(t, "it waits", func() bool {
-		clusters[1].agent.mu.Lock()
-		defer clusters[1].agent.mu.Unlock()
-		return len(clusters[1].agent.calls) == 1
+	synctest.Test(t, func(t *testing.T) {
+		clusters := newVirtualLab(t, 2).formed()
+		pending := make(chan error)
+		go func() {
+			_, err := clusters[1].Gather(t.Context(), "never", nil)
+			pending <- err
+		}()
+		proctest.Until(t, "it waits", func() bool {
+			clusters[1].agent.mu.Lock()
+			defer clusters[1].agent.mu.Unlock()
+			return len(clusters[1].agent.calls) == 1
+		})
+		started := time.Now()
+		_ = clusters[1].Close()
+		if d := time.Since(started); d > time.Second {
+			t.Errorf("Close took %v", d)
+		}
+		if err := <-pending; err == nil {
+			t.Error("a gather outlived Close")
+		}
+		if _, err := clusters[1].Gather(t.Context(), "x", nil); !errors.Is(err, ErrClosed) {
+			t.Error(err)
+		}
+		proctest.Until(t, "node 0 knows", func() bool { return !clusters[0].Alive(1) })
+		started = time.Now()
+		_ = clusters[0].Close()
+		if d := time.Since(started); d > time.Second {
+			t.Errorf("Close took %v", d)
+		}
 	})
-	started := time.Now()
-	_ = clusters[1].Close()
-	if d := time.Since(started); d > time.Second {
-		t.Errorf("Close took %v", d)
-	}
-	if err := <-pending; err == nil {
-		t.Error("a gather outlived Close")
-	}
-	if _, err := clusters[1].Gather(t.Context(), "x", nil); !errors.Is(err, ErrClosed) {
-		t.Error(err)
-	}
-	proctest.Until(t, "node 0 knows", func() bool { return !clusters[0].Alive(1) })
-	started = time.Now()
-	_ = clusters[0].Close()
-	if d := time.Since(started); d > time.Second {
-		t.Errorf("Close took %v", d)
-	}
 }
 
 // TestRestartedDaemonIsLate: where the job needs all nodes from its start, a daemon that was
 // restarted fails at the deadline, node 0's own too; a node that was disconnected rejoins.
 func TestRestartedDaemonIsLate(t *testing.T) {
-	l := newLab(t, 3)
-	whole := func(o *Options) { o.Whole = true }
-	clusters, errs := l.form(t.Context(), upTo(3), whole)
-	if err := errors.Join(errs...); err != nil {
-		t.Fatal(err)
-	}
-	hub := clusters[0].agent.hub
-	connection := func() *participant {
-		hub.mu.Lock()
-		defer hub.mu.Unlock()
-		if p := hub.participants[1]; p != nil && p.ready {
-			return p
+	synctest.Test(t, func(t *testing.T) {
+		l := newVirtualLab(t, 3)
+		whole := func(o *Options) { o.Whole = true }
+		clusters, errs := l.form(t.Context(), upTo(3), whole)
+		if err := errors.Join(errs...); err != nil {
+			t.Fatal(err)
 		}
-		return nil
-	}
-	first := connection()
-	first.Close()
-	proctest.Until(t, "node 1 has another connection", func() bool {
-		p := connection()
-		return p != nil && p != first
-	})
-	if _, errs := gatherAll(t.Context(), clusters, "all", noData); errors.Join(errs...) != nil {
-		t.Error(errs)
-	}
+		hub := clusters[0].agent.hub
+		connection := func() *participant {
+			hub.mu.Lock()
+			defer hub.mu.Unlock()
+			if p := hub.participants[1]; p != nil && p.ready {
+				return p
+			}
+			return nil
+		}
+		first := connection()
+		first.Close()
+		proctest.Until(t, "node 1 has another connection", func() bool {
+			p := connection()
+			return p != nil && p != first
+		})
+		if _, errs := gatherAll(t.Context(), clusters, "all", noData); errors.Join(errs...) != nil {
+			t.Error(errs)
+		}
 
-	l.wait = time.Second
-	var late *LateError
-	clusters[2].kill()
-	if _, errs := l.form(t.Context(), []int{2}, func(o *Options) {
-		o.Join = l.join
-	}); !errors.As(errs[0], &late) || late.Node != 2 {
-		t.Errorf("node 2: %v", errs[0])
-	}
-	clusters[0].kill()
-	_, errs = l.form(t.Context(), []int{0}, func(o *Options) {
-		o.Whole, o.Listen, o.Listening = true, l.join, nil
+		l.wait = time.Second
+		var late *LateError
+		clusters[2].kill()
+		if _, errs := l.form(t.Context(), []int{2}, func(o *Options) {
+			o.Join = l.join
+		}); !errors.As(errs[0], &late) || late.Node != 2 {
+			t.Errorf("node 2: %v", errs[0])
+		}
+		clusters[0].kill()
+		_, errs = l.form(t.Context(), []int{0}, func(o *Options) {
+			o.Whole, o.Listen, o.Listening = true, l.join, nil
+		})
+		var missing *MissingError
+		if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
+			!strings.Contains(missing.Refused[0], "node 1 (127.0.0.1) ") ||
+			!strings.Contains(missing.Refused[0], "came after the job had begun") {
+			t.Errorf("node 0: %v", errs[0])
+		}
 	})
-	var missing *MissingError
-	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
-		!strings.Contains(missing.Refused[0], "node 1 (127.0.0.1) ") ||
-		!strings.Contains(missing.Refused[0], "came after the job had begun") {
-		t.Errorf("node 0: %v", errs[0])
-	}
 }
 
 // TestRestartedJobWaitsForThePreviousOne: a job that is restarted, under another name or with

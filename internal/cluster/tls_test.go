@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"bytes"
-	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -10,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/admission"
@@ -191,56 +191,59 @@ func TestOnlyTheFirstByteSaysThatItIsTLS(t *testing.T) {
 // TestRelayIsDetected: where certificates prove nothing, a relay between two nodes cannot pass the
 // handshake.
 func TestRelayIsDetected(t *testing.T) {
-	pair, _ := identitytest.Certificate(t)
-	config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := newLab(t, 2)
-	l.wait = 4 * time.Second
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			c, err := listener.Accept()
-			if err != nil {
-				return
-			}
-			<-l.at
-			relay(t.Context(), tls.Server(c, config), l.join, config)
+	synctest.Test(t, func(t *testing.T) {
+		pair, _ := identitytest.Certificate(t)
+		config := &tls.Config{Certificates: []tls.Certificate{pair}, InsecureSkipVerify: true}
+		l := newVirtualLab(t, 2)
+		listener, err := l.network.Listen("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}()
-	clusters, errs := l.form(t.Context(), upTo(2), func(o *Options) {
-		o.TLS = config
-		if o.Node == 1 {
-			o.Join = listener.Addr().String()
+		l.wait = 4 * time.Second
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			for {
+				c, err := listener.Accept()
+				if err != nil {
+					return
+				}
+				<-l.at
+				l.relay(tls.Server(c, config), config)
+			}
+		}()
+		clusters, errs := l.form(t.Context(), upTo(2), func(o *Options) {
+			o.TLS = config
+			if o.Node == 1 {
+				o.Join = listener.Addr().String()
+			}
+		})
+		for _, c := range clusters { // none, if the test passes
+			if c != nil {
+				_ = c.Close()
+			}
+		}
+		listener.Close()
+		<-ended
+		if !errors.As(errs[1], new(*SecretError)) {
+			t.Errorf("node 1: %v", errs[1])
+		}
+		var missing *MissingError
+		if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
+			!strings.Contains(missing.Refused[0], "secret") {
+			t.Errorf("node 0: %v", errs[0])
 		}
 	})
-	for _, c := range clusters { // none, if the test passes
-		if c != nil {
-			_ = c.Close()
-		}
-	}
-	listener.Close()
-	<-ended
-	if !errors.As(errs[1], new(*SecretError)) {
-		t.Errorf("node 1: %v", errs[1])
-	}
-	var missing *MissingError
-	if !errors.As(errs[0], &missing) || len(missing.Refused) != 1 ||
-		!strings.Contains(missing.Refused[0], "secret") {
-		t.Errorf("node 0: %v", errs[0])
-	}
 }
 
-// relay forwards one connection, both ways, until it ends.
-func relay(ctx context.Context, from net.Conn, to string, config *tls.Config) {
+// relay forwards one connection to node 0, both ways, until it ends.
+func (l *lab) relay(from net.Conn, config *tls.Config) {
 	defer from.Close()
-	onward, err := (&tls.Dialer{Config: config}).DialContext(ctx, "tcp", to)
+	raw, err := l.network.Dial(l.t.Context(), l.join)
 	if err != nil {
 		return
 	}
+	onward := tls.Client(raw, config)
 	defer onward.Close()
 	done := make(chan struct{}, 2)
 	for _, way := range [][2]net.Conn{{from, onward}, {onward, from}} {

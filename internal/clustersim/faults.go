@@ -152,6 +152,10 @@ func (w *world) connect(nodes int) {
 					if between {
 						l.Rate = int64(f.Amount) * 1000
 					}
+				case script.Flip:
+					if from == f.node() && to == f.to() {
+						l.Flips = max(l.Flips, float64(f.Amount)/100)
+					}
 				case script.Loss:
 					if between {
 						l.Loss = max(l.Loss, float64(f.Amount)/100)

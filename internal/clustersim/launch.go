@@ -32,6 +32,7 @@ type launch struct {
 	life   context.Context
 	kill   context.CancelCauseFunc
 	nodes  []context.Context // by node; ends with it
+	before []judge.Amount    // by node, what it had read from the source
 	ended  sync.WaitGroup    // the processes
 }
 
@@ -51,8 +52,11 @@ func (w *world) launch(number int, s script.Launch, from position) (next positio
 	for n := range s.Nodes {
 		l.nodes[n], stops[n] = context.WithCancel(l.life)
 		w.box(n)
+		samples, bytes := w.origin.Read(n)
+		l.before = append(l.before, judge.Amount{Samples: samples, Bytes: bytes})
 	}
 	l.beside()
+	l.members()
 	faults := w.inject(l.life, number, func(n int) { // a node dies
 		w.network.Kill(w.box(n % s.Nodes).host)
 		stops[n%s.Nodes]()
@@ -141,7 +145,7 @@ func (l *launch) play(rank int) (complete bool) {
 	p, err := process.Open(ctx, process.Options{
 		Node: l.box(n).Node, Request: l.request(rank), Part: l.part(rank),
 		Content: func(id int) []byte { return l.script.Delivered(n, id) }, Label: l.script.Label,
-		Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank),
+		Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank), Notes: l.script.Notes(),
 	})
 	switch {
 	case ctx.Err() != nil:
@@ -160,7 +164,9 @@ func (l *launch) play(rank int) (complete bool) {
 	if l.script.Twice {
 		l.twice(rank)
 	}
-	t := &trainer{launch: l, rank: rank, Process: p}
+	t := &trainer{launch: l, rank: rank, Process: p, took: map[int]bool{}}
+	l.warm(rank, p.State().Classes)
+	defer func() { t.within(p.State()) }()
 	t.position = l.crew.opened(p.Steps(), l.from)
 	err = t.train(ctx)
 	for tries := 0; err != nil && ctx.Err() == nil && t.failed && tries < l.script.Again; tries++ {

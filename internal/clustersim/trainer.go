@@ -15,11 +15,12 @@ type trainer struct {
 	*launch
 	*process.Process
 	rank     int
-	position int  // of the next batch
-	start    int  // of the stream
-	failed   bool // the stream ended with an error
-	over     bool // the process has nothing more to do
-	complete bool // all batches were taken
+	position int          // of the next batch
+	start    int          // of the stream
+	failed   bool         // the stream ended with an error
+	over     bool         // the process has nothing more to do
+	complete bool         // all batches were taken
+	took     map[int]bool // by number, the breaks to go back that have happened
 }
 
 func (t *trainer) note(k judge.Kind, ids []int, text string) {
@@ -104,8 +105,15 @@ func (t *trainer) train(ctx context.Context) error {
 				return ctx.Err()
 			}
 		}
+		last := t.position == t.script.Epochs*t.Steps()
+		if t.position%t.Steps() == 0 && !broken && t.audited() && (last || !t.script.Apart) {
+			t.audit(ctx, t.position/t.Steps()-1)
+		}
 		if b := t.breaks(); b != nil && !broken {
-			if b.Skip {
+			switch {
+			case b.Back > 0:
+				t.position = max(t.position-b.Back, 0)
+			case b.Skip:
 				t.position += t.Steps() - 1
 				t.position -= t.position % t.Steps()
 			}
@@ -114,10 +122,11 @@ func (t *trainer) train(ctx context.Context) error {
 	}
 }
 
-// breaks returns the break before the next batch; nil: there is none.
+// breaks returns the break before the next batch; nil: there is none. Going back happens once.
 func (t *trainer) breaks() *script.Break {
 	for i, b := range t.script.Breaks {
-		if b.After == t.position-1 {
+		if b.After == t.position-1 && !t.took[i] {
+			t.took[i] = b.Back > 0
 			return &t.script.Breaks[i]
 		}
 	}

@@ -54,15 +54,19 @@ func (t *trainer) explain() {
 
 // within checks the limits of what a node keeps.
 func (t *trainer) within(s process.Statement) {
-	memory, disk := t.script.Caches(t.rank / t.Ranks)
+	n := t.rank / t.Ranks
+	memory, disk := t.script.Caches(n)
+	if s.Taken > s.Staging {
+		t.broken(t.rank, "%d of %d bytes of the staging buffer are taken", s.Taken, s.Staging)
+	}
+	t.keep(n, s.Classes)
 	for _, c := range s.Classes {
 		most := memory
 		if c.Name != "memory" {
 			most = disk
 		}
-		if c.Name == "memory" && t.script.CachesNothing() {
-			most = 0
-			c.Capacity = 0
+		if t.script.CachesNothing() {
+			most, c.Capacity = 0, 0
 		}
 		if c.Used > c.Capacity || c.Capacity > int64(most) {
 			t.broken(t.rank, "class %s holds %d bytes of %d; it may hold %d", c.Name, c.Used,
@@ -87,8 +91,15 @@ func (t *trainer) within(s process.Statement) {
 
 // testify notes what the job says of itself when the rank has come to the end.
 func (t *trainer) testify(ctx context.Context) {
+	if err := t.Return(); err != nil {
+		t.broken(t.rank, "a batch at the end: %v", err)
+	}
 	s := t.State()
 	t.within(s)
+	if s.Taken+s.Extra > 0 && !t.script.Notes() {
+		t.broken(t.rank, "%d bytes of the staging buffer are taken at the end, and %d besides",
+			s.Taken, s.Extra)
+	}
 	if len(t.script.Events) > 0 { // ranks that were cut off from others count as they can
 		return
 	}
@@ -101,15 +112,58 @@ func (t *trainer) testify(ctx context.Context) {
 			Kind: judge.Stated, Rank: t.rank, Epoch: e.Epoch, Batches: e.Batches, Samples: e.Samples,
 		})
 	}
-	last := t.script.Epochs - 1
-	from := max(t.start-last*t.Steps(), 0) // the audit is of the ranks' latest pass
-	if t.number == 0 && t.script.Differs != "" || !t.script.Calm() {
-		return // it would wait for ranks that were refused, or have failed
+	if t.audited() && t.script.Calm() {
+		t.account(ctx)
 	}
-	if samples, why := t.Audit(ctx, last); ctx.Err() == nil {
+}
+
+// audited reports whether the audits of epochs are known to be complete: otherwise they may wait
+// for ranks that were refused, or have failed.
+func (t *trainer) audited() bool {
+	s := t.script
+	return len(s.Events)+len(s.Stale) == 0 && (len(s.Missing) == 0 || s.OnError != "raise") &&
+		(t.number > 0 || s.Differs == "")
+}
+
+// audit notes the audit of an epoch that the rank has come to the end of. It is of the rank's
+// latest pass through the epoch.
+func (t *trainer) audit(ctx context.Context, epoch int) {
+	from := max(t.start-epoch*t.Steps(), 0)
+	if samples, why := t.Audit(ctx, epoch); ctx.Err() == nil {
 		t.add(judge.Event{
-			Kind: judge.Audited, Rank: t.rank, Epoch: last, Batches: t.Steps() - from, Samples: samples,
-			Text: why,
+			Kind: judge.Audited, Rank: t.rank, Epoch: epoch, Batches: t.Steps() - from,
+			Samples: samples, Text: why,
 		})
 	}
+}
+
+// account notes what the rank's node says of the job when all ranks have come to the end.
+func (t *trainer) account(ctx context.Context) {
+	n := t.rank / t.Ranks
+	if t.rank%t.Ranks != 0 || t.script.Differs != "" {
+		return
+	}
+	a := t.Account()
+	a.Seen = t.seen(n)
+	if t.rank == 0 {
+		var err error
+		if a.Sum, err = t.Sum(ctx); err != nil {
+			t.broken(t.rank, "the job's report: %v", err)
+			return
+		}
+		for n := range t.Nodes {
+			seen := t.seen(n)
+			a.Sum.Seen.Samples += seen.Samples
+			a.Sum.Seen.Bytes += seen.Bytes
+		}
+	}
+	t.add(judge.Event{Kind: judge.Accounted, Rank: t.rank, Account: a})
+}
+
+// seen returns what a node has read from the source since the launch.
+func (l *launch) seen(node int) (a judge.Amount) {
+	a.Samples, a.Bytes = l.origin.Read(node)
+	a.Samples -= l.before[node].Samples
+	a.Bytes -= l.before[node].Bytes
+	return a
 }

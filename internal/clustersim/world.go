@@ -45,10 +45,12 @@ type world struct {
 	list    *os.File       // the samples of the subset
 	history *judge.History
 	began   time.Time // of the launch
+	group   []*member
 
 	mu     sync.Mutex // guards the following
 	nodes  map[int]*box
 	active []*fault
+	kept   map[int]map[string]int64 // by node and class, what it held when last seen, in bytes
 }
 
 // box is a machine of the world.
@@ -61,8 +63,8 @@ type box struct {
 // Outcome is what a script led to.
 type Outcome struct {
 	Events []judge.Event
-	Reads  []int    // how often each sample was read from the source
-	Errors []string // violations
+	Reads  map[int][]int // how often each node read each sample from the source
+	Errors []string      // violations
 }
 
 // Run runs a script, and judges what happened. dir is an empty directory for it.
@@ -80,6 +82,9 @@ func Run(s *script.Script, dir string, log *slog.Logger) (*Outcome, error) {
 		out.Errors = judge.Shuffled(s, order)
 	}
 	out.Errors = append(out.Errors, judge.Judge(s, judge.Orders(s, order), out.Events, out.Reads)...)
+	for _, m := range w.group {
+		out.Errors = append(out.Errors, m.judged()...)
+	}
 	return out, err
 }
 
@@ -94,6 +99,7 @@ func recorded(s *script.Script, dir string) (judge.Order, error) {
 	alone.Scheme, alone.Transforms, alone.Again = "strided", false, 0
 	alone.Plans, alone.Takes, alone.Stale, alone.Invalid = "", 0, nil, false
 	alone.Undecodable, alone.Breaks, alone.Lies, alone.Differs, alone.Beside = nil, nil, false, "", ""
+	alone.Members = nil
 	alone.Launches = []script.Launch{{Nodes: 1, Ranks: 1}}
 	w, err := play(&alone, dir, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -113,9 +119,11 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
 	}
+	before, said := holds(), new(kept)
 	w := &world{
-		script: s, dir: dir, log: log, network: networktest.New(), history: new(judge.History),
-		nodes: map[int]*box{},
+		script: s, dir: dir, log: slog.New(warnings{log.Handler(), said}),
+		network: networktest.New(), history: new(judge.History), nodes: map[int]*box{},
+		kept: map[int]map[string]int64{},
 	}
 	var err error
 	if err = w.newOrigins(); err != nil {
@@ -137,7 +145,15 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 		w.end(n)
 	}
 	time.Sleep(settles) // what a failure detection has begun ends by itself
-	return w, errors.Join(w.origin.Exit(), w.other.Exit())
+	err = errors.Join(w.origin.Exit(), w.other.Exit())
+	w.warned(said.lines)
+	_ = w.list.Close()
+	after := holds()
+	if (after.files > before.files || after.maps > before.maps) &&
+		!s.Has(script.SourceHang, script.DiskHang) {
+		w.unwell(-1, "the process has %+v open; it had %+v", after, before)
+	}
+	return w, err
 }
 
 // ip returns the address of a node.
@@ -157,7 +173,7 @@ func (w *world) box(n int) *box {
 		b.Machine = machine.New(machine.Options{
 			Node:   assembly.Node{Network: b.host, Strategy: plans.Strategy(w.script)},
 			Source: w.origin.Kind(n, map[string]*origin.Origin{otherPath: w.other}), Disk: b.disk,
-			Log: w.log.With("node", n),
+			Groups: process.Groups(w.log), Log: w.log.With("node", n),
 		})
 	}
 	return b
@@ -173,11 +189,11 @@ func (w *world) end(n int) {
 	if m == nil {
 		return
 	}
+	w.forget(n, false)
 	if err := m.End(); err != nil {
-		w.history.Add(judge.Event{Kind: judge.Broken, Rank: n, Text: err.Error()})
-	} else if left := m.Left(); left != "" && !w.script.Has(script.SourceHang, script.DiskHang) {
-		// What hangs when its last job ends keeps its memory until the process exits.
-		w.history.Add(judge.Event{Kind: judge.Broken, Rank: n, Text: left})
+		w.unwell(n, "%v", err)
+	} else {
+		w.left(n, b, m.Left())
 	}
 	w.network.Kill(b.host)
 }
@@ -186,8 +202,9 @@ func (w *world) end(n int) {
 // its disk.
 func (w *world) crash(n int) {
 	w.end(n)
+	w.forget(n, true)
 	if err := w.nodes[n].disk.Crash(); err != nil {
-		w.history.Add(judge.Event{Kind: judge.Broken, Rank: n, Text: err.Error()})
+		w.unwell(n, "%v", err)
 	}
 }
 

@@ -56,6 +56,7 @@ type Config struct {
 	TLSCA        string
 	Share        string // name of the group of jobs that share batches; "": none
 	ShareMembers int    // how many jobs its first batch waits for; 0: none
+	ShareJoin    bool   // the job begins in the epoch of the group
 	Linger       time.Duration
 	Metrics      string // host:port; "": no metrics
 	LogLevel     string // debug, info, warn, error

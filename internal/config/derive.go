@@ -165,10 +165,15 @@ func (r *resolver) checkShare() {
 			Wrong: "a name of blanks", Remedy: "give the group a name, or leave share out",
 		})
 	}
-	if o := c.Origins["share_members"]; o.Source == "argument" && c.ShareMembers > 0 {
-		r.problem(Problem{
-			Key: "share_members", Value: o.Value, Source: o.Source,
-			Wrong: "given without share", Remedy: "name the group: share = search",
-		})
+	for _, k := range []struct {
+		key   string
+		given bool
+	}{{"share_members", c.ShareMembers > 0}, {"share_join", c.ShareJoin}} {
+		if o := c.Origins[k.key]; o.Source == "argument" && k.given {
+			r.problem(Problem{
+				Key: k.key, Value: o.Value, Source: o.Source,
+				Wrong: "given without share", Remedy: "name the group: share = search",
+			})
+		}
 	}
 }

@@ -207,6 +207,11 @@ var parameters = [...]Parameter{
 		field: func(c *Config) any { return &c.ShareMembers },
 	},
 	{
+		Key: "share_join", Kind: Switch, Scope: Job, Default: "off",
+		Help:  "Begin in the epoch in which the group is, instead of epoch 0",
+		field: func(c *Config) any { return &c.ShareJoin },
+	},
+	{
 		Key: "linger", Kind: Duration, Scope: Daemon, Default: "30s",
 		Max: int64(7 * 24 * time.Hour),
 		Help: "How long the daemon stays, its caches warm, after the last process has " +

@@ -197,14 +197,10 @@ func TestReturnedNodeIsReachedAtOnce(t *testing.T) {
 // TestDisagreeingNodesAreToldTheDifference checks that each node is told what differs, with its own
 // value and the other's, and that nothing is left running.
 func TestDisagreeingNodesAreToldTheDifference(t *testing.T) {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.Close()
+	address := proctest.Address(t)
 	var done sync.WaitGroup
 	for n := range 2 {
-		o := options(t, 2, n, l.Addr().String())
+		o := options(t, 2, n, address)
 		o.Facts[0].Value = fmt.Sprint(100 + n)
 		done.Go(func() {
 			c, _, err := Form(t.Context(), o)

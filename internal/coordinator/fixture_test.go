@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/lockstep"
 	"github.com/hdmlp/hdmlp/internal/networktest"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
@@ -100,12 +100,7 @@ func options(t *testing.T, nodes, node int, address string) Options {
 // formed returns nodes that have formed a cluster over loopback.
 func formed(t *testing.T, nodes int, change ...func(*Options)) []*Coordinator {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	l.Close() // free the port for node 0
+	address := proctest.Address(t)
 	all, errs := make([]*Coordinator, nodes), make([]error, nodes)
 	var done sync.WaitGroup
 	for n := range nodes {

@@ -26,18 +26,21 @@ import (
 
 // Options describe this node's part in a job.
 type Options struct {
-	Job           string // name
-	WorldSize     int
-	Nodes, Node   int
-	Ranks         []int  // ranks of this node
-	Address       string // host:port of node 0's daemon, for the job's first loader
-	Loader        int    // this loader's number
-	Secret        string
-	Seed          uint64                  // the job's seed, used if this is node 0
-	Facts         []Fact                  // the agreement keys: all nodes must have the same values
-	Remedy        func(key string) string // what a user can do if nodes differ in one
-	Index         *dataset.Index
-	Port          int // 0: the port of Address
+	Job         string // name
+	WorldSize   int
+	Nodes, Node int
+	Ranks       []int  // ranks of this node
+	Address     string // host:port of node 0's daemon, for the job's first loader
+	Loader      int    // this loader's number
+	Secret      string
+	Seed        uint64                  // the job's seed, used if this is node 0
+	Facts       []Fact                  // the agreement keys: all nodes must have the same values
+	Remedy      func(key string) string // what a user can do if nodes differ in one
+	Index       *dataset.Index
+	Port        int // 0: the port of Address
+	// Listening, if not nil, is called with the address on which node 0 listens. Its port is chosen
+	// by the system if that of Address is 0.
+	Listening     func(net.Addr)
 	Interface     string
 	Network       Network       // how nodes reach each other; nil: the system's network
 	Timeout       time.Duration // how long nodes wait for each other at the start
@@ -117,6 +120,7 @@ func (c *Coordinator) options(ctx context.Context) (cluster.Options, error) {
 		Job: o.Job, Node: o.Node, Nodes: o.Nodes, WorldSize: o.WorldSize, Ranks: o.Ranks,
 		Secret: []byte(o.Secret), TLS: c.tls, Network: o.Network, Deadline: o.Timeout, Whole: true,
 		Facts: o.Facts, Remedy: o.Remedy, Answer: c.answer, Hear: c.hear, Log: o.Log,
+		Listening: o.Listening,
 	}
 	local, err := cluster.Local(o.Node, o.Interface)
 	if o.Node == 0 {

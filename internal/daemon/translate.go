@@ -90,7 +90,8 @@ func openedMessage(o job.Opened) protocol.OpenedMessage {
 	m := protocol.OpenedMessage{
 		Samples: o.Samples, Classes: o.Classes, ClassSizes: o.ClassSizes, Bytes: o.Bytes,
 		Fingerprint: o.Fingerprint,
-		Seed:        o.Seed, Steps: o.Steps, RankSamples: o.RankSamples, Positions: o.Positions,
+		Seed:        o.Seed, Epoch: o.Epoch, Steps: o.Steps, RankSamples: o.RankSamples,
+		Positions:       o.Positions,
 		PrefetchBatches: o.PrefetchBatches, Warnings: o.Warnings,
 	}
 	if o.Output != nil {

@@ -65,12 +65,24 @@ func vantageOfOld(slash *os.File) (Vantage, error) {
 // Same reports whether two vantages are known to be the same.
 func (v Vantage) Same(other Vantage) bool { return v == other && v != Vantage{} }
 
-// WithoutRenew returns the view for a job that may outlive its process.
-func (v *View) WithoutRenew() *View {
+// Keep returns the view for a job that may outlive its process, with descriptors of its own, which
+// the caller must close. It returns nil for a nil View.
+func (v *View) Keep() (*View, error) {
 	if v == nil {
-		return nil
+		return nil, nil
 	}
-	return &View{Root: v.Root, Slash: v.Slash}
+	kept := new(View)
+	for _, f := range []struct{ from, to **os.File }{
+		{&v.Root, &kept.Root}, {&v.Slash, &kept.Slash},
+	} {
+		fd, err := unix.FcntlInt((*f.from).Fd(), unix.F_DUPFD_CLOEXEC, 0)
+		if err != nil {
+			_ = kept.Close()
+			return nil, fmt.Errorf("keep the view of a process: %w", err)
+		}
+		*f.to = os.NewFile(uintptr(fd), (*f.from).Name())
+	}
+	return kept, nil
 }
 
 // Place identifies the dataset's root directory; it is zero for a nil View.

@@ -124,8 +124,9 @@ func TestBufferBelongsToTheCallerAfterATimeout(t *testing.T) {
 			ln, dial := listen(t)
 			const size = 3 << 20
 			h := newHolder(size, size, size)
-			serve(t, ln, node(0), h, ServerOptions{})
-			c := client(t, dial, ClientOptions{})
+			const patience = time.Minute // 720 MiB pass, and each fetch waits for those before it
+			serve(t, ln, node(0), h, ServerOptions{Timeout: patience})
+			c := client(t, dial, ClientOptions{Timeout: patience})
 			var all sync.WaitGroup
 			for worker := range 4 {
 				all.Go(func() {

@@ -2,8 +2,11 @@
 // name: jobs enter them, are compared with the first member, and leave. ARCHITECTURE.md, "Jobs that
 // share what they prepare", has the reasons.
 //
-// A group has one feed (package share/feed) for each local rank, whose producer is a job that no
-// process opened, with the request of the first member. It ends with the last member.
+// A group has one feed (package share/feed) for each local rank, whose producer is a rank of a job
+// that no process opened, with the request of the first member. It ends with the last member.
+//
+// The producers of a group over several nodes are one job over these nodes, which the nodes of each
+// member agree on when it opens (place.Agree). A node then opens it for all of its ranks at once.
 package groups
 
 import (
@@ -11,13 +14,11 @@ import (
 	"encoding/hex"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 
 	"github.com/hdmlp/hdmlp/internal/assembly"
-	"github.com/hdmlp/hdmlp/internal/failure"
-	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/request"
-	"github.com/hdmlp/hdmlp/internal/share"
 	"github.com/hdmlp/hdmlp/internal/share/feed"
 )
 
@@ -29,199 +30,163 @@ const keep = 2
 type Groups struct {
 	log *slog.Logger
 
-	mu  sync.Mutex // guards the following, and places of groups
+	mu  sync.Mutex // guards the following, and what says so
 	all map[string]*group
+	// over has the ID of the last group over several nodes that has ended, by name.
+	over map[string]string
 }
 
 // New returns a node's groups. There are none yet.
 func New(log *slog.Logger) *Groups {
-	return &Groups{log: log, all: make(map[string]*group)}
+	return &Groups{log: log, all: make(map[string]*group), over: make(map[string]string)}
 }
 
-// group is a group from when the first member enters until the last one leaves.
+// group is a group from when the first job enters until the last one has left.
 type group struct {
-	name   string
-	first  request.Said
-	seed   uint64
-	places int // guarded by Groups.mu
-	feeds  map[int]*feeding
-	log    *slog.Logger
+	name  string
+	first request.Said
+	seed  uint64
+	team  *team // nil: the group is on one node
+	log   *slog.Logger
+
+	places int              // guarded by Groups.mu; 0: the group is ending
+	feeds  map[int]*feeding // by rank; guarded by Groups.mu
+	ended  chan struct{}    // closed when it has ended
 }
 
-// feeding is a group's feed for a local rank. It is opened by the first member that needs it.
+// feeding is a group's feed for a local rank. It is opened by the first member that needs it, and
+// closed with the group.
 type feeding struct {
-	turn    chan struct{} // holds a token unless it is being opened or closed
-	members int           // guarded by turn, as the following
-	feed    *feed.Feed    // nil: it is not open
-	rank    *node.Rank    // the producer
-}
-
-// name returns the name of a request's group. A name that was given as an argument is meant for
-// that loader; elsewhere it is meant for all loaders of a script, whose groups are distinct.
-func name(s request.Said) string {
-	if s.Config.Origins["share"].Source == "argument" {
-		return s.Config.Share
-	}
-	return s.Config.Share + "/" + s.Open.Share.Loader
+	turn chan struct{} // holds a token unless it is being opened
+	// The following are set with turn.
+	feed     atomic.Pointer[feed.Feed] // nil: it is not open
+	producer *node.Rank
 }
 
 // Enter implements node.Groups.
-func (g *Groups) Enter(s request.Said) (node.Place, error) {
-	g.mu.Lock()
+func (g *Groups) Enter(ctx context.Context, s request.Said) (node.Place, error) {
+	p := &place{groups: g, name: s.Open.Group(s.Config), said: s}
+	if err := g.lock(ctx, p.name); err != nil {
+		return nil, err
+	}
 	defer g.mu.Unlock()
-	id := name(s)
-	one := g.all[id]
-	if one == nil {
-		m := *s.Open
-		m.Stream.List = nil // it belongs to the caller
-		one = &group{
-			name: id,
-			first: request.Said{
-				Open: &m, Config: s.Config, Order: s.Order.Brief(), Root: s.Root,
-			},
-			seed: assembly.DrawSeed(), feeds: make(map[int]*feeding), log: g.log.With("group", id),
-		}
+	spans, one := s.Open.Spans(), g.all[p.name]
+	follows := spans && s.Open.Cluster.Node > 0 // node 0 decides (Agree)
+	switch {
+	case follows:
+		return p, nil
+	case one == nil:
+		seed := assembly.DrawSeed()
 		if given := s.Open.Stream.Seed; given != nil {
-			one.seed = *given
+			seed = *given
 		}
-		g.all[id] = one
-	} else if err := request.SameGroup(id, one.first, s, one.seed); err != nil {
-		return nil, err
-	}
-	f := one.feeds[s.Open.Rank]
-	if f == nil {
-		f = &feeding{turn: make(chan struct{}, 1)}
-		f.turn <- struct{}{}
-		one.feeds[s.Open.Rank] = f
-	}
-	one.places++
-	return &place{groups: g, group: one, said: s, feeding: f}, nil
-}
-
-// place is a rank's place in a group.
-type place struct {
-	groups  *Groups
-	group   *group
-	said    request.Said
-	feeding *feeding
-	once    sync.Once
-}
-
-// Seed implements node.Place.
-func (p *place) Seed() uint64 { return p.group.seed }
-
-// Leave implements node.Place.
-func (p *place) Leave() {
-	p.once.Do(func() {
-		p.groups.mu.Lock()
-		defer p.groups.mu.Unlock()
-		p.group.places--
-		if p.group.places == 0 && p.groups.all[p.group.name] == p.group {
-			delete(p.groups.all, p.group.name)
+		one = g.found(p.name, s, seed)
+		if spans {
+			one.team = newTeam(hex.EncodeToString(drawn(idBytes)), nil, s.Open.Stream)
 		}
-	})
-}
-
-// Join implements node.Place.
-func (p *place) Join(ctx context.Context, r *node.Rank,
-	open func(context.Context, request.Open) (*node.Rank, error),
-) (job.Member, error) {
-	f := p.feeding
-	select {
-	case <-f.turn:
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-	defer func() { f.turn <- struct{}{} }()
-	shape, err := shapeOf(r)
-	if err != nil {
-		return nil, err
-	}
-	if f.feed == nil {
-		if err := p.open(ctx, r, open); err != nil {
+	default:
+		if err := request.SameGroup(p.name, one.first, s, one.seed); err != nil {
+			if spans { // the other nodes are told, as they wait for this one
+				p.refused = err
+				return p, nil
+			}
 			return nil, err
 		}
 	}
-	if mine, theirs := r.Fingerprint(), f.rank.Fingerprint(); mine != theirs {
-		p.closeUnused()
-		return nil, failure.Differs("dataset", hex.EncodeToString(mine[:]),
-			hex.EncodeToString(theirs[:]), nil, "share = %q: this job sees another version of %s "+
-				"than the group: %x, and %x in the group; open the same dataset, or give this job "+
-				"another group", p.group.name, p.said.Open.Dataset.Path, mine[:8], theirs[:8])
+	one.places++
+	p.group = one
+	if p.joins() && !spans {
+		p.epoch = one.epoch()
 	}
-	f.members++
-	wanted := p.said.Config.ShareMembers
-	if p.said.Open.Share.Again {
-		wanted = 0 // the others may have ended
-	}
-	return &member{f.feed.Join(p.said.Open.Job, shape, wanted), p}, nil
+	return p, nil
 }
 
-// shapeOf returns the shape of a rank's epochs.
-func shapeOf(r *node.Rank) (s feed.Shape, err error) {
-	s.Steps, s.Samples, s.Batch, err = r.Shape()
-	return s, err
-}
-
-// open opens the feed and its producer, for a rank. p.feeding.turn must be held.
-func (p *place) open(ctx context.Context, r *node.Rank,
-	open func(context.Context, request.Open) (*node.Rank, error),
-) error {
-	first := p.group.first.Open
-	m := *p.said.Open
-	m.Job = producerName(p.group.name)
-	m.Settings = first.Settings
-	m.Stream.GlobalBatch, m.Stream.Epochs = first.Stream.GlobalBatch, first.Stream.Epochs
-	// A member with smaller batches than the first one's needs samples of the last batch, which the
-	// first one drops. If the batch is empty on some rank, no batch has more samples than are left.
-	m.Stream.DropLast = first.Stream.DropLast && r.Empties(first.Stream.GlobalBatch)
-	seed := p.group.seed
-	m.Stream.Seed = &seed
-	rank, err := open(ctx, m)
-	if err != nil {
-		return err
-	}
-	shape, err := shapeOf(rank)
-	if err == nil {
-		cfg := p.said.Config
-		p.feeding.feed, err = feed.New(feed.Options{
-			Options: share.Options{Deadline: cfg.StartTimeout, Keep: keep},
-			Name:    p.group.name, Producer: rank, Shape: shape, Log: p.group.log,
-		})
-	}
-	if err != nil {
-		rank.Close()
-		return err
-	}
-	p.feeding.rank = rank
-	return nil
-}
-
-// producerName returns the name of the job that prepares a group's batches.
-func producerName(group string) string { return "share " + group }
-
-// closeUnused closes the feed if it has no members. p.feeding.turn must be held.
-func (p *place) closeUnused() {
-	f := p.feeding
-	if f.members == 0 && f.feed != nil {
-		f.feed.Close() // and its producer
-		f.feed, f.rank = nil, nil
+// lock locks mu once no group of a name is ending.
+func (g *Groups) lock(ctx context.Context, name string) error {
+	for {
+		g.mu.Lock()
+		one := g.all[name]
+		if one == nil || one.places > 0 {
+			return nil
+		}
+		g.mu.Unlock()
+		select {
+		case <-one.ended:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
 	}
 }
 
-// member is a feed's member that gives up its place when it leaves.
-type member struct {
-	*feed.Member
-	place *place
+// found makes a group the one of its name, without places. g.mu must be held.
+func (g *Groups) found(name string, s request.Said, seed uint64) *group {
+	m := *s.Open
+	m.Stream.List = nil // it belongs to the caller
+	one := &group{
+		name: name,
+		first: request.Said{
+			Open: &m, Config: s.Config, Order: s.Order.Brief(), Root: s.Root,
+		},
+		seed: seed, feeds: make(map[int]*feeding), ended: make(chan struct{}),
+		log: g.log.With("group", name),
+	}
+	g.all[name] = one
+	return one
 }
 
-// Close leaves the group.
-func (m *member) Close() {
-	m.Member.Close()
-	f := m.place.feeding
-	<-f.turn
-	f.members--
-	m.place.closeUnused()
-	f.turn <- struct{}{}
-	m.place.Leave()
+// forget makes room for another group of the name.
+func (g *Groups) forget(one *group) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.all[one.name] == one {
+		delete(g.all, one.name)
+	}
+	if one.team != nil {
+		g.over[one.name] = one.team.id
+	}
+}
+
+// leave gives up a place in a group. The last one ends it.
+func (g *Groups) leave(one *group) {
+	g.mu.Lock()
+	one.places--
+	last := one.places == 0
+	g.mu.Unlock()
+	if !last {
+		return
+	}
+	if one.team != nil {
+		one.team.close(one.feeds)
+	}
+	for _, f := range one.feeds {
+		if open := f.feed.Load(); open != nil {
+			open.Close() // and its producer
+		}
+	}
+	g.forget(one)
+	close(one.ended)
+}
+
+// epoch returns the epoch of the member that is furthest, of all ranks of this node. Groups.mu must
+// be held.
+func (one *group) epoch() (epoch int) {
+	for _, f := range one.feeds {
+		if open := f.feed.Load(); open != nil {
+			epoch = max(epoch, open.Epoch())
+		}
+	}
+	return epoch
+}
+
+// feeding returns a group's feed for a rank, which may not be open.
+func (g *Groups) feeding(one *group, rank int) *feeding {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	f := one.feeds[rank]
+	if f == nil {
+		f = &feeding{turn: make(chan struct{}, 1)}
+		f.turn <- struct{}{}
+		one.feeds[rank] = f
+	}
+	return f
 }

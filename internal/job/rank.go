@@ -123,6 +123,7 @@ type Opened struct {
 	Bytes       int64
 	Fingerprint string
 	Seed        uint64
+	Epoch       int // in which the rank is to begin: 0, or that of the group which it joins
 	Steps       int
 	RankSamples int
 	// Positions is the length of an epoch before padding or truncation: the number of samples in

@@ -31,7 +31,8 @@ import (
 // delay. So each rank counts failure epochs, here called rounds, from 0: the count increases when
 // one of its runs ends with an error, its own or another rank's. A stop belongs to the round of its
 // run. It applies to runs of other ranks that are in this round or an earlier one, unless they
-// begin after its batch. It follows:
+// begin after its batch; a run that goes on where the one before came to its end (stretch) does
+// not. It follows:
 //
 //   - Each rank gets one error per round, however many others stop in it, and in whatever order
 //     nodes learn of it.
@@ -51,6 +52,7 @@ type Stops struct {
 	last    map[int]Stop     // by rank, over all nodes
 	rounds  map[int]int      // by rank, of this node
 	runs    map[int]*Run     // the latest run of each rank of this node, which may have ended
+	ends    map[int]stretch  // by rank of this node, where its last run came to its end
 	version int              // counts changes of this node's own stops
 	changed chan struct{}    // closed and replaced with each version
 	say     func(told error) // called once per stop, for the log
@@ -100,6 +102,7 @@ type Run struct {
 	stops *Stops
 	rank  int
 	from  int // the first batch, counted like Stop.At
+	since int // the first batch of the stretch of runs that this one goes on with
 	// cancel and note are called with Stops.mu held.
 	cancel func()       // ends the run
 	note   func(at int) // publishes stop.At to the process at once; negative: none
@@ -111,6 +114,11 @@ type Run struct {
 	ended bool
 }
 
+// stretch is the batches of runs that follow on each other. Where ranks give orders, each epoch has
+// a run of its own, but a rank that goes on with the next epoch has not begun again: it is told of
+// a stop in the epoch that it has just come to the end of.
+type stretch struct{ since, end int }
+
 // errStopped ends a run's staging; its process gets stop.told() instead.
 var errStopped = errors.New("another rank has stopped")
 
@@ -120,7 +128,7 @@ func New(node int, host string, say func(told error)) *Stops {
 	return &Stops{
 		node: node, host: host, say: say,
 		last: make(map[int]Stop), rounds: make(map[int]int), runs: make(map[int]*Run),
-		changed: make(chan struct{}),
+		ends: make(map[int]stretch), changed: make(chan struct{}),
 	}
 }
 
@@ -133,7 +141,11 @@ func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 	if was := s.runs[rank]; was != nil {
 		invariants.Check(was.ended, "rank %d begins a run at %d within another one", rank, at)
 	}
-	r := &Run{stops: s, rank: rank, from: at, next: at, cancel: cancel, note: note}
+	r := &Run{stops: s, rank: rank, from: at, since: at, next: at, cancel: cancel, note: note}
+	if before, ok := s.ends[rank]; ok && before.end == at {
+		r.since = before.since
+	}
+	delete(s.ends, rank)
 	note(-1)
 	s.runs[rank] = r
 	if own, ok := s.last[rank]; ok && !own.Over {
@@ -160,7 +172,7 @@ func (s *Stops) apply(r *Run, p Stop) {
 	switch {
 	case p.Rank == r.rank || p.Round < r.round:
 	case r.ended && (p.Round > r.round || p.At >= r.next):
-	case p.At < r.from:
+	case p.At < r.since:
 		r.round = p.Round + 1 // it begins after what happened in that round
 	case r.stop == nil || p.At < r.stop.At:
 		r.stop = &p
@@ -214,6 +226,9 @@ func (r *Run) End(err error, interrupted bool) error {
 	canceled := errors.Is(err, errStopped) || errors.Is(err, context.Canceled)
 	if interrupted || r.lost != nil || (err == nil || canceled) && !r.stopped() {
 		delete(s.runs, r.rank)
+		if err == nil && !interrupted && r.lost == nil {
+			s.ends[r.rank] = stretch{r.since, r.next}
+		}
 		return err
 	}
 	r.ended = true
@@ -241,11 +256,12 @@ func (r *Run) End(err error, interrupted bool) error {
 	return err
 }
 
-// Leave forgets the last run of a rank of this node whose process is gone. The run must have ended.
+// Leave forgets the runs of a rank of this node whose process is gone. The last must have ended.
 func (s *Stops) Leave(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.runs, rank)
+	delete(s.ends, rank)
 }
 
 // Own returns the last stop of each rank of this node that ever stopped, ordered by rank. version

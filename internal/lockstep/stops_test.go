@@ -20,6 +20,7 @@ import (
 //	deliver rank= batches=  delivers this many batches
 //	fail rank=              the next batch cannot be delivered
 //	end rank=               ends the run, and prints what the rank is told
+//	through rank=           ends the run after the last batch of its epoch
 //	again rank= at=         the process asks for another run, which begins at this batch
 //	leave rank=             the process is gone
 //	where rank=             prints the state of the run
@@ -85,6 +86,11 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 		}
 		told := p.runs[rank].End(p.ends[rank], false)
 		return fmt.Sprintf("before batch %d: %v", p.runs[rank].next, told)
+	case "through":
+		if err := p.runs[rank].End(nil, false); err != nil {
+			return fmt.Sprintf("before batch %d: %v", p.runs[rank].next, err)
+		}
+		return "came to its end"
 	case "leave":
 		p.nodes[rank/2].Leave(rank)
 		return ""

@@ -119,7 +119,7 @@ func (c *conn) Write(b []byte) (written int, err error) {
 			return written, nil
 		}
 		if room := min(wayBytes-c.out.size, len(b)); room > 0 {
-			c.out.send(chunk{data: append([]byte(nil), b[:room]...)})
+			c.out.send(chunk{data: n.carried(c.out.from, c.out.to, b[:room])})
 			b, written = b[room:], written+room
 			continue
 		}

@@ -13,6 +13,7 @@ type Link struct {
 	Delay time.Duration // from one end to the other
 	Rate  int64         // bytes per second, for all connections together; 0: no limit
 	Loss  float64       // share of datagrams that are lost
+	Flips float64       // share of writes to connections of which a bit arrives flipped
 }
 
 // pair is a way between two hosts.
@@ -122,4 +123,35 @@ func (n *Network) reaches(from, to netip.Addr) bool {
 func (n *Network) loses(from, to netip.Addr) bool {
 	l := n.links[pair{from, to}]
 	return !n.reaches(from, to) || l != nil && l.Loss > 0 && n.random.Float64() < l.Loss
+}
+
+// carried returns what arrives of what a connection sends; mu is held.
+func (n *Network) carried(from, to netip.Addr, sent []byte) []byte {
+	data := append([]byte(nil), sent...)
+	if l := n.links[pair{from, to}]; l != nil && l.Flips > 0 && n.random.Float64() < l.Flips {
+		data[n.random.IntN(len(data))] ^= 1 << n.random.IntN(8)
+	}
+	return data
+}
+
+// Open returns how many connections, listeners and sockets of a host are open.
+func (n *Network) Open(h *Host) (conns, listeners, sockets int) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c := range n.conns {
+		if c.host == h {
+			conns++
+		}
+	}
+	for _, l := range n.streams {
+		if l.host == h {
+			listeners++
+		}
+	}
+	for _, s := range n.packets {
+		if s.host == h {
+			sockets++
+		}
+	}
+	return conns, listeners, sockets
 }

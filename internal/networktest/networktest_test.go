@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"math/bits"
 	"net"
 	"os"
 	"syscall"
@@ -229,6 +230,41 @@ func sockets(t *testing.T, n *Network) (here, there net.PacketConn) {
 		t.Fatal(err)
 	}
 	return here, there
+}
+
+func TestBitsFlip(t *testing.T) {
+	n := New()
+	near, far := connected(t, n)
+	n.Set("10.0.0.2", "10.0.0.1", Link{Flips: 0.5})
+	flipped := 0
+	for range 200 {
+		got := make([]byte, 3)
+		if _, err := near.Write(make([]byte, 3)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(far, got); err != nil {
+			t.Fatal(err)
+		}
+		ones := 0
+		for _, b := range got {
+			ones += bits.OnesCount8(b)
+		}
+		if ones > 1 {
+			t.Errorf("%x arrived instead of zeros", got)
+		}
+		flipped += ones
+	}
+	if flipped < 60 || flipped > 140 {
+		t.Errorf("a bit of %d of 200 writes was flipped, want half", flipped)
+	}
+	host := near.(*conn).host
+	if conns, listeners, sockets := n.Open(host); conns != 1 || listeners+sockets > 0 {
+		t.Errorf("%d connections, %d listeners, %d sockets are open", conns, listeners, sockets)
+	}
+	_, _ = near.Close(), far.Close()
+	if conns, _, _ := n.Open(host); conns > 0 {
+		t.Errorf("%d connections are open after Close", conns)
+	}
 }
 
 func TestLossOfDatagrams(t *testing.T) {

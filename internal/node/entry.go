@@ -49,6 +49,7 @@ type entry struct {
 	// Immutable once ready is closed. open is the job if err is nil.
 	err     error
 	open    *assembly.Assembly
+	place   Place // in the group of the job; nil: it is in none
 	dataset *catalog.Dataset
 	vantage dataset.Vantage // of the process that made the entry
 
@@ -131,15 +132,19 @@ func (e *entry) release() {
 		delete(e.node.jobs, e.request.Job)
 	}
 	e.node.mu.Unlock()
-	switch {
-	case !last:
-	case e.open != nil:
+	if !last {
+		return
+	}
+	if e.open != nil {
 		e.open.Close()
-	default: // the job was not assembled
+	} else { // the job was not assembled
 		e.end(context.Canceled)
 		if e.turns != nil {
 			e.turns.Close()
 		}
+	}
+	if e.place != nil {
+		e.place.Leave()
 	}
 }
 

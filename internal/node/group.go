@@ -3,8 +3,11 @@ package node
 import (
 	"context"
 	"errors"
+	"net"
+	"strconv"
 
 	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset"
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/job"
 	"github.com/hdmlp/hdmlp/internal/request"
@@ -12,100 +15,142 @@ import (
 
 // Groups are the groups of jobs that are given the same prepared batches.
 type Groups interface {
-	// Enter reserves a place in the group that a request names.
-	Enter(s request.Said) (Place, error)
+	// Enter reserves a place for a job in the group that its request names. It waits while a group
+	// of that name ends.
+	Enter(ctx context.Context, s request.Said) (Place, error)
 }
 
-// Place is a rank's place in a group.
+// Place is a job's place in a group.
 type Place interface {
-	// Seed returns the group's seed, for a request without one.
+	// Seed returns the group's seed, for a job without one; 0: another node decides it.
 	Seed() uint64
-	// Join makes a rank a member. open opens a job that prepares the group's batches, as one rank.
-	// The member's Close gives up the place.
-	Join(ctx context.Context, r *Rank, open func(context.Context, request.Open) (*Rank, error)) (
-		job.Member, error)
-	// Leave gives up a place without a member.
+	// Agree settles with the other nodes of a job which group it is in on all of them. It is called
+	// before Join if the job has several nodes. released is called when open is needed no more.
+	Agree(ctx context.Context, team Team, open Opener, released func()) error
+	// Epoch returns the epoch in which the job is to begin: that of the group when the job came, if
+	// it is to join it there, else 0. It is the same on all nodes once Agree has returned.
+	Epoch() int
+	// Join makes a rank of the job a member, which leaves with its Close. The error is an Alone if
+	// the rank is to prepare its batches itself.
+	Join(ctx context.Context, r *Rank, open Opener) (job.Member, error)
+	// Leave gives up the place. All members must have left.
 	Leave()
 }
 
-// openMember opens the job of a request that names a group. If that cannot be its group, the
-// request is refused if it has the name as an argument. Elsewhere the name is meant for all loaders
-// of a script, and one that cannot be in a group is opened for itself, with a warning.
-func (n *Node) openMember(ctx context.Context, o opening) (*Rank, error) {
-	m, cfg := &o.request, o.config
+// Team is what a group must know of a job on several nodes.
+type Team struct {
+	Nodes
+	Seed uint64
+	// Empties reports whether some rank would have an empty batch without drop_last, if the global
+	// batch had this size.
+	Empties func(globalBatch int) bool
+}
+
+// Nodes are the nodes of a job; see package coordinator.
+type Nodes interface {
+	Me() int
+	Ranks() [][]int
+	GatherInTime(ctx context.Context, what string, mine []byte) ([][]byte, error)
+}
+
+// Opener opens a job that prepares a group's batches, as one rank. listening, if not nil, is called
+// with the address on which it listens for the other nodes.
+type Opener func(ctx context.Context, m request.Open, listening func(net.Addr)) (*Rank, error)
+
+// Alone is why a rank prepares its batches itself, although its group was not refused to it.
+type Alone struct{ Reason error }
+
+func (a Alone) Error() string { return a.Reason.Error() }
+
+// settleGroup decides whether the job of a request is in the group that it names. If it cannot be,
+// the request is refused if it has the name as an argument. Elsewhere the name is meant for all
+// loaders of a script, and alone is why this one is opened for itself.
+func (n *Node) settleGroup(o *opening) (alone, err error) {
+	cfg := o.config
+	if cfg.Share == "" {
+		return nil, nil
+	}
 	why := unshareable(o)
 	if n.options.Groups == nil {
 		why = "this node has no groups"
 	}
-	if why != "" {
-		err := failure.Input("share = %q: %s", cfg.Share, why)
-		if required(cfg) {
+	if why == "" {
+		return nil, nil
+	}
+	err = failure.Input("share = %q: %s", cfg.Share, why)
+	if required(cfg) {
+		return nil, err
+	}
+	cfg.Share = ""
+	return err, nil
+}
+
+// producer returns what opens the jobs that prepare the batches of a request's group.
+func (n *Node) producer(said *request.Order, view *dataset.View, progress request.Progress) Opener {
+	return func(ctx context.Context, m request.Open, listening func(net.Addr)) (*Rank, error) {
+		cfg, err := n.configure(&m, progress)
+		if err != nil {
 			return nil, err
 		}
-		r, failed := n.open(ctx, o)
-		if failed == nil {
-			r.goesAlone(err)
-		}
-		return r, failed
-	}
-	said := request.Said{Open: m, Config: cfg, Order: o.said, Root: o.view.Place()}
-	place, err := n.options.Groups.Enter(said)
-	if err != nil {
-		return nil, err
-	}
-	if m.Stream.Seed == nil {
-		seed := place.Seed()
-		m.Stream.Seed = &seed
-	}
-	r, err := n.open(ctx, o)
-	if err != nil {
-		place.Leave()
-		return nil, err
-	}
-	member, err := place.Join(ctx, r,
-		func(ctx context.Context, m request.Open) (*Rank, error) {
-			p, err := n.read(m, o.view.WithoutRenew(), o.progress)
-			if err != nil {
-				return nil, err
-			}
-			p.produces = true
-			return n.open(ctx, p)
+		cfg.Share = ""
+		return n.open(ctx, opening{
+			request: m, config: cfg, said: said, view: view, progress: progress, produces: true,
+			listening: listening,
 		})
+	}
+}
+
+// agree settles with the other nodes which group the job is in.
+func (e *entry) agree(ctx context.Context, said *request.Order, view *dataset.View) error {
+	kept, err := view.Keep() // the group's job may be opened for longer than this process lives
 	if err != nil {
-		place.Leave()
-		if errors.As(err, &job.Unshareable{}) && !required(cfg) {
-			r.goesAlone(err)
-			return r, nil
-		}
-		r.Close()
+		return err
+	}
+	stream := e.open.Order.Stream()
+	return e.place.Agree(ctx, Team{e.open.Coordinator, e.open.Job.Seed(), stream.Empties},
+		e.node.producer(said, kept, func(request.Step) {}), func() { _ = kept.Close() })
+}
+
+// Opened returns the description of the job for its process.
+func (r *Rank) Opened() job.Opened {
+	o := r.Rank.Opened()
+	if r.entry.place != nil {
+		o.Epoch = r.entry.place.Epoch()
+	}
+	return o
+}
+
+// joinGroup makes the rank a member of the group of its job.
+func (r *Rank) joinGroup(ctx context.Context, o *opening) (alone, err error) {
+	kept, err := o.view.Keep()
+	if err != nil {
 		return nil, err
 	}
-	r.SetGroup(member)
-	return r, nil
+	defer kept.Close()
+	member, err := r.entry.place.Join(ctx, r, r.entry.node.producer(o.said, kept, o.progress))
+	switch {
+	case err == nil:
+		r.SetGroup(member)
+	case errors.As(err, &Alone{}), errors.As(err, &job.Unshareable{}) && !required(o.config):
+		return err, nil
+	}
+	return nil, err
 }
 
 // required reports whether a loader that cannot be in its group is refused.
 func required(cfg *config.Config) bool { return cfg.Origins["share"].Source == "argument" }
 
-// goesAlone warns of why the rank is in no group.
-func (r *Rank) goesAlone(why error) {
-	r.entry.open.Job.Warn(why.Error() + "; the loader prepares its batches itself")
-}
-
 // unshareable returns why a job's batches cannot be those of a group; "": they can.
-func unshareable(o opening) string {
+func unshareable(o *opening) string {
 	m, cfg := &o.request, o.config
-	// First: it is also why a process runs the rest of them in workers.
 	if program, err := request.Compile(m.Transforms); err == nil && program.Ragged() {
 		return "the transforms that the daemon applies give images of different sizes, which cannot " +
 			"be shared yet: add one that gives all the same size, such as RandomResizedCrop"
 	}
 	switch {
-	case m.Share.Unable != "":
-		return m.Share.Unable
-	case m.Spans():
-		return "jobs on several nodes cannot share prepared batches yet; leave share out, or use " +
-			"one node"
+	case m.Spans() && cfg.Port != 0:
+		return "port = " + strconv.Itoa(cfg.Port) + " sets the ports of this job, and the job that " +
+			"prepares the group's batches on several nodes needs others: leave port out"
 	case m.Stream.Given != nil:
 		return "the process draws the order itself, so that it is not known whether other jobs " +
 			"have the same; give seed= with shuffle=True, or a DistributedSampler"

@@ -14,8 +14,9 @@ import (
 func TestWhatCannotBeSharedSaysWhy(t *testing.T) {
 	for says, change := range map[string]func(*opening){
 		"": func(*opening) {},
-		"several nodes": func(o *opening) {
+		"port = 7000": func(o *opening) {
 			o.request.Cluster = &request.Cluster{Nodes: 2, LocalWorldSize: 1}
+			o.config.Port = 7000
 		},
 		"draws the order itself": func(o *opening) { o.request.Stream.Given = &request.Given{} },
 		"nothing to share":       func(o *opening) { o.request.Transforms = nil },
@@ -24,14 +25,13 @@ func TestWhatCannotBeSharedSaysWhy(t *testing.T) {
 		"different sizes": func(o *opening) {
 			o.request.Transforms = json.RawMessage(`[{"name": "ImgDecode"}, {"name": "Ragged"}]`)
 		},
-		"in workers": func(o *opening) { o.request.Share.Unable = "in workers" },
 	} {
 		o := opening{config: &config.Config{OnError: "raise", Policy: "cooperative"}}
 		o.request.WorldSize = 1
 		o.request.Transforms = json.RawMessage(
 			`[{"name": "ImgDecode"}, {"name": "CenterCrop", "size": 8}, {"name": "ToTensor"}]`)
 		change(&o)
-		if why := unshareable(o); !strings.Contains(why, says) || (why == "") != (says == "") {
+		if why := unshareable(&o); !strings.Contains(why, says) || (why == "") != (says == "") {
 			t.Errorf("%q: %q", says, why)
 		}
 	}
@@ -40,12 +40,12 @@ func TestWhatCannotBeSharedSaysWhy(t *testing.T) {
 // shapes is a group that asks ranks for their shapes.
 type shapes struct{ left int }
 
-func (s *shapes) Enter(request.Said) (Place, error) { return s, nil }
-func (s *shapes) Seed() uint64                      { return 7 }
-func (s *shapes) Leave()                            { s.left++ }
-func (s *shapes) Join(_ context.Context, r *Rank,
-	_ func(context.Context, request.Open) (*Rank, error),
-) (job.Member, error) {
+func (s *shapes) Enter(context.Context, request.Said) (Place, error) { return s, nil }
+func (s *shapes) Seed() uint64                                       { return 7 }
+func (s *shapes) Agree(context.Context, Team, Opener, func()) error  { return nil }
+func (s *shapes) Epoch() int                                         { return 0 }
+func (s *shapes) Leave()                                             { s.left++ }
+func (s *shapes) Join(_ context.Context, r *Rank, _ Opener) (job.Member, error) {
 	_, _, _, err := r.Shape()
 	return nil, err
 }

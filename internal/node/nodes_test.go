@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -16,6 +15,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/networktest"
 	"github.com/hdmlp/hdmlp/internal/placement"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
+	"github.com/hdmlp/hdmlp/internal/proctest"
 	"github.com/hdmlp/hdmlp/internal/request"
 )
 
@@ -59,12 +59,7 @@ func (c *nodes) address() string {
 	if c.network != nil {
 		return "10.0.0.1:6000"
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		c.t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	return proctest.Address(c.t)
 }
 
 // openUntil is openParts until ctx ends. failed is called when a rank cannot open the job.

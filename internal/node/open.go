@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"sync"
 
@@ -52,10 +53,24 @@ func (n *Node) Open(ctx context.Context, m request.Open, view *dataset.View,
 	if err != nil {
 		return nil, err
 	}
-	if o.config.Share != "" {
-		return n.openMember(ctx, o)
+	alone, err := n.settleGroup(&o)
+	if err != nil {
+		return nil, err
 	}
-	return n.open(ctx, o)
+	r, err := n.open(ctx, o)
+	if err != nil {
+		return nil, err
+	}
+	if r.entry.place != nil {
+		if alone, err = r.joinGroup(ctx, &o); err != nil {
+			r.Close()
+			return nil, err
+		}
+	}
+	if alone != nil {
+		r.entry.open.Job.Warn(alone.Error() + "; the loader prepares its batches itself")
+	}
+	return r, nil
 }
 
 // opening is a request to open a job, and what was made of it.
@@ -66,6 +81,8 @@ type opening struct {
 	view     *dataset.View
 	progress request.Progress
 	produces bool // the job prepares the batches of a group
+	// listening, if not nil, is called with the address on which node 0 listens.
+	listening func(net.Addr)
 }
 
 // read resolves a request's configuration, and reads its order.
@@ -75,23 +92,28 @@ func (n *Node) read(m request.Open, view *dataset.View, progress request.Progres
 	if err := m.Check(); err != nil {
 		return o, err
 	}
-	slow := func(dir string) { progress(request.CacheWaits(dir)) }
-	cfg, err := n.resolve(m.Settings, n.options.Machine, slow)
-	joins := false
-	if err != nil && n.has(&m) {
-		// The defaults do not fit because of what this job, or another one on the dataset, has
-		// already taken: resolve without limits of the machine, since the rank shares that.
-		joins = true
-		cfg, err = n.resolve(m.Settings, config.Machine{}, slow)
-	}
+	cfg, err := n.configure(&m, progress)
 	if err != nil {
 		return o, err
 	}
-	if joins && !n.has(&m) {
-		return n.read(m, view, progress) // it has just ended
-	}
 	said, err := request.ReadOrder(&m, n.options.Budget.Check)
 	return opening{request: m, config: cfg, said: said, view: view, progress: progress}, err
+}
+
+// configure resolves a request's configuration.
+func (n *Node) configure(m *request.Open, progress request.Progress) (*config.Config, error) {
+	slow := func(dir string) { progress(request.CacheWaits(dir)) }
+	cfg, err := n.resolve(m.Settings, n.options.Machine, slow)
+	if err == nil || !n.has(m) {
+		return cfg, err
+	}
+	// The defaults do not fit because of what this job, or another one on the dataset, has already
+	// taken: resolve without limits of the machine, since the rank shares that.
+	cfg, err = n.resolve(m.Settings, config.Machine{}, slow)
+	if err == nil && !n.has(m) {
+		return n.configure(m, progress) // it has just ended
+	}
+	return cfg, err
 }
 
 // open creates or joins a job, whether or not it is in a group.
@@ -102,7 +124,7 @@ func (n *Node) open(ctx context.Context, o opening) (*Rank, error) {
 		return nil, err
 	}
 	if made {
-		if e.err = e.assemble(ctx, view, said, o.progress); e.err != nil {
+		if e.err = e.assemble(ctx, &o); e.err != nil {
 			if ctx.Err() != nil {
 				e.err = ctx.Err()
 			}
@@ -119,12 +141,11 @@ func (n *Node) open(ctx context.Context, o opening) (*Rank, error) {
 	if !made && errors.Is(e.err, context.Canceled) && ctx.Err() == nil {
 		e.release()
 		// The rank that made it went away, and with it what the configuration was resolved beside.
-		again, err := n.read(m, view, o.progress)
-		if err != nil {
+		if o.config, err = n.configure(&m, o.progress); err != nil {
 			return nil, err
 		}
-		again.produces = o.produces
-		return n.open(ctx, again)
+		o.config.Share = cfg.Share // as it was settled
+		return n.open(ctx, o)
 	}
 	r, err := e.join(ctx, &m, cfg, said, view, made)
 	if err != nil {
@@ -173,10 +194,21 @@ func (n *Node) enter(o opening) (e *entry, made bool, err error) {
 }
 
 // assemble opens the dataset, and assembles the job.
-func (e *entry) assemble(ctx context.Context, view *dataset.View, said *request.Order,
-	progress request.Progress,
-) error {
-	m := &e.request
+func (e *entry) assemble(ctx context.Context, o *opening) error {
+	m, said, view, progress := &e.request, o.said, o.view, o.progress
+	spec := assembly.Spec{
+		Request: m, Config: e.config, Said: said, Turns: e.turns, Life: e.life, End: e.end,
+		Produces: e.produces, Listening: o.listening,
+		Local: e, Ranks: e.localRanks, Progress: progress, Log: e.log,
+	}
+	if e.config.Share != "" {
+		s := request.Said{Open: m, Config: e.config, Order: said, Root: view.Place()}
+		place, err := e.node.options.Groups.Enter(ctx, s)
+		if err != nil {
+			return err
+		}
+		e.place, spec.Drawn = place, place.Seed()
+	}
 	d, err := e.node.catalog.Open(ctx, m.Dataset, view, e.config,
 		func(files int64, warning string) {
 			if warning != "" {
@@ -195,13 +227,14 @@ func (e *entry) assemble(ctx context.Context, view *dataset.View, said *request.
 			return err
 		}
 	}
-	e.dataset = d
-	e.open, err = assembly.Assemble(ctx, &e.node.options.Node, assembly.Spec{
-		Request: m, Config: e.config, Said: said, Dataset: d, Turns: e.turns, Life: e.life,
-		End: e.end, Produces: e.produces,
-		Local: e, Ranks: e.localRanks, Progress: progress, Log: e.log,
-	})
-	return err
+	e.dataset, spec.Dataset = d, d
+	if e.open, err = assembly.Assemble(ctx, &e.node.options.Node, spec); err != nil {
+		return err
+	}
+	if e.place != nil && m.Spans() {
+		return e.agree(ctx, said, view)
+	}
+	return nil
 }
 
 // join adds the rank to the job, if the job could be opened and the rank's parameters agree with

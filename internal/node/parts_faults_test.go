@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/order"
@@ -269,26 +270,28 @@ func TestWaitForPartsTimesOut(t *testing.T) {
 	const batch, n = 2, 6
 	for each := 1; each <= 2; each++ {
 		for ahead := 1; ahead <= each; ahead++ { // ranks of node 0 that go on
-			c := newNodes(t, 2, false)
-			ranks := c.mustOpenParts(each, batch, n, set("start_timeout", "5s"))
-			together(ranks, func(r *Rank) { trained(t, r, 0, 0, batch, n) })
-			next := func(r *Rank) error {
-				if err := give(t, r, 1, sampled(r.Number(), 1, n)); err != nil {
-					t.Error(err)
+			synctest.Test(t, func(t *testing.T) {
+				c := newVirtualNodes(t, 2, false)
+				ranks := c.mustOpenParts(each, batch, n, set("start_timeout", "5s"))
+				together(ranks, func(r *Rank) { trained(t, r, 0, 0, batch, n) })
+				next := func(r *Rank) error {
+					if err := give(t, r, 1, sampled(r.Number(), 1, n)); err != nil {
+						t.Error(err)
+					}
+					got, err := take(r, at{1, 0}, end)
+					if len(got) > 0 {
+						t.Errorf("rank %d got batches of epoch 1", r.Number())
+					}
+					return err
 				}
-				got, err := take(r, at{1, 0}, end)
-				if len(got) > 0 {
-					t.Errorf("rank %d got batches of epoch 1", r.Number())
-				}
-				return err
-			}
-			errs := make([]error, len(ranks))
-			together(ranks[:ahead], func(r *Rank) { errs[r.Number()] = next(r) })
-			together(ranks[ahead:], func(r *Rank) { errs[r.Number()] = next(r) })
-			refusedApart(t, fmt.Sprintf("%d of %d on each node ahead", ahead, each), errs,
-				"other ranks have not begun epoch 1 within 5s")
-			closeAll(ranks)
-			c.close()
+				errs := make([]error, len(ranks))
+				together(ranks[:ahead], func(r *Rank) { errs[r.Number()] = next(r) })
+				together(ranks[ahead:], func(r *Rank) { errs[r.Number()] = next(r) })
+				refusedApart(t, fmt.Sprintf("%d of %d on each node ahead", ahead, each), errs,
+					"other ranks have not begun epoch 1 within 5s")
+				closeAll(ranks)
+				c.close()
+			})
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"maps"
-	"net"
 	"strings"
 	"sync"
 	"testing"
@@ -28,14 +27,7 @@ func onNodes(nodes, each int, address string) func(*request.Open) {
 // spread opens the job with each ranks on each node, and returns its ranks in order.
 func spread(t *testing.T, nodes []*Node, each int, change ...func(*request.Open)) []*Rank {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil { // free the port for node 0
-		t.Fatal(err)
-	}
+	address := proctest.Address(t)
 	ranks := make([]*Rank, len(nodes)*each)
 	errs := make([]error, len(ranks))
 	change = append(change, onNodes(len(nodes), each, address))

@@ -1,12 +1,17 @@
 // Package proctest has what tests ask of a process that works in the background: to wait for it,
-// and to count its descriptors. Tests in virtual time need no Until (testing/synctest).
+// to count its descriptors, and an address where it can listen. Tests in virtual time need no Until
+// (testing/synctest).
 package proctest
 
 import (
+	"net"
 	"os"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Until waits until a condition holds, which other goroutines or processes establish. If it does
@@ -41,4 +46,29 @@ func Descriptors(t testing.TB, text string) (n int) {
 		}
 	}
 	return n
+}
+
+// Address returns an address of loopback, host:port, where one listener of package net can listen.
+// Until the test ends the system gives the port to no other socket that asks for any port, as it
+// may give away one that was free a moment ago.
+func Address(t testing.TB) string {
+	t.Helper()
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = unix.Close(fd) })
+	// A bound socket that does not listen reserves its port, except for those that name the port
+	// and have this option as well, as package net's listeners do.
+	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		t.Fatal(err)
+	}
+	bound, err := unix.Getsockname(fd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*unix.SockaddrInet4).Port))
 }

@@ -116,7 +116,7 @@ type OpenMessage struct {
 // ShareMessage describes a loader whose job may be in a group.
 type ShareMessage struct {
 	Loader string `json:"loader"` // its name in its process
-	Unable string `json:"unable"` // why it cannot take a group's batches; empty if it can
+	Ahead  int    `json:"ahead"`  // up to how many batches its workers have; 0: it has none
 	Again  bool   `json:"again"`  // the loader was open before: it does not wait for other jobs
 }
 
@@ -141,6 +141,7 @@ type OpenedMessage struct {
 	Bytes       int64    `json:"bytes"`
 	Fingerprint string   `json:"fingerprint"`
 	Seed        uint64   `json:"seed"`
+	Epoch       int      `json:"epoch"` // in which the process is to begin
 	Steps       int      `json:"steps"`
 	RankSamples int      `json:"rank_samples"`
 	// Positions is the length of an epoch before it is padded or cut: samples of the dataset, of

@@ -81,7 +81,19 @@ func Shared(m *Open, cfg *config.Config, o *Order) []Setting {
 		{Key: "transforms", Value: listed(m)},
 		{Key: "policy", Value: cfg.Policy},
 		{Key: "on_error", Value: cfg.OnError},
+		{Key: "share", Value: m.Group(cfg)},
+		{Key: "share_join", Value: cfg.ShareJoin},
 	}
+}
+
+// Group returns the name of the group that a rank's job is to be in; "": none. A name that was
+// given as an argument is meant for that loader; elsewhere it is meant for all loaders of a script,
+// whose groups are distinct.
+func (m *Open) Group(cfg *config.Config) string {
+	if cfg.Share == "" || cfg.Origins["share"].Source == "argument" {
+		return cfg.Share
+	}
+	return cfg.Share + "/" + m.Share.Loader
 }
 
 // settings returns what all ranks of a node must share. Derived and measured values may differ; the
@@ -245,11 +257,16 @@ func delivered(s Said, seed uint64) []Setting {
 		{Key: "dataset", Value: m.Dataset.Path},
 		{Key: "extensions", Value: fmt.Sprint(m.Dataset.Extensions)},
 		{Key: "world_size", Value: m.WorldSize},
+		{Key: "node", Value: place(m)},
 		{Key: "verify", Value: m.Verify},
+	}
+	if m.Spans() { // the nodes of the group's job must agree in these
+		settings = append(settings, Setting{Key: "policy", Value: s.Config.Policy},
+			Setting{Key: "tls", Value: s.Config.TLS})
 	}
 	for _, k := range Shared(m, s.Config, s.Order) {
 		switch {
-		case k.Key == "epochs" || k.Key == "policy":
+		case k.Key == "epochs", k.Key == "policy", k.Key == "share", k.Key == "share_join":
 		case k.Key == "global batch size" && anySize(m):
 		default:
 			settings = append(settings, k)
@@ -257,6 +274,14 @@ func delivered(s Said, seed uint64) []Setting {
 	}
 	// Last: a job that does not shuffle has a seed that was not given, and differs in shuffle.
 	return append(settings, Setting{Key: "seed", Value: seed})
+}
+
+// place describes which node of how many a rank is on.
+func place(m *Open) string {
+	if !m.Spans() {
+		return "the only one"
+	}
+	return fmt.Sprintf("number %d of %d", m.Cluster.Node, m.Cluster.Nodes)
 }
 
 // anySize reports whether the order in which a rank reads does not depend on the batch size.

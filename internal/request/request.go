@@ -47,7 +47,7 @@ type Open struct {
 // Share is what a process says of the group that the configuration key share names.
 type Share struct {
 	Loader string // the loader's name in its process
-	Unable string // why its batches cannot be those of a group; empty if they can
+	Ahead  int    // up to how many batches its workers have at a time; 0: it has none
 	Again  bool   // it was open before: the first batch need not wait for other members
 }
 

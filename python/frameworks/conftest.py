@@ -3,7 +3,6 @@ with ours, and compares what every rank was given."""
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import uuid
@@ -18,6 +17,7 @@ from timelimit import (  # noqa: F401
     pytest_runtest_setup,
     pytest_runtest_teardown,
 )
+from torchrun import free_port
 
 
 def pytest_collection_modifyitems(items):
@@ -48,14 +48,11 @@ def script(tmp_path, folder):
         out.mkdir()
         command = [sys.executable]
         if launcher == "torchrun" and ranks > 1:
-            with socket.socket() as s:
-                s.bind(("127.0.0.1", 0))
-                port = s.getsockname()[1]
             command += [
                 "-m",
                 "torch.distributed.run",
                 f"--nproc-per-node={ranks}",
-                f"--master-port={port}",
+                f"--master-port={free_port()}",
             ]
         command += [
             os.path.join(HERE, name),

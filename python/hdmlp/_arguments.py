@@ -38,6 +38,7 @@ KEYS = (
     "tls_ca",
     "share",
     "share_members",
+    "share_join",
 )
 
 #: The keys of the daemon, which reads them when it starts. It refuses them as arguments, and says

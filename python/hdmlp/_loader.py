@@ -91,7 +91,12 @@ class Loader:
         """Opens the job for the feed of this number."""
         if self._closed:
             raise ClosedError("the loader is closed")
-        return self._session.connect(number, self._open_stream)
+        first = self._session.opened is None
+        stream, source = self._session.connect(number, self._open_stream)
+        if first:
+            opened = stream.opened
+            self._cursor.settle(int(opened.get("epoch", 0)) * int(opened["steps"]))
+        return stream, source
 
     def _open_stream(
         self, client: _daemon.Client, request: dict[str, Any], fds: Sequence[int] = ()
@@ -194,6 +199,15 @@ class Loader:
     def output(self) -> Output | None:
         """What the daemon's transforms make of a sample; None if there are no transforms."""
         return self._ready().output
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0.
+
+        A new loader is in epoch 0, or with ``share_join=True`` in that of its group.
+        """
+        steps = self.steps  # opens the job, which says where it begins
+        return self._cursor.next // steps if steps else 0
 
     # Iteration.
 

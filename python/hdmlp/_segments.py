@@ -232,6 +232,11 @@ class Copy(Segment):
         self.whole = None
 
 
+def of_class(number: int) -> bool:
+    """Reports whether a segment belongs to a storage class, and the daemon is told when it goes."""
+    return bool(number & _CLASS)
+
+
 def drop(segment: Segment | None, number: int, gone: Callable[[int], None]) -> None:
     """Lets go of a segment that no later batch names.
 
@@ -243,7 +248,7 @@ def drop(segment: Segment | None, number: int, gone: Callable[[int], None]) -> N
             whatever thread drops it, so it must be as harmless as ``deque.append``. It is called
             only for segments of storage classes: those of the staging buffer end with their slots.
     """
-    if not number & _CLASS:
+    if not of_class(number):
         return
     if segment is None:
         gone(number)

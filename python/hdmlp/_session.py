@@ -175,7 +175,7 @@ class Session:
             "transforms": self.transforms,
             "share": {
                 "loader": str(self._loader),
-                "unable": "",
+                "ahead": 0,
                 "again": self.opened is not None,
             },
             **settings(self._config, self._config_file),

@@ -42,6 +42,11 @@ class Cursor:
         self.iteration += 1
         return self.iteration
 
+    def settle(self, position: int) -> None:
+        """Has the first iteration begin at ``position``, unless the user has said where."""
+        if not (self.jumped or self.iteration):
+            self.start = self.position = position
+
     def jump(self, position: int) -> None:
         """Has the next iteration begin at ``position``."""
         self.start, self.jumped = position, True

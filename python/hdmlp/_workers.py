@@ -19,7 +19,7 @@ from . import _protocol as protocol
 from . import _worker
 from ._handle import Handle, Task
 from ._results import SLOT_BODY, decode
-from ._segments import Segment, drop, forget_in_child
+from ._segments import Segment, drop, forget_in_child, of_class
 from ._source import Taken, TaskSource
 from ._stall import stalled
 from ._worker_failures import Failed, RemoteTraceback
@@ -114,10 +114,11 @@ class Pool:
         if entry is None:
             return
         os.close(entry[0])
-        self._dropped[number] = ({worker.number for worker in self._workers}, gone)
         for worker in self._workers:
             worker.send(protocol.encode(protocol.DROP, protocol.U32.pack(number)))
-        self._let_go(number, None)
+        if of_class(number):
+            self._dropped[number] = ({worker.number for worker in self._workers}, gone)
+            self._let_go(number, None)
 
     def _let_go(self, number: int, worker: Handle | None) -> None:
         """Notes that a worker does not map a segment any more, which was dropped."""

@@ -1,5 +1,6 @@
 """Control groups of a test's own, with limits of memory."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -42,7 +43,8 @@ class Group:
         deadline = time.monotonic() + 20
         while self.processes() and time.monotonic() < deadline:
             for pid in self.processes():
-                os.kill(pid, signal.SIGKILL)
+                with contextlib.suppress(ProcessLookupError):  # it has ended since
+                    os.kill(pid, signal.SIGKILL)
             time.sleep(0.02)
         while True:
             try:

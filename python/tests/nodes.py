@@ -64,9 +64,9 @@ def on_node(binary, run, node, *command):
     return [binary, "dev", "exec", str(node), "--run", run, "--", *command]
 
 
-def run_script(binary, tmp_path, script, *arguments, **variables):
-    """Runs a Python script on two nodes with two ranks each: ranks 0 and 1 on node 0, 2 and 3 on
-    node 1. Its last argument is an empty directory, for waiting.barrier.
+def run_script(binary, tmp_path, script, *arguments, nodes=2, **variables):
+    """Runs a Python script on nodes with two ranks each: ranks 0 and 1 on node 0, 2 and 3 on node
+    1. Its last argument is an empty directory, for waiting.barrier.
 
     Returns:
         What its ranks printed as lines of JSON, by rank, and the finished process.
@@ -89,7 +89,7 @@ def run_script(binary, tmp_path, script, *arguments, **variables):
             "dev",
             "cluster",
             "-n",
-            "2",
+            str(nodes),
             "--ranks-per-node",
             "2",
             "--run",

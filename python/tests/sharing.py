@@ -16,10 +16,15 @@ def digest(images, labels):
     return hashlib.sha256(images.numpy().tobytes()).hexdigest()[:16], labels.tolist()
 
 
-def transforms(random):
+def noisy(image):
+    """A transform in Python, which writes to its input."""
+    return image.add_(torch.rand(1))
+
+
+def transforms(random, python=False):
     """Returns the transforms of all members."""
     crop = V.RandomResizedCrop(32) if random else V.CenterCrop(32)
-    return V.Compose([V.Resize(40), crop, V.ToTensor()])
+    return V.Compose([V.Resize(40), crop, V.ToTensor(), *([noisy] if python else [])])
 
 
 def member(
@@ -30,6 +35,7 @@ def member(
     epochs,
     batch,
     random=False,
+    python=False,
     write=False,
     keep=0,
     seconds=0.0,
@@ -45,6 +51,7 @@ def member(
         epochs: How many it takes.
         batch: Its batch size.
         random: Transforms are random.
+        python: The last one runs in Python.
         write: It writes to each batch.
         keep: How many batches it keeps; it must find them unchanged at the end.
         seconds: For how long it works on a batch.
@@ -54,7 +61,7 @@ def member(
     os.environ.clear()
     os.environ.update(environment)
     options = {"shuffle": True, "seed": 3, "epochs": epochs, **loader}
-    batches = ht.DataLoader(ht.ImageFolder(folder, transforms(random)), batch, **options)
+    batches = ht.DataLoader(ht.ImageFolder(folder, transforms(random, python)), batch, **options)
     pipe.send(None)
     kept = deque(maxlen=keep)
     for _ in range(epochs):

@@ -336,6 +336,7 @@ def test_a_directory_that_a_daemon_uses_is_refused(real, monkeypatch, tmp_path):
         assert "hdmlp stop" in done.stderr, done
         assert not done.stdout, done
     rank.end()
-    subprocess.run([_daemon.find_binary(), "stop"], check=True)
+    # By force, as the daemon may not have noticed yet that the rank has gone.
+    subprocess.run([_daemon.find_binary(), "stop", "--force"], check=True)
     free(cache)
     assert check(cache)[0] == 0

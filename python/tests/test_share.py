@@ -1,5 +1,6 @@
 """Jobs that share what they prepare: each member is a process, and gets what it would get alone."""
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -44,7 +45,6 @@ class Member:
             target=sharing.member,
             args=(theirs, dict(os.environ), folder),
             kwargs={"epochs": epochs, "batch": batch, **options},
-            daemon=True,
         )
         self.process.start()
         theirs.close()
@@ -160,6 +160,61 @@ def test_random_transforms_are_those_of_a_private_run(member):
         assert m.all() == want
 
 
+WORKERS = {"num_workers": 2, "multiprocessing_context": "fork"}
+
+
+def test_workers_take_the_groups_batches(member):
+    """Beside members without workers, and with other transforms in Python and batch sizes."""
+    announced = {"share_members": 4}
+    kinds = [
+        {"python": True, "loader": WORKERS},
+        {"python": True, "loader": {**WORKERS, "prefetch_factor": 5}, "batch": 3, "write": True},
+        {"python": True, "loader": {"num_workers": 0}},
+        {"write": True},
+    ]
+    members = [
+        member(random=True, **{**kind, "loader": {**kind.get("loader", {}), **announced}})
+        for kind in kinds
+    ]
+    got = [m.all() for m in members]
+    group, rest = transformed()
+    assert group <= (EPOCHS + 1) * sum(COUNTS.values())
+    assert rest == 0
+    for kind, batches in zip(kinds, got):
+        assert member(share=None, random=True, **kind).end() == batches
+
+
+def test_workers_of_members_with_a_small_window(member):
+    """Which holds fewer batches than they have."""
+    want = member(share=None, python=True, random=True, epochs=9).end()
+    options = {"share_members": 2, "staging_buffer": "256KiB", **WORKERS, "prefetch_factor": 6}
+    members = [
+        member(python=True, random=True, epochs=9, write=i == 0, loader=options) for i in range(2)
+    ]
+    for m in members:
+        assert m.all() == want
+
+
+def test_a_member_whose_worker_is_killed_costs_others_nothing(member):
+    """It is told, unless the worker was through with the epoch: the next one has others."""
+    want = member(share=None, python=True, random=True, epochs=9).end()
+    options = {"share_members": 2, "staging_buffer": "256KiB"}
+    loses = member(python=True, random=True, epochs=9, loader={**WORKERS, **options}, pause=[1, 2])
+    other = member(python=True, random=True, epochs=9, loader={"num_workers": 0, **options})
+    loses.until(STEPS + 3)
+    with open(f"/proc/{loses.process.pid}/task/{loses.process.pid}/children") as children:
+        for pid in children.read().split():
+            with open(f"/proc/{pid}/comm") as name:
+                if name.read() != "hdmlp\n":  # it may have started the daemon
+                    os.kill(int(pid), signal.SIGKILL)
+    loses.go_on()
+    assert other.all() == want
+    with contextlib.suppress(EOFError):
+        loses.all()
+    got = [batch for batch in loses.batches if batch != "end"]
+    assert got == want[: len(got)]
+
+
 def test_kept_batches_stay(member):
     """A member that keeps all of its batches, and one that writes to all."""
     want = member(share=None, random=True).end()
@@ -269,6 +324,65 @@ def test_a_late_member_gets_its_own_first_epoch(member):
     assert first.end() == want
 
 
+def joined(folder, epochs=9, **loader):
+    """Returns a loader that joins the group of ``test_a_late_member_may_join``."""
+    dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
+    return ht.DataLoader(dataset, BATCH, **{**options(epochs=epochs, share_join=True), **loader})
+
+
+def test_a_late_member_may_join_in_the_groups_epoch(member, folder):
+    """Its epoch, its state and its order are those of that epoch, and it goes on from there."""
+    want = member(share=None, epochs=6).end()
+    first = member(epochs=9, pause=[2, 2])
+    first.until(2 * STEPS + 3)
+    with joined(folder) as loader:
+        state = loader.state_dict()
+        assert (loader.epoch, state["epoch"], state["step"]) == (2, 2, 0)
+        got = []
+        for epoch in range(loader.epoch, 6):
+            got += [[epoch, step, *digest(*batch)] for step, batch in enumerate(loader)]
+        assert got == want[2 * STEPS :]
+        assert loader.epoch == 6
+        with joined(folder) as later:  # the furthest member counts
+            assert later.epoch == 6
+            later.set_epoch(1)
+            assert later.epoch == 1
+            assert digest(*next(iter(later))) == tuple(want[STEPS][2:])
+        with joined(folder) as resumed:
+            resumed.load_state_dict(state)
+            assert digest(*next(iter(resumed))) == tuple(want[2 * STEPS][2:])
+        with joined(folder, share_join=False) as apart:
+            assert apart.epoch == 0
+    first.go_on()
+    first.all()
+
+
+def test_a_sampler_joins_too(member, folder):
+    """A DistributedSampler goes to the group's epoch, unless the user has set another."""
+    want = member(share=None, epochs=4).end()
+    first = member(epochs=9, pause=[2, 2])
+    first.until(2 * STEPS + 3)
+    for epoch in (None, 1):
+        dataset = ht.ImageFolder(folder, V.Compose(TRANSFORMS))
+        sampler = torch.utils.data.DistributedSampler(dataset, 1, 0, seed=3)
+        if epoch:
+            sampler.set_epoch(epoch)
+        group = {"epochs": 9, "share": "s", "share_join": True}
+        with ht.DataLoader(dataset, BATCH, sampler=sampler, **group) as loader:
+            assert loader.epoch == (epoch or 2)
+            assert digest(*next(iter(loader))) == tuple(want[(epoch or 2) * STEPS][2:])
+            assert sampler.epoch == (epoch or 2)
+    first.go_on()
+    first.all()
+
+
+def test_the_first_of_a_group_joins_in_epoch_0(folder):
+    with joined(folder) as loader:
+        assert loader.epoch == 0
+        with joined(folder) as other:  # none has begun
+            assert other.epoch == 0
+
+
 def test_members_may_take_different_numbers_of_epochs(member):
     want = member(share=None, epochs=4).end()
     short, long = (member(epochs=n, loader={"share_members": 2}) for n in (2, 4))
@@ -327,8 +441,9 @@ def test_other_transforms_are_refused(folder):
         (TRANSFORMS, {"policy": "naive"}, "naive"),
         (TRANSFORMS, {"share": "x" * 129}, "at most 128 bytes"),
         (TRANSFORMS, {"share_members": -1}, "share_members"),
+        (TRANSFORMS, {"share": None, "share_join": True}, "share_join.* without share"),
     ],
-    ids=["raw", "ragged", "on_error", "naive", "name", "members"],
+    ids=["raw", "ragged", "on_error", "naive", "name", "members", "join"],
 )
 def test_what_cannot_be_shared_raises(folder, transforms, changes, says):
     dataset = ht.ImageFolder(folder, V.Compose(transforms) if transforms else None)

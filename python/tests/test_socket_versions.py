@@ -143,7 +143,7 @@ def test_a_process_of_another_version_is_refused(binary, folder, monkeypatch, re
 
 def test_a_process_of_another_protocol_is_refused(binary, real):
     """The daemon names both versions and protocols and what to do, and closes the connection."""
-    _daemon.connect().close()
+    client = _daemon.connect()  # which keeps the daemon
     sock = socket.socket(socket.AF_UNIX)
     sock.connect(_daemon.address())
     connection = protocol.Connection(sock)
@@ -168,6 +168,7 @@ def test_a_process_of_another_protocol_is_refused(binary, real):
         while connection.frame() is None:
             connection.fill() or connection.wait(10)
     connection.close()
+    client.close()
 
 
 def test_an_old_daemon_at_the_abstract_name_can_be_ended(binary, newer, runtime):

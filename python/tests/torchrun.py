@@ -23,10 +23,21 @@ def torchrun(ranks, port):
     ]
 
 
+_reserved = []
+
+
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return str(s.getsockname()[1])
+    """A port where one program can listen.
+
+    Until this process ends, the system gives it to no other socket that asks for any port.
+    """
+    s = socket.socket()
+    # A bound socket that does not listen reserves its port, except for those that name the port
+    # and have this option as well, as torch's do.
+    s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    s.bind(("127.0.0.1", 0))
+    _reserved.append(s)
+    return str(s.getsockname()[1])
 
 
 def run(*command):

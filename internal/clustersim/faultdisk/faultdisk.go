@@ -40,6 +40,7 @@ type Disk struct {
 	random *rand.Rand
 	faults Faults
 	files  map[string][]write // by path: the last writes
+	open   int                // files
 }
 
 // write is what a write replaced.
@@ -52,6 +53,13 @@ type write struct {
 // New returns a disk without faults.
 func New(seed uint64) *Disk {
 	return &Disk{random: rand.New(rand.NewPCG(seed, 2)), files: map[string][]write{}}
+}
+
+// Files returns how many files are open.
+func (d *Disk) Files() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.open
 }
 
 // Fault has change set what operations suffer from now on.
@@ -176,7 +184,19 @@ func (d *Disk) Open(dir int, name, path string, flags int) (disk.File, error) {
 	if _, known := d.files[path]; !known {
 		d.files[path] = nil
 	}
+	d.open++
 	return &file{f, d}, nil
+}
+
+// Close implements disk.File.
+func (f *file) Close() error {
+	err := f.File.Close()
+	f.disk.mu.Lock()
+	defer f.disk.mu.Unlock()
+	if err == nil {
+		f.disk.open--
+	}
+	return err
 }
 
 // Rename implements disk.Disk.

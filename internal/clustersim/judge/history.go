@@ -31,9 +31,11 @@ const (
 	Stated Kind = "stated"
 	// Explained is what the job says of the samples of a rank's batch before any are left out.
 	Explained Kind = "explained"
-	// Audited is what the job says of the last epoch over all ranks: Samples, and in Text why it is
+	// Audited is what the job says of an epoch over all ranks: Samples, and in Text why it is
 	// not complete; "": it is.
 	Audited Kind = "audited"
+	// Accounted is what the rank's node says of the job after an audit, in Account.
+	Accounted Kind = "accounted"
 )
 
 // Event is something that a process observed.
@@ -48,6 +50,7 @@ type Event struct {
 	Batches     int
 	Samples     int
 	Text        string
+	Account     *Account
 }
 
 // String returns the event as one line.
@@ -61,6 +64,9 @@ func (e Event) String() string {
 	}
 	if e.Batches+e.Samples > 0 {
 		text += fmt.Sprintf(" %d batches, %d samples", e.Batches, e.Samples)
+	}
+	if e.Account != nil {
+		text += fmt.Sprintf(" %+v", *e.Account)
 	}
 	if e.Text != "" {
 		text += " " + e.Text

@@ -15,7 +15,7 @@ const news = 2 * time.Second
 var (
 	network = []script.Kind{
 		script.Cut, script.CutWay, script.Partition, script.Delay, script.Rate, script.Loss,
-		script.Reset, script.Die,
+		script.Flip, script.Reset, script.Die,
 	}
 	source = []script.Kind{
 		script.SourceFail, script.SourceHang, script.SampleFail, script.Change,
@@ -27,8 +27,10 @@ var (
 )
 
 // Judge returns what is wrong with a history, given the order of the epochs and how often each
-// sample was read from the source.
-func Judge(s *script.Script, order Order, history []Event, reads []int) []string {
+// node read each sample from the source.
+func Judge(s *script.Script, order Order, history []Event,
+	reads map[int][]int,
+) []string {
 	c := &court{script: s, order: order}
 	for launch, over := 0, false; launch < len(s.Launches) && !over; launch++ {
 		over = c.launch(launch, slices.DeleteFunc(slices.Clone(history), func(e Event) bool {
@@ -104,6 +106,9 @@ func (c *court) launch(number int, events []Event) (over bool) {
 				c.wrong(e, "a rank was refused without a fault")
 			}
 			continue
+		case Accounted:
+			c.accounted(e, events)
+			continue
 		case Opened:
 			continue
 		case Began:
@@ -126,12 +131,14 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		case Failed:
 			failed = true
 			c.explained(e, l)
+			c.quoted(e, l, events)
 		case Stuck:
 			failed = true
 			if !c.silent(number, e.At) && !c.differs(number) && !scattered(l) {
 				c.wrong(e, "no error although another rank has failed")
 			}
 		case Ended:
+			c.hidden(e, events)
 			if at.next != steps*c.script.Epochs {
 				c.wrong(e, "the stream ended before its last batch, %d", steps*c.script.Epochs-1)
 			}
@@ -146,6 +153,8 @@ func (c *court) launch(number int, events []Event) (over bool) {
 		}
 	}
 	c.finished(number, l, latest, failed)
+	c.alike(events)
+	c.held(events)
 	c.refused(number, events)
 	for rank := range l.WorldSize() {
 		if latest[rank] == nil || latest[rank].end.Kind != Ended {

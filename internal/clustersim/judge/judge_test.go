@@ -55,6 +55,32 @@ func missing(first, second string) func(s *script.Script, h []Event) []Event {
 	}
 }
 
+// accounts appends what node 0 says of twoRanks, after change has changed it.
+func accounts(change func(a *Account)) func(s *script.Script, h []Event) []Event {
+	return func(_ *script.Script, h []Event) []Event {
+		two := Amount{Samples: 2, Bytes: 2}
+		a := &Account{
+			Passes: []Pass{{Batches: 2, Samples: 2, Reads: map[string]Amount{"memory": two}}},
+			Source: two, Tiers: map[string]Amount{"source": two}, Seen: two,
+			Sum: &Sum{
+				Nodes: 2, Ranks: 2, Batches: 4, Source: two, Seen: two,
+				Reads: map[string]Amount{"peer": two, "source": two},
+			},
+		}
+		change(a)
+		return append(h, Event{Kind: Accounted, Account: a})
+	}
+}
+
+// slowly has reads of twoRanks take a second, and its rank 0 wait for the second batch.
+func slowly(wait time.Duration) func(s *script.Script, h []Event) []Event {
+	return func(s *script.Script, h []Event) []Event {
+		s.Takes, s.Step = script.Duration(time.Second), script.Duration(time.Hour)
+		h[3].Wait = wait
+		return h
+	}
+}
+
 // TestVerdicts plants one violation at a time in a history, and judges it.
 func TestVerdicts(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -160,6 +186,52 @@ func TestVerdicts(t *testing.T) {
 		"a batch is explained with other samples": {func(_ *script.Script, h []Event) []Event {
 			return append(h, Event{Kind: Explained, Rank: 1, IDs: []int{9}})
 		}, "explains other samples"},
+		"what a node says is so": {accounts(func(*Account) {}), ""},
+		"a node says that it read less": {
+			accounts(func(a *Account) { a.Source.Bytes-- }),
+			"from the source, which saw",
+		},
+		"a node counts other reads": {accounts(func(a *Account) {
+			a.Tiers["source"] = Amount{Samples: 1, Bytes: 2}
+		}), "the node counts"},
+		"a rank is said to have more": {
+			accounts(func(a *Account) { a.Passes[0].Samples++ }),
+			"rank 0 is said to have",
+		},
+		"bytes of a batch have no origin": {accounts(func(a *Account) {
+			a.Passes[0].Reads["memory"] = Amount{Samples: 2, Bytes: 1}
+		}), "to have read"},
+		"a rank is said to have waited": {accounts(func(a *Account) {
+			a.Passes[0].Waited = time.Second
+		}), "to have waited"},
+		"a node is said to fail": {
+			accounts(func(a *Account) { a.Odd = []string{"node 1 fails"} }),
+			"node 1 fails",
+		},
+		"a batch of another node is not counted": {
+			accounts(func(a *Account) { a.Sum.Batches-- }),
+			"all nodes are said",
+		},
+		"reads of another node are not counted": {accounts(func(a *Account) {
+			a.Sum.Source.Samples--
+		}), "all nodes are said to have read"},
+		"nodes decide differently": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Accounted, Account: &Account{Plans: []string{"a", "b"}}},
+				Event{Kind: Accounted, Rank: 1, Account: &Account{Plans: []string{"b"}}})
+		}, "nodes say of plans"},
+		"a rank waits for a read":  {slowly(3 * time.Second), ""},
+		"a rank waits for several": {slowly(4 * time.Second), "for more than"},
+		"an error of a rank without it": {missing("sample 2 (/x)",
+			"rank 0 on node 0 (h) stopped: sample 3 (/x)"), "did not get"},
+		"a rank waits for a node that is cut off": {func(s *script.Script, h []Event) []Event {
+			s.Events = []script.Event{{Kind: script.Cut, For: script.Duration(time.Minute)}}
+			h[3].Wait = 10 * time.Second
+			return h
+		}, "waited for a batch"},
+		"the source is read more than the caches need": {func(s *script.Script, h []Event) []Event {
+			s.Largest, s.SourceSlow, s.Memory = 1000, true, 10000
+			return h
+		}, "read from the source 2 times"},
 		"ranks that differ get batches": {func(s *script.Script, h []Event) []Event {
 			s.Differs = script.TheSeed
 			return h
@@ -171,7 +243,8 @@ func TestVerdicts(t *testing.T) {
 	} {
 		s, h := twoRanks()
 		h = c.plant(s, h)
-		got := strings.Join(Judge(s, Orders(s, nil), h, []int{1, 1, 1, 1}), "\n")
+		reads := map[int][]int{0: {1, 1, 1, 1}, 1: {1, 0, 0, 0}}
+		got := strings.Join(Judge(s, Orders(s, nil), h, reads), "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: the verdict is %q, want %q", name, got, c.want)
 		}

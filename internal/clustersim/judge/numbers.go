@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -11,9 +12,14 @@ const (
 	// soon is how long a rank waits for a batch at most if nothing goes wrong: the network and the
 	// source then take no time.
 	soon = time.Millisecond
+	// looks is how much longer if the daemon looks now and then whether memory was returned.
+	looks = 10 * time.Millisecond
 	// aside is how long, at most, if caches fail or hang and the source answers: a read of a class
 	// that does not respond is given up after a quarter of source_timeout.
 	aside = 2 * time.Second
+	// bypasses is how long, at most, if the network fails and the source answers: a node that does
+	// not answer is given up after a quarter of source_timeout, and read around.
+	bypasses = 3 * time.Second
 	// calms is how long the effects of a fault last after its end.
 	calms = 10 * time.Second
 )
@@ -23,23 +29,80 @@ var caches = []script.Kind{
 	script.DiskFail, script.DiskFull, script.DiskHang, script.Rot, script.Pressure,
 }
 
-// prompt judges how long a rank waited for a batch, unless a fault concerned the network, the
-// source or a process meanwhile or shortly before.
+// prompt judges how long a rank waited for a batch, unless a fault concerned the source or a
+// process meanwhile or shortly before, or the network where ranks need it to know the order.
 func (c *court) prompt(e Event) {
-	most := soon
+	most, apart := soon, caches
+	if c.script.Notes() {
+		most += looks
+	}
 	if !c.script.Calm() {
 		most = aside
 	}
-	if e.Wait <= most || c.script.Takes > 0 {
+	if c.script.Shuffle != "given" && c.script.Plans == "" && c.script.Has(network...) {
+		most, apart = bypasses, slices.Concat(caches, network)
+	}
+	if e.Wait <= most || c.script.Plans != "" || len(c.script.Members) > 0 {
+		return
+	}
+	if c.script.Takes > 0 {
+		if longest := c.longest(c.script.Launches[e.Launch]); c.script.Calm() && e.Wait > longest {
+			c.wrong(e, "the rank waited for a batch for more than %v", longest)
+		}
 		return
 	}
 	if slices.ContainsFunc(c.script.Events, func(f script.Event) bool {
-		return f.Launch == e.Launch && !slices.Contains(caches, f.Kind) && f.At.D() < e.At &&
+		return f.Launch == e.Launch && !slices.Contains(apart, f.Kind) && f.At.D() < e.At &&
 			(f.Kind == script.Die || f.At.D()+f.For.D()+calms > e.At-e.Wait)
 	}) {
 		return
 	}
 	c.wrong(e, "the rank waited for a batch although the source is not slow")
+}
+
+// longest returns how long a rank waits for a batch at most if nothing goes wrong and reads take
+// time: until a node has read its part of the batch, and what it had begun before.
+func (c *court) longest(l script.Launch) time.Duration {
+	s := c.script
+	part := (s.Batch + l.Nodes - 1) / l.Nodes
+	if s.Scheme == "whole" {
+		part = s.Batch
+	}
+	threads := cmp.Or(s.Threads, 4)
+	turns := (part+threads-1)/threads + 2
+	if s.Verify { // reads what is cached as well
+		turns *= 2
+	}
+	return time.Duration(turns) * s.Takes.D()
+}
+
+// hidden judges how long a rank waited in all, where each step takes longer than the reads for it:
+// for the first batch of a stream, or of an epoch whose order was not known, and for no other one.
+func (c *court) hidden(e Event, events []Event) {
+	s, l := c.script, c.script.Launches[e.Launch]
+	longest := c.longest(l)
+	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || !s.ReadsAhead() ||
+		s.Step.D() < longest || s.Verify || len(s.Undecodable) > 0 || s.Beside != "" ||
+		s.Shares() || s.Apart {
+		return
+	}
+	var waited time.Duration
+	first := 0
+	for _, o := range events {
+		switch {
+		case o.Rank != e.Rank:
+		case o.Kind == Began:
+			first++
+		case o.Kind == Got:
+			waited += o.Wait
+			if o.Step == 0 && s.Shuffle == "given" {
+				first++
+			}
+		}
+	}
+	if most := time.Duration(first) * longest; waited > most {
+		c.wrong(e, "the rank waited for %v in all, although steps take longer than reads", waited)
+	}
 }
 
 // stated judges what the job says of the batches that a rank got in an epoch.
@@ -57,9 +120,9 @@ func (c *court) stated(e Event, events []Event) {
 	}
 }
 
-// audited judges the audit of the last epoch, which all ranks came to the end of.
+// audited judges the audit of an epoch that all ranks came to the end of.
 func (c *court) audited(e Event, epochs []*epoch) {
-	if c.script.Lies {
+	if c.script.Lies && e.Epoch == c.script.Epochs-1 {
 		if e.Text == "" {
 			c.wrong(e, "the audit is complete although a rank got other samples")
 		}
@@ -107,26 +170,5 @@ func (c *court) refused(number int, events []Event) {
 	if !slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Refused }) {
 		c.wrong(Event{Launch: number, Rank: odd}, "a rank with another %s is not refused",
 			c.script.Differs)
-	}
-}
-
-// count judges how often samples were read from the source: once, if the nodes' caches hold the
-// dataset, the policy is to read once, samples are not so small that latencies decide, and nothing
-// has gone wrong. Nodes that plan late read what they need until then. A thousandth of the bytes
-// may be read to explore the source.
-func (c *court) count(reads []int, history []Event) {
-	s := c.script
-	l := s.Launches[0]
-	room := s.Bytes()/l.Nodes + 4*s.Largest
-	memory, disk := s.Caches(1)
-	if s.Policy != "" || s.Plans != "" || !s.SourceSlow || s.Verify || s.Largest < 1000 ||
-		len(s.Launches) > 1 || !s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" ||
-		memory < room && disk < room {
-		return
-	}
-	for id, n := range reads {
-		if n > 1 && 1000*s.Size(id) > s.Epochs*s.Bytes() {
-			c.wrong(history[len(history)-1], "sample %d was read from the source %d times", id, n)
-		}
 	}
 }

@@ -14,17 +14,38 @@ var (
 	ofRank   = regexp.MustCompile(`^rank (\d+)(?: on node (\d+) \(.+?\))? stopped: `)
 )
 
+// quoted judges an error that another rank is said to have got: it has, and others may be told what
+// to do besides.
+func (c *court) quoted(e Event, l script.Launch, events []Event) {
+	m := ofRank.FindStringSubmatch(e.Text)
+	if m == nil {
+		return
+	}
+	rank, _ := strconv.Atoi(m[1])
+	ended := false // the other's process got no error, because it was ended
+	for _, o := range events {
+		if o.Rank != rank {
+			continue
+		}
+		if o.Kind == Failed && strings.HasPrefix(e.Text[len(m[0]):], o.Text) {
+			return
+		}
+		ended = ended || o.Kind == Left
+	}
+	if !ended && rank != e.Rank && rank < l.WorldSize() {
+		c.wrong(e, "an error of another rank that it did not get")
+	}
+}
+
 // explained judges the text of an error. Where samples are missing and nothing else goes wrong, it
 // names a missing sample, and, on other ranks than that whose error it is, that rank and its node.
-// Where ranks give orders, one that waits for the others' parts of the next epoch may only hear
-// that these do not come.
 func (c *court) explained(e Event, l script.Launch) {
 	if strings.Contains(e.Text, "context canceled") {
 		c.wrong(e, "an error that says nothing")
 	}
 	s := c.script
 	if len(s.Missing) == 0 || len(s.Events)+len(s.Stale) > 0 || s.Apart ||
-		s.Shuffle == "given" || scattered(l) || c.differs(e.Launch) {
+		scattered(l) || c.differs(e.Launch) {
 		return
 	}
 	rank := e.Rank

@@ -29,6 +29,7 @@ type Options struct {
 	assembly.Node // its network; New sets the budget
 	Source        dataset.Kind
 	Disk          disk.Disk // under the file class
+	Groups        node.Groups
 	Log           *slog.Logger
 }
 
@@ -61,7 +62,7 @@ func New(o Options) *Machine {
 	}
 	o.Budget, o.Version = memoryBudget, "simulated"
 	options := node.Options{
-		Node: o.Node,
+		Node: o.Node, Groups: o.Groups,
 		Kinds: catalog.Kinds{
 			Sources: []dataset.Kind{o.Source},
 			Classes: []storageclass.Kind{memory.Kind(m.ram), files},

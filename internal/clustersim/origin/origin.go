@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -39,7 +40,7 @@ type Origin struct {
 	missing map[int]bool
 	broken  map[int]bool
 	changed map[int]bool
-	reads   []int // by sample; those that returned its bytes
+	reads   map[int][]int // by node and sample; those that returned its bytes
 	opened  []*retry.Source
 }
 
@@ -57,7 +58,7 @@ func New(samples int, contents Contents, missing []int, seed uint64,
 	o := &Origin{
 		contents: contents, inode: seed, takes: takes, random: rand.New(rand.NewPCG(seed, 1)),
 		nodes: map[int]*Faults{}, missing: map[int]bool{}, broken: map[int]bool{},
-		changed: map[int]bool{}, reads: make([]int, samples),
+		changed: map[int]bool{}, reads: map[int][]int{},
 	}
 	for _, id := range missing {
 		o.missing[id] = true
@@ -86,11 +87,26 @@ func New(samples int, contents Contents, missing []int, seed uint64,
 
 func stamp(id int, size int64) dataset.Stamp { return dataset.NewStamp(size, 0, 0, uint64(id)+1) }
 
-// Reads returns how often each sample was read by any node.
-func (o *Origin) Reads() []int {
+// Reads returns how often each sample was read, by node.
+func (o *Origin) Reads() map[int][]int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return append([]int(nil), o.reads...)
+	all := map[int][]int{}
+	for node, reads := range o.reads {
+		all[node] = slices.Clone(reads)
+	}
+	return all
+}
+
+// Read returns how many samples and bytes a node has read so far.
+func (o *Origin) Read(node int) (samples, bytes int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for id, n := range o.reads[node] {
+		samples += n
+		bytes += n * o.contents.Size(id)
+	}
+	return samples, bytes
 }
 
 // Fault has change set what a node's reads suffer from now on.
@@ -221,7 +237,10 @@ func (v *view) Read(ctx context.Context, id int, dst []byte) (dataset.Stamp, err
 	copy(dst, v.origin.contents.Content(v.node, id))
 	v.origin.mu.Lock()
 	defer v.origin.mu.Unlock()
-	v.origin.reads[id]++
+	if v.origin.reads[v.node] == nil {
+		v.origin.reads[v.node] = make([]int, v.origin.index.Len())
+	}
+	v.origin.reads[v.node][id]++
 	return stamp(id, int64(len(dst))), nil
 }
 

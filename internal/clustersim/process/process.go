@@ -12,6 +12,9 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/node"
 	"github.com/hdmlp/hdmlp/internal/request"
@@ -41,6 +44,8 @@ type Options struct {
 	Part func(epoch int) []int
 	// Lies has the process say in this epoch that it got other samples than it did; negative: never.
 	Lies int
+	// Notes has the process return slots in the return ring, not by calls.
+	Notes bool
 }
 
 // Process is a training process that has the job open.
@@ -53,6 +58,8 @@ type Process struct {
 	audit    uint64
 	held     []*batch
 	ring     segment
+	asked    time.Time // when it asked for the last batch
+	noted    uint64    // slots in the return ring
 
 	run  context.CancelFunc // ends the stream; nil: there is none
 	over chan struct{}      // closed when the stream has ended
@@ -100,7 +107,7 @@ func Open(ctx context.Context, o Options) (*Process, error) {
 		p.given = o.Request.Stream.Given.First
 	}
 	for _, s := range rank.Segments() {
-		if p.ring, err = mapFile(s.File, s.Size+returns); err != nil {
+		if p.ring, err = mapFile(s.File, s.Size+returns, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 			rank.Close()
 			return nil, err
 		}
@@ -160,6 +167,11 @@ func (p *Process) stop() {
 
 func (p *Process) add(i item) {
 	p.mu.Lock()
+	said := p.o.Request.Arguments // others in a group may have what is ahead of this process
+	if most, ok := said["prefetch_batches"].(int); ok && i.batch != nil && said["share"] == nil &&
+		len(p.queue) >= most {
+		i = item{err: fmt.Errorf("%w: %d batches are ahead", ErrWrong, len(p.queue)+1)}
+	}
 	p.queue = append(p.queue, i)
 	p.mu.Unlock()
 	select {
@@ -172,6 +184,7 @@ func (p *Process) add(i item) {
 // ErrWrong, and the stream's.
 func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 	waiting := false
+	p.asked = time.Now()
 	for {
 		p.mu.Lock()
 		p.letGo()
@@ -204,10 +217,10 @@ func (p *Process) Next(ctx context.Context) (*stage.Batch, error) {
 		case some && next.err == nil:
 			return nil, ErrEnd
 		case some:
-			return nil, next.err
+			return nil, detailed(next.err)
 		default:
 			if !waiting {
-				if err := p.returnHeld(); err != nil {
+				if err := p.Return(); err != nil {
 					return nil, err
 				}
 				p.rank.Wait()
@@ -260,18 +273,16 @@ func (p *Process) take(b *batch) (*stage.Batch, error) {
 		p.audit = 0
 	}
 	p.audit += b.Audit
+	hash := p.audit
+	if b.Epoch == p.o.Lies {
+		hash++
+	}
+	p.rank.Yielded(b.Epoch, b.Step, stage.Stall{All: time.Since(p.asked)}, hash)
 	return &b.Batch, nil
 }
 
-// Trained says that the process has trained on the batch that it took last, and returns batches
-// beyond those that are kept.
+// Trained returns batches beyond those that are kept.
 func (p *Process) Trained() error {
-	last := p.held[len(p.held)-1]
-	hash := p.audit
-	if last.Epoch == p.o.Lies {
-		hash++
-	}
-	p.rank.Yielded(last.Epoch, last.Step, stage.Stall{}, hash)
 	for len(p.held) > p.o.Hold {
 		if err := p.returnFirst(); err != nil {
 			return err
@@ -280,9 +291,9 @@ func (p *Process) Trained() error {
 	return nil
 }
 
-// returnHeld returns all batches: a process that keeps the batches that the next one needs the
-// memory of would wait for itself.
-func (p *Process) returnHeld() error {
+// Return returns all batches: a process that keeps the batches that the next one needs the memory
+// of would wait for itself.
+func (p *Process) Return() error {
 	for len(p.held) > 0 {
 		if err := p.returnFirst(); err != nil {
 			return err
@@ -322,8 +333,15 @@ func (p *Process) check(b *batch) error {
 // release returns a batch's slots, and drops segments that nothing else names.
 func (p *Process) release(b *batch) error {
 	for _, slot := range b.Slots {
-		if _, err := p.rank.Return(slot); err != nil {
+		if p.note(slot) {
+			continue
+		}
+		retired, err := p.rank.Return(slot)
+		if err != nil {
 			return err
+		}
+		if stage.InWindow(retired) {
+			p.retire(retired)
 		}
 	}
 	for _, s := range b.extras {

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/request"
 )
@@ -52,5 +53,31 @@ func (p *Process) Granted(samples, ranks int) (wrong []string) {
 	}
 	defer list.Close() //nolint:errcheck // it is memory
 	refused("the order of an epoch before the first", p.rank.Give(request.Give{Epoch: -1}, list))
+	if p.o.Part != nil {
+		p.ungiven(refused, samples)
+	}
 	return wrong
+}
+
+// ungiven gives parts of epochs that must be refused: of the latest epoch in another order, and of
+// the next one with a sample that does not exist.
+func (p *Process) ungiven(refused func(what string, err error), samples int) {
+	give := func(epoch int, numbers []int) error {
+		list, err := List(numbers)
+		if err != nil {
+			return err
+		}
+		defer list.Close() //nolint:errcheck // it is memory
+		return p.rank.Give(request.Give{Epoch: epoch, Entries: len(numbers)}, list)
+	}
+	mine := p.o.Part(p.given)
+	if other := slices.Clone(mine); len(other) > 1 && other[0] != other[1] {
+		other[0], other[1] = other[1], other[0]
+		refused("another order of an epoch that is known", give(p.given, other))
+	}
+	if p.o.Request.WorldSize > 1 {
+		other := slices.Clone(mine)
+		other[0] = samples
+		refused("an order with a sample that does not exist", give(p.given+1, other))
+	}
 }

@@ -4,22 +4,28 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"sync/atomic"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/hdmlp/hdmlp/internal/stage"
 )
 
-const returns = 4096 // bytes of the page after the staging buffer
+const (
+	returns = 4096          // bytes of the page after the staging buffer
+	entries = returns/8 - 2 // of the return ring in it, which has two other words
+	extra   = 1 << 31       // in the number of a slot that lies in a segment of its own
+)
 
 // segment is a mapped segment.
 type segment struct{ data []byte }
 
-func mapFile(f *os.File, size int64) (segment, error) {
+func mapFile(f *os.File, size int64, protection int) (segment, error) {
 	if size == 0 {
 		return segment{[]byte{}}, nil
 	}
-	data, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	data, err := unix.Mmap(int(f.Fd()), 0, int(size), protection, unix.MAP_SHARED)
 	if err != nil {
 		return segment{}, fmt.Errorf("map a segment of %d bytes: %w", size, err)
 	}
@@ -40,13 +46,19 @@ func (p *Process) receive(b *stage.Batch) (*batch, error) {
 	out.Offsets, out.Lengths = slices.Clone(b.Offsets), slices.Clone(b.Lengths)
 	out.Segments, out.Slots = slices.Clone(b.Segments), slices.Clone(b.Slots)
 	out.Extras = nil
-	extra := map[uint32]segment{}
+	others := map[uint32]segment{}
 	for _, e := range b.Extras {
-		s, err := mapFile(e.File, int64(e.Size))
+		s, err := mapFile(e.File, int64(e.Size), unix.PROT_READ)
 		if err != nil {
 			return nil, err
 		}
-		extra[e.Segment], out.extras = s, append(out.extras, s)
+		if stage.InWindow(e.Segment) {
+			p.mu.Lock()
+			p.mapped[e.Segment] = s
+			p.mu.Unlock()
+			continue
+		}
+		others[e.Segment], out.extras = s, append(out.extras, s)
 	}
 	for i, number := range b.Segments {
 		if _, ok := stage.OfClass(number); ok {
@@ -55,13 +67,30 @@ func (p *Process) receive(b *stage.Batch) (*batch, error) {
 				return nil, err
 			}
 			out.at[i] = s
-		} else if s, ok := extra[number]; ok {
+		} else if stage.InWindow(number) {
+			p.mu.Lock()
+			out.at[i] = p.mapped[number]
+			p.mu.Unlock()
+		} else if s, ok := others[number]; ok {
 			out.at[i] = s
 		} else if number == 0 {
 			out.at[i] = segment{p.ring.data[:len(p.ring.data)-returns]}
 		}
 	}
 	return out, nil
+}
+
+// note notes a slot in the return ring, where the daemon looks for it while it waits for memory. It
+// reports whether there was room.
+func (p *Process) note(slot uint32) bool {
+	page := &p.ring.data[len(p.ring.data)-returns]
+	words := unsafe.Slice((*uint64)(unsafe.Pointer(page)), returns/8)
+	if slot&extra != 0 || !p.o.Notes || p.noted-atomic.LoadUint64(&words[0]) >= entries {
+		return false
+	}
+	p.noted++
+	atomic.StoreUint64(&words[1+p.noted%entries], uint64(uint32(p.noted))<<32|uint64(slot))
+	return true
 }
 
 // segment returns a segment of a storage class.
@@ -75,11 +104,19 @@ func (p *Process) segment(number uint32) (segment, error) {
 	if !ok {
 		return segment{}, fmt.Errorf("%w: segment %#x does not exist", ErrWrong, number)
 	}
-	mapped, err := mapFile(s.File, s.Size)
+	mapped, err := mapFile(s.File, s.Size, unix.PROT_READ)
 	if err == nil {
 		p.mapped[number] = mapped
 	}
 	return mapped, err
+}
+
+// retire drops a segment of a group's window, which later batches name by another number.
+func (p *Process) retire(number uint32) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.mapped[number].unmap()
+	delete(p.mapped, number)
 }
 
 // drop is called for a segment that no later batch names. It may be called from any goroutine.

@@ -12,27 +12,29 @@ type Statement struct {
 	// Staging is the size of the rank's staging buffer in bytes, and Extra what was allocated
 	// besides.
 	Staging, Extra int64
-	Source         int64 // samples that the node read from the source
+	Taken          int64 // of the staging buffer
+	Epoch, Step    int   // the batch that the rank takes next
 }
 
 // Epoch is what the job says that the rank got of an epoch, and by their origins, how many samples.
 type Epoch struct{ Epoch, Batches, Samples, Read int }
 
-// Class is a storage class, in bytes.
+// Class is a storage class, in bytes. AtStart is what it held when the job was opened.
 type Class struct {
-	Name           string
-	Capacity, Used int64
+	Name                    string
+	Capacity, Used, AtStart int64
 }
 
 // State returns what the job says of itself.
 func (p *Process) State() Statement {
 	report := p.rank.Report()
-	out := Statement{Source: report.Source.Samples}
+	var out Statement
 	for _, r := range report.Ranks {
 		if r.Rank != p.o.Request.Rank {
 			continue
 		}
-		out.Staging, out.Extra = r.Staging.Size, r.Staging.Extra
+		out.Staging, out.Taken, out.Extra = r.Staging.Size, r.Staging.Used, r.Staging.Extra
+		out.Epoch, out.Step = r.Epoch, r.Step
 		for _, e := range r.Epochs {
 			read := 0
 			for _, from := range e.Reads {
@@ -42,7 +44,7 @@ func (p *Process) State() Statement {
 		}
 	}
 	for _, c := range report.Classes {
-		out.Classes = append(out.Classes, Class{c.Name, c.Capacity, c.Used})
+		out.Classes = append(out.Classes, Class{c.Name, c.Capacity, c.Used, c.Held.Bytes})
 	}
 	return out
 }

@@ -113,6 +113,24 @@ func (s *Script) CachesNothing() bool {
 	return slices.Contains([]string{policies.Naive{}.Name(), policies.Staging{}.Name()}, s.Policy)
 }
 
+// Notes reports whether processes return memory by notes in it, which are found when the daemon
+// waits for memory.
+func (s *Script) Notes() bool { return s.Seed%2 == 0 }
+
+// Roomy reports whether in each launch every node has room for more than its part of the dataset.
+func (s *Script) Roomy() bool {
+	for _, l := range s.Launches {
+		memory, disk := s.Caches(1)
+		if max(memory, disk) < s.Bytes()/l.Nodes+4*s.Largest {
+			return false
+		}
+	}
+	return true
+}
+
+// ReadsAhead reports whether the policy reads batches before they are asked for.
+func (s *Script) ReadsAhead() bool { return s.Policy != policies.Naive{}.Name() }
+
 // OtherPolicy returns the name of another policy; "" is the default.
 func (s *Script) OtherPolicy() string {
 	if other := (policies.Naive{}).Name(); s.Policy != other {

@@ -38,7 +38,7 @@ func Generate(seed uint64) Script {
 	}
 	s.Epochs = 3
 	switch {
-	case r.often(25): // without faults
+	case r.often(35): // without faults
 		s.Events = nil
 	case r.often(12):
 		s.OnError = pick(r, "raise", "raise", "skip", "substitute")
@@ -83,14 +83,23 @@ func (r *chance) vary(s *Script) {
 		s.Launches[i].Restart = !s.Launches[i].Crash && r.often(50)
 	}
 	steps := max(s.Positions()/s.Batch, 1)
-	for range pick(r, 0, 0, 0, 1, 2) {
+	for range pick(r, 0, 0, 1, 1, 2) {
 		if s.Apart { // a rank could break off before an error that the others get
 			break
 		}
-		s.Breaks = append(s.Breaks, Break{After: r.IntN(s.Epochs * steps), Skip: r.often(30)})
+		b := Break{After: r.IntN(s.Epochs * steps), Skip: r.often(30)}
+		if !b.Skip && r.often(50) && s.Shuffle != "given" && len(s.Events)+len(s.Missing) == 0 {
+			b.Back = r.between(1, steps)
+		}
+		s.Breaks = append(s.Breaks, b)
 	}
 	if len(s.Events) > 0 || len(s.Missing) > 0 {
 		return
+	}
+	if r.often(35) {
+		r.suffice(s)
+	} else if s.Plans == "" && r.often(50) {
+		s.Takes = Duration(pick(r, time.Millisecond, 5*time.Millisecond, 20*time.Millisecond))
 	}
 	s.Lies, s.Invalid = r.often(10), r.often(15)
 	if r.often(15) {
@@ -106,6 +115,7 @@ func (r *chance) vary(s *Script) {
 		for range r.between(1, 2) {
 			s.Undecodable = append(s.Undecodable, r.IntN(s.Samples))
 		}
+	case r.share(s):
 	case r.often(15):
 		s.Differs = pick(r, TheBatch, TheSeed, TheEpochs, ThePolicy, TheTail, TheSecret)
 		if !s.valid() {
@@ -114,8 +124,52 @@ func (r *chance) vary(s *Script) {
 	}
 }
 
+// suffice has the nodes' caches hold the dataset, and the source be slow, so that it is known what
+// is read from there.
+func (r *chance) suffice(s *Script) {
+	s.SourceSlow, s.Policy, s.Verify, s.Uneven = true, "", false, false
+	if s.Plans != Meanwhile {
+		s.Plans, s.Takes = "", 0
+	}
+	s.Largest = max(s.Largest, 1000)
+	least := s.Launches[0].Nodes
+	for _, l := range s.Launches {
+		least = min(least, l.Nodes)
+	}
+	room := s.Bytes()/least + 4*s.Largest
+	s.Memory, s.Disk = room, 0
+	if r.often(40) {
+		s.Memory, s.Disk = pick(r, 0, room/2), room
+	}
+}
+
+// share draws jobs that share what they prepare, and reports whether there are any.
+func (r *chance) share(s *Script) bool {
+	if !s.Transforms || s.CachesNothing() || s.Shuffle != "torch" && s.Shuffle != "none" ||
+		s.Subset > 0 || s.OnError != "raise" || len(s.Launches) > 1 {
+		return false
+	}
+	for range r.between(2, 4) {
+		m := Member{
+			Batch: r.between(1, s.Samples), Late: r.about(time.Millisecond, 2*time.Second),
+			Step: r.about(time.Millisecond, 200*time.Millisecond),
+		}
+		if r.often(50) {
+			m.Late = 0
+		}
+		if r.often(25) {
+			m.Rest = r.between(1, 3)
+		}
+		if r.often(25) {
+			m.Leave = r.between(1, 5)
+		}
+		s.Members = append(s.Members, m)
+	}
+	return true
+}
+
 // network are the faults after which ranks that give orders may have to read by themselves.
-var network = []Kind{Cut, CutWay, Partition, Delay, Rate, Loss, Reset, Pause, Die}
+var network = []Kind{Cut, CutWay, Partition, Delay, Rate, Loss, Flip, Reset, Pause, Die}
 
 // give has processes give their orders, if all launches can have as many nodes and ranks.
 func (r *chance) give(s *Script) {
@@ -200,13 +254,17 @@ func (r *chance) events(s *Script) (list []Event) {
 			e.Amount = pick(r, 10, 50, 100)
 		case Rot:
 			e.Amount = r.between(1, 50)
+		case Flip:
+			e.Amount = pick(r, 1, 10, 50)
+		case Pressure: // which nodes notice within a second
+			e.At, e.For = (e.At / 4).round(), r.about(2*time.Second, 30*time.Second)
 		case Die:
 			e.For = Duration(2 * time.Minute)
 		}
 		switch e.Kind {
 		case Reset, Rot, Change:
 			e.For = 0
-		case Cut, CutWay, Partition, Delay, Rate, Loss:
+		case Cut, CutWay, Partition, Delay, Rate, Loss, Flip:
 			if s.Launches[e.Launch].Nodes == 1 {
 				continue
 			}

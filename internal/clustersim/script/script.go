@@ -73,6 +73,9 @@ type Script struct {
 	Differs Setting `json:"differs,omitempty"`
 	// Beside is the dataset that a second job with one rank reads on the first node meanwhile.
 	Beside Dataset `json:"beside,omitempty"`
+	// Members are jobs of one rank on the first node, which share what they prepare. Transforms is
+	// then set.
+	Members []Member `json:"members,omitempty"`
 	// Invalid has a process make requests for jobs that cannot be.
 	Invalid bool `json:"invalid,omitempty"`
 	TLS     bool `json:"tls,omitempty"` // between nodes
@@ -81,11 +84,37 @@ type Script struct {
 	Events   []Event  `json:"events,omitempty"`
 }
 
+// Member is a job that reads all samples with batches of its own size, in a group of such jobs.
+type Member struct {
+	Batch int      `json:"batch"`
+	Late  Duration `json:"late,omitempty"` // by how much it starts later than the launch
+	Step  Duration `json:"step"`           // that it trains on a batch
+	// Rest is the batch after which it does not run for a minute, and Leave that after which it is
+	// killed, counted from 1; 0: none.
+	Rest  int `json:"rest,omitempty"`
+	Leave int `json:"leave,omitempty"`
+}
+
+// Alone returns the script of a member's job, as if it were in no group.
+func (s *Script) Alone(m Member) *Script {
+	alone := &Script{
+		Seed: s.Seed, Samples: s.Samples, Largest: s.Largest, Epochs: s.Epochs, Batch: m.Batch,
+		Shuffle: s.Shuffle, Scheme: "strided", Tail: "pad", OnError: "raise", Transforms: true,
+		Plans:    Meanwhile, // what others prepare may be waited for
+		Launches: []Launch{{Nodes: 1, Ranks: 1, Kill: m.Leave}},
+	}
+	return alone
+}
+
+// Shares reports whether other jobs read the dataset on the first node.
+func (s *Script) Shares() bool { return s.Beside == Same || len(s.Members) > 0 }
+
 // Break ends an iteration after the batch After, counted over all epochs. The next one begins with
-// the batch that follows, or, if Skip is set, with the next epoch.
+// the batch that follows, or, if Skip is set, with the next epoch, or so many batches back, once.
 type Break struct {
 	After int  `json:"after"`
 	Skip  bool `json:"skip,omitempty"`
+	Back  int  `json:"back,omitempty"`
 }
 
 // Setting is a setting that all ranks must share.
@@ -155,6 +184,7 @@ const (
 	Delay      Kind = "delay"       // data between two nodes takes Amount milliseconds longer
 	Rate       Kind = "rate"        // data between two nodes is limited to Amount kB/s
 	Loss       Kind = "loss"        // Amount per cent of the datagrams between two nodes are lost
+	Flip       Kind = "flip"        // Amount per cent of a node's writes to another flip a bit
 	Reset      Kind = "reset"       // connections between two nodes break
 	DiskFail   Kind = "disk-fail"   // Amount per cent of a node's disk operations fail
 	DiskFull   Kind = "disk-full"   // a node's disk is full
@@ -170,7 +200,7 @@ const (
 func Kinds() []Kind {
 	return []Kind{
 		SourceSlow, SourceFail, SourceHang, SampleFail, Cut, CutWay, Partition, Delay, Rate, Loss,
-		Reset, DiskFail, DiskFull, DiskHang, Rot, Pause, Pressure, Die, Change,
+		Flip, Reset, DiskFail, DiskFull, DiskHang, Rot, Pause, Pressure, Die, Change,
 	}
 }
 

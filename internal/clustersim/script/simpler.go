@@ -29,9 +29,14 @@ func (s Script) Simpler() (list []Script) {
 	for i := range s.Undecodable {
 		try(func(c *Script) { c.Undecodable = slices.Delete(c.Undecodable, i, i+1) })
 	}
+	for i := range s.Members {
+		try(func(c *Script) { c.Members = slices.Delete(c.Members, i, i+1) })
+		try(func(c *Script) { c.Members[i].Late, c.Members[i].Rest = 0, 0 })
+		try(func(c *Script) { c.Members[i].Leave = 0 })
+	}
 	for i := range s.Breaks {
 		try(func(c *Script) { c.Breaks = slices.Delete(c.Breaks, i, i+1) })
-		try(func(c *Script) { c.Breaks[i].Skip = false })
+		try(func(c *Script) { c.Breaks[i].Skip, c.Breaks[i].Back = false, 0 })
 	}
 	for i, l := range s.Launches {
 		try(func(c *Script) { c.Launches[i].Nodes = 1 })
@@ -91,7 +96,7 @@ func (s Script) Simpler() (list []Script) {
 func (s Script) clone() Script {
 	s.Missing, s.Events = slices.Clone(s.Missing), slices.Clone(s.Events)
 	s.Undecodable, s.Breaks = slices.Clone(s.Undecodable), slices.Clone(s.Breaks)
-	s.Stale = slices.Clone(s.Stale)
+	s.Stale, s.Members = slices.Clone(s.Stale), slices.Clone(s.Members)
 	s.Launches = slices.Clone(s.Launches)
 	for i := range s.Launches {
 		s.Launches[i].Late = slices.Clone(s.Launches[i].Late)
@@ -128,6 +133,9 @@ func (s *Script) valid() bool {
 	}
 	beyond := func(id int) bool { return id >= s.Samples }
 	if slices.ContainsFunc(s.Stale, beyond) || len(s.Stale) > 0 && !s.Verify {
+		return false
+	}
+	if len(s.Members) > 0 && (!s.Transforms || len(s.Launches) > 1 || s.Differs != "") {
 		return false
 	}
 	return s.Subset <= s.Samples && (s.Differs == "" || s.Launches[0].WorldSize() > 1) &&

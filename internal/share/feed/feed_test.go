@@ -238,7 +238,7 @@ func (p *process) take(from, to int) {
 
 func join(t *testing.T, f *Feed, shape Shape) *process {
 	return &process{
-		t: t, m: f.Join("test", shape, 0), shape: shape, ready: make(chan *stage.Batch, 100),
+		t: t, m: f.Join("test", shape, 0, 0), shape: shape, ready: make(chan *stage.Batch, 100),
 		ended: make(chan error, 1),
 	}
 }

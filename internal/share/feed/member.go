@@ -14,10 +14,11 @@ import (
 	"github.com/hdmlp/hdmlp/internal/stats"
 )
 
-// flight is how many batches are sent to a member's process before it has taken them. What a
-// process was sent cannot be taken back if it is stopped, so this bounds what it can keep of the
-// window; but two batches more than it uses hide the time of sending them.
-const flight = 4
+// flight is how many batches are sent to a member's process before it has taken them, if it has no
+// workers. What a process was sent cannot be taken back if it is stopped, so this bounds what it
+// can keep of the window; but two batches more than it uses hide the time of sending them. One with
+// workers uses as many as these have, up to mostFlight.
+const flight, mostFlight = 4, 256
 
 // Member is one rank of a job in a group. Run is called by one goroutine at a time; its other
 // methods are safe for concurrent use.
@@ -26,6 +27,8 @@ type Member struct {
 	id    int
 	name  string
 	shape Shape
+	// flight is how many batches are sent before the process has taken them.
+	flight int
 
 	// The following are guarded by feed.mu.
 	sent, taken int              // the last batches that were sent and taken, over all epochs
@@ -53,18 +56,33 @@ type segment struct {
 }
 
 // Join adds a member, whose epochs have at most as many samples as the producer's. name is for
-// messages; members is how many members it waits for. Close makes it leave.
-func (f *Feed) Join(name string, shape Shape, members int) *Member {
+// messages; members is how many members it waits for, and ahead up to how many batches its workers
+// have at a time. Close makes it leave.
+func (f *Feed) Join(name string, shape Shape, members, ahead int) *Member {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.last++
 	f.group.Join(f.last, members, time.Now())
 	m := &Member{
 		feed: f, id: f.last, name: name, shape: shape, slots: make(map[uint32]taken),
-		segments: make(map[uint32]*segment),
+		segments: make(map[uint32]*segment), flight: min(max(flight, ahead+2), mostFlight),
 	}
 	f.all[m.id] = m
 	return m
+}
+
+// Epoch returns the epoch of the batch that the furthest of the members takes next; 0: none takes
+// any.
+func (f *Feed) Epoch() (epoch int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for id, m := range f.all {
+		if f.group.State(id) != share.Idle || m.taken < m.sent {
+			next, _ := m.shape.split(m.taken + 1)
+			epoch = max(epoch, next)
+		}
+	}
+	return epoch
 }
 
 // Keep has Close not release what the process holds, as it may go on with that: until the group
@@ -95,7 +113,7 @@ var errAttached = errors.New("the window has the next batch")
 
 // Run delivers the batches from one until before another, given by their steps over all epochs. It
 // returns the first error: of ctx, of own, or of the producer, after the batches before it.
-func (m *Member) Run(ctx context.Context, begin, end int, own stage.Own) error {
+func (m *Member) Run(ctx context.Context, begin, end int, own stage.Own) (err error) {
 	f := m.feed
 	defer context.AfterFunc(ctx, f.wake)()
 	f.mu.Lock()
@@ -103,6 +121,9 @@ func (m *Member) Run(ctx context.Context, begin, end int, own stage.Own) error {
 	m.sent, m.taken = begin-1, begin-1
 	defer func() {
 		f.group.Exit(m.id)
+		if err != nil {
+			m.sent = m.taken // the process takes no more
+		}
 		m.blocked = false // the process may wait before the next Run has begun
 		f.look()
 		f.moved.Broadcast()
@@ -191,7 +212,7 @@ func (m *Member) take(ctx context.Context, n int) (*stage.Batch, error) {
 	var pieces []share.Piece
 	ok := false
 	from, to := m.span(n)
-	if m.sent-m.taken < flight {
+	if m.sent-m.taken < m.flight {
 		pieces, ok = f.group.Take(m.id, from, to)
 	}
 	if !ok {

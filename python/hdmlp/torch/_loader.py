@@ -283,6 +283,15 @@ class DataLoader(torch.utils.data.DataLoader[Any]):
         """What the daemon makes of every sample; None: it stays as it is."""
         return self._opened().output
 
+    @property
+    def epoch(self) -> int:
+        """The epoch of the next batch, from 0.
+
+        A new loader is in epoch 0, in that of its sampler, or with ``share_join=True`` in that of
+        its group.
+        """
+        return int(self.state_dict()["epoch"])
+
     # Iteration.
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]

@@ -234,9 +234,14 @@ class Ordering:
         return iteration  # type: ignore[no-any-return]
 
     def set_first(self, engine: Served) -> None:
-        """Sets the first epoch of the first engine to the sampler's."""
+        """Sets the first epoch of the first engine to the sampler's.
+
+        A sampler that is in epoch 0 goes to the engine's, which may have joined a group.
+        """
         if self._sampler_epoch:
             engine.set_epoch(self._sampler_epoch)
+        elif engine.next_epoch:
+            self.resume(engine.next_epoch)
 
     def set_epoch(self, sampler: Any, epoch: int) -> None:
         """Sets the sampler's epoch, if it has one."""

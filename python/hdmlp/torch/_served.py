@@ -129,10 +129,7 @@ class Served(Loader):
             self._tell_output(stream)
             make = self._maker(stream.output)
             return stream, source if make is None else Ahead(stream, make)
-        request["share"]["unable"] = (
-            "transforms of this loader run in worker processes, which cannot take a group's "
-            "batches yet; use num_workers=0, or transforms that the daemon applies"
-        )
+        request["share"]["ahead"] = self._processes.workers * self._processes.prefetch_factor
         pool = self._new_pool()
         try:
             stream = Stream(client, request, Progress(), pool.on_segment, pool.on_drop, fds)

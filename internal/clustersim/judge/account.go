@@ -1,0 +1,252 @@
+package judge
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+)
+
+// Amount is a number of samples and their bytes.
+type Amount struct{ Samples, Bytes int }
+
+func (a *Amount) add(b Amount) {
+	a.Samples += b.Samples
+	a.Bytes += b.Bytes
+}
+
+// Account is what a node says of the job, after the last batch of all ranks.
+type Account struct {
+	Passes []Pass
+	Held   []Holding
+	Source Amount            // that the job read from the source
+	Tiers  map[string]Amount // that all jobs on the dataset read, by where from
+	Seen   Amount            // that the node read since the launch, as the source says
+	Direct Amount            // read from the source although a cache has it, or is to have it
+	Failed int               // requests to other nodes
+	// Reading is set while a read goes on, which the source may have counted already.
+	Reading bool
+	Odd     []string // what is only so after faults
+	Plans   []string // the rounds in which nodes considered another plan
+	Sum     *Sum     // nil: another rank asks
+}
+
+// Sum is what a node says of the job over all nodes.
+type Sum struct {
+	Nodes, Ranks, Batches int
+	Source                Amount
+	Reads                 map[string]Amount // by where samples were read from
+	Waited                time.Duration
+	Bound, Capacity       int    // bytes: the least from the source, and of all caches
+	Seen                  Amount // that all nodes read since the launch, as the source says
+}
+
+// Pass is what a node says that one of its ranks got of an epoch.
+type Pass struct {
+	Rank, Epoch, Batches int
+	Samples              int
+	Reads                map[string]Amount // by where they were read from
+	Waited               time.Duration
+}
+
+// Holding is what a node says of one of its caches, in bytes.
+type Holding struct {
+	Name                    string
+	Capacity, Used, AtStart int
+}
+
+// got returns what a rank has taken of an epoch before the event number end.
+func got(events []Event, rank, epoch int) (p Pass, ids []int) {
+	for _, e := range events {
+		if e.Kind == Got && e.Rank == rank && e.Epoch == epoch {
+			p.Batches++
+			p.Samples += len(e.IDs)
+			p.Waited += e.Wait
+			ids = append(ids, e.IDs...)
+		}
+	}
+	return p, ids
+}
+
+// accounted judges what a node says, which is exact where nothing goes wrong.
+func (c *court) accounted(e Event, events []Event) {
+	a := e.Account
+	for _, p := range a.Passes {
+		c.pass(e, p, events)
+	}
+	for _, odd := range a.Odd {
+		c.wrong(e, "although nothing goes wrong: %s", odd)
+	}
+	if a.Sum != nil {
+		c.sum(e, a.Sum, events)
+	}
+	s := c.script
+	if a.Failed > 0 && s.Policy == "" && s.SourceSlow && s.Plans == "" && s.Takes == 0 &&
+		s.Largest >= 1000 && len(s.Launches) == 1 {
+		c.wrong(e, "%d requests to other nodes failed", a.Failed)
+	}
+	var read Amount
+	for _, amount := range a.Tiers {
+		read.add(amount)
+	}
+	if s.SourceSlow && s.Plans == "" && s.Takes == 0 && s.Largest >= 1000 &&
+		1000*a.Direct.Bytes > read.Bytes {
+		c.wrong(e, "%v were read from the source although caches have them", a.Direct)
+	}
+	if s.Shares() || s.Verify || a.Reading {
+		return // which of the two jobs reads is chance; and no job reads to verify
+	}
+	if a.Source != a.Seen {
+		c.wrong(e, "the node says that it read %v from the source, which saw %v", a.Source, a.Seen)
+	}
+	if len(c.script.Launches) == 1 && a.Tiers[fromSource] != a.Seen {
+		c.wrong(e, "the node counts %v from the source, which saw %v", a.Tiers[fromSource], a.Seen)
+	}
+}
+
+// alike judges that nodes decide alike on plans, as far as each has heard.
+func (c *court) alike(events []Event) {
+	var first *Account
+	for _, e := range events {
+		switch {
+		case e.Account == nil:
+		case first == nil:
+			first = e.Account
+		default:
+			n := min(len(first.Plans), len(e.Account.Plans))
+			if !slices.Equal(first.Plans[:n], e.Account.Plans[:n]) {
+				c.wrong(e, "nodes say of plans: %v, and %v", first.Plans, e.Account.Plans)
+			}
+		}
+	}
+}
+
+// held judges that nodes whose caches have room for the dataset hold each sample at the end.
+func (c *court) held(events []Event) {
+	s, sum, nodes := c.script, 0, 0
+	var last Event
+	for _, e := range events {
+		if e.Account == nil {
+			continue
+		}
+		nodes++
+		last = e
+		for _, h := range e.Account.Held {
+			sum += h.Used
+		}
+	}
+	if nodes == 0 || nodes < s.Launches[last.Launch].Nodes || s.Policy != "" || s.Plans != "" ||
+		!s.SourceSlow || s.Takes > 0 || s.Largest < 1000 || s.Subset > 0 || s.Tail == "drop" ||
+		s.DropLast || s.Shares() || len(s.Breaks) > 0 || !s.Roomy() {
+		return
+	}
+	if sum < s.Bytes() {
+		c.wrong(last, "all caches hold %d bytes of %d", sum, s.Bytes())
+	}
+}
+
+const fromSource = "source"
+
+// pass compares what is said of an epoch with what the rank took.
+func (c *court) pass(e Event, p Pass, events []Event) {
+	have, ids := got(events, p.Rank, p.Epoch)
+	if p.Batches != have.Batches || p.Samples != have.Samples {
+		c.wrong(e, "rank %d is said to have %d batches, %d samples of epoch %d; it took %d, %d",
+			p.Rank, p.Batches, p.Samples, p.Epoch, have.Batches, have.Samples)
+	}
+	var read, due Amount
+	for _, amount := range p.Reads {
+		read.add(amount)
+	}
+	for _, id := range ids {
+		due.add(Amount{1, c.script.Size(id)})
+	}
+	if read != due {
+		c.wrong(e, "rank %d is said to have read %v for epoch %d, from %v; it took %v", p.Rank, read,
+			p.Epoch, p.Reads, due)
+	}
+	if d := p.Waited - have.Waited; d.Abs() > time.Microsecond {
+		c.wrong(e, "rank %d is said to have waited %v in epoch %d; it waited %v", p.Rank, p.Waited,
+			p.Epoch, have.Waited)
+	}
+}
+
+// sum compares what is said of all nodes with what all ranks took.
+func (c *court) sum(e Event, s *Sum, events []Event) {
+	l := c.script.Launches[e.Launch]
+	batches, due, read, waited := 0, Amount{}, Amount{}, time.Duration(0)
+	for _, g := range events {
+		if g.Kind != Got {
+			continue
+		}
+		batches++
+		waited += g.Wait
+		for _, id := range g.IDs {
+			due.add(Amount{1, c.script.Size(id)})
+		}
+	}
+	for _, amount := range s.Reads {
+		read.add(amount)
+	}
+	if s.Nodes != l.Nodes || s.Ranks != l.WorldSize() || s.Batches != batches || read != due ||
+		(s.Waited-waited).Abs() > time.Millisecond {
+		c.wrong(e, "all nodes are said to be %+v; ranks took %d batches, %v, and waited %v", *s,
+			batches, due, waited)
+	}
+	if !c.script.Shares() && !c.script.Verify && s.Source != s.Seen {
+		c.wrong(e, "all nodes are said to have read %v from the source, which saw %v", s.Source,
+			s.Seen)
+	}
+}
+
+// String returns the amount as text.
+func (a Amount) String() string { return fmt.Sprintf("%d samples (%d bytes)", a.Samples, a.Bytes) }
+
+// count judges what was read from the source, if the policy is to read once, samples are not so
+// small that latencies decide, and nothing has gone wrong: each sample once, if the nodes' caches
+// hold the dataset, and else what the bound says, S + (E-1) max(0, S-D), where each cache may lack
+// a sample for which its room is too short, unless several ranks read a sample that none holds. Nodes that plan late read what they need until then. A
+// thousandth of the bytes may be read to explore the source.
+func (c *court) count(reads map[int][]int, history []Event) {
+	s := c.script
+	l := s.Launches[0]
+	if s.Policy != "" || s.Plans != "" || s.Takes > 0 || !s.SourceSlow || s.Verify ||
+		s.Largest < 1000 ||
+		!s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" || s.Shares() || s.Differs != "" {
+		return
+	}
+	room, capacity, lost := s.Bytes()/l.Nodes+4*s.Largest, 0, false
+	for n := range l.Nodes {
+		memory, disk := s.Caches(n)
+		capacity += max(memory-s.Largest, 0) + max(disk-s.Largest, 0)
+	}
+	memory, disk := s.Caches(1)
+	for _, o := range s.Launches[:len(s.Launches)-1] {
+		lost = lost || o.Crash || o.Restart && disk < room
+	}
+	again := slices.ContainsFunc(s.Launches, func(o script.Launch) bool { return o.Nodes != l.Nodes })
+	if lost || again {
+		return
+	}
+	once, sum := memory >= room || disk >= room, 0
+	for id := range s.Samples {
+		n := 0
+		for _, by := range reads {
+			n += by[id]
+		}
+		sum += n * s.Size(id)
+		if once && n > 1 && 1000*s.Size(id) > s.Epochs*s.Bytes() {
+			c.wrong(history[len(history)-1], "sample %d was read from the source %d times", id, n)
+		}
+	}
+	passes := s.Epochs + len(s.Launches) - 1 + len(s.Breaks)
+	each := s.Bytes()
+	if s.Tail == "pad" {
+		each += l.WorldSize() * s.Largest
+	}
+	most := s.Bytes() + (passes-1)*max(each-capacity, 0)
+	if s.Scheme != "whole" && sum > most+most/1000 {
+		c.wrong(history[len(history)-1], "%d bytes were read from the source instead of %d", sum, most)
+	}
+}

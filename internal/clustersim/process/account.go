@@ -1,0 +1,106 @@
+package process
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
+	"github.com/hdmlp/hdmlp/internal/stats"
+)
+
+// Account returns what the node says of the job.
+func (p *Process) Account() *judge.Account {
+	report := p.rank.Report()
+	a := &judge.Account{
+		Source: amount(report.Source), Tiers: map[string]judge.Amount{}, Odd: p.odd(report),
+		Reading: report.Waiting != nil,
+	}
+	for _, r := range report.Ranks {
+		for _, e := range r.Epochs {
+			pass := judge.Pass{
+				Rank: r.Rank, Epoch: e.Epoch, Batches: int(e.Batches), Samples: int(e.Samples),
+				Reads:  map[string]judge.Amount{},
+				Waited: time.Duration(e.StallSeconds() * float64(time.Second)),
+			}
+			for tier, read := range e.Reads {
+				pass.Reads[tier] = amount(read)
+			}
+			a.Passes = append(a.Passes, pass)
+		}
+	}
+	for _, round := range report.Replanning {
+		a.Plans = append(a.Plans, fmt.Sprintf("%+v", round))
+	}
+	for _, n := range report.Peers {
+		a.Failed += int(n.Failed)
+	}
+	for _, e := range report.Epochs {
+		direct := amount(e.Direct)
+		a.Direct.Samples += direct.Samples
+		a.Direct.Bytes += direct.Bytes
+	}
+	for _, t := range report.Tiers {
+		a.Tiers[t.Tier] = amount(stats.Amount{Samples: t.Samples, Bytes: t.Bytes})
+	}
+	for _, c := range report.Classes {
+		a.Held = append(a.Held, judge.Holding{
+			Name: c.Name, Capacity: int(c.Capacity), Used: int(c.Used), AtStart: int(c.Held.Bytes),
+		})
+	}
+	return a
+}
+
+// Sum returns what the node says of the job over all nodes.
+func (p *Process) Sum(ctx context.Context) (*judge.Sum, error) {
+	reports, err := p.o.Node.ClusterReports(ctx, p.o.Request.Job)
+	if err != nil {
+		return nil, err
+	}
+	if len(reports) != 1 {
+		return nil, fmt.Errorf("%d reports of the job", len(reports))
+	}
+	r := reports[0]
+	s := &judge.Sum{
+		Nodes: len(r.Nodes), Batches: int(r.Total.Batches), Source: amount(r.Total.Source),
+		Reads: map[string]judge.Amount{}, Bound: int(r.Bound),
+		Waited: time.Duration(r.Total.StallSeconds() * float64(time.Second)),
+	}
+	for tier, read := range r.Total.Reads {
+		s.Reads[tier] = amount(read)
+	}
+	for _, n := range r.Nodes {
+		s.Ranks += len(n.Ranks)
+	}
+	for _, c := range r.Classes {
+		s.Capacity += int(c.Capacity)
+	}
+	return s, nil
+}
+
+func amount(a stats.Amount) judge.Amount {
+	return judge.Amount{Samples: int(a.Samples), Bytes: int(a.Bytes)}
+}
+
+// odd returns what a report says of things that only faults do, or that is not as it was requested.
+func (p *Process) odd(r *stats.Report) (all []string) {
+	say := func(wrong bool, format string, args ...any) {
+		if wrong {
+			all = append(all, fmt.Sprintf(format, args...))
+		}
+	}
+	for _, n := range r.Peers { // those that have ended are gone
+		say(n.Alive && n.Bypassed, "%+v", n)
+	}
+	for _, c := range r.Classes {
+		say(c.Silent > 0 || c.Hangs != nil, "%+v", c)
+		say(c.Returned != nil && c.Returned.Segments > 0, "%+v", c)
+	}
+	m := &p.o.Request
+	say(r.Job != m.Job || r.WorldSize != m.WorldSize || r.Planned != m.Stream.Epochs ||
+		r.Steps != p.steps || r.Shuffle != m.Stream.Shuffle || r.Scheme != m.Stream.Scheme ||
+		r.Tail != m.Stream.Tail || r.DropLast != m.Stream.DropLast ||
+		r.GlobalBatch != m.Stream.GlobalBatch || r.Seed != *m.Stream.Seed ||
+		r.Planning || r.Assembling, "another job is reported: %+v", r)
+	return all
+}

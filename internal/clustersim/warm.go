@@ -1,0 +1,47 @@
+package clustersim
+
+import (
+	"maps"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/process"
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
+)
+
+// keep notes what a node's caches hold.
+func (w *world) keep(node int, classes []process.Class) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	held := map[string]int64{}
+	for _, c := range classes {
+		held[c.Name] = c.Used
+	}
+	w.kept[node] = held
+}
+
+// warm checks that a node has what its caches held when its processes last looked, unless plans
+// change, another dataset may need the room, or something has gone wrong.
+func (l *launch) warm(rank int, classes []process.Class) {
+	if !l.script.Calm() || l.script.Plans != "" || l.script.Beside == script.Other ||
+		l.script.Takes > 0 { // what was being read counted as well
+		return
+	}
+	l.mu.Lock()
+	held := maps.Clone(l.kept[rank/l.Ranks])
+	l.mu.Unlock()
+	for _, c := range classes {
+		if c.AtStart < held[c.Name] {
+			l.broken(rank, "class %s begins with %d bytes; it had %d", c.Name, c.AtStart, held[c.Name])
+		}
+	}
+}
+
+// forget notes that a node has lost what its caches held: those in memory, and if its disk has lost
+// writes, all.
+func (w *world) forget(node int, disk bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.kept[node], "memory")
+	if disk {
+		delete(w.kept, node)
+	}
+}
