@@ -20,6 +20,8 @@ type crew struct {
 	gathered int         // processes that wait to begin again
 	lowest   int         // the first batch that one of them lacks
 	round    int         // how often all have begun again
+	returned int         // processes that wait to go back
+	backs    int         // how often all have gone back
 	last     int         // where they did
 	steps    int         // batches of an epoch; 0: no process has the job open yet
 	attended map[int]int // by rank, its next batch; for processes that train apart
@@ -126,6 +128,19 @@ func (c *crew) gather(ctx context.Context, position int) (from int, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.last, err
+}
+
+// back waits until all processes go back to a batch.
+func (c *crew) back(ctx context.Context, to int) error {
+	c.mu.Lock()
+	backs := c.backs
+	if c.returned++; c.returned == c.active {
+		c.returned, c.arrived, c.through = 0, map[int]int{}, to
+		c.backs++
+		c.signal()
+	}
+	c.mu.Unlock()
+	return c.wait(ctx, func() bool { return c.backs != backs })
 }
 
 // begin begins a round if all processes wait for it; mu is held.

@@ -113,6 +113,9 @@ func (t *trainer) train(ctx context.Context) error {
 			switch {
 			case b.Back > 0:
 				t.position = max(t.position-b.Back, 0)
+				if err := t.crew.back(ctx, t.position); err != nil {
+					return err
+				}
 			case b.Skip:
 				t.position += t.Steps() - 1
 				t.position -= t.position % t.Steps()

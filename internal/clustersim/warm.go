@@ -29,7 +29,8 @@ func (l *launch) warm(rank int, classes []process.Class) {
 	held := maps.Clone(l.kept[rank/l.Ranks])
 	l.mu.Unlock()
 	for _, c := range classes {
-		if c.AtStart < held[c.Name] {
+		// What was being read when processes were killed counted as well.
+		if c.AtStart < held[c.Name]-int64(4*l.script.Largest) {
 			l.broken(rank, "class %s begins with %d bytes; it had %d", c.Name, c.AtStart, held[c.Name])
 		}
 	}

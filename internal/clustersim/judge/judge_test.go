@@ -225,7 +225,8 @@ func TestVerdicts(t *testing.T) {
 			"rank 0 on node 0 (h) stopped: sample 3 (/x)"), "did not get"},
 		"a rank waits for a node that is cut off": {func(s *script.Script, h []Event) []Event {
 			s.Events = []script.Event{{Kind: script.Cut, For: script.Duration(time.Minute)}}
-			h[3].Wait = 10 * time.Second
+			s.Timeout = script.Duration(5 * time.Second)
+			h[3].Wait = 11 * time.Second
 			return h
 		}, "waited for a batch"},
 		"the source is read more than the caches need": {func(s *script.Script, h []Event) []Event {

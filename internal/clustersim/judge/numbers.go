@@ -17,9 +17,6 @@ const (
 	// aside is how long, at most, if caches fail or hang and the source answers: a read of a class
 	// that does not respond is given up after a quarter of source_timeout.
 	aside = 2 * time.Second
-	// bypasses is how long, at most, if the network fails and the source answers: a node that does
-	// not answer is given up after a quarter of source_timeout, and read around.
-	bypasses = 3 * time.Second
 	// calms is how long the effects of a fault last after its end.
 	calms = 10 * time.Second
 )
@@ -40,7 +37,9 @@ func (c *court) prompt(e Event) {
 		most = aside
 	}
 	if c.script.Shuffle != "given" && c.script.Plans == "" && c.script.Has(network...) {
-		most, apart = bypasses, slices.Concat(caches, network)
+		// A request is given up after a quarter of source_timeout, and then the node is: some may
+		// be made one after another.
+		most, apart = 2*c.script.Timeout.D(), slices.Concat(caches, network)
 	}
 	if e.Wait <= most || c.script.Plans != "" || len(c.script.Members) > 0 {
 		return
@@ -65,12 +64,12 @@ func (c *court) prompt(e Event) {
 func (c *court) longest(l script.Launch) time.Duration {
 	s := c.script
 	part := (s.Batch + l.Nodes - 1) / l.Nodes
-	if s.Scheme == "whole" {
-		part = s.Batch
+	if s.Scheme == "whole" { // of which each rank reads all, if no cache holds it
+		part = s.Batch * l.Ranks
 	}
 	threads := cmp.Or(s.Threads, 4)
 	turns := (part+threads-1)/threads + 2
-	if s.Verify { // reads what is cached as well
+	if s.Verify || len(s.Undecodable) > 0 { // what was read is read again
 		turns *= 2
 	}
 	return time.Duration(turns) * s.Takes.D()

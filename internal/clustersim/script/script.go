@@ -184,7 +184,7 @@ const (
 	Delay      Kind = "delay"       // data between two nodes takes Amount milliseconds longer
 	Rate       Kind = "rate"        // data between two nodes is limited to Amount kB/s
 	Loss       Kind = "loss"        // Amount per cent of the datagrams between two nodes are lost
-	Flip       Kind = "flip"        // Amount per cent of writes to another node have a bit flipped
+	Flip       Kind = "flip"        // a bit of Amount per cent of a node's writes to another flips
 	Reset      Kind = "reset"       // connections between two nodes break
 	DiskFail   Kind = "disk-fail"   // Amount per cent of a node's disk operations fail
 	DiskFull   Kind = "disk-full"   // a node's disk is full

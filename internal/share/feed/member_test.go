@@ -94,3 +94,57 @@ func TestABatchThatIsNotDeliveredIsReleased(t *testing.T) {
 		end(t, f, p, m)
 	})
 }
+
+// TestAProcessIsSentWhatItsWorkersCanTake beyond what it has taken, up to a limit, as it cannot be
+// taken back.
+func TestAProcessIsSentWhatItsWorkersCanTake(t *testing.T) {
+	for ahead, want := range map[int]int{0: flight, 1: flight, 10: 12, 1 << 30: mostFlight} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProducer(t, 1, mostFlight+20)
+			f := newFeed(t, p, share.Options{Keep: 1})
+			m := join(t, f, shapeOf(1, false))
+			m.m.flight = f.Join("workers", m.shape, 0, ahead).flight
+			m.ready = make(chan *stage.Batch, 500)
+			m.begin(0, 1000)
+			time.Sleep(time.Hour)
+			if len(m.ready) != want {
+				t.Errorf("with workers for %d, %d batches are sent, want %d", ahead, len(m.ready), want)
+			}
+			end(t, f, p, m)
+		})
+	}
+}
+
+// TestTheEpochOfAFeed is that of the furthest process, by what it has taken.
+func TestTheEpochOfAFeed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 20)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		wants := func(epoch int, when string) {
+			t.Helper()
+			if e := f.Epoch(); e != epoch {
+				t.Errorf("%s: epoch %d, want %d", when, e, epoch)
+			}
+		}
+		m, behind := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(20, false))
+		wants(0, "none has begun")
+		m.begin(0, 15)
+		m.take(0, 3)
+		time.Sleep(time.Second) // it was sent more
+		wants(0, "within the first epoch")
+		m.take(3, 5)
+		wants(1, "after the first epoch")
+		behind.begin(1, 4)
+		time.Sleep(time.Second)
+		wants(1, "one is behind")
+		m.take(5, 12)
+		time.Sleep(time.Second) // all was sent
+		wants(2, "with all batches sent")
+		m.cancel()
+		m.take(12, 15)
+		wants(0, "one has taken all, and the other none")
+		behind.take(1, 3)
+		wants(1, "the other one has gone on")
+		end(t, f, p, m, behind)
+	})
+}
