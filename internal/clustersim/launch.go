@@ -3,6 +3,7 @@ package clustersim
 import (
 	"context"
 	"fmt"
+	"maps"
 	"runtime"
 	"slices"
 	"sync"
@@ -31,9 +32,10 @@ type launch struct {
 	crew   *crew
 	life   context.Context
 	kill   context.CancelCauseFunc
-	nodes  []context.Context // by node; ends with it
-	before []judge.Amount    // by node, what it had read from the source
-	ended  sync.WaitGroup    // the processes
+	nodes  []context.Context        // by node; ends with it
+	before []judge.Amount           // by node, what it had read from the source
+	held   map[int]map[string]int64 // as world.kept when the launch began
+	ended  sync.WaitGroup           // the processes
 }
 
 // launch starts all ranks at a batch, and waits until they have ended. It returns where the next
@@ -41,7 +43,10 @@ type launch struct {
 func (w *world) launch(number int, s script.Launch, from position) (next position, over bool,
 	err error,
 ) {
-	l := &launch{world: w, Launch: s, number: number, from: from, crew: newCrew(s.WorldSize())}
+	l := &launch{
+		world: w, Launch: s, number: number, from: from, crew: newCrew(s.WorldSize()),
+		held: maps.Clone(w.kept),
+	}
 	if l.config, err = w.configFile(); err != nil {
 		return from, false, err
 	}

@@ -1,8 +1,6 @@
 package clustersim
 
 import (
-	"maps"
-
 	"github.com/hdmlp/hdmlp/internal/clustersim/process"
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 )
@@ -18,23 +16,23 @@ func (w *world) keep(node int, classes []process.Class) {
 	w.kept[node] = held
 }
 
-// warm checks that a node has what its caches held when its processes last looked, unless plans
-// change, another dataset may need the room, or something has gone wrong.
+// warm checks that a node has what its caches held before the launch, unless plans change, another dataset may need the room, or something has gone wrong.
 func (l *launch) warm(rank int, classes []process.Class) {
 	if !l.script.Calm() || l.script.Plans != "" || l.script.Beside == script.Other ||
 		l.script.Takes > 0 { // what was being read counted as well
 		return
 	}
-	l.mu.Lock()
-	held := maps.Clone(l.kept[rank/l.Ranks])
-	l.mu.Unlock()
+	held := l.held[rank/l.Ranks]
 	for _, c := range classes {
 		// What was being read when processes were killed counted as well.
-		if c.AtStart < held[c.Name]-int64(4*l.script.Largest) {
+		if c.AtStart < held[c.Name]-int64(inFlight*l.script.Largest) {
 			l.broken(rank, "class %s begins with %d bytes; it had %d", c.Name, c.AtStart, held[c.Name])
 		}
 	}
 }
+
+// inFlight is how many samples a node reads at the same time at most, for two jobs and other nodes.
+const inFlight = 16
 
 // forget notes that a node has lost what its caches held: those in memory, and if its disk has lost
 // writes, all.

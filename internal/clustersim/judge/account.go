@@ -224,7 +224,8 @@ func (c *court) count(reads map[int][]int, history []Event) {
 	}
 	memory, disk := s.Caches(1)
 	for _, o := range s.Launches[:len(s.Launches)-1] {
-		lost = lost || o.Crash || o.Restart && disk < room
+		// What is being read when processes are killed is not yet in a class on the disk.
+		lost = lost || o.Crash || o.Restart && (disk < room || o.Kill > 0)
 	}
 	again := slices.ContainsFunc(s.Launches, func(o script.Launch) bool { return o.Nodes != l.Nodes })
 	if lost || again {

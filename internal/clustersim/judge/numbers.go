@@ -41,7 +41,9 @@ func (c *court) prompt(e Event) {
 		// be made one after another.
 		most, apart = 2*c.script.Timeout.D(), slices.Concat(caches, network)
 	}
-	if e.Wait <= most || c.script.Plans != "" || len(c.script.Members) > 0 {
+	// Another job on the node has its reads among the rank's.
+	beside := c.script.Takes > 0 && c.script.Beside != ""
+	if e.Wait <= most || c.script.Plans != "" || len(c.script.Members) > 0 || beside {
 		return
 	}
 	if c.script.Takes > 0 {
@@ -60,10 +62,10 @@ func (c *court) prompt(e Event) {
 }
 
 // longest returns how long a rank waits for a batch at most if nothing goes wrong and reads take
-// time: until a node has read its part of the batch, and what it had begun before.
+// time: until a node has read the batch, and what it had begun before.
 func (c *court) longest(l script.Launch) time.Duration {
 	s := c.script
-	part := (s.Batch + l.Nodes - 1) / l.Nodes
+	part := s.Batch          // one node may have to read all of it for the others
 	if s.Scheme == "whole" { // of which each rank reads all, if no cache holds it
 		part = s.Batch * l.Ranks
 	}
@@ -75,14 +77,15 @@ func (c *court) longest(l script.Launch) time.Duration {
 	return time.Duration(turns) * s.Takes.D()
 }
 
-// hidden judges how long a rank waited in all, where each step takes longer than the reads for it:
+// hidden judges how long a rank waited in all, where each step takes longer than the reads for it,
+// and the staging buffer has room for the next batch beside those that the process holds:
 // for the first batch of a stream, or of an epoch whose order was not known, and for no other one.
 func (c *court) hidden(e Event, events []Event) {
 	s, l := c.script, c.script.Launches[e.Launch]
 	longest := c.longest(l)
 	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || !s.ReadsAhead() ||
 		s.Step.D() < longest || s.Verify || len(s.Undecodable) > 0 || s.Beside != "" ||
-		s.Shares() || s.Apart {
+		s.Shares() || s.Apart || (s.Hold+2)*s.Batch*s.Largest > s.Staging {
 		return
 	}
 	var waited time.Duration
@@ -152,6 +155,9 @@ func (c *court) refused(number int, events []Event) {
 		return
 	}
 	l := c.script.Launches[number]
+	if c.script.Apart && slices.ContainsFunc(l.Late, func(d script.Duration) bool { return d > 0 }) {
+		return // the others may have had all batches when it opens the job
+	}
 	odd := l.WorldSize() - 1 // with another secret, all ranks of its node
 	var got [2]*Event
 	for _, e := range events {
