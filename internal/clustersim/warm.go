@@ -16,7 +16,8 @@ func (w *world) keep(node int, classes []process.Class) {
 	w.kept[node] = held
 }
 
-// warm checks that a node has what its caches held before the launch, unless plans change, another dataset may need the room, or something has gone wrong.
+// warm checks that a node has what its caches held before the launch, unless plans change, another
+// dataset may need the room, or something has gone wrong.
 func (l *launch) warm(rank int, classes []process.Class) {
 	if !l.script.Calm() || l.script.Plans != "" || l.script.Beside == script.Other ||
 		l.script.Takes > 0 { // what was being read counted as well
