@@ -179,6 +179,7 @@ class Staging:
             segment is None
             or segments != segments[:4] * n
             or last != begin + (n - 1) * size
+            or (segment.private and not _adjacent(payload, n, begin, size))
             or lengths != protocol.U64.pack(size) * n
         ):
             if segment is not None and segment.private:
@@ -216,6 +217,16 @@ class Staging:
             at += length
         self.free(slots)
         return Block(copy, self._copies.append, copy, 0, at)
+
+
+def _adjacent(payload: bytearray, n: int, begin: int, size: int) -> bool:
+    """Reports whether all samples of a batch lie one after the other, from ``begin`` on.
+
+    A batch of a group may consist of several pieces: its last sample may lie where it would if they
+    were adjacent, and others elsewhere.
+    """
+    offsets = memoryview(payload)[_HEAD + _OFFSETS * n : _HEAD + _LENGTHS * n].cast("Q")
+    return offsets.tolist() == list(range(begin, begin + n * size, size))
 
 
 def _beyond() -> ProtocolError:

@@ -139,6 +139,13 @@ def test_a_batch_in_several_pieces_is_copied(window, second):
     assert set(window.block([(WINDOW, 0)]).view()) == {1}
 
 
+def test_pieces_between_which_another_lies_are_copied(window):
+    """The last sample lies where it would if all were adjacent; the one before it does not."""
+    window.fill(WINDOW, 4 * SIZE, SIZE, 5)
+    block = window.block([(WINDOW, 0), (WINDOW, 4 * SIZE), (WINDOW, 2 * SIZE)], slots=3)
+    assert bytes(block.view()) == b"\1" * SIZE + b"\5" * SIZE + b"\1" * SIZE
+
+
 @pytest.mark.parametrize(
     "place, says", [((EXTRA + 1, 0), "did not come"), ((WINDOW, 8 * PAGE), "beyond")]
 )
