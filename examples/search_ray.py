@@ -25,9 +25,13 @@ def train(config):
 
 def search(data, folder, train=train):
     """Returns the results of all trials; Tune keeps its files in the folder."""
+    import hdmlp.torch as ht
     import ray
     from ray import tune
 
+    # This process starts HDMLP's daemon: Ray kills what a trial that it kills has started.
+    keeper = ht.DataLoader(ht.ImageFolder(data), 1)
+    next(iter(keeper))
     ray.init(num_cpus=TRIALS, include_dashboard=False)  # so many trials at the same time
     results = tune.Tuner(
         train,
@@ -47,6 +51,7 @@ def search(data, folder, train=train):
         run_config=tune.RunConfig(storage_path=folder),
     ).fit()
     ray.shutdown()
+    keeper.close()
     return results
 
 
