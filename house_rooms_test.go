@@ -27,6 +27,7 @@ simulate: access perfmodel placement placement/simulated placement/policies
 size:
 suggest:
 remedy: perfmodel size
+analysis: perfmodel size remedy
 stats: printable perfmodel placement size remedy
 inputfile:
 wholefile:
