@@ -59,10 +59,11 @@ type Dataset struct {
 
 // Loader is the loader in use.
 type Loader struct {
-	Name    string  `json:"name"`    // "hdmlp" or "torch"
-	Workers int     `json:"workers"` // threads or processes that prepare on a node; 0: the process itself
-	Streams int     `json:"streams"` // samples that a node reads at the same time
-	CacheMB float64 `json:"cache_mb"`
+	Name string `json:"name"` // "hdmlp" or "torch"
+	// Workers is how many threads or processes prepare samples on a node; 0: the ranks themselves.
+	Workers int     `json:"workers"`
+	Streams int     `json:"streams"`  // samples that a node reads at the same time
+	CacheMB float64 `json:"cache_mb"` // that a node holds of the dataset
 }
 
 // Rate is a median with the 95 % interval of its measurements.
