@@ -27,7 +27,6 @@ simulate: access perfmodel placement placement/simulated placement/policies
 size:
 suggest:
 remedy: perfmodel size
-analysis: perfmodel size remedy
 stats: printable perfmodel placement size remedy
 inputfile:
 wholefile:
@@ -38,6 +37,7 @@ meter: perfmodel stats
 rerun: access perfmodel placement meter
 quantity: perfmodel
 environment: perfmodel suggest inputfile quantity
+analysis: access pagecache perfmodel simulate suggest remedy inputfile environment
 stats/prometheus: stats
 probe:
 dataset: printable

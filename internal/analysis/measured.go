@@ -61,9 +61,13 @@ type Dataset struct {
 type Loader struct {
 	Name string `json:"name"` // "hdmlp" or "torch"
 	// Workers is how many threads or processes prepare samples on a node; 0: the ranks themselves.
-	Workers int     `json:"workers"`
-	Streams int     `json:"streams"`  // samples that a node reads at the same time
-	CacheMB float64 `json:"cache_mb"` // that a node holds of the dataset
+	Workers int `json:"workers"`
+	// Streams is how many samples a node reads at the same time; 0: as many as are fastest.
+	Streams int `json:"streams"`
+	// CacheMB is what a node can keep of the dataset in memory: hdmlp's cache, or the page cache; and
+	// DirectoryMB what it can keep in a cache directory.
+	CacheMB     float64 `json:"cache_mb"`
+	DirectoryMB float64 `json:"directory_mb,omitempty"`
 }
 
 // Rate is a median with the 95 % interval of its measurements.
