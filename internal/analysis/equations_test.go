@@ -7,8 +7,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/remedy"
 )
 
-// The rates of AlexNet on the server SSD-V100 with ImageNet-1k, in samples/s: from table 2, 530 MB/s
-// of samples of 113 kB, and 28 GB/s.
+// The rates of AlexNet on the server SSD-V100 with ImageNet-1k, in samples/s: from table 2, 530
+// MB/s of samples of 113 kB, and 28 GB/s.
 const (
 	alexSource, alexMemory = 4698.5, 252_000
 )

@@ -3,11 +3,13 @@ package analysis
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 
 	"github.com/hdmlp/hdmlp/internal/remedy"
+	"github.com/hdmlp/hdmlp/internal/size"
 )
 
 // Report is what follows from what was measured of a job.
@@ -153,12 +155,21 @@ func (m *Measured) speed(now Rates, parts []Part) Speed {
 			s.Cached += p.Share
 		}
 	}
-	all := [][2]float64{
-		{low.Training, high.Training}, {low.Preparation, high.Preparation}, {low.Fetch, high.Fetch},
-	}
-	slices.SortFunc(all, func(a, b [2]float64) int { return cmp.Compare(a[0]+a[1], b[0]+b[1]) })
-	s.Certain = all[0][1] < all[1][0]
+	s.Certain = certain(now, low, high)
 	return s
+}
+
+// certain reports whether the same rate is the least wherever the rates lie in their intervals.
+func certain(now, low, high Rates) bool {
+	all := []struct{ now, low, high float64 }{
+		{now.Training, low.Training, high.Training},
+		{now.Preparation, low.Preparation, high.Preparation},
+		{now.Fetch, low.Fetch, high.Fetch},
+	}
+	slices.SortStableFunc(all, func(a, b struct{ now, low, high float64 }) int {
+		return cmp.Compare(a.now, b.now)
+	})
+	return all[0].high < min(all[1].low, all[2].low)
 }
 
 // limit is Limit, with the tier that takes most of the time where F limits.
@@ -250,7 +261,9 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 	if m.AsIs != nil && m.Loader.Name != HDMLP {
 		was = m.perNode() / m.AsIs.Median // what will be replaced was measured
 	}
-	add := func(base *Measured, text string, changes []remedy.Change, guessed []string) (Option, error) {
+	add := func(base *Measured, text string, changes []remedy.Change, guessed []string) (
+		Option, error,
+	) {
 		run := base.Run()
 		after, parts := rates(run, base.serial(), changes)
 		_, later, _ := remedy.Model(run, changes)
@@ -274,7 +287,11 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 			if len(keys) > 0 && !slices.Contains(keys, f.Key) {
 				continue
 			}
-			option, err := add(base, before+f.Text, []remedy.Change{f.Change}, f.Guessed)
+			text := before + f.Text
+			if f.Key == remedy.Threads && base.Loader.Name == Torch {
+				text = fmt.Sprintf("%.0f workers and as many cores instead of %.0f", f.Amount, f.From)
+			}
+			option, err := add(base, text, []remedy.Change{f.Change}, f.Guessed)
 			if err != nil {
 				return err
 			}
@@ -288,8 +305,9 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 			return err
 		}
 	} else {
-		with, text := m.switched(), "hdmlp in the place of "+m.Loader.Name+"'s loader"
-		option, err := add(with, text, nil, m.unmeasured())
+		with := m.switched()
+		text := fmt.Sprintf("hdmlp in the place of %s's loader", m.Loader.Name)
+		option, err := add(with, text+", with memory="+size.Format(m.Room), nil, m.unmeasured())
 		if err != nil {
 			return err
 		}

@@ -81,8 +81,8 @@ func (m *Measured) threads() int {
 	return max(m.Loader.Workers, 1)
 }
 
-// PageCacheHits returns the share of reads that Linux's page cache serves of a dataset of so many MB
-// with so much memory for it, and a new order in each epoch: less than it has memory for.
+// PageCacheHits returns the share of reads that Linux's page cache serves of a dataset of so many
+// MB with so much memory for it, and a new order in each epoch: less than it has memory for.
 func PageCacheHits(memory, data float64) float64 {
 	if memory <= 0 || memory >= data {
 		return min(max(memory/data, 0), 1)
