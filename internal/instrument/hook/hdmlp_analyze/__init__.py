@@ -1,0 +1,75 @@
+"""Measures the first loader that a training script iterates, and ends the script afterwards.
+
+It uses nothing but the standard library, and what the script itself has imported. Nothing of a
+loader is changed but its ``__iter__``.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import sys
+from collections.abc import Sequence
+from types import ModuleType
+from typing import Any, Callable
+
+from . import channel
+
+#: Modules that define a loader's class named DataLoader, and whose loader it is.
+LOADERS = {
+    "torch.utils.data.dataloader": "torch",
+    "hdmlp.torch._loader": "hdmlp",
+    "hdmlp.data": "hdmlp",
+}
+
+
+def install() -> None:
+    """Begins to wait for the modules in :data:`LOADERS`."""
+    channel.tell_started()
+    sys.meta_path.insert(0, _Watcher())
+
+
+class _Watcher:
+    """Finds the modules in :data:`LOADERS` as Python does, and changes them once they are run."""
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
+    ) -> importlib.machinery.ModuleSpec | None:
+        """Returns the module's spec; None: it is not one of these, or is not found."""
+        if name not in LOADERS:
+            return None
+        for finder in sys.meta_path:
+            find = getattr(finder, "find_spec", None)
+            if finder is self or find is None:
+                continue
+            spec: importlib.machinery.ModuleSpec | None = find(name, path, target)
+            if spec is not None:
+                _change_when_run(spec, LOADERS[name])
+                return spec
+        return None
+
+
+def _change_when_run(spec: importlib.machinery.ModuleSpec, kind: str) -> None:
+    loader: Any = spec.loader
+    run = getattr(loader, "exec_module", None)
+    if run is None:
+        return
+
+    def exec_module(module: ModuleType) -> None:
+        run(module)
+        _change(module, kind)
+
+    loader.exec_module = exec_module
+
+
+def _change(module: Any, kind: str) -> None:
+    from . import session
+
+    loader = module.DataLoader
+    iterate: Callable[[Any], Any] = loader.__iter__
+
+    @functools.wraps(iterate)
+    def measured(self: Any) -> Any:
+        return session.iterate(self, iterate, kind)
+
+    loader.__iter__ = measured

@@ -1,0 +1,78 @@
+"""What is to be known of a loader."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+from . import batches
+
+#: Configuration keys of hdmlp's loaders that say what a node prepares and keeps.
+_KEYS = ("memory", "cache_dir", "transform_threads")
+
+
+def short(loader: Any) -> str:
+    """Returns a loader in a few words."""
+    dataset = getattr(loader, "dataset", None)
+    name = f"{type(loader).__module__.split('.')[0]}'s {type(loader).__name__}"
+    if dataset is None:
+        return name
+    try:
+        count = f" of {len(dataset)} samples"
+    except TypeError:
+        count = ""
+    return f"{name} over a {type(dataset).__name__}{count}"
+
+
+def is_iterable(loader: Any) -> bool:
+    """Reports whether only iterating the dataset reveals its samples."""
+    data: Any = sys.modules.get("torch.utils.data")
+    return data is not None and isinstance(getattr(loader, "dataset", None), data.IterableDataset)
+
+
+def samples(loader: Any, batch: Any) -> int:
+    """Returns how many samples are in a batch of a loader."""
+    if getattr(loader, "batch_size", 1) is None and getattr(loader, "batch_sampler", None) is None:
+        return (is_iterable(loader) and batches.samples_in(batch)) or 1
+    return batches.samples_in(batch) or loader.batch_size or 1
+
+
+def of(loader: Any, kind: str) -> dict[str, Any]:
+    """Returns a loader's facts.
+
+    Args:
+        loader: The loader.
+        kind: Whose it is.
+    """
+    return {
+        "kind": kind,
+        "text": short(loader),
+        "iterable": is_iterable(loader),
+        "workers": int(getattr(loader, "num_workers", 0) or 0),
+        "batch": int(_batch(loader) or 0),
+        "samples": _epoch(loader),
+        "keys": {key: vars(loader)[key] for key in _KEYS if vars(loader).get(key) is not None},
+    }
+
+
+def _batch(loader: Any) -> int | None:
+    size: int | None = getattr(loader, "batch_size", None)
+    if size is None:
+        size = getattr(getattr(loader, "batch_sampler", None), "batch_size", None)
+    return size
+
+
+def _epoch(loader: Any) -> int:
+    """Returns how many samples an epoch of this rank has; 0: it is not known."""
+    try:
+        steps, size = len(loader), _batch(loader) or 1
+    except (TypeError, NotImplementedError):
+        return 0
+    try:
+        known = len(loader.sampler)
+    except (AttributeError, TypeError, NotImplementedError):
+        known = 0
+    # A batch sampler of the user's makes the sampler meaningless, and drop_last leaves some out.
+    if 0 < known <= steps * size < known + size:
+        return known
+    return int(steps * size)

@@ -1,0 +1,188 @@
+"""How fast a loader prepares samples that are in memory, while nothing trains.
+
+torch's loader is measured here, with several numbers of workers, over some batches of the sampler's
+own whose files have been read just before. What hdmlp does is measured by ``hdmlp analyze`` itself:
+this process only says what the daemon would do.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any, Callable
+
+from . import description, files
+from .channel import SETTINGS, Channel
+
+#: How many batches of the sampler are used at most.
+MOST_BATCHES = 256
+
+
+def measure(
+    loader: Any, original: Callable[[Any], Any], kind: str, channel: Channel
+) -> None:
+    """Measures, and sends what was measured, and which files the samples are in.
+
+    Args:
+        loader: The loader.
+        original: The ``__iter__`` of its class.
+        kind: Whose it is.
+        channel: Where to.
+    """
+    if description.is_iterable(loader):
+        text = "the dataset is iterable: only reading all of it says which files its samples are in"
+        channel.note("source", text)
+        channel.note("preparation", text)
+        return
+    channel.send("phase", name="preparation")
+    dataset = loader.dataset
+    opened: list[str] = []
+    looked = 0
+    if kind == "torch":
+        opened, looked = _measure_torchs(loader, original, channel)
+    _say_files(dataset, opened, looked, channel)
+    _say_transforms(loader, channel)
+
+
+class _Again:
+    """A sampler that gives the same batches again and again."""
+
+    def __init__(self, given: list[Any]):
+        self._given = given
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.cycle(self._given)
+
+
+def _measure_torchs(
+    loader: Any, original: Callable[[Any], Any], channel: Channel
+) -> tuple[list[str], int]:
+    """Measures torch's loader by the number of workers.
+
+    Returns:
+        The files that the samples were read from, and how many samples these are.
+    """
+    torch: Any = sys.modules["torch"]
+    batched = loader.batch_sampler is not None
+
+    def made(given: list[Any], workers: int) -> Any:
+        """Returns an iterator of a loader like the script's, over these batches."""
+        more: dict[str, Any] = {}
+        if workers:
+            more["multiprocessing_context"] = loader.multiprocessing_context
+            more["worker_init_fn"] = loader.worker_init_fn
+            more["prefetch_factor"] = loader.prefetch_factor or 2
+        which = {"batch_sampler": _Again(given)} if batched else {"sampler": _Again(given)}
+        if not batched:
+            more["batch_size"] = None
+        return original(
+            torch.utils.data.DataLoader(
+                loader.dataset,
+                num_workers=workers,
+                collate_fn=loader.collate_fn,
+                pin_memory=loader.pin_memory,
+                **which,
+                **more,
+            )
+        )
+
+    drawn = list(
+        itertools.islice(loader.batch_sampler if batched else loader.sampler, MOST_BATCHES)
+    )
+    if not drawn:
+        channel.note("preparation", "the sampler gives nothing")
+        return [], 0
+    end = time.perf_counter() + SETTINGS["preparation"]
+    opened, looked = files.Opened(), 0
+    given: list[Any] = []
+    with opened:  # this brings the files into memory
+        first = made(drawn, 0)
+        until = time.perf_counter() + SETTINGS["preparation"] / 4
+        while len(given) < len(drawn) and (not given or time.perf_counter() < until):
+            looked += description.samples(loader, next(first))
+            given.append(drawn[len(given)])
+    counts = _worker_counts(loader.num_workers)
+    for place, workers in enumerate(counts):
+        seconds = max(end - time.perf_counter(), 0.0) / (len(counts) - place)
+        channel.send("phase", name="preparation", workers=workers)
+        rates = _deliveries(loader, made(given, workers), workers, seconds)
+        if rates:
+            channel.send("preparation", workers=workers, deliveries=rates)
+        else:
+            channel.note("preparation", f"{workers} workers delivered too little in the time")
+    return opened.data(), looked
+
+
+def _worker_counts(used: int) -> list[int]:
+    """Returns the numbers of workers to measure; 0 stands for the process itself."""
+    cores = len(os.sched_getaffinity(0))
+    counts = {used}
+    n = 1
+    while n < cores:
+        counts.add(n)
+        n *= 2
+    counts.add(cores)
+    return sorted(counts - ({1} if used == 0 else set()))
+
+
+def _deliveries(
+    loader: Any, delivered: Iterator[Any], workers: int, seconds: float
+) -> list[tuple[float, int]]:
+    """Returns for each batch the seconds since the one before, and how many samples it has.
+
+    Batches that workers prepared while others were still starting are not counted.
+    """
+    found: list[tuple[float, int]] = []
+    for _ in range(max(2 * workers, 1)):
+        next(delivered)
+    last = time.perf_counter()
+    until = last + seconds
+    least = max(workers, 2)
+    while last < until or (len(found) < least and last < until + seconds):
+        batch = next(delivered)
+        now = time.perf_counter()
+        found.append((now - last, description.samples(loader, batch)))
+        last = now
+    return found
+
+
+def _say_files(dataset: Any, opened: list[str], looked: int, channel: Channel) -> None:
+    """Sends the files of samples, or why they are not known."""
+    paths, count = files.drawn(dataset), 0
+    if paths:
+        count = len(paths)
+    elif looked and len(opened) >= 0.9 * looked:
+        paths, count = opened[: files.MOST], len(opened[: files.MOST])
+        channel.note(
+            "source",
+            f"the files were found by watching which ones {looked} samples were read from",
+        )
+    elif looked:
+        channel.note(
+            "source",
+            f"{looked} samples were read from {len(opened)} files: which part of a file a sample is "
+            "in is not known, so reads of the source cannot be repeated without the script",
+        )
+    else:
+        channel.note("source", "the dataset does not say which files its samples are in")
+    channel.send(
+        "files", paths=paths, sizes=files.sizes(paths), count=count, samples=len(dataset)
+    )
+
+
+def _say_transforms(loader: Any, channel: Channel) -> None:
+    """Sends what hdmlp's daemon would do with the samples."""
+    if SETTINGS["package"] and SETTINGS["package"] not in sys.path:
+        sys.path.append(SETTINGS["package"])
+    try:
+        from hdmlp.torch._analyzed import transforms_of
+    except Exception as error:
+        channel.note("preparation_by_hdmlp", f"the package hdmlp cannot be imported: {error}")
+        return
+    transforms, left = transforms_of(loader)
+    if left:
+        channel.note("preparation_by_hdmlp", left)
+    channel.send("transforms", transforms=transforms, left=left)

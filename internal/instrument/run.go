@@ -1,0 +1,313 @@
+// Package instrument runs a training script that was not written for it, and measures the loader
+// that the script iterates: a hook (hook/) in each of the script's Python processes wraps the
+// iteration, measures the job in phases, and ends the script.
+//
+// Run owns the script: when it returns, no process of the script is left. What the processes say is
+// a Record, and what follows from it an analysis.Measured, of which the source, the caches and what
+// hdmlp prepares are still to be measured.
+package instrument
+
+import (
+	"context"
+	"embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// hook is the Python code that the script's processes load.
+//
+//go:embed hook/sitecustomize.py hook/hdmlp_analyze/*.py
+var hook embed.FS
+
+// Options say what to run, and how long to measure.
+type Options struct {
+	Command []string // a program and its arguments
+	Stdin   io.Reader
+	Stdout  io.Writer
+	Stderr  io.Writer
+	// AsIs, Training and Preparation are the times of the phases.
+	AsIs, Training, Preparation time.Duration
+	// Package is the directory that has the Python package hdmlp, for scripts that cannot import it
+	// otherwise; "": there is none.
+	Package string
+	// Progress is called with what is measured next.
+	Progress func(what string)
+	// Measuring, if not nil, is called once the job as it is has been measured, while the script
+	// still runs.
+	Measuring func()
+}
+
+// Exit is how the script's command ended.
+type Exit struct {
+	Status int  // its exit status, or 128 and the number of the signal that ended it
+	Forced bool // it was ended here, and its status says nothing
+}
+
+// graceful is how long the script has to end by itself after everything is measured: longer than
+// its processes have (GRACE in session.py). abrupt is how long processes have to end when they are
+// told to, before they are killed.
+const (
+	graceful = 10 * time.Second
+	abrupt   = 3 * time.Second
+)
+
+// schedule is the size of the memory in which ranks agree on phases.
+const schedule = 64
+
+// Run runs the command and returns what its processes measured. Its error is ctx's, or says why the
+// command could not be started; a script that fails, or that has no loader, is no error here.
+func Run(ctx context.Context, o Options) (*Record, Exit, error) {
+	dir, err := os.MkdirTemp("", "hdmlp-analyze-")
+	if err != nil {
+		return nil, Exit{}, err
+	}
+	defer os.RemoveAll(dir)
+	if err := o.install(dir); err != nil {
+		return nil, Exit{}, fmt.Errorf("prepare %s: %w", dir, err)
+	}
+	listener, err := net.Listen("unix", filepath.Join(dir, "socket"))
+	if err != nil {
+		return nil, Exit{}, fmt.Errorf("%w; set TMPDIR to a directory with a shorter path", err)
+	}
+	r := &run{options: o, ended: make(chan struct{})}
+	var accepting sync.WaitGroup
+	accepting.Go(func() { r.serve(listener) })
+	exit, err := r.script(ctx, dir)
+	flush(listener.Addr())
+	listener.Close()
+	accepting.Wait()
+	r.drain()
+	if err != nil {
+		return nil, exit, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return &r.record, exit, errors.Join(r.failed, ctx.Err())
+}
+
+// install writes the hook, and what it is to know.
+func (o *Options) install(dir string) error {
+	code, err := fs.Sub(hook, "hook")
+	if err != nil {
+		return err
+	}
+	if err := os.CopyFS(dir, code); err != nil {
+		return err
+	}
+	settings, err := json.Marshal(map[string]any{
+		"as_is": o.AsIs.Seconds(), "training": o.Training.Seconds(),
+		"preparation": o.Preparation.Seconds(), "package": o.Package,
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "settings.json"), settings, 0o600); err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, "schedule"), make([]byte, schedule), 0o600)
+}
+
+// run is a script in progress.
+type run struct {
+	options Options
+	ended   chan struct{} // closed once all ranks have measured everything
+
+	mu          sync.Mutex // guards the following
+	record      Record
+	failed      error // the first message that was wrong
+	connections map[net.Conn]bool
+	measuring   bool // Options.Measuring was called
+	over        bool // ended is closed
+	serving     sync.WaitGroup // of connections
+}
+
+// script runs the command to its end.
+func (r *run) script(ctx context.Context, dir string) (Exit, error) {
+	cmd := exec.Command(r.options.Command[0], r.options.Command[1:]...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.options.Stdin, r.options.Stdout, r.options.Stderr
+	cmd.Env = environment(os.Environ(), dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
+	adopt()
+	started, done := make(chan error), make(chan struct{})
+	go func() {
+		// The signal of Pdeathsig is sent when the thread that started the process ends.
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := cmd.Start()
+		started <- err
+		if err == nil {
+			_ = cmd.Wait() // the state says how it ended
+			close(done)
+		}
+	}()
+	if err := <-started; err != nil {
+		return Exit{}, err
+	}
+	ended := r.await(ctx, done)
+	forced := ended && !closed(done)
+	stop(ctx, done)
+	<-done
+	return Exit{Status: status(cmd.ProcessState), Forced: forced}, nil
+}
+
+// await waits until the command has ended, ctx has, or the script had its time to end after all was
+// measured. It reports whether everything was measured.
+func (r *run) await(ctx context.Context, done <-chan struct{}) (measured bool) {
+	select {
+	case <-done:
+		return closed(r.ended)
+	case <-ctx.Done():
+		return false
+	case <-r.ended:
+	}
+	late := time.NewTimer(graceful)
+	defer late.Stop()
+	select {
+	case <-done:
+	case <-ctx.Done():
+	case <-late.C:
+	}
+	return true
+}
+
+func closed(c <-chan struct{}) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
+// status returns an exit status as shells do.
+func status(state *os.ProcessState) int {
+	if w, ok := state.Sys().(syscall.WaitStatus); ok && w.Signaled() {
+		return 128 + int(w.Signal())
+	}
+	return state.ExitCode()
+}
+
+// environment returns the variables with dir as the first place where Python looks for modules.
+func environment(variables []string, dir string) []string {
+	const name = "PYTHONPATH="
+	var out []string
+	path := dir
+	for _, v := range variables {
+		if value, ok := strings.CutPrefix(v, name); ok {
+			if value != "" {
+				path = dir + string(os.PathListSeparator) + value
+			}
+			continue
+		}
+		out = append(out, v)
+	}
+	return append(out, name+path)
+}
+
+// serve accepts connections until the listener is closed.
+func (r *run) serve(listener net.Listener) {
+	for {
+		conn, err := listener.Accept()
+		if err != nil {
+			return
+		}
+		r.mu.Lock()
+		if r.connections == nil {
+			r.connections = map[net.Conn]bool{}
+		}
+		r.connections[conn] = true
+		r.serving.Go(func() { r.read(conn) })
+		r.mu.Unlock()
+	}
+}
+
+// read takes what a process sends, until it closes its connection.
+func (r *run) read(conn net.Conn) {
+	var rank *Rank
+	err := lines(conn, func(line []byte) error {
+		r.mu.Lock()
+		m, err := r.record.take(line, &rank)
+		var then []func()
+		if m.Event == "as_is" && !r.measuring && r.options.Measuring != nil {
+			r.measuring = true
+			then = append(then, r.options.Measuring)
+		}
+		if what := progress(m, rank); what != "" {
+			then = append(then, func() { r.options.Progress(what) })
+		}
+		if r.record.ended() && !r.over {
+			r.over = true
+			then = append(then, func() { close(r.ended) })
+		}
+		r.mu.Unlock()
+		for _, f := range then {
+			f()
+		}
+		return err
+	})
+	conn.Close()
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.connections, conn)
+	if err != nil && !errors.Is(err, net.ErrClosed) && !errors.Is(err, syscall.ECONNRESET) &&
+		r.failed == nil {
+		r.failed = err
+	}
+}
+
+// progress returns what a message of rank 0 says of the progress; "": nothing.
+func progress(m message, rank *Rank) string {
+	switch {
+	case rank == nil || rank.Loader.Rank != 0:
+	case m.Event == "loader":
+		return "the job as it is: " + rank.Loader.Text
+	case m.Event == "phase" && m.Name == "training":
+		return "training with batches that are ready"
+	case m.Event == "phase" && m.Workers != nil && *m.Workers == 0:
+		return "preparation, by the process itself"
+	case m.Event == "phase" && m.Workers != nil:
+		return fmt.Sprintf("preparation, by %d workers", *m.Workers)
+	case m.Event == "phase":
+		return "reading samples into memory"
+	}
+	return ""
+}
+
+// flush returns after all connections that were made before are accepted: they are in the order in
+// which they were made.
+func flush(addr net.Addr) {
+	conn, err := net.Dial(addr.Network(), addr.String())
+	if err != nil {
+		return
+	}
+	defer conn.Close()
+	_ = conn.(*net.UnixConn).CloseWrite()
+	_ = conn.SetReadDeadline(time.Now().Add(abrupt))
+	_, _ = conn.Read(make([]byte, 1)) // fails once it was accepted and closed
+}
+
+// drain waits until what the ended processes have sent is read. A process that is not the script's
+// descendant may still have a connection: it is closed after some time.
+func (r *run) drain() {
+	late := time.AfterFunc(abrupt, func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for conn := range r.connections {
+			conn.Close()
+		}
+	})
+	defer late.Stop()
+	r.serving.Wait()
+}
