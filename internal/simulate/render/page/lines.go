@@ -158,8 +158,8 @@ type lineChart struct {
 
 func (l *lineChart) draw() {
 	if len(l.series) == 0 {
-		soft := drawing.Style(11, drawing.SoftInk, false)
-		l.c.Text(0, drawing.TitleRoom+20, "No policy can run here.", soft, drawing.Left)
+		l.c.Text(0, drawing.TitleRoom+20, "No policy can run here.",
+			drawing.Style(11, drawing.SoftInk, false), drawing.Left)
 		return
 	}
 	l.ylo, l.yhi = math.Inf(1), 0
@@ -318,8 +318,7 @@ func (l *lineChart) drawSeries(i int) {
 	flush()
 }
 
-// names writes the name of each line to the right of its end, and moves names apart that would
-// overlap.
+// names writes the name of each line beside its end, and moves names apart that would overlap.
 func (l *lineChart) names() {
 	type end struct {
 		name  string
