@@ -45,6 +45,7 @@ digest:
 dataset/sourcetest: dataset
 dataset/tree: dataset
 dataset/retry: dataset
+dataset/files: probe dataset
 dataset/folder/indexfile: size printable probe wholefile dataset dataset/tree
 dataset/folder: printable probe dataset dataset/tree dataset/folder/indexfile
 patience:
@@ -126,6 +127,7 @@ launch:
 measure:
 measure/loads: probe dataset digest storageclass transform measure
 measure/nodes: digest exchange cluster measure
+instrument: analysis measure
 measure/survey: perfmodel dataset storageclass transform measure measure/loads measure/nodes
 /bench/throttle:
 /bench/exchange: digest identity exchange

@@ -1,46 +1,142 @@
 package main
 
 import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"time"
+
 	"github.com/spf13/cobra"
+
+	"github.com/hdmlp/hdmlp/internal/printable"
 )
 
 func newAnalyzeCommand() *cobra.Command {
 	var report analysisOptions
 	var from string
+	run := scriptOptions{}
 	cmd := &cobra.Command{
-		Use:   "analyze --from FILE",
+		Use:   "analyze [flags] -- COMMAND [ARGUMENTS]",
 		Short: "Say what a training job waits for, and what would help",
 		Long: `Say what a training job waits for, and what would help: how fast training, the
 preparation of samples and the source are, which of them limits, how much cache
 and how many cores are enough, and what an epoch would take with changes.
+
+It runs the command, such as python train.py, which need not be changed, and
+measures the loader that it iterates for training: hdmlp's or torch's own. It
+measures the job as it is, training with batches that are ready, and preparation
+alone; then it ends the script, and measures the source, memory and the cache
+directory. That takes about --time, and the time of the script until it trains.
+The script does what it does, so let it write its results elsewhere.
+
+The script's output is passed on, and its exit status is reported. The analysis
+comes on stderr, after what the script printed. With --json, the analysis is
+printed on stdout, and the script's output goes to stderr.
 
 --from draws the conclusions from rates that were measured before: from the JSON
 of an earlier analysis.
 ` + analysisHelp + `
 EXIT STATUS
   0    success
-  1    failure
-  2    wrong input`,
-		Example: `  hdmlp analyze --from result.json
-  hdmlp analyze --from result.json --what-if memory=64GB,compute=2x --out plots
-  hdmlp analyze --from result.json --price prices.toml --json`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if from == "" {
-				return badInput("give --from, a file with the JSON of an earlier analysis")
-			}
+  1    failure; what was measured before a script failed or ended is printed
+  2    wrong input: no command, one that iterates no loader, ...
+  130  interrupted`,
+		Example: `  hdmlp analyze -- python train.py --epochs 90
+  hdmlp analyze --out plots -- torchrun --nproc-per-node 4 train.py
+  hdmlp analyze --from plots/result.json --what-if memory=64GB,compute=2x`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			return checkAnalyzed(cmd, args, from)
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := report.parse(cmd); err != nil {
 				return err
 			}
-			measured, err := readMeasured(from)
-			if err != nil {
-				return err
+			if from != "" {
+				measured, err := readMeasured(from)
+				if err != nil {
+					return err
+				}
+				return report.run(cmd.Context(), measured, cmd.OutOrStdout())
 			}
-			return report.run(cmd.Context(), measured, cmd.OutOrStdout())
+			errs := cmd.ErrOrStderr()
+			run.command, run.stdin = args, cmd.InOrStdin()
+			run.stdout, run.stderr = cmd.OutOrStdout(), errs
+			show := errs
+			if report.json {
+				run.stdout, show = errs, cmd.OutOrStdout()
+			}
+			run.tell = func(text string) {
+				fmt.Fprintln(errs, "hdmlp analyze: "+printable.Text(text))
+			}
+			return analyzeScript(cmd.Context(), run, &report, show)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "draw the conclusions of an earlier analysis again, "+
+	flags := cmd.Flags()
+	flags.StringVar(&from, "from", "", "draw the conclusions of an earlier analysis again, "+
 		"from its JSON in `FILE`")
+	flags.DurationVar(&run.time, "time", 90*time.Second, "time for all measurements, 10s to 1h")
+	flags.StringVar(&run.cache, "cache", "",
+		"`DIR` on the disk of the cache (default: cache_dir of the configuration, if it is set)")
 	report.flags(cmd)
 	return cmd
+}
+
+// checkAnalyzed checks that there is a command or a file, and not both.
+func checkAnalyzed(cmd *cobra.Command, args []string, from string) error {
+	const example = "as in: hdmlp analyze -- python train.py"
+	dash := cmd.ArgsLenAtDash()
+	switch {
+	case from != "" && len(args) > 0:
+		return badInput("--from takes no command, but got %q: give one of both", args[0])
+	case from != "":
+		return nil
+	case len(args) == 0 || args[0] == "":
+		return badInput("analyze takes the command of a training script after --, %s; or give "+
+			"--from, a file with the JSON of an earlier analysis", example)
+	case dash < 0:
+		return badInput("put -- before %q, so that its flags are not taken for those of hdmlp "+
+			"analyze, %s", args[0], example)
+	case dash > 0:
+		return badInput("%q comes before --: put the whole command after it, %s", args[0], example)
+	}
+	if _, err := exec.LookPath(args[0]); err != nil {
+		return badInput("command %q: %w", args[0], err)
+	}
+	return nil
+}
+
+// scriptOptions say which script is measured, and how long.
+type scriptOptions struct {
+	command        []string
+	stdin          io.Reader
+	stdout, stderr io.Writer // of the script
+	time           time.Duration
+	cache          string
+	tell           func(text string)
+}
+
+// analyzeScript measures a script, and shows what follows.
+func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions,
+	show io.Writer,
+) error {
+	if o.time < 10*time.Second || o.time > time.Hour {
+		return badInput("--time is %v; allowed: 10s to 1h", o.time)
+	}
+	probed := probeOptions{cache: o.cache, getenv: os.Getenv, warn: o.tell, progress: o.tell}
+	if _, err := probed.configuration(); err != nil { // before anything is started
+		return err
+	}
+	measured, cut, err := o.measure(ctx)
+	if err != nil {
+		return err
+	}
+	if err := measured.Validate(); err != nil {
+		return fmt.Errorf("what was measured is not valid: %w", err)
+	}
+	if err := report.run(ctx, measured, show); err != nil {
+		return err
+	}
+	return cut
 }

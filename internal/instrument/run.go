@@ -128,8 +128,8 @@ type run struct {
 	record      Record
 	failed      error // the first message that was wrong
 	connections map[net.Conn]bool
-	measuring   bool // Options.Measuring was called
-	over        bool // ended is closed
+	measuring   bool           // Options.Measuring was called
+	over        bool           // ended is closed
 	serving     sync.WaitGroup // of connections
 }
 

@@ -1,0 +1,276 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/hdmlp/hdmlp/internal/analysis"
+	"github.com/hdmlp/hdmlp/internal/config"
+	"github.com/hdmlp/hdmlp/internal/dataset/files"
+	"github.com/hdmlp/hdmlp/internal/instrument"
+	"github.com/hdmlp/hdmlp/internal/measure/survey"
+	"github.com/hdmlp/hdmlp/internal/probe"
+	"github.com/hdmlp/hdmlp/internal/transform"
+)
+
+// The shares of the time for the phases in the script; the rest is for the source and the caches.
+const (
+	shareAsIs        = 0.25
+	shareTraining    = 0.15
+	sharePreparation = 0.35
+)
+
+// measure runs the script, and measures what the script cannot. cut says that the script ended
+// before everything was measured; then the rest is in what was measured.
+func (o *scriptOptions) measure(ctx context.Context) (m *analysis.Measured, cut, err error) {
+	part := func(share float64) time.Duration { return time.Duration(float64(o.time) * share) }
+	begun := time.Now()
+	busy, err := busyMachine()
+	if err != nil {
+		return nil, nil, err
+	}
+	if busy != "" {
+		o.tell("warning: " + busy)
+	}
+	available := int64(0)
+	record, exit, err := instrument.Run(ctx, instrument.Options{
+		Command: o.command, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr,
+		AsIs: part(shareAsIs), Training: part(shareTraining), Preparation: part(sharePreparation),
+		Package: pythonPackage(), Progress: o.tell,
+		Measuring: func() { available, _ = availableMemory() },
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	cut, err = judge(record, exit)
+	if err != nil {
+		return nil, nil, err
+	}
+	m = record.Measured()
+	m.Command, m.Cores, m.Room = o.command, runtime.GOMAXPROCS(0), available
+	if busy != "" {
+		m.Notes = append(m.Notes, analysis.Note{Text: busy})
+	}
+	if cut != nil {
+		m.Notes = append(m.Notes, analysis.Note{Text: cut.Error()})
+	}
+	if err := o.survey(ctx, m, record); err != nil {
+		return nil, nil, err
+	}
+	how := fmt.Sprintf("the script's exit status is %d", exit.Status)
+	if exit.Forced {
+		how = "the script did not end by itself after the measurements, and was ended"
+	}
+	o.tell(fmt.Sprintf("measured in %s; %s", seconds(time.Since(begun).Seconds()), how))
+	return m, cut, nil
+}
+
+// judge says whether there is anything to conclude from. err: there is not. cut: not everything was
+// measured.
+func judge(r *instrument.Record, exit instrument.Exit) (cut, err error) {
+	ended := fmt.Sprintf("the script ended with exit status %d", exit.Status)
+	switch {
+	case r.Refused != "":
+		return nil, badInput("%s: hdmlp analyze measures jobs on one node; start the script on one",
+			r.Refused)
+	case r.Pythons == 0:
+		return nil, badInput("%s, and no Python process of it could be measured: the command must "+
+			"start Python, without its options -I, -E and -S, which hide PYTHONPATH", ended)
+	case len(r.Ranks) == 0 && exit.Status != 0:
+		return nil, fmt.Errorf("%s before it iterated a loader; its own messages say why", ended)
+	case len(r.Ranks) == 0:
+		return nil, badInput("%s and iterated no loader for training: hdmlp analyze measures "+
+			"torch.utils.data.DataLoader and hdmlp's loaders", ended)
+	}
+	counted := false
+	for _, rank := range r.Ranks {
+		counted = counted || len(rank.AsIs) > 0
+		if !rank.Ended {
+			cut = fmt.Errorf("%s before everything was measured; let it train for longer, or give "+
+				"less --time", ended)
+		}
+	}
+	if !counted {
+		return nil, fmt.Errorf("%s after too few iterations to measure any; let it train for longer",
+			ended)
+	}
+	return cut, nil
+}
+
+// survey measures the source and the caches, and what hdmlp prepares.
+func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured,
+	r *instrument.Record,
+) error {
+	rank := r.Ranks[0]
+	if rank == nil {
+		return nil
+	}
+	c, err := o.resolve(rank.Loader.Keys)
+	if err != nil {
+		return err
+	}
+	if m.Loader.Name == analysis.HDMLP {
+		m.Loader.Workers = c.TransformThreads
+		if m.Loader.Workers == 0 {
+			m.Loader.Workers = m.Cores
+		}
+		for _, class := range c.StorageClasses {
+			mb := float64(class.Capacity) / 1e6
+			if class.Path == "" {
+				m.Loader.CacheMB += mb
+			} else {
+				m.Loader.DirectoryMB += mb
+			}
+		}
+	} else {
+		m.Loader.CacheMB = float64(m.Room) / 1e6 // the page cache's
+	}
+	m.Loader.CacheMB = min(m.Loader.CacheMB, m.Dataset.MB)
+	m.Loader.DirectoryMB = min(m.Loader.DirectoryMB, m.Dataset.MB-m.Loader.CacheMB)
+	if len(rank.Files.Paths) == 0 {
+		return nil // the notes say why
+	}
+	source, err := files.New(rank.Files.Paths, rank.Files.Sizes)
+	if err != nil {
+		return err
+	}
+	m.Dataset.Path = common(rank.Files.Paths)
+	program, err := compile(rank.Transforms)
+	if err != nil {
+		m.Notes = append(m.Notes, analysis.Note{About: "preparation_by_hdmlp", Text: err.Error()})
+	}
+	probed := probeOptions{config: c, progress: o.tell, warn: o.tell}
+	probed.time = time.Duration(float64(o.time) * (1 - shareAsIs - shareTraining - sharePreparation))
+	spec, err := probed.spec(source, program)
+	if err != nil {
+		return err
+	}
+	result, err := survey.Run(ctx, spec)
+	if errors.Is(err, survey.ErrNoSamples) {
+		m.Notes = append(m.Notes, analysis.Note{About: "source", Text: err.Error()})
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	fill(m, result)
+	return nil
+}
+
+// fill adds the results of a survey.
+func fill(m *analysis.Measured, s *survey.Result) {
+	m.Source = instrument.Points(s.Source)
+	if s.Transforms != nil {
+		points := instrument.Points(append(s.Source[:0:0], *s.Transforms))
+		if m.Loader.Name == analysis.HDMLP {
+			m.Preparation = points
+		} else {
+			m.Switched = points
+		}
+	}
+	for _, class := range s.Classes {
+		if len(class.Read) == 0 {
+			continue
+		}
+		rate := instrument.Best(instrument.Points(class.Read[len(class.Read)-1:]))
+		if class.Path == "" {
+			m.Memory = rate
+		} else {
+			m.Directory = rate
+		}
+	}
+	for _, skipped := range s.Skipped {
+		if skipped.What != "transforms" || s.Transforms != nil {
+			m.Notes = append(m.Notes, analysis.Note{Text: skipped.What + ": " + skipped.Why})
+		}
+	}
+	for _, note := range s.Notes {
+		m.Notes = append(m.Notes, analysis.Note{Text: note})
+	}
+}
+
+// resolve returns the configuration in force for a loader with these keys.
+func (o *scriptOptions) resolve(keys map[string]any) (*config.Config, error) {
+	arguments := map[string]any{}
+	for key, value := range keys {
+		if n, ok := value.(float64); ok && n == math.Trunc(n) {
+			value = int64(n) // JSON has no integers
+		}
+		arguments[key] = value
+	}
+	if o.cache != "" {
+		path, err := filepath.Abs(o.cache)
+		if err != nil {
+			return nil, err
+		}
+		arguments["cache_dir"] = path
+	}
+	variables := hdmlpEnvironment()
+	c, err := config.Resolve(config.Input{
+		Arguments: arguments, Scope: config.Job, Environment: variables,
+		File: config.DefaultFile(variables), Classes: describedClasses(),
+		Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
+	})
+	if err != nil {
+		return nil, inputError{err}
+	}
+	return c, nil
+}
+
+// compile returns the program of transforms; nil if there are none, or not all are hdmlp's.
+func compile(t *instrument.Transforms) (*transform.Program, error) {
+	if t == nil || t.Left != "" || len(t.List) == 0 || string(t.List) == "null" {
+		return nil, nil
+	}
+	return transform.Compile(t.List)
+}
+
+// common returns the deepest directory that has all of the files.
+func common(paths []string) string {
+	dir := filepath.Dir(paths[0])
+	for _, path := range paths[1:] {
+		for dir != "/" && !strings.HasPrefix(path, dir+"/") {
+			dir = filepath.Dir(dir)
+		}
+	}
+	return dir
+}
+
+// pythonPackage returns the directory with the Python package that this binary is part of; "": it
+// is part of none.
+func pythonPackage() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	if path, err = filepath.EvalSymlinks(path); err != nil {
+		return ""
+	}
+	dir := filepath.Join(filepath.Dir(path), "..") // of hdmlp/bin
+	if _, err := os.Stat(filepath.Join(dir, "__init__.py")); err != nil ||
+		filepath.Base(dir) != "hdmlp" {
+		return ""
+	}
+	return filepath.Dir(dir)
+}
+
+// busyMachine returns what to say if the machine does other work already; "": it does not.
+func busyMachine() (string, error) {
+	load, err := probe.Load()
+	if err != nil {
+		return "", err
+	}
+	if cores := runtime.GOMAXPROCS(0); load > float64(cores) {
+		return fmt.Sprintf("the machine is busy: %.1f processes want to run on %s; what is measured "+
+			"is slower than on an idle machine, and the intervals are wide", load,
+			count(cores, "processor")), nil
+	}
+	return "", nil
+}
