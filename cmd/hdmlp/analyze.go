@@ -76,7 +76,7 @@ EXIT STATUS
 	flags := cmd.Flags()
 	flags.StringVar(&from, "from", "", "draw the conclusions of an earlier analysis again, "+
 		"from its JSON in `FILE`")
-	flags.DurationVar(&run.time, "time", 90*time.Second, "time for all measurements, 10s to 1h")
+	flags.DurationVar(&run.time, "time", 90*time.Second, "time for all measurements, 2s to 1h")
 	flags.StringVar(&run.cache, "cache", "",
 		"`DIR` on the disk of the cache (default: cache_dir of the configuration, if it is set)")
 	report.flags(cmd)
@@ -121,8 +121,8 @@ type scriptOptions struct {
 func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions,
 	show io.Writer,
 ) error {
-	if o.time < 10*time.Second || o.time > time.Hour {
-		return badInput("--time is %v; allowed: 10s to 1h", o.time)
+	if o.time < 2*time.Second || o.time > time.Hour {
+		return badInput("--time is %v; allowed: 2s to 1h", o.time)
 	}
 	probed := probeOptions{cache: o.cache, getenv: os.Getenv, warn: o.tell, progress: o.tell}
 	if _, err := probed.configuration(); err != nil { // before anything is started

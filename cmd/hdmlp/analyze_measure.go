@@ -146,7 +146,7 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured,
 	if err != nil {
 		m.Notes = append(m.Notes, analysis.Note{About: "preparation_by_hdmlp", Text: err.Error()})
 	}
-	probed := probeOptions{config: c, progress: o.tell, warn: o.tell}
+	probed := probeOptions{config: c, progress: once(o.tell), warn: o.tell}
 	probed.time = time.Duration(float64(o.time) * (1 - shareAsIs - shareTraining - sharePreparation))
 	spec, err := probed.spec(source, program)
 	if err != nil {
@@ -187,7 +187,9 @@ func fill(m *analysis.Measured, s *survey.Result) {
 		}
 	}
 	for _, skipped := range s.Skipped {
-		if skipped.What != "transforms" || s.Transforms != nil {
+		switch skipped.What {
+		case "transforms", "network", "source of several nodes": // not asked for
+		default:
 			m.Notes = append(m.Notes, analysis.Note{Text: skipped.What + ": " + skipped.Why})
 		}
 	}
@@ -222,6 +224,18 @@ func (o *scriptOptions) resolve(keys map[string]any) (*config.Config, error) {
 		return nil, inputError{err}
 	}
 	return c, nil
+}
+
+// once returns a function that says of which kind the measurements are, once for each kind in a row:
+// what comes after the first comma are sizes and numbers of streams.
+func once(tell func(text string)) func(what string) {
+	last := ""
+	return func(what string) {
+		if kind, _, _ := strings.Cut(what, ","); kind != last {
+			last = kind
+			tell(kind)
+		}
+	}
 }
 
 // compile returns the program of transforms; nil if there are none, or not all are hdmlp's.

@@ -1,0 +1,111 @@
+"""What scripts do besides training. The argument says which of it."""
+
+import os
+import sys
+import time
+
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+
+class Numbers(Dataset):
+    def __init__(self, count=64):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, index):
+        return torch.full((3,), float(index))
+
+
+class Endless(IterableDataset):
+    def __iter__(self):
+        while True:
+            yield torch.zeros(3)
+
+
+def step(batch):
+    time.sleep(0.005)
+
+
+def train(loader, epochs=1000, seen=step):
+    for _ in range(epochs):
+        for batch in loader:
+            seen(batch)
+
+
+def loader(dataset=None, **more):
+    return DataLoader(dataset or Numbers(), batch_size=8, **more)
+
+
+def catching():
+    """Catches whatever ends it."""
+    while True:
+        try:
+            train(loader())
+        except BaseException as error:
+            print("caught", type(error).__name__, flush=True)
+
+
+def forking():
+    """Trains in a forked process, and leaves another one behind."""
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(1000)
+    child = os.fork()
+    if child == 0:
+        train(loader())
+    os.waitpid(child, 0)
+
+
+def reading():
+    """Reads its input, and trains with it."""
+    print("read", sys.stdin.read())
+    train(loader())
+
+
+def two():
+    """Looks at a validation set first, as frameworks do; trains with another set."""
+    validation, training = loader(Numbers(32)), loader()
+    for _ in range(1000):
+        with torch.no_grad():
+            train(validation, 1)
+        train(training, 1)
+
+
+def failing():
+    raise ValueError("a mistake of the script's")
+
+
+def failing_late():
+    for number, _ in enumerate(loader(Numbers(1000))):
+        if number == 20:
+            raise ValueError("a mistake of the script's")
+
+
+def strict(batch):
+    """Fails if something else has changed the batch, or has not kept its kind."""
+    assert isinstance(batch, torch.Tensor) and batch.shape == (8, 3) and batch.min() >= 0
+    batch.fill_(-1)
+    step(batch)
+
+
+KINDS = {
+    "none": lambda: print("no loader"),
+    "failing": failing,
+    "failing_late": failing_late,
+    "short": lambda: train(loader(), 3),
+    "few": lambda: train(loader(Numbers(24)), 1),
+    "iterable": lambda: train(DataLoader(Endless(), batch_size=8)),
+    "catching": catching,
+    "forking": forking,
+    "reading": reading,
+    "two": two,
+    "changing": lambda: train(loader(), seen=strict),
+    "unbatched": lambda: train(DataLoader(Numbers(), batch_size=None)),
+    "persistent": lambda: train(loader(num_workers=1, persistent_workers=True)),
+}
+
+if __name__ == "__main__":
+    KINDS[sys.argv[1]]()
