@@ -1,0 +1,117 @@
+package instrument
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestTheHookIsFirstWherePythonLooks(t *testing.T) {
+	for _, test := range []struct{ before, want []string }{
+		{nil, []string{"PYTHONPATH=/hook"}},
+		{[]string{"A=1", "PYTHONPATH="}, []string{"A=1", "PYTHONPATH=/hook"}},
+		{[]string{"PYTHONPATH=/a:/b", "B=2"}, []string{"B=2", "PYTHONPATH=/hook:/a:/b"}},
+	} {
+		if got := environment(test.before, "/hook"); !slices.Equal(got, test.want) {
+			t.Errorf("%q becomes %q, want %q", test.before, got, test.want)
+		}
+	}
+}
+
+// run runs a Python program, and returns what it printed.
+func runPython(t *testing.T, ctx context.Context, program string) (*Record, Exit, string, error) {
+	t.Helper()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip(err)
+	}
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	var out bytes.Buffer
+	r, exit, err := Run(ctx, Options{
+		Command: []string{python, "-c", program}, Stdin: strings.NewReader("the input"), Stdout: &out,
+		Stderr: &out, AsIs: time.Second, Training: time.Second, Preparation: time.Second,
+		Progress: func(string) {},
+	})
+	if left, _ := filepath.Glob(filepath.Join(dir, "*")); len(left) > 0 {
+		t.Errorf("left behind: %q", left)
+	}
+	return r, exit, out.String(), err
+}
+
+// TestAProgramIsRunAsItIs: with its input, output and exit status, and the user's own sitecustomize.
+func TestAProgramIsRunAsItIs(t *testing.T) {
+	own := t.TempDir()
+	code := "import builtins\nbuiltins.mine = 'my own'\n"
+	if err := os.WriteFile(filepath.Join(own, "sitecustomize.py"), []byte(code), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PYTHONPATH", own)
+	r, exit, out, err := runPython(t, t.Context(),
+		"import sys, sitecustomize; print(sys.stdin.read(), mine, sitecustomize.__file__); sys.exit(3)")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := "the input my own " + filepath.Join(own, "sitecustomize.py") + "\n"
+	if out != want || exit != (Exit{Status: 3}) {
+		t.Errorf("%q, %+v, want %q", out, exit, want)
+	}
+	if r.Pythons != 1 || len(r.Ranks) != 0 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// TestNothingIsLeftRunning: whatever a program has started, and whether or not it has ended.
+func TestNothingIsLeftRunning(t *testing.T) {
+	const leave = `
+import os, sys, time
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(1000)
+    time.sleep(1000)
+`
+	if _, exit, out, err := runPython(t, t.Context(), leave); err != nil || exit.Status != 0 {
+		t.Errorf("%+v, %v\n%s", exit, err, out)
+	}
+	if left := descendants(); len(left) > 0 {
+		t.Errorf("running: %v", left)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	in, out := io.Pipe()
+	defer in.Close()
+	go func() { // once it runs
+		_, _ = in.Read(make([]byte, 1))
+		cancel()
+	}()
+	python, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, _, err = Run(ctx, Options{
+		Command: []string{python, "-c", leave + "print('runs', flush=True); time.sleep(1000)"},
+		Stdout:  out, Stderr: io.Discard, Progress: func(string) {},
+	})
+	if err == nil {
+		t.Error("a cancelled run has no error")
+	}
+	if left := descendants(); len(left) > 0 {
+		t.Errorf("running: %v", left)
+	}
+}
+
+func TestACommandThatCannotBeRunIsAnError(t *testing.T) {
+	_, _, err := Run(t.Context(), Options{
+		Command: []string{filepath.Join(t.TempDir(), "none")}, Progress: func(string) {},
+	})
+	if err == nil {
+		t.Error("it ran")
+	}
+}
