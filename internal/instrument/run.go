@@ -39,6 +39,9 @@ type Options struct {
 	Stderr  io.Writer
 	// AsIs, Training and Preparation are the times of the phases.
 	AsIs, Training, Preparation time.Duration
+	// Validate means that hdmlp's loader takes the place of torch's, and that only the job as it is
+	// then is measured, from the second epoch on.
+	Validate bool
 	// Package is the directory that has the Python package hdmlp, for scripts that cannot import it
 	// otherwise; "": there is none.
 	Package string
@@ -56,7 +59,7 @@ type Exit struct {
 }
 
 // graceful is how long the script has to end by itself after everything is measured: longer than
-// its processes have (GRACE in session.py). abrupt is how long processes have to end when they are
+// its processes have (GRACE in ending.py). abrupt is how long processes have to end when they are
 // told to, before they are killed.
 const (
 	graceful = 10 * time.Second
@@ -109,6 +112,7 @@ func (o *Options) install(dir string) error {
 	settings, err := json.Marshal(map[string]any{
 		"as_is": o.AsIs.Seconds(), "training": o.Training.Seconds(),
 		"preparation": o.Preparation.Seconds(), "package": o.Package,
+		"validate": o.Validate,
 	})
 	if err != nil {
 		return err
@@ -278,6 +282,9 @@ func progress(m message, rank *Rank) string {
 	case m.Event == "phase" && m.Workers != nil && *m.Workers == 0:
 		return "preparation, by the process itself"
 	case m.Event == "phase" && m.Workers != nil:
+		if *m.Workers == 1 {
+			return "preparation, by 1 worker"
+		}
 		return fmt.Sprintf("preparation, by %d workers", *m.Workers)
 	case m.Event == "phase":
 		return "reading samples into memory"

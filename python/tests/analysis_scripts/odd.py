@@ -86,7 +86,9 @@ def failing_late():
 
 def strict(batch):
     """Fails if something else has changed the batch, or has not kept its kind."""
-    assert isinstance(batch, torch.Tensor) and batch.shape == (8, 3) and batch.min() >= 0
+    assert isinstance(batch, torch.Tensor)
+    assert batch.shape == (8, 3)
+    assert batch.min() >= 0
     batch.fill_(-1)
     step(batch)
 

@@ -21,9 +21,7 @@ from .channel import SETTINGS, Channel
 MOST_BATCHES = 256
 
 
-def measure(
-    loader: Any, original: Callable[[Any], Any], kind: str, channel: Channel
-) -> None:
+def measure(loader: Any, original: Callable[[Any], Any], kind: str, channel: Channel) -> None:
     """Measures, and sends what was measured, and which files the samples are in.
 
     Args:
@@ -163,14 +161,12 @@ def _say_files(dataset: Any, opened: list[str], looked: int, channel: Channel) -
     elif looked:
         channel.note(
             "source",
-            f"{looked} samples were read from {len(opened)} files: which part of a file a sample is "
-            "in is not known, so reads of the source cannot be repeated without the script",
+            f"{looked} samples were read from {len(opened)} files: which part of a file a sample "
+            "is in is not known, so reads of the source cannot be repeated without the script",
         )
     else:
         channel.note("source", "the dataset does not say which files its samples are in")
-    channel.send(
-        "files", paths=paths, sizes=files.sizes(paths), count=count, samples=len(dataset)
-    )
+    channel.send("files", paths=paths, sizes=files.sizes(paths), count=count, samples=len(dataset))
 
 
 def _say_transforms(loader: Any, channel: Channel) -> None:

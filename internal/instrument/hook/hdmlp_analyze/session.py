@@ -13,14 +13,17 @@ preparation is measured, and the script is ended.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import sys
 import threading
 import time
 from typing import Any, Callable
 
-from . import batches, description, place, preparation
+from . import batches, description, place, preparation, replacement
 from .channel import SETTINGS, Channel, Gone, path
+from .device import Device
+from .ending import Ended, end_later
 from .schedule import Schedule
 
 AS_IS, TRAINING, ENDED = range(3)
@@ -34,16 +37,8 @@ OVERTIME = 3
 PATIENCE = 60
 #: How many batches are kept, and how many bytes they take at most unless one takes more.
 KEPT, KEPT_BYTES = 4, 256 << 20
-#: Seconds that a script has to end by itself, before its process is ended.
-GRACE = 5.0
-
-
-class Ended(SystemExit):
-    """Raised in the script's ``next()`` once everything is measured.
-
-    ``except Exception`` does not catch it, and a process that it ends has the status 0, so that a
-    launcher does not report a failure.
-    """
+#: hdmlp's loader takes the place of torch's, and only the job as it is then is measured.
+VALIDATES: bool = SETTINGS["validate"]
 
 
 #: This process's session; None: no loader is measured yet.
@@ -120,7 +115,9 @@ class Iterator:
         began = time.perf_counter()
         _making.now = True
         try:
-            self._inner = self.original(self.loader)
+            replacing = replacement.of(self.loader) if VALIDATES and self.kind == "torch" else None
+            self._inner = self.original(self.loader) if replacing is None else iter(replacing)
+            self.kind = self.kind if replacing is None else "hdmlp"
         finally:
             _making.now = False
         self.making = time.perf_counter() - began
@@ -191,6 +188,7 @@ class Session:
         self._noted: set[int] = set()
         self._phase = AS_IS
         self._iteration = 0  # of all phases, from 1
+        self._epochs = 0  # that have ended
         self._of: Iterator | None = None  # that gave the last batch
         self._returned = 0.0  # when it was given
         self._waited = 0.0  # for it
@@ -201,7 +199,7 @@ class Session:
         self._kept: list[Any] = []
         self._full = False  # no more batches are kept
         self._filled = 0.0  # when that was
-        self._device = _Device()
+        self._device = Device()
 
     @classmethod
     def begin(cls, iterator: Iterator) -> Session | None:
@@ -266,6 +264,9 @@ class Session:
         self._iteration += 1
         if self._changes_to(TRAINING):
             self._send()
+            if VALIDATES:
+                self._phase = ENDED
+                self._finish(iterator)
             self._channel.send("phase", name="training")
         if self._changes_to(ENDED):
             self._send()
@@ -274,6 +275,7 @@ class Session:
             return self._as_is(iterator) if self._phase == AS_IS else self._ready(iterator)
         except StopIteration:
             self._of = None
+            self._epochs += 1
             raise
 
     def _end_iteration(self, iterator: Iterator, now: float) -> None:
@@ -282,7 +284,7 @@ class Session:
             self._of = None
             return
         self._seen += 1
-        if self._seen <= WARM_UP or self._phase == TRAINING and self._is_early(now):
+        if self._seen <= WARM_UP or self._is_early(now):
             self._since = now
             return
         step = now - self._returned
@@ -292,7 +294,13 @@ class Session:
             self._counted.append([step, self._device.seconds, self._samples])
 
     def _is_early(self, now: float) -> bool:
-        """Reports whether what the loader still prepares ahead may slow training down."""
+        """Reports whether the iteration is too early to be counted.
+
+        Training is slowed down while the loader still prepares batches ahead, and a validation
+        counts epochs after the first, whose samples are in caches.
+        """
+        if self._phase == AS_IS:
+            return VALIDATES and self._epochs == 0
         settled = self._full and now - self._filled > SETTINGS["training"] / 5
         return not self._counted and not settled
 
@@ -353,10 +361,8 @@ class Session:
         """Sends what is known when the script ends by itself."""
         if self._phase == ENDED:
             return
-        try:
+        with contextlib.suppress(Gone):
             self._send()
-        except Gone:
-            pass
 
     def _finish(self, iterator: Iterator) -> None:
         """Measures preparation, and ends the script.
@@ -368,7 +374,8 @@ class Session:
         iterator.drop()
         self._kept.clear()
         try:
-            preparation.measure(self._loader, self._original, self._kind, self._channel)
+            if not VALIDATES:
+                preparation.measure(self._loader, self._original, self._kind, self._channel)
             self._channel.send("end")
         except Gone:
             pass
@@ -377,51 +384,5 @@ class Session:
             self._channel.send("end")
         _off = True
         self._channel.close()
-        _end_later()
+        end_later()
         raise Ended(0)
-
-
-def _end_later() -> None:
-    """Ends the process in a while, if the script catches what is raised, or hangs."""
-
-    def end() -> None:
-        for stream in (sys.stdout, sys.stderr):
-            try:
-                stream.flush()
-            except (AttributeError, OSError, ValueError):
-                pass
-        os._exit(0)
-
-    timer = threading.Timer(GRACE, end)
-    timer.daemon = True
-    timer.start()
-
-
-class _Device:
-    """Time on a GPU: between events on its current stream, at the step's begin and end.
-
-    Attributes:
-        seconds: Those of the last step; None: the script uses no GPU.
-    """
-
-    def __init__(self) -> None:
-        self.seconds: float | None = None
-        self._events: tuple[Any, Any] | None = None
-
-    def begin(self) -> None:
-        """Begins a step, once the GPU has nothing to do."""
-        torch: Any = sys.modules.get("torch")
-        if torch is None or not torch.cuda.is_available() or not torch.cuda.is_initialized():
-            return
-        torch.cuda.synchronize()
-        self._events = tuple(torch.cuda.Event(enable_timing=True) for _ in range(2))
-        self._events[0].record()
-
-    def end(self) -> None:
-        """Ends a step: waits until the GPU has done all of it."""
-        if self._events is None:
-            return
-        begin, end = self._events
-        end.record()
-        end.synchronize()
-        self.seconds, self._events = begin.elapsed_time(end) / 1e3, None

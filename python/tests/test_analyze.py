@@ -1,0 +1,211 @@
+"""`hdmlp analyze` on scripts that were not written for it (analysis_scripts)."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+from hdmlp import _daemon, errors
+
+torch = pytest.importorskip("torch")
+
+SCRIPTS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "analysis_scripts")
+
+
+@pytest.fixture(scope="module")
+def binary():
+    try:
+        return _daemon.find_binary()
+    except errors.DaemonNotFoundError as error:
+        pytest.skip(str(error))
+
+
+@pytest.fixture
+def environment(tmp_path, monkeypatch):
+    """Variables of no launcher, and no index beside the data."""
+    monkeypatch.delenv("HDMLP_SOCKET", raising=False)
+    return {**os.environ, "HDMLP_INDEX_DIR": str(tmp_path / "index")}
+
+
+def analyzed(binary, environment, *command, seconds="4s", stdin=None):
+    """Runs it on a script in this Python; returns how that ended."""
+    command = [sys.executable, *command] if command[0].endswith(".py") else list(command)
+    return subprocess.run(
+        [binary, "analyze", "--json", "--time", seconds, "--", *command],
+        env=environment,
+        input=stdin,
+        stdin=subprocess.DEVNULL if stdin is None else None,
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+
+
+def measured(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["measured"]
+
+
+def script(name):
+    return os.path.join(SCRIPTS, name)
+
+
+def odd(binary, environment, kind, **more):
+    return analyzed(binary, environment, script("odd.py"), kind, **more)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_known_rates_are_found(binary, environment, tmp_path, workers):
+    """5 ms per sample, 20 ms per batch of 8: P about 200/s for each worker, G 400/s."""
+    for number in range(300):
+        (tmp_path / "data").mkdir(exist_ok=True)
+        (tmp_path / "data" / f"{number}.bin").write_bytes(os.urandom(5000))
+    done = analyzed(
+        binary,
+        environment,
+        script("sleeping.py"),
+        str(tmp_path / "data"),
+        str(workers),
+        seconds="12s",
+    )
+    found = measured(done)
+    assert found["dataset"]["samples"] == 300
+    assert found["dataset"]["mb"] == pytest.approx(1.5)
+    assert found["dataset"]["path"] == str(tmp_path / "data")
+    assert found["loader"]["name"] == "torch"
+    assert found["loader"]["workers"] == workers
+    assert found["batch_samples"] == 8
+    assert 400 / 1.5 < found["training"]["samples_per_s"] < 400 * 1.5
+    by_number = {point["n"]: point["samples_per_s"] for point in found["preparation"]}
+    for number in {1, max(workers, 1)}:
+        assert 200 / 2 < by_number[number] / number < 200 * 1.1
+    assert found["source"]
+    assert found["memory"]["samples_per_s"] > 1000
+    assert "epoch 0" in done.stderr  # what the script prints
+
+
+@pytest.mark.parametrize("kind", ["torch", "hdmlp"])
+def test_what_hdmlp_prepares_is_measured(binary, environment, tmp_path, kind):
+    pytest.importorskip("torchvision")
+    image = pytest.importorskip("PIL.Image")
+    for number in range(60):
+        directory = tmp_path / "images" / "ab"[number % 2]
+        directory.mkdir(parents=True, exist_ok=True)
+        image.effect_noise((200, 150), 50).convert("RGB").save(directory / f"{number}.jpg")
+    found = measured(
+        analyzed(
+            binary, environment, script("served.py"), str(tmp_path / "images"), kind, seconds="8s"
+        )
+    )
+    assert found["loader"]["name"] == kind
+    assert found["preparation"]
+    assert bool(found.get("preparation_by_hdmlp")) == (kind == "torch")
+    assert found["source"]
+    assert 400 / 2 < found["training"]["samples_per_s"] < 400 * 1.5
+    if kind == "hdmlp":
+        assert found["loader"]["cache_mb"] == pytest.approx(found["dataset"]["mb"])
+
+
+@pytest.mark.parametrize("start", ["torchrun", "fork", "spawn"])
+def test_ranks_are_measured_together(binary, environment, start):
+    """Their gradients are averaged: if they did not change phases at one step, they would hang."""
+    command = [script("ranks.py"), "2", start, "29887"]
+    if start == "torchrun":
+        module = "torch.distributed.run"
+        command = [sys.executable, "-m", module, "--nproc_per_node=2", "--master_port=29886"]
+        command.append(script("ranks.py"))
+    found = measured(analyzed(binary, environment, *command))
+    assert found["ranks"] == 2
+    assert found["dataset"]["samples"] == 1000
+    assert found["loader"]["workers"] == 2
+    assert found["preparation"][0]["n"] == 2
+    assert found["training"]["samples_per_s"] < 2 * 400 * 1.1
+
+
+@pytest.mark.parametrize(
+    "kind", ["catching", "forking", "changing", "unbatched", "persistent", "iterable"]
+)
+def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
+    done = odd(binary, environment, kind)
+    found = measured(done)
+    assert found["training"]["samples_per_s"] > 0
+    assert found["as_is"]["samples_per_s"] > 0
+    assert bool(found.get("preparation")) == (kind != "iterable")
+    about = {note["about"] for note in found["notes"]}
+    assert "source" in about  # why it could not be measured
+    assert "Traceback" not in done.stderr
+    if kind == "unbatched":
+        assert found["batch_samples"] == 1
+    if kind == "catching":
+        assert "caught Ended" in done.stderr
+    running = subprocess.run(["pgrep", "-f", f"odd.py {kind}"], check=False, capture_output=True)
+    assert not running.stdout
+
+
+def test_input_and_output_are_the_scripts(binary, environment):
+    done = odd(binary, environment, "reading", stdin="a line")
+    assert measured(done)["training"]
+    assert "read a line" in done.stderr
+    text = subprocess.run(
+        [binary, "analyze", "--time", "4s", "--", sys.executable, script("odd.py"), "reading"],
+        env=environment,
+        input="a line",
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=400,
+    )
+    assert text.stdout == "read a line\n"
+    assert "training (G)" in text.stderr
+
+
+def test_the_loader_of_the_training_is_measured(binary, environment):
+    found = measured(odd(binary, environment, "two"))
+    assert found["dataset"]["samples"] == 64
+    assert any("of 32 samples" in note["text"] for note in found["notes"])
+
+
+@pytest.mark.parametrize(
+    "kind, status, words",
+    [
+        ("none", 2, "iterated no loader"),
+        ("failing", 1, "exit status 1 before it iterated a loader"),
+        ("failing_late", 1, "exit status 1 before everything was measured"),
+        ("short", 1, "exit status 0 before everything was measured"),
+        ("few", 1, "too few iterations"),
+    ],
+)
+def test_scripts_that_end_early_are_named(binary, environment, kind, status, words):
+    done = odd(binary, environment, kind)
+    assert done.returncode == status
+    assert words in done.stderr
+    if kind in ("failing_late", "short"):  # what was measured until then
+        assert json.loads(done.stdout)["measured"]["as_is"]
+
+
+@pytest.mark.parametrize(
+    "arguments, words",
+    [
+        (["analyze"], "takes the command of a training script after --"),
+        (["analyze", "python3", "x.py"], 'put -- before "python3"'),
+        (["analyze", "x", "--", "python3"], "comes before --"),
+        (["analyze", "--", "no-such-command"], "no-such-command"),
+        (["analyze", "--time", "1s", "--", "true"], "allowed: 2s to 1h"),
+        (["analyze", "--cache", "/nowhere", "--", "true"], "--cache"),
+        (["analyze", "--", "true"], "must start Python"),
+        (["analyze", "--", sys.executable, "-I", "-c", "pass"], "must start Python"),
+    ],
+)
+def test_wrong_input_is_named(binary, environment, arguments, words):
+    done = subprocess.run(
+        [binary, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 2
+    assert words in done.stderr
