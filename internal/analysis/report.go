@@ -326,7 +326,11 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 	if o.Changes == nil {
 		return nil
 	}
-	option, err := add(asked, textOf(o.Changes), o.Changes, unknown(asked, o.Changes))
+	text := textOf(o.Changes)
+	if asked != m {
+		text += ", with hdmlp in the place of " + m.Loader.Name + "'s loader"
+	}
+	option, err := add(asked, text, o.Changes, unknown(asked, o.Changes))
 	r.WhatIf = &option
 	return err
 }
