@@ -197,8 +197,8 @@ func caches(r *analysis.Report) drawing.Table {
 	}
 	for _, percent := range shown {
 		c := atShare(r, percent)
-		add(&t, fmt.Sprintf("%d %%", percent), words.Bytes(c.Share*r.Measured.Dataset.MB), rate(c.Fetch),
-			rate(c.Speed), words.Seconds(c.Epoch()), short(c.Limit))
+		add(&t, fmt.Sprintf("%d %%", percent), words.Bytes(c.Share*r.Measured.Dataset.MB),
+			rate(c.Fetch), rate(c.Speed), words.Seconds(c.Epoch()), short(c.Limit))
 	}
 	return t
 }
