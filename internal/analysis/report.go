@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -355,13 +354,4 @@ func textOf(changes []remedy.Change) string {
 		texts[i] = c.String()
 	}
 	return "what if " + strings.Join(texts, ", ")
-}
-
-// Waits returns the share of the time that ranks waited for batches, as it was measured; NaN if it
-// was not.
-func (m *Measured) Waits() float64 {
-	if all := m.Waited + m.Computed; all > 0 {
-		return m.Waited / all
-	}
-	return math.NaN()
 }
