@@ -7,7 +7,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/remedy"
 )
 
-// FuzzDecode: what is read is valid, and what follows from it can be said as JSON, and is read again.
+// FuzzDecode: what is read is valid, and what follows from it can be said as JSON, and read again.
 func FuzzDecode(f *testing.F) {
 	for _, change := range []func(*Measured){
 		func(*Measured) {},
