@@ -31,7 +31,7 @@ func (s *Stager) Epochs() []stats.EpochTally {
 	if reading, ok := s.o.Cache.Waiting(); ok {
 		w.cause = s.o.Ledger.tier(reading.From)
 	} else if reserving {
-		w.cause = causeConsumer
+		w.cause = s.o.Ledger.full
 	}
 	return s.o.Ledger.epochsWith(w, now)
 }

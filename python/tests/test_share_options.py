@@ -71,9 +71,23 @@ def test_other_transforms_are_refused(folder):
         (TRANSFORMS, {"policy": "naive"}, "naive"),
         (TRANSFORMS, {"share": "x" * 129}, "at most 128 bytes"),
         (TRANSFORMS, {"share_members": -1}, "share_members"),
+        (TRANSFORMS, {"share_members": float("nan")}, "share_members=nan: must be a finite"),
+        (TRANSFORMS, {"share": True}, "share=True: must be text, not bool"),
+        (TRANSFORMS, {"share": "x\ud800"}, "share='x.*': not valid Unicode"),
         (TRANSFORMS, {"share": None, "share_join": True}, "share_join.* without share"),
     ],
-    ids=["raw", "ragged", "on_error", "naive", "name", "members", "join"],
+    ids=[
+        "raw",
+        "ragged",
+        "on_error",
+        "naive",
+        "name",
+        "members",
+        "nan",
+        "bool",
+        "surrogate",
+        "join",
+    ],
 )
 def test_what_cannot_be_shared_raises(folder, transforms, changes, says):
     dataset = ht.ImageFolder(folder, V.Compose(transforms) if transforms else None)
@@ -89,6 +103,14 @@ def test_a_dataset_is_the_same_by_a_symbolic_link(folder, tmp_path):
     assert batches[0] == batches[1]
     for loader in loaders:
         loader.close()
+
+
+def test_the_variable_has_no_effect_on_items_made_in_python(real, monkeypatch, caplog):
+    monkeypatch.setenv("HDMLP_SHARE", "v")
+    items = torch.utils.data.TensorDataset(torch.arange(3))
+    with ht.DataLoader(items) as loader:
+        assert len(list(loader)) == 3
+    assert "HDMLP_SHARE has no effect on a loader of a TensorDataset" in caplog.text
 
 
 def test_an_unseeded_member_takes_the_groups_seed(folder):
