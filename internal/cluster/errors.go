@@ -139,7 +139,8 @@ type DifferenceError struct {
 
 func (e *DifferenceError) Error() string {
 	return fmt.Sprintf("%s is %s on node %d (%s), but %s on node 0: %s", e.Key,
-		cmp.Or(e.Theirs, "not set"), e.Node, hostOf(e.Address), cmp.Or(e.Node0s, "not set"), cmp.Or(e.Remedy, "it must be the same on all nodes"))
+		cmp.Or(e.Theirs, "not set"), e.Node, hostOf(e.Address), cmp.Or(e.Node0s, "not set"),
+		cmp.Or(e.Remedy, "it must be the same on all nodes"))
 }
 
 // DuplicateError reports two nodes with one node number.

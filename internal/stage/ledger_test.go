@@ -234,8 +234,8 @@ func TestStallBelongsToTheAcknowledgedBatch(t *testing.T) {
 	})
 }
 
-// TestAFullWindowIsTheGroupsCause: neither a member, which was given a batch that others hold up, nor
-// the producer of the group keeps any.
+// TestAFullWindowIsTheGroupsCause: neither a member, which was given a batch that others hold up,
+// nor the producer of the group keeps any.
 func TestAFullWindowIsTheGroupsCause(t *testing.T) {
 	ready := time.Now()
 	held := made(0, ready.Add(-time.Second), ready, func(d *delivery) { d.allocWait = time.Hour })

@@ -153,8 +153,8 @@ func causeText(cause string) string {
 	case "consumer":
 		return "space in the staging buffer, because the process keeps its batches"
 	case "group":
-		return "space in the group's window, because a member of the group had not taken its batches, " +
-			"or keeps them"
+		return "space in the group's window, because a member of the group had not taken its " +
+			"batches, or keeps them"
 	case "handover":
 		return "the transfer of finished batches to the process"
 	case Python:

@@ -331,8 +331,8 @@ func (m *Member) Report() stats.Group {
 	}
 }
 
-// behind returns how many samples more than the member's process that of the first member has taken,
-// of those that are given the group's batches. f.mu must be held.
+// behind returns how many samples more than the member's process that of the first member has
+// taken, of those that are given the group's batches. f.mu must be held.
 func (m *Member) behind() (samples int64) {
 	f := m.feed
 	if s := f.group.State(m.id); s != share.Attached && s != share.Private {

@@ -149,8 +149,8 @@ func TestTheEpochOfAFeed(t *testing.T) {
 	})
 }
 
-// TestHowFarAMemberIsBehind counts what processes have taken, not what they were sent, wherever their
-// batches come from.
+// TestHowFarAMemberIsBehind counts what processes have taken, not what they were sent, wherever
+// their batches come from.
 func TestHowFarAMemberIsBehind(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProducer(t, 8, 20)
