@@ -34,7 +34,7 @@ type Ledger struct {
 	tier  func(cache.Tier) string
 	tiers int
 	steps []string // names of the preprocessing steps
-	full  string   // the cause of waiting for memory in the staging buffer
+	full  string   // the cause of waiting for memory in the staging buffer; "": causeConsumer
 
 	mu     sync.Mutex // guards the following
 	epochs map[int]*epochAccount
@@ -86,7 +86,6 @@ func NewLedger(c *cache.Cache, steps []string) *Ledger {
 		tier:   c.TierName,
 		tiers:  c.Tiers(),
 		steps:  steps,
-		full:   causeConsumer,
 		epochs: make(map[int]*epochAccount),
 	}
 }
@@ -165,7 +164,7 @@ func (l *Ledger) send(d delivery, full string) {
 	s := sentBatch{delivery: d}
 	switch fetching := d.ready.Sub(d.planned); {
 	case d.allocWait > fetching:
-		s.cause = full
+		s.cause = cmp.Or(full, causeConsumer)
 	case d.fetched && d.slow:
 		s.cause = causeTransform
 	case d.fetched:
