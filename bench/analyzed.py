@@ -141,6 +141,7 @@ class Analyzed(Scenario):
                 "step": 0.0,
                 "world_size": 1,
                 "memory": str(int(1.1 * self._dataset["bytes"])),
+                "prefetch_batches": AHEAD,
                 **spec,
             },
         )
@@ -261,8 +262,9 @@ class Analyzed(Scenario):
 
 
 def all_analyzed(quick: bool) -> list[Scenario]:
-    """All settings."""
+    """All settings; where two nodes prepare, each has as much to prepare as one alone."""
+    samples = SAMPLES // 4 if quick else SAMPLES
     return [
-        Analyzed(setting, SAMPLES // 4 if quick else SAMPLES)
+        Analyzed(setting, samples * (setting.nodes if setting.limit == "preparation" else 1))
         for setting in settings()
     ]
