@@ -15,6 +15,7 @@ func FuzzDecode(f *testing.F) {
 		func(m *Measured) { m.Nodes, m.Ranks, m.Preparation = 3, 6, nil },
 	} {
 		m := job()
+		m.Dataset = Dataset{Samples: 500, MB: 50}
 		change(m)
 		text, err := json.Marshal(Report{Measured: m})
 		if err != nil {
@@ -27,7 +28,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if m.Dataset.Samples > 20_000 || m.Nodes > 8 || m.Batch > 1000 || m.Ranks > 8 {
+		if m.Dataset.Samples > 1000 || m.Nodes > 8 || m.Batch > 1000 || m.Ranks > 8 {
 			return // takes long
 		}
 		r, err := Analyze(t.Context(), m, Options{Changes: []remedy.Change{
