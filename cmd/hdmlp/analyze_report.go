@@ -22,8 +22,8 @@ hour of each costs, in TOML, of as many of these as are known: memory_gb (1e9
 bytes of memory), ssd_gb (of a cache directory), core, node, hour (the whole job
 as it is); and the currency.
 
---out writes a page (index.html), the plots (PNG, SVG), result.json, which --from
-reads, and environment.toml, which hdmlp simulate --environment reads.
+--out writes a page (index.html), the plots (PNG, SVG), result.json, which
+--from reads, and environment.toml, which hdmlp simulate --environment reads.
 `
 
 // analysisOptions say what is concluded from what was measured of a job, and how it is shown.

@@ -15,7 +15,7 @@ import (
 
 const measured = "../../internal/analysis/render/testdata/measured.json"
 
-// run runs a command line, and returns what it prints.
+// analyze runs a command line, and returns what it prints.
 func analyze(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	root := newRootCommand()
@@ -39,7 +39,9 @@ func TestAnAnalysisIsDrawnAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Preparing samples limits this job", "what if memory=6.", "price/h"} {
+	for _, want := range []string{
+		"Preparing samples limits this job", "what if memory=6.", "price/h",
+	} {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not in\n%s", want, text)
 		}

@@ -189,7 +189,7 @@ func (h *Chart) draw(c *Canvas, y vg.Length) {
 	for i, l := range h.Lines {
 		l.draw(c, &f, lineColours[i%len(lineColours)])
 	}
-	Legend(c, h.entries(), f.from, f.bottom+34, f.to-f.from)
+	Legend(c, h.entries(), 0, f.bottom+34, c.W)
 }
 
 func (l *ChartLine) draw(c *Canvas, f *frame, colour color.Color) {

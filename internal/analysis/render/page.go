@@ -2,6 +2,7 @@ package render
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
@@ -105,14 +106,15 @@ func stallFigure(r *analysis.Report) *drawing.Figure {
 	if r.Observed != nil {
 		bar("as measured", *r.Observed)
 	}
-	bar("as it is", r.Stall)
+	bar("predicted", r.Stall)
 	for _, percent := range shown {
 		c := atShare(r, percent)
-		bar(words.Percent(c.Share)+" cached", c.Stall)
+		bar(fmt.Sprintf("%d %% cached", percent), c.Stall)
 	}
-	return b.Figure("stall", "The time of a later epoch, as it is and with a cache in each node's "+
-		"memory for a part of the dataset: training, what it takes longer because samples must be "+
-		"prepared, and what it takes longer still because they must be read (CoorDL, figure 2).")
+	return b.Figure("stall", "The time of a later epoch, of the job as it is and with a cache in "+
+		"each node's memory for a part of the dataset: training, what it takes longer because "+
+		"samples must be prepared, and what it takes longer still because they must be read "+
+		"(CoorDL, figure 2).")
 }
 
 // cacheFigure has F(x) with P and G.

@@ -3,6 +3,7 @@
 package render
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"strings"
@@ -97,7 +98,11 @@ func summary(r *analysis.Report) (sentences []string) {
 			words.Clock(r.Stall.Preparation+r.Stall.Fetch), words.Clock(r.Stall.Preparation),
 			words.Clock(r.Stall.Fetch))
 	}
-	return append(sentences, limits, advice(r), sure(r))
+	sentences = append(sentences, limits, advice(r), sure(r))
+	if o := r.WhatIf; o != nil {
+		sentences = append(sentences, capital(o.Text)+"? "+outcome(o))
+	}
+	return sentences
 }
 
 // slow reports whether the job is slower than its training, although that is the least rate:
@@ -112,14 +117,20 @@ func advice(r *analysis.Report) string {
 		}
 		return "No change of one thing alone would lift that."
 	}
-	best := &r.Remedies[0]
-	epoch := best.Simulated
-	if epoch == 0 {
-		epoch = best.Epoch
-	}
-	return fmt.Sprintf("First: %s. An epoch would take %s, %s times as fast, and %s would limit.",
-		best.Text, words.Clock(epoch), words.Ratio(best.Times), remedy.Name(best.Limit))
+	return "First: " + r.Remedies[0].Text + ". " + outcome(&r.Remedies[0])
 }
+
+// outcome says what a change brings.
+func outcome(o *analysis.Option) string {
+	text := fmt.Sprintf("An epoch would take %s, %s times as fast, and %s would limit.",
+		words.Clock(cmp.Or(o.Simulated, o.Epoch)), words.Ratio(o.Times), remedy.Name(o.Limit))
+	if len(o.Guessed) > 0 {
+		text += " Not measured, so that this rests on a guess: " + strings.Join(o.Guessed, ", ") + "."
+	}
+	return text
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
 
 // sure says how certain the limit is.
 func sure(r *analysis.Report) string {
