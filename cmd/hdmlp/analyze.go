@@ -31,6 +31,9 @@ alone; then it ends the script, and measures the source, memory and the cache
 directory. That takes about --time, and the time of the script until it trains.
 The script does what it does, so let it write its results elsewhere.
 
+--validate then runs the script again for two epochs or more, with hdmlp's loader
+in the place of torch's, and compares a later epoch with the prediction.
+
 The script's output is passed on, and its exit status is reported. The analysis
 comes on stderr, after what the script printed. With --json, the analysis is
 printed on stdout, and the script's output goes to stderr.
@@ -79,6 +82,8 @@ EXIT STATUS
 	flags.DurationVar(&run.time, "time", 90*time.Second, "time for all measurements, 2s to 1h")
 	flags.StringVar(&run.cache, "cache", "",
 		"`DIR` on the disk of the cache (default: cache_dir of the configuration, if it is set)")
+	flags.BoolVar(&run.validate, "validate", false,
+		"run the script again with hdmlp's loader, and compare an epoch with the prediction")
 	report.flags(cmd)
 	return cmd
 }
@@ -88,6 +93,8 @@ func checkAnalyzed(cmd *cobra.Command, args []string, from string) error {
 	const example = "as in: hdmlp analyze -- python train.py"
 	dash := cmd.ArgsLenAtDash()
 	switch {
+	case from != "" && cmd.Flags().Changed("validate"):
+		return badInput("--validate runs a script, and --from does not: give one of both")
 	case from != "" && len(args) > 0:
 		return badInput("--from takes no command, but got %q: give one of both", args[0])
 	case from != "":
@@ -114,6 +121,7 @@ type scriptOptions struct {
 	stdout, stderr io.Writer // of the script
 	time           time.Duration
 	cache          string
+	validate       bool
 	tell           func(text string)
 }
 
@@ -134,6 +142,11 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 	}
 	if err := measured.Validate(); err != nil {
 		return fmt.Errorf("what was measured is not valid: %w", err)
+	}
+	if o.validate && cut == nil {
+		if err := o.compare(ctx, measured); err != nil {
+			return err
+		}
 	}
 	if err := report.run(ctx, measured, show); err != nil {
 		return err

@@ -47,7 +47,20 @@ type Measured struct {
 	Waited   float64 `json:"waited_s_per_iteration"`
 	Computed float64 `json:"computed_s_per_iteration"`
 
+	// Validation is what the job did with hdmlp's loader; nil: that was not tried.
+	Validation *Validation `json:"validation,omitempty"`
+
 	Notes []Note `json:"notes,omitempty"`
+}
+
+// Validation compares a later epoch of the job with hdmlp's loader, in the place of the one in use
+// if that is another, with what was predicted of it.
+type Validation struct {
+	Predicted float64 `json:"predicted_epoch_s"`
+	Measured  float64 `json:"measured_epoch_s"`
+	Low       float64 `json:"low_epoch_s"` // 95 %, as of a Rate
+	High      float64 `json:"high_epoch_s"`
+	Error     float64 `json:"error"` // of the prediction, as a share of what was measured
 }
 
 // Dataset is what the job reads.

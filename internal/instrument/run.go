@@ -142,6 +142,7 @@ func (r *run) script(ctx context.Context, dir string) (Exit, error) {
 	cmd := exec.Command(r.options.Command[0], r.options.Command[1:]...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = r.options.Stdin, r.options.Stdout, r.options.Stderr
 	cmd.Env = environment(os.Environ(), dir)
+	cmd.WaitDelay = abrupt // for output of processes that the script leaves, if it is no file
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	adopt()
 	started, done := make(chan error), make(chan struct{})

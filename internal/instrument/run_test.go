@@ -85,8 +85,12 @@ if os.fork() == 0:
 		t.Errorf("running: %v", left)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	in, out := io.Pipe()
+	in, out, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer in.Close()
+	defer out.Close()
 	go func() { // once it runs
 		_, _ = in.Read(make([]byte, 1))
 		cancel()

@@ -186,6 +186,7 @@ class Session:
         self._channel, self._rank = channel, where.rank
         self._schedule = Schedule(where.ranks)
         self._noted: set[int] = set()
+        self._pid = os.getpid()
         self._phase = AS_IS
         self._iteration = 0  # of all phases, from 1
         self._epochs = 0  # that have ended
@@ -359,7 +360,7 @@ class Session:
 
     def leave(self) -> None:
         """Sends what is known when the script ends by itself."""
-        if self._phase == ENDED:
+        if self._phase == ENDED or os.getpid() != self._pid:
             return
         with contextlib.suppress(Gone):
             self._send()
