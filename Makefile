@@ -110,6 +110,7 @@ test: lint
 lint: $(BIN)/staticcheck $(BIN)/gofumpt $(VENV)/stamp build/test.stamp
 	$(VENV)/bin/ruff format --quiet --check .
 	$(VENV)/bin/ruff check --quiet .
+	MYPYPATH=internal/instrument/hook $(VENV)/bin/mypy -p hdmlp_analyze
 	$(VENV)/bin/mypy
 	@unformatted="$$($(BIN)/gofumpt -l $(GO_FILES))"; if [ -n "$$unformatted" ]; then \
 		echo "not formatted (run $(BIN)/gofumpt -w on them):"; echo "$$unformatted"; exit 1; fi

@@ -46,7 +46,7 @@ func runPython(t *testing.T, ctx context.Context, program string) (*Record, Exit
 	return r, exit, out.String(), err
 }
 
-// TestAProgramIsRunAsItIs: with its input, output and exit status, and the user's own sitecustomize.
+// TestAProgramIsRunAsItIs: with its input, output and exit status, and a sitecustomize of the user.
 func TestAProgramIsRunAsItIs(t *testing.T) {
 	own := t.TempDir()
 	code := "import builtins\nbuiltins.mine = 'my own'\n"

@@ -11,7 +11,9 @@ import (
 
 func TestFilesAreReadDroppedAndProbed(t *testing.T) {
 	dir := t.TempDir()
-	paths := []string{filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "gone"), dir}
+	paths := []string{
+		filepath.Join(dir, "a"), filepath.Join(dir, "b"), filepath.Join(dir, "gone"), dir,
+	}
 	for _, path := range paths[:2] {
 		if err := os.WriteFile(path, []byte("sample "+filepath.Base(path)), 0o600); err != nil {
 			t.Fatal(err)
