@@ -7,6 +7,7 @@ import sys
 
 import pytest
 from hdmlp import _daemon, errors
+from torchrun import free_port, torchrun
 
 torch = pytest.importorskip("torch")
 
@@ -86,7 +87,7 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     assert "epoch 0" in done.stderr  # what the script prints
 
 
-@pytest.mark.parametrize("kind", ["torch", "hdmlp"])
+@pytest.mark.parametrize("kind", ["torch", "hdmlp", "plain"])
 def test_what_hdmlp_prepares_is_measured(binary, environment, tmp_path, kind):
     pytest.importorskip("torchvision")
     image = pytest.importorskip("PIL.Image")
@@ -99,23 +100,22 @@ def test_what_hdmlp_prepares_is_measured(binary, environment, tmp_path, kind):
             binary, environment, script("served.py"), str(tmp_path / "images"), kind, seconds="8s"
         )
     )
-    assert found["loader"]["name"] == kind
+    assert found["loader"]["name"] == ("torch" if kind == "torch" else "hdmlp")
+    assert found["batch_samples"] == 8
     assert found["preparation"]
     assert bool(found.get("preparation_by_hdmlp")) == (kind == "torch")
     assert found["source"]
     assert 0 < found["training"]["samples_per_s"] < 400 * 1.1  # steps are no shorter than 20 ms
-    if kind == "hdmlp":
+    if kind != "torch":
         assert found["loader"]["cache_mb"] == pytest.approx(found["dataset"]["mb"])
 
 
 @pytest.mark.parametrize("start", ["torchrun", "fork", "spawn"])
 def test_ranks_are_measured_together(binary, environment, start):
     """Their gradients are averaged: if they did not change phases at one step, they would hang."""
-    command = [script("ranks.py"), "2", start, "29887"]
+    command = [script("ranks.py"), "2", start, free_port()]
     if start == "torchrun":
-        module = "torch.distributed.run"
-        command = [sys.executable, "-m", module, "--nproc_per_node=2", "--master_port=29886"]
-        command.append(script("ranks.py"))
+        command = [*torchrun(2, free_port()), script("ranks.py")]
     found = measured(analyzed(binary, environment, *command))
     assert found["ranks"] == 2
     assert found["dataset"]["samples"] == 1000

@@ -1,6 +1,6 @@
 """Images by hdmlp's loader or torch's, and steps of 20 ms.
 
-Arguments: a directory of images by class, and "hdmlp" or "torch".
+Arguments: a directory of images by class, and "hdmlp", "plain" (hdmlp's without torch) or "torch".
 """
 
 import sys
@@ -20,6 +20,12 @@ def main():
         import hdmlp.torch as ht
 
         loader = ht.DataLoader(dataset, batch_size=8, shuffle=True, memory="1GB")
+    elif kind == "plain":
+        from hdmlp.data import DataLoader
+        from hdmlp.transforms import Decode, RandomResizedCrop
+
+        made = [Decode(), RandomResizedCrop(64)]
+        loader = DataLoader(root, 8, transforms=made, memory="1GB")
     else:
         loader = torch.utils.data.DataLoader(dataset, batch_size=8, shuffle=True, num_workers=1)
     for _ in range(1000):

@@ -4,28 +4,41 @@ from __future__ import annotations
 
 import copy
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 
-def samples_in(batch: Any) -> int | None:
-    """Returns the first dimension of the first array in a batch, or a list's length.
+def samples_in(batch: Any, usual: int | None) -> int | None:
+    """Returns how many samples are in a batch.
+
+    Args:
+        batch: The batch.
+        usual: The size of most of the loader's batches; None: not known.
 
     Returns:
-        None if there is neither.
+        The usual size if an array or a list in the batch has it; otherwise the first array's first
+        dimension or the first list's length. None if there is neither.
     """
-    shape = getattr(batch, "shape", None)
+    lengths = list(_lengths(batch))
+    if usual in lengths:
+        return usual
+    return lengths[0] if lengths else None
+
+
+def _lengths(batch: Any) -> Iterator[int]:
+    """Returns the first dimensions of arrays and the lengths of lists, the innermost first."""
+    shape = None if isinstance(batch, memoryview) else getattr(batch, "shape", None)
     if shape is not None:
-        return int(shape[0]) if len(shape) else None
+        if len(shape):
+            yield int(shape[0])
+        return
     if isinstance(batch, dict):
-        batch = list(batch.values())
-    if isinstance(batch, (list, tuple)):
+        for value in batch.values():
+            yield from _lengths(value)
+    elif isinstance(batch, (list, tuple)):
         for part in batch:
-            if isinstance(part, (list, tuple, dict)) or hasattr(part, "shape"):
-                found = samples_in(part)
-                if found is not None:
-                    return found
-        return len(batch)
-    return None
+            yield from _lengths(part)
+        yield len(batch)
 
 
 def copied(batch: Any) -> Any:

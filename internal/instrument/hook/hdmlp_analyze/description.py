@@ -11,9 +11,15 @@ from . import batches
 _KEYS = ("memory", "cache_dir", "transform_threads")
 
 
+def dataset_of(loader: Any) -> Any:
+    """Returns a loader's dataset; None: it has none."""
+    found = getattr(loader, "dataset", None)
+    return getattr(getattr(loader, "_session", None), "_dataset", None) if found is None else found
+
+
 def short(loader: Any) -> str:
     """Returns a loader in a few words."""
-    dataset = getattr(loader, "dataset", None)
+    dataset = dataset_of(loader)
     name = f"{type(loader).__module__.split('.')[0]}'s {type(loader).__name__}"
     if dataset is None:
         return name
@@ -27,14 +33,16 @@ def short(loader: Any) -> str:
 def is_iterable(loader: Any) -> bool:
     """Reports whether only iterating the dataset reveals its samples."""
     data: Any = sys.modules.get("torch.utils.data")
-    return data is not None and isinstance(getattr(loader, "dataset", None), data.IterableDataset)
+    return data is not None and isinstance(dataset_of(loader), data.IterableDataset)
 
 
 def samples(loader: Any, batch: Any) -> int:
     """Returns how many samples are in a batch of a loader."""
     if getattr(loader, "batch_size", 1) is None and getattr(loader, "batch_sampler", None) is None:
-        return (is_iterable(loader) and batches.samples_in(batch)) or 1
-    return batches.samples_in(batch) or loader.batch_size or 1
+        return (is_iterable(loader) and batches.samples_in(batch, None)) or 1
+    usual = _batch(loader)
+    found = batches.samples_in(batch, usual) or 1
+    return min(found, usual) if usual else found  # the last batch may be short
 
 
 def of(loader: Any, kind: str) -> dict[str, Any]:
@@ -44,6 +52,8 @@ def of(loader: Any, kind: str) -> dict[str, Any]:
         loader: The loader.
         kind: Whose it is.
     """
+    session = getattr(loader, "_session", None)  # of hdmlp's loader without torch
+    keys = vars(loader) if session is None else session._config
     return {
         "kind": kind,
         "text": short(loader),
@@ -51,7 +61,7 @@ def of(loader: Any, kind: str) -> dict[str, Any]:
         "workers": int(getattr(loader, "num_workers", 0) or 0),
         "batch": int(_batch(loader) or 0),
         "samples": _epoch(loader),
-        "keys": {key: vars(loader)[key] for key in _KEYS if vars(loader).get(key) is not None},
+        "keys": {key: keys[key] for key in _KEYS if keys.get(key) is not None},
     }
 
 

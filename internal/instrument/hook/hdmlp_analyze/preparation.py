@@ -36,7 +36,7 @@ def measure(loader: Any, original: Callable[[Any], Any], kind: str, channel: Cha
         channel.note("preparation", text)
         return
     channel.send("phase", name="preparation")
-    dataset = loader.dataset
+    dataset = description.dataset_of(loader)
     opened: list[str] = []
     looked = 0
     if kind == "torch":
@@ -171,6 +171,10 @@ def _say_files(dataset: Any, opened: list[str], looked: int, channel: Channel) -
 
 def _say_transforms(loader: Any, channel: Channel) -> None:
     """Sends what hdmlp's daemon would do with the samples."""
+    session = getattr(loader, "_session", None)
+    if session is not None:  # hdmlp's loader without torch
+        channel.send("transforms", transforms=session.transforms, left="")
+        return
     if SETTINGS["package"] and SETTINGS["package"] not in sys.path:
         sys.path.append(SETTINGS["package"])
     try:

@@ -181,7 +181,7 @@ class Session:
 
     def __init__(self, iterator: Iterator, where: place.Place, channel: Channel):
         self._loader, self._kind = iterator.loader, iterator.kind
-        self._dataset = getattr(iterator.loader, "dataset", None)
+        self._dataset = description.dataset_of(iterator.loader)
         self._original = iterator.original
         self._channel, self._rank = channel, where.rank
         self._schedule = Schedule(where.ranks)
@@ -236,7 +236,7 @@ class Session:
     def is_about(self, loader: Any) -> bool:
         """Reports whether the loader is the measured one, or a new one for the same dataset."""
         return loader is self._loader or (
-            self._dataset is not None and getattr(loader, "dataset", None) is self._dataset
+            self._dataset is not None and description.dataset_of(loader) is self._dataset
         )
 
     @property
