@@ -22,9 +22,9 @@ def main():
         loader = ht.DataLoader(dataset, batch_size=8, shuffle=True, memory="1GB")
     elif kind == "plain":
         from hdmlp.data import DataLoader
-        from hdmlp.transforms import Decode, RandomResizedCrop
+        from hdmlp.transforms import RandomResizedCrop, ToTensor
 
-        made = [Decode(), RandomResizedCrop(64)]
+        made = [RandomResizedCrop(64), ToTensor()]
         loader = DataLoader(root, 8, transforms=made, memory="1GB")
     else:
         loader = torch.utils.data.DataLoader(dataset, batch_size=8, shuffle=True, num_workers=1)
