@@ -31,8 +31,8 @@ alone; then it ends the script, and measures the source, memory and the cache
 directory. That takes about --time, and the time of the script until it trains.
 The script does what it does, so let it write its results elsewhere.
 
---validate then runs the script again for two epochs or more, with hdmlp's loader
-in the place of torch's, and compares a later epoch with the prediction.
+--validate then runs the script again for two epochs or more, with hdmlp's
+loader in the place of torch's, and compares a later epoch with the prediction.
 
 The script's output is passed on, and its exit status is reported. The analysis
 comes on stderr, after what the script printed. With --json, the analysis is

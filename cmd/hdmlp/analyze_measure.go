@@ -226,8 +226,8 @@ func (o *scriptOptions) resolve(keys map[string]any) (*config.Config, error) {
 	return c, nil
 }
 
-// once returns a function that tells which kind of measurement is made, once for each in a row. What
-// comes after the first comma are sizes and numbers of streams.
+// once returns a function that tells which kind of measurement is made, once for each in a row.
+// After the first comma come sizes and numbers of streams.
 func once(tell func(text string)) func(what string) {
 	last := ""
 	return func(what string) {

@@ -110,8 +110,8 @@ func TestAnAnalysisNamesWhatIsWrong(t *testing.T) {
 	prices := file("prices.toml", "cores = 1")
 	none := file("none.json", "{}")
 	for want, args := range map[string][]string{
-		"give --from":    {},
-		"takes no argum": {"python"},
+		"after --, as in": {},
+		"put -- before":   {"python"},
 		"--from: /nowhere: cannot read the analysis":     {"--from", "/nowhere"},
 		"--from: " + none + ": not the JSON":             {"--from", none},
 		"--price: " + prices + ": cores: unknown key":    {"--from", measured, "--price", prices},
