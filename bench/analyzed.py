@@ -14,7 +14,6 @@ import os
 import statistics
 import subprocess
 import tempfile
-import time
 from typing import Any, NamedTuple
 
 import make_dataset
@@ -102,7 +101,8 @@ class Analyzed(Scenario):
         self._spec: dict[str, Any] = {"pipeline": "center"} if self._setting.transforms else {}
         if slow:
             self._spec.update(cores=1, apart=True)
-        memory = rate(self._alone({"cores": 1} if slow else {}))
+        alone = {"cores": 1} if slow else {}
+        memory = rate(self._alone(alone))
         prepared = rate(self._alone(self._spec)) if self._setting.transforms else None
         # How long an epoch's training takes, and its reads without a cache.
         train, read = 2.2, {"source": 5.6, "training": 1.4}.get(self._setting.limit, 0.0)
@@ -120,7 +120,8 @@ class Analyzed(Scenario):
             "nodes": nodes,
             "cores": 1 if slow else os.cpu_count(),
             "memory_bytes": size,
-            "training": rate(self._training()),
+            # Samples are ready: raw ones, from memory. Asking for a batch is a part of training.
+            "training": rate(self._alone(alone, self._step)),
             "source": self._source(),
             "memory": memory,
         }
@@ -129,35 +130,35 @@ class Analyzed(Scenario):
         if nodes > 1:
             self._measured["peers"] = rate([LINK_RATE / (size / self._samples)])
 
-    def _alone(self, spec: dict[str, Any]) -> list[float]:
-        """Samples/s of the loader alone in each later epoch, all samples in memory."""
-        result = rounds.run(
-            {"name": "alone", "contender": "hdmlp", "workers": 0},
-            {
-                "path": self._path,
-                "batch_size": GLOBAL_BATCH // self._setting.nodes,
-                "epochs": 6,
-                "seed": 7,
-                "step": 0.0,
-                "world_size": 1,
-                "memory": str(int(1.1 * self._dataset["bytes"])),
-                "prefetch_batches": AHEAD,
-                **spec,
-            },
-        )
+    def _alone(self, spec: dict[str, Any], step: float = 0.0) -> list[float]:
+        """Samples/s of a node in each later epoch, all samples in memory, as all nodes train
+        together; without a step, of their loaders alone."""
+        nodes = self._setting.nodes
+        with self._nodes("unlimited") as cluster:
+            result = rounds.run(
+                {"name": "alone", "contender": "hdmlp", "workers": 0},
+                {
+                    "path": self._path,
+                    "batch_size": GLOBAL_BATCH // nodes,
+                    "epochs": 5,
+                    "seed": 7,
+                    "step": step,
+                    "world_size": nodes,
+                    "cluster": nodes > 1,
+                    "synchronous": nodes > 1 and step > 0,
+                    "memory": str(int(1.1 * self._dataset["bytes"])),
+                    "prefetch_batches": AHEAD,
+                    **spec,
+                },
+                nodes=cluster,
+            )
         epochs = result["ranks"][0]["epochs"][2:]
         return [epoch["samples"] / (epoch["end"] - epoch["begin"]) for epoch in epochs]
 
-    def _training(self) -> list[float]:
-        """Samples/s of a node's training alone, with batches that are there."""
-        batch = GLOBAL_BATCH // self._setting.nodes
-        rates = []
-        for _ in range(5):
-            begin = time.monotonic()
-            for _ in range(10):
-                time.sleep(self._step)
-            rates.append(10 * batch / (time.monotonic() - begin))
-        return rates
+    def _nodes(self, link: str) -> Any:
+        """A context with this many nodes; of one, with none but this machine."""
+        nodes = self._setting.nodes
+        return namespaces.Nodes(nodes, link) if nodes > 1 else contextlib.nullcontext()
 
     def _source(self) -> list[dict[str, Any]]:
         """Samples/s of the source by the number of streams."""
@@ -199,7 +200,7 @@ class Analyzed(Scenario):
         predicted = self._predict(capacity)
         with (
             Throttled(self._path, self._bandwidth, LATENCY) as source,
-            namespaces.Nodes(nodes, LINK) if nodes > 1 else contextlib.nullcontext() as cluster,
+            self._nodes(LINK) as cluster,
         ):
             result = rounds.run(
                 contender,
