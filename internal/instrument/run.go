@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -204,10 +205,16 @@ func status(state *os.ProcessState) int {
 	return state.ExitCode()
 }
 
-// environment returns the variables with dir as the first place where Python looks for modules.
+// environment returns the variables with dir as the first place where Python looks for modules. The
+// script has a daemon of its own, so that ending it with the script concerns no other job, and its
+// caches are empty at the start.
 func environment(variables []string, dir string) []string {
-	const name = "PYTHONPATH="
+	const name, socket = "PYTHONPATH=", "HDMLP_SOCKET="
 	var out []string
+	own := func(v string) bool { return strings.HasPrefix(v, socket) }
+	if !slices.ContainsFunc(variables, own) {
+		out = append(out, socket+filepath.Base(dir))
+	}
 	path := dir
 	for _, v := range variables {
 		if value, ok := strings.CutPrefix(v, name); ok {

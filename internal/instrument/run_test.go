@@ -15,9 +15,15 @@ import (
 
 func TestTheHookIsFirstWherePythonLooks(t *testing.T) {
 	for _, test := range []struct{ before, want []string }{
-		{nil, []string{"PYTHONPATH=/hook"}},
-		{[]string{"A=1", "PYTHONPATH="}, []string{"A=1", "PYTHONPATH=/hook"}},
-		{[]string{"PYTHONPATH=/a:/b", "B=2"}, []string{"B=2", "PYTHONPATH=/hook:/a:/b"}},
+		{nil, []string{"HDMLP_SOCKET=hook", "PYTHONPATH=/hook"}},
+		{
+			[]string{"A=1", "PYTHONPATH="},
+			[]string{"HDMLP_SOCKET=hook", "A=1", "PYTHONPATH=/hook"},
+		},
+		{
+			[]string{"HDMLP_SOCKET=mine", "PYTHONPATH=/a:/b", "B=2"},
+			[]string{"HDMLP_SOCKET=mine", "B=2", "PYTHONPATH=/hook:/a:/b"},
+		},
 	} {
 		if got := environment(test.before, "/hook"); !slices.Equal(got, test.want) {
 			t.Errorf("%q becomes %q, want %q", test.before, got, test.want)

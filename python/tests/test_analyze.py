@@ -144,6 +144,13 @@ def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
     assert not running.stdout
 
 
+def test_a_job_of_several_nodes_is_refused(binary, environment):
+    place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
+    done = odd(binary, {**environment, **place}, "short")
+    assert done.returncode == 2
+    assert "the job has 2 nodes" in done.stderr
+
+
 def test_input_and_output_are_the_scripts(binary, environment):
     done = odd(binary, environment, "reading", stdin="a line")
     assert measured(done)["training"]

@@ -1,0 +1,91 @@
+"""The parts of the analyzer's hook that need no script."""
+
+import importlib.util
+import os
+from collections import namedtuple
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+HOOK = os.path.join(
+    os.path.dirname(os.path.abspath(__file__)), "../../internal/instrument/hook/hdmlp_analyze"
+)
+
+
+def module(name):
+    """A module of the hook, which is no installed package."""
+    spec = importlib.util.spec_from_file_location(name, os.path.join(HOOK, f"{name}.py"))
+    loaded = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(loaded)
+    return loaded
+
+
+batches, files = module("batches"), module("files")
+Pair = namedtuple("Pair", "images labels")
+IMAGES, LABELS = torch.zeros(8, 3, 5, 5), torch.arange(8)
+
+
+@pytest.mark.parametrize(
+    "batch, usual, samples",
+    [
+        (IMAGES, 8, 8),
+        ([IMAGES, LABELS], 8, 8),
+        (Pair(IMAGES[:5], LABELS[:5]), 8, 5),
+        ({"text": ["a"] * 8, "label": LABELS}, 8, 8),
+        ({"image": IMAGES}, None, 8),
+        (([IMAGES[0]] * 8, [{"boxes": torch.zeros(2, 4)}] * 8), 8, 8),  # of several sizes
+        (([memoryview(b"sample")] * 8, LABELS), 8, 8),
+        (([memoryview(b"sample")] * 3, LABELS[:3]), 8, 3),
+        (torch.tensor(1.0), 8, None),
+        (7, None, None),
+    ],
+)
+def test_samples_of_a_batch_are_counted(batch, usual, samples):
+    assert batches.samples_in(batch, usual) == samples
+
+
+def test_copies_keep_structure_and_share_nothing():
+    batch = Pair([IMAGES, {"names": ["a"]}], (LABELS, memoryview(b"kept")))
+    copy = batches.copied(batch)
+    assert type(copy) is Pair
+    copy.images[0].fill_(1)
+    copy.images[1]["names"].append("b")
+    assert batch.images[0].sum() == 0
+    assert batch.images[1] == {"names": ["a"]}
+    assert copy.labels[1] is batch.labels[1]
+    assert batches.size(batch) == IMAGES.numel() * 4 + LABELS.numel() * 8 + 4
+
+
+def test_files_of_samples_are_found(tmp_path):
+    paths = []
+    for number in range(6):
+        paths.append(str(tmp_path / f"{number}.bin"))
+        (tmp_path / f"{number}.bin").write_bytes(b"x" * number)
+
+    class Listed(list):
+        samples = property(lambda self: [(path, 0) for path in self])
+
+    whole = Listed(paths)
+    part = torch.utils.data.Subset(whole, [4, 2])
+    both = torch.utils.data.ConcatDataset([part, whole])
+    assert files.path_of(whole, 3) == paths[3]
+    assert files.path_of(part, 1) == paths[2]
+    assert [files.path_of(both, i) for i in (0, 1, 2, 7)] == [paths[i] for i in (4, 2, 0, 5)]
+    assert sorted(files.drawn(both)) == sorted([*paths, paths[4], paths[2]])
+    assert files.sizes([*paths, "/gone"]) == [0, 1, 2, 3, 4, 5, 0]
+    assert files.path_of([1, 2], 0) is None
+    assert files.drawn([1, 2]) == []
+
+
+def test_data_files_that_are_opened_are_noted(tmp_path):
+    (tmp_path / "a.bin").write_bytes(b"x")
+    opened = files.Opened()
+    with opened:
+        for name, mode in (("a.bin", "rb"), ("new", "w"), (".", None)):
+            path = os.path.join(tmp_path, name)
+            if mode:
+                open(path, mode).close()
+        os.close(os.open(tmp_path / "a.bin", os.O_RDONLY))
+    open(os.path.join(tmp_path, "new")).close()
+    assert opened.data() == [str(tmp_path / "a.bin")]
