@@ -14,11 +14,15 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from . import description, files
+from . import description, files, place
 from .channel import SETTINGS, Channel
 
 #: How many batches of the sampler are used at most.
 MOST_BATCHES = 256
+#: Samples of a batch at the first pass, whose speed is not known.
+FIRST = 8
+#: Seconds that one worker takes for a batch, at most: batches that take longer are divided.
+LONGEST = 0.5
 
 
 def measure(loader: Any, original: Callable[[Any], Any], kind: str, channel: Channel) -> None:
@@ -43,6 +47,22 @@ def measure(loader: Any, original: Callable[[Any], Any], kind: str, channel: Cha
         opened, looked = _measure_torchs(loader, original, channel)
     _say_files(dataset, opened, looked, channel)
     _say_transforms(loader, channel)
+
+
+def _parts(given: list[Any], most: int) -> list[Any]:
+    """Returns batches in parts of so many samples; samples of different batches stay apart."""
+    return [batch[at : at + most] for batch in given for at in range(0, len(batch), most)]
+
+
+def _whole(given: list[Any], samples: int) -> list[Any]:
+    """Returns those of the first batches that have so many samples together, at most."""
+    found = []
+    for batch in given:
+        samples -= len(batch)
+        if samples < 0:
+            break
+        found.append(batch)
+    return found
 
 
 class _Again:
@@ -95,28 +115,34 @@ def _measure_torchs(
         return [], 0
     end = time.perf_counter() + SETTINGS["preparation"]
     opened, looked = files.Opened(), 0
-    given: list[Any] = []
+    given = _parts(drawn, FIRST) if batched else drawn
+    first = made(given, 0)
+    number = 0
+    began = time.perf_counter()
     with opened:  # this brings the files into memory
-        first = made(drawn, 0)
-        until = time.perf_counter() + SETTINGS["preparation"] / 4
-        while len(given) < len(drawn) and (not given or time.perf_counter() < until):
-            looked += description.samples(loader, next(first))
-            given.append(drawn[len(given)])
+        until = began + SETTINGS["preparation"] / 4
+        while number < len(given) and (not number or time.perf_counter() < until):
+            next(first)
+            looked += len(given[number]) if batched else 1
+            number += 1
+    size = max(int(looked / (time.perf_counter() - began) * LONGEST), 1)
+    given = _parts(_whole(drawn, looked) or given[:number], size) if batched else given[:number]
     counts = _worker_counts(loader.num_workers)
-    for place, workers in enumerate(counts):
-        seconds = max(end - time.perf_counter(), 0.0) / (len(counts) - place)
+    for at, workers in enumerate(counts):
+        seconds = max(end - time.perf_counter(), 0.0) / (len(counts) - at)
         channel.send("phase", name="preparation", workers=workers)
-        rates = _deliveries(loader, made(given, workers), workers, seconds)
-        if rates:
-            channel.send("preparation", workers=workers, deliveries=rates)
-        else:
-            channel.note("preparation", f"{workers} workers delivered too little in the time")
+        samples = [len(batch) for batch in given] if batched else [1]
+        found = _deliveries(made(given, workers), samples, workers, seconds)
+        channel.send("preparation", workers=workers, deliveries=found)
     return opened.data(), looked
 
 
 def _worker_counts(used: int) -> list[int]:
-    """Returns the numbers of workers to measure; 0 stands for the process itself."""
-    cores = len(os.sched_getaffinity(0))
+    """Returns the numbers of workers to measure; 0 stands for the process itself.
+
+    Ranks share the processors.
+    """
+    cores = max(len(os.sched_getaffinity(0)) // place.find().ranks, 1)
     counts = {used}
     n = 1
     while n < cores:
@@ -127,22 +153,29 @@ def _worker_counts(used: int) -> list[int]:
 
 
 def _deliveries(
-    loader: Any, delivered: Iterator[Any], workers: int, seconds: float
+    delivered: Iterator[Any], samples: list[int], workers: int, seconds: float
 ) -> list[tuple[float, int]]:
     """Returns for each batch the seconds since the one before, and how many samples it has.
 
     Batches that workers prepared while others were still starting are not counted.
+
+    Args:
+        delivered: The batches.
+        samples: How many samples are in each; afterwards they begin again.
+        workers: The number of workers.
+        seconds: How long to measure.
     """
     found: list[tuple[float, int]] = []
-    for _ in range(max(2 * workers, 1)):
+    skipped = max(2 * workers, 1)
+    for _ in range(skipped):
         next(delivered)
     last = time.perf_counter()
     until = last + seconds
     least = max(workers, 2)
     while last < until or (len(found) < least and last < until + seconds):
-        batch = next(delivered)
+        next(delivered)
         now = time.perf_counter()
-        found.append((now - last, description.samples(loader, batch)))
+        found.append((now - last, samples[(skipped + len(found)) % len(samples)]))
         last = now
     return found
 
