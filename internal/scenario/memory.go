@@ -37,11 +37,14 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	}
 	// measured with 14.2 million samples, including garbage of planning
 	total := table + 110*f + 48*copies + 1<<16*n
+	if !s.Share { // two epochs' orders of each
+		total += 8 * f * float64(s.Jobs-1)
+	}
 	if s.Profile == simulate.Thesis {
 		total += 18*f*e + 10*f*n
 	}
 	if perBatch {
-		total += 16 * e * float64(s.Steps())
+		total += 32 * e * float64(s.Steps()) * float64(s.Jobs)
 	}
 	const most = 1 << 60
 	return int64(min(total, most))
