@@ -85,6 +85,9 @@ func (s *Scenario) copies(policy string) float64 {
 // sizes. An error about the size is of type Faults.
 func (s *Scenario) Fits() error {
 	room := s.Env.Classes[0].Capacity
+	if !s.Share {
+		room /= float64(s.Jobs)
+	}
 	staged := ""
 	for _, policy := range s.Policies {
 		if aboutOf(policy).Stages && s.Needs(policy) == "" {
@@ -108,7 +111,7 @@ func (s *Scenario) Fits() error {
 	return Faults{{
 		Key: "environment.storage_class.0.capacity", Value: fmt.Sprintf("%g MB", room),
 		Wrong: fmt.Sprintf("the largest sample has %g MB, and %s prefetches whole samples into "+
-			"the staging buffer", largest, staged),
-		Allowed: fmt.Sprintf("%g MB or more", largest),
+			"its job's part of the staging buffer", largest, staged),
+		Allowed: fmt.Sprintf("%g MB or more for each job", largest),
 	}}
 }
