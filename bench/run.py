@@ -16,6 +16,7 @@ import sys
 import time
 from typing import Any, Optional
 
+import analyzed
 import clusters
 import frameworks
 import grid
@@ -53,6 +54,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + share_jobs.all_sharing(quick)
         + streams.all_streams(quick)
         + page_cache.all_page_caches(quick)
+        + analyzed.all_analyzed(quick)
         + regressions.all_regressions(quick)
     )
     wanted = keys.replace(",", " ").split()

@@ -1,4 +1,4 @@
-package page
+package drawing
 
 import (
 	"bytes"
@@ -11,11 +11,13 @@ import (
 
 func rates() []Chart {
 	return []Chart{
-		{"Storage class memory", "streams", []ChartLine{
-			{"read of 100 kB", []ChartPoint{{1, 5000, 4800, 5100}, {2, 9000, 8000, 9100}}},
-			{"write of 100 kB", []ChartPoint{{1, 1000, 900, 1100}}},
+		{Title: "Storage class memory", Axis: "streams", Lines: []ChartLine{
+			{Name: "read of 100 kB", Points: []ChartPoint{{1, 5000, 4800, 5100}, {2, 9000, 8000, 9100}}},
+			{Name: "write of 100 kB", Points: []ChartPoint{{1, 1000, 900, 1100}}},
 		}},
-		{"Source: random reads", "streams", []ChartLine{{"<100 kB>", []ChartPoint{{1, 0, 0, 0}}}}},
+		{Title: "Source: random reads", Axis: "streams", Lines: []ChartLine{
+			{Name: "<100 kB>", Points: []ChartPoint{{1, 0, 0, 0}}},
+		}},
 	}
 }
 
