@@ -128,7 +128,12 @@ def figure_9b(sim: Simulator, paper: Paper) -> Item:
             for model, value in times.items()
         ],
         lambda axes: charts.bars(
-            axes, list(times), {"CoorDL": list(times.values())}, "times as fast as DALI", ".1f"
+            axes,
+            list(times),
+            {"CoorDL": list(times.values())},
+            "times as fast as DALI",
+            ".1f",
+            {model: paper.value("figure 9b", model) for model in times},
         ),
     )
 
@@ -162,7 +167,7 @@ def figure_9c(sim: Simulator, paper: Paper) -> Item:
             axes,
             [*map(share, paper.models), "M5"],
             {
-                "ImageNet-22k": [times[model + " 22k"] for model in paper.models] + [0.0],
+                "ImageNet-22k": [times[model + " 22k"] for model in paper.models] + [None],
                 "OpenImages (M5: FMA)": [times[model] for model in paper.models] + [times["M5"]],
             },
             "times as fast as DALI",

@@ -80,6 +80,10 @@ def figure_9d(sim: Simulator, paper: Paper) -> Item:
             {"CoorDL": list(times.values())},
             "times as fast as DALI",
             ".1f",
+            {
+                share(model): paper.value("figure 9d", model)
+                for model in ("AlexNet", "ShuffleNet", "ResNet50", "M5")
+            },
         ),
         wide=True,
     )
@@ -105,7 +109,12 @@ def figure_9e(sim: Simulator, paper: Paper) -> Item:
             )
         ],
         lambda axes: charts.bars(
-            axes, list(times), {"CoorDL": list(times.values())}, "times as fast as DALI", ".1f"
+            axes,
+            list(times),
+            {"CoorDL": list(times.values())},
+            "times as fast as DALI",
+            ".1f",
+            {"8 x 1 GPUs": paper.value("figure 9d", "AlexNet")},
         ),
     )
 

@@ -87,17 +87,26 @@ class Simulator:
                 raise
         return future.result()
 
+    def analyze(self, file: str) -> Any:
+        """What `hdmlp analyze` concludes from rates in a file of the folder."""
+        path = os.path.join(SCENARIOS, file)
+        return _json([self._program, "analyze", "--from", path, "--json"])
+
     @property
     def count(self) -> int:
         """How many simulations were run."""
         return len(self._runs)
 
 
-def _simulate(command: list[str], policy: str, base: Any, values: dict[str, Any]) -> Run:
+def _json(command: list[str]) -> Any:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"{' '.join(command)} ended with {done.returncode}: {done.stderr}")
-    found = json.loads(done.stdout)["policies"][policy]
+    return json.loads(done.stdout)
+
+
+def _simulate(command: list[str], policy: str, base: Any, values: dict[str, Any]) -> Run:
+    found = _json(command)["policies"][policy]
     if not found["supported"]:
         raise RuntimeError(f"{' '.join(command)}: {found['reason']}")
     dataset = base["dataset"]
