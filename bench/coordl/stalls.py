@@ -323,7 +323,7 @@ def figure_16(sim: Simulator, paper: Paper) -> Item:
     prepared = GPUS * paper.dali("AlexNet") * 0.113 / CORES
     speeds = [_fetched(sim, x, preprocess=prepared) for x in shares]
     fetched = [_fetched(sim, x) for x in shares]
-    fine = [x / 100 for x in range(45, 76)]
+    fine = [x / 100 for x in range(50, 66)]
     last = _fetched(sim, 0.95, preprocess=prepared)
     enough = next(x for x in fine if _fetched(sim, x, preprocess=prepared) > 0.995 * last)
     upto = sum(f < 3 * last for f in fetched)

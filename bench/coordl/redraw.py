@@ -1,4 +1,4 @@
-"""Redraws the figures of CoorDL from the simulator: run.py HDMLP DOCS [FIGURE ...].
+"""Redraws the figures of CoorDL from the simulator: redraw.py HDMLP DOCS [FIGURE ...].
 
 Runs the scenarios of scenarios/coordl, draws each figure as PNG and SVG, and writes COORDL.md,
 where each number that the paper states is beside ours. Needs matplotlib.
