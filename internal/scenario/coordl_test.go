@@ -81,12 +81,11 @@ func TestImagesAsOne(t *testing.T) {
 			s.Epochs, s.GlobalBatch = 4, 512/k
 			s.Env.Classes = slices.Clone(s.Env.Classes)
 			s.Env.Classes[1].Capacity *= share
-			s.Env.Classes[0].Capacity = 1000 // so that there are many images in it either way
+			s.Env.Classes[0].Capacity = 300 // so that there are many images in it either way
 			job, err := s.Job()
 			if err != nil {
 				t.Fatal(err)
 			}
-			job.Jobs = 2
 			if results[i], err = simulate.RunModel(t.Context(), job, policy); err != nil {
 				t.Fatal(err)
 			}
