@@ -63,7 +63,7 @@ def stacked(
         below = [b + v for b, v in zip(below, values)]
     axes.set_xticks(range(len(groups)), groups)
     axes.set_ylabel(unit)
-    axes.set_ylim(0, max(below) * 1.2)
+    axes.set_ylim(0, max(below) * 1.4)
     finish(axes)
 
 

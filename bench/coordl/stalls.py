@@ -56,7 +56,8 @@ def figure_2(sim: Simulator, paper: Paper) -> Item:
     return Item(
         "figure 2",
         "Fetch stalls with 35 % of ImageNet-1k cached",
-        "`pagecache` with memory for 35 %, less than with memory for all; seven of nine models",
+        "how much longer `pagecache` takes with memory for 35 % than with memory for all; seven of "
+        "nine models",
         [
             Row(
                 "the least of all models",
@@ -98,7 +99,7 @@ def figure_3(sim: Simulator, paper: Paper) -> Item:
     return Item(
         "figure 3",
         "ResNet18 by the memory for ImageNet-1k",
-        "`minio` is the ideal fetch stall, what `pagecache` takes longer is thrashing",
+        "`minio` has the ideal fetch stall; what `pagecache` takes longer is thrashing",
         [
             Row(
                 "misses of the page cache, 35 % cached",
