@@ -1,6 +1,7 @@
 """The page with all figures and tables, docs/COORDL.md."""
 
 import math
+import textwrap
 from typing import Any
 
 from paper import Item, Row
@@ -108,8 +109,9 @@ def markdown(items: list[Item], simulations: int) -> str:
     pages = [HEAD]
     for item in items:
         name = item.name[0].upper() + item.name[1:]
-        pages.append(f"## {name}: {item.title}\n\n{item.how[0].upper() + item.how[1:]}.\n")
-        pages += [note + "\n" for note in item.notes]
+        pages.append(f"## {name}: {item.title}\n")
+        prose = [item.how[0].upper() + item.how[1:] + ".", *item.notes]
+        pages += [textwrap.fill(text, 100, break_on_hyphens=False) + "\n" for text in prose]
         if item.draw is not None:
             pages.append(f"![{item.title}]({picture(item)})\n")
         table = ["| | paper | ours | deviation | why | where |", "| --- " * 6 + "|"]

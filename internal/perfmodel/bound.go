@@ -117,8 +117,8 @@ func (s *span) least() float64 {
 	return max(s.compute, s.fresh/s.source, s.staging(heaviest), s.oneNode(heaviest), s.allNodes())
 }
 
-// staging returns how long the threads of a node that belong to the job take to preprocess and write
-// mb MB. They do nothing else: a read occupies no thread.
+// staging returns how long the threads of a node that belong to the job take to preprocess and
+// write mb MB. They do nothing else: a read occupies no thread.
 func (s *span) staging(mb float64) float64 {
 	jobs, threads := float64(max(1, s.job.Jobs)), float64(s.env.Classes[0].Threads)
 	return (mb - s.staged) * s.env.Write(1) * jobs / threads

@@ -55,8 +55,8 @@ func (e *Environment) FetchLocal(size float64, j int) float64 {
 	return size / e.ReadRate(j)
 }
 
-// ThreadRate returns the rate at which one of the p_0 threads transforms samples while all do, MB/s:
-// beta, unless there are fewer cores than threads.
+// ThreadRate returns the rate at which one of the p_0 threads transforms samples while all do, in
+// MB/s: beta, unless there are fewer cores than threads.
 func (e *Environment) ThreadRate() float64 {
 	threads := e.Classes[0].Threads
 	return e.Preprocess * (e.Processors.Work(threads) / float64(threads))

@@ -59,8 +59,8 @@ func TestCoorDLRuns(t *testing.T) {
 	}
 }
 
-// TestImagesAsOne: a dataset whose images are simulated several as one, which have as many times the
-// bytes, takes as long, and reads as many bytes: rates and capacities are the same.
+// TestImagesAsOne: a dataset whose images are simulated several as one, which have as many times
+// the bytes, takes as long, and reads as many bytes: rates and capacities are the same.
 func TestImagesAsOne(t *testing.T) {
 	const images, together = 60_000, 16
 	for _, policy := range []string{"pagecache", "minio"} {

@@ -79,10 +79,10 @@ func TestJobs(t *testing.T) {
 	}
 }
 
-// TestJobsTakeTheirTime: several jobs on one node never end sooner than one alone. The page cache is
-// an exception: what one job has just read is there for the others, and with memory for most of the
-// dataset that spares more than another job costs. (On several nodes it holds in 99 of 100 runs: a
-// job may find on another node what it would wait for if it were the first to read it.)
+// TestJobsTakeTheirTime: several jobs on one node never end sooner than one alone. The page cache
+// is an exception: what one job has just read is there for the others, and with memory for most of
+// the dataset that spares more than another job costs. (On several nodes it holds in 99 of 100
+// runs: a job may find on another node what it would wait for if it were the first to read it.)
 func TestJobsTakeTheirTime(t *testing.T) {
 	t.Parallel()
 	worst, ran := inf, 0
@@ -142,10 +142,20 @@ func boundJob(threads int) *Job {
 // threads on hyperthreads are 1.3 times as fast (CoorDL B.1), and more threads change nothing.
 func TestCores(t *testing.T) {
 	for _, c := range []struct{ threads, cores, hyperthreads, work int }{
-		{1, 0, 0, 10}, {24, 0, 0, 240},
-		{1, 8, 16, 10}, {2, 8, 16, 20}, {4, 8, 16, 40}, {8, 8, 16, 80},
-		{12, 8, 16, 92}, {16, 8, 16, 104}, {17, 8, 16, 104}, {64, 8, 16, 104},
-		{16, 8, 0, 80}, {16, 8, 8, 80}, {32, 32, 64, 320}, {64, 32, 64, 416},
+		{1, 0, 0, 10},
+		{24, 0, 0, 240},
+		{1, 8, 16, 10},
+		{2, 8, 16, 20},
+		{4, 8, 16, 40},
+		{8, 8, 16, 80},
+		{12, 8, 16, 92},
+		{16, 8, 16, 104},
+		{17, 8, 16, 104},
+		{64, 8, 16, 104},
+		{16, 8, 0, 80},
+		{16, 8, 8, 80},
+		{32, 32, 64, 320},
+		{64, 32, 64, 416},
 	} {
 		job := boundJob(c.threads)
 		job.Env.Processors = perfmodel.Processors{Cores: c.cores, Hyperthreads: c.hyperthreads}

@@ -10,9 +10,9 @@ import (
 // inf is a time that is not known yet.
 var inf = math.Inf(1)
 
-// rank is the state of a job's training on one node: a queue of positions of its access stream, from those
-// still in the staging buffer to those of the batch that threads take from. Invariant: free <= head
-// <= next <= loaded.
+// rank is the state of a job's training on one node: a queue of positions of its access stream,
+// from those still in the staging buffer to those of the batch that threads take from. Invariant:
+// free <= head <= next <= loaded.
 //
 //	[free, head)  consumed, their capacity not yet taken by a later read
 //	[head, next)  taken, not consumed

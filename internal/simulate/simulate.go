@@ -66,8 +66,8 @@ type Amount struct {
 	MB      float64 `json:"mb"`
 }
 
-// Reads counts the consumed samples by the tier that they were finally read from; those that a group
-// of jobs shares count once.
+// Reads counts the consumed samples by the tier that they were finally read from; those that a
+// group of jobs shares count once.
 type Reads struct {
 	Source Amount            `json:"source"`
 	Remote Amount            `json:"remote"`
