@@ -6,7 +6,8 @@
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
 #                     SAVE=1, ONLY=part of contenders' names); SCENARIO=grid, share, streams,
 #                     before: with jobs that share, an earlier commit, fixed settings
-#                     (grid/disk/40: these cells)
+#                     (grid/disk/40: these cells); SCENARIO=analyze: hdmlp analyze's
+#                     predictions beside runs
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
 #                     package's name)
 # make fuzz-corpus    copies a selection of interesting inputs from Go's cache to testdata/fuzz

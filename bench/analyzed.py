@@ -27,7 +27,11 @@ from scenarios import DATA, Figures, Scenario
 SHARES = (0.25, 0.35, 0.5, 1.0)
 #: How far off a prediction may be.
 AIM = 0.04
+SAMPLES = 2000
 GLOBAL_BATCH = 16
+#: How many batches are read ahead: few, as the part of an epoch that is read ahead is read once for
+#: both epochs that it lies in. Of larger datasets it is a smaller part.
+AHEAD = 8
 EPOCHS, LAST = 4, 2
 #: Seconds per open of the source, beside its bandwidth.
 LATENCY = 0.002
@@ -42,7 +46,7 @@ class Setting(NamedTuple):
 
     def __str__(self) -> str:
         data = "transforms" if self.transforms else "raw"
-        return f"{self.limit},{data},nodes={self.nodes}"
+        return f"{self.limit}-{data}-{self.nodes}"
 
 
 def settings() -> list[Setting]:
@@ -79,7 +83,10 @@ class Analyzed(Scenario):
 
     def __init__(self, setting: Setting, samples: int) -> None:
         self.key, self._setting, self._samples = f"analyze/{setting}", setting, samples
-        self.title = f"{setting}, {samples:,} JPEGs"
+        self.title = (
+            f"{setting.limit} limits {'transformed' if setting.transforms else 'raw'} samples of "
+            f"{samples:,} JPEGs on {setting.nodes} node{'s' if setting.nodes > 1 else ''}"
+        )
         self._path = os.path.join(DATA, f"photos-{samples}")
         self.contenders = [
             {"name": f"{share:.0%} cached", "contender": "hdmlp", "workers": 0, "cached": share}
@@ -134,6 +141,7 @@ class Analyzed(Scenario):
                 "step": 0.0,
                 "world_size": 1,
                 "memory": str(int(1.1 * self._dataset["bytes"])),
+                "prefetch_batches": AHEAD,
                 **spec,
             },
         )
@@ -205,6 +213,7 @@ class Analyzed(Scenario):
                     "cluster": nodes > 1,
                     "synchronous": nodes > 1,
                     "memory": str(capacity),
+                    "prefetch_batches": AHEAD,
                     **self._spec,
                 },
                 source,
@@ -253,8 +262,9 @@ class Analyzed(Scenario):
 
 
 def all_analyzed(quick: bool) -> list[Scenario]:
-    """All settings; where preparing samples limits, the dataset is larger, for epochs of 2 s."""
+    """All settings; where two nodes prepare, each has as much to prepare as one alone."""
+    samples = SAMPLES // 4 if quick else SAMPLES
     return [
-        Analyzed(setting, (3000 if setting.limit == "preparation" else 320) // (4 if quick else 1))
+        Analyzed(setting, samples * (setting.nodes if setting.limit == "preparation" else 1))
         for setting in settings()
     ]

@@ -303,8 +303,8 @@ def main() -> None:
     )
     parser.add_argument(
         "--scenario",
-        help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache "
-        "and before",
+        help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache, "
+        "analyze and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"

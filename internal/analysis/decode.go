@@ -63,7 +63,8 @@ const (
 	mostN       = 1 << 16
 	mostPoints  = 1024
 	mostMB      = 1e15
-	mostRate    = 1e12 // samples/s
+	leastRate   = 1e-9 // samples/s
+	mostRate    = 1e12
 )
 
 // Validate returns an error if conclusions cannot be drawn. It joins everything that is wrong; each
@@ -122,7 +123,13 @@ func (m *Measured) Validate() error {
 	} {
 		errs = append(errs, validate(c.key, c.points))
 	}
-	return errors.Join(errs...)
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+	if err := m.Run().Validate(); err != nil {
+		return fmt.Errorf("in the performance model, of samples of %.3g MB: %w", m.sample(), err)
+	}
+	return nil
 }
 
 func validate(key string, points []Point) error {
@@ -142,10 +149,10 @@ func validate(key string, points []Point) error {
 }
 
 func (r *Rate) validate(key string) error {
-	if !(r.Low > 0 && r.Low <= r.Median && r.Median <= r.High && r.High <= mostRate) {
-		return fmt.Errorf("%s is %v samples/s, from %v to %v; they must be above 0, at most %g, and "+
-			"the low one at most the median, that at most the high one", key, r.Median, r.Low, r.High,
-			float64(mostRate))
+	if !(r.Low >= leastRate && r.Low <= r.Median && r.Median <= r.High && r.High <= mostRate) {
+		return fmt.Errorf("%s is %v samples/s, from %v to %v; they must be from %g to %g, and the low "+
+			"one at most the median, that at most the high one", key, r.Median, r.Low, r.High,
+			leastRate, float64(mostRate))
 	}
 	return nil
 }

@@ -100,7 +100,9 @@ func NeededCache(c, s, goal float64) (x float64, ok bool) {
 
 // NeededCores returns n*, the least number of cores that prepare as fast as goal = min(F, G) if
 // each prepares one samples/s: ceil(goal/one).
-func NeededCores(one, goal float64) int { return int(math.Ceil(goal/one - rounding)) }
+func NeededCores(one, goal float64) int {
+	return int(min(math.Ceil(goal/one-rounding), math.MaxInt32))
+}
 
 // rounding is the error of floating-point arithmetic that does not take another core.
 const rounding = 1e-9

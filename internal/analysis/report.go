@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"slices"
 	"strings"
 
@@ -218,26 +217,45 @@ func (r *Report) caches(m *Measured) {
 			Stall: rates.StallOf(m.perNode()),
 		})
 	}
-	none, _ := rates(run, m.serial(), []remedy.Change{{Key: remedy.Memory}})
-	all, _ := rates(run, m.serial(), []remedy.Change{{
-		Key: remedy.Memory, Amount: m.Dataset.MB * mega,
-	}})
-	goal := min(none.Preparation, none.Training)
-	// F is linear in 1/x between no cache and one that nodes have all of together.
-	full := 1 / float64(m.Nodes)
-	if m.Nodes > 1 {
-		all, _ = rates(run, m.serial(), []remedy.Change{{
-			Key: remedy.Memory, Amount: full * m.Dataset.MB * mega,
-		}})
-	}
-	x, ok := NeededCache(all.Fetch, none.Fetch, goal)
-	r.Needed = Needed{Cache: x * full, CacheMB: x * full * m.Dataset.MB, Enough: ok}
+	x, ok := m.needed(run)
+	r.Needed = Needed{Cache: x, CacheMB: x * m.Dataset.MB, Enough: ok}
 	if len(m.Preparation) > 0 {
 		now, _ := rates(m.Run(), m.serial(), nil)
 		one := now.Preparation / float64(m.Run().Transformers)
 		r.Needed.Cores = NeededCores(one, min(now.Fetch, now.Training))
 		r.Needed.CoresToTrain = NeededCores(one, now.Training)
 	}
+}
+
+// needed returns x*, by NeededCache if memory is the only cache and there is one node. Otherwise it
+// is found by bisection: what is in memory need not be in a directory or on another node.
+func (m *Measured) needed(run *remedy.Run) (x float64, ok bool) {
+	with := func(x float64) Rates {
+		rates, _ := rates(run, false, []remedy.Change{{
+			Key: remedy.Memory, Amount: x * m.Dataset.MB * mega,
+		}})
+		return rates
+	}
+	none, all := with(0), with(1)
+	goal := min(none.Preparation, none.Training)
+	if m.Nodes == 1 && m.Loader.DirectoryMB == 0 {
+		return NeededCache(all.Fetch, none.Fetch, goal)
+	}
+	high := 1.0
+	switch {
+	case none.Fetch >= goal:
+		return 0, true
+	case all.Fetch < goal:
+		return 1, false
+	}
+	for low, step := 0.0, 0; step < 40; step++ {
+		if middle := (low + high) / 2; with(middle).Fetch >= goal {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high, true
 }
 
 // together fills in what several jobs on a node would do, alone and with share.
@@ -355,13 +373,4 @@ func textOf(changes []remedy.Change) string {
 		texts[i] = c.String()
 	}
 	return "what if " + strings.Join(texts, ", ")
-}
-
-// Waits returns the share of the time that ranks waited for batches, as it was measured; NaN if it
-// was not.
-func (m *Measured) Waits() float64 {
-	if all := m.Waited + m.Computed; all > 0 {
-		return m.Waited / all
-	}
-	return math.NaN()
 }

@@ -91,6 +91,24 @@ func TestAJobThatItsSourceLimits(t *testing.T) {
 	}
 }
 
+// TestTheLeastCacheOfSeveralNodes: caches of other nodes, and directories, count as well.
+func TestTheLeastCacheOfSeveralNodes(t *testing.T) {
+	m := job() // prepares 400 samples/s, and reads 200
+	m.Nodes, m.Ranks, m.Peers = 2, 2, rate(50_000)
+	// Each node reads 100 samples/s, so that 3/4 must come from caches, 3/8 from each.
+	if got := analyze(t, m, Options{}).Needed; !got.Enough || !near(got.Cache, 0.375, 0.01) {
+		t.Errorf("%+v", got)
+	}
+	m.Directory, m.Loader.DirectoryMB = rate(40_000), 200
+	if got := analyze(t, m, Options{}).Needed; !got.Enough || !near(got.Cache, 0.175, 0.03) {
+		t.Errorf("with a directory: %+v", got)
+	}
+	m.Memory, m.Directory, m.Peers = rate(300), rate(300), rate(300)
+	if got := analyze(t, m, Options{}).Needed; got.Enough {
+		t.Errorf("no cache is fast enough: %+v", got)
+	}
+}
+
 // TestTheRatesThatLimit: whichever is the least, with the intervals that make it certain.
 func TestTheRatesThatLimit(t *testing.T) {
 	for limit, change := range map[string]func(*Measured){

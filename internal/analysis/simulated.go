@@ -19,6 +19,9 @@ const (
 	// leastBatches is how many global batches an epoch has at least, whatever that takes: at its end
 	// nodes wait for each other.
 	leastBatches = 40
+	// mostAtAll is how many samples are simulated at most: with larger batches, nothing is. Beyond so
+	// many nodes nothing is either.
+	mostAtAll, mostNodes = 1_000_000, 256
 	// simulatedEpochs is how many epochs are simulated; the last one counts.
 	simulatedEpochs = 3
 	// simulatedStreams is how many samples a node reads at the same time, in the simulator: so many
@@ -29,13 +32,16 @@ const (
 )
 
 // epochs simulates the run after changes, under hdmlp's own policy, and returns how long the first
-// epoch and a later one take, in seconds.
+// epoch and a later one take, in seconds; 0 if that would take too long.
 func (m *Measured) epochs(ctx context.Context, r *remedy.Run, changes []remedy.Change) (
 	first, later float64, err error,
 ) {
 	env, l, _ := remedy.Model(r, changes)
 	mb, batch := l.Sample, m.Batch*max(m.Ranks/m.Nodes, 1)*l.Nodes
 	samples := min(m.Dataset.Samples, max(mostSimulated, leastBatches*batch))
+	if samples > mostAtAll || l.Nodes > mostNodes {
+		return 0, 0, nil
+	}
 	scale := float64(m.Dataset.Samples) / float64(samples)
 	job := &simulate.Job{
 		Env: env, Nodes: l.Nodes, Sizes: make([]float64, samples), Epochs: simulatedEpochs,

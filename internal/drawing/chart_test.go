@@ -57,3 +57,17 @@ func TestCurvesAreDrawnInEachFormat(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestBarsFit: also long ones, and such without any length.
+func TestBarsFit(t *testing.T) {
+	parts := []Entry{{Colour: Ink, Name: "some part"}, {Colour: Rule, Name: "another part"}}
+	for _, most := range []float64{0, 1e-3, 1e6} {
+		f := Bars{Title: "Bars", Axis: "seconds", Parts: parts, Bars: []Bar{
+			{Name: "the first of them", Parts: []float64{most, most}, Text: "100 % of it all"},
+			{Name: "another", Parts: []float64{0, most / 2}},
+		}}.Figure("bars", "")
+		if text, err := f.SVG(Narrow, 0); err != nil || !strings.Contains(string(text), "another") {
+			t.Error(err)
+		}
+	}
+}

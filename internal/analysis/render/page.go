@@ -111,9 +111,10 @@ func stallFigure(r *analysis.Report) *drawing.Figure {
 		c := atShare(r, percent)
 		bar(fmt.Sprintf("%d %% cached", percent), c.Stall)
 	}
-	return b.Figure("stall", "The time of a later epoch, of the job as it is and with a cache in each node's "+
-		"memory for a part of the dataset: training, what it takes longer because samples must be "+
-		"prepared, and what it takes longer still because they must be read (CoorDL, figure 2).")
+	return b.Figure("stall", "The time of a later epoch, of the job as it is and with a cache in "+
+		"each node's memory for a part of the dataset: training, what it takes longer because "+
+		"samples must be prepared, and what it takes longer still because they must be read "+
+		"(CoorDL, figure 2).")
 }
 
 // cacheFigure has F(x) with P and G.

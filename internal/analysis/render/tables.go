@@ -28,6 +28,10 @@ func facts(r *analysis.Report) []drawing.Fact {
 	if r.Missing != nil {
 		return all
 	}
+	if m.Waited+m.Computed > 0 {
+		all = append(all, drawing.Fact{Name: "an iteration, measured", Value: fmt.Sprintf(
+			"waited for %.2f ms and computed for %.2f ms", m.Waited*1e3, m.Computed*1e3)})
+	}
 	n := &r.Needed
 	cache := fmt.Sprintf("%s of the dataset in each node's memory, %s",
 		words.Percent(n.Cache), words.Bytes(n.CacheMB))
@@ -197,8 +201,8 @@ func caches(r *analysis.Report) drawing.Table {
 	}
 	for _, percent := range shown {
 		c := atShare(r, percent)
-		add(&t, fmt.Sprintf("%d %%", percent), words.Bytes(c.Share*r.Measured.Dataset.MB), rate(c.Fetch),
-			rate(c.Speed), words.Seconds(c.Epoch()), short(c.Limit))
+		add(&t, fmt.Sprintf("%d %%", percent), words.Bytes(c.Share*r.Measured.Dataset.MB),
+			rate(c.Fetch), rate(c.Speed), words.Seconds(c.Epoch()), short(c.Limit))
 	}
 	return t
 }
