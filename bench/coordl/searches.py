@@ -199,6 +199,7 @@ def text(sim: Simulator, paper: Paper) -> Item:
                 paper.number("text", "search_slower"),
                 dali.seconds / cached.seconds,
                 "x",
+                HITS,
             ),
             Row(
                 "2 servers with 75 GiB each, ResNet50: GB per server",
@@ -212,7 +213,7 @@ def text(sim: Simulator, paper: Paper) -> Item:
                 paper.number("text", "two_servers_stall"),
                 1 - ideal.seconds / two.seconds,
                 "%",
-                "at 50 MB/s; at 35 MB/s, which small images may get from that disk, 75 %",
+                "at 50 MB/s, as for larger images; table 2 has 15 to 50",
             ),
             Row(
                 "8 jobs, OpenImages, 400 of 645 GB cached: read, by the dataset",
