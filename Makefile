@@ -29,7 +29,7 @@
 # make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm,
 #                     torchdata, Ray and Optuna, from PyPI (about 6 GB, kept in build/frameworks)
 # make figures        CoorDL's figures from the simulator beside the paper's numbers, into
-#                     docs/COORDL.md (2 minutes of processor time; ONLY='figure 9a': prints that one)
+#                     docs/COORDL.md (2 minutes of processor time; ONLY='figure 9a': this one)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
 # make docs           the docs site, into build/docs: pages, API reference, commands, configuration
 # make build          the static binary, into the Python package
