@@ -49,7 +49,7 @@ def bars(
     legend = len(series) > 1 or bool(paper)
     axes.set_xticks(range(len(groups)), groups)
     axes.set_ylabel(unit)
-    axes.set_ylim(0, top * (1.4 if legend else 1.15))
+    axes.set_ylim(0, (top or 1) * (1.4 if legend else 1.15))
     finish(axes, legend)
 
 
