@@ -28,6 +28,8 @@
 #                     take 10 GB of memory and about 10 minutes of 2 processors)
 # make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm,
 #                     torchdata, Ray and Optuna, from PyPI (about 6 GB, kept in build/frameworks)
+# make figures        CoorDL's figures from the simulator beside the paper's numbers, into
+#                     docs/COORDL.md (2 minutes of processor time; ONLY='figure 9a': this one)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
 # make docs           the docs site, into build/docs: pages, API reference, commands, configuration
 # make build          the static binary, into the Python package
@@ -83,7 +85,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint \
 	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
-	scale frameworks docs tables setup clean
+	scale frameworks docs figures tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -212,6 +214,9 @@ docs: build build/docs-env/stamp
 	$(PYTHON) docs/site/pages.py python/hdmlp/bin/hdmlp build/docs-source
 	build/docs-env/bin/python -m sphinx --quiet --fail-on-warning --keep-going \
 		-c docs/site -d build/docs-trees build/docs-source build/docs
+
+figures: build build/bench.stamp
+	$(PYTHON) bench/coordl/redraw.py python/hdmlp/bin/hdmlp docs $(if $(ONLY),'$(ONLY)')
 
 tables: | build/go.stamp
 	HDMLP_FULL_TABLES=1 $(GO) test ./internal/simulate -count 1 -run '^TestFullTables$$' -v
