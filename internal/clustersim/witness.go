@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
 	"github.com/hdmlp/hdmlp/internal/clustersim/process"
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 )
 
 // broken adds what is wrong with a node.
@@ -65,7 +66,8 @@ func (t *trainer) within(s process.Statement) {
 		if c.Name != "memory" {
 			most = disk
 		}
-		if t.script.CachesNothing() {
+		// A rank that comes first with another policy opens the job.
+		if t.script.CachesNothing() && t.script.Differs != script.ThePolicy {
 			most, c.Capacity = 0, 0
 		}
 		if c.Used > c.Capacity || c.Capacity > int64(most) {

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -146,7 +147,11 @@ func (c *court) held(events []Event) {
 	}
 }
 
-const fromSource = "source"
+const (
+	fromSource = "source"
+	// defaultPrefetch is how many batches are read ahead at most if the script does not say.
+	defaultPrefetch = 64
+)
 
 // pass compares what is said of an epoch with what the rank took.
 func (c *court) pass(e Event, p Pass, events []Event) {
@@ -242,7 +247,13 @@ func (c *court) count(reads map[int][]int, history []Event) {
 			c.wrong(history[len(history)-1], "sample %d was read from the source %d times", id, n)
 		}
 	}
-	passes := s.Epochs + len(s.Launches) - 1 + len(s.Breaks)
+	// What was read ahead where an iteration ends is read again by the next one.
+	steps := newEpoch(s, l.WorldSize(), c.order(0)).steps()
+	ahead := min((cmp.Or(s.Prefetch, defaultPrefetch)+steps-1)/steps, s.Epochs)
+	passes := s.Epochs + (len(s.Launches)-1+len(s.Breaks))*ahead
+	for _, b := range s.Breaks {
+		passes += (b.Back + steps - 1) / steps
+	}
 	each := s.Bytes()
 	if s.Tail == "pad" {
 		each += l.WorldSize() * s.Largest
