@@ -161,6 +161,9 @@ func (l *launch) play(rank int) (complete bool) {
 		return false
 	case err != nil:
 		l.add(judge.Event{Kind: judge.Refused, Rank: rank, Text: err.Error()})
+		if wrong := process.Mismatched(err, l.request(rank)); wrong != "" {
+			l.broken(rank, "%s", wrong)
+		}
 		l.crew.fail(true)
 		return false
 	}
@@ -173,6 +176,7 @@ func (l *launch) play(rank int) (complete bool) {
 	l.warm(rank, p.State().Classes)
 	defer func() { t.within(p.State()) }()
 	t.position = l.crew.opened(p.Steps(), l.from)
+	defer t.early(ctx)()
 	err = t.train(ctx)
 	for tries := 0; err != nil && ctx.Err() == nil && t.failed && tries < l.script.Again; tries++ {
 		if t.position, err = l.crew.gather(ctx, t.position); err != nil {

@@ -76,6 +76,10 @@ func (c *court) accounted(e Event, events []Event) {
 	for _, p := range a.Passes {
 		c.pass(e, p, events)
 	}
+	c.settled(e)
+	if c.script.Loses() {
+		return
+	}
 	for _, odd := range a.Odd {
 		c.wrong(e, "although nothing goes wrong: %s", odd)
 	}
@@ -103,6 +107,49 @@ func (c *court) accounted(e Event, events []Event) {
 	}
 	if len(c.script.Launches) == 1 && a.Tiers[fromSource] != a.Seen {
 		c.wrong(e, "the node counts %v from the source, which saw %v", a.Tiers[fromSource], a.Seen)
+	}
+}
+
+// inherited judges that of the nodes that are left when one dies, one reads each sample, if all have
+// room for all samples.
+func (c *court) inherited(reads map[int][]int, history []Event) {
+	s := c.script
+	if !s.Loses() || s.Policy != "" || !s.SourceSlow || s.Memory < 2*s.Bytes() || s.Takes > 0 ||
+		s.Plans != "" || s.Verify || len(s.Launches) > 1 || len(s.Events) > 1 || s.Shares() {
+		return
+	}
+	for id := range s.Samples {
+		n := 0
+		for node, by := range reads {
+			if node != s.Events[0].Node%s.Launches[0].Nodes {
+				n += by[id]
+			}
+		}
+		if n > 1 {
+			c.wrong(history[len(history)-1], "%d nodes that are left read sample %d", n, id)
+		}
+	}
+}
+
+// settled judges that the last epoch is read from caches that have room for all samples, although
+// nodes plan late, or some have died, if ranks do not read so far ahead that it began before.
+func (c *court) settled(e Event) {
+	s := c.script
+	l := s.Launches[e.Launch]
+	steps := newEpoch(s, l.WorldSize(), c.order(0)).steps()
+	memory, disk := s.Caches(1)
+	if s.Policy != "" || s.Plans != "" && s.Plans != script.Meanwhile || !s.SourceSlow || s.Verify ||
+		s.Takes > 0 || s.Shares() || s.Differs != "" || len(s.Launches) > 1 || s.Tail == "drop" ||
+		s.DropLast || s.Largest < 1000 || len(s.Breaks)+len(s.Undecodable) > 0 || s.Beside != "" ||
+		s.Prefetch == 0 || s.Prefetch+2 > steps*(s.Epochs-2)/2 ||
+		max(memory, disk) < s.Bytes()/l.Nodes+4*s.Largest {
+		return
+	}
+	for _, p := range e.Account.Passes {
+		if p.Epoch == s.Epochs-1 && 1000*p.Reads[fromSource].Bytes > s.Bytes() {
+			c.wrong(e, "rank %d read %v of the last epoch from the source although caches have room",
+				p.Rank, p.Reads[fromSource])
+		}
 	}
 }
 
@@ -217,6 +264,7 @@ func (a Amount) String() string { return fmt.Sprintf("%d samples (%d bytes)", a.
 func (c *court) count(reads map[int][]int, history []Event) {
 	s := c.script
 	l := s.Launches[0]
+	c.inherited(reads, history)
 	if s.Policy != "" || s.Plans != "" || s.Takes > 0 || !s.SourceSlow || s.Verify ||
 		s.Largest < 1000 ||
 		!s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" || s.Shares() || s.Differs != "" {
