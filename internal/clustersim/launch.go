@@ -161,7 +161,9 @@ func (l *launch) play(rank int) (complete bool) {
 		return false
 	case err != nil:
 		l.add(judge.Event{Kind: judge.Refused, Rank: rank, Text: err.Error()})
-		if wrong := process.Mismatched(err, l.request(rank)); wrong != "" {
+		// All ranks of a node get an error of the node, which says what its first rank has.
+		if wrong := process.Mismatched(err, l.request(rank)); wrong != "" &&
+			(l.Nodes == 1 || l.Ranks == 1) {
 			l.broken(rank, "%s", wrong)
 		}
 		l.crew.fail(true)

@@ -77,16 +77,17 @@ func (r *chance) refine(s *Script) {
 
 // lose has a node die while caches that have room for the dataset are filled.
 func (r *chance) lose(s *Script) {
-	l := Launch{Nodes: pick(r, 2, 3, 4), Ranks: 1}
+	l := Launch{Nodes: 4, Ranks: 1}
 	s.Launches, s.Breaks, s.Lies, s.Twice, s.Invalid = []Launch{l}, nil, false, false, false
 	s.Samples, s.Epochs, s.Prefetch, s.Apart = max(s.Samples, 12), 8, 2, true
 	s.Batch, s.DropLast, s.Subset = r.between(s.Samples/6, s.Samples/3), false, 0
 	s.Tail, s.Scheme = pick(r, "pad", "keep"), pick(r, "strided", "uniform")
-	s.Policy, s.Plans, s.Takes, s.SourceSlow, s.Verify = "", "", 0, true, false
+	s.Policy, s.Plans, s.SourceSlow, s.Verify = "", "", true, false
+	s.Takes, s.Threads = Duration(20*time.Millisecond), 1
 	s.Largest, s.Uneven, s.Disk = max(s.Largest, 1000), false, 0
 	s.Memory = 2 * s.Bytes()
 	s.Step = Duration(time.Duration(r.between(20, 200)) * time.Millisecond)
-	at := time.Duration(r.between(1, s.Samples/s.Batch)) * s.Step.D()
+	at := time.Duration(r.between(1, s.Samples/l.Nodes)) * s.Takes.D()
 	s.Events = []Event{{
 		Kind: Die, At: Duration(at), For: Duration(2 * time.Minute), Node: r.IntN(l.Nodes),
 	}}
