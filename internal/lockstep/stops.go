@@ -30,9 +30,9 @@ import (
 // Ranks catch the error and begin again at different times, and nodes learn of each other with a
 // delay. So each rank counts failure epochs, here called rounds, from 0: the count increases when
 // its process has come to the error of a run, its own or another rank's. A stop belongs to the
-// round of its run. It applies to runs of other ranks that are in this round or an earlier one, unless they
-// begin after its batch; a run that goes on where the one before came to its end (stretch) does
-// not. It follows:
+// round of its run. It applies to runs that are in this round or an earlier one, unless they begin
+// after its batch; a run that goes on where the one before came to its end (stretch) does not. It
+// follows:
 //
 //   - Each rank gets one error per round, however many others stop in it, and in whatever order
 //     nodes learn of it.

@@ -110,8 +110,8 @@ func (c *court) accounted(e Event, events []Event) {
 	}
 }
 
-// inherited judges that of the nodes that are left when one dies, one reads each sample, if all have
-// room for all samples, but for those that they were waiting for.
+// inherited judges that of the nodes that are left when one dies, one reads each sample, if all
+// have room for all samples, but for those that they were waiting for.
 func (c *court) inherited(reads map[int][]int, history []Event) {
 	s := c.script
 	if !s.Loses() || s.Policy != "" || !s.SourceSlow || s.Memory < 2*s.Bytes() ||
