@@ -21,7 +21,8 @@ func Mismatched(err error, m request.Open) string {
 		"tail": m.Stream.Tail, "policy": cmp.Or(m.Arguments["policy"], any(policies.Default().Name())),
 	}[fmt.Sprint(e.Details["key"])]
 	mine, theirs := fmt.Sprint(e.Details["mine"]), fmt.Sprint(e.Details["theirs"])
-	if e.Kind != failure.Mismatch || !known || ofRank.MatchString(e.Message) || mine == fmt.Sprint(own) && theirs != mine {
+	if e.Kind != failure.Mismatch || !known || ofRank.MatchString(e.Message) ||
+		mine == fmt.Sprint(own) && theirs != mine {
 		return ""
 	}
 	return fmt.Sprintf("a rank with %v is told %s, and %s of others: %v", own, mine, theirs, err)
