@@ -6,7 +6,8 @@
 # make bench          HDMLP beside other loaders (QUICK=1, SCENARIO=a,c or frameworks, ROUNDS=3,
 #                     SAVE=1, ONLY=part of contenders' names); SCENARIO=grid, share, streams,
 #                     before: with jobs that share, an earlier commit, fixed settings
-#                     (grid/disk/40: these cells)
+#                     (grid/disk/40: these cells); SCENARIO=analyze: hdmlp analyze's
+#                     predictions beside runs
 # make fuzz           every fuzz target in turn (MINUTES=1 each, NAME=part of a target's or
 #                     package's name)
 # make fuzz-corpus    copies a selection of interesting inputs from Go's cache to testdata/fuzz
@@ -27,6 +28,8 @@
 #                     take 10 GB of memory and about 10 minutes of 2 processors)
 # make frameworks     tests with the newest torch, Lightning, accelerate, transformers, timm,
 #                     torchdata, Ray and Optuna, from PyPI (about 6 GB, kept in build/frameworks)
+# make figures        CoorDL's figures from the simulator beside the paper's numbers, into
+#                     docs/COORDL.md (2 minutes of processor time; ONLY='figure 9a': this one)
 # make tables         the thesis's tables 5.1 to 5.6 beside the simulator's results
 # make docs           the docs site, into build/docs: pages, API reference, commands, configuration
 # make build          the static binary, into the Python package
@@ -82,7 +85,7 @@ export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: all build build-aarch64 throttle exchange quick test test-go test-python lint \
 	fuzz fuzz-corpus asan wheel sdist test-aarch64 train-aarch64 demo bench faults soak mutants \
-	scale frameworks docs tables setup clean
+	scale frameworks docs figures tables setup clean
 .DELETE_ON_ERROR:
 
 all: build
@@ -210,6 +213,9 @@ docs: build build/docs-env/stamp
 	$(PYTHON) docs/site/pages.py python/hdmlp/bin/hdmlp build/docs-source
 	build/docs-env/bin/python -m sphinx --quiet --fail-on-warning --keep-going \
 		-c docs/site -d build/docs-trees build/docs-source build/docs
+
+figures: build build/bench.stamp
+	$(PYTHON) bench/coordl/redraw.py python/hdmlp/bin/hdmlp docs $(if $(ONLY),'$(ONLY)')
 
 tables: | build/go.stamp
 	HDMLP_FULL_TABLES=1 $(GO) test ./internal/simulate -count 1 -run '^TestFullTables$$' -v

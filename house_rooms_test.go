@@ -37,6 +37,7 @@ meter: perfmodel stats
 rerun: access perfmodel placement meter
 quantity: perfmodel
 environment: perfmodel suggest inputfile quantity
+analysis: access pagecache perfmodel simulate size suggest remedy inputfile environment
 stats/prometheus: stats
 probe:
 dataset: printable
@@ -91,7 +92,10 @@ replay: access perfmodel placement placement/policies stats rerun
 simulate/render/words:
 simulate/render: placement/policies simulate simulate/render/words
 simulate/render/rendertest: simulate simulate/render
-simulate/render/page: placement/policies simulate/render/words simulate/render
+drawing: simulate/render/words
+drawing/drawingtest: drawing
+simulate/render/page: drawing placement/policies simulate/render/words simulate/render
+analysis/render: printable analysis drawing remedy simulate/render/words
 share: invariants
 share/feed: stats staging stage share
 order: invariants printable access placement dataset failure request cluster
@@ -152,7 +156,8 @@ exchange/link: exchange/exchangetest
 exchange: goldentest exchange/exchangetest identity/identitytest
 cluster: proctest digest networktest exchange identity/identitytest
 simulate/render: goldentest simulate/render/rendertest
-simulate/render/page: simulate/render/rendertest
+simulate/render/page: drawing/drawingtest simulate/render/rendertest
+analysis/render: environment goldentest drawing/drawingtest
 order: request/requesttest
 planner: simulate
 job: dataset storageclass cache/cachetest

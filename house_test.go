@@ -32,9 +32,11 @@ var forbidden = map[string][]string{
 	"github.com/prometheus/client_golang": {"internal/stats/prometheus"},
 	"github.com/spf13/cobra":              {"cmd/hdmlp"},
 	"github.com/pelletier/go-toml/v2": {
-		"internal/config", "internal/environment", "internal/scenario",
+		"internal/config", "internal/environment", "internal/scenario", "internal/analysis",
 	},
-	"gonum.org/v1/plot":               {"internal/simulate/render/page"},
+	"gonum.org/v1/plot": {
+		"internal/drawing", "internal/drawing/drawingtest", "internal/simulate/render/page",
+	},
 	"github.com/hanwen/go-fuse/v2":    {"bench/throttle"},
 	"google.golang.org/grpc":          {"bench/exchange"},
 	"github.com/hashicorp/memberlist": {"internal/cluster"},

@@ -152,8 +152,11 @@ def run_for(contender: Any, spec: dict[str, Any]) -> list[tuple[float, int]]:
 
 def main() -> None:
     spec = json.loads(sys.argv[1])
-    if "cores" in spec:  # for all that it starts as well
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: spec["cores"]])
+    if (
+        "cores" in spec
+    ):  # for all that it starts as well; other ranks have others, if they are apart
+        first = spec["rank"] * spec["cores"] if spec.get("apart") else 0
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[first:][: spec["cores"]])
     from loaders import CONTENDERS
 
     contender = CONTENDERS[spec["contender"]](spec)  # imports

@@ -16,6 +16,7 @@ import sys
 import time
 from typing import Any, Optional
 
+import analyzed
 import clusters
 import frameworks
 import grid
@@ -53,6 +54,7 @@ def find(keys: Optional[str], quick: bool) -> list[scenarios.Scenario]:
         + share_jobs.all_sharing(quick)
         + streams.all_streams(quick)
         + page_cache.all_page_caches(quick)
+        + analyzed.all_analyzed(quick)
         + regressions.all_regressions(quick)
     )
     wanted = keys.replace(",", " ").split()
@@ -301,8 +303,8 @@ def main() -> None:
     )
     parser.add_argument(
         "--scenario",
-        help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache "
-        "and before",
+        help="keys, as a,c or frameworks; without, all but grid, share, streams, pagecache, "
+        "analyze and before",
     )
     parser.add_argument(
         "--only", help="contenders whose names contain one of these words, as cooperative,staging"

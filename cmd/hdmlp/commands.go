@@ -17,6 +17,7 @@ func commands() []*cobra.Command {
 		withJSON(newProbeCommand()),
 		withJSON(newSimulateCommand()),
 		withJSON(newTransformCommand()),
+		withJSON(newAnalyzeCommand()),
 		newDevCommand(),
 	}
 }

@@ -87,6 +87,9 @@ func TestCommandsWithJSONPrintIt(t *testing.T) {
 		"dev link":    {{[]string{"0", "--run", "none"}, 2}},
 		"kinds":       {{nil, 0}},
 		"probe":       {{[]string{data, "--time", "2s"}, 0}, {[]string{data, "--time", "1s"}, 2}},
+		"analyze": {
+			{[]string{"--from", measured}, 0}, {[]string{"--from", measured, "--price", "none"}, 2},
+		},
 		"simulate": {
 			{[]string{tiny(t, tinyScenario)}, 0},
 			{[]string{tiny(t, tinyScenario), "--csv"}, 2},

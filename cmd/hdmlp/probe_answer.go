@@ -8,12 +8,12 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/dataset"
+	"github.com/hdmlp/hdmlp/internal/drawing"
 	"github.com/hdmlp/hdmlp/internal/environment"
 	"github.com/hdmlp/hdmlp/internal/measure"
 	"github.com/hdmlp/hdmlp/internal/measure/survey"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/simulate/render/page"
 	"github.com/hdmlp/hdmlp/internal/wholefile"
 )
 
@@ -38,7 +38,7 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 		return ctx.Err()
 	}
 	if o.plot != "" && first {
-		picture, err := page.Curves(a.charts(), strings.ToLower(filepath.Ext(o.plot)))
+		picture, err := drawing.Curves(a.charts(), strings.ToLower(filepath.Ext(o.plot)))
 		if err != nil {
 			return err
 		}
@@ -275,30 +275,30 @@ func wrapped(text string, width int) string {
 
 // charts returns the plots: of memory and other classes, as figures 5.1 and 5.2 of the thesis, of
 // the source, as figure 5.3, and of the others.
-func (a *probeAnswer) charts() []page.Chart {
-	line := func(name string, c measure.Curve) page.ChartLine {
-		l := page.ChartLine{Name: name}
+func (a *probeAnswer) charts() []drawing.Chart {
+	line := func(name string, c measure.Curve) drawing.ChartLine {
+		l := drawing.ChartLine{Name: name}
 		for _, p := range c.Points {
-			l.Points = append(l.Points, page.ChartPoint{
+			l.Points = append(l.Points, drawing.ChartPoint{
 				X: float64(p.Streams), Y: p.Rate.Median, Low: p.Rate.Low, High: p.Rate.High,
 			})
 		}
 		return l
 	}
-	lines := func(before string, curves []measure.Curve) (all []page.ChartLine) {
+	lines := func(before string, curves []measure.Curve) (all []drawing.ChartLine) {
 		for _, c := range curves {
 			all = append(all, line(before+survey.Megabytes(c.Size), c))
 		}
 		return all
 	}
-	var charts []page.Chart
-	add := func(title, axis string, l []page.ChartLine) {
+	var charts []drawing.Chart
+	add := func(title, axis string, l []drawing.ChartLine) {
 		if len(l) > 0 {
-			charts = append(charts, page.Chart{Title: title, Axis: axis, Lines: l})
+			charts = append(charts, drawing.Chart{Title: title, Axis: axis, Lines: l})
 		}
 	}
 	for _, c := range a.Classes {
-		var both []page.ChartLine
+		var both []drawing.ChartLine
 		if n := len(c.Read); n > 0 {
 			both = append(both, lines("read of ", c.Read[n-1:])...)
 		}
@@ -309,19 +309,19 @@ func (a *probeAnswer) charts() []page.Chart {
 	}
 	add("Source: random reads by size of samples", "streams", lines("", a.Source))
 	if len(a.Sources) > 0 {
-		l := page.ChartLine{Name: "all nodes"}
+		l := drawing.ChartLine{Name: "all nodes"}
 		for _, t := range a.Sources {
 			r := t.Point.Rate
 			l.Points = append(l.Points,
-				page.ChartPoint{X: float64(t.Nodes), Y: r.Median, Low: r.Low, High: r.High})
+				drawing.ChartPoint{X: float64(t.Nodes), Y: r.Median, Low: r.Low, High: r.High})
 		}
-		add("Source: nodes that read at the same time", "nodes", []page.ChartLine{l})
+		add("Source: nodes that read at the same time", "nodes", []drawing.ChartLine{l})
 	}
 	if n := len(a.Network); n > 0 {
 		add("Network: reads from the next node", "streams", lines("", a.Network[n-1:]))
 	}
 	if a.Transforms != nil {
-		add("Transforms", "threads", []page.ChartLine{line("encoded bytes", *a.Transforms)})
+		add("Transforms", "threads", []drawing.ChartLine{line("encoded bytes", *a.Transforms)})
 	}
 	return charts
 }

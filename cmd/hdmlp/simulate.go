@@ -25,6 +25,7 @@ type simulateOptions struct {
 	set, sweep    []string
 	scaling       string
 	json, csv     bool
+	batches       bool   // in the JSON
 	dir           string // for the plots; "": none
 	width         int    // of the table, in columns
 	colour        bool
@@ -133,6 +134,7 @@ EXIT STATUS
 	flags.StringVar(&opts.scaling, "scaling", "",
 		"simulate each number of nodes, such as 1,2,4,8")
 	flags.BoolVar(&opts.csv, "csv", false, "print CSV")
+	flags.BoolVar(&opts.batches, "batches", false, "with --json: add what every batch took and read")
 	flags.StringVar(&run.report, "from-run", "",
 		"simulate a finished job from the JSON of its loader.report(), and compare the two")
 	flags.StringVar(&run.memory, "memory", "",
@@ -147,7 +149,7 @@ EXIT STATUS
 func refuseWithRun(cmd *cobra.Command) error {
 	var given []string
 	for _, name := range []string{
-		"policy", "profile", "seed", "set", "sweep", "scaling", "csv", "out",
+		"policy", "profile", "seed", "set", "sweep", "scaling", "csv", "out", "batches",
 	} {
 		if cmd.Flags().Changed(name) {
 			given = append(given, "--"+name)
@@ -171,6 +173,9 @@ func (interrupted) Unwrap() error { return context.Canceled }
 func runSimulate(ctx context.Context, opts simulateOptions, out io.Writer) error {
 	if opts.json && opts.csv {
 		return badInput("--json and --csv are mutually exclusive; give one of them")
+	}
+	if opts.batches && !opts.json {
+		return badInput("--batches adds to JSON; give --json as well")
 	}
 	plan, r, err := prepareSimulation(ctx, opts)
 	if err != nil {

@@ -59,8 +59,10 @@ func (p *simulationPlan) fitMemory() error {
 	return nil
 }
 
-// perBatch reports whether the times of batches will be plotted.
-func (p *simulationPlan) perBatch() bool { return p.opts.dir != "" && len(p.sweeps) == 0 }
+// perBatch reports whether the times of batches will be plotted or printed.
+func (p *simulationPlan) perBatch() bool {
+	return p.opts.batches || p.opts.dir != "" && len(p.sweeps) == 0
+}
 
 // simulation is one policy at one point, or the lower bound of the runtimes there.
 type simulation struct {
@@ -230,8 +232,9 @@ func (p *simulationPlan) report() *render.Report {
 		r.Sweep = append(r.Sweep, s.Key)
 	}
 	for _, point := range p.points {
-		r.Points = append(r.Points,
-			render.Point{Values: point.values, Bound: boundMB(point.scenario)})
+		r.Points = append(r.Points, render.Point{
+			Values: point.values, Bound: boundMB(point.scenario), Batches: p.opts.batches,
+		})
 	}
 	return r
 }
@@ -263,6 +266,10 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 		machine += fmt.Sprintf(" for one node, %s for %d",
 			rate(e.SourceThroughput.At(float64(s.Nodes))), s.Nodes)
 	}
+	if p := e.Processors; p.Cores > 0 {
+		machine += fmt.Sprintf("; %s, %s", number(p.Cores, "core"),
+			number(max(p.Cores, p.Hyperthreads), "hyperthread"))
+	}
 	var classes []string
 	for j, c := range e.Classes {
 		classes = append(classes,
@@ -288,9 +295,9 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 		{Name: "Machine", Value: machine},
 		{Name: "Per node", Value: strings.Join(classes, ", ")},
 		{Name: "Dataset", Value: samples},
-		{Name: "Job", Value: fmt.Sprintf("%s of %s with %s samples over all nodes (%s); scheme %s",
+		{Name: "Job", Value: fmt.Sprintf("%s of %s with %s samples over all nodes (%s); scheme %s%s",
 			number(s.Epochs, "epoch"), number(s.Steps(), "batch"),
-			words.Number(float64(s.GlobalBatch)), last, s.Scheme)},
+			words.Number(float64(s.GlobalBatch)), last, s.Scheme, together(s))},
 		{Name: "Profile", Value: fmt.Sprintf("%s, seed %d", s.Profile, s.Seed)},
 	}
 	if len(p.opts.set) > 0 {
@@ -304,6 +311,17 @@ func (p *simulationPlan) facts(s *scenario.Scenario) []render.Fact {
 		})
 	}
 	return facts
+}
+
+// together describes in words the jobs that train at the same time.
+func together(s *scenario.Scenario) string {
+	switch {
+	case s.Jobs == 1:
+		return ""
+	case s.Share:
+		return fmt.Sprintf("; a group of %s that share what they prepare", number(s.Jobs, "job"))
+	}
+	return fmt.Sprintf("; %s at the same time, each for itself", number(s.Jobs, "such job"))
 }
 
 // number formats a number of things, with the plural where it is needed.

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/pool"
 )
@@ -101,6 +102,9 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 		u.fill(j)
 	}
 }
+
+// HoldFills has what Fill began read nothing more until release is called, or the time is over.
+func (c *Cache) HoldFills(most time.Duration) (release func()) { return c.pool.Hold(most) }
 
 // stopFills ends what Fill has begun. cache.uses must be held.
 func (u *Use) stopFills() {

@@ -138,8 +138,9 @@ type DifferenceError struct {
 }
 
 func (e *DifferenceError) Error() string {
-	return fmt.Sprintf("%s is %s on node %d (%s), but %s on node 0: %s", e.Key, e.Theirs, e.Node,
-		hostOf(e.Address), e.Node0s, cmp.Or(e.Remedy, "it must be the same on all nodes"))
+	return fmt.Sprintf("%s is %s on node %d (%s), but %s on node 0: %s", e.Key,
+		cmp.Or(e.Theirs, "not set"), e.Node, hostOf(e.Address), cmp.Or(e.Node0s, "not set"),
+		cmp.Or(e.Remedy, "it must be the same on all nodes"))
 }
 
 // DuplicateError reports two nodes with one node number.

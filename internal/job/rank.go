@@ -83,6 +83,9 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 		news:   make(chan struct{}, 1),
 		ledger: stage.NewLedger(j.p.Cache, steps),
 	}
+	if j.config.Produces {
+		r.ledger.ForGroup()
+	}
 	o := stage.Options{
 		Stream: j.p.Order.Stream(), Epoch: j.p.Order.Epoch, Rank: rank,
 		Cache: j.p.Cache, Peers: j.p.Peers, Buffer: buffer, Ahead: j.config.Prefetch,

@@ -20,6 +20,8 @@ type Workload struct {
 	Largest float64
 	// Readers is how many nodes read each sample in an epoch; 0 means 1.
 	Readers int
+	// Jobs is how many such jobs the threads of a node are divided among; 0 means 1.
+	Jobs int
 	// First is the least time from the start until training has its first sample, in seconds.
 	First float64
 }
@@ -115,10 +117,11 @@ func (s *span) least() float64 {
 	return max(s.compute, s.fresh/s.source, s.staging(heaviest), s.oneNode(heaviest), s.allNodes())
 }
 
-// staging returns how long the threads of the staging buffer of a node take to preprocess and write
-// mb MB. They do nothing else: a read occupies no thread.
+// staging returns how long the threads of a node that belong to the job take to preprocess and
+// write mb MB. They do nothing else: a read occupies no thread.
 func (s *span) staging(mb float64) float64 {
-	return (mb - s.staged) * s.env.Write(1) / float64(s.env.Classes[0].Threads)
+	jobs, threads := float64(max(1, s.job.Jobs)), float64(s.env.Classes[0].Threads)
+	return (mb - s.staged) * s.env.Write(1) * jobs / threads
 }
 
 // cached returns how many epochs' reads may be served by what caches held before: all but those of

@@ -22,7 +22,30 @@ type Environment struct {
 	SourceThroughput Curve   // t(gamma): total rate of the source for gamma reading nodes, MB/s
 	// latency of each request to the source, seconds; 0 in the papers
 	SourceLatency float64
+	Processors    Processors
 	Classes       []Class // storage classes; 0 is the staging buffer, then fastest first
+}
+
+// Processors are those of a node, on which its p_0 threads transform samples. The zero value is as
+// many as there are threads.
+type Processors struct {
+	Cores int // physical; 0: one for each thread
+	// Hyperthreads is the number of logical processors, at least Cores; 0: as many as Cores.
+	Hyperthreads int
+}
+
+// hyperthread is what a thread on a core that runs another one already adds, in cores: twice the
+// threads on all hyperthreads preprocess 30 % faster (CoorDL, appendix B.1).
+const hyperthread = 0.3
+
+// Work returns how many cores' work so many threads do together: their number up to the physical
+// cores, 0.3 for each one more up to the hyperthreads, and nothing for those beyond.
+func (p Processors) Work(threads int) float64 {
+	if p.Cores == 0 || threads <= p.Cores {
+		return float64(threads)
+	}
+	return float64(p.Cores) +
+		hyperthread*float64(max(min(threads, p.Hyperthreads)-p.Cores, 0))
 }
 
 // Class describes a storage class j.
@@ -50,6 +73,11 @@ func (e *Environment) Validate() error {
 	if !(e.SourceLatency >= 0) || math.IsInf(e.SourceLatency, 1) {
 		errs = append(errs, fmt.Errorf("latency of the source is %v s; it must be 0 or "+
 			"more and finite", e.SourceLatency))
+	}
+	if p := e.Processors; p.Cores < 0 || p.Hyperthreads != 0 && p.Hyperthreads < max(p.Cores, 1) ||
+		p.Cores == 0 && p.Hyperthreads != 0 {
+		errs = append(errs, fmt.Errorf("%d cores and %d hyperthreads; there must be as many "+
+			"hyperthreads as cores or more, or 0", p.Cores, p.Hyperthreads))
 	}
 	if len(e.Classes) == 0 {
 		errs = append(errs, errors.New("classes: none; there must be class 0, the staging buffer"))

@@ -55,11 +55,18 @@ func (e *Environment) FetchLocal(size float64, j int) float64 {
 	return size / e.ReadRate(j)
 }
 
+// ThreadRate returns the rate at which one of the p_0 threads transforms samples while all do, in
+// MB/s: beta, unless there are fewer cores than threads.
+func (e *Environment) ThreadRate() float64 {
+	threads := e.Classes[0].Threads
+	return e.Preprocess * (e.Processors.Work(threads) / float64(threads))
+}
+
 // Write returns the time to transform size MB and store them in the staging
 // buffer, which are pipelined: write_i(k) of thesis 3.1.3,
-// max(s/beta, s/(w_0(p_0)/p_0)). Seconds.
+// max(s/beta, s/(w_0(p_0)/p_0)), with beta as ThreadRate has it. Seconds.
 func (e *Environment) Write(size float64) float64 {
-	return max(size/e.Preprocess, size/e.WriteRate(0))
+	return max(size/e.ThreadRate(), size/e.WriteRate(0))
 }
 
 // Read returns the time to bring a sample of size MB into the staging buffer, whose

@@ -22,6 +22,7 @@ type Pool struct {
 	seq     int64
 	fills   []*Fill
 	turn    int // index of the fill that was served last
+	holds   int // Holds that were not released: while there are some, no fill goes on
 	filling int // number of workers that fill
 	working int // number of workers that run tasks
 	idle    int // number of workers that wait for work
@@ -160,6 +161,27 @@ func (p *Pool) AddFill(ids []int32, spare bool, ready func() bool,
 	return f
 }
 
+// Hold has fills begin no reads until release is called, or the time is over.
+func (p *Pool) Hold(most time.Duration) (release func()) {
+	p.mu.Lock()
+	p.holds++
+	p.mu.Unlock()
+	var once sync.Once
+	let := func() {
+		once.Do(func() {
+			p.mu.Lock()
+			p.holds--
+			p.mu.Unlock()
+			p.changed.Broadcast()
+		})
+	}
+	timer := time.AfterFunc(most, let)
+	return func() {
+		timer.Stop()
+		let()
+	}
+}
+
 // Continue continues fills whose classes can take samples again.
 func (p *Pool) Continue() {
 	p.mu.Lock()
@@ -219,7 +241,7 @@ func (p *Pool) work() {
 // nextFill returns the fill that a worker should continue, round-robin; nil: none. p.mu must be
 // held.
 func (p *Pool) nextFill() *Fill {
-	if p.filling >= p.maxFilling() {
+	if p.holds > 0 || p.filling >= p.maxFilling() {
 		return nil
 	}
 	p.fills = slices.DeleteFunc(p.fills, func(f *Fill) bool { return len(f.ids) == 0 })

@@ -103,6 +103,38 @@ func TestFillsWaitWithoutAWorker(t *testing.T) {
 	})
 }
 
+// TestHeldFillsReadNothing checks that fills go on when they are held no more, and after a time at
+// the latest, and that tasks are not held.
+func TestHeldFillsReadNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(1, 1)
+		release := p.Hold(time.Hour)
+		p.Hold(time.Minute)
+		var filled atomic.Int32
+		p.AddFill([]int32{1, 2}, false, nil, func(*Worker, int) bool { filled.Add(1); return false })
+		c := &brought{}
+		p.Submit([]Task{{Consumer: c}})
+		synctest.Wait()
+		if !c.done || filled.Load() > 0 {
+			t.Errorf("the task ran: %v; filled %d, want none", c.done, filled.Load())
+		}
+		release()
+		release()
+		synctest.Wait()
+		if filled.Load() > 0 {
+			t.Errorf("filled %d while another holds", filled.Load())
+		}
+		time.Sleep(time.Minute)
+		synctest.Wait()
+		if filled.Load() != 2 {
+			t.Errorf("filled %d, want 2", filled.Load())
+		}
+		if !p.Close(time.Hour) {
+			t.Error("the workers have not ended")
+		}
+	})
+}
+
 // TestSpareFillsYield checks that what is moved for later epochs takes one worker, and only while
 // no other one does anything.
 func TestSpareFillsYield(t *testing.T) {

@@ -178,6 +178,10 @@ func (m *model) capacity(class int) float64 {
 
 // with returns the model after a change.
 func (m model) with(c Change) model {
+	if c.Times > 0 {
+		now, _ := m.now(c.Key)
+		c.Amount = now * c.Times
+	}
 	m.env.Classes, m.names = slices.Clone(m.env.Classes), slices.Clone(m.names)
 	switch c.Key {
 	case Memory:

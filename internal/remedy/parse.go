@@ -14,7 +14,8 @@ import (
 var keys = []Key{Threads, Memory, Cache, Nodes, SourceRate, NetworkRate, ComputeSpeed}
 
 // rateAllowed says how a rate is written.
-const rateAllowed = `a rate above 0 such as 200 (MB/s), "200MB/s", "2GB/s" or "10Gbit/s"`
+const rateAllowed = `a rate above 0 such as 200 (MB/s), "200MB/s", "2GB/s" or "10Gbit/s", or how ` +
+	`many times the present one, such as "2x"`
 
 // allowed says for each key which values it takes.
 var allowed = map[Key]string{
@@ -85,10 +86,18 @@ func parse(key Key, value string) (c Change, ok bool) {
 		c.Amount = float64(n)
 		return c, err == nil
 	case SourceRate, NetworkRate, ComputeSpeed:
+		if times, is := strings.CutSuffix(strings.ToLower(value), "x"); is {
+			v, err := strconv.ParseFloat(times, 64)
+			c.Times = v
+			return c, err == nil && v >= 1e-6 && v <= mostTimes
+		}
 		c.Amount, ok = parseRate(value)
 	}
 	return c, ok
 }
+
+// mostTimes is how many times the present rate one may be.
+const mostTimes = 1e6
 
 // rateUnits are units of rates, in MB/s.
 var rateUnits = []struct {

@@ -240,4 +240,6 @@ type Change struct {
 	Amount float64 `json:"amount"`
 	// Speed is the rate of a cache in MB/s; 0: as it is measured, or assumed if there is none.
 	Speed float64 `json:"mbps,omitempty"`
+	// Times, if it is above 0, replaces Amount by so many times the present one.
+	Times float64 `json:"times,omitempty"`
 }

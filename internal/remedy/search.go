@@ -3,6 +3,8 @@ package remedy
 import (
 	"math"
 	"slices"
+
+	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
 
 const (
@@ -178,4 +180,24 @@ func Ask(r *Run, changes []Change) Answer {
 	}
 	a.Then = m.predict()
 	return a
+}
+
+// Model returns what predictions of the run rest on, after changes: the environment, what a later
+// epoch needs, and the names of the storage classes, of which env.Classes[0] has none. The run must
+// be valid.
+func Model(r *Run, changes []Change) (env perfmodel.Environment, l perfmodel.Later,
+	classes []string,
+) {
+	m := newModel(r)
+	for _, c := range changes {
+		m = m.with(c)
+	}
+	return m.env, m.later, m.names
+}
+
+// Present returns the present amount of what a key names. The run must be valid.
+func Present(r *Run, key Key) float64 {
+	m := newModel(r)
+	amount, _ := m.now(key)
+	return amount
 }

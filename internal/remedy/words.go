@@ -51,6 +51,25 @@ func (r *Remedy) change() string {
 	return string(r.Key)
 }
 
+// String formats a change as Parse reads it.
+func (c Change) String() string {
+	value := fmt.Sprintf("%.0f", c.Amount)
+	switch c.Key {
+	case Memory, Cache:
+		value = size.Format(int64(c.Amount))
+		if c.Speed > 0 {
+			value += "@" + rate(c.Speed) + "MB/s"
+		}
+	case SourceRate, NetworkRate, ComputeSpeed:
+		value = rate(c.Amount) + "MB/s"
+		if c.Times > 0 {
+			value = strconv.FormatFloat(c.Times, 'g', -1, 64) + "x"
+		}
+	case Threads, Nodes:
+	}
+	return string(c.Key) + "=" + value
+}
+
 // now formats the present amount.
 func now(n float64) string {
 	if n == 0 {

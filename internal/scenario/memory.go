@@ -37,11 +37,14 @@ func (s *Scenario) RunBytes(perBatch bool) int64 {
 	}
 	// measured with 14.2 million samples, including garbage of planning
 	total := table + 110*f + 48*copies + 1<<16*n
+	if !s.Share { // two epochs' orders of each
+		total += 8 * f * float64(s.Jobs-1)
+	}
 	if s.Profile == simulate.Thesis {
 		total += 18*f*e + 10*f*n
 	}
 	if perBatch {
-		total += 16 * e * float64(s.Steps())
+		total += 32 * e * float64(s.Steps()) * float64(s.Jobs)
 	}
 	const most = 1 << 60
 	return int64(min(total, most))
@@ -82,6 +85,9 @@ func (s *Scenario) copies(policy string) float64 {
 // sizes. An error about the size is of type Faults.
 func (s *Scenario) Fits() error {
 	room := s.Env.Classes[0].Capacity
+	if !s.Share {
+		room /= float64(s.Jobs)
+	}
 	staged := ""
 	for _, policy := range s.Policies {
 		if aboutOf(policy).Stages && s.Needs(policy) == "" {
@@ -105,7 +111,7 @@ func (s *Scenario) Fits() error {
 	return Faults{{
 		Key: "environment.storage_class.0.capacity", Value: fmt.Sprintf("%g MB", room),
 		Wrong: fmt.Sprintf("the largest sample has %g MB, and %s prefetches whole samples into "+
-			"the staging buffer", largest, staged),
-		Allowed: fmt.Sprintf("%g MB or more", largest),
+			"its job's part of the staging buffer", largest, staged),
+		Allowed: fmt.Sprintf("%g MB or more for each job", largest),
 	}}
 }

@@ -19,6 +19,7 @@ const (
 	maxSamples = math.MaxInt32
 	maxEpochs  = 1_000_000
 	maxThreads = 1 << 16
+	maxJobs    = 1024
 )
 
 // reader reads a table into a Scenario and collects the faults.
@@ -77,7 +78,7 @@ func join(path, name string) string {
 func (r *reader) read(table map[string]any) {
 	s := r.scenario
 	s.Profile, s.Seed, s.Scheme, s.Policies = simulate.Model, 1, access.Uniform, Policies()
-	s.Env.Classes = nil
+	s.Env.Classes, s.Jobs = nil, 1
 	r.table("", table, []field{
 		{name: "title", read: r.string(&s.Title)},
 		{"environment", "[environment], the machine", func(key string, v any) {
@@ -122,6 +123,8 @@ func (r *reader) environment(path string, value any) {
 		{"source_network", needed, r.rate(&s.Env.SourceBandwidth)},
 		{"source", quantity.CurveAllowed, r.curve(&s.Env.SourceThroughput)},
 		{name: "source_latency", read: r.quantity(&s.Env.SourceLatency, quantity.Time)},
+		{name: "cores", read: r.whole(&s.Env.Processors.Cores, 1, maxThreads)},
+		{name: "hyperthreads", read: r.whole(&s.Env.Processors.Hyperthreads, 1, maxThreads)},
 		{name: "sample_size", read: ignored}, // what an environment file says besides
 		{
 			"storage_class", "[[environment.storage_class]], at least class 0, the staging buffer",
@@ -228,13 +231,9 @@ func (r *reader) job(path string, value any) {
 			"global_batch_size", "a whole number from 1, at least one sample per node",
 			r.whole(&s.GlobalBatch, 1, maxSamples),
 		},
-		{name: "drop_last", read: func(key string, v any) {
-			b, ok := v.(bool)
-			if !ok {
-				r.fault(key, v, "neither true nor false", "true or false")
-			}
-			s.DropLast = b
-		}},
+		{name: "drop_last", read: r.truth(&s.DropLast)},
+		{name: "jobs", read: r.whole(&s.Jobs, 1, maxJobs)},
+		{name: "share", read: r.truth(&s.Share)},
 		{name: "scheme", read: func(key string, v any) {
 			schemes := []string{
 				string(access.Uniform), string(access.Strided),
@@ -256,6 +255,17 @@ func (r *reader) job(path string, value any) {
 			s.order = r.file.resolve(name)
 		}},
 	})
+}
+
+// truth reads a boolean.
+func (r *reader) truth(to *bool) func(string, any) {
+	return func(key string, v any) {
+		b, ok := v.(bool)
+		if !ok {
+			r.fault(key, v, "neither true nor false", "true or false")
+		}
+		*to = b
+	}
 }
 
 func (r *reader) policies(key string, value any) {

@@ -41,6 +41,8 @@ type Scenario struct {
 	GlobalBatch int
 	DropLast    bool
 	Scheme      access.Scheme
+	Jobs        int      // that train on the nodes at the same time
+	Share       bool     // what they prepare
 	Policies    []string // each once
 	Profile     simulate.Profile
 	Seed        uint64
@@ -176,7 +178,7 @@ func (f *File) Scenario(set ...Override) (*Scenario, error) {
 func (s *Scenario) Job() (*simulate.Job, error) {
 	job := &simulate.Job{
 		Env: s.Env, Nodes: s.Nodes, Epochs: s.Epochs, GlobalBatch: s.GlobalBatch,
-		DropLast: s.DropLast, Scheme: s.Scheme, Seed: s.Seed,
+		DropLast: s.DropLast, Scheme: s.Scheme, Seed: s.Seed, Jobs: s.Jobs, Share: s.Share,
 	}
 	job.Sizes = s.file.known.drawn(s.Seed, s.Dataset)
 	if s.Dataset.File != "" {
@@ -208,9 +210,9 @@ func (s *Scenario) Job() (*simulate.Job, error) {
 const keptReads = 1 << 28
 
 // keepsOrder reports whether the epochs' permutations are drawn once for all simulations of the
-// scenario.
+// scenario. Jobs that read in orders of their own draw these themselves.
 func (s *Scenario) keepsOrder() bool {
-	return s.order == "" && s.Dataset.Samples <= keptReads/s.Epochs
+	return s.order == "" && (s.Jobs == 1 || s.Share) && s.Dataset.Samples <= keptReads/s.Epochs
 }
 
 // drawnOrder returns the epochs' permutations, which it draws once for all scenarios with the same

@@ -248,7 +248,7 @@ func TestFaults(t *testing.T) {
 		},
 		{"simulate.seed=-1", []string{"simulate.seed is -1", "from 0"}},
 		{"title=", []string{"title"}},
-		{"jobs.epochs=3", []string{"jobs is a table: unknown key", `did you mean "job"?`}},
+		{"jop.epochs=3", []string{"jop is a table: unknown key", `did you mean "job"?`}},
 		{"epochs.x=3", []string{"job.epochs", "is a value, not a table"}},
 		{"..=3", []string{"..", "not a key"}},
 	} {

@@ -16,10 +16,12 @@ import (
 var settable = []string{
 	"environment.nodes", "environment.compute", "environment.preprocess", "environment.network",
 	"environment.source_network",
-	"environment.source", "environment.source_latency", "environment.storage_class",
+	"environment.source", "environment.source_latency", "environment.cores",
+	"environment.hyperthreads", "environment.storage_class",
 	"dataset.samples", "dataset.mu", "dataset.sigma", "dataset.min", "dataset.index",
 	"dataset.sizes",
 	"job.epochs", "job.global_batch_size", "job.drop_last", "job.scheme", "job.order",
+	"job.jobs", "job.share",
 	"simulate.policies", "simulate.profile", "simulate.seed", "title",
 }
 

@@ -5,6 +5,7 @@ import (
 	"strconv"
 
 	"github.com/hdmlp/hdmlp/internal/access"
+	"github.com/hdmlp/hdmlp/internal/simulate"
 )
 
 // together checks conditions on several values. Values that are 0 are missing or invalid and have
@@ -29,8 +30,39 @@ func (r *reader) together() {
 				"drawn again",
 				strconv.FormatFloat(d.Mu, 'g', -1, 64)), "at most mu + 4 sigma")
 	}
+	r.sharing()
 	if s.order != "" && s.Dataset.Samples > 0 && s.Epochs > 0 {
 		r.order()
+	}
+}
+
+// sharing checks what jobs share: a group, cores, and that the profile knows of these.
+func (r *reader) sharing() {
+	s, p := r.scenario, r.scenario.Env.Processors
+	if s.Share && s.Jobs == 1 {
+		r.fault("job.share", true, "there is one job, job.jobs = 1, and none to share with",
+			"false, or 2 jobs or more")
+	}
+	if most := maxNodes; s.Jobs*s.Nodes > most {
+		r.fault("job.jobs", int64(s.Jobs),
+			fmt.Sprintf("with %d nodes more than %d ranks", s.Nodes, most),
+			fmt.Sprintf("1 to %d", max(1, most/s.Nodes)))
+	}
+	if p.Hyperthreads > 0 && p.Cores == 0 {
+		r.fault("environment.hyperthreads", int64(p.Hyperthreads),
+			"environment.cores is missing", "hyperthreads together with cores")
+	} else if p.Hyperthreads > 0 && p.Hyperthreads < p.Cores {
+		r.fault("environment.hyperthreads", int64(p.Hyperthreads),
+			fmt.Sprintf("fewer than environment.cores = %d", p.Cores),
+			fmt.Sprintf("%d or more", p.Cores))
+	}
+	if s.Profile == simulate.Thesis && s.Jobs > 1 {
+		r.fault("job.jobs", int64(s.Jobs), `profile "thesis" knows one job only`,
+			`1, or profile "model"`)
+	}
+	if s.Profile == simulate.Thesis && p.Cores > 0 {
+		r.fault("environment.cores", int64(p.Cores), `profile "thesis" knows threads only`,
+			`no cores, or profile "model"`)
 	}
 }
 

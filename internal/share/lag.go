@@ -25,19 +25,8 @@ func (g *Group) Waiting() (waiting, behind bool) {
 	return waiting, behind
 }
 
-// Standing returns how far the first attached member is ahead of a member that is attached too, in
-// samples, and for how long others waited for it.
-func (g *Group) Standing(id int) (behind int64, cost time.Duration) {
-	m := g.members[id]
-	if m.state == Attached {
-		for _, other := range g.members {
-			if other.state == Attached {
-				behind = max(behind, other.next-m.next)
-			}
-		}
-	}
-	return behind, m.cost
-}
+// Cost returns for how long others waited for a member.
+func (g *Group) Cost(id int) time.Duration { return g.members[id].cost }
 
 // Gathers reports whether members wait for others to come.
 func (g *Group) Gathers() bool { return g.count(Gathering) > 0 }

@@ -10,7 +10,8 @@ import (
 
 // TimeBound returns the least runtime of the job in the profile Model, in seconds, under any policy
 // that keeps the order: Environment.TimeBound for what the job reads. It takes a pass over all
-// reads.
+// reads. Of several jobs, it is that of the first one, with its part of the threads and everything
+// else to itself.
 func TimeBound(ctx context.Context, job *Job) (float64, error) {
 	if err := job.Env.Validate(); err != nil {
 		return 0, err
@@ -24,12 +25,12 @@ func TimeBound(ctx context.Context, job *Job) (float64, error) {
 
 // workload returns what the epochs of the job need.
 func workload(ctx context.Context, job *Job) (*perfmodel.Workload, error) {
-	stream, err := streamOf(job)
+	stream, err := streamOf(job, 0)
 	if err != nil {
 		return nil, err
 	}
 	w := &perfmodel.Workload{
-		Largest: slices.Max(job.Sizes),
+		Largest: slices.Max(job.Sizes), Jobs: job.trainings(),
 	}
 	if job.Scheme == access.Whole {
 		w.Readers = job.Nodes

@@ -14,7 +14,7 @@ import (
 )
 
 // model is a run of the profile Model. Time is virtual. Events come from one queue for all nodes,
-// ordered by time, then by node (loop). What follows from an event without another one, such as
+// ordered by time, then by rank (loop). What follows from an event without another one, such as
 // when the samples in the staging buffer are consumed, is computed at once.
 //
 // Where the semantics differ from those of the profile Thesis:
@@ -43,23 +43,27 @@ import (
 //     staging are written in the background.
 //   - All nodes start a batch together. Computation takes s/c per sample and overlaps with all
 //     reads.
+//   - Jobs of a node, each with a rank on every node and an order of its own, share its classes,
+//     its links and the source. Threads and staging buffer are divided among them, as every loader
+//     has its own. A sample that one of them brings to a class is there for all.
 //
 // Sizes are rounded to bytes for placement only.
 type model struct {
 	job     *Job
 	plan    *placement.Plan
 	how     simulated.Run
-	stream  *access.Stream
 	sizes   []float64
-	nodes   []node
+	jobs    []training
+	ranks   []rank // of the first job by node, then those of the next
+	links   []link // per node
 	copies  copies
 	source  source
-	clock   tournament // per node: time of its next event
+	clock   tournament // per rank: time of its next event
 	reading []classReads
 	rates   []rates // per class
 	waiters []waiter
-	spare   []int32 // unused waiters
-	open    []*epoch
+	spare   []int32     // unused waiters
+	ready   []*training // those that wait for release
 	measure measure
 
 	classes       int     // J+1
@@ -67,23 +71,18 @@ type model struct {
 	full, last    []int   // samples of a batch per node, and of an epoch's last
 	perMB         float64 // 1/c
 	write         float64 // seconds per MB, write_i(k) of thesis 3.1.3
-	perThread     float64 // 1/p_0
-	buffer        float64 // d_0
+	perThread     float64 // 1/p_0, of a job's part of the threads
+	slowdown      float64 // of a thread, if there are more jobs than threads
+	buffer        float64 // d_0, a job's part of it
 	part          float64 // MB of the buffer that are refilled together
 	peer          float64 // 1/b_c
 	latency       float64
 
-	now        float64
-	training   bool // false while classes are filled before training
-	active     int  // fill threads at work
-	arrived    int  // nodes that have finished the batch
-	slowest    float64
-	heaviest   float64 // MB of the node that computes longest in the batch
-	compute    float64 // of the heaviest nodes, seconds
-	released   float64 // when the batch began
-	epochStart float64
-	step       int // batches done, over all epochs
-	over       bool
+	now      float64
+	training bool // false while classes are filled before training
+	active   int  // fill threads at work
+	left     int  // jobs that train
+	over     bool
 
 	local  []Amount // per class
 	result Result
@@ -108,7 +107,7 @@ func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 	if err := job.Env.Validate(); err != nil {
 		return nil, err
 	}
-	stream, err := streamOf(job)
+	stream, err := streamOf(job, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -128,6 +127,9 @@ func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 		return nil, err
 	}
 	m := newModel(job, stream, plan, how)
+	if err := m.addJobs(p, stream); err != nil {
+		return nil, err
+	}
 	if how.Ideal {
 		err = m.perfect(ctx)
 	} else {
@@ -139,10 +141,14 @@ func Run(ctx context.Context, job *Job, p placement.Policy) (*Result, error) {
 	return m.finish(&in), nil
 }
 
-// streamOf returns the access stream of the job, or an error if the job is invalid.
-func streamOf(job *Job) (*access.Stream, error) {
+// streamOf returns the access stream of the node's k-th job, or an error if the job is invalid.
+func streamOf(job *Job, k int) (*access.Stream, error) {
 	if job.Epochs < 1 {
 		return nil, fmt.Errorf("simulate: %d epochs; there must be at least one", job.Epochs)
+	}
+	if job.Jobs < 0 || job.Nodes*job.trainings() > maxRanks {
+		return nil, fmt.Errorf("simulate: %d jobs on %d nodes; there may be from 1 job to %d of "+
+			"all nodes together", job.Jobs, job.Nodes, maxRanks)
 	}
 	for k, s := range job.Sizes {
 		if !(s >= 0) || math.IsInf(s, 1) {
@@ -151,7 +157,7 @@ func streamOf(job *Job) (*access.Stream, error) {
 		}
 	}
 	spec := access.Spec{
-		Samples: len(job.Sizes), Seed: job.Seed, Epochs: job.Epochs, WorldSize: job.Nodes,
+		Samples: len(job.Sizes), Seed: job.Seed + uint64(k), Epochs: job.Epochs, WorldSize: job.Nodes,
 		GlobalBatch: job.GlobalBatch,
 		DropLast:    job.DropLast, Scheme: job.Scheme, Tail: access.Keep,
 	}
@@ -163,7 +169,7 @@ func streamOf(job *Job) (*access.Stream, error) {
 
 // Input returns what a policy plans by in a simulation of the job.
 func Input(job *Job) (placement.Input, error) {
-	stream, err := streamOf(job)
+	stream, err := streamOf(job, 0)
 	if err != nil {
 		return placement.Input{}, err
 	}
@@ -188,14 +194,18 @@ func input(job *Job, stream *access.Stream) placement.Input {
 
 func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulated.Run) *model {
 	env := &job.Env
+	jobs := job.trainings()
+	share := float64(env.Classes[0].Threads) / float64(jobs) // of the threads
+	buffer := env.Classes[0].Capacity / float64(jobs)
 	m := &model{
-		job: job, plan: plan, how: how, stream: stream, sizes: job.Sizes,
-		nodes: make([]node, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
-		source: newSource(env, job.Nodes), clock: newTournament(job.Nodes),
+		job: job, plan: plan, how: how, sizes: job.Sizes, left: jobs,
+		jobs: make([]training, jobs), ranks: make([]rank, jobs*job.Nodes),
+		links: make([]link, job.Nodes), copies: newCopies(plan, len(job.Sizes)),
+		source: newSource(env, job.Nodes), clock: newTournament(jobs * job.Nodes),
 		classes: len(env.Classes), steps: stream.Steps(), epochs: job.Epochs,
 		perMB: 1 / env.Compute, write: env.Write(1),
-		perThread: 1 / float64(env.Classes[0].Threads),
-		buffer:    env.Classes[0].Capacity, part: env.Classes[0].Capacity / parts,
+		perThread: 1 / share, slowdown: max(1, 1/share),
+		buffer: buffer, part: buffer / parts,
 		peer: 1 / env.PeerBandwidth, latency: env.SourceLatency,
 		local: make([]Amount, len(env.Classes)),
 	}
@@ -203,20 +213,49 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		m.rates = append(m.rates, newRates(c.Read))
 	}
 	m.reading = make([]classReads, job.Nodes*m.classes)
-	first := m.stream.Epoch(0)
-	for i := range m.nodes {
+	first := stream.Epoch(0)
+	for i := range job.Nodes {
 		m.full = append(m.full, len(first.Batch(nil, i, 0)))
 		m.last = append(m.last, len(first.Batch(nil, i, m.steps-1)))
-		n := &m.nodes[i]
-		n.copies = make([]float64, copyStreams(env.Classes[0].Threads))
-		if how.Cache != nil && m.classes > 1 {
-			n.cache, n.cached = how.Cache(i), m.copies.keep(i)
-		}
-		n.start = inf
 	}
-	m.measure = newMeasure(m)
+	m.measure = newMeasure(m, stream)
 	m.result = Result{Supported: true}
 	return m
+}
+
+// addJobs adds the jobs with their ranks. What the policy places is the first job's plan; others
+// that it puts into another order are each put into one of their own.
+func (m *model) addJobs(p placement.Policy, stream *access.Stream) error {
+	nodes := m.job.Nodes
+	for j := range m.jobs {
+		t := &m.jobs[j]
+		t.first, t.base, t.ranks = j == 0, j*nodes, m.ranks[j*nodes:(j+1)*nodes]
+		t.stream, t.reorder = stream, m.how.Reorder
+		if j > 0 {
+			var err error
+			if t.stream, err = streamOf(m.job, j); err != nil {
+				return err
+			}
+			how, err := simulated.RunOf(p, input(m.job, t.stream), m.plan)
+			if err != nil {
+				return err
+			}
+			t.reorder = how.Reorder
+		}
+		for i := range t.ranks {
+			n := &t.ranks[i]
+			n.job, n.on, n.start = t, i, inf
+			n.copies = make([]float64, copyStreams(m.job.Env.Classes[0].Threads))
+			switch {
+			case m.how.Cache == nil || m.classes == 1:
+			case j > 0:
+				n.cache, n.cached = m.ranks[i].cache, m.ranks[i].cached
+			default:
+				n.cache, n.cached = m.how.Cache(i), m.copies.keep(i)
+			}
+		}
+	}
+	return nil
 }
 
 // run simulates the plan.
@@ -229,56 +268,12 @@ func (m *model) run(ctx context.Context) error {
 	} else {
 		m.begin()
 	}
-	for m.arrived == len(m.nodes) && !m.over { // batches that the scheme leaves empty
-		m.release()
-	}
-	if err := m.loop(ctx, &m.over); err != nil {
-		return err
-	}
-	m.result.Runtime = m.released
-	m.result.Stall = m.released - m.result.BeforeTraining - m.compute
-	return nil
-}
-
-// perfect computes the lower bound: all samples are in the staging buffer, and a batch takes the
-// computation time of the node with the largest part of it. Its reads count as local reads from the
-// staging buffer, class 0.
-func (m *model) perfect(ctx context.Context) error {
-	var ids []int32
-	for e := range m.epochs {
-		if err := context.Cause(ctx); err != nil {
-			return err
-		}
-		order := m.stream.Epoch(e)
-		for step := range m.steps {
-			heaviest := 0.0
-			for i := range m.nodes {
-				ids = order.Batch(ids[:0], i, step)
-				load := 0.0
-				for _, k := range ids {
-					load += m.sizes[k]
-				}
-				heaviest = max(heaviest, load)
-				m.local[0].MB += load
-				m.local[0].Samples += int64(len(ids))
-				if e < m.measure.epochs {
-					m.measure.add(e, step, i, ids)
-				}
-			}
-			t := heaviest * m.perMB
-			m.compute += t
-			if m.job.PerBatch {
-				m.result.Batches = append(m.result.Batches, t)
-			}
-		}
-		m.result.Epochs = append(m.result.Epochs, m.compute-m.result.Runtime)
-		m.result.Runtime = m.compute
-	}
-	return nil
+	return m.loop(ctx, &m.over)
 }
 
 // finish fills in the result's totals and returns it.
 func (m *model) finish(in *placement.Input) *Result {
+	m.times()
 	r := &m.result
 	r.Reads.Local = map[string]Amount{}
 	for j, a := range m.local {

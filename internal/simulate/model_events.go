@@ -29,7 +29,7 @@ func (m *model) loop(ctx context.Context, until *bool) error {
 			m.sourceEnd()
 		case other < inf:
 			m.now = max(m.now, other)
-			n := &m.nodes[i]
+			n := &m.ranks[i]
 			if n.start <= m.now {
 				m.take(i, n)
 			} else {
@@ -38,15 +38,13 @@ func (m *model) loop(ctx context.Context, until *bool) error {
 		default:
 			return errStuck
 		}
-		for m.arrived == len(m.nodes) && !m.over && m.training {
-			m.release()
-		}
+		m.release()
 	}
 	return nil
 }
 
 // ring processes the node's earliest alarm.
-func (m *model) ring(i int, n *node) {
+func (m *model) ring(i int, n *rank) {
 	first := 0
 	for a := range n.soon {
 		if n.soon[a].time < n.soon[first].time {
@@ -68,7 +66,7 @@ func (m *model) ring(i int, n *node) {
 }
 
 // take begins to read the node's next positions, as many as there is capacity for now.
-func (m *model) take(i int, n *node) {
+func (m *model) take(i int, n *rank) {
 	for n.start <= m.now {
 		at := n.next
 		if n.streams < streams && !n.waits.empty() {
@@ -98,7 +96,7 @@ func (m *model) take(i int, n *node) {
 	m.setClock(i, n)
 }
 
-// fromSource begins a read from the source.
+// fromSource begins a read of a node from the source.
 func (m *model) fromSource(i int, size float64, brings int32, who waiter) {
 	m.result.SourceTotal += size
 	m.source.begin(i, m.now, size, brings, who)
@@ -128,15 +126,18 @@ func (m *model) waiter(w waiter) int32 {
 
 // stage preprocesses a sample that is fetched at time t and writes it to the staging buffer (thesis
 // equations 3.3 and 3.4).
-func (m *model) stage(n *node, p *position, t, size float64) {
+func (m *model) stage(n *rank, p *position, t, size float64) {
 	alone := size * m.write
-	p.at = n.cpu.run(m.now, t, alone, alone*m.perThread)
+	p.at = n.cpu.run(m.now, t, alone*m.slowdown, alone*m.perThread)
+	m.result.Transformed.Samples++
+	m.result.Transformed.MB += size
 }
 
 // sourceEnd finishes the source read that ends now.
 func (m *model) sourceEnd() {
-	i, f := m.source.end(m.now)
-	n := &m.nodes[i]
+	f := m.source.end(m.now)
+	i := int(f.who.rank)
+	n := &m.ranks[i]
 	if f.copy >= 0 {
 		m.copies.list[f.copy].state = there
 	}
@@ -159,23 +160,23 @@ func (m *model) sourceEnd() {
 
 // answer gives the sample to a reader that waited for the read of it, from memory.
 func (m *model) answer(w waiter, c int32, size float64) {
-	i := int(w.node)
-	n, cp := &m.nodes[i], m.copies.list[c]
+	i := int(w.rank)
+	n, cp := &m.ranks[i], m.copies.list[c]
 	end := m.now + m.latency
 	switch {
-	case int(cp.node) == i:
+	case int(cp.node) == n.on:
 		m.count(cp, true, c, size)
 	default:
 		p := n.pos(w.at)
 		own := int32(-1)
 		for o := p.from; o < p.to; o++ {
-			if int(m.copies.list[o].node) == i {
+			if int(m.copies.list[o].node) == n.on {
 				own = int32(o)
 			}
 		}
-		from := &m.nodes[cp.node].link
-		t := n.link.transfer(from, end, size*m.peer)
-		n.link.begin(from, end, size*m.peer)
+		link, from := &m.links[n.on], &m.links[cp.node]
+		t := link.transfer(from, end, size*m.peer)
+		link.begin(from, end, size*m.peer)
 		end = t
 		m.count(cp, false, own, size)
 	}
@@ -186,7 +187,7 @@ func (m *model) answer(w waiter, c int32, size float64) {
 // staged continues after the end of a read that held a stream: with those that wait for one, and
 // with training, if it waits for the position, which is in the staging buffer at a time that is
 // known now.
-func (m *model) staged(i int, n *node, at int) {
+func (m *model) staged(i int, n *rank, at int) {
 	n.streams--
 	if n.head == at {
 		m.consume(i, n)
@@ -200,7 +201,7 @@ func (m *model) staged(i int, n *node, at int) {
 
 // fillNext lets a thread of a class read the next sample that has not been read and is not being
 // read (thesis 3.2.2: in the order of the plan).
-func (m *model) fillNext(i int, n *node, what int32) {
+func (m *model) fillNext(i int, n *rank, what int32) {
 	fl := &n.fill[fillRead-what]
 	for len(fl.ids) > 0 {
 		k := fl.ids[0]
@@ -216,13 +217,13 @@ func (m *model) fillNext(i int, n *node, what int32) {
 	}
 }
 
-// startFilling starts the fill threads of all classes.
+// startFilling starts the fill threads of all classes. A node's are the first job's ranks'.
 func (m *model) startFilling() {
 	if m.plan.OnRead {
 		return
 	}
-	for i := range m.nodes {
-		n := &m.nodes[i]
+	for i := range m.plan.Nodes {
+		n := &m.ranks[i]
 		for j, ids := range m.plan.Nodes[i].Classes {
 			n.fill = append(n.fill, filler{ids: ids, rate: m.job.Env.WriteRate(j + 1)})
 		}
@@ -245,6 +246,10 @@ func (m *model) preloaded() {
 func (m *model) begin() {
 	m.training = true
 	m.result.BeforeTraining = m.now
-	m.released, m.epochStart = m.now, m.now
-	m.startBatch(m.now)
+	for j := range m.jobs {
+		t := &m.jobs[j]
+		t.released, t.epochStart = m.now, m.now
+		m.startBatch(t, m.now)
+	}
+	m.release()
 }

@@ -3,6 +3,8 @@ package simulate
 import (
 	"math"
 	"math/bits"
+
+	"github.com/hdmlp/hdmlp/internal/access"
 )
 
 // measure computes how much of the dataset an order reads per epoch, and its distance from a full
@@ -41,11 +43,11 @@ const (
 	measuredSamples = 1 << 16
 )
 
-func newMeasure(m *model) measure {
+func newMeasure(m *model, stream *access.Stream) measure {
 	f := len(m.sizes)
 	s := measure{
 		epochs: min(m.epochs, measuredEpochs), f: f, steps: m.steps, full: m.how.Reorder == nil,
-		whole: m.job.Scheme == "whole", share: float64(m.stream.Delivered()) / float64(f),
+		whole: m.job.Scheme == "whole", share: float64(stream.Delivered()) / float64(f),
 	}
 	if over := (f - 1) / measuredSamples; over > 0 {
 		s.shift = bits.Len(uint(over))
@@ -58,7 +60,7 @@ func newMeasure(m *model) measure {
 		}
 	}
 	total := 0.0
-	for i := range m.nodes {
+	for i := range m.full {
 		n := float64(m.full[i]*(m.steps-1) + m.last[i])
 		total += n
 		s.same += n * n
@@ -68,7 +70,7 @@ func newMeasure(m *model) measure {
 		s.same = 1
 	}
 	batch, last := 0.0, 0.0
-	for i := range m.nodes {
+	for i := range m.full {
 		batch += float64(m.full[i])
 		last += float64(m.last[i])
 	}

@@ -10,14 +10,17 @@ import (
 // inf is a time that is not known yet.
 var inf = math.Inf(1)
 
-// node is the state of training on one node: a queue of positions of its access stream, from those
-// still in the staging buffer to those of the batch that threads take from. Invariant: free <= head
-// <= next <= loaded.
+// rank is the state of a job's training on one node: a queue of positions of its access stream,
+// from those still in the staging buffer to those of the batch that threads take from. Invariant:
+// free <= head <= next <= loaded.
 //
 //	[free, head)  consumed, their capacity not yet taken by a later read
 //	[head, next)  taken, not consumed
 //	[next, ...)   loaded, not taken
-type node struct {
+type rank struct {
+	job *training
+	on  int // its node
+
 	line             []position // ring; its length is a power of two
 	free, head, next int
 	loaded           int     // end of what is loaded
@@ -38,15 +41,14 @@ type node struct {
 	copies []float64
 	copied int
 	cpu    processor
-	link   link
 
 	busy    float64 // when training has processed everything before head
 	left    int     // samples of the batch that are not consumed
 	load    float64 // MB of the batch that are consumed
-	waiting bool    // for the other nodes, at the end of a batch
+	waiting bool    // for the other ranks, at the end of a batch
 
-	// cache decides which samples are in class 1 if no plan does; cached is the copy that stands for
-	// them. nil: the plan does.
+	// cache decides which samples are in class 1 of the node if no plan does, for the ranks of all
+	// jobs; cached is the copy that stands for them. nil: the plan does.
 	cache  simulated.Cache
 	cached uint32
 
@@ -97,12 +99,12 @@ const streams = 16
 func copyStreams(threads int) int { return max(64, 4<<bits.Len(uint(threads-1))) }
 
 // slot returns the entry of the next read of a copy in copies.
-func (n *node) slot() *float64 { return &n.copies[n.copied&(len(n.copies)-1)] }
+func (n *rank) slot() *float64 { return &n.copies[n.copied&(len(n.copies)-1)] }
 
-func (n *node) pos(i int) *position { return &n.line[i&(len(n.line)-1)] }
+func (n *rank) pos(i int) *position { return &n.line[i&(len(n.line)-1)] }
 
 // reserve grows the ring for `more` loaded positions, at time now.
-func (n *node) reserve(more int, now float64) {
+func (n *rank) reserve(more int, now float64) {
 	if n.loaded+more-n.free <= len(n.line) {
 		return
 	}
@@ -125,19 +127,12 @@ func (n *node) reserve(more int, now float64) {
 }
 
 // alarmAt returns when the first alarm is due.
-func (n *node) alarmAt() float64 {
+func (n *rank) alarmAt() float64 {
 	t := inf
 	for i := range n.soon {
 		t = min(t, n.soon[i].time)
 	}
 	return t
-}
-
-// epoch is the order of one epoch, shared by the nodes.
-type epoch struct {
-	number  int
-	order   simulated.Batches
-	entered int // nodes that have begun to load it
 }
 
 // load loads the node's next batches until there is a sample to take. It returns false at the end
@@ -146,16 +141,16 @@ type epoch struct {
 // Samples come in random order, so with millions of them each access misses all CPU caches. Loading
 // a batch at a time lets its misses overlap; for that reason a position records where its sample's
 // copies are.
-func (m *model) load(i int, n *node) bool {
+func (m *model) load(i int, n *rank) bool {
 	for n.loaded == n.next {
 		if n.step == m.steps*m.epochs {
 			return false
 		}
 		e, step := n.step/m.steps, n.step%m.steps
 		if step == 0 {
-			n.epoch = m.enter(e)
+			n.epoch = n.job.enter(e)
 		}
-		n.ids = n.epoch.order.Batch(n.ids[:0], i, step)
+		n.ids = n.epoch.order.Batch(n.ids[:0], n.on, step)
 		n.reserve(len(n.ids), m.now)
 		mask := len(n.line) - 1
 		for p, k := range n.ids {
@@ -165,8 +160,8 @@ func (m *model) load(i int, n *node) bool {
 			}
 			n.line[(n.loaded+p)&mask] = position{m.sizes[k], inf, 0, from, to}
 		}
-		if e < m.measure.epochs {
-			m.measure.add(e, step, i, n.ids)
+		if e < m.measure.epochs && n.job.first {
+			m.measure.add(e, step, n.on, n.ids)
 		}
 		n.loaded += len(n.ids)
 		n.step++
@@ -174,30 +169,8 @@ func (m *model) load(i int, n *node) bool {
 	return true
 }
 
-// enter returns the epoch for a node that begins it, and counts that node.
-func (m *model) enter(number int) *epoch {
-	for _, e := range m.open {
-		if e.number == number {
-			if e.entered++; e.entered == len(m.nodes) {
-				m.open = append(m.open[:0], m.open[1:]...)
-			}
-			return e
-		}
-	}
-	e := &epoch{number: number, entered: 1}
-	if m.how.Reorder != nil {
-		e.order = m.how.Reorder(number)
-	} else {
-		e.order = m.stream.Epoch(number)
-	}
-	if len(m.nodes) > 1 {
-		m.open = append(m.open, e)
-	}
-	return e
-}
-
 // schedule computes when the next position is taken, and sets the node's clock.
-func (m *model) schedule(i int, n *node) {
+func (m *model) schedule(i int, n *rank) {
 	m.admit(i, n)
 	m.setClock(i, n)
 }
@@ -210,7 +183,7 @@ func (m *model) schedule(i int, n *node) {
 //
 // Once the buffer is full, a part of it (m.part) must be free, so that many small samples are taken
 // together.
-func (m *model) admit(i int, n *node) {
+func (m *model) admit(i int, n *rank) {
 	n.start = inf
 	if !m.plan.Prefetch { // when asked
 		if n.head == n.next && !n.waiting && m.training && m.load(i, n) {
@@ -244,7 +217,7 @@ func (m *model) admit(i int, n *node) {
 	n.start = max(n.room, *n.slot())
 }
 
-func (m *model) setClock(i int, n *node) {
+func (m *model) setClock(i int, n *rank) {
 	t := n.start
 	if len(n.soon) > 0 {
 		t = min(t, n.alarmAt())
@@ -255,7 +228,7 @@ func (m *model) setClock(i int, n *node) {
 // consume advances training as far as possible (thesis equation 3.2), up to the end of the batch: a
 // sample is consumed once it is in the staging buffer and the computation on the one before has
 // ended.
-func (m *model) consume(i int, n *node) {
+func (m *model) consume(i int, n *rank) {
 	if n.waiting {
 		return
 	}
@@ -278,58 +251,6 @@ func (m *model) consume(i int, n *node) {
 		if n.left--; n.left == 0 {
 			m.arrive(n)
 			return
-		}
-	}
-}
-
-// arrive records that the node has finished its batch.
-func (m *model) arrive(n *node) {
-	n.waiting = true
-	m.arrived++
-	m.slowest = max(m.slowest, n.busy)
-	m.heaviest = max(m.heaviest, n.load)
-	n.load = 0
-}
-
-// release starts the next batch after all nodes have finished theirs: training is bulk-synchronous.
-func (m *model) release() {
-	end := m.slowest
-	m.compute += m.heaviest * m.perMB
-	if m.job.PerBatch {
-		m.result.Batches = append(m.result.Batches, end-m.released)
-	}
-	m.released = end
-	m.step++
-	if m.step%m.steps == 0 {
-		m.result.Epochs = append(m.result.Epochs, end-m.epochStart)
-		m.epochStart = end
-	}
-	if m.step == m.steps*m.epochs {
-		m.over = true
-		return
-	}
-	m.startBatch(end)
-}
-
-// startBatch starts batch m.step on all nodes at time t.
-func (m *model) startBatch(t float64) {
-	m.arrived, m.slowest, m.heaviest = 0, t, 0
-	shares := m.full
-	if m.step%m.steps == m.steps-1 {
-		shares = m.last
-	}
-	for i := range m.nodes {
-		n := &m.nodes[i]
-		n.busy, n.waiting, n.left = t, false, shares[i]
-		if n.left == 0 {
-			m.arrive(n)
-			continue
-		}
-		m.consume(i, n)
-		if n.start == inf {
-			m.schedule(i, n)
-		} else if len(n.soon) > 0 {
-			m.setClock(i, n)
 		}
 	}
 }

@@ -8,7 +8,7 @@ import "github.com/hdmlp/hdmlp/internal/perfmodel"
 // when it has computed what precedes it (thesis equation 3.2).
 //
 // Most reads need no choice: the sample has no copies, or the node's own copy is in time.
-func (m *model) read(i int, n *node, at int, queued float64) {
+func (m *model) read(i int, n *rank, at int, queued float64) {
 	p := n.pos(at)
 	if p.from == p.to {
 		m.request(i, n, at, -1, false)
@@ -16,7 +16,7 @@ func (m *model) read(i int, n *node, at int, queued float64) {
 	}
 	own := int32(-1)
 	for c := p.from; c < p.to; c++ {
-		if int(m.copies.list[c].node) == i {
+		if int(m.copies.list[c].node) == n.on {
 			own = int32(c)
 		}
 	}
@@ -24,7 +24,7 @@ func (m *model) read(i int, n *node, at int, queued float64) {
 	ends := inf // of the read from the node's own copy
 	if own >= 0 && m.copies.list[own].state == there {
 		cp := &m.copies.list[own]
-		ends = m.reading[i*m.classes+int(cp.class)].end(m.now, p.size, &m.rates[cp.class])
+		ends = m.reading[n.on*m.classes+int(cp.class)].end(m.now, p.size, &m.rates[cp.class])
 		if ends-m.now <= due && !m.how.CacheFirst { // Choose takes it, whatever else there is
 			m.readCopy(i, n, at, own, own, ends)
 			return
@@ -35,9 +35,9 @@ func (m *model) read(i int, n *node, at int, queued float64) {
 
 // choose is read for a sample that has copies. A read of `own`, the node's own, would end at time
 // ends, after the sample is due; inf if it is not there.
-func (m *model) choose(i int, n *node, at int, own int32, ends, due, queued float64) {
+func (m *model) choose(i int, n *rank, at int, own int32, ends, due, queued float64) {
 	p := n.pos(at)
-	peerEnds, peer := m.nearest(i, n, p)
+	peerEnds, peer := m.nearest(n, p)
 	if arrival := peerEnds - m.now; arrival <= due && !m.how.CacheFirst {
 		m.readCopy(i, n, at, peer, own, arrival+m.now) // as Choose would, whatever the source does
 		return
@@ -57,7 +57,7 @@ func (m *model) choose(i int, n *node, at int, own int32, ends, due, queued floa
 		chosen := 0
 		if !m.how.CacheFirst {
 			c := &candidates[count]
-			c.Arrival, c.Charge = m.source.takes(i, m.now, p.size, queued)
+			c.Arrival, c.Charge = m.source.takes(n.on, m.now, p.size, queued)
 			c.Arrival += m.latency
 			from[count] = -1
 			chosen = perfmodel.Choose(due, candidates[:count+1])
@@ -74,10 +74,10 @@ func (m *model) choose(i int, n *node, at int, own int32, ends, due, queued floa
 
 // nearest returns the other nodes' copy of the sample whose read would end first, and when that
 // is; -1 if they have none.
-func (m *model) nearest(i int, n *node, p *position) (ends float64, peer int32) {
+func (m *model) nearest(n *rank, p *position) (ends float64, peer int32) {
 	ends, peer = inf, -1
 	for c := p.from; c < p.to && m.plan.Remote; c++ {
-		if cp := &m.copies.list[c]; int(cp.node) != i && cp.state == there {
+		if cp := &m.copies.list[c]; int(cp.node) != n.on && cp.state == there {
 			if end := m.peerEnd(n, cp, p.size); end < ends {
 				ends, peer = end, int32(c)
 			}
@@ -89,7 +89,7 @@ func (m *model) nearest(i int, n *node, p *position) (ends float64, peer int32) 
 // request begins to read the sample at a position from the source, or waits for another's read of
 // it, once a stream is free. chosen reports whether a copy is there, and the source was chosen
 // nevertheless.
-func (m *model) request(i int, n *node, at int, own int32, chosen bool) {
+func (m *model) request(i int, n *rank, at int, own int32, chosen bool) {
 	p := n.pos(at)
 	size := p.size
 	if n.streams >= streams && at != n.head {
@@ -111,13 +111,13 @@ func (m *model) request(i int, n *node, at int, own int32, chosen bool) {
 			return
 		}
 		owner.state = coming
-		if reader != i {
+		if reader != n.on {
 			next := m.waiter(waiter{at, int32(i), stageRead, -1})
 			m.fromSource(reader, size, brings, waiter{0, int32(reader), ownerRead, next})
 			return
 		}
 	case own >= 0 && m.copies.list[own].state == coming:
-		m.wait(m.source.wanted(i, m.now, own), waiter{at, int32(i), stageRead, -1})
+		m.wait(m.source.wanted(n.on, m.now, own), waiter{at, int32(i), stageRead, -1})
 		return
 	case own >= 0:
 		m.copies.list[own].state = coming
@@ -125,18 +125,18 @@ func (m *model) request(i int, n *node, at int, own int32, chosen bool) {
 	}
 	m.result.Reads.Source.Samples++
 	m.result.Reads.Source.MB += size
-	m.fromSource(i, size, brings, waiter{at, int32(i), stageRead, -1})
+	m.fromSource(n.on, size, brings, waiter{at, int32(i), stageRead, -1})
 }
 
 // peerEnd returns when a read of another node's copy would end (thesis equation 3.6).
-func (m *model) peerEnd(n *node, cp *sampleCopy, size float64) float64 {
+func (m *model) peerEnd(n *rank, cp *sampleCopy, size float64) float64 {
 	slot := int(cp.node)*m.classes + int(cp.class)
 	return max(m.reading[slot].end(m.now, size, &m.rates[cp.class]),
-		n.link.transfer(&m.nodes[cp.node].link, m.now, size*m.peer))
+		m.links[n.on].transfer(&m.links[cp.node], m.now, size*m.peer))
 }
 
 // readCopy reads copy c, which takes until time end (thesis equations 3.6, 3.7).
-func (m *model) readCopy(i int, n *node, at int, c, own int32, end float64) {
+func (m *model) readCopy(i int, n *rank, at int, c, own int32, end float64) {
 	p := n.pos(at)
 	cp, size := m.copies.list[c], p.size
 	slot, rates := int(cp.node)*m.classes+int(cp.class), &m.rates[cp.class]
@@ -144,7 +144,7 @@ func (m *model) readCopy(i int, n *node, at int, c, own int32, end float64) {
 		m.reading[slot].read(end, rates)
 	} else {
 		m.reading[slot].read(m.reading[slot].end(m.now, size, rates), rates)
-		n.link.begin(&m.nodes[cp.node].link, m.now, size*m.peer)
+		m.links[n.on].begin(&m.links[cp.node], m.now, size*m.peer)
 	}
 	m.count(cp, c == own, own, size)
 	m.stage(n, p, end, size)

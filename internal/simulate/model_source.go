@@ -149,8 +149,8 @@ type flight struct {
 
 // waiter is a reader of a sample, or waits for another's read.
 type waiter struct {
-	at   int // position of the sample in the node's stream
-	node int32
+	at   int // position of the sample in the rank's stream
+	rank int32
 	what int32 // stageRead, or one of the numbers below
 	next int32 // the next waiter, an index of model.waiters; -1: none
 }
@@ -231,32 +231,32 @@ func (s *source) begin(node int, now, size float64, copyOf int32, who waiter) {
 	// field by field: copying a struct right after writing its fields is slow
 	f := q.begin(size)
 	f.size, f.copy = size, copyOf
-	f.who.at, f.who.node, f.who.what, f.who.next = who.at, who.node, who.what, who.next
+	f.who.at, f.who.rank, f.who.what, f.who.next = who.at, who.rank, who.what, who.next
 	if changes {
 		s.due.set(node, s.served+r.active().head().left)
 	}
 }
 
 // end finishes the read that ends next, at time now, as next returned it. The flight is valid until
-// the node begins another read.
-func (s *source) end(now float64) (reader int, f *flight) {
+// its node begins another read.
+func (s *source) end(now float64) *flight {
 	node, due := s.due.first()
 	s.served, s.at = max(s.served, due), now
 	r := &s.nodes[node]
 	q := r.active()
 	q.receive(s.served - r.since)
 	r.since = s.served
-	f = q.end()
+	f := q.end()
 	if q.empty() {
 		q = &r.ahead
 	}
 	if q.empty() {
 		s.gamma--
 		s.due.set(node, inf)
-		return node, f
+		return f
 	}
 	s.due.set(node, s.served+q.head().left)
-	return node, f
+	return f
 }
 
 // wanted returns the node's read that makes the copy and makes it urgent from time now on, because

@@ -20,7 +20,7 @@ const scenarios = 200
 
 // keepsOrder reports whether a policy trains on the job's own order.
 func keepsOrder(t interface{ Fatal(...any) }, job *Job, policy string) bool {
-	stream, err := streamOf(job)
+	stream, err := streamOf(job, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -109,7 +109,7 @@ func runModel(t *testing.T, job *Job, policy string) *Result {
 
 // delivered returns what all nodes consume in the job's own order.
 func delivered(t *testing.T, job *Job) (total Amount) {
-	s, err := streamOf(job)
+	s, err := streamOf(job, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +226,7 @@ func TestCapacities(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(scenarios) {
 		job := randomJob(seed)
-		stream, err := streamOf(job)
+		stream, err := streamOf(job, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -264,7 +264,7 @@ func TestCapacities(t *testing.T) {
 // fetchTimes returns the sum of thesis equation 3.13 over all nodes: the time to fetch all that is
 // read, with every copy of the plan there and all nodes reading from the source.
 func fetchTimes(t *testing.T, job *Job, policy string) float64 {
-	stream, err := streamOf(job)
+	stream, err := streamOf(job, 0)
 	if err != nil {
 		t.Fatal(err)
 	}

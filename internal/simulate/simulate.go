@@ -33,6 +33,13 @@ type Job struct {
 	DropLast    bool
 	Scheme      access.Scheme
 	Seed        uint64
+	// Jobs is how many such jobs train on the nodes at the same time, each with devices of its own,
+	// of the rate c, and one rank on every node; 0 means 1. The k-th of them, from 0, draws its
+	// order from Seed + k.
+	Jobs int
+	// Share means that the jobs are a group, for which each sample is fetched and preprocessed once
+	// (coordinated prep, CoorDL 4.3). They have one order, and take each batch at the same time.
+	Share bool
 	// Order, if not nil, holds the permutation of every epoch and replaces those drawn from Seed.
 	// Without it, planning and simulating draw a permutation each time they need it; DrawOrder
 	// draws them once.
@@ -41,13 +48,26 @@ type Job struct {
 	PerBatch bool
 }
 
+// trainings returns how many jobs fetch and preprocess samples for themselves: a group does so as
+// one.
+func (j *Job) trainings() int {
+	if j.Share {
+		return 1
+	}
+	return max(1, j.Jobs)
+}
+
+// maxRanks is the largest number of ranks of all jobs together.
+const maxRanks = 1<<16 - 1
+
 // Amount is a number of samples and their bytes.
 type Amount struct {
 	Samples int64   `json:"samples"`
 	MB      float64 `json:"mb"`
 }
 
-// Reads counts the consumed samples by the tier that they were finally read from.
+// Reads counts the consumed samples by the tier that they were finally read from; those that a
+// group of jobs shares count once.
 type Reads struct {
 	Source Amount            `json:"source"`
 	Remote Amount            `json:"remote"`
@@ -62,6 +82,8 @@ type Result struct {
 	BeforeTraining float64 `json:"before_training_s"`
 	Stall          float64 `json:"stall_s"` // of the slowest node: runtime minus its computation
 	Reads          Reads   `json:"reads"`
+	// Transformed counts what was preprocessed, for all jobs. Profile Thesis does not.
+	Transformed Amount `json:"transformed,omitzero"`
 	// SourceTotal counts all MB read from the source, including those that fill caches.
 	SourceTotal  float64 `json:"source_mb_total"`
 	ShareOfBound float64 `json:"source_share_of_bound"`
@@ -73,8 +95,13 @@ type Result struct {
 	// Shuffle is the distance of the order from a full shuffle: 0 is a full shuffle, 1 an order
 	// that does not change from epoch to epoch. docs/SIMULATOR.md defines it.
 	Shuffle float64 `json:"distance_from_shuffle"`
-	// Epochs has the runtime of every epoch, in seconds.
+	// Epochs has the runtime of every epoch, in seconds; of several jobs, those of the one that ends
+	// last.
 	Epochs []float64 `json:"epochs_s"`
-	// Batches has the time of every batch, in seconds, if Job.PerBatch asked for it.
-	Batches []float64 `json:"batches_s,omitempty"`
+	// EpochsSource has the MB that left the source during each of these epochs, for all jobs. What
+	// is read ahead for the next epoch counts when it is read. Profile Thesis does not count it.
+	EpochsSource []float64 `json:"epochs_source_mb,omitempty"`
+	// Batches and BatchesSource have the same of every batch, if Job.PerBatch asked for it.
+	Batches       []float64 `json:"batches_s,omitempty"`
+	BatchesSource []float64 `json:"batches_source_mb,omitempty"`
 }

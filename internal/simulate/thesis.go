@@ -39,9 +39,13 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	if err := job.Env.Validate(); err != nil {
 		return nil, err
 	}
-	stream, err := streamOf(job)
+	stream, err := streamOf(job, 0)
 	if err != nil {
 		return nil, err
+	}
+	if job.Jobs > 1 || job.Env.Processors.Cores > 0 {
+		return nil, fmt.Errorf("simulate: profile %q knows neither several jobs nor cores; use %q",
+			Thesis, Model)
 	}
 	r := newThesisRun(job, stream, original.Original())
 	if reason := r.unsupported(); reason != "" {
@@ -216,8 +220,7 @@ func (r *thesisRun) tell(res *Result) {
 // measure computes SeenPerEpoch and Shuffle from the traces, as RunModel does for its policies.
 func (r *thesisRun) measure() (seen, distance float64) {
 	m := &model{
-		job: r.job, plan: &placement.Plan{}, stream: r.stream, sizes: r.job.Sizes,
-		nodes: make([]node, len(r.nodes)),
+		job: r.job, plan: &placement.Plan{}, sizes: r.job.Sizes,
 		steps: r.stream.Steps(), epochs: r.job.Epochs,
 	}
 	if r.rules.Redraw != nil {
@@ -227,7 +230,7 @@ func (r *thesisRun) measure() (seen, distance float64) {
 	for i := range r.nodes {
 		m.full, m.last = append(m.full, r.nodes[i].batch), append(m.last, r.nodes[i].lastBatch)
 	}
-	measured := newMeasure(m)
+	measured := newMeasure(m, r.stream)
 	for i := range r.nodes {
 		n := &r.nodes[i]
 		at := 0

@@ -230,7 +230,7 @@ func runReference(job *Job, policy string) *Result {
 		res:    &Result{Supported: true},
 	}
 	x.res.Reads.Local = map[string]Amount{}
-	stream, err := streamOf(job)
+	stream, err := streamOf(job, 0)
 	if err != nil {
 		panic(err)
 	}

@@ -111,6 +111,25 @@ func TestNothingGrowsForAProcessThatDoesNotWait(t *testing.T) {
 	})
 }
 
+// TestNothingGrowsIfThreadsAreTheBottleneck checks that no more is staged for a process that waits
+// because samples take long to be transformed.
+func TestNothingGrowsIfThreadsAreTheBottleneck(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := far(40)
+		o.preprocessor = busy{}
+		o.ahead, o.mostAhead, o.buffer, o.mostBuffer = 4, 100, 4*4096, 1<<20
+		o.grow = func(int64) bool { t.Error("the buffer is to grow"); return true }
+		g := newRig(t, o)
+		defer g.close()
+		if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+		if ahead := g.ranks[0].stager.Ahead(); ahead != 4 {
+			t.Errorf("%d batches may be staged", ahead)
+		}
+	})
+}
+
 // TestLimitThatIsNotReachedStays checks that a process that waits for memory, and not because as
 // many batches are staged as may be, does not raise that limit.
 func TestLimitThatIsNotReachedStays(t *testing.T) {

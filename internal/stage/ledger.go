@@ -13,6 +13,7 @@ import (
 // Causes of stalls besides the tiers of cache.Cache.
 const (
 	causeConsumer = "consumer" // the staging buffer was full of batches that the process kept
+	causeGroup    = "group"    // the same of a group's window, and its members
 	causeHandover = "handover" // the batch was ready: what remains is the transfer to the process
 	// The last sample of the batch took longer to preprocess than to fetch. The stall is divided
 	// among the steps by the time of each for the batch; the cause is this prefix and the step's
@@ -33,6 +34,7 @@ type Ledger struct {
 	tier  func(cache.Tier) string
 	tiers int
 	steps []string // names of the preprocessing steps
+	full  string   // the cause of waiting for memory in the staging buffer; "": causeConsumer
 
 	mu     sync.Mutex // guards the following
 	epochs map[int]*epochAccount
@@ -87,6 +89,9 @@ func NewLedger(c *cache.Cache, steps []string) *Ledger {
 		epochs: make(map[int]*epochAccount),
 	}
 }
+
+// ForGroup has waiting for memory charged to the group: the staging buffer is a group's window.
+func (l *Ledger) ForGroup() { l.full = causeGroup }
 
 // GoOn reports whether the batch yielded last is the one before this one, in the same epoch. If so,
 // the rank's next Run, which must begin with this batch, continues the current pass through the
@@ -152,11 +157,14 @@ func (l *Ledger) noReads() []stats.Amount { return make([]stats.Amount, l.tiers)
 // emitted records a batch that is sent to the process. If the last one has the same place in the
 // stream, it was not sent, and is replaced: a job in a group may stage a batch that it then has
 // from the group, or stages once more.
-func (l *Ledger) emitted(d delivery) {
+func (l *Ledger) emitted(d delivery) { l.send(d, l.full) }
+
+// send is emitted. full is the cause if most of the time was waiting for memory.
+func (l *Ledger) send(d delivery, full string) {
 	s := sentBatch{delivery: d}
 	switch fetching := d.ready.Sub(d.planned); {
 	case d.allocWait > fetching:
-		s.cause = causeConsumer
+		s.cause = cmp.Or(full, causeConsumer)
 	case d.fetched && d.slow:
 		s.cause = causeTransform
 	case d.fetched:
@@ -173,7 +181,7 @@ func (l *Ledger) emitted(d delivery) {
 }
 
 // Emitted records a batch that is sent to the process, and was staged for this job and others.
-func (l *Ledger) Emitted(b *Batch) { l.emitted(b.made) }
+func (l *Ledger) Emitted(b *Batch) { l.send(b.made, causeGroup) }
 
 // Yielded records that the training loop has received a batch, charges the time for which next()
 // was blocked for it, and counts its samples. Batches emitted before it count as yielded too,

@@ -234,6 +234,27 @@ func TestStallBelongsToTheAcknowledgedBatch(t *testing.T) {
 	})
 }
 
+// TestAFullWindowIsTheGroupsCause: neither a member, which was given a batch that others hold up,
+// nor the producer of the group keeps any.
+func TestAFullWindowIsTheGroupsCause(t *testing.T) {
+	ready := time.Now()
+	held := made(0, ready.Add(-time.Second), ready, func(d *delivery) { d.allocWait = time.Hour })
+	for name, emit := range map[string]func(l *Ledger){
+		"member": func(l *Ledger) { l.Emitted(&Batch{made: held}) },
+		"producer": func(l *Ledger) {
+			l.ForGroup()
+			l.emitted(held)
+		},
+	} {
+		l := NewLedger(&cache.Cache{}, nil)
+		emit(l)
+		l.Yielded(0, 0, Stall{All: time.Second})
+		if stall := l.Epochs()[0].Stall; stall[causeGroup] != 1 || len(stall) != 1 {
+			t.Errorf("%s: stall %v, want 1 s for the group", name, stall)
+		}
+	}
+}
+
 // TestABatchThatWasNotSentIsCountedOnce: a job in a group stages a batch, is to have it from the
 // group instead, and stages it again after all.
 func TestABatchThatWasNotSentIsCountedOnce(t *testing.T) {

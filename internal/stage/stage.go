@@ -81,7 +81,7 @@ type Options struct {
 	// it.
 	Ahead int
 	// MostAhead is up to what Ahead grows, while the process waits although more samples could be
-	// read at the same time; 0: it does not grow.
+	// read, and transformed, at the same time; 0: it does not grow.
 	MostAhead int
 	// Grow, if not nil, is called when the buffer should grow for the same reason, with the number
 	// of bytes, and reports whether there is memory for them.

@@ -1,6 +1,7 @@
 package stage
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/stats"
@@ -31,7 +32,7 @@ func (s *Stager) Epochs() []stats.EpochTally {
 	if reading, ok := s.o.Cache.Waiting(); ok {
 		w.cause = s.o.Ledger.tier(reading.From)
 	} else if reserving {
-		w.cause = causeConsumer
+		w.cause = cmp.Or(s.o.Ledger.full, causeConsumer)
 	}
 	return s.o.Ledger.epochsWith(w, now)
 }

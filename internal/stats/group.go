@@ -10,12 +10,12 @@ import (
 // Group is a rank's place in a group of jobs that share prepared batches (package share).
 type Group struct {
 	Name    string `json:"name"`
-	Members int    `json:"members"` // with this one
+	Members int    `json:"members"` // that are open, with this one; some may take no batches now
 	// State is idle (it takes no batches), gathering (it waits until the announced members have
 	// come), attached (it is given the group's batches), or private (it prepares its own).
 	State string `json:"state"`
-	// Behind is how many samples the first member that is attached is ahead of this one, if this
-	// one is attached too.
+	// Behind is how many samples more than this member the first one has taken of those that are
+	// attached, if this one is attached or private.
 	Behind int64 `json:"behind_samples"`
 	// HeldUp is for how long others waited for this one, and Detached how often it was detached for
 	// that.

@@ -152,6 +152,9 @@ func causeText(cause string) string {
 		return "samples that wait in memory to be written to a storage class"
 	case "consumer":
 		return "space in the staging buffer, because the process keeps its batches"
+	case "group":
+		return "space in the group's window, because a member of the group had not taken its " +
+			"batches, or keeps them"
 	case "handover":
 		return "the transfer of finished batches to the process"
 	case Python:

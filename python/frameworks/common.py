@@ -10,6 +10,24 @@ import json
 import os
 import sys
 
+
+@atexit.register  # before all imports that register functions too, so that it is called after them
+def _leave():
+    """Ends a rank of several without tearing the interpreter down.
+
+    A thread of gloo may hold the tensors of the last collective a little longer than this thread
+    waits for it, and also after ``destroy_process_group``, as long as a model uses the group. If it
+    drops them while the interpreter is torn down, torch aborts the process (pytorch#190489).
+    """
+    if int(RANKS) == 1:
+        return
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(int(hasattr(sys, "last_value")))
+
+
 import torch
 
 ROOT, WHICH, OUT, RANKS, *REST = sys.argv[1:]
@@ -21,14 +39,6 @@ if OURS:
     LOADER = ht.DataLoader
 else:
     from torch.utils.data import DataLoader as LOADER  # noqa: F401
-
-
-@atexit.register
-def _leave():
-    """Ends the process group, which not every framework does: gloo's threads may otherwise abort
-    the process as it exits (pytorch#179291)."""
-    if torch.distributed.is_initialized():
-        torch.distributed.destroy_process_group()
 
 
 def length(data):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 import numbers
 import operator
 import os
@@ -77,6 +78,17 @@ def configuration(keywords: dict[str, Any], others: Iterable[str] = ()) -> dict[
             raise ConfigError(
                 f"{key}={value!r}: must be text or a number, not {type(value).__name__}"
             )
+        if isinstance(value, float) and not math.isfinite(value):
+            raise ConfigError(f"{key}={value!r}: must be a finite number")
+        if key == "share":
+            check_text(key, value)
+        if isinstance(value, str):
+            try:
+                value.encode()
+            except UnicodeEncodeError:
+                raise ConfigError(
+                    f"{key}={value!r}: not valid Unicode text: it has half of a surrogate pair"
+                ) from None
         arguments[key] = value
     return arguments
 

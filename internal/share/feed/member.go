@@ -325,11 +325,27 @@ func (m *Member) Report() stats.Group {
 	f := m.feed
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	behind, cost := f.group.Standing(m.id)
 	return stats.Group{
-		Name: f.o.Name, Members: len(f.all), State: f.group.State(m.id).String(), Behind: behind,
-		HeldUp: cost.Seconds(), Detached: m.lags,
+		Name: f.o.Name, Members: len(f.all), State: f.group.State(m.id).String(), Behind: m.behind(),
+		HeldUp: f.group.Cost(m.id).Seconds(), Detached: m.lags,
 	}
+}
+
+// behind returns how many samples more than the member's process that of the first member has
+// taken, of those that are given the group's batches. f.mu must be held.
+func (m *Member) behind() (samples int64) {
+	f := m.feed
+	if s := f.group.State(m.id); s != share.Attached && s != share.Private {
+		return 0
+	}
+	at, _ := m.span(m.taken + 1)
+	for id, other := range f.all {
+		if f.group.State(id) == share.Attached {
+			first, _ := other.span(other.taken + 1)
+			samples = max(samples, first-at)
+		}
+	}
+	return samples
 }
 
 // Return releases a slot. retired is the segment that the process needs no more, or 0.

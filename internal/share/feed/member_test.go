@@ -148,3 +148,34 @@ func TestTheEpochOfAFeed(t *testing.T) {
 		end(t, f, p, m, behind)
 	})
 }
+
+// TestHowFarAMemberIsBehind counts what processes have taken, not what they were sent, wherever
+// their batches come from.
+func TestHowFarAMemberIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 20)
+		f := newFeed(t, p, share.Options{Keep: 1})
+		wants := func(m *process, want int64, when string) {
+			t.Helper()
+			if r := m.m.Report(); r.Behind != want {
+				t.Errorf("%s: %d samples behind, want %d (%s)", when, r.Behind, want, r.State)
+			}
+		}
+		first, second := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+		steps := first.shape.Steps
+		wants(second, 0, "none has begun")
+		first.begin(0, 100)
+		second.begin(0, 100)
+		first.take(0, 2)
+		time.Sleep(time.Second) // it was sent more
+		second.take(0, 1)
+		wants(first, 0, "two have begun")
+		wants(second, 8, "two have begun")
+		late := join(t, f, shapeOf(20, false))
+		first.take(2, steps+1)
+		late.begin(0, 100)
+		late.take(0, 1)
+		wants(late, samples+8-20, "one prepares its own")
+		end(t, f, p, first, second, late)
+	})
+}

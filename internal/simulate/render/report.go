@@ -43,6 +43,7 @@ type Point struct {
 	TimeBound float64
 	// in the order in which they were requested, without those that were not simulated
 	Policies []Policy
+	Batches  bool // the JSON has the times of batches
 }
 
 // Policy is the result of one policy.
@@ -180,13 +181,16 @@ func (r *Report) JSON(w io.Writer) error {
 	return err
 }
 
-// MarshalJSON returns the point's policies by name, in their order, without the times of batches.
+// MarshalJSON returns the point's policies by name, in their order, without the times of batches
+// unless they are asked for.
 func (p *Point) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	object(&b, func(field func(string, any)) {
 		for _, policy := range p.Policies {
 			result := *policy.Result
-			result.Batches = nil
+			if !p.Batches {
+				result.Batches, result.BatchesSource = nil, nil
+			}
 			if result.Reads.Local == nil {
 				result.Reads.Local = map[string]simulate.Amount{}
 			}

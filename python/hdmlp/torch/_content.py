@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any, Callable
 
 from torch.utils.data import Dataset
@@ -62,6 +63,12 @@ class Content:
                     "cached: %s",
                     type(dataset).__name__,
                     self.samples.why,
+                )
+            if os.environ.get("HDMLP_SHARE"):
+                log.warning(
+                    "HDMLP_SHARE has no effect on a loader of a %s: jobs share what the daemon "
+                    "prepares, and its items are made in Python",
+                    type(dataset).__name__,
                 )
 
     @property

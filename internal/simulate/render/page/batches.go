@@ -6,6 +6,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/hdmlp/hdmlp/internal/drawing"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 )
 
@@ -29,7 +30,7 @@ func bands(batches []float64, n int) []band {
 
 // batches returns a plot of how long the batches of each policy take in the course of training;
 // nil if the report has no times of batches.
-func (r *plotted) batches(p *render.Point) *figure {
+func (r *plotted) batches(p *render.Point) *drawing.Figure {
 	var rows []*render.Policy
 	steps, epochs := 0, 0
 	least, most := math.Inf(1), 0.0
@@ -52,34 +53,34 @@ func (r *plotted) batches(p *render.Point) *figure {
 	}
 	least, most = min(least, most)/1.2, most*1.2
 	const row vg.Length = 44
-	return &figure{
-		name: "batches", title: "Time per batch",
-		caption: "How long batches take in the course of the run: the line is the median of " +
+	return &drawing.Figure{
+		Name: "batches", Title: "Time per batch",
+		Caption: "How long batches take in the course of the run: the line is the median of " +
 			"neighbouring batches, and 9 in 10 lie within the band. " +
 			"All panels have the same logarithmic scale. " +
 			"Vertical lines mark the beginnings of epochs.",
-		height: func(w vg.Length) vg.Length {
+		Height: func(w vg.Length) vg.Length {
 			if w < 500 {
-				return titleRoom + (row+14)*vg.Length(len(rows)) + 40
+				return drawing.TitleRoom + (row+14)*vg.Length(len(rows)) + 40
 			}
-			return titleRoom + row*vg.Length(len(rows)) + 40
+			return drawing.TitleRoom + row*vg.Length(len(rows)) + 40
 		},
-		draw: func(c *canvas) { c.drawBatches(rows, steps, epochs, least, most, row) },
+		Draw: func(c *drawing.Canvas) { drawBatches(c, rows, steps, epochs, least, most, row) },
 	}
 }
 
-func (c *canvas) drawBatches(rows []*render.Policy, steps, epochs int, least, most float64,
+func drawBatches(c *drawing.Canvas, rows []*render.Policy, steps, epochs int, least, most float64,
 	row vg.Length,
 ) {
-	names, soft := style(11, ink, false), style(9, softInk, false)
+	names, soft := drawing.Style(11, drawing.Ink, false), drawing.Style(9, drawing.SoftInk, false)
 	wideName, head := vg.Length(0), vg.Length(0)
 	for _, p := range rows {
 		wideName = max(wideName, names.Width(p.Name)+14)
 	}
-	if c.narrow {
+	if c.Narrow {
 		wideName, head = 0, 14
 	}
-	marks := logTicks(least, most)
+	marks := drawing.LogTicks(least, most)
 	if len(marks) > 3 {
 		marks = []float64{marks[0], marks[len(marks)/2], marks[len(marks)-1]}
 	}
@@ -88,29 +89,29 @@ func (c *canvas) drawBatches(rows []*render.Policy, steps, epochs int, least, mo
 		numbers = max(numbers, soft.Width(batchTime(m))+6)
 	}
 	from := wideName + numbers
-	end := c.w - 4
+	end := c.W - 4
 	px := func(batch float64) vg.Length { return from + vg.Length(batch/float64(steps))*(end-from) }
-	y := titleRoom
+	y := drawing.TitleRoom
 	for _, p := range rows {
 		top, bottom := y+head+3, y+head+row-5
 		py := func(v float64) vg.Length {
 			share := math.Log(max(v, least)/least) / math.Log(most/least)
 			return bottom - vg.Length(min(share, 1))*(bottom-top)
 		}
-		if c.narrow {
-			c.text(0, y+8, p.Name, names, left)
+		if c.Narrow {
+			c.Text(0, y+8, p.Name, names, drawing.Left)
 		} else {
-			c.text(wideName-14, (top+bottom)/2, p.Name, names, right)
+			c.Text(wideName-14, (top+bottom)/2, p.Name, names, drawing.Right)
 		}
 		for e := range epochs + 1 {
 			if epochs <= 60 {
 				x := px(float64(e) * float64(steps) / float64(epochs))
-				c.line(rule, 0.5, nil, vg.Point{X: x, Y: top}, vg.Point{X: x, Y: bottom})
+				c.Line(drawing.Rule, 0.5, nil, vg.Point{X: x, Y: top}, vg.Point{X: x, Y: bottom})
 			}
 		}
 		for _, m := range marks {
-			c.line(rule, 0.5, nil, vg.Point{X: from, Y: py(m)}, vg.Point{X: end, Y: py(m)})
-			c.text(from-5, py(m), batchTime(m), soft, right)
+			c.Line(drawing.Rule, 0.5, nil, vg.Point{X: from, Y: py(m)}, vg.Point{X: end, Y: py(m)})
+			c.Text(from-5, py(m), batchTime(m), soft, drawing.Right)
 		}
 		parts := bands(p.Batches, 240)
 		var upper, lower, middle []vg.Point
@@ -124,28 +125,28 @@ func (c *canvas) drawBatches(rows []*render.Policy, steps, epochs int, least, mo
 		pale := how.colour
 		pale.R, pale.G, pale.B = pale.R/4+191, pale.G/4+191, pale.B/4+191
 		slices.Reverse(lower)
-		c.polygon(pale, append(upper, lower...))
-		c.line(how.colour, 1.25, nil, middle...)
+		c.Polygon(pale, append(upper, lower...))
+		c.Line(how.colour, 1.25, nil, middle...)
 		y += head + row
 	}
-	soft = style(10, softInk, false)
+	soft = drawing.Style(10, drawing.SoftInk, false)
 	n := 8
-	if c.narrow {
+	if c.Narrow {
 		n = 4
 	}
-	for _, b := range ticks(0, float64(steps), n) {
-		c.within(px(b), y+7, tickText(b), soft)
+	for _, b := range drawing.Ticks(0, float64(steps), n) {
+		c.Within(px(b), y+7, drawing.TickText(b), soft)
 	}
-	c.text((from+end)/2, y+22, "batch", soft, centre)
+	c.Text((from+end)/2, y+22, "batch", soft, drawing.Centre)
 }
 
 // batchTime formats the time of a batch with a suitable unit.
 func batchTime(s float64) string {
 	switch {
 	case s < 1e-3:
-		return tickText(s*1e6) + " µs"
+		return drawing.TickText(s*1e6) + " µs"
 	case s < 1:
-		return tickText(s*1e3) + " ms"
+		return drawing.TickText(s*1e3) + " ms"
 	}
-	return tickText(s) + " s"
+	return drawing.TickText(s) + " s"
 }

@@ -9,27 +9,28 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/hdmlp/hdmlp/internal/drawing"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
 
 // heat returns a heat map of the runtimes of one policy over two keys.
-func (r *plotted) heat(name string) *figure {
+func (r *plotted) heat(name string) *drawing.Figure {
 	down, across := r.Axis(0), r.Axis(1)
 	const row vg.Length = 34
-	return &figure{
-		name: "sweep-" + name, title: fmt.Sprintf("%s: runtime in seconds", name),
-		caption: "Darker cells mean longer runtimes of " + name + ". Down: " + r.Sweep[0] +
+	return &drawing.Figure{
+		Name: "sweep-" + name, Title: fmt.Sprintf("%s: runtime in seconds", name),
+		Caption: "Darker cells mean longer runtimes of " + name + ". Down: " + r.Sweep[0] +
 			". Across: " + r.Sweep[1] + ".",
-		height: func(vg.Length) vg.Length {
-			return titleRoom + 14 + row*vg.Length(len(down)) + 40
+		Height: func(vg.Length) vg.Length {
+			return drawing.TitleRoom + 14 + row*vg.Length(len(down)) + 40
 		},
-		draw: func(c *canvas) { r.drawHeat(c, name, down, across, row) },
+		Draw: func(c *drawing.Canvas) { r.drawHeat(c, name, down, across, row) },
 	}
 }
 
-func (r *plotted) drawHeat(c *canvas, name string, down, across []string, row vg.Length) {
-	soft := style(10, softInk, false)
+func (r *plotted) drawHeat(c *drawing.Canvas, name string, down, across []string, row vg.Length) {
+	soft := drawing.Style(10, drawing.SoftInk, false)
 	least, most := math.Inf(1), 0.0
 	for _, d := range down {
 		for _, a := range across {
@@ -47,7 +48,7 @@ func (r *plotted) drawHeat(c *canvas, name string, down, across []string, row vg
 	}
 	label := func(v string) string {
 		if x, err := strconv.ParseFloat(v, 64); err == nil {
-			return tickText(x)
+			return drawing.TickText(x)
 		}
 		return strings.Trim(v, `"'`)
 	}
@@ -55,24 +56,24 @@ func (r *plotted) drawHeat(c *canvas, name string, down, across []string, row vg
 	for _, d := range down {
 		from = max(from, soft.Width(label(d))+30)
 	}
-	width := (c.w - from) / vg.Length(len(across))
-	top := titleRoom + 8
+	width := (c.W - from) / vg.Length(len(across))
+	top := drawing.TitleRoom + 8
 	bottom := top + row*vg.Length(len(down))
-	c.turned(8, (top+bottom)/2, fit(axisName(0, down), soft, bottom-top), soft)
+	c.Turned(8, (top+bottom)/2, drawing.Fit(axisName(0, down), soft, bottom-top), soft)
 	size := vg.Length(11)
-	for size > 6 && style(size, ink, false).Width(words.Seconds(most)) > width-6 {
+	for size > 6 && drawing.Style(size, drawing.Ink, false).Width(words.Seconds(most)) > width-6 {
 		size -= 0.5
 	}
 	for i, d := range down {
 		y := top + row*vg.Length(i)
-		c.text(from-8, y+row/2, label(d), soft, right)
+		c.Text(from-8, y+row/2, label(d), soft, drawing.Right)
 		for k, a := range across {
 			x := from + width*vg.Length(k)
 			p := r.At(name, d, a)
 			if p == nil || !p.Supported {
-				c.rect(x+1, y+1, width-2, row-2, rgb(0xf0f1f3))
+				c.Rect(x+1, y+1, width-2, row-2, drawing.RGB(0xf0f1f3))
 				if p != nil {
-					c.text(x+width/2, y+row/2, "n/a", soft, centre)
+					c.Text(x+width/2, y+row/2, "n/a", soft, drawing.Centre)
 				}
 				continue
 			}
@@ -81,20 +82,24 @@ func (r *plotted) drawHeat(c *canvas, name string, down, across []string, row vg
 				share = (p.Runtime - least) / (most - least)
 			}
 			fill, letters := heatColour(share)
-			c.rect(x+1, y+1, width-2, row-2, fill)
-			c.text(x+width/2, y+row/2, words.Seconds(p.Runtime),
-				style(size, letters, p.Runtime == least), centre)
+			c.Rect(x+1, y+1, width-2, row-2, fill)
+			c.Text(x+width/2, y+row/2, words.Seconds(p.Runtime),
+				drawing.Style(size, letters, p.Runtime == least), drawing.Centre)
 		}
 	}
 	for k, a := range across {
-		c.text(from+width*(vg.Length(k)+0.5), bottom+11, fit(label(a), soft, width), soft, centre)
+		c.Text(from+width*(vg.Length(k)+0.5), bottom+11, drawing.Fit(label(a), soft, width), soft,
+			drawing.Centre)
 	}
-	c.text(from+(c.w-from)/2, bottom+27, axisName(1, across), soft, centre)
+	c.Text(from+(c.W-from)/2, bottom+27, axisName(1, across), soft, drawing.Centre)
 }
 
 // heatColour goes from a pale to a dark blue, and tells in which colour letters can be read on it.
 func heatColour(share float64) (fill, letters color.RGBA) {
-	stops := []color.RGBA{rgb(0xeaf3fa), rgb(0xa9d0ea), rgb(0x4f97cb), rgb(0x1a5e97), rgb(0x0b2f57)}
+	stops := []color.RGBA{
+		drawing.RGB(0xeaf3fa), drawing.RGB(0xa9d0ea), drawing.RGB(0x4f97cb), drawing.RGB(0x1a5e97),
+		drawing.RGB(0x0b2f57),
+	}
 	at := share * float64(len(stops)-1)
 	i := min(int(at), len(stops)-2)
 	part := at - float64(i)
@@ -102,9 +107,9 @@ func heatColour(share float64) (fill, letters color.RGBA) {
 	a, b := stops[i], stops[i+1]
 	fill = color.RGBA{mix(a.R, b.R), mix(a.G, b.G), mix(a.B, b.B), 255}
 	if light := luminance(fill) + 0.05; 1.05/light > light/0.05 {
-		return fill, paper
+		return fill, drawing.Paper
 	}
-	return fill, rgb(0x000000) // ink would not stand out on the middle blues
+	return fill, drawing.RGB(0x000000) // ink would not stand out on the middle blues
 }
 
 // luminance is the relative luminance of a colour as WCAG defines it, by which contrasts are

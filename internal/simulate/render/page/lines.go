@@ -9,6 +9,7 @@ import (
 
 	"gonum.org/v1/plot/vg"
 
+	"github.com/hdmlp/hdmlp/internal/drawing"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 )
@@ -21,23 +22,23 @@ type look struct {
 }
 
 // boundColour is the colour of the lower bound of the runtimes.
-var boundColour = rgb(0x7c3aed)
+var boundColour = drawing.RGB(0x7c3aed)
 
 // lookOf returns the style that the policy declares. The lower bound is dotted, and the default
 // policy's line is wider.
 func lookOf(name string) look {
 	if bound := policies.Bound(); name == bound.Name() {
-		return look{rgb(bound.About().Line.Colour), []vg.Length{1.5, 2}, 1.5}
+		return look{drawing.RGB(bound.About().Line.Colour), []vg.Length{1.5, 2}, 1.5}
 	}
 	if name == render.TimeBoundName {
 		return look{boundColour, []vg.Length{1.5, 2}, 1.5}
 	}
 	p, err := policies.ForSimulator(name)
 	if err != nil { // a policy that this version does not know
-		return look{ink, nil, 1.75}
+		return look{drawing.Ink, nil, 1.75}
 	}
 	line := p.About().Line
-	l := look{colour: rgb(line.Colour), width: 1.75}
+	l := look{colour: drawing.RGB(line.Colour), width: 1.75}
 	if line.Dashed {
 		l.dashes = []vg.Length{4, 2.5}
 	}
@@ -88,7 +89,7 @@ func (r *plotted) series() []series {
 
 // lines returns a line chart of the runtimes over the values of one key. Over the number of nodes,
 // both axes are logarithmic.
-func (r *plotted) lines() *figure {
+func (r *plotted) lines() *drawing.Figure {
 	key := r.Sweep[0]
 	values := r.Axis(0)
 	x, unit, numeric := numbers(key, values)
@@ -102,11 +103,11 @@ func (r *plotted) lines() *figure {
 	if r.TimeBounds() != nil {
 		bound = " The time bound is the least runtime of any policy that keeps the order."
 	}
-	f := &figure{
-		name: "sweep", title: "Runtime by " + render.ShortKey(key),
-		caption: "The runtime of each policy for every value of " + key +
+	f := &drawing.Figure{
+		Name: "sweep", Title: "Runtime by " + render.ShortKey(key),
+		Caption: "The runtime of each policy for every value of " + key +
 			", all else as in the scenario. Where a line is missing, the policy cannot run." + bound,
-		height: func(w vg.Length) vg.Length {
+		Height: func(w vg.Length) vg.Length {
 			if w < 500 {
 				return 300 + 14*vg.Length((len(r.Names())+1)/2)
 			}
@@ -118,13 +119,13 @@ func (r *plotted) lines() *figure {
 		axis += ", " + unit
 	}
 	if r.Scaling {
-		f.name, f.title = "scaling", "Strong scaling: runtime by number of nodes"
-		f.caption = "The same job on more and more nodes, as thesis 4.1. Both axes are " +
+		f.Name, f.Title = "scaling", "Strong scaling: runtime by number of nodes"
+		f.Caption = "The same job on more and more nodes, as thesis 4.1. Both axes are " +
 			"logarithmic: a line that falls as steeply as the thin straight one halves its " +
 			"runtime with twice the nodes." + bound
 		axis = "nodes"
 	}
-	f.draw = func(c *canvas) {
+	f.Draw = func(c *drawing.Canvas) {
 		(&lineChart{
 			c:       c,
 			x:       x,
@@ -141,7 +142,7 @@ func (r *plotted) lines() *figure {
 
 // lineChart draws lines over a numeric axis, with their names at their ends.
 type lineChart struct {
-	c       *canvas
+	c       *drawing.Canvas
 	x       []float64
 	labels  []string // of x
 	series  []series
@@ -157,7 +158,8 @@ type lineChart struct {
 
 func (l *lineChart) draw() {
 	if len(l.series) == 0 {
-		l.c.text(0, titleRoom+20, "No policy can run here.", style(11, softInk, false), left)
+		l.c.Text(0, drawing.TitleRoom+20, "No policy can run here.",
+			drawing.Style(11, drawing.SoftInk, false), drawing.Left)
 		return
 	}
 	l.ylo, l.yhi = math.Inf(1), 0
@@ -177,30 +179,31 @@ func (l *lineChart) draw() {
 		l.ylo, l.yhi = 0, l.yhi*1.04
 	}
 	l.layout()
-	c, soft := l.c, style(10, softInk, false)
-	marks := ticks(l.ylo/l.seconds, l.yhi/l.seconds, 8)
+	c, soft := l.c, drawing.Style(10, drawing.SoftInk, false)
+	marks := drawing.Ticks(l.ylo/l.seconds, l.yhi/l.seconds, 8)
 	if l.log {
-		marks = logTicks(l.ylo/l.seconds, l.yhi/l.seconds)
+		marks = drawing.LogTicks(l.ylo/l.seconds, l.yhi/l.seconds)
 	}
 	for _, v := range marks {
 		y := l.py(v * l.seconds)
-		c.line(rule, 0.75, nil, vg.Point{X: l.left, Y: y}, vg.Point{X: l.right, Y: y})
-		c.text(l.left-6, y, tickText(v), soft, right)
+		c.Line(drawing.Rule, 0.75, nil, vg.Point{X: l.left, Y: y}, vg.Point{X: l.right, Y: y})
+		c.Text(l.left-6, y, drawing.TickText(v), soft, drawing.Right)
 	}
-	c.text(0, l.top-12, "runtime, "+unit, soft, left)
+	c.Text(0, l.top-12, "runtime, "+unit, soft, drawing.Left)
 	last := vg.Length(-1000)
 	for i, v := range l.x {
 		x := l.px(v)
-		c.line(softInk, 0.75, nil, vg.Point{X: x, Y: l.bottom}, vg.Point{X: x, Y: l.bottom + 3})
+		c.Line(drawing.SoftInk, 0.75, nil, vg.Point{X: x, Y: l.bottom}, vg.Point{X: x, Y: l.bottom + 3})
 		w := soft.Width(l.label(i))
 		if x-w/2 < last+4 {
 			continue // would overlap the label before it
 		}
-		c.within(x, l.bottom+11, l.label(i), soft)
+		c.Within(x, l.bottom+11, l.label(i), soft)
 		last = x + w/2
 	}
-	c.line(softInk, 0.75, nil, vg.Point{X: l.left, Y: l.bottom}, vg.Point{X: l.right, Y: l.bottom})
-	c.text((l.left+l.right)/2, l.bottom+26, l.axis, soft, centre)
+	c.Line(drawing.SoftInk, 0.75, nil, vg.Point{X: l.left, Y: l.bottom},
+		vg.Point{X: l.right, Y: l.bottom})
+	c.Text((l.left+l.right)/2, l.bottom+26, l.axis, soft, drawing.Centre)
 	if l.ideal {
 		l.drawIdeal()
 	}
@@ -214,7 +217,7 @@ func (l *lineChart) draw() {
 			l.drawSeries(i)
 		}
 	}
-	if c.narrow {
+	if c.Narrow {
 		l.legend()
 	} else {
 		l.names()
@@ -223,22 +226,22 @@ func (l *lineChart) draw() {
 
 func (l *lineChart) label(i int) string {
 	if v, err := strconv.ParseFloat(l.labels[i], 64); err == nil {
-		return tickText(v)
+		return drawing.TickText(v)
 	}
 	return strings.Trim(l.labels[i], `"'`)
 }
 
 func (l *lineChart) layout() {
-	soft := style(10, softInk, false)
-	l.left = max(soft.Width(tickText(l.yhi/l.seconds)), soft.Width("0.01")) + 10
-	l.top, l.bottom = titleRoom+24, l.c.h-38
-	l.right = l.c.w - 14
-	if l.c.narrow {
+	soft := drawing.Style(10, drawing.SoftInk, false)
+	l.left = max(soft.Width(drawing.TickText(l.yhi/l.seconds)), soft.Width("0.01")) + 10
+	l.top, l.bottom = drawing.TitleRoom+24, l.c.H-38
+	l.right = l.c.W - 14
+	if l.c.Narrow {
 		l.bottom -= 14*vg.Length((len(l.series)+1)/2) + 8
 		return
 	}
 	for _, s := range l.series {
-		l.right = min(l.right, l.c.w-style(10.5, ink, false).Width(s.name)-40)
+		l.right = min(l.right, l.c.W-drawing.Style(10.5, drawing.Ink, false).Width(s.name)-40)
 	}
 }
 
@@ -277,7 +280,7 @@ func (l *lineChart) drawIdeal() {
 	if y := start * l.xlo / end; y < l.ylo { // would leave the frame at the bottom
 		end = start * l.xlo / l.ylo
 	}
-	l.c.line(rgb(0xaab1ba), 0.75, nil, vg.Point{X: l.px(l.xlo), Y: l.py(start)},
+	l.c.Line(drawing.RGB(0xaab1ba), 0.75, nil, vg.Point{X: l.px(l.xlo), Y: l.py(start)},
 		vg.Point{X: l.px(end), Y: l.py(start * l.xlo / end)})
 }
 
@@ -299,7 +302,7 @@ func (l *lineChart) drawSeries(i int) {
 	var run []vg.Point
 	flush := func() {
 		if len(run) > 1 {
-			l.c.line(how.colour, how.width, how.dashes, run...)
+			l.c.Line(how.colour, how.width, how.dashes, run...)
 		}
 		run = nil
 	}
@@ -309,14 +312,13 @@ func (l *lineChart) drawSeries(i int) {
 			continue
 		}
 		at := vg.Point{X: l.px(l.x[k]), Y: l.py(s.y[k])}
-		l.c.dot(at.X, at.Y, how.width+0.6, how.colour)
+		l.c.Dot(at.X, at.Y, how.width+0.6, how.colour)
 		run = append(run, at)
 	}
 	flush()
 }
 
-// names writes the name of each line to the right of its end, and moves names apart that would
-// overlap.
+// names writes the name of each line beside its end, and moves names apart that would overlap.
 func (l *lineChart) names() {
 	type end struct {
 		name  string
@@ -344,15 +346,15 @@ func (l *lineChart) names() {
 	for i, y := range spread(places, 14, float64(l.top)-10, float64(l.bottom)+4) {
 		ends[i].y = vg.Length(y)
 	}
-	sty := style(10.5, ink, false)
+	sty := drawing.Style(10.5, drawing.Ink, false)
 	for _, e := range ends {
 		how := lookOf(e.name)
-		l.c.line(how.colour, 0.75, nil, vg.Point{X: e.x + 4, Y: e.at},
+		l.c.Line(how.colour, 0.75, nil, vg.Point{X: e.x + 4, Y: e.at},
 			vg.Point{X: max(l.right, e.x) + 2, Y: e.at}, vg.Point{X: l.right + 12, Y: e.y},
 			vg.Point{X: l.right + 16, Y: e.y})
-		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: l.right + 16, Y: e.y},
+		l.c.Line(how.colour, how.width+0.5, how.dashes, vg.Point{X: l.right + 16, Y: e.y},
 			vg.Point{X: l.right + 30, Y: e.y})
-		l.c.text(l.right+34, e.y, e.name, sty, left)
+		l.c.Text(l.right+34, e.y, e.name, sty, drawing.Left)
 	}
 }
 
@@ -386,13 +388,13 @@ func spread(places []float64, apart, low, high float64) []float64 {
 
 // legend writes the names of the lines below the chart, in two columns.
 func (l *lineChart) legend() {
-	sty := style(10, ink, false)
+	sty := drawing.Style(10, drawing.Ink, false)
 	rows := (len(l.series) + 1) / 2
 	for i, s := range l.series {
-		x, y := l.c.w/2*vg.Length(i/rows), l.bottom+44+14*vg.Length(i%rows)
+		x, y := l.c.W/2*vg.Length(i/rows), l.bottom+44+14*vg.Length(i%rows)
 		how := lookOf(s.name)
-		l.c.line(how.colour, how.width+0.5, how.dashes, vg.Point{X: x, Y: y},
+		l.c.Line(how.colour, how.width+0.5, how.dashes, vg.Point{X: x, Y: y},
 			vg.Point{X: x + 18, Y: y})
-		l.c.text(x+24, y, s.name, sty, left)
+		l.c.Text(x+24, y, s.name, sty, drawing.Left)
 	}
 }

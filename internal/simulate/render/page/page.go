@@ -1,27 +1,16 @@
 // Package page draws the results of simulations: as plots (PNG and SVG), and as one self-contained
-// HTML page that needs no network. Only this package imports the plotting library.
+// HTML page that needs no network.
 package page
 
 import (
-	"bytes"
-	_ "embed"
 	"fmt"
-	"html/template"
-	"io"
-	"os"
-	"path/filepath"
-	"regexp"
 	"strings"
 
-	"gonum.org/v1/plot/vg"
-
+	"github.com/hdmlp/hdmlp/internal/drawing"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 )
-
-//go:embed page.html
-var pageText string
 
 // Write writes the report to a directory, which it creates if necessary: index.html, result.json,
 // result.csv, and each plot as PNG and SVG. It returns the names of the files written, also on
@@ -32,8 +21,8 @@ func Write(r *render.Report, dir string) ([]string, error) { return (&plotted{r}
 type plotted struct{ *render.Report }
 
 // figures returns the plots of the report.
-func (r *plotted) figures() []*figure {
-	var all []*figure
+func (r *plotted) figures() []*drawing.Figure {
+	var all []*drawing.Figure
 	switch {
 	case len(r.Points) == 0:
 	case len(r.Sweep) == 0:
@@ -52,117 +41,30 @@ func (r *plotted) figures() []*figure {
 }
 
 func (r *plotted) write(dir string) ([]string, error) {
-	if err := os.MkdirAll(dir, 0o777); err != nil {
-		return nil, fmt.Errorf("write the report: %w", err)
-	}
-	var names []string
-	write := func(name string, to func(io.Writer) error) error {
-		var b bytes.Buffer
-		if err := to(&b); err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), b.Bytes(), 0o666); err != nil {
-			return fmt.Errorf("write the report: %w", err)
-		}
-		names = append(names, name)
-		return nil
-	}
-	if err := write("index.html", r.page); err != nil {
-		return names, err
-	}
-	if err := write("result.json", r.JSON); err != nil {
-		return names, err
-	}
-	if err := write("result.csv", r.CSV); err != nil {
-		return names, err
-	}
-	for _, f := range r.figures() {
-		if err := write(f.name+".png", f.png); err != nil {
-			return names, err
-		}
-		svg := func(w io.Writer) error {
-			text, err := f.svg(wide, margin)
-			if err == nil {
-				_, err = w.Write(text)
-			}
-			return err
-		}
-		if err := write(f.name+".svg", svg); err != nil {
-			return names, err
-		}
-	}
-	return names, nil
+	return r.document().Write(dir, drawing.File{Name: "result.json", Write: r.JSON},
+		drawing.File{Name: "result.csv", Write: r.CSV})
 }
 
-// pageFigure is a figure on the page, in both widths.
-type pageFigure struct {
-	Title, Caption string
-	Wide, Narrow   template.HTML
-}
-
-// pageCell is a cell of a table on the page. On phones, where a row is shown as a card, Name labels
-// the cell.
-type pageCell struct{ Name, Value, Detail string }
-
-type pageRow struct {
-	Head  string
-	Note  string // why the policy cannot run
-	Cells []pageCell
-}
-
-type pageTable struct {
-	Title string
-	Head  []string
-	Rows  []pageRow
-	Pairs bool // names and values are short: phones show two cells side by side
-}
-
-// page writes the report as one self-contained HTML page.
-func (r *plotted) page(w io.Writer) error {
-	page := struct {
-		*render.Report
-		Summary []string
-		Figures []pageFigure
-		Tables  []pageTable
-		Timed   bool // the tables have a lower bound of the runtimes
-	}{Report: r.Report, Summary: r.summary(), Tables: r.pageTables()}
-	page.Timed = len(r.Sweep) == 0 && r.TimeBounds() != nil
-	for _, f := range r.figures() {
-		shown := pageFigure{Title: f.title, Caption: f.caption}
-		for _, v := range []struct {
-			width vg.Length
-			to    *template.HTML
-		}{{wide, &shown.Wide}, {narrow, &shown.Narrow}} {
-			text, err := f.svg(v.width, 0)
-			if err != nil {
-				return err
-			}
-			*v.to = inline(text, f.title)
-		}
-		page.Figures = append(page.Figures, shown)
+// document returns the report as a page.
+func (r *plotted) document() *drawing.Document {
+	d := &drawing.Document{
+		Title: r.Title, Summary: r.summary(), Figures: r.figures(), Tables: r.pageTables(),
 	}
-	t, err := template.New("page").Parse(pageText)
-	if err != nil {
-		return fmt.Errorf("write the page: %w", err)
+	for _, f := range r.Facts {
+		d.Facts = append(d.Facts, drawing.Fact{Name: f.Name, Value: f.Value})
 	}
-	if err := t.Execute(w, page); err != nil {
-		return fmt.Errorf("write the page: %w", err)
+	timed := ""
+	if len(r.Sweep) == 0 && r.TimeBounds() != nil {
+		timed = "Over time bound: the runtime, relative to the least that any policy needs which " +
+			"reads the samples in the same order on this machine. "
 	}
-	return nil
-}
-
-var (
-	svgStart = regexp.MustCompile(`(?s)^.*?<svg [^>]*>`)
-	viewBox  = regexp.MustCompile(`viewBox="[^"]*"`)
-)
-
-// inline returns an SVG file as an element of the page. Its contents were drawn by this package,
-// with text escaped, so they are safe HTML.
-func inline(svg []byte, title string) template.HTML {
-	box := viewBox.Find(svgStart.Find(svg))
-	head := fmt.Sprintf(`<svg %s role="img" aria-label="%s" xmlns="http://www.w3.org/2000/svg">`,
-		box, template.HTMLEscapeString(title))
-	return template.HTML(svgStart.ReplaceAllLiteral(svg, []byte(head)))
+	d.Notes = []string{fmt.Sprintf("Computed in profile %v with seed %v. Runtimes are predictions "+
+		"of the performance model, not measurements. Over bound: bytes read from the source, "+
+		"including those that fill caches, relative to the least possible. %sDataset seen: the "+
+		"share of the samples that is read in an epoch. From shuffle: the distance of the order "+
+		"from a full shuffle: 0 is a full shuffle, 1 an order that never changes.", r.Profile, r.Seed,
+		timed)}
+	return d
 }
 
 // summary returns the most important results as sentences.
@@ -207,8 +109,8 @@ func (r *plotted) summary() []string {
 	return append(all, text)
 }
 
-// pageTables returns the tables of the page: times and reads, or those of a sweep.
-func (r *plotted) pageTables() []pageTable {
+// drawing.Tables returns the tables of the page: times and reads, or those of a sweep.
+func (r *plotted) pageTables() []drawing.Table {
 	if len(r.Points) == 0 {
 		return nil
 	}
@@ -216,7 +118,7 @@ func (r *plotted) pageTables() []pageTable {
 		return r.sweepTables()
 	}
 	p := &r.Points[0]
-	times := pageTable{
+	times := drawing.Table{
 		Title: "What each policy takes", Pairs: true,
 		Head: []string{
 			"policy", "runtime, s", "before training, s", "stall, s", "from source",
@@ -226,7 +128,7 @@ func (r *plotted) pageTables() []pageTable {
 	if p.TimeBound > 0 {
 		times.Head = append(times.Head, "over time bound")
 	}
-	reads := pageTable{
+	reads := drawing.Table{
 		Title: "Where the samples were read from: bytes, and numbers of samples",
 		Head:  []string{"policy"},
 	}
@@ -238,7 +140,7 @@ func (r *plotted) pageTables() []pageTable {
 		policy := &p.Policies[i]
 		if !policy.Supported {
 			times.Rows = append(times.Rows,
-				pageRow{Head: policy.Name, Note: "cannot run: " + policy.Reason})
+				drawing.Row{Head: policy.Name, Note: "cannot run: " + policy.Reason})
 			continue
 		}
 		cells := []string{
@@ -264,22 +166,22 @@ func (r *plotted) pageTables() []pageTable {
 			reads.Rows = append(reads.Rows, row(reads.Head, policy.Name, cells))
 		}
 	}
-	return []pageTable{times, reads}
+	return []drawing.Table{times, reads}
 }
 
 // row returns a row. In a cell, what follows a "|" is the detail.
-func row(head []string, name string, cells []string) pageRow {
-	out := pageRow{Head: name}
+func row(head []string, name string, cells []string) drawing.Row {
+	out := drawing.Row{Head: name}
 	for i, c := range cells {
 		value, detail, _ := strings.Cut(c, "|")
-		out.Cells = append(out.Cells, pageCell{head[i+1], value, detail})
+		out.Cells = append(out.Cells, drawing.Cell{Name: head[i+1], Value: value, Detail: detail})
 	}
 	return out
 }
 
 // sweepTables returns the tables of a sweep's runtimes: for one key a table with a row per policy
 // and a column per value, for two keys a table per policy.
-func (r *plotted) sweepTables() []pageTable {
+func (r *plotted) sweepTables() []drawing.Table {
 	heads := func(corner, key string, values []string) []string {
 		all := []string{corner}
 		for _, v := range values {
@@ -289,7 +191,7 @@ func (r *plotted) sweepTables() []pageTable {
 	}
 	across := r.Axis(len(r.Sweep) - 1)
 	if len(r.Sweep) == 1 {
-		t := pageTable{Title: "Runtime, in seconds", Head: heads("policy", r.Sweep[0], across)}
+		t := drawing.Table{Title: "Runtime, in seconds", Head: heads("policy", r.Sweep[0], across)}
 		for _, name := range r.Names() {
 			var cells []string
 			for _, v := range across {
@@ -300,11 +202,11 @@ func (r *plotted) sweepTables() []pageTable {
 		if cells := r.TimeBounds(); cells != nil {
 			t.Rows = append(t.Rows, row(t.Head, render.TimeBoundName, cells))
 		}
-		return []pageTable{t}
+		return []drawing.Table{t}
 	}
-	var all []pageTable
+	var all []drawing.Table
 	for _, name := range r.Names() {
-		t := pageTable{Title: name + ": runtime, in seconds", Head: heads("", r.Sweep[1], across)}
+		t := drawing.Table{Title: name + ": runtime, in seconds", Head: heads("", r.Sweep[1], across)}
 		for _, d := range r.Axis(0) {
 			var cells []string
 			for _, v := range across {

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/xml"
 	"errors"
-	"fmt"
 	"image/png"
 	"io"
 	"math"
@@ -15,8 +14,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	"gonum.org/v1/plot/vg"
 
+	"github.com/hdmlp/hdmlp/internal/drawing"
+	"github.com/hdmlp/hdmlp/internal/drawing/drawingtest"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
 	"github.com/hdmlp/hdmlp/internal/simulate/render/rendertest"
@@ -113,44 +113,14 @@ func checkSVG(t *testing.T, path string) {
 	}
 }
 
-// TestTextWithinPlots: each text of a plot says how wide it is drawn, so that the font a viewer has
-// does not matter, and lies within the plot with that width.
+// TestTextWithinPlots: each text of a plot lies within it.
 func TestTextWithinPlots(t *testing.T) {
 	for _, report := range []*render.Report{
 		rendertest.Sample(), rendertest.Swept(1), rendertest.Swept(2),
 	} {
 		for _, f := range (&plotted{report}).figures() {
-			for _, width := range []vg.Length{narrow, wide} {
-				svg, err := f.svg(width, 0)
-				if err != nil {
-					t.Fatal(err)
-				}
-				texts := strings.Split(string(svg), "<text ")[1:]
-				if len(texts) < 5 {
-					t.Errorf("%s has %d texts", f.name, len(texts))
-				}
-				for _, text := range texts {
-					checkText(t, f, width, text)
-				}
-			}
+			drawingtest.TextsFit(t, f)
 		}
-	}
-}
-
-// checkText checks that a text fits the width of a plot, or its height if the text is turned.
-func checkText(t *testing.T, f *figure, width vg.Length, text string) {
-	t.Helper()
-	var length, x, y float64
-	if _, err := fmt.Sscanf(text, `textLength="%g" lengthAdjust="spacingAndGlyphs" x="%g" y="%g"`,
-		&length, &x, &y); err != nil {
-		t.Fatalf("%s: <text %s: %v", f.name, text, err)
-	}
-	room := float64(width)
-	if y > 0 { // turned: otherwise this would be below the lower edge
-		room = float64(f.height(width))
-	}
-	if x < -0.01 || x+length > room+0.01 {
-		t.Errorf("%s, %v wide: from %.5g to %.5g of %.5g: %s", f.name, width, x, x+length, room, text)
 	}
 }
 
@@ -177,7 +147,7 @@ func TestSummary(t *testing.T) {
 func TestLinesHaveTheStyleOfTheirPolicy(t *testing.T) {
 	for _, p := range policies.All() {
 		line, l := p.About().Line, lookOf(p.Name())
-		if l.colour != rgb(line.Colour) || (len(l.dashes) > 0) != line.Dashed {
+		if l.colour != drawing.RGB(line.Colour) || (len(l.dashes) > 0) != line.Dashed {
 			t.Errorf("%s is drawn as %+v, and says %+v", p.Name(), l, line)
 		}
 		if usual := lookOf("unknown").width; (l.width > usual) !=

@@ -1,4 +1,4 @@
-package page
+package drawing
 
 import (
 	"bytes"
@@ -11,11 +11,13 @@ import (
 
 func rates() []Chart {
 	return []Chart{
-		{"Storage class memory", "streams", []ChartLine{
-			{"read of 100 kB", []ChartPoint{{1, 5000, 4800, 5100}, {2, 9000, 8000, 9100}}},
-			{"write of 100 kB", []ChartPoint{{1, 1000, 900, 1100}}},
+		{Title: "Storage class memory", Axis: "streams", Lines: []ChartLine{
+			{Name: "read of 100 kB", Points: []ChartPoint{{1, 5000, 4800, 5100}, {2, 9000, 8000, 9100}}},
+			{Name: "write of 100 kB", Points: []ChartPoint{{1, 1000, 900, 1100}}},
 		}},
-		{"Source: random reads", "streams", []ChartLine{{"<100 kB>", []ChartPoint{{1, 0, 0, 0}}}}},
+		{Title: "Source: random reads", Axis: "streams", Lines: []ChartLine{
+			{Name: "<100 kB>", Points: []ChartPoint{{1, 0, 0, 0}}},
+		}},
 	}
 }
 
@@ -53,5 +55,19 @@ func TestCurvesAreDrawnInEachFormat(t *testing.T) {
 	}
 	if _, err := Curves(nil, ".svg"); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestBarsFit: also long ones, and such without any length.
+func TestBarsFit(t *testing.T) {
+	parts := []Entry{{Colour: Ink, Name: "some part"}, {Colour: Rule, Name: "another part"}}
+	for _, most := range []float64{0, 1e-3, 1e6} {
+		f := Bars{Title: "Bars", Axis: "seconds", Parts: parts, Bars: []Bar{
+			{Name: "the first of them", Parts: []float64{most, most}, Text: "100 % of it all"},
+			{Name: "another", Parts: []float64{0, most / 2}},
+		}}.Figure("bars", "")
+		if text, err := f.SVG(Narrow, 0); err != nil || !strings.Contains(string(text), "another") {
+			t.Error(err)
+		}
 	}
 }

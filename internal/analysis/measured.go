@@ -1,0 +1,93 @@
+// Package analysis says what a training job waits for, and what would help: the equations of
+// DS-Analyzer (CoorDL 3.4, appendix C), applied to the rates that were measured of the job.
+//
+// Measured is what was measured; everything else follows from it. Everything here is pure: values
+// and arithmetic, without I/O. Rates are in samples/s unless a name says otherwise, sizes in MB
+// (1e6 bytes), times in seconds.
+package analysis
+
+// Version is the version of Measured's JSON; it changes when a field changes its meaning.
+const Version = 1
+
+// Measured is what was measured of a job. Rates are of one node, over all of its ranks, unless they
+// say otherwise; nodes are taken to be equal. A rate that could not be measured is nil or empty,
+// and Notes say why.
+type Measured struct {
+	Version int      `json:"version"`
+	Command []string `json:"command,omitempty"` // the script with its arguments
+	Dataset Dataset  `json:"dataset"`
+	Loader  Loader   `json:"loader"`
+	Batch   int      `json:"batch_samples"` // per rank
+	Ranks   int      `json:"ranks"`         // of all nodes
+	Nodes   int      `json:"nodes"`
+	Cores   int      `json:"cores"`        // that the job may use on a node
+	Room    int64    `json:"memory_bytes"` // that a cache may have on a node
+
+	// Training is G: how fast the job takes samples that are ready in memory. Device is the same
+	// without what the process does besides, if there is a device.
+	Training *Rate `json:"training,omitempty"`
+	Device   *Rate `json:"device,omitempty"`
+	// Preparation is P(n): what n threads or workers of the loader in use make ready of samples in
+	// memory, while nothing trains; empty if nothing is prepared. Switched is the same of hdmlp's
+	// threads, if another loader is in use.
+	Preparation []Point `json:"preparation,omitempty"`
+	Switched    []Point `json:"preparation_by_hdmlp,omitempty"`
+	// Source is S(n): reads of n streams in random order, without the page cache. Sources is by the
+	// number of nodes that read at the same time, of all of them together.
+	Source  []Point `json:"source,omitempty"`
+	Sources []Point `json:"source_by_nodes,omitempty"`
+	// Memory is C, reads from a cache in memory; Directory those from a cache directory, and Peers
+	// those from another node.
+	Memory    *Rate `json:"memory,omitempty"`
+	Directory *Rate `json:"directory,omitempty"`
+	Peers     *Rate `json:"peers,omitempty"`
+	// AsIs is the job as it is, and Waited and Computed the mean time of an iteration of it in which
+	// a rank waited for its batch, and did not.
+	AsIs     *Rate   `json:"as_is,omitempty"`
+	Waited   float64 `json:"waited_s_per_iteration"`
+	Computed float64 `json:"computed_s_per_iteration"`
+
+	Notes []Note `json:"notes,omitempty"`
+}
+
+// Dataset is what the job reads.
+type Dataset struct {
+	Path    string  `json:"path,omitempty"`
+	Samples int     `json:"samples"` // of an epoch, over all ranks
+	MB      float64 `json:"mb"`      // as they lie in the source
+}
+
+// Loader is the loader in use.
+type Loader struct {
+	Name string `json:"name"` // "hdmlp" or "torch"
+	// Workers is how many threads or processes prepare samples on a node; 0: the ranks themselves.
+	Workers int `json:"workers"`
+	// Streams is how many samples a node reads at the same time; 0: as many as are fastest.
+	Streams int `json:"streams"`
+	// CacheMB is what a node can keep of the dataset in memory: hdmlp's cache, or the page cache; and
+	// DirectoryMB what it can keep in a cache directory.
+	CacheMB     float64 `json:"cache_mb"`
+	DirectoryMB float64 `json:"directory_mb,omitempty"`
+}
+
+// Rate is a median with the 95 % interval of its measurements.
+type Rate struct {
+	Median float64 `json:"samples_per_s"`
+	Low    float64 `json:"low_samples_per_s"`
+	High   float64 `json:"high_samples_per_s"`
+	// Few means that there were too few measurements for an interval: Low and High are the least
+	// and the largest.
+	Few bool `json:"too_few,omitempty"`
+}
+
+// Point is the rate of a number of threads, streams or nodes.
+type Point struct {
+	N int `json:"n"`
+	Rate
+}
+
+// Note says of what was measured what is to be known of it, or why it could not be measured.
+type Note struct {
+	About string `json:"about"` // the JSON name of a field of Measured; "": the whole
+	Text  string `json:"text"`
+}

@@ -1,0 +1,119 @@
+package render
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/analysis"
+	"github.com/hdmlp/hdmlp/internal/drawing/drawingtest"
+	"github.com/hdmlp/hdmlp/internal/environment"
+	"github.com/hdmlp/hdmlp/internal/goldentest"
+)
+
+func report(t *testing.T, change func(*analysis.Measured), o analysis.Options) *analysis.Report {
+	t.Helper()
+	m, err := analysis.Read(filepath.Join("testdata", "measured.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if change != nil {
+		change(m)
+	}
+	r, err := analysis.Analyze(t.Context(), m, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// TestText: the whole text of a job, and what it says of others.
+func TestText(t *testing.T) {
+	var b bytes.Buffer
+	prices := &analysis.Prices{Currency: "EUR", Of: map[string]float64{
+		"memory_gb": 0.004, "core": 0.03, "hour": 2.5,
+	}}
+	if err := Text(report(t, nil, analysis.Options{Prices: prices}), 100, &b); err != nil {
+		t.Fatal(err)
+	}
+	goldentest.Compare(t, "torch.txt", b.String())
+	for line := range strings.Lines(b.String()) {
+		if n := len([]rune(line)); n > 101 {
+			t.Errorf("%d columns: %s", n, line)
+		}
+	}
+	for want, change := range map[string]func(*analysis.Measured){
+		"training could not be measured": func(m *analysis.Measured) { m.Training = nil },
+		"Faster loading would not make it faster": func(m *analysis.Measured) {
+			m.Training = &analysis.Rate{Median: 10, Low: 9, High: 11}
+		},
+		"That is not certain": func(m *analysis.Measured) {
+			m.Training = &analysis.Rate{Median: 2000, Low: 1, High: 4000}
+		},
+		"without workers": func(m *analysis.Measured) { m.Loader.Workers = 0 },
+		"none: the source is fast enough": func(m *analysis.Measured) {
+			m.Preparation[0].Rate = analysis.Rate{Median: 5, Low: 4, High: 6}
+			m.Preparation = m.Preparation[:1]
+		},
+	} {
+		b.Reset()
+		if err := Text(report(t, change, analysis.Options{}), 100, &b); err != nil {
+			t.Fatal(err)
+		}
+		if !strings.Contains(strings.Join(strings.Fields(b.String()), " "), want) {
+			t.Errorf("%q is not said:\n%s", want, b.String())
+		}
+	}
+}
+
+// TestWrite: the page holds everything and names nothing elsewhere, and the other files can be read
+// by those that they are for.
+func TestWrite(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "a", "b")
+	r := report(t, nil, analysis.Options{})
+	names, err := Write(r, dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []string{
+		"index.html", "result.json", "environment.toml", "stall.png", "stall.svg", "cache.png",
+		"cache.svg", "cores.png", "cores.svg",
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("wrote %v, want %v", names, want)
+	}
+	page, err := os.ReadFile(filepath.Join(dir, "index.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, outside := range []string{"src=", "href=", "url(", "<script", "@import"} {
+		if strings.Contains(string(page), outside) {
+			t.Errorf("the page has %s: it must need nothing else", outside)
+		}
+	}
+	for _, want := range []string{"limits this job", "x* =", "hdmlp in the place", "&lt;b&gt;"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	}
+	if _, err := analysis.Read(filepath.Join(dir, ResultFile)); err != nil {
+		t.Error(err)
+	}
+	if _, err := environment.Read(filepath.Join(dir, EnvironmentFile)); err != nil {
+		t.Error(err)
+	}
+	for _, f := range figures(r) {
+		drawingtest.TextsFit(t, f)
+	}
+}
+
+// TestWriteWithoutConclusions: what was measured is there if it does not suffice for conclusions.
+func TestWriteWithoutConclusions(t *testing.T) {
+	r := report(t, func(m *analysis.Measured) { m.Source = nil }, analysis.Options{})
+	if names, err := Write(r, t.TempDir()); err != nil || len(names) != 3 {
+		t.Error(names, err)
+	}
+}

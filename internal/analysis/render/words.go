@@ -1,0 +1,153 @@
+// Package render says for people what an analysis found: as text for a terminal, and as a page with
+// the paper's figures 2, 4 and 16 for the job. It computes nothing.
+package render
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/analysis"
+	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/remedy"
+	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
+)
+
+// rate formats samples/s with three digits or more.
+func rate(v float64) string {
+	switch {
+	case v == 0 || math.IsInf(v, 0):
+		return "unlimited"
+	case v < 100:
+		return fmt.Sprintf("%.3g", v)
+	}
+	return words.Group(v, 0)
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return words.Number(float64(n)) + " " + what + "s"
+}
+
+// what names a resource at the beginning of a sentence.
+func what(resource string) string {
+	switch resource {
+	case remedy.Compute:
+		return "Training"
+	case remedy.Preprocessing:
+		return "Preparing samples"
+	}
+	name := remedy.Name(resource)
+	return "Reading from " + strings.TrimPrefix(name, "storage class ")
+}
+
+// short names a resource in a table.
+func short(resource string) string {
+	switch resource {
+	case remedy.Compute:
+		return "training"
+	case remedy.Preprocessing:
+		return "preparation"
+	}
+	return resource
+}
+
+// title says what was analysed.
+func title(m *analysis.Measured) string {
+	if len(m.Command) == 0 {
+		return "What the job waits for"
+	}
+	return "What " + printable.Text(strings.Join(m.Command, " ")) + " waits for"
+}
+
+// loader describes the loader in use.
+func loader(m *analysis.Measured) string {
+	l := &m.Loader
+	text := "hdmlp"
+	if l.Name == analysis.Torch {
+		text = "torch's DataLoader"
+	}
+	worker := "worker"
+	if l.Name == analysis.HDMLP {
+		worker = "thread"
+	}
+	if l.Workers == 0 {
+		return text + ", without workers"
+	}
+	return text + ", " + plural(l.Workers, worker) + " on each node"
+}
+
+// summary says in sentences what limits the job, what to do, and how sure that is.
+func summary(r *analysis.Report) (sentences []string) {
+	if r.Missing != nil {
+		return []string{"Not enough was measured to say what limits the job: " +
+			strings.Join(r.Missing, " and ") + " could not be measured."}
+	}
+	n := &r.Now
+	limits := fmt.Sprintf("%s limits this job: %s samples/s on each node", what(n.Limit),
+		rate(n.Samples))
+	if n.Limit == remedy.Compute && !slow(n) {
+		limits += ". Faster loading would not make it faster."
+	} else {
+		limits += fmt.Sprintf(", %s of the %s that training could take. A later epoch of %s has %s "+
+			"of stall: %s for preparing samples and %s for reading them.",
+			words.Percent(n.Samples/n.Train), rate(n.Train), words.Clock(n.Epoch),
+			words.Clock(r.Stall.Preparation+r.Stall.Fetch), words.Clock(r.Stall.Preparation),
+			words.Clock(r.Stall.Fetch))
+	}
+	sentences = append(sentences, limits, advice(r), sure(r))
+	if o := r.WhatIf; o != nil {
+		sentences = append(sentences, capital(o.Text)+"? "+outcome(o))
+	}
+	return sentences
+}
+
+// slow reports whether the job is slower than its training, although that is the least rate:
+// without workers nothing overlaps.
+func slow(n *analysis.Speed) bool { return n.Samples < 0.99*n.Train }
+
+// advice says what to do first.
+func advice(r *analysis.Report) string {
+	if len(r.Remedies) == 0 {
+		if r.Now.Limit == remedy.Compute {
+			return "Nothing has to be done."
+		}
+		return "No change of one thing alone would lift that."
+	}
+	return "First: " + r.Remedies[0].Text + ". " + outcome(&r.Remedies[0])
+}
+
+// outcome says what a change brings.
+func outcome(o *analysis.Option) string {
+	text := fmt.Sprintf("An epoch would take %s, %s times as fast, and %s would limit.",
+		words.Clock(cmp.Or(o.Simulated, o.Epoch)), words.Ratio(o.Times), remedy.Name(o.Limit))
+	if len(o.Guessed) > 0 {
+		text += " Not measured, so that this rests on a guess: " + strings.Join(o.Guessed, ", ") + "."
+	}
+	return text
+}
+
+func capital(s string) string { return strings.ToUpper(s[:1]) + s[1:] }
+
+// sure says how certain the limit is.
+func sure(r *analysis.Report) string {
+	n, m := &r.Now, r.Measured
+	var b strings.Builder
+	if n.Certain {
+		b.WriteString("That is certain: the 95 % intervals of what limits and of the next rate do " +
+			"not overlap.")
+	} else {
+		b.WriteString("That is not certain: the intervals of what limits and of the next rate " +
+			"overlap, so that it may be either.")
+	}
+	fmt.Fprintf(&b, " By the intervals the job is from %s to %s samples/s fast", rate(n.Low),
+		rate(n.High))
+	if m.AsIs != nil {
+		fmt.Fprintf(&b, "; measured were %s", rate(m.AsIs.Median))
+	}
+	b.WriteString(".")
+	return b.String()
+}

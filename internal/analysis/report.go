@@ -1,0 +1,376 @@
+package analysis
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/hdmlp/hdmlp/internal/remedy"
+	"github.com/hdmlp/hdmlp/internal/size"
+)
+
+// Report is what follows from what was measured of a job.
+type Report struct {
+	Measured *Measured `json:"measured"`
+	// Missing names what had to be measured to say more, and was not: then there is nothing else.
+	Missing []string `json:"missing,omitempty"`
+	// Now is a later epoch of the job as it is, by the equations, and Stall its time. Observed is
+	// the stall with the speed that was measured.
+	Now      Speed  `json:"now"`
+	Stall    Stall  `json:"stall"`
+	Observed *Stall `json:"observed_stall,omitempty"`
+	// Iterations is how many iterations an epoch has.
+	Iterations float64  `json:"iterations"`
+	Needed     Needed   `json:"needed"`
+	Caches     []Cache  `json:"by_cache"`
+	Remedies   []Option `json:"remedies"`
+	WhatIf     *Option  `json:"what_if,omitempty"`
+	Together   []Jobs   `json:"share"`
+}
+
+// Speed is how fast a job is, and why.
+type Speed struct {
+	Limit string `json:"limit"` // as remedy.Busy names resources
+	// Certain means that the 95 % intervals of the rates do not overlap: whichever values they have,
+	// the same limits.
+	Certain bool    `json:"certain"`
+	Fetch   float64 `json:"fetch_samples_per_s"`       // F; 0: unlimited
+	Prepare float64 `json:"preparation_samples_per_s"` // P; 0: nothing is prepared
+	Train   float64 `json:"training_samples_per_s"`    // G
+	Samples float64 `json:"samples_per_s"`             // of a node
+	Low     float64 `json:"low_samples_per_s"`
+	High    float64 `json:"high_samples_per_s"`
+	Epoch   float64 `json:"epoch_s"`
+	First   float64 `json:"first_epoch_s,omitempty"`     // simulated
+	Later   float64 `json:"simulated_epoch_s,omitempty"` // simulated, a later one
+	Cached  float64 `json:"cached_share"`                // of the dataset, by all nodes
+}
+
+// Needed is what the job needs for nothing but training to limit it.
+type Needed struct {
+	// Cache is x*, the least share of the dataset in each node's memory with which the source does
+	// not limit, and CacheMB that in MB. Enough is false if all of it is not enough.
+	Cache   float64 `json:"cache_share"`
+	CacheMB float64 `json:"cache_mb"`
+	Enough  bool    `json:"cache_is_enough"`
+	// Cores is n*, the least number of cores that prepare as fast as samples are read and trained
+	// with: min(F, G); 0 if nothing is prepared. CoresToTrain is that for G alone.
+	Cores        int `json:"cores"`
+	CoresToTrain int `json:"cores_for_training"`
+}
+
+// Cache is a later epoch with another cache in each node's memory.
+type Cache struct {
+	Share float64 `json:"share"` // of the dataset
+	Fetch float64 `json:"fetch_samples_per_s"`
+	Speed float64 `json:"samples_per_s"`
+	Limit string  `json:"limit"`
+	Stall
+}
+
+// Option is a change of the job, and what it brings.
+type Option struct {
+	Text    string          `json:"text"`
+	Switch  bool            `json:"hdmlp,omitempty"` // hdmlp in the place of the loader in use
+	Changes []remedy.Change `json:"changes,omitempty"`
+	Epoch   float64         `json:"epoch_s"` // by the equations
+	// Simulated is a later epoch in the simulator; 0: not simulated.
+	Simulated float64  `json:"simulated_epoch_s,omitempty"`
+	Limit     string   `json:"limit_after"`
+	Times     float64  `json:"times_as_fast"` // as the job as it is
+	Guessed   []string `json:"not_measured,omitempty"`
+	Price     *Price   `json:"price,omitempty"`
+}
+
+// Jobs is how fast each of several jobs on one node is, on devices of their own, alone and with
+// share, in samples/s.
+type Jobs struct {
+	Jobs   int     `json:"jobs"`
+	Apart  float64 `json:"samples_per_s"`
+	Shared float64 `json:"shared_samples_per_s"`
+}
+
+// Options are what is asked besides.
+type Options struct {
+	Changes []remedy.Change // what if; all together
+	Prices  *Prices         // nil: remedies are in the order of what is usually cheapest
+}
+
+// shares are the cache sizes of Report.Caches.
+const shares = 20
+
+// Analyze draws the conclusions. m must be valid. Its error is that of a simulation.
+func Analyze(ctx context.Context, m *Measured, o Options) (*Report, error) {
+	r := &Report{Measured: m, Remedies: []Option{}, Together: []Jobs{}, Caches: []Cache{}}
+	if m.Training == nil {
+		r.Missing = append(r.Missing, "training")
+	}
+	if len(m.Source) == 0 && len(m.Sources) == 0 {
+		r.Missing = append(r.Missing, "source")
+	}
+	if r.Missing != nil {
+		return r, nil
+	}
+	run, samples := m.Run(), m.perNode()
+	now, parts := rates(run, m.serial(), nil)
+	r.Iterations = m.iterations()
+	r.Now = m.speed(now, parts)
+	r.Stall = now.StallOf(samples)
+	if m.AsIs != nil {
+		observed := now.observed(samples, m.AsIs.Median)
+		r.Observed = &observed
+	}
+	if m.Loader.Name == HDMLP { // the simulator does what hdmlp does
+		var err error
+		if r.Now.First, r.Now.Later, err = m.epochs(ctx, run, nil); err != nil {
+			return nil, err
+		}
+	}
+	r.caches(m)
+	r.together(m)
+	if err := r.remedies(ctx, o); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// serial reports whether the process that trains prepares the samples itself.
+func (m *Measured) serial() bool { return m.Loader.Name == Torch && m.Loader.Workers == 0 }
+
+// speed returns the speed of the job as it is, with the interval that follows from those of the
+// rates.
+func (m *Measured) speed(now Rates, parts []Part) Speed {
+	low, _ := rates(m.level(func(r Rate) float64 { return r.Low }).Run(), m.serial(), nil)
+	high, _ := rates(m.level(func(r Rate) float64 { return r.High }).Run(), m.serial(), nil)
+	s := Speed{
+		Limit: now.limit(parts), Samples: now.Speed(), Low: low.Speed(), High: high.Speed(),
+		Fetch: finite(now.Fetch), Prepare: finite(now.Preparation), Train: finite(now.Training),
+		Epoch: m.perNode() / now.Speed(),
+	}
+	for _, p := range parts {
+		if p.Tier != remedy.Source {
+			s.Cached += p.Share
+		}
+	}
+	s.Certain = certain(now, low, high)
+	return s
+}
+
+// certain reports whether the same rate is the least wherever the rates lie in their intervals.
+func certain(now, low, high Rates) bool {
+	all := []struct{ now, low, high float64 }{
+		{now.Training, low.Training, high.Training},
+		{now.Preparation, low.Preparation, high.Preparation},
+		{now.Fetch, low.Fetch, high.Fetch},
+	}
+	slices.SortStableFunc(all, func(a, b struct{ now, low, high float64 }) int {
+		return cmp.Compare(a.now, b.now)
+	})
+	return all[0].high < min(all[1].low, all[2].low)
+}
+
+// limit is Limit, with the tier that takes most of the time where F limits.
+func (r Rates) limit(parts []Part) string {
+	if limit := r.Limit(); limit != remedy.Source {
+		return limit
+	}
+	return slowest(parts)
+}
+
+// level returns what was measured with another value for each median: an end of its interval.
+func (m *Measured) level(of func(Rate) float64) *Measured {
+	out := *m
+	rate := func(r *Rate) *Rate {
+		if r == nil {
+			return nil
+		}
+		return &Rate{Median: of(*r), Low: r.Low, High: r.High}
+	}
+	points := func(all []Point) (moved []Point) {
+		for _, p := range all {
+			moved = append(moved, Point{p.N, *rate(&p.Rate)})
+		}
+		return moved
+	}
+	out.Training, out.Memory, out.Directory = rate(m.Training), rate(m.Memory), rate(m.Directory)
+	out.Peers = rate(m.Peers)
+	out.Preparation, out.Switched = points(m.Preparation), points(m.Switched)
+	out.Source, out.Sources = points(m.Source), points(m.Sources)
+	return &out
+}
+
+// caches fills in what other caches in memory would bring, of hdmlp's kind, which serve as many
+// reads as they hold; and what the job needs.
+func (r *Report) caches(m *Measured) {
+	plain := *m
+	plain.Loader.Name = HDMLP // a cache serves what it holds
+	run := plain.Run()
+	for i := range shares + 1 {
+		x := float64(i) / shares
+		rates, parts := rates(run, m.serial(), []remedy.Change{{
+			Key: remedy.Memory, Amount: x * m.Dataset.MB * mega,
+		}})
+		r.Caches = append(r.Caches, Cache{
+			Share: x, Fetch: finite(rates.Fetch), Speed: rates.Speed(), Limit: rates.limit(parts),
+			Stall: rates.StallOf(m.perNode()),
+		})
+	}
+	x, ok := m.needed(run)
+	r.Needed = Needed{Cache: x, CacheMB: x * m.Dataset.MB, Enough: ok}
+	if len(m.Preparation) > 0 {
+		now, _ := rates(m.Run(), m.serial(), nil)
+		one := now.Preparation / float64(m.Run().Transformers)
+		r.Needed.Cores = NeededCores(one, min(now.Fetch, now.Training))
+		r.Needed.CoresToTrain = NeededCores(one, now.Training)
+	}
+}
+
+// needed returns x*, by NeededCache if memory is the only cache and there is one node. Otherwise it
+// is found by bisection: what is in memory need not be in a directory or on another node.
+func (m *Measured) needed(run *remedy.Run) (x float64, ok bool) {
+	with := func(x float64) Rates {
+		rates, _ := rates(run, false, []remedy.Change{{
+			Key: remedy.Memory, Amount: x * m.Dataset.MB * mega,
+		}})
+		return rates
+	}
+	none, all := with(0), with(1)
+	goal := min(none.Preparation, none.Training)
+	if m.Nodes == 1 && m.Loader.DirectoryMB == 0 {
+		return NeededCache(all.Fetch, none.Fetch, goal)
+	}
+	high := 1.0
+	switch {
+	case none.Fetch >= goal:
+		return 0, true
+	case all.Fetch < goal:
+		return 1, false
+	}
+	for low, step := 0.0, 0; step < 40; step++ {
+		if middle := (low + high) / 2; with(middle).Fetch >= goal {
+			high = middle
+		} else {
+			low = middle
+		}
+	}
+	return high, true
+}
+
+// together fills in what several jobs on a node would do, alone and with share.
+func (r *Report) together(m *Measured) {
+	with := m
+	if m.Loader.Name != HDMLP {
+		with = m.switched()
+	}
+	one, _ := rates(with.Run(), false, nil)
+	for _, jobs := range []int{2, 4, 8} {
+		n := float64(jobs)
+		apart := Rates{Fetch: one.Fetch / n, Preparation: one.Preparation / n, Training: one.Training}
+		r.Together = append(r.Together, Jobs{jobs, apart.Speed(), one.Speed()})
+	}
+}
+
+// remedies fills in the changes that would help, and what if.
+func (r *Report) remedies(ctx context.Context, o Options) error {
+	m := r.Measured
+	was := r.Now.Epoch
+	if m.AsIs != nil && m.Loader.Name != HDMLP {
+		was = m.perNode() / m.AsIs.Median // what will be replaced was measured
+	}
+	add := func(base *Measured, text string, changes []remedy.Change, guessed []string) (
+		Option, error,
+	) {
+		run := base.Run()
+		after, parts := rates(run, base.serial(), changes)
+		_, later, _ := remedy.Model(run, changes)
+		option := Option{
+			Text: text, Switch: base != m, Changes: changes, Limit: after.limit(parts),
+			Epoch: later.Node / later.Sample / after.Speed(), Guessed: guessed,
+		}
+		var err error
+		if base.Loader.Name == HDMLP {
+			_, option.Simulated, err = base.epochs(ctx, run, changes)
+		}
+		option.Times = was / cmp.Or(option.Simulated, option.Epoch)
+		if o.Prices != nil {
+			option.Price = o.Prices.of(run, changes, cmp.Or(option.Simulated, option.Epoch))
+		}
+		return option, err
+	}
+	diagnose := func(base *Measured, before string, keys ...remedy.Key) error {
+		_, found := remedy.Diagnose(base.Run())
+		for _, f := range found {
+			if len(keys) > 0 && !slices.Contains(keys, f.Key) {
+				continue
+			}
+			text := before + f.Text
+			if f.Key == remedy.Threads && base.Loader.Name == Torch {
+				text = fmt.Sprintf("%.0f workers and as many cores instead of %.0f", f.Amount, f.From)
+			}
+			option, err := add(base, text, []remedy.Change{f.Change}, f.Guessed)
+			if err != nil {
+				return err
+			}
+			r.Remedies = append(r.Remedies, option)
+		}
+		return nil
+	}
+	asked := m
+	if m.Loader.Name == HDMLP {
+		if err := diagnose(m, ""); err != nil {
+			return err
+		}
+	} else {
+		with := m.switched()
+		text := fmt.Sprintf("hdmlp in the place of %s's loader", m.Loader.Name)
+		option, err := add(with, text+", with memory="+size.Format(m.Room), nil, m.unmeasured())
+		if err != nil {
+			return err
+		}
+		r.Remedies = append(r.Remedies, option)
+		if err := diagnose(m, "", remedy.Threads, remedy.SourceRate); err != nil {
+			return err
+		}
+		if err := diagnose(with, text+", and "); err != nil {
+			return err
+		}
+		asked = with
+	}
+	if o.Prices != nil {
+		slices.SortStableFunc(r.Remedies, func(a, b Option) int { return a.Price.compare(b.Price) })
+	}
+	if o.Changes == nil {
+		return nil
+	}
+	text := textOf(o.Changes)
+	if asked != m {
+		text += ", with hdmlp in the place of " + m.Loader.Name + "'s loader"
+	}
+	option, err := add(asked, text, o.Changes, unknown(asked, o.Changes))
+	r.WhatIf = &option
+	return err
+}
+
+// unmeasured names what the job with hdmlp rests on that was not measured.
+func (m *Measured) unmeasured() (names []string) {
+	if len(m.Preparation) > 0 && len(m.Switched) == 0 {
+		names = append(names, "preparation by hdmlp, taken to be that of "+m.Loader.Name)
+	}
+	return names
+}
+
+// unknown names what an answer rests on that was not measured.
+func unknown(m *Measured, changes []remedy.Change) []string {
+	return remedy.Ask(m.Run(), changes).Then.Guessed
+}
+
+// textOf repeats a question.
+func textOf(changes []remedy.Change) string {
+	texts := make([]string, len(changes))
+	for i, c := range changes {
+		texts[i] = c.String()
+	}
+	return "what if " + strings.Join(texts, ", ")
+}
