@@ -112,7 +112,7 @@ clustersim/origin: dataset dataset/retry
 clustersim/faultdisk: storageclass/file/disk
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
-clustersim/process: failure request stage stats node groups clustersim/judge
+clustersim/process: failure request stage stats node groups placement/policies clustersim/judge
 clustersim/plans: placement placement/policies planner clustersim/script
 clustersim: networktest request assembly clustersim/script clustersim/judge clustersim/origin
     clustersim/faultdisk clustersim/machine clustersim/plans clustersim/process

@@ -137,6 +137,16 @@ func (l *launch) add(e judge.Event) {
 	l.history.Add(e)
 }
 
+// mismatched judges an error by which a rank differs from others.
+func (l *launch) mismatched(rank int, err error) {
+	if l.Nodes > 1 && l.Ranks > 1 { // all ranks of a node are told what its first one has
+		return
+	}
+	if wrong := process.Mismatched(err, l.request(rank)); wrong != "" {
+		l.broken(rank, "%s", wrong)
+	}
+}
+
 // play plays the process of a rank, and reports whether it has taken all batches.
 func (l *launch) play(rank int) (complete bool) {
 	defer func() { l.crew.leave(complete) }()
@@ -161,6 +171,7 @@ func (l *launch) play(rank int) (complete bool) {
 		return false
 	case err != nil:
 		l.add(judge.Event{Kind: judge.Refused, Rank: rank, Text: err.Error()})
+		l.mismatched(rank, err)
 		l.crew.fail(true)
 		return false
 	}
@@ -173,6 +184,7 @@ func (l *launch) play(rank int) (complete bool) {
 	l.warm(rank, p.State().Classes)
 	defer func() { t.within(p.State()) }()
 	t.position = l.crew.opened(p.Steps(), l.from)
+	defer t.early(ctx)()
 	err = t.train(ctx)
 	for tries := 0; err != nil && ctx.Err() == nil && t.failed && tries < l.script.Again; tries++ {
 		if t.position, err = l.crew.gather(ctx, t.position); err != nil {

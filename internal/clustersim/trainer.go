@@ -72,6 +72,7 @@ func (t *trainer) train(ctx context.Context) error {
 			return t.fail(judge.Wrong, err)
 		case err != nil:
 			t.failed = true
+			t.mismatched(t.rank, err)
 			return t.fail(judge.Failed, err)
 		}
 		ids := []int{}

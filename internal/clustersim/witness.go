@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
 	"github.com/hdmlp/hdmlp/internal/clustersim/process"
+	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 )
 
 // broken adds what is wrong with a node.
@@ -65,10 +68,15 @@ func (t *trainer) within(s process.Statement) {
 		if c.Name != "memory" {
 			most = disk
 		}
-		if t.script.CachesNothing() {
+		// A rank that comes first with another policy opens the job.
+		if t.script.CachesNothing() && t.script.Differs != script.ThePolicy {
 			most, c.Capacity = 0, 0
 		}
-		if c.Used > c.Capacity || c.Capacity > int64(most) {
+		holds := c.Capacity
+		if p := t.script.Plans; c.Name == "memory" && (p == script.Sparing || p == script.Alike) {
+			holds *= 2 // one segment more while samples are moved, which may be as large as the class
+		}
+		if c.Used > holds || c.Capacity > int64(most) {
 			t.broken(t.rank, "class %s holds %d bytes of %d; it may hold %d", c.Name, c.Used,
 				c.Capacity, most)
 		}
@@ -96,9 +104,13 @@ func (t *trainer) testify(ctx context.Context) {
 	}
 	s := t.State()
 	t.within(s)
-	if s.Taken+s.Extra > 0 && !t.script.Notes() {
+	hangs := t.script.Has(script.SourceHang, script.DiskHang) // a read into it may not have returned
+	if s.Taken+s.Extra > 0 && !t.script.Notes() && !hangs {
 		t.broken(t.rank, "%d bytes of the staging buffer are taken at the end, and %d besides",
 			s.Taken, s.Extra)
+	}
+	if t.script.Loses() {
+		t.add(judge.Event{Kind: judge.Accounted, Rank: t.rank, Account: t.Account()})
 	}
 	if len(t.script.Events) > 0 { // ranks that were cut off from others count as they can
 		return
@@ -123,6 +135,31 @@ func (t *trainer) audited() bool {
 	s := t.script
 	return len(s.Events)+len(s.Stale) == 0 && (len(s.Missing) == 0 || s.OnError != "raise") &&
 		(t.number > 0 || s.Differs == "")
+}
+
+// early asks for the audit of the first epoch before anything was read, twice, and gives up the
+// first time. It returns what ends that.
+func (t *trainer) early(ctx context.Context) (end func()) {
+	if t.number > 0 || t.rank != int(t.script.Seed)%t.WorldSize() || !t.audited() ||
+		len(t.script.Breaks) > 0 || t.script.Shuffle == "given" { // whose news would wait for it
+		return func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var done sync.WaitGroup
+	done.Go(func() {
+		gives, up := context.WithTimeout(ctx, time.Millisecond)
+		_, _ = t.Audit(gives, 0)
+		up()
+		if samples, why := t.Audit(ctx, 0); ctx.Err() == nil {
+			t.add(judge.Event{
+				Kind: judge.Audited, Rank: t.rank, Batches: t.Steps(), Samples: samples, Text: why,
+			})
+		}
+	})
+	return func() {
+		cancel()
+		done.Wait()
+	}
 }
 
 // audit notes the audit of an epoch that the rank has come to the end of. It is of the rank's

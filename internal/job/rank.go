@@ -332,7 +332,9 @@ func (r *Rank) Yielded(epoch, step int, stall stage.Stall, hash uint64) {
 	if r.job.epochNow.Load() != int64(epoch) {
 		r.job.goesOn(epoch, 0)
 	}
-	r.taken.Store(int64(epoch*r.job.p.Order.Stream().Steps() + step))
+	at := epoch*r.job.p.Order.Stream().Steps() + step
+	r.taken.Store(int64(at))
+	r.job.p.Stops.Took(r.rank, at)
 	if step == r.job.p.Order.Stream().Steps()-1 {
 		if epoch == stream.Spec().Epochs-1 || r.job.p.Order.Given() {
 			notify(r.through)

@@ -29,10 +29,10 @@ import (
 //
 // Ranks catch the error and begin again at different times, and nodes learn of each other with a
 // delay. So each rank counts failure epochs, here called rounds, from 0: the count increases when
-// one of its runs ends with an error, its own or another rank's. A stop belongs to the round of its
-// run. It applies to runs of other ranks that are in this round or an earlier one, unless they
-// begin after its batch; a run that goes on where the one before came to its end (stretch) does
-// not. It follows:
+// its process has come to the error of a run, its own or another rank's. A stop belongs to the
+// round of its run. It applies to runs that are in this round or an earlier one, unless they begin
+// after its batch; a run that goes on where the one before came to its end (stretch) does not. It
+// follows:
 //
 //   - Each rank gets one error per round, however many others stop in it, and in whatever order
 //     nodes learn of it.
@@ -44,13 +44,17 @@ import (
 //     meanwhile: that rank may have gone back to where the others must go back to as well.
 //   - If several ranks stop in a round, all end before the first of their batches, though each may
 //     report its own error.
+//   - A loop that breaks off before it has come to the error, and begins again before the batch,
+//     still gets the error there: a stop of which others know cannot be taken back. Counting it as
+//     an error that the rank has had would leave ranks in different rounds, as some of their runs
+//     may have ended with it by then, and others not.
 type Stops struct {
 	node int    // this node's number
 	host string // this node's host name; empty if the job has one node
 
 	mu      sync.Mutex       // guards the following
 	last    map[int]Stop     // by rank, over all nodes
-	rounds  map[int]int      // by rank, of this node
+	rounds  map[int]int      // by rank, of this node, how many errors its processes have come to
 	runs    map[int]*Run     // the latest run of each rank of this node, which may have ended
 	ends    map[int]stretch  // by rank of this node, where its last run came to its end
 	version int              // counts changes of this node's own stops
@@ -66,7 +70,7 @@ type Stop struct {
 	Round int    `json:"round"`
 	// At is the batch that could not be delivered, in steps counted over all epochs.
 	At    int           `json:"at"`
-	Over  bool          `json:"over"` // the rank has begun again
+	Over  bool          `json:"over"` // the rank has come to it, and has begun again
 	Error failure.Error `json:"error"`
 }
 
@@ -93,7 +97,7 @@ func (p *Stop) told() error {
 //   - running: batches are delivered; stop, if set, lies ahead.
 //   - stopped: all batches before stop.At were delivered; Deliver refuses more, and the run is
 //     cancelled.
-//   - ended: after an End with an error that the process may not have reached yet. stop may only
+//   - ended: after an End with an error that the process may not have come to yet. stop may only
 //     still change to an earlier one. An End without an error, or of a rank that goes on, forgets
 //     the run.
 //
@@ -109,6 +113,7 @@ type Run struct {
 
 	round int
 	next  int   // the next batch
+	taken int   // the first batch that the process has not taken
 	stop  *Stop // the run ends before stop.At; nil: no rank has stopped
 	lost  error // error of a batch that could not be sent, because the process is gone
 	ended bool
@@ -140,22 +145,28 @@ func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 	defer s.mu.Unlock()
 	if was := s.runs[rank]; was != nil {
 		invariants.Check(was.ended, "rank %d begins a run at %d within another one", rank, at)
+		if end := was.end(); was.taken >= end || at >= end {
+			s.rounds[rank] = was.after()
+		}
 	}
-	r := &Run{stops: s, rank: rank, from: at, since: at, next: at, cancel: cancel, note: note}
+	r := &Run{
+		stops: s, rank: rank, from: at, since: at, next: at, taken: at, cancel: cancel, note: note,
+	}
 	if before, ok := s.ends[rank]; ok && before.end == at {
 		r.since = before.since
 	}
 	delete(s.ends, rank)
 	note(-1)
 	s.runs[rank] = r
-	if own, ok := s.last[rank]; ok && !own.Over {
+	own, ok := s.last[rank]
+	if ok && !own.Over && (own.Round < s.rounds[rank] || own.At < r.since) {
 		own.Over = true
 		s.last[rank] = own
 		s.signal()
 	}
 	r.round = s.rounds[rank]
-	for n, p := range s.last {
-		if p.Over && n != rank {
+	for _, p := range s.last {
+		if p.Over {
 			r.round = max(r.round, p.Round+1)
 		}
 	}
@@ -166,11 +177,11 @@ func (s *Stops) Begin(rank, at int, cancel func(), note func(at int)) *Run {
 }
 
 // apply makes run r end with stop p if p applies to it. A run that has ended with an error of its
-// own, which its process may not have reached yet, ends with p if p's batch is earlier. s.mu must
+// own, which its process may not have come to yet, ends with p if p's batch is earlier. s.mu must
 // be held.
 func (s *Stops) apply(r *Run, p Stop) {
 	switch {
-	case p.Rank == r.rank || p.Round < r.round:
+	case p.Round < r.round:
 	case r.ended && (p.Round > r.round || p.At >= r.next):
 	case p.At < r.since:
 		r.round = p.Round + 1 // it begins after what happened in that round
@@ -232,7 +243,6 @@ func (r *Run) End(err error, interrupted bool) error {
 		return err
 	}
 	r.ended = true
-	s.rounds[r.rank]++
 	if err != nil && !canceled {
 		p := Stop{
 			Rank:  r.rank,
@@ -249,17 +259,52 @@ func (r *Run) End(err error, interrupted bool) error {
 		s.signal()
 		s.say(p.told())
 	}
-	if r.stop != nil && r.stop.At < r.next || err == nil || canceled {
-		s.rounds[r.rank] = max(s.rounds[r.rank], r.stop.Round+1)
-		return r.stop.told()
+	switch {
+	case (r.stop == nil || r.stop.At >= r.next) && err != nil && !canceled:
+		return err
+	case r.stop.Rank == r.rank:
+		return &r.stop.Error
 	}
-	return err
+	return r.stop.told()
+}
+
+// end returns the batch instead of which the process gets the error of a run that has ended.
+// stops.mu must be held.
+func (r *Run) end() int {
+	if r.stop != nil {
+		return min(r.next, r.stop.At)
+	}
+	return r.next
+}
+
+// after returns the rank's round after its process has come to the error of a run that has ended.
+// stops.mu must be held.
+func (r *Run) after() int {
+	if r.stop != nil {
+		return max(r.round, r.stop.Round) + 1
+	}
+	return r.round + 1
+}
+
+// Took records that the process of a rank of this node has taken a batch of its run.
+func (s *Stops) Took(rank, at int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if r := s.runs[rank]; r != nil {
+		r.taken = at + 1
+	}
 }
 
 // Leave forgets the runs of a rank of this node whose process is gone. The last must have ended.
 func (s *Stops) Leave(rank int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if r := s.runs[rank]; r != nil {
+		s.rounds[rank] = r.after()
+	}
+	if own, ok := s.last[rank]; ok {
+		s.rounds[rank] = max(s.rounds[rank], own.Round+1)
+	}
 	delete(s.runs, rank)
 	delete(s.ends, rank)
 }
@@ -285,7 +330,7 @@ func (s *Stops) Hear(list []Stop) {
 		known, ok := s.last[p.Rank]
 		switch {
 		case p.Node == s.node || ok && (known.Node != p.Node || p.Round < known.Round):
-		case ok && p.Round == known.Round:
+		case ok && p.Round == known.Round && p.At >= known.At:
 			known.Over = known.Over || p.Over
 			s.last[p.Rank] = known
 		default:

@@ -19,7 +19,8 @@ import (
 //	begin rank= at=         the rank begins a run at this batch
 //	deliver rank= batches=  delivers this many batches
 //	fail rank=              the next batch cannot be delivered
-//	end rank=               ends the run, and prints what the rank is told
+//	end rank=               ends the run, and prints what the rank is told when it comes to it
+//	end rank= taken=        the same, but the process has only taken the batches up to this one
 //	through rank=           ends the run after the last batch of its epoch
 //	again rank= at=         the process asks for another run, which begins at this batch
 //	leave rank=             the process is gone
@@ -85,6 +86,11 @@ func (p *player) do(t *testing.T, d *datadriven.TestData) string {
 			return "the run goes on"
 		}
 		told := p.runs[rank].End(p.ends[rank], false)
+		taken := p.runs[rank].end() - 1
+		if d.HasArg("taken") {
+			d.ScanArgs(t, "taken", &taken)
+		}
+		p.nodes[rank/2].Took(rank, taken)
 		return fmt.Sprintf("before batch %d: %v", p.runs[rank].next, told)
 	case "through":
 		if err := p.runs[rank].End(nil, false); err != nil {

@@ -1,6 +1,7 @@
 package judge
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -75,6 +76,10 @@ func (c *court) accounted(e Event, events []Event) {
 	for _, p := range a.Passes {
 		c.pass(e, p, events)
 	}
+	c.settled(e)
+	if c.script.Loses() {
+		return
+	}
 	for _, odd := range a.Odd {
 		c.wrong(e, "although nothing goes wrong: %s", odd)
 	}
@@ -105,12 +110,57 @@ func (c *court) accounted(e Event, events []Event) {
 	}
 }
 
+// inherited judges that of the nodes that are left when one dies, one reads each sample, if all
+// have room for all samples, but for those that they were waiting for.
+func (c *court) inherited(reads map[int][]int, history []Event) {
+	s := c.script
+	if !s.Loses() || s.Policy != "" || !s.SourceSlow || s.Memory < 2*s.Bytes() ||
+		s.Plans != "" || s.Verify || len(s.Launches) > 1 || len(s.Events) > 1 || s.Shares() {
+		return
+	}
+	again := 0
+	for id := range s.Samples {
+		n := 0
+		for node, by := range reads {
+			if node != s.Events[0].Node%s.Launches[0].Nodes {
+				n += by[id]
+			}
+		}
+		again += max(n-1, 0)
+	}
+	if again > mostAsked {
+		c.wrong(history[len(history)-1], "nodes that are left read %d samples again", again)
+	}
+}
+
+// settled judges that the last epoch is read from caches that have room for all samples, although
+// nodes plan late, or some have died, if ranks do not read so far ahead that it began before.
+func (c *court) settled(e Event) {
+	s := c.script
+	l := s.Launches[e.Launch]
+	steps := newEpoch(s, l.WorldSize(), c.order(0)).steps()
+	memory, disk := s.Caches(1)
+	if s.Policy != "" || s.Plans != "" && s.Plans != script.Meanwhile || !s.SourceSlow || s.Verify ||
+		s.Takes > 0 || s.Shares() || s.Differs != "" || len(s.Launches) > 1 || s.Tail == "drop" ||
+		s.DropLast || s.Largest < 1000 || len(s.Breaks)+len(s.Undecodable) > 0 || s.Beside != "" ||
+		s.Prefetch == 0 || s.Prefetch+2 > steps*(s.Epochs-2)/2 ||
+		max(memory, disk) < s.Bytes()/l.Nodes+4*s.Largest {
+		return
+	}
+	for _, p := range e.Account.Passes {
+		if p.Epoch == s.Epochs-1 && 1000*p.Reads[fromSource].Bytes > s.Bytes() {
+			c.wrong(e, "rank %d read %v of the last epoch from the source although caches have room",
+				p.Rank, p.Reads[fromSource])
+		}
+	}
+}
+
 // alike judges that nodes decide alike on plans, as far as each has heard.
 func (c *court) alike(events []Event) {
 	var first *Account
 	for _, e := range events {
 		switch {
-		case e.Account == nil:
+		case e.Account == nil || c.script.Loses(): // one may hear later that another is gone
 		case first == nil:
 			first = e.Account
 		default:
@@ -146,7 +196,14 @@ func (c *court) held(events []Event) {
 	}
 }
 
-const fromSource = "source"
+const (
+	fromSource = "source"
+	// defaultPrefetch is how many batches are read ahead at most if the script does not say.
+	defaultPrefetch = 64
+	// mostAsked is how many samples nodes have asked another one for when it dies, at most: they read
+	// them at once, as the next owners do.
+	mostAsked = 6
+)
 
 // pass compares what is said of an epoch with what the rank took.
 func (c *court) pass(e Event, p Pass, events []Event) {
@@ -212,6 +269,7 @@ func (a Amount) String() string { return fmt.Sprintf("%d samples (%d bytes)", a.
 func (c *court) count(reads map[int][]int, history []Event) {
 	s := c.script
 	l := s.Launches[0]
+	c.inherited(reads, history)
 	if s.Policy != "" || s.Plans != "" || s.Takes > 0 || !s.SourceSlow || s.Verify ||
 		s.Largest < 1000 ||
 		!s.Calm() || len(s.Undecodable) > 0 || s.Beside != "" || s.Shares() || s.Differs != "" {
@@ -242,7 +300,13 @@ func (c *court) count(reads map[int][]int, history []Event) {
 			c.wrong(history[len(history)-1], "sample %d was read from the source %d times", id, n)
 		}
 	}
-	passes := s.Epochs + len(s.Launches) - 1 + len(s.Breaks)
+	// What was read ahead where an iteration ends is read again by the next one.
+	steps := newEpoch(s, l.WorldSize(), c.order(0)).steps()
+	ahead := min((cmp.Or(s.Prefetch, defaultPrefetch)+steps-1)/steps, s.Epochs)
+	passes := s.Epochs + (len(s.Launches)-1+len(s.Breaks))*ahead
+	for _, b := range s.Breaks {
+		passes += (b.Back + steps - 1) / steps
+	}
 	each := s.Bytes()
 	if s.Tail == "pad" {
 		each += l.WorldSize() * s.Largest

@@ -237,6 +237,11 @@ func TestVerdicts(t *testing.T) {
 			s.Differs = script.TheSeed
 			return h
 		}, "another seed"},
+		"the rank that differs comes first": {func(s *script.Script, h []Event) []Event {
+			s.Differs = script.TheBatch
+			h[0].Kind, h[7].IDs = Refused, []int{1, 2}
+			return slices.Delete(h, 1, 5)
+		}, ""},
 		"a rank is refused": {func(_ *script.Script, h []Event) []Event {
 			h[5].Kind = Refused
 			return h[:6]
@@ -248,6 +253,46 @@ func TestVerdicts(t *testing.T) {
 		got := strings.Join(Judge(s, Orders(s, nil), h, reads), "\n")
 		if c.want == "" && got != "" || !strings.Contains(got, c.want) {
 			t.Errorf("%s: the verdict is %q, want %q", name, got, c.want)
+		}
+	}
+}
+
+// dying returns a script of 16 samples in 8 epochs, in which node 1 of 3 dies.
+func dying() *script.Script {
+	return &script.Script{
+		Samples: 16, Largest: 1000, Epochs: 8, Batch: 4, Shuffle: "none", Scheme: "strided",
+		Tail: "pad", SourceSlow: true, Memory: 32000, Prefetch: 2,
+		Launches: []script.Launch{{Nodes: 3, Ranks: 1}},
+		Events:   []script.Event{{Kind: script.Die, Node: 1}},
+	}
+}
+
+// TestNodesInherit has the nodes that are left read samples of one that has died more than once.
+func TestNodesInherit(t *testing.T) {
+	for samples, want := range map[int]int{mostAsked: 0, mostAsked + 1: 1} {
+		again := make([]int, 16)
+		for id := range samples {
+			again[id] = 1
+		}
+		all := slices.Repeat([]int{1}, 16)
+		c := &court{script: dying()}
+		c.inherited(map[int][]int{0: all, 1: all, 2: again}, []Event{{}})
+		if len(c.errors) != want {
+			t.Errorf("%d samples are read again: the verdict is %q", samples, c.errors)
+		}
+	}
+}
+
+// TestLastEpochComesFromCaches has a rank read another epoch, and the last, from the source.
+func TestLastEpochComesFromCaches(t *testing.T) {
+	for epoch, want := range map[int]int{6: 0, 7: 1} {
+		s := dying()
+		c := &court{script: s, order: Orders(s, nil)}
+		c.settled(Event{Account: &Account{Passes: []Pass{{
+			Epoch: epoch, Reads: map[string]Amount{fromSource: {Samples: 1, Bytes: 500}},
+		}}}})
+		if len(c.errors) != want {
+			t.Errorf("epoch %d: the verdict is %q", epoch, c.errors)
 		}
 	}
 }

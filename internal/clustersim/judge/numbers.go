@@ -85,7 +85,7 @@ func (c *court) hidden(e Event, events []Event) {
 	longest := c.longest(l)
 	if !s.Calm() || s.Plans != "" || s.Takes == 0 || s.Prefetch == 1 || !s.ReadsAhead() ||
 		s.Step.D() < longest || s.Verify || len(s.Undecodable) > 0 || s.Beside != "" ||
-		s.Shares() || s.Apart || (s.Hold+2)*s.Batch*s.Largest > s.Staging {
+		s.Shares() || s.Apart || (s.Hold+2)*s.Batch*s.LargestDelivered() > s.Staging {
 		return
 	}
 	var waited time.Duration

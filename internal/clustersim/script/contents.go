@@ -61,6 +61,14 @@ func (s *Script) Delivered(node, id int) []byte {
 	return out
 }
 
+// LargestDelivered returns how many bytes Delivered returns at most.
+func (s *Script) LargestDelivered() int {
+	if s.Transforms {
+		return 4 * s.Largest
+	}
+	return s.Largest
+}
+
 // Label returns the label of a sample: that of one of three classes.
 func (s *Script) Label(id int) int { return 3 * id / s.Samples }
 

@@ -53,7 +53,56 @@ func Generate(seed uint64) Script {
 		s.Events = r.events(&s)
 	}
 	(&chance{rand.New(rand.NewPCG(seed, 1))}).vary(&s)
+	(&chance{rand.New(rand.NewPCG(seed, 2))}).refine(&s)
 	return s
+}
+
+// refine makes few scripts ones of which it is known exactly what is due.
+func (r *chance) refine(s *Script) {
+	if !s.Calm() || s.Differs+Setting(s.Beside) != "" || len(s.Members)+len(s.Undecodable) > 0 ||
+		s.Shuffle == "given" {
+		return
+	}
+	c := s.clone()
+	switch r.IntN(12) {
+	case 0:
+		r.lose(&c)
+	case 1:
+		r.tighten(&c)
+	}
+	if c.valid() {
+		*s = c
+	}
+}
+
+// lose has a node die while caches that have room for the dataset are filled.
+func (r *chance) lose(s *Script) {
+	l := Launch{Nodes: 4, Ranks: 1}
+	s.Launches, s.Breaks, s.Lies, s.Twice, s.Invalid = []Launch{l}, nil, false, false, false
+	s.Samples, s.Epochs, s.Prefetch, s.Apart = max(s.Samples, 12), 8, 2, true
+	s.Batch, s.DropLast, s.Subset = r.between(s.Samples/6, s.Samples/3), false, 0
+	s.Tail, s.Scheme = pick(r, "pad", "keep"), pick(r, "strided", "uniform")
+	s.Policy, s.Plans, s.SourceSlow, s.Verify = "", "", true, false
+	s.Takes, s.Threads = Duration(20*time.Millisecond), 1
+	s.Largest, s.Uneven, s.Disk = max(s.Largest, 1000), false, 0
+	s.Memory = 2 * s.Bytes()
+	s.Step = Duration(time.Duration(r.between(20, 200)) * time.Millisecond)
+	at := time.Duration(r.between(1, s.Samples/l.Nodes)) * s.Takes.D()
+	s.Events = []Event{{
+		Kind: Die, At: Duration(at), For: Duration(2 * time.Minute), Node: r.IntN(l.Nodes),
+	}}
+}
+
+// tighten has the staging buffer limit how far a rank reads ahead.
+func (r *chance) tighten(s *Script) {
+	s.Takes, s.Memory, s.Disk, s.Plans, s.Prefetch = Duration(time.Millisecond), 0, 0, "", 0
+	s.Verify, s.Apart, s.Hold = false, false, r.IntN(2)
+	s.Staging, s.Step = 64<<10, Duration(200*time.Millisecond)
+	s.Batch = r.between(2, 8)
+	s.Largest = s.Staging / (s.Batch * (s.Hold + 3))
+	if s.Transforms {
+		s.Largest /= 4
+	}
 }
 
 // vary draws what few scripts have.

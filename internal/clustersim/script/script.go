@@ -219,6 +219,12 @@ type Event struct {
 // differently.
 func (s *Script) Calm() bool { return len(s.Events)+len(s.Missing)+len(s.Stale) == 0 }
 
+// Loses reports whether nothing goes wrong but that nodes die.
+func (s *Script) Loses() bool {
+	return len(s.Missing)+len(s.Stale) == 0 && len(s.Events) > 0 &&
+		!slices.ContainsFunc(s.Events, func(e Event) bool { return e.Kind != Die })
+}
+
 // Has reports whether the script has a fault of one of these kinds.
 func (s *Script) Has(kinds ...Kind) bool {
 	return slices.ContainsFunc(s.Events, func(e Event) bool { return slices.Contains(kinds, e.Kind) })
