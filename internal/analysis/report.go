@@ -325,7 +325,7 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 	} else {
 		with := m.switched()
 		text := fmt.Sprintf("hdmlp in the place of %s's loader", m.Loader.Name)
-		option, err := add(with, text+", with memory="+size.Format(m.Room), nil, m.unmeasured())
+		option, err := add(with, text+", with memory="+size.Format(with.memory()), nil, m.unmeasured())
 		if err != nil {
 			return err
 		}

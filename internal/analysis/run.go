@@ -57,6 +57,14 @@ func (m *Measured) iterations() float64 {
 	return math.Ceil(float64(m.Dataset.Samples) / float64(m.Batch*m.Ranks))
 }
 
+// spare is how many times as much memory as the dataset takes is proposed for all of it: caches of
+// exactly its size may lack room for the last samples.
+const spare = 1.05
+
+// memory returns how much memory hdmlp's cache is to have: what there is room for, and not more than
+// the dataset needs, in bytes.
+func (m *Measured) memory() int64 { return min(m.Room, int64(spare*m.Dataset.MB*mega)) }
+
 // switched is the job with hdmlp in the place of another loader: it reads with as many streams and
 // prepares with as many threads as are fastest, and keeps as much as there is room for.
 func (m *Measured) switched() *Measured {

@@ -27,7 +27,7 @@ def short(loader: Any) -> str:
         count = f" of {len(dataset)} samples"
     except TypeError:
         count = ""
-    return f"{name} over a {type(dataset).__name__}{count}"
+    return f"{name} over {type(dataset).__name__}{count}"
 
 
 def is_iterable(loader: Any) -> bool:
