@@ -21,7 +21,7 @@ def module(name):
     return loaded
 
 
-batches, files = module("batches"), module("files")
+batches, files = module("batches"), module("sample_files")
 Pair = namedtuple("Pair", "images labels")
 IMAGES, LABELS = torch.zeros(8, 3, 5, 5), torch.arange(8)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from . import description, files, place
+from . import description, place, sample_files
 from .channel import SETTINGS, Channel
 
 #: How many batches of the sampler are used at most.
@@ -114,7 +114,7 @@ def _measure_torchs(
         channel.note("preparation", "the sampler gives nothing")
         return [], 0
     end = time.perf_counter() + SETTINGS["preparation"]
-    opened, looked = files.Opened(), 0
+    opened, looked = sample_files.Opened(), 0
     given = _parts(drawn, FIRST) if batched else drawn
     first = made(given, 0)
     number = 0
@@ -182,11 +182,11 @@ def _deliveries(
 
 def _say_files(dataset: Any, opened: list[str], looked: int, channel: Channel) -> None:
     """Sends the files of samples, or why they are not known."""
-    paths, count = files.drawn(dataset), 0
+    paths, count = sample_files.drawn(dataset), 0
     if paths:
         count = len(paths)
     elif looked and len(opened) >= 0.9 * looked:
-        paths, count = opened[: files.MOST], len(opened[: files.MOST])
+        paths, count = opened[: sample_files.MOST], len(opened[: sample_files.MOST])
         channel.note(
             "source",
             f"the files were found by watching which ones {looked} samples were read from",
@@ -199,7 +199,9 @@ def _say_files(dataset: Any, opened: list[str], looked: int, channel: Channel) -
         )
     else:
         channel.note("source", "the dataset does not say which files its samples are in")
-    channel.send("files", paths=paths, sizes=files.sizes(paths), count=count, samples=len(dataset))
+    channel.send(
+        "files", paths=paths, sizes=sample_files.sizes(paths), count=count, samples=len(dataset)
+    )
 
 
 def _say_transforms(loader: Any, channel: Channel) -> None:
