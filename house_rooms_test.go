@@ -37,7 +37,7 @@ meter: perfmodel stats
 rerun: access perfmodel placement meter
 quantity: perfmodel
 environment: perfmodel suggest inputfile quantity
-analysis: access pagecache perfmodel simulate size suggest remedy inputfile environment
+analysis: access pagecache perfmodel placement/policies simulate size suggest remedy inputfile environment
 stats/prometheus: stats
 probe:
 dataset: printable
@@ -90,13 +90,13 @@ cluster: invariants admission identity cluster/clusterpb
 scenario: access perfmodel placement placement/policies simulate suggest inputfile quantity
     environment dataset
 replay: access perfmodel placement placement/policies stats rerun
-simulate/render/words:
-simulate/render: placement/policies simulate simulate/render/words
+words:
+simulate/render: placement/policies simulate words
 simulate/render/rendertest: simulate simulate/render
-drawing: simulate/render/words
+drawing: words
 drawing/drawingtest: drawing
-simulate/render/page: drawing placement/policies simulate/render/words simulate/render
-analysis/render: printable analysis drawing remedy simulate/render/words
+simulate/render/page: drawing placement/policies words simulate/render
+analysis/render: printable analysis drawing remedy words
 share: invariants
 share/feed: stats staging stage share
 order: invariants printable access placement dataset failure request cluster

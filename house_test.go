@@ -23,7 +23,7 @@ const module = "github.com/hdmlp/hdmlp/"
 var pure = []string{
 	"internal/printable", "internal/access", "internal/audit", "internal/perfmodel",
 	"internal/placement", "internal/placement/builder", "internal/placement/simulated",
-	"internal/placement/policies", "internal/simulate", "internal/simulate/render/words",
+	"internal/placement/policies", "internal/simulate", "internal/words",
 	"internal/stats", "internal/lockstep",
 }
 

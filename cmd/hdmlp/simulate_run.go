@@ -18,8 +18,8 @@ import (
 	"github.com/hdmlp/hdmlp/internal/scenario"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
-	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
 	"github.com/hdmlp/hdmlp/internal/size"
+	"github.com/hdmlp/hdmlp/internal/words"
 )
 
 // simulateOne runs one policy.

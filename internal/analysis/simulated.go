@@ -8,6 +8,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/access"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
+	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/remedy"
 	"github.com/hdmlp/hdmlp/internal/simulate"
 )
@@ -27,12 +28,10 @@ const (
 	// simulatedStreams is how many samples a node reads at the same time, in the simulator: so many
 	// that reading and preparing overlap, as they do in the engine, whose threads do one of both.
 	simulatedStreams = 64
-	// policy is what hdmlp does if it is not told otherwise.
-	policy = "cooperative"
 )
 
-// epochs simulates the run after changes, under hdmlp's own policy, and returns how long the first
-// epoch and a later one take, in seconds; 0 if that would take too long.
+// epochs simulates the run after changes, under hdmlp's default policy, and returns how long the
+// first epoch and a later one take, in seconds; 0 if that would take too long.
 func (m *Measured) epochs(ctx context.Context, r *remedy.Run, changes []remedy.Change) (
 	first, later float64, err error,
 ) {
@@ -64,7 +63,7 @@ func (m *Measured) epochs(ctx context.Context, r *remedy.Run, changes []remedy.C
 			c.Capacity, c.Threads = staging(mb, m.Batch, simulatedStreams), simulatedStreams
 		}
 	}
-	result, err := simulate.RunModel(ctx, job, policy)
+	result, err := simulate.RunModel(ctx, job, policies.Default().Name())
 	switch {
 	case err != nil:
 		return 0, 0, fmt.Errorf("simulate the job: %w", err)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/failure"
 	"github.com/hdmlp/hdmlp/internal/order"
@@ -286,6 +287,7 @@ func TestWaitForPartsTimesOut(t *testing.T) {
 				}
 				errs := make([]error, len(ranks))
 				together(ranks[:ahead], func(r *Rank) { errs[r.Number()] = next(r) })
+				time.Sleep(time.Second) // virtual: until node 1 knows
 				together(ranks[ahead:], func(r *Rank) { errs[r.Number()] = next(r) })
 				refusedApart(t, fmt.Sprintf("%d of %d on each node ahead", ahead, each), errs,
 					"other ranks have not begun epoch 1 within 5s")

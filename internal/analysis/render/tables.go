@@ -6,7 +6,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/analysis"
 	"github.com/hdmlp/hdmlp/internal/drawing"
 	"github.com/hdmlp/hdmlp/internal/printable"
-	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
+	"github.com/hdmlp/hdmlp/internal/words"
 )
 
 // facts describe the job.

@@ -11,7 +11,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/analysis"
 	"github.com/hdmlp/hdmlp/internal/printable"
 	"github.com/hdmlp/hdmlp/internal/remedy"
-	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
+	"github.com/hdmlp/hdmlp/internal/words"
 )
 
 // rate formats samples/s with three digits or more.

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
-	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
+	"github.com/hdmlp/hdmlp/internal/words"
 )
 
 // TableOptions describe the terminal or file to which a table is written.

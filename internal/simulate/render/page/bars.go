@@ -10,7 +10,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/drawing"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
-	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
+	"github.com/hdmlp/hdmlp/internal/words"
 )
 
 // The colours of tiers. They differ in lightness as well as in hue, so that people with colour

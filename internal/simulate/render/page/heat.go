@@ -11,7 +11,7 @@ import (
 
 	"github.com/hdmlp/hdmlp/internal/drawing"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
-	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
+	"github.com/hdmlp/hdmlp/internal/words"
 )
 
 // heat returns a heat map of the runtimes of one policy over two keys.

@@ -9,7 +9,7 @@ import (
 	"github.com/hdmlp/hdmlp/internal/drawing"
 	"github.com/hdmlp/hdmlp/internal/placement/policies"
 	"github.com/hdmlp/hdmlp/internal/simulate/render"
-	"github.com/hdmlp/hdmlp/internal/simulate/render/words"
+	"github.com/hdmlp/hdmlp/internal/words"
 )
 
 // Write writes the report to a directory, which it creates if necessary: index.html, result.json,

@@ -1,5 +1,5 @@
-// Package words formats the numbers of simulations for people: seconds, bytes, shares and counts,
-// with few digits. All functions are pure.
+// Package words formats the numbers of simulations and analyses for people: seconds, bytes, shares
+// and counts, with few digits. All functions are pure.
 package words
 
 import (
