@@ -154,8 +154,22 @@ func (m *Measured) speed(now Rates, parts []Part) Speed {
 			s.Cached += p.Share
 		}
 	}
-	s.Certain = certain(now, low, high)
+	s.Certain = certain(now, low, high) && !m.TooFew() && !m.Contradicts(s.Low, s.High)
 	return s
+}
+
+// TooFew reports whether training, or preparation by the threads in use, was measured too rarely for
+// an interval. The source is read too often for that.
+func (m *Measured) TooFew() bool {
+	return m.Training.Few || slices.ContainsFunc(m.Preparation, func(p Point) bool {
+		return p.Few && p.N == m.threads()
+	})
+}
+
+// Contradicts reports whether the job as it is was measured to be slower or faster than all speeds
+// between two, which follow from its rates.
+func (m *Measured) Contradicts(low, high float64) bool {
+	return m.AsIs != nil && (m.AsIs.High < low || m.AsIs.Low > high)
 }
 
 // certain reports whether the same rate is the least wherever the rates lie in their intervals.
@@ -221,7 +235,8 @@ func (r *Report) caches(m *Measured) {
 	r.Needed = Needed{Cache: x, CacheMB: x * m.Dataset.MB, Enough: ok}
 	if len(m.Preparation) > 0 {
 		now, _ := rates(m.Run(), m.serial(), nil)
-		one := now.Preparation / float64(m.Run().Transformers)
+		last := m.Preparation[len(m.Preparation)-1]
+		one := last.Median / float64(last.N)
 		r.Needed.Cores = NeededCores(one, min(now.Fetch, now.Training))
 		r.Needed.CoresToTrain = NeededCores(one, now.Training)
 	}
@@ -282,20 +297,22 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 	add := func(base *Measured, text string, changes []remedy.Change, guessed []string) (
 		Option, error,
 	) {
+		base, left := base.threaded(changes)
 		run := base.Run()
-		after, parts := rates(run, base.serial(), changes)
-		_, later, _ := remedy.Model(run, changes)
+		after, parts := rates(run, base.serial(), left)
+		_, later, _ := remedy.Model(run, left)
 		option := Option{
-			Text: text, Switch: base != m, Changes: changes, Limit: after.limit(parts),
+			Text: text, Switch: base.Loader.Name != m.Loader.Name, Changes: changes,
+			Limit: after.limit(parts),
 			Epoch: later.Node / later.Sample / after.Speed(), Guessed: guessed,
 		}
 		var err error
 		if base.Loader.Name == HDMLP {
-			_, option.Simulated, err = base.epochs(ctx, run, changes)
+			_, option.Simulated, err = base.epochs(ctx, run, left)
 		}
 		option.Times = was / cmp.Or(option.Simulated, option.Epoch)
 		if o.Prices != nil {
-			option.Price = o.Prices.of(run, changes, cmp.Or(option.Simulated, option.Epoch))
+			option.Price = o.Prices.of(r.Measured.Run(), changes, cmp.Or(option.Simulated, option.Epoch))
 		}
 		return option, err
 	}
@@ -307,7 +324,11 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 			}
 			text := before + f.Text
 			if f.Key == remedy.Threads && base.Loader.Name == Torch {
-				text = fmt.Sprintf("%.0f workers and as many cores instead of %.0f", f.Amount, f.From)
+				from := "none"
+				if m.Loader.Workers > 0 {
+					from = fmt.Sprint(m.Loader.Workers)
+				}
+				text = fmt.Sprintf("%.0f workers and as many cores instead of %s", f.Amount, from)
 			}
 			option, err := add(base, text, []remedy.Change{f.Change}, f.Guessed)
 			if err != nil {
@@ -329,9 +350,24 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 		if err != nil {
 			return err
 		}
-		r.Remedies = append(r.Remedies, option)
+		guess := option.Guessed != nil
+		if !guess {
+			r.Remedies = append(r.Remedies, option)
+		}
+		if m.serial() && len(m.Preparation) > 0 {
+			workers := max(m.Cores, 1)
+			beside, err := add(m, plural(workers, "worker")+" instead of none",
+				[]remedy.Change{{Key: remedy.Threads, Amount: float64(workers)}}, nil)
+			if err != nil {
+				return err
+			}
+			r.Remedies = append(r.Remedies, beside)
+		}
 		if err := diagnose(m, "", remedy.Threads, remedy.SourceRate); err != nil {
 			return err
+		}
+		if guess { // what was measured comes first
+			r.Remedies = append(r.Remedies, option)
 		}
 		if err := diagnose(with, text+", and "); err != nil {
 			return err
@@ -344,13 +380,43 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 	if o.Changes == nil {
 		return nil
 	}
-	text := textOf(o.Changes)
+	text, guessed := textOf(o.Changes), unknown(asked, o.Changes)
 	if asked != m {
 		text += ", with hdmlp in the place of " + m.Loader.Name + "'s loader"
+		guessed = append(m.unmeasured(), guessed...)
 	}
-	option, err := add(asked, text, o.Changes, unknown(asked, o.Changes))
+	option, err := add(asked, text, o.Changes, guessed)
 	r.WhatIf = &option
 	return err
+}
+
+// threaded returns the job with as many threads or workers as the last of the changes to them says,
+// and the changes to other things. Beyond the most that were measured, and on more cores than there
+// are, each is taken to prepare as much as one of those.
+func (m *Measured) threaded(changes []remedy.Change) (after *Measured, left []remedy.Change) {
+	after = m
+	for _, c := range changes {
+		if c.Key != remedy.Threads || len(m.Preparation) == 0 {
+			left = append(left, c)
+			continue
+		}
+		n := int(c.Amount)
+		with := *m
+		with.Loader.Workers, with.Cores = n, max(m.Cores, n)
+		if last := m.Preparation[len(m.Preparation)-1]; n > last.N {
+			with.Preparation = append(slices.Clone(m.Preparation),
+				Point{n, Rate{Median: last.Median * float64(n) / float64(last.N)}})
+		}
+		after = &with
+	}
+	return after, left
+}
+
+func plural(n int, what string) string {
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // unmeasured names what the job with hdmlp rests on that was not measured.

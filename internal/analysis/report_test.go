@@ -156,15 +156,67 @@ func TestTorchsLoader(t *testing.T) {
 		!near(first.Times, 3.6, 0.05) || first.Guessed != nil {
 		t.Errorf("%+v", first)
 	}
-	m.Switched = nil
-	if first = analyze(t, m, Options{}).Remedies[0]; len(first.Guessed) != 1 ||
-		!near(first.Epoch, 25, 0.01) {
-		t.Errorf("%+v", first)
+	m.Switched = nil // then what rests on a guess comes after what was measured
+	all := analyze(t, m, Options{}).Remedies
+	at := slices.IndexFunc(all, func(o Option) bool { return o.Switch })
+	if o := all[at]; at == 0 || len(o.Guessed) != 1 || !near(o.Epoch, 25, 0.01) {
+		t.Errorf("number %d is %+v", at, o)
+	}
+	changes, err := remedy.Parse("compute=2x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := analyze(t, m, Options{Changes: changes}).WhatIf; len(o.Guessed) != 1 {
+		t.Errorf("%+v", o)
 	}
 	m.Loader.Workers = 0
 	r = analyze(t, m, Options{})
 	if s := r.Now.Samples; !near(1/s, 1/1000.0+1/200.0+(1-r.Now.Cached)/200, 0.01) {
 		t.Errorf("without workers nothing overlaps: %v samples/s", s)
+	}
+	// With workers it does: P(2) = 400 was measured, and F, which is less, limits.
+	first = r.Remedies[0]
+	if first.Text != "2 workers instead of none" || first.Limit != remedy.Source ||
+		!near(first.Epoch, 10_000/r.Now.Fetch, 0.01) {
+		t.Errorf("%+v, F = %v", first, r.Now.Fetch)
+	}
+}
+
+// TestWhatWasMeasuredRarelyIsNotCertain, and neither is what the job's own speed contradicts.
+func TestWhatWasMeasuredRarelyIsNotCertain(t *testing.T) {
+	for name, change := range map[string]func(m *Measured){
+		"one block":    func(m *Measured) { m.Preparation[1].Few = true },
+		"it is faster": func(m *Measured) { m.AsIs = rate(900) },
+		"it is slower": func(m *Measured) { m.AsIs = rate(100) },
+		"of training":  func(m *Measured) { m.Training.Few = true },
+	} {
+		m := job()
+		m.Loader.CacheMB = 1000
+		if r := analyze(t, m, Options{}); !r.Now.Certain {
+			t.Fatalf("%+v", r.Now)
+		}
+		change(m)
+		if r := analyze(t, m, Options{}); r.Now.Certain {
+			t.Errorf("%s: %+v", name, r.Now)
+		}
+	}
+}
+
+// TestThreadsPrepareAsMuchAsMeasured: not in proportion to the first one.
+func TestThreadsPrepareAsMuchAsMeasured(t *testing.T) {
+	m := job()
+	m.Loader.CacheMB, m.Loader.Workers, m.Cores = 1000, 1, 2
+	m.Preparation = points(map[int]float64{1: 125, 2: 138})
+	r := analyze(t, m, Options{})
+	if r.Needed.CoresToTrain != 15 { // 1000 / 69
+		t.Errorf("%+v", r.Needed)
+	}
+	changes, err := remedy.Parse("threads=4")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o := analyze(t, m, Options{Changes: changes}).WhatIf; !near(o.Epoch, 10_000/276.0, 0.01) {
+		t.Errorf("%+v", o)
 	}
 }
 

@@ -209,8 +209,12 @@ func caches(r *analysis.Report) drawing.Table {
 
 // together is what several jobs on a node would do.
 func together(r *analysis.Report) drawing.Table {
+	what := "Several such jobs on a node, each with a device of its own"
+	if r.Measured.Loader.Name == analysis.Torch {
+		what += ", and with hdmlp"
+	}
 	t := drawing.Table{
-		Title: "Several such jobs on a node, each with a device of its own", Pairs: true,
+		Title: what, Pairs: true,
 		Head: []string{"jobs", "each, samples/s", "with share, samples/s", "times as fast"},
 	}
 	for _, j := range r.Together {

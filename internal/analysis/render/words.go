@@ -140,8 +140,17 @@ func sure(r *analysis.Report) string {
 		b.WriteString("That is certain: the 95 % intervals of what limits and of the next rate do " +
 			"not overlap.")
 	} else {
-		b.WriteString("That is not certain: the intervals of what limits and of the next rate " +
-			"overlap, so that it may be either.")
+		switch {
+		case m.Contradicts(n.Low, n.High):
+			b.WriteString("That is not certain: the job as it is was measured to be faster or slower " +
+				"than that; measure for longer, or on an idle machine.")
+		case m.TooFew():
+			b.WriteString("That is not certain: some rates were measured too rarely (*); measure for " +
+				"longer.")
+		default:
+			b.WriteString("That is not certain: the intervals of what limits and of the next rate " +
+				"overlap, so that it may be either.")
+		}
 	}
 	fmt.Fprintf(&b, " By the intervals the job is from %s to %s samples/s fast", rate(n.Low),
 		rate(n.High))
