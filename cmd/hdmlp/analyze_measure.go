@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
@@ -30,6 +32,9 @@ const (
 // measure runs the script, and measures what the script cannot. cut says that the script ended
 // before everything was measured; then the rest is in what was measured.
 func (o *scriptOptions) measure(ctx context.Context) (m *analysis.Measured, cut, err error) {
+	// A reader of stderr that goes away ends the measurements, and not this process, which cleans up.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGPIPE)
+	defer stop()
 	part := func(share float64) time.Duration { return time.Duration(float64(o.time) * share) }
 	begun := time.Now()
 	busy, err := busyMachine()
@@ -64,9 +69,12 @@ func (o *scriptOptions) measure(ctx context.Context) (m *analysis.Measured, cut,
 	if err := o.survey(ctx, m, record); err != nil {
 		return nil, nil, err
 	}
-	how := fmt.Sprintf("the script's exit status is %d", exit.Status)
-	if exit.Forced {
-		how = "the script did not end by itself after the measurements, and was ended"
+	how := "then the script was ended"
+	switch {
+	case exit.Forced:
+		how = "the script did not end by itself after that, and was killed"
+	case cut != nil || exit.Status != 0:
+		how = fmt.Sprintf("the script's exit status is %d", exit.Status)
 	}
 	o.tell(fmt.Sprintf("measured in %s; %s", seconds(time.Since(begun).Seconds()), how))
 	return m, cut, nil

@@ -62,7 +62,9 @@ type Exit struct {
 // graceful is how long the script has to end by itself after everything is measured: longer than
 // its processes have (GRACE in ending.py). abrupt is how long processes have to end when they are
 // told to, before they are killed.
+// patience is how long nothing is said of a command of which no Python process has reported.
 const (
+	patience = 20 * time.Second
 	graceful = 10 * time.Second
 	abrupt   = 3 * time.Second
 )
@@ -171,12 +173,25 @@ func (r *run) script(ctx context.Context, dir string) (Exit, error) {
 // await waits until the command has ended, ctx has, or the script had its time to end after all was
 // measured. It reports whether everything was measured.
 func (r *run) await(ctx context.Context, done <-chan struct{}) (measured bool) {
-	select {
-	case <-done:
-		return closed(r.ended)
-	case <-ctx.Done():
-		return false
-	case <-r.ended:
+	silent := time.NewTimer(patience)
+	defer silent.Stop()
+	for waits := true; waits; {
+		select {
+		case <-done:
+			return closed(r.ended)
+		case <-ctx.Done():
+			return false
+		case <-silent.C:
+			r.mu.Lock()
+			none := r.record.Pythons == 0
+			r.mu.Unlock()
+			if none {
+				r.options.Progress("no Python process has reported yet; those that were started with " +
+					"-I, -E or -S, or without PYTHONPATH, are not measured")
+			}
+		case <-r.ended:
+			waits = false
+		}
 	}
 	late := time.NewTimer(graceful)
 	defer late.Stop()

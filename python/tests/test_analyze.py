@@ -125,7 +125,8 @@ def test_ranks_are_measured_together(binary, environment, start):
 
 
 @pytest.mark.parametrize(
-    "kind", ["catching", "forking", "changing", "unbatched", "persistent", "iterable"]
+    "kind",
+    ["catching", "forking", "changing", "unbatched", "persistent", "iterable", "resampling"],
 )
 def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
     done = odd(binary, environment, kind)
@@ -142,6 +143,23 @@ def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
         assert "caught Ended" in done.stderr
     running = subprocess.run(["pgrep", "-f", f"odd.py {kind}"], check=False, capture_output=True)
     assert not running.stdout
+
+
+def test_a_reader_that_goes_away_leaves_nothing(binary, environment, tmp_path):
+    """The analysis ends, and removes its directory."""
+    environment = {**environment, "TMPDIR": str(tmp_path)}
+    running = subprocess.Popen(
+        [binary, "analyze", "--", sys.executable, script("odd.py"), "forking"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+    )
+    while b"the job as it is" not in running.stderr.readline():
+        assert list(tmp_path.glob("hdmlp-analyze-*"))
+    running.stderr.close()
+    assert running.wait() != 0
+    assert not list(tmp_path.glob("hdmlp-analyze-*"))
 
 
 def test_a_job_of_several_nodes_is_refused(binary, environment):

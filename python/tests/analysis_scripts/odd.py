@@ -59,6 +59,12 @@ def forking():
     os.waitpid(child, 0)
 
 
+def resampling():
+    """Makes a new dataset for each epoch, which is shorter than the patience for one."""
+    for _ in range(1000):
+        train(loader(Numbers()), epochs=1)
+
+
 def reading():
     """Reads its input, and trains with it."""
     print("read", sys.stdin.read())
@@ -102,6 +108,7 @@ KINDS = {
     "iterable": lambda: train(DataLoader(Endless(), batch_size=8)),
     "catching": catching,
     "forking": forking,
+    "resampling": resampling,
     "reading": reading,
     "two": two,
     "changing": lambda: train(loader(), seen=strict),

@@ -23,11 +23,17 @@ def short(loader: Any) -> str:
     name = f"{type(loader).__module__.split('.')[0]}'s {type(loader).__name__}"
     if dataset is None:
         return name
-    try:
-        count = f" of {len(dataset)} samples"
-    except TypeError:
-        count = ""
+    samples_in = length(dataset)
+    count = "" if samples_in is None else f" of {samples_in} samples"
     return f"{name} over {type(dataset).__name__}{count}"
+
+
+def length(dataset: Any) -> int | None:
+    """Returns how many samples a dataset has; None: it does not say."""
+    try:
+        return len(dataset)
+    except TypeError:
+        return None
 
 
 def is_iterable(loader: Any) -> bool:

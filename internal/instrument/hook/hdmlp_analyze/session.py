@@ -234,9 +234,20 @@ class Session:
         return session
 
     def is_about(self, loader: Any) -> bool:
-        """Reports whether the loader is the measured one, or a new one for the same dataset."""
-        return loader is self._loader or (
-            self._dataset is not None and description.dataset_of(loader) is self._dataset
+        """Reports whether the loader is the measured one, or a new one for the same dataset.
+
+        Scripts that resample make a new dataset for each epoch: one of the same class and length,
+        over which gradients are computed, counts as the same.
+        """
+        if loader is self._loader:
+            return True
+        dataset = description.dataset_of(loader)
+        if dataset is None or dataset is self._dataset:
+            return dataset is not None
+        return (
+            type(dataset) is type(self._dataset)
+            and _gradients()
+            and description.length(dataset) == description.length(self._dataset) is not None
         )
 
     @property
