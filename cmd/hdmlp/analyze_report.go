@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"io"
+	"os"
 
 	"github.com/spf13/cobra"
 
@@ -57,7 +59,22 @@ func (o *analysisOptions) parse(cmd *cobra.Command) (err error) {
 			return badInput("--what-if: %w", err)
 		}
 	}
-	return nil
+	return o.checkDir()
+}
+
+// checkDir checks that files can be written to the directory for results, which it makes.
+func (o *analysisOptions) checkDir() error {
+	if o.dir == "" {
+		return nil
+	}
+	if err := os.MkdirAll(o.dir, 0o777); err != nil {
+		return badInput("--out: %w; give a directory that can be written to", err)
+	}
+	probe, err := os.CreateTemp(o.dir, ".hdmlp-")
+	if err != nil {
+		return badInput("--out: %w; give a directory that can be written to", err)
+	}
+	return errors.Join(probe.Close(), os.Remove(probe.Name()))
 }
 
 // readMeasured reads what was measured from the JSON of an earlier analysis.

@@ -117,6 +117,7 @@ func TestAnAnalysisNamesWhatIsWrong(t *testing.T) {
 		"--price: " + prices + ": cores: unknown key":    {"--from", measured, "--price", prices},
 		`--what-if: "ram" is not a key; allowed: thread`: {"--from", measured, "--what-if", "ram=1"},
 		`--what-if: "" is not KEY=VALUE`:                 {"--from", measured, "--what-if", ""},
+		"--out: mkdir " + none:                           {"--from", measured, "--out", none},
 	} {
 		text, err := analyze(t, args...)
 		if input := (inputError{}); !errors.As(err, &input) || !strings.Contains(err.Error(), want) {

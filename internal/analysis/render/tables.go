@@ -25,12 +25,12 @@ func facts(r *analysis.Report) []drawing.Fact {
 	if m.Dataset.Path != "" {
 		all[0].Value = printable.Name(m.Dataset.Path) + ": " + all[0].Value
 	}
-	if r.Missing != nil {
-		return all
-	}
 	if m.Waited+m.Computed > 0 {
 		all = append(all, drawing.Fact{Name: "an iteration, measured", Value: fmt.Sprintf(
 			"waited for %.2f ms and computed for %.2f ms", m.Waited*1e3, m.Computed*1e3)})
+	}
+	if r.Missing != nil {
+		return all
 	}
 	n := &r.Needed
 	cache := fmt.Sprintf("%s of the dataset in each node's memory, %s",
