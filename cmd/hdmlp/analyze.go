@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"time"
 
@@ -132,8 +131,7 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 	if o.time < 2*time.Second || o.time > time.Hour {
 		return badInput("--time is %v; allowed: 2s to 1h", o.time)
 	}
-	probed := probeOptions{cache: o.cache, getenv: os.Getenv, warn: o.tell, progress: o.tell}
-	if _, err := probed.configuration(); err != nil { // before anything is started
+	if _, err := jobConfig(nil, o.cache); err != nil { // before anything is started
 		return err
 	}
 	measured, cut, err := o.measure(ctx)

@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
-	"github.com/hdmlp/hdmlp/internal/config"
 	"github.com/hdmlp/hdmlp/internal/dataset/files"
 	"github.com/hdmlp/hdmlp/internal/instrument"
 	"github.com/hdmlp/hdmlp/internal/measure/survey"
@@ -120,7 +119,7 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured,
 	if rank == nil {
 		return nil
 	}
-	c, err := o.resolve(rank.Loader.Keys)
+	c, err := jobConfig(whole(rank.Loader.Keys), o.cache)
 	if err != nil {
 		return err
 	}
@@ -206,32 +205,16 @@ func fill(m *analysis.Measured, s *survey.Result) {
 	}
 }
 
-// resolve returns the configuration in force for a loader with these keys.
-func (o *scriptOptions) resolve(keys map[string]any) (*config.Config, error) {
-	arguments := map[string]any{}
+// whole returns values as JSON has them, with integers where they are whole.
+func whole(keys map[string]any) map[string]any {
+	out := make(map[string]any, len(keys))
 	for key, value := range keys {
 		if n, ok := value.(float64); ok && n == math.Trunc(n) {
-			value = int64(n) // JSON has no integers
+			value = int64(n)
 		}
-		arguments[key] = value
+		out[key] = value
 	}
-	if o.cache != "" {
-		path, err := filepath.Abs(o.cache)
-		if err != nil {
-			return nil, err
-		}
-		arguments["cache_dir"] = path
-	}
-	variables := hdmlpEnvironment()
-	c, err := config.Resolve(config.Input{
-		Arguments: arguments, Scope: config.Job, Environment: variables,
-		File: config.DefaultFile(variables), Classes: describedClasses(),
-		Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
-	})
-	if err != nil {
-		return nil, inputError{err}
-	}
-	return c, nil
+	return out
 }
 
 // once returns a function that tells which kind of measurement is made, once for each in a row.

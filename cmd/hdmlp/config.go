@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -122,6 +123,35 @@ func configInForce() (*config.Config, error) {
 		return nil, inputError{err}
 	}
 	return cfg, nil
+}
+
+// jobConfig returns the configuration in force for a job on this machine that is given these keys,
+// and a cache directory, the flag --cache, in the place of theirs; "": none.
+func jobConfig(keys map[string]any, cache string) (*config.Config, error) {
+	arguments := map[string]any{}
+	maps.Copy(arguments, keys)
+	if cache != "" {
+		if info, err := os.Stat(cache); err != nil {
+			return nil, badInput("--cache: %w; give a directory on the disk of the cache", err)
+		} else if !info.IsDir() {
+			return nil, badInput("--cache %s: not a directory", cache)
+		}
+		path, err := filepath.Abs(cache)
+		if err != nil {
+			return nil, err
+		}
+		arguments["cache_dir"] = path
+	}
+	variables := hdmlpEnvironment()
+	c, err := config.Resolve(config.Input{
+		Arguments: arguments, Scope: config.Job, Environment: variables,
+		File: config.DefaultFile(variables), Classes: describedClasses(),
+		Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
+	})
+	if err != nil {
+		return nil, inputError{err}
+	}
+	return c, nil
 }
 
 // runConfig prints the configuration. dir is the dataset's; "": none.

@@ -107,7 +107,7 @@ EXIT STATUS
 			opts.tell = func(text string) { fmt.Fprintln(errs, text) }
 			opts.warn = func(text string) { opts.tell("warning: " + text) }
 			var err error
-			if opts.config, err = opts.configuration(); err != nil {
+			if opts.config, err = jobConfig(nil, opts.cache); err != nil {
 				return err
 			}
 			if !cmd.Flags().Changed("index-dir") {
@@ -144,33 +144,6 @@ EXIT STATUS
 	flags.StringVar(&opts.kind, "kind", sources()[0].Name,
 		"kind of the source; hdmlp kinds lists them")
 	return cmd
-}
-
-// configuration returns the configuration in force for a job with this cache directory.
-func (o *probeOptions) configuration() (*config.Config, error) {
-	arguments := map[string]any{}
-	if o.cache != "" {
-		if info, err := os.Stat(o.cache); err != nil {
-			return nil, badInput("--cache: %w; give a directory on the disk of the cache", err)
-		} else if !info.IsDir() {
-			return nil, badInput("--cache %s: not a directory", o.cache)
-		}
-		path, err := filepath.Abs(o.cache)
-		if err != nil {
-			return nil, err
-		}
-		arguments["cache_dir"] = path
-	}
-	variables := hdmlpEnvironment()
-	c, err := config.Resolve(config.Input{
-		Arguments: arguments, Scope: config.Job, Environment: variables,
-		File: config.DefaultFile(variables), Classes: describedClasses(),
-		Machine: config.Machine{AvailableMemory: availableMemory, FreeDisk: freeDisk},
-	})
-	if err != nil {
-		return nil, inputError{err}
-	}
-	return c, nil
 }
 
 // check validates what can be before anything is measured, and compiles the transforms.
