@@ -32,7 +32,7 @@ var forbidden = map[string][]string{
 	"github.com/prometheus/client_golang": {"internal/stats/prometheus"},
 	"github.com/spf13/cobra":              {"cmd/hdmlp"},
 	"github.com/pelletier/go-toml/v2": {
-		"internal/config", "internal/environment", "internal/scenario", "internal/analysis",
+		"internal/config", "internal/environment", "internal/scenario",
 	},
 	"gonum.org/v1/plot": {
 		"internal/drawing", "internal/drawing/drawingtest", "internal/simulate/render/page",

@@ -7,10 +7,8 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"strings"
 
-	"github.com/pelletier/go-toml/v2"
-
+	"github.com/hdmlp/hdmlp/internal/environment"
 	"github.com/hdmlp/hdmlp/internal/inputfile"
 	"github.com/hdmlp/hdmlp/internal/remedy"
 	"github.com/hdmlp/hdmlp/internal/suggest"
@@ -55,16 +53,9 @@ func ReadPrices(path string) (*Prices, error) {
 }
 
 func decodePrices(data []byte) (*Prices, error) {
-	var all map[string]any
-	err := toml.Unmarshal(data, &all)
-	var syntax *toml.DecodeError
-	switch {
-	case errors.As(err, &syntax):
-		row, column := syntax.Position()
-		return nil, fmt.Errorf("line %d, column %d: not TOML: %s", row, column,
-			strings.TrimPrefix(syntax.Error(), "toml: "))
-	case err != nil:
-		return nil, fmt.Errorf("not TOML: %s", strings.TrimPrefix(err.Error(), "toml: "))
+	all, err := environment.TOML(data)
+	if err != nil {
+		return nil, err
 	}
 	p, keys := &Prices{Of: map[string]float64{}}, append([]string{"currency"}, priceKeys...)
 	var errs []error

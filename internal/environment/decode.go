@@ -72,10 +72,9 @@ func Decode(data []byte) (File, error) {
 	return f, nil
 }
 
-// Table returns the [environment] of the text of a file, as TOML has it.
-func Table(data []byte) (map[string]any, error) {
-	var all map[string]any
-	err := toml.Unmarshal(data, &all)
+// TOML returns the tables and values of a text. Its error says where it is not TOML.
+func TOML(data []byte) (all map[string]any, err error) {
+	err = toml.Unmarshal(data, &all)
 	var syntax *toml.DecodeError
 	switch {
 	case errors.As(err, &syntax):
@@ -84,6 +83,15 @@ func Table(data []byte) (map[string]any, error) {
 			strings.TrimPrefix(syntax.Error(), "toml: "))
 	case err != nil:
 		return nil, fmt.Errorf("not TOML: %s", strings.TrimPrefix(err.Error(), "toml: "))
+	}
+	return all, nil
+}
+
+// Table returns the [environment] of the text of a file, as TOML has it.
+func Table(data []byte) (map[string]any, error) {
+	all, err := TOML(data)
+	if err != nil {
+		return nil, err
 	}
 	for _, key := range slices.Sorted(maps.Keys(all)) {
 		if key != "environment" {
