@@ -7,6 +7,7 @@ import (
 )
 
 const (
+	page           = 4096     // bytes
 	smallestBuffer = 32 << 20 // bytes, unless 4 batches need more
 	batchesStaged  = 4
 	// A staging buffer whose size was not given grows up to growth times its first size, and at most
@@ -41,16 +42,17 @@ func BufferSize(o *order.Order, rank int, asked int64,
 	if program != nil {
 		sample = program.Expected(sample)
 	}
-	samples := float64(stream.RankSamples(rank)) / float64(max(stream.Steps(), 1))
-	if o.Given() { // batches may differ much
-		spec := stream.Spec()
-		samples = float64(spec.GlobalBatch / spec.WorldSize)
+	samples, spec := stream.RankSamples(rank), stream.Spec()
+	whole := (spec.GlobalBatch + spec.WorldSize - 1) / spec.WorldSize
+	if samples > whole || o.Given() { // given epochs may have more samples
+		samples = whole
 	}
-	batch := int64(samples * sample)
+	batch := int64(float64(samples) * sample)
 	bytes = asked
 	switch {
 	case bytes == 0:
-		bytes = max(smallestBuffer, batchesStaged*batch)
+		// In the window of a group, slots have whole pages.
+		bytes = max(smallestBuffer, batchesStaged*((batch+page-1)&^(page-1)))
 		if program != nil && program.Ragged() { // the sizes are only an estimate
 			bytes = min(bytes, max(maxRagged, 2*batch))
 		}
