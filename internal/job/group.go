@@ -97,6 +97,9 @@ func (r *Rank) Wait() {
 	}
 }
 
+// WaitForSlots is Wait while slots are about to be returned, of a rank that is in no group.
+func (r *Rank) WaitForSlots() { r.stager.WaitForSlots() }
+
 // Return releases a slot of the staging buffer, or of the group's window. retired is the segment
 // that was removed with it, or 0.
 func (r *Rank) Return(slot uint32) (retired uint32, err error) {

@@ -25,6 +25,17 @@ func (g *Group) Waiting() (waiting, behind bool) {
 	return waiting, behind
 }
 
+// Blocked reports whether the processes of all attached members wait, so that none of them frees
+// what it holds of the window.
+func (g *Group) Blocked() bool {
+	for _, m := range g.members {
+		if m.state == Attached && !m.blocked {
+			return false
+		}
+	}
+	return true
+}
+
 // Cost returns for how long others waited for a member.
 func (g *Group) Cost(id int) time.Duration { return g.members[id].cost }
 

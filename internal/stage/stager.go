@@ -22,6 +22,7 @@ type Stager struct {
 	// batches were laid out, emitted, and taken by the process.
 	begin, laidOut, emitted, taken int
 	waiting                        bool      // the process is blocked, and was sent nothing since
+	urgent                         bool      // if waiting: nothing frees memory that it lacks
 	since                          time.Time // when it was blocked, if waiting
 	lacking                        bool      // the next batch waits for memory
 	reserving                      bool      // the walker reserves memory, maybe waits for some
@@ -80,7 +81,13 @@ func (s *Stager) discard(b *batch) {
 
 // Wait records that the process is blocked in next(). Taken must have been called for all batches
 // that it has taken.
-func (s *Stager) Wait() {
+func (s *Stager) Wait() { s.wait(true) }
+
+// WaitForSlots is Wait while slots are about to be freed: the buffer does not allocate beyond the
+// ring.
+func (s *Stager) WaitForSlots() { s.wait(false) }
+
+func (s *Stager) wait(urgent bool) {
 	if s.o.Lazy {
 		select {
 		case s.demand <- struct{}{}:
@@ -93,7 +100,7 @@ func (s *Stager) Wait() {
 		s.since = time.Now()
 		s.pace.Block(s.since)
 	}
-	s.waiting = true
+	s.waiting, s.urgent = true, urgent
 	s.urge()
 	s.widen()
 	select { // hold looks whether there may be more batches
@@ -105,7 +112,7 @@ func (s *Stager) Wait() {
 // urge makes the buffer allocate beyond the ring if the process is blocked for lack of memory: no
 // batch is in progress, or the next one lacks memory. s.mu must be held.
 func (s *Stager) urge() {
-	switch starved := s.waiting && s.taken == s.emitted; {
+	switch starved := s.waiting && s.urgent && s.taken == s.emitted; {
 	case starved && s.lacking:
 		s.o.Buffer.UrgeFirst()
 	case starved && s.outstanding == 0:

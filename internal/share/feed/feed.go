@@ -37,6 +37,9 @@ type Producer interface {
 	// Wait records that a member waits for the next batch. Yielded must have been called for all
 	// that were emitted.
 	Wait()
+	// WaitForSlots is Wait while slots are about to be freed: there is no need yet for memory beyond
+	// the window.
+	WaitForSlots()
 	// Yielded records that a member has taken a batch, the first one to do so, or that none will.
 	Yielded(epoch, step int, stall stage.Stall, hash uint64)
 	// Return frees a slot of a batch that was emitted.
@@ -78,6 +81,7 @@ type Feed struct {
 	taken  int64                // up to which position a member has taken the stream
 	sums   map[int]uint64       // by epoch, the audit of the batches that were made
 	began  bool                 // the group has started, and the log has it if members were missing
+	waits  time.Time            // since when a member waits for what is not made; zero: none does
 	err    error                // why the producer does not go on; nil: it does
 	timer  *time.Timer
 }
@@ -261,10 +265,7 @@ func (f *Feed) check() {
 func (f *Feed) look() {
 	turn, head, _ := f.group.Producer()
 	waiting, behind := f.group.Waiting()
-	if waiting && !behind {
-		f.yield(head, stage.Stall{}) // what a member was given that has left since
-		f.o.Producer.Wait()
-	}
+	f.wait(waiting && !behind, head)
 	stuck := waiting && behind && f.o.Producer.Stuck()
 	detached := f.group.Check(time.Now(), stuck, f.patience())
 	for _, id := range detached {
@@ -289,6 +290,28 @@ func (f *Feed) look() {
 	}
 	if waiting || f.group.Gathers() {
 		f.timer.Reset(often)
+	}
+}
+
+// wait tells the producer that a member waits for what is not made, if one does.
+//
+// All memory of the window may be in use then, by members that are still to look at what they were
+// sent. They free it within moments, where memory beyond the window takes as long to make as a
+// batch. f.mu must be held.
+func (f *Feed) wait(waits bool, head int64) {
+	if !waits {
+		f.waits = time.Time{}
+		return
+	}
+	now := time.Now()
+	if f.waits.IsZero() {
+		f.waits = now
+	}
+	f.yield(head, stage.Stall{}) // what a member was given that has left since
+	if f.group.Blocked() || now.Sub(f.waits) >= often {
+		f.o.Producer.Wait()
+	} else {
+		f.o.Producer.WaitForSlots()
 	}
 }
 

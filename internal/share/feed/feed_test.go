@@ -57,6 +57,7 @@ type producer struct {
 	taken   int
 	urged   bool
 	stuck   bool
+	beyond  int // batches for which there was no memory
 }
 
 func newProducer(t *testing.T, batch, memory int) *producer {
@@ -95,6 +96,9 @@ func (p *producer) Run(ctx context.Context, epoch, step int, emit func(*stage.Ba
 				return ctx.Err()
 			}
 		}
+		if len(p.used) >= p.memory {
+			p.beyond++
+		}
 		p.stuck, p.urged = false, false
 		b := batchOf(p.shape, n)
 		p.last++
@@ -120,6 +124,8 @@ func (p *producer) Wait() {
 		p.changed.Broadcast()
 	}
 }
+
+func (p *producer) WaitForSlots() {}
 
 func (p *producer) Yielded(epoch, step int, _ stage.Stall, _ uint64) {
 	p.mu.Lock()
@@ -372,27 +378,5 @@ func TestALateMemberPreparesItsOwn(t *testing.T) {
 				again.private)
 		}
 		end(t, f, p, first, late, again)
-	})
-}
-
-func TestAMemberThatLeavesReleasesWhatItHolds(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newProducer(t, 8, 3)
-		f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour, Keep: 1})
-		killed, other := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
-		killed.keeps = 100
-		killed.begin(0, 100)
-		other.begin(0, 100)
-		var wg sync.WaitGroup
-		wg.Go(func() { killed.take(0, 7) })
-		other.take(0, 7)
-		wg.Wait()
-		killed.cancel()
-		for range killed.ready {
-		}
-		<-killed.ended
-		killed.m.Close()
-		other.take(7, 100)
-		end(t, f, p, other)
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -177,5 +178,53 @@ func TestHowFarAMemberIsBehind(t *testing.T) {
 		late.take(0, 1)
 		wants(late, samples+8-20, "one prepares its own")
 		end(t, f, p, first, second, late)
+	})
+}
+
+// TestNoMemoryBeyondTheWindowWhileSlotsAreFreed has a member wait while all of the window is with
+// another, which frees it after some time.
+func TestNoMemoryBeyondTheWindowWhileSlotsAreFreed(t *testing.T) {
+	for _, c := range []struct {
+		step   time.Duration
+		beyond bool
+	}{{often / 5, false}, {3 * often, true}} {
+		synctest.Test(t, func(t *testing.T) {
+			p := newProducer(t, 8, 2)
+			f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour})
+			fast, slow := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+			slow.step = c.step
+			var both sync.WaitGroup
+			for _, m := range []*process{fast, slow} {
+				m.begin(0, 20)
+				both.Go(func() { m.take(0, 20) })
+			}
+			both.Wait()
+			if (p.beyond > 0) != c.beyond {
+				t.Errorf("steps of %v: %d batches beyond the window", c.step, p.beyond)
+			}
+			end(t, f, p, fast, slow)
+		})
+	}
+}
+
+func TestAMemberThatLeavesReleasesWhatItHolds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newProducer(t, 8, 3)
+		f := newFeed(t, p, share.Options{Members: 2, Deadline: time.Hour, Keep: 1})
+		killed, other := join(t, f, shapeOf(8, false)), join(t, f, shapeOf(8, false))
+		killed.keeps = 100
+		killed.begin(0, 100)
+		other.begin(0, 100)
+		var wg sync.WaitGroup
+		wg.Go(func() { killed.take(0, 7) })
+		other.take(0, 7)
+		wg.Wait()
+		killed.cancel()
+		for range killed.ready {
+		}
+		<-killed.ended
+		killed.m.Close()
+		other.take(7, 100)
+		end(t, f, p, other)
 	})
 }
