@@ -18,9 +18,10 @@ import ctypes
 import mmap
 import os
 import weakref
-from collections import Counter
+from collections.abc import Iterable
 from typing import Any, Callable, Protocol
 
+from ._pages import Pages
 from ._protocol import U32
 from .errors import LimitError, ProtocolError
 
@@ -57,9 +58,6 @@ _EXTRA = 1 << 31
 #: The bit of a segment's number that says that it belongs to a storage class.
 _CLASS = 1 << 31
 _PAGE = mmap.PAGESIZE
-# What the highest byte of a page's entry of /proc/self/pagemap may be if the page is not the
-# process's own: it is a file's (0x20), or neither in memory (0x80) nor swapped out (0x40).
-_NOT_OWN = bytes(b for b in range(256) if b & 0x20 or not b & 0xC0)
 _RING = 4096  # bytes: words of 64 bits, of which the first counts the entries that were taken
 _ENTRIES = _RING // 8 - 2
 _END = _ENTRIES + 1  # the word that says where the stream ends
@@ -104,7 +102,7 @@ class Segment:
         LimitError: It cannot be mapped.
     """
 
-    __slots__ = ("_page", "_shared", "_type", "map", "private", "size", "whole", "writable")
+    __slots__ = ("_pages", "_shared", "_type", "map", "private", "size", "whole", "writable")
 
     def __init__(self, fd: int, size: int, writable: bool, private: bool = False):
         have = os.fstat(fd).st_size
@@ -113,17 +111,16 @@ class Segment:
         self.size = size
         self.writable = writable
         self.private = private
-        self._shared: Counter[int] = Counter()  # batches on pages that they may share with others
+        self._shared: dict[int, int] = {}  # batches on pages that they may share with others
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         try:
             shared = mmap.MAP_PRIVATE if private else mmap.MAP_SHARED
             self.map = mmap.mmap(fd, size, shared, protection)
         except OSError as error:
             raise LimitError(f"cannot map {size} bytes of shared memory: {error}") from None
-        self._page = 0  # the number of its first page in this process's memory
         if private:
             self._try_discard()
-            self._page = ctypes.addressof(ctypes.c_char.from_buffer(self.map)) // _PAGE
+            self._pages = Pages(ctypes.addressof(ctypes.c_char.from_buffer(self.map)))
         # A ctypes array, of a type of its own for the lease.
         self._type: Any = type("Owner", (ctypes.c_char * size,), {}) if writable else None
         self.whole = None if writable else memoryview(self.map)
@@ -165,8 +162,8 @@ class Segment:
 
     def keep(self, begin: int, size: int) -> None:
         """Notes that a batch lies here, in a private segment."""
-        for page in _ends(begin, size):
-            self._shared[page] += 1
+        for page in _shared(begin, size):
+            self._shared[page] = self._shared.get(page, 0) + 1
 
     def discard(self, begin: int, size: int) -> None:
         """Drops this process's own copies of a batch's pages, in a private segment.
@@ -181,37 +178,24 @@ class Segment:
             size: Likewise.
         """
         first, last = begin // _PAGE, (begin + size - 1) // _PAGE
-        for page in _ends(begin, size):
+        for page in _shared(begin, size):
             self._shared[page] -= 1
             if self._shared[page]:
                 first, last = first + (page == first), last - (page == last)
             else:
                 del self._shared[page]
-        if first <= last and self._written(first, last):
+        if first <= last and self._pages.may_be_written(first, last):
             self.map.madvise(
                 mmap.MADV_DONTNEED,
                 first * _PAGE,
                 min((last + 1) * _PAGE, self.size) - first * _PAGE,
             )
 
-    def _written(self, first: int, last: int) -> bool:
-        """Reports whether this process may have own copies of some pages of a private segment."""
-        try:
-            fd = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
-        except OSError:
-            return True
-        try:
-            entries = os.pread(fd, 8 * (last - first + 1), 8 * (self._page + first))
-        except OSError:
-            return True
-        finally:
-            os.close(fd)
-        own = entries[7::8].translate(None, _NOT_OWN)
-        return bool(own) or len(entries) < 8 * (last - first + 1)
 
-
-def _ends(begin: int, size: int) -> set[int]:
-    """Returns the first and the last page of a range."""
+def _shared(begin: int, size: int) -> Iterable[int]:
+    """Returns the pages of a range that may have bytes of others, the first and the last one."""
+    if not begin % _PAGE and not size % _PAGE:
+        return ()
     return {begin // _PAGE, (begin + size - 1) // _PAGE}
 
 
