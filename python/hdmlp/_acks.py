@@ -78,17 +78,32 @@ class Acks:
 
     def flush(self) -> None:
         """Sends the ACK that :meth:`ack` has deferred, if there is one."""
-        if self._deferred is None:
-            return
+        if self._deferred is not None:
+            self._send(self._take_deferred())
+
+    def _take_deferred(self) -> bytes:
+        """Returns the ACK that was deferred, or, if there is none, one that only returns slots."""
         batch, self._deferred = self._deferred, None
+        if batch is None:
+            return self._frame(protocol.NO_BATCH, 0, 0, 0, 0)
         self._count, self._sent_at = 0, time.monotonic_ns()
-        self._send(*batch)
+        return self._frame(*batch)
+
+    def say_waiting(self) -> None:
+        """Says that ``next()`` blocks, after what it may be that it waits for: free slots.
+
+        All of it is one message, as both processes pay for each.
+        """
+        wait = protocol.WAIT_FRAME.pack(8, protocol.WAIT, self._generation)
+        if self._deferred is not None or self._staging.freed:
+            wait = self._take_deferred() + wait
+        self._send(wait)
 
     def return_slots(self) -> None:
         """Returns the slots that are free, if there are any, without acknowledging a batch."""
         self._link.flush()
         if self._staging.freed:
-            self._send(protocol.NO_BATCH, 0, 0, 0, 0)
+            self._send(self._frame(protocol.NO_BATCH, 0, 0, 0, 0))
         elif self._staging.gone:
             self.say_gone()
 
@@ -98,7 +113,8 @@ class Acks:
         while gone:
             self._link.send(protocol.encode(protocol.GONE, protocol.U32.pack(gone.popleft())))
 
-    def _send(self, epoch: int, step: int, stall: int, python: int, audit: int) -> None:
+    def _frame(self, epoch: int, step: int, stall: int, python: int, audit: int) -> bytes:
+        """Returns an ACK, which returns all slots that are free."""
         slots = self._staging.drain() if self._staging.freed else b""
         frame = protocol.ACK_FRAME.pack(
             protocol.ACK_BODY + len(slots),
@@ -111,6 +127,9 @@ class Acks:
             audit,
             len(slots) >> 2,
         )
-        self._link.send(frame + slots if slots else frame)
+        return frame + slots if slots else frame
+
+    def _send(self, frame: bytes) -> None:
+        self._link.send(frame)
         if self._staging.gone:
             self.say_gone()

@@ -116,7 +116,8 @@ class Ahead:
         taken = self._stream.next(timeout)
         self.stall = self._stream.stall
         first = taken._replace(content=self._make(taken))
-        self._make_the_rest()
+        if not self._stream.drained:
+            self._make_the_rest()
         return first
 
     def _make_the_rest(self) -> None:

@@ -48,6 +48,8 @@ U64 = struct.Struct("<Q")
 U32 = struct.Struct("<I")
 
 _FD_SPACE = socket.CMSG_SPACE(64 * array.array("i").itemsize)
+# As they are, they are enumerations, whose operators are Python code.
+_CLOEXEC, _CUT = int(socket.MSG_CMSG_CLOEXEC), int(socket.MSG_CTRUNC)
 #: Bytes that one read takes at most: some batches' messages, not a burst of a hundred.
 _CHUNK = 32768
 
@@ -98,6 +100,7 @@ class Connection:
         self._out = bytearray()
         self._fds: deque[int] = deque()
         self._eof = False
+        self._drained = False  # the last read took all that was there
         self.torn = False
         _connections.add(self)
 
@@ -110,6 +113,11 @@ class Connection:
     def unusable(self) -> bool:
         """Whether the connection was closed, or an exception struck while it was in use."""
         return self._sock is None or self.torn
+
+    @property
+    def drained(self) -> bool:
+        """Whether all that was there when it was read last has been taken."""
+        return self._drained and self._start == self._end
 
     def fileno(self) -> int:
         """Returns the socket's descriptor."""
@@ -149,10 +157,9 @@ class Connection:
             self._start = self._end = 0
         elif len(self._buffer) - self._end < 4096:
             self._make_room()
+        room = self._view[self._end : self._end + _CHUNK]
         try:
-            n, ancillary, flags, _ = self._recv(
-                [self._view[self._end : self._end + _CHUNK]], _FD_SPACE, socket.MSG_CMSG_CLOEXEC
-            )
+            n, ancillary, flags, _ = self._recv([room], _FD_SPACE, _CLOEXEC)
         except (BlockingIOError, InterruptedError):
             self.torn = False
             return False
@@ -160,9 +167,11 @@ class Connection:
             self.torn = False
             self._eof = True
             raise Disconnected(str(error)) from None
-        if ancillary or flags & socket.MSG_CTRUNC:
+        if ancillary or flags & _CUT:
             self._take_fds(ancillary, flags)
         self._end += n
+        # A read ends early where descriptors begin.
+        self._drained = n < len(room) and not ancillary
         self.torn = False
         if n == 0:
             self._eof = True
@@ -194,7 +203,7 @@ class Connection:
                 fds = array.array("i")
                 fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
                 self._fds.extend(fds)
-        if flags & socket.MSG_CTRUNC:
+        if flags & _CUT:
             raise ProtocolError(
                 "file descriptors were lost in transit: too many open files (ulimit -n)?"
             )

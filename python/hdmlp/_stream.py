@@ -79,7 +79,7 @@ class Stream:
         position: What comes next, or None if the daemon sends nothing.
         stall: Nanoseconds for which the last :meth:`next` blocked.
         python: Nanoseconds, of ``stall``, for which Python made the batch: always 0.
-        ack, return_slots: See :class:`hdmlp._acks.Acks`.
+        ack, return_slots, say_waiting: See :class:`hdmlp._acks.Acks`.
         ends, free: See :class:`hdmlp._staging.Staging`.
 
     Raises:
@@ -120,6 +120,7 @@ class Stream:
         prefetch = int(self.opened.get("prefetch_batches", 64))
         self._acks = Acks(self._link, self._staging, prefetch, self.steps)
         self.ack, self.return_slots = self._acks.ack, self._acks.return_slots
+        self.say_waiting = self._acks.say_waiting
         self.ends, self.free = self._staging.ends, self._staging.free
 
     @property
@@ -271,6 +272,11 @@ class Stream:
         answer = {"epoch": epoch, "entries": entries, "apart": apart}
         self._link.send_fds(protocol.encode_json(protocol.GIVE, answer), [fd])
 
+    @property
+    def drained(self) -> bool:
+        """Whether nothing more was there when the last batch was read."""
+        return not self._items and self._connection.drained
+
     def take(self, position: int) -> Taken | None:
         """Returns None: no batch is made ahead."""
         return None
@@ -354,7 +360,6 @@ class Stream:
             self.stall = 0
             return taken
         begin = time.perf_counter_ns()
-        self.return_slots()
         self.say_waiting()
         logged = False
         while True:
@@ -370,11 +375,6 @@ class Stream:
             if not logged and waited > _WARN_AFTER * 1e9:
                 logged = True
                 log.warning("no batch for %.0f s: %s", waited / 1e9, CAUSES)
-
-    def say_waiting(self) -> None:
-        """Tells the daemon that ``next()`` blocks now, and which batches were yielded before."""
-        self._acks.flush()
-        self._link.send(protocol.WAIT_FRAME.pack(8, protocol.WAIT, self._generation))
 
     def call(self, method: str, params: dict[str, Any] | None = None) -> Any:
         """Calls a method of the daemon on the stream's connection; keeps batches that come.

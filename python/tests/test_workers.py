@@ -205,8 +205,8 @@ def test_a_wait_for_the_daemon_is_told_to_it_and_returns_slots(tmp_path):
         pool.next(timeout=1e-9)
     assert peer.heard() == [
         ("ITERATE", 1, 0, 0),
-        ("WAIT", 1),
         ("ACK", 1, protocol.NO_BATCH, 0, [7]),
+        ("WAIT", 1),
     ]
     pool.close(), peer.close(), context.connection.close()
 
