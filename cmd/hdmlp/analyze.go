@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -134,7 +136,14 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 	if _, err := jobConfig(nil, o.cache); err != nil { // before anything is started
 		return err
 	}
-	measured, cut, err := o.measure(ctx)
+	// A reader of stderr that goes away ends the measurements, and not this process, which cleans up.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGPIPE)
+	defer stop()
+	measuring, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	n := &others{o: &o, end: end}
+	defer n.leave()
+	measured, cut, err := o.measure(measuring, n)
 	if err != nil {
 		return err
 	}
@@ -142,11 +151,16 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 		return fmt.Errorf("what was measured is not valid: %w", err)
 	}
 	if o.validate && cut == nil {
-		if err := o.compare(ctx, measured); err != nil {
+		if err := o.compare(measuring, n, measured); err != nil {
 			return err
 		}
 	}
-	if err := report.run(ctx, measured, show); err != nil {
+	if cut == nil && n.found() != nil && n.job.Node > 0 {
+		o.tell(n.inShort())
+		return nil
+	}
+	// What was measured is shown, also if a signal or another node ended it.
+	if err := report.run(context.WithoutCancel(ctx), measured, show); err != nil {
 		return err
 	}
 	return cut
