@@ -32,6 +32,9 @@ alone; then it ends the script, and measures the source, memory and the cache
 directory. That takes about --time, and the time of the script until it trains.
 The script does what it does, so let it write its results elsewhere.
 
+On several nodes, start it on each of them, once, with the launcher of the
+node's ranks. The nodes are measured together, and node 0 prints the analysis.
+
 --validate then runs the script again for two epochs or more, with hdmlp's
 loader in the place of torch's, and compares a later epoch with the prediction.
 
@@ -46,7 +49,7 @@ EXIT STATUS
   0    success
   1    failure; what was measured before a script failed or ended is printed
   2    wrong input: no command, one that iterates no loader, ...
-  130  interrupted`,
+  130  interrupted; what was measured before is printed`,
 		Example: `  hdmlp analyze -- python train.py --epochs 90
   hdmlp analyze --out plots -- torchrun --nproc-per-node 4 train.py
   hdmlp analyze --from plots/result.json --what-if memory=64GB,compute=2x`,
