@@ -58,7 +58,7 @@ func (o *scriptOptions) measure(ctx context.Context, n *others) (m *analysis.Mea
 		},
 		Nodes: func(job instrument.Job) { n.join(joining, job) },
 	})
-	if cause := context.Cause(ctx); cause != nil && record != nil {
+	if cause := endOf(ctx); cause != nil && record != nil {
 		cut = cause
 		if input := (inputError{}); errors.As(cause, &input) || !counted(record) {
 			return nil, nil, cause
@@ -87,15 +87,20 @@ func (o *scriptOptions) measure(ctx context.Context, n *others) (m *analysis.Mea
 		}
 	}
 	if cut != nil {
-		m.Notes = append(m.Notes, analysis.Note{Text: "cut short: " + interruption(cut)})
+		why := strings.ReplaceAll(cut.Error(), context.Canceled.Error(), "interrupted")
+		m.Notes = append(m.Notes, analysis.Note{Text: "cut short: " + why})
 	}
 	o.tell(fmt.Sprintf("measured in %s; %s", seconds(time.Since(begun).Seconds()), how))
 	return m, cut, nil
 }
 
-// interruption returns an error's text; that of a signal is a word for people.
-func interruption(err error) string {
-	return strings.ReplaceAll(err.Error(), context.Canceled.Error(), "interrupted")
+// endOf returns why the measurements ended, if they did: context.Canceled for a signal.
+func endOf(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.Canceled) {
+		return context.Canceled
+	}
+	return cause
 }
 
 // rest measures what the script cannot, and brings together what was measured of all nodes. cut says
@@ -107,8 +112,8 @@ func (o *scriptOptions) rest(ctx context.Context, n *others, m *analysis.Measure
 	within, cancel := context.WithTimeout(ctx, 2*o.time+time.Minute)
 	defer cancel()
 	group, files := n.found(), len(r.First().Files.Paths) > 0
-	if context.Cause(ctx) != nil {
-		return m, context.Cause(ctx), nil
+	if end := endOf(ctx); end != nil {
+		return m, end, nil
 	}
 	if group != nil {
 		if files, err = n.share(within, group, m, files); err != nil {
@@ -117,7 +122,7 @@ func (o *scriptOptions) rest(ctx context.Context, n *others, m *analysis.Measure
 	}
 	if err := o.survey(within, m, r, group, files); err != nil {
 		if within.Err() != nil {
-			return m, cmp.Or(context.Cause(ctx), err), nil
+			return m, cmp.Or(endOf(ctx), err), nil
 		}
 		return m, nil, err
 	}

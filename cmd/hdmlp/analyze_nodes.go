@@ -172,8 +172,8 @@ func (n *others) inShort() string {
 
 // gone returns why a step of all nodes failed: that of ctx, if it ended.
 func (n *others) gone(ctx context.Context, err error) error {
-	if cause := context.Cause(ctx); cause != nil {
-		return cause
+	if end := endOf(ctx); end != nil {
+		return end
 	}
 	return fmt.Errorf("another node ended before everything was measured: %w", err)
 }

@@ -30,7 +30,11 @@ func TestWhatAScriptDidIsJudged(t *testing.T) {
 		{"no loader", instrument.Record{Pythons: 1}, 0, 2, false, "iterated no loader"},
 		{"failed", instrument.Record{Pythons: 1}, 5, 1, false, "status 5 before it iterated"},
 		{"no Python", instrument.Record{}, 0, 2, false, "must start Python"},
-		{"lost", instrument.Record{Pythons: 1, Ranks: rank(20, false), Lost: "gone"}, 0, 0, true, "gone"},
+		{
+			"lost",
+			instrument.Record{Pythons: 1, Ranks: rank(20, false), Lost: "gone"},
+			0, 0, true, "gone",
+		},
 		{"lost at once", instrument.Record{Pythons: 1, Lost: "gone"}, 0, 1, false, "gone"},
 		{
 			"nodes",

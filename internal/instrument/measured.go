@@ -112,8 +112,8 @@ func (r *Record) dataset(m *analysis.Measured, ranks []*Rank) {
 		m.Dataset.MB, m.Dataset.NoSize = float64(m.Dataset.Samples)*unknown, true
 		m.Notes = append(m.Notes, analysis.Note{
 			About: "dataset",
-			Text: "the size of samples is not known: no rate in MB/s is given, and the numbers of bytes " +
-				"in the JSON are assumed",
+			Text: "the size of samples is not known: no rate in MB/s is given, and the numbers of " +
+				"bytes in the JSON are assumed",
 		})
 		return
 	}

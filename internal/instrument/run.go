@@ -75,9 +75,9 @@ const (
 // schedule is the size of the memory in which ranks agree on phases.
 const schedule = 64
 
-// Run runs the command and returns what its processes measured. Its error is ctx's cause, with which
-// comes what was measured until then, or says why the command could not be started; a script that
-// fails, or that has no loader, is no error here.
+// Run runs the command and returns what its processes measured. Its error is ctx's cause, with
+// which comes what was measured until then, or says why the command could not be started; a script
+// that fails, or that has no loader, is no error here.
 func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 	dir, err := os.MkdirTemp("", "hdmlp-analyze-")
 	if err != nil {

@@ -182,7 +182,7 @@ def test_a_second_training_is_named(binary, environment):
 
 def test_an_interrupted_analysis_prints_what_was_measured(binary, environment):
     running = subprocess.Popen(
-        [binary, "analyze", "--", sys.executable, script("odd.py"), "two"],
+        [binary, "analyze", "--time", "8s", "--", sys.executable, script("odd.py"), "two"],
         env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,

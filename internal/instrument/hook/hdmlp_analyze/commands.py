@@ -115,8 +115,7 @@ class Commands:
         if twice:
             raise Refused(
                 f"{len(twice)} commands measure ranks on one node ({twice[0]}): start hdmlp "
-                "analyze once on each node, with a launcher of its ranks, as in srun --ntasks-per-node 1 "
-                "hdmlp analyze -- torchrun ... train.py"
+                "analyze once on each node, with a launcher of the node's ranks, such as torchrun"
             )
         number = [each["command"] for each in commands].index(self._own)
         self.here = commands[number]["ranks"]
