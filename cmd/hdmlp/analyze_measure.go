@@ -103,8 +103,8 @@ func endOf(ctx context.Context) error {
 	return cause
 }
 
-// rest measures what the script cannot, and brings together what was measured of all nodes. cut says
-// why not all of it was.
+// rest measures what the script cannot, and brings together what was measured of all nodes. cut
+// says why not all of it was.
 func (o *scriptOptions) rest(ctx context.Context, n *others, m *analysis.Measured,
 	r *instrument.Record,
 ) (_ *analysis.Measured, cut, err error) {
