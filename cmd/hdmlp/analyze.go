@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"io"
 	"os/exec"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,6 +32,9 @@ alone; then it ends the script, and measures the source, memory and the cache
 directory. That takes about --time, and the time of the script until it trains.
 The script does what it does, so let it write its results elsewhere.
 
+On several nodes, start it on each of them, once, with the launcher of the
+node's ranks. The nodes are measured together, and node 0 prints the analysis.
+
 --validate then runs the script again for two epochs or more, with hdmlp's
 loader in the place of torch's, and compares a later epoch with the prediction.
 
@@ -44,7 +49,7 @@ EXIT STATUS
   0    success
   1    failure; what was measured before a script failed or ended is printed
   2    wrong input: no command, one that iterates no loader, ...
-  130  interrupted`,
+  130  interrupted; what was measured before is printed`,
 		Example: `  hdmlp analyze -- python train.py --epochs 90
   hdmlp analyze --out plots -- torchrun --nproc-per-node 4 train.py
   hdmlp analyze --from plots/result.json --what-if memory=64GB,compute=2x`,
@@ -134,7 +139,14 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 	if _, err := jobConfig(nil, o.cache); err != nil { // before anything is started
 		return err
 	}
-	measured, cut, err := o.measure(ctx)
+	// A reader of stderr that goes away ends the measurements, and not this process, which cleans up.
+	ctx, stop := signal.NotifyContext(ctx, syscall.SIGPIPE)
+	defer stop()
+	measuring, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	n := &others{o: &o, end: end}
+	defer n.leave()
+	measured, cut, err := o.measure(measuring, n)
 	if err != nil {
 		return err
 	}
@@ -142,11 +154,16 @@ func analyzeScript(ctx context.Context, o scriptOptions, report *analysisOptions
 		return fmt.Errorf("what was measured is not valid: %w", err)
 	}
 	if o.validate && cut == nil {
-		if err := o.compare(ctx, measured); err != nil {
+		if err := o.compare(measuring, n, measured); err != nil {
 			return err
 		}
 	}
-	if err := report.run(ctx, measured, show); err != nil {
+	if cut == nil && n.found() != nil && n.job.Node > 0 {
+		o.tell(n.inShort())
+		return nil
+	}
+	// What was measured is shown, also if a signal or another node ended it.
+	if err := report.run(context.WithoutCancel(ctx), measured, show); err != nil {
 		return err
 	}
 	return cut

@@ -1,21 +1,22 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"math"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"runtime"
 	"strings"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
 	"github.com/hdmlp/hdmlp/internal/dataset/files"
 	"github.com/hdmlp/hdmlp/internal/instrument"
+	"github.com/hdmlp/hdmlp/internal/measure/nodes"
 	"github.com/hdmlp/hdmlp/internal/measure/survey"
 	"github.com/hdmlp/hdmlp/internal/probe"
 	"github.com/hdmlp/hdmlp/internal/transform"
@@ -28,12 +29,12 @@ const (
 	sharePreparation = 0.35
 )
 
-// measure runs the script, and measures what the script cannot. cut says that the script ended
-// before everything was measured; then the rest is in what was measured.
-func (o *scriptOptions) measure(ctx context.Context) (m *analysis.Measured, cut, err error) {
-	// A reader of stderr that goes away ends the measurements, and not this process, which cleans up.
-	ctx, stop := signal.NotifyContext(ctx, syscall.SIGPIPE)
-	defer stop()
+// measure runs the script, and measures what the script cannot; on several nodes, together with the
+// others, until ctx ends. cut says why not everything was measured; then the rest is in what was
+// measured.
+func (o *scriptOptions) measure(ctx context.Context, n *others) (m *analysis.Measured,
+	cut, err error,
+) {
 	part := func(share float64) time.Duration { return time.Duration(float64(o.time) * share) }
 	begun := time.Now()
 	busy, err := busyMachine()
@@ -43,30 +44,34 @@ func (o *scriptOptions) measure(ctx context.Context) (m *analysis.Measured, cut,
 	if busy != "" {
 		o.tell("warning: " + busy)
 	}
-	available := int64(0)
+	var available atomic.Int64
+	joining, abandon := context.WithCancel(ctx)
+	defer abandon()
 	record, exit, err := instrument.Run(ctx, instrument.Options{
 		Command: o.command, Stdin: o.stdin, Stdout: o.stdout, Stderr: o.stderr,
 		AsIs: part(shareAsIs), Training: part(shareTraining), Preparation: part(sharePreparation),
 		Package: pythonPackage(), Progress: o.tell,
-		Measuring: func() { available, _ = availableMemory() },
+		Measuring: func() {
+			if free, err := availableMemory(); err == nil {
+				available.Store(free)
+			}
+		},
+		Nodes: func(job instrument.Job) { n.join(joining, job) },
 	})
-	if err != nil {
+	if cause := endOf(ctx); cause != nil && record != nil {
+		cut = cause
+		if input := (inputError{}); errors.As(cause, &input) || !counted(record) {
+			return nil, nil, cause
+		}
+	} else if err != nil {
 		return nil, nil, err
-	}
-	cut, err = judge(record, exit)
-	if err != nil {
+	} else if cut, err = judge(record, exit); err != nil {
 		return nil, nil, err
 	}
 	m = record.Measured()
-	m.Command, m.Cores, m.Room = o.command, runtime.GOMAXPROCS(0), available
+	m.Command, m.Cores, m.Room = o.command, runtime.GOMAXPROCS(0), available.Load()
 	if busy != "" {
 		m.Notes = append(m.Notes, analysis.Note{Text: busy})
-	}
-	if cut != nil {
-		m.Notes = append(m.Notes, analysis.Note{Text: cut.Error()})
-	}
-	if err := o.survey(ctx, m, record); err != nil {
-		return nil, nil, err
 	}
 	how := "then the script was ended"
 	switch {
@@ -75,8 +80,63 @@ func (o *scriptOptions) measure(ctx context.Context) (m *analysis.Measured, cut,
 	case cut != nil || exit.Status != 0:
 		how = fmt.Sprintf("the script's exit status is %d", exit.Status)
 	}
+	if cut == nil {
+		m, cut, err = o.rest(ctx, n, m, record)
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	if cut != nil {
+		why := strings.ReplaceAll(cut.Error(), context.Canceled.Error(), "interrupted")
+		m.Notes = append(m.Notes, analysis.Note{Text: "cut short: " + why})
+	}
 	o.tell(fmt.Sprintf("measured in %s; %s", seconds(time.Since(begun).Seconds()), how))
 	return m, cut, nil
+}
+
+// endOf returns why the measurements ended, if they did: context.Canceled for a signal.
+func endOf(ctx context.Context) error {
+	cause := context.Cause(ctx)
+	if errors.Is(cause, context.Canceled) {
+		return context.Canceled
+	}
+	return cause
+}
+
+// rest measures what the script cannot, and brings together what was measured of all nodes. cut
+// says why not all of it was.
+func (o *scriptOptions) rest(ctx context.Context, n *others, m *analysis.Measured,
+	r *instrument.Record,
+) (_ *analysis.Measured, cut, err error) {
+	// Nothing hangs longer than this, on other nodes either.
+	within, cancel := context.WithTimeout(ctx, 2*o.time+time.Minute)
+	defer cancel()
+	group, files := n.found(), len(r.First().Files.Paths) > 0
+	if end := endOf(ctx); end != nil {
+		return m, end, nil
+	}
+	if group != nil {
+		if files, err = n.share(within, group, m, files); err != nil {
+			return m, err, nil
+		}
+	}
+	if err := o.survey(within, m, r, group, files); err != nil {
+		if within.Err() != nil {
+			return m, cmp.Or(endOf(ctx), err), nil
+		}
+		return m, nil, err
+	}
+	if group != nil {
+		if !o.validate {
+			n.finish()
+		}
+		all, err := n.together(within, group, m)
+		if err != nil {
+			return m, err, nil
+		}
+		m = all
+	}
+	return m, nil, nil
 }
 
 // judge says whether there is anything to conclude from. err: there is not. cut: not everything was
@@ -85,8 +145,9 @@ func judge(r *instrument.Record, exit instrument.Exit) (cut, err error) {
 	ended := fmt.Sprintf("the script ended with exit status %d", exit.Status)
 	switch {
 	case r.Refused != "":
-		return nil, badInput("%s: hdmlp analyze measures jobs on one node; start the script on one",
-			r.Refused)
+		return nil, badInput("%s", r.Refused)
+	case r.Lost != "" && len(r.Ranks) == 0:
+		return nil, errors.New(r.Lost)
 	case r.Pythons == 0:
 		return nil, badInput("%s, and no Python process of it could be measured: the command must "+
 			"start Python, without its options -I, -E and -S, which hide PYTHONPATH", ended)
@@ -96,29 +157,41 @@ func judge(r *instrument.Record, exit instrument.Exit) (cut, err error) {
 		return nil, badInput("%s and iterated no loader for training: hdmlp analyze measures "+
 			"torch.utils.data.DataLoader and hdmlp's loaders", ended)
 	}
-	counted := false
 	for _, rank := range r.Ranks {
-		counted = counted || len(rank.AsIs) > 0
-		if !rank.Ended {
+		switch {
+		case r.Lost != "":
+			cut = errors.New(r.Lost)
+		case !rank.Ended:
 			cut = fmt.Errorf("%s before everything was measured; let it train for longer, or give "+
 				"less --time", ended)
 		}
 	}
-	if !counted {
+	if !counted(r) {
+		if r.Lost != "" {
+			return nil, errors.New(r.Lost)
+		}
 		return nil, fmt.Errorf("%s after too few iterations to measure any; let it train for longer",
 			ended)
 	}
 	return cut, nil
 }
 
-// survey measures the source and the caches, and what hdmlp prepares.
-func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured,
-	r *instrument.Record,
-) error {
-	rank := r.Ranks[0]
-	if rank == nil {
-		return nil
+// counted reports whether any iteration was counted.
+func counted(r *instrument.Record) bool {
+	for _, rank := range r.Ranks {
+		if len(rank.AsIs) > 0 {
+			return true
+		}
 	}
+	return false
+}
+
+// survey measures the source and the caches, and what hdmlp prepares; the source together with the
+// nodes of the group, if that is not nil. Without known files, it is not measured.
+func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *instrument.Record,
+	group *nodes.Group, known bool,
+) error {
+	rank := r.First()
 	c, err := jobConfig(whole(rank.Loader.Keys), o.cache)
 	if err != nil {
 		return err
@@ -141,7 +214,7 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured,
 	}
 	m.Loader.CacheMB = min(m.Loader.CacheMB, m.Dataset.MB)
 	m.Loader.DirectoryMB = min(m.Loader.DirectoryMB, m.Dataset.MB-m.Loader.CacheMB)
-	if len(rank.Files.Paths) == 0 {
+	if !known {
 		return nil // the notes say why
 	}
 	source, err := files.New(rank.Files.Paths, rank.Files.Sizes)
@@ -159,6 +232,7 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured,
 	if err != nil {
 		return err
 	}
+	spec.Group = group
 	result, err := survey.Run(ctx, spec)
 	if errors.Is(err, survey.ErrNoSamples) {
 		m.Notes = append(m.Notes, analysis.Note{About: "source", Text: err.Error()})
@@ -182,6 +256,12 @@ func fill(m *analysis.Measured, s *survey.Result) {
 			m.Switched = points
 		}
 	}
+	for _, total := range s.Sources {
+		m.Sources = append(m.Sources, instrument.PointOf(total.Nodes, total.Point.Rate, s.Mean))
+	}
+	if len(s.Network) > 0 {
+		m.Peers = peers(s, m.Dataset.MB/float64(m.Dataset.Samples))
+	}
 	for _, class := range s.Classes {
 		if len(class.Read) == 0 {
 			continue
@@ -194,8 +274,9 @@ func fill(m *analysis.Measured, s *survey.Result) {
 		}
 	}
 	for _, skipped := range s.Skipped {
-		switch skipped.What {
-		case "transforms", "network", "source of several nodes": // not asked for
+		switch what := skipped.What; {
+		case what == "transforms": // not asked for
+		case m.Nodes <= 1 && (what == "network" || what == "source of several nodes"):
 		default:
 			m.Notes = append(m.Notes, analysis.Note{Text: skipped.What + ": " + skipped.Why})
 		}
@@ -203,6 +284,16 @@ func fill(m *analysis.Measured, s *survey.Result) {
 	for _, note := range s.Notes {
 		m.Notes = append(m.Notes, analysis.Note{Text: note})
 	}
+}
+
+// peers returns the rate of reads from another node, of samples of mb MB: that of the model, with
+// the interval of the fastest measurement, whose samples may have another size.
+func peers(s *survey.Result, mb float64) *analysis.Rate {
+	best := s.Network[len(s.Network)-1].Best()
+	p := instrument.PointOf(1, best.Rate, mb)
+	scale := s.Node.Network.Rate(best.Streams, mb) / best.Rate.Median
+	p.Median, p.Low, p.High = p.Median*scale, p.Low*scale, p.High*scale
+	return &p.Rate
 }
 
 // whole returns values as JSON has them, with integers where they are whole.

@@ -31,10 +31,16 @@ func TestWhatAScriptDidIsJudged(t *testing.T) {
 		{"failed", instrument.Record{Pythons: 1}, 5, 1, false, "status 5 before it iterated"},
 		{"no Python", instrument.Record{}, 0, 2, false, "must start Python"},
 		{
+			"lost",
+			instrument.Record{Pythons: 1, Ranks: rank(20, false), Lost: "gone"},
+			0, 0, true, "gone",
+		},
+		{"lost at once", instrument.Record{Pythons: 1, Lost: "gone"}, 0, 1, false, "gone"},
+		{
 			"nodes",
 			instrument.Record{Pythons: 1, Refused: "the job has 2 nodes"},
 			0, 2, false,
-			"the job has 2 nodes: hdmlp analyze measures",
+			"the job has 2 nodes",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

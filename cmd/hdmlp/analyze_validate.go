@@ -5,16 +5,23 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"time"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
 	"github.com/hdmlp/hdmlp/internal/instrument"
+	"github.com/hdmlp/hdmlp/internal/measure/nodes"
 )
 
+// second is what a node measured of the job with hdmlp's loader.
+type second struct {
+	AsIs *analysis.Rate
+	Why  string // there is none; "": there is
+}
+
 // compare runs the script with hdmlp's loader, and compares a later epoch with what is predicted of
-// it. What cannot be compared is noted.
-func (o *scriptOptions) compare(ctx context.Context, m *analysis.Measured) error {
-	note := func(format string, args ...any) {
-		text := fmt.Sprintf(format, args...)
+// it. What cannot be compared is noted. On several nodes all do the same.
+func (o *scriptOptions) compare(ctx context.Context, n *others, m *analysis.Measured) error {
+	note := func(text string) {
 		o.tell("not validated: " + text)
 		m.Notes = append(m.Notes, analysis.Note{About: "validation", Text: text})
 	}
@@ -25,6 +32,7 @@ func (o *scriptOptions) compare(ctx context.Context, m *analysis.Measured) error
 	predicted := predictedEpoch(m, r)
 	if predicted == 0 {
 		note("nothing is predicted of this job with hdmlp's loader")
+		n.finish()
 		return nil
 	}
 	o.tell("running the script again, with hdmlp's loader")
@@ -35,19 +43,32 @@ func (o *scriptOptions) compare(ctx context.Context, m *analysis.Measured) error
 	if err != nil {
 		return err
 	}
-	if cut, err := judge(record, exit); cut != nil || err != nil {
-		note("%v", cmp.Or(err, cut))
-		return nil
+	all := []second{again(record, exit)}
+	if g := n.found(); g != nil {
+		n.finish()
+		within, cancel := context.WithTimeout(ctx, 2*o.time+time.Minute)
+		defer cancel()
+		if all, err = nodes.Tell(within, g, all[0]); err != nil {
+			note(n.gone(within, err).Error())
+			return nil
+		}
 	}
-	again := record.Measured()
-	if again.Loader.Name != analysis.HDMLP {
-		note("the daemon does not serve the dataset")
-		return nil
+	var rates []*analysis.Measured
+	for node, s := range all {
+		if s.Why != "" {
+			if len(all) > 1 {
+				s.Why = fmt.Sprintf("node %d: %s", node, s.Why)
+			}
+			note(s.Why)
+			return nil
+		}
+		rates = append(rates, &analysis.Measured{AsIs: s.AsIs})
 	}
+	asIs := analysis.OfNodes(rates).AsIs
 	epoch := float64(m.Dataset.Samples) / float64(m.Nodes)
 	v := &analysis.Validation{
-		Predicted: predicted, Measured: epoch / again.AsIs.Median, Low: epoch / again.AsIs.High,
-		High: epoch / again.AsIs.Low,
+		Predicted: predicted, Measured: epoch / asIs.Median, Low: epoch / asIs.High,
+		High: epoch / asIs.Low,
 	}
 	v.Error = v.Predicted/v.Measured - 1
 	m.Validation = v
@@ -55,6 +76,21 @@ func (o *scriptOptions) compare(ctx context.Context, m *analysis.Measured) error
 		"took %s (%s to %s): the prediction is off by %.1f %%", seconds(v.Predicted),
 		seconds(v.Measured), seconds(v.Low), seconds(v.High), 100*math.Abs(v.Error)))
 	return nil
+}
+
+// again returns what the script did with hdmlp's loader.
+func again(record *instrument.Record, exit instrument.Exit) second {
+	if cut, err := judge(record, exit); cut != nil || err != nil {
+		return second{Why: cmp.Or(err, cut).Error()}
+	}
+	m := record.Measured()
+	switch {
+	case m.Loader.Name != analysis.HDMLP:
+		return second{Why: "the daemon does not serve the dataset"}
+	case m.AsIs == nil:
+		return second{Why: "a rank counted no iteration"}
+	}
+	return second{AsIs: m.AsIs}
 }
 
 // predictedEpoch returns how long a later epoch takes with hdmlp's loader and nothing else changed,

@@ -68,6 +68,10 @@ type Dataset struct {
 	Path    string  `json:"path,omitempty"`
 	Samples int     `json:"samples"` // of an epoch, over all ranks
 	MB      float64 `json:"mb"`      // as they lie in the source
+	// NoSamples and NoSize mean that the number of samples, and their size, are not known: then
+	// Samples and MB are assumed.
+	NoSamples bool `json:"samples_unknown,omitempty"`
+	NoSize    bool `json:"size_unknown,omitempty"`
 }
 
 // Loader is the loader in use.

@@ -193,7 +193,11 @@ func (m *Measured) source(k *perfmodel.Node, tier func(float64) perfmodel.Known)
 	}
 	if len(m.Sources) > 0 {
 		k.Sources = k.Sources.Rising()
-		total = k.Sources.At(float64(m.Nodes)) / mb
+		all := k.Sources.At(float64(m.Nodes)) / mb
+		if few := total * float64(m.Nodes); m.Loader.Streams > 0 && few > 0 {
+			all = min(all, few) // they were measured with as many streams as are fastest
+		}
+		total = all
 	}
 	if total > 0 {
 		// Without other measurements, several nodes get together what one gets.

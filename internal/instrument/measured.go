@@ -2,7 +2,6 @@ package instrument
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/analysis"
@@ -97,6 +96,7 @@ func (r *Record) dataset(m *analysis.Measured, ranks []*Rank) {
 	}
 	if m.Dataset.Samples == 0 {
 		m.Dataset.Samples = cmp.Or(files.Samples, 1)
+		m.Dataset.NoSamples = files.Samples == 0
 		m.Notes = append(m.Notes, analysis.Note{
 			About: "dataset",
 			Text:  "the loader does not say how many samples an epoch has",
@@ -109,10 +109,11 @@ func (r *Record) dataset(m *analysis.Measured, ranks []*Rank) {
 	}
 	if files.Count == 0 || bytes == 0 {
 		// A size is needed to speak of caches, and there is nothing to be said of these.
-		m.Dataset.MB = float64(m.Dataset.Samples) * unknown
+		m.Dataset.MB, m.Dataset.NoSize = float64(m.Dataset.Samples)*unknown, true
 		m.Notes = append(m.Notes, analysis.Note{
 			About: "dataset",
-			Text:  fmt.Sprintf("the size of samples is not known; %g MB each are assumed", unknown),
+			Text: "the size of samples is not known: no rate in MB/s is given, and the numbers of " +
+				"bytes in the JSON are assumed",
 		})
 		return
 	}

@@ -108,6 +108,11 @@ func Points(curves []measure.Curve) []analysis.Point {
 	return points
 }
 
+// PointOf returns a rate in samples/s from one in MB/s, of samples of mb MB.
+func PointOf(n int, e measure.Estimate, mb float64) analysis.Point {
+	return analysis.Point{N: n, Rate: *rateOf(e, 1/mb)}
+}
+
 // Best returns the highest rate of points; nil if there are none.
 func Best(points []analysis.Point) *analysis.Rate {
 	if len(points) == 0 {

@@ -16,8 +16,20 @@ import (
 type Record struct {
 	Pythons int           // processes that loaded the hook
 	Refused string        // why nothing is measured; "": it is
+	Lost    string        // why the measurements ended early; "": they did not
+	Job     *Job          // nil: all ranks of the job are of this script
 	Ranks   map[int]*Rank // by number
 	Notes   []analysis.Note
+}
+
+// Job is a job of which several scripts have the ranks, each measured by a command on its node.
+type Job struct {
+	Node   int    `json:"node"` // of this script
+	Nodes  int    `json:"nodes"`
+	Ranks  int    `json:"ranks"` // of this script
+	Host   string `json:"host"`  // of node 0
+	Port   int    `json:"port"`  // that is free there
+	Secret string `json:"secret"`
 }
 
 // Rank is what a rank said.
@@ -119,6 +131,12 @@ func (r *Record) take(line []byte, rank **Rank) (m message, err error) {
 	case "refused":
 		r.Refused = m.Text
 		return m, nil
+	case "lost":
+		r.Lost = m.Text
+		return m, nil
+	case "nodes":
+		r.Job = new(Job)
+		return m, json.Unmarshal(line, r.Job)
 	case "note":
 		r.note(m.About, m.Text)
 		return m, nil
@@ -129,6 +147,11 @@ func (r *Record) take(line []byte, rank **Rank) (m message, err error) {
 		}
 		if r.Ranks == nil {
 			r.Ranks = map[int]*Rank{}
+		}
+		if before := r.Ranks[l.Rank]; before != nil {
+			r.note("", fmt.Sprintf("process %d, which iterated %s, ended after %d counted iterations, "+
+				"too early to be measured; a later process of rank %d was measured", before.Loader.PID,
+				before.Loader.Text, len(before.AsIs), l.Rank))
 		}
 		*rank = &Rank{Loader: l}
 		r.Ranks[l.Rank] = *rank
@@ -200,6 +223,14 @@ func (r *Record) note(about, text string) {
 	}
 }
 
+// First returns the lowest rank; nil: there is none.
+func (r *Record) First() *Rank {
+	if len(r.Ranks) == 0 {
+		return nil
+	}
+	return r.ranks()[0]
+}
+
 // ranks returns the ranks in order.
 func (r *Record) ranks() []*Rank {
 	all := make([]*Rank, 0, len(r.Ranks))
@@ -209,12 +240,19 @@ func (r *Record) ranks() []*Rank {
 	return all
 }
 
-// ended reports whether all ranks of the job have measured everything.
+// ended reports whether all ranks of the script have measured everything, or will not.
 func (r *Record) ended() bool {
+	if r.Refused != "" || r.Lost != "" {
+		return true
+	}
 	for _, rank := range r.Ranks {
-		if !rank.Ended || len(r.Ranks) < rank.Loader.Ranks {
+		all := rank.Loader.Ranks
+		if r.Job != nil {
+			all = r.Job.Ranks
+		}
+		if !rank.Ended || len(r.Ranks) < all {
 			return false
 		}
 	}
-	return len(r.Ranks) > 0 || r.Refused != ""
+	return len(r.Ranks) > 0
 }

@@ -48,9 +48,12 @@ type Options struct {
 	Package string
 	// Progress is called with what is measured next.
 	Progress func(what string)
-	// Measuring, if not nil, is called once the job as it is has been measured, while the script
-	// still runs.
+	// Measuring, if not nil, is called every second or so while the job as it is is measured, and
+	// after that, from one goroutine.
 	Measuring func()
+	// Nodes, if not nil, is called once if other scripts have ranks of the job too. It must not
+	// block.
+	Nodes func(Job)
 }
 
 // Exit is how the script's command ended.
@@ -72,8 +75,9 @@ const (
 // schedule is the size of the memory in which ranks agree on phases.
 const schedule = 64
 
-// Run runs the command and returns what its processes measured. Its error is ctx's, or says why the
-// command could not be started; a script that fails, or that has no loader, is no error here.
+// Run runs the command and returns what its processes measured. Its error is ctx's cause, with
+// which comes what was measured until then, or says why the command could not be started; a script
+// that fails, or that has no loader, is no error here.
 func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 	dir, err := os.MkdirTemp("", "hdmlp-analyze-")
 	if err != nil {
@@ -100,7 +104,7 @@ func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return &r.record, exit, errors.Join(r.failed, ctx.Err())
+	return &r.record, exit, errors.Join(r.failed, context.Cause(ctx))
 }
 
 // install writes the hook, and what it is to know.
@@ -135,7 +139,7 @@ type run struct {
 	record      Record
 	failed      error // the first message that was wrong
 	connections map[net.Conn]bool
-	measuring   bool           // Options.Measuring was called
+	leader      *Rank          // the first that began to measure
 	over        bool           // ended is closed
 	serving     sync.WaitGroup // of connections
 }
@@ -192,6 +196,12 @@ func (r *run) await(ctx context.Context, done <-chan struct{}) (measured bool) {
 		case <-r.ended:
 			waits = false
 		}
+	}
+	r.mu.Lock()
+	refused := r.record.Refused != "" || r.record.Lost != ""
+	r.mu.Unlock()
+	if refused { // the script goes on
+		return true
 	}
 	late := time.NewTimer(graceful)
 	defer late.Stop()
@@ -267,11 +277,19 @@ func (r *run) read(conn net.Conn) {
 		r.mu.Lock()
 		m, err := r.record.take(line, &rank)
 		var then []func()
-		if m.Event == "as_is" && !r.measuring && r.options.Measuring != nil {
-			r.measuring = true
+		if m.Event == "loader" && err == nil &&
+			(r.leader == nil || r.leader.Loader.Rank == rank.Loader.Rank) {
+			r.leader = rank
+		}
+		leads := rank != nil && rank == r.leader
+		if leads && m.Event == "as_is" && r.options.Measuring != nil {
 			then = append(then, r.options.Measuring)
 		}
-		if what := progress(m, rank); what != "" {
+		if m.Event == "nodes" && err == nil && r.options.Nodes != nil {
+			job := *r.record.Job
+			then = append(then, func() { r.options.Nodes(job) })
+		}
+		if what := progress(m, rank); leads && what != "" {
 			then = append(then, func() { r.options.Progress(what) })
 		}
 		if r.record.ended() && !r.over {
@@ -294,10 +312,9 @@ func (r *run) read(conn net.Conn) {
 	}
 }
 
-// progress returns what a message of rank 0 says of the progress; "": nothing.
+// progress returns what a rank's message says of the progress; "": nothing.
 func progress(m message, rank *Rank) string {
 	switch {
-	case rank == nil || rank.Loader.Rank != 0:
 	case m.Event == "loader":
 		return "the job as it is: " + rank.Loader.Text
 	case m.Event == "phase" && m.Name == "training":

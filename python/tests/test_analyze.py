@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 
@@ -137,6 +138,7 @@ def test_scripts_of_all_kinds_are_measured(binary, environment, kind):
     about = {note["about"] for note in found["notes"]}
     assert "source" in about  # why it could not be measured
     assert "Traceback" not in done.stderr
+    assert bool(found["dataset"].get("samples_unknown")) == (kind == "iterable")
     if kind == "unbatched":
         assert found["batch_samples"] == 1
     if kind == "catching":
@@ -162,11 +164,46 @@ def test_a_reader_that_goes_away_leaves_nothing(binary, environment, tmp_path):
     assert not list(tmp_path.glob("hdmlp-analyze-*"))
 
 
-def test_a_job_of_several_nodes_is_refused(binary, environment):
+def test_a_program_before_the_training_is_passed_over(binary, environment):
+    command = f"{sys.executable} {script('odd.py')} short; {sys.executable} {script('odd.py')} two"
+    found = measured(analyzed(binary, environment, "sh", "-c", command))
+    assert found["training"]
+    assert any("too early to be measured" in note["text"] for note in found["notes"])
+
+
+def test_a_second_training_is_named(binary, environment):
+    command = (
+        f"{sys.executable} {script('odd.py')} forking & {sys.executable} {script('odd.py')} two"
+    )
+    found = measured(analyzed(binary, environment, "sh", "-c", command))
+    named = [note["text"] for note in found["notes"] if "and is not measured" in note["text"]]
+    assert any("odd.py" in text and "DataLoader" in text for text in named)
+
+
+def test_an_interrupted_analysis_prints_what_was_measured(binary, environment):
+    running = subprocess.Popen(
+        [binary, "analyze", "--time", "8s", "--", sys.executable, script("odd.py"), "two"],
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    while "training with" not in running.stderr.readline():
+        assert running.poll() is None
+    running.send_signal(signal.SIGINT)
+    _, said = running.communicate(timeout=100)
+    assert running.returncode == 130
+    assert "the job as it is" in said
+    assert "cut short: interrupted" in said
+
+
+def test_a_job_of_several_nodes_without_a_process_group_is_refused(binary, environment):
     place = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "1"}
     done = odd(binary, {**environment, **place}, "short")
     assert done.returncode == 2
     assert "the job has 2 nodes" in done.stderr
+    assert "init_process_group" in done.stderr
 
 
 def test_input_and_output_are_the_scripts(binary, environment):

@@ -13,9 +13,7 @@ import (
 func facts(r *analysis.Report) []drawing.Fact {
 	m := r.Measured
 	all := []drawing.Fact{
-		{Name: "dataset", Value: fmt.Sprintf("%s, %s, %s on average",
-			plural(m.Dataset.Samples, "sample"), words.Bytes(m.Dataset.MB),
-			words.Bytes(m.Dataset.MB/float64(m.Dataset.Samples)))},
+		{Name: "dataset", Value: dataset(&m.Dataset)},
 		{Name: "loader", Value: loader(m)},
 		{Name: "job", Value: fmt.Sprintf("%s on %s, batches of %s", plural(m.Ranks, "rank"),
 			plural(m.Nodes, "node"), plural(m.Batch, "sample"))},
@@ -49,6 +47,22 @@ func facts(r *analysis.Report) []drawing.Fact {
 	return all
 }
 
+// dataset says how large a dataset is, as far as that is known.
+func dataset(d *analysis.Dataset) string {
+	count := plural(d.Samples, "sample")
+	if d.NoSamples {
+		count = "the number of samples is not known"
+	}
+	if d.NoSize {
+		return count + ", and their size is not known"
+	}
+	each := words.Bytes(d.MB/float64(d.Samples)) + " on average"
+	if d.NoSamples {
+		return count + ", " + each
+	}
+	return fmt.Sprintf("%s, %s, %s", count, words.Bytes(d.MB), each)
+}
+
 // tables are the tables of the page and the terminal.
 func tables(r *analysis.Report) []drawing.Table {
 	all := []drawing.Table{rates(r.Measured)}
@@ -71,7 +85,10 @@ func add(t *drawing.Table, head string, cells ...string) {
 func rates(m *analysis.Measured) drawing.Table {
 	t := drawing.Table{
 		Title: "What was measured", Pairs: true,
-		Head: []string{"", "samples/s", "95 % interval", "MB/s"},
+		Head: []string{"", "samples/s", "95 % interval"},
+	}
+	if !m.Dataset.NoSize {
+		t.Head = append(t.Head, "MB/s")
 	}
 	mb := m.Dataset.MB / float64(m.Dataset.Samples)
 	row := func(name string, r *analysis.Rate) {
@@ -82,8 +99,11 @@ func rates(m *analysis.Measured) drawing.Table {
 		if r.Few {
 			mark = " *"
 		}
-		add(&t, name, rate(r.Median), rate(r.Low)+" to "+rate(r.High)+mark,
-			words.Group(r.Median*mb, 1))
+		cells := []string{rate(r.Median), rate(r.Low) + " to " + rate(r.High) + mark}
+		if !m.Dataset.NoSize {
+			cells = append(cells, words.Group(r.Median*mb, 1))
+		}
+		add(&t, name, cells...)
 	}
 	points := func(name, each string, all []analysis.Point) {
 		for i := range all {
@@ -99,10 +119,27 @@ func rates(m *analysis.Measured) drawing.Table {
 	points("preparation (P)", worker, m.Preparation)
 	points("preparation by hdmlp", "thread", m.Switched)
 	points("source (S)", "stream", m.Source)
-	points("source, all nodes", "node", m.Sources)
+	for _, p := range m.Sources {
+		n := float64(p.N)
+		each := analysis.Rate{Median: p.Median / n, Low: p.Low / n, High: p.High / n, Few: p.Few}
+		name := fmt.Sprintf("source, each of %d nodes at once", p.N)
+		if p.N == 1 {
+			name = "source, 1 node alone"
+		}
+		row(name, &each)
+	}
 	row("memory (C)", m.Memory)
 	row("cache directory", m.Directory)
 	row("other nodes", m.Peers)
+	if m.Nodes > 1 {
+		row("the job as it is, each node", m.AsIs)
+		if r := m.AsIs; r != nil {
+			n := float64(m.Nodes)
+			row("the job as it is, all nodes",
+				&analysis.Rate{Median: r.Median * n, Low: r.Low * n, High: r.High * n, Few: r.Few})
+		}
+		return t
+	}
 	row("the job as it is", m.AsIs)
 	return t
 }

@@ -89,6 +89,9 @@ func summary(r *analysis.Report) (sentences []string) {
 	n := &r.Now
 	limits := fmt.Sprintf("%s limits this job: %s samples/s on each node", what(n.Limit),
 		rate(n.Samples))
+	if nodes := r.Measured.Nodes; nodes > 1 {
+		limits += fmt.Sprintf(" and %s on all %d", rate(n.Samples*float64(nodes)), nodes)
+	}
 	if n.Limit == remedy.Compute && !slow(n) {
 		limits += ". Faster loading would not make it faster."
 	} else {

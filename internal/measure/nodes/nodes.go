@@ -99,6 +99,15 @@ func Join(ctx context.Context, o Options) (_ *Group, err error) {
 	return g, nil
 }
 
+// Watch calls f with each node that is lost, from one goroutine; f must not call Close.
+func (g *Group) Watch(f func(node int)) {
+	g.cluster.Notify(func(node int, alive bool) {
+		if !alive {
+			f(node)
+		}
+	})
+}
+
 // Close leaves the group.
 func (g *Group) Close() error {
 	err := errors.Join(g.client.Close(), g.server.Close())

@@ -304,7 +304,7 @@ func (s *survey) measureClass(ctx context.Context, spec Class) (err error) {
 		}
 		parts := time.Duration(2 * len(stores[i:]))
 		o.Time = max(time.Until(end)/parts, 50*time.Millisecond)
-		of := "class " + name + ", samples of " + Megabytes(o.Size)
+		of := "storage class " + name + ", samples of " + Megabytes(o.Size)
 		c, measured, err := s.curve(ctx, of+", write", store.Write(), o)
 		if err != nil {
 			return err

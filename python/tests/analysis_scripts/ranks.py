@@ -1,6 +1,7 @@
 """A model whose gradients are averaged over ranks, with a DistributedSampler. Steps take 20 ms.
 
-Start it with torchrun, or with the number of processes to fork or spawn, and how.
+Start it with torchrun, and perhaps a directory of files to read; or with the number of processes to
+fork or spawn, how, and a port.
 """
 
 import os
@@ -9,6 +10,7 @@ import time
 
 import torch
 import torch.distributed as dist
+from sleeping import Files
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
@@ -22,13 +24,13 @@ class Numbers(Dataset):
         return torch.full((3,), float(index))
 
 
-def train(rank=0, world=1, port=0):
+def train(rank=0, world=1, port=0, root=None):
     if port:
         os.environ.update(
             RANK=str(rank), WORLD_SIZE=str(world), MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port)
         )
     dist.init_process_group("gloo")
-    dataset = Numbers()
+    dataset = Numbers() if root is None else Files(root)
     sampler = DistributedSampler(dataset)
     loader = DataLoader(dataset, batch_size=8, sampler=sampler, num_workers=1)
     model = DistributedDataParallel(torch.nn.Linear(3, 1))
@@ -44,8 +46,8 @@ def train(rank=0, world=1, port=0):
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 1:
-        train()
+    if len(sys.argv) < 3:
+        train(root=(sys.argv + [None])[1])
     else:
         import torch.multiprocessing as mp
 

@@ -63,13 +63,13 @@ def _change_when_run(spec: importlib.machinery.ModuleSpec, kind: str) -> None:
 
 
 def _change(module: Any, kind: str) -> None:
-    from . import session
+    from . import iteration
 
     loader = module.DataLoader
     iterate: Callable[[Any], Any] = loader.__iter__
 
     @functools.wraps(iterate)
     def measured(self: Any) -> Any:
-        return session.iterate(self, iterate, kind)
+        return iteration.iterate(self, iterate, kind)
 
     loader.__iter__ = measured

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Callable
 
-from . import description, place, sample_files
+from . import description, sample_files
 from .channel import SETTINGS, Channel
 
 #: How many batches of the sampler are used at most.
@@ -25,13 +25,16 @@ FIRST = 8
 LONGEST = 0.5
 
 
-def measure(loader: Any, original: Callable[[Any], Any], kind: str, channel: Channel) -> None:
+def measure(
+    loader: Any, original: Callable[[Any], Any], kind: str, ranks: int, channel: Channel
+) -> None:
     """Measures, and sends what was measured, and which files the samples are in.
 
     Args:
         loader: The loader.
         original: The ``__iter__`` of its class.
         kind: Whose it is.
+        ranks: How many ranks share the node's processors.
         channel: Where to.
     """
     if description.is_iterable(loader):
@@ -44,7 +47,7 @@ def measure(loader: Any, original: Callable[[Any], Any], kind: str, channel: Cha
     opened: list[str] = []
     looked = 0
     if kind == "torch":
-        opened, looked = _measure_torchs(loader, original, channel)
+        opened, looked = _measure_torchs(loader, original, ranks, channel)
     _say_files(dataset, opened, looked, channel)
     _say_transforms(loader, channel)
 
@@ -76,7 +79,7 @@ class _Again:
 
 
 def _measure_torchs(
-    loader: Any, original: Callable[[Any], Any], channel: Channel
+    loader: Any, original: Callable[[Any], Any], ranks: int, channel: Channel
 ) -> tuple[list[str], int]:
     """Measures torch's loader by the number of workers.
 
@@ -127,7 +130,7 @@ def _measure_torchs(
             number += 1
     size = max(int(looked / (time.perf_counter() - began) * LONGEST), 1)
     given = _parts(_whole(drawn, looked) or given[:number], size) if batched else given[:number]
-    counts = _worker_counts(loader.num_workers)
+    counts = _worker_counts(loader.num_workers, ranks)
     for at, workers in enumerate(counts):
         seconds = max(end - time.perf_counter(), 0.0) / (len(counts) - at)
         channel.send("phase", name="preparation", workers=workers)
@@ -137,12 +140,9 @@ def _measure_torchs(
     return opened.data(), looked
 
 
-def _worker_counts(used: int) -> list[int]:
-    """Returns the numbers of workers to measure; 0 stands for the process itself.
-
-    Ranks share the processors.
-    """
-    cores = max(len(os.sched_getaffinity(0)) // place.find().ranks, 1)
+def _worker_counts(used: int, ranks: int) -> list[int]:
+    """Returns the numbers of workers to measure; 0 stands for the process itself."""
+    cores = max(len(os.sched_getaffinity(0)) // ranks, 1)
     counts = {used}
     n = 1
     while n < cores:

@@ -2,8 +2,9 @@
 
 Ranks that average gradients wait for each other in every step. If one left a phase a step before
 another, they would wait for each other for ever. So rank 0 announces each change a few iterations
-ahead, in memory that all ranks map. Ranks that wait for each other are at most one step apart and
-all see it in time; others change when they see it.
+ahead, in memory that all ranks of a node map; commands.py does so for several nodes. Ranks that
+wait for each other are at most one step apart and all see it in time; others change when they see
+it.
 """
 
 from __future__ import annotations
@@ -23,10 +24,14 @@ class Schedule:
     """The iterations at which phases begin.
 
     Args:
-        ranks: The number of ranks.
+        ranks: The number of ranks, all of this node.
+
+    Attributes:
+        here: That number.
     """
 
     def __init__(self, ranks: int):
+        self.here = ranks
         self._ahead = AHEAD if ranks > 1 else 0
         with open(channel.path("schedule"), "r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)

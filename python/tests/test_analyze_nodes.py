@@ -1,0 +1,89 @@
+"""`hdmlp analyze` on jobs of two nodes, which are two commands on this machine."""
+
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from test_analyze import SCRIPTS, binary, environment, script  # noqa: F401
+from torchrun import free_port, torchrun
+
+pytest.importorskip("torch")
+
+
+@pytest.fixture
+def files(tmp_path):
+    (tmp_path / "data").mkdir()
+    for number in range(300):
+        (tmp_path / "data" / f"{number}.bin").write_bytes(os.urandom(5000))
+    return str(tmp_path / "data")
+
+
+class Job:
+    """A job of two nodes, each started by `hdmlp analyze`."""
+
+    def __init__(self, binary, environment, root, options=((), ())):
+        port = free_port()
+        self.nodes = []
+        for number in range(2):
+            launcher = torchrun(1, port)
+            of = ["--nnodes=2", f"--node_rank={number}", "--master_addr=127.0.0.1"]
+            self.nodes.append(
+                subprocess.Popen(
+                    [
+                        *(binary, "analyze", "--json", "--time", "4s", *options[number], "--"),
+                        *(*launcher[:3], *of, *launcher[3:], script("ranks.py"), root),
+                    ],
+                    env={**environment, "OMP_NUM_THREADS": "1"},
+                    stdin=subprocess.DEVNULL,
+                    stdout=subprocess.PIPE,
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+            )
+
+    def ended(self):
+        """The exit status, output and messages of each node."""
+        found = []
+        for node in self.nodes:
+            out, said = node.communicate(timeout=100)
+            found.append((node.returncode, out, said))
+        return found
+
+
+def test_nodes_are_measured_together(binary, environment, files):
+    """Their ranks average gradients: if phases did not change at one step, they would hang."""
+    (status, out, said), (other, nothing, words) = Job(binary, environment, files).ended()
+    assert (status, other) == (0, 0), said + words
+    found = json.loads(out)["measured"]
+    assert (found["ranks"], found["nodes"]) == (2, 2)
+    assert found["dataset"]["samples"] == 300
+    assert found["loader"]["workers"] == 1  # of a node
+    assert [point["n"] for point in found["source_by_nodes"]] == [1, 2]
+    assert found["source"]
+    assert found["peers"]
+    assert found["training"]["samples_per_s"] < 400 * 1.1  # of a node: 8 samples in 20 ms
+    assert not nothing
+    assert "node 1 of 2" in words
+    assert "node 0 prints the conclusion" in words
+
+
+def test_nodes_with_other_arguments_are_refused(binary, environment, files):
+    job = Job(binary, environment, files, ((), ("--time", "5s")))
+    for status, _, said in job.ended():
+        assert status == 2, said
+        assert "--time is 5s on node 1" in said
+
+
+@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
+def test_a_node_that_ends_ends_the_others(binary, environment, files, how):
+    job = Job(binary, environment, files)
+    while "training with" not in job.nodes[1].stderr.readline():
+        assert job.nodes[1].poll() is None
+    job.nodes[1].send_signal(how)
+    (status, out, said), (other, _, _) = job.ended()
+    assert status == 1, said
+    assert "before everything was measured" in said
+    assert json.loads(out)["measured"]["as_is"]  # what was measured until then
+    assert other == (-signal.SIGKILL if how == signal.SIGKILL else 130)
