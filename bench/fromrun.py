@@ -37,7 +37,8 @@ SOURCE = 7_000_000
 DISK = 40_000_000
 
 #: How many batches are read ahead, of the 20 of an epoch. By default it is all that fits into 32 MB
-#: on each node, and so most of the next epoch of this dataset, where of one of 100 GB it is nothing.
+#: on each node, and so most of the next epoch of this dataset, where of one of 100 GB it is
+#: nothing.
 AHEAD = 4
 
 #: What one epoch computes, in seconds: it is what limits epochs that are served by caches.
