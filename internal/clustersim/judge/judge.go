@@ -99,7 +99,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			}
 			continue
 		case Audited:
-			c.audited(e, epochs)
+			c.audited(e, epochs, events)
 			continue
 		case Refused:
 			failed = true
