@@ -143,10 +143,11 @@ func (c *court) settled(e Event) {
 	steps := newEpoch(s, l.WorldSize(), c.order(0)).steps()
 	memory, disk := s.Caches(1)
 	improves := s.Improves() && e.Account.Faster
-	if !improves && (s.Policy != "" || s.Plans != "" && s.Plans != script.Meanwhile || !s.SourceSlow || s.Verify ||
-		s.Takes > 0 || s.Shares() || s.Differs != "" || len(s.Launches) > 1 || s.Tail == "drop" ||
-		s.DropLast || s.Largest < 1000 || len(s.Breaks)+len(s.Undecodable) > 0 || s.Beside != "" ||
-		s.Prefetch == 0 || s.Prefetch+2 > steps*(s.Epochs-2)/2 ||
+	if !improves && (s.Policy != "" || s.Plans != "" && s.Plans != script.Meanwhile ||
+		!s.SourceSlow || s.Verify || s.Takes > 0 || s.Shares() || s.Differs != "" ||
+		len(s.Launches) > 1 || s.Tail == "drop" || s.DropLast || s.Largest < 1000 ||
+		len(s.Breaks)+len(s.Undecodable) > 0 || s.Beside != "" || s.Prefetch == 0 ||
+		s.Prefetch+2 > steps*(s.Epochs-2)/2 ||
 		max(memory, disk) < s.Bytes()/l.Nodes+4*s.Largest) {
 		return
 	}

@@ -240,6 +240,19 @@ func TestVerdicts(t *testing.T) {
 			s.Differs = script.TheSeed
 			return h
 		}, "another seed"},
+		"a plan cannot be made": {func(s *script.Script, h []Event) []Event {
+			h = missing("the plan needs more memory than there is",
+				"rank 0 on node 0 (h) stopped: the plan needs more memory than there is")(s, h)
+			s.Missing, s.Plans = nil, script.Failing
+			return h
+		}, ""},
+		"a plan cannot be made, and the error does not say so": {func(s *script.Script,
+			h []Event,
+		) []Event {
+			h = missing("failed", "rank 0 on node 0 (h) stopped: failed")(s, h)
+			s.Missing, s.Plans = nil, script.Failing
+			return h
+		}, "does not say that the plan cannot be made"},
 		"ranks that disagree about an epoch get it": {func(s *script.Script, h []Event) []Event {
 			s.Differs, s.Epochs = script.ThePart, 2
 			return append(h, Event{Kind: Got, Epoch: 1, IDs: []int{0}})

@@ -195,7 +195,7 @@ func (c *court) refused(number int, events []Event) {
 }
 
 // disagreed judges a launch in which the last rank gives another order than the others after the
-// first epoch: no rank gets batches of it, and, if the launch is not ended before, all get an error.
+// first epoch: no rank gets batches of it, and all get an error if the launch is not ended before.
 func (c *court) disagreed(number int, l script.Launch, events []Event) {
 	failed := map[int]bool{}
 	for _, e := range events {

@@ -71,6 +71,8 @@ func (r *chance) refine(s *Script) {
 		r.tighten(&c)
 	case 2:
 		r.improve(&c)
+	case 3:
+		r.fail(&c)
 	}
 	if c.valid() {
 		*s = c
@@ -109,6 +111,13 @@ func (r *chance) improve(s *Script) {
 	s.Step, s.Apart, s.Hold, s.Staging = 0, false, 0, 256<<10
 	s.Largest, s.Uneven, s.Disk, s.Transforms = max(s.Largest, 1000), false, 0, false
 	s.Memory = s.Bytes()/l.Nodes + 4*s.Largest
+}
+
+// fail has the plan of a node fail while batches already flow.
+func (r *chance) fail(s *Script) {
+	s.Plans, s.Policy, s.Breaks, s.Lies, s.Twice, s.Invalid = Failing, "", nil, false, false, false
+	s.Takes, s.Verify, s.Step = 0, false, max(s.Step, Duration(20*time.Millisecond))
+	s.Again, s.Epochs, s.Prefetch = r.IntN(3), 8, r.between(1, 2)
 }
 
 // tighten has the staging buffer limit how far a rank reads ahead.
