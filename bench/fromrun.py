@@ -36,6 +36,10 @@ GLOBAL_BATCH = 16
 SOURCE = 7_000_000
 DISK = 40_000_000
 
+#: How many batches are read ahead, of the 20 of an epoch. By default it is all that fits into 32 MB
+#: on each node, and so most of the next epoch of this dataset, where of one of 100 GB it is nothing.
+AHEAD = 4
+
 #: What one epoch computes, in seconds: it is what limits epochs that are served by caches.
 COMPUTE = 2.2
 
@@ -105,6 +109,7 @@ def run(cell: Cell, dataset: dict[str, Any], path: str, out: str) -> dict[str, A
         "world_size": world,
         "cluster": cell.nodes > 1,
         "synchronous": world > 1 and not cell.free,
+        "prefetch_batches": AHEAD,
     }
     capacity = int(cell.share * size / cell.nodes)
     contender: dict[str, Any] = {"name": str(cell), "contender": "hdmlp", "workers": 0}

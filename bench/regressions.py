@@ -48,6 +48,6 @@ def all_regressions(quick: bool) -> list[Scenario]:
     """(a), (b) and (d) of scenarios.py, of this tree and of the earlier commit."""
     return [
         WarmBeside("before/a", "photos", 500 if quick else 2000, 60, {}),
-        WarmBeside("before/b", "tiny", 4000 if quick else 20_000, 12, {}),
+        WarmBeside("before/b", "tiny", 4000 if quick else 20_000, 120, {}),
         HandBeside(100 if quick else 300),
     ]

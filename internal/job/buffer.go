@@ -38,24 +38,16 @@ type Sizes interface {
 func BufferSize(o *order.Order, rank int, asked int64,
 	program Sizes,
 ) (bytes int64, warning string) {
-	stream, sample := o.Stream(), o.Mean()
-	if program != nil {
-		sample = program.Expected(sample)
-	}
-	samples, spec := stream.RankSamples(rank), stream.Spec()
-	whole := (spec.GlobalBatch + spec.WorldSize - 1) / spec.WorldSize
+	stream, spec := o.Stream(), o.Stream().Spec()
+	samples, whole := stream.RankSamples(rank), (spec.GlobalBatch+spec.WorldSize-1)/spec.WorldSize
 	if samples > whole || o.Given() { // given epochs may have more samples
 		samples = whole
 	}
-	batch := int64(float64(samples) * sample)
+	batch := batchBytes(o, samples, program)
 	bytes = asked
 	switch {
 	case bytes == 0:
-		// In the window of a group, slots have whole pages.
-		bytes = max(smallestBuffer, batchesStaged*((batch+page-1)&^(page-1)))
-		if program != nil && program.Ragged() { // the sizes are only an estimate
-			bytes = min(bytes, max(maxRagged, 2*batch))
-		}
+		bytes = defaultSize(batch, program)
 	case bytes < 2*batch:
 		warning = fmt.Sprintf("staging_buffer = %d bytes is less than 2 batches of about %d "+
 			"bytes; using %d bytes",
@@ -63,6 +55,38 @@ func BufferSize(o *order.Order, rank int, asked int64,
 		bytes = 2 * batch
 	}
 	return bytes, warning
+}
+
+// batchBytes estimates the bytes of a batch.
+func batchBytes(o *order.Order, samples int, program Sizes) int64 {
+	sample := o.Mean()
+	if program != nil {
+		sample = program.Expected(sample)
+	}
+	return int64(float64(samples) * sample)
+}
+
+// defaultSize returns the size of a buffer for batches of so many bytes if none was given.
+func defaultSize(batch int64, program Sizes) int64 {
+	// In the window of a group, slots have whole pages.
+	bytes := max(smallestBuffer, batchesStaged*((batch+page-1)&^(page-1)))
+	if program != nil && program.Ragged() { // the sizes are only an estimate
+		bytes = min(bytes, max(maxRagged, 2*batch))
+	}
+	return bytes
+}
+
+// Hold lets the staging buffer grow such that it holds as many batches of so many samples as it
+// would of the rank's own, if its size was not given and memory is plentiful.
+func (r *Rank) Hold(samples int) {
+	j := r.job
+	if j.config.Staging != 0 {
+		return
+	}
+	size := defaultSize(batchBytes(j.p.Order, samples, j.config.Samples), j.config.Samples)
+	if more := r.buffer.Lacks(size); more > 0 && j.grow(more) {
+		r.buffer.Grow(more)
+	}
 }
 
 // firstBatches returns how many batches are staged before the process has taken one: two, or as

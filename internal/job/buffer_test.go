@@ -1,6 +1,7 @@
 package job
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/hdmlp/hdmlp/internal/order"
@@ -31,5 +32,38 @@ func TestBufferHoldsWholeBatches(t *testing.T) {
 	bytes, _ := BufferSize(o, 0, 0, big{})
 	if slot := (batch*bigSize + page - 1) / page * page; bytes != int64(batchesStaged*slot) {
 		t.Errorf("%d bytes, want %d slots of %d", bytes, batchesStaged, slot)
+	}
+}
+
+// TestHoldLetsABufferGrow has batches of others than the rank's process, which are larger. A buffer
+// whose size was given, and one for which memory is scarce, stay as they are.
+func TestHoldLetsABufferGrow(t *testing.T) {
+	const others = smallestBuffer / 2 / sampleSize // samples in half of the buffer
+	for _, c := range []struct {
+		staging int64
+		scarce  bool
+		want    int64
+	}{
+		{want: 2 * smallestBuffer},
+		{scarce: true, want: smallestBuffer},
+		{staging: 1 << 20, want: 1 << 20},
+	} {
+		w := start(t, func(config *Config, p *Parts) {
+			config.Staging = c.staging
+			p.Admit = func(_ int64, what, _ string) error {
+				if c.scarce && what == "staging buffer" {
+					return errors.New("scarce")
+				}
+				return nil
+			}
+		})
+		r := w.join(t, 0)
+		r.Hold(1)
+		r.Hold(others)
+		r.Hold(1)
+		if got := r.buffer.Limit(); got < c.want-page || got > c.want {
+			t.Errorf("%+v: %d bytes", c, got)
+		}
+		r.Close()
 	}
 }

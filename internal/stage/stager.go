@@ -178,7 +178,7 @@ func (s *Stager) widen() {
 		return
 	}
 	if more := s.o.Buffer.Growth(); more > 0 && s.o.Grow(more) {
-		s.o.Buffer.Grow()
+		s.o.Buffer.Grow(more)
 	}
 }
 

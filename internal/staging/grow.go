@@ -7,20 +7,25 @@ func (b *Buffer) Limit() int64 {
 	return b.mu.limit
 }
 
-// Growth returns by how many bytes Grow would enlarge the ring: half of what it has, as far as it
-// may grow.
+// Growth returns by how many bytes the ring is best enlarged at a time: half of what it has, as far
+// as it may grow.
 func (b *Buffer) Growth() int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return b.growth()
+	return min(b.aligned(b.mu.limit/2), b.size-b.mu.limit)
 }
 
-func (b *Buffer) growth() int64 { return min(b.aligned(b.mu.limit/2), b.size-b.mu.limit) }
-
-// Grow enlarges the ring by Growth.
-func (b *Buffer) Grow() {
+// Lacks returns by how many bytes the ring is to be enlarged to have a size, as far as it may grow.
+func (b *Buffer) Lacks(size int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.mu.limit += b.growth()
+	return max(min(b.aligned(size), b.size)-b.mu.limit, 0)
+}
+
+// Grow enlarges the ring by a number of bytes, as far as it may grow.
+func (b *Buffer) Grow(bytes int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.mu.limit += min(bytes, b.size-b.mu.limit)
 	b.mu.changed.Broadcast()
 }

@@ -338,15 +338,19 @@ func TestBufferGrows(t *testing.T) {
 			t.Errorf("limit %d, growth %d", l, g)
 		}
 	}()
-	b.Grow()
+	b.Grow(b.Growth())
 	<-looked
 	if s := <-allocated; s.Offset != 8192 || b.Limit() != 12288 {
 		t.Errorf("after growth by half: offset %d, limit %d", s.Offset, b.Limit())
 	}
-	for range 10 {
-		b.Grow()
+	if more := b.Lacks(5*4096 - 1); more != 2*4096 || b.Lacks(4096) != 0 {
+		t.Errorf("it lacks %d bytes", more)
 	}
-	if _, size := b.Ring(); b.Limit() != size || size != 32768 || b.Growth() != 0 {
+	for range 10 {
+		b.Grow(b.Growth())
+	}
+	_, size := b.Ring()
+	if b.Limit() != size || size != 32768 || b.Growth() != 0 || b.Lacks(2*size) != 0 {
 		t.Errorf("limit %d of %d, growth %d", b.Limit(), size, b.Growth())
 	}
 }

@@ -46,6 +46,9 @@ type Producer interface {
 	Return(slot uint32) (retired uint32, err error)
 	// Window returns the memory of the staging buffer for processes to map, and its size in bytes.
 	Window() (file *os.File, size int64)
+	// Hold makes the window hold as many batches of so many samples as it would of the producer's, as
+	// far as memory allows.
+	Hold(samples int)
 	// Stuck reports whether no more batches are prepared until some are taken, or slots are freed.
 	Stuck() bool
 	// Pace returns how long the fastest member works on a batch, in seconds; ok is false if that is

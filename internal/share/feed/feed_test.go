@@ -126,6 +126,7 @@ func (p *producer) Wait() {
 }
 
 func (p *producer) WaitForSlots() {}
+func (p *producer) Hold(int)      {}
 
 func (p *producer) Yielded(epoch, step int, _ stage.Stall, _ uint64) {
 	p.mu.Lock()

@@ -68,6 +68,7 @@ func (f *Feed) Join(name string, shape Shape, members, ahead int) *Member {
 		segments: make(map[uint32]*segment), flight: min(max(flight, ahead+2), mostFlight),
 	}
 	f.all[m.id] = m
+	f.o.Producer.Hold(shape.Batch)
 	return m
 }
 
