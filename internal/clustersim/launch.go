@@ -159,7 +159,7 @@ func (l *launch) play(rank int) (complete bool) {
 	}
 	p, err := process.Open(ctx, process.Options{
 		Node: l.box(n).Node, Request: l.request(rank), Part: l.part(rank),
-		Content: func(id int) []byte { return l.script.Delivered(n, id) }, Label: l.script.Label,
+		Content: l.content(rank), Label: l.script.Label,
 		Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank), Notes: l.script.Notes(),
 	})
 	switch {

@@ -62,19 +62,36 @@ func (l *launch) request(rank int) request.Open {
 			Address: ip(0) + ":6000", Secret: "0123456789abcdef0123456789abcdef",
 		}
 	}
-	odd, node := l.WorldSize()-1, rank/l.Ranks
-	if l.number == 0 && (rank == odd || s.Differs == script.TheSecret && node == l.Nodes-1) {
+	if l.odd(rank) || l.number == 0 && s.Differs == script.TheSecret && rank/l.Ranks == l.Nodes-1 {
 		differ(&m, s)
 	}
 	return m
 }
+
+// content returns what is due for samples on a rank.
+func (l *launch) content(rank int) func(id int) []byte {
+	s := l.script
+	if s.Differs == script.TheData && l.odd(rank) { // it may be the others that are refused
+		return func(id int) []byte { return s.Transformed(another{s}.Content(0, id)) }
+	}
+	return func(id int) []byte { return s.Delivered(rank/l.Ranks, id) }
+}
+
+// odd reports whether a rank differs from the others, if one does.
+func (l *launch) odd(rank int) bool { return l.number == 0 && rank == l.WorldSize()-1 }
 
 // part returns the parts of epochs that a rank gives; nil: none.
 func (l *launch) part(rank int) func(epoch int) []int {
 	if l.script.Shuffle != "given" {
 		return nil
 	}
-	return func(epoch int) []int { return l.script.Part(epoch, rank, l.WorldSize()) }
+	return func(epoch int) []int {
+		part := l.script.Part(epoch, rank, l.WorldSize())
+		if l.script.Differs == script.ThePart && l.odd(rank) && epoch > 0 {
+			part = append(part, part[0])
+		}
+		return part
+	}
 }
 
 // differ gives a request another value of the setting in which a rank differs.
@@ -98,6 +115,8 @@ func differ(m *request.Open, s *script.Script) {
 		m.Stream.Tail = map[string]string{"pad": "keep", "keep": "drop", "drop": "pad"}[m.Stream.Tail]
 	case script.TheSecret:
 		m.Cluster.Secret = "fedcba9876543210fedcba9876543210"
+	case script.TheData:
+		m.Dataset.Path = otherPath
 	}
 }
 

@@ -123,6 +123,10 @@ func (t *trainer) train(ctx context.Context) error {
 			}
 			return t.train(ctx)
 		}
+		if t.script.Differs == script.TheEpoch && t.odd(t.rank) && t.position == t.Steps() {
+			t.position += t.Steps()
+			return t.train(ctx)
+		}
 	}
 }
 

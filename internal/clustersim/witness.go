@@ -134,11 +134,11 @@ func (t *trainer) testify(ctx context.Context) {
 func (t *trainer) audited() bool {
 	s := t.script
 	return len(s.Events)+len(s.Stale) == 0 && (len(s.Missing) == 0 || s.OnError != "raise") &&
-		(t.number > 0 || s.Differs == "")
+		(t.number > 0 || s.Differs == "") && s.Plans != script.Failing
 }
 
-// early asks for the audit of the first epoch before anything was read, twice, and gives up the
-// first time. It returns what ends that.
+// early asks for the audits of all epochs before anything was read, and of the first one twice, of
+// which it gives up the first. It returns what waits for them, if the process has come to the end.
 func (t *trainer) early(ctx context.Context) (end func()) {
 	if t.number > 0 || t.rank != int(t.script.Seed)%t.WorldSize() || !t.audited() ||
 		len(t.script.Breaks) > 0 || t.script.Shuffle == "given" { // whose news would wait for it
@@ -150,15 +150,23 @@ func (t *trainer) early(ctx context.Context) (end func()) {
 		gives, up := context.WithTimeout(ctx, time.Millisecond)
 		_, _ = t.Audit(gives, 0)
 		up()
-		if samples, why := t.Audit(ctx, 0); ctx.Err() == nil {
-			t.add(judge.Event{
-				Kind: judge.Audited, Rank: t.rank, Batches: t.Steps(), Samples: samples, Text: why,
+		for epoch := range t.script.Epochs {
+			done.Go(func() {
+				if samples, why := t.Audit(ctx, epoch); ctx.Err() == nil {
+					t.add(judge.Event{
+						Kind: judge.Audited, Rank: t.rank, Epoch: epoch, Batches: t.Steps(),
+						Samples: samples, Text: why,
+					})
+				}
 			})
 		}
 	})
 	return func() {
-		cancel()
+		if !t.complete {
+			cancel()
+		}
 		done.Wait()
+		cancel()
 	}
 }
 

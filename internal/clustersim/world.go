@@ -171,7 +171,7 @@ func (w *world) box(n int) *box {
 	if b.Machine == nil {
 		b.host = w.network.Host(ip(n))
 		b.Machine = machine.New(machine.Options{
-			Node:   assembly.Node{Network: b.host, Strategy: plans.Strategy(w.script)},
+			Node:   assembly.Node{Network: b.host, Strategy: plans.Strategy(w.script, n)},
 			Source: w.origin.Kind(n, map[string]*origin.Origin{otherPath: w.other}), Disk: b.disk,
 			Groups: process.Groups(w.log), Log: w.log.With("node", n),
 		})

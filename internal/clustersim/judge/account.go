@@ -30,6 +30,7 @@ type Account struct {
 	Reading bool
 	Odd     []string // what is only so after faults
 	Plans   []string // the rounds in which nodes considered another plan
+	Faster  bool     // they adopted one with which epochs are to take a quarter of the time
 	Sum     *Sum     // nil: another rank asks
 }
 
@@ -134,21 +135,28 @@ func (c *court) inherited(reads map[int][]int, history []Event) {
 }
 
 // settled judges that the last epoch is read from caches that have room for all samples, although
-// nodes plan late, or some have died, if ranks do not read so far ahead that it began before.
+// nodes plan late, or some have died, if ranks do not read so far ahead that it began before; and
+// most of it if they have replaced a poor plan by a much better one.
 func (c *court) settled(e Event) {
 	s := c.script
 	l := s.Launches[e.Launch]
 	steps := newEpoch(s, l.WorldSize(), c.order(0)).steps()
 	memory, disk := s.Caches(1)
-	if s.Policy != "" || s.Plans != "" && s.Plans != script.Meanwhile || !s.SourceSlow || s.Verify ||
-		s.Takes > 0 || s.Shares() || s.Differs != "" || len(s.Launches) > 1 || s.Tail == "drop" ||
-		s.DropLast || s.Largest < 1000 || len(s.Breaks)+len(s.Undecodable) > 0 || s.Beside != "" ||
-		s.Prefetch == 0 || s.Prefetch+2 > steps*(s.Epochs-2)/2 ||
-		max(memory, disk) < s.Bytes()/l.Nodes+4*s.Largest {
+	improves := s.Improves() && e.Account.Faster
+	if !improves && (s.Policy != "" || s.Plans != "" && s.Plans != script.Meanwhile ||
+		!s.SourceSlow || s.Verify || s.Takes > 0 || s.Shares() || s.Differs != "" ||
+		len(s.Launches) > 1 || s.Tail == "drop" || s.DropLast || s.Largest < 1000 ||
+		len(s.Breaks)+len(s.Undecodable) > 0 || s.Beside != "" || s.Prefetch == 0 ||
+		s.Prefetch+2 > steps*(s.Epochs-2)/2 ||
+		max(memory, disk) < s.Bytes()/l.Nodes+4*s.Largest) {
 		return
 	}
+	some := 1000
+	if improves { // the better plan need not be the best one
+		some = 6
+	}
 	for _, p := range e.Account.Passes {
-		if p.Epoch == s.Epochs-1 && 1000*p.Reads[fromSource].Bytes > s.Bytes() {
+		if p.Epoch == s.Epochs-1 && some*p.Reads[fromSource].Bytes > s.Bytes() {
 			c.wrong(e, "rank %d read %v of the last epoch from the source although caches have room",
 				p.Rank, p.Reads[fromSource])
 		}

@@ -99,11 +99,12 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			}
 			continue
 		case Audited:
-			c.audited(e, epochs)
+			c.audited(e, epochs, events)
 			continue
 		case Refused:
 			failed = true
-			if !c.faults(number, opening, e.At) && !c.late(l) && !c.differs(number) && !c.hung(number) {
+			if !c.faults(number, opening, e.At) && !c.late(l) && !c.differs(number) &&
+				!c.hung(number) && !c.unplanned(e) {
 				c.wrong(e, "a rank was refused without a fault")
 			}
 			continue
@@ -134,6 +135,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			failed = true
 			c.explained(e, l)
 			c.quoted(e, l, events)
+			c.unplanned(e)
 		case Stuck:
 			failed = true
 			if !c.silent(number, e.At) && !c.differs(number) && !scattered(l) {
@@ -141,6 +143,9 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			}
 		case Ended:
 			c.hidden(e, events)
+			if e.Rank/l.Ranks == c.script.Unplanned() && len(at.got) > 8 && len(l.Late) == 0 {
+				c.wrong(e, "the rank's node has no plan, and the rank comes to the end")
+			}
 			if at.next != steps*c.script.Epochs {
 				c.wrong(e, "the stream ended before its last batch, %d", steps*c.script.Epochs-1)
 			}
@@ -234,7 +239,8 @@ func (s *stream) failedAt() int {
 
 // excused reports whether the script explains that a stream failed, the first one at a batch.
 func (c *court) excused(number, steps int, epochs []*epoch, s *stream, at int) bool {
-	if c.faults(number, source, s.end.At) || c.differs(number) || len(c.script.Stale) > 0 {
+	if c.faults(number, source, s.end.At) || c.differs(number) || len(c.script.Stale) > 0 ||
+		c.script.Unplanned() >= 0 {
 		return true
 	}
 	if at/steps >= len(epochs) {

@@ -161,14 +161,17 @@ func TestVerdicts(t *testing.T) {
 		}, "states other numbers"},
 		"the right numbers are stated": {func(_ *script.Script, h []Event) []Event {
 			return append(h, Event{Kind: Stated, Batches: 2, Samples: 2},
-				Event{Kind: Audited, Batches: 2, Samples: 4})
+				Event{Kind: Audited, Batches: 2, Samples: 4, At: time.Hour})
 		}, ""},
 		"an audit lacks something": {func(_ *script.Script, h []Event) []Event {
-			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4, Text: "a rank"})
+			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4, At: time.Hour, Text: "a rank"})
 		}, "not complete"},
 		"an audit has other numbers": {func(_ *script.Script, h []Event) []Event {
-			return append(h, Event{Kind: Audited, Batches: 2, Samples: 3})
+			return append(h, Event{Kind: Audited, Batches: 2, Samples: 3, At: time.Hour})
 		}, "the audit has other numbers"},
+		"an audit comes early": {func(_ *script.Script, h []Event) []Event {
+			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4, At: time.Second})
+		}, "does not wait for rank 0, which has 1 batches"},
 		"a lie is not noticed": {func(s *script.Script, h []Event) []Event {
 			s.Lies = true
 			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4})
@@ -237,6 +240,31 @@ func TestVerdicts(t *testing.T) {
 			s.Differs = script.TheSeed
 			return h
 		}, "another seed"},
+		"a plan cannot be made": {func(s *script.Script, h []Event) []Event {
+			h = missing("the plan needs more memory than there is",
+				"rank 0 on node 0 (h) stopped: the plan needs more memory than there is")(s, h)
+			s.Missing, s.Plans = nil, script.Failing
+			return h
+		}, ""},
+		"a plan cannot be made, and the error does not say so": {func(s *script.Script,
+			h []Event,
+		) []Event {
+			h = missing("failed", "rank 0 on node 0 (h) stopped: failed")(s, h)
+			s.Missing, s.Plans = nil, script.Failing
+			return h
+		}, "does not say that the plan cannot be made"},
+		"ranks that disagree about an epoch get it": {func(s *script.Script, h []Event) []Event {
+			s.Differs, s.Epochs = script.ThePart, 2
+			return append(h, Event{Kind: Got, Epoch: 1, IDs: []int{0}})
+		}, "about which ranks disagree"},
+		"ranks that disagree about an epoch get no error": {func(s *script.Script, h []Event) []Event {
+			s.Differs, s.Epochs = script.TheEpoch, 2
+			return h
+		}, "do not all get an error"},
+		"ranks are not told that they disagree": {func(s *script.Script, h []Event) []Event {
+			s.Differs, s.Epochs = script.TheEpoch, 2
+			return append(h, Event{Kind: Failed, Epoch: 1, Text: "the source is gone"})
+		}, "does not say that ranks disagree"},
 		"the rank that differs comes first": {func(s *script.Script, h []Event) []Event {
 			s.Differs = script.TheBatch
 			h[0].Kind, h[7].IDs = Refused, []int{1, 2}
@@ -293,6 +321,30 @@ func TestLastEpochComesFromCaches(t *testing.T) {
 		}}}})
 		if len(c.errors) != want {
 			t.Errorf("epoch %d: the verdict is %q", epoch, c.errors)
+		}
+	}
+}
+
+// TestLastEpochComesFromBetterCaches has a rank read more and less of the last epoch from the
+// source after nodes have replaced a poor plan, and after they have kept it.
+func TestLastEpochComesFromBetterCaches(t *testing.T) {
+	s := &script.Script{
+		Samples: 40, Largest: 1000, Epochs: 12, Batch: 10, Shuffle: "none", Scheme: "strided",
+		Tail: "pad", Plans: script.Alike, Takes: script.Duration(20 * time.Millisecond), Threads: 1,
+		Memory: 32000, Prefetch: 2, Launches: []script.Launch{{Nodes: 3, Ranks: 1}},
+	}
+	if !s.Improves() {
+		t.Fatal("the script does not count as one with a better plan")
+	}
+	for _, x := range []struct{ read, want int }{{s.Bytes() / 7, 0}, {s.Bytes() / 5, 1}} {
+		for _, faster := range []bool{false, true} {
+			c := &court{script: s, order: Orders(s, nil)}
+			c.settled(Event{Account: &Account{Faster: faster, Passes: []Pass{{
+				Epoch: 11, Reads: map[string]Amount{fromSource: {Samples: 1, Bytes: x.read}},
+			}}}})
+			if faster && len(c.errors) != x.want || !faster && len(c.errors) > 0 {
+				t.Errorf("%d bytes, faster: %v: the verdict is %q", x.read, faster, c.errors)
+			}
 		}
 	}
 }

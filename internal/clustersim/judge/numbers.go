@@ -3,6 +3,7 @@ package judge
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
@@ -123,7 +124,18 @@ func (c *court) stated(e Event, events []Event) {
 }
 
 // audited judges the audit of an epoch that all ranks came to the end of.
-func (c *court) audited(e Event, epochs []*epoch) {
+func (c *court) audited(e Event, epochs []*epoch, events []Event) {
+	for rank := range epochs[e.Epoch].ranks {
+		batches := 0
+		for _, g := range events {
+			if g.Kind == Got && g.Rank == rank && g.Epoch == e.Epoch && g.At <= e.At {
+				batches++
+			}
+		}
+		if batches < e.Batches {
+			c.wrong(e, "the audit does not wait for rank %d, which has %d batches", rank, batches)
+		}
+	}
 	if c.script.Lies && e.Epoch == c.script.Epochs-1 {
 		if e.Text == "" {
 			c.wrong(e, "the audit is complete although a rank got other samples")
@@ -158,6 +170,10 @@ func (c *court) refused(number int, events []Event) {
 	if c.script.Apart && slices.ContainsFunc(l.Late, func(d script.Duration) bool { return d > 0 }) {
 		return // the others may have had all batches when it opens the job
 	}
+	if s := c.script.Differs; s == script.ThePart || s == script.TheEpoch {
+		c.disagreed(number, l, events)
+		return
+	}
 	odd := l.WorldSize() - 1 // with another secret, all ranks of its node
 	var got [2]*Event
 	for _, e := range events {
@@ -175,5 +191,24 @@ func (c *court) refused(number int, events []Event) {
 	if !slices.ContainsFunc(events, func(e Event) bool { return e.Kind == Refused }) {
 		c.wrong(Event{Launch: number, Rank: odd}, "a rank with another %s is not refused",
 			c.script.Differs)
+	}
+}
+
+// disagreed judges a launch in which the last rank gives another order than the others after the
+// first epoch: no rank gets batches of it, and all get an error if the launch is not ended before.
+func (c *court) disagreed(number int, l script.Launch, events []Event) {
+	failed := map[int]bool{}
+	for _, e := range events {
+		switch {
+		case e.Kind == Got && e.Epoch > 0:
+			c.wrong(e, "a batch of an epoch about which ranks disagree")
+		case e.Kind == Failed && !strings.Contains(e.Text, "the ranks disagree about the sampler: "):
+			c.wrong(e, "an error that does not say that ranks disagree about the order")
+		case e.Kind == Failed:
+			failed[e.Rank] = true
+		}
+	}
+	if l.Kill == 0 && len(failed) < l.WorldSize() {
+		c.wrong(Event{Launch: number}, "ranks that disagree about an epoch do not all get an error")
 	}
 }

@@ -67,3 +67,14 @@ func (c *court) explained(e Event, l script.Launch) {
 		c.wrong(e, "an error with a sample that is not missing, or with a rank that is not there")
 	}
 }
+
+// unplanned reports whether a plan cannot be made, and judges that an error says so.
+func (c *court) unplanned(e Event) bool {
+	if c.script.Unplanned() < 0 {
+		return false
+	}
+	if !strings.Contains(e.Text, "the plan needs more memory than there is") {
+		c.wrong(e, "an error that does not say that the plan cannot be made")
+	}
+	return true
+}

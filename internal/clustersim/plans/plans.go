@@ -3,6 +3,7 @@
 package plans
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -12,9 +13,15 @@ import (
 	"github.com/hdmlp/hdmlp/internal/planner"
 )
 
-// Strategy returns how a script's nodes plan.
-func Strategy(s *script.Script) planner.Strategy {
+// Strategy returns how a node of a script plans.
+func Strategy(s *script.Script, node int) planner.Strategy {
 	switch {
+	case s.Plans == script.Failing:
+		return planner.Strategy{
+			AtOnce: -1, Policy: func(string) (placement.Policy, error) {
+				return failing{fails: node == s.Unplanned()}, nil
+			},
+		}
 	case s.Plans == script.Meanwhile:
 		return planner.Strategy{AtOnce: -1}
 	case s.Plans != "":
@@ -63,4 +70,18 @@ func (p poor) Plan(in placement.Input) (*placement.Plan, error) {
 		}
 	}
 	return plan, nil
+}
+
+// failing is the default policy, whose plan may fail.
+type failing struct {
+	policies.Cooperative
+	fails bool
+}
+
+// Plan implements placement.Policy.
+func (p failing) Plan(in placement.Input) (*placement.Plan, error) {
+	if p.fails {
+		return nil, errors.New("the plan needs more memory than there is")
+	}
+	return p.Cooperative.Plan(in)
 }

@@ -31,6 +31,7 @@ func (p *Process) Account() *judge.Account {
 	}
 	for _, round := range report.Replanning {
 		a.Plans = append(a.Plans, fmt.Sprintf("%+v", round))
+		a.Faster = a.Faster || round.Adopted && 4*round.New < round.Seconds
 	}
 	for _, n := range report.Peers {
 		a.Failed += int(n.Failed)

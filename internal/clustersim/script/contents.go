@@ -48,9 +48,14 @@ func (s *Script) fresh(id int) []byte {
 }
 
 // Delivered returns what is due for a sample on a node: its bytes, or what the transforms make of
-// them, the float32 of half of each byte less one.
+// them.
 func (s *Script) Delivered(node, id int) []byte {
-	data := s.Content(node, id)
+	return s.Transformed(s.Content(node, id))
+}
+
+// Transformed returns a sample's bytes, or, if there are transforms, what they make of these: the
+// float32 of half of each byte less one.
+func (s *Script) Transformed(data []byte) []byte {
 	if !s.Transforms {
 		return data
 	}

@@ -69,6 +69,10 @@ func (r *chance) refine(s *Script) {
 		r.lose(&c)
 	case 1:
 		r.tighten(&c)
+	case 2:
+		r.improve(&c)
+	case 3:
+		r.fail(&c)
 	}
 	if c.valid() {
 		*s = c
@@ -91,6 +95,29 @@ func (r *chance) lose(s *Script) {
 	s.Events = []Event{{
 		Kind: Die, At: Duration(at), For: Duration(2 * time.Minute), Node: r.IntN(l.Nodes),
 	}}
+}
+
+// improve has nodes begin with a poor plan whose reads ranks wait for, so that a better one pays
+// off long before the job ends.
+func (r *chance) improve(s *Script) {
+	s.Launches, s.Breaks, s.Lies, s.Twice, s.Invalid = s.Launches[:1], nil, false, false, false
+	l := &s.Launches[0]
+	*l = Launch{Nodes: 3, Ranks: 1}
+	s.Plans, s.Policy, s.SourceSlow, s.Verify = Alike, "", false, false
+	s.Samples, s.Subset, s.DropLast = max(s.Samples, 40), 0, false
+	s.Tail, s.Scheme = pick(r, "pad", "keep"), pick(r, "strided", "uniform")
+	s.Batch, s.Epochs = r.between(s.Samples/6, s.Samples/3), 12
+	s.Takes, s.Threads, s.Prefetch = Duration(20*time.Millisecond), 1, 2
+	s.Step, s.Apart, s.Hold, s.Staging = 0, false, 0, 256<<10
+	s.Largest, s.Uneven, s.Disk, s.Transforms = max(s.Largest, 1000), false, 0, false
+	s.Memory = s.Bytes()/l.Nodes + 4*s.Largest
+}
+
+// fail has the plan of a node fail while batches already flow.
+func (r *chance) fail(s *Script) {
+	s.Plans, s.Policy, s.Breaks, s.Lies, s.Twice, s.Invalid = Failing, "", nil, false, false, false
+	s.Takes, s.Verify, s.Step = 0, false, max(s.Step, Duration(20*time.Millisecond))
+	s.Again, s.Epochs, s.Prefetch = r.IntN(3), 8, r.between(1, 2)
 }
 
 // tighten has the staging buffer limit how far a rank reads ahead.
@@ -166,7 +193,10 @@ func (r *chance) vary(s *Script) {
 		}
 	case r.share(s):
 	case r.often(15):
-		s.Differs = pick(r, TheBatch, TheSeed, TheEpochs, ThePolicy, TheTail, TheSecret)
+		s.Differs = pick(r, TheBatch, TheSeed, TheEpochs, ThePolicy, TheTail, TheSecret, TheData)
+		if s.Shuffle == "given" && r.often(50) {
+			s.Differs = pick(r, ThePart, TheEpoch)
+		}
 		if !s.valid() {
 			s.Differs = ""
 		}

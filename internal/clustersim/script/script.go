@@ -128,6 +128,10 @@ const (
 	ThePolicy Setting = "policy"
 	TheTail   Setting = "tail"
 	TheSecret Setting = "secret"
+	TheData   Setting = "dataset"
+	// These two differ in the order that ranks give, after the first epoch.
+	ThePart  Setting = "part of an epoch" // it has another number of samples
+	TheEpoch Setting = "epoch"            // an epoch is left out
 )
 
 // Plans is how nodes come to their plans.
@@ -140,6 +144,8 @@ const (
 	// of Sparing use a quarter of the first class, those of Alike the same samples on all nodes.
 	Sparing Plans = "sparing"
 	Alike   Plans = "alike"
+	// Batches already flow when the plan of one node, Unplanned, cannot be made.
+	Failing Plans = "failing"
 )
 
 // Dataset is what a second job reads.
@@ -215,9 +221,32 @@ type Event struct {
 	Amount int      `json:"amount,omitempty"`
 }
 
-// Calm reports whether the script has no faults, and no samples that are missing or that nodes see
-// differently.
-func (s *Script) Calm() bool { return len(s.Events)+len(s.Missing)+len(s.Stale) == 0 }
+// Calm reports whether the script has no faults, no samples that are missing or that nodes see
+// differently, and no plan that cannot be made.
+func (s *Script) Calm() bool {
+	return len(s.Events)+len(s.Missing)+len(s.Stale) == 0 && s.Plans != Failing
+}
+
+// Unplanned returns the node whose plan cannot be made; -1: all can.
+func (s *Script) Unplanned() int {
+	if s.Plans != Failing {
+		return -1
+	}
+	return int(s.Seed % uint64(s.Launches[0].Nodes))
+}
+
+// Improves reports whether nodes begin with a poor plan that they most often replace by a better
+// one before the last epoch: ranks do nothing but wait for reads, which the better plan saves.
+func (s *Script) Improves() bool {
+	return s.Plans == Alike && s.Calm() && s.Epochs >= 12 && s.Step == 0 &&
+		s.Takes >= Duration(20*time.Millisecond) && s.Threads == 1 && s.Prefetch == 2 &&
+		s.Samples >= 40 && s.Batch <= s.Samples/3 && s.Memory >= s.Bytes()/3+4*s.Largest &&
+		s.Largest >= 1000 && len(s.Launches) == 1 && s.Launches[0].Nodes == 3 &&
+		s.Launches[0].Ranks == 1 && s.Launches[0].Late == nil &&
+		len(s.Breaks)+len(s.Members)+len(s.Undecodable)+s.Subset == 0 && !s.Verify && !s.Uneven &&
+		s.Policy == "" && s.Beside == "" && s.Differs == "" && s.Scheme != "whole" &&
+		s.Tail != "drop" && s.Shuffle != "given" && !s.Transforms
+}
 
 // Loses reports whether nothing goes wrong but that nodes die.
 func (s *Script) Loses() bool {

@@ -140,5 +140,8 @@ func (s *Script) valid() bool {
 	}
 	return s.Subset <= s.Samples && (s.Differs == "" || s.Launches[0].WorldSize() > 1) &&
 		(s.Differs != TheSecret || s.Launches[0].Nodes > 1) &&
+		(s.Differs != TheData || s.Beside == "" && s.Shuffle != "given") &&
+		(s.Differs != ThePart && s.Differs != TheEpoch || s.Shuffle == "given" && s.Epochs > 2 &&
+			len(s.Breaks) == 0 && !s.Apart) &&
 		!slices.ContainsFunc(s.Missing, beyond) && !slices.ContainsFunc(s.Undecodable, beyond)
 }
