@@ -47,7 +47,7 @@ def train(rank=0, world=1, port=0, root=None):
 
 if __name__ == "__main__":
     if len(sys.argv) < 3:
-        train(root=(sys.argv + [None])[1])
+        train(root=sys.argv[1] if len(sys.argv) > 1 else None)
     else:
         import torch.multiprocessing as mp
 
