@@ -132,6 +132,10 @@ func cacheFigure(r *analysis.Report) *drawing.Figure {
 		x := 100 * c.Share
 		if c.Fetch > 0 && c.Fetch <= most {
 			point(&fetch, x, c.Fetch)
+		} else if n := len(fetch.Points); n > 0 && fetch.Points[n-1].Y < most {
+			// From here on it is above the figure: up to where it leaves it.
+			last := fetch.Points[n-1]
+			point(&fetch, last.X+(x-last.X)*(most-last.Y)/(c.Fetch-last.Y), most)
 		}
 		point(&speed, x, c.Speed)
 		point(&train, x, n.Train)
@@ -141,7 +145,13 @@ func cacheFigure(r *analysis.Report) *drawing.Figure {
 	}
 	chart := drawing.Chart{
 		Title: "How much cache is enough", Axis: "% of the dataset in each node's memory",
-		Unit: "samples/s", Linear: true, Lines: []drawing.ChartLine{fetch, train},
+		Unit: "samples/s", Linear: true, Lines: []drawing.ChartLine{train},
+	}
+	above := ""
+	if len(fetch.Points) > 0 {
+		chart.Lines = append([]drawing.ChartLine{fetch}, chart.Lines...)
+	} else {
+		above = " Reads (F) are above the figure, whatever is cached."
 	}
 	if n.Prepare > 0 {
 		chart.Lines = append(chart.Lines, prepare)
@@ -154,7 +164,7 @@ func cacheFigure(r *analysis.Report) *drawing.Figure {
 	}
 	return chart.Figure("cache", "How fast samples are read with more and more of the dataset in "+
 		"memory, beside how fast they are prepared and trained with: the least of the three is "+
-		"the speed of the job (CoorDL, figure 16). From x* on, more cache brings nothing.")
+		"the speed of the job (CoorDL, figure 16). From x* on, more cache brings nothing."+above)
 }
 
 // coresFigure has P(n) with G.

@@ -117,3 +117,21 @@ func TestWriteWithoutConclusions(t *testing.T) {
 		t.Error(names, err)
 	}
 }
+
+// TestReadsAboveTheFigure: a line that is not in the figure is not in its legend, and is explained.
+func TestReadsAboveTheFigure(t *testing.T) {
+	for _, faster := range []float64{1, 1e6} {
+		r := report(t, func(m *analysis.Measured) {
+			for i := range m.Source {
+				m.Source[i].Median *= faster
+				m.Source[i].Low *= faster
+				m.Source[i].High *= faster
+			}
+			m.Memory = nil
+		}, analysis.Options{})
+		caption := cacheFigure(r).Caption
+		if strings.Contains(caption, "above the figure") != (faster > 1) {
+			t.Errorf("a source that is %g times as fast: %s", faster, caption)
+		}
+	}
+}
