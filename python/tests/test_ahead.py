@@ -17,6 +17,10 @@ class FakeStream:
         self.position, self.stall, self.broken, self.end = None, 0, False, None
         self.seeks, self.left = [], 0
 
+    @property
+    def drained(self):
+        return not self.left
+
     def seek(self, position):
         if position == self.position:
             return

@@ -9,6 +9,7 @@ import sys
 
 import pytest
 from hdmlp import _protocol as protocol
+from hdmlp._pages import Pages
 from hdmlp._segments import Segment
 from hdmlp._staging import Staging
 
@@ -73,13 +74,14 @@ def test_writes_are_dropped_before_slots_are_returned(window):
 @pytest.mark.parametrize("known", [True, False])
 def test_pages_that_were_only_read_are_not_dropped(window, monkeypatch, known):
     """Where the system does not say which were written to, all are."""
+    segment = window.staging.segments[WINDOW]
     if not known:
         opened = os.open
         monkeypatch.setattr(
             os, "open", lambda path, *args: opened(path.replace("pagemap", "none"), *args)
         )
+        segment._pages = Pages(0)
     dropped = []
-    segment = window.staging.segments[WINDOW]
     segment.map = Watched(segment.map, dropped)
     for written_to in (False, True, False):
         block = window.block([(WINDOW, 0), (WINDOW, SIZE)])
