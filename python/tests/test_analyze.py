@@ -158,7 +158,8 @@ def test_a_reader_that_goes_away_leaves_nothing(binary, environment, tmp_path):
         stderr=subprocess.PIPE,
     )
     while b"the job as it is" not in running.stderr.readline():
-        assert list(tmp_path.glob("hdmlp-analyze-*"))
+        assert running.poll() is None
+    assert list(tmp_path.glob("hdmlp-analyze-*"))
     running.stderr.close()
     assert running.wait() != 0
     assert not list(tmp_path.glob("hdmlp-analyze-*"))
