@@ -165,6 +165,9 @@ func (n *others) inShort() string {
 	} {
 		if rate.Rate != nil {
 			text += fmt.Sprintf(", %s %.4g samples/s", rate.name, rate.Median)
+			if rate.Few {
+				text += " (measured too rarely for an interval)"
+			}
 		}
 	}
 	return text + "; node 0 prints the conclusion"
