@@ -122,7 +122,7 @@ class Analyzed(Scenario):
             "memory_bytes": size,
             # Samples are ready: raw ones, from memory. Asking for a batch is a part of training.
             "training": rate(self._alone(alone, self._step)),
-            "source": self._source(),
+            **self._source(),
             "memory": memory,
         }
         if prepared:
@@ -160,8 +160,8 @@ class Analyzed(Scenario):
         nodes = self._setting.nodes
         return namespaces.Nodes(nodes, link) if nodes > 1 else contextlib.nullcontext()
 
-    def _source(self) -> list[dict[str, Any]]:
-        """Samples/s of the source by the number of streams."""
+    def _source(self) -> dict[str, Any]:
+        """Samples/s of the source by the number of streams, and the processor time of a read."""
         with Throttled(self._path, self._bandwidth, LATENCY) as source:
             with tempfile.TemporaryDirectory(prefix="hdmlp-analyzed-") as directory:
                 command = [namespaces.BINARY, "probe", source.path, "--json", "--time", "20s"]
@@ -187,7 +187,8 @@ class Analyzed(Scenario):
                     "too_few": point["mbps"]["confidence"] == 0,
                 }
             )
-        return points
+        best = max(curve["points"], key=lambda point: point["mbps"]["median"])
+        return {"source": points, "source_processor_s": best["processor_s"]}
 
     def describe(self) -> Figures:
         return {"dataset": self._dataset, "measured": self._measured}

@@ -248,6 +248,7 @@ func (o *scriptOptions) survey(ctx context.Context, m *analysis.Measured, r *ins
 // fill adds the results of a survey.
 func fill(m *analysis.Measured, s *survey.Result) {
 	m.Source = instrument.Points(s.Source)
+	m.SourceWork = s.Work()
 	if s.Transforms != nil {
 		points := instrument.Points(append(s.Source[:0:0], *s.Transforms))
 		if m.Loader.Name == analysis.HDMLP {

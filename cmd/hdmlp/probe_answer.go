@@ -73,7 +73,9 @@ func (a *probeAnswer) write(ctx context.Context, o *probeOptions, source dataset
 
 // file returns the text of the environment.
 func (a *probeAnswer) file() []byte {
-	return environment.Encode(environment.File{Node: a.Node, Size: a.size, Threads: a.Threads})
+	return environment.Encode(environment.File{
+		Node: a.Node, Size: a.size, Threads: a.Threads, Work: a.Work(),
+	})
 }
 
 // keep takes over from the stored environment what was not measured now.

@@ -95,6 +95,7 @@ func (m *Measured) Validate() error {
 	number("nodes", float64(m.Nodes), 1, mostN)
 	number("cores", float64(m.Cores), 1, mostN)
 	number("memory_bytes", float64(m.Room), 0, mostMB*mega)
+	number("source_processor_s", m.SourceWork, 0, 1e6)
 	number("waited_s_per_iteration", m.Waited, 0, 1e9)
 	number("computed_s_per_iteration", m.Computed, 0, 1e9)
 	for _, r := range []struct {

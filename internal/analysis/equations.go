@@ -51,26 +51,33 @@ type Rates struct {
 	Fetch       float64 // F
 	Preparation float64 // P
 	Training    float64 // G
+	// Reading is what reads of the source take of those that prepare, in seconds per sample. CoorDL
+	// measures P with all samples in memory, and takes reads to need no processor; but a read through
+	// FUSE may need as much of one as preparing the sample.
+	Reading float64
 	// Serial means that nothing overlaps: the process that trains fetches and prepares itself, as
 	// torch's loader without workers does.
 	Serial bool
 }
 
-// Speed returns how fast the job is: min(F, P, G).
+// Speed returns how fast the job is: min(F, P, G), where P lacks what reads take.
 func (r Rates) Speed() float64 {
 	if r.Serial {
 		return 1 / (1/r.Fetch + 1/r.Preparation + 1/r.Training)
 	}
-	return min(r.Fetch, r.Preparation, r.Training)
+	return min(r.Fetch, r.prepared(), r.Training)
 }
+
+// prepared returns how fast samples are prepared by processors that read as well.
+func (r Rates) prepared() float64 { return 1 / (1/r.Preparation + r.Reading) }
 
 // Limit returns which of the rates is the least: remedy.Compute, remedy.Preprocessing, or
 // remedy.Source for F. Of equal rates it is the first of these.
 func (r Rates) Limit() string {
-	switch min(r.Fetch, r.Preparation, r.Training) {
+	switch min(r.Fetch, r.prepared(), r.Training) {
 	case r.Training:
 		return remedy.Compute
-	case r.Preparation:
+	case r.prepared():
 		return remedy.Preprocessing
 	}
 	return remedy.Source
@@ -78,7 +85,7 @@ func (r Rates) Limit() string {
 
 // ready returns the speed with all samples in memory: min(P, G).
 func (r Rates) ready() float64 {
-	r.Fetch = math.Inf(1)
+	r.Fetch, r.Reading = math.Inf(1), 0
 	return r.Speed()
 }
 

@@ -48,6 +48,20 @@ func TestFigure16(t *testing.T) {
 	}
 }
 
+// TestReadsTakeProcessorsFromPreparation: with a processor that prepares 100 samples/s, and reads of
+// 10 ms of it, half of them from a cache, 1/(10 + 5 ms) are prepared; the rest of the time is due to
+// the reads, and not to preparing.
+func TestReadsTakeProcessorsFromPreparation(t *testing.T) {
+	r := Rates{Fetch: 500, Preparation: 100, Training: 1000, Reading: 0.5 * 0.010}
+	if got := r.Speed(); !near(got, 1/0.015, 1e-9) || r.Limit() != remedy.Preprocessing {
+		t.Errorf("%v samples/s, limited by %s", got, r.Limit())
+	}
+	s := r.StallOf(1000)
+	if !near(s.Training, 1, 1e-9) || !near(s.Preparation, 9, 1e-9) || !near(s.Fetch, 5, 1e-9) {
+		t.Errorf("%+v", s)
+	}
+}
+
 // TestFigure1: ResNet18 with 35 % in memory, in MB/s: F is 802, and 24 cores prepare 735, so that
 // they limit, at 32 % of the speed of the GPUs; where these prepare too, F does.
 func TestFigure1(t *testing.T) {

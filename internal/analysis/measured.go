@@ -36,6 +36,9 @@ type Measured struct {
 	// number of nodes that read at the same time, of all of them together.
 	Source  []Point `json:"source,omitempty"`
 	Sources []Point `json:"source_by_nodes,omitempty"`
+	// SourceWork is what a read of a sample from the source takes of a processor, in seconds. P is
+	// measured with all samples in memory, and so without it.
+	SourceWork float64 `json:"source_processor_s,omitempty"`
 	// Memory is C, reads from a cache in memory; Directory those from a cache directory, and Peers
 	// those from another node.
 	Memory    *Rate `json:"memory,omitempty"`

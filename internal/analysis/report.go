@@ -231,16 +231,18 @@ func (r *Report) caches(m *Measured) {
 	x, ok := m.needed(run)
 	r.Needed = Needed{Cache: x, CacheMB: x * m.Dataset.MB, Enough: ok}
 	if len(m.Preparation) > 0 {
-		now, _ := rates(m.Run(), m.serial(), nil)
+		run := m.Run()
+		now, _ := rates(run, m.serial(), nil)
 		last := m.Preparation[len(m.Preparation)-1]
-		one := last.Median / float64(last.N)
+		one := 1 / (float64(last.N)/last.Median + now.Reading*float64(run.Transformers))
 		r.Needed.Cores = NeededCores(one, min(now.Fetch, now.Training))
 		r.Needed.CoresToTrain = NeededCores(one, now.Training)
 	}
 }
 
-// needed returns x*, by NeededCache if memory is the only cache and there is one node. Otherwise it
-// is found by bisection: what is in memory need not be in a directory or on another node.
+// needed returns x*, by NeededCache if memory is the only cache, there is one node, and reads need
+// no processor. Otherwise it is found by bisection: what is in memory need not be in a directory or
+// on another node.
 func (m *Measured) needed(run *remedy.Run) (x float64, ok bool) {
 	with := func(x float64) Rates {
 		rates, _ := rates(run, false, []remedy.Change{{
@@ -249,19 +251,19 @@ func (m *Measured) needed(run *remedy.Run) (x float64, ok bool) {
 		return rates
 	}
 	none, all := with(0), with(1)
-	goal := min(none.Preparation, none.Training)
-	if m.Nodes == 1 && m.Loader.DirectoryMB == 0 {
-		return NeededCache(all.Fetch, none.Fetch, goal)
+	if m.Nodes == 1 && m.Loader.DirectoryMB == 0 && none.Reading == 0 {
+		return NeededCache(all.Fetch, none.Fetch, min(none.Preparation, none.Training))
 	}
+	enough := func(r Rates) bool { return r.Fetch >= min(r.prepared(), r.Training) }
 	high := 1.0
 	switch {
-	case none.Fetch >= goal:
+	case enough(none):
 		return 0, true
-	case all.Fetch < goal:
+	case !enough(all):
 		return 1, false
 	}
 	for low, step := 0.0, 0; step < 40; step++ {
-		if middle := (low + high) / 2; with(middle).Fetch >= goal {
+		if middle := (low + high) / 2; enough(with(middle)) {
 			high = middle
 		} else {
 			low = middle

@@ -91,6 +91,40 @@ func TestAJobThatItsSourceLimits(t *testing.T) {
 	}
 }
 
+// TestReadsThatTakeProcessors: the job's source is fast, but each read of it takes 2 ms of one of two
+// processors that take 5 ms to prepare a sample: with a quarter cached, 2/(5 + 0.75*2 ms). The
+// equations and the simulator say so, and that with processors to spare reads cost nothing.
+func TestReadsThatTakeProcessors(t *testing.T) {
+	m := job()
+	m.Source, m.SourceWork = points(map[int]float64{1: 500, 4: 2000}), 0.002
+	r := analyze(t, m, Options{})
+	speed := 2 / (0.005 + 0.75*0.002)
+	if r.Now.Limit != remedy.Preprocessing || !near(r.Now.Samples, speed, 1e-6) ||
+		!near(r.Now.Later, 10_000/speed, 0.01) || !near(r.Now.Prepare, 400, 1e-9) {
+		t.Errorf("%+v, want %v samples/s", r.Now, speed)
+	}
+	if s := r.Stall; !near(s.Preparation, 15, 1e-6) || !near(s.Fetch, 10_000*0.75*0.001, 1e-6) {
+		t.Errorf("%+v", s)
+	}
+	if all := r.Caches[20]; !near(all.Speed, 400, 1e-6) {
+		t.Errorf("with all in memory %v samples/s, want 400", all.Speed)
+	}
+	// 1000 samples/s need 1000*(5 + 1.5 ms) of a processor per second.
+	if n := r.Needed; n.CoresToTrain != 7 || n.Cache != 0 {
+		t.Errorf("%+v", n)
+	}
+	// Of four processors, those that prepare leave half.
+	m.Cores = 4
+	if r := analyze(t, m, Options{}); !near(r.Now.Samples, 400, 1e-6) {
+		t.Errorf("with processors to spare %v samples/s, want 400", r.Now.Samples)
+	}
+	// Threads of which there are more than processors.
+	m.Cores, m.Loader.Workers, m.Preparation = 1, 2, points(map[int]float64{1: 200, 2: 200})
+	if r := analyze(t, m, Options{}); !near(r.Now.Samples, speed/2, 1e-6) {
+		t.Errorf("on one processor %v samples/s, want %v", r.Now.Samples, speed/2)
+	}
+}
+
 // TestTheLeastCacheOfSeveralNodes: caches of other nodes, and directories, count as well.
 func TestTheLeastCacheOfSeveralNodes(t *testing.T) {
 	m := job() // prepares 400 samples/s, and reads 200

@@ -145,6 +145,7 @@ func (m *Measured) Run() *remedy.Run {
 		k.Preprocess = value(at(m.Preparation, float64(n)) / float64(r.Transformers))
 	}
 	m.source(k, tier)
+	r.SourceWork = m.readWork(r.Transformers)
 	if m.Peers != nil {
 		k.Network = tier(m.Peers.Median)
 	}
@@ -173,6 +174,17 @@ func (m *Measured) Run() *remedy.Run {
 		r.Measured = m.perNode() / m.AsIs.Median
 	}
 	return r
+}
+
+// readWork returns for how long a read of the source keeps one of so many threads from preparing,
+// in seconds. Processors that these threads leave idle read first.
+func (m *Measured) readWork(threads int) float64 {
+	if threads == 0 || m.serial() { // who prepares then reads itself: S has what that takes
+		return 0
+	}
+	cores, each := float64(max(m.Cores, 1)), at(m.Preparation, float64(m.threads()))
+	busy := float64(threads) / (each * cores) // of the node, for a sample; each: samples/s of all
+	return float64(threads) * max(0, busy+m.SourceWork/cores-1/each)
 }
 
 // source adds what is known of reads from the source. They are as fast as the streams of the loader
@@ -218,7 +230,7 @@ func (m *Measured) Environment() []byte {
 		size.Capacity = append(size.Capacity, float64(c)/mega)
 	}
 	return environment.Encode(environment.File{
-		Node: r.Known, Size: size, Threads: max(r.Transformers, 1),
+		Node: r.Known, Size: size, Threads: max(r.Transformers, 1), Work: r.SourceWork,
 	})
 }
 
@@ -253,6 +265,7 @@ func rates(r *remedy.Run, serial bool, changes []remedy.Change) (Rates, []Part) 
 		Fetch:       Fetch(parts),
 		Preparation: rate(env.Preprocess * float64(max(later.Transformers, 1))),
 		Training:    rate(env.Compute),
+		Reading:     max(1-own-peers, 0) * env.SourceWork / float64(max(later.Transformers, 1)),
 		Serial:      serial,
 	}, parts
 }

@@ -53,7 +53,8 @@ func (m *Measured) epochs(ctx context.Context, r *remedy.Run, changes []remedy.C
 	// The latency of the source is part of its rate.
 	e.SourceThroughput = perfmodel.Constant(env.NodeSourceRate(l.Nodes, mb) * float64(l.Nodes))
 	e.SourceLatency = 0
-	e.Preprocess *= float64(max(l.Transformers, 1)) / simulatedStreams
+	threads := float64(max(l.Transformers, 1)) / simulatedStreams
+	e.Preprocess, e.SourceWork = e.Preprocess*threads, e.SourceWork/threads
 	e.Classes = append([]perfmodel.Class(nil), env.Classes...)
 	for j := range e.Classes {
 		if c := &e.Classes[j]; j > 0 {

@@ -73,6 +73,7 @@ type Cache struct {
 	gate    *pool.Gate // to the source; nil: as many reads as there are workers
 	flights *flights
 	timeout time.Duration // for one read from the source; 0: none
+	busy    func() bool   // whether all processors are; nil: never
 	watcher watcher
 
 	remoteRequest Request       // shared by all reads for other nodes
@@ -100,6 +101,8 @@ type Options struct {
 	// Responds is called when a class (from 0) has not responded to reads for 2 seconds, and when
 	// it responds again; nil: not called.
 	Responds func(class int, responds bool)
+	// Busy reports whether all processors are busy; nil: never. It is called concurrently.
+	Busy func() bool
 }
 
 // New returns a cache that keeps nothing yet (see Use), and starts its workers and, if there is a
@@ -114,6 +117,7 @@ func New(o Options) *Cache {
 		path:          o.Index.Name,
 		flights:       newFlights(),
 		timeout:       o.Timeout,
+		busy:          o.Busy,
 		remoteRequest: Request{remote: true},
 		remoteReads:   make(chan struct{}, max(o.Threads.Most, o.Threads.Start)),
 		remoteWorkers: sync.Pool{New: func() any { return &Worker{} }},
@@ -160,11 +164,9 @@ type Threads struct {
 	Most int
 }
 
-const (
-	// beside is how many workers there are besides those that read from the source, if their number
-	// is tuned: they read from other tiers, transform, and wait for the source.
-	beside = 16
-)
+// beside is how many workers there are besides those that read from the source, if their number is
+// tuned: they read from other tiers, transform, and wait for the source.
+const beside = 16
 
 // start starts the workers.
 func (c *Cache) start(threads Threads) {
@@ -173,9 +175,8 @@ func (c *Cache) start(threads Threads) {
 		return
 	}
 	c.pool = pool.New(threads.Start+beside, threads.Most+beside)
-	c.gate = pool.NewGate(pool.Limits{
-		Start: threads.Start, Least: 1, Most: threads.Most,
-	}, func(streams int) { c.pool.Resize(streams + beside) })
+	limits := pool.Limits{Start: threads.Start, Least: 1, Most: threads.Most}
+	c.gate = pool.NewGate(limits, func(streams int) { c.pool.Resize(streams + beside) })
 }
 
 // What the workers do is described in package pool.

@@ -94,14 +94,13 @@ func (c *Cache) route(r *Request, id int) route {
 	tiers[n] = Source
 	n++
 	var candidates [most]perfmodel.Candidate
+	busy := c.busy != nil && c.busy()
 	for i, tier := range tiers[:n] {
-		switch tier {
-		case Peer:
-			candidates[i].Arrival = arrival
-		case Source:
-			candidates[i].Arrival = source
-		default:
+		if candidates[i].Arrival = arrival; tier != Peer {
 			candidates[i].Arrival = c.meters[tier].Arrival(now, size)
+		}
+		if busy {
+			candidates[i].Rate = c.meters[tier].Sustained()
 		}
 	}
 	if r.Peers != nil {

@@ -120,6 +120,34 @@ func TestBusySourceIsLeftToOwners(t *testing.T) {
 	})
 }
 
+// TestSourceIsNotReadBesidesWithoutProcessors: once the processors are busy, reads go to the tier
+// that was seen to give more, and both are used again when they are not.
+func TestSourceIsNotReadBesidesWithoutProcessors(t *testing.T) {
+	g := newRig(t, plain(1))
+	defer g.close()
+	busy := false
+	g.cache.busy = func() bool { return busy }
+	for tier, seconds := range map[Tier]float64{Source: 0.01, Peer: 0.001} { // per read, one by one
+		m, now := &g.cache.meters[tier], time.Now().Add(-time.Minute)
+		for range 1000 {
+			r := m.Begin(now, 100)
+			now = now.Add(time.Duration(seconds * float64(time.Second)))
+			m.End(now, r, nil)
+		}
+	}
+	for _, due := range []func(time.Time) float64{soon(0), soon(0.1)} {
+		r := &Request{Peers: farPeer(1), Due: due}
+		busy = false
+		if got := g.cache.route(r, 0).tier; got != Source {
+			t.Errorf("processors to spare: %v, want the source", got)
+		}
+		busy = true
+		if got := g.cache.route(r, 0).tier; got != Peer {
+			t.Errorf("no processors to spare: %v, want the other node", got)
+		}
+	}
+}
+
 // TestTiersWorkInParallel checks that reads which are all late are divided among two tiers that are
 // equally fast, so that both are busy. More wait at the one whose reads cost others nothing.
 func TestTiersWorkInParallel(t *testing.T) {

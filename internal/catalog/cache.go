@@ -71,6 +71,7 @@ func (d *Dataset) JoinCache(ctx context.Context, cfg *config.Config, mostFiles, 
 		Threads:  threads(cfg.SourceThreads, mean(d.Index()), mostFiles),
 		Timeout:  cfg.SourceTimeout,
 		Responds: e.responds(classes),
+		Busy:     d.catalog.kinds.Busy,
 	}
 	o.Known, o.Written = tiersOf(&known)
 	for _, c := range classes {

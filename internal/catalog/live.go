@@ -124,7 +124,7 @@ func (l *Live) Store(staging int64, threads int) error {
 		Size: perfmodel.Size{
 			Sample: l.size(), Nodes: l.nodes, Staging: float64(staging) / 1e6,
 		},
-		Threads: threads,
+		Threads: threads, Work: stored.Work,
 	}
 	for _, c := range l.dataset.Classes() {
 		f.Size.Capacity = append(f.Size.Capacity, float64(c.Capacity)/1e6)

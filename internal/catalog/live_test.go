@@ -151,6 +151,7 @@ func TestScriptsNumbersAreNotTheMachines(t *testing.T) {
 		known.Compute = perfmodel.Value{Number: probed, Origin: perfmodel.Probed}
 		c.beside.data = environment.Encode(environment.File{
 			Node: known, Size: perfmodel.Size{Sample: 0.1, Nodes: 1}, Threads: 3,
+			Work: probed / 1e6,
 		})
 		live, joined, leave := c.join(t, cfg)
 		if n := live.Start(); n.Compute.Number != 0 || n.Preprocess.Number != 0 {
@@ -166,7 +167,8 @@ func TestScriptsNumbersAreNotTheMachines(t *testing.T) {
 		}
 		f, err := environment.Decode(c.beside.data)
 		if err != nil || f.Node.Source.Origin != perfmodel.Probed ||
-			f.Node.Compute.Number != probed || f.Node.Preprocess.Number != probed {
+			f.Node.Compute.Number != probed || f.Node.Preprocess.Number != probed ||
+			f.Work != probed/1e6 {
 			t.Errorf("stored %s, %v; the script's numbers must still be %v", c.beside.data, err,
 				probed)
 		}

@@ -183,7 +183,7 @@ func (d *decoder) text(key string, value any) string {
 func (d *decoder) file(table map[string]any) (f File) {
 	const path = "environment."
 	d.keys(path, table, []string{"nodes", "sample_size", "storage_class"}, []string{
-		"compute", "preprocess", "network", "source_network", "source", "source_latency",
+		"compute", "preprocess", "network", "source_network", "source", "source_latency", "source_work",
 	})
 	f.Size = perfmodel.Size{
 		Nodes:  d.whole(path+"nodes", table["nodes"], mostNodes),
@@ -206,6 +206,7 @@ func (d *decoder) file(table map[string]any) (f File) {
 	if v := rate("network"); v.Number > 0 {
 		n.Network = probed(perfmodel.GivenRate(v.Number, 0))
 	}
+	f.Work = d.number(path+"source_work", table["source_work"], quantity.Time)
 	d.source(table, &f)
 	d.classes(path+"storage_class", table["storage_class"], &f)
 	return f

@@ -29,6 +29,8 @@ type File struct {
 	Size perfmodel.Size // the jobs that it holds for
 	// Threads is p_0: how many samples are transformed at the same time; 0 means 1.
 	Threads int
+	// Work is what a read of the source takes of a processor, in seconds; 0: it was not measured.
+	Work float64
 }
 
 // Encode returns the file's text.
@@ -55,6 +57,7 @@ func Encode(f File) []byte {
 	write("source_network", n.SourceNetwork.Number > 0, rate(env.SourceBandwidth))
 	write("source", n.Source.IsKnown(), curve(env.SourceThroughput))
 	write("source_latency", n.Source.IsKnown(), number(env.SourceLatency))
+	write("source_work", f.Work > 0, number(f.Work))
 	for j, c := range env.Classes {
 		name, path, read, written := "staging", "", true, true
 		threads := max(f.Threads, 1)

@@ -34,7 +34,7 @@ func sample() File {
 			},
 		},
 		Size:    perfmodel.Size{Sample: 0.11, Nodes: 1, Staging: 64, Capacity: []float64{100, 2000}},
-		Threads: 2,
+		Threads: 2, Work: 0.0008,
 	}
 }
 
@@ -45,6 +45,9 @@ func TestRoundTrip(t *testing.T) {
 	got, err := Decode(Encode(want))
 	if err != nil {
 		t.Fatal(err)
+	}
+	if !near(got.Work, want.Work) {
+		t.Errorf("reads take %v s of a processor, want %v", got.Work, want.Work)
 	}
 	if got.Node.Compute.Origin != perfmodel.Probed || got.Node.Compute.Number != 640 {
 		t.Errorf("compute %+v", got.Node.Compute)

@@ -29,6 +29,9 @@ type Point struct {
 	Streams int       `json:"streams"`
 	Rate    Estimate  `json:"mbps"`   // MB/s
 	Rounds  []float64 `json:"rounds"` // MB/s of each round, in order
+	// Work is what an operation took of the processors, seconds: the median of the rounds.
+	Work  float64   `json:"processor_s"`
+	works []float64 // of each round
 }
 
 // Curve is a throughput by the number of streams.
@@ -103,7 +106,7 @@ func Run(ctx context.Context, l Load, o Options) (Curve, error) {
 		about := time.Until(end) * 9 / 10 / time.Duration(min(left, ahead))
 		point, err := l.point(within, p, about, o)
 		if len(point.Rounds) > 0 {
-			point.Rate = EstimateOf(point.Rounds)
+			point.Rate, point.Work = EstimateOf(point.Rounds), EstimateOf(point.works).Median
 			c.Points = append(c.Points, point)
 			if point.Rate.Median > best*growth {
 				best, still = point.Rate.Median, 0
@@ -186,6 +189,7 @@ func (l *Load) point(ctx context.Context, p int, about time.Duration, o Options)
 		n = next
 		if r.bytes > 0 { // else all samples of the round were left out: the next one has others
 			at.Rounds = append(at.Rounds, r.rate())
+			at.works = append(at.works, r.work)
 		}
 	}
 	return at, nil

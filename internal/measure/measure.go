@@ -15,6 +15,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Load is what is measured: operations that streams carry out at the same time, one after the other
@@ -41,6 +43,7 @@ var ErrHangs = errors.New("an operation has not returned")
 type round struct {
 	bytes   int64
 	elapsed time.Duration
+	work    float64 // processor time of an operation, seconds
 }
 
 // rate returns MB/s.
@@ -71,6 +74,7 @@ func (l *Load) run(ctx context.Context, streams, operations int) (round, error) 
 		group  sync.WaitGroup
 		failed atomic.Pointer[error]
 		begun  = time.Now()
+		worked = processorTime()
 	)
 	for s := range streams {
 		group.Go(func() {
@@ -107,7 +111,18 @@ func (l *Load) run(ctx context.Context, streams, operations int) (round, error) 
 			return round{}, err
 		}
 	}
-	return round{bytes.Load(), time.Since(begun)}, nil
+	r := round{bytes: bytes.Load(), elapsed: time.Since(begun)}
+	r.work = (processorTime() - worked).Seconds() / float64(operations)
+	return r, nil
+}
+
+// processorTime returns what the process has taken of processors so far.
+func processorTime() time.Duration {
+	var u unix.Rusage
+	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 // errTooFew reports that there are fewer operations than streams.

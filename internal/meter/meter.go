@@ -33,6 +33,12 @@ type Meter struct {
 
 	seen    float64 // MB/s: the highest throughput of a window; 0: none has ended
 	current window
+
+	// sustained is about the throughput of the last long windows, in MB/s, and streams the number of
+	// reads in progress then, on average; 0: none has ended.
+	sustained, streams float64
+	long               window
+	waited             float64 // seconds that reads waited for something else
 }
 
 // window is a number of reads that ended one after the other.
@@ -41,6 +47,8 @@ type window struct {
 	bytes   int64
 	from    float64 // seconds for which the tier was busy when it began
 	pending int64   // bytes that were being read then
+	seconds float64 // that reads had taken by then, and
+	waited  float64 // of these, waited for something else
 }
 
 const (
@@ -48,6 +56,9 @@ const (
 	// windowPending is how many times the bytes that were being read when a window began it must
 	// have at least: what was read of these before then is not of its time.
 	windowPending = 4
+	// longWindow is for how many seconds the tier must be busy in a long window: longer than a source
+	// that bounds its mean throughput lets bursts pass.
+	longWindow = 0.25
 )
 
 // Read is a read in progress.
@@ -149,17 +160,46 @@ func (m *Meter) peak(r Read, took time.Duration) {
 
 // window takes account of a read that ended now. m.mu must be held.
 func (m *Meter) window(now time.Time, r Read) {
-	w := &m.current
-	w.reads++
-	w.bytes += r.size
-	if w.reads < windowReads || w.bytes < windowPending*w.pending {
-		return
-	}
 	busy := m.busy(now)
-	if took := busy - w.from; took > 0 {
-		m.seen = max(m.seen, mb(w.bytes)/took)
+	m.waited += max(r.Waited.Seconds(), 0)
+	end := window{from: busy, pending: m.ahead, seconds: m.total.Seconds, waited: m.waited}
+	if rate, _, ended := m.current.add(r.size, end, 0); ended {
+		m.seen = max(m.seen, rate)
 	}
-	*w = window{from: busy, pending: m.ahead}
+	rate, streams, ended := m.long.add(r.size, end, longWindow)
+	switch {
+	case !ended:
+	case m.sustained == 0:
+		m.sustained, m.streams = rate, streams
+	case rate > m.sustained || streams >= m.streams/2: // few reads tell of no lower limit
+		m.sustained += (rate - m.sustained) / 2
+		m.streams = streams
+	}
+}
+
+// add counts a read. If the window is long enough with it, it ends, next begins, and add returns
+// its throughput in MB/s, and how many reads were in progress on average.
+func (w *window) add(size int64, next window, least float64) (rate, streams float64, ended bool) {
+	w.reads++
+	w.bytes += size
+	took := next.from - w.from
+	if w.reads < windowReads || w.bytes < windowPending*w.pending || took < least {
+		return 0, 0, false
+	}
+	seconds, waited := next.seconds-w.seconds, next.waited-w.waited
+	if took > 0 && waited < seconds { // as if the reads had taken only what was the tier's
+		rate, streams = mb(w.bytes)/took*seconds/(seconds-waited), seconds/took
+	}
+	*w = next
+	return rate, streams, rate > 0
+}
+
+// Sustained returns what the tier gives while it is busy for longer, in MB/s, as measured last; 0:
+// it has not been busy for that long.
+func (m *Meter) Sustained() float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.sustained
 }
 
 // busy returns for how many seconds reads were in progress. m.mu must be held.

@@ -8,6 +8,9 @@ type Candidate struct {
 	// Charge is the delay that the read causes to others who share the tier, in seconds, summed over
 	// their reads: what it must save at least to be worth it.
 	Charge float64
+	// Rate is what the tier gives for longer, in MB/s, if tiers share what limits them, such as
+	// processors that are all busy; 0: they do not, or it is not known.
+	Rate float64
 }
 
 const (
@@ -30,7 +33,9 @@ const (
 // them for longer than the sample would be late from a tier before it. If none delivers in time, it
 // takes the fastest, where the delay that a read causes to others counts as its own. So copies
 // spare the source as long as they keep up; if they do not, tiers work in parallel, each with as
-// many reads as make all of them equally late.
+// many reads as make all of them equally late. But where tiers share what limits them, they take it
+// from each other: n reads of one and m of another take the sum of what each takes alone. So every
+// read of the slower one makes the epoch longer.
 func Choose(due float64, candidates []Candidate) int {
 	best := 0
 	for i := range candidates {
@@ -42,9 +47,14 @@ func Choose(due float64, candidates []Candidate) int {
 		if it.Arrival <= due { // it saves only how late the other one is
 			better = due+it.Charge+leastGain < than.Arrival+than.Charge
 		}
-		if better {
+		if better && it.adds(than) {
 			best = i
 		}
 	}
 	return best
+}
+
+// adds reports whether the tier makes reads faster beside the other one.
+func (c *Candidate) adds(to *Candidate) bool {
+	return c.Rate == 0 || to.Rate == 0 || c.Rate >= to.Rate
 }

@@ -22,8 +22,11 @@ type Environment struct {
 	SourceThroughput Curve   // t(gamma): total rate of the source for gamma reading nodes, MB/s
 	// latency of each request to the source, seconds; 0 in the papers
 	SourceLatency float64
-	Processors    Processors
-	Classes       []Class // storage classes; 0 is the staging buffer, then fastest first
+	// SourceWork is what a read of a sample from the source takes of a processor, seconds, which is
+	// not there for transforms; 0 in the papers. To wait for the source takes nothing.
+	SourceWork float64
+	Processors Processors
+	Classes    []Class // storage classes; 0 is the staging buffer, then fastest first
 }
 
 // Processors are those of a node, on which its p_0 threads transform samples. The zero value is as
@@ -73,6 +76,10 @@ func (e *Environment) Validate() error {
 	if !(e.SourceLatency >= 0) || math.IsInf(e.SourceLatency, 1) {
 		errs = append(errs, fmt.Errorf("latency of the source is %v s; it must be 0 or "+
 			"more and finite", e.SourceLatency))
+	}
+	if !(e.SourceWork >= 0) || math.IsInf(e.SourceWork, 1) {
+		errs = append(errs, fmt.Errorf("a read of the source takes %v s of a processor; it must be 0 "+
+			"or more and finite", e.SourceWork))
 	}
 	if p := e.Processors; p.Cores < 0 || p.Hyperthreads != 0 && p.Hyperthreads < max(p.Cores, 1) ||
 		p.Cores == 0 && p.Hyperthreads != 0 {

@@ -197,6 +197,30 @@ func TestChoose(t *testing.T) {
 	}
 }
 
+// TestChooseWhereTiersShareWhatLimitsThem: a tier that gives less for longer is not read besides
+// another one, however soon it would have the sample; one that gives as much is.
+func TestChooseWhereTiersShareWhatLimitsThem(t *testing.T) {
+	for _, c := range []struct {
+		name         string
+		due          float64
+		peer, source float64 // rates; 0: nothing is shared
+		want         int
+	}{
+		{"nothing shared, both late", 0, 0, 0, 1},
+		{"nothing shared, the source in time", 0.5, 0, 0, 1},
+		{"the source gives less, both late", 0, 100, 99, 0},
+		{"the source gives less, and has it in time", 0.5, 100, 99, 0},
+		{"the source gives as much", 0, 100, 100, 1},
+		{"the source is not known", 0, 100, 0, 1},
+		{"the other node is not known", 0, 0, 1, 1},
+	} {
+		got := Choose(c.due, []Candidate{{Arrival: 2, Rate: c.peer}, {Arrival: 0.1, Rate: c.source}})
+		if got != c.want {
+			t.Errorf("%s: candidate %d, not %d", c.name, got, c.want)
+		}
+	}
+}
+
 func BenchmarkFit(b *testing.B) {
 	var f Fit
 	for i := range b.N {

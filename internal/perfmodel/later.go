@@ -54,6 +54,8 @@ type Forecast struct {
 // of which each must be at least m. Where there is more time than that takes, because something
 // else limits, reads go to the cheapest tier: own classes, other nodes, the source.
 //
+// Reads of the source take SourceWork of the processors that transform.
+//
 // It does not get longer if a capacity or a rate grows.
 func (e *Environment) Epoch(l *Later) Forecast {
 	transformers := l.Transformers
@@ -75,6 +77,10 @@ func (e *Environment) Epoch(l *Later) Forecast {
 	rates := make([]float64, len(h.Own)) // of the classes, MB/s
 	for j := range rates {
 		rates[j] = e.ClassRate(j+1, l.Nodes)
+	}
+	if l.Sample > 0 { // what is read from the source at least
+		reads := max(l.Node-h.Cached, 0) / l.Sample
+		f.Preprocess.Seconds += reads * e.SourceWork / float64(transformers)
 	}
 	f.Seconds = max(f.Compute.Seconds, f.Preprocess.Seconds, (l.Node-h.Cached)/source,
 		parallel(l.Node, source, rates, h.All), parallel(l.Node, source+peers, rates, h.Own))

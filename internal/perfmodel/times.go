@@ -62,6 +62,14 @@ func (e *Environment) ThreadRate() float64 {
 	return e.Preprocess * (e.Processors.Work(threads) / float64(threads))
 }
 
+// SourceThreadWork returns how long a thread of the p_0 threads is kept from transforming by a read
+// of the source, while all of them work: SourceWork, or more if there are fewer cores than threads.
+// Seconds.
+func (e *Environment) SourceThreadWork() float64 {
+	threads := e.Classes[0].Threads
+	return e.SourceWork * float64(threads) / e.Processors.Work(threads)
+}
+
 // Write returns the time to transform size MB and store them in the staging
 // buffer, which are pipelined: write_i(k) of thesis 3.1.3,
 // max(s/beta, s/(w_0(p_0)/p_0)), with beta as ThreadRate has it. Seconds.

@@ -46,6 +46,7 @@ func newModel(r *Run) model {
 		},
 		whole: r.Whole, job: float64(r.Epoch) / mega * float64(r.Nodes),
 	}
+	m.env.SourceWork = r.SourceWork
 	if r.Transformers == 0 { // samples are delivered as they are
 		m.env.Preprocess, m.later.Transformers = enough, 1
 	}

@@ -38,6 +38,8 @@ type Run struct {
 	// Transformers is how many threads of the node transform samples; 0: the daemon transforms
 	// none.
 	Transformers int `json:"transform_threads"`
+	// SourceWork is for how long a read of the source keeps one of them from transforming, seconds.
+	SourceWork float64 `json:"source_processor_s,omitempty"`
 	// Caches is set if the job's policy keeps samples in the classes.
 	Caches bool `json:"caches"`
 	// Once is set if the job has one epoch only.
@@ -81,7 +83,7 @@ func (r *Run) Validate() error {
 		errs = append(errs, fmt.Errorf("data_bytes is %d and epoch_bytes is %d; they must be above 0",
 			r.Data, r.Epoch))
 	}
-	for _, v := range []float64{r.Sample, r.Measured, r.Python} {
+	for _, v := range []float64{r.Sample, r.SourceWork, r.Measured, r.Python} {
 		if !(v >= 0) || math.IsInf(v, 1) {
 			errs = append(errs, fmt.Errorf("a size or time is %v; it must be 0 or more", v))
 		}

@@ -79,8 +79,9 @@ func (f *File) replace(table map[string]any) error {
 		was = map[string]any{}
 		table["environment"] = was
 	}
-	if machine["source"] != nil { // its latency belongs to it
+	if machine["source"] != nil { // its latency and work belong to it
 		delete(was, "source_latency")
+		delete(was, "source_work")
 	}
 	for key, value := range machine {
 		if key != "nodes" || was["nodes"] == nil {

@@ -123,6 +123,7 @@ func (r *reader) environment(path string, value any) {
 		{"source_network", needed, r.rate(&s.Env.SourceBandwidth)},
 		{"source", quantity.CurveAllowed, r.curve(&s.Env.SourceThroughput)},
 		{name: "source_latency", read: r.quantity(&s.Env.SourceLatency, quantity.Time)},
+		{name: "source_work", read: r.quantity(&s.Env.SourceWork, quantity.Time)},
 		{name: "cores", read: r.whole(&s.Env.Processors.Cores, 1, maxThreads)},
 		{name: "hyperthreads", read: r.whole(&s.Env.Processors.Hyperthreads, 1, maxThreads)},
 		{name: "sample_size", read: ignored}, // what an environment file says besides

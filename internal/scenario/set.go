@@ -16,7 +16,8 @@ import (
 var settable = []string{
 	"environment.nodes", "environment.compute", "environment.preprocess", "environment.network",
 	"environment.source_network",
-	"environment.source", "environment.source_latency", "environment.cores",
+	"environment.source", "environment.source_latency",
+	"environment.source_work", "environment.cores",
 	"environment.hyperthreads", "environment.storage_class",
 	"dataset.samples", "dataset.mu", "dataset.sigma", "dataset.min", "dataset.index",
 	"dataset.sizes",

@@ -34,6 +34,9 @@ import (
 //   - The source is a fluid, divided among the nodes that read; a node's reads follow one another
 //     (source). Those that staging waits for precede those that fill classes. The latency of a
 //     transfer delays the sample, and neither the source nor other reads.
+//   - A read of the source takes time of a processor (SourceWork), which the thread that
+//     preprocesses the sample lacks. Reads for classes, and for other nodes, take none: few happen
+//     after the first epoch.
 //   - p_j threads per class fill it from the source in the order of the plan, unless the plan says
 //     otherwise. They skip samples that are being read already. Staging waits for a read of the
 //     sample that is under way, and gets it from memory; a sample that it reads from the source is
@@ -77,6 +80,7 @@ type model struct {
 	part          float64 // MB of the buffer that are refilled together
 	peer          float64 // 1/b_c
 	latency       float64
+	work          float64 // of a thread for a read of the source
 
 	now      float64
 	training bool // false while classes are filled before training
@@ -207,6 +211,7 @@ func newModel(job *Job, stream *access.Stream, plan *placement.Plan, how simulat
 		perThread: 1 / share, slowdown: max(1, 1/share),
 		buffer: buffer, part: buffer / parts,
 		peer: 1 / env.PeerBandwidth, latency: env.SourceLatency,
+		work:  env.SourceThreadWork(),
 		local: make([]Amount, len(env.Classes)),
 	}
 	for _, c := range env.Classes {

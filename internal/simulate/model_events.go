@@ -125,9 +125,9 @@ func (m *model) waiter(w waiter) int32 {
 }
 
 // stage preprocesses a sample that is fetched at time t and writes it to the staging buffer (thesis
-// equations 3.3 and 3.4).
-func (m *model) stage(n *rank, p *position, t, size float64) {
-	alone := size * m.write
+// equations 3.3 and 3.4). Its read has taken `work` seconds of a thread's processor.
+func (m *model) stage(n *rank, p *position, t, size, work float64) {
+	alone := size*m.write + work
 	p.at = n.cpu.run(m.now, t, alone*m.slowdown, alone*m.perThread)
 	m.result.Transformed.Samples++
 	m.result.Transformed.MB += size
@@ -147,7 +147,7 @@ func (m *model) sourceEnd() {
 		n.soon = append(n.soon, alarm{m.now + m.latency + f.size/n.fill[class].rate, f.who.what})
 		m.setClock(i, n)
 	case f.who.what == stageRead:
-		m.stage(n, n.pos(f.who.at), m.now+m.latency, f.size)
+		m.stage(n, n.pos(f.who.at), m.now+m.latency, f.size, m.work)
 		m.staged(i, n, f.who.at)
 	}
 	for at := f.who.next; at >= 0; {
@@ -180,7 +180,7 @@ func (m *model) answer(w waiter, c int32, size float64) {
 		end = t
 		m.count(cp, false, own, size)
 	}
-	m.stage(n, n.pos(w.at), end, size)
+	m.stage(n, n.pos(w.at), end, size, 0)
 	m.staged(i, n, w.at)
 }
 

@@ -147,7 +147,7 @@ func (m *model) readCopy(i int, n *rank, at int, c, own int32, end float64) {
 		m.links[n.on].begin(&m.links[cp.node], m.now, size*m.peer)
 	}
 	m.count(cp, c == own, own, size)
-	m.stage(n, p, end, size)
+	m.stage(n, p, end, size, 0)
 	*n.slot() = p.at
 	n.copied++
 }

@@ -94,6 +94,10 @@ func TestByHand(t *testing.T) {
 		// Read until 1, 3, 4, 6; in the buffer at 1.1, 3.2, 4.1, 6.2; computed until 2.1, 5.2, 6.2,
 		// 8.2.
 		{"staging", nil, 0, []float64{5.2, 3}, 4, 0, 6, 2.2},
+		// The same, with 0.2 s of the thread for each read: in the buffer at 1.3, 3.4, 4.3, 6.4.
+		{
+			"staging", func(j *Job) { j.Env.SourceWork = 0.2 }, 0, []float64{5.4, 3}, 4, 0, 6, 2.4,
+		},
 		// A buffer for one sample: read at 0, 1.1 (0 is consumed), 3.3 (1 is consumed), 5.3 (0 is,
 		// the computation on 1 being over); there at 1.1, 3.3, 4.4, 7.5; computed until 2.1, 5.3,
 		// 6.3, 9.5.

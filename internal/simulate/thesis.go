@@ -43,9 +43,9 @@ func RunThesis(ctx context.Context, job *Job, policy string) (*Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	if job.Jobs > 1 || job.Env.Processors.Cores > 0 {
-		return nil, fmt.Errorf("simulate: profile %q knows neither several jobs nor cores; use %q",
-			Thesis, Model)
+	if job.Jobs > 1 || job.Env.Processors.Cores > 0 || job.Env.SourceWork > 0 {
+		return nil, fmt.Errorf("simulate: profile %q knows neither several jobs nor cores, nor what "+
+			"reads take of them (source_work); use %q", Thesis, Model)
 	}
 	r := newThesisRun(job, stream, original.Original())
 	if reason := r.unsupported(); reason != "" {

@@ -27,6 +27,10 @@ func facts(r *analysis.Report) []drawing.Fact {
 		all = append(all, drawing.Fact{Name: "an iteration, measured", Value: fmt.Sprintf(
 			"waited for %.2f ms and computed for %.2f ms", m.Waited*1e3, m.Computed*1e3)})
 	}
+	if m.SourceWork > 0 && len(m.Preparation) > 0 {
+		all = append(all, drawing.Fact{Name: "a read of the source", Value: fmt.Sprintf(
+			"takes %.2f ms of a core, which is not there to prepare", m.SourceWork*1e3)})
+	}
 	if r.Missing != nil {
 		return all
 	}

@@ -107,3 +107,14 @@ func (s *survey) node() perfmodel.Node {
 	}
 	return n
 }
+
+// Work returns what a read of a sample from the source takes of a processor, in seconds, with as
+// many streams as are fastest; 0: it was not measured. The classes of sizes have as many samples
+// each.
+func (r *Result) Work() float64 {
+	sum := 0.0
+	for i := range r.Source {
+		sum += r.Source[i].Best().Work
+	}
+	return sum / max(float64(len(r.Source)), 1)
+}
