@@ -48,9 +48,9 @@ func TestFigure16(t *testing.T) {
 	}
 }
 
-// TestReadsTakeProcessorsFromPreparation: with a processor that prepares 100 samples/s, and reads of
-// 10 ms of it, half of them from a cache, 1/(10 + 5 ms) are prepared; the rest of the time is due to
-// the reads, and not to preparing.
+// TestReadsTakeProcessorsFromPreparation: with a processor that prepares 100 samples/s, and reads
+// of 10 ms of it, half of them from a cache, 1/(10 + 5 ms) are prepared; the rest of the time is
+// due to the reads, and not to preparing.
 func TestReadsTakeProcessorsFromPreparation(t *testing.T) {
 	r := Rates{Fetch: 500, Preparation: 100, Training: 1000, Reading: 0.5 * 0.010}
 	if got := r.Speed(); !near(got, 1/0.015, 1e-9) || r.Limit() != remedy.Preprocessing {

@@ -91,8 +91,8 @@ func TestAJobThatItsSourceLimits(t *testing.T) {
 	}
 }
 
-// TestReadsThatTakeProcessors: the job's source is fast, but each read of it takes 2 ms of one of two
-// processors that take 5 ms to prepare a sample: with a quarter cached, 2/(5 + 0.75*2 ms). The
+// TestReadsThatTakeProcessors: the job's source is fast, but each read of it takes 2 ms of one of
+// two processors that take 5 ms to prepare a sample: with a quarter cached, 2/(5 + 0.75*2 ms). The
 // equations and the simulator say so, and that with processors to spare reads cost nothing.
 func TestReadsThatTakeProcessors(t *testing.T) {
 	m := job()
