@@ -97,11 +97,14 @@ class Analyzed(Scenario):
         self._dataset = make_dataset.make("photos", self._path, self._samples)
         size, nodes = self._dataset["bytes"], self._setting.nodes
         slow = self._setting.limit == "preparation"
-        # Where preparing is to limit, a node has one core, as two nodes must share this machine.
+        # Where preparing is to limit, a node has one core, as two nodes must share this machine. The
+        # source is served by those that are left.
         self._spec: dict[str, Any] = {"pipeline": "center"} if self._setting.transforms else {}
         if slow:
             self._spec.update(cores=1, apart=True)
         alone = {"cores": 1} if slow else {}
+        cores = sorted(os.sched_getaffinity(0))
+        self._servers = set(cores[nodes:]) if slow else set()
         memory = rate(self._alone(alone))
         prepared = rate(self._alone(self._spec)) if self._setting.transforms else None
         # How long an epoch's training takes, and its reads without a cache.
@@ -162,7 +165,7 @@ class Analyzed(Scenario):
 
     def _source(self) -> dict[str, Any]:
         """Samples/s of the source by the number of streams, and the processor time of a read."""
-        with Throttled(self._path, self._bandwidth, LATENCY) as source:
+        with Throttled(self._path, self._bandwidth, LATENCY, cpus=self._servers) as source:
             with tempfile.TemporaryDirectory(prefix="hdmlp-analyzed-") as directory:
                 command = [namespaces.BINARY, "probe", source.path, "--json", "--time", "20s"]
                 done = subprocess.run(
@@ -200,7 +203,7 @@ class Analyzed(Scenario):
             capacity = int(1.05 * capacity)  # what lies beside the samples is not theirs
         predicted = self._predict(capacity)
         with (
-            Throttled(self._path, self._bandwidth, LATENCY) as source,
+            Throttled(self._path, self._bandwidth, LATENCY, cpus=self._servers) as source,
             self._nodes(LINK) as cluster,
         ):
             result = rounds.run(

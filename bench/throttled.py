@@ -22,6 +22,8 @@ class Unavailable(Exception):
 class Throttled:
     """A context in which ``path`` shows a folder, read-only and with the given speed.
 
+    With ``cpus``, only these processors serve it: of a source elsewhere, a job's have no work.
+
     Attributes:
         path: where the folder is shown.
         priority: the scheduling class that the server reached.
@@ -30,8 +32,15 @@ class Throttled:
         Unavailable: on entering, if it cannot be mounted.
     """
 
-    def __init__(self, folder: str, bandwidth: int, latency: float = 0.0, *flags: str) -> None:
-        self._folder = folder
+    def __init__(
+        self,
+        folder: str,
+        bandwidth: int,
+        latency: float = 0.0,
+        *flags: str,
+        cpus: Optional[set[int]] = None,
+    ) -> None:
+        self._folder, self._cpus = folder, cpus
         self._flags = [f"--bandwidth={int(bandwidth)}", f"--latency={latency * 1e3:.6f}ms", *flags]
         self._directory = ""
         self._server: Optional[subprocess.Popen] = None
@@ -57,6 +66,7 @@ class Throttled:
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=self._pin,
         )
         if not self._server.stdout.readline().startswith("mounted "):
             reason = self._server.communicate()[1].strip()
@@ -68,6 +78,10 @@ class Throttled:
         connection.close()  # the file keeps it open
         self.priority = self.counters()["priority"]
         return self
+
+    def _pin(self) -> None:
+        if self._cpus:
+            os.sched_setaffinity(0, self._cpus)
 
     def __exit__(self, *exc: object) -> None:
         if self._control is not None:
