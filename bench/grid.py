@@ -29,6 +29,9 @@ FASTEST = 3000 * MEGA
 LINKS = {"20mbit": 2.4 * MEGA, "100mbit": 12 * MEGA, "1gbit": 120 * MEGA, "unlimited": FASTEST}
 SOURCES = {"40": 40 * MEGA, "200": 200 * MEGA, "unthrottled": 0.0}
 
+#: A policy of the commit before that takes so many times as long as the best is not run again.
+FAR = 1.5
+
 OURS = {"name": "HDMLP, cooperative", "contender": "bare", "policy": "cooperative"}
 POLICIES = ("cooperative", "frequency", "partitioned", "minio", "staging")
 
@@ -197,9 +200,13 @@ class Cell(Scenario):
             "streams": statistics.median(report["source_threads"] for report in reports),
         }
 
+    def settled(self, medians: dict[str, Figures]) -> set[str]:
+        """The policies before that are far from the best of them."""
+        others = _earlier(medians)
+        return {name for name in others if others[name] > FAR * min(others.values())}
+
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
-        ours = medians.get(OURS["name"])
-        others = {name: medians[name]["later"] for name in medians if name.startswith("before, ")}
+        ours, others = medians.get(OURS["name"]), _earlier(medians)
         if ours and self._demand:
             return [
                 f"{self.key}: bytes/bound {ours['bound_ratio']:.4f} (wanted: at most 1.01); read "
@@ -216,6 +223,11 @@ class Cell(Scenario):
             f"{0.6 if equal else 1.05:g}), the slowest {ours['worst'] / others[best]:.3f} times; "
             f"bytes/bound {ours['bound_ratio']:.3f}"
         ]
+
+
+def _earlier(medians: dict[str, Figures]) -> dict[str, float]:
+    """Seconds of a later epoch, of each policy of the commit before."""
+    return {name: medians[name]["later"] for name in medians if name.startswith("before, ")}
 
 
 def all_cells(quick: bool) -> list[Scenario]:

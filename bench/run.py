@@ -125,11 +125,13 @@ def measure(
     ]
     measured: dict[str, list[dict[str, Any]]] = {contender["name"]: [] for contender in contenders}
     failed: dict[str, str] = {}
+    medians: dict[str, scenarios.Figures] = {}
     for number in range(count):
+        settled = scenario.settled(medians)
         shift = number % len(contenders)
         for contender in contenders[shift:] + contenders[:shift]:
             name = contender["name"]
-            if name in failed:
+            if name in failed or name in settled:
                 continue
             begin = time.monotonic()
             try:
@@ -146,10 +148,11 @@ def measure(
                 f"other processes used {result['others']:.0%} of the machine",
                 flush=True,
             )
-    done = {name: results for name, results in measured.items() if results}
-    medians = {
-        name: middle([result["figures"] for result in results]) for name, results in done.items()
-    }
+        done = {name: results for name, results in measured.items() if results}
+        medians = {
+            name: middle([result["figures"] for result in results])
+            for name, results in done.items()
+        }
     print()
     print_table(scenario, done, medians)
     conclusions = scenario.conclusions(medians) + agreement(done)

@@ -59,6 +59,10 @@ class Scenario:
         """One round of one contender: the round, with its `figures`."""
         raise NotImplementedError
 
+    def settled(self, medians: dict[str, Figures]) -> set[str]:
+        """The contenders that more rounds could not change the conclusions of."""
+        return set()
+
     def conclusions(self, medians: dict[str, Figures]) -> list[str]:
         """Sentences about the medians of all contenders, by name."""
         return []
