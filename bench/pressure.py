@@ -20,8 +20,7 @@ import time
 _ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 sys.path[:0] = [os.path.join(_ROOT, "python"), os.path.join(_ROOT, "python", "tests")]
 
-from groups import MB, Group
-from hdmlp import _oom
+from groups import MB, Group, parent
 
 BATCH = 8
 
@@ -74,8 +73,7 @@ def available(group: Group) -> int:
 
 def measure(files: str, limit: int, rate: float, step: float) -> str:
     """Returns one cell."""
-    parent = next(g for g in _oom.groups(os.getpid()) if _oom._counts(g) is not None)
-    group = Group(parent, f"hdmlp-bench-{os.getpid()}")
+    group = Group(parent(), f"hdmlp-bench-{os.getpid()}")
     group.limit(limit)
     cached = limit - 250 * MB
     environment = {
