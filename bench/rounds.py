@@ -145,6 +145,7 @@ class _Rank:
         self.spec = spec
         self.events: list[dict[str, Any]] = []
         self.ended = False
+        self.stopped = False  # because the round took too long
         self.cpu = 0.0
         self._heard = heard
         self._errors = open(  # noqa: SIM115 - closed with the rank
@@ -219,7 +220,8 @@ def run(
             ...; `index`, if the dataset's
             index is to be kept in a directory from round to round; `synchronous`, if ranks are to
             wait for each other after each step; `jobs`, if each rank is to be a job of its own,
-            of one rank, with the fields of its entry in this list.
+            of one rank, with the fields of its entry in this list; `limit`, for how many seconds
+            the round may go on after all ranks are ready.
         mount: where the path lies, if its bytes are to be counted.
         nodes: each rank's own node; without, all ranks are on this machine as it is.
 
@@ -256,10 +258,10 @@ def run(
         for variable in ("WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
             del environment[variable]
     ranks = []
-    barrier = contextlib.ExitStack()
+    ending = contextlib.ExitStack()
     try:
         if spec.get("synchronous"):
-            meeting = barrier.enter_context(Barrier(directory, spec["world_size"]))
+            meeting = ending.enter_context(Barrier(directory, spec["world_size"]))
             spec = dict(spec, barrier=meeting.path)
         for rank in range(len(jobs) if jobs else spec["world_size"]):
             own = dict(environment)
@@ -282,6 +284,10 @@ def run(
         imports = [rank.find("ready")["cpu"] for rank in ranks]
         for rank in ranks:
             rank.go_on()
+        if "limit" in spec:
+            timer = threading.Timer(spec["limit"], _stop, [ranks])
+            timer.start()
+            ending.callback(timer.cancel)
         source, memory = [], 0
         if (mount or jobs) and "batches" not in spec and "seconds" not in spec:
             for epoch in range(spec["epochs"]):
@@ -329,8 +335,15 @@ def run(
     finally:
         for rank in ranks:
             rank.close()
-        barrier.close()
+        ending.close()
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def _stop(ranks: list[_Rank]) -> None:
+    """Ends a round that takes too long."""
+    for rank in ranks:
+        rank.stopped = True
+        rank.process.kill()
 
 
 def _all(heard: threading.Condition, ranks: list[_Rank], event: str, **fields: Any) -> None:
@@ -342,6 +355,8 @@ def _all(heard: threading.Condition, ranks: list[_Rank], event: str, **fields: A
                 silent = not heard.wait_for(
                     lambda rank=rank, said=said: rank.ended or len(rank.events) > said, SILENCE
                 )
+                if rank.stopped and rank.find(event, **fields) is None:
+                    raise RoundFailed(f"stopped after {rank.spec['limit']:.0f} s")
                 if rank.ended and rank.find(event, **fields) is None:
                     raise RoundFailed(
                         f"rank {rank.spec['rank']} of {rank.spec['contender']} "

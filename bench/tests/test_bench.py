@@ -416,3 +416,10 @@ def test_policies_far_from_the_best_are_run_once(monkeypatch):
     cell.title = ""
     assert run.measure(cell, 3, has_torch=True)["failed"] == {}
     assert sorted(ran) == ["HDMLP, cooperative"] * 3 + ["before, minio"] * 3 + ["before, staging"]
+
+
+def test_a_round_that_takes_too_long_is_stopped(blobs):
+    spec = {"path": blobs, "batch_size": 4, "epochs": 1000, "seed": 1, "world_size": 1, "step": 1.0}
+    plain = {"name": "plain", "contender": "plain", "workers": 0}
+    with pytest.raises(rounds.RoundFailed, match="stopped after 1 s"):
+        rounds.run(plain, dict(spec, limit=1.0))
