@@ -11,7 +11,7 @@ import (
 // to wait). Batches that come late do not lower it: otherwise a job that is slow because its data
 // is would be taken for one that needs no more.
 //
-// The zero value knows nothing: all batches are needed at once. A Pace is not safe for concurrent
+// The zero value knows nothing. A Pace is not safe for concurrent
 // use.
 type Pace struct {
 	perBatch float64   // seconds; moving average
@@ -26,6 +26,10 @@ type Pace struct {
 
 // remembered is how many measurements of the time per batch Least knows.
 const remembered = 128
+
+// assumed is for how many seconds a process works on a batch that has not taken any. Too much costs
+// it at most that, once, and too little costs reads that nothing needed so soon.
+const assumed = 1.0
 
 // newest is the weight of the newest batch in the moving average.
 const newest = 1.0 / 8
@@ -71,17 +75,24 @@ func (p *Pace) Took(now time.Time, n int, paused bool) {
 }
 
 // Due returns when the process needs the batch that comes after `ahead` others that it has not
-// taken, in seconds from now.
+// taken, in seconds from now. Before it has taken one, it needs the first at once, and is assumed to
+// work for a second on each; while it works on the first, for as long as it has so far.
 func (p *Pace) Due(now time.Time, ahead int) float64 {
-	if p.last.IsZero() || ahead < 0 {
+	switch {
+	case ahead < 0:
 		return 0
+	case p.last.IsZero():
+		return assumed * float64(ahead)
 	}
-	worked := 0.0
-	if p.blocked.IsZero() {
-		worked = now.Sub(p.last).Seconds() - p.waited
-		ahead++ // the process still works on the batch that it took last
+	worked := max(now.Sub(p.last).Seconds()-p.waited-p.waiting(now), 0)
+	perBatch := p.perBatch
+	if !p.measured {
+		perBatch = worked
 	}
-	return max(float64(ahead)*p.perBatch-max(worked, 0), 0)
+	if p.blocked.IsZero() { // the process still works on the batch that it took last
+		return max(float64(ahead+1)*perBatch-worked, 0)
+	}
+	return float64(ahead) * perBatch
 }
 
 // PerBatch returns how long the process works on a batch, in seconds; ok is false if that is not

@@ -13,9 +13,6 @@ func TestPaceLeavesWaitingOut(t *testing.T) {
 		return start.Add(time.Duration(seconds * float64(time.Second)))
 	}
 	var p Pace
-	if due := p.Due(at(0), 5); due != 0 {
-		t.Errorf("before the first batch: due in %v s, want at once", due)
-	}
 	p.Block(at(0))
 	p.Resume(at(10))
 	p.Took(at(10), 1, false)
@@ -48,6 +45,39 @@ func TestPaceLeavesWaitingOut(t *testing.T) {
 	if due := p.Due(at(now+50), 2); due != 4 {
 		t.Errorf("while the process waits, with 2 in front: due in %v s, want 4", due)
 	}
+}
+
+// TestPaceOfAProcessThatHasJustBegun: the first batch is needed at once, and others as late as what
+// is known of the process allows.
+func TestPaceOfAProcessThatHasJustBegun(t *testing.T) {
+	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	at := func(seconds float64) time.Time {
+		return start.Add(time.Duration(seconds * float64(time.Second)))
+	}
+	var p Pace
+	check := func(now float64, ahead int, want float64) {
+		t.Helper()
+		if due := p.Due(at(now), ahead); due != want {
+			t.Errorf("after %v s, with %d in front: due in %v s, want %v", now, ahead, due, want)
+		}
+	}
+	check(0, 0, 0)
+	check(0, 2, 2)
+	p.Block(at(0))
+	check(3, 0, 0)
+	check(3, 1, 1)
+	p.Resume(at(4))
+	p.Took(at(4), 1, false)
+	check(4, 0, 0)
+	check(4, 3, 0)
+	check(6, 0, 0) // worked for 2 s
+	check(6, 3, 6)
+	p.Block(at(6))
+	check(60, 0, 0)
+	check(60, 3, 6)
+	p.Resume(at(60))
+	p.Took(at(60), 1, false)
+	check(60, 0, 2)
 }
 
 // TestPaceCountsBatchesTakenTogether checks that one acknowledgement may stand for several batches.
@@ -87,9 +117,6 @@ func TestPaceIsAMovingAverage(t *testing.T) {
 	}
 	if due := p.Due(at(40), -1); due != 0 {
 		t.Errorf("a batch that was taken is due in %v s", due)
-	}
-	if due := (&Pace{perBatch: 1}).Due(at(40), 3); due != 0 {
-		t.Errorf("before the first batch: due in %v s, want at once", due)
 	}
 }
 
