@@ -15,8 +15,8 @@ const whole = "whole"
 
 // CompareTime compares the runtime of the epochs begun with the least that is possible on nodes
 // with this environment, and updates Sentence. It is called after Complete. The capacities of
-// staging buffers and classes are the report's, where it has as many classes as the environment, and
-// so is the number of threads that transform.
+// staging buffers and classes are the report's, where it has as many classes as the environment,
+// and so is the number of threads that transform.
 // The runtime begins when reads for the job do. The pauses before epochs, in which caches and
 // staging buffers are filled as well, are a part of it, and count as computation.
 //
@@ -55,7 +55,8 @@ func (r *Report) CompareTime(env *perfmodel.Environment) {
 	r.Sentence = r.sentence()
 }
 
-// prepare sets how samples are transformed: by as many threads as there were at most, or not at all.
+// prepare sets how samples are transformed: by as many threads as there were at most, or not at
+// all.
 func (r *Report) prepare(machine *perfmodel.Environment) {
 	threads := 1
 	if p := r.Preprocessing; p == nil {
