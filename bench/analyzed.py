@@ -97,8 +97,8 @@ class Analyzed(Scenario):
         self._dataset = make_dataset.make("photos", self._path, self._samples)
         size, nodes = self._dataset["bytes"], self._setting.nodes
         slow = self._setting.limit == "preparation"
-        # Where preparing is to limit, a node has one core, as two nodes must share this machine. The
-        # source is served by those that are left.
+        # Where preparing is to limit, a node has one core, as two nodes must share this machine.
+        # The source is served by those that are left.
         self._spec: dict[str, Any] = {"pipeline": "center"} if self._setting.transforms else {}
         if slow:
             self._spec.update(cores=1, apart=True)

@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -20,8 +21,14 @@ type Pace struct {
 	blocked  time.Time // when the process began to wait; zero: it does not wait
 	waited   float64   // seconds since last for which the process has waited
 
-	works [remembered]float64 // perBatch as it was measured the last times; a ring
-	next  int                 // how often it was measured
+	works [remembered]work // the last measurements; a ring
+	next  int              // how often it was measured
+}
+
+// work is a measurement of the time per batch.
+type work struct {
+	seconds float64 // per batch
+	batches int     // how many batches were taken in it
 }
 
 // remembered is how many measurements of the time per batch Least knows.
@@ -65,7 +72,7 @@ func (p *Pace) Took(now time.Time, n int, paused bool) {
 		for range min(n, 64) {
 			p.perBatch += newest * (worked - p.perBatch)
 		}
-		p.works[p.next%remembered] = worked
+		p.works[p.next%remembered] = work{worked, n}
 		p.next++
 	}
 	p.last, p.waited = now, 0
@@ -99,21 +106,28 @@ func (p *Pace) Due(now time.Time, ahead int) float64 {
 // known yet.
 func (p *Pace) PerBatch() (seconds float64, ok bool) { return p.perBatch, p.measured }
 
-// Least returns the mean of the least ones of the last times that the process worked on a batch, in
-// seconds: of this share of them, and of one at least. Ranks that wait for each other in each step
-// seem to work while another one waits for data: only the steps in which a rank is the last one
-// tell how long it works. ok is false if nothing is known yet.
+// Least returns the mean of the least times that the process has lately worked on a batch, in
+// seconds: over this share of the batches, and over one at least. Ranks that wait for each other in
+// each step seem to work while another one waits for data: only the steps in which a rank is the
+// last one tell how long it works. ok is false if nothing is known yet.
 func (p *Pace) Least(share float64) (seconds float64, ok bool) {
 	works := slices.Clone(p.works[:min(p.next, remembered)])
-	if len(works) == 0 {
+	slices.SortFunc(works, func(a, b work) int { return cmp.Compare(a.seconds, b.seconds) })
+	batches := 0
+	for _, w := range works {
+		batches += w.batches
+	}
+	if batches == 0 {
 		return 0, false
 	}
-	slices.Sort(works)
-	works = works[:max(int(math.Ceil(share*float64(len(works)))), 1)]
-	for _, worked := range works {
-		seconds += worked
+	count := max(int(math.Ceil(share*float64(batches))), 1)
+	left := count
+	for _, w := range works {
+		n := min(left, w.batches)
+		seconds += float64(n) * w.seconds
+		left -= n
 	}
-	return seconds / float64(len(works)), true
+	return seconds / float64(count), true
 }
 
 // Last returns when a batch was last taken; the zero time: not yet.

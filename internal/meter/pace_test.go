@@ -1,6 +1,7 @@
 package meter
 
 import (
+	"math"
 	"testing"
 	"time"
 )
@@ -161,5 +162,24 @@ func TestPaceLeavesPausesOut(t *testing.T) {
 	got, _ := p.PerBatch()
 	if mean, _ := p.Least(1); got != 2 || mean != 2 {
 		t.Errorf("%v s per batch, mean %v s, want 2", got, mean)
+	}
+}
+
+// TestPaceOfBatchesThatAreReportedTogether has 14 batches of 1 s reported together, and each 15th
+// alone, right after them: what counts is the mean over batches, not over reports.
+func TestPaceOfBatchesThatAreReportedTogether(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var p Pace
+	p.Took(now, 1, false)
+	for range 10 {
+		now = now.Add(14 * time.Second)
+		p.Took(now, 14, false)
+		now = now.Add(time.Second / 4)
+		p.Took(now, 1, false)
+	}
+	for share, want := range map[float64]float64{1: 14.25 / 15, 0.5: (10*0.25 + 65) / 75} {
+		if got, _ := p.Least(share); math.Abs(got-want) > 1e-9 {
+			t.Errorf("the mean of %v of the times is %v s, want %v", share, got, want)
+		}
 	}
 }

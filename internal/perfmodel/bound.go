@@ -11,6 +11,9 @@ type Demand struct {
 	Nodes []float64
 	// New is the MB of the samples that no earlier epoch needed, each counted once.
 	New float64
+	// Shared has the MB of Nodes that a read for an earlier epoch may serve as well, because they are
+	// needed so soon after that the staging buffer may hold them already then; nil: none.
+	Shared []float64
 }
 
 // Workload is a job as TimeBound sees it.
@@ -66,6 +69,7 @@ type span struct {
 
 	compute float64
 	nodes   []float64 // MB consumed, per node
+	shared  []float64 // of these, MB that reads for earlier epochs of the span may serve
 	total   float64   // of all nodes
 	fresh   float64   // MB that must leave the source in the span
 
@@ -78,7 +82,9 @@ type span struct {
 
 func newSpan(e *Environment, w *Workload, first int) *span {
 	n := len(w.Epochs[first].Nodes)
-	s := &span{env: e, job: w, start: first == 0, nodes: make([]float64, n)}
+	s := &span{
+		env: e, job: w, start: first == 0, nodes: make([]float64, n), shared: make([]float64, n),
+	}
 	if s.start {
 		s.compute = w.First
 	} else {
@@ -100,6 +106,11 @@ func newSpan(e *Environment, w *Workload, first int) *span {
 
 // add adds the next epoch.
 func (s *span) add(d *Demand) {
+	if s.epochs > 0 { // what was read before the span counts as staged
+		for i, mb := range d.Shared {
+			s.shared[i] += mb
+		}
+	}
 	s.epochs++
 	s.compute += d.Compute
 	for i, mb := range d.Nodes {
@@ -113,8 +124,12 @@ func (s *span) add(d *Demand) {
 
 // least returns a lower bound of the time that the span takes.
 func (s *span) least() float64 {
-	heaviest := slices.Max(s.nodes)
-	return max(s.compute, s.fresh/s.source, s.staging(heaviest), s.oneNode(heaviest), s.allNodes())
+	heaviest, read := slices.Max(s.nodes), 0.0 // read: of a node, by reads of its own for each
+	for i, mb := range s.nodes {
+		read = max(read, mb-s.shared[i])
+	}
+	return max(s.compute, s.fresh/s.source, s.staging(heaviest), s.oneNode(heaviest, read),
+		s.allNodes())
 }
 
 // staging returns how long the threads of a node that belong to the job take to preprocess and
@@ -134,28 +149,29 @@ func (s *span) cached() float64 {
 }
 
 // oneNode returns how long a node takes to get mb MB: from the source, from other nodes, and from
-// its own classes, which in an epoch serve at most what they hold.
-func (s *span) oneNode(mb float64) float64 {
-	return s.parallel(mb-s.staged, s.alone+s.peers, 1, s.cached())
+// its own classes, which in an epoch serve at most what they hold. What one read serves several
+// times takes the capacity of classes, but not of their rates: that leaves at least read MB.
+func (s *span) oneNode(mb, read float64) float64 {
+	rate := s.alone + s.peers
+	return max((mb-s.staged-s.cached()*s.env.LocalCapacity())/rate,
+		s.parallel(read-s.staged, rate, 1, s.cached()))
 }
 
 // allNodes returns how long the nodes together take to get every sample once, from the source and
 // from all classes. If several nodes read each sample in an epoch, what a node does not hold itself
 // comes from the source again or through the network.
 func (s *span) allNodes() float64 {
-	n := float64(len(s.nodes))
-	t := s.parallel(s.distinct(), s.source, n, s.cached())
+	n, shared := float64(len(s.nodes)), 0.0
+	for _, mb := range s.shared {
+		shared += mb
+	}
+	readers := float64(max(1, s.job.Readers))
+	mb, held := s.total/readers-n*s.staged, n*s.cached()*s.env.LocalCapacity()
+	t := max((mb-held)/s.source, s.parallel(mb-shared/readers, s.source, n, s.cached()))
 	if s.job.Readers > 1 {
-		own := n * (s.cached()*s.env.LocalCapacity() + s.staged)
-		t = max(t, (s.total-own)/(s.source+n*s.peers))
+		t = max(t, (s.total-held-n*s.staged)/(s.source+n*s.peers))
 	}
 	return t
-}
-
-// distinct returns the MB of the samples that the nodes read, counted once per epoch, without what
-// may be staged at the start.
-func (s *span) distinct() float64 {
-	return s.total/float64(max(1, s.job.Readers)) - float64(len(s.nodes))*s.staged
 }
 
 // parallel returns how long mb MB take that come from a tier that gives rate MB/s and from the

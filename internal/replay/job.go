@@ -47,6 +47,9 @@ func (r *Run) Simulate(ctx context.Context, sizes func(id int) int64,
 func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 	v Variation,
 ) (*rerun.Job, error) {
+	if v.Memory > 0 {
+		r = r.withMemory()
+	}
 	c := r.report
 	source, _ := r.sourceRate()
 	job := &rerun.Job{
@@ -87,6 +90,33 @@ func (r *Run) job(ctx context.Context, sizes func(id int) int64,
 		}
 	}
 	return job, r.plan(ctx, job, nodes, r.vary(nodes, v))
+}
+
+// withMemory returns the run with a memory class of no capacity, as the fastest one, on each node
+// that had none.
+func (r *Run) withMemory() *Run {
+	with, report := *r, *r.report
+	with.report, report.Nodes = &report, slices.Clone(report.Nodes)
+	for i := range report.Nodes {
+		n := &report.Nodes[i]
+		if !slices.ContainsFunc(n.Classes, named(memoryClass)) {
+			n.Classes = slices.Insert(slices.Clone(n.Classes), 0, stats.Class{Name: memoryClass})
+		}
+	}
+	known := func(k *perfmodel.Node) *perfmodel.Node {
+		if k == nil || slices.ContainsFunc(k.Classes, func(c perfmodel.NodeClass) bool {
+			return c.Name == memoryClass
+		}) {
+			return k
+		}
+		n := *k
+		n.Classes = slices.Insert(slices.Clone(k.Classes), 0, perfmodel.NodeClass{
+			Name: memoryClass, Read: perfmodel.GuessedMemory, Write: perfmodel.GuessedMemory,
+		})
+		return &n
+	}
+	report.Known, report.Agreed = known(report.Known), known(report.Agreed)
+	return &with
 }
 
 // nodes returns the run's nodes as policies see them, with empty caches.

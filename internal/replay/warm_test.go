@@ -192,3 +192,49 @@ func TestRunVaried(t *testing.T) {
 		}
 	}
 }
+
+// TestMemoryForRunWithoutAny: a question what if gives memory to a run that had none, beside the
+// classes that it had, whether or not it planned with numbers.
+func TestMemoryForRunWithoutAny(t *testing.T) {
+	agreed := map[string]any{
+		"streams": 4, "source": shared(100, "probed"), "network": shared(100, "probed"),
+		"classes": []any{
+			map[string]any{"name": "file", "path": "/disk", "read": shared(50, "probed")},
+		},
+	}
+	for name, planned := range map[string]map[string]any{"guesses": nil, "numbers": agreed} {
+		report := finishedRun()
+		class := report["classes"].([]any)[0].(map[string]any)
+		class["name"], class["path"], class["capacity"] = "file", "/disk", 30_000_000
+		if planned != nil {
+			report["environment"], report["planned_with"] = planned, planned
+		}
+		run, err := readRun(t, report)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source := func(memory int64) float64 {
+			got, err := run.Simulate(t.Context(), nil, Variation{Memory: memory})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got.Delivered["memory"] == 0 && memory > 0 {
+				t.Errorf("planned with %s, memory of %d: delivered %v", name, memory, got.Delivered)
+			}
+			return got.Source
+		}
+		ran := source(-1)
+		if none := source(0); none != ran {
+			t.Errorf("planned with %s: without memory %v MB from the source, as it ran %v",
+				name, none, ran)
+		}
+		// In two later epochs up to 40 MB less each, of which the class saves some itself.
+		if got := source(40_000_000); got > ran-60 {
+			t.Errorf("planned with %s, memory of 40 MB: %v MB from the source, as it ran %v",
+				name, got, ran)
+		}
+		if got := source(100_000_000); got != 100 {
+			t.Errorf("planned with %s, memory for all: %v MB from the source, want 100", name, got)
+		}
+	}
+}

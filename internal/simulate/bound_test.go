@@ -13,7 +13,7 @@ import (
 )
 
 // boundedJob draws a job of randomJob, and moves what limits it: training, the classes, the source,
-// its latency, or the threads.
+// its latency, or the threads. Some datasets are so small that buffers hold several epochs.
 func boundedJob(t *rapid.T) *Job {
 	job := randomJob(rapid.Uint64().Draw(t, "seed"))
 	env := &job.Env
@@ -23,6 +23,10 @@ func boundedJob(t *rapid.T) *Job {
 	env.PeerBandwidth *= factor("network", 1, 0.02, 20)
 	env.SourceLatency += factor("latency", 0, 0, 0, 0.02)
 	job.Epochs *= int(factor("epochs", 1, 1, 3))
+	if few := int(factor("samples", 0, 0, 0, 0, 1, 3)); few > 0 {
+		job.Sizes = job.Sizes[:few]
+		job.GlobalBatch = min(job.GlobalBatch, few)
+	}
 	slow := factor("classes", 1, 1, 0.02)
 	larger, threads := factor("capacity", 1, 1, 3), factor("threads", 1, 1, 4)
 	for j := range env.Classes {
@@ -97,6 +101,19 @@ func TestTimeBoundByHand(t *testing.T) {
 		"nodes": {func(j *Job) {
 			j.Env.Compute, j.Env.SourceThroughput, j.Nodes = 1000, perfmodel.Constant(2), 2
 		}, 1.502},
+		// Sample 0 leaves the source at 1, and all four epochs may wait for this read: the slow class
+		// need not be read.
+		"one read": {func(j *Job) {
+			j.Env.Compute, j.Sizes, j.Order = 1000, []float64{1}, [][]int32{{0}}
+			j.GlobalBatch, j.Epochs, j.Env.Classes[1].Read = 1, 4, perfmodel.Constant(0.1)
+		}, 1.104},
+		// Between two needs of a sample the buffer, which has capacity for one, holds the others: 12 MB
+		// come from the source and the class, at 1.1 MB/s together.
+		"two reads": {func(j *Job) {
+			j.Env.Compute, j.Sizes, j.Order = 1000, []float64{2, 2, 2}, [][]int32{{0, 1, 2}}
+			j.GlobalBatch, j.Env.Classes[0].Capacity = 1, 2
+			j.Env.Classes[1].Read = perfmodel.Constant(0.1)
+		}, 12 / 1.1},
 		// Both nodes read each sample: from the source once; three epochs more are computed.
 		"whole": {func(j *Job) {
 			j.Env.Compute, j.Nodes, j.Scheme, j.Epochs = 1000, 2, "whole", 4

@@ -29,7 +29,8 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	}
 	nodes := max(r.Nodes, 1)
 	run := &remedy.Run{
-		Known: *r.Known, Nodes: nodes, Data: cmp.Or(r.Needed, r.Bytes), Caches: caches,
+		Known: *r.Known, Nodes: nodes, Data: cmp.Or(r.Needed, r.Bytes),
+		Caches: caches || len(r.Known.Classes) == 0 && wouldCache(r.Policy),
 		Sample: float64(r.Bytes) / float64(r.Samples), Whole: r.Scheme == whole,
 		Once: r.Planned == 1, Capacity: []int64{},
 	}
@@ -61,6 +62,9 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	r.measured(run)
 	return run
 }
+
+// wouldCache reports whether a policy keeps samples if there are classes.
+func wouldCache(policy string) bool { return policy != "staging" && policy != "naive" }
 
 // measured sets what the epochs have shown of which the node has delivered all batches.
 func (r *Report) measured(run *remedy.Run) {

@@ -15,7 +15,8 @@ const whole = "whole"
 
 // CompareTime compares the runtime of the epochs begun with the least that is possible on nodes
 // with this environment, and updates Sentence. It is called after Complete. The capacities of
-// staging buffers and classes are the report's, where it has as many classes as the environment.
+// staging buffers and classes are the report's, where it has as many classes as the environment,
+// and so is the number of threads that transform.
 // The runtime begins when reads for the job do. The pauses before epochs, in which caches and
 // staging buffers are filled as well, are a part of it, and count as computation.
 //
@@ -42,6 +43,7 @@ func (r *Report) CompareTime(env *perfmodel.Environment) {
 			machine.Classes[j+1].Capacity = float64(c.Capacity) / mega
 		}
 	}
+	r.prepare(&machine)
 	w, seconds := r.workload(machine.Compute)
 	if r.Ran > 0 {
 		seconds = r.Ran
@@ -52,6 +54,24 @@ func (r *Report) CompareTime(env *perfmodel.Environment) {
 	}
 	r.Sentence = r.sentence()
 }
+
+// prepare sets how samples are transformed: by as many threads as there were at most, or not at
+// all.
+func (r *Report) prepare(machine *perfmodel.Environment) {
+	threads := 1
+	if p := r.Preprocessing; p == nil {
+		machine.Preprocess = untransformed
+	} else {
+		threads = max(threads, p.Threads)
+		for _, c := range p.Changes {
+			threads = max(threads, int(c.To))
+		}
+	}
+	machine.Classes[0].Threads = threads
+}
+
+// untransformed is the rate of samples that are delivered as they are, in MB/s: it limits nothing.
+const untransformed = 1e6
 
 // workload returns what the epochs begun needed of nodes that consume compute MB/s each, and the
 // sum of their times and pauses. An epoch's time ends when its last batch is delivered, so that the

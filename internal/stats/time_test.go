@@ -63,6 +63,15 @@ func TestRuntimeIsComparedWithTheLeast(t *testing.T) {
 		"slow source": {func(_ *Report, e *perfmodel.Environment) {
 			e.SourceThroughput = perfmodel.Constant(10)
 		}, nil, 0, 0},
+		// 200 MB per node and epoch at 20 MB/s by each of two threads, of which one is left.
+		"transforms": {func(r *Report, e *perfmodel.Environment) {
+			e.Preprocess = 20
+			r.Preprocessing = &Preprocessing{Threads: 1, Changes: []Change{{To: 2}, {1, 1}}}
+		}, nil, 3 * 5, 18. / 15},
+		// Nothing is transformed, however long that would take.
+		"no transforms": {func(_ *Report, e *perfmodel.Environment) {
+			e.Preprocess = 1
+		}, nil, 8, 18. / 8},
 		// The source gives 400 MB; then epochs take 1.8 s of computation.
 		"cached": {func(r *Report, _ *perfmodel.Environment) {
 			r.Classes[0].Capacity = 200e6
