@@ -82,8 +82,8 @@ func (p *Pace) Took(now time.Time, n int, paused bool) {
 }
 
 // Due returns when the process needs the batch that comes after `ahead` others that it has not
-// taken, in seconds from now. Before it has taken one, it needs the first at once, and is assumed to
-// work for a second on each; while it works on the first, for as long as it has so far.
+// taken, in seconds from now. Before it has taken one, it needs the first at once, and is assumed
+// to work for a second on each; while it works on the first, for as long as it has so far.
 func (p *Pace) Due(now time.Time, ahead int) float64 {
 	switch {
 	case ahead < 0:
