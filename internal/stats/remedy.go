@@ -11,7 +11,8 @@ import (
 
 // Diagnose sets Limit and Remedies from what is known of the node, and updates Sentence. It is
 // called after Complete and CompareTime. caches reports whether the plan keeps samples in the
-// classes. A report without batches, or without Known, remains as it is.
+// classes, or would if there were any. A report without batches, or without Known, remains as it
+// is.
 func (r *Report) Diagnose(caches bool) {
 	run := r.asRun(caches)
 	if run == nil || run.Validate() != nil {

@@ -5,8 +5,9 @@ import "slices"
 // SortClasses redistributes each node's copies over its classes, if it has several: the fastest
 // class gets the samples that gain most per byte compared with the slowest, counting the node's own
 // reads and, if it owns the sample, those of other nodes. Samples that a class already holds stay
-// there. Copies that no longer fit, because the sizes pack less well, are dropped, unless one is a
-// sample's first copy: then the node is left as it was.
+// there, and no class gets more than it may hold (LimitSlowClasses). Copies that no longer fit,
+// because the sizes pack less well, are dropped, unless one is a sample's first copy: then the node
+// is left as it was.
 func (b *Builder) SortClasses(r *Reads) {
 	classes := 0
 	for _, node := range b.in.Nodes {
@@ -51,7 +52,11 @@ func (b *Builder) SortClasses(r *Reads) {
 			continue
 		}
 		sortKeys(list)
-		room := slices.Clone(b.in.Nodes[n].Capacity)[:len(b.room[n])]
+		room := slices.Clone(b.room[n]) // if none of the copies were there
+		for _, key := range list {
+			c := &b.copies[uint32(key)]
+			room[c.class] += b.in.Size(int(c.k))
+		}
 		class := make([]uint8, len(list))
 		fits := true
 		for i, key := range list {

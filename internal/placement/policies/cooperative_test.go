@@ -335,6 +335,33 @@ func TestSlowClassHoldsWhatItCanDeliver(t *testing.T) {
 	}
 }
 
+// TestSlowClassBetweenFastOnes: what a class that is slower than the source may not hold is in the
+// faster class after it.
+func TestSlowClassBetweenFastOnes(t *testing.T) {
+	const samples, size = 1000, 100_000 // 100 MB
+	env := machine(200, 1e4, 1e5, 50, 1000)
+	env.Compute = 1e6
+	in := placement.Input{
+		Stream: policytest.Stream(t, access.Spec{
+			Samples: samples, Epochs: 4, WorldSize: 1, GlobalBatch: 10,
+		}),
+		Nodes: policytest.Nodes(1, 20e6, samples*size, 60e6),
+		Size:  func(int) int64 { return size }, Env: env,
+	}
+	p, err := (Cooperative{}).Plan(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var held []float64
+	for _, ids := range p.Nodes[0].Classes {
+		held = append(held, float64(len(ids))*size/1e6)
+	}
+	// The slow class gets a fifth of what the others do not hold.
+	if want := []float64{20, 4, 60}; !slices.Equal(held, want) {
+		t.Errorf("the classes hold %v MB, want %v", held, want)
+	}
+}
+
 // TestFirstReaderOwnsOnSlowLinks: if a link is slower than the source, and the job too short for
 // what nodes read more often to matter, each sample is owned by the node that reads it first.
 func TestFirstReaderOwnsOnSlowLinks(t *testing.T) {
