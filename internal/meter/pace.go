@@ -12,17 +12,20 @@ import (
 // to wait). Batches that come late do not lower it: otherwise a job that is slow because its data
 // is would be taken for one that needs no more.
 //
-// The zero value knows nothing. A Pace is not safe for concurrent
-// use.
+// Batches of which several reports come at the same moment, as after this process was stopped, are
+// one measurement: only together did they take the time since the report before. One that took much
+// longer than others may be due to something else, and so counts as limit times as long.
+//
+// The zero value knows nothing. A Pace is not safe for concurrent use.
 type Pace struct {
 	perBatch float64   // seconds; moving average
-	measured bool      // perBatch is set
+	settled  float64   // perBatch without the last measurement
 	last     time.Time // when a batch was last taken; zero: not yet
 	blocked  time.Time // when the process began to wait; zero: it does not wait
 	waited   float64   // seconds since last for which the process has waited
 
 	works [remembered]work // the last measurements; a ring
-	next  int              // how often it was measured
+	count int              // how many there were
 }
 
 // work is a measurement of the time per batch.
@@ -30,6 +33,22 @@ type work struct {
 	seconds float64 // per batch
 	batches int     // how many batches were taken in it
 }
+
+// and returns two measurements as one.
+func (w work) and(v work) work {
+	n := w.batches + v.batches
+	return work{(w.seconds*float64(w.batches) + v.seconds*float64(v.batches)) / float64(n), n}
+}
+
+const (
+	// moment is how far reports that come together are apart at most. Of a process that takes many
+	// batches in it, those of wholeMoment at most are one measurement.
+	moment      = time.Millisecond
+	wholeMoment = 64
+	// limit is how many times as long as others a batch counts in the moving average; leastLimit,
+	// in seconds, is from where on, as others may have taken nothing.
+	limit, leastLimit = 8, 0.01
+)
 
 // remembered is how many measurements of the time per batch Least knows.
 const remembered = 128
@@ -62,22 +81,35 @@ func (p *Pace) waiting(now time.Time) float64 {
 // have done other things than to work on batches in this time, as it does between epochs.
 func (p *Pace) Took(now time.Time, n int, paused bool) {
 	if !p.last.IsZero() {
-		worked := max(now.Sub(p.last).Seconds()-p.waited-p.waiting(now), 0) / float64(n)
-		switch {
-		case !p.measured:
-			p.perBatch, p.measured = worked, true
-		case paused:
-			worked = min(worked, p.perBatch)
-		}
-		for range min(n, 64) {
-			p.perBatch += newest * (worked - p.perBatch)
-		}
-		p.works[p.next%remembered] = work{worked, n}
-		p.next++
+		worked := max(now.Sub(p.last).Seconds()-p.waited-p.waiting(now), 0)
+		p.measure(work{worked / float64(n), n}, now.Sub(p.last) < moment, paused)
 	}
 	p.last, p.waited = now, 0
 	if !p.blocked.IsZero() {
 		p.blocked = now
+	}
+}
+
+// measure adds a measurement; together says that it belongs to the last one.
+func (p *Pace) measure(m work, together, paused bool) {
+	last := &p.works[max(p.count-1, 0)%remembered]
+	if together && p.count > 0 && last.batches < wholeMoment {
+		m = last.and(m)
+	} else {
+		p.settled = p.perBatch
+		p.count++
+		last = &p.works[(p.count-1)%remembered]
+	}
+	if p.count == 1 {
+		p.settled = m.seconds
+	} else if paused {
+		m.seconds = min(m.seconds, p.settled)
+	}
+	*last = m
+	p.perBatch = p.settled
+	counts := min(m.seconds, max(limit*p.settled, leastLimit))
+	for range min(m.batches, wholeMoment) {
+		p.perBatch += newest * (counts - p.perBatch)
 	}
 }
 
@@ -93,7 +125,7 @@ func (p *Pace) Due(now time.Time, ahead int) float64 {
 	}
 	worked := max(now.Sub(p.last).Seconds()-p.waited-p.waiting(now), 0)
 	perBatch := p.perBatch
-	if !p.measured {
+	if p.count == 0 {
 		perBatch = worked
 	}
 	if p.blocked.IsZero() { // the process still works on the batch that it took last
@@ -104,14 +136,14 @@ func (p *Pace) Due(now time.Time, ahead int) float64 {
 
 // PerBatch returns how long the process works on a batch, in seconds; ok is false if that is not
 // known yet.
-func (p *Pace) PerBatch() (seconds float64, ok bool) { return p.perBatch, p.measured }
+func (p *Pace) PerBatch() (seconds float64, ok bool) { return p.perBatch, p.count > 0 }
 
 // Least returns the mean of the least times that the process has lately worked on a batch, in
 // seconds: over this share of the batches, and over one at least. Ranks that wait for each other in
 // each step seem to work while another one waits for data: only the steps in which a rank is the
 // last one tell how long it works. ok is false if nothing is known yet.
 func (p *Pace) Least(share float64) (seconds float64, ok bool) {
-	works := slices.Clone(p.works[:min(p.next, remembered)])
+	works := slices.Clone(p.works[:min(p.count, remembered)])
 	slices.SortFunc(works, func(a, b work) int { return cmp.Compare(a.seconds, b.seconds) })
 	batches := 0
 	for _, w := range works {

@@ -183,3 +183,51 @@ func TestPaceOfBatchesThatAreReportedTogether(t *testing.T) {
 		}
 	}
 }
+
+// TestPaceOfAProcessWhileThisOneWasStopped: for 30 s, in which the process took the 4 batches that
+// it had, with one report each, and waited; the reports are read together when that is over.
+func TestPaceOfAProcessWhileThisOneWasStopped(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var p Pace
+	steps := func(n int) {
+		for range n {
+			now = now.Add(100 * time.Millisecond)
+			p.Took(now, 1, false)
+		}
+	}
+	p.Took(now, 1, false)
+	steps(20)
+	now = now.Add(30 * time.Second)
+	for range 4 {
+		p.Took(now, 1, false)
+		now = now.Add(20 * time.Microsecond)
+	}
+	if got, _ := p.PerBatch(); got > limit*0.1 {
+		t.Errorf("%v s per batch, more than %v times the real time", got, limit)
+	}
+	steps(20)
+	if got, _ := p.Least(0.9); math.Abs(got-0.1) > 0.01 {
+		t.Errorf("the mean of the least times is %v s, want 0.1", got)
+	}
+	if got, _ := p.PerBatch(); math.Abs(got-0.1) > 0.03 {
+		t.Errorf("%v s per batch after 20 of them, want 0.1", got)
+	}
+}
+
+// TestPaceOfAProcessThatTakesPairs: the mean of long and short times is found.
+func TestPaceOfAProcessThatTakesPairs(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	var p Pace
+	p.Took(now, 1, false)
+	for i := range 60 {
+		took := 5 * time.Millisecond
+		if i%2 > 0 {
+			took = time.Second
+		}
+		now = now.Add(took)
+		p.Took(now, 1, false)
+	}
+	if got, _ := p.PerBatch(); math.Abs(got-0.5) > 0.1 {
+		t.Errorf("%v s per batch, want about 0.5", got)
+	}
+}
