@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/hdmlp/hdmlp/internal/quantity"
 	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/storageclass"
 	"github.com/hdmlp/hdmlp/internal/suggest"
@@ -23,7 +24,7 @@ func (r *resolver) readClasses(value any) {
 	entries, ok := value.([]any)
 	if !ok {
 		r.problem(Problem{
-			Key: keyStorageClass, Value: fmt.Sprint(value), Source: r.file,
+			Key: keyStorageClass, Value: quantity.Text(value), Source: r.file,
 			Wrong: "not a list of tables", Remedy: "begin each class with the line [[storage_class]]",
 		})
 		return
@@ -33,7 +34,7 @@ func (r *resolver) readClasses(value any) {
 		table, ok := entry.(map[string]any)
 		if !ok {
 			r.problem(Problem{
-				Key: key, Value: fmt.Sprint(entry), Source: r.file,
+				Key: key, Value: quantity.Text(entry), Source: r.file,
 				Wrong: "not a table", Remedy: "begin each class with the line [[storage_class]]",
 			})
 			continue

@@ -79,7 +79,7 @@ func (r *resolver) readModel(value any) {
 	table, ok := value.(map[string]any)
 	if !ok {
 		r.problem(Problem{
-			Key: keyEnvironment, Value: fmt.Sprint(value), Source: r.file,
+			Key: keyEnvironment, Value: quantity.Text(value), Source: r.file,
 			Wrong: "not a table", Remedy: "begin the table with the line [environment]",
 		})
 		return

@@ -125,6 +125,10 @@ func TestProblemsNameKeyValueOriginAndWhatIsAllowed(t *testing.T) {
 			arguments: map[string]any{"memroy": 1.0},
 			want:      []string{`memroy = "1" (argument): unknown key; did you mean "memory"?`},
 		},
+		"table in the model": {
+			file: "[[environment.storage_class]]\nname = 'ssd'\n",
+			want: []string{`environment.storage_class = "a list of 1" (`, `unknown key; allowed: `},
+		},
 		"variable": {
 			variables: map[string]string{"HDMLP_MEMROY": "1"},
 			want: []string{

@@ -13,6 +13,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/hdmlp/hdmlp/internal/quantity"
 	"github.com/hdmlp/hdmlp/internal/size"
 	"github.com/hdmlp/hdmlp/internal/suggest"
 )
@@ -204,5 +205,9 @@ func toText(value any) (text string, scalar bool) {
 	case fmt.Stringer: // json.Number, dates
 		return v.String(), true
 	}
-	return fmt.Sprint(value), false
+	text = fmt.Sprint(value)
+	if strings.Contains(text, "map[") { // a table, or one in a list
+		text = quantity.Text(value)
+	}
+	return text, false
 }
