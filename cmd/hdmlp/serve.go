@@ -194,8 +194,8 @@ func batchPass() (changed bool, err error) {
 // that. A goroutine that decodes an image in C occupies a P for longer than Go's monitor waits; if
 // all are occupied, the monitor polls every 20 microseconds and retakes them, which costs a tenth
 // of the throughput. With one P alone, reads that wait in the kernel follow one another: each keeps
-// it until the monitor retakes it, and then waits for what computes. Callers use the returned number
-// to bound what computes.
+// it until the monitor retakes it, and then waits for what computes. Callers use the returned
+// number to bound what computes.
 func shareProcessors() int {
 	processors := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(2 * processors)

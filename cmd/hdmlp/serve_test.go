@@ -13,7 +13,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
-	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -277,19 +276,6 @@ func (p *program) openJob(data string) net.Conn {
 	}
 	p.t.Fatal(err)
 	return nil
-}
-
-// TestReadsAndTransformsShareOneProcessor: what transforms has no processor of Go to itself, in which
-// case reads that wait in the kernel would follow one another.
-func TestReadsAndTransformsShareOneProcessor(t *testing.T) {
-	before := runtime.GOMAXPROCS(1)
-	defer runtime.GOMAXPROCS(before)
-	if n := shareProcessors(); n != 1 {
-		t.Errorf("%d processors for what computes, want 1", n)
-	}
-	if n := runtime.GOMAXPROCS(0); n != 2 {
-		t.Errorf("GOMAXPROCS is %d, want 2", n)
-	}
 }
 
 func TestServeShutsDownInOrderOnSignals(t *testing.T) {

@@ -9,9 +9,11 @@ func TestNodesAreTakenTogether(t *testing.T) {
 	node := func(rate float64, cores int, notes ...Note) *Measured {
 		return &Measured{
 			Nodes: 2, Cores: cores, Waited: rate,
-			Training:    &Rate{Median: rate, Low: rate - 1, High: rate + 1},
-			Preparation: []Point{{N: 1, Rate: Rate{Median: rate}}, {N: cores, Rate: Rate{Median: 2 * rate}}},
-			Notes:       notes,
+			Training: &Rate{Median: rate, Low: rate - 1, High: rate + 1},
+			Preparation: []Point{
+				{N: 1, Rate: Rate{Median: rate}}, {N: cores, Rate: Rate{Median: 2 * rate}},
+			},
+			Notes: notes,
 		}
 	}
 	both := Note{"source", "said by both"}
