@@ -22,7 +22,9 @@ class Unavailable(Exception):
 class Throttled:
     """A context in which ``path`` shows a folder, read-only and with the given speed.
 
-    With ``cpus``, only these processors serve it: of a source elsewhere, a job's have no work.
+    With ``cpus``, only these processors serve it: of a source elsewhere, a job's have no work. The
+    server then stays in the normal scheduling class: in the real-time class on one processor, its
+    own threads keep each other from running.
 
     Attributes:
         path: where the folder is shown.
@@ -41,6 +43,7 @@ class Throttled:
         cpus: Optional[set[int]] = None,
     ) -> None:
         self._folder, self._cpus = folder, cpus
+        flags += ("--normal-priority",) if cpus else ()
         self._flags = [f"--bandwidth={int(bandwidth)}", f"--latency={latency * 1e3:.6f}ms", *flags]
         self._directory = ""
         self._server: Optional[subprocess.Popen] = None

@@ -258,7 +258,9 @@ func fill(m *analysis.Measured, s *survey.Result) {
 		}
 	}
 	for _, total := range s.Sources {
-		m.Sources = append(m.Sources, instrument.PointOf(total.Nodes, total.Point.Rate, s.Mean))
+		p := instrument.PointOf(total.Nodes, total.Point.Rate, s.Mean)
+		p.Streams = total.Point.Streams
+		m.Sources = append(m.Sources, p)
 	}
 	if len(s.Network) > 0 {
 		m.Peers = peers(s, m.Dataset.MB/float64(m.Dataset.Samples))

@@ -70,6 +70,7 @@ func (n *others) join(ctx context.Context, job instrument.Job) {
 		n.mu.Lock()
 		n.group = g
 		n.mu.Unlock()
+		n.o.tell(fmt.Sprintf("node %d of %d: found the commands of the others", job.Node, job.Nodes))
 		g.Watch(func(node int) {
 			n.mu.Lock()
 			defer n.mu.Unlock()

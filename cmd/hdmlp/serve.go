@@ -193,12 +193,12 @@ func batchPass() (changed bool, err error) {
 // shareProcessors returns the number of CPUs that the process may use, and sets GOMAXPROCS to twice
 // that. A goroutine that decodes an image in C occupies a P for longer than Go's monitor waits; if
 // all are occupied, the monitor polls every 20 microseconds and retakes them, which costs a tenth
-// of the throughput. Callers use the returned number to bound what computes.
+// of the throughput. With one P alone, reads that wait in the kernel follow one another: each keeps
+// it until the monitor retakes it, and then waits for what computes. Callers use the returned
+// number to bound what computes.
 func shareProcessors() int {
 	processors := runtime.GOMAXPROCS(0)
-	if processors > 1 {
-		runtime.GOMAXPROCS(2 * processors)
-	}
+	runtime.GOMAXPROCS(2 * processors)
 	return processors
 }
 

@@ -144,6 +144,10 @@ func validate(key string, points []Point) error {
 			errs = append(errs, fmt.Errorf("%s.n is %d; it must be from 1 to %d, and ascend", at, p.N,
 				mostN))
 		}
+		if p.Streams < 0 || p.Streams > mostN {
+			errs = append(errs, fmt.Errorf("%s.streams is %d; it must be from 0 to %d", at, p.Streams,
+				mostN))
+		}
 		errs = append(errs, p.validate(at))
 	}
 	return errors.Join(errs...)

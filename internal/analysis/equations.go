@@ -24,21 +24,37 @@ func Cached(x, c, s float64) []Part {
 // (equations 3 and 4 of CoorDL):
 //
 //	T_f = D x / C + D (1-x) / S        F = D / T_f
+//
+// Reads from other nodes, which are not in the equations, overlap with those: they wait for another
+// link, and other processors.
 func Fetch(parts []Part) float64 {
-	t := 0.0
+	own, others := times(parts)
+	return 1 / max(own, others)
+}
+
+// times returns how long a sample takes that a node reads from its own tiers and the source, and
+// from other nodes.
+func times(parts []Part) (own, others float64) {
 	for _, p := range parts {
-		if p.Share > 0 {
-			t += p.Share / p.Rate
+		switch {
+		case p.Share <= 0:
+		case p.Tier == remedy.Network:
+			others += p.Share / p.Rate
+		default:
+			own += p.Share / p.Rate
 		}
 	}
-	return 1 / t
+	return own, others
 }
 
 // slowest returns the tier that takes the largest part of the time to fetch.
 func slowest(parts []Part) (tier string) {
+	if own, others := times(parts); others > own {
+		return remedy.Network
+	}
 	most := 0.0
 	for _, p := range parts {
-		if p.Share > 0 && p.Share/p.Rate > most {
+		if p.Tier != remedy.Network && p.Share > 0 && p.Share/p.Rate > most {
 			tier, most = p.Tier, p.Share/p.Rate
 		}
 	}

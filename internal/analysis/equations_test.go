@@ -134,3 +134,22 @@ func TestTheEquationsAtTheirLimits(t *testing.T) {
 		t.Error(r.Speed(), r.Limit())
 	}
 }
+
+// TestOtherNodesAreReadBesidesTheSource: a quarter from the own cache, a quarter from other nodes,
+// and a half from the source, or all but the own cache from other nodes.
+func TestOtherNodesAreReadBesidesTheSource(t *testing.T) {
+	parts := []Part{{"memory", 0.25, 10_000}, {remedy.Network, 0.25, 1000}, {remedy.Source, 0.5, 400}}
+	if got, want := Fetch(parts), 1/(0.25/10_000+0.5/400); !near(got, want, 1e-9) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := slowest(parts); got != remedy.Source {
+		t.Errorf("%s limits, want the source", got)
+	}
+	parts[1].Share, parts[2].Share = 0.75, 0
+	if got, want := Fetch(parts), 1000/0.75; !near(got, want, 1e-9) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got := slowest(parts); got != remedy.Network {
+		t.Errorf("%s limits, want the network", got)
+	}
+}

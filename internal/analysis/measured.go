@@ -32,8 +32,9 @@ type Measured struct {
 	// threads, if another loader is in use.
 	Preparation []Point `json:"preparation,omitempty"`
 	Switched    []Point `json:"preparation_by_hdmlp,omitempty"`
-	// Source is S(n): reads of n streams in random order, without the page cache. Sources is by the
-	// number of nodes that read at the same time, of all of them together.
+	// Source is S(n): reads of n streams in random order, without the page cache, of one node.
+	// Sources is by the number of nodes that read at the same time, of all of them together, each
+	// with as many streams as were fastest.
 	Source  []Point `json:"source,omitempty"`
 	Sources []Point `json:"source_by_nodes,omitempty"`
 	// SourceWork is what a read of a sample from the source takes of a processor, in seconds. P is
@@ -103,6 +104,8 @@ type Rate struct {
 // Point is the rate of a number of threads, streams or nodes.
 type Point struct {
 	N int `json:"n"`
+	// Streams is with how many streams each of N nodes read; 0: N does not count nodes.
+	Streams int `json:"streams,omitempty"`
 	Rate
 }
 

@@ -49,7 +49,7 @@ func OfNodes(all []*Measured) *Measured {
 				}
 			}
 			if len(rates) == len(all) {
-				common = append(common, Point{p.N, *mean(rates)})
+				common = append(common, Point{N: p.N, Rate: *mean(rates)})
 			}
 		}
 		return common
@@ -64,7 +64,7 @@ func OfNodes(all []*Measured) *Measured {
 		m.Loader.CacheMB = min(m.Loader.CacheMB, node.Loader.CacheMB)
 		m.Loader.DirectoryMB = min(m.Loader.DirectoryMB, node.Loader.DirectoryMB)
 		if len(m.Source) == 0 {
-			m.Source = node.Source
+			m.Source, m.SourceWork = node.Source, node.SourceWork
 		}
 		if len(m.Sources) == 0 {
 			m.Sources = node.Sources

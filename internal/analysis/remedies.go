@@ -27,7 +27,7 @@ func (r *Report) remedies(ctx context.Context, o Options) error {
 		_, later, _ := remedy.Model(run, left)
 		option := Option{
 			Text: text, Switch: base.Loader.Name != m.Loader.Name, Changes: changes,
-			Limit: after.limit(parts),
+			Limit: after.limit(parts), Few: base.TooFew(),
 			Epoch: later.Node / later.Sample / after.Speed(), Guessed: guessed,
 		}
 		var err error
@@ -129,7 +129,7 @@ func (m *Measured) threaded(changes []remedy.Change) (after *Measured, left []re
 		with.Loader.Workers, with.Cores = n, max(m.Cores, n)
 		if last := m.Preparation[len(m.Preparation)-1]; n > last.N {
 			with.Preparation = append(slices.Clone(m.Preparation),
-				Point{n, Rate{Median: last.Median * float64(n) / float64(last.N)}})
+				Point{N: n, Rate: Rate{Median: last.Median * float64(n) / float64(last.N)}})
 		}
 		after = &with
 	}

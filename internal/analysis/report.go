@@ -78,7 +78,9 @@ type Option struct {
 	Limit     string   `json:"limit_after"`
 	Times     float64  `json:"times_as_fast"` // as the job as it is
 	Guessed   []string `json:"not_measured,omitempty"`
-	Price     *Price   `json:"price,omitempty"`
+	// Few means that it rests on rates that were measured too rarely for an interval.
+	Few   bool   `json:"too_few,omitempty"`
+	Price *Price `json:"price,omitempty"`
 }
 
 // Jobs is how fast each of several jobs on one node is, on devices of their own, alone and with
@@ -155,12 +157,27 @@ func (m *Measured) speed(now Rates, parts []Part) Speed {
 	return s
 }
 
-// TooFew reports whether training, or preparation by the threads in use, was measured too rarely
-// for an interval. The source is read too often for that.
+// TooFew reports whether training, or what the loader in use prepares or reads, was measured too
+// rarely for an interval.
 func (m *Measured) TooFew() bool {
-	return m.Training.Few || slices.ContainsFunc(m.Preparation, func(p Point) bool {
-		return p.Few && p.N == m.threads()
-	})
+	reads := around(m.Source, float64(m.Loader.Streams))
+	if m.Loader.Streams == 0 && len(m.Source) > 0 {
+		reads = []Point{best(m.Source)}
+	}
+	if len(m.Sources) > 0 {
+		reads = around(m.Sources, float64(m.Nodes))
+	}
+	prepares := around(m.Preparation, float64(m.threads()))
+	few := func(p Point) bool { return p.Few }
+	return m.Training.Few || slices.ContainsFunc(prepares, few) || slices.ContainsFunc(reads, few) ||
+		m.unprepared()
+}
+
+// unprepared reports whether preparation was measured, but not with as many workers as torch's
+// loader has. (hdmlp's threads are measured until more of them bring nothing.)
+func (m *Measured) unprepared() bool {
+	n := len(m.Preparation)
+	return m.Loader.Name == Torch && n > 0 && m.Preparation[n-1].N < m.threads()
 }
 
 // Contradicts reports whether the job as it is was measured to be slower or faster than all speeds
@@ -173,7 +190,7 @@ func (m *Measured) Contradicts(low, high float64) bool {
 func certain(now, low, high Rates) bool {
 	all := []struct{ now, low, high float64 }{
 		{now.Training, low.Training, high.Training},
-		{now.Preparation, low.Preparation, high.Preparation},
+		{now.prepared(), low.prepared(), high.prepared()},
 		{now.Fetch, low.Fetch, high.Fetch},
 	}
 	slices.SortStableFunc(all, func(a, b struct{ now, low, high float64 }) int {
@@ -201,7 +218,7 @@ func (m *Measured) level(of func(Rate) float64) *Measured {
 	}
 	points := func(all []Point) (moved []Point) {
 		for _, p := range all {
-			moved = append(moved, Point{p.N, *rate(&p.Rate)})
+			moved = append(moved, Point{p.N, p.Streams, *rate(&p.Rate)})
 		}
 		return moved
 	}

@@ -17,7 +17,7 @@ func rate(v float64) *Rate { return &Rate{Median: v, Low: v * 0.98, High: v * 1.
 
 func points(rates map[int]float64) (all []Point) {
 	for n, v := range rates {
-		all = append(all, Point{n, *rate(v)})
+		all = append(all, Point{N: n, Rate: *rate(v)})
 	}
 	slices.SortFunc(all, func(a, b Point) int { return a.N - b.N })
 	return all

@@ -21,16 +21,28 @@ const mega = 1e6
 // at returns the rate of n threads or streams: interpolated between the points (thesis equation
 // 4.1); in proportion below the first one, and constant above the last one. There must be a point.
 func at(points []Point, n float64) float64 {
-	first, last := points[0], points[len(points)-1]
+	near := around(points, n)
+	a, b := near[0], near[len(near)-1]
 	switch {
-	case n < float64(first.N):
-		return first.Median * n / float64(first.N)
-	case n >= float64(last.N):
-		return last.Median
+	case n < float64(a.N):
+		return a.Median * n / float64(a.N)
+	case n >= float64(b.N):
+		return b.Median
 	}
-	i := slices.IndexFunc(points, func(p Point) bool { return float64(p.N) > n })
-	a, b := points[i-1], points[i]
 	return a.Median + (b.Median-a.Median)*(n-float64(a.N))/float64(b.N-a.N)
+}
+
+// around returns the points that say the rate of n: the one of n, or those on both sides of it, or
+// the one at the end; none if there are no points.
+func around(points []Point, n float64) []Point {
+	i := slices.IndexFunc(points, func(p Point) bool { return float64(p.N) >= n })
+	switch {
+	case i < 0: // n is above the last one
+		return points[max(len(points)-1, 0):]
+	case i == 0 || float64(points[i].N) == n:
+		return points[i : i+1]
+	}
+	return points[i-1 : i+1]
 }
 
 // best returns the point with the highest rate. There must be a point.

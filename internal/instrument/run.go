@@ -72,6 +72,9 @@ const (
 	abrupt   = 3 * time.Second
 )
 
+// prefix is how the names of directories begin that hold the hook, in that of temporary files.
+const prefix = "hdmlp-analyze-"
+
 // schedule is the size of the memory in which ranks agree on phases.
 const schedule = 64
 
@@ -79,7 +82,8 @@ const schedule = 64
 // which comes what was measured until then, or says why the command could not be started; a script
 // that fails, or that has no loader, is no error here.
 func Run(ctx context.Context, o Options) (*Record, Exit, error) {
-	dir, err := os.MkdirTemp("", "hdmlp-analyze-")
+	sweep()
+	dir, err := os.MkdirTemp("", prefix)
 	if err != nil {
 		return nil, Exit{}, err
 	}
@@ -105,6 +109,19 @@ func Run(ctx context.Context, o Options) (*Record, Exit, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return &r.record, exit, errors.Join(r.failed, context.Cause(ctx))
+}
+
+// sweep removes the directories of runs that were killed: nothing listens on their sockets.
+func sweep() {
+	left, _ := filepath.Glob(filepath.Join(os.TempDir(), prefix+"*", "socket"))
+	for _, socket := range left {
+		conn, err := net.Dial("unix", socket)
+		if err == nil {
+			conn.Close()
+		} else if errors.Is(err, syscall.ECONNREFUSED) {
+			_ = os.RemoveAll(filepath.Dir(socket))
+		}
+	}
 }
 
 // install writes the hook, and what it is to know.

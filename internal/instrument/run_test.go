@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"io"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,5 +124,31 @@ func TestACommandThatCannotBeRunIsAnError(t *testing.T) {
 	})
 	if err == nil {
 		t.Error("it ran")
+	}
+}
+
+// TestDirectoriesOfKilledRunsAreRemoved, and those of others that still run are not.
+func TestDirectoriesOfKilledRunsAreRemoved(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	for _, name := range []string{"killed", "running"} {
+		socket := filepath.Join(dir, prefix+name, "socket")
+		if err := os.Mkdir(filepath.Dir(socket), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socket, Net: "unix"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.SetUnlinkOnClose(false) // as a killed process does
+		defer l.Close()
+		if name == "killed" {
+			l.Close()
+		}
+	}
+	sweep()
+	left, _ := filepath.Glob(filepath.Join(dir, "*"))
+	if want := filepath.Join(dir, prefix+"running"); !slices.Equal(left, []string{want}) {
+		t.Errorf("left: %q, want %q", left, want)
 	}
 }

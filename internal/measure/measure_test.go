@@ -274,6 +274,23 @@ func TestSteadyEndsWithTheOperations(t *testing.T) {
 	})
 }
 
+func TestSteadyGoesOnWithWindowsWithoutOperations(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := tier{latency: 250 * time.Millisecond, size: 1e5}
+		rates, err := Steady(t.Context(), f.load(), SteadyOptions{
+			Streams: 1, Windows: 10, Window: 100 * time.Millisecond,
+		})
+		if err != nil || len(rates) != 4 {
+			t.Errorf("%v: %v; want 4 windows", rates, err)
+		}
+		for i, rate := range rates { // 0.1 MB in 2 or 3 windows
+			if rate < 0.1/0.31 || rate > 0.1/0.19 {
+				t.Errorf("window %d: %.4g MB/s", i, rate)
+			}
+		}
+	})
+}
+
 func TestSteadyOfFewOperationsHasOneRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := tier{latency: 10 * time.Millisecond, size: 1e5}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,8 +77,7 @@ func Steady(ctx context.Context, l Load, o SteadyOptions) ([]float64, error) {
 	}()
 	begun := time.Now()
 	rates := windows(within, o, &bytes, over)
-	if moved, took := bytes.Load(), time.Since(begun); moved > 0 && took > 0 &&
-		(len(rates) == 0 || EstimateOf(rates).Median == 0) {
+	if moved, took := bytes.Load(), time.Since(begun); moved > 0 && took > 0 && len(rates) == 0 {
 		// The windows were too short, or the operations too few: there is one rate, of all.
 		rates = []float64{float64(moved) / 1e6 / took.Seconds()}
 	}
@@ -92,13 +90,14 @@ func Steady(ctx context.Context, l Load, o SteadyOptions) ([]float64, error) {
 		return nil, *err
 	case ctx.Err() != nil:
 		return nil, context.Cause(ctx)
-	case len(rates) == 0 || slices.Max(rates) == 0: // nothing was moved
+	case len(rates) == 0: // nothing was moved
 		return nil, errors.New("no operation has ended in the time of a window")
 	}
 	return rates, nil
 }
 
-// windows returns the rate of each window, without the first, in which the streams begin.
+// windows returns the rate of each window, without the first, in which the streams begin. One in
+// which no operation ends goes on with the next: no rate is 0.
 func windows(ctx context.Context, o SteadyOptions, bytes *atomic.Int64,
 	over <-chan struct{},
 ) (rates []float64) {
@@ -118,6 +117,9 @@ func windows(ctx context.Context, o SteadyOptions, bytes *atomic.Int64,
 		}
 		now, n := time.Now(), bytes.Load()
 		if !since.IsZero() {
+			if n == before {
+				continue
+			}
 			rates = append(rates, float64(n-before)/1e6/now.Sub(since).Seconds())
 		}
 		before, since = n, now

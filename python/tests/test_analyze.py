@@ -84,6 +84,7 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     for number in {1, max(workers, 1)}:
         assert 200 / 2 < by_number[number] / number < 200 * 1.1
     assert found["source"]
+    assert 0 < found["source_processor_s"] < 0.005  # of a read of 5 kB
     assert found["memory"]["samples_per_s"] > 1000
     assert "epoch 0" in done.stderr  # what the script prints
 

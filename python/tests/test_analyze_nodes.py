@@ -4,8 +4,11 @@ import json
 import os
 import signal
 import subprocess
+import sys
+import uuid
 
 import pytest
+from nodes import binary as spaces  # noqa: F401
 from test_analyze import SCRIPTS, binary, environment, script  # noqa: F401
 from torchrun import free_port, torchrun
 
@@ -23,7 +26,7 @@ def files(tmp_path):
 class Job:
     """A job of two nodes, each started by `hdmlp analyze`."""
 
-    def __init__(self, binary, environment, root, options=((), ())):
+    def __init__(self, binary, environment, *arguments, options=((), ()), name="ranks.py"):
         port = free_port()
         self.nodes = []
         for number in range(2):
@@ -33,7 +36,7 @@ class Job:
                 subprocess.Popen(
                     [
                         *(binary, "analyze", "--json", "--time", "4s", *options[number], "--"),
-                        *(*launcher[:3], *of, *launcher[3:], script("ranks.py"), root),
+                        *(*launcher[:3], *of, *launcher[3:], script(name), *arguments),
                     ],
                     env={**environment, "OMP_NUM_THREADS": "1"},
                     stdin=subprocess.DEVNULL,
@@ -61,6 +64,8 @@ def test_nodes_are_measured_together(binary, environment, files):
     assert found["dataset"]["samples"] == 300
     assert found["loader"]["workers"] == 1  # of a node
     assert [point["n"] for point in found["source_by_nodes"]] == [1, 2]
+    fastest = max(found["source"], key=lambda point: point["samples_per_s"])
+    assert [point["streams"] for point in found["source_by_nodes"]] == 2 * [fastest["n"]]
     assert found["source"]
     assert found["peers"]
     assert found["training"]["samples_per_s"] < 400 * 1.1  # of a node: 8 samples in 20 ms
@@ -70,7 +75,7 @@ def test_nodes_are_measured_together(binary, environment, files):
 
 
 def test_nodes_with_other_arguments_are_refused(binary, environment, files):
-    job = Job(binary, environment, files, ((), ("--time", "5s")))
+    job = Job(binary, environment, files, options=((), ("--time", "5s")))
     for status, _, said in job.ended():
         assert status == 2, said
         assert "--time is 5s on node 1" in said
@@ -87,3 +92,62 @@ def test_a_node_that_ends_ends_the_others(binary, environment, files, how):
     assert "before everything was measured" in said
     assert json.loads(out)["measured"]["as_is"]  # what was measured until then
     assert other == (-signal.SIGKILL if how == signal.SIGKILL else 130)
+
+
+@pytest.mark.parametrize("how", ["fail", signal.SIGKILL])
+def test_a_node_that_ends_before_its_loader_ends_the_others(binary, environment, how):
+    """The other script waits for ever: without being told, its command would as well."""
+    job = Job(binary, environment, str(how), name="before.py")
+    if how != "fail":
+        while "found the commands" not in job.nodes[1].stderr.readline():
+            assert job.nodes[1].poll() is None
+        job.nodes[1].send_signal(how)
+    (status, _, said), (other, _, words) = job.ended()
+    assert status == 1, said
+    assert "hdmlp analyze on node 1 ended before everything was measured" in said
+    assert other == (1 if how == "fail" else -how), words
+
+
+@pytest.fixture
+def images(tmp_path):
+    pytest.importorskip("torchvision")
+    image = pytest.importorskip("PIL.Image")
+    for number in range(160):
+        directory = tmp_path / "images" / "ab"[number % 2]
+        directory.mkdir(parents=True, exist_ok=True)
+        image.effect_noise((200, 150), 50).convert("RGB").save(directory / f"{number}.jpg")
+    return str(tmp_path / "images")
+
+
+@pytest.mark.parametrize("kind", ["hdmlp", "torch"])
+def test_nodes_in_namespaces_are_measured_and_validated(
+    spaces,
+    environment,
+    images,
+    kind,
+):
+    done = subprocess.run(
+        [
+            *(spaces, "dev", "cluster", "-n", "2", "--rate", "1gbit", "--"),
+            *(spaces, "analyze", "--json", "--time", "6s", "--validate", "--"),
+            *(sys.executable, script("served.py"), images, kind),
+        ],
+        env={**environment, "OMP_NUM_THREADS": "1", "HDMLP_SECRET": uuid.uuid4().hex},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    found = json.loads("\n".join(x.removeprefix("[0.0] ") for x in lines if x.startswith("[0.0]")))[
+        "measured"
+    ]
+    assert (found["nodes"], found["dataset"]["samples"]) == (2, 160)
+    assert found["loader"]["name"] == kind
+    assert found["preparation"]
+    assert [point["n"] for point in found["source_by_nodes"]] == [1, 2]
+    assert found["peers"]
+    steps = 160 / 8 / 2  # of 20 ms, on each node
+    assert steps * 0.02 * 0.9 < found["validation"]["measured_epoch_s"] < steps * 0.02 * 3

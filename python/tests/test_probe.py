@@ -61,6 +61,9 @@ def test_the_rates_of_a_throttled_source_are_found(data, tmp_path):
     for curve in said["source"]:
         best = max(point["mbps"]["median"] for point in curve["points"])
         assert best < 44
+        assert all(0 < point["processor_s"] < 0.05 for point in curve["points"])
+    with open(said["environment"], encoding="utf-8") as file:
+        assert "source_work" in file.read()
     # The simulator takes the file.
     scenario = tmp_path / "scenario.toml"
     scenario.write_text(

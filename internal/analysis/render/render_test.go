@@ -53,6 +53,11 @@ func TestText(t *testing.T) {
 		"That is not certain": func(m *analysis.Measured) {
 			m.Training = &analysis.Rate{Median: 2000, Low: 1, High: 4000}
 		},
+		"source (S), 1 node, 4 streams": func(m *analysis.Measured) { m.Nodes, m.Ranks = 2, 2 },
+		"source, each of 2 nodes at once, 16 streams": func(m *analysis.Measured) {
+			m.Nodes, m.Ranks = 2, 2
+			m.Sources = []analysis.Point{{N: 2, Streams: 16, Rate: m.Source[0].Rate}}
+		},
 		"without workers": func(m *analysis.Measured) { m.Loader.Workers = 0 },
 		"none: the source is fast enough": func(m *analysis.Measured) {
 			m.Preparation[0].Rate = analysis.Rate{Median: 5, Low: 4, High: 6}

@@ -122,13 +122,20 @@ func rates(m *analysis.Measured) drawing.Table {
 	row("the device alone", m.Device)
 	points("preparation (P)", worker, m.Preparation)
 	points("preparation by hdmlp", "thread", m.Switched)
-	points("source (S)", "stream", m.Source)
+	source := "source (S)"
+	if m.Nodes > 1 {
+		source = "source (S), 1 node"
+	}
+	points(source, "stream", m.Source)
 	for _, p := range m.Sources {
 		n := float64(p.N)
 		each := analysis.Rate{Median: p.Median / n, Low: p.Low / n, High: p.High / n, Few: p.Few}
 		name := fmt.Sprintf("source, each of %d nodes at once", p.N)
 		if p.N == 1 {
 			name = "source, 1 node alone"
+		}
+		if p.Streams > 0 {
+			name += ", " + plural(p.Streams, "stream")
 		}
 		row(name, &each)
 	}

@@ -130,6 +130,9 @@ func outcome(o *analysis.Option) string {
 	if len(o.Guessed) > 0 {
 		text += " Not measured, so that this rests on a guess: " + strings.Join(o.Guessed, ", ") + "."
 	}
+	if o.Few {
+		text += " This rests on rates that were measured too rarely (*)."
+	}
 	return text
 }
 

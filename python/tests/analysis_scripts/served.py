@@ -1,17 +1,22 @@
-"""Images by hdmlp's loader or torch's, and steps of 20 ms.
+"""Images by hdmlp's loader or torch's, and steps of 20 ms, which ranks take together.
 
 Arguments: a directory of images by class, and "hdmlp", "plain" (hdmlp's without torch) or "torch".
 """
 
+import os
 import sys
 import time
 
 import torch
+import torch.distributed as dist
 from torchvision import datasets, transforms
 
 
 def main():
     root, kind = sys.argv[1:]
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    if ranks > 1:
+        dist.init_process_group("gloo")
     transform = transforms.Compose(
         [transforms.RandomResizedCrop(64), transforms.RandomHorizontalFlip(), transforms.ToTensor()]
     )
@@ -19,7 +24,7 @@ def main():
     if kind == "hdmlp":
         import hdmlp.torch as ht
 
-        loader = ht.DataLoader(dataset, batch_size=8, shuffle=True, memory="1GB")
+        loader = ht.DataLoader(dataset, 8, shuffle=True, shard=ranks > 1, memory="1GB")
     elif kind == "plain":
         from hdmlp.data import DataLoader
         from hdmlp.transforms import RandomResizedCrop, ToTensor
@@ -27,10 +32,15 @@ def main():
         made = [RandomResizedCrop(64), ToTensor()]
         loader = DataLoader(root, 8, transforms=made, memory="1GB")
     else:
-        loader = torch.utils.data.DataLoader(dataset, batch_size=8, shuffle=True, num_workers=1)
+        sampler = torch.utils.data.DistributedSampler(dataset) if ranks > 1 else None
+        loader = torch.utils.data.DataLoader(
+            dataset, batch_size=8, shuffle=sampler is None, sampler=sampler, num_workers=1
+        )
     for _ in range(1000):
         for images, labels in loader:
             assert len(images) == len(labels)
+            if ranks > 1:
+                dist.all_reduce(torch.ones(1))
             time.sleep(0.02)
 
 

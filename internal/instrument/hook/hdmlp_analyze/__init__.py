@@ -1,7 +1,8 @@
 """Measures the first loader that a training script iterates, and ends the script afterwards.
 
 It uses nothing but the standard library, and what the script itself has imported. Nothing of a
-loader is changed but its ``__iter__``.
+loader is changed but its ``__iter__``, and nothing of torch.distributed but that something follows
+``init_process_group``.
 """
 
 from __future__ import annotations
@@ -23,20 +24,24 @@ LOADERS = {
 }
 
 
+#: The module that joins the ranks of a job.
+DISTRIBUTED = "torch.distributed.distributed_c10d"
+
+
 def install() -> None:
-    """Begins to wait for the modules in :data:`LOADERS`."""
+    """Begins to wait for these modules."""
     channel.tell_started()
     sys.meta_path.insert(0, _Watcher())
 
 
 class _Watcher:
-    """Finds the modules in :data:`LOADERS` as Python does, and changes them once they are run."""
+    """Finds these modules as Python does, and changes them once they are run."""
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
         """Returns the module's spec; None: it is not one of these, or is not found."""
-        if name not in LOADERS:
+        if name not in LOADERS and name != DISTRIBUTED:
             return None
         for finder in sys.meta_path:
             find = getattr(finder, "find_spec", None)
@@ -44,12 +49,12 @@ class _Watcher:
                 continue
             spec: importlib.machinery.ModuleSpec | None = find(name, path, target)
             if spec is not None:
-                _change_when_run(spec, LOADERS[name])
+                _change_when_run(spec, name)
                 return spec
         return None
 
 
-def _change_when_run(spec: importlib.machinery.ModuleSpec, kind: str) -> None:
+def _change_when_run(spec: importlib.machinery.ModuleSpec, name: str) -> None:
     loader: Any = spec.loader
     run = getattr(loader, "exec_module", None)
     if run is None:
@@ -57,12 +62,28 @@ def _change_when_run(spec: importlib.machinery.ModuleSpec, kind: str) -> None:
 
     def exec_module(module: ModuleType) -> None:
         run(module)
-        _change(module, kind)
+        if name == DISTRIBUTED:
+            _change_start(module)
+        else:
+            _change_loader(module, LOADERS[name])
 
     loader.exec_module = exec_module
 
 
-def _change(module: Any, kind: str) -> None:
+def _change_start(module: Any) -> None:
+    from . import meeting
+
+    initialise: Callable[..., None] = module.init_process_group
+
+    @functools.wraps(initialise)
+    def initialised(*args: Any, **kwargs: Any) -> None:
+        initialise(*args, **kwargs)
+        meeting.begin()
+
+    module.init_process_group = initialised
+
+
+def _change_loader(module: Any, kind: str) -> None:
     from . import iteration
 
     loader = module.DataLoader

@@ -28,14 +28,15 @@ _off = False
 _others: dict[int, str] = {}
 
 
-def _is_over() -> bool:
+def is_over() -> bool:
+    """Reports whether nothing is measured any more."""
     return _off or (_session is not None and _session.over)
 
 
 def _forget() -> None:
     """Has a forked process measure loaders of its own."""
     global _session, _off
-    _off = _is_over()
+    _off = is_over()
     _session = None
     _others.clear()
 
@@ -51,7 +52,7 @@ def iterate(loader: Any, original: Callable[[Any], Any], kind: str) -> Any:
         original: The ``__iter__`` of its class.
         kind: Whose loader it is: ``"torch"`` or ``"hdmlp"``.
     """
-    if _is_over() or _making.now or _in_worker():
+    if is_over() or _making.now or _in_worker():
         return original(loader)
     return Iterator(loader, original, kind)
 
@@ -132,7 +133,7 @@ class Iterator:
     def _measured(self) -> Session | None:
         """Returns the session if this loader is the one that is measured."""
         global _session, _off
-        if _is_over():
+        if is_over():
             return None
         if _session is None and (gradients() or self._given >= PATIENCE):
             try:

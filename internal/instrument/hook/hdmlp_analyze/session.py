@@ -18,10 +18,11 @@ from typing import TYPE_CHECKING, Any
 from . import description, place, preparation
 from .channel import SETTINGS, Channel, Gone
 from .claim import Claim
-from .commands import Commands, Lost, Refused
+from .commands import Commands
 from .device import Device
 from .ending import Ended, end_later
 from .kept import Kept
+from .meeting import Lost, Refused
 from .schedule import Schedule
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Session:
         schedule: Schedule | Commands
         try:
             alone = where.nodes == 1 or (where.nodes == 0 and not place.is_distributed())
-            schedule = Schedule(where.ranks) if alone else Commands(where, channel)
+            schedule = Schedule(where.ranks) if alone else Commands(where)
         except (Refused, Lost) as error:
             channel.send("refused" if isinstance(error, Refused) else "lost", text=str(error))
             return None
