@@ -205,7 +205,8 @@ func (t *trainer) reread(ctx context.Context) {
 	t.isBack = false
 	epoch := (t.position - 1) / t.Steps()
 	from := max(t.start-epoch*t.Steps(), 0)
-	if t.rank != int(t.script.Seed)%t.WorldSize() || !t.audited() ||
+	// All passes from an epoch's beginning are alike, and audited as one.
+	if from == 0 || t.rank != int(t.script.Seed)%t.WorldSize() || !t.audited() ||
 		len(t.script.Breaks) > 1 || len(t.script.Undecodable) > 0 { // which begin it once more
 		return
 	}
