@@ -20,9 +20,10 @@
 #                     GROUPS=1: jobs that share what they prepare, on one node, come and go)
 # make mutants        plants defects of one line and reports which no test finds (N=150 of them,
 #                     SEED=1, ROOM=cache,stage; ONLY=text in their names; SUITES=internal/node:
-#                     whose tests have to find them, FLAGS='-seeds 400' for these, NORACE=1:
-#                     without the race detector; OWN=1: those of the rooms alone, which is much
-#                     faster); continues where it was interrupted
+#                     whose tests have to find them, FLAGS for these; of the simulation
+#                     SCRIPTS=60 of SEEDS=1000 that reach a defect; NORACE=1: without the race
+#                     detector; OWN=1: those of the rooms alone, which is much faster); continues
+#                     where it was interrupted
 # make scale          what the control messages of 4 to 1,024 nodes cost, in virtual time, into
 #                     docs/scale.json and docs/scale.png (SIZES=4,16: other numbers of nodes; 1,024
 #                     take 10 GB of memory and about 10 minutes of 2 processors)
@@ -195,6 +196,7 @@ mutants: build/test.stamp
 	mkdir -p build/mutants && $(GO) build -o build/mutants/mutants ./bench/mutants
 	build/mutants/mutants $(addprefix -n ,$(N)) $(addprefix -seed ,$(SEED)) \
 		$(addprefix -room ,$(ROOM)) $(addprefix -suites ,$(SUITES)) $(if $(OWN),-own) \
+		$(addprefix -seeds ,$(SEEDS)) $(addprefix -scripts ,$(SCRIPTS)) \
 		$(if $(ONLY),-only '$(ONLY)') $(if $(FLAGS),-flags '$(FLAGS)') $(if $(NORACE),-norace)
 
 scale: build/bench.stamp | build/go.stamp

@@ -110,6 +110,8 @@ clustersim/script: placement/policies
 clustersim/judge: clustersim/script
 clustersim/origin: dataset dataset/retry
 clustersim/faultdisk: storageclass/file/disk
+clustersim/interleave/point:
+clustersim/interleave:
 clustersim/machine: dataset storageclass storageclass/memory storageclass/file
     storageclass/file/disk pressure catalog budget assembly node
 clustersim/process: failure request stage stats node groups placement/policies clustersim/judge
@@ -132,7 +134,8 @@ measure/survey: perfmodel dataset storageclass transform measure measure/loads m
 /bench/throttle:
 /bench/exchange: digest identity exchange
 /bench/mutants/room:
-/bench/mutants: /bench/mutants/room
+/bench/mutants/equivalent:
+/bench/mutants: clustersim/interleave /bench/mutants/equivalent /bench/mutants/room
 `
 
 // allowedInTests lists imports that only tests may add, because they assemble real parts.
@@ -172,6 +175,7 @@ daemon: storageclass storageclass/memory budget assembly
 top: goldentest remedy
 measure/loads: storageclass/memory storageclass/file
 measure/nodes: networktest
+clustersim: clustersim/interleave clustersim/interleave/point
 `
 
 // entry is a line of these lists.

@@ -13,7 +13,7 @@
 // tries only the survivors again.
 //
 // Usage: mutants [-n 150] [-seed 1] [-room a,b] [-only text] [-suites a,b]
-// [-flags text] [-norace] [-own] [-list]
+// [-flags text] [-seeds 1000] [-scripts 60] [-norace] [-own] [-list]
 package main
 
 import (
@@ -30,6 +30,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/hdmlp/hdmlp/bench/mutants/equivalent"
 	"github.com/hdmlp/hdmlp/bench/mutants/room"
 )
 
@@ -44,6 +45,8 @@ type campaign struct {
 	suites      []string // instead of the rooms' suites; nil: these
 	flags       []string // of these suites' tests
 	race        bool
+	seeds       uint64 // of scripts of the simulation
+	scripts     int    // of these that reach a mutant, with which it is tried
 	results     *results
 	equivalents map[string]string
 	tallies     []tally
@@ -68,6 +71,8 @@ func run(ctx context.Context, args []string) error {
 	own := flags.Bool("own", false, "only the tests of the rooms themselves")
 	testFlags := flags.String("flags", "", "flags for the tests of -suites, with spaces")
 	noRace := flags.Bool("norace", false, "without the race detector")
+	seeds := flags.Uint64("seeds", 1000, "scripts of the simulation to choose from")
+	scripts := flags.Int("scripts", 60, "of these, how many that reach a mutant are tried")
 	list := flags.Bool("list", false, "list the mutants of the rooms, and run nothing")
 	out := flags.String("out", "build/mutants", "directory for binaries and results")
 	if err := flags.Parse(args); err != nil {
@@ -79,6 +84,7 @@ func run(ctx context.Context, args []string) error {
 	}
 	c := &campaign{n: (*n + len(rooms) - 1) / len(rooms), seed: *seed, only: *only}
 	c.patience, c.own, c.race = 10*time.Second, *own, !*noRace
+	c.seeds, c.scripts = *seeds, *scripts
 	if *suites != "" {
 		c.suites, c.flags = strings.Split(*suites, ","), strings.Fields(*testFlags)
 	}
@@ -88,7 +94,7 @@ func run(ctx context.Context, args []string) error {
 	if c.out, err = filepath.Abs(*out); err != nil {
 		return err
 	}
-	if c.equivalents, err = readEquivalents("bench/mutants/equivalent.txt"); err != nil {
+	if c.equivalents, err = equivalent.Read("bench/mutants/equivalent.txt"); err != nil {
 		return err
 	}
 	if *list {
@@ -253,12 +259,12 @@ func (c *campaign) try(ctx context.Context, p *planted, dir string, outcomes []*
 	if len(left) == 0 {
 		return nil
 	}
-	s, err := p.compileSuite(ctx, dir, c.flags)
+	s, err := p.compileSuite(ctx, dir, c)
 	if err != nil {
 		return err
 	}
 	for _, o := range left {
-		if o.Tried[dir] == s.Hash {
+		if o.Tried[dir] == s.key() {
 			continue
 		}
 		tests := s.reaching(&o.Mutant)
@@ -271,7 +277,7 @@ func (c *campaign) try(ctx context.Context, p *planted, dir string, outcomes []*
 		if o.killed() {
 			o.Suite = dir
 		} else {
-			o.Tried[dir] = s.Hash
+			o.Tried[dir] = s.key()
 		}
 		if len(tests) > 0 {
 			fmt.Printf("%5.1fs %s:%d %s: %s\n", o.Seconds, o.File, o.Line, o.Key,

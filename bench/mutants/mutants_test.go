@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hdmlp/hdmlp/bench/mutants/equivalent"
 	"github.com/hdmlp/hdmlp/bench/mutants/room"
 )
 
@@ -104,7 +105,7 @@ func TestPatchesAndEquivalents(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := campaign{}
-	if c.equivalents, err = readEquivalents("equivalent.txt"); err != nil {
+	if c.equivalents, err = equivalent.Read("equivalent.txt"); err != nil {
 		t.Fatal(err)
 	}
 	keys := map[string]bool{}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 	"strings"
 
 	"github.com/hdmlp/hdmlp/bench/mutants/room"
+	"github.com/hdmlp/hdmlp/internal/clustersim/interleave"
 )
 
 //go:embed helpers.txt
@@ -34,6 +36,7 @@ type planted struct {
 	python    []*patch
 	sources   map[string][]*source // by directory
 	discarded map[*Mutant]bool     // those that do not compile
+	replace   map[string]string    // what was written, by what it replaces
 }
 
 func plant(root, out string, rooms []room.Room) (*planted, error) {
@@ -131,6 +134,31 @@ func (p *planted) raceFlag() string { return fmt.Sprintf("-race=%v", p.race) }
 
 func (p *planted) overlay() string { return filepath.Join(p.out, "overlay.json") }
 
+// simulation is the suite whose goroutines yield between their statements.
+const simulation = "internal/clustersim"
+
+// overlayOf returns what the tests of a package are compiled with.
+func (p *planted) overlayOf(dir string) (string, error) {
+	if dir != simulation {
+		return p.overlay(), nil
+	}
+	name := filepath.Join(p.out, "overlay-simulation.json")
+	replace := maps.Clone(p.replace)
+	err := interleave.Overlay(p.root, "./"+dir, tags, filepath.Join(p.out, "_points"), replace)
+	if err != nil {
+		return "", err
+	}
+	return name, writeOverlay(name, replace)
+}
+
+func writeOverlay(name string, replace map[string]string) error {
+	text, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(name, text, 0o644)
+}
+
 // write writes the files and the list of what they replace.
 func (p *planted) write() error {
 	replace := map[string]string{}
@@ -159,11 +187,8 @@ func (p *planted) write() error {
 			return err
 		}
 	}
-	text, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		return err
-	}
-	return os.WriteFile(p.overlay(), text, 0o644)
+	p.replace = replace
+	return writeOverlay(p.overlay(), replace)
 }
 
 var problem = regexp.MustCompile(`(?m)^(\S+\.go):(\d+):\d+: (.*)$`)

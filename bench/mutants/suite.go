@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -24,13 +25,17 @@ type suite struct {
 	root, dir string
 	binary    string
 	flags     []string // of every run
-	Hash      string   // of the binary and the flags
+	seeds     uint64   // whose scripts are tests, in blocks
+	scripts   int      // in blocks that reach a mutant, with which it is tried
+	Hash      string   // of the binary, the flags, and how many seeds there are
+	Complete  bool     // all tests have been run
 	Tests     []test
 }
 
 // test is what is known of a test without any mutant switched on.
 type test struct {
 	Name    string
+	Seed    uint64 `json:",omitempty"` // the first of a block of TestSeeds; 0: another test
 	Seconds float64
 	Failed  bool     // even so: it can find nothing
 	Reached []string // mutants, as DIR:NUMBER
@@ -38,11 +43,18 @@ type test struct {
 
 // compileSuite compiles the tests of a package, and has each run once to learn which mutants it
 // reaches, unless that is known from an earlier run of the same binary.
-func (p *planted) compileSuite(ctx context.Context, dir string, flags []string) (*suite, error) {
+func (p *planted) compileSuite(ctx context.Context, dir string, c *campaign) (*suite, error) {
 	flat := strings.ReplaceAll(dir, "/", "-")
-	s := &suite{root: p.root, dir: dir, binary: filepath.Join(p.out, flat+".test")}
+	s := &suite{
+		root: p.root, dir: dir, binary: filepath.Join(p.out, flat+".test"), seeds: c.seeds,
+		scripts: c.scripts,
+	}
+	overlay, err := p.overlayOf(dir)
+	if err != nil {
+		return nil, err
+	}
 	cmd := exec.CommandContext(ctx, "go", "test", "-c", "-p", "1", p.raceFlag(), "-tags", tags,
-		"-vet=off", "-overlay", p.overlay(), "-o", s.binary, "./"+dir)
+		"-vet=off", "-overlay", overlay, "-o", s.binary, "./"+dir)
 	cmd.Dir = p.root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return nil, errors.Join(fmt.Errorf("compile the tests of %s: %w", dir, err),
@@ -55,25 +67,34 @@ func (p *planted) compileSuite(ctx context.Context, dir string, flags []string) 
 	if err != nil {
 		return nil, err
 	}
-	s.flags = slices.Clone(flags)
+	s.flags = slices.Clone(c.flags)
 	if bytes.Contains(text, []byte(noFiles)) {
 		s.flags = append(s.flags, "-"+noFiles)
 	}
-	hash := hashOf(text) + strings.Join(flags, " ")
+	hash := fmt.Sprint(hashOf(text), c.seeds, strings.Join(c.flags, " "))
 	known := filepath.Join(p.out, flat+".json")
 	if text, err := os.ReadFile(known); err == nil {
-		if json.Unmarshal(text, s) == nil && s.Hash == hash {
+		if json.Unmarshal(text, s) == nil && s.Hash == hash && s.Complete {
 			return s, nil
 		}
 	}
-	s.Hash, s.Tests = hash, nil
-	if err := s.reach(ctx); err != nil {
-		return nil, err
+	if s.Hash != hash {
+		s.Hash, s.Tests = hash, nil
 	}
-	if text, err = json.Marshal(s); err != nil {
-		return nil, err
+	err = s.reach(ctx)
+	text, marshalErr := json.Marshal(s)
+	if marshalErr == nil {
+		marshalErr = os.WriteFile(known, text, 0o644)
 	}
-	return s, os.WriteFile(known, text, 0o644)
+	return s, errors.Join(err, marshalErr)
+}
+
+// key names what a mutant is tried with.
+func (s *suite) key() string {
+	if s.seeds == 0 {
+		return s.Hash
+	}
+	return fmt.Sprint(s.Hash, " ", s.scripts)
 }
 
 // noFiles is the flag that keeps package rapid from writing what failed to the package's directory,
@@ -96,28 +117,64 @@ func (s *suite) reach(ctx context.Context) error {
 	}
 	notes := s.binary + ".reached"
 	defer os.Remove(notes)
+	var all []test
 	for _, name := range strings.Fields(out) {
+		if name != seeded {
+			all = append(all, test{Name: name})
+			continue
+		}
+		for seed := uint64(1); seed <= s.seeds; seed += block {
+			all = append(all, test{Name: name, Seed: seed})
+		}
+	}
+	for _, t := range all[len(s.Tests):] { // those before it ran in a call that was interrupted
 		if err := os.WriteFile(notes, nil, 0o644); err != nil {
 			return err
 		}
-		out, took, err := s.run(ctx, slowest, "reached:"+notes, "-test.run", "^"+name+"$")
+		out, took, err := s.run(ctx, slowest, "reached:"+notes, arguments([]test{t})...)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		broken := err != nil && !strings.Contains(out, leaked)
 		if broken {
-			fmt.Printf("%s: %s fails without any mutant: %v\n%s\n", s.dir, name, err, out)
+			fmt.Printf("%s: %s fails without any mutant: %v\n%s\n", s.dir, t.Name, err, out)
 		}
 		reached, readErr := os.ReadFile(notes)
 		if readErr != nil {
 			return readErr
 		}
-		s.Tests = append(s.Tests, test{
-			Name: name, Seconds: took.Seconds(), Failed: broken,
-			Reached: strings.Fields(string(reached)),
-		})
+		t.Seconds, t.Failed, t.Reached = took.Seconds(), broken, strings.Fields(string(reached))
+		s.Tests = append(s.Tests, t)
 	}
+	s.Complete = true
 	return nil
+}
+
+// seeded is the test that draws scripts from seeds. A block of so many counts as a test: many reach
+// few mutants.
+const (
+	seeded = "TestSeeds"
+	block  = 10
+)
+
+// arguments returns those by which the binary runs some tests, and no further one after a failure.
+func arguments(tests []test) []string {
+	var names, seeds []string
+	for _, t := range tests {
+		if !slices.Contains(names, t.Name) {
+			names = append(names, t.Name)
+		}
+		if t.Seed > 0 {
+			for seed := range uint64(block) {
+				seeds = append(seeds, strconv.FormatUint(t.Seed+seed, 10))
+			}
+		}
+	}
+	args := []string{"-test.failfast", "-test.run", "^(" + strings.Join(names, "|") + ")$"}
+	if len(seeds) > 0 {
+		args = append(args, "-only", strings.Join(seeds, ","), "-failures", "1", "-shrink", "0s")
+	}
+	return args
 }
 
 // run runs the binary in its package's directory with a mutant switched on, and ends it and what it
@@ -148,12 +205,17 @@ func runGroup(cmd *exec.Cmd) (string, time.Duration, error) {
 	return out.String(), time.Since(begun), err
 }
 
-// reaching returns the tests that reach a mutant, the quick ones first.
+// reaching returns the tests that reach a mutant, the quick ones first; of scripts as many as are
+// to be tried.
 func (s *suite) reaching(m *Mutant) (all []test) {
 	id := fmt.Sprintf("%s:%d", m.Dir, m.id)
+	scripts := 0
 	for _, t := range s.Tests {
-		if !t.Failed && slices.Contains(t.Reached, id) {
-			all = append(all, t)
+		if t.Failed || t.Seed > 0 && scripts >= s.scripts || !slices.Contains(t.Reached, id) {
+			continue
+		}
+		if all = append(all, t); t.Seed > 0 {
+			scripts += block
 		}
 	}
 	slices.SortStableFunc(all, func(a, b test) int { return cmp.Compare(a.Seconds, b.Seconds) })
@@ -175,8 +237,13 @@ func (s *suite) try(ctx context.Context, m *Mutant, patience time.Duration) (str
 		first++
 	}
 	rounds := [][]test{all[:first]}
-	for k := first; k < len(all); k++ {
-		rounds = append(rounds, all[k:k+1])
+	for k := first; k < len(all); {
+		to := k + 1
+		for to < len(all) && all[k].Seed > 0 && all[to].Seed > 0 {
+			to++
+		}
+		rounds = append(rounds, all[k:to])
+		k = to
 	}
 	for _, tests := range rounds {
 		if by, err := s.tryWith(ctx, m, patience, tests); by != "" || err != nil {
@@ -192,13 +259,10 @@ func (s *suite) tryWith(ctx context.Context, m *Mutant, patience time.Duration, 
 	if len(tests) == 0 {
 		return "", nil
 	}
-	var names []string
-	limit := patience
+	limit, args := patience, arguments(tests)
 	for _, t := range tests {
-		names = append(names, t.Name)
 		limit += time.Duration(3 * t.Seconds * float64(time.Second))
 	}
-	args := []string{"-test.failfast", "-test.run", "^(" + strings.Join(names, "|") + ")$"}
 	out, took, err := s.run(ctx, limit, fmt.Sprintf("%s:%d", m.Dir, m.id), args...)
 	for ; took >= limit && ctx.Err() == nil; limit *= 2 { // unless the machine is slow, it hangs
 		if _, without, _ := s.run(ctx, limit, "", args...); without < limit {

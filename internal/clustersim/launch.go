@@ -27,9 +27,9 @@ type launch struct {
 	*world
 	script.Launch
 	number int
-	from   position
+	from   process.Position
 	config string
-	crew   *crew
+	crew   *process.Crew
 	life   context.Context
 	kill   context.CancelCauseFunc
 	nodes  []context.Context        // by node; ends with it
@@ -40,11 +40,11 @@ type launch struct {
 
 // launch starts all ranks at a batch, and waits until they have ended. It returns where the next
 // launch begins; over reports that the job has come to its end.
-func (w *world) launch(number int, s script.Launch, from position) (next position, over bool,
-	err error,
+func (w *world) launch(number int, s script.Launch, from process.Position) (
+	next process.Position, over bool, err error,
 ) {
 	l := &launch{
-		world: w, Launch: s, number: number, from: from, crew: newCrew(s.WorldSize()),
+		world: w, Launch: s, number: number, from: from, crew: process.NewCrew(s.WorldSize()),
 		held: maps.Clone(w.kept),
 	}
 	if l.config, err = w.configFile(); err != nil {
@@ -77,9 +77,7 @@ func (w *world) launch(number int, s script.Launch, from position) (next positio
 	}()
 	if s.Kill > 0 {
 		go func() {
-			if l.crew.wait(l.life, func() bool {
-				return l.crew.steps > 0 && l.crew.through >= l.crew.first+s.Kill
-			}) == nil {
+			if l.crew.Through(l.life, s.Kill) == nil {
 				if s.Crash {
 					for n := range s.Nodes {
 						w.network.Kill(w.box(n).host)
@@ -115,7 +113,7 @@ func (w *world) launch(number int, s script.Launch, from position) (next positio
 	for _, stop := range stops {
 		stop()
 	}
-	if next, over = l.crew.reached(); !over {
+	if next, over = l.crew.Reached(); !over {
 		return from, false, nil
 	}
 	return next, !slices.Contains(complete, false), nil
@@ -149,7 +147,7 @@ func (l *launch) mismatched(rank int, err error) {
 
 // play plays the process of a rank, and reports whether it has taken all batches.
 func (l *launch) play(rank int) (complete bool) {
-	defer func() { l.crew.leave(complete) }()
+	defer func() { l.crew.Leave(complete) }()
 	n := rank / l.Ranks
 	ctx := l.nodes[n]
 	left := judge.Event{Kind: judge.Left, Rank: rank}
@@ -157,7 +155,9 @@ func (l *launch) play(rank int) (complete bool) {
 		l.add(left)
 		return false
 	}
+	var told []string
 	p, err := process.Open(ctx, process.Options{
+		Told: func(what string) { told = append(told, what) },
 		Node: l.box(n).Node, Request: l.request(rank), Part: l.part(rank),
 		Content: l.content(rank), Label: l.script.Label,
 		Decodes: l.decodes, Hold: l.script.Hold, Lies: l.lies(rank), Notes: l.script.Notes(),
@@ -172,25 +172,33 @@ func (l *launch) play(rank int) (complete bool) {
 	case err != nil:
 		l.add(judge.Event{Kind: judge.Refused, Rank: rank, Text: err.Error()})
 		l.mismatched(rank, err)
-		l.crew.fail(true)
+		l.crew.Fail(true)
 		return false
 	}
 	defer p.Close()
 	l.add(judge.Event{Kind: judge.Opened, Rank: rank})
+	l.waited(rank, told)
 	if l.script.Twice {
 		l.twice(rank)
 	}
 	t := &trainer{launch: l, rank: rank, Process: p, took: map[int]bool{}}
 	l.warm(rank, p.State().Classes)
 	defer func() { t.within(p.State()) }()
-	t.position = l.crew.opened(p.Steps(), l.from)
+	t.position = l.crew.Opened(p.Steps(), l.from)
 	defer t.early(ctx)()
+	defer t.asked.Wait()
 	err = t.train(ctx)
 	for tries := 0; err != nil && ctx.Err() == nil && t.failed && tries < l.script.Again; tries++ {
-		if t.position, err = l.crew.gather(ctx, t.position); err != nil {
+		if t.position, err = l.crew.Gather(ctx, t.position); err != nil {
 			break
 		}
+		if l.script.StepsOver() {
+			t.position++
+		}
 		err = t.train(ctx)
+	}
+	if t.failed {
+		t.review(ctx)
 	}
 	if ctx.Err() != nil && !t.over {
 		l.add(left)

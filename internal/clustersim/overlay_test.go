@@ -7,12 +7,16 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/hdmlp/hdmlp/internal/clustersim/interleave"
 )
 
 // TestSeeds -repeatable runs scripts in workers whose runtime repeats itself: an overlay replaces
 // its source of chance, in select, in the order of maps and of timers, by a sequence that each
 // script begins anew (reseed), and the monitor does not take the processor away from goroutines by
 // real time.
+//
+// With -interleave, goroutines yield between the statements of the program (package interleave).
 
 // edits are what the overlay changes in files of package runtime.
 var edits = map[string][][2]string{
@@ -47,15 +51,47 @@ func simulated() uint64 {
 	},
 }
 
-// repeatableWorker builds the binary of repeatable workers, and returns its path.
-func repeatableWorker(t *testing.T) string {
+// overlaidWorker builds the binary of workers that -repeatable and -interleave ask for, and returns
+// its path.
+func overlaidWorker(t *testing.T) string {
+	t.Helper()
+	dir, tags := t.TempDir(), "invariants"
+	replace := map[string]string{}
+	if *repeatable {
+		tags += ",simulation"
+		editRuntime(t, dir, replace)
+	}
+	if *interleaved {
+		root, err := filepath.Abs("../..")
+		if err == nil {
+			err = interleave.Overlay(root, "./internal/clustersim", tags, dir, replace)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replace})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "worker")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.Command("go", "test", "-c", "-tags", tags, "-overlay", file, "-o", binary, ".")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build a worker: %v\n%s", err, out)
+	}
+	return binary
+}
+
+// editRuntime writes the files of package runtime with edits to dir, and adds them to an overlay.
+func editRuntime(t *testing.T, dir string, replace map[string]string) {
 	t.Helper()
 	root, err := exec.Command("go", "env", "GOROOT").Output()
 	if err != nil {
 		t.Fatalf("go env GOROOT: %v", err)
 	}
-	dir := t.TempDir()
-	replace := map[string]string{}
 	for name, list := range edits {
 		path := filepath.Join(strings.TrimSpace(string(root)), "src/runtime", name)
 		text, err := os.ReadFile(path)
@@ -73,18 +109,4 @@ func repeatableWorker(t *testing.T) string {
 			t.Fatal(err)
 		}
 	}
-	overlay, err := json.Marshal(map[string]any{"Replace": replace})
-	if err != nil {
-		t.Fatal(err)
-	}
-	file, binary := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "worker")
-	if err := os.WriteFile(file, overlay, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	build := exec.Command("go", "test", "-c", "-tags", "simulation", "-overlay", file,
-		"-o", binary, ".")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("build a worker: %v\n%s", err, out)
-	}
-	return binary
 }

@@ -48,7 +48,7 @@ func (l *launch) request(rank int) request.Open {
 	}
 	if s.Shuffle == "given" {
 		m.Stream.Given = &request.Given{
-			Epochs: 1, First: l.from.epoch, Batch: s.Batch / l.WorldSize(), Seed: seed,
+			Epochs: 1, First: l.from.Epoch, Batch: s.Batch / l.WorldSize(), Seed: seed,
 		}
 	}
 	if s.Transforms {

@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,11 +17,14 @@ import (
 var (
 	seeds = flag.Int("seeds", 60, "how many seeds TestSeeds runs")
 	first = flag.Uint64("first", 1, "the first seed")
+	only  = flag.String("only", "", "the seeds to run, with commas")
 	given = flag.String("script", "", "a script, as a failure prints it, that TestSeeds runs "+
 		"instead of seeds")
 	times      = flag.Int("times", 1, "how often each script is run")
 	repeatable = flag.Bool("repeatable", false, "run scripts so that they repeat themselves, as far "+
 		"as possible; builds Go's runtime anew")
+	interleaved = flag.Bool("interleave", false, "have goroutines yield between any two statements, "+
+		"as seeds have it; builds the program anew")
 	shrink = flag.Duration("shrink", 2*time.Minute, "how long a failing script is made simpler")
 	enough = flag.Int64("failures", 10, "after so many failing scripts no more are run")
 )
@@ -30,16 +34,14 @@ func TestSeeds(t *testing.T) {
 	var next atomic.Int64
 	var all sync.WaitGroup
 	var failures atomic.Int64
-	began, runs := time.Now(), *seeds**times
-	if *given != "" {
-		runs = *times
-	}
+	scripts := chosen(t)
+	began, runs := time.Now(), len(scripts)**times
 	binary, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if *repeatable {
-		binary = repeatableWorker(t)
+	if *repeatable || *interleaved {
+		binary = overlaidWorker(t)
 	}
 	for range runtime.GOMAXPROCS(0) {
 		all.Go(func() {
@@ -50,14 +52,7 @@ func TestSeeds(t *testing.T) {
 				if i >= runs || failures.Load() >= *enough {
 					return
 				}
-				s := script.Generate(*first + uint64(i / *times))
-				if *given != "" {
-					var err error
-					if s, err = script.Parse(*given); err != nil {
-						t.Error(err)
-						return
-					}
-				}
+				s := scripts[i / *times]()
 				if v := r.run(&s); len(v.Errors) > 0 {
 					failures.Add(1)
 					r.report(s, v)
@@ -67,6 +62,35 @@ func TestSeeds(t *testing.T) {
 	}
 	all.Wait()
 	t.Logf("%d scripts in %v", min(runs, int(next.Load())), time.Since(began).Round(time.Second/10))
+}
+
+// chosen returns what draws the scripts to run.
+func chosen(t *testing.T) (scripts []func() script.Script) {
+	if *given != "" {
+		s, err := script.Parse(*given)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return []func() script.Script{func() script.Script { return s }}
+	}
+	list := []uint64{}
+	for i := range uint64(*seeds) {
+		list = append(list, *first+i)
+	}
+	if *only != "" {
+		list = nil
+		for number := range strings.SplitSeq(*only, ",") {
+			seed, err := strconv.ParseUint(number, 10, 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			list = append(list, seed)
+		}
+	}
+	for _, seed := range list {
+		scripts = append(scripts, func() script.Script { return script.Generate(seed) })
+	}
+	return scripts
 }
 
 // runner runs scripts in a worker, which it replaces after failures.

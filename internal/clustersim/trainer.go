@@ -3,6 +3,7 @@ package clustersim
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/clustersim/judge"
@@ -15,12 +16,14 @@ type trainer struct {
 	*launch
 	*process.Process
 	rank     int
-	position int          // of the next batch
-	start    int          // of the stream
-	failed   bool         // the stream ended with an error
-	over     bool         // the process has nothing more to do
-	complete bool         // all batches were taken
-	took     map[int]bool // by number, the breaks to go back that have happened
+	position int            // of the next batch
+	start    int            // of the stream
+	failed   bool           // the stream ended with an error
+	over     bool           // the process has nothing more to do
+	complete bool           // all batches were taken
+	took     map[int]bool   // by number, the breaks to go back that have happened
+	isBack   bool           // it has gone back, and taken no batch since
+	asked    sync.WaitGroup // audits that were asked for meanwhile
 }
 
 func (t *trainer) note(k judge.Kind, ids []int, text string) {
@@ -67,6 +70,9 @@ func (t *trainer) train(ctx context.Context) error {
 			t.note(judge.Ended, nil, "")
 			t.over, t.complete = true, true
 			t.testify(ctx)
+			if t.lateAudit() && t.position > t.start {
+				t.last(ctx)
+			}
 			return nil
 		case errors.Is(err, process.ErrWrong):
 			return t.fail(judge.Wrong, err)
@@ -96,25 +102,29 @@ func (t *trainer) train(ctx context.Context) error {
 			t.examine(ctx)
 		}
 		if t.script.Apart {
-			t.crew.advance(t.rank, t.position)
+			t.crew.Advance(t.rank, t.position)
 		} else {
-			ok, err := t.crew.finish(ctx, t.position-1)
+			ok, err := t.crew.Finish(ctx, t.position-1)
 			if err != nil {
 				return err
+			}
+			if t.isBack && ok {
+				t.reread(ctx)
 			}
 			if broken = !ok; broken && !sleep(ctx, breaks) {
 				return ctx.Err()
 			}
 		}
 		last := t.position == t.script.Epochs*t.Steps()
-		if t.position%t.Steps() == 0 && !broken && t.audited() && (last || !t.script.Apart) {
+		if t.position%t.Steps() == 0 && !broken && t.audited() && (last || !t.script.Apart) &&
+			!(last && t.lateAudit()) {
 			t.audit(ctx, t.position/t.Steps()-1)
 		}
 		if b := t.breaks(); b != nil && !broken {
 			switch {
 			case b.Back > 0:
-				t.position = max(t.position-b.Back, 0)
-				if err := t.crew.back(ctx, t.position); err != nil {
+				t.position, t.isBack = max(t.position-b.Back, 0), true
+				if err := t.crew.Back(ctx, t.position); err != nil {
 					return err
 				}
 			case b.Skip:
@@ -145,6 +155,6 @@ func (t *trainer) breaks() *script.Break {
 func (t *trainer) fail(k judge.Kind, err error) error {
 	t.note(k, nil, err.Error())
 	t.over = k != judge.Failed || t.script.Again == 0
-	t.crew.fail(k == judge.Stuck)
+	t.crew.Fail(k == judge.Stuck)
 	return err
 }

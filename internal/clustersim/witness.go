@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -37,8 +39,8 @@ func (t *trainer) examine(ctx context.Context) {
 // refused.
 func (t *trainer) explain() {
 	last, rank := t.position-1, (t.rank+1)%t.WorldSize()
-	at := position{last / t.Steps(), last % t.Steps()}
-	ids, labels, err := t.Explain(at.epoch, at.step, rank)
+	at := process.Position{Epoch: last / t.Steps(), Step: last % t.Steps()}
+	ids, labels, err := t.Explain(at.Epoch, at.Step, rank)
 	if err != nil {
 		t.broken(t.rank, "a batch is not explained: %v", err)
 	}
@@ -48,10 +50,32 @@ func (t *trainer) explain() {
 		}
 	}
 	t.add(judge.Event{
-		Kind: judge.Explained, Rank: rank, Epoch: at.epoch, Step: at.step, IDs: ids,
+		Kind: judge.Explained, Rank: rank, Epoch: at.Epoch, Step: at.Step, IDs: ids,
 	})
 	for _, what := range t.Granted(t.script.Samples, t.WorldSize()) {
 		t.broken(t.rank, "a request is granted that is wrong: %s", what)
+	}
+}
+
+// waited judges what the rank of a node was told until all had opened the job: which node was the
+// last to come, if that was long after the others.
+func (l *launch) waited(rank int, told []string) {
+	if l.Nodes == 1 || l.Ranks > 1 || len(l.Late) == 0 || !l.script.Calm() || l.script.Differs != "" {
+		return
+	}
+	last := slices.Index(l.Late, slices.Max(l.Late))
+	for r, late := range l.Late {
+		if r != last && l.Late[last]-late < script.Duration(time.Second) {
+			return
+		}
+	}
+	due := fmt.Sprintf("waiting for node %d of %d", last, l.Nodes)
+	if last == 0 {
+		due = fmt.Sprintf("node %d is waiting for node 0 at %s:", rank, ip(0))
+	}
+	named := func(what string) bool { return strings.HasPrefix(what, due) }
+	if rank != last && !slices.ContainsFunc(told, named) {
+		l.broken(rank, "it was told %q, and not: %s", told, due)
 	}
 }
 
@@ -148,8 +172,13 @@ func (t *trainer) early(ctx context.Context) (end func()) {
 	var done sync.WaitGroup
 	done.Go(func() {
 		gives, up := context.WithTimeout(ctx, time.Millisecond)
-		_, _ = t.Audit(gives, 0)
-		up()
+		done.Go(func() {
+			defer up()
+			_, _ = t.Audit(gives, 0)
+		})
+		if t.script.Seed%2 == 0 { // others ask while it waits, or afterwards
+			<-gives.Done()
+		}
 		for epoch := range t.script.Epochs {
 			done.Go(func() {
 				if samples, why := t.Audit(ctx, epoch); ctx.Err() == nil {
@@ -170,9 +199,33 @@ func (t *trainer) early(ctx context.Context) (end func()) {
 	}
 }
 
+// reread asks, on one rank, when all have gone back and taken a batch again, for the audit of its
+// epoch, which is that of the batches from there on.
+func (t *trainer) reread(ctx context.Context) {
+	t.isBack = false
+	epoch := (t.position - 1) / t.Steps()
+	from := max(t.start-epoch*t.Steps(), 0)
+	// All passes from an epoch's beginning are alike, and audited as one.
+	if from == 0 || t.rank != int(t.script.Seed)%t.WorldSize() || !t.audited() ||
+		len(t.script.Breaks) > 1 || len(t.script.Undecodable) > 0 { // which begin it once more
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	t.asked.Go(func() {
+		defer cancel()
+		if samples, why := t.Audit(ctx, epoch); ctx.Err() == nil {
+			t.add(judge.Event{
+				Kind: judge.Audited, Rank: t.rank, Epoch: epoch, Batches: t.Steps() - from,
+				Samples: samples, Text: why,
+			})
+		}
+	})
+}
+
 // audit notes the audit of an epoch that the rank has come to the end of. It is of the rank's
 // latest pass through the epoch.
 func (t *trainer) audit(ctx context.Context, epoch int) {
+	t.oldest(ctx, epoch)
 	from := max(t.start-epoch*t.Steps(), 0)
 	if samples, why := t.Audit(ctx, epoch); ctx.Err() == nil {
 		t.add(judge.Event{
@@ -181,6 +234,63 @@ func (t *trainer) audit(ctx context.Context, epoch int) {
 		})
 	}
 }
+
+// review asks after an error, on one rank, when all others have left, for the audit of the epoch in
+// which it was, which the rank does not come to the end of either: it begins the next one.
+func (t *trainer) review(ctx context.Context) {
+	next := t.position/t.Steps() + 1
+	if t.rank != int(t.script.Seed/2)%t.WorldSize() || t.script.Shuffle == "given" ||
+		t.script.Plans == script.Failing || next >= t.script.Epochs {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	if t.crew.Alone(ctx) != nil {
+		return
+	}
+	err := t.Begin(next * t.Steps())
+	if err != nil {
+		return
+	}
+	within, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	e := judge.Event{Kind: judge.Reviewed, Rank: t.rank, Epoch: next - 1}
+	if e.IDs, err = t.Missing(within, e.Epoch); err != nil {
+		e.Text = err.Error()
+	}
+	if ctx.Err() == nil {
+		t.add(e)
+	}
+}
+
+// audits is how many epochs can be audited, counted back from the last.
+const audits = 16
+
+// oldest asks for audits of the first epoch that can be audited, and the last that cannot.
+func (t *trainer) oldest(ctx context.Context, last int) {
+	if last < audits || t.script.Apart || t.number > 0 {
+		return
+	}
+	if _, why := t.Audit(ctx, last-audits+1); why != "" && ctx.Err() == nil {
+		t.broken(t.rank, "one of the last %d epochs cannot be audited: %s", audits, why)
+	}
+	if _, why := t.Audit(ctx, last-audits); why == "" && ctx.Err() == nil {
+		t.broken(t.rank, "an epoch before the last %d is audited", audits)
+	}
+}
+
+// lingers is when after its end a rank of another node than the first asks for the last audit.
+const lingers = 50 * time.Millisecond
+
+// last asks for the audit of the last epoch: some ranks of some jobs when others have left.
+func (t *trainer) last(ctx context.Context) {
+	if !t.audited() || t.lateAudit() && !sleep(ctx, lingers) {
+		return
+	}
+	t.audit(ctx, t.script.Epochs-1)
+}
+
+func (t *trainer) lateAudit() bool { return t.script.Seed%3 == 0 && t.rank >= t.Ranks }
 
 // account notes what the rank's node says of the job when all ranks have come to the end.
 func (t *trainer) account(ctx context.Context) {

@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/hdmlp/hdmlp/internal/clustersim/interleave/point"
 	"github.com/hdmlp/hdmlp/internal/clustersim/script"
 )
 
@@ -65,6 +66,7 @@ func TestWorker(t *testing.T) {
 		v := verdict{}
 		synctest.Test(t, func(t *testing.T) {
 			reseed(s.Seed)
+			point.Begin(s.Seed)
 			out, err := Run(&s, dir, log)
 			if err != nil {
 				v.Errors = append(v.Errors, err.Error())

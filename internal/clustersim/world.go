@@ -133,7 +133,7 @@ func play(s *script.Script, dir string, log *slog.Logger) (*world, error) {
 		return nil, err
 	}
 	defer w.list.Close() //nolint:errcheck // it is memory
-	from, over := position{}, false
+	from, over := process.Position{}, false
 	for i := 0; i < len(s.Launches) && !over; i++ {
 		w.began = time.Now()
 		if from, over, err = w.launch(i, s.Launches[i], from); err != nil {

@@ -14,11 +14,13 @@ import (
 
 // An epoch's audit over several nodes. Each node tells all others its parts once its own ranks have
 // finished the epoch, and asks for the parts that it has not been told. So a node that has all
-// parts has told every node what it has to say, and may leave the job. A node that is asked answers
-// when its ranks have finished, or after auditWait that they have not; then it is asked again. Node
-// 0, which relays questions, in the end tells every node the parts that it was not told but had to
-// ask for, because the others cannot ask once it is gone. Rejected: a gather, which ends only when
-// all nodes call it, and so never if the ranks of one of them break off the epoch or do not verify.
+// parts has told every node what it has to say, and may leave the job. Ranks that go back finish an
+// epoch again: a node that is told of another pass than its own asks as well. A node that is asked
+// answers when its ranks have finished, or after auditWait that they have not; then it is asked
+// again. Node 0, which relays questions, in the end tells every node the parts that it was not told
+// but had to ask for, because the others cannot ask once it is gone. Rejected: a gather, which ends
+// only when all nodes call it, and so never if the ranks of one of them break off the epoch or do
+// not verify.
 
 const (
 	// auditWait is how long a node that is asked waits for its ranks.
@@ -53,7 +55,7 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int,
 	for {
 		c.mu.Lock()
 		for n, told := range c.told[epoch] {
-			if known[n] == nil {
+			if known[n] == nil && onePass(mine, told) {
 				known[n] = told
 			}
 		}
@@ -100,6 +102,20 @@ func (c *Coordinator) Audit(ctx context.Context, epoch int,
 		}
 	}
 	return parts, strings.Join(whys, "; "), nil
+}
+
+// onePass reports whether two nodes' ranks began an epoch at the same step. If not, what one was
+// told may be of an earlier pass: ranks that go back read the rest of the epoch again. Then the
+// node is asked.
+func onePass(a, b []audit.Part) bool {
+	for _, p := range a {
+		if slices.ContainsFunc(b, func(q audit.Part) bool {
+			return p.Finished && q.Finished && p.From != q.From
+		}) {
+			return false
+		}
+	}
+	return true
 }
 
 // tellParts tells the other nodes this node's parts, until all that can be told have them.

@@ -193,3 +193,28 @@ func TestCancelledAuditHasToldTheOtherNodes(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAuditIsOfThePassOfItsOwnRanks checks that a node whose ranks went back and finished an epoch
+// again does not take what it was told of another node's first pass for its second.
+func TestAuditIsOfThePassOfItsOwnRanks(t *testing.T) {
+	pass := func(from int, ranks ...int) []audit.Part {
+		out := parts(ranks...)
+		for i := range out {
+			out[i].From, out[i].Finished = from, true
+		}
+		return out
+	}
+	c := formed(t, 2, func(o *Options) {
+		o.Local.(*local).parts = func(context.Context, int) ([]audit.Part, error) {
+			return pass(1, 2, 3), nil
+		}
+	})
+	first := auditNews{0, map[int][]audit.Part{1: pass(0, 2, 3)}}
+	if !c[0].hear(append([]byte(tellAudit+" "), marshal(first)...)) {
+		t.Fatal("news is refused")
+	}
+	got, why, err := c[0].Audit(t.Context(), 0, pass(1, 0, 1))
+	if want := pass(1, 2, 3); err != nil || why != "" || !slices.Equal(got, want) {
+		t.Errorf("got %+v, %q, %v, want %+v", got, why, err, want)
+	}
+}

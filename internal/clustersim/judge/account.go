@@ -26,6 +26,9 @@ type Account struct {
 	Seen   Amount            // that the node read since the launch, as the source says
 	Direct Amount            // read from the source although a cache has it, or is to have it
 	Failed int               // requests to other nodes
+	// Positions are the samples of an epoch before it is padded or cut, and Needed the bytes of the
+	// samples in it.
+	Positions, Needed int
 	// Reading is set while a read goes on, which the source may have counted already.
 	Reading bool
 	Odd     []string // what is only so after faults
@@ -80,6 +83,18 @@ func (c *court) accounted(e Event, events []Event) {
 	c.settled(e)
 	if c.script.Loses() {
 		return
+	}
+	if c.script.Shuffle != "given" {
+		needed := 0
+		for id := range c.script.Samples {
+			if chosen := c.script.Chosen(); chosen == nil || slices.Contains(chosen, id) {
+				needed += c.script.Size(id)
+			}
+		}
+		if a.Positions != c.script.Positions() || a.Needed != needed {
+			c.wrong(e, "the job is said to need %d samples, %d bytes; it needs %d, %d", a.Positions,
+				a.Needed, c.script.Positions(), needed)
+		}
 	}
 	for _, odd := range a.Odd {
 		c.wrong(e, "although nothing goes wrong: %s", odd)

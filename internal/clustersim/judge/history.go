@@ -34,6 +34,9 @@ const (
 	// Audited is what the job says of an epoch over all ranks: Samples, and in Text why it is
 	// not complete; "": it is.
 	Audited Kind = "audited"
+	// Reviewed is what the job says of an epoch in which all ranks got an error, when all but one
+	// have left: in IDs the ranks that have not come to its end, or in Text why it says nothing.
+	Reviewed Kind = "reviewed"
 	// Accounted is what the rank's node says of the job after an audit, in Account.
 	Accounted Kind = "accounted"
 )

@@ -82,7 +82,7 @@ func (c *court) launch(number int, events []Event) (over bool) {
 	latest := map[int]*stream{}
 	count := map[int]int{}
 	failed := false
-	for _, e := range events {
+	for i, e := range events {
 		at := latest[e.Rank]
 		position := e.Epoch*steps + e.Step
 		switch e.Kind {
@@ -99,7 +99,10 @@ func (c *court) launch(number int, events []Event) (over bool) {
 			}
 			continue
 		case Audited:
-			c.audited(e, epochs, events)
+			c.audited(e, epochs, events[:i])
+			continue
+		case Reviewed:
+			c.reviewed(e, steps, events)
 			continue
 		case Refused:
 			failed = true

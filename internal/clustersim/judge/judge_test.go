@@ -62,6 +62,7 @@ func accounts(change func(a *Account)) func(s *script.Script, h []Event) []Event
 		a := &Account{
 			Passes: []Pass{{Batches: 2, Samples: 2, Reads: map[string]Amount{"memory": two}}},
 			Source: two, Tiers: map[string]Amount{"source": two}, Seen: two,
+			Positions: 4, Needed: 4,
 			Sum: &Sum{
 				Nodes: 2, Ranks: 2, Batches: 4, Source: two, Seen: two,
 				Reads: map[string]Amount{"peer": two, "source": two},
@@ -170,8 +171,22 @@ func TestVerdicts(t *testing.T) {
 			return append(h, Event{Kind: Audited, Batches: 2, Samples: 3, At: time.Hour})
 		}, "the audit has other numbers"},
 		"an audit comes early": {func(_ *script.Script, h []Event) []Event {
-			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4, At: time.Second})
-		}, "does not wait for rank 0, which has 1 batches"},
+			return slices.Insert(h, 8, Event{Kind: Audited, Batches: 2, Samples: 4})
+		}, "does not wait for rank 1, which has 1 batches"},
+		"an audit does not wait for an epoch that is read again": {func(_ *script.Script,
+			h []Event,
+		) []Event {
+			return append(h, Event{Kind: Began, Rank: 1, Step: 1},
+				Event{Kind: Audited, Batches: 1, Samples: 2})
+		}, "does not wait for rank 1, which has 0 batches"},
+		"an audit names the ranks that lack batches": {func(s *script.Script, h []Event) []Event {
+			h = missing("sample 2 (/x)", "rank 0 on node 0 (h) stopped: sample 2 (/x)")(s, h)
+			return append(h, Event{Kind: Reviewed, IDs: []int{0, 1}})
+		}, ""},
+		"an audit waits for ranks that have left": {func(s *script.Script, h []Event) []Event {
+			h = missing("sample 2 (/x)", "rank 0 on node 0 (h) stopped: sample 2 (/x)")(s, h)
+			return append(h, Event{Kind: Reviewed, Text: "deadline exceeded"})
+		}, "ranks [0 1] have not come to the end"},
 		"a lie is not noticed": {func(s *script.Script, h []Event) []Event {
 			s.Lies = true
 			return append(h, Event{Kind: Audited, Batches: 2, Samples: 4})
@@ -190,6 +205,10 @@ func TestVerdicts(t *testing.T) {
 			return append(h, Event{Kind: Explained, Rank: 1, IDs: []int{9}})
 		}, "explains other samples"},
 		"what a node says is so": {accounts(func(*Account) {}), ""},
+		"a node says that the job needs less": {
+			accounts(func(a *Account) { a.Needed-- }),
+			"is said to need",
+		},
 		"a node says that it read less": {
 			accounts(func(a *Account) { a.Source.Bytes-- }),
 			"from the source, which saw",

@@ -123,12 +123,16 @@ func (c *court) stated(e Event, events []Event) {
 	}
 }
 
-// audited judges the audit of an epoch that all ranks came to the end of.
+// audited judges the audit of an epoch that all ranks came to the end of, after certain events.
 func (c *court) audited(e Event, epochs []*epoch, events []Event) {
 	for rank := range epochs[e.Epoch].ranks {
-		batches := 0
+		batches := 0 // since the rank last began, if it was at or before a batch of the epoch
 		for _, g := range events {
-			if g.Kind == Got && g.Rank == rank && g.Epoch == e.Epoch && g.At <= e.At {
+			switch {
+			case g.Rank != rank:
+			case g.Kind == Began && g.Epoch <= e.Epoch:
+				batches = 0
+			case g.Kind == Got && g.Epoch == e.Epoch:
 				batches++
 			}
 		}
@@ -155,6 +159,35 @@ func (c *court) audited(e Event, epochs []*epoch, events []Event) {
 	}
 	if e.Samples != due {
 		c.wrong(e, "the audit has other numbers than the %d samples of %d batches", due, e.Batches)
+	}
+}
+
+// reviewed judges the audit of an epoch after an error, which needs no rank any more: which ranks
+// have not come to its end.
+func (c *court) reviewed(e Event, steps int, events []Event) {
+	l := c.script.Launches[e.Launch]
+	ended := map[int]bool{}
+	for _, o := range events {
+		switch {
+		case o.Kind == Refused:
+			return
+		case o.Kind == Began && o.Epoch <= e.Epoch:
+			ended[o.Rank] = false
+		case o.Kind == Got && o.Epoch == e.Epoch && o.Step == steps-1:
+			ended[o.Rank] = true
+		}
+	}
+	if c.script.Has(network...) || c.differs(e.Launch) || scattered(l) {
+		return
+	}
+	due := []int{}
+	for rank := range l.WorldSize() {
+		if !ended[rank] {
+			due = append(due, rank)
+		}
+	}
+	if e.Text != "" || !slices.Equal(e.IDs, due) {
+		c.wrong(e, "the ranks %v have not come to the end of the epoch", due)
 	}
 }
 

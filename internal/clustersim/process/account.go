@@ -14,7 +14,7 @@ func (p *Process) Account() *judge.Account {
 	report := p.rank.Report()
 	a := &judge.Account{
 		Source: amount(report.Source), Tiers: map[string]judge.Amount{}, Odd: p.odd(report),
-		Reading: report.Waiting != nil,
+		Reading: report.Waiting != nil, Positions: report.Positions, Needed: int(report.Needed),
 	}
 	for _, r := range report.Ranks {
 		for _, e := range r.Epochs {
@@ -103,5 +103,16 @@ func (p *Process) odd(r *stats.Report) (all []string) {
 		r.Tail != m.Stream.Tail || r.DropLast != m.Stream.DropLast ||
 		r.GlobalBatch != m.Stream.GlobalBatch || r.Seed != *m.Stream.Seed ||
 		r.Planning || r.Assembling, "another job is reported: %+v", r)
+	return all
+}
+
+// sum returns the audit sum of samples of an epoch.
+func sum(epoch int, ids []uint32) (all uint64) {
+	for _, id := range ids {
+		z := (uint64(epoch)<<32 | uint64(id)) + 0x9e3779b97f4a7c15
+		z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+		z = (z ^ z>>27) * 0x94d049bb133111eb
+		all += z ^ z>>31
+	}
 	return all
 }

@@ -44,6 +44,8 @@ type Options struct {
 	Part func(epoch int) []int
 	// Lies has the process say in this epoch that it got other samples than it did; negative: never.
 	Lies int
+	// Told, if not nil, is called with what the process is told that opening the job waits for.
+	Told func(what string)
 	// Notes has the process return slots in the return ring, not by calls.
 	Notes bool
 }
@@ -95,7 +97,11 @@ func Open(ctx context.Context, o Options) (*Process, error) {
 		}
 		defer list.Close() //nolint:errcheck // it is memory
 	}
-	rank, err := o.Node.Open(ctx, o.Request, nil, func(request.Step) {})
+	rank, err := o.Node.Open(ctx, o.Request, nil, func(s request.Step) {
+		if o.Told != nil && !s.Warning {
+			o.Told(s.What)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +116,10 @@ func Open(ctx context.Context, o Options) (*Process, error) {
 		if p.ring, err = mapFile(s.File, s.Size+returns, unix.PROT_READ|unix.PROT_WRITE); err != nil {
 			rank.Close()
 			return nil, err
+		}
+		if unix.Ftruncate(int(s.File.Fd()), 0) == nil {
+			rank.Close()
+			return nil, fmt.Errorf("%w: a process can take the daemon its memory", ErrWrong)
 		}
 	}
 	rank.OnDrop(p.drop)
@@ -273,6 +283,9 @@ func (p *Process) take(b *batch) (*stage.Batch, error) {
 		p.audit = 0
 	}
 	p.audit += b.Audit
+	if sum := sum(b.Epoch, b.IDs); b.Audit != sum {
+		return nil, fmt.Errorf("%w: its samples sum to %#x, not to %#x", ErrWrong, sum, b.Audit)
+	}
 	hash := p.audit
 	if b.Epoch == p.o.Lies {
 		hash++

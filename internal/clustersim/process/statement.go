@@ -62,6 +62,16 @@ func (p *Process) Audit(ctx context.Context, epoch int) (samples int, why string
 	return int(result.Samples), why
 }
 
+// Missing waits for the audit of an epoch, and returns the ranks that it says have not come to the
+// epoch's end.
+func (p *Process) Missing(ctx context.Context, epoch int) (ranks []int, err error) {
+	result, err := p.rank.Audit(ctx, epoch)
+	if err != nil {
+		return nil, err
+	}
+	return result.Missing, nil
+}
+
 // Cluster returns what is wrong with what the node says of all nodes, each with so many ranks,
 // while they all have the job open; "": nothing.
 func (p *Process) Cluster(ctx context.Context, nodes, ranks int) string {

@@ -40,14 +40,14 @@ func Generate(seed uint64) Script {
 	switch {
 	case r.often(35): // without faults
 		s.Events = nil
-	case r.often(12):
+	case r.often(18):
 		s.OnError = pick(r, "raise", "raise", "skip", "substitute")
-		for range r.between(1, 3) {
+		for range r.between(1, 4) {
 			if id := r.IntN(s.Samples); len(s.Missing) < s.Samples-1 {
 				s.Missing = append(s.Missing, id)
 			}
 		}
-		s.Again = r.IntN(2)
+		s.Again = r.IntN(4)
 	default:
 		s.Again = pick(r, 0, 1, 2)
 		s.Events = r.events(&s)
@@ -64,7 +64,7 @@ func (r *chance) refine(s *Script) {
 		return
 	}
 	c := s.clone()
-	switch r.IntN(12) {
+	switch r.IntN(14) {
 	case 0:
 		r.lose(&c)
 	case 1:
@@ -73,6 +73,8 @@ func (r *chance) refine(s *Script) {
 		r.improve(&c)
 	case 3:
 		r.fail(&c)
+	case 4:
+		r.last(&c)
 	}
 	if c.valid() {
 		*s = c
@@ -111,6 +113,16 @@ func (r *chance) improve(s *Script) {
 	s.Step, s.Apart, s.Hold, s.Staging = 0, false, 0, 256<<10
 	s.Largest, s.Uneven, s.Disk, s.Transforms = max(s.Largest, 1000), false, 0, false
 	s.Memory = s.Bytes()/l.Nodes + 4*s.Largest
+}
+
+// last has a job last longer than its audits are kept.
+func (r *chance) last(s *Script) {
+	s.Epochs, s.Plans, s.Takes, s.Step, s.Apart = 20, "", 0, 0, false
+	s.Batch, s.DropLast = max(s.Batch, (s.Samples+1)/2), false
+	if r.often(50) { // more batches than the ring has room for, by which the process returns them
+		s.Launches, s.Breaks = []Launch{{Nodes: 1, Ranks: 1}}, nil
+		s.Samples, s.Batch, s.Subset, s.Staging = max(s.Samples, 50), 1, 0, 64<<10
+	}
 }
 
 // fail has the plan of a node fail while batches already flow.

@@ -227,6 +227,10 @@ func (s *Script) Calm() bool {
 	return len(s.Events)+len(s.Missing)+len(s.Stale) == 0 && s.Plans != Failing
 }
 
+// StepsOver reports whether processes begin again after the batch that could not be had, and not
+// with it.
+func (s *Script) StepsOver() bool { return len(s.Missing) > 0 && s.Seed%2 == 0 }
+
 // Unplanned returns the node whose plan cannot be made; -1: all can.
 func (s *Script) Unplanned() int {
 	if s.Plans != Failing {

@@ -1,13 +1,13 @@
-package clustersim
+package process
 
 import (
 	"context"
 	"sync"
 )
 
-// crew is what the processes of a launch tell each other, as by an allreduce: none begins a step
-// before all have finished the one before.
-type crew struct {
+// Crew is what the processes of a launch tell each other, as by an allreduce: none begins a step
+// before all have finished the one before. Its methods are safe for concurrent use.
+type Crew struct {
 	mu       sync.Mutex // guards the following
 	size     int        // processes that must train on a batch
 	active   int        // processes that have not left
@@ -27,24 +27,25 @@ type crew struct {
 	attended map[int]int // by rank, its next batch; for processes that train apart
 }
 
-// position is a batch, or the end of an epoch.
-type position struct{ epoch, step int }
+// Position is a batch, or the end of an epoch.
+type Position struct{ Epoch, Step int }
 
-func newCrew(size int) *crew {
-	return &crew{
+// NewCrew returns the crew of a launch with so many processes.
+func NewCrew(size int) *Crew {
+	return &Crew{
 		size: size, active: size, changed: make(chan struct{}), arrived: map[int]int{},
 		attended: map[int]int{},
 	}
 }
 
 // signal wakes all that wait; mu is held.
-func (c *crew) signal() {
+func (c *Crew) signal() {
 	close(c.changed)
 	c.changed = make(chan struct{})
 }
 
 // wait waits until holds, which is called with mu held.
-func (c *crew) wait(ctx context.Context, holds func() bool) error {
+func (c *Crew) wait(ctx context.Context, holds func() bool) error {
 	c.mu.Lock()
 	for !holds() {
 		changed := c.changed
@@ -60,8 +61,18 @@ func (c *crew) wait(ctx context.Context, holds func() bool) error {
 	return nil
 }
 
-// finish waits until all processes have trained on a batch. ok is false if that will not happen.
-func (c *crew) finish(ctx context.Context, position int) (ok bool, err error) {
+// Through waits until all processes have trained on so many batches.
+func (c *Crew) Through(ctx context.Context, batches int) error {
+	return c.wait(ctx, func() bool { return c.steps > 0 && c.through >= c.first+batches })
+}
+
+// Alone waits until all processes but one have left.
+func (c *Crew) Alone(ctx context.Context) error {
+	return c.wait(ctx, func() bool { return c.active == 1 })
+}
+
+// Finish waits until all processes have trained on a batch. ok is false if that will not happen.
+func (c *Crew) Finish(ctx context.Context, position int) (ok bool, err error) {
 	c.mu.Lock()
 	round := c.round
 	if c.arrived[position]++; c.arrived[position] == c.size {
@@ -76,8 +87,8 @@ func (c *crew) finish(ctx context.Context, position int) (ok bool, err error) {
 	return ok, err
 }
 
-// advance notes where a process is that trains apart.
-func (c *crew) advance(rank, position int) {
+// Advance notes where a process is that trains apart.
+func (c *Crew) Advance(rank, position int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.attended[rank] = position
@@ -89,12 +100,12 @@ func (c *crew) advance(rank, position int) {
 	c.signal()
 }
 
-// opened notes that a process has the job open, how many batches an epoch has, and where it begins.
+// Opened notes that a process has the job open, how many batches an epoch has, and where it begins.
 // With another number of ranks an epoch may be shorter, and then ends before the batch.
-func (c *crew) opened(steps int, at position) (from int) {
+func (c *Crew) Opened(steps int, at Position) (from int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	from = at.epoch*steps + min(at.step, steps)
+	from = at.Epoch*steps + min(at.Step, steps)
 	if c.steps == 0 {
 		c.steps, c.through, c.first = steps, from, from
 		for r := range c.size {
@@ -104,18 +115,18 @@ func (c *crew) opened(steps int, at position) (from int) {
 	return from
 }
 
-// fail has all steps count as failed that not all processes have trained on; if the process will
+// Fail has all steps count as failed that not all processes have trained on; if the process will
 // not begin again, also those that follow.
-func (c *crew) fail(over bool) {
+func (c *Crew) Fail(over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.broken, c.lost = true, c.lost || over
 	c.signal()
 }
 
-// gather waits until all processes have got their error, and returns the batch at which all begin
+// Gather waits until all processes have got their error, and returns the batch at which all begin
 // again: the first that one of them lacks.
-func (c *crew) gather(ctx context.Context, position int) (from int, err error) {
+func (c *Crew) Gather(ctx context.Context, position int) (from int, err error) {
 	c.mu.Lock()
 	round := c.round
 	if c.gathered == 0 || position < c.lowest {
@@ -130,8 +141,8 @@ func (c *crew) gather(ctx context.Context, position int) (from int, err error) {
 	return c.last, err
 }
 
-// back waits until all processes go back to a batch.
-func (c *crew) back(ctx context.Context, to int) error {
+// Back waits until all processes go back to a batch.
+func (c *Crew) Back(ctx context.Context, to int) error {
 	c.mu.Lock()
 	backs := c.backs
 	if c.returned++; c.returned == c.active {
@@ -144,7 +155,7 @@ func (c *crew) back(ctx context.Context, to int) error {
 }
 
 // begin begins a round if all processes wait for it; mu is held.
-func (c *crew) begin() {
+func (c *Crew) begin() {
 	if c.gathered == 0 || c.gathered < c.active {
 		return
 	}
@@ -154,9 +165,9 @@ func (c *crew) begin() {
 	c.signal()
 }
 
-// leave notes that a process has ended. The others need not wait for one that is complete: it has
+// Leave notes that a process has ended. The others need not wait for one that is complete: it has
 // had all batches.
-func (c *crew) leave(complete bool) {
+func (c *Crew) Leave(complete bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.active--
@@ -166,13 +177,13 @@ func (c *crew) leave(complete bool) {
 	c.begin()
 }
 
-// reached returns the first batch that not all processes have trained on; ok is false if no process
+// Reached returns the first batch that not all processes have trained on; ok is false if no process
 // had the job open.
-func (c *crew) reached() (p position, ok bool) {
+func (c *Crew) Reached() (p Position, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.steps == 0 {
 		return p, false
 	}
-	return position{c.through / c.steps, c.through % c.steps}, true
+	return Position{c.through / c.steps, c.through % c.steps}, true
 }
