@@ -290,7 +290,13 @@ func (t *trainer) last(ctx context.Context) {
 	t.audit(ctx, t.script.Epochs-1)
 }
 
-func (t *trainer) lateAudit() bool { return t.script.Seed%3 == 0 && t.rank >= t.Ranks }
+// lateAudit reports whether the rank is one of these. If it begins again after the last batch, it has
+// none to be audited then, and others could not wait for it.
+func (t *trainer) lateAudit() bool {
+	last := t.script.Epochs*t.Steps() - 1
+	return t.script.Seed%3 == 0 && t.rank >= t.Ranks &&
+		!slices.ContainsFunc(t.script.Breaks, func(b script.Break) bool { return b.After == last })
+}
 
 // account notes what the rank's node says of the job when all ranks have come to the end.
 func (t *trainer) account(ctx context.Context) {
