@@ -165,7 +165,8 @@ class Judge:
             return ""
         if e.kind == REFUSED:
             return "" if kinds & set(OPENING) else "a job was refused without a fault"
-        if e.error == "SampleError" and kinds & set(SOURCE):
+        # A process that iterates again after its daemon has died opens the dataset again.
+        if e.error in ("SampleError", "DatasetError") and kinds & set(SOURCE):
             return ""
         return "an error without a cause"
 

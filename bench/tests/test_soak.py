@@ -115,6 +115,18 @@ def test_the_judge_accepts_what_is_right(judge):
     assert judge.judge(launch, [], True) == []
 
 
+def test_a_source_that_is_away_explains_that_a_dataset_cannot_be_opened_again(judge):
+    launch = history(judge)
+    text = "dataset /d: the source did not answer"
+    for rank in range(WORLD):
+        fails(launch, rank, 3, error="DatasetError", text=text)
+    assert judge.judge(launch, [occurred("source is mounted again")], False) == []
+    assert any(
+        "an error without a cause" in found
+        for found in judge.judge(launch, [occurred("slow link")], False)
+    )
+
+
 def test_the_judge_finds_what_is_wrong(judge):
     def changed(rank, step, **fields):
         launch = history(judge)
