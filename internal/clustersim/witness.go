@@ -290,8 +290,8 @@ func (t *trainer) last(ctx context.Context) {
 	t.audit(ctx, t.script.Epochs-1)
 }
 
-// lateAudit reports whether the rank is one of these. If it begins again after the last batch, it has
-// none to be audited then, and others could not wait for it.
+// lateAudit reports whether the rank is one of these. If it begins again after the last batch, it
+// has none to be audited then, and others could not wait for it.
 func (t *trainer) lateAudit() bool {
 	last := t.script.Epochs*t.Steps() - 1
 	return t.script.Seed%3 == 0 && t.rank >= t.Ranks &&

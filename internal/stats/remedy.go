@@ -30,8 +30,7 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	}
 	nodes := max(r.Nodes, 1)
 	run := &remedy.Run{
-		Known: *r.Known, Nodes: nodes, Data: cmp.Or(r.Needed, r.Bytes),
-		Caches: caches || len(r.Known.Classes) == 0 && wouldCache(r.Policy),
+		Known: *r.Known, Nodes: nodes, Data: cmp.Or(r.Needed, r.Bytes), Caches: caches,
 		Sample: float64(r.Bytes) / float64(r.Samples), Whole: r.Scheme == whole,
 		Once: r.Planned == 1, Capacity: []int64{},
 	}
@@ -63,9 +62,6 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 	r.measured(run)
 	return run
 }
-
-// wouldCache reports whether a policy keeps samples if there are classes.
-func wouldCache(policy string) bool { return policy != "staging" && policy != "naive" }
 
 // measured sets what the epochs have shown of which the node has delivered all batches.
 func (r *Report) measured(run *remedy.Run) {

@@ -100,22 +100,6 @@ func TestWarmCachesCountWithoutAPolicyThatCaches(t *testing.T) {
 	}
 }
 
-// TestMemoryAloneHelpsAPolicyThatCaches: a job without classes needs another policy as well only if
-// its own would keep nothing in them.
-func TestMemoryAloneHelpsAPolicyThatCaches(t *testing.T) {
-	for policy, another := range map[string]bool{
-		"cooperative": false, "minio": false, "staging": true, "naive": true,
-	} {
-		r := limitedRun(0, 1)
-		r.Policy, r.Classes, r.Known.Classes = policy, nil, nil
-		r.Diagnose(false)
-		if len(r.Remedies) == 0 || r.Remedies[0].Key != remedy.Memory ||
-			strings.Contains(r.Remedies[0].Text, "and a policy that caches") != another {
-			t.Errorf("%s: %+v", policy, r.Remedies)
-		}
-	}
-}
-
 // TestNothingIsDiagnosedOfLittle: of a report without batches, or without an environment, or with
 // an impossible one.
 func TestNothingIsDiagnosedOfLittle(t *testing.T) {
