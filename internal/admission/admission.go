@@ -8,6 +8,10 @@
 // arrive. Rejected: to refuse the newest connection, which lets the first to come keep all others
 // out.
 //
+// A connection that was closed by the Listener still takes memory until what serves it has noticed
+// and closed it as well. A flood may arrive faster than that, so the Listener accepts no more
+// connections while too many are not closed yet.
+//
 // The package does not authenticate, and does not decide what is admitted.
 package admission
 
@@ -40,23 +44,33 @@ var (
 type Listener struct {
 	net.Listener
 	limits Limits
+	freed  chan struct{} // has one, if it is empty, after open has become less
 
 	mu struct { // guards the following
 		sync.Mutex
 		pending []*Conn        // oldest first
 		of      map[string]int // their number by address
+		open    int            // connections that were not admitted, and not closed by their user
 	}
 }
 
+const (
+	// dying is the share of Total that may be closed by the Listener, and not yet by their users.
+	dying = 1.0 / 8
+	// patience is how long Accept waits for a user that does not close a connection.
+	patience = time.Second
+)
+
 // Listen returns a Listener that wraps l.
 func Listen(l net.Listener, limits Limits) *Listener {
-	out := &Listener{Listener: l, limits: limits}
+	out := &Listener{Listener: l, limits: limits, freed: make(chan struct{}, 1)}
 	out.mu.of = map[string]int{}
 	return out
 }
 
 // Accept waits for the next connection, which is a *Conn.
 func (l *Listener) Accept() (net.Conn, error) {
+	l.wait()
 	raw, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
@@ -67,6 +81,44 @@ func (l *Listener) Accept() (net.Conn, error) {
 		victim.end(ErrCrowded)
 	}
 	return c, nil
+}
+
+// wait waits until enough of the connections that the Listener has closed are closed by their
+// users.
+func (l *Listener) wait() {
+	var late <-chan time.Time
+	for l.full() {
+		if late == nil {
+			timer := time.NewTimer(patience)
+			defer timer.Stop()
+			late = timer.C
+		}
+		select {
+		case <-l.freed:
+		case <-late:
+			return
+		}
+	}
+}
+
+// full reports whether no more connections may be accepted now.
+func (l *Listener) full() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.limits.Total > 0 && l.mu.open > l.limits.Total+int(dying*float64(l.limits.Total))
+}
+
+// forget no longer counts c as open; mu is held.
+func (l *Listener) forget(c *Conn) {
+	if !c.open {
+		return
+	}
+	c.open = false
+	l.mu.open--
+	select {
+	case l.freed <- struct{}{}:
+	default:
+	}
 }
 
 // Pending returns the number of pending connections.
@@ -89,6 +141,8 @@ func (l *Listener) enter(c *Conn) (victim *Conn) {
 	if victim != nil {
 		l.remove(victim)
 	}
+	c.open = true
+	l.mu.open++
 	l.mu.pending = append(l.mu.pending, c)
 	l.mu.of[c.address]++
 	if l.limits.Time > 0 {
@@ -126,9 +180,13 @@ func (l *Listener) remove(c *Conn) bool {
 	return true
 }
 
-func (l *Listener) leave(c *Conn) bool {
+// leave removes c, and reports whether it was pending. user says that its user admits or closes it.
+func (l *Listener) leave(c *Conn, user bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if user {
+		l.forget(c)
+	}
 	return l.remove(c)
 }
 
@@ -138,6 +196,7 @@ type Conn struct {
 	listener *Listener
 	address  string
 	timer    *time.Timer // guarded by the listener's mu
+	open     bool        // it counts as open; guarded by the listener's mu
 	left     atomic.Int64
 	admitted atomic.Bool
 	why      atomic.Pointer[error] // why it was closed by the Listener
@@ -147,7 +206,7 @@ type Conn struct {
 // telling it so: what it sends afterwards does not count. Admit fails if the connection has been
 // closed.
 func (c *Conn) Admit() error {
-	if !c.listener.leave(c) {
+	if !c.listener.leave(c, true) {
 		return c.because(net.ErrClosed)
 	}
 	c.admitted.Store(true)
@@ -190,13 +249,13 @@ func (c *Conn) SetWriteDeadline(t time.Time) error { return c.because(c.Conn.Set
 
 // Close closes the connection, pending or not.
 func (c *Conn) Close() error {
-	c.listener.leave(c)
+	c.listener.leave(c, true)
 	return c.Conn.Close()
 }
 
 // expel closes the connection if it is still pending.
 func (c *Conn) expel(why error) {
-	if c.listener.leave(c) {
+	if c.listener.leave(c, false) {
 		c.end(why)
 	}
 }

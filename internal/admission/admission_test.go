@@ -57,47 +57,89 @@ func ended(c *Conn) error {
 
 // TestFloodReplacesItsOwnConnections: an address that floods the listener does not keep others out.
 func TestFloodReplacesItsOwnConnections(t *testing.T) {
-	l := Listen(make(from), Limits{Total: 6, PerAddress: 4})
-	_, friend := connect(t, l, "10.0.0.2:1")
-	var flood []*Conn
-	for i := range 10 {
-		_, c := connect(t, l, fmt.Sprintf("10.0.0.1:%d", i))
-		flood = append(flood, c)
-	}
-	for i, c := range flood {
-		if err := ended(c); (i < 6) != errors.Is(err, ErrCrowded) {
-			t.Errorf("connection %d of 10, of an address with a limit of 4: %v", i, err)
+	synctest.Test(t, func(t *testing.T) {
+		l := Listen(make(from), Limits{Total: 6, PerAddress: 4})
+		_, friend := connect(t, l, "10.0.0.2:1")
+		var flood []*Conn
+		for i := range 10 {
+			_, c := connect(t, l, fmt.Sprintf("10.0.0.1:%d", i))
+			flood = append(flood, c)
 		}
-	}
-	if l.Pending() != 5 {
-		t.Errorf("%d are pending, not 5", l.Pending())
-	}
-	// In total: the oldest connection of the address with the most is replaced.
-	_, second := connect(t, l, "10.0.0.3:1")
-	_, third := connect(t, l, "10.0.0.4:1")
-	if err := ended(flood[6]); !errors.Is(err, ErrCrowded) {
-		t.Errorf("the flood's oldest connection was not replaced: %v", err)
-	}
-	for _, c := range []*Conn{friend, second, third, flood[7]} {
-		if err := ended(c); err != nil {
+		for i, c := range flood {
+			if err := ended(c); (i < 6) != errors.Is(err, ErrCrowded) {
+				t.Errorf("connection %d of 10, of an address with a limit of 4: %v", i, err)
+			}
+		}
+		if l.Pending() != 5 {
+			t.Errorf("%d are pending, not 5", l.Pending())
+		}
+		// In total: the oldest connection of the address with the most is replaced.
+		_, second := connect(t, l, "10.0.0.3:1")
+		_, third := connect(t, l, "10.0.0.4:1")
+		if err := ended(flood[6]); !errors.Is(err, ErrCrowded) {
+			t.Errorf("the flood's oldest connection was not replaced: %v", err)
+		}
+		for _, c := range []*Conn{friend, second, third, flood[7]} {
+			if err := ended(c); err != nil {
+				t.Error(err)
+			}
+		}
+		// An admitted connection no longer counts, and cannot be replaced.
+		if err := friend.Admit(); err != nil {
 			t.Error(err)
 		}
-	}
-	// An admitted connection no longer counts, and cannot be replaced.
-	if err := friend.Admit(); err != nil {
-		t.Error(err)
-	}
-	if l.Pending() != 5 {
-		t.Errorf("%d are pending, not 5", l.Pending())
-	}
-	if err := flood[0].Admit(); err == nil {
-		t.Error("a closed connection was admitted")
-	}
-	second.Close()
-	second.Close()
-	if l.Pending() != 4 || len(l.mu.of) != 2 {
-		t.Errorf("%d are pending, of %v", l.Pending(), l.mu.of)
-	}
+		if l.Pending() != 5 {
+			t.Errorf("%d are pending, not 5", l.Pending())
+		}
+		if err := flood[0].Admit(); err == nil {
+			t.Error("a closed connection was admitted")
+		}
+		second.Close()
+		second.Close()
+		if l.Pending() != 4 || len(l.mu.of) != 2 {
+			t.Errorf("%d are pending, of %v", l.Pending(), l.mu.of)
+		}
+	})
+}
+
+// TestConnectionsThatWereEndedAreClosedFirst: what serves connections that were replaced closes
+// them some time later; until then, not many more are accepted.
+func TestConnectionsThatWereEndedAreClosedFirst(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := Listen(make(from), Limits{Total: 8})
+		var all []*Conn
+		took := func() time.Duration {
+			begun := time.Now()
+			_, c := connect(t, l, fmt.Sprintf("10.0.0.%d:1", len(all)))
+			all = append(all, c)
+			return time.Since(begun)
+		}
+		for range 10 { // two are replaced
+			if waited := took(); waited != 0 {
+				t.Fatalf("connection %d was accepted after %v", len(all), waited)
+			}
+		}
+		later := func(what func()) { time.AfterFunc(300*time.Millisecond, what) }
+		later(func() { all[0].Close(); all[0].Close() })
+		if waited := took(); waited != 300*time.Millisecond {
+			t.Errorf("accepted after %v, not when one was closed", waited)
+		}
+		later(func() {
+			if err := all[len(all)-1].Admit(); err != nil {
+				t.Error(err)
+			}
+		})
+		if waited := took(); waited != 300*time.Millisecond {
+			t.Errorf("accepted after %v, not when one was admitted", waited)
+		}
+		if waited := took(); waited != patience {
+			t.Errorf("accepted after %v, as none was closed, not %v", waited, patience)
+		}
+		all[10].Close() // which was admitted, and does not count
+		if waited := took(); waited != patience {
+			t.Errorf("accepted after %v, as an admitted one was closed, not %v", waited, patience)
+		}
+	})
 }
 
 func TestPendingTimeIsLimited(t *testing.T) {
