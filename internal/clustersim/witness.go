@@ -179,7 +179,8 @@ func (t *trainer) early(ctx context.Context) (end func()) {
 		if t.script.Seed%2 == 0 { // others ask while it waits, or afterwards
 			<-gives.Done()
 		}
-		for epoch := range t.script.Epochs {
+		// Of earlier ones it may be too late when they are asked for.
+		for epoch := max(t.script.Epochs-audits, 0); epoch < t.script.Epochs; epoch++ {
 			done.Go(func() {
 				if samples, why := t.Audit(ctx, epoch); ctx.Err() == nil {
 					t.add(judge.Event{
@@ -268,8 +269,8 @@ const audits = 16
 
 // oldest asks for audits of the first epoch that can be audited, and the last that cannot.
 func (t *trainer) oldest(ctx context.Context, last int) {
-	if last < audits || t.script.Apart || t.number > 0 {
-		return
+	if last < audits || t.script.Apart || t.number > 0 || len(t.script.Breaks) > 0 {
+		return // epochs that are broken off are not complete
 	}
 	if _, why := t.Audit(ctx, last-audits+1); why != "" && ctx.Err() == nil {
 		t.broken(t.rank, "one of the last %d epochs cannot be audited: %s", audits, why)

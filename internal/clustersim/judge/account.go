@@ -195,7 +195,8 @@ func (c *court) alike(events []Event) {
 	}
 }
 
-// held judges that nodes whose caches have room for the dataset hold each sample at the end.
+// held judges that nodes whose caches have room for the dataset hold each sample at the end. Jobs
+// that take no time may end before the last copies are written.
 func (c *court) held(events []Event) {
 	s, sum, nodes := c.script, 0, 0
 	var last Event
@@ -211,7 +212,7 @@ func (c *court) held(events []Event) {
 	}
 	if nodes == 0 || nodes < s.Launches[last.Launch].Nodes || s.Policy != "" || s.Plans != "" ||
 		!s.SourceSlow || s.Takes > 0 || s.Largest < 1000 || s.Subset > 0 || s.Tail == "drop" ||
-		s.DropLast || s.Shares() || len(s.Breaks) > 0 || !s.Roomy() {
+		s.DropLast || s.Shares() || len(s.Breaks) > 0 || s.Step == 0 || !s.Roomy() {
 		return
 	}
 	if sum < s.Bytes() {
