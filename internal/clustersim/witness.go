@@ -302,7 +302,8 @@ func (t *trainer) lateAudit() bool {
 // account notes what the rank's node says of the job when all ranks have come to the end.
 func (t *trainer) account(ctx context.Context) {
 	n := t.rank / t.Ranks
-	if t.rank%t.Ranks != 0 || t.script.Differs != "" {
+	if t.rank%t.Ranks != 0 || t.script.Differs != "" ||
+		t.script.Apart && t.lateAudit() { // others of the node may not have come to it
 		return
 	}
 	a := t.Account()
