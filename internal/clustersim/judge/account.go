@@ -78,7 +78,9 @@ func got(events []Event, rank, epoch int) (p Pass, ids []int) {
 func (c *court) accounted(e Event, events []Event) {
 	a := e.Account
 	for _, p := range a.Passes {
-		c.pass(e, p, events)
+		if p.Rank == e.Rank || !c.script.Apart { // others may not have come to the end
+			c.pass(e, p, events)
+		}
 	}
 	c.settled(e)
 	if c.script.Loses() {
