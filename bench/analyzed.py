@@ -86,13 +86,8 @@ class Analyzed(Scenario):
             f"{setting.limit} limits {'transformed' if setting.transforms else 'raw'} samples of "
             f"{samples:,} JPEGs on {setting.nodes} node{'s' if setting.nodes > 1 else ''}"
         )
-        # The nodes, the server of the source and the limits of links share two processors here.
-        # What the last two take, which a cluster's nodes have, should be little beside preparing.
-        self._kind, pipeline = "photos", "center"
-        if setting.limit == "preparation":
-            self._kind, pipeline = "large", "crop"
-        self._spec: dict[str, Any] = {"pipeline": pipeline} if setting.transforms else {}
-        self._path = os.path.join(DATA, f"{self._kind}-{samples}")
+        self._spec: dict[str, Any] = {"pipeline": "center"} if setting.transforms else {}
+        self._path = os.path.join(DATA, f"photos-{samples}")
         self.contenders = [
             {"name": f"{share:.0%} cached", "contender": "hdmlp", "workers": 0, "cached": share}
             for share in SHARES
@@ -100,7 +95,7 @@ class Analyzed(Scenario):
 
     def prepare(self) -> None:
         """Measures the rates."""
-        self._dataset = make_dataset.make(self._kind, self._path, self._samples)
+        self._dataset = make_dataset.make("photos", self._path, self._samples)
         size, nodes = self._dataset["bytes"], self._setting.nodes
         slow = self._setting.limit == "preparation"
         # Where preparing is to limit, a node has one core, as two nodes must share this machine.
@@ -282,8 +277,6 @@ def all_analyzed(quick: bool) -> list[Scenario]:
     """All settings; where two nodes prepare, each has as much to prepare as one alone."""
     samples = SAMPLES // 4 if quick else SAMPLES
     return [
-        Analyzed(
-            setting, samples // 2 * setting.nodes if setting.limit == "preparation" else samples
-        )
+        Analyzed(setting, samples * (setting.nodes if setting.limit == "preparation" else 1))
         for setting in settings()
     ]
