@@ -71,14 +71,14 @@ def _change_when_run(spec: importlib.machinery.ModuleSpec, name: str) -> None:
 
 
 def _change_start(module: Any) -> None:
-    from . import meeting
+    from . import iteration, meeting
 
     initialise: Callable[..., None] = module.init_process_group
 
     @functools.wraps(initialise)
     def initialised(*args: Any, **kwargs: Any) -> None:
         initialise(*args, **kwargs)
-        meeting.begin()
+        meeting.begin(iteration.is_over)
 
     module.init_process_group = initialised
 

@@ -18,7 +18,7 @@ import os
 import secrets
 import socket
 import time
-from typing import Any
+from typing import Any, Callable
 
 from . import place
 from .channel import Channel, Gone, path
@@ -180,10 +180,11 @@ def of(where: place.Place) -> Meeting:
     return _meeting
 
 
-def begin() -> None:
+def begin(is_over: Callable[[], bool]) -> None:
     """Has the commands find each other, once the script has initialised torch.distributed.
 
-    It waits for the other ranks, as that has done, but not for long.
+    It waits for the other ranks, as that has done, but not for long. ``is_over`` reports whether
+    this process has nothing more to measure.
     """
     where = place.find()
     if where.ranks == 1 or where.nodes == 1:
@@ -193,7 +194,7 @@ def begin() -> None:
         until = time.perf_counter() + TOGETHER
         while not met.look() and time.perf_counter() < until:
             time.sleep(_LOOK)
-        atexit.register(_leave, where.rank, os.getpid())
+        atexit.register(_leave, where.rank, os.getpid(), is_over)
     except Refused as error:
         with contextlib.suppress(Gone):
             channel = Channel()
@@ -203,14 +204,12 @@ def begin() -> None:
         pass  # the script goes on; if it iterates a loader, that says what is wrong
 
 
-def _leave(rank: int, pid: int) -> None:
+def _leave(rank: int, pid: int, is_over: Callable[[], bool]) -> None:
     """Tells the command that a rank of several commands' ends early.
 
     Its launcher may go on: torchrun waits for those of other nodes, and these for this rank.
     """
-    from . import iteration
-
-    if _meeting is None or _meeting.commands < 2 or os.getpid() != pid or iteration.is_over():
+    if _meeting is None or _meeting.commands < 2 or os.getpid() != pid or is_over():
         return
     with contextlib.suppress(Gone):
         channel = Channel()
