@@ -13,7 +13,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, os.path.dirname(HERE))
 
 import clusters
-import grid
 import make_dataset
 import namespaces
 import rounds
@@ -391,31 +390,6 @@ def test_texts_are_within_the_chart():
             assert text.get_window_extent().x1 <= right + 1, text.get_text()
     assert not any(one.overlaps(other) for one, other in itertools.combinations(boxes, 2))
     chart.pyplot.close(figure)
-
-
-def test_policies_far_from_the_best_are_run_once(monkeypatch):
-    """Of the grid; ours is run in each round, also if it is the slowest."""
-    seconds = {"HDMLP, cooperative": 9.0, "before, minio": 1.0, "before, staging": 1.6}
-    cell = grid.Cell("grid/disk/40/40", "40", 2.0, disk=40e6)
-    cell.contenders = [{"name": name, "contender": "bare"} for name in seconds]
-    ran = []
-
-    def measure(contender):
-        ran.append(contender["name"])
-        figures = {key: seconds[contender["name"]] for key, _, _ in cell.columns}
-        return {
-            "contender": contender,
-            "figures": figures,
-            "ranks": [{}],
-            "errors": [],
-            "others": 0,
-        }
-
-    monkeypatch.setattr(cell, "measure", measure)
-    monkeypatch.setattr(cell, "prepare", lambda: None)
-    cell.title = ""
-    assert run.measure(cell, 3, has_torch=True)["failed"] == {}
-    assert sorted(ran) == ["HDMLP, cooperative"] * 3 + ["before, minio"] * 3 + ["before, staging"]
 
 
 def test_a_round_that_takes_too_long_is_stopped(blobs):
