@@ -305,6 +305,18 @@ func TestSteadyOfFewOperationsHasOneRate(t *testing.T) {
 	})
 }
 
+func TestSteadyWaitsForTheFirstOperation(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := tier{latency: 500 * time.Millisecond, size: 1e5}
+		rates, err := Steady(t.Context(), f.load(), SteadyOptions{
+			Streams: 1, Windows: 10, Window: time.Millisecond,
+		})
+		if err != nil || len(rates) != 1 || math.Abs(rates[0]/0.2-1) > 0.01 {
+			t.Errorf("%v MB/s: %v; want 0.2", rates, err)
+		}
+	})
+}
+
 func TestSteadyEndsIfOperationsHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		returns := make(chan struct{})

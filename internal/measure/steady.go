@@ -21,6 +21,10 @@ type SteadyOptions struct {
 	Begin func(ctx context.Context) error
 }
 
+// patience is how long Steady waits for a first operation after its windows: those of a place in
+// memory are over in milliseconds, in which a busy machine may not run a single stream.
+const patience = 2 * time.Second
+
 // Steady returns the rates, in MB/s, at which operations end in each of several windows of time
 // while all streams are busy throughout. It is for measurements on several nodes at once: rounds of
 // a number of operations, as Run has them, would end at different times. Windows in which streams
@@ -42,7 +46,8 @@ func Steady(ctx context.Context, l Load, o SteadyOptions) ([]float64, error) {
 			return nil, err
 		}
 	}
-	within, cancel := context.WithTimeoutCause(ctx, o.Window*time.Duration(o.Windows+1), ErrTime)
+	all := o.Window*time.Duration(o.Windows+1) + patience
+	within, cancel := context.WithTimeoutCause(ctx, all, ErrTime)
 	defer cancel()
 	var (
 		next, bytes atomic.Int64
@@ -97,7 +102,8 @@ func Steady(ctx context.Context, l Load, o SteadyOptions) ([]float64, error) {
 }
 
 // windows returns the rate of each window, without the first, in which the streams begin. One in
-// which no operation ends goes on with the next: no rate is 0.
+// which no operation ends goes on with the next: no rate is 0. It returns after the first operation,
+// if none ended before, or with ctx.
 func windows(ctx context.Context, o SteadyOptions, bytes *atomic.Int64,
 	over <-chan struct{},
 ) (rates []float64) {
@@ -105,15 +111,13 @@ func windows(ctx context.Context, o SteadyOptions, bytes *atomic.Int64,
 	defer tick.Stop()
 	var before int64
 	var since time.Time
-	for range o.Windows + 1 {
+	for ended := 0; ended <= o.Windows || bytes.Load() == 0; ended++ {
 		select {
 		case <-tick.C:
 		case <-over:
 			return rates
 		case <-ctx.Done():
-			if !errors.Is(context.Cause(ctx), ErrTime) {
-				return rates
-			}
+			return rates
 		}
 		now, n := time.Now(), bytes.Load()
 		if !since.IsZero() {

@@ -79,10 +79,11 @@ def test_known_rates_are_found(binary, environment, tmp_path, workers):
     assert found["loader"]["name"] == "torch"
     assert found["loader"]["workers"] == workers
     assert found["batch_samples"] == 8
-    assert 400 / 1.5 < found["training"]["samples_per_s"] < 400 * 1.5
+    # A busy machine may make it slower, but not faster: steps are no shorter than 20 ms.
+    assert 400 / 4 < found["training"]["samples_per_s"] < 400 * 1.1
     by_number = {point["n"]: point["samples_per_s"] for point in found["preparation"]}
     for number in {1, max(workers, 1)}:
-        assert 200 / 2 < by_number[number] / number < 200 * 1.1
+        assert 200 / 4 < by_number[number] / number < 200 * 1.1
     assert found["source"]
     assert 0 < found["source_processor_s"] < 0.005  # of a read of 5 kB
     assert found["memory"]["samples_per_s"] > 1000
