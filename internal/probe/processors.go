@@ -37,7 +37,7 @@ const (
 // processorTime is what processors did until a time.
 type processorTime struct {
 	at        time.Time
-	idle      time.Duration // the sum over processors
+	idle      time.Duration // the sum over processors; and what gives way counts as idle
 	throttled time.Duration // of the control group that was throttled most
 	count     int           // of processors
 }
@@ -71,7 +71,7 @@ func (p *Processors) measure(now time.Time) {
 		return
 	}
 	is := processorTime{at: now}
-	is.idle, is.count = parseIdle(string(text), mine.IsSet)
+	is.idle, is.count = parseIdle(string(text), mine.IsSet, !nice())
 	for _, g := range p.groups {
 		is.throttled = max(is.throttled, g.throttled())
 	}
@@ -90,9 +90,18 @@ func (t processorTime) busySince(last processorTime) bool {
 	return t.idle-last.idle <= most*time.Duration(t.count) || t.throttled-last.throttled >= most
 }
 
+// nice reports whether the process itself has a low priority.
+func nice() bool {
+	raw, err := unix.Getpriority(unix.PRIO_PROCESS, 0) // of the system call: 20 - nice
+	return err == nil && raw < 20
+}
+
 // parseIdle returns how long the processors of /proc/stat that are mine were idle, all together,
-// and how many they are.
-func parseIdle(text string, mine func(cpu int) bool) (idle time.Duration, count int) {
+// and how many they are. With yields, processes of a low priority (nice) count as idle, because
+// they give way.
+func parseIdle(text string, mine func(cpu int) bool, yields bool) (
+	idle time.Duration, count int,
+) {
 	for line := range strings.Lines(text) {
 		name, rest, _ := strings.Cut(line, " ")
 		number, isCPU := strings.CutPrefix(name, "cpu")
@@ -106,6 +115,9 @@ func parseIdle(text string, mine func(cpu int) bool) (idle time.Duration, count 
 		}
 		count++
 		idle += tick * time.Duration(parseNumber(fields[3], 0)+parseNumber(fields[4], 0))
+		if yields {
+			idle += tick * time.Duration(parseNumber(fields[1], 0))
+		}
 	}
 	return idle, count
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -84,6 +85,25 @@ func TestProcessorsAreBusy(t *testing.T) {
 		if p.busy.Load() {
 			t.Errorf("%s: busy after a minute in which nobody asked", c.name)
 		}
+	}
+}
+
+// TestLowPriorityGivesWay checks that processes of a low priority count as idle, but not for one
+// that has a low priority itself.
+func TestLowPriorityGivesWay(t *testing.T) {
+	text := "cpu  1 2 3 4 5 6 7 0 0 0\ncpu0 10 300 20 50 7 0 0 0 0 0\ncpu1 1 1 1 1 1 0 0 0 0 0\n"
+	first := func(cpu int) bool { return cpu == 0 }
+	for yields, want := range map[bool]time.Duration{true: 357 * tick, false: 57 * tick} {
+		if idle, count := parseIdle(text, first, yields); idle != want || count != 1 {
+			t.Errorf("yields %v: %v of %d processors, want %v", yields, idle, count, want)
+		}
+	}
+	runtime.LockOSThread() // for good: the thread ends with the test
+	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, 7); err != nil {
+		t.Fatal(err)
+	}
+	if !nice() {
+		t.Error("of a low priority, but not nice")
 	}
 }
 
