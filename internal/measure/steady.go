@@ -102,8 +102,8 @@ func Steady(ctx context.Context, l Load, o SteadyOptions) ([]float64, error) {
 }
 
 // windows returns the rate of each window, without the first, in which the streams begin. One in
-// which no operation ends goes on with the next: no rate is 0. It returns after the first operation,
-// if none ended before, or with ctx.
+// which no operation ends goes on with the next: no rate is 0. If none ended in all of them, it
+// returns after the first one that does, or with ctx.
 func windows(ctx context.Context, o SteadyOptions, bytes *atomic.Int64,
 	over <-chan struct{},
 ) (rates []float64) {
