@@ -83,6 +83,28 @@ func (r *Run) stepOfNodes() float64 {
 	return least
 }
 
+// work returns how many times as long as the steps of the epochs each rank computed on a batch, of
+// ranks that do not wait for each other; nil: all ranks take the same time. A step of an epoch is
+// that of the rank that was the fastest in it, so that ranks of the same speed take longer as well.
+func (r *Run) work(of *stats.NodeReport) (times []float64) {
+	mean := 0.0
+	for _, e := range r.Epochs {
+		mean += e.step / float64(len(r.Epochs))
+	}
+	if !r.Free || mean == 0 {
+		return nil
+	}
+	for _, rank := range of.Ranks {
+		computed := max(rank.Seconds-rank.StallSeconds()+rank.Stall[stats.Python], 0)
+		batches := rank.Batches - int64(len(of.Epochs)) // the last one is after its epoch
+		if batches < 1 {                                // of an earlier version
+			return nil
+		}
+		times = append(times, computed/float64(batches)/mean)
+	}
+	return times
+}
+
 // node returns a node of the run, with what was measured of it (thesis 3.1.1).
 func (r *Run) node(i int) rerun.Node {
 	of := &r.report.Nodes[i]
@@ -90,6 +112,7 @@ func (r *Run) node(i int) rerun.Node {
 	for _, rank := range of.Ranks {
 		node.Ranks = append(node.Ranks, rank.Rank)
 	}
+	node.Work = r.work(of)
 	mean := r.meanSize()
 	if p := of.Preprocessing; p != nil && p.Samples > 0 {
 		node.Threads = changes(p.Changes, float64(max(p.Threads, 1)), 1)

@@ -9,6 +9,7 @@ type rank struct {
 	c      *cluster
 	node   *node
 	number int
+	work   float64 // how many times as long as the job's steps it computes
 
 	staged  []*batch // laid out and not yet taken, in order
 	laid    int      // batches laid out, over all epochs
@@ -74,7 +75,7 @@ func (r *rank) take() {
 		r.c.delivered[tier] += mb
 	}
 	steps := r.c.job.Steps
-	r.c.events.after(steps[min((r.taken-1)/r.c.steps, len(steps)-1)], r.stepped)
+	r.c.events.after(r.work*steps[min((r.taken-1)/r.c.steps, len(steps)-1)], r.stepped)
 	r.layOut()
 }
 

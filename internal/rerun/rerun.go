@@ -45,7 +45,9 @@ type Job struct {
 
 // Node is a node of a job.
 type Node struct {
-	Ranks   []int
+	Ranks []int
+	// Work is how many times as long as the job's Steps each of Ranks computes on a batch; nil: 1.
+	Work    []float64
 	Classes []Class // fastest first
 	// Result is the size of a result in the staging buffer, in MB; 0: that of the sample.
 	Result float64
@@ -170,6 +172,16 @@ func (j *Job) validate() error {
 				errs = append(errs, fmt.Errorf("rerun: node %d has an impossible change: %+v", i, c))
 			}
 		}
+		for _, times := range n.Work {
+			if !(times >= 0) || math.IsInf(times, 1) {
+				errs = append(errs, fmt.Errorf("rerun: a rank of node %d computes %v times as long", i,
+					times))
+			}
+		}
+		if n.Work != nil && len(n.Work) != len(n.Ranks) {
+			errs = append(errs, fmt.Errorf("rerun: node %d has %d ranks, and the work of %d", i,
+				len(n.Ranks), len(n.Work)))
+		}
 		if !(n.Start >= 0) || math.IsInf(n.Start, 1) {
 			errs = append(errs, fmt.Errorf("rerun: node %d begins after %v s", i, n.Start))
 		}
@@ -210,8 +222,11 @@ func newCluster(job *Job) *cluster {
 		c.nodes = append(c.nodes, newNode(c, i))
 	}
 	for _, n := range c.nodes {
-		for _, number := range n.spec.Ranks {
-			r := &rank{c: c, node: n, number: number}
+		for at, number := range n.spec.Ranks {
+			r := &rank{c: c, node: n, number: number, work: 1}
+			if n.spec.Work != nil {
+				r.work = n.spec.Work[at]
+			}
 			n.ranks, c.ranks = append(n.ranks, r), append(c.ranks, r)
 		}
 	}
