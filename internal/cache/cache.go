@@ -83,7 +83,7 @@ type Cache struct {
 	sourceBytes   atomic.Int64
 	sourceSamples atomic.Int64
 	meters        []meter.Meter // by Tier; Peer's counts, and each node's is its Peers'
-	exploring     exploration
+	exploring     meter.Exploration
 }
 
 // Options are the options of a Cache.

@@ -2,7 +2,6 @@ package cache
 
 import (
 	"math"
-	"sync/atomic"
 	"time"
 
 	"github.com/hdmlp/hdmlp/internal/meter"
@@ -113,22 +112,13 @@ func (c *Cache) route(r *Request, id int) route {
 	}
 	at := perfmodel.Choose(due, candidates[:n])
 	at = c.explore(now, size, at, tiers[:n], candidates[:n])
-	c.exploring.all.Add(size)
+	c.exploring.Count(size)
 	return route{
 		tier:   tiers[at],
 		peer:   peer && tiers[at] != Source,
 		direct: tiers[at] == Source,
 	}
 }
-
-// exploration limits the reads from tiers that were not chosen, which keep their estimates current.
-type exploration struct {
-	all    atomic.Int64 // bytes of all reads that were a choice
-	source atomic.Int64 // bytes read from the source to explore it
-}
-
-// sourceShare is the share of all bytes that may be read from the source to explore it.
-const sourceShare = 1.0 / 1000
 
 // explore returns the tier to read from instead of the chosen one: sometimes one whose estimate is
 // old, or from another job.
@@ -140,11 +130,8 @@ func (c *Cache) explore(now time.Time, size int64, chosen int, tiers []Tier,
 			!c.meters[tier].Explore(now, candidates[i].Arrival) {
 			continue
 		}
-		if tier == Source {
-			if float64(c.exploring.source.Load()+size) > sourceShare*float64(c.exploring.all.Load()) {
-				continue
-			}
-			c.exploring.source.Add(size)
+		if tier == Source && !c.exploring.Spend(size) {
+			continue
 		}
 		return i
 	}

@@ -18,8 +18,8 @@ type Use struct {
 	request Request // for reading ahead
 
 	// Guarded by cache.uses:
-	fills   []*pool.Fill // by class; nil: none was begun
-	decided bool         // there is a plan, if only to keep nothing
+	fills   [][]*pool.Fill // by class; nil: none was begun
+	decided bool           // there is a plan, if only to keep nothing
 	plan    [][]int32
 	filled  [][]int32 // the plan that was passed to Fill
 	read    func(bytes int64)
@@ -89,6 +89,9 @@ func (c *Cache) combine() {
 // sample that cannot be read is left to the batch that needs it, because the job's policy for
 // errors decides. What an earlier call has not brought yet is left out.
 //
+// Copies of what another node owns come over links, by few reads at a time: over slow links they
+// would keep all workers waiting, and with them the batches that wait for other samples.
+//
 // After Release, samples are brought one at a time, and only while nothing is read for batches:
 // batches need links and the source now, and bring what they read anyway, while the plan repays
 // over the epochs to come.
@@ -97,7 +100,7 @@ func (u *Use) Fill(plan [][]int32, read func(bytes int64)) {
 	c.uses.Lock()
 	defer c.uses.Unlock()
 	u.stopFills()
-	u.filled, u.read, u.fills = plan, read, make([]*pool.Fill, len(plan))
+	u.filled, u.read, u.fills = plan, read, make([][]*pool.Fill, len(plan))
 	for j := range plan {
 		u.fill(j)
 	}
@@ -108,21 +111,19 @@ func (c *Cache) HoldFills(most time.Duration) (release func()) { return c.pool.H
 
 // stopFills ends what Fill has begun. cache.uses must be held.
 func (u *Use) stopFills() {
-	for _, fill := range u.fills {
-		u.cache.pool.RemoveFill(fill)
-	}
+	u.cache.pool.RemoveFills(slices.Concat(u.fills...)...)
 	u.fills = nil
 }
 
 // fill starts to bring the samples of one class, from the first one on. cache.uses must be held.
 func (u *Use) fill(j int) {
 	c, read := u.cache, u.read
-	c.pool.RemoveFill(u.fills[j])
-	var ready func() bool // nil: memory, which never lets a worker wait
-	if j < len(c.classes) && c.classes[j].writer != nil {
-		ready = c.classes[j].writer.Room
+	c.pool.RemoveFills(u.fills[j]...)
+	how := pool.Filling{Slow: u.elsewhere, Spare: u.migrates.Load()}
+	if j < len(c.classes) && c.classes[j].writer != nil { // memory never lets a worker wait
+		how.Ready = c.classes[j].writer.Room
 	}
-	run := func(w *Worker, id int) (abandoned bool) {
+	how.Run = func(w *Worker, id int) (abandoned bool) {
 		s, err := u.bring(w, id)
 		if err == nil && s.Read {
 			read(c.index.Size(id))
@@ -130,7 +131,16 @@ func (u *Use) fill(j int) {
 		s.Release()
 		return err == ErrAbandoned
 	}
-	u.fills[j] = c.pool.AddFill(u.filled[j], u.migrates.Load(), ready, run)
+	u.fills[j] = c.pool.AddFills(u.filled[j], how)
+}
+
+// elsewhere reports whether another node owns a sample, of which this one keeps a copy.
+func (u *Use) elsewhere(id int) bool {
+	if u.request.Peers == nil {
+		return false
+	}
+	_, ok := u.request.Peers.Arrival(id, u.cache.index.Size(id), 0)
+	return ok
 }
 
 // refill brings what the plan gives to classes in memory again. cache.uses must be held.

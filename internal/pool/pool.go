@@ -56,14 +56,37 @@ type Consumer interface {
 
 // Fill is a list of samples to bring into their classes ahead of time.
 type Fill struct {
-	ids []int32 // the remaining samples, in order
-	// ready reports whether the next sample can be brought without waiting for its class; nil: it
-	// always can. It is called with the pool's lock held.
-	ready func() bool
-	// spare is set if samples are brought one at a time, and only while no worker does anything else.
-	spare bool
-	// run brings a sample, and reports whether the fetch was abandoned.
-	run func(w *Worker, id int) (abandoned bool)
+	ids  []int32 // the remaining samples, in order
+	slow bool    // at most slowly workers bring them
+	busy int     // how many do
+	how  Filling
+}
+
+// Filling is how samples are brought into a class ahead of time.
+type Filling struct {
+	// Run brings a sample, and reports whether the fetch was abandoned.
+	Run func(w *Worker, id int) (abandoned bool)
+	// Ready reports whether the next sample can be brought without waiting for its class; nil: it
+	// always can. While it cannot, no worker waits for that: Continue must be called when it can. It
+	// is called with the pool's lock held.
+	Ready func() bool
+	// Slow reports which samples take long to bring. They are a fill of their own, which never has
+	// more than a few workers; nil: none do.
+	Slow func(id int) bool
+	// Spare is set if samples are brought one at a time, and only while no worker does anything else.
+	Spare bool
+}
+
+// slowly is how many workers bring slow samples.
+const slowly = 4
+
+// may reports whether another worker may bring a sample, while others do anything.
+func (f *Fill) may(others bool) bool {
+	switch {
+	case f.slow && f.busy >= slowly, f.how.Spare && others:
+		return false
+	}
+	return f.how.Ready == nil || f.how.Ready()
 }
 
 // Worker holds the buffers that a goroutine reuses from one fetch to the next.
@@ -145,20 +168,33 @@ func (p *Pool) Submit(tasks []Task) {
 	}
 }
 
-// AddFill starts a fill; RemoveFill ends it without waiting for reads in progress. While ready, if
-// it is not nil, says that the class cannot take a sample, no worker waits for that: Continue must
-// be called when it can. If spare is set, samples are brought one at a time, and only while no
-// worker does anything else.
-func (p *Pool) AddFill(ids []int32, spare bool, ready func() bool,
-	run func(w *Worker, id int) (abandoned bool),
-) *Fill {
-	f := &Fill{ids: ids, spare: spare, ready: ready, run: run}
+// AddFills starts to bring samples into a class; RemoveFills ends that without waiting for reads in
+// progress.
+func (p *Pool) AddFills(ids []int32, how Filling) (fills []*Fill) {
+	usual, slow := ids, []int32(nil)
+	if how.Slow != nil && !how.Spare {
+		usual = nil
+		for _, id := range ids {
+			if how.Slow(int(id)) {
+				slow = append(slow, id)
+			} else {
+				usual = append(usual, id)
+			}
+		}
+	}
 	p.mu.Lock()
-	p.fills = append(p.fills, f)
-	p.hire(p.maxFilling())
+	for _, f := range []*Fill{{ids: usual, how: how}, {ids: slow, how: how, slow: true}} {
+		if len(f.ids) > 0 {
+			fills = append(fills, f)
+		}
+	}
+	p.fills = append(p.fills, fills...)
+	if len(fills) > 0 {
+		p.hire(p.maxFilling())
+	}
 	p.mu.Unlock()
 	p.changed.Broadcast()
-	return f
+	return fills
 }
 
 // Hold has fills begin no reads until release is called, or the time is over.
@@ -191,11 +227,11 @@ func (p *Pool) Continue() {
 	}
 }
 
-// RemoveFill ends a fill; nil: there is none.
-func (p *Pool) RemoveFill(f *Fill) {
+// RemoveFills ends fills.
+func (p *Pool) RemoveFills(fills ...*Fill) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if f != nil {
+	for _, f := range fills {
 		f.ids = nil // nextFill removes it
 	}
 }
@@ -248,10 +284,7 @@ func (p *Pool) nextFill() *Fill {
 	for range p.fills {
 		p.turn = (p.turn + 1) % len(p.fills)
 		f := p.fills[p.turn]
-		if f.spare && p.working+p.filling > 0 {
-			continue
-		}
-		if f.ready == nil || f.ready() {
+		if f.may(p.working+p.filling > 0) {
 			return f
 		}
 	}
@@ -263,9 +296,11 @@ func (p *Pool) fillOne(w *Worker, f *Fill) (abandoned bool) {
 	id := f.ids[0]
 	f.ids = f.ids[1:]
 	p.filling++
+	f.busy++
 	p.mu.Unlock()
-	abandoned = f.run(w, int(id))
+	abandoned = f.how.Run(w, int(id))
 	p.mu.Lock()
+	f.busy--
 	if abandoned {
 		return true // replace has already decremented filling
 	}

@@ -61,9 +61,9 @@ func TestFillsTakeTurns(t *testing.T) {
 	p.changed = sync.NewCond(&p.mu)
 	var order []int
 	run := func(_ *Worker, id int) bool { order = append(order, id); return false }
-	p.AddFill([]int32{1, 2, 3}, false, nil, run)
-	p.AddFill([]int32{11, 12, 13}, false, nil, run)
-	p.AddFill([]int32{21, 22, 23}, false, func() bool { return false }, run)
+	p.AddFills([]int32{1, 2, 3}, Filling{Run: run})
+	p.AddFills([]int32{11, 12, 13}, Filling{Run: run})
+	p.AddFills([]int32{21, 22, 23}, Filling{Run: run, Ready: func() bool { return false }})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range 4 {
@@ -82,8 +82,10 @@ func TestFillsWaitWithoutAWorker(t *testing.T) {
 		var full atomic.Bool
 		full.Store(true)
 		var filled []int
-		p.AddFill([]int32{1, 2}, false, func() bool { return !full.Load() },
-			func(_ *Worker, id int) bool { filled = append(filled, id); return false })
+		p.AddFills([]int32{1, 2}, Filling{
+			Ready: func() bool { return !full.Load() },
+			Run:   func(_ *Worker, id int) bool { filled = append(filled, id); return false },
+		})
 		synctest.Wait()
 		c := &brought{}
 		p.Submit([]Task{{Consumer: c}})
@@ -111,7 +113,9 @@ func TestHeldFillsReadNothing(t *testing.T) {
 		release := p.Hold(time.Hour)
 		p.Hold(time.Minute)
 		var filled atomic.Int32
-		p.AddFill([]int32{1, 2}, false, nil, func(*Worker, int) bool { filled.Add(1); return false })
+		p.AddFills([]int32{1, 2}, Filling{
+			Run: func(*Worker, int) bool { filled.Add(1); return false },
+		})
 		c := &brought{}
 		p.Submit([]Task{{Consumer: c}})
 		synctest.Wait()
@@ -135,6 +139,45 @@ func TestHeldFillsReadNothing(t *testing.T) {
 	})
 }
 
+// TestSlowFillsLeaveWorkers checks that samples that take long occupy few workers, while others go
+// on, and that all are brought.
+func TestSlowFillsLeaveWorkers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := New(16, 16)
+		next := make(chan struct{})
+		var usual, slow atomic.Int32
+		ids := make([]int32, 100+3*slowly) // the slow ones first
+		for i := range ids {
+			ids[i] = int32(i)
+		}
+		is := func(id int) bool { return id < 3*slowly }
+		p.AddFills(ids, Filling{Slow: is, Run: func(_ *Worker, id int) bool {
+			if !is(id) {
+				usual.Add(1)
+				return false
+			}
+			slow.Add(1)
+			<-next
+			return false
+		}})
+		synctest.Wait()
+		if slow.Load() != slowly || usual.Load() != 100 {
+			t.Errorf("%d slow and %d others were begun, want %d and 100", slow.Load(), usual.Load(),
+				slowly)
+		}
+		for range 3 * slowly {
+			next <- struct{}{}
+		}
+		synctest.Wait()
+		if slow.Load() != 3*slowly {
+			t.Errorf("%d were begun at last, want %d", slow.Load(), 3*slowly)
+		}
+		if !p.Close(time.Hour) {
+			t.Error("the workers have not ended")
+		}
+	})
+}
+
 // TestSpareFillsYield checks that what is moved for later epochs takes one worker, and only while
 // no other one does anything.
 func TestSpareFillsYield(t *testing.T) {
@@ -142,11 +185,11 @@ func TestSpareFillsYield(t *testing.T) {
 		p := New(4, 4)
 		next := make(chan struct{})
 		var filled []int
-		p.AddFill([]int32{1, 2, 3}, true, nil, func(_ *Worker, id int) bool {
+		p.AddFills([]int32{1, 2, 3}, Filling{Spare: true, Run: func(_ *Worker, id int) bool {
 			filled = append(filled, id)
 			<-next
 			return false
-		})
+		}})
 		synctest.Wait()
 		if want := []int{1}; !slices.Equal(filled, want) {
 			t.Fatalf("%v are moved at a time, want %v", filled, want)
@@ -209,12 +252,14 @@ func TestReplacedWorkerTakesNothingMore(t *testing.T) {
 			t.Error("no worker has replaced the one that hangs")
 		}
 		moved := 0
-		spare := p.AddFill([]int32{1}, true, nil, func(*Worker, int) bool { moved++; return false })
+		spare := p.AddFills([]int32{1}, Filling{
+			Spare: true, Run: func(*Worker, int) bool { moved++; return false },
+		})
 		synctest.Wait()
 		if moved != 1 {
 			t.Error("a worker that was given up counts as working")
 		}
-		p.RemoveFill(spare)
+		p.RemoveFills(spare...)
 		close(hung.free)
 		synctest.Wait()
 		tasks, running, free := counted(2)
@@ -254,7 +299,7 @@ func counted(n int) (tasks []Task, running *atomic.Int32, free chan struct{}) {
 func TestPoolRunsAsManyTasksAsItMay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := New(2, 4)
-		p.RemoveFill(nil) // has no effect
+		p.RemoveFills() // has no effect
 		runs := func(what string, tasks, want int) (free chan struct{}) {
 			t.Helper()
 			all, running, free := counted(tasks)

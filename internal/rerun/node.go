@@ -1,6 +1,8 @@
 package rerun
 
 import (
+	"slices"
+
 	"github.com/hdmlp/hdmlp/internal/meter"
 	"github.com/hdmlp/hdmlp/internal/perfmodel"
 )
@@ -20,7 +22,7 @@ type node struct {
 	tasks   heap[task]
 	seq     int
 	workers int // that have a task or fill
-	fills   [][]int32
+	fills   []*fill
 	turn    int
 	filling int
 	// dispatching is set while the next worker is about to be given something.
@@ -47,6 +49,16 @@ type node struct {
 	// the source to know how fast it is (cache.exploration).
 	routed, explored float64
 }
+
+// fill brings samples of a class ahead of time (pool.Fill).
+type fill struct {
+	ids  []int32
+	slow bool // another node owns them
+	busy int  // workers that bring them
+}
+
+// slowly is how many workers bring what another node owns (pool.Slow).
+const slowly = 4
 
 // peer is what a node knows of another one.
 type peer struct {
@@ -87,7 +99,7 @@ func newNode(c *cluster, number int) *node {
 			n.in[k] = uint8(j + 1)
 		}
 		if !c.job.Plan.OnRead {
-			n.fills = append(n.fills, ids)
+			n.fills = append(n.fills, n.split(ids)...)
 		}
 	}
 	known := &c.job.Known
@@ -116,6 +128,27 @@ func newNode(c *cluster, number int) *node {
 		}
 	}
 	return n
+}
+
+// split returns the fills of samples that the node reads from the source, and of those that others
+// own (cache.Use).
+func (n *node) split(ids []int32) (all []*fill) {
+	own, others := &fill{}, &fill{slow: true}
+	for _, k := range ids {
+		to := own
+		if plan := n.c.job.Plan; plan.Remote {
+			if owner := plan.OwnerOf(int(k)); owner >= 0 && owner != n.number {
+				to = others
+			}
+		}
+		to.ids = append(to.ids, k)
+	}
+	for _, f := range []*fill{own, others} {
+		if len(f.ids) > 0 {
+			all = append(all, f)
+		}
+	}
+	return all
 }
 
 func knownOr(k, guess perfmodel.Known) perfmodel.Known {
@@ -240,8 +273,7 @@ func (n *node) dispatchOne() {
 	case len(n.tasks) > 0:
 		n.workers++
 		n.bring(n.tasks.pop())
-	case len(n.fills) > 0 && n.filling < max(most*3/4, 1) && n.room():
-		n.fillOne()
+	case n.filling < max(most*3/4, 1) && n.room() && n.fillOne():
 	default:
 		return
 	}
@@ -277,24 +309,37 @@ func (n *node) bring(t task) {
 // due returns when the process needs a batch, in seconds from now.
 func (r *rank) due(step int) float64 { return r.pace.Due(r.c.events.time(), step-r.taken) }
 
-// fillOne brings the next sample of the next class that is filled.
-func (n *node) fillOne() {
-	n.turn = (n.turn + 1) % len(n.fills)
-	ids := &n.fills[n.turn]
-	if len(*ids) == 0 {
-		n.fills = append(n.fills[:n.turn], n.fills[n.turn+1:]...)
-		return
+// fillOne brings the next sample of the next class that is filled. It reports whether there is one.
+func (n *node) fillOne() bool {
+	f := n.nextFill()
+	if f == nil {
+		return false
 	}
-	k := (*ids)[0]
-	*ids = (*ids)[1:]
+	k := f.ids[0]
+	f.ids = f.ids[1:]
 	if n.in[k]&(there|copied) != 0 {
-		return
+		return true
 	}
 	n.workers++
 	n.filling++
+	f.busy++
 	n.fetch(k, request{peers: true}, func(sample) {
 		n.workers--
 		n.filling--
+		f.busy--
 		n.dispatch()
 	})
+	return true
+}
+
+// nextFill returns the fill that a worker should continue; nil: none.
+func (n *node) nextFill() *fill {
+	n.fills = slices.DeleteFunc(n.fills, func(f *fill) bool { return len(f.ids) == 0 })
+	for range n.fills {
+		n.turn = (n.turn + 1) % len(n.fills)
+		if f := n.fills[n.turn]; !f.slow || f.busy < slowly {
+			return f
+		}
+	}
+	return nil
 }
