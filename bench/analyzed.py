@@ -5,7 +5,9 @@ training.
 The rates are measured as CoorDL does (3.2, appendix C): training alone, the loader alone with all
 samples in memory, and random reads of the source alone. Then each cache size is predicted by
 equations 3 and 4 and by the simulator, run, and compared: the mean of the last epochs. Training is
-emulated by sleep, and the source throttled, such that an epoch takes 2 s at least.
+emulated by sleep, and the source throttled, such that an epoch takes 2 s at least. Where preparing
+limits, one node does it on a processor of its own; on two nodes, which share this machine with the
+source's server and the links, it is emulated by sleep as well.
 """
 
 import contextlib
@@ -98,13 +100,14 @@ class Analyzed(Scenario):
         self._dataset = make_dataset.make("photos", self._path, self._samples)
         size, nodes = self._dataset["bytes"], self._setting.nodes
         slow = self._setting.limit == "preparation"
-        # Where preparing is to limit, a node has one core, as two nodes must share this machine.
-        # The source is served by those that are left, if any.
-        if slow:
+        # Where preparing is to limit, it has one core, and the source is served by the others.
+        pinned = slow and nodes == 1
+        if pinned:
             self._spec.update(cores=1, apart=True)
-        alone = {"cores": 1} if slow else {}
-        cores = sorted(os.sched_getaffinity(0))
-        self._servers = set(cores[nodes:]) if slow else set()
+        elif slow:
+            self._spec.update(pipeline="slow", num_workers=1)
+        alone = {"cores": 1} if pinned else {}
+        self._servers = set(sorted(os.sched_getaffinity(0))[1:]) if pinned else set()
         memory = rate(self._alone(alone))
         prepared = rate(self._alone(self._spec)) if self._setting.transforms else None
         # How long an epoch's training takes, and its reads without a cache.
@@ -121,7 +124,7 @@ class Analyzed(Scenario):
             "batch_samples": GLOBAL_BATCH // nodes,
             "ranks": nodes,
             "nodes": nodes,
-            "cores": 1 if slow else os.cpu_count(),
+            "cores": 1 if pinned else os.cpu_count(),
             "memory_bytes": size,
             # Samples are ready: raw ones, from memory. Asking for a batch is a part of training.
             "training": rate(self._alone(alone, self._step)),
@@ -274,9 +277,6 @@ class Analyzed(Scenario):
 
 
 def all_analyzed(quick: bool) -> list[Scenario]:
-    """All settings; where two nodes prepare, each has as much to prepare as one alone."""
+    """All settings."""
     samples = SAMPLES // 4 if quick else SAMPLES
-    return [
-        Analyzed(setting, samples * (setting.nodes if setting.limit == "preparation" else 1))
-        for setting in settings()
-    ]
+    return [Analyzed(setting, samples) for setting in settings()]

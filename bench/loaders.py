@@ -135,6 +135,20 @@ class Pipeline(Torch):
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 
+#: Seconds that an image takes in the pipeline `slow`, without a processor.
+SLOW = 0.005
+
+
+class Wait:
+    """A transform that takes time and no processor."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __call__(self, image: Any) -> Any:
+        time.sleep(self._seconds)
+        return image
+
 
 def torch_transforms(pipeline: str) -> Any:
     """The transforms of pipelines.PIPELINES."""
@@ -155,6 +169,8 @@ def torch_transforms(pipeline: str) -> Any:
                 t.RandomErasing(0.1),
             ]
         )
+    if pipeline == "slow":
+        return t.Compose([t.CenterCrop(32), Wait(SLOW), t.ToTensor()])
     begin = {
         "crop": [t.RandomResizedCrop(224), t.RandomHorizontalFlip()],
         "center": [t.Resize(256), t.CenterCrop(224)],
@@ -245,6 +261,8 @@ class HDMLP:
         options = {key: spec[key] for key in keys if spec.get(key)}
         if "cache_dir" in spec:  # one for each node
             options["cache_dir"] = spec["cache_dir"].format(rank=spec["rank"])
+        if "num_workers" in spec:  # of what runs in Python
+            options["num_workers"] = spec["num_workers"]
         self._loader = self._ht.DataLoader(
             dataset,
             batch_size=spec["batch_size"],

@@ -22,6 +22,7 @@ PIPELINES = {
     "augment": "RandomResizedCrop(224), RandomHorizontalFlip, TrivialAugmentWide, ToTensor, "
     "Normalize, RandomErasing(0.1)",
     "timm": "timm's create_transform(224, is_training=True)",
+    "slow": "CenterCrop(32), a wait of 5 ms, ToTensor",
 }
 
 #: What the images are that are no JPEGs, by kind of dataset.
