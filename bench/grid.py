@@ -236,8 +236,8 @@ class Cell(Scenario):
         return [
             f"{self.key}: a later epoch takes {ours['later'] / others[best]:.3f} times as long as "
             f"with the best of the commit before, {best.split(', ')[1]} (wanted: at most "
-            f"{0.6 if equal else 1.05:g}), the slowest {ours['worst'] / others[best]:.3f} times, all "
-            f"epochs {ours['run'] / runs[least]:.3f} times as with {least.split(', ')[1]}; "
+            f"{0.6 if equal else 1.05:g}), the slowest {ours['worst'] / others[best]:.3f} times, "
+            f"all epochs {ours['run'] / runs[least]:.3f} times as with {least.split(', ')[1]}; "
             f"bytes/bound {ours['bound_ratio']:.3f}"
         ]
 

@@ -94,3 +94,41 @@ func TestNextAccessIsOfTheRanksThatAreAskedFor(t *testing.T) {
 		}
 	}
 }
+
+// TestReadAfter compares with all epochs that are left what ReadAfter keeps of the samples that an
+// epoch leaves out.
+func TestReadAfter(t *testing.T) {
+	for _, shuffle := range []Shuffle{Torch, Feistel, Sequential} {
+		for _, epochs := range []int{0, 1, 2, 4, 90} {
+			s := mustNew(t, Spec{
+				Samples: 100, Seed: 3, Epochs: epochs, WorldSize: 1, GlobalBatch: 64, DropLast: true,
+				Shuffle: shuffle,
+			})
+			read := func(epoch int) map[int32]bool {
+				all := map[int32]bool{}
+				for _, k := range s.Epoch(epoch).Reads(0) {
+					all[k] = true
+				}
+				return all
+			}
+			first := read(0)
+			var leftOut, want []int32
+			for k := range int32(100) {
+				if first[k] {
+					continue
+				}
+				leftOut = append(leftOut, k)
+				later := epochs == 0
+				for e := 1; e < epochs; e++ {
+					later = later || read(e)[k]
+				}
+				if later {
+					want = append(want, k)
+				}
+			}
+			if got := s.ReadAfter(0, slices.Clone(leftOut)); !slices.Equal(got, want) {
+				t.Errorf("%s, %d epochs: %v, want %v", shuffle, epochs, got, want)
+			}
+		}
+	}
+}

@@ -1,5 +1,7 @@
 package access
 
+import "slices"
+
 // Mix hashes one read of a sample, so that sums of hashes show whether the delivered samples are
 // those of the stream. It is the output of SplitMix64 for the state epoch<<32|sample.
 func Mix(epoch, sample int) uint64 {
@@ -60,6 +62,35 @@ func (s *Stream) FirstAccess(ranks []int, from, to int) []int32 {
 		}
 	}
 	return order
+}
+
+// looked is in how many epochs ReadAfter looks for samples. Few random orders leave out the same
+// ones.
+const looked = 16
+
+// ReadAfter returns, in the same order, those of the samples that an epoch after this one reads, or
+// may read: the stream has no end, its orders are given, or too many epochs would have to be drawn.
+// The epoch itself must have left all of them out. It uses the memory of samples for its result.
+func (s *Stream) ReadAfter(epoch int, samples []int32) []int32 {
+	if len(samples) == 0 || s.spec.Epochs == 0 || s.spec.Shuffle == Given {
+		return samples
+	}
+	missing := make(map[int32]bool, len(samples))
+	for _, k := range samples {
+		missing[k] = true
+	}
+	var e *Epoch
+	// Without a shuffle, all epochs leave out the same.
+	for n := epoch + 1; n < s.spec.Epochs && s.spec.Shuffle != Sequential && len(missing) > 0; n++ {
+		if n > epoch+looked {
+			return samples
+		}
+		e = s.EpochInto(e, n)
+		for p := range s.delivered {
+			delete(missing, e.sample(p))
+		}
+	}
+	return slices.DeleteFunc(samples, func(k int32) bool { return missing[k] })
 }
 
 // NextAccess returns when the ranks read the sample next, from the start of epoch

@@ -22,8 +22,20 @@ type Sample struct {
 	// Direct is set if this fetch read it from the source although a class or another node has it,
 	// which would have taken longer.
 	Direct bool
+	// Relayed is set if it came from another node that had to read it from the source for this fetch,
+	// and if that took most of the fetch's time.
+	Relayed bool
 
 	hold storageclass.Hold // of Data; nil: none is needed
+}
+
+// Awaited returns the tier that the fetch waited for: the one that the sample was found in, or the
+// source if another node had to read it from there.
+func (s *Sample) Awaited() Tier {
+	if s.Relayed {
+		return Source
+	}
+	return s.From
 }
 
 // Release ends the use of Data, if it is in a class. It must be called once for each sample that
@@ -59,7 +71,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		if !noClass {
 			if s, ok := c.view(id); ok {
 				if followed != nil {
-					s.From = followed.tier
+					s.From, s.Relayed = followed.tier, followed.relayed
 				}
 				return s, nil
 			}
@@ -100,7 +112,7 @@ func (c *Cache) Fetch(ctx context.Context, r *Request, id int, dst []byte) (Samp
 		}
 		switch {
 		case fl.err == nil && copied:
-			return Sample{Data: into, From: fl.tier}, nil
+			return Sample{Data: into, From: fl.tier, Relayed: fl.relayed}, nil
 		case fl.err == nil:
 			followed = fl
 		case !retry(fl.err):
@@ -135,7 +147,7 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 	if err != nil && ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	if !c.flights.land(fl, s.Data, s.From, err) {
+	if !c.flights.land(fl, &s, err) {
 		c.watcher.returned(fl)
 		c.lend(-1)
 		return s, ErrAbandoned
@@ -148,7 +160,7 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 		if !ok {
 			return Sample{}, ErrNoCapacity // its copies are in doubt again, or memory is short
 		}
-		held.From, held.Read, held.Direct = s.From, s.Read, s.Direct
+		held.From, held.Read, held.Direct, held.Relayed = s.From, s.Read, s.Direct, s.Relayed
 		return held, nil
 	}
 	return s, nil
@@ -208,7 +220,7 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 		}
 		direct = late
 	}
-	tier, late, origin, err := c.read(ctx, r, fl, dst)
+	s, origin, err := c.read(ctx, r, fl, dst)
 	if direct && errors.Is(err, dataset.ErrUnavailable) && ctx.Err() == nil {
 		// The class is slow, or hangs, and the source does not answer at all.
 		if tier, _, ok := c.readHeld(id, dst, c.lastResort); ok {
@@ -218,8 +230,9 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 	if err == nil {
 		c.keep(r, id, dst, origin)
 	}
-	read := err == nil && tier == Source
-	return Sample{Data: dst, From: tier, Read: read, Direct: read && (direct || late)}, origin, err
+	s.Read = err == nil && s.From == Source
+	s.Direct = s.Read && (direct || s.Direct)
+	return s, origin, err
 }
 
 // origin returns the origin of a sample that was read from a class.
@@ -248,12 +261,12 @@ func (c *Cache) classLimit(id int) func() time.Duration {
 func (c *Cache) lastResort() time.Duration { return max(c.timeout/20, hedge) }
 
 // read reads a sample that no class of the node holds: from the node that owns it, or from the
-// source. late is set if the node has not answered in time. A read for another node never asks a
-// third one (its Request has no Peers), so that no two nodes wait for each other.
-func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (tier Tier, late bool,
-	_ storageclass.Origin, _ error,
+// source. Direct is then set if the node has not answered in time. A read for another node never
+// asks a third one (its Request has no Peers), so that no two nodes wait for each other.
+func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (Sample,
+	storageclass.Origin, error,
 ) {
-	id := int(fl.id)
+	id, late := int(fl.id), false
 	if fl.remote {
 		read := c.meters[Peer].Begin(time.Now(), len(dst))
 		node, digest, waited, err := r.Peers.Fetch(ctx, id, dst, c.sourceTakes(int64(len(dst))),
@@ -262,12 +275,13 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (t
 		c.meters[Peer].End(time.Now(), read, err)
 		if err == nil {
 			origin, err := c.remoteOrigin(node, id, digest)
-			return Peer, false, origin, err
+			relayed := 2*waited > time.Since(fl.since)
+			return Sample{Data: dst, From: Peer, Relayed: relayed}, origin, err
 		}
 		late = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	}
 	origin, err := c.readSource(ctx, r, id, dst, fl.wanted)
-	return Source, late, origin, err
+	return Sample{Data: dst, From: Source, Direct: late}, origin, err
 }
 
 // unsure is how long a read from the source may take as long as that is guessed.

@@ -61,9 +61,9 @@ func (r *Request) urgent() bool { return r.Consumer != nil || r.remote }
 //
 //	flying    In its shard's map; others may join. The shard's mutex guards state, hastened and
 //	          followers. The buffer that is read into is the leader's.
-//	landing   Not in the map. followers, tier and err belong to the leader, which copies to the
-//	          followers' buffers.
-//	landed    Final. tier and err do not change, and may be read once done is closed.
+//	landing   Not in the map. followers, tier, relayed and err belong to the leader, which copies to
+//	          the followers' buffers.
+//	landed    Final. tier, relayed and err do not change, and may be read once done is closed.
 //	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err
 //	          belongs to the watchdog until it closes done; then it does not change. The leader's
 //	          buffer may still be written to, the followers' are not.
@@ -84,6 +84,7 @@ type flight struct {
 	by       *Request
 	done     chan struct{}
 	tier     Tier
+	relayed  bool // as in Sample
 	err      error
 	// followers are the buffers of the fetches that get a copy.
 	followers [][]byte
@@ -186,12 +187,8 @@ func (f *flights) join(r *Request, id int, dst []byte, remote bool) (fl *flight,
 		return fl, false, false
 	}
 	fl = &flight{
-		id:     int32(id),
-		done:   make(chan struct{}),
-		since:  time.Now(),
-		by:     r,
-		copies: dst != nil,
-		remote: remote,
+		id: int32(id), done: make(chan struct{}), since: time.Now(), by: r,
+		copies: dst != nil, remote: remote,
 	}
 	if !r.urgent() {
 		fl.wanted = make(chan struct{})
@@ -200,10 +197,10 @@ func (f *flights) join(r *Request, id int, dst []byte, remote bool) (fl *flight,
 	return fl, true, false
 }
 
-// land ends a flight for its leader, which has the sample in data, or err: no fetch can join any
-// more, and followers get their copies. It reports whether the flight landed; if not, the watchdog
-// has given it up, and has told all that waited.
-func (f *flights) land(fl *flight, data []byte, tier Tier, err error) bool {
+// land ends a flight for its leader, which has the sample, or err: no fetch can join any more, and
+// followers get their copies. It reports whether the flight landed; if not, the watchdog has given
+// it up, and has told all that waited.
+func (f *flights) land(fl *flight, got *Sample, err error) bool {
 	s := f.shard(fl.id)
 	s.Lock()
 	if fl.state == givenUp {
@@ -220,10 +217,10 @@ func (f *flights) land(fl *flight, data []byte, tier Tier, err error) bool {
 	}
 	if err == nil {
 		for _, dst := range fl.followers {
-			copy(dst, data)
+			copy(dst, got.Data)
 		}
 	}
-	fl.tier, fl.err = tier, err
+	fl.tier, fl.relayed, fl.err = got.From, got.Relayed, err
 	fl.to(landed)
 	close(fl.done)
 	return true

@@ -136,8 +136,9 @@ func TestConflictNamesBothRemoteNodes(t *testing.T) {
 
 // fakePeer owns every sample, and returns data or err.
 type fakePeer struct {
-	data func(id int) []byte
-	err  error
+	data   func(id int) []byte
+	err    error
+	waited time.Duration // for its source
 }
 
 func (p *fakePeer) Arrival(int, int64, float64) (float64, bool) { return 0, true }
@@ -148,7 +149,7 @@ func (p *fakePeer) Fetch(_ context.Context, id int, dst []byte, _, _ time.Durati
 	int, uint32, time.Duration, error,
 ) {
 	copy(dst, p.data(id))
-	return 3, digest.Of(dst), 0, p.err
+	return 3, digest.Of(dst), p.waited, p.err
 }
 
 // TestConflictWithThisNode checks that a node that has read other bytes than this one is detected

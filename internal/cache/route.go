@@ -113,11 +113,7 @@ func (c *Cache) route(r *Request, id int) route {
 	at := perfmodel.Choose(due, candidates[:n])
 	at = c.explore(now, size, at, tiers[:n], candidates[:n])
 	c.exploring.Count(size)
-	return route{
-		tier:   tiers[at],
-		peer:   peer && tiers[at] != Source,
-		direct: tiers[at] == Source,
-	}
+	return route{tier: tiers[at], peer: peer && tiers[at] != Source, direct: tiers[at] == Source}
 }
 
 // explore returns the tier to read from instead of the chosen one: sometimes one whose estimate is

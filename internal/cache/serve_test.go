@@ -116,6 +116,13 @@ func (p *slowPeer) Fetch(ctx context.Context, id int, dst []byte, source, due ti
 	return p.fakePeer.Fetch(ctx, id, dst, source, due)
 }
 
+func newSlowPeer() *slowPeer {
+	return &slowPeer{
+		fakePeer{data: func(id int) []byte { return content(id, 100) }},
+		make(chan struct{}),
+	}
+}
+
 // TestRemoteReadsDoNotWaitForAnotherNode checks that a sample that this node is fetching from
 // another one is refused to a third at once, and that the third's buffer is not written to when the
 // sample arrives.
@@ -127,10 +134,7 @@ func TestRemoteReadsDoNotWaitForAnotherNode(t *testing.T) {
 				o.memory = capacity
 				g := newRig(t, o)
 				defer g.close()
-				p := &slowPeer{
-					fakePeer{data: func(id int) []byte { return content(id, 100) }},
-					make(chan struct{}),
-				}
+				p := newSlowPeer()
 				own := make(chan error)
 				go func() {
 					_, tier, err := g.fetched(t, &Request{Peers: p}, 1)
@@ -182,6 +186,41 @@ func TestPeerFetchIsNotASourceRead(t *testing.T) {
 				samples, bytes)
 		}
 		g.close()
+	}
+}
+
+// TestFetchTellsWhatItWaitedFor checks that a fetch that waits for a sample which another node has
+// to read from the source waits for the source, if that takes most of the time, and so do fetches
+// that follow it.
+func TestFetchTellsWhatItWaitedFor(t *testing.T) {
+	for name, capacity := range map[string]int64{"into a buffer": 0, "in place": 400} {
+		for waited, want := range map[time.Duration]Tier{
+			0: Peer, 4 * time.Second: Peer, 6 * time.Second: Source,
+		} {
+			t.Run(name, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					o := plain(4)
+					o.memory = capacity
+					g := newRig(t, o)
+					defer g.close()
+					p := newSlowPeer()
+					p.waited = waited
+					var fetches sync.WaitGroup
+					for range 2 {
+						fetches.Go(func() {
+							s, err := g.cache.Fetch(t.Context(), &Request{Peers: p}, 1, make([]byte, 100))
+							if err != nil || s.From != Peer || s.Awaited() != want {
+								t.Errorf("from %v, awaited %v, want %v; %v", s.From, s.Awaited(), want, err)
+							}
+							s.Release()
+						})
+					}
+					time.Sleep(10 * time.Second)
+					close(p.gate)
+					fetches.Wait()
+				})
+			})
+		}
 	}
 }
 

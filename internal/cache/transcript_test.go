@@ -75,7 +75,7 @@ func runFlights(t *testing.T, d *datadriven.TestData, results map[string]error,
 			if f.buffer != nil && err == nil {
 				copy(f.buffer, data)
 			}
-			if !flights.land(f.fl, f.buffer, tier, err) {
+			if !flights.land(f.fl, &Sample{Data: f.buffer, From: tier}, err) {
 				fmt.Fprintf(out, "%s had been given up: %v\n", words[1], f.fl.state)
 			}
 		case "give-up":

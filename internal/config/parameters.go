@@ -101,7 +101,8 @@ var parameters = [...]Parameter{
 	{
 		Key: "prefetch_batches", Kind: Int, Scope: Job, Default: "64", Min: 1, Max: 65536,
 		Help: "Maximum number of batches staged ahead of the training process. The default grows " +
-			"while the job runs if more are needed to keep the source busy",
+			"while the job runs if more are needed to keep the source busy; a given number is kept, " +
+			"and limits how far staging_buffer grows",
 		field: func(c *Config) any { return &c.PrefetchBatches },
 	},
 	{

@@ -14,6 +14,9 @@ const (
 	// to mostStaged bytes.
 	growth     = 8
 	mostStaged = 1 << 30
+	// If prefetch_batches was given, it grows no further than to hold that number of batches and held
+	// more: those that the process has not given back, and room for one at the end of the ring.
+	held = 3
 	// A staging buffer grows only if spare times as much memory is available: what it is for comes
 	// later than what training processes and files need.
 	spare = 4
@@ -38,12 +41,7 @@ type Sizes interface {
 func BufferSize(o *order.Order, rank int, asked int64,
 	program Sizes,
 ) (bytes int64, warning string) {
-	stream, spec := o.Stream(), o.Stream().Spec()
-	samples, whole := stream.RankSamples(rank), (spec.GlobalBatch+spec.WorldSize-1)/spec.WorldSize
-	if samples > whole || o.Given() { // given epochs may have more samples
-		samples = whole
-	}
-	batch := batchBytes(o, samples, program)
+	batch := batchBytes(o, rankBatch(o, rank), program)
 	bytes = asked
 	switch {
 	case bytes == 0:
@@ -55,6 +53,16 @@ func BufferSize(o *order.Order, rank int, asked int64,
 		bytes = 2 * batch
 	}
 	return bytes, warning
+}
+
+// rankBatch returns the samples of a rank's largest batch.
+func rankBatch(o *order.Order, rank int) int {
+	stream, spec := o.Stream(), o.Stream().Spec()
+	samples, whole := stream.RankSamples(rank), (spec.GlobalBatch+spec.WorldSize-1)/spec.WorldSize
+	if samples > whole || o.Given() { // given epochs may have more samples
+		samples = whole
+	}
+	return samples
 }
 
 // batchBytes estimates the bytes of a batch.
@@ -74,6 +82,20 @@ func defaultSize(batch int64, program Sizes) int64 {
 		bytes = min(bytes, max(maxRagged, 2*batch))
 	}
 	return bytes
+}
+
+// mostBuffer returns up to how many bytes the staging buffer of a rank may grow that has this many
+// at first.
+func (j *Job) mostBuffer(rank int, size int64) int64 {
+	if j.config.Staging != 0 {
+		return size
+	}
+	most := min(growth*size, mostStaged)
+	if j.config.FixedPrefetch && !j.config.Produces { // the window of a group holds pieces
+		batch := batchBytes(j.p.Order, rankBatch(j.p.Order, rank), j.config.Samples)
+		most = min(most, int64(j.config.Prefetch+held)*(batch+batch/4)) // batches differ in size
+	}
+	return max(size, most)
 }
 
 // Hold lets the staging buffer grow such that it holds as many batches of so many samples as it

@@ -67,3 +67,35 @@ func TestHoldLetsABufferGrow(t *testing.T) {
 		r.Close()
 	}
 }
+
+// TestGivenPrefetchBoundsBuffer checks that a staging buffer grows no further than a given
+// prefetch_batches needs, and otherwise to its usual limit. Its first size, one that was given, and
+// the window of a group stay as they are.
+func TestGivenPrefetchBoundsBuffer(t *testing.T) {
+	const batch = 2 * bigSize
+	for name, c := range map[string]struct {
+		change func(*Config)
+		want   int64
+	}{
+		"default":    {func(*Config) {}, growth * 4 * (batch + page - 2)},
+		"1 batch":    {func(c *Config) { c.FixedPrefetch, c.Prefetch = true, 1 }, 5 * batch},
+		"5 batches":  {func(c *Config) { c.FixedPrefetch, c.Prefetch = true, 5 }, 10 * batch},
+		"many":       {func(c *Config) { c.FixedPrefetch, c.Prefetch = true, 64 }, growth * 4 * batch},
+		"given size": {func(c *Config) { c.Staging, c.FixedPrefetch = 3*batch, true }, 3 * batch},
+		"window": {func(c *Config) {
+			c.FixedPrefetch, c.Prefetch, c.Produces = true, 1, true
+		}, growth * 4 * batch},
+	} {
+		t.Run(name, func(t *testing.T) {
+			j := start(t, func(config *Config, _ *Parts) {
+				config.Samples, config.Staging = big{}, 0
+				c.change(config)
+			})
+			size, _ := BufferSize(j.p.Order, 0, j.config.Staging, big{})
+			got := j.mostBuffer(0, size)
+			if want := min(c.want, mostStaged); got < want-page || got > want+growth*4*page {
+				t.Errorf("%d bytes, want about %d", got, want)
+			}
+		})
+	}
+}

@@ -59,10 +59,7 @@ func (j *Job) Join(rank int, verify bool) (*Rank, error) {
 				rank, request.Name(j.config.Request.Job)),
 		}
 	}
-	most := size
-	if j.config.Staging == 0 {
-		most = max(size, min(growth*size, mostStaged))
-	}
+	most := j.mostBuffer(rank, size)
 	newBuffer := staging.New
 	if j.config.Produces {
 		newBuffer = staging.NewWindow

@@ -32,6 +32,16 @@ type Point struct {
 	// Work is what an operation took of the processors, seconds: the median of the rounds.
 	Work  float64   `json:"processor_s"`
 	works []float64 // of each round
+	// lasting are the rates that short rounds show to be possible for longer, if Load.Bursts.
+	lasting []float64
+}
+
+// estimate sets what follows from the rounds.
+func (p *Point) estimate() {
+	p.Rate, p.Work = EstimateOf(p.Rounds), EstimateOf(p.works).Median
+	if len(p.lasting) > 0 {
+		p.Rate.Low = min(p.Rate.Low, EstimateOf(p.lasting).Low)
+	}
 }
 
 // Curve is a throughput by the number of streams.
@@ -79,6 +89,8 @@ const (
 	ahead = 4
 	// shortest is the least time of a round that operations fill.
 	shortest = 2 * time.Millisecond
+	// short is below what time of a round bursts of a source matter that bounds its mean throughput.
+	short = 250 * time.Millisecond
 )
 
 // ErrTime reports that the time was over.
@@ -106,7 +118,7 @@ func Run(ctx context.Context, l Load, o Options) (Curve, error) {
 		about := time.Until(end) * 9 / 10 / time.Duration(min(left, ahead))
 		point, err := l.point(within, p, about, o)
 		if len(point.Rounds) > 0 {
-			point.Rate, point.Work = EstimateOf(point.Rounds), EstimateOf(point.works).Median
+			point.estimate()
 			c.Points = append(c.Points, point)
 			if point.Rate.Median > best*growth {
 				best, still = point.Rate.Median, 0
@@ -157,9 +169,12 @@ func (l *Load) point(ctx context.Context, p int, about time.Duration, o Options)
 		}
 		return each * p
 	}
+	ended := begun // of the round before
 	timed := func(n int) (r round, took time.Duration, err error) {
 		begun := time.Now()
 		r, err = l.run(ctx, p, n)
+		r.pause = time.Since(ended) - r.elapsed
+		ended = time.Now()
 		return r, time.Since(begun), err
 	}
 	// The first round is not counted: it fills the caches of names, and shows how fast the load is.
@@ -190,6 +205,9 @@ func (l *Load) point(ctx context.Context, p int, about time.Duration, o Options)
 		if r.bytes > 0 { // else all samples of the round were left out: the next one has others
 			at.Rounds = append(at.Rounds, r.rate())
 			at.works = append(at.works, r.work)
+			if l.Bursts && r.elapsed < short {
+				at.lasting = append(at.lasting, r.lasting())
+			}
 		}
 	}
 	return at, nil

@@ -31,6 +31,10 @@ type Load struct {
 	// Settle ends a round, and is timed: it waits for what operations have only begun, such as
 	// writes to a disk. nil: nothing is to be waited for.
 	Settle func(ctx context.Context) error
+	// Bursts is set if what is measured may bound its mean throughput, so that it lets pass faster
+	// what it would have delivered in the pause before a round. The intervals of rounds that are too
+	// short for that not to matter then begin at the least that it can give for longer.
+	Bursts bool
 }
 
 // grace is how long operations in progress may take after the time of a measurement is over.
@@ -43,7 +47,8 @@ var ErrHangs = errors.New("an operation has not returned")
 type round struct {
 	bytes   int64
 	elapsed time.Duration
-	work    float64 // processor time of an operation, seconds
+	pause   time.Duration // before it
+	work    float64       // processor time of an operation, seconds
 }
 
 // rate returns MB/s.
@@ -52,6 +57,13 @@ func (r round) rate() float64 {
 		return 0
 	}
 	return float64(r.bytes) / 1e6 / r.elapsed.Seconds()
+}
+
+// lasting returns the least rate, in MB/s, that can be sustained after this round: that over the
+// pause before it and the round.
+func (r round) lasting() float64 {
+	r.elapsed += r.pause
+	return r.rate()
 }
 
 // run carries out a round of that many operations, on that many streams. It ends with the last

@@ -59,6 +59,7 @@ type tier struct {
 	bandwidth float64 // bytes per second; 0: no limit
 	loss      float64 // share of the bandwidth that each stream above 4 costs
 	size      int64
+	burst     time.Duration // what it would have given in this time before an operation comes at once
 
 	mu   sync.Mutex
 	busy time.Time
@@ -74,8 +75,8 @@ func (f *tier) load() Load {
 		f.mu.Lock()
 		var until time.Time
 		if f.bandwidth > 0 {
-			if now := time.Now(); f.busy.Before(now) {
-				f.busy = now
+			if least := time.Now().Add(-f.burst); f.busy.Before(least) {
+				f.busy = least
 			}
 			rate := f.bandwidth * (1 - f.loss*float64(max(f.in-4, 0)))
 			f.busy = f.busy.Add(time.Duration(float64(f.size) / rate * 1e9))
@@ -151,6 +152,38 @@ func TestRatesOfKnownTiersAreFound(t *testing.T) {
 						!p.Rate.Certain {
 						t.Errorf("%d streams: %.4g MB/s in %d rounds, want %.4g", p.Streams,
 							p.Rate.Median, len(p.Rounds), want)
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestIntervalsAllowForBursts checks that rounds which are so short that bursts make them faster
+// than a source is for long have intervals with that rate, and longer ones narrow intervals.
+func TestIntervalsAllowForBursts(t *testing.T) {
+	for name, c := range map[string]struct {
+		time   time.Duration
+		least  float64 // MB/s: the interval begins below that
+		narrow bool
+	}{"2 s": {2 * time.Second, 40, false}, "60 s": {time.Minute, 40.4, true}} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := tier{bandwidth: 40e6, size: 1e5, burst: 5 * time.Millisecond}
+				l := f.load()
+				l.Bursts = true
+				l.Prepare = func(_ context.Context, n int) (int, error) {
+					time.Sleep(5 * time.Millisecond)
+					return n, nil
+				}
+				curve, err := Run(t.Context(), l, Options{Size: 0.1, Streams: 64, Time: c.time})
+				if err != nil || len(curve.Points) < 3 {
+					t.Fatal(curve.Points, err)
+				}
+				for _, p := range curve.Points {
+					e := p.Rate
+					if e.Low > c.least || e.High < 40 || c.narrow && e.High > 1.02*e.Low {
+						t.Errorf("%d streams: %.4g MB/s, %.4g to %.4g", p.Streams, e.Median, e.Low, e.High)
 					}
 				}
 			})

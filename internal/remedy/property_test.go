@@ -42,6 +42,7 @@ func drawRun(t *rapid.T) *Run {
 		Sample:       log("sample", 1e3, 1e6),
 		Whole:        rapid.Bool().Draw(t, "whole"),
 		Transformers: rapid.IntRange(0, 32).Draw(t, "threads"),
+		Processors:   rapid.SampledFrom([]int{0, 1, 8, 64}).Draw(t, "processors"),
 		Caches:       rapid.IntRange(0, 4).Draw(t, "caches") > 0,
 		Once:         rapid.IntRange(0, 9).Draw(t, "once") == 0,
 	}

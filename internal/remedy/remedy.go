@@ -38,6 +38,9 @@ type Run struct {
 	// Transformers is how many threads of the node transform samples; 0: the daemon transforms
 	// none.
 	Transformers int `json:"transform_threads"`
+	// Processors is as many as transform_threads may be on the node, if it was given; 0: the number
+	// is tuned, or not known.
+	Processors int `json:"processors,omitempty"`
 	// SourceWork is for how long a read of the source keeps one of them from transforming, seconds.
 	SourceWork float64 `json:"source_processor_s,omitempty"`
 	// Caches is set if the job's policy keeps samples in the classes.
@@ -78,6 +81,10 @@ func (r *Run) Validate() error {
 	if r.Transformers < 0 || r.Transformers > mostThreads {
 		errs = append(errs, fmt.Errorf("transform_threads is %d; it must be from 0 to %d",
 			r.Transformers, mostThreads))
+	}
+	if r.Processors < 0 || r.Processors > mostThreads {
+		errs = append(errs, fmt.Errorf("processors is %d; it must be from 0 to %d", r.Processors,
+			mostThreads))
 	}
 	if r.Data < 1 || r.Epoch < 1 {
 		errs = append(errs, fmt.Errorf("data_bytes is %d and epoch_bytes is %d; they must be above 0",
@@ -139,6 +146,7 @@ func Merge(runs []*Run) (all Run, ok bool) {
 	for _, r := range runs {
 		known = append(known, r.Known)
 		all.Caches = all.Caches && r.Caches
+		all.Processors = min(all.Processors, r.Processors)
 		all.Measured, all.Python = max(all.Measured, r.Measured), max(all.Python, r.Python)
 	}
 	all.Known = perfmodel.Merge(known, all.Sample/mega)

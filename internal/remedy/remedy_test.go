@@ -16,6 +16,7 @@ type machine struct {
 	source, network         float64 // MB/s: of the source for all nodes, of a link
 	compute, beta           float64 // MB/s: of the training per node, of a thread that transforms
 	transformers            int
+	processors              int // if transform_threads was given
 	whole, once, cachesNone bool
 }
 
@@ -29,7 +30,8 @@ func (m machine) run() *Run {
 			Streams: 16,
 		},
 		Nodes: m.nodes, Data: 1000e6, Epoch: int64(1000e6 / float64(m.nodes)), Sample: 0.1e6,
-		Transformers: m.transformers, Caches: !m.cachesNone, Whole: m.whole, Once: m.once,
+		Transformers: m.transformers, Processors: m.processors, Caches: !m.cachesNone,
+		Whole: m.whole, Once: m.once,
 	}
 	if m.beta > 0 {
 		r.Known.Preprocess = perfmodel.Value{Number: m.beta, Origin: perfmodel.Measured}
@@ -89,6 +91,24 @@ func TestDiagnose(t *testing.T) {
 			},
 			limit: "preprocessing", epoch: 100, next: "compute", source: 600,
 			want: []string{"threads=5: 40 s, compute"},
+		},
+		{
+			// With 16 threads, transforms would still limit: computation takes 1 s.
+			name: "one thread was given: the processors of the machine",
+			machine: machine{
+				nodes: 1, memory: 400, source: 1000, compute: 1000, beta: 5, transformers: 1,
+				processors: 4,
+			},
+			limit: "preprocessing", epoch: 200, next: "compute", source: 600,
+			want: []string{"threads=4: 50 s, preprocessing"},
+		},
+		{
+			name: "all processors transform already",
+			machine: machine{
+				nodes: 1, memory: 400, source: 1000, compute: 1000, beta: 5, transformers: 4,
+				processors: 4,
+			},
+			limit: "preprocessing", epoch: 50, next: "compute", source: 600,
 		},
 		{
 			// 40 and 200 MB/s together deliver 1000 MB in 25/6 s: the class is bypassed for 5 of 6
@@ -198,6 +218,9 @@ func TestSentence(t *testing.T) {
 	python.Measured, python.Python = 80, 30
 	guessed := machine{nodes: 2, memory: 400, source: 10, compute: 25}.run()
 	guessed.Known.Network = perfmodel.GuessedPeer
+	threads := machine{
+		nodes: 1, memory: 400, source: 1000, compute: 25, beta: 10, transformers: 1, processors: 4,
+	}.run()
 	none := machine{nodes: 1, memory: 400, source: 10, cachesNone: true}.run()
 	for _, c := range []struct {
 		run            *Run
@@ -222,6 +245,14 @@ func TestSentence(t *testing.T) {
 			"Computation limits later epochs: by the model they take 20.0 s, and faster loading " +
 				"would not shorten them. Not measured yet: network.",
 			"limit: compute, 20.0 s an epoch by the model; next source 20.0 s",
+		},
+		{
+			threads,
+			"Transforming samples limits later epochs: by the model they take 100 s. The cheapest " +
+				"remedy is transform_threads=3 instead of 1: they would take 40.0 s, and computation " +
+				"would limit.",
+			"limit: preprocessing, 100 s an epoch by the model; next compute 40.0 s; " +
+				"transform_threads=3 instead of 1: 40.0 s",
 		},
 		{
 			none,

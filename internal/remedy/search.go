@@ -55,7 +55,7 @@ func Diagnose(r *Run) (Now, []Remedy) {
 				remedy.Guessed = append(remedy.Guessed, g)
 			}
 		}
-		remedy.Text = remedy.text(r.Caches)
+		remedy.Text = remedy.text(r)
 		remedies = append(remedies, remedy)
 	}
 	return now, remedies
@@ -93,11 +93,21 @@ func (m *model) to(c Change, high, best float64) (Change, bool) {
 	return c, c.Amount > low
 }
 
+// moreThreads finds the smallest number of threads with which something else limits; or if that
+// takes too many, but transform_threads was given, the processors that the node has.
 func moreThreads(m *model) (Change, bool) {
 	if !m.transforms() {
 		return Change{}, false
 	}
-	return m.to(Change{Key: Threads}, most*float64(m.later.Transformers), mostThreads)
+	c := Change{Key: Threads}
+	if all, ok := m.to(c, most*float64(m.later.Transformers), mostThreads); ok {
+		return all, true
+	}
+	have := float64(m.processors)
+	if have <= float64(m.later.Transformers) {
+		return c, false
+	}
+	return m.to(c, have, have)
 }
 
 func moreMemory(m *model) (Change, bool) {

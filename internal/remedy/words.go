@@ -9,10 +9,13 @@ import (
 	"github.com/hdmlp/hdmlp/internal/size"
 )
 
-// text describes the change of a job whose policy caches, or does not.
-func (r *Remedy) text(caches bool) string {
+// text describes the change of a job.
+func (r *Remedy) text(job *Run) string {
 	text := r.change()
-	if !caches && (r.Key == Memory || r.Key == Cache) {
+	if r.Key == Threads && r.Amount <= float64(job.Processors) {
+		text = fmt.Sprintf("transform_threads=%.0f instead of %.0f", r.Amount, r.From)
+	}
+	if !job.Caches && (r.Key == Memory || r.Key == Cache) {
 		text += " and a policy that caches, such as cooperative"
 	}
 	if len(r.Guessed) > 0 {

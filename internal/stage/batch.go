@@ -85,6 +85,7 @@ type part struct {
 	dst     []byte     // its memory in the staging buffer; nil: it is in a class, or has none yet
 	bytes   int64      // size of the sample as it was read
 	from    cache.Tier // the tier in which it was found
+	awaited cache.Tier // the tier that was waited for (cache.Sample.Awaited), if it was fetched
 	slow    bool       // preprocessing took longer than fetching
 	skipped bool
 }
@@ -279,7 +280,7 @@ func (b *batch) delivery() delivery {
 		}
 	}
 	if i := int(b.latest.Load()) - 1; i >= 0 {
-		d.fetched, d.last, d.slow = true, b.parts[i].from, b.parts[i].slow
+		d.fetched, d.last, d.slow = true, b.parts[i].awaited, b.parts[i].slow
 	}
 	if d.slow {
 		steps := len(b.spent) / len(b.parts)

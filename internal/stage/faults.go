@@ -78,10 +78,7 @@ func (f *Faults) Known(id int) error {
 // returns the policy.
 func (f *Faults) Report(c *cache.Cache, id int, reason string) OnError {
 	err := &dataset.SampleError{
-		ID:   id,
-		Path: c.Path(id),
-		Kind: dataset.ErrPython,
-		Err:  errors.New(reason),
+		ID: id, Path: c.Path(id), Kind: dataset.ErrPython, Err: errors.New(reason),
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -63,6 +63,7 @@ func (b *batch) bring(w *cache.Worker, i, id int) error {
 	} else {
 		b.set(i, id, s.From)
 	}
+	b.parts[i].awaited = s.Awaited()
 	b.latest.Store(int32(i + 1))
 	return nil
 }
@@ -94,7 +95,7 @@ func (b *batch) preprocess(w *cache.Worker, i, id int) error {
 		}
 	}
 	fetched := time.Now()
-	b.parts[i].from, b.parts[i].slow = s.From, false
+	b.parts[i].from, b.parts[i].awaited, b.parts[i].slow = s.From, s.Awaited(), false
 	b.latest.Store(int32(i + 1))
 	draw := id
 	if b.occurs != nil {

@@ -111,6 +111,21 @@ func TestNothingGrowsForAProcessThatDoesNotWait(t *testing.T) {
 	})
 }
 
+// TestBufferThatSufficesDoesNotGrow checks that a buffer that has memory for all batches that may
+// be staged does not grow, although the process waits and the source could read more.
+func TestBufferThatSufficesDoesNotGrow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		o := far(40)
+		o.ahead, o.buffer, o.mostBuffer = 3, 8*4096, 1<<20
+		o.grow = func(int64) bool { t.Error("the buffer is to grow"); return true }
+		g := newRig(t, o)
+		defer g.close()
+		if _, err := g.run(g.ranks[0], step{0, 0}, 0, 0); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
 // TestNothingGrowsIfThreadsAreTheBottleneck checks that no more is staged for a process that waits
 // because samples take long to be transformed.
 func TestNothingGrowsIfThreadsAreTheBottleneck(t *testing.T) {

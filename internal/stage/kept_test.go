@@ -246,18 +246,19 @@ func TestSamplesForAClassTakeNoSlots(t *testing.T) {
 	}
 }
 
-// everything is a peer that owns every sample.
-type everything struct{}
+// everything is a peer that owns every sample, and waits for so long for its source.
+type everything struct{ waits time.Duration }
 
 func (everything) Arrival(int, int64, float64) (float64, bool) { return 0, true }
 
 func (everything) Nodes() int { return 2 }
 
-func (everything) Fetch(_ context.Context, id int, dst []byte, _, _ time.Duration) (
+func (e everything) Fetch(_ context.Context, id int, dst []byte, _, _ time.Duration) (
 	int, uint32, time.Duration, error,
 ) {
+	time.Sleep(e.waits)
 	copy(dst, cachetest.Content(id, int64(len(dst))))
-	return 1, digest.Of(dst), 0, nil
+	return 1, digest.Of(dst), e.waits, nil
 }
 
 // TestOwnersAreAsked checks that samples that other nodes own are fetched from them.
@@ -271,5 +272,30 @@ func TestOwnersAreAsked(t *testing.T) {
 	}
 	if e := g.ranks[0].ledger.Epochs()[0]; e.Reads["peer"].Samples != 4 || e.Source.Samples != 0 {
 		t.Errorf("read %+v, %d samples of it from the source", e.Reads, e.Source.Samples)
+	}
+}
+
+// TestStallForASourceBehindAnOwner checks that the wait for samples that their owner has to read
+// from the source is charged to the source, although they come from the owner.
+func TestStallForASourceBehindAnOwner(t *testing.T) {
+	for _, waits := range []time.Duration{0, time.Second} {
+		synctest.Test(t, func(t *testing.T) {
+			g := newRig(t, plain(4, 1))
+			defer g.close()
+			r := g.ranks[0]
+			r.stager.o.Peers = everything{waits}
+			r.stall = Stall{All: time.Millisecond}
+			if _, err := g.run(r, step{}, 0, 0); err != nil {
+				t.Fatal(err)
+			}
+			cause, e := "peer", r.ledger.Epochs()[0]
+			if waits > 0 {
+				cause = "source"
+			}
+			if e.Stall[cause] != e.StallSeconds() || e.StallSeconds() == 0 ||
+				e.Reads["peer"].Samples != 4 || e.Source.Samples != 0 {
+				t.Errorf("owner waits %v: stall %v, read %v", waits, e.Stall, e.Reads)
+			}
+		})
 	}
 }

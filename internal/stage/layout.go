@@ -84,6 +84,10 @@ func (b *batch) layOutRagged(ctx context.Context) (tasks []cache.Task, err error
 
 // reserve allocates memory for the batch in the staging buffer, and waits until there is enough.
 func (b *batch) reserve(ctx context.Context, bytes int64) (staging.Slot, error) {
+	if slot, ok := b.o.Buffer.TryAlloc(bytes); ok {
+		b.Slots = append(b.Slots, slot.ID)
+		return slot, nil
+	}
 	start := time.Now()
 	b.stager.reserve(true)
 	slot, extra, err := b.o.Buffer.Alloc(ctx, bytes)

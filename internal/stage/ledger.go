@@ -68,7 +68,7 @@ type delivery struct {
 	planned, ready time.Time      // when the batch was laid out, and when it was complete
 	allocWait      time.Duration  // time spent waiting for memory in the staging buffer
 	fetched        bool           // some sample had to be fetched; if so:
-	last           cache.Tier     // the tier in which the last sample was found
+	last           cache.Tier     // the tier that the last sample was waited for
 	slow           bool           // preprocessing it took longer than fetching it; if so:
 	spent          []time.Duration
 }
@@ -83,10 +83,7 @@ type sentBatch struct {
 // the preprocessing steps; nil: samples are not preprocessed.
 func NewLedger(c *cache.Cache, steps []string) *Ledger {
 	return &Ledger{
-		tier:   c.TierName,
-		tiers:  c.Tiers(),
-		steps:  steps,
-		epochs: make(map[int]*epochAccount),
+		tier: c.TierName, tiers: c.Tiers(), steps: steps, epochs: make(map[int]*epochAccount),
 	}
 }
 

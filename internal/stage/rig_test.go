@@ -39,6 +39,7 @@ type testRank struct {
 	stager *Stager
 	buffer *staging.Buffer
 	ledger *Ledger
+	stall  Stall // of each batch
 }
 
 // seen is a sample as the training process receives it.
@@ -88,7 +89,7 @@ func (g *rig) run(r *testRank, from step, until, keep int) (map[step][]seen, err
 			samples = append(samples, s)
 		}
 		out[step{b.Epoch, b.Step}] = samples
-		r.ledger.Yielded(b.Epoch, b.Step, Stall{})
+		r.ledger.Yielded(b.Epoch, b.Step, r.stall)
 		for len(kept) > keep {
 			g.giveBack(r, kept[0])
 			kept = kept[1:]
@@ -176,7 +177,7 @@ func newRig(t cachetest.T, o rigOptions) *rig {
 			Ahead: o.ahead, MostAhead: o.mostAhead, Grow: o.grow, Lazy: o.lazy, Faults: g.faults,
 			Ledger:       ledger,
 			Preprocessor: o.preprocessor,
-		}), buffer, ledger})
+		}), buffer, ledger, Stall{}})
 	}
 	if o.fill {
 		g.use.Fill(g.opened.Plan, func(int64) {})

@@ -25,7 +25,7 @@ type Stager struct {
 	urgent                         bool      // if waiting: nothing frees memory that it lacks
 	since                          time.Time // when it was blocked, if waiting
 	lacking                        bool      // the next batch waits for memory
-	reserving                      bool      // the walker reserves memory, maybe waits for some
+	reserving                      bool      // the walker waits for memory
 	holding                        bool      // the walker waits for batches to be taken, or has ended
 	ahead                          int       // most batches staged and not yet taken
 	pace                           meter.Pace
@@ -154,7 +154,7 @@ func (s *Stager) take(n int) {
 	}
 }
 
-// reserve records whether the walker reserves memory for a batch.
+// reserve records whether the walker waits for memory for a batch.
 func (s *Stager) reserve(begins bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -216,7 +216,7 @@ func (s *Stager) Pace(share float64) (seconds float64, ok bool) {
 
 // hold waits until another batch may be staged, and counts it as laid out.
 func (s *Stager) hold(ctx context.Context) error {
-	for {
+	for ctx.Err() == nil {
 		s.mu.Lock()
 		staged := s.laidOut - s.taken
 		if staged >= s.ahead && s.ahead < s.o.MostAhead && s.starved() {
@@ -233,9 +233,9 @@ func (s *Stager) hold(ctx context.Context) error {
 		select {
 		case <-s.moved:
 		case <-ctx.Done():
-			return ctx.Err()
 		}
 	}
+	return ctx.Err()
 }
 
 // Close unmaps the staging buffer once the last read into it has ended. Run must have returned.

@@ -245,8 +245,7 @@ func (c *ClusterReport) sentence() string {
 		fmt.Fprintf(&b, "%s on %s took %s and waited %.3f s each for data", plural(ranks, "rank"),
 			plural(len(c.Nodes), "node"),
 			plural(int(c.Total.Batches), "batch"), c.Total.StallSeconds()/float64(max(ranks, 1)))
-		b.WriteString(blame(c.Total.Stall) + "." +
-			fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound, c.Classes, together(at)) +
+		b.WriteString(blame(c.Total.Stall) + "." + c.fromSource(at) +
 			directly(c.Total.Direct.Bytes, c.Total.Source.Bytes) +
 			ofTime(c.TimeBound, c.TimeShare, c.Classes, c.known()) + limited(c.Limit, c.Remedies) +
 			replanned(c.Replanning))

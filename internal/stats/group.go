@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/hdmlp/hdmlp/internal/printable"
+	"github.com/hdmlp/hdmlp/internal/size"
 )
 
 // Group is a rank's place in a group of jobs that share prepared batches (package share).
@@ -26,6 +27,34 @@ type Group struct {
 // InGroup reports whether the job is a member of a group.
 func (r *Report) InGroup() bool {
 	return slices.ContainsFunc(r.Ranks, func(rank RankReport) bool { return rank.Group != nil })
+}
+
+// fromSource says how much was read from the source for the job, compared with the minimum. For a
+// member of a group, there is none: what its group's own job reads counts for that.
+func (r *Report) fromSource() string {
+	if !r.InGroup() {
+		return fromSource(r.Source.Bytes, r.BoundShare, r.Bound, r.Classes, together(r.positions()))
+	}
+	return ofMember(r.Source.Bytes)
+}
+
+// fromSource is Report.fromSource over all nodes.
+func (c *ClusterReport) fromSource(at []Position) string {
+	for _, n := range c.Nodes {
+		if slices.ContainsFunc(n.Ranks, func(r RankTally) bool { return r.Group != nil }) {
+			return ofMember(c.Total.Source.Bytes)
+		}
+	}
+	return fromSource(c.Total.Source.Bytes, c.BoundShare, c.Bound, c.Classes, together(at))
+}
+
+func ofMember(bytes int64) string {
+	read := "Nothing was"
+	if bytes > 0 {
+		read = size.Format(bytes) + " were"
+	}
+	return " " + read + " read from the source for this job alone; what its group reads is in the " +
+		"report of the group's own job (hdmlp stats)."
 }
 
 // shared describes the group of the first rank that is in one.

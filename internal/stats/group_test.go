@@ -1,6 +1,9 @@
 package stats
 
-import "testing"
+import (
+	"strings"
+	"testing"
+)
 
 func TestTheSentenceSaysWhereAGroupIs(t *testing.T) {
 	for _, c := range []struct {
@@ -31,6 +34,32 @@ func TestTheSentenceSaysWhereAGroupIs(t *testing.T) {
 	} {
 		if got := shared([]RankReport{{}, {Group: &c.group}}); got != c.want {
 			t.Errorf("%+v: %q, want %q", c.group, got, c.want)
+		}
+	}
+}
+
+// TestMembersAreNotComparedWithTheBound: what a group reads counts for its own job, so that a
+// member is not said to have read less than is possible.
+func TestMembersAreNotComparedWithTheBound(t *testing.T) {
+	for bytes, want := range map[int64]string{
+		0: " Nothing was read from the source for this job alone; what its group reads is in the " +
+			"report of the group's own job (hdmlp stats).",
+		1 << 20: " 1.0 MiB were read from the source for this job alone; what its group reads is in " +
+			"the report of the group's own job (hdmlp stats).",
+	} {
+		e := EpochTally{Tally: Tally{Batches: 1, Seconds: 1, Source: Amount{Bytes: bytes}}}
+		r := Report{
+			Bytes: 100 << 20,
+			Ranks: []RankReport{{
+				Epochs: []EpochTally{e}, Group: &Group{Name: "s", Members: 2, State: "attached"},
+			}},
+		}
+		r.Complete(nil, 0)
+		c := r.Summary().Over([]NodeReport{r.node()})
+		for _, got := range []string{r.Sentence, c.Sentence} {
+			if !strings.Contains(got, want) || strings.Contains(got, "minimum") {
+				t.Errorf("%q", got)
+			}
 		}
 	}
 }

@@ -8,6 +8,9 @@ type Preprocessing struct {
 	// not known.
 	Threads int      `json:"threads"`
 	Changes []Change `json:"thread_changes,omitempty"`
+	// Most is the number of processors available to the daemon, which is as many as transform_threads
+	// may be, if it was given; 0: the number is tuned.
+	Most int `json:"most_threads,omitempty"`
 	// Result is the expected size of a result in bytes.
 	Result     int64       `json:"result_bytes,omitempty"`
 	Transforms []Transform `json:"transforms"`

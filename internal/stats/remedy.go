@@ -57,7 +57,7 @@ func (r *Report) asRun(caches bool) *remedy.Run {
 		run.Capacity = append(run.Capacity, capacity)
 	}
 	if p := r.Preprocessing; p != nil && p.Samples > 0 {
-		run.Transformers = p.Threads
+		run.Transformers, run.Processors = p.Threads, p.Most
 	}
 	r.measured(run)
 	return run

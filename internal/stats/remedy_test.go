@@ -247,3 +247,16 @@ func TestPredictionsDoNotJumpAtTheEndOfAnEpoch(t *testing.T) {
 		before = r.Limit.Epoch
 	}
 }
+
+// TestGivenThreadsMayBeRaised checks that a job with one thread for transforms on a machine with
+// more processors is told to use these, although even more would help.
+func TestGivenThreadsMayBeRaised(t *testing.T) {
+	r := limitedRun(0, 1)
+	r.Known.Preprocess = perfmodel.Value{Number: 10, Origin: perfmodel.Measured}
+	r.Known.Compute.Number, r.Known.Source = 1e4, perfmodel.GivenRate(1e4, 0)
+	r.Preprocessing = &Preprocessing{Samples: 1, Threads: 1, Most: 8}
+	r.Diagnose(true)
+	if len(r.Remedies) != 1 || r.Remedies[0].Text != "transform_threads=8 instead of 1" {
+		t.Errorf("%+v", r.Remedies)
+	}
+}

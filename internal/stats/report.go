@@ -361,8 +361,7 @@ func (r *Report) sentence() string {
 		fmt.Fprintf(&b, ", %.3f s of it in the first epoch and %.3f s in each later one "+
 			"(utilisation there %.1f %%)", first/float64(ranks), later/float64(ranks), 100*busy)
 	}
-	b.WriteString(blame(all.Stall) + "." + fromSource(r.Source.Bytes, r.BoundShare, r.Bound,
-		r.Classes, together(r.positions())) +
+	b.WriteString(blame(all.Stall) + "." + r.fromSource() +
 		directly(all.Direct.Bytes, r.Source.Bytes) +
 		ofTime(r.TimeBound, r.TimeShare, r.Classes, r.Known) +
 		limited(r.Limit, r.Remedies) + replanned(r.Replanning))

@@ -132,7 +132,7 @@ func (d *deck) deal(s *Source, n int) []int {
 // Read returns the load of reading whole samples of a class.
 func (s *Source) Read(class Sizes, streams int) measure.Load {
 	buffers := make([][]byte, max(streams, 1))
-	return s.load(class, func(ctx context.Context, stream, id int) (int64, error) {
+	l := s.load(class, func(ctx context.Context, stream, id int) (int64, error) {
 		size := s.index.Size(id)
 		if int64(cap(buffers[stream])) < size {
 			buffers[stream] = make([]byte, size)
@@ -140,6 +140,8 @@ func (s *Source) Read(class Sizes, streams int) measure.Load {
 		_, err := s.source.Read(ctx, id, buffers[stream][:size])
 		return size, err
 	})
+	l.Bursts = true
+	return l
 }
 
 // PageBytes is how much of a sample Page reads.

@@ -59,13 +59,13 @@ func (b *Builder) FirstCopies(r *Reads) {
 // placed: benefit, largest first, above the sample's index in order. It also fills choice with each
 // sample's preferred nodes, and makes the best holder of a sample its owner.
 func (b *Builder) rank(r *Reads, order []int32, choice []wanted) []uint64 {
-	turn := make([]int32, len(b.head))
+	turn := slices.Repeat([]int32{-1}, len(b.head))
 	for i, k := range order {
 		turn[k] = int32(i)
 	}
 	rank := make([]uint64, len(order))
 	r.eachAtOnce(func(k int32, row *row) {
-		needed := b.in.Stream.Has(int(k)) // otherwise it is not in order
+		needed := turn[k] >= 0
 		if b.head[k] >= 0 {
 			b.owner[k] = b.bestHolder(k, row)
 			for c := b.head[k]; c >= 0; c = b.copies[c].next {
@@ -219,9 +219,9 @@ func (b *Builder) bestHolder(k int32, row *row) int32 {
 	return best
 }
 
-// firstNeeded returns every sample that the stream may read, in the order in which the nodes
-// together first need them. The first `delivered` samples are those that the first epoch delivers;
-// the others come last.
+// firstNeeded returns every sample that the stream reads from the horizon's first epoch on, or may
+// read, in the order in which the nodes together first need them. The first `delivered` samples are
+// those that the first epoch delivers; the others come last.
 func (b *Builder) firstNeeded() (order []int32, delivered int) {
 	order = make([]int32, 0, len(b.head))
 	seen := make([]bool, len(b.head))
@@ -239,5 +239,6 @@ func (b *Builder) firstNeeded() (order []int32, delivered int) {
 			order = append(order, int32(k))
 		}
 	}
-	return order, delivered
+	later := b.in.Stream.ReadAfter(b.in.From, order[delivered:])
+	return append(order[:delivered], later...), delivered
 }

@@ -11,8 +11,8 @@ import (
 // node the transfers. So first copies come first, by benefit per byte, each on the node that reads
 // the sample most often among those where it fits; then nodes fill the remaining capacity with what
 // they read most often themselves. Whatever the model's numbers, no sample is cached twice while
-// another that would fit is not cached: all nodes share the source, and its load is what does not
-// scale.
+// another that is read and would fit is not cached: all nodes share the source, and its load is
+// what does not scale. What all epochs leave out, as with drop_last, is not cached.
 //
 // On one node, and on any number of nodes whose classes hold the dataset, a run of the plan reads
 // Bound bytes from the source, up to the unused bytes at the end of each class, which are fewer

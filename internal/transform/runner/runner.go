@@ -42,6 +42,7 @@ type Runner struct {
 	seed    uint64
 	gate    *gate
 	budget  *budget // nil: memory has no limit
+	most    int     // as many threads as there may be, if their number is fixed
 }
 
 // New returns a runner; Close frees its workers.
@@ -64,6 +65,7 @@ func New(p *transform.Program, o Options) *Runner {
 		seed:    o.Seed,
 		gate:    g,
 		budget:  b,
+		most:    o.Most,
 	}
 }
 
@@ -244,6 +246,8 @@ func (p *Runner) Report() *stats.Preprocessing {
 	r := &stats.Preprocessing{Samples: s.samples, Threads: p.gate.open}
 	if t := p.gate.tuner; t != nil {
 		r.Threads = t.Kept()
+	} else {
+		r.Most = p.most
 	}
 	for i, name := range p.names {
 		r.Transforms = append(r.Transforms,

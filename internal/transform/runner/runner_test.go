@@ -97,3 +97,14 @@ func TestApplyReturnsAfterItsSampleIsDone(t *testing.T) {
 		p.Close()
 	}
 }
+
+// TestReportedMost checks that a report has the number of processors if that of threads was given.
+func TestReportedMost(t *testing.T) {
+	for given, want := range map[int]int{0: 0, 1: 8, 8: 8} {
+		p := New(compiled(t, shrink), Options{Threads: given, Most: 8})
+		if got := p.Report().Most; got != want {
+			t.Errorf("%d threads given: at most %d, want %d", given, got, want)
+		}
+		p.Close()
+	}
+}
