@@ -228,7 +228,7 @@ func (c *Cache) bring(ctx context.Context, r *Request, fl *flight, way route,
 		}
 	}
 	if err == nil {
-		c.keep(r, id, dst, origin)
+		c.keep(id, dst, origin)
 	}
 	s.Read = err == nil && s.From == Source
 	s.Direct = s.Read && (direct || s.Direct)
@@ -341,16 +341,17 @@ func (c *Cache) admitted(ctx context.Context, r *Request, id int, dst []byte,
 }
 
 // keep puts a sample that was read into the class that a plan wants it in, and into those that keep
-// everything, if any plan keeps something. Only a read ahead of time waits for a class that cannot
-// keep up.
-func (c *Cache) keep(r *Request, id int, data []byte, origin storageclass.Origin) {
+// everything, if any plan keeps something. It does not wait for a class that cannot keep up, or
+// hangs, because others may wait for the flight: the class misses the sample, unless that is read
+// ahead of time, which has memory for its copy (fill).
+func (c *Cache) keep(id int, data []byte, origin storageclass.Origin) {
 	if c.planned.Load() == nil {
 		return
 	}
 	for j := range c.classes {
 		cl := &c.classes[j]
 		if cl.inPlace == nil && (cl.KeepAll || c.class(id) == j+1) {
-			cl.writer.Put(id, data, origin, r.Consumer == nil && !r.remote)
+			cl.writer.Put(id, data, origin)
 		}
 	}
 }

@@ -66,10 +66,10 @@ type Fill struct {
 type Filling struct {
 	// Run brings a sample, and reports whether the fetch was abandoned.
 	Run func(w *Worker, id int) (abandoned bool)
-	// Ready reports whether the next sample can be brought without waiting for its class; nil: it
-	// always can. While it cannot, no worker waits for that: Continue must be called when it can. It
-	// is called with the pool's lock held.
-	Ready func() bool
+	// Ready reports whether the next sample can be brought without waiting for its class; if so, Run
+	// follows for it. nil: it always can. While it cannot, no worker waits for that: Continue must be
+	// called when it can. It is called with the pool's lock held.
+	Ready func(id int) bool
 	// Slow reports which samples take long to bring. They are a fill of their own, which never has
 	// more than a few workers; nil: none do.
 	Slow func(id int) bool
@@ -80,13 +80,14 @@ type Filling struct {
 // slowly is how many workers bring slow samples.
 const slowly = 4
 
-// may reports whether another worker may bring a sample, while others do anything.
+// may reports whether another worker may bring the next sample, while others do anything. If so, it
+// must.
 func (f *Fill) may(others bool) bool {
 	switch {
 	case f.slow && f.busy >= slowly, f.how.Spare && others:
 		return false
 	}
-	return f.how.Ready == nil || f.how.Ready()
+	return f.how.Ready == nil || f.how.Ready(int(f.ids[0]))
 }
 
 // Worker holds the buffers that a goroutine reuses from one fetch to the next.
@@ -301,14 +302,13 @@ func (p *Pool) fillOne(w *Worker, f *Fill) (abandoned bool) {
 	abandoned = f.how.Run(w, int(id))
 	p.mu.Lock()
 	f.busy--
-	if abandoned {
-		return true // replace has already decremented filling
-	}
-	p.filling--
 	if len(p.fills) > 0 {
 		p.changed.Signal()
 	}
-	return false
+	if !abandoned { // else replace has already decremented filling
+		p.filling--
+	}
+	return abandoned
 }
 
 // Close ends the workers once the queue is empty. It waits for them for `most` time, because a read

@@ -63,7 +63,7 @@ func TestFillsTakeTurns(t *testing.T) {
 	run := func(_ *Worker, id int) bool { order = append(order, id); return false }
 	p.AddFills([]int32{1, 2, 3}, Filling{Run: run})
 	p.AddFills([]int32{11, 12, 13}, Filling{Run: run})
-	p.AddFills([]int32{21, 22, 23}, Filling{Run: run, Ready: func() bool { return false }})
+	p.AddFills([]int32{21, 22, 23}, Filling{Run: run, Ready: func(int) bool { return false }})
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for range 4 {
@@ -83,7 +83,7 @@ func TestFillsWaitWithoutAWorker(t *testing.T) {
 		full.Store(true)
 		var filled []int
 		p.AddFills([]int32{1, 2}, Filling{
-			Ready: func() bool { return !full.Load() },
+			Ready: func(int) bool { return !full.Load() },
 			Run:   func(_ *Worker, id int) bool { filled = append(filled, id); return false },
 		})
 		synctest.Wait()
