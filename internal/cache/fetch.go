@@ -144,15 +144,10 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 	} else {
 		s, err = c.leadInto(ctx, r, fl, way, to)
 	}
-	if err != nil && ctx.Err() != nil {
-		err = ctx.Err()
-	}
-	if !c.flights.land(fl, &s, err) {
-		c.watcher.returned(fl)
-		c.lend(-1)
-		return s, ErrAbandoned
-	}
-	if err != nil {
+	switch err = c.land(ctx, fl, s, err); {
+	case err == ErrAbandoned:
+		return s, err
+	case err != nil:
 		return Sample{}, err
 	}
 	if to != nil {
@@ -164,6 +159,20 @@ func (c *Cache) lead(ctx context.Context, r *Request, fl *flight, way route, to 
 		return held, nil
 	}
 	return s, nil
+}
+
+// land ends a flight with the sample, or an error, which it returns: ErrAbandoned if the flight was
+// given up.
+func (c *Cache) land(ctx context.Context, fl *flight, s Sample, err error) error {
+	if err != nil && ctx.Err() != nil {
+		err = ctx.Err()
+	}
+	if !c.flights.land(fl, &s, err) {
+		c.watcher.returned(fl)
+		c.lend(-1)
+		return ErrAbandoned
+	}
+	return err
 }
 
 // leadInto is bring into a class.
@@ -280,7 +289,7 @@ func (c *Cache) read(ctx context.Context, r *Request, fl *flight, dst []byte) (S
 		}
 		late = errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil
 	}
-	origin, err := c.readSource(ctx, r, id, dst, fl.wanted)
+	origin, err := c.readSource(ctx, r, fl, dst)
 	return Sample{Data: dst, From: Source, Direct: late}, origin, err
 }
 
@@ -300,17 +309,17 @@ func (c *Cache) sourceTakes(bytes int64) time.Duration {
 
 // readSource reads a sample from the source, once there may be another read from it. What a read
 // that something waits for has to wait counts as a part of it, so that the source is chosen less.
-// wanted is closed when something begins to wait for a read that is not urgent.
-func (c *Cache) readSource(ctx context.Context, r *Request, id int, dst []byte,
-	wanted <-chan struct{},
-) (storageclass.Origin, error) {
+func (c *Cache) readSource(ctx context.Context, r *Request, fl *flight, dst []byte) (
+	storageclass.Origin, error,
+) {
+	id := int(fl.id)
 	if err := ctx.Err(); err != nil {
 		return storageclass.Origin{}, err
 	}
 	if err := c.tooManyHung(id); err != nil {
 		return storageclass.Origin{}, err
 	}
-	stamp, err := c.admitted(ctx, r, id, dst, wanted)
+	stamp, err := c.admitted(ctx, r, fl, dst)
 	if err != nil {
 		return storageclass.Origin{}, err
 	}
@@ -319,23 +328,23 @@ func (c *Cache) readSource(ctx context.Context, r *Request, id int, dst []byte,
 	return c.sourceOrigin(id, dst, stamp)
 }
 
-// admitted is readSource without its checks.
-func (c *Cache) admitted(ctx context.Context, r *Request, id int, dst []byte,
-	wanted <-chan struct{},
-) (stamp dataset.Stamp, err error) {
+// admitted is readSource without its checks of what is read.
+func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte) (
+	stamp dataset.Stamp, err error,
+) {
 	urgent := r.urgent()
 	var read meter.Read
 	if urgent {
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
 	if c.gate != nil {
-		c.gate.Enter(urgent, wanted)
+		c.gate.Enter(urgent, fl.wanted)
 		defer func() { c.gate.Leave(err == nil) }()
 	}
 	if !urgent {
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
-	stamp, err = c.source.Read(ctx, id, dst)
+	stamp, err = c.source.Read(ctx, int(fl.id), dst)
 	c.meters[Source].End(time.Now(), read, err)
 	return stamp, err
 }

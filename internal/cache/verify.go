@@ -9,22 +9,41 @@ import (
 )
 
 // Verify compares bytes about to be delivered with the source's: with the digest of this cache's
-// own read, or, if there was none, by reading the sample from the source now.
-func (c *Cache) Verify(ctx context.Context, w *Worker, id int, data []byte, from Tier) error {
-	got := digest.Of(data)
-	want, _ := c.digests.Of(id)
-	if !c.digests.Own(id) {
-		w.Again = slices.Grow(w.Again[:0], len(data))[:len(data)]
-		file := w.Again
-		if _, err := c.readSource(ctx, &c.remoteRequest, id, file, nil); err != nil {
+// own read, or, if there was none, by reading the sample from the source now. It returns
+// ErrAbandoned if that read was given up.
+func (c *Cache) Verify(ctx context.Context, w *Worker, r *Request, id int, data []byte,
+	from Tier,
+) error {
+	for !c.digests.Own(id) {
+		if err := c.readAgain(ctx, w, r, id); err != nil {
 			return err
 		}
-		want = digest.Of(file)
 	}
-	if got != want {
+	got := digest.Of(data)
+	if want, _ := c.digests.Of(id); got != want {
 		return &digests.VerifyError{
 			Sample: id, Path: c.path(id), From: c.TierName(from), Got: got, Want: want,
 		}
+	}
+	return nil
+}
+
+// readAgain reads a sample from the source into the worker's second buffer, in a flight as any
+// read: if it hangs, it is given up. Or it waits for the sample's flight in progress, which may
+// read the source too.
+func (c *Cache) readAgain(ctx context.Context, w *Worker, r *Request, id int) error {
+	size := int(c.index.Size(id))
+	w.Again = slices.Grow(w.Again[:0], size)[:size]
+	fl, leads, _ := c.flights.join(r, id, w.Again, false)
+	if leads {
+		_, err := c.readSource(ctx, r, fl, w.Again)
+		return c.land(ctx, fl, Sample{Data: w.Again, From: Source}, err)
+	}
+	if err := fl.wait(ctx); err != nil {
+		return err
+	}
+	if fl.err != nil && !retry(fl.err) {
+		return fl.err
 	}
 	return nil
 }
