@@ -169,7 +169,7 @@ func (c *Cache) land(ctx context.Context, fl *flight, s Sample, err error) error
 	}
 	if !c.flights.land(fl, &s, err) {
 		c.watcher.returned(fl)
-		c.lend(-1)
+		c.lend(fl, -1)
 		return ErrAbandoned
 	}
 	return err
@@ -316,9 +316,6 @@ func (c *Cache) readSource(ctx context.Context, r *Request, fl *flight, dst []by
 	if err := ctx.Err(); err != nil {
 		return storageclass.Origin{}, err
 	}
-	if err := c.tooManyHung(id); err != nil {
-		return storageclass.Origin{}, err
-	}
 	stamp, err := c.admitted(ctx, r, fl, dst)
 	if err != nil {
 		return storageclass.Origin{}, err
@@ -332,6 +329,9 @@ func (c *Cache) readSource(ctx context.Context, r *Request, fl *flight, dst []by
 func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte) (
 	stamp dataset.Stamp, err error,
 ) {
+	if c.gate != nil && !c.flights.queue(fl) {
+		return 0, ErrAbandoned
+	}
 	urgent := r.urgent()
 	var read meter.Read
 	if urgent {
@@ -341,10 +341,13 @@ func (c *Cache) admitted(ctx context.Context, r *Request, fl *flight, dst []byte
 		c.gate.Enter(urgent, fl.wanted)
 		defer func() { c.gate.Leave(err == nil) }()
 	}
+	c.flights.enter(fl, c.gate != nil)
 	if !urgent {
 		read = c.meters[Source].Begin(time.Now(), len(dst))
 	}
-	stamp, err = c.source.Read(ctx, int(fl.id), dst)
+	if err = c.tooManyHung(int(fl.id)); err == nil { // more may hang than when it began to wait
+		stamp, err = c.source.Read(ctx, int(fl.id), dst)
+	}
 	c.meters[Source].End(time.Now(), read, err)
 	return stamp, err
 }

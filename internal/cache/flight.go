@@ -59,18 +59,21 @@ func (r *Request) urgent() bool { return r.Consumer != nil || r.remote }
 //	   |     giveUp                 land
 //	   +----------> givenUp --------------------> returned
 //
-//	flying    In its shard's map; others may join. The shard's mutex guards state, hastened and
-//	          followers. The buffer that is read into is the leader's.
+//	flying    In its shard's map; others may join. The shard's mutex guards state, since, inside,
+//	          hastened and followers. The buffer that is read into is the leader's. A flight is
+//	          not given up while it waits for its turn to read the source, which takes as long
+//	          as the reads before it; all else that it waits for has a limit, or hangs.
 //	landing   Not in the map. followers, tier, relayed and err belong to the leader, which copies to
 //	          the followers' buffers.
 //	landed    Final. tier, relayed and err do not change, and may be read once done is closed.
 //	givenUp   Not in the map: the watchdog has taken it away from a leader whose read hangs. err
 //	          belongs to the watchdog until it closes done; then it does not change. The leader's
-//	          buffer may still be written to, the followers' are not.
+//	          buffer may still be written to, the followers' are not. since and inside do not change
+//	          any more.
 //	returned  Final: the read has returned after all, and its leader, which has waited for done,
 //	          knows what happened.
 //
-// id, since, by, remote, copies and wanted never change.
+// id, by, remote, copies and wanted never change.
 type flight struct {
 	id     int32
 	remote bool // the leader asks another node
@@ -80,7 +83,8 @@ type flight struct {
 	// was urgent from the beginning.
 	wanted   chan struct{}
 	hastened bool
-	since    time.Time
+	since    time.Time // when it began, or to read the source; zero: it waits for its turn to do so
+	inside   bool      // the gate has admitted its read
 	by       *Request
 	done     chan struct{}
 	tier     Tier
@@ -148,7 +152,7 @@ type flights struct {
 }
 
 type shard struct {
-	sync.Mutex // guards byID, and state, hastened and followers of its flights
+	sync.Mutex // guards byID, and state, since, inside, hastened and followers of its flights
 	byID       map[int32]*flight
 }
 
@@ -233,14 +237,37 @@ func (fl *flight) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// giveUp takes the flights that began before the given time away from their leaders. The caller
-// must set their errors, and close done.
+// queue records that the leader begins to wait for its turn. It reports false if the flight was
+// given up: then its turn must not come.
+func (f *flights) queue(fl *flight) bool {
+	s := f.shard(fl.id)
+	s.Lock()
+	defer s.Unlock()
+	if fl.state == flying {
+		fl.since = time.Time{}
+	}
+	return fl.state == flying
+}
+
+// enter records that the leader begins to read the source, which has its time limit from then on;
+// inside is set if a gate has admitted it.
+func (f *flights) enter(fl *flight, inside bool) {
+	s := f.shard(fl.id)
+	s.Lock()
+	defer s.Unlock()
+	if fl.state == flying {
+		fl.since, fl.inside = time.Now(), inside
+	}
+}
+
+// giveUp takes the flights that began before the given time, and do not wait for their turn, away
+// from their leaders. The caller must set their errors, and close done.
 func (f *flights) giveUp(before time.Time) (late []*flight) {
 	for i := range f.shards {
 		s := &f.shards[i]
 		s.Lock()
 		for id, fl := range s.byID {
-			if fl.since.Before(before) {
+			if !fl.since.IsZero() && fl.since.Before(before) {
 				fl.to(givenUp)
 				delete(s.byID, id)
 				late = append(late, fl)

@@ -30,9 +30,10 @@ func newStuck(t *testing.T, o rigOptions) (g *rig, resume func()) {
 	return newRig(t, o), resume
 }
 
-// TestHungWritesAreNotTheSources checks that while writes to a class hang, batches get their samples
-// from the source, whatever is read ahead for that class or another one; that no read counts as
-// hung; that nothing is read that cannot be kept; and that the class has all when it responds.
+// TestHungWritesAreNotTheSources checks that while writes to a class hang, batches get their
+// samples from the source, whatever is read ahead for that class or another one; that no read
+// counts as hung; that nothing is read ahead that cannot be kept; and that the class has all when
+// it responds.
 func TestHungWritesAreNotTheSources(t *testing.T) {
 	for name, memory := range map[string]int64{"file": 0, "memory, and all to the file": 20 * large} {
 		t.Run(name, func(t *testing.T) {

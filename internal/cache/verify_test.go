@@ -57,8 +57,8 @@ func TestVerifyComparesWithTheSource(t *testing.T) {
 	}
 }
 
-// TestVerificationThatHangsIsGivenUp checks that a read of the source that is made to compare a copy
-// with is given up if it hangs, as any other.
+// TestVerificationThatHangsIsGivenUp checks that a read of the source that is made to compare a
+// copy with is given up if it hangs, as any other.
 func TestVerificationThatHangsIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})

@@ -24,8 +24,12 @@ import (
 // When a hung read returns, it finds its flight given up (land): its worker ends without touching
 // the batch. If the read succeeded, the sample is kept.
 //
-// Every hung read occupies an operating system thread. Once there are as many as the pool has
-// workers, and at least minHung, no more reads are started until one returns.
+// A read that waits for its turn (pool.Gate) does not hang, however long that takes: those before
+// it end, or are given up, and it is admitted in the place of one that hangs.
+//
+// A hung read occupies a goroutine and its buffer, and often an operating system thread. Once there
+// are as many as the pool has workers, and at least minHung, no more reads are started until one
+// returns.
 //
 // Rejected: a goroutine per read, which its caller waits for with a timer. It costs every read a
 // goroutine switch for the sake of a rare event.
@@ -107,7 +111,7 @@ func (c *Cache) giveUp(before time.Time) {
 	for _, fl := range c.flights.giveUp(before) {
 		fl.err = c.hungError(fl)
 		c.watcher.gaveUp(fl)
-		c.lend(1)
+		c.lend(fl, 1)
 		if !fl.by.remote {
 			c.pool.Replace(fl.by.Consumer == nil)
 		}
@@ -119,8 +123,8 @@ func (c *Cache) giveUp(before time.Time) {
 }
 
 // lend lets another read begin in the place of one that hangs, or takes that back.
-func (c *Cache) lend(n int) {
-	if c.gate != nil {
+func (c *Cache) lend(hangs *flight, n int) {
+	if hangs.inside {
 		c.gate.Lend(n)
 	}
 }
@@ -151,13 +155,14 @@ type Waiting struct {
 	Sample int
 	Path   string // where the source has it
 	From   Tier   // what is read: another node or the source
-	Since  time.Time
+	Since  time.Time // when it began
 }
 
-// Waiting returns the read that has been in progress longest; ok is false if there is none.
+// Waiting returns the read that has been in progress longest; ok is false if there is none. Those
+// that wait for their turn are not in progress.
 func (c *Cache) Waiting() (longest Waiting, ok bool) {
 	look := func(fl *flight) {
-		if !ok || fl.since.Before(longest.Since) {
+		if !fl.since.IsZero() && (!ok || fl.since.Before(longest.Since)) {
 			longest = Waiting{Sample: int(fl.id), Since: fl.since}
 			if ok = true; fl.remote {
 				longest.From = Peer
